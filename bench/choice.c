@@ -1,7 +1,7 @@
 /* Nanoseconds for one position of a run whose samples are chosen, singly at places far apart and in
  * bulk, with the bytes of its table and the seconds that making it took:
  *
- *     choice CASE SAMPLES     CASE: each, subset, replacement, weights, classes, two-level
+ *     sampling_args CASE SAMPLES     CASE: each, subset, replacement, weights, classes, two-level
  *
  * bench/run.py sampling compiles and runs it. Prints two JSON lines. The weights' table needs 12
  * bytes a sample while it is made. */
@@ -19,8 +19,8 @@
 
 struct tables {
     struct stk_subset subset;
-    struct stk_alias alias;
-    struct stk_classes classes;
+    struct stk_alias_table alias;
+    struct stk_class_balance classes;
     uint64_t *ends;
     double bytes;
 };
@@ -49,7 +49,7 @@ static int make_subset(struct tables *tables, uint64_t samples)
         }
     }
     if (status == 0) {
-        stk_subset_seal(&tables->subset);
+        stk_subset_freeze(&tables->subset);
         tables->bytes = 8.0 * (double)(stk_subset_words(samples) + stk_subset_ranks(samples) +
                                        stk_subset_selects(tables->subset.count));
     }
@@ -65,17 +65,18 @@ static int make_numbered(struct tables *tables, uint64_t samples, bool is_class)
         numbers[i] = is_class ? number_of(i) % CLASSES : number_of(i);
     }
     if (status == 0 && is_class) {
-        status = stk_classes_init(&tables->classes, numbers, samples, CLASSES, NULL);
+        status = stk_class_balance_init(&tables->classes, numbers, samples, CLASSES, NULL);
         tables->bytes = 4.0 * (double)samples + 8.0 * (CLASSES + 1);
     } else if (status == 0) {
-        status = stk_alias_init(&tables->alias, numbers, samples, NULL);
+        status = stk_alias_table_init(&tables->alias, numbers, samples, NULL);
         tables->bytes = 8.0 * (double)samples;
     }
     free(numbers);
     return status;
 }
 
-static int make_shards(struct tables *tables, struct stk_stages_options *options, uint64_t samples)
+static int make_shards(struct tables *tables, struct stk_curriculum_options *options,
+                       uint64_t samples)
 {
     options->shard_count = (uint32_t)((samples + SHARD - 1) / SHARD);
     tables->ends = malloc(options->shard_count * sizeof *tables->ends);
@@ -92,9 +93,9 @@ static int make_shards(struct tables *tables, struct stk_stages_options *options
     return 0;
 }
 
-/* The tables of a case, as `choice` and `options` want them. */
+/* The tables of a case, as `sampling_args` and `options` want them. */
 static int make(const char *name, uint64_t samples, struct tables *tables,
-                struct stk_choice *choice, struct stk_stages_options *options)
+                struct stk_sampling_rule *choice, struct stk_curriculum_options *options)
 {
     choice->subset_identity = choice->draws_identity = 1;
     if (!strcmp(name, "subset")) {
@@ -116,21 +117,21 @@ static int make(const char *name, uint64_t samples, struct tables *tables,
     return choice->replacement || !strcmp(name, "each") ? 0 : -1;
 }
 
-static void time_reads(const char *name, uint64_t samples, const struct stk_stages *stages,
+static void time_reads(const char *name, uint64_t samples, const struct stk_curriculum *stages,
                        const char *more)
 {
     static uint64_t out[STEP];
-    struct stk_stages_reader reader;
+    struct stk_curriculum_reader reader;
     uint64_t sum = 0, many = samples / 3;
     double begin;
 
-    if (stk_stages_reader_init(&reader, stages, NULL) < 0) {
+    if (stk_curriculum_reader_init(&reader, stages, NULL) < 0) {
         exit(1);
     }
-    stk_stages_read(&reader, 0, STEP, out); /* two-level: what a pass costs once */
+    stk_curriculum_read(&reader, 0, STEP, out); /* two-level: what a pass costs once */
     begin = seconds();
     for (uint64_t i = 0; i < POSITIONS; i++) {
-        stk_stages_read(&reader, i * 7919 % many, 1, out);
+        stk_curriculum_read(&reader, i * 7919 % many, 1, out);
         sum += out[0];
     }
     printf("{\"case\": \"%s\", \"samples\": %llu, \"way\": \"singly\", \"ns\": %.1f, %s, "
@@ -139,35 +140,35 @@ static void time_reads(const char *name, uint64_t samples, const struct stk_stag
            (unsigned long long)sum);
     begin = seconds();
     for (uint64_t i = 0; i < POSITIONS; i += STEP) {
-        stk_stages_read(&reader, i % (many - STEP), STEP, out);
+        stk_curriculum_read(&reader, i % (many - STEP), STEP, out);
         sum += out[i / STEP % STEP];
     }
     printf("{\"case\": \"%s\", \"samples\": %llu, \"way\": \"in bulk\", \"ns\": %.1f, %s, "
            "\"check\": %llu}\n",
            name, (unsigned long long)samples, (seconds() - begin) / POSITIONS * 1e9, more,
            (unsigned long long)sum);
-    stk_stages_reader_deinit(&reader);
+    stk_curriculum_reader_deinit(&reader);
 }
 
 int main(int count, char **arguments)
 {
     uint64_t samples = count > 2 ? strtoull(arguments[2], NULL, 10) : 0;
     struct tables tables = {0};
-    struct stk_stage stage = {0};
-    struct stk_stages stages = {0};
-    struct stk_stages_options options = {.order = {.sample_count = samples,
-                                                   .block_samples = 86,
-                                                   .window_blocks = 64,
-                                                   .group_count = 1,
-                                                   .shuffle = STOKER_SHUFFLE_BLOCK,
-                                                   .seed = 1},
-                                         .stages = &stage,
-                                         .stage_count = 1};
+    struct stk_curriculum_stage stage = {0};
+    struct stk_curriculum stages = {0};
+    struct stk_curriculum_options options = {.order = {.sample_count = samples,
+                                                       .block_samples = 86,
+                                                       .window_blocks = 64,
+                                                       .group_count = 1,
+                                                       .shuffle = STOKER_SHUFFLE_BLOCK,
+                                                       .seed = 1},
+                                             .stages = &stage,
+                                             .stage_count = 1};
     double begin = seconds();
     char more[96];
 
     if (samples < 10 * STEP || make(arguments[1], samples, &tables, &stage.choice, &options) < 0 ||
-        stk_stages_init(&stages, &options, NULL) < 0) {
+        stk_curriculum_init(&stages, &options, NULL) < 0) {
         fprintf(stderr, "choice: %s of %llu samples: too little memory, or no such case\n",
                 count > 1 ? arguments[1] : "none", (unsigned long long)samples);
         return 1;
@@ -175,10 +176,10 @@ int main(int count, char **arguments)
     snprintf(more, sizeof more, "\"table_mb\": %.1f, \"made_s\": %.2f", tables.bytes / 1e6,
              seconds() - begin);
     time_reads(arguments[1], samples, &stages, more);
-    stk_stages_deinit(&stages);
+    stk_curriculum_deinit(&stages);
     stk_subset_deinit(&tables.subset);
-    stk_alias_deinit(&tables.alias);
-    stk_classes_deinit(&tables.classes);
+    stk_alias_table_deinit(&tables.alias);
+    stk_class_balance_deinit(&tables.classes);
     free(tables.ends);
     return 0;
 }

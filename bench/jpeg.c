@@ -28,7 +28,7 @@ struct picture {
     struct stk_view bytes;
     struct stk_jpeg_box box;
     uint32_t width, height;
-    struct stk_jpeg_marks marks[2]; /* a row apart, 4 MCUs apart; owned */
+    struct stk_jpeg_entry_points marks[2]; /* a row apart, 4 MCUs apart; owned */
     bool flip;
 };
 
@@ -38,9 +38,9 @@ static struct picture pictures[COUNT_MAX];
 static uint32_t count;
 static struct stk_jpeg_decoder *decoders[4];
 static struct stk_resize *resize;
-static struct stk_planar *planar;
-static const struct stk_kernels *pixel_kernels;
-static struct stk_convert convert;
+static struct stk_resize_planar *planar;
+static const struct stk_pixel_kernels *pixel_kernels;
+static struct stk_pixel_convert convert;
 static uint8_t *band[BAND], *workspace;
 static float *slot;
 
@@ -124,9 +124,9 @@ static void drain(const struct picture *picture, get_rows *get, void *from, bool
         uint8_t *rows[BAND];
         uint32_t wanted;
 
-        while ((wanted = stk_resize_need(resize, y, rows, BAND)) > 0) {
+        while ((wanted = stk_resize_wanted(resize, y, rows, BAND)) > 0) {
             get(from, rows, wanted);
-            stk_resize_give(resize, wanted);
+            stk_resize_push(resize, wanted);
         }
         stk_resize_row(resize, y, row);
         pixel_kernels->convert(&convert, row, y, slot);
@@ -198,7 +198,7 @@ static void our_rows(void *from, uint8_t *const *rows, uint32_t wanted)
 }
 
 static void ours(const struct picture *picture, struct stk_jpeg_decoder *decoder,
-                 const struct stk_jpeg_marks *marks, bool resized)
+                 const struct stk_jpeg_entry_points *marks, bool resized)
 {
     struct stk_jpeg_frame frame;
 
@@ -208,10 +208,10 @@ static void ours(const struct picture *picture, struct stk_jpeg_decoder *decoder
 }
 
 /* Planes resized as they are stored, colours behind it: exact=False. */
-static void ours_planar(const struct picture *picture, const struct stk_jpeg_marks *marks)
+static void ours_planar(const struct picture *picture, const struct stk_jpeg_entry_points *marks)
 {
     struct stk_jpeg_decoder *decoder = decoders[3];
-    struct stk_planar_plan plan = {
+    struct stk_resize_planar_plan plan = {
         .resize = plan_of(picture), .x = picture->box.x, .y = picture->box.y};
     struct stk_jpeg_plane planes[3];
     struct stk_jpeg_frame frame;
@@ -222,26 +222,27 @@ static void ours_planar(const struct picture *picture, const struct stk_jpeg_mar
     plan.plane_count = stk_jpeg_decoder_planes(decoder, planes);
     for (uint32_t i = 0; i < plan.plane_count; i++) {
         plan.planes[i] =
-            (struct stk_plane){planes[i].width,   planes[i].height,   planes[i].h_ratio,
-                               planes[i].v_ratio, planes[i].smooth_x, planes[i].smooth_y};
+            (struct stk_resize_plane){planes[i].width,   planes[i].height,   planes[i].h_ratio,
+                                      planes[i].v_ratio, planes[i].smooth_x, planes[i].smooth_y};
     }
-    STK_ASSERT(stk_planar_begin(planar, &plan, 1u << 30, NULL) == 0);
+    STK_ASSERT(stk_resize_planar_begin(planar, &plan, 1u << 30, NULL) == 0);
     for (uint32_t y = 0; y < SIDE; y++) {
         const uint8_t *samples[3] = {NULL};
 
-        while (stk_planar_lacks(planar, y)) {
+        while (stk_resize_planar_needs(planar, y)) {
             struct stk_jpeg_band part;
             bool more;
 
             STK_ASSERT(stk_jpeg_decoder_band(decoder, &part, &more) == 0);
             for (uint32_t i = 0; i < plan.plane_count; i++) {
-                stk_planar_give(planar, i,
-                                &(struct stk_planar_rows){part.rows[i], part.strides[i], part.y[i],
-                                                          part.counts[i], planes[i].first});
+                stk_resize_planar_push(
+                    planar, i,
+                    &(struct stk_resize_planar_rows){part.rows[i], part.strides[i], part.y[i],
+                                                     part.counts[i], planes[i].first});
             }
         }
-        stk_planar_row(planar, y, samples);
-        stk_jpeg_decoder_colors(decoder, samples[0], samples[1], samples[2], SIDE, row);
+        stk_resize_planar_row(planar, y, samples);
+        stk_jpeg_decoder_to_rgbx(decoder, samples[0], samples[1], samples[2], SIDE, row);
         pixel_kernels->convert(&convert, row, y, slot);
     }
 }
@@ -253,11 +254,11 @@ static void mark(struct picture *picture, int i)
     size_t size;
 
     stk_jpeg_frame_read(picture->bytes, &frame);
-    size = stk_jpeg_marks_count(&frame, marks_mcus[i]) * STK_JPEG_MARK_BYTES;
+    size = stk_jpeg_entry_point_count(&frame, marks_mcus[i]) * STK_JPEG_ENTRY_POINT_BYTES;
     bytes = picture->marks[i].bytes.data ? (void *)(uintptr_t)picture->marks[i].bytes.data
                                          : malloc(size + 1);
-    STK_ASSERT(stk_jpeg_decoder_mark(decoders[3], &frame, marks_mcus[i], workspace, bytes) == 0);
-    picture->marks[i] = (struct stk_jpeg_marks){marks_mcus[i], {bytes, size}};
+    STK_ASSERT(stk_jpeg_decoder_index(decoders[3], &frame, marks_mcus[i], workspace, bytes) == 0);
+    picture->marks[i] = (struct stk_jpeg_entry_points){marks_mcus[i], {bytes, size}};
 }
 
 /* ---- stages that do nothing ---- */
@@ -301,7 +302,7 @@ static void open_decoders(const struct stk_jpeg_kernels *kernels)
         stages[i].high = i < 2 ? no_high : stages[i].high;
         stages[i].wide_and_high = i < 2 ? no_both : stages[i].wide_and_high;
         stages[i].colors = i < 3 ? no_colors : stages[i].colors;
-        STK_ASSERT(stk_jpeg_decoder_open_kernels(&decoders[i], &stages[i], NULL) == 0);
+        STK_ASSERT(stk_jpeg_decoder_open_with_kernels(&decoders[i], &stages[i], NULL) == 0);
     }
 }
 
@@ -399,7 +400,7 @@ static void run(int which, struct picture *picture)
 static void prepare(const char *vector)
 {
     bool sse2 = strcmp(vector, "sse2") == 0;
-    uint32_t asked = strcmp(vector, "none") == 0 ? STOKER_VECTOR_NONE : STOKER_VECTOR_AUTO;
+    uint32_t asked = strcmp(vector, "none") == 0 ? STOKER_SIMD_NONE : STOKER_SIMD_AUTO;
     static struct jpeg_error_mgr errors;
     static const float mean[3] = {.485f, .456f, .406f}, std[3] = {.229f, .224f, .225f};
     size_t workspace_bytes = 0, row_bytes = 0;
@@ -422,12 +423,12 @@ static void prepare(const char *vector)
     cinfo.err = jpeg_std_error(&errors);
     jpeg_create_decompress(&cinfo);
     open_decoders(sse2 ? stk_jpeg_kernels_simd() : stk_jpeg_kernels_get(asked));
-    pixel_kernels = sse2 ? stk_kernels_simd() : stk_kernels_get(asked);
+    pixel_kernels = sse2 ? stk_pixel_kernels_simd() : stk_pixel_kernels_get(asked);
     STK_ASSERT(stk_resize_open(&resize, pixel_kernels, NULL) == 0);
-    STK_ASSERT(stk_planar_open(&planar, pixel_kernels, NULL) == 0);
-    convert = (struct stk_convert){
+    STK_ASSERT(stk_resize_planar_open(&planar, pixel_kernels, NULL) == 0);
+    convert = (struct stk_pixel_convert){
         .dtype = STOKER_FLOAT32, .layout = STOKER_NCHW, .width = SIDE, .height = SIDE};
-    stk_convert_init(&convert, mean, std);
+    stk_pixel_convert_init(&convert, mean, std);
 }
 
 int main(int argument_count, char **arguments)

@@ -33,14 +33,14 @@ static void time_draws(const char *name, const struct stk_mix *mix)
     for (uint64_t i = 0; i < POSITIONS; i++) {
         struct stk_mix_draw draw;
 
-        stk_mix_draw(mix, 700000000 + i * 23, &draw);
+        stk_mix_draw_at(mix, 700000000 + i * 23, &draw);
         sum += draw.source + draw.epoch + draw.position;
     }
     say(name, "draw, singly", begin, sum);
     begin = seconds();
     sum = 0;
     for (uint64_t i = 0; i < POSITIONS; i += BATCH) {
-        stk_mix_draws(mix, 700000000 + i, BATCH, draws);
+        stk_mix_draw_range(mix, 700000000 + i, BATCH, draws);
         for (uint32_t k = 0; k < BATCH; k++) {
             sum += draws[k].source + draws[k].epoch + draws[k].position;
         }

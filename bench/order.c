@@ -31,7 +31,7 @@ static int time_case(const char *name, const struct stk_order_options *options)
     if (stk_order_init(&order, options, NULL) < 0) {
         return 1;
     }
-    stk_order_begin(&epoch, &order, 3);
+    stk_order_epoch_begin(&epoch, &order, 3);
     begin = seconds();
     for (uint64_t i = 0; i < POSITIONS; i++) {
         sum += stk_order_sample(&epoch, position);
@@ -55,7 +55,7 @@ static int time_steps(const char *name, const struct stk_order_options *options)
     if (stk_order_init(&order, options, NULL) < 0) {
         return 1;
     }
-    stk_order_begin(&epoch, &order, 3);
+    stk_order_epoch_begin(&epoch, &order, 3);
     begin = seconds();
     for (uint64_t i = 0; i + STEP <= POSITIONS && i + STEP <= options->sample_count; i += STEP) {
         stk_order_samples(&epoch, i, STEP, samples);

@@ -21,8 +21,8 @@
 
 struct picture {
     struct stk_view bytes;
-    struct stk_picture_info info;
-    struct stk_box box;
+    struct stk_codec_info info;
+    struct stk_codec_box box;
 };
 
 static struct picture pictures[COUNT_MAX];
@@ -54,11 +54,11 @@ static void load(const char *folder, uint32_t most)
         }
         fclose(file);
         picture->bytes = (struct stk_view){data, bytes};
-        if (stk_picture_probe(picture->bytes, PIXELS_MAX, &picture->info, NULL) < 0) {
+        if (stk_codec_probe(picture->bytes, PIXELS_MAX, &picture->info, NULL) < 0) {
             exit(1);
         }
         crop = draw_crop(picture->info.width, picture->info.height);
-        picture->box = (struct stk_box){crop.x, crop.y, crop.width, crop.height};
+        picture->box = (struct stk_codec_box){crop.x, crop.y, crop.width, crop.height};
     }
 }
 
@@ -81,7 +81,7 @@ static void by_libpng(const struct picture *picture)
     png_structp reader = png_create_read_struct(PNG_LIBPNG_VER_STRING, NULL, NULL, NULL);
     png_infop info = png_create_info_struct(reader);
     struct source source = {picture->bytes.data};
-    const struct stk_box *box = &picture->box;
+    const struct stk_codec_box *box = &picture->box;
     uint8_t *to = theirs;
 
     png_set_read_fn(reader, &source, on_read);
@@ -102,7 +102,7 @@ static void by_libpng(const struct picture *picture)
 
 static void by_codec(struct stk_codec *codec, const struct picture *picture)
 {
-    const struct stk_box *box = &picture->box;
+    const struct stk_codec_box *box = &picture->box;
     uint32_t row_pixels, skip, y = 0;
 
     if (stk_codec_begin(codec, picture->bytes, &picture->info, box, UINT64_C(1) << 30, &row_pixels,

@@ -8,7 +8,7 @@
  *            else one of STOKER_ERROR_*. `struct stoker_error *` may be NULL everywhere.
  *   Options  struct_size first (sizeof the struct); 0 in a field means its default; new fields
  *            are only added at the end.
- *   Words    owns (frees it), borrows (during the call), lends (until a named event), takes
+ *   Words    owns (frees it), borrows (during the call), lends (until a path_args event), takes
  *            (yours no more, even on failure), gives (now yours).
  *   Threads  one object, one thread at a time, unless its section says otherwise.
  *   The library prints nothing, never exits, and has no callbacks.
@@ -127,45 +127,47 @@ enum stoker_layout { STOKER_NCHW = 1, STOKER_NHWC };
  * store for (sftp://...). It asks for size and kind of a URL, for the names below it, and for
  * bytes; there are no callbacks. Engines that were given a desk hold it: close it when it is of no
  * more use. Of URLs whose desk nobody ever asked for errands, nothing is read. Any thread. */
-struct stoker_desk;
+struct stoker_external_fs;
 
-enum stoker_errand_kind {
-    STOKER_ERRAND_STAT = 1, /* answer: folder, or bytes, mtime_ns, version */
-    STOKER_ERRAND_LIST,     /* answer: names */
-    STOKER_ERRAND_READ,     /* answer: the buffer filled, bytes: how many, fewer at the end */
+enum stoker_external_kind {
+    STOKER_EXTERNAL_STAT = 1, /* answer: folder, or bytes, mtime_ns, version */
+    STOKER_EXTERNAL_LIST,     /* answer: names */
+    STOKER_EXTERNAL_READ,     /* answer: the buffer filled, bytes: how many, fewer at the end */
 };
-struct stoker_errand {
+struct stoker_external_request {
     size_t struct_size;
     uint64_t number; /* for its answer */
-    uint32_t kind;   /* enum stoker_errand_kind */
+    uint32_t kind;   /* enum stoker_external_kind */
     const char *url; /* lent until it is answered */
     uint64_t offset; /* READ */
     uint64_t bytes;  /* READ: wanted, at most 4 MiB */
     void *buffer;    /* READ: lent until it is answered; nobody reads it before */
 };
-struct stoker_errand_answer {
+struct stoker_external_reply {
     size_t struct_size;
     int status; /* 0; or why not: -errno or one of STOKER_ERROR_* */
     uint64_t bytes;
     uint64_t mtime_ns;         /* since 1970; 0: not known */
     uint64_t version;          /* differs when the file does (a hash of an ETag); 0: not known */
-    uint8_t folder;            /* 1: a folder */
+    uint8_t is_folder;         /* 1: a folder */
     const char *names;         /* borrowed: each 'f' (a file), 'd' (a folder), 'F', 'D' (a link to
                                   one) or '-', its name, and a NUL; what has a '/' is left out */
     uint64_t name_count;       /* of them */
     const char *what, *advice; /* borrowed, of a failure; NULL: not known */
 };
 
-STOKER_API int stoker_desk_open(struct stoker_desk **desk_out, struct stoker_error *error);
+STOKER_API int stoker_external_fs_open(struct stoker_external_fs **desk_out,
+                                       struct stoker_error *error);
 /* Takes. What waits fails with STOKER_ERROR_CLOSED; so does next, in all threads. NULL is fine. */
-STOKER_API void stoker_desk_close(struct stoker_desk *desk);
+STOKER_API void stoker_external_fs_close(struct stoker_external_fs *desk);
 /* 1: fills *errand_out, to be answered. 0: there was none within timeout_ms. */
-STOKER_API int stoker_desk_next(struct stoker_desk *desk, uint32_t timeout_ms,
-                                struct stoker_errand *errand_out, struct stoker_error *error);
+STOKER_API int stoker_external_fs_next(struct stoker_external_fs *desk, uint32_t timeout_ms,
+                                       struct stoker_external_request *errand_out,
+                                       struct stoker_error *error);
 /* Ends an errand; of one that nobody waits for any more the answer is dropped.
  * STOKER_ERROR_ARGUMENT: struct_size, status, or no such errand. */
-STOKER_API int stoker_desk_answer(struct stoker_desk *desk, uint64_t number,
-                                  const struct stoker_errand_answer *answer);
+STOKER_API int stoker_external_fs_reply(struct stoker_external_fs *desk, uint64_t number,
+                                        const struct stoker_external_reply *answer);
 
 /* ---- engine --------------------------------------------------------------------------- */
 
@@ -175,7 +177,7 @@ struct stoker_engine;
 
 enum stoker_io_backend { STOKER_IO_AUTO = 0, STOKER_IO_URING, STOKER_IO_THREADS };
 enum stoker_direct { STOKER_DIRECT_AUTO = 0, STOKER_DIRECT_NEVER, STOKER_DIRECT_ALWAYS };
-enum stoker_vector { STOKER_VECTOR_AUTO = 0, STOKER_VECTOR_NONE, STOKER_VECTOR_AVX2 };
+enum stoker_simd { STOKER_SIMD_AUTO = 0, STOKER_SIMD_NONE, STOKER_SIMD_AVX2 };
 
 struct stoker_engine_options {
     size_t struct_size;
@@ -187,11 +189,11 @@ struct stoker_engine_options {
     uint32_t direct;            /* enum stoker_direct: O_DIRECT for cold reads */
     uint32_t io_depth;          /* reads in flight; default 128, and 256 from stores */
     uint32_t io_bytes_max;      /* one read after coalescing; default 4 MiB, on network file systems
-                                   and FUSE what suits the mount (struct stoker_ground_info) */
+                                   and FUSE what suits the mount (struct stoker_filesystem_info) */
     uint32_t io_gap_bytes;      /* neighbours nearer than this are one read; default 64 KiB, there
                                    up to 1 MiB, but no more is read along than is wanted */
     uint32_t read_timeout_ms;   /* a read is given up after it; default 30,000 */
-    uint32_t vector;            /* enum stoker_vector: for tests and measurements */
+    uint32_t simd;              /* enum stoker_simd: for tests and measurements */
     uint32_t open_files_max;    /* kept open at once; default 256 */
     uint8_t sandbox;            /* 1: decode pictures, and parse JSON, MessagePack and npz, in
                                    helper processes that can do nothing else */
@@ -202,19 +204,20 @@ struct stoker_engine_options {
                                    default 256, at most 1,024 */
     uint32_t node_connections_max; /* of all engines of this user on this machine together; the
                                       least of those that run holds; default 256, at most 1,024 */
-    uint8_t node_alone;            /* 1: shares no connections and no rates with other processes */
-    uint8_t no_hedges;             /* 1: no read is asked for twice */
+    uint8_t no_process_sharing;    /* 1: shares no connections and no rates with other processes */
+    uint8_t no_hedging;            /* 1: no read is asked for twice */
     uint32_t hedge_percent_max;    /* of all requests, reads that are late and asked for once more;
                                       default 3, at most 10 */
-    struct stoker_desk *desk;      /* borrowed: who reads URLs that the library has no store for */
-    uint8_t check_etags;           /* 1: of objects that come whole, and of which the store tells no
-                                      checksum, an ETag that is an MD5 is checked: 1.5 to 2 s of CPU
-                                      for each GB. Those of SSE-KMS, SSE-C, S3 Express and of
-                                      objects written by parts are none */
-    uint32_t far_threads_max;      /* that open, list and read by themselves on network file systems
-                                      and FUSE at once; default 8, at most 256 */
-    uint32_t turn_timeout_ms;      /* an opening waits for another process of this user that lists
-                                      the same path; then it lists by itself; default 600,000 */
+    struct stoker_external_fs
+        *external_fs;    /* borrowed: who reads URLs that the library has no store for */
+    uint8_t check_etags; /* 1: of objects that come whole, and of which the store tells no
+                            checksum, an ETag that is an MD5 is checked: 1.5 to 2 s of CPU
+                            for each GB. Those of SSE-KMS, SSE-C, S3 Express and of
+                            objects written by parts are none */
+    uint32_t network_fs_threads_max;   /* that open, list and read by themselves on network file
+                                   systems and FUSE at once; default 8, at most 256 */
+    uint32_t single_flight_timeout_ms; /* an opening waits for another process of this user that
+                                 lists the same path; then it lists by itself; default 600,000 */
 };
 
 /* Gives *engine_out. */
@@ -231,10 +234,10 @@ struct stoker_engine_info {
     uint64_t memory_bytes_max; /* the budget */
     uint64_t memory_bytes;     /* in use now */
     uint64_t memory_bytes_peak;
-    uint64_t lost_bytes;    /* buffers of reads that never came back */
+    uint64_t leaked_bytes;  /* buffers of reads that never came back */
     const char *io_backend; /* "io_uring" or "threads"; lent for ever */
     const char *io_reason;  /* why; lent until engine close */
-    const char *vector;     /* "avx2", "sse2", "neon" or "none"; lent for ever */
+    const char *simd;       /* "avx2", "sse2", "neon" or "none"; lent for ever */
     const char *sandbox;    /* "off", or what the kernel enforces; lent until engine close */
 };
 STOKER_API int stoker_engine_info(struct stoker_engine *engine, struct stoker_engine_info *info);
@@ -248,7 +251,7 @@ enum stoker_store {
     STOKER_STORE_HF,
     STOKER_STORES,
 };
-struct stoker_ledger {
+struct stoker_store_stats {
     size_t struct_size;
     uint64_t requests[STOKER_STORES]; /* sent; those that were sent again count again */
     /* Of them: pages of listings; what writes (objects and their parts, copies, beginning and end
@@ -260,23 +263,24 @@ struct stoker_ledger {
     uint64_t retries_throttled, retries_transient, retries_other;
     /* Of `bytes`: proven by a checksum that the server told, of the answer's body, or of the whole
      * object when all of its ranges had come. The others had none, or not all of an object came. */
-    uint64_t checked[STOKER_STORES];
-    uint64_t damaged; /* bodies that were not as the server's checksum says */
+    uint64_t verified_bytes[STOKER_STORES];
+    uint64_t checksum_failures; /* bodies that were not as the server's checksum says */
     /* Good manners. */
     uint64_t throttles;          /* answers "too much": 429, 503, SlowDown and the like */
     uint64_t hedges, hedges_won; /* reads asked for once more since their first byte was late; of
                                     them those whose second answer came first */
-    uint64_t waits_connections;  /* requests that waited: no connection of the node was left */
-    uint64_t waits_rate;         /* the rate of their prefix let them wait */
+    uint64_t connection_waits;   /* requests that waited: no connection of the node was left */
+    uint64_t throttle_waits;     /* the rate of their prefix let them wait */
     double rate_max; /* requests a second: the least of all limited prefixes; 0: no limit now */
     uint32_t connections, connections_peak; /* of this engine: open, in use or not */
     uint32_t connections_max; /* as many as it uses at once, tuned by what they bring */
     uint32_t node_connections, node_connections_max, node_engines; /* of all that share */
-    const char *node_alone; /* "": shared with this user's other processes; else why not; lent until
-                               engine close; NULL: nothing was asked of stores yet */
+    const char *sharing_note; /* "": shared with this user's other processes; else why not; lent
+                               until engine close; NULL: nothing was asked of stores yet */
 };
 /* Any thread. STOKER_ERROR_ARGUMENT: struct_size. */
-STOKER_API int stoker_engine_ledger(struct stoker_engine *engine, struct stoker_ledger *ledger);
+STOKER_API int stoker_engine_store_stats(struct stoker_engine *engine,
+                                         struct stoker_store_stats *ledger);
 
 /* ---- dataset -------------------------------------------------------------------------- */
 
@@ -291,10 +295,10 @@ enum stoker_index_use {
 };
 
 /* Indexes that other tools left beside shards: DALI's wds2idx, Energon's .tar.idx. */
-enum stoker_foreign_use {
-    STOKER_FOREIGN_AUTO = 0, /* used where they seem true; DALI's proved when a sample is read,
-                                Energon's at open */
-    STOKER_FOREIGN_NEVER,
+enum stoker_foreign_index_use {
+    STOKER_FOREIGN_INDEX_AUTO = 0, /* used where they seem true; DALI's proved when a sample is
+                                read, Energon's at open */
+    STOKER_FOREIGN_INDEX_NEVER,
 };
 
 struct stoker_dataset_options {
@@ -302,25 +306,25 @@ struct stoker_dataset_options {
     const char *const *urls; /* borrowed: paths, directories, globs, {000..099} braces, JSONs of
                                 wids */
     size_t url_count;
-    uint32_t key_bytes_max;      /* default 4,096 */
-    uint32_t header_bytes_max;   /* GNU long name or PAX record block; default 1 MiB */
-    uint32_t join_distance;      /* members between two parts of a sample; default 0 */
-    uint64_t unpacked_bytes_max; /* of one compressed shard; default 1 TiB */
-    uint32_t unpacked_ratio_max; /* unpacked to packed bytes; default 1,100 */
-    uint32_t block_bytes;        /* aim for a block of the order; default 8 MiB, or
-                                    what the index says */
-    uint32_t index;              /* enum stoker_index_use; default auto */
-    const char *index_path;      /* borrowed; default: stoker.index beside the data,
-                                    then one in the cache */
-    uint32_t foreign;            /* enum stoker_foreign_use; default auto */
-    uint64_t access_cache_bytes; /* of packed shards with access points: unpacked pieces
-                                   that are kept, within the memory budget; default
-                                   512 MiB, at most a quarter of the budget */
-    uint32_t on_error;           /* enum stoker_on_error. Raise (default): a tar whose headers are
-                                    damaged, or that ends early, cannot be opened. Skip: its
-                                    samples that are surely whole are taken, and the rest listed:
-                                    for pack, which writes what is left. What is damaged must be
-                                    the same for all who share an order */
+    uint32_t key_bytes_max;           /* default 4,096 */
+    uint32_t header_bytes_max;        /* GNU long name or PAX record block; default 1 MiB */
+    uint32_t member_gap_max;          /* members between two parts of a sample; default 0 */
+    uint64_t decompressed_bytes_max;  /* of one compressed shard; default 1 TiB */
+    uint32_t decompression_ratio_max; /* unpacked to packed bytes; default 1,100 */
+    uint32_t block_bytes;             /* aim for a block of the order; default 8 MiB, or
+                                         what the index says */
+    uint32_t index;                   /* enum stoker_index_use; default auto */
+    const char *index_path;           /* borrowed; default: stoker.index beside the data,
+                                         then one in the cache */
+    uint32_t foreign_index;           /* enum stoker_foreign_index_use; default auto */
+    uint64_t segment_cache_bytes;     /* of packed shards with access points: unpacked pieces
+                                       that are kept, within the memory budget; default
+                                       512 MiB, at most a quarter of the budget */
+    uint32_t on_error; /* enum stoker_on_error. Raise (default): a tar whose headers are
+                          damaged, or that ends early, cannot be opened. Skip: its
+                          samples that are surely whole are taken, and the rest listed:
+                          for pack, which writes what is left. What is damaged must be
+                          the same for all who share an order */
 };
 
 /* Gives *dataset_out. Lists directories and reads headers in parallel on the engine, as far as no
@@ -354,9 +358,9 @@ struct stoker_dataset_info {
     uint64_t shards_indexed;  /* taken from the index, not scanned */
     uint64_t shards_foreign;  /* taken from indexes of other tools */
     const char *foreign_note; /* why one was not, or what it has otherwise; or empty. Lent too */
-    const char *marks_note;   /* why the marks of its JPEGs are not used; or empty. Lent too */
-    uint8_t marked;           /* 1: its JPEGs have marks (struct stoker_marker) */
-    uint32_t marks_mcus;      /* of them: as in stoker_marker_options */
+    const char *jpeg_index_note; /* why the marks of its JPEGs are not used; or empty. Lent too */
+    uint8_t jpeg_indexed;        /* 1: its JPEGs have marks (struct stoker_jpeg_indexer) */
+    uint32_t jpeg_index_mcus;    /* of them: as in stoker_jpeg_indexer_options */
 };
 STOKER_API int stoker_dataset_info(const struct stoker_dataset *dataset,
                                    struct stoker_dataset_info *info);
@@ -422,29 +426,30 @@ STOKER_API int stoker_dataset_join(struct stoker_dataset *const *parts, size_t p
  * refused (-EBUSY), and told of the first. */
 struct stoker_indexer;
 
-struct stoker_index_options {
+struct stoker_indexer_options {
     size_t struct_size;
-    const char *out;       /* borrowed; default: stoker.index in the folder above all shards; in the
-                              cache where that cannot be written, or tells of other shards */
-    uint8_t checksums;     /* 1: read all bytes, once; keep XXH3-64 of each member, and SHA-256 of
-                              each shard's file */
-    uint8_t labels;        /* 1: read .cls members, keep their numbers */
-    uint8_t force;         /* 1: read all headers again */
-    uint64_t access_bytes; /* access points of gz and zstd shards, so many unpacked bytes apart, at
-                              least 65,536; 1: default 1 MiB; 0: none of gz but those that are
-                              there; zstd's frames, which cost nothing, 1 MiB apart */
+    const char *out;   /* borrowed; default: stoker.index in the folder above all shards; in the
+                          cache where that cannot be written, or tells of other shards */
+    uint8_t checksums; /* 1: read all bytes, once; keep XXH3-64 of each member, and SHA-256 of
+                          each shard's file */
+    uint8_t labels;    /* 1: read .cls members, keep their numbers */
+    uint8_t force;     /* 1: read all headers again */
+    uint64_t seek_interval_bytes; /* access points of gz and zstd shards, so many unpacked bytes
+                              apart, at least 65,536; 1: default 1 MiB; 0: none of gz but those that
+                              are there; zstd's frames, which cost nothing, 1 MiB apart */
 };
 
 /* Gives *indexer_out; the work has begun. dataset: urls and limits, borrowed. */
-STOKER_API int stoker_index_open(struct stoker_indexer **indexer_out, struct stoker_engine *engine,
-                                 const struct stoker_dataset_options *dataset,
-                                 const struct stoker_index_options *options,
-                                 struct stoker_error *error);
+STOKER_API int stoker_indexer_open(struct stoker_indexer **indexer_out,
+                                   struct stoker_engine *engine,
+                                   const struct stoker_dataset_options *dataset,
+                                   const struct stoker_indexer_options *options,
+                                   struct stoker_error *error);
 
-struct stoker_index_progress {
+struct stoker_indexer_progress {
     size_t struct_size;
     uint64_t shards, shards_done; /* files of a folder; done ones without those kept */
-    uint64_t shards_kept;         /* not read again */
+    uint64_t shards_reused;       /* not read again */
     uint64_t bytes, bytes_done;   /* of shards to be read; 0 while they are listed */
     uint64_t bytes_read;
     uint64_t elapsed_ns;
@@ -453,15 +458,15 @@ struct stoker_index_progress {
     /* At the end: compressed shards, those of them that can only be read front to back (one is
      * enough to make the data set sequential), and of the first its path and why. Lent likewise;
      * NULL: there is none. */
-    uint64_t shards_packed, shards_sequential;
+    uint64_t shards_compressed, shards_sequential;
     const char *sequential_shard, *sequential_reason;
 };
 /* 1: goes on (asked again after timeout_ms); 0: the index is there; negative: it failed. */
-STOKER_API int stoker_index_next(struct stoker_indexer *indexer, uint32_t timeout_ms,
-                                 struct stoker_index_progress *progress_out,
-                                 struct stoker_error *error);
+STOKER_API int stoker_indexer_next(struct stoker_indexer *indexer, uint32_t timeout_ms,
+                                   struct stoker_indexer_progress *progress_out,
+                                   struct stoker_error *error);
 /* Takes indexer; stops the work if it is not done. NULL is fine. */
-STOKER_API void stoker_index_close(struct stoker_indexer *indexer);
+STOKER_API void stoker_indexer_close(struct stoker_indexer *indexer);
 
 /* ---- marks ---------------------------------------------------------------------------- */
 
@@ -469,39 +474,40 @@ STOKER_API void stoker_index_close(struct stoker_indexer *indexer);
  * index. With them a crop is decoded without what is above it and most of what is beside it; the
  * pixels are the same. A picture whose length or XXH3-64 is another one is decoded without. The
  * data set needs an index file that is true. Threads: one. */
-struct stoker_marker;
+struct stoker_jpeg_indexer;
 
-struct stoker_marker_options {
+struct stoker_jpeg_indexer_options {
     size_t struct_size;
     uint32_t mcus; /* from one mark to the next in a row of MCUs; 0: one a row */
     uint8_t check; /* 1: writes nothing; makes the marks again and compares them with the file */
 };
 
-struct stoker_marker_progress {
+struct stoker_jpeg_indexer_progress {
     size_t struct_size;
     uint64_t samples, samples_done;
     uint64_t pictures, bytes; /* JPEGs that were read */
-    uint64_t marked;          /* of them: the others are not baseline, have restart intervals
-                                 or are damaged */
-    uint64_t wrong;           /* of a check: samples whose marks are not what they should be */
-    uint64_t first_wrong;     /* the sample of the first; STOKER_NO_SAMPLE: none */
+    uint64_t indexed;         /* of them: the others are not baseline, have restart intervals
+                                or are damaged */
+    uint64_t mismatches;      /* of a check: samples whose marks are not what they should be */
+    uint64_t first_mismatch;  /* the sample of the first; STOKER_NO_SAMPLE: none */
     uint64_t file_bytes;      /* at the end */
     const char *path;         /* of the file; lent until close */
 };
 
 /* Gives *marker_out. dataset: borrowed until close. UNSUPPORTED: it has no index file, or is read
  * front to back. A check of what is not there: MISSING. */
-STOKER_API int stoker_marker_open(struct stoker_marker **marker_out, struct stoker_dataset *dataset,
-                                  const struct stoker_marker_options *options,
-                                  struct stoker_error *error);
+STOKER_API int stoker_jpeg_indexer_open(struct stoker_jpeg_indexer **marker_out,
+                                        struct stoker_dataset *dataset,
+                                        const struct stoker_jpeg_indexer_options *options,
+                                        struct stoker_error *error);
 /* As many samples as are done in about a quarter of a second, by all of the engine's threads (16
  * a thread at least, 512 at most). 1: goes on; 0: the file is there, for data sets opened from now
  * on (or all is checked); negative: it failed, and there is no new file. */
-STOKER_API int stoker_marker_next(struct stoker_marker *marker,
-                                  struct stoker_marker_progress *progress_out,
-                                  struct stoker_error *error);
+STOKER_API int stoker_jpeg_indexer_next(struct stoker_jpeg_indexer *marker,
+                                        struct stoker_jpeg_indexer_progress *progress_out,
+                                        struct stoker_error *error);
 /* Takes marker; NULL is fine. What is not at its end leaves no file. */
-STOKER_API void stoker_marker_close(struct stoker_marker *marker);
+STOKER_API void stoker_jpeg_indexer_close(struct stoker_jpeg_indexer *marker);
 
 /* ---- order ---------------------------------------------------------------------------- */
 
@@ -573,20 +579,20 @@ struct stoker_mix_options { /* all pointers are borrowed during open */
 /* Chosen samples (section sampling) in place of all, each once. Stages follow each other: so a
  * curriculum is a list of subsets and the positions from where on they hold. A stage goes through
  * its samples in passes, each in another order; drawn ones have no passes. */
-struct stoker_stage {
+struct stoker_sampling_stage {
     uint64_t position;                    /* of the run, over all epochs: 0 of the first */
     const struct stoker_sampler *sampler; /* made; NULL: all samples, each once a pass */
 };
 
 struct stoker_sampling_options { /* all pointers are borrowed during open */
     size_t struct_size;
-    const struct stoker_stage *stages;
-    size_t stage_count;     /* at most 256; 0: one of all samples */
-    uint32_t repeats;       /* each sample so many times, each time augmented anew;
-                               default 1 */
-    uint32_t repeats_apart; /* positions from copy to copy; default 1: in a row */
-    uint64_t epoch_samples; /* where epochs of the run are cut; default: one pass
-                               of the largest stage, with all repeats */
+    const struct stoker_sampling_stage *stages;
+    size_t stage_count;       /* at most 256; 0: one of all samples */
+    uint32_t repeats;         /* each sample so many times, each time augmented anew;
+                                 default 1 */
+    uint32_t repeat_distance; /* positions from copy to copy; default 1: in a row */
+    uint64_t epoch_samples;   /* where epochs of the run are cut; default: one pass
+                                 of the largest stage, with all repeats */
 };
 
 /* An order, how steps are cut of it and how they are dealt to ranks: all that a loader with these
@@ -718,7 +724,7 @@ STOKER_API int stoker_order_simulate(const struct stoker_order *order,
                                      struct stoker_error *error);
 
 /* A part of a run between two changes. */
-struct stoker_order_stretch {
+struct stoker_order_segment {
     uint32_t world_size, batch_size;
     uint64_t steps; /* 0: to the run's end */
     uint64_t lost;  /* of these, the last ones: the run goes on from a state before them */
@@ -726,14 +732,14 @@ struct stoker_order_stretch {
 
 struct stoker_order_verify_options {
     size_t struct_size;
-    const uint32_t *worlds; /* borrowed: each divides batch_size * world_size */
-    size_t world_count;
+    const uint32_t *world_sizes; /* borrowed: each divides batch_size * world_size */
+    size_t world_size_count;
     uint32_t epochs;    /* default 2, at most 64 */
     uint32_t histories; /* random ones: each changes world and batch, dies and resumes */
     uint64_t seed;      /* of the histories */
-    const struct stoker_order_stretch *stretches; /* borrowed: a run of these, one after the other;
+    const struct stoker_order_segment *segments; /* borrowed: a run of these, one after the other;
                                                      its last one goes on to the end */
-    size_t stretch_count;
+    size_t segment_count;
     uint64_t first_history; /* number of the first: they may be gone through in parts */
     uint8_t histories_only; /* 1: histories draw from the worlds, which are not proved */
 };
@@ -818,7 +824,7 @@ STOKER_API int stoker_sampler_next(struct stoker_sampler *sampler, uint32_t time
 
 struct stoker_sampler_info {
     size_t struct_size;
-    uint8_t made;
+    uint8_t ready;
     uint64_t sample_count, scanned; /* of the data set; 0 scanned: a table was there */
     uint64_t count, class_count;    /* chosen; of balance. When it is made, as table_bytes */
     uint64_t table_bytes, scan_ns;
@@ -906,32 +912,32 @@ struct stoker_loader_options {
                    a multiple of the nodes, or far above them; default 1 */
     uint32_t rank, world_size; /* default 0 of 1 */
     uint64_t seed;
-    uint32_t on_error;                    /* default raise */
-    uint32_t batches_ahead;               /* in flight; default: tuned */
-    uint64_t pixels_max;                  /* of a picture; default 178,956,970 */
-    uint64_t decode_bytes_max;            /* of one picture's decoder, or of what one
-                                             member (npz, JSON ...) unpacks and
-                                             parses to; default 1 GiB, within the
-                                             engine's budget */
-    uint32_t cached;                      /* 1: never read ahead by direct I/O */
-    uint64_t bad_samples_max;             /* damaged samples met; 0: no limit */
-    double bad_share_max;                 /* of samples delivered, once they are
-                                             1,000; 0: no limit */
-    uint32_t bad_list_max;                /* kept in the quarantine; default 10,000 */
-    uint32_t io_retries;                  /* of a read that fails with EIO, ESTALE and
-                                             the like; default 3; STOKER_NO_RETRIES */
-    uint32_t io_retry_wait_ms;            /* before the first; doubles, up to
-                                             10 s; default 100 */
-    const char *quarantine;               /* borrowed: a file that gets a line of JSON for
-                                             each damaged sample; with several ranks
-                                             QUARANTINE.rankN; NULL: none */
-    uint32_t worker, worker_count;        /* of the batches of this rank only
-                                             worker, worker + worker_count, ...;
-                                             default 0 of 1 */
-    const struct stoker_loader *after;    /* borrowed by open: the run's loader on this data set
-                                             before it was refreshed, or was another part of it:
-                                             its damaged samples stay listed, and count with
-                                             what it delivered for the limits; NULL: none */
+    uint32_t on_error;                          /* default raise */
+    uint32_t batches_ahead;                     /* in flight; default: tuned */
+    uint64_t pixels_max;                        /* of a picture; default 178,956,970 */
+    uint64_t decode_bytes_max;                  /* of one picture's decoder, or of what one
+                                                   member (npz, JSON ...) unpacks and
+                                                   parses to; default 1 GiB, within the
+                                                   engine's budget */
+    uint32_t no_direct_io;                      /* 1: never read ahead by direct I/O */
+    uint64_t bad_samples_max;                   /* damaged samples met; 0: no limit */
+    double bad_share_max;                       /* of samples delivered, once they are
+                                                   1,000; 0: no limit */
+    uint32_t bad_list_max;                      /* kept in the quarantine; default 10,000 */
+    uint32_t io_retries;                        /* of a read that fails with EIO, ESTALE and
+                                                   the like; default 3; STOKER_NO_RETRIES */
+    uint32_t io_retry_wait_ms;                  /* before the first; doubles, up to
+                                                   10 s; default 100 */
+    const char *quarantine;                     /* borrowed: a file that gets a line of JSON for
+                                                   each damaged sample; with several ranks
+                                                   QUARANTINE.rankN; NULL: none */
+    uint32_t worker, worker_count;              /* of the batches of this rank only
+                                                   worker, worker + worker_count, ...;
+                                                   default 0 of 1 */
+    const struct stoker_loader *continues_from; /* borrowed by open: the run's loader on this data
+                                          set before it was refreshed, or was another part of it:
+                                          its damaged samples stay listed, and count with
+                                          what it delivered for the limits; NULL: none */
     const struct stoker_mix_options *mix; /* borrowed; NULL: one order of the whole data set. A
                                              mix has no packed shards */
     uint64_t block_samples;               /* of the order; default: the data set's */
@@ -982,7 +988,7 @@ struct stoker_state {
     uint64_t subset, draws; /* of samplers and where each begins: which samples, and how they are
                                drawn; 0: all, each once */
     uint64_t epoch_samples; /* as of stoker_sampling_options, as the next; 0: not given */
-    uint32_t repeats, repeats_apart; /* 0: no sampling */
+    uint32_t repeats, repeat_distance; /* 0: no sampling */
 };
 /* Works out the fingerprint of what was given since the last call, of stats too: 15 to 130 ns a
  * sample of all ranks, on all threads. -ENOMEM; CORRUPT: a sampler's table was damaged. */
@@ -993,9 +999,9 @@ STOKER_API int stoker_loader_state(const struct stoker_loader *loader,
 STOKER_API int stoker_loader_state_at(const struct stoker_loader *loader, uint64_t epoch,
                                       uint64_t position, struct stoker_state *state_out);
 /* Epoch and position of the state alone, at no cost. */
-STOKER_API int stoker_loader_place(const struct stoker_loader *loader, uint64_t *epoch_out,
-                                   uint64_t *position_out);
-/* STOKER_ERROR_STATE with the difference named if it belongs to something else. */
+STOKER_API int stoker_loader_position(const struct stoker_loader *loader, uint64_t *epoch_out,
+                                      uint64_t *position_out);
+/* STOKER_ERROR_STATE with the difference path_args if it belongs to something else. */
 STOKER_API int stoker_loader_set_state(struct stoker_loader *loader,
                                        const struct stoker_state *state,
                                        struct stoker_error *error);
@@ -1004,8 +1010,8 @@ STOKER_API int stoker_loader_set_state(struct stoker_loader *loader,
  * run, at the end of the frame that the stream is in, or of the one that `least` - 1 is in. Open a
  * loader with that change, and give it the state with the `mix` of its own state.
  * STOKER_ERROR_ARGUMENT: there is no mix. */
-STOKER_API int stoker_loader_mix_border(const struct stoker_loader *loader, uint64_t least,
-                                        uint64_t *position_out);
+STOKER_API int stoker_loader_mix_change_position(const struct stoker_loader *loader, uint64_t least,
+                                                 uint64_t *position_out);
 
 /* The settings of the loader's order, for stoker_order_open. Of a mix: options_out->mix is what the
  * loader was opened with, and stays (else STOKER_ERROR_ARGUMENT). Pointers of a sampling are lent
@@ -1036,8 +1042,8 @@ struct stoker_stats {
     /* JPEGs that the engine decoded since loader open: [0] by stoker's own decoder, the others by
      * libjpeg-turbo, which gives the same samples, each for its stoker_jpeg_reason. */
     uint64_t jpegs[STOKER_JPEG_REASONS];
-    uint64_t jpegs_marked; /* of jpegs[0]: from marks on (struct stoker_marker) */
-    uint64_t jpegs_planar; /* of jpegs[0]: resized before their colours were converted */
+    uint64_t jpegs_indexed; /* of jpegs[0]: from marks on (struct stoker_jpeg_indexer) */
+    uint64_t jpegs_planar;  /* of jpegs[0]: resized before their colours were converted */
     /* PNGs likewise: [0] by stoker's own reader, [1] by libpng: interlaced, damaged or unusual. */
     uint64_t pngs[STOKER_PNG_READERS];
     uint64_t io_bytes; /* of io_requests, with what lies between the samples of one */
@@ -1072,11 +1078,11 @@ struct stoker_array {
                                 ...]; where `sides` is not NULL: in elements */
     uint32_t dtype;          /* enum stoker_dtype */
     uint32_t dimension_count;
-    int64_t shape[4];      /* shape[0] = samples */
-    int64_t strides[4];    /* in elements */
-    const uint64_t *sides; /* ragged in more than its first side: [samples, side_count] sides of
+    int64_t shape[4];       /* shape[0] = samples */
+    int64_t strides[4];     /* in elements */
+    const uint64_t *shapes; /* ragged in more than its first side: [samples, side_count] sides of
                               each sample's array; else NULL */
-    uint32_t side_count;
+    uint32_t shape_rank;
 };
 
 /* Lends until the batch is closed. field: index into the options' fields. */
@@ -1088,7 +1094,7 @@ STOKER_API const uint64_t *stoker_batch_ids(const struct stoker_batch *batch);
 /* Lends until close: 1 for a real sample, 0 for padding (STOKER_TAIL_PAD). */
 STOKER_API const uint8_t *stoker_batch_mask(const struct stoker_batch *batch);
 /* One more holder of the batch: each hold needs its own close. Any thread. */
-STOKER_API void stoker_batch_hold(struct stoker_batch *batch);
+STOKER_API void stoker_batch_retain(struct stoker_batch *batch);
 /* Takes batch. Any thread, any time. NULL is fine. */
 STOKER_API void stoker_batch_close(struct stoker_batch *batch);
 
@@ -1112,7 +1118,7 @@ struct stoker_tokens_options {
     /* Without paths: so many tokens in a row that lie elsewhere (text that is tokenised when it is
      * needed, of which only the counts are known), and what tells them from others. Batches of
      * windows of them have no field: their ids say which windows are due. */
-    uint64_t elsewhere;
+    uint64_t virtual_tokens;
     uint8_t identity[32];
 };
 
@@ -1154,9 +1160,9 @@ enum stoker_token_positions {
     STOKER_POSITIONS_ROW,   /* from 0 to context - 1 */
 };
 
-enum stoker_token_ends {
-    STOKER_ENDS_MASKED = 1, /* the last token of a document has the label -100 */
-    STOKER_ENDS_KEPT,       /* it has the next document's first token */
+enum stoker_boundary_labels {
+    STOKER_BOUNDARY_MASKED = 1, /* the last token of a document has the label -100 */
+    STOKER_BOUNDARY_NEXT,       /* it has the next document's first token */
 };
 
 /* Fields of a batch, in this order: tokens; labels, if shifted; positions, if there are; and of
@@ -1186,8 +1192,8 @@ struct stoker_token_loader_options {
     uint8_t has_eod;    /* 1: eod is one */
     uint8_t append_eod; /* 1: packed rows and documents of Megatron's sets get one at their end */
     int32_t eod;
-    uint32_t ends;      /* enum stoker_token_ends; default masked, of windows kept */
-    uint32_t positions; /* enum stoker_token_positions; default none, of packed rows reset */
+    uint32_t boundary_labels; /* enum stoker_boundary_labels; default masked, of windows kept */
+    uint32_t positions;       /* enum stoker_token_positions; default none, of packed rows reset */
     /* Fill in the middle (Bavarian et al. 2022): this share of documents (of pieces, of those
      * within a window) becomes prefix, suffix, middle, each behind its sentinel; fim_spm_rate of
      * them with the suffix first. Drawn from (seed, epoch, sample). Packed rows and documents have
@@ -1239,24 +1245,24 @@ STOKER_API uint64_t stoker_token_loader_samples(const struct stoker_token_loader
  * go from one file into the next. STOKER_ERROR_ARGUMENT: there is no such file. */
 STOKER_API int stoker_token_loader_file_end(const struct stoker_token_loader *loader, uint64_t file,
                                             uint64_t *samples_out);
-/* As stoker_loader_mix_border. */
-STOKER_API int stoker_token_loader_mix_border(struct stoker_token_loader *loader, uint64_t least,
-                                              uint64_t *position_out);
+/* As stoker_loader_mix_change_position. */
+STOKER_API int stoker_token_loader_mix_change_position(struct stoker_token_loader *loader,
+                                                       uint64_t least, uint64_t *position_out);
 STOKER_API int stoker_token_loader_set_epoch(struct stoker_token_loader *loader, uint64_t epoch,
                                              struct stoker_error *error);
 /* As stoker_loader_state; by the caller's thread. */
 STOKER_API int stoker_token_loader_state(struct stoker_token_loader *loader,
                                          struct stoker_state *state_out);
 /* Epoch and position of the state alone, at no cost. */
-STOKER_API int stoker_token_loader_place(struct stoker_token_loader *loader, uint64_t *epoch_out,
-                                         uint64_t *position_out);
-/* STOKER_ERROR_STATE with the difference named. */
+STOKER_API int stoker_token_loader_position(struct stoker_token_loader *loader, uint64_t *epoch_out,
+                                            uint64_t *position_out);
+/* STOKER_ERROR_STATE with the difference path_args. */
 STOKER_API int stoker_token_loader_set_state(struct stoker_token_loader *loader,
                                              const struct stoker_state *state,
                                              struct stoker_error *error);
 
 /* Documents in memory, like those that were tokenised on the fly. */
-struct stoker_row_documents {
+struct stoker_token_documents {
     size_t struct_size;
     const int32_t *tokens; /* borrowed, as the next two: of all documents */
     const uint64_t *ends;  /* [count]: where each ends, in tokens */
@@ -1267,10 +1273,11 @@ struct stoker_row_documents {
 /* All rows of the documents as one batch, as a token loader makes them. Of windows each document is
  * one: it has just the tokens of a window (see labels). options: those of rows; what concerns order
  * and batches is not looked at. Any thread. */
-STOKER_API int stoker_rows_make(struct stoker_batch **batch_out, struct stoker_engine *engine,
-                                const struct stoker_row_documents *documents,
-                                const struct stoker_token_loader_options *options,
-                                struct stoker_error *error);
+STOKER_API int stoker_token_rows_batch(struct stoker_batch **batch_out,
+                                       struct stoker_engine *engine,
+                                       const struct stoker_token_documents *documents,
+                                       const struct stoker_token_loader_options *options,
+                                       struct stoker_error *error);
 
 /* ---- pack ----------------------------------------------------------------------------- */
 
@@ -1319,7 +1326,7 @@ struct stoker_pack_progress {
     uint64_t shards, shards_done;
     uint64_t samples, samples_done;
     uint64_t bytes, bytes_done; /* of shards; with short_side, bytes is estimated */
-    uint64_t shards_kept, samples_kept, bytes_kept; /* of those done: by an earlier run */
+    uint64_t shards_resumed, samples_resumed, bytes_resumed; /* of those done: by an earlier run */
     uint64_t resized, copied;  /* JPEGs made smaller, and those that were not; this run */
     uint64_t run_ns;           /* since open */
     uint64_t samples_left_out; /* damaged, also by an earlier run; not in samples_done */
@@ -1333,10 +1340,10 @@ STOKER_API int stoker_pack_open(struct stoker_pack **pack_out, struct stoker_dat
                                 struct stoker_error *error);
 /* Waits up to timeout_ms for the end. 1: it goes on; 0: done, DESTINATION is complete. -EEXIST: the
  * destination is there; -EBUSY: another writes it; STOKER_ERROR_STATE: DESTINATION.part is of
- * other options or data, and the first difference is named. on_error and the limits may change when
- * unfinished work is gone on with: the bytes are those of the last. STOKER_ERROR_LIMIT: more is
- * damaged than bad_samples_max or bad_share_max allows; what was found is listed, and the same call
- * with higher limits goes on. Fills *progress (may be NULL) in any case. */
+ * other options or data, and the first difference is path_args. on_error and the limits may change
+ * when unfinished work is gone on with: the bytes are those of the last. STOKER_ERROR_LIMIT: more
+ * is damaged than bad_samples_max or bad_share_max allows; what was found is listed, and the same
+ * call with higher limits goes on. Fills *progress (may be NULL) in any case. */
 STOKER_API int stoker_pack_next(struct stoker_pack *pack, uint32_t timeout_ms,
                                 struct stoker_pack_progress *progress, struct stoker_error *error);
 /* After the end, a good one or by damage: the samples left out (or, under raise, the one that ended
@@ -1453,10 +1460,10 @@ struct stoker_verify_options {
     uint64_t decode_bytes_max; /* of one picture's decoder; default 1 GiB */
     uint32_t key_bytes_max;    /* as of a data set, as all below */
     uint32_t header_bytes_max;
-    uint32_t join_distance;
-    uint64_t unpacked_bytes_max;
-    uint32_t unpacked_ratio_max;
-    uint8_t keep_unproven; /* 1: with repair (see below) */
+    uint32_t member_gap_max;
+    uint64_t decompressed_bytes_max;
+    uint32_t decompression_ratio_max;
+    uint8_t keep_unverified; /* 1: with repair (see below) */
 };
 
 /* Gives *verify_out; work begins. Fails only where there is nothing to verify, or (-EBUSY) another
@@ -1490,7 +1497,7 @@ struct stoker_verify_progress {
     uint64_t findings_kept;   /* at most findings_max: these next() gives */
     uint64_t repaired;        /* shards written anew, or files moved */
     uint64_t dropped;         /* samples that repair left out */
-    uint64_t unproven;        /* samples that it kept, though no checksum proves them */
+    uint64_t unverified;      /* samples that it kept, though no checksum proves them */
 };
 STOKER_API int stoker_verify_progress(struct stoker_verify *verify,
                                       struct stoker_verify_progress *progress);
@@ -1561,17 +1568,17 @@ STOKER_API const char *stoker_difference_name(uint32_t kind);
 
 /* What was found in one place where credentials may be. */
 enum stoker_creds_verdict {
-    STOKER_CREDS_PASSED_OVER = 1, /* it is not set up */
+    STOKER_CREDS_SKIPPED = 1, /* it is not set up */
     STOKER_CREDS_USED,
     STOKER_CREDS_FAILED,    /* it is set up and does not work: none is asked behind it */
-    STOKER_CREDS_NOT_ASKED, /* an earlier one is used, or failed */
+    STOKER_CREDS_NOT_TRIED, /* an earlier one is used, or failed */
 };
 
 struct stoker_creds_step {
-    const char *place; /* "shared-credentials-file", as the service's libraries call it; lent
+    const char *source; /* "shared-credentials-file", as the service's libraries call it; lent
                           for ever */
-    uint32_t verdict;  /* enum stoker_creds_verdict */
-    char why[640];     /* "AWS_ACCESS_KEY_ID is not set" */
+    uint32_t verdict;   /* enum stoker_creds_verdict */
+    char reason[640];   /* "AWS_ACCESS_KEY_ID is not set" */
 };
 
 /* Who a URL is asked as. Nothing in it is a secret. */
@@ -1593,9 +1600,9 @@ struct stoker_creds {
  * no URL of http:// or https:// what was given. In this process the name is as good as the URL from
  * now on, and all of this library's functions take both. The bytes of the whole name, or -ENOMEM.
  * Any thread. */
-STOKER_API int64_t stoker_url_name(const char *url, char *name, size_t name_bytes);
+STOKER_API int64_t stoker_url_alias(const char *url, char *name, size_t name_bytes);
 /* The same text, only to be shown: the name stands for nothing more than it did before. */
-STOKER_API int64_t stoker_url_shown(const char *url, char *name, size_t name_bytes);
+STOKER_API int64_t stoker_url_redact(const char *url, char *name, size_t name_bytes);
 
 /* Walks along the places as a store does when it is opened, and keeps nothing. Waits for services
  * that are asked, each with its deadline: some seconds where none answers. struct_size is to be
@@ -1604,25 +1611,26 @@ STOKER_API int64_t stoker_url_shown(const char *url, char *name, size_t name_byt
 STOKER_API int stoker_creds_explain(const char *url, struct stoker_creds *creds,
                                     struct stoker_error *error);
 
-enum stoker_where_kind {
-    STOKER_WHERE_UNKNOWN = 0, /* one of the two is not told */
-    STOKER_WHERE_NEAR,
-    STOKER_WHERE_OTHER_ZONE, /* S3 Express: its bucket is in one zone */
-    STOKER_WHERE_OTHER_REGION,
-    STOKER_WHERE_OTHER_CLOUD,
+enum stoker_location_kind {
+    STOKER_LOCATION_UNKNOWN = 0, /* one of the two is not told */
+    STOKER_LOCATION_SAME,
+    STOKER_LOCATION_OTHER_ZONE, /* S3 Express: its bucket is in one zone */
+    STOKER_LOCATION_OTHER_REGION,
+    STOKER_LOCATION_OTHER_CLOUD,
 };
 
 /* Where a bucket is, and where this machine is. */
-struct stoker_where {
+struct stoker_location {
     size_t struct_size;
-    uint32_t kind;             /* enum stoker_where_kind */
+    uint32_t kind;             /* enum stoker_location_kind */
     uint8_t machine_known;     /* in: 1: machine_... are of an earlier call, and not asked again */
     const char *service;       /* "S3", "S3 Express", "Google Cloud Storage"; "": of none that
                                   tells; lent for ever, as machine_cloud */
     const char *machine_cloud; /* "Amazon", "Google"; "": none that tells */
     char bucket_region[64], bucket_zone[64], bucket_from[256]; /* from: who told it, or why not */
     char machine_region[64], machine_zone[64], machine_from[256];
-    double gigabyte; /* of NEAR 0; else dollars that 10^9 bytes cost on their way, estimated */
+    double
+        dollars_per_gb; /* of NEAR 0; else dollars that 10^9 bytes cost on their way, estimated */
     char what[192], reason[384], advice[512]; /* of the others; the last may be a command */
 };
 
@@ -1630,8 +1638,8 @@ struct stoker_where {
  * AWS_EC2_METADATA_..., GCE_METADATA_HOST and NO_GCE_CHECK say, for a second where nobody answers.
  * Of an endpoint of one's own, of Azure, Hugging Face and the web nobody is asked: UNKNOWN.
  * STOKER_ERROR_ARGUMENT: not a URL of a store. Any thread. */
-STOKER_API int stoker_where_is(struct stoker_engine *engine, const char *url,
-                               struct stoker_where *where, struct stoker_error *error);
+STOKER_API int stoker_location_check(struct stoker_engine *engine, const char *url,
+                                     struct stoker_location *where, struct stoker_error *error);
 
 /* ---- files ---------------------------------------------------------------------------- */
 
@@ -1660,10 +1668,10 @@ struct stoker_copy_options {
     const char *destination; /* of REMOVE: NULL */
     uint32_t recursive;      /* a folder is taken with all below it; SYNC: always */
     uint32_t update;       /* leave out what is there in the same size and no older; SYNC: always */
-    uint32_t fresh;        /* what is there is never replaced: -EEXIST */
-    uint32_t remove_extra; /* SYNC: what the source does not have is removed, once all is copied */
-    uint32_t leftovers;    /* REMOVE: not objects, but uploads below it that nobody ended */
-    uint64_t leftover_age_s; /* of these, that are older; default a day */
+    uint32_t no_clobber;   /* what is there is never replaced: -EEXIST */
+    uint32_t delete_extra; /* SYNC: what the source does not have is removed, once all is copied */
+    uint32_t unfinished_uploads; /* REMOVE: not objects, but uploads below it that nobody ended */
+    uint64_t unfinished_age_s;   /* of these, that are older; default a day */
     uint32_t workers;      /* files or parts at once; default 128, between local folders 2 a core */
     uint64_t part_bytes;   /* of larger files; default 8 MiB, 5 MiB at least */
     uint64_t memory_bytes; /* for parts in flight, of the engine's budget; default 256 MiB */
@@ -1675,20 +1683,21 @@ struct stoker_copy_options {
 
 struct stoker_copy_progress {
     size_t struct_size;
-    uint32_t listed;                 /* 1: files and bytes are all there are */
-    uint64_t files, bytes;           /* found so far */
-    uint64_t files_done, bytes_done; /* with those kept */
-    uint64_t files_kept, bytes_kept; /* were there already, by an earlier run or by update */
-    uint64_t files_removed;          /* uploads, where leftovers are removed */
-    uint64_t files_failed;           /* each of which has cost nobody else its place */
-    uint64_t links_left_out;         /* links out of the source, and to folders; devices, pipes */
+    uint32_t listed;                       /* 1: files and bytes are all there are */
+    uint64_t files, bytes;                 /* found so far */
+    uint64_t files_done, bytes_done;       /* with those kept */
+    uint64_t files_skipped, bytes_skipped; /* were there already, by an earlier run or by update */
+    uint64_t files_removed;                /* uploads, where leftovers are removed */
+    uint64_t files_failed;                 /* each of which has cost nobody else its place */
+    uint64_t links_left_out; /* links out of the source, and to folders; devices, pipes */
     uint64_t run_ns;
-    uint64_t files_spared; /* by remove_extra: what the destination has where they are, or below */
+    uint64_t
+        files_not_deleted; /* by remove_extra: what the destination has where they are, or below */
 };
 
 /* Gives *copy_out and begins. A source that is a folder (recursive) comes below the destination
  * with what is in it, without its own name; a file goes to the destination's name, or below it
- * where that is a folder, ends in '/', or several sources are named. A name never holds half a
+ * where that is a folder, ends in '/', or several sources are path_args. A name never holds half a
  * file: local ones are written beside it and renamed, objects appear when they are whole. A copy
  * that was killed goes on, when it is begun again, with the parts of large files that it had: they
  * are proven by their hashes (objects), or by size and time of the source (files, as long as the
@@ -1713,10 +1722,10 @@ enum stoker_file_kind { STOKER_FILE = 1, STOKER_FOLDER, STOKER_OTHER_FILE };
 /* Whether an object lies in an archive of its store, from which it is brought back before it can be
  * read: S3's GLACIER, DEEP_ARCHIVE and archive tiers, Azure's Archive. */
 enum stoker_archive {
-    STOKER_ARCHIVE_NONE = 0, /* it can be read; or it is not told */
-    STOKER_ARCHIVE_AWAY,     /* it is to be restored first */
-    STOKER_ARCHIVE_COMING,   /* that was asked for, and takes hours */
-    STOKER_ARCHIVE_BACK,     /* a copy can be read, until restored_until_ns */
+    STOKER_ARCHIVE_NONE = 0,  /* it can be read; or it is not told */
+    STOKER_ARCHIVE_ARCHIVED,  /* it is to be restored first */
+    STOKER_ARCHIVE_RESTORING, /* that was asked for, and takes hours */
+    STOKER_ARCHIVE_RESTORED,  /* a copy can be read, until restored_until_ns */
 };
 
 struct stoker_file_info {
@@ -1740,10 +1749,10 @@ STOKER_API int stoker_stat(struct stoker_engine *engine, const char *path,
 /* What a path or URL with braces or globs stands for: a{000..009}, {a,b}, * ? [a-z] **. 0: itself:
  * something has that very name, or it is no pattern. 1: what matches it, in the order of braces and
  * names. Of http(s):// braces only. Gives *names_out: *count_out names, NUL-ended, one after the
- * other, to be freed by stoker_names_free. STOKER_ERROR_EMPTY: a glob matches nothing. */
-STOKER_API int stoker_names_match(struct stoker_engine *engine, const char *path, char **names_out,
-                                  size_t *count_out, struct stoker_error *error);
-STOKER_API void stoker_names_free(char *names); /* takes; NULL is fine */
+ * other, to be freed by stoker_paths_free. STOKER_ERROR_EMPTY: a glob matches nothing. */
+STOKER_API int stoker_paths_expand(struct stoker_engine *engine, const char *path, char **names_out,
+                                   size_t *count_out, struct stoker_error *error);
+STOKER_API void stoker_paths_free(char *names); /* takes; NULL is fine */
 
 /* All that lies below a path or URL, in no certain order. Threads: one a walk. */
 struct stoker_walk;
@@ -1769,8 +1778,8 @@ STOKER_API int64_t stoker_file_read(struct stoker_file *file, uint64_t offset, v
 STOKER_API void stoker_file_close(struct stoker_file *file); /* takes; NULL is fine */
 /* A hint, which waits: these will be opened. Objects are asked for all at once, and opening them
  * within a minute asks no more. */
-STOKER_API void stoker_files_expect(struct stoker_engine *engine, const char *const *paths,
-                                    size_t count);
+STOKER_API void stoker_files_prefetch_metadata(struct stoker_engine *engine,
+                                               const char *const *paths, size_t count);
 
 struct stoker_range {
     struct stoker_file *file; /* lent for the call; all of one engine */
@@ -1780,14 +1789,14 @@ struct stoker_range {
     int64_t result; /* out: bytes read, fewer at the file's end only; or a status */
     /* Out, of an object's range that came by itself: from sending its last try until the first and
      * until the last byte of the answer; 0: not known. */
-    uint64_t first_ns, all_ns;
+    uint64_t first_byte_ns, complete_ns;
 };
 
 struct stoker_ranges_options {
     size_t struct_size;
     uint32_t gap_bytes;     /* ranges of an object with fewer between them come in one request;
                                default 256 KiB, 1: only what touches */
-    uint32_t apart;         /* 1: none are joined */
+    uint32_t no_coalescing; /* 1: none are joined */
     uint32_t in_flight_max; /* reads at once; default 1,024, and as the engine's io_depth says */
 };
 /* Reads many ranges side by side and waits for all; files of this machine are read one after the
@@ -1801,42 +1810,42 @@ STOKER_API int stoker_file_read_ranges(struct stoker_range *ranges, size_t count
 
 /* What a path of this machine lies on: file system, server, device, and what of it slows training
  * down. Nothing is asked that can hang the caller: a server that is dead is told as such. */
-struct stoker_ground;
+struct stoker_filesystem;
 
-enum stoker_ground_group {
-    STOKER_GROUND_UNKNOWN = 0,
-    STOKER_GROUND_MEMORY,  /* tmpfs */
-    STOKER_GROUND_DISK,    /* ext4, xfs, ... */
-    STOKER_GROUND_NETWORK, /* nfs, lustre, gpfs, beegfs, cephfs, wekafs, 9p, virtiofs, ... */
-    STOKER_GROUND_FUSE,    /* a program of this machine answers */
-    STOKER_GROUND_LAYERED, /* overlay: what is below may be anything */
+enum stoker_filesystem_group {
+    STOKER_FILESYSTEM_UNKNOWN = 0,
+    STOKER_FILESYSTEM_MEMORY,  /* tmpfs */
+    STOKER_FILESYSTEM_DISK,    /* ext4, xfs, ... */
+    STOKER_FILESYSTEM_NETWORK, /* nfs, lustre, gpfs, beegfs, cephfs, wekafs, 9p, virtiofs, ... */
+    STOKER_FILESYSTEM_FUSE,    /* a program of this machine answers */
+    STOKER_FILESYSTEM_LAYERED, /* overlay: what is below may be anything */
 };
 
 /* Whether the bytes of a file are where they can be read, or in an archive behind it (HSM, a lazily
  * loaded file system). */
-enum stoker_presence {
-    STOKER_PRESENCE_UNKNOWN = 0, /* this file system does not tell */
-    STOKER_PRESENCE_HERE,
-    STOKER_PRESENCE_PARTLY,
-    STOKER_PRESENCE_AWAY, /* the first read fetches them: stoker_prewarm_open */
+enum stoker_residency {
+    STOKER_RESIDENCY_UNKNOWN = 0, /* this file system does not tell */
+    STOKER_RESIDENCY_RESIDENT,
+    STOKER_RESIDENCY_PARTIAL,
+    STOKER_RESIDENCY_ARCHIVED, /* the first read fetches them: stoker_prewarm_open */
 };
 
-#define STOKER_NOT_TOLD UINT64_MAX
+#define STOKER_UNKNOWN UINT64_MAX
 
-struct stoker_ground_options {
+struct stoker_filesystem_options {
     size_t struct_size;
     uint32_t timeout_ms; /* for all that asks the file system; default 5,000 */
     uint32_t files_max;  /* of a folder so many files are looked at; default 1,000 */
 };
 
-/* Texts are never NULL, and empty where nothing is known; numbers are then STOKER_NOT_TOLD. Lent
+/* Texts are never NULL, and empty where nothing is known; numbers are then STOKER_UNKNOWN. Lent
  * until close. */
-struct stoker_ground_info {
+struct stoker_filesystem_info {
     size_t struct_size;
     const char *path, *kind; /* "nfs", "ext4", "fuse", ..., "unknown" */
-    uint32_t group;          /* enum stoker_ground_group */
+    uint32_t group;          /* enum stoker_filesystem_group */
     uint32_t is_folder, is_read_only;
-    uint32_t answers; /* 0: the file system said nothing within timeout_ms; what comes from
+    uint32_t responds; /* 0: the file system said nothing within timeout_ms; what comes from
                          asking it is not told then */
     const char *mount_point, *type, *source, *options, *server; /* as the table of mounts says */
     uint64_t major, minor;
@@ -1846,7 +1855,8 @@ struct stoker_ground_info {
     uint64_t connections;                       /* nconnect: 1 where NFS does not tell otherwise */
     const char *version, *transport, *recovery; /* "4.2"; "tcp"; "hard", "soft", "softerr" */
     uint64_t timeout_tenths, retries;
-    uint64_t file_fresh_s, folder_fresh_s; /* attributes are believed so long, at most */
+    uint64_t file_attribute_cache_s,
+        folder_attribute_cache_s; /* attributes are believed so long, at most */
     uint64_t read_ahead_bytes;
     /* Of Lustre and CephFS. count UINT32_MAX: all servers. */
     uint64_t stripe_count, stripe_bytes, stripe_parts;
@@ -1856,12 +1866,12 @@ struct stoker_ground_info {
     uint64_t rotational;            /* 1: it turns */
     uint64_t queue_depth;
     /* Of the file, or of files of the folder. */
-    uint32_t presence;         /* enum stoker_presence */
-    const char *presence_from; /* what told it */
-    uint64_t files, files_away, bytes, bytes_away;
+    uint32_t residency;           /* enum stoker_residency */
+    const char *residency_source; /* what told it */
+    uint64_t files, files_archived, bytes, bytes_archived;
     /* Of loaders that read here: cold samples so near each other are one read of so many bytes, as
      * long as engine options do not say otherwise (io_gap_bytes, io_bytes_max). */
-    uint64_t joined_gap_bytes, joined_bytes_max;
+    uint64_t coalesce_gap_bytes, coalesce_bytes_max;
 };
 
 enum stoker_advice_level { STOKER_ADVICE_HINT = 1, STOKER_ADVICE_FINDING };
@@ -1874,15 +1884,16 @@ struct stoker_advice {
 
 /* Gives *ground_out, also where the file system does not answer. -ENOENT: there is no such path;
  * ARGUMENT: a URL. Threads: one. */
-STOKER_API int stoker_ground_open(struct stoker_ground **ground_out, const char *path,
-                                  const struct stoker_ground_options *options, /* may be NULL */
-                                  struct stoker_error *error);
-STOKER_API int stoker_ground_info(const struct stoker_ground *ground,
-                                  struct stoker_ground_info *info);
+STOKER_API int
+stoker_filesystem_open(struct stoker_filesystem **ground_out, const char *path,
+                       const struct stoker_filesystem_options *options, /* may be NULL */
+                       struct stoker_error *error);
+STOKER_API int stoker_filesystem_info(const struct stoker_filesystem *ground,
+                                      struct stoker_filesystem_info *info);
 /* 1: fills *advice, the index-th; 0: there are no more. */
-STOKER_API int stoker_ground_advice(const struct stoker_ground *ground, uint32_t index,
-                                    struct stoker_advice *advice);
-STOKER_API void stoker_ground_close(struct stoker_ground *ground); /* takes; NULL is fine */
+STOKER_API int stoker_filesystem_advice(const struct stoker_filesystem *ground, uint32_t index,
+                                        struct stoker_advice *advice);
+STOKER_API void stoker_filesystem_close(struct stoker_filesystem *ground); /* takes; NULL is fine */
 
 /* ---- prewarm -------------------------------------------------------------------------- */
 
@@ -1897,7 +1908,7 @@ struct stoker_prewarm_options {
     const char *const *paths; /* files, folders (with all below) or URLs; borrowed for the call */
     size_t path_count;
     uint32_t workers;     /* reads at once; default 16, at most 64 */
-    uint32_t piece_bytes; /* of a file at a time; default 4 MiB, 64 KiB to 64 MiB */
+    uint32_t chunk_bytes; /* of a file at a time; default 4 MiB, 64 KiB to 64 MiB */
     uint32_t timeout_s;   /* for all of it; 0: none, and a read that is late is tried 3 times */
     uint8_t check;        /* 1: reads nothing: says what is cold */
     uint8_t touch;        /* 1: of each file one byte, for archives that bring whole files */
@@ -1905,9 +1916,9 @@ struct stoker_prewarm_options {
 
 struct stoker_prewarm_progress {
     size_t struct_size;
-    uint32_t listed;       /* 1: files and bytes are all there are */
-    uint32_t tells_cold;   /* 1: bytes_warm and bytes_cold are known, of files of this machine */
-    uint64_t files, bytes; /* found so far */
+    uint32_t listed;        /* 1: files and bytes are all there are */
+    uint32_t cold_is_known; /* 1: bytes_warm and bytes_cold are known, of files of this machine */
+    uint64_t files, bytes;  /* found so far */
     uint64_t files_done, bytes_done; /* read, or passed over */
     uint64_t bytes_read;
     uint64_t bytes_warm; /* were in the page cache before */

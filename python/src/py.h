@@ -128,7 +128,7 @@ struct stk_py_engine {
 };
 
 struct stk_py_desk {
-    PyObject_HEAD struct stoker_desk *desk;
+    PyObject_HEAD struct stoker_external_fs *desk;
     struct stk_py_gate gate;
 };
 
@@ -168,7 +168,7 @@ PyObject *stk_py_mix_samples(PyObject *self, PyObject *arguments);
 
 struct stk_py_sampling {
     struct stoker_sampling_options options; /* borrows the samplers */
-    struct stoker_stage *stages;            /* owned */
+    struct stoker_sampling_stage *stages;   /* owned */
 };
 
 /* (((position, Sampler | None), ...), repeats, apart, epoch samples); false: the exception is set.

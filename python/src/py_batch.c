@@ -25,7 +25,7 @@ static PyObject *vector_new(struct stk_py_module *module, const struct stk_py_ho
 
 struct stk_py_hold stk_py_hold_share(const struct stk_py_hold *hold)
 {
-    stoker_batch_hold(hold->batch);
+    stoker_batch_retain(hold->batch);
     return *hold;
 }
 
@@ -91,17 +91,17 @@ static PyObject *ragged_new(struct stk_py_module *module, const struct stk_py_ho
     struct stoker_array sides = {
         .dtype = STOKER_INT64,
         .dimension_count = 2,
-        .shape = {array->shape[0], array->side_count},
-        .strides = {array->side_count, 1},
+        .shape = {array->shape[0], array->shape_rank},
+        .strides = {array->shape_rank, 1},
     };
     PyObject *parts[3];
 
     values.shape[0] = (int64_t)array->offsets[array->shape[0]];
     memcpy(&offsets.data, &array->offsets, sizeof offsets.data); /* drops const: the batch is */
-    memcpy(&sides.data, &array->sides, sizeof sides.data);       /* the caller's to change    */
+    memcpy(&sides.data, &array->shapes, sizeof sides.data);      /* the caller's to change    */
     parts[0] = stk_py_array_new(module, hold, &values, false);
     parts[1] = stk_py_array_new(module, hold, &offsets, false);
-    parts[2] = array->sides ? stk_py_array_new(module, hold, &sides, false) : Py_NewRef(Py_None);
+    parts[2] = array->shapes ? stk_py_array_new(module, hold, &sides, false) : Py_NewRef(Py_None);
     if (!parts[0] || !parts[1] || !parts[2]) {
         for (int i = 0; i < 3; i++) {
             Py_XDECREF(parts[i]);

@@ -85,11 +85,11 @@ static PyObject *dataset_new(PyTypeObject *type, PyObject *arguments, PyObject *
     if (!PyArg_ParseTupleAndKeywords(
             arguments, keywords, "O!O!|$O&O&O&O&O&O&O&yO&O&O&:Dataset", names, module->engine_type,
             &engine, &PyTuple_Type, &tuple, stk_py_u32, &options.key_bytes_max, stk_py_u32,
-            &options.header_bytes_max, stk_py_u32, &options.join_distance, stk_py_u64,
-            &options.unpacked_bytes_max, stk_py_u32, &options.unpacked_ratio_max, stk_py_u32,
-            &options.block_bytes, stk_py_u32, &options.index, &options.index_path, stk_py_u32,
-            &options.foreign, stk_py_u64, &options.access_cache_bytes, stk_py_u32,
-            &options.on_error)) {
+            &options.header_bytes_max, stk_py_u32, &options.member_gap_max, stk_py_u64,
+            &options.decompressed_bytes_max, stk_py_u32, &options.decompression_ratio_max,
+            stk_py_u32, &options.block_bytes, stk_py_u32, &options.index, &options.index_path,
+            stk_py_u32, &options.foreign_index, stk_py_u64, &options.segment_cache_bytes,
+            stk_py_u32, &options.on_error)) {
         return NULL;
     }
     urls = stk_py_urls(tuple);
@@ -166,8 +166,8 @@ static PyObject *dataset_info(PyObject *object, PyObject *nothing)
             (unsigned long long)info.shards_indexed, "shards_foreign",
             (unsigned long long)info.shards_foreign, "foreign_note",
             text_or_none(info.foreign_note), "marks",
-            info.marked ? PyLong_FromUnsignedLong(info.marks_mcus) : Py_NewRef(Py_None),
-            "marks_note", text_or_none(info.marks_note));
+            info.jpeg_indexed ? PyLong_FromUnsignedLong(info.jpeg_index_mcus) : Py_NewRef(Py_None),
+            "marks_note", text_or_none(info.jpeg_index_note));
     }
     stk_py_dataset_leave(self);
     return result;

@@ -19,7 +19,7 @@ static PyObject *desk_new(PyTypeObject *type, PyObject *arguments, PyObject *key
         return NULL;
     }
     self->gate.process = getpid();
-    status = stoker_desk_open(&self->desk, &error);
+    status = stoker_external_fs_open(&self->desk, &error);
     if (status < 0) {
         self->gate.closed = true;
         Py_DECREF(self);
@@ -28,10 +28,10 @@ static PyObject *desk_new(PyTypeObject *type, PyObject *arguments, PyObject *key
     return (PyObject *)self;
 }
 
-static PyObject *errand_tuple(const struct stoker_errand *errand)
+static PyObject *errand_tuple(const struct stoker_external_request *errand)
 {
     PyObject *view =
-        errand->kind == STOKER_ERRAND_READ
+        errand->kind == STOKER_EXTERNAL_READ
             ? PyMemoryView_FromMemory(errand->buffer, (Py_ssize_t)errand->bytes, PyBUF_WRITE)
             : Py_NewRef(Py_None);
 
@@ -44,7 +44,7 @@ static PyObject *errand_tuple(const struct stoker_errand *errand)
 static PyObject *desk_next(PyObject *object, PyObject *arguments)
 {
     struct stk_py_desk *self = (struct stk_py_desk *)object;
-    struct stoker_errand errand = {.struct_size = sizeof errand};
+    struct stoker_external_request errand = {.struct_size = sizeof errand};
     struct stoker_error error = {0};
     unsigned timeout_ms;
     int status;
@@ -53,7 +53,8 @@ static PyObject *desk_next(PyObject *object, PyObject *arguments)
         !stk_py_gate_enter(&self->gate, "desk")) {
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS status = stoker_desk_next(self->desk, timeout_ms, &errand, &error);
+    Py_BEGIN_ALLOW_THREADS status =
+        stoker_external_fs_next(self->desk, timeout_ms, &errand, &error);
     Py_END_ALLOW_THREADS(void) stk_py_gate_leave(&self->gate);
     if (status < 0) {
         return stk_py_raise(status, &error);
@@ -66,7 +67,7 @@ static PyObject *desk_answer(PyObject *object, PyObject *arguments, PyObject *ke
     static char *names[] = {"number", "status",     "bytes", "mtime_ns", "version", "folder",
                             "names",  "name_count", "what",  "advice",   NULL};
     struct stk_py_desk *self = (struct stk_py_desk *)object;
-    struct stoker_errand_answer answer = {.struct_size = sizeof answer};
+    struct stoker_external_reply answer = {.struct_size = sizeof answer};
     unsigned long long number;
     int folder = 0, status;
     Py_ssize_t bytes = 0;
@@ -79,8 +80,8 @@ static PyObject *desk_answer(PyObject *object, PyObject *arguments, PyObject *ke
         !stk_py_gate_enter(&self->gate, "desk")) {
         return NULL;
     }
-    answer.folder = (uint8_t)folder;
-    Py_BEGIN_ALLOW_THREADS status = stoker_desk_answer(self->desk, number, &answer);
+    answer.is_folder = (uint8_t)folder;
+    Py_BEGIN_ALLOW_THREADS status = stoker_external_fs_reply(self->desk, number, &answer);
     Py_END_ALLOW_THREADS(void) stk_py_gate_leave(&self->gate);
     if (status < 0) {
         return stk_py_raise(status, NULL);
@@ -92,10 +93,10 @@ static PyObject *desk_answer(PyObject *object, PyObject *arguments, PyObject *ke
 static PyObject *desk_man(PyObject *object, PyObject *nothing)
 {
     struct stk_py_desk *self = (struct stk_py_desk *)object;
-    struct stoker_errand errand = {.struct_size = sizeof errand};
+    struct stoker_external_request errand = {.struct_size = sizeof errand};
 
     (void)nothing;
-    (void)stoker_desk_next(self->desk, 0, &errand, NULL);
+    (void)stoker_external_fs_next(self->desk, 0, &errand, NULL);
     Py_RETURN_NONE;
 }
 
@@ -104,7 +105,7 @@ static void desk_dealloc(PyObject *object)
     struct stk_py_desk *self = (struct stk_py_desk *)object;
 
     if (self->desk && stk_py_gate_close(&self->gate)) {
-        Py_BEGIN_ALLOW_THREADS stoker_desk_close(self->desk);
+        Py_BEGIN_ALLOW_THREADS stoker_external_fs_close(self->desk);
         Py_END_ALLOW_THREADS
     }
     stk_py_object_free(object);

@@ -85,18 +85,18 @@ static PyObject *engine_new(PyTypeObject *type, PyObject *arguments, PyObject *k
             stk_py_u64, &options.memory_bytes_max, stk_py_u32, &options.threads, stk_py_u32,
             &options.cores_reserved, stk_py_u32, &options.io_backend, stk_py_u32, &options.direct,
             stk_py_u32, &options.io_depth, stk_py_u32, &options.io_bytes_max, stk_py_u32,
-            &options.io_gap_bytes, stk_py_u32, &options.read_timeout_ms, stk_py_u32,
-            &options.vector, stk_py_u32, &options.open_files_max, &sandbox, stk_py_u32,
-            &options.decode_timeout_ms, &options.sandbox_helper, stk_py_u32,
-            &options.connections_max, stk_py_u32, &options.node_connections_max, &alone, &no_hedges,
-            stk_py_u32, &options.hedge_percent_max, module->desk_type, &desk, &tags, stk_py_u32,
-            &options.far_threads_max, stk_py_u32, &options.turn_timeout_ms)) {
+            &options.io_gap_bytes, stk_py_u32, &options.read_timeout_ms, stk_py_u32, &options.simd,
+            stk_py_u32, &options.open_files_max, &sandbox, stk_py_u32, &options.decode_timeout_ms,
+            &options.sandbox_helper, stk_py_u32, &options.connections_max, stk_py_u32,
+            &options.node_connections_max, &alone, &no_hedges, stk_py_u32,
+            &options.hedge_percent_max, module->desk_type, &desk, &tags, stk_py_u32,
+            &options.network_fs_threads_max, stk_py_u32, &options.single_flight_timeout_ms)) {
         return NULL;
     }
-    options.desk = desk ? desk->desk : NULL;
+    options.external_fs = desk ? desk->desk : NULL;
     options.sandbox = (uint8_t)sandbox;
-    options.node_alone = (uint8_t)alone;
-    options.no_hedges = (uint8_t)no_hedges;
+    options.no_process_sharing = (uint8_t)alone;
+    options.no_hedging = (uint8_t)no_hedges;
     options.check_etags = (uint8_t)tags;
     self = (struct stk_py_engine *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
     if (!self) {
@@ -154,8 +154,8 @@ static PyObject *engine_info(PyObject *object, PyObject *nothing)
             "memory_bytes_max", (unsigned long long)info.memory_bytes_max, "memory_bytes",
             (unsigned long long)info.memory_bytes, "memory_bytes_peak",
             (unsigned long long)info.memory_bytes_peak, "lost_bytes",
-            (unsigned long long)info.lost_bytes, "io_backend", info.io_backend, "io_reason",
-            info.io_reason, "vector", info.vector, "sandbox", info.sandbox);
+            (unsigned long long)info.leaked_bytes, "io_backend", info.io_backend, "io_reason",
+            info.io_reason, "vector", info.simd, "sandbox", info.sandbox);
     }
     stk_py_engine_leave(self);
     return result;
@@ -165,7 +165,7 @@ static PyObject *engine_ledger(PyObject *object, PyObject *nothing)
 {
     static const char *const names[STOKER_STORES] = {"http", "s3", "gs", "az", "hf"};
     struct stk_py_engine *self = (struct stk_py_engine *)object;
-    struct stoker_ledger ledger = {.struct_size = sizeof ledger};
+    struct stoker_store_stats ledger = {.struct_size = sizeof ledger};
     PyObject *result = NULL, *store;
     int status;
 
@@ -173,30 +173,32 @@ static PyObject *engine_ledger(PyObject *object, PyObject *nothing)
     if (!stk_py_gate_enter(&self->gate, "engine")) {
         return NULL;
     }
-    status = stoker_engine_ledger(self->engine, &ledger);
+    status = stoker_engine_store_stats(self->engine, &ledger);
     stk_py_engine_leave(self);
     if (status < 0) {
         return stk_py_raise(status, NULL);
     }
     result = Py_BuildValue(
-        "{sKs{sKsKsK}s{sKsKsKsKsKsdsIsIsIsIsIsIsz}}", "damaged", (unsigned long long)ledger.damaged,
-        "retries", "throttled", (unsigned long long)ledger.retries_throttled, "transient",
+        "{sKs{sKsKsK}s{sKsKsKsKsKsdsIsIsIsIsIsIsz}}", "damaged",
+        (unsigned long long)ledger.checksum_failures, "retries", "throttled",
+        (unsigned long long)ledger.retries_throttled, "transient",
         (unsigned long long)ledger.retries_transient, "other",
         (unsigned long long)ledger.retries_other, "manners", "throttles",
         (unsigned long long)ledger.throttles, "hedges", (unsigned long long)ledger.hedges,
         "hedges_won", (unsigned long long)ledger.hedges_won, "waits_connections",
-        (unsigned long long)ledger.waits_connections, "waits_rate",
-        (unsigned long long)ledger.waits_rate, "rate_max", ledger.rate_max, "connections",
+        (unsigned long long)ledger.connection_waits, "waits_rate",
+        (unsigned long long)ledger.throttle_waits, "rate_max", ledger.rate_max, "connections",
         ledger.connections, "connections_peak", ledger.connections_peak, "connections_max",
         ledger.connections_max, "node_connections", ledger.node_connections, "node_connections_max",
         ledger.node_connections_max, "node_engines", ledger.node_engines, "alone",
-        ledger.node_alone);
+        ledger.sharing_note);
     for (uint32_t i = 0; result && i < STOKER_STORES; i++) {
-        store = Py_BuildValue(
-            "{sKsKsKsKsKsK}", "requests", (unsigned long long)ledger.requests[i], "lists",
-            (unsigned long long)ledger.lists[i], "puts", (unsigned long long)ledger.puts[i],
-            "deletes", (unsigned long long)ledger.deletes[i], "bytes",
-            (unsigned long long)ledger.bytes[i], "checked", (unsigned long long)ledger.checked[i]);
+        store = Py_BuildValue("{sKsKsKsKsKsK}", "requests", (unsigned long long)ledger.requests[i],
+                              "lists", (unsigned long long)ledger.lists[i], "puts",
+                              (unsigned long long)ledger.puts[i], "deletes",
+                              (unsigned long long)ledger.deletes[i], "bytes",
+                              (unsigned long long)ledger.bytes[i], "checked",
+                              (unsigned long long)ledger.verified_bytes[i]);
         if (!store || PyDict_SetItemString(result, names[i], store) < 0) {
             Py_CLEAR(result);
         }

@@ -98,7 +98,7 @@ PyObject *stk_py_match(PyObject *module, PyObject *arguments)
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS status =
-        stoker_names_match(engine->engine, path, &names, &count, &error);
+        stoker_paths_expand(engine->engine, path, &names, &count, &error);
     Py_END_ALLOW_THREADS stk_py_engine_leave(engine);
     if (status < 0) {
         return stk_py_raise(status, &error);
@@ -112,7 +112,7 @@ PyObject *stk_py_match(PyObject *module, PyObject *arguments)
         }
         Py_XDECREF(item);
     }
-    stoker_names_free(names);
+    stoker_paths_free(names);
     return list ? Py_BuildValue("ON", status == 1 ? Py_True : Py_False, list) : NULL;
 }
 
@@ -133,7 +133,7 @@ PyObject *stk_py_expect(PyObject *module, PyObject *arguments)
         PyMem_Free(paths);
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS stoker_files_expect(engine->engine, paths, count);
+    Py_BEGIN_ALLOW_THREADS stoker_files_prefetch_metadata(engine->engine, paths, count);
     Py_END_ALLOW_THREADS stk_py_engine_leave(engine);
     PyMem_Free(paths);
     Py_RETURN_NONE;
@@ -245,7 +245,7 @@ static void file_dealloc(PyObject *object)
 /* where(engine, url) -> {...} */
 PyObject *stk_py_where(PyObject *module, PyObject *arguments)
 {
-    struct stoker_where where = {.struct_size = sizeof where};
+    struct stoker_location where = {.struct_size = sizeof where};
     struct stoker_error error = {0};
     struct stk_py_engine *engine;
     const char *url;
@@ -255,7 +255,7 @@ PyObject *stk_py_where(PyObject *module, PyObject *arguments)
         !stk_py_gate_enter(&engine->gate, "engine")) {
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS status = stoker_where_is(engine->engine, url, &where, &error);
+    Py_BEGIN_ALLOW_THREADS status = stoker_location_check(engine->engine, url, &where, &error);
     Py_END_ALLOW_THREADS stk_py_engine_leave(engine);
     if (status < 0) {
         return stk_py_raise(status, &error);
@@ -562,7 +562,7 @@ static PyObject *copy_new(PyTypeObject *type, PyObject *arguments, PyObject *key
             &engine, stk_py_u32, &options.kind, &PyTuple_Type, &tuple, &options.destination,
             &recursive, &update, &fresh, &extra, &leftovers, stk_py_u32, &options.workers,
             stk_py_u64, &options.part_bytes, stk_py_u64, &options.memory_bytes, stk_py_u64,
-            &options.leftover_age_s, stk_py_u32, &options.check, &options.storage_class,
+            &options.unfinished_age_s, stk_py_u32, &options.check, &options.storage_class,
             &options.encryption, &options.encryption_key, &options.encryption_context)) {
         return NULL;
     }
@@ -579,9 +579,9 @@ static PyObject *copy_new(PyTypeObject *type, PyObject *arguments, PyObject *key
     options.source_count = (size_t)PyTuple_Size(tuple);
     options.recursive = (uint32_t)recursive;
     options.update = (uint32_t)update;
-    options.fresh = (uint32_t)fresh;
-    options.remove_extra = (uint32_t)extra;
-    options.leftovers = (uint32_t)leftovers;
+    options.no_clobber = (uint32_t)fresh;
+    options.delete_extra = (uint32_t)extra;
+    options.unfinished_uploads = (uint32_t)leftovers;
     Py_BEGIN_ALLOW_THREADS status = stoker_copy_open(&self->copy, engine->engine, &options, &error);
     Py_END_ALLOW_THREADS stk_py_engine_leave(engine);
     PyMem_Free(sources);
@@ -620,9 +620,9 @@ static PyObject *copy_next(PyObject *object, PyObject *timeout)
     }
 #define N(field) #field, (unsigned long long)progress.field
     return Py_BuildValue("O{sKsKsKsKsKsKsKsKsKsKsKsK}N", status > 0 ? Py_True : Py_False, N(listed),
-                         N(files), N(bytes), N(files_done), N(bytes_done), N(files_kept),
-                         N(bytes_kept), N(files_removed), N(files_failed), N(links_left_out),
-                         N(files_spared), N(run_ns), failure ? failure : Py_NewRef(Py_None));
+                         N(files), N(bytes), N(files_done), N(bytes_done), N(files_skipped),
+                         N(bytes_skipped), N(files_removed), N(files_failed), N(links_left_out),
+                         N(files_not_deleted), N(run_ns), failure ? failure : Py_NewRef(Py_None));
 #undef N
 }
 

@@ -14,7 +14,7 @@ static void indexer_close_now(struct indexer_object *self)
     struct stoker_indexer *indexer = self->indexer;
 
     self->indexer = NULL;
-    Py_BEGIN_ALLOW_THREADS stoker_index_close(indexer);
+    Py_BEGIN_ALLOW_THREADS stoker_indexer_close(indexer);
     Py_END_ALLOW_THREADS
 }
 
@@ -24,7 +24,7 @@ static PyObject *indexer_new(PyTypeObject *type, PyObject *arguments, PyObject *
         "engine",           "urls",          "checksums", "labels",       "force", "key_bytes_max",
         "header_bytes_max", "join_distance", "out",       "access_bytes", NULL};
     struct stoker_dataset_options dataset = {.struct_size = sizeof dataset};
-    struct stoker_index_options options = {.struct_size = sizeof options};
+    struct stoker_indexer_options options = {.struct_size = sizeof options};
     struct stk_py_module *module = PyType_GetModuleState(type);
     int checksums = 0, labels = 0, force = 0;
     struct stoker_error error = {0};
@@ -37,8 +37,8 @@ static PyObject *indexer_new(PyTypeObject *type, PyObject *arguments, PyObject *
     if (!PyArg_ParseTupleAndKeywords(
             arguments, keywords, "O!O!|$pppO&O&O&yO&:Indexer", names, module->engine_type, &owner,
             &PyTuple_Type, &tuple, &checksums, &labels, &force, stk_py_u32, &dataset.key_bytes_max,
-            stk_py_u32, &dataset.header_bytes_max, stk_py_u32, &dataset.join_distance, &options.out,
-            stk_py_u64, &options.access_bytes)) {
+            stk_py_u32, &dataset.header_bytes_max, stk_py_u32, &dataset.member_gap_max,
+            &options.out, stk_py_u64, &options.seek_interval_bytes)) {
         return NULL;
     }
     urls = stk_py_urls(tuple);
@@ -57,7 +57,7 @@ static PyObject *indexer_new(PyTypeObject *type, PyObject *arguments, PyObject *
     options.force = force;
     status = 1;
     if (stk_py_gate_enter(&engine->gate, "engine")) {
-        status = stoker_index_open(&self->indexer, engine->engine, &dataset, &options, &error);
+        status = stoker_indexer_open(&self->indexer, engine->engine, &dataset, &options, &error);
         stk_py_engine_leave(engine);
     }
     PyMem_Free(urls);
@@ -78,7 +78,7 @@ static PyObject *text_or_none(const char *text)
 static PyObject *indexer_next(PyObject *object, PyObject *timeout)
 {
     struct indexer_object *self = (struct indexer_object *)object;
-    struct stoker_index_progress progress = {.struct_size = sizeof progress};
+    struct stoker_indexer_progress progress = {.struct_size = sizeof progress};
     struct stoker_error error = {0};
     PyObject *result = NULL;
     uint32_t timeout_ms;
@@ -87,7 +87,8 @@ static PyObject *indexer_next(PyObject *object, PyObject *timeout)
     if (!stk_py_u32(timeout, &timeout_ms) || !stk_py_gate_enter(&self->gate, "indexer")) {
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS status = stoker_index_next(self->indexer, timeout_ms, &progress, &error);
+    Py_BEGIN_ALLOW_THREADS status =
+        stoker_indexer_next(self->indexer, timeout_ms, &progress, &error);
     Py_END_ALLOW_THREADS if (status < 0)
     {
         stk_py_raise(status, &error);
@@ -98,9 +99,9 @@ static PyObject *indexer_next(PyObject *object, PyObject *timeout)
         /* The path is lent until close: its text is copied here, before leave. */
         result = Py_BuildValue(
             "O{sKsKsKsKsKsKsKsKsKsKsKsKsNszsN}", status > 0 ? Py_True : Py_False, N(shards),
-            N(shards_done), N(shards_kept), N(bytes), N(bytes_done), N(bytes_read), N(elapsed_ns),
-            N(samples), N(members), N(index_bytes), N(shards_packed), N(shards_sequential), "path",
-            text_or_none(progress.path), "sequential_reason", progress.sequential_reason,
+            N(shards_done), N(shards_reused), N(bytes), N(bytes_done), N(bytes_read), N(elapsed_ns),
+            N(samples), N(members), N(index_bytes), N(shards_compressed), N(shards_sequential),
+            "path", text_or_none(progress.path), "sequential_reason", progress.sequential_reason,
             "sequential_shard", text_or_none(progress.sequential_shard));
 #undef N
     }

@@ -143,7 +143,7 @@ static bool request_parse(struct request *request, PyTypeObject *type, PyObject 
             &options->rank, stk_py_u32, &options->world_size, stk_py_u64, &options->seed,
             stk_py_u32, &options->on_error, stk_py_u32, &options->batches_ahead, stk_py_u64,
             &options->pixels_max, stk_py_u64, &options->decode_bytes_max, stk_py_u32,
-            &options->cached, stk_py_u64, &options->bad_samples_max, &options->bad_share_max,
+            &options->no_direct_io, stk_py_u64, &options->bad_samples_max, &options->bad_share_max,
             stk_py_u32, &options->bad_list_max, stk_py_u32, &options->io_retries,
             &options->quarantine, stk_py_u32, &options->worker, stk_py_u32, &options->worker_count,
             type, &request->after, &mix, &sampling, stk_py_u64, &options->block_samples)) {
@@ -213,7 +213,7 @@ static PyObject *loader_new(PyTypeObject *type, PyObject *arguments, PyObject *k
         goto done;
     }
     if (request->after) {
-        request->options.after = ((struct loader_object *)request->after)->loader;
+        request->options.continues_from = ((struct loader_object *)request->after)->loader;
     }
     open = open_on(self, dataset, request);
     if (request->after) {
@@ -445,7 +445,7 @@ PyObject *stk_py_state_tuple(const struct stoker_state *state)
         (unsigned long long)state->epoch, (unsigned long long)state->position,
         (unsigned long long)state->sample_count, (unsigned long long)state->block_samples,
         (unsigned long long)state->mix, (unsigned long long)state->subset,
-        (unsigned long long)state->draws, state->repeats, state->repeats_apart,
+        (unsigned long long)state->draws, state->repeats, state->repeat_distance,
         (unsigned long long)state->epoch_samples, (unsigned long long)state->fingerprint,
         (const char *)state->identity, (Py_ssize_t)sizeof state->identity);
 }
@@ -481,7 +481,7 @@ static PyObject *loader_place(PyObject *object, PyObject *nothing)
     if (!enter(self)) {
         return NULL;
     }
-    status = stoker_loader_place(self->loader, &epoch, &position);
+    status = stoker_loader_position(self->loader, &epoch, &position);
     leave(self);
     if (status < 0) {
         return stk_py_raise(status, NULL);
@@ -496,14 +496,15 @@ bool stk_py_state(PyObject *tuple, struct stoker_state *state_out)
     Py_ssize_t identity_bytes;
 
     if (!PyTuple_Check(tuple) ||
-        !PyArg_ParseTuple(
-            tuple, "O&O&O&O&O&O&O&O&O&O&O&O&O&O&O&O&O&y#:state", stk_py_u32, &state.order_version,
-            stk_py_u32, &state.shuffle, stk_py_u32, &state.tail, stk_py_u32, &state.window_blocks,
-            stk_py_u32, &state.group_count, stk_py_u64, &state.seed, stk_py_u64, &state.epoch,
-            stk_py_u64, &state.position, stk_py_u64, &state.sample_count, stk_py_u64,
-            &state.block_samples, stk_py_u64, &state.mix, stk_py_u64, &state.subset, stk_py_u64,
-            &state.draws, stk_py_u32, &state.repeats, stk_py_u32, &state.repeats_apart, stk_py_u64,
-            &state.epoch_samples, stk_py_u64, &state.fingerprint, &identity, &identity_bytes)) {
+        !PyArg_ParseTuple(tuple, "O&O&O&O&O&O&O&O&O&O&O&O&O&O&O&O&O&y#:state", stk_py_u32,
+                          &state.order_version, stk_py_u32, &state.shuffle, stk_py_u32, &state.tail,
+                          stk_py_u32, &state.window_blocks, stk_py_u32, &state.group_count,
+                          stk_py_u64, &state.seed, stk_py_u64, &state.epoch, stk_py_u64,
+                          &state.position, stk_py_u64, &state.sample_count, stk_py_u64,
+                          &state.block_samples, stk_py_u64, &state.mix, stk_py_u64, &state.subset,
+                          stk_py_u64, &state.draws, stk_py_u32, &state.repeats, stk_py_u32,
+                          &state.repeat_distance, stk_py_u64, &state.epoch_samples, stk_py_u64,
+                          &state.fingerprint, &identity, &identity_bytes)) {
         return false;
     }
     if (identity_bytes != (Py_ssize_t)sizeof state.identity) {
@@ -543,7 +544,7 @@ static PyObject *loader_mix_border(PyObject *object, PyObject *number)
     if (!stk_py_u64(number, &least) || !enter(self)) {
         return NULL;
     }
-    status = stoker_loader_mix_border(self->loader, least, &position);
+    status = stoker_loader_mix_change_position(self->loader, least, &position);
     leave(self);
     return status < 0 ? stk_py_raise(status, NULL) : PyLong_FromUnsignedLongLong(position);
 }
@@ -660,7 +661,7 @@ static PyObject *loader_stats(PyObject *object, PyObject *nothing)
     for (uint32_t i = 0; i == 0 || stoker_jpeg_reason(i); i++) {
         add_count(&dict, "jpegs", i == 0 ? "stoker" : stoker_jpeg_reason(i), stats.jpegs[i]);
     }
-    add_count(&dict, "jpegs", "marked", stats.jpegs_marked);
+    add_count(&dict, "jpegs", "marked", stats.jpegs_indexed);
     add_count(&dict, "jpegs", "planar", stats.jpegs_planar);
     add_count(&dict, "pngs", "stoker", stats.pngs[0]);
     add_count(&dict, "pngs", "libpng", stats.pngs[1]);

@@ -43,14 +43,14 @@ static PyObject *name_by(PyObject *url, int64_t (*tell)(const char *, char *, si
 static PyObject *url_name(PyObject *self, PyObject *url)
 {
     (void)self;
-    return name_by(url, stoker_url_name);
+    return name_by(url, stoker_url_alias);
 }
 
 /* url_shown(url) -> name: bytes both */
 static PyObject *url_shown(PyObject *self, PyObject *url)
 {
     (void)self;
-    return name_by(url, stoker_url_shown);
+    return name_by(url, stoker_url_redact);
 }
 
 static PyMethodDef functions[] = {
@@ -103,9 +103,9 @@ static const struct {
     {"DIRECT_AUTO", STOKER_DIRECT_AUTO},
     {"DIRECT_NEVER", STOKER_DIRECT_NEVER},
     {"DIRECT_ALWAYS", STOKER_DIRECT_ALWAYS},
-    {"VECTOR_AUTO", STOKER_VECTOR_AUTO},
-    {"VECTOR_NONE", STOKER_VECTOR_NONE},
-    {"VECTOR_AVX2", STOKER_VECTOR_AVX2},
+    {"VECTOR_AUTO", STOKER_SIMD_AUTO},
+    {"VECTOR_NONE", STOKER_SIMD_NONE},
+    {"VECTOR_AVX2", STOKER_SIMD_AVX2},
     {"SHUFFLE_BLOCK", STOKER_SHUFFLE_BLOCK},
     {"SHUFFLE_FULL", STOKER_SHUFFLE_FULL},
     {"SHUFFLE_NONE", STOKER_SHUFFLE_NONE},
@@ -138,8 +138,8 @@ static const struct {
     {"ON_ERROR_SKIP", STOKER_ON_ERROR_SKIP},
     {"INDEX_AUTO", STOKER_INDEX_AUTO},
     {"INDEX_NEVER", STOKER_INDEX_NEVER},
-    {"FOREIGN_AUTO", STOKER_FOREIGN_AUTO},
-    {"FOREIGN_NEVER", STOKER_FOREIGN_NEVER},
+    {"FOREIGN_AUTO", STOKER_FOREIGN_INDEX_AUTO},
+    {"FOREIGN_NEVER", STOKER_FOREIGN_INDEX_NEVER},
     {"INDEX_REQUIRE", STOKER_INDEX_REQUIRE},
     {"LABELS_SHIFTED", STOKER_LABELS_SHIFTED},
     {"LABELS_NONE", STOKER_LABELS_NONE},
@@ -147,8 +147,8 @@ static const struct {
     {"ROWS_PACKED", STOKER_ROWS_PACKED},
     {"ROWS_DOCUMENTS", STOKER_ROWS_DOCUMENTS},
     {"ROWS_PADDED", STOKER_ROWS_PADDED},
-    {"ENDS_MASKED", STOKER_ENDS_MASKED},
-    {"ENDS_KEPT", STOKER_ENDS_KEPT},
+    {"ENDS_MASKED", STOKER_BOUNDARY_MASKED},
+    {"ENDS_KEPT", STOKER_BOUNDARY_NEXT},
     {"POSITIONS_NONE", STOKER_POSITIONS_NONE},
     {"POSITIONS_RESET", STOKER_POSITIONS_RESET},
     {"POSITIONS_ROW", STOKER_POSITIONS_ROW},

@@ -201,8 +201,8 @@ static PyObject *verify_new(PyTypeObject *type, PyObject *arguments, PyObject *k
             &engine, &PyTuple_Type, &tuple, &deep, &repair, stk_py_u64, &options.findings_max,
             stk_py_u64, &options.pixels_max, stk_py_u64, &options.decode_bytes_max, stk_py_u32,
             &options.key_bytes_max, stk_py_u32, &options.header_bytes_max, stk_py_u32,
-            &options.join_distance, stk_py_u64, &options.unpacked_bytes_max, stk_py_u32,
-            &options.unpacked_ratio_max, &keep_unproven)) {
+            &options.member_gap_max, stk_py_u64, &options.decompressed_bytes_max, stk_py_u32,
+            &options.decompression_ratio_max, &keep_unproven)) {
         return NULL;
     }
     urls = stk_py_urls(tuple);
@@ -214,7 +214,7 @@ static PyObject *verify_new(PyTypeObject *type, PyObject *arguments, PyObject *k
     }
     options.deep = (uint8_t)deep;
     options.repair = (uint8_t)repair;
-    options.keep_unproven = (uint8_t)keep_unproven;
+    options.keep_unverified = (uint8_t)keep_unproven;
     options.urls = urls;
     options.url_count = (size_t)PyTuple_Size(tuple);
     Py_BEGIN_ALLOW_THREADS status = stoker_verify_open(&verify, engine->engine, &options, &error);
@@ -248,7 +248,7 @@ static PyObject *verify_progress(PyObject *object, PyObject *nothing)
                : Py_BuildValue("{sKsKsKsKsKsKsKsKsKsKsKsK}", COUNT(shards), COUNT(shards_total),
                                COUNT(bytes), COUNT(bytes_total), COUNT(samples), COUNT(members),
                                COUNT(findings), COUNT(notes), COUNT(findings_kept), COUNT(repaired),
-                               COUNT(dropped), COUNT(unproven));
+                               COUNT(dropped), COUNT(unverified));
 }
 
 /* ---- Diff ------------------------------------------------------------------------------- */

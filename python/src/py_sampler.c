@@ -176,7 +176,7 @@ bool stk_py_sampling_parse(struct stk_py_sampling *sampling, struct stk_py_modul
     options->struct_size = sizeof *options;
     if (!PyTuple_Check(tuple) ||
         !PyArg_ParseTuple(tuple, "O!O&O&O&:sampling", &PyTuple_Type, &stages, stk_py_u32,
-                          &options->repeats, stk_py_u32, &options->repeats_apart, stk_py_u64,
+                          &options->repeats, stk_py_u32, &options->repeat_distance, stk_py_u64,
                           &options->epoch_samples)) {
         if (!PyErr_Occurred()) {
             PyErr_SetString(PyExc_TypeError, "a sampling is a tuple here");

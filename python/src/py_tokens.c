@@ -49,10 +49,10 @@ static PyObject *tokens_new(PyTypeObject *type, PyObject *arguments, PyObject *k
     Py_ssize_t identity_bytes = 0;
     int status;
 
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!O!O&|O&O&y#:Tokens", names,
-                                     module->engine_type, &engine, &PyTuple_Type, &paths,
-                                     stk_py_u32, &options.dtype, stk_py_u64, &options.cache_bytes,
-                                     stk_py_u64, &options.elsewhere, &identity, &identity_bytes)) {
+    if (!PyArg_ParseTupleAndKeywords(
+            arguments, keywords, "O!O!O&|O&O&y#:Tokens", names, module->engine_type, &engine,
+            &PyTuple_Type, &paths, stk_py_u32, &options.dtype, stk_py_u64, &options.cache_bytes,
+            stk_py_u64, &options.virtual_tokens, &identity, &identity_bytes)) {
         return NULL;
     }
     if (identity && identity_bytes != sizeof options.identity) {
@@ -249,7 +249,7 @@ static bool parse_options(PyObject *arguments, PyObject *keywords, struct stk_py
             stk_py_u32, &options->rank, stk_py_u32, &options->world_size, stk_py_u64,
             &options->seed, stk_py_u32, &options->labels, stk_py_u32, &options->dtype, stk_py_u32,
             &options->rows, stk_py_u32, &options->chunk_documents, &options->pad, &options->has_eod,
-            &options->append_eod, &options->eod, stk_py_u32, &options->ends, stk_py_u32,
+            &options->append_eod, &options->eod, stk_py_u32, &options->boundary_labels, stk_py_u32,
             &options->positions, &options->fim_rate, &options->fim_spm_rate, &options->fim_prefix,
             &options->fim_suffix, &options->fim_middle, stk_py_u64, &options->block_bytes,
             &options->fim_fragment_rate, &options->has_fim_split, &options->fim_whole,
@@ -278,7 +278,7 @@ static bool take_numbers(PyObject *object, Py_ssize_t number_bytes, Py_ssize_t c
 static PyObject *rows_of(PyObject *module, struct stk_py_engine *engine, PyObject *const parts[3],
                          const struct stoker_token_loader_options *options, uint64_t epoch)
 {
-    struct stoker_row_documents documents = {.struct_size = sizeof documents, .epoch = epoch};
+    struct stoker_token_documents documents = {.struct_size = sizeof documents, .epoch = epoch};
     struct stoker_error error = {0};
     struct stoker_batch *batch = NULL;
     Py_buffer tokens, ends, ids;
@@ -301,7 +301,7 @@ static PyObject *rows_of(PyObject *module, struct stk_py_engine *engine, PyObjec
         documents.ids = ids.buf;
         documents.count = (uint64_t)ends.len / 8;
         Py_BEGIN_ALLOW_THREADS status =
-            stoker_rows_make(&batch, engine->engine, &documents, options, &error);
+            stoker_token_rows_batch(&batch, engine->engine, &documents, options, &error);
         Py_END_ALLOW_THREADS PyBuffer_Release(&tokens);
     } else if (!PyErr_Occurred()) {
         PyErr_SetString(PyExc_ValueError, "documents end behind their tokens");
@@ -502,7 +502,7 @@ static PyObject *loader_file_end(PyObject *object, PyObject *number)
 
 static PyObject *loader_mix_border(PyObject *object, PyObject *number)
 {
-    return number_of(object, number, stoker_token_loader_mix_border);
+    return number_of(object, number, stoker_token_loader_mix_change_position);
 }
 
 static PyObject *loader_state(PyObject *object, PyObject *nothing)
@@ -530,7 +530,7 @@ static PyObject *loader_place(PyObject *object, PyObject *nothing)
     if (!enter(self)) {
         return NULL;
     }
-    status = stoker_token_loader_place(self->loader, &epoch, &position);
+    status = stoker_token_loader_position(self->loader, &epoch, &position);
     leave(self);
     return status < 0
                ? stk_py_raise(status, NULL)

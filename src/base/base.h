@@ -17,11 +17,11 @@ struct stk_view {
 /* Where one member of a sample lies in its object. */
 struct stk_member {
     uint64_t offset;
-    uint64_t bytes; /* STK_WHOLE: the whole object */
+    uint64_t bytes; /* STK_ENTIRE_OBJECT: the whole object */
     uint32_t shard;
     uint32_t extension; /* id in the index's table */
 };
-#define STK_WHOLE UINT64_MAX
+#define STK_ENTIRE_OBJECT UINT64_MAX
 
 /* Our own mistakes only; stays on in release builds. */
 #define STK_ASSERT(condition)                                                                      \
@@ -37,8 +37,8 @@ int stk_fail_errno(struct stoker_error *error, int number, const char *what, con
                    const char *where_format, ...) __attribute__((format(printf, 5, 6)));
 /* Adds the place to an error that was filled deeper down; NULL arguments are left as they are.
  * Returns error->status. Rebuilds `where` from shard, offset and key. */
-int stk_error_place(struct stoker_error *error, const char *shard, uint64_t offset,
-                    const char *key);
+int stk_error_set_location(struct stoker_error *error, const char *shard, uint64_t offset,
+                           const char *key);
 
 /* Checked arithmetic on sizes from outside: false when it would wrap. */
 static inline bool stk_add(uint64_t a, uint64_t b, uint64_t *sum_out)

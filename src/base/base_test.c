@@ -19,16 +19,16 @@ static void test_errors(void)
          stk_fail(&error, STOKER_ERROR_CORRUPT, "cannot read member header", "run 'stoker verify'",
                   "%s", "bad checksum"),
          STOKER_ERROR_CORRUPT);
-    stk_error_place(&error, "train.tar", 512, "a/b");
+    stk_error_set_location(&error, "train.tar", 512, "a/b");
     T_ERROR("placed", &error);
     T_STR("where", error.where, "'train.tar' offset 512 key 'a/b': bad checksum");
     stk_fail(&error, -EACCES, "w", "a", "HTTP 403");
-    stk_error_place(&error, "s3://b/\n.tar", STOKER_NO_OFFSET, NULL);
-    stk_error_place(&error, "s3://b/\n.tar", 7, "k");
+    stk_error_set_location(&error, "s3://b/\n.tar", STOKER_NO_OFFSET, NULL);
+    stk_error_set_location(&error, "s3://b/\n.tar", 7, "k");
     T_STR("twice", error.where, "'s3://b/\\x0a.tar' offset 7 key 'k': HTTP 403");
     stk_fail(&error, STOKER_ERROR_CORRUPT, "w", "a", "'\033[2J\n\x7f\xc2\x9b\xc3\xa9'");
     T_STR("nothing for the terminal", error.where, "'\\x1b[2J\\x0a\\x7f\\xc2\\x9b\xc3\xa9'");
-    stk_error_place(&error, "a\rb.tar", 512, "k\033]0;x\a");
+    stk_error_set_location(&error, "a\rb.tar", 512, "k\033]0;x\a");
     T_STR("nor from names", error.where, "'a\\x0db.tar' offset 512 key 'k\\x1b]0;x\\x07'");
     T_STR("which stay as they are", error.key, "k\033]0;x\a");
     memset(long_name, '\n', sizeof long_name - 1);

@@ -210,17 +210,17 @@ static uint64_t join(uint32_t which, uint64_t first, uint64_t second, uint64_t b
     return moved ^ second;
 }
 
-uint32_t stk_crc32_join(uint32_t first, uint32_t second, uint64_t bytes)
+uint32_t stk_crc32_combine(uint32_t first, uint32_t second, uint64_t bytes)
 {
     return (uint32_t)join(ZIP, first, second, bytes);
 }
 
-uint32_t stk_crc32c_join(uint32_t first, uint32_t second, uint64_t bytes)
+uint32_t stk_crc32c_combine(uint32_t first, uint32_t second, uint64_t bytes)
 {
     return (uint32_t)join(CASTAGNOLI, first, second, bytes);
 }
 
-uint64_t stk_crc64_join(uint64_t first, uint64_t second, uint64_t bytes)
+uint64_t stk_crc64_combine(uint64_t first, uint64_t second, uint64_t bytes)
 {
     return join(NVME, first, second, bytes);
 }

@@ -15,9 +15,9 @@ uint32_t stk_crc32(uint32_t crc, const void *data, size_t bytes);
 uint32_t stk_crc32c(uint32_t crc, const void *data, size_t bytes);
 uint64_t stk_crc64(uint64_t crc, const void *data, size_t bytes);
 /* The sum of two neighbours: `second` is that of `bytes` bytes. */
-uint32_t stk_crc32_join(uint32_t first, uint32_t second, uint64_t bytes);
-uint32_t stk_crc32c_join(uint32_t first, uint32_t second, uint64_t bytes);
-uint64_t stk_crc64_join(uint64_t first, uint64_t second, uint64_t bytes);
+uint32_t stk_crc32_combine(uint32_t first, uint32_t second, uint64_t bytes);
+uint32_t stk_crc32c_combine(uint32_t first, uint32_t second, uint64_t bytes);
+uint64_t stk_crc64_combine(uint64_t first, uint64_t second, uint64_t bytes);
 /* Whether the processor folds: more than 8 GB/s a core, else some 2. */
 bool stk_crc_is_fast(void);
 

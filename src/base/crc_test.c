@@ -29,9 +29,9 @@ static uint64_t sum(size_t kind, uint64_t crc, const void *data, size_t bytes)
 
 static uint64_t join(size_t kind, uint64_t first, uint64_t second, uint64_t bytes)
 {
-    return kind == 0   ? stk_crc32_join((uint32_t)first, (uint32_t)second, bytes)
-           : kind == 1 ? stk_crc32c_join((uint32_t)first, (uint32_t)second, bytes)
-                       : stk_crc64_join(first, second, bytes);
+    return kind == 0   ? stk_crc32_combine((uint32_t)first, (uint32_t)second, bytes)
+           : kind == 1 ? stk_crc32c_combine((uint32_t)first, (uint32_t)second, bytes)
+                       : stk_crc64_combine(first, second, bytes);
 }
 
 /* What `crc` becomes of the next byte, bit by bit; turned at both ends. */
@@ -72,7 +72,7 @@ int main(int argc, char **argv)
         return 0;
     }
     for (uint32_t i = 0; i < BYTES; i++) {
-        data[i] = (uint8_t)stk_key(7, i);
+        data[i] = (uint8_t)stk_random_key(7, i);
     }
     for (size_t kind = 0; kind < STK_COUNT(kinds); kind++) {
         bool same = true, joined = true;

@@ -53,7 +53,8 @@ int stk_fail_errno(struct stoker_error *error, int number, const char *what, con
     return -number;
 }
 
-int stk_error_place(struct stoker_error *error, const char *shard, uint64_t offset, const char *key)
+int stk_error_set_location(struct stoker_error *error, const char *shard, uint64_t offset,
+                           const char *key)
 {
     char detail[sizeof error->where];
 

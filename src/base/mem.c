@@ -77,7 +77,7 @@ void stk_wipe_free(void *block)
     }
 }
 
-void stk_wipe_not(void *block)
+void stk_wipe_skip_free(void *block)
 {
     free(block);
 }

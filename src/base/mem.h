@@ -16,7 +16,7 @@ void stk_free(void *block);
 /* For a library that is told by what to free, and may hold secrets: blocks of malloc, wiped when
  * they are freed. NULL is fine. */
 void stk_wipe_free(void *block);
-void stk_wipe_not(void *block); /* freed as it is */
+void stk_wipe_skip_free(void *block); /* freed as it is */
 /* Wipes the stack below its caller, and the registers that copy: both hold pieces of what was
  * copied, and the dynamic linker saves the latter to the stack. */
 void stk_wipe_stack(void);

@@ -33,10 +33,10 @@ void stk_budget_release(struct stk_budget *budget, uint64_t bytes)
     STK_ASSERT(before >= bytes);
 }
 
-void *stk_granted_take(void *opaque, size_t count, size_t item_bytes)
+void *stk_budget_allocator_alloc(void *opaque, size_t count, size_t item_bytes)
 {
-    struct stk_granted *granted = opaque;
-    const struct stk_grant *grant = granted->grant;
+    struct stk_budget_allocator *granted = opaque;
+    const struct stk_budget_hooks *grant = granted->grant;
     uint64_t bytes;
     uint8_t *block;
 
@@ -58,9 +58,9 @@ void *stk_granted_take(void *opaque, size_t count, size_t item_bytes)
     return block + BLOCK_HEAD_BYTES;
 }
 
-void stk_granted_give_back(void *opaque, void *data)
+void stk_budget_allocator_free(void *opaque, void *data)
 {
-    const struct stk_grant *grant = ((struct stk_granted *)opaque)->grant;
+    const struct stk_budget_hooks *grant = ((struct stk_budget_allocator *)opaque)->grant;
     uint8_t *block = data ? (uint8_t *)data - BLOCK_HEAD_BYTES : NULL;
     uint64_t bytes;
 

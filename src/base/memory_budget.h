@@ -1,6 +1,7 @@
 /* base/memory_budget.h: a number of bytes that is never passed, and allocators of libraries that
  * ask before they take. Owner: values; a block of a library is given back by it. Threads: any, but
- * a struct stk_granted: the library's. Memory: the C heap, by base/mem.h. Bound: bytes_max. */
+ * a struct stk_budget_allocator: the library's. Memory: the C heap, by base/mem.h. Bound:
+ * bytes_max. */
 #ifndef BASE_MEMORY_BUDGET_H
 #define BASE_MEMORY_BUDGET_H
 
@@ -17,21 +18,21 @@ struct stk_budget {
 
 /* Who grants memory to a library that takes it by itself; NULL instead of it: nobody is asked.
  * reserve: false when it is not granted. The calling thread. */
-struct stk_grant {
+struct stk_budget_hooks {
     bool (*reserve)(void *owner, uint64_t bytes);
     void (*release)(void *owner, uint64_t bytes);
     void *owner;
 };
 
 /* What one library takes of it. The functions fit allocators, whose opaque is a struct
- * stk_granted. Each block lies behind its size, so that it can be given back. */
-struct stk_granted {
-    const struct stk_grant *grant; /* lent; NULL: nobody is asked */
-    bool refused;                  /* it said no */
+ * stk_budget_allocator. Each block lies behind its size, so that it can be given back. */
+struct stk_budget_allocator {
+    const struct stk_budget_hooks *grant; /* lent; NULL: nobody is asked */
+    bool refused;                         /* it said no */
 };
 
-void *stk_granted_take(void *opaque, size_t count, size_t item_bytes);
-void stk_granted_give_back(void *opaque, void *data); /* NULL is fine */
+void *stk_budget_allocator_alloc(void *opaque, size_t count, size_t item_bytes);
+void stk_budget_allocator_free(void *opaque, void *data); /* NULL is fine */
 
 bool stk_budget_reserve(struct stk_budget *budget, uint64_t bytes);
 void stk_budget_release(struct stk_budget *budget, uint64_t bytes);

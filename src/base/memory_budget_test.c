@@ -30,24 +30,24 @@ static void release(void *owner, uint64_t bytes)
 static void test_granted(void)
 {
     struct stk_budget budget = {.bytes_max = 100};
-    struct stk_grant grant = {.reserve = reserve, .release = release, .owner = &budget};
-    struct stk_granted granted = {.grant = &grant}, free_of_it = {.grant = NULL};
+    struct stk_budget_hooks grant = {.reserve = reserve, .release = release, .owner = &budget};
+    struct stk_budget_allocator granted = {.grant = &grant}, free_of_it = {.grant = NULL};
     void *block;
 
     stk_mem_fail_nth(1);
-    T_TRUE("no memory", stk_granted_take(&granted, 5, 10) == NULL);
+    T_TRUE("no memory", stk_budget_allocator_alloc(&granted, 5, 10) == NULL);
     stk_mem_fail_nth(0);
     T_TRUE("which was granted", !granted.refused && budget.bytes == 0);
-    T_TRUE("wraps", stk_granted_take(&granted, SIZE_MAX, 2) == NULL);
-    block = stk_granted_take(&granted, 5, 10);
+    T_TRUE("wraps", stk_budget_allocator_alloc(&granted, SIZE_MAX, 2) == NULL);
+    block = stk_budget_allocator_alloc(&granted, 5, 10);
     T_TRUE("taken", block && budget.bytes >= 50);
-    T_TRUE("too much", stk_granted_take(&granted, 5, 10) == NULL && granted.refused);
-    stk_granted_give_back(&granted, block);
-    stk_granted_give_back(&granted, NULL);
+    T_TRUE("too much", stk_budget_allocator_alloc(&granted, 5, 10) == NULL && granted.refused);
+    stk_budget_allocator_free(&granted, block);
+    stk_budget_allocator_free(&granted, NULL);
     T_TRUE("given back", budget.bytes == 0);
-    block = stk_granted_take(&free_of_it, 5, 100);
+    block = stk_budget_allocator_alloc(&free_of_it, 5, 100);
     T_TRUE("nobody is asked", block != NULL);
-    stk_granted_give_back(&free_of_it, block);
+    stk_budget_allocator_free(&free_of_it, block);
 }
 
 int main(void)

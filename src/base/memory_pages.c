@@ -10,7 +10,7 @@
 #define TRY_MIN 4u /* times 2 MiB until the size of pages that seemed dearer is tried again */
 #define TRY_MAX 1024u
 
-static struct stk_page_choice pages_choice; /* of the process */
+static struct stk_page_policy process_page_policy; /* of the process */
 
 static uint8_t *map_pages(size_t bytes)
 {
@@ -36,7 +36,7 @@ static uint8_t *map_pages(size_t bytes)
     return aligned;
 }
 
-bool stk_page_choose(struct stk_page_choice *choice)
+bool stk_page_policy_choose(struct stk_page_policy *choice)
 {
     uint64_t small = atomic_load_explicit(&choice->ns[0], memory_order_relaxed);
     uint64_t huge = atomic_load_explicit(&choice->ns[1], memory_order_relaxed);
@@ -54,7 +54,7 @@ bool stk_page_choose(struct stk_page_choice *choice)
     return huge <= small;
 }
 
-void stk_page_learn(struct stk_page_choice *choice, bool huge, uint64_t ns)
+void stk_page_policy_record(struct stk_page_policy *choice, bool huge, uint64_t ns)
 {
     uint64_t other = atomic_load_explicit(&choice->ns[!huge], memory_order_relaxed);
     uint64_t before = atomic_load_explicit(&choice->ns[huge], memory_order_relaxed);
@@ -97,19 +97,19 @@ static bool populate(uint8_t *pages, size_t bytes)
  * one that nothing has touched yet may cost seven times as much as those. */
 static void fill_step(uint8_t *pages)
 {
-    bool huge = stk_page_choose(&pages_choice);
+    bool huge = stk_page_policy_choose(&process_page_policy);
     uint64_t began_ns = thread_ns();
 
     madvise(pages, HUGE_BYTES, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
     if (populate(pages, HUGE_BYTES)) {
-        stk_page_learn(&pages_choice, huge, thread_ns() - began_ns);
+        stk_page_policy_record(&process_page_policy, huge, thread_ns() - began_ns);
     }
 }
 
-static bool huge_are_dear(void)
+static bool huge_pages_are_slow(void)
 {
-    return atomic_load_explicit(&pages_choice.ns[1], memory_order_relaxed) >
-           atomic_load_explicit(&pages_choice.ns[0], memory_order_relaxed);
+    return atomic_load_explicit(&process_page_policy.ns[1], memory_order_relaxed) >
+           atomic_load_explicit(&process_page_policy.ns[0], memory_order_relaxed);
 }
 
 void *stk_pages_alloc(size_t bytes)
@@ -120,7 +120,7 @@ void *stk_pages_alloc(size_t bytes)
 
     if (pages && rounded >= 2 * HUGE_BYTES) {
         /* One of each, where nothing is known yet. */
-        bool first = atomic_load_explicit(&pages_choice.ns[0], memory_order_relaxed) == 0;
+        bool first = atomic_load_explicit(&process_page_policy.ns[0], memory_order_relaxed) == 0;
 
         for (; at < (first ? 2u : 1u) * HUGE_BYTES; at += HUGE_BYTES) {
             fill_step(pages + at);
@@ -128,7 +128,7 @@ void *stk_pages_alloc(size_t bytes)
     }
     if (pages) {
         madvise(pages + at, rounded - at,
-                at > 0 && huge_are_dear() ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
+                at > 0 && huge_pages_are_slow() ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
     }
     return pages;
 }
@@ -138,7 +138,7 @@ void *stk_pages_reserve(size_t bytes)
     return map_pages(bytes > SIZE_MAX / 2 ? bytes : stk_round_up(bytes ? bytes : 1, 4096));
 }
 
-void stk_pages_fill(void *pages, size_t bytes)
+void stk_pages_populate(void *pages, size_t bytes)
 {
     size_t rounded = stk_round_up(bytes, 4096), at = 0;
     uint8_t *first = pages;
@@ -160,7 +160,7 @@ void stk_pages_free(void *pages, size_t bytes)
     }
 }
 
-void stk_pages_lose(void *pages)
+void stk_pages_leak(void *pages)
 {
     if (pages) {
         stk_mem_count(-1);

@@ -21,7 +21,7 @@ static void test_pages(void)
 
         if (i / 4 % 2 && filled) {
             filled[bytes / 2] = 7;
-            stk_pages_fill(filled, bytes);
+            stk_pages_populate(filled, bytes);
             T_EQ("what was written stays", filled[bytes / 2], 7);
         }
         T_TRUE("filled", filled && (uintptr_t)filled % (2u << 20) == 0 && filled[bytes - 1] == 0);
@@ -35,14 +35,14 @@ static void test_pages(void)
 }
 
 /* How many of n times huge pages are taken where both cost so much. */
-static uint32_t huge_of(struct stk_page_choice *choice, uint32_t n, uint64_t small, uint64_t large)
+static uint32_t huge_of(struct stk_page_policy *choice, uint32_t n, uint64_t small, uint64_t large)
 {
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < n; i++) {
-        bool huge = stk_page_choose(choice);
+        bool huge = stk_page_policy_choose(choice);
 
-        stk_page_learn(choice, huge, huge ? large : small);
+        stk_page_policy_record(choice, huge, huge ? large : small);
         count += huge;
     }
     return count;
@@ -50,7 +50,7 @@ static uint32_t huge_of(struct stk_page_choice *choice, uint32_t n, uint64_t sma
 
 static void test_page_choice(void)
 {
-    struct stk_page_choice choice = {.gap = 0};
+    struct stk_page_policy choice = {.gap = 0};
     uint32_t huge = huge_of(&choice, 300, 1000, 7000);
 
     T_TRUE("dear ones are tried, and rarely", huge >= 3 && huge <= 6);
@@ -60,11 +60,11 @@ static void test_page_choice(void)
     T_TRUE("cheap ones are taken", huge >= 1900 && huge < 3000);
     huge = huge_of(&choice, 100, 1000, 7000);
     T_TRUE("no longer than they are cheap", huge < 10);
-    choice = (struct stk_page_choice){.gap = 0};
+    choice = (struct stk_page_policy){.gap = 0};
     T_TRUE("cheap at once", huge_of(&choice, 300, 1000, 200) >= 290);
-    choice = (struct stk_page_choice){.gap = 0};
+    choice = (struct stk_page_policy){.gap = 0};
     T_TRUE("free", huge_of(&choice, 300, 0, 0) >= 200);
-    choice = (struct stk_page_choice){.gap = 0};
+    choice = (struct stk_page_policy){.gap = 0};
     huge = 0;
     for (uint32_t i = 0; i < 100; i++) { /* one of three costs much */
         huge += huge_of(&choice, 3, 1000, i % 3 ? 200 : 7000);

@@ -8,7 +8,7 @@
 
 /* The finaliser of splitmix64 (Steele, Lea, Flood 2014; constants by Stafford, mix 13):
  * a bijection of 64-bit words. */
-static inline uint64_t stk_mix(uint64_t x)
+static inline uint64_t stk_mix64(uint64_t x)
 {
     x ^= x >> 30;
     x *= 0xbf58476d1ce4e5b9ULL;
@@ -19,9 +19,9 @@ static inline uint64_t stk_mix(uint64_t x)
 }
 
 /* A new key out of a key and a word: counter-based, so (seed, epoch, position, use) chains. */
-static inline uint64_t stk_key(uint64_t key, uint64_t word)
+static inline uint64_t stk_random_key(uint64_t key, uint64_t word)
 {
-    return stk_mix(stk_mix(key + 0x9e3779b97f4a7c15ULL) ^ (word * 0xd6e8feb86659fd93ULL + 1));
+    return stk_mix64(stk_mix64(key + 0x9e3779b97f4a7c15ULL) ^ (word * 0xd6e8feb86659fd93ULL + 1));
 }
 
 #endif

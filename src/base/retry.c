@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-bool stk_is_damage(int status)
+bool stk_error_is_data(int status)
 {
     return status == STOKER_ERROR_CORRUPT || status == STOKER_ERROR_TRUNCATED ||
            status == STOKER_ERROR_FORMAT || status == STOKER_ERROR_UNSUPPORTED ||
@@ -14,7 +14,7 @@ bool stk_is_damage(int status)
 
 /* What a disk under load, a mount that moves or a network may answer for a while. Not
  * STOKER_ERROR_TIMEOUT: such a read has waited for long, and its buffer is lost. */
-bool stk_may_pass(int status)
+bool stk_error_is_transient(int status)
 {
     static const int numbers[] = {
         EIO,       EAGAIN,     EINTR,       ETIMEDOUT,    ESTALE,
@@ -40,7 +40,7 @@ uint64_t stk_retry_wait_ns(uint32_t wait_ms, uint32_t attempt)
     return stk_min(wait, STK_RETRY_WAIT_MAX_MS) * 1000000u;
 }
 
-void stk_retry_tell(struct stoker_error *error, uint32_t count)
+void stk_retry_add_note(struct stoker_error *error, uint32_t count)
 {
     size_t used = error ? strlen(error->what) : 0;
 

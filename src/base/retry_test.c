@@ -30,8 +30,8 @@ static void test_kinds(void)
 
     T_EACH(kind_row, row, kind_rows)
     {
-        T_EQ(stoker_status_name(row->status), stk_is_damage(row->status), row->damage);
-        T_EQ(stoker_status_name(row->status), stk_may_pass(row->status), row->may_pass);
+        T_EQ(stoker_status_name(row->status), stk_error_is_data(row->status), row->damage);
+        T_EQ(stoker_status_name(row->status), stk_error_is_transient(row->status), row->may_pass);
     }
 }
 
@@ -60,16 +60,16 @@ static void test_words(void)
     struct stoker_error error = {0};
 
     stk_fail(&error, -EIO, "cannot read", "try again", "here");
-    stk_retry_tell(&error, 0);
+    stk_retry_add_note(&error, 0);
     T_STR("none", error.what, "cannot read");
-    stk_retry_tell(&error, 1);
+    stk_retry_add_note(&error, 1);
     T_STR("one", error.what, "cannot read, also after 1 retry");
-    stk_retry_tell(&error, 2);
+    stk_retry_add_note(&error, 2);
     T_HAS("more", error.what, ", also after 2 retries");
     memset(error.what, 'a', sizeof error.what - 1);
-    stk_retry_tell(&error, 3);
+    stk_retry_add_note(&error, 3);
     T_EQ("cut", strlen(error.what), sizeof error.what - 1);
-    stk_retry_tell(NULL, 3);
+    stk_retry_add_note(NULL, 3);
 }
 
 int main(void)

@@ -3,28 +3,28 @@
 
 #include <xxhash.h>
 
-uint64_t stk_sum64(const void *data, size_t bytes)
+uint64_t stk_xxh3_64(const void *data, size_t bytes)
 {
     return XXH3_64bits(data, bytes);
 }
 
 /* The state is the library's: it wants 64-byte places, and may grow with the library. */
-struct stk_sum *stk_sum_open(void)
+struct stk_xxh3 *stk_xxh3_open(void)
 {
     XXH3_state_t *state = XXH3_createState();
 
     if (state) {
         XXH3_64bits_reset(state);
     }
-    return (struct stk_sum *)state;
+    return (struct stk_xxh3 *)state;
 }
 
-void stk_sum_add(struct stk_sum *sum, const void *data, size_t bytes)
+void stk_xxh3_add(struct stk_xxh3 *sum, const void *data, size_t bytes)
 {
     XXH3_64bits_update((XXH3_state_t *)sum, data, bytes);
 }
 
-uint64_t stk_sum_done(struct stk_sum *sum)
+uint64_t stk_xxh3_done(struct stk_xxh3 *sum)
 {
     uint64_t value = XXH3_64bits_digest((XXH3_state_t *)sum);
 
@@ -32,7 +32,7 @@ uint64_t stk_sum_done(struct stk_sum *sum)
     return value;
 }
 
-void stk_sum_close(struct stk_sum *sum)
+void stk_xxh3_close(struct stk_xxh3 *sum)
 {
     XXH3_freeState((XXH3_state_t *)sum);
 }

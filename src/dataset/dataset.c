@@ -32,10 +32,10 @@ int stoker_dataset_open(struct stoker_dataset **dataset_out, struct stoker_engin
     *dataset_out = NULL;
     status = status < 0 ? status : fill(dataset, error);
     if (status == 0) {
-        stk_dataset_find_marks(dataset);
+        stk_dataset_open_jpeg_index(dataset);
     }
-    if (status == 0 && dataset->told) {
-        stk_told_compare(dataset->told, &dataset->shards, dataset->index);
+    if (status == 0 && dataset->foreign_index) {
+        stk_foreign_index_compare(dataset->foreign_index, &dataset->shards, dataset->index);
     }
     if (status < 0) {
         if (dataset) {
@@ -53,7 +53,7 @@ static int no_memory(struct stoker_error *error)
 }
 
 /* Copies the options and what they point to. */
-static int keep_options(struct stoker_dataset *dataset, const struct stoker_dataset_options *given,
+static int copy_options(struct stoker_dataset *dataset, const struct stoker_dataset_options *given,
                         struct stoker_error *error)
 {
     char **urls = stk_alloc(given->url_count + 1, sizeof *urls);
@@ -65,7 +65,7 @@ static int keep_options(struct stoker_dataset *dataset, const struct stoker_data
     dataset->options.index_path = given->index_path ? stk_strdup(given->index_path) : NULL;
     complete = complete && (!given->index_path || dataset->options.index_path);
     for (size_t i = 0; urls && i < given->url_count; i++) {
-        complete = stk_vault_name(given->urls[i], &urls[i]) == 0 && complete;
+        complete = stk_url_alias(given->urls[i], &urls[i]) == 0 && complete;
     }
     return complete ? 0 : no_memory(error);
 }
@@ -79,31 +79,33 @@ static void free_options(struct stoker_dataset_options *options)
     stk_free((void *)(uintptr_t)options->index_path);
 }
 
-static uint64_t trim_reach_locked(struct stk_keeper *keeper)
+static uint64_t trim_segment_cache_locked(struct stk_memory_holder *keeper)
 {
     struct stoker_dataset *dataset =
-        (struct stoker_dataset *)(void *)((char *)keeper - offsetof(struct stoker_dataset, keeper));
+        (struct stoker_dataset *)(void *)((char *)keeper -
+                                          offsetof(struct stoker_dataset, memory_holder));
 
-    return stk_reach_trim(dataset->reach);
+    return stk_segment_cache_trim(dataset->segment_cache);
 }
 
-static int open_reach(struct stoker_dataset *dataset, struct stoker_error *error)
+static int open_segment_cache(struct stoker_dataset *dataset, struct stoker_error *error)
 {
     const struct stoker_dataset_options *options = &dataset->options;
     struct stk_budget *budget = &dataset->engine->budget;
-    struct stk_reach_options reach = {
-        .bytes_max = options->access_cache_bytes
-                         ? options->access_cache_bytes
+    struct stk_segment_cache_options reach = {
+        .bytes_max = options->segment_cache_bytes
+                         ? options->segment_cache_bytes
                          : stk_min(CACHE_BYTES_DEFAULT, budget->bytes_max / 4),
-        .unpacked_bytes_max = options->unpacked_bytes_max,
-        .unpacked_ratio_max = options->unpacked_ratio_max,
-        .grant = stk_engine_grant(dataset->engine),
+        .unpacked_bytes_max = options->decompressed_bytes_max,
+        .unpacked_ratio_max = options->decompression_ratio_max,
+        .grant = stk_engine_allocator(dataset->engine),
     };
-    int status = stk_reach_open(&dataset->reach, dataset->engine->io, budget, &reach, error);
+    int status =
+        stk_segment_cache_open(&dataset->segment_cache, dataset->engine->io, budget, &reach, error);
 
     if (status == 0) {
-        dataset->keeper.trim_locked = trim_reach_locked;
-        stk_engine_add_keeper(dataset->engine, &dataset->keeper);
+        dataset->memory_holder.trim_locked = trim_segment_cache_locked;
+        stk_engine_add_memory_holder(dataset->engine, &dataset->memory_holder);
     }
     return status;
 }
@@ -126,10 +128,10 @@ int stk_dataset_new(struct stoker_dataset **dataset_out, struct stoker_engine *e
     dataset->engine = engine;
     dataset->references = 1;
     pthread_mutex_init(&dataset->lock, NULL);
-    stk_engine_hold(engine);
+    stk_engine_retain(engine);
     status = resolve(&resolved, options, error);
-    status = status < 0 ? status : keep_options(dataset, &resolved, error);
-    status = status < 0 ? status : open_reach(dataset, error);
+    status = status < 0 ? status : copy_options(dataset, &resolved, error);
+    status = status < 0 ? status : open_segment_cache(dataset, error);
     if (status < 0) {
         stk_dataset_release(dataset);
         return status;
@@ -138,19 +140,19 @@ int stk_dataset_new(struct stoker_dataset **dataset_out, struct stoker_engine *e
     return 0;
 }
 
-void stk_dataset_adopt(struct stoker_dataset *dataset, struct stk_sidecar *sidecar)
+void stk_dataset_use_index(struct stoker_dataset *dataset, struct stk_index_location *location)
 {
-    dataset->index = sidecar->old;
-    sidecar->old = NULL;
-    dataset->mtimes = sidecar->mtimes;
-    sidecar->mtimes = NULL;
+    dataset->index = location->old;
+    location->old = NULL;
+    dataset->mtimes = location->mtimes;
+    location->mtimes = NULL;
     dataset->shards_indexed = stk_index_shards(dataset->index);
     if (dataset->options.block_bytes) {
         stk_index_set_block(dataset->index, 0, dataset->options.block_bytes);
     }
 }
 
-static int keep_text(char **text, const char *value, struct stoker_error *error)
+static int copy_text(char **text, const char *value, struct stoker_error *error)
 {
     stk_free(*text);
     *text = stk_strdup(value);
@@ -159,104 +161,108 @@ static int keep_text(char **text, const char *value, struct stoker_error *error)
                             value);
 }
 
-int stk_dataset_refuse(const struct stk_sidecar *sidecar, struct stoker_error *error)
+int stk_dataset_fail_index_required(const struct stk_index_location *location,
+                                    struct stoker_error *error)
 {
-    return stk_fail(error, sidecar->note_status ? sidecar->note_status : STOKER_ERROR_CHANGED,
+    return stk_fail(error, location->note_status ? location->note_status : STOKER_ERROR_CHANGED,
                     "the index of the data set cannot be used",
-                    "run 'stoker index' on the data set again", "%s", sidecar->note);
+                    "run 'stoker index' on the data set again", "%s", location->note);
 }
 
-/* A folder that was named needs no listing when its index is fresh: 1 then. */
-static int try_folder(struct stoker_dataset *dataset, struct stk_sidecar *sidecar,
+/* A folder that was path_args needs no listing when its index is fresh: 1 then. */
+static int try_folder(struct stoker_dataset *dataset, struct stk_index_location *location,
                       struct stoker_error *error)
 {
-    int status = stk_sidecar_find(sidecar, dataset, error);
+    int status = stk_index_location_find(location, dataset, error);
 
-    if (status < 0 || !sidecar->old || !stk_index_is_folder(sidecar->old)) {
+    if (status < 0 || !location->old || !stk_index_is_folder(location->old)) {
         return status;
     }
-    status = stk_sidecar_match_folder(sidecar, dataset, error);
-    if (status == 0 && sidecar->whole) {
-        status = keep_text(&dataset->index_path, sidecar->path, error);
+    status = stk_index_location_match_folder(location, dataset, error);
+    if (status == 0 && location->complete) {
+        status = copy_text(&dataset->index_path, location->path, error);
         dataset->objects.kind = STK_SOURCE_FOLDER;
-        stk_dataset_adopt(dataset, sidecar);
+        stk_dataset_use_index(dataset, location);
         return status < 0 ? status : 1;
     }
     return status;
 }
 
 /* The listing is there. */
-static int fill_folder(struct stoker_dataset *dataset, struct stk_sidecar *sidecar,
+static int fill_folder(struct stoker_dataset *dataset, struct stk_index_location *location,
                        struct stoker_error *error)
 {
     int status;
 
-    stk_sidecar_refuse_kind(sidecar, STK_SOURCE_FOLDER);
+    stk_index_location_require_kind(location, STK_SOURCE_FOLDER);
     if (dataset->options.index == STOKER_INDEX_REQUIRE) {
-        return stk_dataset_refuse(sidecar, error);
+        return stk_dataset_fail_index_required(location, error);
     }
-    status = keep_text(&dataset->index_note, sidecar->note, error);
-    return status < 0 ? status : stk_scan(dataset, NULL, error);
+    status = copy_text(&dataset->index_note, location->note, error);
+    return status < 0 ? status : stk_dataset_scan(dataset, NULL, error);
 }
 
-static int fill_tars(struct stoker_dataset *dataset, struct stk_sidecar *sidecar,
+static int fill_tars(struct stoker_dataset *dataset, struct stk_index_location *location,
                      struct stoker_error *error)
 {
-    int status = stk_sidecar_match(sidecar, dataset, error);
+    int status = stk_index_location_match(location, dataset, error);
 
     if (status < 0) {
         return status;
     }
     if (dataset->options.index == STOKER_INDEX_REQUIRE &&
-        (sidecar->reused < dataset->objects.count || sidecar->gone)) {
-        return stk_dataset_refuse(sidecar, error);
+        (location->reused < dataset->objects.count || location->has_missing)) {
+        return stk_dataset_fail_index_required(location, error);
     }
-    if (sidecar->reused > 0) {
-        status = keep_text(&dataset->index_path, sidecar->path, error);
+    if (location->reused > 0) {
+        status = copy_text(&dataset->index_path, location->path, error);
     }
     if (status == 0) {
-        status = keep_text(&dataset->index_note, sidecar->whole ? "" : sidecar->note, error);
+        status = copy_text(&dataset->index_note, location->complete ? "" : location->note, error);
     }
-    dataset->shards_indexed = sidecar->reused;
-    if (status == 0 && sidecar->whole) {
-        stk_dataset_adopt(dataset, sidecar);
+    dataset->shards_indexed = location->reused;
+    if (status == 0 && location->complete) {
+        stk_dataset_use_index(dataset, location);
     } else if (status == 0) {
-        struct stk_reuse reuse = {.old = sidecar->old, .from = sidecar->from};
+        struct stk_dataset_reuse reuse = {.old = location->old, .from = location->from};
 
-        status = stk_scan(dataset, &reuse, error);
-        if (status == 0 && stk_sidecar_block(sidecar) > 0 && !dataset->options.block_bytes) {
-            stk_index_set_block(dataset->index, stk_sidecar_block(sidecar), 0);
+        status = stk_dataset_scan(dataset, &reuse, error);
+        if (status == 0 && stk_index_location_block_samples(location) > 0 &&
+            !dataset->options.block_bytes) {
+            stk_index_set_block(dataset->index, stk_index_location_block_samples(location), 0);
         }
-        dataset->mtimes = sidecar->mtimes;
-        sidecar->mtimes = NULL;
+        dataset->mtimes = location->mtimes;
+        location->mtimes = NULL;
     }
     return status;
 }
 
 /* What other tools left beside the shards is asked for. */
-static int open_told(struct stoker_dataset *dataset, const struct stk_sidecar *sidecar,
-                     struct stoker_error *error)
+static int open_foreign_index(struct stoker_dataset *dataset,
+                              const struct stk_index_location *location, struct stoker_error *error)
 {
-    const struct stk_objects *objects = &dataset->objects;
-    struct stk_told_listing listing = {objects->text, objects->paths, objects->count};
-    int status = stk_told_open(&dataset->told, dataset->engine->io, error);
+    const struct stk_source_files *objects = &dataset->objects;
+    struct stk_foreign_index_listing listing = {objects->text, objects->paths, objects->count};
+    int status = stk_foreign_index_open(&dataset->foreign_index, dataset->engine->io, error);
 
-    return status < 0 || !sidecar->folder_url || dataset->shards.told
+    return status < 0 || !location->folder_url || dataset->shards.from_json
                ? status
-               : stk_told_beside(dataset->told, sidecar->root, &listing, &dataset->shards, error);
+               : stk_foreign_index_find(dataset->foreign_index, location->root, &listing,
+                                        &dataset->shards, error);
 }
 
 /* ---- ranks of a machine list and read headers once ---- */
 
 /* What stands before the paths of the one url: a folder, or the part of a pattern before it. */
-static void name_shared_root(const struct stoker_dataset *dataset,
-                             const struct stk_sidecar *sidecar, char root[STK_PATH_BYTES_MAX])
+static void find_shared_root(const struct stoker_dataset *dataset,
+                             const struct stk_index_location *location,
+                             char root[STK_PATH_BYTES_MAX])
 {
     const char *url = dataset->options.urls[0];
     size_t bytes = strcspn(url, "*?[{");
 
-    if (sidecar->folder_url) {
-        snprintf(root, STK_PATH_BYTES_MAX, "%s", sidecar->root);
+    if (location->folder_url) {
+        snprintf(root, STK_PATH_BYTES_MAX, "%s", location->root);
         return;
     }
     while (bytes > 0 && url[bytes - 1] != '/') {
@@ -266,7 +272,7 @@ static void name_shared_root(const struct stoker_dataset *dataset,
 }
 
 /* Where asking costs round trips that many ranks would all make. */
-static bool is_worth_a_turn(const struct stoker_dataset *dataset, const char *root)
+static bool should_share_result(const struct stoker_dataset *dataset, const char *root)
 {
     struct stk_stat about;
     uint32_t group;
@@ -277,19 +283,19 @@ static bool is_worth_a_turn(const struct stoker_dataset *dataset, const char *ro
     }
     if (stk_io_is_url(dataset->options.urls[0])) {
         /* Others may mean something else in each process: memory://, other credentials. */
-        return !stk_io_is_foreign(dataset->options.urls[0]);
+        return !stk_io_is_external_url(dataset->options.urls[0]);
     }
     if (stk_io_stat_path(dataset->engine->io, root[0] ? root : ".", &about, NULL) < 0) {
         return false;
     }
-    group = stk_ground_group_of(about.device);
-    return group == STOKER_GROUND_NETWORK || group == STOKER_GROUND_FUSE;
+    group = stk_filesystem_group_of(about.device);
+    return group == STOKER_FILESYSTEM_NETWORK || group == STOKER_FILESYSTEM_FUSE;
 }
 
 /* What decides which server a URL is of, and as whom it is asked. What changes while the identity
  * stays (session tokens) is not among them. Of all of them a hash is made, and only that is kept.
  */
-static void add_environment(struct stk_sha256 *sha)
+static void hash_environment(struct stk_sha256 *sha)
 {
     static const char *const names[] = {"HOME",
                                         "AWS_ENDPOINT_URL",
@@ -351,17 +357,17 @@ static void add_environment(struct stk_sha256 *sha)
 }
 
 /* The same data set with the same settings, and so with the same index. */
-static bool name_turn(const struct stoker_dataset *dataset, char key[65])
+static bool make_share_key(const struct stoker_dataset *dataset, char key[65])
 {
     const struct stoker_dataset_options *options = &dataset->options;
-    const uint64_t numbers[] = {options->block_bytes, options->join_distance,
+    const uint64_t numbers[] = {options->block_bytes, options->member_gap_max,
                                 options->key_bytes_max, options->header_bytes_max,
-                                options->foreign};
+                                options->foreign_index};
     char absolute[2 * STK_PATH_BYTES_MAX];
     struct stk_sha256 sha;
     uint8_t digest[32];
 
-    if (!stk_machine_absolute(options->urls[0], absolute, sizeof absolute)) {
+    if (!stk_path_absolute(options->urls[0], absolute, sizeof absolute)) {
         return false;
     }
     stk_sha256_init(&sha);
@@ -369,7 +375,7 @@ static bool name_turn(const struct stoker_dataset *dataset, char key[65])
     stk_sha256_add(&sha, options->urls[0], strlen(options->urls[0]) + 1);
     stk_sha256_add(&sha, numbers, sizeof numbers);
     if (stk_io_is_url(options->urls[0])) {
-        add_environment(&sha);
+        hash_environment(&sha);
     }
     stk_sha256_done(&sha, digest);
     stk_hex(digest, sizeof digest, key);
@@ -377,110 +383,113 @@ static bool name_turn(const struct stoker_dataset *dataset, char key[65])
 }
 
 /* 1: what another process found is this data set's. 0: it has nothing to give. */
-static int take_shared(struct stoker_dataset *dataset, struct stk_sidecar *sidecar,
-                       const char *path, const char *root, struct stoker_error *error)
+static int use_shared_index(struct stoker_dataset *dataset, struct stk_index_location *location,
+                            const char *path, const char *root, struct stoker_error *error)
 {
     struct stk_index *index = NULL;
     struct stk_stat about;
     int status = stk_io_stat_path(dataset->engine->io, path, &about, NULL);
 
     if (status < 0 || about.bytes == 0 ||
-        stk_index_map(&index, dataset->engine->io, path, NULL) < 0) {
+        stk_index_open_file(&index, dataset->engine->io, path, NULL) < 0) {
         return 0; /* then all of it is read here */
     }
     if (stk_index_set_root(index, root, NULL) < 0) {
         stk_index_close(index);
         return 0;
     }
-    stk_index_close(sidecar->old);
-    sidecar->old = index;
-    stk_dataset_adopt(dataset, sidecar);
+    stk_index_close(location->old);
+    location->old = index;
+    stk_dataset_use_index(dataset, location);
     dataset->shards_indexed = 0;
     dataset->objects.kind = stk_index_is_folder(index) ? STK_SOURCE_FOLDER : STK_SOURCE_TARS;
     if (dataset->objects.kind == STK_SOURCE_TARS) {
-        status = stk_dataset_make_room(dataset, stk_index_shards(index), error);
+        status = stk_dataset_reserve_files(dataset, stk_index_shards(index), error);
     }
     if (status == 0) {
-        status = keep_text(&dataset->index_note,
+        status = copy_text(&dataset->index_note,
                            "listed by another process of this machine at the same time", error);
     }
     return status < 0 ? status : 1;
 }
 
 /* Where the index is a file already, the others map that themselves. */
-static void offer(const struct stoker_dataset *dataset, const struct stk_turn *turn,
-                  const char *root, int status)
+static void publish_result(const struct stoker_dataset *dataset,
+                           const struct stk_single_flight *turn, const char *root, int status)
 {
     struct stk_view image = {NULL, 0};
 
-    if (!turn->is_mine || !stk_turn_is_awaited(turn)) {
+    if (!turn->is_leader || !stk_single_flight_has_waiters(turn)) {
         return;
     }
-    if (status == 0 && dataset->shards_indexed == 0 && !dataset->shards.told &&
-        dataset->losses.count == 0 && stk_index_image(dataset->index, root, &image, NULL) < 0) {
+    if (status == 0 && dataset->shards_indexed == 0 && !dataset->shards.from_json &&
+        dataset->bad_samples.count == 0 &&
+        stk_index_image(dataset->index, root, &image, NULL) < 0) {
         image = (struct stk_view){NULL, 0};
     }
-    if (stk_turn_publish(turn, image) < 0 && image.bytes > 0) {
-        (void)stk_turn_publish(turn, (struct stk_view){NULL, 0}); /* no room: each for itself */
+    if (stk_single_flight_publish(turn, image) < 0 && image.bytes > 0) {
+        (void)stk_single_flight_publish(turn,
+                                        (struct stk_view){NULL, 0}); /* no room: each for itself */
     }
     stk_free((void *)(uintptr_t)image.data);
 }
 
-static int fill_itself(struct stoker_dataset *dataset, struct stk_sidecar **sidecar,
-                       struct stoker_error *error);
+static int fill_locally(struct stoker_dataset *dataset, struct stk_index_location **location,
+                        struct stoker_error *error);
 
 static int fill(struct stoker_dataset *dataset, struct stoker_error *error)
 {
-    struct stk_turn turn = {.lock = -1, .wait = -1};
+    struct stk_single_flight turn = {.lock = -1, .wait = -1};
     char root[STK_PATH_BYTES_MAX], key[65];
-    struct stk_sidecar *sidecar = NULL;
+    struct stk_index_location *location = NULL;
     bool find = dataset->options.index != STOKER_INDEX_NEVER;
-    int status = stk_sidecar_open(&sidecar, dataset, error);
+    int status = stk_index_location_open(&location, dataset, error);
 
-    if (status == 0 && find && sidecar->folder_url) {
-        status = try_folder(dataset, sidecar, error);
+    if (status == 0 && find && location->folder_url) {
+        status = try_folder(dataset, location, error);
     }
     if (status != 0) {
         goto done;
     }
-    name_shared_root(dataset, sidecar, root);
-    if (is_worth_a_turn(dataset, root) && name_turn(dataset, key) &&
-        stk_turn_begin(&turn, key, dataset->engine->options.turn_timeout_ms) == STK_TURN_TAKEN) {
-        status = take_shared(dataset, sidecar, turn.path, root, error);
-        stk_turn_end(&turn);
+    find_shared_root(dataset, location, root);
+    if (should_share_result(dataset, root) && make_share_key(dataset, key) &&
+        stk_single_flight_begin(&turn, key, dataset->engine->options.single_flight_timeout_ms) ==
+            STK_SINGLE_FLIGHT_FOLLOWER) {
+        status = use_shared_index(dataset, location, turn.path, root, error);
+        stk_single_flight_end(&turn);
     }
     if (status == 0) {
-        status = fill_itself(dataset, &sidecar, error);
-        offer(dataset, &turn, root, status);
+        status = fill_locally(dataset, &location, error);
+        publish_result(dataset, &turn, root, status);
     }
 done:
-    stk_turn_end(&turn);
-    stk_sidecar_close(sidecar);
+    stk_single_flight_end(&turn);
+    stk_index_location_close(location);
     return status < 0 ? status : 0;
 }
 
-static int fill_itself(struct stoker_dataset *dataset, struct stk_sidecar **sidecar_at,
-                       struct stoker_error *error)
+static int fill_locally(struct stoker_dataset *dataset, struct stk_index_location **sidecar_at,
+                        struct stoker_error *error)
 {
-    struct stk_sidecar *sidecar = *sidecar_at;
+    struct stk_index_location *location = *sidecar_at;
     bool find = dataset->options.index != STOKER_INDEX_NEVER;
     int status = stk_dataset_list(dataset, error);
 
     if (status == 0 && dataset->objects.kind == STK_SOURCE_TARS && find &&
-        dataset->options.foreign == STOKER_FOREIGN_AUTO) {
-        status = open_told(dataset, sidecar, error);
+        dataset->options.foreign_index == STOKER_FOREIGN_INDEX_AUTO) {
+        status = open_foreign_index(dataset, location, error);
     }
-    if (status == 0 && !sidecar->folder_url) {
+    if (status == 0 && !location->folder_url) {
         /* Only the listing tells where the index may lie. */
-        stk_sidecar_close(sidecar);
+        stk_index_location_close(location);
         *sidecar_at = NULL;
-        status = stk_sidecar_open(sidecar_at, dataset, error);
-        sidecar = *sidecar_at;
-        status = status < 0 || !find ? status : stk_sidecar_find(sidecar, dataset, error);
+        status = stk_index_location_open(sidecar_at, dataset, error);
+        location = *sidecar_at;
+        status = status < 0 || !find ? status : stk_index_location_find(location, dataset, error);
     }
     if (status == 0) {
-        status = dataset->objects.kind == STK_SOURCE_FOLDER ? fill_folder(dataset, sidecar, error)
-                                                            : fill_tars(dataset, sidecar, error);
+        status = dataset->objects.kind == STK_SOURCE_FOLDER ? fill_folder(dataset, location, error)
+                                                            : fill_tars(dataset, location, error);
     }
     return status < 0 ? status : 0;
 }
@@ -497,12 +506,13 @@ static int resolve(struct stoker_dataset_options *options,
     options->struct_size = sizeof *options;
     options->key_bytes_max = options->key_bytes_max ? options->key_bytes_max : 4096;
     options->header_bytes_max = options->header_bytes_max ? options->header_bytes_max : 1u << 20;
-    options->unpacked_bytes_max =
-        options->unpacked_bytes_max ? options->unpacked_bytes_max : 1ull << 40;
-    options->unpacked_ratio_max = options->unpacked_ratio_max ? options->unpacked_ratio_max : 1100;
-    if (options->foreign > STOKER_FOREIGN_NEVER) {
+    options->decompressed_bytes_max =
+        options->decompressed_bytes_max ? options->decompressed_bytes_max : 1ull << 40;
+    options->decompression_ratio_max =
+        options->decompression_ratio_max ? options->decompression_ratio_max : 1100;
+    if (options->foreign_index > STOKER_FOREIGN_INDEX_NEVER) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "no such use of foreign indexes",
-                        "use auto or never", "foreign = %u", options->foreign);
+                        "use auto or never", "foreign = %u", options->foreign_index);
     }
     if (options->on_error > STOKER_ON_ERROR_SKIP) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "no such policy of damage",
@@ -515,7 +525,7 @@ static int resolve(struct stoker_dataset_options *options,
     return 0;
 }
 
-void stk_dataset_hold(struct stoker_dataset *dataset)
+void stk_dataset_retain(struct stoker_dataset *dataset)
 {
     atomic_fetch_add_explicit(&dataset->references, 1, memory_order_relaxed);
 }
@@ -534,30 +544,30 @@ void stk_dataset_release(struct stoker_dataset *dataset)
             stk_io_close_file(engine->io, dataset->locked.files[i].file);
         }
     }
-    stk_io_let_go(engine->io, dataset);
-    stk_marks_close(dataset->marks);
+    stk_io_prefetch_release(engine->io, dataset);
+    stk_jpeg_index_close(dataset->jpeg_index);
     stk_free(dataset->locked.files);
     paths = atomic_load(&dataset->paths);
     for (uint64_t i = 0; paths && i < stk_index_shards(dataset->index); i++) {
         stk_free(atomic_load(&paths[i]));
     }
     stk_free(paths);
-    if (dataset->reach) {
-        stk_engine_remove_keeper(engine, &dataset->keeper);
-        stk_reach_close(dataset->reach);
+    if (dataset->segment_cache) {
+        stk_engine_remove_memory_holder(engine, &dataset->memory_holder);
+        stk_segment_cache_close(dataset->segment_cache);
     }
-    stk_told_close(dataset->told);
-    stk_shards_deinit(&dataset->shards);
-    stk_losses_deinit(&dataset->losses);
+    stk_foreign_index_close(dataset->foreign_index);
+    stk_wids_shards_deinit(&dataset->shards);
+    stk_tar_losses_deinit(&dataset->bad_samples);
     stk_free(dataset->url_ends);
     stk_free(dataset->tars);
     stk_free(dataset->mtimes);
     stk_free(dataset->index_path);
     stk_free(dataset->index_note);
-    stk_free(dataset->marks_note);
+    stk_free(dataset->jpeg_index_note);
     stk_index_close(dataset->index);
     stk_budget_release(&engine->budget, dataset->index_bytes);
-    stk_objects_deinit(&dataset->objects);
+    stk_source_files_deinit(&dataset->objects);
     free_options(&dataset->options);
     pthread_mutex_destroy(&dataset->lock);
     stk_free(dataset);
@@ -577,7 +587,7 @@ static struct stk_file *evict_locked(struct stoker_dataset *dataset)
     uint32_t count = (uint32_t)dataset->objects.count;
 
     for (uint64_t step = 0; step < 2ull * count; step++) {
-        struct stk_open_file *entry = &dataset->locked.files[dataset->locked.hand];
+        struct stk_dataset_file *entry = &dataset->locked.files[dataset->locked.hand];
         dataset->locked.hand = (dataset->locked.hand + 1) % count;
         if (!entry->file || entry->pins > 0) {
             continue;
@@ -599,15 +609,16 @@ int stk_dataset_pin(struct stoker_dataset *dataset, uint32_t shard, struct stk_f
 {
     struct stk_io *io = dataset->engine->io;
     char path[STK_PATH_BYTES_MAX];
-    struct stk_open_file *entry;
+    struct stk_dataset_file *entry;
     struct stk_file *file, *evicted = NULL;
     int status;
 
-    entry = stk_dataset_entry(dataset, shard);
+    entry = stk_dataset_file_slot(dataset, shard);
     if (!entry) {
         status = stk_index_path(dataset->index, shard, path, error);
         status = status < 0 ? status : stk_io_open_file(io, path, file_out, error);
-        if (status == 0 && stk_io_far_bytes(io, *file_out) == 0) { /* an object is no open file */
+        if (status == 0 &&
+            stk_io_round_trip_bytes(io, *file_out) == 0) { /* an object is no open file */
             pthread_mutex_lock(&dataset->lock);
             dataset->locked.in_use++;
             pthread_mutex_unlock(&dataset->lock);
@@ -644,18 +655,19 @@ int stk_dataset_pin(struct stoker_dataset *dataset, uint32_t shard, struct stk_f
     return 0;
 }
 
-void stk_dataset_place(const struct stoker_dataset *dataset, struct stoker_error *error,
-                       uint32_t shard, uint64_t offset, const char *key)
+void stk_dataset_error_add_location(const struct stoker_dataset *dataset,
+                                    struct stoker_error *error, uint32_t shard, uint64_t offset,
+                                    const char *key)
 {
     char path[STK_PATH_BYTES_MAX];
 
     stk_index_path_text(dataset->index, shard, path);
-    stk_error_place(error, path, offset, key);
+    stk_error_set_location(error, path, offset, key);
 }
 
-bool stk_dataset_crowded(struct stoker_dataset *dataset, uint32_t shard)
+bool stk_dataset_at_open_file_limit(struct stoker_dataset *dataset, uint32_t shard)
 {
-    const struct stk_open_file *entry = stk_dataset_entry(dataset, shard);
+    const struct stk_dataset_file *entry = stk_dataset_file_slot(dataset, shard);
     bool crowded;
 
     pthread_mutex_lock(&dataset->lock);
@@ -665,9 +677,9 @@ bool stk_dataset_crowded(struct stoker_dataset *dataset, uint32_t shard)
     return crowded;
 }
 
-void stk_dataset_forget(struct stoker_dataset *dataset, uint32_t shard)
+void stk_dataset_reopen_later(struct stoker_dataset *dataset, uint32_t shard)
 {
-    struct stk_open_file *entry = stk_dataset_entry(dataset, shard);
+    struct stk_dataset_file *entry = stk_dataset_file_slot(dataset, shard);
     struct stk_file *gone = NULL;
 
     pthread_mutex_lock(&dataset->lock);
@@ -684,10 +696,10 @@ void stk_dataset_forget(struct stoker_dataset *dataset, uint32_t shard)
 
 void stk_dataset_unpin(struct stoker_dataset *dataset, uint32_t shard, struct stk_file *file)
 {
-    struct stk_open_file *entry = stk_dataset_entry(dataset, shard);
+    struct stk_dataset_file *entry = stk_dataset_file_slot(dataset, shard);
 
     if (!entry) {
-        bool far = stk_io_far_bytes(dataset->engine->io, file) > 0;
+        bool far = stk_io_round_trip_bytes(dataset->engine->io, file) > 0;
 
         stk_io_close_file(dataset->engine->io, file);
         if (far) {

@@ -17,14 +17,14 @@ static void add_folder(struct stk_io *world, const char *root, int samples)
 {
     char path[64], text[64];
 
-    T_EQ(root, stk_world_add(world, root, NULL, 0), 0);
+    T_EQ(root, stk_sim_add(world, root, NULL, 0), 0);
     for (int class = 0; class < 2; class++) {
         snprintf(path, sizeof path, "%s/%s", root, class ? "dog" : "cat");
-        T_EQ(path, stk_world_add(world, path, NULL, 0), 0);
+        T_EQ(path, stk_sim_add(world, path, NULL, 0), 0);
         for (int i = 0; i < samples; i++) {
             snprintf(path, sizeof path, "%s/%s/%02d.jpg", root, class ? "dog" : "cat", i);
             snprintf(text, sizeof text, "bytes of %s", path);
-            T_EQ(path, stk_world_add(world, path, text, strlen(text)), 0);
+            T_EQ(path, stk_sim_add(world, path, text, strlen(text)), 0);
         }
     }
 }

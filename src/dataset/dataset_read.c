@@ -28,15 +28,16 @@ int stoker_dataset_info(const struct stoker_dataset *dataset, struct stoker_data
     full.class_count = stk_index_classes(index);
     full.bytes = stk_index_is_folder(index) ? 0 : stk_index_bytes(index);
     full.block_samples = stk_index_block_samples(index);
-    full.sequential = stk_index_sequential(index);
+    full.sequential = stk_index_is_sequential(index);
     full.index_path = dataset->index_path;
     full.index_note = dataset->index_note ? dataset->index_note : "";
     full.shards_indexed = dataset->shards_indexed;
-    full.shards_foreign = stk_told_shards(index) + stk_told_helped(dataset->told);
-    full.foreign_note = stk_told_note(dataset->told);
-    full.marks_note = dataset->marks_note ? dataset->marks_note : "";
-    full.marked = dataset->marks != NULL;
-    full.marks_mcus = dataset->marks ? stk_marks_mcus(dataset->marks) : 0;
+    full.shards_foreign =
+        stk_foreign_index_unverified(index) + stk_foreign_index_used(dataset->foreign_index);
+    full.foreign_note = stk_foreign_index_note(dataset->foreign_index);
+    full.jpeg_index_note = dataset->jpeg_index_note ? dataset->jpeg_index_note : "";
+    full.jpeg_indexed = dataset->jpeg_index != NULL;
+    full.jpeg_index_mcus = dataset->jpeg_index ? stk_jpeg_index_mcus(dataset->jpeg_index) : 0;
     memcpy(full.identity, stk_index_identity(index), sizeof full.identity);
     memcpy(info, &full, info->struct_size);
     return 0;
@@ -103,15 +104,15 @@ static _Atomic(char *) *paths_of(struct stoker_dataset *dataset)
 }
 
 /* A shard's path, lent until the data set is closed. Made once, by whoever asks first. */
-static int lend_path(const struct stoker_dataset *dataset, uint32_t shard, const char **path_out,
-                     struct stoker_error *error)
+static int shard_path(const struct stoker_dataset *dataset, uint32_t shard, const char **path_out,
+                      struct stoker_error *error)
 {
     char text[STK_PATH_BYTES_MAX];
     char *path, *before = NULL;
     _Atomic(char *) *paths;
     int status;
 
-    *path_out = stk_index_path_lent(dataset->index, shard);
+    *path_out = stk_index_path_view(dataset->index, shard);
     if (*path_out) {
         return 0;
     }
@@ -165,7 +166,7 @@ int stoker_dataset_sample(const struct stoker_dataset *dataset, uint64_t sample,
         struct stk_member member;
         status = stk_index_member(dataset->index, &found, i, &member, error);
         if (status == 0) {
-            status = lend_path(dataset, member.shard, &members[i].shard, error);
+            status = shard_path(dataset, member.shard, &members[i].shard, error);
         }
         if (status < 0) {
             return status;
@@ -199,16 +200,17 @@ static int find_member(const struct stoker_dataset *dataset, const struct stk_sa
 }
 
 /* A member that a foreign index told: reads the headers before it, and compares. */
-static int prove(struct stoker_dataset *dataset, uint64_t sample_id,
-                 const struct stk_sample *sample, uint32_t number, const struct stk_member *member,
-                 struct stoker_error *error)
+static int verify_foreign_member(struct stoker_dataset *dataset, uint64_t sample_id,
+                                 const struct stk_sample *sample, uint32_t number,
+                                 const struct stk_member *member, struct stoker_error *error)
 {
-    uint8_t room[STK_TOLD_GAP_MAX];
+    uint8_t room[STK_FOREIGN_INDEX_GAP_MAX];
     struct stk_view headers = {room, 0};
     struct stk_file *file;
     uint64_t before;
     int64_t got;
-    int status = stk_told_before(dataset->index, sample, sample_id, number, &before, error);
+    int status =
+        stk_foreign_index_header_offset(dataset->index, sample, sample_id, number, &before, error);
 
     status = status < 0 ? status : stk_dataset_pin(dataset, member->shard, &file, error);
     if (status < 0) {
@@ -221,11 +223,12 @@ static int prove(struct stoker_dataset *dataset, uint64_t sample_id,
         return stk_fail(error, (int)got, "cannot read", "check the file and its disk", "%s",
                         stoker_status_text((int)got));
     }
-    return stk_told_check(dataset->index, headers, sample->key, member, error);
+    return stk_foreign_index_check(dataset->index, headers, sample->key, member, error);
 }
 
-static int read_plain(struct stoker_dataset *dataset, const struct stk_member *member, void *buffer,
-                      size_t capacity, size_t *bytes_out, struct stoker_error *error)
+static int read_uncompressed(struct stoker_dataset *dataset, const struct stk_member *member,
+                             void *buffer, size_t capacity, size_t *bytes_out,
+                             struct stoker_error *error)
 {
     struct stk_io *io = dataset->engine->io;
     struct stk_stat about = {.bytes = member->bytes};
@@ -236,7 +239,7 @@ static int read_plain(struct stoker_dataset *dataset, const struct stk_member *m
     if (status < 0) {
         return status;
     }
-    if (member->bytes == STK_WHOLE) {
+    if (member->bytes == STK_ENTIRE_OBJECT) {
         status = stk_io_stat_file(io, file, &about, error);
     }
     if (status == 0) {
@@ -262,10 +265,11 @@ static int read_plain(struct stoker_dataset *dataset, const struct stk_member *m
     return 0;
 }
 
-static int read_packed(struct stoker_dataset *dataset, const struct stk_member *member,
-                       void *buffer, size_t capacity, size_t *bytes_out, struct stoker_error *error)
+static int read_compressed(struct stoker_dataset *dataset, const struct stk_member *member,
+                           void *buffer, size_t capacity, size_t *bytes_out,
+                           struct stoker_error *error)
 {
-    struct stk_stream *stream;
+    struct stk_shard_stream *stream;
     size_t got = 0;
     int status;
 
@@ -275,10 +279,10 @@ static int read_packed(struct stoker_dataset *dataset, const struct stk_member *
                         "call again with more room", "%llu bytes",
                         (unsigned long long)member->bytes);
     }
-    status = stk_stream_open_shard(&stream, dataset, member->shard, error);
+    status = stk_shard_stream_open_shard(&stream, dataset, member->shard, error);
     if (status == 0) {
-        status = stk_stream_read(stream, member->offset, buffer, member->bytes, &got, error);
-        stk_stream_close(stream);
+        status = stk_shard_stream_read(stream, member->offset, buffer, member->bytes, &got, error);
+        stk_shard_stream_close(stream);
     }
     if (status == 0 && got < member->bytes) {
         status = stk_fail(error, STOKER_ERROR_TRUNCATED, "the shard ends inside a member",
@@ -310,18 +314,19 @@ int stoker_dataset_read(struct stoker_dataset *dataset, uint64_t sample, const c
     status = find_member(dataset, &found, extension, &member, &number, error);
     if (status < 0) {
         member = (struct stk_member){.shard = found.shard};
-    } else if (stk_index_unproved(dataset->index, member.shard)) {
-        status = prove(dataset, sample, &found, number, &member, error);
+    } else if (stk_index_shard_is_unverified(dataset->index, member.shard)) {
+        status = verify_foreign_member(dataset, sample, &found, number, &member, error);
     }
     if (status == 0) {
-        bool packed = stk_index_shard_packing(dataset->index, member.shard) != STK_PLAIN;
-        status = packed ? read_packed(dataset, &member, buffer, capacity, bytes_out, error)
-                        : read_plain(dataset, &member, buffer, capacity, bytes_out, error);
+        bool packed =
+            stk_index_shard_compression(dataset->index, member.shard) != STK_COMPRESSION_NONE;
+        status = packed ? read_compressed(dataset, &member, buffer, capacity, bytes_out, error)
+                        : read_uncompressed(dataset, &member, buffer, capacity, bytes_out, error);
     }
     if (status < 0) {
         snprintf(key, sizeof key, "%.*s", (int)stk_min(found.key.bytes, sizeof key - 1),
                  (const char *)found.key.data);
-        stk_dataset_place(dataset, error, member.shard, member.offset, key);
+        stk_dataset_error_add_location(dataset, error, member.shard, member.offset, key);
     }
     return status;
 }

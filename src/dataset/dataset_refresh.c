@@ -10,8 +10,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-static int take_in(struct stoker_dataset *newer, const struct stoker_dataset *before,
-                   struct stk_sidecar *sidecar, struct stoker_error *error);
+static int add_new_shards(struct stoker_dataset *newer, const struct stoker_dataset *before,
+                          struct stk_index_location *location, struct stoker_error *error);
 
 static int changed(struct stoker_error *error, const char *what, const char *path)
 {
@@ -23,7 +23,7 @@ static int changed(struct stoker_error *error, const char *what, const char *pat
 
 /* All that was there is there, unchanged, and comes first. */
 static int check_first(const struct stoker_dataset *before, const struct stoker_dataset *newer,
-                       const struct stk_sidecar *sidecar, struct stoker_error *error)
+                       const struct stk_index_location *location, struct stoker_error *error)
 {
     for (uint64_t i = 0; i < stk_index_shards(before->index); i++) {
         char path[STK_PATH_BYTES_MAX];
@@ -37,8 +37,8 @@ static int check_first(const struct stoker_dataset *before, const struct stoker_
         if (strcmp(path, now) != 0) {
             return changed(error, "a shard is gone, or another one stands before it", path);
         }
-        if (sidecar->sizes[i] != stk_index_shard_bytes(before->index, i) ||
-            (before->mtimes && sidecar->mtimes[i] != before->mtimes[i])) {
+        if (location->sizes[i] != stk_index_shard_bytes(before->index, i) ||
+            (before->mtimes && location->mtimes[i] != before->mtimes[i])) {
             return changed(error, "a shard was written since the data set was opened", path);
         }
     }
@@ -67,49 +67,49 @@ static int cut(struct stoker_dataset *newer, const struct stoker_dataset *before
 static int look(struct stoker_dataset *newer, const struct stoker_dataset *before,
                 uint64_t shard_count, struct stoker_error *error)
 {
-    struct stk_sidecar *sidecar = NULL;
+    struct stk_index_location *location = NULL;
     int status = stk_dataset_list(newer, error);
 
     if (status == 0 && newer->objects.kind != STK_SOURCE_TARS) {
         status = changed(error, "the data set became class folders", before->options.urls[0]);
     }
     status = status < 0 ? status : cut(newer, before, shard_count, error);
-    status = status < 0 ? status : stk_sidecar_open(&sidecar, newer, error);
+    status = status < 0 ? status : stk_index_location_open(&location, newer, error);
     if (status == 0 && newer->options.index != STOKER_INDEX_NEVER) {
-        status = stk_sidecar_find(sidecar, newer, error);
+        status = stk_index_location_find(location, newer, error);
     }
-    status = status < 0 ? status : stk_sidecar_match(sidecar, newer, error);
-    status = status < 0 ? status : check_first(before, newer, sidecar, error);
+    status = status < 0 ? status : stk_index_location_match(location, newer, error);
+    status = status < 0 ? status : check_first(before, newer, location, error);
     if (status == 0 && newer->objects.count > stk_index_shards(before->index)) {
-        status = take_in(newer, before, sidecar, error);
+        status = add_new_shards(newer, before, location, error);
         status = status < 0 ? status : 1;
     }
-    stk_sidecar_close(sidecar);
+    stk_index_location_close(location);
     return status;
 }
 
-static int take_in(struct stoker_dataset *newer, const struct stoker_dataset *before,
-                   struct stk_sidecar *sidecar, struct stoker_error *error)
+static int add_new_shards(struct stoker_dataset *newer, const struct stoker_dataset *before,
+                          struct stk_index_location *location, struct stoker_error *error)
 {
     int status = 0;
 
-    if (newer->options.index == STOKER_INDEX_REQUIRE && sidecar->reused < newer->objects.count) {
-        return stk_dataset_refuse(sidecar, error);
+    if (newer->options.index == STOKER_INDEX_REQUIRE && location->reused < newer->objects.count) {
+        return stk_dataset_fail_index_required(location, error);
     }
-    newer->index_path = sidecar->reused > 0 ? stk_strdup(sidecar->path) : NULL;
-    newer->index_note = stk_strdup(sidecar->whole ? "" : sidecar->note);
-    newer->shards_indexed = sidecar->reused;
-    if (sidecar->whole) {
-        stk_dataset_adopt(newer, sidecar);
+    newer->index_path = location->reused > 0 ? stk_strdup(location->path) : NULL;
+    newer->index_note = stk_strdup(location->complete ? "" : location->note);
+    newer->shards_indexed = location->reused;
+    if (location->complete) {
+        stk_dataset_use_index(newer, location);
     } else {
-        struct stk_reuse reuse = {.first = before->index,
-                                  .first_count = stk_index_shards(before->index),
-                                  .old = sidecar->old,
-                                  .from = sidecar->from};
+        struct stk_dataset_reuse reuse = {.first = before->index,
+                                          .first_count = stk_index_shards(before->index),
+                                          .old = location->old,
+                                          .from = location->from};
 
-        status = stk_scan(newer, &reuse, error);
-        newer->mtimes = sidecar->mtimes;
-        sidecar->mtimes = NULL;
+        status = stk_dataset_scan(newer, &reuse, error);
+        newer->mtimes = location->mtimes;
+        location->mtimes = NULL;
     }
     if (status == 0) {
         stk_index_set_block(newer->index, stk_index_block_samples(before->index), 0);
@@ -131,7 +131,7 @@ int stoker_dataset_refresh(const struct stoker_dataset *dataset, uint64_t shard_
     status = stk_dataset_new(&newer, dataset->engine, &dataset->options, error);
     status = status < 0 ? status : look(newer, dataset, shard_count, error);
     if (status == 1) {
-        stk_dataset_find_marks(newer);
+        stk_dataset_open_jpeg_index(newer);
         *newer_out = newer;
     } else if (newer) {
         stk_dataset_release(newer);
@@ -140,8 +140,8 @@ int stoker_dataset_refresh(const struct stoker_dataset *dataset, uint64_t shard_
 }
 
 /* The first `shards` of a data set, as one that was opened when there were no others. */
-static int make_first(struct stoker_dataset **part_out, const struct stoker_dataset *dataset,
-                      uint64_t shards, struct stoker_error *error)
+static int open_first_shards(struct stoker_dataset **part_out, const struct stoker_dataset *dataset,
+                             uint64_t shards, struct stoker_error *error)
 {
     struct stk_index_options options = {.shard_count = shards,
                                         .key_bytes_max = stk_index_key_bytes_max(dataset->index),
@@ -152,20 +152,20 @@ static int make_first(struct stoker_dataset **part_out, const struct stoker_data
     if (status == 0) {
         part->objects.kind = STK_SOURCE_TARS;
         part->mtimes = dataset->mtimes ? stk_alloc(shards, sizeof *part->mtimes) : NULL;
-        status = stk_dataset_make_room(part, shards, error);
+        status = stk_dataset_reserve_files(part, shards, error);
         status = status < 0 ? status : stk_index_open(&part->index, &options, error);
     }
     for (uint64_t i = 0; status == 0 && i < shards; i++) {
         char path[STK_PATH_BYTES_MAX];
 
         status = stk_index_path(dataset->index, i, path, error);
-        status =
-            status < 0 ? status : stk_shard_copy(part->index, i, path, dataset->index, i, error);
+        status = status < 0 ? status
+                            : stk_index_shard_copy(part->index, i, path, dataset->index, i, error);
         if (part->mtimes) {
             part->mtimes[i] = dataset->mtimes[i];
         }
     }
-    status = status < 0 ? status : stk_scan_finish(part, dataset->index, 0, error);
+    status = status < 0 ? status : stk_dataset_scan_finish(part, dataset->index, 0, error);
     if (status < 0) {
         if (part) {
             stk_dataset_release(part);
@@ -176,7 +176,7 @@ static int make_first(struct stoker_dataset **part_out, const struct stoker_data
     return 0;
 }
 
-static bool is_of(const struct stoker_dataset *dataset, const struct stoker_state *state)
+static bool has_identity_of(const struct stoker_dataset *dataset, const struct stoker_state *state)
 {
     return memcmp(stk_index_identity(dataset->index), state->identity, sizeof state->identity) ==
                0 &&
@@ -190,7 +190,8 @@ int stoker_dataset_as_of(const struct stoker_dataset *dataset, const struct stok
     bool tars = dataset->objects.kind == STK_SOURCE_TARS && !dataset->tars;
 
     *part_out = NULL;
-    if (is_of(dataset, state) && stk_index_block_samples(dataset->index) == state->block_samples) {
+    if (has_identity_of(dataset, state) &&
+        stk_index_block_samples(dataset->index) == state->block_samples) {
         return 0;
     }
     /* Shards without samples make several firsts of one count: the identity tells which it is. */
@@ -206,11 +207,11 @@ int stoker_dataset_as_of(const struct stoker_dataset *dataset, const struct stok
         if (samples > state->sample_count) {
             continue;
         }
-        status = make_first(&part, dataset, i, error);
+        status = open_first_shards(&part, dataset, i, error);
         if (status < 0) {
             return status;
         }
-        if (is_of(part, state)) {
+        if (has_identity_of(part, state)) {
             stk_index_set_block(part->index, state->block_samples, 0);
             *part_out = part;
             return 1;
@@ -228,26 +229,26 @@ int stoker_dataset_as_of(const struct stoker_dataset *dataset, const struct stok
 static int copy_file(struct stk_index *to, uint32_t shard, const char *path,
                      const struct stk_index *from, uint32_t from_shard, struct stoker_error *error)
 {
-    struct stk_shard_builder *builder;
+    struct stk_index_shard_builder *builder;
     struct stk_sample sample;
     struct stk_member member;
     const char *extension;
     int status = stk_index_sample(from, stk_index_first_sample(from, from_shard), &sample, error);
 
     status = status < 0 ? status : stk_index_member(from, &sample, 0, &member, error);
-    status = status < 0 ? status : stk_shard_begin(to, shard, path, &builder, error);
+    status = status < 0 ? status : stk_index_shard_begin(to, shard, path, &builder, error);
     if (status < 0) {
         return status;
     }
     extension = stk_index_extension(from, member.extension);
-    status = stk_shard_add_file(builder, sample.key,
-                                (struct stk_view){(const uint8_t *)extension, strlen(extension)},
-                                sample.label, error);
+    status = stk_index_shard_add_file(
+        builder, sample.key, (struct stk_view){(const uint8_t *)extension, strlen(extension)},
+        sample.label, error);
     if (status < 0) {
-        stk_shard_abandon(builder);
+        stk_index_shard_cancel(builder);
         return status;
     }
-    return stk_shard_end(builder, 0, STK_PLAIN, error);
+    return stk_index_shard_end(builder, 0, STK_COMPRESSION_NONE, error);
 }
 
 /* All shards of a part, behind those that are there. */
@@ -263,17 +264,18 @@ static int add_part(struct stoker_dataset *joined, uint64_t first,
 
         status = stk_index_path(from, (uint32_t)i, path, error);
         if (status == 0) {
-            status = stk_index_is_file(from, (uint32_t)i)
-                         ? copy_file(joined->index, shard, path, from, (uint32_t)i, error)
-                         : stk_shard_copy(joined->index, shard, path, from, (uint32_t)i, error);
+            status =
+                stk_index_is_file(from, (uint32_t)i)
+                    ? copy_file(joined->index, shard, path, from, (uint32_t)i, error)
+                    : stk_index_shard_copy(joined->index, shard, path, from, (uint32_t)i, error);
         }
     }
     return status;
 }
 
 /* What is known before shards are copied: where parts end, which are tars, how many. */
-static int lay_out(struct stoker_dataset *joined, struct stoker_dataset *const *parts, size_t count,
-                   struct stoker_error *error)
+static int joined_layout(struct stoker_dataset *joined, struct stoker_dataset *const *parts,
+                         size_t count, struct stoker_error *error)
 {
     uint64_t shards = 0, tars = 0;
 
@@ -287,7 +289,7 @@ static int lay_out(struct stoker_dataset *joined, struct stoker_dataset *const *
     for (size_t i = 0; i < count; i++) {
         bool folder = stk_index_is_folder(parts[i]->index);
 
-        joined->tars[i].files_less = folder ? UINT64_MAX : shards - tars;
+        joined->tars[i].files_before = folder ? UINT64_MAX : shards - tars;
         shards += stk_index_shards(parts[i]->index);
         tars += folder ? 0 : stk_index_shards(parts[i]->index);
         joined->tars[i].end = joined->url_ends[i] = shards;
@@ -297,7 +299,7 @@ static int lay_out(struct stoker_dataset *joined, struct stoker_dataset *const *
                         "pack the folders as tars", "%" PRIu64 " files and shards", shards);
     }
     joined->objects.kind = STK_SOURCE_TARS;
-    return stk_dataset_make_room(joined, stk_max(tars, 1), error);
+    return stk_dataset_reserve_files(joined, stk_max(tars, 1), error);
 }
 
 static int fill_joined(struct stoker_dataset *joined, struct stoker_dataset *const *parts,
@@ -306,7 +308,7 @@ static int fill_joined(struct stoker_dataset *joined, struct stoker_dataset *con
     struct stk_index_options options = {0};
     const struct stk_index *like = NULL;
     uint64_t block_samples = UINT64_MAX, first = 0;
-    int status = lay_out(joined, parts, count, error);
+    int status = joined_layout(joined, parts, count, error);
 
     for (size_t i = 0; i < count; i++) {
         const struct stk_index *index = parts[i]->index;
@@ -323,7 +325,7 @@ static int fill_joined(struct stoker_dataset *joined, struct stoker_dataset *con
         status = add_part(joined, first, parts[i], error);
         first += stk_index_shards(parts[i]->index);
     }
-    return status < 0 ? status : stk_scan_finish(joined, like, block_samples, error);
+    return status < 0 ? status : stk_dataset_scan_finish(joined, like, block_samples, error);
 }
 
 int stoker_dataset_join(struct stoker_dataset *const *parts, size_t part_count,

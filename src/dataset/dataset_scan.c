@@ -22,12 +22,12 @@
 #define FOLDER_ROUND 4096u      /* files a round of the parallel loop */
 #define CHUNK_BYTES (64u << 10) /* of a member's data at a time */
 #define LABEL_BYTES_MAX 32u
-#define HEADS_AHEAD 64u   /* shards whose first bytes are on their way before they are opened */
+#define HEADERS_AHEAD 64u /* shards whose first bytes are on their way before they are opened */
 #define SEARCH_SHARE 256u /* of a tar's bytes: some lie between headers that were guessed */
 
 struct scan {
     struct stoker_dataset *dataset;
-    const struct stk_reuse *reuse;
+    const struct stk_dataset_reuse *reuse;
 };
 
 static int begin_tar(void *context, uint32_t shard, struct stk_index **index_out,
@@ -37,7 +37,7 @@ static int end_tar(void *context, uint32_t shard, struct stk_index *index, int s
 static int scan_files(void *context, uint64_t round, struct stoker_error *error);
 
 /* Where the objects of each url end: one of them may be the JSON of several paths. */
-static int keep_ends(struct stoker_dataset *dataset, struct stoker_error *error)
+static int store_url_ends(struct stoker_dataset *dataset, struct stoker_error *error)
 {
     dataset->url_ends = stk_alloc(dataset->options.url_count, sizeof *dataset->url_ends);
     if (!dataset->url_ends) {
@@ -52,11 +52,11 @@ static int keep_ends(struct stoker_dataset *dataset, struct stoker_error *error)
     return 0;
 }
 
-int stk_dataset_make_room(struct stoker_dataset *dataset, uint64_t count,
-                          struct stoker_error *error)
+int stk_dataset_reserve_files(struct stoker_dataset *dataset, uint64_t count,
+                              struct stoker_error *error)
 {
     dataset->objects.count = count;
-    dataset->locked.files = stk_alloc(count, sizeof(struct stk_open_file));
+    dataset->locked.files = stk_alloc(count, sizeof(struct stk_dataset_file));
     return dataset->locked.files ? 0
                                  : stk_fail(error, -ENOMEM, "cannot open a data set", "free memory",
                                             "%" PRIu64 " shards", count);
@@ -64,9 +64,9 @@ int stk_dataset_make_room(struct stoker_dataset *dataset, uint64_t count,
 
 int stk_dataset_list(struct stoker_dataset *dataset, struct stoker_error *error)
 {
-    struct stk_shards *shards = &dataset->shards;
-    int status = stk_shards_expand(shards, dataset->engine->io, dataset->options.urls,
-                                   dataset->options.url_count, error);
+    struct stk_wids_shards *shards = &dataset->shards;
+    int status = stk_wids_shards_expand(shards, dataset->engine->io, dataset->options.urls,
+                                        dataset->options.url_count, error);
 
     if (status == 0) {
         status =
@@ -74,40 +74,40 @@ int stk_dataset_list(struct stoker_dataset *dataset, struct stoker_error *error)
                             shards->count, &dataset->objects, error);
     }
     if (status == 0) {
-        status = keep_ends(dataset, error);
+        status = store_url_ends(dataset, error);
     }
-    if (!shards->told) {
-        stk_shards_deinit(shards);
+    if (!shards->from_json) {
+        stk_wids_shards_deinit(shards);
     }
     if (status < 0 || dataset->objects.kind == STK_SOURCE_FOLDER) {
         return status;
     }
-    return stk_dataset_make_room(dataset, dataset->objects.count, error);
+    return stk_dataset_reserve_files(dataset, dataset->objects.count, error);
 }
 
-int stk_scan(struct stoker_dataset *dataset, const struct stk_reuse *reuse,
-             struct stoker_error *error)
+int stk_dataset_scan(struct stoker_dataset *dataset, const struct stk_dataset_reuse *reuse,
+                     struct stoker_error *error)
 {
     struct stk_index_options options = {.shard_count = dataset->objects.count,
                                         .key_bytes_max = dataset->options.key_bytes_max,
-                                        .join_distance = dataset->options.join_distance};
+                                        .join_distance = dataset->options.member_gap_max};
     bool folder = dataset->objects.kind == STK_SOURCE_FOLDER;
     uint64_t rounds = (dataset->objects.count + FOLDER_ROUND - 1) / FOLDER_ROUND;
     struct scan scan = {dataset, reuse};
-    struct stk_scan_plan plan = {&scan, begin_tar, end_tar};
+    struct stk_dataset_scan_callbacks plan = {&scan, begin_tar, end_tar};
     const struct stk_index *like = NULL;
     int status = stk_index_open(&dataset->index, &options, error);
 
     if (status < 0) {
         return status;
     }
-    dataset->scan.bring = true;
+    dataset->scan.keep_cached = true;
     status = folder ? stk_engine_parallel(dataset->engine, rounds, scan_files, &scan, error)
-                    : stk_scan_tars(dataset, &plan, error);
+                    : stk_dataset_scan_tars(dataset, &plan, error);
     if (reuse) {
         like = reuse->first ? reuse->first : reuse->old;
     }
-    return status < 0 ? status : stk_scan_finish(dataset, like, 0, error);
+    return status < 0 ? status : stk_dataset_scan_finish(dataset, like, 0, error);
 }
 
 /* An index can be gigabytes: it is taken from the budget shard by shard, so that no more than what
@@ -140,8 +140,8 @@ static int add_classes(struct stoker_dataset *dataset, const struct stk_index *l
     return status;
 }
 
-int stk_scan_finish(struct stoker_dataset *dataset, const struct stk_index *like,
-                    uint64_t block_samples, struct stoker_error *error)
+int stk_dataset_scan_finish(struct stoker_dataset *dataset, const struct stk_index *like,
+                            uint64_t block_samples, struct stoker_error *error)
 {
     int status = dataset->objects.class_count == 0 ? add_classes(dataset, like, error) : 0;
 
@@ -168,11 +168,11 @@ static const char *object_path(const struct stoker_dataset *dataset, uint64_t ob
     return dataset->objects.text + dataset->objects.paths[object];
 }
 
-static int sum_file(struct stoker_dataset *dataset, const char *path,
-                    struct stk_shard_builder *builder, struct stoker_error *error)
+static int checksum_file(struct stoker_dataset *dataset, const char *path,
+                         struct stk_index_shard_builder *builder, struct stoker_error *error)
 {
     struct stk_io *io = dataset->engine->io;
-    struct stk_sum *sum = stk_sum_open();
+    struct stk_xxh3 *sum = stk_xxh3_open();
     uint8_t *buffer = stk_alloc(WINDOW_BYTES_MAX, 1);
     struct stk_file *file = NULL;
     uint64_t offset = 0;
@@ -188,12 +188,12 @@ static int sum_file(struct stoker_dataset *dataset, const char *path,
         if (got < 0) {
             status = stk_io_fail_read(io, file, got, "cannot read a file", error);
         } else {
-            stk_sum_add(sum, buffer, (size_t)got);
+            stk_xxh3_add(sum, buffer, (size_t)got);
             offset += (uint64_t)got;
         }
     }
     if (status == 0) {
-        status = stk_shard_checksum(builder, stk_sum_done(sum), error);
+        status = stk_index_shard_set_checksum(builder, stk_xxh3_done(sum), error);
     }
     atomic_fetch_add_explicit(&dataset->scan.bytes_read, offset, memory_order_relaxed);
     atomic_fetch_add_explicit(&dataset->scan.bytes_done, offset, memory_order_relaxed);
@@ -201,7 +201,7 @@ static int sum_file(struct stoker_dataset *dataset, const char *path,
         stk_io_close_file(io, file);
     }
     stk_free(buffer);
-    stk_sum_close(sum);
+    stk_xxh3_close(sum);
     return status;
 }
 
@@ -211,23 +211,23 @@ static int scan_file(struct stoker_dataset *dataset, uint32_t object, struct sto
     const char *key = path + stk_min(dataset->objects.root_bytes, strlen(path));
     const char *dot = strrchr(path, '.');
     struct stk_view extension = {(const uint8_t *)(dot ? dot + 1 : ""), 0};
-    struct stk_shard_builder *builder;
-    int status = stk_shard_begin(dataset->index, object, path, &builder, error);
+    struct stk_index_shard_builder *builder;
+    int status = stk_index_shard_begin(dataset->index, object, path, &builder, error);
 
     if (status < 0) {
         return status;
     }
     extension.bytes = strlen((const char *)extension.data);
-    status = stk_shard_add_file(builder, (struct stk_view){(const uint8_t *)key, strlen(key)},
-                                extension, dataset->objects.classes[object], error);
+    status = stk_index_shard_add_file(builder, (struct stk_view){(const uint8_t *)key, strlen(key)},
+                                      extension, dataset->objects.classes[object], error);
     if (status == 0 && dataset->scan.checksums) {
-        status = sum_file(dataset, path, builder, error);
+        status = checksum_file(dataset, path, builder, error);
     }
     if (status < 0) {
-        stk_shard_abandon(builder);
-        return stk_error_place(error, path, STOKER_NO_OFFSET, NULL), status;
+        stk_index_shard_cancel(builder);
+        return stk_error_set_location(error, path, STOKER_NO_OFFSET, NULL), status;
     }
-    return stk_shard_end(builder, 0, STK_PLAIN, error);
+    return stk_index_shard_end(builder, 0, STK_COMPRESSION_NONE, error);
 }
 
 static int scan_files(void *context, uint64_t round, struct stoker_error *error)
@@ -239,14 +239,14 @@ static int scan_files(void *context, uint64_t round, struct stoker_error *error)
 
     for (uint64_t i = first; i < end && status == 0; i++) {
         status = atomic_load_explicit(&dataset->scan.stop, memory_order_relaxed)
-                     ? stk_scan_stopped(error)
+                     ? stk_dataset_scan_stopped(error)
                      : scan_file(dataset, (uint32_t)i, error);
         atomic_fetch_add_explicit(&dataset->scan.shards_done, 1, memory_order_relaxed);
     }
     return status;
 }
 
-int stk_scan_stopped(struct stoker_error *error)
+int stk_dataset_scan_stopped(struct stoker_error *error)
 {
     return stk_fail(error, STOKER_ERROR_CLOSED, "the index is not finished",
                     "run 'stoker index' again: it goes on", "it was stopped");
@@ -255,9 +255,9 @@ int stk_scan_stopped(struct stoker_error *error)
 /* A window over the stream that serves what the parser needs. */
 struct window {
     struct stoker_dataset *dataset;
-    struct stk_stream *stream;
-    struct stk_sum *sum; /* NULL: no checksums are asked for */
-    uint8_t *data;       /* WINDOW_BYTES_MAX at first; more for a long header */
+    struct stk_shard_stream *stream;
+    struct stk_xxh3 *sum; /* NULL: no checksums are asked for */
+    uint8_t *data;        /* WINDOW_BYTES_MAX at first; more for a long header */
     uint64_t offset;
     size_t bytes, capacity, want;
 };
@@ -292,9 +292,9 @@ static int window_fill(struct window *window, const struct stk_tar_step *need,
     }
     window->offset = need->offset;
     window->bytes = kept;
-    status = stk_stream_read(window->stream, need->offset + kept, window->data + kept,
-                             stk_max(need->bytes, stk_min(window->want, window->capacity)) - kept,
-                             &got, error);
+    status = stk_shard_stream_read(
+        window->stream, need->offset + kept, window->data + kept,
+        stk_max(need->bytes, stk_min(window->want, window->capacity)) - kept, &got, error);
     if (status < 0) {
         return status;
     }
@@ -327,9 +327,9 @@ static bool parse_label(struct stk_view view, int64_t *label_out)
 
 /* Checksum and label of the member just added. */
 static int read_member(struct window *window, const struct stk_tar_step *member,
-                       struct stk_shard_builder *builder, struct stoker_error *error)
+                       struct stk_index_shard_builder *builder, struct stoker_error *error)
 {
-    struct stk_scan *scan = &window->dataset->scan;
+    struct stk_dataset_scan_state *scan = &window->dataset->scan;
     bool is_label = scan->labels && member->bytes <= LABEL_BYTES_MAX && ends_with_cls(member->name);
     uint64_t done = 0;
     int status = 0;
@@ -346,23 +346,23 @@ static int read_member(struct window *window, const struct stk_tar_step *member,
         }
         view.bytes = need.bytes;
         if (scan->checksums) {
-            stk_sum_add(window->sum, view.data, view.bytes);
+            stk_xxh3_add(window->sum, view.data, view.bytes);
         }
         if (is_label && parse_label(view, &label)) {
-            status = stk_shard_label(builder, label, error);
+            status = stk_index_shard_set_label(builder, label, error);
         }
         done += view.bytes;
     }
     if (status == 0 && scan->checksums) {
-        status = stk_shard_checksum(builder, stk_sum_done(window->sum), error);
+        status = stk_index_shard_set_checksum(builder, stk_xxh3_done(window->sum), error);
     }
     return status;
 }
 
 static int scan_members(struct window *window, struct stk_tar *tar,
-                        struct stk_shard_builder *builder, struct stoker_error *error)
+                        struct stk_index_shard_builder *builder, struct stoker_error *error)
 {
-    struct stk_scan *scan = &window->dataset->scan;
+    struct stk_dataset_scan_state *scan = &window->dataset->scan;
     struct stk_view bytes = {NULL, 0};
     int status;
 
@@ -375,11 +375,11 @@ static int scan_members(struct window *window, struct stk_tar *tar,
         }
         bytes = (struct stk_view){NULL, 0};
         if (atomic_load_explicit(&scan->stop, memory_order_relaxed)) {
-            status = stk_scan_stopped(error);
+            status = stk_dataset_scan_stopped(error);
         } else if (step.event == STK_TAR_NEED) {
             status = window_fill(window, &step, &bytes, error);
         } else if (step.type == '0') {
-            status = stk_shard_add(builder, step.name, step.offset, step.bytes, error);
+            status = stk_index_shard_add(builder, step.name, step.offset, step.bytes, error);
             if (status == 0 && (scan->checksums || scan->labels)) {
                 status = read_member(window, &step, builder, error);
             }
@@ -396,19 +396,19 @@ static int begin_tar(void *context, uint32_t shard, struct stk_index **index_out
 {
     struct scan *scan = context;
     struct stoker_dataset *dataset = scan->dataset;
-    const struct stk_reuse *reuse = scan->reuse;
+    const struct stk_dataset_reuse *reuse = scan->reuse;
     const char *path = object_path(dataset, shard);
     int status = STOKER_ERROR_CORRUPT;
 
     if (reuse && shard < reuse->first_count) {
-        status = stk_shard_copy(dataset->index, shard, path, reuse->first, shard, error);
+        status = stk_index_shard_copy(dataset->index, shard, path, reuse->first, shard, error);
     }
     if (status == STOKER_ERROR_CORRUPT && reuse && reuse->from && reuse->from[shard] > 0) {
-        status =
-            stk_shard_copy(dataset->index, shard, path, reuse->old, reuse->from[shard] - 1, error);
+        status = stk_index_shard_copy(dataset->index, shard, path, reuse->old,
+                                      reuse->from[shard] - 1, error);
     }
-    if (status == STOKER_ERROR_CORRUPT && dataset->told) {
-        status = stk_told_scan(dataset->told, dataset->index, shard, path, error);
+    if (status == STOKER_ERROR_CORRUPT && dataset->foreign_index) {
+        status = stk_foreign_index_read(dataset->foreign_index, dataset->index, shard, path, error);
         status = status == 0 ? STOKER_ERROR_CORRUPT : status < 0 ? status : 0;
     }
     /* What is damaged is the index: the shard itself is not. */
@@ -436,7 +436,7 @@ static int end_tar(void *context, uint32_t shard, struct stk_index *index, int s
  * before it are read to their ends, those behind it are given up. */
 struct tars {
     struct stoker_dataset *dataset;
-    const struct stk_scan_plan *plan;
+    const struct stk_dataset_scan_callbacks *plan;
     _Atomic uint64_t next;   /* of the listing */
     _Atomic uint64_t heads;  /* likewise: whose first bytes are not on their way yet */
     _Atomic uint64_t failed; /* UINT64_MAX: none */
@@ -447,15 +447,15 @@ struct tars {
 
 /* One tar that is read: its members by a sweep, or alone, when more than headers is asked for. */
 struct one_tar {
-    struct stk_sweep_tar tar; /* first: what the sweep knows of it */
+    struct stk_tar_scan_tar tar; /* first: what the sweep knows of it */
     struct tars *tars;
     uint32_t shard;          /* of the listing */
     struct stk_index *index; /* where it goes, as `number` */
     uint32_t number;
     const char *path;
-    struct stk_shard_builder *builder; /* owned */
-    struct stk_stream *stream;         /* owned */
-    struct stk_told_starts told;
+    struct stk_index_shard_builder *builder; /* owned */
+    struct stk_shard_stream *stream;         /* owned */
+    struct stk_foreign_index_starts told;
 };
 
 static void fail_tars(struct tars *tars, uint64_t shard, int status,
@@ -479,21 +479,21 @@ static void set_limits(const struct stoker_dataset *dataset, struct stk_tar_limi
 static int read_stream(void *context, uint64_t offset, uint8_t *buffer, size_t bytes,
                        size_t *got_out, struct stoker_error *error)
 {
-    return stk_stream_read(context, offset, buffer, bytes, got_out, error);
+    return stk_shard_stream_read(context, offset, buffer, bytes, got_out, error);
 }
 
 /* The members of samples that are whole, into a builder of their own. */
-static int take_rescued(struct one_tar *one, const struct stk_rescue *rescue,
-                        struct stoker_error *error)
+static int add_recovered(struct one_tar *one, const struct stk_tar_recover *rescue,
+                         struct stoker_error *error)
 {
-    int status = stk_shard_begin(one->index, one->number, one->path, &one->builder, error);
+    int status = stk_index_shard_begin(one->index, one->number, one->path, &one->builder, error);
 
     for (uint64_t i = 0; status == 0 && i < rescue->member_count; i++) {
-        const struct stk_rescue_member *member = &rescue->members[i];
+        const struct stk_tar_recover_member *member = &rescue->members[i];
 
-        if (stk_rescue_is_kept(rescue, i)) {
-            status = stk_shard_add(one->builder, stk_rescue_name(rescue, i), member->offset,
-                                   member->bytes, error);
+        if (stk_tar_recover_is_intact(rescue, i)) {
+            status = stk_index_shard_add(one->builder, stk_tar_recover_name(rescue, i),
+                                         member->offset, member->bytes, error);
         }
     }
     return status;
@@ -501,79 +501,82 @@ static int take_rescued(struct one_tar *one, const struct stk_rescue *rescue,
 
 /* Of a damaged tar: read again, and what is whole of it is taken. *error: what it failed with, and
  * with what this does. */
-static int rescue_one(struct one_tar *one, struct stoker_error *error)
+static int recover_tar(struct one_tar *one, struct stoker_error *error)
 {
     struct stoker_dataset *dataset = one->tars->dataset;
-    struct stk_rescue_source source = {.path = one->path, .read = read_stream};
-    struct stk_rescue rescue = {0};
+    struct stk_tar_recover_source source = {.path = one->path, .read = read_stream};
+    struct stk_tar_recover rescue = {0};
     int status;
 
-    stk_shard_abandon(one->builder);
+    stk_index_shard_cancel(one->builder);
     one->builder = NULL;
-    stk_stream_close(one->stream);
+    stk_shard_stream_close(one->stream);
     one->stream = NULL;
-    status = stk_stream_open(&one->stream, dataset, one->path, error);
+    status = stk_shard_stream_open(&one->stream, dataset, one->path, error);
     if (status < 0) {
         return status;
     }
     source.context = one->stream;
-    source.bytes = stk_stream_packing(one->stream) == STK_PLAIN
-                       ? stk_stream_object_bytes(one->stream)
+    source.bytes = stk_shard_stream_compression(one->stream) == STK_COMPRESSION_NONE
+                       ? stk_shard_stream_object_bytes(one->stream)
                        : UINT64_MAX;
     set_limits(dataset, &source.limits);
-    status = stk_rescue_run(&rescue, &source, error);
-    status = status < 0 ? status : take_rescued(one, &rescue, error);
+    status = stk_tar_recover_run(&rescue, &source, error);
+    status = status < 0 ? status : add_recovered(one, &rescue, error);
     if (status == 0) {
         pthread_mutex_lock(&dataset->lock);
-        status = stk_losses_add(&dataset->losses, one->shard, &rescue.damages);
+        status = stk_tar_losses_add(&dataset->bad_samples, one->shard, &rescue.bad_samples);
         pthread_mutex_unlock(&dataset->lock);
         if (status < 0) {
             stk_fail(error, status, "cannot list the damage", "free memory", "'%.400s'", one->path);
         }
     }
-    stk_rescue_deinit(&rescue);
+    stk_tar_recover_deinit(&rescue);
     return status;
 }
 
 uint64_t stoker_dataset_quarantine_count(const struct stoker_dataset *dataset)
 {
-    return dataset->losses.count;
+    return dataset->bad_samples.count;
 }
 
 int stoker_dataset_quarantine(const struct stoker_dataset *dataset, uint64_t index,
                               struct stoker_quarantine_entry *entry_out)
 {
-    const struct stk_damage *damage = stk_losses_at(&dataset->losses, index);
+    const struct stk_bad_sample *damage = stk_tar_losses_get(&dataset->bad_samples, index);
 
-    return damage ? stk_damage_entry(damage, entry_out) : STOKER_ERROR_ARGUMENT;
+    return damage ? stk_bad_sample_entry(damage, entry_out) : STOKER_ERROR_ARGUMENT;
 }
 
 /* Takes it. */
 static void close_one(struct one_tar *one, int status, struct stoker_error *error)
 {
     struct tars *tars = one->tars;
-    struct stk_scan *scan = &tars->dataset->scan;
+    struct stk_dataset_scan_state *scan = &tars->dataset->scan;
 
-    if (stk_rescue_may(status) && tars->dataset->options.on_error == STOKER_ON_ERROR_SKIP) {
-        status = rescue_one(one, error);
+    if (stk_tar_recover_is_possible(status) &&
+        tars->dataset->options.on_error == STOKER_ON_ERROR_SKIP) {
+        status = recover_tar(one, error);
     }
     if (status == 0) {
-        uint64_t bytes = stk_stream_object_bytes(one->stream);
+        uint64_t bytes = stk_shard_stream_object_bytes(one->stream);
 
-        status = stk_shard_end(one->builder, bytes, stk_stream_packing(one->stream), error);
+        status = stk_index_shard_end(one->builder, bytes, stk_shard_stream_compression(one->stream),
+                                     error);
         one->builder = NULL;
         if (status == 0) {
             atomic_fetch_add_explicit(&scan->shards_done, 1, memory_order_relaxed);
             atomic_fetch_add_explicit(&scan->bytes_done, bytes, memory_order_relaxed);
-            stk_told_proved(tars->dataset->told, one->path, &one->told, one->tar.refuted,
-                            stk_index_shard_samples(one->index, one->number));
+            stk_foreign_index_verify_starts(tars->dataset->foreign_index, one->path, &one->told,
+                                            one->tar.refuted,
+                                            stk_index_shard_samples(one->index, one->number));
         }
     }
     if (status < 0) {
-        stk_error_place(error, one->path, STOKER_NO_OFFSET, NULL);
+        stk_error_set_location(error, one->path, STOKER_NO_OFFSET, NULL);
     }
-    stk_shard_abandon(one->builder);
-    stk_stream_close(one->stream);
+    stk_index_shard_cancel(one->builder);
+    stk_shard_stream_close(one->stream);
     status = tars->plan->end(tars->plan->context, one->shard, one->index, status, error);
     if (status < 0) {
         fail_tars(tars, one->shard, status, error);
@@ -584,33 +587,35 @@ static void close_one(struct one_tar *one, int status, struct stoker_error *erro
 static int open_one(struct one_tar *one, struct stoker_error *error)
 {
     struct stoker_dataset *dataset = one->tars->dataset;
-    struct stk_scan *scan = &dataset->scan;
-    uint64_t access_bytes = scan->access_bytes;
-    int status = stk_shard_begin(one->index, one->number, one->path, &one->builder, error);
+    struct stk_dataset_scan_state *scan = &dataset->scan;
+    uint64_t access_bytes = scan->seek_point_bytes;
+    int status = stk_index_shard_begin(one->index, one->number, one->path, &one->builder, error);
 
-    status = status < 0 ? status : stk_stream_open(&one->stream, dataset, one->path, error);
-    if (status == 0 && stk_stream_packing(one->stream) == STK_ZSTD && access_bytes == 0) {
+    status = status < 0 ? status : stk_shard_stream_open(&one->stream, dataset, one->path, error);
+    if (status == 0 && stk_shard_stream_compression(one->stream) == STK_COMPRESSION_ZSTD &&
+        access_bytes == 0) {
         access_bytes =
-            STK_ACCESS_SPACING_DEFAULT; /* frames cost 40 bytes each: they always count */
+            STK_SEEK_POINTS_SPACING_DEFAULT; /* frames cost 40 bytes each: they always count */
     }
     if (status == 0 && access_bytes > 0) {
-        status = stk_stream_mark(one->stream, access_bytes, error);
+        status = stk_shard_stream_collect_seek_points(one->stream, access_bytes, error);
     }
     if (status == 0 && scan->checksums) {
-        stk_stream_hash(one->stream);
+        stk_shard_stream_hash_begin(one->stream);
     }
     return status;
 }
 
 static bool has_headers_only(const struct one_tar *one)
 {
-    const struct stk_scan *scan = &one->tars->dataset->scan;
+    const struct stk_dataset_scan_state *scan = &one->tars->dataset->scan;
 
-    return stk_stream_packing(one->stream) == STK_PLAIN && !scan->checksums && !scan->labels;
+    return stk_shard_stream_compression(one->stream) == STK_COMPRESSION_NONE && !scan->checksums &&
+           !scan->labels;
 }
 
 /* All of it front to back: packed, or for its checksums or labels. */
-static int read_alone(struct one_tar *one, struct stoker_error *error)
+static int read_whole_tar(struct one_tar *one, struct stoker_error *error)
 {
     struct stoker_dataset *dataset = one->tars->dataset;
     bool checksums = dataset->scan.checksums;
@@ -619,12 +624,12 @@ static int read_alone(struct one_tar *one, struct stoker_error *error)
                             .capacity = WINDOW_BYTES_MAX,
                             .want = WINDOW_BYTES_MIN,
                             .data = stk_alloc(WINDOW_BYTES_MAX, 1),
-                            .sum = checksums ? stk_sum_open() : NULL};
+                            .sum = checksums ? stk_xxh3_open() : NULL};
     struct stk_tar_limits limits;
     struct stk_tar *tar = NULL;
     struct stk_view access = {NULL, 0};
-    bool is_plain = stk_stream_packing(one->stream) == STK_PLAIN;
-    uint64_t size = is_plain ? stk_stream_object_bytes(one->stream) : UINT64_MAX;
+    bool is_plain = stk_shard_stream_compression(one->stream) == STK_COMPRESSION_NONE;
+    uint64_t size = is_plain ? stk_shard_stream_object_bytes(one->stream) : UINT64_MAX;
     int status = 0;
 
     if (!window.data || (checksums && !window.sum)) {
@@ -633,18 +638,18 @@ static int read_alone(struct one_tar *one, struct stoker_error *error)
     set_limits(dataset, &limits);
     status = status < 0 ? status : stk_tar_open(&tar, size, &limits, error);
     status = status < 0 ? status : scan_members(&window, tar, one->builder, error);
-    status = status < 0 ? status : stk_stream_access(one->stream, &access, error);
+    status = status < 0 ? status : stk_shard_stream_seek_points(one->stream, &access, error);
     if (status == 0) {
-        stk_shard_access(one->builder, access);
+        stk_index_shard_set_seek_points(one->builder, access);
     }
     if (status == 0 && checksums) {
         uint8_t digest[32];
 
-        status = stk_stream_digest(one->stream, digest, error);
-        stk_shard_digest(one->builder, digest);
+        status = stk_shard_stream_hash_end(one->stream, digest, error);
+        stk_index_shard_set_digest(one->builder, digest);
     }
     stk_tar_close(tar);
-    stk_sum_close(window.sum);
+    stk_xxh3_close(window.sum);
     stk_free(window.data);
     return status;
 }
@@ -652,40 +657,42 @@ static int read_alone(struct one_tar *one, struct stoker_error *error)
 /* 1: it is for a sweep; 0: it is done; negative: it is not. Takes it, but for 1. */
 static int start_one(struct one_tar *one, struct stoker_error *error)
 {
-    struct stk_told *told = one->tars->dataset->told;
+    struct stk_foreign_index *told = one->tars->dataset->foreign_index;
     int status = open_one(one, error);
 
     if (status == 0 && has_headers_only(one)) {
-        one->tar.file = stk_stream_file(one->stream);
-        one->tar.bytes = stk_stream_object_bytes(one->stream);
-        status = told ? stk_told_starts(told, one->path, one->tar.bytes, &one->told, error) : 0;
+        one->tar.file = stk_shard_stream_file(one->stream);
+        one->tar.bytes = stk_shard_stream_object_bytes(one->stream);
+        status =
+            told ? stk_foreign_index_find_starts(told, one->path, one->tar.bytes, &one->told, error)
+                 : 0;
         one->tar.starts = one->told.starts;
         one->tar.start_count = one->told.count;
         if (status == 0) {
             return 1;
         }
     } else if (status == 0) {
-        status = read_alone(one, error);
+        status = read_whole_tar(one, error);
     }
     close_one(one, status, error);
     return 0;
 }
 
 /* Of the shards that will be opened soon, this one included. */
-static void bring_heads(struct tars *tars, uint64_t shard)
+static void prefetch_headers(struct tars *tars, uint64_t shard)
 {
     struct stoker_dataset *dataset = tars->dataset;
-    uint64_t end = stk_min(shard + HEADS_AHEAD, dataset->objects.count);
+    uint64_t end = stk_min(shard + HEADERS_AHEAD, dataset->objects.count);
     uint64_t next = atomic_load(&tars->heads);
 
-    while (dataset->scan.bring && next < end) {
+    while (dataset->scan.keep_cached && next < end) {
         if (atomic_compare_exchange_strong(&tars->heads, &next, next + 1)) {
-            stk_io_bring_head(dataset->engine->io, object_path(dataset, next), dataset);
+            stk_io_prefetch_head(dataset->engine->io, object_path(dataset, next), dataset);
         }
     }
 }
 
-static int next_tar(void *context, struct stk_sweep_tar **tar_out, struct stoker_error *error)
+static int next_tar(void *context, struct stk_tar_scan_tar **tar_out, struct stoker_error *error)
 {
     struct tars *tars = context;
     struct stoker_dataset *dataset = tars->dataset;
@@ -703,13 +710,13 @@ static int next_tar(void *context, struct stk_sweep_tar **tar_out, struct stoker
         if (!one) {
             return stk_fail(error, -ENOMEM, "cannot read headers", "free memory", "a shard");
         }
-        bring_heads(tars, shard);
+        prefetch_headers(tars, shard);
         one->tars = tars;
         one->shard = (uint32_t)shard;
         one->path = object_path(dataset, shard);
-        one->tar.refuted = STK_SWEEP_NO_START;
+        one->tar.refuted = STK_TAR_SCAN_NO_START;
         status = atomic_load_explicit(&dataset->scan.stop, memory_order_relaxed)
-                     ? stk_scan_stopped(&why)
+                     ? stk_dataset_scan_stopped(&why)
                      : tars->plan->begin(tars->plan->context, one->shard, &one->index, &one->number,
                                          &why);
         if (status == 0 && start_one(one, &why) == 1) {
@@ -725,58 +732,60 @@ static int next_tar(void *context, struct stk_sweep_tar **tar_out, struct stoker
     }
 }
 
-static struct one_tar *one_of(struct stk_sweep_tar *tar)
+static struct one_tar *tar_of_sweep(struct stk_tar_scan_tar *tar)
 {
     return (struct one_tar *)(void *)tar;
 }
 
-static int add_member(struct stk_sweep_tar *tar, const struct stk_tar_step *member,
+static int add_member(struct stk_tar_scan_tar *tar, const struct stk_tar_step *member,
                       struct stoker_error *error)
 {
-    return member->type == '0' ? stk_shard_add(one_of(tar)->builder, member->name, member->offset,
-                                               member->bytes, error)
+    return member->type == '0' ? stk_index_shard_add(tar_of_sweep(tar)->builder, member->name,
+                                                     member->offset, member->bytes, error)
                                : 0;
 }
 
-static int goes_on(struct stk_sweep_tar *tar, struct stoker_error *error)
+static int continue_members(struct stk_tar_scan_tar *tar, struct stoker_error *error)
 {
-    const struct one_tar *one = one_of(tar);
+    const struct one_tar *one = tar_of_sweep(tar);
     bool stop = atomic_load_explicit(&one->tars->dataset->scan.stop, memory_order_relaxed);
 
-    return stop || one->shard > atomic_load(&one->tars->failed) ? stk_scan_stopped(error) : 0;
+    return stop || one->shard > atomic_load(&one->tars->failed) ? stk_dataset_scan_stopped(error)
+                                                                : 0;
 }
 
-static void end_one(struct stk_sweep_tar *tar, int status, const struct stoker_error *error)
+static void end_one(struct stk_tar_scan_tar *tar, int status, const struct stoker_error *error)
 {
     struct stoker_error why = *error;
 
-    close_one(one_of(tar), status, &why);
+    close_one(tar_of_sweep(tar), status, &why);
 }
 
 static int sweep_round(void *context, uint64_t round, struct stoker_error *error)
 {
-    static const struct stk_sweep_calls calls = {next_tar, add_member, goes_on, end_one};
+    static const struct stk_tar_scan_callbacks calls = {next_tar, add_member, continue_members,
+                                                        end_one};
     struct tars *tars = context;
-    struct stk_sweep_options options = {.io = tars->dataset->engine->io,
-                                        .calls = &calls,
-                                        .context = tars,
-                                        .search_share = SEARCH_SHARE,
-                                        .bring_for =
-                                            tars->dataset->scan.bring ? tars->dataset : NULL,
-                                        .bytes_read = &tars->dataset->scan.bytes_read};
+    struct stk_tar_scan_options options = {
+        .io = tars->dataset->engine->io,
+        .calls = &calls,
+        .context = tars,
+        .search_share = SEARCH_SHARE,
+        .prefetch_owner = tars->dataset->scan.keep_cached ? tars->dataset : NULL,
+        .bytes_read = &tars->dataset->scan.bytes_read};
 
-    const _Atomic bool *before = stk_io_obey(&tars->dataset->scan.stop);
+    const _Atomic bool *before = stk_io_set_cancel_flag(&tars->dataset->scan.stop);
     int status;
 
     (void)round;
     set_limits(tars->dataset, &options.limits);
-    status = stk_sweep(&options, error);
-    stk_io_obey(before);
+    status = stk_tar_scan(&options, error);
+    stk_io_set_cancel_flag(before);
     return status;
 }
 
-int stk_scan_tars(struct stoker_dataset *dataset, const struct stk_scan_plan *plan,
-                  struct stoker_error *error)
+int stk_dataset_scan_tars(struct stoker_dataset *dataset,
+                          const struct stk_dataset_scan_callbacks *plan, struct stoker_error *error)
 {
     struct tars tars = {.dataset = dataset, .plan = plan, .failed = UINT64_MAX};
     uint64_t sweeps = stk_min(dataset->objects.count, dataset->engine->worker_count);

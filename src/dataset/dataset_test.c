@@ -1,5 +1,5 @@
 /* Goal: a data set's samples can be looked up and read singly, with few files open, plain or
- * packed; jobs of the engine report the lowest failed round; wrong options are named.
+ * packed; jobs of the engine report the lowest failed round; wrong options are path_args.
  * Method: tars in the simulated world; rows of damage; counts. Covers dataset.c,
  * dataset_read.c, dataset_scan.c, engine.c and worker.c. */
 #include "dataset/dataset.h"
@@ -21,8 +21,8 @@ static struct stoker_engine *open_engine(struct stk_io **world_out)
                                             .open_files_max = 2};
     struct stoker_engine *engine = NULL;
 
-    T_EQ("world", stk_world_open(world_out, 1, &io, NULL), 0);
-    T_EQ("engine", stk_engine_open_on(&engine, *world_out, &options, NULL), 0);
+    T_EQ("world", stk_sim_open(world_out, 1, &io, NULL), 0);
+    T_EQ("engine", stk_engine_open_with_io(&engine, *world_out, &options, NULL), 0);
     return engine;
 }
 
@@ -92,9 +92,9 @@ static void test_reads(void)
         make_shard(&tar, shard);
         t_tar_gzip(&tar, &packed);
         snprintf(name, sizeof name, "/plain/s-%02d.tar", shard);
-        stk_world_add(world, name, tar.data, tar.bytes);
+        stk_sim_add(world, name, tar.data, tar.bytes);
         snprintf(name, sizeof name, "/packed/s-%02d.tar.gz", shard);
-        stk_world_add(world, name, packed.data, packed.bytes);
+        stk_sim_add(world, name, packed.data, packed.bytes);
         t_tar_free(&tar);
         t_tar_free(&packed);
     }
@@ -135,9 +135,9 @@ static void test_damage(void)
         int status;
 
         make_shard(&tar, 0);
-        stk_world_add(world, "/data/a.tar", tar.data, tar.bytes);
+        stk_sim_add(world, "/data/a.tar", tar.data, tar.bytes);
         memcpy(tar.data + row->offset, row->bytes, row->length);
-        stk_world_add(world, "/data/b.tar", tar.data, row->cut ? row->cut : tar.bytes);
+        stk_sim_add(world, "/data/b.tar", tar.data, row->cut ? row->cut : tar.bytes);
         t_tar_free(&tar);
         status = open_dataset(engine, "/data/{a,b}.tar", &dataset, &error);
         if (row->want) {
@@ -198,8 +198,8 @@ static void test_options(void)
     T_ERROR("absent", &error);
     T_EQ("info", stoker_engine_info(engine, &info), 0);
     T_EQ("threads", info.threads, 2);
-    T_TRUE("vector", strcmp(info.vector, "avx2") == 0 || strcmp(info.vector, "sse2") == 0 ||
-                         strcmp(info.vector, "neon") == 0 || strcmp(info.vector, "none") == 0);
+    T_TRUE("vector", strcmp(info.simd, "avx2") == 0 || strcmp(info.simd, "sse2") == 0 ||
+                         strcmp(info.simd, "neon") == 0 || strcmp(info.simd, "none") == 0);
     info.struct_size = 1u << 20;
     T_EQ("newer caller", stoker_engine_info(engine, &info), STOKER_ERROR_ARGUMENT);
     stoker_engine_close(engine);

@@ -25,20 +25,20 @@ static inline struct stoker_engine *t_engine(struct stk_io **world_out, uint32_t
                                             .open_files_max = 2};
     struct stoker_engine *engine = NULL;
 
-    T_EQ("world", stk_world_open(world_out, 1, &io, NULL), 0);
-    T_EQ("engine", stk_engine_open_on(&engine, *world_out, &options, NULL), 0);
+    T_EQ("world", stk_sim_open(world_out, 1, &io, NULL), 0);
+    T_EQ("engine", stk_engine_open_with_io(&engine, *world_out, &options, NULL), 0);
     return engine;
 }
 
 /* What is there is replaced, as by a program: with a new mtime. */
 static inline int t_put(struct stk_io *world, const char *path, const void *data, size_t bytes)
 {
-    struct stk_out *out = NULL;
+    struct stk_output *out = NULL;
     int status = stk_io_create(world, path, false, &out, NULL);
 
     status = status < 0 ? status : stk_io_write(world, out, data, bytes, NULL);
-    status = status < 0 ? status : stk_io_sync_out(world, out, NULL);
-    stk_io_close_out(world, out);
+    status = status < 0 ? status : stk_io_sync_output(world, out, NULL);
+    stk_io_close_output(world, out);
     return status;
 }
 
@@ -70,7 +70,7 @@ static inline void t_shards(struct stk_io *world, int first, int count)
     char path[64];
 
     if (first == 0) {
-        T_EQ("folder", stk_world_add(world, "/data", NULL, 0), 0);
+        T_EQ("folder", stk_sim_add(world, "/data", NULL, 0), 0);
     }
     for (int i = first; i < first + count; i++) {
         snprintf(path, sizeof path, "/data/s-%03d.tar", i);
@@ -89,24 +89,24 @@ static inline int t_open(struct stoker_engine *engine, const char *url, uint32_t
 
 /* An indexing run to its end. options, progress, error: may be NULL. */
 static inline int t_index(struct stoker_engine *engine, const char *url,
-                          const struct stoker_index_options *options,
-                          struct stoker_index_progress *progress, struct stoker_error *error)
+                          const struct stoker_indexer_options *options,
+                          struct stoker_indexer_progress *progress, struct stoker_error *error)
 {
     struct stoker_dataset_options dataset = {
         .struct_size = sizeof dataset, .urls = &url, .url_count = 1};
-    struct stoker_index_progress own = {0};
+    struct stoker_indexer_progress own = {0};
     struct stoker_indexer *indexer = NULL;
-    int status = stoker_index_open(&indexer, engine, &dataset, options, error);
+    int status = stoker_indexer_open(&indexer, engine, &dataset, options, error);
 
     progress = progress ? progress : &own;
     if (status == 0) {
         do {
             progress->struct_size = sizeof *progress;
-            status = stoker_index_next(indexer, 1000, progress, error);
+            status = stoker_indexer_next(indexer, 1000, progress, error);
         } while (status == 1);
     }
     progress->path = NULL; /* lent until close */
-    stoker_index_close(indexer);
+    stoker_indexer_close(indexer);
     return status;
 }
 

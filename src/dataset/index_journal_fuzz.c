@@ -18,15 +18,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 static struct stk_index *make_index(struct stk_io *world)
 {
     struct stk_index_options options = {.shard_count = 1};
-    struct stk_shard_builder *builder = NULL;
+    struct stk_index_shard_builder *builder = NULL;
     struct stk_index *index = NULL;
     struct stk_view member = {(const uint8_t *)"k.jpg", 5};
 
-    STK_ASSERT(stk_world_add(world, "/d", NULL, 0) == 0);
+    STK_ASSERT(stk_sim_add(world, "/d", NULL, 0) == 0);
     STK_ASSERT(stk_index_open(&index, &options, NULL) == 0);
-    STK_ASSERT(stk_shard_begin(index, 0, "/d/a.tar", &builder, NULL) == 0);
-    STK_ASSERT(stk_shard_add(builder, member, 512, 9, NULL) == 0);
-    STK_ASSERT(stk_shard_end(builder, 2048, 0, NULL) == 0);
+    STK_ASSERT(stk_index_shard_begin(index, 0, "/d/a.tar", &builder, NULL) == 0);
+    STK_ASSERT(stk_index_shard_add(builder, member, 512, 9, NULL) == 0);
+    STK_ASSERT(stk_index_shard_end(builder, 2048, 0, NULL) == 0);
     STK_ASSERT(stk_index_finish(index, 0, NULL) == 0);
     STK_ASSERT(stk_index_set_root(index, "/d/", NULL) == 0);
     STK_ASSERT(stk_index_write(index, world, path, NULL) == 0);
@@ -36,33 +36,33 @@ static struct stk_index *make_index(struct stk_io *world)
 static void read_journal(struct stk_io *world)
 {
     struct stoker_error error = {0};
-    struct stk_journal *journal = NULL;
+    struct stk_index_journal *journal = NULL;
     const struct stk_index *found;
-    int status = stk_journal_open(&journal, world, path, false, &error);
+    int status = stk_index_journal_open(&journal, world, path, false, &error);
 
     STK_ASSERT(status == 0);
     for (uint64_t size = 0; size <= 2048; size += 512) {
-        found = stk_journal_find(journal, name, size, 7);
+        found = stk_index_journal_find(journal, name, size, 7);
         STK_ASSERT(!found || stk_index_shards(found) == 1);
         STK_ASSERT(!found || stk_index_shard_bytes(found, 0) == size);
     }
-    STK_ASSERT(stk_journal_remove(journal, &error) == 0);
-    stk_journal_close(journal);
+    STK_ASSERT(stk_index_journal_remove(journal, &error) == 0);
+    stk_index_journal_close(journal);
 }
 
 static void read_stamp(struct stk_io *world, const struct stk_index *index)
 {
     struct stoker_error error = {0};
-    struct stk_stamp stamp;
+    struct stk_index_stamp stamp;
     const char *next;
 
-    STK_ASSERT(stk_stamp_read(&stamp, world, path, index, &error) == 0);
+    STK_ASSERT(stk_index_stamp_read(&stamp, world, path, index, &error) == 0);
     next = stamp.names;
     for (uint64_t i = 0; stamp.valid && i < stamp.count && *next; i++) {
         next += strlen(next) + 1; /* a sanitizer sees where it ends */
         STK_ASSERT(stamp.mtimes[i] != 1 || next);
     }
-    stk_stamp_deinit(&stamp);
+    stk_index_stamp_deinit(&stamp);
 }
 
 /* A stamp of this index, by one who knows the format: magic, version, zero, count, names, inode,
@@ -77,7 +77,7 @@ static void mend_stamp(uint8_t *data, size_t bytes, struct stk_io *world,
         memcpy(data, "STOKERST\1\0\0\0", 12);
         memcpy(data + 32, &about.inode, 8);
         memcpy(data + 40, stk_index_identity(index), 32);
-        sum = stk_sum64(data, bytes - 8);
+        sum = stk_xxh3_64(data, bytes - 8);
         memcpy(data + bytes - 8, &sum, 8);
     }
 }
@@ -91,7 +91,7 @@ static void set_up(void)
 {
     struct stk_io_options options = {.depth = 2, .read_timeout_ms = 1000};
 
-    STK_ASSERT(stk_world_open(&world, 1, &options, NULL) == 0);
+    STK_ASSERT(stk_sim_open(&world, 1, &options, NULL) == 0);
     index_there = make_index(world);
 }
 
@@ -113,11 +113,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         if (how & 2) {
             mend_stamp(copy, bytes, world, index_there);
         }
-        STK_ASSERT(stk_world_add(world, stamp_path, copy, bytes) == 0);
+        STK_ASSERT(stk_sim_add(world, stamp_path, copy, bytes) == 0);
         read_stamp(world, index_there);
         STK_ASSERT(stk_io_remove(world, stamp_path, NULL) == 0);
     } else {
-        STK_ASSERT(stk_world_add(world, "/d/stoker.index.part", copy, bytes) == 0);
+        STK_ASSERT(stk_sim_add(world, "/d/stoker.index.part", copy, bytes) == 0);
         read_journal(world);
     }
     stk_free(copy);

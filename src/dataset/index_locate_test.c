@@ -1,10 +1,9 @@
 /* Goal: a data set opens by its index as by a scan, in a number of calls that does not grow with
- * its samples; what changed since is named, and with index = require refused; a damaged index is
- * read again or named, never believed; a data set that grew is another one, and a state of before
- * finds what it belongs to.
- * Method: tars and class folders in the simulated world, rows of changes; all that a data set tells
- * as text, by index and by scan. Covers index_locate.c, index_stamp.c, dataset_refresh.c and the
- * opening in dataset.c. */
+ * its samples; what changed since is path_args, and with index = require refused; a damaged index
+ * is read again or path_args, never believed; a data set that grew is another one, and a state of
+ * before finds what it belongs to. Method: tars and class folders in the simulated world, rows of
+ * changes; all that a data set tells as text, by index and by scan. Covers index_locate.c,
+ * index_stamp.c, dataset_refresh.c and the opening in dataset.c. */
 #include "dataset/dataset_test.h"
 
 #include "base/xxh3.h"
@@ -217,7 +216,7 @@ static void test_stamp(void)
             uint64_t sum;
 
             memcpy(copy + 16 + word / STK_COUNT(words) * 8, &words[word % STK_COUNT(words)], 8);
-            sum = stk_sum64(copy, stamp.bytes - 8);
+            sum = stk_xxh3_64(copy, stamp.bytes - 8);
             memcpy(copy + stamp.bytes - 8, &sum, 8);
         }
         T_EQ("stamp", t_put(world, path, copy, stamp.bytes), 0);
@@ -238,12 +237,12 @@ static void test_stamp(void)
 
 static void add_picture(struct stk_io *world)
 {
-    stk_world_add(world, "/pics/cat/sub/3.jpg", "x", 1);
+    stk_sim_add(world, "/pics/cat/sub/3.jpg", "x", 1);
 }
 
 static void add_class(struct stk_io *world)
 {
-    stk_world_add(world, "/pics/cow/1.jpg", "x", 1);
+    stk_sim_add(world, "/pics/cow/1.jpg", "x", 1);
 }
 
 static void remove_picture(struct stk_io *world)
@@ -283,10 +282,10 @@ static void test_folder(void)
         struct stoker_engine *engine = t_engine(&world, 2);
         struct stoker_error error = {0};
 
-        stk_world_add(world, "/pics/cat/1.jpg", "a", 1);
-        stk_world_add(world, "/pics/cat/sub/2.jpg", "bb", 2);
-        stk_world_add(world, "/pics/dog/1.jpg", "ccc", 3);
-        stk_world_add(world, "/pics/dog/2.png", "dddd", 4);
+        stk_sim_add(world, "/pics/cat/1.jpg", "a", 1);
+        stk_sim_add(world, "/pics/cat/sub/2.jpg", "bb", 2);
+        stk_sim_add(world, "/pics/dog/1.jpg", "ccc", 3);
+        stk_sim_add(world, "/pics/dog/2.png", "dddd", 4);
         T_EQ(row->name, t_index(engine, "/pics", NULL, NULL, &error), 0);
         row->make(world);
         check_open(row->name, engine, "/pics", row->indexed, row->note);
@@ -299,7 +298,7 @@ static void test_folder(void)
 
 static void add_flat(struct stk_io *world)
 {
-    stk_world_add(world, "/flat/15.jpg", "x", 1);
+    stk_sim_add(world, "/flat/15.jpg", "x", 1);
 }
 
 static void remove_flat(struct stk_io *world)
@@ -314,7 +313,7 @@ static void rename_flat(struct stk_io *world)
 
 static void class_in_flat(struct stk_io *world)
 {
-    stk_world_add(world, "/flat/cat/1.jpg", "x", 1);
+    stk_sim_add(world, "/flat/cat/1.jpg", "x", 1);
 }
 
 /* Pictures alone: the root, in which the index lies, is their only folder. */
@@ -334,9 +333,9 @@ static void test_flat(void)
         struct stoker_engine *engine = t_engine(&world, 2);
         struct stoker_error error = {0};
 
-        stk_world_add(world, "/flat/1.jpg", "a", 1);
-        stk_world_add(world, "/flat/2.png", "bb", 2);
-        stk_world_add(world, "/flat/notes.txt", "c", 1);
+        stk_sim_add(world, "/flat/1.jpg", "a", 1);
+        stk_sim_add(world, "/flat/2.png", "bb", 2);
+        stk_sim_add(world, "/flat/notes.txt", "c", 1);
         T_EQ(row->name, t_index(engine, "/flat", NULL, NULL, &error), 0);
         row->make(world);
         check_open(row->name, engine, "/flat", row->indexed, row->note);
@@ -359,12 +358,12 @@ static void test_calls(void)
         struct stoker_engine *engine = t_engine(&world, 2);
         struct stoker_dataset *dataset = NULL;
 
-        T_EQ("folder", stk_world_add(world, "/data", NULL, 0), 0);
+        T_EQ("folder", stk_sim_add(world, "/data", NULL, 0), 0);
         t_shard(world, "/data/a.tar", 0, large ? 3000 : 10, 1);
         T_EQ("index", t_index(engine, "/data", NULL, NULL, NULL), 0);
-        calls[large] = stk_world_calls(world);
+        calls[large] = stk_sim_calls(world);
         T_EQ("open", t_open(engine, "/data", STOKER_INDEX_REQUIRE, &dataset, NULL), 0);
-        calls[large] = stk_world_calls(world) - calls[large];
+        calls[large] = stk_sim_calls(world) - calls[large];
         T_EQ("samples", stk_index_samples(dataset->index), large ? 3000 : 10);
         stoker_dataset_close(dataset);
         stoker_engine_close(engine);
@@ -373,7 +372,7 @@ static void test_calls(void)
     T_TRUE("few", calls[0] < 20);
 }
 
-/* A damaged page is found where it is first touched: named by a data set that is open, and read
+/* A damaged page is found where it is first touched: path_args by a data set that is open, and read
  * again by one that has to make its index anew. */
 static void test_damaged_page(void)
 {
@@ -382,7 +381,7 @@ static void test_damaged_page(void)
     struct stoker_dataset *dataset = NULL;
     struct stoker_error error = {0};
 
-    T_EQ("folder", stk_world_add(world, "/data", NULL, 0), 0);
+    T_EQ("folder", stk_sim_add(world, "/data", NULL, 0), 0);
     t_shard(world, "/data/a.tar", 0, 2000, 1);
     t_shard(world, "/data/b.tar", 1, 1000, 1);
     T_EQ("index", t_index(engine, "/data", NULL, NULL, &error), 0);
@@ -515,7 +514,7 @@ static void test_block_stays(void)
         block = stk_index_block_samples(dataset->index);
         t_tar_add(&tar, "large.bin", large, sizeof large);
         t_tar_end(&tar);
-        T_EQ("add", stk_world_add(world, "/data/t-000.tar", tar.data, tar.bytes), 0);
+        T_EQ("add", stk_sim_add(world, "/data/t-000.tar", tar.data, tar.bytes), 0);
         T_EQ("refresh", stoker_dataset_refresh(dataset, 0, &newer, &error), 1);
         T_EQ("as it was", stk_index_block_samples(newer->index), block);
         T_EQ("open", t_open(engine, "/data", STOKER_INDEX_NEVER, &anew, &error), 0);
@@ -571,13 +570,13 @@ static void test_failures(void)
             T_EQ(name, t_index(engine, "/data", NULL, NULL, NULL), 0);
             t_shards(world, 2, 1);
             if (what) {
-                stk_world_fail_nth(world, n);
+                stk_sim_fail_nth(world, n);
             } else {
                 stk_mem_fail_nth(n);
             }
             status = t_open(engine, "/data", STOKER_INDEX_AUTO, &dataset, &error);
             stk_mem_fail_nth(0);
-            stk_world_fail_nth(world, 0);
+            stk_sim_fail_nth(world, 0);
             T_TRUE(name, (status == 0) == (dataset != NULL));
             if (status < 0) {
                 T_ERROR(name, &error);
@@ -588,13 +587,13 @@ static void test_failures(void)
             T_EQ(name, stk_index_samples(dataset->index), 3 + 4 + 5);
             t_shards(world, 3, 1);
             if (what) {
-                stk_world_fail_nth(world, n);
+                stk_sim_fail_nth(world, n);
             } else {
                 stk_mem_fail_nth(n);
             }
             status = stoker_dataset_refresh(dataset, 0, &newer, &error);
             stk_mem_fail_nth(0);
-            stk_world_fail_nth(world, 0);
+            stk_sim_fail_nth(world, 0);
             T_TRUE(name, (status == 1) == (newer != NULL));
             if (status < 0) {
                 T_ERROR(name, &error);
@@ -630,7 +629,7 @@ static void test_budget(void)
     struct stoker_error error = {0};
     uint64_t before = in_use(engine), first;
 
-    T_EQ("folder", stk_world_add(world, "/data", NULL, 0), 0);
+    T_EQ("folder", stk_sim_add(world, "/data", NULL, 0), 0);
     t_shard(world, "/data/s-000.tar", 0, MANY, 1);
     t_shard(world, "/data/s-001.tar", 1, MANY, 1);
     T_EQ("open", t_open(engine, "/data", STOKER_INDEX_NEVER, &dataset, &error), 0);

@@ -36,14 +36,14 @@ static int stamp_path(const char *index_path, const char *ending, char *path,
                           "use a shorter path", "'%.400s'", index_path);
 }
 
-void stk_stamp_deinit(struct stk_stamp *stamp)
+void stk_index_stamp_deinit(struct stk_index_stamp *stamp)
 {
     stk_free(stamp->mtimes);
     stk_free(stamp->names);
-    *stamp = (struct stk_stamp){0};
+    *stamp = (struct stk_index_stamp){0};
 }
 
-static int parse(struct stk_stamp *stamp, struct stk_view image, uint64_t inode,
+static int parse(struct stk_index_stamp *stamp, struct stk_view image, uint64_t inode,
                  const struct stk_index *index)
 {
     struct head head;
@@ -55,7 +55,7 @@ static int parse(struct stk_stamp *stamp, struct stk_view image, uint64_t inode,
     memcpy(&head, image.data, sizeof head);
     memcpy(&sum, image.data + image.bytes - 8, 8);
     if (memcmp(head.magic, STAMP_MAGIC, 8) != 0 || head.version != STAMP_VERSION ||
-        sum != stk_sum64(image.data, image.bytes - 8) || head.inode != inode ||
+        sum != stk_xxh3_64(image.data, image.bytes - 8) || head.inode != inode ||
         memcmp(head.identity, stk_index_identity(index), 32) != 0 ||
         !stk_multiply(head.count, 8, &want) || !stk_add(want, head.names_bytes, &want) ||
         want != image.bytes - sizeof head - 8 ||
@@ -77,8 +77,8 @@ static int parse(struct stk_stamp *stamp, struct stk_view image, uint64_t inode,
     return 0;
 }
 
-int stk_stamp_read(struct stk_stamp *stamp, struct stk_io *io, const char *index_path,
-                   const struct stk_index *index, struct stoker_error *error)
+int stk_index_stamp_read(struct stk_index_stamp *stamp, struct stk_io *io, const char *index_path,
+                         const struct stk_index *index, struct stoker_error *error)
 {
     char path[STK_PATH_BYTES_MAX];
     struct stk_file *file = NULL;
@@ -86,7 +86,7 @@ int stk_stamp_read(struct stk_stamp *stamp, struct stk_io *io, const char *index
     struct stk_stat of_index;
     int status;
 
-    *stamp = (struct stk_stamp){0};
+    *stamp = (struct stk_index_stamp){0};
     status = stamp_path(index_path, "", path, error);
     if (status < 0 || stk_io_stat_path(io, index_path, &of_index, NULL) < 0 ||
         stk_io_open_file(io, path, &file, NULL) < 0) {
@@ -103,12 +103,12 @@ int stk_stamp_read(struct stk_stamp *stamp, struct stk_io *io, const char *index
         }
     }
     if (!stamp->valid) {
-        stk_stamp_deinit(stamp);
+        stk_index_stamp_deinit(stamp);
     }
     return status;
 }
 
-static int write_all(const struct stk_stamp *stamp, struct stk_io *io, struct stk_out *out,
+static int write_all(const struct stk_index_stamp *stamp, struct stk_io *io, struct stk_output *out,
                      const struct head *head, struct stoker_error *error)
 {
     uint64_t mtimes_bytes = stamp->count * 8;
@@ -130,20 +130,21 @@ static int write_all(const struct stk_stamp *stamp, struct stk_io *io, struct st
         memcpy(text + used, stamp->names, head->names_bytes);
     }
     used += head->names_bytes;
-    sum = stk_sum64(text, used);
+    sum = stk_xxh3_64(text, used);
     memcpy(text + used, &sum, sizeof sum);
     status = stk_io_write(io, out, text, used + sizeof sum, error);
     stk_free(text);
-    return status < 0 ? status : stk_io_sync_out(io, out, error);
+    return status < 0 ? status : stk_io_sync_output(io, out, error);
 }
 
-int stk_stamp_write(const struct stk_stamp *stamp, struct stk_io *io, const char *index_path,
-                    const struct stk_index *index, struct stoker_error *error)
+int stk_index_stamp_write(const struct stk_index_stamp *stamp, struct stk_io *io,
+                          const char *index_path, const struct stk_index *index,
+                          struct stoker_error *error)
 {
     struct head head = {.version = STAMP_VERSION, .count = stamp->count};
     char path[STK_PATH_BYTES_MAX], part[STK_PATH_BYTES_MAX];
     struct stk_stat of_index;
-    struct stk_out *out = NULL;
+    struct stk_output *out = NULL;
     int status;
 
     for (uint64_t i = 0; stamp->names && i < stamp->count; i++) {
@@ -162,12 +163,12 @@ int stk_stamp_write(const struct stk_stamp *stamp, struct stk_io *io, const char
     if (status == 0) {
         status = write_all(stamp, io, out, &head, error);
     }
-    stk_io_close_out(io, out);
+    stk_io_close_output(io, out);
     return status < 0 ? status : stk_io_rename(io, part, path, false, error);
 }
 
 /* The folder of a file and all above it, below the root, each once. */
-static int add_folders(struct stk_words *words, const char *name)
+static int add_folders(struct stk_string_table *words, const char *name)
 {
     uint32_t count, number;
     size_t bytes = strlen(name);
@@ -184,23 +185,23 @@ static int add_folders(struct stk_words *words, const char *name)
         memcpy(folder, name, bytes);
         folder[bytes] = '\0';
         count = words->count;
-        status = stk_words_intern(words, (struct stk_view){(const uint8_t *)folder, bytes + 1},
-                                  STAMP_FOLDERS_MAX, &number);
+        status = stk_string_table_add(words, (struct stk_view){(const uint8_t *)folder, bytes + 1},
+                                      STAMP_FOLDERS_MAX, &number);
         bytes--;
     } while (status == 0 && number == count);
     return status;
 }
 
-int stk_stamp_folders(struct stk_stamp *stamp, struct stk_io *io, const char *root,
-                      const struct stk_index *index, struct stoker_error *error)
+int stk_index_stamp_folders(struct stk_index_stamp *stamp, struct stk_io *io, const char *root,
+                            const struct stk_index *index, struct stoker_error *error)
 {
-    struct stk_words words = {0};
+    struct stk_string_table words = {0};
     size_t root_bytes = strlen(root);
     int status = 0;
 
-    *stamp = (struct stk_stamp){0};
+    *stamp = (struct stk_index_stamp){0};
     for (uint64_t i = 0; status == 0 && i < stk_index_shards(index); i++) {
-        status = add_folders(&words, stk_index_path_lent(index, i) + root_bytes);
+        status = add_folders(&words, stk_index_path_view(index, i) + root_bytes);
     }
     if (status == 0) {
         stamp->count = words.count;
@@ -218,14 +219,15 @@ int stk_stamp_folders(struct stk_stamp *stamp, struct stk_io *io, const char *ro
         char path[STK_PATH_BYTES_MAX];
         struct stk_stat about;
 
-        snprintf(path, sizeof path, "%s%s", root, (const char *)stk_words_at(&words, i).data);
+        snprintf(path, sizeof path, "%s%s", root,
+                 (const char *)stk_string_table_get(&words, i).data);
         status = stk_io_stat_path(io, path, &about, error);
         stamp->mtimes[i] = status == 0 ? about.mtime_ns : 0;
     }
     stamp->valid = status == 0;
-    stk_words_deinit(&words);
+    stk_string_table_deinit(&words);
     if (status < 0) {
-        stk_stamp_deinit(stamp);
+        stk_index_stamp_deinit(stamp);
     }
     return status;
 }

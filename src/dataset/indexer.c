@@ -14,9 +14,9 @@
 struct stoker_indexer {
     struct stoker_engine *engine;
     struct stoker_dataset *dataset;
-    struct stk_sidecar *sidecar;
-    struct stk_journal *journal;
-    struct stoker_index_options options;
+    struct stk_index_location *location;
+    struct stk_index_journal *journal;
+    struct stoker_indexer_options options;
     uint64_t start_ns;
     pthread_t thread;
     bool started;
@@ -48,8 +48,8 @@ static int no_memory(struct stoker_error *error)
 
 static void indexer_free(struct stoker_indexer *indexer)
 {
-    stk_journal_close(indexer->journal);
-    stk_sidecar_close(indexer->sidecar);
+    stk_index_journal_close(indexer->journal);
+    stk_index_location_close(indexer->location);
     if (indexer->dataset) {
         stk_dataset_release(indexer->dataset);
     }
@@ -59,7 +59,7 @@ static void indexer_free(struct stoker_indexer *indexer)
 }
 
 /* The index is made where it is looked for. */
-static int keep_out(struct stoker_indexer *indexer, struct stoker_error *error)
+static int check_index_path(struct stoker_indexer *indexer, struct stoker_error *error)
 {
     struct stoker_dataset_options *options = &indexer->dataset->options;
 
@@ -72,9 +72,9 @@ static int keep_out(struct stoker_indexer *indexer, struct stoker_error *error)
     return options->index_path ? 0 : no_memory(error);
 }
 
-int stoker_index_open(struct stoker_indexer **indexer_out, struct stoker_engine *engine,
-                      const struct stoker_dataset_options *dataset,
-                      const struct stoker_index_options *options, struct stoker_error *error)
+int stoker_indexer_open(struct stoker_indexer **indexer_out, struct stoker_engine *engine,
+                        const struct stoker_dataset_options *dataset,
+                        const struct stoker_indexer_options *options, struct stoker_error *error)
 {
     struct stoker_indexer *indexer;
     pthread_condattr_t monotonic;
@@ -100,14 +100,14 @@ int stoker_index_open(struct stoker_indexer **indexer_out, struct stoker_engine 
         memcpy(&indexer->options, options, options->struct_size);
     }
     status = stk_dataset_new(&indexer->dataset, engine, dataset, error);
-    status = status < 0 ? status : keep_out(indexer, error);
+    status = status < 0 ? status : check_index_path(indexer, error);
     if (status == 0) {
         indexer->dataset->options.on_error = STOKER_ON_ERROR_RAISE; /* an index tells of all */
         indexer->dataset->scan.checksums = indexer->options.checksums;
         indexer->dataset->scan.labels = indexer->options.labels;
-        indexer->dataset->scan.access_bytes = indexer->options.access_bytes == 1
-                                                  ? STK_ACCESS_SPACING_DEFAULT
-                                                  : indexer->options.access_bytes;
+        indexer->dataset->scan.seek_point_bytes = indexer->options.seek_interval_bytes == 1
+                                                      ? STK_SEEK_POINTS_SPACING_DEFAULT
+                                                      : indexer->options.seek_interval_bytes;
         indexer->start_ns = stk_engine_now(engine);
         status = stk_thread_start(&indexer->thread, NULL, run, indexer);
         if (status < 0) {
@@ -124,7 +124,7 @@ int stoker_index_open(struct stoker_indexer **indexer_out, struct stoker_engine 
     return 0;
 }
 
-void stoker_index_close(struct stoker_indexer *indexer)
+void stoker_indexer_close(struct stoker_indexer *indexer)
 {
     if (!indexer || stk_engine_check(indexer->engine, NULL) < 0) {
         return;
@@ -134,12 +134,12 @@ void stoker_index_close(struct stoker_indexer *indexer)
     indexer_free(indexer);
 }
 
-int stoker_index_next(struct stoker_indexer *indexer, uint32_t timeout_ms,
-                      struct stoker_index_progress *progress_out, struct stoker_error *error)
+int stoker_indexer_next(struct stoker_indexer *indexer, uint32_t timeout_ms,
+                        struct stoker_indexer_progress *progress_out, struct stoker_error *error)
 {
-    struct stoker_index_progress full = {.struct_size = progress_out->struct_size};
-    struct stk_scan *scan = &indexer->dataset->scan;
-    struct timespec until = stk_engine_after(timeout_ms * 1000000ull);
+    struct stoker_indexer_progress full = {.struct_size = progress_out->struct_size};
+    struct stk_dataset_scan_state *scan = &indexer->dataset->scan;
+    struct timespec until = stk_engine_deadline(timeout_ms * 1000000ull);
     int status = stk_engine_check(indexer->engine, error);
 
     if (status < 0) {
@@ -155,7 +155,7 @@ int stoker_index_next(struct stoker_indexer *indexer, uint32_t timeout_ms,
            pthread_cond_timedwait(&indexer->ended, &indexer->lock, &until) == 0) {
     }
     full.shards = indexer->locked.shards;
-    full.shards_kept = indexer->locked.kept;
+    full.shards_reused = indexer->locked.kept;
     full.bytes = indexer->locked.bytes;
     full.index_bytes = indexer->locked.index_bytes;
     full.path = indexer->locked.has_path ? indexer->locked.path : NULL;
@@ -171,7 +171,7 @@ int stoker_index_next(struct stoker_indexer *indexer, uint32_t timeout_ms,
     if (status == 0) {
         full.samples = stk_index_samples(indexer->dataset->index);
         full.members = stk_index_members(indexer->dataset->index);
-        full.shards_packed = indexer->reach.packed;
+        full.shards_compressed = indexer->reach.packed;
         full.shards_sequential = indexer->reach.sequential;
         full.sequential_reason = indexer->reach.reason;
         full.sequential_shard = indexer->reach.reason ? indexer->reach.shard : NULL;
@@ -183,34 +183,34 @@ int stoker_index_next(struct stoker_indexer *indexer, uint32_t timeout_ms,
 /* Why a packed shard is read front to back. */
 static const char *reason_of(const struct stk_index *index, uint32_t shard)
 {
-    uint32_t packing = stk_index_shard_packing(index, shard);
+    uint32_t packing = stk_index_shard_compression(index, shard);
 
-    if (packing == STK_ZSTD) {
+    if (packing == STK_COMPRESSION_ZSTD) {
         return "zstd without a new frame for more than 32 MiB, and unpacking begins at frames "
                "only: pack it in frames (pzstd, t2sz), or as plain tars (stoker pack)";
     }
-    if (packing != STK_GZIP) {
+    if (packing != STK_COMPRESSION_GZIP) {
         return "bzip2 and xz have no access points: pack it as gz, as zstd in frames, or as plain "
                "tars (stoker pack)";
     }
-    return stk_index_access_bytes(index, shard) == 0
+    return stk_index_seek_points_bytes(index, shard) == 0
                ? "gzip has access points where they are asked for: --access"
                : "gzip without a new block for more than 32 MiB: pack it again, or as plain tars "
                  "(stoker pack)";
 }
 
-static int look_at_reach(struct stoker_indexer *indexer, struct stoker_error *error)
+static int report_seek_points(struct stoker_indexer *indexer, struct stoker_error *error)
 {
     const struct stk_index *index = indexer->dataset->index;
     uint64_t count = stk_index_is_folder(index) ? 0 : stk_index_shards(index);
     int status = 0;
 
     for (uint64_t i = 0; i < count && status == 0; i++) {
-        if (stk_index_shard_packing(index, (uint32_t)i) == STK_PLAIN) {
+        if (stk_index_shard_compression(index, (uint32_t)i) == STK_COMPRESSION_NONE) {
             continue;
         }
         indexer->reach.packed++;
-        if (stk_index_reaches(index, (uint32_t)i)) {
+        if (stk_index_is_random_access(index, (uint32_t)i)) {
             continue;
         }
         indexer->reach.sequential++;
@@ -229,9 +229,9 @@ static void *run(void *argument)
     struct stk_stat about;
     int status;
 
-    stk_io_obey(&indexer->dataset->scan.stop);
+    stk_io_set_cancel_flag(&indexer->dataset->scan.stop);
     status = build(indexer, &error);
-    status = status < 0 ? status : look_at_reach(indexer, &error);
+    status = status < 0 ? status : report_seek_points(indexer, &error);
     if (status == 0 &&
         stk_io_stat_path(indexer->engine->io, indexer->locked.path, &about, NULL) < 0) {
         about.bytes = 0;
@@ -246,7 +246,7 @@ static void *run(void *argument)
     return NULL;
 }
 
-static void tell_path(struct stoker_indexer *indexer, const char *path)
+static void report_path(struct stoker_indexer *indexer, const char *path)
 {
     pthread_mutex_lock(&indexer->lock);
     snprintf(indexer->locked.path, sizeof indexer->locked.path, "%s", path);
@@ -259,8 +259,8 @@ static int build(struct stoker_indexer *indexer, struct stoker_error *error)
     struct stoker_dataset *dataset = indexer->dataset;
     int status = stk_dataset_list(dataset, error);
 
-    status = status < 0 ? status : stk_sidecar_open(&indexer->sidecar, dataset, error);
-    status = status < 0 ? status : stk_sidecar_find(indexer->sidecar, dataset, error);
+    status = status < 0 ? status : stk_index_location_open(&indexer->location, dataset, error);
+    status = status < 0 ? status : stk_index_location_find(indexer->location, dataset, error);
     if (status < 0) {
         return status;
     }
@@ -288,15 +288,15 @@ static int make_folders(struct stk_io *io, const char *path, struct stoker_error
     return status;
 }
 
-static bool is_forbidden(int status)
+static bool is_write_denied(int status)
 {
     return status == -EACCES || status == -EPERM || status == -EROFS;
 }
 
 /* Opens the journal where the index goes: that is also how it is known that it can. */
-static int choose_place(struct stoker_indexer *indexer, struct stoker_error *error)
+static int choose_path(struct stoker_indexer *indexer, struct stoker_error *error)
 {
-    struct stk_sidecar *sidecar = indexer->sidecar;
+    struct stk_index_location *location = indexer->location;
     struct stk_io *io = indexer->engine->io;
     const char *out = indexer->dataset->options.index_path;
     bool fresh = indexer->options.force;
@@ -305,7 +305,7 @@ static int choose_place(struct stoker_indexer *indexer, struct stoker_error *err
     if (out && stk_io_is_url(out)) {
         char *named = NULL;
 
-        (void)stk_vault_shown(out, &named); /* without a password */
+        (void)stk_url_redact(out, &named); /* without a password */
         status = stk_fail(error, STOKER_ERROR_UNSUPPORTED, "an index is written to this machine",
                           "write it here, and send it: stoker cp INDEX URL", "'%.400s'",
                           named ? named : "");
@@ -313,41 +313,44 @@ static int choose_place(struct stoker_indexer *indexer, struct stoker_error *err
         return status;
     }
     if (out) {
-        tell_path(indexer, out);
-        return stk_journal_open(&indexer->journal, io, out, fresh, error);
+        report_path(indexer, out);
+        return stk_index_journal_open(&indexer->journal, io, out, fresh, error);
     }
-    if (sidecar->beside[0] && !sidecar->others && !stk_io_is_url(sidecar->beside)) {
-        tell_path(indexer, sidecar->beside);
-        status = stk_journal_open(&indexer->journal, io, sidecar->beside, fresh, error);
+    if (location->next_to_data[0] && !location->has_extra &&
+        !stk_io_is_url(location->next_to_data)) {
+        report_path(indexer, location->next_to_data);
+        status =
+            stk_index_journal_open(&indexer->journal, io, location->next_to_data, fresh, error);
     }
-    if (!is_forbidden(status)) {
+    if (!is_write_denied(status)) {
         return status;
     }
-    if (!sidecar->cache[0]) {
+    if (!location->cache[0]) {
         return stk_fail_errno(error, -status, "there is no place for the index",
                               "name one with --out, or set STOKER_CACHE", "'%.600s'",
-                              sidecar->beside);
+                              location->next_to_data);
     }
-    tell_path(indexer, sidecar->cache);
-    status = make_folders(io, sidecar->cache, error);
-    status =
-        status < 0 ? status : stk_journal_open(&indexer->journal, io, sidecar->cache, fresh, error);
-    if (is_forbidden(status) || status == -ENOENT || status == -ENOTDIR) {
+    report_path(indexer, location->cache);
+    status = make_folders(io, location->cache, error);
+    status = status < 0
+                 ? status
+                 : stk_index_journal_open(&indexer->journal, io, location->cache, fresh, error);
+    if (is_write_denied(status) || status == -ENOENT || status == -ENOTDIR) {
         stk_fail(error, status, "the index can be written neither beside the data nor in the cache",
                  "name a place with --out, or a folder with STOKER_CACHE", "'%.300s', '%.300s': %s",
-                 sidecar->beside, sidecar->cache, stoker_status_text(status));
+                 location->next_to_data, location->cache, stoker_status_text(status));
     }
     return status;
 }
 
-static void tell_shards(struct stoker_indexer *indexer)
+static void report_shards(struct stoker_indexer *indexer)
 {
-    const struct stk_sidecar *sidecar = indexer->sidecar;
+    const struct stk_index_location *location = indexer->location;
     uint64_t bytes = 0, kept = 0;
 
-    for (uint64_t i = 0; i < indexer->dataset->objects.count && sidecar->from; i++) {
-        bytes += sidecar->from[i] ? 0 : sidecar->sizes[i];
-        kept += sidecar->from[i] != 0;
+    for (uint64_t i = 0; i < indexer->dataset->objects.count && location->from; i++) {
+        bytes += location->from[i] ? 0 : location->sizes[i];
+        kept += location->from[i] != 0;
     }
     pthread_mutex_lock(&indexer->lock);
     indexer->locked.shards = indexer->dataset->objects.count;
@@ -357,28 +360,29 @@ static void tell_shards(struct stoker_indexer *indexer)
 }
 
 /* The index, its stamp, and then no journal any more. */
-static int commit(struct stoker_indexer *indexer, const struct stk_stamp *stamp,
+static int commit(struct stoker_indexer *indexer, const struct stk_index_stamp *stamp,
                   struct stoker_error *error)
 {
     struct stoker_dataset *dataset = indexer->dataset;
     struct stk_io *io = indexer->engine->io;
     const char *path = indexer->locked.path; /* const by now */
-    int status = stk_index_set_root(dataset->index, indexer->sidecar->root, error);
+    int status = stk_index_set_root(dataset->index, indexer->location->root, error);
 
     status = status < 0 ? status : stk_index_write(dataset->index, io, path, error);
-    status = status < 0 ? status : stk_stamp_write(stamp, io, path, dataset->index, error);
-    return status < 0 || !indexer->journal ? status : stk_journal_remove(indexer->journal, error);
+    status = status < 0 ? status : stk_index_stamp_write(stamp, io, path, dataset->index, error);
+    return status < 0 || !indexer->journal ? status
+                                           : stk_index_journal_remove(indexer->journal, error);
 }
 
 /* Takes over an index that is as it would be made. */
-static int keep(struct stoker_indexer *indexer)
+static int reuse_whole_index(struct stoker_indexer *indexer)
 {
-    struct stk_sidecar *sidecar = indexer->sidecar;
+    struct stk_index_location *location = indexer->location;
 
-    tell_path(indexer, sidecar->path);
-    stk_journal_sweep(indexer->engine->io, sidecar->path);
-    indexer->dataset->index = sidecar->old;
-    sidecar->old = NULL;
+    report_path(indexer, location->path);
+    stk_index_journal_remove_stale(indexer->engine->io, location->path);
+    indexer->dataset->index = location->old;
+    location->old = NULL;
     pthread_mutex_lock(&indexer->lock);
     indexer->locked.shards = stk_index_shards(indexer->dataset->index);
     indexer->locked.kept = indexer->locked.shards;
@@ -389,80 +393,81 @@ static int keep(struct stoker_indexer *indexer)
 static int build_folder(struct stoker_indexer *indexer, struct stoker_error *error)
 {
     struct stoker_dataset *dataset = indexer->dataset;
-    struct stk_sidecar *sidecar = indexer->sidecar;
-    struct stk_stamp stamp = {0};
+    struct stk_index_location *location = indexer->location;
+    struct stk_index_stamp stamp = {0};
     int status = 0;
 
-    if (sidecar->old && stk_index_is_folder(sidecar->old) && sidecar->stamp.valid) {
-        status = stk_sidecar_match_folder(sidecar, dataset, error);
-        if (status == 0 && sidecar->whole && !indexer->options.force &&
-            (!indexer->options.checksums || stk_index_shards(sidecar->old) == 0 ||
-             stk_index_shard_has_checksums(sidecar->old, 0))) {
-            return keep(indexer);
+    if (location->old && stk_index_is_folder(location->old) && location->stamp.valid) {
+        status = stk_index_location_match_folder(location, dataset, error);
+        if (status == 0 && location->complete && !indexer->options.force &&
+            (!indexer->options.checksums || stk_index_shards(location->old) == 0 ||
+             stk_index_shard_has_checksums(location->old, 0))) {
+            return reuse_whole_index(indexer);
         }
     }
-    status = status < 0 ? status : choose_place(indexer, error);
+    status = status < 0 ? status : choose_path(indexer, error);
     if (status == 0) {
-        tell_shards(indexer);
-        status = stk_scan(dataset, NULL, error);
+        report_shards(indexer);
+        status = stk_dataset_scan(dataset, NULL, error);
     }
     if (status == 0) {
-        status =
-            stk_stamp_folders(&stamp, indexer->engine->io, sidecar->root, dataset->index, error);
+        status = stk_index_stamp_folders(&stamp, indexer->engine->io, location->root,
+                                         dataset->index, error);
     }
     status = status < 0 ? status : commit(indexer, &stamp, error);
-    stk_stamp_deinit(&stamp);
+    stk_index_stamp_deinit(&stamp);
     return status;
 }
 
 /* Access points are asked for, the shard could have some, and has none. */
-static bool lacks_access(const struct stoker_indexer *indexer, const struct stk_index *index,
-                         uint32_t shard)
+static bool lacks_seek_points(const struct stoker_indexer *indexer, const struct stk_index *index,
+                              uint32_t shard)
 {
-    uint32_t packing = stk_index_shard_packing(index, shard);
+    uint32_t packing = stk_index_shard_compression(index, shard);
 
-    return indexer->options.access_bytes > 0 && (packing == STK_GZIP || packing == STK_ZSTD) &&
-           stk_index_access_bytes(index, shard) == 0;
+    return indexer->options.seek_interval_bytes > 0 &&
+           (packing == STK_COMPRESSION_GZIP || packing == STK_COMPRESSION_ZSTD) &&
+           stk_index_seek_points_bytes(index, shard) == 0;
 }
 
 /* Checksums of its members and of the shard itself are asked for, and some are missing. */
-static bool lacks_sums(const struct stoker_indexer *indexer, const struct stk_index *index,
-                       uint32_t shard)
+static bool lacks_checksums(const struct stoker_indexer *indexer, const struct stk_index *index,
+                            uint32_t shard)
 {
     return indexer->options.checksums &&
            (!stk_index_shard_has_checksums(index, shard) || !stk_index_shard_digest(index, shard));
 }
 
 /* A shard's entry is no good when it lacks what is asked for now. */
-static void drop_poor(struct stoker_indexer *indexer)
+static void drop_incomplete_entries(struct stoker_indexer *indexer)
 {
-    struct stk_sidecar *sidecar = indexer->sidecar;
+    struct stk_index_location *location = indexer->location;
 
     for (uint64_t i = 0; i < indexer->dataset->objects.count; i++) {
-        uint32_t old = sidecar->from[i] - 1;
+        uint32_t old = location->from[i] - 1;
 
-        if (sidecar->from[i] == 0) {
+        if (location->from[i] == 0) {
             continue;
         }
-        if (indexer->options.force || lacks_sums(indexer, sidecar->old, old) ||
-            lacks_access(indexer, sidecar->old, old) ||
-            (indexer->options.labels && !stk_index_shard_has_labels(sidecar->old, old))) {
-            sidecar->from[i] = 0;
-            sidecar->reused--;
-            sidecar->whole = false;
+        if (indexer->options.force || lacks_checksums(indexer, location->old, old) ||
+            lacks_seek_points(indexer, location->old, old) ||
+            (indexer->options.labels && !stk_index_shard_has_labels(location->old, old))) {
+            location->from[i] = 0;
+            location->reused--;
+            location->complete = false;
         }
     }
 }
 
-static bool is_rich(const struct stoker_indexer *indexer, const struct stk_index *one)
+static bool has_all_requested(const struct stoker_indexer *indexer, const struct stk_index *one)
 {
-    return !lacks_sums(indexer, one, 0) && !lacks_access(indexer, one, 0) &&
+    return !lacks_checksums(indexer, one, 0) && !lacks_seek_points(indexer, one, 0) &&
            (!indexer->options.labels || stk_index_shard_has_labels(one, 0));
 }
 
 static const char *path_of(const struct stoker_indexer *indexer, uint32_t shard)
 {
-    const struct stk_objects *objects = &indexer->dataset->objects;
+    const struct stk_source_files *objects = &indexer->dataset->objects;
 
     return objects->text + objects->paths[shard];
 }
@@ -473,28 +478,28 @@ static int begin_shard(void *context, uint32_t shard, struct stk_index **index_o
 {
     struct stoker_indexer *indexer = context;
     struct stoker_dataset *dataset = indexer->dataset;
-    const struct stk_sidecar *sidecar = indexer->sidecar;
+    const struct stk_index_location *location = indexer->location;
     struct stk_index_options options = {.shard_count = 1,
                                         .key_bytes_max = dataset->options.key_bytes_max,
-                                        .join_distance = dataset->options.join_distance};
+                                        .join_distance = dataset->options.member_gap_max};
     const char *path = path_of(indexer, shard);
-    uint32_t old = sidecar->from[shard];
+    uint32_t old = location->from[shard];
     const struct stk_index *one;
     int status = STOKER_ERROR_CORRUPT;
 
     /* Damage in an index or a journal is no damage in the shard: it is read again. */
     if (old > 0) {
-        status = stk_shard_copy(dataset->index, shard, path, sidecar->old, old - 1, error);
+        status = stk_index_shard_copy(dataset->index, shard, path, location->old, old - 1, error);
     }
     one = status == STOKER_ERROR_CORRUPT
-              ? stk_journal_find(indexer->journal, path + strlen(sidecar->root),
-                                 sidecar->sizes[shard], sidecar->mtimes[shard])
+              ? stk_index_journal_find(indexer->journal, path + strlen(location->root),
+                                       location->sizes[shard], location->mtimes[shard])
               : NULL;
-    if (one && is_rich(indexer, one)) {
-        status = stk_shard_copy(dataset->index, shard, path, one, 0, error);
+    if (one && has_all_requested(indexer, one)) {
+        status = stk_index_shard_copy(dataset->index, shard, path, one, 0, error);
         if (status == 0) {
             atomic_fetch_add(&dataset->scan.shards_done, 1);
-            atomic_fetch_add(&dataset->scan.bytes_done, sidecar->sizes[shard]);
+            atomic_fetch_add(&dataset->scan.bytes_done, location->sizes[shard]);
         }
     }
     *number_out = 0;
@@ -508,17 +513,17 @@ static int end_shard(void *context, uint32_t shard, struct stk_index *one, int s
                      struct stoker_error *error)
 {
     struct stoker_indexer *indexer = context;
-    const struct stk_sidecar *sidecar = indexer->sidecar;
+    const struct stk_index_location *location = indexer->location;
     struct stk_view image = {NULL, 0};
 
     status = status < 0 ? status : stk_index_finish(one, 0, error);
-    status = status < 0 ? status : stk_index_image(one, sidecar->root, &image, error);
+    status = status < 0 ? status : stk_index_image(one, location->root, &image, error);
     if (status == 0) {
-        status = stk_journal_add(indexer->journal, image, sidecar->mtimes[shard], error);
+        status = stk_index_journal_add(indexer->journal, image, location->mtimes[shard], error);
     }
     if (status == 0) {
-        status =
-            stk_shard_copy(indexer->dataset->index, shard, path_of(indexer, shard), one, 0, error);
+        status = stk_index_shard_copy(indexer->dataset->index, shard, path_of(indexer, shard), one,
+                                      0, error);
     }
     stk_index_close(one);
     stk_free((void *)(uintptr_t)image.data);
@@ -528,37 +533,38 @@ static int end_shard(void *context, uint32_t shard, struct stk_index *one, int s
 static int build_tars(struct stoker_indexer *indexer, struct stoker_error *error)
 {
     struct stoker_dataset *dataset = indexer->dataset;
-    struct stk_sidecar *sidecar = indexer->sidecar;
+    struct stk_index_location *location = indexer->location;
     struct stk_index_options options = {.shard_count = dataset->objects.count,
                                         .key_bytes_max = dataset->options.key_bytes_max,
-                                        .join_distance = dataset->options.join_distance};
-    struct stk_stamp stamp = {.valid = true, .count = dataset->objects.count};
-    struct stk_scan_plan plan = {indexer, begin_shard, end_shard};
-    int status = stk_sidecar_match(sidecar, dataset, error);
+                                        .join_distance = dataset->options.member_gap_max};
+    struct stk_index_stamp stamp = {.valid = true, .count = dataset->objects.count};
+    struct stk_dataset_scan_callbacks plan = {indexer, begin_shard, end_shard};
+    int status = stk_index_location_match(location, dataset, error);
 
     if (status < 0) {
         return status;
     }
-    drop_poor(indexer);
-    if (sidecar->whole) {
-        stamp.mtimes = sidecar->mtimes;
-        tell_path(indexer, sidecar->path);
-        if (!sidecar->stamp.valid) {
+    drop_incomplete_entries(indexer);
+    if (location->complete) {
+        stamp.mtimes = location->mtimes;
+        report_path(indexer, location->path);
+        if (!location->stamp.valid) {
             /* A copy of a data set and its index, where nothing may be written, is fine as it is.
              */
-            (void)stk_stamp_write(&stamp, indexer->engine->io, sidecar->path, sidecar->old, NULL);
+            (void)stk_index_stamp_write(&stamp, indexer->engine->io, location->path, location->old,
+                                        NULL);
         }
-        return keep(indexer);
+        return reuse_whole_index(indexer);
     }
-    status = choose_place(indexer, error);
-    tell_shards(indexer);
+    status = choose_path(indexer, error);
+    report_shards(indexer);
     status = status < 0 ? status : stk_index_open(&dataset->index, &options, error);
-    status = status < 0 ? status : stk_scan_tars(dataset, &plan, error);
+    status = status < 0 ? status : stk_dataset_scan_tars(dataset, &plan, error);
     if (status == 0) {
-        uint64_t block = indexer->options.force ? 0 : stk_sidecar_block(sidecar);
+        uint64_t block = indexer->options.force ? 0 : stk_index_location_block_samples(location);
 
-        status = stk_scan_finish(dataset, sidecar->old, block, error);
+        status = stk_dataset_scan_finish(dataset, location->old, block, error);
     }
-    stamp.mtimes = sidecar->mtimes;
+    stamp.mtimes = location->mtimes;
     return status < 0 ? status : commit(indexer, &stamp, error);
 }

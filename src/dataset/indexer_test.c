@@ -64,12 +64,12 @@ static void start(struct stk_io *world, enum way way, uint64_t n)
 {
     switch (way) {
     case FAIL:
-        stk_world_fail_nth(world, n);
+        stk_sim_fail_nth(world, n);
         break;
     case CUT:
     case POWER:
     case SOME:
-        stk_world_cut_nth(world, n);
+        stk_sim_kill_nth(world, n);
         break;
     case MEMORY:
         stk_mem_fail_nth(n);
@@ -104,7 +104,7 @@ static void check_way(enum way way, struct stk_view want)
             T_ERROR(name, &error);
         }
         if (way == POWER || way == SOME) {
-            T_EQ(name, way == POWER ? stk_world_crash(world) : stk_world_crash_some(world, n), 0);
+            T_EQ(name, way == POWER ? stk_sim_crash(world) : stk_sim_crash_partial(world, n), 0);
         }
         got = t_bytes(world, index_path);
         T_TRUE(name, got.data ? t_same(got, want) : status < 0);
@@ -149,7 +149,7 @@ static void test_failed(void)
         uint64_t parts = 0;
 
         t_shards(world, 0, rows[i].shards);
-        stk_world_add(world, "/data/z.tar", "no tar, but as long as a block", 30);
+        stk_sim_add(world, "/data/z.tar", "no tar, but as long as a block", 30);
         for (int turn = 0; turn < 2; turn++) {
             T_TRUE(rows[i].name, t_index(engine, "/data", NULL, NULL, NULL) < 0);
         }
@@ -167,8 +167,8 @@ static void test_failed(void)
 /* Of two bad shards the first in the listing is told, though the other one fails much earlier. */
 static void test_first_failure(void)
 {
-    struct stk_world_rule slow = {
-        .path = "/data/s-003.tar", .fault = STK_FAULT_SLOW, .latency_ns = 1000000, .offset = 8};
+    struct stk_sim_rule slow = {
+        .path = "/data/s-003.tar", .fault = STK_SIM_FAULT_SLOW, .latency_ns = 1000000, .offset = 8};
 
     for (uint32_t threads = 1; threads <= 4; threads *= 4) {
         struct stk_io *world;
@@ -182,7 +182,7 @@ static void test_first_failure(void)
         T_EQ("cut", t_put(world, "/data/s-003.tar", bytes.data, bytes.bytes - 2000), 0);
         T_EQ("text", t_put(world, "/data/s-004.tar", "this is no tar", 14), 0);
         t_drop(bytes);
-        T_EQ("slow", stk_world_rule(world, &slow), 0);
+        T_EQ("slow", stk_sim_add_rule(world, &slow), 0);
         T_EQ("open", t_open(engine, "/data", STOKER_INDEX_NEVER, &dataset, &error),
              STOKER_ERROR_TRUNCATED);
         T_HAS("open", error.shard, "s-003.tar");
@@ -199,19 +199,19 @@ static void test_goes_on(void)
     struct stk_view want = reference(1, MANY);
     struct stk_io *world;
     struct stoker_engine *engine = t_engine(&world, 1);
-    struct stoker_index_progress full = {0}, rest = {0};
+    struct stoker_indexer_progress full = {0}, rest = {0};
     uint64_t calls;
     struct stk_view got;
 
     t_shards(world, 0, MANY);
-    calls = stk_world_calls(world);
+    calls = stk_sim_calls(world);
     T_EQ("full", t_index(engine, "/data", NULL, &full, NULL), 0);
-    calls = stk_world_calls(world) - calls;
+    calls = stk_sim_calls(world) - calls;
     stk_io_remove(world, index_path, NULL);
     stk_io_remove(world, "/data/stoker.index.stamp", NULL);
-    stk_world_cut_nth(world, calls * 3 / 4);
+    stk_sim_kill_nth(world, calls * 3 / 4);
     T_TRUE("killed", t_index(engine, "/data", NULL, NULL, NULL) < 0);
-    stk_world_cut_nth(world, 0);
+    stk_sim_kill_nth(world, 0);
     T_EQ("rest", t_index(engine, "/data", NULL, &rest, NULL), 0);
     T_TRUE("it went on", rest.bytes_read > 0 && rest.bytes_read < full.bytes_read / 2);
     T_EQ("all is told", rest.shards_done, MANY);
@@ -232,14 +232,14 @@ static void test_journal_is_checked(void)
     uint64_t calls;
 
     t_shards(world, 0, SHARDS);
-    calls = stk_world_calls(world);
+    calls = stk_sim_calls(world);
     T_EQ("once", t_index(engine, "/data", NULL, NULL, NULL), 0);
-    calls = stk_world_calls(world) - calls;
+    calls = stk_sim_calls(world) - calls;
     stk_io_remove(world, index_path, NULL);
     stk_io_remove(world, "/data/stoker.index.stamp", NULL);
-    stk_world_cut_nth(world, calls - 10);
+    stk_sim_kill_nth(world, calls - 10);
     T_TRUE("killed", t_index(engine, "/data", NULL, NULL, NULL) < 0);
-    stk_world_cut_nth(world, 0);
+    stk_sim_kill_nth(world, 0);
     got = t_bytes(world, "/data/stoker.index.part");
     T_TRUE("a journal", got.bytes > 1000);
     ((uint8_t *)(uintptr_t)got.data)[got.bytes / 2] ^= 1; /* and it is damaged, too */
@@ -262,14 +262,14 @@ static void test_grows(void)
 {
     struct stk_io *world;
     struct stoker_engine *engine = t_engine(&world, 2);
-    struct stoker_index_progress progress = {0};
+    struct stoker_indexer_progress progress = {0};
     struct stoker_dataset *dataset = NULL;
     uint64_t block, full;
 
     t_shards(world, 0, SHARDS);
     T_EQ("index", t_index(engine, "/data", NULL, &progress, NULL), 0);
     full = progress.bytes_read;
-    T_EQ("none kept", progress.shards_kept, 0);
+    T_EQ("none kept", progress.shards_reused, 0);
     T_EQ("open", t_open(engine, "/data", STOKER_INDEX_REQUIRE, &dataset, NULL), 0);
     block = stk_index_block_samples(dataset->index);
     stoker_dataset_close(dataset);
@@ -281,7 +281,7 @@ static void test_grows(void)
     T_TRUE("not frozen", stk_index_block_samples(dataset->index) != block);
     stoker_dataset_close(dataset);
     T_EQ("index", t_index(engine, "/data", NULL, &progress, NULL), 0);
-    T_EQ("kept", progress.shards_kept, SHARDS);
+    T_EQ("kept", progress.shards_reused, SHARDS);
     T_EQ("done", progress.shards_done, 1);
     T_TRUE("little is read", progress.bytes_read < full);
     T_EQ("open", t_open(engine, "/data", STOKER_INDEX_REQUIRE, &dataset, NULL), 0);
@@ -291,7 +291,7 @@ static void test_grows(void)
 
     T_EQ("nothing to do", t_index(engine, "/data", NULL, &progress, NULL), 0);
     T_EQ("nothing to do", progress.bytes_read, 0);
-    T_EQ("nothing to do", progress.shards_kept, SHARDS + 1);
+    T_EQ("nothing to do", progress.shards_reused, SHARDS + 1);
     stoker_engine_close(engine);
 }
 
@@ -316,21 +316,21 @@ static void check_digest(struct stk_io *world, const struct stk_index *index, ui
 /* Checksums and labels are those of the members, and stay when they are not asked for again. */
 static void test_extras(void)
 {
-    struct stoker_index_options options = {
+    struct stoker_indexer_options options = {
         .struct_size = sizeof options, .checksums = 1, .labels = 1};
     struct stk_io *world;
     struct stoker_engine *engine = t_engine(&world, 2);
-    struct stoker_index_progress progress = {0};
+    struct stoker_indexer_progress progress = {0};
     struct stoker_dataset *dataset = NULL;
     uint8_t text[1000];
 
     t_shards(world, 0, SHARDS);
     T_EQ("plain", t_index(engine, "/data", NULL, NULL, NULL), 0);
     T_EQ("rich", t_index(engine, "/data", &options, &progress, NULL), 0);
-    T_EQ("none is good enough", progress.shards_kept, 0);
+    T_EQ("none is good enough", progress.shards_reused, 0);
     T_EQ("each byte is read once", progress.bytes_read, progress.bytes);
     T_EQ("plain", t_index(engine, "/data", NULL, &progress, NULL), 0);
-    T_EQ("rich is good enough", progress.shards_kept, SHARDS);
+    T_EQ("rich is good enough", progress.shards_reused, SHARDS);
     T_EQ("open", t_open(engine, "/data", STOKER_INDEX_REQUIRE, &dataset, NULL), 0);
     for (uint64_t i = 0; i < stk_index_samples(dataset->index); i++) {
         struct stk_sample sample = {0};
@@ -340,7 +340,7 @@ static void test_extras(void)
         T_EQ("label", sample.label, sample.shard * 10 + sample.number);
         memset(text, 'a' + sample.shard % 26, sizeof text);
         T_EQ("checksum", stk_index_checksum(dataset->index, &sample, 0, &sum, NULL), 0);
-        T_TRUE("checksum", sum == stk_sum64(text, sizeof text));
+        T_TRUE("checksum", sum == stk_xxh3_64(text, sizeof text));
     }
     for (uint32_t i = 0; i < SHARDS; i++) {
         check_digest(world, dataset->index, i);
@@ -348,15 +348,15 @@ static void test_extras(void)
     stoker_dataset_close(dataset);
     options.force = 1;
     T_EQ("force", t_index(engine, "/data", &options, &progress, NULL), 0);
-    T_EQ("force", progress.shards_kept, 0);
+    T_EQ("force", progress.shards_reused, 0);
     stoker_engine_close(engine);
 }
 
-/* Where nothing may be written beside the data, and where another place is named. */
+/* Where nothing may be written beside the data, and where another place is path_args. */
 static void test_places(void)
 {
-    struct stoker_index_options options = {.struct_size = sizeof options, .out = "/else/x.index"};
-    struct stk_world_rule denied = {.path = "/data", .fault = STK_FAULT_DENIED};
+    struct stoker_indexer_options options = {.struct_size = sizeof options, .out = "/else/x.index"};
+    struct stk_sim_rule denied = {.path = "/data", .fault = STK_SIM_FAULT_DENIED};
     struct stk_io *world;
     struct stoker_engine *engine = t_engine(&world, 2);
     struct stoker_dataset_info info = {.struct_size = sizeof info};
@@ -365,7 +365,7 @@ static void test_places(void)
     const char *url = "/data/s-{000..004}.tar";
 
     t_shards(world, 0, SHARDS);
-    T_EQ("folder", stk_world_add(world, "/else", NULL, 0), 0);
+    T_EQ("folder", stk_sim_add(world, "/else", NULL, 0), 0);
     T_EQ("named", t_index(engine, url, &options, NULL, &error), 0);
     struct stoker_dataset_options asked = {.struct_size = sizeof asked,
                                            .urls = &url,
@@ -376,7 +376,7 @@ static void test_places(void)
     stoker_dataset_close(dataset);
     T_EQ("none beside", t_open(engine, url, STOKER_INDEX_REQUIRE, &dataset, &error), -ENOENT);
 
-    T_EQ("deny", stk_world_rule(world, &denied), 0);
+    T_EQ("deny", stk_sim_add_rule(world, &denied), 0);
     T_EQ("cache", t_index(engine, url, NULL, NULL, &error), 0);
     T_EQ("cache", t_open(engine, url, STOKER_INDEX_REQUIRE, &dataset, &error), 0);
     T_EQ("cache", stoker_dataset_info(dataset, &info), 0);
@@ -384,7 +384,7 @@ static void test_places(void)
     stoker_dataset_close(dataset);
 
     denied.path = "/cache"; /* too */
-    T_EQ("deny", stk_world_rule(world, &denied), 0);
+    T_EQ("deny", stk_sim_add_rule(world, &denied), 0);
     options.out = NULL;
     options.force = 1;
     T_EQ("nowhere", t_index(engine, url, &options, NULL, &error), -EACCES);
@@ -401,20 +401,20 @@ static void test_everywhere(void)
     struct stoker_engine *engine = t_engine(&world, 1);
     struct stoker_dataset_options options = {
         .struct_size = sizeof options, .urls = urls, .url_count = 2};
-    struct stoker_index_progress progress = {.struct_size = sizeof progress};
+    struct stoker_indexer_progress progress = {.struct_size = sizeof progress};
     struct stoker_dataset *dataset = NULL;
     struct stoker_indexer *indexer = NULL;
     int status;
 
     t_shards(world, 0, 1);
-    T_EQ("folder", stk_world_add(world, "/more", NULL, 0), 0);
+    T_EQ("folder", stk_sim_add(world, "/more", NULL, 0), 0);
     t_shard(world, "/more/s-001.tar", 1, 2, 10);
-    T_EQ("open", stoker_index_open(&indexer, engine, &options, NULL, NULL), 0);
-    while ((status = stoker_index_next(indexer, 1000, &progress, NULL)) == 1) {
+    T_EQ("open", stoker_indexer_open(&indexer, engine, &options, NULL, NULL), 0);
+    while ((status = stoker_indexer_next(indexer, 1000, &progress, NULL)) == 1) {
     }
     T_EQ("index", status, 0);
     T_HAS("in the cache", progress.path, "/cache/");
-    stoker_index_close(indexer);
+    stoker_indexer_close(indexer);
     options.index = STOKER_INDEX_REQUIRE;
     T_EQ("found", stoker_dataset_open(&dataset, engine, &options, NULL), 0);
     stoker_dataset_close(dataset);
@@ -470,19 +470,19 @@ static void test_close(void)
     const char *url = "/data";
     struct stoker_dataset_options dataset = {
         .struct_size = sizeof dataset, .urls = &url, .url_count = 1};
-    struct stoker_index_options wrong = {.struct_size = 1};
+    struct stoker_indexer_options wrong = {.struct_size = 1};
     struct stoker_indexer *indexer = NULL;
     struct stoker_error error = {0};
 
     t_shards(world, 0, 200);
-    T_EQ("options", stoker_index_open(&indexer, engine, &dataset, &wrong, &error),
+    T_EQ("options", stoker_indexer_open(&indexer, engine, &dataset, &wrong, &error),
          STOKER_ERROR_ARGUMENT);
     T_ERROR("options", &error);
     for (int i = 0; i < 20; i++) {
-        T_EQ("open", stoker_index_open(&indexer, engine, &dataset, NULL, &error), 0);
-        stoker_index_close(indexer);
+        T_EQ("open", stoker_indexer_open(&indexer, engine, &dataset, NULL, &error), 0);
+        stoker_indexer_close(indexer);
     }
-    stoker_index_close(NULL);
+    stoker_indexer_close(NULL);
     T_EQ("to its end", t_index(engine, url, NULL, NULL, &error), 0);
     check_tidy("closed", world, 200);
     stoker_engine_close(engine);

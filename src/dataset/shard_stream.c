@@ -12,39 +12,39 @@
 #define STREAM_IN_BYTES (256u << 10)
 #define STREAM_SKIP_BYTES (64u << 10)
 
-struct stk_stream {
+struct stk_shard_stream {
     struct stoker_dataset *dataset;
     struct stk_file *file;
-    struct stk_unpack *unpack; /* NULL: plain */
-    uint8_t *in;               /* STREAM_IN_BYTES, then STREAM_SKIP_BYTES of skip space */
-    struct stk_view rest;      /* of `in`, not yet unpacked */
+    struct stk_decompress *unpack; /* NULL: plain */
+    uint8_t *in;                   /* STREAM_IN_BYTES, then STREAM_SKIP_BYTES of skip space */
+    struct stk_view rest;          /* of `in`, not yet unpacked */
     uint64_t object_bytes, in_offset, position;
     uint32_t packing;
     bool ended;
-    struct stk_access_maker *maker; /* owned; NULL: no points are collected */
-    struct stk_reach_from from;     /* its file: pinned; NULL: front to back */
-    bool hashes;                    /* every byte of the file goes through sha, once */
-    uint64_t hashed;                /* of a plain file: so many of its bytes did */
+    struct stk_seek_points_builder *maker; /* owned; NULL: no points are collected */
+    struct stk_segment_cache_source from;  /* its file: pinned; NULL: front to back */
+    bool hashes;                           /* every byte of the file goes through sha, once */
+    uint64_t hashed;                       /* of a plain file: so many of its bytes did */
     struct stk_sha256 sha;
 };
 
-static int stream_restart(struct stk_stream *stream, struct stoker_error *error);
-static int stream_next(struct stk_stream *stream, uint8_t *buffer, size_t bytes, size_t *got_out,
-                       struct stoker_error *error);
-static int open_reach(struct stk_stream **stream_out, struct stoker_dataset *dataset,
+static int stream_restart(struct stk_shard_stream *stream, struct stoker_error *error);
+static int stream_next(struct stk_shard_stream *stream, uint8_t *buffer, size_t bytes,
+                       size_t *got_out, struct stoker_error *error);
+static int open_reach(struct stk_shard_stream **stream_out, struct stoker_dataset *dataset,
                       uint32_t shard, struct stoker_error *error);
 
-static void count_read(const struct stk_stream *stream, int64_t bytes)
+static void count_read(const struct stk_shard_stream *stream, int64_t bytes)
 {
     atomic_fetch_add_explicit(&stream->dataset->scan.bytes_read, (uint64_t)bytes,
                               memory_order_relaxed);
 }
 
-int stk_stream_open(struct stk_stream **stream_out, struct stoker_dataset *dataset,
-                    const char *path, struct stoker_error *error)
+int stk_shard_stream_open(struct stk_shard_stream **stream_out, struct stoker_dataset *dataset,
+                          const char *path, struct stoker_error *error)
 {
     struct stk_io *io = dataset->engine->io;
-    struct stk_stream *stream = stk_alloc(1, sizeof *stream);
+    struct stk_shard_stream *stream = stk_alloc(1, sizeof *stream);
     struct stk_stat about;
     int status;
 
@@ -62,36 +62,36 @@ int stk_stream_open(struct stk_stream **stream_out, struct stoker_dataset *datas
         if (got < 0) {
             status = stk_io_fail_read(io, stream->file, got, "cannot read a shard", error);
         } else {
-            stream->packing = stk_packing_of((struct stk_view){head, (size_t)got});
+            stream->packing = stk_compression_detect((struct stk_view){head, (size_t)got});
         }
     }
-    if (status == 0 && stream->packing != STK_PLAIN) {
+    if (status == 0 && stream->packing != STK_COMPRESSION_NONE) {
         stream->in = stk_alloc(STREAM_IN_BYTES + STREAM_SKIP_BYTES, 1);
         status = stream->in ? stream_restart(stream, error)
                             : stk_fail(error, -ENOMEM, "cannot open a packed shard", "free memory",
                                        "'%s'", path);
     }
     if (status < 0) {
-        stk_stream_close(stream);
+        stk_shard_stream_close(stream);
         return status;
     }
     *stream_out = stream;
     return 0;
 }
 
-static int open_reach(struct stk_stream **stream_out, struct stoker_dataset *dataset,
+static int open_reach(struct stk_shard_stream **stream_out, struct stoker_dataset *dataset,
                       uint32_t shard, struct stoker_error *error)
 {
-    struct stk_stream *stream = stk_alloc(1, sizeof *stream);
+    struct stk_shard_stream *stream = stk_alloc(1, sizeof *stream);
     int status;
 
     if (!stream) {
         return stk_fail(error, -ENOMEM, "cannot open a shard", "free memory", "packed shard");
     }
     stream->dataset = dataset;
-    stream->packing = stk_index_shard_packing(dataset->index, shard);
+    stream->packing = stk_index_shard_compression(dataset->index, shard);
     stream->object_bytes = stk_index_shard_bytes(dataset->index, shard);
-    stream->from = (struct stk_reach_from){.index = dataset->index, .shard = shard};
+    stream->from = (struct stk_segment_cache_source){.index = dataset->index, .shard = shard};
     status = stk_dataset_pin(dataset, shard, &stream->from.file, error);
     if (status < 0) {
         stk_free(stream);
@@ -101,37 +101,38 @@ static int open_reach(struct stk_stream **stream_out, struct stoker_dataset *dat
     return 0;
 }
 
-int stk_stream_open_shard(struct stk_stream **stream_out, struct stoker_dataset *dataset,
-                          uint32_t shard, struct stoker_error *error)
+int stk_shard_stream_open_shard(struct stk_shard_stream **stream_out,
+                                struct stoker_dataset *dataset, uint32_t shard,
+                                struct stoker_error *error)
 {
     char path[STK_PATH_BYTES_MAX];
     int status;
 
     *stream_out = NULL;
-    if (stk_index_shard_packing(dataset->index, shard) != STK_PLAIN &&
-        stk_index_reaches(dataset->index, shard)) {
+    if (stk_index_shard_compression(dataset->index, shard) != STK_COMPRESSION_NONE &&
+        stk_index_is_random_access(dataset->index, shard)) {
         return open_reach(stream_out, dataset, shard, error);
     }
     status = stk_index_path(dataset->index, shard, path, error);
-    return status < 0 ? status : stk_stream_open(stream_out, dataset, path, error);
+    return status < 0 ? status : stk_shard_stream_open(stream_out, dataset, path, error);
 }
 
-struct stk_file *stk_stream_file(const struct stk_stream *stream)
+struct stk_file *stk_shard_stream_file(const struct stk_shard_stream *stream)
 {
     return stream->file;
 }
 
-uint32_t stk_stream_packing(const struct stk_stream *stream)
+uint32_t stk_shard_stream_compression(const struct stk_shard_stream *stream)
 {
     return stream->packing;
 }
 
-uint64_t stk_stream_object_bytes(const struct stk_stream *stream)
+uint64_t stk_shard_stream_object_bytes(const struct stk_shard_stream *stream)
 {
     return stream->object_bytes;
 }
 
-void stk_stream_close(struct stk_stream *stream)
+void stk_shard_stream_close(struct stk_shard_stream *stream)
 {
     if (!stream) {
         return;
@@ -142,26 +143,27 @@ void stk_stream_close(struct stk_stream *stream)
     if (stream->from.file) {
         stk_dataset_unpin(stream->dataset, stream->from.shard, stream->from.file);
     }
-    stk_unpack_close(stream->unpack);
-    stk_access_maker_close(stream->maker);
+    stk_decompress_close(stream->unpack);
+    stk_seek_points_builder_close(stream->maker);
     stk_free(stream->in);
     stk_free(stream);
 }
 
-int stk_stream_mark(struct stk_stream *stream, uint64_t spacing, struct stoker_error *error)
+int stk_shard_stream_collect_seek_points(struct stk_shard_stream *stream, uint64_t spacing,
+                                         struct stoker_error *error)
 {
     int status;
 
-    if (stream->packing != STK_GZIP && stream->packing != STK_ZSTD) {
+    if (stream->packing != STK_COMPRESSION_GZIP && stream->packing != STK_COMPRESSION_ZSTD) {
         return 0;
     }
     STK_ASSERT(stream->unpack && stream->position == 0);
-    status = stk_access_maker_open(&stream->maker, stream->packing, spacing, true, error);
-    return status < 0 ? status : stk_unpack_mark(stream->unpack, stream->maker, error);
+    status = stk_seek_points_builder_open(&stream->maker, stream->packing, spacing, true, error);
+    return status < 0 ? status : stk_decompress_set_builder(stream->unpack, stream->maker, error);
 }
 
-int stk_stream_access(struct stk_stream *stream, struct stk_view *image_out,
-                      struct stoker_error *error)
+int stk_shard_stream_seek_points(struct stk_shard_stream *stream, struct stk_view *image_out,
+                                 struct stoker_error *error)
 {
     size_t got = 1;
     int status = 0;
@@ -174,31 +176,32 @@ int stk_stream_access(struct stk_stream *stream, struct stk_view *image_out,
     while (status == 0 && got > 0) {
         status = stream_next(stream, stream->in + STREAM_IN_BYTES, STREAM_SKIP_BYTES, &got, error);
     }
-    return status < 0
-               ? status
-               : stk_access_maker_done(stream->maker, stream->object_bytes, image_out, error);
+    return status < 0 ? status
+                      : stk_seek_points_builder_finish(stream->maker, stream->object_bytes,
+                                                       image_out, error);
 }
 
-static int stream_restart(struct stk_stream *stream, struct stoker_error *error)
+static int stream_restart(struct stk_shard_stream *stream, struct stoker_error *error)
 {
     /* Who collects points, or hashes, goes forward. */
     STK_ASSERT(!stream->maker && (!stream->hashes || stream->position == 0));
-    stk_unpack_close(stream->unpack);
+    stk_decompress_close(stream->unpack);
     stream->unpack = NULL;
     stream->rest = (struct stk_view){stream->in, 0};
     stream->in_offset = 0;
     stream->position = 0;
     stream->ended = false;
-    return stk_unpack_open(&stream->unpack, stream->packing,
-                           &(struct stk_unpack_limits){stream->dataset->options.unpacked_bytes_max,
-                                                       stream->dataset->options.unpacked_ratio_max,
-                                                       stk_engine_grant(stream->dataset->engine)},
-                           error);
+    return stk_decompress_open(
+        &stream->unpack, stream->packing,
+        &(struct stk_decompress_limits){stream->dataset->options.decompressed_bytes_max,
+                                        stream->dataset->options.decompression_ratio_max,
+                                        stk_engine_allocator(stream->dataset->engine)},
+        error);
 }
 
 /* The next unpacked bytes, up to `bytes`; *got_out 0 at the end. */
-static int stream_next(struct stk_stream *stream, uint8_t *buffer, size_t bytes, size_t *got_out,
-                       struct stoker_error *error)
+static int stream_next(struct stk_shard_stream *stream, uint8_t *buffer, size_t bytes,
+                       size_t *got_out, struct stoker_error *error)
 {
     *got_out = 0;
     while (*got_out == 0 && bytes > 0 && !stream->ended) {
@@ -221,9 +224,9 @@ static int stream_next(struct stk_stream *stream, uint8_t *buffer, size_t bytes,
             stream->rest = (struct stk_view){stream->in, (size_t)got};
             stream->in_offset += (uint64_t)got;
         }
-        status =
-            stk_unpack_run(stream->unpack, &stream->rest, stream->in_offset >= stream->object_bytes,
-                           buffer, bytes, got_out, error);
+        status = stk_decompress_run(stream->unpack, &stream->rest,
+                                    stream->in_offset >= stream->object_bytes, buffer, bytes,
+                                    got_out, error);
         if (status < 0) {
             return status;
         }
@@ -234,8 +237,8 @@ static int stream_next(struct stk_stream *stream, uint8_t *buffer, size_t bytes,
 }
 
 /* Of a plain file: the count, or negative. */
-static int64_t read_at(struct stk_stream *stream, uint64_t offset, uint8_t *buffer, size_t bytes,
-                       struct stoker_error *error)
+static int64_t read_at(struct stk_shard_stream *stream, uint64_t offset, uint8_t *buffer,
+                       size_t bytes, struct stoker_error *error)
 {
     int64_t got =
         stk_io_read_wait(stream->dataset->engine->io, stream->file, offset, buffer, bytes);
@@ -257,7 +260,7 @@ static int64_t read_at(struct stk_stream *stream, uint64_t offset, uint8_t *buff
 }
 
 /* Reads a plain file on to the offset, or to its end. */
-static int hash_up_to(struct stk_stream *stream, uint64_t offset, struct stoker_error *error)
+static int hash_up_to(struct stk_shard_stream *stream, uint64_t offset, struct stoker_error *error)
 {
     int64_t got = 1;
 
@@ -274,23 +277,24 @@ static int hash_up_to(struct stk_stream *stream, uint64_t offset, struct stoker_
     return got < 0 ? (int)got : 0;
 }
 
-void stk_stream_hash(struct stk_stream *stream)
+void stk_shard_stream_hash_begin(struct stk_shard_stream *stream)
 {
     STK_ASSERT(stream->position == 0 && stream->in_offset == 0 && !stream->from.file);
     stk_sha256_init(&stream->sha);
     stream->hashes = true;
 }
 
-int stk_stream_digest(struct stk_stream *stream, uint8_t digest_out[32], struct stoker_error *error)
+int stk_shard_stream_hash_end(struct stk_shard_stream *stream, uint8_t digest_out[32],
+                              struct stoker_error *error)
 {
     size_t got = 1;
     int status = 0;
 
-    if (stream->packing == STK_PLAIN) {
+    if (stream->packing == STK_COMPRESSION_NONE) {
         status = hash_up_to(stream, stream->object_bytes, error);
     }
     /* The parser may stop before the packing does. */
-    while (status == 0 && stream->packing != STK_PLAIN && got > 0) {
+    while (status == 0 && stream->packing != STK_COMPRESSION_NONE && got > 0) {
         status = stream_next(stream, stream->in + STREAM_IN_BYTES, STREAM_SKIP_BYTES, &got, error);
     }
     if (status == 0) {
@@ -300,21 +304,22 @@ int stk_stream_digest(struct stk_stream *stream, uint8_t digest_out[32], struct 
     return status;
 }
 
-int stk_stream_read(struct stk_stream *stream, uint64_t offset, uint8_t *buffer, size_t bytes,
-                    size_t *got_out, struct stoker_error *error)
+int stk_shard_stream_read(struct stk_shard_stream *stream, uint64_t offset, uint8_t *buffer,
+                          size_t bytes, size_t *got_out, struct stoker_error *error)
 {
     size_t got = 0;
     int status = 0;
 
     *got_out = 0;
     if (stream->from.file) {
-        struct stk_room room = {buffer, bytes, 0};
+        struct stk_segment_buffer room = {buffer, bytes, 0};
 
-        status = stk_reach_read(stream->dataset->reach, &stream->from, offset, &room, error);
+        status = stk_segment_cache_read(stream->dataset->segment_cache, &stream->from, offset,
+                                        &room, error);
         *got_out = room.got;
         return status;
     }
-    if (stream->packing == STK_PLAIN) {
+    if (stream->packing == STK_COMPRESSION_NONE) {
         int64_t count;
 
         status = stream->hashes ? hash_up_to(stream, offset, error) : 0;

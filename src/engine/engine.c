@@ -13,7 +13,7 @@
 #define ARENA_BYTES_MAX (8ull << 30)
 #define GRANT_WAIT_MS 100u
 
-#define FAR_DEPTH 256u /* as many as the connections that a node has */
+#define REMOTE_DEPTH 256u /* as many as the connections that a node has */
 
 static bool grant_reserve(void *owner, uint64_t bytes);
 static void grant_release(void *owner, uint64_t bytes);
@@ -24,7 +24,7 @@ static int resolve(struct stoker_engine *engine, const struct stoker_engine_opti
 int stoker_engine_open(struct stoker_engine **engine_out,
                        const struct stoker_engine_options *options, struct stoker_error *error)
 {
-    return stk_engine_open_on(engine_out, NULL, options, error);
+    return stk_engine_open_with_io(engine_out, NULL, options, error);
 }
 
 static int open_io(struct stoker_engine *engine, struct stoker_error *error)
@@ -33,25 +33,26 @@ static int open_io(struct stoker_engine *engine, struct stoker_error *error)
                                      .direct = engine->options.direct,
                                      .depth = engine->options.io_depth,
                                      .read_timeout_ms = engine->options.read_timeout_ms,
-                                     .far_threads_max = engine->options.far_threads_max};
+                                     .network_fs_threads_max =
+                                         engine->options.network_fs_threads_max};
 
-    struct stk_route_options route = {
-        .depth = engine->far_depth,
+    struct stk_vfs_options route = {
+        .depth = engine->remote_depth,
         .read_timeout_ms = options.read_timeout_ms,
         .connections_max = engine->options.connections_max,
         .node_connections_max = engine->options.node_connections_max,
-        .alone = engine->options.node_alone,
-        .no_hedges = engine->options.no_hedges,
+        .unshared = engine->options.no_process_sharing,
+        .no_hedges = engine->options.no_hedging,
         .hedge_percent_max = engine->options.hedge_percent_max,
-        .tags = engine->options.check_etags,
+        .check_md5_etags = engine->options.check_etags,
         .budget = &engine->budget,
-        .desk = engine->options.desk,
+        .external_fs = engine->options.external_fs,
     };
     struct stk_io *real = engine->io;
     int status = real ? 0 : stk_io_open(&real, &options, error);
 
     engine->io = NULL;
-    return status < 0 ? status : stk_route_open(&engine->io, real, &route, error);
+    return status < 0 ? status : stk_vfs_open(&engine->io, real, &route, error);
 }
 
 static int open_sandbox(struct stoker_engine *engine, struct stoker_error *error)
@@ -61,7 +62,7 @@ static int open_sandbox(struct stoker_engine *engine, struct stoker_error *error
         .helper = engine->options.sandbox_helper,
         .arena_bytes = stk_min(engine->options.memory_bytes_max, ARENA_BYTES_MAX),
         .timeout_ms = engine->options.decode_timeout_ms,
-        .vector = engine->options.vector,
+        .vector = engine->options.simd,
     };
     int status = engine->options.sandbox ? stk_sandbox_open(&engine->sandbox, &options, error) : 0;
 
@@ -69,8 +70,8 @@ static int open_sandbox(struct stoker_engine *engine, struct stoker_error *error
     return status;
 }
 
-int stk_engine_open_on(struct stoker_engine **engine_out, struct stk_io *io,
-                       const struct stoker_engine_options *options, struct stoker_error *error)
+int stk_engine_open_with_io(struct stoker_engine **engine_out, struct stk_io *io,
+                            const struct stoker_engine_options *options, struct stoker_error *error)
 {
     struct stoker_engine *engine;
     pthread_condattr_t monotonic;
@@ -85,7 +86,7 @@ int stk_engine_open_on(struct stoker_engine **engine_out, struct stk_io *io,
     engine->io = io;
     engine->pid = getpid();
     engine->references = 1;
-    engine->cores = stk_io_cores();
+    engine->cores = stk_cgroup_available_cores();
     pthread_mutex_init(&engine->lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -95,7 +96,7 @@ int stk_engine_open_on(struct stoker_engine **engine_out, struct stk_io *io,
 
     status = resolve(engine, options, error);
     engine->budget.bytes_max = engine->options.memory_bytes_max;
-    engine->grant = (struct stk_grant){grant_reserve, grant_release, engine};
+    engine->grant = (struct stk_budget_hooks){grant_reserve, grant_release, engine};
     status = status < 0 ? status : open_io(engine, error);
     status = status < 0 ? status : open_sandbox(engine, error);
     status = status < 0 ? status : stk_workers_start(engine, error);
@@ -122,12 +123,12 @@ static int resolve(struct stoker_engine *engine, const struct stoker_engine_opti
         memcpy(options, given, stk_min(given->struct_size, sizeof *options));
     }
     options->struct_size = sizeof *options;
-    if (options->threads > STK_THREADS_MAX || options->vector > STOKER_VECTOR_AVX2 ||
+    if (options->threads > STK_THREADS_MAX || options->simd > STOKER_SIMD_AVX2 ||
         options->io_backend > STOKER_IO_THREADS || options->direct > STOKER_DIRECT_ALWAYS ||
-        options->sandbox > 1 || options->node_alone > 1 || options->no_hedges > 1 ||
+        options->sandbox > 1 || options->no_process_sharing > 1 || options->no_hedging > 1 ||
         options->check_etags > 1 || options->connections_max > 1024 ||
         options->node_connections_max > 1024 || options->hedge_percent_max > 10 ||
-        options->far_threads_max > 256) {
+        options->network_fs_threads_max > 256) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "an engine option is out of its range",
                         "use at most 1024 threads and connections, 256 far threads, 10 percent of "
                         "hedges, and the values of the enums",
@@ -136,18 +137,19 @@ static int resolve(struct stoker_engine *engine, const struct stoker_engine_opti
     reserved = options->cores_reserved < cores ? options->cores_reserved : cores - 1;
     options->threads = options->threads ? options->threads : cores - reserved;
     options->memory_bytes_max =
-        options->memory_bytes_max ? options->memory_bytes_max : stk_io_memory_bytes() / 2;
-    engine->far_depth = options->io_depth ? options->io_depth : FAR_DEPTH;
+        options->memory_bytes_max ? options->memory_bytes_max : stk_cgroup_available_memory() / 2;
+    engine->remote_depth = options->io_depth ? options->io_depth : REMOTE_DEPTH;
     options->io_depth = options->io_depth ? options->io_depth : 128;
-    engine->gap_given = options->io_gap_bytes > 0;
-    engine->bytes_given = options->io_bytes_max > 0;
+    engine->gap_is_set = options->io_gap_bytes > 0;
+    engine->bytes_is_set = options->io_bytes_max > 0;
     options->io_bytes_max = options->io_bytes_max ? options->io_bytes_max : 4u << 20;
     /* A read's length with its alignment is 32 bits. */
     options->io_bytes_max = (uint32_t)stk_min(options->io_bytes_max, 1u << 30);
     options->io_gap_bytes = options->io_gap_bytes ? options->io_gap_bytes : 64u << 10;
     options->read_timeout_ms = options->read_timeout_ms ? options->read_timeout_ms : 30000;
     options->open_files_max = options->open_files_max ? options->open_files_max : 256;
-    options->turn_timeout_ms = options->turn_timeout_ms ? options->turn_timeout_ms : 600000;
+    options->single_flight_timeout_ms =
+        options->single_flight_timeout_ms ? options->single_flight_timeout_ms : 600000;
     options->decode_timeout_ms = options->decode_timeout_ms ? options->decode_timeout_ms : 10000;
     return 0;
 }
@@ -176,7 +178,7 @@ int stk_engine_check(const struct stoker_engine *engine, struct stoker_error *er
                     (long)getpid(), (long)engine->pid);
 }
 
-void stk_engine_hold(struct stoker_engine *engine)
+void stk_engine_retain(struct stoker_engine *engine)
 {
     atomic_fetch_add_explicit(&engine->references, 1, memory_order_relaxed);
 }
@@ -196,7 +198,7 @@ void stk_engine_release(struct stoker_engine *engine)
         atomic_fetch_sub_explicit(&engine->references, 1, memory_order_acq_rel) != 1) {
         return;
     }
-    if (!stk_workers_is_one(engine)) {
+    if (!stk_worker_is_current(engine)) {
         engine_free(engine);
         return;
     }
@@ -226,22 +228,22 @@ int stoker_engine_info(struct stoker_engine *engine, struct stoker_engine_info *
     full.memory_bytes_max = engine->budget.bytes_max;
     full.memory_bytes = atomic_load_explicit(&engine->budget.bytes, memory_order_relaxed);
     full.memory_bytes_peak = atomic_load_explicit(&engine->budget.bytes_peak, memory_order_relaxed);
-    full.lost_bytes = stk_io_lost_bytes(engine->io);
+    full.leaked_bytes = stk_io_leaked_bytes(engine->io);
     full.io_backend = stk_io_backend(engine->io, &full.io_reason);
-    full.vector = stk_decode_vector(engine->options.vector);
+    full.simd = stk_image_decode_vector(engine->options.simd);
     full.sandbox = engine->sandbox ? stk_sandbox_name(engine->sandbox) : "off";
     memcpy(info, &full, info->struct_size);
     return 0;
 }
 
-int stoker_engine_ledger(struct stoker_engine *engine, struct stoker_ledger *ledger)
+int stoker_engine_store_stats(struct stoker_engine *engine, struct stoker_store_stats *ledger)
 {
-    struct stoker_ledger full = {0};
+    struct stoker_store_stats full = {0};
 
     if (ledger->struct_size > sizeof full || ledger->struct_size < sizeof ledger->struct_size) {
         return STOKER_ERROR_ARGUMENT;
     }
-    stk_io_ledger(engine->io, &full);
+    stk_io_store_stats(engine->io, &full);
     full.struct_size = ledger->struct_size;
     memcpy(ledger, &full, ledger->struct_size);
     return 0;
@@ -252,7 +254,7 @@ uint64_t stk_engine_now(struct stoker_engine *engine)
     return stk_io_clock_ns(engine->io);
 }
 
-struct timespec stk_engine_after(uint64_t timeout_ns)
+struct timespec stk_engine_deadline(uint64_t timeout_ns)
 {
     struct timespec when;
     uint64_t ns;
@@ -284,15 +286,15 @@ void stk_engine_unlock(struct stoker_engine *engine)
     pthread_mutex_unlock(&engine->lock);
 }
 
-void stk_engine_add_locked(struct stoker_engine *engine, struct stk_client *client)
+void stk_engine_add_client_locked(struct stoker_engine *engine, struct stk_engine_client *client)
 {
     client->next = engine->locked.clients;
     engine->locked.clients = client;
 }
 
-void stk_engine_remove_locked(struct stoker_engine *engine, struct stk_client *client)
+void stk_engine_remove_client_locked(struct stoker_engine *engine, struct stk_engine_client *client)
 {
-    struct stk_client **link = &engine->locked.clients;
+    struct stk_engine_client **link = &engine->locked.clients;
 
     for (; *link != client; link = &(*link)->next) {
     }
@@ -301,8 +303,8 @@ void stk_engine_remove_locked(struct stoker_engine *engine, struct stk_client *c
 
 void stk_engine_memory_returned_locked(struct stoker_engine *engine)
 {
-    engine->locked.returns++;
-    for (struct stk_client *it = engine->locked.clients; it; it = it->next) {
+    engine->locked.returned_batches++;
+    for (struct stk_engine_client *it = engine->locked.clients; it; it = it->next) {
         if (it->memory_returned_locked) {
             it->memory_returned_locked(it);
         }
@@ -312,7 +314,7 @@ void stk_engine_memory_returned_locked(struct stoker_engine *engine)
 
 bool stk_engine_wants_memory_locked(const struct stoker_engine *engine)
 {
-    const struct stk_client *it = engine->locked.clients;
+    const struct stk_engine_client *it = engine->locked.clients;
 
     while (it && !(it->wants_memory_locked && it->wants_memory_locked(it))) {
         it = it->next;
@@ -321,10 +323,10 @@ bool stk_engine_wants_memory_locked(const struct stoker_engine *engine)
 }
 
 void stk_engine_drop_read_ahead_locked(struct stoker_engine *engine,
-                                       const struct stk_client *for_client)
+                                       const struct stk_engine_client *for_client)
 {
     /* Ends at the first that drops something: the list may be another one then. */
-    for (struct stk_client *it = engine->locked.clients; it; it = it->next) {
+    for (struct stk_engine_client *it = engine->locked.clients; it; it = it->next) {
         if (it != for_client && it->waiting == 0 && it->drop_read_ahead_locked &&
             it->drop_read_ahead_locked(it)) {
             return;
@@ -332,17 +334,17 @@ void stk_engine_drop_read_ahead_locked(struct stoker_engine *engine,
     }
 }
 
-void stk_engine_add_keeper(struct stoker_engine *engine, struct stk_keeper *keeper)
+void stk_engine_add_memory_holder(struct stoker_engine *engine, struct stk_memory_holder *keeper)
 {
     stk_engine_lock(engine, NULL);
-    keeper->next = engine->locked.keepers;
-    engine->locked.keepers = keeper;
+    keeper->next = engine->locked.memory_holders;
+    engine->locked.memory_holders = keeper;
     stk_engine_unlock(engine);
 }
 
-void stk_engine_remove_keeper(struct stoker_engine *engine, struct stk_keeper *keeper)
+void stk_engine_remove_memory_holder(struct stoker_engine *engine, struct stk_memory_holder *keeper)
 {
-    struct stk_keeper **link = &engine->locked.keepers;
+    struct stk_memory_holder **link = &engine->locked.memory_holders;
 
     stk_engine_lock(engine, NULL);
     for (; *link != keeper; link = &(*link)->next) {
@@ -351,12 +353,12 @@ void stk_engine_remove_keeper(struct stoker_engine *engine, struct stk_keeper *k
     stk_engine_unlock(engine);
 }
 
-int stk_engine_service(struct stoker_engine *engine,
-                       int (*make)(struct stk_service **service_out, struct stoker_engine *engine,
-                                   struct stoker_error *error),
-                       struct stk_service **service_out, struct stoker_error *error)
+int stk_engine_service_get(struct stoker_engine *engine,
+                           int (*make)(struct stk_engine_service **service_out,
+                                       struct stoker_engine *engine, struct stoker_error *error),
+                           struct stk_engine_service **service_out, struct stoker_error *error)
 {
-    struct stk_service *made = NULL;
+    struct stk_engine_service *made = NULL;
     int status;
 
     stk_engine_lock(engine, NULL);
@@ -382,7 +384,7 @@ int stk_engine_service(struct stoker_engine *engine,
     return 0;
 }
 
-static void reserve_ends(struct stoker_engine *engine, bool asked)
+static void end_reserve_wait(struct stoker_engine *engine, bool asked)
 {
     if (asked) {
         stk_engine_lock(engine, NULL);
@@ -406,7 +408,7 @@ static void grant_release(void *owner, uint64_t bytes)
     stk_budget_release(&engine->budget, bytes);
 }
 
-const struct stk_grant *stk_engine_grant(const struct stoker_engine *engine)
+const struct stk_budget_hooks *stk_engine_allocator(const struct stoker_engine *engine)
 {
     return &engine->grant;
 }
@@ -432,7 +434,7 @@ int stk_engine_reserve(struct stoker_engine *engine, uint64_t bytes, uint32_t wa
             continue;
         }
         if (bytes > engine->budget.bytes_max || waited_ms++ >= wait_ms) {
-            reserve_ends(engine, asked);
+            end_reserve_wait(engine, asked);
             return stk_fail(error, STOKER_ERROR_BUDGET, "cannot take memory for a sample",
                             "grant more memory, or close batches that you keep",
                             "%s: %llu bytes wanted, %llu of %llu in use", what,
@@ -442,6 +444,6 @@ int stk_engine_reserve(struct stoker_engine *engine, uint64_t bytes, uint32_t wa
         }
         nanosleep(&pause, NULL);
     }
-    reserve_ends(engine, asked);
+    end_reserve_wait(engine, asked);
     return 0;
 }

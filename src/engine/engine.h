@@ -35,24 +35,24 @@ struct stk_worker {
     struct stoker_engine *engine;
     pthread_t thread;
     uint32_t index;
-    struct stk_decoder *decoder;
-    struct stk_jail *jail; /* NULL: it decodes here */
-    uint64_t arena_bytes;  /* of the jail, reserved */
-    uint8_t *scratch;      /* bytes of the sample in hand */
+    struct stk_image_decoder *decoder;
+    struct stk_sandbox_worker *sandbox; /* NULL: it decodes here */
+    uint64_t arena_bytes;               /* of the jail, reserved */
+    uint8_t *scratch;                   /* bytes of the sample in hand */
     uint64_t scratch_bytes;
     bool started;                                /* const while the thread runs */
     _Atomic uint64_t idle_ns, lock_wait_ns;      /* written by the worker, read by stats */
     _Atomic uint64_t jpegs[STOKER_JPEG_REASONS]; /* likewise: see struct stoker_stats */
-    _Atomic uint64_t marked, planar;             /* of jpegs[0] */
+    _Atomic uint64_t from_entry_points, planar;  /* of jpegs[0] */
     _Atomic uint64_t pngs[STOKER_PNG_READERS];
 };
 
 /* A loop whose rounds run on all workers and on the caller. */
-struct stk_job {
-    struct stk_job *next;
+struct stk_parallel_job {
+    struct stk_parallel_job *next;
     int (*run)(void *context, uint64_t round, struct stoker_error *error);
     void *context;
-    bool jailed; /* not on a thread without a helper */
+    bool sandboxed; /* not on a thread without a helper */
     struct {
         uint64_t rounds, next_round, running, failed_round;
         int status;
@@ -63,58 +63,59 @@ struct stk_job {
 /* Who gives the workers steps to do, and memory back: of any kind, so nobody but its own callbacks
  * knows what it is a part of. All are called under the engine's lock, and only the first two must
  * be there. */
-struct stk_client {
-    struct stk_client *next; /* in the engine's list; under its lock */
+struct stk_engine_client {
+    struct stk_engine_client *next; /* in the engine's list; under its lock */
     /* One piece of work; false (and the lock never let go) when there is none. */
-    bool (*step_locked)(struct stk_client *client, struct stk_worker *worker);
+    bool (*step_locked)(struct stk_engine_client *client, struct stk_worker *worker);
     /* Frees memory that it only keeps; the bytes. */
-    uint64_t (*trim_locked)(struct stk_client *client);
+    uint64_t (*trim_locked)(struct stk_engine_client *client);
     /* Memory of the budget was released: what failed for lack of memory may be tried again. */
-    void (*memory_returned_locked)(struct stk_client *client);
+    void (*memory_returned_locked)(struct stk_engine_client *client);
     /* Whether its caller waits for memory. */
-    bool (*wants_memory_locked)(const struct stk_client *client);
+    bool (*wants_memory_locked)(const struct stk_engine_client *client);
     /* Drops what it has read ahead, to read it again later. May let the lock go for a moment; false
      * (and the lock never let go) when it has read nothing ahead. */
-    bool (*drop_read_ahead_locked)(struct stk_client *client);
+    bool (*drop_read_ahead_locked)(struct stk_engine_client *client);
     uint32_t waiting; /* callers that wait for it: served first; under the engine's lock */
 };
 
 /* Who keeps memory of the budget that it can do without: data sets. trim_locked: under the engine's
  * lock; the bytes that came free. */
-struct stk_keeper {
-    struct stk_keeper *next;
-    uint64_t (*trim_locked)(struct stk_keeper *keeper);
+struct stk_memory_holder {
+    struct stk_memory_holder *next;
+    uint64_t (*trim_locked)(struct stk_memory_holder *keeper);
 };
 
 /* What clients share, with threads and memory of its own; made by the first that needs it. */
-struct stk_service {
-    void (*close)(struct stk_service *service);    /* takes */
-    uint64_t (*trim)(struct stk_service *service); /* no lock held; the bytes that came free */
+struct stk_engine_service {
+    void (*close)(struct stk_engine_service *service); /* takes */
+    uint64_t (*trim)(
+        struct stk_engine_service *service); /* no lock held; the bytes that came free */
 };
 
 struct stoker_engine {
     struct stk_io *io;                    /* const after open, as all down to the lock */
     struct stoker_engine_options options; /* resolved: no zero is left */
     struct stk_budget budget;
-    struct stk_grant grant;      /* of the budget */
-    struct stk_sandbox *sandbox; /* NULL: none was asked for */
+    struct stk_budget_hooks grant; /* of the budget */
+    struct stk_sandbox *sandbox;   /* NULL: none was asked for */
     struct stk_worker *workers;
     uint32_t worker_count;
     uint32_t keep_bytes; /* of one kind: see STK_WORKER_KEEP_BYTES */
     uint32_t cores;
-    uint32_t far_depth; /* reads in flight from stores, beside io_depth of this machine's */
-    bool gap_given, bytes_given; /* options.io_gap_bytes, io_bytes_max: not their defaults */
+    uint32_t remote_depth; /* reads in flight from stores, beside io_depth of this machine's */
+    bool gap_is_set, bytes_is_set; /* options.io_gap_bytes, io_bytes_max: not their defaults */
     pid_t pid;
     _Atomic uint32_t references;
     pthread_mutex_t lock;
     pthread_cond_t work; /* something for workers; with lock */
     pthread_cond_t done; /* a job's round ended; with lock */
     struct {
-        struct stk_job *jobs;
-        struct stk_client *clients;
-        struct stk_keeper *keepers;
-        struct stk_service *service; /* set once */
-        uint64_t returns;            /* batches that came back so far */
+        struct stk_parallel_job *jobs;
+        struct stk_engine_client *clients;
+        struct stk_memory_holder *memory_holders;
+        struct stk_engine_service *service; /* set once */
+        uint64_t returned_batches;          /* batches that came back so far */
         uint32_t sleeping;
         uint32_t reserving; /* threads that wait for memory */
         bool stopping;
@@ -122,17 +123,19 @@ struct stoker_engine {
 };
 
 /* As stoker_engine_open, on a given io (a simulated world in tests), which it takes. */
-int stk_engine_open_on(struct stoker_engine **engine_out, struct stk_io *io,
-                       const struct stoker_engine_options *options, struct stoker_error *error);
+int stk_engine_open_with_io(struct stoker_engine **engine_out, struct stk_io *io,
+                            const struct stoker_engine_options *options,
+                            struct stoker_error *error);
 /* 0, or FORKED in a child of the process that opened it. */
 int stk_engine_check(const struct stoker_engine *engine, struct stoker_error *error);
-void stk_engine_hold(struct stoker_engine *engine);
+void stk_engine_retain(struct stoker_engine *engine);
 void stk_engine_release(struct stoker_engine *engine); /* the last one ends the threads */
 /* Takes the lock; waiting is counted on worker (which may be NULL). */
 void stk_engine_lock(struct stoker_engine *engine, struct stk_worker *worker);
 void stk_engine_unlock(struct stoker_engine *engine);
-void stk_engine_add_locked(struct stoker_engine *engine, struct stk_client *client);
-void stk_engine_remove_locked(struct stoker_engine *engine, struct stk_client *client);
+void stk_engine_add_client_locked(struct stoker_engine *engine, struct stk_engine_client *client);
+void stk_engine_remove_client_locked(struct stoker_engine *engine,
+                                     struct stk_engine_client *client);
 /* A batch came back: tells each client. */
 void stk_engine_memory_returned_locked(struct stoker_engine *engine);
 /* Whether the caller of any client waits for memory. */
@@ -140,15 +143,16 @@ bool stk_engine_wants_memory_locked(const struct stoker_engine *engine);
 /* Has the first client that read ahead drop it: not the one it is for, and none whose caller waits.
  * May let the lock go for a moment. */
 void stk_engine_drop_read_ahead_locked(struct stoker_engine *engine,
-                                       const struct stk_client *for_client);
-void stk_engine_add_keeper(struct stoker_engine *engine, struct stk_keeper *keeper);
-void stk_engine_remove_keeper(struct stoker_engine *engine, struct stk_keeper *keeper);
+                                       const struct stk_engine_client *for_client);
+void stk_engine_add_memory_holder(struct stoker_engine *engine, struct stk_memory_holder *keeper);
+void stk_engine_remove_memory_holder(struct stoker_engine *engine,
+                                     struct stk_memory_holder *keeper);
 /* The engine's service, made by make() when it has none. make: no lock held; of two that made
  * one at the same time, one is closed again. */
-int stk_engine_service(struct stoker_engine *engine,
-                       int (*make)(struct stk_service **service_out, struct stoker_engine *engine,
-                                   struct stoker_error *error),
-                       struct stk_service **service_out, struct stoker_error *error);
+int stk_engine_service_get(struct stoker_engine *engine,
+                           int (*make)(struct stk_engine_service **service_out,
+                                       struct stoker_engine *engine, struct stoker_error *error),
+                           struct stk_engine_service **service_out, struct stoker_error *error);
 /* New work for about `count` workers. */
 void stk_engine_signal_locked(struct stoker_engine *engine, uint64_t count);
 /* Runs run(context, 0..rounds-1) on the workers and the caller; the error of the lowest failed
@@ -158,59 +162,59 @@ int stk_engine_parallel(struct stoker_engine *engine, uint64_t rounds,
                         void *context, struct stoker_error *error);
 /* The same for rounds that parse what strangers wrote: on a sandboxed engine by the workers alone,
  * whose helpers do it. Not on a worker's thread. */
-int stk_engine_parallel_jailed(struct stoker_engine *engine, uint64_t rounds,
-                               int (*run)(void *context, uint64_t round,
-                                          struct stoker_error *error),
-                               void *context, struct stoker_error *error);
+int stk_engine_parallel_sandboxed(struct stoker_engine *engine, uint64_t rounds,
+                                  int (*run)(void *context, uint64_t round,
+                                             struct stoker_error *error),
+                                  void *context, struct stoker_error *error);
 /* The worker whose thread this is; NULL: another thread. */
-struct stk_worker *stk_worker_of(const struct stoker_engine *engine);
+struct stk_worker *stk_worker_current(const struct stoker_engine *engine);
 /* Reserves, making room by freeing pooled batches and waiting up to wait_ms. BUDGET. */
 int stk_engine_reserve(struct stoker_engine *engine, uint64_t bytes, uint32_t wait_ms,
                        const char *what, struct stoker_error *error);
 /* The same for a library: waits shortly. Lent as long as the engine. */
-const struct stk_grant *stk_engine_grant(const struct stoker_engine *engine);
+const struct stk_budget_hooks *stk_engine_allocator(const struct stoker_engine *engine);
 /* The worker's scratch with room for `bytes`; NULL and *error when there is none. */
 uint8_t *stk_worker_scratch(struct stk_worker *worker, uint64_t bytes, struct stoker_error *error);
 /* JPEGs that the workers decoded, less those `before` (NULL: none): the jpegs* of stats_out. */
-void stk_engine_jpegs(const struct stoker_engine *engine, const struct stoker_stats *before,
-                      struct stoker_stats *stats_out);
-/* A picture into its slot (see stk_decode), here or in the worker's sandbox, its memory reserved.
- * The worker's own thread. CLOSED: a sandboxed one was cancelled. */
-struct stk_picture {
-    const struct stk_decode_plan *plan;
+void stk_engine_jpeg_stats(const struct stoker_engine *engine, const struct stoker_stats *before,
+                           struct stoker_stats *stats_out);
+/* A picture into its slot (see stk_image_decode), here or in the worker's sandbox, its memory
+ * reserved. The worker's own thread. CLOSED: a sandboxed one was cancelled. */
+struct stk_decode_job {
+    const struct stk_transform_plan *plan;
     struct stk_view bytes;
     uint64_t key;
     void *slot;
     const _Atomic bool *cancelled;
-    uint32_t wait_ms;          /* for memory */
-    struct stk_marks_of marks; /* of its sample; a helper does without */
+    uint32_t wait_ms;                           /* for memory */
+    struct stk_jpeg_index_entries entry_points; /* of its sample; a helper does without */
 };
-int stk_worker_decode(struct stk_worker *worker, const struct stk_picture *picture,
+int stk_worker_decode(struct stk_worker *worker, const struct stk_decode_job *picture,
                       struct stoker_error *error);
 /* A member into a value, parsed by the worker's sandbox, which it must have: of JSON and
  * MessagePack the whole, of npz an array. What is large is reserved until the caller, who has
  * closed the value, releases it. The worker's own thread. CLOSED: it was cancelled. */
 struct stk_parse_job {
     uint32_t encoding; /* JSON, MSGPACK, NPZ */
-    bool whole;        /* only whether it is good as a whole: there is no value */
+    bool check_only;   /* only whether it is good as a whole: there is no value */
     struct stk_view bytes;
-    const char *path, *other; /* of an npz; other: an array that will be opened, too, while
+    const char *path, *second_path; /* of an npz; other: an array that will be opened, too, while
                                  the first is; NULL: none */
-    uint64_t small_bytes;     /* what takes no more is not reserved */
-    uint64_t ratio;           /* what the caller takes beside it, for each byte of a large one */
+    uint64_t small_bytes;           /* what takes no more is not reserved */
+    uint64_t ratio; /* what the caller takes beside it, for each byte of a large one */
     uint64_t memory_bytes_max;
     uint32_t wait_ms; /* for memory */
     const _Atomic bool *cancelled;
     uint64_t reserved_bytes; /* out, also of a failure */
-    uint64_t other_bytes;    /* out: what the other takes */
+    uint64_t second_bytes;   /* out: what the other takes */
 };
 int stk_worker_parse(struct stk_worker *worker, struct stk_parse_job *job,
                      struct stk_value *value_out, struct stoker_error *error);
 /* The other array, while the first is open: its memory is reserved. */
-int stk_worker_parse_other(struct stk_worker *worker, const struct stk_parse_job *job,
-                           struct stk_value *value_out, struct stoker_error *error);
+int stk_worker_parse_with(struct stk_worker *worker, const struct stk_parse_job *job,
+                          struct stk_value *value_out, struct stoker_error *error);
 uint64_t stk_engine_now(struct stoker_engine *engine);
 /* An absolute time for pthread_cond_timedwait on the engine's conditions. */
-struct timespec stk_engine_after(uint64_t timeout_ns);
+struct timespec stk_engine_deadline(uint64_t timeout_ns);
 
 #endif

@@ -20,8 +20,8 @@ static struct stoker_engine *open_engine(uint64_t memory_bytes_max)
     struct stoker_engine *engine = NULL;
     struct stk_io *io = NULL;
 
-    T_TRUE("engine", stk_world_open(&io, 1, &io_options, NULL) == 0);
-    T_TRUE("engine", stk_engine_open_on(&engine, io, &options, NULL) == 0);
+    T_TRUE("engine", stk_sim_open(&io, 1, &io_options, NULL) == 0);
+    T_TRUE("engine", stk_engine_open_with_io(&engine, io, &options, NULL) == 0);
     return engine;
 }
 
@@ -67,7 +67,7 @@ static void test_parallel(void)
 
 /* A client with `left` pieces of work, that notes who was served when. */
 struct client {
-    struct stk_client client;
+    struct stk_engine_client client;
     struct served {
         char names[64];
         int count;
@@ -76,7 +76,7 @@ struct client {
     int left;
 };
 
-static bool client_step(struct stk_client *client, struct stk_worker *worker)
+static bool client_step(struct stk_engine_client *client, struct stk_worker *worker)
 {
     struct client *mine = (struct client *)client;
 
@@ -90,7 +90,7 @@ static bool client_step(struct stk_client *client, struct stk_worker *worker)
     return true;
 }
 
-static uint64_t client_trim(struct stk_client *client)
+static uint64_t client_trim(struct stk_engine_client *client)
 {
     (void)client;
     return 0;
@@ -105,14 +105,14 @@ static void serve(struct stoker_engine *engine, struct client *clients, int coun
         clients[i].client.step_locked = client_step;
         clients[i].client.trim_locked = client_trim;
         left += clients[i].left;
-        stk_engine_add_locked(engine, &clients[i].client);
+        stk_engine_add_client_locked(engine, &clients[i].client);
     }
     stk_engine_signal_locked(engine, 2);
     while (clients[0].served->count < left) {
         pthread_cond_wait(&engine->done, &engine->lock);
     }
     for (int i = 0; i < count; i++) {
-        stk_engine_remove_locked(engine, &clients[i].client);
+        stk_engine_remove_client_locked(engine, &clients[i].client);
     }
     T_TRUE("engine", engine->locked.clients == NULL);
     stk_engine_unlock(engine);
@@ -138,26 +138,26 @@ static void test_clients(void)
 
 static int made, closed;
 
-static void service_close(struct stk_service *service)
+static void service_close(struct stk_engine_service *service)
 {
     closed++;
     stk_free(service);
 }
 
-static uint64_t service_trim(struct stk_service *service)
+static uint64_t service_trim(struct stk_engine_service *service)
 {
     (void)service;
     return 0;
 }
 
-static int service_make(struct stk_service **service_out, struct stoker_engine *engine,
+static int service_make(struct stk_engine_service **service_out, struct stoker_engine *engine,
                         struct stoker_error *error)
 {
-    struct stk_service *service = stk_alloc(1, sizeof *service);
+    struct stk_engine_service *service = stk_alloc(1, sizeof *service);
 
     (void)engine, (void)error;
     T_TRUE("engine", service != NULL);
-    *service = (struct stk_service){service_close, service_trim};
+    *service = (struct stk_engine_service){service_close, service_trim};
     made++;
     *service_out = service;
     return 0;
@@ -166,10 +166,10 @@ static int service_make(struct stk_service **service_out, struct stoker_engine *
 static void test_service(void)
 {
     struct stoker_engine *engine = open_engine(64 << 20);
-    struct stk_service *first, *second;
+    struct stk_engine_service *first, *second;
 
-    T_TRUE("engine", stk_engine_service(engine, service_make, &first, NULL) == 0);
-    T_TRUE("engine", stk_engine_service(engine, service_make, &second, NULL) == 0);
+    T_TRUE("engine", stk_engine_service_get(engine, service_make, &first, NULL) == 0);
+    T_TRUE("engine", stk_engine_service_get(engine, service_make, &second, NULL) == 0);
     T_TRUE("engine", first == second && made == 1 && closed == 0);
     stoker_engine_close(engine);
     T_TRUE("engine", closed == 1);

@@ -28,8 +28,8 @@ static uint8_t packed[FILES][2 * FILE_BYTES];
 
 struct rig {
     struct stoker_engine *engine;
-    struct stk_framed files[FILES];
-    struct stk_kept *kept;
+    struct stk_zstd_file files[FILES];
+    struct stk_frame_cache *kept;
 };
 
 static void rig_open(struct rig *rig, uint64_t bytes_max, uint64_t memory_bytes)
@@ -40,30 +40,30 @@ static void rig_open(struct rig *rig, uint64_t bytes_max, uint64_t memory_bytes)
     struct stk_io *world = NULL;
 
     memset(rig, 0, sizeof *rig);
-    T_EQ("world", stk_world_open(&world, 1, &io, NULL), 0);
-    T_EQ("engine", stk_engine_open_on(&rig->engine, world, &options, NULL), 0);
+    T_EQ("world", stk_sim_open(&world, 1, &io, NULL), 0);
+    T_EQ("engine", stk_engine_open_with_io(&rig->engine, world, &options, NULL), 0);
     for (uint32_t f = 0; f < FILES; f++) {
         size_t bytes = 0;
 
         for (uint32_t i = 0; i < FILE_BYTES; i++) {
-            plain[f][i] = (uint8_t)(stk_key(f, i / 3) % 50);
+            plain[f][i] = (uint8_t)(stk_random_key(f, i / 3) % 50);
         }
         for (uint32_t i = 0; i < FRAMES; i++) {
             bytes += ZSTD_compress(packed[f] + bytes, sizeof packed[f] - bytes,
                                    plain[f] + i * FRAME_BYTES, FRAME_BYTES, 1);
         }
         rig->files[f].view = (struct stk_view){packed[f], bytes};
-        rig->files[f].before = f * FRAMES;
-        T_EQ("frames", stk_frames_open(&rig->files[f].frames, rig->files[f].view, NULL), 0);
+        rig->files[f].first_frame = f * FRAMES;
+        T_EQ("frames", stk_zstd_frames_open(&rig->files[f].frames, rig->files[f].view, NULL), 0);
     }
-    T_EQ("open", stk_kept_open(&rig->kept, rig->engine, FILES * FRAMES, bytes_max, NULL), 0);
+    T_EQ("open", stk_frame_cache_open(&rig->kept, rig->engine, FILES * FRAMES, bytes_max, NULL), 0);
 }
 
 static void rig_close(struct rig *rig)
 {
-    stk_kept_close(rig->kept);
+    stk_frame_cache_close(rig->kept);
     for (uint32_t f = 0; f < FILES; f++) {
-        stk_frames_close(&rig->files[f].frames);
+        stk_zstd_frames_close(&rig->files[f].frames);
     }
     T_EQ("budget", atomic_load(&rig->engine->budget.bytes) > 0, true); /* the workers' */
     stoker_engine_close(rig->engine);
@@ -72,10 +72,10 @@ static void rig_close(struct rig *rig)
 /* Until workers have unpacked so many frames. */
 static uint64_t wait_ahead(struct rig *rig, uint64_t count)
 {
-    for (uint32_t ms = 0; ms < WAIT_MS && stk_kept_ahead(rig->kept) < count; ms++) {
+    for (uint32_t ms = 0; ms < WAIT_MS && stk_frame_cache_prefetched(rig->kept) < count; ms++) {
         usleep(1000);
     }
-    return stk_kept_ahead(rig->kept);
+    return stk_frame_cache_prefetched(rig->kept);
 }
 
 /* Reads a part, and compares it. */
@@ -83,7 +83,7 @@ static bool is_right(struct rig *rig, uint32_t file, uint64_t offset, uint64_t b
 {
     uint8_t out[3 * FRAME_BYTES];
 
-    return stk_kept_read(rig->kept, &rig->files[file], offset, bytes, out, NULL) == 0 &&
+    return stk_frame_cache_read(rig->kept, &rig->files[file], offset, bytes, out, NULL) == 0 &&
            memcmp(out, plain[file] + offset, bytes) == 0;
 }
 
@@ -100,11 +100,12 @@ static void *read_at_random(void *argument)
     struct reader *reader = argument;
 
     for (uint32_t i = 0; i < 400; i++) {
-        uint64_t bytes = 1 + stk_key(reader->seed, 3 * i) % (3 * FRAME_BYTES);
-        uint64_t offset = stk_key(reader->seed, 3 * i + 1) % (FILE_BYTES - bytes + 1);
-        uint32_t file = stk_key(reader->seed, 3 * i + 2) % FILES;
+        uint64_t bytes = 1 + stk_random_key(reader->seed, 3 * i) % (3 * FRAME_BYTES);
+        uint64_t offset = stk_random_key(reader->seed, 3 * i + 1) % (FILE_BYTES - bytes + 1);
+        uint32_t file = stk_random_key(reader->seed, 3 * i + 2) % FILES;
 
-        stk_kept_want(reader->rig->kept, &reader->rig->files[(i + 1) % FILES], offset, bytes);
+        stk_frame_cache_prefetch(reader->rig->kept, &reader->rig->files[(i + 1) % FILES], offset,
+                                 bytes);
         reader->wrong += !is_right(reader->rig, file, offset, bytes);
     }
     return NULL;
@@ -141,24 +142,25 @@ static void test_ahead(void)
     uint64_t idle;
 
     rig_open(&rig, 10 * FRAME_BYTES, 64u << 20);
-    T_TRUE("wanted", stk_kept_want(rig.kept, &rig.files[0], 500, 2 * FRAME_BYTES)); /* 0 to 2 */
+    T_TRUE("wanted",
+           stk_frame_cache_prefetch(rig.kept, &rig.files[0], 500, 2 * FRAME_BYTES)); /* 0 to 2 */
     T_EQ("unpacked", wait_ahead(&rig, 3), 3);
-    T_TRUE("again", stk_kept_want(rig.kept, &rig.files[0], 0, 1));
-    T_TRUE("half", !stk_kept_want(rig.kept, &rig.files[1], 0, 9 * FRAME_BYTES));
+    T_TRUE("again", stk_frame_cache_prefetch(rig.kept, &rig.files[0], 0, 1));
+    T_TRUE("half", !stk_frame_cache_prefetch(rig.kept, &rig.files[1], 0, 9 * FRAME_BYTES));
     T_EQ("half", wait_ahead(&rig, 5), 5);
-    T_TRUE("full", !stk_kept_want(rig.kept, &rig.files[1], 2 * FRAME_BYTES, 1));
+    T_TRUE("full", !stk_frame_cache_prefetch(rig.kept, &rig.files[1], 2 * FRAME_BYTES, 1));
     T_TRUE("read", is_right(&rig, 0, FRAME_BYTES, 10));
-    T_TRUE("one more", stk_kept_want(rig.kept, &rig.files[1], 2 * FRAME_BYTES, 1));
+    T_TRUE("one more", stk_frame_cache_prefetch(rig.kept, &rig.files[1], 2 * FRAME_BYTES, 1));
     T_EQ("one more", wait_ahead(&rig, 6), 6);
     for (uint32_t i = 10; i < FRAMES; i++) { /* what is wanted may go for what is read */
         T_TRUE("others", is_right(&rig, 0, i * FRAME_BYTES, 7));
     }
-    idle = stk_kept_ahead(rig.kept);
+    idle = stk_frame_cache_prefetched(rig.kept);
     for (uint32_t i = 0; i < FRAMES; i++) {
         T_TRUE("all", is_right(&rig, 0, i * FRAME_BYTES, FRAME_BYTES));
         T_TRUE("all", is_right(&rig, 1, i * FRAME_BYTES, FRAME_BYTES));
     }
-    T_EQ("by the reader", stk_kept_ahead(rig.kept), idle);
+    T_EQ("by the reader", stk_frame_cache_prefetched(rig.kept), idle);
     rig_close(&rig);
 }
 
@@ -171,10 +173,10 @@ static void test_damage(void)
 
     rig_open(&rig, FILES * FILE_BYTES, 64u << 20);
     memset(packed[0] + rig.files[0].frames.frames[3].in + 8, 0xff, 40);
-    T_TRUE("wanted", stk_kept_want(rig.kept, &rig.files[0], 0, 6 * FRAME_BYTES));
+    T_TRUE("wanted", stk_frame_cache_prefetch(rig.kept, &rig.files[0], 0, 6 * FRAME_BYTES));
     T_EQ("the good ones", wait_ahead(&rig, 5), 5);
     T_EQ("damage",
-         stk_kept_read(rig.kept, &rig.files[0], 3 * FRAME_BYTES, FRAME_BYTES, out, &error),
+         stk_frame_cache_read(rig.kept, &rig.files[0], 3 * FRAME_BYTES, FRAME_BYTES, out, &error),
          STOKER_ERROR_CORRUPT);
     T_ERROR("damage", &error);
     T_TRUE("behind it", is_right(&rig, 0, 4 * FRAME_BYTES, FRAME_BYTES));
@@ -189,7 +191,7 @@ static void test_memory(void)
     for (uint64_t n = 1; n < 8; n++) {
         rig_open(&rig, FILES * FILE_BYTES, 64u << 20);
         stk_mem_fail_nth(n); /* of workers, most likely */
-        T_TRUE("wanted", stk_kept_want(rig.kept, &rig.files[0], 0, 6 * FRAME_BYTES));
+        T_TRUE("wanted", stk_frame_cache_prefetch(rig.kept, &rig.files[0], 0, 6 * FRAME_BYTES));
         T_TRUE("unpacked", wait_ahead(&rig, 5) >= 5);
         stk_mem_fail_nth(0);
         T_TRUE("read", is_right(&rig, 0, 0, 3 * FRAME_BYTES));
@@ -199,7 +201,7 @@ static void test_memory(void)
     /* Closed with a full queue. */
     before = stk_mem_alive();
     rig_open(&rig, FILES * FILE_BYTES, 64u << 20);
-    stk_kept_want(rig.kept, &rig.files[1], 0, FILE_BYTES);
+    stk_frame_cache_prefetch(rig.kept, &rig.files[1], 0, FILE_BYTES);
     rig_close(&rig);
     T_EQ("no leak", stk_mem_alive(), before);
 }

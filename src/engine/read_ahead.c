@@ -6,40 +6,40 @@
 
 #include <errno.h>
 
-enum { CAPACITY = STK_READER_BLOCK_BYTES + STK_IO_ALIGN, SLICE_MS = 1000 };
+enum { CAPACITY = STK_READ_AHEAD_BLOCK_BYTES + STK_IO_ALIGN, SLICE_MS = 1000 };
 
-static int ask_ahead(struct stk_reader *reader, struct stoker_error *error);
-static int take_oldest(struct stk_reader *reader, struct stk_view *block_out,
+static int request_blocks(struct stk_read_ahead *reader, struct stoker_error *error);
+static int take_oldest(struct stk_read_ahead *reader, struct stk_view *block_out,
                        struct stoker_error *error);
-static void settle(struct stk_reader *reader, struct stk_read *reads);
+static void mark_reads_done(struct stk_read_ahead *reader, struct stk_read *reads);
 
-void stk_reader_init(struct stk_reader *reader, struct stoker_engine *engine)
+void stk_read_ahead_init(struct stk_read_ahead *reader, struct stoker_engine *engine)
 {
-    *reader = (struct stk_reader){.engine = engine};
+    *reader = (struct stk_read_ahead){.engine = engine};
 }
 
-void stk_reader_deinit(struct stk_reader *reader)
+void stk_read_ahead_deinit(struct stk_read_ahead *reader)
 {
     if (!reader->engine) {
         return;
     }
-    stk_reader_stop(reader);
+    stk_read_ahead_stop(reader);
     if (reader->queue) {
         stk_io_queue_close(reader->engine->io, reader->queue);
     }
-    for (int i = 0; i < STK_READER_BLOCKS; i++) {
+    for (int i = 0; i < STK_READ_AHEAD_BLOCKS; i++) {
         if (reader->blocks[i].memory) {
             stk_pages_free(reader->blocks[i].memory, CAPACITY);
         }
     }
     stk_budget_release(&reader->engine->budget, reader->reserved);
-    *reader = (struct stk_reader){0};
+    *reader = (struct stk_read_ahead){0};
 }
 
 /* Memory of a block that was never taken, or that the kernel kept. */
-static int prepare(struct stk_reader *reader, struct stoker_error *error)
+static int prepare(struct stk_read_ahead *reader, struct stoker_error *error)
 {
-    uint64_t bytes = (uint64_t)CAPACITY * STK_READER_BLOCKS;
+    uint64_t bytes = (uint64_t)CAPACITY * STK_READ_AHEAD_BLOCKS;
 
     if (reader->reserved == 0) {
         int status = stk_engine_reserve(reader->engine, bytes,
@@ -49,8 +49,8 @@ static int prepare(struct stk_reader *reader, struct stoker_error *error)
         }
         reader->reserved = bytes;
     }
-    for (int i = 0; i < STK_READER_BLOCKS; i++) {
-        struct stk_reader_block *block = &reader->blocks[i];
+    for (int i = 0; i < STK_READ_AHEAD_BLOCKS; i++) {
+        struct stk_read_ahead_block *block = &reader->blocks[i];
 
         block->memory = block->memory ? block->memory : stk_pages_alloc(CAPACITY);
         if (!block->memory) {
@@ -61,7 +61,8 @@ static int prepare(struct stk_reader *reader, struct stoker_error *error)
     return 0;
 }
 
-int stk_reader_start(struct stk_reader *reader, const char *path, struct stoker_error *error)
+int stk_read_ahead_start(struct stk_read_ahead *reader, const char *path,
+                         struct stoker_error *error)
 {
     struct stk_io *io = reader->engine->io;
     struct stk_stat about = {0};
@@ -75,60 +76,61 @@ int stk_reader_start(struct stk_reader *reader, const char *path, struct stoker_
     }
     status = stk_io_stat_file(io, reader->file, &about, error);
     if (status < 0) {
-        stk_reader_stop(reader);
+        stk_read_ahead_stop(reader);
         return status;
     }
-    if (about.bytes > STK_ROUTE_FAR_BYTES) { /* a smaller one comes with its checksum */
-        stk_route_ask(io, reader->file);
+    if (about.bytes > STK_VFS_ROUND_TRIP_BYTES) { /* a smaller one comes with its checksum */
+        stk_vfs_fetch_checksum(io, reader->file);
     }
-    stk_io_bring(io, reader->file, reader); /* all of an object, where there is memory for it */
+    stk_io_prefetch(io, reader->file, reader); /* all of an object, where there is memory for it */
     reader->bytes = about.bytes;
-    reader->offset = reader->asked = 0;
+    reader->offset = reader->requested = 0;
     reader->first = reader->waiting = 0;
     return 0;
 }
 
-void stk_reader_stop(struct stk_reader *reader)
+void stk_read_ahead_stop(struct stk_read_ahead *reader)
 {
     struct stk_io *io = reader->engine->io;
     bool flying = false;
 
-    for (int i = 0; i < STK_READER_BLOCKS; i++) {
-        flying = flying || reader->blocks[i].flying;
+    for (int i = 0; i < STK_READ_AHEAD_BLOCKS; i++) {
+        flying = flying || reader->blocks[i].in_flight;
     }
     if (flying) { /* closing gives every read back, or says that it is lost */
         stk_io_queue_close(io, reader->queue);
         reader->queue = NULL;
     }
-    for (int i = 0; i < STK_READER_BLOCKS; i++) {
-        struct stk_reader_block *block = &reader->blocks[i];
+    for (int i = 0; i < STK_READ_AHEAD_BLOCKS; i++) {
+        struct stk_read_ahead_block *block = &reader->blocks[i];
 
-        if (block->flying && block->read.lost) {
-            stk_pages_lose(block->memory);
+        if (block->in_flight && block->read.leaked) {
+            stk_pages_leak(block->memory);
             block->memory = NULL;
         }
-        block->flying = false;
+        block->in_flight = false;
     }
     if (reader->file) {
-        stk_io_let_go(io, reader);
+        stk_io_prefetch_release(io, reader);
         stk_io_close_file(io, reader->file);
         reader->file = NULL;
     }
     reader->waiting = 0;
 }
 
-static int fail_read(const struct stk_reader *reader, int64_t result, struct stoker_error *error)
+static int fail_read(const struct stk_read_ahead *reader, int64_t result,
+                     struct stoker_error *error)
 {
     stk_io_fail_read(reader->engine->io, reader->file, result, "cannot read", error);
-    stk_error_place(error, NULL, reader->offset, NULL);
+    stk_error_set_location(error, NULL, reader->offset, NULL);
     return (int)result;
 }
 
-int stk_reader_next(struct stk_reader *reader, struct stk_view *block_out,
-                    struct stoker_error *error)
+int stk_read_ahead_next(struct stk_read_ahead *reader, struct stk_view *block_out,
+                        struct stoker_error *error)
 {
-    size_t want = (size_t)stk_min(STK_READER_BLOCK_BYTES, reader->bytes - reader->offset);
-    struct stk_reader_block *block = &reader->blocks[reader->first];
+    size_t want = (size_t)stk_min(STK_READ_AHEAD_BLOCK_BYTES, reader->bytes - reader->offset);
+    struct stk_read_ahead_block *block = &reader->blocks[reader->first];
     int status;
 
     *block_out = (struct stk_view){block->memory, 0};
@@ -140,7 +142,7 @@ int stk_reader_next(struct stk_reader *reader, struct stk_view *block_out,
             stk_io_read_now(reader->engine->io, reader->file, reader->offset, block->memory, want);
         if (got == (int64_t)want) {
             reader->offset += want;
-            reader->asked = reader->offset;
+            reader->requested = reader->offset;
             block_out->bytes = want;
             return 0;
         }
@@ -148,11 +150,11 @@ int stk_reader_next(struct stk_reader *reader, struct stk_view *block_out,
             return fail_read(reader, got, error);
         }
     }
-    status = ask_ahead(reader, error);
+    status = request_blocks(reader, error);
     return status < 0 ? status : take_oldest(reader, block_out, error);
 }
 
-int stk_reader_seek(struct stk_reader *reader, uint64_t offset, struct stoker_error *error)
+int stk_read_ahead_seek(struct stk_read_ahead *reader, uint64_t offset, struct stoker_error *error)
 {
     int status = 0;
 
@@ -162,12 +164,12 @@ int stk_reader_seek(struct stk_reader *reader, uint64_t offset, struct stoker_er
 
         status = take_oldest(reader, &dropped, error);
     }
-    reader->offset = reader->asked = offset;
+    reader->offset = reader->requested = offset;
     return status;
 }
 
 /* Asks for blocks until the ring is full or the file ends. */
-static int ask_ahead(struct stk_reader *reader, struct stoker_error *error)
+static int request_blocks(struct stk_read_ahead *reader, struct stoker_error *error)
 {
     struct stk_io *io = reader->engine->io;
 
@@ -178,13 +180,14 @@ static int ask_ahead(struct stk_reader *reader, struct stoker_error *error)
             return status;
         }
     }
-    while (reader->waiting < STK_READER_BLOCKS && reader->asked < reader->bytes) {
-        struct stk_reader_block *block =
-            &reader->blocks[(reader->first + reader->waiting) % STK_READER_BLOCKS];
-        uint32_t bytes = (uint32_t)stk_min(STK_READER_BLOCK_BYTES, reader->bytes - reader->asked);
+    while (reader->waiting < STK_READ_AHEAD_BLOCKS && reader->requested < reader->bytes) {
+        struct stk_read_ahead_block *block =
+            &reader->blocks[(reader->first + reader->waiting) % STK_READ_AHEAD_BLOCKS];
+        uint32_t bytes =
+            (uint32_t)stk_min(STK_READ_AHEAD_BLOCK_BYTES, reader->bytes - reader->requested);
 
         block->read = (struct stk_read){.file = reader->file,
-                                        .offset = reader->asked,
+                                        .offset = reader->requested,
                                         .buffer = block->memory,
                                         .bytes = bytes,
                                         .capacity = CAPACITY,
@@ -192,25 +195,25 @@ static int ask_ahead(struct stk_reader *reader, struct stoker_error *error)
         if (stk_io_submit(io, reader->queue, &block->read) != 1) {
             break; /* the queue is shallower than the ring */
         }
-        block->flying = true;
+        block->in_flight = true;
         reader->waiting++;
-        reader->asked += bytes;
+        reader->requested += bytes;
     }
     STK_ASSERT(reader->waiting > 0);
     return 0;
 }
 
 /* Ends: each read comes back by the deadline that the engine sets. */
-static int take_oldest(struct stk_reader *reader, struct stk_view *block_out,
+static int take_oldest(struct stk_read_ahead *reader, struct stk_view *block_out,
                        struct stoker_error *error)
 {
-    struct stk_reader_block *block = &reader->blocks[reader->first];
+    struct stk_read_ahead_block *block = &reader->blocks[reader->first];
     int64_t got;
 
-    while (block->flying) {
-        settle(reader, stk_io_reap(reader->engine->io, reader->queue, SLICE_MS));
+    while (block->in_flight) {
+        mark_reads_done(reader, stk_io_reap(reader->engine->io, reader->queue, SLICE_MS));
     }
-    reader->first = (reader->first + 1) % STK_READER_BLOCKS;
+    reader->first = (reader->first + 1) % STK_READ_AHEAD_BLOCKS;
     reader->waiting--;
     got = block->read.result;
     if (got < 0) {
@@ -224,15 +227,15 @@ static int take_oldest(struct stk_reader *reader, struct stk_view *block_out,
     return 0;
 }
 
-static void settle(struct stk_reader *reader, struct stk_read *reads)
+static void mark_reads_done(struct stk_read_ahead *reader, struct stk_read *reads)
 {
     (void)reader;
     for (; reads; reads = reads->next) {
-        struct stk_reader_block *block = reads->owner;
+        struct stk_read_ahead_block *block = reads->owner;
 
-        block->flying = false;
-        if (reads->lost) {
-            stk_pages_lose(block->memory);
+        block->in_flight = false;
+        if (reads->leaked) {
+            stk_pages_leak(block->memory);
             block->memory = NULL;
         }
     }

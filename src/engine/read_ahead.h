@@ -7,42 +7,43 @@
  * An object of a store is asked for as a whole, by large ranges, where the budget has room for it.
  * Owner: one round of a job (verify, diff). Threads: one.
  * Memory: STK_READER_BYTES out of the engine's budget, from the first start to deinit.
- * Bound: STK_READER_BLOCKS reads in flight. */
+ * Bound: STK_READ_AHEAD_BLOCKS reads in flight. */
 #ifndef ENGINE_READ_AHEAD_H
 #define ENGINE_READ_AHEAD_H
 
 #include "engine/engine.h"
 
-enum { STK_READER_BLOCK_BYTES = 1 << 20, STK_READER_BLOCKS = 4 };
+enum { STK_READ_AHEAD_BLOCK_BYTES = 1 << 20, STK_READ_AHEAD_BLOCKS = 4 };
 
-struct stk_reader_block {
+struct stk_read_ahead_block {
     struct stk_read read;
-    uint8_t *memory; /* owned; room for STK_READER_BLOCK_BYTES wherever they begin */
-    bool flying;
+    uint8_t *memory; /* owned; room for STK_READ_AHEAD_BLOCK_BYTES wherever they begin */
+    bool in_flight;
 };
 
-struct stk_reader {
+struct stk_read_ahead {
     struct stoker_engine *engine; /* borrowed */
     struct stk_queue *queue;      /* owned; NULL: nothing was cold yet */
     struct stk_file *file;        /* owned; NULL: idle */
     uint64_t bytes;               /* of the file, as it was at start */
     uint64_t offset;              /* of the next block to lend */
-    uint64_t asked;               /* all before it is lent or in flight */
+    uint64_t requested;           /* all before it is lent or in flight */
     uint32_t first, waiting;      /* ring of blocks: the oldest that was asked for, how many */
     uint64_t reserved;            /* of the budget */
-    struct stk_reader_block blocks[STK_READER_BLOCKS];
+    struct stk_read_ahead_block blocks[STK_READ_AHEAD_BLOCKS];
 };
 
-void stk_reader_init(struct stk_reader *reader, struct stoker_engine *engine);
-void stk_reader_deinit(struct stk_reader *reader); /* stops; zeroed is fine */
-int stk_reader_start(struct stk_reader *reader, const char *path, struct stoker_error *error);
+void stk_read_ahead_init(struct stk_read_ahead *reader, struct stoker_engine *engine);
+void stk_read_ahead_deinit(struct stk_read_ahead *reader); /* stops; zeroed is fine */
+int stk_read_ahead_start(struct stk_read_ahead *reader, const char *path,
+                         struct stoker_error *error);
 /* The next block, lent until the next call; empty at the end. An error that is the file's has the
  * offset, and reading may only be stopped after it. */
-int stk_reader_next(struct stk_reader *reader, struct stk_view *block_out,
-                    struct stoker_error *error);
+int stk_read_ahead_next(struct stk_read_ahead *reader, struct stk_view *block_out,
+                        struct stoker_error *error);
 /* The next block begins there, up to `bytes`; what was asked for ahead is waited for and
  * dropped. */
-int stk_reader_seek(struct stk_reader *reader, uint64_t offset, struct stoker_error *error);
-void stk_reader_stop(struct stk_reader *reader);
+int stk_read_ahead_seek(struct stk_read_ahead *reader, uint64_t offset, struct stoker_error *error);
+void stk_read_ahead_stop(struct stk_read_ahead *reader);
 
 #endif

@@ -13,7 +13,7 @@
 static void *worker_main(void *argument);
 
 /* What workers take without asking is asked for here, once. */
-static int reserve_keep(struct stoker_engine *engine, struct stoker_error *error)
+static int reserve_worker_memory(struct stoker_engine *engine, struct stoker_error *error)
 {
     uint64_t shares = (uint64_t)engine->options.threads * STK_WORKER_KEEP_KINDS;
     uint64_t part = engine->budget.bytes_max / STK_WORKER_KEEP_PART;
@@ -33,7 +33,7 @@ int stk_workers_start(struct stoker_engine *engine, struct stoker_error *error)
         return stk_fail(error, -ENOMEM, "cannot start workers", "free memory", "%u threads",
                         engine->options.threads);
     }
-    status = reserve_keep(engine, error);
+    status = reserve_worker_memory(engine, error);
     /* Signals belong to the caller's threads. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -43,26 +43,26 @@ int stk_workers_start(struct stoker_engine *engine, struct stoker_error *error)
 
         worker->engine = engine;
         worker->index = i;
-        status = stk_decoder_open(&worker->decoder, engine->options.vector, error);
+        status = stk_image_decoder_open(&worker->decoder, engine->options.simd, error);
         if (status == 0 && engine->sandbox) {
-            status = stk_jail_open(&worker->jail, engine->sandbox, error);
+            status = stk_sandbox_worker_open(&worker->sandbox, engine->sandbox, error);
         }
         if (status < 0) {
-            stk_decoder_close(worker->decoder);
+            stk_image_decoder_close(worker->decoder);
             break;
         }
         /* Taken now: a caller that later holds the whole budget must not stop the workers. */
         if (!stk_worker_scratch(worker, SCRATCH_BYTES_MIN, error)) {
-            stk_jail_close(worker->jail);
-            stk_decoder_close(worker->decoder);
+            stk_sandbox_worker_close(worker->sandbox);
+            stk_image_decoder_close(worker->decoder);
             status = error ? error->status : STOKER_ERROR_BUDGET;
             break;
         }
         worker->started = true;
         number = pthread_create(&worker->thread, NULL, worker_main, worker);
         if (number != 0) {
-            stk_jail_close(worker->jail);
-            stk_decoder_close(worker->decoder);
+            stk_sandbox_worker_close(worker->sandbox);
+            stk_image_decoder_close(worker->decoder);
             stk_pages_free(worker->scratch, worker->scratch_bytes);
             status =
                 stk_fail_errno(error, number, "cannot start a worker thread",
@@ -87,14 +87,14 @@ void stk_workers_stop(struct stoker_engine *engine)
     for (uint32_t i = 0; i < engine->worker_count; i++) {
         struct stk_worker *worker = &engine->workers[i];
         pthread_join(worker->thread, NULL);
-        stk_jail_close(worker->jail);
-        stk_decoder_close(worker->decoder);
+        stk_sandbox_worker_close(worker->sandbox);
+        stk_image_decoder_close(worker->decoder);
         stk_pages_free(worker->scratch, worker->scratch_bytes);
     }
     stk_free(engine->workers);
 }
 
-struct stk_worker *stk_worker_of(const struct stoker_engine *engine)
+struct stk_worker *stk_worker_current(const struct stoker_engine *engine)
 {
     for (uint32_t i = 0; i < engine->worker_count; i++) {
         if (pthread_equal(engine->workers[i].thread, pthread_self())) {
@@ -104,27 +104,28 @@ struct stk_worker *stk_worker_of(const struct stoker_engine *engine)
     return NULL;
 }
 
-bool stk_workers_is_one(const struct stoker_engine *engine)
+bool stk_worker_is_current(const struct stoker_engine *engine)
 {
-    return stk_worker_of(engine) != NULL;
+    return stk_worker_current(engine) != NULL;
 }
 
 uint64_t stk_engine_trim(struct stoker_engine *engine)
 {
-    struct stk_service *service;
+    struct stk_engine_service *service;
     uint64_t bytes = 0;
 
     stk_engine_lock(engine, NULL);
     service = engine->locked.service;
-    for (struct stk_client *it = engine->locked.clients; it; it = it->next) {
+    for (struct stk_engine_client *it = engine->locked.clients; it; it = it->next) {
         bytes += it->trim_locked(it);
     }
-    for (struct stk_keeper *it = engine->locked.keepers; it; it = it->next) {
+    for (struct stk_memory_holder *it = engine->locked.memory_holders; it; it = it->next) {
         bytes += it->trim_locked(it);
     }
     stk_engine_unlock(engine);
     bytes += service ? service->trim(service) : 0;
-    return bytes > 0 ? bytes : stk_io_trim(engine->io); /* what was brought is wanted soon */
+    return bytes > 0 ? bytes
+                     : stk_io_prefetch_trim(engine->io); /* what was brought is wanted soon */
 }
 
 void stk_engine_signal_locked(struct stoker_engine *engine, uint64_t count)
@@ -141,7 +142,7 @@ void stk_engine_signal_locked(struct stoker_engine *engine, uint64_t count)
 }
 
 /* One round of the job; false when none is left to begin. */
-static bool job_step_locked(struct stoker_engine *engine, struct stk_job *job)
+static bool job_step_locked(struct stoker_engine *engine, struct stk_parallel_job *job)
 {
     struct stoker_error error = {0};
     uint64_t round;
@@ -169,17 +170,19 @@ static bool job_step_locked(struct stoker_engine *engine, struct stk_job *job)
     return true;
 }
 
-static int run_job(struct stoker_engine *engine, struct stk_job *asked, struct stoker_error *error)
+static int run_job(struct stoker_engine *engine, struct stk_parallel_job *asked,
+                   struct stoker_error *error)
 {
-    struct stk_job job = *asked;
-    struct stk_job **link;
+    struct stk_parallel_job job = *asked;
+    struct stk_parallel_job **link;
 
     stk_engine_lock(engine, NULL);
     job.next = engine->locked.jobs;
     engine->locked.jobs = &job;
     stk_engine_signal_locked(engine, job.locked.rounds);
-    while (job.jailed ? job.locked.next_round < job.locked.rounds : job_step_locked(engine, &job)) {
-        if (job.jailed) { /* until the last round ends, when there is none to begin */
+    while (job.sandboxed ? job.locked.next_round < job.locked.rounds
+                         : job_step_locked(engine, &job)) {
+        if (job.sandboxed) { /* until the last round ends, when there is none to begin */
             pthread_cond_wait(&engine->done, &engine->lock);
         }
     }
@@ -200,27 +203,27 @@ int stk_engine_parallel(struct stoker_engine *engine, uint64_t rounds,
                         int (*run)(void *context, uint64_t round, struct stoker_error *error),
                         void *context, struct stoker_error *error)
 {
-    struct stk_job job = {.run = run, .context = context, .locked.rounds = rounds};
+    struct stk_parallel_job job = {.run = run, .context = context, .locked.rounds = rounds};
 
     return run_job(engine, &job, error);
 }
 
-int stk_engine_parallel_jailed(struct stoker_engine *engine, uint64_t rounds,
-                               int (*run)(void *context, uint64_t round,
-                                          struct stoker_error *error),
-                               void *context, struct stoker_error *error)
+int stk_engine_parallel_sandboxed(struct stoker_engine *engine, uint64_t rounds,
+                                  int (*run)(void *context, uint64_t round,
+                                             struct stoker_error *error),
+                                  void *context, struct stoker_error *error)
 {
-    struct stk_job job = {.run = run,
-                          .context = context,
-                          .locked.rounds = rounds,
-                          .jailed = engine->workers[0].jail != NULL};
+    struct stk_parallel_job job = {.run = run,
+                                   .context = context,
+                                   .locked.rounds = rounds,
+                                   .sandboxed = engine->workers[0].sandbox != NULL};
 
     return run_job(engine, &job, error);
 }
 
 static bool jobs_step_locked(struct stoker_engine *engine)
 {
-    for (struct stk_job *job = engine->locked.jobs; job; job = job->next) {
+    for (struct stk_parallel_job *job = engine->locked.jobs; job; job = job->next) {
         if (job_step_locked(engine, job)) {
             return true;
         }
@@ -231,8 +234,8 @@ static bool jobs_step_locked(struct stoker_engine *engine)
 /* Another client comes first at each step, so that two share the workers' time evenly. */
 static void rotate_locked(struct stoker_engine *engine)
 {
-    struct stk_client *first = engine->locked.clients;
-    struct stk_client **link = &engine->locked.clients;
+    struct stk_engine_client *first = engine->locked.clients;
+    struct stk_engine_client **link = &engine->locked.clients;
 
     if (!first || !first->next) {
         return;
@@ -249,7 +252,7 @@ static bool clients_step_locked(struct stoker_engine *engine, struct stk_worker 
 {
     rotate_locked(engine);
     for (int pass = 0; pass < 2; pass++) {
-        for (struct stk_client *it = engine->locked.clients; it; it = it->next) {
+        for (struct stk_engine_client *it = engine->locked.clients; it; it = it->next) {
             if ((it->waiting > 0) == (pass == 0) && it->step_locked(it, worker)) {
                 return true;
             }
@@ -268,7 +271,7 @@ static void scratch_free(struct stk_worker *worker)
 
 /* A huge sample's scratch is kept for the next one, but not while another thread waits for
  * memory, which may well be this. */
-static bool lend_scratch_locked(struct stk_worker *worker)
+static bool release_scratch_locked(struct stk_worker *worker)
 {
     if (worker->engine->locked.reserving == 0 || worker->scratch_bytes <= SCRATCH_KEEP_BYTES) {
         return false;
@@ -321,7 +324,7 @@ static void *worker_main(void *argument)
     while (!engine->locked.stopping) {
         uint64_t before;
 
-        if (lend_scratch_locked(worker) || jobs_step_locked(engine) ||
+        if (release_scratch_locked(worker) || jobs_step_locked(engine) ||
             clients_step_locked(engine, worker)) {
             continue;
         }

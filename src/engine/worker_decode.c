@@ -14,13 +14,13 @@ static int reserve(struct stk_worker *worker, uint64_t bytes, uint32_t wait_ms,
 
 /* ---- here ---- */
 
-static int decode_here(struct stk_worker *worker, const struct stk_picture *job,
-                       struct stoker_error *error)
+static int decode_in_process(struct stk_worker *worker, const struct stk_decode_job *job,
+                             struct stoker_error *error)
 {
-    struct stk_jpeg_marks marks;
+    struct stk_jpeg_entry_points entry_points;
     uint64_t ticket = 0;
     bool large;
-    int status = stk_decode_ticket(job->plan, job->bytes, &ticket, error);
+    int status = stk_image_decode_memory_bytes(job->plan, job->bytes, &ticket, error);
 
     if (status < 0) {
         return status;
@@ -31,15 +31,17 @@ static int decode_here(struct stk_worker *worker, const struct stk_picture *job,
     large = ticket > worker->engine->keep_bytes;
     status = large ? reserve(worker, ticket, job->wait_ms, error) : 0;
     if (status == 0) {
-        bool marked = stk_marks_find(&job->marks, job->bytes, &marks);
+        bool marked = stk_jpeg_index_find(&job->entry_points, job->bytes, &entry_points);
 
-        stk_decoder_marks(worker->decoder, marked ? &marks : NULL);
-        status = stk_decode(worker->decoder, job->plan, job->bytes, job->key, job->slot, error);
-        stk_decoder_marks(worker->decoder, NULL);
-        if (marked && status == 0 && (stk_decoder_by(worker->decoder) & ~STK_DECODED_PLANAR) == 1) {
-            atomic_fetch_add_explicit(&worker->marked, 1, memory_order_relaxed);
+        stk_image_decoder_set_entry_points(worker->decoder, marked ? &entry_points : NULL);
+        status =
+            stk_image_decode(worker->decoder, job->plan, job->bytes, job->key, job->slot, error);
+        stk_image_decoder_set_entry_points(worker->decoder, NULL);
+        if (marked && status == 0 &&
+            (stk_image_decoder_decoded_by(worker->decoder) & ~STK_IMAGE_DECODED_PLANAR) == 1) {
+            atomic_fetch_add_explicit(&worker->from_entry_points, 1, memory_order_relaxed);
         }
-        stk_decoder_trim(worker->decoder, worker->engine->keep_bytes);
+        stk_image_decoder_trim(worker->decoder, worker->engine->keep_bytes);
         stk_budget_release(&worker->engine->budget, large ? ticket : 0);
     }
     return status;
@@ -49,17 +51,17 @@ static int decode_here(struct stk_worker *worker, const struct stk_picture *job,
 
 static void release_arena(struct stk_worker *worker)
 {
-    stk_jail_trim(worker->jail);
+    stk_sandbox_worker_trim(worker->sandbox);
     stk_budget_release(&worker->engine->budget, worker->arena_bytes);
     worker->arena_bytes = 0;
 }
 
-int stk_worker_arena(struct stk_worker *worker, uint64_t bytes, uint32_t wait_ms,
-                     struct stoker_error *error)
+int stk_worker_arena_reserve(struct stk_worker *worker, uint64_t bytes, uint32_t wait_ms,
+                             struct stoker_error *error)
 {
     int status;
 
-    bytes = stk_max(bytes, STK_ARENA_KEEP_BYTES);
+    bytes = stk_max(bytes, STK_WORKER_ARENA_KEEP_BYTES);
     if (bytes <= worker->arena_bytes) {
         return 0;
     }
@@ -73,26 +75,27 @@ int stk_worker_arena(struct stk_worker *worker, uint64_t bytes, uint32_t wait_ms
 
 void stk_worker_arena_trim(struct stk_worker *worker)
 {
-    if (worker->arena_bytes > STK_ARENA_KEEP_BYTES) {
+    if (worker->arena_bytes > STK_WORKER_ARENA_KEEP_BYTES) {
         release_arena(worker);
     }
 }
 
-static int decode_jailed(struct stk_worker *worker, const struct stk_picture *picture,
-                         uint32_t *by_out, struct stoker_error *error)
+static int decode_sandboxed(struct stk_worker *worker, const struct stk_decode_job *picture,
+                            uint32_t *by_out, struct stoker_error *error)
 {
-    struct stk_jail_job job = {.plan = picture->plan,
-                               .bytes = picture->bytes,
-                               .key = picture->key,
-                               .cancelled = picture->cancelled,
-                               .granted_bytes = worker->engine->keep_bytes};
+    struct stk_sandbox_decode_job job = {.plan = picture->plan,
+                                         .bytes = picture->bytes,
+                                         .key = picture->key,
+                                         .cancelled = picture->cancelled,
+                                         .granted_bytes = worker->engine->keep_bytes};
     uint64_t more = 0;
-    int status = stk_worker_arena(worker, stk_jail_arena_bytes(&job), picture->wait_ms, error);
+    int status = stk_worker_arena_reserve(worker, stk_sandbox_worker_arena_bytes(&job),
+                                          picture->wait_ms, error);
 
     if (status < 0) {
         return status;
     }
-    status = stk_jail_decode(worker->jail, &job, error);
+    status = stk_sandbox_worker_decode(worker->sandbox, &job, error);
     if (status == -EAGAIN) {
         more = stk_min(job.needed_bytes, job.plan->memory_bytes_max);
         status = reserve(worker, more, picture->wait_ms, error);
@@ -100,25 +103,25 @@ static int decode_jailed(struct stk_worker *worker, const struct stk_picture *pi
             more = 0;
         } else {
             job.granted_bytes = UINT64_MAX; /* its bound, memory_bytes_max, was reserved */
-            status = stk_jail_decode(worker->jail, &job, error);
+            status = stk_sandbox_worker_decode(worker->sandbox, &job, error);
         }
     }
     if (status == 0) {
-        stk_decode_convert(worker->decoder, job.plan, job.canvas, picture->slot);
-        *by_out = job.by;
+        stk_image_decode_convert(worker->decoder, job.plan, job.canvas, picture->slot);
+        *by_out = job.decoded_by;
     }
     stk_budget_release(&worker->engine->budget, more);
     stk_worker_arena_trim(worker);
     return status;
 }
 
-void stk_engine_jpegs(const struct stoker_engine *engine, const struct stoker_stats *before,
-                      struct stoker_stats *stats_out)
+void stk_engine_jpeg_stats(const struct stoker_engine *engine, const struct stoker_stats *before,
+                           struct stoker_stats *stats_out)
 {
     static const struct stoker_stats none;
 
     before = before ? before : &none;
-    stats_out->jpegs_marked = 0 - before->jpegs_marked;
+    stats_out->jpegs_indexed = 0 - before->jpegs_indexed;
     stats_out->jpegs_planar = 0 - before->jpegs_planar;
     for (uint32_t i = 0; i < STOKER_JPEG_REASONS; i++) {
         stats_out->jpegs[i] = 0 - before->jpegs[i];
@@ -129,7 +132,7 @@ void stk_engine_jpegs(const struct stoker_engine *engine, const struct stoker_st
     for (uint32_t w = 0; w < engine->worker_count; w++) {
         const struct stk_worker *worker = &engine->workers[w];
 
-        stats_out->jpegs_marked += atomic_load(&worker->marked);
+        stats_out->jpegs_indexed += atomic_load(&worker->from_entry_points);
         stats_out->jpegs_planar += atomic_load(&worker->planar);
         for (uint32_t i = 0; i < STOKER_JPEG_REASONS; i++) {
             stats_out->jpegs[i] += atomic_load(&worker->jpegs[i]);
@@ -141,34 +144,34 @@ void stk_engine_jpegs(const struct stoker_engine *engine, const struct stoker_st
 }
 
 /* Counts a picture; a helper that tells who decoded it is not believed. */
-static void count_picture(struct stk_worker *worker, uint32_t by)
+static void count_image(struct stk_worker *worker, uint32_t by)
 {
     _Atomic uint64_t *count = NULL;
 
-    if (by == (1 | STK_DECODED_PLANAR)) {
+    if (by == (1 | STK_IMAGE_DECODED_PLANAR)) {
         atomic_fetch_add_explicit(&worker->planar, 1, memory_order_relaxed);
         by = 1;
     }
     if (by > 0 && by <= STOKER_JPEG_REASONS) {
         count = &worker->jpegs[by - 1];
-    } else if (by == STK_DECODED_PNG || by == STK_DECODED_LIBPNG) {
-        count = &worker->pngs[by - STK_DECODED_PNG];
+    } else if (by == STK_IMAGE_DECODED_PNG || by == STK_IMAGE_DECODED_LIBPNG) {
+        count = &worker->pngs[by - STK_IMAGE_DECODED_PNG];
     }
     if (count) {
         atomic_fetch_add_explicit(count, 1, memory_order_relaxed);
     }
 }
 
-int stk_worker_decode(struct stk_worker *worker, const struct stk_picture *picture,
+int stk_worker_decode(struct stk_worker *worker, const struct stk_decode_job *picture,
                       struct stoker_error *error)
 {
     uint32_t by = 0;
-    int status = worker->jail ? decode_jailed(worker, picture, &by, error)
-                              : decode_here(worker, picture, error);
+    int status = worker->sandbox ? decode_sandboxed(worker, picture, &by, error)
+                                 : decode_in_process(worker, picture, error);
 
-    if (status == 0 && !worker->jail) {
-        by = stk_decoder_by(worker->decoder);
+    if (status == 0 && !worker->sandbox) {
+        by = stk_image_decoder_decoded_by(worker->decoder);
     }
-    count_picture(worker, by);
+    count_image(worker, by);
     return status;
 }

@@ -47,7 +47,7 @@ static void add_tar(struct stk_io *world, const char *const *misdeeds, size_t mi
         t_tar_add(&tar, name, file, bytes);
     }
     t_tar_end(&tar);
-    T_EQ("add", stk_world_add(world, "/data/train.tar", tar.data, tar.bytes), 0);
+    T_EQ("add", stk_sim_add(world, "/data/train.tar", tar.data, tar.bytes), 0);
     t_tar_free(&tar);
 }
 
@@ -101,9 +101,9 @@ static bool rig_open(struct rig *rig, const struct rig_options *options)
     struct stk_io *world;
 
     memset(rig, 0, sizeof *rig);
-    T_EQ("world", stk_world_open(&world, 1, &io, &error), 0);
+    T_EQ("world", stk_sim_open(&world, 1, &io, &error), 0);
     add_tar(world, options->misdeeds, options->misdeed_count);
-    if (stk_engine_open_on(&rig->engine, world, &engine, &error) < 0 ||
+    if (stk_engine_open_with_io(&rig->engine, world, &engine, &error) < 0 ||
         stoker_dataset_open(&rig->dataset, rig->engine, &dataset, &error) < 0 ||
         stoker_loader_open(&rig->loader, rig->dataset, &loader, &error) < 0) {
         T_STR(error.where, error.what, "");
@@ -259,9 +259,9 @@ static void test_fail_nth(void)
         struct stoker_engine *engine = NULL;
         struct stk_io *world;
 
-        T_EQ("world", stk_world_open(&world, 1, &io, &error), 0);
+        T_EQ("world", stk_sim_open(&world, 1, &io, &error), 0);
         stk_mem_fail_nth(n);
-        failed = stk_engine_open_on(&engine, world, &options, &error) < 0;
+        failed = stk_engine_open_with_io(&engine, world, &options, &error) < 0;
         stk_mem_fail_nth(0);
         T_TRUE("fail-nth", failed == !engine);
         stoker_engine_close(engine);

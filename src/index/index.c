@@ -61,19 +61,19 @@ void stk_index_close(struct stk_index *index)
         return;
     }
     for (uint64_t i = 0; index->shards && i < index->options.shard_count; i++) {
-        if (index->shards[i].kind == STK_SHARD_TAR) {
-            stk_part_close(index->shards[i].of.part);
+        if (index->shards[i].kind == STK_INDEX_SHARD_TAR) {
+            stk_index_part_close(index->shards[i].of.part);
         }
     }
     while (index->locked.arena) {
-        struct stk_arena_block *next = index->locked.arena->next;
+        struct stk_index_arena_block *next = index->locked.arena->next;
         stk_free(index->locked.arena);
         index->locked.arena = next;
     }
-    stk_words_deinit(&index->locked.extensions);
-    stk_words_deinit(&index->locked.classes);
+    stk_string_table_deinit(&index->locked.extensions);
+    stk_string_table_deinit(&index->locked.classes);
     stk_free(index->locked.file_sums);
-    stk_map_close(index->map);
+    stk_index_map_close(index->map);
     stk_free(index->root);
     stk_free(index->starts);
     stk_free(index->shards);
@@ -87,7 +87,7 @@ int stk_index_finish(struct stk_index *index, uint32_t block_bytes, struct stoke
 
     STK_ASSERT(!index->finished);
     for (uint64_t i = 0; i < index->options.shard_count; i++) {
-        STK_ASSERT(index->shards[i].kind != STK_SHARD_EMPTY);
+        STK_ASSERT(index->shards[i].kind != STK_INDEX_SHARD_EMPTY);
     }
     if (index->locked.file_sum_count != index->options.shard_count) {
         stk_free(index->locked.file_sums); /* all files have one, or none has */
@@ -106,10 +106,10 @@ int stk_index_finish(struct stk_index *index, uint32_t block_bytes, struct stoke
     return 0;
 }
 
-static int compare_extensions(const void *left, const void *right, void *words)
+static int compare_extensions(const void *left, const void *right, void *table)
 {
-    struct stk_view a = stk_words_at(words, *(const uint32_t *)left);
-    struct stk_view b = stk_words_at(words, *(const uint32_t *)right);
+    struct stk_view a = stk_string_table_get(table, *(const uint32_t *)left);
+    struct stk_view b = stk_string_table_get(table, *(const uint32_t *)right);
 
     return strcmp((const char *)a.data, (const char *)b.data); /* each has its NUL */
 }
@@ -117,9 +117,9 @@ static int compare_extensions(const void *left, const void *right, void *words)
 /* Numbers were given in the order of arrival, which is that of the threads. */
 static int sort_extensions(struct stk_index *index)
 {
-    struct stk_words *words = &index->locked.extensions;
-    struct stk_words sorted = {0};
-    uint32_t count = words->count;
+    struct stk_string_table *table = &index->locked.extensions;
+    struct stk_string_table sorted = {0};
+    uint32_t count = table->count;
     uint32_t *order = stk_alloc(count, sizeof *order);
     uint32_t *number = stk_alloc(count, sizeof *number);
     int status = order && number ? 0 : -ENOMEM;
@@ -128,16 +128,16 @@ static int sort_extensions(struct stk_index *index)
         order[i] = i;
     }
     if (status == 0) {
-        qsort_r(order, count, sizeof *order, compare_extensions, words);
+        qsort_r(order, count, sizeof *order, compare_extensions, table);
     }
     for (uint32_t i = 0; status == 0 && i < count; i++) {
-        status = stk_words_intern(&sorted, stk_words_at(words, order[i]), STK_EXTENSIONS_MAX,
-                                  &number[order[i]]);
+        status = stk_string_table_add(&sorted, stk_string_table_get(table, order[i]),
+                                      STK_INDEX_EXTENSIONS_MAX, &number[order[i]]);
     }
     for (uint64_t i = 0; status == 0 && i < index->options.shard_count; i++) {
-        struct stk_shard *shard = &index->shards[i];
+        struct stk_index_shard *shard = &index->shards[i];
 
-        if (shard->kind == STK_SHARD_FILE) {
+        if (shard->kind == STK_INDEX_SHARD_FILE) {
             shard->extension = number[shard->extension];
             continue;
         }
@@ -146,11 +146,11 @@ static int sort_extensions(struct stk_index *index)
         }
     }
     if (status == 0) {
-        stk_words_deinit(words);
-        *words = sorted;
-        sorted = (struct stk_words){0};
+        stk_string_table_deinit(table);
+        *table = sorted;
+        sorted = (struct stk_string_table){0};
     }
-    stk_words_deinit(&sorted);
+    stk_string_table_deinit(&sorted);
     stk_free(order);
     stk_free(number);
     return status;
@@ -162,13 +162,13 @@ static int number_samples(struct stk_index *index)
     bool one_each = true;
 
     for (uint64_t i = 0; i < shard_count; i++) {
-        const struct stk_shard *shard = &index->shards[i];
-        uint64_t samples = stk_shard_samples(shard);
+        const struct stk_index_shard *shard = &index->shards[i];
+        uint64_t samples = stk_index_shard_sample_count(shard);
 
         one_each = one_each && samples == 1;
         index->sample_count += samples;
-        index->sequential |= !stk_index_reaches(index, i);
-        if (shard->kind == STK_SHARD_FILE) {
+        index->sequential |= !stk_index_is_random_access(index, i);
+        if (shard->kind == STK_INDEX_SHARD_FILE) {
             index->member_count++;
             index->folder = true;
         } else {
@@ -187,7 +187,7 @@ static int number_samples(struct stk_index *index)
         return -ENOMEM;
     }
     for (uint64_t i = 0; i < shard_count; i++) {
-        index->starts[i + 1] = index->starts[i] + stk_shard_samples(&index->shards[i]);
+        index->starts[i + 1] = index->starts[i] + stk_index_shard_sample_count(&index->shards[i]);
     }
     return 0;
 }
@@ -217,10 +217,10 @@ static void make_identity(struct stk_index *index)
     stk_sha256_init(&sha);
     stk_sha256_add(&sha, "stoker index 1", sizeof "stoker index 1");
     for (uint64_t i = 0; i < index->options.shard_count; i++) {
-        const struct stk_shard *shard = &index->shards[i];
+        const struct stk_index_shard *shard = &index->shards[i];
         const char *slash = strrchr(shard->path, '/');
         const char *base = slash ? slash + 1 : shard->path;
-        bool is_file = shard->kind == STK_SHARD_FILE;
+        bool is_file = shard->kind == STK_INDEX_SHARD_FILE;
         uint64_t number = is_file ? (uint64_t)shard->of.label : shard->object_bytes;
         uint8_t tail[9] = {shard->kind};
 
@@ -256,24 +256,24 @@ uint64_t stk_index_bytes(const struct stk_index *index)
 
 uint64_t stk_index_shard_memory_bytes(const struct stk_index *index, uint64_t shard)
 {
-    const struct stk_shard *of = index->shards ? &index->shards[shard] : NULL;
+    const struct stk_index_shard *of = index->shards ? &index->shards[shard] : NULL;
 
-    return of && of->kind == STK_SHARD_TAR ? stk_part_memory_bytes(of->of.part) : 0;
+    return of && of->kind == STK_INDEX_SHARD_TAR ? stk_index_part_memory_bytes(of->of.part) : 0;
 }
 
 uint64_t stk_index_memory_bytes(const struct stk_index *index)
 {
     uint64_t shards = index->shards ? index->options.shard_count : 0;
     uint64_t bytes = sizeof *index + shards * sizeof *index->shards +
-                     stk_words_memory_bytes(&index->locked.extensions) +
-                     stk_words_memory_bytes(&index->locked.classes) +
+                     stk_string_table_memory_bytes(&index->locked.extensions) +
+                     stk_string_table_memory_bytes(&index->locked.classes) +
                      (index->locked.file_sums ? shards * sizeof *index->locked.file_sums : 0) +
                      (index->starts ? (shards + 1) * sizeof *index->starts : 0);
 
     for (uint64_t i = 0; i < shards; i++) {
         bytes += stk_index_shard_memory_bytes(index, i);
     }
-    for (const struct stk_arena_block *it = index->locked.arena; it; it = it->next) {
+    for (const struct stk_index_arena_block *it = index->locked.arena; it; it = it->next) {
         bytes += sizeof *it + it->capacity;
     }
     return bytes;
@@ -284,7 +284,7 @@ uint64_t stk_index_block_samples(const struct stk_index *index)
     return index->block_samples;
 }
 
-bool stk_index_sequential(const struct stk_index *index)
+bool stk_index_is_sequential(const struct stk_index *index)
 {
     return index->sequential;
 }
@@ -314,12 +314,12 @@ static uint32_t find_shard(const struct stk_index *index, uint64_t sample)
 int stk_index_sample(const struct stk_index *index, uint64_t sample, struct stk_sample *sample_out,
                      struct stoker_error *error)
 {
-    const struct stk_shard *shard;
-    const struct stk_part *part;
+    const struct stk_index_shard *shard;
+    const struct stk_index_part *part;
 
     STK_ASSERT(index->finished && sample < index->sample_count);
     if (index->map) {
-        return stk_map_sample(index->map, sample, sample_out, error);
+        return stk_index_map_sample(index->map, sample, sample_out, error);
     }
     sample_out->shard = sample;
     if (index->starts) {
@@ -330,7 +330,7 @@ int stk_index_sample(const struct stk_index *index, uint64_t sample, struct stk_
     }
     sample_out->number = sample;
     shard = &index->shards[sample_out->shard];
-    if (shard->kind == STK_SHARD_FILE) {
+    if (shard->kind == STK_INDEX_SHARD_FILE) {
         sample_out->first_member = 0;
         sample_out->member_count = 1;
         sample_out->label = shard->of.label;
@@ -342,24 +342,24 @@ int stk_index_sample(const struct stk_index *index, uint64_t sample, struct stk_
     sample_out->first_member = part->first_member[sample];
     sample_out->member_count = part->first_member[sample + 1] - part->first_member[sample];
     sample_out->label = part->labels ? part->labels[sample] : -1;
-    sample_out->key = stk_words_at(&part->keys, sample);
+    sample_out->key = stk_string_table_get(&part->keys, sample);
     return 0;
 }
 
 int stk_index_member(const struct stk_index *index, const struct stk_sample *sample,
                      uint32_t member, struct stk_member *member_out, struct stoker_error *error)
 {
-    const struct stk_shard *shard;
+    const struct stk_index_shard *shard;
 
     STK_ASSERT(member < sample->member_count);
     if (index->map) {
-        return stk_map_member(index->map, sample, member, member_out, error);
+        return stk_index_map_member(index->map, sample, member, member_out, error);
     }
     shard = &index->shards[sample->shard];
     member_out->shard = sample->shard;
-    if (shard->kind == STK_SHARD_FILE) {
+    if (shard->kind == STK_INDEX_SHARD_FILE) {
         member_out->offset = 0;
-        member_out->bytes = STK_WHOLE;
+        member_out->bytes = STK_ENTIRE_OBJECT;
         member_out->extension = shard->extension;
         return 0;
     }
@@ -369,7 +369,7 @@ int stk_index_member(const struct stk_index *index, const struct stk_sample *sam
         member_out->offset = shard->of.part->wide[2 * (size_t)member];
         member_out->bytes = shard->of.part->wide[2 * (size_t)member + 1];
     } else {
-        member_out->offset = (uint64_t)shard->of.part->units[member] * STK_OFFSET_UNIT;
+        member_out->offset = (uint64_t)shard->of.part->units[member] * STK_INDEX_OFFSET_UNIT;
         member_out->bytes = shard->of.part->sizes[member];
     }
     return 0;
@@ -382,13 +382,13 @@ int stk_index_checksum(const struct stk_index *index, const struct stk_sample *s
 
     STK_ASSERT(member < sample->member_count);
     if (index->map) {
-        status = stk_map_checksum(index->map, sample, member, sum_out, error);
+        status = stk_index_map_checksum(index->map, sample, member, sum_out, error);
     } else if (stk_index_shard_has_checksums(index, sample->shard)) {
-        const struct stk_shard *shard = &index->shards[sample->shard];
+        const struct stk_index_shard *shard = &index->shards[sample->shard];
 
-        *sum_out = shard->kind == STK_SHARD_FILE
+        *sum_out = shard->kind == STK_INDEX_SHARD_FILE
                        ? index->locked.file_sums[sample->shard]
-                       : shard->of.part->sums[sample->first_member + member];
+                       : shard->of.part->checksums[sample->first_member + member];
         status = 0;
     }
     if (status == STOKER_ERROR_MISSING) {
@@ -410,9 +410,9 @@ int stk_index_path(const struct stk_index *index, uint32_t shard, char path_out[
 
     STK_ASSERT(shard < index->options.shard_count);
     if (index->map) {
-        status = stk_map_path(index->map, shard, &path, error);
+        status = stk_index_map_path(index->map, shard, &path, error);
     } else {
-        const struct stk_shard *of = &index->shards[shard];
+        const struct stk_index_shard *of = &index->shards[shard];
 
         path = (struct stk_view){(const uint8_t *)of->path, strlen(of->path)};
     }
@@ -431,7 +431,7 @@ int stk_index_path(const struct stk_index *index, uint32_t shard, char path_out[
     return 0;
 }
 
-const char *stk_index_path_lent(const struct stk_index *index, uint32_t shard)
+const char *stk_index_path_view(const struct stk_index *index, uint32_t shard)
 {
     STK_ASSERT(shard < index->options.shard_count);
     return index->map ? NULL : index->shards[shard].path;
@@ -461,14 +461,14 @@ int stk_index_add_class(struct stk_index *index, const char *name, struct stoker
 {
     struct stk_view word = {(const uint8_t *)name, strlen(name) + 1};
     uint32_t count = index->locked.classes.count, number;
-    int status = stk_words_intern(&index->locked.classes, word, STK_CLASSES_MAX, &number);
+    int status = stk_string_table_add(&index->locked.classes, word, STK_INDEX_CLASSES_MAX, &number);
 
     if (status == -ENOMEM) {
         return stk_fail(error, status, "no memory for the index", "free memory", "'%s'", name);
     }
     if (status < 0) {
         return stk_fail(error, status, "there are too many classes", "join some of them",
-                        "more than %u", STK_CLASSES_MAX);
+                        "more than %u", STK_INDEX_CLASSES_MAX);
     }
     if (number != count) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "a class name comes twice",
@@ -485,7 +485,7 @@ uint64_t stk_index_classes(const struct stk_index *index)
 const char *stk_index_class(const struct stk_index *index, uint64_t number)
 {
     STK_ASSERT(number < index->locked.classes.count);
-    return (const char *)stk_words_at(&index->locked.classes, number).data;
+    return (const char *)stk_string_table_get(&index->locked.classes, number).data;
 }
 
 uint64_t stk_index_shards(const struct stk_index *index)
@@ -500,7 +500,7 @@ bool stk_index_is_folder(const struct stk_index *index)
 
 bool stk_index_is_file(const struct stk_index *index, uint32_t shard)
 {
-    return index->map ? index->folder : index->shards[shard].kind == STK_SHARD_FILE;
+    return index->map ? index->folder : index->shards[shard].kind == STK_INDEX_SHARD_FILE;
 }
 
 uint32_t stk_index_join_distance(const struct stk_index *index)
@@ -522,13 +522,13 @@ uint64_t stk_index_shard_bytes(const struct stk_index *index, uint32_t shard)
     return index->shards[shard].object_bytes;
 }
 
-uint32_t stk_index_shard_packing(const struct stk_index *index, uint32_t shard)
+uint32_t stk_index_shard_compression(const struct stk_index *index, uint32_t shard)
 {
     STK_ASSERT(shard < index->options.shard_count);
     if (index->map) {
-        return index->map->records ? index->map->records[shard].packing : STK_PLAIN;
+        return index->map->records ? index->map->records[shard].compression : STK_COMPRESSION_NONE;
     }
-    return index->shards[shard].packing;
+    return index->shards[shard].compression;
 }
 
 uint64_t stk_index_shard_samples(const struct stk_index *index, uint32_t shard)
@@ -537,7 +537,7 @@ uint64_t stk_index_shard_samples(const struct stk_index *index, uint32_t shard)
     if (index->map) {
         return index->map->records ? index->map->records[shard].sample_count : 1;
     }
-    return stk_shard_samples(&index->shards[shard]);
+    return stk_index_shard_sample_count(&index->shards[shard]);
 }
 
 uint64_t stk_index_first_sample(const struct stk_index *index, uint32_t shard)
@@ -551,93 +551,97 @@ uint64_t stk_index_first_sample(const struct stk_index *index, uint32_t shard)
 
 bool stk_index_shard_has_checksums(const struct stk_index *index, uint32_t shard)
 {
-    const struct stk_part *part;
+    const struct stk_index_part *part;
 
     STK_ASSERT(shard < index->options.shard_count);
     if (index->map) {
-        const struct stk_file_record *record =
+        const struct stk_index_file_record *record =
             index->map->records ? &index->map->records[shard] : NULL;
 
-        return record ? record->flags & STK_FILE_SUMS || record->member_count == 0
+        return record ? record->flags & STK_INDEX_FILE_SUMS || record->member_count == 0
                       : index->map->foot.sums.bytes > 0;
     }
-    if (index->shards[shard].kind == STK_SHARD_FILE) {
+    if (index->shards[shard].kind == STK_INDEX_SHARD_FILE) {
         return index->locked.file_sums != NULL;
     }
     part = index->shards[shard].of.part;
-    return part->sums || part->member_count == 0;
+    return part->checksums || part->member_count == 0;
 }
 
 bool stk_index_shard_has_labels(const struct stk_index *index, uint32_t shard)
 {
     STK_ASSERT(shard < index->options.shard_count);
     if (index->map) {
-        return !index->map->records || index->map->records[shard].flags & STK_FILE_LABELS;
+        return !index->map->records || index->map->records[shard].flags & STK_INDEX_FILE_LABELS;
     }
-    return index->shards[shard].kind == STK_SHARD_FILE || index->shards[shard].of.part->labels;
+    return index->shards[shard].kind == STK_INDEX_SHARD_FILE ||
+           index->shards[shard].of.part->labels;
 }
 
 const uint8_t *stk_index_shard_digest(const struct stk_index *index, uint32_t shard)
 {
     STK_ASSERT(shard < index->options.shard_count);
     if (index->map) {
-        const struct stk_file_record *record =
+        const struct stk_index_file_record *record =
             index->map->records ? &index->map->records[shard] : NULL;
 
-        return record && record->flags & STK_FILE_DIGEST ? record->sha256 : NULL;
+        return record && record->flags & STK_INDEX_FILE_DIGEST ? record->sha256 : NULL;
     }
-    return index->shards[shard].kind == STK_SHARD_TAR && index->shards[shard].of.part->has_digest
+    return index->shards[shard].kind == STK_INDEX_SHARD_TAR &&
+                   index->shards[shard].of.part->has_digest
                ? index->shards[shard].of.part->sha256
                : NULL;
 }
 
-bool stk_index_unproved(const struct stk_index *index, uint32_t shard)
+bool stk_index_shard_is_unverified(const struct stk_index *index, uint32_t shard)
 {
     STK_ASSERT(shard < index->options.shard_count);
-    return !index->map && index->shards[shard].kind == STK_SHARD_TAR &&
-           index->shards[shard].of.part->unproved;
+    return !index->map && index->shards[shard].kind == STK_INDEX_SHARD_TAR &&
+           index->shards[shard].of.part->unverified;
 }
 
-uint64_t stk_index_access_bytes(const struct stk_index *index, uint32_t shard)
+uint64_t stk_index_seek_points_bytes(const struct stk_index *index, uint32_t shard)
 {
     STK_ASSERT(shard < index->options.shard_count);
     if (index->map) {
-        return index->map->records ? index->map->records[shard].access_bytes : 0;
+        return index->map->records ? index->map->records[shard].seek_points_bytes : 0;
     }
-    return index->shards[shard].kind == STK_SHARD_TAR ? index->shards[shard].of.part->access_bytes
-                                                      : 0;
+    return index->shards[shard].kind == STK_INDEX_SHARD_TAR
+               ? index->shards[shard].of.part->seek_points_bytes
+               : 0;
 }
 
-const void *stk_index_access(const struct stk_index *index, uint32_t shard, uint64_t at,
-                             uint64_t bytes, struct stoker_error *error)
+const void *stk_index_seek_points(const struct stk_index *index, uint32_t shard, uint64_t at,
+                                  uint64_t bytes, struct stoker_error *error)
 {
     uint64_t end;
 
-    STK_ASSERT(stk_add(at, bytes, &end) && end <= stk_index_access_bytes(index, shard));
-    return index->map ? stk_map_access(index->map, shard, at, bytes, error)
-                      : index->shards[shard].of.part->access + at;
+    STK_ASSERT(stk_add(at, bytes, &end) && end <= stk_index_seek_points_bytes(index, shard));
+    return index->map ? stk_index_map_seek_points(index->map, shard, at, bytes, error)
+                      : index->shards[shard].of.part->seek_points + at;
 }
 
-bool stk_index_reaches(const struct stk_index *index, uint32_t shard)
+bool stk_index_is_random_access(const struct stk_index *index, uint32_t shard)
 {
-    uint32_t packing = stk_index_shard_packing(index, shard);
-    uint64_t bytes = stk_index_access_bytes(index, shard);
-    struct stk_access_head head;
+    uint32_t compression = stk_index_shard_compression(index, shard);
+    uint64_t bytes = stk_index_seek_points_bytes(index, shard);
+    struct stk_seek_points_head head;
     const void *image;
 
-    if (packing == STK_PLAIN || stk_index_shard_samples(index, shard) == 0) {
+    if (compression == STK_COMPRESSION_NONE || stk_index_shard_samples(index, shard) == 0) {
         return true;
     }
     if (bytes < sizeof head) {
         return false;
     }
-    image = stk_index_access(index, shard, 0, sizeof head, NULL);
+    image = stk_index_seek_points(index, shard, 0, sizeof head, NULL);
     if (!image) {
         return false; /* damaged: then it is read front to back */
     }
     memcpy(&head, image, sizeof head);
-    return stk_access_head_good(&head, bytes, packing, stk_index_shard_bytes(index, shard)) &&
-           stk_access_reaches(&head);
+    return stk_seek_points_head_is_valid(&head, bytes, compression,
+                                         stk_index_shard_bytes(index, shard)) &&
+           stk_seek_points_is_random_access(&head);
 }
 
 uint64_t stk_index_extensions(const struct stk_index *index)
@@ -648,7 +652,7 @@ uint64_t stk_index_extensions(const struct stk_index *index)
 const char *stk_index_extension(const struct stk_index *index, uint32_t extension)
 {
     STK_ASSERT(extension < index->locked.extensions.count);
-    return (const char *)stk_words_at(&index->locked.extensions, extension).data;
+    return (const char *)stk_string_table_get(&index->locked.extensions, extension).data;
 }
 
 int64_t stk_index_extension_id(const struct stk_index *index, const char *extension)
@@ -656,26 +660,26 @@ int64_t stk_index_extension_id(const struct stk_index *index, const char *extens
     struct stk_view word = {(const uint8_t *)extension, strlen(extension) + 1};
 
     STK_ASSERT(index->finished);
-    return stk_words_find(&index->locked.extensions, word);
+    return stk_string_table_find(&index->locked.extensions, word);
 }
 
-uint64_t stk_shard_samples(const struct stk_shard *shard)
+uint64_t stk_index_shard_sample_count(const struct stk_index_shard *shard)
 {
-    return shard->kind == STK_SHARD_FILE ? 1 : shard->of.part->keys.count;
+    return shard->kind == STK_INDEX_SHARD_FILE ? 1 : shard->of.part->keys.count;
 }
 
-void stk_part_close(struct stk_part *part)
+void stk_index_part_close(struct stk_index_part *part)
 {
     if (part) {
-        stk_words_deinit(&part->keys);
+        stk_string_table_deinit(&part->keys);
         stk_free(part->first_member);
         stk_free(part->extensions);
         stk_free(part->units);
         stk_free(part->sizes);
         stk_free(part->wide);
-        stk_free(part->sums);
+        stk_free(part->checksums);
         stk_free(part->labels);
-        stk_free(part->access);
+        stk_free(part->seek_points);
         stk_free(part);
     }
 }

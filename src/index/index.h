@@ -34,41 +34,45 @@ int stk_index_open(struct stk_index **index_out, const struct stk_index_options 
 void stk_index_close(struct stk_index *index);
 
 /* A shard's part, filled by one thread: either members of one tar or one file. path: borrowed. */
-struct stk_shard_builder;
-int stk_shard_begin(struct stk_index *index, uint32_t shard, const char *path,
-                    struct stk_shard_builder **builder_out, struct stoker_error *error);
+struct stk_index_shard_builder;
+int stk_index_shard_begin(struct stk_index *index, uint32_t shard, const char *path,
+                          struct stk_index_shard_builder **builder_out, struct stoker_error *error);
 /* A regular member of a tar, in storage order. Groups by webdataset's key; names that it skips
  * are skipped. A key that comes again further than join_distance members later: SCATTERED;
  * a name unfit for a key: CORRUPT; an extension twice in a sample: CORRUPT, found by
- * stk_shard_end. error->shard, offset (of the data) and key say where. */
-int stk_shard_add(struct stk_shard_builder *builder, struct stk_view name, uint64_t offset,
-                  uint64_t bytes, struct stoker_error *error);
+ * stk_index_shard_end. error->shard, offset (of the data) and key say where. */
+int stk_index_shard_add(struct stk_index_shard_builder *builder, struct stk_view name,
+                        uint64_t offset, uint64_t bytes, struct stoker_error *error);
 /* XXH3-64 of the bytes of the member just added; ignored for one that was skipped. All members
- * of a shard have one or none has: else ARGUMENT by stk_shard_end. */
-int stk_shard_checksum(struct stk_shard_builder *builder, uint64_t sum, struct stoker_error *error);
+ * of a shard have one or none has: else ARGUMENT by stk_index_shard_end. */
+int stk_index_shard_set_checksum(struct stk_index_shard_builder *builder, uint64_t sum,
+                                 struct stoker_error *error);
 /* The label of the sample that the member just added belongs to. Samples without one: -1. */
-int stk_shard_label(struct stk_shard_builder *builder, int64_t label, struct stoker_error *error);
+int stk_index_shard_set_label(struct stk_index_shard_builder *builder, int64_t label,
+                              struct stoker_error *error);
 /* SHA-256 of the whole shard file. */
-void stk_shard_digest(struct stk_shard_builder *builder, const uint8_t sha256[32]);
+void stk_index_shard_set_digest(struct stk_index_shard_builder *builder, const uint8_t sha256[32]);
 /* Access points of a packed shard (format/compress/seek_points.h); takes the image, which was
- * stk_alloc'ed and has at most STK_ACCESS_IMAGE_MAX bytes. */
-void stk_shard_access(struct stk_shard_builder *builder, struct stk_view image);
+ * stk_alloc'ed and has at most STK_SEEK_POINTS_IMAGE_MAX bytes. */
+void stk_index_shard_set_seek_points(struct stk_index_shard_builder *builder,
+                                     struct stk_view image);
 /* The members are hearsay: whoever reads one compares it with its headers. Such an index is not
  * written. */
-void stk_shard_unproved(struct stk_shard_builder *builder);
+void stk_index_shard_set_unverified(struct stk_index_shard_builder *builder);
 /* One file of a folder: the sample is the object itself; key = its path below the root. Once a
  * builder; the extension is given without its dot. */
-int stk_shard_add_file(struct stk_shard_builder *builder, struct stk_view key,
-                       struct stk_view extension, int64_t label, struct stoker_error *error);
-/* Takes the builder. packing: enum stk_packing. An empty shard is fine. After a failure here or
+int stk_index_shard_add_file(struct stk_index_shard_builder *builder, struct stk_view key,
+                             struct stk_view extension, int64_t label, struct stoker_error *error);
+/* Takes the builder. packing: enum stk_compression. An empty shard is fine. After a failure here or
  * in add the index can only be closed. */
-int stk_shard_end(struct stk_shard_builder *builder, uint64_t object_bytes, uint32_t packing,
-                  struct stoker_error *error);
-void stk_shard_abandon(struct stk_shard_builder *builder);
+int stk_index_shard_end(struct stk_index_shard_builder *builder, uint64_t object_bytes,
+                        uint32_t compression, struct stoker_error *error);
+void stk_index_shard_cancel(struct stk_index_shard_builder *builder);
 /* Instead of a builder: the part that a finished or mapped index of tars has of a shard. CORRUPT if
  * that is damaged (only a mapped one): scan it then. */
-int stk_shard_copy(struct stk_index *index, uint32_t shard, const char *path,
-                   const struct stk_index *from, uint32_t from_shard, struct stoker_error *error);
+int stk_index_shard_copy(struct stk_index *index, uint32_t shard, const char *path,
+                         const struct stk_index *from, uint32_t from_shard,
+                         struct stoker_error *error);
 
 /* Class names in the order of their numbers, before write; for a tar they are an extra. */
 int stk_index_add_class(struct stk_index *index, const char *name, struct stoker_error *error);
@@ -96,11 +100,11 @@ int stk_index_image(const struct stk_index *index, const char *root, struct stk_
 /* O(1) in samples and members: reads the foot, the table of pages and the records of tars.
  * CORRUPT, TRUNCATED, FORMAT (no index), UNSUPPORTED (a later version). The file may be replaced
  * while it is mapped, as write does it, but not be cut. io: lent until close. */
-int stk_index_map(struct stk_index **index_out, struct stk_io *io, const char *path,
-                  struct stoker_error *error);
-/* The same on bytes in memory, lent until close and 8-aligned; name: for errors, copied. */
-int stk_index_map_image(struct stk_index **index_out, struct stk_view image, const char *name,
+int stk_index_open_file(struct stk_index **index_out, struct stk_io *io, const char *path,
                         struct stoker_error *error);
+/* The same on bytes in memory, lent until close and 8-aligned; name: for errors, copied. */
+int stk_index_open_image(struct stk_index **index_out, struct stk_view image, const char *name,
+                         struct stoker_error *error);
 
 struct stk_sample {
     uint32_t shard;
@@ -108,7 +112,7 @@ struct stk_sample {
     uint64_t first_member; /* in the shard; for stk_index_member */
     uint64_t number;       /* in the shard */
     struct stk_view key;   /* lent until close */
-    int64_t label;         /* folder: class; tar: what stk_shard_label said, or -1 */
+    int64_t label;         /* folder: class; tar: what stk_index_shard_set_label said, or -1 */
 };
 
 uint64_t stk_index_shards(const struct stk_index *index);
@@ -116,14 +120,14 @@ uint64_t stk_index_samples(const struct stk_index *index);
 uint64_t stk_index_members(const struct stk_index *index);
 uint64_t stk_index_bytes(const struct stk_index *index);
 /* Of the heap; a mapped index has next to none. The whole: after finish. Of one shard: after
- * stk_shard_end. */
+ * stk_index_shard_end. */
 uint64_t stk_index_memory_bytes(const struct stk_index *index);
 uint64_t stk_index_shard_memory_bytes(const struct stk_index *index, uint64_t shard);
 uint64_t stk_index_block_samples(const struct stk_index *index);
 bool stk_index_is_folder(const struct stk_index *index); /* has files; false if empty */
 /* The shard is one file of a folder. An index put together in memory may have both kinds. */
 bool stk_index_is_file(const struct stk_index *index, uint32_t shard);
-bool stk_index_sequential(const struct stk_index *index); /* any packed shard out of reach */
+bool stk_index_is_sequential(const struct stk_index *index); /* any packed shard out of reach */
 /* 32 bytes: SHA-256 of the shards' base names and sizes, and of all keys, extensions, offsets
  * and sizes. Folders: keys and labels. */
 const uint8_t *stk_index_identity(const struct stk_index *index);
@@ -143,14 +147,14 @@ int stk_index_checksum(const struct stk_index *index, const struct stk_sample *s
 int stk_index_path(const struct stk_index *index, uint32_t shard, char path_out[STK_PATH_BYTES_MAX],
                    struct stoker_error *error);
 /* The same, lent until close; NULL: a mapped index has no such text. */
-const char *stk_index_path_lent(const struct stk_index *index, uint32_t shard);
+const char *stk_index_path_view(const struct stk_index *index, uint32_t shard);
 /* For errors: the path, or "?" when it cannot be had. */
 void stk_index_path_text(const struct stk_index *index, uint32_t shard,
                          char path_out[STK_PATH_BYTES_MAX]);
 
 /* Of tars these never fail: their records are read and checked by map. */
 uint64_t stk_index_shard_bytes(const struct stk_index *index, uint32_t shard);
-uint32_t stk_index_shard_packing(const struct stk_index *index, uint32_t shard);
+uint32_t stk_index_shard_compression(const struct stk_index *index, uint32_t shard);
 uint64_t stk_index_shard_samples(const struct stk_index *index, uint32_t shard);
 uint64_t stk_index_first_sample(const struct stk_index *index, uint32_t shard);
 /* All of its members have one: also where there are no members. */
@@ -158,16 +162,16 @@ bool stk_index_shard_has_checksums(const struct stk_index *index, uint32_t shard
 bool stk_index_shard_has_labels(const struct stk_index *index, uint32_t shard);
 /* 32 bytes, lent until close; NULL: none was given. */
 const uint8_t *stk_index_shard_digest(const struct stk_index *index, uint32_t shard);
-bool stk_index_unproved(const struct stk_index *index, uint32_t shard);
+bool stk_index_shard_is_unverified(const struct stk_index *index, uint32_t shard);
 /* Bytes of its access points; 0: none. */
-uint64_t stk_index_access_bytes(const struct stk_index *index, uint32_t shard);
-/* Some of them, lent until close: at + bytes is at most stk_index_access_bytes. NULL only for a
- * mapped index: CORRUPT. Nothing in them is checked but their pages' sums. */
-const void *stk_index_access(const struct stk_index *index, uint32_t shard, uint64_t at,
-                             uint64_t bytes, struct stoker_error *error);
+uint64_t stk_index_seek_points_bytes(const struct stk_index *index, uint32_t shard);
+/* Some of them, lent until close: at + bytes is at most stk_index_seek_points_bytes. NULL only for
+ * a mapped index: CORRUPT. Nothing in them is checked but their pages' sums. */
+const void *stk_index_seek_points(const struct stk_index *index, uint32_t shard, uint64_t at,
+                                  uint64_t bytes, struct stoker_error *error);
 
 /* Its samples can be read in any order: it is not packed, or its access points reach. */
-bool stk_index_reaches(const struct stk_index *index, uint32_t shard);
+bool stk_index_is_random_access(const struct stk_index *index, uint32_t shard);
 
 const char *stk_index_extension(const struct stk_index *index, uint32_t extension);
 /* -1: no member of the data set has it. */

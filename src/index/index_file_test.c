@@ -57,84 +57,89 @@ static const struct set {
 };
 
 /* A head, a point and a window of 3 bytes. */
-static int add_access(struct stk_shard_builder *builder, uint64_t object_bytes, bool is_far,
+static int add_access(struct stk_index_shard_builder *builder, uint64_t object_bytes, bool is_far,
                       struct stoker_error *error)
 {
-    uint64_t bytes = is_far ? STK_ACCESS_SEGMENT_MAX + 1 : 5000;
-    struct stk_access_head head = {.out_bytes = bytes,
-                                   .in_bytes = object_bytes,
-                                   .segment_bytes_max = bytes,
-                                   .point_count = 1,
-                                   .packing = STK_GZIP};
-    struct stk_access_point point = {.kind = STK_ACCESS_STREAM, .sum = object_bytes};
-    uint8_t *image = stk_alloc(stk_access_point_at(1) + 3, 1);
+    uint64_t bytes = is_far ? STK_SEEK_POINTS_SEGMENT_MAX + 1 : 5000;
+    struct stk_seek_points_head head = {.out_bytes = bytes,
+                                        .in_bytes = object_bytes,
+                                        .segment_bytes_max = bytes,
+                                        .point_count = 1,
+                                        .compression = STK_COMPRESSION_GZIP};
+    struct stk_seek_point point = {.kind = STK_SEEK_POINT_STREAM, .checksum = object_bytes};
+    uint8_t *image = stk_alloc(stk_seek_points_offset(1) + 3, 1);
 
     if (!image) {
         return stk_fail(error, -ENOMEM, "no memory for access points", "free memory", "test");
     }
     memcpy(image, &head, sizeof head);
     memcpy(image + sizeof head, &point, sizeof point);
-    memcpy(image + stk_access_point_at(1), "abc", 3);
-    stk_shard_access(builder, (struct stk_view){image, stk_access_point_at(1) + 3});
+    memcpy(image + stk_seek_points_offset(1), "abc", 3);
+    stk_index_shard_set_seek_points(builder,
+                                    (struct stk_view){image, stk_seek_points_offset(1) + 3});
     return 0;
 }
 
 static int fill_tar(struct stk_index *index, uint32_t shard, const char *root,
                     const struct set *set, struct stoker_error *error)
 {
-    struct stk_shard_builder *builder = NULL;
+    struct stk_index_shard_builder *builder = NULL;
     uint8_t digest[32] = {1, 2, 3, (uint8_t)shard};
     uint64_t far = set->extras & WIDE ? 1ull << 42 : 0, at = 512;
     char path[64];
     int status;
 
     snprintf(path, sizeof path, "%ss/%u.tar", root, shard);
-    status = stk_shard_begin(index, shard, path, &builder, error);
+    status = stk_index_shard_begin(index, shard, path, &builder, error);
     for (int i = 0; status == 0 && i < NAMES_MAX && set->shards[shard][i]; i++) {
-        status = stk_shard_add(builder, view(set->shards[shard][i]), at + far, 3 + far, error);
+        status =
+            stk_index_shard_add(builder, view(set->shards[shard][i]), at + far, 3 + far, error);
         if (status == 0 && set->extras & SUMS) {
-            status = stk_shard_checksum(builder, stk_sum64(&at, sizeof at) + shard, error);
+            status =
+                stk_index_shard_set_checksum(builder, stk_xxh3_64(&at, sizeof at) + shard, error);
         }
         if (status == 0 && set->extras & LABELS && i % 2 == 0) {
-            status = stk_shard_label(builder, -5 + i, error);
+            status = stk_index_shard_set_label(builder, -5 + i, error);
         }
         at += 1024;
     }
     if (status == 0 && set->extras & DIGEST) {
-        stk_shard_digest(builder, digest);
+        stk_index_shard_set_digest(builder, digest);
     }
     if (status == 0 && set->extras & ACCESS) {
         status = add_access(builder, at + 2 * far, set->extras & FAR, error);
     }
     if (status < 0) {
-        stk_shard_abandon(builder);
+        stk_index_shard_cancel(builder);
         return status;
     }
-    return stk_shard_end(builder, at + 2 * far, set->extras & GZIP ? STK_GZIP : STK_PLAIN, error);
+    return stk_index_shard_end(builder, at + 2 * far,
+                               set->extras & GZIP ? STK_COMPRESSION_GZIP : STK_COMPRESSION_NONE,
+                               error);
 }
 
 static int fill_file(struct stk_index *index, uint32_t shard, const char *root,
                      const struct set *set, struct stoker_error *error)
 {
     const char *name = set->shards[0][shard], *dot = strrchr(name, '.');
-    struct stk_shard_builder *builder = NULL;
+    struct stk_index_shard_builder *builder = NULL;
     char path[64];
     int status;
 
     snprintf(path, sizeof path, "%s%s", root, name);
-    status = stk_shard_begin(index, shard, path, &builder, error);
+    status = stk_index_shard_begin(index, shard, path, &builder, error);
     if (status == 0) {
-        status =
-            stk_shard_add_file(builder, view(name), view(dot ? dot + 1 : ""), shard / 2, error);
+        status = stk_index_shard_add_file(builder, view(name), view(dot ? dot + 1 : ""), shard / 2,
+                                          error);
     }
     if (status == 0 && set->extras & SUMS) {
-        status = stk_shard_checksum(builder, 77 + shard, error);
+        status = stk_index_shard_set_checksum(builder, 77 + shard, error);
     }
     if (status < 0) {
-        stk_shard_abandon(builder);
+        stk_index_shard_cancel(builder);
         return status;
     }
-    return stk_shard_end(builder, 0, STK_PLAIN, error);
+    return stk_index_shard_end(builder, 0, STK_COMPRESSION_NONE, error);
 }
 
 static int make(struct stk_index **index_out, const struct set *set, const char *root,
@@ -225,8 +230,9 @@ static int tell(const struct stk_index *index, struct text *text, struct stoker_
         (unsigned long long)stk_index_samples(index), (unsigned long long)stk_index_members(index),
         (unsigned long long)stk_index_bytes(index),
         (unsigned long long)stk_index_block_samples(index), stk_index_is_folder(index),
-        stk_index_sequential(index), stk_index_join_distance(index), stk_index_key_bytes_max(index),
-        stk_index_identity(index)[0], stk_index_identity(index)[31]);
+        stk_index_is_sequential(index), stk_index_join_distance(index),
+        stk_index_key_bytes_max(index), stk_index_identity(index)[0],
+        stk_index_identity(index)[31]);
     for (uint64_t i = 0; i < stk_index_classes(index); i++) {
         add(text, "class %s\n", stk_index_class(index, i));
     }
@@ -234,20 +240,20 @@ static int tell(const struct stk_index *index, struct text *text, struct stoker_
         const uint8_t *digest = stk_index_shard_digest(index, i);
         char path[STK_PATH_BYTES_MAX];
 
-        uint64_t access_bytes = stk_index_access_bytes(index, i), sum = 0;
+        uint64_t access_bytes = stk_index_seek_points_bytes(index, i), sum = 0;
 
         status = stk_index_path(index, i, path, error);
         if (status == 0 && access_bytes > 0) {
-            const void *access = stk_index_access(index, i, 0, access_bytes, error);
+            const void *access = stk_index_seek_points(index, i, 0, access_bytes, error);
 
             status = access ? 0 : STOKER_ERROR_CORRUPT;
-            sum = access ? stk_sum64(access, access_bytes) : 0;
+            sum = access ? stk_xxh3_64(access, access_bytes) : 0;
         }
         if (status == 0) {
             add(text, "%llu+%llx ", (unsigned long long)access_bytes, (unsigned long long)sum);
             add(text, "%s %llu %u %llu %llu %d %d\n", path,
                 (unsigned long long)stk_index_shard_bytes(index, i),
-                stk_index_shard_packing(index, i),
+                stk_index_shard_compression(index, i),
                 (unsigned long long)stk_index_shard_samples(index, i),
                 (unsigned long long)stk_index_first_sample(index, i),
                 stk_index_shard_has_labels(index, i), digest ? digest[3] : -1);
@@ -273,7 +279,7 @@ static void test_round_trip(void)
         T_EQ(set->name, tell(index, &before, &error), 0);
         T_EQ(set->name, stk_index_image(index, "d/", &image, &error), 0);
         stk_index_close(index);
-        T_EQ(set->name, stk_index_map_image(&mapped, image, "d/stoker.index", &error), 0);
+        T_EQ(set->name, stk_index_open_image(&mapped, image, "d/stoker.index", &error), 0);
         if (mapped) {
             stk_index_set_root(mapped, "d/", NULL);
             T_EQ(set->name, tell(mapped, &after, &error), 0);
@@ -312,7 +318,7 @@ static void test_reach(void)
 
             if (strcmp(set->name, row->name) == 0) {
                 T_EQ(row->name, make(&index, set, "d/", NULL), 0);
-                T_EQ(row->name, stk_index_sequential(index), row->sequential);
+                T_EQ(row->name, stk_index_is_sequential(index), row->sequential);
                 stk_index_close(index);
             }
         }
@@ -334,7 +340,7 @@ static struct stk_view image_of(const struct set *set)
 static int visit(struct stk_view image, struct text *text, struct stoker_error *error)
 {
     struct stk_index *index = NULL;
-    int status = stk_index_map_image(&index, image, "x.index", error);
+    int status = stk_index_open_image(&index, image, "x.index", error);
 
     if (status == 0) {
         status = tell(index, text, error);
@@ -389,19 +395,21 @@ static void test_damage(void)
 /* What somebody who knows the format would do after changing something. */
 static void make_sums(uint8_t *data, size_t bytes)
 {
-    struct stk_file_foot *foot = (struct stk_file_foot *)(void *)(data + bytes - sizeof *foot);
+    struct stk_index_file_foot *foot =
+        (struct stk_index_file_foot *)(void *)(data + bytes - sizeof *foot);
     uint64_t pages = (bytes - sizeof *foot - foot->pages_at) / 8;
     uint64_t *sums;
 
     if (foot->pages_at % 8 == 0 && foot->pages_at < bytes - sizeof *foot) {
         sums = (uint64_t *)(void *)(data + foot->pages_at);
-        for (uint64_t i = 0; i < pages && i * STK_FILE_PAGE_BYTES < foot->pages_at; i++) {
-            uint64_t start = i * STK_FILE_PAGE_BYTES;
-            sums[i] = stk_sum64(data + start, stk_min(STK_FILE_PAGE_BYTES, foot->pages_at - start));
+        for (uint64_t i = 0; i < pages && i * STK_INDEX_FILE_PAGE_BYTES < foot->pages_at; i++) {
+            uint64_t start = i * STK_INDEX_FILE_PAGE_BYTES;
+            sums[i] = stk_xxh3_64(data + start,
+                                  stk_min(STK_INDEX_FILE_PAGE_BYTES, foot->pages_at - start));
         }
-        foot->pages_sum = stk_sum64(sums, pages * 8);
+        foot->pages_sum = stk_xxh3_64(sums, pages * 8);
     }
-    foot->foot_sum = stk_sum64(foot, offsetof(struct stk_file_foot, foot_sum));
+    foot->foot_sum = stk_xxh3_64(foot, offsetof(struct stk_index_file_foot, foot_sum));
 }
 
 static void test_hostile(void)
@@ -457,14 +465,14 @@ static void check_reuse(const struct set *set, bool from_memory)
 
     T_EQ(set->name,
          from_memory ? make(&old, set, "", &error)
-                     : stk_index_map_image(&old, image, "old", &error),
+                     : stk_index_open_image(&old, image, "old", &error),
          0);
     T_EQ(set->name, stk_index_open(&index, &options, &error), 0);
     for (uint32_t i = SHARDS; i-- > 0;) {
         char path[STK_PATH_BYTES_MAX];
 
         T_EQ(set->name, stk_index_path(old, i, path, &error), 0);
-        T_EQ(set->name, stk_shard_copy(index, i, path, old, i, &error), 0);
+        T_EQ(set->name, stk_index_shard_copy(index, i, path, old, i, &error), 0);
     }
     for (uint64_t i = 0; i < stk_index_classes(old); i++) {
         stk_index_add_class(index, stk_index_class(old, i), NULL);
@@ -503,32 +511,33 @@ static struct stk_index *make_large(const struct large *large)
 {
     struct stk_index_options options = {.shard_count = 1};
     struct stk_index *index = NULL;
-    struct stk_shard_builder *builder = NULL;
+    struct stk_index_shard_builder *builder = NULL;
     uint64_t at = 512;
     int status;
 
     T_EQ("open", stk_index_open(&index, &options, NULL), 0);
-    T_EQ("begin", stk_shard_begin(index, 0, "0.tar", &builder, NULL), 0);
+    T_EQ("begin", stk_index_shard_begin(index, 0, "0.tar", &builder, NULL), 0);
     for (uint32_t i = 0; i < large->samples; i++) {
-        uint64_t dice = stk_mix(i);
+        uint64_t dice = stk_mix64(i);
 
         for (uint32_t m = 0; m <= dice % large->members; m++) {
             uint64_t bytes = 1 + (dice >> 8) % large->member_bytes;
             char name[32];
 
             snprintf(name, sizeof name, "%08u.%c", i, 'a' + (int)m);
-            status = stk_shard_add(builder, view(name), at, bytes, NULL);
+            status = stk_index_shard_add(builder, view(name), at, bytes, NULL);
             if (status == 0 && large->sums) {
-                status = stk_shard_checksum(builder, stk_mix(at), NULL);
+                status = stk_index_shard_set_checksum(builder, stk_mix64(at), NULL);
             }
             T_EQ("add", status, 0);
             at += stk_round_up(bytes, 512) + 512;
         }
         if (large->label > 0) {
-            T_EQ("label", stk_shard_label(builder, (int64_t)(dice % (large->label + 1)), NULL), 0);
+            T_EQ("label",
+                 stk_index_shard_set_label(builder, (int64_t)(dice % (large->label + 1)), NULL), 0);
         }
     }
-    T_EQ("end", stk_shard_end(builder, at + 1024, STK_PLAIN, NULL), 0);
+    T_EQ("end", stk_index_shard_end(builder, at + 1024, STK_COMPRESSION_NONE, NULL), 0);
     T_EQ("finish", stk_index_finish(index, 0, NULL), 0);
     return index;
 }
@@ -543,17 +552,17 @@ static void test_pages(void)
     uint64_t pages;
 
     T_EQ("image", stk_index_image(index, "", &image, NULL), 0);
-    pages = image.bytes / STK_FILE_PAGE_BYTES;
+    pages = image.bytes / STK_INDEX_FILE_PAGE_BYTES;
     T_TRUE("many pages", pages > 20);
     for (uint64_t page = 0; page < pages; page++) {
-        uint64_t at = page * STK_FILE_PAGE_BYTES + 4000;
+        uint64_t at = page * STK_INDEX_FILE_PAGE_BYTES + 4000;
         struct stoker_error error = {0};
         uint8_t *data = (uint8_t *)(uintptr_t)image.data;
 
         data[at] ^= 32;
         T_EQ("found", visit(image, &text, &error), STOKER_ERROR_CORRUPT);
         T_STR("the file", error.shard, "x.index");
-        T_EQ("the page", error.offset, page * STK_FILE_PAGE_BYTES);
+        T_EQ("the page", error.offset, page * STK_INDEX_FILE_PAGE_BYTES);
         T_HAS("what to do", error.advice, "stoker index --force");
         data[at] ^= 32;
     }
@@ -565,10 +574,10 @@ static void test_pages(void)
  * counted by the bits of the pages that were checked. */
 static uint64_t good_pages(const struct stk_index *index)
 {
-    uint64_t pages = index->map->foot.pages_at / STK_FILE_PAGE_BYTES + 1, count = 0;
+    uint64_t pages = index->map->foot.pages_at / STK_INDEX_FILE_PAGE_BYTES + 1, count = 0;
 
     for (uint64_t i = 0; i < pages; i++) {
-        count += atomic_load(&index->map->good[i / 64]) >> i % 64 & 1;
+        count += atomic_load(&index->map->checked_pages[i / 64]) >> i % 64 & 1;
     }
     return count;
 }
@@ -584,7 +593,7 @@ static void test_touched(void)
 
         T_EQ("image", stk_index_image(index, "", &image, NULL), 0);
         stk_index_close(index);
-        T_EQ("map", stk_index_map_image(&mapped, image, "x", NULL), 0);
+        T_EQ("map", stk_index_open_image(&mapped, image, "x", NULL), 0);
         T_TRUE("few pages to open", good_pages(mapped) <= 2);
         T_EQ("sample", stk_index_sample(mapped, samples / 2, &sample, NULL), 0);
         T_EQ("member", stk_index_member(mapped, &sample, 0, &member, NULL), 0);
@@ -627,8 +636,8 @@ static struct stk_io *open_world(void)
     struct stk_io_options options = {.depth = 8, .read_timeout_ms = 1000};
     struct stk_io *io = NULL;
 
-    T_EQ("world", stk_world_open(&io, 7, &options, NULL), 0);
-    T_EQ("folder", stk_world_add(io, "d", NULL, 0), 0);
+    T_EQ("world", stk_sim_open(&io, 7, &options, NULL), 0);
+    T_EQ("folder", stk_sim_add(io, "d", NULL, 0), 0);
     return io;
 }
 
@@ -643,21 +652,21 @@ static void test_file(void)
     T_EQ("make", make(&index, set, "/d/", &error), 0);
     T_EQ("tell", tell(index, &before, &error), 0);
     T_EQ("write", stk_index_write(index, io, "/d/stoker.index", &error), 0);
-    T_EQ("map", stk_index_map(&mapped, io, "/d/stoker.index", &error), 0);
+    T_EQ("map", stk_index_open_file(&mapped, io, "/d/stoker.index", &error), 0);
     T_EQ("tell", tell(mapped, &after, &error), 0);
     T_STR("the same", after.bytes, before.bytes);
     stk_index_close(mapped);
     T_EQ("elsewhere", stk_index_write(index, io, "/stoker.index", &error), 0);
     T_EQ("not below", stk_index_write(index, io, "/d/s/x/stoker.index", &error), -ENOENT);
     stk_index_close(index);
-    T_EQ("not there", stk_index_map(&mapped, io, "/d/none", &error), -ENOENT);
-    stk_world_add(io, "/d/text", "hello, this is no index", 23);
-    T_EQ("no index", stk_index_map(&mapped, io, "/d/text", &error), STOKER_ERROR_FORMAT);
-    stk_world_add(io, "/d/old", "STOKERIX\1\0\0\0\0\100\0\0", 16);
-    T_EQ("version 1", stk_index_map(&mapped, io, "/d/old", &error), STOKER_ERROR_UNSUPPORTED);
+    T_EQ("not there", stk_index_open_file(&mapped, io, "/d/none", &error), -ENOENT);
+    stk_sim_add(io, "/d/text", "hello, this is no index", 23);
+    T_EQ("no index", stk_index_open_file(&mapped, io, "/d/text", &error), STOKER_ERROR_FORMAT);
+    stk_sim_add(io, "/d/old", "STOKERIX\1\0\0\0\0\100\0\0", 16);
+    T_EQ("version 1", stk_index_open_file(&mapped, io, "/d/old", &error), STOKER_ERROR_UNSUPPORTED);
     T_HAS("what to do", error.advice, "stoker index --force");
-    stk_world_add(io, "/d/empty", "", 0);
-    T_EQ("empty", stk_index_map(&mapped, io, "/d/empty", &error), STOKER_ERROR_FORMAT);
+    stk_sim_add(io, "/d/empty", "", 0);
+    T_EQ("empty", stk_index_open_file(&mapped, io, "/d/empty", &error), STOKER_ERROR_FORMAT);
     stk_io_close(io);
 }
 
@@ -684,19 +693,19 @@ static void test_failures(void)
                 if (what == 0) {
                     stk_mem_fail_nth(n);
                 } else {
-                    stk_world_fail_nth(io, n);
+                    stk_sim_fail_nth(io, n);
                 }
                 status = stk_index_write(index, io, "d/stoker.index", &error);
                 if (status == 0) {
-                    status = stk_index_map(&mapped, io, "d/stoker.index", &error);
+                    status = stk_index_open_file(&mapped, io, "d/stoker.index", &error);
                 }
                 stk_mem_fail_nth(0);
-                stk_world_fail_nth(io, 0);
+                stk_sim_fail_nth(io, 0);
                 done = status == 0;
                 if (status < 0) {
                     T_ERROR(set->name, &error);
                     T_TRUE(set->name, mapped == NULL);
-                    status = stk_index_map(&mapped, io, "d/stoker.index", NULL);
+                    status = stk_index_open_file(&mapped, io, "d/stoker.index", NULL);
                 }
                 if (status == 0) {
                     T_EQ(set->name, tell(mapped, &after, NULL), 0);

@@ -16,7 +16,7 @@ struct head {
     uint64_t sum; /* of what stands before */
 };
 
-static int file_path(const struct stk_journal *journal, uint32_t number,
+static int file_path(const struct stk_index_journal *journal, uint32_t number,
                      char path[STK_PATH_BYTES_MAX])
 {
     int bytes = number == 0
@@ -26,14 +26,14 @@ static int file_path(const struct stk_journal *journal, uint32_t number,
     return bytes < STK_PATH_BYTES_MAX ? 0 : -ENAMETOOLONG;
 }
 
-static int lock_path(const struct stk_journal *journal, char path[STK_PATH_BYTES_MAX])
+static int lock_path(const struct stk_index_journal *journal, char path[STK_PATH_BYTES_MAX])
 {
     int bytes = snprintf(path, STK_PATH_BYTES_MAX, "%s.lock", journal->path);
 
     return bytes < STK_PATH_BYTES_MAX ? 0 : -ENAMETOOLONG;
 }
 
-static int take_lock(struct stk_journal *journal, struct stoker_error *error)
+static int acquire_lock(struct stk_index_journal *journal, struct stoker_error *error)
 {
     char path[STK_PATH_BYTES_MAX];
 
@@ -41,17 +41,17 @@ static int take_lock(struct stk_journal *journal, struct stoker_error *error)
         return stk_fail_errno(error, ENAMETOOLONG, "cannot keep a journal", "use a shorter path",
                               "'%.600s'", journal->path);
     }
-    return stk_io_lock(journal->io, path, &journal->only, error);
+    return stk_io_lock(journal->io, path, &journal->process_lock, error);
 }
 
-static int no_memory(const struct stk_journal *journal, struct stoker_error *error)
+static int no_memory(const struct stk_index_journal *journal, struct stoker_error *error)
 {
     return stk_fail(error, -ENOMEM, "cannot keep a journal", "free memory", "'%.600s'",
                     journal->path);
 }
 
 /* Takes the index of one shard; a later record replaces an earlier one of the same name. */
-static int put(struct stk_journal *journal, struct stk_index *index, uint64_t mtime_ns,
+static int put(struct stk_index_journal *journal, struct stk_index *index, uint64_t mtime_ns,
                struct stoker_error *error)
 {
     char name[STK_PATH_BYTES_MAX];
@@ -59,14 +59,14 @@ static int put(struct stk_journal *journal, struct stk_index *index, uint64_t mt
     int status = stk_index_path(index, 0, name, error);
 
     if (status == 0) {
-        status = stk_words_intern(&journal->names,
-                                  (struct stk_view){(const uint8_t *)name, strlen(name)},
-                                  UINT32_MAX / 2, &number);
+        status = stk_string_table_add(&journal->names,
+                                      (struct stk_view){(const uint8_t *)name, strlen(name)},
+                                      UINT32_MAX / 2, &number);
         status = status < 0 ? no_memory(journal, error) : 0;
     }
     if (status == 0 && count == journal->entry_capacity && number == count) {
         uint32_t capacity = count ? count * 2 : 64;
-        struct stk_journal_entry *entries =
+        struct stk_index_journal_entry *entries =
             stk_realloc(journal->entries, count, capacity, sizeof *entries);
 
         status = entries ? 0 : no_memory(journal, error);
@@ -78,12 +78,13 @@ static int put(struct stk_journal *journal, struct stk_index *index, uint64_t mt
         return status;
     }
     stk_index_close(journal->entries[number].index); /* NULL in a new entry */
-    journal->entries[number] = (struct stk_journal_entry){index, mtime_ns};
+    journal->entries[number] = (struct stk_index_journal_entry){index, mtime_ns};
     return 0;
 }
 
 /* Records up to the first that is not whole. */
-static int parse(struct stk_journal *journal, struct stk_view image, struct stoker_error *error)
+static int parse(struct stk_index_journal *journal, struct stk_view image,
+                 struct stoker_error *error)
 {
     size_t at = 0;
     int status = 0;
@@ -96,13 +97,13 @@ static int parse(struct stk_journal *journal, struct stk_view image, struct stok
         memcpy(&head, image.data + at, sizeof head);
         at += sizeof head;
         if (head.magic != JOURNAL_MAGIC ||
-            head.sum != stk_sum64(&head, offsetof(struct head, sum)) || head.image_bytes % 8 != 0 ||
-            head.image_bytes > image.bytes - at) {
+            head.sum != stk_xxh3_64(&head, offsetof(struct head, sum)) ||
+            head.image_bytes % 8 != 0 || head.image_bytes > image.bytes - at) {
             break;
         }
         part = (struct stk_view){image.data + at, head.image_bytes};
         at += head.image_bytes;
-        status = stk_index_map_image(&index, part, journal->path, error);
+        status = stk_index_open_image(&index, part, journal->path, error);
         if (status == -ENOMEM) {
             break;
         }
@@ -116,11 +117,11 @@ static int parse(struct stk_journal *journal, struct stk_view image, struct stok
     return status;
 }
 
-static int read_files(struct stk_journal *journal, struct stoker_error *error)
+static int read_files(struct stk_index_journal *journal, struct stoker_error *error)
 {
     int status = 0;
 
-    while (status == 0 && journal->file_count < STK_JOURNAL_FILES_MAX) {
+    while (status == 0 && journal->file_count < STK_INDEX_JOURNAL_FILES_MAX) {
         char path[STK_PATH_BYTES_MAX];
         struct stk_file *file;
         struct stk_view *image = &journal->images[journal->file_count];
@@ -139,7 +140,7 @@ static int read_files(struct stk_journal *journal, struct stoker_error *error)
     return status;
 }
 
-static void forget(struct stk_journal *journal)
+static void unmap_files(struct stk_index_journal *journal)
 {
     /* One name more than entries, when there was no memory for its entry. */
     for (uint32_t i = 0; i < stk_min(journal->names.count, journal->entry_capacity); i++) {
@@ -148,17 +149,17 @@ static void forget(struct stk_journal *journal)
     for (uint32_t i = 0; i < journal->file_count; i++) {
         stk_io_unmap(journal->io, journal->images[i]);
     }
-    stk_words_deinit(&journal->names);
+    stk_string_table_deinit(&journal->names);
     stk_free(journal->entries);
     journal->entries = NULL;
     journal->entry_capacity = 0;
     journal->file_count = 0;
 }
 
-int stk_journal_open(struct stk_journal **journal_out, struct stk_io *io, const char *index_path,
-                     bool fresh, struct stoker_error *error)
+int stk_index_journal_open(struct stk_index_journal **journal_out, struct stk_io *io,
+                           const char *index_path, bool fresh, struct stoker_error *error)
 {
-    struct stk_journal *journal = stk_alloc(1, sizeof *journal);
+    struct stk_index_journal *journal = stk_alloc(1, sizeof *journal);
     char path[STK_PATH_BYTES_MAX];
     int status;
 
@@ -170,15 +171,15 @@ int stk_journal_open(struct stk_journal **journal_out, struct stk_io *io, const 
     journal->io = io;
     pthread_mutex_init(&journal->lock, NULL);
     snprintf(journal->path, sizeof journal->path, "%s", index_path);
-    status = take_lock(journal, error);
+    status = acquire_lock(journal, error);
     status = status < 0 ? status : read_files(journal, error);
-    if (status == 0 && (fresh || journal->file_count == STK_JOURNAL_FILES_MAX)) {
+    if (status == 0 && (fresh || journal->file_count == STK_INDEX_JOURNAL_FILES_MAX)) {
         uint32_t count = journal->file_count;
 
-        forget(journal);
+        unmap_files(journal);
         journal->file_count = count;
         memset(journal->images, 0, sizeof journal->images);
-        status = stk_journal_remove(journal, error);
+        status = stk_index_journal_remove(journal, error);
         journal->file_count = 0;
     }
     if (status == 0 && file_path(journal, journal->file_count, path) < 0) {
@@ -189,7 +190,7 @@ int stk_journal_open(struct stk_journal **journal_out, struct stk_io *io, const 
         status = stk_io_create(io, path, false, &journal->out, error);
     }
     if (status < 0) {
-        stk_journal_close(journal);
+        stk_index_journal_close(journal);
         return status;
     }
     *journal_out = journal;
@@ -198,7 +199,7 @@ int stk_journal_open(struct stk_journal **journal_out, struct stk_io *io, const 
 
 /* A run that failed before its first shard was done leaves its own file empty; those of earlier
  * runs may be, too. What cannot be removed does no harm. */
-static void remove_empty(const struct stk_journal *journal, uint32_t file_count, bool all)
+static void remove_empty(const struct stk_index_journal *journal, uint32_t file_count, bool all)
 {
     char path[STK_PATH_BYTES_MAX];
 
@@ -209,42 +210,42 @@ static void remove_empty(const struct stk_journal *journal, uint32_t file_count,
     }
 }
 
-void stk_journal_close(struct stk_journal *journal)
+void stk_index_journal_close(struct stk_index_journal *journal)
 {
     if (journal) {
         bool empty = journal->out && !journal->added, all = journal->names.count == 0;
         uint32_t file_count = journal->file_count;
 
-        forget(journal);
-        stk_io_close_out(journal->io, journal->out);
+        unmap_files(journal);
+        stk_io_close_output(journal->io, journal->out);
         if (empty) {
             remove_empty(journal, file_count, all);
         }
-        stk_io_unlock(journal->io, journal->only);
+        stk_io_unlock(journal->io, journal->process_lock);
         pthread_mutex_destroy(&journal->lock);
         stk_free(journal);
     }
 }
 
-const struct stk_index *stk_journal_find(const struct stk_journal *journal, const char *name,
-                                         uint64_t bytes, uint64_t mtime_ns)
+const struct stk_index *stk_index_journal_find(const struct stk_index_journal *journal,
+                                               const char *name, uint64_t bytes, uint64_t mtime_ns)
 {
-    int64_t number =
-        stk_words_find(&journal->names, (struct stk_view){(const uint8_t *)name, strlen(name)});
-    const struct stk_journal_entry *entry = number < 0 ? NULL : &journal->entries[number];
+    int64_t number = stk_string_table_find(&journal->names,
+                                           (struct stk_view){(const uint8_t *)name, strlen(name)});
+    const struct stk_index_journal_entry *entry = number < 0 ? NULL : &journal->entries[number];
 
     return entry && entry->mtime_ns == mtime_ns && stk_index_shard_bytes(entry->index, 0) == bytes
                ? entry->index
                : NULL;
 }
 
-int stk_journal_add(struct stk_journal *journal, struct stk_view image, uint64_t mtime_ns,
-                    struct stoker_error *error)
+int stk_index_journal_add(struct stk_index_journal *journal, struct stk_view image,
+                          uint64_t mtime_ns, struct stoker_error *error)
 {
     struct head head = {.magic = JOURNAL_MAGIC, .image_bytes = image.bytes, .mtime_ns = mtime_ns};
     int status;
 
-    head.sum = stk_sum64(&head, offsetof(struct head, sum));
+    head.sum = stk_xxh3_64(&head, offsetof(struct head, sum));
     pthread_mutex_lock(&journal->lock);
     journal->added = true;
     status = stk_io_write(journal->io, journal->out, &head, sizeof head, error);
@@ -255,28 +256,28 @@ int stk_journal_add(struct stk_journal *journal, struct stk_view image, uint64_t
     return status;
 }
 
-void stk_journal_sweep(struct stk_io *io, const char *index_path)
+void stk_index_journal_remove_stale(struct stk_io *io, const char *index_path)
 {
-    struct stk_journal left = {.io = io};
+    struct stk_index_journal stale = {.io = io};
     char path[STK_PATH_BYTES_MAX];
     struct stk_stat about;
 
-    snprintf(left.path, sizeof left.path, "%s", index_path);
-    while (left.file_count < STK_JOURNAL_FILES_MAX &&
-           file_path(&left, left.file_count, path) == 0 &&
+    snprintf(stale.path, sizeof stale.path, "%s", index_path);
+    while (stale.file_count < STK_INDEX_JOURNAL_FILES_MAX &&
+           file_path(&stale, stale.file_count, path) == 0 &&
            stk_io_stat_path(io, path, &about, NULL) == 0) {
-        left.file_count++;
+        stale.file_count++;
     }
     /* What stays does no harm, and what another run writes now is its own. */
-    if ((left.file_count > 0 ||
-         (lock_path(&left, path) == 0 && stk_io_stat_path(io, path, &about, NULL) == 0)) &&
-        take_lock(&left, NULL) == 0) {
-        (void)stk_journal_remove(&left, NULL);
+    if ((stale.file_count > 0 ||
+         (lock_path(&stale, path) == 0 && stk_io_stat_path(io, path, &about, NULL) == 0)) &&
+        acquire_lock(&stale, NULL) == 0) {
+        (void)stk_index_journal_remove(&stale, NULL);
     }
-    stk_io_unlock(io, left.only);
+    stk_io_unlock(io, stale.process_lock);
 }
 
-int stk_journal_remove(struct stk_journal *journal, struct stoker_error *error)
+int stk_index_journal_remove(struct stk_index_journal *journal, struct stoker_error *error)
 {
     char path[STK_PATH_BYTES_MAX];
     int status = 0;

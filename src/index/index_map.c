@@ -11,19 +11,21 @@
 #include <stdatomic.h>
 #include <string.h>
 
-static int read_foot(struct stk_map *map, struct stoker_error *error);
-static int check_foot(const struct stk_map *map, struct stoker_error *error);
-static int check_records(struct stk_map *map, struct stoker_error *error);
-static int check_record(const struct stk_map *map, uint64_t shard, uint64_t first_sample,
+static int read_foot(struct stk_index_map *map, struct stoker_error *error);
+static int check_foot(const struct stk_index_map *map, struct stoker_error *error);
+static int check_records(struct stk_index_map *map, struct stoker_error *error);
+static int check_record(const struct stk_index_map *map, uint64_t shard, uint64_t first_sample,
                         struct stoker_error *error);
-static int read_texts(const struct stk_map *map, const struct stk_file_section *section,
-                      uint32_t count_max, struct stk_words *words, struct stoker_error *error);
-static int start(struct stk_index **index_out, struct stk_map *map, struct stoker_error *error);
+static int read_texts(const struct stk_index_map *map, const struct stk_index_file_section *section,
+                      uint32_t count_max, struct stk_string_table *table,
+                      struct stoker_error *error);
+static int start(struct stk_index **index_out, struct stk_index_map *map,
+                 struct stoker_error *error);
 
-static struct stk_map *new_map(const char *name, struct stoker_error *error)
+static struct stk_index_map *new_map(const char *name, struct stoker_error *error)
 {
     size_t bytes = strlen(name) + 1;
-    struct stk_map *map = stk_alloc(sizeof *map + bytes, 1);
+    struct stk_index_map *map = stk_alloc(sizeof *map + bytes, 1);
 
     if (!map) {
         stk_fail(error, -ENOMEM, "cannot map an index", "free memory", "'%s'", name);
@@ -33,10 +35,10 @@ static struct stk_map *new_map(const char *name, struct stoker_error *error)
     return map;
 }
 
-int stk_index_map_image(struct stk_index **index_out, struct stk_view image, const char *name,
-                        struct stoker_error *error)
+int stk_index_open_image(struct stk_index **index_out, struct stk_view image, const char *name,
+                         struct stoker_error *error)
 {
-    struct stk_map *map = new_map(name, error);
+    struct stk_index_map *map = new_map(name, error);
 
     *index_out = NULL;
     STK_ASSERT((uintptr_t)image.data % 8 == 0);
@@ -47,10 +49,10 @@ int stk_index_map_image(struct stk_index **index_out, struct stk_view image, con
     return start(index_out, map, error);
 }
 
-int stk_index_map(struct stk_index **index_out, struct stk_io *io, const char *path,
-                  struct stoker_error *error)
+int stk_index_open_file(struct stk_index **index_out, struct stk_io *io, const char *path,
+                        struct stoker_error *error)
 {
-    struct stk_map *map = new_map(path, error);
+    struct stk_index_map *map = new_map(path, error);
     struct stk_file *file = NULL;
     int status;
 
@@ -66,7 +68,7 @@ int stk_index_map(struct stk_index **index_out, struct stk_io *io, const char *p
         stk_io_close_file(io, file);
     }
     if (status < 0) {
-        stk_map_close(map);
+        stk_index_map_close(map);
         return status;
     }
     map->io = io;
@@ -87,21 +89,22 @@ int stk_index_map(struct stk_index **index_out, struct stk_io *io, const char *p
     return status;
 }
 
-void stk_map_close(struct stk_map *map)
+void stk_index_map_close(struct stk_index_map *map)
 {
     if (map) {
         if (map->io) {
             stk_io_unmap(map->io, map->image);
         }
-        stk_free(map->good);
+        stk_free(map->checked_pages);
         stk_free(map);
     }
 }
 
 /* Takes the map. */
-static int start(struct stk_index **index_out, struct stk_map *map, struct stoker_error *error)
+static int start(struct stk_index **index_out, struct stk_index_map *map,
+                 struct stoker_error *error)
 {
-    const struct stk_file_foot *foot = &map->foot;
+    const struct stk_index_file_foot *foot = &map->foot;
     struct stk_index *index = NULL;
     int status = read_foot(map, error);
 
@@ -117,21 +120,22 @@ static int start(struct stk_index **index_out, struct stk_map *map, struct stoke
         status = check_records(map, error);
     }
     if (status == 0) {
-        status = read_texts(map, &foot->extensions, STK_EXTENSIONS_MAX, &index->locked.extensions,
-                            error);
+        status = read_texts(map, &foot->extensions, STK_INDEX_EXTENSIONS_MAX,
+                            &index->locked.extensions, error);
     }
     if (status == 0) {
-        status = read_texts(map, &foot->classes, STK_CLASSES_MAX, &index->locked.classes, error);
+        status =
+            read_texts(map, &foot->classes, STK_INDEX_CLASSES_MAX, &index->locked.classes, error);
     }
     if (status < 0) {
         stk_index_close(index);
-        stk_map_close(map);
+        stk_index_map_close(map);
         return status;
     }
     map->extension_count = index->locked.extensions.count;
     index->map = map;
     index->finished = true;
-    index->folder = foot->kind == STK_FILE_FOLDER;
+    index->folder = foot->kind == STK_INDEX_FILE_FOLDER;
     index->sequential = foot->sequential != 0;
     index->sample_count = foot->sample_count;
     index->member_count = foot->member_count;
@@ -142,47 +146,48 @@ static int start(struct stk_index **index_out, struct stk_map *map, struct stoke
     return 0;
 }
 
-int stk_map_damaged(const struct stk_map *map, uint64_t at, const char *detail,
-                    struct stoker_error *error)
+int stk_index_map_fail(const struct stk_index_map *map, uint64_t at, const char *detail,
+                       struct stoker_error *error)
 {
     stk_fail(error, STOKER_ERROR_CORRUPT, "the index is damaged",
              "make it anew with 'stoker index --force'", "%s", detail);
-    stk_error_place(error, map->name, at, NULL);
+    stk_error_set_location(error, map->name, at, NULL);
     return STOKER_ERROR_CORRUPT;
 }
 
 /* The smallest file is a head, no pages' worth of data, and a foot. */
-static int read_foot(struct stk_map *map, struct stoker_error *error)
+static int read_foot(struct stk_index_map *map, struct stoker_error *error)
 {
-    struct stk_file_head head;
-    struct stk_file_foot *foot = &map->foot;
+    struct stk_index_file_head head;
+    struct stk_index_file_foot *foot = &map->foot;
     uint64_t bytes = map->image.bytes;
 
-    if (bytes < sizeof head || memcmp(map->image.data, STK_FILE_HEAD_MAGIC, 8) != 0) {
+    if (bytes < sizeof head || memcmp(map->image.data, STK_INDEX_FILE_HEAD_MAGIC, 8) != 0) {
         return stk_fail(error, STOKER_ERROR_FORMAT, "the file is no index",
                         "make it anew with 'stoker index --force'", "'%s'", map->name);
     }
     memcpy(&head, map->image.data, sizeof head);
-    if (head.version != STK_FILE_VERSION || head.page_bytes != STK_FILE_PAGE_BYTES) {
+    if (head.version != STK_INDEX_FILE_VERSION || head.page_bytes != STK_INDEX_FILE_PAGE_BYTES) {
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "the index has another version",
                         "make it anew with 'stoker index --force'", "'%s' version %u", map->name,
                         head.version);
     }
     if (bytes < sizeof head + sizeof *foot || bytes % 8 != 0) {
-        return stk_map_damaged(map, bytes, "it ends too early", error);
+        return stk_index_map_fail(map, bytes, "it ends too early", error);
     }
     memcpy(foot, map->image.data + bytes - sizeof *foot, sizeof *foot);
-    if (memcmp(foot->magic, STK_FILE_FOOT_MAGIC, 8) != 0) {
-        return stk_map_damaged(map, bytes - sizeof *foot, "it has no foot: it may be cut", error);
+    if (memcmp(foot->magic, STK_INDEX_FILE_FOOT_MAGIC, 8) != 0) {
+        return stk_index_map_fail(map, bytes - sizeof *foot, "it has no foot: it may be cut",
+                                  error);
     }
-    if (foot->foot_sum != stk_sum64(foot, offsetof(struct stk_file_foot, foot_sum))) {
-        return stk_map_damaged(map, bytes - sizeof *foot, "its foot is not what was written",
-                               error);
+    if (foot->foot_sum != stk_xxh3_64(foot, offsetof(struct stk_index_file_foot, foot_sum))) {
+        return stk_index_map_fail(map, bytes - sizeof *foot, "its foot is not what was written",
+                                  error);
     }
     return check_foot(map, error);
 }
 
-static bool is_inside(const struct stk_map *map, const struct stk_file_section *section,
+static bool is_inside(const struct stk_index_map *map, const struct stk_index_file_section *section,
                       uint64_t align)
 {
     uint64_t end;
@@ -191,53 +196,55 @@ static bool is_inside(const struct stk_map *map, const struct stk_file_section *
            end <= map->foot.pages_at;
 }
 
-static int check_foot(const struct stk_map *map, struct stoker_error *error)
+static int check_foot(const struct stk_index_map *map, struct stoker_error *error)
 {
-    const struct stk_file_foot *foot = &map->foot;
+    const struct stk_index_file_foot *foot = &map->foot;
     uint64_t at = map->image.bytes - sizeof *foot;
     uint64_t page_count, item, want, sums;
     bool sane;
 
-    sane = foot->version == STK_FILE_VERSION && foot->page_bytes == STK_FILE_PAGE_BYTES &&
-           foot->file_bytes == map->image.bytes && foot->pages_at <= at &&
-           foot->pages_at >= sizeof(struct stk_file_head) && foot->pages_at % 8 == 0;
-    page_count = sane ? (foot->pages_at + STK_FILE_PAGE_BYTES - 1) / STK_FILE_PAGE_BYTES : 0;
+    sane = foot->version == STK_INDEX_FILE_VERSION &&
+           foot->page_bytes == STK_INDEX_FILE_PAGE_BYTES && foot->file_bytes == map->image.bytes &&
+           foot->pages_at <= at && foot->pages_at >= sizeof(struct stk_index_file_head) &&
+           foot->pages_at % 8 == 0;
+    page_count =
+        sane ? (foot->pages_at + STK_INDEX_FILE_PAGE_BYTES - 1) / STK_INDEX_FILE_PAGE_BYTES : 0;
     sane = sane && at - foot->pages_at == page_count * 8;
-    sane = sane && (foot->kind == STK_FILE_TARS || foot->kind == STK_FILE_FOLDER);
+    sane = sane && (foot->kind == STK_INDEX_FILE_TARS || foot->kind == STK_INDEX_FILE_FOLDER);
     sane = sane && foot->sequential <= 1 && foot->block_samples > 0 &&
            foot->shard_count < UINT32_MAX && foot->key_bytes_max > 0;
-    item = foot->kind == STK_FILE_TARS ? sizeof(struct stk_file_record)
-                                       : sizeof(struct stk_file_entry);
-    sums = foot->kind == STK_FILE_FOLDER && foot->sums.bytes ? foot->shard_count * 8 : 0;
+    item = foot->kind == STK_INDEX_FILE_TARS ? sizeof(struct stk_index_file_record)
+                                             : sizeof(struct stk_index_file_entry);
+    sums = foot->kind == STK_INDEX_FILE_FOLDER && foot->sums.bytes ? foot->shard_count * 8 : 0;
     sane = sane && stk_multiply(foot->shard_count, item, &want) && foot->records.bytes == want &&
            foot->sums.bytes == sums && is_inside(map, &foot->records, 8) &&
            is_inside(map, &foot->sums, 8) && is_inside(map, &foot->paths, 1) &&
            is_inside(map, &foot->extensions, 1) && is_inside(map, &foot->classes, 1);
-    sane = sane && (foot->kind == STK_FILE_TARS || (foot->sample_count == foot->shard_count &&
-                                                    foot->member_count == foot->shard_count));
-    return sane ? 0 : stk_map_damaged(map, at, "its foot contradicts itself", error);
+    sane = sane && (foot->kind == STK_INDEX_FILE_TARS || (foot->sample_count == foot->shard_count &&
+                                                          foot->member_count == foot->shard_count));
+    return sane ? 0 : stk_index_map_fail(map, at, "its foot contradicts itself", error);
 }
 
 /* After it, what records say of places in the file is true, and sums of pages may be used. */
-static int check_records(struct stk_map *map, struct stoker_error *error)
+static int check_records(struct stk_index_map *map, struct stoker_error *error)
 {
-    const struct stk_file_foot *foot = &map->foot;
+    const struct stk_index_file_foot *foot = &map->foot;
     uint64_t sums_bytes = map->image.bytes - sizeof *foot - foot->pages_at;
     uint64_t samples = 0, members = 0, bytes = 0;
     int status = 0;
 
     map->sums = (const uint64_t *)(const void *)(map->image.data + foot->pages_at);
-    if (stk_sum64(map->sums, sums_bytes) != foot->pages_sum) {
-        return stk_map_damaged(map, foot->pages_at, "its sums are not what was written", error);
+    if (stk_xxh3_64(map->sums, sums_bytes) != foot->pages_sum) {
+        return stk_index_map_fail(map, foot->pages_at, "its sums are not what was written", error);
     }
-    map->good = stk_alloc(sums_bytes / 8 / 64 + 1, sizeof *map->good);
-    if (!map->good) {
+    map->checked_pages = stk_alloc(sums_bytes / 8 / 64 + 1, sizeof *map->checked_pages);
+    if (!map->checked_pages) {
         return stk_fail(error, -ENOMEM, "cannot map an index", "free memory", "'%s'", map->name);
     }
-    if (foot->kind == STK_FILE_FOLDER) {
+    if (foot->kind == STK_INDEX_FILE_FOLDER) {
         return 0; /* a record for each file: checked when it is asked for */
     }
-    map->records = stk_map_touch(map, foot->records.at, foot->records.bytes, error);
+    map->records = stk_index_map_view(map, foot->records.at, foot->records.bytes, error);
     if (!map->records) {
         return STOKER_ERROR_CORRUPT;
     }
@@ -251,12 +258,13 @@ static int check_records(struct stk_map *map, struct stoker_error *error)
     }
     if (status == 0 &&
         (samples != foot->sample_count || members != foot->member_count || bytes != foot->bytes)) {
-        status = stk_map_damaged(map, foot->records.at, "its counts contradict each other", error);
+        status =
+            stk_index_map_fail(map, foot->records.at, "its counts contradict each other", error);
     }
     return status;
 }
 
-bool stk_file_is_below(struct stk_view path)
+bool stk_index_file_path_is_safe(struct stk_view path)
 {
     size_t part = 0; /* bytes of it so far */
     bool dots = true, below = path.bytes > 0 && path.data[0] != '/';
@@ -275,90 +283,94 @@ bool stk_file_is_below(struct stk_view path)
     return below;
 }
 
-static bool widths_are_sane(const struct stk_file_record *record)
+static bool widths_are_valid(const struct stk_index_file_record *record)
 {
     bool sane = true;
 
-    for (uint32_t i = 0; i < STK_COLUMNS; i++) {
+    for (uint32_t i = 0; i < STK_INDEX_COLUMNS; i++) {
         sane = sane && record->widths[i] <= sizeof(uint64_t);
     }
     return sane;
 }
 
-static int check_record(const struct stk_map *map, uint64_t shard, uint64_t first_sample,
+static int check_record(const struct stk_index_map *map, uint64_t shard, uint64_t first_sample,
                         struct stoker_error *error)
 {
-    const struct stk_file_record *record = &map->records[shard];
+    const struct stk_index_file_record *record = &map->records[shard];
     uint64_t at = map->foot.records.at + shard * sizeof *record;
     const uint8_t *path;
-    struct stk_file_block block;
+    struct stk_index_file_block block;
     uint64_t end;
 
-    stk_file_block_make(record, &block);
-    if (record->packing > STK_XZ || record->flags > 15 || !widths_are_sane(record) ||
-        record->first_sample != first_sample || record->sample_count > record->member_count ||
-        record->member_count > STK_MEMBERS_MAX ||
+    stk_index_file_block_layout(record, &block);
+    if (record->compression > STK_COMPRESSION_XZ || record->flags > 15 ||
+        !widths_are_valid(record) || record->first_sample != first_sample ||
+        record->sample_count > record->member_count ||
+        record->member_count > STK_INDEX_MEMBERS_MAX ||
         (record->member_count > 0 && record->sample_count == 0) || record->block_at % 8 != 0 ||
-        (record->access_bytes > 0 && record->packing != STK_GZIP && record->packing != STK_ZSTD) ||
+        (record->seek_points_bytes > 0 && record->compression != STK_COMPRESSION_GZIP &&
+         record->compression != STK_COMPRESSION_ZSTD) ||
         !stk_add(record->block_at, block.end, &end) || end > map->foot.pages_at) {
-        return stk_map_damaged(map, at, "a record of a shard contradicts itself", error);
+        return stk_index_map_fail(map, at, "a record of a shard contradicts itself", error);
     }
     if (!stk_add(record->path_at, record->path_bytes, &end) || record->path_bytes == 0 ||
         record->path_bytes >= STK_PATH_BYTES_MAX || end > map->foot.paths.bytes) {
-        return stk_map_damaged(map, at, "the path of a shard is out of bounds", error);
+        return stk_index_map_fail(map, at, "the path of a shard is out of bounds", error);
     }
-    path = stk_map_touch(map, map->foot.paths.at + record->path_at, record->path_bytes, error);
+    path = stk_index_map_view(map, map->foot.paths.at + record->path_at, record->path_bytes, error);
     if (!path) {
         return STOKER_ERROR_CORRUPT;
     }
-    if (!stk_file_is_below((struct stk_view){path, record->path_bytes})) {
-        return stk_map_damaged(map, at, "the path of a shard leads out of its folder", error);
+    if (!stk_index_file_path_is_safe((struct stk_view){path, record->path_bytes})) {
+        return stk_index_map_fail(map, at, "the path of a shard leads out of its folder", error);
     }
     return 0;
 }
 
-uint64_t stk_file_column_count(const struct stk_file_record *record, uint32_t column)
+uint64_t stk_index_file_column_count(const struct stk_index_file_record *record, uint32_t column)
 {
     switch (column) {
-    case STK_COLUMN_FIRSTS:
-    case STK_COLUMN_KEYS:
+    case STK_INDEX_COLUMN_FIRSTS:
+    case STK_INDEX_COLUMN_KEYS:
         return record->sample_count + 1ull;
-    case STK_COLUMN_LABELS:
-        return record->flags & STK_FILE_LABELS ? record->sample_count : 0;
+    case STK_INDEX_COLUMN_LABELS:
+        return record->flags & STK_INDEX_FILE_LABELS ? record->sample_count : 0;
     default:
         return record->member_count;
     }
 }
 
-void stk_file_block_make(const struct stk_file_record *record, struct stk_file_block *block_out)
+void stk_index_file_block_layout(const struct stk_index_file_record *record,
+                                 struct stk_index_file_block *block_out)
 {
     /* Counts are below 2^32, widths below 9: nothing here wraps 64 bits. */
     uint64_t at = 0;
 
-    block_out->sums = at;
-    at += record->flags & STK_FILE_SUMS ? record->member_count * 8ull : 0;
-    for (uint32_t i = 0; i < STK_COLUMNS_NEAR; i++) {
-        uint64_t count = stk_file_column_count(record, i);
+    block_out->checksums = at;
+    at += record->flags & STK_INDEX_FILE_SUMS ? record->member_count * 8ull : 0;
+    for (uint32_t i = 0; i < STK_INDEX_COLUMNS_GROUPED; i++) {
+        uint64_t count = stk_index_file_column_count(record, i);
 
         block_out->bases[i] = at;
-        at += (count + STK_FILE_GROUP - 1) / STK_FILE_GROUP * 8;
+        at += (count + STK_INDEX_FILE_GROUP - 1) / STK_INDEX_FILE_GROUP * 8;
     }
-    for (uint32_t i = 0; i < STK_COLUMNS; i++) {
+    for (uint32_t i = 0; i < STK_INDEX_COLUMNS; i++) {
         block_out->numbers[i] = at;
-        at += stk_file_column_count(record, i) * record->widths[i];
+        at += stk_index_file_column_count(record, i) * record->widths[i];
     }
     block_out->keys = at;
     at += record->keys_bytes;
-    at = record->access_bytes > 0 ? stk_round_up(at, 8) : at;
-    block_out->access = at;
-    at += record->access_bytes;
+    at = record->seek_points_bytes > 0 ? stk_round_up(at, 8) : at;
+    block_out->seek_points = at;
+    at += record->seek_points_bytes;
     block_out->end = at;
 }
 
-static int read_texts(const struct stk_map *map, const struct stk_file_section *section,
-                      uint32_t count_max, struct stk_words *words, struct stoker_error *error)
+static int read_texts(const struct stk_index_map *map, const struct stk_index_file_section *section,
+                      uint32_t count_max, struct stk_string_table *table,
+                      struct stoker_error *error)
 {
-    const char *text = stk_map_touch(map, section->at, section->bytes, error);
+    const char *text = stk_index_map_view(map, section->at, section->bytes, error);
     uint64_t at = 0;
     uint32_t number;
 
@@ -366,58 +378,59 @@ static int read_texts(const struct stk_map *map, const struct stk_file_section *
         return STOKER_ERROR_CORRUPT;
     }
     if (section->bytes > 0 && text[section->bytes - 1] != '\0') {
-        return stk_map_damaged(map, section->at, "a text has no end", error);
+        return stk_index_map_fail(map, section->at, "a text has no end", error);
     }
     while (at < section->bytes) {
         size_t bytes = strlen(text + at) + 1;
         struct stk_view word = {(const uint8_t *)text + at, bytes};
-        uint32_t count = words->count;
-        int status = bytes > STK_EXTENSION_BYTES_MAX && words->count < count_max &&
-                             count_max == STK_EXTENSIONS_MAX
+        uint32_t count = table->count;
+        int status = bytes > STK_INDEX_EXTENSION_BYTES_MAX && table->count < count_max &&
+                             count_max == STK_INDEX_EXTENSIONS_MAX
                          ? STOKER_ERROR_LIMIT
-                         : stk_words_intern(words, word, count_max, &number);
+                         : stk_string_table_add(table, word, count_max, &number);
 
         if (status == -ENOMEM) {
             return stk_fail(error, status, "cannot map an index", "free memory", "'%s'", map->name);
         }
         if (status < 0 || number != count) {
-            return stk_map_damaged(map, section->at + at, "a text is too many or comes twice",
-                                   error);
+            return stk_index_map_fail(map, section->at + at, "a text is too many or comes twice",
+                                      error);
         }
         at += bytes;
     }
     return 0;
 }
 
-static bool page_is_good(const struct stk_map *map, uint64_t page)
+static bool page_is_valid(const struct stk_index_map *map, uint64_t page)
 {
-    _Atomic uint64_t *word = &map->good[page / 64];
-    uint64_t bit = 1ull << page % 64, start = page * STK_FILE_PAGE_BYTES;
-    uint64_t bytes = stk_min(STK_FILE_PAGE_BYTES, map->foot.pages_at - start);
+    _Atomic uint64_t *word = &map->checked_pages[page / 64];
+    uint64_t bit = 1ull << page % 64, start = page * STK_INDEX_FILE_PAGE_BYTES;
+    uint64_t bytes = stk_min(STK_INDEX_FILE_PAGE_BYTES, map->foot.pages_at - start);
 
     if (atomic_load_explicit(word, memory_order_relaxed) & bit) {
         return true;
     }
-    if (stk_sum64(map->image.data + start, bytes) != map->sums[page]) {
+    if (stk_xxh3_64(map->image.data + start, bytes) != map->sums[page]) {
         return false;
     }
     atomic_fetch_or_explicit(word, bit, memory_order_relaxed);
     return true;
 }
 
-const void *stk_map_touch(const struct stk_map *map, uint64_t at, uint64_t bytes,
-                          struct stoker_error *error)
+const void *stk_index_map_view(const struct stk_index_map *map, uint64_t at, uint64_t bytes,
+                               struct stoker_error *error)
 {
     uint64_t end;
 
     if (!stk_add(at, bytes, &end) || end > map->foot.pages_at) {
-        stk_map_damaged(map, at, "a place is out of bounds", error);
+        stk_index_map_fail(map, at, "a place is out of bounds", error);
         return NULL;
     }
-    for (uint64_t page = at / STK_FILE_PAGE_BYTES; page * STK_FILE_PAGE_BYTES < end; page++) {
-        if (!page_is_good(map, page)) {
-            stk_map_damaged(map, page * STK_FILE_PAGE_BYTES, "a page is not what was written",
-                            error);
+    for (uint64_t page = at / STK_INDEX_FILE_PAGE_BYTES; page * STK_INDEX_FILE_PAGE_BYTES < end;
+         page++) {
+        if (!page_is_valid(map, page)) {
+            stk_index_map_fail(map, page * STK_INDEX_FILE_PAGE_BYTES,
+                               "a page is not what was written", error);
             return NULL;
         }
     }
@@ -425,7 +438,7 @@ const void *stk_map_touch(const struct stk_map *map, uint64_t at, uint64_t bytes
 }
 
 /* The last shard that starts at or before the sample; empty shards start where the next does. */
-static uint32_t find_record(const struct stk_map *map, uint64_t sample)
+static uint32_t find_record(const struct stk_index_map *map, uint64_t sample)
 {
     uint64_t low = 0, high = map->foot.shard_count;
 
@@ -441,64 +454,65 @@ static uint32_t find_record(const struct stk_map *map, uint64_t sample)
     return low;
 }
 
-static const struct stk_file_entry *touch_entry(const struct stk_map *map, uint64_t shard,
-                                                struct stk_view *path_out,
-                                                struct stoker_error *error)
+static const struct stk_index_file_entry *view_entry(const struct stk_index_map *map,
+                                                     uint64_t shard, struct stk_view *path_out,
+                                                     struct stoker_error *error)
 {
-    uint64_t at = map->foot.records.at + shard * sizeof(struct stk_file_entry), end;
-    const struct stk_file_entry *entry = stk_map_touch(map, at, sizeof *entry, error);
+    uint64_t at = map->foot.records.at + shard * sizeof(struct stk_index_file_entry), end;
+    const struct stk_index_file_entry *entry = stk_index_map_view(map, at, sizeof *entry, error);
 
     if (!entry) {
         return NULL;
     }
     if (!stk_add(entry->path_at, entry->path_bytes, &end) || end > map->foot.paths.bytes ||
         entry->path_bytes == 0 || entry->path_bytes >= STK_PATH_BYTES_MAX) {
-        stk_map_damaged(map, at, "the path of a file is out of bounds", error);
+        stk_index_map_fail(map, at, "the path of a file is out of bounds", error);
         return NULL;
     }
     path_out->bytes = entry->path_bytes;
     path_out->data =
-        stk_map_touch(map, map->foot.paths.at + entry->path_at, entry->path_bytes, error);
+        stk_index_map_view(map, map->foot.paths.at + entry->path_at, entry->path_bytes, error);
     if (!path_out->data) {
         return NULL;
     }
-    if (!stk_file_is_below(*path_out)) {
-        stk_map_damaged(map, at, "the path of a file leads out of its folder", error);
+    if (!stk_index_file_path_is_safe(*path_out)) {
+        stk_index_map_fail(map, at, "the path of a file leads out of its folder", error);
         return NULL;
     }
     return entry;
 }
 
 /* A tar, and what of it is looked up. */
-struct look {
-    const struct stk_map *map;
-    const struct stk_file_record *record;
-    struct stk_file_block block;
+struct lookup {
+    const struct stk_index_map *map;
+    const struct stk_index_file_record *record;
+    struct stk_index_file_block block;
 };
 
-static void look_at(struct look *look, const struct stk_map *map, uint32_t shard)
+static void lookup_open(struct lookup *lookup, const struct stk_index_map *map, uint32_t shard)
 {
-    look->map = map;
-    look->record = &map->records[shard];
-    stk_file_block_make(look->record, &look->block);
+    lookup->map = map;
+    lookup->record = &map->records[shard];
+    stk_index_file_block_layout(lookup->record, &lookup->block);
 }
 
 /* Any number may be in the file: what it means is checked by who asks. */
-static int look_up(const struct look *look, uint32_t column, uint64_t at, uint64_t *number_out,
-                   struct stoker_error *error)
+static int lookup_number(const struct lookup *lookup, uint32_t column, uint64_t at,
+                         uint64_t *number_out, struct stoker_error *error)
 {
-    uint32_t width = look->record->widths[column];
-    uint64_t place = look->record->block_at + look->block.numbers[column] + at * width;
-    const uint8_t *number = stk_map_touch(look->map, place, width, error);
+    uint32_t width = lookup->record->widths[column];
+    uint64_t place = lookup->record->block_at + lookup->block.numbers[column] + at * width;
+    const uint8_t *number = stk_index_map_view(lookup->map, place, width, error);
     const uint64_t *base = NULL;
 
     if (!number) {
         return STOKER_ERROR_CORRUPT;
     }
-    *number_out = stk_file_load(number, width);
-    if (column < STK_COLUMNS_NEAR) {
-        place = look->record->block_at + look->block.bases[column] + at / STK_FILE_GROUP * 8;
-        base = stk_map_touch(look->map, place, 8, error);
+    *number_out = stk_index_file_load(number, width);
+    if (column < STK_INDEX_COLUMNS_GROUPED) {
+        place =
+            lookup->record->block_at + lookup->block.bases[column] + at / STK_INDEX_FILE_GROUP * 8;
+        base = stk_index_map_view(lookup->map, place, 8, error);
         if (!base) {
             return STOKER_ERROR_CORRUPT;
         }
@@ -507,18 +521,18 @@ static int look_up(const struct look *look, uint32_t column, uint64_t at, uint64
     return 0;
 }
 
-static int damaged_column(const struct look *look, uint32_t column, uint64_t at, const char *detail,
-                          struct stoker_error *error)
+static int fail_column(const struct lookup *lookup, uint32_t column, uint64_t at,
+                       const char *detail, struct stoker_error *error)
 {
-    uint64_t place = look->block.numbers[column] + at * look->record->widths[column];
+    uint64_t place = lookup->block.numbers[column] + at * lookup->record->widths[column];
 
-    return stk_map_damaged(look->map, look->record->block_at + place, detail, error);
+    return stk_index_map_fail(lookup->map, lookup->record->block_at + place, detail, error);
 }
 
-static int entry_sample(const struct stk_map *map, uint64_t sample, struct stk_sample *sample_out,
-                        struct stoker_error *error)
+static int entry_sample(const struct stk_index_map *map, uint64_t sample,
+                        struct stk_sample *sample_out, struct stoker_error *error)
 {
-    const struct stk_file_entry *entry = touch_entry(map, sample, &sample_out->key, error);
+    const struct stk_index_file_entry *entry = view_entry(map, sample, &sample_out->key, error);
 
     if (!entry) {
         return STOKER_ERROR_CORRUPT;
@@ -530,10 +544,10 @@ static int entry_sample(const struct stk_map *map, uint64_t sample, struct stk_s
     return 0;
 }
 
-int stk_map_sample(const struct stk_map *map, uint64_t sample, struct stk_sample *sample_out,
-                   struct stoker_error *error)
+int stk_index_map_sample(const struct stk_index_map *map, uint64_t sample,
+                         struct stk_sample *sample_out, struct stoker_error *error)
 {
-    struct look look;
+    struct lookup lookup;
     uint64_t number, first, next, key_at, key_end, label = 0;
     const uint8_t *key;
     int status;
@@ -542,24 +556,29 @@ int stk_map_sample(const struct stk_map *map, uint64_t sample, struct stk_sample
         return entry_sample(map, sample, sample_out, error);
     }
     sample_out->shard = find_record(map, sample);
-    look_at(&look, map, sample_out->shard);
-    number = sample - look.record->first_sample;
-    status = look_up(&look, STK_COLUMN_FIRSTS, number, &first, error);
-    status = status < 0 ? status : look_up(&look, STK_COLUMN_FIRSTS, number + 1, &next, error);
-    status = status < 0 ? status : look_up(&look, STK_COLUMN_KEYS, number, &key_at, error);
-    status = status < 0 ? status : look_up(&look, STK_COLUMN_KEYS, number + 1, &key_end, error);
-    if (status == 0 && look.record->flags & STK_FILE_LABELS) {
-        status = look_up(&look, STK_COLUMN_LABELS, number, &label, error);
+    lookup_open(&lookup, map, sample_out->shard);
+    number = sample - lookup.record->first_sample;
+    status = lookup_number(&lookup, STK_INDEX_COLUMN_FIRSTS, number, &first, error);
+    status = status < 0 ? status
+                        : lookup_number(&lookup, STK_INDEX_COLUMN_FIRSTS, number + 1, &next, error);
+    status =
+        status < 0 ? status : lookup_number(&lookup, STK_INDEX_COLUMN_KEYS, number, &key_at, error);
+    status = status < 0
+                 ? status
+                 : lookup_number(&lookup, STK_INDEX_COLUMN_KEYS, number + 1, &key_end, error);
+    if (status == 0 && lookup.record->flags & STK_INDEX_FILE_LABELS) {
+        status = lookup_number(&lookup, STK_INDEX_COLUMN_LABELS, number, &label, error);
     }
     if (status < 0) {
         return status;
     }
-    if (first >= next || next > look.record->member_count || key_at > key_end ||
-        key_end > look.record->keys_bytes) {
-        return damaged_column(&look, STK_COLUMN_FIRSTS, number, "a sample is out of bounds", error);
+    if (first >= next || next > lookup.record->member_count || key_at > key_end ||
+        key_end > lookup.record->keys_bytes) {
+        return fail_column(&lookup, STK_INDEX_COLUMN_FIRSTS, number, "a sample is out of bounds",
+                           error);
     }
-    key = stk_map_touch(map, look.record->block_at + look.block.keys + key_at, key_end - key_at,
-                        error);
+    key = stk_index_map_view(map, lookup.record->block_at + lookup.block.keys + key_at,
+                             key_end - key_at, error);
     if (!key) {
         return STOKER_ERROR_CORRUPT;
     }
@@ -571,26 +590,30 @@ int stk_map_sample(const struct stk_map *map, uint64_t sample, struct stk_sample
     return 0;
 }
 
-static int tar_member(const struct look *look, uint64_t number, struct stk_member *member_out,
+static int tar_member(const struct lookup *lookup, uint64_t number, struct stk_member *member_out,
                       struct stoker_error *error)
 {
     uint64_t offset, bytes, extension, end;
-    int status = look_up(look, STK_COLUMN_OFFSETS, number, &offset, error);
+    int status = lookup_number(lookup, STK_INDEX_COLUMN_OFFSETS, number, &offset, error);
 
-    status = status < 0 ? status : look_up(look, STK_COLUMN_SIZES, number, &bytes, error);
-    status = status < 0 ? status : look_up(look, STK_COLUMN_EXTENSIONS, number, &extension, error);
+    status =
+        status < 0 ? status : lookup_number(lookup, STK_INDEX_COLUMN_SIZES, number, &bytes, error);
+    status = status < 0
+                 ? status
+                 : lookup_number(lookup, STK_INDEX_COLUMN_EXTENSIONS, number, &extension, error);
     if (status < 0) {
         return status;
     }
-    if (!stk_multiply(offset, stk_file_unit(look->record), &offset) ||
+    if (!stk_multiply(offset, stk_index_file_unit(lookup->record), &offset) ||
         !stk_add(offset, bytes, &end) ||
-        (look->record->packing == STK_PLAIN && end > look->record->object_bytes)) {
-        return damaged_column(look, STK_COLUMN_SIZES, number, "a member lies outside of its shard",
-                              error);
+        (lookup->record->compression == STK_COMPRESSION_NONE &&
+         end > lookup->record->object_bytes)) {
+        return fail_column(lookup, STK_INDEX_COLUMN_SIZES, number,
+                           "a member lies outside of its shard", error);
     }
-    if (extension >= look->map->extension_count) {
-        return damaged_column(look, STK_COLUMN_EXTENSIONS, number, "an extension is out of bounds",
-                              error);
+    if (extension >= lookup->map->extension_count) {
+        return fail_column(lookup, STK_INDEX_COLUMN_EXTENSIONS, number,
+                           "an extension is out of bounds", error);
     }
     member_out->offset = offset;
     member_out->bytes = bytes;
@@ -598,50 +621,51 @@ static int tar_member(const struct look *look, uint64_t number, struct stk_membe
     return 0;
 }
 
-int stk_map_member(const struct stk_map *map, const struct stk_sample *sample, uint32_t member,
-                   struct stk_member *member_out, struct stoker_error *error)
+int stk_index_map_member(const struct stk_index_map *map, const struct stk_sample *sample,
+                         uint32_t member, struct stk_member *member_out, struct stoker_error *error)
 {
-    const struct stk_file_entry *entry;
+    const struct stk_index_file_entry *entry;
     struct stk_view path;
-    struct look look;
+    struct lookup lookup;
 
     member_out->shard = sample->shard;
     if (map->records) {
-        look_at(&look, map, sample->shard);
-        return tar_member(&look, sample->first_member + member, member_out, error);
+        lookup_open(&lookup, map, sample->shard);
+        return tar_member(&lookup, sample->first_member + member, member_out, error);
     }
-    entry = touch_entry(map, sample->shard, &path, error);
+    entry = view_entry(map, sample->shard, &path, error);
     if (!entry) {
         return STOKER_ERROR_CORRUPT;
     }
     if (entry->extension >= map->extension_count) {
-        return stk_map_damaged(map, map->foot.records.at, "an extension is out of bounds", error);
+        return stk_index_map_fail(map, map->foot.records.at, "an extension is out of bounds",
+                                  error);
     }
     member_out->offset = 0;
-    member_out->bytes = STK_WHOLE;
+    member_out->bytes = STK_ENTIRE_OBJECT;
     member_out->extension = entry->extension;
     return 0;
 }
 
-int stk_map_checksum(const struct stk_map *map, const struct stk_sample *sample, uint32_t member,
-                     uint64_t *sum_out, struct stoker_error *error)
+int stk_index_map_checksum(const struct stk_index_map *map, const struct stk_sample *sample,
+                           uint32_t member, uint64_t *sum_out, struct stoker_error *error)
 {
     uint64_t at = map->foot.sums.at + 8ull * sample->shard;
     bool has = map->foot.sums.bytes > 0;
     const uint64_t *sum;
 
     if (map->records) {
-        const struct stk_file_record *record = &map->records[sample->shard];
-        struct stk_file_block block;
+        const struct stk_index_file_record *record = &map->records[sample->shard];
+        struct stk_index_file_block block;
 
-        stk_file_block_make(record, &block);
-        at = record->block_at + block.sums + 8 * (sample->first_member + member);
-        has = record->flags & STK_FILE_SUMS;
+        stk_index_file_block_layout(record, &block);
+        at = record->block_at + block.checksums + 8 * (sample->first_member + member);
+        has = record->flags & STK_INDEX_FILE_SUMS;
     }
     if (!has) {
         return STOKER_ERROR_MISSING;
     }
-    sum = stk_map_touch(map, at, 8, error);
+    sum = stk_index_map_view(map, at, 8, error);
     if (!sum) {
         return STOKER_ERROR_CORRUPT;
     }
@@ -649,37 +673,37 @@ int stk_map_checksum(const struct stk_map *map, const struct stk_sample *sample,
     return 0;
 }
 
-int stk_map_path(const struct stk_map *map, uint32_t shard, struct stk_view *path_out,
-                 struct stoker_error *error)
+int stk_index_map_path(const struct stk_index_map *map, uint32_t shard, struct stk_view *path_out,
+                       struct stoker_error *error)
 {
-    const struct stk_file_record *record;
+    const struct stk_index_file_record *record;
 
     if (!map->records) {
-        return touch_entry(map, shard, path_out, error) ? 0 : STOKER_ERROR_CORRUPT;
+        return view_entry(map, shard, path_out, error) ? 0 : STOKER_ERROR_CORRUPT;
     }
     record = &map->records[shard];
     path_out->data =
-        stk_map_touch(map, map->foot.paths.at + record->path_at, record->path_bytes, error);
+        stk_index_map_view(map, map->foot.paths.at + record->path_at, record->path_bytes, error);
     path_out->bytes = record->path_bytes;
     return path_out->data ? 0 : STOKER_ERROR_CORRUPT;
 }
 
-const void *stk_map_access(const struct stk_map *map, uint32_t shard, uint64_t at, uint64_t bytes,
-                           struct stoker_error *error)
+const void *stk_index_map_seek_points(const struct stk_index_map *map, uint32_t shard, uint64_t at,
+                                      uint64_t bytes, struct stoker_error *error)
 {
-    const struct stk_file_record *record = &map->records[shard];
-    struct stk_file_block block;
+    const struct stk_index_file_record *record = &map->records[shard];
+    struct stk_index_file_block block;
 
-    stk_file_block_make(record, &block);
-    return stk_map_touch(map, record->block_at + block.access + at, bytes, error);
+    stk_index_file_block_layout(record, &block);
+    return stk_index_map_view(map, record->block_at + block.seek_points + at, bytes, error);
 }
 
-int stk_map_block(const struct stk_map *map, uint32_t shard, const uint8_t **data_out,
-                  struct stk_file_block *block_out, struct stoker_error *error)
+int stk_index_map_block(const struct stk_index_map *map, uint32_t shard, const uint8_t **data_out,
+                        struct stk_index_file_block *block_out, struct stoker_error *error)
 {
-    const struct stk_file_record *record = &map->records[shard];
+    const struct stk_index_file_record *record = &map->records[shard];
 
-    stk_file_block_make(record, block_out);
-    *data_out = stk_map_touch(map, record->block_at, block_out->end, error);
+    stk_index_file_block_layout(record, block_out);
+    *data_out = stk_index_map_view(map, record->block_at, block_out->end, error);
     return *data_out ? 0 : STOKER_ERROR_CORRUPT;
 }

@@ -17,30 +17,32 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 /* As somebody does it who knows the format. */
 static void make_sums(uint8_t *data, size_t bytes)
 {
-    struct stk_file_foot *foot = (struct stk_file_foot *)(void *)(data + bytes - sizeof *foot);
+    struct stk_index_file_foot *foot =
+        (struct stk_index_file_foot *)(void *)(data + bytes - sizeof *foot);
     uint64_t *sums;
 
-    memcpy(data, STK_FILE_HEAD_MAGIC, 8);
-    memcpy(foot->magic, STK_FILE_FOOT_MAGIC, 8);
+    memcpy(data, STK_INDEX_FILE_HEAD_MAGIC, 8);
+    memcpy(foot->magic, STK_INDEX_FILE_FOOT_MAGIC, 8);
     foot->file_bytes = bytes;
     if (foot->pages_at % 8 == 0 && foot->pages_at < bytes - sizeof *foot) {
         uint64_t pages = (bytes - sizeof *foot - foot->pages_at) / 8;
 
         sums = (uint64_t *)(void *)(data + foot->pages_at);
-        for (uint64_t i = 0; i < pages && i * STK_FILE_PAGE_BYTES < foot->pages_at; i++) {
-            uint64_t start = i * STK_FILE_PAGE_BYTES;
+        for (uint64_t i = 0; i < pages && i * STK_INDEX_FILE_PAGE_BYTES < foot->pages_at; i++) {
+            uint64_t start = i * STK_INDEX_FILE_PAGE_BYTES;
 
-            sums[i] = stk_sum64(data + start, stk_min(STK_FILE_PAGE_BYTES, foot->pages_at - start));
+            sums[i] = stk_xxh3_64(data + start,
+                                  stk_min(STK_INDEX_FILE_PAGE_BYTES, foot->pages_at - start));
         }
-        foot->pages_sum = stk_sum64(sums, pages * 8);
+        foot->pages_sum = stk_xxh3_64(sums, pages * 8);
     }
-    foot->foot_sum = stk_sum64(foot, offsetof(struct stk_file_foot, foot_sum));
+    foot->foot_sum = stk_xxh3_64(foot, offsetof(struct stk_index_file_foot, foot_sum));
 }
 
 /* Reads it, so that a sanitizer sees where it lies. */
 static uint64_t touch(struct stk_view view)
 {
-    return stk_sum64(view.data, view.bytes);
+    return stk_xxh3_64(view.data, view.bytes);
 }
 
 static void ask_sample(const struct stk_index *index, uint64_t number, uint32_t *refusals)
@@ -91,7 +93,7 @@ static void ask(const struct stk_index *index)
         const uint8_t *digest = stk_index_shard_digest(index, i);
 
         bytes += stk_index_shard_bytes(index, i) + stk_index_shard_samples(index, i);
-        STK_ASSERT(stk_index_shard_packing(index, i) <= 4);
+        STK_ASSERT(stk_index_shard_compression(index, i) <= 4);
         touch((struct stk_view){digest, digest ? 32 : 0});
     }
     STK_ASSERT(stk_index_extension_id(index, "\t") < (int64_t)stk_index_extensions(index) + 1);
@@ -112,7 +114,7 @@ static void take_over(const struct stk_index *from)
 
     for (uint32_t i = 0; status == 0 && i < options.shard_count; i++) {
         name[2] = (char)('0' + i);
-        status = stk_shard_copy(to, i, name, from, i, &error);
+        status = stk_index_shard_copy(to, i, name, from, i, &error);
     }
     status = status < 0 ? status : stk_index_finish(to, 0, &error);
     status = status < 0 ? status : stk_index_image(to, "d/", &image, &error);
@@ -121,7 +123,7 @@ static void take_over(const struct stk_index *from)
         struct stk_index *again = NULL;
 
         /* What was taken over is an index again. */
-        STK_ASSERT(stk_index_map_image(&again, image, "again", NULL) == 0);
+        STK_ASSERT(stk_index_open_image(&again, image, "again", NULL) == 0);
         STK_ASSERT(stk_index_samples(again) == stk_index_samples(to));
         stk_index_close(again);
     }
@@ -139,12 +141,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (file && file_bytes > 0) {
         memcpy(file, data, file_bytes);
         if (data[bytes - 1] & 1 && file_bytes % 8 == 0 &&
-            file_bytes >= sizeof(struct stk_file_head) + sizeof(struct stk_file_foot)) {
+            file_bytes >= sizeof(struct stk_index_file_head) + sizeof(struct stk_index_file_foot)) {
             make_sums(file, file_bytes);
         }
     }
     if (file &&
-        stk_index_map_image(&index, (struct stk_view){file, file_bytes}, "x.index", &error) == 0) {
+        stk_index_open_image(&index, (struct stk_view){file, file_bytes}, "x.index", &error) == 0) {
         ask(index);
         if (!stk_index_is_folder(index)) {
             take_over(index);

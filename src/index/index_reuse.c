@@ -18,27 +18,28 @@ static void *copy_array(const void *from, uint64_t count, size_t item_bytes)
 
 /* A block whose pages are checked. */
 struct source {
-    const struct stk_file_record *record;
+    const struct stk_index_file_record *record;
     const uint8_t *data;
-    struct stk_file_block block;
+    struct stk_index_file_block block;
 };
 
 static uint64_t number_at(const struct source *from, uint32_t column, uint64_t at)
 {
     uint32_t width = from->record->widths[column];
-    uint64_t number = stk_file_load(from->data + from->block.numbers[column] + at * width, width);
+    uint64_t number =
+        stk_index_file_load(from->data + from->block.numbers[column] + at * width, width);
 
-    if (column < STK_COLUMNS_NEAR) {
-        number +=
-            stk_file_load(from->data + from->block.bases[column] + at / STK_FILE_GROUP * 8, 8);
+    if (column < STK_INDEX_COLUMNS_GROUPED) {
+        number += stk_index_file_load(
+            from->data + from->block.bases[column] + at / STK_INDEX_FILE_GROUP * 8, 8);
     }
     return number;
 }
 
 /* From number `first` of the column on. False: one needs more bits. */
-static bool take_32(const struct source *from, uint32_t column, uint64_t first, uint32_t *to)
+static bool copy_column_32(const struct source *from, uint32_t column, uint64_t first, uint32_t *to)
 {
-    uint64_t count = stk_file_column_count(from->record, column), largest = 0;
+    uint64_t count = stk_index_file_column_count(from->record, column), largest = 0;
 
     for (uint64_t i = first; i < count; i++) {
         uint64_t number = number_at(from, column, i);
@@ -52,45 +53,47 @@ static bool take_32(const struct source *from, uint32_t column, uint64_t first, 
 /* Members that fit neither units of 512 nor 32 bits: as the builder of a shard does it. */
 static bool is_wide(const struct source *from)
 {
-    bool wide = from->record->flags & STK_FILE_BYTES;
+    bool wide = from->record->flags & STK_INDEX_FILE_BYTES;
 
     for (uint64_t i = 0; !wide && i < from->record->member_count; i++) {
-        wide = number_at(from, STK_COLUMN_OFFSETS, i) > UINT32_MAX ||
-               number_at(from, STK_COLUMN_SIZES, i) > UINT32_MAX;
+        wide = number_at(from, STK_INDEX_COLUMN_OFFSETS, i) > UINT32_MAX ||
+               number_at(from, STK_INDEX_COLUMN_SIZES, i) > UINT32_MAX;
     }
     return wide;
 }
 
 /* 1: taken; 0: the file contradicts itself; -ENOMEM. */
-static int copy_places(const struct source *from, struct stk_part *part)
+static int copy_locations(const struct source *from, struct stk_index_part *part)
 {
-    uint64_t members = from->record->member_count, unit = stk_file_unit(from->record);
+    uint64_t members = from->record->member_count, unit = stk_index_file_unit(from->record);
     bool sane = true;
 
     if (!is_wide(from)) {
         part->units = stk_alloc(members, sizeof *part->units);
         part->sizes = stk_alloc(members, sizeof *part->sizes);
-        return !part->units || !part->sizes ? -ENOMEM
-                                            : take_32(from, STK_COLUMN_OFFSETS, 0, part->units) &&
-                                                  take_32(from, STK_COLUMN_SIZES, 0, part->sizes);
+        return !part->units || !part->sizes
+                   ? -ENOMEM
+                   : copy_column_32(from, STK_INDEX_COLUMN_OFFSETS, 0, part->units) &&
+                         copy_column_32(from, STK_INDEX_COLUMN_SIZES, 0, part->sizes);
     }
     part->wide = stk_alloc(members, 2 * sizeof *part->wide);
     for (uint64_t i = 0; part->wide && i < members; i++) {
         sane =
-            stk_multiply(number_at(from, STK_COLUMN_OFFSETS, i), unit, &part->wide[2 * i]) && sane;
-        part->wide[2 * i + 1] = number_at(from, STK_COLUMN_SIZES, i);
+            stk_multiply(number_at(from, STK_INDEX_COLUMN_OFFSETS, i), unit, &part->wide[2 * i]) &&
+            sane;
+        part->wide[2 * i + 1] = number_at(from, STK_INDEX_COLUMN_SIZES, i);
     }
     return part->wide ? sane : -ENOMEM;
 }
 
 /* Likewise. */
-static int copy_extensions(const struct source *from, struct stk_part *part)
+static int copy_extensions(const struct source *from, struct stk_index_part *part)
 {
     uint64_t members = from->record->member_count, largest = 0;
 
     part->extensions = stk_alloc(members, sizeof *part->extensions);
     for (uint64_t i = 0; part->extensions && i < members; i++) {
-        uint64_t number = number_at(from, STK_COLUMN_EXTENSIONS, i);
+        uint64_t number = number_at(from, STK_INDEX_COLUMN_EXTENSIONS, i);
 
         largest = stk_max(largest, number);
         part->extensions[i] = (uint16_t)number;
@@ -99,9 +102,9 @@ static int copy_extensions(const struct source *from, struct stk_part *part)
 }
 
 /* Likewise. */
-static int copy_samples(const struct source *from, struct stk_part *part)
+static int copy_samples(const struct source *from, struct stk_index_part *part)
 {
-    const struct stk_file_record *record = from->record;
+    const struct stk_index_file_record *record = from->record;
     uint64_t samples = record->sample_count;
 
     part->keys.count = part->keys.capacity = record->sample_count;
@@ -112,45 +115,46 @@ static int copy_samples(const struct source *from, struct stk_part *part)
     if (!part->keys.bytes || !part->keys.ends || !part->first_member) {
         return -ENOMEM;
     }
-    if (record->flags & STK_FILE_LABELS) {
+    if (record->flags & STK_INDEX_FILE_LABELS) {
         part->labels = stk_alloc(samples, sizeof *part->labels);
         for (uint64_t i = 0; part->labels && i < samples; i++) {
-            part->labels[i] = (int64_t)(number_at(from, STK_COLUMN_LABELS, i) - 1);
+            part->labels[i] = (int64_t)(number_at(from, STK_INDEX_COLUMN_LABELS, i) - 1);
         }
         if (!part->labels) {
             return -ENOMEM;
         }
     }
-    return number_at(from, STK_COLUMN_KEYS, 0) == 0 &&
-           take_32(from, STK_COLUMN_KEYS, 1, part->keys.ends) &&
-           take_32(from, STK_COLUMN_FIRSTS, 0, part->first_member);
+    return number_at(from, STK_INDEX_COLUMN_KEYS, 0) == 0 &&
+           copy_column_32(from, STK_INDEX_COLUMN_KEYS, 1, part->keys.ends) &&
+           copy_column_32(from, STK_INDEX_COLUMN_FIRSTS, 0, part->first_member);
 }
 
 /* Likewise. */
-static int copy_block(const struct source *from, struct stk_part *part)
+static int copy_block(const struct source *from, struct stk_index_part *part)
 {
-    const struct stk_file_record *record = from->record;
+    const struct stk_index_file_record *record = from->record;
     int status;
 
     part->member_count = record->member_count;
     part->bytes = record->bytes;
     status = copy_samples(from, part);
-    status = status == 1 ? copy_places(from, part) : status;
+    status = status == 1 ? copy_locations(from, part) : status;
     status = status == 1 ? copy_extensions(from, part) : status;
-    if (status == 1 && record->flags & STK_FILE_SUMS) {
-        part->sums = copy_array(from->data + from->block.sums, record->member_count, 8);
-        status = part->sums ? 1 : -ENOMEM;
+    if (status == 1 && record->flags & STK_INDEX_FILE_SUMS) {
+        part->checksums = copy_array(from->data + from->block.checksums, record->member_count, 8);
+        status = part->checksums ? 1 : -ENOMEM;
     }
-    if (status == 1 && record->access_bytes > 0) {
-        part->access = copy_array(from->data + from->block.access, record->access_bytes, 1);
-        part->access_bytes = record->access_bytes;
-        status = part->access ? 1 : -ENOMEM;
+    if (status == 1 && record->seek_points_bytes > 0) {
+        part->seek_points =
+            copy_array(from->data + from->block.seek_points, record->seek_points_bytes, 1);
+        part->seek_points_bytes = record->seek_points_bytes;
+        status = part->seek_points ? 1 : -ENOMEM;
     }
     return status;
 }
 
 /* 0, or -ENOMEM. */
-static int copy_part(const struct stk_part *from, struct stk_part *part)
+static int copy_part(const struct stk_index_part *from, struct stk_index_part *part)
 {
     uint64_t members = from->member_count, samples = from->keys.count;
     bool complete;
@@ -172,20 +176,20 @@ static int copy_part(const struct stk_part *from, struct stk_part *part)
         part->sizes = copy_array(from->sizes, members, 4);
         complete = complete && part->units && part->sizes;
     }
-    if (from->sums) {
-        part->sums = copy_array(from->sums, members, 8);
-        complete = complete && part->sums;
+    if (from->checksums) {
+        part->checksums = copy_array(from->checksums, members, 8);
+        complete = complete && part->checksums;
     }
     if (from->labels) {
         part->labels = copy_array(from->labels, samples, 8);
         complete = complete && part->labels;
     }
-    if (from->access_bytes > 0) {
-        part->access = copy_array(from->access, from->access_bytes, 1);
-        part->access_bytes = from->access_bytes;
-        complete = complete && part->access;
+    if (from->seek_points_bytes > 0) {
+        part->seek_points = copy_array(from->seek_points, from->seek_points_bytes, 1);
+        part->seek_points_bytes = from->seek_points_bytes;
+        complete = complete && part->seek_points;
     }
-    part->unproved = from->unproved;
+    part->unverified = from->unverified;
     part->has_digest = from->has_digest;
     memcpy(part->sha256, from->sha256, sizeof part->sha256);
     memcpy(part->identity, from->identity, sizeof part->identity);
@@ -193,7 +197,7 @@ static int copy_part(const struct stk_part *from, struct stk_part *part)
 }
 
 /* What look-ups in memory take for granted. */
-static bool is_sane(const struct stk_part *part, const struct stk_file_record *record,
+static bool is_sane(const struct stk_index_part *part, const struct stk_index_file_record *record,
                     uint32_t extension_count)
 {
     uint64_t bytes = 0;
@@ -208,18 +212,18 @@ static bool is_sane(const struct stk_part *part, const struct stk_file_record *r
     }
     for (uint64_t i = 0; sane && i < part->member_count; i++) {
         uint64_t offset =
-            part->wide ? part->wide[2 * i] : (uint64_t)part->units[i] * STK_OFFSET_UNIT;
+            part->wide ? part->wide[2 * i] : (uint64_t)part->units[i] * STK_INDEX_OFFSET_UNIT;
         uint64_t size = part->wide ? part->wide[2 * i + 1] : part->sizes[i], end;
 
         sane = part->extensions[i] < extension_count && stk_add(offset, size, &end) &&
-               (record->packing != 0 || end <= record->object_bytes) &&
+               (record->compression != 0 || end <= record->object_bytes) &&
                stk_add(bytes, size, &bytes);
     }
     return sane && bytes == part->bytes;
 }
 
 static int number_extensions(struct stk_index *index, const struct stk_index *from,
-                             struct stk_part *part)
+                             struct stk_index_part *part)
 {
     uint32_t count = from->locked.extensions.count;
     uint32_t *numbers = stk_alloc(count, sizeof *numbers); /* new number + 1 */
@@ -229,7 +233,8 @@ static int number_extensions(struct stk_index *index, const struct stk_index *fr
         uint32_t old = part->extensions[i], number;
 
         if (numbers[old] == 0) {
-            status = stk_index_intern(index, stk_words_at(&from->locked.extensions, old), &number);
+            status = stk_index_add_extension(
+                index, stk_string_table_get(&from->locked.extensions, old), &number);
             numbers[old] = number + 1;
         }
         part->extensions[i] = numbers[old] - 1;
@@ -239,59 +244,61 @@ static int number_extensions(struct stk_index *index, const struct stk_index *fr
 }
 
 /* From a file: checked, as it may say anything. */
-static int take_block(const struct stk_index *from, uint32_t from_shard, struct stk_part *part,
-                      struct stoker_error *error)
+static int copy_mapped(const struct stk_index *from, uint32_t from_shard,
+                       struct stk_index_part *part, struct stoker_error *error)
 {
-    const struct stk_file_record *record = &from->map->records[from_shard];
+    const struct stk_index_file_record *record = &from->map->records[from_shard];
     struct source source = {.record = record};
-    int status = stk_map_block(from->map, from_shard, &source.data, &source.block, error);
+    int status = stk_index_map_block(from->map, from_shard, &source.data, &source.block, error);
 
     if (status < 0) {
         return status;
     }
     status = copy_block(&source, part);
     if (status == 0 || (status == 1 && !is_sane(part, record, from->locked.extensions.count))) {
-        return stk_map_damaged(from->map, record->block_at, "a shard contradicts itself", error);
+        return stk_index_map_fail(from->map, record->block_at, "a shard contradicts itself", error);
     }
-    part->has_digest = record->flags & STK_FILE_DIGEST;
+    part->has_digest = record->flags & STK_INDEX_FILE_DIGEST;
     memcpy(part->sha256, record->sha256, sizeof part->sha256);
     memcpy(part->identity, record->identity, sizeof part->identity);
     return status < 0 ? status : 0;
 }
 
-int stk_shard_copy(struct stk_index *index, uint32_t shard, const char *path,
-                   const struct stk_index *from, uint32_t from_shard, struct stoker_error *error)
+int stk_index_shard_copy(struct stk_index *index, uint32_t shard, const char *path,
+                         const struct stk_index *from, uint32_t from_shard,
+                         struct stoker_error *error)
 {
-    struct stk_part *part = stk_alloc(1, sizeof *part);
-    struct stk_shard *slot = &index->shards[shard];
+    struct stk_index_part *part = stk_alloc(1, sizeof *part);
+    struct stk_index_shard *slot = &index->shards[shard];
     const char *stored = NULL;
     int status = part ? 0 : -ENOMEM;
 
     STK_ASSERT(from->finished && !from->folder && from_shard < from->options.shard_count);
-    STK_ASSERT(!index->finished && slot->kind == STK_SHARD_EMPTY);
+    STK_ASSERT(!index->finished && slot->kind == STK_INDEX_SHARD_EMPTY);
     if (status == 0) {
-        status = from->map ? take_block(from, from_shard, part, error)
+        status = from->map ? copy_mapped(from, from_shard, part, error)
                            : copy_part(from->shards[from_shard].of.part, part);
     }
     if (status == 0) {
         status = number_extensions(index, from, part);
     }
     if (status == 0) {
-        stored = stk_index_store(index, path, (struct stk_view){(const uint8_t *)"", 0});
+        stored = stk_index_add_text(index, path, (struct stk_view){(const uint8_t *)"", 0});
         status = stored ? 0 : -ENOMEM;
     }
     if (status == 0) {
-        *slot = (struct stk_shard){.path = stored,
-                                   .of.part = part,
-                                   .object_bytes = stk_index_shard_bytes(from, from_shard),
-                                   .packing = stk_index_shard_packing(from, from_shard),
-                                   .kind = STK_SHARD_TAR};
+        *slot =
+            (struct stk_index_shard){.path = stored,
+                                     .of.part = part,
+                                     .object_bytes = stk_index_shard_bytes(from, from_shard),
+                                     .compression = stk_index_shard_compression(from, from_shard),
+                                     .kind = STK_INDEX_SHARD_TAR};
         return 0;
     }
     if (status != STOKER_ERROR_CORRUPT) {
         stk_fail(error, status, "no memory for the index", "free memory or give the job more",
                  "'%s'", path);
     }
-    stk_part_close(part);
+    stk_index_part_close(part);
     return status;
 }

@@ -18,13 +18,14 @@ struct raw_member {
     uint32_t extension; /* number in the builder's words */
 };
 
-struct stk_shard_builder {
+struct stk_index_shard_builder {
     struct stk_index *index; /* borrowed until end or abandon */
     uint32_t shard;
-    struct stk_words keys;
-    struct stk_words extensions; /* lower case, with NUL: the index's lock is taken once each */
-    struct raw_member *members;  /* owned */
-    uint32_t *last_member;       /* owned: of each sample */
+    struct stk_string_table keys;
+    struct stk_string_table
+        extensions;             /* lower case, with NUL: the index's lock is taken once each */
+    struct raw_member *members; /* owned */
+    uint32_t *last_member;      /* owned: of each sample */
     uint32_t member_count, member_capacity, sample_capacity;
     uint32_t sample; /* of the last member */
     bool added;      /* the last member was not skipped */
@@ -34,45 +35,46 @@ struct stk_shard_builder {
     uint64_t file_sum; /* of the file */
     uint8_t sha256[32];
     bool has_digest, unproved;
-    struct stk_view access; /* owned; empty: none */
-    bool joined;            /* some members of a sample do not follow each other */
-    struct stk_shard file;  /* what add_file made of it; kind empty: not called */
-    char path[];            /* owned, with its NUL */
+    struct stk_view access;      /* owned; empty: none */
+    bool joined;                 /* some members of a sample do not follow each other */
+    struct stk_index_shard file; /* what add_file made of it; kind empty: not called */
+    char path[];                 /* owned, with its NUL */
 };
 
-static int find_sample(struct stk_shard_builder *builder, struct stk_view key, uint64_t offset,
-                       struct stoker_error *error);
-static int find_extension(struct stk_shard_builder *builder, struct stk_view extension,
+static int find_sample(struct stk_index_shard_builder *builder, struct stk_view key,
+                       uint64_t offset, struct stoker_error *error);
+static int find_extension(struct stk_index_shard_builder *builder, struct stk_view extension,
                           uint32_t *number_out);
-static int make_part(struct stk_shard_builder *builder, struct stk_part **part_out,
+static int make_part(struct stk_index_shard_builder *builder, struct stk_index_part **part_out,
                      struct stoker_error *error);
-static int group(struct stk_shard_builder *builder, struct stk_part *part);
-static int sort_members(struct stk_shard_builder *builder, const uint32_t *first);
-static int refuse_twins(const struct stk_shard_builder *builder, const struct stk_part *part,
-                        struct stoker_error *error);
-static int pack(const struct stk_shard_builder *builder, struct stk_part *part);
-static int number_extensions(const struct stk_shard_builder *builder, struct stk_part *part);
-static void digest(const struct stk_shard_builder *builder, struct stk_part *part);
+static int group(struct stk_index_shard_builder *builder, struct stk_index_part *part);
+static int sort_members(struct stk_index_shard_builder *builder, const uint32_t *first);
+static int check_duplicates(const struct stk_index_shard_builder *builder,
+                            const struct stk_index_part *part, struct stoker_error *error);
+static int pack_columns(const struct stk_index_shard_builder *builder, struct stk_index_part *part);
+static int number_extensions(const struct stk_index_shard_builder *builder,
+                             struct stk_index_part *part);
+static void digest(const struct stk_index_shard_builder *builder, struct stk_index_part *part);
 static int intern_locked(struct stk_index *index, struct stk_view text, uint32_t *number_out);
 static const char *store_locked(struct stk_index *index, const char *path, struct stk_view key);
-static int take_extras(struct stk_shard_builder *builder, struct stk_part *part,
+static int copy_extras(struct stk_index_shard_builder *builder, struct stk_index_part *part,
                        struct stoker_error *error);
-static int put_file_sum(struct stk_shard_builder *builder);
-static int fail(const struct stk_shard_builder *builder, int status, uint64_t offset,
+static int put_file_sum(struct stk_index_shard_builder *builder);
+static int fail(const struct stk_index_shard_builder *builder, int status, uint64_t offset,
                 struct stk_view key, struct stoker_error *error);
-static int refuse(const struct stk_shard_builder *builder, struct stk_view key, uint64_t offset,
-                  const char *detail, struct stoker_error *error);
+static int fail_member(const struct stk_index_shard_builder *builder, struct stk_view key,
+                       uint64_t offset, const char *detail, struct stoker_error *error);
 
 static const struct stk_view no_key = {(const uint8_t *)"", 0};
 
-int stk_shard_begin(struct stk_index *index, uint32_t shard, const char *path,
-                    struct stk_shard_builder **builder_out, struct stoker_error *error)
+int stk_index_shard_begin(struct stk_index *index, uint32_t shard, const char *path,
+                          struct stk_index_shard_builder **builder_out, struct stoker_error *error)
 {
     size_t path_bytes = strlen(path) + 1;
-    struct stk_shard_builder *builder = stk_alloc(sizeof *builder + path_bytes, 1);
+    struct stk_index_shard_builder *builder = stk_alloc(sizeof *builder + path_bytes, 1);
 
     STK_ASSERT(shard < index->options.shard_count);
-    STK_ASSERT(!index->finished && index->shards[shard].kind == STK_SHARD_EMPTY);
+    STK_ASSERT(!index->finished && index->shards[shard].kind == STK_INDEX_SHARD_EMPTY);
     *builder_out = NULL;
     if (!builder) {
         return stk_fail(error, -ENOMEM, "no memory for the index", "free memory", "'%s'", path);
@@ -84,11 +86,11 @@ int stk_shard_begin(struct stk_index *index, uint32_t shard, const char *path,
     return 0;
 }
 
-void stk_shard_abandon(struct stk_shard_builder *builder)
+void stk_index_shard_cancel(struct stk_index_shard_builder *builder)
 {
     if (builder) {
-        stk_words_deinit(&builder->keys);
-        stk_words_deinit(&builder->extensions);
+        stk_string_table_deinit(&builder->keys);
+        stk_string_table_deinit(&builder->extensions);
         stk_free(builder->members);
         stk_free(builder->last_member);
         stk_free(builder->sums);
@@ -98,27 +100,29 @@ void stk_shard_abandon(struct stk_shard_builder *builder)
     }
 }
 
-int stk_shard_add(struct stk_shard_builder *builder, struct stk_view name, uint64_t offset,
-                  uint64_t bytes, struct stoker_error *error)
+int stk_index_shard_add(struct stk_index_shard_builder *builder, struct stk_view name,
+                        uint64_t offset, uint64_t bytes, struct stoker_error *error)
 {
-    const char *refusal = stk_name_refusal(name);
+    const char *refusal = stk_wds_name_error(name);
     struct stk_view key, extension;
     struct raw_member *member;
     int status;
 
-    STK_ASSERT(builder->file.kind == STK_SHARD_EMPTY);
+    STK_ASSERT(builder->file.kind == STK_INDEX_SHARD_EMPTY);
     builder->added = false;
     if (refusal) {
-        return refuse(builder, name, offset, refusal, error);
+        return fail_member(builder, name, offset, refusal, error);
     }
-    if (!stk_wds_split(name, &key, &extension)) {
+    if (!stk_wds_name_split(name, &key, &extension)) {
         return 0;
     }
     if (extension.bytes == 7 && memcmp(extension.data, "__key__", 7) == 0) {
-        return refuse(builder, key, offset, "the extension '__key__' stands for the key", error);
+        return fail_member(builder, key, offset, "the extension '__key__' stands for the key",
+                           error);
     }
     if (key.bytes > builder->index->options.key_bytes_max ||
-        extension.bytes >= STK_EXTENSION_BYTES_MAX || builder->member_count >= STK_MEMBERS_MAX) {
+        extension.bytes >= STK_INDEX_EXTENSION_BYTES_MAX ||
+        builder->member_count >= STK_INDEX_MEMBERS_MAX) {
         return fail(builder, STOKER_ERROR_LIMIT, offset, key, error);
     }
     if (builder->member_count == builder->member_capacity) {
@@ -147,9 +151,10 @@ int stk_shard_add(struct stk_shard_builder *builder, struct stk_view name, uint6
     return 0;
 }
 
-int stk_shard_checksum(struct stk_shard_builder *builder, uint64_t sum, struct stoker_error *error)
+int stk_index_shard_set_checksum(struct stk_index_shard_builder *builder, uint64_t sum,
+                                 struct stoker_error *error)
 {
-    if (builder->file.kind == STK_SHARD_FILE) {
+    if (builder->file.kind == STK_INDEX_SHARD_FILE) {
         builder->file_sum = sum;
         builder->sum_count = 1;
         return 0;
@@ -171,9 +176,10 @@ int stk_shard_checksum(struct stk_shard_builder *builder, uint64_t sum, struct s
     return 0;
 }
 
-int stk_shard_label(struct stk_shard_builder *builder, int64_t label, struct stoker_error *error)
+int stk_index_shard_set_label(struct stk_index_shard_builder *builder, int64_t label,
+                              struct stoker_error *error)
 {
-    STK_ASSERT(builder->file.kind == STK_SHARD_EMPTY);
+    STK_ASSERT(builder->file.kind == STK_INDEX_SHARD_EMPTY);
     if (!builder->added) {
         return 0;
     }
@@ -193,33 +199,33 @@ int stk_shard_label(struct stk_shard_builder *builder, int64_t label, struct sto
     return 0;
 }
 
-void stk_shard_digest(struct stk_shard_builder *builder, const uint8_t sha256[32])
+void stk_index_shard_set_digest(struct stk_index_shard_builder *builder, const uint8_t sha256[32])
 {
     memcpy(builder->sha256, sha256, sizeof builder->sha256);
     builder->has_digest = true;
 }
 
-void stk_shard_access(struct stk_shard_builder *builder, struct stk_view image)
+void stk_index_shard_set_seek_points(struct stk_index_shard_builder *builder, struct stk_view image)
 {
-    STK_ASSERT(!builder->access.data && image.bytes <= STK_ACCESS_IMAGE_MAX);
+    STK_ASSERT(!builder->access.data && image.bytes <= STK_SEEK_POINTS_IMAGE_MAX);
     builder->access = image;
 }
 
-void stk_shard_unproved(struct stk_shard_builder *builder)
+void stk_index_shard_set_unverified(struct stk_index_shard_builder *builder)
 {
     builder->unproved = true;
 }
 
-int stk_shard_add_file(struct stk_shard_builder *builder, struct stk_view key,
-                       struct stk_view extension, int64_t label, struct stoker_error *error)
+int stk_index_shard_add_file(struct stk_index_shard_builder *builder, struct stk_view key,
+                             struct stk_view extension, int64_t label, struct stoker_error *error)
 {
-    struct stk_shard *file = &builder->file;
+    struct stk_index_shard *file = &builder->file;
     struct stk_index *index = builder->index;
     size_t path_bytes = strlen(builder->path);
     uint32_t number;
     int status;
 
-    STK_ASSERT(file->kind == STK_SHARD_EMPTY && builder->member_count == 0);
+    STK_ASSERT(file->kind == STK_INDEX_SHARD_EMPTY && builder->member_count == 0);
     if (key.bytes > index->options.key_bytes_max || path_bytes + key.bytes >= UINT16_MAX) {
         return fail(builder, STOKER_ERROR_LIMIT, STOKER_NO_OFFSET, key, error);
     }
@@ -230,7 +236,7 @@ int stk_shard_add_file(struct stk_shard_builder *builder, struct stk_view key,
                       memcmp(builder->path + path_bytes - key.bytes, key.data, key.bytes) == 0;
 
         pthread_mutex_lock(&index->lock);
-        status = intern_locked(index, stk_words_at(&builder->extensions, number), &number);
+        status = intern_locked(index, stk_string_table_get(&builder->extensions, number), &number);
         file->path = store_locked(index, builder->path, is_end ? no_key : key);
         pthread_mutex_unlock(&index->lock);
         file->key_at = is_end ? path_bytes - key.bytes : path_bytes + 1;
@@ -238,33 +244,33 @@ int stk_shard_add_file(struct stk_shard_builder *builder, struct stk_view key,
     if (status < 0 || !file->path) {
         return fail(builder, status < 0 ? status : -ENOMEM, STOKER_NO_OFFSET, key, error);
     }
-    file->kind = STK_SHARD_FILE;
+    file->kind = STK_INDEX_SHARD_FILE;
     file->key_bytes = key.bytes;
     file->extension = number;
     file->of.label = label;
     return 0;
 }
 
-int stk_shard_end(struct stk_shard_builder *builder, uint64_t object_bytes, uint32_t packing,
-                  struct stoker_error *error)
+int stk_index_shard_end(struct stk_index_shard_builder *builder, uint64_t object_bytes,
+                        uint32_t compression, struct stoker_error *error)
 {
-    struct stk_shard shard = builder->file;
+    struct stk_index_shard shard = builder->file;
     struct stk_index *index = builder->index;
-    struct stk_part *part = NULL;
+    struct stk_index_part *part = NULL;
     int status = 0;
 
-    STK_ASSERT(packing <= STK_XZ);
-    if (shard.kind == STK_SHARD_EMPTY) {
+    STK_ASSERT(compression <= STK_COMPRESSION_XZ);
+    if (shard.kind == STK_INDEX_SHARD_EMPTY) {
         status = make_part(builder, &part, error);
         if (status < 0) {
             goto done;
         }
-        shard.path = stk_index_store(index, builder->path, no_key);
+        shard.path = stk_index_add_text(index, builder->path, no_key);
         if (!shard.path) {
             status = fail(builder, -ENOMEM, STOKER_NO_OFFSET, no_key, error);
             goto done;
         }
-        shard.kind = STK_SHARD_TAR;
+        shard.kind = STK_INDEX_SHARD_TAR;
         shard.of.part = part;
         part = NULL;
     } else if (builder->sum_count > 0) {
@@ -275,19 +281,19 @@ int stk_shard_end(struct stk_shard_builder *builder, uint64_t object_bytes, uint
         }
     }
     shard.object_bytes = object_bytes;
-    shard.packing = packing;
+    shard.compression = compression;
     index->shards[builder->shard] = shard;
 done:
-    stk_part_close(part);
-    stk_shard_abandon(builder);
+    stk_index_part_close(part);
+    stk_index_shard_cancel(builder);
     return status;
 }
 
 /* Lower-cases ASCII letters and numbers the extension in the builder. */
-static int find_extension(struct stk_shard_builder *builder, struct stk_view extension,
+static int find_extension(struct stk_index_shard_builder *builder, struct stk_view extension,
                           uint32_t *number_out)
 {
-    uint8_t lower[STK_EXTENSION_BYTES_MAX];
+    uint8_t lower[STK_INDEX_EXTENSION_BYTES_MAX];
 
     if (extension.bytes >= sizeof lower) {
         return STOKER_ERROR_LIMIT;
@@ -297,20 +303,20 @@ static int find_extension(struct stk_shard_builder *builder, struct stk_view ext
         lower[i] = byte >= 'A' && byte <= 'Z' ? byte + ('a' - 'A') : byte;
     }
     lower[extension.bytes] = '\0';
-    return stk_words_intern(&builder->extensions, (struct stk_view){lower, extension.bytes + 1},
-                            STK_EXTENSIONS_MAX, number_out);
+    return stk_string_table_add(&builder->extensions, (struct stk_view){lower, extension.bytes + 1},
+                                STK_INDEX_EXTENSIONS_MAX, number_out);
 }
 
 /* Sets builder->sample to the key's, a new one if need be. */
-static int find_sample(struct stk_shard_builder *builder, struct stk_view key, uint64_t offset,
-                       struct stoker_error *error)
+static int find_sample(struct stk_index_shard_builder *builder, struct stk_view key,
+                       uint64_t offset, struct stoker_error *error)
 {
     uint32_t count = builder->keys.count;
     uint32_t sample;
     int status;
 
     if (count > 0) {
-        struct stk_view current = stk_words_at(&builder->keys, builder->sample);
+        struct stk_view current = stk_string_table_get(&builder->keys, builder->sample);
         if (current.bytes == key.bytes && memcmp(current.data, key.data, key.bytes) == 0) {
             return 0; /* as nearly always: the sample goes on */
         }
@@ -324,7 +330,7 @@ static int find_sample(struct stk_shard_builder *builder, struct stk_view key, u
         builder->last_member = last;
         builder->sample_capacity = capacity;
     }
-    status = stk_words_intern(&builder->keys, key, STK_MEMBERS_MAX, &sample);
+    status = stk_string_table_add(&builder->keys, key, STK_INDEX_MEMBERS_MAX, &sample);
     if (status < 0) {
         return fail(builder, status, offset, key, error);
     }
@@ -339,21 +345,21 @@ static int find_sample(struct stk_shard_builder *builder, struct stk_view key, u
     return 0;
 }
 
-static int make_part(struct stk_shard_builder *builder, struct stk_part **part_out,
+static int make_part(struct stk_index_shard_builder *builder, struct stk_index_part **part_out,
                      struct stoker_error *error)
 {
-    struct stk_part *part = stk_alloc(1, sizeof *part);
+    struct stk_index_part *part = stk_alloc(1, sizeof *part);
     int status = part ? group(builder, part) : -ENOMEM;
 
     if (status == 0) {
-        status = refuse_twins(builder, part, error);
+        status = check_duplicates(builder, part, error);
         if (status == STOKER_ERROR_CORRUPT) {
             goto done;
         }
     }
     if (status == 0) {
         digest(builder, part);
-        status = pack(builder, part);
+        status = pack_columns(builder, part);
     }
     if (status == 0) {
         status = number_extensions(builder, part);
@@ -362,23 +368,23 @@ static int make_part(struct stk_shard_builder *builder, struct stk_part **part_o
         fail(builder, status, STOKER_NO_OFFSET, no_key, error);
         goto done;
     }
-    status = take_extras(builder, part, error);
+    status = copy_extras(builder, part, error);
     if (status < 0) {
         goto done;
     }
-    stk_words_settle(&builder->keys);
+    stk_string_table_freeze(&builder->keys);
     part->keys = builder->keys;
-    builder->keys = (struct stk_words){0};
+    builder->keys = (struct stk_string_table){0};
     *part_out = part;
     part = NULL;
 done:
-    stk_part_close(part);
+    stk_index_part_close(part);
     return status;
 }
 
 /* Members of a sample next to each other, in the order of the shard: a counting sort, where
  * joining mixed them. */
-static int group(struct stk_shard_builder *builder, struct stk_part *part)
+static int group(struct stk_index_shard_builder *builder, struct stk_index_part *part)
 {
     uint32_t sample_count = builder->keys.count;
     uint32_t *first = stk_alloc((size_t)sample_count + 1, sizeof *first);
@@ -397,7 +403,7 @@ static int group(struct stk_shard_builder *builder, struct stk_part *part)
     return builder->joined ? sort_members(builder, first) : 0;
 }
 
-static int sort_members(struct stk_shard_builder *builder, const uint32_t *first)
+static int sort_members(struct stk_index_shard_builder *builder, const uint32_t *first)
 {
     struct raw_member *sorted = stk_alloc(builder->member_count, sizeof *sorted);
     uint64_t *sums = builder->sums ? stk_alloc(builder->member_count, sizeof *sums) : NULL;
@@ -426,14 +432,14 @@ static int sort_members(struct stk_shard_builder *builder, const uint32_t *first
 }
 
 /* Checksums and labels, which the builder had beside the members. */
-static int take_extras(struct stk_shard_builder *builder, struct stk_part *part,
+static int copy_extras(struct stk_index_shard_builder *builder, struct stk_index_part *part,
                        struct stoker_error *error)
 {
     if (builder->sum_count > 0 && builder->sum_count != builder->member_count) {
         stk_fail(error, STOKER_ERROR_ARGUMENT, "some members have checksums and some have none",
                  "give all members of a shard one, or none", "%u of %u members", builder->sum_count,
                  builder->member_count);
-        stk_error_place(error, builder->path, STOKER_NO_OFFSET, NULL);
+        stk_error_set_location(error, builder->path, STOKER_NO_OFFSET, NULL);
         return STOKER_ERROR_ARGUMENT;
     }
     if (builder->labels && builder->labels_capacity < builder->keys.count) {
@@ -448,20 +454,20 @@ static int take_extras(struct stk_shard_builder *builder, struct stk_part *part,
         }
         builder->labels = labels;
     }
-    part->sums = builder->sums;
+    part->checksums = builder->sums;
     part->labels = builder->labels;
     builder->sums = NULL;
     builder->labels = NULL;
-    part->access = (uint8_t *)(uintptr_t)builder->access.data;
-    part->access_bytes = builder->access.bytes;
+    part->seek_points = (uint8_t *)(uintptr_t)builder->access.data;
+    part->seek_points_bytes = builder->access.bytes;
     builder->access = (struct stk_view){NULL, 0};
     part->has_digest = builder->has_digest;
-    part->unproved = builder->unproved;
+    part->unverified = builder->unproved;
     memcpy(part->sha256, builder->sha256, sizeof part->sha256);
     return 0;
 }
 
-static int put_file_sum(struct stk_shard_builder *builder)
+static int put_file_sum(struct stk_index_shard_builder *builder)
 {
     struct stk_index *index = builder->index;
     int status = 0;
@@ -481,8 +487,8 @@ static int put_file_sum(struct stk_shard_builder *builder)
 }
 
 /* An extension may come once in a sample. */
-static int refuse_twins(const struct stk_shard_builder *builder, const struct stk_part *part,
-                        struct stoker_error *error)
+static int check_duplicates(const struct stk_index_shard_builder *builder,
+                            const struct stk_index_part *part, struct stoker_error *error)
 {
     uint32_t *seen = stk_alloc(builder->extensions.count, sizeof *seen); /* sample + 1 */
     int status = seen ? 0 : -ENOMEM;
@@ -491,8 +497,9 @@ static int refuse_twins(const struct stk_shard_builder *builder, const struct st
         const struct raw_member *member = &builder->members[i];
 
         if (seen[member->extension] == member->sample + 1) {
-            status = refuse(builder, stk_words_at(&builder->keys, member->sample), member->offset,
-                            "the sample has two members with one extension", error);
+            status =
+                fail_member(builder, stk_string_table_get(&builder->keys, member->sample),
+                            member->offset, "the sample has two members with one extension", error);
         }
         seen[member->extension] = member->sample + 1;
     }
@@ -500,7 +507,7 @@ static int refuse_twins(const struct stk_shard_builder *builder, const struct st
     return status;
 }
 
-static int pack(const struct stk_shard_builder *builder, struct stk_part *part)
+static int pack_columns(const struct stk_index_shard_builder *builder, struct stk_index_part *part)
 {
     size_t count = part->member_count;
     bool is_wide = false;
@@ -508,8 +515,8 @@ static int pack(const struct stk_shard_builder *builder, struct stk_part *part)
     for (size_t i = 0; i < count; i++) {
         const struct raw_member *member = &builder->members[i];
 
-        is_wide |= member->offset % STK_OFFSET_UNIT != 0 || member->bytes > UINT32_MAX ||
-                   member->offset / STK_OFFSET_UNIT > UINT32_MAX;
+        is_wide |= member->offset % STK_INDEX_OFFSET_UNIT != 0 || member->bytes > UINT32_MAX ||
+                   member->offset / STK_INDEX_OFFSET_UNIT > UINT32_MAX;
         if (!stk_add(part->bytes, member->bytes, &part->bytes)) {
             return STOKER_ERROR_LIMIT;
         }
@@ -530,7 +537,7 @@ static int pack(const struct stk_shard_builder *builder, struct stk_part *part)
             part->wide[2 * i] = member->offset;
             part->wide[2 * i + 1] = member->bytes;
         } else {
-            part->units[i] = member->offset / STK_OFFSET_UNIT;
+            part->units[i] = member->offset / STK_INDEX_OFFSET_UNIT;
             part->sizes[i] = member->bytes;
         }
     }
@@ -538,7 +545,8 @@ static int pack(const struct stk_shard_builder *builder, struct stk_part *part)
 }
 
 /* The index's numbers for the builder's. */
-static int number_extensions(const struct stk_shard_builder *builder, struct stk_part *part)
+static int number_extensions(const struct stk_index_shard_builder *builder,
+                             struct stk_index_part *part)
 {
     uint32_t *numbers = stk_alloc(builder->extensions.count, sizeof *numbers);
     int status = numbers ? 0 : -ENOMEM;
@@ -550,8 +558,8 @@ static int number_extensions(const struct stk_shard_builder *builder, struct stk
     if (status == 0) {
         pthread_mutex_lock(&builder->index->lock);
         for (uint32_t i = 0; status == 0 && i < builder->extensions.count; i++) {
-            status =
-                intern_locked(builder->index, stk_words_at(&builder->extensions, i), &numbers[i]);
+            status = intern_locked(builder->index, stk_string_table_get(&builder->extensions, i),
+                                   &numbers[i]);
         }
         pthread_mutex_unlock(&builder->index->lock);
     }
@@ -571,14 +579,14 @@ static void store_64(uint8_t *bytes, uint64_t number)
 
 /* SHA-256 of, for each sample: key, NUL, count of members, and for each member: extension, NUL,
  * offset, size; numbers as 8 bytes, little end first. */
-static void digest(const struct stk_shard_builder *builder, struct stk_part *part)
+static void digest(const struct stk_index_shard_builder *builder, struct stk_index_part *part)
 {
     struct stk_sha256 sha;
     uint8_t numbers[17] = {0}; /* a NUL first */
 
     stk_sha256_init(&sha);
     for (uint32_t sample = 0; sample < builder->keys.count; sample++) {
-        struct stk_view key = stk_words_at(&builder->keys, sample);
+        struct stk_view key = stk_string_table_get(&builder->keys, sample);
         uint32_t end = part->first_member[sample + 1];
 
         store_64(numbers + 1, end - part->first_member[sample]);
@@ -586,7 +594,8 @@ static void digest(const struct stk_shard_builder *builder, struct stk_part *par
         stk_sha256_add(&sha, numbers, 9);
         for (uint32_t i = part->first_member[sample]; i < end; i++) {
             const struct raw_member *member = &builder->members[i];
-            struct stk_view extension = stk_words_at(&builder->extensions, member->extension);
+            struct stk_view extension =
+                stk_string_table_get(&builder->extensions, member->extension);
 
             stk_sha256_add(&sha, extension.data, extension.bytes); /* its NUL included */
             store_64(numbers + 1, member->offset);
@@ -599,14 +608,15 @@ static void digest(const struct stk_shard_builder *builder, struct stk_part *par
 
 static int intern_locked(struct stk_index *index, struct stk_view text, uint32_t *number_out)
 {
-    return stk_words_intern(&index->locked.extensions, text, STK_EXTENSIONS_MAX, number_out);
+    return stk_string_table_add(&index->locked.extensions, text, STK_INDEX_EXTENSIONS_MAX,
+                                number_out);
 }
 
 /* The path with its NUL, then the key, if it is not empty, in the index's arena. NULL: no
  * memory. */
 static const char *store_locked(struct stk_index *index, const char *path, struct stk_view key)
 {
-    struct stk_arena_block *block = index->locked.arena;
+    struct stk_index_arena_block *block = index->locked.arena;
     size_t path_bytes = strlen(path) + 1;
     size_t bytes = path_bytes + key.bytes;
     char *text;
@@ -628,7 +638,7 @@ static const char *store_locked(struct stk_index *index, const char *path, struc
     return text;
 }
 
-int stk_index_intern(struct stk_index *index, struct stk_view text, uint32_t *number_out)
+int stk_index_add_extension(struct stk_index *index, struct stk_view text, uint32_t *number_out)
 {
     int status;
 
@@ -638,7 +648,7 @@ int stk_index_intern(struct stk_index *index, struct stk_view text, uint32_t *nu
     return status;
 }
 
-const char *stk_index_store(struct stk_index *index, const char *path, struct stk_view key)
+const char *stk_index_add_text(struct stk_index *index, const char *path, struct stk_view key)
 {
     const char *text;
 
@@ -648,20 +658,20 @@ const char *stk_index_store(struct stk_index *index, const char *path, struct st
     return text;
 }
 
-static int fail_detail(const struct stk_shard_builder *builder, struct stk_view key,
+static int fail_detail(const struct stk_index_shard_builder *builder, struct stk_view key,
                        uint64_t offset, const struct stoker_error *cause,
                        struct stoker_error *error)
 {
     char text[sizeof cause->key];
 
-    stk_name_text(key, text, sizeof text);
+    stk_wds_name_text(key, text, sizeof text);
     stk_fail(error, cause->status, cause->what, cause->advice, "%s", cause->where);
-    stk_error_place(error, builder->path, offset, key.bytes ? text : NULL);
+    stk_error_set_location(error, builder->path, offset, key.bytes ? text : NULL);
     return cause->status;
 }
 
-static int refuse(const struct stk_shard_builder *builder, struct stk_view key, uint64_t offset,
-                  const char *detail, struct stoker_error *error)
+static int fail_member(const struct stk_index_shard_builder *builder, struct stk_view key,
+                       uint64_t offset, const char *detail, struct stoker_error *error)
 {
     struct stoker_error cause;
 
@@ -670,7 +680,7 @@ static int refuse(const struct stk_shard_builder *builder, struct stk_view key, 
     return fail_detail(builder, key, offset, &cause, error);
 }
 
-static int fail(const struct stk_shard_builder *builder, int status, uint64_t offset,
+static int fail(const struct stk_index_shard_builder *builder, int status, uint64_t offset,
                 struct stk_view key, struct stoker_error *error)
 {
     struct stoker_error cause;
@@ -685,7 +695,7 @@ static int fail(const struct stk_shard_builder *builder, int status, uint64_t of
         stk_fail(&cause, status, "the shard passes a limit of the index",
                  "shorten its names or raise key_bytes_max; split larger shards",
                  "a key of more than %u bytes, an extension of more than %d, or too many",
-                 builder->index->options.key_bytes_max, STK_EXTENSION_BYTES_MAX - 1);
+                 builder->index->options.key_bytes_max, STK_INDEX_EXTENSION_BYTES_MAX - 1);
     } else {
         stk_fail(&cause, status, "no memory for the index", "free memory or give the job more",
                  "%u members", builder->member_count);
@@ -693,15 +703,15 @@ static int fail(const struct stk_shard_builder *builder, int status, uint64_t of
     return fail_detail(builder, key, offset, &cause, error);
 }
 
-uint64_t stk_part_memory_bytes(const struct stk_part *part)
+uint64_t stk_index_part_memory_bytes(const struct stk_index_part *part)
 {
     uint64_t samples = part->keys.count, members = part->member_count;
     uint64_t a_member = sizeof *part->extensions + (part->wide ? 2 * sizeof *part->wide : 0) +
                         (part->units ? sizeof *part->units : 0) +
                         (part->sizes ? sizeof *part->sizes : 0) +
-                        (part->sums ? sizeof *part->sums : 0);
+                        (part->checksums ? sizeof *part->checksums : 0);
 
-    return sizeof *part + stk_words_memory_bytes(&part->keys) +
+    return sizeof *part + stk_string_table_memory_bytes(&part->keys) +
            (samples + 1) * sizeof *part->first_member + members * a_member +
-           (part->labels ? samples * sizeof *part->labels : 0) + part->access_bytes;
+           (part->labels ? samples * sizeof *part->labels : 0) + part->seek_points_bytes;
 }

@@ -1,6 +1,6 @@
 /* index/index_shard.h: how index.c and index_shard.c keep shards; private to the room.
  *
- *   index.shards[i]:  empty -stk_shard_end-> tar (a part) | file (a label)
+ *   index.shards[i]:  empty -stk_index_shard_end-> tar (a part) | file (a label)
  *
  * Owner: the index. Threads: slot i only by the builder of shard i until finish; `locked` under
  * the lock until finish; all const after it.
@@ -14,64 +14,68 @@
 
 #include <pthread.h>
 
-enum { STK_EXTENSIONS_MAX = 65536, STK_EXTENSION_BYTES_MAX = 1024, STK_MEMBERS_MAX = 1 << 30 };
-#define STK_CLASSES_MAX (1u << 24)
+enum {
+    STK_INDEX_EXTENSIONS_MAX = 65536,
+    STK_INDEX_EXTENSION_BYTES_MAX = 1024,
+    STK_INDEX_MEMBERS_MAX = 1 << 30
+};
+#define STK_INDEX_CLASSES_MAX (1u << 24)
 /* Data in a tar begins at a block, so 32 bits of blocks reach 2 TiB. */
-enum { STK_OFFSET_UNIT = 512 };
+enum { STK_INDEX_OFFSET_UNIT = 512 };
 
 /* The members of one tar, grouped by sample; samples by their first member. */
-struct stk_part {
-    struct stk_words keys;  /* number: sample of the shard */
-    uint32_t *first_member; /* sample_count + 1 of them */
-    uint16_t *extensions;   /* of a member: number in the index's words */
-    uint32_t *units;        /* offsets in units; NULL if wide */
-    uint32_t *sizes;        /* NULL if wide */
-    uint64_t *wide;         /* else NULL: offset, size, offset, size, ... */
+struct stk_index_part {
+    struct stk_string_table keys; /* number: sample of the shard */
+    uint32_t *first_member;       /* sample_count + 1 of them */
+    uint16_t *extensions;         /* of a member: number in the index's words */
+    uint32_t *units;              /* offsets in units; NULL if wide */
+    uint32_t *sizes;              /* NULL if wide */
+    uint64_t *wide;               /* else NULL: offset, size, offset, size, ... */
     uint32_t member_count;
-    uint64_t *sums;  /* of members; NULL: none */
-    int64_t *labels; /* of samples; NULL: none */
+    uint64_t *checksums; /* of members; NULL: none */
+    int64_t *labels;     /* of samples; NULL: none */
     uint64_t bytes;
     uint8_t identity[32];
-    uint8_t *access; /* image of access points; NULL: none */
-    uint32_t access_bytes;
+    uint8_t *seek_points; /* image of access points; NULL: none */
+    uint32_t seek_points_bytes;
     uint8_t sha256[32];
     bool has_digest;
-    bool unproved; /* see stk_shard_unproved */
+    bool unverified; /* see stk_index_shard_set_unverified */
 };
 
-enum stk_shard_kind { STK_SHARD_EMPTY = 0, STK_SHARD_TAR, STK_SHARD_FILE };
+enum stk_index_shard_kind { STK_INDEX_SHARD_EMPTY = 0, STK_INDEX_SHARD_TAR, STK_INDEX_SHARD_FILE };
 
-struct stk_shard {
+struct stk_index_shard {
     const char *path; /* in the arena */
     union {
-        struct stk_part *part; /* tar: owned */
+        struct stk_index_part *part; /* tar: owned */
         int64_t label;
     } of;
     uint64_t object_bytes;
     uint16_t key_at, key_bytes; /* file: the key is path[key_at, key_at + key_bytes) */
     uint16_t extension;         /* file */
-    uint8_t packing;            /* enum stk_packing */
-    uint8_t kind;               /* enum stk_shard_kind */
+    uint8_t compression;        /* enum stk_compression */
+    uint8_t kind;               /* enum stk_index_shard_kind */
 };
-_Static_assert(sizeof(struct stk_shard) == 32, "one for each file of a folder");
+_Static_assert(sizeof(struct stk_index_shard) == 32, "one for each file of a folder");
 
-struct stk_arena_block {
-    struct stk_arena_block *next;
+struct stk_index_arena_block {
+    struct stk_index_arena_block *next;
     size_t used, capacity;
     char text[];
 };
 
 struct stk_index {
     struct stk_index_options options; /* const after open */
-    struct stk_shard *shards;         /* owned; NULL: mapped */
-    struct stk_map *map;              /* owned; NULL: in memory */
+    struct stk_index_shard *shards;   /* owned; NULL: mapped */
+    struct stk_index_map *map;        /* owned; NULL: in memory */
     char *root;                       /* owned; NULL: not set */
     pthread_mutex_t lock;
     struct {
-        struct stk_words extensions;   /* each with its NUL */
-        struct stk_words classes;      /* each with its NUL */
-        struct stk_arena_block *arena; /* owned: paths */
-        uint64_t *file_sums;           /* owned: of each file of a folder; NULL: none */
+        struct stk_string_table extensions;  /* each with its NUL */
+        struct stk_string_table classes;     /* each with its NUL */
+        struct stk_index_arena_block *arena; /* owned: paths */
+        uint64_t *file_sums;                 /* owned: of each file of a folder; NULL: none */
         uint64_t file_sum_count;
     } locked;
     /* Const after finish: */
@@ -81,14 +85,14 @@ struct stk_index {
     uint8_t identity[32];
 };
 
-uint64_t stk_shard_samples(const struct stk_shard *shard);
+uint64_t stk_index_shard_sample_count(const struct stk_index_shard *shard);
 /* An index with nothing in it but its lock and its options; shards are the caller's affair. */
 struct stk_index *stk_index_new(const struct stk_index_options *options);
 /* The path, and the key if it is not empty, in the arena: NULL: no memory. Takes the lock. */
-const char *stk_index_store(struct stk_index *index, const char *path, struct stk_view key);
+const char *stk_index_add_text(struct stk_index *index, const char *path, struct stk_view key);
 /* Numbers an extension (with its NUL) in the index. Takes the lock. */
-int stk_index_intern(struct stk_index *index, struct stk_view text, uint32_t *number_out);
-void stk_part_close(struct stk_part *part);
-uint64_t stk_part_memory_bytes(const struct stk_part *part);
+int stk_index_add_extension(struct stk_index *index, struct stk_view text, uint32_t *number_out);
+void stk_index_part_close(struct stk_index_part *part);
+uint64_t stk_index_part_memory_bytes(const struct stk_index_part *part);
 
 #endif

@@ -103,18 +103,18 @@ static void list(const struct stk_index *index, char *text)
 static int fill(struct stk_index *index, uint32_t shard, const char *path, const char *const *names,
                 struct stoker_error *error)
 {
-    struct stk_shard_builder *builder = NULL;
-    int status = stk_shard_begin(index, shard, path, &builder, error);
+    struct stk_index_shard_builder *builder = NULL;
+    int status = stk_index_shard_begin(index, shard, path, &builder, error);
     int i;
 
     for (i = 0; status == 0 && i < NAMES_MAX && names[i]; i++) {
-        status = stk_shard_add(builder, view(names[i]), 512 * (i + 1), 3, error);
+        status = stk_index_shard_add(builder, view(names[i]), 512 * (i + 1), 3, error);
     }
     if (status < 0) {
-        stk_shard_abandon(builder);
+        stk_index_shard_cancel(builder);
         return status;
     }
-    return stk_shard_end(builder, 512 * (i + 2), STK_PLAIN, error);
+    return stk_index_shard_end(builder, 512 * (i + 2), STK_COMPRESSION_NONE, error);
 }
 
 static void test_rows(void)
@@ -204,10 +204,10 @@ static void test_any_order(void)
         T_EQ("members", stk_index_members(index), 8);
         T_EQ("bytes", stk_index_bytes(index), 24);
         T_EQ("1 MiB of 4.8 bytes", stk_index_block_samples(index), 218453);
-        T_TRUE("random access", !stk_index_sequential(index));
-        T_STR("path", stk_index_path_lent(index, 2), "x/2.tar");
+        T_TRUE("random access", !stk_index_is_sequential(index));
+        T_STR("path", stk_index_path_view(index, 2), "x/2.tar");
         T_EQ("object", stk_index_shard_bytes(index, 2), 2048);
-        T_EQ("packing", stk_index_shard_packing(index, 2), STK_PLAIN);
+        T_EQ("packing", stk_index_shard_compression(index, 2), STK_COMPRESSION_NONE);
         if (round == 0) {
             memcpy(identity, stk_index_identity(index), 32);
         }
@@ -241,13 +241,14 @@ static void test_identity(void)
     {
         struct stk_index_options options = {.shard_count = 1};
         struct stk_index *index;
-        struct stk_shard_builder *builder;
+        struct stk_index_shard_builder *builder;
 
         T_EQ(row->name, stk_index_open(&index, &options, NULL), 0);
-        T_EQ(row->name, stk_shard_begin(index, 0, row->path, &builder, NULL), 0);
-        T_EQ(row->name, stk_shard_add(builder, view(row->member), row->offset, row->bytes, NULL),
+        T_EQ(row->name, stk_index_shard_begin(index, 0, row->path, &builder, NULL), 0);
+        T_EQ(row->name,
+             stk_index_shard_add(builder, view(row->member), row->offset, row->bytes, NULL), 0);
+        T_EQ(row->name, stk_index_shard_end(builder, row->object_bytes, STK_COMPRESSION_NONE, NULL),
              0);
-        T_EQ(row->name, stk_shard_end(builder, row->object_bytes, STK_PLAIN, NULL), 0);
         T_EQ(row->name, stk_index_finish(index, 0, NULL), 0);
         if (row == identity_rows) {
             memcpy(identity, stk_index_identity(index), 32);
@@ -274,15 +275,16 @@ static void test_wide(void)
     {
         struct stk_index_options options = {.shard_count = 1};
         struct stk_index *index;
-        struct stk_shard_builder *builder;
+        struct stk_index_shard_builder *builder;
         struct stk_sample sample;
         struct stk_member member;
 
         T_EQ(row->name, stk_index_open(&index, &options, NULL), 0);
-        T_EQ(row->name, stk_shard_begin(index, 0, "s", &builder, NULL), 0);
-        T_EQ(row->name, stk_shard_add(builder, view("a.x"), 512, 9, NULL), 0);
-        T_EQ(row->name, stk_shard_add(builder, view("b.y"), row->offset, row->bytes, NULL), 0);
-        T_EQ(row->name, stk_shard_end(builder, 4096, STK_ZSTD, NULL), 0);
+        T_EQ(row->name, stk_index_shard_begin(index, 0, "s", &builder, NULL), 0);
+        T_EQ(row->name, stk_index_shard_add(builder, view("a.x"), 512, 9, NULL), 0);
+        T_EQ(row->name, stk_index_shard_add(builder, view("b.y"), row->offset, row->bytes, NULL),
+             0);
+        T_EQ(row->name, stk_index_shard_end(builder, 4096, STK_COMPRESSION_ZSTD, NULL), 0);
         T_EQ(row->name, stk_index_finish(index, 0, NULL), 0);
         stk_index_sample(index, 0, &sample, NULL);
         stk_index_member(index, &sample, 0, &member, NULL);
@@ -290,7 +292,7 @@ static void test_wide(void)
         stk_index_sample(index, 1, &sample, NULL);
         stk_index_member(index, &sample, 0, &member, NULL);
         T_TRUE(row->name, member.offset == row->offset && member.bytes == row->bytes);
-        T_TRUE("packed shards are sequential", stk_index_sequential(index));
+        T_TRUE("packed shards are sequential", stk_index_is_sequential(index));
         stk_index_close(index);
     }
 }
@@ -301,17 +303,17 @@ static void test_folder(void)
     static const char *const paths[] = {"/r/cat/0.jpg", "/r/cat/1.png", "elsewhere"};
     static const char *const keys[] = {"cat/0.jpg", "cat/1.png", "dog/2.jpg"};
     struct stk_index *index;
-    struct stk_shard_builder *builder;
+    struct stk_index_shard_builder *builder;
     struct stoker_error error = {0};
     char text[TEXT_BYTES_MAX];
     char endless[70000];
 
     T_EQ("open", stk_index_open(&index, &options, &error), 0);
     for (int i = 0; i < 3; i++) {
-        T_EQ("begin", stk_shard_begin(index, i, paths[i], &builder, &error), 0);
-        T_EQ("add", stk_shard_add_file(builder, view(keys[i]), view(keys[i] + 6), i * 5, &error),
-             0);
-        T_EQ("end", stk_shard_end(builder, 10, STK_PLAIN, &error), 0);
+        T_EQ("begin", stk_index_shard_begin(index, i, paths[i], &builder, &error), 0);
+        T_EQ("add",
+             stk_index_shard_add_file(builder, view(keys[i]), view(keys[i] + 6), i * 5, &error), 0);
+        T_EQ("end", stk_index_shard_end(builder, 10, STK_COMPRESSION_NONE, &error), 0);
     }
     T_EQ("finish", stk_index_finish(index, 0, &error), 0);
     list(index, text);
@@ -323,7 +325,7 @@ static void test_folder(void)
         T_EQ("sample", stk_index_sample(index, i, &sample, NULL), 0);
         T_EQ("label", sample.label, i * 5);
         T_EQ("shard", sample.shard, i);
-        T_STR("path", stk_index_path_lent(index, i), paths[i]);
+        T_STR("path", stk_index_path_view(index, i), paths[i]);
     }
     T_EQ("block", stk_index_block_samples(index), 256);
     T_EQ("bytes", stk_index_bytes(index), 0);
@@ -332,15 +334,15 @@ static void test_folder(void)
     memset(endless, 'k', sizeof endless - 1);
     endless[sizeof endless - 1] = '\0';
     T_EQ("open", stk_index_open(&index, &options, &error), 0);
-    T_EQ("begin", stk_shard_begin(index, 0, "/r", &builder, &error), 0);
-    T_EQ("long key", stk_shard_add_file(builder, view(endless), view("jpg"), 0, &error),
+    T_EQ("begin", stk_index_shard_begin(index, 0, "/r", &builder, &error), 0);
+    T_EQ("long key", stk_index_shard_add_file(builder, view(endless), view("jpg"), 0, &error),
          STOKER_ERROR_LIMIT);
     T_ERROR("long key", &error);
-    stk_shard_abandon(builder);
-    T_EQ("begin", stk_shard_begin(index, 0, endless, &builder, &error), 0);
-    T_EQ("long path", stk_shard_add_file(builder, view("k"), view("jpg"), 0, &error),
+    stk_index_shard_cancel(builder);
+    T_EQ("begin", stk_index_shard_begin(index, 0, endless, &builder, &error), 0);
+    T_EQ("long path", stk_index_shard_add_file(builder, view("k"), view("jpg"), 0, &error),
          STOKER_ERROR_LIMIT);
-    stk_shard_abandon(builder);
+    stk_index_shard_cancel(builder);
     stk_index_close(index);
 }
 
@@ -350,18 +352,18 @@ static void test_size(void)
     enum { SAMPLES = 20000, FILES = 20000, KEY_BYTES = 8, PATH_BYTES = 20 };
     struct stk_index_options options = {.shard_count = 1};
     struct stk_index *index;
-    struct stk_shard_builder *builder;
+    struct stk_index_shard_builder *builder;
     size_t before = mallinfo2().uordblks + mallinfo2().hblkhd;
     size_t used;
     char name[64];
 
     T_EQ("open", stk_index_open(&index, &options, NULL), 0);
-    T_EQ("begin", stk_shard_begin(index, 0, "s.tar", &builder, NULL), 0);
+    T_EQ("begin", stk_index_shard_begin(index, 0, "s.tar", &builder, NULL), 0);
     for (uint64_t i = 0; i < 2 * SAMPLES; i++) {
         snprintf(name, sizeof name, "%08llu.%s", (unsigned long long)i / 2, i % 2 ? "cls" : "jpg");
-        stk_shard_add(builder, view(name), 512 * i, 10, NULL);
+        stk_index_shard_add(builder, view(name), 512 * i, 10, NULL);
     }
-    T_EQ("end", stk_shard_end(builder, 1, STK_PLAIN, NULL), 0);
+    T_EQ("end", stk_index_shard_end(builder, 1, STK_COMPRESSION_NONE, NULL), 0);
     T_EQ("finish", stk_index_finish(index, 0, NULL), 0);
     used = mallinfo2().uordblks + mallinfo2().hblkhd - before;
     printf("%.1f bytes a member with half a key of 8\n", (double)used / (2 * SAMPLES));
@@ -374,9 +376,9 @@ static void test_size(void)
     T_EQ("open", stk_index_open(&index, &options, NULL), 0);
     for (uint32_t i = 0; i < FILES; i++) {
         snprintf(name, sizeof name, "/root/cl/%07u.jpg", i);
-        stk_shard_begin(index, i, name, &builder, NULL);
-        stk_shard_add_file(builder, view(name + 6), view("jpg"), 0, NULL);
-        stk_shard_end(builder, 0, STK_PLAIN, NULL);
+        stk_index_shard_begin(index, i, name, &builder, NULL);
+        stk_index_shard_add_file(builder, view(name + 6), view("jpg"), 0, NULL);
+        stk_index_shard_end(builder, 0, STK_COMPRESSION_NONE, NULL);
     }
     T_EQ("finish", stk_index_finish(index, 0, NULL), 0);
     used = mallinfo2().uordblks + mallinfo2().hblkhd - before;
@@ -390,7 +392,7 @@ static int make_all(void)
     static const char *const names[NAMES_MAX] = {"a.jpg", "b.jpg", "a.cls"};
     struct stk_index_options options = {.shard_count = 2, .join_distance = 1};
     struct stk_index *index = NULL;
-    struct stk_shard_builder *builder = NULL;
+    struct stk_index_shard_builder *builder = NULL;
     struct stoker_error error = {0};
     int status = stk_index_open(&index, &options, &error);
 
@@ -398,14 +400,14 @@ static int make_all(void)
         status = fill(index, 0, "s.tar", names, &error);
     }
     if (status == 0) {
-        status = stk_shard_begin(index, 1, "/r/x.jpg", &builder, &error);
+        status = stk_index_shard_begin(index, 1, "/r/x.jpg", &builder, &error);
     }
     if (status == 0) {
-        status = stk_shard_add_file(builder, view("x.jpg"), view("jpg"), 0, &error);
+        status = stk_index_shard_add_file(builder, view("x.jpg"), view("jpg"), 0, &error);
         if (status == 0) {
-            status = stk_shard_end(builder, 1, STK_PLAIN, &error);
+            status = stk_index_shard_end(builder, 1, STK_COMPRESSION_NONE, &error);
         } else {
-            stk_shard_abandon(builder);
+            stk_index_shard_cancel(builder);
         }
     }
     if (status == 0) {
@@ -443,6 +445,6 @@ int main(void)
     test_size();
     test_memory();
     stk_index_close(NULL);
-    stk_shard_abandon(NULL);
+    stk_index_shard_cancel(NULL);
     return t_finish();
 }

@@ -15,15 +15,15 @@ enum { BUFFER_PAGES = 64 };
 struct save {
     const struct stk_index *index;
     struct stk_io *io;
-    struct stk_out *out; /* owned; NULL: to image */
-    uint8_t *image;      /* owned */
+    struct stk_output *out; /* owned; NULL: to image */
+    uint8_t *image;         /* owned */
     uint64_t image_bytes, image_capacity;
     uint8_t *buffer; /* owned: BUFFER_PAGES, begins at a page */
     size_t used;
     uint64_t at;    /* in the file, of what is put next */
     uint64_t *sums; /* owned: of the pages so far */
     uint64_t sum_count, sum_capacity;
-    struct stk_file_foot foot;
+    struct stk_index_file_foot foot;
     const char *name, *root;
     int status;
     struct stoker_error *error;
@@ -35,15 +35,15 @@ static void put(struct save *save, const void *data, uint64_t bytes);
 static void align(struct save *save);
 static int relative(struct save *save, const char *path, struct stk_view *path_out);
 static void put_tars(struct save *save);
-static void put_block(struct save *save, const struct stk_part *part,
-                      struct stk_file_record *record);
-static void put_bases(struct save *save, const struct stk_part *part,
-                      struct stk_file_record *record, uint32_t column);
-static void put_numbers(struct save *save, const struct stk_part *part,
-                        const struct stk_file_record *record, uint32_t column);
+static void put_block(struct save *save, const struct stk_index_part *part,
+                      struct stk_index_file_record *record);
+static void put_bases(struct save *save, const struct stk_index_part *part,
+                      struct stk_index_file_record *record, uint32_t column);
+static void put_numbers(struct save *save, const struct stk_index_part *part,
+                        const struct stk_index_file_record *record, uint32_t column);
 static void put_folder(struct save *save);
-static void put_texts(struct save *save, const struct stk_words *words,
-                      struct stk_file_section *section);
+static void put_texts(struct save *save, const struct stk_string_table *words,
+                      struct stk_index_file_section *section);
 static void put_foot(struct save *save);
 
 static void no_memory(struct save *save)
@@ -57,15 +57,16 @@ static void no_memory(struct save *save)
 static void save_all(struct save *save)
 {
     const struct stk_index *index = save->index;
-    struct stk_file_head head = {.version = STK_FILE_VERSION, .page_bytes = STK_FILE_PAGE_BYTES};
+    struct stk_index_file_head head = {.version = STK_INDEX_FILE_VERSION,
+                                       .page_bytes = STK_INDEX_FILE_PAGE_BYTES};
 
     STK_ASSERT(index->finished && !index->map);
-    save->buffer = stk_alloc(BUFFER_PAGES, STK_FILE_PAGE_BYTES);
+    save->buffer = stk_alloc(BUFFER_PAGES, STK_INDEX_FILE_PAGE_BYTES);
     if (!save->buffer) {
         no_memory(save);
         return;
     }
-    memcpy(head.magic, STK_FILE_HEAD_MAGIC, sizeof head.magic);
+    memcpy(head.magic, STK_INDEX_FILE_HEAD_MAGIC, sizeof head.magic);
     put(save, &head, sizeof head);
     if (index->folder) {
         put_folder(save);
@@ -81,7 +82,7 @@ static void save_all(struct save *save)
 
 static void deinit(struct save *save)
 {
-    stk_io_close_out(save->io, save->out);
+    stk_io_close_output(save->io, save->out);
     stk_free(save->image);
     stk_free(save->buffer);
     stk_free(save->sums);
@@ -134,7 +135,7 @@ int stk_index_write(const struct stk_index *index, struct stk_io *io, const char
     }
     save_all(&save);
     if (save.status == 0) {
-        save.status = stk_io_sync_out(io, save.out, error);
+        save.status = stk_io_sync_output(io, save.out, error);
     }
     deinit(&save);
     if (save.status == 0) {
@@ -176,7 +177,7 @@ static void emit(struct save *save, const void *data, size_t bytes)
 /* Only the file's last page may be short, so this is called with a full buffer or at the end. */
 static void flush(struct save *save)
 {
-    size_t pages = (save->used + STK_FILE_PAGE_BYTES - 1) / STK_FILE_PAGE_BYTES;
+    size_t pages = (save->used + STK_INDEX_FILE_PAGE_BYTES - 1) / STK_INDEX_FILE_PAGE_BYTES;
 
     if (save->status == 0 && save->sum_capacity - save->sum_count < pages) {
         uint64_t capacity = (save->sum_capacity + pages) * 2;
@@ -190,10 +191,10 @@ static void flush(struct save *save)
         save->sum_capacity = capacity;
     }
     for (size_t page = 0; save->status == 0 && page < pages; page++) {
-        size_t start = page * STK_FILE_PAGE_BYTES;
+        size_t start = page * STK_INDEX_FILE_PAGE_BYTES;
 
-        save->sums[save->sum_count++] =
-            stk_sum64(save->buffer + start, stk_min(STK_FILE_PAGE_BYTES, save->used - start));
+        save->sums[save->sum_count++] = stk_xxh3_64(
+            save->buffer + start, stk_min(STK_INDEX_FILE_PAGE_BYTES, save->used - start));
     }
     emit(save, save->buffer, save->used);
     save->used = 0;
@@ -201,7 +202,7 @@ static void flush(struct save *save)
 
 static void put(struct save *save, const void *data, uint64_t bytes)
 {
-    const size_t capacity = (size_t)BUFFER_PAGES * STK_FILE_PAGE_BYTES;
+    const size_t capacity = (size_t)BUFFER_PAGES * STK_INDEX_FILE_PAGE_BYTES;
     const uint8_t *from = data;
 
     save->at += bytes;
@@ -237,7 +238,7 @@ static int relative(struct save *save, const char *path, struct stk_view *path_o
         return save->status;
     }
     *path_out = (struct stk_view){(const uint8_t *)path + root_bytes, strlen(path + root_bytes)};
-    if (!stk_file_is_below(*path_out)) {
+    if (!stk_index_file_path_is_safe(*path_out)) {
         save->status =
             stk_fail(save->error, STOKER_ERROR_ARGUMENT, "a path leads out of the index's folder",
                      "name the shards by paths without '..'", "'%.600s'", path);
@@ -252,15 +253,15 @@ static void put_tars(struct save *save)
 {
     const struct stk_index *index = save->index;
     uint64_t count = index->options.shard_count, path_at = 0, first_sample = 0;
-    struct stk_file_record *records = stk_alloc(count, sizeof *records);
+    struct stk_index_file_record *records = stk_alloc(count, sizeof *records);
 
     if (!records) {
         no_memory(save);
         return;
     }
     for (uint64_t i = 0; save->status == 0 && i < count; i++) {
-        const struct stk_shard *shard = &index->shards[i];
-        struct stk_file_record *record = &records[i];
+        const struct stk_index_shard *shard = &index->shards[i];
+        struct stk_index_file_record *record = &records[i];
         struct stk_view path;
 
         if (relative(save, shard->path, &path) < 0) {
@@ -270,68 +271,69 @@ static void put_tars(struct save *save)
         record->path_bytes = path.bytes;
         path_at += path.bytes;
         record->object_bytes = shard->object_bytes;
-        record->packing = shard->packing;
+        record->compression = shard->compression;
         record->first_sample = first_sample;
         first_sample += shard->of.part->keys.count;
         put_block(save, shard->of.part, record);
     }
     align(save);
-    save->foot.records = (struct stk_file_section){save->at, count * sizeof *records};
+    save->foot.records = (struct stk_index_file_section){save->at, count * sizeof *records};
     put(save, records, count * sizeof *records);
-    save->foot.paths = (struct stk_file_section){save->at, path_at};
+    save->foot.paths = (struct stk_index_file_section){save->at, path_at};
     for (uint64_t i = 0; save->status == 0 && i < count; i++) {
         put(save, index->shards[i].path + strlen(save->root), records[i].path_bytes);
     }
     stk_free(records);
 }
 
-static void put_block(struct save *save, const struct stk_part *part,
-                      struct stk_file_record *record)
+static void put_block(struct save *save, const struct stk_index_part *part,
+                      struct stk_index_file_record *record)
 {
     uint64_t members = part->member_count, samples = part->keys.count;
 
-    STK_ASSERT(!part->unproved);
+    STK_ASSERT(!part->unverified);
     record->bytes = part->bytes;
     record->sample_count = samples;
     record->member_count = members;
     record->keys_bytes = part->keys.byte_count;
-    record->access_bytes = part->access_bytes;
-    record->flags = (part->sums ? STK_FILE_SUMS : 0) | (part->labels ? STK_FILE_LABELS : 0) |
-                    (part->has_digest ? STK_FILE_DIGEST : 0);
+    record->seek_points_bytes = part->seek_points_bytes;
+    record->flags = (part->checksums ? STK_INDEX_FILE_SUMS : 0) |
+                    (part->labels ? STK_INDEX_FILE_LABELS : 0) |
+                    (part->has_digest ? STK_INDEX_FILE_DIGEST : 0);
     for (uint64_t i = 0; part->wide && i < members; i++) {
-        record->flags |= part->wide[2 * i] % STK_OFFSET_UNIT ? STK_FILE_BYTES : 0;
+        record->flags |= part->wide[2 * i] % STK_INDEX_OFFSET_UNIT ? STK_INDEX_FILE_BYTES : 0;
     }
     memcpy(record->identity, part->identity, sizeof record->identity);
     memcpy(record->sha256, part->sha256, sizeof record->sha256);
     align(save);
     record->block_at = save->at;
-    put(save, part->sums, part->sums ? members * 8 : 0);
-    for (uint32_t column = 0; column < STK_COLUMNS; column++) {
+    put(save, part->checksums, part->checksums ? members * 8 : 0);
+    for (uint32_t column = 0; column < STK_INDEX_COLUMNS; column++) {
         put_bases(save, part, record, column);
     }
-    for (uint32_t column = 0; column < STK_COLUMNS; column++) {
+    for (uint32_t column = 0; column < STK_INDEX_COLUMNS; column++) {
         put_numbers(save, part, record, column);
     }
     put(save, part->keys.bytes, part->keys.byte_count);
-    if (part->access) {
+    if (part->seek_points) {
         align(save);
-        put(save, part->access, part->access_bytes);
+        put(save, part->seek_points, part->seek_points_bytes);
     }
 }
 
-static uint64_t number_at(const struct stk_part *part, const struct stk_file_record *record,
-                          uint32_t column, uint64_t at)
+static uint64_t number_at(const struct stk_index_part *part,
+                          const struct stk_index_file_record *record, uint32_t column, uint64_t at)
 {
     switch (column) {
-    case STK_COLUMN_OFFSETS:
-        return part->wide ? part->wide[2 * at] / stk_file_unit(record) : part->units[at];
-    case STK_COLUMN_FIRSTS:
+    case STK_INDEX_COLUMN_OFFSETS:
+        return part->wide ? part->wide[2 * at] / stk_index_file_unit(record) : part->units[at];
+    case STK_INDEX_COLUMN_FIRSTS:
         return part->first_member[at];
-    case STK_COLUMN_KEYS:
+    case STK_INDEX_COLUMN_KEYS:
         return at > 0 ? part->keys.ends[at - 1] : 0;
-    case STK_COLUMN_SIZES:
+    case STK_INDEX_COLUMN_SIZES:
         return part->wide ? part->wide[2 * at + 1] : part->sizes[at];
-    case STK_COLUMN_EXTENSIONS:
+    case STK_INDEX_COLUMN_EXTENSIONS:
         return part->extensions[at];
     default:
         return (uint64_t)part->labels[at] + 1;
@@ -343,12 +345,13 @@ struct span {
     uint64_t base, largest;
 };
 
-static struct span span_of(const struct stk_part *part, const struct stk_file_record *record,
-                           uint32_t column, uint64_t group)
+static struct span span_of(const struct stk_index_part *part,
+                           const struct stk_index_file_record *record, uint32_t column,
+                           uint64_t group)
 {
-    uint64_t at = group * STK_FILE_GROUP, count = stk_file_column_count(record, column);
-    uint64_t end = stk_min(at + STK_FILE_GROUP, count);
-    struct span span = {column < STK_COLUMNS_NEAR ? UINT64_MAX : 0, 0};
+    uint64_t at = group * STK_INDEX_FILE_GROUP, count = stk_index_file_column_count(record, column);
+    uint64_t end = stk_min(at + STK_INDEX_FILE_GROUP, count);
+    struct span span = {column < STK_INDEX_COLUMNS_GROUPED ? UINT64_MAX : 0, 0};
 
     for (; at < end; at++) {
         uint64_t number = number_at(part, record, column, at);
@@ -360,16 +363,16 @@ static struct span span_of(const struct stk_part *part, const struct stk_file_re
 }
 
 /* Of a near column; of any column the width is found. */
-static void put_bases(struct save *save, const struct stk_part *part,
-                      struct stk_file_record *record, uint32_t column)
+static void put_bases(struct save *save, const struct stk_index_part *part,
+                      struct stk_index_file_record *record, uint32_t column)
 {
-    uint64_t count = stk_file_column_count(record, column), widest = 0;
+    uint64_t count = stk_index_file_column_count(record, column), widest = 0;
 
-    for (uint64_t group = 0; group * STK_FILE_GROUP < count; group++) {
+    for (uint64_t group = 0; group * STK_INDEX_FILE_GROUP < count; group++) {
         struct span span = span_of(part, record, column, group);
 
         widest = stk_max(widest, span.largest - span.base);
-        if (column < STK_COLUMNS_NEAR) {
+        if (column < STK_INDEX_COLUMNS_GROUPED) {
             put(save, &span.base, sizeof span.base);
         }
     }
@@ -380,16 +383,16 @@ static void put_bases(struct save *save, const struct stk_part *part,
     }
 }
 
-static void put_numbers(struct save *save, const struct stk_part *part,
-                        const struct stk_file_record *record, uint32_t column)
+static void put_numbers(struct save *save, const struct stk_index_part *part,
+                        const struct stk_index_file_record *record, uint32_t column)
 {
-    uint64_t count = stk_file_column_count(record, column), base = 0;
+    uint64_t count = stk_index_file_column_count(record, column), base = 0;
 
     for (uint64_t at = 0; at < count && record->widths[column] > 0; at++) {
         uint64_t number = number_at(part, record, column, at);
 
-        if (column < STK_COLUMNS_NEAR && at % STK_FILE_GROUP == 0) {
-            base = span_of(part, record, column, at / STK_FILE_GROUP).base;
+        if (column < STK_INDEX_COLUMNS_GROUPED && at % STK_INDEX_FILE_GROUP == 0) {
+            base = span_of(part, record, column, at / STK_INDEX_FILE_GROUP).base;
         }
         number -= base;
         put(save, &number, record->widths[column]);
@@ -403,7 +406,7 @@ static void put_folder(struct save *save)
 
     save->foot.paths.at = save->at;
     for (uint64_t i = 0; save->status == 0 && i < count; i++) {
-        const struct stk_shard *file = &index->shards[i];
+        const struct stk_index_shard *file = &index->shards[i];
         struct stk_view path;
 
         if (relative(save, file->path, &path) < 0) {
@@ -421,11 +424,12 @@ static void put_folder(struct save *save)
     }
     save->foot.paths.bytes = save->at - save->foot.paths.at;
     align(save);
-    save->foot.records = (struct stk_file_section){save->at, count * sizeof(struct stk_file_entry)};
+    save->foot.records =
+        (struct stk_index_file_section){save->at, count * sizeof(struct stk_index_file_entry)};
     for (uint64_t i = 0; save->status == 0 && i < count; i++) {
-        const struct stk_shard *file = &index->shards[i];
-        struct stk_file_entry entry = {path_at, file->key_bytes, file->extension,
-                                       (int32_t)file->of.label};
+        const struct stk_index_shard *file = &index->shards[i];
+        struct stk_index_file_entry entry = {path_at, file->key_bytes, file->extension,
+                                             (int32_t)file->of.label};
 
         if (file->of.label < -1 || file->of.label > INT32_MAX) {
             save->status =
@@ -436,34 +440,34 @@ static void put_folder(struct save *save)
         put(save, &entry, sizeof entry);
     }
     if (index->locked.file_sums) {
-        save->foot.sums = (struct stk_file_section){save->at, count * 8};
+        save->foot.sums = (struct stk_index_file_section){save->at, count * 8};
         put(save, index->locked.file_sums, count * 8);
     }
 }
 
-static void put_texts(struct save *save, const struct stk_words *words,
-                      struct stk_file_section *section)
+static void put_texts(struct save *save, const struct stk_string_table *words,
+                      struct stk_index_file_section *section)
 {
-    *section = (struct stk_file_section){save->at, words->byte_count};
+    *section = (struct stk_index_file_section){save->at, words->byte_count};
     put(save, words->bytes, words->byte_count);
 }
 
 static void put_foot(struct save *save)
 {
     const struct stk_index *index = save->index;
-    struct stk_file_foot *foot = &save->foot;
+    struct stk_index_file_foot *foot = &save->foot;
     uint64_t sums_bytes = save->sum_count * sizeof *save->sums;
 
     if (save->status < 0) {
         return;
     }
-    memcpy(foot->magic, STK_FILE_FOOT_MAGIC, sizeof foot->magic);
-    foot->version = STK_FILE_VERSION;
-    foot->page_bytes = STK_FILE_PAGE_BYTES;
+    memcpy(foot->magic, STK_INDEX_FILE_FOOT_MAGIC, sizeof foot->magic);
+    foot->version = STK_INDEX_FILE_VERSION;
+    foot->page_bytes = STK_INDEX_FILE_PAGE_BYTES;
     foot->file_bytes = save->at + sums_bytes + sizeof *foot;
     foot->pages_at = save->at;
-    foot->pages_sum = stk_sum64(save->sums, sums_bytes);
-    foot->kind = index->folder ? STK_FILE_FOLDER : STK_FILE_TARS;
+    foot->pages_sum = stk_xxh3_64(save->sums, sums_bytes);
+    foot->kind = index->folder ? STK_INDEX_FILE_FOLDER : STK_INDEX_FILE_TARS;
     foot->sequential = index->sequential;
     foot->shard_count = index->options.shard_count;
     foot->sample_count = index->sample_count;
@@ -473,7 +477,7 @@ static void put_foot(struct save *save)
     foot->join_distance = index->options.join_distance;
     foot->key_bytes_max = index->options.key_bytes_max;
     memcpy(foot->identity, index->identity, sizeof foot->identity);
-    foot->foot_sum = stk_sum64(foot, offsetof(struct stk_file_foot, foot_sum));
+    foot->foot_sum = stk_xxh3_64(foot, offsetof(struct stk_index_file_foot, foot_sum));
     emit(save, save->sums, sums_bytes);
     emit(save, foot, sizeof *foot);
 }

@@ -10,7 +10,7 @@
 
 #include "base/base.h"
 
-struct stk_words {
+struct stk_string_table {
     uint8_t *bytes;  /* owned */
     uint32_t *ends;  /* owned: word i is bytes[ends[i - 1], ends[i]) */
     uint32_t *slots; /* owned: number + 1, or 0; a power of two of them */
@@ -21,14 +21,14 @@ struct stk_words {
 
 /* Gives the number of the word, which is count-before if it is new. -ENOMEM; LIMIT if there are
  * count_max words already, or too many bytes. No error is filled: the caller knows the place. */
-int stk_words_intern(struct stk_words *words, struct stk_view word, uint32_t count_max,
-                     uint32_t *number_out);
+int stk_string_table_add(struct stk_string_table *table, struct stk_view word, uint32_t count_max,
+                         uint32_t *number_out);
 /* -1: absent. Not after settle. */
-int64_t stk_words_find(const struct stk_words *words, struct stk_view word);
-struct stk_view stk_words_at(const struct stk_words *words, uint32_t number);
+int64_t stk_string_table_find(const struct stk_string_table *table, struct stk_view word);
+struct stk_view stk_string_table_get(const struct stk_string_table *table, uint32_t number);
 /* Frees what only intern needs. */
-void stk_words_settle(struct stk_words *words);
-void stk_words_deinit(struct stk_words *words);
-uint64_t stk_words_memory_bytes(const struct stk_words *words);
+void stk_string_table_freeze(struct stk_string_table *table);
+void stk_string_table_deinit(struct stk_string_table *table);
+uint64_t stk_string_table_memory_bytes(const struct stk_string_table *table);
 
 #endif

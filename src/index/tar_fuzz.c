@@ -23,7 +23,7 @@ static void look_up_all(const struct stk_index *index)
 }
 
 static int read_tar(struct stk_view tar, size_t chunk, bool is_known,
-                    struct stk_shard_builder *builder)
+                    struct stk_index_shard_builder *builder)
 {
     struct stk_tar_limits limits = {.name_bytes_max = 300, .header_bytes_max = 8192};
     struct stk_tar *reader = NULL;
@@ -43,7 +43,7 @@ static int read_tar(struct stk_view tar, size_t chunk, bool is_known,
             STK_ASSERT(!is_known || step.bytes <= tar.bytes - step.offset);
             STK_ASSERT(step.name.bytes <= limits.name_bytes_max);
             if (step.type == '0') {
-                status = stk_shard_add(builder, step.name, step.offset, step.bytes, &error);
+                status = stk_index_shard_add(builder, step.name, step.offset, step.bytes, &error);
             }
         }
     }
@@ -58,7 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     static const size_t chunks[] = {SIZE_MAX, 1, 512, 700};
     struct stk_index_options options = {.shard_count = 1, .key_bytes_max = 100};
     struct stk_index *index = NULL;
-    struct stk_shard_builder *builder = NULL;
+    struct stk_index_shard_builder *builder = NULL;
     uint8_t how;
     int status;
 
@@ -69,16 +69,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     options.join_distance = how >> 4;
     status = stk_index_open(&index, &options, NULL);
     if (status == 0) {
-        status = stk_shard_begin(index, 0, "fuzz.tar", &builder, NULL);
+        status = stk_index_shard_begin(index, 0, "fuzz.tar", &builder, NULL);
     }
     if (status == 0) {
         struct stk_view tar = {data, bytes - 1};
         status = read_tar(tar, chunks[how % 4], how & 4, builder);
     }
     if (status < 0) {
-        stk_shard_abandon(builder);
+        stk_index_shard_cancel(builder);
     } else {
-        status = stk_shard_end(builder, bytes, 0, NULL);
+        status = stk_index_shard_end(builder, bytes, 0, NULL);
     }
     if (status == 0 && stk_index_finish(index, 0, NULL) == 0) {
         look_up_all(index);

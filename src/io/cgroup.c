@@ -1,7 +1,8 @@
 /* What the machine grants to this process: cores and memory, by affinity and control groups.
  *
- * A limit may sit on any level between the process's group and the root of what is mounted, so
- * each level is asked. Files: cgroups(7), Documentation/admin-guide/cgroup-v2.rst and cgroup-v1. */
+ * A limit may sit on any level between the process's group and the root of what is info_filesystem,
+ * so each level is asked. Files: cgroups(7), Documentation/admin-guide/cgroup-v2.rst and cgroup-v1.
+ */
 #include "io/cgroup.h"
 
 #include "base/mem.h"
@@ -35,7 +36,7 @@ static bool level_text(const struct hierarchy *hierarchy, const char *name, char
 static uint64_t level_number(const struct hierarchy *hierarchy, const char *name);
 static uint64_t cores_of(uint64_t quota, uint64_t period);
 
-uint32_t stk_io_cores(void)
+uint32_t stk_cgroup_available_cores(void)
 {
     size_t bytes = CPU_ALLOC_SIZE(CPUS_MAX);
     cpu_set_t *set = stk_alloc(1, bytes);
@@ -45,15 +46,15 @@ uint32_t stk_io_cores(void)
         count = CPU_COUNT_S(bytes, set);
     }
     stk_free(set);
-    return stk_machine_cores("", (uint32_t)count);
+    return stk_cgroup_cores("", (uint32_t)count);
 }
 
-uint64_t stk_io_memory_bytes(void)
+uint64_t stk_cgroup_available_memory(void)
 {
-    return stk_machine_memory_bytes("");
+    return stk_cgroup_memory_bytes("");
 }
 
-uint32_t stk_machine_cores(const char *prefix, uint32_t affinity_cores)
+uint32_t stk_cgroup_cores(const char *prefix, uint32_t affinity_cores)
 {
     struct hierarchy hierarchy;
     uint64_t cores = affinity_cores;
@@ -87,7 +88,7 @@ uint32_t stk_machine_cores(const char *prefix, uint32_t affinity_cores)
     return (uint32_t)stk_max(cores, 1);
 }
 
-uint64_t stk_machine_memory_bytes(const char *prefix)
+uint64_t stk_cgroup_memory_bytes(const char *prefix)
 {
     static const struct {
         const char *controller, *file;
@@ -101,7 +102,7 @@ uint64_t stk_machine_memory_bytes(const char *prefix)
     char path[PATH_MAX], text[128];
 
     snprintf(path, sizeof path, "%s/proc/meminfo", prefix);
-    if (stk_machine_text(path, text, sizeof text) &&
+    if (stk_small_file_read_text(path, text, sizeof text) &&
         sscanf(text, "MemTotal: %20lu kB", &kilobytes) == 1) {
         bytes = kilobytes * 1024;
     }
@@ -132,12 +133,12 @@ static bool find_hierarchy(const char *prefix, const char *controller, struct hi
         return false;
     }
     snprintf(path, sizeof path, "%s/proc/self/cgroup", prefix);
-    if (!stk_machine_text(path, text, STK_CGROUP_TEXT_BYTES) ||
+    if (!stk_small_file_read_text(path, text, STK_CGROUP_TEXT_BYTES) ||
         !group_of(text, controller, group, sizeof group)) {
         goto done;
     }
     snprintf(path, sizeof path, "%s/proc/self/mountinfo", prefix);
-    if (!stk_machine_text(path, text, STK_CGROUP_TEXT_BYTES) ||
+    if (!stk_small_file_read_text(path, text, STK_CGROUP_TEXT_BYTES) ||
         !mount_of(text, controller, &root, &point)) {
         goto done;
     }
@@ -226,12 +227,12 @@ static bool has_word(const char *list, const char *word, const char *end)
 
     while (list < end) {
         const char *comma = memchr(list, ',', (size_t)(end - list));
-        const char *stop = comma ? comma : end;
+        const char *cancel = comma ? comma : end;
 
-        if ((size_t)(stop - list) == bytes && memcmp(list, word, bytes) == 0) {
+        if ((size_t)(cancel - list) == bytes && memcmp(list, word, bytes) == 0) {
             return true;
         }
-        list = stop + 1;
+        list = cancel + 1;
     }
     return false;
 }
@@ -253,7 +254,7 @@ static bool level_text(const struct hierarchy *hierarchy, const char *name, char
     char path[PATH_MAX + 64];
 
     snprintf(path, sizeof path, "%s/%s", hierarchy->directory, name);
-    return stk_machine_text(path, text, text_bytes);
+    return stk_small_file_read_text(path, text, text_bytes);
 }
 
 /* UINT64_MAX: "max", -1, absent or no number. */

@@ -10,8 +10,8 @@
 #define STK_CGROUP_TEXT_BYTES (64u << 10)
 
 /* The smaller of affinity_cores and the cgroup's processor quotas, rounded up; at least 1. */
-uint32_t stk_machine_cores(const char *prefix, uint32_t affinity_cores);
+uint32_t stk_cgroup_cores(const char *prefix, uint32_t affinity_cores);
 /* The least of the cgroup's memory limits and the machine's memory. */
-uint64_t stk_machine_memory_bytes(const char *prefix);
+uint64_t stk_cgroup_memory_bytes(const char *prefix);
 
 #endif

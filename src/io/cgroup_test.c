@@ -159,15 +159,15 @@ int main(void)
             T_EQ(row->name, write(fd, file->text, strlen(file->text)), strlen(file->text));
             close(fd);
         }
-        T_EQ(row->name, stk_machine_cores(root, row->affinity), row->want_cores);
-        T_EQ(row->name, stk_machine_memory_bytes(root), row->want_bytes);
+        T_EQ(row->name, stk_cgroup_cores(root, row->affinity), row->want_cores);
+        T_EQ(row->name, stk_cgroup_memory_bytes(root), row->want_bytes);
         snprintf(command, sizeof command, "rm -r %s", root);
         T_EQ(row->name, system(command), 0);
     }
-    T_TRUE("here", stk_io_cores() >= 1);
-    T_TRUE("here", stk_io_cores() <= (uint32_t)sysconf(_SC_NPROCESSORS_CONF));
-    T_TRUE("here", stk_io_memory_bytes() >= 64 * MIB);
-    T_TRUE("here", stk_io_memory_bytes() <=
+    T_TRUE("here", stk_cgroup_available_cores() >= 1);
+    T_TRUE("here", stk_cgroup_available_cores() <= (uint32_t)sysconf(_SC_NPROCESSORS_CONF));
+    T_TRUE("here", stk_cgroup_available_memory() >= 64 * MIB);
+    T_TRUE("here", stk_cgroup_available_memory() <=
                        (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE));
     return t_finish();
 }

@@ -76,16 +76,16 @@ void stk_io_unmap(struct stk_io *io, struct stk_view view)
     }
 }
 
-void stk_io_map_soon(struct stk_io *io, struct stk_view part)
+void stk_io_map_prefetch(struct stk_io *io, struct stk_view part)
 {
     if (part.bytes > 0) {
-        io->table->map_soon(io, part);
+        io->table->map_prefetch(io, part);
     }
 }
 
-uint64_t stk_io_thread_reads(struct stk_io *io)
+uint64_t stk_io_thread_disk_reads(struct stk_io *io)
 {
-    return io->table->thread_reads(io);
+    return io->table->thread_disk_reads(io);
 }
 
 int stk_io_queue_open(struct stk_io *io, struct stk_queue **queue_out, struct stoker_error *error)
@@ -110,10 +110,10 @@ struct stk_read *stk_io_reap(struct stk_io *io, struct stk_queue *queue, uint32_
     return io->table->reap(io, queue, timeout_ms);
 }
 
-bool stk_io_explain(struct stk_io *io, struct stk_file *file, int status,
-                    struct stoker_error *error_out)
+bool stk_io_last_read_error(struct stk_io *io, struct stk_file *file, int status,
+                            struct stoker_error *error_out)
 {
-    return io->table->explain && io->table->explain(io, file, status, error_out);
+    return io->table->last_read_error && io->table->last_read_error(io, file, status, error_out);
 }
 
 int stk_io_fail_read(struct stk_io *io, struct stk_file *file, int64_t status, const char *what,
@@ -124,7 +124,7 @@ int stk_io_fail_read(struct stk_io *io, struct stk_file *file, int64_t status, c
                              : "check the file and its disk (dmesg has the kernel's log)";
     struct stoker_error known;
 
-    if (stk_io_explain(io, file, (int)status, &known)) {
+    if (stk_io_last_read_error(io, file, (int)status, &known)) {
         if (error) {
             *error = known;
         }
@@ -133,41 +133,42 @@ int stk_io_fail_read(struct stk_io *io, struct stk_file *file, int64_t status, c
     return stk_fail(error, (int)status, what, advice, "%s", stoker_status_text((int)status));
 }
 
-void stk_io_bring_head(struct stk_io *io, const char *path, const void *owner)
+void stk_io_prefetch_head(struct stk_io *io, const char *path, const void *owner)
 {
-    if (io->table->bring) {
-        io->table->bring->head(io, path, owner);
+    if (io->table->prefetch) {
+        io->table->prefetch->prefetch_head(io, path, owner);
     }
 }
 
-void stk_io_bring(struct stk_io *io, struct stk_file *file, const void *owner)
+void stk_io_prefetch(struct stk_io *io, struct stk_file *file, const void *owner)
 {
-    if (io->table->bring) {
-        io->table->bring->whole(io, file, owner);
+    if (io->table->prefetch) {
+        io->table->prefetch->prefetch(io, file, owner);
     }
 }
 
-bool stk_io_comes(struct stk_io *io, struct stk_file *file, uint64_t offset, uint64_t bytes)
+bool stk_io_is_prefetched(struct stk_io *io, struct stk_file *file, uint64_t offset, uint64_t bytes)
 {
-    return io->table->bring && io->table->bring->comes(io, file, offset, bytes);
+    return io->table->prefetch && io->table->prefetch->is_prefetched(io, file, offset, bytes);
 }
 
-int64_t stk_io_peek(struct stk_io *io, struct stk_file *file, uint64_t offset, void *buffer,
-                    size_t bytes)
+int64_t stk_io_prefetch_peek(struct stk_io *io, struct stk_file *file, uint64_t offset,
+                             void *buffer, size_t bytes)
 {
-    return io->table->bring ? io->table->bring->peek(io, file, offset, buffer, bytes) : -EAGAIN;
+    return io->table->prefetch ? io->table->prefetch->peek(io, file, offset, buffer, bytes)
+                               : -EAGAIN;
 }
 
-void stk_io_let_go(struct stk_io *io, const void *owner)
+void stk_io_prefetch_release(struct stk_io *io, const void *owner)
 {
-    if (io->table->bring) {
-        io->table->bring->let_go(io, owner);
+    if (io->table->prefetch) {
+        io->table->prefetch->release(io, owner);
     }
 }
 
-uint64_t stk_io_trim(struct stk_io *io)
+uint64_t stk_io_prefetch_trim(struct stk_io *io)
 {
-    return io->table->bring ? io->table->bring->trim(io) : 0;
+    return io->table->prefetch ? io->table->prefetch->trim(io) : 0;
 }
 
 void stk_io_list_many(struct stk_io *io, const char *paths, size_t count,
@@ -181,27 +182,28 @@ void stk_io_list_many(struct stk_io *io, const char *paths, size_t count,
     }
 }
 
-void stk_io_expect(struct stk_io *io, const char *paths, size_t count)
+void stk_io_prefetch_metadata(struct stk_io *io, const char *paths, size_t count)
 {
-    if (io->table->expect && count > 0) {
-        io->table->expect(io, paths, count);
+    if (io->table->prefetch_metadata && count > 0) {
+        io->table->prefetch_metadata(io, paths, count);
     }
 }
 
-int64_t stk_io_cold_bytes(struct stk_io *io, struct stk_file *file, uint64_t offset, uint64_t bytes)
+int64_t stk_io_uncached_bytes(struct stk_io *io, struct stk_file *file, uint64_t offset,
+                              uint64_t bytes)
 {
-    return io->table->cold_bytes ? io->table->cold_bytes(io, file, offset, bytes) : -ENOSYS;
+    return io->table->uncached_bytes ? io->table->uncached_bytes(io, file, offset, bytes) : -ENOSYS;
 }
 
-uint32_t stk_io_far_bytes(struct stk_io *io, struct stk_file *file)
+uint32_t stk_io_round_trip_bytes(struct stk_io *io, struct stk_file *file)
 {
-    return io->table->far_bytes ? io->table->far_bytes(io, file) : 0;
+    return io->table->round_trip_bytes ? io->table->round_trip_bytes(io, file) : 0;
 }
 
-bool stk_io_mounted(struct stk_io *io, struct stk_file *file, struct stk_mounted *mounted_out)
+bool stk_io_mount_of(struct stk_io *io, struct stk_file *file, struct stk_mount_info *mount_out)
 {
-    *mounted_out = (struct stk_mounted){0};
-    return io->table->mounted && io->table->mounted(io, file, mounted_out);
+    *mount_out = (struct stk_mount_info){0};
+    return io->table->mount_of && io->table->mount_of(io, file, mount_out);
 }
 
 bool stk_io_is_url(const char *path)
@@ -217,7 +219,7 @@ bool stk_io_is_url(const char *path)
     return scheme > 1 && strncmp(at + scheme, "://", 3) == 0 && strncmp(path, "file://", 7) != 0;
 }
 
-bool stk_io_is_foreign(const char *path)
+bool stk_io_is_external_url(const char *path)
 {
     static const char *const ours[] = {"s3", "gs", "az", "hf", "http", "https"};
     size_t scheme = strcspn(path, ":");
@@ -231,19 +233,19 @@ bool stk_io_is_foreign(const char *path)
     return stk_io_is_url(path);
 }
 
-static _Thread_local const _Atomic bool *obeyed;
+static _Thread_local const _Atomic bool *thread_cancel_flag;
 
-const _Atomic bool *stk_io_obey(const _Atomic bool *stop)
+const _Atomic bool *stk_io_set_cancel_flag(const _Atomic bool *cancel)
 {
-    const _Atomic bool *before = obeyed;
+    const _Atomic bool *before = thread_cancel_flag;
 
-    obeyed = stop;
+    thread_cancel_flag = cancel;
     return before;
 }
 
-const _Atomic bool *stk_io_obeyed(void)
+const _Atomic bool *stk_io_cancel_flag(void)
 {
-    return obeyed;
+    return thread_cancel_flag;
 }
 
 void stk_io_wake(struct stk_io *io, struct stk_queue *queue)
@@ -261,32 +263,32 @@ const char *stk_io_backend(struct stk_io *io, const char **reason_out)
     return io->table->backend(io, reason_out);
 }
 
-void stk_io_ledger(struct stk_io *io, struct stoker_ledger *ledger_out)
+void stk_io_store_stats(struct stk_io *io, struct stoker_store_stats *stats_out)
 {
-    if (io->table->ledger) {
-        io->table->ledger(io, ledger_out);
+    if (io->table->store_stats) {
+        io->table->store_stats(io, stats_out);
     }
 }
 
-uint64_t stk_io_lost_bytes(struct stk_io *io)
+uint64_t stk_io_leaked_bytes(struct stk_io *io)
 {
-    return io->table->lost_bytes(io);
+    return io->table->leaked_bytes(io);
 }
 
-int stk_io_create(struct stk_io *io, const char *path, bool fresh, struct stk_out **out_out,
+int stk_io_create(struct stk_io *io, const char *path, bool exclusive, struct stk_output **out_out,
                   struct stoker_error *error)
 {
-    return io->table->write->create(io, path, fresh, out_out, error);
+    return io->table->write->create(io, path, exclusive, out_out, error);
 }
 
-int stk_io_claim(struct stk_io *io, const char *path, struct stk_out **out_out, uint64_t *bytes,
-                 struct stoker_error *error)
+int stk_io_open_exclusive(struct stk_io *io, const char *path, struct stk_output **out_out,
+                          uint64_t *bytes, struct stoker_error *error)
 {
-    if (!io->table->write->claim) {
+    if (!io->table->write->open_exclusive) {
         *bytes = 0; /* one process has a simulated world, and begins anew */
         return io->table->write->create(io, path, false, out_out, error);
     }
-    return io->table->write->claim(io, path, out_out, bytes, error);
+    return io->table->write->open_exclusive(io, path, out_out, bytes, error);
 }
 
 int stk_io_resolve(struct stk_io *io, const char *path, char *real, size_t real_bytes)
@@ -295,39 +297,40 @@ int stk_io_resolve(struct stk_io *io, const char *path, char *real, size_t real_
                                      : -ENOSYS;
 }
 
-int stk_io_append(struct stk_io *io, const char *path, struct stk_out **out_out,
+int stk_io_append(struct stk_io *io, const char *path, struct stk_output **out_out,
                   struct stoker_error *error)
 {
     return io->table->write->append(io, path, out_out, error);
 }
 
-int stk_io_write(struct stk_io *io, struct stk_out *out, const void *data, size_t bytes,
+int stk_io_write(struct stk_io *io, struct stk_output *out, const void *data, size_t bytes,
                  struct stoker_error *error)
 {
     return io->table->write->write(io, out, data, bytes, error);
 }
 
-int stk_io_cut(struct stk_io *io, struct stk_out *out, uint64_t bytes, struct stoker_error *error)
+int stk_io_truncate(struct stk_io *io, struct stk_output *out, uint64_t bytes,
+                    struct stoker_error *error)
 {
-    return io->table->write->cut(io, out, bytes, error);
+    return io->table->write->truncate(io, out, bytes, error);
 }
 
-int stk_io_sync_out(struct stk_io *io, struct stk_out *out, struct stoker_error *error)
+int stk_io_sync_output(struct stk_io *io, struct stk_output *out, struct stoker_error *error)
 {
-    return io->table->write->sync_out(io, out, error);
+    return io->table->write->sync_output(io, out, error);
 }
 
-void stk_io_close_out(struct stk_io *io, struct stk_out *out)
+void stk_io_close_output(struct stk_io *io, struct stk_output *out)
 {
     if (out) {
-        io->table->write->close_out(io, out);
+        io->table->write->close_output(io, out);
     }
 }
 
-int stk_io_rename(struct stk_io *io, const char *from, const char *to, bool fresh,
+int stk_io_rename(struct stk_io *io, const char *from, const char *to, bool exclusive,
                   struct stoker_error *error)
 {
-    return io->table->write->rename(io, from, to, fresh, error);
+    return io->table->write->rename(io, from, to, exclusive, error);
 }
 
 int stk_io_link(struct stk_io *io, const char *from, const char *to, struct stoker_error *error)
@@ -335,10 +338,10 @@ int stk_io_link(struct stk_io *io, const char *from, const char *to, struct stok
     return io->table->write->link(io, from, to, error);
 }
 
-int stk_io_make_directory(struct stk_io *io, const char *path, bool fresh,
+int stk_io_make_directory(struct stk_io *io, const char *path, bool exclusive,
                           struct stoker_error *error)
 {
-    return io->table->write->make_directory(io, path, fresh, error);
+    return io->table->write->make_directory(io, path, exclusive, error);
 }
 
 int stk_io_remove(struct stk_io *io, const char *path, struct stoker_error *error)
@@ -351,13 +354,13 @@ int stk_io_sync_directory(struct stk_io *io, const char *path, struct stoker_err
     return io->table->write->sync_directory(io, path, error);
 }
 
-int stk_io_lock(struct stk_io *io, const char *path, struct stk_lock **lock_out,
+int stk_io_lock(struct stk_io *io, const char *path, struct stk_file_lock **lock_out,
                 struct stoker_error *error)
 {
     return io->table->write->lock(io, path, lock_out, error);
 }
 
-void stk_io_unlock(struct stk_io *io, struct stk_lock *lock)
+void stk_io_unlock(struct stk_io *io, struct stk_file_lock *lock)
 {
     if (lock) {
         io->table->write->unlock(io, lock);

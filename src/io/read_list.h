@@ -1,7 +1,7 @@
 /* io/read_list.h: finished reads in the order in which they finished, and the limits of reading,
  * which the real backends and the simulated file system share.
  * Owner: a queue. Threads: the queue's. Memory: none; a list links the caller's reads.
- * Bound: the limits named here. */
+ * Bound: the limits path_args here. */
 #ifndef IO_READ_LIST_H
 #define IO_READ_LIST_H
 

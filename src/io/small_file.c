@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-int64_t stk_machine_bytes(const char *path, uint8_t *data, size_t bytes_max)
+int64_t stk_small_file_read(const char *path, uint8_t *data, size_t bytes_max)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC), number = fd < 0 ? errno : 0;
     size_t used = 0;
@@ -25,7 +25,7 @@ int64_t stk_machine_bytes(const char *path, uint8_t *data, size_t bytes_max)
     return number ? -number : (int64_t)used;
 }
 
-int stk_machine_save(const char *path, const void *data, size_t bytes)
+int stk_small_file_write(const char *path, const void *data, size_t bytes)
 {
     char beside[PATH_MAX];
     size_t used = 0;
@@ -53,9 +53,9 @@ int stk_machine_save(const char *path, const void *data, size_t bytes)
     return -number;
 }
 
-bool stk_machine_text(const char *path, char *text, size_t text_bytes)
+bool stk_small_file_read_text(const char *path, char *text, size_t text_bytes)
 {
-    int64_t used = stk_machine_bytes(path, (uint8_t *)text, text_bytes - 1);
+    int64_t used = stk_small_file_read(path, (uint8_t *)text, text_bytes - 1);
 
     text[used < 0 ? 0 : used] = '\0';
     return used >= 0;

@@ -19,13 +19,13 @@ static void test_save(void)
     snprintf(path, sizeof path, "%s/a", folder);
     snprintf(none, sizeof none, "%s/none/a", folder);
     T_EQ("link", symlink("/dev/null", path), 0);
-    T_EQ("save", stk_machine_save(path, "first", 5), 0);
-    T_EQ("again", stk_machine_save(path, "two", 3), 0);
-    T_TRUE("read", stk_machine_text(path, text, sizeof text));
+    T_EQ("save", stk_small_file_write(path, "first", 5), 0);
+    T_EQ("again", stk_small_file_write(path, "two", 3), 0);
+    T_TRUE("read", stk_small_file_read_text(path, text, sizeof text));
     T_STR("read", text, "two");
     T_EQ("a file of its own", lstat(path, &stat) == 0 ? stat.st_mode : 0, S_IFREG | 0600);
-    T_EQ("no folder", stk_machine_save(none, "x", 1), -ENOENT);
-    T_EQ("a folder", stk_machine_save(folder, "x", 1), -EISDIR);
+    T_EQ("no folder", stk_small_file_write(none, "x", 1), -ENOENT);
+    T_EQ("a folder", stk_small_file_write(folder, "x", 1), -EISDIR);
     unlink(path);
     snprintf(command, sizeof command, "rmdir %s", folder); /* nothing is left beside it */
     T_EQ("clean", system(command), 0);

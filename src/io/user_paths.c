@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-bool stk_machine_absolute(const char *path, char *text, size_t text_bytes)
+bool stk_path_absolute(const char *path, char *text, size_t text_bytes)
 {
     size_t used = 0;
 
@@ -25,7 +25,7 @@ bool stk_machine_absolute(const char *path, char *text, size_t text_bytes)
                             path) < text_bytes - used;
 }
 
-bool stk_machine_cache(char *text, size_t text_bytes)
+bool stk_user_cache_dir(char *text, size_t text_bytes)
 {
     static const struct {
         const char *name, *below;

@@ -14,15 +14,15 @@ static void test_absolute(void)
     char text[64];
 
     T_EQ("go there", chdir("/tmp"), 0);
-    T_TRUE("absolute", stk_machine_absolute("/a/../b", text, sizeof text));
+    T_TRUE("absolute", stk_path_absolute("/a/../b", text, sizeof text));
     T_STR("absolute", text, "/a/../b");
-    T_TRUE("relative", stk_machine_absolute("a//b", text, sizeof text));
+    T_TRUE("relative", stk_path_absolute("a//b", text, sizeof text));
     T_STR("relative", text, "/tmp/a//b");
-    T_TRUE("URL", stk_machine_absolute("s3://bucket/key", text, sizeof text));
+    T_TRUE("URL", stk_path_absolute("s3://bucket/key", text, sizeof text));
     T_STR("URL", text, "s3://bucket/key");
-    T_TRUE("just fits", stk_machine_absolute("abc", text, 9));
-    T_TRUE("too long", !stk_machine_absolute("abc", text, 8));
-    T_TRUE("no room for the folder", !stk_machine_absolute("abc", text, 3));
+    T_TRUE("just fits", stk_path_absolute("abc", text, 9));
+    T_TRUE("too long", !stk_path_absolute("abc", text, 8));
+    T_TRUE("no room for the folder", !stk_path_absolute("abc", text, 3));
 }
 
 static void test_cache(void)
@@ -46,7 +46,7 @@ static void test_cache(void)
         for (size_t i = 0; i < STK_COUNT(names); i++) {
             T_EQ(names[i], values[i] ? setenv(names[i], values[i], 1) : unsetenv(names[i]), 0);
         }
-        found = stk_machine_cache(text, sizeof text);
+        found = stk_user_cache_dir(text, sizeof text);
         T_EQ("found", found, row->want != NULL);
         if (found && row->want) {
             T_STR("folder", text, row->want);

@@ -72,8 +72,8 @@ static void add_kind(struct stk_io *world, enum kind kind)
         }
         snprintf(path, sizeof path, "%s/train-%03u.tar%s", folders[kind], shard, endings[kind]);
         T_EQ(path,
-             stk_world_add(world, path, kind ? packed.data : tar.data,
-                           kind ? packed.bytes : tar.bytes),
+             stk_sim_add(world, path, kind ? packed.data : tar.data,
+                         kind ? packed.bytes : tar.bytes),
              0);
         t_tar_free(&tar);
         free(packed.data);
@@ -84,16 +84,16 @@ static int make_index(struct rig *rig, enum kind kind, uint64_t access_bytes)
 {
     struct stoker_dataset_options dataset = {
         .struct_size = sizeof dataset, .urls = &urls[kind], .url_count = 1};
-    struct stoker_index_options options = {.struct_size = sizeof options,
-                                           .access_bytes = access_bytes};
-    struct stoker_index_progress progress = {.struct_size = sizeof progress};
+    struct stoker_indexer_options options = {.struct_size = sizeof options,
+                                             .seek_interval_bytes = access_bytes};
+    struct stoker_indexer_progress progress = {.struct_size = sizeof progress};
     struct stoker_indexer *indexer = NULL;
-    int status = stoker_index_open(&indexer, rig->engine, &dataset, &options, NULL);
+    int status = stoker_indexer_open(&indexer, rig->engine, &dataset, &options, NULL);
 
-    while (status == 0 && (status = stoker_index_next(indexer, 1000, &progress, NULL)) == 1) {
+    while (status == 0 && (status = stoker_indexer_next(indexer, 1000, &progress, NULL)) == 1) {
         status = 0;
     }
-    stoker_index_close(indexer);
+    stoker_indexer_close(indexer);
     return status;
 }
 
@@ -108,8 +108,8 @@ static void rig_make(struct rig *rig, uint32_t threads)
                                            .memory_bytes_max = 256u << 20};
 
     *rig = (struct rig){0};
-    T_EQ("world", stk_world_open(&rig->world, 1, &io, NULL), 0);
-    T_EQ("engine", stk_engine_open_on(&rig->engine, rig->world, &engine, NULL), 0);
+    T_EQ("world", stk_sim_open(&rig->world, 1, &io, NULL), 0);
+    T_EQ("engine", stk_engine_open_with_io(&rig->engine, rig->world, &engine, NULL), 0);
 }
 
 static bool rig_dataset(struct rig *rig, const char *const *paths, size_t count)
@@ -174,9 +174,9 @@ static void test_order(void)
                 T_TRUE(names[kind], kind == TARS || same(names[kind], &got, &want[i]));
             }
             /* All segments are kept, so nine epochs unpack none of them twice. */
-            T_TRUE(names[kind],
-                   (kind == TARS) == (stk_reach_unpacked_bytes(rig.dataset->reach) == 0));
-            T_TRUE(names[kind], stk_reach_unpacked_bytes(rig.dataset->reach) <=
+            T_TRUE(names[kind], (kind == TARS) == (stk_segment_cache_decompressed_bytes(
+                                                       rig.dataset->segment_cache) == 0));
+            T_TRUE(names[kind], stk_segment_cache_decompressed_bytes(rig.dataset->segment_cache) <=
                                     SHARDS * (5ull * LARGE_BYTES + SHARD_SAMPLES * 4096ull));
         }
         rig_close(&rig);
@@ -217,9 +217,10 @@ static void test_one_frame(void)
     T_EQ("index", make_index(&rig, ZSTD_ONE, SPACING), 0);
     T_TRUE("any order", rig_dataset(&rig, &urls[ZSTD_ONE], 1) && !is_sequential(&rig));
     for (uint32_t i = 0; i < SHARDS; i++) {
-        struct stk_access_head head;
+        struct stk_seek_points_head head;
 
-        memcpy(&head, stk_index_access(rig.dataset->index, i, 0, sizeof head, NULL), sizeof head);
+        memcpy(&head, stk_index_seek_points(rig.dataset->index, i, 0, sizeof head, NULL),
+               sizeof head);
         T_TRUE("one point", head.point_count == 1 && head.segment_bytes_max == head.out_bytes);
     }
     T_EQ("stream", trace_of(&rig, STOKER_SHUFFLE_FULL, &got, &error), 0);
@@ -231,7 +232,7 @@ static void test_mixed_cold(void)
 {
     static const char *const paths[] = {"/t/train-000.tar", "/g/train-001.tar.gz",
                                         "/t/train-002.tar", "/z/train-003.tar.zst"};
-    struct stk_world_rule cold = {.fault = STK_FAULT_COLD};
+    struct stk_sim_rule cold = {.fault = STK_SIM_FAULT_COLD};
     struct trace want, got;
     struct stoker_error error = {0};
     struct rig rig;
@@ -246,18 +247,18 @@ static void test_mixed_cold(void)
     {
         struct stoker_dataset_options dataset = {
             .struct_size = sizeof dataset, .urls = paths, .url_count = STK_COUNT(paths)};
-        struct stoker_index_options options = {.struct_size = sizeof options,
-                                               .access_bytes = SPACING};
-        struct stoker_index_progress progress = {.struct_size = sizeof progress};
+        struct stoker_indexer_options options = {.struct_size = sizeof options,
+                                                 .seek_interval_bytes = SPACING};
+        struct stoker_indexer_progress progress = {.struct_size = sizeof progress};
         struct stoker_indexer *indexer = NULL;
 
-        T_EQ("index", stoker_index_open(&indexer, rig.engine, &dataset, &options, NULL), 0);
-        while (stoker_index_next(indexer, 1000, &progress, NULL) == 1) {
+        T_EQ("index", stoker_indexer_open(&indexer, rig.engine, &dataset, &options, NULL), 0);
+        while (stoker_indexer_next(indexer, 1000, &progress, NULL) == 1) {
         }
-        stoker_index_close(indexer);
+        stoker_indexer_close(indexer);
     }
     T_TRUE("mixed", rig_dataset(&rig, paths, STK_COUNT(paths)) && !is_sequential(&rig));
-    T_EQ("rule", stk_world_rule(rig.world, &cold), 0);
+    T_EQ("rule", stk_sim_add_rule(rig.world, &cold), 0);
     T_EQ("mixed", trace_of(&rig, STOKER_SHUFFLE_FULL, &got, &error), 0);
     same("mixed", &got, &want);
     rig_close(&rig);
@@ -269,7 +270,7 @@ static void test_stale(void)
 {
     struct stoker_error error = {0};
     struct stk_file *file = NULL;
-    struct stk_out *out = NULL;
+    struct stk_output *out = NULL;
     struct stk_stat about;
     struct trace got;
     struct rig rig;
@@ -288,7 +289,7 @@ static void test_stale(void)
     }
     T_EQ("create", stk_io_create(rig.world, "/z/train-002.tar.zst", false, &out, NULL), 0);
     T_EQ("write", stk_io_write(rig.world, out, bytes, about.bytes, NULL), 0);
-    stk_io_close_out(rig.world, out);
+    stk_io_close_output(rig.world, out);
     T_EQ("no stamp", stk_io_remove(rig.world, "/z/stoker.index.stamp", NULL), 0);
     T_TRUE("open", rig_dataset(&rig, &urls[ZSTD], 1) && !is_sequential(&rig));
     T_EQ("found out", trace_of(&rig, STOKER_SHUFFLE_FULL, &got, &error), STOKER_ERROR_CORRUPT);
@@ -325,14 +326,14 @@ static void add_told(struct stk_io *world, uint32_t shard, uint32_t lie)
         text[used++] = '\n';
     }
     snprintf(path, sizeof path, "/t/train-%03u.idx", shard);
-    T_EQ(path, stk_world_add(world, path, text, used), 0);
+    T_EQ(path, stk_sim_add(world, path, text, used), 0);
     stk_free(text);
 }
 
 static void test_told(void)
 {
     for (int cold = 0; cold < 2; cold++) {
-        struct stk_world_rule rule = {.fault = STK_FAULT_COLD};
+        struct stk_sim_rule rule = {.fault = STK_SIM_FAULT_COLD};
         struct stoker_dataset_info info = {.struct_size = sizeof info}, read = info;
         struct stoker_error error = {0};
         struct trace want, got;
@@ -355,7 +356,7 @@ static void test_told(void)
         T_STR("told", info.foreign_note, "");
         T_EQ("identity", memcmp(info.identity, read.identity, sizeof info.identity), 0);
         if (cold) {
-            T_EQ("rule", stk_world_rule(rig.world, &rule), 0);
+            T_EQ("rule", stk_sim_add_rule(rig.world, &rule), 0);
         }
         T_EQ("told", trace_of(&rig, STOKER_SHUFFLE_BLOCK, &got, &error), 0);
         same("told", &got, &want);
@@ -369,7 +370,7 @@ static void test_told(void)
 static void test_lie(void)
 {
     for (int cold = 0; cold < 2; cold++) {
-        struct stk_world_rule rule = {.fault = STK_FAULT_COLD};
+        struct stk_sim_rule rule = {.fault = STK_SIM_FAULT_COLD};
         struct stoker_dataset_info info = {.struct_size = sizeof info};
         struct stoker_error error = {0};
         struct trace got;
@@ -386,7 +387,7 @@ static void test_lie(void)
         stoker_dataset_info(rig.dataset, &info);
         T_EQ("told", info.shards_foreign, SHARDS); /* no probe met it */
         if (cold) {
-            T_EQ("rule", stk_world_rule(rig.world, &rule), 0);
+            T_EQ("rule", stk_sim_add_rule(rig.world, &rule), 0);
         }
         T_EQ("found out", trace_of(&rig, STOKER_SHUFFLE_BLOCK, &got, &error), STOKER_ERROR_CHANGED);
         T_ERROR("found out", &error);
@@ -405,7 +406,7 @@ static void test_never(void)
     struct stoker_dataset_options options = {.struct_size = sizeof options,
                                              .urls = &urls[TARS],
                                              .url_count = 1,
-                                             .foreign = STOKER_FOREIGN_NEVER};
+                                             .foreign_index = STOKER_FOREIGN_INDEX_NEVER};
     struct stoker_dataset_info info = {.struct_size = sizeof info};
     struct rig rig;
 
@@ -416,7 +417,7 @@ static void test_never(void)
     stoker_dataset_info(rig.dataset, &info);
     T_EQ("never", info.shards_foreign, 0);
     stoker_dataset_close(rig.dataset);
-    options.foreign = 7;
+    options.foreign_index = 7;
     T_EQ("no such use", stoker_dataset_open(&rig.dataset, rig.engine, &options, NULL),
          STOKER_ERROR_ARGUMENT);
     rig_close(&rig);
@@ -438,7 +439,7 @@ static void test_wids(void)
 
     rig_make(&rig, 2);
     add_kind(rig.world, TARS);
-    stk_world_add(rig.world, path, json, sizeof json - 1);
+    stk_sim_add(rig.world, path, json, sizeof json - 1);
     T_TRUE("tars", rig_dataset(&rig, &urls[TARS], 1));
     T_EQ("tars", trace_of(&rig, STOKER_SHUFFLE_BLOCK, &want, &error), 0);
     if (T_TRUE("wids", rig_dataset(&rig, &path, 1))) {

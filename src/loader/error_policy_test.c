@@ -52,7 +52,7 @@ static const struct same_row {
 
 static void test_same(void)
 {
-    static const struct stk_world_rule cold = {.fault = STK_FAULT_COLD};
+    static const struct stk_sim_rule cold = {.fault = STK_SIM_FAULT_COLD};
 
     T_EACH(same_row, row, same_rows)
     {
@@ -69,7 +69,7 @@ static void test_same(void)
             return;
         }
         if (row->cold) {
-            stk_world_rule(rig.world, &cold);
+            stk_sim_add_rule(rig.world, &cold);
         }
         stream_ranks(&rig, row->world_size, row->batch, &got);
         rig_close(&rig);
@@ -135,9 +135,9 @@ static void test_function(void)
         uint64_t epoch = i / SAMPLES, position = i % SAMPLES, want = order[i];
 
         for (uint64_t attempt = 1; is_damaged((uint32_t)want, 5); attempt++) {
-            uint64_t key = stk_key(stk_key(seed, epoch), position);
+            uint64_t key = stk_random_key(stk_random_key(seed, epoch), position);
 
-            want = stk_key(key, UINT64_C(0x73756273) << 8 | attempt) % SAMPLES; /* "subs" */
+            want = stk_random_key(key, UINT64_C(0x73756273) << 8 | attempt) % SAMPLES; /* "subs" */
             again += attempt > 1;
         }
         T_EQ("substitute", trace.ids[i], want);
@@ -186,34 +186,34 @@ static void test_resume(void)
 
 static const struct retry_row {
     const char *name;
-    struct stk_world_rule rule;
+    struct stk_sim_rule rule;
     uint32_t retries;
     bool cold, packed;
     int want;
 } retry_rows[] = {
-    {"EIO twice", {.fault = STK_FAULT_EIO, .times = 2}, 0, false, false, 0},
-    {"EIO twice, cold", {.fault = STK_FAULT_EIO, .times = 2}, 0, true, false, 0},
-    {"EIO twice, packed", {.fault = STK_FAULT_EIO, .times = 2}, 0, false, true, 0},
+    {"EIO twice", {.fault = STK_SIM_FAULT_EIO, .times = 2}, 0, false, false, 0},
+    {"EIO twice, cold", {.fault = STK_SIM_FAULT_EIO, .times = 2}, 0, true, false, 0},
+    {"EIO twice, packed", {.fault = STK_SIM_FAULT_EIO, .times = 2}, 0, false, true, 0},
     {"EIO for ever",
-     {.path = "/data/train-002.tar", .fault = STK_FAULT_EIO},
+     {.path = "/data/train-002.tar", .fault = STK_SIM_FAULT_EIO},
      0,
      false,
      false,
      -EIO},
     {"EIO for ever, cold",
-     {.path = "/data/train-002.tar", .fault = STK_FAULT_EIO},
+     {.path = "/data/train-002.tar", .fault = STK_SIM_FAULT_EIO},
      2,
      true,
      false,
      -EIO},
     {"EIO for ever, packed",
-     {.path = "/data/train-002.tar.gz", .fault = STK_FAULT_EIO},
+     {.path = "/data/train-002.tar.gz", .fault = STK_SIM_FAULT_EIO},
      0,
      false,
      true,
      -EIO},
     {"EIO once, no retry",
-     {.fault = STK_FAULT_EIO, .times = 1},
+     {.fault = STK_SIM_FAULT_EIO, .times = 1},
      STOKER_NO_RETRIES,
      true,
      false,
@@ -223,7 +223,7 @@ static const struct retry_row {
 /* What the machine does is never skipped: tried again, then raised. */
 static void test_retries(void)
 {
-    static const struct stk_world_rule cold = {.fault = STK_FAULT_COLD};
+    static const struct stk_sim_rule cold = {.fault = STK_SIM_FAULT_COLD};
 
     T_EACH(retry_row, row, retry_rows)
     {
@@ -236,9 +236,9 @@ static void test_retries(void)
         if (!rig_open(&rig, 2, 0, row->packed)) {
             return;
         }
-        stk_world_rule(rig.world, &row->rule);
+        stk_sim_add_rule(rig.world, &row->rule);
         if (row->cold) {
-            stk_world_rule(rig.world, &cold);
+            stk_sim_add_rule(rig.world, &cold);
         }
         trace.count = 0;
         loader = open_loader(
@@ -266,7 +266,7 @@ static void test_retries(void)
 /* A long wait before a retry does not hold up close, nor the end of the engine's threads. */
 static void test_close_while_waiting(void)
 {
-    static const struct stk_world_rule eio = {.fault = STK_FAULT_EIO};
+    static const struct stk_sim_rule eio = {.fault = STK_SIM_FAULT_EIO};
     struct stoker_stats stats = {.struct_size = sizeof stats};
     struct stoker_batch *batch;
     struct stoker_loader *loader;
@@ -275,7 +275,7 @@ static void test_close_while_waiting(void)
     if (!rig_open(&rig, 2, 0, false)) {
         return;
     }
-    stk_world_rule(rig.world, &eio);
+    stk_sim_add_rule(rig.world, &eio);
     loader = open_loader(
         &rig, (struct stoker_loader_options){.batch_size = 16, .io_retry_wait_ms = 10000});
     T_EQ("waits", stoker_loader_next(loader, 100, &batch, NULL), STOKER_ERROR_AGAIN);

@@ -79,8 +79,8 @@ static inline void add_shards(struct stk_io *world, uint32_t every, bool packed)
         t_tar_gzip(&tar, &gzip);
         snprintf(name, sizeof name, "/data/train-%03u.tar%s", shard, packed ? ".gz" : "");
         T_EQ("add",
-             stk_world_add(world, name, packed ? gzip.data : tar.data,
-                           packed ? gzip.bytes : tar.bytes),
+             stk_sim_add(world, name, packed ? gzip.data : tar.data,
+                         packed ? gzip.bytes : tar.bytes),
              0);
         t_tar_free(&tar);
         t_tar_free(&gzip);
@@ -101,11 +101,11 @@ static inline bool rig_open(struct rig *rig, uint32_t threads, uint32_t every, b
     struct stoker_error error = {0};
 
     memset(rig, 0, sizeof *rig);
-    if (stk_world_open(&rig->world, 1, &io, &error) < 0) {
+    if (stk_sim_open(&rig->world, 1, &io, &error) < 0) {
         return T_STR("world", error.what, "");
     }
     add_shards(rig->world, every, packed);
-    if (stk_engine_open_on(&rig->engine, rig->world, &engine, &error) < 0 ||
+    if (stk_engine_open_with_io(&rig->engine, rig->world, &engine, &error) < 0 ||
         stoker_dataset_open(&rig->dataset, rig->engine, &dataset, &error) < 0) {
         stoker_engine_close(rig->engine);
         return T_STR(error.where, error.what, "");
@@ -231,7 +231,7 @@ static inline void open_bad_shard(struct rig *rig, bool with_good)
         t_tar_add(&tar, name, "b", 1);
     }
     t_tar_end(&tar);
-    T_EQ("add", stk_world_add(rig->world, "/all/bad.tar", tar.data, tar.bytes), 0);
+    T_EQ("add", stk_sim_add(rig->world, "/all/bad.tar", tar.data, tar.bytes), 0);
     t_tar_free(&tar);
     T_EQ("open", stoker_dataset_open(&rig->dataset, rig->engine, &options, NULL), 0);
 }

@@ -12,17 +12,17 @@
 
 #define CLASS_MIN_SHIFT 16u /* 64 KiB */
 #define CLASS_COUNT 9u      /* up to 16 MiB; what is larger has its own size */
-#define KEPT_BYTES_MAX (64u << 20)
+#define CACHED_BYTES_MAX (64u << 20)
 /* Of stores: what is in flight is larger, and fresh pages cost more than copying to them. */
-#define KEPT_FAR_MAX (256u << 20)
-#define KEPT_FAR_SHARE 8u /* of the budget, at most */
+#define CACHED_REMOTE_MAX (256u << 20)
+#define CACHED_REMOTE_SHARE 8u /* of the budget, at most */
 /* Larger spans are read by the worker itself: one request's length is 32 bits. */
 #define FETCH_BYTES_MAX (1u << 30)
-#define WAIT_ROOM_MS 2u
+#define WAIT_MEMORY_MS 2u
 #define WAIT_READS_MS 100u
 
-struct stk_chunk {
-    struct stk_chunk *next; /* in a free list */
+struct stk_fetch_chunk {
+    struct stk_fetch_chunk *next; /* in a free list */
     uint8_t *buffer;
     uint64_t capacity;
     int32_t class_index; /* -1: not kept */
@@ -35,8 +35,8 @@ struct stk_chunk {
 };
 
 struct stk_fetcher {
-    struct stk_service service;   /* first: the engine's view of the fetcher */
-    struct stoker_engine *engine; /* const after open */
+    struct stk_engine_service service; /* first: the engine's view of the fetcher */
+    struct stoker_engine *engine;      /* const after open */
     struct stk_queue *queue;
     pthread_t thread;
     bool started;
@@ -46,7 +46,7 @@ struct stk_fetcher {
     pthread_mutex_t lock;
     struct {
         struct stk_fetch *in, **in_tail;
-        struct stk_chunk *kept[CLASS_COUNT];
+        struct stk_fetch_chunk *kept[CLASS_COUNT];
         uint64_t kept_bytes;
         bool stopping;
     } locked;
@@ -55,15 +55,15 @@ struct stk_fetcher {
         uint32_t in_flight[2]; /* of this machine and its mounts, of stores */
         uint64_t turn;
         bool mixed; /* more than one push waits, of a store or mount, since the last regroup */
-        struct stk_reads_mounts mounts;
+        struct stk_read_size_mounts mounts;
     } own;
 };
 
 static void *fetcher_main(void *argument);
-static void fetcher_close(struct stk_service *service);
-static uint64_t fetcher_trim(struct stk_service *service);
+static void fetcher_close(struct stk_engine_service *service);
+static uint64_t fetcher_trim(struct stk_engine_service *service);
 
-static int fetcher_open(struct stk_service **service_out, struct stoker_engine *engine,
+static int fetcher_open(struct stk_engine_service **service_out, struct stoker_engine *engine,
                         struct stoker_error *error)
 {
     struct stk_fetcher *fetcher = stk_alloc(1, sizeof *fetcher);
@@ -73,7 +73,7 @@ static int fetcher_open(struct stk_service **service_out, struct stoker_engine *
     if (!fetcher) {
         return stk_fail(error, -ENOMEM, "cannot open the fetcher", "free memory", "fetcher");
     }
-    fetcher->service = (struct stk_service){.close = fetcher_close, .trim = fetcher_trim};
+    fetcher->service = (struct stk_engine_service){.close = fetcher_close, .trim = fetcher_trim};
     fetcher->engine = engine;
     fetcher->locked.in_tail = &fetcher->locked.in;
     fetcher->own.pending_tail = &fetcher->own.pending;
@@ -94,11 +94,11 @@ static int fetcher_open(struct stk_service **service_out, struct stoker_engine *
     return 0;
 }
 
-int stk_fetcher_of(struct stoker_engine *engine, struct stk_fetcher **fetcher_out,
-                   struct stoker_error *error)
+int stk_fetcher_get(struct stoker_engine *engine, struct stk_fetcher **fetcher_out,
+                    struct stoker_error *error)
 {
-    struct stk_service *service;
-    int status = stk_engine_service(engine, fetcher_open, &service, error);
+    struct stk_engine_service *service;
+    int status = stk_engine_service_get(engine, fetcher_open, &service, error);
 
     /* An engine has one service, whoever made it. */
     STK_ASSERT(status < 0 || service->close == fetcher_close);
@@ -106,14 +106,14 @@ int stk_fetcher_of(struct stoker_engine *engine, struct stk_fetcher **fetcher_ou
     return status;
 }
 
-static void chunk_free(struct stk_fetcher *fetcher, struct stk_chunk *chunk)
+static void chunk_free(struct stk_fetcher *fetcher, struct stk_fetch_chunk *chunk)
 {
     stk_pages_free(chunk->buffer, chunk->capacity);
     stk_budget_release(&fetcher->engine->budget, chunk->capacity);
     stk_free(chunk);
 }
 
-static void fetcher_close(struct stk_service *service)
+static void fetcher_close(struct stk_engine_service *service)
 {
     struct stk_fetcher *fetcher = (struct stk_fetcher *)service;
 
@@ -132,15 +132,15 @@ static void fetcher_close(struct stk_service *service)
     stk_free(fetcher);
 }
 
-static uint64_t fetcher_trim(struct stk_service *service)
+static uint64_t fetcher_trim(struct stk_engine_service *service)
 {
     struct stk_fetcher *fetcher = (struct stk_fetcher *)service;
-    struct stk_chunk *list = NULL, *next;
+    struct stk_fetch_chunk *list = NULL, *next;
     uint64_t bytes;
 
     pthread_mutex_lock(&fetcher->lock);
     for (uint32_t i = 0; i < CLASS_COUNT; i++) {
-        struct stk_chunk *chunk = fetcher->locked.kept[i];
+        struct stk_fetch_chunk *chunk = fetcher->locked.kept[i];
         for (; chunk; chunk = next) {
             next = chunk->next;
             chunk->next = list;
@@ -177,10 +177,10 @@ static int32_t class_of(uint64_t bytes)
 }
 
 /* A chunk of at least `bytes`; NULL: no room in the budget (now), or no memory. */
-static struct stk_chunk *chunk_take(struct stk_fetcher *fetcher, uint64_t bytes)
+static struct stk_fetch_chunk *chunk_get(struct stk_fetcher *fetcher, uint64_t bytes)
 {
     int32_t class_index = class_of(bytes);
-    struct stk_chunk *chunk = NULL;
+    struct stk_fetch_chunk *chunk = NULL;
 
     if (class_index >= 0) {
         bytes = 1ull << (CLASS_MIN_SHIFT + (uint32_t)class_index);
@@ -193,7 +193,7 @@ static struct stk_chunk *chunk_take(struct stk_fetcher *fetcher, uint64_t bytes)
         pthread_mutex_unlock(&fetcher->lock);
     }
     if (!chunk) {
-        if (bytes > STK_WHOLE / 4) {
+        if (bytes > STK_ENTIRE_OBJECT / 4) {
             return NULL;
         }
         bytes = stk_round_up(bytes, STK_IO_ALIGN);
@@ -219,9 +219,10 @@ static struct stk_chunk *chunk_take(struct stk_fetcher *fetcher, uint64_t bytes)
 }
 
 /* One whose bytes go where they shall stay: no more than its head. */
-static struct stk_chunk *chunk_lend(struct stk_fetcher *fetcher, uint8_t *place, uint64_t bytes)
+static struct stk_fetch_chunk *chunk_borrow(struct stk_fetcher *fetcher, uint8_t *place,
+                                            uint64_t bytes)
 {
-    struct stk_chunk *chunk = stk_alloc(1, sizeof *chunk);
+    struct stk_fetch_chunk *chunk = stk_alloc(1, sizeof *chunk);
 
     if (chunk) {
         chunk->buffer = place;
@@ -232,9 +233,9 @@ static struct stk_chunk *chunk_lend(struct stk_fetcher *fetcher, uint8_t *place,
     return chunk;
 }
 
-static void chunk_give(struct stk_fetcher *fetcher, struct stk_chunk *chunk)
+static void chunk_put(struct stk_fetcher *fetcher, struct stk_fetch_chunk *chunk)
 {
-    uint64_t most = KEPT_BYTES_MAX;
+    uint64_t most = CACHED_BYTES_MAX;
     bool kept = false;
 
     if (chunk->lent) {
@@ -243,8 +244,9 @@ static void chunk_give(struct stk_fetcher *fetcher, struct stk_chunk *chunk)
         return;
     }
     if (atomic_load_explicit(&fetcher->far, memory_order_relaxed)) {
-        most = stk_max(most, stk_min(fetcher->engine->options.memory_bytes_max / KEPT_FAR_SHARE,
-                                     KEPT_FAR_MAX));
+        most =
+            stk_max(most, stk_min(fetcher->engine->options.memory_bytes_max / CACHED_REMOTE_SHARE,
+                                  CACHED_REMOTE_MAX));
     }
     pthread_mutex_lock(&fetcher->lock);
     if (chunk->class_index >= 0 && fetcher->locked.kept_bytes + chunk->capacity <= most) {
@@ -262,33 +264,33 @@ static void chunk_give(struct stk_fetcher *fetcher, struct stk_chunk *chunk)
 
 void stk_fetch_release(struct stk_fetcher *fetcher, struct stk_fetch *fetch)
 {
-    struct stk_chunk *chunk = fetch->chunk;
+    struct stk_fetch_chunk *chunk = fetch->chunk;
 
     /* Acquire-release: the last holder may hand the bytes to another read. */
     if (chunk && atomic_fetch_sub_explicit(&chunk->holders, 1, memory_order_acq_rel) == 1) {
-        chunk_give(fetcher, chunk);
+        chunk_put(fetcher, chunk);
     }
     stk_free(fetch);
 }
 
-int stk_fetch_room(struct stk_fetcher *fetcher, struct stk_fetch *fetch, uint64_t bytes,
-                   uint8_t **data_out, struct stoker_error *error)
+int stk_fetch_reserve(struct stk_fetcher *fetcher, struct stk_fetch *fetch, uint64_t bytes,
+                      uint8_t **data_out, struct stoker_error *error)
 {
     struct stoker_engine *engine = fetcher->engine;
-    uint64_t most = stk_max(2 * stk_min(bytes, STK_WHOLE / 4), 1u << CLASS_MIN_SHIFT);
-    struct stk_chunk *chunk;
+    uint64_t most = stk_max(2 * stk_min(bytes, STK_ENTIRE_OBJECT / 4), 1u << CLASS_MIN_SHIFT);
+    struct stk_fetch_chunk *chunk;
     int status;
 
-    chunk = chunk_take(fetcher, stk_max(bytes, 1));
+    chunk = chunk_get(fetcher, stk_max(bytes, 1));
     while (!chunk) {
-        /* Reserving waits for room; giving it straight back lets chunk_take have it. */
+        /* Reserving waits for room; giving it straight back lets chunk_get have it. */
         status = stk_engine_reserve(engine, most, engine->options.read_timeout_ms,
                                     "bytes of a packed shard", error);
         if (status < 0) {
             return status;
         }
         stk_budget_release(&engine->budget, most);
-        chunk = chunk_take(fetcher, stk_max(bytes, 1));
+        chunk = chunk_get(fetcher, stk_max(bytes, 1));
     }
     atomic_store_explicit(&chunk->holders, 1, memory_order_relaxed);
     fetch->chunk = chunk;
@@ -307,15 +309,15 @@ static bool before(const struct stk_fetch *a, const struct stk_fetch *b)
 }
 
 /* Of whatever data set: what can be one read lies together. */
-static bool near(const struct stk_fetch *a, const struct stk_fetch *b)
+static bool is_before_by_file(const struct stk_fetch *a, const struct stk_fetch *b)
 {
     return a->file != b->file ? (uintptr_t)a->file < (uintptr_t)b->file
                               : a->span.offset < b->span.offset;
 }
 
-static bool sooner(const struct stk_fetch *a, const struct stk_fetch *b)
+static bool is_older_push(const struct stk_fetch *a, const struct stk_fetch *b)
 {
-    return a->run_turn < b->run_turn;
+    return a->run_push_number < b->run_push_number;
 }
 
 typedef bool stk_fetch_before(const struct stk_fetch *a, const struct stk_fetch *b);
@@ -378,13 +380,13 @@ void stk_fetch_deliver(struct stoker_engine *engine, struct stk_fetch *list)
 
     for (struct stk_fetch *fetch = list; fetch; fetch = fetch->next) {
         if (fetch->file) {
-            stk_dataset_unpin(fetch->flight->loader->dataset, fetch->span.shard, fetch->file);
+            stk_dataset_unpin(fetch->pending->loader->dataset, fetch->span.shard, fetch->file);
             fetch->file = NULL;
         }
     }
     stk_engine_lock(engine, NULL);
     for (; list; list = next) {
-        struct stoker_loader *loader = list->flight->loader;
+        struct stoker_loader *loader = list->pending->loader;
         next = list->next;
         list->next = NULL;
         if (!loader->locked.fetched) {
@@ -419,35 +421,35 @@ static bool needs_read(const struct stk_fetch *fetch)
 {
     return fetch->error.status == 0 && fetch->file && fetch->span.bytes > 0 &&
            fetch->span.bytes <= FETCH_BYTES_MAX && !fetch->span.scattered &&
-           !atomic_load_explicit(&fetch->flight->abandoned, memory_order_relaxed);
+           !atomic_load_explicit(&fetch->pending->cancelled, memory_order_relaxed);
 }
 
 /* What is known of the file that a fetch is of. Of a store in pieces of about a round trip: larger
  * ones cost more in fresh pages than they save in requests. What was given counts as it is. */
-static void look_at(struct stk_fetcher *fetcher, struct stk_fetch *fetch)
+static void set_read_options(struct stk_fetcher *fetcher, struct stk_fetch *fetch)
 {
     const struct stoker_engine_options *options = &fetcher->engine->options;
-    uint32_t far_bytes = stk_io_far_bytes(fetcher->engine->io, fetch->file);
-    struct stk_reads reads = {.near_bytes = options->io_gap_bytes,
-                              .gap_bytes = options->io_gap_bytes,
-                              .bytes_max = options->io_bytes_max,
-                              .align = 1};
-    struct stk_mounted mounted;
+    uint32_t far_bytes = stk_io_round_trip_bytes(fetcher->engine->io, fetch->file);
+    struct stk_read_sizes reads = {.free_gap_bytes = options->io_gap_bytes,
+                                   .gap_bytes = options->io_gap_bytes,
+                                   .bytes_max = options->io_bytes_max,
+                                   .align = 1};
+    struct stk_mount_info mounted;
 
-    fetch->far = far_bytes > 0;
-    fetch->gathered = fetch->far;
-    if (fetch->far) {
+    fetch->remote = far_bytes > 0;
+    fetch->is_joined = fetch->remote;
+    if (fetch->remote) {
         reads.bytes_max = stk_min(reads.bytes_max, far_bytes);
-    } else if (stk_io_mounted(fetcher->engine->io, fetch->file, &mounted)) {
-        struct stk_reads suits =
-            stk_reads_find(&fetcher->own.mounts, "", mounted.device, mounted.block_bytes);
+    } else if (stk_io_mount_of(fetcher->engine->io, fetch->file, &mounted)) {
+        struct stk_read_sizes suits =
+            stk_read_size_find(&fetcher->own.mounts, "", mounted.device, mounted.block_bytes);
 
-        fetch->gathered = suits.request_bytes > 0;
-        if (!fetcher->engine->gap_given) {
-            reads.near_bytes = suits.near_bytes;
+        fetch->is_joined = suits.request_bytes > 0;
+        if (!fetcher->engine->gap_is_set) {
+            reads.free_gap_bytes = suits.free_gap_bytes;
             reads.gap_bytes = suits.gap_bytes;
         }
-        if (!fetcher->engine->bytes_given) {
+        if (!fetcher->engine->bytes_is_set) {
             reads.bytes_max = suits.bytes_max;
             reads.align = suits.align;
         }
@@ -455,17 +457,18 @@ static void look_at(struct stk_fetcher *fetcher, struct stk_fetch *fetch)
     fetch->reads = reads;
 }
 
-static struct stk_growth begins(const struct stk_fetch *first)
+static struct stk_coalesced_read begins(const struct stk_fetch *first)
 {
-    return (struct stk_growth){first->span.offset, first->span.offset + first->span.bytes, 0};
+    return (struct stk_coalesced_read){first->span.offset, first->span.offset + first->span.bytes,
+                                       0};
 }
 
 /* Whether a read that began with `first` takes this one in. */
-static bool joins(const struct stk_fetch *first, struct stk_growth *growth,
-                  const struct stk_fetch *it)
+static bool can_coalesce(const struct stk_fetch *first, struct stk_coalesced_read *growth,
+                         const struct stk_fetch *it)
 {
     return needs_read(it) && it->file == first->file &&
-           stk_reads_join(&first->reads, growth, it->span.offset, it->span.bytes);
+           stk_read_size_coalesce(&first->reads, growth, it->span.offset, it->span.bytes);
 }
 
 /* Cuts the list where a read ends; each run's first knows the rest of it. */
@@ -475,12 +478,12 @@ static struct stk_fetch *cut_runs(struct stk_fetch *list)
 
     while (list) {
         struct stk_fetch *first = list, *last = list;
-        struct stk_growth growth = begins(first);
+        struct stk_coalesced_read growth = begins(first);
 
-        first->run_turn = first->turn;
-        while (last->next && needs_read(first) && joins(first, &growth, last->next)) {
+        first->run_push_number = first->push_number;
+        while (last->next && needs_read(first) && can_coalesce(first, &growth, last->next)) {
             last = last->next;
-            first->run_turn = stk_min(first->run_turn, last->turn);
+            first->run_push_number = stk_min(first->run_push_number, last->push_number);
         }
         list = last->next;
         last->next = NULL;
@@ -494,13 +497,13 @@ static struct stk_fetch *cut_runs(struct stk_fetch *list)
 }
 
 /* What waits, as few large reads; those first that the oldest push waits for. */
-static void regroup(struct stk_fetcher *fetcher)
+static void coalesce_pending(struct stk_fetcher *fetcher)
 {
-    struct stk_fetch *run = cut_runs(sort(fetcher->own.pending, near)), *next;
+    struct stk_fetch *run = cut_runs(sort(fetcher->own.pending, is_before_by_file)), *next;
 
     fetcher->own.mixed = false;
     fetcher->own.pending_tail = &fetcher->own.pending;
-    for (run = sort(run, sooner); run; run = next) {
+    for (run = sort(run, is_older_push); run; run = next) {
         next = run->next;
         *fetcher->own.pending_tail = run;
         run->next = run->run_rest;
@@ -512,9 +515,9 @@ static void regroup(struct stk_fetcher *fetcher)
 static uint64_t group_end(const struct stk_fetcher *fetcher)
 {
     const struct stk_fetch *first = fetcher->own.pending, *it = first->next;
-    struct stk_growth growth = begins(first);
+    struct stk_coalesced_read growth = begins(first);
 
-    while (it && joins(first, &growth, it)) {
+    while (it && can_coalesce(first, &growth, it)) {
         it = it->next;
     }
     return growth.end;
@@ -525,48 +528,48 @@ static void fail_all(struct stk_fetcher *fetcher, struct stk_fetch *list, int st
 {
     for (struct stk_fetch *it = list; it; it = it->next) {
         stk_io_fail_read(fetcher->engine->io, it->file, status, what, &it->error);
-        stk_dataset_place(it->flight->loader->dataset, &it->error, it->span.shard, it->span.offset,
-                          NULL);
+        stk_dataset_error_add_location(it->pending->loader->dataset, &it->error, it->span.shard,
+                                       it->span.offset, NULL);
     }
     stk_fetch_deliver(fetcher->engine, list);
 }
 
 /* Whether what is first may be sent: each queue has a depth of its own. */
-static bool has_room(const struct stk_fetcher *fetcher)
+static bool queue_has_space(const struct stk_fetcher *fetcher)
 {
     const struct stoker_engine *engine = fetcher->engine;
-    bool far = fetcher->own.pending->far;
+    bool far = fetcher->own.pending->remote;
 
-    return fetcher->own.in_flight[far] < (far ? engine->far_depth : engine->options.io_depth);
+    return fetcher->own.in_flight[far] < (far ? engine->remote_depth : engine->options.io_depth);
 }
 
 /* What says that a read is not wanted any more: its loader was closed. NULL: it is of several. */
 static const _Atomic bool *one_loader(const struct stk_fetch *list)
 {
-    const struct stoker_loader *loader = list->flight->loader;
+    const struct stoker_loader *loader = list->pending->loader;
 
     for (; list; list = list->next) {
-        if (list->flight->loader != loader) {
+        if (list->pending->loader != loader) {
             return NULL;
         }
     }
-    return &loader->gone;
+    return &loader->closing;
 }
 
 /* Where the bytes of a fetch shall stay, if they are one value as it is: then its slot is not done
  * before the read is, and the batch is there. Reads from stores come back whatever happens, and
  * need no room before and behind. NULL: they are looked into, or others come with them. */
-static uint8_t *place_of(const struct stk_fetch *fetch, uint64_t end)
+static uint8_t *slot_destination(const struct stk_fetch *fetch, uint64_t end)
 {
-    const struct stoker_loader *loader = fetch->flight->loader;
-    const struct stk_span *span = &fetch->span;
-    struct stk_growth growth = begins(fetch);
+    const struct stoker_loader *loader = fetch->pending->loader;
+    const struct stk_sample_span *span = &fetch->span;
+    struct stk_coalesced_read growth = begins(fetch);
     uint32_t only = STK_BATCH_FIELDS_MAX;
     const uint64_t *offsets;
 
     /* What joined when the end was found may have been abandoned since: both are asked. */
-    if (!fetch->far || end != span->offset + span->bytes ||
-        (fetch->next && joins(fetch, &growth, fetch->next))) {
+    if (!fetch->remote || end != span->offset + span->bytes ||
+        (fetch->next && can_coalesce(fetch, &growth, fetch->next))) {
         return NULL;
     }
     for (uint32_t f = 0; f < loader->field_count; f++) {
@@ -583,14 +586,14 @@ static uint8_t *place_of(const struct stk_fetch *fetch, uint64_t end)
     if (only == STK_BATCH_FIELDS_MAX) {
         return NULL;
     }
-    offsets = fetch->flight->batch->fields[only].offsets + fetch->slot;
+    offsets = fetch->pending->batch->fields[only].offsets + fetch->slot;
     return offsets[1] - offsets[0] == span->bytes
-               ? fetch->flight->batch->fields[only].data + offsets[0]
+               ? fetch->pending->batch->fields[only].data + offsets[0]
                : NULL;
 }
 
 /* What a read takes where both ends are rounded out. */
-static uint64_t read_room(uint64_t begin, uint64_t end)
+static uint64_t rounded_read_bytes(uint64_t begin, uint64_t end)
 {
     return stk_round_up(end, STK_IO_ALIGN) - begin / STK_IO_ALIGN * STK_IO_ALIGN;
 }
@@ -599,7 +602,7 @@ static uint64_t read_room(uint64_t begin, uint64_t end)
 static bool issue(struct stk_fetcher *fetcher)
 {
     struct stk_fetch *first = fetcher->own.pending, **tail;
-    struct stk_chunk *chunk;
+    struct stk_fetch_chunk *chunk;
     uint8_t *place;
     uint64_t end;
 
@@ -608,9 +611,9 @@ static bool issue(struct stk_fetcher *fetcher)
         return true;
     }
     end = group_end(fetcher);
-    place = place_of(first, end);
-    chunk = place ? chunk_lend(fetcher, place, first->span.bytes)
-                  : chunk_take(fetcher, read_room(first->span.offset, end));
+    place = slot_destination(first, end);
+    chunk = place ? chunk_borrow(fetcher, place, first->span.bytes)
+                  : chunk_get(fetcher, rounded_read_bytes(first->span.offset, end));
     if (!chunk) {
         if (stk_engine_trim(fetcher->engine) > 0 ||
             atomic_load_explicit(&fetcher->chunks_out, memory_order_relaxed) > 0) {
@@ -637,17 +640,17 @@ static bool issue(struct stk_fetcher *fetcher)
                                     .buffer = chunk->buffer,
                                     .bytes = (uint32_t)(end - chunk->begin),
                                     .capacity = (uint32_t)chunk->capacity,
-                                    .unwanted = one_loader(chunk->fetches),
+                                    .cancelled = one_loader(chunk->fetches),
                                     .owner = chunk};
     STK_ASSERT(stk_io_submit(fetcher->engine->io, fetcher->queue, &chunk->read) == 1);
-    chunk->far = first->far;
+    chunk->far = first->remote;
     fetcher->own.in_flight[chunk->far]++;
     atomic_fetch_add_explicit(&fetcher->requests, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&fetcher->bytes, end - chunk->begin, memory_order_relaxed);
     return true;
 }
 
-static void complete(struct stk_fetcher *fetcher, struct stk_chunk *chunk)
+static void complete(struct stk_fetcher *fetcher, struct stk_fetch_chunk *chunk)
 {
     struct stk_fetch *list = chunk->fetches;
     uint64_t got = chunk->read.result > 0 ? (uint64_t)chunk->read.result : 0;
@@ -656,16 +659,16 @@ static void complete(struct stk_fetcher *fetcher, struct stk_chunk *chunk)
 
     fetcher->own.in_flight[chunk->far]--;
     chunk->fetches = NULL;
-    STK_ASSERT(!chunk->read.lost || !chunk->lent);
-    if (chunk->read.lost || chunk->read.result < 0) {
-        status = chunk->read.lost ? STOKER_ERROR_TIMEOUT : (int)chunk->read.result;
-        if (chunk->read.lost) {
+    STK_ASSERT(!chunk->read.leaked || !chunk->lent);
+    if (chunk->read.leaked || chunk->read.result < 0) {
+        status = chunk->read.leaked ? STOKER_ERROR_TIMEOUT : (int)chunk->read.result;
+        if (chunk->read.leaked) {
             /* The kernel may still write to the buffer: its memory stays reserved for ever. */
-            stk_pages_lose(chunk->buffer);
+            stk_pages_leak(chunk->buffer);
             stk_free(chunk);
             atomic_fetch_sub_explicit(&fetcher->chunks_out, 1, memory_order_relaxed);
         } else {
-            chunk_give(fetcher, chunk);
+            chunk_put(fetcher, chunk);
         }
         fail_all(fetcher, list, status, "cannot read a sample");
         return;
@@ -682,7 +685,7 @@ static void complete(struct stk_fetcher *fetcher, struct stk_chunk *chunk)
     stk_fetch_deliver(fetcher->engine, list);
 }
 
-static bool take_in(struct stk_fetcher *fetcher)
+static bool accept_pushed(struct stk_fetcher *fetcher)
 {
     struct stk_fetch *first = NULL;
     bool stopping, behind = false;
@@ -702,16 +705,16 @@ static bool take_in(struct stk_fetcher *fetcher)
         /* Several pushes that came together count as one: they are as old. */
         fetcher->own.turn++;
         for (struct stk_fetch *it = first, *last = NULL; it; last = it, it = it->next) {
-            it->turn = fetcher->own.turn;
+            it->push_number = fetcher->own.turn;
             if (last && last->file == it->file) {
-                it->far = last->far;
-                it->gathered = last->gathered;
+                it->remote = last->remote;
+                it->is_joined = last->is_joined;
                 it->reads = last->reads;
             } else if (it->file) {
-                look_at(fetcher, it);
+                set_read_options(fetcher, it);
             }
-            fetcher->own.mixed = fetcher->own.mixed || (behind && it->gathered);
-            if (it->far) {
+            fetcher->own.mixed = fetcher->own.mixed || (behind && it->is_joined);
+            if (it->remote) {
                 atomic_store_explicit(&fetcher->far, true, memory_order_relaxed);
             }
         }
@@ -725,20 +728,20 @@ static void *fetcher_main(void *argument)
     struct stk_io *io = fetcher->engine->io;
 
     pthread_setname_np(pthread_self(), "stoker-fetch");
-    while (take_in(fetcher)) {
+    while (accept_pushed(fetcher)) {
         struct stk_read *finished, *next;
         bool room = true;
 
         while (room && fetcher->own.pending) {
             if (fetcher->own.mixed) {
-                regroup(fetcher);
+                coalesce_pending(fetcher);
             }
-            if (!has_room(fetcher)) {
+            if (!queue_has_space(fetcher)) {
                 break;
             }
             room = issue(fetcher);
         }
-        finished = stk_io_reap(io, fetcher->queue, room ? WAIT_READS_MS : WAIT_ROOM_MS);
+        finished = stk_io_reap(io, fetcher->queue, room ? WAIT_READS_MS : WAIT_MEMORY_MS);
         for (; finished; finished = next) {
             next = finished->next;
             complete(fetcher, finished->owner);
@@ -751,28 +754,28 @@ static void *fetcher_main(void *argument)
 
 /* When one slot has failed for good the batch is an error: its other slots on the same dead disk
  * would wait in vain. */
-static bool wanted_locked(const struct stk_flight *flight)
+static bool wanted_locked(const struct stk_pending_batch *pending)
 {
-    return !atomic_load_explicit(&flight->abandoned, memory_order_relaxed) &&
-           (flight->locked.error.status == 0 || stk_is_damage(flight->locked.error.status));
+    return !atomic_load_explicit(&pending->cancelled, memory_order_relaxed) &&
+           (pending->locked.error.status == 0 || stk_error_is_data(pending->locked.error.status));
 }
 
-bool stk_retry_wait(struct stk_flight *flight, struct stk_worker *worker, int status,
-                    uint32_t attempt)
+bool stk_fetcher_retry_wait(struct stk_pending_batch *pending, struct stk_worker *worker,
+                            int status, uint32_t attempt)
 {
-    struct stoker_loader *loader = flight->loader;
+    struct stoker_loader *loader = pending->loader;
     struct stoker_engine *engine = loader->engine;
     struct timespec until;
     int woken = 0;
     bool wanted;
 
-    if (!stk_may_pass(status) || attempt > loader->io_retries) {
+    if (!stk_error_is_transient(status) || attempt > loader->io_retries) {
         return false;
     }
-    until = stk_engine_after(stk_retry_wait_ns(loader->io_retry_wait_ms, attempt));
+    until = stk_engine_deadline(stk_retry_wait_ns(loader->io_retry_wait_ms, attempt));
     stk_engine_lock(engine, worker);
     /* `ready` also wakes this when the flight is dropped: a close need not wait. */
-    while ((wanted = wanted_locked(flight)) && woken != ETIMEDOUT) {
+    while ((wanted = wanted_locked(pending)) && woken != ETIMEDOUT) {
         woken = pthread_cond_timedwait(&loader->ready, &engine->lock, &until);
     }
     stk_engine_unlock(engine);

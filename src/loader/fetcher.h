@@ -17,38 +17,38 @@
 #include "io/filesystem/read_size.h"
 #include "loader/pending_batch.h"
 
-struct stk_chunk;
+struct stk_fetch_chunk;
 
 /* One sample's bytes on their way. */
 struct stk_fetch {
     struct stk_fetch *next;
-    struct stk_flight *flight;
+    struct stk_pending_batch *pending;
     uint32_t slot;
-    struct stk_span span;
-    struct stk_file *file;   /* pinned until the read came back */
-    bool cold;               /* counted in its loader's `fetching` */
-    struct stk_chunk *chunk; /* holds the bytes; NULL when they are warm after all */
-    uint8_t *room;           /* packed shards: where in the chunk */
+    struct stk_sample_span span;
+    struct stk_file *file;         /* pinned until the read came back */
+    bool cold;                     /* counted in its loader's `fetching` */
+    struct stk_fetch_chunk *chunk; /* holds the bytes; NULL when they are warm after all */
+    uint8_t *buffer;               /* packed shards: where in the chunk */
     struct stk_view bytes;
     struct stoker_error error; /* status < 0: it failed */
     /* the fetcher's: of a store; what waits beside it is joined, whatever push brought it; how */
-    bool far, gathered;
-    struct stk_reads reads;
+    bool remote, is_joined;
+    struct stk_read_sizes reads;
     /* which push brought it; of the first of a run: its oldest, second, last */
-    uint64_t turn, run_turn;
+    uint64_t push_number, run_push_number;
     struct stk_fetch *run_rest, *run_last;
 };
 
 /* The engine's fetcher, made by the first loader; lent until the engine ends. */
-int stk_fetcher_of(struct stoker_engine *engine, struct stk_fetcher **fetcher_out,
-                   struct stoker_error *error);
+int stk_fetcher_get(struct stoker_engine *engine, struct stk_fetcher **fetcher_out,
+                    struct stoker_error *error);
 /* Takes a list of fetches; each comes back on its loader's fetched list. */
 void stk_fetcher_push(struct stk_fetcher *fetcher, struct stk_fetch *list);
 /* Frees a fetch and lets its chunk go. */
 void stk_fetch_release(struct stk_fetcher *fetcher, struct stk_fetch *fetch);
 /* A chunk of its own for bytes that the caller puts there (packed shards). */
-int stk_fetch_room(struct stk_fetcher *fetcher, struct stk_fetch *fetch, uint64_t bytes,
-                   uint8_t **data_out, struct stoker_error *error);
+int stk_fetch_reserve(struct stk_fetcher *fetcher, struct stk_fetch *fetch, uint64_t bytes,
+                      uint8_t **data_out, struct stoker_error *error);
 /* Hands finished fetches to their loaders. Lock not held. */
 void stk_fetch_deliver(struct stoker_engine *engine, struct stk_fetch *list);
 /* Reads so far, of all loaders, and their bytes. */
@@ -63,7 +63,7 @@ uint64_t stk_fetcher_requests(const struct stk_fetcher *fetcher, uint64_t *bytes
 /* Waits before try `attempt` (from 1) after a failure. False: `status` is no failure that may pass,
  * the tries are used up, or nobody wants the flight any more (dropped, or failed already). Lock not
  * held. */
-bool stk_retry_wait(struct stk_flight *flight, struct stk_worker *worker, int status,
-                    uint32_t attempt);
+bool stk_fetcher_retry_wait(struct stk_pending_batch *pending, struct stk_worker *worker,
+                            int status, uint32_t attempt);
 
 #endif

@@ -24,31 +24,33 @@ struct opened {
 };
 
 struct box_list {
-    struct stk_boxes boxes; /* its arrays are owned */
+    struct stk_image_boxes boxes; /* its arrays are owned */
     uint64_t left_count;
 };
 
 static void close_value(const struct stk_fill *fill, struct opened *opened);
 
-static const struct stk_field *field_of(const struct stk_fill *fill)
+static const struct stk_loader_field *field_of(const struct stk_fill *fill)
 {
-    return &fill->flight->loader->fields[fill->field];
+    return &fill->pending->loader->fields[fill->field];
 }
 
 static void *slot_of(const struct stk_fill *fill)
 {
-    return stk_batch_slot(fill->flight->batch, fill->field, field_of(fill)->shape.slot_bytes,
+    return stk_batch_slot(fill->pending->batch, fill->field, field_of(fill)->shape.slot_bytes,
                           fill->slot);
 }
 
-uint64_t stk_fill_key(const struct stk_flight *flight, uint32_t slot, uint32_t field)
+uint64_t stk_fill_value_key(const struct stk_pending_batch *pending, uint32_t slot, uint32_t field)
 {
-    const struct stk_place *place = &flight->places[slot];
+    const struct stk_order_place *place = &pending->order_places[slot];
 
-    return stk_key(stk_key(stk_key(flight->loader->seed, place->epoch), place->position), field);
+    return stk_random_key(
+        stk_random_key(stk_random_key(pending->loader->seed, place->epoch), place->position),
+        field);
 }
 
-bool stk_fill_inside(const struct stk_field *field)
+bool stk_fill_value_is_nested(const struct stk_loader_field *field)
 {
     switch (field->kind) {
     case STOKER_FIELD_TEXT:
@@ -68,39 +70,39 @@ bool stk_fill_inside(const struct stk_field *field)
 
 /* ---- opening ---- */
 
-static enum stk_encoding encoding_of(const struct stk_fill *fill)
+static enum stk_value_encoding encoding_of(const struct stk_fill *fill)
 {
     switch (field_of(fill)->kind) {
     case STOKER_FIELD_JSON:
-        return STK_JSON;
+        return STK_VALUE_JSON;
     case STOKER_FIELD_MSGPACK:
-        return STK_MSGPACK;
+        return STK_VALUE_MSGPACK;
     default:
-        return stk_encoding_of(fill->extension, fill->bytes);
+        return stk_value_encoding_of(fill->extension, fill->bytes);
     }
 }
 
-void stk_parse_close(struct stk_parse *parse)
+void stk_parse_cache_close(struct stk_parse_cache *parse)
 {
     stk_value_close(&parse->value);
-    *parse = (struct stk_parse){0};
+    *parse = (struct stk_parse_cache){0};
 }
 
 /* What opening and using a value takes, at most. */
-static int ticket_of(const struct stk_fill *fill, enum stk_encoding encoding, const char *path,
-                     uint64_t *ticket_out)
+static int memory_estimate(const struct stk_fill *fill, enum stk_value_encoding encoding,
+                           const char *path, uint64_t *ticket_out)
 {
-    const struct stk_field *field = field_of(fill);
+    const struct stk_loader_field *field = field_of(fill);
     bool boxes = field->kind == STOKER_FIELD_BOXES;
     bool labels = field->kind == STOKER_FIELD_BOX_LABELS;
     uint64_t ticket, more = 0;
-    int status = stk_value_ticket(encoding, fill->bytes, path, &ticket, fill->error);
+    int status = stk_value_memory_bytes(encoding, fill->bytes, path, &ticket, fill->error);
 
-    if (status == 0 && labels && encoding == STK_NPZ) { /* its labels are another array */
-        status = stk_value_ticket(encoding, fill->bytes, field->labels, &more, fill->error);
+    if (status == 0 && labels && encoding == STK_VALUE_NPZ) { /* its labels are another array */
+        status = stk_value_memory_bytes(encoding, fill->bytes, field->labels, &more, fill->error);
     }
     if (boxes || labels) {
-        uint64_t written = encoding == STK_NPZ ? ticket : fill->bytes.bytes;
+        uint64_t written = encoding == STK_VALUE_NPZ ? ticket : fill->bytes.bytes;
 
         more += BOX_MEMORY_RATIO * stk_min(written, UINT64_MAX / 32);
     }
@@ -111,21 +113,21 @@ static int ticket_of(const struct stk_fill *fill, enum stk_encoding encoding, co
 /* Documents that take no more are kept until the sample is done. */
 static uint64_t shared_bytes_max(const struct stk_fill *fill)
 {
-    return fill->flight->loader->engine->keep_bytes / (1 + BOX_MEMORY_RATIO);
+    return fill->pending->loader->engine->keep_bytes / (1 + BOX_MEMORY_RATIO);
 }
 
 /* By this process: its own code and libraries look into the member. */
-static int parse_here(const struct stk_fill *fill, enum stk_encoding encoding, const char *path,
-                      struct opened *opened)
+static int parse_in_process(const struct stk_fill *fill, enum stk_value_encoding encoding,
+                            const char *path, struct opened *opened)
 {
-    struct stoker_engine *engine = fill->flight->loader->engine;
-    bool tree = encoding == STK_JSON || encoding == STK_MSGPACK;
-    uint64_t ticket, bytes_max = fill->flight->loader->parse_bytes_max;
-    int status = ticket_of(fill, encoding, path, &ticket);
+    struct stoker_engine *engine = fill->pending->loader->engine;
+    bool tree = encoding == STK_VALUE_JSON || encoding == STK_VALUE_MSGPACK;
+    uint64_t ticket, bytes_max = fill->pending->loader->parse_bytes_max;
+    int status = memory_estimate(fill, encoding, path, &ticket);
 
     /* What is above bytes_max is refused by name, below: it need not be asked for. */
     if (status == 0 && ticket > engine->keep_bytes && ticket <= bytes_max) {
-        status = stk_engine_reserve(engine, ticket, fill->flight->memory_wait_ms,
+        status = stk_engine_reserve(engine, ticket, fill->pending->memory_wait_ms,
                                     "reading a large member", fill->error);
         opened->reserved = status < 0 ? 0 : ticket;
     }
@@ -137,27 +139,27 @@ static int parse_here(const struct stk_fill *fill, enum stk_encoding encoding, c
                           fill->bytes, opened->lent ? NULL : path, bytes_max, fill->error);
 }
 
-static struct stk_parse_job job_of(const struct stk_fill *fill, enum stk_encoding encoding)
+static struct stk_parse_job job_of(const struct stk_fill *fill, enum stk_value_encoding encoding)
 {
-    const struct stk_field *field = field_of(fill);
+    const struct stk_loader_field *field = field_of(fill);
     bool boxes = field->kind == STOKER_FIELD_BOXES || field->kind == STOKER_FIELD_BOX_LABELS;
 
     return (struct stk_parse_job){
         .encoding = encoding,
         .bytes = fill->bytes,
         .path = field->path,
-        .other = encoding == STK_NPZ ? field->labels : NULL,
+        .second_path = encoding == STK_VALUE_NPZ ? field->labels : NULL,
         .small_bytes = shared_bytes_max(fill),
-        .wait_ms = fill->flight->memory_wait_ms,
+        .wait_ms = fill->pending->memory_wait_ms,
         .ratio = boxes ? BOX_MEMORY_RATIO : 0,
-        .memory_bytes_max = fill->flight->loader->parse_bytes_max,
-        .cancelled = &fill->flight->abandoned,
+        .memory_bytes_max = fill->pending->loader->parse_bytes_max,
+        .cancelled = &fill->pending->cancelled,
     };
 }
 
 /* By the worker's helper: a document comes back whole, whatever the path. */
-static int parse_jailed(const struct stk_fill *fill, enum stk_encoding encoding,
-                        struct opened *opened)
+static int parse_sandboxed(const struct stk_fill *fill, enum stk_value_encoding encoding,
+                           struct opened *opened)
 {
     struct stk_value *value = &opened->value;
     int status;
@@ -169,18 +171,18 @@ static int parse_jailed(const struct stk_fill *fill, enum stk_encoding encoding,
         opened->lent = true;
         fill->parse->value = *value;
     } else if (status == 0 && value->tree) {
-        status = stk_value_at(value, field_of(fill)->path, value, fill->error);
+        status = stk_value_find(value, field_of(fill)->path, value, fill->error);
     }
     return status;
 }
 
 /* Of a document that is handed out as it is, only whether it is good. */
-static int check_jailed(const struct stk_fill *fill)
+static int check_sandboxed(const struct stk_fill *fill)
 {
     struct opened opened = {.job = job_of(fill, encoding_of(fill))};
     int status;
 
-    opened.job.whole = true;
+    opened.job.check_only = true;
     status = stk_worker_parse(fill->worker, &opened.job, &opened.value, fill->error);
     opened.reserved = opened.job.reserved_bytes;
     close_value(fill, &opened);
@@ -192,21 +194,22 @@ static int check_jailed(const struct stk_fill *fill)
  * closed with their value: nobody waits for memory while he keeps some. */
 static int open_value(const struct stk_fill *fill, const char *path, struct opened *opened)
 {
-    struct stk_parse *parse = fill->parse;
-    enum stk_encoding encoding = encoding_of(fill);
-    bool jailed = fill->worker->jail && encoding != STK_NPY && encoding != STK_ENCODING_UNKNOWN;
+    struct stk_parse_cache *parse = fill->parse;
+    enum stk_value_encoding encoding = encoding_of(fill);
+    bool jailed =
+        fill->worker->sandbox && encoding != STK_VALUE_NPY && encoding != STK_VALUE_UNKNOWN;
     int status = 0;
 
     *opened = (struct opened){0};
     if (!parse->value.tree || parse->value.encoding != encoding ||
         parse->value.bytes.data != fill->bytes.data) {
-        stk_parse_close(parse);
-        status = jailed ? parse_jailed(fill, encoding, opened)
-                        : parse_here(fill, encoding, path, opened);
+        stk_parse_cache_close(parse);
+        status = jailed ? parse_sandboxed(fill, encoding, opened)
+                        : parse_in_process(fill, encoding, path, opened);
     }
     if (status == 0 && parse->value.tree) {
         opened->lent = true;
-        status = stk_value_at(&parse->value, path, &opened->value, fill->error);
+        status = stk_value_find(&parse->value, path, &opened->value, fill->error);
     }
     if (status < 0) {
         close_value(fill, opened);
@@ -219,80 +222,82 @@ static void close_value(const struct stk_fill *fill, struct opened *opened)
     if (!opened->lent) {
         stk_value_close(&opened->value);
     }
-    stk_budget_release(&fill->flight->loader->engine->budget, opened->reserved);
+    stk_budget_release(&fill->pending->loader->engine->budget, opened->reserved);
     *opened = (struct opened){0};
 }
 
 /* ---- pieces ---- */
 
-static struct stk_piece *piece_of(struct stk_flight *flight, const struct stk_field *field,
-                                  uint32_t slot)
+static struct stk_ragged_value *ragged_value_of(struct stk_pending_batch *pending,
+                                                const struct stk_loader_field *field, uint32_t slot)
 {
-    return &flight->pieces[(uint64_t)field->aside_index * flight->samples + slot];
+    return &pending->ragged_values[(uint64_t)field->out_of_line_index * pending->samples + slot];
 }
 
-static void piece_free(struct stk_flight *flight, struct stk_piece *piece)
+static void ragged_value_free(struct stk_pending_batch *pending, struct stk_ragged_value *piece)
 {
-    if (piece->granted) {
-        atomic_fetch_add_explicit(&flight->granted_left, piece->bytes, memory_order_relaxed);
+    if (piece->from_reservation) {
+        atomic_fetch_add_explicit(&pending->reserved_left, piece->bytes, memory_order_relaxed);
     } else {
-        stk_budget_release(&flight->loader->engine->budget, piece->bytes);
+        stk_budget_release(&pending->loader->engine->budget, piece->bytes);
     }
     stk_free(piece->data);
-    *piece = (struct stk_piece){0};
+    *piece = (struct stk_ragged_value){0};
 }
 
 /* Memory of what the flight was granted when it opened, else of the budget. */
-static int piece_reserve(const struct stk_fill *fill, uint64_t bytes, bool *granted_out)
+static int ragged_value_reserve(const struct stk_fill *fill, uint64_t bytes, bool *granted_out)
 {
-    struct stk_flight *flight = fill->flight;
-    struct stoker_engine *engine = flight->loader->engine;
+    struct stk_pending_batch *pending = fill->pending;
+    struct stoker_engine *engine = pending->loader->engine;
     /* Relaxed: it is a count; nobody reads memory because of it. */
-    uint64_t left = atomic_load_explicit(&flight->granted_left, memory_order_relaxed);
+    uint64_t left = atomic_load_explicit(&pending->reserved_left, memory_order_relaxed);
 
     while (left >= bytes &&
-           !atomic_compare_exchange_weak_explicit(&flight->granted_left, &left, left - bytes,
+           !atomic_compare_exchange_weak_explicit(&pending->reserved_left, &left, left - bytes,
                                                   memory_order_relaxed, memory_order_relaxed)) {
     }
     *granted_out = left >= bytes;
     return *granted_out ? 0
-                        : stk_engine_reserve(engine, bytes, fill->flight->memory_wait_ms,
+                        : stk_engine_reserve(engine, bytes, fill->pending->memory_wait_ms,
                                              "a value of a sample", fill->error);
 }
 
 /* An empty piece of so many bytes in place of what a failed attempt may have left. */
-static int piece_make(const struct stk_fill *fill, uint64_t bytes, struct stk_piece **piece_out)
+static int value_alloc(const struct stk_fill *fill, uint64_t bytes,
+                       struct stk_ragged_value **piece_out)
 {
-    struct stk_piece *piece = piece_of(fill->flight, field_of(fill), fill->slot);
+    struct stk_ragged_value *piece = ragged_value_of(fill->pending, field_of(fill), fill->slot);
     bool granted;
     int status;
 
     *piece_out = piece;
-    piece_free(fill->flight, piece);
+    ragged_value_free(fill->pending, piece);
     if (bytes == 0) {
         return 0;
     }
-    status = piece_reserve(fill, bytes, &granted);
+    status = ragged_value_reserve(fill, bytes, &granted);
     if (status < 0) {
         return status;
     }
-    *piece = (struct stk_piece){stk_alloc(bytes, 1), bytes, {0}, granted};
+    *piece = (struct stk_ragged_value){stk_alloc(bytes, 1), bytes, {0}, granted};
     if (piece->data) {
         return 0;
     }
-    piece_free(fill->flight, piece);
+    ragged_value_free(fill->pending, piece);
     return stk_fail(fill->error, -ENOMEM, "cannot keep a value", "free memory", "%llu bytes",
                     (unsigned long long)bytes);
 }
 
-bool stk_pieces_expect(const struct stk_flight *flight, uint64_t *value_bytes)
+bool stk_ragged_values_estimate(const struct stk_pending_batch *pending, uint64_t *value_bytes)
 {
-    struct stoker_loader *loader = flight->loader;
+    struct stoker_loader *loader = pending->loader;
     bool known = true;
 
     for (uint32_t f = 0; f < loader->field_count; f++) {
-        if (loader->fields[f].aside) {
-            uint64_t most = atomic_load_explicit(&loader->aside_bytes[f], memory_order_relaxed);
+        if (loader->fields[f].out_of_line) {
+            uint64_t most =
+                atomic_load_explicit(&loader->out_of_line_bytes[f], memory_order_relaxed);
 
             known = known && most != UINT64_MAX;
             value_bytes[f] = most == UINT64_MAX ? 0 : most;
@@ -301,11 +306,11 @@ bool stk_pieces_expect(const struct stk_flight *flight, uint64_t *value_bytes)
     return known;
 }
 
-int stk_pieces_open(struct stk_flight *flight, const uint64_t *value_bytes,
-                    struct stoker_error *error)
+int stk_ragged_values_open(struct stk_pending_batch *pending, const uint64_t *value_bytes,
+                           struct stoker_error *error)
 {
-    struct stoker_loader *loader = flight->loader;
-    uint64_t count = (uint64_t)loader->aside_count * flight->samples, sum = 0;
+    struct stoker_loader *loader = pending->loader;
+    uint64_t count = (uint64_t)loader->out_of_line_count * pending->samples, sum = 0;
     int status;
 
     if (count == 0) {
@@ -313,55 +318,56 @@ int stk_pieces_open(struct stk_flight *flight, const uint64_t *value_bytes,
     }
     for (uint32_t f = 0; f < loader->field_count; f++) {
         /* The batch has as much, reserved: the sum cannot wrap. */
-        sum += loader->fields[f].aside ? value_bytes[f] + value_bytes[f] / 8 : 0;
+        sum += loader->fields[f].out_of_line ? value_bytes[f] + value_bytes[f] / 8 : 0;
     }
     status = stk_engine_reserve(loader->engine, sum, 0, "values of a batch", error);
     if (status < 0) {
         return status;
     }
-    flight->granted_bytes = sum;
-    atomic_store_explicit(&flight->granted_left, sum, memory_order_relaxed);
-    flight->pieces = stk_alloc(count, sizeof *flight->pieces);
-    return flight->pieces ? 0
-                          : stk_fail(error, -ENOMEM, "cannot open a batch", "free memory",
-                                     "%u samples", flight->samples);
+    pending->reserved_bytes = sum;
+    atomic_store_explicit(&pending->reserved_left, sum, memory_order_relaxed);
+    pending->ragged_values = stk_alloc(count, sizeof *pending->ragged_values);
+    return pending->ragged_values ? 0
+                                  : stk_fail(error, -ENOMEM, "cannot open a batch", "free memory",
+                                             "%u samples", pending->samples);
 }
 
-void stk_pieces_close(struct stk_flight *flight)
+void stk_ragged_values_close(struct stk_pending_batch *pending)
 {
-    uint64_t count = (uint64_t)flight->loader->aside_count * flight->samples;
+    uint64_t count = (uint64_t)pending->loader->out_of_line_count * pending->samples;
 
-    for (uint64_t i = 0; flight->pieces && i < count; i++) {
-        piece_free(flight, &flight->pieces[i]);
+    for (uint64_t i = 0; pending->ragged_values && i < count; i++) {
+        ragged_value_free(pending, &pending->ragged_values[i]);
     }
-    stk_free(flight->pieces);
-    flight->pieces = NULL;
-    stk_budget_release(&flight->loader->engine->budget, flight->granted_bytes);
-    flight->granted_bytes = 0;
+    stk_free(pending->ragged_values);
+    pending->ragged_values = NULL;
+    stk_budget_release(&pending->loader->engine->budget, pending->reserved_bytes);
+    pending->reserved_bytes = 0;
 }
 
 /* Room in the batch. What others only keep is given back; else it is waited for, as long as for
  * the memory of a sample. */
-static int grow(struct stk_flight *flight, uint32_t f, uint64_t bytes, struct stoker_error *error)
+static int grow(struct stk_pending_batch *pending, uint32_t f, uint64_t bytes,
+                struct stoker_error *error)
 {
-    struct stoker_engine *engine = flight->loader->engine;
-    int status = stk_batch_grow(flight->batch, f, bytes, error);
+    struct stoker_engine *engine = pending->loader->engine;
+    int status = stk_batch_grow(pending->batch, f, bytes, error);
 
     for (uint32_t i = 0; i < GROW_ATTEMPTS && status == STOKER_ERROR_BUDGET; i++) {
-        uint64_t wanted = stk_batch_room(bytes);
+        uint64_t wanted = stk_batch_buffer_bytes(bytes);
 
         status =
-            stk_engine_reserve(engine, wanted, flight->memory_wait_ms, "values of a batch", error);
+            stk_engine_reserve(engine, wanted, pending->memory_wait_ms, "values of a batch", error);
         if (status < 0) {
             break;
         }
         stk_budget_release(&engine->budget, wanted);
-        status = stk_batch_grow(flight->batch, f, bytes, error);
+        status = stk_batch_grow(pending->batch, f, bytes, error);
     }
     return status;
 }
 
-static void note_most(_Atomic uint64_t *most, uint64_t bytes)
+static void raise_maximum(_Atomic uint64_t *most, uint64_t bytes)
 {
     uint64_t seen = atomic_load_explicit(most, memory_order_relaxed);
 
@@ -371,26 +377,27 @@ static void note_most(_Atomic uint64_t *most, uint64_t bytes)
     }
 }
 
-static int lay_out(struct stk_flight *flight, uint32_t f, struct stoker_error *error)
+static int layout_field(struct stk_pending_batch *pending, uint32_t f, struct stoker_error *error)
 {
-    const struct stk_field *field = &flight->loader->fields[f];
-    struct stoker_batch *batch = flight->batch;
-    uint64_t row_bytes = stk_field_row_bytes(&field->shape), total = 0;
+    const struct stk_loader_field *field = &pending->loader->fields[f];
+    struct stoker_batch *batch = pending->batch;
+    uint64_t row_bytes = stk_batch_field_row_bytes(&field->shape), total = 0;
     uint32_t rank = field->shape.dimension_count;
     int status;
 
-    for (uint32_t slot = 0; slot < flight->samples; slot++) {
-        total += piece_of(flight, field, slot)->bytes; /* all of it is reserved: cannot wrap */
+    for (uint32_t slot = 0; slot < pending->samples; slot++) {
+        total +=
+            ragged_value_of(pending, field, slot)->bytes; /* all of it is reserved: cannot wrap */
     }
-    status = grow(flight, f, total, error);
+    status = grow(pending, f, total, error);
     if (status < 0) {
         return status;
     }
-    note_most(&flight->loader->aside_bytes[f], total);
+    raise_maximum(&pending->loader->out_of_line_bytes[f], total);
     total = 0;
     batch->fields[f].offsets[0] = 0;
-    for (uint32_t slot = 0; slot < flight->samples; slot++) {
-        struct stk_piece *piece = piece_of(flight, field, slot);
+    for (uint32_t slot = 0; slot < pending->samples; slot++) {
+        struct stk_ragged_value *piece = ragged_value_of(pending, field, slot);
 
         if (piece->bytes > 0) {
             memcpy(batch->fields[f].data + total, piece->data, piece->bytes);
@@ -401,7 +408,7 @@ static int lay_out(struct stk_flight *flight, uint32_t f, struct stoker_error *e
             memcpy(batch->fields[f].sides + (uint64_t)slot * rank, piece->sides,
                    rank * sizeof *piece->sides);
         }
-        piece_free(flight, piece);
+        ragged_value_free(pending, piece);
     }
     return 0;
 }
@@ -409,54 +416,56 @@ static int lay_out(struct stk_flight *flight, uint32_t f, struct stoker_error *e
 /* ---- substituted values of members ---- */
 
 /* The value of a slot after substitutions: the last override, else what is in its place. */
-static struct stk_view value_of(const struct stk_flight *flight, uint32_t field, uint32_t slot)
+static struct stk_view value_of(const struct stk_pending_batch *pending, uint32_t field,
+                                uint32_t slot)
 {
-    const uint64_t *offsets = flight->batch->fields[field].offsets;
+    const uint64_t *offsets = pending->batch->fields[field].offsets;
 
-    for (struct stk_override *it = flight->locked.overrides; it; it = it->next) {
+    for (struct stk_value_override *it = pending->locked.overrides; it; it = it->next) {
         if (it->field == field && it->slot == slot) {
             return (struct stk_view){it->data, it->bytes};
         }
     }
-    return (struct stk_view){flight->batch->fields[field].data + offsets[slot],
+    return (struct stk_view){pending->batch->fields[field].data + offsets[slot],
                              offsets[slot + 1] - offsets[slot]};
 }
 
 /* Values of other sizes came in by substitution: lays a field out anew. */
-static int relay_field(struct stk_flight *flight, uint32_t field, struct stoker_error *error)
+static int relayout_field(struct stk_pending_batch *pending, uint32_t field,
+                          struct stoker_error *error)
 {
-    struct stoker_engine *engine = flight->loader->engine;
-    struct stoker_batch *batch = flight->batch;
+    struct stoker_engine *engine = pending->loader->engine;
+    struct stoker_batch *batch = pending->batch;
     uint64_t total = 0, offset = 0;
     uint8_t *copy;
     uint64_t *offsets;
     int status = 0;
 
-    for (uint32_t slot = 0; slot < flight->samples; slot++) {
-        total += value_of(flight, field, slot).bytes;
+    for (uint32_t slot = 0; slot < pending->samples; slot++) {
+        total += value_of(pending, field, slot).bytes;
     }
-    status = stk_engine_reserve(engine, total, flight->memory_wait_ms,
+    status = stk_engine_reserve(engine, total, pending->memory_wait_ms,
                                 "laying out substituted values", error);
     if (status < 0) {
         return status;
     }
     copy = stk_alloc(total, 1);
-    offsets = stk_alloc(flight->samples + 1u, sizeof *offsets);
+    offsets = stk_alloc(pending->samples + 1u, sizeof *offsets);
     if (!copy || !offsets) {
         status = stk_fail(error, -ENOMEM, "cannot lay out substituted values", "free memory",
                           "%llu bytes", (unsigned long long)total);
         goto done;
     }
-    for (uint32_t slot = 0; slot < flight->samples; slot++) {
-        struct stk_view value = value_of(flight, field, slot);
+    for (uint32_t slot = 0; slot < pending->samples; slot++) {
+        struct stk_view value = value_of(pending, field, slot);
         memcpy(copy + offset, value.data, value.bytes);
         offset += value.bytes;
         offsets[slot + 1] = offset;
     }
-    status = grow(flight, field, total, error);
+    status = grow(pending, field, total, error);
     if (status == 0) {
         memcpy(batch->fields[field].data, copy, total);
-        memcpy(batch->fields[field].offsets, offsets, (flight->samples + 1u) * sizeof *offsets);
+        memcpy(batch->fields[field].offsets, offsets, (pending->samples + 1u) * sizeof *offsets);
     }
 done:
     stk_free(copy);
@@ -465,31 +474,31 @@ done:
     return status;
 }
 
-int stk_values_lay_out(struct stk_flight *flight, struct stoker_error *error)
+int stk_ragged_values_layout(struct stk_pending_batch *pending, struct stoker_error *error)
 {
-    struct stoker_loader *loader = flight->loader;
+    struct stoker_loader *loader = pending->loader;
     bool touched[STK_BATCH_FIELDS_MAX] = {false};
     int status = 0;
 
-    for (struct stk_override *it = flight->locked.overrides; it; it = it->next) {
+    for (struct stk_value_override *it = pending->locked.overrides; it; it = it->next) {
         touched[it->field] = true;
     }
     for (uint32_t f = 0; f < loader->field_count && status == 0; f++) {
-        if (loader->fields[f].aside) {
-            status = lay_out(flight, f, error);
+        if (loader->fields[f].out_of_line) {
+            status = layout_field(pending, f, error);
         } else if (touched[f]) {
-            status = relay_field(flight, f, error);
+            status = relayout_field(pending, f, error);
         }
     }
-    stk_pieces_close(flight);
+    stk_ragged_values_close(pending);
     return status;
 }
 
 /* ---- arrays ---- */
 
-static struct stk_shape wanted_shape(const struct stk_field *field)
+static struct stk_value_shape wanted_shape(const struct stk_loader_field *field)
 {
-    struct stk_shape shape = {.rank = field->shape.dimension_count};
+    struct stk_value_shape shape = {.rank = field->shape.dimension_count};
 
     for (uint32_t i = 0; i < shape.rank; i++) {
         shape.sides[i] = (uint64_t)field->shape.shape[i]; /* -1: UINT64_MAX */
@@ -498,9 +507,9 @@ static struct stk_shape wanted_shape(const struct stk_field *field)
 }
 
 /* The shape that was found against the field's. An empty list does not say what it would hold. */
-static int check_shape(const struct stk_fill *fill, struct stk_shape *shape)
+static int check_shape(const struct stk_fill *fill, struct stk_value_shape *shape)
 {
-    struct stk_shape want = wanted_shape(field_of(fill));
+    struct stk_value_shape want = wanted_shape(field_of(fill));
     char has_text[160], want_text[160];
     bool fits = true;
 
@@ -519,25 +528,25 @@ static int check_shape(const struct stk_fill *fill, struct stk_shape *shape)
     }
     return stk_fail(fill->error, STOKER_ERROR_FORMAT, "an array has another shape than its field",
                     "give the field this shape, with None (-1 in C) for sides that vary",
-                    "shape %s, the field's %s", stk_shape_text(shape, has_text),
-                    stk_shape_text(&want, want_text));
+                    "shape %s, the field's %s", stk_value_shape_text(shape, has_text),
+                    stk_value_shape_text(&want, want_text));
 }
 
 static int fill_array(const struct stk_fill *fill, const struct stk_value *value)
 {
-    const struct stk_field *field = field_of(fill);
-    struct stk_shape shape;
-    struct stk_piece *piece;
-    int status = stk_value_shape(value, &shape, fill->error);
+    const struct stk_loader_field *field = field_of(fill);
+    struct stk_value_shape shape;
+    struct stk_ragged_value *piece;
+    int status = stk_value_get_shape(value, &shape, fill->error);
 
     status = status < 0 ? status : check_shape(fill, &shape);
     if (status < 0) {
         return status;
     }
-    if (!field->aside) {
+    if (!field->out_of_line) {
         return stk_value_copy(value, &shape, field->shape.dtype, slot_of(fill), fill->error);
     }
-    status = piece_make(fill, shape.count * field->shape.item_bytes, &piece);
+    status = value_alloc(fill, shape.count * field->shape.item_bytes, &piece);
     if (status < 0) {
         return status;
     }
@@ -547,11 +556,11 @@ static int fill_array(const struct stk_fill *fill, const struct stk_value *value
 
 static int fill_text(const struct stk_fill *fill, const struct stk_value *value)
 {
-    struct stk_piece *piece;
+    struct stk_ragged_value *piece;
     struct stk_view text;
     int status = stk_value_text(value, &text, fill->error);
 
-    status = status < 0 ? status : piece_make(fill, text.bytes, &piece);
+    status = status < 0 ? status : value_alloc(fill, text.bytes, &piece);
     if (status == 0 && text.bytes > 0) {
         memcpy(piece->data, text.data, text.bytes);
     }
@@ -563,11 +572,11 @@ static int fill_text(const struct stk_fill *fill, const struct stk_value *value)
 static void box_list_free(struct box_list *list)
 {
     stk_free(list->boxes.corners);
-    stk_free(list->boxes.left);
+    stk_free(list->boxes.is_visible);
 }
 
 /* Corners in pixels, of whatever the member has. */
-static int read_corners(const struct stk_field *field, double box[4], uint32_t width,
+static int read_corners(const struct stk_loader_field *field, double box[4], uint32_t width,
                         uint32_t height)
 {
     double across = field->normalised ? (double)width : 1.0;
@@ -593,11 +602,11 @@ static int read_corners(const struct stk_field *field, double box[4], uint32_t w
 }
 
 static int read_boxes(const struct stk_fill *fill, const struct stk_value *value,
-                      struct stk_boxes *boxes)
+                      struct stk_image_boxes *boxes)
 {
-    struct stk_shape shape;
+    struct stk_value_shape shape;
     char text[160];
-    int status = stk_value_shape(value, &shape, fill->error);
+    int status = stk_value_get_shape(value, &shape, fill->error);
 
     if (status < 0) {
         return status;
@@ -606,12 +615,12 @@ static int read_boxes(const struct stk_fill *fill, const struct stk_value *value
         return stk_fail(fill->error, STOKER_ERROR_FORMAT,
                         "boxes are not a list of four numbers each",
                         "give a path to such a list, as 'boxes' or 'objects.*.box'", "shape %s",
-                        stk_shape_text(&shape, text));
+                        stk_value_shape_text(&shape, text));
     }
     boxes->count = shape.count / 4;
     boxes->corners = stk_alloc(boxes->count, sizeof *boxes->corners);
-    boxes->left = stk_alloc(boxes->count, sizeof *boxes->left);
-    if (!boxes->corners || !boxes->left) {
+    boxes->is_visible = stk_alloc(boxes->count, sizeof *boxes->is_visible);
+    if (!boxes->corners || !boxes->is_visible) {
         return stk_fail(fill->error, -ENOMEM, "cannot read boxes", "free memory", "%llu boxes",
                         (unsigned long long)boxes->count);
     }
@@ -628,20 +637,21 @@ static int read_boxes(const struct stk_fill *fill, const struct stk_value *value
 }
 
 /* Boxes from the member, moved as the image was. */
-static int follow_boxes(const struct stk_fill *fill, const struct stk_value *value,
-                        struct box_list *list)
+static int transform_boxes(const struct stk_fill *fill, const struct stk_value *value,
+                           struct box_list *list)
 {
-    const struct stk_field *field = field_of(fill);
-    const struct stk_decode_plan *plan = fill->flight->loader->fields[field->follows].plan;
-    uint64_t key = stk_fill_key(fill->flight, fill->slot, field->follows);
-    struct stk_boxes *boxes = &list->boxes;
-    int status = stk_decode_sides(plan, fill->image, &boxes->width, &boxes->height, fill->error);
+    const struct stk_loader_field *field = field_of(fill);
+    const struct stk_transform_plan *plan = fill->pending->loader->fields[field->image_field].plan;
+    uint64_t key = stk_fill_value_key(fill->pending, fill->slot, field->image_field);
+    struct stk_image_boxes *boxes = &list->boxes;
+    int status =
+        stk_image_decode_sides(plan, fill->image, &boxes->width, &boxes->height, fill->error);
 
     status = status < 0 ? status : read_boxes(fill, value, boxes);
-    status = status < 0 ? status : stk_decode_boxes(plan, key, boxes, fill->error);
+    status = status < 0 ? status : stk_image_boxes_transform(plan, key, boxes, fill->error);
     for (uint64_t i = 0; i < boxes->count && status == 0; i++) {
-        boxes->left[i] = boxes->left[i] || field->keep_empty;
-        list->left_count += boxes->left[i];
+        boxes->is_visible[i] = boxes->is_visible[i] || field->keep_empty;
+        list->left_count += boxes->is_visible[i];
     }
     return status;
 }
@@ -649,15 +659,15 @@ static int follow_boxes(const struct stk_fill *fill, const struct stk_value *val
 static int fill_boxes(const struct stk_fill *fill, const struct stk_value *value)
 {
     struct box_list list = {0};
-    struct stk_piece *piece;
+    struct stk_ragged_value *piece;
     float *out;
-    int status = follow_boxes(fill, value, &list);
+    int status = transform_boxes(fill, value, &list);
 
-    status = status < 0 ? status : piece_make(fill, list.left_count * 4 * sizeof *out, &piece);
+    status = status < 0 ? status : value_alloc(fill, list.left_count * 4 * sizeof *out, &piece);
     if (status == 0) {
         out = (float *)(void *)piece->data;
         for (uint64_t i = 0; i < list.boxes.count; i++) {
-            for (int side = 0; list.boxes.left[i] && side < 4; side++) {
+            for (int side = 0; list.boxes.is_visible[i] && side < 4; side++) {
                 *out++ = (float)list.boxes.corners[i][side];
             }
         }
@@ -667,13 +677,13 @@ static int fill_boxes(const struct stk_fill *fill, const struct stk_value *value
 }
 
 /* The labels of the boxes that are left: `labels` is one list as long as that of the boxes. */
-static int pick_labels(const struct stk_fill *fill, const struct box_list *list,
-                       const struct stk_value *value)
+static int select_labels(const struct stk_fill *fill, const struct box_list *list,
+                         const struct stk_value *value)
 {
-    struct stk_shape shape;
-    struct stk_piece *piece;
+    struct stk_value_shape shape;
+    struct stk_ragged_value *piece;
     int64_t *all, *out;
-    int status = stk_value_shape(value, &shape, fill->error);
+    int status = stk_value_get_shape(value, &shape, fill->error);
 
     if (status < 0) {
         return status;
@@ -689,11 +699,11 @@ static int pick_labels(const struct stk_fill *fill, const struct box_list *list,
                         (unsigned long long)list->boxes.count);
     }
     status = stk_value_copy(value, &shape, STOKER_INT64, all, fill->error);
-    status = status < 0 ? status : piece_make(fill, list->left_count * sizeof *out, &piece);
+    status = status < 0 ? status : value_alloc(fill, list->left_count * sizeof *out, &piece);
     if (status == 0) {
         out = (int64_t *)(void *)piece->data;
         for (uint64_t i = 0; i < list->boxes.count; i++) {
-            if (list->boxes.left[i]) {
+            if (list->boxes.is_visible[i]) {
                 *out++ = all[i];
             }
         }
@@ -709,21 +719,22 @@ static int open_labels(const struct stk_fill *fill, const struct opened *boxes,
     const char *path = field_of(fill)->labels;
 
     if (boxes->value.tree) {
-        return stk_value_at(&boxes->value, path, labels, fill->error);
+        return stk_value_find(&boxes->value, path, labels, fill->error);
     }
-    return boxes->job.other ? stk_worker_parse_other(fill->worker, &boxes->job, labels, fill->error)
-                            : stk_value_open(labels, boxes->value.encoding, fill->bytes, path,
-                                             fill->flight->loader->parse_bytes_max, fill->error);
+    return boxes->job.second_path
+               ? stk_worker_parse_with(fill->worker, &boxes->job, labels, fill->error)
+               : stk_value_open(labels, boxes->value.encoding, fill->bytes, path,
+                                fill->pending->loader->parse_bytes_max, fill->error);
 }
 
 static int fill_labels(const struct stk_fill *fill, const struct opened *boxes)
 {
     struct box_list list = {0};
     struct stk_value labels = {0};
-    int status = follow_boxes(fill, &boxes->value, &list);
+    int status = transform_boxes(fill, &boxes->value, &list);
 
     status = status < 0 ? status : open_labels(fill, boxes, &labels);
-    status = status < 0 ? status : pick_labels(fill, &list, &labels);
+    status = status < 0 ? status : select_labels(fill, &list, &labels);
     if (!boxes->value.tree) {
         stk_value_close(&labels);
     }
@@ -733,16 +744,16 @@ static int fill_labels(const struct stk_fill *fill, const struct opened *boxes)
 
 /* ---- masks ---- */
 
-int stk_fill_check_mask(const struct stk_fill *fill)
+int stk_fill_value_check_mask(const struct stk_fill *fill)
 {
-    const struct stk_field *field = field_of(fill);
-    const struct stk_field *image = &fill->flight->loader->fields[field->follows];
+    const struct stk_loader_field *field = field_of(fill);
+    const struct stk_loader_field *image = &fill->pending->loader->fields[field->image_field];
     uint32_t width, height, mask_width, mask_height;
-    int status = stk_decode_sides(image->plan, fill->image, &width, &height, fill->error);
+    int status = stk_image_decode_sides(image->plan, fill->image, &width, &height, fill->error);
 
     status = status < 0 ? status
-                        : stk_decode_sides(field->plan, fill->bytes, &mask_width, &mask_height,
-                                           fill->error);
+                        : stk_image_decode_sides(field->plan, fill->bytes, &mask_width,
+                                                 &mask_height, fill->error);
     if (status == 0 && (width != mask_width || height != mask_height)) {
         status =
             stk_fail(fill->error, STOKER_ERROR_FORMAT, "a mask has another size than its image",
@@ -771,7 +782,7 @@ static int fill_opened(const struct stk_fill *fill, const struct opened *opened)
         return fill_labels(fill, opened);
     case STOKER_FIELD_JSON:
     case STOKER_FIELD_MSGPACK:
-        return stk_value_check(value, fill->error);
+        return stk_value_validate(value, fill->error);
     default:
         return fill_array(fill, value);
     }
@@ -783,8 +794,8 @@ int stk_fill_value(const struct stk_fill *fill)
     struct opened opened;
     int status;
 
-    if (fill->worker->jail && (kind == STOKER_FIELD_JSON || kind == STOKER_FIELD_MSGPACK)) {
-        return check_jailed(fill);
+    if (fill->worker->sandbox && (kind == STOKER_FIELD_JSON || kind == STOKER_FIELD_MSGPACK)) {
+        return check_sandboxed(fill);
     }
     status = open_value(fill, field_of(fill)->path, &opened);
     if (status == 0) {

@@ -18,52 +18,53 @@
 #include "loader/pending_batch.h"
 
 /* A value on its way, of a field that goes aside. */
-struct stk_piece {
+struct stk_ragged_value {
     uint8_t *data; /* owned */
     uint64_t bytes;
     uint64_t sides[3];
-    bool granted; /* of what the flight reserved when it opened; else reserved on its own */
+    bool
+        from_reservation; /* of what the flight reserved when it opened; else reserved on its own */
 };
 
 /* The document that a sample's fields looked into last; zeroed: none. */
-struct stk_parse {
+struct stk_parse_cache {
     struct stk_value value; /* the whole of it */
 };
-void stk_parse_close(struct stk_parse *parse);
+void stk_parse_cache_close(struct stk_parse_cache *parse);
 
-int stk_fields_open(struct stoker_loader *loader, const struct stoker_loader_options *options,
-                    struct stoker_error *error);
-void stk_fields_close(struct stoker_loader *loader);
+int stk_loader_fields_open(struct stoker_loader *loader,
+                           const struct stoker_loader_options *options, struct stoker_error *error);
+void stk_loader_fields_close(struct stoker_loader *loader);
 
 /* One value of one slot. */
 struct stk_fill {
-    struct stk_flight *flight;
+    struct stk_pending_batch *pending;
     struct stk_worker *worker;
     uint32_t slot, field;
-    struct stk_view bytes;      /* of the field's member */
-    struct stk_view image;      /* MASK, BOXES: of the image's member */
-    const char *extension;      /* of the field's member */
-    struct stk_parse *parse;    /* the sample's */
-    struct stoker_error *error; /* not NULL */
+    struct stk_view bytes;         /* of the field's member */
+    struct stk_view image;         /* MASK, BOXES: of the image's member */
+    const char *extension;         /* of the field's member */
+    struct stk_parse_cache *parse; /* the sample's */
+    struct stoker_error *error;    /* not NULL */
 };
 
 /* The key of what is random in the sample of a slot, for image field `field`. */
-uint64_t stk_fill_key(const struct stk_flight *flight, uint32_t slot, uint32_t field);
+uint64_t stk_fill_value_key(const struct stk_pending_batch *pending, uint32_t slot, uint32_t field);
 /* Whether the field's value comes by stk_fill_value: it lies inside its member. */
-bool stk_fill_inside(const struct stk_field *field);
+bool stk_fill_value_is_nested(const struct stk_loader_field *field);
 /* JSON, MSGPACK: only checks that the whole member is one; its bytes are the value. */
 int stk_fill_value(const struct stk_fill *fill);
 /* A mask of other sides than its image: FORMAT. */
-int stk_fill_check_mask(const struct stk_fill *fill);
+int stk_fill_value_check_mask(const struct stk_fill *fill);
 
 /* What the batches so far took at most, for each field that goes aside; false: there was none. */
-bool stk_pieces_expect(const struct stk_flight *flight, uint64_t *value_bytes);
+bool stk_ragged_values_estimate(const struct stk_pending_batch *pending, uint64_t *value_bytes);
 /* Places for the pieces of all slots, and memory for so much. BUDGET, -ENOMEM. */
-int stk_pieces_open(struct stk_flight *flight, const uint64_t *value_bytes,
-                    struct stoker_error *error);
-void stk_pieces_close(struct stk_flight *flight);
+int stk_ragged_values_open(struct stk_pending_batch *pending, const uint64_t *value_bytes,
+                           struct stoker_error *error);
+void stk_ragged_values_close(struct stk_pending_batch *pending);
 /* After the last slot, all of them good: pieces, and substitutes' values that did not fit their
  * places, become arrays of the batch. */
-int stk_values_lay_out(struct stk_flight *flight, struct stoker_error *error);
+int stk_ragged_values_layout(struct stk_pending_batch *pending, struct stoker_error *error);
 
 #endif

@@ -102,15 +102,15 @@ static bool check_sides(const struct stoker_array *array, uint32_t slot, uint32_
 {
     const int32_t *value = (const int32_t *)array->data + array->offsets[slot];
     uint64_t count = (uint64_t)side_of(sample, 0) * side_of(sample, 1);
-    bool good = T_EQ("side count", array->side_count, 2);
+    bool good = T_EQ("side count", array->shape_rank, 2);
 
     for (uint32_t i = 0; i < count && good; i++) {
         good = T_EQ("element", value[i],
                     sample + 10 * (i / side_of(sample, 1)) + i % side_of(sample, 1));
     }
     return good && T_EQ("elements", array->offsets[slot + 1] - array->offsets[slot], count) &&
-           T_EQ("side", array->sides[2 * slot], side_of(sample, 0)) &&
-           T_EQ("side", array->sides[2 * slot + 1], side_of(sample, 1));
+           T_EQ("side", array->shapes[2 * slot], side_of(sample, 0)) &&
+           T_EQ("side", array->shapes[2 * slot + 1], side_of(sample, 1));
 }
 
 static bool check_bytes(const char *name, const struct stoker_array *array, uint32_t slot,
@@ -248,7 +248,7 @@ static void test_values(void)
     }
 }
 
-/* Under raise the first damaged sample ends the stream, and is named. */
+/* Under raise the first damaged sample ends the stream, and is path_args. */
 static void test_raise(void)
 {
     static const struct rig_options options = {.threads = 2, .damaged = true};

@@ -77,7 +77,7 @@ static inline enum damage damage_of(uint32_t sample)
 
 static inline uint8_t mask_value(uint32_t sample, uint32_t x, uint32_t y)
 {
-    return (uint8_t)stk_key(sample, y * WIDTH + x);
+    return (uint8_t)stk_random_key(sample, y * WIDTH + x);
 }
 
 static inline uint32_t box_count(uint32_t sample)
@@ -315,7 +315,7 @@ static inline const struct t_tar *tar_of(const struct rig_options *options)
 
 static inline bool rig_open(struct rig *rig, const struct rig_options *options)
 {
-    static const struct stk_world_rule cold = {.fault = STK_FAULT_COLD};
+    static const struct stk_sim_rule cold = {.fault = STK_SIM_FAULT_COLD};
     static const char *const url = "/data/train.tar";
     struct stk_io_options io = {.depth = 16, .read_timeout_ms = 3000};
     struct stoker_engine_options engine = {
@@ -331,15 +331,15 @@ static inline bool rig_open(struct rig *rig, const struct rig_options *options)
     const struct t_tar *tar = tar_of(options);
 
     *rig = (struct rig){.options = options};
-    T_EQ("world", stk_world_open(&rig->world, 1, &io, &error), 0);
-    T_EQ("add", stk_world_add(rig->world, "/data/train.tar", tar->data, tar->bytes), 0);
-    if (stk_engine_open_on(&rig->engine, rig->world, &engine, &error) < 0 ||
+    T_EQ("world", stk_sim_open(&rig->world, 1, &io, &error), 0);
+    T_EQ("add", stk_sim_add(rig->world, "/data/train.tar", tar->data, tar->bytes), 0);
+    if (stk_engine_open_with_io(&rig->engine, rig->world, &engine, &error) < 0 ||
         stoker_dataset_open(&rig->dataset, rig->engine, &dataset, &error) < 0) {
         stoker_engine_close(rig->engine);
         return T_STR(error.where, error.what, "");
     }
     if (options->cold) {
-        stk_world_rule(rig->world, &cold);
+        stk_sim_add_rule(rig->world, &cold);
     }
     return true;
 }

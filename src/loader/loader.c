@@ -11,12 +11,12 @@
 
 /* In flight to begin with, shared by workers: enough for a local disk; slow storage deepens it. */
 #define AHEAD_BYTES (64u << 20)
-#define DEEPEN_WAIT_NS 20000000u
+#define GROW_READ_AHEAD_WAIT_NS 20000000u
 #define AHEAD_DEFAULT_MAX 16u
-#define STARVED_WAIT_NS 10000000000ull
+#define MEMORY_WAIT_NS 10000000000ull
 /* A caller that holds batches is told sooner, but not for what is short only for a moment. */
-#define STARVED_HOLDING_NS 100000000ull
-#define STARVED_LOOK_NS 20000000ull
+#define MEMORY_WAIT_HOLDING_NS 100000000ull
+#define MEMORY_POLL_NS 20000000ull
 
 static int check_budget(const struct stoker_loader *loader, struct stoker_error *error);
 static int open_policy(struct stoker_loader *loader, const struct stoker_loader_options *options,
@@ -24,10 +24,10 @@ static int open_policy(struct stoker_loader *loader, const struct stoker_loader_
 static int open_order(struct stoker_loader *loader, const struct stoker_loader_options *options,
                       struct stoker_error *error);
 static int open_pool(struct stoker_loader *loader, struct stoker_error *error);
-static uint64_t trim_locked(struct stk_client *client);
-static void memory_returned_locked(struct stk_client *client);
-static bool wants_memory_locked(const struct stk_client *client);
-static bool drop_read_ahead_locked(struct stk_client *client);
+static uint64_t trim_locked(struct stk_engine_client *client);
+static void memory_returned_locked(struct stk_engine_client *client);
+static bool wants_memory_locked(const struct stk_engine_client *client);
+static bool drop_read_ahead_locked(struct stk_engine_client *client);
 
 static int resolve(struct stoker_loader_options *options, const struct stoker_loader_options *given,
                    bool sequential, struct stoker_error *error)
@@ -53,7 +53,7 @@ static int resolve(struct stoker_loader_options *options, const struct stoker_lo
     options->pixels_max = options->pixels_max ? options->pixels_max : 178956970;
     options->decode_bytes_max = options->decode_bytes_max ? options->decode_bytes_max : 1u << 30;
     options->bad_list_max = options->bad_list_max ? options->bad_list_max : 10000;
-    options->io_retries = options->io_retries ? options->io_retries : STK_RETRIES_DEFAULT;
+    options->io_retries = options->io_retries ? options->io_retries : STK_RETRY_COUNT_DEFAULT;
     options->io_retries = options->io_retries == STOKER_NO_RETRIES ? 0 : options->io_retries;
     options->io_retry_wait_ms =
         options->io_retry_wait_ms ? options->io_retry_wait_ms : STK_RETRY_WAIT_DEFAULT_MS;
@@ -64,7 +64,8 @@ static int resolve(struct stoker_loader_options *options, const struct stoker_lo
     } else if (options->field_count == 0 || options->field_count > STK_BATCH_FIELDS_MAX) {
         refused = "a loader has 1 to 64 fields";
     } else if (options->shuffle > STOKER_SHUFFLE_TWO_LEVEL || options->tail > STOKER_TAIL_KEEP ||
-               options->on_error > STOKER_ON_ERROR_SKIP || options->batches_ahead > STK_AHEAD_MAX) {
+               options->on_error > STOKER_ON_ERROR_SKIP ||
+               options->batches_ahead > STK_LOADER_AHEAD_MAX) {
         refused = "shuffle, tail, on_error or batches_ahead (64 at most) is out of its range";
     } else if (!(options->bad_share_max >= 0 && options->bad_share_max <= 1)) {
         refused = "bad_share_max is a share: 0 to 1";
@@ -92,25 +93,25 @@ int stoker_loader_open(struct stoker_loader **loader_out, struct stoker_dataset 
         return stk_fail(error, -ENOMEM, "cannot open a loader", "free memory", "loader");
     }
     loader->engine = engine;
-    loader->client.step_locked = stk_flight_step_locked;
+    loader->client.step_locked = stk_loader_step_locked;
     loader->client.trim_locked = trim_locked;
     loader->client.memory_returned_locked = memory_returned_locked;
     loader->client.wants_memory_locked = wants_memory_locked;
     loader->client.drop_read_ahead_locked = drop_read_ahead_locked;
     loader->dataset = dataset;
     loader->opened_ns = stk_engine_now(engine);
-    stk_dataset_hold(dataset);
+    stk_dataset_retain(dataset);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&loader->ready, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    pthread_mutex_init(&loader->settling, NULL);
-    loader->sequential = stk_index_sequential(dataset->index);
+    pthread_mutex_init(&loader->fingerprint_lock, NULL);
+    loader->sequential = stk_index_is_sequential(dataset->index);
     status = resolve(&options, given, loader->sequential, error);
-    status = status < 0 ? status : stk_fetcher_of(engine, &loader->fetcher, error);
+    status = status < 0 ? status : stk_fetcher_get(engine, &loader->fetcher, error);
     status = status < 0 ? status : open_policy(loader, &options, error);
     status = status < 0 ? status : open_order(loader, &options, error);
-    status = status < 0 ? status : stk_fields_open(loader, &options, error);
+    status = status < 0 ? status : stk_loader_fields_open(loader, &options, error);
     status = status < 0 ? status : open_pool(loader, error);
     status = status < 0 ? status : check_budget(loader, error);
     if (status < 0) {
@@ -121,12 +122,12 @@ int stoker_loader_open(struct stoker_loader **loader_out, struct stoker_dataset 
         loader->idle_before_ns += atomic_load(&engine->workers[i].idle_ns);
         loader->lock_wait_before_ns += atomic_load(&engine->workers[i].lock_wait_ns);
     }
-    stk_engine_jpegs(engine, NULL, &loader->before);
+    stk_engine_jpeg_stats(engine, NULL, &loader->before);
     stk_engine_lock(engine, NULL);
     loader->locked.pins = 1;
     loader->locked.fetched_tail = &loader->locked.fetched;
-    stk_loader_start_locked(loader, 0, stk_partition_first(&loader->partition, 0));
-    stk_engine_add_locked(engine, &loader->client);
+    stk_loader_seek_locked(loader, 0, stk_partition_first(&loader->partition, 0));
+    stk_engine_add_client_locked(engine, &loader->client);
     stk_engine_signal_locked(engine, engine->worker_count);
     stk_engine_unlock(engine);
     *loader_out = loader;
@@ -143,7 +144,7 @@ static int open_policy(struct stoker_loader *loader, const struct stoker_loader_
                                                 .list_max = options->bad_list_max,
                                                 .samples_max = options->bad_samples_max,
                                                 .share_max = options->bad_share_max};
-    const struct stoker_loader *after = options->after;
+    const struct stoker_loader *after = options->continues_from;
 
     if (after) {
         stk_engine_lock(after->engine, NULL);
@@ -176,7 +177,7 @@ static int open_order(struct stoker_loader *loader, const struct stoker_loader_o
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "packed shards cannot be mixed",
                         "give them access points with 'stoker index', or unpack them", "mix");
     }
-    status = stk_sampling_open(
+    status = stk_run_sampling_open(
         &loader->sampling, &loader->schedule, loader->dataset, &order,
         &(struct stk_schedule_request){.mix = options->mix, .sampling = options->sampling}, error);
     status = status < 0 ? status
@@ -185,7 +186,7 @@ static int open_order(struct stoker_loader *loader, const struct stoker_loader_o
         return status;
     }
     loader->partition =
-        (struct stk_partition){.sample_count = stk_schedule_samples(&loader->schedule),
+        (struct stk_partition){.sample_count = stk_schedule_epoch_samples(&loader->schedule),
                                .batch_size = options->batch_size,
                                .rank = options->rank,
                                .world_size = options->world_size,
@@ -195,8 +196,8 @@ static int open_order(struct stoker_loader *loader, const struct stoker_loader_o
                                .worker_count = options->worker_count};
     loader->seed = options->seed;
     loader->shuffle = options->shuffle;
-    loader->cached = options->cached;
-    loader->ahead_asked = options->batches_ahead;
+    loader->cached = options->no_direct_io;
+    loader->ahead_option = options->batches_ahead;
     /* A validation pass ends at its last batch; training runs on into the next epoch. */
     loader->prefetch_epochs = options->tail != STOKER_TAIL_KEEP;
     return stk_partition_check(&loader->partition, error);
@@ -216,24 +217,24 @@ static int check_budget(const struct stoker_loader *loader, struct stoker_error 
                     (unsigned long long)loader->batch_bytes, (unsigned long long)bytes_max);
 }
 
-static uint64_t trim_locked(struct stk_client *client)
+static uint64_t trim_locked(struct stk_engine_client *client)
 {
-    return stk_batch_pool_trim(stk_loader_of(client)->pool);
+    return stk_batch_pool_trim(stk_loader_from_client(client)->pool);
 }
 
-static void memory_returned_locked(struct stk_client *client)
+static void memory_returned_locked(struct stk_engine_client *client)
 {
-    stk_loader_of(client)->locked.starved = false;
+    stk_loader_from_client(client)->locked.open_failed_for_memory = false;
 }
 
-static bool wants_memory_locked(const struct stk_client *client)
+static bool wants_memory_locked(const struct stk_engine_client *client)
 {
-    return ((const struct stoker_loader *)client)->locked.hungry; /* its first member */
+    return ((const struct stoker_loader *)client)->locked.waiting_for_memory; /* its first member */
 }
 
-static void batch_returned(void *keeper)
+static void batch_returned(void *owner)
 {
-    struct stoker_engine *engine = keeper;
+    struct stoker_engine *engine = owner;
 
     if (stk_engine_check(engine, NULL) < 0) {
         return;
@@ -243,16 +244,16 @@ static void batch_returned(void *keeper)
     stk_engine_unlock(engine);
 }
 
-static void pool_gone(void *keeper)
+static void pool_gone(void *owner)
 {
-    stk_engine_release(keeper);
+    stk_engine_release(owner);
 }
 
 static int open_pool(struct stoker_loader *loader, struct stoker_error *error)
 {
     struct stoker_engine *engine = loader->engine;
-    struct stk_batch_keeper keeper = {&engine->budget, engine, batch_returned, pool_gone};
-    struct stk_field_shape shapes[STK_BATCH_FIELDS_MAX];
+    struct stk_batch_owner owner = {&engine->budget, engine, batch_returned, pool_gone};
+    struct stk_batch_field_shape shapes[STK_BATCH_FIELDS_MAX];
     struct stk_index *index = loader->dataset->index;
     uint64_t samples = stk_max(stk_index_samples(index), 1);
     uint64_t slot_bytes = 0;
@@ -261,7 +262,7 @@ static int open_pool(struct stoker_loader *loader, struct stoker_error *error)
 
     for (uint32_t f = 0; f < loader->field_count; f++) {
         shapes[f] = loader->fields[f].shape;
-        varies = varies || stk_field_varies(&shapes[f]);
+        varies = varies || stk_batch_field_varies(&shapes[f]);
         slot_bytes += shapes[f].slot_bytes;
     }
     /* About: fields of one member, and small ones of large members, are not told apart. */
@@ -270,12 +271,12 @@ static int open_pool(struct stoker_loader *loader, struct stoker_error *error)
     uint32_t workers = loader->partition.worker_count;
     uint64_t fitting = AHEAD_BYTES / workers / loader->batch_bytes;
     fitting = stk_min(stk_max(fitting, workers > 1 ? 1 : 2), AHEAD_DEFAULT_MAX);
-    loader->locked.ahead = loader->ahead_asked ? loader->ahead_asked : (uint32_t)fitting;
+    loader->locked.ahead = loader->ahead_option ? loader->ahead_option : (uint32_t)fitting;
     loader->locked.out_limit = loader->locked.ahead + 1;
-    status = stk_batch_pool_open(&loader->pool, &keeper, shapes, loader->field_count,
+    status = stk_batch_pool_open(&loader->pool, &owner, shapes, loader->field_count,
                                  loader->partition.batch_size, error);
     if (status == 0) {
-        stk_engine_hold(engine); /* the pool's, given back by pool_gone */
+        stk_engine_retain(engine); /* the pool's, given back by pool_gone */
     }
     return status;
 }
@@ -284,15 +285,15 @@ void stk_loader_free(struct stoker_loader *loader)
 {
     struct stoker_dataset *dataset = loader->dataset;
 
-    stk_stream_close(loader->extract.stream);
+    stk_shard_stream_close(loader->extract.stream);
     stk_quarantine_close(loader->quarantine);
     stk_batch_pool_close(loader->pool);
-    stk_fields_close(loader);
+    stk_loader_fields_close(loader);
     stk_schedule_reader_deinit(&loader->plan.reader);
     stk_schedule_deinit(&loader->schedule);
-    stk_sampling_close(&loader->sampling);
+    stk_run_sampling_close(&loader->sampling);
     pthread_cond_destroy(&loader->ready);
-    pthread_mutex_destroy(&loader->settling);
+    pthread_mutex_destroy(&loader->fingerprint_lock);
     stk_free(loader);
     stk_dataset_release(dataset);
 }
@@ -305,11 +306,11 @@ void stoker_loader_close(struct stoker_loader *loader)
         return;
     }
     engine = loader->engine;
-    stk_engine_hold(engine);
+    stk_engine_retain(engine);
     stk_engine_lock(engine, NULL);
     loader->locked.closed = true;
-    atomic_store_explicit(&loader->gone, true, memory_order_relaxed);
-    stk_flights_abandon_locked(loader);
+    atomic_store_explicit(&loader->closing, true, memory_order_relaxed);
+    stk_pending_batches_cancel_locked(loader);
     /* Samples in work end in the background; the last of them frees the loader. */
     stk_loader_unpin_locked(loader);
     stk_engine_unlock(engine);
@@ -318,11 +319,11 @@ void stoker_loader_close(struct stoker_loader *loader)
 
 /* The place comes first: dropping flights lets the lock go, and what workers open meanwhile must
  * lie on the new way. */
-void stk_loader_start_locked(struct stoker_loader *loader, uint64_t epoch, uint64_t position)
+void stk_loader_seek_locked(struct stoker_loader *loader, uint64_t epoch, uint64_t position)
 {
     loader->locked.epoch = loader->locked.open_epoch = epoch;
     loader->locked.position = loader->locked.open_position = position;
-    stk_flights_abandon_locked(loader);
+    stk_pending_batches_cancel_locked(loader);
     stk_engine_signal_locked(loader->engine, 1);
 }
 
@@ -336,7 +337,7 @@ int stoker_loader_set_epoch(struct stoker_loader *loader, uint64_t epoch,
     if (status < 0) {
         return status;
     }
-    if (epoch > stk_schedule_epochs(&loader->schedule)) {
+    if (epoch > stk_schedule_epoch_max(&loader->schedule)) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "the mix has no such epoch",
                         "a run has 2^61 positions; take a smaller epoch", "epoch %llu",
                         (unsigned long long)epoch);
@@ -344,13 +345,13 @@ int stoker_loader_set_epoch(struct stoker_loader *loader, uint64_t epoch,
     stk_engine_lock(engine, NULL);
     bool there = loader->locked.epoch == epoch &&
                  (loader->locked.position == first || loader->locked.resumed);
-    struct stk_flight *head = loader->locked.head;
+    struct stk_pending_batch *head = loader->locked.head;
     bool next = epoch == loader->locked.epoch + 1 && head && head->epoch == epoch;
     if (next) { /* read ahead over the epoch's end */
         loader->locked.epoch = epoch;
         loader->locked.position = head->position;
     } else if (!there) {
-        stk_loader_start_locked(loader, epoch, first);
+        stk_loader_seek_locked(loader, epoch, first);
     }
     loader->locked.resumed = false;
     stk_engine_unlock(engine);
@@ -358,12 +359,12 @@ int stoker_loader_set_epoch(struct stoker_loader *loader, uint64_t epoch,
 }
 
 /* The end of an epoch: the next call begins the next one. */
-static void turn_epoch_locked(struct stoker_loader *loader)
+static void next_epoch_locked(struct stoker_loader *loader)
 {
     uint64_t next = loader->locked.epoch + 1;
 
-    loader->locked.position =
-        stk_partition_following(&loader->partition, loader->locked.epoch, loader->locked.position);
+    loader->locked.position = stk_partition_next_epoch_start(
+        &loader->partition, loader->locked.epoch, loader->locked.position);
     loader->locked.epoch = next;
     if (loader->locked.open_epoch < next) {
         loader->locked.open_epoch = next;
@@ -372,42 +373,42 @@ static void turn_epoch_locked(struct stoker_loader *loader)
     }
 }
 
-static struct stoker_batch *take_head_locked(struct stoker_loader *loader)
+static struct stoker_batch *remove_head_locked(struct stoker_loader *loader)
 {
-    struct stk_flight *flight = loader->locked.head;
-    struct stoker_batch *batch = flight->batch;
-    bool added =
-        stk_given_add(&loader->locked.given, &loader->partition, flight->epoch, flight->position);
+    struct stk_pending_batch *pending = loader->locked.head;
+    struct stoker_batch *batch = pending->batch;
+    bool added = stk_delivered_add(&loader->locked.delivered_steps, &loader->partition,
+                                   pending->epoch, pending->position);
 
     STK_ASSERT(added); /* next() leaves room */
-    loader->locked.head = flight->next;
-    if (!flight->next) {
+    loader->locked.head = pending->next;
+    if (!pending->next) {
         loader->locked.tail = NULL;
     }
-    loader->locked.flight_count--;
-    loader->locked.position = flight->next_position;
+    loader->locked.pending_count--;
+    loader->locked.position = pending->next_position;
     loader->locked.batches++;
-    loader->locked.delivered += flight->samples;
-    loader->locked.counters.substituted += flight->locked.substituted;
-    flight->batch = NULL;
-    stk_flight_finish_locked(flight);
+    loader->locked.delivered += pending->samples;
+    loader->locked.counters.substituted += pending->locked.substituted;
+    pending->batch = NULL;
+    stk_pending_batch_free_locked(pending);
     stk_engine_signal_locked(loader->engine, 1);
     return batch;
 }
 
 /* Why nothing can come: the caller holds all the memory, or it never sufficed. */
-static bool starved_locked(struct stoker_loader *loader)
+static bool is_memory_exhausted_locked(struct stoker_loader *loader)
 {
-    uint64_t waited_ns = stk_engine_now(loader->engine) - loader->locked.starved_since_ns;
-    bool holding = stk_batch_pool_out(loader->pool) > 0;
+    uint64_t waited_ns = stk_engine_now(loader->engine) - loader->locked.memory_failed_since_ns;
+    bool holding = stk_batch_pool_in_use(loader->pool) > 0;
 
-    return loader->locked.starved && !loader->locked.head &&
-           (waited_ns > (holding ? STARVED_HOLDING_NS : STARVED_WAIT_NS) ||
+    return loader->locked.open_failed_for_memory && !loader->locked.head &&
+           (waited_ns > (holding ? MEMORY_WAIT_HOLDING_NS : MEMORY_WAIT_NS) ||
             loader->locked.open_error.status != STOKER_ERROR_BUDGET);
 }
 
 /* Memory is short: half of what is read ahead. False when one batch at a time is left. */
-static bool shrink_locked(struct stoker_loader *loader)
+static bool shrink_read_ahead_locked(struct stoker_loader *loader)
 {
     bool more = loader->locked.ahead > 1;
 
@@ -418,29 +419,29 @@ static bool shrink_locked(struct stoker_loader *loader)
 
 /* Another client's caller waits for memory, while this loader, whose caller is elsewhere, keeps
  * some for what it read ahead: that is dropped, to be read again when it is wanted. */
-static bool drop_read_ahead_locked(struct stk_client *client)
+static bool drop_read_ahead_locked(struct stk_engine_client *client)
 {
-    struct stoker_loader *loader = stk_loader_of(client);
+    struct stoker_loader *loader = stk_loader_from_client(client);
 
-    if (loader->locked.closed || loader->locked.flight_count == 0) {
+    if (loader->locked.closed || loader->locked.pending_count == 0) {
         return false;
     }
     loader->locked.pins++; /* its caller may close it while the lock is let go */
-    shrink_locked(loader);
-    stk_loader_start_locked(loader, loader->locked.epoch, loader->locked.position);
+    shrink_read_ahead_locked(loader);
+    stk_loader_seek_locked(loader, loader->locked.epoch, loader->locked.position);
     stk_loader_unpin_locked(loader);
     return true;
 }
 
 /* One look at the head: 1 and the batch, 0 at the end, an error, or AGAIN. */
-static int look_locked(struct stoker_loader *loader, struct stoker_batch **batch_out,
-                       struct stoker_error *error)
+static int poll_head_locked(struct stoker_loader *loader, struct stoker_batch **batch_out,
+                            struct stoker_error *error)
 {
-    struct stk_flight *head = loader->locked.head;
+    struct stk_pending_batch *head = loader->locked.head;
 
     if (stk_partition_steps_from(&loader->partition, loader->locked.epoch,
                                  loader->locked.position) == 0) {
-        turn_epoch_locked(loader);
+        next_epoch_locked(loader);
         return 0;
     }
     if (head && head->locked.done_count == head->samples) {
@@ -450,31 +451,31 @@ static int look_locked(struct stoker_loader *loader, struct stoker_batch **batch
         if (head->locked.error.status < 0) {
             int status = head->locked.error.status;
 
-            if (status == STOKER_ERROR_BUDGET && shrink_locked(loader)) {
+            if (status == STOKER_ERROR_BUDGET && shrink_read_ahead_locked(loader)) {
                 /* The batches behind may have what a sample of this one lacks. */
-                stk_loader_start_locked(loader, loader->locked.epoch, loader->locked.position);
+                stk_loader_seek_locked(loader, loader->locked.epoch, loader->locked.position);
                 return STOKER_ERROR_AGAIN;
             }
             if (error) {
                 *error = head->locked.error;
             }
-            if (!stk_is_damage(status)) {
+            if (!stk_error_is_data(status)) {
                 /* The disk, the network or memory: the next call tries the batch again. */
-                stk_loader_start_locked(loader, loader->locked.epoch, loader->locked.position);
+                stk_loader_seek_locked(loader, loader->locked.epoch, loader->locked.position);
             }
             return status;
         }
         if (listed < 0) {
             return listed;
         }
-        *batch_out = take_head_locked(loader);
+        *batch_out = remove_head_locked(loader);
         return 1;
     }
-    if (starved_locked(loader)) {
+    if (is_memory_exhausted_locked(loader)) {
         if (error) {
             *error = loader->locked.open_error;
         }
-        loader->locked.starved = false; /* the next call tries again */
+        loader->locked.open_failed_for_memory = false; /* the next call tries again */
         return loader->locked.open_error.status;
     }
     return STOKER_ERROR_AGAIN;
@@ -484,24 +485,24 @@ static int look_locked(struct stoker_loader *loader, struct stoker_batch **batch
  * reads are what is slow, and more of them under way is the cure. Where decoding is what is slow
  * no worker is idle, and memory is left alone. Once a batch, or a while: what the last step
  * brought shows only then. */
-bool stk_loader_deepen_locked(struct stoker_loader *loader)
+bool stk_loader_grow_read_ahead_locked(struct stoker_loader *loader)
 {
     uint64_t more = (uint64_t)loader->locked.ahead + 2;
     uint64_t now_ns;
 
-    if (loader->ahead_asked || loader->client.waiting == 0 || loader->locked.fetching == 0 ||
-        loader->locked.opening || loader->locked.flight_count < loader->locked.ahead ||
-        loader->locked.ahead >= STK_AHEAD_MAX ||
+    if (loader->ahead_option || loader->client.waiting == 0 || loader->locked.fetching == 0 ||
+        loader->locked.opening || loader->locked.pending_count < loader->locked.ahead ||
+        loader->locked.ahead >= STK_LOADER_AHEAD_MAX ||
         more * loader->batch_bytes > loader->engine->budget.bytes_max / 2) {
         return false;
     }
     now_ns = stk_engine_now(loader->engine);
-    if (loader->locked.deepened_at == loader->locked.batches &&
-        now_ns - loader->locked.deepened_ns < DEEPEN_WAIT_NS) {
+    if (loader->locked.ahead_grown_at == loader->locked.batches &&
+        now_ns - loader->locked.ahead_grown_ns < GROW_READ_AHEAD_WAIT_NS) {
         return false;
     }
-    loader->locked.deepened_at = loader->locked.batches;
-    loader->locked.deepened_ns = now_ns;
+    loader->locked.ahead_grown_at = loader->locked.batches;
+    loader->locked.ahead_grown_ns = now_ns;
     loader->locked.ahead++;
     loader->locked.out_limit++;
     return true;
@@ -517,27 +518,27 @@ static int wait_locked(struct stoker_loader *loader, uint32_t timeout_ms,
                        struct stoker_batch **batch_out, struct stoker_error *error)
 {
     struct stoker_engine *engine = loader->engine;
-    struct timespec until = stk_engine_after(timeout_ms * 1000000ull), slice;
+    struct timespec until = stk_engine_deadline(timeout_ms * 1000000ull), slice;
     bool expired = false, lapsed = true;
     int status;
 
     for (;;) {
-        status = look_locked(loader, batch_out, error);
+        status = poll_head_locked(loader, batch_out, error);
         if (status != STOKER_ERROR_AGAIN || expired) {
             return status;
         }
-        if (loader->locked.starved && !loader->locked.head) {
-            loader->locked.hungry = true;
+        if (loader->locked.open_failed_for_memory && !loader->locked.head) {
+            loader->locked.waiting_for_memory = true;
             if (lapsed) {
                 /* Not every byte that comes free is announced: so this tries again and again. */
                 stk_engine_drop_read_ahead_locked(engine, &loader->client);
-                loader->locked.starved = false;
+                loader->locked.open_failed_for_memory = false;
                 lapsed = false;
                 continue; /* meanwhile the head may have become complete, and nobody waited */
             }
         }
         stk_engine_signal_locked(engine, 1);
-        slice = loader->locked.hungry ? stk_engine_after(STARVED_LOOK_NS) : until;
+        slice = loader->locked.waiting_for_memory ? stk_engine_deadline(MEMORY_POLL_NS) : until;
         slice = before(&slice, &until) ? slice : until;
         lapsed = pthread_cond_timedwait(&loader->ready, &engine->lock, &slice) == ETIMEDOUT;
         expired = lapsed && !before(&slice, &until);
@@ -557,9 +558,10 @@ int stoker_loader_next(struct stoker_loader *loader, uint32_t timeout_ms,
     }
     begin = stk_engine_now(engine);
     stk_engine_lock(engine, NULL);
-    while (loader->locked.given.run_count > STK_GIVEN_RUNS_MAX / 2) { /* after as many jumps */
+    while (loader->locked.delivered_steps.run_count >
+           STK_DELIVERED_RUNS_MAX / 2) { /* after as many jumps */
         stk_engine_unlock(engine);
-        status = stk_loader_settle(loader, &(struct stoker_state){0});
+        status = stk_loader_update_fingerprint(loader, &(struct stoker_state){0});
         if (status < 0) {
             return stk_fail(error, status, "cannot work out the fingerprint of the run",
                             "free memory; a damaged table is made anew by 'stoker sample'",
@@ -571,16 +573,16 @@ int stoker_loader_next(struct stoker_loader *loader, uint32_t timeout_ms,
         loader->locked.first_next_ns = begin;
     }
     /* What the caller keeps comes on top of what is in flight, so that it costs no speed. */
-    uint32_t out = stk_batch_pool_out(loader->pool);
-    uint32_t flying = loader->locked.flight_count + loader->locked.opening;
+    uint32_t out = stk_batch_pool_in_use(loader->pool);
+    uint32_t flying = loader->locked.pending_count + loader->locked.opening;
     uint32_t held = out > flying ? out - flying : 0;
     loader->locked.out_limit = loader->locked.ahead + (held > 1 ? held : 1);
     loader->locked.resumed = false;
     loader->client.waiting++;
     status = wait_locked(loader, timeout_ms, batch_out, error);
     loader->client.waiting--;
-    if (loader->locked.hungry) { /* others may read ahead again */
-        loader->locked.hungry = false;
+    if (loader->locked.waiting_for_memory) { /* others may read ahead again */
+        loader->locked.waiting_for_memory = false;
         stk_engine_signal_locked(engine, 1);
     }
     loader->locked.wait_ns += stk_engine_now(engine) - begin;

@@ -93,7 +93,7 @@ static void add_folder(struct stk_io *world)
 
     for (int i = 0; i < SAMPLES; i++) {
         snprintf(path, sizeof path, "/data/class%d/%02d.jpg", i % 2, i);
-        T_EQ(path, stk_world_add(world, path, picture, picture_bytes), 0);
+        T_EQ(path, stk_sim_add(world, path, picture, picture_bytes), 0);
     }
 }
 
@@ -113,8 +113,8 @@ static void add_tars(struct stk_io *world, const struct row *row)
         t_tar_gzip(&tar, &gzip);
         snprintf(name, sizeof name, "/data/s-%d.tar%s", shard, row->packed ? ".gz" : "");
         T_EQ(name,
-             stk_world_add(world, name, row->packed ? gzip.data : tar.data,
-                           row->packed ? gzip.bytes : tar.bytes),
+             stk_sim_add(world, name, row->packed ? gzip.data : tar.data,
+                         row->packed ? gzip.bytes : tar.bytes),
              0);
         t_tar_free(&tar);
         t_tar_free(&gzip);
@@ -125,10 +125,10 @@ static void add_tars(struct stk_io *world, const struct row *row)
 static bool add_world(struct life *life)
 {
     struct stk_io_options options = {.depth = 8, .read_timeout_ms = 2000};
-    struct stk_world_rule cold = {.fault = STK_FAULT_COLD};
+    struct stk_sim_rule cold = {.fault = STK_SIM_FAULT_COLD};
 
     life->world = NULL;
-    if (!T_EQ("world", stk_world_open(&life->world, 1, &options, NULL), 0)) {
+    if (!T_EQ("world", stk_sim_open(&life->world, 1, &options, NULL), 0)) {
         return false;
     }
     if (life->row->folder) {
@@ -136,12 +136,12 @@ static bool add_world(struct life *life)
     } else {
         add_tars(life->world, life->row);
     }
-    T_EQ("/out", stk_world_add(life->world, "/out", NULL, 0), 0);
+    T_EQ("/out", stk_sim_add(life->world, "/out", NULL, 0), 0);
     if (index_bytes > 0) {
-        T_EQ("index", stk_world_add(life->world, "/data/stoker.index", index_file, index_bytes), 0);
+        T_EQ("index", stk_sim_add(life->world, "/data/stoker.index", index_file, index_bytes), 0);
     }
     if (life->row->cold) {
-        stk_world_rule(life->world, &cold);
+        stk_sim_add_rule(life->world, &cold);
     }
     return true;
 }
@@ -154,7 +154,7 @@ static int open_engine(struct life *life, struct stoker_error *error)
                                             .read_timeout_ms = 2000,
                                             .memory_bytes_max = 64u << 20};
 
-    return stk_engine_open_on(&life->engine, life->world, &options, error);
+    return stk_engine_open_with_io(&life->engine, life->world, &options, error);
 }
 
 static const char *url_of(const struct row *row)
@@ -244,9 +244,9 @@ static void fail_at(struct life *life, enum way way, uint64_t n)
     if (way == MEMORY) {
         stk_mem_fail_nth(n);
     } else if (way == CALL && life->world) {
-        stk_world_fail_nth(life->world, n);
+        stk_sim_fail_nth(life->world, n);
     } else if (way == DISK_GONE && life->world) {
-        stk_world_cut_nth(life->world, n);
+        stk_sim_kill_nth(life->world, n);
     }
 }
 
@@ -276,7 +276,7 @@ static uint64_t live(struct life *life, const struct row *row, enum way way, uin
         }
     }
     fail_at(life, way, 0);
-    calls = way == MEMORY ? stk_mem_calls() - memory_before : stk_world_calls(life->world);
+    calls = way == MEMORY ? stk_mem_calls() - memory_before : stk_sim_calls(life->world);
     if (!T_EQ(row->name, status, 0)) {
         printf("%s %llu: it does not come to its end: %s, %s\n", way_names[way],
                (unsigned long long)n, error.what, error.where);
@@ -312,8 +312,8 @@ static void make_index(const struct row *row)
     const char *url = url_of(row);
     struct stoker_dataset_options dataset = {
         .struct_size = sizeof dataset, .urls = &url, .url_count = 1, .block_bytes = 2048};
-    struct stoker_index_options options = {.struct_size = sizeof options, .labels = 1};
-    struct stoker_index_progress progress = {.struct_size = sizeof progress};
+    struct stoker_indexer_options options = {.struct_size = sizeof options, .labels = 1};
+    struct stoker_indexer_progress progress = {.struct_size = sizeof progress};
     struct stoker_indexer *indexer = NULL;
     struct stk_file *file = NULL;
     struct stk_view image = {0};
@@ -324,12 +324,12 @@ static void make_index(const struct row *row)
     if (!row->indexed || !add_world(&life) || !T_EQ("engine", open_engine(&life, NULL), 0)) {
         return;
     }
-    status = stoker_index_open(&indexer, life.engine, &dataset, &options, NULL);
-    while (status == 0 && (status = stoker_index_next(indexer, 1000, &progress, NULL)) == 1) {
+    status = stoker_indexer_open(&indexer, life.engine, &dataset, &options, NULL);
+    while (status == 0 && (status = stoker_indexer_next(indexer, 1000, &progress, NULL)) == 1) {
         status = 0;
     }
     T_EQ("indexed", status, 0);
-    stoker_index_close(indexer);
+    stoker_indexer_close(indexer);
     T_EQ("open", stk_io_open_file(life.world, "/data/stoker.index", &file, NULL), 0);
     T_EQ("map", stk_io_map(life.world, file, &image, NULL), 0);
     if (T_TRUE("it fits", image.bytes > 0 && image.bytes <= sizeof index_file)) {

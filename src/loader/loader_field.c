@@ -10,24 +10,24 @@
 #define SIDE_MAX (1ll << 31)
 #define SLOT_BYTES_MAX (1ull << 40)
 
-static int open_array(struct stk_field *field, const struct stoker_field_options *asked,
+static int open_array(struct stk_loader_field *field, const struct stoker_field_options *asked,
                       struct stoker_error *error);
-static int open_boxes(struct stk_field *field, const struct stoker_field_options *asked,
+static int open_boxes(struct stk_loader_field *field, const struct stoker_field_options *asked,
                       struct stoker_error *error);
 static int follow(struct stoker_loader *loader, uint32_t index,
                   const struct stoker_loader_options *options, struct stoker_error *error);
-static int copy_paths(struct stk_field *field, const struct stoker_field_options *asked,
+static int copy_paths(struct stk_loader_field *field, const struct stoker_field_options *asked,
                       struct stoker_error *error);
 
-static int set_extensions(struct stoker_loader *loader, struct stk_field *field, const char *list,
-                          struct stoker_error *error)
+static int set_extensions(struct stoker_loader *loader, struct stk_loader_field *field,
+                          const char *list, struct stoker_error *error)
 {
     char *copy = stk_strdup(list);
 
     if (!copy) {
         return stk_fail(error, -ENOMEM, "cannot open a field", "free memory", "'%s'", list);
     }
-    field->wanted = stk_strdup(list);
+    field->requested = stk_strdup(list);
     for (char *part = copy, *next; part && *part; part = next) {
         int64_t id;
 
@@ -36,12 +36,12 @@ static int set_extensions(struct stoker_loader *loader, struct stk_field *field,
             *next++ = 0;
         }
         id = stk_index_extension_id(loader->dataset->index, part);
-        if (id >= 0 && field->extension_count < STK_EXTENSIONS_MAX) {
+        if (id >= 0 && field->extension_count < STK_LOADER_FIELD_EXTENSIONS_MAX) {
             field->extensions[field->extension_count++] = (uint32_t)id;
         }
     }
     stk_free(copy);
-    if (!field->wanted) {
+    if (!field->requested) {
         return stk_fail(error, -ENOMEM, "cannot open a field", "free memory", "'%s'", list);
     }
     if (field->extension_count == 0 && stk_index_samples(loader->dataset->index) > 0) {
@@ -58,19 +58,19 @@ static bool is_random(uint32_t kind)
     return kind == STOKER_RANDOM_RESIZED_CROP || kind == STOKER_RANDOM_CROP;
 }
 
-static int open_image(struct stk_field *field, const struct stoker_field_options *asked,
+static int open_image(struct stk_loader_field *field, const struct stoker_field_options *asked,
                       const struct stoker_loader_options *options, struct stoker_error *error)
 {
-    struct stk_decode_options decode = {.transforms = asked->transforms,
-                                        .transform_count = asked->transform_count,
-                                        .dtype = asked->dtype,
-                                        .layout = asked->layout,
-                                        .exif = asked->exif,
-                                        .planar = asked->planar,
-                                        .pixels_max = options->pixels_max,
-                                        .memory_bytes_max = options->decode_bytes_max};
-    struct stk_decode_shape shape;
-    int status = stk_decode_plan_open(&field->plan, &decode, error);
+    struct stk_transform_plan_options decode = {.transforms = asked->transforms,
+                                                .transform_count = asked->transform_count,
+                                                .dtype = asked->dtype,
+                                                .layout = asked->layout,
+                                                .exif = asked->exif,
+                                                .planar = asked->planar,
+                                                .pixels_max = options->pixels_max,
+                                                .memory_bytes_max = options->decode_bytes_max};
+    struct stk_image_shape shape;
+    int status = stk_transform_plan_open(&field->plan, &decode, error);
 
     if (status < 0) {
         return status;
@@ -78,7 +78,7 @@ static int open_image(struct stk_field *field, const struct stoker_field_options
     for (size_t i = 0; i < asked->transform_count; i++) {
         field->random = field->random || is_random(asked->transforms[i].kind);
     }
-    stk_decode_plan_shape(field->plan, &shape);
+    stk_transform_plan_shape(field->plan, &shape);
     field->shape.dtype = shape.dtype;
     field->shape.dimension_count = 3;
     field->shape.slot_bytes = shape.slot_bytes;
@@ -102,12 +102,12 @@ static bool has_tars(const struct stoker_dataset *dataset)
     bool has = !dataset->tars && dataset->objects.kind == STK_SOURCE_TARS;
 
     for (uint32_t i = 0; i < dataset->tar_span_count; i++) {
-        has = has || dataset->tars[i].files_less != UINT64_MAX;
+        has = has || dataset->tars[i].files_before != UINT64_MAX;
     }
     return has;
 }
 
-static int open_field(struct stoker_loader *loader, struct stk_field *field,
+static int open_field(struct stoker_loader *loader, struct stk_loader_field *field,
                       const struct stoker_field_options *asked,
                       const struct stoker_loader_options *options, struct stoker_error *error)
 {
@@ -126,7 +126,7 @@ static int open_field(struct stoker_loader *loader, struct stk_field *field,
             extensions = "jpg;jpeg;jpe;jfif;png;webp";
         }
         status = open_image(field, asked, options, error);
-        field->follows = (uint32_t)(field - loader->fields);
+        field->image_field = (uint32_t)(field - loader->fields);
         break;
     case STOKER_FIELD_LABEL:
         field->shape.dtype = STOKER_INT64;
@@ -164,7 +164,7 @@ static int open_field(struct stoker_loader *loader, struct stk_field *field,
     case STOKER_FIELD_JSON:
     case STOKER_FIELD_MSGPACK:
     case STOKER_FIELD_TEXT:
-        field->aside = asked->kind == STOKER_FIELD_TEXT && asked->path;
+        field->out_of_line = asked->kind == STOKER_FIELD_TEXT && asked->path;
         field->shape.dtype = STOKER_BYTES;
         field->shape.slot_bytes = 0;
         extensions = asked->kind == STOKER_FIELD_KEY ? NULL : extensions;
@@ -176,8 +176,8 @@ static int open_field(struct stoker_loader *loader, struct stk_field *field,
     return status == 0 && extensions ? set_extensions(loader, field, extensions, error) : status;
 }
 
-int stk_fields_open(struct stoker_loader *loader, const struct stoker_loader_options *options,
-                    struct stoker_error *error)
+int stk_loader_fields_open(struct stoker_loader *loader,
+                           const struct stoker_loader_options *options, struct stoker_error *error)
 {
     struct stoker_error own = {0};
     int status = 0;
@@ -185,9 +185,9 @@ int stk_fields_open(struct stoker_loader *loader, const struct stoker_loader_opt
     for (size_t i = 0; i < options->field_count && status == 0; i++) {
         loader->field_count = (uint32_t)i + 1; /* what was half made is freed, too */
         status = open_field(loader, &loader->fields[i], &options->fields[i], options, &own);
-        if (status == 0 && loader->fields[i].aside) {
-            loader->fields[i].aside_index = loader->aside_count++;
-            atomic_store_explicit(&loader->aside_bytes[i], UINT64_MAX, memory_order_relaxed);
+        if (status == 0 && loader->fields[i].out_of_line) {
+            loader->fields[i].out_of_line_index = loader->out_of_line_count++;
+            atomic_store_explicit(&loader->out_of_line_bytes[i], UINT64_MAX, memory_order_relaxed);
         }
     }
     for (uint32_t i = 0; i < loader->field_count && status == 0; i++) {
@@ -200,19 +200,19 @@ int stk_fields_open(struct stoker_loader *loader, const struct stoker_loader_opt
     return status;
 }
 
-void stk_fields_close(struct stoker_loader *loader)
+void stk_loader_fields_close(struct stoker_loader *loader)
 {
     for (uint32_t f = 0; f < loader->field_count; f++) {
-        struct stk_field *field = &loader->fields[f];
+        struct stk_loader_field *field = &loader->fields[f];
 
-        stk_decode_plan_close(field->plan);
-        stk_free(field->wanted);
+        stk_transform_plan_close(field->plan);
+        stk_free(field->requested);
         stk_free(field->path);
         stk_free(field->labels);
     }
 }
 
-static int copy_paths(struct stk_field *field, const struct stoker_field_options *asked,
+static int copy_paths(struct stk_loader_field *field, const struct stoker_field_options *asked,
                       struct stoker_error *error)
 {
     field->path = asked->path ? stk_strdup(asked->path) : NULL;
@@ -223,18 +223,18 @@ static int copy_paths(struct stk_field *field, const struct stoker_field_options
     return 0;
 }
 
-static int refuse(const struct stoker_field_options *asked, const char *what, const char *advice,
-                  struct stoker_error *error)
+static int fail_field(const struct stoker_field_options *asked, const char *what,
+                      const char *advice, struct stoker_error *error)
 {
     return stk_fail(error, STOKER_ERROR_ARGUMENT, what, advice, "field '%.64s'",
                     asked->name ? asked->name : "");
 }
 
 /* Sides and strides of a slot in C order; a side of -1 makes it ragged. */
-static int open_array(struct stk_field *field, const struct stoker_field_options *asked,
+static int open_array(struct stk_loader_field *field, const struct stoker_field_options *asked,
                       struct stoker_error *error)
 {
-    struct stk_field_shape *shape = &field->shape;
+    struct stk_batch_field_shape *shape = &field->shape;
     uint64_t bytes;
 
     shape->dtype = asked->dtype ? asked->dtype : STOKER_FLOAT32;
@@ -242,8 +242,8 @@ static int open_array(struct stk_field *field, const struct stoker_field_options
     shape->dimension_count = asked->dimension_count;
     memcpy(shape->shape, asked->shape, sizeof shape->shape);
     if (shape->item_bytes == 0 || asked->dimension_count > STK_COUNT(shape->shape)) {
-        return refuse(asked, "an array's dtype or shape is not usable",
-                      "give a dtype of numbers, and 3 sides at most", error);
+        return fail_field(asked, "an array's dtype or shape is not usable",
+                          "give a dtype of numbers, and 3 sides at most", error);
     }
     if (asked->dimension_count == 0) {
         shape->dimension_count = 1;
@@ -254,22 +254,22 @@ static int open_array(struct stk_field *field, const struct stoker_field_options
         int64_t side = shape->shape[i - 1];
 
         if (side == 0 || side < -1 || side > SIDE_MAX) {
-            return refuse(asked, "a side of an array is not usable",
-                          "give sides of 1 and more, and -1 for one that varies", error);
+            return fail_field(asked, "a side of an array is not usable",
+                              "give sides of 1 and more, and -1 for one that varies", error);
         }
         shape->ragged = shape->ragged || side < 0;
         shape->strides[i - 1] = (int64_t)(bytes / shape->item_bytes);
         bytes *= side < 0 ? 1 : (uint64_t)side;
         if (bytes > SLOT_BYTES_MAX) {
-            return refuse(asked, "an array is larger than memory", "give smaller sides", error);
+            return fail_field(asked, "an array is larger than memory", "give smaller sides", error);
         }
     }
     shape->slot_bytes = shape->ragged ? 0 : bytes;
-    field->aside = shape->ragged;
+    field->out_of_line = shape->ragged;
     return 0;
 }
 
-static int open_boxes(struct stk_field *field, const struct stoker_field_options *asked,
+static int open_boxes(struct stk_loader_field *field, const struct stoker_field_options *asked,
                       struct stoker_error *error)
 {
     struct stoker_field_options array = *asked;
@@ -278,11 +278,12 @@ static int open_boxes(struct stk_field *field, const struct stoker_field_options
     field->normalised = asked->normalised;
     field->keep_empty = asked->keep_empty;
     if (field->box_format > STOKER_CXCYWH) {
-        return refuse(asked, "there is no such format of boxes", "use xyxy, xywh or cxcywh", error);
+        return fail_field(asked, "there is no such format of boxes", "use xyxy, xywh or cxcywh",
+                          error);
     }
     if ((asked->kind == STOKER_FIELD_BOX_LABELS) != (asked->labels != NULL)) {
-        return refuse(asked, "labels belong to BOX_LABELS, and it needs them",
-                      "give the path of the labels", error);
+        return fail_field(asked, "labels belong to BOX_LABELS, and it needs them",
+                          "give the path of the labels", error);
     }
     array.dtype = asked->labels ? STOKER_INT64 : STOKER_FLOAT32;
     array.dimension_count = asked->labels ? 1 : 2;
@@ -291,22 +292,22 @@ static int open_boxes(struct stk_field *field, const struct stoker_field_options
     return open_array(field, &array, error);
 }
 
-static int open_mask(struct stk_field *field, const struct stk_decode_plan *image,
+static int open_mask(struct stk_loader_field *field, const struct stk_transform_plan *image,
                      const struct stoker_field_options *asked, struct stoker_error *error)
 {
-    struct stk_decode_shape shape;
+    struct stk_image_shape shape;
     int status =
-        stk_decode_plan_follow(&field->plan, image, asked->rgb_ids != 0, asked->dtype, error);
+        stk_transform_plan_link(&field->plan, image, asked->rgb_ids != 0, asked->dtype, error);
 
     if (status < 0) {
         return status;
     }
-    stk_decode_plan_shape(field->plan, &shape);
-    field->shape = (struct stk_field_shape){.dtype = shape.dtype,
-                                            .dimension_count = 2,
-                                            .shape = {shape.height, shape.width},
-                                            .strides = {shape.width, 1},
-                                            .slot_bytes = shape.slot_bytes};
+    stk_transform_plan_shape(field->plan, &shape);
+    field->shape = (struct stk_batch_field_shape){.dtype = shape.dtype,
+                                                  .dimension_count = 2,
+                                                  .shape = {shape.height, shape.width},
+                                                  .strides = {shape.width, 1},
+                                                  .slot_bytes = shape.slot_bytes};
     return 0;
 }
 
@@ -315,7 +316,7 @@ static int follow(struct stoker_loader *loader, uint32_t index,
                   const struct stoker_loader_options *options, struct stoker_error *error)
 {
     const struct stoker_field_options *asked = &options->fields[index];
-    struct stk_field *field = &loader->fields[index];
+    struct stk_loader_field *field = &loader->fields[index];
     uint32_t image = 0;
 
     if (field->kind != STOKER_FIELD_MASK && field->kind != STOKER_FIELD_BOXES &&
@@ -329,10 +330,10 @@ static int follow(struct stoker_loader *loader, uint32_t index,
         image++;
     }
     if (image == loader->field_count) {
-        return refuse(asked, "there is no image that a mask or boxes could follow",
-                      "add an image field, or name the one that there is", error);
+        return fail_field(asked, "there is no image that a mask or boxes could follow",
+                          "add an image field, or name the one that there is", error);
     }
-    field->follows = image;
+    field->image_field = image;
     field->random = loader->fields[image].random;
     return field->kind == STOKER_FIELD_MASK
                ? open_mask(field, loader->fields[image].plan, asked, error)

@@ -76,15 +76,15 @@ static void test_waiting(const struct waiting_row *row)
     }
     loader = open_loader(&rig, options);
     take_some(loader, 2);
-    T_EQ(row->name, stoker_loader_place(loader, &epoch, &position), 0);
+    T_EQ(row->name, stoker_loader_position(loader, &epoch, &position), 0);
     take_some(loader, 3);
-    T_EQ(row->name, loader->locked.given.run_count, 1);
-    T_TRUE("nothing was worked out", loader->locked.given.fingerprint == 0);
+    T_EQ(row->name, loader->locked.delivered_steps.run_count, 1);
+    T_TRUE("nothing was worked out", loader->locked.delivered_steps.fingerprint == 0);
     T_EQ(row->name, stoker_loader_state(loader, &state), 0);
     T_TRUE(row->name, state.fingerprint == print_of(loader, options.mix, 0, 5));
-    T_EQ("all is", loader->locked.given.run_count, 0);
-    T_EQ("once", loader->locked.given.fingerprint, (long long)state.fingerprint);
-    T_EQ("place", stoker_loader_place(loader, &epoch_now, &position_now), 0);
+    T_EQ("all is", loader->locked.delivered_steps.run_count, 0);
+    T_EQ("once", loader->locked.delivered_steps.fingerprint, (long long)state.fingerprint);
+    T_EQ("place", stoker_loader_position(loader, &epoch_now, &position_now), 0);
     T_TRUE("of the state", epoch_now == state.epoch && position_now == state.position);
     /* As it was three batches ago. */
     T_EQ(row->name, stoker_loader_state_at(loader, epoch, position, &back), 0);
@@ -120,14 +120,14 @@ static void test_jumps(void)
     loader = open_loader(&rig, options);
     T_EQ("settings", stoker_loader_order(loader, &settings), 0);
     T_EQ("order", stoker_order_open(&order, &settings, NULL), 0);
-    for (uint64_t epoch = 0; epoch < 2 * STK_GIVEN_RUNS_MAX; epoch++) {
+    for (uint64_t epoch = 0; epoch < 2 * STK_DELIVERED_RUNS_MAX; epoch++) {
         T_EQ("turn", stoker_loader_set_epoch(loader, epoch * 2 + 1, NULL), 0);
         take_some(loader, 1);
         T_EQ("step", stoker_order_fingerprint(order, epoch * 2 + 1, 0, 1, &part), 0);
         sum += part;
-        most = stk_max(most, loader->locked.given.run_count);
+        most = stk_max(most, loader->locked.delivered_steps.run_count);
     }
-    T_TRUE("many wait, and room is left", most > 8 && most < STK_GIVEN_RUNS_MAX);
+    T_TRUE("many wait, and room is left", most > 8 && most < STK_DELIVERED_RUNS_MAX);
     T_EQ("state", stoker_loader_state(loader, &state), 0);
     T_TRUE("none was lost", state.fingerprint == sum);
     stoker_order_close(order);
@@ -152,7 +152,7 @@ static void test_no_memory(void)
                                       .tail = STOKER_TAIL_DROP,
                                       .group_count = 1};
     struct stk_schedule schedule = {0};
-    struct stk_given given = {0};
+    struct stk_delivered given = {0};
     uint64_t sum = 0;
     struct rig rig;
 
@@ -162,12 +162,12 @@ static void test_no_memory(void)
     T_EQ("schedule",
          stk_schedule_open(&schedule, &order, &(struct stk_schedule_request){.mix = &mix}, NULL),
          0);
-    stk_given_add(&given, &partition, 0, 0);
+    stk_delivered_add(&given, &partition, 0, 0);
     for (uint64_t n = 1;; n++) {
         int status;
 
         stk_mem_fail_nth(n);
-        status = stk_sampling_sum(rig.engine, &schedule, &partition, &given, &sum);
+        status = stk_run_fingerprint_get(rig.engine, &schedule, &partition, &given, &sum);
         stk_mem_fail_nth(0);
         if (status == 0) {
             T_TRUE("some allocations", n > 1);

@@ -184,7 +184,7 @@ static void test_change(void)
     }
     loader = open_loader(&rig, options);
     take_some(loader, 22, &before);
-    T_EQ("border", stoker_loader_mix_border(loader, 0, &change.position), 0);
+    T_EQ("border", stoker_loader_mix_change_position(loader, 0, &change.position), 0);
     T_TRUE("behind what was given", change.position >= 440);
     T_EQ("state", stoker_loader_state(loader, &state), 0);
     later = mix;
@@ -273,7 +273,8 @@ static void test_refused(void)
                  STOKER_ERROR_ARGUMENT);
             stoker_loader_close(loader);
             loader = open_loader(&rig, (struct stoker_loader_options){.batch_size = 4});
-            T_EQ("no mix", stoker_loader_mix_border(loader, 0, &position), STOKER_ERROR_ARGUMENT);
+            T_EQ("no mix", stoker_loader_mix_change_position(loader, 0, &position),
+                 STOKER_ERROR_ARGUMENT);
             T_EQ("no mix", stoker_loader_samples(loader), SAMPLES);
         }
         stoker_loader_close(loader);

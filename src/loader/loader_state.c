@@ -9,35 +9,36 @@
 
 static void state_of(const struct stoker_loader *loader, struct stoker_state *state_out)
 {
-    stk_state_of(state_out, &loader->schedule.order, &loader->partition,
-                 stk_index_identity(loader->dataset->index));
+    stk_state_make(state_out, &loader->schedule.order, &loader->partition,
+                   stk_index_identity(loader->dataset->index));
     state_out->shuffle = loader->shuffle;
-    stk_schedule_state(&loader->schedule, loader->sampling.options.epoch_samples, state_out);
+    stk_schedule_write_state(&loader->schedule, loader->sampling.options.epoch_samples, state_out);
 }
 
 /* ---- the fingerprint, when it is asked for ---- */
 
-int stk_loader_settle(const struct stoker_loader *asked, struct stoker_state *place_out)
+int stk_loader_update_fingerprint(const struct stoker_loader *asked, struct stoker_state *place_out)
 {
     struct stoker_loader *loader = (struct stoker_loader *)(uintptr_t)asked; /* as it shows const */
-    struct stk_given copy;
+    struct stk_delivered copy;
     uint64_t sum;
     int status;
 
-    pthread_mutex_lock(&loader->settling);
+    pthread_mutex_lock(&loader->fingerprint_lock);
     stk_engine_lock(loader->engine, NULL);
-    copy = loader->locked.given;
+    copy = loader->locked.delivered_steps;
     place_out->epoch = loader->locked.epoch;
     place_out->position = loader->locked.position;
     stk_engine_unlock(loader->engine);
-    status = stk_sampling_sum(loader->engine, &loader->schedule, &loader->partition, &copy, &sum);
+    status =
+        stk_run_fingerprint_get(loader->engine, &loader->schedule, &loader->partition, &copy, &sum);
     if (status == 0) {
         place_out->fingerprint = copy.fingerprint + sum;
         stk_engine_lock(loader->engine, NULL);
-        stk_given_settle(&loader->locked.given, &copy, sum);
+        stk_delivered_fold(&loader->locked.delivered_steps, &copy, sum);
         stk_engine_unlock(loader->engine);
     }
-    pthread_mutex_unlock(&loader->settling);
+    pthread_mutex_unlock(&loader->fingerprint_lock);
     return status;
 }
 
@@ -46,7 +47,7 @@ int stoker_loader_state(const struct stoker_loader *loader, struct stoker_state 
     struct stoker_state place = {0};
     int status = stk_engine_check(loader->engine, NULL);
 
-    status = status < 0 ? status : stk_loader_settle(loader, &place);
+    status = status < 0 ? status : stk_loader_update_fingerprint(loader, &place);
     if (status < 0) {
         return status;
     }
@@ -64,12 +65,13 @@ int stoker_loader_state_at(const struct stoker_loader *loader, uint64_t epoch, u
 
     return status < 0
                ? status
-               : stk_sampling_back(loader->engine, &loader->schedule, &loader->partition,
-                                   &(struct stk_given_span){epoch, position, BACK_MAX}, state_out);
+               : stk_run_fingerprint_rewind(loader->engine, &loader->schedule, &loader->partition,
+                                            &(struct stk_delivered_span){epoch, position, BACK_MAX},
+                                            state_out);
 }
 
-int stoker_loader_place(const struct stoker_loader *loader, uint64_t *epoch_out,
-                        uint64_t *position_out)
+int stoker_loader_position(const struct stoker_loader *loader, uint64_t *epoch_out,
+                           uint64_t *position_out)
 {
     int status = stk_engine_check(loader->engine, NULL);
 
@@ -86,13 +88,13 @@ int stoker_loader_place(const struct stoker_loader *loader, uint64_t *epoch_out,
 int stoker_loader_set_state(struct stoker_loader *loader, const struct stoker_state *state,
                             struct stoker_error *error)
 {
-    const struct stk_state_words words = {
+    const struct stk_state_labels words = {
         .samples = "number of samples",
         .block_samples = "samples a block",
         .identity = "identity of the data set",
         .advice = "open the loader with the data set and settings of the saved run",
-        .positions = stk_schedule_samples(&loader->schedule),
-        .epoch_max = stk_schedule_epochs(&loader->schedule),
+        .positions = stk_schedule_epoch_samples(&loader->schedule),
+        .epoch_max = stk_schedule_epoch_max(&loader->schedule),
     };
     struct stoker_state own;
     int status = stk_engine_check(loader->engine, error);
@@ -101,30 +103,30 @@ int stoker_loader_set_state(struct stoker_loader *loader, const struct stoker_st
         return status;
     }
     state_of(loader, &own);
-    status = stk_state_check(state, &own, &words, error);
+    status = stk_state_validate(state, &own, &words, error);
     if (status < 0) {
         return status;
     }
-    pthread_mutex_lock(&loader->settling);
+    pthread_mutex_lock(&loader->fingerprint_lock);
     stk_engine_lock(loader->engine, NULL);
-    stk_loader_start_locked(loader, state->epoch, state->position);
-    loader->locked.given = (struct stk_given){.fingerprint = state->fingerprint};
+    stk_loader_seek_locked(loader, state->epoch, state->position);
+    loader->locked.delivered_steps = (struct stk_delivered){.fingerprint = state->fingerprint};
     loader->locked.resumed = true;
     stk_engine_unlock(loader->engine);
-    pthread_mutex_unlock(&loader->settling);
+    pthread_mutex_unlock(&loader->fingerprint_lock);
     return 0;
 }
 
-int stoker_loader_mix_border(const struct stoker_loader *loader, uint64_t least,
-                             uint64_t *position_out)
+int stoker_loader_mix_change_position(const struct stoker_loader *loader, uint64_t least,
+                                      uint64_t *position_out)
 {
     uint64_t epoch, position;
-    int status = stoker_loader_place(loader, &epoch, &position);
+    int status = stoker_loader_position(loader, &epoch, &position);
 
     if (status < 0 || !loader->schedule.identity) {
         return status < 0 ? status : STOKER_ERROR_ARGUMENT;
     }
-    *position_out = stk_schedule_border(&loader->schedule, epoch, position, least);
+    *position_out = stk_schedule_change_position(&loader->schedule, epoch, position, least);
     return 0;
 }
 
@@ -168,7 +170,7 @@ int stoker_loader_stats(const struct stoker_loader *loader, struct stoker_stats 
                         stats_out->struct_size < sizeof stats_out->struct_size)) {
         status = STOKER_ERROR_ARGUMENT;
     }
-    status = status < 0 ? status : stk_loader_settle(loader, &place);
+    status = status < 0 ? status : stk_loader_update_fingerprint(loader, &place);
     if (status < 0) {
         return status;
     }
@@ -183,7 +185,7 @@ int stoker_loader_stats(const struct stoker_loader *loader, struct stoker_stats 
     full.warm_reads = loader->locked.counters.warm_reads;
     full.cold_reads = loader->locked.counters.cold_reads;
     full.retries = loader->locked.counters.retries;
-    full.bad_samples = stk_quarantine_met(loader->quarantine);
+    full.bad_samples = stk_quarantine_count(loader->quarantine);
     full.fingerprint = place.fingerprint;
     full.wait_ns = loader->locked.wait_ns;
     full.first_batch_ns = loader->locked.first_batch_ns;
@@ -200,7 +202,7 @@ int stoker_loader_stats(const struct stoker_loader *loader, struct stoker_stats 
     }
     full.idle_ns -= loader->idle_before_ns;
     full.lock_wait_ns -= loader->lock_wait_before_ns;
-    stk_engine_jpegs(engine, &loader->before, &full);
+    stk_engine_jpeg_stats(engine, &loader->before, &full);
     memcpy(stats_out, &full, stats_out->struct_size);
     return 0;
 }

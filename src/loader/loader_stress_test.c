@@ -55,7 +55,7 @@ static pthread_mutex_t harness_lock = PTHREAD_MUTEX_INITIALIZER; /* its counters
 
 static uint64_t draw(uint64_t *random, uint64_t below)
 {
-    *random = stk_key(*random, 1);
+    *random = stk_random_key(*random, 1);
     return *random % below;
 }
 
@@ -89,8 +89,8 @@ static void add_shards(struct stk_io *world, bool packed)
         t_tar_gzip(&tar, &gzip);
         snprintf(name, sizeof name, "/d/%03u.tar%s", shard, packed ? ".gz" : "");
         T_EQ("add",
-             stk_world_add(world, name, packed ? gzip.data : tar.data,
-                           packed ? gzip.bytes : tar.bytes),
+             stk_sim_add(world, name, packed ? gzip.data : tar.data,
+                         packed ? gzip.bytes : tar.bytes),
              0);
         t_tar_free(&tar);
         t_tar_free(&gzip);
@@ -206,7 +206,7 @@ static void open_loader(struct caller *caller)
     options.seed = caller->index;
     options.on_error = caller->skip ? STOKER_ON_ERROR_SKIP : STOKER_ON_ERROR_RAISE;
     options.batches_ahead = (uint32_t)draw(&caller->random, 4);
-    options.cached = (uint32_t)draw(&caller->random, 2);
+    options.no_direct_io = (uint32_t)draw(&caller->random, 2);
     if (stoker_loader_open(&caller->loader, caller->dataset, &options, &error) < 0) {
         check_error("open", &error);
     }
@@ -230,7 +230,7 @@ static void step_next(struct caller *caller)
             stoker_batch_close(caller->held[place]);
             caller->held[place] = batch;
         } else if (draw(&caller->random, 2)) {
-            stoker_batch_hold(batch);
+            stoker_batch_retain(batch);
             send(caller->mail, batch);
             stoker_batch_close(batch);
         } else {
@@ -312,20 +312,20 @@ static void add_faults(struct stk_io *world, uint64_t *random)
     uint64_t count = draw(random, 4);
 
     for (uint64_t i = 0; i < count; i++) {
-        static const uint32_t kinds[] = {STK_FAULT_COLD, STK_FAULT_COLD, STK_FAULT_SHORT,
-                                         STK_FAULT_SLOW, STK_FAULT_EIO,  STK_FAULT_TRUNCATED,
-                                         STK_FAULT_HANG};
-        struct stk_world_rule rule = {.path = paths[draw(random, STK_COUNT(paths))],
-                                      .fault = kinds[draw(random, STK_COUNT(kinds))],
-                                      .every = (uint32_t)draw(random, 5),
-                                      .latency_ns = draw(random, 3000000)};
+        static const uint32_t kinds[] = {
+            STK_SIM_FAULT_COLD, STK_SIM_FAULT_COLD,      STK_SIM_FAULT_SHORT, STK_SIM_FAULT_SLOW,
+            STK_SIM_FAULT_EIO,  STK_SIM_FAULT_TRUNCATED, STK_SIM_FAULT_HANG};
+        struct stk_sim_rule rule = {.path = paths[draw(random, STK_COUNT(paths))],
+                                    .fault = kinds[draw(random, STK_COUNT(kinds))],
+                                    .every = (uint32_t)draw(random, 5),
+                                    .latency_ns = draw(random, 3000000)};
 
-        if (rule.fault == STK_FAULT_TRUNCATED) {
+        if (rule.fault == STK_SIM_FAULT_TRUNCATED) {
             rule.offset = draw(random, 90000);
-        } else if (rule.fault == STK_FAULT_HANG) {
+        } else if (rule.fault == STK_SIM_FAULT_HANG) {
             rule.times = 3; /* each costs its buffer */
         }
-        stk_world_rule(world, &rule);
+        stk_sim_add_rule(world, &rule);
     }
 }
 
@@ -349,9 +349,9 @@ static struct stoker_dataset *open_data(struct stoker_engine **engine, uint64_t 
     about.urls = (const char *const[]){*packed ? "/d/{000..002}.tar.gz" : "/d/{000..002}.tar"};
     options.memory_bytes_max =
         (1ull << 20) * options.threads + (draw(random, 2) ? 200000 : 64u << 20);
-    T_EQ("world", stk_world_open(&world, current_seed, &io, &error), 0);
+    T_EQ("world", stk_sim_open(&world, current_seed, &io, &error), 0);
     add_shards(world, *packed);
-    if (stk_engine_open_on(engine, world, &options, &error) < 0 ||
+    if (stk_engine_open_with_io(engine, world, &options, &error) < 0 ||
         stoker_dataset_open(&dataset, *engine, &about, &error) < 0) {
         T_ERROR("open", &error);
         return NULL;
@@ -380,7 +380,7 @@ static void run_history(uint64_t seed)
     struct stoker_dataset_info about = {.struct_size = sizeof about};
     struct stoker_engine_info info = {.struct_size = sizeof info};
     pthread_t threads[CALLERS], closer;
-    uint64_t random = stk_key(seed, 77);
+    uint64_t random = stk_random_key(seed, 77);
     int64_t alive = stk_mem_alive();
     bool packed = false, faults = false, early;
 
@@ -397,7 +397,7 @@ static void run_history(uint64_t seed)
             callers[i] = (struct caller){.dataset = dataset,
                                          .mail = &mail,
                                          .index = i + 1,
-                                         .random = stk_key(seed, i),
+                                         .random = stk_random_key(seed, i),
                                          .packed = packed,
                                          .block_samples = about.block_samples,
                                          .faults = faults};
@@ -457,9 +457,9 @@ static void test_idle_neighbour(void)
     struct stk_io *world = NULL;
     int batches[2] = {0}, status;
 
-    T_EQ("world", stk_world_open(&world, 1, NULL, NULL), 0);
+    T_EQ("world", stk_sim_open(&world, 1, NULL, NULL), 0);
     add_shards(world, false);
-    T_EQ("engine", stk_engine_open_on(&engine, world, &engine_options, &error), 0);
+    T_EQ("engine", stk_engine_open_with_io(&engine, world, &engine_options, &error), 0);
     T_EQ("data", stoker_dataset_open(&dataset, engine, &about, &error), 0);
     T_EQ("idle", stoker_loader_open(&idle, dataset, &options, &error), 0);
     do { /* until it read ahead all that it can */
@@ -500,7 +500,7 @@ static void test_open_files(void)
         .struct_size = sizeof about, .urls = (const char *const[]){"/f"}, .url_count = 1};
     struct stoker_loader_options options = {
         .struct_size = sizeof options, .fields = fields, .field_count = 1, .batch_size = 100};
-    struct stk_world_rule hang = {.fault = STK_FAULT_HANG};
+    struct stk_sim_rule hang = {.fault = STK_SIM_FAULT_HANG};
     struct stoker_loader *loader = NULL;
     struct stoker_engine *engine = NULL;
     struct stoker_dataset *dataset = NULL;
@@ -509,13 +509,13 @@ static void test_open_files(void)
     uint32_t in_use, most = 0;
     char path[32];
 
-    T_EQ("world", stk_world_open(&world, 1, &io, NULL), 0);
+    T_EQ("world", stk_sim_open(&world, 1, &io, NULL), 0);
     for (int i = 0; i < 300; i++) {
         snprintf(path, sizeof path, "/f/a/%03d.jpg", i);
-        T_EQ("add", stk_world_add(world, path, path, sizeof path), 0);
+        T_EQ("add", stk_sim_add(world, path, path, sizeof path), 0);
     }
-    stk_world_rule(world, &hang);
-    T_EQ("engine", stk_engine_open_on(&engine, world, &engine_options, NULL), 0);
+    stk_sim_add_rule(world, &hang);
+    T_EQ("engine", stk_engine_open_with_io(&engine, world, &engine_options, NULL), 0);
     T_EQ("data", stoker_dataset_open(&dataset, engine, &about, NULL), 0);
     T_EQ("loader", stoker_loader_open(&loader, dataset, &options, NULL), 0);
     for (int i = 0; i < 20; i++) {

@@ -68,8 +68,8 @@ static void add_shards(struct stk_io *world, const struct rig_options *options)
         snprintf(name, sizeof name, "/data/train-%03u.tar%s", shard, options->packed ? ".gz" : "");
         t_tar_gzip(&tar, &packed);
         T_EQ("add",
-             stk_world_add(world, name, options->packed ? packed.data : tar.data,
-                           options->packed ? packed.bytes : tar.bytes),
+             stk_sim_add(world, name, options->packed ? packed.data : tar.data,
+                         options->packed ? packed.bytes : tar.bytes),
              0);
         t_tar_free(&tar);
         t_tar_free(&packed);
@@ -93,12 +93,12 @@ static bool rig_open(struct rig *rig, const struct rig_options *options)
     struct stoker_error error = {0};
 
     memset(rig, 0, sizeof *rig);
-    if (stk_world_open(&rig->world, 1, &io, &error) < 0) {
+    if (stk_sim_open(&rig->world, 1, &io, &error) < 0) {
         T_STR("world", error.what, "");
         return false;
     }
     add_shards(rig->world, options);
-    if (stk_engine_open_on(&rig->engine, rig->world, &engine, &error) < 0 ||
+    if (stk_engine_open_with_io(&rig->engine, rig->world, &engine, &error) < 0 ||
         stoker_dataset_open(&rig->dataset, rig->engine, &dataset, &error) < 0) {
         T_STR(error.where, error.what, "");
         stoker_engine_close(rig->engine);
@@ -245,22 +245,22 @@ static void test_order(void)
 
 static const struct fault_row {
     const char *name;
-    struct stk_world_rule rule;
+    struct stk_sim_rule rule;
     int want; /* 0: the same bytes; else the status */
 } fault_rows[] = {
-    {"cold", {.fault = STK_FAULT_COLD}, 0},
-    {"short reads", {.fault = STK_FAULT_SHORT, .every = 3}, 0},
-    {"slow", {.fault = STK_FAULT_SLOW, .every = 2, .latency_ns = 800000}, 0},
-    {"EIO", {.path = "/data/train-002.tar", .fault = STK_FAULT_EIO}, -EIO},
+    {"cold", {.fault = STK_SIM_FAULT_COLD}, 0},
+    {"short reads", {.fault = STK_SIM_FAULT_SHORT, .every = 3}, 0},
+    {"slow", {.fault = STK_SIM_FAULT_SLOW, .every = 2, .latency_ns = 800000}, 0},
+    {"EIO", {.path = "/data/train-002.tar", .fault = STK_SIM_FAULT_EIO}, -EIO},
     {"truncated",
-     {.path = "/data/train-001.tar", .fault = STK_FAULT_TRUNCATED, .offset = 9000},
+     {.path = "/data/train-001.tar", .fault = STK_SIM_FAULT_TRUNCATED, .offset = 9000},
      STOKER_ERROR_TRUNCATED},
-    {"hang", {.path = "/data/train-003.tar", .fault = STK_FAULT_HANG}, STOKER_ERROR_TIMEOUT},
+    {"hang", {.path = "/data/train-003.tar", .fault = STK_SIM_FAULT_HANG}, STOKER_ERROR_TIMEOUT},
 };
 
 static void test_faults(void)
 {
-    static const struct stk_world_rule cold = {.fault = STK_FAULT_COLD};
+    static const struct stk_sim_rule cold = {.fault = STK_SIM_FAULT_COLD};
 
     T_EACH(fault_row, row, fault_rows)
     {
@@ -272,8 +272,8 @@ static void test_faults(void)
         if (!rig_open(&rig, &(struct rig_options){.threads = 2, .read_timeout_ms = 400})) {
             continue;
         }
-        stk_world_rule(rig.world, &cold);
-        stk_world_rule(rig.world, &row->rule);
+        stk_sim_add_rule(rig.world, &cold);
+        stk_sim_add_rule(rig.world, &row->rule);
         loader = open_loader(&rig, (struct stoker_loader_options){.shuffle = STOKER_SHUFFLE_FULL,
                                                                   .tail = STOKER_TAIL_KEEP});
         count = stream(row->name, loader, ids);
@@ -283,7 +283,8 @@ static void test_faults(void)
     }
 }
 
-/* A state of another data set, setting or order version is refused, and the difference named. */
+/* A state of another data set, setting or order version is refused, and the difference path_args.
+ */
 static void test_other_states(struct stoker_loader *loader, const struct stoker_state *good)
 {
     struct stoker_state others[10];
@@ -518,14 +519,14 @@ static void test_raise(void)
 static struct stoker_loader *open_hanging(struct rig *rig, const char *path,
                                           struct stoker_loader_options options)
 {
-    struct stk_world_rule hang = {.path = path, .fault = STK_FAULT_HANG};
-    struct stk_world_rule cold = {.fault = STK_FAULT_COLD};
+    struct stk_sim_rule hang = {.path = path, .fault = STK_SIM_FAULT_HANG};
+    struct stk_sim_rule cold = {.fault = STK_SIM_FAULT_COLD};
 
     if (!rig_open(rig, &(struct rig_options){.threads = 2, .read_timeout_ms = LONG_TIMEOUT_MS})) {
         return NULL;
     }
-    stk_world_rule(rig->world, &hang);
-    stk_world_rule(rig->world, &cold);
+    stk_sim_add_rule(rig->world, &hang);
+    stk_sim_add_rule(rig->world, &cold);
     return open_loader(rig, options);
 }
 
@@ -661,11 +662,11 @@ static uint64_t run_failing(uint64_t fail_at)
     uint64_t before;
     int status;
 
-    T_EQ("world", stk_world_open(&world, 1, &io, NULL), 0);
+    T_EQ("world", stk_sim_open(&world, 1, &io, NULL), 0);
     add_shards(world, &(struct rig_options){.threads = 1});
     before = stk_mem_calls();
     stk_mem_fail_nth(fail_at);
-    status = stk_engine_open_on(&engine, world, &engine_options, &error);
+    status = stk_engine_open_with_io(&engine, world, &engine_options, &error);
     status = status < 0 ? status : stoker_dataset_open(&dataset, engine, &dataset_options, &error);
     status = status < 0 ? status : stoker_loader_open(&loader, dataset, &options, &error);
     for (int i = 0; i < 3 && status >= 0; i++) {

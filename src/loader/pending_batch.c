@@ -27,16 +27,16 @@ static bool fetched_step_locked(struct stoker_loader *loader, struct stk_worker 
 static bool extract_step_locked(struct stoker_loader *loader, struct stk_worker *worker);
 static bool claim_step_locked(struct stoker_loader *loader, struct stk_worker *worker);
 static bool open_step_locked(struct stoker_loader *loader, struct stk_worker *worker);
-static void flight_free(struct stk_flight *flight);
+static void pending_batch_free(struct stk_pending_batch *pending);
 
-struct stoker_loader *stk_loader_of(struct stk_client *client)
+struct stoker_loader *stk_loader_from_client(struct stk_engine_client *client)
 {
     return (struct stoker_loader *)client; /* its first member */
 }
 
-bool stk_flight_step_locked(struct stk_client *client, struct stk_worker *worker)
+bool stk_loader_step_locked(struct stk_engine_client *client, struct stk_worker *worker)
 {
-    struct stoker_loader *loader = stk_loader_of(client);
+    struct stoker_loader *loader = stk_loader_from_client(client);
 
     if (loader->locked.closed) {
         return fetched_step_locked(loader, worker);
@@ -45,7 +45,7 @@ bool stk_flight_step_locked(struct stk_client *client, struct stk_worker *worker
            (loader->sequential ? extract_step_locked(loader, worker)
                                : claim_step_locked(loader, worker)) ||
            open_step_locked(loader, worker) ||
-           (stk_loader_deepen_locked(loader) && open_step_locked(loader, worker));
+           (stk_loader_grow_read_ahead_locked(loader) && open_step_locked(loader, worker));
 }
 
 /* ---- work on slots ---- */
@@ -54,8 +54,8 @@ static bool fetched_step_locked(struct stoker_loader *loader, struct stk_worker 
 {
     struct stoker_engine *engine = loader->engine;
     struct stk_fetch *fetch = loader->locked.fetched;
-    struct stk_counters counters = {0};
-    struct stk_flight *flight;
+    struct stk_loader_counters counters = {0};
+    struct stk_pending_batch *pending;
 
     if (!fetch) {
         return false;
@@ -66,40 +66,40 @@ static bool fetched_step_locked(struct stoker_loader *loader, struct stk_worker 
     }
     loader->locked.fetching -= fetch->cold;
     stk_engine_unlock(engine);
-    flight = fetch->flight;
-    stk_io_obey(&loader->gone);
-    if (atomic_load_explicit(&flight->abandoned, memory_order_relaxed)) {
+    pending = fetch->pending;
+    stk_io_set_cancel_flag(&loader->closing);
+    if (atomic_load_explicit(&pending->cancelled, memory_order_relaxed)) {
         /* Nobody will see it. */
     } else if (fetch->chunk || fetch->error.status < 0) {
         counters.cold_reads = 1;
-        stk_sample_finish(flight, fetch->slot, worker, fetch->bytes,
-                          fetch->error.status < 0 ? &fetch->error : NULL, &counters);
+        stk_sample_work_finish(pending, fetch->slot, worker, fetch->bytes,
+                               fetch->error.status < 0 ? &fetch->error : NULL, &counters);
     } else {
-        struct stk_span span;
-        stk_sample_work(flight, fetch->slot, worker, true, &counters, &span);
+        struct stk_sample_span span;
+        stk_sample_work_run(pending, fetch->slot, worker, true, &counters, &span);
     }
-    stk_io_obey(NULL);
+    stk_io_set_cancel_flag(NULL);
     stk_fetch_release(loader->fetcher, fetch);
     stk_engine_lock(engine, worker);
-    stk_flight_done_locked(flight, 1, &counters);
+    stk_pending_batch_end_slots_locked(pending, 1, &counters);
     return true;
 }
 
 /* The oldest flight with unclaimed slots. */
-static struct stk_flight *claimable_locked(struct stoker_loader *loader)
+static struct stk_pending_batch *claimable_locked(struct stoker_loader *loader)
 {
-    struct stk_flight *flight = loader->locked.head;
+    struct stk_pending_batch *pending = loader->locked.head;
 
-    while (flight && flight->locked.next_slot >= flight->samples) {
-        flight = flight->next;
+    while (pending && pending->locked.next_slot >= pending->samples) {
+        pending = pending->next;
     }
-    return flight;
+    return pending;
 }
 
 static uint32_t claim_size_locked(const struct stoker_loader *loader,
-                                  const struct stk_flight *flight)
+                                  const struct stk_pending_batch *pending)
 {
-    uint32_t left = flight->samples - flight->locked.next_slot;
+    uint32_t left = pending->samples - pending->locked.next_slot;
     uint64_t sample_ns = loader->locked.sample_ns;
     uint64_t size = sample_ns ? CLAIM_NS / sample_ns : 1;
 
@@ -109,63 +109,66 @@ static uint32_t claim_size_locked(const struct stoker_loader *loader,
 }
 
 /* A fetch for a slot; NULL when there is no memory (then the slot is done the slow way). */
-static struct stk_fetch *fetch_new(struct stk_flight *flight, uint32_t slot,
-                                   const struct stk_span *span)
+static struct stk_fetch *fetch_new(struct stk_pending_batch *pending, uint32_t slot,
+                                   const struct stk_sample_span *span)
 {
     struct stk_fetch *fetch = stk_alloc(1, sizeof *fetch);
 
     if (!fetch) {
         return NULL;
     }
-    fetch->flight = flight;
+    fetch->pending = pending;
     fetch->slot = slot;
     fetch->span = *span;
     /* Each cold file of a folder on its way is an open one: beyond the bound there is no file
      * here, and the worker that gets the fetch back reads by itself. */
-    if (span->bytes != 0 && !stk_dataset_crowded(flight->loader->dataset, span->shard) &&
-        stk_dataset_pin(flight->loader->dataset, span->shard, &fetch->file, &fetch->error) < 0) {
-        stk_dataset_place(flight->loader->dataset, &fetch->error, span->shard, STOKER_NO_OFFSET,
-                          NULL);
+    if (span->bytes != 0 &&
+        !stk_dataset_at_open_file_limit(pending->loader->dataset, span->shard) &&
+        stk_dataset_pin(pending->loader->dataset, span->shard, &fetch->file, &fetch->error) < 0) {
+        stk_dataset_error_add_location(pending->loader->dataset, &fetch->error, span->shard,
+                                       STOKER_NO_OFFSET, NULL);
     }
     return fetch;
 }
 
 /* One cold sample seldom comes alone: all unclaimed slots of its flight are asked for now, so
  * that the fetcher sees them together. Those that are warm go back to workers as they are. */
-static void fetch_rest(struct stk_flight *flight, struct stk_worker *worker, struct stk_fetch *list)
+static void fetch_rest(struct stk_pending_batch *pending, struct stk_worker *worker,
+                       struct stk_fetch *list)
 {
-    struct stoker_loader *loader = flight->loader;
+    struct stoker_loader *loader = pending->loader;
     struct stoker_engine *engine = loader->engine;
     struct stk_fetch *warm = NULL;
     uint32_t first, end, cold = 0;
 
     stk_engine_lock(engine, worker);
-    first = flight->locked.next_slot;
-    end = loader->dataset->locked.files ? flight->samples : first; /* folders: one by one */
-    flight->locked.next_slot = end;
+    first = pending->locked.next_slot;
+    end = loader->dataset->locked.files ? pending->samples : first; /* folders: one by one */
+    pending->locked.next_slot = end;
     stk_engine_unlock(engine);
     for (struct stk_fetch *it = list; it; it = it->next) {
         it->cold = true;
         cold++;
     }
     for (uint32_t slot = first; slot < end; slot++) {
-        struct stk_span span;
+        struct stk_sample_span span;
         struct stk_fetch *fetch;
         uint8_t probe;
         bool packed;
         struct stoker_error error;
 
-        stk_sample_span(loader, flight->batch->ids[slot], &span);
-        if (stk_quarantine_knows(loader->quarantine, flight->batch->ids[slot], &error)) {
+        stk_sample_span_find(loader, pending->batch->ids[slot], &span);
+        if (stk_quarantine_find(loader->quarantine, pending->batch->ids[slot], &error)) {
             span.bytes = 0; /* nothing is read of it */
         }
-        packed = stk_index_shard_packing(loader->dataset->index, span.shard) != STK_PLAIN;
-        fetch = fetch_new(flight, slot, &span);
+        packed =
+            stk_index_shard_compression(loader->dataset->index, span.shard) != STK_COMPRESSION_NONE;
+        fetch = fetch_new(pending, slot, &span);
         if (!fetch) {
             stk_fail(&error, -ENOMEM, "cannot fetch a sample", "free memory", "fetch");
             stk_engine_lock(engine, worker);
-            stk_flight_fail_locked(flight, slot, &error);
-            stk_flight_done_locked(flight, 1, &(struct stk_counters){0});
+            stk_pending_batch_fail_locked(pending, slot, &error);
+            stk_pending_batch_end_slots_locked(pending, 1, &(struct stk_loader_counters){0});
             stk_engine_unlock(engine);
             continue;
         }
@@ -191,28 +194,29 @@ static void fetch_rest(struct stk_flight *flight, struct stk_worker *worker, str
 static bool claim_step_locked(struct stoker_loader *loader, struct stk_worker *worker)
 {
     struct stoker_engine *engine = loader->engine;
-    struct stk_flight *flight = claimable_locked(loader);
-    struct stk_counters counters = {0};
+    struct stk_pending_batch *pending = claimable_locked(loader);
+    struct stk_loader_counters counters = {0};
     struct stk_fetch *cold = NULL;
     uint32_t first, count, done = 0;
 
-    if (!flight) {
+    if (!pending) {
         return false;
     }
-    first = flight->locked.next_slot;
-    count = claim_size_locked(loader, flight);
-    flight->locked.next_slot += count;
+    first = pending->locked.next_slot;
+    count = claim_size_locked(loader, pending);
+    pending->locked.next_slot += count;
     stk_engine_unlock(engine);
-    stk_io_obey(&loader->gone); /* also what fetch_rest opens */
+    stk_io_set_cancel_flag(&loader->closing); /* also what fetch_rest opens */
     for (uint32_t slot = first; slot < first + count; slot++) {
-        struct stk_span span;
+        struct stk_sample_span span;
         struct stk_fetch *fetch = NULL;
 
-        if (!atomic_load_explicit(&flight->abandoned, memory_order_relaxed) &&
-            stk_sample_work(flight, slot, worker, loader->cached, &counters, &span) == -EAGAIN) {
-            fetch = fetch_new(flight, slot, &span);
+        if (!atomic_load_explicit(&pending->cancelled, memory_order_relaxed) &&
+            stk_sample_work_run(pending, slot, worker, loader->cached, &counters, &span) ==
+                -EAGAIN) {
+            fetch = fetch_new(pending, slot, &span);
             if (!fetch) {
-                stk_sample_work(flight, slot, worker, true, &counters, &span);
+                stk_sample_work_run(pending, slot, worker, true, &counters, &span);
             }
         }
         if (fetch) {
@@ -223,24 +227,24 @@ static bool claim_step_locked(struct stoker_loader *loader, struct stk_worker *w
         }
     }
     if (cold) {
-        fetch_rest(flight, worker, cold);
+        fetch_rest(pending, worker, cold);
     }
-    stk_io_obey(NULL);
+    stk_io_set_cancel_flag(NULL);
     stk_engine_lock(engine, worker);
     if (done > 0) {
-        stk_flight_done_locked(flight, done, &counters);
+        stk_pending_batch_end_slots_locked(pending, done, &counters);
     }
     return true;
 }
 
 /* ---- packed shards: bytes come front to back, from one worker at a time ---- */
 
-static int extract_once(struct stk_flight *flight, struct stk_fetch *fetch,
+static int extract_once(struct stk_pending_batch *pending, struct stk_fetch *fetch,
                         struct stoker_error *error)
 {
-    struct stoker_loader *loader = flight->loader;
+    struct stoker_loader *loader = pending->loader;
     struct stoker_dataset *dataset = loader->dataset;
-    struct stk_span *span = &fetch->span;
+    struct stk_sample_span *span = &fetch->span;
     int status = 0;
 
     if (span->scattered) {
@@ -252,58 +256,58 @@ static int extract_once(struct stk_flight *flight, struct stk_fetch *fetch,
                         "pack the data set anew", "'%s'", path);
     }
     if (!loader->extract.stream || loader->extract.shard != span->shard) {
-        stk_stream_close(loader->extract.stream);
+        stk_shard_stream_close(loader->extract.stream);
         loader->extract.stream = NULL;
-        status = stk_stream_open_shard(&loader->extract.stream, dataset, span->shard, error);
+        status = stk_shard_stream_open_shard(&loader->extract.stream, dataset, span->shard, error);
         loader->extract.shard = span->shard;
     }
     status = status < 0 || fetch->chunk
                  ? status
-                 : stk_fetch_room(loader->fetcher, fetch, span->bytes, &fetch->room, error);
+                 : stk_fetch_reserve(loader->fetcher, fetch, span->bytes, &fetch->buffer, error);
     if (status < 0) {
         return status;
     }
-    fetch->bytes.data = fetch->room;
-    return stk_stream_read(loader->extract.stream, span->offset, fetch->room, span->bytes,
-                           &fetch->bytes.bytes, error);
+    fetch->bytes.data = fetch->buffer;
+    return stk_shard_stream_read(loader->extract.stream, span->offset, fetch->buffer, span->bytes,
+                                 &fetch->bytes.bytes, error);
 }
 
 /* The bytes of a slot; failures that may pass are tried again with the stream opened anew. */
 static void extract_slot(struct stk_fetch *fetch, struct stk_worker *worker,
-                         struct stk_counters *counters)
+                         struct stk_loader_counters *counters)
 {
-    struct stoker_loader *loader = fetch->flight->loader;
-    int status = extract_once(fetch->flight, fetch, &fetch->error);
+    struct stoker_loader *loader = fetch->pending->loader;
+    int status = extract_once(fetch->pending, fetch, &fetch->error);
     uint32_t tries = 0;
 
-    while (status < 0 && stk_retry_wait(fetch->flight, worker, status, tries + 1)) {
+    while (status < 0 && stk_fetcher_retry_wait(fetch->pending, worker, status, tries + 1)) {
         tries++;
         counters->retries++;
-        stk_stream_close(loader->extract.stream);
+        stk_shard_stream_close(loader->extract.stream);
         loader->extract.stream = NULL;
         memset(&fetch->error, 0, sizeof fetch->error);
-        status = extract_once(fetch->flight, fetch, &fetch->error);
+        status = extract_once(fetch->pending, fetch, &fetch->error);
     }
     if (status < 0) {
-        if (!stk_is_damage(status)) { /* a stream that failed gives that failure for ever */
-            stk_stream_close(loader->extract.stream);
+        if (!stk_error_is_data(status)) { /* a stream that failed gives that failure for ever */
+            stk_shard_stream_close(loader->extract.stream);
             loader->extract.stream = NULL;
         }
-        stk_retry_tell(&fetch->error, tries);
-        stk_dataset_place(loader->dataset, &fetch->error, fetch->span.shard, STOKER_NO_OFFSET,
-                          NULL);
+        stk_retry_add_note(&fetch->error, tries);
+        stk_dataset_error_add_location(loader->dataset, &fetch->error, fetch->span.shard,
+                                       STOKER_NO_OFFSET, NULL);
     }
 }
 
 /* How many slots the next extraction takes: one, and small ones behind it. */
-static uint32_t extract_size(const struct stk_flight *flight, uint32_t first)
+static uint32_t extract_size(const struct stk_pending_batch *pending, uint32_t first)
 {
-    uint32_t limit = (uint32_t)stk_min(EXTRACT_SLOTS, flight->samples - first), count = 0;
+    uint32_t limit = (uint32_t)stk_min(EXTRACT_SLOTS, pending->samples - first), count = 0;
     uint64_t bytes = 0;
 
     do {
-        struct stk_span span;
-        stk_sample_span(flight->loader, flight->batch->ids[first + count], &span);
+        struct stk_sample_span span;
+        stk_sample_span_find(pending->loader, pending->batch->ids[first + count], &span);
         bytes = stk_min(span.bytes, EXTRACT_BYTES) + bytes;
         count++;
     } while (count < limit && bytes < EXTRACT_BYTES);
@@ -313,21 +317,21 @@ static uint32_t extract_size(const struct stk_flight *flight, uint32_t first)
 static bool extract_step_locked(struct stoker_loader *loader, struct stk_worker *worker)
 {
     struct stoker_engine *engine = loader->engine;
-    struct stk_flight *flight = claimable_locked(loader);
+    struct stk_pending_batch *pending = claimable_locked(loader);
     struct stk_fetch *list = NULL, **tail = &list;
-    struct stk_counters counters = {0};
+    struct stk_loader_counters counters = {0};
     uint32_t first, count, failed = 0;
 
-    if (!flight || loader->locked.extracting) {
+    if (!pending || loader->locked.extracting) {
         return false;
     }
     loader->locked.extracting = true;
     loader->locked.pins++; /* what is delivered may end, and end a closed loader, at once */
-    first = flight->locked.next_slot;
-    count = extract_size(flight, first);
-    flight->locked.next_slot += count;
+    first = pending->locked.next_slot;
+    count = extract_size(pending, first);
+    pending->locked.next_slot += count;
     stk_engine_unlock(engine);
-    stk_io_obey(&loader->gone);
+    stk_io_set_cancel_flag(&loader->closing);
     for (uint32_t slot = first; slot < first + count; slot++) {
         struct stk_fetch *fetch = stk_alloc(1, sizeof *fetch);
 
@@ -335,16 +339,16 @@ static bool extract_step_locked(struct stoker_loader *loader, struct stk_worker 
             failed++;
             continue;
         }
-        fetch->flight = flight;
+        fetch->pending = pending;
         fetch->slot = slot;
-        stk_sample_span(loader, flight->batch->ids[slot], &fetch->span);
-        if (!atomic_load_explicit(&flight->abandoned, memory_order_relaxed)) {
+        stk_sample_span_find(loader, pending->batch->ids[slot], &fetch->span);
+        if (!atomic_load_explicit(&pending->cancelled, memory_order_relaxed)) {
             extract_slot(fetch, worker, &counters);
         }
         *tail = fetch;
         tail = &fetch->next;
     }
-    stk_io_obey(NULL);
+    stk_io_set_cancel_flag(NULL);
     stk_fetch_deliver(engine, list);
     stk_engine_lock(engine, worker);
     loader->locked.extracting = false;
@@ -353,8 +357,8 @@ static bool extract_step_locked(struct stoker_loader *loader, struct stk_worker 
     if (failed > 0) {
         struct stoker_error error;
         stk_fail(&error, -ENOMEM, "cannot read a sample", "free memory", "packed shard");
-        stk_flight_fail_locked(flight, first, &error);
-        stk_flight_done_locked(flight, failed, &(struct stk_counters){0});
+        stk_pending_batch_fail_locked(pending, first, &error);
+        stk_pending_batch_end_slots_locked(pending, failed, &(struct stk_loader_counters){0});
     }
     stk_loader_unpin_locked(loader);
     return true;
@@ -375,26 +379,28 @@ static bool next_step_locked(struct stoker_loader *loader)
         stk_partition_steps(partition, loader->locked.open_epoch + 1) == 0) {
         return false;
     }
-    loader->locked.open_position =
-        stk_partition_following(partition, loader->locked.open_epoch, loader->locked.open_position);
+    loader->locked.open_position = stk_partition_next_epoch_start(
+        partition, loader->locked.open_epoch, loader->locked.open_position);
     loader->locked.open_epoch++;
     return true;
 }
 
 /* A batch, if need be in place of what lies unused in the engine. */
-static int take_batch(struct stk_flight *flight, const uint64_t *value_bytes,
-                      struct stoker_error *error)
+static int get_pool_batch(struct stk_pending_batch *pending, const uint64_t *value_bytes,
+                          struct stoker_error *error)
 {
-    struct stoker_loader *loader = flight->loader;
-    int status = stk_batch_take(loader->pool, flight->samples, value_bytes, &flight->batch, error);
+    struct stoker_loader *loader = pending->loader;
+    int status =
+        stk_batch_pool_get(loader->pool, pending->samples, value_bytes, &pending->batch, error);
 
     if (status == STOKER_ERROR_BUDGET && stk_engine_trim(loader->engine) > 0) {
-        status = stk_batch_take(loader->pool, flight->samples, value_bytes, &flight->batch, error);
+        status =
+            stk_batch_pool_get(loader->pool, pending->samples, value_bytes, &pending->batch, error);
     }
     return status;
 }
 
-static uint64_t value_bytes_of(struct stoker_loader *loader, const struct stk_field *field,
+static uint64_t value_bytes_of(struct stoker_loader *loader, const struct stk_loader_field *field,
                                uint64_t sample)
 {
     struct stk_sample found;
@@ -407,148 +413,150 @@ static uint64_t value_bytes_of(struct stoker_loader *loader, const struct stk_fi
 
 /* The samples of a flight's slots, and where they stand in the order. Places that are neighbours
  * are asked for together. */
-static void plan_ids(struct stk_flight *flight, uint64_t *ids)
+static void plan_ids(struct stk_pending_batch *pending, uint64_t *ids)
 {
-    struct stoker_loader *loader = flight->loader;
+    struct stoker_loader *loader = pending->loader;
     uint32_t first = 0;
 
-    for (uint32_t i = 0; i < flight->samples; i++) {
-        struct stk_place *place = &flight->places[i];
-        struct stk_place *begin = &flight->places[first];
+    for (uint32_t i = 0; i < pending->samples; i++) {
+        struct stk_order_place *place = &pending->order_places[i];
+        struct stk_order_place *begin = &pending->order_places[first];
 
-        stk_partition_place(&loader->partition, flight->epoch, flight->position, i, place);
+        stk_partition_place(&loader->partition, pending->epoch, pending->position, i, place);
         if (place->epoch != begin->epoch || place->position != begin->position + (i - first)) {
             stk_schedule_read(&loader->plan.reader, begin->epoch, begin->position, i - first,
                               ids + first);
             first = i;
         }
     }
-    if (flight->samples > 0) {
-        stk_schedule_read(&loader->plan.reader, flight->places[first].epoch,
-                          flight->places[first].position, flight->samples - first, ids + first);
+    if (pending->samples > 0) {
+        stk_schedule_read(&loader->plan.reader, pending->order_places[first].epoch,
+                          pending->order_places[first].position, pending->samples - first,
+                          ids + first);
     }
 }
 
 /* Offsets of a BYTES field's values. Sizes are asked once: those of a folder's files may change
  * between two looks. */
-static int plan_offsets(struct stk_flight *flight, const struct stk_field *field,
+static int plan_offsets(struct stk_pending_batch *pending, const struct stk_loader_field *field,
                         const uint64_t *ids, uint64_t *offsets, struct stoker_error *error)
 {
-    for (uint32_t i = 0; i < flight->samples; i++) {
-        uint64_t bytes = value_bytes_of(flight->loader, field, ids[i]);
+    for (uint32_t i = 0; i < pending->samples; i++) {
+        uint64_t bytes = value_bytes_of(pending->loader, field, ids[i]);
 
         if (!stk_add(offsets[i], bytes, &offsets[i + 1]) || offsets[i + 1] > UINT64_MAX / 4) {
             return stk_fail(error, STOKER_ERROR_LIMIT, "the values of a batch are too large",
                             "check the shards' headers, or lower batch_size", "%u samples",
-                            flight->samples);
+                            pending->samples);
         }
     }
     return 0;
 }
 
 /* Ids, mask and places of a flight, and the room that its variable values need. */
-static int plan_flight(struct stk_flight *flight, struct stoker_error *error)
+static int plan_batch(struct stk_pending_batch *pending, struct stoker_error *error)
 {
-    struct stoker_loader *loader = flight->loader;
+    struct stoker_loader *loader = pending->loader;
     uint64_t value_bytes[STK_BATCH_FIELDS_MAX] = {0};
     uint64_t *offsets[STK_BATCH_FIELDS_MAX] = {NULL};
-    uint64_t *ids = stk_alloc(flight->samples, sizeof *ids);
+    uint64_t *ids = stk_alloc(pending->samples, sizeof *ids);
     int status = 0;
 
     if (!ids) {
         return stk_fail(error, -ENOMEM, "cannot plan a batch", "free memory", "%u samples",
-                        flight->samples);
+                        pending->samples);
     }
-    plan_ids(flight, ids);
-    status = stk_schedule_reader_take(&loader->plan.reader, error);
-    if (status == 0 && !flight->alone) {
-        flight->alone = !stk_pieces_expect(flight, value_bytes);
+    plan_ids(pending, ids);
+    status = stk_schedule_reader_error(&loader->plan.reader, error);
+    if (status == 0 && !pending->exclusive) {
+        pending->exclusive = !stk_ragged_values_estimate(pending, value_bytes);
     }
     for (uint32_t f = 0; f < loader->field_count && status == 0; f++) {
-        if (loader->fields[f].shape.dtype != STOKER_BYTES || loader->fields[f].aside) {
+        if (loader->fields[f].shape.dtype != STOKER_BYTES || loader->fields[f].out_of_line) {
             continue;
         }
-        offsets[f] = stk_alloc(flight->samples + 1u, sizeof *offsets[f]);
-        status = offsets[f] ? plan_offsets(flight, &loader->fields[f], ids, offsets[f], error)
+        offsets[f] = stk_alloc(pending->samples + 1u, sizeof *offsets[f]);
+        status = offsets[f] ? plan_offsets(pending, &loader->fields[f], ids, offsets[f], error)
                             : stk_fail(error, -ENOMEM, "cannot plan a batch", "free memory",
-                                       "%u samples", flight->samples);
-        value_bytes[f] = offsets[f] ? offsets[f][flight->samples] : 0;
+                                       "%u samples", pending->samples);
+        value_bytes[f] = offsets[f] ? offsets[f][pending->samples] : 0;
     }
     if (status == 0) {
-        status = take_batch(flight, value_bytes, error);
+        status = get_pool_batch(pending, value_bytes, error);
     }
     if (status == 0) {
-        status = stk_pieces_open(flight, value_bytes, error);
+        status = stk_ragged_values_open(pending, value_bytes, error);
     }
     for (uint32_t f = 0; f < loader->field_count; f++) {
         if (status == 0 && offsets[f]) {
-            memcpy(flight->batch->fields[f].offsets, offsets[f],
-                   (flight->samples + 1u) * sizeof *offsets[f]);
+            memcpy(pending->batch->fields[f].offsets, offsets[f],
+                   (pending->samples + 1u) * sizeof *offsets[f]);
         }
         stk_free(offsets[f]);
     }
-    for (uint32_t i = 0; status == 0 && i < flight->samples; i++) {
-        flight->batch->ids[i] = ids[i];
-        flight->batch->mask[i] = flight->places[i].real;
+    for (uint32_t i = 0; status == 0 && i < pending->samples; i++) {
+        pending->batch->ids[i] = ids[i];
+        pending->batch->mask[i] = pending->order_places[i].real;
     }
     stk_free(ids);
     return status;
 }
 
 /* Adds an opened flight to the ring, unless the loader was turned elsewhere meanwhile. */
-static void launch_locked(struct stk_flight *flight)
+static void enqueue_locked(struct stk_pending_batch *pending)
 {
-    struct stoker_loader *loader = flight->loader;
+    struct stoker_loader *loader = pending->loader;
     uint32_t timeout_ms = loader->engine->options.read_timeout_ms;
 
-    flight->memory_wait_ms = loader->locked.ahead > 1 && !flight->alone
-                                 ? (uint32_t)stk_min(timeout_ms, MEMORY_SHORT_MS)
-                                 : timeout_ms;
+    pending->memory_wait_ms = loader->locked.ahead > 1 && !pending->exclusive
+                                  ? (uint32_t)stk_min(timeout_ms, MEMORY_SHORT_MS)
+                                  : timeout_ms;
     if (loader->locked.tail) {
-        loader->locked.tail->next = flight;
+        loader->locked.tail->next = pending;
     } else {
-        loader->locked.head = flight;
+        loader->locked.head = pending;
     }
-    loader->locked.tail = flight;
-    loader->locked.flight_count++;
-    loader->locked.alone = flight->alone && flight->samples > 0;
-    if (flight->samples == 0) {
+    loader->locked.tail = pending;
+    loader->locked.pending_count++;
+    loader->locked.exclusive = pending->exclusive && pending->samples > 0;
+    if (pending->samples == 0) {
         pthread_cond_broadcast(&loader->ready);
     }
-    stk_engine_signal_locked(loader->engine, flight->samples);
+    stk_engine_signal_locked(loader->engine, pending->samples);
 }
 
 /* alone: no memory is set aside for values that go aside. */
-static struct stk_flight *flight_open(struct stoker_loader *loader, uint64_t epoch,
-                                      uint64_t position, bool alone, struct stoker_error *error)
+static struct stk_pending_batch *pending_batch_open(struct stoker_loader *loader, uint64_t epoch,
+                                                    uint64_t position, bool alone,
+                                                    struct stoker_error *error)
 {
     const struct stk_partition *partition = &loader->partition;
-    struct stk_flight *flight = stk_alloc(1, sizeof *flight);
+    struct stk_pending_batch *pending = stk_alloc(1, sizeof *pending);
     int status = -ENOMEM;
 
-    if (flight) {
-        flight->loader = loader;
-        flight->alone = alone;
-        flight->epoch = epoch;
-        flight->position = position;
-        flight->next_position = position + stk_partition_stride(partition);
-        flight->samples = stk_partition_slots(partition, epoch, position);
-        flight->places = stk_alloc(flight->samples, sizeof *flight->places);
+    if (pending) {
+        pending->loader = loader;
+        pending->exclusive = alone;
+        pending->epoch = epoch;
+        pending->position = position;
+        pending->next_position = position + stk_partition_stride(partition);
+        pending->samples = stk_partition_batch_slots(partition, epoch, position);
+        pending->order_places = stk_alloc(pending->samples, sizeof *pending->order_places);
     }
-    if (!flight || !flight->places) {
+    if (!pending || !pending->order_places) {
         stk_fail(error, -ENOMEM, "cannot open a batch", "free memory", "flight");
     } else {
-        status = plan_flight(flight, error);
+        status = plan_batch(pending, error);
     }
     if (status < 0) {
-        flight_free(flight);
+        pending_batch_free(pending);
         return NULL;
     }
-    return flight;
+    return pending;
 }
 
 /* Another client's caller waits for memory: what nobody waits for must not take it. */
-static bool yields_locked(const struct stoker_loader *loader)
+static bool must_yield_memory_locked(const struct stoker_loader *loader)
 {
     return loader->client.waiting == 0 && stk_engine_wants_memory_locked(loader->engine);
 }
@@ -556,49 +564,50 @@ static bool yields_locked(const struct stoker_loader *loader)
 static bool open_step_locked(struct stoker_loader *loader, struct stk_worker *worker)
 {
     struct stoker_engine *engine = loader->engine;
-    struct stk_flight *flight;
+    struct stk_pending_batch *pending;
     struct stoker_error error = {0};
     uint64_t generation = loader->locked.generation;
-    uint64_t returns = engine->locked.returns;
+    uint64_t returns = engine->locked.returned_batches;
 
-    if (loader->locked.opening || loader->locked.starved || loader->locked.alone ||
-        loader->locked.flight_count >= loader->locked.ahead ||
-        stk_batch_pool_out(loader->pool) >= loader->locked.out_limit || yields_locked(loader) ||
-        !next_step_locked(loader)) {
+    if (loader->locked.opening || loader->locked.open_failed_for_memory ||
+        loader->locked.exclusive || loader->locked.pending_count >= loader->locked.ahead ||
+        stk_batch_pool_in_use(loader->pool) >= loader->locked.out_limit ||
+        must_yield_memory_locked(loader) || !next_step_locked(loader)) {
         return false;
     }
     loader->locked.opening = true;
     loader->locked.pins++;
     uint64_t epoch = loader->locked.open_epoch, position = loader->locked.open_position;
-    bool alone = loader->aside_count > 0 && loader->locked.flight_count == 0;
+    bool alone = loader->out_of_line_count > 0 && loader->locked.pending_count == 0;
     stk_engine_unlock(engine);
-    stk_io_obey(&loader->gone);
-    flight = flight_open(loader, epoch, position, false, &error);
-    if (!flight && alone && error.status == STOKER_ERROR_BUDGET) {
-        flight = flight_open(loader, epoch, position, true, &error);
+    stk_io_set_cancel_flag(&loader->closing);
+    pending = pending_batch_open(loader, epoch, position, false, &error);
+    if (!pending && alone && error.status == STOKER_ERROR_BUDGET) {
+        pending = pending_batch_open(loader, epoch, position, true, &error);
     }
-    stk_io_obey(NULL);
+    stk_io_set_cancel_flag(NULL);
     stk_engine_lock(engine, worker);
     loader->locked.opening = false;
-    if (flight) {
-        loader->locked.starved_since_ns = 0;
-        loader->locked.hungry = false;
+    if (pending) {
+        loader->locked.memory_failed_since_ns = 0;
+        loader->locked.waiting_for_memory = false;
     }
-    if (flight && loader->locked.generation == generation) {
-        loader->locked.open_position = flight->next_position;
-        launch_locked(flight); /* the pin is the flight's now */
+    if (pending && loader->locked.generation == generation) {
+        loader->locked.open_position = pending->next_position;
+        enqueue_locked(pending); /* the pin is the flight's now */
         return true;
     }
-    if (!flight && engine->locked.returns == returns) { /* else: try again with what came back */
-        loader->locked.starved = true;
-        if (loader->locked.starved_since_ns == 0) {
-            loader->locked.starved_since_ns = stk_engine_now(engine);
+    if (!pending &&
+        engine->locked.returned_batches == returns) { /* else: try again with what came back */
+        loader->locked.open_failed_for_memory = true;
+        if (loader->locked.memory_failed_since_ns == 0) {
+            loader->locked.memory_failed_since_ns = stk_engine_now(engine);
         }
         loader->locked.open_error = error;
         pthread_cond_broadcast(&loader->ready);
     }
     stk_engine_unlock(engine);
-    flight_free(flight);
+    pending_batch_free(pending);
     stk_engine_lock(engine, worker);
     stk_loader_unpin_locked(loader);
     return true;
@@ -606,33 +615,33 @@ static bool open_step_locked(struct stoker_loader *loader, struct stk_worker *wo
 
 /* ---- ending ---- */
 
-static void flight_free(struct stk_flight *flight)
+static void pending_batch_free(struct stk_pending_batch *pending)
 {
-    struct stk_override *override, *next;
+    struct stk_value_override *override, *next;
 
-    if (!flight) {
+    if (!pending) {
         return;
     }
-    for (override = flight->locked.overrides; override; override = next) {
+    for (override = pending->locked.overrides; override; override = next) {
         next = override->next;
-        stk_budget_release(&flight->loader->engine->budget, override->bytes);
+        stk_budget_release(&pending->loader->engine->budget, override->bytes);
         stk_free(override->data);
         stk_free(override);
     }
-    stoker_batch_close(flight->batch);
-    stk_pieces_close(flight);
-    stk_notes_free(flight->locked.notes);
-    stk_free(flight->places);
-    stk_free(flight);
+    stoker_batch_close(pending->batch);
+    stk_ragged_values_close(pending);
+    stk_quarantine_notes_free(pending->locked.notes);
+    stk_free(pending->order_places);
+    stk_free(pending);
 }
 
-void stk_flight_finish_locked(struct stk_flight *flight)
+void stk_pending_batch_free_locked(struct stk_pending_batch *pending)
 {
-    struct stoker_loader *loader = flight->loader;
+    struct stoker_loader *loader = pending->loader;
     struct stoker_engine *engine = loader->engine;
 
     stk_engine_unlock(engine);
-    flight_free(flight);
+    pending_batch_free(pending);
     stk_engine_lock(engine, NULL);
     stk_loader_unpin_locked(loader);
 }
@@ -646,18 +655,18 @@ void stk_loader_unpin_locked(struct stoker_loader *loader)
         return;
     }
     STK_ASSERT(loader->locked.closed); /* an open loader has the user's pin */
-    stk_engine_remove_locked(engine, &loader->client);
+    stk_engine_remove_client_locked(engine, &loader->client);
     /* The engine outlives this: a worker is joined before it goes, a caller holds it. */
     stk_engine_unlock(engine);
     stk_loader_free(loader);
     stk_engine_lock(engine, NULL);
 }
 
-void stk_flight_done_locked(struct stk_flight *flight, uint32_t count,
-                            const struct stk_counters *counters)
+void stk_pending_batch_end_slots_locked(struct stk_pending_batch *pending, uint32_t count,
+                                        const struct stk_loader_counters *counters)
 {
-    struct stoker_loader *loader = flight->loader;
-    struct stk_counters *sum = &loader->locked.counters;
+    struct stoker_loader *loader = pending->loader;
+    struct stk_loader_counters *sum = &loader->locked.counters;
     uint64_t work_ns = counters->read_ns + counters->decode_ns;
 
     sum->samples += counters->samples;
@@ -672,79 +681,80 @@ void stk_flight_done_locked(struct stk_flight *flight, uint32_t count,
         uint64_t smooth = loader->locked.sample_ns;
         loader->locked.sample_ns = smooth ? (7 * smooth + each) / 8 : each;
     }
-    flight->locked.substituted += (uint32_t)counters->substituted;
-    flight->locked.done_count += count;
-    STK_ASSERT(flight->locked.done_count <= flight->samples);
-    if (flight->locked.done_count < flight->samples) {
+    pending->locked.substituted += (uint32_t)counters->substituted;
+    pending->locked.done_count += count;
+    STK_ASSERT(pending->locked.done_count <= pending->samples);
+    if (pending->locked.done_count < pending->samples) {
         return;
     }
-    if (atomic_load_explicit(&flight->abandoned, memory_order_relaxed)) {
-        stk_flight_finish_locked(flight);
+    if (atomic_load_explicit(&pending->cancelled, memory_order_relaxed)) {
+        stk_pending_batch_free_locked(pending);
         return;
     }
-    if ((flight->locked.overrides || flight->pieces) && flight->locked.error.status == 0) {
+    if ((pending->locked.overrides || pending->ragged_values) &&
+        pending->locked.error.status == 0) {
         struct stoker_error error = {0};
 
         /* Only this thread touches a flight whose slots are all done but not announced. */
-        flight->locked.done_count--;
+        pending->locked.done_count--;
         stk_engine_unlock(loader->engine);
-        if (stk_values_lay_out(flight, &error) < 0) {
-            flight->locked.error = error;
-            flight->locked.error_slot = 0;
+        if (stk_ragged_values_layout(pending, &error) < 0) {
+            pending->locked.error = error;
+            pending->locked.error_slot = 0;
         }
         stk_engine_lock(loader->engine, NULL);
-        flight->locked.done_count++;
-        if (atomic_load_explicit(&flight->abandoned, memory_order_relaxed)) {
-            stk_flight_finish_locked(flight);
+        pending->locked.done_count++;
+        if (atomic_load_explicit(&pending->cancelled, memory_order_relaxed)) {
+            stk_pending_batch_free_locked(pending);
             return;
         }
     }
-    if (flight->alone) {
-        loader->locked.alone = false;
+    if (pending->exclusive) {
+        loader->locked.exclusive = false;
         stk_engine_signal_locked(loader->engine, 1);
     }
-    if (flight == loader->locked.head) {
+    if (pending == loader->locked.head) {
         pthread_cond_broadcast(&loader->ready);
     }
 }
 
-void stk_flight_fail_locked(struct stk_flight *flight, uint32_t slot,
-                            const struct stoker_error *error)
+void stk_pending_batch_fail_locked(struct stk_pending_batch *pending, uint32_t slot,
+                                   const struct stoker_error *error)
 {
-    int had = flight->locked.error.status;
+    int had = pending->locked.error.status;
 
-    if (had < 0 && !stk_is_damage(had) && !stk_is_damage(error->status)) {
+    if (had < 0 && !stk_error_is_data(had) && !stk_error_is_data(error->status)) {
         return; /* the first was retried in full, others gave up when they saw it */
     }
-    if (had == 0 || slot < flight->locked.error_slot) {
-        flight->locked.error = *error;
-        flight->locked.error_slot = slot;
+    if (had == 0 || slot < pending->locked.error_slot) {
+        pending->locked.error = *error;
+        pending->locked.error_slot = slot;
     }
 }
 
-void stk_flights_abandon_locked(struct stoker_loader *loader)
+void stk_pending_batches_cancel_locked(struct stoker_loader *loader)
 {
-    struct stk_flight *flight = loader->locked.head, *next, *finished = NULL;
+    struct stk_pending_batch *pending = loader->locked.head, *next, *finished = NULL;
 
-    for (; flight; flight = next) {
-        next = flight->next;
-        atomic_store_explicit(&flight->abandoned, true, memory_order_relaxed);
+    for (; pending; pending = next) {
+        next = pending->next;
+        atomic_store_explicit(&pending->cancelled, true, memory_order_relaxed);
         /* Slots that nobody claimed count as done. */
-        flight->locked.done_count += flight->samples - flight->locked.next_slot;
-        flight->locked.next_slot = flight->samples;
-        if (flight->locked.done_count >= flight->samples) {
-            flight->next = finished;
-            finished = flight;
+        pending->locked.done_count += pending->samples - pending->locked.next_slot;
+        pending->locked.next_slot = pending->samples;
+        if (pending->locked.done_count >= pending->samples) {
+            pending->next = finished;
+            finished = pending;
         }
     }
     loader->locked.head = loader->locked.tail = NULL;
-    loader->locked.flight_count = 0;
+    loader->locked.pending_count = 0;
     loader->locked.generation++;
-    loader->locked.starved = false;
-    loader->locked.alone = false;
+    loader->locked.open_failed_for_memory = false;
+    loader->locked.exclusive = false;
     pthread_cond_broadcast(&loader->ready); /* who waits for a retry need not */
     for (; finished; finished = next) {
         next = finished->next;
-        stk_flight_finish_locked(finished);
+        stk_pending_batch_free_locked(finished);
     }
 }

@@ -16,15 +16,15 @@
 /* A share says something only of so many samples. */
 #define SHARE_SAMPLES_MIN 1000u
 
-struct stk_note {
-    struct stk_note *next;
-    struct stk_damage *damage;
+struct stk_quarantine_note {
+    struct stk_quarantine_note *next;
+    struct stk_bad_sample *damage;
     uint32_t slot, attempt;
 };
 
 /* Damaged samples by number: open addressing, half full at most. */
 struct table {
-    struct stk_damage **slots;
+    struct stk_bad_sample **slots;
     uint64_t slot_count, count;
 };
 
@@ -37,22 +37,22 @@ struct stk_quarantine {
     } locked;
     struct { /* the loader's caller */
         struct table listed;
-        struct stk_damage **list; /* owns its entries */
+        struct stk_bad_sample **list; /* owns its entries */
         uint64_t list_count, list_room;
         uint64_t met; /* samples met: those listed, and each meeting of one that found no room */
-        struct stk_note **pending; /* sorted; taken from the flight, not listed yet */
+        struct stk_quarantine_note **pending; /* sorted; taken from the flight, not listed yet */
         uint64_t pending_at, pending_count;
         char *path; /* of the file, with its rank; NULL: none */
-        struct stk_out *out;
+        struct stk_output *out;
         uint64_t written; /* of the list */
-        char line[STK_DAMAGE_LINE_BYTES];
+        char line[STK_BAD_SAMPLE_LINE_BYTES];
     } own;
 };
 
 static int open_file(struct stk_quarantine *quarantine, struct stoker_error *error);
-static int go_on(struct stk_quarantine *quarantine, struct stoker_error *error);
+static int continue_previous(struct stk_quarantine *quarantine, struct stoker_error *error);
 static int write_lines(struct stk_quarantine *quarantine, struct stoker_error *error);
-static int weigh_locked(const struct stk_flight *flight, struct stoker_error *error);
+static int check_limits_locked(const struct stk_pending_batch *pending, struct stoker_error *error);
 
 int stk_quarantine_open(struct stk_quarantine **quarantine_out,
                         const struct stk_quarantine_options *options, struct stoker_error *error)
@@ -66,7 +66,7 @@ int stk_quarantine_open(struct stk_quarantine **quarantine_out,
     }
     quarantine->options = *options;
     pthread_mutex_init(&quarantine->lock, NULL);
-    status = options->after ? go_on(quarantine, error) : 0;
+    status = options->after ? continue_previous(quarantine, error) : 0;
     quarantine->options.after = NULL;
     if (status == 0 && options->path) {
         status = open_file(quarantine, error);
@@ -102,7 +102,7 @@ void stk_quarantine_close(struct stk_quarantine *quarantine)
         stk_free(quarantine->own.list[i]);
     }
     pending_free(quarantine);
-    stk_io_close_out(quarantine->options.io, quarantine->own.out);
+    stk_io_close_output(quarantine->options.io, quarantine->own.out);
     stk_free(quarantine->own.path);
     stk_free(quarantine->own.list);
     stk_free(quarantine->own.listed.slots);
@@ -113,9 +113,9 @@ void stk_quarantine_close(struct stk_quarantine *quarantine)
 
 /* ---- the table ---- */
 
-static struct stk_damage **table_place(const struct table *table, uint64_t sample)
+static struct stk_bad_sample **table_place(const struct table *table, uint64_t sample)
 {
-    uint64_t at = stk_mix(sample) & (table->slot_count - 1);
+    uint64_t at = stk_mix64(sample) & (table->slot_count - 1);
 
     while (table->slots[at] && table->slots[at]->sample != sample) {
         at = (at + 1) & (table->slot_count - 1);
@@ -123,18 +123,18 @@ static struct stk_damage **table_place(const struct table *table, uint64_t sampl
     return &table->slots[at];
 }
 
-static struct stk_damage *table_find(const struct table *table, uint64_t sample)
+static struct stk_bad_sample *table_find(const struct table *table, uint64_t sample)
 {
     return table->slot_count ? *table_place(table, sample) : NULL;
 }
 
 /* Of a sample that is not in it. False: no memory, and nothing changed. */
-static bool table_add(struct table *table, struct stk_damage *damage)
+static bool table_add(struct table *table, struct stk_bad_sample *damage)
 {
     if (2 * (table->count + 1) > table->slot_count) {
         struct table larger = {.slot_count = stk_max(2 * table->slot_count, TABLE_SLOTS_MIN)};
 
-        larger.slots = stk_alloc(larger.slot_count, sizeof(struct stk_damage *));
+        larger.slots = stk_alloc(larger.slot_count, sizeof(struct stk_bad_sample *));
         if (!larger.slots) {
             return false;
         }
@@ -154,10 +154,10 @@ static bool table_add(struct table *table, struct stk_damage *damage)
 
 /* ---- workers ---- */
 
-bool stk_quarantine_knows(struct stk_quarantine *quarantine, uint64_t sample,
-                          struct stoker_error *error)
+bool stk_quarantine_find(struct stk_quarantine *quarantine, uint64_t sample,
+                         struct stoker_error *error)
 {
-    struct stk_damage *found;
+    struct stk_bad_sample *found;
 
     /* Relaxed: who does not see it yet finds the damage once more. */
     if (atomic_load_explicit(&quarantine->known_count, memory_order_relaxed) == 0) {
@@ -167,20 +167,21 @@ bool stk_quarantine_knows(struct stk_quarantine *quarantine, uint64_t sample,
     found = table_find(&quarantine->locked.known, sample);
     pthread_mutex_unlock(&quarantine->lock);
     if (found) {
-        stk_damage_error(found, error); /* const, and there until close */
+        stk_bad_sample_error(found, error); /* const, and there until close */
     }
     return found != NULL;
 }
 
 /* No memory for it, or no room: then it is found again, which only costs time. */
-static void learn(struct stk_quarantine *quarantine, const struct stk_finding *finding)
+static void add_cached(struct stk_quarantine *quarantine,
+                       const struct stk_quarantine_entry *finding)
 {
-    struct stk_damage *damage = NULL;
+    struct stk_bad_sample *damage = NULL;
 
     pthread_mutex_lock(&quarantine->lock);
     if (quarantine->locked.known.count < quarantine->options.list_max &&
         !table_find(&quarantine->locked.known, finding->sample)) {
-        damage = stk_damage_new(finding->sample, finding->error);
+        damage = stk_bad_sample_new(finding->sample, finding->error);
     }
     if (damage && table_add(&quarantine->locked.known, damage)) {
         atomic_fetch_add_explicit(&quarantine->known_count, 1, memory_order_relaxed);
@@ -190,35 +191,35 @@ static void learn(struct stk_quarantine *quarantine, const struct stk_finding *f
     stk_free(damage);
 }
 
-int stk_quarantine_note(struct stk_flight *flight, const struct stk_finding *finding,
-                        struct stoker_error *error)
+int stk_quarantine_add(struct stk_pending_batch *pending,
+                       const struct stk_quarantine_entry *finding, struct stoker_error *error)
 {
-    struct stoker_loader *loader = flight->loader;
-    struct stk_note *note = stk_alloc(1, sizeof *note);
+    struct stoker_loader *loader = pending->loader;
+    struct stk_quarantine_note *note = stk_alloc(1, sizeof *note);
 
     if (note) {
         note->slot = finding->slot;
         note->attempt = finding->attempt;
-        note->damage = stk_damage_new(finding->sample, finding->error);
+        note->damage = stk_bad_sample_new(finding->sample, finding->error);
     }
     if (!note || !note->damage) {
         stk_free(note);
         return stk_fail(error, -ENOMEM, "cannot note a damaged sample", "free memory",
                         "sample %llu", (unsigned long long)finding->sample);
     }
-    if (!finding->drawn) {
-        learn(loader->quarantine, finding);
+    if (!finding->is_random) {
+        add_cached(loader->quarantine, finding);
     }
     stk_engine_lock(loader->engine, NULL);
-    note->next = flight->locked.notes;
-    flight->locked.notes = note;
+    note->next = pending->locked.notes;
+    pending->locked.notes = note;
     stk_engine_unlock(loader->engine);
     return 0;
 }
 
-void stk_notes_free(struct stk_note *notes)
+void stk_quarantine_notes_free(struct stk_quarantine_note *notes)
 {
-    struct stk_note *next;
+    struct stk_quarantine_note *next;
 
     for (; notes; notes = next) {
         next = notes->next;
@@ -231,7 +232,8 @@ void stk_notes_free(struct stk_note *notes)
 
 static int compare_notes(const void *a, const void *b)
 {
-    const struct stk_note *one = *(struct stk_note *const *)a, *two = *(struct stk_note *const *)b;
+    const struct stk_quarantine_note *one = *(struct stk_quarantine_note *const *)a,
+                                     *two = *(struct stk_quarantine_note *const *)b;
 
     if (one->slot != two->slot) {
         return one->slot < two->slot ? -1 : 1;
@@ -240,32 +242,32 @@ static int compare_notes(const void *a, const void *b)
 }
 
 /* The flight's notes become what is pending, in the order of slots and attempts. */
-static int take_notes(struct stk_quarantine *quarantine, struct stk_flight *flight,
+static int take_notes(struct stk_quarantine *quarantine, struct stk_pending_batch *pending,
                       struct stoker_error *error)
 {
     uint64_t count = 0;
 
-    if (!flight->locked.notes || quarantine->own.pending) {
+    if (!pending->locked.notes || quarantine->own.pending) {
         return 0;
     }
-    for (struct stk_note *note = flight->locked.notes; note; note = note->next) {
+    for (struct stk_quarantine_note *note = pending->locked.notes; note; note = note->next) {
         count++;
     }
-    quarantine->own.pending = stk_alloc(count, sizeof(struct stk_note *));
+    quarantine->own.pending = stk_alloc(count, sizeof(struct stk_quarantine_note *));
     if (!quarantine->own.pending) {
         return stk_fail(error, -ENOMEM, "cannot list the damaged samples", "free memory",
                         "%llu samples", (unsigned long long)count);
     }
-    for (struct stk_note *note = flight->locked.notes; note; note = note->next) {
+    for (struct stk_quarantine_note *note = pending->locked.notes; note; note = note->next) {
         quarantine->own.pending[quarantine->own.pending_count++] = note;
     }
-    flight->locked.notes = NULL;
-    qsort(quarantine->own.pending, count, sizeof(struct stk_note *), compare_notes);
+    pending->locked.notes = NULL;
+    qsort(quarantine->own.pending, count, sizeof(struct stk_quarantine_note *), compare_notes);
     return 0;
 }
 
 /* Takes the damage unless it fails. */
-static int list_add(struct stk_quarantine *quarantine, struct stk_damage *damage,
+static int list_add(struct stk_quarantine *quarantine, struct stk_bad_sample *damage,
                     struct stoker_error *error)
 {
     if (table_find(&quarantine->own.listed, damage->sample)) {
@@ -279,8 +281,8 @@ static int list_add(struct stk_quarantine *quarantine, struct stk_damage *damage
     }
     if (quarantine->own.list_count == quarantine->own.list_room) {
         uint64_t room = stk_max(2 * quarantine->own.list_room, TABLE_SLOTS_MIN);
-        struct stk_damage **larger = stk_realloc(quarantine->own.list, quarantine->own.list_room,
-                                                 room, sizeof(struct stk_damage *));
+        struct stk_bad_sample **larger = stk_realloc(
+            quarantine->own.list, quarantine->own.list_room, room, sizeof(struct stk_bad_sample *));
         if (!larger) {
             goto no_memory;
         }
@@ -300,18 +302,18 @@ no_memory:
 
 /* What the loader before it listed, and wrote to the file. Samples have the same numbers there: a
  * data set that grows has the old one as its first part. */
-static int go_on(struct stk_quarantine *quarantine, struct stoker_error *error)
+static int continue_previous(struct stk_quarantine *quarantine, struct stoker_error *error)
 {
     const struct stk_quarantine *after = quarantine->options.after;
     int status = 0;
 
     for (uint64_t i = 0; status == 0 && i < after->own.list_count; i++) {
-        const struct stk_damage *damage = after->own.list[i];
+        const struct stk_bad_sample *damage = after->own.list[i];
         struct stoker_error found = {0};
-        struct stk_damage *copy;
+        struct stk_bad_sample *copy;
 
-        stk_damage_error(damage, &found);
-        copy = stk_damage_new(damage->sample, &found);
+        stk_bad_sample_error(damage, &found);
+        copy = stk_bad_sample_new(damage->sample, &found);
         status =
             copy ? list_add(quarantine, copy, error)
                  : stk_fail(error, -ENOMEM, "cannot open a loader", "free memory", "quarantine");
@@ -331,7 +333,7 @@ static int list_pending(struct stk_quarantine *quarantine, struct stoker_error *
     int status = 0;
 
     while (status == 0 && quarantine->own.pending_at < quarantine->own.pending_count) {
-        struct stk_note *note = quarantine->own.pending[quarantine->own.pending_at];
+        struct stk_quarantine_note *note = quarantine->own.pending[quarantine->own.pending_at];
 
         status = list_add(quarantine, note->damage, error);
         if (status == 0) {
@@ -346,27 +348,27 @@ static int list_pending(struct stk_quarantine *quarantine, struct stoker_error *
     return status;
 }
 
-static bool is_behind(const struct stk_quarantine *quarantine)
+static bool has_unwritten(const struct stk_quarantine *quarantine)
 {
     return quarantine->own.pending ||
            (quarantine->own.path && quarantine->own.written < quarantine->own.list_count);
 }
 
-int stk_quarantine_deliver_locked(struct stk_flight *flight, struct stoker_error *error)
+int stk_quarantine_deliver_locked(struct stk_pending_batch *pending, struct stoker_error *error)
 {
-    struct stoker_loader *loader = flight->loader;
+    struct stoker_loader *loader = pending->loader;
     struct stk_quarantine *quarantine = loader->quarantine;
     int status = 0;
 
     /* Again until nothing is left: what an earlier call could not list comes first. */
-    while (status == 0 && (flight->locked.notes || is_behind(quarantine))) {
-        status = take_notes(quarantine, flight, error);
+    while (status == 0 && (pending->locked.notes || has_unwritten(quarantine))) {
+        status = take_notes(quarantine, pending, error);
         /* Nobody drops the flights of a loader whose caller waits. */
         stk_engine_unlock(loader->engine);
         status = status < 0 ? status : list_pending(quarantine, error);
         stk_engine_lock(loader->engine, NULL);
     }
-    return status < 0 ? status : weigh_locked(flight, error);
+    return status < 0 ? status : check_limits_locked(pending, error);
 }
 
 /* ---- the file ---- */
@@ -397,19 +399,19 @@ static int write_lines(struct stk_quarantine *quarantine, struct stoker_error *e
 
     while (status == 0 && quarantine->own.path &&
            quarantine->own.written < quarantine->own.list_count) {
-        const struct stk_damage *damage = quarantine->own.list[quarantine->own.written];
+        const struct stk_bad_sample *damage = quarantine->own.list[quarantine->own.written];
 
         if (!quarantine->own.out) {
             status = stk_io_append(io, quarantine->own.path, &quarantine->own.out, error);
         }
         if (status == 0) {
             status = stk_io_write(io, quarantine->own.out, quarantine->own.line,
-                                  stk_damage_line(damage, quarantine->own.line), error);
+                                  stk_bad_sample_line(damage, quarantine->own.line), error);
         }
         if (status == 0) {
             quarantine->own.written++;
         } else {
-            stk_io_close_out(io, quarantine->own.out);
+            stk_io_close_output(io, quarantine->own.out);
             quarantine->own.out = NULL;
         }
     }
@@ -418,19 +420,20 @@ static int write_lines(struct stk_quarantine *quarantine, struct stoker_error *e
 
 /* ---- limits ---- */
 
-static int weigh_locked(const struct stk_flight *flight, struct stoker_error *error)
+static int check_limits_locked(const struct stk_pending_batch *pending, struct stoker_error *error)
 {
-    const struct stoker_loader *loader = flight->loader;
+    const struct stoker_loader *loader = pending->loader;
     const struct stk_quarantine *quarantine = loader->quarantine;
     uint64_t met = quarantine->own.met;
     uint64_t samples =
-        quarantine->options.delivered_before + loader->locked.delivered + flight->samples;
+        quarantine->options.delivered_before + loader->locked.delivered + pending->samples;
     uint64_t replaced = quarantine->options.substituted_before +
-                        loader->locked.counters.substituted + flight->locked.substituted;
+                        loader->locked.counters.substituted + pending->locked.substituted;
     char first[600] = "";
 
     if (quarantine->options.samples_max && met > quarantine->options.samples_max) {
-        stk_damage_describe(quarantine->own.list, quarantine->own.list_count, first, sizeof first);
+        stk_bad_sample_describe(quarantine->own.list, quarantine->own.list_count, first,
+                                sizeof first);
         return stk_fail(error, STOKER_ERROR_LIMIT,
                         "more samples are damaged than bad_samples_max allows",
                         "repair the data, or raise bad_samples_max; the quarantine lists them all",
@@ -439,7 +442,8 @@ static int weigh_locked(const struct stk_flight *flight, struct stoker_error *er
     }
     if (quarantine->options.share_max > 0 && samples >= SHARE_SAMPLES_MIN &&
         (double)replaced > quarantine->options.share_max * (double)samples) {
-        stk_damage_describe(quarantine->own.list, quarantine->own.list_count, first, sizeof first);
+        stk_bad_sample_describe(quarantine->own.list, quarantine->own.list_count, first,
+                                sizeof first);
         return stk_fail(error, STOKER_ERROR_LIMIT,
                         "a larger share of the samples is damaged than bad_share_max allows",
                         "repair the data, or raise bad_share_max; the quarantine lists them all",
@@ -452,7 +456,7 @@ static int weigh_locked(const struct stk_flight *flight, struct stoker_error *er
 
 /* ---- the list ---- */
 
-uint64_t stk_quarantine_met(const struct stk_quarantine *quarantine)
+uint64_t stk_quarantine_count(const struct stk_quarantine *quarantine)
 {
     return quarantine->own.met;
 }
@@ -468,6 +472,6 @@ int stoker_loader_quarantine(const struct stoker_loader *loader, uint64_t index,
     const struct stk_quarantine *quarantine = loader->quarantine;
 
     return index < quarantine->own.list_count
-               ? stk_damage_entry(quarantine->own.list[index], entry_out)
+               ? stk_bad_sample_entry(quarantine->own.list[index], entry_out)
                : STOKER_ERROR_ARGUMENT;
 }

@@ -8,7 +8,7 @@
  * its position, so a loader that resumed and knows nothing yet gives the same batches.
  * Owner: the loader. Threads: know, note: any worker; deliver, entry: the loader's caller.
  * Memory: about 500 bytes a damaged sample, twice. Bound: list_max samples; notes: those in flight,
- * STK_SUBSTITUTES_MAX + 1 a slot.
+ * STK_LOADER_SUBSTITUTES_MAX + 1 a slot.
  *
  * The file is JSON, an object a line, each line one write at the end: whole lines after a kill -9,
  * and the rest of a torn one is cut off when a loader opens it again. */
@@ -35,27 +35,27 @@ void stk_quarantine_close(struct stk_quarantine *quarantine); /* NULL is fine */
 
 /* Whether the sample is known to be damaged: then *error is that damage. Costs one load as long as
  * none is. */
-bool stk_quarantine_knows(struct stk_quarantine *quarantine, uint64_t sample,
-                          struct stoker_error *error);
+bool stk_quarantine_find(struct stk_quarantine *quarantine, uint64_t sample,
+                         struct stoker_error *error);
 
 /* Damage that a slot met: attempt 0 is the sample of its order. */
-struct stk_finding {
+struct stk_quarantine_entry {
     uint64_t sample;
     uint32_t slot, attempt;
-    bool drawn; /* another draw (crop) of the sample may be fine */
+    bool is_random; /* another draw (crop) of the sample may be fine */
     const struct stoker_error *error;
 };
 /* Notes it in the flight. Takes the engine's lock. 0 or -ENOMEM with *error. */
-int stk_quarantine_note(struct stk_flight *flight, const struct stk_finding *finding,
-                        struct stoker_error *error);
-void stk_notes_free(struct stk_note *notes);
+int stk_quarantine_add(struct stk_pending_batch *pending,
+                       const struct stk_quarantine_entry *finding, struct stoker_error *error);
+void stk_quarantine_notes_free(struct stk_quarantine_note *notes);
 
 /* Takes the notes of a complete flight that is about to be delivered. LIMIT when a limit is passed:
  * then, and on other errors (the file's), the flight stays, and the next call goes on from there.
  * Lets the lock go for a moment. */
-int stk_quarantine_deliver_locked(struct stk_flight *flight, struct stoker_error *error);
+int stk_quarantine_deliver_locked(struct stk_pending_batch *pending, struct stoker_error *error);
 
 /* Damaged samples met so far: those listed, and each meeting of one that found the list full. */
-uint64_t stk_quarantine_met(const struct stk_quarantine *quarantine);
+uint64_t stk_quarantine_count(const struct stk_quarantine *quarantine);
 
 #endif

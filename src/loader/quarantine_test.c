@@ -45,10 +45,10 @@ static void test_list(void)
 /* What is known to be damaged is not read again: its shard may fail after the first epoch. */
 static void test_not_read_again(void)
 {
-    static const struct stk_world_rule rules[] = {
-        {.path = "/all/bad.tar", .fault = STK_FAULT_EIO},
-        {.path = "/all/bad.tar", .fault = STK_FAULT_DENIED},
-        {.fault = STK_FAULT_COLD},
+    static const struct stk_sim_rule rules[] = {
+        {.path = "/all/bad.tar", .fault = STK_SIM_FAULT_EIO},
+        {.path = "/all/bad.tar", .fault = STK_SIM_FAULT_DENIED},
+        {.fault = STK_SIM_FAULT_COLD},
     };
 
     for (uint64_t cold = 0; cold < 2; cold++) {
@@ -68,7 +68,7 @@ static void test_not_read_again(void)
                 stoker_batch_close(batch);
             }
             for (uint64_t i = 0; i < 2 + cold; i++) {
-                stk_world_rule(rig.world, &rules[i]);
+                stk_sim_add_rule(rig.world, &rules[i]);
             }
         }
         T_EQ("not read again", status, 0);
@@ -211,14 +211,14 @@ static void check_file(const char *name, struct stk_io *io, const char *path,
 static const struct file_row {
     const char *name;
     const char *before; /* in the file */
-    struct stk_world_rule rule;
+    struct stk_sim_rule rule;
     uint32_t ranks;
     int want; /* of the first failure; then the rule is used up */
 } file_rows[] = {
     {"new", NULL, {0}, 1, 0},
     {"torn", "{\"shard\": \"/da", {0}, 1, 0},
     {"ranks", NULL, {0}, 2, 0},
-    {"write fails once", NULL, {.fault = STK_FAULT_WRITE, .times = 1}, 1, -EIO},
+    {"write fails once", NULL, {.fault = STK_SIM_FAULT_WRITE, .times = 1}, 1, -EIO},
 };
 
 static void test_file(void)
@@ -236,17 +236,17 @@ static void test_file(void)
             if (!rig_open(&rig, 2, 10, false)) {
                 return;
             }
-            stk_world_add(rig.world, "/log", NULL, 0);
+            stk_sim_add(rig.world, "/log", NULL, 0);
             snprintf(path, sizeof path, row->ranks > 1 ? "/log/bad.rank%u" : "/log/bad", rank);
             if (row->before) {
-                stk_world_add(rig.world, path, row->before, strlen(row->before));
+                stk_sim_add(rig.world, path, row->before, strlen(row->before));
             }
             loader = open_loader(&rig, (struct stoker_loader_options){.batch_size = 16,
                                                                       .rank = rank,
                                                                       .world_size = row->ranks,
                                                                       .quarantine = "/log/bad"});
             if (row->rule.fault) {
-                stk_world_rule(rig.world, &row->rule);
+                stk_sim_add_rule(rig.world, &row->rule);
             }
             trace.count = 0;
             while (status != 0 && failed < 2) {
@@ -279,12 +279,12 @@ static void test_after(void)
     if (!rig_open(&rig, 2, 10, false)) {
         return;
     }
-    stk_world_add(rig.world, "/log", NULL, 0);
+    stk_sim_add(rig.world, "/log", NULL, 0);
     first = open_loader(&rig, options);
     trace.count = 0;
     T_EQ("the first", stream(first, 1, &trace, NULL), 0);
     T_EQ("all are met", check_list("first", first, 10), 40);
-    options.after = first;
+    options.continues_from = first;
     second = open_loader(&rig, options);
     stoker_loader_close(first);
     T_EQ("still listed", check_list("second", second, 10), 40);
@@ -296,7 +296,7 @@ static void test_after(void)
     T_EQ("counted once", stats.bad_samples, 40);
     T_EQ("its own", stats.samples, SAMPLES);
     /* Of the run: 600 samples, 120 replaced, are too few to weigh a share; at 1,000 it is. */
-    options.after = second;
+    options.continues_from = second;
     options.bad_share_max = 0.1;
     third = open_loader(&rig, options);
     stoker_loader_close(second);
@@ -309,7 +309,7 @@ static void test_after(void)
     T_HAS("share of the run", error.where, "of 1000 replaced");
     options.bad_share_max = 0;
     options.bad_samples_max = 39;
-    options.after = third;
+    options.continues_from = third;
     second = open_loader(&rig, options);
     stoker_loader_close(third);
     T_EQ("count of the run", stream(second, 1, &trace, &error), STOKER_ERROR_LIMIT);

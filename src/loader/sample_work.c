@@ -30,21 +30,21 @@ struct parts {
 
 /* One slot with all that its work needs. */
 struct task {
-    struct stk_flight *flight;
+    struct stk_pending_batch *pending;
     struct stk_worker *worker;
-    struct stk_counters *counters;
+    struct stk_loader_counters *counters;
     uint32_t slot;
     uint64_t sample;
-    bool substitute;        /* an attempt to replace what was damaged */
-    bool drawn;             /* another draw of the sample may be fine */
-    struct stk_parse parse; /* while it is filled */
+    bool substitute;              /* an attempt to replace what was damaged */
+    bool drawn;                   /* another draw of the sample may be fine */
+    struct stk_parse_cache parse; /* while it is filled */
     struct stoker_error error;
 };
 
 static int fill(struct task *task, struct parts *parts);
 static void substitute(struct task *task);
 
-static bool wants_member(const struct stoker_loader *loader, const struct stk_field *field,
+static bool wants_member(const struct stoker_loader *loader, const struct stk_loader_field *field,
                          const struct stk_sample *sample)
 {
     switch (field->kind) {
@@ -59,13 +59,13 @@ static bool wants_member(const struct stoker_loader *loader, const struct stk_fi
 }
 
 /* The member whose extension the field likes best; a field without wishes takes the first. */
-static bool find_member(const struct stoker_loader *loader, const struct stk_field *field,
+static bool find_member(const struct stoker_loader *loader, const struct stk_loader_field *field,
                         const struct stk_sample *sample, struct stk_member *member_out,
                         uint32_t *number_out, bool *damaged)
 {
     const struct stk_index *index = loader->dataset->index;
     uint32_t best = UINT32_MAX;
-    uint32_t count = (uint32_t)stk_min(sample->member_count, STK_SAMPLE_MEMBERS);
+    uint32_t count = (uint32_t)stk_min(sample->member_count, STK_SAMPLE_MEMBERS_MAX);
 
     for (uint32_t i = 0; i < count && best > 0; i++) {
         struct stk_member member;
@@ -91,7 +91,7 @@ static bool find_member(const struct stoker_loader *loader, const struct stk_fie
 }
 
 static void find_parts(const struct stoker_loader *loader, uint64_t sample, struct parts *parts,
-                       struct stk_span *span)
+                       struct stk_sample_span *span)
 {
     const struct stk_index *index = loader->dataset->index;
     uint64_t first = UINT64_MAX, end = 0, sum = 0;
@@ -99,9 +99,9 @@ static void find_parts(const struct stoker_loader *loader, uint64_t sample, stru
     parts->sample = (struct stk_sample){0};
     parts->damaged = stk_index_sample(loader->dataset->index, sample, &parts->sample, NULL) < 0;
     parts->whole = false;
-    parts->told = !parts->damaged && stk_index_unproved(index, parts->sample.shard);
+    parts->told = !parts->damaged && stk_index_shard_is_unverified(index, parts->sample.shard);
     for (uint32_t f = 0; f < loader->field_count; f++) {
-        const struct stk_field *field = &loader->fields[f];
+        const struct stk_loader_field *field = &loader->fields[f];
         uint32_t number;
 
         parts->found[f] = !parts->damaged && wants_member(loader, field, &parts->sample) &&
@@ -111,13 +111,13 @@ static void find_parts(const struct stoker_loader *loader, uint64_t sample, stru
             continue;
         }
         parts->headers[f] = parts->members[f].offset;
-        if (parts->told &&
-            stk_told_before(index, &parts->sample, sample, number, &parts->headers[f], NULL) < 0) {
+        if (parts->told && stk_foreign_index_header_offset(index, &parts->sample, sample, number,
+                                                           &parts->headers[f], NULL) < 0) {
             parts->damaged = true;
         }
-        parts->whole = parts->whole || parts->members[f].bytes == STK_WHOLE;
+        parts->whole = parts->whole || parts->members[f].bytes == STK_ENTIRE_OBJECT;
         first = stk_min(first, parts->headers[f]);
-        if (parts->members[f].bytes != STK_WHOLE) {
+        if (parts->members[f].bytes != STK_ENTIRE_OBJECT) {
             end = stk_max(end, parts->members[f].offset + parts->members[f].bytes);
             sum += parts->members[f].bytes;
         }
@@ -125,22 +125,23 @@ static void find_parts(const struct stoker_loader *loader, uint64_t sample, stru
     memset(span, 0, sizeof *span);
     span->shard = parts->sample.shard;
     if (parts->whole) {
-        span->bytes = STK_WHOLE;
+        span->bytes = STK_ENTIRE_OBJECT;
     } else if (first != UINT64_MAX) {
         span->offset = first;
         span->bytes = end - first;
-        span->scattered = span->bytes > sum + STK_SPAN_GAP_BYTES;
+        span->scattered = span->bytes > sum + STK_SAMPLE_SPAN_GAP_BYTES;
     }
 }
 
-void stk_sample_span(const struct stoker_loader *loader, uint64_t sample, struct stk_span *span_out)
+void stk_sample_span_find(const struct stoker_loader *loader, uint64_t sample,
+                          struct stk_sample_span *span_out)
 {
     struct parts parts;
 
     find_parts(loader, sample, &parts, span_out);
 }
 
-uint64_t stk_sample_value_bytes(struct stoker_loader *loader, const struct stk_field *field,
+uint64_t stk_sample_value_bytes(struct stoker_loader *loader, const struct stk_loader_field *field,
                                 uint64_t sample)
 {
     struct stk_sample found;
@@ -155,7 +156,7 @@ uint64_t stk_sample_value_bytes(struct stoker_loader *loader, const struct stk_f
         !find_member(loader, field, &found, &member, &number, &damaged)) {
         return 0;
     }
-    if (member.bytes != STK_WHOLE) {
+    if (member.bytes != STK_ENTIRE_OBJECT) {
         return member.bytes;
     }
     if (stk_index_path(loader->dataset->index, member.shard, path, NULL) < 0 ||
@@ -168,7 +169,7 @@ uint64_t stk_sample_value_bytes(struct stoker_loader *loader, const struct stk_f
 /* A page of the index turned out damaged: the look-up again, for its error. */
 static int fail_damaged(struct task *task)
 {
-    const struct stk_index *index = task->flight->loader->dataset->index;
+    const struct stk_index *index = task->pending->loader->dataset->index;
     struct stk_sample sample;
     struct stk_member member;
     int status = stk_index_sample(index, task->sample, &sample, &task->error);
@@ -190,18 +191,18 @@ static void place_error(struct task *task, const struct parts *parts, uint64_t o
 
     snprintf(key, sizeof key, "%.*s", (int)stk_min(parts->sample.key.bytes, sizeof key - 1),
              (const char *)parts->sample.key.data);
-    stk_dataset_place(task->flight->loader->dataset, &task->error, parts->sample.shard, offset,
-                      key);
+    stk_dataset_error_add_location(task->pending->loader->dataset, &task->error,
+                                   parts->sample.shard, offset, key);
 }
 
 /* ---- reading ---- */
 
-static int read_failed(struct task *task, struct stk_file *file, const struct stk_span *span,
+static int read_failed(struct task *task, struct stk_file *file, const struct stk_sample_span *span,
                        int64_t got)
 {
     if (got < 0) {
-        return stk_io_fail_read(task->flight->loader->engine->io, file, got, "cannot read a sample",
-                                &task->error);
+        return stk_io_fail_read(task->pending->loader->engine->io, file, got,
+                                "cannot read a sample", &task->error);
     }
     stk_fail(&task->error, STOKER_ERROR_TRUNCATED, "the file ends inside a sample",
              "the file changed after it was indexed: fetch it again", "%lld of %llu bytes",
@@ -211,10 +212,10 @@ static int read_failed(struct task *task, struct stk_file *file, const struct st
 
 /* Where a span's bytes shall go: straight to the slot when they are one value and nothing else
  * (so that raw bytes are copied once), else to the worker's scratch. */
-static uint8_t *span_room(struct task *task, const struct parts *parts, uint64_t bytes)
+static uint8_t *span_buffer(struct task *task, const struct parts *parts, uint64_t bytes)
 {
-    const struct stoker_loader *loader = task->flight->loader;
-    struct stoker_batch *batch = task->flight->batch;
+    const struct stoker_loader *loader = task->pending->loader;
+    struct stoker_batch *batch = task->pending->batch;
     uint32_t only = UINT32_MAX;
 
     for (uint32_t f = 0; f < loader->field_count; f++) {
@@ -232,11 +233,11 @@ static uint8_t *span_room(struct task *task, const struct parts *parts, uint64_t
 }
 
 /* The span to where it shall go. -EAGAIN when it is cold and shall not be waited for. */
-static int read_span(struct task *task, const struct parts *parts, struct stk_span *span, bool wait,
-                     struct stk_view *view)
+static int read_span(struct task *task, const struct parts *parts, struct stk_sample_span *span,
+                     bool wait, struct stk_view *view)
 {
     struct stk_worker *worker = task->worker;
-    struct stoker_dataset *dataset = task->flight->loader->dataset;
+    struct stoker_dataset *dataset = task->pending->loader->dataset;
     struct stk_io *io = worker->engine->io;
     struct stk_file *file;
     struct stk_stat about;
@@ -247,11 +248,11 @@ static int read_span(struct task *task, const struct parts *parts, struct stk_sp
     if (status < 0) {
         return status;
     }
-    if (span->bytes == STK_WHOLE) {
+    if (span->bytes == STK_ENTIRE_OBJECT) {
         status = stk_io_stat_file(io, file, &about, &task->error);
         span->bytes = status < 0 ? 0 : about.bytes;
     }
-    room = status < 0 ? NULL : span_room(task, parts, span->bytes);
+    room = status < 0 ? NULL : span_buffer(task, parts, span->bytes);
     if (!room) {
         status = task->error.status;
         goto done;
@@ -275,29 +276,31 @@ done:
 }
 
 /* A member that a foreign index told: the headers before it say whether it is the one. */
-static int check_told(struct task *task, const struct parts *parts, uint32_t f,
-                      const uint8_t *headers)
+static int verify_foreign_member(struct task *task, const struct parts *parts, uint32_t f,
+                                 const uint8_t *headers)
 {
     struct stk_view view = {headers, parts->members[f].offset - parts->headers[f]};
 
-    return !parts->told ? 0
-                        : stk_told_check(task->flight->loader->dataset->index, view,
+    return !parts->told
+               ? 0
+               : stk_foreign_index_check(task->pending->loader->dataset->index, view,
                                          parts->sample.key, &parts->members[f], &task->error);
 }
 
-static int place_views(struct task *task, struct parts *parts, const struct stk_span *span,
+static int place_views(struct task *task, struct parts *parts, const struct stk_sample_span *span,
                        struct stk_view bytes)
 {
     int status = 0;
 
-    for (uint32_t f = 0; f < task->flight->loader->field_count && status == 0; f++) {
+    for (uint32_t f = 0; f < task->pending->loader->field_count && status == 0; f++) {
         if (!parts->found[f]) {
             continue;
         }
-        if (parts->members[f].bytes == STK_WHOLE) {
+        if (parts->members[f].bytes == STK_ENTIRE_OBJECT) {
             parts->views[f] = bytes;
         } else {
-            status = check_told(task, parts, f, bytes.data + (parts->headers[f] - span->offset));
+            status = verify_foreign_member(task, parts, f,
+                                           bytes.data + (parts->headers[f] - span->offset));
             parts->views[f] = (struct stk_view){
                 bytes.data + (parts->members[f].offset - span->offset), parts->members[f].bytes};
         }
@@ -308,7 +311,7 @@ static int place_views(struct task *task, struct parts *parts, const struct stk_
 /* Members far apart: one read each, one after the other in the scratch. */
 static int read_scattered(struct task *task, struct parts *parts)
 {
-    struct stoker_loader *loader = task->flight->loader;
+    struct stoker_loader *loader = task->pending->loader;
     struct stk_io *io = task->worker->engine->io;
     struct stk_file *file;
     uint64_t sum = 0, at = 0;
@@ -328,7 +331,7 @@ static int read_scattered(struct task *task, struct parts *parts)
         return status;
     }
     for (uint32_t f = 0; f < loader->field_count && status == 0; f++) {
-        struct stk_span span = {.shard = parts->sample.shard};
+        struct stk_sample_span span = {.shard = parts->sample.shard};
         uint64_t skip;
         int64_t got;
 
@@ -341,7 +344,7 @@ static int read_scattered(struct task *task, struct parts *parts)
         if (got < 0 || (uint64_t)got < span.bytes) {
             status = read_failed(task, file, &span, got);
         }
-        status = status < 0 ? status : check_told(task, parts, f, scratch + at);
+        status = status < 0 ? status : verify_foreign_member(task, parts, f, scratch + at);
         parts->views[f] = (struct stk_view){scratch + at + skip, span.bytes - skip};
         at += span.bytes;
     }
@@ -350,23 +353,24 @@ static int read_scattered(struct task *task, struct parts *parts)
 }
 
 /* Of a packed shard: by access points, or (a substitute, out of turn) from the shard's start. */
-static int read_packed(struct task *task, const struct stk_span *span, struct stk_view *view)
+static int read_compressed(struct task *task, const struct stk_sample_span *span,
+                           struct stk_view *view)
 {
-    struct stoker_dataset *dataset = task->flight->loader->dataset;
+    struct stoker_dataset *dataset = task->pending->loader->dataset;
     uint8_t *scratch = stk_worker_scratch(task->worker, span->bytes, &task->error);
-    struct stk_stream *stream;
+    struct stk_shard_stream *stream;
     size_t got = 0;
     int status;
 
     if (!scratch) {
         return task->error.status;
     }
-    status = stk_stream_open_shard(&stream, dataset, span->shard, &task->error);
+    status = stk_shard_stream_open_shard(&stream, dataset, span->shard, &task->error);
     if (status < 0) {
         return status;
     }
-    status = stk_stream_read(stream, span->offset, scratch, span->bytes, &got, &task->error);
-    stk_stream_close(stream);
+    status = stk_shard_stream_read(stream, span->offset, scratch, span->bytes, &got, &task->error);
+    stk_shard_stream_close(stream);
     if (status == 0 && got < span->bytes) {
         status = read_failed(task, NULL, span, (int64_t)got);
     }
@@ -374,12 +378,14 @@ static int read_packed(struct task *task, const struct stk_span *span, struct st
     return status;
 }
 
-static int read_parts(struct task *task, struct parts *parts, struct stk_span *span, bool wait)
+static int read_parts(struct task *task, struct parts *parts, struct stk_sample_span *span,
+                      bool wait)
 {
-    struct stoker_loader *loader = task->flight->loader;
+    struct stoker_loader *loader = task->pending->loader;
     uint64_t before = stk_engine_now(loader->engine);
     struct stk_view view = {(const uint8_t *)"", 0};
-    bool packed = stk_index_shard_packing(loader->dataset->index, span->shard) != STK_PLAIN;
+    bool packed =
+        stk_index_shard_compression(loader->dataset->index, span->shard) != STK_COMPRESSION_NONE;
     int status = 0;
 
     if (parts->damaged) {
@@ -389,7 +395,7 @@ static int read_parts(struct task *task, struct parts *parts, struct stk_span *s
         status = wait ? read_scattered(task, parts) : -EAGAIN;
     } else if (span->bytes > 0) {
         status =
-            packed ? read_packed(task, span, &view) : read_span(task, parts, span, wait, &view);
+            packed ? read_compressed(task, span, &view) : read_span(task, parts, span, wait, &view);
         status = status < 0 ? status : place_views(task, parts, span, view);
     } else {
         status = place_views(task, parts, span, view);
@@ -403,21 +409,22 @@ static int read_parts(struct task *task, struct parts *parts, struct stk_span *s
 }
 
 /* Reads what failed once more, as often as may help. */
-static int read_again(struct task *task, struct parts *parts, struct stk_span *span, int status)
+static int retry_read(struct task *task, struct parts *parts, struct stk_sample_span *span,
+                      int status)
 {
-    struct stk_flight *flight = task->flight;
+    struct stk_pending_batch *pending = task->pending;
     uint32_t tries = 0;
 
-    while (status < 0 && stk_retry_wait(flight, task->worker, status, tries + 1)) {
+    while (status < 0 && stk_fetcher_retry_wait(pending, task->worker, status, tries + 1)) {
         tries++;
         task->counters->retries++;
-        stk_dataset_forget(flight->loader->dataset, span->shard);
+        stk_dataset_reopen_later(pending->loader->dataset, span->shard);
         memset(&task->error, 0, sizeof task->error);
-        find_parts(flight->loader, task->sample, parts, span);
+        find_parts(pending->loader, task->sample, parts, span);
         status = read_parts(task, parts, span, true);
     }
     if (status < 0) {
-        stk_retry_tell(&task->error, tries);
+        stk_retry_add_note(&task->error, tries);
         place_error(task, parts, span->offset);
     }
     return status;
@@ -425,11 +432,11 @@ static int read_again(struct task *task, struct parts *parts, struct stk_span *s
 
 /* ---- filling ---- */
 
-static int missing(struct task *task, const struct stk_field *field)
+static int fail_missing(struct task *task, const struct stk_loader_field *field)
 {
     return stk_fail(&task->error, STOKER_ERROR_MISSING, "the sample lacks a field",
                     "'stoker ls' shows what it has; name another extension or skip such samples",
-                    "no member '%s'", field->wanted ? field->wanted : "");
+                    "no member '%s'", field->requested ? field->requested : "");
 }
 
 static int number_text(struct task *task, struct stk_view view, char text[NUMBER_BYTES_MAX + 1])
@@ -443,8 +450,8 @@ static int number_text(struct task *task, struct stk_view view, char text[NUMBER
     return 0;
 }
 
-static int fill_number(struct task *task, const struct stk_field *field, struct stk_view view,
-                       void *slot)
+static int fill_number(struct task *task, const struct stk_loader_field *field,
+                       struct stk_view view, void *slot)
 {
     char text[NUMBER_BYTES_MAX + 1];
     char *end = text;
@@ -470,9 +477,9 @@ static int fill_number(struct task *task, const struct stk_field *field, struct 
 }
 
 /* What an attempt that failed in a later field left aside: this attempt's value counts. */
-static void drop_overrides(struct task *task, uint32_t field)
+static void remove_overrides(struct task *task, uint32_t field)
 {
-    struct stk_override **link = &task->flight->locked.overrides, *gone = NULL;
+    struct stk_value_override **link = &task->pending->locked.overrides, *gone = NULL;
 
     stk_engine_lock(task->worker->engine, task->worker);
     while (*link) {
@@ -494,13 +501,13 @@ static void drop_overrides(struct task *task, uint32_t field)
 /* The value goes to its planned place; a substitute of another size goes aside. */
 static int fill_value(struct task *task, uint32_t field, struct stk_view value)
 {
-    struct stoker_batch *batch = task->flight->batch;
+    struct stoker_batch *batch = task->pending->batch;
     uint64_t begin = batch->fields[field].offsets[task->slot];
     uint64_t room = batch->fields[field].offsets[task->slot + 1] - begin;
-    struct stk_override *override;
+    struct stk_value_override *override;
 
     if (task->substitute) {
-        drop_overrides(task, field);
+        remove_overrides(task, field);
     }
     if (value.data == batch->fields[field].data + begin && value.bytes == room) {
         return 0; /* read straight into its place */
@@ -509,7 +516,7 @@ static int fill_value(struct task *task, uint32_t field, struct stk_view value)
         memcpy(batch->fields[field].data + begin, value.data, value.bytes);
         return 0;
     }
-    if (stk_engine_reserve(task->worker->engine, value.bytes, task->flight->memory_wait_ms,
+    if (stk_engine_reserve(task->worker->engine, value.bytes, task->pending->memory_wait_ms,
                            "a substitute's value", &task->error) < 0) {
         return task->error.status;
     }
@@ -528,25 +535,25 @@ static int fill_value(struct task *task, uint32_t field, struct stk_view value)
     override->field = field;
     override->slot = task->slot;
     stk_engine_lock(task->worker->engine, task->worker);
-    override->next = task->flight->locked.overrides;
-    task->flight->locked.overrides = override;
+    override->next = task->pending->locked.overrides;
+    task->pending->locked.overrides = override;
     stk_engine_unlock(task->worker->engine);
     return 0;
 }
 
 static int fill_image(struct task *task, uint32_t f, struct stk_view bytes)
 {
-    struct stoker_loader *loader = task->flight->loader;
-    const struct stk_field *field = &loader->fields[f];
-    uint64_t key = stk_fill_key(task->flight, task->slot, field->follows);
-    struct stk_picture picture = {
+    struct stoker_loader *loader = task->pending->loader;
+    const struct stk_loader_field *field = &loader->fields[f];
+    uint64_t key = stk_fill_value_key(task->pending, task->slot, field->image_field);
+    struct stk_decode_job picture = {
         .plan = field->plan,
         .bytes = bytes,
         .key = key,
-        .slot = stk_batch_slot(task->flight->batch, f, field->shape.slot_bytes, task->slot),
-        .cancelled = &task->flight->abandoned,
-        .wait_ms = task->flight->memory_wait_ms,
-        .marks = stk_dataset_marks(loader->dataset, task->sample)};
+        .slot = stk_batch_slot(task->pending->batch, f, field->shape.slot_bytes, task->slot),
+        .cancelled = &task->pending->cancelled,
+        .wait_ms = task->pending->memory_wait_ms,
+        .entry_points = stk_dataset_jpeg_entries(loader->dataset, task->sample)};
     int status = stk_worker_decode(task->worker, &picture, &task->error);
 
     task->drawn = field->random && status < 0; /* damage outside a crop is not met */
@@ -556,12 +563,12 @@ static int fill_image(struct task *task, uint32_t f, struct stk_view bytes)
 /* A value that lies inside its member, that follows an image, or whose inside is checked. */
 static int fill_inside(struct task *task, const struct parts *parts, uint32_t f)
 {
-    struct stoker_loader *loader = task->flight->loader;
-    const struct stk_field *field = &loader->fields[f];
+    struct stoker_loader *loader = task->pending->loader;
+    const struct stk_loader_field *field = &loader->fields[f];
     bool follows = field->kind == STOKER_FIELD_MASK || field->kind == STOKER_FIELD_BOXES ||
                    field->kind == STOKER_FIELD_BOX_LABELS;
     struct stk_fill fill = {
-        .flight = task->flight,
+        .pending = task->pending,
         .worker = task->worker,
         .slot = task->slot,
         .field = f,
@@ -573,17 +580,17 @@ static int fill_inside(struct task *task, const struct parts *parts, uint32_t f)
     int status;
 
     if (follows) {
-        if (!parts->found[field->follows]) {
-            return missing(task, &loader->fields[field->follows]);
+        if (!parts->found[field->image_field]) {
+            return fail_missing(task, &loader->fields[field->image_field]);
         }
-        fill.image = parts->views[field->follows];
+        fill.image = parts->views[field->image_field];
     }
     if (field->kind == STOKER_FIELD_MASK) {
-        status = stk_fill_check_mask(&fill);
+        status = stk_fill_value_check_mask(&fill);
         return status < 0 ? status : fill_image(task, f, fill.bytes);
     }
     status = stk_fill_value(&fill);
-    return status == 0 && field->shape.dtype == STOKER_BYTES && !field->aside
+    return status == 0 && field->shape.dtype == STOKER_BYTES && !field->out_of_line
                ? fill_value(task, f, fill.bytes) /* it was checked, as a whole */
                : status;
 }
@@ -604,14 +611,14 @@ static int fill_text(struct task *task, uint32_t f, struct stk_view text)
 
 static int fill_field(struct task *task, struct parts *parts, uint32_t f)
 {
-    struct stoker_loader *loader = task->flight->loader;
-    const struct stk_field *field = &loader->fields[f];
-    void *slot = stk_batch_slot(task->flight->batch, f, field->shape.slot_bytes, task->slot);
+    struct stoker_loader *loader = task->pending->loader;
+    const struct stk_loader_field *field = &loader->fields[f];
+    void *slot = stk_batch_slot(task->pending->batch, f, field->shape.slot_bytes, task->slot);
 
     if (wants_member(loader, field, &parts->sample) && !parts->found[f]) {
-        return missing(task, field);
+        return fail_missing(task, field);
     }
-    if (field->kind == STOKER_FIELD_MASK || stk_fill_inside(field)) {
+    if (field->kind == STOKER_FIELD_MASK || stk_fill_value_is_nested(field)) {
         return fill_inside(task, parts, f);
     }
     switch (field->kind) {
@@ -620,7 +627,7 @@ static int fill_field(struct task *task, struct parts *parts, uint32_t f)
     case STOKER_FIELD_LABEL:
         if (!parts->found[f]) { /* a file; of folders put together one may have no classes */
             *(int64_t *)slot = parts->sample.label;
-            return parts->sample.label < 0 ? missing(task, field) : 0;
+            return parts->sample.label < 0 ? fail_missing(task, field) : 0;
         }
         return fill_number(task, field, parts->views[f], slot);
     case STOKER_FIELD_TEXT:
@@ -640,7 +647,7 @@ static int fill_field(struct task *task, struct parts *parts, uint32_t f)
 
 static int fill(struct task *task, struct parts *parts)
 {
-    struct stoker_loader *loader = task->flight->loader;
+    struct stoker_loader *loader = task->pending->loader;
     uint64_t before = stk_engine_now(loader->engine);
     int status = 0;
 
@@ -657,28 +664,28 @@ static int fill(struct task *task, struct parts *parts)
             place_error(task, parts, base);
         }
     }
-    stk_parse_close(&task->parse);
+    stk_parse_cache_close(&task->parse);
     task->counters->decode_ns += stk_engine_now(loader->engine) - before;
     task->counters->samples += status == 0;
     return status;
 }
 
-static bool known(struct task *task)
+static bool is_quarantined(struct task *task)
 {
-    return stk_quarantine_knows(task->flight->loader->quarantine, task->sample, &task->error);
+    return stk_quarantine_find(task->pending->loader->quarantine, task->sample, &task->error);
 }
 
 /* Notes the damage in hand for the quarantine. False: no memory for it, which is the error now. */
 static bool note(struct task *task, uint32_t attempt)
 {
-    struct stk_finding finding = {.sample = task->sample,
-                                  .slot = task->slot,
-                                  .attempt = attempt,
-                                  .drawn = task->drawn,
-                                  .error = &task->error};
+    struct stk_quarantine_entry finding = {.sample = task->sample,
+                                           .slot = task->slot,
+                                           .attempt = attempt,
+                                           .is_random = task->drawn,
+                                           .error = &task->error};
     struct stoker_error failed;
 
-    if (stk_quarantine_note(task->flight, &finding, &failed) == 0) {
+    if (stk_quarantine_add(task->pending, &finding, &failed) == 0) {
         return true;
     }
     task->error = failed;
@@ -690,13 +697,13 @@ static void fail(struct task *task)
 {
     struct stoker_engine *engine = task->worker->engine;
 
-    if (stk_is_damage(task->error.status) && note(task, 0) &&
-        task->flight->loader->on_error == STOKER_ON_ERROR_SKIP) {
+    if (stk_error_is_data(task->error.status) && note(task, 0) &&
+        task->pending->loader->on_error == STOKER_ON_ERROR_SKIP) {
         substitute(task);
     }
     if (task->error.status < 0) {
         stk_engine_lock(engine, task->worker);
-        stk_flight_fail_locked(task->flight, task->slot, &task->error);
+        stk_pending_batch_fail_locked(task->pending, task->slot, &task->error);
         stk_engine_unlock(engine);
     }
 }
@@ -705,56 +712,58 @@ static void fail(struct task *task)
  * success the error is cleared. */
 static void substitute(struct task *task)
 {
-    struct stoker_loader *loader = task->flight->loader;
-    const struct stk_place *place = &task->flight->places[task->slot];
-    uint64_t key = stk_key(stk_key(loader->seed, place->epoch), place->position);
+    struct stoker_loader *loader = task->pending->loader;
+    const struct stk_order_place *place = &task->pending->order_places[task->slot];
+    uint64_t key = stk_random_key(stk_random_key(loader->seed, place->epoch), place->position);
     uint64_t sample = task->sample;
 
-    for (uint32_t attempt = 1; attempt <= STK_SUBSTITUTES_MAX; attempt++) {
+    for (uint32_t attempt = 1; attempt <= STK_LOADER_SUBSTITUTES_MAX; attempt++) {
         struct stoker_error first = task->error;
         struct parts parts;
-        struct stk_span span;
+        struct stk_sample_span span;
 
-        task->sample = stk_schedule_other(&loader->schedule, place->epoch, place->position, sample,
-                                          stk_key(key, 0x73756273ull << 8 | attempt));
+        task->sample =
+            stk_schedule_substitute(&loader->schedule, place->epoch, place->position, sample,
+                                    stk_random_key(key, 0x73756273ull << 8 | attempt));
         task->error.status = 0;
         task->substitute = true;
         task->drawn = false;
-        if (!known(task)) {
+        if (!is_quarantined(task)) {
             find_parts(loader, task->sample, &parts, &span);
-            int status = read_again(task, &parts, &span, read_parts(task, &parts, &span, true));
+            int status = retry_read(task, &parts, &span, read_parts(task, &parts, &span, true));
             if (status == 0 && fill(task, &parts) == 0) {
                 task->error.status = 0;
-                task->flight->batch->ids[task->slot] = task->sample;
+                task->pending->batch->ids[task->slot] = task->sample;
                 task->counters->substituted++;
                 return;
             }
         }
-        if (!stk_is_damage(task->error.status) || !note(task, attempt)) {
+        if (!stk_error_is_data(task->error.status) || !note(task, attempt)) {
             return;
         }
         task->error = first;
     }
 }
 
-int stk_sample_work(struct stk_flight *flight, uint32_t slot, struct stk_worker *worker, bool wait,
-                    struct stk_counters *counters, struct stk_span *span_out)
+int stk_sample_work_run(struct stk_pending_batch *pending, uint32_t slot, struct stk_worker *worker,
+                        bool wait, struct stk_loader_counters *counters,
+                        struct stk_sample_span *span_out)
 {
-    struct task task = {.flight = flight, .worker = worker, .counters = counters, .slot = slot};
+    struct task task = {.pending = pending, .worker = worker, .counters = counters, .slot = slot};
     struct parts parts;
     int status;
 
-    task.sample = flight->batch->ids[slot];
-    if (known(&task)) {
+    task.sample = pending->batch->ids[slot];
+    if (is_quarantined(&task)) {
         fail(&task);
         return 0;
     }
-    find_parts(flight->loader, task.sample, &parts, span_out);
+    find_parts(pending->loader, task.sample, &parts, span_out);
     status = read_parts(&task, &parts, span_out, wait);
     if (status == -EAGAIN && !wait) {
         return status;
     }
-    status = read_again(&task, &parts, span_out, status);
+    status = retry_read(&task, &parts, span_out, status);
     status = status < 0 ? status : fill(&task, &parts);
     if (status < 0) {
         fail(&task);
@@ -762,24 +771,24 @@ int stk_sample_work(struct stk_flight *flight, uint32_t slot, struct stk_worker 
     return 0;
 }
 
-void stk_sample_finish(struct stk_flight *flight, uint32_t slot, struct stk_worker *worker,
-                       struct stk_view bytes, const struct stoker_error *error,
-                       struct stk_counters *counters)
+void stk_sample_work_finish(struct stk_pending_batch *pending, uint32_t slot,
+                            struct stk_worker *worker, struct stk_view bytes,
+                            const struct stoker_error *error, struct stk_loader_counters *counters)
 {
-    struct task task = {.flight = flight, .worker = worker, .counters = counters, .slot = slot};
+    struct task task = {.pending = pending, .worker = worker, .counters = counters, .slot = slot};
     struct parts parts;
-    struct stk_span span;
+    struct stk_sample_span span;
     int status;
 
-    task.sample = flight->batch->ids[slot];
-    find_parts(flight->loader, task.sample, &parts, &span);
-    if (known(&task)) {
+    task.sample = pending->batch->ids[slot];
+    find_parts(pending->loader, task.sample, &parts, &span);
+    if (is_quarantined(&task)) {
         status = task.error.status;
     } else if (error) {
         task.error = *error;
-        status = read_again(&task, &parts, &span, error->status);
+        status = retry_read(&task, &parts, &span, error->status);
         status = status < 0 ? status : fill(&task, &parts);
-    } else if (span.bytes != STK_WHOLE && bytes.bytes < span.bytes) {
+    } else if (span.bytes != STK_ENTIRE_OBJECT && bytes.bytes < span.bytes) {
         status = read_failed(&task, NULL, &span, (int64_t)bytes.bytes);
     } else {
         status = place_views(&task, &parts, &span, bytes);

@@ -37,7 +37,7 @@ static void make_far(struct stk_io *world, struct far *far)
 {
     far->near = world->table;
     far->table = *world->table;
-    far->table.far_bytes = far_bytes;
+    far->table.round_trip_bytes = far_bytes;
     far->table.submit = far_submit;
     world->table = &far->table;
 }
@@ -70,8 +70,8 @@ static void test_placed(const char *name, struct far *far, uint32_t fields_used,
                                             .field_count = fields_used,
                                             .io_retry_wait_ms = 1,
                                             .batch_size = BATCH};
-    struct stk_world_rule cold = {.fault = STK_FAULT_COLD};
-    struct stk_world_rule failing = {.fault = STK_FAULT_EIO, .times = fails};
+    struct stk_sim_rule cold = {.fault = STK_SIM_FAULT_COLD};
+    struct stk_sim_rule failing = {.fault = STK_SIM_FAULT_EIO, .times = fails};
     struct stoker_loader *loader = NULL;
     struct stoker_batch *batch;
     struct rig rig;
@@ -81,9 +81,9 @@ static void test_placed(const char *name, struct far *far, uint32_t fields_used,
         return;
     }
     make_far(rig.world, far);
-    stk_world_rule(rig.world, &cold);
+    stk_sim_add_rule(rig.world, &cold);
     if (fails > 0) {
-        stk_world_rule(rig.world, &failing);
+        stk_sim_add_rule(rig.world, &failing);
     }
     T_EQ(name, stoker_loader_open(&loader, rig.dataset, &options, NULL), 0);
     while (stoker_loader_next(loader, 20000, &batch, NULL) == 1) {
@@ -112,9 +112,9 @@ static void test_shorter(struct far *far)
         .struct_size = sizeof dataset, .urls = urls, .url_count = 1};
     struct stoker_loader_options options = {
         .struct_size = sizeof options, .fields = bytes_of, .field_count = 1, .batch_size = BATCH};
-    struct stk_world_rule cold = {.fault = STK_FAULT_COLD};
-    struct stk_world_rule shorter = {
-        .path = "/set/a/05.jpg", .fault = STK_FAULT_TRUNCATED, .offset = SHORTER};
+    struct stk_sim_rule cold = {.fault = STK_SIM_FAULT_COLD};
+    struct stk_sim_rule shorter = {
+        .path = "/set/a/05.jpg", .fault = STK_SIM_FAULT_TRUNCATED, .offset = SHORTER};
     struct stoker_loader *loader = NULL;
     struct stoker_array values;
     struct stoker_batch *batch;
@@ -128,13 +128,13 @@ static void test_shorter(struct far *far)
         char path[32];
 
         snprintf(path, sizeof path, "/set/a/%02u.jpg", i);
-        T_EQ("add", stk_world_add(rig.world, path, value, value_of(i, value)), 0);
+        T_EQ("add", stk_sim_add(rig.world, path, value, value_of(i, value)), 0);
     }
     stoker_dataset_close(rig.dataset);
     T_EQ("open", stoker_dataset_open(&rig.dataset, rig.engine, &dataset, NULL), 0);
     make_far(rig.world, far);
-    stk_world_rule(rig.world, &cold);
-    stk_world_rule(rig.world, &shorter);
+    stk_sim_add_rule(rig.world, &cold);
+    stk_sim_add_rule(rig.world, &shorter);
     T_EQ("open", stoker_loader_open(&loader, rig.dataset, &options, NULL), 0);
     T_EQ("next", stoker_loader_next(loader, 20000, &batch, NULL), 1);
     stoker_batch_array(batch, 0, &values);

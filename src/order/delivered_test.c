@@ -10,7 +10,7 @@
 struct stream {
     struct stk_order order;
     struct stk_partition partition;
-    struct stk_given given;
+    struct stk_delivered given;
     uint64_t epoch, position, sum; /* sum: step by step */
 };
 
@@ -41,13 +41,13 @@ static uint64_t print_of(const struct stream *stream, uint64_t epoch, uint64_t p
     return stk_partition_fingerprint(&stream->partition, &stream->order, epoch, position);
 }
 
-static uint64_t sum_of(const struct stream *stream, const struct stk_given *given)
+static uint64_t sum_of(const struct stream *stream, const struct stk_delivered *given)
 {
-    struct stk_given left = *given;
-    struct stk_given_span span;
+    struct stk_delivered left = *given;
+    struct stk_delivered_span span;
     uint64_t sum = 0;
 
-    while (stk_given_next(&left, &stream->partition, &span)) {
+    while (stk_delivered_next(&left, &stream->partition, &span)) {
         for (uint64_t i = 0; i < span.steps; i++) {
             sum += print_of(stream, span.epoch,
                             span.position + i * stk_partition_stride(&stream->partition));
@@ -61,16 +61,17 @@ static void step(struct stream *stream)
     const struct stk_partition *partition = &stream->partition;
 
     while (stk_partition_steps_from(partition, stream->epoch, stream->position) == 0) {
-        stream->position = stk_partition_following(partition, stream->epoch, stream->position);
+        stream->position =
+            stk_partition_next_epoch_start(partition, stream->epoch, stream->position);
         stream->epoch++;
     }
     stream->sum += print_of(stream, stream->epoch, stream->position);
-    if (!stk_given_add(&stream->given, partition, stream->epoch, stream->position)) {
-        struct stk_given copy = stream->given;
+    if (!stk_delivered_add(&stream->given, partition, stream->epoch, stream->position)) {
+        struct stk_delivered copy = stream->given;
 
-        stk_given_settle(&stream->given, &copy, sum_of(stream, &copy));
+        stk_delivered_fold(&stream->given, &copy, sum_of(stream, &copy));
         T_TRUE("room again",
-               stk_given_add(&stream->given, partition, stream->epoch, stream->position));
+               stk_delivered_add(&stream->given, partition, stream->epoch, stream->position));
     }
     stream->position += stk_partition_stride(partition);
 }
@@ -81,26 +82,26 @@ static void test_random(uint64_t key)
     uint64_t drawn = 0;
     bool same = true;
 
-    open_stream(&stream, 20 + stk_key(key, drawn++) % 50, (uint32_t)(1 + key % 5),
+    open_stream(&stream, 20 + stk_random_key(key, drawn++) % 50, (uint32_t)(1 + key % 5),
                 (uint32_t)(1 + key % 3), (uint32_t)(STOKER_TAIL_DROP + key % 4),
                 (uint32_t)(1 + key % 2));
     for (int i = 0; i < 500; i++) {
-        uint64_t what = stk_key(key, drawn++) % 30;
+        uint64_t what = stk_random_key(key, drawn++) % 30;
 
         if (what == 0) { /* a state is asked for, and the stream goes on meanwhile */
-            struct stk_given copy = stream.given;
+            struct stk_delivered copy = stream.given;
             uint64_t before = stream.sum, sum = sum_of(&stream, &copy);
 
-            for (uint64_t more = stk_key(key, drawn++) % 4; more > 0; more--) {
-                if (stream.given.run_count < STK_GIVEN_RUNS_MAX) {
+            for (uint64_t more = stk_random_key(key, drawn++) % 4; more > 0; more--) {
+                if (stream.given.run_count < STK_DELIVERED_RUNS_MAX) {
                     step(&stream);
                 }
             }
             same &= copy.fingerprint + sum == before;
-            stk_given_settle(&stream.given, &copy, sum);
+            stk_delivered_fold(&stream.given, &copy, sum);
             same &= stream.given.fingerprint + sum_of(&stream, &stream.given) == stream.sum;
         } else if (what == 1) {
-            stream.epoch = stk_key(key, drawn++) % 9;
+            stream.epoch = stk_random_key(key, drawn++) % 9;
             stream.position = stk_partition_first(&stream.partition, stream.epoch);
         } else {
             step(&stream);
@@ -132,21 +133,21 @@ static void test_full(void)
     static struct stream stream;
 
     open_stream(&stream, 40, 4, 1, STOKER_TAIL_DROP, 1);
-    for (uint64_t i = 0; i < STK_GIVEN_RUNS_MAX; i++) {
-        T_TRUE("room", stk_given_add(&stream.given, &stream.partition, 3 * i, 0));
+    for (uint64_t i = 0; i < STK_DELIVERED_RUNS_MAX; i++) {
+        T_TRUE("room", stk_delivered_add(&stream.given, &stream.partition, 3 * i, 0));
     }
-    T_TRUE("one jump too many", !stk_given_add(&stream.given, &stream.partition, 1000, 0));
-    T_EQ("changes nothing", stream.given.run_count, STK_GIVEN_RUNS_MAX);
-    T_TRUE("but the last run goes on",
-           stk_given_add(&stream.given, &stream.partition, 3 * (STK_GIVEN_RUNS_MAX - 1), 4));
+    T_TRUE("one jump too many", !stk_delivered_add(&stream.given, &stream.partition, 1000, 0));
+    T_EQ("changes nothing", stream.given.run_count, STK_DELIVERED_RUNS_MAX);
+    T_TRUE("but the last run goes on", stk_delivered_add(&stream.given, &stream.partition,
+                                                         3 * (STK_DELIVERED_RUNS_MAX - 1), 4));
 }
 
 /* From a place to a later one: what a state lies behind the stream. */
 static void test_between(void)
 {
     static struct stream stream;
-    struct stk_given between;
-    struct stk_given_span from = {.steps = 20}, to;
+    struct stk_delivered between;
+    struct stk_delivered_span from = {.steps = 20}, to;
     uint64_t before;
 
     open_stream(&stream, 30, 4, 1, STOKER_TAIL_WRAP, 1);
@@ -159,28 +160,28 @@ static void test_between(void)
     for (int i = 0; i < 9; i++) { /* over the end of an epoch */
         step(&stream);
     }
-    to = (struct stk_given_span){.epoch = stream.epoch, .position = stream.position};
-    T_TRUE("it leads there", stk_given_between(&between, &stream.partition, &from, &to));
+    to = (struct stk_delivered_span){.epoch = stream.epoch, .position = stream.position};
+    T_TRUE("it leads there", stk_delivered_between(&between, &stream.partition, &from, &to));
     T_TRUE("by these steps", sum_of(&stream, &between) == stream.sum - before);
-    T_TRUE("not back", !stk_given_between(&between, &stream.partition, &to, &from));
+    T_TRUE("not back", !stk_delivered_between(&between, &stream.partition, &to, &from));
     from.steps = 8;
-    T_TRUE("not so far", !stk_given_between(&between, &stream.partition, &from, &to));
+    T_TRUE("not so far", !stk_delivered_between(&between, &stream.partition, &from, &to));
 }
 
 /* 10^6 ranks of 64 samples: a step's part takes a second, giving it must not. */
 static void test_large_world(void)
 {
     static struct stream stream;
-    struct stk_given_span span;
+    struct stk_delivered_span span;
 
     open_stream(&stream, UINT64_C(1) << 50, 64, 1000000, STOKER_TAIL_DROP, 1);
     for (uint64_t i = 0; i < 100000; i++) {
-        stk_given_add(&stream.given, &stream.partition, 0, i * 64000000);
+        stk_delivered_add(&stream.given, &stream.partition, 0, i * 64000000);
     }
     T_EQ("one run", stream.given.run_count, 1);
-    T_TRUE("one span", stk_given_next(&stream.given, &stream.partition, &span));
+    T_TRUE("one span", stk_delivered_next(&stream.given, &stream.partition, &span));
     T_EQ("of all", span.steps, 100000);
-    T_TRUE("and no other", !stk_given_next(&stream.given, &stream.partition, &span));
+    T_TRUE("and no other", !stk_delivered_next(&stream.given, &stream.partition, &span));
 }
 
 int main(void)

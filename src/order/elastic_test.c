@@ -39,7 +39,7 @@ struct history {
 
 static uint64_t draw(struct history *history, uint64_t below)
 {
-    return stk_key(history->key, history->drawn++) % below;
+    return stk_random_key(history->key, history->drawn++) % below;
 }
 
 static void begin(struct history *history, uint64_t key)
@@ -66,15 +66,15 @@ static void begin(struct history *history, uint64_t key)
 
 /* Samples and places of the slots of one rank, or of all. */
 static uint64_t slots_of(const struct history *history, const struct stk_partition *partition,
-                         const struct saved *at, struct stk_place *places, uint64_t *samples)
+                         const struct saved *at, struct stk_order_place *places, uint64_t *samples)
 {
-    uint32_t slots = stk_partition_slots(partition, at->epoch, at->position);
+    uint32_t slots = stk_partition_batch_slots(partition, at->epoch, at->position);
 
     for (uint32_t slot = 0; slot < slots; slot++) {
         struct stk_order_epoch keys;
 
         stk_partition_place(partition, at->epoch, at->position, slot, &places[slot]);
-        stk_order_begin(&keys, &history->order, places[slot].epoch);
+        stk_order_epoch_begin(&keys, &history->order, places[slot].epoch);
         samples[slot] = stk_order_sample(&keys, places[slot].position);
     }
     return slots;
@@ -83,7 +83,7 @@ static uint64_t slots_of(const struct history *history, const struct stk_partiti
 /* One step of all ranks. Each hands on its state; they must be alike. */
 static struct saved step(struct history *history, const struct saved *at, bool counted)
 {
-    static struct stk_place places[SLOTS_MAX], alone_places[SLOTS_MAX];
+    static struct stk_order_place places[SLOTS_MAX], alone_places[SLOTS_MAX];
     static uint64_t samples[SLOTS_MAX], alone_samples[SLOTS_MAX];
     struct stk_partition partition = history->cut, alone = history->cut;
     uint64_t count = 0, alone_count;
@@ -151,7 +151,7 @@ static void run(struct history *history)
         history->ends[history->at.epoch] =
             cut->tail == STOKER_TAIL_DROP ? history->at.position : cut->sample_count;
         history->at.position =
-            stk_partition_following(cut, history->at.epoch, history->at.position);
+            stk_partition_next_epoch_start(cut, history->at.epoch, history->at.position);
         history->at.epoch++;
     }
 }
@@ -165,13 +165,13 @@ static void check(const struct history *history, uint64_t number)
     for (uint64_t epoch = 0; (epoch + 1) * samples <= COUNTS_MAX; epoch++) {
         struct stk_order_epoch keys;
 
-        stk_order_begin(&keys, &history->order, epoch);
+        stk_order_epoch_begin(&keys, &history->order, epoch);
         for (uint64_t position = 0; position < samples; position++) {
             uint64_t sample = stk_order_sample(&keys, position);
             uint8_t count = history->counts[epoch * samples + sample];
 
             once &= epoch < EPOCHS ? count == (position < history->ends[epoch]) : count <= 1;
-            print += count ? stk_order_term(&keys, position, sample) : 0;
+            print += count ? stk_order_fingerprint_term(&keys, position, sample) : 0;
         }
     }
     once &= history->cut.tail != STOKER_TAIL_DROP ||
@@ -193,7 +193,7 @@ int main(int count, char **arguments)
     uint64_t histories = is_long && *is_long ? 10000 : T_HISTORIES(300), resizes = 0, kills = 0;
 
     for (uint64_t i = 0; i < histories; i++) {
-        begin(&history, stk_key(seed, i));
+        begin(&history, stk_random_key(seed, i));
         run(&history);
         check(&history, i);
         resizes += history.resizes;

@@ -17,7 +17,7 @@
 #include "base/random.h"
 
 /* What a key is for: two uses never share random numbers. */
-enum use { USE_RUN = 1, USE_EPOCH, USE_SAMPLE, USE_BLOCK, USE_POOL, USE_PLACE };
+enum use { USE_RUN = 1, USE_EPOCH, USE_SAMPLE, USE_BLOCK, USE_POOL, USE_SLOT };
 
 /* Part of version 1 as the order is: a fingerprint in a log is compared years later. Two odd
  * factors tell positions and samples apart; one mix then makes terms that do not cancel. */
@@ -33,7 +33,7 @@ struct window {
 };
 
 /* What positions of one group in one window share. */
-struct stretch {
+struct pass {
     uint64_t group, first_block, stride;   /* stride: of the places that they go to */
     struct stk_permutation blocks, inside; /* of the group, of the window */
 };
@@ -54,7 +54,7 @@ static void samples_of_groups(const struct stk_order_epoch *epoch, uint64_t firs
                               uint64_t *samples_out);
 static void samples_of_group(const struct stk_order_epoch *epoch, uint64_t first, uint64_t count,
                              uint64_t stride, uint64_t *samples_out);
-static uint64_t undealt(const struct stk_order_epoch *epoch, uint64_t block);
+static uint64_t unpermuted_block(const struct stk_order_epoch *epoch, uint64_t block);
 static uint64_t position_in_pool(const struct stk_order_epoch *epoch, uint64_t drawn);
 static uint64_t position_in_group(const struct stk_order_epoch *epoch, uint64_t block,
                                   uint64_t inner);
@@ -87,29 +87,29 @@ int stk_order_init(struct stk_order *order, const struct stk_order_options *opti
         return status;
     }
     order->options = *options;
-    order->key_run = stk_key(stk_key(options->seed, STOKER_ORDER_VERSION), USE_RUN);
+    order->key_run = stk_random_key(stk_random_key(options->seed, STOKER_ORDER_VERSION), USE_RUN);
     if (options->shuffle == STOKER_SHUFFLE_BLOCK) {
         lay_out(order);
     }
     return 0;
 }
 
-void stk_order_begin(struct stk_order_epoch *epoch_out, const struct stk_order *order,
-                     uint64_t epoch)
+void stk_order_epoch_begin(struct stk_order_epoch *epoch_out, const struct stk_order *order,
+                           uint64_t epoch)
 {
-    uint64_t key = stk_key(stk_key(order->key_run, USE_EPOCH), epoch);
+    uint64_t key = stk_random_key(stk_random_key(order->key_run, USE_EPOCH), epoch);
     uint64_t groups = order->options.group_count;
 
     *epoch_out = (struct stk_order_epoch){
         .order = order,
         .epoch = epoch,
-        .key_sample = stk_key(key, USE_SAMPLE),
-        .key_block = stk_key(key, USE_BLOCK),
-        .key_pool = stk_key(key, USE_POOL),
-        .key_print = stk_key(FINGERPRINT_KEY, epoch),
+        .key_sample = stk_random_key(key, USE_SAMPLE),
+        .key_block = stk_random_key(key, USE_BLOCK),
+        .key_pool = stk_random_key(key, USE_POOL),
+        .key_print = stk_random_key(FINGERPRINT_KEY, epoch),
     };
     if (order->options.shuffle == STOKER_SHUFFLE_FULL) {
-        stk_permutation_init(&epoch_out->whole, epoch_out->key_sample, order->options.sample_count);
+        stk_permutation_init(&epoch_out->full, epoch_out->key_sample, order->options.sample_count);
     }
     if (order->full_blocks > 0) {
         __extension__ unsigned __int128 turn = epoch % order->full_blocks;
@@ -117,7 +117,7 @@ void stk_order_begin(struct stk_order_epoch *epoch_out, const struct stk_order *
     }
     if (order->pool_samples > 0) {
         /* The bias of a remainder is below 2^-8 even for the largest data set. */
-        uint64_t place = stk_key(key, USE_PLACE) % (order->group_samples + 1);
+        uint64_t place = stk_random_key(key, USE_SLOT) % (order->group_samples + 1);
         epoch_out->pool_first = place * groups;
     }
 }
@@ -132,7 +132,7 @@ uint64_t stk_order_sample(const struct stk_order_epoch *epoch, uint64_t position
     case STOKER_SHUFFLE_NONE:
         return position;
     case STOKER_SHUFFLE_FULL:
-        return stk_permuted(&epoch->whole, position);
+        return stk_permutation_apply(&epoch->full, position);
     default:
         break;
     }
@@ -157,7 +157,7 @@ void stk_order_samples(const struct stk_order_epoch *epoch, uint64_t first, uint
         for (uint64_t i = 0, piece;
              epoch->order->options.shuffle == STOKER_SHUFFLE_FULL && i < count; i += piece) {
             piece = stk_min(count - i, STK_PERMUTE_STRIDE);
-            stk_permute_all(&epoch->whole, samples_out + i, (uint32_t)piece);
+            stk_permutation_apply_all(&epoch->full, samples_out + i, (uint32_t)piece);
         }
         return;
     }
@@ -171,8 +171,8 @@ void stk_order_samples(const struct stk_order_epoch *epoch, uint64_t first, uint
     }
 }
 
-void stk_order_strided(const struct stk_order_epoch *epoch, uint64_t first, uint64_t count,
-                       uint64_t *samples_out)
+void stk_order_samples_strided(const struct stk_order_epoch *epoch, uint64_t first, uint64_t count,
+                               uint64_t *samples_out)
 {
     const struct stk_order_options *options = &epoch->order->options;
     uint64_t pool = epoch->pool_first, pool_end = pool + epoch->order->pool_samples;
@@ -217,7 +217,7 @@ uint64_t stk_order_position(const struct stk_order_epoch *epoch, uint64_t sample
     case STOKER_SHUFFLE_NONE:
         return sample;
     case STOKER_SHUFFLE_FULL:
-        return stk_unpermuted(&epoch->whole, sample);
+        return stk_permutation_invert(&epoch->full, sample);
     default:
         break;
     }
@@ -225,7 +225,7 @@ uint64_t stk_order_position(const struct stk_order_epoch *epoch, uint64_t sample
         return position_in_pool(epoch, sample - full +
                                            (order->full_blocks - dealt) * options->block_samples);
     }
-    block = undealt(epoch, sample / options->block_samples);
+    block = unpermuted_block(epoch, sample / options->block_samples);
     inner = sample % options->block_samples;
     if (block >= dealt) {
         return position_in_pool(epoch, (block - dealt) * options->block_samples + inner);
@@ -233,10 +233,11 @@ uint64_t stk_order_position(const struct stk_order_epoch *epoch, uint64_t sample
     return position_in_group(epoch, block, inner);
 }
 
-uint64_t stk_order_term(const struct stk_order_epoch *epoch, uint64_t position, uint64_t sample)
+uint64_t stk_order_fingerprint_term(const struct stk_order_epoch *epoch, uint64_t position,
+                                    uint64_t sample)
 {
-    return stk_mix(epoch->key_print + position * FINGERPRINT_POSITION +
-                   sample * FINGERPRINT_SAMPLE);
+    return stk_mix64(epoch->key_print + position * FINGERPRINT_POSITION +
+                     sample * FINGERPRINT_SAMPLE);
 }
 
 uint64_t stk_order_fingerprint(const struct stk_order_epoch *epoch, uint64_t first, uint64_t count)
@@ -257,10 +258,11 @@ uint64_t stk_order_fingerprint(const struct stk_order_epoch *epoch, uint64_t fir
 uint64_t stk_order_fingerprint_of(uint64_t epoch, uint64_t first, uint64_t count,
                                   const uint64_t *samples)
 {
-    uint64_t key = stk_key(FINGERPRINT_KEY, epoch), sum = 0;
+    uint64_t key = stk_random_key(FINGERPRINT_KEY, epoch), sum = 0;
 
     for (uint64_t i = 0; i < count; i++) {
-        sum += stk_mix(key + (first + i) * FINGERPRINT_POSITION + samples[i] * FINGERPRINT_SAMPLE);
+        sum +=
+            stk_mix64(key + (first + i) * FINGERPRINT_POSITION + samples[i] * FINGERPRINT_SAMPLE);
     }
     return sum;
 }
@@ -287,7 +289,7 @@ int stoker_order_at(uint64_t sample_count, uint64_t block_samples, uint32_t wind
     if (position >= sample_count || !sample_out) {
         return STOKER_ERROR_ARGUMENT;
     }
-    stk_order_begin(&keys, &order, epoch);
+    stk_order_epoch_begin(&keys, &order, epoch);
     *sample_out = stk_order_sample(&keys, position);
     return 0;
 }
@@ -364,7 +366,7 @@ static uint64_t sample_of_block(const struct stk_order_epoch *epoch, uint64_t bl
 
     /* One group has all the blocks, in an order of the epoch already. */
     if (order->options.group_count > 1) {
-        block = stk_permuted(&order->deal, rotated(epoch, block));
+        block = stk_permutation_apply(&order->deal, rotated(epoch, block));
     }
     return block * order->options.block_samples + inner;
 }
@@ -395,7 +397,7 @@ static void samples_of_pool(const struct stk_order_epoch *epoch, uint64_t first,
 
     stk_permutation_init(&pool, epoch->key_pool, epoch->order->pool_samples);
     for (uint64_t i = 0; i < count; i++) {
-        samples_out[i] = pooled(epoch, stk_permuted(&pool, first - epoch->pool_first + i));
+        samples_out[i] = pooled(epoch, stk_permutation_apply(&pool, first - epoch->pool_first + i));
     }
 }
 
@@ -412,17 +414,17 @@ static uint64_t sample_of_group(const struct stk_order_epoch *epoch, uint64_t po
     struct quotient drawn;
     uint64_t block;
 
-    drawn = divide(stk_permute(stk_key(epoch->key_sample, window.number * groups + group),
+    drawn = divide(stk_permute(stk_random_key(epoch->key_sample, window.number * groups + group),
                                turn - start, window.blocks * block_samples),
                    &order->by_block);
-    block = stk_permute(stk_key(epoch->key_block, group), window.first + drawn.whole,
+    block = stk_permute(stk_random_key(epoch->key_block, group), window.first + drawn.whole,
                         order->group_blocks);
     return sample_of_block(epoch, block * groups + group, drawn.rest);
 }
 
 /* What is drawn of one window of a group: `count` turns from `turn` on, at most
  * STK_PERMUTE_STRIDE, go to every stride-th place of samples_out. */
-static void samples_of_window(const struct stk_order_epoch *epoch, const struct stretch *stretch,
+static void samples_of_window(const struct stk_order_epoch *epoch, const struct pass *pass,
                               uint64_t turn, uint32_t count, uint64_t *samples_out)
 {
     const struct stk_order *order = epoch->order;
@@ -433,22 +435,22 @@ static void samples_of_window(const struct stk_order_epoch *epoch, const struct 
     for (uint32_t i = 0; i < count; i++) {
         drawn[i] = turn + i;
     }
-    stk_permute_all(&stretch->inside, drawn, count);
+    stk_permutation_apply_all(&pass->inside, drawn, count);
     for (uint32_t i = 0; i < count; i++) {
         struct quotient place = divide(drawn[i], &order->by_block);
 
-        drawn[i] = stretch->first_block + place.whole;
+        drawn[i] = pass->first_block + place.whole;
         inner[i] = place.rest;
     }
-    stk_permute_all(&stretch->blocks, drawn, count);
+    stk_permutation_apply_all(&pass->blocks, drawn, count);
     if (groups > 1) { /* as sample_of_block does */
         for (uint32_t i = 0; i < count; i++) {
-            drawn[i] = rotated(epoch, drawn[i] * groups + stretch->group);
+            drawn[i] = rotated(epoch, drawn[i] * groups + pass->group);
         }
-        stk_permute_all(&order->deal, drawn, count);
+        stk_permutation_apply_all(&order->deal, drawn, count);
     }
     for (uint32_t i = 0; i < count; i++) {
-        samples_out[i * stretch->stride] = drawn[i] * order->options.block_samples + inner[i];
+        samples_out[i * pass->stride] = drawn[i] * order->options.block_samples + inner[i];
     }
 }
 
@@ -461,22 +463,23 @@ static void samples_of_group(const struct stk_order_epoch *epoch, uint64_t first
     uint64_t groups = order->options.group_count, block_samples = order->options.block_samples;
     uint64_t skipped = first < epoch->pool_first ? 0 : order->pool_samples;
     uint64_t group = divide(first, &order->by_groups).rest;
-    uint64_t turn = divide(first - skipped, &order->by_groups).whole, turns_end = turn + count;
-    struct stretch stretch = {.group = group, .stride = stride};
+    uint64_t turn = divide(first - skipped, &order->by_groups).whole, rounds_end = turn + count;
+    struct pass pass = {.group = group, .stride = stride};
 
-    stk_permutation_init(&stretch.blocks, stk_key(epoch->key_block, group), order->group_blocks);
-    while (turn < turns_end) {
+    stk_permutation_init(&pass.blocks, stk_random_key(epoch->key_block, group),
+                         order->group_blocks);
+    while (turn < rounds_end) {
         struct window window = window_of(order, group, divide(turn, &order->by_block).whole);
         uint64_t start = window.first * block_samples;
-        uint64_t end = stk_min(start + window.blocks * block_samples, turns_end);
+        uint64_t end = stk_min(start + window.blocks * block_samples, rounds_end);
 
-        stretch.first_block = window.first;
-        stk_permutation_init(&stretch.inside,
-                             stk_key(epoch->key_sample, window.number * groups + group),
+        pass.first_block = window.first;
+        stk_permutation_init(&pass.inside,
+                             stk_random_key(epoch->key_sample, window.number * groups + group),
                              window.blocks * block_samples);
         for (uint64_t piece; turn < end; turn += piece, samples_out += piece * stride) {
             piece = stk_min(end - turn, STK_PERMUTE_STRIDE);
-            samples_of_window(epoch, &stretch, turn - start, (uint32_t)piece, samples_out);
+            samples_of_window(epoch, &pass, turn - start, (uint32_t)piece, samples_out);
         }
     }
 }
@@ -494,14 +497,14 @@ static void samples_of_groups(const struct stk_order_epoch *epoch, uint64_t firs
 }
 
 /* The inverse of what sample_of_block does to a block. */
-static uint64_t undealt(const struct stk_order_epoch *epoch, uint64_t block)
+static uint64_t unpermuted_block(const struct stk_order_epoch *epoch, uint64_t block)
 {
     const struct stk_order *order = epoch->order;
 
     if (order->options.group_count == 1) {
         return block;
     }
-    block = stk_unpermuted(&order->deal, block);
+    block = stk_permutation_invert(&order->deal, block);
     return block >= epoch->rotation ? block - epoch->rotation
                                     : block + order->full_blocks - epoch->rotation;
 }
@@ -511,7 +514,7 @@ static uint64_t position_in_pool(const struct stk_order_epoch *epoch, uint64_t d
     struct stk_permutation pool;
 
     stk_permutation_init(&pool, epoch->key_pool, epoch->order->pool_samples);
-    return epoch->pool_first + stk_unpermuted(&pool, drawn);
+    return epoch->pool_first + stk_permutation_invert(&pool, drawn);
 }
 
 /* The inverse of sample_of_group. Behind the pool a turn begins at any group: its positions are
@@ -525,13 +528,13 @@ static uint64_t position_in_group(const struct stk_order_epoch *epoch, uint64_t 
     struct stk_permutation blocks, inside;
     struct window window;
 
-    stk_permutation_init(&blocks, stk_key(epoch->key_block, group), order->group_blocks);
-    at = stk_unpermuted(&blocks, block / groups);
+    stk_permutation_init(&blocks, stk_random_key(epoch->key_block, group), order->group_blocks);
+    at = stk_permutation_invert(&blocks, block / groups);
     window = window_of(order, group, at);
-    stk_permutation_init(&inside, stk_key(epoch->key_sample, window.number * groups + group),
+    stk_permutation_init(&inside, stk_random_key(epoch->key_sample, window.number * groups + group),
                          window.blocks * block_samples);
     turn = window.first * block_samples +
-           stk_unpermuted(&inside, (at - window.first) * block_samples + inner);
+           stk_permutation_invert(&inside, (at - window.first) * block_samples + inner);
     if (turn * groups < epoch->pool_first) {
         return turn * groups + group;
     }

@@ -57,17 +57,17 @@ struct stk_order_epoch {
     const struct stk_order *order;
     uint64_t epoch;
     uint64_t key_sample, key_block, key_pool, key_print;
-    struct stk_permutation whole; /* by key_sample: the `full` order */
-    uint64_t rotation;            /* of the blocks over the groups */
-    uint64_t pool_first;          /* position of the pool, a multiple of H */
+    struct stk_permutation full; /* by key_sample: the `full` order */
+    uint64_t rotation;           /* of the blocks over the groups */
+    uint64_t pool_first;         /* position of the pool, a multiple of H */
 };
 
 /* ARGUMENT when groups are too many for the blocks, or a count is out of bounds. Only a block
  * shuffle looks at blocks and groups. Less than one window of blocks, also none, is fine. */
 int stk_order_init(struct stk_order *order, const struct stk_order_options *options,
                    struct stoker_error *error);
-void stk_order_begin(struct stk_order_epoch *epoch_out, const struct stk_order *order,
-                     uint64_t epoch);
+void stk_order_epoch_begin(struct stk_order_epoch *epoch_out, const struct stk_order *order,
+                           uint64_t epoch);
 /* position < sample_count. */
 uint64_t stk_order_sample(const struct stk_order_epoch *epoch, uint64_t position);
 
@@ -77,13 +77,14 @@ void stk_order_samples(const struct stk_order_epoch *epoch, uint64_t first, uint
                        uint64_t *samples_out);
 /* The samples at first, first + group_count, first + 2 * group_count ..., count of them: of one
  * home group, as what a rank has of a step lies (stk_partition_run). */
-void stk_order_strided(const struct stk_order_epoch *epoch, uint64_t first, uint64_t count,
-                       uint64_t *samples_out);
+void stk_order_samples_strided(const struct stk_order_epoch *epoch, uint64_t first, uint64_t count,
+                               uint64_t *samples_out);
 /* Where a sample stands: the inverse of stk_order_sample, in O(1) too. sample < sample_count. */
 uint64_t stk_order_position(const struct stk_order_epoch *epoch, uint64_t sample);
 /* A mix of (epoch, position, sample), and its sum (modulo 2^64) over positions of one epoch. So it
  * does not matter in which pieces, nor by how many ranks or workers, they are gone through. */
-uint64_t stk_order_term(const struct stk_order_epoch *epoch, uint64_t position, uint64_t sample);
+uint64_t stk_order_fingerprint_term(const struct stk_order_epoch *epoch, uint64_t position,
+                                    uint64_t sample);
 uint64_t stk_order_fingerprint(const struct stk_order_epoch *epoch, uint64_t first, uint64_t count);
 /* The same of samples that something else chose for these positions. */
 uint64_t stk_order_fingerprint_of(uint64_t epoch, uint64_t first, uint64_t count,
@@ -91,14 +92,15 @@ uint64_t stk_order_fingerprint_of(uint64_t epoch, uint64_t first, uint64_t count
 
 /* A keyed bijection of [0, count); index < count. */
 uint64_t stk_permute(uint64_t key, uint64_t index, uint64_t count);
-/* The same in two parts: stk_permute(key, i, count) == stk_permuted(made from key, i). */
+/* The same in two parts: stk_permute(key, i, count) == stk_permutation_apply(made from key, i). */
 void stk_permutation_init(struct stk_permutation *permutation, uint64_t key, uint64_t count);
-uint64_t stk_permuted(const struct stk_permutation *permutation, uint64_t index);
-/* values[i] = stk_permuted(p, values[i]), several at once; count <= STK_PERMUTE_STRIDE. */
+uint64_t stk_permutation_apply(const struct stk_permutation *permutation, uint64_t index);
+/* values[i] = stk_permutation_apply(p, values[i]), several at once; count <= STK_PERMUTE_STRIDE. */
 #define STK_PERMUTE_STRIDE 256u
-void stk_permute_all(const struct stk_permutation *permutation, uint64_t *values, uint32_t count);
-/* stk_unpermuted(p, stk_permuted(p, i)) == i. */
-uint64_t stk_unpermuted(const struct stk_permutation *permutation, uint64_t value);
+void stk_permutation_apply_all(const struct stk_permutation *permutation, uint64_t *values,
+                               uint32_t count);
+/* stk_permutation_invert(p, stk_permutation_apply(p, i)) == i. */
+uint64_t stk_permutation_invert(const struct stk_permutation *permutation, uint64_t value);
 
 /* How an epoch is cut into steps, and steps into ranks. Positions run over the whole run:
  * run position = epoch * sample_count + position in the epoch. A step is batch_size * world_size
@@ -117,7 +119,7 @@ struct stk_partition {
 };
 
 /* One slot of a batch. */
-struct stk_place {
+struct stk_order_place {
     uint64_t epoch;    /* differs from the asked one only past a wrapped tail */
     uint64_t position; /* in that epoch */
     bool real;         /* false: padding (a repeat) */
@@ -140,20 +142,20 @@ uint64_t stk_partition_steps_from(const struct stk_partition *partition, uint64_
                                   uint64_t position);
 /* Slots that this rank has in the step that begins at `position`: batch_size, fewer (also 0)
  * only in a kept tail. */
-uint32_t stk_partition_slots(const struct stk_partition *partition, uint64_t epoch,
-                             uint64_t position);
+uint32_t stk_partition_batch_slots(const struct stk_partition *partition, uint64_t epoch,
+                                   uint64_t position);
 /* Slot i of this rank in the step that begins at `position`. The step's positions, sorted by
  * (position mod group_count, position), are cut into one slice a rank: a rank meets nearly only
  * its own groups' blocks. */
 void stk_partition_place(const struct stk_partition *partition, uint64_t epoch, uint64_t position,
-                         uint32_t slot, struct stk_place *place_out);
+                         uint32_t slot, struct stk_order_place *place_out);
 /* The place of a slot, and how many slots from it on stand group_count positions apart in one
  * epoch, all of them real or none: at least 1. */
 uint32_t stk_partition_run(const struct stk_partition *partition, uint64_t epoch, uint64_t position,
-                           uint32_t slot, struct stk_place *first_out);
+                           uint32_t slot, struct stk_order_place *first_out);
 /* Where the epoch after `epoch` begins when that one ended at `position`. */
-uint64_t stk_partition_following(const struct stk_partition *partition, uint64_t epoch,
-                                 uint64_t position);
+uint64_t stk_partition_next_epoch_start(const struct stk_partition *partition, uint64_t epoch,
+                                        uint64_t position);
 /* stk_order_fingerprint of the real slots of all ranks in the step that begins at `position`. */
 uint64_t stk_partition_fingerprint(const struct stk_partition *partition,
                                    const struct stk_order *order, uint64_t epoch,
@@ -177,7 +179,7 @@ struct stk_identity_part {
 };
 
 /* What a stream calls its parts when it refuses a state. */
-struct stk_state_words {
+struct stk_state_labels {
     const char *samples;                   /* "number of samples" */
     const char *block_samples;             /* "samples a block" */
     const char *identity;                  /* "identity of the data set"; or: */
@@ -189,10 +191,10 @@ struct stk_state_words {
 
 /* A stream's state at its very beginning: the caller adds epoch, position and fingerprint. Rank,
  * world and batch size are not in it: it is the same on every rank, and valid in every world. */
-void stk_state_of(struct stoker_state *state_out, const struct stk_order *order,
-                  const struct stk_partition *partition, const uint8_t identity[32]);
-/* STATE, with everything named in which the state differs from the stream's own. */
-int stk_state_check(const struct stoker_state *state, const struct stoker_state *own,
-                    const struct stk_state_words *words, struct stoker_error *error);
+void stk_state_make(struct stoker_state *state_out, const struct stk_order *order,
+                    const struct stk_partition *partition, const uint8_t identity[32]);
+/* STATE, with everything path_args in which the state differs from the stream's own. */
+int stk_state_validate(const struct stoker_state *state, const struct stoker_state *own,
+                       const struct stk_state_labels *words, struct stoker_error *error);
 
 #endif

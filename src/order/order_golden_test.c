@@ -170,7 +170,7 @@ static void test_order(void)
         char hex[17];
 
         T_EQ(row->name, stk_order_init(&order, &options, NULL), 0);
-        stk_order_begin(&epoch, &order, row->epoch);
+        stk_order_epoch_begin(&epoch, &order, row->epoch);
         for (size_t i = 0; i < STK_COUNT(at); i++) {
             T_EQ(row->name, stk_order_sample(&epoch, at[i]), (long long)row->want[i]);
         }
@@ -213,7 +213,7 @@ static void test_fingerprint(void)
         struct stk_order_epoch epoch;
 
         T_EQ(row->name, stk_order_init(&order, &options, NULL), 0);
-        stk_order_begin(&epoch, &order, row->epoch);
+        stk_order_epoch_begin(&epoch, &order, row->epoch);
         T_EQ(row->name, stk_order_fingerprint(&epoch, 0, row->samples), row->want);
         T_EQ(row->name, stk_order_fingerprint(&epoch, 7, 300), row->want_part);
     }

@@ -58,7 +58,7 @@ static bool begin(struct stk_order *order, struct stk_order_epoch *epoch,
     };
     int status = stk_order_init(order, &options, NULL);
 
-    stk_order_begin(epoch, order, number);
+    stk_order_epoch_begin(epoch, order, number);
     return T_EQ(row->name, status, 0);
 }
 
@@ -84,7 +84,7 @@ static bool is_alike_in_bulk(const struct stk_order_epoch *epoch, uint64_t sampl
     bool alike = true;
 
     for (uint64_t first = 0, count; first < samples; first += count) {
-        count = stk_min(1 + stk_key(key, first) % 700, samples - first);
+        count = stk_min(1 + stk_random_key(key, first) % 700, samples - first);
         stk_order_samples(epoch, first, count, stretch);
         for (uint64_t i = 0; i < count; i++) {
             alike &= stretch[i] == stk_order_sample(epoch, first + i);
@@ -106,11 +106,11 @@ static bool is_alike_strided(const struct stk_order_epoch *epoch, uint64_t sampl
     bool alike = true;
 
     for (uint64_t i = 0; i < stk_min(samples, 40); i++) {
-        uint64_t first = i < 20 ? i * samples / 20 : stk_key(key, i) % samples;
+        uint64_t first = i < 20 ? i * samples / 20 : stk_random_key(key, i) % samples;
         uint64_t most = (samples - 1 - first) / groups + 1;
-        uint64_t count = i % 2 ? most : 1 + stk_key(key, i + 100) % most;
+        uint64_t count = i % 2 ? most : 1 + stk_random_key(key, i + 100) % most;
 
-        stk_order_strided(epoch, first, count, strided);
+        stk_order_samples_strided(epoch, first, count, strided);
         for (uint64_t k = 0; k < count; k++) {
             alike &= strided[k] == stk_order_sample(epoch, first + k * groups);
         }
@@ -141,12 +141,12 @@ static void test_rows(void)
 static void test_random(uint64_t seed)
 {
     for (uint64_t turn = 0; turn < T_HISTORIES(400); turn++) {
-        uint64_t key = stk_key(seed, turn);
+        uint64_t key = stk_random_key(seed, turn);
         struct order_row row = {
             .name = "random",
-            .samples = stk_key(key, 1) % 5000,
-            .block = 1 + stk_key(key, 2) % 40,
-            .window = (uint32_t)(1 + stk_key(key, 3) % 20),
+            .samples = stk_random_key(key, 1) % 5000,
+            .block = 1 + stk_random_key(key, 2) % 40,
+            .window = (uint32_t)(1 + stk_random_key(key, 3) % 20),
             .groups = 1,
             .shuffle = STOKER_SHUFFLE_BLOCK,
         };
@@ -154,7 +154,7 @@ static void test_random(uint64_t seed)
         struct stk_order_epoch epoch;
         uint64_t groups = row.samples / row.block / STK_ORDER_GROUP_BLOCKS_MIN;
 
-        row.groups = (uint32_t)(1 + (groups > 0 ? stk_key(key, 4) % groups : 0));
+        row.groups = (uint32_t)(1 + (groups > 0 ? stk_random_key(key, 4) % groups : 0));
         begin(&order, &epoch, &row, key, turn);
         if (!T_TRUE(row.name, is_exactly_once(&epoch, row.samples) &&
                                   is_alike_in_bulk(&epoch, row.samples, key))) {
@@ -177,7 +177,7 @@ static void test_none_and_difference(void)
         uint64_t epochs_alike = 0, seeds_alike = 0;
 
         begin(&order, &a, &row, 1, 0);
-        stk_order_begin(&b, &order, 1);
+        stk_order_epoch_begin(&b, &order, 1);
         begin(&other, &c, &row, 2, 0);
         for (uint64_t i = 0; i < count; i++) {
             epochs_alike += stk_order_sample(&a, i) == stk_order_sample(&b, i);

@@ -140,8 +140,8 @@ uint64_t stk_partition_steps_from(const struct stk_partition *partition, uint64_
     return steps ? (steps - 1) / workers_of(partition) + 1 : 0;
 }
 
-uint32_t stk_partition_slots(const struct stk_partition *partition, uint64_t epoch,
-                             uint64_t position)
+uint32_t stk_partition_batch_slots(const struct stk_partition *partition, uint64_t epoch,
+                                   uint64_t position)
 {
     uint64_t count = step_positions(partition, position);
 
@@ -161,31 +161,31 @@ static uint64_t position_of_slot(const struct stk_partition *partition, uint64_t
     return sorted_position(position, count, partition->group_count, index);
 }
 
-static struct stk_place place_of(const struct stk_partition *partition, uint64_t epoch,
-                                 uint64_t found)
+static struct stk_order_place place_of(const struct stk_partition *partition, uint64_t epoch,
+                                       uint64_t found)
 {
     uint64_t samples = partition->sample_count;
     bool wraps = partition->tail == STOKER_TAIL_WRAP;
 
     if (found < samples) {
-        return (struct stk_place){.epoch = epoch, .position = found, .real = true};
+        return (struct stk_order_place){.epoch = epoch, .position = found, .real = true};
     }
-    return (struct stk_place){
+    return (struct stk_order_place){
         .epoch = epoch + (wraps ? found / samples : 0), .position = found % samples, .real = wraps};
 }
 
 void stk_partition_place(const struct stk_partition *partition, uint64_t epoch, uint64_t position,
-                         uint32_t slot, struct stk_place *place_out)
+                         uint32_t slot, struct stk_order_place *place_out)
 {
     STK_ASSERT(position < partition->sample_count);
-    STK_ASSERT(slot < stk_partition_slots(partition, epoch, position));
+    STK_ASSERT(slot < stk_partition_batch_slots(partition, epoch, position));
     *place_out = place_of(partition, epoch, position_of_slot(partition, position, slot));
 }
 
 uint32_t stk_partition_run(const struct stk_partition *partition, uint64_t epoch, uint64_t position,
-                           uint32_t slot, struct stk_place *first_out)
+                           uint32_t slot, struct stk_order_place *first_out)
 {
-    uint32_t slots = stk_partition_slots(partition, epoch, position);
+    uint32_t slots = stk_partition_batch_slots(partition, epoch, position);
     uint64_t groups = partition->group_count, found, end, ahead;
 
     STK_ASSERT(position < partition->sample_count && slot < slots);
@@ -198,8 +198,8 @@ uint32_t stk_partition_run(const struct stk_partition *partition, uint64_t epoch
     return (uint32_t)stk_min(slots - slot, ahead + 1);
 }
 
-uint64_t stk_partition_following(const struct stk_partition *partition, uint64_t epoch,
-                                 uint64_t position)
+uint64_t stk_partition_next_epoch_start(const struct stk_partition *partition, uint64_t epoch,
+                                        uint64_t position)
 {
     /* A wrapped step goes on into the next epoch, also when the batch size changed on the way.
      * Workers begin each epoch anew at the first of them. */
@@ -219,7 +219,7 @@ uint64_t stk_partition_fingerprint(const struct stk_partition *partition,
         struct stk_order_epoch keys;
         uint64_t count = stk_min(left, partition->sample_count - position);
 
-        stk_order_begin(&keys, order, epoch);
+        stk_order_epoch_begin(&keys, order, epoch);
         sum += stk_order_fingerprint(&keys, position, count);
         left = partition->tail == STOKER_TAIL_WRAP ? left - count : 0; /* what pads is a repeat */
         position = 0;

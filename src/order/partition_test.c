@@ -68,11 +68,11 @@ static int compare(const void *a, const void *b)
 /* The runs of a rank's slots are its places, and as long as can be. */
 static bool is_run_right(const struct stk_partition *partition, uint64_t epoch, uint64_t position)
 {
-    uint32_t slots = stk_partition_slots(partition, epoch, position), run;
+    uint32_t slots = stk_partition_batch_slots(partition, epoch, position), run;
     bool right = true;
 
     for (uint32_t slot = 0; slot < slots; slot += run) {
-        struct stk_place first, place;
+        struct stk_order_place first, place;
 
         run = stk_partition_run(partition, epoch, position, slot, &first);
         if (run == 0 || run > slots - slot) {
@@ -112,13 +112,13 @@ static bool is_step_right(const struct shape_row *row, uint32_t tail, uint32_t w
     qsort(sorted, count, sizeof sorted[0], compare);
     for (uint32_t rank = 0; rank < world; rank++) {
         struct stk_partition partition = partition_of(row, tail, rank, world);
-        uint32_t slots = stk_partition_slots(&partition, epoch, position);
+        uint32_t slots = stk_partition_batch_slots(&partition, epoch, position);
 
         right &= is_run_right(&partition, epoch, position);
         slots_min = slots < slots_min ? slots : slots_min;
         slots_max = slots > slots_max ? slots : slots_max;
         for (uint32_t slot = 0; slot < slots && index < count; slot++, index++) {
-            struct stk_place place;
+            struct stk_order_place place;
             bool past = sorted[index] >= row->samples;
 
             stk_partition_place(&partition, epoch, position, slot, &place);
@@ -300,7 +300,7 @@ static void test_fingerprint(const struct shape_row *row, uint32_t tail)
         } else if (epoch >= EPOCHS) {
             break;
         }
-        stk_order_begin(&keys, &order, epoch);
+        stk_order_epoch_begin(&keys, &order, epoch);
         want += stk_order_fingerprint(&keys, 0, count);
     }
     T_EQ(row->name, sum, (long long)want);

@@ -25,7 +25,7 @@
 static inline void make_rounds(struct stk_permutation *permutation, uint64_t key, int rounds)
 {
     for (int i = 0; i < rounds; i++) {
-        uint64_t word = stk_mix(key + (uint64_t)(i + 1) * GOLDEN);
+        uint64_t word = stk_mix64(key + (uint64_t)(i + 1) * GOLDEN);
         permutation->factor[i] = word | 1;
         permutation->summand[i] = word >> 32 | word << 32;
     }
@@ -75,7 +75,7 @@ void stk_permutation_init(struct stk_permutation *permutation, uint64_t key, uin
     make_rounds(permutation, key, rounds_of(bits_of(count)));
 }
 
-uint64_t stk_permuted(const struct stk_permutation *permutation, uint64_t index)
+uint64_t stk_permutation_apply(const struct stk_permutation *permutation, uint64_t index)
 {
     int bits = bits_of(permutation->count);
 
@@ -109,7 +109,8 @@ static inline void step_all(const struct stk_permutation *permutation, uint64_t 
 
 /* All values take a step, those still outside take another, and so on: the processor works on
  * several at once, and never has to guess how long a walk is. */
-void stk_permute_all(const struct stk_permutation *permutation, uint64_t *values, uint32_t count)
+void stk_permutation_apply_all(const struct stk_permutation *permutation, uint64_t *values,
+                               uint32_t count)
 {
     int bits = bits_of(permutation->count);
     uint16_t outside[STK_PERMUTE_STRIDE];
@@ -140,7 +141,7 @@ void stk_permute_all(const struct stk_permutation *permutation, uint64_t *values
 
 /* Each step undone, the last one first. x ^ (x >> shift) undoes itself, as the shift is at least
  * half of the bits; and the walk goes back along the same cycle. */
-uint64_t stk_unpermuted(const struct stk_permutation *permutation, uint64_t value)
+uint64_t stk_permutation_invert(const struct stk_permutation *permutation, uint64_t value)
 {
     int bits = bits_of(permutation->count), rounds = rounds_of(bits);
     int shift = (bits + 1) / 2;
@@ -169,5 +170,5 @@ uint64_t stk_permute(uint64_t key, uint64_t index, uint64_t count)
     struct stk_permutation permutation;
 
     stk_permutation_init(&permutation, key, count);
-    return stk_permuted(&permutation, index);
+    return stk_permutation_apply(&permutation, index);
 }

@@ -1,9 +1,8 @@
-/* Goal: stk_permute is a bijection of every length, stk_unpermuted its inverse, and as fair as
- * drawing lots.
- * Method: all lengths to 300 and those around powers of two are walked through; chi-square over
- * many keys for the places of an index (lengths 2 to 16), of a pair of indexes (the same), for
- * whole permutations (2 to 5) and for differences (17 to 600). Takes a seed as its argument; the
- * bounds are so far out that a fair draw fails with hardly any seed. */
+/* Goal: stk_permute is a bijection of every length, stk_permutation_invert its inverse, and as fair
+ * as drawing lots. Method: all lengths to 300 and those around powers of two are walked through;
+ * chi-square over many keys for the places of an index (lengths 2 to 16), of a pair of indexes (the
+ * same), for whole permutations (2 to 5) and for differences (17 to 600). Takes a seed as its
+ * argument; the bounds are so far out that a fair draw fails with hardly any seed. */
 #include "base/mem.h"
 #include "base/random.h"
 #include "order/order.h"
@@ -31,7 +30,7 @@ static bool is_bijection(uint64_t key, uint64_t count, uint8_t *seen)
     stk_permutation_init(&permutation, key, count);
     for (uint64_t i = 0; i < count; i++) {
         uint64_t value = stk_permute(key, i, count);
-        if (value >= count || seen[value] || stk_unpermuted(&permutation, value) != i) {
+        if (value >= count || seen[value] || stk_permutation_invert(&permutation, value) != i) {
             return false;
         }
         seen[value] = 1;
@@ -72,7 +71,7 @@ static void test_long(void)
         for (size_t k = 0; k < STK_COUNT(values); k++) {
             uint64_t index = k < 2048 ? k : counts[i] - k;
             values[k] = stk_permute(seed, index, counts[i]);
-            back &= stk_unpermuted(&permutation, values[k]) == index;
+            back &= stk_permutation_invert(&permutation, values[k]) == index;
             inside &= values[k] < counts[i];
             for (size_t j = 0; j < k; j++) {
                 once &= values[j] != values[k];
@@ -97,7 +96,7 @@ static void test_short_fairness(uint64_t count)
     for (uint64_t k = 0; k < KEYS; k++) {
         uint64_t values[SHORT_MAX];
         for (uint64_t i = 0; i < count; i++) {
-            values[i] = stk_permute(stk_key(seed, k), i, count);
+            values[i] = stk_permute(stk_random_key(seed, k), i, count);
             single[i][values[i]]++;
             for (uint64_t j = 0; j < i; j++) {
                 pairs[i][j][values[i]][values[j]]++;
@@ -140,7 +139,7 @@ static void test_whole_fairness(uint64_t count)
     for (uint64_t k = 0; k < KEYS; k++) {
         uint64_t values[5], code = 0;
         for (uint64_t i = 0; i < count; i++) {
-            values[i] = stk_permute(stk_key(seed, k), i, count);
+            values[i] = stk_permute(stk_random_key(seed, k), i, count);
         }
         for (uint64_t i = 0; i < count; i++) {
             uint64_t smaller = 0;
@@ -169,9 +168,9 @@ static void test_differences(uint64_t count, uint64_t apart, uint64_t values_in_
     for (uint64_t k = 0; k < keys; k++) {
         struct stk_permutation permutation;
 
-        stk_permutation_init(&permutation, stk_key(seed, k), count);
+        stk_permutation_init(&permutation, stk_random_key(seed, k), count);
         for (uint64_t i = 0; i < count; i++) {
-            values[i] = stk_permuted(&permutation, i);
+            values[i] = stk_permutation_apply(&permutation, i);
         }
         for (uint64_t i = 0; i + apart < count; i++) {
             seen[(values[i + apart] + count - values[i]) % count]++;

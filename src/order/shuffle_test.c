@@ -47,7 +47,7 @@ static void by_order(const struct stk_order *order, uint64_t epoch, uint16_t *po
 {
     struct stk_order_epoch keys;
 
-    stk_order_begin(&keys, order, epoch);
+    stk_order_epoch_begin(&keys, order, epoch);
     for (int i = 0; i < 2 * PAIRS; i++) {
         uint32_t sample = one_of(i / 2, i % 2);
         positions_out[sample] = (uint16_t)stk_order_position(&keys, sample);
@@ -65,7 +65,7 @@ static void by_buffer(const struct stk_order *order, uint64_t epoch, uint16_t *p
         buffer[i] = i;
     }
     for (uint16_t position = 0; position < SAMPLES; position++) {
-        uint64_t drawn = stk_key(stk_key(seed, epoch), position) % left;
+        uint64_t drawn = stk_random_key(stk_random_key(seed, epoch), position) % left;
 
         positions_out[buffer[drawn]] = position;
         buffer[drawn] = next < SAMPLES ? (uint16_t)next++ : buffer[--left];
@@ -201,7 +201,7 @@ static void test_block_mates(void)
         struct stk_order_epoch keys;
         uint64_t a, b;
 
-        stk_order_begin(&keys, &order, epoch);
+        stk_order_epoch_begin(&keys, &order, epoch);
         a = stk_order_position(&keys, 200);
         b = stk_order_position(&keys, 207);
         together_always &= a / BIN == b / BIN;

@@ -17,36 +17,38 @@ struct differences {
     size_t bytes;
 };
 
-static void differ(struct differences *found, const char *name, const char *has, const char *wants)
+static void differ(struct differences *found, const char *name, const char *has,
+                   const char *expected)
 {
     size_t room = sizeof found->text - found->bytes;
     int wrote = snprintf(found->text + found->bytes, room, "%s%s: %s in the state, %s here",
-                         found->bytes ? "; " : "", name, has, wants);
+                         found->bytes ? "; " : "", name, has, expected);
 
     if (wrote > 0) {
         found->bytes += stk_min((uint64_t)wrote, room - 1);
     }
 }
 
-static void compare(struct differences *found, const char *name, uint64_t has, uint64_t wants)
+static void compare(struct differences *found, const char *name, uint64_t has, uint64_t expected)
 {
     char texts[2][24];
 
-    if (has != wants) {
+    if (has != expected) {
         snprintf(texts[0], sizeof texts[0], "%llu", (unsigned long long)has);
-        snprintf(texts[1], sizeof texts[1], "%llu", (unsigned long long)wants);
+        snprintf(texts[1], sizeof texts[1], "%llu", (unsigned long long)expected);
         differ(found, name, texts[0], texts[1]);
     }
 }
 
 /* What only tells whether two settings are the same; 0: there is none. */
-static void compare_keys(struct differences *found, const char *name, uint64_t has, uint64_t wants)
+static void compare_keys(struct differences *found, const char *name, uint64_t has,
+                         uint64_t expected)
 {
     char texts[2][24] = {"none", "none"};
 
-    if (has != wants) {
+    if (has != expected) {
         for (int i = 0; i < 2; i++) {
-            uint64_t key = i ? wants : has;
+            uint64_t key = i ? expected : has;
             if (key) {
                 snprintf(texts[i], sizeof texts[i], "%08llx...", (unsigned long long)(key >> 32));
             }
@@ -55,25 +57,25 @@ static void compare_keys(struct differences *found, const char *name, uint64_t h
     }
 }
 
-static void compare_words(struct differences *found, const char *name, uint32_t has, uint32_t wants,
-                          const char *const words[5])
+static void compare_fields(struct differences *found, const char *name, uint32_t has,
+                           uint32_t expected, const char *const words[5])
 {
-    if (has != wants) {
-        differ(found, name, words[has < 5 ? has : 0], words[wants < 5 ? wants : 0]);
+    if (has != expected) {
+        differ(found, name, words[has < 5 ? has : 0], words[expected < 5 ? expected : 0]);
     }
 }
 
 static void compare_identity(struct differences *found, const struct stk_identity_part *part,
-                             const uint8_t has[32], const uint8_t wants[32])
+                             const uint8_t has[32], const uint8_t expected[32])
 {
-    const uint8_t *const both[2] = {has, wants};
+    const uint8_t *const both[2] = {has, expected};
     char texts[2][2 * IDENTITY_SHOWN + 4];
     size_t first = part->first, end = part->first + part->bytes;
 
-    if (memcmp(has + first, wants + first, part->bytes) == 0) {
+    if (memcmp(has + first, expected + first, part->bytes) == 0) {
         return;
     }
-    while (first < end - IDENTITY_SHOWN && has[first] == wants[first]) {
+    while (first < end - IDENTITY_SHOWN && has[first] == expected[first]) {
         first++;
     }
     for (int i = 0; i < 2; i++) {
@@ -84,8 +86,8 @@ static void compare_identity(struct differences *found, const struct stk_identit
     differ(found, part->name, texts[0], texts[1]);
 }
 
-void stk_state_of(struct stoker_state *state_out, const struct stk_order *order,
-                  const struct stk_partition *partition, const uint8_t identity[32])
+void stk_state_make(struct stoker_state *state_out, const struct stk_order *order,
+                    const struct stk_partition *partition, const uint8_t identity[32])
 {
     *state_out = (struct stoker_state){
         .order_version = STOKER_ORDER_VERSION,
@@ -100,8 +102,8 @@ void stk_state_of(struct stoker_state *state_out, const struct stk_order *order,
     memcpy(state_out->identity, identity, sizeof state_out->identity);
 }
 
-int stk_state_check(const struct stoker_state *state, const struct stoker_state *own,
-                    const struct stk_state_words *words, struct stoker_error *error)
+int stk_state_validate(const struct stoker_state *state, const struct stoker_state *own,
+                       const struct stk_state_labels *words, struct stoker_error *error)
 {
     static const char *const shuffles[5] = {"unknown", "block", "full", "none", "two-level"};
     static const char *const tails[5] = {"unknown", "drop", "pad", "wrap", "keep"};
@@ -109,8 +111,8 @@ int stk_state_check(const struct stoker_state *state, const struct stoker_state 
     struct differences found = {.bytes = 0};
 
     compare(&found, "order version", state->order_version, own->order_version);
-    compare_words(&found, "shuffle", state->shuffle, own->shuffle, shuffles);
-    compare_words(&found, "tail", state->tail, own->tail, tails);
+    compare_fields(&found, "shuffle", state->shuffle, own->shuffle, shuffles);
+    compare_fields(&found, "tail", state->tail, own->tail, tails);
     compare(&found, "window", state->window_blocks, own->window_blocks);
     compare(&found, "groups", state->group_count, own->group_count);
     compare(&found, "seed", state->seed, own->seed);
@@ -124,7 +126,7 @@ int stk_state_check(const struct stoker_state *state, const struct stoker_state 
     compare_keys(&found, "subset or curriculum", state->subset, own->subset);
     compare_keys(&found, "weights, balance or replacement", state->draws, own->draws);
     compare(&found, "repeats", state->repeats, own->repeats);
-    compare(&found, "distance of repeats", state->repeats_apart, own->repeats_apart);
+    compare(&found, "distance of repeats", state->repeat_distance, own->repeat_distance);
     compare(&found, "samples of an epoch", state->epoch_samples, own->epoch_samples);
     if (state->position > words->positions + POSITION_SLACK) {
         compare(&found, "position past the end", state->position, words->positions);

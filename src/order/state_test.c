@@ -1,5 +1,5 @@
 /* Goal: a state holds what identifies its stream and nothing of who took it; one of another stream
- * is refused, and every difference is named as the user knows it.
+ * is refused, and every difference is path_args as the user knows it.
  * Method: a state, changed in each of its parts; several at once; all at once, which must fit. */
 #include "order/order.h"
 
@@ -9,7 +9,7 @@
 
 static const uint8_t identity[32] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
 
-static const struct stk_state_words words = {
+static const struct stk_state_labels words = {
     .samples = "number of samples",
     .block_samples = "samples a block",
     .identity = "identity of the data set",
@@ -17,12 +17,12 @@ static const struct stk_state_words words = {
     .positions = 1000,
     .epoch_max = UINT64_MAX,
 };
-static const struct stk_state_words short_words = {.samples = "number of samples",
-                                                   .block_samples = "samples a block",
-                                                   .identity = "identity",
-                                                   .advice = "open the right one",
-                                                   .positions = 1000,
-                                                   .epoch_max = 3};
+static const struct stk_state_labels short_words = {.samples = "number of samples",
+                                                    .block_samples = "samples a block",
+                                                    .identity = "identity",
+                                                    .advice = "open the right one",
+                                                    .positions = 1000,
+                                                    .epoch_max = 3};
 
 static struct stoker_state state_in_world(uint32_t batch_size, uint32_t rank, uint32_t world_size)
 {
@@ -47,7 +47,7 @@ static struct stoker_state state_in_world(uint32_t batch_size, uint32_t rank, ui
 
     memset(&state, 0xff, sizeof state);
     T_EQ("order", stk_order_init(&order, &options, NULL), 0);
-    stk_state_of(&state, &order, &partition, identity);
+    stk_state_make(&state, &order, &partition, identity);
     return state;
 }
 
@@ -97,7 +97,7 @@ static void change(struct stoker_state *state, char part)
         state->repeats = 3;
         break;
     case 'a':
-        state->repeats_apart = 8;
+        state->repeat_distance = 8;
         break;
     case 'E':
         state->epoch_samples = 77;
@@ -150,21 +150,21 @@ static void test_differences(void)
         for (const char *part = row->changes; *part; part++) {
             change(&state, *part);
         }
-        T_EQ(row->changes, stk_state_check(&state, &own, &words, &error), STOKER_ERROR_STATE);
+        T_EQ(row->changes, stk_state_validate(&state, &own, &words, &error), STOKER_ERROR_STATE);
         T_STR(row->changes, error.where, row->where);
         T_STR(row->changes, error.advice, "open the right one");
-        T_EQ(row->changes, stk_state_check(&state, &own, &words, NULL), STOKER_ERROR_STATE);
+        T_EQ(row->changes, stk_state_validate(&state, &own, &words, NULL), STOKER_ERROR_STATE);
     }
     state = own;
     change(&state, 'P');
-    T_EQ("an epoch that may be", stk_state_check(&state, &own, &words, &error), 0);
-    T_EQ("none", stk_state_check(&state, &own, &short_words, &error), STOKER_ERROR_STATE);
+    T_EQ("an epoch that may be", stk_state_validate(&state, &own, &words, &error), 0);
+    T_EQ("none", stk_state_validate(&state, &own, &short_words, &error), STOKER_ERROR_STATE);
     T_STR("none", error.where, "epoch past the end: 4 in the state, 3 here");
     state = own;
     for (const char *part = "vutwgenbip"; *part; part++) {
         change(&state, *part);
     }
-    T_EQ("all", stk_state_check(&state, &own, &words, &error), STOKER_ERROR_STATE);
+    T_EQ("all", stk_state_validate(&state, &own, &words, &error), STOKER_ERROR_STATE);
     T_HAS("the first", error.where, "order version: 7 in the state");
     T_HAS("and the last", error.where, "position past the end: 18446744073709551615 in the state");
 }
@@ -182,30 +182,30 @@ static void test_same(void)
     other.epoch = UINT64_MAX;
     other.fingerprint = UINT64_MAX;
     other.position = 1000 + 64; /* a wrapped epoch ends behind its last sample */
-    T_EQ("another place", stk_state_check(&other, &own, &words, NULL), 0);
+    T_EQ("another place", stk_state_validate(&other, &own, &words, NULL), 0);
 }
 
-/* An identity of parts: those that differ are named, each with its own bytes. */
+/* An identity of parts: those that differ are path_args, each with its own bytes. */
 static void test_parts(void)
 {
     static const struct stk_identity_part parts[] = {
         {"tokens", 0, 16}, {"rows", 16, 4}, {"rules", 20, 12}};
-    struct stk_state_words named = words;
+    struct stk_state_labels named = words;
     struct stoker_state own = state_in_world(4, 0, 1), state = own;
     struct stoker_error error = {0};
 
     named.identity = NULL;
     named.parts = parts;
     named.part_count = STK_COUNT(parts);
-    T_EQ("same", stk_state_check(&state, &own, &named, &error), 0);
+    T_EQ("same", stk_state_validate(&state, &own, &named, &error), 0);
     state.identity[15] = state.identity[31] = 0xff;
-    T_EQ("two", stk_state_check(&state, &own, &named, &error), STOKER_ERROR_STATE);
+    T_EQ("two", stk_state_validate(&state, &own, &named, &error), STOKER_ERROR_STATE);
     T_STR("two", error.where,
           "tokens: 000000ff... in the state, 00000000... here; "
           "rules: 000000ff... in the state, 00000000... here");
     state = own;
     state.identity[19] = 1;
-    T_EQ("one", stk_state_check(&state, &own, &named, &error), STOKER_ERROR_STATE);
+    T_EQ("one", stk_state_validate(&state, &own, &named, &error), STOKER_ERROR_STATE);
     T_STR("one", error.where, "rows: 00000001... in the state, 00000000... here");
 }
 

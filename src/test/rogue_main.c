@@ -31,8 +31,8 @@ static const struct {
     {"fork", SYS_clone, {SIGCHLD, 0, 0}},
     {"ptrace", SYS_ptrace, {PTRACE_TRACEME, 0, 0}},
     {"kill", SYS_kill, {1, 0, 0}},
-    {"write", SYS_write, {STK_SANDBOX_SOCKET, (long)"x", 1}},
-    {"shrink", SYS_ftruncate, {STK_SANDBOX_ARENA, 0, 0}},
+    {"write", SYS_write, {STK_HELPER_SOCKET, (long)"x", 1}},
+    {"shrink", SYS_ftruncate, {STK_HELPER_ARENA, 0, 0}},
     {"limits", SYS_prlimit64, {0, 9, 0}},
     {"memory", SYS_memfd_create, {(long)"x", 0, 0}},
     {"uring", SYS_io_uring_setup, {1, 0, 0}},
@@ -57,11 +57,11 @@ static long run_own_code(void)
 /* Answers that no decoder gives: to sequence numbers 1, 2, ... whichever is asked. */
 static void answer_nonsense(const char *how)
 {
-    struct stk_sandbox_answer answer = {.protocol = STK_SANDBOX_PROTOCOL, .sequence = 1};
-    size_t bytes = STK_SANDBOX_ANSWER_HEAD;
+    struct stk_helper_reply answer = {.protocol = STK_HELPER_PROTOCOL, .sequence = 1};
+    size_t bytes = STK_HELPER_REPLY_HEAD;
 
     if (strcmp(how, "text") == 0) { /* a good answer but for its text: never ended, with escapes */
-        answer.kind = STK_SANDBOX_FAILED;
+        answer.kind = STK_HELPER_FAILED;
         answer.status = STOKER_ERROR_CORRUPT;
         answer.value = 1ull << 60;
         memset(answer.what, '\033', sizeof answer.what);
@@ -69,31 +69,31 @@ static void answer_nonsense(const char *how)
         memset(answer.advice, '\n', sizeof answer.advice);
         bytes = sizeof answer;
     } else if (strcmp(how, "status") == 0) {
-        answer.kind = STK_SANDBOX_FAILED;
+        answer.kind = STK_HELPER_FAILED;
         answer.status = STOKER_ERROR_BUDGET; /* would stop the run */
         bytes = sizeof answer;
     } else if (strcmp(how, "positive") == 0) {
-        answer.kind = STK_SANDBOX_FAILED;
+        answer.kind = STK_HELPER_FAILED;
         answer.status = 7;
         bytes = sizeof answer;
     } else if (strcmp(how, "kind") == 0) {
         answer.kind = 99;
     } else if (strcmp(how, "sequence") == 0) {
-        answer.kind = STK_SANDBOX_DONE;
+        answer.kind = STK_HELPER_DONE;
         answer.sequence = 77;
     } else if (strcmp(how, "huge") == 0) { /* more than there is room for */
-        answer.kind = STK_SANDBOX_DONE;
+        answer.kind = STK_HELPER_DONE;
         answer.value = 1ull << 40;
     } else if (strcmp(how, "short") == 0) {
         bytes = 3;
     } else if (strcmp(how, "needs") == 0) { /* less than was granted: asked again for ever */
-        answer.kind = STK_SANDBOX_NEEDS;
+        answer.kind = STK_HELPER_NEEDS_MEMORY;
         answer.value = 1;
     } else if (strcmp(how, "greedy") == 0) {
-        answer.kind = STK_SANDBOX_NEEDS;
+        answer.kind = STK_HELPER_NEEDS_MEMORY;
         answer.value = UINT64_MAX;
     }
-    send(STK_SANDBOX_SOCKET, &answer, bytes, MSG_NOSIGNAL);
+    send(STK_HELPER_SOCKET, &answer, bytes, MSG_NOSIGNAL);
 }
 
 static int misbehave(const char *what, struct stoker_error *error)
@@ -116,16 +116,16 @@ static int misbehave(const char *what, struct stoker_error *error)
     if (strcmp(what, "sleep") == 0) {
         char nothing;
 
-        recv(STK_SANDBOX_SOCKET, &nothing, 1, 0);
+        recv(STK_HELPER_SOCKET, &nothing, 1, 0);
     }
     if (strcmp(what, "code") == 0) {
         return tell(error, run_own_code());
     }
     if (strcmp(what, "descriptors") == 0) { /* what must not be open: anything but two */
         for (int i = 0; i < 64; i++) {
-            struct stk_sandbox_hello nothing;
+            struct stk_helper_handshake nothing;
 
-            if (i != STK_SANDBOX_SOCKET && recv(i, &nothing, 0, MSG_DONTWAIT) >= 0) {
+            if (i != STK_HELPER_SOCKET && recv(i, &nothing, 0, MSG_DONTWAIT) >= 0) {
                 return tell(error, 0);
             }
         }
@@ -155,5 +155,5 @@ static int first(struct stk_view bytes, struct stoker_error *error)
 
 int main(void)
 {
-    return stk_serve(first);
+    return stk_helper_serve(first);
 }

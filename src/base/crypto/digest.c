@@ -86,7 +86,7 @@ void stk_hex(const uint8_t *data, size_t bytes, char *text_out)
     text_out[2 * bytes] = '\0';
 }
 
-bool stk_unhex(const char *text, uint8_t *bytes, size_t count)
+bool stk_hex_decode(const char *text, uint8_t *bytes, size_t count)
 {
     for (size_t i = 0; i < 2 * count; i++) {
         char digit = text[i];

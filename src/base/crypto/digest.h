@@ -35,7 +35,7 @@ void stk_md5_done(struct stk_md5 *md5, uint8_t digest_out[16]);
 /* In lower-case digits, text_out of 2 * bytes + 1. */
 void stk_hex(const uint8_t *data, size_t bytes, char *text_out);
 /* Back again: `count` bytes of just so many digits, lower case. False: they are none. */
-bool stk_unhex(const char *text, uint8_t *bytes, size_t count);
+bool stk_hex_decode(const char *text, uint8_t *bytes, size_t count);
 
 /* Of all at once; and base64 of at most 64 bytes. */
 void stk_md5(const void *data, size_t bytes, uint8_t digest_out[16]);

@@ -44,7 +44,7 @@ static void test_hex(void)
         uint8_t bytes[3] = {0};
         char back[7];
 
-        T_EQ(row->text, stk_unhex(row->text, bytes, sizeof bytes), row->want);
+        T_EQ(row->text, stk_hex_decode(row->text, bytes, sizeof bytes), row->want);
         if (row->want) {
             stk_hex(bytes, sizeof bytes, back);
             T_STR(row->text, back, row->text);

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
-static uint64_t *find_slot(const struct stk_keys *keys, const uint64_t hash[2])
+static uint64_t *find_slot(const struct stk_key_set *keys, const uint64_t hash[2])
 {
     for (uint64_t at = hash[0];; at++) {
         uint64_t *slot = keys->slots[at & (keys->capacity - 1)];
@@ -18,9 +18,10 @@ static uint64_t *find_slot(const struct stk_keys *keys, const uint64_t hash[2])
     }
 }
 
-static int grow(struct stk_keys *keys)
+static int grow(struct stk_key_set *keys)
 {
-    struct stk_keys grown = {.count = keys->count, .capacity = stk_max(1024, keys->capacity * 2)};
+    struct stk_key_set grown = {.count = keys->count,
+                                .capacity = stk_max(1024, keys->capacity * 2)};
 
     grown.slots = stk_alloc(grown.capacity, sizeof *grown.slots);
     if (!grown.slots) {
@@ -46,7 +47,7 @@ static void hash(struct stk_view key, uint64_t digest[4])
     digest[0] |= (digest[0] | digest[1]) == 0; /* zeros mark a free slot */
 }
 
-bool stk_keys_has(const struct stk_keys *keys, struct stk_view key)
+bool stk_key_set_has(const struct stk_key_set *keys, struct stk_view key)
 {
     uint64_t digest[4], *slot;
 
@@ -58,7 +59,7 @@ bool stk_keys_has(const struct stk_keys *keys, struct stk_view key)
     return (slot[0] | slot[1]) != 0;
 }
 
-int stk_keys_add(struct stk_keys *keys, struct stk_view key)
+int stk_key_set_add(struct stk_key_set *keys, struct stk_view key)
 {
     uint64_t digest[4], *slot;
 
@@ -75,8 +76,8 @@ int stk_keys_add(struct stk_keys *keys, struct stk_view key)
     return 1;
 }
 
-void stk_keys_deinit(struct stk_keys *keys)
+void stk_key_set_deinit(struct stk_key_set *keys)
 {
     stk_free(keys->slots);
-    *keys = (struct stk_keys){0};
+    *keys = (struct stk_key_set){0};
 }

@@ -9,15 +9,15 @@
 
 #include "base/base.h"
 
-struct stk_keys {         /* zeroed: empty */
+struct stk_key_set {      /* zeroed: empty */
     uint64_t (*slots)[2]; /* owned; zeros: free */
     uint64_t count, capacity;
 };
 
 /* 1: it is new; 0: it was there; or -ENOMEM. */
-int stk_keys_add(struct stk_keys *keys, struct stk_view key);
+int stk_key_set_add(struct stk_key_set *keys, struct stk_view key);
 /* Whether it is there. */
-bool stk_keys_has(const struct stk_keys *keys, struct stk_view key);
-void stk_keys_deinit(struct stk_keys *keys); /* zeroed is fine */
+bool stk_key_set_has(const struct stk_key_set *keys, struct stk_view key);
+void stk_key_set_deinit(struct stk_key_set *keys); /* zeroed is fine */
 
 #endif

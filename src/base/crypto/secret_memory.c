@@ -40,20 +40,20 @@ static struct {
 extern void __lsan_register_root_region(const void *begin, size_t bytes) __attribute__((weak));
 extern void __lsan_unregister_root_region(const void *begin, size_t bytes) __attribute__((weak));
 
-static void take_lock(void)
+static void acquire_lock(void)
 {
     pthread_mutex_lock(&lock);
 }
 
-static void leave_lock(void)
+static void release_lock(void)
 {
     pthread_mutex_unlock(&lock);
 }
 
 /* A child of a process with threads has nobody who would give the lock free. */
-static void mind_forks(void)
+static void register_fork_handlers(void)
 {
-    pthread_atfork(take_lock, leave_lock, leave_lock);
+    pthread_atfork(acquire_lock, release_lock, release_lock);
 }
 
 static void *map(size_t bytes)
@@ -103,7 +103,7 @@ static struct head *cut_locked(size_t bytes)
     return head;
 }
 
-static struct head *take(size_t used)
+static struct head *allocate_block(size_t used)
 {
     size_t bytes = used + HEADER_BYTES;
     unsigned size = log2_of(bytes);
@@ -131,23 +131,23 @@ static struct head *take(size_t used)
     return head;
 }
 
-void *stk_hidden_alloc(size_t bytes)
+void *stk_secret_alloc(size_t bytes)
 {
     struct head *head;
 
     if (bytes > PTRDIFF_MAX - 8192) {
         return NULL;
     }
-    pthread_once(&once, mind_forks);
-    head = take(bytes);
+    pthread_once(&once, register_fork_handlers);
+    head = allocate_block(bytes);
     return head ? (uint8_t *)head + HEADER_BYTES : NULL;
 }
 
-void *stk_hidden_calloc(size_t count, size_t item_bytes)
+void *stk_secret_calloc(size_t count, size_t item_bytes)
 {
     uint64_t bytes;
 
-    return stk_multiply(count, item_bytes, &bytes) ? stk_hidden_alloc(bytes) : NULL;
+    return stk_multiply(count, item_bytes, &bytes) ? stk_secret_alloc(bytes) : NULL;
 }
 
 static struct head *head_of(void *block)
@@ -155,7 +155,7 @@ static struct head *head_of(void *block)
     return (struct head *)(void *)((uint8_t *)block - HEADER_BYTES);
 }
 
-void stk_hidden_free(void *block)
+void stk_secret_free(void *block)
 {
     struct head *head;
     size_t bytes;
@@ -174,7 +174,7 @@ void stk_hidden_free(void *block)
     }
     explicit_bzero(block, head->used);
     pthread_mutex_lock(&lock);
-    kept = size <= SMALL_LOG2 || locked.kept_bytes + bytes <= STK_HIDDEN_KEPT_BYTES;
+    kept = size <= SMALL_LOG2 || locked.kept_bytes + bytes <= STK_SECRET_CACHED_BYTES;
     if (kept) {
         locked.kept_bytes += size > SMALL_LOG2 ? bytes : 0;
         head->next = locked.free[size];
@@ -186,7 +186,7 @@ void stk_hidden_free(void *block)
     }
 }
 
-void *stk_hidden_realloc(void *block, size_t bytes)
+void *stk_secret_realloc(void *block, size_t bytes)
 {
     struct head *head = block ? head_of(block) : NULL;
     void *larger;
@@ -198,18 +198,18 @@ void *stk_hidden_realloc(void *block, size_t bytes)
         head->used = bytes;
         return block;
     }
-    larger = stk_hidden_alloc(bytes);
+    larger = stk_secret_alloc(bytes);
     if (larger && head) {
         memcpy(larger, block, head->used);
-        stk_hidden_free(block);
+        stk_secret_free(block);
     }
     return larger;
 }
 
-char *stk_hidden_strdup(const char *text)
+char *stk_secret_strdup(const char *text)
 {
     size_t bytes = strlen(text) + 1;
-    char *copy = stk_hidden_alloc(bytes);
+    char *copy = stk_secret_alloc(bytes);
 
     if (copy) {
         memcpy(copy, text, bytes);

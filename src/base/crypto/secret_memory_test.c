@@ -56,18 +56,18 @@ static void test_blocks(void)
     for (uint32_t round = 0; round < 3; round++) {
         for (uint32_t i = 0; i < BLOCKS; i++) {
             bytes[i] = ((size_t)1 << (i % 22)) + i;
-            blocks[i] = stk_hidden_calloc(1, bytes[i]);
+            blocks[i] = stk_secret_calloc(1, bytes[i]);
             T_TRUE("there", blocks[i] && (uintptr_t)blocks[i] % 16 == 0);
             T_TRUE("zero", is_zero(blocks[i], bytes[i]));
             memset(blocks[i], (int)(i | 1), bytes[i]);
         }
         T_TRUE("hidden", is_hidden(blocks[0]) && is_hidden(blocks[20]) && is_hidden(blocks[21]));
         for (uint32_t i = 0; i < BLOCKS; i++) {
-            stk_hidden_free(blocks[(i * 7 + round) % BLOCKS]);
+            stk_secret_free(blocks[(i * 7 + round) % BLOCKS]);
         }
     }
-    stk_hidden_free(NULL);
-    T_TRUE("too much", !stk_hidden_calloc(many, 3));
+    stk_secret_free(NULL);
+    T_TRUE("too much", !stk_secret_calloc(many, 3));
 }
 
 static uint8_t pattern(size_t at)
@@ -95,7 +95,7 @@ static void test_moved(void)
 
     for (size_t more = 1; more < 3u << 20; more += more / 3 + 5) {
         left = block;
-        block = stk_hidden_realloc(block, more);
+        block = stk_secret_realloc(block, more);
         T_TRUE("there", block && (uintptr_t)block % 16 == 0 && is_hidden(block));
         /* The largest are given back. */
         T_TRUE("wiped", block == left || bytes > 1u << 19 || is_zero(left, bytes));
@@ -105,27 +105,27 @@ static void test_moved(void)
             block[bytes] = pattern(bytes);
         }
     }
-    T_TRUE("too much", !stk_hidden_realloc(block, much) && has_pattern(block, bytes));
-    block = stk_hidden_realloc(block, 100);
+    T_TRUE("too much", !stk_secret_realloc(block, much) && has_pattern(block, bytes));
+    block = stk_secret_realloc(block, 100);
     T_TRUE("shrunk", has_pattern(block, 100));
-    block = stk_hidden_realloc(block, 4000);
+    block = stk_secret_realloc(block, 4000);
     T_TRUE("what it left", has_pattern(block, 100) && is_zero(block + 100, 3900));
-    stk_hidden_free(block);
-    block = stk_hidden_realloc(NULL, 0);
+    stk_secret_free(block);
+    block = stk_secret_realloc(NULL, 0);
     T_TRUE("of nothing", block != NULL);
-    stk_hidden_free(block);
+    stk_secret_free(block);
 }
 
 static void test_texts(void)
 {
-    char *text = stk_hidden_strdup("a word"), *again;
+    char *text = stk_secret_strdup("a word"), *again;
 
     T_STR("copied", text, "a word");
     T_TRUE("hidden", is_hidden(text));
-    stk_hidden_free(text);
-    again = stk_hidden_alloc(7);
+    stk_secret_free(text);
+    again = stk_secret_alloc(7);
     T_TRUE("wiped", again == text && is_zero((uint8_t *)again, 7));
-    stk_hidden_free(again);
+    stk_secret_free(again);
 }
 
 int main(void)

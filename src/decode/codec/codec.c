@@ -13,23 +13,23 @@ struct stk_codec {
     uint32_t last_kind; /* of the picture begun last */
     uint32_t rows_left; /* of its box */
     bool failed;        /* no more rows come */
-    struct stk_scratch scratch;
-    struct stk_jpeg *jpeg;              /* owned */
-    struct stk_png *png;                /* owned */
-    struct stk_webp *webp;              /* owned */
-    const struct stk_jpeg_marks *marks; /* borrowed: of the next picture */
+    struct stk_codec_arena arena;
+    struct stk_codec_jpeg *jpeg;                      /* owned */
+    struct stk_codec_png *png;                        /* owned */
+    struct stk_codec_webp *webp;                      /* owned */
+    const struct stk_jpeg_entry_points *entry_points; /* borrowed: of the next picture */
 };
 
 static const struct magic_row {
     const char *name;
-    uint8_t kind; /* enum stk_picture_kind; 0: not read here */
+    uint8_t kind; /* enum stk_codec_kind; 0: not read here */
     uint8_t offset;
     uint8_t bytes;
     const char *magic;
 } magic_rows[] = {
-    {"a JPEG", STK_JPEG, 0, 3, "\xff\xd8\xff"},
-    {"a PNG", STK_PNG, 0, 8, "\x89PNG\r\n\x1a\n"},
-    {"a WebP", STK_WEBP, 8, 4, "WEBP"},
+    {"a JPEG", STK_CODEC_JPEG, 0, 3, "\xff\xd8\xff"},
+    {"a PNG", STK_CODEC_PNG, 0, 8, "\x89PNG\r\n\x1a\n"},
+    {"a WebP", STK_CODEC_WEBP, 8, 4, "WEBP"},
     {"a GIF", 0, 0, 4, "GIF8"},
     {"a BMP", 0, 0, 2, "BM"},
     {"a TIFF", 0, 0, 4, "II*\0"},
@@ -115,7 +115,7 @@ static const struct magic_row *find_magic(struct stk_view bytes)
 
         if (bytes.bytes >= (size_t)row->offset + row->bytes &&
             memcmp(bytes.data + row->offset, row->magic, row->bytes) == 0 &&
-            (row->kind != STK_WEBP || memcmp(bytes.data, "RIFF", 4) == 0)) {
+            (row->kind != STK_CODEC_WEBP || memcmp(bytes.data, "RIFF", 4) == 0)) {
             return row;
         }
     }
@@ -142,22 +142,22 @@ static int fail_format(struct stk_view bytes, const struct magic_row *row,
                     bytes.bytes ? ", beginning" : "", start);
 }
 
-int stk_picture_probe(struct stk_view bytes, uint64_t pixels_max, struct stk_picture_info *info_out,
-                      struct stoker_error *error)
+int stk_codec_probe(struct stk_view bytes, uint64_t pixels_max, struct stk_codec_info *info_out,
+                    struct stoker_error *error)
 {
     const struct magic_row *row = find_magic(bytes);
-    struct stk_picture_info info = {0};
+    struct stk_codec_info info = {0};
     int status;
 
     if (!row || row->kind == 0) {
         return fail_format(bytes, row, error);
     }
-    if (row->kind == STK_JPEG) {
-        status = stk_jpeg_probe(bytes, &info, error);
-    } else if (row->kind == STK_PNG) {
-        status = stk_png_probe(bytes, &info, error);
+    if (row->kind == STK_CODEC_JPEG) {
+        status = stk_codec_jpeg_probe(bytes, &info, error);
+    } else if (row->kind == STK_CODEC_PNG) {
+        status = stk_codec_png_probe(bytes, &info, error);
     } else {
-        status = stk_webp_probe(bytes, &info, error);
+        status = stk_codec_webp_probe(bytes, &info, error);
     }
     if (status < 0) {
         return status;
@@ -181,12 +181,12 @@ int stk_codec_open(struct stk_codec **codec_out, struct stoker_error *error)
         return stk_fail_errno(error, ENOMEM, "cannot make a picture decoder",
                               "give the process more memory", "%zu bytes", sizeof *codec);
     }
-    status = stk_jpeg_open(&codec->jpeg, &codec->scratch, error);
+    status = stk_codec_jpeg_open(&codec->jpeg, &codec->arena, error);
     if (status == 0) {
-        status = stk_png_open(&codec->png, &codec->scratch, error);
+        status = stk_codec_png_open(&codec->png, &codec->arena, error);
     }
     if (status == 0) {
-        status = stk_webp_open(&codec->webp, &codec->scratch, error);
+        status = stk_codec_webp_open(&codec->webp, &codec->arena, error);
     }
     if (status < 0) {
         stk_codec_close(codec);
@@ -202,15 +202,15 @@ void stk_codec_close(struct stk_codec *codec)
         return;
     }
     stk_codec_end(codec);
-    stk_jpeg_close(codec->jpeg);
-    stk_png_close(codec->png);
-    stk_webp_close(codec->webp);
-    stk_scratch_trim(&codec->scratch, 0);
+    stk_codec_jpeg_close(codec->jpeg);
+    stk_codec_png_close(codec->png);
+    stk_codec_webp_close(codec->webp);
+    stk_codec_arena_trim(&codec->arena, 0);
     stk_free(codec);
 }
 
 int stk_codec_begin(struct stk_codec *codec, struct stk_view bytes,
-                    const struct stk_picture_info *info, const struct stk_box *box,
+                    const struct stk_codec_info *info, const struct stk_codec_box *box,
                     uint64_t memory_bytes_max, uint32_t *row_pixels_out, uint32_t *skip_out,
                     struct stoker_error *error)
 {
@@ -218,13 +218,13 @@ int stk_codec_begin(struct stk_codec *codec, struct stk_view bytes,
                                         .info = info,
                                         .box = *box,
                                         .memory_bytes_max = memory_bytes_max,
-                                        .marks = codec->marks};
-    struct stk_codec_shape shape = {0};
+                                        .entry_points = codec->entry_points};
+    struct stk_codec_row_shape shape = {0};
     int status;
 
-    codec->marks = NULL;
+    codec->entry_points = NULL;
     STK_ASSERT(codec->kind == 0);
-    STK_ASSERT(info->kind >= STK_JPEG && info->kind <= STK_WEBP);
+    STK_ASSERT(info->kind >= STK_CODEC_JPEG && info->kind <= STK_CODEC_WEBP);
     STK_ASSERT(box->width > 0 && box->x < info->width && box->width <= info->width - box->x);
     STK_ASSERT(box->height > 0 && box->y < info->height && box->height <= info->height - box->y);
     if (info->memory_bytes > memory_bytes_max) {
@@ -237,12 +237,12 @@ int stk_codec_begin(struct stk_codec *codec, struct stk_view bytes,
     codec->kind = codec->last_kind = info->kind;
     codec->rows_left = box->height;
     codec->failed = false;
-    if (info->kind == STK_JPEG) {
-        status = stk_jpeg_begin(codec->jpeg, &request, &shape, error);
-    } else if (info->kind == STK_PNG) {
-        status = stk_png_begin(codec->png, &request, &shape, error);
+    if (info->kind == STK_CODEC_JPEG) {
+        status = stk_codec_jpeg_begin(codec->jpeg, &request, &shape, error);
+    } else if (info->kind == STK_CODEC_PNG) {
+        status = stk_codec_png_begin(codec->png, &request, &shape, error);
     } else {
-        status = stk_webp_begin(codec->webp, &request, &shape, error);
+        status = stk_codec_webp_begin(codec->webp, &request, &shape, error);
     }
     if (status < 0) {
         stk_codec_end(codec);
@@ -261,12 +261,12 @@ int stk_codec_rows(struct stk_codec *codec, uint8_t *const *rows, uint32_t count
     STK_ASSERT(codec->kind != 0 && !codec->failed);
     STK_ASSERT(codec->rows_left > 0 && count > 0);
     count = (uint32_t)stk_min(stk_min(count, codec->rows_left), INT32_MAX);
-    if (codec->kind == STK_JPEG) {
-        status = stk_jpeg_rows(codec->jpeg, rows, count, error);
-    } else if (codec->kind == STK_PNG) {
-        status = stk_png_rows(codec->png, rows, count, error);
+    if (codec->kind == STK_CODEC_JPEG) {
+        status = stk_codec_jpeg_rows(codec->jpeg, rows, count, error);
+    } else if (codec->kind == STK_CODEC_PNG) {
+        status = stk_codec_png_rows(codec->png, rows, count, error);
     } else {
-        status = stk_webp_rows(codec->webp, rows, count, error);
+        status = stk_codec_webp_rows(codec->webp, rows, count, error);
     }
     codec->failed = status < 0;
     codec->rows_left -= status < 0 ? 0 : (uint32_t)status;
@@ -276,67 +276,68 @@ int stk_codec_rows(struct stk_codec *codec, uint8_t *const *rows, uint32_t count
 uint32_t stk_codec_planes(const struct stk_codec *codec, struct stk_jpeg_plane planes_out[3])
 {
     STK_ASSERT(codec->kind != 0 && !codec->failed);
-    return codec->kind == STK_JPEG ? stk_jpeg_planes(codec->jpeg, planes_out) : 0;
+    return codec->kind == STK_CODEC_JPEG ? stk_codec_jpeg_planes(codec->jpeg, planes_out) : 0;
 }
 
 bool stk_codec_band(struct stk_codec *codec, struct stk_jpeg_band *band_out, bool *more_out)
 {
-    STK_ASSERT(codec->kind == STK_JPEG && !codec->failed);
-    codec->failed = !stk_jpeg_band(codec->jpeg, band_out, more_out);
+    STK_ASSERT(codec->kind == STK_CODEC_JPEG && !codec->failed);
+    codec->failed = !stk_codec_jpeg_band(codec->jpeg, band_out, more_out);
     return !codec->failed;
 }
 
-void stk_codec_colors(const struct stk_codec *codec, const uint8_t *const samples[3],
-                      uint32_t count, uint8_t *out)
+void stk_codec_to_rgbx(const struct stk_codec *codec, const uint8_t *const samples[3],
+                       uint32_t count, uint8_t *out)
 {
-    stk_jpeg_colors(codec->jpeg, samples, count, out);
+    stk_codec_jpeg_to_rgbx(codec->jpeg, samples, count, out);
 }
 
-void stk_codec_marks(struct stk_codec *codec, const struct stk_jpeg_marks *marks)
+void stk_codec_set_entry_points(struct stk_codec *codec,
+                                const struct stk_jpeg_entry_points *entry_points)
 {
-    codec->marks = marks;
+    codec->entry_points = entry_points;
 }
 
 const char *stk_codec_warning(const struct stk_codec *codec)
 {
     const char *text = NULL;
 
-    if (codec->last_kind == STK_JPEG) {
-        text = stk_jpeg_warning(codec->jpeg);
-    } else if (codec->last_kind == STK_PNG) {
-        text = stk_png_warning(codec->png);
+    if (codec->last_kind == STK_CODEC_JPEG) {
+        text = stk_codec_jpeg_warning(codec->jpeg);
+    } else if (codec->last_kind == STK_CODEC_PNG) {
+        text = stk_codec_png_warning(codec->png);
     }
     return text && text[0] ? text : NULL;
 }
 
 void stk_codec_end(struct stk_codec *codec)
 {
-    if (codec->kind == STK_JPEG) {
-        stk_jpeg_end(codec->jpeg);
-    } else if (codec->kind == STK_PNG) {
-        stk_png_end(codec->png);
-    } else if (codec->kind == STK_WEBP) {
-        stk_webp_end(codec->webp);
+    if (codec->kind == STK_CODEC_JPEG) {
+        stk_codec_jpeg_end(codec->jpeg);
+    } else if (codec->kind == STK_CODEC_PNG) {
+        stk_codec_png_end(codec->png);
+    } else if (codec->kind == STK_CODEC_WEBP) {
+        stk_codec_webp_end(codec->webp);
     }
     codec->kind = 0;
-    stk_scratch_reset(&codec->scratch);
+    stk_codec_arena_reset(&codec->arena);
 }
 
 uint64_t stk_codec_bytes(const struct stk_codec *codec)
 {
-    return codec->scratch.bytes + stk_jpeg_bytes(codec->jpeg);
+    return codec->arena.bytes + stk_codec_jpeg_bytes(codec->jpeg);
 }
 
-uint32_t stk_codec_by(const struct stk_codec *codec)
+uint32_t stk_codec_decoded_by(const struct stk_codec *codec)
 {
-    if (codec->last_kind == STK_PNG) {
-        return stk_png_left(codec->png) ? STK_BY_LIBPNG : STK_BY_PNG;
+    if (codec->last_kind == STK_CODEC_PNG) {
+        return stk_codec_png_is_fallback(codec->png) ? STK_CODEC_BY_LIBPNG : STK_CODEC_BY_PNG;
     }
-    return codec->last_kind == STK_JPEG ? 1 + stk_jpeg_left(codec->jpeg) : 0;
+    return codec->last_kind == STK_CODEC_JPEG ? 1 + stk_codec_jpeg_fallback(codec->jpeg) : 0;
 }
 
 _Static_assert(STK_JPEG_REASON_COUNT <= STOKER_JPEG_REASONS, "each has a count");
-_Static_assert(STOKER_JPEG_REASONS < STK_BY_PNG, "each has its number");
+_Static_assert(STOKER_JPEG_REASONS < STK_CODEC_BY_PNG, "each has its number");
 
 const char *stoker_jpeg_reason(uint32_t i)
 {
@@ -346,6 +347,6 @@ const char *stoker_jpeg_reason(uint32_t i)
 void stk_codec_trim(struct stk_codec *codec, uint64_t keep_bytes)
 {
     STK_ASSERT(codec->kind == 0);
-    stk_scratch_trim(&codec->scratch, keep_bytes);
-    stk_jpeg_trim(codec->jpeg, keep_bytes);
+    stk_codec_arena_trim(&codec->arena, keep_bytes);
+    stk_codec_jpeg_trim(codec->jpeg, keep_bytes);
 }

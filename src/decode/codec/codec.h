@@ -14,33 +14,34 @@
 
 #include "decode/jpeg/jpeg.h"
 
-enum stk_picture_kind { STK_JPEG = 1, STK_PNG, STK_WEBP };
+enum stk_codec_kind { STK_CODEC_JPEG = 1, STK_CODEC_PNG, STK_CODEC_WEBP };
 
 /* What the pixels of a picture are read as. */
-enum stk_stored {
-    STK_COLORS,  /* RGB, as PIL's convert("RGB") makes them */
-    STK_VALUES,  /* a PNG's grey values or palette indexes as they are in the file, the low byte in
-                    the first of a pixel, zero in the third */
-    STK_RGB_IDS, /* a PNG's colours as they are in the file: 16 bits a channel are UNSUPPORTED */
+enum stk_codec_pixel_format {
+    STK_CODEC_RGB,     /* RGB, as PIL's convert("RGB") makes them */
+    STK_CODEC_VALUES,  /* a PNG's grey values or palette indexes as they are in the file, the low
+                    byte in the first of a pixel, zero in the third */
+    STK_CODEC_RGB_IDS, /* a PNG's colours as they are in the file: 16 bits a channel are UNSUPPORTED
+                        */
 };
 
-struct stk_picture_info {
-    uint32_t kind; /* enum stk_picture_kind */
+struct stk_codec_info {
+    uint32_t kind; /* enum stk_codec_kind */
     uint32_t width, height;
     uint8_t orientation;   /* EXIF 1..8; 1 when absent or not sane */
     uint64_t memory_bytes; /* upper estimate of what decoding it takes, whole-picture buffers of
                               progressive or interlaced pictures included */
-    uint32_t stored;       /* enum stk_stored; a wish, of the caller, for begin */
+    uint32_t pixel_format; /* enum stk_codec_pixel_format; a wish, of the caller, for begin */
 };
 
-struct stk_box {
+struct stk_codec_box {
     uint32_t x, y, width, height;
 };
 
 /* Header only. FORMAT: not a picture that we read (says what it looks like, text included);
  * LIMIT: more than pixels_max; TRUNCATED / CORRUPT. */
-int stk_picture_probe(struct stk_view bytes, uint64_t pixels_max, struct stk_picture_info *info_out,
-                      struct stoker_error *error);
+int stk_codec_probe(struct stk_view bytes, uint64_t pixels_max, struct stk_codec_info *info_out,
+                    struct stoker_error *error);
 
 struct stk_codec; /* decoder objects of the libraries, kept for re-use */
 int stk_codec_open(struct stk_codec **codec_out, struct stoker_error *error);
@@ -51,7 +52,7 @@ void stk_codec_close(struct stk_codec *codec);
  * picture), *skip_out: pixels before the box in it. A begin that fails has ended.
  * LIMIT: it would take, or took, more than memory_bytes_max; found before memory is taken. */
 int stk_codec_begin(struct stk_codec *codec, struct stk_view bytes,
-                    const struct stk_picture_info *info, const struct stk_box *box,
+                    const struct stk_codec_info *info, const struct stk_codec_box *box,
                     uint64_t memory_bytes_max, uint32_t *row_pixels_out, uint32_t *skip_out,
                     struct stoker_error *error);
 /* The next rows of the box, top down, into rows[0..count): returns how many (count, or what is
@@ -66,12 +67,13 @@ uint32_t stk_codec_planes(const struct stk_codec *codec, struct stk_jpeg_plane p
 /* The next band of them: see stk_jpeg_decoder_band. false: the picture is damaged, or none of ours;
  * end it, and begin it anew for its rows. */
 bool stk_codec_band(struct stk_codec *codec, struct stk_jpeg_band *band_out, bool *more_out);
-/* Their samples to RGBX: see stk_jpeg_decoder_colors. */
-void stk_codec_colors(const struct stk_codec *codec, const uint8_t *const samples[3],
-                      uint32_t count, uint8_t *out);
+/* Their samples to RGBX: see stk_jpeg_decoder_to_rgbx. */
+void stk_codec_to_rgbx(const struct stk_codec *codec, const uint8_t *const samples[3],
+                       uint32_t count, uint8_t *out);
 /* For the picture that is begun next, which they were found for (decode/jpeg_index/jpeg_index.h),
  * and for it alone; lent until its end. NULL: none. */
-void stk_codec_marks(struct stk_codec *codec, const struct stk_jpeg_marks *marks);
+void stk_codec_set_entry_points(struct stk_codec *codec,
+                                const struct stk_jpeg_entry_points *entry_points);
 /* The first warning of the library about the picture begun last, of what was decoded so far:
  * damage that it got over, and PIL and the loader with it. NULL: none. Lent until the next begin.
  * libwebp warns of nothing. */
@@ -81,9 +83,9 @@ void stk_codec_end(struct stk_codec *codec);
 
 /* Who decodes the picture begun last. A JPEG: 1: our own decoder, 1 + i: libjpeg-turbo, for
  * stoker_jpeg_reason(i). A PNG: one of these. 0: it is neither. May change with each row. */
-#define STK_BY_PNG 64u /* room png */
-#define STK_BY_LIBPNG 65u
-uint32_t stk_codec_by(const struct stk_codec *codec);
+#define STK_CODEC_BY_PNG 64u /* room png */
+#define STK_CODEC_BY_LIBPNG 65u
+uint32_t stk_codec_decoded_by(const struct stk_codec *codec);
 
 /* Bytes of scratch and tables held now, for this picture and kept for the next; libwebp's own
  * memory, which it gives back before begin returns, is not in it. */

@@ -10,34 +10,37 @@
 
 #include "base/base.h"
 
-struct stk_scratch_block {
-    struct stk_scratch_block *next;
+struct stk_codec_arena_block {
+    struct stk_codec_arena_block *next;
     uint64_t bytes; /* of data */
     uint64_t used;
     uint8_t data[];
 };
 
-struct stk_scratch {
-    struct stk_scratch_block *blocks; /* owned; the one in use first */
-    uint64_t bytes;                   /* held in blocks */
-    uint64_t taken_bytes;             /* by this picture */
-    uint64_t bytes_max;               /* of this picture */
-    int status;                       /* why take gave NULL: LIMIT or -ENOMEM */
+struct stk_codec_arena {
+    struct stk_codec_arena_block *blocks; /* owned; the one in use first */
+    uint64_t bytes;                       /* held in blocks */
+    uint64_t used_bytes;                  /* by this picture */
+    uint64_t bytes_max;                   /* of this picture */
+    int status;                           /* why take gave NULL: LIMIT or -ENOMEM */
 };
 
 /* Starts a picture that may take up to bytes_max and will probably take expected_bytes: they are
  * made ready in one block. 0, LIMIT or -ENOMEM. */
-int stk_scratch_begin(struct stk_scratch *scratch, uint64_t bytes_max, uint64_t expected_bytes,
-                      struct stoker_error *error);
-/* Lends until reset: not zeroed, aligned to STK_SCRATCH_ALIGN. NULL: scratch->status says why. */
-void *stk_scratch_take(struct stk_scratch *scratch, uint64_t bytes);
+int stk_codec_arena_begin(struct stk_codec_arena *arena, uint64_t bytes_max,
+                          uint64_t expected_bytes, struct stoker_error *error);
+/* Lends until reset: not zeroed, aligned to STK_CODEC_ARENA_ALIGN. NULL: scratch->status says why.
+ */
+void *stk_codec_arena_alloc(struct stk_codec_arena *arena, uint64_t bytes);
 /* Fills the error that belongs to a NULL of take; returns scratch->status. */
-int stk_scratch_fail(const struct stk_scratch *scratch, struct stoker_error *error);
+int stk_codec_arena_fail(const struct stk_codec_arena *arena, struct stoker_error *error);
 /* Takes back what was lent; the largest block is kept. */
-void stk_scratch_reset(struct stk_scratch *scratch);
+void stk_codec_arena_reset(struct stk_codec_arena *arena);
 /* After reset: frees the block if it is larger than keep_bytes. */
-void stk_scratch_trim(struct stk_scratch *scratch, uint64_t keep_bytes);
+void stk_codec_arena_trim(struct stk_codec_arena *arena, uint64_t keep_bytes);
 
-#define STK_SCRATCH_ALIGN 64u /* a cache line, and twice what libjpeg-turbo's AVX2 code wants */
+#define STK_CODEC_ARENA_ALIGN                                                                      \
+    64u /* a cache line, and twice what libjpeg-turbo's AVX2 code wants                            \
+         */
 
 #endif

@@ -12,70 +12,74 @@
 #include "decode/codec/codec_arena.h"
 
 struct stk_codec_request {
-    struct stk_view bytes;               /* lent until end */
-    const struct stk_picture_info *info; /* borrowed by begin */
-    struct stk_box box;
+    struct stk_view bytes;             /* lent until end */
+    const struct stk_codec_info *info; /* borrowed by begin */
+    struct stk_codec_box box;
     uint64_t memory_bytes_max;
-    const struct stk_jpeg_marks *marks; /* NULL, or lent until end: of a JPEG, this very one */
+    const struct stk_jpeg_entry_points
+        *entry_points; /* NULL, or lent until end: of a JPEG, this very one */
 };
 
-struct stk_codec_shape { /* of the rows that the caller gives */
+struct stk_codec_row_shape { /* of the rows that the caller gives */
     uint32_t row_pixels;
     uint32_t skip_pixels;
 };
 
 /* Every error about the content of a picture ends with one of these. */
-#define STK_ADVICE_DAMAGED                                                                         \
+#define STK_CODEC_ADVICE_DAMAGED                                                                   \
     "fetch the file again; on_error=\"skip\" replaces damaged samples while training goes on"
-#define STK_ADVICE_CONVERT "save the picture as an ordinary 8-bit JPEG, PNG or WebP"
+#define STK_CODEC_ADVICE_CONVERT "save the picture as an ordinary 8-bit JPEG, PNG or WebP"
 
-int stk_jpeg_probe(struct stk_view bytes, struct stk_picture_info *info_out,
-                   struct stoker_error *error);
-struct stk_jpeg;
-int stk_jpeg_open(struct stk_jpeg **jpeg_out, struct stk_scratch *scratch,
-                  struct stoker_error *error);
-void stk_jpeg_close(struct stk_jpeg *jpeg);
-int stk_jpeg_begin(struct stk_jpeg *jpeg, const struct stk_codec_request *request,
-                   struct stk_codec_shape *shape_out, struct stoker_error *error);
-int stk_jpeg_rows(struct stk_jpeg *jpeg, uint8_t *const *rows, uint32_t count,
-                  struct stoker_error *error);
-uint32_t stk_jpeg_planes(const struct stk_jpeg *jpeg, struct stk_jpeg_plane planes_out[3]);
-bool stk_jpeg_band(struct stk_jpeg *jpeg, struct stk_jpeg_band *band_out, bool *more_out);
-void stk_jpeg_colors(const struct stk_jpeg *jpeg, const uint8_t *const samples[3], uint32_t count,
-                     uint8_t *out);
-void stk_jpeg_end(struct stk_jpeg *jpeg);
-const char *stk_jpeg_warning(const struct stk_jpeg *jpeg); /* "": none */
+int stk_codec_jpeg_probe(struct stk_view bytes, struct stk_codec_info *info_out,
+                         struct stoker_error *error);
+struct stk_codec_jpeg;
+int stk_codec_jpeg_open(struct stk_codec_jpeg **jpeg_out, struct stk_codec_arena *arena,
+                        struct stoker_error *error);
+void stk_codec_jpeg_close(struct stk_codec_jpeg *jpeg);
+int stk_codec_jpeg_begin(struct stk_codec_jpeg *jpeg, const struct stk_codec_request *request,
+                         struct stk_codec_row_shape *shape_out, struct stoker_error *error);
+int stk_codec_jpeg_rows(struct stk_codec_jpeg *jpeg, uint8_t *const *rows, uint32_t count,
+                        struct stoker_error *error);
+uint32_t stk_codec_jpeg_planes(const struct stk_codec_jpeg *jpeg,
+                               struct stk_jpeg_plane planes_out[3]);
+bool stk_codec_jpeg_band(struct stk_codec_jpeg *jpeg, struct stk_jpeg_band *band_out,
+                         bool *more_out);
+void stk_codec_jpeg_to_rgbx(const struct stk_codec_jpeg *jpeg, const uint8_t *const samples[3],
+                            uint32_t count, uint8_t *out);
+void stk_codec_jpeg_end(struct stk_codec_jpeg *jpeg);
+const char *stk_codec_jpeg_warning(const struct stk_codec_jpeg *jpeg); /* "": none */
 /* Beside the scratch; trim, between pictures: gives them back if they are more. */
-uint64_t stk_jpeg_bytes(const struct stk_jpeg *jpeg);
-void stk_jpeg_trim(struct stk_jpeg *jpeg, uint64_t keep_bytes);
+uint64_t stk_codec_jpeg_bytes(const struct stk_codec_jpeg *jpeg);
+void stk_codec_jpeg_trim(struct stk_codec_jpeg *jpeg, uint64_t keep_bytes);
 /* Why libjpeg-turbo decodes the picture begun last; 0: it does not. */
-uint32_t stk_jpeg_left(const struct stk_jpeg *jpeg);
+uint32_t stk_codec_jpeg_fallback(const struct stk_codec_jpeg *jpeg);
 
-int stk_png_probe(struct stk_view bytes, struct stk_picture_info *info_out,
-                  struct stoker_error *error);
-struct stk_png;
-int stk_png_open(struct stk_png **png_out, struct stk_scratch *scratch, struct stoker_error *error);
-void stk_png_close(struct stk_png *png);
-int stk_png_begin(struct stk_png *png, const struct stk_codec_request *request,
-                  struct stk_codec_shape *shape_out, struct stoker_error *error);
-int stk_png_rows(struct stk_png *png, uint8_t *const *rows, uint32_t count,
-                 struct stoker_error *error);
-void stk_png_end(struct stk_png *png);
-const char *stk_png_warning(const struct stk_png *png); /* "": none */
+int stk_codec_png_probe(struct stk_view bytes, struct stk_codec_info *info_out,
+                        struct stoker_error *error);
+struct stk_codec_png;
+int stk_codec_png_open(struct stk_codec_png **png_out, struct stk_codec_arena *arena,
+                       struct stoker_error *error);
+void stk_codec_png_close(struct stk_codec_png *png);
+int stk_codec_png_begin(struct stk_codec_png *png, const struct stk_codec_request *request,
+                        struct stk_codec_row_shape *shape_out, struct stoker_error *error);
+int stk_codec_png_rows(struct stk_codec_png *png, uint8_t *const *rows, uint32_t count,
+                       struct stoker_error *error);
+void stk_codec_png_end(struct stk_codec_png *png);
+const char *stk_codec_png_warning(const struct stk_codec_png *png); /* "": none */
 /* Whether libpng decodes the picture begun last, and not room png. */
-bool stk_png_left(const struct stk_png *png);
+bool stk_codec_png_is_fallback(const struct stk_codec_png *png);
 
-int stk_webp_probe(struct stk_view bytes, struct stk_picture_info *info_out,
-                   struct stoker_error *error);
-struct stk_webp;
-int stk_webp_open(struct stk_webp **webp_out, struct stk_scratch *scratch,
-                  struct stoker_error *error);
-void stk_webp_close(struct stk_webp *webp);
-int stk_webp_begin(struct stk_webp *webp, const struct stk_codec_request *request,
-                   struct stk_codec_shape *shape_out, struct stoker_error *error);
-int stk_webp_rows(struct stk_webp *webp, uint8_t *const *rows, uint32_t count,
-                  struct stoker_error *error);
-void stk_webp_end(struct stk_webp *webp);
+int stk_codec_webp_probe(struct stk_view bytes, struct stk_codec_info *info_out,
+                         struct stoker_error *error);
+struct stk_codec_webp;
+int stk_codec_webp_open(struct stk_codec_webp **webp_out, struct stk_codec_arena *arena,
+                        struct stoker_error *error);
+void stk_codec_webp_close(struct stk_codec_webp *webp);
+int stk_codec_webp_begin(struct stk_codec_webp *webp, const struct stk_codec_request *request,
+                         struct stk_codec_row_shape *shape_out, struct stoker_error *error);
+int stk_codec_webp_rows(struct stk_codec_webp *webp, uint8_t *const *rows, uint32_t count,
+                        struct stoker_error *error);
+void stk_codec_webp_end(struct stk_codec_webp *webp);
 
 /* EXIF orientation 1..8 of a TIFF block, "Exif\0\0" before it or not; 0: it names none. */
 uint8_t stk_exif_orientation(struct stk_view tiff);

@@ -18,9 +18,10 @@ static uint32_t share(uint32_t side, uint8_t choice)
     return (uint32_t)((uint64_t)side * choice / 256);
 }
 
-static struct stk_box box_of(const struct stk_picture_info *info, const uint8_t *choice)
+static struct stk_codec_box box_of(const struct stk_codec_info *info, const uint8_t *choice)
 {
-    struct stk_box box = {.x = share(info->width, choice[0]), .y = share(info->height, choice[1])};
+    struct stk_codec_box box = {.x = share(info->width, choice[0]),
+                                .y = share(info->height, choice[1])};
 
     box.width = 1 + share(info->width - box.x - 1, choice[2]);
     box.height = 1 + share(info->height - box.y - 1, choice[3]);
@@ -29,31 +30,31 @@ static struct stk_box box_of(const struct stk_picture_info *info, const uint8_t 
 
 /* Begins the box, perhaps with marks from nowhere; false: it did not. */
 static bool begin(struct stk_codec *codec, struct stk_view picture,
-                  const struct stk_picture_info *info, const uint8_t *choice,
+                  const struct stk_codec_info *info, const uint8_t *choice,
                   uint32_t *row_pixels_out)
 {
-    static struct stk_jpeg_marks marks; /* lent until end */
-    struct stk_box box = box_of(info, choice);
+    static struct stk_jpeg_entry_points marks; /* lent until end */
+    struct stk_codec_box box = box_of(info, choice);
     struct stk_jpeg_frame frame;
     uint64_t bytes;
     uint32_t skip;
     int status;
 
-    if (choice[4] >= 192 && stk_jpeg_frame_read(picture, &frame) == STK_JPEG_FINE) {
+    if (choice[4] >= 192 && stk_jpeg_frame_read(picture, &frame) == STK_JPEG_DECODED) {
         marks.mcus = choice[4] % 3;
-        bytes = stk_jpeg_marks_count(&frame, marks.mcus) * STK_JPEG_MARK_BYTES;
+        bytes = stk_jpeg_entry_point_count(&frame, marks.mcus) * STK_JPEG_ENTRY_POINT_BYTES;
         marks.bytes = (struct stk_view){picture.data, stk_min(bytes, picture.bytes)};
-        stk_codec_marks(codec, &marks);
+        stk_codec_set_entry_points(codec, &marks);
     }
     status =
         stk_codec_begin(codec, picture, info, &box, MEMORY_BYTES_MAX, row_pixels_out, &skip, NULL);
-    stk_codec_marks(codec, NULL);
+    stk_codec_set_entry_points(codec, NULL);
     STK_ASSERT(status < 0 || skip + (uint64_t)box.width <= *row_pixels_out);
     return status >= 0;
 }
 
 static void decode_rows(struct stk_codec *codec, struct stk_view picture,
-                        const struct stk_picture_info *info, const uint8_t *choice)
+                        const struct stk_codec_info *info, const uint8_t *choice)
 {
     uint8_t *rows[ROW_COUNT_MAX] = {NULL};
     uint32_t count = 1 + choice[4] % ROW_COUNT_MAX, height = box_of(info, choice).height;
@@ -81,7 +82,7 @@ static void decode_rows(struct stk_codec *codec, struct stk_view picture,
 /* Each sample of a band is there, and its colours come out; what differs from rows is decode's to
  * bear. */
 static void decode_bands(struct stk_codec *codec, struct stk_view picture,
-                         const struct stk_picture_info *info, const uint8_t *choice)
+                         const struct stk_codec_info *info, const uint8_t *choice)
 {
     struct stk_jpeg_plane planes[3];
     uint32_t row_pixels, count;
@@ -107,7 +108,7 @@ static void decode_bands(struct stk_codec *codec, struct stk_view picture,
                        band.y[i] + (uint64_t)band.counts[i] <= planes[i].height);
             samples[i] = band.rows[i] + last * band.strides[i];
         }
-        stk_codec_colors(codec, samples, 1, pixel);
+        stk_codec_to_rgbx(codec, samples, 1, pixel);
     }
     stk_codec_end(codec);
 }
@@ -115,7 +116,7 @@ static void decode_bands(struct stk_codec *codec, struct stk_view picture,
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     static struct stk_codec *codec; /* kept, as a worker does: one picture must not hurt the next */
-    struct stk_picture_info info;
+    struct stk_codec_info info;
     struct stk_view picture;
 
     if (!codec) {
@@ -125,9 +126,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         return 0;
     }
     picture = (struct stk_view){data + CHOICE_BYTES, bytes - CHOICE_BYTES};
-    if (stk_picture_probe(picture, PIXELS_MAX, &info, NULL) == 0) {
+    if (stk_codec_probe(picture, PIXELS_MAX, &info, NULL) == 0) {
         decode_rows(codec, picture, &info, data);
-        if (info.kind == STK_JPEG) {
+        if (info.kind == STK_CODEC_JPEG) {
             decode_bands(codec, picture, &info, data);
         }
         stk_codec_trim(codec, 1u << 20);

@@ -27,7 +27,7 @@
  * should it have to go on where ours stopped, its rows must have room. */
 #define CROP_PIXELS_MAX (2 * MARGIN_PIXELS + 4 * 8)
 
-struct stk_jpeg {
+struct stk_codec_jpeg {
     struct jpeg_decompress_struct cinfo;
     struct jpeg_error_mgr errors;
     struct jpeg_source_mgr source;
@@ -40,17 +40,17 @@ struct stk_jpeg {
     struct stoker_error *error; /* borrowed during a call */
 
     struct stk_codec_request request; /* its info: borrowed by begin */
-    struct stk_codec_shape shape;
+    struct stk_codec_row_shape shape;
     uint8_t *const *rows; /* borrowed by rows */
     uint32_t row_count;
     char warning[JMSG_LENGTH_MAX]; /* the first; "": none */
 
     struct stk_jpeg_decoder *own; /* owned; NULL until the first picture */
     struct stk_jpeg_frame frame;
-    struct stk_picture_info info; /* of the picture that ours has begun */
-    bool by_own;                  /* its rows come from there */
-    bool moved;                   /* it has gone over to libjpeg, with rows given */
-    uint32_t left;                /* enum stk_jpeg_reason of the picture begun last */
+    struct stk_codec_info info; /* of the picture that ours has begun */
+    bool by_own;                /* its rows come from there */
+    bool moved;                 /* it has gone over to libjpeg, with rows given */
+    uint32_t left;              /* enum stk_jpeg_reason of the picture begun last */
 };
 
 static void error_exit(j_common_ptr cinfo);
@@ -60,12 +60,12 @@ static void watch_scans(j_common_ptr cinfo);
 static void source_nothing(j_decompress_ptr cinfo);
 static boolean source_fill(j_decompress_ptr cinfo);
 static void source_skip(j_decompress_ptr cinfo, long bytes);
-static int step_create(struct stk_jpeg *jpeg);
-static int step_begin(struct stk_jpeg *jpeg);
-static int step_rows(struct stk_jpeg *jpeg);
+static int step_create(struct stk_codec_jpeg *jpeg);
+static int step_begin(struct stk_codec_jpeg *jpeg);
+static int step_rows(struct stk_codec_jpeg *jpeg);
 
 /* The one setjmp: libjpeg's errors come back here from any depth. No local changes after it. */
-static int guarded(struct stk_jpeg *jpeg, int (*step)(struct stk_jpeg *),
+static int guarded(struct stk_codec_jpeg *jpeg, int (*step)(struct stk_codec_jpeg *),
                    struct stoker_error *error)
 {
     jpeg->error = error;
@@ -75,8 +75,8 @@ static int guarded(struct stk_jpeg *jpeg, int (*step)(struct stk_jpeg *),
     return step(jpeg);
 }
 
-int stk_jpeg_probe(struct stk_view bytes, struct stk_picture_info *info_out,
-                   struct stoker_error *error)
+int stk_codec_jpeg_probe(struct stk_view bytes, struct stk_codec_info *info_out,
+                         struct stoker_error *error)
 {
     struct stk_jpeg_header header;
     int status = stk_jpeg_header_read(bytes, &header, error);
@@ -84,37 +84,37 @@ int stk_jpeg_probe(struct stk_view bytes, struct stk_picture_info *info_out,
     if (status < 0) {
         return status;
     }
-    info_out->kind = STK_JPEG;
+    info_out->kind = STK_CODEC_JPEG;
     info_out->width = header.width;
     info_out->height = header.height;
     info_out->orientation = header.exif_orientation  ? header.exif_orientation
                             : header.xmp_orientation ? header.xmp_orientation
                                                      : 1;
-    info_out->memory_bytes = stk_jpeg_header_bytes(&header);
+    info_out->memory_bytes = stk_jpeg_header_memory_bytes(&header);
     return 0;
 }
 
-int stk_jpeg_open(struct stk_jpeg **jpeg_out, struct stk_scratch *scratch,
-                  struct stoker_error *error)
+int stk_codec_jpeg_open(struct stk_codec_jpeg **jpeg_out, struct stk_codec_arena *arena,
+                        struct stoker_error *error)
 {
-    struct stk_jpeg *jpeg = stk_alloc(1, sizeof *jpeg);
+    struct stk_codec_jpeg *jpeg = stk_alloc(1, sizeof *jpeg);
     int status;
 
     if (!jpeg) {
         return stk_fail_errno(error, ENOMEM, "cannot make a jpeg decoder",
                               "give the process more memory", "%zu bytes", sizeof *jpeg);
     }
-    jpeg->memory.scratch = scratch;
+    jpeg->memory.arena = arena;
     status = guarded(jpeg, step_create, error);
     if (status < 0) {
-        stk_jpeg_close(jpeg);
+        stk_codec_jpeg_close(jpeg);
         return status;
     }
     *jpeg_out = jpeg;
     return 0;
 }
 
-void stk_jpeg_close(struct stk_jpeg *jpeg)
+void stk_codec_jpeg_close(struct stk_codec_jpeg *jpeg)
 {
     if (!jpeg) {
         return;
@@ -130,17 +130,18 @@ void stk_jpeg_close(struct stk_jpeg *jpeg)
 /* ---- our own decoder ---------------------------------------------------------------------- */
 
 /* The scratch for a picture: what its header says that it takes, less what our decoder is. */
-static int begin_scratch(struct stk_jpeg *jpeg, struct stoker_error *error)
+static int begin_scratch(struct stk_codec_jpeg *jpeg, struct stoker_error *error)
 {
     uint64_t bytes_max = jpeg->request.memory_bytes_max, expected = jpeg->info.memory_bytes;
-    uint64_t held = stk_jpeg_bytes(jpeg);
+    uint64_t held = stk_codec_jpeg_bytes(jpeg);
 
-    return stk_scratch_begin(jpeg->memory.scratch, bytes_max - stk_min(held, bytes_max),
-                             expected - stk_min(held, expected), error);
+    return stk_codec_arena_begin(jpeg->memory.arena, bytes_max - stk_min(held, bytes_max),
+                                 expected - stk_min(held, expected), error);
 }
 
 /* Begins with ours, or says why it does not answer; fails for want of memory alone. */
-static int begin_own(struct stk_jpeg *jpeg, uint32_t *reason_out, struct stoker_error *error)
+static int begin_native(struct stk_codec_jpeg *jpeg, uint32_t *reason_out,
+                        struct stoker_error *error)
 {
     const struct stk_codec_request *request = &jpeg->request;
     struct stk_jpeg_box box = {request->box.x, request->box.y, request->box.width,
@@ -149,7 +150,7 @@ static int begin_own(struct stk_jpeg *jpeg, uint32_t *reason_out, struct stoker_
     int status;
 
     if (!jpeg->own) {
-        status = stk_jpeg_decoder_open(&jpeg->own, STOKER_VECTOR_AUTO, error);
+        status = stk_jpeg_decoder_open(&jpeg->own, STOKER_SIMD_AUTO, error);
         if (status < 0) {
             return status;
         }
@@ -166,27 +167,27 @@ static int begin_own(struct stk_jpeg *jpeg, uint32_t *reason_out, struct stoker_
         *reason_out = STK_JPEG_HEADER;
         return 0;
     }
-    space = stk_scratch_take(jpeg->memory.scratch, stk_jpeg_workspace_bytes(&jpeg->frame, &box));
-    *reason_out = space
-                      ? stk_jpeg_decoder_begin(jpeg->own, &jpeg->frame, &box, space, request->marks)
-                      : STK_JPEG_MEMORY;
+    space = stk_codec_arena_alloc(jpeg->memory.arena, stk_jpeg_workspace_bytes(&jpeg->frame, &box));
+    *reason_out =
+        space ? stk_jpeg_decoder_begin(jpeg->own, &jpeg->frame, &box, space, request->entry_points)
+              : STK_JPEG_MEMORY;
     return 0;
 }
 
 /* libjpeg begins, with a scratch of its own. */
-static int begin_library(struct stk_jpeg *jpeg, struct stoker_error *error)
+static int begin_library(struct stk_codec_jpeg *jpeg, struct stoker_error *error)
 {
     int status;
 
-    stk_scratch_reset(jpeg->memory.scratch);
+    stk_codec_arena_reset(jpeg->memory.arena);
     status = begin_scratch(jpeg, error);
     return status < 0 ? status : guarded(jpeg, step_begin, error);
 }
 
-int stk_jpeg_begin(struct stk_jpeg *jpeg, const struct stk_codec_request *request,
-                   struct stk_codec_shape *shape_out, struct stoker_error *error)
+int stk_codec_jpeg_begin(struct stk_codec_jpeg *jpeg, const struct stk_codec_request *request,
+                         struct stk_codec_row_shape *shape_out, struct stoker_error *error)
 {
-    uint32_t reason = STK_JPEG_FINE;
+    uint32_t reason = STK_JPEG_DECODED;
     int status;
 
     jpeg->info = *request->info;
@@ -194,7 +195,7 @@ int stk_jpeg_begin(struct stk_jpeg *jpeg, const struct stk_codec_request *reques
     jpeg->request.info = &jpeg->info;
     jpeg->data_ended = jpeg->moved = false;
     jpeg->warning[0] = '\0';
-    status = begin_own(jpeg, &reason, error);
+    status = begin_native(jpeg, &reason, error);
     jpeg->by_own = status == 0 && !reason;
     jpeg->left = reason;
     if (status == 0 && reason) {
@@ -202,7 +203,8 @@ int stk_jpeg_begin(struct stk_jpeg *jpeg, const struct stk_codec_request *reques
     } else {
         uint64_t widest = (uint64_t)request->box.width + CROP_PIXELS_MAX;
 
-        jpeg->shape = (struct stk_codec_shape){(uint32_t)stk_min(widest, request->info->width), 0};
+        jpeg->shape =
+            (struct stk_codec_row_shape){(uint32_t)stk_min(widest, request->info->width), 0};
     }
     *shape_out = jpeg->shape;
     return status;
@@ -210,7 +212,8 @@ int stk_jpeg_begin(struct stk_jpeg *jpeg, const struct stk_codec_request *reques
 
 /* libjpeg goes on with what is left of the box; what it says of the data is what it would have
  * said without us. */
-static int go_over(struct stk_jpeg *jpeg, uint32_t reason, struct stoker_error *error)
+static int switch_to_libjpeg(struct stk_codec_jpeg *jpeg, uint32_t reason,
+                             struct stoker_error *error)
 {
     uint32_t row_pixels = jpeg->shape.row_pixels;
     int status;
@@ -223,7 +226,7 @@ static int go_over(struct stk_jpeg *jpeg, uint32_t reason, struct stoker_error *
     return status;
 }
 
-static int rows_library(struct stk_jpeg *jpeg, uint8_t *const *rows, uint32_t count,
+static int rows_library(struct stk_codec_jpeg *jpeg, uint8_t *const *rows, uint32_t count,
                         struct stoker_error *error)
 {
     int status;
@@ -238,8 +241,8 @@ static int rows_library(struct stk_jpeg *jpeg, uint8_t *const *rows, uint32_t co
     return status;
 }
 
-int stk_jpeg_rows(struct stk_jpeg *jpeg, uint8_t *const *rows, uint32_t count,
-                  struct stoker_error *error)
+int stk_codec_jpeg_rows(struct stk_codec_jpeg *jpeg, uint8_t *const *rows, uint32_t count,
+                        struct stoker_error *error)
 {
     uint32_t done = 0, reason;
     int status = 0;
@@ -251,52 +254,54 @@ int stk_jpeg_rows(struct stk_jpeg *jpeg, uint8_t *const *rows, uint32_t count,
         if (!reason) {
             return (int)count;
         }
-        status = go_over(jpeg, reason, error);
+        status = switch_to_libjpeg(jpeg, reason, error);
     }
     status = status < 0 ? status : rows_library(jpeg, rows + done, count - done, error);
     return status < 0 ? status : (int)done + status;
 }
 
-uint32_t stk_jpeg_planes(const struct stk_jpeg *jpeg, struct stk_jpeg_plane planes_out[3])
+uint32_t stk_codec_jpeg_planes(const struct stk_codec_jpeg *jpeg,
+                               struct stk_jpeg_plane planes_out[3])
 {
     return jpeg->by_own ? stk_jpeg_decoder_planes(jpeg->own, planes_out) : 0;
 }
 
-bool stk_jpeg_band(struct stk_jpeg *jpeg, struct stk_jpeg_band *band_out, bool *more_out)
+bool stk_codec_jpeg_band(struct stk_codec_jpeg *jpeg, struct stk_jpeg_band *band_out,
+                         bool *more_out)
 {
-    return stk_jpeg_decoder_band(jpeg->own, band_out, more_out) == STK_JPEG_FINE;
+    return stk_jpeg_decoder_band(jpeg->own, band_out, more_out) == STK_JPEG_DECODED;
 }
 
-void stk_jpeg_colors(const struct stk_jpeg *jpeg, const uint8_t *const samples[3], uint32_t count,
-                     uint8_t *out)
+void stk_codec_jpeg_to_rgbx(const struct stk_codec_jpeg *jpeg, const uint8_t *const samples[3],
+                            uint32_t count, uint8_t *out)
 {
-    stk_jpeg_decoder_colors(jpeg->own, samples[0], samples[1], samples[2], count, out);
+    stk_jpeg_decoder_to_rgbx(jpeg->own, samples[0], samples[1], samples[2], count, out);
 }
 
-const char *stk_jpeg_warning(const struct stk_jpeg *jpeg)
+const char *stk_codec_jpeg_warning(const struct stk_codec_jpeg *jpeg)
 {
     return jpeg->warning;
 }
 
-uint32_t stk_jpeg_left(const struct stk_jpeg *jpeg)
+uint32_t stk_codec_jpeg_fallback(const struct stk_codec_jpeg *jpeg)
 {
     return jpeg->left;
 }
 
-uint64_t stk_jpeg_bytes(const struct stk_jpeg *jpeg)
+uint64_t stk_codec_jpeg_bytes(const struct stk_codec_jpeg *jpeg)
 {
     return jpeg->own ? stk_jpeg_decoder_bytes() : 0;
 }
 
-void stk_jpeg_trim(struct stk_jpeg *jpeg, uint64_t keep_bytes)
+void stk_codec_jpeg_trim(struct stk_codec_jpeg *jpeg, uint64_t keep_bytes)
 {
-    if (stk_jpeg_bytes(jpeg) > keep_bytes) {
+    if (stk_codec_jpeg_bytes(jpeg) > keep_bytes) {
         stk_jpeg_decoder_close(jpeg->own);
         jpeg->own = NULL;
     }
 }
 
-void stk_jpeg_end(struct stk_jpeg *jpeg)
+void stk_codec_jpeg_end(struct stk_codec_jpeg *jpeg)
 {
     jpeg_abort_decompress(&jpeg->cinfo); /* calls nothing that fails: see jpeg_memory.c */
     stk_jpeg_memory_reset(&jpeg->memory, &jpeg->cinfo);
@@ -304,9 +309,9 @@ void stk_jpeg_end(struct stk_jpeg *jpeg)
 
 /* ---- the steps, which may jump ---------------------------------------------------------- */
 
-static int step_create(struct stk_jpeg *jpeg)
+static int step_create(struct stk_codec_jpeg *jpeg)
 {
-    struct stk_scratch *scratch = jpeg->memory.scratch;
+    struct stk_codec_arena *arena = jpeg->memory.arena;
 
     jpeg->cinfo.err = jpeg_std_error(&jpeg->errors);
     jpeg->errors.error_exit = error_exit;
@@ -314,7 +319,7 @@ static int step_create(struct stk_jpeg *jpeg)
     jpeg->errors.output_message = output_message;
     jpeg->cinfo.client_data = jpeg;
     jpeg_create_decompress(&jpeg->cinfo);
-    stk_jpeg_memory_init(&jpeg->memory, &jpeg->cinfo, scratch);
+    stk_jpeg_memory_init(&jpeg->memory, &jpeg->cinfo, arena);
     jpeg->created = true;
     jpeg->source = (struct jpeg_source_mgr){.init_source = source_nothing,
                                             .fill_input_buffer = source_fill,
@@ -328,17 +333,18 @@ static int step_create(struct stk_jpeg *jpeg)
 }
 
 /* Jumps out with a status of ours. */
-_Noreturn static void refuse(struct stk_jpeg *jpeg, int status, const char *what,
-                             const char *advice)
+_Noreturn static void fail_and_jump(struct stk_codec_jpeg *jpeg, int status, const char *what,
+                                    const char *advice)
 {
     jpeg->status = stk_fail(jpeg->error, status, what, advice, "jpeg %ux%u",
                             jpeg->cinfo.image_width, jpeg->cinfo.image_height);
     longjmp(jpeg->jump, 1);
 }
 
-_Noreturn static void refuse_truncated(struct stk_jpeg *jpeg)
+_Noreturn static void fail_truncated(struct stk_codec_jpeg *jpeg)
 {
-    refuse(jpeg, STOKER_ERROR_TRUNCATED, "the jpeg's data ends too early", STK_ADVICE_DAMAGED);
+    fail_and_jump(jpeg, STOKER_ERROR_TRUNCATED, "the jpeg's data ends too early",
+                  STK_CODEC_ADVICE_DAMAGED);
 }
 
 /* libjpeg blurs block edges of a progressive picture whose low coefficients were not sent in
@@ -360,7 +366,7 @@ static bool is_smoothed(const struct jpeg_decompress_struct *cinfo)
 }
 
 /* Moves to the box: columns are cropped to iMCUs, rows above it are only entropy decoded. */
-static void move_to_box(struct stk_jpeg *jpeg, const struct stk_box *box)
+static void move_to_box(struct stk_codec_jpeg *jpeg, const struct stk_codec_box *box)
 {
     struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
     uint32_t margin = cinfo->max_h_samp_factor > 1 ? MARGIN_PIXELS : 0;
@@ -372,7 +378,7 @@ static void move_to_box(struct stk_jpeg *jpeg, const struct stk_box *box)
         JSAMPROW row = cinfo->mem->alloc_large((j_common_ptr)cinfo, JPOOL_IMAGE,
                                                (size_t)cinfo->output_width * 4);
 
-        jpeg->shape = (struct stk_codec_shape){cinfo->output_width, box->x};
+        jpeg->shape = (struct stk_codec_row_shape){cinfo->output_width, box->x};
         while (cinfo->output_scanline < box->y) {
             jpeg_read_scanlines(cinfo, &row, 1);
         }
@@ -380,27 +386,28 @@ static void move_to_box(struct stk_jpeg *jpeg, const struct stk_box *box)
     }
     width = (JDIMENSION)(stk_min(right, cinfo->output_width) - left);
     jpeg_crop_scanline(cinfo, &left, &width);
-    jpeg->shape = (struct stk_codec_shape){cinfo->output_width, box->x - left};
+    jpeg->shape = (struct stk_codec_row_shape){cinfo->output_width, box->x - left};
     if (box->y > 0) {
         jpeg_skip_scanlines(cinfo, box->y);
     }
 }
 
-static int step_begin(struct stk_jpeg *jpeg)
+static int step_begin(struct stk_codec_jpeg *jpeg)
 {
     struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
-    const struct stk_picture_info *info = &jpeg->info;
+    const struct stk_codec_info *info = &jpeg->info;
 
     jpeg->source.next_input_byte = jpeg->request.bytes.data;
     jpeg->source.bytes_in_buffer = jpeg->request.bytes.bytes;
     jpeg_read_header(cinfo, TRUE);
     if (cinfo->image_width != info->width || cinfo->image_height != info->height) {
-        refuse(jpeg, STOKER_ERROR_CORRUPT, "the jpeg has two frame headers", STK_ADVICE_DAMAGED);
+        fail_and_jump(jpeg, STOKER_ERROR_CORRUPT, "the jpeg has two frame headers",
+                      STK_CODEC_ADVICE_DAMAGED);
     }
     cinfo->out_color_space = cinfo->num_components == 4 ? JCS_CMYK : JCS_EXT_RGBX;
     jpeg_start_decompress(cinfo);
     if (jpeg->data_ended) { /* all scans were read, and the end marker was not among them */
-        refuse_truncated(jpeg);
+        fail_truncated(jpeg);
     }
     move_to_box(jpeg, &jpeg->request.box);
     return 0;
@@ -422,7 +429,7 @@ static void convert_cmyk(uint8_t *pixel, uint32_t count)
     }
 }
 
-static int step_rows(struct stk_jpeg *jpeg)
+static int step_rows(struct stk_codec_jpeg *jpeg)
 {
     struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
     uint32_t done = 0;
@@ -437,7 +444,7 @@ static int step_rows(struct stk_jpeg *jpeg)
 
         /* An arithmetic coder goes on with zeros and no warning when its data ends. */
         if (got == 0 || (cinfo->arith_code && jpeg->data_ended)) {
-            refuse_truncated(jpeg);
+            fail_truncated(jpeg);
         }
         for (uint32_t i = 0; cinfo->num_components == 4 && i < got; i++) {
             convert_cmyk(jpeg->rows[done + i] + 4 * (size_t)jpeg->shape.skip_pixels,
@@ -471,22 +478,23 @@ static int status_of(int code)
 
 static void error_exit(j_common_ptr cinfo)
 {
-    struct stk_jpeg *jpeg = cinfo->client_data;
+    struct stk_codec_jpeg *jpeg = cinfo->client_data;
     char text[JMSG_LENGTH_MAX];
 
-    if (cinfo->err->msg_code == JERR_OUT_OF_MEMORY && jpeg->memory.scratch->status) {
-        jpeg->status = stk_scratch_fail(jpeg->memory.scratch, jpeg->error);
+    if (cinfo->err->msg_code == JERR_OUT_OF_MEMORY && jpeg->memory.arena->status) {
+        jpeg->status = stk_codec_arena_fail(jpeg->memory.arena, jpeg->error);
         longjmp(jpeg->jump, 1);
     }
     if (jpeg->data_ended) {
-        refuse_truncated(jpeg);
+        fail_truncated(jpeg);
     }
     cinfo->err->format_message(cinfo, text);
     jpeg->status = status_of(cinfo->err->msg_code);
     stk_fail(jpeg->error, jpeg->status,
              jpeg->status == STOKER_ERROR_UNSUPPORTED ? "the jpeg uses a feature that is not read"
                                                       : "the jpeg is damaged",
-             jpeg->status == STOKER_ERROR_UNSUPPORTED ? STK_ADVICE_CONVERT : STK_ADVICE_DAMAGED,
+             jpeg->status == STOKER_ERROR_UNSUPPORTED ? STK_CODEC_ADVICE_CONVERT
+                                                      : STK_CODEC_ADVICE_DAMAGED,
              "libjpeg: %s", text);
     longjmp(jpeg->jump, 1);
 }
@@ -496,14 +504,14 @@ static void error_exit(j_common_ptr cinfo)
  * warning at another marker is damage that the decoder gets over, and is tolerated.) */
 static void emit_message(j_common_ptr cinfo, int level)
 {
-    struct stk_jpeg *jpeg = cinfo->client_data;
+    struct stk_codec_jpeg *jpeg = cinfo->client_data;
 
     if (level < 0 && !jpeg->warning[0]) {
         cinfo->err->format_message(cinfo, jpeg->warning);
     }
     if (level < 0 && cinfo->err->msg_code == JWRN_HIT_MARKER &&
         (jpeg->data_ended || jpeg->cinfo.unread_marker == JPEG_EOI)) {
-        refuse_truncated(jpeg);
+        fail_truncated(jpeg);
     }
 }
 
@@ -519,8 +527,8 @@ static void watch_scans(j_common_ptr common)
     uint64_t pixels = (uint64_t)cinfo->image_width * cinfo->image_height;
 
     if (scans > SCANS_MAX || scans * pixels > SCAN_PIXELS_MAX) {
-        refuse(common->client_data, STOKER_ERROR_LIMIT, "the jpeg has too many scans",
-               "it may be made to waste time; save it again, or leave it out");
+        fail_and_jump(common->client_data, STOKER_ERROR_LIMIT, "the jpeg has too many scans",
+                      "it may be made to waste time; save it again, or leave it out");
     }
 }
 
@@ -535,10 +543,10 @@ static void source_nothing(j_decompress_ptr cinfo)
 static boolean source_fill(j_decompress_ptr cinfo)
 {
     static const JOCTET end_marker[2] = {0xff, JPEG_EOI};
-    struct stk_jpeg *jpeg = cinfo->client_data;
+    struct stk_codec_jpeg *jpeg = cinfo->client_data;
 
     if (jpeg->data_ended) {
-        refuse_truncated(jpeg);
+        fail_truncated(jpeg);
     }
     jpeg->data_ended = true;
     jpeg->source.next_input_byte = end_marker;
@@ -548,14 +556,14 @@ static boolean source_fill(j_decompress_ptr cinfo)
 
 static void source_skip(j_decompress_ptr cinfo, long bytes)
 {
-    struct stk_jpeg *jpeg = cinfo->client_data;
+    struct stk_codec_jpeg *jpeg = cinfo->client_data;
 
     if (bytes <= 0) {
         return;
     }
     if ((uint64_t)bytes > jpeg->source.bytes_in_buffer) {
         jpeg->data_ended = true;
-        refuse_truncated(jpeg);
+        fail_truncated(jpeg);
     }
     jpeg->source.next_input_byte += bytes;
     jpeg->source.bytes_in_buffer -= (size_t)bytes;

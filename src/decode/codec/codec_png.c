@@ -24,9 +24,9 @@
 #define SPARE_ENDED 1 /* all rows are there; the rest of the data was not looked at */
 #define PASSES 7      /* of an interlaced picture */
 
-struct stk_png {
-    struct stk_scratch *scratch; /* borrowed */
-    png_structp reader;          /* lies in the scratch, as all it points to */
+struct stk_codec_png {
+    struct stk_codec_arena *arena; /* borrowed */
+    png_structp reader;            /* lies in the scratch, as all it points to */
     png_infop info;
     jmp_buf jump;
     int status;
@@ -35,12 +35,12 @@ struct stk_png {
     uint64_t at, spare;         /* bytes given to libpng; those since its last row was there */
 
     struct stk_codec_request request; /* its info: the one below */
-    struct stk_picture_info picture;
+    struct stk_codec_info picture;
     struct stk_png_frame frame;
     struct stk_png_rows own;
     bool by_own; /* rows come from there */
-    struct stk_box box;
-    uint32_t stored; /* enum stk_stored */
+    struct stk_codec_box box;
+    uint32_t stored; /* enum stk_codec_pixel_format */
     uint32_t height;
     uint32_t y; /* the next row of the picture */
     int color, depth;
@@ -52,12 +52,13 @@ struct stk_png {
     char warning[128]; /* the first; "": none */
 };
 
-static int step_begin(struct stk_png *png);
-static int step_rows(struct stk_png *png);
-static void convert(const struct stk_png *png, const uint8_t *from, uint8_t *to);
+static int step_begin(struct stk_codec_png *png);
+static int step_rows(struct stk_codec_png *png);
+static void convert(const struct stk_codec_png *png, const uint8_t *from, uint8_t *to);
 
 /* The one setjmp: see codec_jpeg.c. */
-static int guarded(struct stk_png *png, int (*step)(struct stk_png *), struct stoker_error *error)
+static int guarded(struct stk_codec_png *png, int (*step)(struct stk_codec_png *),
+                   struct stoker_error *error)
 {
     png->error = error;
     if (setjmp(png->jump)) {
@@ -69,13 +70,13 @@ static int guarded(struct stk_png *png, int (*step)(struct stk_png *), struct st
 static int fail_end(struct stoker_error *error, uint64_t at)
 {
     return stk_fail(error, STOKER_ERROR_TRUNCATED, "the png's data ends too early",
-                    STK_ADVICE_DAMAGED, "after %llu bytes", (unsigned long long)at);
+                    STK_CODEC_ADVICE_DAMAGED, "after %llu bytes", (unsigned long long)at);
 }
 
 static int fail_header(struct stoker_error *error, const char *detail)
 {
-    return stk_fail(error, STOKER_ERROR_CORRUPT, "the png's header is damaged", STK_ADVICE_DAMAGED,
-                    "%s", detail);
+    return stk_fail(error, STOKER_ERROR_CORRUPT, "the png's header is damaged",
+                    STK_CODEC_ADVICE_DAMAGED, "%s", detail);
 }
 
 /* 0: PNG has no such colour type (PNG specification, 11.2.2). */
@@ -116,8 +117,8 @@ static uint8_t find_orientation(struct stk_view bytes)
     return from_xmp;
 }
 
-int stk_png_probe(struct stk_view bytes, struct stk_picture_info *info_out,
-                  struct stoker_error *error)
+int stk_codec_png_probe(struct stk_view bytes, struct stk_codec_info *info_out,
+                        struct stoker_error *error)
 {
     const uint8_t *header = bytes.data + 16; /* behind signature, length and name of IHDR */
     uint64_t row_bytes;
@@ -139,7 +140,7 @@ int stk_png_probe(struct stk_view bytes, struct stk_picture_info *info_out,
         return fail_header(error, "impossible colour type, depth or interlacing");
     }
     orientation = find_orientation(bytes);
-    info_out->kind = STK_PNG;
+    info_out->kind = STK_CODEC_PNG;
     info_out->orientation = orientation ? orientation : 1;
     /* Below 2^31 * 64 bits: cannot wrap. libpng keeps two rows, each padded; a third is ours. */
     row_bytes = ((uint64_t)info_out->width * channels(header[9]) * header[8] + 7) / 8 + 128;
@@ -150,20 +151,21 @@ int stk_png_probe(struct stk_view bytes, struct stk_picture_info *info_out,
     return 0;
 }
 
-int stk_png_open(struct stk_png **png_out, struct stk_scratch *scratch, struct stoker_error *error)
+int stk_codec_png_open(struct stk_codec_png **png_out, struct stk_codec_arena *arena,
+                       struct stoker_error *error)
 {
-    struct stk_png *png = stk_alloc(1, sizeof *png);
+    struct stk_codec_png *png = stk_alloc(1, sizeof *png);
 
     if (!png) {
         return stk_fail_errno(error, ENOMEM, "cannot make a png decoder",
                               "give the process more memory", "%zu bytes", sizeof *png);
     }
-    png->scratch = scratch;
+    png->arena = arena;
     *png_out = png;
     return 0;
 }
 
-void stk_png_close(struct stk_png *png)
+void stk_codec_png_close(struct stk_codec_png *png)
 {
     stk_free(png);
 }
@@ -171,20 +173,20 @@ void stk_png_close(struct stk_png *png)
 /* A mask's values are in pixels of this kind, or they are not what was asked for. */
 static bool is_stored(uint32_t stored, uint32_t color, uint32_t depth)
 {
-    if (stored == STK_VALUES) {
+    if (stored == STK_CODEC_VALUES) {
         return color == PNG_COLOR_TYPE_PALETTE || color == PNG_COLOR_TYPE_GRAY;
     }
-    return stored != STK_RGB_IDS || depth < 16;
+    return stored != STK_CODEC_RGB_IDS || depth < 16;
 }
 
-static int begin_scratch(struct stk_png *png, struct stoker_error *error)
+static int begin_scratch(struct stk_codec_png *png, struct stoker_error *error)
 {
-    return stk_scratch_begin(png->scratch, png->request.memory_bytes_max, png->picture.memory_bytes,
-                             error);
+    return stk_codec_arena_begin(png->arena, png->request.memory_bytes_max,
+                                 png->picture.memory_bytes, error);
 }
 
 /* Whether room png decodes it. What is asked for and cannot be given is left to be refused. */
-static bool begin_own(struct stk_png *png)
+static bool begin_native(struct stk_codec_png *png)
 {
     const struct stk_png_box box = {png->box.x, png->box.y, png->box.width, png->box.height};
     struct stk_png_frame *frame = &png->frame;
@@ -195,9 +197,9 @@ static bool begin_own(struct stk_png *png)
         !is_stored(png->stored, frame->color, frame->depth)) {
         return false;
     }
-    space = stk_scratch_take(png->scratch, stk_png_workspace_bytes(frame));
+    space = stk_codec_arena_alloc(png->arena, stk_png_workspace_bytes(frame));
     if (!space ||
-        !stk_png_begin_rows(&png->own, frame, png->bytes, &box, space, STOKER_VECTOR_AUTO)) {
+        !stk_png_rows_begin(&png->own, frame, png->bytes, &box, space, STOKER_SIMD_AUTO)) {
         return false;
     }
     png->color = (int)frame->color;
@@ -210,21 +212,21 @@ static bool begin_own(struct stk_png *png)
 }
 
 /* libpng begins, with a scratch of its own, above the rows that are left of the box. */
-static int begin_library(struct stk_png *png, struct stoker_error *error)
+static int begin_library(struct stk_codec_png *png, struct stoker_error *error)
 {
     int status;
 
     png->by_own = false;
     png->at = png->spare = 0;
     png->y = 0;
-    stk_scratch_reset(png->scratch);
+    stk_codec_arena_reset(png->arena);
     status = begin_scratch(png, error);
     status = status < 0 ? status : guarded(png, step_begin, error);
     return status < 0 ? status : 0;
 }
 
-int stk_png_begin(struct stk_png *png, const struct stk_codec_request *request,
-                  struct stk_codec_shape *shape_out, struct stoker_error *error)
+int stk_codec_png_begin(struct stk_codec_png *png, const struct stk_codec_request *request,
+                        struct stk_codec_row_shape *shape_out, struct stoker_error *error)
 {
     int status;
 
@@ -233,25 +235,25 @@ int stk_png_begin(struct stk_png *png, const struct stk_codec_request *request,
     png->request.info = &png->picture;
     png->box = request->box;
     png->bytes = request->bytes;
-    png->stored = request->info->stored;
+    png->stored = request->info->pixel_format;
     png->image = NULL;
     png->warning[0] = '\0';
-    *shape_out = (struct stk_codec_shape){png->box.width, 0};
+    *shape_out = (struct stk_codec_row_shape){png->box.width, 0};
     status = begin_scratch(png, error);
     if (status < 0) {
         return status;
     }
-    png->by_own = begin_own(png);
+    png->by_own = begin_native(png);
     return png->by_own ? 0 : begin_library(png, error);
 }
 
 /* Rows until the box ends, or libpng is to go on: how many. */
-static uint32_t rows_own(struct stk_png *png, uint8_t *const *rows, uint32_t count)
+static uint32_t rows_native(struct stk_codec_png *png, uint8_t *const *rows, uint32_t count)
 {
     uint32_t done = 0;
 
     for (; done < count; done++) {
-        const uint8_t *row = stk_png_next_row(&png->own);
+        const uint8_t *row = stk_png_rows_next(&png->own);
 
         if (!row) {
             break;
@@ -263,10 +265,10 @@ static uint32_t rows_own(struct stk_png *png, uint8_t *const *rows, uint32_t cou
     return done;
 }
 
-int stk_png_rows(struct stk_png *png, uint8_t *const *rows, uint32_t count,
-                 struct stoker_error *error)
+int stk_codec_png_rows(struct stk_codec_png *png, uint8_t *const *rows, uint32_t count,
+                       struct stoker_error *error)
 {
-    uint32_t done = png->by_own ? rows_own(png, rows, count) : 0;
+    uint32_t done = png->by_own ? rows_native(png, rows, count) : 0;
     int status = 0;
 
     if (done == count) {
@@ -284,17 +286,17 @@ int stk_png_rows(struct stk_png *png, uint8_t *const *rows, uint32_t count,
     return status < 0 ? status : (int)count;
 }
 
-const char *stk_png_warning(const struct stk_png *png)
+const char *stk_codec_png_warning(const struct stk_codec_png *png)
 {
     return png->warning;
 }
 
-bool stk_png_left(const struct stk_png *png)
+bool stk_codec_png_is_fallback(const struct stk_codec_png *png)
 {
     return !png->by_own;
 }
 
-void stk_png_end(struct stk_png *png)
+void stk_codec_png_end(struct stk_codec_png *png)
 {
     /* libpng would give back piece by piece what the scratch takes back as a whole. */
     png->reader = NULL;
@@ -304,24 +306,24 @@ void stk_png_end(struct stk_png *png)
 
 /* ---- what libpng calls -------------------------------------------------------------------- */
 
-_Noreturn static void jump_end(struct stk_png *png)
+_Noreturn static void jump_end(struct stk_codec_png *png)
 {
     png->status = fail_end(png->error, png->bytes.bytes);
     longjmp(png->jump, 1);
 }
 
-_Noreturn static void jump_scratch(struct stk_png *png)
+_Noreturn static void jump_scratch(struct stk_codec_png *png)
 {
-    png->status = stk_scratch_fail(png->scratch, png->error);
+    png->status = stk_codec_arena_fail(png->arena, png->error);
     longjmp(png->jump, 1);
 }
 
-static void check_stored(struct stk_png *png)
+static void check_stored(struct stk_codec_png *png)
 {
     if (is_stored(png->stored, (uint32_t)png->color, (uint32_t)png->depth)) {
         return;
     }
-    if (png->stored == STK_VALUES) {
+    if (png->stored == STK_CODEC_VALUES) {
         png->status = stk_fail(png->error, STOKER_ERROR_UNSUPPORTED,
                                "the png has colours or alpha, not one value a pixel",
                                "save the mask as a grey or palette PNG, or ask for rgb_ids",
@@ -337,19 +339,19 @@ static void check_stored(struct stk_png *png)
 
 _Noreturn static void on_error(png_structp reader, png_const_charp text)
 {
-    struct stk_png *png = png_get_error_ptr(reader);
+    struct stk_codec_png *png = png_get_error_ptr(reader);
 
-    if (png->scratch->status) {
+    if (png->arena->status) {
         jump_scratch(png);
     }
     png->status = stk_fail(png->error, STOKER_ERROR_CORRUPT, "the png is damaged",
-                           STK_ADVICE_DAMAGED, "libpng: %s", text);
+                           STK_CODEC_ADVICE_DAMAGED, "libpng: %s", text);
     longjmp(png->jump, 1);
 }
 
 static void on_warning(png_structp reader, png_const_charp text)
 {
-    struct stk_png *png = png_get_error_ptr(reader); /* tolerated, as PIL does */
+    struct stk_codec_png *png = png_get_error_ptr(reader); /* tolerated, as PIL does */
 
     if (!png->warning[0]) {
         snprintf(png->warning, sizeof png->warning, "%s", text);
@@ -357,7 +359,7 @@ static void on_warning(png_structp reader, png_const_charp text)
 }
 
 /* Whether libpng has all rows, and only looks for the end of their data. */
-static bool has_rows(png_structp reader, const struct stk_png *png)
+static bool has_rows(png_structp reader, const struct stk_codec_png *png)
 {
     return png->image ? png_get_current_pass_number(reader) >= PASSES
                       : png_get_current_row_number(reader) >= png->height;
@@ -365,7 +367,7 @@ static bool has_rows(png_structp reader, const struct stk_png *png)
 
 static void on_read(png_structp reader, png_bytep to, size_t bytes)
 {
-    struct stk_png *png = png_get_io_ptr(reader);
+    struct stk_codec_png *png = png_get_io_ptr(reader);
 
     png->spare += has_rows(reader, png) ? bytes : 0;
     if (png->spare > SPARE_BYTES_MAX) {
@@ -382,9 +384,9 @@ static void on_read(png_structp reader, png_bytep to, size_t bytes)
 
 static png_voidp on_alloc(png_structp reader, png_alloc_size_t bytes)
 {
-    struct stk_png *png = png_get_mem_ptr(reader);
+    struct stk_codec_png *png = png_get_mem_ptr(reader);
 
-    return stk_scratch_take(png->scratch, bytes);
+    return stk_codec_arena_alloc(png->arena, bytes);
 }
 
 static void on_free(png_structp reader, png_voidp piece)
@@ -394,9 +396,9 @@ static void on_free(png_structp reader, png_voidp piece)
 
 /* ---- the steps, which may jump ---------------------------------------------------------- */
 
-static void *take(struct stk_png *png, uint64_t bytes)
+static void *take(struct stk_codec_png *png, uint64_t bytes)
 {
-    void *piece = stk_scratch_take(png->scratch, bytes);
+    void *piece = stk_codec_arena_alloc(png->arena, bytes);
 
     if (!piece) {
         jump_scratch(png);
@@ -406,7 +408,7 @@ static void *take(struct stk_png *png, uint64_t bytes)
 
 /* Chunks that change no pixel of ours are passed over unread: text, profiles and gamma may be
  * large, compressed or damaged. */
-static void open_reader(struct stk_png *png)
+static void open_reader(struct stk_codec_png *png)
 {
     static const png_byte passed[] = "bKGD\0cHRM\0eXIf\0gAMA\0hIST\0iCCP\0iTXt\0oFFs\0pCAL\0pHYs\0"
                                      "sBIT\0sCAL\0sPLT\0sRGB\0sTER\0tEXt\0tIME\0tRNS\0zTXt";
@@ -416,8 +418,8 @@ static void open_reader(struct stk_png *png)
                                            on_alloc, on_free);
     png->info = png->reader ? png_create_info_struct(png->reader) : NULL;
     if (!png->info) {
-        if (png->scratch->status == 0) {
-            png->scratch->status = -ENOMEM;
+        if (png->arena->status == 0) {
+            png->arena->status = -ENOMEM;
         }
         jump_scratch(png);
     }
@@ -432,7 +434,7 @@ static void open_reader(struct stk_png *png)
 }
 
 /* Colours that the palette does not name are black, as in PIL. */
-static void read_palette(struct stk_png *png)
+static void read_palette(struct stk_codec_png *png)
 {
     png_colorp colors = NULL;
     int count = 0;
@@ -446,7 +448,7 @@ static void read_palette(struct stk_png *png)
     }
 }
 
-static void read_interlaced(struct stk_png *png, size_t row_bytes)
+static void read_interlaced(struct stk_codec_png *png, size_t row_bytes)
 {
     png->image = take(png, (uint64_t)png->height * sizeof *png->image);
     for (uint32_t y = 0; y < png->height; y++) {
@@ -456,7 +458,7 @@ static void read_interlaced(struct stk_png *png, size_t row_bytes)
     png_read_image(png->reader, png->image);
 }
 
-static int step_begin(struct stk_png *png)
+static int step_begin(struct stk_codec_png *png)
 {
     png_uint_32 width, height;
     int interlaced;
@@ -486,7 +488,7 @@ static int step_begin(struct stk_png *png)
     return 0;
 }
 
-static int step_rows(struct stk_png *png)
+static int step_rows(struct stk_codec_png *png)
 {
     for (uint32_t i = 0; i < png->row_count; i++) {
         const uint8_t *from = png->row;
@@ -520,7 +522,7 @@ static uint8_t packed(const uint8_t *from, uint32_t x, uint32_t depth)
     return (uint8_t)(from[bit / 8] >> (8 - depth - bit % 8)) & ((1u << depth) - 1);
 }
 
-static void convert_packed(const struct stk_png *png, const uint8_t *from, uint8_t *to)
+static void convert_packed(const struct stk_codec_png *png, const uint8_t *from, uint8_t *to)
 {
     uint32_t depth = (uint32_t)png->depth;
     uint8_t scale = (uint8_t)(255 / ((1u << depth) - 1)); /* 255, 85, 17 */
@@ -537,7 +539,7 @@ static void convert_packed(const struct stk_png *png, const uint8_t *from, uint8
     }
 }
 
-static void convert_8(const struct stk_png *png, const uint8_t *from, uint8_t *to)
+static void convert_8(const struct stk_codec_png *png, const uint8_t *from, uint8_t *to)
 {
     uint32_t step = channels((uint8_t)png->color);
 
@@ -555,7 +557,7 @@ static void convert_8(const struct stk_png *png, const uint8_t *from, uint8_t *t
 
 /* 16 bits, big-endian. PIL takes the high byte, but of plain grey (its mode I;16) it clips
  * values above 255. */
-static void convert_16(const struct stk_png *png, const uint8_t *from, uint8_t *to)
+static void convert_16(const struct stk_codec_png *png, const uint8_t *from, uint8_t *to)
 {
     uint32_t step = 2 * channels((uint8_t)png->color);
 
@@ -575,7 +577,7 @@ static void convert_16(const struct stk_png *png, const uint8_t *from, uint8_t *
 }
 
 /* Grey or palette: the value as it is in the file, low byte first. */
-static void convert_stored(const struct stk_png *png, const uint8_t *from, uint8_t *to)
+static void convert_stored(const struct stk_codec_png *png, const uint8_t *from, uint8_t *to)
 {
     for (uint32_t i = 0; i < png->box.width; i++, to += 4) {
         uint32_t x = png->box.x + i;
@@ -590,9 +592,9 @@ static void convert_stored(const struct stk_png *png, const uint8_t *from, uint8
     }
 }
 
-static void convert(const struct stk_png *png, const uint8_t *from, uint8_t *to)
+static void convert(const struct stk_codec_png *png, const uint8_t *from, uint8_t *to)
 {
-    if (png->stored == STK_VALUES) {
+    if (png->stored == STK_CODEC_VALUES) {
         convert_stored(png, from, to);
     } else if (png->depth < 8) {
         convert_packed(png, from, to);

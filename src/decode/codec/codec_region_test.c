@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <zlib.h>
 
-static struct stk_box random_box(uint32_t width, uint32_t height)
+static struct stk_codec_box random_box(uint32_t width, uint32_t height)
 {
-    struct stk_box box = {.x = draw(width), .y = draw(height)};
+    struct stk_codec_box box = {.x = draw(width), .y = draw(height)};
 
     box.width = 1 + draw(width - box.x);
     box.height = 1 + draw(height - box.y);
@@ -22,7 +22,7 @@ static struct stk_box random_box(uint32_t width, uint32_t height)
 static void check_regions(const char *name, const char *mode, uint32_t random_count)
 {
     uint32_t w = made.width, h = made.height;
-    struct stk_box boxes[] = {
+    struct stk_codec_box boxes[] = {
         {0, 0, w, h},
         {0, 0, 1, 1},
         {w - 1, 0, 1, 1},
@@ -35,7 +35,7 @@ static void check_regions(const char *name, const char *mode, uint32_t random_co
     };
 
     for (uint32_t i = 0; i < STK_COUNT(boxes) + random_count; i++) {
-        struct stk_box box = i < STK_COUNT(boxes) ? boxes[i] : random_box(w, h);
+        struct stk_codec_box box = i < STK_COUNT(boxes) ? boxes[i] : random_box(w, h);
         struct stoker_error error = {0};
         char row[200];
         int status = decode_box(view_of(&made), &made, &box, &error);
@@ -102,13 +102,14 @@ static void test_webp_regions(void)
 /* ---- damage ----------------------------------------------------------------------------- */
 
 /* The box by the codec, some rows at a time, into `pixels`. */
-static int decode_rows(const struct stk_box *box, uint8_t (*pixels)[4], struct stoker_error *error)
+static int decode_rows(const struct stk_codec_box *box, uint8_t (*pixels)[4],
+                       struct stoker_error *error)
 {
     static uint8_t space[8][SIDE_MAX][4];
-    struct stk_picture_info info;
+    struct stk_codec_info info;
     uint32_t row_pixels, skip, step = 1 + draw(8);
     uint8_t *rows[8];
-    int status = stk_picture_probe(view_of(&made), PIXELS_MAX, &info, error);
+    int status = stk_codec_probe(view_of(&made), PIXELS_MAX, &info, error);
 
     status = status < 0 ? status
                         : stk_codec_begin(codec, view_of(&made), &info, box, MEMORY_MAX,
@@ -132,7 +133,7 @@ static int decode_rows(const struct stk_box *box, uint8_t (*pixels)[4], struct s
 
 static struct oracle oracle;
 
-static void check_damaged(const char *name, const struct stk_box *box)
+static void check_damaged(const char *name, const struct stk_codec_box *box)
 {
     static uint8_t pixels[SIDE_MAX * SIDE_MAX][4];
     struct stoker_error error = {0};
@@ -143,7 +144,7 @@ static void check_damaged(const char *name, const struct stk_box *box)
     T_EQ(name, status < 0, oracle.failed || oracle.ended);
     if (status == 0) {
         T_STR(name, warning ? warning : "", oracle.text);
-        T_TRUE(name, !warning || stk_codec_by(codec) != 1);
+        T_TRUE(name, !warning || stk_codec_decoded_by(codec) != 1);
         for (uint32_t i = 0; i < box->width * box->height; i++) {
             uint32_t x = box->x + i % box->width, y = box->y + i / box->width;
 
@@ -162,7 +163,7 @@ static void test_damaged_jpegs(void)
 
     for (uint32_t i = 0; i < 1200; i++) {
         const struct sampling_row *row = &sampling_rows[draw(9)];
-        struct stk_box box;
+        struct stk_codec_box box;
         char name[120];
 
         made.width = 1 + draw(SIDE_MAX);
@@ -178,7 +179,7 @@ static void test_damaged_jpegs(void)
         snprintf(name, sizeof name, "damaged %u: %s %ux%u box %u,%u %ux%u", i, row->name,
                  made.width, made.height, box.x, box.y, box.width, box.height);
         check_damaged(name, &box);
-        decided[stk_codec_by(codec) - 1]++;
+        decided[stk_codec_decoded_by(codec) - 1]++;
     }
     T_TRUE("ours answered some", decided[0] > 100);
     T_TRUE("and left some", decided[STK_JPEG_DATA] > 100);
@@ -221,7 +222,7 @@ static void check_edges(void)
 {
     for (uint32_t x = 1; x < 40; x++) {
         for (uint32_t y = 1; y < 30; y++) {
-            struct stk_box boxes[] = {{0, 0, x, y}, {x, y, 40 - x, 30 - y}};
+            struct stk_codec_box boxes[] = {{0, 0, x, y}, {x, y, 40 - x, 30 - y}};
 
             for (int i = 0; i < 2; i++) {
                 char row[60];
@@ -265,7 +266,8 @@ static void test_odd_animations(void)
         if (row->at == ANMF + 4) {
             made.file[row->at + 1] = 0;
         }
-        T_EQ(row->name, decode_box(view_of(&made), &made, &(struct stk_box){0, 0, 40, 30}, &error),
+        T_EQ(row->name,
+             decode_box(view_of(&made), &made, &(struct stk_codec_box){0, 0, 40, 30}, &error),
              row->want);
         T_HAS(row->name, error.what, row->what);
     }
@@ -285,8 +287,10 @@ static void test_animation(void)
     check_regions("animation", "lossy frame", 50);
     check_edges();
     /* What a picture before it left is not shown beside the frame. */
-    T_EQ("still", decode_box(view_of(&other), &other, &(struct stk_box){0, 0, 21, 17}, NULL), 0);
-    T_EQ("nothing", decode_box(view_of(&made), &made, &(struct stk_box){0, 0, 2, 2}, NULL), 0);
+    T_EQ("still", decode_box(view_of(&other), &other, &(struct stk_codec_box){0, 0, 21, 17}, NULL),
+         0);
+    T_EQ("nothing", decode_box(view_of(&made), &made, &(struct stk_codec_box){0, 0, 2, 2}, NULL),
+         0);
     /* A chunk of an odd size is padded. */
     bytes = made.bytes - ANMF;
     STK_ASSERT(bytes <= sizeof frame);
@@ -316,7 +320,7 @@ static void mend_chunk(size_t at)
 static void test_png_ends_badly(void)
 {
     for (uint32_t i = 0; i < 20; i++) {
-        struct stk_box box = {0, 0, SIDE_MAX, SIDE_MAX};
+        struct stk_codec_box box = {0, 0, SIDE_MAX, SIDE_MAX};
         size_t at = 8, last = 0;
         const char *warning;
 
@@ -337,7 +341,7 @@ static void test_png_ends_badly(void)
         T_EQ("rows", decode_box(view_of(&made), &made, &box, NULL), 0);
         warning = stk_codec_warning(codec);
         T_HAS("warning", warning ? warning : "", "xtra compressed data");
-        T_EQ("by libpng", stk_codec_by(codec), STK_BY_LIBPNG);
+        T_EQ("by libpng", stk_codec_decoded_by(codec), STK_CODEC_BY_LIBPNG);
     }
 }
 
@@ -348,7 +352,8 @@ static void test_short_palette(void)
         size_t at = 8 + 25, bytes = 3 * 16;
 
         make_png(&made, &png_rows[9], i, 30, 20);
-        T_EQ("long", decode_box(view_of(&made), &made, &(struct stk_box){0, 0, 30, 20}, NULL), 0);
+        T_EQ("long", decode_box(view_of(&made), &made, &(struct stk_codec_box){0, 0, 30, 20}, NULL),
+             0);
         T_TRUE("palette", memcmp(made.file + at + 4, "PLTE", 4) == 0);
         for (uint32_t k = 0; k < 30 * 20; k++) {
             if (memcmp(made.pixels[k], made.file + at + 8, 3) != 0) {
@@ -359,7 +364,8 @@ static void test_short_palette(void)
         made.bytes -= bytes - 3;
         png_save_uint_32(made.file + at, 3);
         mend_chunk(at);
-        T_EQ("short", decode_box(view_of(&made), &made, &(struct stk_box){0, 0, 30, 20}, NULL), 0);
+        T_EQ("short",
+             decode_box(view_of(&made), &made, &(struct stk_codec_box){0, 0, 30, 20}, NULL), 0);
     }
 }
 

@@ -43,10 +43,10 @@ static void test_formats(void)
     T_EACH(format_row, row, format_rows)
     {
         struct stk_view bytes = {(const uint8_t *)row->bytes, row->length};
-        struct stk_picture_info info;
+        struct stk_codec_info info;
         struct stoker_error error = {0};
 
-        T_EQ(row->name, stk_picture_probe(bytes, PIXELS_MAX, &info, &error), STOKER_ERROR_FORMAT);
+        T_EQ(row->name, stk_codec_probe(bytes, PIXELS_MAX, &info, &error), STOKER_ERROR_FORMAT);
         T_ERROR(row->name, &error);
         T_HAS(row->name, error.where, row->where);
     }
@@ -108,7 +108,7 @@ static void test_headers(void)
         struct stk_view bytes = {(const uint8_t *)row->bytes, row->length};
         struct stoker_error error = {0};
 
-        T_EQ(row->name, decode_box(bytes, &made, &(struct stk_box){0, 0, 1, 1}, &error),
+        T_EQ(row->name, decode_box(bytes, &made, &(struct stk_codec_box){0, 0, 1, 1}, &error),
              row->status);
         T_ERROR(row->name, &error);
         T_HAS(row->name, error.what, row->what);
@@ -119,7 +119,7 @@ static void test_headers(void)
  * lie in a block of exactly their size, so that a sanitizer sees a read past their end. */
 static void check_prefixes(const char *name)
 {
-    struct stk_box box = {0, 0, made.width, made.height};
+    struct stk_codec_box box = {0, 0, made.width, made.height};
     int truncated = 0, corrupt = 0, whole = 0, wrong = 0;
 
     for (size_t bytes = 0; bytes < made.bytes; bytes++) {
@@ -171,7 +171,7 @@ static void test_early_end(void)
     made.file[half + 1] = 0xd9;
     T_EQ("early end",
          decode_box((struct stk_view){made.file, half + 2}, &made,
-                    &(struct stk_box){0, 0, made.width, made.height}, &error),
+                    &(struct stk_codec_box){0, 0, made.width, made.height}, &error),
          STOKER_ERROR_TRUNCATED);
     T_ERROR("early end", &error);
 }
@@ -181,7 +181,7 @@ static void test_damage(void)
 {
     for (int i = 0; i < 3000; i++) {
         struct stoker_error error = {0};
-        struct stk_box box = {0, 0, 1, 1};
+        struct stk_codec_box box = {0, 0, 1, 1};
         int status;
 
         if (i % 100 == 0) {
@@ -227,17 +227,16 @@ static void set_jpeg_sides(struct made *picture, uint32_t side)
 
 static void test_huge(void)
 {
-    struct stk_picture_info info = {0};
+    struct stk_codec_info info = {0};
     struct stoker_error error = {0};
-    struct stk_box box = {100, 50000, 10, 10};
+    struct stk_codec_box box = {100, 50000, 10, 10};
     uint32_t row_pixels, skip;
 
     make_jpeg(&made, &sampling_rows[2], PROGRESSIVE, 32, 32);
     set_jpeg_sides(&made, 60000);
-    T_EQ("pixels", stk_picture_probe(view_of(&made), PIXELS_MAX, &info, &error),
-         STOKER_ERROR_LIMIT);
+    T_EQ("pixels", stk_codec_probe(view_of(&made), PIXELS_MAX, &info, &error), STOKER_ERROR_LIMIT);
     T_HAS("pixels", error.where, "60000x60000");
-    T_EQ("allowed", stk_picture_probe(view_of(&made), UINT64_MAX, &info, &error), 0);
+    T_EQ("allowed", stk_codec_probe(view_of(&made), UINT64_MAX, &info, &error), 0);
     T_TRUE("estimate", info.memory_bytes > UINT64_C(3) * 60000 * 60000);
     stk_codec_trim(codec, 0);
     T_EQ(
@@ -258,7 +257,7 @@ static void test_huge(void)
 
     make_jpeg(&made, &sampling_rows[2], BASELINE, 32, 32);
     set_jpeg_sides(&made, 60000);
-    T_EQ("baseline", stk_picture_probe(view_of(&made), UINT64_MAX, &info, &error), 0);
+    T_EQ("baseline", stk_codec_probe(view_of(&made), UINT64_MAX, &info, &error), 0);
     T_TRUE("a baseline picture needs rows only", info.memory_bytes < (8u << 20));
     /* Its end marker comes early: libjpeg and PIL would give grey rows, which are no picture. */
     T_EQ(
@@ -273,8 +272,8 @@ static void test_huge(void)
 
     make_png(&made, &png_rows[5], true, 8, 8);
     memcpy(made.file + 16, "\0\0\xea\x60\0\0\xea\x60", 8);
-    T_EQ("png", stk_picture_probe(view_of(&made), PIXELS_MAX, &info, &error), STOKER_ERROR_LIMIT);
-    T_EQ("png", stk_picture_probe(view_of(&made), UINT64_MAX, &info, &error), 0);
+    T_EQ("png", stk_codec_probe(view_of(&made), PIXELS_MAX, &info, &error), STOKER_ERROR_LIMIT);
+    T_EQ("png", stk_codec_probe(view_of(&made), UINT64_MAX, &info, &error), 0);
     T_TRUE("png estimate", info.memory_bytes > UINT64_C(3) * 60000 * 60000);
 }
 
@@ -317,10 +316,11 @@ static void test_too_much_data(bool interlaced)
     put_png_chunk("IDAT", packed, first, 0);
     put_png_chunk("IDAT", packed + first, bytes - first, 1);
     put_png_chunk("IEND", "", 0, 0);
-    T_EQ("too much", decode_box(view_of(&made), &made, &(struct stk_box){0, 0, 2, 1}, &error), 0);
+    T_EQ("too much", decode_box(view_of(&made), &made, &(struct stk_codec_box){0, 0, 2, 1}, &error),
+         0);
     warning = stk_codec_warning(codec);
     T_HAS("too much", warning ? warning : "", "Too much image data");
-    T_EQ("by libpng", stk_codec_by(codec), STK_BY_LIBPNG);
+    T_EQ("by libpng", stk_codec_decoded_by(codec), STK_CODEC_BY_LIBPNG);
     free(zeros);
     free(packed);
 }
@@ -341,20 +341,21 @@ static void test_scans(void)
         memcpy(made.file + made.bytes - 2, made.file + scan, length);
         made.bytes += length;
     }
-    T_EQ("600 scans", decode_box(view_of(&made), &made, &(struct stk_box){0, 0, 8, 8}, &error),
+    T_EQ("600 scans",
+         decode_box(view_of(&made), &made, &(struct stk_codec_box){0, 0, 8, 8}, &error),
          STOKER_ERROR_LIMIT);
     T_HAS("600 scans", error.what, "too many scans");
 }
 
 static int begin_stored(uint32_t stored)
 {
-    struct stk_box box = {0, 0, made.width, made.height};
-    struct stk_picture_info info = {0};
+    struct stk_codec_box box = {0, 0, made.width, made.height};
+    struct stk_codec_info info = {0};
     struct stoker_error error = {0};
     uint32_t row_pixels, skip;
-    int status = stk_picture_probe(view_of(&made), PIXELS_MAX, &info, &error);
+    int status = stk_codec_probe(view_of(&made), PIXELS_MAX, &info, &error);
 
-    info.stored = stored;
+    info.pixel_format = stored;
     status = status < 0 ? status
                         : stk_codec_begin(codec, view_of(&made), &info, &box, MEMORY_MAX,
                                           &row_pixels, &skip, &error);
@@ -372,8 +373,9 @@ static void test_stored(void)
         bool values = row->color == PNG_COLOR_TYPE_GRAY || row->color == PNG_COLOR_TYPE_PALETTE;
 
         make_png(&made, row, false, 9, 7);
-        T_EQ(row->name, begin_stored(STK_VALUES), values ? 0 : STOKER_ERROR_UNSUPPORTED);
-        T_EQ(row->name, begin_stored(STK_RGB_IDS), row->depth < 16 ? 0 : STOKER_ERROR_UNSUPPORTED);
+        T_EQ(row->name, begin_stored(STK_CODEC_VALUES), values ? 0 : STOKER_ERROR_UNSUPPORTED);
+        T_EQ(row->name, begin_stored(STK_CODEC_RGB_IDS),
+             row->depth < 16 ? 0 : STOKER_ERROR_UNSUPPORTED);
     }
 }
 
@@ -381,20 +383,20 @@ static void test_stored(void)
 static void test_marks_end(void)
 {
     static const uint8_t zeros[10];
-    const struct stk_jpeg_marks marks = {0, {zeros, sizeof zeros}};
+    const struct stk_jpeg_entry_points marks = {0, {zeros, sizeof zeros}};
 
     make_jpeg(&made, &sampling_rows[2], BASELINE, 40, 40);
-    stk_codec_marks(codec, &marks);
-    T_EQ("wrong marks", begin_stored(STK_COLORS), 0);
-    T_EQ("left", stk_codec_by(codec), 1 + STK_JPEG_MARKS);
-    T_EQ("without", begin_stored(STK_COLORS), 0);
-    T_EQ("ours", stk_codec_by(codec), 1);
+    stk_codec_set_entry_points(codec, &marks);
+    T_EQ("wrong marks", begin_stored(STK_CODEC_RGB), 0);
+    T_EQ("left", stk_codec_decoded_by(codec), 1 + STK_JPEG_ENTRY_POINTS);
+    T_EQ("without", begin_stored(STK_CODEC_RGB), 0);
+    T_EQ("ours", stk_codec_decoded_by(codec), 1);
 }
 
 /* Without its tables a picture fails, also right after one that had them. */
 static void test_history(void)
 {
-    struct stk_box box = {0, 0, 16, 16};
+    struct stk_codec_box box = {0, 0, 16, 16};
     struct stoker_error error = {0};
     size_t at = 2;
 
@@ -430,9 +432,9 @@ static const struct exif_row {
 
 static int orientation_of(struct stk_view bytes)
 {
-    struct stk_picture_info info = {0};
+    struct stk_codec_info info = {0};
 
-    return stk_picture_probe(bytes, PIXELS_MAX, &info, NULL) < 0 ? -1 : info.orientation;
+    return stk_codec_probe(bytes, PIXELS_MAX, &info, NULL) < 0 ? -1 : info.orientation;
 }
 
 /* The rows as APP1 of a JPEG, eXIf of a PNG and EXIF of a WebP. */
@@ -457,7 +459,8 @@ static void test_orientation(void)
         memcpy(made.file + 33, segment, row->length + 12);
         made.bytes += row->length + 12;
         T_EQ(row->name, orientation_of(view_of(&made)), row->want);
-        T_EQ(row->name, decode_box(view_of(&made), &made, &(struct stk_box){0, 0, 8, 8}, NULL), 0);
+        T_EQ(row->name,
+             decode_box(view_of(&made), &made, &(struct stk_codec_box){0, 0, 8, 8}, NULL), 0);
 
         make_webp(&made, LOSSY, 8, 8);
         made.bytes += put_chunk(made.file + made.bytes, "EXIF", (const uint8_t *)row->bytes,
@@ -523,7 +526,7 @@ static void make_kind(int kind)
 
 static void test_fail_nth(void)
 {
-    struct stk_box box = {10, 20, 100, 100};
+    struct stk_codec_box box = {10, 20, 100, 100};
     struct stk_codec *kept = codec;
     int64_t alive = stk_mem_alive();
 
@@ -560,7 +563,7 @@ static void test_fail_nth(void)
 
 static void test_reuse(void)
 {
-    struct stk_box box = {10, 20, 100, 100};
+    struct stk_codec_box box = {10, 20, 100, 100};
 
     for (int kind = 0; kind < 3; kind++) {
         uint64_t calls;
@@ -584,10 +587,10 @@ static void test_bytes(void)
     uint64_t before;
 
     make_png(&made, &png_rows[5], false, 20, 20);
-    T_EQ("png", decode_box(view_of(&made), &made, &(struct stk_box){0, 0, 20, 20}, NULL), 0);
+    T_EQ("png", decode_box(view_of(&made), &made, &(struct stk_codec_box){0, 0, 20, 20}, NULL), 0);
     before = stk_codec_bytes(codec);
     make_jpeg(&made, &sampling_rows[2], BASELINE, 8, 8);
-    T_EQ("jpeg", decode_box(view_of(&made), &made, &(struct stk_box){0, 0, 8, 8}, NULL), 0);
+    T_EQ("jpeg", decode_box(view_of(&made), &made, &(struct stk_codec_box){0, 0, 8, 8}, NULL), 0);
     T_TRUE("counted", stk_codec_bytes(codec) >= before + stk_jpeg_decoder_bytes());
 }
 

@@ -31,10 +31,10 @@ struct frame {
     uint32_t x, y, width, height;
 };
 
-struct stk_webp {
-    struct stk_scratch *scratch; /* borrowed */
-    struct stk_box box;
-    struct stk_box got; /* what lies in pixels, in coordinates of the picture */
+struct stk_codec_webp {
+    struct stk_codec_arena *arena; /* borrowed */
+    struct stk_codec_box box;
+    struct stk_codec_box got; /* what lies in pixels, in coordinates of the picture */
     uint8_t *pixels;
     uint32_t y; /* the next row of the picture */
 };
@@ -50,16 +50,16 @@ static int fail_status(VP8StatusCode code, struct stoker_error *error)
     case VP8_STATUS_SUSPENDED:
     case VP8_STATUS_NOT_ENOUGH_DATA:
         return stk_fail(error, STOKER_ERROR_TRUNCATED, "the webp's data ends too early",
-                        STK_ADVICE_DAMAGED, "libwebp: not enough data");
+                        STK_CODEC_ADVICE_DAMAGED, "libwebp: not enough data");
     case VP8_STATUS_UNSUPPORTED_FEATURE:
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "the webp uses a feature that is not read",
-                        STK_ADVICE_CONVERT, "libwebp: unsupported feature");
+                        STK_CODEC_ADVICE_CONVERT, "libwebp: unsupported feature");
     case VP8_STATUS_INVALID_PARAM:
     case VP8_STATUS_BITSTREAM_ERROR:
     case VP8_STATUS_USER_ABORT:
     default:
-        return stk_fail(error, STOKER_ERROR_CORRUPT, "the webp is damaged", STK_ADVICE_DAMAGED,
-                        "libwebp: status %d", (int)code);
+        return stk_fail(error, STOKER_ERROR_CORRUPT, "the webp is damaged",
+                        STK_CODEC_ADVICE_DAMAGED, "libwebp: status %d", (int)code);
     }
 }
 
@@ -101,7 +101,7 @@ static int find_frame(struct stk_view bytes, const WebPBitstreamFeatures *featur
     if (features->has_animation) {
         if (!find_chunk(bytes, "ANMF", &content) || content.bytes < FRAME_HEADER_BYTES) {
             return stk_fail(error, STOKER_ERROR_CORRUPT, "the webp animation has no frame",
-                            STK_ADVICE_DAMAGED, "webp %ux%u", frame.width, frame.height);
+                            STK_CODEC_ADVICE_DAMAGED, "webp %ux%u", frame.width, frame.height);
         }
         frame.x = 2 * little24(content.data);
         frame.y = 2 * little24(content.data + 3);
@@ -111,9 +111,10 @@ static int find_frame(struct stk_view bytes, const WebPBitstreamFeatures *featur
                                         content.bytes - FRAME_HEADER_BYTES};
         if (frame.x + (uint64_t)frame.width > (uint32_t)features->width ||
             frame.y + (uint64_t)frame.height > (uint32_t)features->height) {
-            return stk_fail(
-                error, STOKER_ERROR_CORRUPT, "the webp animation's first frame lies outside of it",
-                STK_ADVICE_DAMAGED, "%ux%u at %u,%u", frame.width, frame.height, frame.x, frame.y);
+            return stk_fail(error, STOKER_ERROR_CORRUPT,
+                            "the webp animation's first frame lies outside of it",
+                            STK_CODEC_ADVICE_DAMAGED, "%ux%u at %u,%u", frame.width, frame.height,
+                            frame.x, frame.y);
         }
     }
     *frame_out = frame;
@@ -138,8 +139,8 @@ static uint64_t estimate(uint64_t width, uint64_t height, uint64_t file_bytes, b
     return bytes;
 }
 
-int stk_webp_probe(struct stk_view bytes, struct stk_picture_info *info_out,
-                   struct stoker_error *error)
+int stk_codec_webp_probe(struct stk_view bytes, struct stk_codec_info *info_out,
+                         struct stoker_error *error)
 {
     WebPBitstreamFeatures features;
     struct stk_view content;
@@ -149,7 +150,7 @@ int stk_webp_probe(struct stk_view bytes, struct stk_picture_info *info_out,
 
     if (stk_little32(bytes.data + 4) > bytes.bytes - 8) { /* its magic took 12 */
         return stk_fail(error, STOKER_ERROR_TRUNCATED, "the webp's data ends too early",
-                        STK_ADVICE_DAMAGED, "%zu bytes of %llu", bytes.bytes,
+                        STK_CODEC_ADVICE_DAMAGED, "%zu bytes of %llu", bytes.bytes,
                         stk_little32(bytes.data + 4) + 8ULL);
     }
     status = fail_status(WebPGetFeatures(bytes.data, bytes.bytes, &features), error);
@@ -165,7 +166,7 @@ int stk_webp_probe(struct stk_view bytes, struct stk_picture_info *info_out,
     if (orientation == 0 && find_chunk(bytes, "XMP ", &content)) {
         orientation = stk_xmp_orientation(content);
     }
-    info_out->kind = STK_WEBP;
+    info_out->kind = STK_CODEC_WEBP;
     info_out->width = (uint32_t)features.width;
     info_out->height = (uint32_t)features.height;
     info_out->orientation = orientation ? orientation : 1;
@@ -175,21 +176,21 @@ int stk_webp_probe(struct stk_view bytes, struct stk_picture_info *info_out,
     return 0;
 }
 
-int stk_webp_open(struct stk_webp **webp_out, struct stk_scratch *scratch,
-                  struct stoker_error *error)
+int stk_codec_webp_open(struct stk_codec_webp **webp_out, struct stk_codec_arena *arena,
+                        struct stoker_error *error)
 {
-    struct stk_webp *webp = stk_alloc(1, sizeof *webp);
+    struct stk_codec_webp *webp = stk_alloc(1, sizeof *webp);
 
     if (!webp) {
         return stk_fail_errno(error, ENOMEM, "cannot make a webp decoder",
                               "give the process more memory", "%zu bytes", sizeof *webp);
     }
-    webp->scratch = scratch;
+    webp->arena = arena;
     *webp_out = webp;
     return 0;
 }
 
-void stk_webp_close(struct stk_webp *webp)
+void stk_codec_webp_close(struct stk_codec_webp *webp)
 {
     stk_free(webp);
 }
@@ -212,16 +213,16 @@ static bool cut(uint32_t box_start, uint32_t box_length, uint32_t frame_start,
     return true;
 }
 
-static int decode(struct stk_webp *webp, const struct frame *frame, const struct stk_box *part,
-                  struct stoker_error *error)
+static int decode(struct stk_codec_webp *webp, const struct frame *frame,
+                  const struct stk_codec_box *part, struct stoker_error *error)
 {
     WebPDecoderConfig config;
     uint64_t bytes = (uint64_t)part->width * part->height * 4;
     int status;
 
-    webp->pixels = stk_scratch_take(webp->scratch, bytes);
+    webp->pixels = stk_codec_arena_alloc(webp->arena, bytes);
     if (!webp->pixels) {
-        return stk_scratch_fail(webp->scratch, error);
+        return stk_codec_arena_fail(webp->arena, error);
     }
     if (!WebPInitDecoderConfig(&config)) {
         return fail_status(VP8_STATUS_INVALID_PARAM, error);
@@ -234,7 +235,7 @@ static int decode(struct stk_webp *webp, const struct frame *frame, const struct
     if ((uint32_t)config.input.width != frame->width ||
         (uint32_t)config.input.height != frame->height) {
         return stk_fail(error, STOKER_ERROR_CORRUPT, "the webp's headers do not agree",
-                        STK_ADVICE_DAMAGED, "%ux%u and %dx%d", frame->width, frame->height,
+                        STK_CODEC_ADVICE_DAMAGED, "%ux%u and %dx%d", frame->width, frame->height,
                         config.input.width, config.input.height);
     }
     config.options.use_cropping = part->width < frame->width || part->height < frame->height;
@@ -248,21 +249,21 @@ static int decode(struct stk_webp *webp, const struct frame *frame, const struct
     return fail_status(WebPDecode(frame->bytes.data, frame->bytes.bytes, &config), error);
 }
 
-int stk_webp_begin(struct stk_webp *webp, const struct stk_codec_request *request,
-                   struct stk_codec_shape *shape_out, struct stoker_error *error)
+int stk_codec_webp_begin(struct stk_codec_webp *webp, const struct stk_codec_request *request,
+                         struct stk_codec_row_shape *shape_out, struct stoker_error *error)
 {
-    const struct stk_box *box = &request->box;
+    const struct stk_codec_box *box = &request->box;
     WebPBitstreamFeatures features;
     struct frame frame;
-    struct stk_box part;
+    struct stk_codec_box part;
     int status =
         fail_status(WebPGetFeatures(request->bytes.data, request->bytes.bytes, &features), error);
 
     webp->box = *box;
     webp->y = box->y;
     webp->pixels = NULL;
-    webp->got = (struct stk_box){0};
-    *shape_out = (struct stk_codec_shape){box->width, 0};
+    webp->got = (struct stk_codec_box){0};
+    *shape_out = (struct stk_codec_row_shape){box->width, 0};
     if (status == 0) {
         status = find_frame(request->bytes, &features, &frame, error);
     }
@@ -271,21 +272,22 @@ int stk_webp_begin(struct stk_webp *webp, const struct stk_codec_request *reques
     }
     if (!cut(box->x, box->width, frame.x, frame.width, &part.x, &part.width) ||
         !cut(box->y, box->height, frame.y, frame.height, &part.y, &part.height)) {
-        part = (struct stk_box){0};
+        part = (struct stk_codec_box){0};
     }
     /* The estimate of the probe covers it: the part and its margin lie inside the picture. */
-    status = stk_scratch_begin(webp->scratch, request->memory_bytes_max,
-                               (uint64_t)part.width * part.height * 4 + STK_SCRATCH_ALIGN, error);
+    status = stk_codec_arena_begin(webp->arena, request->memory_bytes_max,
+                                   (uint64_t)part.width * part.height * 4 + STK_CODEC_ARENA_ALIGN,
+                                   error);
     if (status < 0 || part.width == 0) {
         return status;
     }
-    webp->got = (struct stk_box){frame.x + part.x, frame.y + part.y, part.width, part.height};
+    webp->got = (struct stk_codec_box){frame.x + part.x, frame.y + part.y, part.width, part.height};
     return decode(webp, &frame, &part, error);
 }
 
-static void copy_row(const struct stk_webp *webp, uint8_t *to)
+static void copy_row(const struct stk_codec_webp *webp, uint8_t *to)
 {
-    const struct stk_box *got = &webp->got;
+    const struct stk_codec_box *got = &webp->got;
     uint32_t left = (uint32_t)stk_max(got->x, webp->box.x);
     uint32_t right = (uint32_t)stk_min(got->x + got->width, webp->box.x + webp->box.width);
 
@@ -301,8 +303,8 @@ static void copy_row(const struct stk_webp *webp, uint8_t *to)
            (size_t)(right - left) * 4);
 }
 
-int stk_webp_rows(struct stk_webp *webp, uint8_t *const *rows, uint32_t count,
-                  struct stoker_error *error)
+int stk_codec_webp_rows(struct stk_codec_webp *webp, uint8_t *const *rows, uint32_t count,
+                        struct stoker_error *error)
 {
     (void)error; /* all was decoded by begin */
     for (uint32_t i = 0; i < count; i++) {
@@ -312,7 +314,7 @@ int stk_webp_rows(struct stk_webp *webp, uint8_t *const *rows, uint32_t count,
     return (int)count;
 }
 
-void stk_webp_end(struct stk_webp *webp)
+void stk_codec_webp_end(struct stk_codec_webp *webp)
 {
     webp->pixels = NULL;
 }

@@ -25,7 +25,7 @@ static uint32_t word32(const struct tiff *tiff, uint64_t at)
     return tiff->big ? stk_big32(tiff->view.data + at) : stk_little32(tiff->view.data + at);
 }
 
-static uint8_t sane(uint32_t value)
+static uint8_t valid_orientation(uint32_t value)
 {
     return value >= 1 && value <= 8 ? (uint8_t)value : 0;
 }
@@ -37,11 +37,11 @@ static uint8_t entry_value(const struct tiff *tiff, uint64_t at)
     }
     switch (word16(tiff, at + 2)) {
     case TYPE_BYTE:
-        return sane(tiff->view.data[at + 8]);
+        return valid_orientation(tiff->view.data[at + 8]);
     case TYPE_SHORT:
-        return sane(word16(tiff, at + 8));
+        return valid_orientation(word16(tiff, at + 8));
     case TYPE_LONG:
-        return sane(word32(tiff, at + 8));
+        return valid_orientation(word32(tiff, at + 8));
     default:
         return 0;
     }
@@ -88,10 +88,10 @@ uint8_t stk_xmp_orientation(struct stk_view packet)
     while (hit < end && (hit = memmem(hit, (size_t)(end - hit), name, name_bytes))) {
         hit += name_bytes;
         if (end - hit >= 2 && hit[0] == '>' && hit[1] >= '0' && hit[1] <= '9') {
-            return sane((uint32_t)(hit[1] - '0'));
+            return valid_orientation((uint32_t)(hit[1] - '0'));
         }
         if (end - hit >= 3 && hit[0] == '=' && hit[1] == '"' && hit[2] >= '0' && hit[2] <= '9') {
-            return sane((uint32_t)(hit[2] - '0'));
+            return valid_orientation((uint32_t)(hit[2] - '0'));
         }
     }
     return 0;

@@ -25,20 +25,20 @@ enum marker {
 
 static int damaged(struct stoker_error *error, const char *what, uint64_t at)
 {
-    return stk_fail(error, STOKER_ERROR_CORRUPT, what, STK_ADVICE_DAMAGED, "byte %llu of the jpeg",
-                    (unsigned long long)at);
+    return stk_fail(error, STOKER_ERROR_CORRUPT, what, STK_CODEC_ADVICE_DAMAGED,
+                    "byte %llu of the jpeg", (unsigned long long)at);
 }
 
 static int ended(struct stoker_error *error, uint64_t at)
 {
     return stk_fail(error, STOKER_ERROR_TRUNCATED, "the jpeg ends inside its header",
-                    STK_ADVICE_DAMAGED, "after %llu bytes", (unsigned long long)at);
+                    STK_CODEC_ADVICE_DAMAGED, "after %llu bytes", (unsigned long long)at);
 }
 
 static int unsupported(struct stoker_error *error, const char *what, const char *name,
                        uint32_t value)
 {
-    return stk_fail(error, STOKER_ERROR_UNSUPPORTED, what, STK_ADVICE_CONVERT, "%s %u", name,
+    return stk_fail(error, STOKER_ERROR_UNSUPPORTED, what, STK_CODEC_ADVICE_CONVERT, "%s %u", name,
                     value);
 }
 
@@ -214,7 +214,7 @@ static uint64_t library_bytes(const struct stk_jpeg_header *header)
     return bytes + (header->progressive ? 4 * (uint64_t)header->width : 0);
 }
 
-uint64_t stk_jpeg_header_bytes(const struct stk_jpeg_header *header)
+uint64_t stk_jpeg_header_memory_bytes(const struct stk_jpeg_header *header)
 {
     uint64_t own = stk_jpeg_workspace_max(header->width, header->h, header->v, header->components);
 

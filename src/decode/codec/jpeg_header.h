@@ -24,6 +24,6 @@ struct stk_jpeg_header {
 int stk_jpeg_header_read(struct stk_view bytes, struct stk_jpeg_header *header_out,
                          struct stoker_error *error);
 /* Upper bound of the scratch that decoding takes. */
-uint64_t stk_jpeg_header_bytes(const struct stk_jpeg_header *header);
+uint64_t stk_jpeg_header_memory_bytes(const struct stk_jpeg_header *header);
 
 #endif

@@ -23,7 +23,7 @@ static struct stk_jpeg_memory *memory_of(j_common_ptr cinfo)
 
 static void *take(j_common_ptr cinfo, uint64_t bytes)
 {
-    void *piece = stk_scratch_take(memory_of(cinfo)->scratch, bytes);
+    void *piece = stk_codec_arena_alloc(memory_of(cinfo)->arena, bytes);
 
     if (!piece) {
         ERREXIT1(cinfo, JERR_OUT_OF_MEMORY, 0);
@@ -131,7 +131,7 @@ static void self_destruct(j_common_ptr cinfo)
 }
 
 void stk_jpeg_memory_init(struct stk_jpeg_memory *memory, struct jpeg_decompress_struct *cinfo,
-                          struct stk_scratch *scratch)
+                          struct stk_codec_arena *arena)
 {
     *memory = (struct stk_jpeg_memory){
         .manager = {.alloc_small = alloc_small,
@@ -147,7 +147,7 @@ void stk_jpeg_memory_init(struct stk_jpeg_memory *memory, struct jpeg_decompress
                     .self_destruct = self_destruct,
                     .max_alloc_chunk = cinfo->mem->max_alloc_chunk},
         .original = cinfo->mem,
-        .scratch = scratch,
+        .arena = arena,
     };
     cinfo->mem = &memory->manager;
 }

@@ -39,7 +39,7 @@ static struct stk_codec *codec;
 
 static inline uint32_t draw(uint32_t below)
 {
-    return (uint32_t)(stk_key(seed, draws++) % below);
+    return (uint32_t)(stk_random_key(seed, draws++) % below);
 }
 
 /* Smooth waves and noise, so that every coefficient of a JPEG is in use. */
@@ -330,13 +330,13 @@ static inline size_t put_chunk(uint8_t *to, const char *name, const uint8_t *con
 /* Decodes a box in calls of 1..ROWS_MAX rows. 0, an error, or 1: a sample differs, or a byte
  * behind a row was written. */
 static inline int decode_box(struct stk_view bytes, const struct made *want,
-                             const struct stk_box *box, struct stoker_error *error)
+                             const struct stk_codec_box *box, struct stoker_error *error)
 {
     static uint8_t rows[ROWS_MAX][(SIDE_MAX + 64) * 4];
-    struct stk_picture_info info;
+    struct stk_codec_info info;
     uint32_t row_pixels = 0, skip = 0;
     bool same = true;
-    int status = stk_picture_probe(bytes, MADE_PIXELS_MAX, &info, error);
+    int status = stk_codec_probe(bytes, MADE_PIXELS_MAX, &info, error);
 
     if (status < 0) {
         return status;

@@ -26,17 +26,19 @@ static void crop_side(uint32_t *part, uint32_t *part_length, uint32_t *from, int
     *part_length = (uint32_t)(high - low);
 }
 
-static void crop(struct stk_canvas *canvas, int64_t x, int64_t y, uint32_t width, uint32_t height)
+static void crop(struct stk_crop_canvas *canvas, int64_t x, int64_t y, uint32_t width,
+                 uint32_t height)
 {
-    crop_side(&canvas->part.x, &canvas->part.width, &canvas->from_x, x, width);
-    crop_side(&canvas->part.y, &canvas->part.height, &canvas->from_y, y, height);
+    crop_side(&canvas->visible.x, &canvas->visible.width, &canvas->from_x, x, width);
+    crop_side(&canvas->visible.y, &canvas->visible.height, &canvas->from_y, y, height);
     canvas->width = width;
     canvas->height = height;
 }
 
-static struct stk_canvas whole(uint32_t width, uint32_t height)
+static struct stk_crop_canvas full_canvas(uint32_t width, uint32_t height)
 {
-    return (struct stk_canvas){.width = width, .height = height, .part = {0, 0, width, height}};
+    return (struct stk_crop_canvas){
+        .width = width, .height = height, .visible = {0, 0, width, height}};
 }
 
 /* center_crop: pads before it crops; the smaller half of the padding comes first, the middle of
@@ -49,8 +51,8 @@ static int64_t center(uint32_t length, uint32_t wanted)
     return stk_rounded((double)(length - wanted) / 2.0);
 }
 
-static int random_crop(struct stk_canvas *canvas, const struct stoker_transform *transform,
-                       struct stk_draw draw, struct stoker_error *error)
+static int random_crop(struct stk_crop_canvas *canvas, const struct stoker_transform *transform,
+                       struct stk_random_draw draw, struct stoker_error *error)
 {
     uint32_t width = transform->width, height = transform->height;
 
@@ -60,13 +62,13 @@ static int random_crop(struct stk_canvas *canvas, const struct stoker_transform 
                         "%ux%u, wanted %ux%u (width x height)", canvas->width, canvas->height,
                         width, height);
     }
-    crop(canvas, stk_draw_below(draw, 1, canvas->width - width + 1),
-         stk_draw_below(draw, 0, canvas->height - height + 1), width, height);
+    crop(canvas, stk_random_draw_below(draw, 1, canvas->width - width + 1),
+         stk_random_draw_below(draw, 0, canvas->height - height + 1), width, height);
     return 0;
 }
 
 /* The central crop when no attempt fits: the largest within the ratios. */
-static void middle_crop(struct stk_canvas *canvas, const double ratio[2])
+static void middle_crop(struct stk_crop_canvas *canvas, const double ratio[2])
 {
     uint32_t width = canvas->width, height = canvas->height;
     double in_ratio = (double)width / (double)height;
@@ -84,16 +86,17 @@ static void middle_crop(struct stk_canvas *canvas, const double ratio[2])
 }
 
 /* RandomResizedCrop.make_params: an area uniform, a ratio uniform in its logarithm. */
-static void random_resized_crop(struct stk_canvas *canvas, const struct stoker_transform *transform,
-                                struct stk_draw draw)
+static void random_resized_crop(struct stk_crop_canvas *canvas,
+                                const struct stoker_transform *transform,
+                                struct stk_random_draw draw)
 {
     double area = (double)canvas->width * (double)canvas->height;
     double logs[2] = {stk_log(transform->ratio[0]), stk_log(transform->ratio[1])};
 
     for (uint32_t attempt = 0; attempt < ATTEMPTS; attempt++) {
         uint32_t number = attempt * DRAWS_OF_ATTEMPT;
-        double wanted = area * stk_draw_between(draw, number + DRAW_AREA, transform->scale);
-        double ratio = stk_exp(stk_draw_between(draw, number + DRAW_RATIO, logs));
+        double wanted = area * stk_random_draw_between(draw, number + DRAW_AREA, transform->scale);
+        double ratio = stk_exp(stk_random_draw_between(draw, number + DRAW_RATIO, logs));
         int64_t width = stk_root_rounded(wanted * ratio);
         int64_t height = stk_root_rounded(wanted / ratio);
 
@@ -101,8 +104,9 @@ static void random_resized_crop(struct stk_canvas *canvas, const struct stoker_t
             uint32_t rows = canvas->height - (uint32_t)height + 1;
             uint32_t columns = canvas->width - (uint32_t)width + 1;
 
-            crop(canvas, stk_draw_below(draw, number + DRAW_LEFT, columns),
-                 stk_draw_below(draw, number + DRAW_TOP, rows), (uint32_t)width, (uint32_t)height);
+            crop(canvas, stk_random_draw_below(draw, number + DRAW_LEFT, columns),
+                 stk_random_draw_below(draw, number + DRAW_TOP, rows), (uint32_t)width,
+                 (uint32_t)height);
             return;
         }
     }
@@ -132,7 +136,7 @@ static void resized(const struct stoker_transform *transform, uint32_t width, ui
     *height_out = (uint32_t)(tall ? new_large : new_small);
 }
 
-static void resample(struct stk_geometry *geometry, const struct stoker_transform *transform)
+static void resample(struct stk_crop_geometry *geometry, const struct stoker_transform *transform)
 {
     /* Crops so far were kept on the output canvas: they are of the source. */
     geometry->source = geometry->output;
@@ -144,27 +148,27 @@ static void resample(struct stk_geometry *geometry, const struct stoker_transfor
         geometry->target_width = transform->width;
         geometry->target_height = transform->height;
     }
-    geometry->output = whole(geometry->target_width, geometry->target_height);
+    geometry->output = full_canvas(geometry->target_width, geometry->target_height);
 }
 
-int stk_geometry_make(struct stk_geometry *geometry, const struct stoker_transform *transforms,
-                      size_t count, uint32_t width, uint32_t height, uint64_t key,
-                      struct stoker_error *error)
+int stk_crop_geometry_init(struct stk_crop_geometry *geometry,
+                           const struct stoker_transform *transforms, size_t count, uint32_t width,
+                           uint32_t height, uint64_t key, struct stoker_error *error)
 {
     uint32_t nth[STOKER_NORMALIZE + 1] = {0};
-    struct stk_canvas *canvas = &geometry->output;
+    struct stk_crop_canvas *canvas = &geometry->output;
     int status = 0;
 
-    *geometry = (struct stk_geometry){.source = whole(width, height),
-                                      .target_width = width,
-                                      .target_height = height,
-                                      .filter = STOKER_NEAREST,
-                                      .output = whole(width, height)};
+    *geometry = (struct stk_crop_geometry){.source = full_canvas(width, height),
+                                           .target_width = width,
+                                           .target_height = height,
+                                           .filter = STOKER_NEAREST,
+                                           .output = full_canvas(width, height)};
     for (size_t i = 0; i < count && status == 0; i++) {
         const struct stoker_transform *transform = &transforms[i];
         uint32_t kind = transform->kind;
-        struct stk_draw draw = stk_draw_begin(key, kind, nth[kind]++);
-        bool yes = stk_draw_unit(draw, 0) < transform->probability;
+        struct stk_random_draw draw = stk_random_draw_begin(key, kind, nth[kind]++);
+        bool yes = stk_random_draw_unit(draw, 0) < transform->probability;
 
         if (kind == STOKER_RANDOM_RESIZED_CROP) {
             random_resized_crop(canvas, transform, draw);
@@ -195,10 +199,10 @@ static void canvas_side(double *low, double *high, uint32_t part, uint32_t lengt
     *high = *high + shift < first ? first : *high + shift > last ? last : *high + shift;
 }
 
-static void canvas_box(const struct stk_canvas *canvas, double box[4])
+static void canvas_box(const struct stk_crop_canvas *canvas, double box[4])
 {
-    canvas_side(&box[0], &box[2], canvas->part.x, canvas->part.width, canvas->from_x);
-    canvas_side(&box[1], &box[3], canvas->part.y, canvas->part.height, canvas->from_y);
+    canvas_side(&box[0], &box[2], canvas->visible.x, canvas->visible.width, canvas->from_x);
+    canvas_side(&box[1], &box[3], canvas->visible.y, canvas->visible.height, canvas->from_y);
 }
 
 static void mirror(double *low, double *high, uint32_t length)
@@ -209,7 +213,7 @@ static void mirror(double *low, double *high, uint32_t length)
     *high = (double)length - before;
 }
 
-bool stk_geometry_box(const struct stk_geometry *geometry, double box[4])
+bool stk_crop_geometry_box(const struct stk_crop_geometry *geometry, double box[4])
 {
     double across = (double)geometry->target_width / (double)geometry->source.width;
     double down = (double)geometry->target_height / (double)geometry->source.height;
@@ -229,7 +233,7 @@ bool stk_geometry_box(const struct stk_geometry *geometry, double box[4])
     return box[0] < box[2] && box[1] < box[3];
 }
 
-bool stk_turn_swaps(uint8_t orientation)
+bool stk_orientation_swaps_sides(uint8_t orientation)
 {
     return orientation >= 5;
 }
@@ -245,13 +249,13 @@ static bool backwards_y(uint8_t orientation)
     return orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
 }
 
-struct stk_box stk_turn_box(uint8_t orientation, uint32_t width, uint32_t height,
-                            const struct stk_box *box)
+struct stk_codec_box stk_orientation_box(uint8_t orientation, uint32_t width, uint32_t height,
+                                         const struct stk_codec_box *box)
 {
-    struct stk_box stored = *box;
+    struct stk_codec_box stored = *box;
 
-    if (stk_turn_swaps(orientation)) {
-        stored = (struct stk_box){box->y, box->x, box->height, box->width};
+    if (stk_orientation_swaps_sides(orientation)) {
+        stored = (struct stk_codec_box){box->y, box->x, box->height, box->width};
     }
     if (backwards_x(orientation)) {
         stored.x = width - stored.x - stored.width;
@@ -262,14 +266,14 @@ struct stk_box stk_turn_box(uint8_t orientation, uint32_t width, uint32_t height
     return stored;
 }
 
-struct stk_turn stk_turn_steps(uint8_t orientation, uint32_t width, uint32_t height, int64_t pixel,
-                               int64_t stride)
+struct stk_orientation stk_orientation_steps(uint8_t orientation, uint32_t width, uint32_t height,
+                                             int64_t pixel, int64_t stride)
 {
     int64_t across = backwards_x(orientation) ? -pixel : pixel;
     int64_t down = backwards_y(orientation) ? -stride : stride;
-    struct stk_turn turn = {0, across, down};
+    struct stk_orientation turn = {0, across, down};
 
-    if (stk_turn_swaps(orientation)) {
+    if (stk_orientation_swaps_sides(orientation)) {
         turn.step_x = down;
         turn.step_y = across;
     }

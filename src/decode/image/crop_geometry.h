@@ -13,41 +13,41 @@
 #include "decode/codec/codec.h"
 
 /* A part of the layer below, somewhere on an area of zeros. */
-struct stk_canvas {
+struct stk_crop_canvas {
     uint32_t width, height;
-    struct stk_box part;     /* of the canvas: where there are pixels; may be empty */
-    uint32_t from_x, from_y; /* of the layer below: the part's first pixel */
+    struct stk_codec_box visible; /* of the canvas: where there are pixels; may be empty */
+    uint32_t from_x, from_y;      /* of the layer below: the part's first pixel */
 };
 
-struct stk_geometry {
-    struct stk_canvas source; /* of the turned picture */
+struct stk_crop_geometry {
+    struct stk_crop_canvas source; /* of the turned picture */
     uint32_t target_width, target_height, filter;
-    struct stk_canvas output; /* of the target */
+    struct stk_crop_canvas output; /* of the target */
     bool flip_horizontal, flip_vertical;
 };
 
 /* width and height: of the turned picture. Transforms that say nothing about geometry are passed
  * over. FORMAT: a RandomCrop is larger than the picture that it gets. */
-int stk_geometry_make(struct stk_geometry *geometry, const struct stoker_transform *transforms,
-                      size_t count, uint32_t width, uint32_t height, uint64_t key,
-                      struct stoker_error *error);
+int stk_crop_geometry_init(struct stk_crop_geometry *geometry,
+                           const struct stoker_transform *transforms, size_t count, uint32_t width,
+                           uint32_t height, uint64_t key, struct stoker_error *error);
 
 /* Corners (x1, y1, x2, y2) of the turned picture -> of the output canvas, as torchvision v2 moves
  * BoundingBoxes: shifted and clipped by each crop, scaled, flipped. false: nothing is left, and
  * the box has no area. */
-bool stk_geometry_box(const struct stk_geometry *geometry, double box[4]);
+bool stk_crop_geometry_box(const struct stk_crop_geometry *geometry, double box[4]);
 
 /* EXIF orientations 1..8: 5 and above swap width and height. */
-bool stk_turn_swaps(uint8_t orientation);
+bool stk_orientation_swaps_sides(uint8_t orientation);
 /* The box of the stored picture (width x height) that `box` of the turned one shows. */
-struct stk_box stk_turn_box(uint8_t orientation, uint32_t width, uint32_t height,
-                            const struct stk_box *box);
+struct stk_codec_box stk_orientation_box(uint8_t orientation, uint32_t width, uint32_t height,
+                                         const struct stk_codec_box *box);
 /* Pixel (x, y) of a turned picture lies at start + x * step_x + y * step_y of the stored one,
  * which is width x height with rows of `stride` (all in the same unit). */
-struct stk_turn {
+struct stk_orientation {
     int64_t start, step_x, step_y;
 };
-struct stk_turn stk_turn_steps(uint8_t orientation, uint32_t width, uint32_t height, int64_t pixel,
-                               int64_t stride);
+struct stk_orientation stk_orientation_steps(uint8_t orientation, uint32_t width, uint32_t height,
+                                             int64_t pixel, int64_t stride);
 
 #endif

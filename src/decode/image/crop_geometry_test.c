@@ -18,12 +18,12 @@ static const struct stoker_transform usual = {.kind = STOKER_RANDOM_RESIZED_CROP
                                               .scale = {0.08, 1.0},
                                               .ratio = {0.75, 4.0 / 3.0}};
 
-static struct stk_geometry make(const struct stoker_transform *transform, uint32_t width,
-                                uint32_t height, uint64_t key)
+static struct stk_crop_geometry make(const struct stoker_transform *transform, uint32_t width,
+                                     uint32_t height, uint64_t key)
 {
-    struct stk_geometry geometry;
+    struct stk_crop_geometry geometry;
 
-    T_EQ("make", stk_geometry_make(&geometry, transform, 1, width, height, key, NULL), 0);
+    T_EQ("make", stk_crop_geometry_init(&geometry, transform, 1, width, height, key, NULL), 0);
     return geometry;
 }
 
@@ -48,11 +48,11 @@ static void test_sizes(void)
     {
         struct stoker_transform resize = {
             .kind = STOKER_RESIZE, .height = row->size, .max_size = row->max_size};
-        struct stk_geometry geometry = make(&resize, row->width, row->height, 1);
+        struct stk_crop_geometry geometry = make(&resize, row->width, row->height, 1);
 
         T_EQ(row->name, geometry.target_width, row->want_width);
         T_EQ(row->name, geometry.target_height, row->want_height);
-        T_EQ(row->name, geometry.output.part.width, row->want_width);
+        T_EQ(row->name, geometry.output.visible.width, row->want_width);
     }
 }
 
@@ -78,20 +78,21 @@ static void test_centers(void)
     {
         struct stoker_transform crop = {
             .kind = STOKER_CENTER_CROP, .width = row->crop_width, .height = row->crop_height};
-        struct stk_canvas canvas = make(&crop, row->width, row->height, 1).output;
+        struct stk_crop_canvas canvas = make(&crop, row->width, row->height, 1).output;
 
         T_EQ("width", canvas.width, row->crop_width);
         T_EQ("height", canvas.height, row->crop_height);
-        T_EQ("x", canvas.part.x, row->x);
-        T_EQ("y", canvas.part.y, row->y);
-        T_EQ("part width", canvas.part.width, row->part_width);
-        T_EQ("part height", canvas.part.height, row->part_height);
+        T_EQ("x", canvas.visible.x, row->x);
+        T_EQ("y", canvas.visible.y, row->y);
+        T_EQ("part width", canvas.visible.width, row->part_width);
+        T_EQ("part height", canvas.visible.height, row->part_height);
         T_EQ("from x", canvas.from_x, row->from_x);
         T_EQ("from y", canvas.from_y, row->from_y);
     }
 }
 
-static void check_box(const char *name, const struct stk_canvas *source, struct stk_box want)
+static void check_box(const char *name, const struct stk_crop_canvas *source,
+                      struct stk_codec_box want)
 {
     T_EQ(name, source->from_x, want.x);
     T_EQ(name, source->from_y, want.y);
@@ -102,7 +103,7 @@ static void check_box(const char *name, const struct stk_canvas *source, struct 
 static const struct middle_row {
     const char *name;
     uint32_t width, height;
-    struct stk_box want;
+    struct stk_codec_box want;
 } middle_rows[] = {
     {"very wide", 1000, 10, {493, 0, 13, 10}},
     {"very tall", 10, 1000, {0, 493, 10, 13}},
@@ -119,7 +120,7 @@ static void test_middles(void)
     T_EACH(middle_row, row, middle_rows)
     {
         struct stoker_transform crop = usual;
-        struct stk_geometry geometry;
+        struct stk_crop_geometry geometry;
 
         crop.scale[0] = 30.0;
         crop.scale[1] = 30.0;
@@ -131,7 +132,7 @@ static void test_middles(void)
 static const struct frozen_row {
     uint64_t key;
     uint32_t width, height;
-    struct stk_box want;
+    struct stk_codec_box want;
 } frozen_rows[] = {
     {0u, 500, 375, {23, 0, 376, 375}},
     {1u, 500, 375, {74, 28, 336, 254}},
@@ -149,7 +150,7 @@ static void test_frozen(bool print)
 {
     T_EACH(frozen_row, row, frozen_rows)
     {
-        struct stk_geometry geometry = make(&usual, row->width, row->height, row->key);
+        struct stk_crop_geometry geometry = make(&usual, row->width, row->height, row->key);
 
         if (print) {
             printf("    { %llu, %u, %u, { %u, %u, %u, %u } },\n", (unsigned long long)row->key,
@@ -170,7 +171,7 @@ static void test_statistics(void)
 
     for (uint32_t key = 0; key < rounds; key++) {
         struct stoker_transform crop = usual;
-        struct stk_canvas source;
+        struct stk_crop_canvas source;
 
         crop.scale[1] = 0.5; /* so small that the first attempt always fits */
         source = make(&crop, 4000, 4000, key).source;
@@ -199,11 +200,11 @@ static void test_flips(void)
             {.kind = STOKER_RANDOM_HORIZONTAL_FLIP, .probability = probabilities[i]},
             {.kind = STOKER_RANDOM_VERTICAL_FLIP, .probability = probabilities[i]},
         };
-        struct stk_geometry geometry;
+        struct stk_crop_geometry geometry;
         int across = 0, down = 0, both = 0;
 
         for (uint64_t key = 0; key < 10000; key++) {
-            stk_geometry_make(&geometry, flips, 2, 9, 9, stk_mix(key), NULL);
+            stk_crop_geometry_init(&geometry, flips, 2, 9, 9, stk_mix64(key), NULL);
             across += geometry.flip_horizontal;
             down += geometry.flip_vertical;
             both += geometry.flip_horizontal && geometry.flip_vertical;
@@ -220,12 +221,12 @@ static void test_independence(void)
     struct stoker_transform flip = {.kind = STOKER_RANDOM_HORIZONTAL_FLIP, .probability = 0.5};
     struct stoker_transform crop = {.kind = STOKER_RANDOM_CROP, .width = 5, .height = 4};
     struct stoker_transform more[] = {crop, flip}, fewer[] = {crop};
-    struct stk_geometry a, b;
+    struct stk_crop_geometry a, b;
     int seen[7 * 7] = {0};
 
     for (uint64_t key = 0; key < 4900; key++) {
-        stk_geometry_make(&a, more, 2, 11, 10, stk_mix(key), NULL);
-        stk_geometry_make(&b, fewer, 1, 11, 10, stk_mix(key), NULL);
+        stk_crop_geometry_init(&a, more, 2, 11, 10, stk_mix64(key), NULL);
+        stk_crop_geometry_init(&b, fewer, 1, 11, 10, stk_mix64(key), NULL);
         T_TRUE("same crop", a.output.from_x == b.output.from_x);
         T_TRUE("same crop", a.output.from_y == b.output.from_y);
         T_TRUE("within", a.output.from_x <= 6 && a.output.from_y <= 6);
@@ -239,11 +240,12 @@ static void test_independence(void)
 static void test_random_crop_too_large(void)
 {
     struct stoker_transform crop = {.kind = STOKER_RANDOM_CROP, .width = 5, .height = 4};
-    struct stk_geometry geometry;
+    struct stk_crop_geometry geometry;
     struct stoker_error error = {0};
 
-    T_EQ("fits", stk_geometry_make(&geometry, &crop, 1, 5, 4, 1, &error), 0);
-    T_EQ("too low", stk_geometry_make(&geometry, &crop, 1, 5, 3, 1, &error), STOKER_ERROR_FORMAT);
+    T_EQ("fits", stk_crop_geometry_init(&geometry, &crop, 1, 5, 4, 1, &error), 0);
+    T_EQ("too low", stk_crop_geometry_init(&geometry, &crop, 1, 5, 3, 1, &error),
+         STOKER_ERROR_FORMAT);
     T_ERROR("too low", &error);
     T_HAS("too low", error.where, "5x3");
 }
@@ -255,10 +257,10 @@ static void test_crop_of_padding(void)
         {.kind = STOKER_CENTER_CROP, .width = 1000, .height = 1000},
         {.kind = STOKER_RANDOM_CROP, .width = 5, .height = 5},
     };
-    struct stk_geometry geometry;
+    struct stk_crop_geometry geometry;
 
-    T_EQ("make", stk_geometry_make(&geometry, crops, 2, 1, 1, 3, NULL), 0);
-    T_EQ("nothing", geometry.output.part.width * geometry.output.part.height, 0);
+    T_EQ("make", stk_crop_geometry_init(&geometry, crops, 2, 1, 1, 3, NULL), 0);
+    T_EQ("nothing", geometry.output.visible.width * geometry.output.visible.height, 0);
     T_EQ("size", geometry.output.width, 5);
 }
 
@@ -325,7 +327,7 @@ static void test_boxes(void)
 {
     T_EACH(box_row, row, box_rows)
     {
-        struct stk_geometry geometry;
+        struct stk_crop_geometry geometry;
         double box[4];
         size_t count = 0;
 
@@ -333,8 +335,9 @@ static void test_boxes(void)
             count++;
         }
         memcpy(box, row->box, sizeof box);
-        T_EQ(row->name, stk_geometry_make(&geometry, row->transforms, count, 100, 50, 1, NULL), 0);
-        T_EQ(row->name, stk_geometry_box(&geometry, box), row->left);
+        T_EQ(row->name, stk_crop_geometry_init(&geometry, row->transforms, count, 100, 50, 1, NULL),
+             0);
+        T_EQ(row->name, stk_crop_geometry_box(&geometry, box), row->left);
         for (int i = 0; i < 4; i++) {
             T_TRUE(row->name, box[i] == row->want[i]);
         }
@@ -354,15 +357,15 @@ static void test_turns(void)
 {
     T_EACH(turn_row, row, turn_rows)
     {
-        struct stk_turn turn = stk_turn_steps(row->orientation, 3, 2, 1, 3);
-        bool swaps = stk_turn_swaps(row->orientation);
+        struct stk_orientation turn = stk_orientation_steps(row->orientation, 3, 2, 1, 3);
+        bool swaps = stk_orientation_swaps_sides(row->orientation);
         uint32_t width = swaps ? 2 : 3, height = swaps ? 3 : 2;
         char text[16], *end = text;
 
         for (uint32_t y = 0; y < height; y++) {
             for (uint32_t x = 0; x < width; x++) {
-                struct stk_box one = {x, y, 1, 1};
-                struct stk_box stored = stk_turn_box(row->orientation, 3, 2, &one);
+                struct stk_codec_box one = {x, y, 1, 1};
+                struct stk_codec_box stored = stk_orientation_box(row->orientation, 3, 2, &one);
                 int64_t at = turn.start + x * turn.step_x + y * turn.step_y;
 
                 T_EQ(row->want, at, stored.y * 3 + stored.x);

@@ -21,40 +21,40 @@
 #define ROW_MARGIN 128u
 
 /* Draws of a ColorJitter: a value for each step, then the order. */
-#define DRAW_ORDER STK_JITTER_STEPS
+#define DRAW_ORDER STK_COLOR_JITTER_STEPS
 
 struct buffer {
     uint8_t *data; /* owned */
     uint64_t bytes;
 };
 
-struct stk_decoder {
-    const struct stk_kernels *kernels;
+struct stk_image_decoder {
+    const struct stk_pixel_kernels *kernels;
     struct stk_codec *codec;
     struct stk_resize *resize;
-    struct stk_planar *planar;
+    struct stk_resize_planar *planar;
     struct buffer stored; /* the region as it is stored, before it is turned */
     struct buffer output; /* rows of the output: one, or all to be jittered */
-    uint32_t by;          /* see stk_decoder_by */
+    uint32_t by;          /* see stk_image_decoder_decoded_by */
 };
 
 /* The picture in hand. */
 struct job {
-    struct stk_decoder *decoder;
-    const struct stk_decode_plan *plan;
+    struct stk_image_decoder *decoder;
+    const struct stk_transform_plan *plan;
     uint64_t key;
     uint8_t orientation;
-    struct stk_picture_info info;
+    struct stk_codec_info info;
     uint32_t width, height; /* of the turned picture */
-    struct stk_geometry geometry;
+    struct stk_crop_geometry geometry;
     struct stk_resize_plan resize;
-    struct stk_box box;              /* of the turned picture: the pixels that are read */
+    struct stk_codec_box box;        /* of the turned picture: the pixels that are read */
     uint32_t x0, y0, x1, y1;         /* of the source canvas: what the window needs */
     uint32_t first_row;              /* of the source canvas: the box's */
     uint32_t pad_left, pad_right;    /* zeros of the source canvas beside the box */
     uint32_t next_row;               /* of the source canvas */
     uint32_t skip;                   /* pixels before x0 in a row given to the resizer */
-    struct stk_turn turn;            /* bytes in decoder->stored; not used by orientation 1 */
+    struct stk_orientation turn;     /* bytes in decoder->stored; not used by orientation 1 */
     struct stk_jpeg_plane planes[3]; /* that are resized, */
     uint32_t plane_count;            /* 0: rows are */
     bool more;                       /* of their bands are to be read */
@@ -64,17 +64,18 @@ struct job {
 
 /* ---- decoder ---- */
 
-const char *stk_decode_vector(uint32_t vector)
+const char *stk_image_decode_vector(uint32_t vector)
 {
-    const struct stk_kernels *kernels = stk_kernels_get(vector);
+    const struct stk_pixel_kernels *kernels = stk_pixel_kernels_get(vector);
 
     return kernels ? kernels->name : "none";
 }
 
-int stk_decoder_open(struct stk_decoder **decoder_out, uint32_t vector, struct stoker_error *error)
+int stk_image_decoder_open(struct stk_image_decoder **decoder_out, uint32_t vector,
+                           struct stoker_error *error)
 {
-    const struct stk_kernels *kernels = stk_kernels_get(vector);
-    struct stk_decoder *decoder = NULL;
+    const struct stk_pixel_kernels *kernels = stk_pixel_kernels_get(vector);
+    struct stk_image_decoder *decoder = NULL;
     int status = 0;
 
     *decoder_out = NULL;
@@ -92,42 +93,45 @@ int stk_decoder_open(struct stk_decoder **decoder_out, uint32_t vector, struct s
         status = stk_resize_open(&decoder->resize, kernels, error);
     }
     if (status == 0) {
-        status = stk_planar_open(&decoder->planar, kernels, error);
+        status = stk_resize_planar_open(&decoder->planar, kernels, error);
     }
     if (status == 0) {
         *decoder_out = decoder;
         decoder = NULL;
     }
-    stk_decoder_close(decoder);
+    stk_image_decoder_close(decoder);
     return status;
 }
 
-void stk_decoder_close(struct stk_decoder *decoder)
+void stk_image_decoder_close(struct stk_image_decoder *decoder)
 {
     if (decoder) {
         stk_codec_close(decoder->codec);
         stk_resize_close(decoder->resize);
-        stk_planar_close(decoder->planar);
+        stk_resize_planar_close(decoder->planar);
         stk_free(decoder->stored.data);
         stk_free(decoder->output.data);
         stk_free(decoder);
     }
 }
 
-uint64_t stk_decoder_bytes(const struct stk_decoder *decoder)
+uint64_t stk_image_decoder_bytes(const struct stk_image_decoder *decoder)
 {
     return stk_codec_bytes(decoder->codec) + stk_resize_bytes(decoder->resize) +
-           stk_planar_bytes(decoder->planar) + decoder->stored.bytes + decoder->output.bytes;
+           stk_resize_planar_bytes(decoder->planar) + decoder->stored.bytes + decoder->output.bytes;
 }
 
-void stk_decoder_marks(struct stk_decoder *decoder, const struct stk_jpeg_marks *marks)
+void stk_image_decoder_set_entry_points(struct stk_image_decoder *decoder,
+                                        const struct stk_jpeg_entry_points *entry_points)
 {
-    stk_codec_marks(decoder->codec, marks);
+    stk_codec_set_entry_points(decoder->codec, entry_points);
 }
 
-_Static_assert(STK_DECODED_PNG == STK_BY_PNG && STK_DECODED_LIBPNG == STK_BY_LIBPNG, "the codec's");
+_Static_assert(STK_IMAGE_DECODED_PNG == STK_CODEC_BY_PNG &&
+                   STK_IMAGE_DECODED_LIBPNG == STK_CODEC_BY_LIBPNG,
+               "the codec's");
 
-uint32_t stk_decoder_by(const struct stk_decoder *decoder)
+uint32_t stk_image_decoder_decoded_by(const struct stk_image_decoder *decoder)
 {
     return decoder->by;
 }
@@ -140,19 +144,19 @@ static void buffer_trim(struct buffer *buffer, uint64_t keep_bytes)
     }
 }
 
-void stk_decoder_trim(struct stk_decoder *decoder, uint64_t keep_bytes)
+void stk_image_decoder_trim(struct stk_image_decoder *decoder, uint64_t keep_bytes)
 {
-    if (stk_decoder_bytes(decoder) > keep_bytes) {
+    if (stk_image_decoder_bytes(decoder) > keep_bytes) {
         /* Each part keeps a fair share, so that the sum does not pass keep_bytes. */
         stk_codec_trim(decoder->codec, keep_bytes / 4);
         stk_resize_trim(decoder->resize, keep_bytes / 8);
-        stk_planar_trim(decoder->planar, keep_bytes / 8);
+        stk_resize_planar_trim(decoder->planar, keep_bytes / 8);
         buffer_trim(&decoder->stored, keep_bytes / 4);
         buffer_trim(&decoder->output, keep_bytes / 4);
     }
 }
 
-static int no_room(uint64_t bytes, uint64_t bytes_max, struct stoker_error *error)
+static int fail_memory_limit(uint64_t bytes, uint64_t bytes_max, struct stoker_error *error)
 {
     return stk_fail(error, STOKER_ERROR_LIMIT, "decoding the picture takes too much memory",
                     "raise decode_bytes_max, or leave the picture out",
@@ -164,7 +168,7 @@ static int buffer_reserve(struct buffer *buffer, uint64_t bytes, uint64_t bytes_
                           struct stoker_error *error)
 {
     if (bytes > bytes_max) {
-        return no_room(bytes, bytes_max, error);
+        return fail_memory_limit(bytes, bytes_max, error);
     }
     if (bytes > buffer->bytes) {
         stk_free(buffer->data);
@@ -182,7 +186,7 @@ static int buffer_reserve(struct buffer *buffer, uint64_t bytes, uint64_t bytes_
 
 /* ---- what to read ---- */
 
-static uint64_t output_bytes(const struct stk_decode_plan *plan)
+static uint64_t output_bytes(const struct stk_transform_plan *plan)
 {
     uint64_t row_bytes = 4 * (uint64_t)plan->shape.width;
 
@@ -190,26 +194,27 @@ static uint64_t output_bytes(const struct stk_decode_plan *plan)
 }
 
 /* Header and boxes: fills info, orientation, the turned sides and geometry. */
-static int look(struct job *job, struct stk_view bytes, struct stoker_error *error)
+static int read_header_and_geometry(struct job *job, struct stk_view bytes,
+                                    struct stoker_error *error)
 {
-    const struct stk_decode_plan *plan = job->plan;
-    int status = stk_picture_probe(bytes, plan->pixels_max, &job->info, error);
+    const struct stk_transform_plan *plan = job->plan;
+    int status = stk_codec_probe(bytes, plan->pixels_max, &job->info, error);
     bool swaps;
 
     if (status < 0) {
         return status;
     }
-    if (plan->stored && job->info.kind != STK_PNG) {
+    if (plan->pixel_format && job->info.kind != STK_CODEC_PNG) {
         return stk_fail(error, STOKER_ERROR_FORMAT, "a mask is not a PNG",
                         "save the mask as a grey or palette PNG, which loses nothing", "mask");
     }
-    job->info.stored = plan->stored;
+    job->info.pixel_format = plan->pixel_format;
     job->orientation = plan->exif ? job->info.orientation : 1;
-    swaps = stk_turn_swaps(job->orientation);
+    swaps = stk_orientation_swaps_sides(job->orientation);
     job->width = swaps ? job->info.height : job->info.width;
     job->height = swaps ? job->info.width : job->info.height;
-    return stk_geometry_make(&job->geometry, plan->transforms, plan->transform_count, job->width,
-                             job->height, job->key, error);
+    return stk_crop_geometry_init(&job->geometry, plan->transforms, plan->transform_count,
+                                  job->width, job->height, job->key, error);
 }
 
 /* The part of [start, end) that [part, part + length) covers. */
@@ -221,9 +226,9 @@ static bool overlap(uint32_t start, uint32_t end, uint32_t part, uint32_t length
     return *low_out < *high_out;
 }
 
-static struct stk_resize_plan resize_plan(const struct stk_geometry *geometry)
+static struct stk_resize_plan resize_plan(const struct stk_crop_geometry *geometry)
 {
-    const struct stk_canvas *source = &geometry->source, *output = &geometry->output;
+    const struct stk_crop_canvas *source = &geometry->source, *output = &geometry->output;
 
     return (struct stk_resize_plan){
         .source_width = source->width,
@@ -232,8 +237,8 @@ static struct stk_resize_plan resize_plan(const struct stk_geometry *geometry)
         .target_height = geometry->target_height,
         .window_x = output->from_x,
         .window_y = output->from_y,
-        .window_width = output->part.width,
-        .window_height = output->part.height,
+        .window_width = output->visible.width,
+        .window_height = output->visible.height,
         .filter = geometry->filter,
         .flip = geometry->flip_horizontal,
     };
@@ -242,21 +247,21 @@ static struct stk_resize_plan resize_plan(const struct stk_geometry *geometry)
 /* From the window back to the box of the picture. False: the output shows nothing of it. */
 static bool locate(struct job *job)
 {
-    const struct stk_canvas *source = &job->geometry.source;
+    const struct stk_crop_canvas *source = &job->geometry.source;
     uint32_t left, right, top, bottom;
 
-    if (job->geometry.output.part.width == 0 || job->geometry.output.part.height == 0) {
+    if (job->geometry.output.visible.width == 0 || job->geometry.output.visible.height == 0) {
         return false;
     }
     job->resize = resize_plan(&job->geometry);
     stk_resize_region(&job->resize, &job->x0, &job->x1, &job->y0, &job->y1);
-    if (!overlap(job->x0, job->x1, source->part.x, source->part.width, &left, &right) ||
-        !overlap(job->y0, job->y1, source->part.y, source->part.height, &top, &bottom)) {
+    if (!overlap(job->x0, job->x1, source->visible.x, source->visible.width, &left, &right) ||
+        !overlap(job->y0, job->y1, source->visible.y, source->visible.height, &top, &bottom)) {
         return false;
     }
-    job->box =
-        (struct stk_box){source->from_x + (left - source->part.x),
-                         source->from_y + (top - source->part.y), right - left, bottom - top};
+    job->box = (struct stk_codec_box){source->from_x + (left - source->visible.x),
+                                      source->from_y + (top - source->visible.y), right - left,
+                                      bottom - top};
     job->first_row = top;
     job->next_row = job->y0;
     job->pad_left = left - job->x0;
@@ -267,7 +272,7 @@ static bool locate(struct job *job)
 /* ---- reading ---- */
 
 /* Decodes the box's stored pixels, all of them, and prepares to read them turned. */
-static int decode_stored(struct job *job, const struct stk_box *stored, uint32_t row_pixels,
+static int decode_stored(struct job *job, const struct stk_codec_box *stored, uint32_t row_pixels,
                          uint64_t bytes_max, struct stoker_error *error)
 {
     struct buffer *buffer = &job->decoder->stored;
@@ -283,7 +288,8 @@ static int decode_stored(struct job *job, const struct stk_box *stored, uint32_t
         }
         status = stk_codec_rows(job->decoder->codec, rows, count, error);
     }
-    job->turn = stk_turn_steps(job->orientation, stored->width, stored->height, 4, (int64_t)stride);
+    job->turn =
+        stk_orientation_steps(job->orientation, stored->width, stored->height, 4, (int64_t)stride);
     job->turn.start += 4 * (int64_t)job->skip;
     return status < 0 ? status : 0;
 }
@@ -292,7 +298,7 @@ static int decode_stored(struct job *job, const struct stk_box *stored, uint32_t
  * is something to turn, beside it or to pick. */
 static int begin_planar(struct job *job, uint64_t bytes_max, struct stoker_error *error)
 {
-    struct stk_planar_plan plan = {.resize = job->resize, .x = job->box.x, .y = job->box.y};
+    struct stk_resize_planar_plan plan = {.resize = job->resize, .x = job->box.x, .y = job->box.y};
 
     job->plane_count = 0;
     if (!job->plan->planar || job->damaged || job->orientation != 1 ||
@@ -305,25 +311,27 @@ static int begin_planar(struct job *job, uint64_t bytes_max, struct stoker_error
     for (uint32_t i = 0; i < job->plane_count; i++) {
         const struct stk_jpeg_plane *plane = &job->planes[i];
 
-        plan.planes[i] = (struct stk_plane){plane->width,   plane->height,   plane->h_ratio,
-                                            plane->v_ratio, plane->smooth_x, plane->smooth_y};
+        plan.planes[i] =
+            (struct stk_resize_plane){plane->width,   plane->height,   plane->h_ratio,
+                                      plane->v_ratio, plane->smooth_x, plane->smooth_y};
     }
     plan.plane_count = job->plane_count;
-    return job->plane_count ? stk_planar_begin(job->decoder->planar, &plan, bytes_max, error) : 0;
+    return job->plane_count ? stk_resize_planar_begin(job->decoder->planar, &plan, bytes_max, error)
+                            : 0;
 }
 
 /* Begins the codec and the resizer. The caller ends the codec. */
 static int begin(struct job *job, struct stk_view bytes, struct stoker_error *error)
 {
-    struct stk_decoder *decoder = job->decoder;
-    struct stk_box stored =
-        stk_turn_box(job->orientation, job->info.width, job->info.height, &job->box);
+    struct stk_image_decoder *decoder = job->decoder;
+    struct stk_codec_box stored =
+        stk_orientation_box(job->orientation, job->info.width, job->info.height, &job->box);
     uint64_t left = job->plan->memory_bytes_max, used = output_bytes(job->plan);
     uint32_t row_pixels = 0;
     int status;
 
     if (used > left) {
-        return no_room(used, left, error);
+        return fail_memory_limit(used, left, error);
     }
     left -= used;
     status = stk_codec_begin(decoder->codec, bytes, &job->info, &stored, left, &row_pixels,
@@ -349,7 +357,7 @@ static int begin(struct job *job, struct stk_view bytes, struct stoker_error *er
                             job->pad_left + row_pixels + job->pad_right, job->skip, left, error);
 }
 
-static void turn_row(const struct job *job, uint8_t *to)
+static void orient_row(const struct job *job, uint8_t *to)
 {
     const uint8_t *from = job->decoder->stored.data + job->turn.start +
                           (int64_t)(job->next_row - job->first_row) * job->turn.step_y;
@@ -360,7 +368,8 @@ static void turn_row(const struct job *job, uint8_t *to)
 }
 
 /* The next rows of the source canvas, at most count; returns how many. */
-static int pull(struct job *job, uint8_t *const *rows, uint32_t count, struct stoker_error *error)
+static int read_source_rows(struct job *job, uint8_t *const *rows, uint32_t count,
+                            struct stoker_error *error)
 {
     uint32_t before = job->skip + job->pad_left; /* pixels before the box */
     uint32_t end = job->first_row + job->box.height;
@@ -379,7 +388,7 @@ static int pull(struct job *job, uint8_t *const *rows, uint32_t count, struct st
     if (job->orientation == 1) {
         status = stk_codec_rows(job->decoder->codec, inner, count, error);
     } else {
-        turn_row(job, inner[0]);
+        orient_row(job, inner[0]);
     }
     for (int i = 0; i < status; i++) {
         memset(rows[i] + 4 * (size_t)job->skip, 0, 4 * (size_t)job->pad_left);
@@ -395,13 +404,13 @@ static int resize_rows(struct job *job, uint32_t row, uint8_t *rgbx, struct stok
     uint8_t *rows[ROWS_MAX];
     uint32_t count;
 
-    while ((count = stk_resize_need(job->decoder->resize, row, rows, ROWS_MAX)) > 0) {
-        int status = pull(job, rows, count, error);
+    while ((count = stk_resize_wanted(job->decoder->resize, row, rows, ROWS_MAX)) > 0) {
+        int status = read_source_rows(job, rows, count, error);
 
         if (status < 0) {
             return status;
         }
-        stk_resize_give(job->decoder->resize, (uint32_t)status);
+        stk_resize_push(job->decoder->resize, (uint32_t)status);
     }
     stk_resize_row(job->decoder->resize, row, rgbx);
     return 0;
@@ -412,24 +421,26 @@ static int resize_rows(struct job *job, uint32_t row, uint8_t *rgbx, struct stok
 
 static int resize_planes(struct job *job, uint32_t row, uint8_t *rgbx)
 {
-    struct stk_planar *planar = job->decoder->planar;
+    struct stk_resize_planar *planar = job->decoder->planar;
     const uint8_t *samples[3] = {NULL};
 
     /* Behind the last row, too, damage is found as it would be for rows. */
-    while (stk_planar_lacks(planar, row) || (job->more && row + 1 == job->resize.window_height)) {
+    while (stk_resize_planar_needs(planar, row) ||
+           (job->more && row + 1 == job->resize.window_height)) {
         struct stk_jpeg_band band;
 
         if (!stk_codec_band(job->decoder->codec, &band, &job->more)) {
             return PLANES_DAMAGED;
         }
         for (uint32_t i = 0; i < job->plane_count; i++) {
-            stk_planar_give(planar, i,
-                            &(struct stk_planar_rows){band.rows[i], band.strides[i], band.y[i],
-                                                      band.counts[i], job->planes[i].first});
+            stk_resize_planar_push(planar, i,
+                                   &(struct stk_resize_planar_rows){band.rows[i], band.strides[i],
+                                                                    band.y[i], band.counts[i],
+                                                                    job->planes[i].first});
         }
     }
-    stk_planar_row(planar, row, samples);
-    stk_codec_colors(job->decoder->codec, samples, job->resize.window_width, rgbx);
+    stk_resize_planar_row(planar, row, samples);
+    stk_codec_to_rgbx(job->decoder->codec, samples, job->resize.window_width, rgbx);
     return 0;
 }
 
@@ -439,8 +450,8 @@ static int resize_planes(struct job *job, uint32_t row, uint8_t *rgbx)
 static int make_row(struct job *job, uint32_t y, bool shown, uint8_t *rgbx,
                     struct stoker_error *error)
 {
-    const struct stk_canvas *canvas = &job->geometry.output;
-    const struct stk_box *part = &canvas->part;
+    const struct stk_crop_canvas *canvas = &job->geometry.output;
+    const struct stk_codec_box *part = &canvas->visible;
     uint32_t row = y - part->y, left = part->x, right;
     int status;
 
@@ -465,20 +476,21 @@ static int make_row(struct job *job, uint32_t y, bool shown, uint8_t *rgbx,
 }
 
 /* Values and order of one ColorJitter. */
-static struct stk_jitter draw_jitter(const struct stoker_transform *transform, struct stk_draw draw)
+static struct stk_color_jitter draw_jitter(const struct stoker_transform *transform,
+                                           struct stk_random_draw draw)
 {
-    const double *ranges[] = {[STK_BRIGHTNESS] = transform->brightness,
-                              [STK_CONTRAST] = transform->contrast,
-                              [STK_SATURATION] = transform->saturation,
-                              [STK_HUE] = transform->hue};
-    struct stk_jitter jitter;
+    const double *ranges[] = {[STK_COLOR_JITTER_BRIGHTNESS] = transform->brightness,
+                              [STK_COLOR_JITTER_CONTRAST] = transform->contrast,
+                              [STK_COLOR_JITTER_SATURATION] = transform->saturation,
+                              [STK_COLOR_JITTER_HUE] = transform->hue};
+    struct stk_color_jitter jitter;
 
-    for (uint8_t step = 0; step < STK_JITTER_STEPS; step++) {
-        jitter.value[step] = stk_draw_between(draw, step, ranges[step]);
+    for (uint8_t step = 0; step < STK_COLOR_JITTER_STEPS; step++) {
+        jitter.value[step] = stk_random_draw_between(draw, step, ranges[step]);
         jitter.order[step] = step;
     }
-    for (uint32_t i = STK_JITTER_STEPS - 1; i > 0; i--) {
-        uint32_t other = stk_draw_below(draw, DRAW_ORDER + i, i + 1);
+    for (uint32_t i = STK_COLOR_JITTER_STEPS - 1; i > 0; i--) {
+        uint32_t other = stk_random_draw_below(draw, DRAW_ORDER + i, i + 1);
         uint8_t step = jitter.order[i];
 
         jitter.order[i] = jitter.order[other];
@@ -489,28 +501,29 @@ static struct stk_jitter draw_jitter(const struct stoker_transform *transform, s
 
 static void recolor(const struct job *job, uint8_t *rgbx)
 {
-    const struct stk_decode_plan *plan = job->plan;
+    const struct stk_transform_plan *plan = job->plan;
     uint64_t pixels = (uint64_t)plan->shape.width * plan->shape.height;
     uint32_t nth = 0;
 
     for (size_t i = 0; i < plan->transform_count; i++) {
         if (plan->transforms[i].kind == STOKER_COLOR_JITTER) {
-            struct stk_draw draw = stk_draw_begin(job->key, STOKER_COLOR_JITTER, nth++);
-            struct stk_jitter jitter = draw_jitter(&plan->transforms[i], draw);
+            struct stk_random_draw draw =
+                stk_random_draw_begin(job->key, STOKER_COLOR_JITTER, nth++);
+            struct stk_color_jitter jitter = draw_jitter(&plan->transforms[i], draw);
 
-            stk_jitter_apply(&jitter, job->decoder->kernels, rgbx, pixels);
+            stk_color_jitter_apply(&jitter, job->decoder->kernels, rgbx, pixels);
         }
     }
 }
 
 /* Where row y of the output comes to lie. */
-static uint32_t turned_row(const struct job *job, uint32_t y)
+static uint32_t oriented_row(const struct job *job, uint32_t y)
 {
     return job->geometry.flip_vertical ? job->plan->shape.height - 1 - y : y;
 }
 
 /* A row of a mask: the codec put each value into the first bytes of its pixel. */
-static void put_values(const struct stk_decode_shape *shape, uint32_t y, const uint8_t *row,
+static void put_values(const struct stk_image_shape *shape, uint32_t y, const uint8_t *row,
                        void *slot)
 {
     uint64_t first = (uint64_t)y * shape->width;
@@ -524,10 +537,11 @@ static void put_values(const struct stk_decode_shape *shape, uint32_t y, const u
     }
 }
 
-static void convert_row(const struct stk_decoder *decoder, const struct stk_decode_plan *plan,
-                        uint32_t y, const uint8_t *rgbx, void *slot)
+static void convert_row(const struct stk_image_decoder *decoder,
+                        const struct stk_transform_plan *plan, uint32_t y, const uint8_t *rgbx,
+                        void *slot)
 {
-    if (plan->stored) {
+    if (plan->pixel_format) {
         put_values(&plan->shape, y, rgbx, slot);
     } else {
         decoder->kernels->convert(&plan->convert, rgbx, y, slot);
@@ -537,9 +551,10 @@ static void convert_row(const struct stk_decoder *decoder, const struct stk_deco
 /* Whether a mask's row fits its dtype. */
 static int check_row(const struct job *job, const uint8_t *row, struct stoker_error *error)
 {
-    const struct stk_decode_shape *shape = &job->plan->shape;
+    const struct stk_image_shape *shape = &job->plan->shape;
 
-    for (uint32_t x = 0; job->plan->stored && shape->dtype == STOKER_UINT8 && x < shape->width;
+    for (uint32_t x = 0;
+         job->plan->pixel_format && shape->dtype == STOKER_UINT8 && x < shape->width;
          x++, row += 4) {
         if (row[1] != 0 || row[2] != 0) {
             return stk_fail(error, STOKER_ERROR_FORMAT, "a mask has a value above 255",
@@ -551,7 +566,7 @@ static int check_row(const struct job *job, const uint8_t *row, struct stoker_er
 
 static void put_row(const struct job *job, uint32_t y, const uint8_t *rgbx, void *slot)
 {
-    convert_row(job->decoder, job->plan, turned_row(job, y), rgbx, slot);
+    convert_row(job->decoder, job->plan, oriented_row(job, y), rgbx, slot);
 }
 
 /* All rows into the canvas, turned and recolored. */
@@ -561,7 +576,7 @@ static int produce_canvas(struct job *job, bool shown, struct stoker_error *erro
     int status = 0;
 
     for (uint32_t y = 0; y < job->plan->shape.height && status == 0; y++) {
-        uint8_t *row = job->canvas + turned_row(job, y) * stride;
+        uint8_t *row = job->canvas + oriented_row(job, y) * stride;
 
         status = make_row(job, y, shown, row, error);
         status = status ? status : check_row(job, row, error);
@@ -574,7 +589,7 @@ static int produce_canvas(struct job *job, bool shown, struct stoker_error *erro
 
 static int produce(struct job *job, bool shown, void *slot, struct stoker_error *error)
 {
-    const struct stk_decode_plan *plan = job->plan;
+    const struct stk_transform_plan *plan = job->plan;
     struct buffer *output = &job->decoder->output;
     int status = buffer_reserve(output, output_bytes(plan), plan->memory_bytes_max, error);
 
@@ -582,7 +597,7 @@ static int produce(struct job *job, bool shown, void *slot, struct stoker_error 
         job->canvas = output->data;
         status = produce_canvas(job, shown, error);
         if (status == 0) {
-            stk_decode_convert(job->decoder, plan, job->canvas, slot);
+            stk_image_decode_convert(job->decoder, plan, job->canvas, slot);
         }
         return status;
     }
@@ -597,15 +612,15 @@ static int produce(struct job *job, bool shown, void *slot, struct stoker_error 
 }
 
 /* The picture that was located, once through. */
-static int decode_shown(struct job *job, struct stk_view bytes, bool shown, void *slot,
-                        struct stoker_error *error)
+static int decode_visible(struct job *job, struct stk_view bytes, bool shown, void *slot,
+                          struct stoker_error *error)
 {
     int status = shown ? begin(job, bytes, error) : 0;
 
     if (status == 0) {
         status = slot ? produce(job, shown, slot, error) : produce_canvas(job, shown, error);
-        job->decoder->by = shown ? stk_codec_by(job->decoder->codec) : 0;
-        job->decoder->by += job->plane_count > 0 ? STK_DECODED_PLANAR : 0;
+        job->decoder->by = shown ? stk_codec_decoded_by(job->decoder->codec) : 0;
+        job->decoder->by += job->plane_count > 0 ? STK_IMAGE_DECODED_PLANAR : 0;
     }
     stk_codec_end(job->decoder->codec);
     return status;
@@ -615,46 +630,47 @@ static int decode_shown(struct job *job, struct stk_view bytes, bool shown, void
 static int decode(struct job *job, struct stk_view bytes, void *slot, struct stoker_error *error)
 {
     bool shown;
-    int status = look(job, bytes, error);
+    int status = read_header_and_geometry(job, bytes, error);
 
     job->decoder->by = 0;
     if (status < 0) {
         return status;
     }
     shown = locate(job);
-    status = decode_shown(job, bytes, shown, slot, error);
+    status = decode_visible(job, bytes, shown, slot, error);
     if (status == PLANES_DAMAGED) {
         job->damaged = true;
-        stk_planar_trim(job->decoder->planar, 0);
-        status = decode_shown(job, bytes, shown, slot, error);
+        stk_resize_planar_trim(job->decoder->planar, 0);
+        status = decode_visible(job, bytes, shown, slot, error);
     }
     return status;
 }
 
-int stk_decode(struct stk_decoder *decoder, const struct stk_decode_plan *plan,
-               struct stk_view bytes, uint64_t key, void *slot, struct stoker_error *error)
+int stk_image_decode(struct stk_image_decoder *decoder, const struct stk_transform_plan *plan,
+                     struct stk_view bytes, uint64_t key, void *slot, struct stoker_error *error)
 {
     struct job job = {.decoder = decoder, .plan = plan, .key = key};
 
     return decode(&job, bytes, slot, error);
 }
 
-uint64_t stk_decode_canvas_bytes(const struct stk_decode_plan *plan)
+uint64_t stk_image_decode_canvas_bytes(const struct stk_transform_plan *plan)
 {
     return 4 * (uint64_t)plan->shape.width * plan->shape.height;
 }
 
-int stk_decode_canvas(struct stk_decoder *decoder, const struct stk_decode_plan *plan,
-                      struct stk_view bytes, uint64_t key, uint8_t *canvas,
-                      struct stoker_error *error)
+int stk_image_decode_canvas(struct stk_image_decoder *decoder,
+                            const struct stk_transform_plan *plan, struct stk_view bytes,
+                            uint64_t key, uint8_t *canvas, struct stoker_error *error)
 {
     struct job job = {.decoder = decoder, .plan = plan, .key = key, .canvas = canvas};
 
     return decode(&job, bytes, NULL, error);
 }
 
-void stk_decode_convert(const struct stk_decoder *decoder, const struct stk_decode_plan *plan,
-                        const uint8_t *canvas, void *slot)
+void stk_image_decode_convert(const struct stk_image_decoder *decoder,
+                              const struct stk_transform_plan *plan, const uint8_t *canvas,
+                              void *slot)
 {
     uint64_t stride = 4 * (uint64_t)plan->shape.width;
 
@@ -663,13 +679,13 @@ void stk_decode_convert(const struct stk_decoder *decoder, const struct stk_deco
     }
 }
 
-int stk_decode_ticket(const struct stk_decode_plan *plan, struct stk_view bytes,
-                      uint64_t *memory_bytes_out, struct stoker_error *error)
+int stk_image_decode_memory_bytes(const struct stk_transform_plan *plan, struct stk_view bytes,
+                                  uint64_t *memory_bytes_out, struct stoker_error *error)
 {
     struct job job = {.plan = plan};
     struct stk_resize_plan resize;
     uint64_t memory_bytes = output_bytes(plan), tables = 0;
-    int status = look(&job, bytes, error);
+    int status = read_header_and_geometry(&job, bytes, error);
 
     *memory_bytes_out = 0;
     if (status < 0) {
@@ -682,8 +698,9 @@ int stk_decode_ticket(const struct stk_decode_plan *plan, struct stk_view bytes,
          more++) {
         resize.source_width = (uint32_t)stk_max(resize.source_width, job.width + more);
         resize.source_height = (uint32_t)stk_max(resize.source_height, job.height + more);
-        tables = stk_max(tables, stk_resize_ticket(&resize, resize.source_width + ROW_MARGIN));
-        tables = stk_max(tables, plan->planar ? stk_planar_ticket(&resize) : 0);
+        tables =
+            stk_max(tables, stk_resize_memory_bytes(&resize, resize.source_width + ROW_MARGIN));
+        tables = stk_max(tables, plan->planar ? stk_resize_planar_memory_bytes(&resize) : 0);
     }
     memory_bytes += job.info.memory_bytes + tables;
     if (job.orientation != 1) {
@@ -693,31 +710,31 @@ int stk_decode_ticket(const struct stk_decode_plan *plan, struct stk_view bytes,
     return 0;
 }
 
-int stk_decode_sides(const struct stk_decode_plan *plan, struct stk_view bytes, uint32_t *width_out,
-                     uint32_t *height_out, struct stoker_error *error)
+int stk_image_decode_sides(const struct stk_transform_plan *plan, struct stk_view bytes,
+                           uint32_t *width_out, uint32_t *height_out, struct stoker_error *error)
 {
-    struct stk_picture_info info;
-    int status = stk_picture_probe(bytes, plan->pixels_max, &info, error);
+    struct stk_codec_info info;
+    int status = stk_codec_probe(bytes, plan->pixels_max, &info, error);
     bool swaps;
 
     if (status < 0) {
         return status;
     }
-    swaps = plan->exif && stk_turn_swaps(info.orientation);
+    swaps = plan->exif && stk_orientation_swaps_sides(info.orientation);
     *width_out = swaps ? info.height : info.width;
     *height_out = swaps ? info.width : info.height;
     return 0;
 }
 
-int stk_decode_boxes(const struct stk_decode_plan *plan, uint64_t key, struct stk_boxes *boxes,
-                     struct stoker_error *error)
+int stk_image_boxes_transform(const struct stk_transform_plan *plan, uint64_t key,
+                              struct stk_image_boxes *boxes, struct stoker_error *error)
 {
-    struct stk_geometry geometry;
-    int status = stk_geometry_make(&geometry, plan->transforms, plan->transform_count, boxes->width,
-                                   boxes->height, key, error);
+    struct stk_crop_geometry geometry;
+    int status = stk_crop_geometry_init(&geometry, plan->transforms, plan->transform_count,
+                                        boxes->width, boxes->height, key, error);
 
     for (uint64_t i = 0; i < boxes->count && status == 0; i++) {
-        boxes->left[i] = stk_geometry_box(&geometry, boxes->corners[i]);
+        boxes->is_visible[i] = stk_crop_geometry_box(&geometry, boxes->corners[i]);
     }
     return status;
 }

@@ -51,7 +51,7 @@ static struct stoker_transform colored[] = {
     NORMALIZE,
 };
 
-static const struct stk_decode_options options[] = {
+static const struct stk_transform_plan_options options[] = {
     {.transforms = train, .transform_count = 3, .dtype = STOKER_FLOAT32, .exif = true},
     {.transforms = train, .transform_count = 3, .dtype = STOKER_BFLOAT16, .planar = true},
     {.transforms = whole, .transform_count = 2, .layout = STOKER_NHWC, .planar = true},
@@ -61,62 +61,63 @@ static const struct stk_decode_options options[] = {
 };
 _Static_assert(STK_COUNT(options) + 2 == PLANS_MAX, "and two of masks");
 
-static struct stk_decode_plan *plans[PLANS_MAX];
-static struct stk_decoder *decoders[2]; /* kept, as a worker does: plain, and the best there is */
+static struct stk_transform_plan *plans[PLANS_MAX];
+static struct stk_image_decoder
+    *decoders[2]; /* kept, as a worker does: plain, and the best there is */
 
 static void open_all(void)
 {
     for (uint32_t i = 0; i < STK_COUNT(options); i++) {
-        struct stk_decode_options option = options[i];
+        struct stk_transform_plan_options option = options[i];
 
         option.pixels_max = PIXELS_MAX;
         option.memory_bytes_max = MEMORY_BYTES_MAX;
-        STK_ASSERT(stk_decode_plan_open(&plans[i], &option, NULL) == 0);
+        STK_ASSERT(stk_transform_plan_open(&plans[i], &option, NULL) == 0);
     }
-    STK_ASSERT(stk_decode_plan_follow(&plans[6], plans[0], false, STOKER_UINT8, NULL) == 0);
-    STK_ASSERT(stk_decode_plan_follow(&plans[7], plans[4], true, STOKER_INT64, NULL) == 0);
-    STK_ASSERT(stk_decoder_open(&decoders[0], STOKER_VECTOR_NONE, NULL) == 0);
-    STK_ASSERT(stk_decoder_open(&decoders[1], STOKER_VECTOR_AUTO, NULL) == 0);
+    STK_ASSERT(stk_transform_plan_link(&plans[6], plans[0], false, STOKER_UINT8, NULL) == 0);
+    STK_ASSERT(stk_transform_plan_link(&plans[7], plans[4], true, STOKER_INT64, NULL) == 0);
+    STK_ASSERT(stk_image_decoder_open(&decoders[0], STOKER_SIMD_NONE, NULL) == 0);
+    STK_ASSERT(stk_image_decoder_open(&decoders[1], STOKER_SIMD_AUTO, NULL) == 0);
 }
 
 /* Marks that are the picture's own bytes: refused, or wrong pixels, the same each time. */
-static void lie(struct stk_decoder *decoder, struct stk_view picture, uint8_t choice)
+static void lie(struct stk_image_decoder *decoder, struct stk_view picture, uint8_t choice)
 {
-    static struct stk_jpeg_marks marks; /* lent until the end */
+    static struct stk_jpeg_entry_points marks; /* lent until the end */
     struct stk_jpeg_frame frame;
     uint64_t bytes;
 
-    stk_decoder_marks(decoder, NULL);
-    if (choice >= 192 && stk_jpeg_frame_read(picture, &frame) == STK_JPEG_FINE) {
+    stk_image_decoder_set_entry_points(decoder, NULL);
+    if (choice >= 192 && stk_jpeg_frame_read(picture, &frame) == STK_JPEG_DECODED) {
         marks.mcus = choice % 3;
-        bytes = stk_jpeg_marks_count(&frame, marks.mcus) * STK_JPEG_MARK_BYTES;
+        bytes = stk_jpeg_entry_point_count(&frame, marks.mcus) * STK_JPEG_ENTRY_POINT_BYTES;
         marks.bytes = (struct stk_view){picture.data, stk_min(bytes, picture.bytes)};
-        stk_decoder_marks(decoder, &marks);
+        stk_image_decoder_set_entry_points(decoder, &marks);
     }
 }
 
 /* Into a slot of exactly its size, in one go or by way of a canvas: 0 or a status. */
-static int decode(const struct stk_decode_plan *plan, int way, struct stk_view picture,
+static int decode(const struct stk_transform_plan *plan, int way, struct stk_view picture,
                   const uint8_t *choice, uint8_t *slot)
 {
-    struct stk_decoder *decoder = decoders[way > 0];
+    struct stk_image_decoder *decoder = decoders[way > 0];
     uint64_t key = choice[2], ticket;
     uint8_t *canvas;
     int status;
 
     lie(decoder, picture, choice[1]);
     if (way < 2) {
-        stk_decoder_trim(decoder, 0);
-        status = stk_decode(decoder, plan, picture, key, slot, NULL);
-        if (stk_decode_ticket(plan, picture, &ticket, NULL) == 0) {
-            STK_ASSERT(stk_decoder_bytes(decoder) <= ticket);
+        stk_image_decoder_trim(decoder, 0);
+        status = stk_image_decode(decoder, plan, picture, key, slot, NULL);
+        if (stk_image_decode_memory_bytes(plan, picture, &ticket, NULL) == 0) {
+            STK_ASSERT(stk_image_decoder_bytes(decoder) <= ticket);
         }
         return status;
     }
-    canvas = malloc(stk_decode_canvas_bytes(plan));
-    status = stk_decode_canvas(decoder, plan, picture, key, canvas, NULL);
+    canvas = malloc(stk_image_decode_canvas_bytes(plan));
+    status = stk_image_decode_canvas(decoder, plan, picture, key, canvas, NULL);
     if (status == 0) {
-        stk_decode_convert(decoder, plan, canvas, slot);
+        stk_image_decode_convert(decoder, plan, canvas, slot);
     }
     free(canvas);
     return status;
@@ -124,8 +125,8 @@ static int decode(const struct stk_decode_plan *plan, int way, struct stk_view p
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    struct stk_decode_shape shape;
-    struct stk_decode_plan *plan;
+    struct stk_image_shape shape;
+    struct stk_transform_plan *plan;
     struct stk_view picture;
     uint8_t *slots[3];
     int statuses[3];
@@ -138,7 +139,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     }
     picture = (struct stk_view){data + CHOICE_BYTES, bytes - CHOICE_BYTES};
     plan = plans[data[0] % PLANS_MAX];
-    stk_decode_plan_shape(plan, &shape);
+    stk_transform_plan_shape(plan, &shape);
     for (int way = 0; way < 3; way++) {
         slots[way] = aligned_alloc(64, stk_round_up(shape.slot_bytes, 64));
         memset(slots[way], 0xa5 + way, shape.slot_bytes); /* each byte is written */

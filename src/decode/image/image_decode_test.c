@@ -27,7 +27,7 @@ static uint32_t draw(uint32_t low, uint32_t high)
 {
     static uint64_t count;
 
-    return low + (uint32_t)(stk_key(seed, count++) % (high - low + 1));
+    return low + (uint32_t)(stk_random_key(seed, count++) % (high - low + 1));
 }
 
 /* RGBX pixels, and the file that holds them. */
@@ -58,7 +58,7 @@ static struct picture make_png(uint32_t width, uint32_t height)
     uint8_t *rgb = stk_alloc((size_t)width * height, 3);
 
     for (size_t i = 0; i < (size_t)width * height * 4; i++) {
-        picture.rgbx[i] = (uint8_t)stk_mix(i); /* as the digests were made */
+        picture.rgbx[i] = (uint8_t)stk_mix64(i); /* as the digests were made */
     }
     for (size_t i = 0; i < (size_t)width * height; i++) {
         memcpy(rgb + 3 * i, picture.rgbx + 4 * i, 3);
@@ -100,7 +100,7 @@ static struct picture make_jpeg(uint32_t width, uint32_t height, uint8_t orienta
     jpeg_write_marker(&in, JPEG_APP0 + 1, marker, sizeof(marker));
     for (uint32_t y = 0; y < height; y++) {
         for (uint32_t x = 0; x < width * 4; x++) {
-            row[x] = (uint8_t)((x / 4 + y) * (x % 4 + 2) + stk_mix(x * 7777 + y) % 32);
+            row[x] = (uint8_t)((x / 4 + y) * (x % 4 + 2) + stk_mix64(x * 7777 + y) % 32);
         }
         jpeg_write_scanlines(&in, &row, 1);
     }
@@ -166,20 +166,20 @@ static struct stoker_transform normalize(void)
                                      .std = {0.229f, 0.224f, 0.225f}};
 }
 
-static struct stk_decode_plan *open_plan(const struct stoker_transform *transforms, size_t count,
-                                         uint32_t dtype, uint32_t layout)
+static struct stk_transform_plan *open_plan(const struct stoker_transform *transforms, size_t count,
+                                            uint32_t dtype, uint32_t layout)
 {
-    struct stk_decode_options options = {.transforms = transforms,
-                                         .transform_count = count,
-                                         .dtype = dtype,
-                                         .layout = layout,
-                                         .exif = true,
-                                         .pixels_max = 1 << 24,
-                                         .memory_bytes_max = 64 << 20};
-    struct stk_decode_plan *plan;
+    struct stk_transform_plan_options options = {.transforms = transforms,
+                                                 .transform_count = count,
+                                                 .dtype = dtype,
+                                                 .layout = layout,
+                                                 .exif = true,
+                                                 .pixels_max = 1 << 24,
+                                                 .memory_bytes_max = 64 << 20};
+    struct stk_transform_plan *plan;
     struct stoker_error error = {0};
 
-    if (!T_EQ("plan", stk_decode_plan_open(&plan, &options, &error), 0)) {
+    if (!T_EQ("plan", stk_transform_plan_open(&plan, &options, &error), 0)) {
         printf("%s: %s\n", error.where, error.what);
     }
     return plan;
@@ -199,7 +199,7 @@ static void digest(const void *data, size_t bytes, char hex_out[17])
 }
 
 /* What torchvision makes of the 61x47 picture: first half of the SHA-256 of its uint8 CHW bytes. */
-static void test_torchvision(struct stk_decoder *decoder)
+static void test_torchvision(struct stk_image_decoder *decoder)
 {
     const struct stoker_transform half = resize(32, 0, STOKER_BILINEAR);
     const struct {
@@ -251,17 +251,17 @@ static void test_torchvision(struct stk_decoder *decoder)
         while (count < 3 && rows[i].transforms[count].kind) {
             count++;
         }
-        struct stk_decode_plan *plan = open_plan(rows[i].transforms, count, 0, 0);
-        struct stk_decode_shape shape;
+        struct stk_transform_plan *plan = open_plan(rows[i].transforms, count, 0, 0);
+        struct stk_image_shape shape;
 
-        stk_decode_plan_shape(plan, &shape);
+        stk_transform_plan_shape(plan, &shape);
         uint8_t *slot = stk_alloc(shape.slot_bytes, 1);
 
-        T_EQ(rows[i].name, stk_decode(decoder, plan, file_of(&picture), 1, slot, NULL), 0);
+        T_EQ(rows[i].name, stk_image_decode(decoder, plan, file_of(&picture), 1, slot, NULL), 0);
         digest(slot, shape.slot_bytes, hex);
         T_STR(rows[i].name, hex, rows[i].want);
         stk_free(slot);
-        stk_decode_plan_close(plan);
+        stk_transform_plan_close(plan);
     }
     picture_free(&picture);
 }
@@ -274,20 +274,21 @@ static uint8_t *at(uint8_t *rgbx, uint32_t width, uint32_t x, uint32_t y)
 }
 
 /* The whole canvas, zeros included. */
-static uint8_t *slow_canvas(const struct stk_canvas *canvas, uint8_t *below, uint32_t below_width)
+static uint8_t *slow_canvas(const struct stk_crop_canvas *canvas, uint8_t *below,
+                            uint32_t below_width)
 {
     uint8_t *out = stk_alloc((size_t)canvas->width * canvas->height, 4);
 
-    for (uint32_t y = 0; y < canvas->part.height; y++) {
-        for (uint32_t x = 0; x < canvas->part.width; x++) {
-            memcpy(at(out, canvas->width, canvas->part.x + x, canvas->part.y + y),
+    for (uint32_t y = 0; y < canvas->visible.height; y++) {
+        for (uint32_t x = 0; x < canvas->visible.width; x++) {
+            memcpy(at(out, canvas->width, canvas->visible.x + x, canvas->visible.y + y),
                    at(below, below_width, canvas->from_x + x, canvas->from_y + y), 4);
         }
     }
     return out;
 }
 
-static uint8_t *slow_resize(const struct stk_geometry *geometry, const uint8_t *source)
+static uint8_t *slow_resize(const struct stk_crop_geometry *geometry, const uint8_t *source)
 {
     struct stk_resize_plan plan = {.source_width = geometry->source.width,
                                    .source_height = geometry->source.height,
@@ -302,13 +303,13 @@ static uint8_t *slow_resize(const struct stk_geometry *geometry, const uint8_t *
     size_t row_bytes = 4 * (size_t)plan.source_width;
     uint32_t x0, x1, y0, y1;
 
-    stk_resize_open(&resizer, stk_kernels_get(STOKER_VECTOR_NONE), NULL);
+    stk_resize_open(&resizer, stk_pixel_kernels_get(STOKER_SIMD_NONE), NULL);
     stk_resize_region(&plan, &x0, &x1, &y0, &y1);
     stk_resize_begin(resizer, &plan, plan.source_width, x0, 1 << 28, NULL);
     for (uint32_t y = 0; y < plan.target_height; y++) {
-        while (stk_resize_need(resizer, y, &row, 1) > 0) {
+        while (stk_resize_wanted(resizer, y, &row, 1) > 0) {
             memcpy(row, source + row_bytes * y0++, row_bytes);
-            stk_resize_give(resizer, 1);
+            stk_resize_push(resizer, 1);
         }
         stk_resize_row(resizer, y, out + 4 * (size_t)plan.target_width * y);
     }
@@ -321,19 +322,19 @@ static void slow_decode(const struct picture *picture, uint8_t orientation,
                         const struct stoker_transform *transforms, size_t count, uint64_t key,
                         uint8_t *slot)
 {
-    struct stk_turn turn = stk_turn_steps(orientation, picture->width, picture->height, 4,
-                                          4 * (int64_t)picture->width);
-    bool swaps = stk_turn_swaps(orientation);
+    struct stk_orientation turn = stk_orientation_steps(
+        orientation, picture->width, picture->height, 4, 4 * (int64_t)picture->width);
+    bool swaps = stk_orientation_swaps_sides(orientation);
     uint32_t width = swaps ? picture->height : picture->width;
     uint32_t height = swaps ? picture->width : picture->height;
     uint8_t *turned = stk_alloc((size_t)width * height, 4), *source, *target, *output;
-    struct stk_geometry geometry;
+    struct stk_crop_geometry geometry;
 
     for (uint32_t i = 0; i < width * height; i++) {
         memcpy(turned + 4 * (size_t)i,
                picture->rgbx + turn.start + i % width * turn.step_x + i / width * turn.step_y, 4);
     }
-    stk_geometry_make(&geometry, transforms, count, width, height, key, NULL);
+    stk_crop_geometry_init(&geometry, transforms, count, width, height, key, NULL);
     source = slow_canvas(&geometry.source, turned, width);
     target = slow_resize(&geometry, source);
     output = slow_canvas(&geometry.output, target, geometry.target_width);
@@ -381,37 +382,37 @@ static size_t draw_transforms(struct stoker_transform *transforms)
     return count;
 }
 
-static void compare_slow(struct stk_decoder *const *decoders, const struct picture *picture,
+static void compare_slow(struct stk_image_decoder *const *decoders, const struct picture *picture,
                          uint8_t orientation)
 {
     struct stoker_transform transforms[8];
     size_t count = draw_transforms(transforms);
     uint64_t key = draw(0, UINT32_MAX - 1), ticket;
-    struct stk_decode_plan *plan = open_plan(transforms, count, STOKER_UINT8, STOKER_NHWC);
-    struct stk_decode_shape shape;
+    struct stk_transform_plan *plan = open_plan(transforms, count, STOKER_UINT8, STOKER_NHWC);
+    struct stk_image_shape shape;
     char name[64];
 
     snprintf(name, sizeof(name), "%ux%u orientation %u key %llu", picture->width, picture->height,
              orientation, (unsigned long long)key);
-    stk_decode_plan_shape(plan, &shape);
+    stk_transform_plan_shape(plan, &shape);
     uint8_t *want = stk_alloc(shape.slot_bytes, 1), *got = stk_alloc(shape.slot_bytes, 1);
 
     slow_decode(picture, orientation, transforms, count, key, want);
-    T_EQ(name, stk_decode_ticket(plan, file_of(picture), &ticket, NULL), 0);
+    T_EQ(name, stk_image_decode_memory_bytes(plan, file_of(picture), &ticket, NULL), 0);
     for (int path = 0; path < 2 && decoders[path]; path++) {
-        stk_decoder_trim(decoders[path], 0);
-        ticket += stk_decoder_bytes(decoders[path]); /* what cannot be trimmed */
+        stk_image_decoder_trim(decoders[path], 0);
+        ticket += stk_image_decoder_bytes(decoders[path]); /* what cannot be trimmed */
         memset(got, 0x5a, shape.slot_bytes);
-        T_EQ(name, stk_decode(decoders[path], plan, file_of(picture), key, got, NULL), 0);
+        T_EQ(name, stk_image_decode(decoders[path], plan, file_of(picture), key, got, NULL), 0);
         T_TRUE(name, memcmp(want, got, shape.slot_bytes) == 0);
-        T_TRUE(name, stk_decoder_bytes(decoders[path]) <= ticket);
+        T_TRUE(name, stk_image_decoder_bytes(decoders[path]) <= ticket);
     }
     stk_free(want);
     stk_free(got);
-    stk_decode_plan_close(plan);
+    stk_transform_plan_close(plan);
 }
 
-static void test_slow(struct stk_decoder *const *decoders)
+static void test_slow(struct stk_image_decoder *const *decoders)
 {
     for (int round = 0; round < 60; round++) {
         struct picture picture = make_png(draw(1, 80), draw(1, 80));
@@ -443,26 +444,27 @@ static const struct stoker_transform *training(void)
 }
 
 /* Every type and layout: the same bytes on both paths, and the values of the uint8 slot. */
-static void test_types(struct stk_decoder *const *decoders)
+static void test_types(struct stk_image_decoder *const *decoders)
 {
     struct picture picture = make_jpeg(150, 110, 6, false);
-    struct stk_decode_plan *bytes_plan = open_plan(training(), 4, STOKER_UINT8, STOKER_NHWC);
+    struct stk_transform_plan *bytes_plan = open_plan(training(), 4, STOKER_UINT8, STOKER_NHWC);
     static uint8_t bytes[33 * 37 * 3], slots[2][33 * 37 * 3 * 4];
 
     for (uint64_t key = 0; key < 20; key++) {
-        T_EQ("uint8", stk_decode(decoders[0], bytes_plan, file_of(&picture), key, bytes, NULL), 0);
+        T_EQ("uint8",
+             stk_image_decode(decoders[0], bytes_plan, file_of(&picture), key, bytes, NULL), 0);
         for (uint32_t dtype = STOKER_UINT8; dtype <= STOKER_BFLOAT16; dtype++) {
             for (uint32_t layout = STOKER_NCHW; layout <= STOKER_NHWC; layout++) {
                 size_t count = dtype == STOKER_UINT8 ? 4 : 5;
-                struct stk_decode_plan *plan = open_plan(training(), count, dtype, layout);
+                struct stk_transform_plan *plan = open_plan(training(), count, dtype, layout);
                 bool near = true;
 
                 memset(slots, 0, sizeof(slots));
                 for (int path = 0; path < 2 && decoders[path]; path++) {
-                    T_EQ(
-                        "decode",
-                        stk_decode(decoders[path], plan, file_of(&picture), key, slots[path], NULL),
-                        0);
+                    T_EQ("decode",
+                         stk_image_decode(decoders[path], plan, file_of(&picture), key, slots[path],
+                                          NULL),
+                         0);
                     T_TRUE("same bytes", memcmp(slots[0], slots[path], sizeof(slots[0])) == 0);
                 }
                 for (int i = 0; i < 33 * 37 * 3 && dtype == STOKER_FLOAT32; i++) {
@@ -476,20 +478,20 @@ static void test_types(struct stk_decoder *const *decoders)
                     near = near && (double)got - want < 2e-6 && (double)got - want > -2e-6;
                 }
                 T_TRUE("normalised", near);
-                stk_decode_plan_close(plan);
+                stk_transform_plan_close(plan);
             }
         }
     }
-    stk_decode_plan_close(bytes_plan);
+    stk_transform_plan_close(bytes_plan);
     picture_free(&picture);
 }
 
 /* Jitter changes colours and nothing else: the same crop, other pixels, by key. */
-static void test_jitter(struct stk_decoder *decoder)
+static void test_jitter(struct stk_image_decoder *decoder)
 {
     struct picture picture = make_png(90, 70);
     struct stoker_transform off[] = {training()[0], jitter(0.0, 0.0)}, black[2];
-    struct stk_decode_plan *plans[4];
+    struct stk_transform_plan *plans[4];
     static uint8_t slots[4][33 * 37 * 3];
     uint64_t sum = 0;
 
@@ -501,7 +503,8 @@ static void test_jitter(struct stk_decoder *decoder)
     off[1] = jitter(0.5, 0.2);
     plans[3] = open_plan(off, 2, 0, 0);
     for (int i = 0; i < 4; i++) {
-        T_EQ("decode", stk_decode(decoder, plans[i], file_of(&picture), 5, slots[i], NULL), 0);
+        T_EQ("decode", stk_image_decode(decoder, plans[i], file_of(&picture), 5, slots[i], NULL),
+             0);
     }
     T_TRUE("off is nothing", memcmp(slots[0], slots[1], sizeof(slots[0])) == 0);
     T_TRUE("on is something", memcmp(slots[0], slots[3], sizeof(slots[0])) != 0);
@@ -509,12 +512,12 @@ static void test_jitter(struct stk_decoder *decoder)
         sum += slots[2][i];
     }
     T_EQ("black", (long long)sum, 0);
-    stk_decode(decoder, plans[3], file_of(&picture), 5, slots[0], NULL);
+    stk_image_decode(decoder, plans[3], file_of(&picture), 5, slots[0], NULL);
     T_TRUE("the same again", memcmp(slots[0], slots[3], sizeof(slots[0])) == 0);
-    stk_decode(decoder, plans[3], file_of(&picture), 6, slots[0], NULL);
+    stk_image_decode(decoder, plans[3], file_of(&picture), 6, slots[0], NULL);
     T_TRUE("another key", memcmp(slots[0], slots[3], sizeof(slots[0])) != 0);
     for (int i = 0; i < 4; i++) {
-        stk_decode_plan_close(plans[i]);
+        stk_transform_plan_close(plans[i]);
     }
     picture_free(&picture);
 }
@@ -550,23 +553,23 @@ static void test_plans(void)
     };
 
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
-        struct stk_decode_options options = {
+        struct stk_transform_plan_options options = {
             .transforms = rows[i].transforms, .dtype = rows[i].dtype, .layout = rows[i].layout};
-        struct stk_decode_plan *plan;
+        struct stk_transform_plan *plan;
         struct stoker_error error = {0};
         int status;
 
         while (options.transform_count < 3 && rows[i].transforms[options.transform_count].kind) {
             options.transform_count++;
         }
-        status = stk_decode_plan_open(&plan, &options, &error);
+        status = stk_transform_plan_open(&plan, &options, &error);
         T_EQ(rows[i].name, status, rows[i].want[0] ? STOKER_ERROR_ARGUMENT : 0);
         T_TRUE(rows[i].name, (plan == NULL) == (status < 0));
         T_HAS(rows[i].name, error.what, rows[i].want);
         if (status < 0) {
             T_ERROR(rows[i].name, &error);
         }
-        stk_decode_plan_close(plan);
+        stk_transform_plan_close(plan);
     }
 }
 
@@ -606,36 +609,36 @@ static void test_values(void)
     for (size_t i = 0; i < STK_COUNT(bad); i++) {
         struct stoker_transform transforms[] = {center, bad[i]};
         bool alone = i < 7;
-        struct stk_decode_options options = {.transforms = alone ? transforms + 1 : transforms,
-                                             .transform_count = alone ? 1 : 2};
-        struct stk_decode_plan *plan;
+        struct stk_transform_plan_options options = {
+            .transforms = alone ? transforms + 1 : transforms, .transform_count = alone ? 1 : 2};
+        struct stk_transform_plan *plan;
         struct stoker_error error = {0};
 
-        T_EQ(wants[i], stk_decode_plan_open(&plan, &options, &error), STOKER_ERROR_ARGUMENT);
+        T_EQ(wants[i], stk_transform_plan_open(&plan, &options, &error), STOKER_ERROR_ARGUMENT);
         T_ERROR(wants[i], &error);
         T_HAS(wants[i], error.what, wants[i]);
     }
 }
 
-static void test_damage(struct stk_decoder *decoder)
+static void test_damage(struct stk_image_decoder *decoder)
 {
     struct picture jpeg = make_jpeg(200, 150, 1, false), png = make_png(20, 10);
     struct stoker_transform all[] = {resize(64, 64, STOKER_BILINEAR)};
     struct stoker_transform small[] = {crop(STOKER_RANDOM_CROP, 50, 50)};
-    struct stk_decode_options options = {
+    struct stk_transform_plan_options options = {
         .transforms = all, .transform_count = 1, .pixels_max = 29999, .memory_bytes_max = 20000};
-    struct stk_decode_plan *plan = open_plan(all, 1, 0, 0);
-    struct stk_decode_plan *crop_plan = open_plan(small, 1, 0, 0);
-    struct stk_decode_plan *few_pixels, *few_bytes;
+    struct stk_transform_plan *plan = open_plan(all, 1, 0, 0);
+    struct stk_transform_plan *crop_plan = open_plan(small, 1, 0, 0);
+    struct stk_transform_plan *few_pixels, *few_bytes;
     const struct stk_view text = {(const uint8_t *)"hello, this is no picture", 25};
     static uint8_t slot[64 * 64 * 3];
 
-    T_EQ("plan", stk_decode_plan_open(&few_pixels, &options, NULL), 0);
+    T_EQ("plan", stk_transform_plan_open(&few_pixels, &options, NULL), 0);
     options.pixels_max = 1 << 20;
-    T_EQ("plan", stk_decode_plan_open(&few_bytes, &options, NULL), 0);
+    T_EQ("plan", stk_transform_plan_open(&few_bytes, &options, NULL), 0);
     const struct {
         const char *name;
-        const struct stk_decode_plan *plan;
+        const struct stk_transform_plan *plan;
         struct stk_view bytes;
         int want;
     } rows[] = {
@@ -652,19 +655,19 @@ static void test_damage(struct stk_decoder *decoder)
 
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
         struct stoker_error error = {0};
-        int status = stk_decode(decoder, rows[i].plan, rows[i].bytes, 1, slot, &error);
+        int status = stk_image_decode(decoder, rows[i].plan, rows[i].bytes, 1, slot, &error);
 
         T_EQ(rows[i].name, status, rows[i].want);
         if (status < 0) {
             T_ERROR(rows[i].name, &error);
         }
     }
-    stk_decoder_trim(decoder, 0);
-    T_TRUE("trimmed", stk_decoder_bytes(decoder) < 20000);
-    stk_decode_plan_close(plan);
-    stk_decode_plan_close(crop_plan);
-    stk_decode_plan_close(few_pixels);
-    stk_decode_plan_close(few_bytes);
+    stk_image_decoder_trim(decoder, 0);
+    T_TRUE("trimmed", stk_image_decoder_bytes(decoder) < 20000);
+    stk_transform_plan_close(plan);
+    stk_transform_plan_close(crop_plan);
+    stk_transform_plan_close(few_pixels);
+    stk_transform_plan_close(few_bytes);
     picture_free(&jpeg);
     picture_free(&png);
 }
@@ -673,45 +676,45 @@ static void test_damage(struct stk_decoder *decoder)
 static void test_no_memory(void)
 {
     struct picture picture = make_jpeg(60, 50, 6, false);
-    struct stk_decode_plan *plan = open_plan(training(), 5, 0, 0);
+    struct stk_transform_plan *plan = open_plan(training(), 5, 0, 0);
     int64_t alive = stk_mem_alive();
     static float slot[33 * 37 * 3];
     int status = -1, n = 0;
 
     while (status < 0 && n < 100) {
-        struct stk_decoder *decoder = NULL;
+        struct stk_image_decoder *decoder = NULL;
         struct stoker_error error = {0};
 
         stk_mem_fail_nth((uint64_t)++n);
-        status = stk_decoder_open(&decoder, 0, &error);
+        status = stk_image_decoder_open(&decoder, 0, &error);
         if (status == 0) {
-            status = stk_decode(decoder, plan, file_of(&picture), 1, slot, &error);
+            status = stk_image_decode(decoder, plan, file_of(&picture), 1, slot, &error);
         }
         if (status < 0) {
             T_ERROR("no memory", &error);
         }
         stk_mem_fail_nth(0);
         if (status < 0 && decoder) {
-            T_EQ("usable", stk_decode(decoder, plan, file_of(&picture), 1, slot, &error), 0);
+            T_EQ("usable", stk_image_decode(decoder, plan, file_of(&picture), 1, slot, &error), 0);
         }
-        stk_decoder_close(decoder);
+        stk_image_decoder_close(decoder);
         T_EQ("no leak", stk_mem_alive(), alive);
     }
     T_TRUE("some failed", n > 4 && status == 0);
-    stk_decode_plan_close(plan);
+    stk_transform_plan_close(plan);
     picture_free(&picture);
 }
 
 int main(int argc, char **argv)
 {
-    struct stk_decoder *decoders[2] = {NULL};
+    struct stk_image_decoder *decoders[2] = {NULL};
     int64_t alive = stk_mem_alive();
 
     seed = argc > 1 ? strtoull(argv[1], NULL, 10) : seed;
     printf("seed %llu\n", (unsigned long long)seed);
-    T_EQ("open", stk_decoder_open(&decoders[0], STOKER_VECTOR_NONE, NULL), 0);
-    if (stk_kernels_get(STOKER_VECTOR_AVX2)) {
-        T_EQ("open", stk_decoder_open(&decoders[1], STOKER_VECTOR_AVX2, NULL), 0);
+    T_EQ("open", stk_image_decoder_open(&decoders[0], STOKER_SIMD_NONE, NULL), 0);
+    if (stk_pixel_kernels_get(STOKER_SIMD_AVX2)) {
+        T_EQ("open", stk_image_decoder_open(&decoders[1], STOKER_SIMD_AVX2, NULL), 0);
         test_torchvision(decoders[1]);
     }
     test_torchvision(decoders[0]);
@@ -722,9 +725,9 @@ int main(int argc, char **argv)
     test_values();
     test_damage(decoders[0]);
     test_no_memory();
-    stk_decoder_close(decoders[0]);
-    stk_decoder_close(decoders[1]);
-    stk_decoder_close(NULL);
+    stk_image_decoder_close(decoders[0]);
+    stk_image_decoder_close(decoders[1]);
+    stk_image_decoder_close(NULL);
     T_EQ("no leak", stk_mem_alive(), alive);
     return t_finish();
 }

@@ -27,7 +27,7 @@ static uint32_t draw(uint32_t low, uint32_t high)
 {
     static uint64_t count;
 
-    return low + (uint32_t)(stk_key(seed, count++) % (high - low + 1));
+    return low + (uint32_t)(stk_random_key(seed, count++) % (high - low + 1));
 }
 
 enum { PROGRESSIVE = 1, RGB = 2, GREY = 4, TURNED = 8, CHROMA_2 = 16 /* factors down */ };
@@ -42,7 +42,7 @@ static void draw_row(uint8_t *row, uint32_t width, uint32_t y, uint32_t phase)
                 (across < 100 ? across : 200 - across) * (down < 115 ? down : 230 - down) / 115;
             uint32_t edge = (x / 37 + y / 29 + c) % 3 * 18;
 
-            row[3 * x + c] = (uint8_t)(40 + wave + edge + stk_mix(x * 65537ull + y) % 16);
+            row[3 * x + c] = (uint8_t)(40 + wave + edge + stk_mix64(x * 65537ull + y) % 16);
         }
     }
 }
@@ -102,23 +102,23 @@ static void drop(struct stk_view view)
     stk_free((void *)(uintptr_t)view.data);
 }
 
-static struct stk_decode_plan *open_plan(const struct stoker_transform *transforms, size_t count,
-                                         bool planar)
+static struct stk_transform_plan *open_plan(const struct stoker_transform *transforms, size_t count,
+                                            bool planar)
 {
-    struct stk_decode_options options = {.transforms = transforms,
-                                         .transform_count = count,
-                                         .exif = true,
-                                         .planar = planar,
-                                         .pixels_max = 1 << 24,
-                                         .memory_bytes_max = 64 << 20};
-    struct stk_decode_plan *plan = NULL;
+    struct stk_transform_plan_options options = {.transforms = transforms,
+                                                 .transform_count = count,
+                                                 .exif = true,
+                                                 .planar = planar,
+                                                 .pixels_max = 1 << 24,
+                                                 .memory_bytes_max = 64 << 20};
+    struct stk_transform_plan *plan = NULL;
 
-    T_EQ("plan", stk_decode_plan_open(&plan, &options, NULL), 0);
+    T_EQ("plan", stk_transform_plan_open(&plan, &options, NULL), 0);
     return plan;
 }
 
 /* Random crop, resized; flip and jitter where `more`. plans_out: exact, planar. */
-static void open_plans(uint32_t filter, bool more, struct stk_decode_plan *plans_out[2])
+static void open_plans(uint32_t filter, bool more, struct stk_transform_plan *plans_out[2])
 {
     const struct stoker_transform transforms[] = {
         {.kind = STOKER_RANDOM_RESIZED_CROP,
@@ -141,35 +141,35 @@ static void open_plans(uint32_t filter, bool more, struct stk_decode_plan *plans
 }
 
 /* Decodes; tells whether planes were resized. */
-static bool get(struct stk_decoder *decoder, const struct stk_decode_plan *plan,
+static bool get(struct stk_image_decoder *decoder, const struct stk_transform_plan *plan,
                 struct stk_view bytes, uint64_t key, uint8_t *slot)
 {
     uint64_t ticket;
 
-    T_EQ("ticket", stk_decode_ticket(plan, bytes, &ticket, NULL), 0);
-    T_EQ("decode", stk_decode(decoder, plan, bytes, key, slot, NULL), 0);
-    T_TRUE("no more than was said", stk_decoder_bytes(decoder) < 8u << 20);
-    return stk_decoder_by(decoder) & STK_DECODED_PLANAR;
+    T_EQ("ticket", stk_image_decode_memory_bytes(plan, bytes, &ticket, NULL), 0);
+    T_EQ("decode", stk_image_decode(decoder, plan, bytes, key, slot, NULL), 0);
+    T_TRUE("no more than was said", stk_image_decoder_bytes(decoder) < 8u << 20);
+    return stk_image_decoder_decoded_by(decoder) & STK_IMAGE_DECODED_PLANAR;
 }
 
 /* ---- pictures that have planes ---- */
 
 /* The marks of a picture, of stk_alloc. */
-static struct stk_jpeg_marks mark(struct stk_view bytes, uint32_t mcus)
+static struct stk_jpeg_entry_points mark(struct stk_view bytes, uint32_t mcus)
 {
     const struct stk_jpeg_box corner = {0, 0, 1, 1};
     struct stk_jpeg_decoder *decoder = NULL;
     struct stk_jpeg_frame frame;
-    struct stk_jpeg_marks marks = {.mcus = mcus};
+    struct stk_jpeg_entry_points marks = {.mcus = mcus};
     uint8_t *to, *space;
 
     T_EQ("frame", stk_jpeg_frame_read(bytes, &frame), 0);
     T_EQ("open", stk_jpeg_decoder_open(&decoder, 0, NULL), 0);
-    marks.bytes.bytes = stk_jpeg_marks_count(&frame, mcus) * STK_JPEG_MARK_BYTES;
+    marks.bytes.bytes = stk_jpeg_entry_point_count(&frame, mcus) * STK_JPEG_ENTRY_POINT_BYTES;
     to = stk_alloc(marks.bytes.bytes, 1);
     marks.bytes.data = to;
     space = aligned_alloc(64, stk_round_up(stk_jpeg_workspace_bytes(&frame, &corner), 64));
-    T_EQ("mark", stk_jpeg_decoder_mark(decoder, &frame, mcus, space, to), 0);
+    T_EQ("mark", stk_jpeg_decoder_index(decoder, &frame, mcus, space, to), 0);
     free(space);
     stk_jpeg_decoder_close(decoder);
     return marks;
@@ -185,36 +185,36 @@ static double difference(const uint8_t *a, const uint8_t *b)
     return sum / SLOT;
 }
 
-static double compare(struct stk_decoder *const *decoders, struct stk_view bytes,
-                      struct stk_decode_plan *const plans[2], uint64_t key, bool grey)
+static double compare(struct stk_image_decoder *const *decoders, struct stk_view bytes,
+                      struct stk_transform_plan *const plans[2], uint64_t key, bool grey)
 {
     static uint8_t exact[SLOT], planar[SLOT], again[SLOT];
-    struct stk_jpeg_marks marks = mark(bytes, (uint32_t)(key % 3) * 3);
-    struct stk_decoder *fresh = NULL;
+    struct stk_jpeg_entry_points marks = mark(bytes, (uint32_t)(key % 3) * 3);
+    struct stk_image_decoder *fresh = NULL;
     uint64_t rows_bytes;
 
     T_TRUE("rows", !get(decoders[0], plans[0], bytes, key, exact));
     T_TRUE("planes", get(decoders[0], plans[1], bytes, key, planar));
-    stk_decoder_marks(decoders[0], &marks);
+    stk_image_decoder_set_entry_points(decoders[0], &marks);
     T_TRUE("marked", get(decoders[0], plans[1], bytes, key, again));
     T_TRUE("the same with marks", memcmp(planar, again, SLOT) == 0);
     if (decoders[1]) {
         T_TRUE("vectors", get(decoders[1], plans[1], bytes, key, again));
         T_TRUE("the same with vectors", memcmp(planar, again, SLOT) == 0);
     }
-    T_EQ("open", stk_decoder_open(&fresh, 0, NULL), 0);
+    T_EQ("open", stk_image_decoder_open(&fresh, 0, NULL), 0);
     T_TRUE("rows", !get(fresh, plans[0], bytes, key, again));
-    rows_bytes = stk_decoder_bytes(fresh);
+    rows_bytes = stk_image_decoder_bytes(fresh);
     T_TRUE("fresh", get(fresh, plans[1], bytes, key, again));
-    T_TRUE("planes' memory counts", stk_decoder_bytes(fresh) > rows_bytes);
+    T_TRUE("planes' memory counts", stk_image_decoder_bytes(fresh) > rows_bytes);
     T_TRUE("the same by another", memcmp(planar, again, SLOT) == 0);
-    stk_decoder_close(fresh);
+    stk_image_decoder_close(fresh);
     T_TRUE("grey is exact", !grey || memcmp(planar, exact, SLOT) == 0);
     drop(marks.bytes);
     return difference(exact, planar);
 }
 
-static void test_planes(struct stk_decoder *const *decoders)
+static void test_planes(struct stk_image_decoder *const *decoders)
 {
     static const int samplings[][3] = {{1, 1, 0}, {2, 1, 0},        {1, 2, 0}, {2, 2, 0},
                                        {4, 1, 0}, {1, 4, CHROMA_2}, {1, 4, 0}};
@@ -224,7 +224,7 @@ static void test_planes(struct stk_decoder *const *decoders)
     for (int n = 0; n < 100; n++) {
         const int *sampling = samplings[n % 7];
         bool grey = n % 14 == 0;
-        struct stk_decode_plan *plans[2];
+        struct stk_transform_plan *plans[2];
         struct stk_view bytes =
             make(draw(20, 400), draw(20, 400), sampling[0], sampling[1], grey ? GREY : sampling[2]);
         double one;
@@ -237,8 +237,8 @@ static void test_planes(struct stk_decoder *const *decoders)
             worst = one > worst ? one : worst;
             count++;
         }
-        stk_decode_plan_close(plans[0]);
-        stk_decode_plan_close(plans[1]);
+        stk_transform_plan_close(plans[0]);
+        stk_transform_plan_close(plans[1]);
         drop(bytes);
     }
     printf("planes against rows: %.3f of 255 on average, the picture furthest off %.3f\n",
@@ -249,7 +249,7 @@ static void test_planes(struct stk_decoder *const *decoders)
 
 /* ---- pictures that have none, or not for this ---- */
 
-static void test_exact(struct stk_decoder *decoder)
+static void test_exact(struct stk_image_decoder *decoder)
 {
     const struct stoker_transform crop = {.kind = STOKER_CENTER_CROP, .height = 300, .width = 50};
     const struct stoker_transform aside = {.kind = STOKER_CENTER_CROP, .height = 50, .width = 300};
@@ -270,8 +270,8 @@ static void test_exact(struct stk_decoder *decoder)
 
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
         size_t count = rows[i].transforms[1].kind ? 2 : 1;
-        struct stk_decode_plan *exact = open_plan(rows[i].transforms, count, false);
-        struct stk_decode_plan *planar = open_plan(rows[i].transforms, count, true);
+        struct stk_transform_plan *exact = open_plan(rows[i].transforms, count, false);
+        struct stk_transform_plan *planar = open_plan(rows[i].transforms, count, true);
         int h = rows[i].how & RGB ? 1 : 2;
         struct stk_view bytes = make(200, 180, h, h, rows[i].how);
 
@@ -279,46 +279,46 @@ static void test_exact(struct stk_decoder *decoder)
         T_TRUE(rows[i].name, !get(decoder, planar, bytes, 1, slots[1]));
         T_TRUE(rows[i].name, memcmp(slots[0], slots[1], SLOT) == 0);
         drop(bytes);
-        stk_decode_plan_close(exact);
-        stk_decode_plan_close(planar);
+        stk_transform_plan_close(exact);
+        stk_transform_plan_close(planar);
     }
 }
 
 /* No picture lies between the data and the slot: what decoding holds, rings and tables, is less
  * than the L2 cache of a core, and far less than the picture's 2 and 6 megapixels of 4 bytes. */
-static void test_bands(struct stk_decoder *decoder)
+static void test_bands(struct stk_image_decoder *decoder)
 {
     const struct stoker_transform fit = {
         .kind = STOKER_RESIZE, .height = SIDE, .width = SIDE, .filter = STOKER_BILINEAR};
     static uint8_t slot[SLOT];
 
     for (int i = 0; i < 4; i++) {
-        struct stk_decode_plan *plan = open_plan(&fit, 1, i % 2);
+        struct stk_transform_plan *plan = open_plan(&fit, 1, i % 2);
         struct stk_view bytes = make(1600, i / 2 ? 3600 : 1200, 2, 2, 0);
 
-        stk_decoder_trim(decoder, 0);
+        stk_image_decoder_trim(decoder, 0);
         T_EQ("planes", get(decoder, plan, bytes, 1, slot), i % 2);
-        T_TRUE("less than L2", stk_decoder_bytes(decoder) < 1u << 20);
+        T_TRUE("less than L2", stk_image_decoder_bytes(decoder) < 1u << 20);
         drop(bytes);
-        stk_decode_plan_close(plan);
+        stk_transform_plan_close(plan);
     }
 }
 
 /* With marks that are not the picture's it is libjpeg-turbo's, which has no planes. */
-static void test_wrong_marks(struct stk_decoder *decoder)
+static void test_wrong_marks(struct stk_image_decoder *decoder)
 {
     static uint8_t slots[2][SLOT];
     struct stk_view bytes = make(200, 180, 2, 2, 0);
-    struct stk_jpeg_marks marks = mark(bytes, 0);
-    struct stk_decode_plan *plans[2];
+    struct stk_jpeg_entry_points marks = mark(bytes, 0);
+    struct stk_transform_plan *plans[2];
 
-    marks.bytes.bytes -= STK_JPEG_MARK_BYTES;
+    marks.bytes.bytes -= STK_JPEG_ENTRY_POINT_BYTES;
     open_plans(STOKER_BILINEAR, true, plans);
     for (int i = 0; i < 2; i++) {
-        stk_decoder_marks(decoder, &marks);
+        stk_image_decoder_set_entry_points(decoder, &marks);
         T_TRUE("rows", !get(decoder, plans[i], bytes, 1, slots[i]));
-        T_EQ("marks", stk_decoder_by(decoder), 1 + STK_JPEG_MARKS);
-        stk_decode_plan_close(plans[i]);
+        T_EQ("marks", stk_image_decoder_decoded_by(decoder), 1 + STK_JPEG_ENTRY_POINTS);
+        stk_transform_plan_close(plans[i]);
     }
     T_TRUE("exact", memcmp(slots[0], slots[1], SLOT) == 0);
     drop(marks.bytes);
@@ -327,10 +327,10 @@ static void test_wrong_marks(struct stk_decoder *decoder)
 
 /* Bits flipped or the end cut off: pixels or error of the exact plan, or (where nothing that
  * matters was hit) those of planes without damage. */
-static void test_damage(struct stk_decoder *decoder)
+static void test_damage(struct stk_image_decoder *decoder)
 {
     static uint8_t slots[2][SLOT];
-    struct stk_decode_plan *plans[2];
+    struct stk_transform_plan *plans[2];
     int fell_back = 0, failed = 0;
 
     open_plans(STOKER_BILINEAR, true, plans);
@@ -347,9 +347,9 @@ static void test_damage(struct stk_decoder *decoder)
             memset(data + draw(700, (uint32_t)bytes.bytes - 20), n % 2 ? 0xff : 0x5a, 16);
         }
         for (int i = 0; i < 2; i++) {
-            statuses[i] = stk_decode(decoder, plans[i], bytes, n, slots[i], &errors[i]);
+            statuses[i] = stk_image_decode(decoder, plans[i], bytes, n, slots[i], &errors[i]);
         }
-        planar = stk_decoder_by(decoder) & STK_DECODED_PLANAR;
+        planar = stk_image_decoder_decoded_by(decoder) & STK_IMAGE_DECODED_PLANAR;
         T_EQ("status", statuses[1], statuses[0]);
         T_STR("what", errors[1].what, errors[0].what);
         fell_back += !planar && statuses[1] == 0;
@@ -361,28 +361,28 @@ static void test_damage(struct stk_decoder *decoder)
     }
     printf("damaged: %d of 200 fell back, %d failed\n", fell_back, failed);
     T_TRUE("some of each", fell_back > 10 && failed > 5);
-    stk_decode_plan_close(plans[0]);
-    stk_decode_plan_close(plans[1]);
+    stk_transform_plan_close(plans[0]);
+    stk_transform_plan_close(plans[1]);
 }
 
 int main(int argc, char **argv)
 {
-    struct stk_decoder *decoders[2] = {NULL};
+    struct stk_image_decoder *decoders[2] = {NULL};
     int64_t alive = stk_mem_alive();
 
     seed = argc > 1 ? strtoull(argv[1], NULL, 10) : seed;
     printf("seed %llu\n", (unsigned long long)seed);
-    T_EQ("open", stk_decoder_open(&decoders[0], STOKER_VECTOR_NONE, NULL), 0);
-    if (stk_kernels_get(STOKER_VECTOR_AVX2)) {
-        T_EQ("open", stk_decoder_open(&decoders[1], STOKER_VECTOR_AVX2, NULL), 0);
+    T_EQ("open", stk_image_decoder_open(&decoders[0], STOKER_SIMD_NONE, NULL), 0);
+    if (stk_pixel_kernels_get(STOKER_SIMD_AVX2)) {
+        T_EQ("open", stk_image_decoder_open(&decoders[1], STOKER_SIMD_AVX2, NULL), 0);
     }
     test_planes(decoders);
     test_exact(decoders[0]);
     test_bands(decoders[0]);
     test_wrong_marks(decoders[0]);
     test_damage(decoders[0]);
-    stk_decoder_close(decoders[0]);
-    stk_decoder_close(decoders[1]);
+    stk_image_decoder_close(decoders[0]);
+    stk_image_decoder_close(decoders[1]);
     T_EQ("no leak", stk_mem_alive(), alive);
     return t_finish();
 }

@@ -26,7 +26,7 @@ struct sink {
     size_t bytes, capacity;
 };
 
-struct stk_shrink {
+struct stk_jpeg_shrink {
     struct stk_codec *codec;
     struct stk_resize *resize;
     struct jpeg_compress_struct jpeg;
@@ -38,9 +38,9 @@ struct stk_shrink {
     bool created; /* jpeg is to be destroyed */
 };
 
-static int shrink_picture(struct stk_shrink *shrink, struct stk_view bytes,
-                          const struct stk_picture_info *info, struct stoker_error *error);
-static int encode_rows(struct stk_shrink *shrink, const struct stk_resize_plan *plan,
+static int shrink_picture(struct stk_jpeg_shrink *shrink, struct stk_view bytes,
+                          const struct stk_codec_info *info, struct stoker_error *error);
+static int encode_rows(struct stk_jpeg_shrink *shrink, const struct stk_resize_plan *plan,
                        struct stoker_error *error);
 static void on_error(j_common_ptr jpeg);
 static void on_message(j_common_ptr jpeg);
@@ -48,10 +48,10 @@ static void sink_begin(j_compress_ptr jpeg);
 static boolean sink_full(j_compress_ptr jpeg);
 static void sink_end(j_compress_ptr jpeg);
 
-int stk_shrink_open(struct stk_shrink **shrink_out, uint32_t short_side, uint32_t quality,
-                    struct stoker_error *error)
+int stk_jpeg_shrink_open(struct stk_jpeg_shrink **shrink_out, uint32_t short_side, uint32_t quality,
+                         struct stoker_error *error)
 {
-    struct stk_shrink *shrink = stk_alloc(1, sizeof *shrink);
+    struct stk_jpeg_shrink *shrink = stk_alloc(1, sizeof *shrink);
     int status;
 
     *shrink_out = NULL;
@@ -62,7 +62,7 @@ int stk_shrink_open(struct stk_shrink **shrink_out, uint32_t short_side, uint32_
     shrink->quality = quality;
     status = stk_codec_open(&shrink->codec, error);
     if (status == 0) {
-        status = stk_resize_open(&shrink->resize, stk_kernels_get(STOKER_VECTOR_AUTO), error);
+        status = stk_resize_open(&shrink->resize, stk_pixel_kernels_get(STOKER_SIMD_AUTO), error);
     }
     if (status == 0) {
         shrink->jpeg.err = jpeg_std_error(&shrink->failure.manager);
@@ -81,14 +81,14 @@ int stk_shrink_open(struct stk_shrink **shrink_out, uint32_t short_side, uint32_
         }
     }
     if (status < 0) {
-        stk_shrink_close(shrink);
+        stk_jpeg_shrink_close(shrink);
         return status;
     }
     *shrink_out = shrink;
     return 0;
 }
 
-void stk_shrink_close(struct stk_shrink *shrink)
+void stk_jpeg_shrink_close(struct stk_jpeg_shrink *shrink)
 {
     if (!shrink) {
         return;
@@ -103,16 +103,16 @@ void stk_shrink_close(struct stk_shrink *shrink)
     stk_free(shrink);
 }
 
-int stk_shrink_run(struct stk_shrink *shrink, struct stk_view bytes, struct stk_view *out,
-                   struct stoker_error *error)
+int stk_jpeg_shrink_run(struct stk_jpeg_shrink *shrink, struct stk_view bytes, struct stk_view *out,
+                        struct stoker_error *error)
 {
-    struct stk_picture_info info;
-    int status = stk_picture_probe(bytes, STK_SHRINK_PIXELS_MAX, &info, error);
+    struct stk_codec_info info;
+    int status = stk_codec_probe(bytes, STK_JPEG_SHRINK_PIXELS_MAX, &info, error);
 
     if (status < 0) {
         return status;
     }
-    if (info.kind != STK_JPEG || stk_min(info.width, info.height) <= shrink->short_side) {
+    if (info.kind != STK_CODEC_JPEG || stk_min(info.width, info.height) <= shrink->short_side) {
         return 0;
     }
     status = shrink_picture(shrink, bytes, &info, error);
@@ -124,7 +124,7 @@ int stk_shrink_run(struct stk_shrink *shrink, struct stk_view bytes, struct stk_
 }
 
 /* torchvision: the short side becomes N, the long one int(N * long / short). */
-static struct stk_resize_plan plan_for(const struct stk_picture_info *info, uint32_t short_side)
+static struct stk_resize_plan plan_for(const struct stk_codec_info *info, uint32_t short_side)
 {
     bool wide = info->width > info->height;
     uint64_t near = wide ? info->height : info->width, far = wide ? info->width : info->height;
@@ -140,11 +140,11 @@ static struct stk_resize_plan plan_for(const struct stk_picture_info *info, uint
     return plan;
 }
 
-static int shrink_picture(struct stk_shrink *shrink, struct stk_view bytes,
-                          const struct stk_picture_info *info, struct stoker_error *error)
+static int shrink_picture(struct stk_jpeg_shrink *shrink, struct stk_view bytes,
+                          const struct stk_codec_info *info, struct stoker_error *error)
 {
     struct stk_resize_plan plan = plan_for(info, shrink->short_side);
-    struct stk_box box = {.width = info->width, .height = info->height};
+    struct stk_codec_box box = {.width = info->width, .height = info->height};
     size_t row_bytes = (size_t)plan.target_width * 4;
     uint32_t row_pixels, skip;
     int status;
@@ -158,12 +158,13 @@ static int shrink_picture(struct stk_shrink *shrink, struct stk_view bytes,
         shrink->row = grown;
         shrink->row_capacity = row_bytes;
     }
-    status = stk_codec_begin(shrink->codec, bytes, info, &box, STK_SHRINK_BYTES_MAX, &row_pixels,
-                             &skip, error);
+    status = stk_codec_begin(shrink->codec, bytes, info, &box, STK_JPEG_SHRINK_BYTES_MAX,
+                             &row_pixels, &skip, error);
     if (status < 0) {
         return status;
     }
-    status = stk_resize_begin(shrink->resize, &plan, row_pixels, skip, STK_SHRINK_BYTES_MAX, error);
+    status =
+        stk_resize_begin(shrink->resize, &plan, row_pixels, skip, STK_JPEG_SHRINK_BYTES_MAX, error);
     if (status == 0) {
         if (setjmp(shrink->failure.jump) == 0) {
             shrink->jpeg.image_width = plan.target_width;
@@ -201,20 +202,20 @@ static int shrink_picture(struct stk_shrink *shrink, struct stk_view bytes,
 }
 
 /* Row after row of the target; the decoder is asked for what each lacks. */
-static int encode_rows(struct stk_shrink *shrink, const struct stk_resize_plan *plan,
+static int encode_rows(struct stk_jpeg_shrink *shrink, const struct stk_resize_plan *plan,
                        struct stoker_error *error)
 {
     for (uint32_t row = 0; row < plan->target_height; row++) {
         uint8_t *rows[ROWS_MAX];
         uint32_t want;
 
-        while ((want = stk_resize_need(shrink->resize, row, rows, ROWS_MAX)) > 0) {
+        while ((want = stk_resize_wanted(shrink->resize, row, rows, ROWS_MAX)) > 0) {
             int status = stk_codec_rows(shrink->codec, rows, want, error);
 
             if (status < 0) {
                 return status;
             }
-            stk_resize_give(shrink->resize, (uint32_t)status);
+            stk_resize_push(shrink->resize, (uint32_t)status);
         }
         stk_resize_row(shrink->resize, row, shrink->row);
         jpeg_write_scanlines(&shrink->jpeg, &shrink->row, 1);

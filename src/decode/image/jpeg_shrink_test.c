@@ -84,53 +84,53 @@ static void test_sizes(void)
 
     T_EACH(row, row, rows)
     {
-        struct stk_shrink *shrink = NULL;
-        struct stk_picture_info info = {0};
+        struct stk_jpeg_shrink *shrink = NULL;
+        struct stk_codec_info info = {0};
         struct stk_view out = {0};
         uint64_t first = 0;
 
         make(&picture, row->width, row->height, row->orientation);
-        T_EQ(row->name, stk_shrink_open(&shrink, row->short_side, 90, NULL), 0);
+        T_EQ(row->name, stk_jpeg_shrink_open(&shrink, row->short_side, 90, NULL), 0);
         for (int turn = 0; turn < 2; turn++) {
-            T_EQ(row->name, stk_shrink_run(shrink, view(), &out, NULL), row->want);
+            T_EQ(row->name, stk_jpeg_shrink_run(shrink, view(), &out, NULL), row->want);
             if (row->want == 1) {
-                T_EQ(row->name, stk_picture_probe(out, 1u << 30, &info, NULL), 0);
+                T_EQ(row->name, stk_codec_probe(out, 1u << 30, &info, NULL), 0);
                 T_EQ(row->name, info.width, row->want_width);
                 T_EQ(row->name, info.height, row->want_height);
                 T_EQ(row->name, info.orientation, row->orientation ? row->orientation : 1);
-                T_TRUE("the same bytes", turn == 0 || stk_sum64(out.data, out.bytes) == first);
-                first = stk_sum64(out.data, out.bytes);
+                T_TRUE("the same bytes", turn == 0 || stk_xxh3_64(out.data, out.bytes) == first);
+                first = stk_xxh3_64(out.data, out.bytes);
             }
         }
-        stk_shrink_close(shrink);
+        stk_jpeg_shrink_close(shrink);
     }
 }
 
 /* Damage is not hidden by a decoder's guess; and the next picture is not harmed by it. */
 static void test_damage(void)
 {
-    struct stk_shrink *shrink = NULL;
+    struct stk_jpeg_shrink *shrink = NULL;
     struct stk_view out = {0};
     struct stoker_error error;
     size_t whole;
     int status;
 
-    T_EQ("open", stk_shrink_open(&shrink, 100, 90, NULL), 0);
+    T_EQ("open", stk_jpeg_shrink_open(&shrink, 100, 90, NULL), 0);
     make(&picture, 640, 480, 0);
     whole = picture.count;
     for (size_t bytes = 0; bytes < whole; bytes += 1 + bytes / 3) {
         picture.count = bytes;
         error = (struct stoker_error){0};
-        status = stk_shrink_run(shrink, view(), &out, &error);
+        status = stk_jpeg_shrink_run(shrink, view(), &out, &error);
         T_TRUE("cut", status == STOKER_ERROR_TRUNCATED || status == STOKER_ERROR_CORRUPT ||
                           status == STOKER_ERROR_FORMAT);
         T_ERROR("cut", &error);
     }
     picture.count = whole;
-    T_EQ("whole", stk_shrink_run(shrink, view(), &out, NULL), 1);
+    T_EQ("whole", stk_jpeg_shrink_run(shrink, view(), &out, NULL), 1);
     memset(picture.bytes, 'x', 100);
-    T_EQ("text", stk_shrink_run(shrink, view(), &out, NULL), STOKER_ERROR_FORMAT);
-    stk_shrink_close(shrink);
+    T_EQ("text", stk_jpeg_shrink_run(shrink, view(), &out, NULL), STOKER_ERROR_FORMAT);
+    stk_jpeg_shrink_close(shrink);
 }
 
 static void test_memory(void)
@@ -140,14 +140,14 @@ static void test_memory(void)
 
     make(&picture, 400, 300, 0);
     for (uint64_t n = 1; passes < 2; n++) {
-        struct stk_shrink *shrink = NULL;
+        struct stk_jpeg_shrink *shrink = NULL;
         struct stk_view out = {0};
         struct stoker_error error = {0};
         int status;
 
         stk_mem_fail_nth(n);
-        status = stk_shrink_open(&shrink, 100, 90, &error);
-        status = status < 0 ? status : stk_shrink_run(shrink, view(), &out, &error);
+        status = stk_jpeg_shrink_open(&shrink, 100, 90, &error);
+        status = status < 0 ? status : stk_jpeg_shrink_run(shrink, view(), &out, &error);
         stk_mem_fail_nth(0);
         if (status < 0) {
             T_ERROR("memory", &error);
@@ -155,9 +155,9 @@ static void test_memory(void)
         failures += status < 0;
         passes = status == 1 ? passes + 1 : 0;
         T_TRUE("no memory never means: keep it", status != 0);
-        stk_shrink_close(shrink);
+        stk_jpeg_shrink_close(shrink);
     }
-    stk_shrink_close(NULL);
+    stk_jpeg_shrink_close(NULL);
     T_TRUE("some failed", failures > 3);
     T_EQ("leaks", stk_mem_alive(), alive);
 }

@@ -5,25 +5,25 @@
 
 #include <string.h>
 
-struct stk_draw stk_draw_begin(uint64_t key, uint32_t kind, uint32_t nth)
+struct stk_random_draw stk_random_draw_begin(uint64_t key, uint32_t kind, uint32_t nth)
 {
-    return (struct stk_draw){stk_key(key, (uint64_t)kind << 32 | nth)};
+    return (struct stk_random_draw){stk_random_key(key, (uint64_t)kind << 32 | nth)};
 }
 
-double stk_draw_unit(struct stk_draw draw, uint32_t number)
+double stk_random_draw_unit(struct stk_random_draw draw, uint32_t number)
 {
-    return (double)(stk_key(draw.key, number) >> 11) * 0x1p-53;
+    return (double)(stk_random_key(draw.key, number) >> 11) * 0x1p-53;
 }
 
-double stk_draw_between(struct stk_draw draw, uint32_t number, const double range[2])
+double stk_random_draw_between(struct stk_random_draw draw, uint32_t number, const double range[2])
 {
-    return range[0] + (range[1] - range[0]) * stk_draw_unit(draw, number);
+    return range[0] + (range[1] - range[0]) * stk_random_draw_unit(draw, number);
 }
 
-uint32_t stk_draw_below(struct stk_draw draw, uint32_t number, uint32_t count)
+uint32_t stk_random_draw_below(struct stk_random_draw draw, uint32_t number, uint32_t count)
 {
     /* The high word of a product: no number is favoured by more than 2^-32. */
-    return (uint32_t)(((stk_key(draw.key, number) >> 32) * count) >> 32);
+    return (uint32_t)(((stk_random_key(draw.key, number) >> 32) * count) >> 32);
 }
 
 /* ln 2 in two parts: the first has zeros at its end, so that small multiples of it are exact. */

@@ -9,18 +9,18 @@
 
 #include "base/base.h"
 
-struct stk_draw {
+struct stk_random_draw {
     uint64_t key;
 };
 
 /* kind: enum stoker_transform_kind; nth: 0 for the first of its kind in the plan. */
-struct stk_draw stk_draw_begin(uint64_t key, uint32_t kind, uint32_t nth);
+struct stk_random_draw stk_random_draw_begin(uint64_t key, uint32_t kind, uint32_t nth);
 /* In [0, 1), 53 bits. number: which draw of this transform. */
-double stk_draw_unit(struct stk_draw draw, uint32_t number);
+double stk_random_draw_unit(struct stk_random_draw draw, uint32_t number);
 /* In [low, high]. */
-double stk_draw_between(struct stk_draw draw, uint32_t number, const double range[2]);
+double stk_random_draw_between(struct stk_random_draw draw, uint32_t number, const double range[2]);
 /* In [0, count); count > 0. */
-uint32_t stk_draw_below(struct stk_draw draw, uint32_t number, uint32_t count);
+uint32_t stk_random_draw_below(struct stk_random_draw draw, uint32_t number, uint32_t count);
 
 /* exp and log by + - * / only: the same bits on every machine, which libm does not promise.
  * Relative error below 4e-16 for |x| <= 20; log: x > 0 and normal. */

@@ -38,7 +38,7 @@ struct walk {
     struct stoker_error *error;
 };
 
-static int refuse(const struct walk *walk, const char *what, const char *advice)
+static int fail_transform(const struct walk *walk, const char *what, const char *advice)
 {
     return stk_fail(walk->error, STOKER_ERROR_ARGUMENT, what, advice, "transform %zu (%s)",
                     walk->index, walk->name);
@@ -55,10 +55,10 @@ static int check_size(const struct walk *walk, const struct stoker_transform *tr
     bool square = walk->name == names[STOKER_RESIZE] && transform->width == 0;
 
     if (transform->height == 0 || (transform->width == 0 && !square)) {
-        return refuse(walk, "a size of zero", "give height and width, at least 1");
+        return fail_transform(walk, "a size of zero", "give height and width, at least 1");
     }
     if (transform->height > SIDE_MAX || transform->width > SIDE_MAX) {
-        return refuse(walk, "a size above 16,384", "give a smaller height and width");
+        return fail_transform(walk, "a size above 16,384", "give a smaller height and width");
     }
     return 0;
 }
@@ -68,24 +68,26 @@ static int check_resample(struct walk *walk, const struct stoker_transform *tran
     bool short_side = transform->kind == STOKER_RESIZE && transform->width == 0;
 
     if (walk->resamples) {
-        return refuse(walk, "a second resize", order_advice);
+        return fail_transform(walk, "a second resize", order_advice);
     }
     walk->resamples = true;
     if (transform->filter < STOKER_BILINEAR || transform->filter > STOKER_NEAREST) {
-        return refuse(walk, "an unknown filter", "use bilinear, bicubic or nearest");
+        return fail_transform(walk, "an unknown filter", "use bilinear, bicubic or nearest");
     }
     if (transform->kind == STOKER_RESIZE) {
         if (transform->max_size > 0 && (!short_side || transform->max_size <= transform->height)) {
-            return refuse(walk, "max_size does not go with the size",
-                          "give max_size only with one size, and larger than it");
+            return fail_transform(walk, "max_size does not go with the size",
+                                  "give max_size only with one size, and larger than it");
         }
         return 0;
     }
     if (!within(transform->scale, 0.0, SCALE_MAX) || transform->scale[1] <= 0.0) {
-        return refuse(walk, "scale is not a range of areas", "use something like (0.08, 1.0)");
+        return fail_transform(walk, "scale is not a range of areas",
+                              "use something like (0.08, 1.0)");
     }
     if (!within(transform->ratio, 1.0 / RATIO_MAX, RATIO_MAX)) {
-        return refuse(walk, "ratio is not a range of ratios", "use something like (3/4, 4/3)");
+        return fail_transform(walk, "ratio is not a range of ratios",
+                              "use something like (3/4, 4/3)");
     }
     return 0;
 }
@@ -104,8 +106,8 @@ static int check_geometry(struct walk *walk, const struct stoker_transform *tran
     }
     if (transform->kind == STOKER_RANDOM_CROP && walk->width > 0 &&
         (transform->width > walk->width || transform->height > walk->height)) {
-        return refuse(walk, "a crop larger than what it crops",
-                      "crop less, or resize to more before it");
+        return fail_transform(walk, "a crop larger than what it crops",
+                              "crop less, or resize to more before it");
     }
     walk->width = transform->width; /* 0 after Resize of the short side */
     walk->height = transform->width ? transform->height : 0;
@@ -114,14 +116,15 @@ static int check_geometry(struct walk *walk, const struct stoker_transform *tran
 
 static int check_jitter(const struct walk *walk, const struct stoker_transform *transform)
 {
-    if (!within(transform->brightness, 0.0, STK_FACTOR_MAX) ||
-        !within(transform->contrast, 0.0, STK_FACTOR_MAX) ||
-        !within(transform->saturation, 0.0, STK_FACTOR_MAX)) {
-        return refuse(walk, "a factor is not a range within [0, 64]",
-                      "give brightness, contrast and saturation like (0.6, 1.4)");
+    if (!within(transform->brightness, 0.0, STK_COLOR_JITTER_FACTOR_MAX) ||
+        !within(transform->contrast, 0.0, STK_COLOR_JITTER_FACTOR_MAX) ||
+        !within(transform->saturation, 0.0, STK_COLOR_JITTER_FACTOR_MAX)) {
+        return fail_transform(walk, "a factor is not a range within [0, 64]",
+                              "give brightness, contrast and saturation like (0.6, 1.4)");
     }
     if (!within(transform->hue, -0.5, 0.5)) {
-        return refuse(walk, "hue is not a range within [-0.5, 0.5]", "give hue like (-0.1, 0.1)");
+        return fail_transform(walk, "hue is not a range within [-0.5, 0.5]",
+                              "give hue like (-0.1, 0.1)");
     }
     return 0;
 }
@@ -129,14 +132,14 @@ static int check_jitter(const struct walk *walk, const struct stoker_transform *
 static int check_normalize(struct walk *walk, const struct stoker_transform *transform)
 {
     if (walk->mean) {
-        return refuse(walk, "a second Normalize", "keep one of them");
+        return fail_transform(walk, "a second Normalize", "keep one of them");
     }
     for (int c = 0; c < 3; c++) {
         double mean = (double)transform->mean[c], std = (double)transform->std[c];
 
         if (!(mean >= -STD_MAX && mean <= STD_MAX && std >= 1.0 / STD_MAX && std <= STD_MAX)) {
-            return refuse(walk, "mean or std is not usable",
-                          "give means and positive deviations of values in [0, 1]");
+            return fail_transform(walk, "mean or std is not usable",
+                                  "give means and positive deviations of values in [0, 1]");
         }
     }
     walk->mean = transform->mean;
@@ -151,12 +154,12 @@ static int check(struct walk *walk, const struct stoker_transform *transform)
 
     if (kind < STOKER_RANDOM_RESIZED_CROP || kind > STOKER_NORMALIZE) {
         walk->name = "unknown";
-        return refuse(walk, "an unknown transform", order_advice);
+        return fail_transform(walk, "an unknown transform", order_advice);
     }
     walk->name = names[kind];
     stage = kind == STOKER_NORMALIZE ? 2 : kind >= STOKER_RANDOM_HORIZONTAL_FLIP ? 1 : 0;
     if (stage < walk->stage) {
-        return refuse(walk, "transforms in an order that is not understood", order_advice);
+        return fail_transform(walk, "transforms in an order that is not understood", order_advice);
     }
     walk->stage = stage;
     if (stage == 0) {
@@ -169,14 +172,14 @@ static int check(struct walk *walk, const struct stoker_transform *transform)
         return check_jitter(walk, transform);
     }
     if (!(transform->probability >= 0.0 && transform->probability <= 1.0)) {
-        return refuse(walk, "a probability outside [0, 1]", "use something like 0.5");
+        return fail_transform(walk, "a probability outside [0, 1]", "use something like 0.5");
     }
     return 0;
 }
 
 /* The type and layout: defaults, and what does not go together. */
-static int choose_output(struct stk_decode_plan *plan, const struct stk_decode_options *options,
-                         const struct walk *walk)
+static int choose_output(struct stk_transform_plan *plan,
+                         const struct stk_transform_plan_options *options, const struct walk *walk)
 {
     uint32_t dtype = options->dtype, layout = options->layout;
 
@@ -192,20 +195,21 @@ static int choose_output(struct stk_decode_plan *plan, const struct stk_decode_o
                         "ask for float32, float16 or bfloat16, or leave Normalize out", "dtype %u",
                         dtype);
     }
-    plan->shape = (struct stk_decode_shape){dtype, layout, walk->height, walk->width,
-                                            (uint64_t)walk->height * walk->width * 3 *
-                                                stk_pixel_bytes(dtype)};
+    plan->shape =
+        (struct stk_image_shape){dtype, layout, walk->height, walk->width,
+                                 (uint64_t)walk->height * walk->width * 3 * stk_pixel_bytes(dtype)};
     plan->convert.dtype = dtype;
     plan->convert.layout = layout;
     plan->convert.width = walk->width;
     plan->convert.height = walk->height;
-    stk_convert_init(&plan->convert, walk->mean, walk->std);
+    stk_pixel_convert_init(&plan->convert, walk->mean, walk->std);
     return 0;
 }
 
 /* A mask's: resized by nearest; colours are left as they are. */
-static int choose_values(struct stk_decode_plan *plan, const struct stk_decode_options *options,
-                         const struct walk *walk)
+static int choose_mask_output(struct stk_transform_plan *plan,
+                              const struct stk_transform_plan_options *options,
+                              const struct walk *walk)
 {
     uint32_t dtype = options->dtype ? options->dtype : STOKER_UINT8;
 
@@ -217,15 +221,15 @@ static int choose_values(struct stk_decode_plan *plan, const struct stk_decode_o
         plan->transforms[i].filter = STOKER_NEAREST;
     }
     plan->jitters = false;
-    plan->stored = options->stored;
-    plan->shape = (struct stk_decode_shape){dtype, STOKER_NCHW, walk->height, walk->width,
-                                            (uint64_t)walk->height * walk->width *
-                                                (dtype == STOKER_INT64 ? sizeof(int64_t) : 1)};
+    plan->pixel_format = options->pixel_format;
+    plan->shape = (struct stk_image_shape){dtype, STOKER_NCHW, walk->height, walk->width,
+                                           (uint64_t)walk->height * walk->width *
+                                               (dtype == STOKER_INT64 ? sizeof(int64_t) : 1)};
     return 0;
 }
 
 /* Fills a plan whose transforms were copied. */
-static int fill(struct stk_decode_plan *plan, const struct stk_decode_options *options,
+static int fill(struct stk_transform_plan *plan, const struct stk_transform_plan_options *options,
                 struct stoker_error *error)
 {
     struct walk walk = {.name = "none", .error = error};
@@ -247,21 +251,22 @@ static int fill(struct stk_decode_plan *plan, const struct stk_decode_options *o
                         "Resize to (height, width)",
                         "%zu transforms", plan->transform_count);
     }
-    return options->stored ? choose_values(plan, options, &walk)
-                           : choose_output(plan, options, &walk);
+    return options->pixel_format ? choose_mask_output(plan, options, &walk)
+                                 : choose_output(plan, options, &walk);
 }
 
-int stk_decode_plan_open(struct stk_decode_plan **plan_out,
-                         const struct stk_decode_options *options, struct stoker_error *error)
+int stk_transform_plan_open(struct stk_transform_plan **plan_out,
+                            const struct stk_transform_plan_options *options,
+                            struct stoker_error *error)
 {
-    struct stk_decode_plan *plan = NULL;
+    struct stk_transform_plan *plan = NULL;
     size_t count = options->transform_count;
     int status;
 
     *plan_out = NULL;
-    if (count > STK_TRANSFORMS_MAX) {
+    if (count > STK_TRANSFORM_PLAN_MAX) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "too many transforms", order_advice,
-                        "%zu transforms, most %d", count, STK_TRANSFORMS_MAX);
+                        "%zu transforms, most %d", count, STK_TRANSFORM_PLAN_MAX);
     }
     plan = stk_alloc(1, sizeof(*plan));
     if (plan) {
@@ -277,7 +282,7 @@ int stk_decode_plan_open(struct stk_decode_plan **plan_out,
     }
     plan->transform_count = count;
     plan->exif = options->exif;
-    plan->planar = options->planar && !options->stored;
+    plan->planar = options->planar && !options->pixel_format;
     plan->pixels_max = options->pixels_max;
     plan->memory_bytes_max = options->memory_bytes_max;
     status = fill(plan, options, error);
@@ -286,24 +291,26 @@ int stk_decode_plan_open(struct stk_decode_plan **plan_out,
         plan = NULL;
     }
 done:
-    stk_decode_plan_close(plan);
+    stk_transform_plan_close(plan);
     return status;
 }
 
-int stk_decode_plan_follow(struct stk_decode_plan **plan_out, const struct stk_decode_plan *image,
-                           bool rgb_ids, uint32_t dtype, struct stoker_error *error)
+int stk_transform_plan_link(struct stk_transform_plan **plan_out,
+                            const struct stk_transform_plan *image, bool rgb_ids, uint32_t dtype,
+                            struct stoker_error *error)
 {
-    struct stk_decode_options options = {.transforms = image->transforms,
-                                         .transform_count = image->transform_count,
-                                         .dtype = dtype,
-                                         .stored = rgb_ids ? STK_RGB_IDS : STK_VALUES,
-                                         .pixels_max = image->pixels_max,
-                                         .memory_bytes_max = image->memory_bytes_max};
+    struct stk_transform_plan_options options = {.transforms = image->transforms,
+                                                 .transform_count = image->transform_count,
+                                                 .dtype = dtype,
+                                                 .pixel_format =
+                                                     rgb_ids ? STK_CODEC_RGB_IDS : STK_CODEC_VALUES,
+                                                 .pixels_max = image->pixels_max,
+                                                 .memory_bytes_max = image->memory_bytes_max};
 
-    return stk_decode_plan_open(plan_out, &options, error);
+    return stk_transform_plan_open(plan_out, &options, error);
 }
 
-void stk_decode_plan_close(struct stk_decode_plan *plan)
+void stk_transform_plan_close(struct stk_transform_plan *plan)
 {
     if (plan) {
         stk_free(plan->transforms);
@@ -311,7 +318,8 @@ void stk_decode_plan_close(struct stk_decode_plan *plan)
     }
 }
 
-void stk_decode_plan_shape(const struct stk_decode_plan *plan, struct stk_decode_shape *shape_out)
+void stk_transform_plan_shape(const struct stk_transform_plan *plan,
+                              struct stk_image_shape *shape_out)
 {
     *shape_out = plan->shape;
 }

@@ -1,22 +1,22 @@
-/* decode/image/transform_plan.h: what stk_decode_plan_open made of the transforms.
+/* decode/image/transform_plan.h: what stk_transform_plan_open made of the transforms.
  * Owner: whoever opened it. Threads: any; const after open. Memory: the transforms' copy.
- * Bound: STK_TRANSFORMS_MAX transforms, outputs up to SIDE_MAX pixels a side. */
+ * Bound: STK_TRANSFORM_PLAN_MAX transforms, outputs up to SIDE_MAX pixels a side. */
 #ifndef DECODE_IMAGE_TRANSFORM_PLAN_H
 #define DECODE_IMAGE_TRANSFORM_PLAN_H
 
 #include "decode/image/image_decode.h"
 #include "decode/pixel/pixel_kernels.h"
 
-#define STK_TRANSFORMS_MAX 32
+#define STK_TRANSFORM_PLAN_MAX 32
 
-struct stk_decode_plan {
+struct stk_transform_plan {
     struct stoker_transform *transforms; /* owned */
     size_t transform_count;
-    struct stk_decode_shape shape;
-    struct stk_convert convert;
+    struct stk_image_shape shape;
+    struct stk_pixel_convert convert;
     bool exif, planar;
-    bool jitters;    /* there is a ColorJitter */
-    uint32_t stored; /* enum stk_stored; not 0: a mask's */
+    bool jitters;          /* there is a ColorJitter */
+    uint32_t pixel_format; /* enum stk_codec_pixel_format; not 0: a mask's */
     uint64_t pixels_max, memory_bytes_max;
 };
 

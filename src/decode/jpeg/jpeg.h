@@ -21,7 +21,7 @@
 
 /* Why there is no answer. */
 enum stk_jpeg_reason {
-    STK_JPEG_FINE = 0,
+    STK_JPEG_DECODED = 0,
     STK_JPEG_PROGRESSIVE,
     STK_JPEG_ARITHMETIC,
     STK_JPEG_PROCESS,  /* lossless, hierarchical */
@@ -33,7 +33,7 @@ enum stk_jpeg_reason {
     STK_JPEG_HEADER,   /* markers that are unusual, damaged or cut */
     STK_JPEG_DATA,     /* damaged or cut picture data */
     STK_JPEG_MEMORY,   /* the workspace would pass the caller's bound */
-    STK_JPEG_MARKS,    /* marks that do not fit the picture, or a picture that can have none */
+    STK_JPEG_ENTRY_POINTS, /* marks that do not fit the picture, or a picture that can have none */
     STK_JPEG_REASON_COUNT
 };
 /* "progressive", ...: a word or two. */
@@ -76,17 +76,18 @@ uint64_t stk_jpeg_workspace_bytes(const struct stk_jpeg_frame *frame,
                                   const struct stk_jpeg_box *box);
 
 /* Places where decoding can begin: at the first MCU of each MCU row and at each mcus-th behind it
- * in the row, but for the first of all. STK_JPEG_MARK_BYTES each, little end first: u32 byte of the
- * scan times 8 and bits of that byte that are used up, then 3 times i16: the DC predictors. */
-#define STK_JPEG_MARK_BYTES 10u
-struct stk_jpeg_marks {
+ * in the row, but for the first of all. STK_JPEG_ENTRY_POINT_BYTES each, little end first: u32 byte
+ * of the scan times 8 and bits of that byte that are used up, then 3 times i16: the DC predictors.
+ */
+#define STK_JPEG_ENTRY_POINT_BYTES 10u
+struct stk_jpeg_entry_points {
     uint32_t mcus;         /* from one to the next; 0: a row */
     struct stk_view bytes; /* borrowed; nothing in them is believed */
 };
-uint64_t stk_jpeg_marks_count(const struct stk_jpeg_frame *frame, uint32_t mcus);
+uint64_t stk_jpeg_entry_point_count(const struct stk_jpeg_frame *frame, uint32_t mcus);
 
 struct stk_jpeg_decoder;
-/* vector: enum stoker_vector. ARGUMENT: this machine cannot. */
+/* vector: enum stoker_simd. ARGUMENT: this machine cannot. */
 int stk_jpeg_decoder_open(struct stk_jpeg_decoder **decoder_out, uint32_t vector,
                           struct stoker_error *error);
 void stk_jpeg_decoder_close(struct stk_jpeg_decoder *decoder);
@@ -99,12 +100,13 @@ uint64_t stk_jpeg_decoder_bytes(void); /* of one, for ever */
  * picture may give wrong pixels that nothing tells. */
 uint32_t stk_jpeg_decoder_begin(struct stk_jpeg_decoder *decoder,
                                 const struct stk_jpeg_frame *frame, const struct stk_jpeg_box *box,
-                                void *workspace, const struct stk_jpeg_marks *marks);
+                                void *workspace, const struct stk_jpeg_entry_points *entry_points);
 /* Makes the marks of a picture, all of which is parsed: marks_out has room for
- * stk_jpeg_marks_count. workspace: of box 0, 0, 1, 1. A reason: it has none, being damaged, or with
- * restart intervals, or with predictors that do not fit. */
-uint32_t stk_jpeg_decoder_mark(struct stk_jpeg_decoder *decoder, const struct stk_jpeg_frame *frame,
-                               uint32_t mcus, void *workspace, uint8_t *marks_out);
+ * stk_jpeg_entry_point_count. workspace: of box 0, 0, 1, 1. A reason: it has none, being damaged,
+ * or with restart intervals, or with predictors that do not fit. */
+uint32_t stk_jpeg_decoder_index(struct stk_jpeg_decoder *decoder,
+                                const struct stk_jpeg_frame *frame, uint32_t mcus, void *workspace,
+                                uint8_t *marks_out);
 /* The next `count` rows of the box, of 4 bytes a pixel and not a byte more. 0, or the reason: then
  * *done_out of them were written all the same, and no more come. */
 uint32_t stk_jpeg_decoder_rows(struct stk_jpeg_decoder *decoder, uint8_t *const *rows,
@@ -133,7 +135,7 @@ struct stk_jpeg_band {
 uint32_t stk_jpeg_decoder_band(struct stk_jpeg_decoder *decoder, struct stk_jpeg_band *band_out,
                                bool *more_out);
 /* One row of Y (cb and cr NULL) or YCbCr to RGBX, 4 * count bytes and no more. */
-void stk_jpeg_decoder_colors(const struct stk_jpeg_decoder *decoder, const uint8_t *y,
-                             const uint8_t *cb, const uint8_t *cr, uint32_t count, uint8_t *out);
+void stk_jpeg_decoder_to_rgbx(const struct stk_jpeg_decoder *decoder, const uint8_t *y,
+                              const uint8_t *cb, const uint8_t *cr, uint32_t count, uint8_t *out);
 
 #endif

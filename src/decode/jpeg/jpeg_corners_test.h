@@ -27,13 +27,13 @@ struct corners {
 
 static inline uint32_t corners_draw(struct corners *corners, uint32_t below)
 {
-    return (uint32_t)(stk_key(corners->seed, corners->draws++) % below);
+    return (uint32_t)(stk_random_key(corners->seed, corners->draws++) % below);
 }
 
 static inline void corners_open(struct corners *corners)
 {
-    T_EQ("open", stk_jpeg_decoder_open(&corners->decoders[0], STOKER_VECTOR_NONE, NULL), 0);
-    T_EQ("open", stk_jpeg_decoder_open(&corners->decoders[1], STOKER_VECTOR_AUTO, NULL), 0);
+    T_EQ("open", stk_jpeg_decoder_open(&corners->decoders[0], STOKER_SIMD_NONE, NULL), 0);
+    T_EQ("open", stk_jpeg_decoder_open(&corners->decoders[1], STOKER_SIMD_AUTO, NULL), 0);
 }
 
 static inline void corners_close(struct corners *corners)
@@ -71,7 +71,8 @@ static inline uint32_t corners_boxes(struct corners *corners, uint32_t width, ui
 /* Keeps what differs; returns whether nothing does. Where libjpeg has no
  * complaint every row has to come, once the header was taken. */
 static inline bool corners_box(struct corners *corners, uint32_t decoder, struct stk_view bytes,
-                               const struct stk_jpeg_box *box, const struct stk_jpeg_marks *marks)
+                               const struct stk_jpeg_box *box,
+                               const struct stk_jpeg_entry_points *marks)
 {
     bool must = !corners->oracle.warned && !corners->oracle.failed && !corners->may_leave;
     const char *wrong = oracle_compare(&corners->oracle, corners->decoders[decoder], bytes, box,
@@ -96,7 +97,7 @@ static inline bool corners_marked(struct corners *corners, struct stk_view bytes
 {
     uint32_t mcus = corners_draw(corners, 3) ? corners_draw(corners, 9) : 0, reason;
     uint32_t decoder = corners_draw(corners, 2);
-    struct stk_jpeg_marks marks;
+    struct stk_jpeg_entry_points marks;
     uint8_t *made = oracle_marks(corners->decoders[decoder], bytes, mcus, &marks, &reason);
     bool same = true;
 

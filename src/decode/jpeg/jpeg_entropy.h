@@ -8,13 +8,13 @@
 #include "decode/jpeg/jpeg_markers.h"
 #include "decode/jpeg/jpeg_segment.h"
 
-#define STK_JPEG_PLACE_NONE 64u  /* behind the block: for what lies past coefficient 63 */
-#define STK_JPEG_BLOCK_COUNT 80u /* coefficients and that place, a whole number of vectors */
+#define STK_JPEG_COEFFICIENT_NONE 64u /* behind the block: for what lies past coefficient 63 */
+#define STK_JPEG_BLOCK_VALUES 80u     /* coefficients and that place, a whole number of vectors */
 
 /* One block of an MCU. */
 struct stk_jpeg_block {
-    const struct stk_jpeg_table *dc, *ac; /* borrowed */
-    const int16_t *quantiser;             /* borrowed; as the block is laid out */
+    const struct stk_jpeg_huffman_table *dc, *ac; /* borrowed */
+    const int16_t *quantiser;                     /* borrowed; as the block is laid out */
     uint32_t component;
     uint8_t *to; /* of column 0 of those that are kept */
     size_t stride;
@@ -22,28 +22,28 @@ struct stk_jpeg_block {
 };
 
 /* Makes 8 rows of 8 samples out of a block. */
-typedef void stk_jpeg_transform(const int16_t *block, const int16_t *quantiser, uint8_t *to,
-                                size_t stride);
+typedef void stk_jpeg_idct(const int16_t *block, const int16_t *quantiser, uint8_t *to,
+                           size_t stride);
 
-struct stk_jpeg_mcus {
+struct stk_jpeg_mcu_state {
     struct stk_jpeg_segment segment;
     uint32_t dc[3];  /* predictors */
     uint32_t damage; /* not 0: some block was not right */
     struct stk_jpeg_block blocks[STK_JPEG_BLOCKS_MAX];
     uint32_t block_count;
-    stk_jpeg_transform *transform;
-    uint8_t places[256]; /* of each k; those past 63: PLACE_NONE */
-    int16_t block[STK_JPEG_BLOCK_COUNT] __attribute__((aligned(64))); /* zero */
+    stk_jpeg_idct *idct;
+    uint8_t coefficient_index[256]; /* of each k; those past 63: PLACE_NONE */
+    int16_t block[STK_JPEG_BLOCK_VALUES] __attribute__((aligned(64))); /* zero */
 };
 
 /* The next `count` MCUs of the segment: parsed only, or kept as columns `column` and following.
  * false: bits ran out (or count them as damage later: mcus->damage). */
-struct stk_jpeg_entropy {
-    bool (*skip)(struct stk_jpeg_mcus *mcus, uint32_t count);
-    bool (*keep)(struct stk_jpeg_mcus *mcus, uint32_t column, uint32_t count);
+struct stk_jpeg_entropy_kernels {
+    bool (*skip)(struct stk_jpeg_mcu_state *mcus, uint32_t count);
+    bool (*decode)(struct stk_jpeg_mcu_state *mcus, uint32_t column, uint32_t count);
     /* The same of two segments of one picture, side by side: two streams of bits in one core. */
-    bool (*keep_two)(struct stk_jpeg_mcus mcus[2], uint32_t column, uint32_t count);
+    bool (*decode_two)(struct stk_jpeg_mcu_state mcus[2], uint32_t column, uint32_t count);
 };
-extern const struct stk_jpeg_entropy stk_jpeg_entropy_plain, stk_jpeg_entropy_avx2;
+extern const struct stk_jpeg_entropy_kernels stk_jpeg_entropy_scalar, stk_jpeg_entropy_avx2;
 
 #endif

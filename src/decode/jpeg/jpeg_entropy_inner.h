@@ -13,7 +13,7 @@
 
 /* At least 56 bits are valid afterwards. The bits that the last byte has beyond them come again
  * with the next refill, as the same bits in the same place. */
-INLINE void refill(struct stk_jpeg_bits *bits)
+INLINE void refill(struct stk_jpeg_bit_reader *bits)
 {
     uint64_t next;
 
@@ -23,14 +23,14 @@ INLINE void refill(struct stk_jpeg_bits *bits)
     bits->count |= 56;
 }
 
-INLINE void take(struct stk_jpeg_bits *bits, uint32_t count)
+INLINE void take(struct stk_jpeg_bit_reader *bits, uint32_t count)
 {
     bits->buffer <<= count;
     bits->count -= count;
 }
 
 /* The next count bits (1..15) as a signed value (F.2.2.1, EXTEND), without a branch. */
-INLINE int32_t take_value(struct stk_jpeg_bits *bits, uint32_t count)
+INLINE int32_t take_value(struct stk_jpeg_bit_reader *bits, uint32_t count)
 {
     int32_t value = (int32_t)(bits->buffer >> (64 - count));
     int32_t low = (value >> (count - 1)) - 1; /* all ones where the first bit is zero */
@@ -41,13 +41,14 @@ INLINE int32_t take_value(struct stk_jpeg_bits *bits, uint32_t count)
 
 /* A symbol whose code and value do not fit an entry. k moves by what it says; a code that does
  * not exist moves it to where damage is. */
-INLINE uint32_t take_long(struct stk_jpeg_bits *bits, const struct stk_jpeg_table *table,
-                          const struct stk_jpeg_look *look, uint32_t *size_out)
+INLINE uint32_t take_long(struct stk_jpeg_bit_reader *bits,
+                          const struct stk_jpeg_huffman_table *table,
+                          const struct stk_jpeg_lookup *look, uint32_t *size_out)
 {
     uint32_t advance = look->advance, size = (uint32_t)look->value, code_bits = look->bits1;
 
     if (code_bits == 0) {
-        uint32_t symbol = stk_jpeg_long_code(table, bits->buffer, &code_bits);
+        uint32_t symbol = stk_jpeg_huffman_long_code(table, bits->buffer, &code_bits);
 
         size = symbol & 15;
         advance = (symbol >> 4) + 1;
@@ -63,14 +64,14 @@ INLINE uint32_t take_long(struct stk_jpeg_bits *bits, const struct stk_jpeg_tabl
 }
 
 /* The difference of a DC coefficient to the one before it; damage is marked. */
-INLINE uint32_t take_dc(struct stk_jpeg_bits *bits, const struct stk_jpeg_table *table,
-                        uint32_t *damage)
+INLINE uint32_t take_dc(struct stk_jpeg_bit_reader *bits,
+                        const struct stk_jpeg_huffman_table *table, uint32_t *damage)
 {
-    const struct stk_jpeg_look *look;
+    const struct stk_jpeg_lookup *look;
     uint32_t size, code_bits;
 
     refill(bits);
-    look = &table->look[bits->buffer >> (64 - STK_JPEG_LOOK_BITS)];
+    look = &table->lookup[bits->buffer >> (64 - STK_JPEG_LOOKUP_BITS)];
     if (!RARE(look->bits == 0)) {
         take(bits, look->bits);
         return (uint32_t)look->value;
@@ -78,7 +79,7 @@ INLINE uint32_t take_dc(struct stk_jpeg_bits *bits, const struct stk_jpeg_table 
     size = (uint32_t)look->value;
     code_bits = look->bits1;
     if (code_bits == 0) {
-        size = stk_jpeg_long_code(table, bits->buffer, &code_bits);
+        size = stk_jpeg_huffman_long_code(table, bits->buffer, &code_bits);
         *damage |= code_bits == 0;
     }
     take(bits, code_bits);
@@ -87,16 +88,17 @@ INLINE uint32_t take_dc(struct stk_jpeg_bits *bits, const struct stk_jpeg_table 
 }
 
 /* AC coefficients behind k into their places; gives k at the end of the block: see
- * stk_jpeg_overran. */
-INLINE uint32_t take_ac(struct stk_jpeg_bits *bits, const struct stk_jpeg_table *table,
-                        const uint8_t *places, int16_t *block, uint32_t k)
+ * stk_jpeg_block_overran. */
+INLINE uint32_t take_ac(struct stk_jpeg_bit_reader *bits,
+                        const struct stk_jpeg_huffman_table *table, const uint8_t *places,
+                        int16_t *block, uint32_t k)
 {
     for (;;) {
         refill(bits);
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) { /* 4 * 10 <= 56 */
-            const struct stk_jpeg_look *look =
-                &table->look[bits->buffer >> (64 - STK_JPEG_LOOK_BITS)];
+            const struct stk_jpeg_lookup *look =
+                &table->lookup[bits->buffer >> (64 - STK_JPEG_LOOKUP_BITS)];
             uint32_t first = k + look->advance, second = first + look->advance2;
 
             if (RARE(look->bits == 0)) {
@@ -126,15 +128,15 @@ INLINE uint32_t take_ac(struct stk_jpeg_bits *bits, const struct stk_jpeg_table 
 }
 
 /* One symbol at a time, near the end of a block. */
-static __attribute__((noinline)) uint32_t skip_slowly(struct stk_jpeg_bits *bits,
-                                                      const struct stk_jpeg_table *table,
+static __attribute__((noinline)) uint32_t skip_slowly(struct stk_jpeg_bit_reader *bits,
+                                                      const struct stk_jpeg_huffman_table *table,
                                                       uint32_t k)
 {
     while (k < 63) {
-        const struct stk_jpeg_look *look;
+        const struct stk_jpeg_lookup *look;
 
         refill(bits);
-        look = &table->look[bits->buffer >> (64 - STK_JPEG_LOOK_BITS)];
+        look = &table->lookup[bits->buffer >> (64 - STK_JPEG_LOOKUP_BITS)];
         if (look->bits) {
             k += look->advance;
             take(bits, look->bits1);
@@ -148,7 +150,8 @@ static __attribute__((noinline)) uint32_t skip_slowly(struct stk_jpeg_bits *bits
     return k;
 }
 
-INLINE uint32_t skip_ac(struct stk_jpeg_bits *bits, const struct stk_jpeg_table *table)
+INLINE uint32_t skip_ac(struct stk_jpeg_bit_reader *bits,
+                        const struct stk_jpeg_huffman_table *table)
 {
     uint32_t k = 0;
 
@@ -156,7 +159,8 @@ INLINE uint32_t skip_ac(struct stk_jpeg_bits *bits, const struct stk_jpeg_table 
         refill(bits);
 #pragma GCC unroll 2
         for (int i = 0; i < 2; i++) { /* an entry has at most 12 + 15 bits */
-            struct stk_jpeg_skip skip = table->skip[bits->buffer >> (64 - STK_JPEG_SKIP_BITS)];
+            struct stk_jpeg_skip_lookup skip =
+                table->skip[bits->buffer >> (64 - STK_JPEG_SKIP_BITS)];
             uint32_t next = k + skip.advance;
 
             if (RARE(skip.bits == 0)) {
@@ -176,23 +180,23 @@ INLINE uint32_t skip_ac(struct stk_jpeg_bits *bits, const struct stk_jpeg_table 
     }
 }
 
-static bool skip(struct stk_jpeg_mcus *mcus, uint32_t count)
+static bool skip(struct stk_jpeg_mcu_state *mcus, uint32_t count)
 {
-    struct stk_jpeg_bits bits = mcus->segment.bits;
+    struct stk_jpeg_bit_reader bits = mcus->segment.bits;
     uint32_t damage = 0;
     bool good = true;
 
     while (good && count-- > 0) {
         if (RARE(bits.at > mcus->segment.limit)) {
             mcus->segment.bits = bits;
-            good = stk_jpeg_segment_more(&mcus->segment);
+            good = stk_jpeg_segment_refill(&mcus->segment);
             bits = mcus->segment.bits;
         }
         for (uint32_t i = 0; i < mcus->block_count; i++) {
             const struct stk_jpeg_block *block = &mcus->blocks[i];
 
             mcus->dc[block->component] += take_dc(&bits, block->dc, &damage);
-            damage |= stk_jpeg_overran(skip_ac(&bits, block->ac));
+            damage |= stk_jpeg_block_overran(skip_ac(&bits, block->ac));
         }
     }
     mcus->segment.bits = bits;
@@ -227,20 +231,20 @@ INLINE void clear_block(int16_t *block)
 }
 
 /* Samples out of the block, which is zero again. */
-INLINE void finish_block(struct stk_jpeg_mcus *mcus, const struct stk_jpeg_block *block, uint32_t k,
-                         uint8_t *to)
+INLINE void finish_block(struct stk_jpeg_mcu_state *mcus, const struct stk_jpeg_block *block,
+                         uint32_t k, uint8_t *to)
 {
     if (k == STK_JPEG_END_OF_BLOCK) {
         fill_block(block, mcus->block[0], to);
     } else {
-        mcus->transform(mcus->block, block->quantiser, to, block->stride);
+        mcus->idct(mcus->block, block->quantiser, to, block->stride);
         clear_block(mcus->block);
     }
 }
 
-static bool keep(struct stk_jpeg_mcus *mcus, uint32_t column, uint32_t count)
+static bool keep(struct stk_jpeg_mcu_state *mcus, uint32_t column, uint32_t count)
 {
-    struct stk_jpeg_bits bits = mcus->segment.bits;
+    struct stk_jpeg_bit_reader bits = mcus->segment.bits;
     uint32_t damage = 0;
     int16_t *values = mcus->block;
     bool good = true;
@@ -248,7 +252,7 @@ static bool keep(struct stk_jpeg_mcus *mcus, uint32_t column, uint32_t count)
     for (uint32_t end = column + count; good && column < end; column++) {
         if (RARE(bits.at > mcus->segment.limit)) {
             mcus->segment.bits = bits;
-            good = stk_jpeg_segment_more(&mcus->segment);
+            good = stk_jpeg_segment_refill(&mcus->segment);
             bits = mcus->segment.bits;
         }
         for (uint32_t i = 0; i < mcus->block_count; i++) {
@@ -258,8 +262,8 @@ static bool keep(struct stk_jpeg_mcus *mcus, uint32_t column, uint32_t count)
 
             mcus->dc[block->component] += take_dc(&bits, block->dc, &damage);
             values[0] = (int16_t)mcus->dc[block->component];
-            k = take_ac(&bits, block->ac, mcus->places, values, 0);
-            damage |= stk_jpeg_overran(k);
+            k = take_ac(&bits, block->ac, mcus->coefficient_index, values, 0);
+            damage |= stk_jpeg_block_overran(k);
             finish_block(mcus, block, k, to);
         }
     }
@@ -271,7 +275,7 @@ static bool keep(struct stk_jpeg_mcus *mcus, uint32_t column, uint32_t count)
 /* ---- two streams --------------------------------------------------------------------------- */
 
 /* The block's end was seen by a look-up that went to `first` and `second`. */
-INLINE uint32_t end_block(struct stk_jpeg_bits *bits, const struct stk_jpeg_look *look,
+INLINE uint32_t end_block(struct stk_jpeg_bit_reader *bits, const struct stk_jpeg_lookup *look,
                           uint32_t first, uint32_t second)
 {
     bool one = first >= 63;
@@ -281,10 +285,11 @@ INLINE uint32_t end_block(struct stk_jpeg_bits *bits, const struct stk_jpeg_look
 }
 
 /* One look-up, of a long symbol or beside one. */
-INLINE uint32_t step(struct stk_jpeg_bits *bits, const struct stk_jpeg_table *table,
+INLINE uint32_t step(struct stk_jpeg_bit_reader *bits, const struct stk_jpeg_huffman_table *table,
                      const uint8_t *places, int16_t *block, uint32_t k)
 {
-    const struct stk_jpeg_look *look = &table->look[bits->buffer >> (64 - STK_JPEG_LOOK_BITS)];
+    const struct stk_jpeg_lookup *look =
+        &table->lookup[bits->buffer >> (64 - STK_JPEG_LOOKUP_BITS)];
     uint32_t first = k + look->advance, second = first + look->advance2, size;
 
     if (look->bits) {
@@ -302,18 +307,18 @@ INLINE uint32_t step(struct stk_jpeg_bits *bits, const struct stk_jpeg_table *ta
 
 /* take_ac of two blocks: a look-up waits for the one before it, but not for the other stream's.
  * Where one block ends the other goes on alone. */
-INLINE void take_two(struct stk_jpeg_bits bits[2], const struct stk_jpeg_table *table,
+INLINE void take_two(struct stk_jpeg_bit_reader bits[2], const struct stk_jpeg_huffman_table *table,
                      const uint8_t *places, int16_t *const blocks[2], uint32_t k[2])
 {
-    const uint32_t shift = 64 - STK_JPEG_LOOK_BITS;
+    const uint32_t shift = 64 - STK_JPEG_LOOKUP_BITS;
 
     for (k[0] = k[1] = 0;;) {
         refill(&bits[0]);
         refill(&bits[1]);
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) {
-            const struct stk_jpeg_look *a = &table->look[bits[0].buffer >> shift];
-            const struct stk_jpeg_look *b = &table->look[bits[1].buffer >> shift];
+            const struct stk_jpeg_lookup *a = &table->lookup[bits[0].buffer >> shift];
+            const struct stk_jpeg_lookup *b = &table->lookup[bits[1].buffer >> shift];
             uint32_t first[2] = {k[0] + a->advance, k[1] + b->advance};
             uint32_t second[2] = {first[0] + a->advance2, first[1] + b->advance2};
 
@@ -325,7 +330,7 @@ INLINE void take_two(struct stk_jpeg_bits bits[2], const struct stk_jpeg_table *
             blocks[1][places[first[1]]] = b->value;
             blocks[1][places[second[1]]] = b->value2;
             if (RARE((second[0] >= 63) | (second[1] >= 63))) {
-                const struct stk_jpeg_look *looks[2] = {a, b};
+                const struct stk_jpeg_lookup *looks[2] = {a, b};
 
                 for (int n = 0; n < 2; n++) {
                     if (second[n] >= 63) {
@@ -357,9 +362,9 @@ INLINE void take_two(struct stk_jpeg_bits bits[2], const struct stk_jpeg_table *
     }
 }
 
-static bool keep_two(struct stk_jpeg_mcus mcus[2], uint32_t column, uint32_t count)
+static bool keep_two(struct stk_jpeg_mcu_state mcus[2], uint32_t column, uint32_t count)
 {
-    struct stk_jpeg_bits bits[2] = {mcus[0].segment.bits, mcus[1].segment.bits};
+    struct stk_jpeg_bit_reader bits[2] = {mcus[0].segment.bits, mcus[1].segment.bits};
     int16_t *const blocks[2] = {mcus[0].block, mcus[1].block};
     uint32_t damage = 0;
     bool good = true;
@@ -368,7 +373,7 @@ static bool keep_two(struct stk_jpeg_mcus mcus[2], uint32_t column, uint32_t cou
         for (int n = 0; n < 2; n++) {
             if (RARE(bits[n].at > mcus[n].segment.limit)) {
                 mcus[n].segment.bits = bits[n];
-                good = stk_jpeg_segment_more(&mcus[n].segment) && good;
+                good = stk_jpeg_segment_refill(&mcus[n].segment) && good;
                 bits[n] = mcus[n].segment.bits;
             }
         }
@@ -380,11 +385,11 @@ static bool keep_two(struct stk_jpeg_mcus mcus[2], uint32_t column, uint32_t cou
                 mcus[n].dc[block->component] += take_dc(&bits[n], block->dc, &damage);
                 blocks[n][0] = (int16_t)mcus[n].dc[block->component];
             }
-            take_two(bits, block->ac, mcus->places, blocks, k);
+            take_two(bits, block->ac, mcus->coefficient_index, blocks, k);
             for (int n = 0; n < 2; n++) {
                 const struct stk_jpeg_block *own = &mcus[n].blocks[i];
 
-                damage |= stk_jpeg_overran(k[n]);
+                damage |= stk_jpeg_block_overran(k[n]);
                 finish_block(&mcus[n], own, k[n], own->to + (size_t)column * own->step);
             }
         }
@@ -396,6 +401,6 @@ static bool keep_two(struct stk_jpeg_mcus mcus[2], uint32_t column, uint32_t cou
     return good;
 }
 
-const struct stk_jpeg_entropy ENTROPY = {skip, keep, keep_two};
+const struct stk_jpeg_entropy_kernels ENTROPY = {skip, keep, keep_two};
 
 #endif

@@ -57,7 +57,7 @@ static void check_bytes(const char *path, struct stk_view bytes)
         too_large++;
         return;
     }
-    if (!is_new(stk_sum64(bytes.data, bytes.bytes))) {
+    if (!is_new(stk_xxh3_64(bytes.data, bytes.bytes))) {
         return;
     }
     found_bytes += bytes.bytes;

@@ -174,7 +174,7 @@ static void test_reasons(void)
         change(row);
         reason = stk_jpeg_frame_read(view(), &frame);
         T_STR(row->name, stk_jpeg_reason_name(reason), row->want);
-        if (reason == STK_JPEG_FINE) {
+        if (reason == STK_JPEG_DECODED) {
             oracle_decode(&oracle, view(), SIDE);
             wrong = oracle_compare(&oracle, decoder, view(), &box, NULL, &reason);
             T_STR(row->name, wrong ? wrong : "", "");
@@ -253,7 +253,7 @@ static void check_colors(const struct color_row *row)
     uint32_t reason = stk_jpeg_frame_read(view(), &frame);
 
     T_STR(row->name, stk_jpeg_reason_name(reason), row->want);
-    if (reason == STK_JPEG_FINE) {
+    if (reason == STK_JPEG_DECODED) {
         T_EQ(row->name, frame.rgb, row->rgb);
         oracle_decode(&oracle, view(), SIDE);
         wrong = oracle_compare(&oracle, decoder, view(), &box, NULL, &reason);
@@ -394,12 +394,12 @@ static void test_odd_tables(void)
  * behind one; so has one that only parses. Nothing else would tell that it is slower. */
 static void test_look_ups(void)
 {
-    static struct stk_jpeg_tables tables;
+    static struct stk_jpeg_huffman_cache tables;
     static const uint8_t bytes[16 + 3] = {1, 1, 1, [16] = 0x09, 0x01, 0x00};
-    const struct stk_jpeg_table *table =
-        stk_jpeg_tables_get(&tables, 1, (struct stk_view){bytes, 19});
-    const struct stk_jpeg_look *nine = &table->look[0x1ff], *two = &table->look[0x2d0];
-    const struct stk_jpeg_look *end = &table->look[0x2e0];
+    const struct stk_jpeg_huffman_table *table =
+        stk_jpeg_huffman_get(&tables, 1, (struct stk_view){bytes, 19});
+    const struct stk_jpeg_lookup *nine = &table->lookup[0x1ff], *two = &table->lookup[0x2d0];
+    const struct stk_jpeg_lookup *end = &table->lookup[0x2e0];
 
     /* 0 and 9 bits; 10 1, 10 1 and half a code; 10 1 and 110. */
     T_TRUE("all of them", nine->bits == 10 && nine->value == 511 && nine->advance2 == 0);
@@ -413,8 +413,8 @@ static void test_look_ups(void)
  * nothing behind. */
 static void test_kept_tables(void)
 {
-    static struct stk_jpeg_tables tables, others;
-    const struct stk_jpeg_table *made[6], *again, *fresh;
+    static struct stk_jpeg_huffman_cache tables, others;
+    const struct stk_jpeg_huffman_table *made[6], *again, *fresh;
     uint8_t sources[6][18];
 
     for (uint32_t i = 0; i < 6; i++) {
@@ -422,20 +422,20 @@ static void test_kept_tables(void)
         sources[i][0] = sources[i][1] = 1;
         sources[i][17] = (uint8_t)i;
     }
-    for (uint32_t i = 0; i < STK_JPEG_TABLES_KEPT; i++) {
-        made[i] = stk_jpeg_tables_get(&tables, 1, (struct stk_view){sources[i], 18});
+    for (uint32_t i = 0; i < STK_JPEG_HUFFMAN_CACHED; i++) {
+        made[i] = stk_jpeg_huffman_get(&tables, 1, (struct stk_view){sources[i], 18});
     }
-    for (uint32_t i = STK_JPEG_TABLES_KEPT; i-- > 0;) {
+    for (uint32_t i = STK_JPEG_HUFFMAN_CACHED; i-- > 0;) {
         T_TRUE("the same",
-               stk_jpeg_tables_get(&tables, 1, (struct stk_view){sources[i], 18}) == made[i]);
+               stk_jpeg_huffman_get(&tables, 1, (struct stk_view){sources[i], 18}) == made[i]);
     }
-    made[4] = stk_jpeg_tables_get(&tables, 1, (struct stk_view){sources[4], 18});
+    made[4] = stk_jpeg_huffman_get(&tables, 1, (struct stk_view){sources[4], 18});
     T_TRUE("instead of the oldest", made[4] == made[3]);
     sources[5][0] = 3;
-    T_TRUE("no code", !stk_jpeg_tables_get(&tables, 1, (struct stk_view){sources[5], 18}));
-    T_TRUE("nor is it kept", !stk_jpeg_tables_get(&tables, 1, (struct stk_view){sources[5], 18}));
-    again = stk_jpeg_tables_get(&tables, 1, (struct stk_view){sources[2], 18});
-    fresh = stk_jpeg_tables_get(&others, 1, (struct stk_view){sources[2], 18});
+    T_TRUE("no code", !stk_jpeg_huffman_get(&tables, 1, (struct stk_view){sources[5], 18}));
+    T_TRUE("nor is it kept", !stk_jpeg_huffman_get(&tables, 1, (struct stk_view){sources[5], 18}));
+    again = stk_jpeg_huffman_get(&tables, 1, (struct stk_view){sources[2], 18});
+    fresh = stk_jpeg_huffman_get(&others, 1, (struct stk_view){sources[2], 18});
     T_TRUE("made again", again && memcmp(&again->codes, &fresh->codes, sizeof fresh->codes) == 0);
 }
 
@@ -485,7 +485,8 @@ static void test_grey(void)
     T_STR("grey", stk_jpeg_reason_name(stk_jpeg_frame_read(view(), &frame)), "fine");
 }
 
-static uint32_t reason_with(const struct stk_jpeg_marks *marks, const struct stk_jpeg_box *box)
+static uint32_t reason_with(const struct stk_jpeg_entry_points *marks,
+                            const struct stk_jpeg_box *box)
 {
     uint32_t reason;
     const char *wrong = oracle_compare(&oracle, decoder, view(), box, marks, &reason);
@@ -497,7 +498,7 @@ static uint32_t reason_with(const struct stk_jpeg_marks *marks, const struct stk
 static void test_wrong_marks(void)
 {
     struct stk_jpeg_box box = {0, 0, 40, 8}, part = {0, 0, 12, 8};
-    struct stk_jpeg_marks marks, given;
+    struct stk_jpeg_entry_points marks, given;
     uint8_t *made, moved[10];
     uint32_t reason, place;
 
@@ -508,11 +509,11 @@ static void test_wrong_marks(void)
         return;
     }
     T_STR("right", stk_jpeg_reason_name(reason_with(&marks, &box)), "fine");
-    given = (struct stk_jpeg_marks){3, {made, 9}};
+    given = (struct stk_jpeg_entry_points){3, {made, 9}};
     T_STR("too few", stk_jpeg_reason_name(reason_with(&given, &part)), "side index");
-    given = (struct stk_jpeg_marks){2, {made, 10}};
+    given = (struct stk_jpeg_entry_points){2, {made, 10}};
     T_STR("of other MCUs", stk_jpeg_reason_name(reason_with(&given, &part)), "side index");
-    given = (struct stk_jpeg_marks){3, {NULL, 0}};
+    given = (struct stk_jpeg_entry_points){3, {NULL, 0}};
     T_STR("none", stk_jpeg_reason_name(reason_with(&given, &part)), "side index");
 
     /* The mark behind the box, which the box does not come to, stands before the box's end. */
@@ -520,7 +521,7 @@ static void test_wrong_marks(void)
     T_STR("whole", stk_jpeg_reason_name(reason_with(&marks, &part)), "fine");
     place = 2;
     memcpy(moved, &place, 4);
-    given = (struct stk_jpeg_marks){3, {moved, 10}};
+    given = (struct stk_jpeg_entry_points){3, {moved, 10}};
     T_STR("cut before the box's end", stk_jpeg_reason_name(reason_with(&given, &box)),
           "side index");
     place = 1u << 31;
@@ -534,7 +535,7 @@ static void test_wrong_marks(void)
     T_STR("restarts", stk_jpeg_reason_name(reason), "side index");
     memset(moved, 0, sizeof moved);
     moved[0] = 6;
-    given = (struct stk_jpeg_marks){3, {moved, 10}};
+    given = (struct stk_jpeg_entry_points){3, {moved, 10}};
     T_STR("of a picture with restarts", stk_jpeg_reason_name(reason_with(&given, &box)),
           "side index");
 }
@@ -544,7 +545,7 @@ static void test_wrong_marks(void)
 static void test_short_segment(void)
 {
     struct stk_jpeg_box part = {0, 0, 16, 8};
-    struct stk_jpeg_marks marks;
+    struct stk_jpeg_entry_points marks;
     uint32_t reason, place;
     uint8_t *made;
 
@@ -566,7 +567,7 @@ static void test_short_segment(void)
 static void test_damage_behind_marks(void)
 {
     struct stk_jpeg_box part = {24, 0, 16, 8};
-    struct stk_jpeg_marks marks;
+    struct stk_jpeg_entry_points marks;
     uint32_t reason;
     uint8_t *made;
 
@@ -590,7 +591,7 @@ static void test_damage_in_two_rows(void)
     struct stk_jpeg_box part = {0, 0, 16, 16};
 
     for (int i = 0; i < 2; i++) {
-        struct stk_jpeg_marks marks;
+        struct stk_jpeg_entry_points marks;
         uint32_t reason;
         uint8_t *made;
 
@@ -616,7 +617,7 @@ static void test_damage_in_two_rows(void)
 static void test_marks_go_back(void)
 {
     struct stk_jpeg_box part = {24, 0, 16, 8};
-    struct stk_jpeg_marks marks;
+    struct stk_jpeg_entry_points marks;
     uint8_t *made, *copy;
     uint32_t reason;
 
@@ -628,7 +629,7 @@ static void test_marks_go_back(void)
     if (T_TRUE("made", made != NULL)) {
         struct stk_view bytes = {copy, file_bytes};
 
-        memset(made + STK_JPEG_MARK_BYTES, 0, 4);
+        memset(made + STK_JPEG_ENTRY_POINT_BYTES, 0, 4);
         T_TRUE("no row", !oracle_compare(&oracle, decoder, bytes, &part, &marks, &reason));
         T_STR("back", stk_jpeg_reason_name(reason), "side index");
     }
@@ -640,7 +641,7 @@ static void test_marks_go_back(void)
 static void test_large_predictors(void)
 {
     struct stk_jpeg_box box = {0, 0, 8, 8};
-    struct stk_jpeg_marks marks;
+    struct stk_jpeg_entry_points marks;
     uint32_t reason;
 
     put_rows("101111111111111110", 6, 1, 0);
@@ -655,7 +656,7 @@ int main(void)
 {
     int64_t alive = stk_mem_alive();
 
-    T_EQ("open", stk_jpeg_decoder_open(&decoder, STOKER_VECTOR_AUTO, NULL), 0);
+    T_EQ("open", stk_jpeg_decoder_open(&decoder, STOKER_SIMD_AUTO, NULL), 0);
     test_reasons();
     test_long_side();
     test_short_segments();

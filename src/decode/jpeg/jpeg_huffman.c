@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#define LOOK_COUNT (1u << STK_JPEG_LOOK_BITS)
+#define LOOK_COUNT (1u << STK_JPEG_LOOKUP_BITS)
 #define SKIP_COUNT (1u << STK_JPEG_SKIP_BITS)
 
 /* What the first code of an index says. */
@@ -32,7 +32,7 @@ static int32_t extend(uint32_t value, uint32_t bits)
 }
 
 /* Annex C.2: codes in order of length. The all-ones code does not exist, as libjpeg wants it. */
-static bool make_codes(struct stk_jpeg_codes *codes, uint32_t kind, const uint8_t *source)
+static bool make_codes(struct stk_jpeg_long_codes *codes, uint32_t kind, const uint8_t *source)
 {
     uint32_t code = 0, index = 0;
 
@@ -83,7 +83,7 @@ static uint32_t rest_of(uint32_t index, uint32_t bits, uint32_t index_bits)
 
 static int16_t value_of(uint32_t index, const struct symbol *symbol)
 {
-    uint32_t left = STK_JPEG_LOOK_BITS - symbol->code_bits - symbol->value_bits;
+    uint32_t left = STK_JPEG_LOOKUP_BITS - symbol->code_bits - symbol->value_bits;
     uint32_t value = index >> left & ((1u << symbol->value_bits) - 1);
 
     return (int16_t)extend(value, symbol->value_bits);
@@ -94,22 +94,22 @@ static bool fits(const struct symbol *symbol, uint32_t bits)
     return symbol->code_bits > 0 && symbol->code_bits + (uint32_t)symbol->value_bits <= bits;
 }
 
-static struct stk_jpeg_look make_look(const struct symbol *symbols, uint32_t index, uint32_t kind)
+static struct stk_jpeg_lookup make_look(const struct symbol *symbols, uint32_t index, uint32_t kind)
 {
     const struct symbol *first = &symbols[index];
-    struct stk_jpeg_look look = {.advance = first->advance};
+    struct stk_jpeg_lookup look = {.advance = first->advance};
     uint32_t rest;
 
-    if (!fits(first, STK_JPEG_LOOK_BITS)) {
+    if (!fits(first, STK_JPEG_LOOKUP_BITS)) {
         look.bits1 = first->code_bits;
         look.value = first->value_bits;
         return look;
     }
     look.bits = look.bits1 = (uint8_t)(first->code_bits + first->value_bits);
     look.value = look.value2 = value_of(index, first);
-    rest = rest_of(index, look.bits, STK_JPEG_LOOK_BITS);
+    rest = rest_of(index, look.bits, STK_JPEG_LOOKUP_BITS);
     if (kind == 1 && first->advance != STK_JPEG_END_OF_BLOCK &&
-        fits(&symbols[rest], STK_JPEG_LOOK_BITS - look.bits)) {
+        fits(&symbols[rest], STK_JPEG_LOOKUP_BITS - look.bits)) {
         look.bits = (uint8_t)(look.bits + symbols[rest].code_bits + symbols[rest].value_bits);
         look.advance2 = symbols[rest].advance;
         look.value2 = value_of(rest, &symbols[rest]);
@@ -117,9 +117,9 @@ static struct stk_jpeg_look make_look(const struct symbol *symbols, uint32_t ind
     return look;
 }
 
-static struct stk_jpeg_skip make_skip(const struct symbol *symbols, uint32_t index)
+static struct stk_jpeg_skip_lookup make_skip(const struct symbol *symbols, uint32_t index)
 {
-    struct stk_jpeg_skip skip = {0};
+    struct stk_jpeg_skip_lookup skip = {0};
     uint32_t bits = 0, advance = 0;
 
     /* Past the index's end only the last symbol's value may lie: its code was seen whole. */
@@ -137,7 +137,7 @@ static struct stk_jpeg_skip make_skip(const struct symbol *symbols, uint32_t ind
     return skip;
 }
 
-static bool make_table(struct stk_jpeg_table *table, uint32_t kind, struct stk_view bytes)
+static bool make_table(struct stk_jpeg_huffman_table *table, uint32_t kind, struct stk_view bytes)
 {
     struct symbol symbols[SKIP_COUNT]; /* 12 kB */
 
@@ -145,9 +145,9 @@ static bool make_table(struct stk_jpeg_table *table, uint32_t kind, struct stk_v
     if (!make_codes(&table->codes, kind, bytes.data)) {
         return false;
     }
-    make_symbols(symbols, STK_JPEG_LOOK_BITS, bytes.data);
+    make_symbols(symbols, STK_JPEG_LOOKUP_BITS, bytes.data);
     for (uint32_t i = 0; i < LOOK_COUNT; i++) {
-        table->look[i] = make_look(symbols, i, kind);
+        table->lookup[i] = make_look(symbols, i, kind);
     }
     if (kind == 1) {
         make_symbols(symbols, STK_JPEG_SKIP_BITS, bytes.data);
@@ -160,15 +160,15 @@ static bool make_table(struct stk_jpeg_table *table, uint32_t kind, struct stk_v
     return true;
 }
 
-const struct stk_jpeg_table *stk_jpeg_tables_get(struct stk_jpeg_tables *tables, uint32_t kind,
-                                                 struct stk_view bytes)
+const struct stk_jpeg_huffman_table *stk_jpeg_huffman_get(struct stk_jpeg_huffman_cache *tables,
+                                                          uint32_t kind, struct stk_view bytes)
 {
-    struct stk_jpeg_table *oldest = &tables->kept[kind][0];
+    struct stk_jpeg_huffman_table *oldest = &tables->cached[kind][0];
 
     STK_ASSERT(bytes.bytes >= 16 && bytes.bytes <= sizeof oldest->source);
     tables->clock++;
-    for (uint32_t i = 0; i < STK_JPEG_TABLES_KEPT; i++) {
-        struct stk_jpeg_table *table = &tables->kept[kind][i];
+    for (uint32_t i = 0; i < STK_JPEG_HUFFMAN_CACHED; i++) {
+        struct stk_jpeg_huffman_table *table = &tables->cached[kind][i];
 
         if (table->source_bytes == bytes.bytes &&
             memcmp(table->source, bytes.data, bytes.bytes) == 0) {
@@ -181,12 +181,13 @@ const struct stk_jpeg_table *stk_jpeg_tables_get(struct stk_jpeg_tables *tables,
     return make_table(oldest, kind, bytes) ? oldest : NULL;
 }
 
-uint32_t stk_jpeg_long_code(const struct stk_jpeg_table *table, uint64_t data, uint32_t *bits_out)
+uint32_t stk_jpeg_huffman_long_code(const struct stk_jpeg_huffman_table *table, uint64_t data,
+                                    uint32_t *bits_out)
 {
-    const struct stk_jpeg_codes *codes = &table->codes;
+    const struct stk_jpeg_long_codes *codes = &table->codes;
     uint32_t front = (uint32_t)(data >> 48);
 
-    for (uint32_t length = STK_JPEG_LOOK_BITS + 1; length <= 16; length++) {
+    for (uint32_t length = STK_JPEG_LOOKUP_BITS + 1; length <= 16; length++) {
         if (front < codes->end[length]) {
             *bits_out = length;
             return codes->symbols[(int32_t)(front >> (16 - length)) + codes->first[length]];
@@ -196,5 +197,5 @@ uint32_t stk_jpeg_long_code(const struct stk_jpeg_table *table, uint64_t data, u
     return 0;
 }
 
-#define ENTROPY stk_jpeg_entropy_plain
+#define ENTROPY stk_jpeg_entropy_scalar
 #include "decode/jpeg/jpeg_entropy_inner.h"

@@ -3,7 +3,7 @@
  *
  *   counts and symbols -> prepare -> a table that gives up to two coefficients a look-up
  *
- * The table is indexed by the next STK_JPEG_LOOK_BITS bits of the data. Where they hold a whole
+ * The table is indexed by the next STK_JPEG_LOOKUP_BITS bits of the data. Where they hold a whole
  * coefficient (code and value), the entry has it; where they hold the next one too, it has both.
  * Owner: a decoder. Threads: one. Memory: inside the decoder. Bound: fixed sizes. */
 #ifndef DECODE_JPEG_JPEG_HUFFMAN_H
@@ -11,21 +11,21 @@
 
 #include "decode/jpeg/jpeg.h"
 
-#define STK_JPEG_LOOK_BITS 10u
+#define STK_JPEG_LOOKUP_BITS 10u
 #define STK_JPEG_SKIP_BITS 12u
 
 /* An end of block advances so far, that it cannot be taken for a run beyond coefficient 63: see
- * stk_jpeg_overran. */
+ * stk_jpeg_block_overran. */
 #define STK_JPEG_END_OF_BLOCK 128u
 
 /* The k that a block ended with: 63, or 128 and more by an end of block. Between them lie runs
  * that pass the block's end: damage. */
-static inline uint32_t stk_jpeg_overran(uint32_t k)
+static inline uint32_t stk_jpeg_block_overran(uint32_t k)
 {
     return k & 64u;
 }
 
-struct stk_jpeg_look {
+struct stk_jpeg_lookup {
     uint8_t bits;          /* of all that this entry decodes; 0: see below */
     uint8_t advance;       /* of k, to the first coefficient: run + 1, or END_OF_BLOCK */
     uint8_t advance2;      /* from there to the second; 0: there is none */
@@ -35,41 +35,42 @@ struct stk_jpeg_look {
      * as always, value: how many bits the value has. */
 };
 
-struct stk_jpeg_skip { /* the same without values: as many symbols as fit */
-    uint8_t bits;      /* 0: not even the first code fits */
-    uint8_t advance;   /* of k, all together */
+struct stk_jpeg_skip_lookup { /* the same without values: as many symbols as fit */
+    uint8_t bits;             /* 0: not even the first code fits */
+    uint8_t advance;          /* of k, all together */
 };
 
 /* Codes longer than an index: code < end[length], left in 16 bits, says the length. */
-struct stk_jpeg_codes {
+struct stk_jpeg_long_codes {
     uint32_t end[17];  /* by length; 16-bit fractions, never falling */
     int32_t first[17]; /* index of the symbol of code 0 of this length, so to say */
     uint8_t symbols[256];
 };
 
-struct stk_jpeg_table {
-    struct stk_jpeg_look look[1u << STK_JPEG_LOOK_BITS];
-    struct stk_jpeg_skip skip[1u << STK_JPEG_SKIP_BITS]; /* of AC tables only */
-    struct stk_jpeg_codes codes;
+struct stk_jpeg_huffman_table {
+    struct stk_jpeg_lookup lookup[1u << STK_JPEG_LOOKUP_BITS];
+    struct stk_jpeg_skip_lookup skip[1u << STK_JPEG_SKIP_BITS]; /* of AC tables only */
+    struct stk_jpeg_long_codes codes;
     uint8_t source[16 + 256]; /* the bytes that it was made from */
     uint32_t source_bytes;    /* 0: none yet */
     uint64_t used;            /* when last: see prepare */
 };
 
-#define STK_JPEG_TABLES_KEPT 4u /* a kind; a picture has at most 3, libjpeg's encoder 2 */
+#define STK_JPEG_HUFFMAN_CACHED 4u /* a kind; a picture has at most 3, libjpeg's encoder 2 */
 
-struct stk_jpeg_tables {
-    struct stk_jpeg_table kept[2][STK_JPEG_TABLES_KEPT]; /* DC, AC */
+struct stk_jpeg_huffman_cache {
+    struct stk_jpeg_huffman_table cached[2][STK_JPEG_HUFFMAN_CACHED]; /* DC, AC */
     uint64_t clock;
 };
 
-/* The table of these bytes (16 counts, symbols); at most STK_JPEG_TABLES_KEPT of a kind stay
+/* The table of these bytes (16 counts, symbols); at most STK_JPEG_HUFFMAN_CACHED of a kind stay
  * alive. NULL: they are no prefix code, or a DC symbol is above 15. */
-const struct stk_jpeg_table *stk_jpeg_tables_get(struct stk_jpeg_tables *tables, uint32_t kind,
-                                                 struct stk_view bytes);
+const struct stk_jpeg_huffman_table *stk_jpeg_huffman_get(struct stk_jpeg_huffman_cache *tables,
+                                                          uint32_t kind, struct stk_view bytes);
 
-/* The symbol at the front of 64 bits of data, whose code is longer than STK_JPEG_LOOK_BITS;
+/* The symbol at the front of 64 bits of data, whose code is longer than STK_JPEG_LOOKUP_BITS;
  * *bits_out: of its code, 0 when no code is like this. */
-uint32_t stk_jpeg_long_code(const struct stk_jpeg_table *table, uint64_t data, uint32_t *bits_out);
+uint32_t stk_jpeg_huffman_long_code(const struct stk_jpeg_huffman_table *table, uint64_t data,
+                                    uint32_t *bits_out);
 
 #endif

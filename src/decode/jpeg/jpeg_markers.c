@@ -32,7 +32,7 @@ const uint8_t stk_jpeg_zigzag[64] = {
 };
 
 static const char *const reason_names[STK_JPEG_REASON_COUNT] = {
-    [STK_JPEG_FINE] = "fine",
+    [STK_JPEG_DECODED] = "fine",
     [STK_JPEG_PROGRESSIVE] = "progressive",
     [STK_JPEG_ARITHMETIC] = "arithmetic coding",
     [STK_JPEG_PROCESS] = "lossless or hierarchical",
@@ -44,7 +44,7 @@ static const char *const reason_names[STK_JPEG_REASON_COUNT] = {
     [STK_JPEG_HEADER] = "odd header",
     [STK_JPEG_DATA] = "damaged data",
     [STK_JPEG_MEMORY] = "memory",
-    [STK_JPEG_MARKS] = "side index",
+    [STK_JPEG_ENTRY_POINTS] = "side index",
 };
 
 const char *stk_jpeg_reason_name(uint32_t reason)
@@ -84,7 +84,7 @@ static uint32_t read_quantisers(struct stk_jpeg_frame *frame, struct stk_view se
         frame->quantiser_mask |= 1u << table;
         at += bytes;
     }
-    return STK_JPEG_FINE;
+    return STK_JPEG_DECODED;
 }
 
 /* DHT (B.2.4.2). Whether the counts make a prefix code is seen when the table is built. */
@@ -109,7 +109,7 @@ static uint32_t read_codes(struct stk_jpeg_frame *frame, struct stk_view segment
         frame->codes[kind][table] = (struct stk_view){segment.data + at, 16 + symbols};
         at += 16 + symbols;
     }
-    return STK_JPEG_FINE;
+    return STK_JPEG_DECODED;
 }
 
 /* How the samples of three components lie to each other: each factor must divide the largest, as
@@ -133,7 +133,7 @@ static uint32_t check_sampling(struct stk_jpeg_frame *frame)
             return STK_JPEG_SAMPLING;
         }
     }
-    return blocks > STK_JPEG_BLOCKS_MAX ? STK_JPEG_SAMPLING : STK_JPEG_FINE;
+    return blocks > STK_JPEG_BLOCKS_MAX ? STK_JPEG_SAMPLING : STK_JPEG_DECODED;
 }
 
 static uint32_t frame_process(uint8_t marker)
@@ -144,7 +144,7 @@ static uint32_t frame_process(uint8_t marker)
     if (marker == MARKER_SOF9 || marker == MARKER_SOF10) {
         return STK_JPEG_ARITHMETIC;
     }
-    return marker == MARKER_SOF0 || marker == MARKER_SOF1 ? STK_JPEG_FINE : STK_JPEG_PROCESS;
+    return marker == MARKER_SOF0 || marker == MARKER_SOF1 ? STK_JPEG_DECODED : STK_JPEG_PROCESS;
 }
 
 /* SOFn (B.2.2). */
@@ -214,7 +214,7 @@ static uint32_t read_scan(struct stk_jpeg_frame *frame, struct stk_view segment)
         }
     }
     end = segment.data + 1 + 2 * count;
-    return end[0] == 0 && end[1] == 63 && end[2] == 0 ? STK_JPEG_FINE : STK_JPEG_SCANS;
+    return end[0] == 0 && end[1] == 63 && end[2] == 0 ? STK_JPEG_DECODED : STK_JPEG_SCANS;
 }
 
 /* APP0 and APP14, of which libjpeg looks at 14 and 12 bytes. */
@@ -222,13 +222,13 @@ static uint32_t read_application(struct colors *colors, uint8_t marker, struct s
 {
     if (marker == MARKER_APP0 && segment.bytes >= 14 && memcmp(segment.data, "JFIF\0", 5) == 0) {
         colors->jfif = true;
-        return segment.data[5] == 1 ? STK_JPEG_FINE : STK_JPEG_HEADER;
+        return segment.data[5] == 1 ? STK_JPEG_DECODED : STK_JPEG_HEADER;
     }
     if (marker == MARKER_APP14 && segment.bytes >= 12 && memcmp(segment.data, "Adobe", 5) == 0) {
         colors->adobe = true;
         colors->transform = segment.data[11];
     }
-    return STK_JPEG_FINE;
+    return STK_JPEG_DECODED;
 }
 
 static uint32_t read_segment(struct stk_jpeg_frame *frame, struct colors *colors, uint8_t marker,
@@ -244,11 +244,11 @@ static uint32_t read_segment(struct stk_jpeg_frame *frame, struct colors *colors
             return STK_JPEG_HEADER;
         }
         frame->restart_interval = big16(segment.data);
-        return STK_JPEG_FINE;
+        return STK_JPEG_DECODED;
     case MARKER_SOS:
         return read_scan(frame, segment);
     case MARKER_COM:
-        return STK_JPEG_FINE;
+        return STK_JPEG_DECODED;
     case MARKER_DAC:
         return STK_JPEG_ARITHMETIC;
     default:
@@ -269,14 +269,14 @@ static uint32_t decide_colors(struct stk_jpeg_frame *frame, const struct colors 
     const struct stk_jpeg_component *c = frame->components;
 
     if (frame->component_count == 1 || colors->jfif) {
-        return STK_JPEG_FINE;
+        return STK_JPEG_DECODED;
     }
     if (colors->adobe) {
         frame->rgb = colors->transform == 0;
-        return colors->transform <= 1 ? STK_JPEG_FINE : STK_JPEG_COLORS;
+        return colors->transform <= 1 ? STK_JPEG_DECODED : STK_JPEG_COLORS;
     }
     frame->rgb = c[0].id == 'R' && c[1].id == 'G' && c[2].id == 'B';
-    return STK_JPEG_FINE;
+    return STK_JPEG_DECODED;
 }
 
 /* One component is not interleaved: its MCU is one block, whatever its factors say (A.2.2). But
@@ -289,8 +289,8 @@ static void count_mcus(struct stk_jpeg_frame *frame)
         frame->components[0].h = frame->components[0].v = 1;
         frame->h_max = frame->v_max = 1;
     }
-    frame->mcu_columns = stk_jpeg_ceil(frame->width, 8 * frame->h_max);
-    frame->mcu_rows = stk_jpeg_ceil(frame->height, 8 * frame->v_max);
+    frame->mcu_columns = stk_jpeg_div_ceil(frame->width, 8 * frame->h_max);
+    frame->mcu_rows = stk_jpeg_div_ceil(frame->height, 8 * frame->v_max);
 }
 
 uint32_t stk_jpeg_frame_read(struct stk_view bytes, struct stk_jpeg_frame *frame_out)

@@ -11,7 +11,7 @@
 /* Where the k-th coefficient of a block stands: row * 8 + column (figure A.6). */
 extern const uint8_t stk_jpeg_zigzag[64];
 
-static inline uint32_t stk_jpeg_ceil(uint64_t a, uint64_t b)
+static inline uint32_t stk_jpeg_div_ceil(uint64_t a, uint64_t b)
 {
     return (uint32_t)((a + b - 1) / b);
 }

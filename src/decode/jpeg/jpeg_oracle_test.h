@@ -105,7 +105,7 @@ static inline void oracle_decode(struct oracle *oracle, struct stk_view bytes, u
 /* The marks of a picture, in memory of exactly their size, which the caller frees: NULL and the
  * reason when it has none. */
 static inline uint8_t *oracle_marks(struct stk_jpeg_decoder *decoder, struct stk_view bytes,
-                                    uint32_t mcus, struct stk_jpeg_marks *marks_out,
+                                    uint32_t mcus, struct stk_jpeg_entry_points *marks_out,
                                     uint32_t *reason_out)
 {
     const struct stk_jpeg_box corner = {0, 0, 1, 1};
@@ -117,16 +117,16 @@ static inline uint8_t *oracle_marks(struct stk_jpeg_decoder *decoder, struct stk
     if (*reason_out) {
         return NULL;
     }
-    marks_bytes = stk_jpeg_marks_count(&frame, mcus) * STK_JPEG_MARK_BYTES;
+    marks_bytes = stk_jpeg_entry_point_count(&frame, mcus) * STK_JPEG_ENTRY_POINT_BYTES;
     marks = malloc(marks_bytes ? marks_bytes : 1);
     space = aligned_alloc(64, stk_round_up(stk_jpeg_workspace_bytes(&frame, &corner), 64));
-    *reason_out = stk_jpeg_decoder_mark(decoder, &frame, mcus, space, marks);
+    *reason_out = stk_jpeg_decoder_index(decoder, &frame, mcus, space, marks);
     free(space);
     if (*reason_out) {
         free(marks);
         return NULL;
     }
-    *marks_out = (struct stk_jpeg_marks){mcus, {marks, marks_bytes}};
+    *marks_out = (struct stk_jpeg_entry_points){mcus, {marks, marks_bytes}};
     return marks;
 }
 
@@ -134,7 +134,8 @@ static inline uint8_t *oracle_marks(struct stk_jpeg_decoder *decoder, struct stk
  * is wrong. *reason_out: why there was no answer. */
 static inline const char *oracle_compare(struct oracle *oracle, struct stk_jpeg_decoder *decoder,
                                          struct stk_view bytes, const struct stk_jpeg_box *box,
-                                         const struct stk_jpeg_marks *marks, uint32_t *reason_out)
+                                         const struct stk_jpeg_entry_points *marks,
+                                         uint32_t *reason_out)
 {
     struct stk_jpeg_frame frame;
     uint8_t *space = NULL, *row = NULL;
@@ -156,7 +157,7 @@ static inline const char *oracle_compare(struct oracle *oracle, struct stk_jpeg_
         uint32_t done = UINT32_MAX;
 
         *reason_out = stk_jpeg_decoder_rows(decoder, &row, 1, &done);
-        if (done > 1 || (done == 0) == (*reason_out == STK_JPEG_FINE)) {
+        if (done > 1 || (done == 0) == (*reason_out == STK_JPEG_DECODED)) {
             wrong = "another number of rows";
         } else if (done == 1 && y >= oracle->rows) {
             wrong = "a row that libjpeg warned of";

@@ -6,7 +6,7 @@
 /* ---- inverse transform -------------------------------------------------------------------- */
 
 /* Blocks are simply rows of columns here. */
-static uint32_t plain_place(uint32_t row, uint32_t column)
+static uint32_t scalar_coefficient_index(uint32_t row, uint32_t column)
 {
     return row * 8 + column;
 }
@@ -73,8 +73,7 @@ static void turn(int16_t from[8][8], int16_t to[8][8])
     }
 }
 
-static void plain_transform(const int16_t *block, const int16_t *quantiser, uint8_t *to,
-                            size_t stride)
+static void scalar_idct(const int16_t *block, const int16_t *quantiser, uint8_t *to, size_t stride)
 {
     int16_t a[8][8], b[8][8], *flat = a[0];
 
@@ -100,7 +99,7 @@ static void plain_transform(const int16_t *block, const int16_t *quantiser, uint
 
 /* ---- upsampling --------------------------------------------------------------------------- */
 
-static void plain_wide(const uint8_t *in, uint32_t count, uint8_t *out)
+static void scalar_h2v1(const uint8_t *in, uint32_t count, uint8_t *out)
 {
     for (uint32_t i = 0; i < count; i++) {
         uint32_t near = 3u * in[i];
@@ -110,8 +109,8 @@ static void plain_wide(const uint8_t *in, uint32_t count, uint8_t *out)
     }
 }
 
-static void plain_high(const uint8_t *near, const uint8_t *far, bool below, uint32_t count,
-                       uint8_t *out)
+static void scalar_h1v2(const uint8_t *near, const uint8_t *far, bool below, uint32_t count,
+                        uint8_t *out)
 {
     uint32_t bias = below ? 2 : 1;
 
@@ -140,8 +139,7 @@ static void widen(const uint16_t *sums, size_t count, uint8_t *out)
     }
 }
 
-static void plain_wide_and_high(const uint8_t *near, const uint8_t *far, uint32_t count,
-                                uint8_t *out)
+static void scalar_h2v2(const uint8_t *near, const uint8_t *far, uint32_t count, uint8_t *out)
 {
     for (uint32_t from = 0; from < count; from += WIDE_SAMPLES) {
         size_t part = (size_t)stk_min(count - from, WIDE_SAMPLES);
@@ -180,8 +178,8 @@ static void convert_colors(const uint8_t *y, const uint8_t *cb, const uint8_t *c
     }
 }
 
-void stk_jpeg_plain_colors(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint32_t count,
-                           uint8_t *out)
+void stk_jpeg_scalar_to_rgbx(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint32_t count,
+                             uint8_t *out)
 {
     uint8_t rgb[3][COLOR_PIXELS];
 
@@ -189,12 +187,12 @@ void stk_jpeg_plain_colors(const uint8_t *y, const uint8_t *cb, const uint8_t *c
         uint32_t part = (uint32_t)stk_min(count - i, COLOR_PIXELS);
 
         convert_colors(y + i, cb + i, cr + i, part, rgb);
-        stk_jpeg_plain_copy(rgb[0], rgb[1], rgb[2], part, out + 4 * (size_t)i);
+        stk_jpeg_scalar_interleave(rgb[0], rgb[1], rgb[2], part, out + 4 * (size_t)i);
     }
 }
 
-void stk_jpeg_plain_copy(const uint8_t *r, const uint8_t *g, const uint8_t *b, uint32_t count,
-                         uint8_t *out)
+void stk_jpeg_scalar_interleave(const uint8_t *r, const uint8_t *g, const uint8_t *b,
+                                uint32_t count, uint8_t *out)
 {
     for (uint32_t i = 0; i < count; i++) {
         const uint8_t pixel[4] = {r[i], g[i], b[i], 255};
@@ -203,18 +201,19 @@ void stk_jpeg_plain_copy(const uint8_t *r, const uint8_t *g, const uint8_t *b, u
     }
 }
 
-/* ---- the choice --------------------------------------------------------------------------- */
+/* ---- the sampling_args
+ * --------------------------------------------------------------------------- */
 
-static const struct stk_jpeg_kernels plain_kernels = {
+static const struct stk_jpeg_kernels scalar_kernels = {
     .name = "none",
-    .entropy = &stk_jpeg_entropy_plain,
-    .place = plain_place,
-    .transform = plain_transform,
-    .wide = plain_wide,
-    .high = plain_high,
-    .wide_and_high = plain_wide_and_high,
-    .colors = stk_jpeg_plain_colors,
-    .copy = stk_jpeg_plain_copy,
+    .entropy = &stk_jpeg_entropy_scalar,
+    .coefficient_index = scalar_coefficient_index,
+    .idct = scalar_idct,
+    .upsample_h2v1 = scalar_h2v1,
+    .upsample_h1v2 = scalar_h1v2,
+    .upsample_h2v2 = scalar_h2v2,
+    .to_rgbx = stk_jpeg_scalar_to_rgbx,
+    .interleave = stk_jpeg_scalar_interleave,
 };
 
 static const struct stk_jpeg_kernels *vector_kernels(void)
@@ -231,11 +230,11 @@ const struct stk_jpeg_kernels *stk_jpeg_kernels_get(uint32_t vector)
 {
     const struct stk_jpeg_kernels *found = NULL;
 
-    if (vector != STOKER_VECTOR_NONE) {
+    if (vector != STOKER_SIMD_NONE) {
         found = vector_kernels();
     }
-    if (vector == STOKER_VECTOR_AUTO && !found) {
+    if (vector == STOKER_SIMD_AUTO && !found) {
         found = stk_jpeg_kernels_simd();
     }
-    return found || vector == STOKER_VECTOR_AVX2 ? found : &plain_kernels;
+    return found || vector == STOKER_SIMD_AVX2 ? found : &scalar_kernels;
 }

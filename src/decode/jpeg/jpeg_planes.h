@@ -14,38 +14,39 @@
 
 struct stk_jpeg_kernels {
     const char *name;
-    const struct stk_jpeg_entropy *entropy;
+    const struct stk_jpeg_entropy_kernels *entropy;
     /* Where a coefficient lies in the block, and its factor in the quantiser: 0..63. */
-    uint32_t (*place)(uint32_t row, uint32_t column);
-    stk_jpeg_transform *transform;
+    uint32_t (*coefficient_index)(uint32_t row, uint32_t column);
+    stk_jpeg_idct *idct;
     /* Twice as wide: out[0..2 * count). in[-1] and in[count] are its neighbours, or copies of the
      * first and last sample, which comes to what libjpeg does at a picture's sides. */
-    void (*wide)(const uint8_t *in, uint32_t count, uint8_t *out);
+    void (*upsample_h2v1)(const uint8_t *in, uint32_t count, uint8_t *out);
     /* One row of twice as many: 3 parts of the near row, 1 of the far; below: the far one is. */
-    void (*high)(const uint8_t *near, const uint8_t *far, bool below, uint32_t count, uint8_t *out);
+    void (*upsample_h1v2)(const uint8_t *near, const uint8_t *far, bool below, uint32_t count,
+                          uint8_t *out);
     /* Both. */
-    void (*wide_and_high)(const uint8_t *near, const uint8_t *far, uint32_t count, uint8_t *out);
+    void (*upsample_h2v2)(const uint8_t *near, const uint8_t *far, uint32_t count, uint8_t *out);
     /* YCbCr to RGBX; writes 4 * count bytes and no more. */
-    void (*colors)(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint32_t count,
-                   uint8_t *out);
+    void (*to_rgbx)(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint32_t count,
+                    uint8_t *out);
     /* Three samples side by side: RGB that is stored so, and grey three times. */
-    void (*copy)(const uint8_t *r, const uint8_t *g, const uint8_t *b, uint32_t count,
-                 uint8_t *out);
+    void (*interleave)(const uint8_t *r, const uint8_t *g, const uint8_t *b, uint32_t count,
+                       uint8_t *out);
 };
 
-/* vector: enum stoker_vector. NULL: this machine cannot. AUTO never fails. */
+/* vector: enum stoker_simd. NULL: this machine cannot. AUTO never fails. */
 const struct stk_jpeg_kernels *stk_jpeg_kernels_get(uint32_t vector);
 
 /* As stk_jpeg_decoder_open; kernels are borrowed. A bench leaves stages out with it. */
-int stk_jpeg_decoder_open_kernels(struct stk_jpeg_decoder **decoder_out,
-                                  const struct stk_jpeg_kernels *kernels,
-                                  struct stoker_error *error);
+int stk_jpeg_decoder_open_with_kernels(struct stk_jpeg_decoder **decoder_out,
+                                       const struct stk_jpeg_kernels *kernels,
+                                       struct stoker_error *error);
 
 /* The plain ones, for tails. */
-void stk_jpeg_plain_colors(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint32_t count,
-                           uint8_t *out);
-void stk_jpeg_plain_copy(const uint8_t *r, const uint8_t *g, const uint8_t *b, uint32_t count,
-                         uint8_t *out);
+void stk_jpeg_scalar_to_rgbx(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint32_t count,
+                             uint8_t *out);
+void stk_jpeg_scalar_interleave(const uint8_t *r, const uint8_t *g, const uint8_t *b,
+                                uint32_t count, uint8_t *out);
 extern const struct stk_jpeg_kernels stk_jpeg_kernels_avx2;
 /* Vectors of 16 bytes; NULL: neither SSE2 nor NEON. What AUTO comes to without AVX2. */
 const struct stk_jpeg_kernels *stk_jpeg_kernels_simd(void);

@@ -26,7 +26,7 @@ INLINE __m256i load_wide(const uint8_t *from)
  *
  * Eight columns at once. Inputs come in pairs of 16 bits that are multiplied with two constants
  * and added: a = in0 in4, b = in2 in6, c = in7 in1, d = in3 in5 of columns 0..7. The block lies
- * so in memory (avx2_place), so that the first pass only loads. */
+ * so in memory (avx2_coefficient_index), so that the first pass only loads. */
 
 struct pairs {
     __m256i a, b, c, d;
@@ -36,7 +36,7 @@ struct eight {
     __m256i v[8]; /* 32 bits */
 };
 
-static uint32_t avx2_place(uint32_t row, uint32_t column)
+static uint32_t avx2_coefficient_index(uint32_t row, uint32_t column)
 {
     static const uint8_t where[8] = {0, 5, 2, 6, 1, 7, 3, 4}; /* 2 * pair + half of it */
 
@@ -139,8 +139,7 @@ INLINE void store_rows(__m128i two, uint8_t *to, size_t stride)
     _mm_storel_epi64((__m128i *)(to + stride), _mm_unpackhi_epi64(two, two));
 }
 
-static void avx2_transform(const int16_t *block, const int16_t *quantiser, uint8_t *to,
-                           size_t stride)
+static void avx2_idct(const int16_t *block, const int16_t *quantiser, uint8_t *to, size_t stride)
 {
     struct pairs in = {load256(block), load256(block + 16), load256(block + 32),
                        load256(block + 48)};
@@ -184,7 +183,7 @@ INLINE __m256i side_by_side(__m256i left, __m256i right)
     return _mm256_or_si256(left, _mm256_slli_epi16(right, 8));
 }
 
-static void avx2_wide(const uint8_t *in, uint32_t count, uint8_t *out)
+static void avx2_h2v1(const uint8_t *in, uint32_t count, uint8_t *out)
 {
     const __m256i one = _mm256_set1_epi16(1), two = _mm256_set1_epi16(2);
 
@@ -198,7 +197,7 @@ static void avx2_wide(const uint8_t *in, uint32_t count, uint8_t *out)
     }
 }
 
-static void avx2_high(const uint8_t *near, const uint8_t *far, bool below, uint32_t count,
+static void avx2_h1v2(const uint8_t *near, const uint8_t *far, bool below, uint32_t count,
                       uint8_t *out)
 {
     const __m256i bias = _mm256_set1_epi16(below ? 2 : 1);
@@ -217,8 +216,7 @@ INLINE __m256i column_sums(const uint8_t *near, const uint8_t *far)
     return _mm256_add_epi16(three(load_wide(near)), load_wide(far));
 }
 
-static void avx2_wide_and_high(const uint8_t *near, const uint8_t *far, uint32_t count,
-                               uint8_t *out)
+static void avx2_h2v2(const uint8_t *near, const uint8_t *far, uint32_t count, uint8_t *out)
 {
     const __m256i seven = _mm256_set1_epi16(7), eight = _mm256_set1_epi16(8);
 
@@ -284,11 +282,11 @@ INLINE void colors_of_16(const uint8_t *y, const uint8_t *cb, const uint8_t *cr,
                  _mm256_add_epi16(light, b), out);
 }
 
-static void avx2_colors(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint32_t count,
-                        uint8_t *out)
+static void avx2_to_rgbx(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint32_t count,
+                         uint8_t *out)
 {
     if (count < 16) {
-        stk_jpeg_plain_colors(y, cb, cr, count, out);
+        stk_jpeg_scalar_to_rgbx(y, cb, cr, count, out);
         return;
     }
     for (uint32_t i = 0; i + 16 <= count; i += 16) {
@@ -301,11 +299,11 @@ static void avx2_colors(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, 
     }
 }
 
-static void avx2_copy(const uint8_t *r, const uint8_t *g, const uint8_t *b, uint32_t count,
-                      uint8_t *out)
+static void avx2_interleave(const uint8_t *r, const uint8_t *g, const uint8_t *b, uint32_t count,
+                            uint8_t *out)
 {
     if (count < 16) {
-        stk_jpeg_plain_copy(r, g, b, count, out);
+        stk_jpeg_scalar_interleave(r, g, b, count, out);
         return;
     }
     for (uint32_t i = 0; i < count; i += 16) {
@@ -318,11 +316,11 @@ static void avx2_copy(const uint8_t *r, const uint8_t *g, const uint8_t *b, uint
 const struct stk_jpeg_kernels stk_jpeg_kernels_avx2 = {
     .name = "avx2",
     .entropy = &stk_jpeg_entropy_avx2,
-    .place = avx2_place,
-    .transform = avx2_transform,
-    .wide = avx2_wide,
-    .high = avx2_high,
-    .wide_and_high = avx2_wide_and_high,
-    .colors = avx2_colors,
-    .copy = avx2_copy,
+    .coefficient_index = avx2_coefficient_index,
+    .idct = avx2_idct,
+    .upsample_h2v1 = avx2_h2v1,
+    .upsample_h1v2 = avx2_h1v2,
+    .upsample_h2v2 = avx2_h2v2,
+    .to_rgbx = avx2_to_rgbx,
+    .interleave = avx2_interleave,
 };

@@ -14,7 +14,7 @@ INLINE v128 load_wide(const uint8_t *from)
 /* ---- inverse transform: see jpeg_planes.c; eight columns of 16 bits, four of 32 at a time
  * -------- */
 
-static uint32_t simd_place(uint32_t row, uint32_t column)
+static uint32_t simd_coefficient_index(uint32_t row, uint32_t column)
 {
     return row * 8 + column;
 }
@@ -95,8 +95,7 @@ INLINE void transpose(v128 rows[8])
     }
 }
 
-static void simd_transform(const int16_t *block, const int16_t *quantiser, uint8_t *to,
-                           size_t stride)
+static void simd_idct(const int16_t *block, const int16_t *quantiser, uint8_t *to, size_t stride)
 {
     v128 rows[8], rest = v_all8(0);
 
@@ -138,7 +137,7 @@ INLINE v128 side_by_side(v128 left, v128 right)
     return v_or(left, v_left16(right, 8));
 }
 
-static void simd_wide(const uint8_t *in, uint32_t count, uint8_t *out)
+static void simd_h2v1(const uint8_t *in, uint32_t count, uint8_t *out)
 {
     const v128 one = v_all16(1), two = v_all16(2);
 
@@ -156,7 +155,7 @@ INLINE v128 column_sums(const uint8_t *near, const uint8_t *far)
     return v_add16(three(load_wide(near)), load_wide(far));
 }
 
-static void simd_high(const uint8_t *near, const uint8_t *far, bool below, uint32_t count,
+static void simd_h1v2(const uint8_t *near, const uint8_t *far, bool below, uint32_t count,
                       uint8_t *out)
 {
     const v128 bias = v_all16(below ? 2 : 1);
@@ -169,8 +168,7 @@ static void simd_high(const uint8_t *near, const uint8_t *far, bool below, uint3
     }
 }
 
-static void simd_wide_and_high(const uint8_t *near, const uint8_t *far, uint32_t count,
-                               uint8_t *out)
+static void simd_h2v2(const uint8_t *near, const uint8_t *far, uint32_t count, uint8_t *out)
 {
     const v128 seven = v_all16(7), eight = v_all16(8);
 
@@ -229,11 +227,11 @@ INLINE void colors_of_8(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, 
     store_pixels(v_add16(light, r), v_add16(light, green_part(blue, red)), v_add16(light, b), out);
 }
 
-static void simd_colors(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint32_t count,
-                        uint8_t *out)
+static void simd_to_rgbx(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint32_t count,
+                         uint8_t *out)
 {
     if (count < 8) {
-        stk_jpeg_plain_colors(y, cb, cr, count, out);
+        stk_jpeg_scalar_to_rgbx(y, cb, cr, count, out);
         return;
     }
     for (uint32_t i = 0; i < count; i += 8) {
@@ -243,11 +241,11 @@ static void simd_colors(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, 
     }
 }
 
-static void simd_copy(const uint8_t *r, const uint8_t *g, const uint8_t *b, uint32_t count,
-                      uint8_t *out)
+static void simd_interleave(const uint8_t *r, const uint8_t *g, const uint8_t *b, uint32_t count,
+                            uint8_t *out)
 {
     if (count < 8) {
-        stk_jpeg_plain_copy(r, g, b, count, out);
+        stk_jpeg_scalar_interleave(r, g, b, count, out);
         return;
     }
     for (uint32_t i = 0; i < count; i += 8) {
@@ -259,14 +257,14 @@ static void simd_copy(const uint8_t *r, const uint8_t *g, const uint8_t *b, uint
 
 static const struct stk_jpeg_kernels simd_kernels = {
     .name = STK_SIMD,
-    .entropy = &stk_jpeg_entropy_plain,
-    .place = simd_place,
-    .transform = simd_transform,
-    .wide = simd_wide,
-    .high = simd_high,
-    .wide_and_high = simd_wide_and_high,
-    .colors = simd_colors,
-    .copy = simd_copy,
+    .entropy = &stk_jpeg_entropy_scalar,
+    .coefficient_index = simd_coefficient_index,
+    .idct = simd_idct,
+    .upsample_h2v1 = simd_h2v1,
+    .upsample_h1v2 = simd_h1v2,
+    .upsample_h2v2 = simd_h2v2,
+    .to_rgbx = simd_to_rgbx,
+    .interleave = simd_interleave,
 };
 
 const struct stk_jpeg_kernels *stk_jpeg_kernels_simd(void)

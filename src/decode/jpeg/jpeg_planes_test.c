@@ -19,7 +19,7 @@ static uint64_t seed = 1, draws;
 
 static uint32_t draw(uint32_t below)
 {
-    return (uint32_t)(stk_key(seed, draws++) % below);
+    return (uint32_t)(stk_random_key(seed, draws++) % below);
 }
 
 static void fill(uint8_t *bytes, size_t count)
@@ -72,16 +72,16 @@ static void test_transforms(const struct stk_jpeg_kernels *const two[2], uint32_
         draw_block(rows, factors);
         memset(got, 0xa5, sizeof got);
         for (int k = 0; k < 2; k++) {
-            int16_t block[STK_JPEG_BLOCK_COUNT] __attribute__((aligned(64))) = {0};
+            int16_t block[STK_JPEG_BLOCK_VALUES] __attribute__((aligned(64))) = {0};
             int16_t quantiser[64] __attribute__((aligned(64)));
 
             for (uint32_t i = 0; i < 64; i++) {
-                uint32_t place = two[k]->place(i / 8, i % 8);
+                uint32_t place = two[k]->coefficient_index(i / 8, i % 8);
 
                 block[place] = rows[i];
                 quantiser[place] = factors[i];
             }
-            two[k]->transform(block, quantiser, got[k] + SIDE, stride);
+            two[k]->idct(block, quantiser, got[k] + SIDE, stride);
         }
         same(two[1]->name, got, 7 * (size_t)stride + 8, 0);
     }
@@ -99,11 +99,11 @@ static void upsample(const struct stk_jpeg_kernels *const two[2], uint32_t which
     memset(got, 0xa5, sizeof got);
     for (int k = 0; k < 2; k++) {
         if (which == 0) {
-            two[k]->wide(near + SIDE, count, got[k] + SIDE);
+            two[k]->upsample_h2v1(near + SIDE, count, got[k] + SIDE);
         } else if (which == 1) {
-            two[k]->high(near + SIDE, far + SIDE, below, count, got[k] + SIDE);
+            two[k]->upsample_h1v2(near + SIDE, far + SIDE, below, count, got[k] + SIDE);
         } else {
-            two[k]->wide_and_high(near + SIDE, far + SIDE, count, got[k] + SIDE);
+            two[k]->upsample_h2v2(near + SIDE, far + SIDE, count, got[k] + SIDE);
         }
     }
     same(two[1]->name, got, which == 1 ? count : 2 * (size_t)count, STK_JPEG_ROW_SLACK);
@@ -117,9 +117,9 @@ static void color(const struct stk_jpeg_kernels *const two[2], bool copies, uint
     memset(got, 0xa5, sizeof got);
     for (int k = 0; k < 2; k++) {
         if (copies) {
-            two[k]->copy(in[0], in[1], in[2], count, got[k] + SIDE);
+            two[k]->interleave(in[0], in[1], in[2], count, got[k] + SIDE);
         } else {
-            two[k]->colors(in[0], in[1], in[2], count, got[k] + SIDE);
+            two[k]->to_rgbx(in[0], in[1], in[2], count, got[k] + SIDE);
         }
     }
     same(two[1]->name, got, 4 * (size_t)count, 0);
@@ -173,7 +173,7 @@ static void test_unstuffing(uint32_t rare)
         memset(window, 0xa5, sizeof window);
         stk_jpeg_segment_begin(&segment, (struct stk_view){in, bytes}, window);
         T_EQ("unstuffed", segment.filled - window, count);
-        T_TRUE("unstuffed", memcmp(window, want, count) == 0 && segment.whole);
+        T_TRUE("unstuffed", memcmp(window, want, count) == 0 && segment.complete);
         T_TRUE("all may be read", segment.limit == segment.filled);
         for (size_t i = 0; i < STK_JPEG_MCU_BYTES_MAX; i++) {
             if (!T_EQ("zeros behind", window[count + i], 0)) {
@@ -206,16 +206,16 @@ static void test_windows(uint32_t rare)
     while (at < count) {
         size_t there = (size_t)(segment.filled - window), used_bits = draw(8), whole = draw(8);
         size_t start = (size_t)(segment.bits.at - window) - segment.bits.count / 8;
-        size_t more = there - start - (segment.whole ? 0 : draw(STK_JPEG_MCU_BYTES_MAX));
+        size_t more = there - start - (segment.complete ? 0 : draw(STK_JPEG_MCU_BYTES_MAX));
         uint32_t used, again;
 
         start -= segment.bits.count % 8 > 0; /* a byte that is begun */
-        more = segment.whole ? more : more - 8;
+        more = segment.complete ? more : more - 8;
         T_TRUE("a window", there <= STK_JPEG_WINDOW_BYTES - STK_JPEG_MCU_BYTES_MAX);
         T_EQ("what may be read", segment.filled - segment.limit,
-             segment.whole ? 0 : STK_JPEG_MCU_BYTES_MAX);
+             segment.complete ? 0 : STK_JPEG_MCU_BYTES_MAX);
         T_TRUE("its bytes", memcmp(window + start, want + at, there - start) == 0);
-        if (segment.whole) {
+        if (segment.complete) {
             T_EQ("the end", at + there - start, count);
             break;
         }
@@ -223,10 +223,10 @@ static void test_windows(uint32_t rare)
         start += more;
         segment.bits.at = window + start + whole + (used_bits > 0);
         segment.bits.count = (uint32_t)(8 * whole + (8 - used_bits) % 8);
-        T_TRUE("place", stk_jpeg_segment_place(&segment, &used) == from[at]);
+        T_TRUE("place", stk_jpeg_segment_position(&segment, &used) == from[at]);
         T_EQ("bits", used, used_bits);
-        T_TRUE("more", stk_jpeg_segment_more(&segment));
-        T_TRUE("place", stk_jpeg_segment_place(&segment, &again) == from[at]);
+        T_TRUE("more", stk_jpeg_segment_refill(&segment));
+        T_TRUE("place", stk_jpeg_segment_position(&segment, &again) == from[at]);
         T_EQ("bits", again, used);
     }
 }
@@ -272,20 +272,20 @@ static void test_restarts(void)
 /* AUTO is the best that there is; NONE is asked for elsewhere. */
 static void test_choice(void)
 {
-    const struct stk_jpeg_kernels *best = stk_jpeg_kernels_get(STOKER_VECTOR_AVX2);
+    const struct stk_jpeg_kernels *best = stk_jpeg_kernels_get(STOKER_SIMD_AVX2);
 
 #if defined(__x86_64__)
     T_EQ("AVX2", best != NULL, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2"));
 #endif
     best = best ? best : stk_jpeg_kernels_simd();
-    best = best ? best : stk_jpeg_kernels_get(STOKER_VECTOR_NONE);
-    T_TRUE("the best", stk_jpeg_kernels_get(STOKER_VECTOR_AUTO) == best);
+    best = best ? best : stk_jpeg_kernels_get(STOKER_SIMD_NONE);
+    T_TRUE("the best", stk_jpeg_kernels_get(STOKER_SIMD_AUTO) == best);
 }
 
 int main(int count, char **arguments)
 {
-    const struct stk_jpeg_kernels *plain = stk_jpeg_kernels_get(STOKER_VECTOR_NONE);
-    const struct stk_jpeg_kernels *others[2] = {stk_jpeg_kernels_get(STOKER_VECTOR_AVX2),
+    const struct stk_jpeg_kernels *plain = stk_jpeg_kernels_get(STOKER_SIMD_NONE);
+    const struct stk_jpeg_kernels *others[2] = {stk_jpeg_kernels_get(STOKER_SIMD_AVX2),
                                                 stk_jpeg_kernels_simd()};
 
     seed = count > 1 ? strtoull(arguments[1], NULL, 0) : seed;

@@ -32,8 +32,8 @@ struct plane {
 struct stk_jpeg_decoder {
     void *memory; /* owned; this lies in it, aligned as blocks and tables want it */
     const struct stk_jpeg_kernels *kernels; /* borrowed: static */
-    struct stk_jpeg_mcus streams[2];        /* the second: of the row below, see run_marked_rows */
-    struct stk_jpeg_tables tables;
+    struct stk_jpeg_mcu_state streams[2];   /* the second: of the row below, see run_indexed_rows */
+    struct stk_jpeg_huffman_cache tables;
     int16_t quantisers[3][64] __attribute__((aligned(64))); /* of components, as blocks lie */
 
     /* The picture in progress. */
@@ -45,19 +45,19 @@ struct stk_jpeg_decoder {
     uint32_t band_row;                 /* the next to be lent as planes */
     uint32_t restart_left;             /* MCUs before the next restart marker */
     uint32_t restarts;
-    uint32_t y;                  /* the next row of the picture to be given */
-    uint32_t ready_end;          /* rows of the picture before it can be made */
-    bool context;                /* some component looks at the next MCU row */
-    struct stk_jpeg_marks marks; /* borrowed; no bytes: none */
-    uint32_t marks_row;          /* of an MCU row */
-    uint8_t *windows;            /* of the workspace, one for each stream */
+    uint32_t y;                                /* the next row of the picture to be given */
+    uint32_t ready_end;                        /* rows of the picture before it can be made */
+    bool context;                              /* some component looks at the next MCU row */
+    struct stk_jpeg_entry_points entry_points; /* borrowed; no bytes: none */
+    uint32_t marks_row;                        /* of an MCU row */
+    uint8_t *windows;                          /* of the workspace, one for each stream */
 };
 
 /* ---- opening ------------------------------------------------------------------------------ */
 
-int stk_jpeg_decoder_open_kernels(struct stk_jpeg_decoder **decoder_out,
-                                  const struct stk_jpeg_kernels *kernels,
-                                  struct stoker_error *error)
+int stk_jpeg_decoder_open_with_kernels(struct stk_jpeg_decoder **decoder_out,
+                                       const struct stk_jpeg_kernels *kernels,
+                                       struct stoker_error *error)
 {
     void *memory = stk_alloc(1, stk_jpeg_decoder_bytes());
     struct stk_jpeg_decoder *decoder;
@@ -69,13 +69,14 @@ int stk_jpeg_decoder_open_kernels(struct stk_jpeg_decoder **decoder_out,
     decoder = (void *)(uintptr_t)stk_round_up((uintptr_t)memory, ALIGN);
     decoder->memory = memory;
     decoder->kernels = kernels;
-    for (uint32_t k = 0; k < STK_COUNT(decoder->streams->places); k++) {
+    for (uint32_t k = 0; k < STK_COUNT(decoder->streams->coefficient_index); k++) {
         uint32_t at = k < 64 ? stk_jpeg_zigzag[k] : 0;
 
-        decoder->streams->places[k] =
-            (uint8_t)(k < 64 ? kernels->place(at / 8, at % 8) : STK_JPEG_PLACE_NONE);
+        decoder->streams->coefficient_index[k] =
+            (uint8_t)(k < 64 ? kernels->coefficient_index(at / 8, at % 8)
+                             : STK_JPEG_COEFFICIENT_NONE);
     }
-    decoder->streams->transform = kernels->transform;
+    decoder->streams->idct = kernels->idct;
     decoder->streams[1] = decoder->streams[0];
     *decoder_out = decoder;
     return 0;
@@ -90,7 +91,7 @@ int stk_jpeg_decoder_open(struct stk_jpeg_decoder **decoder_out, uint32_t vector
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "this machine has no AVX2",
                         "choose the vector code \"auto\" or \"none\"", "jpeg decoder");
     }
-    return stk_jpeg_decoder_open_kernels(decoder_out, kernels, error);
+    return stk_jpeg_decoder_open_with_kernels(decoder_out, kernels, error);
 }
 
 void stk_jpeg_decoder_close(struct stk_jpeg_decoder *decoder)
@@ -146,7 +147,7 @@ uint64_t stk_jpeg_workspace_max(uint32_t width, const uint8_t *h, const uint8_t 
         h_max = h[i] > h_max ? h[i] : h_max;
     }
     for (uint32_t i = 0; i < component_count; i++) {
-        bytes += plane_bytes(stk_jpeg_ceil(width, 8 * h_max), h[i], 3 * 8 * v[i], h_max);
+        bytes += plane_bytes(stk_jpeg_div_ceil(width, 8 * h_max), h[i], 3 * 8 * v[i], h_max);
     }
     return bytes;
 }
@@ -160,7 +161,7 @@ static void find_columns(const struct stk_jpeg_frame *frame, const struct stk_jp
     uint32_t right = box->x + box->width + margin;
 
     *first_out = left / size;
-    *end_out = (uint32_t)stk_min(stk_jpeg_ceil(right, size), frame->mcu_columns);
+    *end_out = (uint32_t)stk_min(stk_jpeg_div_ceil(right, size), frame->mcu_columns);
 }
 
 static uint32_t ring_rows(const struct stk_jpeg_frame *frame, uint32_t component)
@@ -183,7 +184,7 @@ uint64_t stk_jpeg_workspace_bytes(const struct stk_jpeg_frame *frame,
 }
 
 /* Lays one component into the workspace; returns what is behind it. */
-static uint8_t *lay_plane(struct stk_jpeg_decoder *decoder, uint32_t i, uint8_t *space)
+static uint8_t *assign_plane(struct stk_jpeg_decoder *decoder, uint32_t i, uint8_t *space)
 {
     const struct stk_jpeg_frame *frame = decoder->frame;
     const struct stk_jpeg_component *component = &frame->components[i];
@@ -194,8 +195,8 @@ static uint8_t *lay_plane(struct stk_jpeg_decoder *decoder, uint32_t i, uint8_t 
         .data = space + SIDE_PAD,
         .stride = stride_of(columns * component->h * 8),
         .rows = ring_rows(frame, i),
-        .width = stk_jpeg_ceil((uint64_t)frame->width * component->h, frame->h_max),
-        .height = stk_jpeg_ceil((uint64_t)frame->height * component->v, frame->v_max),
+        .width = stk_jpeg_div_ceil((uint64_t)frame->width * component->h, frame->h_max),
+        .height = stk_jpeg_div_ceil((uint64_t)frame->height * component->v, frame->v_max),
         .first = decoder->column_first * component->h * 8,
         .h_ratio = frame->h_max / component->h,
         .v_ratio = frame->v_max / component->v,
@@ -207,10 +208,10 @@ static uint8_t *lay_plane(struct stk_jpeg_decoder *decoder, uint32_t i, uint8_t 
 
 /* Blocks of an MCU in the order of the data (A.2.3), for the MCU row that is read next, or of the
  * second stream: the one below it. */
-static void lay_blocks(struct stk_jpeg_decoder *decoder, uint32_t stream)
+static void assign_blocks(struct stk_jpeg_decoder *decoder, uint32_t stream)
 {
     const struct stk_jpeg_frame *frame = decoder->frame;
-    struct stk_jpeg_mcus *mcus = &decoder->streams[stream];
+    struct stk_jpeg_mcu_state *mcus = &decoder->streams[stream];
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < frame->component_count; i++) {
@@ -236,15 +237,15 @@ static void lay_blocks(struct stk_jpeg_decoder *decoder, uint32_t stream)
 static uint32_t find_tables(struct stk_jpeg_decoder *decoder)
 {
     const struct stk_jpeg_frame *frame = decoder->frame;
-    const uint8_t *places = decoder->streams->places;
+    const uint8_t *places = decoder->streams->coefficient_index;
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < frame->component_count; i++) {
         const struct stk_jpeg_component *component = &frame->components[i];
-        const struct stk_jpeg_table *dc, *ac;
+        const struct stk_jpeg_huffman_table *dc, *ac;
 
-        dc = stk_jpeg_tables_get(&decoder->tables, 0, frame->codes[0][component->dc]);
-        ac = stk_jpeg_tables_get(&decoder->tables, 1, frame->codes[1][component->ac]);
+        dc = stk_jpeg_huffman_get(&decoder->tables, 0, frame->codes[0][component->dc]);
+        ac = stk_jpeg_huffman_get(&decoder->tables, 1, frame->codes[1][component->ac]);
         if (!dc || !ac) {
             return STK_JPEG_TABLES;
         }
@@ -258,7 +259,7 @@ static uint32_t find_tables(struct stk_jpeg_decoder *decoder)
             }
         }
     }
-    return STK_JPEG_FINE;
+    return STK_JPEG_DECODED;
 }
 
 /* ---- MCU rows ----------------------------------------------------------------------------- */
@@ -267,8 +268,8 @@ static uint32_t find_tables(struct stk_jpeg_decoder *decoder)
 static uint32_t run_mcus(struct stk_jpeg_decoder *decoder, bool kept, uint32_t column,
                          uint32_t count)
 {
-    const struct stk_jpeg_entropy *entropy = decoder->kernels->entropy;
-    struct stk_jpeg_mcus *mcus = decoder->streams;
+    const struct stk_jpeg_entropy_kernels *entropy = decoder->kernels->entropy;
+    struct stk_jpeg_mcu_state *mcus = decoder->streams;
 
     while (count > 0) {
         uint32_t part = count;
@@ -285,17 +286,18 @@ static uint32_t run_mcus(struct stk_jpeg_decoder *decoder, bool kept, uint32_t c
             part = (uint32_t)stk_min(part, decoder->restart_left);
             decoder->restart_left -= part;
         }
-        if (!(kept ? entropy->keep(mcus, column, part) : entropy->skip(mcus, part))) {
+        if (!(kept ? entropy->decode(mcus, column, part) : entropy->skip(mcus, part))) {
             return STK_JPEG_DATA;
         }
         column += part;
         count -= part;
     }
-    return mcus->damage || stk_jpeg_segment_passed(&mcus->segment) ? STK_JPEG_DATA : STK_JPEG_FINE;
+    return mcus->damage || stk_jpeg_segment_overran(&mcus->segment) ? STK_JPEG_DATA
+                                                                    : STK_JPEG_DECODED;
 }
 
 /* What upsampling finds beside the picture: copies of its first and last samples. */
-static void close_sides(struct stk_jpeg_decoder *decoder)
+static void pad_sides(struct stk_jpeg_decoder *decoder)
 {
     for (uint32_t i = 0; i < decoder->frame->component_count; i++) {
         struct plane *plane = &decoder->planes[i];
@@ -335,22 +337,22 @@ struct mark {
     uint32_t dc[3];
 };
 
-static uint32_t marks_step(const struct stk_jpeg_frame *frame, uint32_t mcus)
+static uint32_t entry_point_step(const struct stk_jpeg_frame *frame, uint32_t mcus)
 {
     return mcus ? (uint32_t)stk_min(mcus, frame->mcu_columns) : frame->mcu_columns;
 }
 
-uint64_t stk_jpeg_marks_count(const struct stk_jpeg_frame *frame, uint32_t mcus)
+uint64_t stk_jpeg_entry_point_count(const struct stk_jpeg_frame *frame, uint32_t mcus)
 {
-    uint64_t row = stk_jpeg_ceil(frame->mcu_columns, marks_step(frame, mcus));
+    uint64_t row = stk_jpeg_div_ceil(frame->mcu_columns, entry_point_step(frame, mcus));
 
     return row * frame->mcu_rows - 1;
 }
 
 /* Mark i; the first of all is not written; one behind the last: the scan's end. */
-static struct mark read_mark(const struct stk_jpeg_decoder *decoder, uint64_t i)
+static struct mark read_entry_point(const struct stk_jpeg_decoder *decoder, uint64_t i)
 {
-    const struct stk_view *bytes = &decoder->marks.bytes;
+    const struct stk_view *bytes = &decoder->entry_points.bytes;
     struct mark mark = {0};
     const uint8_t *from;
     uint32_t place;
@@ -358,11 +360,11 @@ static struct mark read_mark(const struct stk_jpeg_decoder *decoder, uint64_t i)
     if (i == 0) {
         return mark;
     }
-    if (i * STK_JPEG_MARK_BYTES > bytes->bytes) {
+    if (i * STK_JPEG_ENTRY_POINT_BYTES > bytes->bytes) {
         mark.at = decoder->frame->scan.bytes;
         return mark;
     }
-    from = bytes->data + (i - 1) * STK_JPEG_MARK_BYTES;
+    from = bytes->data + (i - 1) * STK_JPEG_ENTRY_POINT_BYTES;
     memcpy(&place, from, sizeof place);
     mark.at = place >> 3;
     mark.used = place & 7;
@@ -378,10 +380,10 @@ static struct mark read_mark(const struct stk_jpeg_decoder *decoder, uint64_t i)
 /* Begins at a mark, with the bytes up to another one and not more. */
 static bool begin_at(struct stk_jpeg_decoder *decoder, uint32_t stream, uint64_t i, uint64_t end_i)
 {
-    struct stk_jpeg_mcus *mcus = &decoder->streams[stream];
+    struct stk_jpeg_mcu_state *mcus = &decoder->streams[stream];
     uint8_t *window = decoder->windows + stream * STK_JPEG_WINDOW_BYTES;
     const struct stk_view *scan = &decoder->frame->scan;
-    struct mark mark = read_mark(decoder, i), last = read_mark(decoder, end_i);
+    struct mark mark = read_entry_point(decoder, i), last = read_entry_point(decoder, end_i);
     uint64_t end = last.at;
 
     if (last.used > 0 && end < scan->bytes) {
@@ -390,80 +392,81 @@ static bool begin_at(struct stk_jpeg_decoder *decoder, uint32_t stream, uint64_t
     if (mark.at >= end || end > scan->bytes) {
         return false;
     }
-    stk_jpeg_segment_begin_inside(
+    stk_jpeg_segment_begin_at_bit(
         &mcus->segment, (struct stk_view){scan->data + mark.at, end - mark.at}, mark.used, window);
     memcpy(mcus->dc, mark.dc, sizeof mcus->dc);
-    return !stk_jpeg_segment_passed(&mcus->segment);
+    return !stk_jpeg_segment_overran(&mcus->segment);
 }
 
 /* Whether the bits and the predictors are where a mark says that they are. */
-static bool is_at(struct stk_jpeg_decoder *decoder, uint32_t stream, uint64_t i)
+static bool matches_entry_point(struct stk_jpeg_decoder *decoder, uint32_t stream, uint64_t i)
 {
-    struct stk_jpeg_mcus *mcus = &decoder->streams[stream];
-    struct mark mark = read_mark(decoder, i);
+    struct stk_jpeg_mcu_state *mcus = &decoder->streams[stream];
+    struct mark mark = read_entry_point(decoder, i);
     uint32_t used = 0;
-    const uint8_t *place = stk_jpeg_segment_place(&mcus->segment, &used);
+    const uint8_t *place = stk_jpeg_segment_position(&mcus->segment, &used);
 
     return place == decoder->frame->scan.data + mark.at && used == mark.used &&
            memcmp(mark.dc, mcus->dc, sizeof mark.dc) == 0;
 }
 
 /* Whether a stream ended, if it had to, where the next mark stands, and without damage. */
-static bool ended_well(struct stk_jpeg_decoder *decoder, uint32_t stream, uint64_t next,
-                       bool passed)
+static bool ended_cleanly(struct stk_jpeg_decoder *decoder, uint32_t stream, uint64_t next,
+                          bool passed)
 {
-    const struct stk_jpeg_mcus *mcus = &decoder->streams[stream];
+    const struct stk_jpeg_mcu_state *mcus = &decoder->streams[stream];
 
-    if (mcus->damage || stk_jpeg_segment_passed(&mcus->segment)) {
+    if (mcus->damage || stk_jpeg_segment_overran(&mcus->segment)) {
         return false;
     }
-    return !passed || next * STK_JPEG_MARK_BYTES > decoder->marks.bytes.bytes ||
-           is_at(decoder, stream, next);
+    return !passed || next * STK_JPEG_ENTRY_POINT_BYTES > decoder->entry_points.bytes.bytes ||
+           matches_entry_point(decoder, stream, next);
 }
 
 /* The kept part of `count` (1, 2) MCU rows, from the mark before it on, past marks that it must
  * fit. Two rows are two streams of bits, which are read side by side (decision 49). */
-static uint32_t run_marked_rows(struct stk_jpeg_decoder *decoder, uint32_t count)
+static uint32_t run_indexed_rows(struct stk_jpeg_decoder *decoder, uint32_t count)
 {
-    const struct stk_jpeg_entropy *entropy = decoder->kernels->entropy;
-    uint32_t step = decoder->marks.mcus, first = decoder->column_first, end = decoder->column_end;
+    const struct stk_jpeg_entropy_kernels *entropy = decoder->kernels->entropy;
+    uint32_t step = decoder->entry_points.mcus, first = decoder->column_first,
+             end = decoder->column_end;
     uint32_t columns = decoder->frame->mcu_columns, column = first / step * step;
     uint64_t row = (uint64_t)decoder->mcu_row * decoder->marks_row, i = row + first / step;
 
     for (uint32_t n = 0; n < count; n++) {
         uint64_t more = n * (uint64_t)decoder->marks_row;
 
-        if (!begin_at(decoder, n, i + more, row + more + stk_jpeg_ceil(end, step)) ||
+        if (!begin_at(decoder, n, i + more, row + more + stk_jpeg_div_ceil(end, step)) ||
             !entropy->skip(&decoder->streams[n], first - column) ||
-            !ended_well(decoder, n, 0, false)) {
-            return STK_JPEG_MARKS;
+            !ended_cleanly(decoder, n, 0, false)) {
+            return STK_JPEG_ENTRY_POINTS;
         }
     }
     for (uint32_t at = first; at < end; i++) {
         uint32_t next = (uint32_t)stk_min(column + (uint64_t)step, columns);
         uint32_t stop = (uint32_t)stk_min(next, end);
-        bool good = (count == 2 ? entropy->keep_two : entropy->keep)(decoder->streams, at - first,
-                                                                     stop - at);
+        bool good = (count == 2 ? entropy->decode_two : entropy->decode)(decoder->streams,
+                                                                         at - first, stop - at);
 
         for (uint32_t n = 0; n < count; n++) {
             uint64_t mark = i + 1 + n * (uint64_t)decoder->marks_row;
 
-            good = good && ended_well(decoder, n, mark, stop == next);
+            good = good && ended_cleanly(decoder, n, mark, stop == next);
         }
         if (!good) {
-            return STK_JPEG_MARKS;
+            return STK_JPEG_ENTRY_POINTS;
         }
         at = stop;
         column = next;
     }
-    return STK_JPEG_FINE;
+    return STK_JPEG_DECODED;
 }
 
-static bool write_mark(struct stk_jpeg_decoder *decoder, uint8_t *to)
+static bool write_entry_point(struct stk_jpeg_decoder *decoder, uint8_t *to)
 {
-    struct stk_jpeg_mcus *mcus = decoder->streams;
+    struct stk_jpeg_mcu_state *mcus = decoder->streams;
     uint32_t used, place;
-    const uint8_t *byte = stk_jpeg_segment_place(&mcus->segment, &used);
+    const uint8_t *byte = stk_jpeg_segment_position(&mcus->segment, &used);
     uint64_t at = byte ? (uint64_t)(byte - decoder->frame->scan.data) : UINT64_MAX;
 
     if (at > UINT32_MAX >> 3) {
@@ -482,20 +485,22 @@ static bool write_mark(struct stk_jpeg_decoder *decoder, uint8_t *to)
     return true;
 }
 
-uint32_t stk_jpeg_decoder_mark(struct stk_jpeg_decoder *decoder, const struct stk_jpeg_frame *frame,
-                               uint32_t mcus, void *workspace, uint8_t *marks_out)
+uint32_t stk_jpeg_decoder_index(struct stk_jpeg_decoder *decoder,
+                                const struct stk_jpeg_frame *frame, uint32_t mcus, void *workspace,
+                                uint8_t *marks_out)
 {
     const struct stk_jpeg_box corner = {0, 0, 1, 1};
-    uint32_t step = marks_step(frame, mcus);
+    uint32_t step = entry_point_step(frame, mcus);
     uint32_t reason = stk_jpeg_decoder_begin(decoder, frame, &corner, workspace, NULL);
     bool first = true;
 
-    reason = reason == STK_JPEG_FINE && frame->restart_interval ? STK_JPEG_MARKS : reason;
+    reason = reason == STK_JPEG_DECODED && frame->restart_interval ? STK_JPEG_ENTRY_POINTS : reason;
     for (uint32_t row = 0; row < frame->mcu_rows; row++) {
         for (uint32_t column = 0; column < frame->mcu_columns && !reason; column += step) {
             if (!first) {
-                reason = write_mark(decoder, marks_out) ? STK_JPEG_FINE : STK_JPEG_MARKS;
-                marks_out += STK_JPEG_MARK_BYTES;
+                reason = write_entry_point(decoder, marks_out) ? STK_JPEG_DECODED
+                                                               : STK_JPEG_ENTRY_POINTS;
+                marks_out += STK_JPEG_ENTRY_POINT_BYTES;
             }
             first = false;
             reason = reason ? reason
@@ -509,7 +514,7 @@ uint32_t stk_jpeg_decoder_mark(struct stk_jpeg_decoder *decoder, const struct st
 /* ---- a box -------------------------------------------------------------------------------- */
 
 /* Rows of the picture before the one returned can be made when so many MCU rows were read. */
-static uint32_t ready_behind(const struct stk_jpeg_decoder *decoder, uint32_t mcu_rows)
+static uint32_t rows_ready_end(const struct stk_jpeg_decoder *decoder, uint32_t mcu_rows)
 {
     const struct stk_jpeg_frame *frame = decoder->frame;
 
@@ -526,62 +531,64 @@ static uint32_t ready_behind(const struct stk_jpeg_decoder *decoder, uint32_t mc
 /* The next row of MCUs; with marks two, where the box needs the one below as well. */
 static uint32_t read_mcu_rows(struct stk_jpeg_decoder *decoder)
 {
-    bool marked = decoder->marks.bytes.data;
-    bool below = marked &&
-                 ready_behind(decoder, decoder->mcu_row + 1) < decoder->box.y + decoder->box.height;
+    bool marked = decoder->entry_points.bytes.data;
+    bool below = marked && rows_ready_end(decoder, decoder->mcu_row + 1) <
+                               decoder->box.y + decoder->box.height;
     uint32_t count = below ? 2 : 1, reason;
 
     for (uint32_t n = 0; n < count; n++) {
-        lay_blocks(decoder, n);
+        assign_blocks(decoder, n);
     }
-    reason = marked ? run_marked_rows(decoder, count) : run_row(decoder);
+    reason = marked ? run_indexed_rows(decoder, count) : run_row(decoder);
     for (uint32_t n = 0; n < count && !reason; n++) {
-        close_sides(decoder);
+        pad_sides(decoder);
         decoder->mcu_row++;
-        decoder->ready_end = ready_behind(decoder, decoder->mcu_row);
+        decoder->ready_end = rows_ready_end(decoder, decoder->mcu_row);
     }
     return reason;
 }
 
 /* Takes the marks; false: they are not this picture's. */
-static bool take_marks(struct stk_jpeg_decoder *decoder, const struct stk_jpeg_marks *marks)
+static bool set_entry_points(struct stk_jpeg_decoder *decoder,
+                             const struct stk_jpeg_entry_points *entry_points)
 {
     const struct stk_jpeg_frame *frame = decoder->frame;
 
-    decoder->marks = (struct stk_jpeg_marks){0};
-    if (!marks) {
+    decoder->entry_points = (struct stk_jpeg_entry_points){0};
+    if (!entry_points) {
         return true;
     }
-    decoder->marks = *marks;
-    decoder->marks.mcus = marks_step(frame, marks->mcus);
-    decoder->marks_row = stk_jpeg_ceil(frame->mcu_columns, decoder->marks.mcus);
-    return marks->bytes.data && frame->restart_interval == 0 &&
-           marks->bytes.bytes == stk_jpeg_marks_count(frame, marks->mcus) * STK_JPEG_MARK_BYTES;
+    decoder->entry_points = *entry_points;
+    decoder->entry_points.mcus = entry_point_step(frame, entry_points->mcus);
+    decoder->marks_row = stk_jpeg_div_ceil(frame->mcu_columns, decoder->entry_points.mcus);
+    return entry_points->bytes.data && frame->restart_interval == 0 &&
+           entry_points->bytes.bytes ==
+               stk_jpeg_entry_point_count(frame, entry_points->mcus) * STK_JPEG_ENTRY_POINT_BYTES;
 }
 
 uint32_t stk_jpeg_decoder_begin(struct stk_jpeg_decoder *decoder,
                                 const struct stk_jpeg_frame *frame, const struct stk_jpeg_box *box,
-                                void *workspace, const struct stk_jpeg_marks *marks)
+                                void *workspace, const struct stk_jpeg_entry_points *entry_points)
 {
-    struct stk_jpeg_mcus *mcus = decoder->streams;
+    struct stk_jpeg_mcu_state *mcus = decoder->streams;
     uint8_t *space = workspace;
     uint32_t above, reason;
 
     decoder->frame = frame;
     decoder->box = *box;
-    reason = take_marks(decoder, marks) ? find_tables(decoder) : STK_JPEG_MARKS;
+    reason = set_entry_points(decoder, entry_points) ? find_tables(decoder) : STK_JPEG_ENTRY_POINTS;
     if (reason) {
         return reason;
     }
     find_columns(frame, box, &decoder->column_first, &decoder->column_end);
     decoder->windows = space;
     space += 2 * STK_JPEG_WINDOW_BYTES;
-    if (!marks) {
+    if (!entry_points) {
         stk_jpeg_segment_begin(&mcus->segment, frame->scan, decoder->windows);
     }
     decoder->context = false;
     for (uint32_t i = 0; i < frame->component_count; i++) {
-        space = lay_plane(decoder, i, space);
+        space = assign_plane(decoder, i, space);
         decoder->context |=
             decoder->planes[i].method == METHOD_HIGH || decoder->planes[i].method == METHOD_BOTH;
     }
@@ -595,8 +602,8 @@ uint32_t stk_jpeg_decoder_begin(struct stk_jpeg_decoder *decoder,
     decoder->y = box->y;
     above = box->y > frame->v_max ? box->y - frame->v_max : 0; /* one row group above */
     above /= 8 * frame->v_max;
-    decoder->mcu_row = decoder->marks.bytes.data ? above : 0;
-    lay_blocks(decoder, 0);
+    decoder->mcu_row = decoder->entry_points.bytes.data ? above : 0;
+    assign_blocks(decoder, 0);
     for (; decoder->mcu_row < above && !reason; decoder->mcu_row++) {
         reason = run_mcus(decoder, false, 0, frame->mcu_columns);
     }
@@ -637,13 +644,13 @@ static const uint8_t *component_row(const struct stk_jpeg_decoder *decoder,
     case METHOD_NONE:
         return near;
     case METHOD_WIDE:
-        kernels->wide(near, count, plane->upsampled);
+        kernels->upsample_h2v1(near, count, plane->upsampled);
         break;
     case METHOD_HIGH:
-        kernels->high(near, far, below, count, plane->upsampled);
+        kernels->upsample_h1v2(near, far, below, count, plane->upsampled);
         break;
     case METHOD_BOTH:
-        kernels->wide_and_high(near, far, count, plane->upsampled);
+        kernels->upsample_h2v2(near, far, count, plane->upsampled);
         break;
     default:
         repeat(plane, near, count);
@@ -661,11 +668,11 @@ static void make_row(struct stk_jpeg_decoder *decoder, uint8_t *row)
         samples[i] = component_row(decoder, &decoder->planes[i]);
     }
     if (decoder->frame->component_count == 1) {
-        kernels->copy(samples[0], samples[0], samples[0], decoder->box.width, row);
+        kernels->interleave(samples[0], samples[0], samples[0], decoder->box.width, row);
     } else if (decoder->frame->rgb) {
-        kernels->copy(samples[0], samples[1], samples[2], decoder->box.width, row);
+        kernels->interleave(samples[0], samples[1], samples[2], decoder->box.width, row);
     } else {
-        kernels->colors(samples[0], samples[1], samples[2], decoder->box.width, row);
+        kernels->to_rgbx(samples[0], samples[1], samples[2], decoder->box.width, row);
     }
     decoder->y++;
 }
@@ -673,7 +680,7 @@ static void make_row(struct stk_jpeg_decoder *decoder, uint8_t *row)
 uint32_t stk_jpeg_decoder_rows(struct stk_jpeg_decoder *decoder, uint8_t *const *rows,
                                uint32_t count, uint32_t *done_out)
 {
-    uint32_t reason = STK_JPEG_FINE, done = 0;
+    uint32_t reason = STK_JPEG_DECODED, done = 0;
 
     STK_ASSERT(count <= decoder->box.y + decoder->box.height - decoder->y);
     while (done < count && !reason) {
@@ -714,7 +721,7 @@ uint32_t stk_jpeg_decoder_band(struct stk_jpeg_decoder *decoder, struct stk_jpeg
                                bool *more_out)
 {
     const struct stk_jpeg_frame *frame = decoder->frame;
-    uint32_t mcu_row = decoder->band_row++, reason = STK_JPEG_FINE;
+    uint32_t mcu_row = decoder->band_row++, reason = STK_JPEG_DECODED;
 
     STK_ASSERT(mcu_row < frame->mcu_rows);
     if (mcu_row == decoder->mcu_row) {
@@ -733,12 +740,12 @@ uint32_t stk_jpeg_decoder_band(struct stk_jpeg_decoder *decoder, struct stk_jpeg
     return reason;
 }
 
-void stk_jpeg_decoder_colors(const struct stk_jpeg_decoder *decoder, const uint8_t *y,
-                             const uint8_t *cb, const uint8_t *cr, uint32_t count, uint8_t *out)
+void stk_jpeg_decoder_to_rgbx(const struct stk_jpeg_decoder *decoder, const uint8_t *y,
+                              const uint8_t *cb, const uint8_t *cr, uint32_t count, uint8_t *out)
 {
     if (cb) {
-        decoder->kernels->colors(y, cb, cr, count, out);
+        decoder->kernels->to_rgbx(y, cb, cr, count, out);
     } else {
-        decoder->kernels->copy(y, y, y, count, out);
+        decoder->kernels->interleave(y, y, y, count, out);
     }
 }

@@ -26,8 +26,8 @@ static void try_marks(struct stk_jpeg_decoder *decoder, struct stk_view picture,
                       const uint8_t *choice)
 {
     uint32_t mcus = choice[0] % 7u, reason;
-    size_t bytes = stk_jpeg_marks_count(frame, mcus) * STK_JPEG_MARK_BYTES;
-    struct stk_jpeg_marks marks = {mcus, {picture.data, bytes}};
+    size_t bytes = stk_jpeg_entry_point_count(frame, mcus) * STK_JPEG_ENTRY_POINT_BYTES;
+    struct stk_jpeg_entry_points marks = {mcus, {picture.data, bytes}};
     uint8_t *made;
 
     if (bytes <= picture.bytes) {
@@ -36,7 +36,7 @@ static void try_marks(struct stk_jpeg_decoder *decoder, struct stk_view picture,
     made = oracle_marks(decoder, picture, mcus, &marks, &reason);
     if (made) {
         STK_ASSERT(!oracle_compare(&oracle, decoder, picture, box, &marks, &reason));
-        STK_ASSERT(reason == STK_JPEG_FINE);
+        STK_ASSERT(reason == STK_JPEG_DECODED);
         for (size_t i = 0; i < bytes; i += 1 + choice[1]) {
             made[i] ^= (uint8_t)(choice[2] + i);
         }
@@ -79,11 +79,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct stk_view picture;
 
     if (!decoders[0]) {
-        STK_ASSERT(stk_jpeg_decoder_open(&decoders[0], STOKER_VECTOR_NONE, NULL) == 0);
-        STK_ASSERT(stk_jpeg_decoder_open(&decoders[1], STOKER_VECTOR_AUTO, NULL) == 0);
+        STK_ASSERT(stk_jpeg_decoder_open(&decoders[0], STOKER_SIMD_NONE, NULL) == 0);
+        STK_ASSERT(stk_jpeg_decoder_open(&decoders[1], STOKER_SIMD_AUTO, NULL) == 0);
         if (stk_jpeg_kernels_simd()) {
-            STK_ASSERT(stk_jpeg_decoder_open_kernels(&decoders[2], stk_jpeg_kernels_simd(), NULL) ==
-                       0);
+            STK_ASSERT(stk_jpeg_decoder_open_with_kernels(&decoders[2], stk_jpeg_kernels_simd(),
+                                                          NULL) == 0);
         }
     }
     if (bytes < CHOICE_BYTES) {

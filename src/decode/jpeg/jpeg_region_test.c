@@ -52,7 +52,7 @@ static uint64_t seed = 1, draws, samples, boxes, answers;
 
 static uint32_t draw(uint32_t below)
 {
-    return (uint32_t)(stk_key(seed, draws++) % below);
+    return (uint32_t)(stk_random_key(seed, draws++) % below);
 }
 
 static void draw_row(uint8_t *row, uint32_t y)
@@ -241,7 +241,7 @@ static void check_box(const struct stk_jpeg_box *box)
  * another one are refused, at the latest when all of the picture is read. */
 static void check_marked(const struct stk_jpeg_box *given, size_t count)
 {
-    struct stk_jpeg_marks marks[2];
+    struct stk_jpeg_entry_points marks[2];
     uint32_t mcus = draw(3) ? draw(6) : 0, reason;
     uint8_t *bytes[2];
 
@@ -266,7 +266,7 @@ static void check_marked(const struct stk_jpeg_box *given, size_t count)
 
         *byte ^= (uint8_t)(1u << draw(8));
         oracle_compare(&oracle, decoders[0], view_of_made(), &given[0], &marks[0], &reason);
-        T_TRUE("refused", reason == STK_JPEG_MARKS);
+        T_TRUE("refused", reason == STK_JPEG_ENTRY_POINTS);
         *byte = before;
     }
     free(bytes[0]);
@@ -342,7 +342,7 @@ static void test_sizes(void)
 static void test_small_mcus(void)
 {
     for (uint32_t i = 0; i < 3; i++) {
-        struct stk_jpeg_marks marks[2];
+        struct stk_jpeg_entry_points marks[2];
         uint8_t *bytes[2];
         uint32_t reason;
 
@@ -406,7 +406,7 @@ static void test_damage(uint32_t count)
                 oracle_compare(&oracle, decoders[d], view_of_made(), &box, NULL, &reason);
 
             T_STR(describe(&box), wrong ? wrong : "", "");
-            answers += reason == STK_JPEG_FINE;
+            answers += reason == STK_JPEG_DECODED;
         }
     }
 }
@@ -470,7 +470,7 @@ static void test_memory(void)
     struct stoker_error error = {0};
 
     stk_mem_fail_nth(1);
-    T_EQ("no memory", stk_jpeg_decoder_open(&decoder, STOKER_VECTOR_AUTO, &error), -ENOMEM);
+    T_EQ("no memory", stk_jpeg_decoder_open(&decoder, STOKER_SIMD_AUTO, &error), -ENOMEM);
     T_ERROR("no memory", &error);
     stk_mem_fail_nth(0);
     stk_jpeg_decoder_close(decoder);
@@ -520,7 +520,7 @@ static void take_bands(struct stk_jpeg_decoder *decoder, const struct stk_jpeg_p
     while (more) {
         struct stk_jpeg_band band;
 
-        if (!T_EQ("band", stk_jpeg_decoder_band(decoder, &band, &more), STK_JPEG_FINE)) {
+        if (!T_EQ("band", stk_jpeg_decoder_band(decoder, &band, &more), STK_JPEG_DECODED)) {
             return;
         }
         for (uint32_t c = 0; c < count; c++) {
@@ -545,9 +545,9 @@ static void check_planes(struct stk_jpeg_decoder *decoder, const struct stk_jpeg
     uint32_t count, wrong = 0;
     void *space;
 
-    T_EQ("one of ours", stk_jpeg_frame_read(view_of_made(), &frame), STK_JPEG_FINE);
+    T_EQ("one of ours", stk_jpeg_frame_read(view_of_made(), &frame), STK_JPEG_DECODED);
     space = aligned_alloc(64, stk_round_up(stk_jpeg_workspace_bytes(&frame, box), 64));
-    T_EQ("begin", stk_jpeg_decoder_begin(decoder, &frame, box, space, NULL), STK_JPEG_FINE);
+    T_EQ("begin", stk_jpeg_decoder_begin(decoder, &frame, box, space, NULL), STK_JPEG_DECODED);
     count = stk_jpeg_decoder_planes(decoder, planes);
     T_EQ("planes", count, made.sampling->components);
     take_bands(decoder, planes, count, box);
@@ -560,8 +560,8 @@ static void check_planes(struct stk_jpeg_decoder *decoder, const struct stk_jpeg
                 rows[c][x] = upsampled(planes, c, box->x + x, y);
             }
         }
-        stk_jpeg_decoder_colors(decoder, rows[0], count > 1 ? rows[1] : NULL, rows[2], box->width,
-                                pixels);
+        stk_jpeg_decoder_to_rgbx(decoder, rows[0], count > 1 ? rows[1] : NULL, rows[2], box->width,
+                                 pixels);
         for (uint32_t x = 0; x < box->width; x++) {
             wrong += memcmp(pixels + 4 * (size_t)x, want + 4 * (size_t)x, 3) != 0;
         }
@@ -599,9 +599,9 @@ static void test_no_planes(void)
     made.sampling = &samplings[2];
     made.rgb = true;
     encode();
-    T_EQ("one of ours", stk_jpeg_frame_read(view_of_made(), &frame), STK_JPEG_FINE);
+    T_EQ("one of ours", stk_jpeg_frame_read(view_of_made(), &frame), STK_JPEG_DECODED);
     space = aligned_alloc(64, stk_round_up(stk_jpeg_workspace_bytes(&frame, &box), 64));
-    T_EQ("begin", stk_jpeg_decoder_begin(decoders[0], &frame, &box, space, NULL), STK_JPEG_FINE);
+    T_EQ("begin", stk_jpeg_decoder_begin(decoders[0], &frame, &box, space, NULL), STK_JPEG_DECODED);
     T_EQ("none", stk_jpeg_decoder_planes(decoders[0], planes), 0);
     free(space);
 }
@@ -612,7 +612,8 @@ static void test_simd(bool is_long)
     struct stk_jpeg_decoder *other = decoders[1];
 
     if (stk_jpeg_kernels_simd()) {
-        T_EQ("open", stk_jpeg_decoder_open_kernels(&decoders[1], stk_jpeg_kernels_simd(), NULL), 0);
+        T_EQ("open",
+             stk_jpeg_decoder_open_with_kernels(&decoders[1], stk_jpeg_kernels_simd(), NULL), 0);
         test_boxes(is_long ? 5000 : 200, is_long ? 1100 : 300);
         test_damage(is_long ? 40000 : 1500);
         stk_jpeg_decoder_close(decoders[1]);
@@ -628,8 +629,8 @@ int main(int count, char **arguments)
 
     seed = count > 1 ? strtoull(arguments[1], NULL, 0) : seed;
     printf("seed %llu\n", (unsigned long long)seed);
-    T_EQ("open", stk_jpeg_decoder_open(&decoders[0], STOKER_VECTOR_NONE, &error), 0);
-    T_EQ("open", stk_jpeg_decoder_open(&decoders[1], STOKER_VECTOR_AUTO, &error), 0);
+    T_EQ("open", stk_jpeg_decoder_open(&decoders[0], STOKER_SIMD_NONE, &error), 0);
+    T_EQ("open", stk_jpeg_decoder_open(&decoders[1], STOKER_SIMD_AUTO, &error), 0);
     test_reasons();
     test_sizes();
     test_small_mcus();

@@ -36,7 +36,7 @@ static void fill(struct stk_jpeg_segment *segment)
     uint8_t *to = segment->filled;
     uint8_t *stop = segment->window + STK_JPEG_WINDOW_BYTES - STK_JPEG_MCU_BYTES_MAX;
 
-    while (to < stop && !segment->whole) {
+    while (to < stop && !segment->complete) {
         size_t room = (size_t)stk_min((size_t)(stop - to), (size_t)(segment->end - segment->from));
         size_t bytes = copy_before_ff(to, segment->from, room);
         const uint8_t *found = segment->from + bytes;
@@ -44,17 +44,17 @@ static void fill(struct stk_jpeg_segment *segment)
         to += bytes;
         segment->from = found;
         if (bytes == room) {
-            segment->whole = segment->from == segment->end;
+            segment->complete = segment->from == segment->end;
         } else if (segment->end - found > 1 && found[1] == 0) {
             *to++ = 0xff;
             segment->from += 2;
         } else {
-            segment->whole = true; /* a marker, or a lone FF at the end of the file */
+            segment->complete = true; /* a marker, or a lone FF at the end of the file */
         }
     }
     segment->filled = to;
     segment->limit = to - STK_JPEG_MCU_BYTES_MAX;
-    if (segment->whole) {
+    if (segment->complete) {
         memset(to, 0, STK_JPEG_MCU_BYTES_MAX);
         segment->limit = to;
     }
@@ -62,11 +62,11 @@ static void fill(struct stk_jpeg_segment *segment)
 
 static void begin(struct stk_jpeg_segment *segment)
 {
-    segment->bits = (struct stk_jpeg_bits){.at = segment->window};
+    segment->bits = (struct stk_jpeg_bit_reader){.at = segment->window};
     segment->filled = segment->window;
-    segment->whole = false;
-    segment->known = segment->window;
-    segment->known_from = segment->from;
+    segment->complete = false;
+    segment->anchor = segment->window;
+    segment->anchor_source = segment->from;
     fill(segment);
 }
 
@@ -78,7 +78,7 @@ void stk_jpeg_segment_begin(struct stk_jpeg_segment *segment, struct stk_view da
     begin(segment);
 }
 
-void stk_jpeg_segment_begin_inside(struct stk_jpeg_segment *segment, struct stk_view data,
+void stk_jpeg_segment_begin_at_bit(struct stk_jpeg_segment *segment, struct stk_view data,
                                    uint32_t used, uint8_t *window)
 {
     stk_jpeg_segment_begin(segment, data, window);
@@ -109,43 +109,43 @@ static ptrdiff_t stuffed(const uint8_t *from, const uint8_t *end)
     return bytes;
 }
 
-const uint8_t *stk_jpeg_segment_place(struct stk_jpeg_segment *segment, uint32_t *used_out)
+const uint8_t *stk_jpeg_segment_position(struct stk_jpeg_segment *segment, uint32_t *used_out)
 {
-    const struct stk_jpeg_bits *bits = &segment->bits;
+    const struct stk_jpeg_bit_reader *bits = &segment->bits;
     size_t consumed = (size_t)(bits->at - segment->window) * 8 - bits->count;
     const uint8_t *at = segment->window + consumed / 8;
 
-    if (stk_jpeg_segment_passed(segment)) {
+    if (stk_jpeg_segment_overran(segment)) {
         return NULL;
     }
-    segment->known_from += stuffed(segment->known, at);
-    segment->known = at;
+    segment->anchor_source += stuffed(segment->anchor, at);
+    segment->anchor = at;
     *used_out = consumed % 8;
-    return segment->known_from;
+    return segment->anchor_source;
 }
 
-bool stk_jpeg_segment_passed(const struct stk_jpeg_segment *segment)
+bool stk_jpeg_segment_overran(const struct stk_jpeg_segment *segment)
 {
-    const struct stk_jpeg_bits *bits = &segment->bits;
+    const struct stk_jpeg_bit_reader *bits = &segment->bits;
 
     return bits->at - bits->count / 8 > segment->filled; /* not before it is whole: see limit */
 }
 
-bool stk_jpeg_segment_more(struct stk_jpeg_segment *segment)
+bool stk_jpeg_segment_refill(struct stk_jpeg_segment *segment)
 {
-    struct stk_jpeg_bits *bits = &segment->bits;
+    struct stk_jpeg_bit_reader *bits = &segment->bits;
     const uint8_t *rest;
     size_t left;
 
-    if (segment->whole) {
-        return !stk_jpeg_segment_passed(segment);
+    if (segment->complete) {
+        return !stk_jpeg_segment_overran(segment);
     }
     bits->at -= bits->count / 8; /* whole bytes are read again, from their new place */
     bits->count %= 8;
     rest = bits->at - (bits->count > 0); /* a byte that is begun stays: its place may be asked */
     left = (size_t)(segment->filled - rest);
-    segment->known_from = segment->from - stuffed(rest, segment->filled);
-    segment->known = segment->window;
+    segment->anchor_source = segment->from - stuffed(rest, segment->filled);
+    segment->anchor = segment->window;
     memmove(segment->window, rest, left);
     bits->at = segment->window + (bits->count > 0);
     segment->filled = segment->window + left;
@@ -155,7 +155,7 @@ bool stk_jpeg_segment_more(struct stk_jpeg_segment *segment)
 
 bool stk_jpeg_segment_restart(struct stk_jpeg_segment *segment, uint32_t n)
 {
-    const struct stk_jpeg_bits *bits = &segment->bits;
+    const struct stk_jpeg_bit_reader *bits = &segment->bits;
     const uint8_t *marker = segment->from;
 
     /* All bytes were begun, and no more: libjpeg warns of bytes that are left. */

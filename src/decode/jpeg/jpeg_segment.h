@@ -18,37 +18,37 @@
 
 /* The next bits of the data, left in `buffer`: `count` are valid, and those below them are either
  * zero or what `at` points at, so that reading them again changes nothing. */
-struct stk_jpeg_bits {
+struct stk_jpeg_bit_reader {
     uint64_t buffer;
     uint32_t count;
     const uint8_t *at; /* the first byte of which no bit is counted */
 };
 
 struct stk_jpeg_segment {
-    struct stk_jpeg_bits bits;
+    struct stk_jpeg_bit_reader bits;
     const uint8_t *limit;      /* of bits.at, before an MCU */
     uint8_t *window;           /* lent: STK_JPEG_WINDOW_BYTES */
     uint8_t *filled;           /* in the window: end of what was copied */
     const uint8_t *from, *end; /* of the file's bytes: not yet copied */
     /* A byte of the window whose place in the file is known, at bits.at or before it. */
-    const uint8_t *known, *known_from;
-    bool whole; /* the segment ends at `filled` */
+    const uint8_t *anchor, *anchor_source;
+    bool complete; /* the segment ends at `filled` */
 };
 
 void stk_jpeg_segment_begin(struct stk_jpeg_segment *segment, struct stk_view data,
                             uint8_t *window);
 /* The same, the first `used` (0..7) bits being used up. */
-void stk_jpeg_segment_begin_inside(struct stk_jpeg_segment *segment, struct stk_view data,
+void stk_jpeg_segment_begin_at_bit(struct stk_jpeg_segment *segment, struct stk_view data,
                                    uint32_t used, uint8_t *window);
 /* The byte of the file with the next bit, and the bits of it that are used up; NULL: bits were used
  * that are not there. Looks at the bytes since it was asked last. */
-const uint8_t *stk_jpeg_segment_place(struct stk_jpeg_segment *segment, uint32_t *used_out);
+const uint8_t *stk_jpeg_segment_position(struct stk_jpeg_segment *segment, uint32_t *used_out);
 /* After `limit` was passed: false when bits were used that are not there. */
-bool stk_jpeg_segment_more(struct stk_jpeg_segment *segment);
+bool stk_jpeg_segment_refill(struct stk_jpeg_segment *segment);
 /* Goes on behind marker RSTn. false: bytes are left of the segment, or another marker stands
  * there. */
 bool stk_jpeg_segment_restart(struct stk_jpeg_segment *segment, uint32_t n);
 /* Whether a bit was used that is not there: to be asked before pixels are given away. */
-bool stk_jpeg_segment_passed(const struct stk_jpeg_segment *segment);
+bool stk_jpeg_segment_overran(const struct stk_jpeg_segment *segment);
 
 #endif

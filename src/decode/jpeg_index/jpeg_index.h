@@ -14,63 +14,66 @@
 
 struct stk_io;
 
-#define STK_MARKS_SUFFIX ".marks" /* behind the name of the index */
-#define STK_MARKS_IDENTITY_BYTES 32u
-#define STK_MARKS_PAGE_BYTES 16384u
-#define STK_MARKS_SAMPLES_MAX UINT32_MAX
+#define STK_JPEG_INDEX_SUFFIX ".marks" /* behind the name of the index */
+#define STK_JPEG_INDEX_IDENTITY_BYTES 32u
+#define STK_JPEG_INDEX_PAGE_BYTES 16384u
+#define STK_JPEG_INDEX_SAMPLES_MAX UINT32_MAX
 
 /* Before the marks of a picture. Entries of a sample follow each other without gaps. */
-struct stk_marks_entry {
+struct stk_jpeg_index_entry {
     uint64_t sum;   /* XXH3-64 of the picture */
     uint32_t bytes; /* of the picture */
-    uint32_t count; /* of marks, STK_JPEG_MARK_BYTES each */
+    uint32_t count; /* of marks, STK_JPEG_ENTRY_POINT_BYTES each */
 };
-_Static_assert(sizeof(struct stk_marks_entry) == 16, "as in docs/formats.md");
+_Static_assert(sizeof(struct stk_jpeg_index_entry) == 16, "as in docs/formats.md");
 
 /* ---- look-ups ---- */
 
-struct stk_marks;
-/* identity: of the index (STK_MARKS_IDENTITY_BYTES). CHANGED: the file is another data set's;
+struct stk_jpeg_index;
+/* identity: of the index (STK_JPEG_INDEX_IDENTITY_BYTES). CHANGED: the file is another data set's;
  * CORRUPT, TRUNCATED, FORMAT, UNSUPPORTED: it is no good; -ENOENT: there is none. */
-int stk_marks_open(struct stk_marks **marks_out, struct stk_io *io, const char *path,
-                   const uint8_t *identity, struct stoker_error *error);
+int stk_jpeg_index_open(struct stk_jpeg_index **marks_out, struct stk_io *io, const char *path,
+                        const uint8_t *identity, struct stoker_error *error);
 /* The same of bytes that lie in memory, lent until close, 8-aligned. */
-int stk_marks_open_image(struct stk_marks **marks_out, struct stk_view image,
-                         const uint8_t *identity, struct stoker_error *error);
-void stk_marks_close(struct stk_marks *marks); /* NULL is fine */
-uint64_t stk_marks_samples(const struct stk_marks *marks);
-uint32_t stk_marks_mcus(const struct stk_marks *marks); /* as stk_jpeg_marks has it */
+int stk_jpeg_index_open_image(struct stk_jpeg_index **marks_out, struct stk_view image,
+                              const uint8_t *identity, struct stoker_error *error);
+void stk_jpeg_index_close(struct stk_jpeg_index *index); /* NULL is fine */
+uint64_t stk_jpeg_index_samples(const struct stk_jpeg_index *index);
+uint32_t
+stk_jpeg_index_mcus(const struct stk_jpeg_index *index); /* as stk_jpeg_entry_points has it */
 
 /* The entries of a sample, lent until close; no bytes: it has none, or they are damaged. */
-struct stk_marks_of {
+struct stk_jpeg_index_entries {
     uint32_t mcus;
     struct stk_view entries;
 };
-struct stk_marks_of stk_marks_of(const struct stk_marks *marks, uint64_t sample);
+struct stk_jpeg_index_entries stk_jpeg_index_get(const struct stk_jpeg_index *index,
+                                                 uint64_t sample);
 /* The marks of this very picture among them; false: there are none. Reads the whole picture, for
  * its sum, if an entry has its length. */
-bool stk_marks_find(const struct stk_marks_of *of, struct stk_view picture,
-                    struct stk_jpeg_marks *marks_out);
+bool stk_jpeg_index_find(const struct stk_jpeg_index_entries *of, struct stk_view picture,
+                         struct stk_jpeg_entry_points *marks_out);
 
 /* ---- making ---- */
 
-struct stk_marks_plan {
+struct stk_jpeg_index_options {
     const char *path;
     uint64_t samples;
     uint32_t mcus;
-    const uint8_t *identity; /* STK_MARKS_IDENTITY_BYTES: of the index */
+    const uint8_t *identity; /* STK_JPEG_INDEX_IDENTITY_BYTES: of the index */
 };
-struct stk_marks_writer;
+struct stk_jpeg_index_writer;
 /* Writes path.new. */
-int stk_marks_writer_open(struct stk_marks_writer **writer_out, struct stk_io *io,
-                          const struct stk_marks_plan *plan, struct stoker_error *error);
+int stk_jpeg_index_writer_open(struct stk_jpeg_index_writer **writer_out, struct stk_io *io,
+                               const struct stk_jpeg_index_options *plan,
+                               struct stoker_error *error);
 /* The entries of the next sample, which may be none. */
-int stk_marks_writer_add(struct stk_marks_writer *writer, struct stk_view entries,
-                         struct stoker_error *error);
+int stk_jpeg_index_writer_add(struct stk_jpeg_index_writer *writer, struct stk_view entries,
+                              struct stoker_error *error);
 /* After the last sample: the file is whole, synced, and has its name. *bytes_out: its size. */
-int stk_marks_writer_commit(struct stk_marks_writer *writer, uint64_t *bytes_out,
-                            struct stoker_error *error);
+int stk_jpeg_index_writer_commit(struct stk_jpeg_index_writer *writer, uint64_t *bytes_out,
+                                 struct stoker_error *error);
 /* Takes it; what was not committed is removed. NULL is fine. */
-void stk_marks_writer_close(struct stk_marks_writer *writer);
+void stk_jpeg_index_writer_close(struct stk_jpeg_index_writer *writer);
 
 #endif

@@ -12,20 +12,20 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is used as it lies");
 
-#define STK_MARKS_HEAD_MAGIC "STOKERJM"
-#define STK_MARKS_FOOT_MAGIC "MJREKOTS"
-#define STK_MARKS_VERSION 1u
+#define STK_JPEG_INDEX_HEADER_MAGIC "STOKERJM"
+#define STK_JPEG_INDEX_FOOTER_MAGIC "MJREKOTS"
+#define STK_JPEG_INDEX_VERSION 1u
 
-struct stk_marks_head {
+struct stk_jpeg_index_header {
     char magic[8];
     uint32_t version, page_bytes;
-    uint8_t identity[STK_MARKS_IDENTITY_BYTES]; /* of the index */
+    uint8_t identity[STK_JPEG_INDEX_IDENTITY_BYTES]; /* of the index */
     uint64_t samples;
-    uint32_t mcus, zero;
+    uint32_t mcus, reserved;
 };
-_Static_assert(sizeof(struct stk_marks_head) == 64, "as in docs/formats.md");
+_Static_assert(sizeof(struct stk_jpeg_index_header) == 64, "as in docs/formats.md");
 
-struct stk_marks_foot {
+struct stk_jpeg_index_footer {
     char magic[8];
     uint64_t file_bytes;
     uint64_t table_at; /* u64 each: samples + 1 */
@@ -33,6 +33,6 @@ struct stk_marks_foot {
     uint64_t pages_sum;
     uint64_t foot_sum; /* of all of the foot before it */
 };
-_Static_assert(sizeof(struct stk_marks_foot) == 48, "as in docs/formats.md");
+_Static_assert(sizeof(struct stk_jpeg_index_footer) == 48, "as in docs/formats.md");
 
 #endif

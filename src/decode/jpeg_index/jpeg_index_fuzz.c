@@ -11,58 +11,60 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-static const uint8_t identity[STK_MARKS_IDENTITY_BYTES];
+static const uint8_t identity[STK_JPEG_INDEX_IDENTITY_BYTES];
 static const uint8_t picture[3] = {0xff, 0xd8, 0xff};
 
 static void look(const uint8_t *image, size_t bytes)
 {
-    struct stk_marks *marks;
+    struct stk_jpeg_index *marks;
 
-    if (stk_marks_open_image(&marks, (struct stk_view){image, bytes}, identity, NULL) < 0) {
+    if (stk_jpeg_index_open_image(&marks, (struct stk_view){image, bytes}, identity, NULL) < 0) {
         return;
     }
-    for (uint64_t i = 0; i < stk_marks_samples(marks) && i < 64; i++) {
-        struct stk_marks_of of = stk_marks_of(marks, i);
-        struct stk_jpeg_marks found;
+    for (uint64_t i = 0; i < stk_jpeg_index_samples(marks) && i < 64; i++) {
+        struct stk_jpeg_index_entries of = stk_jpeg_index_get(marks, i);
+        struct stk_jpeg_entry_points found;
 
-        if (stk_marks_find(&of, (struct stk_view){picture, sizeof picture}, &found)) {
+        if (stk_jpeg_index_find(&of, (struct stk_view){picture, sizeof picture}, &found)) {
             STK_ASSERT(found.bytes.data >= image && found.bytes.bytes <= bytes &&
                        found.bytes.data + found.bytes.bytes <= image + bytes);
         }
     }
-    stk_marks_close(marks);
+    stk_jpeg_index_close(marks);
 }
 
 /* Takes the first bytes for the data, and makes sums and a foot. */
 static void seal_and_look(const uint8_t *data, size_t bytes)
 {
     size_t data_bytes = bytes / 8 * 8, pages, size;
-    struct stk_marks_foot foot = {.pages_at = data_bytes};
-    struct stk_marks_head head = {.version = STK_MARKS_VERSION, .page_bytes = STK_MARKS_PAGE_BYTES};
+    struct stk_jpeg_index_footer foot = {.pages_at = data_bytes};
+    struct stk_jpeg_index_header head = {.version = STK_JPEG_INDEX_VERSION,
+                                         .page_bytes = STK_JPEG_INDEX_PAGE_BYTES};
     uint8_t *image;
     uint64_t *sums;
 
-    pages = (data_bytes + STK_MARKS_PAGE_BYTES - 1) / STK_MARKS_PAGE_BYTES;
+    pages = (data_bytes + STK_JPEG_INDEX_PAGE_BYTES - 1) / STK_JPEG_INDEX_PAGE_BYTES;
     size = data_bytes + pages * 8 + sizeof foot;
     image = aligned_alloc(8, size);
     memcpy(image, data, data_bytes);
     memcpy(&foot.table_at, image + data_bytes - 8, 8);
     if (data_bytes >= sizeof head) { /* what is compared with constants */
-        memcpy(&head.samples, image + offsetof(struct stk_marks_head, samples), 16);
-        memcpy(head.magic, STK_MARKS_HEAD_MAGIC, sizeof head.magic);
+        memcpy(&head.samples, image + offsetof(struct stk_jpeg_index_header, samples), 16);
+        memcpy(head.magic, STK_JPEG_INDEX_HEADER_MAGIC, sizeof head.magic);
         memcpy(image, &head, sizeof head);
         foot.table_at = data_bytes - (head.samples + 1) * 8;
     }
     sums = (uint64_t *)(void *)(image + data_bytes);
     for (size_t page = 0; page < pages; page++) {
-        size_t from = page * STK_MARKS_PAGE_BYTES;
+        size_t from = page * STK_JPEG_INDEX_PAGE_BYTES;
 
-        sums[page] = stk_sum64(image + from, stk_min(STK_MARKS_PAGE_BYTES, data_bytes - from));
+        sums[page] =
+            stk_xxh3_64(image + from, stk_min(STK_JPEG_INDEX_PAGE_BYTES, data_bytes - from));
     }
-    memcpy(foot.magic, STK_MARKS_FOOT_MAGIC, sizeof foot.magic);
+    memcpy(foot.magic, STK_JPEG_INDEX_FOOTER_MAGIC, sizeof foot.magic);
     foot.file_bytes = size;
-    foot.pages_sum = stk_sum64(sums, pages * 8);
-    foot.foot_sum = stk_sum64(&foot, offsetof(struct stk_marks_foot, foot_sum));
+    foot.pages_sum = stk_xxh3_64(sums, pages * 8);
+    foot.foot_sum = stk_xxh3_64(&foot, offsetof(struct stk_jpeg_index_footer, foot_sum));
     memcpy(image + size - sizeof foot, &foot, sizeof foot);
     look(image, size);
     free(image);

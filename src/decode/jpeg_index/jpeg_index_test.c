@@ -20,7 +20,7 @@
 #define SAMPLES 300u
 #define PATH "/data/stoker.index.marks"
 
-static const uint8_t identity[STK_MARKS_IDENTITY_BYTES] = {1, 2, 3, [31] = 4};
+static const uint8_t identity[STK_JPEG_INDEX_IDENTITY_BYTES] = {1, 2, 3, [31] = 4};
 static uint8_t pictures[SAMPLES][64];
 static uint64_t image[1u << 14];
 static size_t image_bytes;
@@ -32,7 +32,7 @@ static size_t make_entries(uint32_t i, uint8_t *to)
 
     for (uint32_t k = 0; k < i % 3; k++) {
         const uint8_t *picture = pictures[(i + k) % SAMPLES];
-        struct stk_marks_entry entry = {stk_sum64(picture, 64), 64, i % 40};
+        struct stk_jpeg_index_entry entry = {stk_xxh3_64(picture, 64), 64, i % 40};
 
         memcpy(to + bytes, &entry, sizeof entry);
         memset(to + bytes + sizeof entry, (int)i, (size_t)10 * entry.count);
@@ -43,20 +43,20 @@ static size_t make_entries(uint32_t i, uint8_t *to)
 
 static void write_file(struct stk_io *world)
 {
-    struct stk_marks_plan plan = {PATH, SAMPLES, 4, identity};
-    struct stk_marks_writer *writer = NULL;
+    struct stk_jpeg_index_options plan = {PATH, SAMPLES, 4, identity};
+    struct stk_jpeg_index_writer *writer = NULL;
     struct stk_file *file;
     uint8_t entries[1024];
     uint64_t bytes = 0;
 
-    T_EQ("writer", stk_marks_writer_open(&writer, world, &plan, NULL), 0);
+    T_EQ("writer", stk_jpeg_index_writer_open(&writer, world, &plan, NULL), 0);
     for (uint32_t i = 0; i < SAMPLES; i++) {
         size_t size = make_entries(i, entries);
 
-        T_EQ("add", stk_marks_writer_add(writer, (struct stk_view){entries, size}, NULL), 0);
+        T_EQ("add", stk_jpeg_index_writer_add(writer, (struct stk_view){entries, size}, NULL), 0);
     }
-    T_EQ("commit", stk_marks_writer_commit(writer, &bytes, NULL), 0);
-    stk_marks_writer_close(writer);
+    T_EQ("commit", stk_jpeg_index_writer_commit(writer, &bytes, NULL), 0);
+    stk_jpeg_index_writer_close(writer);
     T_EQ("open", stk_io_open_file(world, PATH, &file, NULL), 0);
     image_bytes = (size_t)stk_io_read_wait(world, file, 0, image, sizeof image);
     stk_io_close_file(world, file);
@@ -64,17 +64,17 @@ static void write_file(struct stk_io *world)
 }
 
 /* 0: all is found; else how many samples have no entries. */
-static uint32_t count_lost(const struct stk_marks *marks)
+static uint32_t count_lost(const struct stk_jpeg_index *marks)
 {
     uint32_t lost = 0;
 
     for (uint32_t i = 0; i < SAMPLES; i++) {
-        struct stk_marks_of of = stk_marks_of(marks, i);
-        struct stk_jpeg_marks found;
+        struct stk_jpeg_index_entries of = stk_jpeg_index_get(marks, i);
+        struct stk_jpeg_entry_points found;
 
         for (uint32_t k = 0; k < 3; k++) {
             struct stk_view picture = {pictures[(i + k) % SAMPLES], 64};
-            bool is = stk_marks_find(&of, picture, &found);
+            bool is = stk_jpeg_index_find(&of, picture, &found);
 
             if (is != (k < i % 3)) {
                 T_TRUE("another's marks", !is);
@@ -87,49 +87,50 @@ static uint32_t count_lost(const struct stk_marks *marks)
                 }
             }
         }
-        T_TRUE("short", !stk_marks_find(&of, (struct stk_view){pictures[i], 63}, &found));
+        T_TRUE("short", !stk_jpeg_index_find(&of, (struct stk_view){pictures[i], 63}, &found));
     }
     return lost;
 }
 
 static void test_whole(struct stk_io *world)
 {
-    uint8_t other[STK_MARKS_IDENTITY_BYTES] = {1, 2, 3, [31] = 5};
+    uint8_t other[STK_JPEG_INDEX_IDENTITY_BYTES] = {1, 2, 3, [31] = 5};
     struct stoker_error error = {0};
-    struct stk_marks *marks;
+    struct stk_jpeg_index *marks;
 
-    T_EQ("open", stk_marks_open(&marks, world, PATH, identity, &error), 0);
-    T_EQ("samples", stk_marks_samples(marks), SAMPLES);
+    T_EQ("open", stk_jpeg_index_open(&marks, world, PATH, identity, &error), 0);
+    T_EQ("samples", stk_jpeg_index_samples(marks), SAMPLES);
     T_EQ("lost", count_lost(marks), 0);
-    T_EQ("past the last", stk_marks_of(marks, SAMPLES).entries.bytes, 0);
-    T_EQ("far past the last", stk_marks_of(marks, UINT64_MAX).entries.bytes, 0);
+    T_EQ("past the last", stk_jpeg_index_get(marks, SAMPLES).entries.bytes, 0);
+    T_EQ("far past the last", stk_jpeg_index_get(marks, UINT64_MAX).entries.bytes, 0);
     T_EQ("past all that bytes can count",
-         stk_marks_of(marks, (UINT64_C(1) << 61) + 1).entries.bytes, 0);
-    stk_marks_close(marks);
-    T_EQ("another's", stk_marks_open(&marks, world, PATH, other, &error), STOKER_ERROR_CHANGED);
+         stk_jpeg_index_get(marks, (UINT64_C(1) << 61) + 1).entries.bytes, 0);
+    stk_jpeg_index_close(marks);
+    T_EQ("another's", stk_jpeg_index_open(&marks, world, PATH, other, &error),
+         STOKER_ERROR_CHANGED);
     T_HAS("another's", error.advice, "--jpeg-rows");
     T_TRUE("not given", !marks);
     marks = (void *)pictures;
-    T_EQ("none", stk_marks_open(&marks, world, "/data/x.marks", identity, NULL), -ENOENT);
+    T_EQ("none", stk_jpeg_index_open(&marks, world, "/data/x.marks", identity, NULL), -ENOENT);
     T_TRUE("not given", !marks);
-    stk_marks_close(NULL);
+    stk_jpeg_index_close(NULL);
 }
 
 /* Each byte in turn: refused, or no more is lost than its page tells, and nothing is wrong. */
 static void test_damage(void)
 {
     uint8_t *bytes = (uint8_t *)image;
-    struct stk_marks *marks;
+    struct stk_jpeg_index *marks;
     uint64_t pages_at;
 
     memcpy(&pages_at, bytes + image_bytes - 24, sizeof pages_at);
     for (size_t at = 0; at < image_bytes; at += at < 64 || at + 200 > image_bytes ? 1 : 97) {
         bytes[at] ^= 0x10;
-        if (stk_marks_open_image(&marks, (struct stk_view){bytes, image_bytes}, identity, NULL) ==
-            0) {
+        if (stk_jpeg_index_open_image(&marks, (struct stk_view){bytes, image_bytes}, identity,
+                                      NULL) == 0) {
             T_TRUE("it is seen", count_lost(marks) > 0);
             T_TRUE("and not in the sums of pages", at < pages_at);
-            stk_marks_close(marks);
+            stk_jpeg_index_close(marks);
         }
         bytes[at] ^= 0x10;
     }
@@ -137,48 +138,51 @@ static void test_damage(void)
         uint8_t *copy = malloc(size ? size : 1); /* exactly: for sanitizers */
 
         memcpy(copy, bytes, size);
-        T_EQ("cut", stk_marks_open_image(&marks, (struct stk_view){copy, size}, identity, NULL),
-             size < sizeof(struct stk_marks_head) ? STOKER_ERROR_FORMAT : STOKER_ERROR_TRUNCATED);
+        T_EQ("cut",
+             stk_jpeg_index_open_image(&marks, (struct stk_view){copy, size}, identity, NULL),
+             size < sizeof(struct stk_jpeg_index_header) ? STOKER_ERROR_FORMAT
+                                                         : STOKER_ERROR_TRUNCATED);
         T_TRUE("none", !marks);
         free(copy);
     }
     bytes[3] ^= 1;
     T_EQ("not such a file",
-         stk_marks_open_image(&marks, (struct stk_view){bytes, image_bytes}, identity, NULL),
+         stk_jpeg_index_open_image(&marks, (struct stk_view){bytes, image_bytes}, identity, NULL),
          STOKER_ERROR_FORMAT);
     bytes[3] ^= 1;
 }
 
 /* Right sums over what is wrong. */
-static void seal(struct stk_marks_foot *foot)
+static void seal(struct stk_jpeg_index_footer *foot)
 {
     uint8_t *bytes = (uint8_t *)image;
     uint64_t *sums = (uint64_t *)(void *)(bytes + foot->pages_at);
     uint64_t pages = (image_bytes - sizeof *foot - foot->pages_at) / 8;
 
     for (uint64_t page = 0; page < pages; page++) {
-        uint64_t from = page * STK_MARKS_PAGE_BYTES;
+        uint64_t from = page * STK_JPEG_INDEX_PAGE_BYTES;
 
-        sums[page] = stk_sum64(bytes + from, stk_min(STK_MARKS_PAGE_BYTES, foot->pages_at - from));
+        sums[page] =
+            stk_xxh3_64(bytes + from, stk_min(STK_JPEG_INDEX_PAGE_BYTES, foot->pages_at - from));
     }
-    foot->pages_sum = stk_sum64(sums, pages * 8);
-    foot->foot_sum = stk_sum64(foot, offsetof(struct stk_marks_foot, foot_sum));
+    foot->pages_sum = stk_xxh3_64(sums, pages * 8);
+    foot->foot_sum = stk_xxh3_64(foot, offsetof(struct stk_jpeg_index_footer, foot_sum));
     memcpy(bytes + image_bytes - sizeof *foot, foot, sizeof *foot);
 }
 
-static int open_sealed(struct stk_marks **marks_out, struct stk_marks_foot *foot)
+static int open_sealed(struct stk_jpeg_index **marks_out, struct stk_jpeg_index_footer *foot)
 {
     seal(foot);
-    return stk_marks_open_image(marks_out, (struct stk_view){(uint8_t *)image, image_bytes},
-                                identity, NULL);
+    return stk_jpeg_index_open_image(marks_out, (struct stk_view){(uint8_t *)image, image_bytes},
+                                     identity, NULL);
 }
 
 static void test_hostile(void)
 {
     static const uint64_t wrong[] = {0, 63, UINT64_MAX, UINT64_MAX - 7, UINT64_C(1) << 63};
     uint8_t *bytes = (uint8_t *)image;
-    struct stk_marks_foot foot;
-    struct stk_marks *marks;
+    struct stk_jpeg_index_footer foot;
+    struct stk_jpeg_index *marks;
     uint64_t *table;
 
     memcpy(&foot, bytes + image_bytes - sizeof foot, sizeof foot);
@@ -189,7 +193,7 @@ static void test_hostile(void)
         table[7] = wrong[i];
         T_EQ("open", open_sealed(&marks, &foot), 0);
         (void)count_lost(marks);
-        stk_marks_close(marks);
+        stk_jpeg_index_close(marks);
         table[7] = before;
     }
     for (int i = 0; i < 2; i++) { /* the last entries end in the table, or behind all */
@@ -197,8 +201,8 @@ static void test_hostile(void)
 
         table[SAMPLES] = i ? UINT64_MAX : foot.table_at + 8;
         T_EQ("open", open_sealed(&marks, &foot), 0);
-        T_EQ("none", stk_marks_of(marks, SAMPLES - 1).entries.bytes, 0);
-        stk_marks_close(marks);
+        T_EQ("none", stk_jpeg_index_get(marks, SAMPLES - 1).entries.bytes, 0);
+        stk_jpeg_index_close(marks);
         table[SAMPLES] = before;
     }
 }
@@ -207,11 +211,11 @@ static void test_hostile(void)
 static void test_other_length(void)
 {
     uint8_t *bytes = (uint8_t *)image;
-    struct stk_marks_foot foot;
-    struct stk_marks_entry entry;
-    struct stk_jpeg_marks found;
-    struct stk_marks_of of;
-    struct stk_marks *marks;
+    struct stk_jpeg_index_footer foot;
+    struct stk_jpeg_index_entry entry;
+    struct stk_jpeg_entry_points found;
+    struct stk_jpeg_index_entries of;
+    struct stk_jpeg_index *marks;
     uint64_t at;
 
     memcpy(&foot, bytes + image_bytes - sizeof foot, sizeof foot);
@@ -220,10 +224,10 @@ static void test_other_length(void)
     entry.bytes++;
     memcpy(bytes + at, &entry, sizeof entry);
     T_EQ("open", open_sealed(&marks, &foot), 0);
-    of = stk_marks_of(marks, 1);
+    of = stk_jpeg_index_get(marks, 1);
     T_TRUE("there", of.entries.bytes > 0);
-    T_TRUE("not its", !stk_marks_find(&of, (struct stk_view){pictures[1], 64}, &found));
-    stk_marks_close(marks);
+    T_TRUE("not its", !stk_jpeg_index_find(&of, (struct stk_view){pictures[1], 64}, &found));
+    stk_jpeg_index_close(marks);
     entry.bytes--;
     memcpy(bytes + at, &entry, sizeof entry);
 }
@@ -232,9 +236,9 @@ static void test_other_length(void)
 static void test_contradictions(void)
 {
     uint8_t *bytes = (uint8_t *)image;
-    struct stk_marks_head head, other;
-    struct stk_marks_foot foot, moved;
-    struct stk_marks *marks;
+    struct stk_jpeg_index_header head, other;
+    struct stk_jpeg_index_footer foot, moved;
+    struct stk_jpeg_index *marks;
 
     memcpy(&head, bytes, sizeof head);
     memcpy(&foot, bytes + image_bytes - sizeof foot, sizeof foot);
@@ -255,7 +259,7 @@ static void test_contradictions(void)
     memcpy(bytes, &head, sizeof head);
     T_EQ("as it was", open_sealed(&marks, &foot), 0);
     T_EQ("lost", count_lost(marks), 0);
-    stk_marks_close(marks);
+    stk_jpeg_index_close(marks);
 }
 
 /* ---- a file of any shape -------------------------------------------------------------------- */
@@ -274,41 +278,41 @@ static uint64_t made[1u << 16];
 
 static int open_shape(const struct shape *shape)
 {
-    struct stk_marks_head head = {.version = STK_MARKS_VERSION,
-                                  .page_bytes = STK_MARKS_PAGE_BYTES,
-                                  .samples = shape->samples};
-    struct stk_marks_foot foot = {.table_at = shape->table_at, .pages_at = shape->pages_at};
+    struct stk_jpeg_index_header head = {.version = STK_JPEG_INDEX_VERSION,
+                                         .page_bytes = STK_JPEG_INDEX_PAGE_BYTES,
+                                         .samples = shape->samples};
+    struct stk_jpeg_index_footer foot = {.table_at = shape->table_at, .pages_at = shape->pages_at};
     uint64_t bytes = shape->data_bytes + 8 * shape->pages + sizeof foot;
     uint8_t *sums = (uint8_t *)made + shape->data_bytes;
-    struct stk_marks *marks;
+    struct stk_jpeg_index *marks;
     int status;
 
     STK_ASSERT(bytes <= sizeof made && shape->data_bytes >= sizeof head);
     memset(made, 0, sizeof made);
-    memcpy(head.magic, STK_MARKS_HEAD_MAGIC, sizeof head.magic);
+    memcpy(head.magic, STK_JPEG_INDEX_HEADER_MAGIC, sizeof head.magic);
     memcpy(head.identity, identity, sizeof head.identity);
     memcpy(made, &head, sizeof head);
     for (uint64_t page = 0; page < shape->pages; page++) {
-        uint64_t from = page * STK_MARKS_PAGE_BYTES, sum = 0;
+        uint64_t from = page * STK_JPEG_INDEX_PAGE_BYTES, sum = 0;
 
         if (from < shape->data_bytes) {
-            sum = stk_sum64((uint8_t *)made + from,
-                            stk_min(STK_MARKS_PAGE_BYTES, shape->data_bytes - from));
+            sum = stk_xxh3_64((uint8_t *)made + from,
+                              stk_min(STK_JPEG_INDEX_PAGE_BYTES, shape->data_bytes - from));
         }
         memcpy(sums + 8 * page, &sum, sizeof sum);
     }
-    memcpy(foot.magic, STK_MARKS_FOOT_MAGIC, sizeof foot.magic);
+    memcpy(foot.magic, STK_JPEG_INDEX_FOOTER_MAGIC, sizeof foot.magic);
     foot.file_bytes = bytes;
     foot.pages_at = shape->pages_at ? shape->pages_at : shape->data_bytes;
-    foot.pages_sum = stk_sum64(sums, 8 * shape->pages);
-    foot.foot_sum = stk_sum64(&foot, offsetof(struct stk_marks_foot, foot_sum));
+    foot.pages_sum = stk_xxh3_64(sums, 8 * shape->pages);
+    foot.foot_sum = stk_xxh3_64(&foot, offsetof(struct stk_jpeg_index_footer, foot_sum));
     memcpy((uint8_t *)made + bytes - sizeof foot, &foot, sizeof foot);
-    status =
-        stk_marks_open_image(&marks, (struct stk_view){(uint8_t *)made, bytes}, identity, NULL);
+    status = stk_jpeg_index_open_image(&marks, (struct stk_view){(uint8_t *)made, bytes}, identity,
+                                       NULL);
     for (uint64_t i = 0; status == 0 && i < 9; i++) {
-        T_EQ(shape->name, stk_marks_of(marks, i).entries.bytes, 0);
+        T_EQ(shape->name, stk_jpeg_index_get(marks, i).entries.bytes, 0);
     }
-    stk_marks_close(marks);
+    stk_jpeg_index_close(marks);
     return status;
 }
 
@@ -328,16 +332,17 @@ static void test_shapes(void)
     };
     struct shape far = {
         "sums so far away that their number wraps", 72, 1, 0, 0, 0, STOKER_ERROR_CORRUPT};
-    uint64_t bytes = far.data_bytes + 8 + sizeof(struct stk_marks_foot);
+    uint64_t bytes = far.data_bytes + 8 + sizeof(struct stk_jpeg_index_footer);
 
     T_EACH(shape, shape, shapes)
     {
         T_EQ(shape->name, open_shape(shape), shape->want);
     }
     /* bytes - pages_at, modulo 2^64, is what the sums of so many pages take, and the foot. */
-    far.pages = UINT64_MAX / (STK_MARKS_PAGE_BYTES + 8) + 1;
-    far.pages_at = bytes - sizeof(struct stk_marks_foot) - 8 * far.pages;
-    STK_ASSERT((far.pages_at + STK_MARKS_PAGE_BYTES - 1) / STK_MARKS_PAGE_BYTES == far.pages);
+    far.pages = UINT64_MAX / (STK_JPEG_INDEX_PAGE_BYTES + 8) + 1;
+    far.pages_at = bytes - sizeof(struct stk_jpeg_index_footer) - 8 * far.pages;
+    STK_ASSERT((far.pages_at + STK_JPEG_INDEX_PAGE_BYTES - 1) / STK_JPEG_INDEX_PAGE_BYTES ==
+               far.pages);
     far.pages = 1;
     far.table_at = far.pages_at - 8;
     T_EQ(far.name, open_shape(&far), STOKER_ERROR_CORRUPT);
@@ -350,14 +355,15 @@ static void test_shapes(void)
     20000u /* of a sample's entries: in all more than the writer's buffer, thrice                  \
             */
 
-static int add_large(struct stk_marks_writer *writer)
+static int add_large(struct stk_jpeg_index_writer *writer)
 {
     static uint8_t entries[LARGE_BYTES];
     int status = 0;
 
     for (uint32_t i = 0; i < LARGE_SAMPLES && status == 0; i++) {
         memset(entries, (int)i, sizeof entries);
-        status = stk_marks_writer_add(writer, (struct stk_view){entries, LARGE_BYTES - i}, NULL);
+        status =
+            stk_jpeg_index_writer_add(writer, (struct stk_view){entries, LARGE_BYTES - i}, NULL);
     }
     return status;
 }
@@ -365,30 +371,30 @@ static int add_large(struct stk_marks_writer *writer)
 /* Opens, adds and commits; the first failure. */
 static int write_large(struct stk_io *world)
 {
-    struct stk_marks_plan plan = {PATH, LARGE_SAMPLES, 4, identity};
-    struct stk_marks_writer *writer = NULL;
+    struct stk_jpeg_index_options plan = {PATH, LARGE_SAMPLES, 4, identity};
+    struct stk_jpeg_index_writer *writer = NULL;
     uint64_t bytes = 0;
-    int status = stk_marks_writer_open(&writer, world, &plan, NULL);
+    int status = stk_jpeg_index_writer_open(&writer, world, &plan, NULL);
 
     status = status < 0 ? status : add_large(writer);
-    status = status < 0 ? status : stk_marks_writer_commit(writer, &bytes, NULL);
-    stk_marks_writer_close(writer);
+    status = status < 0 ? status : stk_jpeg_index_writer_commit(writer, &bytes, NULL);
+    stk_jpeg_index_writer_close(writer);
     return status;
 }
 
 static void check_large(struct stk_io *world, const char *name)
 {
-    struct stk_marks *marks = NULL;
+    struct stk_jpeg_index *marks = NULL;
 
-    T_EQ(name, stk_marks_open(&marks, world, PATH, identity, NULL), 0);
+    T_EQ(name, stk_jpeg_index_open(&marks, world, PATH, identity, NULL), 0);
     for (uint32_t i = 0; marks && i < LARGE_SAMPLES; i++) {
-        struct stk_view entries = stk_marks_of(marks, i).entries;
+        struct stk_view entries = stk_jpeg_index_get(marks, i).entries;
 
         T_EQ(name, entries.bytes, LARGE_BYTES - i);
         T_TRUE(name, entries.data && entries.data[0] == i &&
                          memcmp(entries.data, entries.data + 1, entries.bytes - 1) == 0);
     }
-    stk_marks_close(marks);
+    stk_jpeg_index_close(marks);
 }
 
 static bool exists(struct stk_io *world, const char *path)
@@ -405,16 +411,16 @@ static bool exists(struct stk_io *world, const char *path)
 /* Each call that may fail, in turn: no half file under its name, and nothing left beside it. */
 static void test_writer_fails(struct stk_io *world)
 {
-    uint64_t calls = stk_world_calls(world);
+    uint64_t calls = stk_sim_calls(world);
     uint32_t failed = 0;
 
     T_EQ("write", write_large(world), 0);
-    calls = stk_world_calls(world) - calls;
+    calls = stk_sim_calls(world) - calls;
     for (uint64_t n = 1; n <= calls; n++) {
         T_EQ("remove", stk_io_remove(world, PATH, NULL), 0);
-        stk_world_fail_nth(world, n);
+        stk_sim_fail_nth(world, n);
         failed += write_large(world) < 0;
-        stk_world_fail_nth(world, 0);
+        stk_sim_fail_nth(world, 0);
         T_TRUE("nothing is left", !exists(world, PATH ".new"));
         if (exists(world, PATH)) {
             check_large(world, "whole, or not there");
@@ -427,32 +433,33 @@ static void test_writer_fails(struct stk_io *world)
 
 static int write_small(struct stk_io *world)
 {
-    struct stk_marks_plan plan = {PATH, 1, 0, identity};
-    struct stk_marks_writer *writer = NULL;
+    struct stk_jpeg_index_options plan = {PATH, 1, 0, identity};
+    struct stk_jpeg_index_writer *writer = NULL;
     uint64_t bytes = 0;
-    int status = stk_marks_writer_open(&writer, world, &plan, NULL);
+    int status = stk_jpeg_index_writer_open(&writer, world, &plan, NULL);
 
-    status = status < 0 ? status : stk_marks_writer_add(writer, (struct stk_view){NULL, 0}, NULL);
-    status = status < 0 ? status : stk_marks_writer_commit(writer, &bytes, NULL);
-    stk_marks_writer_close(writer);
+    status =
+        status < 0 ? status : stk_jpeg_index_writer_add(writer, (struct stk_view){NULL, 0}, NULL);
+    status = status < 0 ? status : stk_jpeg_index_writer_commit(writer, &bytes, NULL);
+    stk_jpeg_index_writer_close(writer);
     return status;
 }
 
 /* Each allocation that may fail, in turn. */
 static void test_memory(struct stk_io *world)
 {
-    struct stk_marks *marks = (void *)pictures;
+    struct stk_jpeg_index *marks = (void *)pictures;
     int64_t alive = stk_mem_alive();
     int status = -ENOMEM;
 
     for (uint64_t n = 1; status < 0; n++) {
         T_EQ("no leak", stk_mem_alive(), alive);
         stk_mem_fail_nth(n);
-        status = stk_marks_open(&marks, world, PATH, identity, NULL);
+        status = stk_jpeg_index_open(&marks, world, PATH, identity, NULL);
         stk_mem_fail_nth(0);
         T_TRUE("said", status == 0 || (status == -ENOMEM && !marks));
     }
-    stk_marks_close(marks);
+    stk_jpeg_index_close(marks);
     for (int k = 0; k < 2; k++) {
         status = -ENOMEM;
         for (uint64_t n = 1; status < 0; n++) {
@@ -464,15 +471,15 @@ static void test_memory(struct stk_io *world)
             T_TRUE("nothing is left", !exists(world, PATH ".new"));
             T_EQ("folder", stk_io_sync_directory(world, "/data", NULL), 0);
         }
-        T_EQ("whole", stk_marks_open(&marks, world, PATH, identity, NULL), 0);
-        stk_marks_close(marks);
+        T_EQ("whole", stk_jpeg_index_open(&marks, world, PATH, identity, NULL), 0);
+        stk_jpeg_index_close(marks);
     }
     T_EQ("no leak", stk_mem_alive(), alive);
     check_large(world, "whole");
     stk_mem_fail_nth(1);
     T_EQ("of memory",
-         stk_marks_open_image(&marks, (struct stk_view){(uint8_t *)image, image_bytes}, identity,
-                              NULL),
+         stk_jpeg_index_open_image(&marks, (struct stk_view){(uint8_t *)image, image_bytes},
+                                   identity, NULL),
          -ENOMEM);
     stk_mem_fail_nth(0);
 }
@@ -484,27 +491,27 @@ static void test_sizes(struct stk_io *world)
     static uint8_t entries[3u << 20];
 
     for (size_t i = 0; i < sizeof entries; i++) {
-        entries[i] = (uint8_t)stk_key(7, i);
+        entries[i] = (uint8_t)stk_random_key(7, i);
     }
     for (uint64_t n = 0; n < 96; n++) {
-        struct stk_marks_plan plan = {paths[n % 3], 1, 0, identity};
+        struct stk_jpeg_index_options plan = {paths[n % 3], 1, 0, identity};
         uint64_t bytes = n < 24 ? n : n % 2 * (1u << 20) + (1u << 20) - 64 - 36 + n / 2, size = 0;
-        struct stk_marks_writer *writer = NULL;
-        struct stk_marks *marks = NULL;
+        struct stk_jpeg_index_writer *writer = NULL;
+        struct stk_jpeg_index *marks = NULL;
         struct stk_stat stat = {0};
         struct stk_view found;
 
-        T_EQ("open", stk_marks_writer_open(&writer, world, &plan, NULL), 0);
-        T_EQ("add", stk_marks_writer_add(writer, (struct stk_view){entries, bytes}, NULL), 0);
-        T_EQ("commit", stk_marks_writer_commit(writer, &size, NULL), 0);
-        stk_marks_writer_close(writer);
-        T_EQ("cut", stk_world_crash(world), 0);
-        T_EQ("there", stk_marks_open(&marks, world, plan.path, identity, NULL), 0);
-        found = stk_marks_of(marks, 0).entries;
+        T_EQ("open", stk_jpeg_index_writer_open(&writer, world, &plan, NULL), 0);
+        T_EQ("add", stk_jpeg_index_writer_add(writer, (struct stk_view){entries, bytes}, NULL), 0);
+        T_EQ("commit", stk_jpeg_index_writer_commit(writer, &size, NULL), 0);
+        stk_jpeg_index_writer_close(writer);
+        T_EQ("cut", stk_sim_crash(world), 0);
+        T_EQ("there", stk_jpeg_index_open(&marks, world, plan.path, identity, NULL), 0);
+        found = stk_jpeg_index_get(marks, 0).entries;
         T_TRUE("as given", found.bytes == bytes && memcmp(found.data, entries, bytes) == 0);
         T_EQ("stat", stk_io_stat_path(world, plan.path, &stat, NULL), 0);
         T_EQ("size", size, stat.bytes);
-        stk_marks_close(marks);
+        stk_jpeg_index_close(marks);
     }
 }
 
@@ -528,29 +535,30 @@ static struct stk_view read_large(struct stk_io *world)
 
 static bool overlap(uint64_t page, uint64_t from, uint64_t end)
 {
-    return from < (page + 1) * STK_MARKS_PAGE_BYTES && end > page * STK_MARKS_PAGE_BYTES;
+    return from < (page + 1) * STK_JPEG_INDEX_PAGE_BYTES && end > page * STK_JPEG_INDEX_PAGE_BYTES;
 }
 
 /* A page is damaged: exactly what lies on it is lost, whatever was looked at before. */
-static void check_lost(struct stk_view file, const struct stk_marks_foot *foot, uint64_t page)
+static void check_lost(struct stk_view file, const struct stk_jpeg_index_footer *foot,
+                       uint64_t page)
 {
     const uint64_t *table = (const uint64_t *)(const void *)(file.data + foot->table_at);
-    uint8_t *byte = (uint8_t *)(uintptr_t)file.data + page * STK_MARKS_PAGE_BYTES + 9;
-    struct stk_marks *marks = NULL;
+    uint8_t *byte = (uint8_t *)(uintptr_t)file.data + page * STK_JPEG_INDEX_PAGE_BYTES + 9;
+    struct stk_jpeg_index *marks = NULL;
     uint64_t wrong = 0;
 
     *byte ^= 1;
-    T_EQ("open", stk_marks_open_image(&marks, file, identity, NULL), 0);
+    T_EQ("open", stk_jpeg_index_open_image(&marks, file, identity, NULL), 0);
     for (uint64_t k = 0; k < 2u * LARGE_SAMPLES; k++) { /* up, and down again */
         uint64_t i = k < LARGE_SAMPLES ? k : 2u * LARGE_SAMPLES - 1 - k;
         uint64_t place = foot->table_at + 8 * i;
         bool lost = overlap(page, place, place + 16);
 
         lost = lost || overlap(page, table[i], table[i + 1]);
-        wrong += stk_marks_of(marks, i).entries.bytes != (lost ? 0 : table[i + 1] - table[i]);
+        wrong += stk_jpeg_index_get(marks, i).entries.bytes != (lost ? 0 : table[i + 1] - table[i]);
     }
     T_EQ("lost", wrong, 0);
-    stk_marks_close(marks);
+    stk_jpeg_index_close(marks);
     *byte ^= 1;
 }
 
@@ -558,66 +566,68 @@ static void test_pages(struct stk_io *world)
 {
     struct stk_view file = read_large(world);
     uint8_t *bytes = (uint8_t *)(uintptr_t)file.data;
-    struct stk_marks *marks = NULL;
-    struct stk_marks_foot foot;
+    struct stk_jpeg_index *marks = NULL;
+    struct stk_jpeg_index_footer foot;
     uint64_t pages;
 
     memcpy(&foot, bytes + file.bytes - sizeof foot, sizeof foot);
-    pages = foot.pages_at / STK_MARKS_PAGE_BYTES; /* whole ones */
+    pages = foot.pages_at / STK_JPEG_INDEX_PAGE_BYTES; /* whole ones */
     T_TRUE("many", pages > 3u * 64 + 1);
     for (uint64_t page = 1; page < pages; page++) {
         check_lost(file, &foot, page);
     }
-    T_EQ("open", stk_marks_open_image(&marks, file, identity, NULL), 0);
+    T_EQ("open", stk_jpeg_index_open_image(&marks, file, identity, NULL), 0);
     for (int round = 0; round < 2; round++) { /* once checked, a page is not read for that again */
-        T_EQ("there", stk_marks_of(marks, 9).entries.bytes, LARGE_BYTES - 9);
+        T_EQ("there", stk_jpeg_index_get(marks, 9).entries.bytes, LARGE_BYTES - 9);
         bytes[foot.pages_at - 1] ^= 1; /* the table's page */
         bytes[10u * LARGE_BYTES] ^= 1; /* the entries' */
     }
-    stk_marks_close(marks);
+    stk_jpeg_index_close(marks);
     free(bytes);
 }
 
 /* The end of a sample's entries stands on another page than their beginning, and is damaged. */
 static void test_two_pages(struct stk_io *world)
 {
-    static uint8_t entries[STK_MARKS_PAGE_BYTES - 64 - 8];
-    struct stk_marks_plan plan = {PATH, 1, 4, identity};
-    struct stk_marks_writer *writer = NULL;
-    struct stk_marks *marks = NULL;
+    static uint8_t entries[STK_JPEG_INDEX_PAGE_BYTES - 64 - 8];
+    struct stk_jpeg_index_options plan = {PATH, 1, 4, identity};
+    struct stk_jpeg_index_writer *writer = NULL;
+    struct stk_jpeg_index *marks = NULL;
     struct stk_file *file = NULL;
     uint64_t bytes = 0;
 
-    T_EQ("open", stk_marks_writer_open(&writer, world, &plan, NULL), 0);
-    T_EQ("add", stk_marks_writer_add(writer, (struct stk_view){entries, sizeof entries}, NULL), 0);
-    T_EQ("commit", stk_marks_writer_commit(writer, &bytes, NULL), 0);
-    stk_marks_writer_close(writer);
+    T_EQ("open", stk_jpeg_index_writer_open(&writer, world, &plan, NULL), 0);
+    T_EQ("add", stk_jpeg_index_writer_add(writer, (struct stk_view){entries, sizeof entries}, NULL),
+         0);
+    T_EQ("commit", stk_jpeg_index_writer_commit(writer, &bytes, NULL), 0);
+    stk_jpeg_index_writer_close(writer);
     T_EQ("open", stk_io_open_file(world, PATH, &file, NULL), 0);
     T_EQ("read", stk_io_read_wait(world, file, 0, image, bytes), bytes);
     stk_io_close_file(world, file);
-    T_EQ("an end", image[STK_MARKS_PAGE_BYTES / 8], STK_MARKS_PAGE_BYTES - 8);
-    image[STK_MARKS_PAGE_BYTES / 8] -= 1000;
+    T_EQ("an end", image[STK_JPEG_INDEX_PAGE_BYTES / 8], STK_JPEG_INDEX_PAGE_BYTES - 8);
+    image[STK_JPEG_INDEX_PAGE_BYTES / 8] -= 1000;
     T_EQ("open",
-         stk_marks_open_image(&marks, (struct stk_view){(uint8_t *)image, bytes}, identity, NULL),
+         stk_jpeg_index_open_image(&marks, (struct stk_view){(uint8_t *)image, bytes}, identity,
+                                   NULL),
          0);
-    T_EQ("lost", stk_marks_of(marks, 0).entries.bytes, 0);
-    stk_marks_close(marks);
+    T_EQ("lost", stk_jpeg_index_get(marks, 0).entries.bytes, 0);
+    stk_jpeg_index_close(marks);
 }
 
 /* Given up before its end. */
 static void test_writer_given_up(struct stk_io *world)
 {
-    struct stk_marks_plan plan = {PATH, LARGE_SAMPLES, 4, identity};
-    struct stk_marks_writer *writer = NULL;
+    struct stk_jpeg_index_options plan = {PATH, LARGE_SAMPLES, 4, identity};
+    struct stk_jpeg_index_writer *writer = NULL;
 
-    T_EQ("open", stk_marks_writer_open(&writer, world, &plan, NULL), 0);
+    T_EQ("open", stk_jpeg_index_writer_open(&writer, world, &plan, NULL), 0);
     T_EQ("add", add_large(writer), 0);
     T_TRUE("beside it", exists(world, PATH ".new"));
-    stk_marks_writer_close(writer);
+    stk_jpeg_index_writer_close(writer);
     T_TRUE("nothing is left", !exists(world, PATH ".new"));
     check_large(world, "as it was");
     plan.samples = UINT64_C(1) << 32;
-    T_EQ("too many", stk_marks_writer_open(&writer, world, &plan, NULL), STOKER_ERROR_LIMIT);
+    T_EQ("too many", stk_jpeg_index_writer_open(&writer, world, &plan, NULL), STOKER_ERROR_LIMIT);
     T_TRUE("none", !writer);
 }
 
@@ -626,7 +636,7 @@ static void test_power(struct stk_io *world)
 {
     T_EQ("remove", stk_io_remove(world, PATH, NULL), 0);
     T_EQ("write", write_large(world), 0);
-    T_EQ("cut", stk_world_crash(world), 0);
+    T_EQ("cut", stk_sim_crash(world), 0);
     check_large(world, "after a power cut");
 }
 
@@ -638,10 +648,10 @@ int main(void)
 
     for (uint32_t i = 0; i < SAMPLES; i++) {
         for (uint32_t k = 0; k < 64; k++) {
-            pictures[i][k] = (uint8_t)stk_key(i, k);
+            pictures[i][k] = (uint8_t)stk_random_key(i, k);
         }
     }
-    T_EQ("world", stk_world_open(&world, 1, &options, NULL), 0);
+    T_EQ("world", stk_sim_open(&world, 1, &options, NULL), 0);
     T_EQ("folder", stk_io_make_directory(world, "/data", false, NULL), 0);
     T_EQ("root", stk_io_sync_directory(world, "/", NULL), 0);
     write_file(world);

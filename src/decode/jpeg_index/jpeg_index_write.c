@@ -11,9 +11,9 @@
 
 #define BUFFER_PAGES 64u
 
-struct stk_marks_writer {
+struct stk_jpeg_index_writer {
     struct stk_io *io;
-    struct stk_out *out;
+    struct stk_output *out;
     char *path, *part; /* owned */
     uint64_t *table;   /* owned: samples + 1 */
     uint64_t samples, added, at;
@@ -29,9 +29,9 @@ static int no_memory(struct stoker_error *error)
 }
 
 /* Only the last page may be short: called with a full buffer, or at the end. */
-static int flush(struct stk_marks_writer *writer, struct stoker_error *error)
+static int flush(struct stk_jpeg_index_writer *writer, struct stoker_error *error)
 {
-    uint64_t pages = (writer->used + STK_MARKS_PAGE_BYTES - 1) / STK_MARKS_PAGE_BYTES;
+    uint64_t pages = (writer->used + STK_JPEG_INDEX_PAGE_BYTES - 1) / STK_JPEG_INDEX_PAGE_BYTES;
     int status;
 
     if (writer->sum_capacity - writer->sum_count < pages) {
@@ -45,19 +45,19 @@ static int flush(struct stk_marks_writer *writer, struct stoker_error *error)
         writer->sums = sums;
         writer->sum_capacity = capacity;
     }
-    for (size_t from = 0; from < writer->used; from += STK_MARKS_PAGE_BYTES) {
-        writer->sums[writer->sum_count++] =
-            stk_sum64(writer->buffer + from, stk_min(STK_MARKS_PAGE_BYTES, writer->used - from));
+    for (size_t from = 0; from < writer->used; from += STK_JPEG_INDEX_PAGE_BYTES) {
+        writer->sums[writer->sum_count++] = stk_xxh3_64(
+            writer->buffer + from, stk_min(STK_JPEG_INDEX_PAGE_BYTES, writer->used - from));
     }
     status = stk_io_write(writer->io, writer->out, writer->buffer, writer->used, error);
     writer->used = 0;
     return status;
 }
 
-static int put(struct stk_marks_writer *writer, const void *data, uint64_t bytes,
+static int put(struct stk_jpeg_index_writer *writer, const void *data, uint64_t bytes,
                struct stoker_error *error)
 {
-    const size_t capacity = (size_t)BUFFER_PAGES * STK_MARKS_PAGE_BYTES;
+    const size_t capacity = (size_t)BUFFER_PAGES * STK_JPEG_INDEX_PAGE_BYTES;
     const uint8_t *from = data;
     int status = 0;
 
@@ -74,19 +74,20 @@ static int put(struct stk_marks_writer *writer, const void *data, uint64_t bytes
     return status;
 }
 
-int stk_marks_writer_open(struct stk_marks_writer **writer_out, struct stk_io *io,
-                          const struct stk_marks_plan *plan, struct stoker_error *error)
+int stk_jpeg_index_writer_open(struct stk_jpeg_index_writer **writer_out, struct stk_io *io,
+                               const struct stk_jpeg_index_options *plan,
+                               struct stoker_error *error)
 {
-    struct stk_marks_head head = {.version = STK_MARKS_VERSION,
-                                  .page_bytes = STK_MARKS_PAGE_BYTES,
-                                  .samples = plan->samples,
-                                  .mcus = plan->mcus};
-    struct stk_marks_writer *writer;
+    struct stk_jpeg_index_header head = {.version = STK_JPEG_INDEX_VERSION,
+                                         .page_bytes = STK_JPEG_INDEX_PAGE_BYTES,
+                                         .samples = plan->samples,
+                                         .mcus = plan->mcus};
+    struct stk_jpeg_index_writer *writer;
     size_t path_bytes = strlen(plan->path) + sizeof ".new";
     int status;
 
     *writer_out = NULL;
-    if (plan->samples > STK_MARKS_SAMPLES_MAX) {
+    if (plan->samples > STK_JPEG_INDEX_SAMPLES_MAX) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "too many samples for marks of JPEGs",
                         "cut the data set", "%llu samples", (unsigned long long)plan->samples);
     }
@@ -99,36 +100,36 @@ int stk_marks_writer_open(struct stk_marks_writer **writer_out, struct stk_io *i
     writer->path = stk_strdup(plan->path);
     writer->part = stk_alloc(path_bytes, 1);
     writer->table = stk_alloc(plan->samples + 1, sizeof *writer->table);
-    writer->buffer = stk_alloc(BUFFER_PAGES, STK_MARKS_PAGE_BYTES);
+    writer->buffer = stk_alloc(BUFFER_PAGES, STK_JPEG_INDEX_PAGE_BYTES);
     if (!writer->path || !writer->part || !writer->table || !writer->buffer) {
         status = no_memory(error);
     } else {
         snprintf(writer->part, path_bytes, "%s.new", plan->path);
         status = stk_io_create(io, writer->part, false, &writer->out, error);
     }
-    memcpy(head.magic, STK_MARKS_HEAD_MAGIC, sizeof head.magic);
+    memcpy(head.magic, STK_JPEG_INDEX_HEADER_MAGIC, sizeof head.magic);
     memcpy(head.identity, plan->identity, sizeof head.identity);
     status = status < 0 ? status : put(writer, &head, sizeof head, error);
     if (status < 0) {
-        stk_marks_writer_close(writer);
+        stk_jpeg_index_writer_close(writer);
         return status;
     }
     *writer_out = writer;
     return 0;
 }
 
-int stk_marks_writer_add(struct stk_marks_writer *writer, struct stk_view entries,
-                         struct stoker_error *error)
+int stk_jpeg_index_writer_add(struct stk_jpeg_index_writer *writer, struct stk_view entries,
+                              struct stoker_error *error)
 {
     STK_ASSERT(writer->added < writer->samples);
     writer->table[writer->added++] = writer->at;
     return put(writer, entries.data, entries.bytes, error);
 }
 
-static int put_end(struct stk_marks_writer *writer, struct stoker_error *error)
+static int put_end(struct stk_jpeg_index_writer *writer, struct stoker_error *error)
 {
     static const uint8_t zeros[8];
-    struct stk_marks_foot foot = {0};
+    struct stk_jpeg_index_footer foot = {0};
     uint64_t sums_bytes;
     int status;
 
@@ -144,25 +145,25 @@ static int put_end(struct stk_marks_writer *writer, struct stoker_error *error)
         return status;
     }
     sums_bytes = writer->sum_count * sizeof *writer->sums;
-    memcpy(foot.magic, STK_MARKS_FOOT_MAGIC, sizeof foot.magic);
+    memcpy(foot.magic, STK_JPEG_INDEX_FOOTER_MAGIC, sizeof foot.magic);
     foot.file_bytes = foot.pages_at + sums_bytes + sizeof foot;
-    foot.pages_sum = stk_sum64(writer->sums, sums_bytes);
-    foot.foot_sum = stk_sum64(&foot, offsetof(struct stk_marks_foot, foot_sum));
+    foot.pages_sum = stk_xxh3_64(writer->sums, sums_bytes);
+    foot.foot_sum = stk_xxh3_64(&foot, offsetof(struct stk_jpeg_index_footer, foot_sum));
     writer->at = foot.file_bytes;
     status = stk_io_write(writer->io, writer->out, writer->sums, sums_bytes, error);
     return status < 0 ? status : stk_io_write(writer->io, writer->out, &foot, sizeof foot, error);
 }
 
-int stk_marks_writer_commit(struct stk_marks_writer *writer, uint64_t *bytes_out,
-                            struct stoker_error *error)
+int stk_jpeg_index_writer_commit(struct stk_jpeg_index_writer *writer, uint64_t *bytes_out,
+                                 struct stoker_error *error)
 {
     const char *slash = strrchr(writer->path, '/');
     int status;
 
     STK_ASSERT(writer->added == writer->samples);
     status = put_end(writer, error);
-    status = status < 0 ? status : stk_io_sync_out(writer->io, writer->out, error);
-    stk_io_close_out(writer->io, writer->out);
+    status = status < 0 ? status : stk_io_sync_output(writer->io, writer->out, error);
+    stk_io_close_output(writer->io, writer->out);
     writer->out = NULL;
     status =
         status < 0 ? status : stk_io_rename(writer->io, writer->part, writer->path, false, error);
@@ -177,13 +178,13 @@ int stk_marks_writer_commit(struct stk_marks_writer *writer, uint64_t *bytes_out
     return stk_io_sync_directory(writer->io, slash ? writer->path : ".", error);
 }
 
-void stk_marks_writer_close(struct stk_marks_writer *writer)
+void stk_jpeg_index_writer_close(struct stk_jpeg_index_writer *writer)
 {
     if (!writer) {
         return;
     }
     if (writer->out) {
-        stk_io_close_out(writer->io, writer->out);
+        stk_io_close_output(writer->io, writer->out);
         stk_io_remove(writer->io, writer->part, NULL);
     }
     stk_free(writer->path);

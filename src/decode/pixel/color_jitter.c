@@ -16,7 +16,7 @@ static int32_t fixed(double value)
     return (int32_t)(value * ONE + (value < 0.0 ? -0.5 : 0.5));
 }
 
-static void hue_step(struct stk_recolor *recolor, double turns)
+static void hue_step(struct stk_color_transform *recolor, double turns)
 {
     recolor->hue = true;
     recolor->turn = fixed(turns * 6.0);
@@ -25,34 +25,35 @@ static void hue_step(struct stk_recolor *recolor, double turns)
     }
 }
 
-static void factor_step(struct stk_recolor *recolor, uint8_t step, double factor, double mean)
+static void factor_step(struct stk_color_transform *recolor, uint8_t step, double factor,
+                        double mean)
 {
     recolor->own = fixed(factor);
     recolor->add = NUDGE;
-    if (step == STK_CONTRAST) {
+    if (step == STK_COLOR_JITTER_CONTRAST) {
         recolor->add += fixed(mean * (1.0 - factor));
-    } else if (step == STK_SATURATION) {
+    } else if (step == STK_COLOR_JITTER_SATURATION) {
         recolor->grey_share = ONE - recolor->own; /* grey pixels stay as they are */
     }
 }
 
-void stk_jitter_apply(const struct stk_jitter *jitter, const struct stk_kernels *kernels,
-                      uint8_t *rgbx, uint64_t pixels)
+void stk_color_jitter_apply(const struct stk_color_jitter *jitter,
+                            const struct stk_pixel_kernels *kernels, uint8_t *rgbx, uint64_t pixels)
 {
-    for (int i = 0; i < STK_JITTER_STEPS && pixels > 0; i++) {
+    for (int i = 0; i < STK_COLOR_JITTER_STEPS && pixels > 0; i++) {
         uint8_t step = jitter->order[i];
         double value = jitter->value[step], mean = 0.0;
-        struct stk_recolor recolor = {0};
+        struct stk_color_transform recolor = {0};
 
-        if (value == (step == STK_HUE ? 0.0 : 1.0)) {
+        if (value == (step == STK_COLOR_JITTER_HUE ? 0.0 : 1.0)) {
             continue;
         }
-        if (step == STK_HUE) {
+        if (step == STK_COLOR_JITTER_HUE) {
             STK_ASSERT(value >= -0.5 && value <= 0.5);
             hue_step(&recolor, value);
         } else {
-            STK_ASSERT(value >= 0.0 && value <= STK_FACTOR_MAX);
-            if (step == STK_CONTRAST) {
+            STK_ASSERT(value >= 0.0 && value <= STK_COLOR_JITTER_FACTOR_MAX);
+            if (step == STK_COLOR_JITTER_CONTRAST) {
                 mean = (double)kernels->grey_sum(rgbx, pixels) / (double)pixels;
             }
             factor_step(&recolor, step, value, mean);

@@ -11,17 +11,17 @@
 #    include <cpuid.h>
 
 /* AVX2 with an operating system that saves its registers, and F16C. */
-static const struct stk_kernels *vector_kernels(void)
+static const struct stk_pixel_kernels *vector_kernels(void)
 {
     unsigned int eax, ebx, ecx = 0, edx;
 
     if (!__builtin_cpu_supports("avx2") || !__get_cpuid(1, &eax, &ebx, &ecx, &edx)) {
         return NULL;
     }
-    return ecx & bit_F16C ? &stk_kernels_avx2 : NULL;
+    return ecx & bit_F16C ? &stk_pixel_kernels_avx2 : NULL;
 }
 #else
-static const struct stk_kernels *vector_kernels(void)
+static const struct stk_pixel_kernels *vector_kernels(void)
 {
     return NULL;
 }
@@ -32,7 +32,8 @@ static uint8_t clamp(int32_t value)
     return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
-void stk_plain_horizontal(const struct stk_axis *axis, const uint8_t *in, uint8_t *out)
+void stk_pixel_scalar_horizontal(const struct stk_resize_weights *axis, const uint8_t *in,
+                                 uint8_t *out)
 {
     for (uint32_t x = 0; x < axis->count; x++) {
         const uint8_t *from = in + 4 * (size_t)axis->first[x];
@@ -56,8 +57,8 @@ void stk_plain_horizontal(const struct stk_axis *axis, const uint8_t *in, uint8_
 /* Bytes summed at a time, so that the sums stay in registers or at least in the first cache. */
 #define STRIP 64u
 
-void stk_plain_vertical(const uint8_t *const *rows, const int16_t *weights, uint32_t taps,
-                        uint32_t shift, uint32_t bytes, uint8_t *out)
+void stk_pixel_scalar_vertical(const uint8_t *const *rows, const int16_t *weights, uint32_t taps,
+                               uint32_t shift, uint32_t bytes, uint8_t *out)
 {
     for (uint32_t start = 0; start < bytes; start += STRIP) {
         uint32_t count = bytes - start < STRIP ? bytes - start : STRIP;
@@ -79,7 +80,7 @@ void stk_plain_vertical(const uint8_t *const *rows, const int16_t *weights, uint
     }
 }
 
-static void plain_weave(const uint8_t *const rows[4], uint32_t count, uint8_t *out)
+static void scalar_interleave(const uint8_t *const rows[4], uint32_t count, uint8_t *out)
 {
     for (uint32_t i = 0; i < count; i++) {
         for (int r = 0; r < 4; r++) {
@@ -88,7 +89,7 @@ static void plain_weave(const uint8_t *const rows[4], uint32_t count, uint8_t *o
     }
 }
 
-void stk_plain_unweave(const uint8_t *in, uint32_t count, uint8_t *const rows[4])
+void stk_pixel_scalar_deinterleave(const uint8_t *in, uint32_t count, uint8_t *const rows[4])
 {
     for (uint32_t i = 0; i < count; i++) {
         for (int r = 0; r < 4; r++) {
@@ -98,7 +99,7 @@ void stk_plain_unweave(const uint8_t *in, uint32_t count, uint8_t *const rows[4]
 }
 
 /* Value `index` of a slot. */
-static void store(const struct stk_convert *convert, void *slot, size_t index, int channel,
+static void store(const struct stk_pixel_convert *convert, void *slot, size_t index, int channel,
                   uint8_t value)
 {
     float real;
@@ -118,8 +119,8 @@ static void store(const struct stk_convert *convert, void *slot, size_t index, i
     }
 }
 
-void stk_plain_convert_from(const struct stk_convert *convert, const uint8_t *rgbx, uint32_t x,
-                            uint32_t y, void *slot)
+void stk_pixel_scalar_convert_from(const struct stk_pixel_convert *convert, const uint8_t *rgbx,
+                                   uint32_t x, uint32_t y, void *slot)
 {
     size_t plane = (size_t)convert->width * convert->height;
     size_t row = (size_t)y * convert->width;
@@ -134,16 +135,17 @@ void stk_plain_convert_from(const struct stk_convert *convert, const uint8_t *rg
     }
 }
 
-static void plain_convert(const struct stk_convert *convert, const uint8_t *rgbx, uint32_t y,
-                          void *slot)
+static void scalar_convert(const struct stk_pixel_convert *convert, const uint8_t *rgbx, uint32_t y,
+                           void *slot)
 {
-    stk_plain_convert_from(convert, rgbx, 0, y, slot);
+    stk_pixel_scalar_convert_from(convert, rgbx, 0, y, slot);
 }
 
-/* The share of the full colour, in [0, STK_HUE_ONE], at a distance from it on the circle. */
+/* The share of the full colour, in [0, STK_COLOR_HUE_SIXTH], at a distance from it on the circle.
+ */
 static int32_t hue_ramp(int32_t value)
 {
-    return value < 0 ? 0 : value > STK_HUE_ONE ? STK_HUE_ONE : value;
+    return value < 0 ? 0 : value > STK_COLOR_HUE_SIXTH ? STK_COLOR_HUE_SIXTH : value;
 }
 
 /* 16 fraction bits to 8 bits as torchvision converts [0, 1]: trunc(value * 255.999). */
@@ -159,7 +161,7 @@ static int32_t distance(int32_t a, int32_t b)
     return a < b ? b - a : a - b;
 }
 
-static void turn_hue(const struct stk_recolor *recolor, uint8_t *pixel)
+static void rotate_hue(const struct stk_color_transform *recolor, uint8_t *pixel)
 {
     int32_t red = pixel[0], green = pixel[1], blue = pixel[2];
     int32_t high = red > green ? red : green, low = red < green ? red : green, range, hue;
@@ -171,25 +173,29 @@ static void turn_hue(const struct stk_recolor *recolor, uint8_t *pixel)
     if (high == red) {
         hue = ((green - blue) * recolor->reciprocal[range]) >> 8;
     } else if (high == green) {
-        hue = (((blue - red) * recolor->reciprocal[range]) >> 8) + 2 * STK_HUE_ONE;
+        hue = (((blue - red) * recolor->reciprocal[range]) >> 8) + 2 * STK_COLOR_HUE_SIXTH;
     } else {
-        hue = (((red - green) * recolor->reciprocal[range]) >> 8) + 4 * STK_HUE_ONE;
+        hue = (((red - green) * recolor->reciprocal[range]) >> 8) + 4 * STK_COLOR_HUE_SIXTH;
     }
     hue += recolor->turn;
-    hue += hue < 0 ? STK_HUE_TURN : 0;
-    hue -= hue >= STK_HUE_TURN ? STK_HUE_TURN : 0;
-    pixel[0] = hue_channel(low, range, hue_ramp(distance(hue, 3 * STK_HUE_ONE) - STK_HUE_ONE));
-    pixel[1] = hue_channel(low, range, hue_ramp(2 * STK_HUE_ONE - distance(hue, 2 * STK_HUE_ONE)));
-    pixel[2] = hue_channel(low, range, hue_ramp(2 * STK_HUE_ONE - distance(hue, 4 * STK_HUE_ONE)));
+    hue += hue < 0 ? STK_COLOR_HUE_CIRCLE : 0;
+    hue -= hue >= STK_COLOR_HUE_CIRCLE ? STK_COLOR_HUE_CIRCLE : 0;
+    pixel[0] = hue_channel(low, range,
+                           hue_ramp(distance(hue, 3 * STK_COLOR_HUE_SIXTH) - STK_COLOR_HUE_SIXTH));
+    pixel[1] = hue_channel(
+        low, range, hue_ramp(2 * STK_COLOR_HUE_SIXTH - distance(hue, 2 * STK_COLOR_HUE_SIXTH)));
+    pixel[2] = hue_channel(
+        low, range, hue_ramp(2 * STK_COLOR_HUE_SIXTH - distance(hue, 4 * STK_COLOR_HUE_SIXTH)));
 }
 
-void stk_plain_recolor(const struct stk_recolor *recolor, uint8_t *rgbx, uint64_t pixels)
+void stk_pixel_scalar_recolor(const struct stk_color_transform *recolor, uint8_t *rgbx,
+                              uint64_t pixels)
 {
     for (uint8_t *pixel = rgbx; pixel < rgbx + 4 * pixels; pixel += 4) {
         if (recolor->hue) {
-            turn_hue(recolor, pixel);
+            rotate_hue(recolor, pixel);
         } else {
-            int32_t grey = stk_grey(pixel[0], pixel[1], pixel[2]);
+            int32_t grey = stk_color_grey(pixel[0], pixel[1], pixel[2]);
             int32_t add = grey * recolor->grey_share + recolor->add;
 
             for (int c = 0; c < 3; c++) {
@@ -199,35 +205,35 @@ void stk_plain_recolor(const struct stk_recolor *recolor, uint8_t *rgbx, uint64_
     }
 }
 
-uint64_t stk_plain_grey_sum(const uint8_t *rgbx, uint64_t pixels)
+uint64_t stk_pixel_scalar_grey_sum(const uint8_t *rgbx, uint64_t pixels)
 {
     uint64_t sum = 0;
 
     for (const uint8_t *pixel = rgbx; pixel < rgbx + 4 * pixels; pixel += 4) {
-        sum += (uint64_t)stk_grey(pixel[0], pixel[1], pixel[2]);
+        sum += (uint64_t)stk_color_grey(pixel[0], pixel[1], pixel[2]);
     }
     return sum;
 }
 
-static const struct stk_kernels plain_kernels = {
+static const struct stk_pixel_kernels scalar_kernels = {
     .name = "none",
-    .horizontal = stk_plain_horizontal,
-    .vertical = stk_plain_vertical,
-    .weave = plain_weave,
-    .unweave = stk_plain_unweave,
-    .convert = plain_convert,
-    .recolor = stk_plain_recolor,
-    .grey_sum = stk_plain_grey_sum,
+    .horizontal = stk_pixel_scalar_horizontal,
+    .vertical = stk_pixel_scalar_vertical,
+    .interleave = scalar_interleave,
+    .deinterleave = stk_pixel_scalar_deinterleave,
+    .convert = scalar_convert,
+    .recolor = stk_pixel_scalar_recolor,
+    .grey_sum = stk_pixel_scalar_grey_sum,
 };
 
-const struct stk_kernels *stk_kernels_get(uint32_t vector)
+const struct stk_pixel_kernels *stk_pixel_kernels_get(uint32_t vector)
 {
-    const struct stk_kernels *vectors = vector == STOKER_VECTOR_NONE ? NULL : vector_kernels();
+    const struct stk_pixel_kernels *vectors = vector == STOKER_SIMD_NONE ? NULL : vector_kernels();
 
-    if (vector == STOKER_VECTOR_AUTO && !vectors) {
-        vectors = stk_kernels_simd();
+    if (vector == STOKER_SIMD_AUTO && !vectors) {
+        vectors = stk_pixel_kernels_simd();
     }
-    return vectors || vector == STOKER_VECTOR_AVX2 ? vectors : &plain_kernels;
+    return vectors || vector == STOKER_SIMD_AVX2 ? vectors : &scalar_kernels;
 }
 
 uint32_t stk_pixel_bytes(uint32_t dtype)
@@ -287,7 +293,7 @@ static uint16_t to_bfloat16(float value)
     return (uint16_t)shift_rounded(float_bits(value), 16);
 }
 
-void stk_convert_init(struct stk_convert *convert, const float *mean, const float *std)
+void stk_pixel_convert_init(struct stk_pixel_convert *convert, const float *mean, const float *std)
 {
     convert->normalize = mean && std;
     for (int c = 0; c < 3; c++) {

@@ -6,12 +6,12 @@
 
 #include "base/base.h"
 
-struct stk_axis;
-struct stk_picks;
-struct stk_recolor;
+struct stk_resize_weights;
+struct stk_resize_shuffles;
+struct stk_color_transform;
 
 /* How a finished RGBX row becomes part of a slot. */
-struct stk_convert {
+struct stk_pixel_convert {
     uint32_t dtype;  /* enum stoker_dtype: UINT8, FLOAT32, FLOAT16, BFLOAT16 */
     uint32_t layout; /* enum stoker_layout */
     uint32_t width, height;
@@ -20,13 +20,13 @@ struct stk_convert {
     uint16_t table[3][256];  /* float16 and bfloat16 values of each u8 */
 };
 
-struct stk_kernels {
+struct stk_pixel_kernels {
     const char *name; /* "none", "sse2", "neon", "avx2" */
     /* One row through a FILTER axis with wide weights: output x is
      * clamp((sum over t of in[first[x] + t] * weights[x][t] + half) >> shift).
      * in: readable for axis->stride pixels from each first[x]; out: room for a multiple of 4
      * pixels. */
-    void (*horizontal)(const struct stk_axis *axis, const uint8_t *in, uint8_t *out);
+    void (*horizontal)(const struct stk_resize_weights *axis, const uint8_t *in, uint8_t *out);
     /* The same downwards: out[i] = clamp((sum over t of rows[t][i] * weights[t] + half) >> shift)
      * for i < bytes; nothing past them is read or written. weights[taps] is readable, and zero,
      * where taps is odd. */
@@ -34,27 +34,29 @@ struct stk_kernels {
                      uint32_t shift, uint32_t bytes, uint8_t *out);
     /* Four rows of `count` samples as the channels of pixels: out[4 * i + r] = rows[r][i]; reads
      * up to 31 samples past a row, and writes as many pixels past the last. */
-    void (*weave)(const uint8_t *const rows[4], uint32_t count, uint8_t *out);
+    void (*interleave)(const uint8_t *const rows[4], uint32_t count, uint8_t *out);
     /* The reverse; writes no more than count samples of a row. rows may be the same. */
-    void (*unweave)(const uint8_t *in, uint32_t count, uint8_t *const rows[4]);
+    void (*deinterleave)(const uint8_t *in, uint32_t count, uint8_t *const rows[4]);
     /* One row of samples, as horizontal does four; NULL: not faster than four. Reads up to 31
-     * samples past the last that is needed, writes whole blocks of STK_PICKS_OUTPUTS. */
-    void (*narrow)(const struct stk_picks *picks, const uint8_t *in, uint8_t *out);
+     * samples past the last that is needed, writes whole blocks of STK_RESIZE_SHUFFLES_OUTPUTS. */
+    void (*horizontal_one)(const struct stk_resize_shuffles *picks, const uint8_t *in,
+                           uint8_t *out);
     /* Row y of a picture into its slot; reads and writes nothing beside it. */
-    void (*convert)(const struct stk_convert *convert, const uint8_t *rgbx, uint32_t y, void *slot);
+    void (*convert)(const struct stk_pixel_convert *convert, const uint8_t *rgbx, uint32_t y,
+                    void *slot);
     /* Pixels in place: see decode/pixel/color_jitter.h. */
-    void (*recolor)(const struct stk_recolor *recolor, uint8_t *rgbx, uint64_t pixels);
-    /* The sum of stk_grey over the pixels. */
+    void (*recolor)(const struct stk_color_transform *recolor, uint8_t *rgbx, uint64_t pixels);
+    /* The sum of stk_color_grey over the pixels. */
     uint64_t (*grey_sum)(const uint8_t *rgbx, uint64_t pixels);
 };
 
-/* vector: enum stoker_vector. NULL: this machine cannot. AUTO never fails. */
-const struct stk_kernels *stk_kernels_get(uint32_t vector);
+/* vector: enum stoker_simd. NULL: this machine cannot. AUTO never fails. */
+const struct stk_pixel_kernels *stk_pixel_kernels_get(uint32_t vector);
 
 /* Bytes of one value; 0 for what is no pixel type. */
 uint32_t stk_pixel_bytes(uint32_t dtype);
 /* Fills scale, bias and table from dtype, and from mean and std (of values in [0, 1]), which are
  * NULL when there is nothing to normalise. dtype, layout, width and height are the caller's. */
-void stk_convert_init(struct stk_convert *convert, const float *mean, const float *std);
+void stk_pixel_convert_init(struct stk_pixel_convert *convert, const float *mean, const float *std);
 
 #endif

@@ -51,7 +51,7 @@ INLINE __m256i sum_two(const uint8_t *in, const uint32_t *first, const int16_t *
     return sum;
 }
 
-INLINE void horizontal_quads(const struct stk_axis *axis, const uint8_t *in, uint8_t *out,
+INLINE void horizontal_quads(const struct stk_resize_weights *axis, const uint8_t *in, uint8_t *out,
                              uint32_t quads)
 {
     const __m256i half = _mm256_set1_epi32(1 << (axis->shift - 1));
@@ -72,7 +72,7 @@ INLINE void horizontal_quads(const struct stk_axis *axis, const uint8_t *in, uin
     }
 }
 
-static void avx2_horizontal(const struct stk_axis *axis, const uint8_t *in, uint8_t *out)
+static void avx2_horizontal(const struct stk_resize_weights *axis, const uint8_t *in, uint8_t *out)
 {
     uint32_t quads = axis->stride / 4;
 
@@ -141,7 +141,7 @@ static void avx2_vertical(const uint8_t *const *rows, const int16_t *weights, ui
                           uint32_t shift, uint32_t bytes, uint8_t *out)
 {
     if (bytes < 32) {
-        stk_plain_vertical(rows, weights, taps, shift, bytes, out);
+        stk_pixel_scalar_vertical(rows, weights, taps, shift, bytes, out);
     } else if (taps == 2) {
         vertical_taps(rows, weights, 2, shift, bytes, out);
     } else if (taps == 3) {
@@ -155,7 +155,7 @@ static void avx2_vertical(const uint8_t *const *rows, const int16_t *weights, ui
 
 /* ---- four rows ---- */
 
-static void avx2_weave(const uint8_t *const rows[4], uint32_t count, uint8_t *out)
+static void avx2_interleave(const uint8_t *const rows[4], uint32_t count, uint8_t *out)
 {
     for (uint32_t i = 0; i < count; i += 16) {
         __m128i a = load128(rows[0] + i), b = load128(rows[1] + i);
@@ -172,7 +172,7 @@ static void avx2_weave(const uint8_t *const rows[4], uint32_t count, uint8_t *ou
     }
 }
 
-static void avx2_unweave(const uint8_t *in, uint32_t count, uint8_t *const rows[4])
+static void avx2_deinterleave(const uint8_t *in, uint32_t count, uint8_t *const rows[4])
 {
     const __m256i split = _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15, //
                                            0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
@@ -193,14 +193,14 @@ static void avx2_unweave(const uint8_t *in, uint32_t count, uint8_t *const rows[
         _mm_storel_epi64((__m128i *)(void *)(rows[2] + i), high);
         _mm_storel_epi64((__m128i *)(void *)(rows[3] + i), _mm_srli_si128(high, 8));
     }
-    stk_plain_unweave(in + 4 * (size_t)i, count - i, rest);
+    stk_pixel_scalar_deinterleave(in + 4 * (size_t)i, count - i, rest);
 }
 
 /* ---- one row ---- */
 
 /* Eight outputs: the two halves of a vector of a block. */
-INLINE __m256i sum_picked(const uint8_t *in, const struct stk_picks_block *block, int vector,
-                          const int16_t *weights, uint32_t quads, __m256i sum)
+INLINE __m256i sum_picked(const uint8_t *in, const struct stk_resize_shuffles_block *block,
+                          int vector, const int16_t *weights, uint32_t quads, __m256i sum)
 {
     const __m256i front = load256(block->pairs[vector][0]);
     const __m256i back = load256(block->pairs[vector][1]);
@@ -219,15 +219,15 @@ INLINE __m256i sum_picked(const uint8_t *in, const struct stk_picks_block *block
     return sum;
 }
 
-INLINE void narrow_quads(const struct stk_picks *picks, const uint8_t *in, uint8_t *out,
+INLINE void narrow_quads(const struct stk_resize_shuffles *picks, const uint8_t *in, uint8_t *out,
                          uint32_t quads)
 {
     const __m256i half = _mm256_set1_epi32(1 << (picks->shift - 1));
     const __m128i shift = _mm_cvtsi32_si128((int)picks->shift);
-    const struct stk_picks_block *block = picks->blocks;
+    const struct stk_resize_shuffles_block *block = picks->blocks;
     const int16_t *weights = picks->weights;
 
-    for (uint32_t x = 0; x < picks->count; x += STK_PICKS_OUTPUTS, block++) {
+    for (uint32_t x = 0; x < picks->count; x += STK_RESIZE_SHUFFLES_OUTPUTS, block++) {
         __m256i a = sum_picked(in, block, 0, weights, quads, half);
         __m256i b = sum_picked(in, block, 1, weights, quads, half);
 
@@ -238,7 +238,8 @@ INLINE void narrow_quads(const struct stk_picks *picks, const uint8_t *in, uint8
     }
 }
 
-static void avx2_narrow(const struct stk_picks *picks, const uint8_t *in, uint8_t *out)
+static void avx2_horizontal_one(const struct stk_resize_shuffles *picks, const uint8_t *in,
+                                uint8_t *out)
 {
     if (picks->quads == 1) {
         narrow_quads(picks, in, out, 1);
@@ -277,7 +278,7 @@ INLINE __m256 scaled(__m256i values, __m256 scale, __m256 bias)
     return _mm256_add_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(values), scale), bias);
 }
 
-INLINE void convert_planes(const struct stk_convert *convert, const uint8_t *rgbx, uint32_t y,
+INLINE void convert_planes(const struct stk_pixel_convert *convert, const uint8_t *rgbx, uint32_t y,
                            void *slot, uint32_t dtype)
 {
     const size_t plane = (size_t)convert->width * convert->height;
@@ -299,11 +300,11 @@ INLINE void convert_planes(const struct stk_convert *convert, const uint8_t *rgb
             store8(slot, plane * (size_t)c + row + x, dtype, scaled(values, scale[c], bias[c]));
         }
     }
-    stk_plain_convert_from(convert, rgbx, x, y, slot);
+    stk_pixel_scalar_convert_from(convert, rgbx, x, y, slot);
 }
 
 /* 8 pixels as 24 bytes RGBRGB...: 16 of them, and 8 more. */
-INLINE void tighten(const uint8_t *rgbx, __m128i *first16, __m128i *last8)
+INLINE void pack_rgb(const uint8_t *rgbx, __m128i *first16, __m128i *last8)
 {
     const __m128i drop = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
     __m128i a = _mm_shuffle_epi8(load128(rgbx), drop);
@@ -313,7 +314,7 @@ INLINE void tighten(const uint8_t *rgbx, __m128i *first16, __m128i *last8)
     *last8 = _mm_srli_si128(b, 4);
 }
 
-INLINE void convert_pixels(const struct stk_convert *convert, const uint8_t *rgbx, uint32_t y,
+INLINE void convert_pixels(const struct stk_pixel_convert *convert, const uint8_t *rgbx, uint32_t y,
                            void *slot, uint32_t dtype)
 {
     const size_t row = (size_t)y * convert->width;
@@ -332,20 +333,20 @@ INLINE void convert_pixels(const struct stk_convert *convert, const uint8_t *rgb
     for (x = 0; x + 8 <= convert->width; x += 8) {
         __m128i bytes[3];
 
-        tighten(rgbx + 4 * (size_t)x, &bytes[0], &bytes[2]);
+        pack_rgb(rgbx + 4 * (size_t)x, &bytes[0], &bytes[2]);
         bytes[1] = _mm_srli_si128(bytes[0], 8);
         for (int i = 0; i < 3; i++) {
             store8(slot, (row + x) * 3 + 8 * (size_t)i, dtype,
                    scaled(_mm256_cvtepu8_epi32(bytes[i]), scale[i], bias[i]));
         }
     }
-    stk_plain_convert_from(convert, rgbx, x, y, slot);
+    stk_pixel_scalar_convert_from(convert, rgbx, x, y, slot);
 }
 
 /* A float32 batch is far larger than the caches, and nobody reads it on this core: written past
  * them, its lines need not be fetched first. Needs rows of whole vectors, aligned. */
-static void convert_streamed(const struct stk_convert *convert, const uint8_t *rgbx, uint32_t y,
-                             float *slot)
+static void convert_streamed(const struct stk_pixel_convert *convert, const uint8_t *rgbx,
+                             uint32_t y, float *slot)
 {
     const size_t plane = (size_t)convert->width * convert->height;
     const size_t row = (size_t)y * convert->width;
@@ -369,12 +370,12 @@ static void convert_streamed(const struct stk_convert *convert, const uint8_t *r
     }
 }
 
-static bool can_stream(const struct stk_convert *convert, const void *slot)
+static bool can_stream(const struct stk_pixel_convert *convert, const void *slot)
 {
     return (uintptr_t)slot % 32 == 0 && convert->width % 8 == 0;
 }
 
-static void convert_bytes(const struct stk_convert *convert, const uint8_t *rgbx, uint32_t y,
+static void convert_bytes(const struct stk_pixel_convert *convert, const uint8_t *rgbx, uint32_t y,
                           uint8_t *slot)
 {
     const size_t plane = (size_t)convert->width * convert->height;
@@ -389,7 +390,7 @@ static void convert_bytes(const struct stk_convert *convert, const uint8_t *rgbx
         __m128i low, high;
 
         if (convert->layout == STOKER_NHWC) {
-            tighten(from, &low, &high);
+            pack_rgb(from, &low, &high);
             store128(slot + (row + x) * 3, low);
             _mm_storel_epi64((__m128i *)(void *)(slot + (row + x) * 3 + 16), high);
         } else {
@@ -403,10 +404,10 @@ static void convert_bytes(const struct stk_convert *convert, const uint8_t *rgbx
             _mm_storel_epi64((__m128i *)(void *)(slot + 2 * plane + row + x), high);
         }
     }
-    stk_plain_convert_from(convert, rgbx, x, y, slot);
+    stk_pixel_scalar_convert_from(convert, rgbx, x, y, slot);
 }
 
-static void avx2_convert(const struct stk_convert *convert, const uint8_t *rgbx, uint32_t y,
+static void avx2_convert(const struct stk_pixel_convert *convert, const uint8_t *rgbx, uint32_t y,
                          void *slot)
 {
     bool pixels = convert->layout == STOKER_NHWC;
@@ -459,7 +460,7 @@ INLINE void join8(uint8_t *rgbx, struct pixels8 p)
     _mm256_storeu_si256((__m256i *)(void *)rgbx, all);
 }
 
-INLINE __m256i times(__m256i value, int32_t factor)
+INLINE __m256i multiply(__m256i value, int32_t factor)
 {
     return _mm256_mullo_epi32(value, _mm256_set1_epi32(factor));
 }
@@ -470,19 +471,19 @@ INLINE __m256i clamp_between(__m256i value, int32_t most)
                             _mm256_set1_epi32(most));
 }
 
-/* stk_grey. */
+/* stk_color_grey. */
 INLINE __m256i grey8(struct pixels8 p)
 {
-    __m256i sum = _mm256_add_epi32(_mm256_add_epi32(times(p.red, 2989), times(p.green, 5870)),
-                                   times(p.blue, 1140));
-    __m256i quotient = _mm256_srai_epi32(times(_mm256_srai_epi32(sum, 4), 13421), 23);
-    __m256i rest = _mm256_sub_epi32(sum, times(quotient, 10000));
+    __m256i sum = _mm256_add_epi32(_mm256_add_epi32(multiply(p.red, 2989), multiply(p.green, 5870)),
+                                   multiply(p.blue, 1140));
+    __m256i quotient = _mm256_srai_epi32(multiply(_mm256_srai_epi32(sum, 4), 13421), 23);
+    __m256i rest = _mm256_sub_epi32(sum, multiply(quotient, 10000));
 
     /* The comparison gives -1 where the quotient is 1 too low. */
     return _mm256_sub_epi32(quotient, _mm256_cmpgt_epi32(rest, _mm256_set1_epi32(9999)));
 }
 
-INLINE void blend8(const struct stk_recolor *recolor, uint8_t *rgbx)
+INLINE void blend8(const struct stk_color_transform *recolor, uint8_t *rgbx)
 {
     struct pixels8 p = split8(rgbx);
     __m256i own = _mm256_set1_epi32(recolor->own);
@@ -490,7 +491,7 @@ INLINE void blend8(const struct stk_recolor *recolor, uint8_t *rgbx)
     __m256i *channels[] = {&p.red, &p.green, &p.blue};
 
     if (recolor->grey_share) {
-        add = _mm256_add_epi32(add, times(grey8(p), recolor->grey_share));
+        add = _mm256_add_epi32(add, multiply(grey8(p), recolor->grey_share));
     }
     for (int c = 0; c < 3; c++) {
         __m256i sum = _mm256_add_epi32(_mm256_mullo_epi32(*channels[c], own), add);
@@ -502,9 +503,9 @@ INLINE void blend8(const struct stk_recolor *recolor, uint8_t *rgbx)
 
 INLINE __m256i hue_channel8(__m256i low, __m256i range, __m256i ramp)
 {
-    __m256i share = clamp_between(ramp, STK_HUE_ONE);
+    __m256i share = clamp_between(ramp, STK_COLOR_HUE_SIXTH);
     __m256i value = _mm256_add_epi32(_mm256_slli_epi32(low, 16), _mm256_mullo_epi32(range, share));
-    __m256i more = _mm256_srai_epi32(times(_mm256_srai_epi32(value, 8), 1027), 10);
+    __m256i more = _mm256_srai_epi32(multiply(_mm256_srai_epi32(value, 8), 1027), 10);
 
     return _mm256_srai_epi32(_mm256_add_epi32(value, more), 16);
 }
@@ -514,7 +515,7 @@ INLINE __m256i distance8(__m256i a, int32_t b)
     return _mm256_abs_epi32(_mm256_sub_epi32(a, _mm256_set1_epi32(b)));
 }
 
-INLINE void hue8(const struct stk_recolor *recolor, uint8_t *rgbx)
+INLINE void hue8(const struct stk_color_transform *recolor, uint8_t *rgbx)
 {
     struct pixels8 p = split8(rgbx);
     __m256i high = _mm256_max_epi32(_mm256_max_epi32(p.red, p.green), p.blue);
@@ -522,7 +523,7 @@ INLINE void hue8(const struct stk_recolor *recolor, uint8_t *rgbx)
     __m256i range = _mm256_sub_epi32(high, low);
     __m256i is_red = _mm256_cmpeq_epi32(high, p.red);
     __m256i is_green = _mm256_cmpeq_epi32(high, p.green);
-    __m256i two = _mm256_set1_epi32(2 * STK_HUE_ONE), turn, hue;
+    __m256i two = _mm256_set1_epi32(2 * STK_COLOR_HUE_SIXTH), turn, hue;
     __m256i difference = _mm256_sub_epi32(p.red, p.green);
     __m256i base = _mm256_add_epi32(two, two);
 
@@ -533,19 +534,22 @@ INLINE void hue8(const struct stk_recolor *recolor, uint8_t *rgbx)
     turn = _mm256_i32gather_epi32((const int *)recolor->reciprocal, range, 4);
     hue = _mm256_srai_epi32(_mm256_mullo_epi32(difference, turn), 8);
     hue = _mm256_add_epi32(_mm256_add_epi32(hue, base), _mm256_set1_epi32(recolor->turn));
-    turn = _mm256_set1_epi32(STK_HUE_TURN);
+    turn = _mm256_set1_epi32(STK_COLOR_HUE_CIRCLE);
     hue = _mm256_add_epi32(hue, _mm256_and_si256(_mm256_srai_epi32(hue, 31), turn));
     hue = _mm256_sub_epi32(
-        hue, _mm256_and_si256(_mm256_cmpgt_epi32(hue, _mm256_set1_epi32(STK_HUE_TURN - 1)), turn));
-    p.red = hue_channel8(
-        low, range,
-        _mm256_sub_epi32(distance8(hue, 3 * STK_HUE_ONE), _mm256_set1_epi32(STK_HUE_ONE)));
-    p.green = hue_channel8(low, range, _mm256_sub_epi32(two, distance8(hue, 2 * STK_HUE_ONE)));
-    p.blue = hue_channel8(low, range, _mm256_sub_epi32(two, distance8(hue, 4 * STK_HUE_ONE)));
+        hue, _mm256_and_si256(_mm256_cmpgt_epi32(hue, _mm256_set1_epi32(STK_COLOR_HUE_CIRCLE - 1)),
+                              turn));
+    p.red = hue_channel8(low, range,
+                         _mm256_sub_epi32(distance8(hue, 3 * STK_COLOR_HUE_SIXTH),
+                                          _mm256_set1_epi32(STK_COLOR_HUE_SIXTH)));
+    p.green =
+        hue_channel8(low, range, _mm256_sub_epi32(two, distance8(hue, 2 * STK_COLOR_HUE_SIXTH)));
+    p.blue =
+        hue_channel8(low, range, _mm256_sub_epi32(two, distance8(hue, 4 * STK_COLOR_HUE_SIXTH)));
     join8(rgbx, p);
 }
 
-static void avx2_recolor(const struct stk_recolor *recolor, uint8_t *rgbx, uint64_t pixels)
+static void avx2_recolor(const struct stk_color_transform *recolor, uint8_t *rgbx, uint64_t pixels)
 {
     uint64_t x = 0;
 
@@ -555,7 +559,7 @@ static void avx2_recolor(const struct stk_recolor *recolor, uint8_t *rgbx, uint6
     for (; x + 8 <= pixels; x += 8) {
         blend8(recolor, rgbx + 4 * x);
     }
-    stk_plain_recolor(recolor, rgbx + 4 * x, pixels - x);
+    stk_pixel_scalar_recolor(recolor, rgbx + 4 * x, pixels - x);
 }
 
 static uint64_t avx2_grey_sum(const uint8_t *rgbx, uint64_t pixels)
@@ -568,16 +572,17 @@ static uint64_t avx2_grey_sum(const uint8_t *rgbx, uint64_t pixels)
         sums = _mm256_add_epi64(sums, _mm256_sad_epu8(grey8(split8(rgbx + 4 * x)), zero));
     }
     _mm256_storeu_si256((__m256i *)(void *)parts, sums);
-    return parts[0] + parts[1] + parts[2] + parts[3] + stk_plain_grey_sum(rgbx + 4 * x, pixels - x);
+    return parts[0] + parts[1] + parts[2] + parts[3] +
+           stk_pixel_scalar_grey_sum(rgbx + 4 * x, pixels - x);
 }
 
-const struct stk_kernels stk_kernels_avx2 = {
+const struct stk_pixel_kernels stk_pixel_kernels_avx2 = {
     .name = "avx2",
     .horizontal = avx2_horizontal,
     .vertical = avx2_vertical,
-    .weave = avx2_weave,
-    .unweave = avx2_unweave,
-    .narrow = avx2_narrow,
+    .interleave = avx2_interleave,
+    .deinterleave = avx2_deinterleave,
+    .horizontal_one = avx2_horizontal_one,
     .convert = avx2_convert,
     .recolor = avx2_recolor,
     .grey_sum = avx2_grey_sum,

@@ -6,18 +6,20 @@
 
 #include "decode/pixel/pixel_kernels.h"
 
-extern const struct stk_kernels stk_kernels_avx2;
+extern const struct stk_pixel_kernels stk_pixel_kernels_avx2;
 /* Vectors of 16 bytes; NULL: neither SSE2 nor NEON. What AUTO comes to without AVX2. */
-const struct stk_kernels *stk_kernels_simd(void);
+const struct stk_pixel_kernels *stk_pixel_kernels_simd(void);
 
-void stk_plain_horizontal(const struct stk_axis *axis, const uint8_t *in, uint8_t *out);
-void stk_plain_vertical(const uint8_t *const *rows, const int16_t *weights, uint32_t taps,
-                        uint32_t shift, uint32_t bytes, uint8_t *out);
-void stk_plain_unweave(const uint8_t *in, uint32_t count, uint8_t *const rows[4]);
+void stk_pixel_scalar_horizontal(const struct stk_resize_weights *axis, const uint8_t *in,
+                                 uint8_t *out);
+void stk_pixel_scalar_vertical(const uint8_t *const *rows, const int16_t *weights, uint32_t taps,
+                               uint32_t shift, uint32_t bytes, uint8_t *out);
+void stk_pixel_scalar_deinterleave(const uint8_t *in, uint32_t count, uint8_t *const rows[4]);
 /* Pixels [x, width) of row y only. */
-void stk_plain_convert_from(const struct stk_convert *convert, const uint8_t *rgbx, uint32_t x,
-                            uint32_t y, void *slot);
-void stk_plain_recolor(const struct stk_recolor *recolor, uint8_t *rgbx, uint64_t pixels);
-uint64_t stk_plain_grey_sum(const uint8_t *rgbx, uint64_t pixels);
+void stk_pixel_scalar_convert_from(const struct stk_pixel_convert *convert, const uint8_t *rgbx,
+                                   uint32_t x, uint32_t y, void *slot);
+void stk_pixel_scalar_recolor(const struct stk_color_transform *recolor, uint8_t *rgbx,
+                              uint64_t pixels);
+uint64_t stk_pixel_scalar_grey_sum(const uint8_t *rgbx, uint64_t pixels);
 
 #endif

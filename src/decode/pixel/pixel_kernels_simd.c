@@ -28,7 +28,7 @@ INLINE v128 sum_one(const uint8_t *in, const int16_t *wide, uint32_t quads, v128
     return sum;
 }
 
-static void simd_horizontal(const struct stk_axis *axis, const uint8_t *in, uint8_t *out)
+static void simd_horizontal(const struct stk_resize_weights *axis, const uint8_t *in, uint8_t *out)
 {
     const v128 half = v_all32(1 << (axis->shift - 1));
     const uint32_t quads = axis->stride / 4;
@@ -82,7 +82,7 @@ static void simd_vertical(const uint8_t *const *rows, const int16_t *weights, ui
                           uint32_t shift, uint32_t bytes, uint8_t *out)
 {
     if (bytes < 16) {
-        stk_plain_vertical(rows, weights, taps, shift, bytes, out);
+        stk_pixel_scalar_vertical(rows, weights, taps, shift, bytes, out);
         return;
     }
     for (size_t at = 0; at < bytes; at += 16) {
@@ -92,7 +92,7 @@ static void simd_vertical(const uint8_t *const *rows, const int16_t *weights, ui
 
 /* ---- four rows ---- */
 
-static void simd_weave(const uint8_t *const rows[4], uint32_t count, uint8_t *out)
+static void simd_interleave(const uint8_t *const rows[4], uint32_t count, uint8_t *out)
 {
     for (uint32_t i = 0; i < count; i += 16) {
         v128 a = v_load(rows[0] + i), b = v_load(rows[1] + i);
@@ -111,7 +111,7 @@ static void simd_weave(const uint8_t *const rows[4], uint32_t count, uint8_t *ou
 
 /* ---- convert ---- */
 
-static void simd_convert(const struct stk_convert *convert, const uint8_t *rgbx, uint32_t y,
+static void simd_convert(const struct stk_pixel_convert *convert, const uint8_t *rgbx, uint32_t y,
                          void *slot)
 {
     const size_t plane = (size_t)convert->width * convert->height;
@@ -120,7 +120,7 @@ static void simd_convert(const struct stk_convert *convert, const uint8_t *rgbx,
     uint32_t x = 0;
 
     if (convert->dtype != STOKER_FLOAT32 || convert->layout != STOKER_NCHW) {
-        stk_plain_convert_from(convert, rgbx, 0, y, slot);
+        stk_pixel_scalar_convert_from(convert, rgbx, 0, y, slot);
         return;
     }
     for (; x + 4 <= convert->width; x += 4) {
@@ -133,28 +133,28 @@ static void simd_convert(const struct stk_convert *convert, const uint8_t *rgbx,
                            convert->bias[c]);
         }
     }
-    stk_plain_convert_from(convert, rgbx, x, y, slot);
+    stk_pixel_scalar_convert_from(convert, rgbx, x, y, slot);
 }
 
-static const struct stk_kernels simd_kernels = {
+static const struct stk_pixel_kernels simd_kernels = {
     .name = STK_SIMD,
     .horizontal = simd_horizontal,
     .vertical = simd_vertical,
-    .weave = simd_weave,
-    .unweave = stk_plain_unweave,
+    .interleave = simd_interleave,
+    .deinterleave = stk_pixel_scalar_deinterleave,
     .convert = simd_convert,
-    .recolor = stk_plain_recolor,
-    .grey_sum = stk_plain_grey_sum,
+    .recolor = stk_pixel_scalar_recolor,
+    .grey_sum = stk_pixel_scalar_grey_sum,
 };
 
-const struct stk_kernels *stk_kernels_simd(void)
+const struct stk_pixel_kernels *stk_pixel_kernels_simd(void)
 {
     return &simd_kernels;
 }
 
 #else
 
-const struct stk_kernels *stk_kernels_simd(void)
+const struct stk_pixel_kernels *stk_pixel_kernels_simd(void)
 {
     return NULL;
 }

@@ -24,15 +24,15 @@ static const float mean[3] = {0.485f, 0.456f, 0.406f}, std[3] = {0.229f, 0.224f,
 static void fill(uint8_t *bytes, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        bytes[i] = (uint8_t)stk_key(seed, drawn++);
+        bytes[i] = (uint8_t)stk_random_key(seed, drawn++);
     }
 }
 
 /* One kind of slot at one width, on both paths, so many bytes behind a line of the caches. The rows
  * lie at odd addresses and end at the end of their block, so that a sanitizer sees a read past
  * them. */
-static void compare_at(const struct stk_kernels *const *kernels, struct stk_convert *convert,
-                       size_t shift)
+static void compare_at(const struct stk_pixel_kernels *const *kernels,
+                       struct stk_pixel_convert *convert, size_t shift)
 {
     static uint8_t slots[2][SLOT_MAX] __attribute__((aligned(GUARD)));
     size_t row_bytes = 4 * (size_t)convert->width;
@@ -61,21 +61,22 @@ static void compare_at(const struct stk_kernels *const *kernels, struct stk_conv
 }
 
 /* Where rows can be written past the caches, and where they cannot. */
-static void compare_convert(const struct stk_kernels *const *kernels, struct stk_convert *convert)
+static void compare_convert(const struct stk_pixel_kernels *const *kernels,
+                            struct stk_pixel_convert *convert)
 {
     compare_at(kernels, convert, 0);
     compare_at(kernels, convert, 4);
 }
 
-static void test_same_converts(const struct stk_kernels *const *kernels)
+static void test_same_converts(const struct stk_pixel_kernels *const *kernels)
 {
     for (uint32_t dtype = STOKER_UINT8; dtype <= STOKER_BFLOAT16; dtype++) {
         for (uint32_t layout = STOKER_NCHW; layout <= STOKER_NHWC; layout++) {
             for (uint32_t width = 1; width <= WIDTH_MAX; width++) {
-                struct stk_convert convert = {
+                struct stk_pixel_convert convert = {
                     .dtype = dtype, .layout = layout, .width = width, .height = HEIGHT};
 
-                stk_convert_init(&convert, width % 2 ? mean : NULL, width % 2 ? std : NULL);
+                stk_pixel_convert_init(&convert, width % 2 ? mean : NULL, width % 2 ? std : NULL);
                 compare_convert(kernels, &convert);
             }
         }
@@ -84,25 +85,25 @@ static void test_same_converts(const struct stk_kernels *const *kernels)
 
 /* The 16-bit types of values far outside the usual, where exponents end: all AVX2 pixels go
  * through the hardware, all plain ones through the table. */
-static void test_same_extremes(const struct stk_kernels *const *kernels)
+static void test_same_extremes(const struct stk_pixel_kernels *const *kernels)
 {
     static const float scales[] = {1e-9f, 1e-7f, 2.4e-7f, 1e-6f, 3e-5f, 1.0f, 300.0f, 1e6f};
 
     for (size_t i = 0; i < STK_COUNT(scales); i++) {
         for (uint32_t dtype = STOKER_FLOAT16; dtype <= STOKER_BFLOAT16; dtype++) {
-            struct stk_convert convert = {
+            struct stk_pixel_convert convert = {
                 .dtype = dtype, .layout = STOKER_NCHW, .width = 64, .height = HEIGHT};
             const float means[3] = {0.5f, 0.0f, 0.3f};
             const float stds[3] = {1 / scales[i], 1 / scales[i], 3 / scales[i]};
 
-            stk_convert_init(&convert, means, stds);
+            stk_pixel_convert_init(&convert, means, stds);
             compare_convert(kernels, &convert);
         }
     }
 }
 
 /* Scales at which some value lies just between two of 16 bits: rounded to the even one. */
-static void test_same_ties(const struct stk_kernels *const *kernels)
+static void test_same_ties(const struct stk_pixel_kernels *const *kernels)
 {
     uint8_t row[4 * 256];
     uint16_t slots[2][3 * 256];
@@ -113,14 +114,14 @@ static void test_same_ties(const struct stk_kernels *const *kernels)
     }
     for (uint32_t i = 0; i < 6000; i++) {
         uint32_t dtype = i % 2 ? STOKER_FLOAT16 : STOKER_BFLOAT16, rest = i % 2 ? 0x1fff : 0xffff;
-        struct stk_convert convert = {
+        struct stk_pixel_convert convert = {
             .dtype = dtype, .layout = STOKER_NCHW, .width = 256, .height = 1};
         float zero[3] = {0, 0, 0}, spread = (float)(1000 + i) / 4096, stds[3];
 
         for (int c = 0; c < 3; c++) {
             stds[c] = spread + (float)c;
         }
-        stk_convert_init(&convert, zero, stds);
+        stk_pixel_convert_init(&convert, zero, stds);
         for (int k = 0; k < 3 * 256; k++) {
             float value = (float)(k % 256) * convert.scale[k / 256];
             uint32_t bits;
@@ -162,7 +163,7 @@ static double brain_value(uint16_t bits)
 }
 
 /* Each of the 256 values, normalised, lies within half a last place of the exact one. */
-static void test_values(const struct stk_kernels *kernels)
+static void test_values(const struct stk_pixel_kernels *kernels)
 {
     uint8_t row[4 * 256];
     uint16_t halves[3 * 256], brains[3 * 256];
@@ -172,12 +173,12 @@ static void test_values(const struct stk_kernels *kernels)
         row[i] = (uint8_t)(i / 4);
     }
     for (int normal = 0; normal < 2; normal++) {
-        struct stk_convert convert = {.layout = STOKER_NCHW, .width = 256, .height = 1};
+        struct stk_pixel_convert convert = {.layout = STOKER_NCHW, .width = 256, .height = 1};
         void *slots[] = {floats, halves, brains};
 
         for (uint32_t dtype = STOKER_FLOAT32; dtype <= STOKER_BFLOAT16; dtype++) {
             convert.dtype = dtype;
-            stk_convert_init(&convert, normal ? mean : NULL, normal ? std : NULL);
+            stk_pixel_convert_init(&convert, normal ? mean : NULL, normal ? std : NULL);
             kernels->convert(&convert, row, 0, slots[dtype - STOKER_FLOAT32]);
         }
         for (int i = 0; i < 3 * 256; i++) {
@@ -201,9 +202,9 @@ static void test_values(const struct stk_kernels *kernels)
 
 int main(int argc, char **argv)
 {
-    const struct stk_kernels *kernels[3] = {stk_kernels_get(STOKER_VECTOR_NONE),
-                                            stk_kernels_get(STOKER_VECTOR_AVX2),
-                                            stk_kernels_simd()};
+    const struct stk_pixel_kernels *kernels[3] = {stk_pixel_kernels_get(STOKER_SIMD_NONE),
+                                                  stk_pixel_kernels_get(STOKER_SIMD_AVX2),
+                                                  stk_pixel_kernels_simd()};
 
     seed = argc > 1 ? strtoull(argv[1], NULL, 10) : seed;
     printf("seed %llu\n", (unsigned long long)seed);
@@ -219,7 +220,7 @@ int main(int argc, char **argv)
 #endif
     test_values(kernels[0]);
     for (int path = 1; path < 3; path++) {
-        const struct stk_kernels *const two[2] = {kernels[0], kernels[path]};
+        const struct stk_pixel_kernels *const two[2] = {kernels[0], kernels[path]};
 
         if (kernels[path]) {
             test_values(kernels[path]);
@@ -231,6 +232,6 @@ int main(int argc, char **argv)
         }
     }
     kernels[1] = kernels[1] ? kernels[1] : kernels[2] ? kernels[2] : kernels[0];
-    T_TRUE("auto", stk_kernels_get(STOKER_VECTOR_AUTO) == kernels[1]);
+    T_TRUE("auto", stk_pixel_kernels_get(STOKER_SIMD_AUTO) == kernels[1]);
     return t_finish();
 }

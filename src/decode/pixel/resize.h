@@ -8,13 +8,13 @@
  * decode/pixel/resize_weights.h make it the same pixels as torchvision v2 (uint8, antialias=True,
  * bilinear and bicubic; nearest too).
  * Owner: a worker keeps one. Threads: one. Memory: weights, ring and a few source rows, grown to
- * the largest picture. Bound: memory_bytes_max of begin; sides up to STK_AXIS_MAX. */
+ * the largest picture. Bound: memory_bytes_max of begin; sides up to STK_RESIZE_SIDE_MAX. */
 #ifndef DECODE_PIXEL_RESIZE_H
 #define DECODE_PIXEL_RESIZE_H
 
 #include "base/base.h"
 
-struct stk_kernels;
+struct stk_pixel_kernels;
 
 struct stk_resize_plan {
     uint32_t source_width, source_height;                     /* of the box that is resized */
@@ -25,7 +25,7 @@ struct stk_resize_plan {
 };
 
 struct stk_resize;
-int stk_resize_open(struct stk_resize **resize_out, const struct stk_kernels *kernels,
+int stk_resize_open(struct stk_resize **resize_out, const struct stk_pixel_kernels *kernels,
                     struct stoker_error *error);
 void stk_resize_close(struct stk_resize *resize);
 
@@ -40,7 +40,7 @@ void stk_resize_region(const struct stk_resize_plan *plan, uint32_t *x0, uint32_
 /* LIMIT: a side is too long. */
 int stk_resize_check(const struct stk_resize_plan *plan, struct stoker_error *error);
 /* What begin will take for this plan. Pure. */
-uint64_t stk_resize_ticket(const struct stk_resize_plan *plan, uint32_t row_pixels);
+uint64_t stk_resize_memory_bytes(const struct stk_resize_plan *plan, uint32_t row_pixels);
 /* row_pixels and skip: of the rows that will be given, as stk_codec_begin says; the first pixel
  * after skip is source column x0 of the region, the first row is y0.
  * LIMIT: a side is too long, or memory_bytes_max too small. */
@@ -50,10 +50,10 @@ int stk_resize_begin(struct stk_resize *resize, const struct stk_resize_plan *pl
 /* The source rows that output row `row` of the window still lacks (rows are asked for in order):
  * 0 when it is ready; else fills rows_out with the buffers of the next source rows and returns
  * how many may be written, perhaps more than this output row lacks, at most capacity. */
-uint32_t stk_resize_need(struct stk_resize *resize, uint32_t row, uint8_t **rows_out,
-                         uint32_t capacity);
+uint32_t stk_resize_wanted(struct stk_resize *resize, uint32_t row, uint8_t **rows_out,
+                           uint32_t capacity);
 /* So many of them, from the first on, were written. */
-void stk_resize_give(struct stk_resize *resize, uint32_t count);
+void stk_resize_push(struct stk_resize *resize, uint32_t count);
 /* Makes output row `row` (ascending): window_width RGBX pixels, nothing past them. */
 void stk_resize_row(struct stk_resize *resize, uint32_t row, uint8_t *rgbx_out);
 

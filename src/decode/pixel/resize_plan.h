@@ -11,40 +11,40 @@
 
 #include <errno.h>
 
-static inline struct stk_axis_plan stk_plan_across(const struct stk_resize_plan *plan)
+static inline struct stk_resize_axis stk_resize_plan_horizontal(const struct stk_resize_plan *plan)
 {
-    return (struct stk_axis_plan){plan->source_width, plan->target_width, plan->window_x,
-                                  plan->window_width, plan->filter,       plan->flip};
+    return (struct stk_resize_axis){plan->source_width, plan->target_width, plan->window_x,
+                                    plan->window_width, plan->filter,       plan->flip};
 }
 
-static inline struct stk_axis_plan stk_plan_down(const struct stk_resize_plan *plan)
+static inline struct stk_resize_axis stk_resize_plan_vertical(const struct stk_resize_plan *plan)
 {
-    return (struct stk_axis_plan){plan->source_height, plan->target_height, plan->window_y,
-                                  plan->window_height, plan->filter,        false};
+    return (struct stk_resize_axis){plan->source_height, plan->target_height, plan->window_y,
+                                    plan->window_height, plan->filter,        false};
 }
 
-#define STK_BLOCK_ALIGN 64u /* of a block's start; taken beside what is cut from it */
+#define STK_RESIZE_BLOCK_ALIGN 64u /* of a block's start; taken beside what is cut from it */
 
-struct stk_block {
+struct stk_resize_block {
     uint8_t *memory; /* owned; NULL: none yet */
     uint64_t bytes;
 };
 
 /* Gives the memory back if it is more than keep_bytes. */
-static inline void stk_block_trim(struct stk_block *block, uint64_t keep_bytes)
+static inline void stk_resize_block_trim(struct stk_resize_block *block, uint64_t keep_bytes)
 {
     if (block->bytes > keep_bytes) {
         stk_free(block->memory);
-        *block = (struct stk_block){NULL, 0};
+        *block = (struct stk_resize_block){NULL, 0};
     }
 }
 
 /* Room for `bytes` behind the start; what was in it is of no use any more. LIMIT: it would be more
  * than bytes_max. */
-static inline int stk_block_reserve(struct stk_block *block, uint64_t bytes, uint64_t bytes_max,
-                                    struct stoker_error *error)
+static inline int stk_resize_block_reserve(struct stk_resize_block *block, uint64_t bytes,
+                                           uint64_t bytes_max, struct stoker_error *error)
 {
-    bytes += STK_BLOCK_ALIGN;
+    bytes += STK_RESIZE_BLOCK_ALIGN;
     if (bytes > bytes_max) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "resizing the picture takes too much memory",
                         "raise decode_bytes_max, or crop the picture first",
@@ -52,7 +52,7 @@ static inline int stk_block_reserve(struct stk_block *block, uint64_t bytes, uin
                         (unsigned long long)bytes_max);
     }
     if (bytes > block->bytes) {
-        stk_block_trim(block, 0);
+        stk_resize_block_trim(block, 0);
         block->memory = stk_alloc(bytes, 1);
         if (!block->memory) {
             return stk_fail_errno(error, ENOMEM, "cannot resize the picture",
@@ -64,9 +64,9 @@ static inline int stk_block_reserve(struct stk_block *block, uint64_t bytes, uin
     return 0;
 }
 
-static inline uint8_t *stk_block_start(const struct stk_block *block)
+static inline uint8_t *stk_resize_block_start(const struct stk_resize_block *block)
 {
-    return (uint8_t *)stk_round_up((uintptr_t)block->memory, STK_BLOCK_ALIGN);
+    return (uint8_t *)stk_round_up((uintptr_t)block->memory, STK_RESIZE_BLOCK_ALIGN);
 }
 
 #endif

@@ -8,53 +8,57 @@
  * first is rounding in between, and colours beyond 0..255. Four rows are narrowed together, as the
  * four channels of a pixel are in resize.h.
  * Owner: a worker keeps one. Threads: one. Memory: weights and rings, grown to the largest picture.
- * Bound: memory_bytes_max of begin; sides up to STK_AXIS_MAX. */
+ * Bound: memory_bytes_max of begin; sides up to STK_RESIZE_SIDE_MAX. */
 #ifndef DECODE_PIXEL_RESIZE_PLANAR_H
 #define DECODE_PIXEL_RESIZE_PLANAR_H
 
 #include "decode/pixel/resize.h"
 
-#define STK_PLANES_MAX 3u
-#define STK_PLANAR_ROWS 32u      /* of a plane, given at once at most */
-#define STK_PLANAR_ROW_SLACK 64u /* samples readable behind a row's last that is needed */
+#define STK_RESIZE_PLANES_MAX 3u
+#define STK_RESIZE_PLANAR_ROWS 32u      /* of a plane, given at once at most */
+#define STK_RESIZE_PLANAR_ROW_SLACK 64u /* samples readable behind a row's last that is needed */
 
-struct stk_plane {
+struct stk_resize_plane {
     uint32_t width, height;    /* samples of all the picture */
     uint32_t h_ratio, v_ratio; /* pixels that a sample covers: 1 .. 4 */
     bool smooth_x, smooth_y;   /* how it is upsampled: see resize_weights.h; of ratio 2 only */
 };
 
-struct stk_planar_plan {
+struct stk_resize_planar_plan {
     struct stk_resize_plan resize; /* bilinear or bicubic */
     uint32_t x, y;                 /* the picture's pixel where stk_resize_region begins */
     uint32_t plane_count;
-    struct stk_plane planes[STK_PLANES_MAX];
+    struct stk_resize_plane planes[STK_RESIZE_PLANES_MAX];
 };
 
-struct stk_planar;
-int stk_planar_open(struct stk_planar **planar_out, const struct stk_kernels *kernels,
-                    struct stoker_error *error);
-void stk_planar_close(struct stk_planar *planar);
-uint64_t stk_planar_bytes(const struct stk_planar *planar);
-void stk_planar_trim(struct stk_planar *planar, uint64_t keep_bytes);
+struct stk_resize_planar;
+int stk_resize_planar_open(struct stk_resize_planar **planar_out,
+                           const struct stk_pixel_kernels *kernels, struct stoker_error *error);
+void stk_resize_planar_close(struct stk_resize_planar *planar);
+uint64_t stk_resize_planar_bytes(const struct stk_resize_planar *planar);
+void stk_resize_planar_trim(struct stk_resize_planar *planar, uint64_t keep_bytes);
 /* What begin will take for this plan, whatever its planes. Pure. */
-uint64_t stk_planar_ticket(const struct stk_resize_plan *plan);
+uint64_t stk_resize_planar_memory_bytes(const struct stk_resize_plan *plan);
 
 /* LIMIT: a side is too long, or memory_bytes_max too small. */
-int stk_planar_begin(struct stk_planar *planar, const struct stk_planar_plan *plan,
-                     uint64_t memory_bytes_max, struct stoker_error *error);
+int stk_resize_planar_begin(struct stk_resize_planar *planar,
+                            const struct stk_resize_planar_plan *plan, uint64_t memory_bytes_max,
+                            struct stoker_error *error);
 /* Whether output row `row` (asked for in order) lacks samples of some plane. */
-bool stk_planar_lacks(const struct stk_planar *planar, uint32_t row);
+bool stk_resize_planar_needs(const struct stk_resize_planar *planar, uint32_t row);
 
-struct stk_planar_rows {
+struct stk_resize_planar_rows {
     const uint8_t *data; /* of the first row; its sample is column `column` of the plane */
     size_t stride;
     uint32_t y, count, column;
 };
 /* The next rows of a plane, top down; those that are not needed are passed over, and may be left
- * out before the first. At most STK_PLANAR_ROWS, and none ahead of what an output row lacks. */
-void stk_planar_give(struct stk_planar *planar, uint32_t plane, const struct stk_planar_rows *rows);
+ * out before the first. At most STK_RESIZE_PLANAR_ROWS, and none ahead of what an output row lacks.
+ */
+void stk_resize_planar_push(struct stk_resize_planar *planar, uint32_t plane,
+                            const struct stk_resize_planar_rows *rows);
 /* Makes output row `row` (ascending): window_width samples of each plane, lent until the next. */
-void stk_planar_row(struct stk_planar *planar, uint32_t row, const uint8_t *samples_out[3]);
+void stk_resize_planar_row(struct stk_resize_planar *planar, uint32_t row,
+                           const uint8_t *samples_out[3]);
 
 #endif

@@ -21,11 +21,11 @@ static uint32_t draw(uint32_t low, uint32_t high)
 {
     static uint64_t count;
 
-    return low + (uint32_t)(stk_key(seed, count++) % (high - low + 1));
+    return low + (uint32_t)(stk_random_key(seed, count++) % (high - low + 1));
 }
 
 struct plane {
-    struct stk_plane shape;
+    struct stk_resize_plane shape;
     size_t stride;
     uint8_t *samples; /* slack behind each row */
 };
@@ -36,18 +36,18 @@ static struct plane make_plane(uint32_t width, uint32_t height, uint32_t h_ratio
         .shape = {(width + h_ratio - 1) / h_ratio, (height + v_ratio - 1) / v_ratio, h_ratio,
                   v_ratio, h_ratio == 2 && draw(0, 3) > 0, v_ratio == 2 && draw(0, 3) > 0}};
 
-    plane.stride = plane.shape.width + STK_PLANAR_ROW_SLACK;
+    plane.stride = plane.shape.width + STK_RESIZE_PLANAR_ROW_SLACK;
     plane.samples = stk_alloc(plane.stride, plane.shape.height);
     for (size_t i = 0; i < plane.stride * plane.shape.height; i++) {
-        plane.samples[i] = (uint8_t)stk_key(seed, i);
+        plane.samples[i] = (uint8_t)stk_random_key(seed, i);
     }
     return plane;
 }
 
 /* A random resize of a part of a picture of width x height. */
-static struct stk_planar_plan draw_plan(uint32_t width, uint32_t height)
+static struct stk_resize_planar_plan draw_plan(uint32_t width, uint32_t height)
 {
-    struct stk_planar_plan plan = {
+    struct stk_resize_planar_plan plan = {
         .resize = {.source_width = draw(1, width),
                    .source_height = draw(1, height),
                    .target_width = draw(1, 90),
@@ -74,34 +74,36 @@ static struct stk_planar_plan draw_plan(uint32_t width, uint32_t height)
 }
 
 /* All rows of the window, planes one behind the other, fed in bands as a decoder would. */
-static void run(struct stk_planar *planar, const struct stk_planar_plan *plan,
+static void run(struct stk_resize_planar *planar, const struct stk_resize_planar_plan *plan,
                 const struct plane *planes, uint8_t *out)
 {
     size_t width = plan->resize.window_width, height = plan->resize.window_height;
     /* Rows of the picture: a multiple of each ratio, of which no plane has too many. */
     uint32_t band = 0, size = draw(1, 2) * 12;
 
-    T_EQ("begin", stk_planar_begin(planar, plan, stk_planar_ticket(&plan->resize), NULL), 0);
+    T_EQ("begin",
+         stk_resize_planar_begin(planar, plan, stk_resize_planar_memory_bytes(&plan->resize), NULL),
+         0);
     for (uint32_t y = 0; y < height; y++) {
         const uint8_t *samples[3];
 
-        for (; stk_planar_lacks(planar, y); band++) {
+        for (; stk_resize_planar_needs(planar, y); band++) {
             for (uint32_t i = 0; i < plan->plane_count; i++) {
-                const struct stk_plane *shape = &planes[i].shape;
+                const struct stk_resize_plane *shape = &planes[i].shape;
                 uint32_t count = size / shape->v_ratio, from = band * count;
                 uint32_t end = (uint32_t)stk_min(from + count, shape->height);
                 uint32_t column = plan->x / shape->h_ratio;
 
                 column = column > 1 && draw(0, 1) ? column - 1 : 0;
                 if (from < end) {
-                    stk_planar_give(planar, i,
-                                    &(struct stk_planar_rows){
-                                        planes[i].samples + from * planes[i].stride + column,
-                                        planes[i].stride, from, end - from, column});
+                    stk_resize_planar_push(planar, i,
+                                           &(struct stk_resize_planar_rows){
+                                               planes[i].samples + from * planes[i].stride + column,
+                                               planes[i].stride, from, end - from, column});
                 }
             }
         }
-        stk_planar_row(planar, y, samples);
+        stk_resize_planar_row(planar, y, samples);
         for (uint32_t i = 0; i < plan->plane_count; i++) {
             memcpy(out + (i * height + y) * width, samples[i], width);
         }
@@ -148,12 +150,12 @@ static double upsampled(const double *line, uint32_t count, uint32_t ratio, bool
 }
 
 /* Output x, y of the window. */
-static double expected(const struct stk_planar_plan *plan, const struct plane *plane, uint32_t x,
-                       uint32_t y)
+static double expected(const struct stk_resize_planar_plan *plan, const struct plane *plane,
+                       uint32_t x, uint32_t y)
 {
     static double across[512], down[512], line[512], column[512];
     const struct stk_resize_plan *resize = &plan->resize;
-    const struct stk_plane *shape = &plane->shape;
+    const struct stk_resize_plane *shape = &plane->shape;
     uint32_t x0, x1, y0, y1;
     double sum = 0;
 
@@ -182,7 +184,7 @@ static double expected(const struct stk_planar_plan *plan, const struct plane *p
     return sum < 0 ? 0 : sum > 255 ? 255 : sum;
 }
 
-static void test_sums(struct stk_planar *const *planars)
+static void test_sums(struct stk_resize_planar *const *planars)
 {
     static uint8_t out[2][3 * 90 * 90];
     double worst = 0;
@@ -192,7 +194,7 @@ static void test_sums(struct stk_planar *const *planars)
         uint32_t h_ratio = draw(1, 4), v_ratio = draw(1, 4);
         uint32_t h_other = draw(0, 2) ? h_ratio : draw(1, 4);
         uint32_t v_other = draw(0, 2) ? v_ratio : draw(1, 4);
-        struct stk_planar_plan plan = draw_plan(width, height);
+        struct stk_resize_planar_plan plan = draw_plan(width, height);
         struct plane planes[3] = {make_plane(width, height, 1, 1),
                                   make_plane(width, height, h_ratio, v_ratio),
                                   make_plane(width, height, h_other, v_other)};
@@ -229,7 +231,8 @@ static void test_sums(struct stk_planar *const *planars)
 
 /* ---- bytes of resize.c ---- */
 
-static void test_same_as_rows(struct stk_planar *planar, const struct stk_kernels *kernels)
+static void test_same_as_rows(struct stk_resize_planar *planar,
+                              const struct stk_pixel_kernels *kernels)
 {
     static uint8_t out[3 * 90 * 90], row[4 * 90];
     struct stk_resize *resize = NULL;
@@ -237,7 +240,7 @@ static void test_same_as_rows(struct stk_planar *planar, const struct stk_kernel
     T_EQ("open", stk_resize_open(&resize, kernels, NULL), 0);
     for (int n = 0; n < 200; n++) {
         uint32_t width = draw(1, 300), height = draw(1, 300), x0, x1, y0, y1;
-        struct stk_planar_plan plan = draw_plan(width, height);
+        struct stk_resize_planar_plan plan = draw_plan(width, height);
         struct plane plane = make_plane(width, height, 1, 1);
         bool same = true;
         uint32_t next = plan.y;
@@ -250,12 +253,12 @@ static void test_same_as_rows(struct stk_planar *planar, const struct stk_kernel
         for (uint32_t y = 0; y < plan.resize.window_height; y++) {
             uint8_t *wanted;
 
-            while (stk_resize_need(resize, y, &wanted, 1) > 0) {
+            while (stk_resize_wanted(resize, y, &wanted, 1) > 0) {
                 for (uint32_t x = 0; x < x1 - x0; x++) {
                     memset(wanted + 4 * x, plane.samples[next * plane.stride + plan.x + x], 4);
                 }
                 next++;
-                stk_resize_give(resize, 1);
+                stk_resize_push(resize, 1);
             }
             stk_resize_row(resize, y, row);
             for (uint32_t x = 0; x < plan.resize.window_width; x++) {
@@ -271,8 +274,8 @@ static void test_same_as_rows(struct stk_planar *planar, const struct stk_kernel
 /* Between guards: rows are written to their last sample, and not past it. */
 static void test_weaving(void)
 {
-    const struct stk_kernels *paths[] = {stk_kernels_get(STOKER_VECTOR_NONE),
-                                         stk_kernels_get(STOKER_VECTOR_AUTO)};
+    const struct stk_pixel_kernels *paths[] = {stk_pixel_kernels_get(STOKER_SIMD_NONE),
+                                               stk_pixel_kernels_get(STOKER_SIMD_AUTO)};
 
     for (uint32_t count = 1; count <= 70; count++) {
         for (size_t path = 0; path < STK_COUNT(paths); path++) {
@@ -283,10 +286,10 @@ static void test_weaving(void)
 
             memset(back, 0xa5, sizeof(back));
             for (size_t i = 0; i < sizeof(in); i++) {
-                in[i / 128][i % 128] = (uint8_t)stk_key(seed, i);
+                in[i / 128][i % 128] = (uint8_t)stk_random_key(seed, i);
             }
-            paths[path]->weave(from, count, woven);
-            paths[path]->unweave(woven, count, to);
+            paths[path]->interleave(from, count, woven);
+            paths[path]->deinterleave(woven, count, to);
             for (uint32_t i = 0; i < 4 * count; i++) {
                 good = good && woven[i] == in[i % 4][i / 4];
             }
@@ -298,61 +301,64 @@ static void test_weaving(void)
     }
 }
 
-static void test_limits(struct stk_planar *planar)
+static void test_limits(struct stk_resize_planar *planar)
 {
-    struct stk_planar_plan plan = draw_plan(100, 100);
+    struct stk_resize_planar_plan plan = draw_plan(100, 100);
     struct plane plane = make_plane(100, 100, 1, 1);
-    uint64_t ticket = stk_planar_ticket(&plan.resize);
+    uint64_t ticket = stk_resize_planar_memory_bytes(&plan.resize);
     struct stoker_error error = {0};
-    struct stk_planar *none = planar;
+    struct stk_resize_planar *none = planar;
 
     plan.plane_count = 1;
     plan.planes[0] = plane.shape;
     stk_mem_fail_nth(1);
-    T_EQ("no memory", stk_planar_open(&none, stk_kernels_get(0), &error), -ENOMEM);
+    T_EQ("no memory", stk_resize_planar_open(&none, stk_pixel_kernels_get(0), &error), -ENOMEM);
     T_ERROR("no memory", &error);
     T_TRUE("none", !none);
-    stk_planar_trim(planar, 0);
-    T_EQ("trimmed", stk_planar_bytes(planar), 0);
-    T_EQ("too much", stk_planar_begin(planar, &plan, ticket - 1, &error), STOKER_ERROR_LIMIT);
+    stk_resize_planar_trim(planar, 0);
+    T_EQ("trimmed", stk_resize_planar_bytes(planar), 0);
+    T_EQ("too much", stk_resize_planar_begin(planar, &plan, ticket - 1, &error),
+         STOKER_ERROR_LIMIT);
     T_ERROR("too much", &error);
     stk_mem_fail_nth(1);
-    T_TRUE("no memory", stk_planar_begin(planar, &plan, ticket, &error) < 0);
+    T_TRUE("no memory", stk_resize_planar_begin(planar, &plan, ticket, &error) < 0);
     T_ERROR("no memory", &error);
     stk_mem_fail_nth(0);
-    T_EQ("enough", stk_planar_begin(planar, &plan, ticket, &error), 0);
-    T_EQ("what was said", stk_planar_bytes(planar), ticket);
+    T_EQ("enough", stk_resize_planar_begin(planar, &plan, ticket, &error), 0);
+    T_EQ("what was said", stk_resize_planar_bytes(planar), ticket);
     plan.resize.source_width = 1u << 25;
-    T_EQ("too long", stk_planar_begin(planar, &plan, UINT64_MAX, &error), STOKER_ERROR_LIMIT);
+    T_EQ("too long", stk_resize_planar_begin(planar, &plan, UINT64_MAX, &error),
+         STOKER_ERROR_LIMIT);
     T_ERROR("too long", &error);
     stk_free(plane.samples);
 }
 
 int main(int argc, char **argv)
 {
-    const struct stk_kernels *vectors = stk_kernels_get(STOKER_VECTOR_AVX2);
-    struct stk_planar *planars[2] = {NULL};
+    const struct stk_pixel_kernels *vectors = stk_pixel_kernels_get(STOKER_SIMD_AVX2);
+    struct stk_resize_planar *planars[2] = {NULL};
     int64_t alive = stk_mem_alive();
 
     seed = argc > 1 ? strtoull(argv[1], NULL, 10) : seed;
     printf("seed %llu\n", (unsigned long long)seed);
-    T_EQ("open", stk_planar_open(&planars[0], stk_kernels_get(STOKER_VECTOR_NONE), NULL), 0);
+    T_EQ("open", stk_resize_planar_open(&planars[0], stk_pixel_kernels_get(STOKER_SIMD_NONE), NULL),
+         0);
     if (vectors) {
-        T_EQ("open", stk_planar_open(&planars[1], vectors, NULL), 0);
+        T_EQ("open", stk_resize_planar_open(&planars[1], vectors, NULL), 0);
         test_same_as_rows(planars[1], vectors);
         test_sums(planars);
     }
-    if (stk_kernels_simd()) { /* against plain C */
-        stk_planar_close(planars[1]);
-        T_EQ("open", stk_planar_open(&planars[1], stk_kernels_simd(), NULL), 0);
+    if (stk_pixel_kernels_simd()) { /* against plain C */
+        stk_resize_planar_close(planars[1]);
+        T_EQ("open", stk_resize_planar_open(&planars[1], stk_pixel_kernels_simd(), NULL), 0);
         test_sums(planars);
     }
-    test_same_as_rows(planars[0], stk_kernels_get(STOKER_VECTOR_NONE));
+    test_same_as_rows(planars[0], stk_pixel_kernels_get(STOKER_SIMD_NONE));
     test_weaving();
     test_limits(planars[0]);
-    stk_planar_close(planars[0]);
-    stk_planar_close(planars[1]);
-    stk_planar_close(NULL);
+    stk_resize_planar_close(planars[0]);
+    stk_resize_planar_close(planars[1]);
+    stk_resize_planar_close(NULL);
     T_EQ("no leak", stk_mem_alive(), alive);
     return t_finish();
 }

@@ -4,35 +4,37 @@
 #include <string.h>
 
 #define VECTOR_SAMPLES 16u
-#define BLOCK_WEIGHTS (4u * STK_PICKS_OUTPUTS) /* of four taps */
+#define BLOCK_WEIGHTS (4u * STK_RESIZE_SHUFFLES_OUTPUTS) /* of four taps */
 
 /* Samples of four outputs are at most 3 * 3 and 1 for rounding apart, and one more where they were
  * upsampled; each takes four. */
 #define SHRINK_MAX 3u
 
-bool stk_picks_fit(const struct stk_axis_plan *plan)
+bool stk_resize_shuffles_fit(const struct stk_resize_axis *plan)
 {
     return plan->source <= SHRINK_MAX * (uint64_t)plan->target;
 }
 
 static uint64_t block_count(uint32_t count)
 {
-    return stk_round_up(count, STK_PICKS_OUTPUTS) / STK_PICKS_OUTPUTS;
+    return stk_round_up(count, STK_RESIZE_SHUFFLES_OUTPUTS) / STK_RESIZE_SHUFFLES_OUTPUTS;
 }
 
-uint64_t stk_picks_bytes(uint32_t count, uint32_t taps_max)
+uint64_t stk_resize_shuffles_bytes(uint32_t count, uint32_t taps_max)
 {
-    return block_count(count) *
-           (sizeof(struct stk_picks_block) + BLOCK_WEIGHTS * sizeof(int16_t) * (taps_max / 4));
+    return block_count(count) * (sizeof(struct stk_resize_shuffles_block) +
+                                 BLOCK_WEIGHTS * sizeof(int16_t) * (taps_max / 4));
 }
 
 /* Outputs x .. x + 3, of which those past the last sum nothing. */
-static void build_four(const struct stk_picks *picks, const struct stk_axis *axis, uint32_t x)
+static void build_four(const struct stk_resize_shuffles *picks,
+                       const struct stk_resize_weights *axis, uint32_t x)
 {
     static const int16_t none[2];
     uint32_t vector = x / 4 % 2, half = x / 8 % 2;
-    struct stk_picks_block *block = &picks->blocks[x / STK_PICKS_OUTPUTS];
-    int16_t *to = picks->weights + (size_t)(x / STK_PICKS_OUTPUTS) * picks->quads * BLOCK_WEIGHTS;
+    struct stk_resize_shuffles_block *block = &picks->blocks[x / STK_RESIZE_SHUFFLES_OUTPUTS];
+    int16_t *to =
+        picks->weights + (size_t)(x / STK_RESIZE_SHUFFLES_OUTPUTS) * picks->quads * BLOCK_WEIGHTS;
     uint32_t used = (uint32_t)stk_min(4, axis->count - stk_min(x, axis->count));
     uint32_t first = used ? axis->first[x] : 0;
 
@@ -61,16 +63,17 @@ static void build_four(const struct stk_picks *picks, const struct stk_axis *axi
     }
 }
 
-void stk_picks_build(struct stk_picks *picks, const struct stk_axis *axis, void *memory)
+void stk_resize_shuffles_build(struct stk_resize_shuffles *picks,
+                               const struct stk_resize_weights *axis, void *memory)
 {
     uint64_t blocks = block_count(axis->count);
 
-    STK_ASSERT(axis->mode == STK_AXIS_FILTER);
-    *picks =
-        (struct stk_picks){.count = axis->count, .quads = axis->stride / 4, .shift = axis->shift};
+    STK_ASSERT(axis->mode == STK_RESIZE_WEIGHTS_FILTER);
+    *picks = (struct stk_resize_shuffles){
+        .count = axis->count, .quads = axis->stride / 4, .shift = axis->shift};
     picks->blocks = memory;
     picks->weights = (int16_t *)(void *)((uint8_t *)memory + blocks * sizeof(*picks->blocks));
-    for (uint32_t x = 0; x < blocks * STK_PICKS_OUTPUTS; x += 4) {
+    for (uint32_t x = 0; x < blocks * STK_RESIZE_SHUFFLES_OUTPUTS; x += 4) {
         build_four(picks, axis, x);
     }
 }

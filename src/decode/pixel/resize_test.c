@@ -19,7 +19,7 @@ static uint32_t draw(uint32_t low, uint32_t high)
 {
     static uint64_t count;
 
-    return low + (uint32_t)(stk_key(seed, count++) % (high - low + 1));
+    return low + (uint32_t)(stk_random_key(seed, count++) % (high - low + 1));
 }
 
 /* The bytes that the golden digests were made of. */
@@ -29,7 +29,7 @@ static uint8_t *make_picture(uint32_t width, uint32_t height)
     uint8_t *picture = stk_alloc(bytes, 1);
 
     for (size_t i = 0; i < bytes; i++) {
-        picture[i] = (uint8_t)stk_mix(i);
+        picture[i] = (uint8_t)stk_mix64(i);
     }
     return picture;
 }
@@ -45,14 +45,14 @@ static int run(struct stk_resize *resize, const struct stk_resize_plan *plan,
     stk_resize_region(plan, &x0, &x1, &y0, &y1);
     status = stk_resize_begin(resize, plan, x1 - x0 + 2 * skip, skip, 1 << 30, NULL);
     for (uint32_t row = 0; status == 0 && row < plan->window_height; row++) {
-        while ((count = stk_resize_need(resize, row, rows, chunk)) > 0) {
+        while ((count = stk_resize_wanted(resize, row, rows, chunk)) > 0) {
             T_TRUE("libjpeg-turbo would pass by the caches", (uintptr_t)rows[0] % 32 != 0);
             for (uint32_t i = 0; i < count; i++, y0++) {
                 memset(rows[i], 0xee, 4 * (size_t)(x1 - x0 + 2 * skip));
                 memcpy(rows[i] + 4 * skip, picture + 4 * ((size_t)y0 * plan->source_width + x0),
                        4 * (size_t)(x1 - x0));
             }
-            stk_resize_give(resize, count);
+            stk_resize_push(resize, count);
         }
         stk_resize_row(resize, row, out + 4 * (size_t)row * plan->window_width);
     }
@@ -294,13 +294,13 @@ static void test_limits(void)
     struct stk_resize *resize = (void *)&plan;
     struct stoker_error error = {0};
     int64_t alive = stk_mem_alive();
-    uint64_t ticket = stk_resize_ticket(&plan, 300);
+    uint64_t ticket = stk_resize_memory_bytes(&plan, 300);
 
     stk_mem_fail_nth(1);
-    T_EQ("no memory", stk_resize_open(&resize, stk_kernels_get(0), &error), -12);
+    T_EQ("no memory", stk_resize_open(&resize, stk_pixel_kernels_get(0), &error), -12);
     T_ERROR("no memory", &error);
     T_TRUE("nothing given", resize == NULL);
-    T_EQ("open", stk_resize_open(&resize, stk_kernels_get(0), &error), 0);
+    T_EQ("open", stk_resize_open(&resize, stk_pixel_kernels_get(0), &error), 0);
     T_EQ("too small", stk_resize_begin(resize, &plan, 300, 0, ticket - 1, &error),
          STOKER_ERROR_LIMIT);
     T_ERROR("too small", &error);
@@ -323,8 +323,8 @@ static void test_limits(void)
 
 int main(int argc, char **argv)
 {
-    const struct stk_kernels *kernels[2] = {stk_kernels_get(STOKER_VECTOR_NONE),
-                                            stk_kernels_get(STOKER_VECTOR_AVX2)};
+    const struct stk_pixel_kernels *kernels[2] = {stk_pixel_kernels_get(STOKER_SIMD_NONE),
+                                                  stk_pixel_kernels_get(STOKER_SIMD_AVX2)};
     struct stk_resize *resizes[2] = {NULL};
 
     seed = argc > 1 ? strtoull(argv[1], NULL, 10) : seed;
@@ -335,9 +335,9 @@ int main(int argc, char **argv)
         test_white(resizes[path]);
     }
     test_random(resizes);
-    if (stk_kernels_simd()) {
+    if (stk_pixel_kernels_simd()) {
         stk_resize_close(resizes[1]);
-        T_EQ("open", stk_resize_open(&resizes[1], stk_kernels_simd(), NULL), 0);
+        T_EQ("open", stk_resize_open(&resizes[1], stk_pixel_kernels_simd(), NULL), 0);
         test_golden(resizes[1]);
         test_white(resizes[1]);
         test_random(resizes);

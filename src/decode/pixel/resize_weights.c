@@ -24,15 +24,15 @@ struct scaling {
     uint32_t filter;
 };
 
-enum stk_axis_mode stk_axis_mode(const struct stk_axis_plan *plan)
+enum stk_resize_weights_mode stk_resize_weights_mode(const struct stk_resize_axis *plan)
 {
     if (plan->source == plan->target) {
-        return plan->flip ? STK_AXIS_PICK : STK_AXIS_COPY;
+        return plan->flip ? STK_RESIZE_WEIGHTS_NEAREST : STK_RESIZE_WEIGHTS_COPY;
     }
-    return plan->filter == STOKER_NEAREST ? STK_AXIS_PICK : STK_AXIS_FILTER;
+    return plan->filter == STOKER_NEAREST ? STK_RESIZE_WEIGHTS_NEAREST : STK_RESIZE_WEIGHTS_FILTER;
 }
 
-static struct scaling scaling_of(const struct stk_axis_plan *plan)
+static struct scaling scaling_of(const struct stk_resize_axis *plan)
 {
     double half_width = plan->filter == STOKER_BICUBIC ? 2.0 : 1.0;
     struct scaling scaling = {.source = plan->source, .filter = plan->filter};
@@ -76,8 +76,9 @@ static double cubic(double x)
 }
 
 /* The exact weights of output i, `stride` of them, 0 past the taps; returns how many taps. */
-INLINE uint32_t weigh_by(double (*filter)(double x), const struct scaling *scaling, uint32_t i,
-                         uint32_t *first_out, double *weights_out, uint32_t stride)
+INLINE uint32_t output_weights_by(double (*filter)(double x), const struct scaling *scaling,
+                                  uint32_t i, uint32_t *first_out, double *weights_out,
+                                  uint32_t stride)
 {
     double center = scaling->scale * ((double)i + 0.5), total = 0.0;
     uint32_t count = span(scaling, i, first_out);
@@ -99,23 +100,23 @@ INLINE uint32_t weigh_by(double (*filter)(double x), const struct scaling *scali
 }
 
 /* The usual strides by constants: a few divisions at once, and no branches on the taps. */
-static uint32_t weigh(const struct scaling *scaling, uint32_t i, uint32_t *first_out,
-                      double *weights_out, uint32_t stride)
+static uint32_t output_weights(const struct scaling *scaling, uint32_t i, uint32_t *first_out,
+                               double *weights_out, uint32_t stride)
 {
     if (scaling->filter == STOKER_BICUBIC) {
-        return weigh_by(cubic, scaling, i, first_out, weights_out, stride);
+        return output_weights_by(cubic, scaling, i, first_out, weights_out, stride);
     }
     if (stride == 4) {
-        return weigh_by(triangle, scaling, i, first_out, weights_out, 4);
+        return output_weights_by(triangle, scaling, i, first_out, weights_out, 4);
     }
     if (stride == 8) {
-        return weigh_by(triangle, scaling, i, first_out, weights_out, 8);
+        return output_weights_by(triangle, scaling, i, first_out, weights_out, 8);
     }
-    return weigh_by(triangle, scaling, i, first_out, weights_out, stride);
+    return output_weights_by(triangle, scaling, i, first_out, weights_out, stride);
 }
 
 /* torch's index of nearest (not nearest-exact), in floats as there. */
-static uint32_t nearest(const struct stk_axis_plan *plan, uint32_t i)
+static uint32_t nearest(const struct stk_resize_axis *plan, uint32_t i)
 {
     float scale = (float)plan->source / (float)plan->target;
 
@@ -125,13 +126,13 @@ static uint32_t nearest(const struct stk_axis_plan *plan, uint32_t i)
     return (uint32_t)stk_min((uint64_t)((float)i * scale), plan->source - 1);
 }
 
-void stk_axis_range(const struct stk_axis_plan *plan, uint32_t *start, uint32_t *end)
+void stk_resize_weights_range(const struct stk_resize_axis *plan, uint32_t *start, uint32_t *end)
 {
     struct scaling scaling = scaling_of(plan);
     uint32_t last = plan->window + plan->window_count - 1;
 
     STK_ASSERT(plan->window_count > 0 && last < plan->target);
-    if (stk_axis_mode(plan) == STK_AXIS_FILTER) {
+    if (stk_resize_weights_mode(plan) == STK_RESIZE_WEIGHTS_FILTER) {
         span(&scaling, plan->window, start);
         *end = span(&scaling, last, end) + *end;
     } else {
@@ -141,20 +142,20 @@ void stk_axis_range(const struct stk_axis_plan *plan, uint32_t *start, uint32_t 
 }
 
 /* A filter of width 2 * support covers at most so many samples. */
-static uint32_t stride_of(const struct stk_axis_plan *plan)
+static uint32_t stride_of(const struct stk_resize_axis *plan)
 {
     struct scaling scaling = scaling_of(plan);
     uint64_t taps = (uint64_t)(2.0 * scaling.support) + 1;
 
-    if (stk_axis_mode(plan) != STK_AXIS_FILTER) {
+    if (stk_resize_weights_mode(plan) != STK_RESIZE_WEIGHTS_FILTER) {
         return 0;
     }
     return (uint32_t)stk_round_up(stk_min(taps, plan->source), 4);
 }
 
-uint32_t stk_axis_taps_max(const struct stk_axis_plan *plan)
+uint32_t stk_resize_weights_taps_max(const struct stk_resize_axis *plan)
 {
-    return stk_axis_mode(plan) == STK_AXIS_FILTER ? stride_of(plan) : 4;
+    return stk_resize_weights_mode(plan) == STK_RESIZE_WEIGHTS_FILTER ? stride_of(plan) : 4;
 }
 
 /* How the memory is cut up: offsets of the tables, and the end. `early`: the weights before they
@@ -178,7 +179,8 @@ static struct cut cut_of(uint32_t window_count, uint32_t stride, bool wide, size
 }
 
 /* Points the axis into its memory. */
-static void lay_tables(struct stk_axis *axis, const struct cut *cut, bool wide, uint8_t *base)
+static void assign_tables(struct stk_resize_weights *axis, const struct cut *cut, bool wide,
+                          uint8_t *base)
 {
     axis->first = (uint32_t *)(void *)(base + cut->first);
     axis->taps = (uint32_t *)(void *)(base + cut->taps);
@@ -186,12 +188,12 @@ static void lay_tables(struct stk_axis *axis, const struct cut *cut, bool wide, 
     axis->wide = wide ? (int16_t *)(void *)(base + cut->wide) : NULL;
 }
 
-static struct cut built_cut(const struct stk_axis_plan *plan, bool wide)
+static struct cut built_cut(const struct stk_resize_axis *plan, bool wide)
 {
     return cut_of(plan->window_count, stride_of(plan), wide, sizeof(double));
 }
 
-uint64_t stk_axis_bytes(const struct stk_axis_plan *plan, bool wide)
+uint64_t stk_resize_weights_bytes(const struct stk_resize_axis *plan, bool wide)
 {
     return built_cut(plan, wide).end;
 }
@@ -208,7 +210,8 @@ static uint32_t shift_of(double weight_max)
 }
 
 /* Fills first, taps and the exact weights; returns the largest weight. */
-static double weigh_all(struct stk_axis *axis, const struct stk_axis_plan *plan, double *exact)
+static double all_output_weights(struct stk_resize_weights *axis,
+                                 const struct stk_resize_axis *plan, double *exact)
 {
     struct scaling scaling = scaling_of(plan);
     bool scan = plan->target <= SCAN_MAX;
@@ -222,7 +225,7 @@ static double weigh_all(struct stk_axis *axis, const struct stk_axis_plan *plan,
         /* Unwanted ones lend the place of output 0, which is filled after them or again. */
         uint32_t slot = !wanted ? 0 : plan->flip ? plan->window_count - 1 - x : x;
         double *weights = exact + (uint64_t)slot * axis->stride;
-        uint32_t taps = weigh(&scaling, i, &first, weights, axis->stride);
+        uint32_t taps = output_weights(&scaling, i, &first, weights, axis->stride);
 
         for (uint32_t t = 0; t < axis->stride; t++) {
             weight_max = weights[t] > weight_max ? weights[t] : weight_max;
@@ -232,13 +235,13 @@ static double weigh_all(struct stk_axis *axis, const struct stk_axis_plan *plan,
             axis->taps[slot] = taps;
         }
     }
-    weigh(&scaling, plan->flip ? plan->window + plan->window_count - 1 : plan->window, &first,
-          exact, axis->stride);
+    output_weights(&scaling, plan->flip ? plan->window + plan->window_count - 1 : plan->window,
+                   &first, exact, axis->stride);
     return weight_max;
 }
 
 /* Rounds away from zero at the half, as torch does. */
-static void round_weights(struct stk_axis *axis, const double *exact)
+static void round_weights(struct stk_resize_weights *axis, const double *exact)
 {
     double one = (double)(1u << axis->shift);
 
@@ -258,7 +261,7 @@ static void round_weights(struct stk_axis *axis, const double *exact)
     }
 }
 
-static void widen(struct stk_axis *axis)
+static void widen(struct stk_resize_weights *axis)
 {
     uint32_t outputs = (uint32_t)stk_round_up(axis->count, 4), pairs = axis->stride / 2;
 
@@ -275,7 +278,7 @@ static void widen(struct stk_axis *axis)
 }
 
 /* Vectors make 4 outputs at a time: those past the end sum samples of the first with 0. */
-static void fill_group(struct stk_axis *axis)
+static void fill_group(struct stk_resize_weights *axis)
 {
     for (uint64_t x = axis->count; x < stk_round_up(axis->count, 4); x++) {
         axis->first[x] = axis->first[0];
@@ -283,32 +286,33 @@ static void fill_group(struct stk_axis *axis)
     }
 }
 
-void stk_axis_build(struct stk_axis *axis, const struct stk_axis_plan *plan, bool wide,
-                    void *memory)
+void stk_resize_weights_build(struct stk_resize_weights *axis, const struct stk_resize_axis *plan,
+                              bool wide, void *memory)
 {
     struct cut cut = built_cut(plan, wide);
     double *exact = (double *)(void *)((uint8_t *)memory + cut.early);
     uint32_t start, end;
 
-    *axis = (struct stk_axis){.mode = stk_axis_mode(plan), .count = plan->window_count};
+    *axis = (struct stk_resize_weights){.mode = stk_resize_weights_mode(plan),
+                                        .count = plan->window_count};
     axis->stride = stride_of(plan);
-    lay_tables(axis, &cut, wide, memory);
-    stk_axis_range(plan, &start, &end);
-    if (axis->mode == STK_AXIS_FILTER) {
-        axis->shift = shift_of(weigh_all(axis, plan, exact));
+    assign_tables(axis, &cut, wide, memory);
+    stk_resize_weights_range(plan, &start, &end);
+    if (axis->mode == STK_RESIZE_WEIGHTS_FILTER) {
+        axis->shift = shift_of(all_output_weights(axis, plan, exact));
         round_weights(axis, exact);
     }
     for (uint32_t x = 0; x < axis->count; x++) {
         uint32_t i = plan->window + (plan->flip ? axis->count - 1 - x : x);
 
-        if (axis->mode != STK_AXIS_FILTER) {
+        if (axis->mode != STK_RESIZE_WEIGHTS_FILTER) {
             axis->first[x] = nearest(plan, i);
             axis->taps[x] = 1;
         }
         axis->first[x] -= start;
     }
     fill_group(axis);
-    if (wide && axis->mode == STK_AXIS_FILTER) {
+    if (wide && axis->mode == STK_RESIZE_WEIGHTS_FILTER) {
         widen(axis);
     }
 }
@@ -316,23 +320,23 @@ void stk_axis_build(struct stk_axis *axis, const struct stk_axis_plan *plan, boo
 /* ---- samples that are not upsampled ---- */
 
 /* Most samples that lie under an output, neighbours and the pixels' own place included. */
-static uint32_t composed_stride(const struct stk_axis_plan *plan)
+static uint32_t composed_stride(const struct stk_resize_axis *plan)
 {
-    return (uint32_t)stk_round_up(stk_axis_taps_max(plan) + 2, 4);
+    return (uint32_t)stk_round_up(stk_resize_weights_taps_max(plan) + 2, 4);
 }
 
-static struct cut composed_cut(const struct stk_axis_plan *plan, bool wide)
+static struct cut composed_cut(const struct stk_resize_axis *plan, bool wide)
 {
     return cut_of(plan->window_count, composed_stride(plan), wide, sizeof(int32_t));
 }
 
-uint64_t stk_axis_compose_bytes(const struct stk_axis_plan *plan, bool wide)
+uint64_t stk_resize_weights_compose_bytes(const struct stk_resize_axis *plan, bool wide)
 {
     return composed_cut(plan, wide).end;
 }
 
 /* The sample beside that of pixel i, on the side where the pixel lies. */
-static uint32_t beside(const struct stk_axis_samples *samples, uint32_t i)
+static uint32_t beside(const struct stk_resize_subsampling *samples, uint32_t i)
 {
     int64_t j = (int64_t)(i / 2) + (i % 2 ? 1 : -1);
 
@@ -341,22 +345,23 @@ static uint32_t beside(const struct stk_axis_samples *samples, uint32_t i)
 }
 
 /* Ratios are small, and divisions slow. */
-static uint32_t sample_of(const struct stk_axis_samples *samples, uint32_t pixel)
+static uint32_t sample_of(const struct stk_resize_subsampling *samples, uint32_t pixel)
 {
     return samples->ratio == 2 ? pixel / 2 : samples->ratio == 1 ? pixel : pixel / samples->ratio;
 }
 
 /* The pixels under output x. */
-static uint32_t pixels_under(const struct stk_axis *pixels, const struct stk_axis_samples *samples,
-                             uint32_t x, uint32_t *count_out)
+static uint32_t pixels_under(const struct stk_resize_weights *pixels,
+                             const struct stk_resize_subsampling *samples, uint32_t x,
+                             uint32_t *count_out)
 {
-    *count_out = pixels->mode == STK_AXIS_FILTER ? pixels->taps[x] : 1;
+    *count_out = pixels->mode == STK_RESIZE_WEIGHTS_FILTER ? pixels->taps[x] : 1;
     return samples->pixel + pixels->first[x];
 }
 
 /* Fills first and taps, and so the stride. */
-static void span_samples(struct stk_axis *axis, const struct stk_axis *pixels,
-                         const struct stk_axis_samples *samples)
+static void span_samples(struct stk_resize_weights *axis, const struct stk_resize_weights *pixels,
+                         const struct stk_resize_subsampling *samples)
 {
     uint32_t most = 1;
 
@@ -364,7 +369,7 @@ static void span_samples(struct stk_axis *axis, const struct stk_axis *pixels,
         uint32_t count, begin = pixels_under(pixels, samples, x, &count), last = begin + count - 1;
         uint32_t first = sample_of(samples, begin), end = sample_of(samples, last);
 
-        if (samples->smooth) {
+        if (samples->is_smooth) {
             first = (uint32_t)stk_min(first, beside(samples, begin));
             end = (uint32_t)stk_max(end, beside(samples, last));
         }
@@ -376,29 +381,30 @@ static void span_samples(struct stk_axis *axis, const struct stk_axis *pixels,
 }
 
 /* 4 times the weights of the samples under output x. */
-static void gather(const struct stk_axis *pixels, const struct stk_axis_samples *samples,
-                   uint32_t x, uint32_t first, int32_t *sums)
+static void gather_weights(const struct stk_resize_weights *pixels,
+                           const struct stk_resize_subsampling *samples, uint32_t x, uint32_t first,
+                           int32_t *sums)
 {
     static const int16_t one = 1 << COPY_SHIFT;
-    bool filters = pixels->mode == STK_AXIS_FILTER;
+    bool filters = pixels->mode == STK_RESIZE_WEIGHTS_FILTER;
     const int16_t *weights = filters ? pixels->weights + (size_t)x * pixels->stride : &one;
     uint32_t count, begin = pixels_under(pixels, samples, x, &count);
     bool inside = begin >= 2 && (begin + count) / 2 + 1 < samples->count;
 
-    for (uint32_t t = 0; t < count && samples->smooth; t++) {
+    for (uint32_t t = 0; t < count && samples->is_smooth; t++) {
         uint32_t i = begin + t;
 
         sums[i / 2 - first] += 3 * weights[t];
         sums[(inside ? i / 2 + i % 2 * 2 - 1 : beside(samples, i)) - first] += weights[t];
     }
-    for (uint32_t t = 0; t < count && !samples->smooth; t++) {
+    for (uint32_t t = 0; t < count && !samples->is_smooth; t++) {
         sums[sample_of(samples, begin + t) - first] += 4 * weights[t];
     }
 }
 
 /* Weights of 16 bits; returns the fraction bits. sums are 4 times weights of `shift` of them, which
  * are not made finer: a sample that is a pixel has the pixel's weight. */
-static uint32_t round_sums(struct stk_axis *axis, const int32_t *sums, uint32_t shift,
+static uint32_t round_sums(struct stk_resize_weights *axis, const int32_t *sums, uint32_t shift,
                            int32_t sum_max)
 {
     uint32_t less = 2;
@@ -418,8 +424,8 @@ static uint32_t round_sums(struct stk_axis *axis, const int32_t *sums, uint32_t 
 }
 
 /* Samples that are pixels. */
-static void same_samples(struct stk_axis *axis, const struct stk_axis *pixels,
-                         struct stk_axis_samples *samples)
+static void same_samples(struct stk_resize_weights *axis, const struct stk_resize_weights *pixels,
+                         struct stk_resize_subsampling *samples)
 {
     uint32_t end = 0;
 
@@ -431,29 +437,30 @@ static void same_samples(struct stk_axis *axis, const struct stk_axis *pixels,
     samples->end = samples->pixel + end;
 }
 
-void stk_axis_compose(struct stk_axis *axis, const struct stk_axis_plan *plan,
-                      const struct stk_axis *pixels, struct stk_axis_samples *samples, void *memory)
+void stk_resize_weights_compose(struct stk_resize_weights *axis, const struct stk_resize_axis *plan,
+                                const struct stk_resize_weights *pixels,
+                                struct stk_resize_subsampling *samples, void *memory)
 {
     bool wide = pixels->wide != NULL;
     struct cut cut = composed_cut(plan, wide);
     int32_t *sums = (int32_t *)(void *)((uint8_t *)memory + cut.early);
     uint32_t start = UINT32_MAX, end = 0;
-    uint32_t shift = pixels->mode == STK_AXIS_FILTER ? pixels->shift : COPY_SHIFT;
+    uint32_t shift = pixels->mode == STK_RESIZE_WEIGHTS_FILTER ? pixels->shift : COPY_SHIFT;
     int32_t sum_max = 0;
 
-    if (samples->ratio == 1 && pixels->mode == STK_AXIS_FILTER) {
+    if (samples->ratio == 1 && pixels->mode == STK_RESIZE_WEIGHTS_FILTER) {
         same_samples(axis, pixels, samples);
         return;
     }
-    *axis = (struct stk_axis){.mode = STK_AXIS_FILTER, .count = pixels->count};
-    lay_tables(axis, &cut, wide, memory);
+    *axis = (struct stk_resize_weights){.mode = STK_RESIZE_WEIGHTS_FILTER, .count = pixels->count};
+    assign_tables(axis, &cut, wide, memory);
     span_samples(axis, pixels, samples);
     STK_ASSERT(axis->stride <= composed_stride(plan));
     memset(sums, 0, (size_t)axis->count * axis->stride * sizeof(*sums));
     for (uint32_t x = 0; x < axis->count; x++) {
         int32_t *row = sums + (size_t)x * axis->stride;
 
-        gather(pixels, samples, x, axis->first[x], row);
+        gather_weights(pixels, samples, x, axis->first[x], row);
         for (uint32_t t = 0; t < axis->stride; t++) {
             int32_t size = row[t] < 0 ? -row[t] : row[t];
 

@@ -7,30 +7,31 @@
  * rounded to 16 bits with as many fraction bits as the largest weight leaves. This is the
  * definition that torch 2 uses for its antialiased uint8 path ("upsample_bilinear2d_aa",
  * "upsample_bicubic2d_aa" with a = -0.5), and so what torchvision v2 gives.
- * Owner: resize. Threads: one. Memory: the caller's, cut up by build. Bound: STK_AXIS_MAX. */
+ * Owner: resize. Threads: one. Memory: the caller's, cut up by build. Bound: STK_RESIZE_SIDE_MAX.
+ */
 #ifndef DECODE_PIXEL_RESIZE_WEIGHTS_H
 #define DECODE_PIXEL_RESIZE_WEIGHTS_H
 
 #include "base/base.h"
 
 /* No side, source or target, is longer: products of two sides and a few bytes fit 64 bits. */
-#define STK_AXIS_MAX (1u << 24)
+#define STK_RESIZE_SIDE_MAX (1u << 24)
 
-struct stk_axis_plan {
+struct stk_resize_axis {
     uint32_t source, target;       /* samples are resized to outputs */
     uint32_t window, window_count; /* of the outputs: what is wanted */
     uint32_t filter;               /* enum stoker_filter */
     bool flip;                     /* the window's outputs run backwards */
 };
 
-enum stk_axis_mode {
-    STK_AXIS_COPY,   /* output i is sample i */
-    STK_AXIS_PICK,   /* output i is sample first[i] */
-    STK_AXIS_FILTER, /* output i is a weighted sum */
+enum stk_resize_weights_mode {
+    STK_RESIZE_WEIGHTS_COPY,    /* output i is sample i */
+    STK_RESIZE_WEIGHTS_NEAREST, /* output i is sample first[i] */
+    STK_RESIZE_WEIGHTS_FILTER,  /* output i is a weighted sum */
 };
 
-struct stk_axis {
-    enum stk_axis_mode mode;
+struct stk_resize_weights {
+    enum stk_resize_weights_mode mode;
     uint32_t count;   /* outputs */
     uint32_t stride;  /* weights of an output in `weights`; a multiple of 4 */
     uint32_t shift;   /* fraction bits; the weights of an output sum to about 1 << it */
@@ -43,33 +44,33 @@ struct stk_axis {
     int16_t *wide;
 };
 
-enum stk_axis_mode stk_axis_mode(const struct stk_axis_plan *plan);
+enum stk_resize_weights_mode stk_resize_weights_mode(const struct stk_resize_axis *plan);
 /* Most taps that an output can have, >= 1, rounded up to the vectors' groups of 4. */
-uint32_t stk_axis_taps_max(const struct stk_axis_plan *plan);
+uint32_t stk_resize_weights_taps_max(const struct stk_resize_axis *plan);
 /* The samples that the window needs: [*start, *end). Pure. */
-void stk_axis_range(const struct stk_axis_plan *plan, uint32_t *start, uint32_t *end);
+void stk_resize_weights_range(const struct stk_resize_axis *plan, uint32_t *start, uint32_t *end);
 /* Memory that build takes, a multiple of 64. */
-uint64_t stk_axis_bytes(const struct stk_axis_plan *plan, bool wide);
-/* memory: 64-byte aligned, stk_axis_bytes long, lent for as long as the axis is used. */
-void stk_axis_build(struct stk_axis *axis, const struct stk_axis_plan *plan, bool wide,
-                    void *memory);
+uint64_t stk_resize_weights_bytes(const struct stk_resize_axis *plan, bool wide);
+/* memory: 64-byte aligned, stk_resize_weights_bytes long, lent for as long as the axis is used. */
+void stk_resize_weights_build(struct stk_resize_weights *axis, const struct stk_resize_axis *plan,
+                              bool wide, void *memory);
 
 /* An axis over samples that were not upsampled: what the axis over their pixels and upsampling
  * come to together. Sample j covers pixels j * ratio and following; pixel i is its sample, or with
  * `smooth` (ratio 2) 3/4 of it and 1/4 of the next one, towards which the pixel lies. */
-struct stk_axis_samples {
+struct stk_resize_subsampling {
     uint32_t count; /* of all samples; beyond them lie copies of the first and the last */
     uint32_t ratio;
-    bool smooth;
+    bool is_smooth;
     uint32_t pixel;      /* where the pixels' range starts */
     uint32_t start, end; /* out: samples that are needed; axis->first counts from the start */
 };
 /* Memory that compose takes for any such samples, a multiple of 64. */
-uint64_t stk_axis_compose_bytes(const struct stk_axis_plan *plan, bool wide);
+uint64_t stk_resize_weights_compose_bytes(const struct stk_resize_axis *plan, bool wide);
 /* As build; plan and pixels: the axis over pixels, which lives as long, and its plan. It is
  * wide where that one has room for it, and of mode FILTER. */
-void stk_axis_compose(struct stk_axis *axis, const struct stk_axis_plan *plan,
-                      const struct stk_axis *pixels, struct stk_axis_samples *samples,
-                      void *memory);
+void stk_resize_weights_compose(struct stk_resize_weights *axis, const struct stk_resize_axis *plan,
+                                const struct stk_resize_weights *pixels,
+                                struct stk_resize_subsampling *samples, void *memory);
 
 #endif

@@ -162,9 +162,9 @@ static inline const char *libpng_compare(const struct libpng *libpng, struct stk
     memset(space, 0xa5, space_bytes);
     first = (uint64_t)box->x * frame.pixel_bits / 8;
     end_bits = (uint64_t)(box->x + box->width) * frame.pixel_bits;
-    if (stk_png_begin_rows(&rows, &frame, bytes, box, space, vector)) {
+    if (stk_png_rows_begin(&rows, &frame, bytes, box, space, vector)) {
         for (uint32_t y = box->y; y < box->y + box->height && !wrong; y++) {
-            const uint8_t *row = stk_png_next_row(&rows);
+            const uint8_t *row = stk_png_rows_next(&rows);
 
             if (!row) {
                 break;

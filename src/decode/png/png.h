@@ -56,14 +56,14 @@ struct stk_png_rows {                      /* a picture in progress */
     uint8_t *above;                        /* the row before the band */
 };
 
-/* vector: enum stoker_vector. The frame, the file's bytes and the workspace (aligned to 64) stay
+/* vector: enum stoker_simd. The frame, the file's bytes and the workspace (aligned to 64) stay
  * lent until the next begin. False: this machine has no such vectors. */
-bool stk_png_begin_rows(struct stk_png_rows *rows, const struct stk_png_frame *frame,
+bool stk_png_rows_begin(struct stk_png_rows *rows, const struct stk_png_frame *frame,
                         struct stk_view bytes, const struct stk_png_box *box, void *workspace,
                         uint32_t vector);
 /* The next row of the box: the picture's row as it is in the file from its first column on,
  * right as far as the box's last column; lent until the next call. NULL: ask libpng for this
  * row and those below. */
-const uint8_t *stk_png_next_row(struct stk_png_rows *rows);
+const uint8_t *stk_png_rows_next(struct stk_png_rows *rows);
 
 #endif

@@ -94,9 +94,9 @@ const struct stk_png_kernels *stk_png_kernels_get(uint32_t vector)
 #if defined(__x86_64__)
     bool avx2 = __builtin_cpu_supports("avx2");
 
-    if (vector != STOKER_VECTOR_NONE && avx2) {
+    if (vector != STOKER_SIMD_NONE && avx2) {
         return &stk_png_kernels_avx2;
     }
 #endif
-    return vector == STOKER_VECTOR_AVX2 ? NULL : &kernels_plain;
+    return vector == STOKER_SIMD_AVX2 ? NULL : &kernels_plain;
 }

@@ -15,10 +15,11 @@ struct stk_png_kernels {
     const char *name;
     /* Four rows in place, one below the other, each `stride` bytes behind the one above it, and
      * the first below `above`; `bytes` of pixels, of 3 or 4 bytes each. NULL: there is none. */
-    void (*four)(uint8_t *rows, size_t stride, const uint8_t *above, size_t bytes, uint32_t unit);
+    void (*unfilter_four)(uint8_t *rows, size_t stride, const uint8_t *above, size_t bytes,
+                          uint32_t unit);
 };
 
-/* vector: enum stoker_vector. NULL: this machine cannot. AUTO never fails. */
+/* vector: enum stoker_simd. NULL: this machine cannot. AUTO never fails. */
 const struct stk_png_kernels *stk_png_kernels_get(uint32_t vector);
 extern const struct stk_png_kernels stk_png_kernels_avx2;
 

@@ -18,7 +18,7 @@ struct four {
 };
 
 /* What the pixel's left neighbour a, the one above it b and the one beside that c foretell. */
-INLINE __m256i foretell(const struct four *four, __m256i a, __m256i b, __m256i c)
+INLINE __m256i predict(const struct four *four, __m256i a, __m256i b, __m256i c)
 {
     __m256i to_a = _mm256_sub_epi16(b, c), to_b = _mm256_sub_epi16(a, c);
     __m256i pa = _mm256_abs_epi16(to_a), pb = _mm256_abs_epi16(to_b);
@@ -46,7 +46,7 @@ INLINE __m128i step(const struct four *four, struct state *state, __m128i raw, u
     __m256i out;
 
     b = _mm256_blend_epi32(b, top, 0x03);
-    out = foretell(four, state->out, b, state->above);
+    out = predict(four, state->out, b, state->above);
     out =
         _mm256_and_si256(_mm256_add_epi16(out, _mm256_cvtepu8_epi16(raw)), _mm256_set1_epi16(0xff));
     state->out = out;
@@ -168,4 +168,5 @@ static void unfilter_four(uint8_t *rows, size_t stride, const uint8_t *above, si
     }
 }
 
-const struct stk_png_kernels stk_png_kernels_avx2 = {.name = "avx2", .four = unfilter_four};
+const struct stk_png_kernels stk_png_kernels_avx2 = {.name = "avx2",
+                                                     .unfilter_four = unfilter_four};

@@ -31,8 +31,8 @@ static void compare(struct stk_view picture, const uint8_t *choice)
     box.width = 1 + share(frame.width - box.x - 1, choice[2]);
     box.height = 1 + share(frame.height - box.y - 1, choice[3]);
     libpng_decode(&libpng, picture);
-    STK_ASSERT(!libpng_compare(&libpng, picture, &box, STOKER_VECTOR_NONE, &given[0]));
-    STK_ASSERT(!libpng_compare(&libpng, picture, &box, STOKER_VECTOR_AUTO, &given[1]));
+    STK_ASSERT(!libpng_compare(&libpng, picture, &box, STOKER_SIMD_NONE, &given[0]));
+    STK_ASSERT(!libpng_compare(&libpng, picture, &box, STOKER_SIMD_AUTO, &given[1]));
     STK_ASSERT(given[0] == given[1]);
     STK_ASSERT(libpng.complained || given[0] == box.height);
 }

@@ -41,7 +41,7 @@ static uint64_t seed = 1, draws, boxes, given_rows, damaged_rows;
 
 static uint32_t draw(uint32_t below)
 {
-    return (uint32_t)(stk_key(seed, draws++) % below);
+    return (uint32_t)(stk_random_key(seed, draws++) % below);
 }
 
 static struct stk_view view_of_made(void)
@@ -171,7 +171,7 @@ static struct stk_png_box random_box(void)
 /* One box by both codes, which must give all of its rows. */
 static void check_box(const struct stk_png_box *box)
 {
-    static const uint32_t vectors[] = {STOKER_VECTOR_NONE, STOKER_VECTOR_AUTO};
+    static const uint32_t vectors[] = {STOKER_SIMD_NONE, STOKER_SIMD_AUTO};
 
     for (int i = 0; i < 2; i++) {
         uint32_t given;
@@ -335,7 +335,7 @@ static void test_damage(uint32_t count)
         if (libpng.width != made.width || libpng.height != made.height) {
             continue; /* the header changed: the box may lie outside */
         }
-        wrong = libpng_compare(&libpng, view_of_made(), &box, STOKER_VECTOR_AUTO, &given);
+        wrong = libpng_compare(&libpng, view_of_made(), &box, STOKER_SIMD_AUTO, &given);
         T_STR(describe(&box), wrong ? wrong : "", "");
         damaged_rows += given;
     }
@@ -382,7 +382,7 @@ static void check_changed(const char *name, bool taken)
 
     libpng_mend(made.file, made.bytes);
     libpng_decode(&libpng, view_of_made());
-    wrong = libpng_compare(&libpng, view_of_made(), &box, STOKER_VECTOR_AUTO, &given);
+    wrong = libpng_compare(&libpng, view_of_made(), &box, STOKER_SIMD_AUTO, &given);
     T_STR(name, wrong ? wrong : "", "");
     T_EQ(name, given == made.height, taken);
 }
@@ -597,7 +597,7 @@ static void test_behind(void)
             const char *wrong;
             uint32_t given;
 
-            wrong = libpng_compare(&libpng, view_of_made(), &box, STOKER_VECTOR_AUTO, &given);
+            wrong = libpng_compare(&libpng, view_of_made(), &box, STOKER_SIMD_AUTO, &given);
             T_STR(describe(&box), wrong ? wrong : "", "");
             T_TRUE("the last row", y + 1 < made.height || given == 0);
         }
@@ -626,7 +626,7 @@ static void check_zlib_headers(bool behind_empty)
         made.file[at + 9] = (uint8_t)header;
         libpng_mend(made.file, made.bytes);
         libpng_decode(&libpng, view_of_made());
-        wrong = libpng_compare(&libpng, view_of_made(), &box, STOKER_VECTOR_AUTO, &given);
+        wrong = libpng_compare(&libpng, view_of_made(), &box, STOKER_SIMD_AUTO, &given);
         T_STR(describe(&box), wrong ? wrong : "", "");
         taken += given;
     }
@@ -636,14 +636,14 @@ static void check_zlib_headers(bool behind_empty)
 /* Four rows at once are four rows one by one. */
 static void test_four(void)
 {
-    const struct stk_png_kernels *kernels = stk_png_kernels_get(STOKER_VECTOR_AUTO);
+    const struct stk_png_kernels *kernels = stk_png_kernels_get(STOKER_SIMD_AUTO);
 
-    T_STR("none", stk_png_kernels_get(STOKER_VECTOR_NONE)->name, "none");
-    T_TRUE("the best", kernels == stk_png_kernels_get(STOKER_VECTOR_AVX2) || !kernels->four);
+    T_STR("none", stk_png_kernels_get(STOKER_SIMD_NONE)->name, "none");
+    T_TRUE("the best", kernels == stk_png_kernels_get(STOKER_SIMD_AVX2) || !kernels->unfilter_four);
 #if defined(__x86_64__)
-    T_EQ("the best", kernels->four != NULL, __builtin_cpu_supports("avx2") != 0);
+    T_EQ("the best", kernels->unfilter_four != NULL, __builtin_cpu_supports("avx2") != 0);
 #endif
-    for (uint32_t i = 0; kernels->four && i < 4000; i++) {
+    for (uint32_t i = 0; kernels->unfilter_four && i < 4000; i++) {
         uint32_t unit = 3 + draw(2);
         size_t bytes = (size_t)unit * (1 + draw(i % 9 ? 12 : 300)), stride = bytes + 1 + draw(9);
         uint8_t above[1200], same[1200], *rows = malloc(4 * stride), *want = malloc(4 * stride);
@@ -662,7 +662,7 @@ static void test_four(void)
             stk_png_unfilter(want + k * stride + 1, k ? want + (k - 1) * stride + 1 : above, bytes,
                              unit);
         }
-        kernels->four(rows + 1, stride, above, bytes, unit);
+        kernels->unfilter_four(rows + 1, stride, above, bytes, unit);
         T_TRUE("four rows", memcmp(rows, want, 4 * stride) == 0);
         T_TRUE("not the one above", memcmp(above, same, bytes) == 0);
         free(rows);

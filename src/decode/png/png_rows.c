@@ -26,7 +26,7 @@ uint64_t stk_png_workspace_bytes(const struct stk_png_frame *frame)
            stk_round_up(frame->row_bytes, ALIGN);
 }
 
-bool stk_png_begin_rows(struct stk_png_rows *rows, const struct stk_png_frame *frame,
+bool stk_png_rows_begin(struct stk_png_rows *rows, const struct stk_png_frame *frame,
                         struct stk_view bytes, const struct stk_png_box *box, void *workspace,
                         uint32_t vector)
 {
@@ -88,7 +88,7 @@ static bool fill_band(struct stk_png_rows *rows)
 }
 
 /* Rows above the box that nothing below them needs are left as they are. */
-static void pass_rows(struct stk_png_rows *rows)
+static void skip_rows(struct stk_png_rows *rows)
 {
     uint32_t above = rows->first - rows->band_first; /* rows of the band above the box, or more */
 
@@ -106,11 +106,12 @@ static void unfilter_more(struct stk_png_rows *rows)
     uint32_t i = rows->done;
     uint8_t *line = line_of(rows, i);
     const uint8_t *above = i > 0 ? line_of(rows, i - 1) + 1 : rows->above;
-    bool by_four = rows->kernels->four && rows->band_count - i >= GROUP_ROWS &&
+    bool by_four = rows->kernels->unfilter_four && rows->band_count - i >= GROUP_ROWS &&
                    (rows->unit == 3 || rows->unit == 4);
 
     if (by_four) {
-        rows->kernels->four(line + 1, 1 + rows->row_bytes, above, rows->used_bytes, rows->unit);
+        rows->kernels->unfilter_four(line + 1, 1 + rows->row_bytes, above, rows->used_bytes,
+                                     rows->unit);
         rows->done += GROUP_ROWS;
     } else {
         stk_png_unfilter(line + 1, above, rows->used_bytes, rows->unit);
@@ -118,7 +119,7 @@ static void unfilter_more(struct stk_png_rows *rows)
     }
 }
 
-const uint8_t *stk_png_next_row(struct stk_png_rows *rows)
+const uint8_t *stk_png_rows_next(struct stk_png_rows *rows)
 {
     STK_ASSERT(rows->y < rows->y_end);
     while (rows->y >= rows->band_first + rows->band_count) {
@@ -131,7 +132,7 @@ const uint8_t *stk_png_next_row(struct stk_png_rows *rows)
             return NULL;
         }
         if (rows->band_first <= rows->first) {
-            pass_rows(rows);
+            skip_rows(rows);
         }
     }
     while (rows->y >= rows->band_first + rows->done) {

@@ -58,13 +58,13 @@ static int spawn(pid_t *process, const char *program, int socket, int arena)
     posix_spawnattr_setsigmask(&attributes, &all);
     posix_spawnattr_setsigdefault(&attributes, &all);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    number = posix_spawn_file_actions_adddup2(&actions, socket, STK_SANDBOX_SOCKET);
-    number = number ? number : posix_spawn_file_actions_adddup2(&actions, arena, STK_SANDBOX_ARENA);
-    for (int i = 0; i < STK_SANDBOX_SOCKET && number == 0; i++) {
+    number = posix_spawn_file_actions_adddup2(&actions, socket, STK_HELPER_SOCKET);
+    number = number ? number : posix_spawn_file_actions_adddup2(&actions, arena, STK_HELPER_ARENA);
+    for (int i = 0; i < STK_HELPER_SOCKET && number == 0; i++) {
         number = posix_spawn_file_actions_addclose(&actions, i);
     }
     number =
-        number ? number : posix_spawn_file_actions_addclosefrom_np(&actions, STK_SANDBOX_ARENA + 1);
+        number ? number : posix_spawn_file_actions_addclosefrom_np(&actions, STK_HELPER_ARENA + 1);
     number = number ? number
                     : posix_spawn(process, program, &actions, &attributes, arguments, environment);
     posix_spawnattr_destroy(&attributes);
@@ -72,13 +72,13 @@ static int spawn(pid_t *process, const char *program, int socket, int arena)
     return number;
 }
 
-int stk_child_start(struct stk_child *child, const char *program, int arena,
-                    struct stoker_error *error)
+int stk_helper_process_start(struct stk_helper_process *child, const char *program, int arena,
+                             struct stoker_error *error)
 {
     int ends[2] = {-1, -1}, number, source = raise_descriptor(dup(arena));
     pid_t process = 0;
 
-    *child = (struct stk_child){.handle = -1, .socket = -1};
+    *child = (struct stk_helper_process){.handle = -1, .socket = -1};
     if (source < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0) {
         number = errno;
         goto done;
@@ -114,7 +114,7 @@ done:
                   : 0;
 }
 
-void stk_child_limit(const struct stk_child *child, uint64_t address_bytes)
+void stk_helper_process_limit_memory(const struct stk_helper_process *child, uint64_t address_bytes)
 {
     struct rlimit limit;
 
@@ -129,7 +129,7 @@ void stk_child_limit(const struct stk_child *child, uint64_t address_bytes)
     }
 }
 
-uint64_t stk_child_cpu_ns(const struct stk_child *child)
+uint64_t stk_helper_process_cpu_ns(const struct stk_helper_process *child)
 {
     struct timespec used = {0};
     clockid_t clock;
@@ -140,7 +140,7 @@ uint64_t stk_child_cpu_ns(const struct stk_child *child)
     return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
 }
 
-int stk_child_end(struct stk_child *child)
+int stk_helper_process_stop(struct stk_helper_process *child)
 {
     siginfo_t ended = {0};
     int result = -1;
@@ -163,7 +163,7 @@ int stk_child_end(struct stk_child *child)
     }
     close(child->handle);
     close(child->socket);
-    *child = (struct stk_child){.handle = -1, .socket = -1};
+    *child = (struct stk_helper_process){.handle = -1, .socket = -1};
     return result;
 }
 
@@ -186,7 +186,7 @@ static bool own_file(char *path, size_t capacity)
     return (size_t)snprintf(path, capacity, "%s", info.dli_fname) < capacity;
 }
 
-int stk_child_locate(char *path, size_t capacity, struct stoker_error *error)
+int stk_helper_process_locate(char *path, size_t capacity, struct stoker_error *error)
 {
     /* Of a build folder, of a wheel; of an installed command or library. */
     static const char *const places[] = {PROGRAM, "../libexec/" PROGRAM, "../bin/" PROGRAM};

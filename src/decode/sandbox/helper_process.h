@@ -11,24 +11,25 @@
 
 #include <sys/types.h>
 
-struct stk_child {
+struct stk_helper_process {
     pid_t process; /* 0: none */
     int handle;    /* pidfd: readable when it has ended */
     int socket;    /* our end */
 };
 
 /* Starts `program` with its end of a socket and `arena` as its only descriptors. */
-int stk_child_start(struct stk_child *child, const char *program, int arena,
-                    struct stoker_error *error);
+int stk_helper_process_start(struct stk_helper_process *child, const char *program, int arena,
+                             struct stoker_error *error);
 /* Its memory may grow up to this; beyond, it gets none. */
-void stk_child_limit(const struct stk_child *child, uint64_t address_bytes);
+void stk_helper_process_limit_memory(const struct stk_helper_process *child,
+                                     uint64_t address_bytes);
 /* CPU time that it has used. */
-uint64_t stk_child_cpu_ns(const struct stk_child *child);
+uint64_t stk_helper_process_cpu_ns(const struct stk_helper_process *child);
 /* Kills it if it still runs. Returns the signal that ended it before, 0 when it ran or left by
  * itself, -1 when nobody knows. */
-int stk_child_end(struct stk_child *child);
+int stk_helper_process_stop(struct stk_helper_process *child);
 
 /* Where the helper lies when no option says it: beside the file this code was loaded from. */
-int stk_child_locate(char *path, size_t capacity, struct stoker_error *error);
+int stk_helper_process_locate(char *path, size_t capacity, struct stoker_error *error);
 
 #endif

@@ -18,64 +18,65 @@
 
 #include "decode/image/transform_plan.h"
 
-#define STK_SANDBOX_PROTOCOL 0x73746b05u
+#define STK_HELPER_PROTOCOL 0x73746b05u
 /* Descriptors that a helper begins with, and no others. */
-#define STK_SANDBOX_SOCKET 3
-#define STK_SANDBOX_ARENA 4
+#define STK_HELPER_SOCKET 3
+#define STK_HELPER_ARENA 4
 
-struct stk_sandbox_hello {
+struct stk_helper_handshake {
     uint32_t protocol;
-    uint32_t vector; /* enum stoker_vector */
+    uint32_t vector; /* enum stoker_simd */
     int32_t parent;  /* process id */
     uint64_t arena_bytes;
 };
 
-struct stk_sandbox_ready {
+struct stk_helper_handshake_reply {
     uint32_t protocol;
     uint32_t landlock; /* version of its interface; 0: the kernel has none */
     int32_t status;
     char step[64]; /* that failed */
 };
 
-enum stk_sandbox_work { STK_SANDBOX_PICTURE = 1, STK_SANDBOX_PARSE };
+enum stk_helper_request_kind { STK_HELPER_DECODE = 1, STK_HELPER_PARSE };
 
 /* The picture lies at the arena's begin. */
-struct stk_sandbox_command {
+struct stk_helper_decode_request {
     uint32_t protocol;
     uint32_t sequence;
     uint32_t work; /* PICTURE */
-    uint32_t transform_count, dtype, layout, exif, planar, stored;
+    uint32_t transform_count, dtype, layout, exif, planar, pixel_format;
     uint64_t bytes, canvas_offset;
     uint64_t key;
     uint64_t granted_bytes; /* decode only if it takes no more than this */
     uint64_t pixels_max, memory_bytes_max;
-    struct stoker_transform transforms[STK_TRANSFORMS_MAX]; /* only transform_count are sent */
+    struct stoker_transform transforms[STK_TRANSFORM_PLAN_MAX]; /* only transform_count are sent */
 };
 
 /* The member lies at the arena's begin, then the path and a NUL. */
-struct stk_sandbox_parse {
+struct stk_helper_parse_request {
     uint32_t protocol;
     uint32_t sequence;
-    uint32_t work;            /* PARSE */
-    uint32_t encoding, whole; /* enum stk_encoding; 1: only whether it is good as a whole */
+    uint32_t work; /* PARSE */
+    uint32_t encoding,
+        check_only; /* enum stk_value_encoding; 1: only whether it is good as a whole */
     uint64_t bytes, path_offset, path_bytes;
-    uint64_t room_offset, room_bytes; /* for what is packed */
+    uint64_t buffer_offset, buffer_bytes; /* for what is packed */
     uint64_t granted_bytes, memory_bytes_max;
 };
 
-enum stk_sandbox_kind { STK_SANDBOX_DONE = 1, STK_SANDBOX_NEEDS, STK_SANDBOX_FAILED };
+enum stk_helper_reply_kind { STK_HELPER_DONE = 1, STK_HELPER_NEEDS_MEMORY, STK_HELPER_FAILED };
 
-struct stk_sandbox_answer {
+struct stk_helper_reply {
     uint32_t protocol;
     uint32_t sequence; /* of the command */
-    uint32_t kind;     /* enum stk_sandbox_kind */
+    uint32_t kind;     /* enum stk_helper_reply_kind */
     int32_t status;    /* FAILED */
-    uint64_t value;    /* DONE: bytes packed, or stk_decoder_by; NEEDS: bytes; FAILED: offset in
-                          the picture */
+    uint64_t value;    /* DONE: bytes packed, or stk_image_decoder_decoded_by; NEEDS: bytes; FAILED:
+                          offset in the picture */
     char what[192], where[768], advice[256]; /* only FAILED sends them */
 };
 
-#define STK_SANDBOX_COMMAND_HEAD offsetof(struct stk_sandbox_command, transforms)
-#define STK_SANDBOX_ANSWER_HEAD offsetof(struct stk_sandbox_answer, what)
+#define STK_HELPER_DECODE_REQUEST_HEAD offsetof(struct stk_helper_decode_request, transforms)
+#define STK_HELPER_REPLY_HEAD offsetof(struct stk_helper_reply, what)
 
 #endif

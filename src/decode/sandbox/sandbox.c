@@ -40,16 +40,16 @@ struct stk_sandbox {
     _Atomic bool stopped; /* all shall end */
 };
 
-struct stk_jail {
+struct stk_sandbox_worker {
     struct stk_sandbox *sandbox;
-    struct stk_child child;
+    struct stk_helper_process child;
     int arena; /* memfd */
     uint8_t *memory;
     uint64_t touched_bytes; /* of the arena */
     uint64_t limit_bytes;   /* memory that the child may take for a picture */
     uint64_t starts;
     uint32_t sequence;
-    struct stk_sandbox_answer answer;
+    struct stk_helper_reply answer;
 };
 
 /* What an error says, of a picture and of a member that is parsed. */
@@ -92,9 +92,9 @@ struct request {
 /* How waiting for the helper ended. */
 enum outcome { ANSWERED, ENDED, TOO_SLOW, STOPPED };
 
-static int start(struct stk_jail *jail, struct stk_sandbox_ready *ready, bool *killed_out,
-                 struct stoker_error *error);
-static int arena_open(struct stk_jail *jail, struct stoker_error *error);
+static int start(struct stk_sandbox_worker *helper, struct stk_helper_handshake_reply *ready,
+                 bool *killed_out, struct stoker_error *error);
+static int arena_open(struct stk_sandbox_worker *helper, struct stoker_error *error);
 
 /* ---- the sandbox ---- */
 
@@ -102,8 +102,8 @@ int stk_sandbox_open(struct stk_sandbox **sandbox_out, const struct stk_sandbox_
                      struct stoker_error *error)
 {
     struct stk_sandbox *sandbox = stk_alloc(1, sizeof *sandbox);
-    struct stk_jail *probe = NULL;
-    struct stk_sandbox_ready ready = {0};
+    struct stk_sandbox_worker *probe = NULL;
+    struct stk_helper_handshake_reply ready = {0};
     bool killed;
     int status;
 
@@ -121,9 +121,9 @@ int stk_sandbox_open(struct stk_sandbox **sandbox_out, const struct stk_sandbox_
                      : stk_fail_errno(error, ENAMETOOLONG, "cannot start the decode helper",
                                       "name it by a shorter path", "sandbox_helper");
     } else {
-        status = stk_child_locate(sandbox->helper, sizeof sandbox->helper, error);
+        status = stk_helper_process_locate(sandbox->helper, sizeof sandbox->helper, error);
     }
-    status = status < 0 ? status : stk_jail_open(&probe, sandbox, error);
+    status = status < 0 ? status : stk_sandbox_worker_open(&probe, sandbox, error);
     status = status < 0 ? status : start(probe, &ready, &killed, error);
     if (status == 0) {
         snprintf(sandbox->name, sizeof sandbox->name,
@@ -132,7 +132,7 @@ int stk_sandbox_open(struct stk_sandbox **sandbox_out, const struct stk_sandbox_
         *sandbox_out = sandbox;
         sandbox = NULL;
     }
-    stk_jail_close(probe);
+    stk_sandbox_worker_close(probe);
     stk_sandbox_close(sandbox);
     return status;
 }
@@ -154,83 +154,83 @@ const char *stk_sandbox_name(const struct stk_sandbox *sandbox)
 
 /* ---- a jail ---- */
 
-int stk_jail_open(struct stk_jail **jail_out, struct stk_sandbox *sandbox,
-                  struct stoker_error *error)
+int stk_sandbox_worker_open(struct stk_sandbox_worker **helper_out, struct stk_sandbox *sandbox,
+                            struct stoker_error *error)
 {
-    struct stk_jail *jail = stk_alloc(1, sizeof *jail);
+    struct stk_sandbox_worker *helper = stk_alloc(1, sizeof *helper);
     int status;
 
-    *jail_out = NULL;
-    if (!jail) {
+    *helper_out = NULL;
+    if (!helper) {
         return stk_fail(error, -ENOMEM, "cannot open a sandbox", "free memory", "jail");
     }
-    jail->sandbox = sandbox;
-    jail->arena = -1;
-    status = arena_open(jail, error);
+    helper->sandbox = sandbox;
+    helper->arena = -1;
+    status = arena_open(helper, error);
     if (status < 0) {
-        stk_jail_close(jail);
+        stk_sandbox_worker_close(helper);
         return status;
     }
-    *jail_out = jail;
+    *helper_out = helper;
     return 0;
 }
 
 /* Sealed: its size is what it is. Sparse: only what is touched takes memory. Not for a fork's
  * child, which has nothing to do with it. */
-static int arena_open(struct stk_jail *jail, struct stoker_error *error)
+static int arena_open(struct stk_sandbox_worker *helper, struct stoker_error *error)
 {
-    uint64_t bytes = jail->sandbox->arena_bytes;
+    uint64_t bytes = helper->sandbox->arena_bytes;
 
-    jail->arena = memfd_create("stoker-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (jail->arena < 0 || ftruncate(jail->arena, (off_t)bytes) < 0 ||
-        fcntl(jail->arena, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
+    helper->arena = memfd_create("stoker-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (helper->arena < 0 || ftruncate(helper->arena, (off_t)bytes) < 0 ||
+        fcntl(helper->arena, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
         return stk_fail_errno(error, errno, "cannot make memory to share with the decode helper",
                               "raise the limit of open files", "%llu bytes",
                               (unsigned long long)bytes);
     }
-    jail->memory =
-        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, jail->arena, 0);
-    if (jail->memory == MAP_FAILED) {
-        jail->memory = NULL;
+    helper->memory =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, helper->arena, 0);
+    if (helper->memory == MAP_FAILED) {
+        helper->memory = NULL;
         return stk_fail_errno(error, errno, "cannot map memory to share with the decode helper",
                               "raise the limit of address space (ulimit -v)", "%llu bytes",
                               (unsigned long long)bytes);
     }
-    madvise(jail->memory, bytes, MADV_DONTFORK);
+    madvise(helper->memory, bytes, MADV_DONTFORK);
     return 0;
 }
 
-void stk_jail_close(struct stk_jail *jail)
+void stk_sandbox_worker_close(struct stk_sandbox_worker *helper)
 {
-    if (!jail) {
+    if (!helper) {
         return;
     }
-    stk_child_end(&jail->child);
-    if (jail->memory) {
-        munmap(jail->memory, jail->sandbox->arena_bytes);
+    stk_helper_process_stop(&helper->child);
+    if (helper->memory) {
+        munmap(helper->memory, helper->sandbox->arena_bytes);
     }
-    if (jail->arena >= 0) {
-        close(jail->arena);
+    if (helper->arena >= 0) {
+        close(helper->arena);
     }
-    stk_free(jail);
+    stk_free(helper);
 }
 
-int stk_jail_process(const struct stk_jail *jail)
+int stk_sandbox_worker_process(const struct stk_sandbox_worker *helper)
 {
-    return jail->child.process;
+    return helper->child.process;
 }
 
-uint64_t stk_jail_starts(const struct stk_jail *jail)
+uint64_t stk_sandbox_worker_starts(const struct stk_sandbox_worker *helper)
 {
-    return jail->starts;
+    return helper->starts;
 }
 
-void stk_jail_trim(struct stk_jail *jail)
+void stk_sandbox_worker_trim(struct stk_sandbox_worker *helper)
 {
-    if (jail->touched_bytes > 0) {
-        fallocate(jail->arena, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-                  (off_t)jail->touched_bytes);
-        jail->touched_bytes = 0;
+    if (helper->touched_bytes > 0) {
+        fallocate(helper->arena, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+                  (off_t)helper->touched_bytes);
+        helper->touched_bytes = 0;
     }
 }
 
@@ -239,29 +239,29 @@ void stk_jail_trim(struct stk_jail *jail)
 /* Waits for a message; its bytes in *got_out. The usual way is one call; the rest is looked at
  * where that takes long. The clock is the helper's CPU time, so that neither a loaded nor a stopped
  * machine makes a picture look bad; one that sleeps is given up, too. */
-static enum outcome receive(struct stk_jail *jail, uint32_t timeout_ms,
+static enum outcome receive(struct stk_sandbox_worker *helper, uint32_t timeout_ms,
                             const _Atomic bool *cancelled, void *message, size_t capacity,
                             size_t *got_out)
 {
     uint64_t slices_max = (uint64_t)IDLE_MAX * (timeout_ms / SLICE_MS + 1), begin_ns = 0;
 
     for (uint64_t slice = 0; slice < slices_max; slice++) {
-        struct pollfd ended = {.fd = jail->child.handle, .events = POLLIN};
-        ssize_t got = recv(jail->child.socket, message, capacity, MSG_TRUNC);
+        struct pollfd ended = {.fd = helper->child.handle, .events = POLLIN};
+        ssize_t got = recv(helper->child.socket, message, capacity, MSG_TRUNC);
         uint64_t now_ns;
 
         if (got >= 0 || (errno != EAGAIN && errno != EINTR)) {
             *got_out = got > 0 ? (size_t)got : 0;
             return got > 0 ? ANSWERED : ENDED;
         }
-        if (atomic_load(&jail->sandbox->stopped) || (cancelled && atomic_load(cancelled))) {
+        if (atomic_load(&helper->sandbox->stopped) || (cancelled && atomic_load(cancelled))) {
             return STOPPED;
         }
         /* A child of our own process may hold the socket's other end open by accident of fork. */
         if (poll(&ended, 1, 0) != 0) {
             return ENDED;
         }
-        now_ns = stk_child_cpu_ns(&jail->child);
+        now_ns = stk_helper_process_cpu_ns(&helper->child);
         begin_ns = slice == 0 ? now_ns : begin_ns;
         if (now_ns - begin_ns >= timeout_ms * 1000000ull) {
             return TOO_SLOW;
@@ -270,16 +270,16 @@ static enum outcome receive(struct stk_jail *jail, uint32_t timeout_ms,
     return TOO_SLOW;
 }
 
-/* Ends the helper; how it had ended by itself (see stk_child_end). */
-static int reap(struct stk_jail *jail, enum outcome outcome)
+/* Ends the helper; how it had ended by itself (see stk_helper_process_stop). */
+static int stop_helper(struct stk_sandbox_worker *helper, enum outcome outcome)
 {
-    struct pollfd ended = {.fd = jail->child.handle, .events = POLLIN};
+    struct pollfd ended = {.fd = helper->child.handle, .events = POLLIN};
 
     if (outcome == ENDED) { /* its socket closes a moment before it is gone */
         poll(&ended, 1, END_MS);
     }
-    jail->limit_bytes = 0;
-    return stk_child_end(&jail->child);
+    helper->limit_bytes = 0;
+    return stk_helper_process_stop(&helper->child);
 }
 
 static int is_closed(const struct words *words, struct stoker_error *error)
@@ -292,38 +292,38 @@ static int is_closed(const struct words *words, struct stoker_error *error)
 
 /* A failure here is never the picture's: it has not been seen yet. *killed_out: the helper was
  * killed by somebody else before it was ready. */
-static int start(struct stk_jail *jail, struct stk_sandbox_ready *ready, bool *killed_out,
-                 struct stoker_error *error)
+static int start(struct stk_sandbox_worker *helper, struct stk_helper_handshake_reply *ready,
+                 bool *killed_out, struct stoker_error *error)
 {
-    const struct stk_sandbox *sandbox = jail->sandbox;
+    const struct stk_sandbox *sandbox = helper->sandbox;
     struct timeval slice = {.tv_usec = SLICE_MS * 1000};
-    struct stk_sandbox_hello hello = {.protocol = STK_SANDBOX_PROTOCOL,
-                                      .vector = sandbox->vector,
-                                      .parent = getpid(),
-                                      .arena_bytes = sandbox->arena_bytes};
+    struct stk_helper_handshake hello = {.protocol = STK_HELPER_PROTOCOL,
+                                         .vector = sandbox->vector,
+                                         .parent = getpid(),
+                                         .arena_bytes = sandbox->arena_bytes};
     enum outcome outcome;
     size_t got = 0;
-    int status = stk_child_start(&jail->child, sandbox->helper, jail->arena, error);
+    int status = stk_helper_process_start(&helper->child, sandbox->helper, helper->arena, error);
 
     *killed_out = false;
     if (status < 0) {
         return status;
     }
-    jail->starts++;
+    helper->starts++;
     memset(ready, 0, sizeof *ready);
-    setsockopt(jail->child.socket, SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof slice);
-    send(jail->child.socket, &hello, sizeof hello, MSG_NOSIGNAL);
-    outcome = receive(jail, START_MS, NULL, ready, sizeof *ready, &got);
+    setsockopt(helper->child.socket, SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof slice);
+    send(helper->child.socket, &hello, sizeof hello, MSG_NOSIGNAL);
+    outcome = receive(helper, START_MS, NULL, ready, sizeof *ready, &got);
     if (outcome == ANSWERED && got == sizeof *ready && ready->status == 0 &&
-        ready->protocol == STK_SANDBOX_PROTOCOL) {
+        ready->protocol == STK_HELPER_PROTOCOL) {
         return 0;
     }
-    *killed_out = reap(jail, outcome) == SIGKILL && outcome == ENDED;
+    *killed_out = stop_helper(helper, outcome) == SIGKILL && outcome == ENDED;
     if (outcome == STOPPED) {
         return is_closed(&of_picture, error);
     }
     ready->step[sizeof ready->step - 1] = 0;
-    if (outcome == ANSWERED && got == sizeof *ready && ready->protocol == STK_SANDBOX_PROTOCOL) {
+    if (outcome == ANSWERED && got == sizeof *ready && ready->protocol == STK_HELPER_PROTOCOL) {
         return stk_fail_errno(error, EPERM, "the decode helper cannot lock itself in",
                               "allow seccomp in the container, or do without sandbox", "'%s': %s",
                               sandbox->helper, ready->step);
@@ -350,16 +350,16 @@ static int crashed(const struct words *words, int by_signal, struct stoker_error
                     by_signal, sigabbrev_np(by_signal) ? sigabbrev_np(by_signal) : "?");
 }
 
-static int nonsense(struct stk_jail *jail, const struct words *words, const char *what,
+static int nonsense(struct stk_sandbox_worker *helper, const struct words *words, const char *what,
                     struct stoker_error *error)
 {
-    reap(jail, ANSWERED);
+    stop_helper(helper, ANSWERED);
     return stk_fail(error, STOKER_ERROR_CORRUPT, words->nonsense,
                     "look at it with care: it may be made for that", "%s", what);
 }
 
-/* What stk_decode and stk_value_open can answer about what they are given. */
-static bool is_known(int status)
+/* What stk_image_decode and stk_value_open can answer about what they are given. */
+static bool is_expected_status(int status)
 {
     return status == STOKER_ERROR_CORRUPT || status == STOKER_ERROR_TRUNCATED ||
            status == STOKER_ERROR_FORMAT || status == STOKER_ERROR_UNSUPPORTED ||
@@ -367,7 +367,7 @@ static bool is_known(int status)
 }
 
 /* Text from outside: ends within its field, and holds nothing that a terminal would obey. */
-static void clean(char *text, size_t capacity, const char *otherwise)
+static void sanitize_text(char *text, size_t capacity, const char *otherwise)
 {
     size_t length = strnlen(text, capacity - 1);
 
@@ -380,17 +380,18 @@ static void clean(char *text, size_t capacity, const char *otherwise)
     }
 }
 
-static int refused(struct stk_jail *jail, const struct request *request, struct stoker_error *error)
+static int fail_from_reply(struct stk_sandbox_worker *helper, const struct request *request,
+                           struct stoker_error *error)
 {
-    struct stk_sandbox_answer *answer = &jail->answer;
+    struct stk_helper_reply *answer = &helper->answer;
     int status = answer->status;
 
-    if (!is_known(status)) {
-        return nonsense(jail, request->words, "an unknown status", error);
+    if (!is_expected_status(status)) {
+        return nonsense(helper, request->words, "an unknown status", error);
     }
-    clean(answer->what, sizeof answer->what, request->words->otherwise);
-    clean(answer->where, sizeof answer->where, "decode helper");
-    clean(answer->advice, sizeof answer->advice, "look at it with 'stoker cat'");
+    sanitize_text(answer->what, sizeof answer->what, request->words->otherwise);
+    sanitize_text(answer->where, sizeof answer->where, "decode helper");
+    sanitize_text(answer->advice, sizeof answer->advice, "look at it with 'stoker cat'");
     if (status == -ENOMEM) { /* by its own limit: the machine's lack of memory kills it instead */
         status = STOKER_ERROR_LIMIT;
     }
@@ -401,110 +402,111 @@ static int refused(struct stk_jail *jail, const struct request *request, struct 
     return status;
 }
 
-static int judge(struct stk_jail *jail, struct request *request, size_t got,
-                 struct stoker_error *error)
+static int check_reply(struct stk_sandbox_worker *helper, struct request *request, size_t got,
+                       struct stoker_error *error)
 {
-    const struct stk_sandbox_answer *answer = &jail->answer;
-    bool whole = got == sizeof *answer, head = got == STK_SANDBOX_ANSWER_HEAD;
+    const struct stk_helper_reply *answer = &helper->answer;
+    bool whole = got == sizeof *answer, head = got == STK_HELPER_REPLY_HEAD;
 
-    if ((!whole && !head) || answer->protocol != STK_SANDBOX_PROTOCOL ||
-        answer->sequence != jail->sequence) {
-        return nonsense(jail, request->words, "not an answer to what was asked", error);
+    if ((!whole && !head) || answer->protocol != STK_HELPER_PROTOCOL ||
+        answer->sequence != helper->sequence) {
+        return nonsense(helper, request->words, "not an answer to what was asked", error);
     }
     request->value = answer->value;
-    if (answer->kind == STK_SANDBOX_DONE && head && answer->value <= request->value_max) {
+    if (answer->kind == STK_HELPER_DONE && head && answer->value <= request->value_max) {
         return 0;
     }
-    if (answer->kind == STK_SANDBOX_NEEDS && head && answer->value > request->granted_bytes) {
+    if (answer->kind == STK_HELPER_NEEDS_MEMORY && head && answer->value > request->granted_bytes) {
         return -EAGAIN;
     }
-    if (answer->kind == STK_SANDBOX_FAILED && whole) {
-        return refused(jail, request, error);
+    if (answer->kind == STK_HELPER_FAILED && whole) {
+        return fail_from_reply(helper, request, error);
     }
-    return nonsense(jail, request->words, "an unknown kind of answer", error);
+    return nonsense(helper, request->words, "an unknown kind of answer", error);
 }
 
 /* ---- asking ---- */
 
 /* The command, and what it is about. False: the helper is not there to hear it. */
-static bool ask(struct stk_jail *jail, const struct request *request)
+static bool send_request(struct stk_sandbox_worker *helper, const struct request *request)
 {
-    uint64_t limit = jail->sandbox->arena_bytes + PROGRAM_BYTES + request->memory_bytes_max;
+    uint64_t limit = helper->sandbox->arena_bytes + PROGRAM_BYTES + request->memory_bytes_max;
 
-    if (limit > jail->limit_bytes) {
-        jail->limit_bytes = limit;
-        stk_child_limit(&jail->child, limit);
+    if (limit > helper->limit_bytes) {
+        helper->limit_bytes = limit;
+        stk_helper_process_limit_memory(&helper->child, limit);
     }
     if (request->bytes.bytes > 0) {
-        memcpy(jail->memory, request->bytes.data, request->bytes.bytes);
+        memcpy(helper->memory, request->bytes.data, request->bytes.bytes);
     }
     if (request->path) {
-        memcpy(jail->memory + request->bytes.bytes, request->path, strlen(request->path) + 1);
+        memcpy(helper->memory + request->bytes.bytes, request->path, strlen(request->path) + 1);
     }
-    jail->touched_bytes = stk_max(jail->touched_bytes, request->touched_bytes);
-    *request->sequence = ++jail->sequence;
-    return send(jail->child.socket, request->command, request->command_bytes, MSG_NOSIGNAL) > 0;
+    helper->touched_bytes = stk_max(helper->touched_bytes, request->touched_bytes);
+    *request->sequence = ++helper->sequence;
+    return send(helper->child.socket, request->command, request->command_bytes, MSG_NOSIGNAL) > 0;
 }
 
-static int too_slow(const struct stk_jail *jail, const struct words *words,
+static int too_slow(const struct stk_sandbox_worker *helper, const struct words *words,
                     struct stoker_error *error)
 {
     return stk_fail(error, STOKER_ERROR_CORRUPT, words->slow,
                     "look at it; raise decode_timeout_ms if it is only large",
-                    "given up after %u ms", jail->sandbox->timeout_ms);
+                    "given up after %u ms", helper->sandbox->timeout_ms);
 }
 
 /* One attempt. *killed_out: the helper was killed by somebody else. */
-static int attempt(struct stk_jail *jail, struct request *request, bool *killed_out,
+static int attempt(struct stk_sandbox_worker *helper, struct request *request, bool *killed_out,
                    struct stoker_error *error)
 {
-    struct stk_sandbox_ready ready;
+    struct stk_helper_handshake_reply ready;
     enum outcome outcome = ENDED;
     size_t got = 0;
     int status = 0, by_signal;
 
     *killed_out = false;
-    if (jail->child.process == 0) {
-        status = start(jail, &ready, killed_out, error);
+    if (helper->child.process == 0) {
+        status = start(helper, &ready, killed_out, error);
     }
     if (status < 0) {
         return status;
     }
-    if (ask(jail, request)) {
-        outcome = receive(jail, jail->sandbox->timeout_ms, request->cancelled, &jail->answer,
-                          sizeof jail->answer, &got);
+    if (send_request(helper, request)) {
+        outcome = receive(helper, helper->sandbox->timeout_ms, request->cancelled, &helper->answer,
+                          sizeof helper->answer, &got);
     }
     switch (outcome) {
     case ANSWERED:
-        return judge(jail, request, got, error);
+        return check_reply(helper, request, got, error);
     case STOPPED:
-        reap(jail, outcome);
+        stop_helper(helper, outcome);
         return is_closed(request->words, error);
     case TOO_SLOW:
-        reap(jail, outcome);
-        return too_slow(jail, request->words, error);
+        stop_helper(helper, outcome);
+        return too_slow(helper, request->words, error);
     case ENDED:
     default:
-        by_signal = reap(jail, outcome);
+        by_signal = stop_helper(helper, outcome);
         *killed_out = by_signal == SIGKILL;
         return crashed(request->words, by_signal, error);
     }
 }
 
-static int serve(struct stk_jail *jail, struct request *request, struct stoker_error *error)
+static int serve(struct stk_sandbox_worker *helper, struct request *request,
+                 struct stoker_error *error)
 {
     bool killed = true;
     int status = 0;
 
-    if (request->touched_bytes > jail->sandbox->arena_bytes) {
+    if (request->touched_bytes > helper->sandbox->arena_bytes) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "a member is larger than the sandbox",
                         "grant the engine more memory, or leave the member out",
                         "%llu of %llu bytes", (unsigned long long)request->touched_bytes,
-                        (unsigned long long)jail->sandbox->arena_bytes);
+                        (unsigned long long)helper->sandbox->arena_bytes);
     }
     /* A helper cannot send itself SIGKILL: that was the kernel for memory, or a person. */
     for (uint32_t i = 0; i < KILLS_MAX && killed; i++) {
-        status = attempt(jail, request, &killed, error);
+        status = attempt(helper, request, &killed, error);
     }
     if (killed) {
         return stk_fail_errno(error, ENOMEM, "the decode helper was killed again and again",
@@ -516,72 +518,74 @@ static int serve(struct stk_jail *jail, struct request *request, struct stoker_e
 
 /* ---- pictures ---- */
 
-uint64_t stk_jail_arena_bytes(const struct stk_jail_job *job)
+uint64_t stk_sandbox_worker_arena_bytes(const struct stk_sandbox_decode_job *job)
 {
     return stk_round_up(stk_min(job->bytes.bytes, UINT64_MAX / 4), 4096) +
-           stk_round_up(stk_decode_canvas_bytes(job->plan), 4096);
+           stk_round_up(stk_image_decode_canvas_bytes(job->plan), 4096);
 }
 
-int stk_jail_decode(struct stk_jail *jail, struct stk_jail_job *job, struct stoker_error *error)
+int stk_sandbox_worker_decode(struct stk_sandbox_worker *helper, struct stk_sandbox_decode_job *job,
+                              struct stoker_error *error)
 {
-    const struct stk_decode_plan *plan = job->plan;
+    const struct stk_transform_plan *plan = job->plan;
     size_t list_bytes = plan->transform_count * sizeof *plan->transforms;
     uint64_t canvas_offset = stk_round_up(stk_min(job->bytes.bytes, UINT64_MAX / 4), 4096);
-    struct stk_sandbox_command command = {.protocol = STK_SANDBOX_PROTOCOL,
-                                          .work = STK_SANDBOX_PICTURE,
-                                          .transform_count = (uint32_t)plan->transform_count,
-                                          .dtype = plan->shape.dtype,
-                                          .layout = plan->shape.layout,
-                                          .exif = plan->exif,
-                                          .planar = plan->planar,
-                                          .stored = plan->stored,
-                                          .bytes = job->bytes.bytes,
-                                          .canvas_offset = canvas_offset,
-                                          .key = job->key,
-                                          .granted_bytes = job->granted_bytes,
-                                          .pixels_max = plan->pixels_max,
-                                          .memory_bytes_max = plan->memory_bytes_max};
+    struct stk_helper_decode_request command = {.protocol = STK_HELPER_PROTOCOL,
+                                                .work = STK_HELPER_DECODE,
+                                                .transform_count = (uint32_t)plan->transform_count,
+                                                .dtype = plan->shape.dtype,
+                                                .layout = plan->shape.layout,
+                                                .exif = plan->exif,
+                                                .planar = plan->planar,
+                                                .pixel_format = plan->pixel_format,
+                                                .bytes = job->bytes.bytes,
+                                                .canvas_offset = canvas_offset,
+                                                .key = job->key,
+                                                .granted_bytes = job->granted_bytes,
+                                                .pixels_max = plan->pixels_max,
+                                                .memory_bytes_max = plan->memory_bytes_max};
     struct request request = {.words = &of_picture,
                               .command = &command,
                               .sequence = &command.sequence,
-                              .command_bytes = STK_SANDBOX_COMMAND_HEAD + list_bytes,
+                              .command_bytes = STK_HELPER_DECODE_REQUEST_HEAD + list_bytes,
                               .bytes = job->bytes,
-                              .touched_bytes = stk_jail_arena_bytes(job),
+                              .touched_bytes = stk_sandbox_worker_arena_bytes(job),
                               .granted_bytes = job->granted_bytes,
                               .memory_bytes_max = plan->memory_bytes_max,
-                              .value_max = STOKER_JPEG_REASONS | STK_DECODED_PLANAR,
+                              .value_max = STOKER_JPEG_REASONS | STK_IMAGE_DECODED_PLANAR,
                               .cancelled = job->cancelled};
     int status;
 
     if (list_bytes > 0) {
         memcpy(command.transforms, plan->transforms, list_bytes);
     }
-    status = serve(jail, &request, error);
-    job->canvas = status == 0 ? jail->memory + canvas_offset : NULL;
+    status = serve(helper, &request, error);
+    job->canvas = status == 0 ? helper->memory + canvas_offset : NULL;
     job->needed_bytes = status == -EAGAIN ? request.value : 0;
-    job->by = status == 0 ? (uint32_t)request.value : 0;
+    job->decoded_by = status == 0 ? (uint32_t)request.value : 0;
     return status;
 }
 
 /* ---- members ---- */
 
-int stk_jail_parse(struct stk_jail *jail, struct stk_jail_parse *job, struct stoker_error *error)
+int stk_sandbox_worker_parse(struct stk_sandbox_worker *helper, struct stk_sandbox_parse_job *job,
+                             struct stoker_error *error)
 {
-    const char *path = job->encoding == STK_NPZ && job->path ? job->path : "";
+    const char *path = job->encoding == STK_VALUE_NPZ && job->path ? job->path : "";
     uint64_t bytes = stk_min(job->bytes.bytes, UINT64_MAX / 4), path_bytes = strlen(path);
     uint64_t room_offset = stk_round_up(bytes + path_bytes + 1, 4096);
-    uint64_t room_bytes = stk_min(job->room_bytes, UINT64_MAX / 4);
-    struct stk_sandbox_parse command = {.protocol = STK_SANDBOX_PROTOCOL,
-                                        .work = STK_SANDBOX_PARSE,
-                                        .encoding = job->encoding,
-                                        .whole = job->whole,
-                                        .bytes = bytes,
-                                        .path_offset = bytes,
-                                        .path_bytes = path_bytes,
-                                        .room_offset = room_offset,
-                                        .room_bytes = room_bytes,
-                                        .granted_bytes = job->granted_bytes,
-                                        .memory_bytes_max = job->memory_bytes_max};
+    uint64_t room_bytes = stk_min(job->buffer_bytes, UINT64_MAX / 4);
+    struct stk_helper_parse_request command = {.protocol = STK_HELPER_PROTOCOL,
+                                               .work = STK_HELPER_PARSE,
+                                               .encoding = job->encoding,
+                                               .check_only = job->check_only,
+                                               .bytes = bytes,
+                                               .path_offset = bytes,
+                                               .path_bytes = path_bytes,
+                                               .buffer_offset = room_offset,
+                                               .buffer_bytes = room_bytes,
+                                               .granted_bytes = job->granted_bytes,
+                                               .memory_bytes_max = job->memory_bytes_max};
     struct request request = {.words = &of_member,
                               .command = &command,
                               .sequence = &command.sequence,
@@ -593,9 +597,9 @@ int stk_jail_parse(struct stk_jail *jail, struct stk_jail_parse *job, struct sto
                               .memory_bytes_max = job->memory_bytes_max,
                               .value_max = room_bytes,
                               .cancelled = job->cancelled};
-    int status = serve(jail, &request, error);
+    int status = serve(helper, &request, error);
 
-    job->packed = (struct stk_view){jail->memory + room_offset, status == 0 ? request.value : 0};
+    job->packed = (struct stk_view){helper->memory + room_offset, status == 0 ? request.value : 0};
     job->needed_bytes = status == -EAGAIN ? request.value : 0;
     return status;
 }

@@ -67,7 +67,7 @@ static void make_pictures(uint32_t width, uint32_t height)
     unsigned long memory_bytes = 0;
 
     for (size_t i = 0; i < (size_t)width * height * 3; i++) {
-        rgb[i] = (uint8_t)(i / 3 % width + i / 3 / width + stk_mix(i) % 32);
+        rgb[i] = (uint8_t)(i / 3 % width + i / 3 / width + stk_mix64(i) % 32);
     }
     T_TRUE("png", png_image_write_to_memory(&image, png_file, &bytes, 0, rgb, 0, NULL));
     png = (struct stk_view){png_file, bytes};
@@ -91,26 +91,26 @@ static void make_pictures(uint32_t width, uint32_t height)
     stk_free(rgb);
 }
 
-static struct stk_decode_plan *open_plan(const struct stoker_transform *transforms, size_t count,
-                                         uint32_t dtype, uint32_t layout)
+static struct stk_transform_plan *open_plan(const struct stoker_transform *transforms, size_t count,
+                                            uint32_t dtype, uint32_t layout)
 {
-    struct stk_decode_options options = {.transforms = transforms,
-                                         .transform_count = count,
-                                         .dtype = dtype,
-                                         .layout = layout,
-                                         .exif = true,
-                                         .pixels_max = 1u << 26,
-                                         .memory_bytes_max = 256u << 20};
-    struct stk_decode_plan *plan = NULL;
+    struct stk_transform_plan_options options = {.transforms = transforms,
+                                                 .transform_count = count,
+                                                 .dtype = dtype,
+                                                 .layout = layout,
+                                                 .exif = true,
+                                                 .pixels_max = 1u << 26,
+                                                 .memory_bytes_max = 256u << 20};
+    struct stk_transform_plan *plan = NULL;
     struct stoker_error error = {0};
 
-    if (stk_decode_plan_open(&plan, &options, &error) < 0) {
+    if (stk_transform_plan_open(&plan, &options, &error) < 0) {
         T_STR("plan", error.what, "");
     }
     return plan;
 }
 
-static struct stk_decode_plan *small_plan(void)
+static struct stk_transform_plan *small_plan(void)
 {
     static const struct stoker_transform resize = {
         .kind = STOKER_RESIZE, .height = 32, .width = 32, .filter = STOKER_BILINEAR};
@@ -131,15 +131,16 @@ static struct stk_sandbox *open_sandbox(const char *helper, uint32_t vector)
     return sandbox;
 }
 
-static int decode(struct stk_jail *jail, const struct stk_decode_plan *plan, struct stk_view bytes,
-                  const uint8_t **canvas_out, struct stoker_error *error)
+static int decode(struct stk_sandbox_worker *jail, const struct stk_transform_plan *plan,
+                  struct stk_view bytes, const uint8_t **canvas_out, struct stoker_error *error)
 {
-    struct stk_jail_job job = {.plan = plan, .bytes = bytes, .key = 5, .granted_bytes = GRANTED};
-    int status = stk_jail_decode(jail, &job, error);
+    struct stk_sandbox_decode_job job = {
+        .plan = plan, .bytes = bytes, .key = 5, .granted_bytes = GRANTED};
+    int status = stk_sandbox_worker_decode(jail, &job, error);
 
     if (status == -EAGAIN) {
         job.granted_bytes = job.needed_bytes;
-        status = stk_jail_decode(jail, &job, error);
+        status = stk_sandbox_worker_decode(jail, &job, error);
     }
     *canvas_out = job.canvas;
     return status;
@@ -164,21 +165,21 @@ static const struct stoker_transform chain[] = {
     {.kind = STOKER_NORMALIZE, .mean = {0.5f, 0.4f, 0.3f}, .std = {0.2f, 0.3f, 0.4f}},
 };
 
-static void same_pixels(struct stk_jail *jail, struct stk_decoder *decoder,
-                        const struct stk_decode_plan *plan, struct stk_view bytes)
+static void same_pixels(struct stk_sandbox_worker *jail, struct stk_image_decoder *decoder,
+                        const struct stk_transform_plan *plan, struct stk_view bytes)
 {
-    struct stk_decode_shape shape;
+    struct stk_image_shape shape;
 
-    stk_decode_plan_shape(plan, &shape);
+    stk_transform_plan_shape(plan, &shape);
     uint8_t *want = stk_alloc(shape.slot_bytes, 1), *got = stk_alloc(shape.slot_bytes, 1);
     for (uint64_t key = 0; key < 8; key++) {
-        struct stk_jail_job job = {
+        struct stk_sandbox_decode_job job = {
             .plan = plan, .bytes = bytes, .key = key, .granted_bytes = GRANTED};
 
-        T_EQ("direct", stk_decode(decoder, plan, bytes, key, want, NULL), 0);
+        T_EQ("direct", stk_image_decode(decoder, plan, bytes, key, want, NULL), 0);
         memset(got, 0x5a, shape.slot_bytes);
-        if (T_EQ("jail", stk_jail_decode(jail, &job, NULL), 0)) {
-            stk_decode_convert(decoder, plan, job.canvas, got);
+        if (T_EQ("jail", stk_sandbox_worker_decode(jail, &job, NULL), 0)) {
+            stk_image_decode_convert(decoder, plan, job.canvas, got);
         }
         T_TRUE("pixels", memcmp(want, got, shape.slot_bytes) == 0);
     }
@@ -191,15 +192,15 @@ static void test_pixels(uint32_t vector)
     static const uint32_t dtypes[] = {STOKER_UINT8, STOKER_FLOAT32, STOKER_FLOAT16,
                                       STOKER_BFLOAT16};
     struct stk_sandbox *sandbox = open_sandbox(NULL, vector);
-    struct stk_jail *jail;
-    struct stk_decoder *decoder;
+    struct stk_sandbox_worker *jail;
+    struct stk_image_decoder *decoder;
 
-    T_EQ("jail", stk_jail_open(&jail, sandbox, NULL), 0);
-    T_EQ("decoder", stk_decoder_open(&decoder, vector, NULL), 0);
+    T_EQ("jail", stk_sandbox_worker_open(&jail, sandbox, NULL), 0);
+    T_EQ("decoder", stk_image_decoder_open(&decoder, vector, NULL), 0);
     for (size_t i = 0; i < STK_COUNT(dtypes); i++) {
         for (uint32_t layout = STOKER_NCHW; layout <= STOKER_NHWC; layout++) {
             for (size_t count = 1; count <= STK_COUNT(chain); count++) {
-                struct stk_decode_plan *plan;
+                struct stk_transform_plan *plan;
 
                 if (dtypes[i] == STOKER_UINT8 && count == STK_COUNT(chain)) {
                     continue; /* what is normalised is no byte */
@@ -207,13 +208,13 @@ static void test_pixels(uint32_t vector)
                 plan = open_plan(chain, count, dtypes[i], layout);
                 same_pixels(jail, decoder, plan, png);
                 same_pixels(jail, decoder, plan, jpeg);
-                stk_decode_plan_close(plan);
+                stk_transform_plan_close(plan);
             }
         }
     }
-    T_EQ("one helper for all", stk_jail_starts(jail), 1);
-    stk_decoder_close(decoder);
-    stk_jail_close(jail);
+    T_EQ("one helper for all", stk_sandbox_worker_starts(jail), 1);
+    stk_image_decoder_close(decoder);
+    stk_sandbox_worker_close(jail);
     stk_sandbox_close(sandbox);
 }
 
@@ -256,9 +257,9 @@ static void test_rogue(void)
         {"answer needs", nonsense, true, 1000},
     };
     struct stk_sandbox *sandbox = open_sandbox(rogue, 0);
-    struct stk_decode_plan *plan = small_plan();
+    struct stk_transform_plan *plan = small_plan();
     const uint8_t *canvas;
-    struct stk_jail *jail;
+    struct stk_sandbox_worker *jail;
 
     T_EACH(row, row, rows)
     {
@@ -267,7 +268,7 @@ static void test_rogue(void)
         uint64_t starts, begin = now_ms();
         int length = snprintf(text, sizeof text, "ROGUE %s", row->what);
 
-        T_EQ(row->what, stk_jail_open(&jail, sandbox, NULL), 0);
+        T_EQ(row->what, stk_sandbox_worker_open(&jail, sandbox, NULL), 0);
         T_EQ(
             row->what,
             decode(jail, plan, (struct stk_view){(uint8_t *)text, (size_t)length}, &canvas, &error),
@@ -276,15 +277,15 @@ static void test_rogue(void)
         /* Where the sanitizers' calls are let pass, others are refused without being killed. */
         if (strcmp(error.what, "refused") != 0) {
             T_HAS(row->what, error.what, row->says);
-            T_EQ(row->what, stk_jail_process(jail) == 0, row->costs);
+            T_EQ(row->what, stk_sandbox_worker_process(jail) == 0, row->costs);
         }
         T_TRUE(row->what, now_ms() - begin <= row->most_ms + 1000);
-        starts = stk_jail_starts(jail);
+        starts = stk_sandbox_worker_starts(jail);
         T_EQ(row->what, decode(jail, plan, png, &canvas, &error), 0);
-        T_TRUE(row->what, stk_jail_starts(jail) <= starts + 1);
-        stk_jail_close(jail);
+        T_TRUE(row->what, stk_sandbox_worker_starts(jail) <= starts + 1);
+        stk_sandbox_worker_close(jail);
     }
-    stk_decode_plan_close(plan);
+    stk_transform_plan_close(plan);
     stk_sandbox_close(sandbox);
 }
 
@@ -292,13 +293,13 @@ static void test_text(void)
 {
     static const char text[] = "ROGUE answer text", greedy[] = "ROGUE answer greedy";
     struct stk_sandbox *sandbox = open_sandbox(rogue, 0);
-    struct stk_decode_plan *plan = small_plan();
+    struct stk_transform_plan *plan = small_plan();
     struct stoker_error error = {0};
-    struct stk_jail_job job = {.plan = plan, .granted_bytes = GRANTED};
+    struct stk_sandbox_decode_job job = {.plan = plan, .granted_bytes = GRANTED};
     const uint8_t *canvas;
-    struct stk_jail *jail;
+    struct stk_sandbox_worker *jail;
 
-    T_EQ("jail", stk_jail_open(&jail, sandbox, NULL), 0);
+    T_EQ("jail", stk_sandbox_worker_open(&jail, sandbox, NULL), 0);
     T_EQ("text",
          decode(jail, plan, (struct stk_view){(const uint8_t *)text, sizeof text - 1}, &canvas,
                 &error),
@@ -307,13 +308,13 @@ static void test_text(void)
     T_EQ("ended", strlen(error.where), sizeof error.where - 1);
     T_TRUE("no escapes", !strpbrk(error.what, "\033") && !strpbrk(error.advice, "\n"));
     T_TRUE("offset", error.offset == STOKER_NO_OFFSET);
-    stk_jail_close(jail);
+    stk_sandbox_worker_close(jail);
 
-    T_EQ("jail", stk_jail_open(&jail, sandbox, NULL), 0);
+    T_EQ("jail", stk_sandbox_worker_open(&jail, sandbox, NULL), 0);
     job.bytes = (struct stk_view){(const uint8_t *)greedy, sizeof greedy - 1};
-    T_EQ("greedy", stk_jail_decode(jail, &job, &error), -EAGAIN);
-    stk_jail_close(jail);
-    stk_decode_plan_close(plan);
+    T_EQ("greedy", stk_sandbox_worker_decode(jail, &job, &error), -EAGAIN);
+    stk_sandbox_worker_close(jail);
+    stk_transform_plan_close(plan);
     stk_sandbox_close(sandbox);
 }
 
@@ -332,52 +333,52 @@ static void test_parse(void)
         const char *path;
         int status;
     } rows[] = {
-        {"json", STK_JSON, json, sizeof json - 1, "a.2.b", 0},
-        {"msgpack", STK_MSGPACK, mp, sizeof mp - 1, "a.2", 0},
-        {"cut json", STK_JSON, json, sizeof json - 3, "", STOKER_ERROR_TRUNCATED},
-        {"cut msgpack", STK_MSGPACK, mp, sizeof mp - 3, "", STOKER_ERROR_TRUNCATED},
-        {"no npz", STK_NPZ, json, sizeof json - 1, "", STOKER_ERROR_FORMAT},
-        {"nothing", STK_JSON, "", 0, "", STOKER_ERROR_TRUNCATED},
+        {"json", STK_VALUE_JSON, json, sizeof json - 1, "a.2.b", 0},
+        {"msgpack", STK_VALUE_MSGPACK, mp, sizeof mp - 1, "a.2", 0},
+        {"cut json", STK_VALUE_JSON, json, sizeof json - 3, "", STOKER_ERROR_TRUNCATED},
+        {"cut msgpack", STK_VALUE_MSGPACK, mp, sizeof mp - 3, "", STOKER_ERROR_TRUNCATED},
+        {"no npz", STK_VALUE_NPZ, json, sizeof json - 1, "", STOKER_ERROR_FORMAT},
+        {"nothing", STK_VALUE_JSON, "", 0, "", STOKER_ERROR_TRUNCATED},
     };
     struct stk_sandbox *sandbox = open_sandbox(NULL, 0);
-    struct stk_jail *jail;
+    struct stk_sandbox_worker *jail;
 
-    T_EQ("jail", stk_jail_open(&jail, sandbox, NULL), 0);
+    T_EQ("jail", stk_sandbox_worker_open(&jail, sandbox, NULL), 0);
     T_EACH(row, row, rows)
     {
         struct stk_view bytes = {(const uint8_t *)row->text, row->bytes};
-        struct stk_jail_parse job = {.encoding = row->encoding,
-                                     .bytes = bytes,
-                                     .room_bytes = 1 << 16,
-                                     .granted_bytes = 1 << 16,
-                                     .memory_bytes_max = 1 << 20};
+        struct stk_sandbox_parse_job job = {.encoding = row->encoding,
+                                            .bytes = bytes,
+                                            .buffer_bytes = 1 << 16,
+                                            .granted_bytes = 1 << 16,
+                                            .memory_bytes_max = 1 << 20};
         struct stoker_error error = {0}, other = {0};
         struct stk_value value, part;
         int64_t number = 0;
 
-        T_EQ(row->name, stk_jail_parse(jail, &job, &error), row->status);
+        T_EQ(row->name, stk_sandbox_worker_parse(jail, &job, &error), row->status);
         if (row->status < 0) { /* and the words are those of the parser itself */
             stk_value_open(&value, row->encoding, bytes, "", 1 << 20, &other);
             T_STR(row->name, error.what, other.what);
             T_EQ(row->name, error.offset, other.offset);
             continue;
         }
-        T_EQ(row->name, stk_value_unpack(&value, row->encoding, bytes, job.packed, &error), 0);
-        T_EQ(row->name, stk_value_at(&value, row->path, &part, &error), 0);
+        T_EQ(row->name, stk_value_deserialize(&value, row->encoding, bytes, job.packed, &error), 0);
+        T_EQ(row->name, stk_value_find(&value, row->path, &part, &error), 0);
         stk_value_int(&part, &number, &error);
         T_EQ(row->name, number, 7);
         stk_value_close(&value);
-        job.whole = true;
-        T_EQ(row->name, stk_jail_parse(jail, &job, &error), 0);
+        job.check_only = true;
+        T_EQ(row->name, stk_sandbox_worker_parse(jail, &job, &error), 0);
         T_EQ(row->name, job.packed.bytes, 0);
         job.granted_bytes = 100;
-        T_EQ(row->name, stk_jail_parse(jail, &job, &error), -EAGAIN);
+        T_EQ(row->name, stk_sandbox_worker_parse(jail, &job, &error), -EAGAIN);
         T_TRUE(row->name, job.needed_bytes > 100);
         job.memory_bytes_max = 100;
-        T_EQ(row->name, stk_jail_parse(jail, &job, &error), STOKER_ERROR_LIMIT);
+        T_EQ(row->name, stk_sandbox_worker_parse(jail, &job, &error), STOKER_ERROR_LIMIT);
     }
-    T_EQ("one helper for all", stk_jail_starts(jail), 1);
-    stk_jail_close(jail);
+    T_EQ("one helper for all", stk_sandbox_worker_starts(jail), 1);
+    stk_sandbox_worker_close(jail);
     stk_sandbox_close(sandbox);
 }
 
@@ -389,25 +390,25 @@ static void test_rogue_members(void)
                                         "socket",     "unlink", "answer kind", "answer sequence",
                                         "answer huge"};
     struct stk_sandbox *sandbox = open_sandbox(rogue, 0);
-    struct stk_jail *jail;
+    struct stk_sandbox_worker *jail;
 
     for (size_t i = 0; i < STK_COUNT(names); i++) {
-        struct stk_jail_parse job = {.encoding = STK_JSON,
-                                     .room_bytes = 1 << 16,
-                                     .granted_bytes = 1 << 16,
-                                     .memory_bytes_max = 1 << 20};
+        struct stk_sandbox_parse_job job = {.encoding = STK_VALUE_JSON,
+                                            .buffer_bytes = 1 << 16,
+                                            .granted_bytes = 1 << 16,
+                                            .memory_bytes_max = 1 << 20};
         struct stoker_error error = {0};
         char text[64];
         int length = snprintf(text, sizeof text, "ROGUE %s", names[i]);
 
-        T_EQ(names[i], stk_jail_open(&jail, sandbox, NULL), 0);
+        T_EQ(names[i], stk_sandbox_worker_open(&jail, sandbox, NULL), 0);
         job.bytes = (struct stk_view){(const uint8_t *)text, (size_t)length};
-        T_EQ(names[i], stk_jail_parse(jail, &job, &error), STOKER_ERROR_CORRUPT);
+        T_EQ(names[i], stk_sandbox_worker_parse(jail, &job, &error), STOKER_ERROR_CORRUPT);
         T_ERROR(names[i], &error);
         T_TRUE(names[i], strcmp(error.what, "refused") == 0 || strstr(error.what, "the parser"));
         job.bytes = (struct stk_view){(const uint8_t *)"[1]", 3};
-        T_EQ(names[i], stk_jail_parse(jail, &job, &error), 0);
-        stk_jail_close(jail);
+        T_EQ(names[i], stk_sandbox_worker_parse(jail, &job, &error), 0);
+        stk_sandbox_worker_close(jail);
     }
     stk_sandbox_close(sandbox);
 }
@@ -431,19 +432,19 @@ static void has_line(int process, const char *line)
 static void test_confined(void)
 {
     struct stk_sandbox *sandbox = open_sandbox(NULL, 0);
-    struct stk_decode_plan *plan = small_plan();
+    struct stk_transform_plan *plan = small_plan();
     const uint8_t *canvas;
-    struct stk_jail *jail;
+    struct stk_sandbox_worker *jail;
     struct stoker_error error = {0};
     char path[64];
     DIR *list;
     int first;
 
     T_HAS("name", stk_sandbox_name(sandbox), "seccomp");
-    T_EQ("jail", stk_jail_open(&jail, sandbox, NULL), 0);
-    T_EQ("not before it is needed", stk_jail_process(jail), 0);
+    T_EQ("jail", stk_sandbox_worker_open(&jail, sandbox, NULL), 0);
+    T_EQ("not before it is needed", stk_sandbox_worker_process(jail), 0);
     T_EQ("decode", decode(jail, plan, jpeg, &canvas, &error), 0);
-    first = stk_jail_process(jail);
+    first = stk_sandbox_worker_process(jail);
     has_line(first, "NoNewPrivs:\t1");
     has_line(first, "Seccomp:\t2");
     has_line(first, "CapEff:\t0000000000000000");
@@ -459,9 +460,10 @@ static void test_confined(void)
     /* Killed by others (the kernel for memory, a person): the picture is not to blame. */
     kill(first, SIGKILL);
     T_EQ("again", decode(jail, plan, jpeg, &canvas, &error), 0);
-    T_TRUE("another", stk_jail_process(jail) != first && stk_jail_starts(jail) == 2);
-    stk_jail_close(jail);
-    stk_decode_plan_close(plan);
+    T_TRUE("another",
+           stk_sandbox_worker_process(jail) != first && stk_sandbox_worker_starts(jail) == 2);
+    stk_sandbox_worker_close(jail);
+    stk_transform_plan_close(plan);
     stk_sandbox_close(sandbox);
 }
 
@@ -470,27 +472,27 @@ static void test_confined(void)
 static void test_limits(void)
 {
     struct stk_sandbox *sandbox = open_sandbox(NULL, 0);
-    struct stk_decode_plan *plan = small_plan();
-    struct stk_jail_job job = {.plan = plan, .bytes = jpeg};
+    struct stk_transform_plan *plan = small_plan();
+    struct stk_sandbox_decode_job job = {.plan = plan, .bytes = jpeg};
     struct stoker_error error = {0};
     const uint8_t *canvas;
-    struct stk_jail *jail;
+    struct stk_sandbox_worker *jail;
 
-    T_EQ("jail", stk_jail_open(&jail, sandbox, NULL), 0);
-    T_EQ("asks first", stk_jail_decode(jail, &job, &error), -EAGAIN);
+    T_EQ("jail", stk_sandbox_worker_open(&jail, sandbox, NULL), 0);
+    T_EQ("asks first", stk_sandbox_worker_decode(jail, &job, &error), -EAGAIN);
     T_TRUE("asks first", job.needed_bytes > 0);
     job.bytes.bytes = ARENA_BYTES;
-    T_EQ("too large", stk_jail_decode(jail, &job, &error), STOKER_ERROR_LIMIT);
+    T_EQ("too large", stk_sandbox_worker_decode(jail, &job, &error), STOKER_ERROR_LIMIT);
     job.bytes.bytes = SIZE_MAX;
-    T_EQ("too large", stk_jail_decode(jail, &job, &error), STOKER_ERROR_LIMIT);
+    T_EQ("too large", stk_sandbox_worker_decode(jail, &job, &error), STOKER_ERROR_LIMIT);
     T_EQ("empty", decode(jail, plan, (struct stk_view){NULL, 0}, &canvas, &error) < 0, true);
     T_EQ("cut", decode(jail, plan, (struct stk_view){jpeg.data, 300}, &canvas, &error) < 0, true);
     T_ERROR("cut", &error);
-    T_EQ("one helper for all", stk_jail_starts(jail), 1);
-    stk_jail_trim(jail);
+    T_EQ("one helper for all", stk_sandbox_worker_starts(jail), 1);
+    stk_sandbox_worker_trim(jail);
     T_EQ("after trim", decode(jail, plan, jpeg, &canvas, &error), 0);
-    stk_jail_close(jail);
-    stk_decode_plan_close(plan);
+    stk_sandbox_worker_close(jail);
+    stk_transform_plan_close(plan);
     stk_sandbox_close(sandbox);
 }
 
@@ -533,21 +535,21 @@ static void test_killed_early(void)
         int kills, want;
         uint64_t want_starts;
     } rows[] = {{"once", 1, 0, 2}, {"twice", 2, 0, 3}, {"always", 9, -ENOMEM, 3}};
-    struct stk_decode_plan *plan = small_plan();
+    struct stk_transform_plan *plan = small_plan();
     char folder[] = "/tmp/sandbox_testXXXXXX", path[64], command[64];
 
     T_TRUE("folder", mkdtemp(folder) != NULL);
     T_EACH(row, row, rows)
     {
         struct stk_sandbox *sandbox;
-        struct stk_jail *jail = NULL;
+        struct stk_sandbox_worker *jail = NULL;
         struct stoker_error error = {0};
         const uint8_t *canvas;
 
         snprintf(path, sizeof path, "%s/helper", folder);
         T_EQ("helper", symlink(rogue, path), 0);
-        sandbox = open_sandbox(path, STOKER_VECTOR_AUTO);
-        T_EQ("jail", stk_jail_open(&jail, sandbox, &error), 0);
+        sandbox = open_sandbox(path, STOKER_SIMD_AUTO);
+        T_EQ("jail", stk_sandbox_worker_open(&jail, sandbox, &error), 0);
         unlink(path); /* a script takes its place: each file with a number is a kill */
         write_file(path,
                    "#!/bin/sh\nfor i in 1 2 3 4 5 6 7 8 9; do\n"
@@ -559,17 +561,17 @@ static void test_killed_early(void)
             write_file(path, "x");
         }
         T_EQ(row->name, decode(jail, plan, png, &canvas, &error), row->want);
-        T_EQ(row->name, stk_jail_starts(jail), row->want_starts);
+        T_EQ(row->name, stk_sandbox_worker_starts(jail), row->want_starts);
         if (row->want < 0) {
             T_ERROR(row->name, &error);
         }
-        stk_jail_close(jail);
+        stk_sandbox_worker_close(jail);
         stk_sandbox_close(sandbox);
         snprintf(command, sizeof command, "rm -r %s/*", folder);
         T_EQ("clean", system(command), 0);
     }
     T_EQ("clean", rmdir(folder), 0);
-    stk_decode_plan_close(plan);
+    stk_transform_plan_close(plan);
 }
 
 static void *stop_soon(void *sandbox)
@@ -584,16 +586,16 @@ static void test_stop(void)
     static const char loop[] = "ROGUE loop";
     struct stk_sandbox_options options = {
         .helper = rogue, .arena_bytes = ARENA_BYTES, .timeout_ms = 60000};
-    struct stk_decode_plan *plan = small_plan();
+    struct stk_transform_plan *plan = small_plan();
     struct stoker_error error = {0};
     struct stk_sandbox *sandbox;
     const uint8_t *canvas;
-    struct stk_jail *jail;
+    struct stk_sandbox_worker *jail;
     pthread_t thread;
     uint64_t begin;
 
     T_EQ("sandbox", stk_sandbox_open(&sandbox, &options, &error), 0);
-    T_EQ("jail", stk_jail_open(&jail, sandbox, NULL), 0);
+    T_EQ("jail", stk_sandbox_worker_open(&jail, sandbox, NULL), 0);
     T_EQ("decode", decode(jail, plan, png, &canvas, &error), 0);
     begin = now_ms();
     pthread_create(&thread, NULL, stop_soon, sandbox);
@@ -601,11 +603,11 @@ static void test_stop(void)
          decode(jail, plan, (struct stk_view){(const uint8_t *)loop, sizeof loop - 1}, &canvas,
                 &error),
          STOKER_ERROR_CLOSED);
-    stk_jail_close(jail);
+    stk_sandbox_worker_close(jail);
     T_TRUE("soon", now_ms() - begin < 250);
     pthread_join(thread, NULL);
     stk_sandbox_close(sandbox);
-    stk_decode_plan_close(plan);
+    stk_transform_plan_close(plan);
 }
 
 /* An engine's process that is killed takes its helper along, even one that loops. */
@@ -620,15 +622,15 @@ static void test_orphan(void)
     if (process == 0) {
         struct stk_sandbox_options options = {
             .helper = rogue, .arena_bytes = ARENA_BYTES, .timeout_ms = 60000};
-        struct stk_decode_plan *plan = small_plan();
+        struct stk_transform_plan *plan = small_plan();
         struct stk_sandbox *sandbox;
         const uint8_t *canvas;
-        struct stk_jail *jail;
+        struct stk_sandbox_worker *jail;
 
         if (stk_sandbox_open(&sandbox, &options, NULL) == 0 &&
-            stk_jail_open(&jail, sandbox, NULL) == 0 &&
+            stk_sandbox_worker_open(&jail, sandbox, NULL) == 0 &&
             decode(jail, plan, png, &canvas, NULL) == 0) {
-            helper = stk_jail_process(jail);
+            helper = stk_sandbox_worker_process(jail);
             (void)!write(ends[1], &helper, sizeof helper);
             decode(jail, plan, (struct stk_view){(const uint8_t *)loop, sizeof loop - 1}, &canvas,
                    NULL);
@@ -660,7 +662,7 @@ static void test_orphan(void)
 
 static void test_fail_nth(void)
 {
-    struct stk_decode_plan *plan = small_plan();
+    struct stk_transform_plan *plan = small_plan();
     bool failed = true;
 
     for (uint64_t n = 1; failed && n < 50; n += T_STRIDE) {
@@ -668,33 +670,34 @@ static void test_fail_nth(void)
         struct stoker_error error = {0};
         struct stk_sandbox *sandbox = NULL;
         const uint8_t *canvas;
-        struct stk_jail *jail = NULL;
-        struct stk_jail_parse parse = {.encoding = STK_JSON,
-                                       .room_bytes = 4096,
-                                       .granted_bytes = 1 << 16,
-                                       .memory_bytes_max = 1 << 20,
-                                       .bytes = {(const uint8_t *)"{\"a\": [1]}", 10}};
+        struct stk_sandbox_worker *jail = NULL;
+        struct stk_sandbox_parse_job parse = {.encoding = STK_VALUE_JSON,
+                                              .buffer_bytes = 4096,
+                                              .granted_bytes = 1 << 16,
+                                              .memory_bytes_max = 1 << 20,
+                                              .bytes = {(const uint8_t *)"{\"a\": [1]}", 10}};
         struct stk_value value = {0};
         int status;
 
         stk_mem_fail_nth(n);
         status = stk_sandbox_open(&sandbox, &options, &error);
-        status = status < 0 ? status : stk_jail_open(&jail, sandbox, &error);
+        status = status < 0 ? status : stk_sandbox_worker_open(&jail, sandbox, &error);
         status = status < 0 ? status : decode(jail, plan, png, &canvas, &error);
-        status = status < 0 ? status : stk_jail_parse(jail, &parse, &error);
+        status = status < 0 ? status : stk_sandbox_worker_parse(jail, &parse, &error);
         status = status < 0 ? status
-                            : stk_value_unpack(&value, STK_JSON, parse.bytes, parse.packed, &error);
+                            : stk_value_deserialize(&value, STK_VALUE_JSON, parse.bytes,
+                                                    parse.packed, &error);
         stk_mem_fail_nth(0);
         stk_value_close(&value);
         failed = status < 0;
         if (failed) {
             T_ERROR("fail-nth", &error);
         }
-        stk_jail_close(jail);
+        stk_sandbox_worker_close(jail);
         stk_sandbox_close(sandbox);
     }
     T_TRUE("fail-nth", !failed);
-    stk_decode_plan_close(plan);
+    stk_transform_plan_close(plan);
 }
 
 int main(void)
@@ -711,9 +714,9 @@ int main(void)
         t_skip("stoker-decode-test is not built");
     }
     make_pictures(300, 200);
-    test_pixels(STOKER_VECTOR_NONE);
-    if (strcmp(stk_decode_vector(STOKER_VECTOR_AUTO), "avx2") == 0) {
-        test_pixels(STOKER_VECTOR_AVX2);
+    test_pixels(STOKER_SIMD_NONE);
+    if (strcmp(stk_image_decode_vector(STOKER_SIMD_AUTO), "avx2") == 0) {
+        test_pixels(STOKER_SIMD_AVX2);
     }
     test_rogue();
     test_text();

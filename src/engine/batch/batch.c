@@ -10,10 +10,10 @@
 #include <unistd.h>
 
 struct stk_batch_pool {
-    struct stk_batch_keeper keeper;                      /* const after open */
-    struct stk_field_shape fields[STK_BATCH_FIELDS_MAX]; /* const after open */
-    uint32_t field_count, slots;                         /* const after open */
-    pid_t pid;                                           /* const after open */
+    struct stk_batch_owner keeper;                             /* const after open */
+    struct stk_batch_field_shape fields[STK_BATCH_FIELDS_MAX]; /* const after open */
+    uint32_t field_count, slots;                               /* const after open */
+    pid_t pid;                                                 /* const after open */
     _Atomic uint32_t out_count;
     pthread_mutex_t lock;
     struct {
@@ -27,9 +27,9 @@ static void batch_free(struct stoker_batch *batch);
 static void pool_free(struct stk_batch_pool *pool);
 static int reserve(struct stk_batch_pool *pool, uint64_t bytes, struct stoker_error *error);
 
-int stk_batch_pool_open(struct stk_batch_pool **pool_out, const struct stk_batch_keeper *keeper,
-                        const struct stk_field_shape *fields, uint32_t field_count, uint32_t slots,
-                        struct stoker_error *error)
+int stk_batch_pool_open(struct stk_batch_pool **pool_out, const struct stk_batch_owner *keeper,
+                        const struct stk_batch_field_shape *fields, uint32_t field_count,
+                        uint32_t slots, struct stoker_error *error)
 {
     struct stk_batch_pool *pool;
 
@@ -85,12 +85,12 @@ uint64_t stk_batch_pool_trim(struct stk_batch_pool *pool)
 
 static void pool_free(struct stk_batch_pool *pool)
 {
-    struct stk_batch_keeper keeper = pool->keeper;
+    struct stk_batch_owner keeper = pool->keeper;
 
     stk_batch_pool_trim(pool);
     pthread_mutex_destroy(&pool->lock);
     stk_free(pool);
-    keeper.release(keeper.keeper);
+    keeper.release(keeper.owner);
 }
 
 static void batch_free(struct stoker_batch *batch)
@@ -122,7 +122,7 @@ static int reserve(struct stk_batch_pool *pool, uint64_t bytes, struct stoker_er
 }
 
 /* Variable fields grow by an eighth, so that a pool settles after a few batches. */
-uint64_t stk_batch_room(uint64_t bytes)
+uint64_t stk_batch_buffer_bytes(uint64_t bytes)
 {
     return stk_round_up(stk_max(bytes + bytes / 8, 1), 4096);
 }
@@ -148,8 +148,8 @@ static int field_reserve(struct stoker_batch *batch, uint32_t field, uint64_t by
         return stk_fail(error, STOKER_ERROR_LIMIT, "a batch is larger than memory",
                         "lower the batch size", "%llu bytes", (unsigned long long)bytes);
     }
-    bytes = stk_field_varies(&pool->fields[field]) ? stk_batch_room(bytes)
-                                                   : stk_round_up(stk_max(bytes, 1), 4096);
+    bytes = stk_batch_field_varies(&pool->fields[field]) ? stk_batch_buffer_bytes(bytes)
+                                                         : stk_round_up(stk_max(bytes, 1), 4096);
     status = reserve(pool, bytes, error);
     if (status < 0) {
         return status;
@@ -180,11 +180,11 @@ static struct stoker_batch *batch_new(struct stk_batch_pool *pool)
     batch->mask = stk_alloc(pool->slots, sizeof *batch->mask);
     whole = batch->ids && batch->mask;
     for (uint32_t i = 0; whole && i < pool->field_count; i++) {
-        if (stk_field_varies(&pool->fields[i])) {
+        if (stk_batch_field_varies(&pool->fields[i])) {
             batch->fields[i].offsets = stk_alloc(pool->slots + 1u, sizeof(uint64_t));
             whole = batch->fields[i].offsets != NULL;
         }
-        if (stk_field_has_sides(&pool->fields[i])) {
+        if (stk_batch_field_has_sides(&pool->fields[i])) {
             uint64_t count = (uint64_t)pool->slots * pool->fields[i].dimension_count;
 
             batch->fields[i].sides = stk_alloc(count, sizeof(uint64_t));
@@ -219,7 +219,7 @@ static int take(struct stk_batch_pool *pool, const uint64_t *value_bytes,
                         pool->slots);
     }
     for (uint32_t i = 0; status == 0 && i < pool->field_count; i++) {
-        bool variable = stk_field_varies(&pool->fields[i]);
+        bool variable = stk_batch_field_varies(&pool->fields[i]);
         uint64_t bytes = variable ? value_bytes[i] : pool->fields[i].slot_bytes * pool->slots;
         status = field_reserve(batch, i, bytes, error);
     }
@@ -231,8 +231,8 @@ static int take(struct stk_batch_pool *pool, const uint64_t *value_bytes,
     return 0;
 }
 
-int stk_batch_take(struct stk_batch_pool *pool, uint32_t samples, const uint64_t *value_bytes,
-                   struct stoker_batch **batch_out, struct stoker_error *error)
+int stk_batch_pool_get(struct stk_batch_pool *pool, uint32_t samples, const uint64_t *value_bytes,
+                       struct stoker_batch **batch_out, struct stoker_error *error)
 {
     struct stoker_batch *batch;
     int status;
@@ -265,7 +265,7 @@ int stk_batch_grow(struct stoker_batch *batch, uint32_t field, uint64_t bytes,
     return field_reserve(batch, field, bytes, error);
 }
 
-bool stk_field_has_sides(const struct stk_field_shape *shape)
+bool stk_batch_field_has_sides(const struct stk_batch_field_shape *shape)
 {
     bool rows = shape->shape[0] < 0;
 
@@ -275,10 +275,10 @@ bool stk_field_has_sides(const struct stk_field_shape *shape)
     return shape->ragged && !rows;
 }
 
-uint64_t stk_field_row_bytes(const struct stk_field_shape *shape)
+uint64_t stk_batch_field_row_bytes(const struct stk_batch_field_shape *shape)
 {
     uint64_t bytes = shape->ragged ? shape->item_bytes : 1;
-    bool rows = shape->ragged && !stk_field_has_sides(shape);
+    bool rows = shape->ragged && !stk_batch_field_has_sides(shape);
 
     for (uint32_t i = 1; rows && i < shape->dimension_count; i++) {
         bytes *= (uint64_t)shape->shape[i];
@@ -286,12 +286,12 @@ uint64_t stk_field_row_bytes(const struct stk_field_shape *shape)
     return bytes;
 }
 
-uint32_t stk_batch_pool_out(const struct stk_batch_pool *pool)
+uint32_t stk_batch_pool_in_use(const struct stk_batch_pool *pool)
 {
     return atomic_load_explicit(&pool->out_count, memory_order_relaxed);
 }
 
-void stoker_batch_hold(struct stoker_batch *batch)
+void stoker_batch_retain(struct stoker_batch *batch)
 {
     /* Relaxed: whoever holds already keeps it alive. */
     atomic_fetch_add_explicit(&batch->holders, 1, memory_order_relaxed);
@@ -321,7 +321,7 @@ void stoker_batch_close(struct stoker_batch *batch)
     }
     atomic_fetch_sub_explicit(&pool->out_count, 1, memory_order_relaxed);
     /* The keeper may take its own lock, under which it may ask this pool: so none is held. */
-    pool->keeper.returned(pool->keeper.keeper);
+    pool->keeper.returned(pool->keeper.owner);
     pthread_mutex_lock(&pool->lock);
     last = --pool->locked.users == 0 && pool->locked.closed;
     pthread_mutex_unlock(&pool->lock);
@@ -331,10 +331,10 @@ void stoker_batch_close(struct stoker_batch *batch)
 }
 
 /* The sides of a row of ragged values. */
-static void describe_rows(const struct stk_field_shape *shape, struct stoker_array *array)
+static void describe_rows(const struct stk_batch_field_shape *shape, struct stoker_array *array)
 {
-    array->side_count = array->sides ? shape->dimension_count : 0;
-    array->dimension_count = array->sides ? 1 : shape->dimension_count;
+    array->shape_rank = array->shapes ? shape->dimension_count : 0;
+    array->dimension_count = array->shapes ? 1 : shape->dimension_count;
     for (uint32_t i = array->dimension_count - 1; i > 0; i--) {
         array->shape[i] = shape->shape[i];
         array->strides[i] = array->strides[0];
@@ -345,7 +345,7 @@ static void describe_rows(const struct stk_field_shape *shape, struct stoker_arr
 int stoker_batch_array(const struct stoker_batch *batch, size_t field,
                        struct stoker_array *array_out)
 {
-    const struct stk_field_shape *shape;
+    const struct stk_batch_field_shape *shape;
 
     memset(array_out, 0, sizeof *array_out);
     if (field >= batch->pool->field_count) {
@@ -358,7 +358,7 @@ int stoker_batch_array(const struct stoker_batch *batch, size_t field,
     array_out->shape[0] = batch->samples;
     array_out->strides[0] = 1;
     if (shape->ragged) {
-        array_out->sides = batch->fields[field].sides;
+        array_out->shapes = batch->fields[field].sides;
         describe_rows(shape, array_out);
         return 0;
     }

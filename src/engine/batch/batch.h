@@ -14,7 +14,7 @@
 #define STK_BATCH_FIELDS_MAX 64
 
 /* The shape of a field's slot: const of the pool. */
-struct stk_field_shape {
+struct stk_batch_field_shape {
     uint32_t dtype;           /* enum stoker_dtype; STOKER_BYTES: variable */
     uint32_t dimension_count; /* of one slot, 0..3 */
     int64_t shape[3];
@@ -25,15 +25,15 @@ struct stk_field_shape {
 };
 
 /* Whether values differ in size: offsets tell where each begins. */
-static inline bool stk_field_varies(const struct stk_field_shape *shape)
+static inline bool stk_batch_field_varies(const struct stk_batch_field_shape *shape)
 {
     return shape->dtype == STOKER_BYTES || shape->ragged;
 }
 
 /* Whether a slot's sides are kept beside its offsets: more than the first varies. */
-bool stk_field_has_sides(const struct stk_field_shape *shape);
+bool stk_batch_field_has_sides(const struct stk_batch_field_shape *shape);
 /* What offsets count, in bytes: 1 (BYTES), an element where there are sides, else a row. */
-uint64_t stk_field_row_bytes(const struct stk_field_shape *shape);
+uint64_t stk_batch_field_row_bytes(const struct stk_batch_field_shape *shape);
 
 struct stk_batch_pool;
 
@@ -54,28 +54,28 @@ struct stoker_batch {
 };
 
 /* Whoever keeps the budget alive (the engine), seen from below. */
-struct stk_batch_keeper {
+struct stk_batch_owner {
     struct stk_budget *budget;
-    void *keeper;
+    void *owner;
     void (*returned)(void *keeper); /* a batch came back: from any thread, no lock held */
     void (*release)(void *keeper);  /* the pool is gone */
 };
 
 /* The pool takes one reference of the keeper, which it gives back by release(). */
-int stk_batch_pool_open(struct stk_batch_pool **pool_out, const struct stk_batch_keeper *keeper,
-                        const struct stk_field_shape *fields, uint32_t field_count, uint32_t slots,
-                        struct stoker_error *error);
+int stk_batch_pool_open(struct stk_batch_pool **pool_out, const struct stk_batch_owner *keeper,
+                        const struct stk_batch_field_shape *fields, uint32_t field_count,
+                        uint32_t slots, struct stoker_error *error);
 /* Lets go: free batches are freed now, others when they come back. */
 void stk_batch_pool_close(struct stk_batch_pool *pool);
 
 /* A batch with `samples` slots and one holder; value_bytes[f] of capacity for a field f that
  * varies. BUDGET when there is no room. */
-int stk_batch_take(struct stk_batch_pool *pool, uint32_t samples, const uint64_t *value_bytes,
-                   struct stoker_batch **batch_out, struct stoker_error *error);
+int stk_batch_pool_get(struct stk_batch_pool *pool, uint32_t samples, const uint64_t *value_bytes,
+                       struct stoker_batch **batch_out, struct stoker_error *error);
 /* Batches that are out (taken and not closed). Any thread. */
-uint32_t stk_batch_pool_out(const struct stk_batch_pool *pool);
+uint32_t stk_batch_pool_in_use(const struct stk_batch_pool *pool);
 /* What is reserved for so many bytes of a field that varies; bytes <= UINT64_MAX / 4. */
-uint64_t stk_batch_room(uint64_t bytes);
+uint64_t stk_batch_buffer_bytes(uint64_t bytes);
 /* Gives a field that varies room for `bytes`, its values lost. BUDGET when there is none. */
 int stk_batch_grow(struct stoker_batch *batch, uint32_t field, uint64_t bytes,
                    struct stoker_error *error);

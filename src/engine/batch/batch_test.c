@@ -21,7 +21,7 @@ static void released(void *keeper)
     ((struct counts *)keeper)->released++;
 }
 
-static const struct stk_field_shape shapes[] = {
+static const struct stk_batch_field_shape shapes[] = {
     {.dtype = STOKER_FLOAT32,
      .dimension_count = 3,
      .shape = {3, 8, 4},
@@ -33,7 +33,7 @@ static const struct stk_field_shape shapes[] = {
 
 static struct stk_batch_pool *open_pool(struct stk_budget *budget, struct counts *counts)
 {
-    struct stk_batch_keeper keeper = {budget, counts, returned, released};
+    struct stk_batch_owner keeper = {budget, counts, returned, released};
     struct stk_batch_pool *pool = NULL;
 
     T_EQ("open", stk_batch_pool_open(&pool, &keeper, shapes, STK_COUNT(shapes), 10, NULL), 0);
@@ -50,7 +50,7 @@ static void test_arrays(void)
     struct stoker_batch *batch;
     struct stoker_array array;
 
-    T_EQ("take", stk_batch_take(pool, 7, value_bytes, &batch, NULL), 0);
+    T_EQ("take", stk_batch_pool_get(pool, 7, value_bytes, &batch, NULL), 0);
     T_EQ("samples", stoker_batch_samples(batch), 7);
     T_EQ("image", stoker_batch_array(batch, 0, &array), 0);
     T_EQ("dimensions", array.dimension_count, 4);
@@ -62,12 +62,12 @@ static void test_arrays(void)
     T_EQ("no such field", stoker_batch_array(batch, 3, &array), STOKER_ERROR_ARGUMENT);
     T_EQ("grow", stk_batch_grow(batch, 1, 100000, NULL), 0);
     T_TRUE("grown", batch->fields[1].capacity >= 100000);
-    stoker_batch_hold(batch);
+    stoker_batch_retain(batch);
     stoker_batch_close(batch);
     T_EQ("still held", counts.returned, 0);
     stoker_batch_close(batch);
     T_EQ("returned", counts.returned, 1);
-    T_EQ("out", stk_batch_pool_out(pool), 0);
+    T_EQ("out", stk_batch_pool_in_use(pool), 0);
     T_TRUE("kept for re-use", atomic_load(&budget.bytes) > 0);
     T_TRUE("trim", stk_batch_pool_trim(pool) > 100000);
     T_EQ("budget", atomic_load(&budget.bytes), 0);
@@ -78,7 +78,7 @@ static void test_arrays(void)
 /* Rows of two numbers, and arrays of two free sides: how they describe themselves. */
 static void test_ragged(void)
 {
-    static const struct stk_field_shape ragged[] = {
+    static const struct stk_batch_field_shape ragged[] = {
         {.dtype = STOKER_FLOAT32,
          .dimension_count = 2,
          .shape = {-1, 2},
@@ -98,26 +98,26 @@ static void test_ragged(void)
     static const uint64_t bytes[STK_BATCH_FIELDS_MAX] = {0, 999, 1};
     struct stk_budget budget = {.bytes_max = 1u << 20};
     struct counts counts = {0};
-    struct stk_batch_keeper keeper = {&budget, &counts, returned, released};
+    struct stk_batch_owner keeper = {&budget, &counts, returned, released};
     struct stk_batch_pool *pool = NULL;
     struct stoker_batch *batch = NULL;
     struct stoker_array array;
 
-    T_EQ("row", stk_field_row_bytes(&ragged[0]), 8);
-    T_EQ("element", stk_field_row_bytes(&ragged[1]), 4);
-    T_EQ("element", stk_field_row_bytes(&ragged[2]), 1);
+    T_EQ("row", stk_batch_field_row_bytes(&ragged[0]), 8);
+    T_EQ("element", stk_batch_field_row_bytes(&ragged[1]), 4);
+    T_EQ("element", stk_batch_field_row_bytes(&ragged[2]), 1);
     T_EQ("open", stk_batch_pool_open(&pool, &keeper, ragged, 3, 4, NULL), 0);
-    T_EQ("take", stk_batch_take(pool, 3, bytes, &batch, NULL), 0);
+    T_EQ("take", stk_batch_pool_get(pool, 3, bytes, &batch, NULL), 0);
     T_EQ("rows", stoker_batch_array(batch, 0, &array), 0);
-    T_TRUE("rows", array.offsets && !array.sides && array.side_count == 0);
+    T_TRUE("rows", array.offsets && !array.shapes && array.shape_rank == 0);
     T_EQ("rows", array.dimension_count, 2);
     T_EQ("rows", array.shape[0] * 100 + array.shape[1] * 10 + array.strides[0], 322);
     T_EQ("sides", stoker_batch_array(batch, 1, &array), 0);
-    T_TRUE("sides", array.offsets && array.sides && array.side_count == 3);
+    T_TRUE("sides", array.offsets && array.shapes && array.shape_rank == 3);
     T_EQ("sides", array.dimension_count, 1);
-    T_TRUE("room", batch->fields[1].capacity >= stk_batch_room(999));
+    T_TRUE("room", batch->fields[1].capacity >= stk_batch_buffer_bytes(999));
     T_EQ("a list", stoker_batch_array(batch, 2, &array), 0);
-    T_TRUE("a list", array.offsets && !array.sides && array.dimension_count == 1);
+    T_TRUE("a list", array.offsets && !array.shapes && array.dimension_count == 1);
     stoker_batch_close(batch);
     stk_batch_pool_close(pool);
     T_EQ("budget", atomic_load(&budget.bytes), 0);
@@ -133,7 +133,7 @@ static void test_budget(void)
     int status = 0, count = 0;
 
     while (count < 8 && status == 0) {
-        status = stk_batch_take(pool, 10, value_bytes, &batches[count], &error);
+        status = stk_batch_pool_get(pool, 10, value_bytes, &batches[count], &error);
         count += status == 0;
     }
     T_EQ("refused", status, STOKER_ERROR_BUDGET);
@@ -141,7 +141,7 @@ static void test_budget(void)
     T_TRUE("some", count >= 2 && count < 8);
     T_TRUE("peak", atomic_load(&budget.bytes_peak) <= 60000);
     stoker_batch_close(batches[0]);
-    T_EQ("again", stk_batch_take(pool, 10, value_bytes, &batches[0], &error), 0);
+    T_EQ("again", stk_batch_pool_get(pool, 10, value_bytes, &batches[0], &error), 0);
     for (int i = 0; i < count; i++) {
         stoker_batch_close(batches[i]);
     }
@@ -170,7 +170,7 @@ static void test_threads(void)
     pthread_t threads[4];
 
     for (int i = 0; i < 80; i++) {
-        T_EQ("take", stk_batch_take(pool, 3, value_bytes, &batches[i], NULL), 0);
+        T_EQ("take", stk_batch_pool_get(pool, 3, value_bytes, &batches[i], NULL), 0);
     }
     for (int i = 0; i < 4; i++) {
         pthread_create(&threads[i], NULL, close_many, &batches[20 * i]);
@@ -195,7 +195,7 @@ static void test_fail_nth(void)
         struct stoker_error error = {0};
 
         stk_mem_fail_nth(n);
-        if (stk_batch_take(pool, 3, value_bytes, &batch, &error) < 0) {
+        if (stk_batch_pool_get(pool, 3, value_bytes, &batch, &error) < 0) {
             T_ERROR("fail-nth", &error);
         }
         stk_mem_fail_nth(0);

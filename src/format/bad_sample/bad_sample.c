@@ -22,49 +22,51 @@ static const char *append(char **at, const char *text)
     return begin;
 }
 
-struct stk_damage *stk_damage_new(uint64_t sample, const struct stoker_error *error)
+struct stk_bad_sample *stk_bad_sample_new(uint64_t sample, const struct stoker_error *error)
 {
     size_t bytes = strlen(error->shard) + strlen(error->key) + strlen(error->what) +
                    strlen(error->where) + strlen(error->advice) + 5;
-    struct stk_damage *damage = stk_alloc(1, sizeof *damage + bytes);
+    struct stk_bad_sample *bad_sample = stk_alloc(1, sizeof *bad_sample + bytes);
     char *at;
 
-    if (!damage) {
+    if (!bad_sample) {
         return NULL;
     }
-    at = damage->text;
-    damage->sample = sample;
-    damage->offset = error->offset;
-    damage->status = error->status;
-    damage->shard = append(&at, error->shard);
-    damage->key = append(&at, error->key);
-    damage->what = append(&at, error->what);
-    damage->where = append(&at, error->where);
-    damage->advice = append(&at, error->advice);
-    return damage;
+    at = bad_sample->text;
+    bad_sample->sample = sample;
+    bad_sample->offset = error->offset;
+    bad_sample->status = error->status;
+    bad_sample->shard = append(&at, error->shard);
+    bad_sample->key = append(&at, error->key);
+    bad_sample->what = append(&at, error->what);
+    bad_sample->where = append(&at, error->where);
+    bad_sample->advice = append(&at, error->advice);
+    return bad_sample;
 }
 
-void stk_damage_error(const struct stk_damage *damage, struct stoker_error *error)
+void stk_bad_sample_error(const struct stk_bad_sample *bad_sample, struct stoker_error *error)
 {
-    stk_fail(error, damage->status, damage->what, damage->advice, "%s", damage->where);
-    error->offset = damage->offset;
-    snprintf(error->shard, sizeof error->shard, "%s", damage->shard);
-    snprintf(error->key, sizeof error->key, "%s", damage->key);
+    stk_fail(error, bad_sample->status, bad_sample->what, bad_sample->advice, "%s",
+             bad_sample->where);
+    error->offset = bad_sample->offset;
+    snprintf(error->shard, sizeof error->shard, "%s", bad_sample->shard);
+    snprintf(error->key, sizeof error->key, "%s", bad_sample->key);
 }
 
-int stk_damage_entry(const struct stk_damage *damage, struct stoker_quarantine_entry *entry_out)
+int stk_bad_sample_entry(const struct stk_bad_sample *bad_sample,
+                         struct stoker_quarantine_entry *entry_out)
 {
     struct stoker_quarantine_entry entry = {.struct_size = entry_out->struct_size};
 
     if (entry.struct_size > sizeof entry || entry.struct_size < sizeof entry.struct_size) {
         return STOKER_ERROR_ARGUMENT;
     }
-    entry.status = damage->status;
-    entry.sample = damage->sample;
-    entry.offset = damage->offset;
-    entry.shard = damage->shard;
-    entry.key = damage->key;
-    entry.reason = damage->what;
+    entry.status = bad_sample->status;
+    entry.sample = bad_sample->sample;
+    entry.offset = bad_sample->offset;
+    entry.shard = bad_sample->shard;
+    entry.key = bad_sample->key;
+    entry.reason = bad_sample->what;
     memcpy(entry_out, &entry, entry.struct_size);
     return 0;
 }
@@ -124,27 +126,29 @@ static void add_number(char **at, const char *name, uint64_t number, uint64_t no
 static_assert(6 * (sizeof((struct stoker_error *)0)->shard + sizeof((struct stoker_error *)0)->key +
                    sizeof((struct stoker_error *)0)->what) +
                       256 <=
-                  STK_DAMAGE_LINE_BYTES,
+                  STK_BAD_SAMPLE_LINE_BYTES,
               "a line has room for the longest entry");
 
-size_t stk_damage_line(const struct stk_damage *damage, char line[STK_DAMAGE_LINE_BYTES])
+size_t stk_bad_sample_line(const struct stk_bad_sample *bad_sample,
+                           char line[STK_BAD_SAMPLE_LINE_BYTES])
 {
     char *at = line;
 
     at += snprintf(at, 16, "{\"shard\": ");
-    add_text(&at, damage->shard);
+    add_text(&at, bad_sample->shard);
     at += snprintf(at, 16, ", \"key\": ");
-    add_text(&at, damage->key);
-    add_number(&at, "offset", damage->offset, STOKER_NO_OFFSET);
-    at += snprintf(at, 64, ", \"status\": \"%s\"", stoker_status_name(damage->status));
+    add_text(&at, bad_sample->key);
+    add_number(&at, "offset", bad_sample->offset, STOKER_NO_OFFSET);
+    at += snprintf(at, 64, ", \"status\": \"%s\"", stoker_status_name(bad_sample->status));
     at += snprintf(at, 16, ", \"reason\": ");
-    add_text(&at, damage->what);
-    add_number(&at, "sample", damage->sample, STOKER_NO_SAMPLE);
+    add_text(&at, bad_sample->what);
+    add_number(&at, "sample", bad_sample->sample, STOKER_NO_SAMPLE);
     at += snprintf(at, 4, "}\n");
     return (size_t)(at - line);
 }
 
-void stk_damage_describe(struct stk_damage *const *list, uint64_t count, char *text, size_t bytes)
+void stk_bad_sample_describe(struct stk_bad_sample *const *list, uint64_t count, char *text,
+                             size_t bytes)
 {
     size_t used = 0;
 

@@ -1,7 +1,7 @@
 /* format/bad_sample/bad_sample.h: a damaged sample, as the loader and pack keep it, tell of it and
  * count it.
  *
- *   error -new-> struct stk_damage -line-> JSON for the quarantine file
+ *   error -new-> struct stk_bad_sample -line-> JSON for the quarantine file
  *                                  -error-> the error again
  *                                  -describe-> a sentence about the first of a list
  *
@@ -13,7 +13,7 @@
 #include "base/base.h"
 
 /* One damaged sample; const. */
-struct stk_damage {
+struct stk_bad_sample {
     uint64_t sample, offset; /* STOKER_NO_SAMPLE, STOKER_NO_OFFSET: not known */
     int status;
     const char *shard, *key, *what, *where, *advice; /* in text */
@@ -21,18 +21,21 @@ struct stk_damage {
 };
 
 /* Owned by the caller (stk_free); NULL: no memory. */
-struct stk_damage *stk_damage_new(uint64_t sample, const struct stoker_error *error);
-void stk_damage_error(const struct stk_damage *damage, struct stoker_error *error);
+struct stk_bad_sample *stk_bad_sample_new(uint64_t sample, const struct stoker_error *error);
+void stk_bad_sample_error(const struct stk_bad_sample *bad_sample, struct stoker_error *error);
 
 /* Fills as much of *entry_out as its struct_size says; texts are lent. ARGUMENT: a wrong size. */
-int stk_damage_entry(const struct stk_damage *damage, struct stoker_quarantine_entry *entry_out);
+int stk_bad_sample_entry(const struct stk_bad_sample *bad_sample,
+                         struct stoker_quarantine_entry *entry_out);
 
 /* A line's longest: shard, key and reason, each byte as \u00XX. */
-#define STK_DAMAGE_LINE_BYTES 8192u
+#define STK_BAD_SAMPLE_LINE_BYTES 8192u
 /* {"shard": "a.tar", "key": "a/17", "offset": 512, "status": "STOKER_ERROR_CORRUPT",
  *  "reason": "...", "sample": 17} and a newline, no NUL. How many bytes. */
-size_t stk_damage_line(const struct stk_damage *damage, char line[STK_DAMAGE_LINE_BYTES]);
+size_t stk_bad_sample_line(const struct stk_bad_sample *bad_sample,
+                           char line[STK_BAD_SAMPLE_LINE_BYTES]);
 /* "'shard' key 'a': what; ...": as many of the first as a message has room for. */
-void stk_damage_describe(struct stk_damage *const *list, uint64_t count, char *text, size_t bytes);
+void stk_bad_sample_describe(struct stk_bad_sample *const *list, uint64_t count, char *text,
+                             size_t bytes);
 
 #endif

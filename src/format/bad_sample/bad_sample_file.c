@@ -11,14 +11,14 @@
 #define ENDING ".tmp"
 #define FILE_BYTES_MAX (UINT64_C(1) << 36)
 
-struct stk_damage_file {
+struct stk_bad_sample_file {
     struct stk_io *io; /* borrowed */
     char *path, *temp; /* owned */
-    enum stk_damage_form form;
-    struct stk_sum *sum;  /* owned; RECORDS: of what was written */
-    struct stk_out *file; /* owned; NULL: committed, or never begun */
-    size_t used;          /* of the buffer: whole lines that are not written yet */
-    char buffer[8 * STK_DAMAGE_LINE_BYTES];
+    enum stk_bad_sample_file_format form;
+    struct stk_xxh3 *sum;    /* owned; RECORDS: of what was written */
+    struct stk_output *file; /* owned; NULL: committed, or never begun */
+    size_t used;             /* of the buffer: whole lines that are not written yet */
+    char buffer[8 * STK_BAD_SAMPLE_LINE_BYTES];
 };
 
 static const char magic[8] = "stkleft1";
@@ -30,30 +30,29 @@ struct head {
 };
 _Static_assert(sizeof(struct head) == 24, "no padding: its bytes are written");
 
-int stk_damages_add(struct stk_damages *damages, struct stk_damage *damage)
+int stk_bad_sample_list_add(struct stk_bad_sample_list *list, struct stk_bad_sample *bad_sample)
 {
-    if (damages->count == damages->capacity) {
-        uint64_t capacity = stk_max(2 * damages->capacity, 16);
-        void *grown =
-            stk_realloc(damages->items, damages->capacity, capacity, sizeof *damages->items);
+    if (list->count == list->capacity) {
+        uint64_t capacity = stk_max(2 * list->capacity, 16);
+        void *grown = stk_realloc(list->items, list->capacity, capacity, sizeof *list->items);
 
         if (!grown) {
             return -ENOMEM;
         }
-        damages->items = grown;
-        damages->capacity = capacity;
+        list->items = grown;
+        list->capacity = capacity;
     }
-    damages->items[damages->count++] = damage;
+    list->items[list->count++] = bad_sample;
     return 0;
 }
 
-void stk_damages_deinit(struct stk_damages *damages)
+void stk_bad_sample_list_deinit(struct stk_bad_sample_list *list)
 {
-    for (uint64_t i = 0; i < damages->count; i++) {
-        stk_free(damages->items[i]);
+    for (uint64_t i = 0; i < list->count; i++) {
+        stk_free(list->items[i]);
     }
-    stk_free(damages->items);
-    *damages = (struct stk_damages){0};
+    stk_free(list->items);
+    *list = (struct stk_bad_sample_list){0};
 }
 
 /* ---- records ---- */
@@ -67,19 +66,20 @@ static size_t put_text(uint8_t *at, const char *text, size_t bytes_max)
     return bytes + 1;
 }
 
-size_t stk_damage_record(const struct stk_damage *damage, uint8_t record[STK_DAMAGE_RECORD_BYTES])
+size_t stk_bad_sample_write_record(const struct stk_bad_sample *bad_sample,
+                                   uint8_t record[STK_BAD_SAMPLE_RECORD_BYTES])
 {
-    struct head head = {damage->sample, damage->offset, damage->status};
+    struct head head = {bad_sample->sample, bad_sample->offset, bad_sample->status};
     size_t bytes = sizeof head;
 
     memcpy(record, &head, sizeof head);
-    bytes += put_text(record + bytes, damage->shard, sizeof((struct stoker_error *)0)->shard);
-    bytes += put_text(record + bytes, damage->key, sizeof((struct stoker_error *)0)->key);
-    bytes += put_text(record + bytes, damage->what, sizeof((struct stoker_error *)0)->what);
+    bytes += put_text(record + bytes, bad_sample->shard, sizeof((struct stoker_error *)0)->shard);
+    bytes += put_text(record + bytes, bad_sample->key, sizeof((struct stoker_error *)0)->key);
+    bytes += put_text(record + bytes, bad_sample->what, sizeof((struct stoker_error *)0)->what);
     return bytes;
 }
 
-static bool take_text(struct stk_view *bytes, char *text, size_t capacity)
+static bool read_text(struct stk_view *bytes, char *text, size_t capacity)
 {
     const uint8_t *end = bytes->bytes > 0 ? memchr(bytes->data, 0, bytes->bytes) : NULL;
     size_t length = end ? (size_t)(end - bytes->data) + 1 : 0;
@@ -93,7 +93,7 @@ static bool take_text(struct stk_view *bytes, char *text, size_t capacity)
     return true;
 }
 
-int stk_damage_read(struct stk_view *bytes, struct stk_damage **damage_out)
+int stk_bad_sample_read_record(struct stk_view *bytes, struct stk_bad_sample **bad_sample_out)
 {
     struct stoker_error error = {0};
     struct stk_view rest = *bytes;
@@ -105,15 +105,15 @@ int stk_damage_read(struct stk_view *bytes, struct stk_damage **damage_out)
     memcpy(&head, rest.data, sizeof head);
     rest.data += sizeof head;
     rest.bytes -= sizeof head;
-    if (!take_text(&rest, error.shard, sizeof error.shard) ||
-        !take_text(&rest, error.key, sizeof error.key) ||
-        !take_text(&rest, error.what, sizeof error.what)) {
+    if (!read_text(&rest, error.shard, sizeof error.shard) ||
+        !read_text(&rest, error.key, sizeof error.key) ||
+        !read_text(&rest, error.what, sizeof error.what)) {
         return 0;
     }
     error.status = (int)head.status;
     error.offset = head.offset;
-    *damage_out = stk_damage_new(head.sample, &error);
-    if (!*damage_out) {
+    *bad_sample_out = stk_bad_sample_new(head.sample, &error);
+    if (!*bad_sample_out) {
         return -ENOMEM;
     }
     *bytes = rest;
@@ -140,21 +140,22 @@ static char *with_ending(const char *path, const char *ending)
     return text;
 }
 
-static int flush(struct stk_damage_file *out, struct stoker_error *error)
+static int flush(struct stk_bad_sample_file *out, struct stoker_error *error)
 {
     size_t bytes = out->used;
 
     out->used = 0;
     if (out->sum) {
-        stk_sum_add(out->sum, out->buffer, bytes);
+        stk_xxh3_add(out->sum, out->buffer, bytes);
     }
     return bytes > 0 ? stk_io_write(out->io, out->file, out->buffer, bytes, error) : 0;
 }
 
-int stk_damage_file_open(struct stk_damage_file **out_out, struct stk_io *io, const char *path,
-                         enum stk_damage_form form, struct stoker_error *error)
+int stk_bad_sample_file_open(struct stk_bad_sample_file **out_out, struct stk_io *io,
+                             const char *path, enum stk_bad_sample_file_format form,
+                             struct stoker_error *error)
 {
-    struct stk_damage_file *out = stk_alloc(1, sizeof *out);
+    struct stk_bad_sample_file *out = stk_alloc(1, sizeof *out);
     int status = 0;
 
     *out_out = NULL;
@@ -165,16 +166,16 @@ int stk_damage_file_open(struct stk_damage_file **out_out, struct stk_io *io, co
     out->form = form;
     out->path = stk_strdup(path);
     out->temp = with_ending(path, ENDING);
-    out->sum = form == STK_DAMAGE_RECORDS ? stk_sum_open() : NULL;
-    if (!out->path || !out->temp || (form == STK_DAMAGE_RECORDS && !out->sum)) {
+    out->sum = form == STK_BAD_SAMPLE_FILE_RECORDS ? stk_xxh3_open() : NULL;
+    if (!out->path || !out->temp || (form == STK_BAD_SAMPLE_FILE_RECORDS && !out->sum)) {
         status = fail_memory(path, error);
     }
     status = status < 0 ? status : stk_io_create(io, out->temp, false, &out->file, error);
     if (status < 0) {
-        stk_damage_file_close(out);
+        stk_bad_sample_file_close(out);
         return status;
     }
-    if (form == STK_DAMAGE_RECORDS) {
+    if (form == STK_BAD_SAMPLE_FILE_RECORDS) {
         memcpy(out->buffer, magic, sizeof magic);
         out->used = sizeof magic;
     }
@@ -182,35 +183,35 @@ int stk_damage_file_open(struct stk_damage_file **out_out, struct stk_io *io, co
     return 0;
 }
 
-int stk_damage_file_add(struct stk_damage_file *out, const struct stk_damage *damage,
-                        struct stoker_error *error)
+int stk_bad_sample_file_add(struct stk_bad_sample_file *out,
+                            const struct stk_bad_sample *bad_sample, struct stoker_error *error)
 {
-    int status = sizeof out->buffer - out->used < STK_DAMAGE_LINE_BYTES ? flush(out, error) : 0;
+    int status = sizeof out->buffer - out->used < STK_BAD_SAMPLE_LINE_BYTES ? flush(out, error) : 0;
 
     if (status < 0) {
         return status;
     }
-    out->used += out->form == STK_DAMAGE_LINES
-                     ? stk_damage_line(damage, out->buffer + out->used)
-                     : stk_damage_record(damage, (uint8_t *)out->buffer + out->used);
+    out->used += out->form == STK_BAD_SAMPLE_FILE_LINES
+                     ? stk_bad_sample_line(bad_sample, out->buffer + out->used)
+                     : stk_bad_sample_write_record(bad_sample, (uint8_t *)out->buffer + out->used);
     return 0;
 }
 
-int stk_damage_file_commit(struct stk_damage_file *out, struct stoker_error *error)
+int stk_bad_sample_file_commit(struct stk_bad_sample_file *out, struct stoker_error *error)
 {
     char *slash = strrchr(out->path, '/');
     int status = flush(out, error);
 
-    if (status == 0 && out->form == STK_DAMAGE_RECORDS) {
-        uint64_t sum = stk_sum_done(out->sum);
+    if (status == 0 && out->form == STK_BAD_SAMPLE_FILE_RECORDS) {
+        uint64_t sum = stk_xxh3_done(out->sum);
 
         status = stk_io_write(out->io, out->file, &sum, sizeof sum, error);
     }
-    status = status < 0 ? status : stk_io_sync_out(out->io, out->file, error);
+    status = status < 0 ? status : stk_io_sync_output(out->io, out->file, error);
     if (status < 0) {
         return status;
     }
-    stk_io_close_out(out->io, out->file);
+    stk_io_close_output(out->io, out->file);
     out->file = NULL;
     status = stk_io_rename(out->io, out->temp, out->path, false, error);
     if (status < 0) {
@@ -261,10 +262,10 @@ static int read_whole(struct stk_io *io, const char *path, uint8_t **data_out, s
     return status < 0 ? status : 1;
 }
 
-int stk_damage_file_read(struct stk_io *io, const char *path,
-                         int (*each)(void *context, struct stk_damage *damage,
-                                     struct stoker_error *error),
-                         void *context, struct stoker_error *error)
+int stk_bad_sample_file_read(struct stk_io *io, const char *path,
+                             int (*each)(void *context, struct stk_bad_sample *bad_sample,
+                                         struct stoker_error *error),
+                             void *context, struct stoker_error *error)
 {
     uint8_t *data = NULL;
     struct stk_view rest = {NULL, 0};
@@ -277,15 +278,15 @@ int stk_damage_file_read(struct stk_io *io, const char *path,
         rest = (struct stk_view){data + sizeof magic, bytes - sizeof magic - sizeof sum};
     }
     if (status == 1 && (!rest.data || memcmp(data, magic, sizeof magic) != 0 ||
-                        sum != stk_sum64(data, bytes - sizeof sum))) {
+                        sum != stk_xxh3_64(data, bytes - sizeof sum))) {
         status = 0;
     }
     while (status == 1 && rest.bytes > 0) {
-        struct stk_damage *damage;
+        struct stk_bad_sample *bad_sample;
 
-        status = stk_damage_read(&rest, &damage);
+        status = stk_bad_sample_read_record(&rest, &bad_sample);
         if (status == 1) {
-            status = each(context, damage, error);
+            status = each(context, bad_sample, error);
             status = status < 0 ? status : 1;
         } else if (status < 0) {
             status = fail_memory(path, error);
@@ -295,16 +296,16 @@ int stk_damage_file_read(struct stk_io *io, const char *path,
     return status;
 }
 
-void stk_damage_file_close(struct stk_damage_file *out)
+void stk_bad_sample_file_close(struct stk_bad_sample_file *out)
 {
     if (!out) {
         return;
     }
     if (out->file) {
-        stk_io_close_out(out->io, out->file);
+        stk_io_close_output(out->io, out->file);
         (void)stk_io_remove(out->io, out->temp, NULL);
     }
-    stk_sum_close(out->sum);
+    stk_xxh3_close(out->sum);
     stk_free(out->temp);
     stk_free(out->path);
     stk_free(out);

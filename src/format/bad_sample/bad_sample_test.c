@@ -16,7 +16,8 @@ enum { DAMAGES = 300 };
 
 static const char path[] = "/out/list";
 
-static struct stk_damage *make(uint64_t sample, uint64_t offset, const char *shard, const char *key)
+static struct stk_bad_sample *make(uint64_t sample, uint64_t offset, const char *shard,
+                                   const char *key)
 {
     struct stoker_error error = {0};
 
@@ -24,7 +25,7 @@ static struct stk_damage *make(uint64_t sample, uint64_t offset, const char *sha
     error.offset = offset;
     snprintf(error.shard, sizeof error.shard, "%s", shard);
     snprintf(error.key, sizeof error.key, "%s", key);
-    return stk_damage_new(sample, &error);
+    return stk_bad_sample_new(sample, &error);
 }
 
 static void test_lines(void)
@@ -50,9 +51,9 @@ static void test_lines(void)
 
     T_EACH(row, row, rows)
     {
-        char line[STK_DAMAGE_LINE_BYTES + 1];
-        struct stk_damage *damage = make(row->sample, row->offset, row->shard, row->key);
-        size_t bytes = stk_damage_line(damage, line);
+        char line[STK_BAD_SAMPLE_LINE_BYTES + 1];
+        struct stk_bad_sample *damage = make(row->sample, row->offset, row->shard, row->key);
+        size_t bytes = stk_bad_sample_line(damage, line);
 
         line[bytes] = 0;
         T_HAS(row->name, line, row->want);
@@ -64,12 +65,12 @@ static void test_lines(void)
 /* A record comes back whole; none of its beginnings does. */
 static void test_records(void)
 {
-    uint8_t record[STK_DAMAGE_RECORD_BYTES];
-    struct stk_damage *damage = make(9, 1024, "shard", "key"), *back = NULL;
-    size_t bytes = stk_damage_record(damage, record);
+    uint8_t record[STK_BAD_SAMPLE_RECORD_BYTES];
+    struct stk_bad_sample *damage = make(9, 1024, "shard", "key"), *back = NULL;
+    size_t bytes = stk_bad_sample_write_record(damage, record);
     struct stk_view view = {record, bytes};
 
-    T_EQ("read", stk_damage_read(&view, &back), 1);
+    T_EQ("read", stk_bad_sample_read_record(&view, &back), 1);
     T_EQ("all of it", view.bytes, 0);
     T_EQ("sample", back->sample, 9);
     T_EQ("offset", back->offset, 1024);
@@ -80,29 +81,30 @@ static void test_records(void)
     stk_free(back);
     for (size_t cut = 0; cut < bytes; cut++) {
         view = (struct stk_view){record, cut};
-        T_EQ("cut", stk_damage_read(&view, &back), 0);
+        T_EQ("cut", stk_bad_sample_read_record(&view, &back), 0);
         T_EQ("stays", view.bytes, cut);
     }
     stk_free(damage);
 }
 
-static int write_list(struct stk_io *world, enum stk_damage_form form, struct stoker_error *error)
+static int write_list(struct stk_io *world, enum stk_bad_sample_file_format form,
+                      struct stoker_error *error)
 {
-    struct stk_damage_file *file = NULL;
-    int status = stk_damage_file_open(&file, world, path, form, error);
+    struct stk_bad_sample_file *file = NULL;
+    int status = stk_bad_sample_file_open(&file, world, path, form, error);
 
     for (uint64_t i = 0; status == 0 && i < DAMAGES; i++) {
-        struct stk_damage *damage = make(i, i, "/a/long/name/of/a/shard.tar", "key");
+        struct stk_bad_sample *damage = make(i, i, "/a/long/name/of/a/shard.tar", "key");
 
-        status = damage ? stk_damage_file_add(file, damage, error) : -ENOMEM;
+        status = damage ? stk_bad_sample_file_add(file, damage, error) : -ENOMEM;
         stk_free(damage);
     }
-    status = status < 0 ? status : stk_damage_file_commit(file, error);
-    stk_damage_file_close(file);
+    status = status < 0 ? status : stk_bad_sample_file_commit(file, error);
+    stk_bad_sample_file_close(file);
     return status;
 }
 
-static int count(void *context, struct stk_damage *damage, struct stoker_error *error)
+static int count(void *context, struct stk_bad_sample *damage, struct stoker_error *error)
 {
     uint64_t *next = context;
 
@@ -133,22 +135,22 @@ static void test_files(void)
             uint64_t read = 0;
             int status;
 
-            T_EQ("world", stk_world_open(&world, 1, NULL, NULL), 0);
-            T_EQ("/out", stk_world_add(world, "/out", NULL, 0), 0);
-            T_EQ("none", stk_damage_file_read(world, path, count, &read, &error), 0);
+            T_EQ("world", stk_sim_open(&world, 1, NULL, NULL), 0);
+            T_EQ("/out", stk_sim_add(world, "/out", NULL, 0), 0);
+            T_EQ("none", stk_bad_sample_file_read(world, path, count, &read, &error), 0);
             if (memory) {
                 stk_mem_fail_nth(n);
             } else {
-                stk_world_fail_nth(world, n);
+                stk_sim_fail_nth(world, n);
             }
-            status = write_list(world, STK_DAMAGE_RECORDS, &error);
+            status = write_list(world, STK_BAD_SAMPLE_FILE_RECORDS, &error);
             stk_mem_fail_nth(0);
-            stk_world_fail_nth(world, 0);
+            stk_sim_fail_nth(world, 0);
             failures += status < 0;
             passes = n > 0 && status == 0 ? passes + 1 : 0;
             T_TRUE("nothing beside it", status < 0 || !is_there(world, "/out/list.tmp"));
             if (is_there(world, path)) {
-                T_EQ("whole", stk_damage_file_read(world, path, count, &read, &error), 1);
+                T_EQ("whole", stk_bad_sample_file_read(world, path, count, &read, &error), 1);
                 T_EQ("whole", read, DAMAGES);
             } else {
                 T_TRUE("failed", status < 0);
@@ -168,22 +170,22 @@ static void test_changed(void)
     static uint8_t data[64 << 10];
     int64_t bytes;
 
-    T_EQ("world", stk_world_open(&world, 1, NULL, NULL), 0);
-    T_EQ("/out", stk_world_add(world, "/out", NULL, 0), 0);
-    T_EQ("write", write_list(world, STK_DAMAGE_RECORDS, &error), 0);
+    T_EQ("world", stk_sim_open(&world, 1, NULL, NULL), 0);
+    T_EQ("/out", stk_sim_add(world, "/out", NULL, 0), 0);
+    T_EQ("write", write_list(world, STK_BAD_SAMPLE_FILE_RECORDS, &error), 0);
     T_EQ("open", stk_io_open_file(world, path, &file, &error), 0);
     bytes = stk_io_read_wait(world, file, 0, data, sizeof data);
     stk_io_close_file(world, file);
     T_TRUE("read", bytes > 1000);
     for (int64_t at = 0; at < bytes; at += 97) {
-        struct stk_out *out = NULL;
+        struct stk_output *out = NULL;
         uint64_t read = 0;
 
         data[at] ^= 4;
         T_EQ("write", stk_io_create(world, path, false, &out, &error), 0);
         T_EQ("write", stk_io_write(world, out, data, (size_t)bytes, &error), 0);
-        stk_io_close_out(world, out);
-        T_EQ("changed", stk_damage_file_read(world, path, count, &read, &error), 0);
+        stk_io_close_output(world, out);
+        T_EQ("changed", stk_bad_sample_file_read(world, path, count, &read, &error), 0);
         T_EQ("nothing given", read, 0);
         data[at] ^= 4;
     }

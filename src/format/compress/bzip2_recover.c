@@ -21,8 +21,8 @@ enum {
 };
 static const char stream_head[] = "BZh9"; /* of the largest blocks: fits all */
 
-struct stk_blocks {
-    struct stk_granted memory;
+struct stk_bzip2_blocks {
+    struct stk_budget_allocator memory;
     uint8_t *room;  /* owned: SHIFT_BYTES, packed bytes of the block, END_BYTES */
     uint64_t bytes; /* of the block so far, from the byte in which it begins */
     uint64_t bits;  /* of the last bytes: 64 */
@@ -35,40 +35,40 @@ struct stk_blocks {
     uint32_t next_bytes, next_skew;
 };
 
-int stk_blocks_open(struct stk_blocks **blocks_out, uint64_t at, const struct stk_grant *grant,
-                    struct stoker_error *error)
+int stk_bzip2_blocks_open(struct stk_bzip2_blocks **blocks_out, uint64_t at,
+                          const struct stk_budget_hooks *grant, struct stoker_error *error)
 {
-    struct stk_blocks *blocks = stk_alloc(1, sizeof *blocks);
+    struct stk_bzip2_blocks *blocks = stk_alloc(1, sizeof *blocks);
     bool refused = false;
 
     *blocks_out = NULL;
     if (blocks) {
         blocks->memory.grant = grant;
         blocks->at = at;
-        blocks->room =
-            stk_granted_take(&blocks->memory, SHIFT_BYTES + STK_BLOCKS_BYTES_MAX + END_BYTES, 1);
+        blocks->room = stk_budget_allocator_alloc(
+            &blocks->memory, SHIFT_BYTES + STK_BZIP2_BLOCKS_BYTES_MAX + END_BYTES, 1);
         refused = blocks->memory.refused;
     }
     if (!blocks || !blocks->room) {
         stk_free(blocks);
         return stk_fail(
             error, refused ? STOKER_ERROR_BUDGET : -ENOMEM, "no memory to look for blocks of bzip2",
-            refused ? "grant more memory" : "free memory", "%u bytes", STK_BLOCKS_BYTES_MAX);
+            refused ? "grant more memory" : "free memory", "%u bytes", STK_BZIP2_BLOCKS_BYTES_MAX);
     }
     *blocks_out = blocks;
     return 0;
 }
 
-void stk_blocks_close(struct stk_blocks *blocks)
+void stk_bzip2_blocks_close(struct stk_bzip2_blocks *blocks)
 {
     if (blocks) {
-        stk_granted_give_back(&blocks->memory, blocks->room);
+        stk_budget_allocator_free(&blocks->memory, blocks->room);
         stk_free(blocks);
     }
 }
 
 /* The block begins in the last `bytes` bytes that came, behind `skew` bits of the first. */
-static void begin_block(struct stk_blocks *blocks)
+static void begin_block(struct stk_bzip2_blocks *blocks)
 {
     memcpy(blocks->room + SHIFT_BYTES, blocks->next, blocks->next_bytes);
     blocks->bytes = blocks->next_bytes;
@@ -90,7 +90,7 @@ static void put_bits(uint8_t *data, uint64_t at, uint64_t value, uint32_t count)
 
 /* The block of block_bits bits, moved behind a head and before an end; both as if it were alone,
  * so that the checksum of the stream is its own. */
-static struct stk_view make_stream(struct stk_blocks *blocks, uint64_t block_bits)
+static struct stk_view make_stream(struct stk_bzip2_blocks *blocks, uint64_t block_bits)
 {
     const uint8_t *from = blocks->room + SHIFT_BYTES;
     uint8_t *to = blocks->room;
@@ -113,7 +113,7 @@ static struct stk_view make_stream(struct stk_blocks *blocks, uint64_t block_bit
 }
 
 /* A magic begins so many bits before the end of what came. True: it ended a block. */
-static bool at_magic(struct stk_blocks *blocks, uint32_t bits_back, bool block,
+static bool at_magic(struct stk_bzip2_blocks *blocks, uint32_t bits_back, bool block,
                      struct stk_view *stream_out, uint64_t *at_out)
 {
     uint64_t block_bits = 8 * blocks->bytes - bits_back - blocks->skew;
@@ -137,8 +137,8 @@ static bool at_magic(struct stk_blocks *blocks, uint32_t bits_back, bool block,
     return ended;
 }
 
-bool stk_blocks_run(struct stk_blocks *blocks, struct stk_view *in, struct stk_view *stream_out,
-                    uint64_t *at_out)
+bool stk_bzip2_blocks_next(struct stk_bzip2_blocks *blocks, struct stk_view *in,
+                           struct stk_view *stream_out, uint64_t *at_out)
 {
     const uint64_t mask = (UINT64_C(1) << MAGIC_BITS) - 1;
     bool ended = false;
@@ -148,7 +148,7 @@ bool stk_blocks_run(struct stk_blocks *blocks, struct stk_view *in, struct stk_v
         begin_block(blocks);
     }
     while (in->bytes > 0 && !ended) {
-        if (blocks->open && blocks->bytes == STK_BLOCKS_BYTES_MAX) {
+        if (blocks->open && blocks->bytes == STK_BZIP2_BLOCKS_BYTES_MAX) {
             blocks->open = false; /* what is so long is none */
         }
         if (blocks->open) {
@@ -160,13 +160,13 @@ bool stk_blocks_run(struct stk_blocks *blocks, struct stk_view *in, struct stk_v
         in->data++;
         in->bytes--;
         /* A magic that ends within the last byte: behind it are `behind` bits. */
-        for (uint32_t behind = 8; behind-- > 0 && !ended;) {
-            uint64_t magic = blocks->bits >> behind & mask;
+        for (uint32_t bits_after = 8; bits_after-- > 0 && !ended;) {
+            uint64_t magic = blocks->bits >> bits_after & mask;
 
             if ((magic == MAGIC_BLOCK || magic == MAGIC_END) &&
-                8 * blocks->seen >= MAGIC_BITS + behind) {
-                ended =
-                    at_magic(blocks, MAGIC_BITS + behind, magic == MAGIC_BLOCK, stream_out, at_out);
+                8 * blocks->seen >= MAGIC_BITS + bits_after) {
+                ended = at_magic(blocks, MAGIC_BITS + bits_after, magic == MAGIC_BLOCK, stream_out,
+                                 at_out);
             }
         }
     }

@@ -33,10 +33,10 @@ static void unpack(struct stk_view stream)
 /* A sum over all streams. */
 static uint64_t split(const uint8_t *data, size_t bytes, size_t step, bool unpacking)
 {
-    struct stk_blocks *blocks = NULL;
+    struct stk_bzip2_blocks *blocks = NULL;
     uint64_t sum = 0, before = 0;
 
-    if (stk_blocks_open(&blocks, 0, NULL, NULL) < 0) {
+    if (stk_bzip2_blocks_open(&blocks, 0, NULL, NULL) < 0) {
         return 0;
     }
     for (size_t given = 0; given < bytes;) {
@@ -44,10 +44,10 @@ static uint64_t split(const uint8_t *data, size_t bytes, size_t step, bool unpac
         size_t offered = in.bytes;
         uint64_t at = 0;
 
-        if (stk_blocks_run(blocks, &in, &stream, &at)) {
+        if (stk_bzip2_blocks_next(blocks, &in, &stream, &at)) {
             STK_ASSERT(at >= before && at < bytes && stream.bytes <= bytes + 16);
             STK_ASSERT(memcmp(stream.data, "BZh91AY&SY", 10) == 0);
-            sum = sum * 31 + stk_sum64(stream.data, stream.bytes) + at;
+            sum = sum * 31 + stk_xxh3_64(stream.data, stream.bytes) + at;
             before = at;
             if (unpacking) {
                 unpack(stream);
@@ -57,7 +57,7 @@ static uint64_t split(const uint8_t *data, size_t bytes, size_t step, bool unpac
         }
         given += offered - in.bytes;
     }
-    stk_blocks_close(blocks);
+    stk_bzip2_blocks_close(blocks);
     return sum;
 }
 

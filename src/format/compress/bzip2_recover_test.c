@@ -70,24 +70,24 @@ static void take(struct stk_view stream, struct heard *heard)
 /* Reads data[from .. bytes) in portions. */
 static struct heard listen(const uint8_t *data, size_t from, size_t bytes, size_t step)
 {
-    struct stk_blocks *blocks = NULL;
+    struct stk_bzip2_blocks *blocks = NULL;
     struct heard heard = {0};
     uint64_t before = 0;
 
-    T_EQ("open", stk_blocks_open(&blocks, from, NULL, NULL), 0);
+    T_EQ("open", stk_bzip2_blocks_open(&blocks, from, NULL, NULL), 0);
     for (size_t given = from; given < bytes;) {
         struct stk_view in = {data + given, stk_min(step, bytes - given)}, stream;
         size_t offered = in.bytes;
         uint64_t at = 0;
 
-        if (stk_blocks_run(blocks, &in, &stream, &at)) {
+        if (stk_bzip2_blocks_next(blocks, &in, &stream, &at)) {
             T_TRUE("in order", at >= from && at < bytes && (at > before || before == 0));
             before = at;
             take(stream, &heard);
         }
         given += offered - in.bytes;
     }
-    stk_blocks_close(blocks);
+    stk_bzip2_blocks_close(blocks);
     return heard;
 }
 
@@ -166,7 +166,7 @@ static void test_none(void)
     T_EQ("cut", listen(damaged, 0, 1000, 100).blocks, 0);
 }
 
-static uint8_t large[STK_BLOCKS_BYTES_MAX + (1 << 20)];
+static uint8_t large[STK_BZIP2_BLOCKS_BYTES_MAX + (1 << 20)];
 
 static void test_bound(void)
 {
@@ -184,16 +184,16 @@ static bool refuse(void *owner, uint64_t bytes)
 
 static void test_no_memory(void)
 {
-    struct stk_grant none = {.reserve = refuse};
-    struct stk_blocks *blocks = NULL;
+    struct stk_budget_hooks none = {.reserve = refuse};
+    struct stk_bzip2_blocks *blocks = NULL;
     struct stoker_error error = {0};
 
-    T_EQ("granted", stk_blocks_open(&blocks, 0, &none, &error), STOKER_ERROR_BUDGET);
+    T_EQ("granted", stk_bzip2_blocks_open(&blocks, 0, &none, &error), STOKER_ERROR_BUDGET);
     T_ERROR("granted", &error);
     for (uint64_t n = 1; n <= 2; n++) {
         error = (struct stoker_error){0};
         stk_mem_fail_nth(n);
-        T_EQ("memory", stk_blocks_open(&blocks, 0, NULL, &error), -ENOMEM);
+        T_EQ("memory", stk_bzip2_blocks_open(&blocks, 0, NULL, &error), -ENOMEM);
         stk_mem_fail_nth(0);
         T_ERROR("memory", &error);
     }

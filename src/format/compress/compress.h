@@ -8,38 +8,38 @@
  * (format/compress/zstd_seek_table.h).
  * Pure: no I/O. Owner: repair. Threads: one.
  * Memory: the library's, at most 100 MiB (xz); of zstd in frames one frame, in and out.
- * Bound: STK_PACKER_FRAME_MAX. */
+ * Bound: STK_COMPRESS_FRAME_MAX. */
 #ifndef FORMAT_COMPRESS_COMPRESS_H
 #define FORMAT_COMPRESS_COMPRESS_H
 
 #include "base/memory_budget.h"
 
-#define STK_PACKER_FRAME_MIN (64u << 10)
-#define STK_PACKER_FRAME_MAX (32u << 20)
+#define STK_COMPRESS_FRAME_MIN (64u << 10)
+#define STK_COMPRESS_FRAME_MAX (32u << 20)
 
-struct stk_packer_options {
-    uint32_t packing;              /* enum stk_packing; not plain */
-    int level;                     /* 0: the library's own */
-    uint64_t frame_bytes;          /* 0: one stream; else it is brought within the bounds above */
-    const struct stk_grant *grant; /* of the library's memory, lent; NULL: nobody is asked */
+struct stk_compress_options {
+    uint32_t compression; /* enum stk_compression; not plain */
+    int level;            /* 0: the library's own */
+    uint64_t frame_bytes; /* 0: one stream; else it is brought within the bounds above */
+    const struct stk_budget_hooks *grant; /* of the library's memory, lent; NULL: nobody is asked */
 };
 
-struct stk_packer;
-int stk_packer_open(struct stk_packer **packer_out, const struct stk_packer_options *options,
-                    struct stoker_error *error);
-void stk_packer_close(struct stk_packer *packer); /* NULL is fine */
+struct stk_compress;
+int stk_compress_open(struct stk_compress **compress_out,
+                      const struct stk_compress_options *options, struct stoker_error *error);
+void stk_compress_close(struct stk_compress *compress); /* NULL is fine */
 /* Where the output goes: so many bytes, `used` of them filled (out). */
-struct stk_packer_room {
+struct stk_compress_output {
     uint8_t *data;
     size_t bytes, used;
 };
 /* Takes from *in (advanced), fills the room from its begin. 1: more may come: *in is used up or the
  * room is full; 0: the end, after `last` said that nothing follows *in. -ENOMEM; LIMIT: more frames
  * than a seek table counts. */
-int stk_packer_run(struct stk_packer *packer, struct stk_view *in, bool last,
-                   struct stk_packer_room *room, struct stoker_error *error);
+int stk_compress_run(struct stk_compress *compress, struct stk_view *in, bool last,
+                     struct stk_compress_output *output, struct stoker_error *error);
 
 /* The level that a stream's first bytes tell, as far as they do: 0 if not. */
-int stk_packer_level(uint32_t packing, struct stk_view head);
+int stk_compress_detect_level(uint32_t compression, struct stk_view head);
 
 #endif

@@ -27,22 +27,27 @@ static const struct packer_row {
     size_t bytes;     /* of the data */
     uint64_t streams; /* that unpacking meets; 0: not asked */
 } packer_rows[] = {
-    {"gzip", STK_GZIP, 0, 0, DATA_BYTES, 1},
-    {"gzip, fast", STK_GZIP, 1, 0, DATA_BYTES, 1},
-    {"gzip, members", STK_GZIP, 9, STK_PACKER_FRAME_MIN, DATA_BYTES, 5},
-    {"gzip, members that fill", STK_GZIP, 0, STK_PACKER_FRAME_MIN, 2 * STK_PACKER_FRAME_MIN, 2},
-    {"gzip, nothing", STK_GZIP, 0, 0, 0, 1},
-    {"zstd", STK_ZSTD, 0, 0, DATA_BYTES, 1},
-    {"zstd, level 9", STK_ZSTD, 9, 0, DATA_BYTES, 1},
-    {"zstd, frames", STK_ZSTD, 0, STK_PACKER_FRAME_MIN, DATA_BYTES, 6}, /* and the table */
-    {"zstd, frames that fill", STK_ZSTD, 0, STK_PACKER_FRAME_MIN, 2 * STK_PACKER_FRAME_MIN, 3},
-    {"zstd, small frames", STK_ZSTD, 0, 1, 70000, 3},
-    {"bzip2", STK_BZIP2, 0, 0, DATA_BYTES, 1},
-    {"bzip2, streams", STK_BZIP2, 1, STK_PACKER_FRAME_MIN, DATA_BYTES, 5},
-    {"bzip2, streams that fill", STK_BZIP2, 0, STK_PACKER_FRAME_MIN, 2 * STK_PACKER_FRAME_MIN, 2},
-    {"xz", STK_XZ, 0, 0, DATA_BYTES, 1},
-    {"xz, blocks", STK_XZ, 1, STK_PACKER_FRAME_MIN, DATA_BYTES, 1},
-    {"xz, blocks that fill", STK_XZ, 0, STK_PACKER_FRAME_MIN, 2 * STK_PACKER_FRAME_MIN, 1},
+    {"gzip", STK_COMPRESSION_GZIP, 0, 0, DATA_BYTES, 1},
+    {"gzip, fast", STK_COMPRESSION_GZIP, 1, 0, DATA_BYTES, 1},
+    {"gzip, members", STK_COMPRESSION_GZIP, 9, STK_COMPRESS_FRAME_MIN, DATA_BYTES, 5},
+    {"gzip, members that fill", STK_COMPRESSION_GZIP, 0, STK_COMPRESS_FRAME_MIN,
+     2 * STK_COMPRESS_FRAME_MIN, 2},
+    {"gzip, nothing", STK_COMPRESSION_GZIP, 0, 0, 0, 1},
+    {"zstd", STK_COMPRESSION_ZSTD, 0, 0, DATA_BYTES, 1},
+    {"zstd, level 9", STK_COMPRESSION_ZSTD, 9, 0, DATA_BYTES, 1},
+    {"zstd, frames", STK_COMPRESSION_ZSTD, 0, STK_COMPRESS_FRAME_MIN, DATA_BYTES,
+     6}, /* and the table */
+    {"zstd, frames that fill", STK_COMPRESSION_ZSTD, 0, STK_COMPRESS_FRAME_MIN,
+     2 * STK_COMPRESS_FRAME_MIN, 3},
+    {"zstd, small frames", STK_COMPRESSION_ZSTD, 0, 1, 70000, 3},
+    {"bzip2", STK_COMPRESSION_BZIP2, 0, 0, DATA_BYTES, 1},
+    {"bzip2, streams", STK_COMPRESSION_BZIP2, 1, STK_COMPRESS_FRAME_MIN, DATA_BYTES, 5},
+    {"bzip2, streams that fill", STK_COMPRESSION_BZIP2, 0, STK_COMPRESS_FRAME_MIN,
+     2 * STK_COMPRESS_FRAME_MIN, 2},
+    {"xz", STK_COMPRESSION_XZ, 0, 0, DATA_BYTES, 1},
+    {"xz, blocks", STK_COMPRESSION_XZ, 1, STK_COMPRESS_FRAME_MIN, DATA_BYTES, 1},
+    {"xz, blocks that fill", STK_COMPRESSION_XZ, 0, STK_COMPRESS_FRAME_MIN,
+     2 * STK_COMPRESS_FRAME_MIN, 1},
 };
 
 static void fill_data(void)
@@ -58,69 +63,71 @@ static void fill_data(void)
 /* Bytes packed, or a failure. in_step, out_step: of each call; 0: all. */
 static int64_t pack(const struct packer_row *row, size_t in_step, size_t out_step, uint8_t *to)
 {
-    struct stk_packer_options options = {row->packing, row->level, row->frame_bytes, NULL};
-    struct stk_packer *packer = NULL;
+    struct stk_compress_options options = {row->packing, row->level, row->frame_bytes, NULL};
+    struct stk_compress *packer = NULL;
     struct stoker_error error = {0};
     struct stk_view in = {data, 0};
-    struct stk_packer_room room;
+    struct stk_compress_output room;
     size_t given = 0, total = 0;
-    int more = stk_packer_open(&packer, &options, &error);
+    int more = stk_compress_open(&packer, &options, &error);
 
     for (more = more < 0 ? more : 1; more == 1;) {
         size_t step = stk_min(in_step ? in_step : DATA_BYTES, row->bytes - given);
 
         in.bytes += step;
         given += step;
-        room = (struct stk_packer_room){to + total,
-                                        stk_min(out_step ? out_step : ROOM, ROOM - total), 0};
-        more = stk_packer_run(packer, &in, given == row->bytes, &room, &error);
+        room = (struct stk_compress_output){to + total,
+                                            stk_min(out_step ? out_step : ROOM, ROOM - total), 0};
+        more = stk_compress_run(packer, &in, given == row->bytes, &room, &error);
         total += more < 0 ? 0 : room.used;
     }
     if (more < 0) {
         T_ERROR(row->name, &error);
     }
-    stk_packer_close(packer);
+    stk_compress_close(packer);
     return more < 0 ? more : (int64_t)total;
 }
 
 static void unpack(const struct packer_row *row, size_t bytes)
 {
     struct stk_view in = {packed, bytes};
-    struct stk_unpack *unpack = NULL;
+    struct stk_decompress *unpack = NULL;
     struct stoker_error error = {0};
     size_t total = 0, written = 0;
     int more = 1;
 
-    T_EQ(row->name, stk_packing_of(in), row->packing);
-    T_EQ(row->name, stk_unpack_open(&unpack, row->packing, &(struct stk_unpack_limits){0}, &error),
-         0);
+    T_EQ(row->name, stk_compression_detect(in), row->packing);
+    T_EQ(row->name,
+         stk_decompress_open(&unpack, row->packing, &(struct stk_decompress_limits){0}, &error), 0);
     while (more == 1) {
-        more = stk_unpack_run(unpack, &in, true, out + total, ROOM - total, &written, &error);
+        more = stk_decompress_run(unpack, &in, true, out + total, ROOM - total, &written, &error);
         total += written;
     }
     T_EQ(row->name, more, 0);
     T_EQ(row->name, total, row->bytes);
     T_TRUE(row->name, memcmp(out, data, row->bytes) == 0);
-    T_EQ(row->name, stk_unpack_streams(unpack), row->streams);
-    stk_unpack_close(unpack);
+    T_EQ(row->name, stk_decompress_stream_count(unpack), row->streams);
+    stk_decompress_close(unpack);
 }
 
 /* The table against what libzstd says of each frame. */
 static void check_table(const struct packer_row *row, size_t bytes)
 {
-    struct stk_seekable table;
+    struct stk_zstd_seek_table table;
     uint64_t at = 0, done = 0;
 
     if (!T_EQ(row->name,
-              stk_seekable_foot((struct stk_view){packed + bytes - 9, 9}, bytes, &table, NULL),
+              stk_zstd_seek_table_read_footer((struct stk_view){packed + bytes - 9, 9}, bytes,
+                                              &table, NULL),
               1)) {
         return;
     }
-    T_TRUE(row->name, stk_seekable_head_good(&table, packed + table.at));
+    T_TRUE(row->name, stk_zstd_seek_table_head_is_valid(&table, packed + table.at));
     for (uint32_t i = 0; i < table.frame_count; i++) {
         uint32_t packed_bytes, plain_bytes;
 
-        stk_seekable_entry(packed + stk_seekable_entry_at(&table, i), &packed_bytes, &plain_bytes);
+        stk_zstd_seek_table_read_entry(packed + stk_zstd_seek_table_entry_offset(&table, i),
+                                       &packed_bytes, &plain_bytes);
         T_EQ(row->name, packed_bytes, ZSTD_findFrameCompressedSize(packed + at, bytes - at));
         T_EQ(row->name, plain_bytes, ZSTD_getFrameContentSize(packed + at, bytes - at));
         at += packed_bytes;
@@ -142,7 +149,7 @@ static void test_rows(void)
             continue;
         }
         unpack(row, (size_t)bytes);
-        if (row->packing == STK_ZSTD && row->frame_bytes) {
+        if (row->packing == STK_COMPRESSION_ZSTD && row->frame_bytes) {
             check_table(row, (size_t)bytes);
         }
         for (size_t i = 0; i < STK_COUNT(steps); i++) {
@@ -156,20 +163,21 @@ static void test_rows(void)
 static void test_level(void)
 {
     static const struct packer_row rows[] = {
-        {"gzip 1", STK_GZIP, 1, 0, 5000, 1},
-        {"gzip 9", STK_GZIP, 9, 0, 5000, 1},
-        {"gzip 6", STK_GZIP, 0, 0, 5000, 1},
-        {"bzip2 3", STK_BZIP2, 3, 0, 5000, 1},
-        {"zstd says nothing", STK_ZSTD, 0, 0, 5000, 1},
+        {"gzip 1", STK_COMPRESSION_GZIP, 1, 0, 5000, 1},
+        {"gzip 9", STK_COMPRESSION_GZIP, 9, 0, 5000, 1},
+        {"gzip 6", STK_COMPRESSION_GZIP, 0, 0, 5000, 1},
+        {"bzip2 3", STK_COMPRESSION_BZIP2, 3, 0, 5000, 1},
+        {"zstd says nothing", STK_COMPRESSION_ZSTD, 0, 0, 5000, 1},
     };
 
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
         int64_t bytes = pack(&rows[i], 0, 0, packed);
 
         T_EQ(rows[i].name,
-             stk_packer_level(rows[i].packing, (struct stk_view){packed, (size_t)bytes}),
+             stk_compress_detect_level(rows[i].packing, (struct stk_view){packed, (size_t)bytes}),
              rows[i].level);
-        T_EQ("of nothing", stk_packer_level(rows[i].packing, (struct stk_view){packed, 2}), 0);
+        T_EQ("of nothing", stk_compress_detect_level(rows[i].packing, (struct stk_view){packed, 2}),
+             0);
     }
 }
 
@@ -216,10 +224,10 @@ static void test_foot(void)
 {
     T_EACH(foot_row, row, foot_rows)
     {
-        struct stk_seekable table;
+        struct stk_zstd_seek_table table;
         struct stoker_error error = {0};
-        int status =
-            stk_seekable_foot((struct stk_view){row->foot, 9}, row->file_bytes, &table, &error);
+        int status = stk_zstd_seek_table_read_footer((struct stk_view){row->foot, 9},
+                                                     row->file_bytes, &table, &error);
 
         T_EQ(row->name, status, row->want);
         if (status < 0) {

@@ -19,29 +19,29 @@ static struct outcome unpack_all(const uint8_t *data, size_t bytes, bool by_stre
     static const size_t steps[] = {SIZE_MAX, 1, 13, 512};
     static uint8_t out[ROOM_BYTES];
     struct outcome outcome = {.more = 1};
-    struct stk_unpack *unpack = NULL;
+    struct stk_decompress *unpack = NULL;
     struct stoker_error error = {0};
     uint64_t streams = 0, ended_out = 0;
     size_t given = 0;
 
-    if (stk_unpack_open(&unpack, STK_GZIP + data[bytes] % 4,
-                        &(struct stk_unpack_limits){BYTES_MAX, 100, NULL}, &error) < 0) {
+    if (stk_decompress_open(&unpack, STK_COMPRESSION_GZIP + data[bytes] % 4,
+                            &(struct stk_decompress_limits){BYTES_MAX, 100, NULL}, &error) < 0) {
         return (struct outcome){0};
     }
     if (by_stream) {
-        stk_unpack_by_stream(unpack);
+        stk_decompress_by_stream(unpack);
     }
     while (outcome.more > 0) {
         size_t step = stk_min(steps[data[bytes + 1] % 4], bytes - given);
         size_t room = data[bytes + 1] & 4 ? 100 : ROOM_BYTES;
         struct stk_view in = {data + given, step};
-        struct stk_ended ended;
+        struct stk_decompress_end ended;
         size_t written;
         bool has_ended;
 
         outcome.more =
-            stk_unpack_run(unpack, &in, given + step == bytes, out, room, &written, &error);
-        has_ended = stk_unpack_ended(unpack, &ended);
+            stk_decompress_run(unpack, &in, given + step == bytes, out, room, &written, &error);
+        has_ended = stk_decompress_stream_end(unpack, &ended);
         STK_ASSERT(outcome.more <= 0 || in.bytes == 0 || written == room || has_ended);
         given += step - in.bytes;
         outcome.total += written;
@@ -50,17 +50,20 @@ static struct outcome unpack_all(const uint8_t *data, size_t bytes, bool by_stre
         }
         if (has_ended) {
             STK_ASSERT(by_stream && ended.in == given && ended.out == outcome.total);
-            STK_ASSERT(ended.bytes <= ended.out - ended_out && ended.proof >= STK_PROOF_NONE);
+            STK_ASSERT(ended.bytes <= ended.out - ended_out &&
+                       ended.check >= STK_DECOMPRESS_CHECK_NONE);
             ended_out = ended.out;
-            outcome.wrong |= ended.proof == STK_PROOF_WRONG || ended.proof == STK_PROOF_ODD;
+            outcome.wrong |= ended.check == STK_DECOMPRESS_CHECK_MISMATCH ||
+                             ended.check == STK_DECOMPRESS_CHECK_BAD_TRAILER;
             streams++;
         }
     }
     STK_ASSERT(outcome.total <= BYTES_MAX && given <= bytes);
-    STK_ASSERT(stk_unpack_failed_at(unpack) <= given + 4 && streams <= stk_unpack_streams(unpack));
+    STK_ASSERT(stk_decompress_error_offset(unpack) <= given + 4 &&
+               streams <= stk_decompress_stream_count(unpack));
     STK_ASSERT(outcome.more == 0 || (error.status == outcome.more && error.what[0] &&
                                      error.where[0] && error.advice[0]));
-    stk_unpack_close(unpack);
+    stk_decompress_close(unpack);
     return outcome;
 }
 

@@ -15,7 +15,8 @@
 #include <zlib.h>
 #include <zstd.h>
 
-static const uint32_t packings[] = {STK_GZIP, STK_ZSTD, STK_BZIP2, STK_XZ};
+static const uint32_t packings[] = {STK_COMPRESSION_GZIP, STK_COMPRESSION_ZSTD,
+                                    STK_COMPRESSION_BZIP2, STK_COMPRESSION_XZ};
 
 /* Returns the packed size. Checksums on, so that a change is seen. */
 static size_t make_packed(uint32_t packing, const uint8_t *data, size_t bytes, uint8_t *packed,
@@ -27,7 +28,7 @@ static size_t make_packed(uint32_t packing, const uint8_t *data, size_t bytes, u
     size_t used = 0;
 
     switch (packing) {
-    case STK_GZIP:
+    case STK_COMPRESSION_GZIP:
         deflateInit2(&gzip, 9, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY);
         gzip.next_in = (uint8_t *)(uintptr_t)data;
         gzip.avail_in = bytes;
@@ -37,13 +38,13 @@ static size_t make_packed(uint32_t packing, const uint8_t *data, size_t bytes, u
         used = gzip.total_out;
         deflateEnd(&gzip);
         return used;
-    case STK_ZSTD:
+    case STK_COMPRESSION_ZSTD:
         zstd = ZSTD_createCCtx();
         ZSTD_CCtx_setParameter(zstd, ZSTD_c_checksumFlag, 1);
         used = ZSTD_compress2(zstd, packed, capacity, data, bytes);
         ZSTD_freeCCtx(zstd);
         return used;
-    case STK_BZIP2:
+    case STK_COMPRESSION_BZIP2:
         BZ2_bzBuffToBuffCompress((char *)packed, &bzip2_bytes, (char *)(uintptr_t)data, bytes, 9, 0,
                                  0);
         return bzip2_bytes;
@@ -72,15 +73,15 @@ static uint8_t data[DATA_BYTES], packed[ROOM], out[ROOM];
 /* Into `out`. */
 static struct outcome unpack_all(struct way way, const uint8_t *bytes, size_t count)
 {
-    const char *name = stk_packing_name(way.packing);
-    struct stk_unpack *unpack = NULL;
+    const char *name = stk_compression_name(way.packing);
+    struct stk_decompress *unpack = NULL;
     struct stoker_error error = {.offset = STOKER_NO_OFFSET};
     struct outcome outcome = {0};
     size_t given = 0;
     int more = 1;
 
-    outcome.status = stk_unpack_open(&unpack, way.packing,
-                                     &(struct stk_unpack_limits){way.bytes_max, 0, NULL}, &error);
+    outcome.status = stk_decompress_open(
+        &unpack, way.packing, &(struct stk_decompress_limits){way.bytes_max, 0, NULL}, &error);
     while (outcome.status == 0 && more > 0) {
         size_t step = stk_min(way.in_step ? way.in_step : count, count - given);
         size_t room = stk_min(way.out_step ? way.out_step : ROOM, ROOM - outcome.bytes);
@@ -92,7 +93,7 @@ static struct outcome unpack_all(struct way way, const uint8_t *bytes, size_t co
             T_TRUE(name, !"more bytes than there should be");
             break;
         }
-        more = stk_unpack_run(unpack, &in, last, out + outcome.bytes, room, &written, &error);
+        more = stk_decompress_run(unpack, &in, last, out + outcome.bytes, room, &written, &error);
         if (more < 0) {
             outcome.status = more;
             T_ERROR(name, &error);
@@ -104,7 +105,7 @@ static struct outcome unpack_all(struct way way, const uint8_t *bytes, size_t co
         outcome.bytes += written;
     }
     outcome.offset = error.offset;
-    stk_unpack_close(unpack);
+    stk_decompress_close(unpack);
     return outcome;
 }
 
@@ -121,10 +122,10 @@ static void fill_data(void)
 static void test_portions(uint32_t packing)
 {
     static const size_t steps[] = {1, 2, 7, 100, 4096, 65536};
-    const char *name = stk_packing_name(packing);
+    const char *name = stk_compression_name(packing);
     size_t bytes = make_packed(packing, data, DATA_BYTES, packed, sizeof packed);
 
-    T_EQ(name, stk_packing_of((struct stk_view){packed, bytes}), packing);
+    T_EQ(name, stk_compression_detect((struct stk_view){packed, bytes}), packing);
     for (size_t i = 0; i < STK_COUNT(steps); i++) {
         for (size_t j = 0; j < STK_COUNT(steps); j++) {
             struct outcome outcome =
@@ -140,7 +141,7 @@ static void test_portions(uint32_t packing)
 static void test_streams(uint32_t packing, size_t gap, bool good)
 {
     static const size_t sizes[] = {DATA_BYTES, 0, 10};
-    const char *name = stk_packing_name(packing);
+    const char *name = stk_compression_name(packing);
     size_t bytes = 0;
 
     for (int i = 0; i < 3; i++) {
@@ -164,7 +165,7 @@ static void test_streams(uint32_t packing, size_t gap, bool good)
 
 static void test_cuts(uint32_t packing)
 {
-    const char *name = stk_packing_name(packing);
+    const char *name = stk_compression_name(packing);
     size_t bytes = make_packed(packing, data, 300, packed, sizeof packed);
 
     for (size_t cut = 0; cut < bytes; cut++) {
@@ -183,7 +184,7 @@ static void test_cuts(uint32_t packing)
 /* A changed byte: an error, or (in a time or a name) no matter. */
 static void test_damage(uint32_t packing)
 {
-    const char *name = stk_packing_name(packing);
+    const char *name = stk_compression_name(packing);
     size_t bytes = make_packed(packing, data, 300, packed, sizeof packed);
     int refused = 0;
 
@@ -206,10 +207,10 @@ static void test_damage(uint32_t packing)
 static void test_limits(uint32_t packing)
 {
     enum { BOMB_BYTES = 4 << 20 };
-    static const struct stk_unpack_limits limits = {.ratio_max = 100};
-    const char *name = stk_packing_name(packing);
+    static const struct stk_decompress_limits limits = {.ratio_max = 100};
+    const char *name = stk_compression_name(packing);
     uint8_t *zeros = calloc(1, BOMB_BYTES), *room = malloc(BOMB_BYTES);
-    struct stk_unpack *unpack;
+    struct stk_decompress *unpack;
     struct stoker_error error = {0};
     struct stk_view in;
     struct outcome outcome;
@@ -225,27 +226,27 @@ static void test_limits(uint32_t packing)
     T_EQ("no limit", outcome.status, 0);
 
     bytes = make_packed(packing, zeros, BOMB_BYTES, packed, sizeof packed);
-    T_EQ(name, stk_unpack_open(&unpack, packing, &limits, &error), 0);
+    T_EQ(name, stk_decompress_open(&unpack, packing, &limits, &error), 0);
     in = (struct stk_view){packed, bytes};
-    status = stk_unpack_run(unpack, &in, true, room, BOMB_BYTES, &written, &error);
+    status = stk_decompress_run(unpack, &in, true, room, BOMB_BYTES, &written, &error);
     T_EQ("4 MiB of zeros, ratio 100", status, STOKER_ERROR_LIMIT);
     T_HAS(name, error.where, "ratio");
-    stk_unpack_close(unpack);
+    stk_decompress_close(unpack);
     bytes = make_packed(packing, zeros, 1 << 20, packed, sizeof packed);
-    T_EQ(name, stk_unpack_open(&unpack, packing, &limits, &error), 0);
+    T_EQ(name, stk_decompress_open(&unpack, packing, &limits, &error), 0);
     in = (struct stk_view){packed, bytes};
     do {
-        status = stk_unpack_run(unpack, &in, true, room, BOMB_BYTES, &written, &error);
+        status = stk_decompress_run(unpack, &in, true, room, BOMB_BYTES, &written, &error);
     } while (status > 0);
     T_EQ("the first MiB is free", status, 0);
-    stk_unpack_close(unpack);
+    stk_decompress_close(unpack);
     free(zeros);
     free(room);
 }
 
 static void test_memory(uint32_t packing)
 {
-    const char *name = stk_packing_name(packing);
+    const char *name = stk_compression_name(packing);
     size_t bytes = make_packed(packing, data, DATA_BYTES, packed, sizeof packed);
     int64_t alive = stk_mem_alive();
     int n = 0;
@@ -287,25 +288,25 @@ static void purse_release(void *owner, uint64_t bytes)
 /* All that a library takes is granted before and given back; a no at any time is BUDGET. */
 static void test_grant(uint32_t packing)
 {
-    const char *name = stk_packing_name(packing);
+    const char *name = stk_compression_name(packing);
     size_t bytes = make_packed(packing, data, DATA_BYTES, packed, sizeof packed);
     int status = -1;
 
     for (uint64_t n = 0; status < 0 && n < 50; n++) {
         struct purse purse = {.left = n};
-        struct stk_grant grant = {purse_reserve, purse_release, &purse};
-        struct stk_unpack_limits limits = {.grant = &grant};
+        struct stk_budget_hooks grant = {purse_reserve, purse_release, &purse};
+        struct stk_decompress_limits limits = {.grant = &grant};
         struct stk_view in = {packed, bytes};
-        struct stk_unpack *unpack = NULL;
+        struct stk_decompress *unpack = NULL;
         struct stoker_error error = {0};
         size_t sum = 0, written = 0;
 
-        status = stk_unpack_open(&unpack, packing, &limits, &error);
+        status = stk_decompress_open(&unpack, packing, &limits, &error);
         for (int more = 1; status == 0 && more > 0; sum += written) { /* by parts: with a window */
-            more = stk_unpack_run(unpack, &in, true, out, 1000, &written, &error);
+            more = stk_decompress_run(unpack, &in, true, out, 1000, &written, &error);
             status = more < 0 ? more : 0;
         }
-        stk_unpack_close(unpack);
+        stk_decompress_close(unpack);
         T_EQ(name, purse.bytes, 0);
         if (status < 0) {
             T_EQ(name, status, STOKER_ERROR_BUDGET);
@@ -326,18 +327,21 @@ static void test_windows(void)
     static const uint8_t zstd[] = {0x28, 0xb5, 0x2f, 0xfd, 0, 0x90, 1, 0, 0};
     static const uint8_t dictionary[] = {0x28, 0xb5, 0x2f, 0xfd, 0x01, 0x50, 7, 1, 0, 0};
     static const uint8_t skippable[] = {0x5a, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 'a', 'b', 'c'};
-    size_t bytes = make_packed(STK_XZ, data, 300, packed, sizeof packed);
+    size_t bytes = make_packed(STK_COMPRESSION_XZ, data, 300, packed, sizeof packed);
     uint8_t *block = packed + 12; /* after the stream's header */
     size_t block_bytes = (block[0] + 1) * 4;
     uint8_t *filter;
     uint32_t sum;
 
-    T_EQ("zstd window", unpack_all((struct way){STK_ZSTD, 99, 99, 0}, zstd, sizeof zstd).status,
+    T_EQ("zstd window",
+         unpack_all((struct way){STK_COMPRESSION_ZSTD, 99, 99, 0}, zstd, sizeof zstd).status,
          STOKER_ERROR_LIMIT);
     T_EQ("zstd dictionary",
-         unpack_all((struct way){STK_ZSTD, 99, 99, 0}, dictionary, sizeof dictionary).status,
+         unpack_all((struct way){STK_COMPRESSION_ZSTD, 99, 99, 0}, dictionary, sizeof dictionary)
+             .status,
          STOKER_ERROR_UNSUPPORTED);
-    T_EQ("skippable", stk_packing_of((struct stk_view){skippable, sizeof skippable}), STK_ZSTD);
+    T_EQ("skippable", stk_compression_detect((struct stk_view){skippable, sizeof skippable}),
+         STK_COMPRESSION_ZSTD);
 
     /* LZMA2 with a dictionary of 4 GiB (xz format 1.1, 3.1 and 5.3.1). */
     filter = memmem(block, block_bytes, "\x21\x01", 2); /* LZMA2, one byte of properties */
@@ -345,16 +349,18 @@ static void test_windows(void)
     filter[2] = 40;
     sum = lzma_crc32(block, block_bytes - 4, 0);
     memcpy(block + block_bytes - 4, &sum, 4);
-    T_EQ("xz memory", unpack_all((struct way){STK_XZ, 9999, 9999, 0}, packed, bytes).status,
+    T_EQ("xz memory",
+         unpack_all((struct way){STK_COMPRESSION_XZ, 9999, 9999, 0}, packed, bytes).status,
          STOKER_ERROR_LIMIT);
 
     memcpy(packed, skippable, sizeof skippable);
     bytes = sizeof skippable;
-    bytes += make_packed(STK_ZSTD, data, DATA_BYTES, packed + bytes, 9999);
+    bytes += make_packed(STK_COMPRESSION_ZSTD, data, DATA_BYTES, packed + bytes, 9999);
     memcpy(packed + bytes, skippable, sizeof skippable);
     bytes += sizeof skippable;
     T_EQ("skippable frames around",
-         unpack_all((struct way){STK_ZSTD, 5, 999, 0}, packed, bytes).bytes, DATA_BYTES);
+         unpack_all((struct way){STK_COMPRESSION_ZSTD, 5, 999, 0}, packed, bytes).bytes,
+         DATA_BYTES);
 }
 
 static const struct packing_row {
@@ -362,22 +368,22 @@ static const struct packing_row {
     size_t bytes;
     uint32_t want;
 } packing_rows[] = {
-    {"\x1f\x8b\x08\0\0\0", 6, STK_GZIP},
-    {"\x1f\x8b\x08\0\0", 5, STK_PLAIN},
-    {"\x1f\x8b\x07\0\0\0", 6, STK_PLAIN},
-    {"BZh91AY", 7, STK_BZIP2},
-    {"BZh1\x17\x72", 6, STK_BZIP2},
-    {"BZh91.jpg", 9, STK_PLAIN},
-    {"BZh01A", 6, STK_PLAIN},
+    {"\x1f\x8b\x08\0\0\0", 6, STK_COMPRESSION_GZIP},
+    {"\x1f\x8b\x08\0\0", 5, STK_COMPRESSION_NONE},
+    {"\x1f\x8b\x07\0\0\0", 6, STK_COMPRESSION_NONE},
+    {"BZh91AY", 7, STK_COMPRESSION_BZIP2},
+    {"BZh1\x17\x72", 6, STK_COMPRESSION_BZIP2},
+    {"BZh91.jpg", 9, STK_COMPRESSION_NONE},
+    {"BZh01A", 6, STK_COMPRESSION_NONE},
     {"\xfd"
      "7zXZ\0",
-     6, STK_XZ},
+     6, STK_COMPRESSION_XZ},
     {"\xfd"
      "7zXZ.",
-     6, STK_PLAIN},
-    {"\x28\xb5\x2f\xfd\0\0", 6, STK_ZSTD},
-    {"\x28\xb5\x2f\xfc\0\0", 6, STK_PLAIN},
-    {"000000.jpg", 10, STK_PLAIN},
+     6, STK_COMPRESSION_NONE},
+    {"\x28\xb5\x2f\xfd\0\0", 6, STK_COMPRESSION_ZSTD},
+    {"\x28\xb5\x2f\xfc\0\0", 6, STK_COMPRESSION_NONE},
+    {"000000.jpg", 10, STK_COMPRESSION_NONE},
 };
 
 /* Stream by stream: what each one's end says, with one byte changed; the next one is read all the
@@ -390,14 +396,15 @@ static void test_ends(void)
         size_t from_end;         /* the byte that is changed; 0: none */
         bool unsized;
     } rows[] = {
-        {"gzip", STK_GZIP, STK_PROOF_RIGHT, 0, false},
-        {"gzip, CRC", STK_GZIP, STK_PROOF_WRONG, 5, false},
-        {"gzip, size", STK_GZIP, STK_PROOF_ODD, 2, false},
-        {"gzip, both", STK_GZIP, STK_PROOF_WRONG, 5, true},
-        {"zstd", STK_ZSTD, STK_PROOF_RIGHT, 0, false},
-        {"zstd, checksum", STK_ZSTD, STK_PROOF_WRONG, 4, false},
-        {"bzip2", STK_BZIP2, STK_PROOF_RIGHT, 0, false},
-        {"bzip2, sum of all blocks", STK_BZIP2, STK_PROOF_ODD, 3, false},
+        {"gzip", STK_COMPRESSION_GZIP, STK_DECOMPRESS_CHECK_OK, 0, false},
+        {"gzip, CRC", STK_COMPRESSION_GZIP, STK_DECOMPRESS_CHECK_MISMATCH, 5, false},
+        {"gzip, size", STK_COMPRESSION_GZIP, STK_DECOMPRESS_CHECK_BAD_TRAILER, 2, false},
+        {"gzip, both", STK_COMPRESSION_GZIP, STK_DECOMPRESS_CHECK_MISMATCH, 5, true},
+        {"zstd", STK_COMPRESSION_ZSTD, STK_DECOMPRESS_CHECK_OK, 0, false},
+        {"zstd, checksum", STK_COMPRESSION_ZSTD, STK_DECOMPRESS_CHECK_MISMATCH, 4, false},
+        {"bzip2", STK_COMPRESSION_BZIP2, STK_DECOMPRESS_CHECK_OK, 0, false},
+        {"bzip2, sum of all blocks", STK_COMPRESSION_BZIP2, STK_DECOMPRESS_CHECK_BAD_TRAILER, 3,
+         false},
     };
 
     T_EACH(end_row, row, rows)
@@ -408,37 +415,39 @@ static void test_ends(void)
         packed[first - row->from_end] ^= row->from_end ? 1 : 0;
         packed[first - 1] ^= row->unsized ? 1 : 0;
         for (size_t step = 1; step <= count; step = step < 4 ? step + 1 : step * 5) {
-            struct stk_unpack *unpack = NULL;
-            struct stk_ended ended;
+            struct stk_decompress *unpack = NULL;
+            struct stk_decompress_end ended;
             size_t given = 0, bytes = 0, written;
             uint32_t ends = 0;
             int more = 1;
 
             T_EQ(row->name,
-                 stk_unpack_open(&unpack, row->packing, &(struct stk_unpack_limits){0}, NULL), 0);
-            stk_unpack_by_stream(unpack);
+                 stk_decompress_open(&unpack, row->packing, &(struct stk_decompress_limits){0},
+                                     NULL),
+                 0);
+            stk_decompress_by_stream(unpack);
             while (more > 0) {
                 struct stk_view in = {packed + given, stk_min(step, count - given)};
                 size_t offered = in.bytes;
 
-                more = stk_unpack_run(unpack, &in, given + offered == count, out + bytes,
-                                      ROOM - bytes, &written, NULL);
+                more = stk_decompress_run(unpack, &in, given + offered == count, out + bytes,
+                                          ROOM - bytes, &written, NULL);
                 given += offered - in.bytes;
                 bytes += written;
-                if (stk_unpack_ended(unpack, &ended)) {
-                    T_EQ(row->name, ended.proof, ends == 0 ? row->proof : STK_PROOF_RIGHT);
+                if (stk_decompress_stream_end(unpack, &ended)) {
+                    T_EQ(row->name, ended.check, ends == 0 ? row->proof : STK_DECOMPRESS_CHECK_OK);
                     T_EQ(row->name, ended.in, ends == 0 ? first : count);
                     T_EQ(row->name, ended.bytes, ends == 0 ? DATA_BYTES : 10);
-                    T_TRUE(row->name, ended.out == bytes && !ended.empty);
-                    T_TRUE(row->name,
-                           ended.proof != STK_PROOF_WRONG || ended.sized == !row->unsized);
+                    T_TRUE(row->name, ended.out == bytes && !ended.skippable);
+                    T_TRUE(row->name, ended.check != STK_DECOMPRESS_CHECK_MISMATCH ||
+                                          ended.size_matches == !row->unsized);
                     ends++;
                 }
             }
             T_EQ(row->name, more, 0);
             T_EQ(row->name, ends, 2);
             T_TRUE(row->name, memcmp(out, data, DATA_BYTES) == 0);
-            stk_unpack_close(unpack);
+            stk_decompress_close(unpack);
         }
     }
 }
@@ -451,7 +460,7 @@ int main(void)
         test_portions(packings[i]);
         test_streams(packings[i], 0, true);
         test_streams(packings[i], 4, true);
-        test_streams(packings[i], 3, packings[i] != STK_XZ);
+        test_streams(packings[i], 3, packings[i] != STK_COMPRESSION_XZ);
         test_cuts(packings[i]);
         test_damage(packings[i]);
         test_limits(packings[i]);
@@ -462,9 +471,9 @@ int main(void)
     T_EACH(packing_row, row, packing_rows)
     {
         struct stk_view head = {(const uint8_t *)row->head, row->bytes};
-        T_EQ(row->head, stk_packing_of(head), row->want);
+        T_EQ(row->head, stk_compression_detect(head), row->want);
     }
-    T_STR("name", stk_packing_name(99), "unknown");
-    stk_unpack_close(NULL);
+    T_STR("name", stk_compression_name(99), "unknown");
+    stk_decompress_close(NULL);
     return t_finish();
 }

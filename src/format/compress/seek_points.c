@@ -12,12 +12,12 @@
 
 enum { WINDOW_LEVEL = 1, POINTS_FIRST = 64, WINDOWS_FIRST = 1 << 18 };
 
-struct stk_access_maker {
-    struct stk_access_head head;
+struct stk_seek_points_builder {
+    struct stk_seek_points_head head;
     uint64_t spacing;
     bool windows;
-    struct stk_sum *sum;             /* owned: of the segment so far */
-    struct stk_access_point *points; /* owned; window_at counts from the first window */
+    struct stk_xxh3 *sum;          /* owned: of the segment so far */
+    struct stk_seek_point *points; /* owned; window_at counts from the first window */
     uint64_t point_capacity;
     uint8_t *texts; /* owned: windows, end to end */
     uint64_t text_bytes, text_capacity;
@@ -47,202 +47,207 @@ static int no_memory(struct stoker_error *error)
                     "free memory, or ask for fewer: a larger --access", "packed shard");
 }
 
-int stk_access_maker_open(struct stk_access_maker **maker_out, uint32_t packing, uint64_t spacing,
-                          bool windows, struct stoker_error *error)
+int stk_seek_points_builder_open(struct stk_seek_points_builder **builder_out, uint32_t compression,
+                                 uint64_t spacing, bool windows, struct stoker_error *error)
 {
-    struct stk_access_maker *maker = stk_alloc(1, sizeof *maker);
+    struct stk_seek_points_builder *builder = stk_alloc(1, sizeof *builder);
     bool complete = false;
 
-    STK_ASSERT(packing == STK_GZIP || packing == STK_ZSTD);
-    *maker_out = NULL;
-    if (maker) {
-        maker->head.packing = packing;
-        maker->spacing =
-            stk_max(spacing ? spacing : STK_ACCESS_SPACING_DEFAULT, STK_ACCESS_SPACING_MIN);
-        maker->windows = windows && packing == STK_GZIP;
-        maker->sum = stk_sum_open();
-        complete = maker->sum;
+    STK_ASSERT(compression == STK_COMPRESSION_GZIP || compression == STK_COMPRESSION_ZSTD);
+    *builder_out = NULL;
+    if (builder) {
+        builder->head.compression = compression;
+        builder->spacing = stk_max(spacing ? spacing : STK_SEEK_POINTS_SPACING_DEFAULT,
+                                   STK_SEEK_POINTS_SPACING_MIN);
+        builder->windows = windows && compression == STK_COMPRESSION_GZIP;
+        builder->sum = stk_xxh3_open();
+        complete = builder->sum;
     }
-    if (complete && maker->windows) {
-        maker->room_bytes = ZSTD_compressBound(STK_ACCESS_WINDOW);
-        maker->room = stk_alloc(maker->room_bytes, 1);
-        maker->packer = ZSTD_createCCtx_advanced(zstd_memory);
-        complete = maker->room && maker->packer;
+    if (complete && builder->windows) {
+        builder->room_bytes = ZSTD_compressBound(STK_SEEK_POINTS_WINDOW_BYTES);
+        builder->room = stk_alloc(builder->room_bytes, 1);
+        builder->packer = ZSTD_createCCtx_advanced(zstd_memory);
+        complete = builder->room && builder->packer;
     }
     if (!complete) {
-        stk_access_maker_close(maker);
+        stk_seek_points_builder_close(builder);
         return no_memory(error);
     }
-    *maker_out = maker;
+    *builder_out = builder;
     return 0;
 }
 
-void stk_access_maker_close(struct stk_access_maker *maker)
+void stk_seek_points_builder_close(struct stk_seek_points_builder *builder)
 {
-    if (maker) {
-        stk_sum_close(maker->sum);
-        ZSTD_freeCCtx(maker->packer);
-        stk_free(maker->points);
-        stk_free(maker->texts);
-        stk_free(maker->room);
-        stk_free(maker);
+    if (builder) {
+        stk_xxh3_close(builder->sum);
+        ZSTD_freeCCtx(builder->packer);
+        stk_free(builder->points);
+        stk_free(builder->texts);
+        stk_free(builder->room);
+        stk_free(builder);
     }
 }
 
-void stk_access_maker_bytes(struct stk_access_maker *maker, struct stk_view bytes)
+void stk_seek_points_builder_add_bytes(struct stk_seek_points_builder *builder,
+                                       struct stk_view bytes)
 {
-    stk_sum_add(maker->sum, bytes.data, bytes.bytes);
-    maker->head.out_bytes += bytes.bytes;
+    stk_xxh3_add(builder->sum, bytes.data, bytes.bytes);
+    builder->head.out_bytes += bytes.bytes;
 }
 
 /* Where the segment that is being filled begins. */
-static uint64_t segment_start(const struct stk_access_maker *maker)
+static uint64_t segment_start(const struct stk_seek_points_builder *builder)
 {
-    return maker->head.point_count > 0 ? maker->points[maker->head.point_count - 1].out : 0;
+    return builder->head.point_count > 0 ? builder->points[builder->head.point_count - 1].out : 0;
 }
 
-bool stk_access_maker_wants(const struct stk_access_maker *maker, bool inside)
+bool stk_seek_points_builder_is_due(const struct stk_seek_points_builder *builder, bool inside)
 {
-    return maker->status == 0 && (maker->windows || !inside) &&
-           (maker->head.point_count == 0 ||
-            maker->head.out_bytes - segment_start(maker) >= maker->spacing);
+    return builder->status == 0 && (builder->windows || !inside) &&
+           (builder->head.point_count == 0 ||
+            builder->head.out_bytes - segment_start(builder) >= builder->spacing);
 }
 
 /* Ends the segment that is being filled, if there is one. */
-static void end_segment(struct stk_access_maker *maker)
+static void end_segment(struct stk_seek_points_builder *builder)
 {
-    uint64_t bytes = maker->head.out_bytes - segment_start(maker);
+    uint64_t bytes = builder->head.out_bytes - segment_start(builder);
 
-    if (maker->head.point_count > 0) {
-        maker->points[maker->head.point_count - 1].sum = stk_sum_done(maker->sum);
-        maker->head.segment_bytes_max = stk_max(maker->head.segment_bytes_max, bytes);
+    if (builder->head.point_count > 0) {
+        builder->points[builder->head.point_count - 1].checksum = stk_xxh3_done(builder->sum);
+        builder->head.segment_bytes_max = stk_max(builder->head.segment_bytes_max, bytes);
     }
 }
 
 /* Room for one more of both; what an image may have is checked here. */
-static int grow(struct stk_access_maker *maker)
+static int grow(struct stk_seek_points_builder *builder)
 {
-    uint64_t count = maker->head.point_count;
-    uint64_t image = stk_access_point_at(count + 1) + maker->text_bytes + STK_ACCESS_WINDOW;
+    uint64_t count = builder->head.point_count;
+    uint64_t image =
+        stk_seek_points_offset(count + 1) + builder->text_bytes + STK_SEEK_POINTS_WINDOW_BYTES;
 
-    if (image > STK_ACCESS_IMAGE_MAX) {
+    if (image > STK_SEEK_POINTS_IMAGE_MAX) {
         return STOKER_ERROR_LIMIT;
     }
-    if (count == maker->point_capacity) {
+    if (count == builder->point_capacity) {
         uint64_t capacity = count ? 2 * count : POINTS_FIRST;
-        void *points = stk_realloc(maker->points, count, capacity, sizeof *maker->points);
+        void *points = stk_realloc(builder->points, count, capacity, sizeof *builder->points);
 
         if (!points) {
             return -ENOMEM;
         }
-        maker->points = points;
-        maker->point_capacity = capacity;
+        builder->points = points;
+        builder->point_capacity = capacity;
     }
-    if (maker->windows && maker->text_capacity - maker->text_bytes < STK_ACCESS_WINDOW) {
-        uint64_t capacity = maker->text_capacity ? 2 * maker->text_capacity : WINDOWS_FIRST;
-        uint8_t *texts = stk_realloc(maker->texts, maker->text_capacity, capacity, 1);
+    if (builder->windows &&
+        builder->text_capacity - builder->text_bytes < STK_SEEK_POINTS_WINDOW_BYTES) {
+        uint64_t capacity = builder->text_capacity ? 2 * builder->text_capacity : WINDOWS_FIRST;
+        uint8_t *texts = stk_realloc(builder->texts, builder->text_capacity, capacity, 1);
 
         if (!texts) {
             return -ENOMEM;
         }
-        maker->texts = texts;
-        maker->text_capacity = capacity;
+        builder->texts = texts;
+        builder->text_capacity = capacity;
     }
     return 0;
 }
 
-void stk_access_maker_point(struct stk_access_maker *maker, uint64_t in, uint32_t bits,
-                            struct stk_view window)
+void stk_seek_points_builder_add_point(struct stk_seek_points_builder *builder, uint64_t in,
+                                       uint32_t bits, struct stk_view window)
 {
-    struct stk_access_point *point;
+    struct stk_seek_point *point;
 
-    STK_ASSERT(window.bytes <= STK_ACCESS_WINDOW && (maker->windows || window.bytes == 0));
-    maker->status = maker->status < 0 ? maker->status : grow(maker);
-    if (maker->status < 0) {
+    STK_ASSERT(window.bytes <= STK_SEEK_POINTS_WINDOW_BYTES &&
+               (builder->windows || window.bytes == 0));
+    builder->status = builder->status < 0 ? builder->status : grow(builder);
+    if (builder->status < 0) {
         return;
     }
-    end_segment(maker);
-    point = &maker->points[maker->head.point_count++];
-    *point = (struct stk_access_point){
-        .out = maker->head.out_bytes, .in = in, .bits = bits, .kind = STK_ACCESS_STREAM};
+    end_segment(builder);
+    point = &builder->points[builder->head.point_count++];
+    *point = (struct stk_seek_point){
+        .out = builder->head.out_bytes, .in = in, .bits = bits, .kind = STK_SEEK_POINT_STREAM};
     if (window.bytes > 0) {
-        size_t packed = ZSTD_compressCCtx(maker->packer, maker->room, maker->room_bytes,
+        size_t packed = ZSTD_compressCCtx(builder->packer, builder->room, builder->room_bytes,
                                           window.data, window.bytes, WINDOW_LEVEL);
         bool smaller = !ZSTD_isError(packed) && packed < window.bytes;
 
-        point->kind = smaller ? STK_ACCESS_PACKED : STK_ACCESS_RAW;
-        point->window_at = maker->text_bytes;
+        point->kind = smaller ? STK_SEEK_POINT_COMPRESSED : STK_SEEK_POINT_RAW;
+        point->window_at = builder->text_bytes;
         point->window_bytes = smaller ? packed : window.bytes;
-        memcpy(maker->texts + maker->text_bytes, smaller ? maker->room : window.data,
+        memcpy(builder->texts + builder->text_bytes, smaller ? builder->room : window.data,
                point->window_bytes);
-        maker->text_bytes += point->window_bytes;
+        builder->text_bytes += point->window_bytes;
     }
 }
 
-int stk_access_maker_done(struct stk_access_maker *maker, uint64_t in_bytes,
-                          struct stk_view *image_out, struct stoker_error *error)
+int stk_seek_points_builder_finish(struct stk_seek_points_builder *builder, uint64_t in_bytes,
+                                   struct stk_view *image_out, struct stoker_error *error)
 {
-    struct stk_access_head *head = &maker->head;
+    struct stk_seek_points_head *head = &builder->head;
     uint64_t texts_at, bytes;
     uint8_t *image;
 
     *image_out = (struct stk_view){0};
-    if (maker->status == STOKER_ERROR_LIMIT) {
-        return stk_fail(error, maker->status, "too many access points for one shard",
+    if (builder->status == STOKER_ERROR_LIMIT) {
+        return stk_fail(error, builder->status, "too many access points for one shard",
                         "ask for fewer: a larger --access", "%u points", head->point_count);
     }
-    if (maker->status < 0) {
+    if (builder->status < 0) {
         return no_memory(error);
     }
-    if (head->point_count > 0 && segment_start(maker) == head->out_bytes) {
+    if (head->point_count > 0 && segment_start(builder) == head->out_bytes) {
         head->point_count--; /* as before a frame with nothing in it */
-        maker->text_bytes -= maker->points[head->point_count].window_bytes;
+        builder->text_bytes -= builder->points[head->point_count].window_bytes;
     } else {
-        end_segment(maker);
+        end_segment(builder);
     }
     if (head->point_count == 0) {
         return 0;
     }
     head->in_bytes = in_bytes;
-    texts_at = stk_access_point_at(head->point_count);
-    bytes = texts_at + maker->text_bytes;
+    texts_at = stk_seek_points_offset(head->point_count);
+    bytes = texts_at + builder->text_bytes;
     image = stk_alloc(bytes, 1);
     if (!image) {
         return no_memory(error);
     }
     for (uint32_t i = 0; i < head->point_count; i++) {
-        struct stk_access_point *point = &maker->points[i];
+        struct stk_seek_point *point = &builder->points[i];
 
         point->window_at = point->window_bytes > 0 ? point->window_at + texts_at : 0;
     }
     memcpy(image, head, sizeof *head);
-    memcpy(image + sizeof *head, maker->points, head->point_count * sizeof *maker->points);
-    if (maker->text_bytes > 0) {
-        memcpy(image + texts_at, maker->texts, maker->text_bytes);
+    memcpy(image + sizeof *head, builder->points, head->point_count * sizeof *builder->points);
+    if (builder->text_bytes > 0) {
+        memcpy(image + texts_at, builder->texts, builder->text_bytes);
     }
     *image_out = (struct stk_view){image, bytes};
     return 0;
 }
 
-bool stk_access_head_good(const struct stk_access_head *head, uint64_t image_bytes,
-                          uint32_t packing, uint64_t in_bytes)
+bool stk_seek_points_head_is_valid(const struct stk_seek_points_head *head, uint64_t image_bytes,
+                                   uint32_t compression, uint64_t in_bytes)
 {
-    return image_bytes >= sizeof *head && head->packing == packing &&
-           (packing == STK_GZIP || packing == STK_ZSTD) && head->in_bytes == in_bytes &&
-           head->point_count > 0 && stk_access_point_at(head->point_count) <= image_bytes &&
+    return image_bytes >= sizeof *head && head->compression == compression &&
+           (compression == STK_COMPRESSION_GZIP || compression == STK_COMPRESSION_ZSTD) &&
+           head->in_bytes == in_bytes && head->point_count > 0 &&
+           stk_seek_points_offset(head->point_count) <= image_bytes &&
            head->segment_bytes_max > 0 && head->segment_bytes_max <= head->out_bytes;
 }
 
-bool stk_access_reaches(const struct stk_access_head *head)
+bool stk_seek_points_is_random_access(const struct stk_seek_points_head *head)
 {
-    return head->segment_bytes_max <= STK_ACCESS_SEGMENT_MAX;
+    return head->segment_bytes_max <= STK_SEEK_POINTS_SEGMENT_MAX;
 }
 
-bool stk_access_segment(const struct stk_access_head *head, uint64_t image_bytes, uint64_t number,
-                        const struct stk_access_point *point, const struct stk_access_point *next,
-                        uint64_t *out_end)
+bool stk_seek_points_segment(const struct stk_seek_points_head *head, uint64_t image_bytes,
+                             uint64_t number, const struct stk_seek_point *point,
+                             const struct stk_seek_point *next, uint64_t *out_end)
 {
-    bool inside = point->kind == STK_ACCESS_RAW || point->kind == STK_ACCESS_PACKED;
+    bool inside = point->kind == STK_SEEK_POINT_RAW || point->kind == STK_SEEK_POINT_COMPRESSED;
     uint64_t window_end;
 
     *out_end = next ? next->out : head->out_bytes;
@@ -252,26 +257,26 @@ bool stk_access_segment(const struct stk_access_head *head, uint64_t image_bytes
         return false;
     }
     if (!inside) {
-        return point->kind == STK_ACCESS_STREAM && (point->window_at | point->bits) == 0 &&
+        return point->kind == STK_SEEK_POINT_STREAM && (point->window_at | point->bits) == 0 &&
                point->window_bytes == 0;
     }
-    return head->packing == STK_GZIP && point->window_bytes > 0 &&
-           point->window_bytes <= STK_ACCESS_WINDOW &&
-           point->window_at >= stk_access_point_at(head->point_count) &&
+    return head->compression == STK_COMPRESSION_GZIP && point->window_bytes > 0 &&
+           point->window_bytes <= STK_SEEK_POINTS_WINDOW_BYTES &&
+           point->window_at >= stk_seek_points_offset(head->point_count) &&
            stk_add(point->window_at, point->window_bytes, &window_end) && window_end <= image_bytes;
 }
 
-int stk_access_window(const struct stk_access_point *point, struct stk_view stored,
-                      uint8_t window_out[STK_ACCESS_WINDOW], size_t *bytes_out)
+int stk_seek_points_window(const struct stk_seek_point *point, struct stk_view stored,
+                           uint8_t window_out[STK_SEEK_POINTS_WINDOW_BYTES], size_t *bytes_out)
 {
     ZSTD_DCtx *unpacker;
     size_t bytes;
 
     *bytes_out = 0;
-    if (stored.bytes != point->window_bytes || stored.bytes > STK_ACCESS_WINDOW) {
+    if (stored.bytes != point->window_bytes || stored.bytes > STK_SEEK_POINTS_WINDOW_BYTES) {
         return STOKER_ERROR_CORRUPT;
     }
-    if (point->kind != STK_ACCESS_PACKED) {
+    if (point->kind != STK_SEEK_POINT_COMPRESSED) {
         if (stored.bytes > 0) {
             memcpy(window_out, stored.data, stored.bytes);
         }
@@ -282,7 +287,8 @@ int stk_access_window(const struct stk_access_point *point, struct stk_view stor
     if (!unpacker) {
         return -ENOMEM;
     }
-    bytes = ZSTD_decompressDCtx(unpacker, window_out, STK_ACCESS_WINDOW, stored.data, stored.bytes);
+    bytes = ZSTD_decompressDCtx(unpacker, window_out, STK_SEEK_POINTS_WINDOW_BYTES, stored.data,
+                                stored.bytes);
     ZSTD_freeDCtx(unpacker);
     *bytes_out = ZSTD_isError(bytes) ? 0 : bytes;
     return ZSTD_isError(bytes) ? STOKER_ERROR_CORRUPT : 0;

@@ -82,8 +82,9 @@ static size_t pack(const struct shape *shape)
     for (size_t at = 0; at < DATA_BYTES; at += step) {
         size_t count = stk_min(step, DATA_BYTES - at);
 
-        used += shape->packing == STK_GZIP ? pack_gzip(shape, data + at, count, packed + used)
-                                           : pack_zstd(shape, data + at, count, packed + used);
+        used += shape->packing == STK_COMPRESSION_GZIP
+                    ? pack_gzip(shape, data + at, count, packed + used)
+                    : pack_zstd(shape, data + at, count, packed + used);
         memset(packed + used, 0, shape->padding);
         used += shape->padding;
     }
@@ -94,21 +95,22 @@ static size_t pack(const struct shape *shape)
 static int make(const struct shape *shape, size_t used, size_t in_step, size_t out_step,
                 struct stk_view *image, struct stoker_error *error)
 {
-    struct stk_access_maker *maker = NULL;
-    struct stk_unpack *unpack = NULL;
+    struct stk_seek_points_builder *maker = NULL;
+    struct stk_decompress *unpack = NULL;
     size_t given = 0, written = 0, count;
-    int more = 1, status = stk_access_maker_open(&maker, shape->packing, SPACING, true, error);
+    int more = 1,
+        status = stk_seek_points_builder_open(&maker, shape->packing, SPACING, true, error);
 
     *image = (struct stk_view){0};
-    status = status < 0
-                 ? status
-                 : stk_unpack_open(&unpack, shape->packing, &(struct stk_unpack_limits){0}, error);
-    status = status < 0 ? status : stk_unpack_mark(unpack, maker, error);
+    status = status < 0 ? status
+                        : stk_decompress_open(&unpack, shape->packing,
+                                              &(struct stk_decompress_limits){0}, error);
+    status = status < 0 ? status : stk_decompress_set_builder(unpack, maker, error);
     while (status == 0 && more > 0) {
         struct stk_view in = {packed + given, stk_min(in_step, used - given)};
 
-        more = stk_unpack_run(unpack, &in, given + in.bytes == used, out + written,
-                              stk_min(out_step, ROOM_BYTES - written), &count, error);
+        more = stk_decompress_run(unpack, &in, given + in.bytes == used, out + written,
+                                  stk_min(out_step, ROOM_BYTES - written), &count, error);
         status = more < 0 ? more : 0;
         given = in.data - packed;
         written += count;
@@ -116,10 +118,10 @@ static int make(const struct shape *shape, size_t used, size_t in_step, size_t o
     if (status == 0) {
         T_EQ(shape->name, written, DATA_BYTES);
         T_TRUE(shape->name, memcmp(out, data, DATA_BYTES) == 0);
-        status = stk_access_maker_done(maker, used, image, error);
+        status = stk_seek_points_builder_finish(maker, used, image, error);
     }
-    stk_unpack_close(unpack);
-    stk_access_maker_close(maker);
+    stk_decompress_close(unpack);
+    stk_seek_points_builder_close(maker);
     return status;
 }
 
@@ -127,62 +129,62 @@ static int make(const struct shape *shape, size_t used, size_t in_step, size_t o
  * data set does it. */
 static size_t enter(struct stk_view image, uint64_t number, uint32_t packing, size_t used)
 {
-    struct stk_access_head head = {0};
-    struct stk_access_point point, next;
-    struct stk_unpack *unpack = NULL;
-    static uint8_t window[STK_ACCESS_WINDOW];
+    struct stk_seek_points_head head = {0};
+    struct stk_seek_point point, next;
+    struct stk_decompress *unpack = NULL;
+    static uint8_t window[STK_SEEK_POINTS_WINDOW_BYTES];
     struct stoker_error error = {0};
     size_t window_bytes, written = 0, count;
     uint64_t end;
     int status;
 
     memcpy(&head, image.data, stk_min(sizeof head, image.bytes));
-    if (!stk_access_head_good(&head, image.bytes, packing, used) || !stk_access_reaches(&head) ||
-        number >= head.point_count) {
+    if (!stk_seek_points_head_is_valid(&head, image.bytes, packing, used) ||
+        !stk_seek_points_is_random_access(&head) || number >= head.point_count) {
         return 0;
     }
-    memcpy(&point, image.data + stk_access_point_at(number), sizeof point);
+    memcpy(&point, image.data + stk_seek_points_offset(number), sizeof point);
     if (number + 1 < head.point_count) {
-        memcpy(&next, image.data + stk_access_point_at(number + 1), sizeof next);
+        memcpy(&next, image.data + stk_seek_points_offset(number + 1), sizeof next);
     }
-    if (!stk_access_segment(&head, image.bytes, number, &point,
-                            number + 1 < head.point_count ? &next : NULL, &end)) {
+    if (!stk_seek_points_segment(&head, image.bytes, number, &point,
+                                 number + 1 < head.point_count ? &next : NULL, &end)) {
         return 0;
     }
-    status = stk_access_window(&point,
-                               (struct stk_view){image.data + point.window_at, point.window_bytes},
-                               window, &window_bytes);
+    status = stk_seek_points_window(
+        &point, (struct stk_view){image.data + point.window_at, point.window_bytes}, window,
+        &window_bytes);
     if (status < 0 || end - point.out > ROOM_BYTES) {
         return 0;
     }
-    status = stk_unpack_open(&unpack, packing, &(struct stk_unpack_limits){0}, &error);
+    status = stk_decompress_open(&unpack, packing, &(struct stk_decompress_limits){0}, &error);
     status = status < 0 ? status
-                        : stk_unpack_start(unpack, &point, (struct stk_view){window, window_bytes},
-                                           &error);
+                        : stk_decompress_start_at(unpack, &point,
+                                                  (struct stk_view){window, window_bytes}, &error);
     for (uint64_t at = point.in; status == 0 && written < end - point.out;) {
         struct stk_view in = {packed + at, stk_min(1000, used - at)};
 
-        status = stk_unpack_run(unpack, &in, at + in.bytes == used, out + written,
-                                end - point.out - written, &count, &error);
+        status = stk_decompress_run(unpack, &in, at + in.bytes == used, out + written,
+                                    end - point.out - written, &count, &error);
         written += count;
         at = in.data - packed;
         status = status == 1 ? 0 : status == 0 && written < end - point.out ? -1 : status;
     }
-    stk_unpack_close(unpack);
-    return status == 0 && stk_sum64(out, written) == point.sum ? written : 0;
+    stk_decompress_close(unpack);
+    return status == 0 && stk_xxh3_64(out, written) == point.checksum ? written : 0;
 }
 
 static const struct shape shapes[] = {
-    {"gzip of text", STK_GZIP, 6, 0, 0, 0, false, TEXT, true},
-    {"gzip, fast", STK_GZIP, 1, 0, 0, 0, false, BOTH, true},
-    {"gzip, stored blocks", STK_GZIP, 0, 0, 0, 0, false, NOISE, true},
-    {"gzip of noise", STK_GZIP, 6, 0, 0, 0, false, NOISE, true},
-    {"gzip, flushed", STK_GZIP, 6, 0, 5000, 0, false, BOTH, true},
-    {"gzip, many members", STK_GZIP, 6, 50000, 0, 0, false, BOTH, false},
-    {"gzip, few members and padding", STK_GZIP, 6, 1300000, 0, 777, false, BOTH, true},
-    {"zstd, many frames", STK_ZSTD, 3, 60000, 0, 0, false, BOTH, false},
-    {"zstd, skippable frames", STK_ZSTD, 3, 60000, 0, 0, true, TEXT, false},
-    {"zstd, one frame", STK_ZSTD, 3, 0, 0, 0, false, BOTH, false},
+    {"gzip of text", STK_COMPRESSION_GZIP, 6, 0, 0, 0, false, TEXT, true},
+    {"gzip, fast", STK_COMPRESSION_GZIP, 1, 0, 0, 0, false, BOTH, true},
+    {"gzip, stored blocks", STK_COMPRESSION_GZIP, 0, 0, 0, 0, false, NOISE, true},
+    {"gzip of noise", STK_COMPRESSION_GZIP, 6, 0, 0, 0, false, NOISE, true},
+    {"gzip, flushed", STK_COMPRESSION_GZIP, 6, 0, 5000, 0, false, BOTH, true},
+    {"gzip, many members", STK_COMPRESSION_GZIP, 6, 50000, 0, 0, false, BOTH, false},
+    {"gzip, few members and padding", STK_COMPRESSION_GZIP, 6, 1300000, 0, 777, false, BOTH, true},
+    {"zstd, many frames", STK_COMPRESSION_ZSTD, 3, 60000, 0, 0, false, BOTH, false},
+    {"zstd, skippable frames", STK_COMPRESSION_ZSTD, 3, 60000, 0, 0, true, TEXT, false},
+    {"zstd, one frame", STK_COMPRESSION_ZSTD, 3, 0, 0, 0, false, BOTH, false},
 };
 
 static void test_points(void)
@@ -191,7 +193,7 @@ static void test_points(void)
     {
         struct stoker_error error = {0};
         struct stk_view image, again;
-        struct stk_access_head head;
+        struct stk_seek_points_head head;
         uint64_t at = 0;
         size_t used;
 
@@ -201,7 +203,7 @@ static void test_points(void)
         memcpy(&head, image.data, sizeof head);
         T_EQ(shape->name, head.out_bytes, DATA_BYTES);
         T_EQ(shape->name, head.in_bytes, used);
-        if (shape->packing == STK_ZSTD && shape->member_bytes == 0) {
+        if (shape->packing == STK_COMPRESSION_ZSTD && shape->member_bytes == 0) {
             T_EQ(shape->name, head.point_count, 1);
             T_EQ(shape->name, head.segment_bytes_max, DATA_BYTES);
         } else {
@@ -229,13 +231,13 @@ static void test_points(void)
 /* Without windows gzip has points at members only. */
 static void test_no_windows(void)
 {
-    struct stk_access_maker *maker = NULL;
+    struct stk_seek_points_builder *maker = NULL;
     struct stoker_error error = {0};
 
-    T_EQ("open", stk_access_maker_open(&maker, STK_GZIP, 0, false, &error), 0);
-    T_TRUE("inside", !stk_access_maker_wants(maker, true));
-    T_TRUE("begin", stk_access_maker_wants(maker, false));
-    stk_access_maker_close(maker);
+    T_EQ("open", stk_seek_points_builder_open(&maker, STK_COMPRESSION_GZIP, 0, false, &error), 0);
+    T_TRUE("inside", !stk_seek_points_builder_is_due(maker, true));
+    T_TRUE("begin", stk_seek_points_builder_is_due(maker, false));
+    stk_seek_points_builder_close(maker);
 }
 
 /* A false image: refused, or the true bytes. `at`: one byte of it, xor `flip`. */
@@ -243,16 +245,16 @@ static void try_false(const struct shape *shape, struct stk_view image, size_t u
                       uint8_t flip)
 {
     uint8_t *bytes = (uint8_t *)(uintptr_t)image.data;
-    struct stk_access_head head;
+    struct stk_seek_points_head head;
 
     bytes[at] ^= flip;
     memcpy(&head, bytes, sizeof head);
     for (uint64_t i = 0; i < 3; i++) {
-        struct stk_access_point point;
+        struct stk_seek_point point;
         size_t got = enter(image, i, shape->packing, used);
 
         if (got > 0) {
-            memcpy(&point, bytes + stk_access_point_at(i), sizeof point);
+            memcpy(&point, bytes + stk_seek_points_offset(i), sizeof point);
             T_TRUE(shape->name,
                    point.out + got <= DATA_BYTES && memcmp(out, data + point.out, got) == 0);
         }
@@ -272,7 +274,7 @@ static void test_false_images(void)
         fill_data(rows[row]->mix);
         used = pack(rows[row]);
         T_EQ("image", make(rows[row], used, SIZE_MAX, SIZE_MAX, &image, &error), 0);
-        points = stk_access_point_at(3);
+        points = stk_seek_points_offset(3);
         for (size_t at = 0; at < points; at++) {
             try_false(rows[row], image, used, at, 1 << at % 8);
             try_false(rows[row], image, used, at, 0xff);

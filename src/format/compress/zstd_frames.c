@@ -41,7 +41,7 @@ static int no_memory(struct stoker_error *error)
     return stk_fail(error, -ENOMEM, "cannot read a file packed by zstd", "free memory", "frames");
 }
 
-bool stk_frames_are(struct stk_view file)
+bool stk_zstd_frames_detect(struct stk_view file)
 {
     uint32_t magic = file.bytes >= 4 ? u32_at(file.data, 0) : 0;
 
@@ -50,32 +50,33 @@ bool stk_frames_are(struct stk_view file)
 
 /* ---- the list ---- */
 
-static int add(struct stk_frames *frames, uint32_t *room, uint64_t in, uint64_t in_bytes,
+static int add(struct stk_zstd_frames *frames, uint32_t *capacity, uint64_t in, uint64_t in_bytes,
                uint64_t out_bytes, struct stoker_error *error)
 {
-    struct stk_frame *list = frames->frames;
+    struct stk_zstd_frame *list = frames->frames;
 
     if (out_bytes == 0) {
         return 0; /* skippable, or nothing in it */
     }
-    if (frames->count == STK_FRAMES_MAX || out_bytes > STK_UNPACKED_BYTES_MAX - frames->out_bytes) {
+    if (frames->count == STK_ZSTD_FRAMES_MAX ||
+        out_bytes > STK_ZSTD_FRAMES_BYTES_MAX - frames->out_bytes) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "a packed file is too large", ADVICE,
                         "%u frames, %llu bytes, and a frame of %llu", frames->count,
                         (unsigned long long)frames->out_bytes, (unsigned long long)out_bytes);
     }
-    if (frames->count + 2 > *room) {
-        uint32_t wanted = stk_max(2 * *room, 16);
+    if (frames->count + 2 > *capacity) {
+        uint32_t wanted = stk_max(2 * *capacity, 16);
 
-        list = stk_realloc(list, *room, wanted, sizeof *list);
+        list = stk_realloc(list, *capacity, wanted, sizeof *list);
         if (!list) {
             return no_memory(error);
         }
         frames->frames = list;
-        *room = wanted;
+        *capacity = wanted;
     }
-    list[frames->count++] = (struct stk_frame){in, in_bytes, frames->out_bytes};
+    list[frames->count++] = (struct stk_zstd_frame){in, in_bytes, frames->out_bytes};
     frames->out_bytes += out_bytes;
-    list[frames->count] = (struct stk_frame){in + in_bytes, 0, frames->out_bytes};
+    list[frames->count] = (struct stk_zstd_frame){in + in_bytes, 0, frames->out_bytes};
     return 0;
 }
 
@@ -111,11 +112,11 @@ static bool find_table(struct stk_view file, struct table *table)
 }
 
 /* 1: the table says all; 0: it does not fit the file, which is walked then. */
-static int read_table(struct stk_frames *frames, struct stk_view file, const struct table *table,
-                      struct stoker_error *error)
+static int read_table(struct stk_zstd_frames *frames, struct stk_view file,
+                      const struct table *table, struct stoker_error *error)
 {
     uint64_t in = 0, rest = file.bytes - table->bytes;
-    uint32_t room = 0;
+    uint32_t capacity = 0;
 
     for (uint32_t i = 0; i < table->count; i++) {
         const uint8_t *entry = table->entries + (uint64_t)i * table->entry_bytes;
@@ -125,7 +126,7 @@ static int read_table(struct stk_frames *frames, struct stk_view file, const str
         if (in_bytes > rest - in) {
             return 0;
         }
-        status = add(frames, &room, in, in_bytes, u32_at(entry, 1), error);
+        status = add(frames, &capacity, in, in_bytes, u32_at(entry, 1), error);
         if (status < 0) {
             return status;
         }
@@ -166,9 +167,10 @@ static int count_bytes(struct stk_view frame, uint64_t at, uint64_t *bytes_out,
     return status;
 }
 
-static int walk(struct stk_frames *frames, struct stk_view file, struct stoker_error *error)
+static int scan_frames(struct stk_zstd_frames *frames, struct stk_view file,
+                       struct stoker_error *error)
 {
-    uint32_t room = 0;
+    uint32_t capacity = 0;
     int status = 0;
 
     for (uint64_t at = 0, bytes; status == 0 && at < file.bytes; at += bytes) {
@@ -179,7 +181,7 @@ static int walk(struct stk_frames *frames, struct stk_view file, struct stoker_e
 
         bytes = ZSTD_findFrameCompressedSize(data, rest);
         if (ZSTD_isError(bytes) || bytes == 0) {
-            return stk_frames_are((struct stk_view){data, rest})
+            return stk_zstd_frames_detect((struct stk_view){data, rest})
                        ? stk_fail(error, STOKER_ERROR_TRUNCATED,
                                   "a file packed by zstd ends too early", ADVICE,
                                   "in the frame at offset %llu", (unsigned long long)at)
@@ -191,12 +193,13 @@ static int walk(struct stk_frames *frames, struct stk_view file, struct stoker_e
         if (out == ZSTD_CONTENTSIZE_UNKNOWN) {
             status = count_bytes((struct stk_view){data, bytes}, at, &counted, error);
         }
-        status = status < 0 ? status : add(frames, &room, at, bytes, counted, error);
+        status = status < 0 ? status : add(frames, &capacity, at, bytes, counted, error);
     }
     return status;
 }
 
-int stk_frames_open(struct stk_frames *frames, struct stk_view file, struct stoker_error *error)
+int stk_zstd_frames_open(struct stk_zstd_frames *frames, struct stk_view file,
+                         struct stoker_error *error)
 {
     struct table table;
     int status = 0;
@@ -206,16 +209,16 @@ int stk_frames_open(struct stk_frames *frames, struct stk_view file, struct stok
         status = read_table(frames, file, &table, error);
     }
     if (status == 0) {
-        stk_frames_close(frames);
-        status = walk(frames, file, error);
+        stk_zstd_frames_close(frames);
+        status = scan_frames(frames, file, error);
     }
     if (status < 0) {
-        stk_frames_close(frames);
+        stk_zstd_frames_close(frames);
     }
     return status < 0 ? status : 0;
 }
 
-void stk_frames_close(struct stk_frames *frames)
+void stk_zstd_frames_close(struct stk_zstd_frames *frames)
 {
     stk_free(frames->frames);
     memset(frames, 0, sizeof *frames);
@@ -223,7 +226,7 @@ void stk_frames_close(struct stk_frames *frames)
 
 /* ---- use ---- */
 
-uint32_t stk_frames_find(const struct stk_frames *frames, uint64_t offset)
+uint32_t stk_zstd_frames_find(const struct stk_zstd_frames *frames, uint64_t offset)
 {
     uint32_t low = 0, high = frames->count - 1; /* the last frame that begins at or before it */
 
@@ -240,11 +243,11 @@ uint32_t stk_frames_find(const struct stk_frames *frames, uint64_t offset)
     return low;
 }
 
-int stk_frames_unpack(const struct stk_frames *frames, struct stk_view file, uint32_t frame,
-                      uint8_t *out, struct stoker_error *error)
+int stk_zstd_frames_decompress(const struct stk_zstd_frames *frames, struct stk_view file,
+                               uint32_t frame, uint8_t *out, struct stoker_error *error)
 {
-    const struct stk_frame *at = &frames->frames[frame];
-    uint64_t bytes = stk_frame_bytes(frames, frame);
+    const struct stk_zstd_frame *at = &frames->frames[frame];
+    uint64_t bytes = stk_zstd_frame_bytes(frames, frame);
     ZSTD_DCtx *context = ZSTD_createDCtx();
     size_t got;
 
@@ -260,8 +263,8 @@ int stk_frames_unpack(const struct stk_frames *frames, struct stk_view file, uin
     return got == bytes ? 0 : damaged(error, at->in, "the frame has fewer bytes than was said");
 }
 
-int stk_frames_head(struct stk_view file, uint8_t *out, size_t bytes, size_t *got_out,
-                    struct stoker_error *error)
+int stk_zstd_frames_read_head(struct stk_view file, uint8_t *out, size_t bytes, size_t *got_out,
+                              struct stoker_error *error)
 {
     ZSTD_DCtx *context = ZSTD_createDCtx();
     ZSTD_inBuffer in = {file.data, file.bytes, 0};

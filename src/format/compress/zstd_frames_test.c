@@ -99,55 +99,55 @@ static struct stk_view pack(const struct shape *shape)
 static void test_shape(const struct shape *shape)
 {
     struct stk_view view = pack(shape);
-    struct stk_frames frames;
+    struct stk_zstd_frames frames;
     struct stoker_error error = {0};
     size_t got, wanted = stk_min(shape->text_bytes, 20000);
 
-    T_TRUE(shape->name, stk_frames_are(view));
-    if (!T_EQ(shape->name, stk_frames_open(&frames, view, &error), 0)) {
+    T_TRUE(shape->name, stk_zstd_frames_detect(view));
+    if (!T_EQ(shape->name, stk_zstd_frames_open(&frames, view, &error), 0)) {
         fprintf(stderr, "%s: %s\n", error.what, error.where);
         return;
     }
     T_EQ(shape->name, frames.out_bytes, shape->text_bytes);
     T_EQ(shape->name, frames.count, shape->frames);
     for (uint32_t i = 0; i < frames.count; i++) {
-        uint64_t at = frames.frames[i].out, bytes = stk_frame_bytes(&frames, i);
+        uint64_t at = frames.frames[i].out, bytes = stk_zstd_frame_bytes(&frames, i);
 
         T_EQ(shape->name, at, (uint64_t)i * shape->frame_bytes);
-        T_EQ(shape->name, stk_frames_find(&frames, at), i);
-        T_EQ(shape->name, stk_frames_find(&frames, at + bytes - 1), i);
+        T_EQ(shape->name, stk_zstd_frames_find(&frames, at), i);
+        T_EQ(shape->name, stk_zstd_frames_find(&frames, at + bytes - 1), i);
         back[bytes] = 0xa5;
-        T_EQ(shape->name, stk_frames_unpack(&frames, view, i, back, &error), 0);
+        T_EQ(shape->name, stk_zstd_frames_decompress(&frames, view, i, back, &error), 0);
         T_TRUE(shape->name, memcmp(back, text + at, bytes) == 0 && back[bytes] == 0xa5);
     }
-    T_EQ(shape->name, stk_frames_head(view, back, 20000, &got, &error), 0);
+    T_EQ(shape->name, stk_zstd_frames_read_head(view, back, 20000, &got, &error), 0);
     T_EQ(shape->name, got, wanted);
     T_TRUE(shape->name, memcmp(back, text, wanted) == 0);
-    stk_frames_close(&frames);
-    stk_frames_close(&frames);
+    stk_zstd_frames_close(&frames);
+    stk_zstd_frames_close(&frames);
 }
 
 /* Reads all; the outcome, or 1 for bytes that are not the text's. */
 static int read_all(struct stk_view view, struct stoker_error *error)
 {
-    struct stk_frames frames;
-    int status = stk_frames_open(&frames, view, error);
+    struct stk_zstd_frames frames;
+    int status = stk_zstd_frames_open(&frames, view, error);
     uint64_t out_bytes = status == 0 ? frames.out_bytes : 0;
 
     for (uint32_t i = 0; status == 0 && i < frames.count; i++) {
-        uint64_t at = frames.frames[i].out, bytes = stk_frame_bytes(&frames, i);
+        uint64_t at = frames.frames[i].out, bytes = stk_zstd_frame_bytes(&frames, i);
 
         if (bytes > TEXT_BYTES) {
             status = STOKER_ERROR_LIMIT; /* what a budget would say */
             break;
         }
-        status = stk_frames_unpack(&frames, view, i, back, error);
+        status = stk_zstd_frames_decompress(&frames, view, i, back, error);
         if (status == 0 && (at + bytes > TEXT_BYTES || memcmp(back, text + at, bytes) != 0)) {
             status = 1;
         }
     }
     if (out_bytes > 0) {
-        stk_frames_close(&frames);
+        stk_zstd_frames_close(&frames);
     }
     return status;
 }
@@ -190,32 +190,33 @@ static void test_refused(void)
 {
     struct shape shape = {"refused", 3000, 1000, true, false, 0, 3};
     struct stk_view view = pack(&shape);
-    struct stk_frames frames;
+    struct stk_zstd_frames frames;
     struct stoker_error error = {0};
     int status = -ENOMEM;
 
-    T_EQ("behind it", stk_frames_open(&frames, (struct stk_view){file, view.bytes + 3}, &error),
+    T_EQ("behind it",
+         stk_zstd_frames_open(&frames, (struct stk_view){file, view.bytes + 3}, &error),
          STOKER_ERROR_CORRUPT);
     T_ERROR("behind it", &error);
     T_EQ("place", error.offset, view.bytes);
-    T_EQ("cut", stk_frames_open(&frames, (struct stk_view){file, view.bytes - 1}, &error),
+    T_EQ("cut", stk_zstd_frames_open(&frames, (struct stk_view){file, view.bytes - 1}, &error),
          STOKER_ERROR_TRUNCATED);
-    T_TRUE("none", !stk_frames_are((struct stk_view){text, 3}));
-    T_TRUE("none", !stk_frames_are((struct stk_view){text, 100}));
+    T_TRUE("none", !stk_zstd_frames_detect((struct stk_view){text, 3}));
+    T_TRUE("none", !stk_zstd_frames_detect((struct stk_view){text, 100}));
     for (uint64_t n = 1; status == -ENOMEM; n++) {
         stk_mem_fail_nth(n);
-        status = stk_frames_open(&frames, view, &error);
+        status = stk_zstd_frames_open(&frames, view, &error);
         stk_mem_fail_nth(0);
         T_EQ("no leak", stk_mem_alive(), status == 0 ? 1 : 0);
         T_TRUE("allocations", status == -ENOMEM || n == 5);
     }
-    stk_frames_close(&frames);
+    stk_zstd_frames_close(&frames);
 }
 
 int main(void)
 {
     for (uint32_t i = 0; i < TEXT_BYTES; i++) {
-        text[i] = (uint8_t)(stk_mix(i / 3) % 20 + 'a');
+        text[i] = (uint8_t)(stk_mix64(i / 3) % 20 + 'a');
     }
     T_EACH(shape, shape, shapes)
     {

@@ -14,32 +14,33 @@ static uint32_t get32(const uint8_t *from)
     return from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;
 }
 
-static void put32(uint8_t *to, uint32_t value)
+static void write_u32(uint8_t *to, uint32_t value)
 {
     for (int i = 0; i < 4; i++) {
         to[i] = (uint8_t)(value >> 8 * i);
     }
 }
 
-int stk_seekable_foot(struct stk_view end, uint64_t file_bytes, struct stk_seekable *table_out,
-                      struct stoker_error *error)
+int stk_zstd_seek_table_read_footer(struct stk_view end, uint64_t file_bytes,
+                                    struct stk_zstd_seek_table *table_out,
+                                    struct stoker_error *error)
 {
-    struct stk_seekable table;
+    struct stk_zstd_seek_table table;
     const uint8_t *foot;
 
-    *table_out = (struct stk_seekable){0};
-    if (end.bytes < STK_SEEKABLE_FOOT_BYTES || end.bytes > file_bytes) {
+    *table_out = (struct stk_zstd_seek_table){0};
+    if (end.bytes < STK_ZSTD_SEEK_TABLE_FOOTER_BYTES || end.bytes > file_bytes) {
         return 0;
     }
-    foot = end.data + end.bytes - STK_SEEKABLE_FOOT_BYTES;
+    foot = end.data + end.bytes - STK_ZSTD_SEEK_TABLE_FOOTER_BYTES;
     if (get32(foot + 5) != FOOT_MAGIC) {
         return 0;
     }
     table.frame_count = get32(foot);
     table.entry_bytes = foot[4] & FLAG_CHECKSUMS ? 12 : 8;
-    table.bytes = STK_SEEKABLE_HEAD_BYTES + (uint64_t)table.frame_count * table.entry_bytes +
-                  STK_SEEKABLE_FOOT_BYTES;
-    if ((foot[4] & FLAGS_RESERVED) != 0 || table.frame_count > STK_SEEKABLE_FRAMES_MAX ||
+    table.bytes = STK_ZSTD_SEEK_TABLE_HEAD_BYTES + (uint64_t)table.frame_count * table.entry_bytes +
+                  STK_ZSTD_SEEK_TABLE_FOOTER_BYTES;
+    if ((foot[4] & FLAGS_RESERVED) != 0 || table.frame_count > STK_ZSTD_SEEK_TABLE_FRAMES_MAX ||
         table.bytes > file_bytes) {
         return stk_fail(error, STOKER_ERROR_CORRUPT, "the seek table of a zstd shard is damaged",
                         "copy the shard again", "%u frames, flags 0x%02x", table.frame_count,
@@ -50,32 +51,35 @@ int stk_seekable_foot(struct stk_view end, uint64_t file_bytes, struct stk_seeka
     return 1;
 }
 
-bool stk_seekable_head_good(const struct stk_seekable *table, const uint8_t head[8])
+bool stk_zstd_seek_table_head_is_valid(const struct stk_zstd_seek_table *table,
+                                       const uint8_t head[8])
 {
-    return get32(head) == HEAD_MAGIC && get32(head + 4) == table->bytes - STK_SEEKABLE_HEAD_BYTES;
+    return get32(head) == HEAD_MAGIC &&
+           get32(head + 4) == table->bytes - STK_ZSTD_SEEK_TABLE_HEAD_BYTES;
 }
 
-void stk_seekable_entry(const uint8_t *entry, uint32_t *packed_bytes, uint32_t *bytes)
+void stk_zstd_seek_table_read_entry(const uint8_t *entry, uint32_t *compressed_bytes,
+                                    uint32_t *bytes)
 {
-    *packed_bytes = get32(entry);
+    *compressed_bytes = get32(entry);
     *bytes = get32(entry + 4);
 }
 
-void stk_seekable_put_head(uint32_t frame_count, uint8_t head[8])
+void stk_zstd_seek_table_write_head(uint32_t frame_count, uint8_t head[8])
 {
-    put32(head, HEAD_MAGIC);
-    put32(head + 4, frame_count * 8 + STK_SEEKABLE_FOOT_BYTES);
+    write_u32(head, HEAD_MAGIC);
+    write_u32(head + 4, frame_count * 8 + STK_ZSTD_SEEK_TABLE_FOOTER_BYTES);
 }
 
-void stk_seekable_put_entry(uint32_t packed_bytes, uint32_t bytes, uint8_t entry[8])
+void stk_zstd_seek_table_write_entry(uint32_t compressed_bytes, uint32_t bytes, uint8_t entry[8])
 {
-    put32(entry, packed_bytes);
-    put32(entry + 4, bytes);
+    write_u32(entry, compressed_bytes);
+    write_u32(entry + 4, bytes);
 }
 
-void stk_seekable_put_foot(uint32_t frame_count, uint8_t foot[9])
+void stk_zstd_seek_table_write_footer(uint32_t frame_count, uint8_t foot[9])
 {
-    put32(foot, frame_count);
+    write_u32(foot, frame_count);
     foot[4] = 0;
-    put32(foot + 5, FOOT_MAGIC);
+    write_u32(foot + 5, FOOT_MAGIC);
 }

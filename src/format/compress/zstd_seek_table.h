@@ -6,17 +6,17 @@
  * Source: zstd's contrib/seekable_format, "Zstandard Seekable Format", version 0.1.0. The table is
  * not trusted: what it tells is used only where it is consistent, and proved by unpacking.
  * Pure. Owner: the caller. Threads: any. Memory: none but the caller's.
- * Bound: STK_SEEKABLE_FRAMES_MAX, by the format. */
+ * Bound: STK_ZSTD_SEEK_TABLE_FRAMES_MAX, by the format. */
 #ifndef FORMAT_COMPRESS_ZSTD_SEEK_TABLE_H
 #define FORMAT_COMPRESS_ZSTD_SEEK_TABLE_H
 
 #include "base/base.h"
 
-#define STK_SEEKABLE_FOOT_BYTES 9u
-#define STK_SEEKABLE_HEAD_BYTES 8u /* magic of the skippable frame, and its size */
-#define STK_SEEKABLE_FRAMES_MAX 0x8000000u
+#define STK_ZSTD_SEEK_TABLE_FOOTER_BYTES 9u
+#define STK_ZSTD_SEEK_TABLE_HEAD_BYTES 8u /* magic of the skippable frame, and its size */
+#define STK_ZSTD_SEEK_TABLE_FRAMES_MAX 0x8000000u
 
-struct stk_seekable {
+struct stk_zstd_seek_table {
     uint32_t frame_count;
     uint32_t entry_bytes; /* 8, or 12 with checksums */
     uint64_t at, bytes;   /* of the whole skippable frame, in the file */
@@ -24,19 +24,23 @@ struct stk_seekable {
 
 /* The last bytes of a file of file_bytes (at least the foot): 1: it has a table, there; 0: it has
  * none; CORRUPT: it has the magic, and what it says cannot be. */
-int stk_seekable_foot(struct stk_view end, uint64_t file_bytes, struct stk_seekable *table_out,
-                      struct stoker_error *error);
+int stk_zstd_seek_table_read_footer(struct stk_view end, uint64_t file_bytes,
+                                    struct stk_zstd_seek_table *table_out,
+                                    struct stoker_error *error);
 /* The frame's first bytes, of its head and then of entry i (entry_bytes each). */
-bool stk_seekable_head_good(const struct stk_seekable *table, const uint8_t head[8]);
-static inline uint64_t stk_seekable_entry_at(const struct stk_seekable *table, uint64_t number)
+bool stk_zstd_seek_table_head_is_valid(const struct stk_zstd_seek_table *table,
+                                       const uint8_t head[8]);
+static inline uint64_t stk_zstd_seek_table_entry_offset(const struct stk_zstd_seek_table *table,
+                                                        uint64_t number)
 {
-    return table->at + STK_SEEKABLE_HEAD_BYTES + number * table->entry_bytes;
+    return table->at + STK_ZSTD_SEEK_TABLE_HEAD_BYTES + number * table->entry_bytes;
 }
-void stk_seekable_entry(const uint8_t *entry, uint32_t *packed_bytes, uint32_t *bytes);
+void stk_zstd_seek_table_read_entry(const uint8_t *entry, uint32_t *compressed_bytes,
+                                    uint32_t *bytes);
 
 /* Writing: head, then each entry of 8 bytes, then the foot. */
-void stk_seekable_put_head(uint32_t frame_count, uint8_t head[8]);
-void stk_seekable_put_entry(uint32_t packed_bytes, uint32_t bytes, uint8_t entry[8]);
-void stk_seekable_put_foot(uint32_t frame_count, uint8_t foot[9]);
+void stk_zstd_seek_table_write_head(uint32_t frame_count, uint8_t head[8]);
+void stk_zstd_seek_table_write_entry(uint32_t compressed_bytes, uint32_t bytes, uint8_t entry[8]);
+void stk_zstd_seek_table_write_footer(uint32_t frame_count, uint8_t foot[9]);
 
 #endif

@@ -103,8 +103,8 @@ int stk_manifest_set_index(struct stk_manifest *manifest, const struct stk_manif
                : 0;
 }
 
-int stk_manifest_set_left(struct stk_manifest *manifest, uint64_t samples,
-                          struct stoker_error *error)
+int stk_manifest_set_left_out(struct stk_manifest *manifest, uint64_t samples,
+                              struct stoker_error *error)
 {
     if (samples > 0 &&
         json_object_set_new(manifest->root, "left_out", json_integer((json_int_t)samples)) < 0) {
@@ -113,7 +113,7 @@ int stk_manifest_set_left(struct stk_manifest *manifest, uint64_t samples,
     return 0;
 }
 
-uint64_t stk_manifest_left(const struct stk_manifest *manifest)
+uint64_t stk_manifest_left_out(const struct stk_manifest *manifest)
 {
     json_int_t samples = json_integer_value(json_object_get(manifest->root, "left_out"));
 
@@ -144,7 +144,7 @@ int stk_manifest_text(struct stk_manifest *manifest, char **text_out, size_t *by
     return 0;
 }
 
-static int refuse(struct stoker_error *error, const char *detail, uint64_t entry)
+static int fail_format(struct stoker_error *error, const char *detail, uint64_t entry)
 {
     return stk_fail(error, STOKER_ERROR_CORRUPT, "the manifest is damaged",
                     "copy the data set again, or remove the manifest", "%s, entry %llu", detail,
@@ -156,14 +156,14 @@ static int check_classes(struct stk_manifest *manifest, struct stoker_error *err
     const json_t *classes = json_object_get(manifest->root, "classes");
 
     if (classes && !json_is_array(classes)) {
-        return refuse(error, "classes", 0);
+        return fail_format(error, "classes", 0);
     }
     manifest->class_count = json_array_size(classes);
     for (uint64_t i = 0; i < manifest->class_count; i++) {
         const json_t *name = json_array_get(classes, (size_t)i);
 
         if (!json_is_string(name) || json_string_length(name) != strlen(json_string_value(name))) {
-            return refuse(error, "class", i);
+            return fail_format(error, "class", i);
         }
     }
     return 0;
@@ -186,7 +186,7 @@ static int check(struct stk_manifest *manifest, struct stoker_error *error)
                         (long long)json_integer_value(version));
     }
     if (!json_is_array(shards) || !json_is_object(json_object_get(manifest->root, "pack"))) {
-        return refuse(error, "shards", 0);
+        return fail_format(error, "shards", 0);
     }
     manifest->shard_count = json_array_size(shards);
     manifest->shards = stk_alloc(stk_max(manifest->shard_count, 1), sizeof *manifest->shards);
@@ -200,15 +200,15 @@ static int check(struct stk_manifest *manifest, struct stoker_error *error)
 
         if (check_shard(entry, shard) < 0 || !json_is_integer(samples) ||
             json_integer_value(samples) < 0) {
-            return refuse(error, "shard", i);
+            return fail_format(error, "shard", i);
         }
         shard->samples = (uint64_t)json_integer_value(samples);
         if (!stk_add(manifest->samples, shard->samples, &manifest->samples)) {
-            return refuse(error, "samples", i);
+            return fail_format(error, "samples", i);
         }
     }
     if (index && check_shard(index, &manifest->index) < 0) {
-        return refuse(error, "index", 0);
+        return fail_format(error, "index", 0);
     }
     return check_classes(manifest, error);
 }
@@ -226,7 +226,7 @@ static int check_shard(const json_t *entry, struct stk_manifest_shard *shard)
     }
     if (text[0] == 0 || text[0] == '.' || strchr(text, '/') ||
         json_string_length(name) != strlen(text) || strlen(text) > NAME_BYTES_MAX ||
-        !stk_unhex(sha, shard->sha256, sizeof shard->sha256)) {
+        !stk_hex_decode(sha, shard->sha256, sizeof shard->sha256)) {
         return STOKER_ERROR_CORRUPT;
     }
     shard->name = text;

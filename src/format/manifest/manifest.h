@@ -48,9 +48,9 @@ int stk_manifest_add_class(struct stk_manifest *manifest, const char *name,
 int stk_manifest_set_index(struct stk_manifest *manifest, const struct stk_manifest_shard *index,
                            struct stoker_error *error);
 /* So many samples of the source are not in the shards; 0: it does not speak of it. */
-int stk_manifest_set_left(struct stk_manifest *manifest, uint64_t samples,
-                          struct stoker_error *error);
-uint64_t stk_manifest_left(const struct stk_manifest *manifest);
+int stk_manifest_set_left_out(struct stk_manifest *manifest, uint64_t samples,
+                              struct stoker_error *error);
+uint64_t stk_manifest_left_out(const struct stk_manifest *manifest);
 /* Gives *text_out. */
 int stk_manifest_text(struct stk_manifest *manifest, char **text_out, size_t *bytes_out,
                       struct stoker_error *error);

@@ -25,7 +25,7 @@ static char *build(uint64_t left, size_t *bytes_out)
     T_EQ("class", stk_manifest_add_class(&manifest, "cat", &error), 0);
     shard.name = "stoker.index";
     T_EQ("index", stk_manifest_set_index(&manifest, &shard, &error), 0);
-    T_EQ("left", stk_manifest_set_left(&manifest, left, &error), 0);
+    T_EQ("left", stk_manifest_set_left_out(&manifest, left, &error), 0);
     T_EQ("text", stk_manifest_text(&manifest, &text, bytes_out, &error), 0);
     stk_manifest_deinit(&manifest);
     json_decref(settings);
@@ -51,7 +51,7 @@ static void test_back(void)
         T_EQ("hash", manifest.shards[1].sha256[31], 0xab);
         T_STR("class", stk_manifest_class(&manifest, 0), "cat");
         T_STR("index", manifest.index.name, "stoker.index");
-        T_EQ("left out", stk_manifest_left(&manifest), lefts[i]);
+        T_EQ("left out", stk_manifest_left_out(&manifest), lefts[i]);
         T_TRUE("only where there are some", (strstr(text, "left_out") != NULL) == (lefts[i] > 0));
         T_EQ("again", stk_manifest_text(&manifest, &again, &again_bytes, &error), 0);
         T_TRUE("the same text", bytes == again_bytes && memcmp(text, again, bytes) == 0);

@@ -9,22 +9,22 @@
 
 #include <jansson.h>
 
-static int take_line(struct stk_metadata *metadata, struct stk_view line, size_t at,
-                     uint64_t number, struct stoker_error *error);
-static int add(struct stk_metadata *metadata, const char *name, size_t at, size_t bytes);
+static int add_line(struct stk_metadata_jsonl *metadata, struct stk_view line, size_t at,
+                    uint64_t number, struct stoker_error *error);
+static int add(struct stk_metadata_jsonl *metadata, const char *name, size_t at, size_t bytes);
 static int compare(const void *left, const void *right, void *names);
 static int fail_line(uint64_t number, const char *what, const char *detail,
                      struct stoker_error *error);
 
-int stk_metadata_parse(struct stk_metadata *metadata, struct stk_view text,
-                       struct stoker_error *error)
+int stk_metadata_jsonl_parse(struct stk_metadata_jsonl *metadata, struct stk_view text,
+                             struct stoker_error *error)
 {
     static const uint8_t mark[] = {0xef, 0xbb, 0xbf}; /* of UTF-8, which some programs write */
     uint64_t number = 1;
     size_t at = text.bytes >= sizeof mark && memcmp(text.data, mark, sizeof mark) == 0 ? 3 : 0;
     int status = 0;
 
-    *metadata = (struct stk_metadata){0};
+    *metadata = (struct stk_metadata_jsonl){0};
     for (; status == 0 && at < text.bytes; number++) {
         const uint8_t *end = memchr(text.data + at, '\n', text.bytes - at);
         size_t bytes = end ? (size_t)(end - text.data) - at : text.bytes - at;
@@ -38,7 +38,7 @@ int stk_metadata_parse(struct stk_metadata *metadata, struct stk_view text,
             line.bytes--;
         }
         if (line.bytes > 0) {
-            status = take_line(metadata, line, (size_t)(line.data - text.data), number, error);
+            status = add_line(metadata, line, (size_t)(line.data - text.data), number, error);
         }
         at += bytes + (end != NULL);
     }
@@ -54,26 +54,26 @@ int stk_metadata_parse(struct stk_metadata *metadata, struct stk_view text,
         }
     }
     if (status < 0) {
-        stk_metadata_deinit(metadata);
+        stk_metadata_jsonl_deinit(metadata);
     }
     return status;
 }
 
-void stk_metadata_deinit(struct stk_metadata *metadata)
+void stk_metadata_jsonl_deinit(struct stk_metadata_jsonl *metadata)
 {
     stk_free(metadata->lines);
     stk_free(metadata->names);
-    *metadata = (struct stk_metadata){0};
+    *metadata = (struct stk_metadata_jsonl){0};
 }
 
-const struct stk_metadata_line *stk_metadata_find(const struct stk_metadata *metadata,
-                                                  struct stk_view name)
+const struct stk_metadata_jsonl_line *
+stk_metadata_jsonl_find(const struct stk_metadata_jsonl *metadata, struct stk_view name)
 {
     uint64_t low = 0, high = metadata->count;
 
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
-        const struct stk_metadata_line *line = &metadata->lines[middle];
+        const struct stk_metadata_jsonl_line *line = &metadata->lines[middle];
         int order = memcmp(metadata->names + line->name_at, name.data,
                            stk_min(line->name_bytes, name.bytes));
 
@@ -90,8 +90,8 @@ const struct stk_metadata_line *stk_metadata_find(const struct stk_metadata *met
     return NULL;
 }
 
-static int take_line(struct stk_metadata *metadata, struct stk_view line, size_t at,
-                     uint64_t number, struct stoker_error *error)
+static int add_line(struct stk_metadata_jsonl *metadata, struct stk_view line, size_t at,
+                    uint64_t number, struct stoker_error *error)
 {
     json_error_t why;
     /* The flag: a whole number above 63 bits is no mistake of the file. Its text is what is kept.
@@ -114,7 +114,7 @@ static int take_line(struct stk_metadata *metadata, struct stk_view line, size_t
     return status;
 }
 
-static int add(struct stk_metadata *metadata, const char *name, size_t at, size_t bytes)
+static int add(struct stk_metadata_jsonl *metadata, const char *name, size_t at, size_t bytes)
 {
     size_t name_bytes = strlen(name);
 
@@ -141,7 +141,7 @@ static int add(struct stk_metadata *metadata, const char *name, size_t at, size_
         metadata->names_capacity = capacity;
     }
     memcpy(metadata->names + metadata->names_bytes, name, name_bytes + 1);
-    metadata->lines[metadata->count++] = (struct stk_metadata_line){
+    metadata->lines[metadata->count++] = (struct stk_metadata_jsonl_line){
         .name_at = metadata->names_bytes, .name_bytes = name_bytes, .at = at, .bytes = bytes};
     metadata->names_bytes += name_bytes + 1;
     return 0;
@@ -149,7 +149,7 @@ static int add(struct stk_metadata *metadata, const char *name, size_t at, size_
 
 static int compare(const void *left, const void *right, void *names)
 {
-    const struct stk_metadata_line *a = left, *b = right;
+    const struct stk_metadata_jsonl_line *a = left, *b = right;
     const char *text = names;
 
     return strcmp(text + a->name_at, text + b->name_at); /* jansson lets no NUL into a string */

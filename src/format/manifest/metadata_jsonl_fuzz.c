@@ -7,22 +7,22 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    struct stk_metadata metadata;
+    struct stk_metadata_jsonl metadata;
     struct stoker_error error = {0};
-    int status = stk_metadata_parse(&metadata, (struct stk_view){data, bytes}, &error);
+    int status = stk_metadata_jsonl_parse(&metadata, (struct stk_view){data, bytes}, &error);
 
     if (status < 0) {
         STK_ASSERT(error.status == status && error.what[0] && error.where[0] && error.advice[0]);
         return 0;
     }
     for (uint64_t i = 0; i < metadata.count; i++) {
-        const struct stk_metadata_line *line = &metadata.lines[i];
+        const struct stk_metadata_jsonl_line *line = &metadata.lines[i];
         struct stk_view name = {(const uint8_t *)metadata.names + line->name_at, line->name_bytes};
 
         STK_ASSERT(line->bytes <= bytes && line->at <= bytes - line->bytes);
         STK_ASSERT(data[line->at] == '{' && data[line->at + line->bytes - 1] == '}');
-        STK_ASSERT(stk_metadata_find(&metadata, name) == line);
+        STK_ASSERT(stk_metadata_jsonl_find(&metadata, name) == line);
     }
-    stk_metadata_deinit(&metadata);
+    stk_metadata_jsonl_deinit(&metadata);
     return 0;
 }

@@ -35,23 +35,24 @@ static struct stk_view view_of(const char *text)
 
 static void test_lines(void)
 {
-    struct stk_metadata metadata;
+    struct stk_metadata_jsonl metadata;
 
-    T_EQ("parse", stk_metadata_parse(&metadata, view_of(good), NULL), 0);
+    T_EQ("parse", stk_metadata_jsonl_parse(&metadata, view_of(good), NULL), 0);
     T_EQ("lines", metadata.count, 3);
     T_EACH(row, row, rows)
     {
-        const struct stk_metadata_line *line = stk_metadata_find(&metadata, view_of(row->name));
+        const struct stk_metadata_jsonl_line *line =
+            stk_metadata_jsonl_find(&metadata, view_of(row->name));
 
         if (T_TRUE(row->name, (line != NULL) == (row->want != NULL)) && line) {
             T_EQ(row->name, line->bytes, strlen(row->want));
             T_TRUE(row->name, memcmp(good + line->at, row->want, line->bytes) == 0);
         }
     }
-    stk_metadata_deinit(&metadata);
-    T_EQ("nothing", stk_metadata_parse(&metadata, view_of("\n \n"), NULL), 0);
-    T_TRUE("nothing", stk_metadata_find(&metadata, view_of("a")) == NULL);
-    stk_metadata_deinit(&metadata);
+    stk_metadata_jsonl_deinit(&metadata);
+    T_EQ("nothing", stk_metadata_jsonl_parse(&metadata, view_of("\n \n"), NULL), 0);
+    T_TRUE("nothing", stk_metadata_jsonl_find(&metadata, view_of("a")) == NULL);
+    stk_metadata_jsonl_deinit(&metadata);
 }
 
 static const struct refusal {
@@ -74,10 +75,10 @@ static void test_refusals(void)
 {
     T_EACH(refusal, row, refusals)
     {
-        struct stk_metadata metadata;
+        struct stk_metadata_jsonl metadata;
         struct stoker_error error = {0};
 
-        T_EQ(row->name, stk_metadata_parse(&metadata, view_of(row->text), &error),
+        T_EQ(row->name, stk_metadata_jsonl_parse(&metadata, view_of(row->text), &error),
              STOKER_ERROR_FORMAT);
         T_ERROR(row->name, &error);
         T_HAS(row->name, error.where, row->where);
@@ -86,18 +87,18 @@ static void test_refusals(void)
 
 static void test_memory(void)
 {
-    struct stk_metadata metadata;
+    struct stk_metadata_jsonl metadata;
     struct stoker_error error = {0};
     int status = -ENOMEM;
 
     for (uint64_t n = 1; status == -ENOMEM; n++) {
         stk_mem_fail_nth(n);
-        status = stk_metadata_parse(&metadata, view_of(good), &error);
+        status = stk_metadata_jsonl_parse(&metadata, view_of(good), &error);
         stk_mem_fail_nth(0);
         T_TRUE("memory", status == 0 || status == -ENOMEM);
         T_TRUE("both fail", status == -ENOMEM || n > 2);
     }
-    stk_metadata_deinit(&metadata);
+    stk_metadata_jsonl_deinit(&metadata);
 }
 
 int main(void)

@@ -65,9 +65,9 @@ struct stk_tar {
     uint8_t joined[256]; /* prefix '/' name */
 };
 
-static int header_turn(struct stk_tar *tar, struct stk_tar_step *step, struct stoker_error *error);
-static int payload_turn(struct stk_tar *tar, struct stk_tar_step *step, struct stoker_error *error);
-static int end_turn(struct stk_tar *tar, struct stk_tar_step *step, struct stoker_error *error);
+static int header_step(struct stk_tar *tar, struct stk_tar_step *step, struct stoker_error *error);
+static int payload_step(struct stk_tar *tar, struct stk_tar_step *step, struct stoker_error *error);
+static int end_step(struct stk_tar *tar, struct stk_tar_step *step, struct stoker_error *error);
 static int read_header(struct stk_tar *tar, const struct tar_header_disk *header,
                        struct stk_tar_step *step, struct stoker_error *error);
 static int read_member(struct stk_tar *tar, const struct tar_header_disk *header, uint64_t bytes,
@@ -77,11 +77,12 @@ static int name_member(struct stk_tar *tar, const struct tar_header_disk *header
 static int begin_payload(struct stk_tar *tar, uint8_t type, uint64_t bytes,
                          struct stoker_error *error);
 static int read_records(struct stk_tar *tar, struct stk_view payload, struct stoker_error *error);
-static int take_name(struct stk_tar *tar, struct tar_override *override, struct stk_view name,
-                     struct stoker_error *error);
-static const char *take_record(struct stk_view *rest, struct stk_view *key, struct stk_view *value);
+static int set_name(struct stk_tar *tar, struct tar_override *override, struct stk_view name,
+                    struct stoker_error *error);
+static const char *split_record(struct stk_view *rest, struct stk_view *key,
+                                struct stk_view *value);
 static const char *read_number(const uint8_t *field, size_t width, uint64_t *number_out);
-static bool sum_is_right(const struct tar_header_disk *header);
+static bool checksum_is_valid(const struct tar_header_disk *header);
 static bool is_zero(const uint8_t *data, size_t bytes);
 static struct stk_view field_text(const uint8_t *field, size_t width);
 static int fail(struct stoker_error *error, int status, uint64_t offset, const char *detail);
@@ -143,10 +144,10 @@ int stk_tar_step(struct stk_tar *tar, struct stk_view bytes, struct stk_tar_step
     while (status == 0 && step_out->event == 0) {
         switch (tar->state) {
         case AT_HEADER:
-            status = header_turn(tar, step_out, error);
+            status = header_step(tar, step_out, error);
             break;
         case IN_PAYLOAD:
-            status = payload_turn(tar, step_out, error);
+            status = payload_step(tar, step_out, error);
             break;
         case AT_END:
             step_out->event = STK_TAR_END;
@@ -208,18 +209,18 @@ static void skip(struct stk_tar *tar, uint64_t bytes)
     }
 }
 
-static void forget(struct tar_override *override)
+static void reset_override(struct tar_override *override)
 {
     override->name_bytes = 0;
     override->sized = override->sparse = false;
 }
 
-static bool says_something(const struct tar_override *override)
+static bool has_records(const struct tar_override *override)
 {
     return override->name_bytes > 0 || override->sized || override->sparse;
 }
 
-void stk_tar_begin_at(struct stk_tar *tar, uint64_t offset)
+void stk_tar_start_at(struct stk_tar *tar, uint64_t offset)
 {
     STK_ASSERT(tar->state == AT_HEADER && !tar->asked && offset <= tar->size);
     tar->position = offset;
@@ -227,17 +228,17 @@ void stk_tar_begin_at(struct stk_tar *tar, uint64_t offset)
 
 bool stk_tar_has_globals(const struct stk_tar *tar)
 {
-    return says_something(&tar->global);
+    return has_records(&tar->global);
 }
 
-static int header_turn(struct stk_tar *tar, struct stk_tar_step *step, struct stoker_error *error)
+static int header_step(struct stk_tar *tar, struct stk_tar_step *step, struct stoker_error *error)
 {
     uint64_t start = tar->position - tar->held;
     const uint8_t *block = gather(tar, tar->block, BLOCK_BYTES, step);
     const struct tar_header_disk *header = (const struct tar_header_disk *)block;
 
     if (!block) {
-        return step->event ? 0 : end_turn(tar, step, error);
+        return step->event ? 0 : end_step(tar, step, error);
     }
     if (block[0] == 0 && is_zero(block, BLOCK_BYTES)) {
         if (tar->chain_count > 0) {
@@ -247,7 +248,7 @@ static int header_turn(struct stk_tar *tar, struct stk_tar_step *step, struct st
         tar->marked = true;
         return 0;
     }
-    if (!sum_is_right(header)) {
+    if (!checksum_is_valid(header)) {
         bool is_tar = start > 0 || memcmp(header->magic, "ustar", 5) == 0;
 
         return fail(error, is_tar ? STOKER_ERROR_CORRUPT : STOKER_ERROR_FORMAT,
@@ -256,7 +257,7 @@ static int header_turn(struct stk_tar *tar, struct stk_tar_step *step, struct st
                     : is_tar    ? "the header's checksum is wrong"
                                 : "the first block is no tar header");
     }
-    if (tar->marked && says_something(&tar->global)) {
+    if (tar->marked && has_records(&tar->global)) {
         return fail(error, STOKER_ERROR_CORRUPT, start,
                     "behind an end marker it is not clear whether a global header still counts");
     }
@@ -268,7 +269,7 @@ static int header_turn(struct stk_tar *tar, struct stk_tar_step *step, struct st
 }
 
 /* The object ended where a header should be. */
-static int end_turn(struct stk_tar *tar, struct stk_tar_step *step, struct stoker_error *error)
+static int end_step(struct stk_tar *tar, struct stk_tar_step *step, struct stoker_error *error)
 {
     uint64_t start = tar->position - tar->held;
 
@@ -335,12 +336,12 @@ static int read_member(struct stk_tar *tar, const struct tar_header_disk *header
     if (status < 0) {
         return status;
     }
-    stk_name_text(step->name, text, sizeof text);
+    stk_wds_name_text(step->name, text, sizeof text);
     if (type == 'S' || type == 'M' || tar->chain.sparse || tar->global.sparse) {
         stk_fail(error, STOKER_ERROR_UNSUPPORTED, "cannot read this tar member",
                  "write the tar again without --sparse and --multi-volume",
                  type == 'M' ? "it goes on from another volume" : "it is a GNU sparse file");
-        stk_error_place(error, NULL, start, text);
+        stk_error_set_location(error, NULL, start, text);
         return STOKER_ERROR_UNSUPPORTED;
     }
     bytes = tar->chain.sized ? tar->chain.bytes : tar->global.sized ? tar->global.bytes : bytes;
@@ -350,7 +351,7 @@ static int read_member(struct stk_tar *tar, const struct tar_header_disk *header
     if (!stk_add(tar->position, bytes, &end) || !stk_add(end, BLOCK_BYTES - 1, &next) ||
         end > tar->size) {
         status = fail(error, STOKER_ERROR_TRUNCATED, start, "the member's data would pass the end");
-        stk_error_place(error, NULL, STOKER_NO_OFFSET, text);
+        stk_error_set_location(error, NULL, STOKER_NO_OFFSET, text);
         return status;
     }
     step->event = STK_TAR_MEMBER;
@@ -360,7 +361,7 @@ static int read_member(struct stk_tar *tar, const struct tar_header_disk *header
     step->type = type;
     skip(tar, stk_round_up(bytes, BLOCK_BYTES));
     tar->chain_count = 0;
-    forget(&tar->chain);
+    reset_override(&tar->chain);
     return 0;
 }
 
@@ -437,7 +438,7 @@ static int begin_payload(struct stk_tar *tar, uint8_t type, uint64_t bytes,
     return 0;
 }
 
-static int payload_turn(struct stk_tar *tar, struct stk_tar_step *step, struct stoker_error *error)
+static int payload_step(struct stk_tar *tar, struct stk_tar_step *step, struct stoker_error *error)
 {
     size_t padded = stk_round_up(tar->payload_bytes, BLOCK_BYTES);
     const uint8_t *data = gather(tar, tar->payload, padded, step);
@@ -465,12 +466,12 @@ static int payload_turn(struct stk_tar *tar, struct stk_tar_step *step, struct s
         return fail(error, STOKER_ERROR_LIMIT, tar->payload_start,
                     "the name is longer than name_bytes_max");
     }
-    return take_name(tar, &tar->chain, payload, error);
+    return set_name(tar, &tar->chain, payload, error);
 }
 
 /* Readers differ on which of two extended headers counts, so they may not differ themselves. */
-static int take_name(struct stk_tar *tar, struct tar_override *override, struct stk_view name,
-                     struct stoker_error *error)
+static int set_name(struct stk_tar *tar, struct tar_override *override, struct stk_view name,
+                    struct stoker_error *error)
 {
     if (override == &tar->chain && override->name_bytes > 0 &&
         (override->name_bytes != name.bytes ||
@@ -504,18 +505,19 @@ static bool read_decimal(struct stk_view text, uint64_t *number_out)
 }
 
 /* What one extended header says; of its records with the same key the last counts. */
-struct tar_said {
+struct tar_records {
     struct stk_view name;
     bool sized, sparse;
     uint64_t bytes;
 };
 
 /* Returns why the record is refused, or NULL. Keys that do not matter here pass. */
-static const char *read_record(struct stk_view key, struct stk_view value, struct tar_said *said)
+static const char *read_record(struct stk_view key, struct stk_view value,
+                               struct tar_records *records)
 {
     bool is_sparse = key.bytes > 11 && memcmp(key.data, "GNU.sparse.", 11) == 0;
 
-    said->sparse |= is_sparse;
+    records->sparse |= is_sparse;
     if (is_key(key, "path") || is_key(key, "GNU.sparse.name")) {
         if (memchr(value.data, '\0', value.bytes)) {
             return "a path record has a NUL byte";
@@ -526,10 +528,10 @@ static const char *read_record(struct stk_view key, struct stk_view value, struc
         if (value.bytes == 0) {
             return empty_name;
         }
-        said->name = value;
+        records->name = value;
     } else if (is_key(key, "size")) {
-        said->sized = true;
-        if (!read_decimal(value, &said->bytes)) {
+        records->sized = true;
+        if (!read_decimal(value, &records->bytes)) {
             return "a size record is no decimal number";
         }
     }
@@ -540,39 +542,39 @@ static int read_records(struct stk_tar *tar, struct stk_view payload, struct sto
 {
     bool is_global = tar->payload_type == 'g';
     struct tar_override *override = is_global ? &tar->global : &tar->chain;
-    struct tar_said said = {.sized = false};
+    struct tar_records records = {.sized = false};
     struct stk_view rest = payload;
     struct stk_view key, value;
 
     while (rest.bytes > 0 && rest.data[0] != '\0') { /* a NUL: padding */
         uint64_t at = tar->payload_start + (payload.bytes - rest.bytes);
-        const char *complaint = take_record(&rest, &key, &value);
+        const char *complaint = split_record(&rest, &key, &value);
 
         if (!complaint) {
-            complaint = read_record(key, value, &said);
+            complaint = read_record(key, value, &records);
         }
         if (complaint) {
             return fail(error, STOKER_ERROR_CORRUPT, at, complaint);
         }
-        if (said.name.bytes > tar->limits.name_bytes_max) {
+        if (records.name.bytes > tar->limits.name_bytes_max) {
             return fail(error, STOKER_ERROR_LIMIT, at, "the name is longer than name_bytes_max");
         }
     }
-    override->sparse |= said.sparse;
-    if (said.sized && !is_global && override->sized && override->bytes != said.bytes) {
+    override->sparse |= records.sparse;
+    if (records.sized && !is_global && override->sized && override->bytes != records.bytes) {
         return fail(error, STOKER_ERROR_CORRUPT, tar->payload_start,
                     "two extended headers give one member two sizes");
     }
-    if (said.sized) {
+    if (records.sized) {
         override->sized = true;
-        override->bytes = said.bytes;
+        override->bytes = records.bytes;
     }
-    return said.name.bytes > 0 ? take_name(tar, override, said.name, error) : 0;
+    return records.name.bytes > 0 ? set_name(tar, override, records.name, error) : 0;
 }
 
 /* Takes "LENGTH KEY=VALUE\n" off the front of *rest, where LENGTH counts all of it. Returns why
  * there is no such record, else NULL. */
-static const char *take_record(struct stk_view *rest, struct stk_view *key, struct stk_view *value)
+static const char *split_record(struct stk_view *rest, struct stk_view *key, struct stk_view *value)
 {
     uint64_t length = 0;
     size_t digits = 0;
@@ -646,7 +648,7 @@ static const char *read_number(const uint8_t *field, size_t width, uint64_t *num
 }
 
 /* The sum of all bytes with blanks in the sum's place. Some old writers added them as signed. */
-static bool sum_is_right(const struct tar_header_disk *header)
+static bool checksum_is_valid(const struct tar_header_disk *header)
 {
     const uint8_t *block = (const uint8_t *)header;
     uint32_t sum = 0, high = 0;
@@ -669,7 +671,7 @@ static bool sum_is_right(const struct tar_header_disk *header)
 
 bool stk_tar_is_header(const uint8_t block[512])
 {
-    return block[0] != 0 && sum_is_right((const struct tar_header_disk *)block);
+    return block[0] != 0 && checksum_is_valid((const struct tar_header_disk *)block);
 }
 
 static bool is_zero(const uint8_t *data, size_t bytes)
@@ -698,6 +700,6 @@ static int fail(struct stoker_error *error, int status, uint64_t offset, const c
                  "add it: 'truncate --size=+1024 FILE'";
     }
     stk_fail(error, status, "cannot read tar headers", advice, "%s", detail);
-    stk_error_place(error, NULL, offset, NULL);
+    stk_error_set_location(error, NULL, offset, NULL);
     return status; /* error may be NULL */
 }

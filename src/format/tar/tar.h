@@ -30,7 +30,7 @@ void stk_tar_close(struct stk_tar *tar);
 
 /* Before the first step: the parser begins at a member's first header. What a global header
  * before that said is not known to it. */
-void stk_tar_begin_at(struct stk_tar *tar, uint64_t offset);
+void stk_tar_start_at(struct stk_tar *tar, uint64_t offset);
 /* A global header so far said something of all members that follow. */
 bool stk_tar_has_globals(const struct stk_tar *tar);
 

@@ -171,7 +171,7 @@ static void check_member(struct reader *reader, const char *path, const char *li
     T_EQ(line, reader->step.bytes, bytes);
     T_EQ(line, reader->step.type, type);
     T_TRUE(line, same_as_hex(reader->step.name, name));
-    if (stk_wds_split(reader->step.name, &our_key, &our_end)) {
+    if (stk_wds_name_split(reader->step.name, &our_key, &our_end)) {
         T_TRUE(line, same_as_hex(our_key, key) && same_as_hex(our_end, end));
     } else {
         T_STR(line, key, "-");

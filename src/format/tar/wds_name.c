@@ -17,7 +17,8 @@ static size_t find_last(struct stk_view name, size_t end, uint8_t byte);
  *     as any: a shorter one only has more dots behind it. So for `a/.x` the slash itself goes
  *     to the key (`a/`), while `./.x` and `a.b/.x` match nothing;
  *   - `.` matches no newline, so the directory part ends before the first one. */
-bool stk_wds_split(struct stk_view name, struct stk_view *key_out, struct stk_view *extension_out)
+bool stk_wds_name_split(struct stk_view name, struct stk_view *key_out,
+                        struct stk_view *extension_out)
 {
     size_t slash = find_last(name, name.bytes, '/');
     size_t base = slash == NOWHERE ? 0 : slash + 1;
@@ -57,7 +58,7 @@ static bool is_meta(struct stk_view name)
     return end >= 4 && memcmp(name.data, "__", 2) == 0 && memcmp(name.data + end - 2, "__", 2) == 0;
 }
 
-const char *stk_name_refusal(struct stk_view name)
+const char *stk_wds_name_error(struct stk_view name)
 {
     size_t start = 0;
 
@@ -79,7 +80,7 @@ const char *stk_name_refusal(struct stk_view name)
     return NULL;
 }
 
-void stk_name_text(struct stk_view name, char *text, size_t capacity)
+void stk_wds_name_text(struct stk_view name, char *text, size_t capacity)
 {
     size_t bytes = name.bytes < capacity ? name.bytes : capacity - 1;
 

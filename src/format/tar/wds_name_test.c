@@ -57,7 +57,7 @@ static void test_splits(void)
         struct stk_view key = {0}, extension = {0};
         char text[64];
 
-        if (!T_EQ(row->name, stk_wds_split(name, &key, &extension), row->key != NULL) ||
+        if (!T_EQ(row->name, stk_wds_name_split(name, &key, &extension), row->key != NULL) ||
             !row->key) {
             continue;
         }
@@ -106,7 +106,7 @@ static void test_all_short_names(void)
                 name[i] = alphabet[rest % 5];
             }
             want = match(name, bytes);
-            got = stk_wds_split(view, &key, &extension) ? (int)key.bytes : -1;
+            got = stk_wds_name_split(view, &key, &extension) ? (int)key.bytes : -1;
             if (bytes >= 4 && memcmp(name, "__", 2) == 0) {
                 continue; /* skip_meta: in the rows */
             }
@@ -140,7 +140,7 @@ static void test_refusals(void)
     T_EACH(refusal_row, row, refusal_rows)
     {
         struct stk_view name = {(const uint8_t *)row->name, row->bytes};
-        const char *refusal = stk_name_refusal(name);
+        const char *refusal = stk_wds_name_error(name);
 
         if (T_EQ(row->name, refusal == NULL, row->want == NULL) && refusal) {
             T_HAS(row->name, refusal, row->want);
@@ -165,7 +165,7 @@ static void test_texts(void)
         struct stk_view name = {(const uint8_t *)row->name, strlen(row->name)};
         char text[16] = "????????????";
 
-        stk_name_text(name, text, row->capacity);
+        stk_wds_name_text(name, text, row->capacity);
         T_STR(row->name, text, row->want);
     }
 }

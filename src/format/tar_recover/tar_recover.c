@@ -13,16 +13,16 @@
 
 enum { BLOCK_BYTES = 512, SUSPECTS = 2 /* new samples after damage that may lack members */ };
 
-struct stk_loss {
-    struct stk_loss *next;
+struct stk_tar_loss {
+    struct stk_tar_loss *next;
     uint32_t shard;
-    struct stk_damages damages;
+    struct stk_bad_sample_list bad_samples;
 };
 
 /* The walk over one tar. */
 struct walk {
-    struct stk_rescue *rescue;
-    const struct stk_rescue_source *source;
+    struct stk_tar_recover *rescue;
+    const struct stk_tar_recover_source *source;
     struct stk_tar *tar; /* owned */
     uint64_t base;       /* where it began */
     uint8_t *window;     /* owned */
@@ -32,7 +32,7 @@ struct walk {
     uint64_t places;     /* of damage */
 };
 
-bool stk_rescue_may(int status)
+bool stk_tar_recover_is_possible(int status)
 {
     return status == STOKER_ERROR_CORRUPT || status == STOKER_ERROR_TRUNCATED ||
            status == STOKER_ERROR_FORMAT || status == STOKER_ERROR_EMPTY;
@@ -44,23 +44,23 @@ static int fail_memory(const char *path, struct stoker_error *error)
                     "'%.400s'", path);
 }
 
-void stk_rescue_deinit(struct stk_rescue *rescue)
+void stk_tar_recover_deinit(struct stk_tar_recover *rescue)
 {
     stk_free(rescue->members);
     stk_free(rescue->samples);
     stk_free(rescue->text);
-    stk_damages_deinit(&rescue->damages);
-    *rescue = (struct stk_rescue){0};
+    stk_bad_sample_list_deinit(&rescue->bad_samples);
+    *rescue = (struct stk_tar_recover){0};
 }
 
-bool stk_rescue_is_kept(const struct stk_rescue *rescue, uint64_t member)
+bool stk_tar_recover_is_intact(const struct stk_tar_recover *rescue, uint64_t member)
 {
     uint32_t sample = rescue->members[member].sample;
 
     return sample == UINT32_MAX || !rescue->samples[sample].lost;
 }
 
-struct stk_view stk_rescue_name(const struct stk_rescue *rescue, uint64_t member)
+struct stk_view stk_tar_recover_name(const struct stk_tar_recover *rescue, uint64_t member)
 {
     return (struct stk_view){(const uint8_t *)rescue->text + rescue->members[member].name_at,
                              rescue->members[member].name_bytes};
@@ -90,22 +90,22 @@ static uint64_t signature_of(struct stk_view extension)
         uint8_t byte = extension.data[i];
         lower[i] = (uint8_t)(byte >= 'A' && byte <= 'Z' ? byte + ('a' - 'A') : byte);
     }
-    return stk_mix(stk_sum64(lower, bytes));
+    return stk_mix64(stk_xxh3_64(lower, bytes));
 }
 
-static bool is_key_of(const struct stk_rescue *rescue, uint64_t sample, struct stk_view key)
+static bool is_key_of(const struct stk_tar_recover *rescue, uint64_t sample, struct stk_view key)
 {
-    const struct stk_rescue_sample *at = &rescue->samples[sample];
+    const struct stk_tar_recover_sample *at = &rescue->samples[sample];
 
     return at->key_bytes == key.bytes &&
            memcmp(rescue->text + at->key_at, key.data, key.bytes) == 0;
 }
 
 /* The member's sample: the one in work, or a new one. False: no memory. */
-static bool find_sample(struct stk_rescue *rescue, struct stk_rescue_member *member,
+static bool find_sample(struct stk_tar_recover *rescue, struct stk_tar_recover_member *member,
                         struct stk_view key)
 {
-    struct stk_rescue_sample *sample;
+    struct stk_tar_recover_sample *sample;
 
     if (rescue->sample_count == 0 || !is_key_of(rescue, rescue->sample_count - 1, key)) {
         void *grown = grow(rescue->samples, rescue->sample_count, &rescue->sample_capacity,
@@ -115,14 +115,14 @@ static bool find_sample(struct stk_rescue *rescue, struct stk_rescue_member *mem
         }
         rescue->samples = grown;
         rescue->samples[rescue->sample_count++] =
-            (struct stk_rescue_sample){.offset = member->offset,
-                                       .key_at = member->name_at,
-                                       .key_bytes = (uint32_t)key.bytes,
-                                       .doubtful = rescue->suspects > 0};
+            (struct stk_tar_recover_sample){.offset = member->offset,
+                                            .key_at = member->name_at,
+                                            .key_bytes = (uint32_t)key.bytes,
+                                            .uncertain = rescue->suspects > 0};
         rescue->suspects -= rescue->suspects > 0;
     }
     sample = &rescue->samples[rescue->sample_count - 1];
-    sample->doubtful = sample->doubtful || rescue->after; /* damage within it */
+    sample->uncertain = sample->uncertain || rescue->follows_damage; /* damage within it */
     member->sample = (uint32_t)(rescue->sample_count - 1);
     return true;
 }
@@ -130,18 +130,18 @@ static bool find_sample(struct stk_rescue *rescue, struct stk_rescue_member *mem
 static int add_member(struct walk *walk, const struct stk_tar_step *step,
                       struct stoker_error *error)
 {
-    struct stk_rescue *rescue = walk->rescue;
-    struct stk_rescue_member member = {.offset = walk->base + step->offset,
-                                       .bytes = step->bytes,
-                                       .name_at = (uint32_t)rescue->text_bytes,
-                                       .name_bytes = (uint32_t)step->name.bytes,
-                                       .sample = UINT32_MAX};
+    struct stk_tar_recover *rescue = walk->rescue;
+    struct stk_tar_recover_member member = {.offset = walk->base + step->offset,
+                                            .bytes = step->bytes,
+                                            .name_at = (uint32_t)rescue->text_bytes,
+                                            .name_bytes = (uint32_t)step->name.bytes,
+                                            .sample = UINT32_MAX};
     struct stk_view key, extension;
     bool extended = step->offset - step->header > BLOCK_BYTES;
     void *grown = grow(rescue->members, rescue->member_count, &rescue->member_capacity,
                        sizeof *rescue->members);
 
-    if (rescue->member_count >= STK_RESCUE_MEMBERS_MAX ||
+    if (rescue->member_count >= STK_TAR_RECOVER_MEMBERS_MAX ||
         rescue->text_bytes + step->name.bytes > UINT32_MAX) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "a tar has too many members", "split it",
                         "'%.400s'", walk->source->path);
@@ -163,15 +163,15 @@ static int add_member(struct walk *walk, const struct stk_tar_step *step,
     if (step->name.bytes > 0) {
         memcpy(rescue->text + rescue->text_bytes, step->name.data, step->name.bytes);
     }
-    if (!stk_name_refusal(step->name) && stk_wds_split(step->name, &key, &extension)) {
+    if (!stk_wds_name_error(step->name) && stk_wds_name_split(step->name, &key, &extension)) {
         if (!find_sample(rescue, &member, key)) {
             return fail_memory(walk->source->path, error);
         }
         rescue->samples[member.sample].signature += signature_of(extension);
-        rescue->samples[member.sample].renamed |= rescue->after && !extended;
+        rescue->samples[member.sample].renamed |= rescue->follows_damage && !extended;
     }
     rescue->extended |= extended;
-    rescue->after = false;
+    rescue->follows_damage = false;
     rescue->text_bytes += step->name.bytes;
     rescue->members[rescue->member_count++] = member;
     return 0;
@@ -183,21 +183,21 @@ static int add_member(struct walk *walk, const struct stk_tar_step *step,
 static int add_damage(struct walk *walk, struct stoker_error *found, uint64_t sample,
                       struct stoker_error *error)
 {
-    struct stk_rescue *rescue = walk->rescue;
-    struct stk_damage *damage;
+    struct stk_tar_recover *rescue = walk->rescue;
+    struct stk_bad_sample *damage;
     char key[sizeof found->key];
     uint64_t offset = found->offset;
 
     if (sample != UINT64_MAX) {
-        const struct stk_rescue_sample *at = &rescue->samples[sample];
+        const struct stk_tar_recover_sample *at = &rescue->samples[sample];
 
         snprintf(key, sizeof key, "%.*s", (int)stk_min(at->key_bytes, sizeof key - 1),
                  rescue->text + at->key_at);
         offset = offset == STOKER_NO_OFFSET ? at->offset : offset;
     }
-    stk_error_place(found, walk->source->path, offset, sample != UINT64_MAX ? key : NULL);
-    damage = stk_damage_new(STOKER_NO_SAMPLE, found);
-    if (!damage || stk_damages_add(&rescue->damages, damage) < 0) {
+    stk_error_set_location(found, walk->source->path, offset, sample != UINT64_MAX ? key : NULL);
+    damage = stk_bad_sample_new(STOKER_NO_SAMPLE, found);
+    if (!damage || stk_bad_sample_list_add(&rescue->bad_samples, damage) < 0) {
         stk_free(damage);
         return fail_memory(walk->source->path, error);
     }
@@ -208,12 +208,12 @@ static int add_damage(struct walk *walk, struct stoker_error *found, uint64_t sa
  * UINT64_MAX: it is none that was seen. */
 static uint64_t find_lost(struct walk *walk, struct stoker_error *found)
 {
-    struct stk_rescue *rescue = walk->rescue;
+    struct stk_tar_recover *rescue = walk->rescue;
     struct stk_view name = {(const uint8_t *)found->key, strlen(found->key)}, key, extension;
     uint64_t last = rescue->sample_count - 1;
 
-    if (found->key[0] && stk_wds_split(name, &key, &extension)) {
-        found->key[key.bytes] = 0; /* members are named, samples are listed */
+    if (found->key[0] && stk_wds_name_split(name, &key, &extension)) {
+        found->key[key.bytes] = 0; /* members are path_args, samples are listed */
         if (rescue->sample_count > 0 && is_key_of(rescue, last, key)) {
             return last;
         }
@@ -224,19 +224,19 @@ static uint64_t find_lost(struct walk *walk, struct stoker_error *found)
         if (walk->source->bytes == UINT64_MAX && found->status == STOKER_ERROR_TRUNCATED) {
             return last;
         }
-        rescue->samples[last].doubtful = true; /* it may lack a member */
+        rescue->samples[last].uncertain = true; /* it may lack a member */
     }
     return UINT64_MAX;
 }
 
-static int note_place(struct walk *walk, struct stoker_error *found, struct stoker_error *error)
+static int record_damage(struct walk *walk, struct stoker_error *found, struct stoker_error *error)
 {
     uint64_t lost = find_lost(walk, found);
 
     if (found->offset != STOKER_NO_OFFSET) {
         found->offset += walk->base;
     }
-    walk->rescue->after = true;
+    walk->rescue->follows_damage = true;
     walk->rescue->suspects = SUSPECTS;
     if (lost != UINT64_MAX) {
         walk->rescue->samples[lost].lost = true;
@@ -252,12 +252,13 @@ static int compare_numbers(const void *a, const void *b)
 }
 
 /* The signature of more than half of the samples that nothing makes doubtful; false: none is. */
-static bool usual_signature(const struct stk_rescue *rescue, uint64_t *numbers, uint64_t *usual_out)
+static bool usual_signature(const struct stk_tar_recover *rescue, uint64_t *numbers,
+                            uint64_t *usual_out)
 {
     uint64_t count = 0, most = 0;
 
     for (uint64_t i = 0; i < rescue->sample_count; i++) {
-        if (!rescue->samples[i].doubtful) {
+        if (!rescue->samples[i].uncertain) {
             numbers[count++] = rescue->samples[i].signature;
         }
     }
@@ -273,8 +274,9 @@ static bool usual_signature(const struct stk_rescue *rescue, uint64_t *numbers, 
 }
 
 /* Why the sample is not kept; NULL: it is. all: nothing of the tar is proved. */
-static const char *why_lost(const struct stk_rescue *rescue, const struct stk_rescue_sample *sample,
-                            bool all, const uint64_t *usual)
+static const char *lost_reason(const struct stk_tar_recover *rescue,
+                               const struct stk_tar_recover_sample *sample, bool all,
+                               const uint64_t *usual)
 {
     if (all) {
         return "the packed tar is damaged, and nothing proves this sample";
@@ -282,15 +284,15 @@ static const char *why_lost(const struct stk_rescue *rescue, const struct stk_re
     if (sample->renamed && rescue->extended) {
         return "the tar is damaged before it, maybe in the header that names it";
     }
-    return sample->doubtful && !(usual && sample->signature == *usual)
+    return sample->uncertain && !(usual && sample->signature == *usual)
                ? "the tar is damaged beside it, and it lacks a member"
                : NULL;
 }
 
 /* What is doubtful is lost, or kept. all: everything is. */
-static int judge(struct walk *walk, bool all, struct stoker_error *error)
+static int classify_samples(struct walk *walk, bool all, struct stoker_error *error)
 {
-    struct stk_rescue *rescue = walk->rescue;
+    struct stk_tar_recover *rescue = walk->rescue;
     uint64_t *numbers = stk_alloc(stk_max(rescue->sample_count, 1), sizeof *numbers);
     uint64_t usual = 0;
     bool known;
@@ -301,8 +303,8 @@ static int judge(struct walk *walk, bool all, struct stoker_error *error)
     }
     known = usual_signature(rescue, numbers, &usual);
     for (uint64_t i = 0; status == 0 && i < rescue->sample_count; i++) {
-        struct stk_rescue_sample *sample = &rescue->samples[i];
-        const char *why = why_lost(rescue, sample, all, known ? &usual : NULL);
+        struct stk_tar_recover_sample *sample = &rescue->samples[i];
+        const char *why = lost_reason(rescue, sample, all, known ? &usual : NULL);
         struct stoker_error found = {0};
 
         if (sample->lost || !why) {
@@ -327,8 +329,8 @@ static int fill(struct walk *walk, uint64_t offset, uint64_t bytes, struct stoke
     size_t kept = 0, got = 0, room;
     int status;
 
-    if (bytes > STK_RESCUE_WINDOW_BYTES) {
-        bytes = STK_RESCUE_WINDOW_BYTES; /* a long header comes in parts */
+    if (bytes > STK_TAR_RECOVER_WINDOW_BYTES) {
+        bytes = STK_TAR_RECOVER_WINDOW_BYTES; /* a long header comes in parts */
     }
     if (offset >= walk->at && offset < end) { /* a packed tar is not read twice */
         kept = (size_t)(end - offset);
@@ -340,7 +342,7 @@ static int fill(struct walk *walk, uint64_t offset, uint64_t bytes, struct stoke
         return 0;
     }
     /* What is asked for behind the damage of a packed tar would cost what lies before it. */
-    room = walk->source->bytes == UINT64_MAX ? bytes : STK_RESCUE_WINDOW_BYTES;
+    room = walk->source->bytes == UINT64_MAX ? bytes : STK_TAR_RECOVER_WINDOW_BYTES;
     status = walk->source->read(walk->source->context, offset + kept, walk->window + kept,
                                 room - kept, &got, error);
     walk->bytes += status < 0 ? 0 : got;
@@ -384,14 +386,14 @@ static bool ends_early(int status)
 }
 
 /* The tar is damaged there. 1: the walk goes on behind it; 0: it ends. */
-static int meet(struct walk *walk, struct stoker_error *found, struct stoker_error *error)
+static int handle_damage(struct walk *walk, struct stoker_error *found, struct stoker_error *error)
 {
     uint64_t at = found->offset == STOKER_NO_OFFSET ? UINT64_MAX : walk->base + found->offset;
     bool packed = walk->source->bytes == UINT64_MAX;
-    bool last = ++walk->places == STK_RESCUE_PLACES_MAX;
+    bool last = ++walk->places == STK_TAR_RECOVER_DAMAGES_MAX;
     int number = found->status, status;
 
-    if (!stk_rescue_may(number)) {
+    if (!stk_tar_recover_is_possible(number)) {
         *error = *found;
         return number;
     }
@@ -399,7 +401,7 @@ static int meet(struct walk *walk, struct stoker_error *found, struct stoker_err
         strncat(found->what, ", and so many places before that the rest is given up",
                 sizeof found->what - strlen(found->what) - 1);
     }
-    status = note_place(walk, found, error);
+    status = record_damage(walk, found, error);
     if (status < 0 || packed || last || ends_early(number) || at == UINT64_MAX) {
         return status;
     }
@@ -407,7 +409,7 @@ static int meet(struct walk *walk, struct stoker_error *found, struct stoker_err
     return resume(walk, stk_max(at / BLOCK_BYTES * BLOCK_BYTES + BLOCK_BYTES, walk->asked), error);
 }
 
-static int walk_tar(struct walk *walk, struct stoker_error *error)
+static int scan_tar(struct walk *walk, struct stoker_error *error)
 {
     struct stk_view input = {NULL, 0};
     int status = 1;
@@ -415,45 +417,46 @@ static int walk_tar(struct walk *walk, struct stoker_error *error)
     while (status == 1) {
         struct stoker_error found = {0};
         struct stk_tar_step step;
-        int told = stk_tar_step(walk->tar, input, &step, &found);
+        int result = stk_tar_step(walk->tar, input, &step, &found);
 
         input = (struct stk_view){NULL, 0};
-        if (told == 0 && step.event == STK_TAR_END) {
+        if (result == 0 && step.event == STK_TAR_END) {
             return 0;
         }
-        if (told == 0 && step.event == STK_TAR_MEMBER) {
+        if (result == 0 && step.event == STK_TAR_MEMBER) {
             status = step.type == '0' ? add_member(walk, &step, error) : 0;
             status = status < 0 ? status : 1;
             continue;
         }
-        if (told == 0) {
+        if (result == 0) {
             walk->asked = stk_round_up(walk->base + step.offset + step.bytes, BLOCK_BYTES);
-            told = fill(walk, walk->base + step.offset, step.bytes, &found);
+            result = fill(walk, walk->base + step.offset, step.bytes, &found);
             input = (struct stk_view){walk->window, walk->bytes};
         }
-        if (told < 0) {
-            status = meet(walk, &found, error);
+        if (result < 0) {
+            status = handle_damage(walk, &found, error);
             input = (struct stk_view){NULL, 0};
         }
     }
     return status;
 }
 
-int stk_rescue_run(struct stk_rescue *rescue, const struct stk_rescue_source *source,
-                   struct stoker_error *error)
+int stk_tar_recover_run(struct stk_tar_recover *rescue, const struct stk_tar_recover_source *source,
+                        struct stoker_error *error)
 {
     struct walk walk = {.rescue = rescue, .source = source};
     struct stoker_error local = {0};
     bool all = false;
     int status;
 
-    walk.window = stk_alloc(STK_RESCUE_WINDOW_BYTES, 1);
+    walk.window = stk_alloc(STK_TAR_RECOVER_WINDOW_BYTES, 1);
     status = walk.window ? open_tar(&walk, 0, &local) : fail_memory(source->path, &local);
-    status = status < 0 ? status : walk_tar(&walk, &local);
-    for (uint64_t i = 0; i < rescue->damages.count; i++) {
-        all = all || (source->bytes == UINT64_MAX && !ends_early(rescue->damages.items[i]->status));
+    status = status < 0 ? status : scan_tar(&walk, &local);
+    for (uint64_t i = 0; i < rescue->bad_samples.count; i++) {
+        all = all ||
+              (source->bytes == UINT64_MAX && !ends_early(rescue->bad_samples.items[i]->status));
     }
-    status = status < 0 ? status : judge(&walk, all, &local);
+    status = status < 0 ? status : classify_samples(&walk, all, &local);
     stk_tar_close(walk.tar);
     stk_free(walk.window);
     if (status < 0 && error) {
@@ -464,9 +467,10 @@ int stk_rescue_run(struct stk_rescue *rescue, const struct stk_rescue_source *so
 
 /* ---- what was lost, by shard ---- */
 
-int stk_losses_add(struct stk_losses *losses, uint32_t shard, struct stk_damages *damages)
+int stk_tar_losses_add(struct stk_tar_losses *losses, uint32_t shard,
+                       struct stk_bad_sample_list *damages)
 {
-    struct stk_loss *loss = stk_alloc(1, sizeof *loss), **at = &losses->first;
+    struct stk_tar_loss *loss = stk_alloc(1, sizeof *loss), **at = &losses->first;
 
     if (!loss) {
         return -ENOMEM;
@@ -475,32 +479,33 @@ int stk_losses_add(struct stk_losses *losses, uint32_t shard, struct stk_damages
         at = &(*at)->next;
     }
     loss->shard = shard;
-    loss->damages = *damages;
-    *damages = (struct stk_damages){0};
+    loss->bad_samples = *damages;
+    *damages = (struct stk_bad_sample_list){0};
     loss->next = *at;
     *at = loss;
-    losses->count += loss->damages.count;
+    losses->count += loss->bad_samples.count;
     return 0;
 }
 
-const struct stk_damage *stk_losses_at(const struct stk_losses *losses, uint64_t number)
+const struct stk_bad_sample *stk_tar_losses_get(const struct stk_tar_losses *losses,
+                                                uint64_t number)
 {
-    for (const struct stk_loss *loss = losses->first; loss; loss = loss->next) {
-        if (number < loss->damages.count) {
-            return loss->damages.items[number];
+    for (const struct stk_tar_loss *loss = losses->first; loss; loss = loss->next) {
+        if (number < loss->bad_samples.count) {
+            return loss->bad_samples.items[number];
         }
-        number -= loss->damages.count;
+        number -= loss->bad_samples.count;
     }
     return NULL;
 }
 
-void stk_losses_deinit(struct stk_losses *losses)
+void stk_tar_losses_deinit(struct stk_tar_losses *losses)
 {
-    struct stk_loss *next;
+    struct stk_tar_loss *next;
 
     for (; losses->first; losses->first = next) {
         next = losses->first->next;
-        stk_damages_deinit(&losses->first->damages);
+        stk_bad_sample_list_deinit(&losses->first->bad_samples);
         stk_free(losses->first);
     }
     losses->count = 0;

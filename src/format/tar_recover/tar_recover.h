@@ -12,9 +12,9 @@
  * believed to have left the rest alone (a flipped bit goes unseen up to a checksum at the end):
  * else all of it is given up, and `stoker verify --repair`, which looks closer, may do better.
  * The same bytes give the same answer. Owner: the scan. Threads: one.
- * Memory: STK_RESCUE_WINDOW_BYTES, 40 bytes and the name a member, some 300 bytes for each place
- * and each sample that is lost. Bound: STK_RESCUE_MEMBERS_MAX members, names of 4 GiB; behind
- * STK_RESCUE_PLACES_MAX places of damage the rest is given up. */
+ * Memory: STK_TAR_RECOVER_WINDOW_BYTES, 40 bytes and the name a member, some 300 bytes for each
+ * place and each sample that is lost. Bound: STK_TAR_RECOVER_MEMBERS_MAX members, names of 4 GiB;
+ * behind STK_TAR_RECOVER_DAMAGES_MAX places of damage the rest is given up. */
 #ifndef FORMAT_TAR_RECOVER_TAR_RECOVER_H
 #define FORMAT_TAR_RECOVER_TAR_RECOVER_H
 
@@ -22,13 +22,13 @@
 #include "format/tar/tar.h"
 
 enum {
-    STK_RESCUE_WINDOW_BYTES = 64 << 10,
-    STK_RESCUE_MEMBERS_MAX = 1 << 30,
-    STK_RESCUE_PLACES_MAX = 10000
+    STK_TAR_RECOVER_WINDOW_BYTES = 64 << 10,
+    STK_TAR_RECOVER_MEMBERS_MAX = 1 << 30,
+    STK_TAR_RECOVER_DAMAGES_MAX = 10000
 };
 
 /* Where its bytes come from; offsets count unpacked ones, and mostly go forward. */
-struct stk_rescue_source {
+struct stk_tar_recover_source {
     const char *path; /* lent */
     uint64_t bytes;   /* of the tar; UINT64_MAX: packed, not known */
     struct stk_tar_limits limits;
@@ -38,53 +38,56 @@ struct stk_rescue_source {
                 struct stoker_error *error);
 };
 
-struct stk_rescue_member {
+struct stk_tar_recover_member {
     uint64_t offset, bytes;
     uint32_t name_at, name_bytes; /* in the text */
     uint32_t sample;              /* UINT32_MAX: of none */
 };
 
-struct stk_rescue_sample {
+struct stk_tar_recover_sample {
     uint64_t offset;    /* of its first member's data */
     uint64_t signature; /* of its extensions, whatever their order */
     uint32_t key_at, key_bytes;
-    bool doubtful, lost;
-    bool renamed; /* a member follows damage: an extended header may have named it */
+    bool uncertain, lost;
+    bool renamed; /* a member follows damage: an extended header may have path_args it */
 };
 
-struct stk_rescue {
-    struct stk_rescue_member *members; /* owned */
-    struct stk_rescue_sample *samples; /* owned */
+struct stk_tar_recover {
+    struct stk_tar_recover_member *members; /* owned */
+    struct stk_tar_recover_sample *samples; /* owned */
     uint64_t member_count, member_capacity, sample_count, sample_capacity;
     char *text; /* owned */
     uint64_t text_bytes, text_capacity;
-    struct stk_damages damages; /* owned: each place, and each sample that is lost by it */
-    uint32_t suspects;          /* so many new samples follow damage */
-    bool after;                 /* the next member follows damage */
-    bool extended;              /* a member has a header that may name it before its own */
+    struct stk_bad_sample_list
+        bad_samples;     /* owned: each place, and each sample that is lost by it */
+    uint32_t suspects;   /* so many new samples follow damage */
+    bool follows_damage; /* the next member follows damage */
+    bool extended;       /* a member has a header that may name it before its own */
 };
 
 /* Whether a tar that fails with this may have whole samples. */
-bool stk_rescue_may(int status);
+bool stk_tar_recover_is_possible(int status);
 /* Negative: the source failed for another reason than damage, or memory. */
-int stk_rescue_run(struct stk_rescue *rescue, const struct stk_rescue_source *source,
-                   struct stoker_error *error);
+int stk_tar_recover_run(struct stk_tar_recover *recover,
+                        const struct stk_tar_recover_source *source, struct stoker_error *error);
 /* The members of whole samples, in order; also those that are of none. */
-bool stk_rescue_is_kept(const struct stk_rescue *rescue, uint64_t member);
-struct stk_view stk_rescue_name(const struct stk_rescue *rescue, uint64_t member);
-void stk_rescue_deinit(struct stk_rescue *rescue); /* zeroed is fine */
+bool stk_tar_recover_is_intact(const struct stk_tar_recover *recover, uint64_t member);
+struct stk_view stk_tar_recover_name(const struct stk_tar_recover *recover, uint64_t member);
+void stk_tar_recover_deinit(struct stk_tar_recover *recover); /* zeroed is fine */
 
 /* ---- what was lost, by shard ---- */
 
-struct stk_losses {
-    struct stk_loss *first; /* owned; by shard */
-    uint64_t count;         /* of damages */
+struct stk_tar_losses {
+    struct stk_tar_loss *first; /* owned; by shard */
+    uint64_t count;             /* of damages */
 };
 
 /* Takes the damages, unless it fails (-ENOMEM). One call a shard. */
-int stk_losses_add(struct stk_losses *losses, uint32_t shard, struct stk_damages *damages);
+int stk_tar_losses_add(struct stk_tar_losses *losses, uint32_t shard,
+                       struct stk_bad_sample_list *damages);
 /* Lent; NULL: there are not so many. */
-const struct stk_damage *stk_losses_at(const struct stk_losses *losses, uint64_t number);
-void stk_losses_deinit(struct stk_losses *losses); /* zeroed is fine */
+const struct stk_bad_sample *stk_tar_losses_get(const struct stk_tar_losses *losses,
+                                                uint64_t number);
+void stk_tar_losses_deinit(struct stk_tar_losses *losses); /* zeroed is fine */
 
 #endif

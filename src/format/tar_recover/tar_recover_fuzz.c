@@ -31,12 +31,12 @@ static int read_memory(void *context, uint64_t offset, uint8_t *buffer, size_t b
     return 0;
 }
 
-static void check(const struct stk_rescue *rescue, const struct memory *memory, bool packed)
+static void check(const struct stk_tar_recover *rescue, const struct memory *memory, bool packed)
 {
     uint64_t lost = 0, end = 0;
 
     for (uint64_t i = 0; i < rescue->member_count; i++) {
-        const struct stk_rescue_member *member = &rescue->members[i];
+        const struct stk_tar_recover_member *member = &rescue->members[i];
 
         STK_ASSERT(member->offset >= end + BLOCK);
         STK_ASSERT(packed || member->offset + member->bytes <= memory->bytes);
@@ -46,39 +46,39 @@ static void check(const struct stk_rescue *rescue, const struct memory *memory, 
     for (uint64_t i = 0; i < rescue->sample_count; i++) {
         lost += rescue->samples[i].lost;
     }
-    STK_ASSERT(lost <= rescue->damages.count);
+    STK_ASSERT(lost <= rescue->bad_samples.count);
     /* A window, and what a header asks for, lie beside it. */
-    STK_ASSERT(packed || memory->read <= 2 * memory->bytes + 2 * STK_RESCUE_WINDOW_BYTES);
+    STK_ASSERT(packed || memory->read <= 2 * memory->bytes + 2 * STK_TAR_RECOVER_WINDOW_BYTES);
 }
 
 /* A sum over all of the answer. */
 static uint64_t run(struct memory *memory, bool packed)
 {
-    struct stk_rescue_source source = {.path = "a.tar",
-                                       .bytes = packed ? UINT64_MAX : memory->bytes,
-                                       .context = memory,
-                                       .read = read_memory};
-    struct stk_rescue rescue = {0};
+    struct stk_tar_recover_source source = {.path = "a.tar",
+                                            .bytes = packed ? UINT64_MAX : memory->bytes,
+                                            .context = memory,
+                                            .read = read_memory};
+    struct stk_tar_recover rescue = {0};
     struct stoker_error error = {0};
-    int status = stk_rescue_run(&rescue, &source, &error);
+    int status = stk_tar_recover_run(&rescue, &source, &error);
     uint64_t sum = (uint64_t)(int64_t)status;
 
-    STK_ASSERT(status <= 0 && (status == 0 || !stk_rescue_may(status)));
+    STK_ASSERT(status <= 0 && (status == 0 || !stk_tar_recover_is_possible(status)));
     if (status == 0) {
         check(&rescue, memory, packed);
     }
     for (uint64_t i = 0; i < rescue.member_count; i++) {
-        struct stk_view name = stk_rescue_name(&rescue, i);
+        struct stk_view name = stk_tar_recover_name(&rescue, i);
 
-        sum = sum * 31 + stk_sum64(name.data, name.bytes) + rescue.members[i].offset;
-        sum = sum * 31 + stk_rescue_is_kept(&rescue, i);
+        sum = sum * 31 + stk_xxh3_64(name.data, name.bytes) + rescue.members[i].offset;
+        sum = sum * 31 + stk_tar_recover_is_intact(&rescue, i);
     }
-    for (uint64_t i = 0; i < rescue.damages.count; i++) {
-        const struct stk_damage *damage = rescue.damages.items[i];
+    for (uint64_t i = 0; i < rescue.bad_samples.count; i++) {
+        const struct stk_bad_sample *damage = rescue.bad_samples.items[i];
 
-        sum = sum * 31 + stk_sum64(damage->what, strlen(damage->what)) + damage->offset;
+        sum = sum * 31 + stk_xxh3_64(damage->what, strlen(damage->what)) + damage->offset;
     }
-    stk_rescue_deinit(&rescue);
+    stk_tar_recover_deinit(&rescue);
     return sum;
 }
 

@@ -39,26 +39,26 @@ static int read_memory(void *context, uint64_t offset, uint8_t *buffer, size_t b
     return 0;
 }
 
-static int run(struct stk_rescue *rescue, struct memory *memory, bool packed,
+static int run(struct stk_tar_recover *rescue, struct memory *memory, bool packed,
                struct stoker_error *error)
 {
-    struct stk_rescue_source source = {.path = "a.tar",
-                                       .bytes = packed ? UINT64_MAX : memory->bytes,
-                                       .context = memory,
-                                       .read = read_memory};
+    struct stk_tar_recover_source source = {.path = "a.tar",
+                                            .bytes = packed ? UINT64_MAX : memory->bytes,
+                                            .context = memory,
+                                            .read = read_memory};
 
-    *rescue = (struct stk_rescue){0};
-    return stk_rescue_run(rescue, &source, error);
+    *rescue = (struct stk_tar_recover){0};
+    return stk_tar_recover_run(rescue, &source, error);
 }
 
 /* Keys of kept samples, "k0 k1 ..."; those of damages, with "?" for none. */
-static const char *kept(const struct stk_rescue *rescue, char text[TEXT_MAX])
+static const char *kept(const struct stk_tar_recover *rescue, char text[TEXT_MAX])
 {
     size_t used = 0;
 
     text[0] = 0;
     for (uint64_t i = 0; i < rescue->sample_count; i++) {
-        const struct stk_rescue_sample *sample = &rescue->samples[i];
+        const struct stk_tar_recover_sample *sample = &rescue->samples[i];
 
         if (!sample->lost) {
             used += (size_t)snprintf(text + used, TEXT_MAX - used, "%s%.*s", used ? " " : "",
@@ -68,13 +68,13 @@ static const char *kept(const struct stk_rescue *rescue, char text[TEXT_MAX])
     return text;
 }
 
-static const char *listed(const struct stk_rescue *rescue, char text[TEXT_MAX])
+static const char *listed(const struct stk_tar_recover *rescue, char text[TEXT_MAX])
 {
     size_t used = 0;
 
     text[0] = 0;
-    for (uint64_t i = 0; i < rescue->damages.count; i++) {
-        const char *key = rescue->damages.items[i]->key;
+    for (uint64_t i = 0; i < rescue->bad_samples.count; i++) {
+        const char *key = rescue->bad_samples.items[i]->key;
 
         used += (size_t)snprintf(text + used, TEXT_MAX - used, "%s%s", used ? " " : "",
                                  key[0] ? key : "?");
@@ -142,7 +142,7 @@ static void test_rows(void)
     {
         struct t_tar tar = {0};
         struct memory memory = {.fail_at = UINT64_MAX};
-        struct stk_rescue rescue;
+        struct stk_tar_recover rescue;
         struct stoker_error error = {0};
         char text[TEXT_MAX];
 
@@ -159,24 +159,24 @@ static void test_rows(void)
         T_EQ(row->name, run(&rescue, &memory, row->packed, &error), 0);
         T_STR(row->name, kept(&rescue, text), row->want);
         T_STR(row->name, listed(&rescue, text), row->want_listed);
-        for (uint64_t i = 0; i < rescue.damages.count; i++) {
-            T_STR(row->name, rescue.damages.items[i]->shard, "a.tar");
-            T_TRUE(row->name, rescue.damages.items[i]->sample == STOKER_NO_SAMPLE);
+        for (uint64_t i = 0; i < rescue.bad_samples.count; i++) {
+            T_STR(row->name, rescue.bad_samples.items[i]->shard, "a.tar");
+            T_TRUE(row->name, rescue.bad_samples.items[i]->sample == STOKER_NO_SAMPLE);
         }
-        stk_rescue_deinit(&rescue);
+        stk_tar_recover_deinit(&rescue);
         t_tar_free(&tar);
     }
 }
 
 /* Each kept sample has all its members where they are, whatever was changed. */
-static void check_kept(const struct stk_rescue *rescue, const struct t_tar *tar, uint64_t at)
+static void check_kept(const struct stk_tar_recover *rescue, const struct t_tar *tar, uint64_t at)
 {
     for (uint64_t i = 0; i < rescue->member_count; i++) {
-        const struct stk_rescue_member *member = &rescue->members[i];
-        struct stk_view name = stk_rescue_name(rescue, i);
+        const struct stk_tar_recover_member *member = &rescue->members[i];
+        struct stk_view name = stk_tar_recover_name(rescue, i);
         unsigned number = 0;
 
-        if (!stk_rescue_is_kept(rescue, i) || name.bytes != 6) {
+        if (!stk_tar_recover_is_intact(rescue, i) || name.bytes != 6) {
             continue;
         }
         number = (unsigned)(name.data[1] - '0');
@@ -208,7 +208,7 @@ static void test_all_bytes(void)
     make_tar(&tar, true);
     memory.data = tar.data;
     for (uint64_t at = 0; at < tar.bytes; at += 7) {
-        struct stk_rescue rescue;
+        struct stk_tar_recover rescue;
         struct stoker_error error = {0};
 
         tar.data[at] ^= 0x10;
@@ -216,13 +216,13 @@ static void test_all_bytes(void)
         T_EQ("changed", run(&rescue, &memory, false, &error), 0);
         check_kept(&rescue, &tar, at);
         T_TRUE("most stay", strlen(kept(&rescue, text)) >= 3 * 7 - 1);
-        stk_rescue_deinit(&rescue);
+        stk_tar_recover_deinit(&rescue);
         tar.data[at] ^= 0x10;
         memory.bytes = at;
         T_EQ("cut", run(&rescue, &memory, false, &error), 0);
         check_kept(&rescue, &tar, at);
-        T_TRUE("listed", rescue.damages.count > 0 || at >= tar.bytes - 2 * BLOCK);
-        stk_rescue_deinit(&rescue);
+        T_TRUE("listed", rescue.bad_samples.count > 0 || at >= tar.bytes - 2 * BLOCK);
+        stk_tar_recover_deinit(&rescue);
     }
     t_tar_free(&tar);
 }
@@ -287,7 +287,7 @@ static void test_names(void)
     {
         struct t_tar tar = {0};
         struct memory memory = {.fail_at = UINT64_MAX};
-        struct stk_rescue rescue;
+        struct stk_tar_recover rescue;
         struct stoker_error error = {0};
         char text[TEXT_MAX];
 
@@ -306,7 +306,7 @@ static void test_names(void)
         T_EQ(row->name, run(&rescue, &memory, false, &error), 0);
         T_STR(row->name, kept(&rescue, text), row->want);
         T_STR(row->name, listed(&rescue, text), row->want_listed);
-        stk_rescue_deinit(&rescue);
+        stk_tar_recover_deinit(&rescue);
         t_tar_free(&tar);
     }
 }
@@ -318,13 +318,13 @@ static void test_places(void)
 {
     struct t_tar tar = {0};
     struct memory memory = {.fail_at = UINT64_MAX};
-    struct stk_rescue rescue;
+    struct stk_tar_recover rescue;
     struct stoker_error error = {0};
     char text[TEXT_MAX];
 
     t_tar_add(&tar, "j.jpg", "x", 1);
     t_tar_add(&tar, "k.jpg", "x", 1); /* as the one that is surely whole */
-    for (unsigned i = 0; i < STK_RESCUE_PLACES_MAX + 5; i++) {
+    for (unsigned i = 0; i < STK_TAR_RECOVER_DAMAGES_MAX + 5; i++) {
         size_t at = tar.bytes;
 
         t_tar_add(&tar, "k1.jpg", NULL, 0);
@@ -336,9 +336,10 @@ static void test_places(void)
     memory.bytes = tar.bytes;
     T_EQ("places", run(&rescue, &memory, false, &error), 0);
     T_STR("places", kept(&rescue, text), "j k");
-    T_EQ("places", rescue.damages.count, STK_RESCUE_PLACES_MAX);
-    T_HAS("the last", rescue.damages.items[rescue.damages.count - 1]->what, "the rest is given up");
-    stk_rescue_deinit(&rescue);
+    T_EQ("places", rescue.bad_samples.count, STK_TAR_RECOVER_DAMAGES_MAX);
+    T_HAS("the last", rescue.bad_samples.items[rescue.bad_samples.count - 1]->what,
+          "the rest is given up");
+    stk_tar_recover_deinit(&rescue);
     t_tar_free(&tar);
 }
 
@@ -347,7 +348,7 @@ static void test_read_once(void)
 {
     struct t_tar tar = {0};
     struct memory memory = {.fail_at = UINT64_MAX};
-    struct stk_rescue rescue;
+    struct stk_tar_recover rescue;
     struct stoker_error error = {0};
 
     for (unsigned i = 0; i < 4096; i++) {
@@ -360,8 +361,8 @@ static void test_read_once(void)
     memory.data = tar.data;
     memory.bytes = tar.bytes;
     T_EQ("once", run(&rescue, &memory, false, &error), 0);
-    T_TRUE("once", rescue.damages.count > 0 && memory.read < 2 * tar.bytes);
-    stk_rescue_deinit(&rescue);
+    T_TRUE("once", rescue.bad_samples.count > 0 && memory.read < 2 * tar.bytes);
+    stk_tar_recover_deinit(&rescue);
     t_tar_free(&tar);
 }
 
@@ -370,7 +371,7 @@ static void test_failures(void)
 {
     struct t_tar tar = {0};
     struct memory memory = {.fail_at = 9 * BLOCK, .status = -EIO};
-    struct stk_rescue rescue;
+    struct stk_tar_recover rescue;
     struct stoker_error error = {0};
     uint64_t failures = 0;
     int64_t alive;
@@ -382,7 +383,7 @@ static void test_failures(void)
     memory.bytes = tar.bytes;
     T_EQ("EIO", run(&rescue, &memory, false, &error), -EIO);
     T_ERROR("EIO", &error);
-    stk_rescue_deinit(&rescue);
+    stk_tar_recover_deinit(&rescue);
     memory.fail_at = UINT64_MAX;
     alive = stk_mem_alive();
     for (uint64_t n = 1; passes < 2; n++) {
@@ -396,7 +397,7 @@ static void test_failures(void)
             passes++;
         }
         stk_mem_fail_nth(0);
-        stk_rescue_deinit(&rescue);
+        stk_tar_recover_deinit(&rescue);
         T_EQ("no leak", stk_mem_alive(), alive);
     }
     T_TRUE("failures", failures >= 7);
@@ -409,7 +410,7 @@ static void test_offsets(void)
     static const uint64_t blocks[] = {6, 15, 21};
     struct t_tar tar = {0};
     struct memory memory = {.fail_at = UINT64_MAX};
-    struct stk_rescue rescue;
+    struct stk_tar_recover rescue;
     struct stoker_error error = {0};
     size_t at = 0;
 
@@ -420,8 +421,8 @@ static void test_offsets(void)
     memory.data = tar.data;
     memory.bytes = tar.bytes;
     T_EQ("offsets", run(&rescue, &memory, false, &error), 0);
-    for (uint64_t i = 0; i < rescue.damages.count; i++) {
-        uint64_t offset = rescue.damages.items[i]->offset;
+    for (uint64_t i = 0; i < rescue.bad_samples.count; i++) {
+        uint64_t offset = rescue.bad_samples.items[i]->offset;
 
         if (T_TRUE("no more", at < STK_COUNT(blocks))) {
             T_EQ("offsets", offset / BLOCK, blocks[at]);
@@ -429,33 +430,35 @@ static void test_offsets(void)
         at++;
     }
     T_EQ("all", at, STK_COUNT(blocks));
-    stk_rescue_deinit(&rescue);
+    stk_tar_recover_deinit(&rescue);
     t_tar_free(&tar);
 }
 
 static void test_losses(void)
 {
     static const uint32_t shards[] = {5, 1, 9, 3};
-    struct stk_losses losses = {0};
+    struct stk_tar_losses losses = {0};
 
     for (size_t i = 0; i < STK_COUNT(shards); i++) {
-        struct stk_damages damages = {0};
+        struct stk_bad_sample_list damages = {0};
 
         for (uint64_t j = 0; j < 2; j++) {
             struct stoker_error error = {0};
 
             stk_fail(&error, STOKER_ERROR_CORRUPT, "x", "y", "z");
-            T_EQ("add", stk_damages_add(&damages, stk_damage_new(10 * shards[i] + j, &error)), 0);
+            T_EQ("add",
+                 stk_bad_sample_list_add(&damages, stk_bad_sample_new(10 * shards[i] + j, &error)),
+                 0);
         }
-        T_EQ("add", stk_losses_add(&losses, shards[i], &damages), 0);
+        T_EQ("add", stk_tar_losses_add(&losses, shards[i], &damages), 0);
     }
     T_EQ("count", losses.count, 8);
     for (uint64_t i = 1; i < 8; i++) {
         T_TRUE("in order",
-               stk_losses_at(&losses, i - 1)->sample < stk_losses_at(&losses, i)->sample);
+               stk_tar_losses_get(&losses, i - 1)->sample < stk_tar_losses_get(&losses, i)->sample);
     }
-    T_TRUE("the end", stk_losses_at(&losses, 8) == NULL);
-    stk_losses_deinit(&losses);
+    T_TRUE("the end", stk_tar_losses_get(&losses, 8) == NULL);
+    stk_tar_losses_deinit(&losses);
 }
 
 int main(void)

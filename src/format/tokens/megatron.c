@@ -63,7 +63,7 @@ static int check_header(struct stk_view idx, struct stoker_error *error)
 }
 
 /* Cuts what follows the header into its arrays. */
-static int cut_arrays(struct stk_megatron *out, struct stk_view idx, struct stoker_error *error)
+static int split_arrays(struct stk_megatron *out, struct stk_view idx, struct stoker_error *error)
 {
     uint64_t bytes, boundary_count = stk_u64_at(idx.data + MAGIC_BYTES + 9, 1), of_documents;
     uint64_t sequences = stk_u64_at(idx.data + MAGIC_BYTES + 9, 0);
@@ -97,8 +97,8 @@ int stk_megatron_open(struct stk_megatron *out, struct stk_view idx, struct stk_
 
     memset(out, 0, sizeof *out);
     status = status < 0 ? status : dtype_of_code(idx.data[MAGIC_BYTES + 8], &dtype, error);
-    status = status < 0 ? status : stk_tokens_raw(&out->run, bin, dtype, error);
-    status = status < 0 ? status : cut_arrays(out, idx, error);
+    status = status < 0 ? status : stk_tokens_open_raw(&out->run, bin, dtype, error);
+    status = status < 0 ? status : split_arrays(out, idx, error);
     if (status < 0) {
         memset(out, 0, sizeof *out);
     }

@@ -58,8 +58,8 @@ enum stk_token_format stk_token_format_of(struct stk_view bytes)
                                                               : STK_TOKENS_UNKNOWN;
 }
 
-int stk_tokens_raw(struct stk_token_run *run_out, struct stk_view bytes, uint32_t dtype,
-                   struct stoker_error *error)
+int stk_tokens_open_raw(struct stk_token_array *run_out, struct stk_view bytes, uint32_t dtype,
+                        struct stoker_error *error)
 {
     uint32_t token_bytes = stk_token_bytes(dtype);
 
@@ -73,7 +73,7 @@ int stk_tokens_raw(struct stk_token_run *run_out, struct stk_view bytes, uint32_
                         "look whether dtype is what the file was written with, or copy it again",
                         "%zu bytes, %u a token", bytes.bytes, token_bytes);
     }
-    *run_out = (struct stk_token_run){bytes.data, bytes.bytes / token_bytes, dtype};
+    *run_out = (struct stk_token_array){bytes.data, bytes.bytes / token_bytes, dtype};
     return 0;
 }
 
@@ -81,18 +81,19 @@ int stk_tokens_raw(struct stk_token_run *run_out, struct stk_view bytes, uint32_
 static uint32_t dtype_of(const struct stk_number_type *type)
 {
     for (uint32_t dtype = STOKER_UINT8; dtype <= STOKER_UINT64; dtype++) {
-        if (stk_token_bytes(dtype) > 0 && stk_number_is(type, dtype)) {
+        if (stk_token_bytes(dtype) > 0 && stk_number_matches(type, dtype)) {
             return dtype;
         }
     }
     return 0;
 }
 
-int stk_tokens_npy(struct stk_token_run *run_out, struct stk_view bytes, struct stoker_error *error)
+int stk_tokens_open_npy(struct stk_token_array *run_out, struct stk_view bytes,
+                        struct stoker_error *error)
 {
     struct stk_value value;
     uint32_t dtype;
-    int status = stk_value_open(&value, STK_NPY, bytes, NULL, 0, error);
+    int status = stk_value_open(&value, STK_VALUE_NPY, bytes, NULL, 0, error);
 
     memset(run_out, 0, sizeof *run_out);
     if (status < 0) {
@@ -105,14 +106,14 @@ int stk_tokens_npy(struct stk_token_run *run_out, struct stk_view bytes, struct 
                           value.array.type.swapped ? ">" : "", value.array.type.kind,
                           value.array.type.bytes, value.array.fortran ? ", Fortran order" : "");
     } else {
-        *run_out = (struct stk_token_run){value.array.data, value.array.shape.count, dtype};
+        *run_out = (struct stk_token_array){value.array.data, value.array.shape.count, dtype};
     }
     stk_value_close(&value);
     return status;
 }
 
-int stk_tokens_llmc(struct stk_token_run *run_out, struct stk_view bytes,
-                    struct stoker_error *error)
+int stk_tokens_open_llmc(struct stk_token_array *run_out, struct stk_view bytes,
+                         struct stoker_error *error)
 {
     const struct llmc_kind *kind = llmc_kind_of(bytes);
     uint64_t count, have;
@@ -135,32 +136,32 @@ int stk_tokens_llmc(struct stk_token_run *run_out, struct stk_view bytes,
     count = stk_u32_at(bytes.data, 2); /* below 2^32: the product cannot wrap */
     have = bytes.bytes - LLMC_HEADER_BYTES;
     if (count * stk_token_bytes(kind->dtype) != have) {
-        bool cut = count * stk_token_bytes(kind->dtype) > have;
+        bool truncated = count * stk_token_bytes(kind->dtype) > have;
 
-        return stk_fail(error, cut ? STOKER_ERROR_TRUNCATED : STOKER_ERROR_CORRUPT,
-                        cut ? "a token file ends too early"
-                            : "there is something behind the tokens",
+        return stk_fail(error, truncated ? STOKER_ERROR_TRUNCATED : STOKER_ERROR_CORRUPT,
+                        truncated ? "a token file ends too early"
+                                  : "there is something behind the tokens",
                         "copy the file again", "%llu tokens by its header, %llu bytes there",
                         (unsigned long long)count, (unsigned long long)have);
     }
-    *run_out = (struct stk_token_run){bytes.data + LLMC_HEADER_BYTES, count, kind->dtype};
+    *run_out = (struct stk_token_array){bytes.data + LLMC_HEADER_BYTES, count, kind->dtype};
     return 0;
 }
 
-int stk_tokens_any(struct stk_token_run *run_out, struct stk_view bytes, uint32_t dtype,
-                   struct stoker_error *error)
+int stk_tokens_open_any(struct stk_token_array *run_out, struct stk_view bytes, uint32_t dtype,
+                        struct stoker_error *error)
 {
     switch (stk_token_format_of(bytes)) {
     case STK_TOKENS_NPY:
-        return stk_tokens_npy(run_out, bytes, error);
+        return stk_tokens_open_npy(run_out, bytes, error);
     case STK_TOKENS_LLMC:
-        return stk_tokens_llmc(run_out, bytes, error);
+        return stk_tokens_open_llmc(run_out, bytes, error);
     case STK_TOKENS_RAW:
     case STK_TOKENS_UNKNOWN:
         break;
     }
     memset(run_out, 0, sizeof *run_out);
-    return dtype ? stk_tokens_raw(run_out, bytes, dtype, error)
+    return dtype ? stk_tokens_open_raw(run_out, bytes, dtype, error)
                  : stk_fail(error, STOKER_ERROR_ARGUMENT, "a raw token file does not say its dtype",
                             "give the dtype that it was written with, like uint16", "dtype");
 }
@@ -176,8 +177,9 @@ static uint64_t npy_header_bytes(struct stk_view head)
                              : 12 + (uint64_t)stk_u32_at(head.data, 2);
 }
 
-int stk_tokens_head(struct stk_token_run *run_out, uint64_t *data_at_out, struct stk_view head,
-                    uint64_t file_bytes, uint32_t dtype, struct stoker_error *error)
+int stk_tokens_open_head(struct stk_token_array *run_out, uint64_t *data_at_out,
+                         struct stk_view head, uint64_t file_bytes, uint32_t dtype,
+                         struct stoker_error *error)
 {
     /* The parsers look at no byte behind the header, and at the file's size. */
     struct stk_view file = {head.data, file_bytes};
@@ -191,7 +193,7 @@ int stk_tokens_head(struct stk_token_run *run_out, uint64_t *data_at_out, struct
                         "save the array alone, without named fields", "%llu bytes",
                         (unsigned long long)npy_header_bytes(head));
     }
-    status = stk_tokens_any(run_out, file, dtype, error);
+    status = stk_tokens_open_any(run_out, file, dtype, error);
     if (status == 0) {
         *data_at_out = (uint64_t)(run_out->data - head.data);
         run_out->data = NULL;

@@ -118,7 +118,7 @@ static inline bool widen_to_64(uint32_t dtype, const uint8_t *data, uint64_t cou
     return fits;
 }
 
-static inline bool widen(const struct stk_token_run *run, uint64_t first, uint64_t count,
+static inline bool widen(const struct stk_token_array *run, uint64_t first, uint64_t count,
                          uint32_t dtype, void *out)
 {
     const uint8_t *data = run->data + first * stk_token_bytes(run->dtype);
@@ -128,7 +128,7 @@ static inline bool widen(const struct stk_token_run *run, uint64_t first, uint64
 }
 
 /* In token_widen_avx2.c. */
-bool stk_tokens_widen_avx2(const struct stk_token_run *run, uint64_t first, uint64_t count,
-                           uint32_t dtype, void *out);
+bool stk_token_widen_avx2(const struct stk_token_array *run, uint64_t first, uint64_t count,
+                          uint32_t dtype, void *out);
 
 #endif

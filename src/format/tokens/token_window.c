@@ -6,8 +6,8 @@
 #include <errno.h>
 #include <string.h>
 
-int stk_windows_open(struct stk_windows *windows, uint64_t length, uint64_t stride,
-                     const uint64_t *counts, uint32_t file_count, struct stoker_error *error)
+int stk_token_windows_open(struct stk_token_windows *windows, uint64_t length, uint64_t stride,
+                           const uint64_t *counts, uint32_t file_count, struct stoker_error *error)
 {
     uint64_t total = 0;
 
@@ -37,26 +37,27 @@ int stk_windows_open(struct stk_windows *windows, uint64_t length, uint64_t stri
                         "take a shorter context, or more tokens a file",
                         "%llu tokens a window, %u files", (unsigned long long)length, file_count);
     }
-    *windows = (struct stk_windows){length, stride, file_count, ends};
+    *windows = (struct stk_token_windows){length, stride, file_count, ends};
     return 0;
 }
 
-void stk_windows_close(struct stk_windows *windows)
+void stk_token_windows_close(struct stk_token_windows *windows)
 {
     stk_free(windows->ends);
     memset(windows, 0, sizeof *windows);
 }
 
-uint64_t stk_windows_count(const struct stk_windows *windows)
+uint64_t stk_token_windows_count(const struct stk_token_windows *windows)
 {
     return windows->file_count > 0 ? windows->ends[windows->file_count - 1] : 0;
 }
 
-struct stk_window stk_windows_at(const struct stk_windows *windows, uint64_t sample)
+struct stk_token_window stk_token_windows_get(const struct stk_token_windows *windows,
+                                              uint64_t sample)
 {
     uint32_t low = 0, high = windows->file_count - 1; /* the first file whose end is above sample */
 
-    STK_ASSERT(sample < stk_windows_count(windows));
+    STK_ASSERT(sample < stk_token_windows_count(windows));
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
 
@@ -66,6 +67,6 @@ struct stk_window stk_windows_at(const struct stk_windows *windows, uint64_t sam
             low = middle + 1;
         }
     }
-    return (struct stk_window){low,
-                               (sample - (low > 0 ? windows->ends[low - 1] : 0)) * windows->stride};
+    return (struct stk_token_window){low, (sample - (low > 0 ? windows->ends[low - 1] : 0)) *
+                                              windows->stride};
 }

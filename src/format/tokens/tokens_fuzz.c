@@ -15,12 +15,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 static uint8_t bin[BIN_BYTES_MAX];
 
-static void check_span(const struct stk_token_run *run, const struct stk_token_span *span)
+static void check_span(const struct stk_token_array *run, const struct stk_token_span *span)
 {
     int64_t out[64];
 
     STK_ASSERT(span->first <= run->count && span->count <= run->count - span->first);
-    stk_tokens_widen(run, span->first, stk_min(span->count, STK_COUNT(out)), STOKER_INT64, out);
+    stk_token_widen(run, span->first, stk_min(span->count, STK_COUNT(out)), STOKER_INT64, out);
 }
 
 static void try_megatron(const uint8_t *data, size_t bytes)
@@ -52,7 +52,7 @@ static void try_head(struct stk_view file, uint32_t dtype)
 {
     size_t bytes = stk_min(file.bytes, HEAD_BYTES);
     uint8_t *head = stk_alloc(bytes, 1);
-    struct stk_token_run run, whole;
+    struct stk_token_array run, whole;
     struct stoker_error error = {0};
     uint64_t data_at;
     int status;
@@ -61,13 +61,13 @@ static void try_head(struct stk_view file, uint32_t dtype)
         return;
     }
     memcpy(head, file.data, bytes);
-    status =
-        stk_tokens_head(&run, &data_at, (struct stk_view){head, bytes}, file.bytes, dtype, &error);
+    status = stk_tokens_open_head(&run, &data_at, (struct stk_view){head, bytes}, file.bytes, dtype,
+                                  &error);
     stk_free(head);
     if (status == STOKER_ERROR_LIMIT) {
         return;
     }
-    STK_ASSERT(stk_tokens_any(&whole, file, dtype, &error) == status);
+    STK_ASSERT(stk_tokens_open_any(&whole, file, dtype, &error) == status);
     STK_ASSERT(status < 0 || (run.count == whole.count && run.dtype == whole.dtype &&
                               data_at == (uint64_t)(whole.data - file.data)));
 }
@@ -75,7 +75,7 @@ static void try_head(struct stk_view file, uint32_t dtype)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     struct stk_view file = {data + 1, bytes - 1};
-    struct stk_token_run run = {0};
+    struct stk_token_array run = {0};
     struct stoker_error error = {0};
     int status = -1;
 
@@ -88,13 +88,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         try_megatron(data + 1, bytes - 1);
         return 0;
     case 1:
-        status = stk_tokens_npy(&run, file, &error);
+        status = stk_tokens_open_npy(&run, file, &error);
         break;
     case 2:
-        status = stk_tokens_llmc(&run, file, &error);
+        status = stk_tokens_open_llmc(&run, file, &error);
         break;
     default:
-        status = stk_tokens_raw(&run, file, STOKER_UINT8 + data[0] / 4 % STOKER_UINT64, &error);
+        status =
+            stk_tokens_open_raw(&run, file, STOKER_UINT8 + data[0] / 4 % STOKER_UINT64, &error);
         break;
     }
     if (status < 0) {

@@ -193,16 +193,17 @@ static void test_runs(void)
     T_EACH(run_row, row, run_rows)
     {
         struct stk_view bytes = corpus(row->file, 1);
-        struct stk_token_run run;
+        struct stk_token_array run;
         struct stoker_error error = {0};
         int64_t out[128] = {0};
         int status;
 
         T_EQ(row->name, stk_token_format_of(bytes), row->format);
         bytes.bytes -= row->cut;
-        status = row->format == STK_TOKENS_NPY    ? stk_tokens_npy(&run, bytes, &error)
-                 : row->format == STK_TOKENS_LLMC ? stk_tokens_llmc(&run, bytes, &error)
-                                                  : stk_tokens_raw(&run, bytes, row->dtype, &error);
+        status = row->format == STK_TOKENS_NPY ? stk_tokens_open_npy(&run, bytes, &error)
+                 : row->format == STK_TOKENS_LLMC
+                     ? stk_tokens_open_llmc(&run, bytes, &error)
+                     : stk_tokens_open_raw(&run, bytes, row->dtype, &error);
         T_EQ(row->name, status, row->status);
         T_EQ(row->name, run.count, row->count);
         if (status < 0) {
@@ -210,7 +211,7 @@ static void test_runs(void)
             continue;
         }
         T_EQ(row->name, run.dtype, row->dtype);
-        T_TRUE(row->name, stk_tokens_widen(&run, 0, run.count, STOKER_INT64, out));
+        T_TRUE(row->name, stk_token_widen(&run, 0, run.count, STOKER_INT64, out));
         for (uint64_t i = 0; i < run.count; i++) {
             T_EQ(row->name, out[i], i * row->step % row->wrap);
         }
@@ -220,18 +221,19 @@ static void test_runs(void)
 static void test_llmc_header(void)
 {
     struct stk_view bytes = corpus("llmc_u16", 1);
-    struct stk_token_run run;
+    struct stk_token_array run;
     struct stoker_error error = {0};
 
     file_bytes[1 + 8]--; /* the count */
-    T_EQ("more than counted", stk_tokens_llmc(&run, bytes, &error), STOKER_ERROR_CORRUPT);
+    T_EQ("more than counted", stk_tokens_open_llmc(&run, bytes, &error), STOKER_ERROR_CORRUPT);
     file_bytes[1 + 4]++; /* the version */
-    T_EQ("version", stk_tokens_llmc(&run, bytes, &error), STOKER_ERROR_UNSUPPORTED);
+    T_EQ("version", stk_tokens_open_llmc(&run, bytes, &error), STOKER_ERROR_UNSUPPORTED);
     T_EQ("a raw file that begins alike", stk_token_format_of(bytes), STK_TOKENS_UNKNOWN);
     file_bytes[1]++; /* the magic */
-    T_EQ("magic", stk_tokens_llmc(&run, bytes, &error), STOKER_ERROR_FORMAT);
+    T_EQ("magic", stk_tokens_open_llmc(&run, bytes, &error), STOKER_ERROR_FORMAT);
     T_EQ("nothing", stk_token_format_of((struct stk_view){NULL, 0}), STK_TOKENS_UNKNOWN);
-    T_EQ("no tokens", stk_tokens_raw(&run, (struct stk_view){NULL, 0}, STOKER_UINT16, &error), 0);
+    T_EQ("no tokens", stk_tokens_open_raw(&run, (struct stk_view){NULL, 0}, STOKER_UINT16, &error),
+         0);
     T_EQ("no tokens", run.count, 0);
 }
 
@@ -260,11 +262,11 @@ static void test_windows(void)
 {
     T_EACH(window_row, row, window_rows)
     {
-        struct stk_windows windows;
+        struct stk_token_windows windows;
         struct stoker_error error = {0};
         uint64_t sample = 0;
-        int status =
-            stk_windows_open(&windows, row->length, row->stride, row->counts, row->files, &error);
+        int status = stk_token_windows_open(&windows, row->length, row->stride, row->counts,
+                                            row->files, &error);
 
         T_EQ(row->name, status, row->status);
         if (status < 0) {
@@ -273,28 +275,30 @@ static void test_windows(void)
         }
         for (uint32_t file = 0; file < row->files; file++) {
             for (uint64_t at = 0; at + row->length <= row->counts[file]; at += row->stride) {
-                struct stk_window window = stk_windows_at(&windows, sample++);
+                struct stk_token_window window = stk_token_windows_get(&windows, sample++);
 
                 T_EQ(row->name, window.file, file);
                 T_EQ(row->name, window.first, at);
             }
         }
-        T_EQ(row->name, stk_windows_count(&windows), sample);
-        stk_windows_close(&windows);
+        T_EQ(row->name, stk_token_windows_count(&windows), sample);
+        stk_token_windows_close(&windows);
     }
-    struct stk_windows windows;
+    struct stk_token_windows windows;
     struct stoker_error error = {0};
     uint64_t count = UINT64_MAX / 8; /* as many as memory has room for */
 
     stk_mem_fail_nth(1);
-    T_EQ("no memory", stk_windows_open(&windows, 2049, 2048, &count, 1, &error), -12);
+    T_EQ("no memory", stk_token_windows_open(&windows, 2049, 2048, &count, 1, &error), -12);
     T_ERROR("no memory", &error);
     stk_mem_fail_nth(0);
-    T_EQ("huge", stk_windows_open(&windows, 2049, 2048, &count, 1, &error), 0);
-    T_EQ("huge", stk_windows_at(&windows, stk_windows_count(&windows) - 1).first + 4096 >= count,
+    T_EQ("huge", stk_token_windows_open(&windows, 2049, 2048, &count, 1, &error), 0);
+    T_EQ("huge",
+         stk_token_windows_get(&windows, stk_token_windows_count(&windows) - 1).first + 4096 >=
+             count,
          true);
-    stk_windows_close(&windows);
-    stk_windows_close(&windows);
+    stk_token_windows_close(&windows);
+    stk_token_windows_close(&windows);
 }
 
 /* ---- widening ---- */
@@ -363,7 +367,7 @@ static void test_widen(void)
         {
             uint8_t *data = stored + round % 8;
             uint64_t first = (uint64_t)round % 3, count = WIDEN_TOKENS - (uint64_t)round - 2;
-            struct stk_token_run run = {data, WIDEN_TOKENS, row->dtype};
+            struct stk_token_array run = {data, WIDEN_TOKENS, row->dtype};
 
             for (uint32_t out = STOKER_INT64; out; out = out == STOKER_INT64 ? STOKER_INT32 : 0) {
                 size_t bytes = count * (out == STOKER_INT64 ? 8 : 4);
@@ -371,8 +375,8 @@ static void test_widen(void)
 
                 memset(plain, 0xa5, sizeof plain);
                 memset(vector, 0xa5, sizeof vector);
-                said = stk_tokens_widen_plain(&run, first, count, out, plain);
-                T_EQ(row->name, stk_tokens_widen(&run, first, count, out, vector), said);
+                said = stk_token_widen_scalar(&run, first, count, out, plain);
+                T_EQ(row->name, stk_token_widen(&run, first, count, out, vector), said);
                 T_TRUE(row->name, memcmp(plain, vector, sizeof plain) == 0);
                 T_TRUE(row->name,
                        is_right(row, data + first * row->bytes, count, out, vector, said));

@@ -11,7 +11,7 @@
 #define VALUE_BYTES 128u /* a number or text, its slot, its key's node */
 #define FIXED_BYTES 4096u
 
-uint64_t stk_json_ticket(struct stk_view bytes)
+uint64_t stk_json_memory_bytes(struct stk_view bytes)
 {
     /* Commas and brackets in text count too: it is an upper bound. Each byte of text may be held
      * twice, by the lexer and by its value, and a name once more. */
@@ -28,38 +28,38 @@ uint64_t stk_json_ticket(struct stk_view bytes)
     return sum;
 }
 
-static void read_node(const void *node, struct stk_node *out)
+static void read_node(const void *node, struct stk_value_node *out)
 {
     const json_t *json = node;
 
-    *out = (struct stk_node){.kind = STK_NODE_NULL};
+    *out = (struct stk_value_node){.kind = STK_VALUE_NODE_NULL};
     switch (json_typeof(json)) {
     case JSON_OBJECT:
-        out->kind = STK_NODE_MAP;
+        out->kind = STK_VALUE_NODE_MAP;
         out->length = json_object_size(json);
         break;
     case JSON_ARRAY:
-        out->kind = STK_NODE_LIST;
+        out->kind = STK_VALUE_NODE_LIST;
         out->length = json_array_size(json);
         break;
     case JSON_STRING:
-        out->kind = STK_NODE_TEXT;
+        out->kind = STK_VALUE_NODE_TEXT;
         out->text =
             (struct stk_view){(const uint8_t *)json_string_value(json), json_string_length(json)};
         break;
     case JSON_INTEGER:
-        out->kind = STK_NODE_NUMBER;
+        out->kind = STK_VALUE_NODE_NUMBER;
         out->number.kind = STK_NUMBER_INT;
         out->number.integer = json_integer_value(json);
         break;
     case JSON_REAL:
-        out->kind = STK_NODE_NUMBER;
+        out->kind = STK_VALUE_NODE_NUMBER;
         out->number.kind = STK_NUMBER_REAL;
         out->number.real = json_real_value(json);
         break;
     case JSON_TRUE:
     case JSON_FALSE:
-        out->kind = STK_NODE_BOOL;
+        out->kind = STK_VALUE_NODE_BOOL;
         out->number.kind = STK_NUMBER_INT;
         out->number.integer = json_is_true(json);
         break;
@@ -80,28 +80,28 @@ static const void *member(const void *map, const char *name, size_t bytes)
 }
 
 /* Iterators of jansson point to constant pairs too; the library only lacks the word. */
-static const void *pair(const void *map, const void *before, struct stk_node *name_out,
+static const void *pair(const void *map, const void *before, struct stk_value_node *name_out,
                         const void **value_out)
 {
     json_t *object = (json_t *)(uintptr_t)map;
     void *at = before ? json_object_iter_next(object, (void *)(uintptr_t)before)
                       : json_object_iter(object);
 
-    *name_out = (struct stk_node){.kind = STK_NODE_TEXT};
+    *name_out = (struct stk_value_node){.kind = STK_VALUE_NODE_TEXT};
     name_out->text =
         (struct stk_view){(const uint8_t *)json_object_iter_key(at), json_object_iter_key_len(at)};
     *value_out = json_object_iter_value(at);
     return at;
 }
 
-static void close_tree(struct stk_tree *tree)
+static void close_tree(struct stk_value_tree *tree)
 {
     json_decref(tree->document);
 }
 
-static const struct stk_tree_type of_json = {read_node, item, member, pair, NULL, close_tree};
+static const struct stk_value_tree_type of_json = {read_node, item, member, pair, NULL, close_tree};
 
-void stk_value_begin(void)
+void stk_value_start(void)
 {
     json_object_seed(0);
 }
@@ -137,10 +137,10 @@ static const char *advice_for(const char *text)
 {
     return strstr(text, "NaN") || strstr(text, "Infinity")
                ? "write null instead of NaN and Infinity, or take it by Json(..., check=False)"
-               : STK_ADVICE_MEMBER;
+               : STK_VALUE_ADVICE;
 }
 
-static int refuse(const json_error_t *problem, uint64_t mark, struct stoker_error *error)
+static int fail_parse(const json_error_t *problem, uint64_t mark, struct stoker_error *error)
 {
     enum json_error_code code = json_error_code(problem);
     int status;
@@ -159,21 +159,21 @@ static int refuse(const json_error_t *problem, uint64_t mark, struct stoker_erro
     return status;
 }
 
-int stk_json_open(struct stk_tree *tree, struct stk_view bytes, struct stoker_error *error)
+int stk_json_open(struct stk_value_tree *tree, struct stk_view bytes, struct stoker_error *error)
 {
     /* A byte order mark is passed over, as Python's json does. */
     size_t mark = bytes.bytes >= 3 && memcmp(bytes.data, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
     json_error_t problem;
 
     if (too_deep(bytes)) {
-        return stk_fail(error, STOKER_ERROR_LIMIT, "JSON goes too deep", STK_ADVICE_MEMBER,
+        return stk_fail(error, STOKER_ERROR_LIMIT, "JSON goes too deep", STK_VALUE_ADVICE,
                         "more than %u lists in lists", STK_JSON_DEPTH_MAX);
     }
     memset(&problem, 0, sizeof problem);
     tree->document = json_loadb((const char *)bytes.data + mark, bytes.bytes - mark,
                                 JSON_DECODE_ANY | JSON_ALLOW_NUL, &problem);
     if (!tree->document) {
-        return refuse(&problem, mark, error);
+        return fail_parse(&problem, mark, error);
     }
     tree->type = &of_json;
     tree->root = tree->document;

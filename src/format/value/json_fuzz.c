@@ -17,19 +17,20 @@ static void pack_and_unpack(const struct stk_value *value)
 {
     static uint64_t room[PACKED_BYTES_MAX / 8];
     struct stk_view packed = {(const uint8_t *)room, 0};
-    struct stk_shape shape = {0}, other_shape = {0};
+    struct stk_value_shape shape = {0}, other_shape = {0};
     struct stk_value other;
     uint64_t bytes;
     double real = 0, other_real = 0;
 
-    if (stk_value_pack(value, (uint8_t *)room, PACKED_BYTES_MAX, &bytes, NULL) < 0) {
+    if (stk_value_serialize(value, (uint8_t *)room, PACKED_BYTES_MAX, &bytes, NULL) < 0) {
         return;
     }
     packed.bytes = bytes;
-    STK_ASSERT(stk_value_unpack(&other, value->encoding, value->bytes, packed, NULL) == 0);
+    STK_ASSERT(stk_value_deserialize(&other, value->encoding, value->bytes, packed, NULL) == 0);
     STK_ASSERT(stk_value_float(value, &real, NULL) == stk_value_float(&other, &other_real, NULL));
     STK_ASSERT(memcmp(&real, &other_real, sizeof real) == 0);
-    STK_ASSERT(stk_value_shape(value, &shape, NULL) == stk_value_shape(&other, &other_shape, NULL));
+    STK_ASSERT(stk_value_get_shape(value, &shape, NULL) ==
+               stk_value_get_shape(&other, &other_shape, NULL));
     STK_ASSERT(shape.rank == other_shape.rank && shape.count == other_shape.count);
     stk_value_close(&other);
 }
@@ -40,7 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct stk_view member = {data + 2, bytes - 2}, text;
     struct stk_value value, other;
     struct stoker_error error = {0};
-    struct stk_shape shape;
+    struct stk_value_shape shape;
     int64_t integer;
     double real;
     uint8_t *out;
@@ -48,23 +49,23 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (bytes < 2) {
         return 0;
     }
-    if (stk_value_open(&value, data[0] & 1 ? STK_MSGPACK : STK_JSON, member, paths[data[1] % 8],
-                       MEMORY_BYTES_MAX, &error) < 0) {
+    if (stk_value_open(&value, data[0] & 1 ? STK_VALUE_MSGPACK : STK_VALUE_JSON, member,
+                       paths[data[1] % 8], MEMORY_BYTES_MAX, &error) < 0) {
         STK_ASSERT(error.status < 0 && error.what[0] && error.where[0] && error.advice[0]);
         return 0;
     }
     stk_value_int(&value, &integer, &error);
     stk_value_float(&value, &real, &error);
     stk_value_text(&value, &text, &error);
-    if (stk_value_shape(&value, &shape, &error) == 0) {
+    if (stk_value_get_shape(&value, &shape, &error) == 0) {
         out = stk_alloc(shape.count, 4);
         if (out) {
             stk_value_copy(&value, &shape, STOKER_FLOAT32, out, &error);
         }
         stk_free(out);
     }
-    stk_value_check(&value, &error);
-    if (stk_value_at(&value, paths[data[0] >> 1 & 7], &other, &error) == 0) {
+    stk_value_validate(&value, &error);
+    if (stk_value_find(&value, paths[data[0] >> 1 & 7], &other, &error) == 0) {
         stk_value_float(&other, &real, &error);
     }
     if (paths[data[1] % 8][0] == 0) {

@@ -82,7 +82,7 @@ static struct header read_header(struct stk_view bytes)
 
 static int damaged(struct stoker_error *error, int status, uint64_t at, const char *detail)
 {
-    stk_fail(error, status, "a member is not MessagePack", STK_ADVICE_MEMBER, "%s", detail);
+    stk_fail(error, status, "a member is not MessagePack", STK_VALUE_ADVICE, "%s", detail);
     if (error) {
         error->offset = at;
     }
@@ -116,7 +116,7 @@ int stk_msgpack_check(struct stk_view bytes, uint64_t *memory_bytes_out, struct 
         if (header.children > 0) {
             if (depth == STK_MSGPACK_DEPTH_MAX) {
                 return stk_fail(error, STOKER_ERROR_LIMIT, "MessagePack goes too deep",
-                                STK_ADVICE_MEMBER, "more than %u lists in lists",
+                                STK_VALUE_ADVICE, "more than %u lists in lists",
                                 STK_MSGPACK_DEPTH_MAX);
             }
             left[++depth] = header.children;
@@ -133,51 +133,51 @@ int stk_msgpack_check(struct stk_view bytes, uint64_t *memory_bytes_out, struct 
     return 0;
 }
 
-static void read_node(const void *node, struct stk_node *out)
+static void read_node(const void *node, struct stk_value_node *out)
 {
     const msgpack_object *object = node;
 
-    *out = (struct stk_node){.kind = STK_NODE_NULL};
+    *out = (struct stk_value_node){.kind = STK_VALUE_NODE_NULL};
     switch (object->type) {
     case MSGPACK_OBJECT_BOOLEAN:
-        out->kind = STK_NODE_BOOL;
+        out->kind = STK_VALUE_NODE_BOOL;
         out->number.kind = STK_NUMBER_INT;
         out->number.integer = object->via.boolean;
         break;
     case MSGPACK_OBJECT_POSITIVE_INTEGER:
-        out->kind = STK_NODE_NUMBER;
+        out->kind = STK_VALUE_NODE_NUMBER;
         out->number.kind = STK_NUMBER_UINT;
         out->number.natural = object->via.u64;
         break;
     case MSGPACK_OBJECT_NEGATIVE_INTEGER:
-        out->kind = STK_NODE_NUMBER;
+        out->kind = STK_VALUE_NODE_NUMBER;
         out->number.kind = STK_NUMBER_INT;
         out->number.integer = object->via.i64;
         break;
     case MSGPACK_OBJECT_FLOAT32:
     case MSGPACK_OBJECT_FLOAT64:
-        out->kind = STK_NODE_NUMBER;
+        out->kind = STK_VALUE_NODE_NUMBER;
         out->number.kind = STK_NUMBER_REAL;
         out->number.real = object->via.f64;
         break;
     case MSGPACK_OBJECT_STR:
-        out->kind = STK_NODE_TEXT;
+        out->kind = STK_VALUE_NODE_TEXT;
         out->text = (struct stk_view){(const uint8_t *)object->via.str.ptr, object->via.str.size};
         break;
     case MSGPACK_OBJECT_BIN:
-        out->kind = STK_NODE_BYTES;
+        out->kind = STK_VALUE_NODE_BYTES;
         out->text = (struct stk_view){(const uint8_t *)object->via.bin.ptr, object->via.bin.size};
         break;
     case MSGPACK_OBJECT_EXT:
-        out->kind = STK_NODE_BYTES;
+        out->kind = STK_VALUE_NODE_BYTES;
         out->text = (struct stk_view){(const uint8_t *)object->via.ext.ptr, object->via.ext.size};
         break;
     case MSGPACK_OBJECT_ARRAY:
-        out->kind = STK_NODE_LIST;
+        out->kind = STK_VALUE_NODE_LIST;
         out->length = object->via.array.size;
         break;
     case MSGPACK_OBJECT_MAP:
-        out->kind = STK_NODE_MAP;
+        out->kind = STK_VALUE_NODE_MAP;
         out->length = object->via.map.size;
         break;
     case MSGPACK_OBJECT_NIL:
@@ -207,7 +207,7 @@ static const void *member(const void *map, const char *name, size_t bytes)
     return NULL;
 }
 
-static const void *pair(const void *map, const void *before, struct stk_node *name_out,
+static const void *pair(const void *map, const void *before, struct stk_value_node *name_out,
                         const void **value_out)
 {
     const msgpack_object_kv *at = before;
@@ -261,23 +261,23 @@ static const char *objection(const msgpack_object *object)
     return why;
 }
 
-static int check_tree(const struct stk_tree *tree, struct stoker_error *error)
+static int check_tree(const struct stk_value_tree *tree, struct stoker_error *error)
 {
     const char *why = objection(tree->root);
 
     return why ? damaged(error, STOKER_ERROR_CORRUPT, STOKER_NO_OFFSET, why) : 0;
 }
 
-static void close_tree(struct stk_tree *tree)
+static void close_tree(struct stk_value_tree *tree)
 {
     msgpack_unpacked_destroy(tree->document);
     stk_free(tree->document);
 }
 
-static const struct stk_tree_type of_msgpack = {read_node, item,       member,
-                                                pair,      check_tree, close_tree};
+static const struct stk_value_tree_type of_msgpack = {read_node, item,       member,
+                                                      pair,      check_tree, close_tree};
 
-int stk_msgpack_open(struct stk_tree *tree, struct stk_view bytes, struct stoker_error *error)
+int stk_msgpack_open(struct stk_value_tree *tree, struct stk_view bytes, struct stoker_error *error)
 {
     msgpack_unpacked *unpacked;
     msgpack_unpack_return result;

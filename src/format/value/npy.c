@@ -23,7 +23,7 @@ enum { HAS_DESCR = 1, HAS_ORDER = 2, HAS_SHAPE = 4, HAS_ALL = 7 };
 static int damaged(const struct reader *reader, const char *detail)
 {
     int status = stk_fail(reader->error, STOKER_ERROR_CORRUPT, "the npy header is damaged",
-                          STK_ADVICE_MEMBER, "%s", detail);
+                          STK_VALUE_ADVICE, "%s", detail);
 
     if (reader->error) {
         reader->error->offset = reader->start + (uint64_t)(reader->at - reader->begin);
@@ -45,7 +45,7 @@ static char peek(struct reader *reader)
     return reader->at < reader->end ? *reader->at : 0;
 }
 
-static bool take(struct reader *reader, char want)
+static bool expect_byte(struct reader *reader, char want)
 {
     bool there = peek(reader) == want;
 
@@ -53,7 +53,7 @@ static bool take(struct reader *reader, char want)
     return there;
 }
 
-static bool take_word(struct reader *reader, const char *word)
+static bool read_word(struct reader *reader, const char *word)
 {
     size_t bytes = strlen(word);
 
@@ -66,7 +66,7 @@ static bool take_word(struct reader *reader, const char *word)
 }
 
 /* 'text' or "text"; escapes are not used by writers of headers, and refused. */
-static bool take_text(struct reader *reader, char text[DESCR_MAX])
+static bool read_text(struct reader *reader, char text[DESCR_MAX])
 {
     char quote = peek(reader);
     size_t bytes = 0;
@@ -84,7 +84,7 @@ static bool take_text(struct reader *reader, char text[DESCR_MAX])
     return reader->at < reader->end && *reader->at++ == quote;
 }
 
-static bool take_number(struct reader *reader, uint64_t *number_out)
+static bool read_number(struct reader *reader, uint64_t *number_out)
 {
     bool any = false;
 
@@ -104,27 +104,27 @@ static bool take_number(struct reader *reader, uint64_t *number_out)
 }
 
 /* (), (3,), (3, 4): a lone number in parentheses is no tuple. */
-static int read_shape(struct reader *reader, struct stk_shape *shape)
+static int read_shape(struct reader *reader, struct stk_value_shape *shape)
 {
     bool comma = true;
 
-    if (!take(reader, '(')) {
+    if (!expect_byte(reader, '(')) {
         return damaged(reader, "'shape' is not a tuple");
     }
     while (peek(reader) != ')') {
         if (!comma) {
             return damaged(reader, "'shape' is not a tuple of numbers");
         }
-        if (shape->rank == STK_RANK_MAX) {
+        if (shape->rank == STK_VALUE_RANK_MAX) {
             return stk_fail(reader->error, STOKER_ERROR_LIMIT, "an array has too many dimensions",
                             "save it with 8 dimensions at most", "npy header");
         }
-        if (!take_number(reader, &shape->sides[shape->rank++])) {
+        if (!read_number(reader, &shape->sides[shape->rank++])) {
             return damaged(reader, "'shape' is not a tuple of numbers");
         }
-        comma = take(reader, ',');
+        comma = expect_byte(reader, ',');
     }
-    take(reader, ')');
+    expect_byte(reader, ')');
     return shape->rank == 1 && !comma ? damaged(reader, "'shape' is not a tuple") : 0;
 }
 
@@ -136,7 +136,7 @@ static int unsupported(const struct reader *reader, const char *what, const char
 }
 
 /* What is not a plain number, by name: the array interface's type letters. */
-static int refuse_kind(const struct reader *reader, const char *descr, char kind)
+static int fail_kind(const struct reader *reader, const char *descr, char kind)
 {
     static const struct {
         char kind;
@@ -170,13 +170,13 @@ static int read_descr(struct reader *reader, struct stk_number_type *type)
     if (peek(reader) == '[' || peek(reader) == '(') {
         return unsupported(reader, "a structured array is not read", "of several fields");
     }
-    if (!take_text(reader, descr)) {
+    if (!read_text(reader, descr)) {
         return damaged(reader, "'descr' is not text");
     }
     order = *kind;
     kind += order == '<' || order == '>' || order == '|' || order == '=';
     if (!*kind || !strchr("biuf", *kind)) {
-        return refuse_kind(reader, descr, *kind);
+        return fail_kind(reader, descr, *kind);
     }
     type->kind = *kind;
     type->bytes = (uint8_t)(kind[1] - '0');
@@ -191,12 +191,12 @@ static int read_descr(struct reader *reader, struct stk_number_type *type)
     return 0;
 }
 
-static int read_pair(struct reader *reader, struct stk_array *array, uint32_t *seen)
+static int read_pair(struct reader *reader, struct stk_value_array *array, uint32_t *seen)
 {
     char key[DESCR_MAX];
     uint32_t flag;
 
-    if (!take_text(reader, key) || !take(reader, ':')) {
+    if (!read_text(reader, key) || !expect_byte(reader, ':')) {
         return damaged(reader, "it is not a dict");
     }
     flag = strcmp(key, "descr") == 0           ? HAS_DESCR
@@ -213,39 +213,39 @@ static int read_pair(struct reader *reader, struct stk_array *array, uint32_t *s
     if (flag == HAS_SHAPE) {
         return read_shape(reader, &array->shape);
     }
-    array->fortran = take_word(reader, "True");
-    return array->fortran || take_word(reader, "False")
+    array->fortran = read_word(reader, "True");
+    return array->fortran || read_word(reader, "False")
                ? 0
                : damaged(reader, "'fortran_order' is neither True nor False");
 }
 
-static int read_dict(struct reader *reader, struct stk_array *array)
+static int read_dict(struct reader *reader, struct stk_value_array *array)
 {
     uint32_t seen = 0;
     bool comma = true;
     int status = 0;
 
-    if (!take(reader, '{')) {
+    if (!expect_byte(reader, '{')) {
         return damaged(reader, "it is not a dict");
     }
     while (status == 0 && peek(reader) != '}') {
         status = comma ? read_pair(reader, array, &seen) : damaged(reader, "it is not a dict");
-        comma = status == 0 && take(reader, ',');
+        comma = status == 0 && expect_byte(reader, ',');
     }
     if (status < 0) {
         return status;
     }
-    take(reader, '}');
+    expect_byte(reader, '}');
     if (peek(reader) != 0 || seen != HAS_ALL) {
         return damaged(reader, "descr, fortran_order or shape is missing, or more follows");
     }
     return 0;
 }
 
-static int cut(struct stoker_error *error, uint64_t want, uint64_t have)
+static int truncated(struct stoker_error *error, uint64_t want, uint64_t have)
 {
     int status = stk_fail(error, STOKER_ERROR_TRUNCATED, "an array ends too early",
-                          STK_ADVICE_MEMBER, "%llu bytes wanted, %llu there",
+                          STK_VALUE_ADVICE, "%llu bytes wanted, %llu there",
                           (unsigned long long)want, (unsigned long long)have);
 
     if (error) {
@@ -261,7 +261,7 @@ static int locate_header(struct stk_view bytes, struct reader *reader)
     uint64_t length = 0;
 
     if (bytes.bytes < MAGIC_BYTES + 2) {
-        return cut(reader->error, MAGIC_BYTES + 2, bytes.bytes);
+        return truncated(reader->error, MAGIC_BYTES + 2, bytes.bytes);
     }
     if (memcmp(bytes.data, "\x93NUMPY", 6) != 0) {
         return stk_fail(reader->error, STOKER_ERROR_FORMAT, "this is not an npy array",
@@ -275,7 +275,7 @@ static int locate_header(struct stk_view bytes, struct reader *reader)
     length_bytes = bytes.data[6] == 1 ? 2 : 4;
     reader->start = MAGIC_BYTES + length_bytes;
     if (bytes.bytes < reader->start) {
-        return cut(reader->error, reader->start, bytes.bytes);
+        return truncated(reader->error, reader->start, bytes.bytes);
     }
     for (uint32_t i = 0; i < length_bytes; i++) {
         length |= (uint64_t)bytes.data[MAGIC_BYTES + i] << 8 * i;
@@ -285,14 +285,14 @@ static int locate_header(struct stk_view bytes, struct reader *reader)
                         "save the array as a plain one", "%llu bytes", (unsigned long long)length);
     }
     if (length > bytes.bytes - reader->start) {
-        return cut(reader->error, reader->start + length, bytes.bytes);
+        return truncated(reader->error, reader->start + length, bytes.bytes);
     }
     reader->begin = reader->at = (const char *)bytes.data + reader->start;
     reader->end = reader->at + length;
     return 0;
 }
 
-int stk_npy_parse(struct stk_array *array, struct stk_view bytes, struct stoker_error *error)
+int stk_npy_parse(struct stk_value_array *array, struct stk_view bytes, struct stoker_error *error)
 {
     struct reader reader = {.error = error};
     uint64_t header_bytes, data_bytes;
@@ -316,7 +316,7 @@ int stk_npy_parse(struct stk_array *array, struct stk_view bytes, struct stoker_
         return damaged(&reader, "the sides' product is no size");
     }
     if (bytes.bytes - header_bytes < data_bytes) {
-        return cut(error, data_bytes, bytes.bytes - header_bytes);
+        return truncated(error, data_bytes, bytes.bytes - header_bytes);
     }
     if (bytes.bytes - header_bytes > data_bytes) {
         return stk_fail(error, STOKER_ERROR_CORRUPT, "there is something behind an array",
@@ -328,7 +328,7 @@ int stk_npy_parse(struct stk_array *array, struct stk_view bytes, struct stoker_
 }
 
 /* The element behind this one in C order: its index, and how far from the first it lies. */
-static uint64_t next_index(const struct stk_shape *shape, uint64_t index[STK_RANK_MAX])
+static uint64_t next_index(const struct stk_value_shape *shape, uint64_t index[STK_VALUE_RANK_MAX])
 {
     uint64_t at = 0, stride = 1;
 
@@ -345,14 +345,14 @@ static uint64_t next_index(const struct stk_shape *shape, uint64_t index[STK_RAN
     return at;
 }
 
-int stk_array_copy(const struct stk_array *array, uint32_t dtype, void *out,
-                   struct stoker_error *error)
+int stk_value_array_copy(const struct stk_value_array *array, uint32_t dtype, void *out,
+                         struct stoker_error *error)
 {
-    uint64_t index[STK_RANK_MAX] = {0}, at = 0, bytes = stk_dtype_bytes(dtype);
+    uint64_t index[STK_VALUE_RANK_MAX] = {0}, at = 0, bytes = stk_dtype_bytes(dtype);
     bool turned = array->fortran && array->shape.rank > 1;
     uint8_t *to = out;
 
-    if (!turned && stk_number_is(&array->type, dtype)) {
+    if (!turned && stk_number_matches(&array->type, dtype)) {
         if (array->shape.count > 0) {
             memcpy(out, array->data, array->shape.count * bytes);
         }
@@ -360,9 +360,9 @@ int stk_array_copy(const struct stk_array *array, uint32_t dtype, void *out,
     }
     for (uint64_t i = 0; i < array->shape.count; i++, to += bytes) {
         struct stk_number number =
-            stk_number_get(&array->type, array->data + at * array->type.bytes);
+            stk_number_read(&array->type, array->data + at * array->type.bytes);
 
-        if (!stk_number_put(to, dtype, &number)) {
+        if (!stk_number_write(to, dtype, &number)) {
             return stk_fail(error, STOKER_ERROR_FORMAT, "an array's number does not fit its dtype",
                             "ask for a wider dtype, or for a float", "element %llu, dtype %s",
                             (unsigned long long)i, stk_dtype_name(dtype));

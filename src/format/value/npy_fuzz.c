@@ -10,14 +10,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct stk_view member = {data, bytes};
     struct stk_value value;
     struct stoker_error error = {0};
-    struct stk_shape shape;
+    struct stk_value_shape shape;
     uint8_t *out;
 
-    if (stk_value_open(&value, STK_NPY, member, NULL, 1u << 20, &error) < 0) {
+    if (stk_value_open(&value, STK_VALUE_NPY, member, NULL, 1u << 20, &error) < 0) {
         STK_ASSERT(error.status < 0 && error.what[0] && error.where[0] && error.advice[0]);
         return 0;
     }
-    STK_ASSERT(stk_value_shape(&value, &shape, &error) == 0 && shape.count <= bytes);
+    STK_ASSERT(stk_value_get_shape(&value, &shape, &error) == 0 && shape.count <= bytes);
     out = stk_alloc(shape.count, 8);
     for (uint32_t dtype = STOKER_UINT8; out && dtype <= STOKER_UINT64; dtype++) {
         if (dtype != STOKER_BYTES) {

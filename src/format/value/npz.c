@@ -44,8 +44,8 @@ static uint64_t word64(const uint8_t *bytes)
 
 static int damaged(struct stoker_error *error, uint64_t offset, const char *detail)
 {
-    int status = stk_fail(error, STOKER_ERROR_CORRUPT, "the npz is damaged", STK_ADVICE_MEMBER,
-                          "%s", detail);
+    int status =
+        stk_fail(error, STOKER_ERROR_CORRUPT, "the npz is damaged", STK_VALUE_ADVICE, "%s", detail);
 
     if (error) {
         error->offset = offset;
@@ -178,7 +178,7 @@ static int locate(struct stk_view bytes, const struct entry *entry, struct stk_n
     }
     if (entry->bytes > RATIO_FREE && entry->bytes / STK_NPZ_RATIO_MAX > entry->packed_bytes) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "an npz claims to unpack to too much",
-                        STK_ADVICE_MEMBER, "%llu bytes from %llu", (unsigned long long)entry->bytes,
+                        STK_VALUE_ADVICE, "%llu bytes from %llu", (unsigned long long)entry->bytes,
                         (unsigned long long)entry->packed_bytes);
     }
     *member = (struct stk_npz_member){
@@ -257,16 +257,16 @@ static int inflate_all(const struct stk_npz_member *member, uint8_t *out,
         return stk_fail_errno(error, 12, "cannot unpack an npz", "free memory", "inflate");
     }
     while (code == Z_OK) { /* zlib counts in 32 bits */
-        uint32_t give = (uint32_t)stk_min(member->packed.bytes - in, 1u << 30);
+        uint32_t chunk = (uint32_t)stk_min(member->packed.bytes - in, 1u << 30);
         uint32_t room = (uint32_t)stk_min(member->bytes - made, 1u << 30);
         uint8_t none = 0;
 
         stream.next_in = (Bytef *)(uintptr_t)(member->packed.data + in); /* read only */
-        stream.avail_in = give;
+        stream.avail_in = chunk;
         stream.next_out = room ? out + made : &none;
         stream.avail_out = room;
         code = inflate(&stream, Z_NO_FLUSH);
-        in += give - stream.avail_in;
+        in += chunk - stream.avail_in;
         made += room - stream.avail_out;
     }
     inflateEnd(&stream);
@@ -278,7 +278,7 @@ static int inflate_all(const struct stk_npz_member *member, uint8_t *out,
                : damaged(error, STOKER_NO_OFFSET, "an array does not unpack to its size");
 }
 
-int stk_npz_unpack(const struct stk_npz_member *member, uint8_t *out, struct stoker_error *error)
+int stk_npz_inflate(const struct stk_npz_member *member, uint8_t *out, struct stoker_error *error)
 {
     uLong crc = crc32(0, NULL, 0);
     int status = 0;

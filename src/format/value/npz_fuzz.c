@@ -12,16 +12,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct stk_view member = {data + 1, bytes - 1};
     struct stk_value value;
     struct stoker_error error = {0};
-    struct stk_shape shape;
+    struct stk_value_shape shape;
 
     if (bytes == 0) {
         return 0;
     }
-    if (stk_value_open(&value, STK_NPZ, member, names[data[0] % 4], MEMORY_BYTES_MAX, &error) < 0) {
+    if (stk_value_open(&value, STK_VALUE_NPZ, member, names[data[0] % 4], MEMORY_BYTES_MAX,
+                       &error) < 0) {
         STK_ASSERT(error.status < 0 && error.what[0] && error.where[0] && error.advice[0]);
         return 0;
     }
-    STK_ASSERT(stk_value_shape(&value, &shape, &error) == 0 && shape.count <= MEMORY_BYTES_MAX);
+    STK_ASSERT(stk_value_get_shape(&value, &shape, &error) == 0 && shape.count <= MEMORY_BYTES_MAX);
     stk_value_close(&value);
     return 0;
 }

@@ -42,7 +42,7 @@ const char *stk_dtype_name(uint32_t dtype)
     return row ? row->name : "no dtype";
 }
 
-bool stk_number_is(const struct stk_number_type *type, uint32_t dtype)
+bool stk_number_matches(const struct stk_number_type *type, uint32_t dtype)
 {
     const struct dtype_row *row = find_dtype(dtype);
 
@@ -116,7 +116,7 @@ static double unpack_half(uint16_t half)
 
 /* ---- numbers ---- */
 
-struct stk_number stk_number_get(const struct stk_number_type *type, const uint8_t *data)
+struct stk_number stk_number_read(const struct stk_number_type *type, const uint8_t *data)
 {
     struct stk_number number = {0};
     uint64_t bits = 0;
@@ -172,7 +172,7 @@ static bool put_float(void *out, uint32_t dtype, double value)
     return true;
 }
 
-bool stk_number_put(void *out, uint32_t dtype, const struct stk_number *number)
+bool stk_number_write(void *out, uint32_t dtype, const struct stk_number *number)
 {
     const struct dtype_row *row = find_dtype(dtype);
     uint64_t bits;

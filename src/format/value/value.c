@@ -6,14 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
-enum stk_encoding stk_encoding_of(const char *extension, struct stk_view bytes)
+enum stk_value_encoding stk_value_encoding_of(const char *extension, struct stk_view bytes)
 {
     static const struct {
         const char *name;
-        enum stk_encoding encoding;
+        enum stk_value_encoding encoding;
     } rows[] = {
-        {"json", STK_JSON},       {"mp", STK_MSGPACK}, {"msg", STK_MSGPACK},
-        {"msgpack", STK_MSGPACK}, {"npy", STK_NPY},    {"npz", STK_NPZ},
+        {"json", STK_VALUE_JSON},       {"mp", STK_VALUE_MSGPACK}, {"msg", STK_VALUE_MSGPACK},
+        {"msgpack", STK_VALUE_MSGPACK}, {"npy", STK_VALUE_NPY},    {"npz", STK_VALUE_NPZ},
     };
     const char *dot = strrchr(extension, '.');
 
@@ -23,10 +23,10 @@ enum stk_encoding stk_encoding_of(const char *extension, struct stk_view bytes)
         }
     }
     if (bytes.bytes >= 6 && memcmp(bytes.data, "\x93NUMPY", 6) == 0) {
-        return STK_NPY;
+        return STK_VALUE_NPY;
     }
-    return bytes.bytes >= 4 && memcmp(bytes.data, "PK\3\4", 4) == 0 ? STK_NPZ
-                                                                    : STK_ENCODING_UNKNOWN;
+    return bytes.bytes >= 4 && memcmp(bytes.data, "PK\3\4", 4) == 0 ? STK_VALUE_NPZ
+                                                                    : STK_VALUE_UNKNOWN;
 }
 
 static int unknown(struct stoker_error *error)
@@ -35,23 +35,23 @@ static int unknown(struct stoker_error *error)
                     "give its name such an extension, or read it as bytes", "unknown format");
 }
 
-int stk_value_ticket(uint32_t encoding, struct stk_view bytes, const char *path,
-                     uint64_t *memory_bytes_out, struct stoker_error *error)
+int stk_value_memory_bytes(uint32_t encoding, struct stk_view bytes, const char *path,
+                           uint64_t *memory_bytes_out, struct stoker_error *error)
 {
     struct stk_npz_member member;
     int status = 0;
 
     *memory_bytes_out = 0;
     switch (encoding) {
-    case STK_JSON:
-        *memory_bytes_out = stk_json_ticket(bytes);
+    case STK_VALUE_JSON:
+        *memory_bytes_out = stk_json_memory_bytes(bytes);
         break;
-    case STK_MSGPACK:
+    case STK_VALUE_MSGPACK:
         status = stk_msgpack_check(bytes, memory_bytes_out, error);
         break;
-    case STK_NPY:
+    case STK_VALUE_NPY:
         break;
-    case STK_NPZ:
+    case STK_VALUE_NPZ:
         status = stk_npz_find(&member, bytes, path ? path : "", error);
         *memory_bytes_out = status == 0 ? member.bytes + (64u << 10) : 0; /* zlib's window */
         break;
@@ -76,7 +76,7 @@ static int open_npz(struct stk_value *value, struct stoker_error *error)
                               (unsigned long long)member.bytes);
     }
     value->inflated_bytes = member.bytes;
-    status = stk_npz_unpack(&member, value->inflated, error);
+    status = stk_npz_inflate(&member, value->inflated, error);
     unpacked = (struct stk_view){value->inflated, member.bytes};
     status = status < 0 ? status : stk_npy_parse(&value->array, unpacked, error);
     if (status < 0 && error) {
@@ -87,16 +87,16 @@ static int open_npz(struct stk_value *value, struct stoker_error *error)
 
 static int open_tree(struct stk_value *value, struct stoker_error *error)
 {
-    struct stk_tree *tree = stk_alloc(1, sizeof *tree);
+    struct stk_value_tree *tree = stk_alloc(1, sizeof *tree);
     int status;
 
     if (!tree) {
         return stk_fail_errno(error, 12, "cannot read a member", "free memory", "tree");
     }
     value->tree = tree;
-    status = value->encoding == STK_JSON ? stk_json_open(tree, value->bytes, error)
-                                         : stk_msgpack_open(tree, value->bytes, error);
-    return status < 0 ? status : stk_tree_find(tree, value->path, &value->place, error);
+    status = value->encoding == STK_VALUE_JSON ? stk_json_open(tree, value->bytes, error)
+                                               : stk_msgpack_open(tree, value->bytes, error);
+    return status < 0 ? status : stk_value_tree_find(tree, value->path, &value->location, error);
 }
 
 int stk_value_open(struct stk_value *value, uint32_t encoding, struct stk_view bytes,
@@ -106,7 +106,7 @@ int stk_value_open(struct stk_value *value, uint32_t encoding, struct stk_view b
     int status;
 
     *value = (struct stk_value){.encoding = encoding, .bytes = bytes, .path = path ? path : ""};
-    status = stk_value_ticket(encoding, bytes, path, &memory_bytes, error);
+    status = stk_value_memory_bytes(encoding, bytes, path, &memory_bytes, error);
     if (status < 0) {
         return status;
     }
@@ -116,13 +116,13 @@ int stk_value_open(struct stk_value *value, uint32_t encoding, struct stk_view b
                         "up to %llu bytes needed, %llu granted", (unsigned long long)memory_bytes,
                         (unsigned long long)memory_bytes_max);
     }
-    if (encoding == STK_NPY) {
+    if (encoding == STK_VALUE_NPY) {
         status = value->path[0] ? stk_fail(error, STOKER_ERROR_ARGUMENT,
                                            "an npy holds one array and has no paths",
                                            "leave the path out", "path '%.64s'", value->path)
                                 : stk_npy_parse(&value->array, bytes, error);
     } else {
-        status = encoding == STK_NPZ ? open_npz(value, error) : open_tree(value, error);
+        status = encoding == STK_VALUE_NPZ ? open_npz(value, error) : open_tree(value, error);
     }
     if (status < 0) {
         stk_value_close(value);
@@ -141,24 +141,24 @@ void stk_value_close(struct stk_value *value)
     value->inflated = NULL;
 }
 
-int stk_value_at(const struct stk_value *of, const char *path, struct stk_value *value_out,
-                 struct stoker_error *error)
+int stk_value_find(const struct stk_value *of, const char *path, struct stk_value *value_out,
+                   struct stoker_error *error)
 {
     *value_out = *of;
     value_out->path = path ? path : "";
-    return stk_tree_find(of->tree, value_out->path, &value_out->place, error);
+    return stk_value_tree_find(of->tree, value_out->path, &value_out->location, error);
 }
 
-int stk_value_check(const struct stk_value *value, struct stoker_error *error)
+int stk_value_validate(const struct stk_value *value, struct stoker_error *error)
 {
     return value->tree->type->check ? value->tree->type->check(value->tree, error) : 0;
 }
 
-int stk_value_pack(const struct stk_value *value, uint8_t *out, uint64_t capacity,
-                   uint64_t *bytes_out, struct stoker_error *error)
+int stk_value_serialize(const struct stk_value *value, uint8_t *out, uint64_t capacity,
+                        uint64_t *bytes_out, struct stoker_error *error)
 {
     if (value->tree) {
-        return stk_tree_flatten(value->tree, out, capacity, bytes_out, error);
+        return stk_value_tree_flatten(value->tree, out, capacity, bytes_out, error);
     }
     if (value->inflated_bytes > capacity) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "a member holds more than there is room for",
@@ -189,22 +189,22 @@ static int unpack_array(struct stk_value *value, struct stk_view packed, struct 
     return status;
 }
 
-int stk_value_unpack(struct stk_value *value, uint32_t encoding, struct stk_view bytes,
-                     struct stk_view packed, struct stoker_error *error)
+int stk_value_deserialize(struct stk_value *value, uint32_t encoding, struct stk_view bytes,
+                          struct stk_view packed, struct stoker_error *error)
 {
     int status;
 
     *value = (struct stk_value){.encoding = encoding, .bytes = bytes, .path = ""};
-    if (encoding == STK_NPZ) {
+    if (encoding == STK_VALUE_NPZ) {
         status = unpack_array(value, packed, error);
     } else {
         value->tree = stk_alloc(1, sizeof *value->tree);
         status = value->tree
-                     ? stk_flat_open(value->tree, packed, error)
+                     ? stk_value_tree_flat_open(value->tree, packed, error)
                      : stk_fail_errno(error, 12, "cannot read a member", "free memory", "tree");
     }
     if (status == 0 && value->tree) {
-        status = stk_tree_find(value->tree, value->path, &value->place, error);
+        status = stk_value_tree_find(value->tree, value->path, &value->location, error);
     }
     if (status < 0) {
         stk_value_close(value);
@@ -224,12 +224,13 @@ static int not_a(const struct stk_value *value, const char *want, const char *fo
 static int get_number(const struct stk_value *value, struct stk_number *number,
                       struct stoker_error *error)
 {
-    struct stk_node node;
+    struct stk_value_node node;
 
     if (value->tree) {
-        value->tree->type->read(value->place.node, &node);
-        if (value->place.rest[0] || (node.kind != STK_NODE_NUMBER && node.kind != STK_NODE_BOOL)) {
-            return not_a(value, "a number", stk_node_name(node.kind), error);
+        value->tree->type->read(value->location.node, &node);
+        if (value->location.rest[0] ||
+            (node.kind != STK_VALUE_NODE_NUMBER && node.kind != STK_VALUE_NODE_BOOL)) {
+            return not_a(value, "a number", stk_value_node_name(node.kind), error);
         }
         *number = node.number;
         return 0;
@@ -237,7 +238,7 @@ static int get_number(const struct stk_value *value, struct stk_number *number,
     if (value->array.shape.count != 1) {
         return not_a(value, "a number", "an array", error);
     }
-    *number = stk_number_get(&value->array.type, value->array.data);
+    *number = stk_number_read(&value->array.type, value->array.data);
     return 0;
 }
 
@@ -246,7 +247,7 @@ int stk_value_int(const struct stk_value *value, int64_t *out, struct stoker_err
     struct stk_number number;
     int status = get_number(value, &number, error);
 
-    if (status == 0 && !stk_number_put(out, STOKER_INT64, &number)) {
+    if (status == 0 && !stk_number_write(out, STOKER_INT64, &number)) {
         status = not_a(value, "a whole number of 64 bits",
                        number.kind == STK_NUMBER_REAL ? "a fraction" : "a larger one", error);
     }
@@ -259,7 +260,7 @@ int stk_value_float(const struct stk_value *value, double *out, struct stoker_er
     int status = get_number(value, &number, error);
 
     if (status == 0) {
-        stk_number_put(out, STOKER_FLOAT64, &number);
+        stk_number_write(out, STOKER_FLOAT64, &number);
     }
     return status;
 }
@@ -267,14 +268,14 @@ int stk_value_float(const struct stk_value *value, double *out, struct stoker_er
 int stk_value_text(const struct stk_value *value, struct stk_view *text_out,
                    struct stoker_error *error)
 {
-    struct stk_node node = {.kind = STK_NODE_LIST};
+    struct stk_value_node node = {.kind = STK_VALUE_NODE_LIST};
     uint64_t bad;
 
     if (value->tree) {
-        value->tree->type->read(value->place.node, &node);
+        value->tree->type->read(value->location.node, &node);
     }
-    if (node.kind != STK_NODE_TEXT || value->place.rest[0]) {
-        return not_a(value, "text", stk_node_name(node.kind), error);
+    if (node.kind != STK_VALUE_NODE_TEXT || value->location.rest[0]) {
+        return not_a(value, "text", stk_value_node_name(node.kind), error);
     }
     if (!stk_utf8_check(node.text, &bad)) {
         return not_a(value, "text", "bytes that are not UTF-8", error);
@@ -283,8 +284,8 @@ int stk_value_text(const struct stk_value *value, struct stk_view *text_out,
     return 0;
 }
 
-int stk_value_shape(const struct stk_value *value, struct stk_shape *shape_out,
-                    struct stoker_error *error)
+int stk_value_get_shape(const struct stk_value *value, struct stk_value_shape *shape_out,
+                        struct stoker_error *error)
 {
     int status;
 
@@ -292,7 +293,7 @@ int stk_value_shape(const struct stk_value *value, struct stk_shape *shape_out,
         *shape_out = value->array.shape;
         return 0;
     }
-    status = stk_tree_shape(value->tree, &value->place, shape_out, error);
+    status = stk_value_tree_shape(value->tree, &value->location, shape_out, error);
     /* Each element takes a byte at least: more of them are lists of different lengths. */
     if (status == 0 && shape_out->count > value->bytes.bytes) {
         status = stk_fail(error, STOKER_ERROR_FORMAT, "lists of one array differ in length",
@@ -302,14 +303,15 @@ int stk_value_shape(const struct stk_value *value, struct stk_shape *shape_out,
     return status;
 }
 
-int stk_value_copy(const struct stk_value *value, const struct stk_shape *shape, uint32_t dtype,
-                   void *out, struct stoker_error *error)
+int stk_value_copy(const struct stk_value *value, const struct stk_value_shape *shape,
+                   uint32_t dtype, void *out, struct stoker_error *error)
 {
-    return value->tree ? stk_tree_copy(value->tree, &value->place, shape, dtype, out, error)
-                       : stk_array_copy(&value->array, dtype, out, error);
+    return value->tree
+               ? stk_value_tree_copy(value->tree, &value->location, shape, dtype, out, error)
+               : stk_value_array_copy(&value->array, dtype, out, error);
 }
 
-const char *stk_shape_text(const struct stk_shape *shape, char text[160])
+const char *stk_value_shape_text(const struct stk_value_shape *shape, char text[160])
 {
     size_t used = (size_t)snprintf(text, 160, "(");
 

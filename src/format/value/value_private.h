@@ -5,14 +5,14 @@
 
 #include "format/value/value.h"
 
-#define STK_ADVICE_MEMBER                                                                          \
+#define STK_VALUE_ADVICE                                                                           \
     "look at the member with 'stoker cat'; on_error=\"skip\" replaces damaged samples"
 
 /* ---- npy.c, npz.c ---- */
 
-int stk_npy_parse(struct stk_array *array, struct stk_view bytes, struct stoker_error *error);
-int stk_array_copy(const struct stk_array *array, uint32_t dtype, void *out,
-                   struct stoker_error *error);
+int stk_npy_parse(struct stk_value_array *array, struct stk_view bytes, struct stoker_error *error);
+int stk_value_array_copy(const struct stk_value_array *array, uint32_t dtype, void *out,
+                         struct stoker_error *error);
 
 struct stk_npz_member { /* the array that was asked for */
     struct stk_view packed;
@@ -22,71 +22,73 @@ struct stk_npz_member { /* the array that was asked for */
 int stk_npz_find(struct stk_npz_member *member, struct stk_view bytes, const char *name,
                  struct stoker_error *error);
 /* out: member->bytes. */
-int stk_npz_unpack(const struct stk_npz_member *member, uint8_t *out, struct stoker_error *error);
+int stk_npz_inflate(const struct stk_npz_member *member, uint8_t *out, struct stoker_error *error);
 
 /* ---- json.c, msgpack.c: a tree ---- */
 
-enum stk_node_kind {
-    STK_NODE_NULL,
-    STK_NODE_BOOL,
-    STK_NODE_NUMBER,
-    STK_NODE_TEXT,
-    STK_NODE_BYTES,
-    STK_NODE_LIST,
-    STK_NODE_MAP,
+enum stk_value_node_kind {
+    STK_VALUE_NODE_NULL,
+    STK_VALUE_NODE_BOOL,
+    STK_VALUE_NODE_NUMBER,
+    STK_VALUE_NODE_TEXT,
+    STK_VALUE_NODE_BYTES,
+    STK_VALUE_NODE_LIST,
+    STK_VALUE_NODE_MAP,
 };
 
-struct stk_node {
-    uint32_t kind;            /* enum stk_node_kind */
+struct stk_value_node {
+    uint32_t kind;            /* enum stk_value_node_kind */
     struct stk_number number; /* NUMBER, BOOL (0, 1) */
     struct stk_view text;     /* TEXT, BYTES; lent by the tree */
     uint64_t length;          /* LIST, MAP */
 };
 
 /* One format's way through its own nodes. */
-struct stk_tree_type {
-    void (*read)(const void *node, struct stk_node *out);
+struct stk_value_tree_type {
+    void (*read)(const void *node, struct stk_value_node *out);
     const void *(*item)(const void *list, uint64_t index);                  /* index < length */
     const void *(*member)(const void *map, const char *name, size_t bytes); /* NULL: none */
     /* The pair after `before` (NULL: the first), of as many as the map's length. */
-    const void *(*pair)(const void *map, const void *before, struct stk_node *name_out,
+    const void *(*pair)(const void *map, const void *before, struct stk_value_node *name_out,
                         const void **value_out);
-    /* See stk_value_check; NULL: parsing has checked all. */
-    int (*check)(const struct stk_tree *tree, struct stoker_error *error);
-    void (*close)(struct stk_tree *tree);
+    /* See stk_value_validate; NULL: parsing has checked all. */
+    int (*check)(const struct stk_value_tree *tree, struct stoker_error *error);
+    void (*close)(struct stk_value_tree *tree);
 };
 
-struct stk_tree {
-    const struct stk_tree_type *type;
+struct stk_value_tree {
+    const struct stk_value_tree_type *type;
     const void *root;
     void *document; /* owned; the library's */
 };
 
-uint64_t stk_json_ticket(struct stk_view bytes);
-int stk_json_open(struct stk_tree *tree, struct stk_view bytes, struct stoker_error *error);
+uint64_t stk_json_memory_bytes(struct stk_view bytes);
+int stk_json_open(struct stk_value_tree *tree, struct stk_view bytes, struct stoker_error *error);
 /* Walks the headers: counts that the bytes cannot hold are found before memory is taken. */
 int stk_msgpack_check(struct stk_view bytes, uint64_t *memory_bytes_out,
                       struct stoker_error *error);
-int stk_msgpack_open(struct stk_tree *tree, struct stk_view bytes, struct stoker_error *error);
+int stk_msgpack_open(struct stk_value_tree *tree, struct stk_view bytes,
+                     struct stoker_error *error);
 
 /* ---- value_tree_flat.c: a tree as bytes ---- */
 
 /* LIMIT: more than capacity. out: aligned to 8 bytes. */
-int stk_tree_flatten(const struct stk_tree *tree, uint8_t *out, uint64_t capacity,
-                     uint64_t *bytes_out, struct stoker_error *error);
+int stk_value_tree_flatten(const struct stk_value_tree *tree, uint8_t *out, uint64_t capacity,
+                           uint64_t *bytes_out, struct stoker_error *error);
 /* Copies them first: whoever wrote them may still do so. CORRUPT: no tree was written so. */
-int stk_flat_open(struct stk_tree *tree, struct stk_view bytes, struct stoker_error *error);
+int stk_value_tree_flat_open(struct stk_value_tree *tree, struct stk_view bytes,
+                             struct stoker_error *error);
 
 /* ---- value_tree.c ---- */
 
 /* Goes down to the end of the path, or to its first `*`. */
-int stk_tree_find(const struct stk_tree *tree, const char *path, struct stk_spot *place_out,
-                  struct stoker_error *error);
-int stk_tree_shape(const struct stk_tree *tree, const struct stk_spot *place,
-                   struct stk_shape *shape_out, struct stoker_error *error);
-int stk_tree_copy(const struct stk_tree *tree, const struct stk_spot *place,
-                  const struct stk_shape *shape, uint32_t dtype, void *out,
-                  struct stoker_error *error);
-const char *stk_node_name(uint32_t kind);
+int stk_value_tree_find(const struct stk_value_tree *tree, const char *path,
+                        struct stk_value_location *place_out, struct stoker_error *error);
+int stk_value_tree_shape(const struct stk_value_tree *tree, const struct stk_value_location *place,
+                         struct stk_value_shape *shape_out, struct stoker_error *error);
+int stk_value_tree_copy(const struct stk_value_tree *tree, const struct stk_value_location *place,
+                        const struct stk_value_shape *shape, uint32_t dtype, void *out,
+                        struct stoker_error *error);
+const char *stk_value_node_name(uint32_t kind);
 
 #endif

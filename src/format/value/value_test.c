@@ -57,7 +57,7 @@ static void test_numbers(void)
         struct stoker_error error = {0};
         struct stk_value value;
         double got = 0;
-        int status = stk_value_open(&value, STK_JSON, view_of(row->text, strlen(row->text)),
+        int status = stk_value_open(&value, STK_VALUE_JSON, view_of(row->text, strlen(row->text)),
                                     row->path, MEMORY_BYTES_MAX, &error);
 
         if (status == 0) {
@@ -88,8 +88,8 @@ static void test_whole_numbers(void)
         int64_t got = 0;
 
         T_EQ("open",
-             stk_value_open(&value, STK_JSON, view_of(rows[i].text, strlen(rows[i].text)), NULL,
-                            MEMORY_BYTES_MAX, NULL),
+             stk_value_open(&value, STK_VALUE_JSON, view_of(rows[i].text, strlen(rows[i].text)),
+                            NULL, MEMORY_BYTES_MAX, NULL),
              0);
         T_EQ(rows[i].text, stk_value_int(&value, &got, NULL), rows[i].status);
         T_EQ(rows[i].text, got, rows[i].want);
@@ -105,7 +105,7 @@ static void test_text(void)
     int64_t number;
 
     T_EQ("open",
-         stk_value_open(&value, STK_MSGPACK, view_of(packed, sizeof packed - 1), "t",
+         stk_value_open(&value, STK_VALUE_MSGPACK, view_of(packed, sizeof packed - 1), "t",
                         MEMORY_BYTES_MAX, NULL),
          0);
     T_EQ("text", stk_value_text(&value, &text, NULL), 0);
@@ -113,7 +113,7 @@ static void test_text(void)
     T_EQ("no number", stk_value_int(&value, &number, NULL), STOKER_ERROR_FORMAT);
     stk_value_close(&value);
     T_EQ("open",
-         stk_value_open(&value, STK_JSON, view_of("{\"c\":\"\\u00fc\\u0000\"}", 20), "c",
+         stk_value_open(&value, STK_VALUE_JSON, view_of("{\"c\":\"\\u00fc\\u0000\"}", 20), "c",
                         MEMORY_BYTES_MAX, NULL),
          0);
     T_EQ("text", stk_value_text(&value, &text, NULL), 0);
@@ -131,25 +131,25 @@ static void test_at(void)
         struct stk_view bytes = view_of(documents[i], strlen(documents[i]));
         struct stk_value whole, part;
         struct stoker_error error = {0};
-        struct stk_shape shape;
+        struct stk_value_shape shape;
         int64_t number = 0;
 
         T_EQ("open",
-             stk_value_open(&whole, i ? STK_MSGPACK : STK_JSON, bytes, NULL, MEMORY_BYTES_MAX,
-                            &error),
+             stk_value_open(&whole, i ? STK_VALUE_MSGPACK : STK_VALUE_JSON, bytes, NULL,
+                            MEMORY_BYTES_MAX, &error),
              0);
-        T_EQ("c", stk_value_at(&whole, "c", &part, &error), 0);
+        T_EQ("c", stk_value_find(&whole, "c", &part, &error), 0);
         T_EQ("c", stk_value_int(&part, &number, &error), 0);
         T_EQ("c", number, 7);
-        T_EQ("a.b", stk_value_at(&whole, "a.b", &part, &error), 0);
-        T_EQ("a.b", stk_value_shape(&part, &shape, &error), 0);
+        T_EQ("a.b", stk_value_find(&whole, "a.b", &part, &error), 0);
+        T_EQ("a.b", stk_value_get_shape(&part, &shape, &error), 0);
         T_EQ("a.b", shape.count, 2);
-        T_EQ("a.b.1 of a part", stk_value_at(&part, "a.b.1", &part, &error), 0);
+        T_EQ("a.b.1 of a part", stk_value_find(&part, "a.b.1", &part, &error), 0);
         T_EQ("a.b.1", stk_value_int(&part, &number, &error), 0);
         T_EQ("a.b.1", number, 2);
-        T_EQ("none", stk_value_at(&whole, "d", &part, &error), STOKER_ERROR_MISSING);
+        T_EQ("none", stk_value_find(&whole, "d", &part, &error), STOKER_ERROR_MISSING);
         T_ERROR("none", &error);
-        T_EQ("whole", stk_value_check(&whole, &error), 0);
+        T_EQ("whole", stk_value_validate(&whole, &error), 0);
         stk_value_close(&whole);
     }
 }
@@ -184,12 +184,12 @@ static void test_check(void)
         struct stoker_error error = {0};
         struct stk_value value;
 
-        if (stk_value_open(&value, STK_MSGPACK, view_of(row->bytes, row->count), NULL,
+        if (stk_value_open(&value, STK_VALUE_MSGPACK, view_of(row->bytes, row->count), NULL,
                            MEMORY_BYTES_MAX, &error) < 0) {
             T_STR(row->name, error.where, "");
             continue;
         }
-        T_EQ(row->name, stk_value_check(&value, &error), row->status);
+        T_EQ(row->name, stk_value_validate(&value, &error), row->status);
         if (row->status < 0) {
             T_ERROR(row->name, &error);
         }
@@ -224,8 +224,8 @@ static void test_packed(void)
     {
         struct stoker_error error = {0};
         struct stk_value value;
-        int status = stk_value_open(&value, STK_MSGPACK, view_of(row->bytes, row->count), NULL,
-                                    MEMORY_BYTES_MAX, &error);
+        int status = stk_value_open(&value, STK_VALUE_MSGPACK, view_of(row->bytes, row->count),
+                                    NULL, MEMORY_BYTES_MAX, &error);
 
         T_EQ(row->name, status, row->status);
         if (status < 0) {
@@ -273,7 +273,7 @@ static void test_arrays(void)
     T_EACH(array_row, row, array_rows)
     {
         struct stoker_error error = {0};
-        struct stk_shape shape;
+        struct stk_value_shape shape;
         struct stk_value value;
         char text[160];
         uint8_t out[512] = {0};
@@ -281,12 +281,12 @@ static void test_arrays(void)
         int status;
 
         T_EQ(row->text,
-             stk_value_open(&value, STK_JSON, view_of(row->text, strlen(row->text)), row->path,
-                            MEMORY_BYTES_MAX, NULL),
+             stk_value_open(&value, STK_VALUE_JSON, view_of(row->text, strlen(row->text)),
+                            row->path, MEMORY_BYTES_MAX, NULL),
              0);
-        status = stk_value_shape(&value, &shape, &error);
+        status = stk_value_get_shape(&value, &shape, &error);
         if (row->shape) {
-            T_STR(row->text, stk_shape_text(&shape, text), row->shape);
+            T_STR(row->text, stk_value_shape_text(&shape, text), row->shape);
         }
         if (status == 0) {
             status = stk_value_copy(&value, &shape, row->dtype, out, &error);
@@ -296,7 +296,7 @@ static void test_arrays(void)
             T_ERROR(row->text, &error);
         } else if (shape.count > 0) {
             struct stk_number_type type = {'f', (uint8_t)stk_dtype_bytes(row->dtype), false};
-            struct stk_number number = stk_number_get(&type, out + (shape.count - 1) * type.bytes);
+            struct stk_number number = stk_number_read(&type, out + (shape.count - 1) * type.bytes);
             last = number.real;
         }
         T_TRUE(row->text, last == row->last);
@@ -313,11 +313,12 @@ static void test_json_limits(void)
     memset(deep, '[', 1000);
     memset(deep + 1000, ']', 1000);
     T_EQ("deep",
-         stk_value_open(&value, STK_JSON, view_of(deep, sizeof deep), NULL, MEMORY_BYTES_MAX,
+         stk_value_open(&value, STK_VALUE_JSON, view_of(deep, sizeof deep), NULL, MEMORY_BYTES_MAX,
                         &error),
          STOKER_ERROR_LIMIT);
     memset(deep, ' ', sizeof deep);
-    T_EQ("memory", stk_value_open(&value, STK_JSON, view_of(deep, sizeof deep), NULL, 4000, &error),
+    T_EQ("memory",
+         stk_value_open(&value, STK_VALUE_JSON, view_of(deep, sizeof deep), NULL, 4000, &error),
          STOKER_ERROR_LIMIT);
     T_ERROR("memory", &error);
 }
@@ -381,21 +382,21 @@ static void test_npy(void)
     T_EACH(npy_row, row, npy_rows)
     {
         struct stoker_error error = {0};
-        struct stk_shape shape;
+        struct stk_value_shape shape;
         struct stk_value value;
         char text[160];
         uint8_t bytes[512];
         size_t count = make_npy(bytes, row->header, data, row->data_bytes);
         int status =
-            stk_value_open(&value, STK_NPY, (struct stk_view){bytes, count}, NULL, 0, &error);
+            stk_value_open(&value, STK_VALUE_NPY, (struct stk_view){bytes, count}, NULL, 0, &error);
 
         T_EQ(row->header, status, row->status);
         if (status < 0) {
             T_ERROR(row->header, &error);
             continue;
         }
-        T_EQ(row->header, stk_value_shape(&value, &shape, NULL), 0);
-        T_STR(row->header, stk_shape_text(&shape, text), row->shape);
+        T_EQ(row->header, stk_value_get_shape(&value, &shape, NULL), 0);
+        T_STR(row->header, stk_value_shape_text(&shape, text), row->shape);
         stk_value_close(&value);
     }
 }
@@ -407,12 +408,12 @@ static void test_orders(void)
     size_t count = make_npy(bytes, DICT(">u2", "True", "(2, 3)"), data, sizeof data);
     static const int64_t want[] = {1, 3, 5, 2, 4, 6};
     struct stk_value value;
-    struct stk_shape shape;
+    struct stk_value_shape shape;
     int64_t out[6];
 
-    T_EQ("open", stk_value_open(&value, STK_NPY, (struct stk_view){bytes, count}, NULL, 0, NULL),
-         0);
-    T_EQ("shape", stk_value_shape(&value, &shape, NULL), 0);
+    T_EQ("open",
+         stk_value_open(&value, STK_VALUE_NPY, (struct stk_view){bytes, count}, NULL, 0, NULL), 0);
+    T_EQ("shape", stk_value_get_shape(&value, &shape, NULL), 0);
     T_EQ("copy", stk_value_copy(&value, &shape, STOKER_INT64, out, NULL), 0);
     T_TRUE("Fortran order, big-endian", memcmp(out, want, sizeof want) == 0);
     stk_value_close(&value);
@@ -421,7 +422,8 @@ static void test_orders(void)
         int status;
 
         memcpy(exact, bytes, cut);
-        status = stk_value_open(&value, STK_NPY, (struct stk_view){exact, cut}, NULL, 0, NULL);
+        status =
+            stk_value_open(&value, STK_VALUE_NPY, (struct stk_view){exact, cut}, NULL, 0, NULL);
         T_TRUE("every prefix", status == STOKER_ERROR_TRUNCATED);
         free(exact);
     }
@@ -488,7 +490,7 @@ static int open_zip(const struct zip *zip, const char *name, struct stoker_error
     int status;
 
     memcpy(exact, zip->bytes, zip->count);
-    status = stk_value_open(&value, STK_NPZ, (struct stk_view){exact, zip->count}, name,
+    status = stk_value_open(&value, STK_VALUE_NPZ, (struct stk_view){exact, zip->count}, name,
                             MEMORY_BYTES_MAX, error);
     if (status == 0) {
         T_EQ("last element", value.array.data[value.array.shape.count - 1], 9);
@@ -545,10 +547,10 @@ static void test_halves(void)
 
     for (uint32_t bits = 0; bits < 65536; bits++) {
         uint8_t data[2] = {(uint8_t)bits, (uint8_t)(bits >> 8)};
-        struct stk_number number = stk_number_get(&half, data);
+        struct stk_number number = stk_number_read(&half, data);
         uint16_t back;
 
-        stk_number_put(&back, STOKER_FLOAT16, &number);
+        stk_number_write(&back, STOKER_FLOAT16, &number);
         if (number.real == number.real) {
             T_EQ("half", back, bits);
         }
@@ -581,8 +583,8 @@ static void test_floats(void)
         struct stk_number number = {.kind = STK_NUMBER_REAL, .real = row->value};
         uint16_t half, bfloat;
 
-        stk_number_put(&half, STOKER_FLOAT16, &number);
-        stk_number_put(&bfloat, STOKER_BFLOAT16, &number);
+        stk_number_write(&half, STOKER_FLOAT16, &number);
+        stk_number_write(&bfloat, STOKER_BFLOAT16, &number);
         T_EQ("half", half, row->half);
         T_EQ("bfloat16", bfloat, row->bfloat);
     }
@@ -634,8 +636,8 @@ static void test_fail_nth(void)
             T_ERROR("npz", &error);
         }
         stk_mem_fail_nth(n);
-        if (stk_value_open(&value, STK_MSGPACK, view_of("\x91\x01", 2), "0", 1u << 20, &error) <
-            0) {
+        if (stk_value_open(&value, STK_VALUE_MSGPACK, view_of("\x91\x01", 2), "0", 1u << 20,
+                           &error) < 0) {
             T_ERROR("msgpack", &error);
         } else {
             stk_value_close(&value);

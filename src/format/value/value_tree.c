@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *stk_node_name(uint32_t kind)
+const char *stk_value_node_name(uint32_t kind)
 {
     static const char *const names[] = {"null",  "true or false", "a number", "text",
                                         "bytes", "a list",        "an object"};
@@ -18,7 +18,7 @@ static int no_such(const char *path, const char *part, size_t part_bytes, uint32
     return stk_fail(error, STOKER_ERROR_MISSING, "there is nothing at a path",
                     "look at the member with 'stoker cat'; skip such samples or change the path",
                     "path '%.64s': '%.*s' in %s", path, (int)stk_min(part_bytes, 64), part,
-                    stk_node_name(kind));
+                    stk_value_node_name(kind));
 }
 
 /* "12" as an index; UINT64_MAX: it is none. */
@@ -36,28 +36,29 @@ static uint64_t index_of(const char *part, size_t bytes)
 }
 
 /* One part of the path down. NULL: there is nothing. */
-static const void *step(const struct stk_tree *tree, const void *node, const char *part,
-                        size_t bytes, uint32_t *kind_out)
+static const void *step_into(const struct stk_value_tree *tree, const void *node, const char *part,
+                             size_t bytes, uint32_t *kind_out)
 {
-    struct stk_node about;
+    struct stk_value_node about;
     uint64_t index = index_of(part, bytes);
 
     tree->type->read(node, &about);
     *kind_out = about.kind;
-    if (about.kind == STK_NODE_MAP) {
+    if (about.kind == STK_VALUE_NODE_MAP) {
         return tree->type->member(node, part, bytes);
     }
-    return about.kind == STK_NODE_LIST && index < about.length ? tree->type->item(node, index)
-                                                               : NULL;
+    return about.kind == STK_VALUE_NODE_LIST && index < about.length ? tree->type->item(node, index)
+                                                                     : NULL;
 }
 
 /* Down from a place until its rest is empty or begins with `*`. */
-static int descend(const struct stk_tree *tree, struct stk_spot *place, struct stoker_error *error)
+static int descend(const struct stk_value_tree *tree, struct stk_value_location *place,
+                   struct stoker_error *error)
 {
     while (place->rest[0] && !(place->rest[0] == '*' && strchr(".", place->rest[1]))) {
         size_t bytes = strcspn(place->rest, ".");
         uint32_t kind;
-        const void *next = step(tree, place->node, place->rest, bytes, &kind);
+        const void *next = step_into(tree, place->node, place->rest, bytes, &kind);
 
         if (!next) {
             return no_such(place->rest, place->rest, bytes, kind, error);
@@ -68,25 +69,25 @@ static int descend(const struct stk_tree *tree, struct stk_spot *place, struct s
     return 0;
 }
 
-int stk_tree_find(const struct stk_tree *tree, const char *path, struct stk_spot *place_out,
-                  struct stoker_error *error)
+int stk_value_tree_find(const struct stk_value_tree *tree, const char *path,
+                        struct stk_value_location *place_out, struct stoker_error *error)
 {
-    *place_out = (struct stk_spot){tree->root, path};
+    *place_out = (struct stk_value_location){tree->root, path};
     return descend(tree, place_out, error);
 }
 
 /* What a place is: with a `*` left in its path it must be a list. */
-static int look(const struct stk_tree *tree, const struct stk_spot *place, struct stk_node *node,
-                struct stoker_error *error)
+static int read_node(const struct stk_value_tree *tree, const struct stk_value_location *place,
+                     struct stk_value_node *node, struct stoker_error *error)
 {
     tree->type->read(place->node, node);
-    return place->rest[0] && node->kind != STK_NODE_LIST
+    return place->rest[0] && node->kind != STK_VALUE_NODE_LIST
                ? no_such(place->rest, "*", 1, node->kind, error)
                : 0;
 }
 
-static int item_of(const struct stk_tree *tree, const struct stk_spot *place, uint64_t index,
-                   struct stk_spot *item_out, struct stoker_error *error)
+static int item_of(const struct stk_value_tree *tree, const struct stk_value_location *place,
+                   uint64_t index, struct stk_value_location *item_out, struct stoker_error *error)
 {
     item_out->node = tree->type->item(place->node, index);
     item_out->rest = place->rest;
@@ -96,22 +97,22 @@ static int item_of(const struct stk_tree *tree, const struct stk_spot *place, ui
     return descend(tree, item_out, error);
 }
 
-int stk_tree_shape(const struct stk_tree *tree, const struct stk_spot *place,
-                   struct stk_shape *shape_out, struct stoker_error *error)
+int stk_value_tree_shape(const struct stk_value_tree *tree, const struct stk_value_location *place,
+                         struct stk_value_shape *shape_out, struct stoker_error *error)
 {
-    struct stk_spot at = *place;
-    struct stk_node node;
+    struct stk_value_location at = *place;
+    struct stk_value_node node;
     int status;
 
-    *shape_out = (struct stk_shape){.count = 1};
+    *shape_out = (struct stk_value_shape){.count = 1};
     for (;;) {
-        status = look(tree, &at, &node, error);
-        if (status < 0 || node.kind != STK_NODE_LIST) {
+        status = read_node(tree, &at, &node, error);
+        if (status < 0 || node.kind != STK_VALUE_NODE_LIST) {
             return status;
         }
-        if (shape_out->rank == STK_RANK_MAX) {
+        if (shape_out->rank == STK_VALUE_RANK_MAX) {
             return stk_fail(error, STOKER_ERROR_LIMIT, "lists go too deep for an array",
-                            "give a path to a part of it", "%u dimensions", STK_RANK_MAX);
+                            "give a path to a part of it", "%u dimensions", STK_VALUE_RANK_MAX);
         }
         shape_out->sides[shape_out->rank++] = node.length;
         /* Both are below 2^32: a document of more bytes is refused by its ticket long before. */
@@ -130,20 +131,20 @@ int stk_tree_shape(const struct stk_tree *tree, const struct stk_spot *place,
 
 /* What a copy needs at every depth. */
 struct copy {
-    const struct stk_tree *tree;
-    const struct stk_shape *shape;
+    const struct stk_value_tree *tree;
+    const struct stk_value_shape *shape;
     uint32_t dtype;
     uint8_t *out; /* the next element */
     struct stoker_error *error;
 };
 
-static int copy_number(struct copy *copy, const struct stk_node *node)
+static int copy_number(struct copy *copy, const struct stk_value_node *node)
 {
-    if (node->kind != STK_NODE_NUMBER && node->kind != STK_NODE_BOOL) {
+    if (node->kind != STK_VALUE_NODE_NUMBER && node->kind != STK_VALUE_NODE_BOOL) {
         return stk_fail(copy->error, STOKER_ERROR_FORMAT, "an array holds what is no number",
-                        "give a path to numbers", "%s", stk_node_name(node->kind));
+                        "give a path to numbers", "%s", stk_value_node_name(node->kind));
     }
-    if (!stk_number_put(copy->out, copy->dtype, &node->number)) {
+    if (!stk_number_write(copy->out, copy->dtype, &node->number)) {
         return stk_fail(
             copy->error, STOKER_ERROR_FORMAT, "an array's number does not fit its dtype",
             "ask for a wider dtype, or for a float", "dtype %s", stk_dtype_name(copy->dtype));
@@ -152,20 +153,20 @@ static int copy_number(struct copy *copy, const struct stk_node *node)
     return 0;
 }
 
-/* Recursion of at most STK_RANK_MAX. */
-static int copy_level(struct copy *copy, const struct stk_spot *place, uint32_t level)
+/* Recursion of at most STK_VALUE_RANK_MAX. */
+static int copy_level(struct copy *copy, const struct stk_value_location *place, uint32_t level)
 {
-    struct stk_spot item;
-    struct stk_node node;
-    int status = look(copy->tree, place, &node, copy->error);
+    struct stk_value_location item;
+    struct stk_value_node node;
+    int status = read_node(copy->tree, place, &node, copy->error);
 
     if (status < 0) {
         return status;
     }
-    if (level == copy->shape->rank && node.kind != STK_NODE_LIST) {
+    if (level == copy->shape->rank && node.kind != STK_VALUE_NODE_LIST) {
         return copy_number(copy, &node);
     }
-    if (level == copy->shape->rank || node.kind != STK_NODE_LIST ||
+    if (level == copy->shape->rank || node.kind != STK_VALUE_NODE_LIST ||
         node.length != copy->shape->sides[level]) {
         return stk_fail(copy->error, STOKER_ERROR_FORMAT, "lists of one array differ in length",
                         "pad them, or give a path to each", "dimension %u", level);
@@ -177,9 +178,9 @@ static int copy_level(struct copy *copy, const struct stk_spot *place, uint32_t 
     return status;
 }
 
-int stk_tree_copy(const struct stk_tree *tree, const struct stk_spot *place,
-                  const struct stk_shape *shape, uint32_t dtype, void *out,
-                  struct stoker_error *error)
+int stk_value_tree_copy(const struct stk_value_tree *tree, const struct stk_value_location *place,
+                        const struct stk_value_shape *shape, uint32_t dtype, void *out,
+                        struct stoker_error *error)
 {
     struct copy copy = {tree, shape, dtype, out, error};
 

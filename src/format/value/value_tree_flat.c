@@ -18,7 +18,7 @@ struct flat_head {
 };
 
 struct flat_node {
-    uint32_t kind;   /* enum stk_node_kind */
+    uint32_t kind;   /* enum stk_value_node_kind */
     uint32_t number; /* enum stk_number_kind; of NUMBER and BOOL */
     /* NUMBER, BOOL: its bits. TEXT, BYTES: bytes from this node to them. LIST, MAP: nodes from
      * this one to the first child. */
@@ -33,7 +33,7 @@ struct flat_node {
 /* The walk over a tree: its nodes in order. A name has no node of its own in every library, so it
  * is NULL here and is written with its map. */
 struct walk {
-    const struct stk_tree *tree;
+    const struct stk_value_tree *tree;
     const void **nodes; /* owned */
     uint64_t count, capacity;
     uint64_t text_bytes;
@@ -57,23 +57,23 @@ static bool push(struct walk *walk, const void *node)
 
 static bool has_text(uint32_t kind)
 {
-    return kind == STK_NODE_TEXT || kind == STK_NODE_BYTES;
+    return kind == STK_VALUE_NODE_TEXT || kind == STK_VALUE_NODE_BYTES;
 }
 
 /* Queues a node's children, and counts its own text and that of its names. */
 static bool visit(struct walk *walk, const void *source)
 {
-    const struct stk_tree_type *type = walk->tree->type;
+    const struct stk_value_tree_type *type = walk->tree->type;
     const void *at = NULL, *value;
-    struct stk_node node, name;
+    struct stk_value_node node, name;
     bool good = true;
 
     type->read(source, &node);
     walk->text_bytes += has_text(node.kind) ? node.text.bytes : 0;
-    for (uint64_t i = 0; node.kind == STK_NODE_LIST && i < node.length && good; i++) {
+    for (uint64_t i = 0; node.kind == STK_VALUE_NODE_LIST && i < node.length && good; i++) {
         good = push(walk, type->item(source, i));
     }
-    for (uint64_t i = 0; node.kind == STK_NODE_MAP && i < node.length && good; i++) {
+    for (uint64_t i = 0; node.kind == STK_VALUE_NODE_MAP && i < node.length && good; i++) {
         at = type->pair(source, at, &name, &value);
         walk->text_bytes += has_text(name.kind) ? name.text.bytes : 0;
         good = push(walk, NULL) && push(walk, value);
@@ -87,7 +87,7 @@ struct writer {
     uint64_t tail; /* where the next children go */
 };
 
-static void write_node(struct writer *writer, uint64_t index, const struct stk_node *from)
+static void write_node(struct writer *writer, uint64_t index, const struct stk_value_node *from)
 {
     struct flat_node *node = &writer->nodes[index];
 
@@ -99,22 +99,22 @@ static void write_node(struct writer *writer, uint64_t index, const struct stk_n
             memcpy(writer->text, from->text.data, from->text.bytes);
         }
         writer->text += from->text.bytes;
-    } else if (from->kind == STK_NODE_NUMBER || from->kind == STK_NODE_BOOL) {
+    } else if (from->kind == STK_VALUE_NODE_NUMBER || from->kind == STK_VALUE_NODE_BOOL) {
         node->number = from->number.kind;
         node->value = from->number.natural;
     }
 }
 
-static void write_names(struct writer *writer, const struct stk_tree *tree, const void *map,
+static void write_names(struct writer *writer, const struct stk_value_tree *tree, const void *map,
                         uint64_t count)
 {
     const void *at = NULL, *value;
-    struct stk_node name;
+    struct stk_value_node name;
 
     for (uint64_t i = 0; i < count; i++) {
         at = tree->type->pair(map, at, &name, &value);
-        if (name.kind == STK_NODE_LIST || name.kind == STK_NODE_MAP) {
-            name = (struct stk_node){.kind = STK_NODE_NULL}; /* no path names it */
+        if (name.kind == STK_VALUE_NODE_LIST || name.kind == STK_VALUE_NODE_MAP) {
+            name = (struct stk_value_node){.kind = STK_VALUE_NODE_NULL}; /* no path names it */
         }
         write_node(writer, writer->tail + 2 * i, &name);
     }
@@ -124,27 +124,28 @@ static void write_all(const struct walk *walk, struct writer *writer)
 {
     for (uint64_t i = 0; i < walk->count; i++) {
         struct flat_node *node = &writer->nodes[i];
-        struct stk_node from;
+        struct stk_value_node from;
 
         if (!walk->nodes[i]) {
             continue; /* a name: it was written with its map */
         }
         walk->tree->type->read(walk->nodes[i], &from);
         write_node(writer, i, &from);
-        if (from.kind == STK_NODE_LIST || from.kind == STK_NODE_MAP) {
+        if (from.kind == STK_VALUE_NODE_LIST || from.kind == STK_VALUE_NODE_MAP) {
             node->value = writer->tail - i;
             node->length = from.length;
         }
-        if (from.kind == STK_NODE_MAP) {
+        if (from.kind == STK_VALUE_NODE_MAP) {
             write_names(writer, walk->tree, walk->nodes[i], from.length);
             writer->tail += from.length;
         }
-        writer->tail += from.kind == STK_NODE_LIST || from.kind == STK_NODE_MAP ? from.length : 0;
+        writer->tail +=
+            from.kind == STK_VALUE_NODE_LIST || from.kind == STK_VALUE_NODE_MAP ? from.length : 0;
     }
 }
 
-int stk_tree_flatten(const struct stk_tree *tree, uint8_t *out, uint64_t capacity,
-                     uint64_t *bytes_out, struct stoker_error *error)
+int stk_value_tree_flatten(const struct stk_value_tree *tree, uint8_t *out, uint64_t capacity,
+                           uint64_t *bytes_out, struct stoker_error *error)
 {
     struct walk walk = {.tree = tree};
     struct writer writer = {.nodes = (struct flat_node *)(void *)(out + sizeof(struct flat_head)),
@@ -177,14 +178,14 @@ int stk_tree_flatten(const struct stk_tree *tree, uint8_t *out, uint64_t capacit
 
 /* ---- reading ---- */
 
-static void read_node(const void *node, struct stk_node *out)
+static void read_node(const void *node, struct stk_value_node *out)
 {
     const struct flat_node *flat = node;
 
-    *out = (struct stk_node){.kind = flat->kind, .length = flat->length};
+    *out = (struct stk_value_node){.kind = flat->kind, .length = flat->length};
     if (has_text(flat->kind)) {
         out->text = (struct stk_view){(const uint8_t *)flat + flat->value, flat->length};
-    } else if (flat->kind == STK_NODE_NUMBER || flat->kind == STK_NODE_BOOL) {
+    } else if (flat->kind == STK_VALUE_NODE_NUMBER || flat->kind == STK_VALUE_NODE_BOOL) {
         out->number.kind = flat->number;
         out->number.natural = flat->value;
     }
@@ -205,7 +206,7 @@ static const void *member(const void *map, const char *name, size_t bytes)
     for (uint64_t i = flat->length; i > 0; i--) {
         const struct flat_node *key = &first[2 * (i - 1)];
 
-        if (key->kind == STK_NODE_TEXT && key->length == bytes &&
+        if (key->kind == STK_VALUE_NODE_TEXT && key->length == bytes &&
             (bytes == 0 || memcmp((const uint8_t *)key + key->value, name, bytes) == 0)) {
             return key + 1;
         }
@@ -213,7 +214,7 @@ static const void *member(const void *map, const char *name, size_t bytes)
     return NULL;
 }
 
-static const void *pair(const void *map, const void *before, struct stk_node *name_out,
+static const void *pair(const void *map, const void *before, struct stk_value_node *name_out,
                         const void **value_out)
 {
     const struct flat_node *flat = map, *last = before;
@@ -224,12 +225,12 @@ static const void *pair(const void *map, const void *before, struct stk_node *na
     return name;
 }
 
-static void close_tree(struct stk_tree *tree)
+static void close_tree(struct stk_value_tree *tree)
 {
     stk_free(tree->document);
 }
 
-static const struct stk_tree_type of_flat = {read_node, item, member, pair, NULL, close_tree};
+static const struct stk_value_tree_type of_flat = {read_node, item, member, pair, NULL, close_tree};
 
 /* Whether a node is one that write_node may have written; *tail moves on past its children. */
 static bool is_good(const struct flat_head *head, const struct flat_node *nodes, uint64_t index,
@@ -240,23 +241,23 @@ static bool is_good(const struct flat_head *head, const struct flat_node *nodes,
     uint64_t before = (head->nodes - index) * sizeof *node, children = node->length;
 
     switch (node->kind) {
-    case STK_NODE_NULL:
+    case STK_VALUE_NODE_NULL:
         return true;
-    case STK_NODE_BOOL:
+    case STK_VALUE_NODE_BOOL:
         return node->number == STK_NUMBER_INT && node->value <= 1;
-    case STK_NODE_NUMBER:
+    case STK_VALUE_NODE_NUMBER:
         return node->number <= STK_NUMBER_REAL;
-    case STK_NODE_TEXT:
-    case STK_NODE_BYTES:
+    case STK_VALUE_NODE_TEXT:
+    case STK_VALUE_NODE_BYTES:
         return node->value >= before && node->value - before <= head->text_bytes &&
                node->length <= head->text_bytes - (node->value - before);
-    case STK_NODE_MAP:
+    case STK_VALUE_NODE_MAP:
         if (children > head->nodes / 2) {
             return false;
         }
         children *= 2;
         /* fall through */
-    case STK_NODE_LIST:
+    case STK_VALUE_NODE_LIST:
         if (node->value != *tail - index || children > head->nodes - *tail) {
             return false;
         }
@@ -289,7 +290,8 @@ static bool is_flat(const uint8_t *document, uint64_t bytes)
     return tail == head->nodes;
 }
 
-int stk_flat_open(struct stk_tree *tree, struct stk_view bytes, struct stoker_error *error)
+int stk_value_tree_flat_open(struct stk_value_tree *tree, struct stk_view bytes,
+                             struct stoker_error *error)
 {
     uint8_t *copy = stk_alloc(bytes.bytes, 1);
 
@@ -304,6 +306,6 @@ int stk_flat_open(struct stk_tree *tree, struct stk_view bytes, struct stoker_er
         return stk_fail(error, STOKER_ERROR_CORRUPT, "the parser answered nonsense on this member",
                         "look at it with care: it may be made for that", "a document that is none");
     }
-    *tree = (struct stk_tree){&of_flat, copy + sizeof(struct flat_head), copy};
+    *tree = (struct stk_value_tree){&of_flat, copy + sizeof(struct flat_head), copy};
     return 0;
 }

@@ -11,23 +11,23 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct stk_view packed = {data, bytes}, text;
     struct stoker_error error = {0};
     struct stk_value value, part;
-    struct stk_shape shape;
+    struct stk_value_shape shape;
     int64_t integer;
     double real;
     uint8_t *out;
 
-    if (stk_value_unpack(&value, STK_JSON, packed, packed, &error) < 0) {
+    if (stk_value_deserialize(&value, STK_VALUE_JSON, packed, packed, &error) < 0) {
         STK_ASSERT(error.status < 0 && error.what[0] && error.where[0] && error.advice[0]);
         return 0;
     }
     for (size_t i = 0; i < STK_COUNT(paths); i++) {
-        if (stk_value_at(&value, paths[i], &part, &error) < 0) {
+        if (stk_value_find(&value, paths[i], &part, &error) < 0) {
             continue;
         }
         stk_value_int(&part, &integer, &error);
         stk_value_float(&part, &real, &error);
         stk_value_text(&part, &text, &error);
-        out = stk_value_shape(&part, &shape, &error) == 0 ? stk_alloc(shape.count, 4) : NULL;
+        out = stk_value_get_shape(&part, &shape, &error) == 0 ? stk_alloc(shape.count, 4) : NULL;
         if (out) {
             stk_value_copy(&part, &shape, STOKER_FLOAT32, out, &error);
         }

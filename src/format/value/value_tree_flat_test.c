@@ -18,8 +18,8 @@ static struct stk_view view_of(const char *text, size_t bytes)
     return (struct stk_view){(const uint8_t *)text, bytes};
 }
 
-#define JSON(text) STK_JSON, text, sizeof text - 1
-#define MSGPACK(text) STK_MSGPACK, text, sizeof text - 1
+#define JSON(text) STK_VALUE_JSON, text, sizeof text - 1
+#define MSGPACK(text) STK_VALUE_MSGPACK, text, sizeof text - 1
 
 static const struct document_row {
     const char *name;
@@ -55,7 +55,7 @@ struct answers {
     int64_t integer;
     double real;
     struct stk_view text;
-    struct stk_shape shape;
+    struct stk_value_shape shape;
     double elements[64];
 };
 
@@ -65,7 +65,7 @@ static void ask(const struct stk_value *value, struct answers *answers)
     answers->int_status = stk_value_int(value, &answers->integer, NULL);
     answers->float_status = stk_value_float(value, &answers->real, NULL);
     answers->text_status = stk_value_text(value, &answers->text, NULL);
-    answers->shape_status = stk_value_shape(value, &answers->shape, NULL);
+    answers->shape_status = stk_value_get_shape(value, &answers->shape, NULL);
     if (answers->shape_status == 0 && answers->shape.count <= STK_COUNT(answers->elements)) {
         answers->copy_status =
             stk_value_copy(value, &answers->shape, STOKER_FLOAT64, answers->elements, NULL);
@@ -93,8 +93,8 @@ static uint64_t pack(const struct document_row *row, uint64_t out[PACKED_MAX / 8
          stk_value_open(&value, row->encoding, view_of(row->text, row->bytes), NULL,
                         MEMORY_BYTES_MAX, NULL),
          0);
-    T_EQ(row->name, stk_value_pack(&value, (uint8_t *)out, PACKED_MAX, &bytes, NULL), 0);
-    T_EQ(row->name, stk_value_pack(&value, (uint8_t *)out, bytes - 1, &bytes, NULL),
+    T_EQ(row->name, stk_value_serialize(&value, (uint8_t *)out, PACKED_MAX, &bytes, NULL), 0);
+    T_EQ(row->name, stk_value_serialize(&value, (uint8_t *)out, bytes - 1, &bytes, NULL),
          STOKER_ERROR_LIMIT);
     stk_value_close(&value);
     return bytes;
@@ -113,16 +113,16 @@ static void test_round_trip(void)
 
         T_EQ(row->name, stk_value_open(&want, row->encoding, bytes, NULL, MEMORY_BYTES_MAX, NULL),
              0);
-        T_EQ(row->name, stk_value_unpack(&got, row->encoding, bytes, packed, NULL), 0);
+        T_EQ(row->name, stk_value_deserialize(&got, row->encoding, bytes, packed, NULL), 0);
         memset(room, 0xff, sizeof room); /* whoever packed it goes on writing there */
         for (size_t i = 0; i < STK_COUNT(paths); i++) {
-            int status = stk_value_at(&want, paths[i], &part, NULL);
+            int status = stk_value_find(&want, paths[i], &part, NULL);
 
             memset(&wanted, 0, sizeof wanted);
             if (status == 0) {
                 ask(&part, &wanted);
             }
-            T_EQ(paths[i], stk_value_at(&got, paths[i], &part, NULL), status);
+            T_EQ(paths[i], stk_value_find(&got, paths[i], &part, NULL), status);
             memset(&found, 0, sizeof found);
             if (status == 0) {
                 ask(&part, &found);
@@ -144,13 +144,14 @@ static bool survives(const uint8_t *data, uint64_t bytes)
     struct answers answers;
     struct stk_value value, part;
 
-    if (stk_value_unpack(&value, STK_JSON, view_of("0123456789", 10), packed, &error) < 0) {
+    if (stk_value_deserialize(&value, STK_VALUE_JSON, view_of("0123456789", 10), packed, &error) <
+        0) {
         T_EQ("damage", error.status, STOKER_ERROR_CORRUPT);
         T_ERROR("damage", &error);
         return false;
     }
     for (size_t i = 0; i < STK_COUNT(paths); i++) {
-        if (stk_value_at(&value, paths[i], &part, NULL) == 0) {
+        if (stk_value_find(&value, paths[i], &part, NULL) == 0) {
             ask(&part, &answers);
         }
     }
@@ -197,11 +198,11 @@ static void test_forged(void)
         {"a list of children that others have", 2, 1, 3},
         {"more children than nodes", 2, 2, 4},
         {"children without end", 0, 2, UINT64_MAX},
-        {"pairs where there were items", 0, 0, STK_NODE_MAP},
+        {"pairs where there were items", 0, 0, STK_VALUE_NODE_MAP},
         {"fewer children: nodes of nobody", 2, 2, 2},
         {"no such kind", 3, 0, 77},
-        {"no such number", 3, 0, STK_NODE_NUMBER | 9ull << 32},
-        {"text outside", 3, 0, STK_NODE_TEXT},
+        {"no such number", 3, 0, STK_VALUE_NODE_NUMBER | 9ull << 32},
+        {"text outside", 3, 0, STK_VALUE_NODE_TEXT},
     };
     static uint64_t room[PACKED_MAX / 8];
 
@@ -230,11 +231,13 @@ static void test_fail_nth(void)
         uint64_t packed_bytes;
         int status;
 
-        T_EQ("open", stk_value_open(&value, STK_JSON, bytes, NULL, MEMORY_BYTES_MAX, NULL), 0);
+        T_EQ("open", stk_value_open(&value, STK_VALUE_JSON, bytes, NULL, MEMORY_BYTES_MAX, NULL),
+             0);
         stk_mem_fail_nth(n);
-        status = stk_value_pack(&value, (uint8_t *)room, PACKED_MAX, &packed_bytes, &error);
+        status = stk_value_serialize(&value, (uint8_t *)room, PACKED_MAX, &packed_bytes, &error);
         packed.bytes = packed_bytes;
-        status = status < 0 ? status : stk_value_unpack(&copy, STK_JSON, bytes, packed, &error);
+        status = status < 0 ? status
+                            : stk_value_deserialize(&copy, STK_VALUE_JSON, bytes, packed, &error);
         stk_mem_fail_nth(0);
         failed = status < 0;
         if (failed) {

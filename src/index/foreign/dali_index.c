@@ -6,16 +6,16 @@
 /* A name of up to 100 bytes lies in its header. Longer ones have headers of their own before it,
  * and wds2idx places what follows those wrongly (DALI 2.4, GNU tar 1.34). */
 enum { BLOCK = 512, NAME_BYTES_MAX = 100 };
-#define SIZE_MAX_TOLD (1ull << 56) /* above any tar: so that no sum of two wraps */
+#define SIZE_MAX_READ (1ull << 56) /* above any tar: so that no sum of two wraps */
 
-static int fail(const struct stk_dali *dali, int status, const char *detail,
+static int fail(const struct stk_dali_index *dali, int status, const char *detail,
                 struct stoker_error *error)
 {
     uint64_t at = dali->text_bytes - dali->rest.bytes;
 
     stk_fail(error, status, "an index of DALI cannot be used", "make it anew with wds2idx", "%s",
              detail);
-    return stk_error_place(error, NULL, at, NULL), status;
+    return stk_error_set_location(error, NULL, at, NULL), status;
 }
 
 /* Up to the next space or line's end, which stays. */
@@ -57,14 +57,15 @@ static bool parse_number(struct stk_view word, uint64_t *number_out)
         number = 10 * number + (word.data[i] - '0');
     }
     *number_out = number;
-    return number <= SIZE_MAX_TOLD;
+    return number <= SIZE_MAX_READ;
 }
 
-int stk_dali_open(struct stk_dali *dali, struct stk_view text, struct stoker_error *error)
+int stk_dali_index_open(struct stk_dali_index *dali, struct stk_view text,
+                        struct stoker_error *error)
 {
     struct stk_view version, count;
 
-    *dali = (struct stk_dali){.rest = text, .text_bytes = text.bytes, .line_begins = true};
+    *dali = (struct stk_dali_index){.rest = text, .text_bytes = text.bytes, .line_begins = true};
     version = take_word(&dali->rest);
     if (version.bytes < 2 || version.data[0] != 'v' || !take_byte(&dali->rest, ' ')) {
         return fail(dali, STOKER_ERROR_FORMAT, "it does not begin with a version", error);
@@ -96,8 +97,8 @@ static bool extension_fits(struct stk_view name, struct stk_view extension)
            memcmp(name.data + at, extension.data, extension.bytes) == 0;
 }
 
-int stk_dali_next(struct stk_dali *dali, struct stk_dali_member *member_out,
-                  struct stoker_error *error)
+int stk_dali_index_next(struct stk_dali_index *dali, struct stk_dali_index_member *member_out,
+                        struct stoker_error *error)
 {
     struct stk_view extension, name;
     uint64_t offset, bytes;
@@ -138,7 +139,7 @@ int stk_dali_next(struct stk_dali *dali, struct stk_dali_member *member_out,
     if (!dali->line_begins && !take_byte(&dali->rest, ' ')) {
         return fail(dali, STOKER_ERROR_CORRUPT, "a line has no end", error);
     }
-    *member_out = (struct stk_dali_member){name, offset, bytes, dali->end};
+    *member_out = (struct stk_dali_index_member){name, offset, bytes, dali->end};
     dali->end = stk_round_up(offset + bytes, BLOCK);
     return 1;
 }

@@ -7,31 +7,33 @@
  * \ooo: what cannot be told apart is refused, never guessed, and so are names of more than 100
  * bytes, as wds2idx misplaces those members. Versions before 1.2 have no names.
  * Source: NVIDIA DALI, tools/wds2idx.py (2021 to 2025), and what it writes.
- * Pure. Owner: values. Threads: any. Memory: none. Bound: STK_DALI_BYTES_MAX of text. */
+ * Pure. Owner: values. Threads: any. Memory: none. Bound: STK_DALI_INDEX_BYTES_MAX of text. */
 #ifndef INDEX_FOREIGN_DALI_INDEX_H
 #define INDEX_FOREIGN_DALI_INDEX_H
 
 #include "base/base.h"
 
-#define STK_DALI_BYTES_MAX (1ull << 30)
+#define STK_DALI_INDEX_BYTES_MAX (1ull << 30)
 
-struct stk_dali {
+struct stk_dali_index {
     struct stk_view rest; /* lent, as is all of the text */
     uint64_t text_bytes, samples, lines;
     uint64_t end;     /* of the members so far, in whole blocks */
     bool line_begins; /* the next member begins a line */
 };
 
-struct stk_dali_member {
+struct stk_dali_index_member {
     struct stk_view name; /* lent from the text */
     uint64_t offset, bytes;
-    uint64_t before; /* where the member before it ends, in whole blocks: its headers lie between */
+    uint64_t previous_end; /* where the member before it ends, in whole blocks: its headers lie
+                              between */
 };
 
 /* FORMAT: it is none; UNSUPPORTED: an old version; error->offset: in the text. */
-int stk_dali_open(struct stk_dali *dali, struct stk_view text, struct stoker_error *error);
+int stk_dali_index_open(struct stk_dali_index *dali, struct stk_view text,
+                        struct stoker_error *error);
 /* 1: a member, behind all before it; 0: the end; CORRUPT, UNSUPPORTED. */
-int stk_dali_next(struct stk_dali *dali, struct stk_dali_member *member_out,
-                  struct stoker_error *error);
+int stk_dali_index_next(struct stk_dali_index *dali, struct stk_dali_index_member *member_out,
+                        struct stoker_error *error);
 
 #endif

@@ -79,13 +79,13 @@ static const struct dali_row {
 static int read_dali(struct stk_view text, uint32_t *members, uint64_t *end,
                      struct stoker_error *error)
 {
-    struct stk_dali dali;
-    struct stk_dali_member member;
-    int more = stk_dali_open(&dali, text, error);
+    struct stk_dali_index dali;
+    struct stk_dali_index_member member;
+    int more = stk_dali_index_open(&dali, text, error);
 
     *members = 0;
     for (more = more < 0 ? more : 1; more > 0;) {
-        more = stk_dali_next(&dali, &member, error);
+        more = stk_dali_index_next(&dali, &member, error);
         *members += more > 0;
     }
     *end = dali.end;
@@ -95,8 +95,8 @@ static int read_dali(struct stk_view text, uint32_t *members, uint64_t *end,
 static void test_dali(void)
 {
     struct stoker_error error;
-    struct stk_dali dali;
-    struct stk_dali_member member;
+    struct stk_dali_index dali;
+    struct stk_dali_index_member member;
     uint32_t members;
     uint64_t end;
 
@@ -112,12 +112,12 @@ static void test_dali(void)
             T_TRUE(row->name, error.offset <= strlen(row->text));
         }
     }
-    T_EQ("open", stk_dali_open(&dali, view(pax), &error), 0);
-    T_EQ("next", stk_dali_next(&dali, &member, &error), 1);
+    T_EQ("open", stk_dali_index_open(&dali, view(pax), &error), 0);
+    T_EQ("next", stk_dali_index_next(&dali, &member, &error), 1);
     T_TRUE("name", member.name.bytes == 6 && memcmp(member.name.data, "s0.jpg", 6) == 0);
-    T_TRUE("first", member.offset == 1536 && member.bytes == 700 && member.before == 0);
-    T_EQ("next", stk_dali_next(&dali, &member, &error), 1);
-    T_TRUE("second", member.offset == 4096 && member.bytes == 1 && member.before == 2560);
+    T_TRUE("first", member.offset == 1536 && member.bytes == 700 && member.previous_end == 0);
+    T_EQ("next", stk_dali_index_next(&dali, &member, &error), 1);
+    T_TRUE("second", member.offset == 4096 && member.bytes == 1 && member.previous_end == 2560);
     /* Every cut is seen, but the one that leaves nothing out. */
     for (size_t bytes = 0; bytes < sizeof plain - 1; bytes++) {
         T_TRUE("cut", read_dali((struct stk_view){(const uint8_t *)plain, bytes}, &members, &end,
@@ -153,8 +153,8 @@ static void test_energon(void)
     {
         struct stk_view text = {(const uint8_t *)row->offsets, row->bytes}; /* little end first */
         struct stoker_error error = {0};
-        struct stk_energon energon;
-        int status = stk_energon_open(&energon, text, row->tar_bytes, &error);
+        struct stk_energon_index energon;
+        int status = stk_energon_index_open(&energon, text, row->tar_bytes, &error);
 
         T_EQ(row->name, status, row->status);
         if (status < 0) {
@@ -163,7 +163,7 @@ static void test_energon(void)
         }
         T_EQ(row->name, energon.samples, row->bytes / 8 - 1);
         for (uint64_t i = 0; i <= energon.samples; i++) {
-            T_EQ(row->name, stk_energon_offset(&energon, i), row->offsets[i]);
+            T_EQ(row->name, stk_energon_index_offset(&energon, i), row->offsets[i]);
         }
     }
 }
@@ -227,36 +227,37 @@ static void test_wids(void)
         {"size of text", HEAD "[{\"url\": \"x\", \"nsamples\": 1, \"filesize\": \"2\"}]}",
          STOKER_ERROR_CORRUPT, 0},
     };
-    struct stk_wids *wids;
-    struct stk_wids_shard shard;
+    struct stk_wids_index *wids;
+    struct stk_wids_index_shard shard;
     struct stoker_error error;
 
     T_EACH(wids_row, row, rows)
     {
         error = (struct stoker_error){0};
-        T_EQ(row->name, stk_wids_open(&wids, view(row->text), &error), row->status);
+        T_EQ(row->name, stk_wids_index_open(&wids, view(row->text), &error), row->status);
         if (row->status < 0) {
             T_ERROR(row->name, &error);
             T_TRUE(row->name, wids == NULL);
             continue;
         }
-        T_EQ(row->name, stk_wids_shards(wids), row->shards);
-        stk_wids_close(wids);
+        T_EQ(row->name, stk_wids_index_count(wids), row->shards);
+        stk_wids_index_close(wids);
     }
-    T_EQ("open", stk_wids_open(&wids, view(shards), &error), 0);
-    stk_wids_shard(wids, 0, &shard);
+    T_EQ("open", stk_wids_index_open(&wids, view(shards), &error), 0);
+    stk_wids_index_get(wids, 0, &shard);
     T_STR("url", shard.url, "pax.tar");
     T_TRUE("counts", shard.samples == 2 && shard.bytes == 10240);
-    stk_wids_shard(wids, 1, &shard);
+    stk_wids_index_get(wids, 1, &shard);
     T_STR("url", shard.url, "plain-000.tar");
     T_TRUE("counts", shard.samples == 3 && shard.bytes == 10240);
-    stk_wids_close(wids);
-    T_EQ("open", stk_wids_open(&wids, view(HEAD "[{\"url\": \"x\", \"nsamples\": 9}]}"), &error),
-         0);
-    stk_wids_shard(wids, 0, &shard);
-    T_TRUE("no size", shard.samples == 9 && shard.bytes == STK_WIDS_UNTOLD);
-    stk_wids_close(wids);
-    T_EQ("too long", stk_wids_open(&wids, (struct stk_view){NULL, STK_WIDS_BYTES_MAX + 1}, &error),
+    stk_wids_index_close(wids);
+    T_EQ("open",
+         stk_wids_index_open(&wids, view(HEAD "[{\"url\": \"x\", \"nsamples\": 9}]}"), &error), 0);
+    stk_wids_index_get(wids, 0, &shard);
+    T_TRUE("no size", shard.samples == 9 && shard.bytes == STK_WIDS_INDEX_UNKNOWN);
+    stk_wids_index_close(wids);
+    T_EQ("too long",
+         stk_wids_index_open(&wids, (struct stk_view){NULL, STK_WIDS_INDEX_BYTES_MAX + 1}, &error),
          STOKER_ERROR_LIMIT);
 }
 
@@ -277,7 +278,7 @@ static void test_wids_paths(void)
     T_EACH(path_row, row, rows)
     {
         char path[30];
-        bool fits = stk_wids_path(row->folder, row->url, path, sizeof path);
+        bool fits = stk_wids_index_path(row->folder, row->url, path, sizeof path);
 
         T_EQ(row->name, fits, row->path != NULL);
         T_STR(row->name, fits ? path : "", row->path ? row->path : "");
@@ -312,7 +313,7 @@ static void test_headers(void)
     T_EACH(fit_row, row, rows)
     {
         struct t_tar tar = {0};
-        struct stk_claim told = {view(row->key), view(row->extension), row->bytes};
+        struct stk_header_claim told = {view(row->key), view(row->extension), row->bytes};
         const char *why = "";
         size_t bytes = 0;
 
@@ -322,7 +323,8 @@ static void test_headers(void)
             t_tar_add(&tar, row->names[i], data, is_last ? sizeof data : 0);
             bytes += 512;
         }
-        T_EQ(row->name, stk_headers_fit((struct stk_view){tar.data, bytes - row->cut}, &told, &why),
+        T_EQ(row->name,
+             stk_header_check((struct stk_view){tar.data, bytes - row->cut}, &told, &why),
              row->why != NULL);
         if (row->why) {
             T_HAS(row->name, why, row->why);

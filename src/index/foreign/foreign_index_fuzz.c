@@ -25,17 +25,17 @@ static void check_error(int status, const struct stoker_error *error)
 static void read_dali(struct stk_view text)
 {
     struct stoker_error error = {0};
-    struct stk_dali_member member;
-    struct stk_dali dali;
+    struct stk_dali_index_member member;
+    struct stk_dali_index dali;
     uint64_t end = 0, members = 0;
-    int more = stk_dali_open(&dali, text, &error);
+    int more = stk_dali_index_open(&dali, text, &error);
 
     check_error(more, &error);
     if (more < 0) {
         return;
     }
-    while ((more = stk_dali_next(&dali, &member, &error)) > 0) {
-        STK_ASSERT(member.before == end && member.offset >= end + 512);
+    while ((more = stk_dali_index_next(&dali, &member, &error)) > 0) {
+        STK_ASSERT(member.previous_end == end && member.offset >= end + 512);
         STK_ASSERT(member.name.bytes > 0 && member.name.data >= text.data &&
                    member.name.data + member.name.bytes <= text.data + text.bytes);
         end = stk_round_up(member.offset + member.bytes, 512);
@@ -47,39 +47,39 @@ static void read_dali(struct stk_view text)
 static void read_energon(struct stk_view text)
 {
     struct stoker_error error = {0};
-    struct stk_energon energon;
-    int status = stk_energon_open(&energon, text, 1 << 30, &error);
+    struct stk_energon_index energon;
+    int status = stk_energon_index_open(&energon, text, 1 << 30, &error);
 
     check_error(status, &error);
     for (uint64_t i = 0; status == 0 && i <= energon.samples; i++) {
-        STK_ASSERT(stk_energon_offset(&energon, i) <= 1 << 30);
+        STK_ASSERT(stk_energon_index_offset(&energon, i) <= 1 << 30);
     }
 }
 
 static void read_wids(struct stk_view text)
 {
     struct stoker_error error = {0};
-    struct stk_wids *wids;
-    int status = stk_wids_open(&wids, text, &error);
+    struct stk_wids_index *wids;
+    int status = stk_wids_index_open(&wids, text, &error);
     char path[64];
 
     check_error(status, &error);
-    for (uint64_t i = 0; status == 0 && i < stk_wids_shards(wids); i++) {
-        struct stk_wids_shard shard;
+    for (uint64_t i = 0; status == 0 && i < stk_wids_index_count(wids); i++) {
+        struct stk_wids_index_shard shard;
 
-        stk_wids_shard(wids, i, &shard);
-        STK_ASSERT(!stk_wids_path("folder/", shard.url, path, sizeof path) ||
+        stk_wids_index_get(wids, i, &shard);
+        STK_ASSERT(!stk_wids_index_path("folder/", shard.url, path, sizeof path) ||
                    strlen(path) < sizeof path);
     }
-    stk_wids_close(status == 0 ? wids : NULL);
+    stk_wids_index_close(status == 0 ? wids : NULL);
 }
 
 static void read_headers(struct stk_view headers)
 {
-    static const struct stk_claim told = {
+    static const struct stk_header_claim told = {
         {(const uint8_t *)"a/b", 3}, {(const uint8_t *)"jpg", 3}, 5};
     const char *why = NULL;
-    int status = stk_headers_fit(headers, &told, &why);
+    int status = stk_header_check(headers, &told, &why);
 
     STK_ASSERT(status == 0 || (status == 1 && why[0]));
 }
@@ -89,8 +89,8 @@ static struct stk_io *open_world(const char *path, struct stk_view text)
     struct stk_io_options options = {.depth = 8, .read_timeout_ms = 1000};
     struct stk_io *world = NULL;
 
-    STK_ASSERT(stk_world_open(&world, 1, &options, NULL) == 0);
-    STK_ASSERT(stk_world_add(world, path, text.data, text.bytes) == 0);
+    STK_ASSERT(stk_sim_open(&world, 1, &options, NULL) == 0);
+    STK_ASSERT(stk_sim_add(world, path, text.data, text.bytes) == 0);
     return world;
 }
 
@@ -103,7 +103,7 @@ static void read_told(struct stk_view text)
     struct stk_io *world = open_world("/s.idx", text);
     struct stoker_error error = {0};
     struct stk_index *index = NULL;
-    struct stk_told *told = NULL;
+    struct stk_foreign_index *told = NULL;
     int status;
 
     for (size_t i = 0; i < STK_COUNT(names); i++) {
@@ -111,16 +111,16 @@ static void read_told(struct stk_view text)
 
         stk_tar_header_write(name, 5, tar + i * 2 * STK_TAR_BLOCK);
     }
-    stk_world_add(world, "/s.tar", tar, sizeof tar);
+    stk_sim_add(world, "/s.tar", tar, sizeof tar);
     STK_ASSERT(stk_index_open(&index, &options, NULL) == 0);
-    STK_ASSERT(stk_told_open(&told, world, NULL) == 0);
-    status = stk_told_scan(told, index, 0, "/s.tar", &error);
+    STK_ASSERT(stk_foreign_index_open(&told, world, NULL) == 0);
+    status = stk_foreign_index_read(told, index, 0, "/s.tar", &error);
     check_error(status, &error);
     if (status == 1 && stk_index_finish(index, 0, NULL) == 0) {
-        STK_ASSERT(stk_index_unproved(index, 0) && stk_index_members(index) <= 2);
+        STK_ASSERT(stk_index_shard_is_unverified(index, 0) && stk_index_members(index) <= 2);
         STK_ASSERT(stk_index_bytes(index) <= 10);
     }
-    stk_told_close(told);
+    stk_foreign_index_close(told);
     stk_index_close(index);
     stk_io_close(world);
 }
@@ -129,18 +129,18 @@ static void read_told(struct stk_view text)
 static void read_starts(struct stk_view text)
 {
     struct stk_io *world = open_world("/s.tar.idx", text);
-    struct stk_told_starts starts;
-    struct stk_told *told = NULL;
+    struct stk_foreign_index_starts starts;
+    struct stk_foreign_index *told = NULL;
 
-    STK_ASSERT(stk_world_add(world, "/s.tar", "", 0) == 0);
-    STK_ASSERT(stk_told_open(&told, world, NULL) == 0);
-    STK_ASSERT(stk_told_starts(told, "/s.tar", 1 << 20, &starts, NULL) == 0);
-    STK_ASSERT(starts.count <= STK_TOLD_STARTS_MAX && starts.count <= text.bytes / 8);
+    STK_ASSERT(stk_sim_add(world, "/s.tar", "", 0) == 0);
+    STK_ASSERT(stk_foreign_index_open(&told, world, NULL) == 0);
+    STK_ASSERT(stk_foreign_index_find_starts(told, "/s.tar", 1 << 20, &starts, NULL) == 0);
+    STK_ASSERT(starts.count <= STK_FOREIGN_INDEX_STARTS_MAX && starts.count <= text.bytes / 8);
     for (uint64_t i = 0; i < starts.count; i++) {
         STK_ASSERT(starts.starts[i] <= 1 << 20 && starts.starts[i] % STK_TAR_BLOCK == 0);
         STK_ASSERT(i == 0 || starts.starts[i] > starts.starts[i - 1]);
     }
-    stk_told_close(told);
+    stk_foreign_index_close(told);
     stk_io_close(world);
 }
 
@@ -149,12 +149,12 @@ static void read_shards(struct stk_view text)
     const char *url = "/d/x.json";
     struct stk_io *world = open_world(url, text);
     struct stoker_error error = {0};
-    struct stk_shards shards;
-    int status = stk_shards_expand(&shards, world, &url, 1, &error);
+    struct stk_wids_shards shards;
+    int status = stk_wids_shards_expand(&shards, world, &url, 1, &error);
 
     check_error(status, &error);
     STK_ASSERT(status < 0 || shards.count > 0);
-    stk_shards_deinit(&shards);
+    stk_wids_shards_deinit(&shards);
     stk_io_close(world);
 }
 

@@ -29,7 +29,7 @@ static struct stk_io *open_world(void)
     struct stk_io_options options = {.depth = 8, .read_timeout_ms = 1000};
     struct stk_io *world = NULL;
 
-    T_EQ("world", stk_world_open(&world, 1, &options, NULL), 0);
+    T_EQ("world", stk_sim_open(&world, 1, &options, NULL), 0);
     return world;
 }
 
@@ -50,25 +50,25 @@ static void add_tar(struct stk_io *world, const char *path)
 
     make_tar(&tar);
     t_tar_end(&tar);
-    T_EQ(path, stk_world_add(world, path, tar.data, tar.bytes), 0);
+    T_EQ(path, stk_sim_add(world, path, tar.data, tar.bytes), 0);
     t_tar_free(&tar);
 }
 
-/* An index of one shard as it is told; the answer of stk_told_scan. */
+/* An index of one shard as it is told; the answer of stk_foreign_index_read. */
 static int scan(struct stk_io *world, const char *path, struct stk_index **index_out,
                 char note[1024], struct stoker_error *error)
 {
     struct stk_index_options options = {.shard_count = 1};
     struct stk_index *index = NULL;
-    struct stk_told *told = NULL;
+    struct stk_foreign_index *told = NULL;
     int status = stk_index_open(&index, &options, error);
 
     note[0] = '\0';
     *index_out = NULL;
-    status = status < 0 ? status : stk_told_open(&told, world, error);
-    status = status < 0 ? status : stk_told_scan(told, index, 0, path, error);
-    snprintf(note, 1024, "%s", stk_told_note(told));
-    stk_told_close(told);
+    status = status < 0 ? status : stk_foreign_index_open(&told, world, error);
+    status = status < 0 ? status : stk_foreign_index_read(told, index, 0, path, error);
+    snprintf(note, 1024, "%s", stk_foreign_index_note(told));
+    stk_foreign_index_close(told);
     if (status == 1) {
         int end = stk_index_finish(index, 0, error);
 
@@ -86,22 +86,22 @@ static int scan(struct stk_io *world, const char *path, struct stk_index **index
 static struct stk_index *truth(const char *path)
 {
     struct stk_index_options options = {.shard_count = 1};
-    struct stk_shard_builder *builder;
+    struct stk_index_shard_builder *builder;
     struct stk_index *index;
     uint64_t offset = 512;
     char name[32];
 
     T_EQ("open", stk_index_open(&index, &options, NULL), 0);
-    T_EQ("begin", stk_shard_begin(index, 0, path, &builder, NULL), 0);
+    T_EQ("begin", stk_index_shard_begin(index, 0, path, &builder, NULL), 0);
     for (size_t i = 0; i < STK_COUNT(sizes); i++) {
         snprintf(name, sizeof name, "a%zu.%s", i / 2, i % 2 ? "cls" : "jpg");
         T_EQ("add",
-             stk_shard_add(builder, (struct stk_view){(uint8_t *)name, strlen(name)}, offset,
-                           sizes[i], NULL),
+             stk_index_shard_add(builder, (struct stk_view){(uint8_t *)name, strlen(name)}, offset,
+                                 sizes[i], NULL),
              0);
         offset = stk_round_up(offset + sizes[i], 512) + 512;
     }
-    T_EQ("end", stk_shard_end(builder, offset - 512 + 1024, STK_PLAIN, NULL), 0);
+    T_EQ("end", stk_index_shard_end(builder, offset - 512 + 1024, STK_COMPRESSION_NONE, NULL), 0);
     T_EQ("finish", stk_index_finish(index, 0, NULL), 0);
     return index;
 }
@@ -118,17 +118,18 @@ static int prove_all(struct stk_io *world, const char *path, const struct stk_in
 
         stk_index_sample(index, i, &sample, NULL);
         for (uint32_t m = 0; status == 0 && m < sample.member_count; m++) {
-            uint8_t room[STK_TOLD_GAP_MAX];
+            uint8_t room[STK_FOREIGN_INDEX_GAP_MAX];
             struct stk_member member;
             uint64_t before;
 
             stk_index_member(index, &sample, m, &member, NULL);
-            status = stk_told_before(index, &sample, i, m, &before, error);
+            status = stk_foreign_index_header_offset(index, &sample, i, m, &before, error);
             T_TRUE("gap", status < 0 || member.offset - before <= sizeof room);
             if (status == 0) {
                 stk_io_read_wait(world, file, before, room, member.offset - before);
-                status = stk_told_check(index, (struct stk_view){room, member.offset - before},
-                                        sample.key, &member, error);
+                status =
+                    stk_foreign_index_check(index, (struct stk_view){room, member.offset - before},
+                                            sample.key, &member, error);
             }
         }
     }
@@ -148,11 +149,13 @@ static void test_true(void)
     add_tar(world, "/d/s-0.x.tar");
     T_EQ("none there", scan(world, "/d/s-0.x.tar", &told, note, &error), 0);
     T_STR("nothing to note", note, "");
-    T_EQ("add", stk_world_add(world, "/d/s-0.idx", plain, sizeof plain - 1), 0);
+    T_EQ("add", stk_sim_add(world, "/d/s-0.idx", plain, sizeof plain - 1), 0);
     if (T_EQ("told", scan(world, "/d/s-0.x.tar", &told, note, &error), 1)) {
         T_STR("nothing to note", note, "");
-        T_TRUE("unproved", stk_index_unproved(told, 0) && stk_told_shards(told) == 1);
-        T_TRUE("proved", !stk_index_unproved(read, 0) && stk_told_shards(read) == 0);
+        T_TRUE("unproved",
+               stk_index_shard_is_unverified(told, 0) && stk_foreign_index_unverified(told) == 1);
+        T_TRUE("proved",
+               !stk_index_shard_is_unverified(read, 0) && stk_foreign_index_unverified(read) == 0);
         T_TRUE("the same data set",
                memcmp(stk_index_identity(told), stk_index_identity(read), 32) == 0);
         T_EQ("samples", stk_index_samples(told), 4);
@@ -169,11 +172,11 @@ enum shard { AS_TOLD, LONGER, NO_END, CUT, OTHER_TAR_BEHIND, PACKED };
 /* As by a program: with a new mtime. */
 static void write_again(struct stk_io *world, const char *path, struct stk_view bytes)
 {
-    struct stk_out *out = NULL;
+    struct stk_output *out = NULL;
 
     T_EQ("create", stk_io_create(world, path, false, &out, NULL), 0);
     T_EQ("write", stk_io_write(world, out, bytes.data, bytes.bytes, NULL), 0);
-    stk_io_close_out(world, out);
+    stk_io_close_output(world, out);
 }
 
 static void test_refused(void)
@@ -225,12 +228,11 @@ static void test_refused(void)
         }
         t_tar_gzip(&tar, &packed);
         if (row->shard == PACKED) {
-            stk_world_add(world, "/d/s.tar", packed.data, packed.bytes);
+            stk_sim_add(world, "/d/s.tar", packed.data, packed.bytes);
         } else {
-            stk_world_add(world, "/d/s.tar", tar.data,
-                          row->shard == CUT ? bytes - 1024 : tar.bytes);
+            stk_sim_add(world, "/d/s.tar", tar.data, row->shard == CUT ? bytes - 1024 : tar.bytes);
         }
-        stk_world_add(world, "/d/s.idx", text, strlen(text));
+        stk_sim_add(world, "/d/s.idx", text, strlen(text));
         if (row->older) {
             write_again(world, "/d/s.tar", (struct stk_view){tar.data, tar.bytes});
         }
@@ -262,7 +264,7 @@ static void test_changed(void)
             memcpy(text, plain, sizeof text);
             text[i] = bytes[b];
             add_tar(world, "/d/s.tar");
-            stk_world_add(world, "/d/s.idx", text, sizeof text - 1);
+            stk_sim_add(world, "/d/s.idx", text, sizeof text - 1);
             if (scan(world, "/d/s.tar", &index, note, &error) == 1) {
                 int status = prove_all(world, "/d/s.tar", index, &error);
 
@@ -297,8 +299,8 @@ static void test_found_out(void)
         t_tar_add(&tar, name, "abc", 3);
     }
     t_tar_end(&tar);
-    stk_world_add(world, "/d/s.tar", tar.data, tar.bytes);
-    stk_world_add(world, "/d/s.idx", text, used);
+    stk_sim_add(world, "/d/s.tar", tar.data, tar.bytes);
+    stk_sim_add(world, "/d/s.idx", text, used);
     if (T_EQ("taken", scan(world, "/d/s.tar", &index, note, &error), 1)) {
         T_EQ("found out", prove_all(world, "/d/s.tar", index, &error), STOKER_ERROR_CHANGED);
         T_ERROR("found out", &error);
@@ -324,16 +326,16 @@ static void test_failures(void)
             int status;
 
             add_tar(world, "/d/s.tar");
-            stk_world_add(world, "/d/s.idx", plain, sizeof plain - 1);
+            stk_sim_add(world, "/d/s.idx", plain, sizeof plain - 1);
             alive = stk_mem_alive();
             if (memory) {
                 stk_mem_fail_nth(n);
             } else {
-                stk_world_fail_nth(world, n);
+                stk_sim_fail_nth(world, n);
             }
             status = scan(world, "/d/s.tar", &index, note, &error);
             stk_mem_fail_nth(0);
-            stk_world_fail_nth(world, 0);
+            stk_sim_fail_nth(world, 0);
             told += status == 1;
             refused += status == 0;
             failed += status < 0;
@@ -355,38 +357,38 @@ static void test_shards(void)
                                "{\"url\": \"/e/b.tar\", \"nsamples\": 4}]}";
     static const char *const urls[] = {"/d/x.tar", "/d/set.json", "/d/{0..9}.json"};
     struct stk_io *world = open_world();
-    struct stk_shards shards;
+    struct stk_wids_shards shards;
     struct stoker_error error = {0};
     const char *bad = "/d/bad.json";
 
-    stk_world_add(world, "/d/set.json", json, sizeof json - 1);
-    stk_world_add(world, "/d/bad.json", "[1, 2", 5);
-    if (T_EQ("expand", stk_shards_expand(&shards, world, urls, 3, &error), 0)) {
+    stk_sim_add(world, "/d/set.json", json, sizeof json - 1);
+    stk_sim_add(world, "/d/bad.json", "[1, 2", 5);
+    if (T_EQ("expand", stk_wids_shards_expand(&shards, world, urls, 3, &error), 0)) {
         T_EQ("count", shards.count, 4);
-        T_TRUE("there was one", shards.told);
+        T_TRUE("there was one", shards.from_json);
         T_STR("as it is", shards.paths[0], "/d/x.tar");
         T_STR("relative", shards.paths[1], "/d/a.tar");
         T_STR("absolute", shards.paths[2], "/e/b.tar");
         T_STR("not there: left to the listing", shards.paths[3], "/d/{0..9}.json");
         T_TRUE("told", shards.samples[1] == 4 && shards.bytes[1] == 1024);
-        T_TRUE("untold",
-               shards.bytes[2] == STK_WIDS_UNTOLD && shards.samples[0] == STK_WIDS_UNTOLD);
+        T_TRUE("untold", shards.bytes[2] == STK_WIDS_INDEX_UNKNOWN &&
+                             shards.samples[0] == STK_WIDS_INDEX_UNKNOWN);
     }
-    stk_shards_deinit(&shards);
-    T_EQ("no JSON", stk_shards_expand(&shards, world, &bad, 1, &error), STOKER_ERROR_FORMAT);
+    stk_wids_shards_deinit(&shards);
+    T_EQ("no JSON", stk_wids_shards_expand(&shards, world, &bad, 1, &error), STOKER_ERROR_FORMAT);
     T_ERROR("no JSON", &error);
     T_STR("which", error.shard, "/d/bad.json");
-    stk_shards_deinit(&shards);
+    stk_wids_shards_deinit(&shards);
     for (uint64_t n = 1; n < 60; n++) {
         int64_t alive = stk_mem_alive();
 
         error = (struct stoker_error){0};
         stk_mem_fail_nth(n);
-        if (stk_shards_expand(&shards, world, urls, 3, &error) < 0) {
+        if (stk_wids_shards_expand(&shards, world, urls, 3, &error) < 0) {
             T_ERROR("memory", &error);
         }
         stk_mem_fail_nth(0);
-        stk_shards_deinit(&shards);
+        stk_wids_shards_deinit(&shards);
         T_EQ("alive", stk_mem_alive(), alive);
     }
     stk_io_close(world);
@@ -399,22 +401,22 @@ static void test_compare(void)
     struct stk_index *index = truth("/d/s.tar");
     char *path = (char *)(uintptr_t)"/d/s.tar";
     uint64_t samples = 4, bytes = stk_index_shard_bytes(index, 0);
-    struct stk_shards shards = {
-        .paths = &path, .samples = &samples, .bytes = &bytes, .count = 1, .told = true};
-    struct stk_told *told;
+    struct stk_wids_shards shards = {
+        .paths = &path, .samples = &samples, .bytes = &bytes, .count = 1, .from_json = true};
+    struct stk_foreign_index *told;
 
-    T_EQ("open", stk_told_open(&told, world, NULL), 0);
-    stk_told_compare(told, &shards, index);
-    T_STR("as it is", stk_told_note(told), "");
+    T_EQ("open", stk_foreign_index_open(&told, world, NULL), 0);
+    stk_foreign_index_compare(told, &shards, index);
+    T_STR("as it is", stk_foreign_index_note(told), "");
     bytes++;
-    stk_told_compare(told, &shards, index);
-    T_HAS("size", stk_told_note(told), "bytes, not");
-    stk_told_close(told);
-    T_EQ("open", stk_told_open(&told, world, NULL), 0);
+    stk_foreign_index_compare(told, &shards, index);
+    T_HAS("size", stk_foreign_index_note(told), "bytes, not");
+    stk_foreign_index_close(told);
+    T_EQ("open", stk_foreign_index_open(&told, world, NULL), 0);
     samples = 5;
-    stk_told_compare(told, &shards, index);
-    T_HAS("count", stk_told_note(told), "4 samples, not 5");
-    stk_told_close(told);
+    stk_foreign_index_compare(told, &shards, index);
+    T_HAS("count", stk_foreign_index_note(told), "4 samples, not 5");
+    stk_foreign_index_close(told);
     stk_index_close(index);
     stk_io_close(world);
 }
@@ -452,13 +454,13 @@ static void test_starts(void)
     T_EACH(start_row, row, rows)
     {
         struct stk_io *world = open_world();
-        struct stk_told_starts starts;
-        struct stk_told *told = NULL;
+        struct stk_foreign_index_starts starts;
+        struct stk_foreign_index *told = NULL;
         char index[64];
 
         snprintf(index, sizeof index, "%s.idx", strcmp(row->path, "/d/t.tar") ? row->path : "/x");
         if (row->older) {
-            stk_world_add(world, index, row->offsets, row->bytes);
+            stk_sim_add(world, index, row->offsets, row->bytes);
         }
         add_tar(world, row->path);
         if (row->older) {
@@ -469,18 +471,18 @@ static void test_starts(void)
             write_again(world, row->path, (struct stk_view){tar.data, tar.bytes});
             t_tar_free(&tar);
         } else {
-            stk_world_add(world, index, row->offsets, row->bytes);
+            stk_sim_add(world, index, row->offsets, row->bytes);
         }
-        T_EQ(row->name, stk_told_open(&told, world, NULL), 0);
-        T_EQ(row->name, stk_told_starts(told, row->path, 14336, &starts, NULL), 0);
+        T_EQ(row->name, stk_foreign_index_open(&told, world, NULL), 0);
+        T_EQ(row->name, stk_foreign_index_find_starts(told, row->path, 14336, &starts, NULL), 0);
         T_EQ(row->name, starts.count, row->count);
         for (uint64_t i = 0; i < starts.count; i++) {
             T_EQ(row->name, starts.starts[i], row->offsets[i]);
         }
-        stk_told_proved(told, row->path, &starts, row->refuted, row->samples);
-        T_HAS(row->name, stk_told_note(told), row->note);
-        T_EQ(row->name, stk_told_helped(told), row->count > 0 && !row->note[0]);
-        stk_told_close(told);
+        stk_foreign_index_verify_starts(told, row->path, &starts, row->refuted, row->samples);
+        T_HAS(row->name, stk_foreign_index_note(told), row->note);
+        T_EQ(row->name, stk_foreign_index_used(told), row->count > 0 && !row->note[0]);
+        stk_foreign_index_close(told);
         stk_io_close(world);
     }
 }
@@ -489,19 +491,19 @@ static const char *const listed[] = {"/d/a.tar", "/d/b.tar"};
 #define BESIDE(list) "{\"wids_version\": 1, \"shardlist\": [" list "]}"
 #define SHARD(name, samples) "{\"url\": \"" name "\", \"nsamples\": " samples "}"
 
-static int beside(struct stk_io *world, struct stk_shards *shards, char note[1024])
+static int beside(struct stk_io *world, struct stk_wids_shards *shards, char note[1024])
 {
     char text[64];
     uint64_t paths[2] = {0, 16};
-    struct stk_told_listing listing = {text, paths, 2};
-    struct stk_told *told = NULL;
-    int status = stk_told_open(&told, world, NULL);
+    struct stk_foreign_index_listing listing = {text, paths, 2};
+    struct stk_foreign_index *told = NULL;
+    int status = stk_foreign_index_open(&told, world, NULL);
 
     snprintf(text, 16, "%s", listed[0]);
     snprintf(text + 16, 16, "%s", listed[1]);
-    status = status < 0 ? status : stk_told_beside(told, "/d/", &listing, shards, NULL);
-    snprintf(note, 1024, "%s", stk_told_note(told));
-    stk_told_close(told);
+    status = status < 0 ? status : stk_foreign_index_find(told, "/d/", &listing, shards, NULL);
+    snprintf(note, 1024, "%s", stk_foreign_index_note(told));
+    stk_foreign_index_close(told);
     return status;
 }
 
@@ -519,7 +521,7 @@ static void test_beside(void)
         {"one less",
          BESIDE(SHARD("b.tar", "7")),
          true,
-         {STK_WIDS_UNTOLD, 7},
+         {STK_WIDS_INDEX_UNKNOWN, 7},
          "not name '/d/a.tar'"},
         {"one more",
          BESIDE(SHARD("a.tar", "5") "," SHARD("b.tar", "7") "," SHARD("c.tar", "1")),
@@ -533,32 +535,32 @@ static void test_beside(void)
     T_EACH(beside_row, row, rows)
     {
         struct stk_io *world = open_world();
-        struct stk_shards shards;
+        struct stk_wids_shards shards;
         char note[1024];
         int64_t alive;
         uint64_t n = 0;
         int status;
 
-        T_EQ("folder", stk_world_add(world, "/d", NULL, 0), 0);
+        T_EQ("folder", stk_sim_add(world, "/d", NULL, 0), 0);
         if (row->text) {
-            stk_world_add(world, "/d/shardindex.json", row->text, strlen(row->text));
+            stk_sim_add(world, "/d/shardindex.json", row->text, strlen(row->text));
         }
         T_EQ(row->name, beside(world, &shards, note), 0);
-        T_EQ(row->name, shards.told, row->told);
+        T_EQ(row->name, shards.from_json, row->told);
         T_EQ(row->name, shards.count, row->told ? 2 : 0);
         for (uint64_t i = 0; i < shards.count; i++) {
             T_STR(row->name, shards.paths[i], listed[i]);
             T_EQ(row->name, shards.samples[i], row->samples[i]);
         }
         T_HAS(row->name, note, row->note);
-        stk_shards_deinit(&shards);
+        stk_wids_shards_deinit(&shards);
         alive = stk_mem_alive();
         do {
-            shards = (struct stk_shards){0};
+            shards = (struct stk_wids_shards){0};
             stk_mem_fail_nth(++n);
             status = beside(world, &shards, note);
             stk_mem_fail_nth(0);
-            stk_shards_deinit(&shards);
+            stk_wids_shards_deinit(&shards);
             T_EQ(row->name, stk_mem_alive(), alive);
         } while (status < 0 && n < 1000);
         T_EQ(row->name, status, 0);

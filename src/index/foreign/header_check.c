@@ -15,28 +15,29 @@ static bool same_extension(struct stk_view a, struct stk_view b)
 }
 
 /* 0: it is the one; 1: it is another, *why_out; 2: it is no part of a sample. */
-static int compare(const struct stk_tar_step *step, uint64_t end, const struct stk_claim *told,
-                   const char **why_out)
+static int compare(const struct stk_tar_step *step, uint64_t end,
+                   const struct stk_header_claim *claim, const char **why_out)
 {
     struct stk_view key, extension;
-    bool is_part = step->type == '0' && stk_wds_split(step->name, &key, &extension);
+    bool is_part = step->type == '0' && stk_wds_name_split(step->name, &key, &extension);
 
     if (step->offset < end) {
         *why_out = "there is a member that the index leaves out";
         return is_part ? 1 : 2;
     }
-    *why_out = step->offset > end || step->bytes != told->bytes
+    *why_out = step->offset > end || step->bytes != claim->bytes
                    ? "a member has another place or size"
                    : "a member has another name";
-    return step->offset == end && step->bytes == told->bytes && is_part &&
-                   key.bytes == told->key.bytes &&
-                   memcmp(key.data, told->key.data, key.bytes) == 0 &&
-                   same_extension(extension, told->extension)
+    return step->offset == end && step->bytes == claim->bytes && is_part &&
+                   key.bytes == claim->key.bytes &&
+                   memcmp(key.data, claim->key.data, key.bytes) == 0 &&
+                   same_extension(extension, claim->extension)
                ? 0
                : 1;
 }
 
-int stk_headers_fit(struct stk_view headers, const struct stk_claim *told, const char **why_out)
+int stk_header_check(struct stk_view headers, const struct stk_header_claim *claim,
+                     const char **why_out)
 {
     struct stk_view bytes = {NULL, 0};
     struct stk_tar *tar;
@@ -56,7 +57,7 @@ int stk_headers_fit(struct stk_view headers, const struct stk_claim *told, const
         if (status < 0 || step.event == STK_TAR_END) {
             fits = status == -ENOMEM ? -ENOMEM : 1;
         } else if (step.event == STK_TAR_MEMBER) {
-            fits = compare(&step, headers.bytes, told, why_out);
+            fits = compare(&step, headers.bytes, claim, why_out);
         } else if (step.offset >= headers.bytes) {
             fits = 1;
         } else {

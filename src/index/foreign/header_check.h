@@ -10,13 +10,14 @@
 
 #include "base/base.h"
 
-struct stk_claim {
+struct stk_header_claim {
     struct stk_view key, extension; /* of either case */
     uint64_t bytes;
 };
 
 /* 0: the headers end with this member's, and none before it belongs to a sample. 1: they do not:
  * *why_out is lent for ever. -ENOMEM. */
-int stk_headers_fit(struct stk_view headers, const struct stk_claim *told, const char **why_out);
+int stk_header_check(struct stk_view headers, const struct stk_header_claim *claim,
+                     const char **why_out);
 
 #endif

@@ -8,12 +8,12 @@
 #include <stdio.h>
 #include <string.h>
 
-struct stk_wids {
+struct stk_wids_index {
     json_t *root; /* owned */
     const json_t *shards;
 };
 
-static int check(struct stk_wids *wids, struct stoker_error *error);
+static int check(struct stk_wids_index *index, struct stoker_error *error);
 
 static int fail(int status, const char *detail, struct stoker_error *error)
 {
@@ -21,40 +21,41 @@ static int fail(int status, const char *detail, struct stoker_error *error)
                     "make it anew with widsindex, or name the shards themselves", "%s", detail);
 }
 
-int stk_wids_open(struct stk_wids **wids_out, struct stk_view text, struct stoker_error *error)
+int stk_wids_index_open(struct stk_wids_index **wids_out, struct stk_view text,
+                        struct stoker_error *error)
 {
-    struct stk_wids *wids;
+    struct stk_wids_index *index;
     json_error_t at = {0};
     int status;
 
     *wids_out = NULL;
-    if (text.bytes > STK_WIDS_BYTES_MAX) {
+    if (text.bytes > STK_WIDS_INDEX_BYTES_MAX) {
         return fail(STOKER_ERROR_LIMIT, "it is longer than 32 MiB", error);
     }
-    wids = stk_alloc(1, sizeof *wids);
-    if (!wids) {
+    index = stk_alloc(1, sizeof *index);
+    if (!index) {
         return stk_fail(error, -ENOMEM, "cannot read an index of wids", "free memory", "JSON");
     }
-    wids->root = json_loadb((const char *)text.data, text.bytes, JSON_REJECT_DUPLICATES, &at);
-    if (!wids->root) {
+    index->root = json_loadb((const char *)text.data, text.bytes, JSON_REJECT_DUPLICATES, &at);
+    if (!index->root) {
         status = fail(STOKER_ERROR_FORMAT, at.text, error);
-        stk_error_place(error, NULL, at.position > 0 ? (uint64_t)at.position : 0, NULL);
+        stk_error_set_location(error, NULL, at.position > 0 ? (uint64_t)at.position : 0, NULL);
     } else {
-        status = check(wids, error);
+        status = check(index, error);
     }
     if (status < 0) {
-        stk_wids_close(wids);
+        stk_wids_index_close(index);
         return status;
     }
-    *wids_out = wids;
+    *wids_out = index;
     return 0;
 }
 
-void stk_wids_close(struct stk_wids *wids)
+void stk_wids_index_close(struct stk_wids_index *index)
 {
-    if (wids) {
-        json_decref(wids->root);
-        stk_free(wids);
+    if (index) {
+        json_decref(index->root);
+        stk_free(index);
     }
 }
 
@@ -65,14 +66,14 @@ static bool is_count(const json_t *value)
 }
 
 /* The kind is newer than the version: files without it are read by wids, too. */
-static int check(struct stk_wids *wids, struct stoker_error *error)
+static int check(struct stk_wids_index *index, struct stoker_error *error)
 {
-    const json_t *kind = json_object_get(wids->root, "__kind__");
-    const json_t *version = json_object_get(wids->root, "wids_version");
+    const json_t *kind = json_object_get(index->root, "__kind__");
+    const json_t *version = json_object_get(index->root, "wids_version");
     const json_t *shard;
     size_t i;
 
-    if (!json_is_object(wids->root) || !version ||
+    if (!json_is_object(index->root) || !version ||
         (kind && (!json_is_string(kind) ||
                   strncmp(json_string_value(kind), "wids-shard-index-", 17) != 0))) {
         return fail(STOKER_ERROR_FORMAT, "it is not of the kind 'wids-shard-index'", error);
@@ -81,15 +82,15 @@ static int check(struct stk_wids *wids, struct stoker_error *error)
         (kind && strcmp(json_string_value(kind), "wids-shard-index-v1") != 0)) {
         return fail(STOKER_ERROR_UNSUPPORTED, "its version is not 1", error);
     }
-    if (json_array_size(json_object_get(wids->root, "datasets")) > 0) {
+    if (json_array_size(json_object_get(index->root, "datasets")) > 0) {
         return fail(STOKER_ERROR_UNSUPPORTED,
                     "it refers to other data sets: name each one's JSON instead", error);
     }
-    wids->shards = json_object_get(wids->root, "shardlist");
-    if (json_array_size(wids->shards) == 0) {
+    index->shards = json_object_get(index->root, "shardlist");
+    if (json_array_size(index->shards) == 0) {
         return fail(STOKER_ERROR_CORRUPT, "its shardlist is missing or empty", error);
     }
-    json_array_foreach(wids->shards, i, shard)
+    json_array_foreach(index->shards, i, shard)
     {
         const json_t *url = json_object_get(shard, "url");
         const json_t *bytes = json_object_get(shard, "filesize");
@@ -104,23 +105,24 @@ static int check(struct stk_wids *wids, struct stoker_error *error)
     return 0;
 }
 
-uint64_t stk_wids_shards(const struct stk_wids *wids)
+uint64_t stk_wids_index_count(const struct stk_wids_index *index)
 {
-    return json_array_size(wids->shards);
+    return json_array_size(index->shards);
 }
 
-void stk_wids_shard(const struct stk_wids *wids, uint64_t number, struct stk_wids_shard *shard_out)
+void stk_wids_index_get(const struct stk_wids_index *index, uint64_t number,
+                        struct stk_wids_index_shard *shard_out)
 {
-    const json_t *shard = json_array_get(wids->shards, (size_t)number);
+    const json_t *shard = json_array_get(index->shards, (size_t)number);
     const json_t *bytes = json_object_get(shard, "filesize");
 
     STK_ASSERT(shard);
     shard_out->url = json_string_value(json_object_get(shard, "url"));
     shard_out->samples = (uint64_t)json_integer_value(json_object_get(shard, "nsamples"));
-    shard_out->bytes = bytes ? (uint64_t)json_integer_value(bytes) : STK_WIDS_UNTOLD;
+    shard_out->bytes = bytes ? (uint64_t)json_integer_value(bytes) : STK_WIDS_INDEX_UNKNOWN;
 }
 
-bool stk_wids_path(const char *folder, const char *url, char *path_out, size_t capacity)
+bool stk_wids_index_path(const char *folder, const char *url, char *path_out, size_t capacity)
 {
     int bytes;
 

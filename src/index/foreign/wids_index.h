@@ -6,32 +6,34 @@
  * It says which shards there are and how many samples and bytes each has; nothing of what is in
  * them. Source: webdataset, wids/wids_index.py, wids_specs.py and wids.py at a52927f^.
  * Pure. Owner: the caller closes. Threads: one; look-ups any.
- * Memory: jansson's, about 20 times the text. Bound: STK_WIDS_BYTES_MAX of text. */
+ * Memory: jansson's, about 20 times the text. Bound: STK_WIDS_INDEX_BYTES_MAX of text. */
 #ifndef INDEX_FOREIGN_WIDS_INDEX_H
 #define INDEX_FOREIGN_WIDS_INDEX_H
 
 #include "base/base.h"
 
-#define STK_WIDS_BYTES_MAX (32ull << 20)
-#define STK_WIDS_UNTOLD UINT64_MAX
+#define STK_WIDS_INDEX_BYTES_MAX (32ull << 20)
+#define STK_WIDS_INDEX_UNKNOWN UINT64_MAX
 
-struct stk_wids;
+struct stk_wids_index;
 
-struct stk_wids_shard {
+struct stk_wids_index_shard {
     const char *url; /* as it is written; lent until close */
     uint64_t samples;
-    uint64_t bytes; /* of the file; STK_WIDS_UNTOLD: it is not said */
+    uint64_t bytes; /* of the file; STK_WIDS_INDEX_UNKNOWN: it is not said */
 };
 
 /* FORMAT: it is no such JSON; UNSUPPORTED: another version, or data sets that it refers to;
  * CORRUPT: a shard without url or count. */
-int stk_wids_open(struct stk_wids **wids_out, struct stk_view text, struct stoker_error *error);
-void stk_wids_close(struct stk_wids *wids);
-uint64_t stk_wids_shards(const struct stk_wids *wids);
-/* number < stk_wids_shards. */
-void stk_wids_shard(const struct stk_wids *wids, uint64_t number, struct stk_wids_shard *shard_out);
+int stk_wids_index_open(struct stk_wids_index **wids_out, struct stk_view text,
+                        struct stoker_error *error);
+void stk_wids_index_close(struct stk_wids_index *index);
+uint64_t stk_wids_index_count(const struct stk_wids_index *index);
+/* number < stk_wids_index_count. */
+void stk_wids_index_get(const struct stk_wids_index *index, uint64_t number,
+                        struct stk_wids_index_shard *shard_out);
 /* Where a url leads, seen from the folder of the JSON ("" or with its '/' at the end), as
  * ShardListDataset does it: relative ones below it. false: more than capacity bytes. */
-bool stk_wids_path(const char *folder, const char *url, char *path_out, size_t capacity);
+bool stk_wids_index_path(const char *folder, const char *url, char *path_out, size_t capacity);
 
 #endif

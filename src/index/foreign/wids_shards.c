@@ -14,9 +14,10 @@ static int no_memory(struct stoker_error *error)
     return stk_fail(error, -ENOMEM, "cannot list the data set", "free memory", "paths");
 }
 
-int stk_shards_add(struct stk_shards *shards, const char *path, uint64_t samples, uint64_t bytes)
+int stk_wids_shards_add(struct stk_wids_shards *shards, const char *path, uint64_t samples,
+                        uint64_t bytes)
 {
-    if (shards->count == STK_SHARDS_MAX) {
+    if (shards->count == STK_WIDS_SHARDS_MAX) {
         return STOKER_ERROR_LIMIT;
     }
     if (shards->count == shards->capacity) {
@@ -33,7 +34,7 @@ int stk_shards_add(struct stk_shards *shards, const char *path, uint64_t samples
         }
         shards->capacity = capacity;
     }
-    if (stk_vault_name(path, &shards->paths[shards->count]) < 0) {
+    if (stk_url_alias(path, &shards->paths[shards->count]) < 0) {
         return -ENOMEM;
     }
     shards->samples[shards->count] = samples;
@@ -66,8 +67,8 @@ static int read_text(struct stk_io *io, const char *path, uint64_t bytes, struct
     return status;
 }
 
-static int add_all(struct stk_shards *shards, const struct stk_wids *wids, const char *json,
-                   struct stoker_error *error)
+static int add_all(struct stk_wids_shards *shards, const struct stk_wids_index *wids,
+                   const char *json, struct stoker_error *error)
 {
     const char *slash = strrchr(json, '/');
     size_t folder_bytes = slash ? (size_t)(slash + 1 - json) : 0;
@@ -80,15 +81,15 @@ static int add_all(struct stk_shards *shards, const struct stk_wids *wids, const
     }
     memcpy(folder, json, folder_bytes);
     folder[folder_bytes] = '\0';
-    for (uint64_t i = 0; status == 0 && i < stk_wids_shards(wids); i++) {
-        struct stk_wids_shard shard;
+    for (uint64_t i = 0; status == 0 && i < stk_wids_index_count(wids); i++) {
+        struct stk_wids_index_shard shard;
 
-        stk_wids_shard(wids, i, &shard);
-        if (!stk_wids_path(folder, shard.url, path, sizeof path)) {
+        stk_wids_index_get(wids, i, &shard);
+        if (!stk_wids_index_path(folder, shard.url, path, sizeof path)) {
             return stk_fail_errno(error, ENAMETOOLONG, "cannot list the data set",
                                   "use shorter paths", "'%.400s'", shard.url);
         }
-        status = stk_shards_add(shards, path, shard.samples, shard.bytes);
+        status = stk_wids_shards_add(shards, path, shard.samples, shard.bytes);
     }
     if (status < 0) {
         return status == -ENOMEM ? no_memory(error)
@@ -105,42 +106,42 @@ static bool is_json(const char *path)
     return bytes > 5 && strcmp(path + bytes - 5, ".json") == 0;
 }
 
-static int expand(struct stk_shards *shards, struct stk_io *io, const char *url,
+static int expand(struct stk_wids_shards *shards, struct stk_io *io, const char *url,
                   struct stoker_error *error)
 {
     const char *path = strncmp(url, "file://", 7) == 0 ? url + 7 : url;
     struct stk_view text = {NULL, 0};
-    struct stk_wids *wids = NULL;
+    struct stk_wids_index *wids = NULL;
     struct stk_stat about;
     int status;
 
     if (!is_json(path) || stk_io_stat_path(io, path, &about, NULL) < 0 ||
         about.kind != STK_ENTRY_FILE) {
-        status = stk_shards_add(shards, url, STK_WIDS_UNTOLD, STK_WIDS_UNTOLD);
+        status = stk_wids_shards_add(shards, url, STK_WIDS_INDEX_UNKNOWN, STK_WIDS_INDEX_UNKNOWN);
         return status == -ENOMEM ? no_memory(error)
                : status < 0      ? stk_fail(error, status, "the data set has too many paths",
                                             "name the folder above them", "'%.400s'", url)
                                  : 0;
     }
     /* One byte more than the bound says that it is too long. */
-    status = read_text(io, path, stk_min(about.bytes, STK_WIDS_BYTES_MAX + 1), &text, error);
-    status = status < 0 ? status : stk_wids_open(&wids, text, error);
+    status = read_text(io, path, stk_min(about.bytes, STK_WIDS_INDEX_BYTES_MAX + 1), &text, error);
+    status = status < 0 ? status : stk_wids_index_open(&wids, text, error);
     status = status < 0 ? status : add_all(shards, wids, path, error);
-    shards->told = true;
-    stk_wids_close(wids);
+    shards->from_json = true;
+    stk_wids_index_close(wids);
     stk_free((void *)(uintptr_t)text.data);
     if (status < 0) {
-        stk_error_place(error, path, STOKER_NO_OFFSET, NULL);
+        stk_error_set_location(error, path, STOKER_NO_OFFSET, NULL);
     }
     return status;
 }
 
-int stk_shards_expand(struct stk_shards *shards, struct stk_io *io, const char *const *urls,
-                      size_t url_count, struct stoker_error *error)
+int stk_wids_shards_expand(struct stk_wids_shards *shards, struct stk_io *io,
+                           const char *const *urls, size_t url_count, struct stoker_error *error)
 {
     int status;
 
-    *shards = (struct stk_shards){.url_ends = stk_alloc(url_count + 1, sizeof(uint64_t))};
+    *shards = (struct stk_wids_shards){.url_ends = stk_alloc(url_count + 1, sizeof(uint64_t))};
     status = shards->url_ends ? 0 : no_memory(error);
     for (size_t i = 0; status == 0 && i < url_count; i++) {
         status = expand(shards, io, urls[i], error);
@@ -149,7 +150,7 @@ int stk_shards_expand(struct stk_shards *shards, struct stk_io *io, const char *
     return status;
 }
 
-void stk_shards_deinit(struct stk_shards *shards)
+void stk_wids_shards_deinit(struct stk_wids_shards *shards)
 {
     for (uint64_t i = 0; i < shards->count; i++) {
         stk_free(shards->paths[i]);
@@ -158,5 +159,5 @@ void stk_shards_deinit(struct stk_shards *shards)
     stk_free(shards->url_ends);
     stk_free(shards->samples);
     stk_free(shards->bytes);
-    *shards = (struct stk_shards){0};
+    *shards = (struct stk_wids_shards){0};
 }

@@ -13,11 +13,11 @@
 enum { SPLIT_READS_MIN = 4, SPLIT_STEPS_MIN = 8, SPLIT_DISTANCE_MIN = 16 << 10 };
 
 struct sweep {
-    const struct stk_sweep_options *options;
+    const struct stk_tar_scan_options *options;
     struct stk_queue *queue; /* owned; NULL until something is cold */
-    struct stk_lane lanes[STK_SWEEP_LANES_MAX];
-    struct stk_lane *spare, *ready;               /* by `next` */
-    struct stk_lane *unsent[STK_SWEEP_LANES_MAX]; /* their reads go together */
+    struct stk_scan_lane lanes[STK_TAR_SCAN_LANES_MAX];
+    struct stk_scan_lane *spare, *ready;                  /* by `next` */
+    struct stk_scan_lane *unsent[STK_TAR_SCAN_LANES_MAX]; /* their reads go together */
     uint32_t unsent_count, in_flight, used;
     bool more;  /* next may have another tar */
     int status; /* of the sweep itself */
@@ -26,14 +26,14 @@ struct sweep {
 
 static void open_tar(struct sweep *sweep);
 static void run_ready(struct sweep *sweep);
-static void settle(struct sweep *sweep, struct stk_lane *lane);
-static void decide(struct sweep *sweep, struct stk_chain *chain, int status,
+static void handle_stopped(struct sweep *sweep, struct stk_scan_lane *lane);
+static void decide(struct sweep *sweep, struct stk_scan_chain *chain, int status,
                    const struct stoker_error *error);
 static void collect(struct sweep *sweep, uint32_t timeout_ms);
 static void submit(struct sweep *sweep);
 static bool split(struct sweep *sweep);
 
-int stk_sweep(const struct stk_sweep_options *options, struct stoker_error *error)
+int stk_tar_scan(const struct stk_tar_scan_options *options, struct stoker_error *error)
 {
     struct sweep *sweep = stk_alloc(1, sizeof *sweep);
     int status;
@@ -43,7 +43,7 @@ int stk_sweep(const struct stk_sweep_options *options, struct stoker_error *erro
     }
     sweep->options = options;
     sweep->more = true;
-    for (uint32_t i = STK_SWEEP_LANES_MAX; i-- > 0;) {
+    for (uint32_t i = STK_TAR_SCAN_LANES_MAX; i-- > 0;) {
         sweep->lanes[i].next = sweep->spare;
         sweep->spare = &sweep->lanes[i];
     }
@@ -61,8 +61,8 @@ int stk_sweep(const struct stk_sweep_options *options, struct stoker_error *erro
             collect(sweep, WAIT_MS);
         }
     }
-    for (uint32_t i = 0; i < STK_SWEEP_LANES_MAX; i++) {
-        stk_lane_deinit(&sweep->lanes[i]);
+    for (uint32_t i = 0; i < STK_TAR_SCAN_LANES_MAX; i++) {
+        stk_scan_lane_deinit(&sweep->lanes[i]);
     }
     if (sweep->queue) {
         stk_io_queue_close(options->io, sweep->queue);
@@ -75,18 +75,19 @@ int stk_sweep(const struct stk_sweep_options *options, struct stoker_error *erro
     return status;
 }
 
-static void make_ready(struct sweep *sweep, struct stk_lane *lane)
+static void add_ready(struct sweep *sweep, struct stk_scan_lane *lane)
 {
     lane->next = sweep->ready;
     lane->listed = true;
     sweep->ready = lane;
 }
 
-static struct stk_lane *take_spare(struct sweep *sweep, struct stk_chain *chain, uint64_t start)
+static struct stk_scan_lane *open_spare(struct sweep *sweep, struct stk_scan_chain *chain,
+                                        uint64_t start)
 {
-    struct stk_lane *lane = sweep->spare;
+    struct stk_scan_lane *lane = sweep->spare;
 
-    if (stk_lane_open(lane, sweep->options, chain, start) < 0) {
+    if (stk_scan_lane_open(lane, sweep->options, chain, start) < 0) {
         return NULL;
     }
     sweep->spare = lane->next;
@@ -97,35 +98,35 @@ static struct stk_lane *take_spare(struct sweep *sweep, struct stk_chain *chain,
 
 /* Lanes from starts evenly over the tar, as many as are to be had; the last first into the list, so
  * that the head runs first: what is warm it walks alone. */
-static void open_lanes(struct sweep *sweep, struct stk_chain *chain)
+static void open_lanes(struct sweep *sweep, struct stk_scan_chain *chain)
 {
-    const struct stk_sweep_tar *tar = chain->tar;
-    uint64_t free_lanes = STK_SWEEP_LANES_MAX - sweep->used;
+    const struct stk_tar_scan_tar *tar = chain->tar;
+    uint64_t free_lanes = STK_TAR_SCAN_LANES_MAX - sweep->used;
     uint64_t count = stk_min(stk_max(free_lanes / 2, 1), tar->start_count), used = 1;
-    struct stk_lane *lanes[STK_SWEEP_LANES_MAX] = {chain->head};
+    struct stk_scan_lane *lanes[STK_TAR_SCAN_LANES_MAX] = {chain->head};
 
     for (uint64_t i = 1; i < count; i++) {
         uint64_t start = tar->starts[tar->start_count / count * i];
-        struct stk_lane *before = lanes[used - 1];
+        struct stk_scan_lane *before = lanes[used - 1];
 
         if (start > before->start && start < tar->bytes) {
-            before->after = take_spare(sweep, chain, start);
-            if (!before->after) {
+            before->next_lane = open_spare(sweep, chain, start);
+            if (!before->next_lane) {
                 break; /* without memory fewer do */
             }
-            before->after->told = true;
-            lanes[used++] = before->after;
+            before->next_lane->is_guess = true;
+            lanes[used++] = before->next_lane;
         }
     }
     while (used-- > 0) {
-        make_ready(sweep, lanes[used]);
+        add_ready(sweep, lanes[used]);
     }
 }
 
 static void open_tar(struct sweep *sweep)
 {
-    struct stk_sweep_tar *tar = NULL;
-    struct stk_chain *chain = NULL;
+    struct stk_tar_scan_tar *tar = NULL;
+    struct stk_scan_chain *chain = NULL;
     int more = sweep->options->calls->next(sweep->options->context, &tar, &sweep->error);
 
     sweep->more = more > 0;
@@ -133,11 +134,11 @@ static void open_tar(struct sweep *sweep)
     if (more <= 0) {
         return;
     }
-    tar->refuted = STK_SWEEP_NO_START;
+    tar->refuted = STK_TAR_SCAN_NO_START;
     chain = stk_alloc(1, sizeof *chain);
     if (chain) {
         chain->tar = tar;
-        chain->head = take_spare(sweep, chain, 0);
+        chain->head = open_spare(sweep, chain, 0);
     }
     if (!chain || !chain->head) {
         stk_free(chain);
@@ -148,26 +149,26 @@ static void open_tar(struct sweep *sweep)
     open_lanes(sweep, chain);
 }
 
-static void put_back(struct sweep *sweep, struct stk_lane *lane)
+static void release_lane(struct sweep *sweep, struct stk_scan_lane *lane)
 {
-    struct stk_chain *chain = lane->chain;
+    struct stk_scan_chain *chain = lane->chain;
 
-    stk_lane_reset(lane);
+    stk_scan_lane_reset(lane);
     lane->next = sweep->spare;
     sweep->spare = lane;
     sweep->used--;
     if (--chain->lanes == 0) {
-        STK_ASSERT(chain->decided);
+        STK_ASSERT(chain->has_status);
         sweep->options->calls->end(chain->tar, chain->status, &chain->error);
         stk_free(chain);
     }
 }
 
 /* Who heads a tar and is done hands over to the lane behind it. */
-static void advance(struct sweep *sweep, struct stk_chain *chain)
+static void advance(struct sweep *sweep, struct stk_scan_chain *chain)
 {
-    while (!chain->decided && chain->head->done) {
-        struct stk_lane *head = chain->head;
+    while (!chain->has_status && chain->head->done) {
+        struct stk_scan_lane *head = chain->head;
         struct stoker_error error = {0};
         int status = 0;
 
@@ -175,9 +176,9 @@ static void advance(struct sweep *sweep, struct stk_chain *chain)
             decide(sweep, chain, head->status, &head->error);
             return; /* the tar may be gone */
         }
-        chain->head = head->after;
-        put_back(sweep, head);
-        status = stk_lane_tell(chain->head, sweep->options, &error);
+        chain->head = head->next_lane;
+        release_lane(sweep, head);
+        status = stk_scan_lane_report(chain->head, sweep->options, &error);
         if (status < 0) {
             decide(sweep, chain, status, &error);
             return;
@@ -186,49 +187,49 @@ static void advance(struct sweep *sweep, struct stk_chain *chain)
 }
 
 /* All of a tar's lanes that nobody else has in hand: in the list, or waiting for a read. */
-static void put_back_dropped(struct sweep *sweep, struct stk_chain *chain)
+static void release_dropped(struct sweep *sweep, struct stk_scan_chain *chain)
 {
     uint32_t left = chain->lanes; /* with the last one the chain goes */
 
-    for (uint32_t i = 0; i < STK_SWEEP_LANES_MAX && left > 0; i++) {
-        struct stk_lane *lane = &sweep->lanes[i];
+    for (uint32_t i = 0; i < STK_TAR_SCAN_LANES_MAX && left > 0; i++) {
+        struct stk_scan_lane *lane = &sweep->lanes[i];
 
         if (lane->chain == chain) {
             left--;
             if (lane->dropped && !lane->listed && !lane->waiting) {
-                put_back(sweep, lane);
+                release_lane(sweep, lane);
             }
         }
     }
 }
 
-static void decide(struct sweep *sweep, struct stk_chain *chain, int status,
+static void decide(struct sweep *sweep, struct stk_scan_chain *chain, int status,
                    const struct stoker_error *error)
 {
-    chain->decided = true;
+    chain->has_status = true;
     chain->status = status;
     chain->error = *error;
-    for (uint32_t i = 0; i < STK_SWEEP_LANES_MAX; i++) {
-        struct stk_lane *lane = &sweep->lanes[i];
+    for (uint32_t i = 0; i < STK_TAR_SCAN_LANES_MAX; i++) {
+        struct stk_scan_lane *lane = &sweep->lanes[i];
 
         lane->dropped = lane->dropped || lane->chain == chain;
     }
-    put_back_dropped(sweep, chain);
+    release_dropped(sweep, chain);
 }
 
 /* A lane waits, or is done, or nobody asks for it any more. */
-static void settle(struct sweep *sweep, struct stk_lane *lane)
+static void handle_stopped(struct sweep *sweep, struct stk_scan_lane *lane)
 {
-    struct stk_chain *chain = lane->chain;
+    struct stk_scan_chain *chain = lane->chain;
 
     if (chain->refuted) {
         chain->refuted = false;
-        put_back_dropped(sweep, chain); /* not this lane: it has just found them out */
+        release_dropped(sweep, chain); /* not this lane: it has just found them out */
     }
     if (lane->waiting) {
         sweep->unsent[sweep->unsent_count++] = lane;
     } else if (lane->dropped) {
-        put_back(sweep, lane);
+        release_lane(sweep, lane);
     } else if (lane == chain->head) {
         advance(sweep, chain);
     }
@@ -236,29 +237,29 @@ static void settle(struct sweep *sweep, struct stk_lane *lane)
 
 static void run_ready(struct sweep *sweep)
 {
-    struct stk_lane *lane = sweep->ready;
+    struct stk_scan_lane *lane = sweep->ready;
 
     sweep->ready = lane->next;
     lane->listed = false;
     if (lane->dropped) {
-        put_back(sweep, lane);
+        release_lane(sweep, lane);
         return;
     }
-    stk_lane_run(lane, sweep->options);
-    settle(sweep, lane);
+    stk_scan_lane_run(lane, sweep->options);
+    handle_stopped(sweep, lane);
 }
 
 /* Without a queue no lane that waits can go on. */
 static void fail_unsent(struct sweep *sweep, int status, const struct stoker_error *error)
 {
     while (sweep->unsent_count > 0) {
-        struct stk_lane *lane = sweep->unsent[--sweep->unsent_count];
+        struct stk_scan_lane *lane = sweep->unsent[--sweep->unsent_count];
 
         lane->waiting = false;
         lane->done = true;
         lane->status = status;
         lane->error = *error;
-        settle(sweep, lane);
+        handle_stopped(sweep, lane);
     }
 }
 
@@ -293,24 +294,25 @@ static void submit(struct sweep *sweep)
 }
 
 /* What a lane that waits has before it; 0: it is not to be split. */
-static uint64_t ahead_of(const struct sweep *sweep, const struct stk_lane *lane)
+static uint64_t ahead_of(const struct sweep *sweep, const struct stk_scan_lane *lane)
 {
-    const struct stk_chain *chain = lane->chain;
+    const struct stk_scan_chain *chain = lane->chain;
     uint64_t end, distance, share = sweep->options->search_share;
 
-    if (!lane->waiting || lane->dropped || lane->searching || lane->comes ||
-        lane->reads < (lane->far_bytes ? 1 : SPLIT_READS_MIN) ||
-        (lane->after && lane->after->searching)) {
+    if (!lane->waiting || lane->dropped || lane->searching || lane->prefetched ||
+        lane->reads < (lane->round_trip_bytes ? 1 : SPLIT_READS_MIN) ||
+        (lane->next_lane && lane->next_lane->searching)) {
         return 0;
     }
-    end = lane->after ? lane->after->start : chain->tar->bytes;
-    if (lane->far_bytes && lane->members > 0 &&
-        (lane->read.offset - lane->start) / lane->members > lane->far_bytes &&
-        chain->searched + lane->far_bytes > chain->tar->bytes / share) {
+    end = lane->next_lane ? lane->next_lane->start : chain->tar->bytes;
+    if (lane->round_trip_bytes && lane->members > 0 &&
+        (lane->read.offset - lane->start) / lane->members > lane->round_trip_bytes &&
+        chain->searched + lane->round_trip_bytes > chain->tar->bytes / share) {
         return 0; /* its headers lie further apart than a search reads */
     }
-    if (lane->far_bytes) { /* a window that is searched is also read for its headers */
-        return end > lane->read.offset + 2ull * lane->far_bytes ? end - lane->read.offset : 0;
+    if (lane->round_trip_bytes) { /* a window that is searched is also read for its headers */
+        return end > lane->read.offset + 2ull * lane->round_trip_bytes ? end - lane->read.offset
+                                                                       : 0;
     }
     distance = (lane->read.offset - lane->start) / lane->reads;
     return distance >= SPLIT_DISTANCE_MIN && end > lane->read.offset &&
@@ -323,27 +325,27 @@ static uint64_t ahead_of(const struct sweep *sweep, const struct stk_lane *lane)
 /* Another lane for who has most before it. False: it is not worth it, or there is none. */
 static bool split(struct sweep *sweep)
 {
-    struct stk_lane *lane = NULL, *after;
+    struct stk_scan_lane *lane = NULL, *after;
     uint64_t most = 0, distance;
 
-    for (uint32_t i = 0; i < STK_SWEEP_LANES_MAX && sweep->options->search_share > 0; i++) {
+    for (uint32_t i = 0; i < STK_TAR_SCAN_LANES_MAX && sweep->options->search_share > 0; i++) {
         uint64_t ahead = ahead_of(sweep, &sweep->lanes[i]);
 
         lane = ahead > most ? &sweep->lanes[i] : lane;
         most = stk_max(ahead, most);
     }
     after = lane && sweep->spare
-                ? take_spare(sweep, lane->chain, (lane->read.offset + most / 2) & ~511ull)
+                ? open_spare(sweep, lane->chain, (lane->read.offset + most / 2) & ~511ull)
                 : NULL;
     if (!after) {
         return false;
     }
     distance = (lane->read.offset - lane->start) / lane->reads;
     lane->chain->searched += distance;
-    after->after = lane->after;
-    lane->after = after;
-    stk_lane_search(after, 2 * distance);
-    make_ready(sweep, after);
+    after->next_lane = lane->next_lane;
+    lane->next_lane = after;
+    stk_scan_lane_search(after, 2 * distance);
+    add_ready(sweep, after);
     return true;
 }
 
@@ -356,15 +358,15 @@ static void collect(struct sweep *sweep, uint32_t timeout_ms)
         read = stk_io_reap(sweep->options->io, sweep->queue, timeout_ms);
     }
     for (; read; read = next) {
-        struct stk_lane *lane = read->owner;
+        struct stk_scan_lane *lane = read->owner;
 
         next = read->next;
         sweep->in_flight--;
-        stk_lane_wake(lane, sweep->options);
+        stk_scan_lane_complete(lane, sweep->options);
         if (lane->done || lane->dropped) {
-            settle(sweep, lane);
+            handle_stopped(sweep, lane);
         } else {
-            make_ready(sweep, lane);
+            add_ready(sweep, lane);
         }
     }
 }

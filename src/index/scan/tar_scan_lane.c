@@ -10,76 +10,76 @@
 
 /* What one member takes: an extended header, its block, and the header. */
 enum { BLOCK_BYTES = 512, MAGIC_AT = 257 };
-#define WANT_BYTES_MIN 1536u
+#define READ_BYTES_MIN 1536u
 #define QUEUE_BYTES_MAX (16u << 10) /* of a read in the queue; larger windows are read in order */
-#define WANT_BYTES_MAX (256u << 10)
-#define ROOM_BYTES (20u << 10)
-_Static_assert(ROOM_BYTES >= QUEUE_BYTES_MAX + STK_IO_ALIGN - 1, "read from any offset");
+#define READ_BYTES_MAX (256u << 10)
+#define BUFFER_BYTES (20u << 10)
+_Static_assert(BUFFER_BYTES >= QUEUE_BYTES_MAX + STK_IO_ALIGN - 1, "read from any offset");
 
-static int serve(struct stk_lane *lane, const struct stk_sweep_options *options,
-                 struct stk_view *view_out);
-static int take(struct stk_lane *lane, const struct stk_sweep_options *options,
+static int provide(struct stk_scan_lane *lane, const struct stk_tar_scan_options *options,
+                   struct stk_view *view_out);
+static int take(struct stk_scan_lane *lane, const struct stk_tar_scan_options *options,
                 const struct stk_tar_step *member);
-static bool meets(struct stk_lane *lane, const struct stk_tar_step *member);
-static void search(struct stk_lane *lane, const struct stk_sweep_options *options);
+static bool reaches_next(struct stk_scan_lane *lane, const struct stk_tar_step *member);
+static void search(struct stk_scan_lane *lane, const struct stk_tar_scan_options *options);
 
 /* Pages for a read in the queue, from any offset. */
-static bool take_room(struct stk_lane *lane)
+static bool reserve_buffer(struct stk_scan_lane *lane)
 {
-    uint32_t bytes = lane->far_bytes ? lane->far_bytes + STK_IO_ALIGN : ROOM_BYTES;
+    uint32_t bytes = lane->round_trip_bytes ? lane->round_trip_bytes + STK_IO_ALIGN : BUFFER_BYTES;
 
-    if (lane->room && lane->room_bytes != bytes) {
-        stk_pages_free(lane->room, lane->room_bytes);
-        lane->room = NULL;
+    if (lane->buffer && lane->buffer_bytes != bytes) {
+        stk_pages_free(lane->buffer, lane->buffer_bytes);
+        lane->buffer = NULL;
     }
-    lane->room_bytes = bytes;
-    lane->room = lane->room ? lane->room : stk_pages_alloc(bytes);
-    return lane->room != NULL;
+    lane->buffer_bytes = bytes;
+    lane->buffer = lane->buffer ? lane->buffer : stk_pages_alloc(bytes);
+    return lane->buffer != NULL;
 }
 
-int stk_lane_open(struct stk_lane *lane, const struct stk_sweep_options *options,
-                  struct stk_chain *chain, uint64_t start)
+int stk_scan_lane_open(struct stk_scan_lane *lane, const struct stk_tar_scan_options *options,
+                       struct stk_scan_chain *chain, uint64_t start)
 {
-    lane->far_bytes = stk_io_far_bytes(options->io, chain->tar->file);
-    if (!take_room(lane) ||
+    lane->round_trip_bytes = stk_io_round_trip_bytes(options->io, chain->tar->file);
+    if (!reserve_buffer(lane) ||
         stk_tar_open(&lane->parser, chain->tar->bytes, &options->limits, NULL) < 0) {
         return -ENOMEM;
     }
-    stk_tar_begin_at(lane->parser, start);
+    stk_tar_start_at(lane->parser, start);
     lane->chain = chain;
     lane->start = start;
-    lane->want = WANT_BYTES_MIN;
+    lane->read_bytes = READ_BYTES_MIN;
     return 0;
 }
 
-void stk_lane_reset(struct stk_lane *lane)
+void stk_scan_lane_reset(struct stk_scan_lane *lane)
 {
-    uint8_t *room = lane->room;
-    uint32_t room_bytes = lane->room_bytes;
+    uint8_t *room = lane->buffer;
+    uint32_t buffer_bytes = lane->buffer_bytes;
 
     stk_tar_close(lane->parser);
-    stk_free(lane->wide);
-    stk_free(lane->heard);
+    stk_free(lane->large_buffer);
+    stk_free(lane->found);
     stk_free(lane->names);
-    *lane = (struct stk_lane){.room = room, .room_bytes = room_bytes};
+    *lane = (struct stk_scan_lane){.buffer = room, .buffer_bytes = buffer_bytes};
 }
 
-void stk_lane_deinit(struct stk_lane *lane)
+void stk_scan_lane_deinit(struct stk_scan_lane *lane)
 {
-    stk_lane_reset(lane);
-    if (lane->room) {
-        stk_pages_free(lane->room, lane->room_bytes);
-        lane->room = NULL;
+    stk_scan_lane_reset(lane);
+    if (lane->buffer) {
+        stk_pages_free(lane->buffer, lane->buffer_bytes);
+        lane->buffer = NULL;
     }
 }
 
-static void fail(struct stk_lane *lane, int status)
+static void fail(struct stk_scan_lane *lane, int status)
 {
     lane->status = status;
     lane->done = true;
 }
 
-void stk_lane_run(struct stk_lane *lane, const struct stk_sweep_options *options)
+void stk_scan_lane_run(struct stk_scan_lane *lane, const struct stk_tar_scan_options *options)
 {
     struct stk_view bytes = {NULL, 0};
 
@@ -100,13 +100,13 @@ void stk_lane_run(struct stk_lane *lane, const struct stk_sweep_options *options
         bytes = (struct stk_view){NULL, 0};
         if (status == 0 && step.event == STK_TAR_NEED) {
             lane->need = step;
-            status = serve(lane, options, &bytes);
+            status = provide(lane, options, &bytes);
             if (!lane->waiting) {
                 lane->need = (struct stk_tar_step){0};
             }
         } else if (status == 0 && step.event == STK_TAR_MEMBER) {
             lane->members++;
-            lane->joined = lane->done = meets(lane, &step);
+            lane->joined = lane->done = reaches_next(lane, &step);
             status = lane->done ? 0 : take(lane, options, &step);
         } else if (status == 0) {
             lane->done = true; /* the tar ended */
@@ -117,14 +117,15 @@ void stk_lane_run(struct stk_lane *lane, const struct stk_sweep_options *options
     }
 }
 
-static int fail_read(struct stk_lane *lane, const struct stk_sweep_options *options, int64_t got)
+static int fail_read(struct stk_scan_lane *lane, const struct stk_tar_scan_options *options,
+                     int64_t got)
 {
     return stk_io_fail_read(options->io, lane->chain->tar->file, got, "cannot read a shard",
                             &lane->error);
 }
 
-static void show(struct stk_lane *lane, const struct stk_sweep_options *options,
-                 const uint8_t *data, int64_t got)
+static void set_window(struct stk_scan_lane *lane, const struct stk_tar_scan_options *options,
+                       const uint8_t *data, int64_t got)
 {
     lane->window = (struct stk_view){data, (size_t)got};
     lane->window_at = lane->need.offset;
@@ -132,88 +133,91 @@ static void show(struct stk_lane *lane, const struct stk_sweep_options *options,
 }
 
 /* A window that is too large for the queue: the kernel reads on behind it by itself. */
-static int read_wide(struct stk_lane *lane, const struct stk_sweep_options *options, size_t bytes)
+static int read_wide(struct stk_scan_lane *lane, const struct stk_tar_scan_options *options,
+                     size_t bytes)
 {
     int64_t got;
 
-    if (lane->wide_capacity < bytes) {
-        stk_free(lane->wide);
-        lane->wide_capacity = 0;
-        lane->wide = stk_alloc(stk_max(bytes, WANT_BYTES_MAX), 1);
-        if (!lane->wide) {
+    if (lane->large_capacity < bytes) {
+        stk_free(lane->large_buffer);
+        lane->large_capacity = 0;
+        lane->large_buffer = stk_alloc(stk_max(bytes, READ_BYTES_MAX), 1);
+        if (!lane->large_buffer) {
             return stk_fail(&lane->error, -ENOMEM, "cannot read headers", "free memory",
                             "%zu bytes", bytes);
         }
-        lane->wide_capacity = stk_max(bytes, WANT_BYTES_MAX);
+        lane->large_capacity = stk_max(bytes, READ_BYTES_MAX);
     }
-    got =
-        stk_io_read_wait(options->io, lane->chain->tar->file, lane->need.offset, lane->wide, bytes);
+    got = stk_io_read_wait(options->io, lane->chain->tar->file, lane->need.offset,
+                           lane->large_buffer, bytes);
     if (got < 0) {
         return fail_read(lane, options, got);
     }
-    show(lane, options, lane->wide, got);
+    set_window(lane, options, lane->large_buffer, got);
     return 0;
 }
 
 /* Warm bytes into the room; cold ones are asked for. */
-static int read_narrow(struct stk_lane *lane, const struct stk_sweep_options *options, size_t bytes)
+static int read_narrow(struct stk_scan_lane *lane, const struct stk_tar_scan_options *options,
+                       size_t bytes)
 {
-    const struct stk_sweep_tar *tar = lane->chain->tar;
+    const struct stk_tar_scan_tar *tar = lane->chain->tar;
     int64_t got;
 
-    if (!take_room(lane)) {
+    if (!reserve_buffer(lane)) {
         return stk_fail(&lane->error, -ENOMEM, "cannot read headers", "free memory", "%zu bytes",
                         bytes);
     }
-    got = lane->far_bytes
-              ? stk_io_peek(options->io, tar->file, lane->need.offset, lane->room, bytes)
-              : stk_io_read_now(options->io, tar->file, lane->need.offset, lane->room, bytes);
+    got = lane->round_trip_bytes
+              ? stk_io_prefetch_peek(options->io, tar->file, lane->need.offset, lane->buffer, bytes)
+              : stk_io_read_now(options->io, tar->file, lane->need.offset, lane->buffer, bytes);
     if (got < 0 && got != -EAGAIN) {
         return fail_read(lane, options, got);
     }
     if (got < (int64_t)lane->need.bytes) {
         lane->read = (struct stk_read){.file = tar->file,
                                        .offset = lane->need.offset,
-                                       .buffer = lane->room,
+                                       .buffer = lane->buffer,
                                        .bytes = (uint32_t)bytes,
-                                       .capacity = lane->room_bytes,
-                                       .cached = true,
+                                       .capacity = lane->buffer_bytes,
+                                       .keep_cached = true,
                                        .owner = lane};
         lane->waiting = true;
         return 0;
     }
-    show(lane, options, lane->room, got);
+    set_window(lane, options, lane->buffer, got);
     return 0;
 }
 
 /* How much of a remote tar is read at once. Members that lie far apart are not worth what is
  * between; of what is brought the headers are enough. */
-static size_t far_want(struct stk_lane *lane, const struct stk_sweep_options *options)
+static size_t remote_read_bytes(struct stk_scan_lane *lane,
+                                const struct stk_tar_scan_options *options)
 {
-    const struct stk_sweep_tar *tar = lane->chain->tar;
+    const struct stk_tar_scan_tar *tar = lane->chain->tar;
     uint64_t end = lane->window_at + lane->window.bytes, from = lane->need.offset;
-    uint64_t bytes = stk_min(stk_max(lane->need.bytes, WANT_BYTES_MIN), tar->bytes - from);
+    uint64_t bytes = stk_min(stk_max(lane->need.bytes, READ_BYTES_MIN), tar->bytes - from);
 
-    lane->comes = stk_io_comes(options->io, tar->file, from, bytes);
-    if (!lane->comes && options->bring_for && !lane->chain->brought && lane->members > 0 &&
-        (from - lane->start) / lane->members <= lane->far_bytes) {
-        lane->chain->brought = true;
-        stk_io_bring(options->io, tar->file, options->bring_for);
-        lane->comes = stk_io_comes(options->io, tar->file, from, bytes);
+    lane->prefetched = stk_io_is_prefetched(options->io, tar->file, from, bytes);
+    if (!lane->prefetched && options->prefetch_owner && !lane->chain->prefetching &&
+        lane->members > 0 && (from - lane->start) / lane->members <= lane->round_trip_bytes) {
+        lane->chain->prefetching = true;
+        stk_io_prefetch(options->io, tar->file, options->prefetch_owner);
+        lane->prefetched = stk_io_is_prefetched(options->io, tar->file, from, bytes);
     }
-    if (lane->comes) {
-        return WANT_BYTES_MIN;
+    if (lane->prefetched) {
+        return READ_BYTES_MIN;
     }
     /* A window holds no second header where they lie further apart than it is long. */
-    return lane->members > 0 && from > end + lane->far_bytes / 2 ? QUEUE_BYTES_MAX
-                                                                 : lane->far_bytes;
+    return lane->members > 0 && from > end + lane->round_trip_bytes / 2 ? QUEUE_BYTES_MAX
+                                                                        : lane->round_trip_bytes;
 }
 
 /* The bytes that the parser needs, and what comes with them. */
-static int serve(struct stk_lane *lane, const struct stk_sweep_options *options,
-                 struct stk_view *view_out)
+static int provide(struct stk_scan_lane *lane, const struct stk_tar_scan_options *options,
+                   struct stk_view *view_out)
 {
-    struct stk_sweep_tar *tar = lane->chain->tar;
+    struct stk_tar_scan_tar *tar = lane->chain->tar;
     const struct stk_tar_step *need = &lane->need;
     uint64_t end = lane->window_at + lane->window.bytes;
     size_t bytes;
@@ -221,13 +225,15 @@ static int serve(struct stk_lane *lane, const struct stk_sweep_options *options,
 
     if (need->offset < lane->window_at || need->offset + need->bytes > end) {
         /* Near misses come in runs (small members): read more at once; far ones do not. */
-        lane->want = need->offset <= end + WANT_BYTES_MIN ? stk_min(2 * lane->want, WANT_BYTES_MAX)
-                                                          : WANT_BYTES_MIN;
-        lane->want = lane->far_bytes ? far_want(lane, options) : lane->want;
-        bytes = stk_min(stk_max(need->bytes, lane->want), tar->bytes - need->offset);
-        status = options->calls->goes_on(tar, &lane->error);
+        lane->read_bytes = need->offset <= end + READ_BYTES_MIN
+                               ? stk_min(2 * lane->read_bytes, READ_BYTES_MAX)
+                               : READ_BYTES_MIN;
+        lane->read_bytes =
+            lane->round_trip_bytes ? remote_read_bytes(lane, options) : lane->read_bytes;
+        bytes = stk_min(stk_max(need->bytes, lane->read_bytes), tar->bytes - need->offset);
+        status = options->calls->may_continue(tar, &lane->error);
         if (status == 0) {
-            status = bytes > stk_max(QUEUE_BYTES_MAX, lane->far_bytes)
+            status = bytes > stk_max(QUEUE_BYTES_MAX, lane->round_trip_bytes)
                          ? read_wide(lane, options, bytes)
                          : read_narrow(lane, options, bytes);
         }
@@ -240,47 +246,47 @@ static int serve(struct stk_lane *lane, const struct stk_sweep_options *options,
     return 0;
 }
 
-void stk_lane_wake(struct stk_lane *lane, const struct stk_sweep_options *options)
+void stk_scan_lane_complete(struct stk_scan_lane *lane, const struct stk_tar_scan_options *options)
 {
     lane->waiting = false;
     lane->reads++;
-    if (lane->read.lost) {
-        stk_pages_lose(lane->room);
-        lane->room = NULL;
+    if (lane->read.leaked) {
+        stk_pages_leak(lane->buffer);
+        lane->buffer = NULL;
     }
-    if (lane->read.lost || lane->read.result < 0) {
-        fail(lane,
-             fail_read(lane, options, lane->read.lost ? STOKER_ERROR_TIMEOUT : lane->read.result));
+    if (lane->read.leaked || lane->read.result < 0) {
+        fail(lane, fail_read(lane, options,
+                             lane->read.leaked ? STOKER_ERROR_TIMEOUT : lane->read.result));
         return;
     }
-    show(lane, options, lane->room + lane->read.skip, lane->read.result);
+    set_window(lane, options, lane->buffer + lane->read.skip, lane->read.result);
 }
 
 /* Whether the next lane goes on from here. One that began inside of something is dropped, and so
  * are all behind a global header, which they have not seen. */
-static bool meets(struct stk_lane *lane, const struct stk_tar_step *member)
+static bool reaches_next(struct stk_scan_lane *lane, const struct stk_tar_step *member)
 {
     bool plain = !stk_tar_has_globals(lane->parser);
 
-    while (lane->after && lane->after->start <= member->header) {
-        struct stk_lane *after = lane->after;
+    while (lane->next_lane && lane->next_lane->start <= member->header) {
+        struct stk_scan_lane *after = lane->next_lane;
 
         if (plain && !after->searching && after->start == member->header) {
             return true;
         }
-        if (after->told && after->start < member->header &&
-            lane->chain->tar->refuted == STK_SWEEP_NO_START) {
+        if (after->is_guess && after->start < member->header &&
+            lane->chain->tar->refuted == STK_TAR_SCAN_NO_START) {
             lane->chain->tar->refuted = after->start;
         }
         after->dropped = lane->chain->refuted = true;
-        lane->after = after->after;
+        lane->next_lane = after->next_lane;
     }
     return false;
 }
 
-void stk_lane_search(struct stk_lane *lane, uint64_t bytes_max)
+void stk_scan_lane_search(struct stk_scan_lane *lane, uint64_t bytes_max)
 {
-    uint64_t end = lane->after ? lane->after->start : lane->chain->tar->bytes;
+    uint64_t end = lane->next_lane ? lane->next_lane->start : lane->chain->tar->bytes;
 
     lane->searching = true;
     lane->search_at = lane->start;
@@ -288,23 +294,23 @@ void stk_lane_search(struct stk_lane *lane, uint64_t bytes_max)
 }
 
 /* Nobody misses it: the lane before it goes on. */
-static void give_up(struct stk_lane *lane)
+static void drop_lane(struct stk_scan_lane *lane)
 {
-    struct stk_lane *before = lane->chain->head;
+    struct stk_scan_lane *before = lane->chain->head;
 
-    while (before->after != lane) {
-        before = before->after;
+    while (before->next_lane != lane) {
+        before = before->next_lane;
     }
-    before->after = lane->after;
+    before->next_lane = lane->next_lane;
     lane->dropped = true;
 }
 
 /* Where a member may begin if a header does in this block; 0: it is none. That may have a header of
  * extensions before it, so the member behind it is taken. */
-static uint64_t start_behind(const struct stk_lane *lane, const uint8_t *block,
-                             const struct stk_sweep_options *options)
+static uint64_t start_after(const struct stk_scan_lane *lane, const uint8_t *block,
+                            const struct stk_tar_scan_options *options)
 {
-    const struct stk_sweep_tar *tar = lane->chain->tar;
+    const struct stk_tar_scan_tar *tar = lane->chain->tar;
     struct stk_tar_step step = {0};
     struct stk_tar *parser = NULL;
     uint64_t start = 0;
@@ -313,7 +319,7 @@ static uint64_t start_behind(const struct stk_lane *lane, const uint8_t *block,
         stk_tar_open(&parser, tar->bytes, &options->limits, NULL) < 0) {
         return 0;
     }
-    stk_tar_begin_at(parser, lane->search_at);
+    stk_tar_start_at(parser, lane->search_at);
     if (stk_tar_step(parser, (struct stk_view){NULL, 0}, &step, NULL) == 0 &&
         stk_tar_step(parser, (struct stk_view){block, BLOCK_BYTES}, &step, NULL) == 0) {
         start = step.event == STK_TAR_MEMBER ? stk_round_up(step.offset + step.bytes, BLOCK_BYTES)
@@ -324,9 +330,9 @@ static uint64_t start_behind(const struct stk_lane *lane, const uint8_t *block,
 }
 
 /* Block by block, until one is a header. */
-static void search(struct stk_lane *lane, const struct stk_sweep_options *options)
+static void search(struct stk_scan_lane *lane, const struct stk_tar_scan_options *options)
 {
-    const struct stk_sweep_tar *tar = lane->chain->tar;
+    const struct stk_tar_scan_tar *tar = lane->chain->tar;
     uint64_t start = 0;
 
     while (start == 0 && lane->search_at + BLOCK_BYTES <= lane->search_end) {
@@ -335,9 +341,9 @@ static void search(struct stk_lane *lane, const struct stk_sweep_options *option
         if (lane->search_at < lane->window_at || lane->search_at + BLOCK_BYTES > end) {
             lane->need = (struct stk_tar_step){
                 .event = STK_TAR_NEED, .offset = lane->search_at, .bytes = BLOCK_BYTES};
-            if (options->calls->goes_on(lane->chain->tar, NULL) < 0 ||
+            if (options->calls->may_continue(lane->chain->tar, NULL) < 0 ||
                 read_narrow(lane, options,
-                            stk_min(stk_max(QUEUE_BYTES_MAX, lane->far_bytes),
+                            stk_min(stk_max(QUEUE_BYTES_MAX, lane->round_trip_bytes),
                                     tar->bytes - lane->search_at)) < 0) {
                 break;
             }
@@ -349,16 +355,15 @@ static void search(struct stk_lane *lane, const struct stk_sweep_options *option
                 break; /* the file was cut */
             }
         }
-        start =
-            start_behind(lane, lane->window.data + (lane->search_at - lane->window_at), options);
+        start = start_after(lane, lane->window.data + (lane->search_at - lane->window_at), options);
         lane->search_at += BLOCK_BYTES;
     }
     lane->need = (struct stk_tar_step){0};
-    if (start == 0 || start >= (lane->after ? lane->after->start : tar->bytes)) {
-        give_up(lane);
+    if (start == 0 || start >= (lane->next_lane ? lane->next_lane->start : tar->bytes)) {
+        drop_lane(lane);
         return;
     }
-    stk_tar_begin_at(lane->parser, start);
+    stk_tar_start_at(lane->parser, start);
     lane->start = start;
     lane->searching = false;
 }
@@ -377,54 +382,54 @@ static void *grow(void *items, uint32_t need, uint32_t *capacity, size_t item_by
     return grown;
 }
 
-static int take(struct stk_lane *lane, const struct stk_sweep_options *options,
+static int take(struct stk_scan_lane *lane, const struct stk_tar_scan_options *options,
                 const struct stk_tar_step *member)
 {
-    struct stk_heard *heard;
+    struct stk_scan_member *members;
     uint64_t names_bytes = lane->names_bytes + member->name.bytes;
     void *names;
 
     if (lane == lane->chain->head) {
         return options->calls->member(lane->chain->tar, member, &lane->error);
     }
-    heard = grow(lane->heard, lane->heard_count + 1, &lane->heard_capacity, sizeof *heard);
-    lane->heard = heard ? heard : lane->heard;
-    names = heard && names_bytes <= UINT32_MAX
+    members = grow(lane->found, lane->found_count + 1, &lane->found_capacity, sizeof *members);
+    lane->found = members ? members : lane->found;
+    names = members && names_bytes <= UINT32_MAX
                 ? grow(lane->names, (uint32_t)names_bytes, &lane->names_capacity, 1)
                 : NULL;
     if (!names) {
         return stk_fail(&lane->error, -ENOMEM, "cannot read headers", "free memory", "%u members",
-                        lane->heard_count);
+                        lane->found_count);
     }
     lane->names = names;
     memcpy(lane->names + lane->names_bytes, member->name.data, member->name.bytes);
-    lane->heard[lane->heard_count++] =
-        (struct stk_heard){.offset = member->offset,
-                           .bytes = member->bytes,
-                           .header = member->header,
-                           .name_at = lane->names_bytes,
-                           .name_bytes = (uint32_t)member->name.bytes,
-                           .type = member->type};
+    lane->found[lane->found_count++] =
+        (struct stk_scan_member){.offset = member->offset,
+                                 .bytes = member->bytes,
+                                 .header = member->header,
+                                 .name_at = lane->names_bytes,
+                                 .name_bytes = (uint32_t)member->name.bytes,
+                                 .type = member->type};
     lane->names_bytes = (uint32_t)names_bytes;
     return 0;
 }
 
-int stk_lane_tell(struct stk_lane *lane, const struct stk_sweep_options *options,
-                  struct stoker_error *error)
+int stk_scan_lane_report(struct stk_scan_lane *lane, const struct stk_tar_scan_options *options,
+                         struct stoker_error *error)
 {
     int status = 0;
 
-    for (uint32_t i = 0; status == 0 && i < lane->heard_count; i++) {
-        const struct stk_heard *heard = &lane->heard[i];
+    for (uint32_t i = 0; status == 0 && i < lane->found_count; i++) {
+        const struct stk_scan_member *members = &lane->found[i];
         struct stk_tar_step member = {.event = STK_TAR_MEMBER,
-                                      .offset = heard->offset,
-                                      .bytes = heard->bytes,
-                                      .header = heard->header,
-                                      .name = {lane->names + heard->name_at, heard->name_bytes},
-                                      .type = heard->type};
+                                      .offset = members->offset,
+                                      .bytes = members->bytes,
+                                      .header = members->header,
+                                      .name = {lane->names + members->name_at, members->name_bytes},
+                                      .type = members->type};
 
         status = options->calls->member(lane->chain->tar, &member, error);
     }
-    lane->heard_count = lane->names_bytes = 0;
+    lane->found_count = lane->names_bytes = 0;
     return status;
 }

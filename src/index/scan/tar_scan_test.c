@@ -24,7 +24,7 @@ static uint64_t dice_state;
 
 static uint64_t dice(uint64_t sides)
 {
-    return stk_mix(dice_state++) % sides;
+    return stk_mix64(dice_state++) % sides;
 }
 
 /* ---- the simulated world, with reads counted --------------------------------------------- */
@@ -58,7 +58,7 @@ static struct stk_io *open_world(uint32_t depth)
     struct stk_io_options options = {.depth = depth, .read_timeout_ms = 1000};
     struct stk_io *world = NULL;
 
-    T_EQ("world", stk_world_open(&world, dice_state, &options, NULL), 0);
+    T_EQ("world", stk_sim_open(&world, dice_state, &options, NULL), 0);
     counted = world->table;
     counting = *counted;
     counting.submit = submit;
@@ -195,7 +195,7 @@ static struct t_tar make_tar(enum made made, int members, size_t bytes_max)
 /* ---- a sweep over them ------------------------------------------------------------------- */
 
 struct one {
-    struct stk_sweep_tar tar; /* first */
+    struct stk_tar_scan_tar tar; /* first */
     struct run *run;
     int number;
     bool ended;
@@ -212,7 +212,7 @@ struct run {
     struct one ones[TARS_MAX];
 };
 
-static int next(void *context, struct stk_sweep_tar **tar_out, struct stoker_error *error)
+static int next(void *context, struct stk_tar_scan_tar **tar_out, struct stoker_error *error)
 {
     struct run *run = context;
 
@@ -224,7 +224,7 @@ static int next(void *context, struct stk_sweep_tar **tar_out, struct stoker_err
     return 1;
 }
 
-static int member(struct stk_sweep_tar *tar, const struct stk_tar_step *step,
+static int member(struct stk_tar_scan_tar *tar, const struct stk_tar_step *step,
                   struct stoker_error *error)
 {
     struct one *one = (struct one *)(void *)tar;
@@ -235,7 +235,7 @@ static int member(struct stk_sweep_tar *tar, const struct stk_tar_step *step,
     return 0;
 }
 
-static int goes_on(struct stk_sweep_tar *tar, struct stoker_error *error)
+static int goes_on(struct stk_tar_scan_tar *tar, struct stoker_error *error)
 {
     struct one *one = (struct one *)(void *)tar;
 
@@ -245,7 +245,7 @@ static int goes_on(struct stk_sweep_tar *tar, struct stoker_error *error)
     return 0;
 }
 
-static void end(struct stk_sweep_tar *tar, int status, const struct stoker_error *error)
+static void end(struct stk_tar_scan_tar *tar, int status, const struct stoker_error *error)
 {
     struct one *one = (struct one *)(void *)tar;
 
@@ -261,14 +261,14 @@ static void end(struct stk_sweep_tar *tar, int status, const struct stoker_error
 
 static int sweep(struct run *run, struct stoker_error *error)
 {
-    static const struct stk_sweep_calls calls = {next, member, goes_on, end};
+    static const struct stk_tar_scan_callbacks calls = {next, member, goes_on, end};
     _Atomic uint64_t bytes_read = 0;
-    struct stk_sweep_options options = {.io = run->io,
-                                        .calls = &calls,
-                                        .context = run,
-                                        .bytes_read = &bytes_read,
-                                        .search_share = run->share};
-    int status = stk_sweep(&options, error);
+    struct stk_tar_scan_options options = {.io = run->io,
+                                           .calls = &calls,
+                                           .context = run,
+                                           .bytes_read = &bytes_read,
+                                           .search_share = run->share};
+    int status = stk_tar_scan(&options, error);
 
     run->bytes_read = bytes_read;
 
@@ -284,7 +284,7 @@ static void add(struct run *run, const struct t_tar *tar, const uint64_t *starts
     char path[32];
 
     snprintf(path, sizeof path, "/%d.tar", run->count++);
-    T_EQ("add", stk_world_add(run->io, path, tar->data, tar->bytes), 0);
+    T_EQ("add", stk_sim_add(run->io, path, tar->data, tar->bytes), 0);
     *one = (struct one){.run = run};
     T_EQ("open", stk_io_open_file(run->io, path, &one->tar.file, NULL), 0);
     one->tar.bytes = tar->bytes;
@@ -334,11 +334,11 @@ static uint64_t guess(const struct t_tar *tar, uint64_t *starts)
 
 static void test_random(void)
 {
-    static const struct stk_world_rule rules[] = {
-        {.fault = STK_FAULT_COLD},
-        {.fault = STK_FAULT_COLD, .every = 3},
-        {.fault = STK_FAULT_SHORT, .every = 2},
-        {.fault = STK_FAULT_SLOW, .every = 2, .latency_ns = 1000000},
+    static const struct stk_sim_rule rules[] = {
+        {.fault = STK_SIM_FAULT_COLD},
+        {.fault = STK_SIM_FAULT_COLD, .every = 3},
+        {.fault = STK_SIM_FAULT_SHORT, .every = 2},
+        {.fault = STK_SIM_FAULT_SLOW, .every = 2, .latency_ns = 1000000},
     };
     static uint64_t starts[TARS_MAX][STARTS_MAX];
     static struct text want[TARS_MAX];
@@ -361,7 +361,7 @@ static void test_random(void)
         run->share = dice(2) ? 2 : 0;
         for (size_t i = 0; i < STK_COUNT(rules); i++) {
             if (dice(2)) {
-                T_EQ("rule", stk_world_rule(run->io, &rules[i]), 0);
+                T_EQ("rule", stk_sim_add_rule(run->io, &rules[i]), 0);
             }
         }
         T_EQ("sweep", sweep(run, &error), 0);
@@ -369,7 +369,7 @@ static void test_random(void)
             if (!T_STR("as the parser", run->ones[i].text.bytes, want[i].bytes)) {
                 printf("seed %llu\n", (unsigned long long)seed);
             }
-            refuted += run->ones[i].tar.refuted != STK_SWEEP_NO_START;
+            refuted += run->ones[i].tar.refuted != STK_TAR_SCAN_NO_START;
             failed += run->ones[i].status < 0;
             t_tar_free(&tars[i]);
         }
@@ -412,12 +412,12 @@ static void test_depth(void)
         }
         run->share = rows[r].share;
         if (rows[r].cold) {
-            stk_world_rule(
-                run->io, &(struct stk_world_rule){.fault = STK_FAULT_SLOW, .latency_ns = 1000000});
+            stk_sim_add_rule(run->io, &(struct stk_sim_rule){.fault = STK_SIM_FAULT_SLOW,
+                                                             .latency_ns = 1000000});
         }
         T_EQ(rows[r].name, sweep(run, NULL), 0);
         T_STR(rows[r].name, run->ones[rows[r].tars - 1].text.bytes, want.bytes);
-        T_EQ(rows[r].name, run->ones[0].tar.refuted, STK_SWEEP_NO_START);
+        T_EQ(rows[r].name, run->ones[0].tar.refuted, STK_TAR_SCAN_NO_START);
         printf("%s: %d in flight, %d submits, %.1f %% read\n", rows[r].name, in_flight_most,
                submits,
                100.0 * (double)run->bytes_read / (double)(tar.bytes * (size_t)rows[r].tars));
@@ -439,16 +439,16 @@ static void test_faults(void)
 {
     static const struct {
         const char *name;
-        struct stk_world_rule rule;
+        struct stk_sim_rule rule;
         int allowed, status;
     } rows[] = {
-        {"EIO", {.path = "/1.tar", .fault = STK_FAULT_EIO, .offset = 30000}, 0, -EIO},
-        {"hang", {.path = "/1.tar", .fault = STK_FAULT_HANG}, 0, STOKER_ERROR_TIMEOUT},
+        {"EIO", {.path = "/1.tar", .fault = STK_SIM_FAULT_EIO, .offset = 30000}, 0, -EIO},
+        {"hang", {.path = "/1.tar", .fault = STK_SIM_FAULT_HANG}, 0, STOKER_ERROR_TIMEOUT},
         {"cut",
-         {.path = "/1.tar", .fault = STK_FAULT_TRUNCATED, .offset = 20000},
+         {.path = "/1.tar", .fault = STK_SIM_FAULT_TRUNCATED, .offset = 20000},
          0,
          STOKER_ERROR_TRUNCATED},
-        {"stopped", {.fault = STK_FAULT_COLD}, 5, STOKER_ERROR_CLOSED},
+        {"stopped", {.fault = STK_SIM_FAULT_COLD}, 5, STOKER_ERROR_CLOSED},
     };
     struct t_tar tar = make_tar(PLAIN, 20, 20000);
     static uint64_t starts[STARTS_MAX];
@@ -463,7 +463,7 @@ static void test_faults(void)
             add(run, &tar, starts, count);
         }
         run->allowed = rows[r].allowed;
-        T_EQ(rows[r].name, stk_world_rule(run->io, &rows[r].rule), 0);
+        T_EQ(rows[r].name, stk_sim_add_rule(run->io, &rows[r].rule), 0);
         T_EQ(rows[r].name, sweep(run, NULL), 0);
         T_EQ(rows[r].name, run->ones[1].status, rows[r].status);
         T_EQ(rows[r].name, run->ones[2].status, rows[r].allowed ? rows[r].status : 0);
@@ -489,7 +489,7 @@ static void test_next_fails(void)
         add(run, &tar, NULL, 0);
     }
     run->broken = true;
-    stk_world_rule(run->io, &(struct stk_world_rule){.fault = STK_FAULT_COLD});
+    stk_sim_add_rule(run->io, &(struct stk_sim_rule){.fault = STK_SIM_FAULT_COLD});
     T_EQ("next fails", sweep(run, &error), -EPIPE);
     T_ERROR("next fails", &error);
     for (int i = 0; i < 3; i++) {
@@ -521,15 +521,16 @@ static void test_failures(void)
                 add(run, &tar, starts, count);
             }
             run->broken = n % 2;
-            stk_world_rule(run->io, &(struct stk_world_rule){.fault = STK_FAULT_COLD, .every = 2});
+            stk_sim_add_rule(run->io,
+                             &(struct stk_sim_rule){.fault = STK_SIM_FAULT_COLD, .every = 2});
             if (what == 0) {
                 stk_mem_fail_nth(n);
             } else {
-                stk_world_fail_nth(run->io, n);
+                stk_sim_fail_nth(run->io, n);
             }
             status = sweep(run, &error);
             stk_mem_fail_nth(0);
-            stk_world_fail_nth(run->io, 0);
+            stk_sim_fail_nth(run->io, 0);
             if (status < 0) {
                 T_ERROR("sweep", &error);
             }

@@ -17,41 +17,44 @@
 #include "index/index.h"
 #include "io/io.h"
 
-#define STK_REACH_SEGMENTS_MAX 1024u
+#define STK_SEGMENT_CACHE_SEGMENTS_MAX 1024u
 
-struct stk_reach_options {
+struct stk_segment_cache_options {
     uint64_t bytes_max;          /* of kept segments */
     uint64_t unpacked_bytes_max; /* of a shard */
     uint32_t unpacked_ratio_max;
-    const struct stk_grant *grant; /* of what libraries take; lent */
+    const struct stk_budget_hooks *grant; /* of what libraries take; lent */
 };
 
-struct stk_reach;
+struct stk_segment_cache;
 
 /* io, budget: lent until close. */
-int stk_reach_open(struct stk_reach **reach_out, struct stk_io *io, struct stk_budget *budget,
-                   const struct stk_reach_options *options, struct stoker_error *error);
-void stk_reach_close(struct stk_reach *reach);
+int stk_segment_cache_open(struct stk_segment_cache **cache_out, struct stk_io *io,
+                           struct stk_budget *budget,
+                           const struct stk_segment_cache_options *options,
+                           struct stoker_error *error);
+void stk_segment_cache_close(struct stk_segment_cache *cache);
 /* Frees what is only kept; the bytes. */
-uint64_t stk_reach_trim(struct stk_reach *reach);
+uint64_t stk_segment_cache_trim(struct stk_segment_cache *cache);
 
-/* A shard that stk_index_reaches, and its open file; lent for a read. */
-struct stk_reach_from {
+/* A shard that stk_index_is_random_access, and its open file; lent for a read. */
+struct stk_segment_cache_source {
     const struct stk_index *index;
     struct stk_file *file;
     uint32_t shard;
 };
 
-struct stk_room {
+struct stk_segment_buffer {
     uint8_t *data;
     size_t bytes, got; /* got: out */
 };
 
 /* Fills the room from the offset on (of unpacked bytes); fewer bytes only where the shard ends.
  * CORRUPT: the shard, or its access points, are not what was indexed. */
-int stk_reach_read(struct stk_reach *reach, const struct stk_reach_from *from, uint64_t offset,
-                   struct stk_room *room, struct stoker_error *error);
+int stk_segment_cache_read(struct stk_segment_cache *cache,
+                           const struct stk_segment_cache_source *from, uint64_t offset,
+                           struct stk_segment_buffer *buffer, struct stoker_error *error);
 /* So far, over all shards. */
-uint64_t stk_reach_unpacked_bytes(const struct stk_reach *reach);
+uint64_t stk_segment_cache_decompressed_bytes(const struct stk_segment_cache *cache);
 
 #endif

@@ -43,18 +43,22 @@ static void fill(void)
 static struct stk_view make_image(void)
 {
     static uint8_t out[DATA_BYTES + 1];
-    struct stk_access_maker *maker;
-    struct stk_unpack *unpack;
+    struct stk_seek_points_builder *maker;
+    struct stk_decompress *unpack;
     struct stk_view image = {NULL, 0}, in = {packed, packed_bytes};
     size_t written;
 
-    T_EQ("maker", stk_access_maker_open(&maker, STK_GZIP, SPACING, true, NULL), 0);
-    T_EQ("unpack", stk_unpack_open(&unpack, STK_GZIP, &(struct stk_unpack_limits){0}, NULL), 0);
-    T_EQ("mark", stk_unpack_mark(unpack, maker, NULL), 0);
-    T_EQ("run", stk_unpack_run(unpack, &in, true, out, sizeof out, &written, NULL), 0);
-    T_EQ("image", stk_access_maker_done(maker, packed_bytes, &image, NULL), 0);
-    stk_unpack_close(unpack);
-    stk_access_maker_close(maker);
+    T_EQ("maker", stk_seek_points_builder_open(&maker, STK_COMPRESSION_GZIP, SPACING, true, NULL),
+         0);
+    T_EQ("unpack",
+         stk_decompress_open(&unpack, STK_COMPRESSION_GZIP, &(struct stk_decompress_limits){0},
+                             NULL),
+         0);
+    T_EQ("mark", stk_decompress_set_builder(unpack, maker, NULL), 0);
+    T_EQ("run", stk_decompress_run(unpack, &in, true, out, sizeof out, &written, NULL), 0);
+    T_EQ("image", stk_seek_points_builder_finish(maker, packed_bytes, &image, NULL), 0);
+    stk_decompress_close(unpack);
+    stk_seek_points_builder_close(maker);
     return image;
 }
 
@@ -63,9 +67,9 @@ struct rig {
     struct stk_io *world;
     struct stk_index *index;
     struct stk_budget budget;
-    struct stk_reach *reach;
-    struct stk_reach_from from;
-    struct stk_access_head head;
+    struct stk_segment_cache *reach;
+    struct stk_segment_cache_source from;
+    struct stk_seek_points_head head;
 };
 
 static void rig_open(struct rig *rig, uint64_t bytes_max, uint64_t budget_bytes, uint8_t flip,
@@ -73,34 +77,36 @@ static void rig_open(struct rig *rig, uint64_t bytes_max, uint64_t budget_bytes,
 {
     struct stk_io_options io = {.depth = 8, .read_timeout_ms = 1000};
     struct stk_index_options options = {.shard_count = 1};
-    struct stk_reach_options reach = {
+    struct stk_segment_cache_options reach = {
         .bytes_max = bytes_max, .unpacked_bytes_max = 1 << 30, .unpacked_ratio_max = 1100};
-    struct stk_shard_builder *builder;
+    struct stk_index_shard_builder *builder;
     struct stk_view image = make_image();
 
     *rig = (struct rig){.budget = {.bytes_max = budget_bytes}};
     memcpy(&rig->head, image.data, sizeof rig->head);
-    T_EQ("world", stk_world_open(&rig->world, 1, &io, NULL), 0);
+    T_EQ("world", stk_sim_open(&rig->world, 1, &io, NULL), 0);
     packed[flip_at] ^= flip;
-    T_EQ("add", stk_world_add(rig->world, "/s.gz", packed, packed_bytes), 0);
+    T_EQ("add", stk_sim_add(rig->world, "/s.gz", packed, packed_bytes), 0);
     packed[flip_at] ^= flip;
     T_EQ("index", stk_index_open(&rig->index, &options, NULL), 0);
-    T_EQ("shard", stk_shard_begin(rig->index, 0, "/s.gz", &builder, NULL), 0);
+    T_EQ("shard", stk_index_shard_begin(rig->index, 0, "/s.gz", &builder, NULL), 0);
     T_EQ("member",
-         stk_shard_add(builder, (struct stk_view){(const uint8_t *)"a.x", 3}, 0, DATA_BYTES, NULL),
+         stk_index_shard_add(builder, (struct stk_view){(const uint8_t *)"a.x", 3}, 0, DATA_BYTES,
+                             NULL),
          0);
-    stk_shard_access(builder, image);
-    T_EQ("end", stk_shard_end(builder, packed_bytes, STK_GZIP, NULL), 0);
+    stk_index_shard_set_seek_points(builder, image);
+    T_EQ("end", stk_index_shard_end(builder, packed_bytes, STK_COMPRESSION_GZIP, NULL), 0);
     T_EQ("finish", stk_index_finish(rig->index, 0, NULL), 0);
-    T_TRUE("reaches", stk_index_reaches(rig->index, 0) && !stk_index_sequential(rig->index));
-    T_EQ("reach", stk_reach_open(&rig->reach, rig->world, &rig->budget, &reach, NULL), 0);
-    rig->from = (struct stk_reach_from){.index = rig->index};
+    T_TRUE("reaches",
+           stk_index_is_random_access(rig->index, 0) && !stk_index_is_sequential(rig->index));
+    T_EQ("reach", stk_segment_cache_open(&rig->reach, rig->world, &rig->budget, &reach, NULL), 0);
+    rig->from = (struct stk_segment_cache_source){.index = rig->index};
     T_EQ("file", stk_io_open_file(rig->world, "/s.gz", &rig->from.file, NULL), 0);
 }
 
 static void rig_close(struct rig *rig)
 {
-    stk_reach_close(rig->reach);
+    stk_segment_cache_close(rig->reach);
     T_EQ("budget", rig->budget.bytes, 0);
     stk_io_close_file(rig->world, rig->from.file);
     stk_index_close(rig->index);
@@ -111,12 +117,12 @@ static void rig_close(struct rig *rig)
 static bool read_one(struct rig *rig, uint64_t offset, size_t bytes)
 {
     static _Thread_local uint8_t buffer[DATA_BYTES + 1000];
-    struct stk_room room = {buffer, bytes, 0};
+    struct stk_segment_buffer room = {buffer, bytes, 0};
     struct stoker_error error = {0};
     size_t want = stk_min(bytes, DATA_BYTES - stk_min(offset, DATA_BYTES));
 
-    return stk_reach_read(rig->reach, &rig->from, offset, &room, &error) == 0 && room.got == want &&
-           memcmp(buffer, data + stk_min(offset, DATA_BYTES), want) == 0;
+    return stk_segment_cache_read(rig->reach, &rig->from, offset, &room, &error) == 0 &&
+           room.got == want && memcmp(buffer, data + stk_min(offset, DATA_BYTES), want) == 0;
 }
 
 static void test_reads(void)
@@ -137,20 +143,20 @@ static void test_reads(void)
 
         rig_open(&rig, row->bytes_max, row->budget_bytes, 0, 0);
         for (int i = 0; i < READS; i++) {
-            uint64_t before = stk_reach_unpacked_bytes(rig.reach);
-            uint64_t offset = (key = stk_key(key, i)) % DATA_BYTES;
+            uint64_t before = stk_segment_cache_decompressed_bytes(rig.reach);
+            uint64_t offset = (key = stk_random_key(key, i)) % DATA_BYTES;
             uint64_t bytes = (key >> 32) % READ_BYTES;
 
             T_TRUE(row->name, read_one(&rig, offset, bytes));
             /* Of what is not asked for at most the ends of two segments. */
-            T_TRUE(row->name, stk_reach_unpacked_bytes(rig.reach) - before <=
+            T_TRUE(row->name, stk_segment_cache_decompressed_bytes(rig.reach) - before <=
                                   bytes + 2 * rig.head.segment_bytes_max);
             T_TRUE(row->name, rig.budget.bytes <= stk_min(row->bytes_max, row->budget_bytes));
         }
         if (row->bytes_max > DATA_BYTES && row->budget_bytes > DATA_BYTES) {
             T_TRUE(row->name, read_one(&rig, 0, DATA_BYTES));
-            T_EQ("each once", stk_reach_unpacked_bytes(rig.reach), DATA_BYTES);
-            T_EQ("trim", stk_reach_trim(rig.reach), DATA_BYTES);
+            T_EQ("each once", stk_segment_cache_decompressed_bytes(rig.reach), DATA_BYTES);
+            T_EQ("trim", stk_segment_cache_trim(rig.reach), DATA_BYTES);
             T_EQ("trimmed", rig.budget.bytes, 0);
         }
         T_TRUE("over the end", read_one(&rig, DATA_BYTES - 10, 500));
@@ -171,9 +177,9 @@ static void test_damage(void)
 
         rig_open(&rig, 1 << 30, 1 << 30, 0x11, at);
         for (uint64_t offset = 0; offset < DATA_BYTES; offset += SPACING / 2) {
-            struct stk_room room = {buffer, sizeof buffer, 0};
+            struct stk_segment_buffer room = {buffer, sizeof buffer, 0};
             struct stoker_error error = {0};
-            int status = stk_reach_read(rig.reach, &rig.from, offset, &room, &error);
+            int status = stk_segment_cache_read(rig.reach, &rig.from, offset, &room, &error);
 
             errors += status < 0;
             if (status < 0) {
@@ -196,7 +202,7 @@ static void test_failures(void)
 
         for (uint64_t n = 1; n <= 60; n++) {
             uint8_t buffer[3 * SPACING];
-            struct stk_room room = {buffer, sizeof buffer, 0};
+            struct stk_segment_buffer room = {buffer, sizeof buffer, 0};
             struct stoker_error error = {0};
             struct rig rig;
             int status;
@@ -205,11 +211,11 @@ static void test_failures(void)
             if (memory) {
                 stk_mem_fail_nth(n);
             } else {
-                stk_world_fail_nth(rig.world, n);
+                stk_sim_fail_nth(rig.world, n);
             }
-            status = stk_reach_read(rig.reach, &rig.from, 1234, &room, &error);
+            status = stk_segment_cache_read(rig.reach, &rig.from, 1234, &room, &error);
             stk_mem_fail_nth(0);
-            stk_world_fail_nth(rig.world, 0);
+            stk_sim_fail_nth(rig.world, 0);
             if (status < 0) {
                 failed++;
                 T_EQ("failure", status, memory ? -ENOMEM : -EIO);
@@ -233,7 +239,7 @@ static void *read_many(void *argument)
     struct reader *reader = argument;
 
     for (uint64_t i = 0; i < 150; i++) {
-        reader->seed = stk_key(reader->seed, i);
+        reader->seed = stk_random_key(reader->seed, i);
         reader->wrong += !read_one(reader->rig, reader->seed % DATA_BYTES, READ_BYTES);
     }
     return NULL;
@@ -258,7 +264,8 @@ static void test_threads(void)
             T_EQ("wrong", readers[i].wrong, 0);
         }
         if (keeps[k] > DATA_BYTES) {
-            T_TRUE("each once at most", stk_reach_unpacked_bytes(rig.reach) <= DATA_BYTES);
+            T_TRUE("each once at most",
+                   stk_segment_cache_decompressed_bytes(rig.reach) <= DATA_BYTES);
         }
         rig_close(&rig);
     }

@@ -14,26 +14,26 @@
 #define TIMEOUT_DEFAULT_MS 5000u
 #define FILES_DEFAULT 1000u
 
-char *stk_ground_table(const char *prefix)
+char *stk_mountinfo_read(const char *prefix)
 {
-    char path[STK_GROUND_TEXT_BYTES];
-    char *text = stk_alloc(1, STK_GROUND_TABLE_BYTES_MAX);
+    char path[STK_FILESYSTEM_TEXT_BYTES];
+    char *text = stk_alloc(1, STK_MOUNTINFO_BYTES_MAX);
 
     snprintf(path, sizeof path, "%s/proc/self/mountinfo", prefix);
-    if (text && !stk_machine_text(path, text, STK_GROUND_TABLE_BYTES_MAX)) {
+    if (text && !stk_small_file_read_text(path, text, STK_MOUNTINFO_BYTES_MAX)) {
         stk_free(text);
         text = NULL;
     }
     return text;
 }
 
-static void keep_word(const struct stk_mount_row *row, const char *name, char *out,
-                      size_t out_bytes)
+static void set_option_text(const struct stk_mount_row *row, const char *name, char *out,
+                            size_t out_bytes)
 {
     struct stk_view value;
 
     if (stk_mount_option(row, name, &value)) {
-        stk_mount_text(value, out, out_bytes);
+        stk_mount_unescape(value, out, out_bytes);
     }
 }
 
@@ -44,86 +44,90 @@ static bool has_word(const struct stk_mount_row *row, const char *name)
     return stk_mount_option(row, name, &value) && value.bytes == 0;
 }
 
-static uint64_t larger(const struct stk_mount_row *row, const char *most, const char *same)
+static uint64_t larger_option(const struct stk_mount_row *row, const char *most, const char *same)
 {
-    uint64_t number = stk_mount_number(row, most, STOKER_NOT_TOLD);
+    uint64_t number = stk_mount_number(row, most, STOKER_UNKNOWN);
 
-    return number == STOKER_NOT_TOLD ? stk_mount_number(row, same, STOKER_NOT_TOLD) : number;
+    return number == STOKER_UNKNOWN ? stk_mount_number(row, same, STOKER_UNKNOWN) : number;
 }
 
 /* As nfs(5) and the file systems' own words have it; the kernel tells acregmin and the like only
  * where they are not the usual ones. */
-static void keep_options(struct stoker_ground *ground, const struct stk_mount_row *row)
+static void set_options(struct stoker_filesystem *filesystem, const struct stk_mount_row *row)
 {
-    struct stoker_ground_info *info = &ground->info;
-    bool is_nfs = stk_kind_is(ground->kind, "nfs");
+    struct stoker_filesystem_info *info = &filesystem->info;
+    bool is_nfs = stk_filesystem_type_is(filesystem->kind, "nfs");
 
-    info->read_bytes = larger(row, "rsize", "max_read");
-    info->write_bytes = stk_mount_number(row, "wsize", STOKER_NOT_TOLD);
-    if (stk_kind_is(ground->kind, "9p")) {
-        info->read_bytes = info->write_bytes = stk_mount_number(row, "msize", STOKER_NOT_TOLD);
+    info->read_bytes = larger_option(row, "rsize", "max_read");
+    info->write_bytes = stk_mount_number(row, "wsize", STOKER_UNKNOWN);
+    if (stk_filesystem_type_is(filesystem->kind, "9p")) {
+        info->read_bytes = info->write_bytes = stk_mount_number(row, "msize", STOKER_UNKNOWN);
     }
-    info->connections = stk_mount_number(row, "nconnect", is_nfs ? 1 : STOKER_NOT_TOLD);
-    keep_word(row, "vers", ground->version, sizeof ground->version);
-    keep_word(row, "proto", ground->transport, sizeof ground->transport);
-    if (stk_kind_is(ground->kind, "9p")) {
-        keep_word(row, "trans", ground->transport, sizeof ground->transport);
+    info->connections = stk_mount_number(row, "nconnect", is_nfs ? 1 : STOKER_UNKNOWN);
+    set_option_text(row, "vers", filesystem->version, sizeof filesystem->version);
+    set_option_text(row, "proto", filesystem->transport, sizeof filesystem->transport);
+    if (stk_filesystem_type_is(filesystem->kind, "9p")) {
+        set_option_text(row, "trans", filesystem->transport, sizeof filesystem->transport);
     }
-    snprintf(ground->recovery, sizeof ground->recovery, "%s",
+    snprintf(filesystem->recovery, sizeof filesystem->recovery, "%s",
              has_word(row, "softerr") ? "softerr"
              : has_word(row, "soft")  ? "soft"
              : has_word(row, "hard")  ? "hard"
                                       : "");
-    info->timeout_tenths = stk_mount_number(row, "timeo", STOKER_NOT_TOLD);
-    info->retries = stk_mount_number(row, "retrans", STOKER_NOT_TOLD);
-    info->file_fresh_s = larger(row, "acregmax", "actimeo");
-    info->folder_fresh_s = larger(row, "acdirmax", "actimeo");
+    info->timeout_tenths = stk_mount_number(row, "timeo", STOKER_UNKNOWN);
+    info->retries = stk_mount_number(row, "retrans", STOKER_UNKNOWN);
+    info->file_attribute_cache_s = larger_option(row, "acregmax", "actimeo");
+    info->folder_attribute_cache_s = larger_option(row, "acdirmax", "actimeo");
     if (has_word(row, "noac")) {
-        info->file_fresh_s = info->folder_fresh_s = 0;
+        info->file_attribute_cache_s = info->folder_attribute_cache_s = 0;
     } else if (is_nfs) { /* nfs(5): 60 s where nothing is told */
-        info->file_fresh_s = info->file_fresh_s == STOKER_NOT_TOLD ? 60 : info->file_fresh_s;
-        info->folder_fresh_s = info->folder_fresh_s == STOKER_NOT_TOLD ? 60 : info->folder_fresh_s;
+        info->file_attribute_cache_s =
+            info->file_attribute_cache_s == STOKER_UNKNOWN ? 60 : info->file_attribute_cache_s;
+        info->folder_attribute_cache_s =
+            info->folder_attribute_cache_s == STOKER_UNKNOWN ? 60 : info->folder_attribute_cache_s;
     }
 }
 
-static void keep_row(struct stoker_ground *ground, const struct stk_mount_row *row)
+static void set_mount(struct stoker_filesystem *filesystem, const struct stk_mount_row *row)
 {
     struct stk_mount_row plain = {.options = row->options};
     size_t used;
 
-    ground->kind = stk_kind_of(row->type, (uint32_t)ground->told.magic);
-    ground->info.major = row->major;
-    ground->info.minor = row->minor;
-    ground->info.is_read_only = has_word(&plain, "ro") || has_word(row, "ro");
-    stk_mount_text(row->point, ground->point, sizeof ground->point);
-    stk_mount_text(row->type, ground->type, sizeof ground->type);
-    stk_mount_text(row->source, ground->source, sizeof ground->source);
-    stk_mount_text(row->options, ground->options, sizeof ground->options / 2);
-    used = strlen(ground->options);
+    filesystem->kind = stk_filesystem_type_of(row->type, (uint32_t)filesystem->probe.magic);
+    filesystem->info.major = row->major;
+    filesystem->info.minor = row->minor;
+    filesystem->info.is_read_only = has_word(&plain, "ro") || has_word(row, "ro");
+    stk_mount_unescape(row->point, filesystem->point, sizeof filesystem->point);
+    stk_mount_unescape(row->type, filesystem->type, sizeof filesystem->type);
+    stk_mount_unescape(row->source, filesystem->source, sizeof filesystem->source);
+    stk_mount_unescape(row->options, filesystem->options, sizeof filesystem->options / 2);
+    used = strlen(filesystem->options);
     if (used > 0 && row->super.bytes > 0) {
-        ground->options[used++] = ',';
+        filesystem->options[used++] = ',';
     }
-    stk_mount_text(row->super, ground->options + used, sizeof ground->options - used);
-    if (ground->kind->group == STOKER_GROUND_NETWORK || ground->kind->group == STOKER_GROUND_FUSE) {
-        stk_mount_server(row, ground->server, sizeof ground->server);
+    stk_mount_unescape(row->super, filesystem->options + used, sizeof filesystem->options - used);
+    if (filesystem->kind->group == STOKER_FILESYSTEM_NETWORK ||
+        filesystem->kind->group == STOKER_FILESYSTEM_FUSE) {
+        stk_mount_server(row, filesystem->server, sizeof filesystem->server);
     }
-    keep_options(ground, row);
-    ground->requests = stk_requests_of(row);
+    set_options(filesystem, row);
+    filesystem->requests = stk_request_size_of(row);
 }
 
-static void keep_reads(struct stoker_ground *ground)
+static void set_read_sizes(struct stoker_filesystem *filesystem)
 {
-    struct stk_reads reads = stk_reads_of(&ground->requests, ground->told.file_block_bytes);
+    struct stk_read_sizes reads =
+        stk_read_size_of(&filesystem->requests, filesystem->probe.file_block_bytes);
 
-    ground->info.joined_gap_bytes = reads.gap_bytes;
-    ground->info.joined_bytes_max = reads.bytes_max;
+    filesystem->info.coalesce_gap_bytes = reads.gap_bytes;
+    filesystem->info.coalesce_bytes_max = reads.bytes_max;
 }
 
-static void keep_told(struct stoker_ground *ground)
+static void set_probe_info(struct stoker_filesystem *filesystem)
 {
-    struct stoker_ground_info *info = &ground->info;
-    const struct stk_ground_told *told = &ground->told;
-    const struct stk_ground_files *files = &told->files;
+    struct stoker_filesystem_info *info = &filesystem->info;
+    const struct stk_mount_probe_info *told = &filesystem->probe;
+    const struct stk_filesystem_files *files = &told->files;
 
     info->is_folder = told->is_folder;
     if (told->has_space) {
@@ -140,69 +144,84 @@ static void keep_told(struct stoker_ground *ground)
     }
     info->files = files->seen;
     info->bytes = files->bytes;
-    info->files_away = files->away;
-    info->bytes_away = files->bytes_away;
-    if (ground->kind->group == STOKER_GROUND_DISK || ground->kind->group == STOKER_GROUND_MEMORY) {
-        info->presence = STOKER_PRESENCE_HERE;
-        info->presence_from = "the file system keeps no archive";
-    } else if (told->tells_presence && files->seen > 0 &&
-               ground->kind->group != STOKER_GROUND_LAYERED) {
-        info->presence = files->away == 0             ? STOKER_PRESENCE_HERE
-                         : files->away == files->seen ? STOKER_PRESENCE_AWAY
-                                                      : STOKER_PRESENCE_PARTLY;
-        info->presence_from = stk_kind_is(ground->kind, "lustre") ? "HSM's mark in the layout"
-                                                                  : "blocks that files take";
+    info->files_archived = files->archived;
+    info->bytes_archived = files->bytes_archived;
+    if (filesystem->kind->group == STOKER_FILESYSTEM_DISK ||
+        filesystem->kind->group == STOKER_FILESYSTEM_MEMORY) {
+        info->residency = STOKER_RESIDENCY_RESIDENT;
+        info->residency_source = "the file system keeps no archive";
+    } else if (told->has_residency && files->seen > 0 &&
+               filesystem->kind->group != STOKER_FILESYSTEM_LAYERED) {
+        info->residency = files->archived == 0             ? STOKER_RESIDENCY_RESIDENT
+                          : files->archived == files->seen ? STOKER_RESIDENCY_ARCHIVED
+                                                           : STOKER_RESIDENCY_PARTIAL;
+        info->residency_source = stk_filesystem_type_is(filesystem->kind, "lustre")
+                                     ? "HSM's mark in the layout"
+                                     : "blocks that files take";
     }
 }
 
-void stk_ground_begin(struct stoker_ground *ground)
+void stk_filesystem_init(struct stoker_filesystem *filesystem)
 {
-    struct stoker_ground_info *info = &ground->info;
-    uint64_t *const numbers[] = {&info->block_bytes,  &info->bytes_total,  &info->bytes_free,
-                                 &info->files_total,  &info->files_free,   &info->read_bytes,
-                                 &info->write_bytes,  &info->connections,  &info->timeout_tenths,
-                                 &info->retries,      &info->file_fresh_s, &info->folder_fresh_s,
-                                 &info->stripe_count, &info->stripe_bytes, &info->read_ahead_bytes,
-                                 &info->stripe_parts, &info->rotational,   &info->queue_depth,
-                                 &info->major,        &info->minor};
+    struct stoker_filesystem_info *info = &filesystem->info;
+    uint64_t *const numbers[] = {&info->block_bytes,
+                                 &info->bytes_total,
+                                 &info->bytes_free,
+                                 &info->files_total,
+                                 &info->files_free,
+                                 &info->read_bytes,
+                                 &info->write_bytes,
+                                 &info->connections,
+                                 &info->timeout_tenths,
+                                 &info->retries,
+                                 &info->file_attribute_cache_s,
+                                 &info->folder_attribute_cache_s,
+                                 &info->stripe_count,
+                                 &info->stripe_bytes,
+                                 &info->read_ahead_bytes,
+                                 &info->stripe_parts,
+                                 &info->rotational,
+                                 &info->queue_depth,
+                                 &info->major,
+                                 &info->minor};
 
     for (size_t i = 0; i < STK_COUNT(numbers); i++) {
-        *numbers[i] = STOKER_NOT_TOLD;
+        *numbers[i] = STOKER_UNKNOWN;
     }
-    info->path = ground->path;
-    info->mount_point = ground->point;
-    info->type = ground->type;
-    info->source = ground->source;
-    info->options = ground->options;
-    info->server = ground->server;
-    info->version = ground->version;
-    info->transport = ground->transport;
-    info->recovery = ground->recovery;
-    info->pool = ground->told.layout.pool;
-    info->device = ground->device;
-    info->scheduler = ground->scheduler;
-    info->presence_from = "";
+    info->path = filesystem->path;
+    info->mount_point = filesystem->point;
+    info->type = filesystem->type;
+    info->source = filesystem->source;
+    info->options = filesystem->options;
+    info->server = filesystem->server;
+    info->version = filesystem->version;
+    info->transport = filesystem->transport;
+    info->recovery = filesystem->recovery;
+    info->pool = filesystem->probe.layout.pool;
+    info->device = filesystem->device;
+    info->scheduler = filesystem->scheduler;
+    info->residency_source = "";
 }
 
-uint32_t stk_ground_group_of(uint64_t device)
+uint32_t stk_filesystem_group_of(uint64_t device)
 {
-    char *table = stk_ground_table("");
+    char *table = stk_mountinfo_read("");
     struct stk_view text = {(const uint8_t *)table, table ? strlen(table) : 0};
-    uint32_t group = STOKER_GROUND_UNKNOWN;
+    uint32_t group = STOKER_FILESYSTEM_UNKNOWN;
     struct stk_mount_row row;
 
     while (stk_mount_next(&text, &row)) {
         if (row.major == major(device) && row.minor == minor(device)) {
-            group = stk_kind_of(row.type, 0)->group;
+            group = stk_filesystem_type_of(row.type, 0)->group;
         }
     }
     stk_free(table);
     return group;
 }
 
-static bool is_on_fuse(const char *path, const char *prefix)
+static bool is_fuse_path(const char *path, const char *prefix)
 {
-    char *table = stk_ground_table(prefix);
+    char *table = stk_mountinfo_read(prefix);
     struct stk_view text = {(const uint8_t *)table, table ? strlen(table) : 0};
     struct stk_mount_row row;
     bool is_fuse = stk_mount_of_path(text, path, &row) && row.type.bytes >= 4 &&
@@ -212,61 +231,64 @@ static bool is_on_fuse(const char *path, const char *prefix)
     return is_fuse;
 }
 
-void stk_ground_judge(struct stoker_ground *ground, const char *prefix)
+void stk_filesystem_evaluate(struct stoker_filesystem *filesystem, const char *prefix)
 {
-    char *table = stk_ground_table(prefix);
+    char *table = stk_mountinfo_read(prefix);
     struct stk_view text = {(const uint8_t *)table, table ? strlen(table) : 0};
     struct stk_mount_row row;
 
-    ground->kind = stk_kind_of((struct stk_view){NULL, 0}, (uint32_t)ground->told.magic);
-    ground->info.major = ground->told.major;
-    ground->info.minor = ground->told.minor;
+    filesystem->kind =
+        stk_filesystem_type_of((struct stk_view){NULL, 0}, (uint32_t)filesystem->probe.magic);
+    filesystem->info.major = filesystem->probe.major;
+    filesystem->info.minor = filesystem->probe.minor;
     /* By its number, for links lead elsewhere; by its name, where nobody tells the number. */
-    if ((ground->told.mount_id > 0 && stk_mount_of_id(text, ground->told.mount_id, &row)) ||
-        stk_mount_of_path(text, ground->path, &row)) {
-        keep_row(ground, &row);
+    if ((filesystem->probe.mount_id > 0 &&
+         stk_mount_of_id(text, filesystem->probe.mount_id, &row)) ||
+        stk_mount_of_path(text, filesystem->path, &row)) {
+        set_mount(filesystem, &row);
     }
     stk_free(table);
-    ground->info.kind = ground->kind->name;
-    ground->info.group = ground->kind->group;
-    if (ground->info.answers) {
-        keep_told(ground);
+    filesystem->info.kind = filesystem->kind->name;
+    filesystem->info.group = filesystem->kind->group;
+    if (filesystem->info.responds) {
+        set_probe_info(filesystem);
     }
-    keep_reads(ground);
-    stk_ground_device(ground, prefix);
-    stk_ground_advise(ground);
+    set_read_sizes(filesystem);
+    stk_block_device_read(filesystem, prefix);
+    stk_mount_advise(filesystem);
 }
 
-int stk_ground_look(struct stoker_ground *ground, const struct stk_ground_request *request,
-                    struct stoker_error *error)
+int stk_filesystem_inspect(struct stoker_filesystem *filesystem,
+                           const struct stk_filesystem_request *request, struct stoker_error *error)
 {
-    struct stk_ground_request absolute = *request;
+    struct stk_filesystem_request absolute = *request;
     int status;
 
-    stk_ground_begin(ground);
-    if (!stk_machine_absolute(request->path, ground->path, sizeof ground->path)) {
+    stk_filesystem_init(filesystem);
+    if (!stk_path_absolute(request->path, filesystem->path, sizeof filesystem->path)) {
         return stk_fail(error, -ENAMETOOLONG, "the path is too long", "name it from nearer by",
                         "'%.400s'", request->path);
     }
-    absolute.path = ground->path;
-    absolute.is_fuse = is_on_fuse(ground->path, request->prefix);
-    status = stk_ground_ask(&absolute, &ground->told);
+    absolute.path = filesystem->path;
+    absolute.is_fuse = is_fuse_path(filesystem->path, request->prefix);
+    status = stk_mount_probe(&absolute, &filesystem->probe);
     if (status < 0 && status != STOKER_ERROR_TIMEOUT) {
         return stk_fail_errno(error, -status, "cannot look at a path", "check the path", "'%.600s'",
                               request->path);
     }
-    ground->info.answers = status == 0;
-    stk_ground_judge(ground, request->prefix);
+    filesystem->info.responds = status == 0;
+    stk_filesystem_evaluate(filesystem, request->prefix);
     return 0;
 }
 
-int stoker_ground_open(struct stoker_ground **ground_out, const char *path,
-                       const struct stoker_ground_options *options, struct stoker_error *error)
+int stoker_filesystem_open(struct stoker_filesystem **ground_out, const char *path,
+                           const struct stoker_filesystem_options *options,
+                           struct stoker_error *error)
 {
-    struct stoker_ground_options full = {.timeout_ms = TIMEOUT_DEFAULT_MS,
-                                         .files_max = FILES_DEFAULT};
-    struct stk_ground_request request = {.path = path, .prefix = ""};
-    struct stoker_ground *ground;
+    struct stoker_filesystem_options full = {.timeout_ms = TIMEOUT_DEFAULT_MS,
+                                             .files_max = FILES_DEFAULT};
+    struct stk_filesystem_request request = {.path = path, .prefix = ""};
+    struct stoker_filesystem *filesystem;
     int status;
 
     *ground_out = NULL;
@@ -280,7 +302,7 @@ int stoker_ground_open(struct stoker_ground **ground_out, const char *path,
                         "ground options");
     }
     if (options) {
-        struct stoker_ground_options given = {0};
+        struct stoker_filesystem_options given = {0};
 
         memcpy(&given, options, options->struct_size);
         full.timeout_ms = given.timeout_ms ? given.timeout_ms : full.timeout_ms;
@@ -288,22 +310,23 @@ int stoker_ground_open(struct stoker_ground **ground_out, const char *path,
     }
     request.timeout_ms = full.timeout_ms;
     request.files_max = full.files_max;
-    ground = stk_alloc(1, sizeof *ground);
-    if (!ground) {
+    filesystem = stk_alloc(1, sizeof *filesystem);
+    if (!filesystem) {
         return stk_fail(error, -ENOMEM, "cannot look at a path", "free memory", "'%.400s'", path);
     }
-    status = stk_ground_look(ground, &request, error);
+    status = stk_filesystem_inspect(filesystem, &request, error);
     if (status < 0) {
-        stk_free(ground);
+        stk_free(filesystem);
         return status;
     }
-    *ground_out = ground;
+    *ground_out = filesystem;
     return 0;
 }
 
-int stoker_ground_info(const struct stoker_ground *ground, struct stoker_ground_info *info)
+int stoker_filesystem_info(const struct stoker_filesystem *filesystem,
+                           struct stoker_filesystem_info *info)
 {
-    struct stoker_ground_info full = ground->info;
+    struct stoker_filesystem_info full = filesystem->info;
 
     if (info->struct_size < sizeof info->struct_size || info->struct_size > sizeof full) {
         return STOKER_ERROR_ARGUMENT;
@@ -313,16 +336,16 @@ int stoker_ground_info(const struct stoker_ground *ground, struct stoker_ground_
     return 0;
 }
 
-int stoker_ground_advice(const struct stoker_ground *ground, uint32_t index,
-                         struct stoker_advice *advice)
+int stoker_filesystem_advice(const struct stoker_filesystem *filesystem, uint32_t index,
+                             struct stoker_advice *advice)
 {
     struct stoker_advice full = {.struct_size = advice->struct_size};
-    const struct stk_advice *from = ground->advices;
+    const struct stk_mount_advice *from = filesystem->advices;
 
     if (advice->struct_size < sizeof full.struct_size || advice->struct_size > sizeof full) {
         return STOKER_ERROR_ARGUMENT;
     }
-    if (index >= ground->advice_count) {
+    if (index >= filesystem->advice_count) {
         return 0;
     }
     from += index;
@@ -334,7 +357,7 @@ int stoker_ground_advice(const struct stoker_ground *ground, uint32_t index,
     return 1;
 }
 
-void stoker_ground_close(struct stoker_ground *ground)
+void stoker_filesystem_close(struct stoker_filesystem *filesystem)
 {
-    stk_free(ground);
+    stk_free(filesystem);
 }

@@ -56,45 +56,48 @@ static const struct row {
     uint64_t read_bytes, connections;
     const char *advice; /* of each its first letters, with a bar behind */
 } rows[] = {
-    {"/x", "ext4", STOKER_GROUND_DISK, "", STOKER_NOT_TOLD, STOKER_NOT_TOLD, ""},
-    {"/nfs/a/b", "nfs", STOKER_GROUND_NETWORK, "filer.lan", 262144, 1,
+    {"/x", "ext4", STOKER_FILESYSTEM_DISK, "", STOKER_UNKNOWN, STOKER_UNKNOWN, ""},
+    {"/nfs/a/b", "nfs", STOKER_FILESYSTEM_NETWORK, "filer.lan", 262144, 1,
      "rsize is 256|one connection|read-ahead is 128|"},
-    {"/nfsx", "ext4", STOKER_GROUND_DISK, "", STOKER_NOT_TOLD, STOKER_NOT_TOLD, ""},
-    {"/nfs/soft", "nfs", STOKER_GROUND_NETWORK, "10.0.0.1", 1 << 20, 8,
+    {"/nfsx", "ext4", STOKER_FILESYSTEM_DISK, "", STOKER_UNKNOWN, STOKER_UNKNOWN, ""},
+    {"/nfs/soft", "nfs", STOKER_FILESYSTEM_NETWORK, "10.0.0.1", 1 << 20, 8,
      "the mount is soft|attributes are not|"},
-    {"/efs/d", "nfs", STOKER_GROUND_NETWORK, "fs-1.efs.eu-west-1.amazonaws.com", 1 << 20, 1, ""},
-    {"/lustre/d", "lustre", STOKER_GROUND_NETWORK, "10.0.0.5@tcp", STOKER_NOT_TOLD, STOKER_NOT_TOLD,
-     "mounted without flock|"},
-    {"/gpfs", "gpfs", STOKER_GROUND_NETWORK, "", STOKER_NOT_TOLD, STOKER_NOT_TOLD, ""},
-    {"/ceph", "cephfs", STOKER_GROUND_NETWORK, "10.0.0.6:6789,10.0.0.7:6789", STOKER_NOT_TOLD,
-     STOKER_NOT_TOLD, ""},
-    {"/weka", "wekafs", STOKER_GROUND_NETWORK, "", STOKER_NOT_TOLD, STOKER_NOT_TOLD, ""},
-    {"/beegfs", "beegfs", STOKER_GROUND_NETWORK, "", STOKER_NOT_TOLD, STOKER_NOT_TOLD, ""},
-    {"/nine", "9p", STOKER_GROUND_NETWORK, "", 131072, STOKER_NOT_TOLD, "a request fetches 128|"},
-    {"/virtio", "virtiofs", STOKER_GROUND_NETWORK, "", STOKER_NOT_TOLD, STOKER_NOT_TOLD, ""},
-    {"/smb", "smb", STOKER_GROUND_NETWORK, "nas", 65536, STOKER_NOT_TOLD, "a request fetches 64|"},
-    {"/bucket", "gcsfuse", STOKER_GROUND_FUSE, "", 131072, STOKER_NOT_TOLD,
-     "a request fetches 128|/bucket is a bucket|"},
-    {"/odd", "fuse", STOKER_GROUND_FUSE, "", STOKER_NOT_TOLD, STOKER_NOT_TOLD, ""},
-    {"/fast", "xfs", STOKER_GROUND_DISK, "", STOKER_NOT_TOLD, STOKER_NOT_TOLD,
-     "scheduler mq-deadline|"},
-    {"/btr/x", "btrfs", STOKER_GROUND_DISK, "", STOKER_NOT_TOLD, STOKER_NOT_TOLD,
-     "sda says that it turns|"},
-    {"/strange", "unknown", STOKER_GROUND_UNKNOWN, "", STOKER_NOT_TOLD, STOKER_NOT_TOLD, ""},
-    {"/twice/y", "nfs", STOKER_GROUND_NETWORK, "[fd00::1]", 1 << 20, 2, ""},
-    {"/udp/d", "nfs", STOKER_GROUND_NETWORK, "10.0.0.1", 1 << 20, 2, "NFS over UDP|"},
-    {"/rdma/d", "nfs", STOKER_GROUND_NETWORK, "s", 1 << 20, 1, ""},
-    {"/folders/d", "nfs", STOKER_GROUND_NETWORK, "s", 1 << 20, 2, "attributes are not|"},
-    {"/flock", "lustre", STOKER_GROUND_NETWORK, "10.0.0.5@tcp", STOKER_NOT_TOLD, STOKER_NOT_TOLD,
+    {"/efs/d", "nfs", STOKER_FILESYSTEM_NETWORK, "fs-1.efs.eu-west-1.amazonaws.com", 1 << 20, 1,
      ""},
-    {"/blob", "blobfuse", STOKER_GROUND_FUSE, "", STOKER_NOT_TOLD, STOKER_NOT_TOLD,
+    {"/lustre/d", "lustre", STOKER_FILESYSTEM_NETWORK, "10.0.0.5@tcp", STOKER_UNKNOWN,
+     STOKER_UNKNOWN, "mounted without flock|"},
+    {"/gpfs", "gpfs", STOKER_FILESYSTEM_NETWORK, "", STOKER_UNKNOWN, STOKER_UNKNOWN, ""},
+    {"/ceph", "cephfs", STOKER_FILESYSTEM_NETWORK, "10.0.0.6:6789,10.0.0.7:6789", STOKER_UNKNOWN,
+     STOKER_UNKNOWN, ""},
+    {"/weka", "wekafs", STOKER_FILESYSTEM_NETWORK, "", STOKER_UNKNOWN, STOKER_UNKNOWN, ""},
+    {"/beegfs", "beegfs", STOKER_FILESYSTEM_NETWORK, "", STOKER_UNKNOWN, STOKER_UNKNOWN, ""},
+    {"/nine", "9p", STOKER_FILESYSTEM_NETWORK, "", 131072, STOKER_UNKNOWN,
+     "a request fetches 128|"},
+    {"/virtio", "virtiofs", STOKER_FILESYSTEM_NETWORK, "", STOKER_UNKNOWN, STOKER_UNKNOWN, ""},
+    {"/smb", "smb", STOKER_FILESYSTEM_NETWORK, "nas", 65536, STOKER_UNKNOWN,
+     "a request fetches 64|"},
+    {"/bucket", "gcsfuse", STOKER_FILESYSTEM_FUSE, "", 131072, STOKER_UNKNOWN,
+     "a request fetches 128|/bucket is a bucket|"},
+    {"/odd", "fuse", STOKER_FILESYSTEM_FUSE, "", STOKER_UNKNOWN, STOKER_UNKNOWN, ""},
+    {"/fast", "xfs", STOKER_FILESYSTEM_DISK, "", STOKER_UNKNOWN, STOKER_UNKNOWN,
+     "scheduler mq-deadline|"},
+    {"/btr/x", "btrfs", STOKER_FILESYSTEM_DISK, "", STOKER_UNKNOWN, STOKER_UNKNOWN,
+     "sda says that it turns|"},
+    {"/strange", "unknown", STOKER_FILESYSTEM_UNKNOWN, "", STOKER_UNKNOWN, STOKER_UNKNOWN, ""},
+    {"/twice/y", "nfs", STOKER_FILESYSTEM_NETWORK, "[fd00::1]", 1 << 20, 2, ""},
+    {"/udp/d", "nfs", STOKER_FILESYSTEM_NETWORK, "10.0.0.1", 1 << 20, 2, "NFS over UDP|"},
+    {"/rdma/d", "nfs", STOKER_FILESYSTEM_NETWORK, "s", 1 << 20, 1, ""},
+    {"/folders/d", "nfs", STOKER_FILESYSTEM_NETWORK, "s", 1 << 20, 2, "attributes are not|"},
+    {"/flock", "lustre", STOKER_FILESYSTEM_NETWORK, "10.0.0.5@tcp", STOKER_UNKNOWN, STOKER_UNKNOWN,
+     ""},
+    {"/blob", "blobfuse", STOKER_FILESYSTEM_FUSE, "", STOKER_UNKNOWN, STOKER_UNKNOWN,
      "/blob is a bucket|"},
-    {"/layer", "overlay", STOKER_GROUND_LAYERED, "", STOKER_NOT_TOLD, STOKER_NOT_TOLD,
+    {"/layer", "overlay", STOKER_FILESYSTEM_LAYERED, "", STOKER_UNKNOWN, STOKER_UNKNOWN,
      "a layer of a container|"},
-    {"/loop", "ext4", STOKER_GROUND_DISK, "", STOKER_NOT_TOLD, STOKER_NOT_TOLD, ""},
-    {"/virtual", "ext4", STOKER_GROUND_DISK, "", STOKER_NOT_TOLD, STOKER_NOT_TOLD, ""},
-    {"/quick", "xfs", STOKER_GROUND_DISK, "", STOKER_NOT_TOLD, STOKER_NOT_TOLD, ""},
-    {"/long", "ext4", STOKER_GROUND_DISK, "", STOKER_NOT_TOLD, STOKER_NOT_TOLD, ""}, /* no row */
+    {"/loop", "ext4", STOKER_FILESYSTEM_DISK, "", STOKER_UNKNOWN, STOKER_UNKNOWN, ""},
+    {"/virtual", "ext4", STOKER_FILESYSTEM_DISK, "", STOKER_UNKNOWN, STOKER_UNKNOWN, ""},
+    {"/quick", "xfs", STOKER_FILESYSTEM_DISK, "", STOKER_UNKNOWN, STOKER_UNKNOWN, ""},
+    {"/long", "ext4", STOKER_FILESYSTEM_DISK, "", STOKER_UNKNOWN, STOKER_UNKNOWN, ""}, /* no row */
 };
 
 static char tree[] = "/tmp/stoker-ground-XXXXXX";
@@ -145,14 +148,14 @@ static void put_tree(void)
     put("sys/class/block/sda/queue/scheduler", "bfq\n");
 }
 
-static struct stoker_ground ground;
+static struct stoker_filesystem ground;
 
 static void begin(const char *path)
 {
-    ground = (struct stoker_ground){0};
-    stk_ground_begin(&ground);
+    ground = (struct stoker_filesystem){0};
+    stk_filesystem_init(&ground);
     snprintf(ground.path, sizeof ground.path, "%s", path);
-    ground.info.answers = true;
+    ground.info.responds = true;
 }
 
 /* All that was advised is in the row, in its order, and the reverse. */
@@ -176,7 +179,7 @@ static void test_rows(void)
     T_EACH(row, row, rows)
     {
         begin(row->path);
-        stk_ground_judge(&ground, tree);
+        stk_filesystem_evaluate(&ground, tree);
         T_STR(row->path, ground.info.kind, row->kind);
         T_EQ(row->path, ground.info.group, row->group);
         T_STR(row->path, ground.info.server, row->server);
@@ -188,10 +191,10 @@ static void test_rows(void)
 
 static void test_nfs(void)
 {
-    const struct stoker_ground_info *info = &ground.info;
+    const struct stoker_filesystem_info *info = &ground.info;
 
     begin("/nfs/a");
-    stk_ground_judge(&ground, tree);
+    stk_filesystem_evaluate(&ground, tree);
     T_STR("nfs", info->mount_point, "/nfs");
     T_STR("nfs", info->source, "filer.lan:/export/a b");
     T_STR("nfs", info->version, "4.2");
@@ -200,7 +203,7 @@ static void test_nfs(void)
     T_EQ("nfs", info->write_bytes, 524288);
     T_EQ("nfs", info->timeout_tenths, 600);
     T_EQ("nfs", info->retries, 2);
-    T_EQ("nfs", info->file_fresh_s, 60);
+    T_EQ("nfs", info->file_attribute_cache_s, 60);
     T_EQ("nfs", info->read_ahead_bytes, 128 << 10);
     T_STR("nfs", ground.advices[0].command,
           "umount /nfs && mount -t nfs4 -o rsize=1048576,wsize=1048576 'filer.lan:/export/a b' "
@@ -208,40 +211,40 @@ static void test_nfs(void)
     T_EQ("nfs", ground.advices[0].level, STOKER_ADVICE_FINDING);
     T_STR("nfs", ground.advices[2].command, "echo 4096 > /sys/class/bdi/0:51/read_ahead_kb");
     begin("/nfs/soft/x");
-    stk_ground_judge(&ground, tree);
-    T_EQ("noac", info->file_fresh_s, 0);
-    T_EQ("noac", info->folder_fresh_s, 0);
+    stk_filesystem_evaluate(&ground, tree);
+    T_EQ("noac", info->file_attribute_cache_s, 0);
+    T_EQ("noac", info->folder_attribute_cache_s, 0);
     T_EQ("noac", info->read_ahead_bytes, 15360 << 10);
     begin("/twice");
-    stk_ground_judge(&ground, tree);
-    T_EQ("actimeo", info->file_fresh_s, 5);
-    T_EQ("actimeo", info->folder_fresh_s, 5);
+    stk_filesystem_evaluate(&ground, tree);
+    T_EQ("actimeo", info->file_attribute_cache_s, 5);
+    T_EQ("actimeo", info->folder_attribute_cache_s, 5);
     begin("/twice");
-    ground.told.mount_id = 918; /* the one below, by its number */
-    stk_ground_judge(&ground, tree);
+    ground.probe.mount_id = 918; /* the one below, by its number */
+    stk_filesystem_evaluate(&ground, tree);
     T_STR("by number", info->kind, "tmpfs");
     begin("/ceph/x");
-    stk_ground_judge(&ground, tree);
+    stk_filesystem_evaluate(&ground, tree);
     T_EQ("ro", info->is_read_only, true);
 }
 
 static void test_silence(void)
 {
     begin("/nfs/dead");
-    ground.info.answers = false;
-    ground.told = (struct stk_ground_told){0};
-    stk_ground_judge(&ground, tree);
+    ground.info.responds = false;
+    ground.probe = (struct stk_mount_probe_info){0};
+    stk_filesystem_evaluate(&ground, tree);
     T_STR("silent", ground.info.kind, "nfs");
     T_STR("silent", ground.advices[0].what, "filer.lan does not answer");
     T_HAS("silent", ground.advices[0].reason, "the mount is hard");
     T_STR("silent", ground.advices[0].command, "rpcinfo -T tcp filer.lan nfs");
-    T_EQ("silent", ground.info.bytes_total, STOKER_NOT_TOLD);
+    T_EQ("silent", ground.info.bytes_total, STOKER_UNKNOWN);
 }
 
 static void test_disks(void)
 {
     begin("/fast/x");
-    stk_ground_judge(&ground, tree);
+    stk_filesystem_evaluate(&ground, tree);
     T_STR("partition", ground.info.device, "nvme0n1");
     T_STR("partition", ground.info.scheduler, "mq-deadline");
     T_EQ("partition", ground.info.queue_depth, 1023);
@@ -249,11 +252,11 @@ static void test_disks(void)
     T_EQ("partition", ground.info.read_ahead_bytes, 512 << 10);
     T_STR("partition", ground.advices[0].command, "echo none > /sys/block/nvme0n1/queue/scheduler");
     begin("/btr/x");
-    stk_ground_judge(&ground, tree);
+    stk_filesystem_evaluate(&ground, tree);
     T_STR("disk", ground.info.device, "sda");
     T_STR("disk", ground.info.scheduler, "bfq");
     T_EQ("disk", ground.info.rotational, 1);
-    T_EQ("disk", ground.info.queue_depth, STOKER_NOT_TOLD);
+    T_EQ("disk", ground.info.queue_depth, STOKER_UNKNOWN);
 }
 
 /* How large cold reads are here: read_size_test.c has the rows; here, that they come to be told. */
@@ -277,11 +280,11 @@ static void test_reads(void)
     T_EACH(reads_of, row, cases)
     {
         begin(row->path);
-        ground.told.is_folder = row->is_folder;
-        ground.told.file_block_bytes = row->block_bytes;
-        stk_ground_judge(&ground, tree);
-        T_EQ(row->path, ground.info.joined_gap_bytes, row->gap);
-        T_EQ(row->path, ground.info.joined_bytes_max, row->most);
+        ground.probe.is_folder = row->is_folder;
+        ground.probe.file_block_bytes = row->block_bytes;
+        stk_filesystem_evaluate(&ground, tree);
+        T_EQ(row->path, ground.info.coalesce_gap_bytes, row->gap);
+        T_EQ(row->path, ground.info.coalesce_bytes_max, row->most);
     }
 }
 
@@ -289,13 +292,16 @@ static void test_reads(void)
 static void test_told(void)
 {
     begin("/lustre/it's");
-    ground.told.layout =
-        (struct stk_layout){.parts = 1, .stripe_count = 1, .stripe_bytes = 1 << 20};
-    ground.told.has_layout = ground.told.tells_presence = ground.told.is_folder = true;
-    ground.told.files = (struct stk_ground_files){
-        .seen = 600, .away = 600, .bytes = 600000, .bytes_away = 600000, .bytes_most = 5ull << 30};
-    stk_ground_judge(&ground, tree);
-    T_EQ("away", ground.info.presence, STOKER_PRESENCE_AWAY);
+    ground.probe.layout =
+        (struct stk_stripe_layout){.parts = 1, .stripe_count = 1, .stripe_bytes = 1 << 20};
+    ground.probe.has_layout = ground.probe.has_residency = ground.probe.is_folder = true;
+    ground.probe.files = (struct stk_filesystem_files){.seen = 600,
+                                                       .archived = 600,
+                                                       .bytes = 600000,
+                                                       .bytes_archived = 600000,
+                                                       .largest_bytes = 5ull << 30};
+    stk_filesystem_evaluate(&ground, tree);
+    T_EQ("away", ground.info.residency, STOKER_RESIDENCY_ARCHIVED);
     T_EQ("away", ground.info.stripe_count, 1);
     check_advice("away",
                  "large files lie on one|mounted without flock|600 of 600|many small|8 threads|");
@@ -304,29 +310,31 @@ static void test_told(void)
     T_STR("away", ground.advices[4].command,
           "stoker bench --raw --cold --far-threads 32 '/lustre/it'\\''s'");
     begin("/gpfs/x");
-    ground.told.tells_presence = true;
-    ground.told.files = (struct stk_ground_files){.seen = 2, .away = 1, .bytes = 9};
-    stk_ground_judge(&ground, tree);
-    T_EQ("partly", ground.info.presence, STOKER_PRESENCE_PARTLY);
+    ground.probe.has_residency = true;
+    ground.probe.files = (struct stk_filesystem_files){.seen = 2, .archived = 1, .bytes = 9};
+    stk_filesystem_evaluate(&ground, tree);
+    T_EQ("partly", ground.info.residency, STOKER_RESIDENCY_PARTIAL);
     begin("/fast/x");
-    ground.told.has_space = true;
-    ground.told.bytes_total = 1000;
-    ground.told.bytes_free = 9;
-    ground.told.files_total = 1000;
-    ground.told.files_free = 9;
-    stk_ground_judge(&ground, tree);
+    ground.probe.has_space = true;
+    ground.probe.bytes_total = 1000;
+    ground.probe.bytes_free = 9;
+    ground.probe.files_total = 1000;
+    ground.probe.files_free = 9;
+    stk_filesystem_evaluate(&ground, tree);
     check_advice("full", "nearly full|hardly any inodes|scheduler|");
     begin("/ceph/x"); /* what is read only needs no room */
-    ground.told.has_space = true;
-    ground.told.bytes_total = 1000;
-    stk_ground_judge(&ground, tree);
+    ground.probe.has_space = true;
+    ground.probe.bytes_total = 1000;
+    stk_filesystem_evaluate(&ground, tree);
     check_advice("read only", "");
     begin("/nowhere"); /* no table at all: the magic tells */
-    ground.told.magic = 0x19830326;
-    stk_ground_judge(&ground, "/nonexistent");
+    ground.probe.magic = 0x19830326;
+    stk_filesystem_evaluate(&ground, "/nonexistent");
     T_STR("magic", ground.info.kind, "beegfs");
-    T_STR("magic", stk_kind_of((struct stk_view){(const uint8_t *)"fuse.x", 6}, 0)->name, "fuse");
-    T_STR("magic", stk_kind_of((struct stk_view){(const uint8_t *)"x", 1}, 0x01021994)->name,
+    T_STR("magic", stk_filesystem_type_of((struct stk_view){(const uint8_t *)"fuse.x", 6}, 0)->name,
+          "fuse");
+    T_STR("magic",
+          stk_filesystem_type_of((struct stk_view){(const uint8_t *)"x", 1}, 0x01021994)->name,
           "tmpfs");
 }
 
@@ -340,37 +348,37 @@ static void test_files(void)
     } cases[] = {
         {"small ones, striped", "/flock/d", 4, 1000, 10, 10000, "small files are striped|"},
         {"small ones, of one stripe", "/flock/d", 1, 1000, 10, 10000, ""},
-        {"small ones, nothing told", "/flock/d", STOKER_NOT_TOLD, 1000, 10, 10000, ""},
+        {"small ones, nothing told", "/flock/d", STOKER_UNKNOWN, 1000, 10, 10000, ""},
         {"large ones, striped", "/flock/d", 4, 5ull << 30, 2, 6ull << 30, ""},
         {"large ones, of one stripe", "/flock/d", 1, 5ull << 30, 2, 6ull << 30, "large files lie|"},
         {"not so large ones", "/flock/d", 1, 1ull << 30, 2, 2ull << 30, ""},
-        {"many, not small", "/gpfs/d", STOKER_NOT_TOLD, 1 << 20, 600, 600ull << 20, ""},
-        {"many small ones", "/gpfs/d", STOKER_NOT_TOLD, 1000, 600, 600000, "many small|8 threads|"},
-        {"not so many", "/gpfs/d", STOKER_NOT_TOLD, 1000, 499, 499000, ""},
-        {"at home", "/quick/d", STOKER_NOT_TOLD, 1000, 600, 600000, ""},
+        {"many, not small", "/gpfs/d", STOKER_UNKNOWN, 1 << 20, 600, 600ull << 20, ""},
+        {"many small ones", "/gpfs/d", STOKER_UNKNOWN, 1000, 600, 600000, "many small|8 threads|"},
+        {"not so many", "/gpfs/d", STOKER_UNKNOWN, 1000, 499, 499000, ""},
+        {"at home", "/quick/d", STOKER_UNKNOWN, 1000, 600, 600000, ""},
     };
 
     T_EACH(case_of, row, cases)
     {
         begin(row->path);
-        ground.told.has_layout = row->stripes != STOKER_NOT_TOLD;
-        ground.told.layout = (struct stk_layout){
+        ground.probe.has_layout = row->stripes != STOKER_UNKNOWN;
+        ground.probe.layout = (struct stk_stripe_layout){
             .parts = 1, .stripe_count = (uint32_t)row->stripes, .stripe_bytes = 1 << 20};
-        ground.told.files = (struct stk_ground_files){
-            .seen = row->seen, .bytes = row->bytes, .bytes_most = row->most};
-        stk_ground_judge(&ground, tree);
+        ground.probe.files = (struct stk_filesystem_files){
+            .seen = row->seen, .bytes = row->bytes, .largest_bytes = row->most};
+        stk_filesystem_evaluate(&ground, tree);
         check_advice(row->name, row->advice);
     }
     begin("/smb");
-    stk_ground_judge(&ground, tree);
+    stk_filesystem_evaluate(&ground, tree);
     T_STR("smb", ground.advices[0].command,
           "umount /smb && mount -t cifs -o rsize=4194304 //nas/share /smb");
     begin("/nine");
-    stk_ground_judge(&ground, tree);
+    stk_filesystem_evaluate(&ground, tree);
     T_STR("9p", ground.advices[0].command,
           "umount /nine && mount -t 9p -o trans=virtio,msize=1048576 share /nine");
     begin("/blob");
-    stk_ground_judge(&ground, tree);
+    stk_filesystem_evaluate(&ground, tree);
     T_STR("blobfuse", ground.advices[0].command, "stoker info az://BUCKET/PREFIX");
 }
 
@@ -394,22 +402,22 @@ static size_t plain(uint8_t *at, uint32_t magic, uint32_t pattern, uint32_t stri
 
 static void test_lustre(void)
 {
-    struct stk_layout layout;
+    struct stk_stripe_layout layout;
     uint8_t bytes[512] = {0};
     size_t used = plain(bytes, 0x0bd10bd0, 1, 1 << 20, 4);
 
-    T_EQ("v1", stk_layout_lustre((struct stk_view){bytes, used}, &layout), 0);
+    T_EQ("v1", stk_stripe_layout_lustre((struct stk_view){bytes, used}, &layout), 0);
     T_EQ("v1", layout.stripe_count, 4);
     T_EQ("v1", layout.stripe_bytes, 1 << 20);
     T_EQ("v1", layout.is_released, false);
     T_STR("v1", layout.pool, "");
     used = plain(bytes, 0x0bd30bd0, 0x80000001, 4 << 20, 65535);
-    T_EQ("v3", stk_layout_lustre((struct stk_view){bytes, used}, &layout), 0);
-    T_EQ("v3", layout.stripe_count, STK_LAYOUT_ALL);
+    T_EQ("v3", stk_stripe_layout_lustre((struct stk_view){bytes, used}, &layout), 0);
+    T_EQ("v3", layout.stripe_count, STK_STRIPE_LAYOUT_ALL);
     T_EQ("v3", layout.is_released, true);
     T_STR("v3", layout.pool, "flash");
     for (size_t cut = 0; cut < used; cut++) {
-        T_EQ("cut", stk_layout_lustre((struct stk_view){bytes, cut}, &layout),
+        T_EQ("cut", stk_stripe_layout_lustre((struct stk_view){bytes, cut}, &layout),
              STOKER_ERROR_CORRUPT);
     }
     /* Two parts: 64 KiB beside the metadata, the rest on 8 servers; a third is not made yet. */
@@ -427,22 +435,22 @@ static void test_lustre(void)
     plain(bytes + 176, 0x0bd30bd0, 0x100, 1 << 16, 0);
     plain(bytes + 224, 0x0bd30bd0, 1, 4 << 20, 8);
     plain(bytes + 272, 0x0bd30bd0, 1, 1 << 20, 99);
-    T_EQ("parts", stk_layout_lustre((struct stk_view){bytes, 320}, &layout), 0);
+    T_EQ("parts", stk_stripe_layout_lustre((struct stk_view){bytes, 320}, &layout), 0);
     T_EQ("parts", layout.parts, 3);
     T_EQ("parts", layout.mirrors, 2);
     T_EQ("parts", layout.stripe_count, 8);
     T_EQ("parts", layout.stripe_bytes, 4 << 20);
     T_TRUE("parts", !layout.is_released);
-    T_EQ("cut in the last", stk_layout_lustre((struct stk_view){bytes, 300}, &layout),
+    T_EQ("cut in the last", stk_stripe_layout_lustre((struct stk_view){bytes, 300}, &layout),
          STOKER_ERROR_CORRUPT);
     number(bytes + 176 + 4, 0x80000100, 4); /* of the first HSM has taken the data */
-    T_EQ("released", stk_layout_lustre((struct stk_view){bytes, 320}, &layout), 0);
+    T_EQ("released", stk_stripe_layout_lustre((struct stk_view){bytes, 320}, &layout), 0);
     T_TRUE("released", layout.is_released);
     number(bytes + 32 + 24, 300, 4); /* lies behind the end */
-    T_EQ("outside", stk_layout_lustre((struct stk_view){bytes, 320}, &layout),
+    T_EQ("outside", stk_stripe_layout_lustre((struct stk_view){bytes, 320}, &layout),
          STOKER_ERROR_CORRUPT);
     number(bytes + 32 + 24, UINT32_MAX, 4);
-    T_EQ("outside", stk_layout_lustre((struct stk_view){bytes, 320}, &layout),
+    T_EQ("outside", stk_stripe_layout_lustre((struct stk_view){bytes, 320}, &layout),
          STOKER_ERROR_CORRUPT);
 }
 
@@ -461,13 +469,13 @@ static void test_ceph(void)
         {"stripe_unit=1x stripe_count=1", STOKER_ERROR_CORRUPT},
         {"", STOKER_ERROR_CORRUPT},
     };
-    struct stk_layout layout;
+    struct stk_stripe_layout layout;
 
     T_EACH(text, row, cases)
     {
         struct stk_view text = {(const uint8_t *)row->text, strlen(row->text)};
 
-        T_EQ(row->text, stk_layout_ceph(text, &layout), row->status);
+        T_EQ(row->text, stk_stripe_layout_ceph(text, &layout), row->status);
         T_EQ(row->text, layout.stripe_bytes, row->status ? 0 : 4194304);
         T_EQ(row->text, layout.stripe_count, row->status ? 0 : 2);
     }
@@ -476,27 +484,27 @@ static void test_ceph(void)
 /* This machine's own: the probe, and what the header promises. */
 static void test_here(void)
 {
-    struct stoker_ground *opened = NULL;
-    struct stoker_ground_info info = {.struct_size = sizeof info};
-    struct stoker_ground_options options = {.struct_size = sizeof options, .files_max = 3};
+    struct stoker_filesystem *opened = NULL;
+    struct stoker_filesystem_info info = {.struct_size = sizeof info};
+    struct stoker_filesystem_options options = {.struct_size = sizeof options, .files_max = 3};
     struct stoker_advice advice = {.struct_size = sizeof advice};
     struct stoker_error error = {0};
 
-    T_EQ("here", stoker_ground_open(&opened, tree, &options, &error), 0);
-    T_EQ("here", stoker_ground_info(opened, &info), 0);
-    T_EQ("here", info.answers, 1);
+    T_EQ("here", stoker_filesystem_open(&opened, tree, &options, &error), 0);
+    T_EQ("here", stoker_filesystem_info(opened, &info), 0);
+    T_EQ("here", info.responds, 1);
     T_EQ("here", info.is_folder, 1);
-    T_TRUE("here", info.joined_gap_bytes >= 64 << 10 && info.joined_bytes_max >= 64 << 10);
+    T_TRUE("here", info.coalesce_gap_bytes >= 64 << 10 && info.coalesce_bytes_max >= 64 << 10);
     T_TRUE("here", info.bytes_total > 0 && info.files <= 3 && info.mount_point[0] == '/');
-    T_EQ("here", stoker_ground_advice(opened, UINT32_MAX, &advice), 0);
+    T_EQ("here", stoker_filesystem_advice(opened, UINT32_MAX, &advice), 0);
     info.struct_size = sizeof info + 1;
-    T_EQ("size", stoker_ground_info(opened, &info), STOKER_ERROR_ARGUMENT);
-    stoker_ground_close(opened);
-    T_EQ("none", stoker_ground_open(&opened, "/nonexistent/x", NULL, &error), -ENOENT);
+    T_EQ("size", stoker_filesystem_info(opened, &info), STOKER_ERROR_ARGUMENT);
+    stoker_filesystem_close(opened);
+    T_EQ("none", stoker_filesystem_open(&opened, "/nonexistent/x", NULL, &error), -ENOENT);
     T_ERROR("none", &error);
-    T_EQ("url", stoker_ground_open(&opened, "s3://b/k", NULL, &error), STOKER_ERROR_ARGUMENT);
+    T_EQ("url", stoker_filesystem_open(&opened, "s3://b/k", NULL, &error), STOKER_ERROR_ARGUMENT);
     T_ERROR("url", &error);
-    stoker_ground_close(NULL);
+    stoker_filesystem_close(NULL);
 }
 
 int main(void)

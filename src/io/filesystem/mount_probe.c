@@ -29,35 +29,37 @@
 #define INLINE_BYTES_MAX 4096u
 #define DEPTH_MAX 2
 
-struct ask {
+struct probe {
     struct stk_task task; /* first */
-    struct stk_ground_told told;
+    struct stk_mount_probe_info told;
     uint32_t files_max;
     bool is_fuse, has_blocks; /* a program answers; it told of blocks of some file */
-    char path[STK_GROUND_TEXT_BYTES];
+    char path[STK_FILESYSTEM_TEXT_BYTES];
 };
 
-static void ask_run(struct stk_task *task);
-static void ask_drop(struct stk_task *task);
+static void probe_run(struct stk_task *task);
+static void probe_drop(struct stk_task *task);
 
-static int ask_by_thread(struct ask *ask, uint32_t timeout_ms, struct stk_ground_told *told_out)
+static int probe_by_thread(struct probe *probe, uint32_t timeout_ms,
+                           struct stk_mount_probe_info *info_out)
 {
-    struct stk_pool *pool = NULL;
-    int status = stk_pool_open(&pool, 1, NULL, NULL);
+    struct stk_thread_pool *pool = NULL;
+    int status = stk_thread_pool_open(&pool, 1, NULL, NULL);
 
-    status = status < 0 ? status : stk_pool_call(pool, &ask->task, timeout_ms);
+    status = status < 0 ? status : stk_thread_pool_call(pool, &probe->task, timeout_ms);
     if (status == 0) {
-        *told_out = ask->told;
+        *info_out = probe->told;
     }
     if (status != STOKER_ERROR_TIMEOUT) { /* else it is the pool's */
-        stk_free(ask);
+        stk_free(probe);
     }
-    stk_pool_close(pool);
+    stk_thread_pool_close(pool);
     return status;
 }
 
 /* The child ends by a signal, if it can. */
-static int ask_by_child(struct ask *ask, uint32_t timeout_ms, struct stk_ground_told *told_out)
+static int probe_by_child(struct probe *probe, uint32_t timeout_ms,
+                          struct stk_mount_probe_info *info_out)
 {
     struct pollfd ready = {.events = POLLIN};
     int ends[2], status = STOKER_ERROR_TIMEOUT;
@@ -70,8 +72,8 @@ static int ask_by_child(struct ask *ask, uint32_t timeout_ms, struct stk_ground_
     if (child == 0) {
         dup2(ends[1], 0); /* nothing else stays open: pipes that others wait at, above all */
         close_range(1, UINT32_MAX, 0);
-        ask_run(&ask->task);
-        (void)send(0, &ask->told, sizeof ask->told, MSG_NOSIGNAL);
+        probe_run(&probe->task);
+        (void)send(0, &probe->told, sizeof probe->told, MSG_NOSIGNAL);
         kill(getpid(), SIGKILL); /* nothing of the parent's is flushed or freed */
     }
     close(ends[1]);
@@ -79,7 +81,7 @@ static int ask_by_child(struct ask *ask, uint32_t timeout_ms, struct stk_ground_
     if (child < 0) {
         status = -errno;
     } else if (poll(&ready, 1, (int)timeout_ms) > 0) {
-        bool whole = recv(ends[0], told_out, sizeof *told_out, 0) == (ssize_t)sizeof *told_out;
+        bool whole = recv(ends[0], info_out, sizeof *info_out, 0) == (ssize_t)sizeof *info_out;
 
         status = whole ? 0 : -EIO;
     }
@@ -91,34 +93,35 @@ static int ask_by_child(struct ask *ask, uint32_t timeout_ms, struct stk_ground_
     return status;
 }
 
-int stk_ground_ask(const struct stk_ground_request *request, struct stk_ground_told *told_out)
+int stk_mount_probe(const struct stk_filesystem_request *request,
+                    struct stk_mount_probe_info *info_out)
 {
     uint32_t timeout_ms = (uint32_t)stk_min(request->timeout_ms, INT32_MAX);
-    struct ask *ask = stk_alloc(1, sizeof *ask);
-    int status = ask ? 0 : -ENOMEM;
+    struct probe *probe = stk_alloc(1, sizeof *probe);
+    int status = probe ? 0 : -ENOMEM;
 
-    *told_out = (struct stk_ground_told){0};
-    if (!ask) {
+    *info_out = (struct stk_mount_probe_info){0};
+    if (!probe) {
         return status;
     }
-    ask->task = (struct stk_task){.run = ask_run, .drop = ask_drop};
-    ask->files_max = request->files_max;
-    snprintf(ask->path, sizeof ask->path, "%s", request->path);
+    probe->task = (struct stk_task){.run = probe_run, .drop = probe_drop};
+    probe->files_max = request->files_max;
+    snprintf(probe->path, sizeof probe->path, "%s", request->path);
     if (request->is_fuse) {
-        status = ask_by_child(ask, timeout_ms, told_out);
-        stk_free(ask);
+        status = probe_by_child(probe, timeout_ms, info_out);
+        stk_free(probe);
     } else {
-        status = ask_by_thread(ask, timeout_ms, told_out);
+        status = probe_by_thread(probe, timeout_ms, info_out);
     }
-    return status < 0 ? status : told_out->status;
+    return status < 0 ? status : info_out->status;
 }
 
-static void ask_drop(struct stk_task *task)
+static void probe_drop(struct stk_task *task)
 {
-    stk_free((struct ask *)(void *)task);
+    stk_free((struct probe *)(void *)task);
 }
 
-static void ask_space(struct stk_ground_told *told, const char *path)
+static void probe_space(struct stk_mount_probe_info *told, const char *path)
 {
     struct statfs space;
 
@@ -135,18 +138,19 @@ static void ask_space(struct stk_ground_told *told, const char *path)
 }
 
 /* By what is there: a file system that knows no such attribute refuses its name. */
-static bool ask_layout(const char *path, bool is_folder, struct stk_layout *layout)
+static bool probe_layout(const char *path, bool is_folder, struct stk_stripe_layout *layout)
 {
     uint8_t *value = stk_alloc(1, XATTR_BYTES_MAX);
     ssize_t bytes = value ? getxattr(path, "lustre.lov", value, XATTR_BYTES_MAX) : -1;
     bool found = false;
 
     if (bytes > 0) {
-        found = stk_layout_lustre((struct stk_view){value, (size_t)bytes}, layout) == 0;
+        found = stk_stripe_layout_lustre((struct stk_view){value, (size_t)bytes}, layout) == 0;
     } else if (value) {
         bytes = getxattr(path, is_folder ? "ceph.dir.layout" : "ceph.file.layout", value,
                          XATTR_BYTES_MAX);
-        found = bytes > 0 && stk_layout_ceph((struct stk_view){value, (size_t)bytes}, layout) == 0;
+        found = bytes > 0 &&
+                stk_stripe_layout_ceph((struct stk_view){value, (size_t)bytes}, layout) == 0;
     }
     stk_free(value);
     return found;
@@ -165,52 +169,52 @@ static bool is_hole(const char *path)
     return hole;
 }
 
-static void look_at_file(struct ask *ask, const char *path, const struct stat *about)
+static void inspect_file(struct probe *probe, const char *path, const struct stat *about)
 {
-    struct stk_ground_files *files = &ask->told.files;
+    struct stk_filesystem_files *files = &probe->told.files;
     uint64_t bytes = (uint64_t)about->st_size;
-    struct stk_layout layout = {0};
+    struct stk_stripe_layout layout = {0};
     bool away = false;
 
-    if (ask->told.tells_presence && ask->told.magic == 0x0bd00bd0 &&
-        ask_layout(path, false, &layout)) {
+    if (probe->told.has_residency && probe->told.magic == 0x0bd00bd0 &&
+        probe_layout(path, false, &layout)) {
         away = layout.is_released;
-    } else if (ask->told.tells_presence) { /* a program may fetch what is opened: it is not */
+    } else if (probe->told.has_residency) { /* a program may fetch what is opened: it is not */
         away =
-            about->st_blocks == 0 && bytes > INLINE_BYTES_MAX && (ask->is_fuse || !is_hole(path));
+            about->st_blocks == 0 && bytes > INLINE_BYTES_MAX && (probe->is_fuse || !is_hole(path));
     }
-    ask->has_blocks = ask->has_blocks || about->st_blocks > 0;
-    if (ask->told.file_block_bytes == 0) {
-        ask->told.file_block_bytes = (uint32_t)stk_min((uint64_t)about->st_blksize, UINT32_MAX);
+    probe->has_blocks = probe->has_blocks || about->st_blocks > 0;
+    if (probe->told.file_block_bytes == 0) {
+        probe->told.file_block_bytes = (uint32_t)stk_min((uint64_t)about->st_blksize, UINT32_MAX);
     }
     files->seen++;
     files->bytes += bytes;
-    files->bytes_most = stk_max(files->bytes_most, bytes);
-    files->away += away;
-    files->bytes_away += away ? bytes : 0;
+    files->largest_bytes = stk_max(files->largest_bytes, bytes);
+    files->archived += away;
+    files->bytes_archived += away ? bytes : 0;
 }
 
 /* Some of the files of a folder and of those in it, as they come. */
-static void look_below(struct ask *ask, const char *folder, int depth)
+static void inspect_folder(struct probe *probe, const char *folder, int depth)
 {
     DIR *names = opendir(folder);
     struct dirent *entry;
-    char *path = stk_alloc(1, STK_GROUND_TEXT_BYTES);
+    char *path = stk_alloc(1, STK_FILESYSTEM_TEXT_BYTES);
 
-    while (names && path && ask->told.files.seen < ask->files_max &&
+    while (names && path && probe->told.files.seen < probe->files_max &&
            (entry = readdir(names)) != NULL) {
         struct stat about;
 
         if (entry->d_name[0] == '.' ||
-            (size_t)snprintf(path, STK_GROUND_TEXT_BYTES, "%s/%s", folder, entry->d_name) >=
-                STK_GROUND_TEXT_BYTES ||
+            (size_t)snprintf(path, STK_FILESYSTEM_TEXT_BYTES, "%s/%s", folder, entry->d_name) >=
+                STK_FILESYSTEM_TEXT_BYTES ||
             fstatat(dirfd(names), entry->d_name, &about, AT_SYMLINK_NOFOLLOW) < 0) {
             continue;
         }
         if (S_ISREG(about.st_mode)) {
-            look_at_file(ask, path, &about);
+            inspect_file(probe, path, &about);
         } else if (S_ISDIR(about.st_mode) && depth < DEPTH_MAX) {
-            look_below(ask, path, depth + 1);
+            inspect_folder(probe, path, depth + 1);
         }
     }
     if (names) {
@@ -223,46 +227,46 @@ static void look_below(struct ask *ask, const char *folder, int depth)
  * blocks only none at all counts. */
 static uint32_t group_of(uint64_t magic)
 {
-    return stk_kind_of((struct stk_view){NULL, 0}, (uint32_t)magic)->group;
+    return stk_filesystem_type_of((struct stk_view){NULL, 0}, (uint32_t)magic)->group;
 }
 
 /* Programs behind FUSE often know no blocks: then none says nothing. */
-static void judge_blocks(struct ask *ask)
+static void evaluate_blocks(struct probe *probe)
 {
-    if (ask->is_fuse && !ask->has_blocks) {
-        ask->told.tells_presence = false;
-        ask->told.files.away = ask->told.files.bytes_away = 0;
+    if (probe->is_fuse && !probe->has_blocks) {
+        probe->told.has_residency = false;
+        probe->told.files.archived = probe->told.files.bytes_archived = 0;
     }
 }
 
-static void ask_run(struct stk_task *task)
+static void probe_run(struct stk_task *task)
 {
-    struct ask *ask = (struct ask *)(void *)task;
-    struct stk_ground_told *told = &ask->told;
+    struct probe *probe = (struct probe *)(void *)task;
+    struct stk_mount_probe_info *told = &probe->told;
     struct statx mount;
     struct stat about;
 
-    if (stat(ask->path, &about) < 0) {
+    if (stat(probe->path, &about) < 0) {
         told->status = -errno;
         return;
     }
     told->is_folder = S_ISDIR(about.st_mode);
     told->major = major(about.st_dev);
     told->minor = minor(about.st_dev);
-    if (statx(AT_FDCWD, ask->path, 0, STATX_MNT_ID, &mount) == 0 &&
+    if (statx(AT_FDCWD, probe->path, 0, STATX_MNT_ID, &mount) == 0 &&
         (mount.stx_mask & STATX_MNT_ID)) {
         told->mount_id = mount.stx_mnt_id;
     }
-    ask_space(told, ask->path);
-    told->has_layout = ask_layout(ask->path, told->is_folder, &told->layout);
-    ask->is_fuse = group_of(told->magic) == STOKER_GROUND_FUSE;
-    told->tells_presence =
-        told->has_space && (ask->is_fuse || group_of(told->magic) == STOKER_GROUND_NETWORK ||
-                            group_of(told->magic) == STOKER_GROUND_UNKNOWN);
+    probe_space(told, probe->path);
+    told->has_layout = probe_layout(probe->path, told->is_folder, &told->layout);
+    probe->is_fuse = group_of(told->magic) == STOKER_FILESYSTEM_FUSE;
+    told->has_residency =
+        told->has_space && (probe->is_fuse || group_of(told->magic) == STOKER_FILESYSTEM_NETWORK ||
+                            group_of(told->magic) == STOKER_FILESYSTEM_UNKNOWN);
     if (told->is_folder) {
-        look_below(ask, ask->path, 1);
+        inspect_folder(probe, probe->path, 1);
     } else if (S_ISREG(about.st_mode)) {
-        look_at_file(ask, ask->path, &about);
+        inspect_file(probe, probe->path, &about);
     }
-    judge_blocks(ask);
+    evaluate_blocks(probe);
 }

@@ -1,5 +1,5 @@
 /* Rows and options of the table of mounts. Nothing in it is believed to be well formed: type and
- * source are words of whoever mounted. */
+ * source are words of whoever info_filesystem. */
 #include "io/filesystem/mountinfo.h"
 
 #include <string.h>
@@ -61,7 +61,7 @@ static bool parse_row(struct stk_view line, struct stk_mount_row *row)
         !whole_number(take_field(&line), &row->parent) || !device_numbers(take_field(&line), row)) {
         return false;
     }
-    (void)take_field(&line); /* what of the file system is mounted */
+    (void)take_field(&line); /* what of the file system is info_filesystem */
     row->point = take_field(&line);
     row->options = take_field(&line);
     do { /* optional fields, ended by a dash */
@@ -107,7 +107,7 @@ static size_t unescape(struct stk_view field, size_t at, char *out)
     return 1;
 }
 
-void stk_mount_text(struct stk_view field, char *out, size_t out_bytes)
+void stk_mount_unescape(struct stk_view field, char *out, size_t out_bytes)
 {
     size_t used = 0;
 
@@ -213,5 +213,5 @@ void stk_mount_server(const struct stk_mount_row *row, char *out, size_t out_byt
             bytes = 0; /* a device, a name, none */
         }
     }
-    stk_mount_text((struct stk_view){source.data, bytes}, out, out_bytes);
+    stk_mount_unescape((struct stk_view){source.data, bytes}, out, out_bytes);
 }

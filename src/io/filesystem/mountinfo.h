@@ -22,7 +22,7 @@ bool stk_mount_next(struct stk_view *text, struct stk_mount_row *row_out);
 bool stk_mount_of_path(struct stk_view text, const char *path, struct stk_mount_row *row_out);
 bool stk_mount_of_id(struct stk_view text, uint64_t id, struct stk_mount_row *row_out);
 /* Undoes the escapes, cuts at the room, ends with a NUL. */
-void stk_mount_text(struct stk_view field, char *out, size_t out_bytes);
+void stk_mount_unescape(struct stk_view field, char *out, size_t out_bytes);
 
 /* The value of "name=value", or of the word "name" (empty then). False: it is not among them. The
  * last one counts. */

@@ -73,13 +73,13 @@ static const struct row {
 
 static char tree[] = "/tmp/stoker-reads-XXXXXX";
 
-static void check(const struct row *row, const struct stk_reads *reads)
+static void check(const struct row *row, const struct stk_read_sizes *reads)
 {
     T_EQ(row->name, reads->request_bytes, row->request);
-    T_EQ(row->name, reads->near_bytes, row->request ? 16 * KIB : 64 * KIB);
+    T_EQ(row->name, reads->free_gap_bytes, row->request ? 16 * KIB : 64 * KIB);
     T_EQ(row->name, reads->gap_bytes, row->gap);
     T_EQ(row->name, reads->bytes_max, row->most);
-    T_EQ(row->name, reads->align, row->request ? STK_READS_PAGE_BYTES : 1);
+    T_EQ(row->name, reads->align, row->request ? STK_READ_SIZE_PAGE_BYTES : 1);
 }
 
 /* The device of the first row is 0:100. */
@@ -103,11 +103,11 @@ static void put_table(void)
 
 static void test_rows(void)
 {
-    struct stk_reads_mounts mounts = {.met = 0};
+    struct stk_read_size_mounts mounts = {.count = 0};
 
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
-        struct stk_reads reads =
-            stk_reads_find(&mounts, tree, makedev(0, 100 + i), rows[i].block_bytes);
+        struct stk_read_sizes reads =
+            stk_read_size_find(&mounts, tree, makedev(0, 100 + i), rows[i].block_bytes);
 
         check(&rows[i], &reads);
     }
@@ -116,43 +116,44 @@ static void test_rows(void)
 /* Each mount is looked up once; what is none, too; the oldest makes room. */
 static void test_mounts(void)
 {
-    struct stk_reads_mounts mounts = {.met = 0};
+    struct stk_read_size_mounts mounts = {.count = 0};
     const struct row *nfs = &rows[6], *gpfs = &rows[16];
     const struct row disk = {"not in the table", NULL, NULL, 0, 0, 64 * KIB, 4 * MIB};
-    struct stk_reads reads = stk_reads_find(&mounts, tree, makedev(0, 106), 0);
+    struct stk_read_sizes reads = stk_read_size_find(&mounts, tree, makedev(0, 106), 0);
 
     T_STR("rows", nfs->name, "nfs4");
     T_STR("rows", gpfs->name, "gpfs");
     check(nfs, &reads);
-    reads = stk_reads_find(&mounts, tree, makedev(7, 106), 0);
+    reads = stk_read_size_find(&mounts, tree, makedev(7, 106), 0);
     check(&disk, &reads);
-    T_EQ("met", mounts.met, 2);
-    reads = stk_reads_find(&mounts, "/nonexistent", makedev(0, 106), 0);
+    T_EQ("met", mounts.count, 2);
+    reads = stk_read_size_find(&mounts, "/nonexistent", makedev(0, 106), 0);
     check(nfs, &reads); /* remembered */
-    reads = stk_reads_find(&mounts, tree, makedev(7, 106), 0);
+    reads = stk_read_size_find(&mounts, tree, makedev(7, 106), 0);
     check(&disk, &reads);
-    T_EQ("met", mounts.met, 2);
-    reads = stk_reads_find(&mounts, tree, makedev(0, 116), 8 * MIB);
+    T_EQ("met", mounts.count, 2);
+    reads = stk_read_size_find(&mounts, tree, makedev(0, 116), 8 * MIB);
     check(gpfs, &reads);
-    reads = stk_reads_find(&mounts, tree, makedev(0, 116), 4 * MIB); /* each file its own blocks */
+    reads =
+        stk_read_size_find(&mounts, tree, makedev(0, 116), 4 * MIB); /* each file its own blocks */
     T_EQ("another file", reads.bytes_max, 4 * MIB);
-    T_EQ("met", mounts.met, 3);
-    for (uint32_t i = 0; i < STK_READS_MOUNTS; i++) {
-        stk_reads_find(&mounts, tree, makedev(9, i), 0);
+    T_EQ("met", mounts.count, 3);
+    for (uint32_t i = 0; i < STK_READ_SIZE_MOUNTS; i++) {
+        stk_read_size_find(&mounts, tree, makedev(9, i), 0);
     }
-    T_EQ("met", mounts.met, 3 + STK_READS_MOUNTS);
-    reads = stk_reads_find(&mounts, "/nonexistent", makedev(9, 63), 0);
-    T_EQ("met", mounts.met, 3 + STK_READS_MOUNTS);
-    reads = stk_reads_find(&mounts, "/nonexistent", makedev(0, 106), 0);
+    T_EQ("met", mounts.count, 3 + STK_READ_SIZE_MOUNTS);
+    reads = stk_read_size_find(&mounts, "/nonexistent", makedev(9, 63), 0);
+    T_EQ("met", mounts.count, 3 + STK_READ_SIZE_MOUNTS);
+    reads = stk_read_size_find(&mounts, "/nonexistent", makedev(0, 106), 0);
     check(&disk, &reads); /* it made room, and there is no table any more */
 }
 
-static const struct stk_reads fuse = {MIB, 16 * KIB, 256 * KIB, MIB, STK_READS_PAGE_BYTES};
-static const struct stk_reads given = {0, 100, 100, 1000, 1};
+static const struct stk_read_sizes fuse = {MIB, 16 * KIB, 256 * KIB, MIB, STK_READ_SIZE_PAGE_BYTES};
+static const struct stk_read_sizes given = {0, 100, 100, 1000, 1};
 static const struct step {
     const char *name;
-    const struct stk_reads *reads;
-    struct stk_growth from;
+    const struct stk_read_sizes *reads;
+    struct stk_coalesced_read from;
     uint64_t offset, bytes;
     bool joins;
     uint64_t end, between;
@@ -212,12 +213,13 @@ static void test_join(void)
 {
     T_EACH(step, row, steps)
     {
-        struct stk_growth growth = row->from;
+        struct stk_coalesced_read growth = row->from;
 
-        T_EQ(row->name, stk_reads_join(row->reads, &growth, row->offset, row->bytes), row->joins);
+        T_EQ(row->name, stk_read_size_coalesce(row->reads, &growth, row->offset, row->bytes),
+             row->joins);
         T_EQ(row->name, growth.begin, row->from.begin);
         T_EQ(row->name, growth.end, row->end);
-        T_EQ(row->name, growth.between, row->between);
+        T_EQ(row->name, growth.unwanted_bytes, row->between);
     }
 }
 

@@ -14,7 +14,7 @@
 #define ENTRY_BYTES 48u      /* of lov_comp_md_entry_v1 */
 #define RELEASED 0x80000000u /* in the pattern: HSM */
 #define ON_METADATA 0x100u   /* in the pattern: data lies with the metadata */
-#define IS_MADE 0x10u        /* in a component's flags: it has objects */
+#define HAS_OBJECTS 0x10u    /* in a component's flags: it has objects */
 
 static uint32_t u16(const uint8_t *at)
 {
@@ -27,7 +27,7 @@ static uint32_t u32(const uint8_t *at)
 }
 
 /* One plain layout, alone or a part of a composite one; the part that is widest is what is told. */
-static int take_plain(struct stk_view value, struct stk_layout *layout)
+static int read_plain(struct stk_view value, struct stk_stripe_layout *layout)
 {
     uint32_t magic = value.bytes >= PLAIN_BYTES ? u32(value.data) : 0, pattern, count;
     bool has_pool = magic == LOV_V3 || magic == LOV_SPECIFIC;
@@ -37,7 +37,7 @@ static int take_plain(struct stk_view value, struct stk_layout *layout)
     }
     pattern = u32(value.data + 4);
     count = u16(value.data + 28);
-    count = count == UINT16_MAX ? STK_LAYOUT_ALL : count;
+    count = count == UINT16_MAX ? STK_STRIPE_LAYOUT_ALL : count;
     layout->is_released = layout->is_released || (pattern & RELEASED) != 0;
     if (layout->stripe_bytes > 0 && ((pattern & ON_METADATA) || count <= layout->stripe_count)) {
         return 0;
@@ -52,11 +52,11 @@ static int take_plain(struct stk_view value, struct stk_layout *layout)
     return 0;
 }
 
-static int take_composite(struct stk_view value, struct stk_layout *layout)
+static int read_composite(struct stk_view value, struct stk_stripe_layout *layout)
 {
     uint32_t count = value.bytes >= HEAD_BYTES ? u16(value.data + 14) : 0;
 
-    if (count == 0 || count > STK_LAYOUT_PARTS_MAX ||
+    if (count == 0 || count > STK_STRIPE_LAYOUT_PARTS_MAX ||
         value.bytes < HEAD_BYTES + (size_t)count * ENTRY_BYTES) {
         return STOKER_ERROR_CORRUPT;
     }
@@ -70,10 +70,10 @@ static int take_composite(struct stk_view value, struct stk_layout *layout)
         if (offset > value.bytes || bytes > value.bytes - offset) {
             return STOKER_ERROR_CORRUPT;
         }
-        if (!(u32(entry + 4) & IS_MADE) && layout->stripe_bytes > 0) {
+        if (!(u32(entry + 4) & HAS_OBJECTS) && layout->stripe_bytes > 0) {
             continue; /* only for what is not written yet */
         }
-        status = take_plain((struct stk_view){value.data + offset, bytes}, layout);
+        status = read_plain((struct stk_view){value.data + offset, bytes}, layout);
         if (status < 0) {
             return status;
         }
@@ -81,13 +81,13 @@ static int take_composite(struct stk_view value, struct stk_layout *layout)
     return 0;
 }
 
-int stk_layout_lustre(struct stk_view value, struct stk_layout *layout_out)
+int stk_stripe_layout_lustre(struct stk_view value, struct stk_stripe_layout *layout_out)
 {
-    struct stk_layout layout = {.parts = 1, .mirrors = 1};
+    struct stk_stripe_layout layout = {.parts = 1, .mirrors = 1};
     bool composite = value.bytes >= 4 && u32(value.data) == LOV_COMPOSITE;
-    int status = composite ? take_composite(value, &layout) : take_plain(value, &layout);
+    int status = composite ? read_composite(value, &layout) : read_plain(value, &layout);
 
-    *layout_out = status == 0 ? layout : (struct stk_layout){0};
+    *layout_out = status == 0 ? layout : (struct stk_stripe_layout){0};
     return status;
 }
 
@@ -128,20 +128,20 @@ static bool ceph_number(struct stk_view text, const char *name, uint64_t most, u
     return number <= most;
 }
 
-int stk_layout_ceph(struct stk_view text, struct stk_layout *layout_out)
+int stk_stripe_layout_ceph(struct stk_view text, struct stk_stripe_layout *layout_out)
 {
     struct stk_view pool = {NULL, 0};
     uint64_t count = 0, unit = 0;
 
-    *layout_out = (struct stk_layout){0};
+    *layout_out = (struct stk_stripe_layout){0};
     if (!ceph_number(text, "stripe_count", UINT32_MAX - 1, &count) ||
         !ceph_number(text, "stripe_unit", UINT32_MAX, &unit) || count == 0 || unit == 0) {
         return STOKER_ERROR_CORRUPT;
     }
-    *layout_out = (struct stk_layout){
+    *layout_out = (struct stk_stripe_layout){
         .parts = 1, .mirrors = 1, .stripe_count = (uint32_t)count, .stripe_bytes = unit};
     if (ceph_word(text, "pool", &pool) && pool.bytes > 0) {
-        size_t bytes = stk_min(pool.bytes, STK_LAYOUT_POOL_BYTES - 1);
+        size_t bytes = stk_min(pool.bytes, STK_STRIPE_LAYOUT_POOL_BYTES - 1);
 
         memcpy(layout_out->pool, pool.data, bytes);
         layout_out->pool[bytes] = '\0';

@@ -5,28 +5,28 @@
  *   ceph.file.layout ("stripe_unit=.. stripe_count=.. object_size=.. pool=..") --> stripes
  *
  * Pure; nothing of the bytes is believed. Owner: the caller. Threads: any. Memory: none.
- * Bound: STK_LAYOUT_PARTS_MAX components. */
+ * Bound: STK_STRIPE_LAYOUT_PARTS_MAX components. */
 #ifndef IO_FILESYSTEM_STRIPE_LAYOUT_H
 #define IO_FILESYSTEM_STRIPE_LAYOUT_H
 
 #include "base/base.h"
 
-#define STK_LAYOUT_PARTS_MAX 1024u
-#define STK_LAYOUT_POOL_BYTES 64u
+#define STK_STRIPE_LAYOUT_PARTS_MAX 1024u
+#define STK_STRIPE_LAYOUT_POOL_BYTES 64u
 
-struct stk_layout {
+struct stk_stripe_layout {
     uint32_t parts;        /* components of a composite file; else 1 */
     uint32_t mirrors;      /* at least 1 */
     uint32_t stripe_count; /* of the part with most of them; of a folder: what new files get, and
-                              STK_LAYOUT_ALL all there are */
+                              STK_STRIPE_LAYOUT_ALL all there are */
     uint64_t stripe_bytes; /* of that part */
     bool is_released;      /* an archive has the bytes, the servers do not */
-    char pool[STK_LAYOUT_POOL_BYTES];
+    char pool[STK_STRIPE_LAYOUT_POOL_BYTES];
 };
-#define STK_LAYOUT_ALL UINT32_MAX
+#define STK_STRIPE_LAYOUT_ALL UINT32_MAX
 
 /* STOKER_ERROR_CORRUPT: it is not what it should be, and *layout_out is zeroed. */
-int stk_layout_lustre(struct stk_view value, struct stk_layout *layout_out);
-int stk_layout_ceph(struct stk_view text, struct stk_layout *layout_out);
+int stk_stripe_layout_lustre(struct stk_view value, struct stk_stripe_layout *layout_out);
+int stk_stripe_layout_ceph(struct stk_view text, struct stk_stripe_layout *layout_out);
 
 #endif

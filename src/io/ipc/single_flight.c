@@ -29,19 +29,19 @@ static bool make_folder(char *folder, size_t folder_bytes)
            (about.st_mode & 077) == 0;
 }
 
-static void name_beside(const struct stk_turn *turn, const char *ending,
-                        char path[STK_TURN_PATH_BYTES + 8])
+static void sibling_path(const struct stk_single_flight *flight, const char *ending,
+                         char path[STK_SINGLE_FLIGHT_PATH_BYTES + 8])
 {
-    size_t stem = strlen(turn->path) - strlen("result");
+    size_t stem = strlen(flight->path) - strlen("result");
 
-    snprintf(path, STK_TURN_PATH_BYTES + 8, "%.*s%s", (int)stem, turn->path, ending);
+    snprintf(path, STK_SINGLE_FLIGHT_PATH_BYTES + 8, "%.*s%s", (int)stem, flight->path, ending);
 }
 
-static int open_beside(const struct stk_turn *turn, const char *ending, int flags)
+static int open_sibling(const struct stk_single_flight *flight, const char *ending, int flags)
 {
-    char path[STK_TURN_PATH_BYTES + 8];
+    char path[STK_SINGLE_FLIGHT_PATH_BYTES + 8];
 
-    name_beside(turn, ending, path);
+    sibling_path(flight, ending, path);
     return open(path, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
 }
 
@@ -56,17 +56,17 @@ static bool try_lock(int fd, int kind)
 }
 
 /* Whether an open file still has this name: who removed it held its lock, which counts no more. */
-static bool is_there(const struct stk_turn *turn, const char *ending, int fd)
+static bool has_name(const struct stk_single_flight *flight, const char *ending, int fd)
 {
-    char path[STK_TURN_PATH_BYTES + 8];
+    char path[STK_SINGLE_FLIGHT_PATH_BYTES + 8];
     struct stat named, open;
 
-    name_beside(turn, ending, path);
+    sibling_path(flight, ending, path);
     return fstat(fd, &open) == 0 && lstat(path, &named) == 0 && named.st_ino == open.st_ino &&
            named.st_dev == open.st_dev;
 }
 
-static void let_go(int *fd)
+static void close_lock(int *fd)
 {
     if (*fd >= 0) {
         (void)flock(*fd, LOCK_UN); /* a child of fork may still have the descriptor */
@@ -75,97 +75,100 @@ static void let_go(int *fd)
     }
 }
 
-static enum stk_turn_whose take_mine(struct stk_turn *turn)
+static enum stk_single_flight_role become_leader(struct stk_single_flight *flight)
 {
-    (void)unlink(turn->path); /* what a kill left */
-    turn->is_mine = true;
-    let_go(&turn->wait);
-    return STK_TURN_MINE;
+    (void)unlink(flight->path); /* what a kill left */
+    flight->is_leader = true;
+    close_lock(&flight->wait);
+    return STK_SINGLE_FLIGHT_LEADER;
 }
 
 /* Another has it. AGAIN: it ended, and removed the file of the lock. */
-static int wait_for_it(struct stk_turn *turn, uint64_t end_ns)
+static int wait_for_leader(struct stk_single_flight *flight, uint64_t end_ns)
 {
-    turn->wait = open_beside(turn, "wait", O_RDWR | O_CREAT);
-    if (turn->wait < 0) {
-        return STK_TURN_NONE;
+    flight->wait = open_sibling(flight, "wait", O_RDWR | O_CREAT);
+    if (flight->wait < 0) {
+        return STK_SINGLE_FLIGHT_UNAVAILABLE;
     }
     for (bool waits = false; stk_clock_ns() < end_ns;) {
-        waits = waits || try_lock(turn->wait, LOCK_SH); /* refused while somebody looks */
-        if (try_lock(turn->lock, LOCK_SH)) {
+        waits = waits || try_lock(flight->wait, LOCK_SH); /* refused while somebody looks */
+        if (try_lock(flight->lock, LOCK_SH)) {
             struct stat about;
 
-            if (!is_there(turn, "lock", turn->lock)) {
+            if (!has_name(flight, "lock", flight->lock)) {
                 return STOKER_ERROR_AGAIN;
             }
-            if (lstat(turn->path, &about) == 0 && S_ISREG(about.st_mode)) {
-                return STK_TURN_TAKEN;
+            if (lstat(flight->path, &about) == 0 && S_ISREG(about.st_mode)) {
+                return STK_SINGLE_FLIGHT_FOLLOWER;
             }
-            (void)flock(turn->lock, LOCK_UN);
-            if (try_lock(turn->lock, LOCK_EX)) {
-                return is_there(turn, "lock", turn->lock) ? (int)take_mine(turn)
-                                                          : STOKER_ERROR_AGAIN;
+            (void)flock(flight->lock, LOCK_UN);
+            if (try_lock(flight->lock, LOCK_EX)) {
+                return has_name(flight, "lock", flight->lock) ? (int)become_leader(flight)
+                                                              : STOKER_ERROR_AGAIN;
             }
         }
-        poll(NULL, 0, STK_TURN_TICK_MS);
+        poll(NULL, 0, STK_SINGLE_FLIGHT_POLL_MS);
     }
-    return STK_TURN_NONE;
+    return STK_SINGLE_FLIGHT_UNAVAILABLE;
 }
 
 /* AGAIN: the file of the lock was removed meanwhile. */
-static int try_to_begin(struct stk_turn *turn, uint64_t end_ns)
+static int try_begin(struct stk_single_flight *flight, uint64_t end_ns)
 {
-    turn->lock = open_beside(turn, "lock", O_RDWR | O_CREAT);
-    if (turn->lock < 0) {
-        return STK_TURN_NONE;
+    flight->lock = open_sibling(flight, "lock", O_RDWR | O_CREAT);
+    if (flight->lock < 0) {
+        return STK_SINGLE_FLIGHT_UNAVAILABLE;
     }
-    if (try_lock(turn->lock, LOCK_EX)) {
-        return is_there(turn, "lock", turn->lock) ? (int)take_mine(turn) : STOKER_ERROR_AGAIN;
+    if (try_lock(flight->lock, LOCK_EX)) {
+        return has_name(flight, "lock", flight->lock) ? (int)become_leader(flight)
+                                                      : STOKER_ERROR_AGAIN;
     }
     /* A file system without locks says so by another number. */
-    return errno == EWOULDBLOCK ? wait_for_it(turn, end_ns) : STK_TURN_NONE;
+    return errno == EWOULDBLOCK ? wait_for_leader(flight, end_ns) : STK_SINGLE_FLIGHT_UNAVAILABLE;
 }
 
-enum stk_turn_whose stk_turn_begin(struct stk_turn *turn, const char *key, uint32_t timeout_ms)
+enum stk_single_flight_role stk_single_flight_begin(struct stk_single_flight *flight,
+                                                    const char *key, uint32_t timeout_ms)
 {
     uint64_t end_ns = stk_clock_ns() + timeout_ms * 1000000ull;
     int whose = STOKER_ERROR_AGAIN;
-    char folder[STK_TURN_PATH_BYTES];
+    char folder[STK_SINGLE_FLIGHT_PATH_BYTES];
 
-    *turn = (struct stk_turn){.lock = -1, .wait = -1};
+    *flight = (struct stk_single_flight){.lock = -1, .wait = -1};
     if (!make_folder(folder, sizeof folder) ||
-        (size_t)snprintf(turn->path, sizeof turn->path, "%.400s/%.80s.result", folder, key) >=
-            sizeof turn->path) {
-        return STK_TURN_NONE;
+        (size_t)snprintf(flight->path, sizeof flight->path, "%.400s/%.80s.result", folder, key) >=
+            sizeof flight->path) {
+        return STK_SINGLE_FLIGHT_UNAVAILABLE;
     }
     do {
-        let_go(&turn->wait);
-        let_go(&turn->lock);
-        whose = try_to_begin(turn, end_ns);
+        close_lock(&flight->wait);
+        close_lock(&flight->lock);
+        whose = try_begin(flight, end_ns);
     } while (whose == STOKER_ERROR_AGAIN && stk_clock_ns() < end_ns);
-    if (whose == STK_TURN_NONE || whose == STOKER_ERROR_AGAIN) {
-        let_go(&turn->wait);
-        let_go(&turn->lock);
-        return STK_TURN_NONE;
+    if (whose == STK_SINGLE_FLIGHT_UNAVAILABLE || whose == STOKER_ERROR_AGAIN) {
+        close_lock(&flight->wait);
+        close_lock(&flight->lock);
+        return STK_SINGLE_FLIGHT_UNAVAILABLE;
     }
-    return (enum stk_turn_whose)whose;
+    return (enum stk_single_flight_role)whose;
 }
 
-bool stk_turn_is_awaited(const struct stk_turn *turn)
+bool stk_single_flight_has_waiters(const struct stk_single_flight *flight)
 {
-    int fd = turn->is_mine ? open_beside(turn, "wait", O_RDWR) : -1;
+    int fd = flight->is_leader ? open_sibling(flight, "wait", O_RDWR) : -1;
     bool awaited = fd >= 0 && !try_lock(fd, LOCK_EX);
 
     if (fd >= 0) {
-        let_go(&fd);
+        close_lock(&fd);
     }
     return awaited;
 }
 
-int stk_turn_publish(const struct stk_turn *turn, struct stk_view result)
+int stk_single_flight_publish(const struct stk_single_flight *flight, struct stk_view result)
 {
-    char part[STK_TURN_PATH_BYTES + 8];
-    int fd = open_beside(turn, "part", O_WRONLY | O_CREAT | O_TRUNC), status = fd < 0 ? -errno : 0;
+    char part[STK_SINGLE_FLIGHT_PATH_BYTES + 8];
+    int fd = open_sibling(flight, "part", O_WRONLY | O_CREAT | O_TRUNC),
+        status = fd < 0 ? -errno : 0;
     size_t done = 0;
 
     while (status == 0 && done < result.bytes) {
@@ -174,12 +177,12 @@ int stk_turn_publish(const struct stk_turn *turn, struct stk_view result)
         done += count > 0 ? (size_t)count : 0;
         status = count < 0 && errno != EINTR ? -errno : 0;
     }
-    snprintf(part, sizeof part, "%.*spart", (int)(strlen(turn->path) - strlen("result")),
-             turn->path);
+    snprintf(part, sizeof part, "%.*spart", (int)(strlen(flight->path) - strlen("result")),
+             flight->path);
     if (fd >= 0) {
         close(fd);
     }
-    if (status == 0 && rename(part, turn->path) < 0) {
+    if (status == 0 && rename(part, flight->path) < 0) {
         status = -errno;
     }
     if (status < 0) {
@@ -190,35 +193,36 @@ int stk_turn_publish(const struct stk_turn *turn, struct stk_view result)
 
 /* Nobody else uses this key now: its files go. Who opened them before sees that they have no name
  * any more, and begins anew. */
-static void remove_files(struct stk_turn *turn)
+static void remove_files(struct stk_single_flight *flight)
 {
-    char path[STK_TURN_PATH_BYTES + 8];
+    char path[STK_SINGLE_FLIGHT_PATH_BYTES + 8];
 
-    if (turn->lock < 0 || stk_turn_is_awaited(turn) || !try_lock(turn->lock, LOCK_EX) ||
-        !is_there(turn, "lock", turn->lock)) {
+    if (flight->lock < 0 || stk_single_flight_has_waiters(flight) ||
+        !try_lock(flight->lock, LOCK_EX) || !has_name(flight, "lock", flight->lock)) {
         return;
     }
-    (void)unlink(turn->path);
-    name_beside(turn, "wait", path);
+    (void)unlink(flight->path);
+    sibling_path(flight, "wait", path);
     (void)unlink(path);
-    name_beside(turn, "lock", path);
+    sibling_path(flight, "lock", path);
     (void)unlink(path);
 }
 
-void stk_turn_end(struct stk_turn *turn)
+void stk_single_flight_end(struct stk_single_flight *flight)
 {
-    bool last = turn->is_mine;
+    bool last = flight->is_leader;
 
     /* The last one of those who waited. */
-    if (!turn->is_mine && turn->wait >= 0 && turn->lock >= 0 && try_lock(turn->wait, LOCK_EX)) {
-        (void)unlink(turn->path);
+    if (!flight->is_leader && flight->wait >= 0 && flight->lock >= 0 &&
+        try_lock(flight->wait, LOCK_EX)) {
+        (void)unlink(flight->path);
         last = true;
     }
-    let_go(&turn->wait);
+    close_lock(&flight->wait);
     if (last) {
-        turn->is_mine = true;
-        remove_files(turn);
+        flight->is_leader = true;
+        remove_files(flight);
     }
-    let_go(&turn->lock);
-    turn->is_mine = false;
+    close_lock(&flight->lock);
+    flight->is_leader = false;
 }

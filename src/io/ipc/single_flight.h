@@ -15,29 +15,31 @@
 
 #include "base/base.h"
 
-#define STK_TURN_PATH_BYTES 512u
-#define STK_TURN_TICK_MS 20
+#define STK_SINGLE_FLIGHT_PATH_BYTES 512u
+#define STK_SINGLE_FLIGHT_POLL_MS 20
 
-struct stk_turn {
+struct stk_single_flight {
     int lock, wait; /* descriptors; -1: none */
-    bool is_mine;
-    char path[STK_TURN_PATH_BYTES]; /* of the result */
+    bool is_leader;
+    char path[STK_SINGLE_FLIGHT_PATH_BYTES]; /* of the result */
 };
 
-enum stk_turn_whose {
-    STK_TURN_NONE = 0, /* no place for turns, or the wait was too long: each for itself */
-    STK_TURN_MINE,
-    STK_TURN_TAKEN, /* path holds the result; empty: it has none to give */
+enum stk_single_flight_role {
+    STK_SINGLE_FLIGHT_UNAVAILABLE =
+        0, /* no place for turns, or the wait was too long: each for itself */
+    STK_SINGLE_FLIGHT_LEADER,
+    STK_SINGLE_FLIGHT_FOLLOWER, /* path holds the result; empty: it has none to give */
 };
 
 /* key: hex digits. Waits up to timeout_ms. */
-enum stk_turn_whose stk_turn_begin(struct stk_turn *turn, const char *key, uint32_t timeout_ms);
+enum stk_single_flight_role stk_single_flight_begin(struct stk_single_flight *flight,
+                                                    const char *key, uint32_t timeout_ms);
 /* Of mine: whether anybody waits now. */
-bool stk_turn_is_awaited(const struct stk_turn *turn);
+bool stk_single_flight_has_waiters(const struct stk_single_flight *flight);
 /* Of mine: the result, whole or not there. Empty: there is none, and nobody need wait for one. 0 or
  * -errno. */
-int stk_turn_publish(const struct stk_turn *turn, struct stk_view result);
+int stk_single_flight_publish(const struct stk_single_flight *flight, struct stk_view result);
 /* Any of them; twice is fine. */
-void stk_turn_end(struct stk_turn *turn);
+void stk_single_flight_end(struct stk_single_flight *flight);
 
 #endif

@@ -260,7 +260,7 @@ static void test_calls(struct stk_io *io, const char *name)
 {
     struct stoker_error error = {0};
     struct stk_listing listing = {0};
-    struct stk_mounted mounted;
+    struct stk_mount_info mounted;
     struct stk_file *file = NULL;
     struct stk_stat stat = {0};
     uint64_t start_ns = stk_io_clock_ns(io);
@@ -291,7 +291,7 @@ static void test_calls(struct stk_io *io, const char *name)
         goto done;
     }
     T_EQ(name, stk_io_stat_file(io, file, &stat, &error), 0);
-    T_TRUE(name, stk_io_mounted(io, file, &mounted));
+    T_TRUE(name, stk_io_mount_of(io, file, &mounted));
     T_EQ(name, mounted.device, stat.device);
     T_EQ(name, mounted.block_bytes, 4096);
     T_EQ(name, stk_io_read_wait(io, file, 5, data, FILE_BYTES), FILE_BYTES - 5);
@@ -323,7 +323,7 @@ static int end_reads(struct stk_read *reads, int count, uint8_t **lost_pages)
     int lost = 0;
 
     for (int i = 0; i < count; i++) {
-        if (reads[i].lost) {
+        if (reads[i].leaked) {
             lost_pages[lost++] = reads[i].buffer;
         } else {
             stk_pages_free(reads[i].buffer, reads[i].capacity);
@@ -354,7 +354,7 @@ static int test_queue(struct stk_io *io, const struct mode *mode, uint8_t **lost
     struct stk_file *hang = NULL, *good = NULL;
     struct stk_queue *queue = NULL;
     struct stk_read *reads;
-    uint64_t start_ns, lost_bytes = stk_io_lost_bytes(io);
+    uint64_t start_ns, lost_bytes = stk_io_leaked_bytes(io);
     int lost;
 
     if (!T_EQ(mode->name, stk_io_open_file(io, below("hang-read"), &hang, NULL), 0) ||
@@ -370,7 +370,8 @@ static int test_queue(struct stk_io *io, const struct mode *mode, uint8_t **lost
     T_TRUE(mode->name, stk_io_clock_ns(io) - start_ns < 5 * SECOND);
     lost = end_reads(reads, READS, lost_pages);
     T_TRUE(mode->name, mode->stuck < 0 ? lost > 0 : lost == mode->stuck);
-    T_EQ(mode->name, stk_io_lost_bytes(io) - lost_bytes, (uint64_t)lost * stk_read_capacity(4000));
+    T_EQ(mode->name, stk_io_leaked_bytes(io) - lost_bytes,
+         (uint64_t)lost * stk_read_capacity(4000));
 
     /* Threads that hang are replaced; kernel threads are not ours, but there are more. */
     if (mode->backend == STOKER_IO_THREADS) {

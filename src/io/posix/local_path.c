@@ -30,7 +30,7 @@
 #define MOUNTINFO_PATH "/proc/self/mountinfo"
 #define MOUNT_POINT_FIELD 4 /* proc(5), counted from 0 */
 
-enum mount_state { MOUNT_UNKNOWN = 0, MOUNT_NEAR, MOUNT_FAR };
+enum mount_state { MOUNT_UNKNOWN = 0, MOUNT_LOCAL, MOUNT_NETWORK };
 
 struct mount {
     const char *path; /* lent by the table's text, without a last '/'; "" is the root */
@@ -39,8 +39,8 @@ struct mount {
     _Atomic int state; /* enum mount_state; release by the prober, acquire by users of fd */
 };
 
-struct stk_places {
-    struct stk_pool *calls;
+struct stk_local_paths {
+    struct stk_thread_pool *calls;
     char *text;
     struct mount *mounts;
     uint32_t count;
@@ -55,18 +55,18 @@ struct probe {
     char path[]; /* "/" for the root */
 };
 
-static int entry_stat(struct stk_places *places, int fd, const char *name, struct stat *stat);
+static int entry_stat(struct stk_local_paths *places, int fd, const char *name, struct stat *stat);
 static int read_table(char **text_out);
-static int parse_table(struct stk_places *places);
+static int parse_table(struct stk_local_paths *places);
 static char *mount_point(char *line);
-static struct mount *find_mount(struct stk_places *places, const char *path);
-static bool is_near(struct stk_places *places, struct mount *mount);
+static struct mount *find_mount(struct stk_local_paths *places, const char *path);
+static bool is_local_mount(struct stk_local_paths *places, struct mount *mount);
 static void probe_run(struct stk_task *task);
 static void probe_drop(struct stk_task *task);
 
-int stk_places_open(struct stk_places **places_out, struct stk_pool *calls)
+int stk_local_paths_open(struct stk_local_paths **places_out, struct stk_thread_pool *calls)
 {
-    struct stk_places *places = stk_alloc(1, sizeof *places);
+    struct stk_local_paths *places = stk_alloc(1, sizeof *places);
     int status = -ENOMEM;
 
     if (!places) {
@@ -84,11 +84,11 @@ int stk_places_open(struct stk_places **places_out, struct stk_pool *calls)
     *places_out = places;
     places = NULL;
 done:
-    stk_places_close(places);
+    stk_local_paths_close(places);
     return status;
 }
 
-void stk_places_close(struct stk_places *places)
+void stk_local_paths_close(struct stk_local_paths *places)
 {
     if (!places) {
         return;
@@ -104,7 +104,7 @@ void stk_places_close(struct stk_places *places)
     stk_free(places);
 }
 
-int stk_place_open(struct stk_places *places, const char *path, int flags)
+int stk_local_path_open(struct stk_local_paths *places, const char *path, int flags)
 {
     char absolute[2 * PATH_MAX];
     size_t used = 0, bytes = strlen(path);
@@ -126,15 +126,16 @@ int stk_place_open(struct stk_places *places, const char *path, int flags)
     }
     memcpy(absolute + used, path, bytes + 1);
     mount = find_mount(places, absolute);
-    if (!mount || !is_near(places, mount)) {
+    if (!mount || !is_local_mount(places, mount)) {
         return -EXDEV;
     }
     rest = absolute + mount->path_bytes;
     rest += strspn(rest, "/");
-    return stk_place_open_at(places, mount->fd, rest[0] ? rest : ".", flags);
+    return stk_local_path_open_at(places, mount->fd, rest[0] ? rest : ".", flags);
 }
 
-int stk_place_open_at(struct stk_places *places, int directory_fd, const char *name, int flags)
+int stk_local_path_open_at(struct stk_local_paths *places, int directory_fd, const char *name,
+                           int flags)
 {
     struct open_how how = {.flags = (uint64_t)(flags | O_CLOEXEC), .resolve = RESOLVE_NO_XDEV};
     int fd = -1;
@@ -153,7 +154,7 @@ int stk_place_open_at(struct stk_places *places, int directory_fd, const char *n
 
 /* Numbers of linux/magic.h and of the file systems' own sources. Overlay counts as local though
  * its lower layer may be anything. */
-bool stk_place_is_local(int fd)
+bool stk_local_path_is_local(int fd)
 {
     static const uint32_t local_magics[] = {
         0xef53,     /* ext2, ext3, ext4 */
@@ -199,7 +200,7 @@ static bool is_link(int directory_fd, const char *name)
     return fstatat(directory_fd, name, &stat, AT_SYMLINK_NOFOLLOW) < 0 || S_ISLNK(stat.st_mode);
 }
 
-int stk_place_list(struct stk_places *places, int fd, struct stk_listing_builder *builder)
+int stk_local_path_list(struct stk_local_paths *places, int fd, struct stk_listing_builder *builder)
 {
     union {
         char bytes[LIST_BUFFER_BYTES];
@@ -231,7 +232,7 @@ int stk_place_list(struct stk_places *places, int fd, struct stk_listing_builder
                 if (status == -EXDEV) {
                     return status;
                 }
-                entry.kind = status == 0 ? stk_place_kind(&stat) : STK_ENTRY_OTHER;
+                entry.kind = status == 0 ? stk_posix_entry_kind(&stat) : STK_ENTRY_OTHER;
                 entry.device = status == 0 ? stat.st_dev : 0;
                 entry.inode = status == 0 ? stat.st_ino : 0;
             }
@@ -241,36 +242,37 @@ int stk_place_list(struct stk_places *places, int fd, struct stk_listing_builder
     return status;
 }
 
-uint32_t stk_place_kind(const struct stat *stat)
+uint32_t stk_posix_entry_kind(const struct stat *stat)
 {
     return S_ISREG(stat->st_mode)   ? STK_ENTRY_FILE
            : S_ISDIR(stat->st_mode) ? STK_ENTRY_DIRECTORY
                                     : STK_ENTRY_OTHER;
 }
 
-void stk_place_keep(struct stk_posix_file *file, const struct stat *stat)
+void stk_posix_set_mount(struct stk_posix_file *file, const struct stat *stat)
 {
     file->regular = S_ISREG(stat->st_mode);
     file->bytes = (uint64_t)stat->st_size;
-    file->mounted.device = stat->st_dev;
-    file->mounted.block_bytes = (uint32_t)stk_min((uint64_t)stat->st_blksize, UINT32_MAX);
-    if (file->far) {
+    file->mount.device = stat->st_dev;
+    file->mount.block_bytes = (uint32_t)stk_min((uint64_t)stat->st_blksize, UINT32_MAX);
+    if (file->is_network) {
         /* The window of read-ahead is twice as large then: where reads go through the page cache
          * their requests are no larger than it (FUSE). It asks no server. */
         (void)posix_fadvise(file->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
     }
 }
 
-bool stk_place_mounted(struct stk_io *io, struct stk_file *opaque, struct stk_mounted *mounted_out)
+bool stk_posix_mount_of(struct stk_io *io, struct stk_file *opaque,
+                        struct stk_mount_info *mount_out)
 {
     const struct stk_posix_file *file = stk_posix_file(opaque);
 
     (void)io;
-    *mounted_out = file->mounted;
-    return file->far;
+    *mount_out = file->mount;
+    return file->is_network;
 }
 
-int64_t stk_place_cold(int fd, uint64_t offset, uint64_t bytes)
+int64_t stk_posix_uncached_bytes(int fd, uint64_t offset, uint64_t bytes)
 {
     struct {
         uint64_t offset, bytes;
@@ -289,7 +291,7 @@ int64_t stk_place_cold(int fd, uint64_t offset, uint64_t bytes)
 }
 
 /* Without a readable table only the root is known, and the rest is far. */
-int stk_place_map(struct stk_io *io, struct stk_file *file, struct stk_view *view_out,
+int stk_posix_map(struct stk_io *io, struct stk_file *file, struct stk_view *view_out,
                   struct stoker_error *error)
 {
     const struct stk_posix_file *of = stk_posix_file(file);
@@ -309,13 +311,13 @@ int stk_place_map(struct stk_io *io, struct stk_file *file, struct stk_view *vie
     return 0;
 }
 
-void stk_place_unmap(struct stk_io *io, struct stk_view view)
+void stk_posix_unmap(struct stk_io *io, struct stk_view view)
 {
     (void)io;
     munmap((void *)(uintptr_t)view.data, view.bytes);
 }
 
-void stk_place_map_soon(struct stk_io *io, struct stk_view part)
+void stk_posix_map_prefetch(struct stk_io *io, struct stk_view part)
 {
     /* Pages are powers of two. */
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)part.data & ~(page - 1);
@@ -325,7 +327,7 @@ void stk_place_map_soon(struct stk_io *io, struct stk_view part)
     madvise((void *)first, (uintptr_t)part.data + part.bytes - first, MADV_WILLNEED);
 }
 
-uint64_t stk_place_thread_reads(struct stk_io *io)
+uint64_t stk_posix_thread_disk_reads(struct stk_io *io)
 {
     struct rusage usage = {0};
 
@@ -357,7 +359,7 @@ static int read_table(char **text_out)
     return 0;
 }
 
-static int parse_table(struct stk_places *places)
+static int parse_table(struct stk_local_paths *places)
 {
     char *line = places->text, *next;
     uint32_t lines = 1;
@@ -412,7 +414,7 @@ static char *mount_point(char *line)
 }
 
 /* The longest mount point that begins the path, as text. */
-static struct mount *find_mount(struct stk_places *places, const char *path)
+static struct mount *find_mount(struct stk_local_paths *places, const char *path)
 {
     struct mount *best = NULL;
 
@@ -428,13 +430,13 @@ static struct mount *find_mount(struct stk_places *places, const char *path)
     return best;
 }
 
-static bool is_near(struct stk_places *places, struct mount *mount)
+static bool is_local_mount(struct stk_local_paths *places, struct mount *mount)
 {
     int state = atomic_load_explicit(&mount->state, memory_order_acquire);
     struct probe *probe;
 
     if (state != MOUNT_UNKNOWN) {
-        return state == MOUNT_NEAR;
+        return state == MOUNT_LOCAL;
     }
     probe = stk_alloc(1, sizeof *probe + mount->path_bytes + 2);
     if (!probe) {
@@ -443,23 +445,23 @@ static bool is_near(struct stk_places *places, struct mount *mount)
     memcpy(probe->path, mount->path_bytes ? mount->path : "/", stk_max(mount->path_bytes, 1));
     probe->task = (struct stk_task){.run = probe_run, .drop = probe_drop};
     probe->fd = -1;
-    state = MOUNT_FAR;
-    if (stk_pool_call(places->calls, &probe->task, PROBE_TIMEOUT_MS) == 0) {
+    state = MOUNT_NETWORK;
+    if (stk_thread_pool_call(places->calls, &probe->task, PROBE_TIMEOUT_MS) == 0) {
         pthread_mutex_lock(&places->lock);
         if (atomic_load_explicit(&mount->state, memory_order_relaxed) == MOUNT_UNKNOWN &&
             probe->local) {
             mount->fd = probe->fd;
             probe->fd = -1;
-            atomic_store_explicit(&mount->state, MOUNT_NEAR, memory_order_release);
+            atomic_store_explicit(&mount->state, MOUNT_LOCAL, memory_order_release);
         }
         pthread_mutex_unlock(&places->lock);
         probe_drop(&probe->task);
     }
     /* Pairs with the acquire above; does nothing when the mount was found near. */
     state = MOUNT_UNKNOWN;
-    atomic_compare_exchange_strong_explicit(&mount->state, &state, MOUNT_FAR, memory_order_release,
-                                            memory_order_acquire);
-    return state == MOUNT_NEAR;
+    atomic_compare_exchange_strong_explicit(&mount->state, &state, MOUNT_NETWORK,
+                                            memory_order_release, memory_order_acquire);
+    return state == MOUNT_LOCAL;
 }
 
 static void probe_run(struct stk_task *task)
@@ -467,7 +469,7 @@ static void probe_run(struct stk_task *task)
     struct probe *probe = (struct probe *)(void *)task;
 
     probe->fd = open(probe->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    probe->local = probe->fd >= 0 && stk_place_is_local(probe->fd);
+    probe->local = probe->fd >= 0 && stk_local_path_is_local(probe->fd);
 }
 
 static void probe_drop(struct stk_task *task)
@@ -480,14 +482,14 @@ static void probe_drop(struct stk_task *task)
     stk_free(probe);
 }
 
-static int entry_stat(struct stk_places *places, int fd, const char *name, struct stat *stat)
+static int entry_stat(struct stk_local_paths *places, int fd, const char *name, struct stat *stat)
 {
     int status, entry;
 
     if (!places) {
         return fstatat(fd, name, stat, 0) < 0 ? -errno : 0;
     }
-    entry = stk_place_open_at(places, fd, name, O_PATH);
+    entry = stk_local_path_open_at(places, fd, name, O_PATH);
     if (entry < 0) {
         return entry;
     }

@@ -1,4 +1,5 @@
-/* The real machine: files, listings and the clock, and the choice of a backend for queues. */
+/* The real machine: files, listings and the clock, and the sampling_args of a backend for queues.
+ */
 #include "io/posix/posix.h"
 
 #include "base/mem.h"
@@ -52,12 +53,12 @@ static bool range_has_holes(struct stk_posix *posix, struct stk_posix_file *file
                             uint64_t bytes);
 static bool range_is_cold(struct stk_posix *posix, struct stk_posix_file *file, uint64_t offset,
                           size_t bytes);
-static int list_near(struct stk_posix *posix, const char *path,
-                     struct stk_listing_builder *builder);
+static int list_local(struct stk_posix *posix, const char *path,
+                      struct stk_listing_builder *builder);
 static void stat_convert(const struct stat *from, struct stk_stat *to);
-static int64_t read_near(int fd, uint64_t offset, uint8_t *buffer, size_t bytes);
-static int64_t read_far(struct stk_posix *posix, struct stk_posix_file *file, uint64_t offset,
-                        uint8_t *buffer, size_t bytes);
+static int64_t read_local(int fd, uint64_t offset, uint8_t *buffer, size_t bytes);
+static int64_t read_network(struct stk_posix *posix, struct stk_posix_file *file, uint64_t offset,
+                            uint8_t *buffer, size_t bytes);
 static struct call *call_new(struct stk_posix *posix, uint32_t kind, const char *path,
                              struct stk_posix_file *file, size_t bytes);
 static int call_wait(struct stk_posix *posix, struct call *call, struct call **call_out);
@@ -80,7 +81,7 @@ static int open_file(struct stk_io *io, const char *path, struct stk_file **file
     stk_posix_file_acquire(file);
     atomic_init(&file->direct_fd, STK_DIRECT_UNTRIED);
     /* O_NONBLOCK: a FIFO in a folder must not stop the job; it does nothing to files. */
-    file->fd = stk_place_open(posix->places, path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+    file->fd = stk_local_path_open(posix->local_paths, path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
     if (file->fd >= 0) {
         status = fstat(file->fd, &stat) < 0 ? -errno : 0;
     } else if (file->fd != -EXDEV) {
@@ -90,7 +91,7 @@ static int open_file(struct stk_io *io, const char *path, struct stk_file **file
         if (status == 0) {
             stat = call->stat;
             file->fd = call->fd;
-            file->far = !call->local;
+            file->is_network = !call->local;
             atomic_init(&file->direct_fd, call->local ? STK_DIRECT_UNTRIED : call->direct_fd);
             call->fd = call->direct_fd = -1;
         }
@@ -105,7 +106,7 @@ static int open_file(struct stk_io *io, const char *path, struct stk_file **file
     }
     /* Left set, it would tell io_uring that a read of this file never blocks (io_uring/rw.c). */
     (void)fcntl(file->fd, F_SETFL, 0);
-    stk_place_keep(file, &stat);
+    stk_posix_set_mount(file, &stat);
     *file_out = (struct stk_file *)(void *)file;
     file = NULL;
 done:
@@ -119,10 +120,10 @@ static void close_file(struct stk_io *io, struct stk_file *opaque)
 {
     struct stk_posix *posix = stk_posix(io);
     struct stk_posix_file *file = stk_posix_file(opaque);
-    struct call *call = file->far ? call_new(posix, CALL_CLOSE, NULL, file, 0) : NULL;
+    struct call *call = file->is_network ? call_new(posix, CALL_CLOSE, NULL, file, 0) : NULL;
 
     stk_posix_file_release(file);
-    if (call && stk_pool_call(posix->calls, &call->task, STK_POOL_CLOSE_MS) == 0) {
+    if (call && stk_thread_pool_call(posix->calls, &call->task, STK_THREAD_POOL_CLOSE_MS) == 0) {
         call_free(call);
     }
 }
@@ -136,7 +137,7 @@ static int stat_file(struct stk_io *io, struct stk_file *opaque, struct stk_stat
     struct stat stat;
     int status;
 
-    if (!file->far) {
+    if (!file->is_network) {
         status = fstat(file->fd, &stat) < 0 ? -errno : 0;
     } else {
         status = call_wait(posix, call_new(posix, CALL_STAT_FILE, NULL, file, 0), &call);
@@ -156,7 +157,7 @@ static int stat_path(struct stk_io *io, const char *path, struct stk_stat *stat_
     struct stk_posix *posix = stk_posix(io);
     struct call *call = NULL;
     struct stat stat;
-    int status, fd = stk_place_open(posix->places, path, O_PATH);
+    int status, fd = stk_local_path_open(posix->local_paths, path, O_PATH);
 
     if (fd >= 0) {
         status = fstat(fd, &stat) < 0 ? -errno : 0;
@@ -181,7 +182,7 @@ static int list(struct stk_io *io, const char *path, struct stk_listing *listing
     struct stk_posix *posix = stk_posix(io);
     struct stk_listing_builder builder = {0};
     struct call *call = NULL;
-    int status = list_near(posix, path, &builder);
+    int status = list_local(posix, path, &builder);
 
     if (status == -EXDEV) {
         stk_listing_builder_deinit(&builder);
@@ -240,8 +241,8 @@ static int64_t read_wait(struct stk_io *io, struct stk_file *opaque, uint64_t of
 {
     struct stk_posix_file *file = stk_posix_file(opaque);
 
-    return file->far ? read_far(stk_posix(io), file, offset, buffer, bytes)
-                     : read_near(file->fd, offset, buffer, bytes);
+    return file->is_network ? read_network(stk_posix(io), file, offset, buffer, bytes)
+                            : read_local(file->fd, offset, buffer, bytes);
 }
 
 static uint64_t clock_ns(struct stk_io *io)
@@ -258,17 +259,17 @@ static const char *backend(struct stk_io *io, const char **reason_out)
     return io->table == &uring_table ? "io_uring" : "threads";
 }
 
-static uint64_t lost_bytes(struct stk_io *io)
+static uint64_t leaked_bytes(struct stk_io *io)
 {
-    return atomic_load_explicit(&stk_posix(io)->lost_bytes, memory_order_relaxed);
+    return atomic_load_explicit(&stk_posix(io)->leaked_bytes, memory_order_relaxed);
 }
 
-static int64_t cold_bytes(struct stk_io *io, struct stk_file *opaque, uint64_t offset,
-                          uint64_t bytes)
+static int64_t uncached_bytes(struct stk_io *io, struct stk_file *opaque, uint64_t offset,
+                              uint64_t bytes)
 {
     const struct stk_posix_file *file = stk_posix_file(opaque);
     uint64_t end = stk_min(offset + bytes, file->bytes);
-    int64_t cold = offset < end ? stk_place_cold(file->fd, offset, end - offset) : 0;
+    int64_t cold = offset < end ? stk_posix_uncached_bytes(file->fd, offset, end - offset) : 0;
 
     (void)io;
     return cold < 0 ? cold : (int64_t)stk_min((uint64_t)cold * STK_IO_ALIGN, bytes);
@@ -278,8 +279,8 @@ static void posix_close(struct stk_io *io)
 {
     struct stk_posix *posix = stk_posix(io);
 
-    stk_places_close(posix->places);
-    stk_pool_close(posix->calls);
+    stk_local_paths_close(posix->local_paths);
+    stk_thread_pool_close(posix->calls);
     stk_free(posix);
 }
 
@@ -287,17 +288,17 @@ static void posix_close(struct stk_io *io)
 static const struct stk_io_table uring_table = {
     open_file, close_file, stat_file, stat_path, list, read_now, read_wait,
     stk_uring_queue_open, stk_uring_queue_close, stk_uring_submit, stk_uring_reap, stk_uring_wake,
-    clock_ns, backend, lost_bytes, stk_place_map, stk_place_unmap, stk_place_map_soon,
-    stk_place_thread_reads, posix_close,
-    &stk_posix_write_table, NULL, NULL, NULL, NULL, NULL, cold_bytes, NULL, stk_place_mounted};
+    clock_ns, backend, leaked_bytes, stk_posix_map, stk_posix_unmap, stk_posix_map_prefetch,
+    stk_posix_thread_disk_reads, posix_close,
+    &stk_posix_write_table, NULL, NULL, NULL, NULL, NULL, uncached_bytes, NULL, stk_posix_mount_of};
 
 static const struct stk_io_table threads_table = {
     open_file, close_file, stat_file, stat_path, list, read_now, read_wait,
-    stk_threads_queue_open, stk_threads_queue_close, stk_threads_submit, stk_threads_reap,
-    stk_threads_wake,
-    clock_ns, backend, lost_bytes, stk_place_map, stk_place_unmap, stk_place_map_soon,
-    stk_place_thread_reads, posix_close,
-    &stk_posix_write_table, NULL, NULL, NULL, NULL, NULL, cold_bytes, NULL, stk_place_mounted};
+    stk_thread_queue_open, stk_thread_queue_close, stk_thread_queue_submit, stk_thread_queue_reap,
+    stk_thread_queue_wake,
+    clock_ns, backend, leaked_bytes, stk_posix_map, stk_posix_unmap, stk_posix_map_prefetch,
+    stk_posix_thread_disk_reads, posix_close,
+    &stk_posix_write_table, NULL, NULL, NULL, NULL, NULL, uncached_bytes, NULL, stk_posix_mount_of};
 /* clang-format on */
 
 int stk_io_open(struct stk_io **io_out, const struct stk_io_options *options,
@@ -315,10 +316,11 @@ int stk_io_open(struct stk_io **io_out, const struct stk_io_options *options,
         status = choose_backend(posix, error);
     }
     if (status == 0) {
-        status = stk_pool_open(&posix->calls, posix->options.far_threads_max, NULL, error);
+        status =
+            stk_thread_pool_open(&posix->calls, posix->options.network_fs_threads_max, NULL, error);
     }
     if (status == 0) {
-        status = stk_places_open(&posix->places, posix->calls);
+        status = stk_local_paths_open(&posix->local_paths, posix->calls);
         if (status < 0) {
             stk_fail_errno(error, -status, "cannot read the mount table",
                            "give the process more memory", "io");
@@ -332,19 +334,19 @@ int stk_io_open(struct stk_io **io_out, const struct stk_io_options *options,
     return 0;
 }
 
-void stk_span_init(struct stk_span *span, struct stk_posix *posix, struct stk_read *read)
+void stk_read_part_init(struct stk_read_part *span, struct stk_posix *posix, struct stk_read *read)
 {
     struct stk_posix_file *file = stk_posix_file(read->file);
-    int direct = read->cached ? -1 : direct_fd(posix, file);
+    int direct = read->keep_cached ? -1 : direct_fd(posix, file);
 
     if (direct >= 0 && posix->options.direct == STOKER_DIRECT_AUTO &&
         range_has_holes(posix, file, read->offset, read->bytes)) {
         direct = -1;
     }
-    *span = (struct stk_span){
+    *span = (struct stk_read_part){
         .fd = file->fd,
         .buffered_fd = file->fd,
-        .far = file->far,
+        .is_network = file->is_network,
         .buffer = read->buffer,
         .offset = read->offset,
         .wanted_offset = read->offset,
@@ -363,13 +365,13 @@ void stk_span_init(struct stk_span *span, struct stk_posix *posix, struct stk_re
     }
 }
 
-bool stk_span_take(struct stk_span *span, int64_t returned)
+bool stk_read_part_advance(struct stk_read_part *span, int64_t returned)
 {
     uint32_t enough = (uint32_t)(span->wanted_offset - span->offset) + span->wanted_bytes;
 
     if (returned == -EINTR || returned == -EAGAIN) {
         span->failure = (int)returned;
-        return ++span->retries > STK_SPAN_RETRIES_MAX;
+        return ++span->retries > STK_READ_PART_RETRIES_MAX;
     }
     span->failure = 0;
     if (span->direct && (returned == -EINVAL || returned == -EOPNOTSUPP)) {
@@ -394,7 +396,7 @@ bool stk_span_take(struct stk_span *span, int64_t returned)
     return span->direct && span->done % STK_IO_ALIGN != 0;
 }
 
-void stk_span_finish(const struct stk_span *span, struct stk_read *read)
+void stk_read_part_finish(const struct stk_read_part *span, struct stk_read *read)
 {
     uint32_t skip = (uint32_t)(span->wanted_offset - span->offset);
 
@@ -402,7 +404,7 @@ void stk_span_finish(const struct stk_span *span, struct stk_read *read)
         atomic_store_explicit(&stk_posix_file(read->file)->direct_refused, true,
                               memory_order_relaxed);
     }
-    read->lost = false;
+    read->leaked = false;
     read->skip = skip;
     read->result = span->failure;
     if (span->failure == 0) {
@@ -427,13 +429,13 @@ void stk_posix_file_release(struct stk_posix_file *file)
     }
 }
 
-void stk_posix_give_up(struct stk_posix *posix, struct stk_read *read, int status, bool lost)
+void stk_posix_abandon(struct stk_posix *posix, struct stk_read *read, int status, bool lost)
 {
     read->result = status;
     read->skip = 0;
-    read->lost = lost;
+    read->leaked = lost;
     if (lost) {
-        atomic_fetch_add_explicit(&posix->lost_bytes, read->capacity, memory_order_relaxed);
+        atomic_fetch_add_explicit(&posix->leaked_bytes, read->capacity, memory_order_relaxed);
     }
 }
 
@@ -451,7 +453,8 @@ static int check_options(struct stk_io_options *options, struct stoker_error *er
     options->depth = options->depth ? options->depth : STK_DEPTH_DEFAULT;
     options->read_timeout_ms =
         options->read_timeout_ms ? options->read_timeout_ms : STK_TIMEOUT_DEFAULT_MS;
-    options->far_threads_max = options->far_threads_max ? options->far_threads_max : 8;
+    options->network_fs_threads_max =
+        options->network_fs_threads_max ? options->network_fs_threads_max : 8;
     return 0;
 }
 
@@ -580,7 +583,7 @@ static uint64_t pages_missing(struct stk_posix *posix, struct stk_posix_file *fi
         atomic_load_explicit(&posix->probe_refused, memory_order_relaxed)) {
         return 0;
     }
-    cold = stk_place_cold(file->fd, offset, end - offset);
+    cold = stk_posix_uncached_bytes(file->fd, offset, end - offset);
     if (cold < 0) {
         /* EPERM comes for files of others too, where the next file may answer. */
         atomic_store_explicit(&posix->probe_refused, cold == -ENOSYS, memory_order_relaxed);
@@ -614,13 +617,14 @@ static bool range_has_holes(struct stk_posix *posix, struct stk_posix_file *file
     return pages > 0 && missing <= pages / HOLES_SHARE_MIN;
 }
 
-static int list_near(struct stk_posix *posix, const char *path, struct stk_listing_builder *builder)
+static int list_local(struct stk_posix *posix, const char *path,
+                      struct stk_listing_builder *builder)
 {
-    int fd = stk_place_open(posix->places, path, O_RDONLY | O_DIRECTORY);
+    int fd = stk_local_path_open(posix->local_paths, path, O_RDONLY | O_DIRECTORY);
     int status = fd;
 
     if (fd >= 0) {
-        status = stk_place_list(posix->places, fd, builder);
+        status = stk_local_path_list(posix->local_paths, fd, builder);
         close(fd);
     }
     return status;
@@ -633,11 +637,11 @@ static void stat_convert(const struct stat *from, struct stk_stat *to)
         .mtime_ns = (uint64_t)from->st_mtim.tv_sec * NANOSECONDS + (uint64_t)from->st_mtim.tv_nsec,
         .device = from->st_dev,
         .inode = from->st_ino,
-        .kind = stk_place_kind(from),
+        .kind = stk_posix_entry_kind(from),
     };
 }
 
-static int64_t read_near(int fd, uint64_t offset, uint8_t *buffer, size_t bytes)
+static int64_t read_local(int fd, uint64_t offset, uint8_t *buffer, size_t bytes)
 {
     uint32_t retries = 0;
     size_t done = 0;
@@ -645,7 +649,8 @@ static int64_t read_near(int fd, uint64_t offset, uint8_t *buffer, size_t bytes)
     while (done < bytes) {
         ssize_t count = pread(fd, buffer + done, bytes - done, (off_t)(offset + done));
 
-        if (count < 0 && (errno == EINTR || errno == EAGAIN) && ++retries <= STK_SPAN_RETRIES_MAX) {
+        if (count < 0 && (errno == EINTR || errno == EAGAIN) &&
+            ++retries <= STK_READ_PART_RETRIES_MAX) {
             continue;
         }
         if (count < 0) {
@@ -661,8 +666,8 @@ static int64_t read_near(int fd, uint64_t offset, uint8_t *buffer, size_t bytes)
 
 /* Piece by piece through a buffer of the call, so that a late answer cannot write into memory
  * that is no longer ours. */
-static int64_t read_far(struct stk_posix *posix, struct stk_posix_file *file, uint64_t offset,
-                        uint8_t *buffer, size_t bytes)
+static int64_t read_network(struct stk_posix *posix, struct stk_posix_file *file, uint64_t offset,
+                            uint8_t *buffer, size_t bytes)
 {
     uint64_t until_ns = stk_clock_ns() + posix->options.read_timeout_ms * 1000000ull;
     size_t done = 0;
@@ -727,7 +732,7 @@ static int call_wait(struct stk_posix *posix, struct call *call, struct call **c
 
     *call_out = NULL;
     if (call) {
-        status = stk_pool_call(posix->calls, &call->task, posix->options.read_timeout_ms);
+        status = stk_thread_pool_call(posix->calls, &call->task, posix->options.read_timeout_ms);
     }
     if (call && status == 0) {
         status = call->result < 0 ? (int)call->result : 0;
@@ -752,7 +757,7 @@ static void call_run(struct stk_task *task)
     case CALL_OPEN:
         call->fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
         call->result = call->fd < 0 || fstat(call->fd, &call->stat) < 0 ? -errno : 0;
-        call->local = call->result == 0 && stk_place_is_local(call->fd);
+        call->local = call->result == 0 && stk_local_path_is_local(call->fd);
         /* A near file opens its direct descriptor when it is first needed. */
         if (call->result == 0 && !call->local && S_ISREG(call->stat.st_mode) &&
             (uint64_t)call->stat.st_size >= call->direct_bytes_min) {
@@ -767,10 +772,10 @@ static void call_run(struct stk_task *task)
         break;
     case CALL_LIST:
         call->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        call->result = call->fd < 0 ? -errno : stk_place_list(NULL, call->fd, &call->builder);
+        call->result = call->fd < 0 ? -errno : stk_local_path_list(NULL, call->fd, &call->builder);
         break;
     case CALL_READ:
-        call->result = read_near(call->file->fd, call->offset, call->memory, call->bytes);
+        call->result = read_local(call->file->fd, call->offset, call->memory, call->bytes);
         break;
     default: /* CALL_CLOSE */
         stk_posix_file_release(call->file);

@@ -6,7 +6,7 @@
  *   stk_read --span--> O_DIRECT, rounded out; or as it is --kernel--> short? go on --> result
  *
  * Owner: the stk_io. Threads: any; what serves a queue: the queue's.
- * Memory: taken in open, one block a file. Bound: named here, in io/read_list.h and
+ * Memory: taken in open, one block a file. Bound: path_args here, in io/read_list.h and
  * io/posix/thread_pool.h. */
 #ifndef IO_POSIX_POSIX_H
 #define IO_POSIX_POSIX_H
@@ -18,28 +18,28 @@
 #include <stdatomic.h>
 
 /* A kernel that answers "again" for ever is an error in the end. */
-#define STK_SPAN_RETRIES_MAX 64u
+#define STK_READ_PART_RETRIES_MAX 64u
 
-struct stk_places;
+struct stk_local_paths;
 struct stk_listing_builder;
 struct stat;
 
 struct stk_posix {
-    struct stk_io io;              /* first: it is what callers hold */
-    struct stk_io_options options; /* const after open; defaults filled in */
-    struct stk_places *places;     /* which paths are near */
-    struct stk_pool *calls;        /* for what is far */
-    char reason[256];              /* const after open */
-    _Atomic uint64_t lost_bytes;
+    struct stk_io io;                    /* first: it is what callers hold */
+    struct stk_io_options options;       /* const after open; defaults filled in */
+    struct stk_local_paths *local_paths; /* which paths are near */
+    struct stk_thread_pool *calls;       /* for what is far */
+    char reason[256];                    /* const after open */
+    _Atomic uint64_t leaked_bytes;
     _Atomic bool probe_refused; /* no cachestat here */
 };
 
 struct stk_posix_file {
     _Atomic uint32_t users; /* its opener, and every call or read on a thread, lost ones too */
     int fd;
-    bool far;
+    bool is_network;
     bool regular;
-    struct stk_mounted mounted; /* when it was opened, as bytes */
+    struct stk_mount_info mount; /* when it was opened, as bytes */
     uint64_t bytes;
     _Atomic int direct_fd;       /* STK_DIRECT_UNTRIED, STK_DIRECT_REFUSED, or open with O_DIRECT */
     _Atomic bool direct_refused; /* a read by direct_fd was refused: back to buffered */
@@ -68,12 +68,12 @@ void stk_posix_file_release(struct stk_posix_file *file);
 
 /* The part of one read that is still to be asked from the kernel. A value: it stays usable after
  * its read was given up. */
-struct stk_span {
+struct stk_read_part {
     int fd;
     int buffered_fd;
     bool direct;
-    bool far;     /* may hang: never to be begun by the submitter */
-    bool refused; /* out: O_DIRECT was, the file should learn it */
+    bool is_network; /* may hang: never to be begun by the submitter */
+    bool refused;    /* out: O_DIRECT was, the file should learn it */
     uint8_t *buffer;
     uint64_t offset; /* of buffer[0] in the file */
     uint64_t wanted_offset;
@@ -84,15 +84,15 @@ struct stk_span {
     int failure; /* 0 or -errno */
 };
 
-void stk_span_init(struct stk_span *span, struct stk_posix *posix, struct stk_read *read);
+void stk_read_part_init(struct stk_read_part *span, struct stk_posix *posix, struct stk_read *read);
 /* What a read of (fd, buffer + done, bytes - done, offset + done) returned: a count or -errno.
  * True: the span is finished; false: read on. */
-bool stk_span_take(struct stk_span *span, int64_t returned);
+bool stk_read_part_advance(struct stk_read_part *span, int64_t returned);
 /* Fills the out fields of *read from a finished span. */
-void stk_span_finish(const struct stk_span *span, struct stk_read *read);
+void stk_read_part_finish(const struct stk_read_part *span, struct stk_read *read);
 
 /* Ends a read without data: `lost` when the kernel may still write into its buffer. */
-void stk_posix_give_up(struct stk_posix *posix, struct stk_read *read, int status, bool lost);
+void stk_posix_abandon(struct stk_posix *posix, struct stk_read *read, int status, bool lost);
 
 /* The backends. The probe: 0, or -errno with the reason as a sentence. */
 int stk_uring_probe(char *reason, size_t reason_bytes);
@@ -103,38 +103,41 @@ int stk_uring_submit(struct stk_io *io, struct stk_queue *queue, struct stk_read
 struct stk_read *stk_uring_reap(struct stk_io *io, struct stk_queue *queue, uint32_t timeout_ms);
 void stk_uring_wake(struct stk_io *io, struct stk_queue *queue);
 
-int stk_threads_queue_open(struct stk_io *io, struct stk_queue **queue_out,
-                           struct stoker_error *error);
-void stk_threads_queue_close(struct stk_io *io, struct stk_queue *queue);
-int stk_threads_submit(struct stk_io *io, struct stk_queue *queue, struct stk_read *reads);
-struct stk_read *stk_threads_reap(struct stk_io *io, struct stk_queue *queue, uint32_t timeout_ms);
-void stk_threads_wake(struct stk_io *io, struct stk_queue *queue);
+int stk_thread_queue_open(struct stk_io *io, struct stk_queue **queue_out,
+                          struct stoker_error *error);
+void stk_thread_queue_close(struct stk_io *io, struct stk_queue *queue);
+int stk_thread_queue_submit(struct stk_io *io, struct stk_queue *queue, struct stk_read *reads);
+struct stk_read *stk_thread_queue_reap(struct stk_io *io, struct stk_queue *queue,
+                                       uint32_t timeout_ms);
+void stk_thread_queue_wake(struct stk_io *io, struct stk_queue *queue);
 
 /* write.c: files being written; both backends. */
 extern const struct stk_write_table stk_posix_write_table;
 
 /* local_path.c: opens a path confined to a mount that is known to be local. A descriptor or -errno;
  * -EXDEV: not known to be local, so ask on a pool thread. */
-int stk_places_open(struct stk_places **places_out, struct stk_pool *calls);
-void stk_places_close(struct stk_places *places);
-int stk_place_open(struct stk_places *places, const char *path, int flags);
+int stk_local_paths_open(struct stk_local_paths **places_out, struct stk_thread_pool *calls);
+void stk_local_paths_close(struct stk_local_paths *places);
+int stk_local_path_open(struct stk_local_paths *places, const char *path, int flags);
 /* The same below an open directory that is near: -EXDEV when the name leads out of it. */
-int stk_place_open_at(struct stk_places *places, int directory_fd, const char *name, int flags);
+int stk_local_path_open_at(struct stk_local_paths *places, int directory_fd, const char *name,
+                           int flags);
 /* Adds the entries of an open directory: 0 or -errno. -EXDEV: an entry leads out of the mount.
  * places NULL: goes wherever links lead, and may hang. */
-int stk_place_list(struct stk_places *places, int fd, struct stk_listing_builder *builder);
-uint32_t stk_place_kind(const struct stat *stat); /* enum stk_entry_kind */
-/* What an opening told, into the file, whose fd and far are set; and out again: stk_io_mounted. */
-void stk_place_keep(struct stk_posix_file *file, const struct stat *stat);
-bool stk_place_mounted(struct stk_io *io, struct stk_file *file, struct stk_mounted *mounted_out);
+int stk_local_path_list(struct stk_local_paths *places, int fd,
+                        struct stk_listing_builder *builder);
+uint32_t stk_posix_entry_kind(const struct stat *stat); /* enum stk_entry_kind */
+/* What an opening told, into the file, whose fd and far are set; and out again: stk_io_mount_of. */
+void stk_posix_set_mount(struct stk_posix_file *file, const struct stat *stat);
+bool stk_posix_mount_of(struct stk_io *io, struct stk_file *file, struct stk_mount_info *mount_out);
 /* Whether the file system of fd is on this machine. May hang if it is not. */
-bool stk_place_is_local(int fd);
+bool stk_local_path_is_local(int fd);
 /* Pages of the range that the page cache has not, or -errno: ENOSYS before Linux 6.5, EPERM. */
-int64_t stk_place_cold(int fd, uint64_t offset, uint64_t bytes);
-int stk_place_map(struct stk_io *io, struct stk_file *file, struct stk_view *view_out,
+int64_t stk_posix_uncached_bytes(int fd, uint64_t offset, uint64_t bytes);
+int stk_posix_map(struct stk_io *io, struct stk_file *file, struct stk_view *view_out,
                   struct stoker_error *error);
-void stk_place_unmap(struct stk_io *io, struct stk_view view);
-void stk_place_map_soon(struct stk_io *io, struct stk_view part);
-uint64_t stk_place_thread_reads(struct stk_io *io);
+void stk_posix_unmap(struct stk_io *io, struct stk_view view);
+void stk_posix_map_prefetch(struct stk_io *io, struct stk_view part);
+uint64_t stk_posix_thread_disk_reads(struct stk_io *io);
 
 #endif

@@ -101,7 +101,7 @@ static void set_up(void)
     STK_ASSERT(mkdtemp(folder) != NULL);
     big = stk_alloc(BIG_BYTES, 1);
     for (size_t i = 0; i < BIG_BYTES; i++) {
-        big[i] = (uint8_t)stk_key(seed, i);
+        big[i] = (uint8_t)stk_random_key(seed, i);
     }
     write_file("big", big, BIG_BYTES);
     write_file("small", big, SMALL_BYTES);
@@ -186,7 +186,7 @@ static void test_read(struct stk_io *io, struct stk_queue *queue, const char *mo
     back = stk_io_reap(io, queue, 10000);
     T_TRUE(name, back == read && !read->next);
     T_EQ(name, read->result, row->want);
-    T_TRUE(name, !read->lost && read->skip < STK_IO_ALIGN);
+    T_TRUE(name, !read->leaked && read->skip < STK_IO_ALIGN);
     T_TRUE(name,
            row->want <= 0 || memcmp(read->buffer + read->skip, big + row->offset, row->want) == 0);
     read_free(read);
@@ -207,8 +207,9 @@ static void test_deep(struct stk_io *io, const char *name)
         int made = 0;
 
         while (started + made < DEEP_READS && started + made - finished < DEEP_DEPTH) {
-            uint32_t bytes = (uint32_t)((key = stk_key(key, 1)) % READ_MAX);
-            struct stk_read *read = read_new(file, (key = stk_key(key, 2)) % BIG_BYTES, bytes);
+            uint32_t bytes = (uint32_t)((key = stk_random_key(key, 1)) % READ_MAX);
+            struct stk_read *read =
+                read_new(file, (key = stk_random_key(key, 2)) % BIG_BYTES, bytes);
 
             read->next = list;
             list = read;
@@ -223,7 +224,7 @@ static void test_deep(struct stk_io *io, const char *name)
 
             next = list->next;
             finished++;
-            wrong += list->result != want || list->lost ||
+            wrong += list->result != want || list->leaked ||
                      memcmp(list->buffer + list->skip, big + list->offset, (size_t)want) != 0;
             read_free(list);
         }
@@ -290,13 +291,13 @@ static void test_close(struct stk_io *io, const char *name)
     T_EQ("full", stk_io_submit(io, queue, reads[DEEP_DEPTH]), 0);
     stk_io_queue_close(io, queue);
     for (int i = 0; i <= DEEP_DEPTH; i++) {
-        lost += reads[i]->lost;
-        if (!reads[i]->lost) {
+        lost += reads[i]->leaked;
+        if (!reads[i]->leaked) {
             read_free(reads[i]);
         }
     }
     T_EQ(name, lost, 0);
-    T_EQ(name, (long long)stk_io_lost_bytes(io), 0);
+    T_EQ(name, (long long)stk_io_leaked_bytes(io), 0);
     stk_io_close_file(io, file);
 }
 
@@ -353,7 +354,7 @@ static void test_paths(struct stk_io *io)
         struct stoker_error error = {0};
         struct stk_file *file = NULL;
         struct stk_stat stat = {0};
-        struct stk_mounted mounted;
+        struct stk_mount_info mounted;
         int status = stk_io_open_file(io, in_folder(row->path), &file, &error);
 
         T_EQ(row->name, status, row->open_status);
@@ -363,7 +364,7 @@ static void test_paths(struct stk_io *io)
         } else {
             T_EQ(row->name, stk_io_stat_file(io, file, &stat, NULL), 0);
             T_EQ(row->name, stat.kind, row->kind);
-            T_TRUE(row->name, !stk_io_mounted(io, file, &mounted));
+            T_TRUE(row->name, !stk_io_mount_of(io, file, &mounted));
             T_EQ(row->name, mounted.device, stat.device);
             stk_io_close_file(io, file);
         }
@@ -517,20 +518,20 @@ static void test_map(struct stk_io *io)
     fstatfs(fd, &info);
     if (info.f_type == 0xef53 && drop(fd, 0, 0)) {
         T_EQ("map", stk_io_map(io, file, &view, NULL), 0);
-        reads = stk_io_thread_reads(io);
-        stk_io_map_soon(io, (struct stk_view){view.data + (1 << 20) + 5000, 5000});
+        reads = stk_io_thread_disk_reads(io);
+        stk_io_map_prefetch(io, (struct stk_view){view.data + (1 << 20) + 5000, 5000});
         for (int i = 0; i < 10000 && !(pages[257] & pages[258] & 1); i++) {
             mincore((void *)(uintptr_t)view.data, view.bytes, pages);
             usleep(1000);
         }
         T_TRUE("announced", pages[257] & pages[258] & 1);
         T_TRUE("no more", !(pages[256] & 1) && !(pages[259] & 1) && !(pages[700] & 1));
-        T_TRUE("read", stk_io_thread_reads(io) > reads);
-        reads = stk_io_thread_reads(io);
+        T_TRUE("read", stk_io_thread_disk_reads(io) > reads);
+        reads = stk_io_thread_disk_reads(io);
         T_TRUE("bytes", memcmp(view.data + (1 << 20) + 5000, big + (1 << 20) + 5000, 5000) == 0);
-        T_EQ("warm", stk_io_thread_reads(io), reads);
+        T_EQ("warm", stk_io_thread_disk_reads(io), reads);
         T_EQ("cold", view.data[0], big[0]);
-        T_TRUE("cold", stk_io_thread_reads(io) > reads);
+        T_TRUE("cold", stk_io_thread_disk_reads(io) > reads);
         stk_io_unmap(io, view);
     }
     close(fd);

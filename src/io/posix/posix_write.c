@@ -54,7 +54,7 @@ static int hold(int fd, const char *path);
 static int take_lock(int fd, const char *path);
 static void read_holder(int fd, char text[LOCK_TEXT_BYTES]);
 
-static struct out *out_of(struct stk_out *out)
+static struct out *out_of(struct stk_output *out)
 {
     return (struct out *)(void *)out;
 }
@@ -74,7 +74,8 @@ static struct out *out_new(const char *path, struct stoker_error *error)
 }
 
 /* Takes both; the descriptor may be a -errno. */
-static int out_give(struct out *out, int fd, struct stk_out **out_out, struct stoker_error *error)
+static int out_give(struct out *out, int fd, struct stk_output **out_out,
+                    struct stoker_error *error)
 {
     out->fd = fd;
     if (fd < 0) {
@@ -83,11 +84,11 @@ static int out_give(struct out *out, int fd, struct stk_out **out_out, struct st
         stk_free(out);
         return status;
     }
-    *out_out = (struct stk_out *)(void *)out;
+    *out_out = (struct stk_output *)(void *)out;
     return 0;
 }
 
-static int create(struct stk_io *io, const char *path, bool fresh, struct stk_out **out_out,
+static int create(struct stk_io *io, const char *path, bool fresh, struct stk_output **out_out,
                   struct stoker_error *error)
 {
     struct out *out = out_new(path, error);
@@ -96,7 +97,7 @@ static int create(struct stk_io *io, const char *path, bool fresh, struct stk_ou
     return out ? out_give(out, open_out(path, fresh), out_out, error) : -ENOMEM;
 }
 
-static int append(struct stk_io *io, const char *path, struct stk_out **out_out,
+static int append(struct stk_io *io, const char *path, struct stk_output **out_out,
                   struct stoker_error *error)
 {
     struct out *out = out_new(path, error);
@@ -105,7 +106,7 @@ static int append(struct stk_io *io, const char *path, struct stk_out **out_out,
     return out ? out_give(out, open_lines(path), out_out, error) : -ENOMEM;
 }
 
-static int claim(struct stk_io *io, const char *path, struct stk_out **out_out, uint64_t *bytes,
+static int claim(struct stk_io *io, const char *path, struct stk_output **out_out, uint64_t *bytes,
                  struct stoker_error *error)
 {
     struct out *out = out_new(path, error);
@@ -155,7 +156,7 @@ static int resolve(struct stk_io *io, const char *path, char *real, size_t real_
     return 0;
 }
 
-static int write_out(struct stk_io *io, struct stk_out *opaque, const void *data, size_t bytes,
+static int write_out(struct stk_io *io, struct stk_output *opaque, const void *data, size_t bytes,
                      struct stoker_error *error)
 {
     struct out *out = out_of(opaque);
@@ -186,7 +187,7 @@ static int write_out(struct stk_io *io, struct stk_out *opaque, const void *data
                : fail_path(error, -out->failure, "cannot write to the file", out->path);
 }
 
-static int cut_out(struct stk_io *io, struct stk_out *opaque, uint64_t bytes,
+static int cut_out(struct stk_io *io, struct stk_output *opaque, uint64_t bytes,
                    struct stoker_error *error)
 {
     struct out *out = out_of(opaque);
@@ -205,7 +206,7 @@ static int cut_out(struct stk_io *io, struct stk_out *opaque, uint64_t bytes,
 
 /* After a failed sync Linux takes the lost pages for clean, and the next sync would succeed
  * (fsync(2), errors): so the failure stays. */
-static int sync_out(struct stk_io *io, struct stk_out *opaque, struct stoker_error *error)
+static int sync_out(struct stk_io *io, struct stk_output *opaque, struct stoker_error *error)
 {
     struct out *out = out_of(opaque);
 
@@ -218,7 +219,7 @@ static int sync_out(struct stk_io *io, struct stk_out *opaque, struct stoker_err
                : fail_path(error, -out->failure, "cannot bring the file to the disk", out->path);
 }
 
-static void close_out(struct stk_io *io, struct stk_out *opaque)
+static void close_out(struct stk_io *io, struct stk_output *opaque)
 {
     (void)io;
     if (out_of(opaque)->claimed) {
@@ -310,7 +311,7 @@ static int sync_directory(struct stk_io *io, const char *path, struct stoker_err
     return status < 0 ? fail_path(error, -status, "cannot bring the folder to the disk", path) : 0;
 }
 
-static int lock(struct stk_io *io, const char *path, struct stk_lock **lock_out,
+static int lock(struct stk_io *io, const char *path, struct stk_file_lock **lock_out,
                 struct stoker_error *error)
 {
     size_t path_bytes = strlen(path) + 1;
@@ -331,7 +332,7 @@ static int lock(struct stk_io *io, const char *path, struct stk_lock **lock_out,
     }
     if (status == 0) {
         memcpy(lock->path, path, path_bytes);
-        *lock_out = (struct stk_lock *)(void *)lock;
+        *lock_out = (struct stk_file_lock *)(void *)lock;
         return 0;
     }
     stk_free(lock);
@@ -343,7 +344,7 @@ static int lock(struct stk_io *io, const char *path, struct stk_lock **lock_out,
                           "wait until it ends, or stop it and run this again", "%s", place);
 }
 
-static void unlock(struct stk_io *io, struct stk_lock *opaque)
+static void unlock(struct stk_io *io, struct stk_file_lock *opaque)
 {
     struct lock *lock = (struct lock *)(void *)opaque;
 

@@ -41,13 +41,13 @@ static const char *below(const char *name)
 
 static int put(const char *name, bool fresh, const char *text, struct stoker_error *error)
 {
-    struct stk_out *out = NULL;
+    struct stk_output *out = NULL;
     int status = stk_io_create(io, below(name), fresh, &out, error);
 
     if (status == 0) {
         status = stk_io_write(io, out, text, strlen(text), error);
     }
-    stk_io_close_out(io, out);
+    stk_io_close_output(io, out);
     return status;
 }
 
@@ -96,7 +96,7 @@ static void forbid(long call, long other, int number)
 static void write_too_much(const char *name, int want)
 {
     struct stoker_error error = {0};
-    struct stk_out *out = NULL;
+    struct stk_output *out = NULL;
     uint8_t *data = stk_alloc(4 * DISK_BYTES, 1);
 
     T_EQ(name, stk_io_create(io, below(name), true, &out, &error), 0);
@@ -107,8 +107,8 @@ static void write_too_much(const char *name, int want)
     error = (struct stoker_error){0};
     T_EQ(name, stk_io_write(io, out, data, 1, &error), want);
     T_ERROR(name, &error);
-    T_EQ(name, stk_io_sync_out(io, out, &error), want);
-    stk_io_close_out(io, out);
+    T_EQ(name, stk_io_sync_output(io, out, &error), want);
+    stk_io_close_output(io, out);
     T_EQ(name, stk_io_remove(io, below(name), &error), 0);
     stk_free(data);
 }
@@ -174,7 +174,7 @@ static void test_rights(int word)
 static void test_kinds(void)
 {
     struct stoker_error error = {0};
-    struct stk_out *out = NULL;
+    struct stk_output *out = NULL;
     int reader;
 
     T_EQ("pipe", mkfifo(below("pipe"), 0600), 0);
@@ -186,13 +186,13 @@ static void test_kinds(void)
     T_EQ("device", stk_io_create(io, "/dev/null", false, &out, &error), -ENXIO);
     T_HAS("device", error.where, "/dev/null");
     T_EQ("remove", stk_io_remove(io, below("pipe"), &error), 0);
-    stk_io_close_out(io, NULL);
+    stk_io_close_output(io, NULL);
 }
 
 static void test_modes(void)
 {
     mode_t old = umask(027);
-    struct stk_out *out = NULL;
+    struct stk_output *out = NULL;
     struct stat info = {0};
     int fd = dup(0);
 
@@ -200,7 +200,7 @@ static void test_modes(void)
     T_EQ("create", stk_io_create(io, below("mode"), true, &out, NULL), 0);
     T_EQ("closed in children", fcntl(fd, F_GETFD), FD_CLOEXEC);
     T_EQ("waits again", fcntl(fd, F_GETFL) & O_NONBLOCK, 0);
-    stk_io_close_out(io, out);
+    stk_io_close_output(io, out);
     T_EQ("closed", fcntl(fd, F_GETFD), -1);
     T_EQ("make", stk_io_make_directory(io, below("mode-d"), true, NULL), 0);
     T_TRUE("file", stat(below("mode"), &info) == 0 && (info.st_mode & 07777) == 0640);
@@ -266,17 +266,17 @@ static void test_fallback(int number)
 static void test_sync(int number)
 {
     struct stoker_error error = {0};
-    struct stk_out *out = NULL;
+    struct stk_output *out = NULL;
 
     T_EQ("create", stk_io_create(io, below("kept"), false, &out, &error), 0);
     T_EQ("write", stk_io_write(io, out, "kept", 4, &error), 0);
-    T_EQ("sync", stk_io_sync_out(io, out, &error), 0);
+    T_EQ("sync", stk_io_sync_output(io, out, &error), 0);
     T_EQ("folder", stk_io_sync_directory(io, folder, &error), 0);
     forbid(SYS_fdatasync, SYS_fsync, number);
-    T_EQ("sync", stk_io_sync_out(io, out, &error), -number);
+    T_EQ("sync", stk_io_sync_output(io, out, &error), -number);
     T_ERROR("sync", &error);
     T_EQ("write", stk_io_write(io, out, "more", 4, &error), -number);
-    stk_io_close_out(io, out);
+    stk_io_close_output(io, out);
     T_EQ("bytes", bytes_of("kept"), 4);
     /* EINVAL: a network file system that has no such thing for folders. */
     T_EQ("folder", stk_io_sync_directory(io, folder, &error), number == EINVAL ? 0 : -number);
@@ -287,7 +287,7 @@ static void test_large(int number)
 {
     enum { BYTES = 5 << 20, PARTS = 5 };
     struct stoker_error error = {0};
-    struct stk_out *out = NULL;
+    struct stk_output *out = NULL;
     uint8_t *data = stk_alloc(BYTES, 1), last = 0;
     int fd;
 
@@ -299,8 +299,8 @@ static void test_large(int number)
         memset(data, i, BYTES);
         T_EQ("write", stk_io_write(io, out, data, BYTES, &error), 0);
     }
-    T_EQ("sync", stk_io_sync_out(io, out, &error), 0);
-    stk_io_close_out(io, out);
+    T_EQ("sync", stk_io_sync_output(io, out, &error), 0);
+    stk_io_close_output(io, out);
     T_EQ("bytes", bytes_of("large"), BYTES * PARTS);
     fd = open(below("large"), O_RDONLY | O_CLOEXEC);
     for (int i = 1; i <= PARTS; i++) {
@@ -329,30 +329,30 @@ static void test_memory(void)
 static void test_claim(void)
 {
     struct stoker_error error;
-    struct stk_out *first = NULL, *second = NULL;
+    struct stk_output *first = NULL, *second = NULL;
     uint64_t bytes = 1;
 
-    T_EQ("claim", stk_io_claim(io, below("part"), &first, &bytes, NULL), 0);
+    T_EQ("claim", stk_io_open_exclusive(io, below("part"), &first, &bytes, NULL), 0);
     T_EQ("new", bytes, 0);
     T_EQ("claim", stk_io_write(io, first, "0123456789", 10, NULL), 0);
-    T_EQ("held", stk_io_claim(io, below("part"), &second, &bytes, &error), -EBUSY);
+    T_EQ("held", stk_io_open_exclusive(io, below("part"), &second, &bytes, &error), -EBUSY);
     T_TRUE("held", strstr(error.what, "another process") && strstr(error.where, "/part'"));
     T_EQ("held", bytes_of("part"), 10);
-    stk_io_close_out(io, first);
-    T_EQ("left", stk_io_claim(io, below("part"), &first, &bytes, NULL), 0);
+    stk_io_close_output(io, first);
+    T_EQ("left", stk_io_open_exclusive(io, below("part"), &first, &bytes, NULL), 0);
     T_EQ("left", bytes, 10);
-    T_EQ("left", stk_io_cut(io, first, 4, NULL), 0);
+    T_EQ("left", stk_io_truncate(io, first, 4, NULL), 0);
     T_EQ("left", stk_io_write(io, first, "!", 1, NULL), 0);
     T_EQ("left", bytes_of("part"), 5);
     T_EQ("renamed", stk_io_rename(io, below("part"), below("whole"), false, NULL), 0);
-    T_EQ("renamed", stk_io_claim(io, below("part"), &second, &bytes, NULL), 0);
+    T_EQ("renamed", stk_io_open_exclusive(io, below("part"), &second, &bytes, NULL), 0);
     T_EQ("a new one", bytes, 0);
     T_EQ("the old one", bytes_of("whole"), 5);
-    stk_io_close_out(io, first);
-    stk_io_close_out(io, second);
+    stk_io_close_output(io, first);
+    stk_io_close_output(io, second);
     T_EQ("a link", symlink("whole", below("link")), 0);
-    T_EQ("a link", stk_io_claim(io, below("link"), &first, &bytes, &error), -ELOOP);
-    T_EQ("a folder", stk_io_claim(io, below("full"), &first, &bytes, &error), -EISDIR);
+    T_EQ("a link", stk_io_open_exclusive(io, below("link"), &first, &bytes, &error), -ELOOP);
+    T_EQ("a folder", stk_io_open_exclusive(io, below("full"), &first, &bytes, &error), -EISDIR);
     T_EQ("tear down", unlink(below("part")) + unlink(below("whole")) + unlink(below("link")), 0);
 }
 

@@ -11,16 +11,16 @@
 #define STACK_BYTES (512u << 10)
 
 static void *thread_main(void *argument);
-static void start_thread_locked(struct stk_pool *pool);
-static void remove_pending_locked(struct stk_pool *pool, struct stk_task *task);
-static bool finish_locked(struct stk_pool *pool, struct stk_task *task);
+static void start_thread_locked(struct stk_thread_pool *pool);
+static void remove_pending_locked(struct stk_thread_pool *pool, struct stk_task *task);
+static bool finish_locked(struct stk_thread_pool *pool, struct stk_task *task);
 static void wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, uint64_t until_ns);
-static void pool_free(struct stk_pool *pool);
+static void pool_free(struct stk_thread_pool *pool);
 
-int stk_pool_open(struct stk_pool **pool_out, uint32_t threads_max, void *memory,
-                  struct stoker_error *error)
+int stk_thread_pool_open(struct stk_thread_pool **pool_out, uint32_t threads_max, void *memory,
+                         struct stoker_error *error)
 {
-    struct stk_pool *pool = stk_alloc(1, sizeof *pool);
+    struct stk_thread_pool *pool = stk_alloc(1, sizeof *pool);
 
     if (!pool) {
         stk_free(memory);
@@ -36,7 +36,7 @@ int stk_pool_open(struct stk_pool **pool_out, uint32_t threads_max, void *memory
     return 0;
 }
 
-void stk_pool_close(struct stk_pool *pool)
+void stk_thread_pool_close(struct stk_thread_pool *pool)
 {
     uint64_t until_ns;
     bool last;
@@ -52,7 +52,7 @@ void stk_pool_close(struct stk_pool *pool)
     while (pool->locked.threads > pool->locked.stuck) {
         pthread_cond_wait(&pool->locked.left, &pool->lock);
     }
-    until_ns = stk_clock_ns() + STK_POOL_CLOSE_MS * 1000000ull;
+    until_ns = stk_clock_ns() + STK_THREAD_POOL_CLOSE_MS * 1000000ull;
     while (pool->locked.threads > 0 && stk_clock_ns() < until_ns) {
         wait_until(&pool->locked.left, &pool->lock, until_ns);
     }
@@ -75,7 +75,7 @@ void stk_inbox_deinit(struct stk_inbox *inbox)
     pthread_cond_destroy(&inbox->arrived);
 }
 
-struct stk_task *stk_inbox_take_locked(struct stk_pool *pool, struct stk_inbox *inbox,
+struct stk_task *stk_inbox_take_locked(struct stk_thread_pool *pool, struct stk_inbox *inbox,
                                        uint64_t until_ns)
 {
     struct stk_task *first;
@@ -88,7 +88,7 @@ struct stk_task *stk_inbox_take_locked(struct stk_pool *pool, struct stk_inbox *
     return first;
 }
 
-void stk_pool_submit_locked(struct stk_pool *pool, struct stk_task *task)
+void stk_thread_pool_submit_locked(struct stk_thread_pool *pool, struct stk_task *task)
 {
     STK_ASSERT(task->state == STK_TASK_IDLE);
     task->state = STK_TASK_PENDING;
@@ -104,7 +104,7 @@ void stk_pool_submit_locked(struct stk_pool *pool, struct stk_task *task)
     }
 }
 
-bool stk_pool_abandon_locked(struct stk_pool *pool, struct stk_task *task)
+bool stk_thread_pool_abandon_locked(struct stk_thread_pool *pool, struct stk_task *task)
 {
     if (task->state == STK_TASK_PENDING) {
         remove_pending_locked(pool, task);
@@ -121,7 +121,7 @@ bool stk_pool_abandon_locked(struct stk_pool *pool, struct stk_task *task)
     return false;
 }
 
-int stk_pool_call(struct stk_pool *pool, struct stk_task *task, uint32_t timeout_ms)
+int stk_thread_pool_call(struct stk_thread_pool *pool, struct stk_task *task, uint32_t timeout_ms)
 {
     uint64_t until_ns = stk_clock_ns() + timeout_ms * 1000000ull;
     struct stk_inbox inbox;
@@ -131,10 +131,10 @@ int stk_pool_call(struct stk_pool *pool, struct stk_task *task, uint32_t timeout
     stk_inbox_init(&inbox);
     pthread_mutex_lock(&pool->lock);
     task->inbox = &inbox;
-    stk_pool_submit_locked(pool, task);
+    stk_thread_pool_submit_locked(pool, task);
     if (!stk_inbox_take_locked(pool, &inbox, until_ns)) {
         status = STOKER_ERROR_TIMEOUT;
-        unused = stk_pool_abandon_locked(pool, task);
+        unused = stk_thread_pool_abandon_locked(pool, task);
     } else {
         task->state = STK_TASK_IDLE;
     }
@@ -155,13 +155,13 @@ static void wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, uint64_
 }
 
 /* A failure to start is not an error: the tasks wait for the threads there are, or time out. */
-static void start_thread_locked(struct stk_pool *pool)
+static void start_thread_locked(struct stk_thread_pool *pool)
 {
     pthread_attr_t attributes;
     pthread_t thread;
 
     if (pool->locked.threads - pool->locked.stuck >= pool->threads_max ||
-        pool->locked.threads >= pool->threads_max + STK_POOL_STUCK_MAX) {
+        pool->locked.threads >= pool->threads_max + STK_THREAD_POOL_HUNG_MAX) {
         return;
     }
     pthread_attr_init(&attributes);
@@ -175,7 +175,7 @@ static void start_thread_locked(struct stk_pool *pool)
 
 static void *thread_main(void *argument)
 {
-    struct stk_pool *pool = argument;
+    struct stk_thread_pool *pool = argument;
     bool last;
 
     pthread_mutex_lock(&pool->lock);
@@ -210,7 +210,7 @@ static void *thread_main(void *argument)
 }
 
 /* False: this thread was stuck, and one in its place is enough. */
-static bool finish_locked(struct stk_pool *pool, struct stk_task *task)
+static bool finish_locked(struct stk_thread_pool *pool, struct stk_task *task)
 {
     struct stk_inbox *inbox = task->inbox;
 
@@ -229,7 +229,7 @@ static bool finish_locked(struct stk_pool *pool, struct stk_task *task)
     return true;
 }
 
-static void remove_pending_locked(struct stk_pool *pool, struct stk_task *task)
+static void remove_pending_locked(struct stk_thread_pool *pool, struct stk_task *task)
 {
     *(task->previous ? &task->previous->next : &pool->locked.first) = task->next;
     *(task->next ? &task->next->previous : &pool->locked.last) = task->previous;
@@ -237,7 +237,7 @@ static void remove_pending_locked(struct stk_pool *pool, struct stk_task *task)
     pool->locked.pending--;
 }
 
-static void pool_free(struct stk_pool *pool)
+static void pool_free(struct stk_thread_pool *pool)
 {
     pthread_cond_destroy(&pool->locked.work);
     pthread_cond_destroy(&pool->locked.left);

@@ -15,11 +15,11 @@
 /* Enough to keep a fast disk busy; more threads are only started while reads wait. */
 #define THREADS_MAX 32u
 /* Slots of lost reads, in multiples of depth, until submit refuses. */
-#define LOST_FACTOR 1u
+#define LEAKED_FACTOR 1u
 
 struct slot {
     struct stk_task task; /* first */
-    struct stk_span span;
+    struct stk_read_part span;
     struct stk_read *read;
     struct stk_posix_file *file; /* a user of it, also when the read is lost */
     uint64_t deadline_ns;
@@ -29,14 +29,14 @@ struct slot {
 
 /* Of the pool: what an abandoned slot still needs. */
 struct slot_home {
-    struct stk_pool *pool;
+    struct stk_thread_pool *pool;
     struct slot *free; /* under the pool's lock */
     struct slot slots[];
 };
 
 struct threads_queue {
     struct stk_posix *posix;
-    struct stk_pool *pool;
+    struct stk_thread_pool *pool;
     struct slot_home *home;    /* lent by the pool */
     uint32_t depth, live;      /* live: reads that reap has not yet given back */
     struct slot *first, *last; /* flying */
@@ -45,18 +45,18 @@ struct threads_queue {
 };
 
 static struct threads_queue *threads_queue(struct stk_queue *queue);
-static void flying_add(struct threads_queue *queue, struct slot *slot);
-static void flying_remove(struct threads_queue *queue, struct slot *slot);
+static void in_flight_add(struct threads_queue *queue, struct slot *slot);
+static void in_flight_remove(struct threads_queue *queue, struct slot *slot);
 static void slot_free_locked(struct slot *slot);
 static void take_finished_locked(struct threads_queue *queue, uint64_t until_ns);
 static void expire_locked(struct threads_queue *queue, uint64_t now_ns, int status);
 static void slot_run(struct stk_task *task);
 static void slot_drop(struct stk_task *task);
 
-int stk_threads_queue_open(struct stk_io *io, struct stk_queue **queue_out,
-                           struct stoker_error *error)
+int stk_thread_queue_open(struct stk_io *io, struct stk_queue **queue_out,
+                          struct stoker_error *error)
 {
-    uint32_t depth = stk_posix(io)->options.depth, slot_count = depth * (1 + LOST_FACTOR);
+    uint32_t depth = stk_posix(io)->options.depth, slot_count = depth * (1 + LEAKED_FACTOR);
     struct threads_queue *queue = stk_alloc(1, sizeof *queue);
     struct slot_home *home = stk_alloc(1, sizeof *home + slot_count * sizeof home->slots[0]);
     int status = -ENOMEM;
@@ -70,7 +70,7 @@ int stk_threads_queue_open(struct stk_io *io, struct stk_queue **queue_out,
     queue->posix = stk_posix(io);
     queue->depth = depth;
     queue->home = home;
-    status = stk_pool_open(&queue->pool, (uint32_t)stk_min(depth, THREADS_MAX), home, error);
+    status = stk_thread_pool_open(&queue->pool, (uint32_t)stk_min(depth, THREADS_MAX), home, error);
     if (status < 0) {
         goto done;
     }
@@ -88,7 +88,7 @@ done:
 }
 
 /* Waits while reads come back; what stays away is lost. Every read is its submitter's again. */
-void stk_threads_queue_close(struct stk_io *io, struct stk_queue *opaque)
+void stk_thread_queue_close(struct stk_io *io, struct stk_queue *opaque)
 {
     struct threads_queue *queue = threads_queue(opaque);
     uint64_t start_ns = stk_clock_ns(), now_ns = start_ns, heard_ns = start_ns;
@@ -100,9 +100,9 @@ void stk_threads_queue_close(struct stk_io *io, struct stk_queue *opaque)
         next = slot->next;
         /* What no thread has begun is not begun. */
         if (slot->task.state == STK_TASK_PENDING) {
-            stk_pool_abandon_locked(queue->pool, &slot->task);
-            stk_posix_give_up(queue->posix, slot->read, STOKER_ERROR_CLOSED, false);
-            flying_remove(queue, slot);
+            stk_thread_pool_abandon_locked(queue->pool, &slot->task);
+            stk_posix_abandon(queue->posix, slot->read, STOKER_ERROR_CLOSED, false);
+            in_flight_remove(queue, slot);
             stk_posix_file_release(slot->file);
         }
     }
@@ -117,12 +117,12 @@ void stk_threads_queue_close(struct stk_io *io, struct stk_queue *opaque)
     expire_locked(queue, UINT64_MAX, STOKER_ERROR_CLOSED);
     pthread_mutex_unlock(&queue->pool->lock);
     (void)stk_read_list_take(&queue->finished);
-    stk_pool_close(queue->pool);
+    stk_thread_pool_close(queue->pool);
     stk_inbox_deinit(&queue->inbox);
     stk_free(queue);
 }
 
-int stk_threads_submit(struct stk_io *io, struct stk_queue *opaque, struct stk_read *reads)
+int stk_thread_queue_submit(struct stk_io *io, struct stk_queue *opaque, struct stk_read *reads)
 {
     struct threads_queue *queue = threads_queue(opaque);
     struct stk_posix *posix = stk_posix(io);
@@ -137,7 +137,7 @@ int stk_threads_submit(struct stk_io *io, struct stk_queue *opaque, struct stk_r
         taken++;
         if (!slot) {
             /* All slots are held by reads that never came back. */
-            stk_posix_give_up(posix, read, STOKER_ERROR_TIMEOUT, false);
+            stk_posix_abandon(posix, read, STOKER_ERROR_TIMEOUT, false);
             stk_read_list_add(&queue->finished, read);
             continue;
         }
@@ -145,17 +145,18 @@ int stk_threads_submit(struct stk_io *io, struct stk_queue *opaque, struct stk_r
         slot->task = (struct stk_task){.run = slot_run, .drop = slot_drop, .inbox = &queue->inbox};
         slot->read = read;
         slot->deadline_ns = deadline_ns;
-        stk_span_init(&slot->span, posix, read);
+        stk_read_part_init(&slot->span, posix, read);
         slot->file = stk_posix_file(read->file);
         stk_posix_file_acquire(slot->file);
-        flying_add(queue, slot);
-        stk_pool_submit_locked(queue->pool, &slot->task);
+        in_flight_add(queue, slot);
+        stk_thread_pool_submit_locked(queue->pool, &slot->task);
     }
     pthread_mutex_unlock(&queue->pool->lock);
     return taken;
 }
 
-struct stk_read *stk_threads_reap(struct stk_io *io, struct stk_queue *opaque, uint32_t timeout_ms)
+struct stk_read *stk_thread_queue_reap(struct stk_io *io, struct stk_queue *opaque,
+                                       uint32_t timeout_ms)
 {
     struct threads_queue *queue = threads_queue(opaque);
     uint64_t now_ns = stk_clock_ns();
@@ -186,7 +187,7 @@ struct stk_read *stk_threads_reap(struct stk_io *io, struct stk_queue *opaque, u
     return list;
 }
 
-void stk_threads_wake(struct stk_io *io, struct stk_queue *opaque)
+void stk_thread_queue_wake(struct stk_io *io, struct stk_queue *opaque)
 {
     struct threads_queue *queue = threads_queue(opaque);
 
@@ -202,7 +203,7 @@ static struct threads_queue *threads_queue(struct stk_queue *queue)
     return (struct threads_queue *)(void *)queue;
 }
 
-static void flying_add(struct threads_queue *queue, struct slot *slot)
+static void in_flight_add(struct threads_queue *queue, struct slot *slot)
 {
     slot->next = NULL;
     slot->previous = queue->last;
@@ -210,7 +211,7 @@ static void flying_add(struct threads_queue *queue, struct slot *slot)
     queue->last = slot;
 }
 
-static void flying_remove(struct threads_queue *queue, struct slot *slot)
+static void in_flight_remove(struct threads_queue *queue, struct slot *slot)
 {
     *(slot->previous ? &slot->previous->next : &queue->first) = slot->next;
     *(slot->next ? &slot->next->previous : &queue->last) = slot->previous;
@@ -233,8 +234,8 @@ static void take_finished_locked(struct threads_queue *queue, uint64_t until_ns)
         struct slot *slot = (struct slot *)(void *)task;
 
         task = task->next;
-        flying_remove(queue, slot);
-        stk_span_finish(&slot->span, slot->read);
+        in_flight_remove(queue, slot);
+        stk_read_part_finish(&slot->span, slot->read);
         stk_read_list_add(&queue->finished, slot->read);
         stk_posix_file_release(slot->file);
         slot_free_locked(slot);
@@ -246,10 +247,10 @@ static void expire_locked(struct threads_queue *queue, uint64_t now_ns, int stat
 {
     while (queue->first && queue->first->deadline_ns <= now_ns) {
         struct slot *slot = queue->first;
-        bool unused = stk_pool_abandon_locked(queue->pool, &slot->task);
+        bool unused = stk_thread_pool_abandon_locked(queue->pool, &slot->task);
 
-        flying_remove(queue, slot);
-        stk_posix_give_up(queue->posix, slot->read, status, !unused);
+        in_flight_remove(queue, slot);
+        stk_posix_abandon(queue->posix, slot->read, status, !unused);
         stk_read_list_add(&queue->finished, slot->read);
         if (unused) {
             stk_posix_file_release(slot->file);
@@ -260,13 +261,13 @@ static void expire_locked(struct threads_queue *queue, uint64_t now_ns, int stat
 
 static void slot_run(struct stk_task *task)
 {
-    struct stk_span *span = &((struct slot *)(void *)task)->span;
+    struct stk_read_part *span = &((struct slot *)(void *)task)->span;
     ssize_t count;
 
     do {
         count = pread(span->fd, span->buffer + span->done, span->bytes - span->done,
                       (off_t)(span->offset + span->done));
-    } while (!stk_span_take(span, count < 0 ? -errno : count));
+    } while (!stk_read_part_advance(span, count < 0 ? -errno : count));
 }
 
 static void slot_drop(struct stk_task *task)

@@ -31,14 +31,21 @@
 /* Kernel threads of a queue, for such reads and for file systems that cannot do without. */
 #define KERNEL_THREADS_MAX 32u
 /* Slots of lost reads, in multiples of depth, until submit refuses. */
-#define LOST_FACTOR 1u
+#define LEAKED_FACTOR 1u
 #define NONE UINT32_MAX
 
-enum slot_state { SLOT_FREE = 0, SLOT_UNSENT, SLOT_DEAD, SLOT_FLYING, SLOT_CANCELLING, SLOT_LOST };
+enum slot_state {
+    SLOT_FREE = 0,
+    SLOT_UNSENT,
+    SLOT_FINISHED,
+    SLOT_IN_FLIGHT,
+    SLOT_CANCELLING,
+    SLOT_LEAKED
+};
 enum completion { OF_READ = 0, OF_WAKE, OF_CANCEL };
 
 struct slot {
-    struct stk_span span;
+    struct stk_read_part span;
     struct stk_read *read; /* NULL once given back */
     uint64_t deadline_ns;
     uint32_t state;          /* enum slot_state; DEAD: given back while unsent */
@@ -66,7 +73,7 @@ struct uring_queue {
 
 static struct uring_queue *uring_queue(struct stk_queue *queue);
 static int try_ring(struct io_uring *ring, const char **step_out);
-static void explain(int status, const char *step, char *reason, size_t reason_bytes);
+static void explain_failure(int status, const char *step, char *reason, size_t reason_bytes);
 static int ring_open(struct io_uring *ring, uint32_t entries);
 static struct slot *slot_take(struct uring_queue *queue);
 static void slot_free(struct uring_queue *queue, struct slot *slot);
@@ -78,8 +85,8 @@ static void send_slots(struct uring_queue *queue);
 static void prepare(struct uring_queue *queue, struct io_uring_sqe *sqe, struct slot *slot);
 static void drain(struct uring_queue *queue);
 static void complete(struct uring_queue *queue, struct slot *slot, int result);
-static void cancel_late(struct uring_queue *queue, uint64_t now_ns, uint64_t grace_ns);
-static void lose_late(struct uring_queue *queue, uint64_t now_ns);
+static void cancel_overdue(struct uring_queue *queue, uint64_t now_ns, uint64_t grace_ns);
+static void leak_overdue(struct uring_queue *queue, uint64_t now_ns);
 static void wait_for_completion(struct uring_queue *queue, uint64_t now_ns, uint64_t until_ns);
 
 int stk_uring_probe(char *reason, size_t reason_bytes)
@@ -92,7 +99,7 @@ int stk_uring_probe(char *reason, size_t reason_bytes)
         status = try_ring(&ring, &step);
         io_uring_queue_exit(&ring);
     }
-    explain(status, step, reason, reason_bytes);
+    explain_failure(status, step, reason, reason_bytes);
     return status;
 }
 
@@ -107,7 +114,7 @@ int stk_uring_queue_open(struct stk_io *io, struct stk_queue **queue_out,
     }
     queue->posix = stk_posix(io);
     queue->depth = queue->posix->options.depth;
-    queue->slot_count = queue->depth * (1 + LOST_FACTOR);
+    queue->slot_count = queue->depth * (1 + LEAKED_FACTOR);
     queue->free = NONE;
     queue->unsent = queue->flying = queue->cancelling = (struct slot_list){NONE, NONE};
     queue->slots = stk_alloc(queue->slot_count, sizeof *queue->slots);
@@ -141,7 +148,7 @@ void stk_uring_queue_close(struct stk_io *io, struct stk_queue *opaque)
     uint64_t start_ns = stk_clock_ns(), now_ns = start_ns, heard_ns = start_ns;
 
     (void)io;
-    cancel_late(queue, UINT64_MAX, UINT64_MAX);
+    cancel_overdue(queue, UINT64_MAX, UINT64_MAX);
     while (queue->cancelling.first != NONE && now_ns < heard_ns + STK_CLOSE_QUIET_MS * 1000000ull &&
            now_ns < start_ns + STK_CLOSE_WAIT_MS_MAX * 1000000ull) {
         struct stk_read *before = queue->finished.last;
@@ -153,7 +160,7 @@ void stk_uring_queue_close(struct stk_io *io, struct stk_queue *opaque)
     }
     for (uint32_t i = 0; i < queue->slot_count && queue->slots; i++) {
         if (queue->slots[i].read) {
-            stk_posix_give_up(queue->posix, queue->slots[i].read, STOKER_ERROR_CLOSED, true);
+            stk_posix_abandon(queue->posix, queue->slots[i].read, STOKER_ERROR_CLOSED, true);
         }
     }
     (void)stk_read_list_take(&queue->finished);
@@ -181,13 +188,13 @@ int stk_uring_submit(struct stk_io *io, struct stk_queue *opaque, struct stk_rea
         taken++;
         if (!slot) {
             /* All slots are held by reads that never came back. */
-            stk_posix_give_up(posix, read, STOKER_ERROR_TIMEOUT, false);
+            stk_posix_abandon(posix, read, STOKER_ERROR_TIMEOUT, false);
             stk_read_list_add(&queue->finished, read);
             continue;
         }
         slot->read = read;
         slot->deadline_ns = deadline_ns;
-        stk_span_init(&slot->span, posix, read);
+        stk_read_part_init(&slot->span, posix, read);
         list_add(queue, &queue->flying, slot);
         unsent_add(queue, slot);
     }
@@ -208,8 +215,8 @@ struct stk_read *stk_uring_reap(struct stk_io *io, struct stk_queue *opaque, uin
 
         drain(queue);
         send_slots(queue);
-        lose_late(queue, now_ns);
-        cancel_late(queue, now_ns, now_ns + CANCEL_GRACE_MS * 1000000ull);
+        leak_overdue(queue, now_ns);
+        cancel_overdue(queue, now_ns, now_ns + CANCEL_GRACE_MS * 1000000ull);
         if (queue->finished.first || queue->woken || now_ns >= until_ns) {
             break;
         }
@@ -242,7 +249,7 @@ static struct uring_queue *uring_queue(struct stk_queue *queue)
     return (struct uring_queue *)(void *)queue;
 }
 
-/* A setup that works is not enough: some filters let it through and forbid the rest. */
+/* A order_setup that works is not enough: some filters let it through and forbid the rest. */
 static int try_ring(struct io_uring *ring, const char **step_out)
 {
     static const char text[8] = "stoker";
@@ -275,12 +282,12 @@ done:
     return status;
 }
 
-static void explain(int status, const char *step, char *reason, size_t reason_bytes)
+static void explain_failure(int status, const char *step, char *reason, size_t reason_bytes)
 {
     char text[96] = "";
     long disabled = 0;
 
-    if (stk_machine_text("/proc/sys/kernel/io_uring_disabled", text, sizeof text)) {
+    if (stk_small_file_read_text("/proc/sys/kernel/io_uring_disabled", text, sizeof text)) {
         disabled = strtol(text, NULL, 10);
     }
     if (status == 0) {
@@ -388,8 +395,8 @@ static void send_slots(struct uring_queue *queue)
     while (queue->unsent.first != NONE) {
         struct slot *slot = &queue->slots[queue->unsent.first];
 
-        sqe = slot->state == SLOT_DEAD ? NULL : io_uring_get_sqe(&queue->ring);
-        if (!sqe && slot->state != SLOT_DEAD) {
+        sqe = slot->state == SLOT_FINISHED ? NULL : io_uring_get_sqe(&queue->ring);
+        if (!sqe && slot->state != SLOT_FINISHED) {
             break;
         }
         queue->unsent.first = slot->link;
@@ -410,17 +417,17 @@ static void send_slots(struct uring_queue *queue)
 
 static void prepare(struct uring_queue *queue, struct io_uring_sqe *sqe, struct slot *slot)
 {
-    const struct stk_span *span = &slot->span;
+    const struct stk_read_part *span = &slot->span;
 
     io_uring_prep_read(sqe, span->fd, span->buffer + span->done, span->bytes - span->done,
                        span->offset + span->done);
     sqe->user_data = (uint64_t)(slot - queue->slots) << 2 | OF_READ;
     /* A file system that hangs must hang in a kernel thread: some (FUSE past the page cache) wait
      * although they are asked not to. */
-    if (span->far || (!span->direct && span->bytes - span->done >= ASYNC_BYTES_MIN)) {
+    if (span->is_network || (!span->direct && span->bytes - span->done >= ASYNC_BYTES_MIN)) {
         sqe->flags |= IOSQE_ASYNC;
     }
-    slot->state = SLOT_FLYING;
+    slot->state = SLOT_IN_FLIGHT;
 }
 
 static void drain(struct uring_queue *queue)
@@ -451,28 +458,28 @@ static void complete(struct uring_queue *queue, struct slot *slot, int result)
     bool cancelling = slot->state == SLOT_CANCELLING;
     bool finished;
 
-    if (slot->state == SLOT_LOST) {
+    if (slot->state == SLOT_LEAKED) {
         slot_free(queue, slot);
         return;
     }
-    STK_ASSERT(slot->state == SLOT_FLYING || cancelling);
-    finished = stk_span_take(&slot->span, result);
+    STK_ASSERT(slot->state == SLOT_IN_FLIGHT || cancelling);
+    finished = stk_read_part_advance(&slot->span, result);
     if (!finished && !cancelling) {
         unsent_add(queue, slot);
         return;
     }
     list_remove(queue, cancelling ? &queue->cancelling : &queue->flying, slot);
     if (cancelling && (!finished || slot->span.failure)) {
-        stk_posix_give_up(queue->posix, slot->read, STOKER_ERROR_TIMEOUT, false);
+        stk_posix_abandon(queue->posix, slot->read, STOKER_ERROR_TIMEOUT, false);
     } else {
-        stk_span_finish(&slot->span, slot->read);
+        stk_read_part_finish(&slot->span, slot->read);
     }
     slot_finish(queue, slot);
     slot_free(queue, slot);
 }
 
 /* Asks the kernel to stop what is past its deadline. */
-static void cancel_late(struct uring_queue *queue, uint64_t now_ns, uint64_t grace_ns)
+static void cancel_overdue(struct uring_queue *queue, uint64_t now_ns, uint64_t grace_ns)
 {
     uint32_t index;
 
@@ -482,9 +489,9 @@ static void cancel_late(struct uring_queue *queue, uint64_t now_ns, uint64_t gra
 
         list_remove(queue, &queue->flying, slot);
         if (slot->state == SLOT_UNSENT) {
-            stk_posix_give_up(queue->posix, slot->read, STOKER_ERROR_TIMEOUT, false);
+            stk_posix_abandon(queue->posix, slot->read, STOKER_ERROR_TIMEOUT, false);
             slot_finish(queue, slot);
-            slot->state = SLOT_DEAD;
+            slot->state = SLOT_FINISHED;
             continue;
         }
         slot->state = SLOT_CANCELLING;
@@ -499,7 +506,7 @@ static void cancel_late(struct uring_queue *queue, uint64_t now_ns, uint64_t gra
 }
 
 /* Gives up what did not stop: the kernel may still write into those buffers. */
-static void lose_late(struct uring_queue *queue, uint64_t now_ns)
+static void leak_overdue(struct uring_queue *queue, uint64_t now_ns)
 {
     uint32_t index;
 
@@ -507,9 +514,9 @@ static void lose_late(struct uring_queue *queue, uint64_t now_ns)
         struct slot *slot = &queue->slots[index];
 
         list_remove(queue, &queue->cancelling, slot);
-        stk_posix_give_up(queue->posix, slot->read, STOKER_ERROR_TIMEOUT, true);
+        stk_posix_abandon(queue->posix, slot->read, STOKER_ERROR_TIMEOUT, true);
         slot_finish(queue, slot);
-        slot->state = SLOT_LOST;
+        slot->state = SLOT_LEAKED;
     }
 }
 

@@ -17,14 +17,14 @@
 #define TICKS_MS 1000000ull
 #define NEVER UINT64_MAX
 
-struct flight {
+struct pending_read {
     struct stk_read *read;
     int64_t result;
     uint64_t ready_ns, deadline_ns;
 };
 
-struct world_queue {
-    struct flight *flights; /* in the order of submission */
+struct sim_queue {
+    struct pending_read *flights; /* in the order of submission */
     uint32_t count, depth, live;
     bool woken;
     struct stk_read_list finished;
@@ -36,39 +36,39 @@ struct outcome {
 };
 
 static bool canonical(const char *path, char *out);
-static int put(struct stk_world *world, const char *path, uint32_t kind,
-               struct stk_node **node_out);
-static int find(struct stk_world *world, const char *path, struct stk_node **node_out);
-static uint64_t next_try(struct stk_world *world, const struct stk_node *node, uint64_t offset);
-static bool touches(const struct stk_rule *rule, const struct stk_node *node, uint64_t offset,
-                    uint64_t bytes);
-static bool hits(struct stk_world *world, struct stk_rule *rule, const struct stk_node *node,
-                 uint64_t offset, uint64_t word);
-static uint64_t end_of(struct stk_world *world, const struct stk_node *node);
-static struct outcome meet(struct stk_world *world, const struct stk_node *node, uint64_t offset,
-                           uint64_t bytes);
-static void fill(struct stk_world *world, struct stk_read *read);
-static void settle(struct stk_world *world, struct world_queue *queue);
+static int put(struct stk_sim *world, const char *path, uint32_t kind,
+               struct stk_sim_node **node_out);
+static int find(struct stk_sim *world, const char *path, struct stk_sim_node **node_out);
+static uint64_t next_try(struct stk_sim *world, const struct stk_sim_node *node, uint64_t offset);
+static bool touches(const struct stk_sim_rule_state *rule, const struct stk_sim_node *node,
+                    uint64_t offset, uint64_t bytes);
+static bool hits(struct stk_sim *world, struct stk_sim_rule_state *rule,
+                 const struct stk_sim_node *node, uint64_t offset, uint64_t word);
+static uint64_t end_of(struct stk_sim *world, const struct stk_sim_node *node);
+static struct outcome apply_rule(struct stk_sim *world, const struct stk_sim_node *node,
+                                 uint64_t offset, uint64_t bytes);
+static void fill(struct stk_sim *world, struct stk_read *read);
+static void finish_read(struct stk_sim *world, struct sim_queue *queue);
 
-static struct stk_node *node_of(struct stk_file *file)
+static struct stk_sim_node *node_of(struct stk_file *file)
 {
-    return (struct stk_node *)(void *)file;
+    return (struct stk_sim_node *)(void *)file;
 }
 
-static bool matches(const struct stk_rule *rule, const struct stk_node *node)
+static bool matches(const struct stk_sim_rule_state *rule, const struct stk_sim_node *node)
 {
-    return !rule->path || stk_node_is_at(node, rule->path);
+    return !rule->path || stk_sim_node_is_at(node, rule->path);
 }
 
-static void stat_fill(const struct stk_node *node, struct stk_stat *stat)
+static void stat_fill(const struct stk_sim_node *node, struct stk_stat *stat)
 {
     *stat = (struct stk_stat){node->bytes, node->mtime_ns, 1, node->inode, node->kind, 0};
 }
 
-int stk_world_add(struct stk_io *io, const char *path, const void *data, size_t bytes)
+int stk_sim_add(struct stk_io *io, const char *path, const void *data, size_t bytes)
 {
-    struct stk_world *world = stk_world_of(io);
-    struct stk_node *node = NULL;
+    struct stk_sim *world = stk_sim_of(io);
+    struct stk_sim_node *node = NULL;
     uint8_t *copy = data ? stk_alloc(bytes, 1) : NULL;
     int status;
 
@@ -92,10 +92,10 @@ int stk_world_add(struct stk_io *io, const char *path, const void *data, size_t 
     return status;
 }
 
-int stk_world_link(struct stk_io *io, const char *path, const char *target)
+int stk_sim_add_link(struct stk_io *io, const char *path, const char *target)
 {
-    struct stk_world *world = stk_world_of(io);
-    struct stk_node *node = NULL;
+    struct stk_sim *world = stk_sim_of(io);
+    struct stk_sim_node *node = NULL;
     char *copy = stk_strdup(target);
     int status;
 
@@ -113,19 +113,19 @@ int stk_world_link(struct stk_io *io, const char *path, const char *target)
     return status;
 }
 
-int stk_world_rule(struct stk_io *io, const struct stk_world_rule *rule)
+int stk_sim_add_rule(struct stk_io *io, const struct stk_sim_rule *rule)
 {
-    struct stk_world *world = stk_world_of(io);
+    struct stk_sim *world = stk_sim_of(io);
     char name[PATH_MAX];
-    struct stk_rule *mine;
+    struct stk_sim_rule_state *mine;
     int status = 0;
 
     pthread_mutex_lock(&world->lock);
-    mine = &world->rules[stk_min(world->rule_count, STK_WORLD_RULES_MAX - 1)];
-    if (world->rule_count == STK_WORLD_RULES_MAX) {
+    mine = &world->rules[stk_min(world->rule_count, STK_SIM_RULES_MAX - 1)];
+    if (world->rule_count == STK_SIM_RULES_MAX) {
         status = -ENOSPC;
     } else {
-        *mine = (struct stk_rule){.given = *rule};
+        *mine = (struct stk_sim_rule_state){.rule = *rule};
         if (rule->path) {
             mine->path = canonical(rule->path, name) ? stk_strdup(name) : NULL;
             status = mine->path ? 0 : -ENOMEM;
@@ -139,22 +139,22 @@ int stk_world_rule(struct stk_io *io, const struct stk_world_rule *rule)
 static int open_file(struct stk_io *io, const char *path, struct stk_file **file_out,
                      struct stoker_error *error)
 {
-    struct stk_world *world = stk_world_of(io);
-    struct stk_node *node = NULL;
+    struct stk_sim *world = stk_sim_of(io);
+    struct stk_sim_node *node = NULL;
     int status;
 
     pthread_mutex_lock(&world->lock);
     status = find(world, path, &node);
-    if (status == 0 && stk_world_denied(world, node)) {
+    if (status == 0 && stk_sim_is_denied(world, node)) {
         status = -EACCES;
     } else if (status == 0 && node->kind == STK_ENTRY_DIRECTORY) {
         status = -EISDIR;
     } else if (status == 0) {
-        stk_node_hold(node);
+        stk_sim_node_retain(node);
     }
     pthread_mutex_unlock(&world->lock);
     if (status < 0) {
-        return stk_world_fail(error, -status, "cannot open the file", path);
+        return stk_sim_fail(error, -status, "cannot open the file", path);
     }
     *file_out = (struct stk_file *)(void *)node;
     return 0;
@@ -162,34 +162,33 @@ static int open_file(struct stk_io *io, const char *path, struct stk_file **file
 
 static void close_file(struct stk_io *io, struct stk_file *file)
 {
-    struct stk_world *world = stk_world_of(io);
+    struct stk_sim *world = stk_sim_of(io);
 
     pthread_mutex_lock(&world->lock);
-    stk_node_drop(world, node_of(file));
+    stk_sim_node_release(world, node_of(file));
     pthread_mutex_unlock(&world->lock);
 }
 
 static int stat_file(struct stk_io *io, struct stk_file *file, struct stk_stat *stat_out,
                      struct stoker_error *error)
 {
-    struct stk_world *world = stk_world_of(io);
+    struct stk_sim *world = stk_sim_of(io);
     int status;
 
     pthread_mutex_lock(&world->lock);
-    status = stk_world_strike(world);
+    status = stk_sim_count_call(world);
     if (status == 0) {
         stat_fill(node_of(file), stat_out);
     }
     pthread_mutex_unlock(&world->lock);
-    return status < 0 ? stk_world_fail(error, -status, "cannot ask for the size", "an open file")
-                      : 0;
+    return status < 0 ? stk_sim_fail(error, -status, "cannot ask for the size", "an open file") : 0;
 }
 
 static int stat_path(struct stk_io *io, const char *path, struct stk_stat *stat_out,
                      struct stoker_error *error)
 {
-    struct stk_world *world = stk_world_of(io);
-    struct stk_node *node = NULL;
+    struct stk_sim *world = stk_sim_of(io);
+    struct stk_sim_node *node = NULL;
     int status;
 
     pthread_mutex_lock(&world->lock);
@@ -198,22 +197,22 @@ static int stat_path(struct stk_io *io, const char *path, struct stk_stat *stat_
         stat_fill(node, stat_out);
     }
     pthread_mutex_unlock(&world->lock);
-    return status < 0 ? stk_world_fail(error, -status, "cannot find the path", path) : 0;
+    return status < 0 ? stk_sim_fail(error, -status, "cannot find the path", path) : 0;
 }
 
-static int list_node(struct stk_world *world, struct stk_node *node,
+static int list_node(struct stk_sim *world, struct stk_sim_node *node,
                      struct stk_listing_builder *builder)
 {
     char target[PATH_MAX];
     int status = 0;
 
     for (uint64_t i = 0; i < node->names.count && status == 0; i++) {
-        struct stk_node *real = node->names.items[i].node;
+        struct stk_sim_node *real = node->names.items[i].node;
         struct stk_entry entry = {.name = node->names.items[i].text, .kind = real->kind};
 
         if (real->target) {
-            if (!stk_node_path_below(node, entry.name, target) ||
-                stk_node_resolve(world, target, &real) < 0) {
+            if (!stk_sim_node_path_below(node, entry.name, target) ||
+                stk_sim_node_resolve(world, target, &real) < 0) {
                 real = NULL;
             }
             entry.kind = real ? real->kind : STK_ENTRY_OTHER;
@@ -231,16 +230,16 @@ static int list_node(struct stk_world *world, struct stk_node *node,
 static int list(struct stk_io *io, const char *path, struct stk_listing *listing_out,
                 struct stoker_error *error)
 {
-    struct stk_world *world = stk_world_of(io);
+    struct stk_sim *world = stk_sim_of(io);
     struct stk_listing_builder builder = {0};
-    struct stk_node *node = NULL;
+    struct stk_sim_node *node = NULL;
     int status;
 
     pthread_mutex_lock(&world->lock);
     status = find(world, path, &node);
     if (status == 0 && node->kind != STK_ENTRY_DIRECTORY) {
         status = -ENOTDIR;
-    } else if (status == 0 && stk_world_denied(world, node)) {
+    } else if (status == 0 && stk_sim_is_denied(world, node)) {
         status = -EACCES;
     } else if (status == 0) {
         status = list_node(world, node, &builder);
@@ -250,35 +249,35 @@ static int list(struct stk_io *io, const char *path, struct stk_listing *listing
         status = stk_listing_build(&builder, listing_out);
     }
     stk_listing_builder_deinit(&builder);
-    return status < 0 ? stk_world_fail(error, -status, "cannot list the folder", path) : 0;
+    return status < 0 ? stk_sim_fail(error, -status, "cannot list the folder", path) : 0;
 }
 
 static int64_t read_now(struct stk_io *io, struct stk_file *file, uint64_t offset, void *buffer,
                         size_t bytes)
 {
-    struct stk_world *world = stk_world_of(io);
-    const struct stk_node *node = node_of(file);
+    struct stk_sim *world = stk_sim_of(io);
+    const struct stk_sim_node *node = node_of(file);
     bool cold = false, failed;
     uint64_t end, count = 0;
 
     pthread_mutex_lock(&world->lock);
-    failed = stk_world_strike(world) < 0;
+    failed = stk_sim_count_call(world) < 0;
     end = end_of(world, node);
     if (offset < end && !failed) {
         count = stk_min(bytes, end - offset);
     }
     for (uint32_t i = 0; i < world->rule_count && count > 0; i++) {
-        struct stk_rule *rule = &world->rules[i];
-        uint32_t fault = rule->given.fault;
+        struct stk_sim_rule_state *rule = &world->rules[i];
+        uint32_t fault = rule->rule.fault;
 
         if (!touches(rule, node, offset, count)) {
             continue;
         }
-        cold = cold || fault == STK_FAULT_EIO || fault == STK_FAULT_SLOW ||
-               fault == STK_FAULT_HANG ||
-               (fault == STK_FAULT_COLD && hits(world, rule, node, offset, i));
-        if (fault == STK_FAULT_SHORT && count > 1 && hits(world, rule, node, offset, i)) {
-            count = 1 + stk_key(node->hash, offset) % (count - 1);
+        cold = cold || fault == STK_SIM_FAULT_EIO || fault == STK_SIM_FAULT_SLOW ||
+               fault == STK_SIM_FAULT_HANG ||
+               (fault == STK_SIM_FAULT_COLD && hits(world, rule, node, offset, i));
+        if (fault == STK_SIM_FAULT_SHORT && count > 1 && hits(world, rule, node, offset, i)) {
+            count = 1 + stk_random_key(node->hash, offset) % (count - 1);
         }
     }
     if (!cold && count > 0) {
@@ -291,13 +290,13 @@ static int64_t read_now(struct stk_io *io, struct stk_file *file, uint64_t offse
 static int64_t read_wait(struct stk_io *io, struct stk_file *file, uint64_t offset, void *buffer,
                          size_t bytes)
 {
-    struct stk_world *world = stk_world_of(io);
-    const struct stk_node *node = node_of(file);
+    struct stk_sim *world = stk_sim_of(io);
+    const struct stk_sim_node *node = node_of(file);
     uint64_t timeout_ns = world->options.read_timeout_ms * TICKS_MS;
     struct outcome outcome;
 
     pthread_mutex_lock(&world->lock);
-    outcome = meet(world, node, offset, bytes);
+    outcome = apply_rule(world, node, offset, bytes);
     world->now_ns += stk_min(outcome.latency_ns, timeout_ns);
     if (outcome.latency_ns > timeout_ns) {
         outcome.result = STOKER_ERROR_TIMEOUT;
@@ -310,8 +309,8 @@ static int64_t read_wait(struct stk_io *io, struct stk_file *file, uint64_t offs
 
 static int queue_open(struct stk_io *io, struct stk_queue **queue_out, struct stoker_error *error)
 {
-    struct stk_world *world = stk_world_of(io);
-    struct world_queue *queue = stk_alloc(1, sizeof *queue);
+    struct stk_sim *world = stk_sim_of(io);
+    struct sim_queue *queue = stk_alloc(1, sizeof *queue);
     int status = -ENOMEM;
 
     if (queue) {
@@ -320,13 +319,13 @@ static int queue_open(struct stk_io *io, struct stk_queue **queue_out, struct st
     }
     if (queue && queue->flights) {
         pthread_mutex_lock(&world->lock);
-        status = stk_world_strike(world);
+        status = stk_sim_count_call(world);
         pthread_mutex_unlock(&world->lock);
     }
     if (status < 0) {
         stk_free(queue ? queue->flights : NULL);
         stk_free(queue);
-        return stk_world_fail(error, -status, "cannot open a queue of reads", "world");
+        return stk_sim_fail(error, -status, "cannot open a queue of reads", "world");
     }
     *queue_out = (struct stk_queue *)(void *)queue;
     return 0;
@@ -334,16 +333,17 @@ static int queue_open(struct stk_io *io, struct stk_queue **queue_out, struct st
 
 static void queue_close(struct stk_io *io, struct stk_queue *opaque)
 {
-    struct stk_world *world = stk_world_of(io);
-    struct world_queue *queue = (struct world_queue *)(void *)opaque;
+    struct stk_sim *world = stk_sim_of(io);
+    struct sim_queue *queue = (struct sim_queue *)(void *)opaque;
 
     pthread_mutex_lock(&world->lock);
     for (uint32_t i = 0; i < queue->count; i++) {
-        struct flight *flight = &queue->flights[i];
+        struct pending_read *pending_read = &queue->flights[i];
 
-        flight->read->result = STOKER_ERROR_CLOSED;
-        flight->read->lost = flight->ready_ns > world->now_ns + STK_CLOSE_QUIET_MS * TICKS_MS;
-        world->lost_bytes += flight->read->lost ? flight->read->capacity : 0;
+        pending_read->read->result = STOKER_ERROR_CLOSED;
+        pending_read->read->leaked =
+            pending_read->ready_ns > world->now_ns + STK_CLOSE_QUIET_MS * TICKS_MS;
+        world->leaked_bytes += pending_read->read->leaked ? pending_read->read->capacity : 0;
     }
     (void)stk_read_list_take(&queue->finished);
     pthread_mutex_unlock(&world->lock);
@@ -353,16 +353,16 @@ static void queue_close(struct stk_io *io, struct stk_queue *opaque)
 
 static int submit(struct stk_io *io, struct stk_queue *opaque, struct stk_read *reads)
 {
-    struct stk_world *world = stk_world_of(io);
-    struct world_queue *queue = (struct world_queue *)(void *)opaque;
+    struct stk_sim *world = stk_sim_of(io);
+    struct sim_queue *queue = (struct sim_queue *)(void *)opaque;
     int taken = 0;
 
     pthread_mutex_lock(&world->lock);
     for (struct stk_read *read = reads; read && queue->live < queue->depth; read = read->next) {
-        const struct stk_node *node = node_of(read->file);
-        struct outcome outcome = meet(world, node, read->offset, read->bytes);
+        const struct stk_sim_node *node = node_of(read->file);
+        struct outcome outcome = apply_rule(world, node, read->offset, read->bytes);
 
-        queue->flights[queue->count++] = (struct flight){
+        queue->flights[queue->count++] = (struct pending_read){
             .read = read,
             .result = outcome.result,
             .ready_ns = outcome.latency_ns == NEVER ? NEVER : world->now_ns + outcome.latency_ns,
@@ -377,8 +377,8 @@ static int submit(struct stk_io *io, struct stk_queue *opaque, struct stk_read *
 
 static struct stk_read *reap(struct stk_io *io, struct stk_queue *opaque, uint32_t timeout_ms)
 {
-    struct stk_world *world = stk_world_of(io);
-    struct world_queue *queue = (struct world_queue *)(void *)opaque;
+    struct stk_sim *world = stk_sim_of(io);
+    struct sim_queue *queue = (struct sim_queue *)(void *)opaque;
     uint64_t until_ns, real_ns = stk_clock_ns() + timeout_ms * TICKS_MS;
     struct timespec until = {.tv_sec = (time_t)(real_ns / 1000000000u),
                              .tv_nsec = (long)(real_ns % 1000000000u)};
@@ -389,7 +389,7 @@ static struct stk_read *reap(struct stk_io *io, struct stk_queue *opaque, uint32
     for (;;) {
         uint64_t next_ns = until_ns;
 
-        settle(world, queue);
+        finish_read(world, queue);
         if (queue->finished.first || queue->woken || world->now_ns >= until_ns) {
             break;
         }
@@ -414,17 +414,17 @@ static struct stk_read *reap(struct stk_io *io, struct stk_queue *opaque, uint32
 
 static void wake(struct stk_io *io, struct stk_queue *opaque)
 {
-    struct stk_world *world = stk_world_of(io);
+    struct stk_sim *world = stk_sim_of(io);
 
     pthread_mutex_lock(&world->lock);
-    ((struct world_queue *)(void *)opaque)->woken = true;
+    ((struct sim_queue *)(void *)opaque)->woken = true;
     pthread_cond_broadcast(&world->wake);
     pthread_mutex_unlock(&world->lock);
 }
 
 static uint64_t clock_ns(struct stk_io *io)
 {
-    return atomic_load_explicit(&stk_world_of(io)->now_ns, memory_order_relaxed);
+    return atomic_load_explicit(&stk_sim_of(io)->now_ns, memory_order_relaxed);
 }
 
 static const char *backend(struct stk_io *io, const char **reason_out)
@@ -436,16 +436,16 @@ static const char *backend(struct stk_io *io, const char **reason_out)
     return "world";
 }
 
-static uint64_t lost_bytes(struct stk_io *io)
+static uint64_t leaked_bytes(struct stk_io *io)
 {
-    return atomic_load_explicit(&stk_world_of(io)->lost_bytes, memory_order_relaxed);
+    return atomic_load_explicit(&stk_sim_of(io)->leaked_bytes, memory_order_relaxed);
 }
 
-static void world_close(struct stk_io *io)
+static void sim_close(struct stk_io *io)
 {
-    struct stk_world *world = stk_world_of(io);
+    struct stk_sim *world = stk_sim_of(io);
 
-    stk_nodes_deinit(world);
+    stk_sim_nodes_deinit(world);
     for (uint32_t i = 0; i < world->rule_count; i++) {
         stk_free(world->rules[i].path);
     }
@@ -454,7 +454,7 @@ static void world_close(struct stk_io *io)
     stk_free(world);
 }
 
-static const struct stk_io_table world_table = {
+static const struct stk_io_table sim_table = {
     open_file,
     close_file,
     stat_file,
@@ -469,13 +469,13 @@ static const struct stk_io_table world_table = {
     wake,
     clock_ns,
     backend,
-    lost_bytes,
-    stk_world_map,
-    stk_world_unmap,
-    stk_world_map_soon,
-    stk_world_thread_reads,
-    world_close,
-    &stk_world_write_table,
+    leaked_bytes,
+    stk_sim_map,
+    stk_sim_unmap,
+    stk_sim_map_prefetch,
+    stk_sim_thread_disk_reads,
+    sim_close,
+    &stk_sim_write_table,
     NULL,
     NULL,
     NULL,
@@ -486,29 +486,29 @@ static const struct stk_io_table world_table = {
     NULL,
 };
 
-int stk_world_open(struct stk_io **io_out, uint64_t seed, const struct stk_io_options *options,
-                   struct stoker_error *error)
+int stk_sim_open(struct stk_io **io_out, uint64_t seed, const struct stk_io_options *options,
+                 struct stoker_error *error)
 {
-    struct stk_world *world = stk_alloc(1, sizeof *world);
+    struct stk_sim *world = stk_alloc(1, sizeof *world);
 
     if (!world) {
-        return stk_world_fail(error, ENOMEM, "cannot open a world", "world");
+        return stk_sim_fail(error, ENOMEM, "cannot open a world", "world");
     }
     pthread_mutex_init(&world->lock, NULL);
     pthread_cond_init(&world->wake, NULL);
-    world->io.table = &world_table;
+    world->io.table = &sim_table;
     world->seed = seed;
-    world->now_ns = STK_WORLD_CLOCK_START;
+    world->now_ns = STK_SIM_CLOCK_START;
     world->options = options ? *options : (struct stk_io_options){0};
     world->options.depth = world->options.depth ? world->options.depth : STK_DEPTH_DEFAULT;
     world->options.read_timeout_ms =
         world->options.read_timeout_ms ? world->options.read_timeout_ms : STK_TIMEOUT_DEFAULT_MS;
-    world->root = stk_node_new(world, STK_ENTRY_DIRECTORY);
+    world->root = stk_sim_node_new(world, STK_ENTRY_DIRECTORY);
     if (!world->root) {
-        world_close(&world->io);
-        return stk_world_fail(error, ENOMEM, "cannot open a world", "world");
+        sim_close(&world->io);
+        return stk_sim_fail(error, ENOMEM, "cannot open a world", "world");
     }
-    stk_node_hold(world->root);
+    stk_sim_node_retain(world->root);
     *io_out = &world->io;
     return 0;
 }
@@ -538,18 +538,19 @@ static bool canonical(const char *path, char *out)
 }
 
 /* One call that names a path. */
-static int find(struct stk_world *world, const char *path, struct stk_node **node_out)
+static int find(struct stk_sim *world, const char *path, struct stk_sim_node **node_out)
 {
-    int status = stk_world_strike(world);
+    int status = stk_sim_count_call(world);
 
-    return status < 0 ? status : stk_node_resolve(world, path, node_out);
+    return status < 0 ? status : stk_sim_node_resolve(world, path, node_out);
 }
 
 /* A new node with its parents, all of it synced; -EEXIST gives the node that is there. */
-static int put(struct stk_world *world, const char *path, uint32_t kind, struct stk_node **node_out)
+static int put(struct stk_sim *world, const char *path, uint32_t kind,
+               struct stk_sim_node **node_out)
 {
     char name[PATH_MAX];
-    struct stk_node *directory = world->root, *node;
+    struct stk_sim_node *directory = world->root, *node;
     char *part = name;
     int status;
 
@@ -565,18 +566,18 @@ static int put(struct stk_world *world, const char *path, uint32_t kind, struct 
         if (directory->kind != STK_ENTRY_DIRECTORY) {
             return -ENOTDIR;
         }
-        node = stk_node_child(directory, part);
+        node = stk_sim_node_child(directory, part);
         *node_out = node;
         if (!node) {
-            node = stk_node_new(world, *slash ? STK_ENTRY_DIRECTORY : kind);
-            status = node ? stk_node_link(world, directory, part, node) : -ENOMEM;
+            node = stk_sim_node_new(world, *slash ? STK_ENTRY_DIRECTORY : kind);
+            status = node ? stk_sim_node_link(world, directory, part, node) : -ENOMEM;
             if (status < 0) {
-                stk_node_drop(world, node);
+                stk_sim_node_release(world, node);
                 return status;
             }
-            status = stk_node_sync_name(world, directory, part);
+            status = stk_sim_node_sync_name(world, directory, part);
             if (status < 0) {
-                stk_node_unlink(world, directory, part);
+                stk_sim_node_unlink(world, directory, part);
                 return status;
             }
         }
@@ -589,99 +590,101 @@ static int put(struct stk_world *world, const char *path, uint32_t kind, struct 
     return 0;
 }
 
-bool stk_world_denied(struct stk_world *world, const struct stk_node *node)
+bool stk_sim_is_denied(struct stk_sim *world, const struct stk_sim_node *node)
 {
     bool found = false;
 
     for (uint32_t i = 0; i < world->rule_count; i++) {
-        found = found || (world->rules[i].given.fault == STK_FAULT_DENIED &&
+        found = found || (world->rules[i].rule.fault == STK_SIM_FAULT_DENIED &&
                           matches(&world->rules[i], node));
     }
     return found;
 }
 
-int stk_world_fail(struct stoker_error *error, int number, const char *what, const char *path)
+int stk_sim_fail(struct stoker_error *error, int number, const char *what, const char *path)
 {
     return stk_fail_errno(error, number, what, "this is a simulated world: see the test's rules",
                           "'%s'", path);
 }
 
-bool stk_world_is_off(const struct stk_world *world)
+bool stk_sim_is_off(const struct stk_sim *world)
 {
     return world->cut_at > 0 && world->calls >= world->cut_at;
 }
 
-int stk_world_strike(struct stk_world *world)
+int stk_sim_count_call(struct stk_sim *world)
 {
     uint64_t call = ++world->calls;
 
-    return call == world->fail_at || stk_world_is_off(world) ? -EIO : 0;
+    return call == world->fail_at || stk_sim_is_off(world) ? -EIO : 0;
 }
 
-const struct stk_world_rule *stk_world_meets(struct stk_world *world, uint32_t fault,
-                                             const struct stk_node *node, uint64_t offset,
-                                             uint64_t bytes)
+const struct stk_sim_rule *stk_sim_match_rule(struct stk_sim *world, uint32_t fault,
+                                              const struct stk_sim_node *node, uint64_t offset,
+                                              uint64_t bytes)
 {
     uint64_t word = next_try(world, node, offset);
 
     for (uint32_t i = 0; i < world->rule_count; i++) {
-        struct stk_rule *rule = &world->rules[i];
+        struct stk_sim_rule_state *rule = &world->rules[i];
 
-        if (rule->given.fault == fault && touches(rule, node, offset, bytes) &&
+        if (rule->rule.fault == fault && touches(rule, node, offset, bytes) &&
             hits(world, rule, node, offset, word + i)) {
-            return &rule->given;
+            return &rule->rule;
         }
     }
     return NULL;
 }
 
-static bool touches(const struct stk_rule *rule, const struct stk_node *node, uint64_t offset,
-                    uint64_t bytes)
+static bool touches(const struct stk_sim_rule_state *rule, const struct stk_sim_node *node,
+                    uint64_t offset, uint64_t bytes)
 {
-    return matches(rule, node) && offset + bytes > rule->given.offset;
+    return matches(rule, node) && offset + bytes > rule->rule.offset;
 }
 
 /* A word that each try of the bytes at offset has for itself. */
-static uint64_t next_try(struct stk_world *world, const struct stk_node *node, uint64_t offset)
+static uint64_t next_try(struct stk_sim *world, const struct stk_sim_node *node, uint64_t offset)
 {
-    return stk_key(1, world->tries[stk_key(node->hash, offset) % STK_WORLD_TRIES_COUNT]++);
+    return stk_random_key(1,
+                          world->tries[stk_random_key(node->hash, offset) % STK_SIM_TRIES_COUNT]++);
 }
 
 /* word: tells rules apart, and the tries of one read. */
-static bool hits(struct stk_world *world, struct stk_rule *rule, const struct stk_node *node,
-                 uint64_t offset, uint64_t word)
+static bool hits(struct stk_sim *world, struct stk_sim_rule_state *rule,
+                 const struct stk_sim_node *node, uint64_t offset, uint64_t word)
 {
-    uint64_t key = stk_key(stk_key(stk_key(world->seed, node->hash), offset), word);
+    uint64_t key =
+        stk_random_key(stk_random_key(stk_random_key(world->seed, node->hash), offset), word);
 
-    if ((rule->given.every > 1 && key % rule->given.every != 0) ||
-        (rule->given.times > 0 && rule->hits >= rule->given.times)) {
+    if ((rule->rule.every > 1 && key % rule->rule.every != 0) ||
+        (rule->rule.times > 0 && rule->hits >= rule->rule.times)) {
         return false;
     }
     rule->hits++;
     return true;
 }
 
-static uint64_t end_of(struct stk_world *world, const struct stk_node *node)
+static uint64_t end_of(struct stk_sim *world, const struct stk_sim_node *node)
 {
     uint64_t end = node->bytes;
 
     for (uint32_t i = 0; i < world->rule_count; i++) {
-        const struct stk_rule *rule = &world->rules[i];
+        const struct stk_sim_rule_state *rule = &world->rules[i];
 
-        if (rule->given.fault == STK_FAULT_TRUNCATED && matches(rule, node)) {
-            end = stk_min(end, rule->given.offset);
+        if (rule->rule.fault == STK_SIM_FAULT_TRUNCATED && matches(rule, node)) {
+            end = stk_min(end, rule->rule.offset);
         }
     }
     return end;
 }
 
 /* One read, with all its pieces. */
-static struct outcome meet(struct stk_world *world, const struct stk_node *node, uint64_t offset,
-                           uint64_t bytes)
+static struct outcome apply_rule(struct stk_sim *world, const struct stk_sim_node *node,
+                                 uint64_t offset, uint64_t bytes)
 {
     uint64_t end = end_of(world, node), done = 0;
     uint64_t want = offset < end ? stk_min(bytes, end - offset) : 0;
-    struct outcome outcome = {.result = stk_world_strike(world)};
+    struct outcome outcome = {.result = stk_sim_count_call(world)};
 
     if (outcome.result < 0) {
         return outcome;
@@ -691,21 +694,21 @@ static struct outcome meet(struct stk_world *world, const struct stk_node *node,
         uint64_t word = next_try(world, node, at);
 
         for (uint32_t i = 0; i < world->rule_count; i++) {
-            struct stk_rule *rule = &world->rules[i];
-            uint32_t fault = rule->given.fault;
+            struct stk_sim_rule_state *rule = &world->rules[i];
+            uint32_t fault = rule->rule.fault;
 
-            if (fault == STK_FAULT_COLD || fault == STK_FAULT_TRUNCATED ||
-                fault >= STK_FAULT_DENIED || (fault == STK_FAULT_SHORT && step == 1) ||
+            if (fault == STK_SIM_FAULT_COLD || fault == STK_SIM_FAULT_TRUNCATED ||
+                fault >= STK_SIM_FAULT_DENIED || (fault == STK_SIM_FAULT_SHORT && step == 1) ||
                 !touches(rule, node, at, step) || !hits(world, rule, node, at, word + i)) {
                 continue;
             }
-            if (fault == STK_FAULT_SHORT && piece < PIECES_MAX) {
-                step = 1 + stk_key(word, at) % (step - 1);
-            } else if (fault == STK_FAULT_SLOW && outcome.latency_ns != NEVER) {
-                outcome.latency_ns += rule->given.latency_ns;
-            } else if (fault == STK_FAULT_HANG) {
+            if (fault == STK_SIM_FAULT_SHORT && piece < PIECES_MAX) {
+                step = 1 + stk_random_key(word, at) % (step - 1);
+            } else if (fault == STK_SIM_FAULT_SLOW && outcome.latency_ns != NEVER) {
+                outcome.latency_ns += rule->rule.latency_ns;
+            } else if (fault == STK_SIM_FAULT_HANG) {
                 outcome.latency_ns = NEVER;
-            } else if (fault == STK_FAULT_EIO) {
+            } else if (fault == STK_SIM_FAULT_EIO) {
                 outcome.result = -EIO;
             }
         }
@@ -719,12 +722,12 @@ static struct outcome meet(struct stk_world *world, const struct stk_node *node,
 }
 
 /* Copies what a read gives, with the bytes around it where it would be a direct one. */
-static void fill(struct stk_world *world, struct stk_read *read)
+static void fill(struct stk_sim *world, struct stk_read *read)
 {
-    const struct stk_node *node = node_of(read->file);
+    const struct stk_sim_node *node = node_of(read->file);
     uint64_t left = node->bytes > read->offset ? node->bytes - read->offset : 0;
     bool direct =
-        !read->cached &&
+        !read->keep_cached &&
         (world->options.direct == STOKER_DIRECT_ALWAYS ||
          (world->options.direct == STOKER_DIRECT_AUTO && node->bytes >= STK_DIRECT_BYTES_MIN));
     uint64_t bytes = stk_min((uint64_t)read->result, left); /* it may have been cut meanwhile */
@@ -738,27 +741,27 @@ static void fill(struct stk_world *world, struct stk_read *read)
 }
 
 /* Finishes what is ready or past its deadline, in the order of submission. */
-static void settle(struct stk_world *world, struct world_queue *queue)
+static void finish_read(struct stk_sim *world, struct sim_queue *queue)
 {
     uint32_t kept = 0;
 
     for (uint32_t i = 0; i < queue->count; i++) {
-        struct flight flight = queue->flights[i];
-        struct stk_read *read = flight.read;
+        struct pending_read pending_read = queue->flights[i];
+        struct stk_read *read = pending_read.read;
 
-        read->lost = false;
+        read->leaked = false;
         read->skip = 0;
-        read->result = flight.result;
-        if (flight.ready_ns <= world->now_ns) {
-            if (flight.result > 0) {
+        read->result = pending_read.result;
+        if (pending_read.ready_ns <= world->now_ns) {
+            if (pending_read.result > 0) {
                 fill(world, read);
             }
-        } else if (flight.deadline_ns <= world->now_ns) {
+        } else if (pending_read.deadline_ns <= world->now_ns) {
             read->result = STOKER_ERROR_TIMEOUT;
-            read->lost = true;
-            world->lost_bytes += read->capacity;
+            read->leaked = true;
+            world->leaked_bytes += read->capacity;
         } else {
-            queue->flights[kept++] = flight;
+            queue->flights[kept++] = pending_read;
             continue;
         }
         stk_read_list_add(&queue->finished, read);

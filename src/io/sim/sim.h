@@ -10,18 +10,18 @@
 
 #include "io/io.h"
 
-enum stk_fault {
-    STK_FAULT_SHORT = 1, /* reads give fewer bytes than asked, not at the end */
-    STK_FAULT_EIO,       /* reads fail with EIO */
-    STK_FAULT_SLOW,      /* completes after latency_ns of the world's clock */
-    STK_FAULT_HANG,      /* never completes */
-    STK_FAULT_TRUNCATED, /* the file ends at `offset` though stat says otherwise */
-    STK_FAULT_COLD,      /* read_now gives -EAGAIN */
-    STK_FAULT_DENIED,    /* open, list, create, and changes of names in it fail with EACCES */
-    STK_FAULT_FULL,      /* writes past `offset` fail with ENOSPC, after what still fits */
-    STK_FAULT_WRITE,     /* writes fail with EIO, and leave nothing */
-    STK_FAULT_SYNC,      /* syncs, of a file or a directory, fail with EIO */
-    STK_FAULT_RENAME,    /* renames of it fail with EIO, and change nothing */
+enum stk_sim_fault {
+    STK_SIM_FAULT_SHORT = 1, /* reads give fewer bytes than asked, not at the end */
+    STK_SIM_FAULT_EIO,       /* reads fail with EIO */
+    STK_SIM_FAULT_SLOW,      /* completes after latency_ns of the world's clock */
+    STK_SIM_FAULT_HANG,      /* never completes */
+    STK_SIM_FAULT_TRUNCATED, /* the file ends at `offset` though stat says otherwise */
+    STK_SIM_FAULT_COLD,      /* read_now gives -EAGAIN */
+    STK_SIM_FAULT_DENIED,    /* open, list, create, and changes of names in it fail with EACCES */
+    STK_SIM_FAULT_FULL,      /* writes past `offset` fail with ENOSPC, after what still fits */
+    STK_SIM_FAULT_WRITE,     /* writes fail with EIO, and leave nothing */
+    STK_SIM_FAULT_SYNC,      /* syncs, of a file or a directory, fail with EIO */
+    STK_SIM_FAULT_RENAME,    /* renames of it fail with EIO, and change nothing */
 };
 
 /* What a read meets. A read in a queue, or one that waits, keeps the promise of io/io.h: SHORT
@@ -33,9 +33,9 @@ enum stk_fault {
  * and then adds its timeout, and read_wait adds what it waits. Writing takes no time, but
  * each change of a file or directory gives it an mtime of its own. */
 
-struct stk_world_rule {
+struct stk_sim_rule {
     const char *path; /* exact; NULL: every file */
-    uint32_t fault;   /* enum stk_fault */
+    uint32_t fault;   /* enum stk_sim_fault */
     uint32_t every;   /* one in n calls, by hash of (seed, path, offset, try); 0, 1: all */
     uint32_t times;   /* at most so often in all; 0: always */
     uint64_t offset;  /* TRUNCATED: the end; others: calls that touch this or later bytes */
@@ -43,36 +43,36 @@ struct stk_world_rule {
 };
 
 /* Gives *io_out; an empty world. The same seed gives the same faults. */
-int stk_world_open(struct stk_io **io_out, uint64_t seed, const struct stk_io_options *options,
-                   struct stoker_error *error);
+int stk_sim_open(struct stk_io **io_out, uint64_t seed, const struct stk_io_options *options,
+                 struct stoker_error *error);
 /* Copies bytes; parents are made. data NULL: a directory. 0, -ENOMEM, -EEXIST or -ENOTDIR.
  * A relative path starts at the root. */
-int stk_world_add(struct stk_io *io, const char *path, const void *data, size_t bytes);
+int stk_sim_add(struct stk_io *io, const char *path, const void *data, size_t bytes);
 /* path -> target, for loops. */
-int stk_world_link(struct stk_io *io, const char *path, const char *target);
-int stk_world_rule(struct stk_io *io, const struct stk_world_rule *rule);
+int stk_sim_add_link(struct stk_io *io, const char *path, const char *target);
+int stk_sim_add_rule(struct stk_io *io, const struct stk_sim_rule *rule);
 
 /* Mapped files are cold, so that each thread that asks has read meanwhile; else warm, as at first.
- * And the bytes of them that were announced (stk_io_map_soon). */
-void stk_world_cold(struct stk_io *io, bool cold);
-uint64_t stk_world_soon_bytes(struct stk_io *io);
+ * And the bytes of them that were announced (stk_io_map_prefetch). */
+void stk_sim_set_cold(struct stk_io *io, bool cold);
+uint64_t stk_sim_prefetched_bytes(struct stk_io *io);
 
 /* Calls of the seam that may fail: all but close, reap, wake and questions about the machine. Each
  * read of a submit is one: it is taken, and reap gives it back with -EIO. */
-uint64_t stk_world_calls(struct stk_io *io);
+uint64_t stk_sim_calls(struct stk_io *io);
 /* The n-th call from now fails with -EIO and does nothing; 0: none. */
-void stk_world_fail_nth(struct stk_io *io, uint64_t n);
+void stk_sim_fail_nth(struct stk_io *io, uint64_t n);
 /* From the n-th call from now on all fail like that, as after kill -9: whatever the caller still
  * tries to tidy up has no effect. 0: none, also those that began to fail: the next process. */
-void stk_world_cut_nth(struct stk_io *io, uint64_t n);
+void stk_sim_kill_nth(struct stk_io *io, uint64_t n);
 /* A power cut and the start after it, for a caller that closed all it had open; ends a cut_nth.
  * What stays: bytes that were synced, at names whose directory was synced since they changed. What
  * the test added counts as synced. What goes: all else; a file that was cut to nothing comes back
  * empty, and one whose data was never synced too, if its name was. (The other extreme, all stays,
  * is cut_nth without crash; crash_some does either, name by name.) 0 or -ENOMEM. */
-int stk_world_crash(struct stk_io *io);
+int stk_sim_crash(struct stk_io *io);
 /* The same, but of what changed since its directory was synced each name is, by the seed, as it
  * was or as it is now, as on a real disk. A rename within a directory happened or did not. */
-int stk_world_crash_some(struct stk_io *io, uint64_t seed);
+int stk_sim_crash_partial(struct stk_io *io, uint64_t seed);
 
 #endif

@@ -7,16 +7,16 @@
 #include <string.h>
 
 /* A copy: as a mapping of a file that is only ever replaced. */
-int stk_world_map(struct stk_io *io, struct stk_file *file, struct stk_view *view_out,
-                  struct stoker_error *error)
+int stk_sim_map(struct stk_io *io, struct stk_file *file, struct stk_view *view_out,
+                struct stoker_error *error)
 {
-    struct stk_world *world = stk_world_of(io);
-    const struct stk_node *node = (const struct stk_node *)(void *)file;
+    struct stk_sim *world = stk_sim_of(io);
+    const struct stk_sim_node *node = (const struct stk_sim_node *)(void *)file;
     uint8_t *copy = NULL;
     int status;
 
     pthread_mutex_lock(&world->lock);
-    status = stk_world_strike(world);
+    status = stk_sim_count_call(world);
     if (status == 0) {
         copy = stk_alloc(stk_max(node->bytes, 1), 1);
         status = copy ? 0 : -ENOMEM;
@@ -30,35 +30,35 @@ int stk_world_map(struct stk_io *io, struct stk_file *file, struct stk_view *vie
         stk_free(copy);
         view_out->data = (const uint8_t *)"";
     }
-    return status < 0 ? stk_world_fail(error, -status, "cannot map a file", "world") : 0;
+    return status < 0 ? stk_sim_fail(error, -status, "cannot map a file", "world") : 0;
 }
 
-void stk_world_unmap(struct stk_io *io, struct stk_view view)
+void stk_sim_unmap(struct stk_io *io, struct stk_view view)
 {
     (void)io;
     stk_free((void *)(uintptr_t)view.data);
 }
 
-void stk_world_map_soon(struct stk_io *io, struct stk_view part)
+void stk_sim_map_prefetch(struct stk_io *io, struct stk_view part)
 {
-    atomic_fetch_add_explicit(&stk_world_of(io)->soon_bytes, part.bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&stk_sim_of(io)->prefetched_bytes, part.bytes, memory_order_relaxed);
 }
 
-uint64_t stk_world_thread_reads(struct stk_io *io)
+uint64_t stk_sim_thread_disk_reads(struct stk_io *io)
 {
-    struct stk_world *world = stk_world_of(io);
+    struct stk_sim *world = stk_sim_of(io);
 
     return atomic_fetch_add_explicit(&world->reads,
                                      atomic_load_explicit(&world->reads_step, memory_order_relaxed),
                                      memory_order_relaxed);
 }
 
-void stk_world_cold(struct stk_io *io, bool cold)
+void stk_sim_set_cold(struct stk_io *io, bool cold)
 {
-    atomic_store_explicit(&stk_world_of(io)->reads_step, cold, memory_order_relaxed);
+    atomic_store_explicit(&stk_sim_of(io)->reads_step, cold, memory_order_relaxed);
 }
 
-uint64_t stk_world_soon_bytes(struct stk_io *io)
+uint64_t stk_sim_prefetched_bytes(struct stk_io *io)
 {
-    return atomic_load_explicit(&stk_world_of(io)->soon_bytes, memory_order_relaxed);
+    return atomic_load_explicit(&stk_sim_of(io)->prefetched_bytes, memory_order_relaxed);
 }

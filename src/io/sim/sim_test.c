@@ -23,44 +23,44 @@ static struct stk_io *world_new(uint64_t seed, uint32_t direct)
     struct stk_io *io = NULL;
 
     for (size_t i = 0; i < FILE_BYTES; i++) {
-        bytes_of_file[i] = (uint8_t)stk_key(1, i);
+        bytes_of_file[i] = (uint8_t)stk_random_key(1, i);
     }
-    T_EQ("open", stk_world_open(&io, seed, &options, NULL), 0);
-    T_EQ("add", stk_world_add(io, "data/file", bytes_of_file, FILE_BYTES), 0);
-    T_EQ("add", stk_world_add(io, "data/other", bytes_of_file, 10), 0);
+    T_EQ("open", stk_sim_open(&io, seed, &options, NULL), 0);
+    T_EQ("add", stk_sim_add(io, "data/file", bytes_of_file, FILE_BYTES), 0);
+    T_EQ("add", stk_sim_add(io, "data/other", bytes_of_file, 10), 0);
     return io;
 }
 
 static const struct fault_row {
     const char *name;
-    struct stk_world_rule rule;
+    struct stk_sim_rule rule;
     int64_t now, wait, queue; /* of 50,000 bytes at 1,000; 0: fewer than asked, not none */
     uint64_t clock_ns;        /* after read_wait and a reap */
     bool lost;
 } fault_rows[] = {
-    {"none", {"data/other", STK_FAULT_EIO, 0, 0, 0, 0}, 50000, 50000, 50000, 0, false},
-    {"short", {NULL, STK_FAULT_SHORT, 0, 0, 0, 0}, 0, 50000, 50000, 0, false},
-    {"eio", {"data/file", STK_FAULT_EIO, 0, 0, 0, 0}, -EAGAIN, -EIO, -EIO, 0, false},
-    {"eio in front", {NULL, STK_FAULT_EIO, 0, 0, 50999, 0}, -EAGAIN, -EIO, -EIO, 0, false},
-    {"eio behind", {NULL, STK_FAULT_EIO, 0, 0, 51000, 0}, 50000, 50000, 50000, 0, false},
-    {"eio once", {NULL, STK_FAULT_EIO, 0, 1, 0, 0}, -EAGAIN, -EIO, 50000, 0, false},
-    {"slow", {NULL, STK_FAULT_SLOW, 0, 0, 0, SECOND}, -EAGAIN, 50000, 50000, 2 * SECOND, false},
+    {"none", {"data/other", STK_SIM_FAULT_EIO, 0, 0, 0, 0}, 50000, 50000, 50000, 0, false},
+    {"short", {NULL, STK_SIM_FAULT_SHORT, 0, 0, 0, 0}, 0, 50000, 50000, 0, false},
+    {"eio", {"data/file", STK_SIM_FAULT_EIO, 0, 0, 0, 0}, -EAGAIN, -EIO, -EIO, 0, false},
+    {"eio in front", {NULL, STK_SIM_FAULT_EIO, 0, 0, 50999, 0}, -EAGAIN, -EIO, -EIO, 0, false},
+    {"eio behind", {NULL, STK_SIM_FAULT_EIO, 0, 0, 51000, 0}, 50000, 50000, 50000, 0, false},
+    {"eio once", {NULL, STK_SIM_FAULT_EIO, 0, 1, 0, 0}, -EAGAIN, -EIO, 50000, 0, false},
+    {"slow", {NULL, STK_SIM_FAULT_SLOW, 0, 0, 0, SECOND}, -EAGAIN, 50000, 50000, 2 * SECOND, false},
     {"too slow",
-     {NULL, STK_FAULT_SLOW, 0, 0, 0, 6 * SECOND},
+     {NULL, STK_SIM_FAULT_SLOW, 0, 0, 0, 6 * SECOND},
      -EAGAIN,
      STOKER_ERROR_TIMEOUT,
      STOKER_ERROR_TIMEOUT,
      10 * SECOND,
      true},
     {"hang",
-     {NULL, STK_FAULT_HANG, 0, 0, 0, 0},
+     {NULL, STK_SIM_FAULT_HANG, 0, 0, 0, 0},
      -EAGAIN,
      STOKER_ERROR_TIMEOUT,
      STOKER_ERROR_TIMEOUT,
      10 * SECOND,
      true},
-    {"truncated", {NULL, STK_FAULT_TRUNCATED, 0, 0, 21000, 0}, 20000, 20000, 20000, 0, false},
-    {"cold", {NULL, STK_FAULT_COLD, 0, 0, 0, 0}, -EAGAIN, 50000, 50000, 0, false},
+    {"truncated", {NULL, STK_SIM_FAULT_TRUNCATED, 0, 0, 21000, 0}, 20000, 20000, 20000, 0, false},
+    {"cold", {NULL, STK_SIM_FAULT_COLD, 0, 0, 0, 0}, -EAGAIN, 50000, 50000, 0, false},
 };
 
 static void test_faults(uint32_t direct)
@@ -79,7 +79,7 @@ static void test_faults(uint32_t direct)
         int64_t count;
 
         read.capacity = stk_read_capacity(read.bytes);
-        T_EQ(row->name, stk_world_rule(io, &row->rule), 0);
+        T_EQ(row->name, stk_sim_add_rule(io, &row->rule), 0);
         T_EQ(row->name, stk_io_open_file(io, "/data/file", &file, NULL), 0);
         T_EQ(row->name, stk_io_stat_file(io, file, &stat, NULL), 0);
         T_EQ(row->name, stat.bytes, FILE_BYTES);
@@ -96,8 +96,8 @@ static void test_faults(uint32_t direct)
         T_EQ(row->name, stk_io_submit(io, queue, &read), 1);
         T_TRUE(row->name, stk_io_reap(io, queue, 60000) == &read);
         T_EQ(row->name, read.result, row->queue);
-        T_EQ(row->name, read.lost, row->lost);
-        T_EQ(row->name, stk_io_lost_bytes(io), row->lost ? read.capacity : 0);
+        T_EQ(row->name, read.leaked, row->lost);
+        T_EQ(row->name, stk_io_leaked_bytes(io), row->lost ? read.capacity : 0);
         T_EQ(row->name, read.skip, direct == STOKER_DIRECT_ALWAYS && read.result > 0 ? 1000 : 0);
         T_TRUE(row->name, read.result <= 0 ||
                               memcmp(buffer + read.skip, bytes_of_file + 1000, read.result) == 0);
@@ -113,12 +113,12 @@ static void test_faults(uint32_t direct)
 static uint64_t pattern(uint64_t seed, uint32_t every)
 {
     struct stk_io *io = world_new(seed, 0);
-    struct stk_world_rule rule = {NULL, STK_FAULT_EIO, every, 0, 0, 0};
+    struct stk_sim_rule rule = {NULL, STK_SIM_FAULT_EIO, every, 0, 0, 0};
     struct stk_file *file = NULL;
     uint64_t word = 0;
     uint8_t byte;
 
-    T_EQ("rule", stk_world_rule(io, &rule), 0);
+    T_EQ("rule", stk_sim_add_rule(io, &rule), 0);
     T_EQ("open", stk_io_open_file(io, "data/file", &file, NULL), 0);
     for (int i = 0; i < 64; i++) {
         /* Each place twice: a second try is a new draw. */
@@ -167,14 +167,14 @@ static void test_paths(void)
     struct stk_file *file = NULL;
     struct stk_stat stat = {0};
 
-    T_EQ("link", stk_world_link(io, "data/link", "/data"), 0);
-    T_EQ("link", stk_world_link(io, "data/deep/up", "../file"), 0);
-    T_EQ("link", stk_world_link(io, "broken", "nowhere"), 0);
-    T_EQ("link", stk_world_link(io, "loop", "loop"), 0);
-    T_EQ("add", stk_world_add(io, "data/denied", NULL, 0), 0);
-    T_EQ("again", stk_world_add(io, "data/denied", NULL, 0), 0);
-    T_EQ("taken", stk_world_add(io, "data/file", "x", 1), -EEXIST);
-    T_EQ("no folder", stk_world_add(io, "data/file/x", "x", 1), -ENOTDIR);
+    T_EQ("link", stk_sim_add_link(io, "data/link", "/data"), 0);
+    T_EQ("link", stk_sim_add_link(io, "data/deep/up", "../file"), 0);
+    T_EQ("link", stk_sim_add_link(io, "broken", "nowhere"), 0);
+    T_EQ("link", stk_sim_add_link(io, "loop", "loop"), 0);
+    T_EQ("add", stk_sim_add(io, "data/denied", NULL, 0), 0);
+    T_EQ("again", stk_sim_add(io, "data/denied", NULL, 0), 0);
+    T_EQ("taken", stk_sim_add(io, "data/file", "x", 1), -EEXIST);
+    T_EQ("no folder", stk_sim_add(io, "data/file/x", "x", 1), -ENOTDIR);
     T_EACH(path_row, row, path_rows)
     {
         T_EQ(row->name, stk_io_stat_path(io, row->path, &stat, &error), row->status);
@@ -195,7 +195,8 @@ static void test_paths(void)
     }
     stk_listing_free(&listing);
     T_EQ("rule",
-         stk_world_rule(io, &(struct stk_world_rule){"data/denied", STK_FAULT_DENIED, 0, 0, 0, 0}),
+         stk_sim_add_rule(io,
+                          &(struct stk_sim_rule){"data/denied", STK_SIM_FAULT_DENIED, 0, 0, 0, 0}),
          0);
     T_EQ("denied", stk_io_list(io, "data/denied", &listing, &error), -EACCES);
     T_ERROR("denied", &error);
@@ -215,7 +216,7 @@ static void *wake(void *argument)
 static void test_queue(void)
 {
     static uint8_t buffers[10][8192] __attribute__((aligned(STK_IO_ALIGN)));
-    struct stk_world_rule slow = {"data/file", STK_FAULT_SLOW, 0, 0, 0, SECOND};
+    struct stk_sim_rule slow = {"data/file", STK_SIM_FAULT_SLOW, 0, 0, 0, SECOND};
     struct stk_io *io = world_new(1, 0);
     struct stk_queue *queue = NULL;
     struct stk_file *files[2] = {NULL};
@@ -223,7 +224,7 @@ static void test_queue(void)
     void *pair[2];
     pthread_t thread;
 
-    stk_world_rule(io, &slow);
+    stk_sim_add_rule(io, &slow);
     stk_io_open_file(io, "data/other", &files[0], NULL);
     stk_io_open_file(io, "data/file", &files[1], NULL);
     T_EQ("open", stk_io_queue_open(io, &queue, NULL), 0);
@@ -253,8 +254,8 @@ static void test_queue(void)
     reads[9].next = NULL;
     T_EQ("one more", stk_io_submit(io, queue, &reads[9]), 1);
     stk_io_queue_close(io, queue);
-    T_TRUE("given up", reads[9].lost && reads[9].result == STOKER_ERROR_CLOSED);
-    T_EQ("lost", stk_io_lost_bytes(io), sizeof buffers[9]);
+    T_TRUE("given up", reads[9].leaked && reads[9].result == STOKER_ERROR_CLOSED);
+    T_EQ("lost", stk_io_leaked_bytes(io), sizeof buffers[9]);
     stk_io_close(io);
 }
 
@@ -270,10 +271,10 @@ static void test_memory(void)
         struct stoker_error error = {0};
 
         stk_mem_fail_nth(n);
-        status = stk_world_open(&io, 1, NULL, &error);
+        status = stk_sim_open(&io, 1, NULL, &error);
         if (io) {
-            status = stk_world_add(io, "a/b", "x", 1);
-            status = status < 0 ? status : stk_world_link(io, "a/c", "b");
+            status = stk_sim_add(io, "a/b", "x", 1);
+            status = status < 0 ? status : stk_sim_add_link(io, "a/c", "b");
             status = status < 0 ? status : stk_io_queue_open(io, &queue, &error);
             status = status < 0 ? status : stk_io_list(io, "a", &listing, &error);
             stk_listing_free(&listing);
@@ -295,20 +296,20 @@ static void test_maps(void)
     struct stk_io *io = NULL;
     uint64_t reads;
 
-    T_EQ("world", stk_world_open(&io, 1, &options, NULL), 0);
-    T_EQ("add", stk_world_add(io, "/a", "abcdef", 6), 0);
+    T_EQ("world", stk_sim_open(&io, 1, &options, NULL), 0);
+    T_EQ("add", stk_sim_add(io, "/a", "abcdef", 6), 0);
     T_EQ("open", stk_io_open_file(io, "/a", &file, NULL), 0);
     T_EQ("map", stk_io_map(io, file, &view, NULL), 0);
     stk_io_close_file(io, file);
     T_TRUE("bytes", view.bytes == 6 && memcmp(view.data, "abcdef", 6) == 0);
-    stk_io_map_soon(io, (struct stk_view){view.data + 2, 3});
-    stk_io_map_soon(io, (struct stk_view){view.data, 0});
-    T_EQ("announced", stk_world_soon_bytes(io), 3);
-    reads = stk_io_thread_reads(io);
-    T_EQ("warm", stk_io_thread_reads(io), reads);
-    stk_world_cold(io, true);
-    stk_io_thread_reads(io);
-    T_TRUE("cold", stk_io_thread_reads(io) > reads);
+    stk_io_map_prefetch(io, (struct stk_view){view.data + 2, 3});
+    stk_io_map_prefetch(io, (struct stk_view){view.data, 0});
+    T_EQ("announced", stk_sim_prefetched_bytes(io), 3);
+    reads = stk_io_thread_disk_reads(io);
+    T_EQ("warm", stk_io_thread_disk_reads(io), reads);
+    stk_sim_set_cold(io, true);
+    stk_io_thread_disk_reads(io);
+    T_TRUE("cold", stk_io_thread_disk_reads(io) > reads);
     stk_io_unmap(io, view);
     stk_io_close(io);
 }

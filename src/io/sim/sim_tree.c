@@ -11,24 +11,24 @@
 
 #define LINKS_MAX 40 /* as Linux, path_resolution(7) */
 
-static uint64_t names_find(const struct stk_world_names *names, const char *text, bool *found_out);
-static int names_put(struct stk_world *world, struct stk_world_names *names, const char *text,
-                     struct stk_node *node);
-static void names_remove(struct stk_world *world, struct stk_world_names *names, uint64_t at);
-static void names_free(struct stk_world_names *names);
-static void node_free(struct stk_world *world, struct stk_node *node);
-static uint64_t hash_below(const struct stk_world *world, const struct stk_node *directory,
+static uint64_t names_find(const struct stk_sim_names *names, const char *text, bool *found_out);
+static int names_put(struct stk_sim *world, struct stk_sim_names *names, const char *text,
+                     struct stk_sim_node *node);
+static void names_remove(struct stk_sim *world, struct stk_sim_names *names, uint64_t at);
+static void names_free(struct stk_sim_names *names);
+static void node_free(struct stk_sim *world, struct stk_sim_node *node);
+static uint64_t hash_below(const struct stk_sim *world, const struct stk_sim_node *directory,
                            const char *name);
-static int restore(struct stk_world *world, struct stk_node *directory);
+static int restore(struct stk_sim *world, struct stk_sim_node *directory);
 
-struct stk_node *stk_node_new(struct stk_world *world, uint32_t kind)
+struct stk_sim_node *stk_sim_node_new(struct stk_sim *world, uint32_t kind)
 {
-    struct stk_node *node = stk_alloc(1, sizeof *node);
+    struct stk_sim_node *node = stk_alloc(1, sizeof *node);
 
     if (node) {
         node->kind = kind;
         node->inode = ++world->inode_last;
-        node->mtime_ns = STK_WORLD_CLOCK_START;
+        node->mtime_ns = STK_SIM_CLOCK_START;
         node->next = world->nodes;
         if (node->next) {
             node->next->previous = node;
@@ -38,13 +38,13 @@ struct stk_node *stk_node_new(struct stk_world *world, uint32_t kind)
     return node;
 }
 
-void stk_node_hold(struct stk_node *node)
+void stk_sim_node_retain(struct stk_sim_node *node)
 {
     node->users++;
 }
 
 /* What a directory names is dropped with it; only crash makes directories that go with names. */
-void stk_node_drop(struct stk_world *world, struct stk_node *node)
+void stk_sim_node_release(struct stk_sim *world, struct stk_sim_node *node)
 {
     if (!node || (node->users > 0 && --node->users > 0)) {
         return;
@@ -58,14 +58,14 @@ void stk_node_drop(struct stk_world *world, struct stk_node *node)
     node_free(world, node);
 }
 
-void stk_nodes_deinit(struct stk_world *world)
+void stk_sim_nodes_deinit(struct stk_sim *world)
 {
     while (world->nodes) {
         node_free(world, world->nodes);
     }
 }
 
-struct stk_node *stk_node_child(const struct stk_node *directory, const char *name)
+struct stk_sim_node *stk_sim_node_child(const struct stk_sim_node *directory, const char *name)
 {
     bool found;
     uint64_t at = names_find(&directory->names, name, &found);
@@ -73,10 +73,10 @@ struct stk_node *stk_node_child(const struct stk_node *directory, const char *na
     return found ? directory->names.items[at].node : NULL;
 }
 
-int stk_node_link(struct stk_world *world, struct stk_node *directory, const char *name,
-                  struct stk_node *node)
+int stk_sim_node_link(struct stk_sim *world, struct stk_sim_node *directory, const char *name,
+                      struct stk_sim_node *node)
 {
-    struct stk_node *old = stk_node_child(directory, name);
+    struct stk_sim_node *old = stk_sim_node_child(directory, name);
     bool found;
     int status;
 
@@ -94,11 +94,11 @@ int stk_node_link(struct stk_world *world, struct stk_node *directory, const cha
     return status;
 }
 
-void stk_node_unlink(struct stk_world *world, struct stk_node *directory, const char *name)
+void stk_sim_node_unlink(struct stk_sim *world, struct stk_sim_node *directory, const char *name)
 {
     bool found;
     uint64_t at = names_find(&directory->names, name, &found);
-    struct stk_world_name *item = &directory->names.items[at];
+    struct stk_sim_name *item = &directory->names.items[at];
 
     STK_ASSERT(found);
     if (item->node->parent == directory && item->node->name == item->text) {
@@ -109,10 +109,10 @@ void stk_node_unlink(struct stk_world *world, struct stk_node *directory, const 
     directory->mtime_ns = world->now_ns + world->changes++;
 }
 
-int stk_node_resolve(struct stk_world *world, const char *path, struct stk_node **node_out)
+int stk_sim_node_resolve(struct stk_sim *world, const char *path, struct stk_sim_node **node_out)
 {
     char rest[PATH_MAX], next[PATH_MAX], name[NAME_MAX + 1];
-    struct stk_node *node = world->root, *child;
+    struct stk_sim_node *node = world->root, *child;
     char *part = rest;
     int links = 0;
 
@@ -138,7 +138,7 @@ int stk_node_resolve(struct stk_world *world, const char *path, struct stk_node 
             node = node->parent ? node->parent : node;
             continue;
         }
-        child = stk_node_child(node, name);
+        child = stk_sim_node_child(node, name);
         if (!child) {
             return -ENOENT;
         }
@@ -160,8 +160,8 @@ int stk_node_resolve(struct stk_world *world, const char *path, struct stk_node 
     return 0;
 }
 
-int stk_node_resolve_parent(struct stk_world *world, const char *path, struct stk_node **parent_out,
-                            char *name_out, bool *folder_out)
+int stk_sim_node_resolve_parent(struct stk_sim *world, const char *path,
+                                struct stk_sim_node **parent_out, char *name_out, bool *folder_out)
 {
     char text[PATH_MAX];
     size_t bytes = strlen(path);
@@ -187,20 +187,20 @@ int stk_node_resolve_parent(struct stk_world *world, const char *path, struct st
     snprintf(name_out, NAME_MAX + 1, "%s",
              strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ? "" : name);
     *name = '\0';
-    status = stk_node_resolve(world, text, parent_out);
+    status = stk_sim_node_resolve(world, text, parent_out);
     return status == 0 && (*parent_out)->kind != STK_ENTRY_DIRECTORY ? -ENOTDIR : status;
 }
 
-int stk_node_sync_names(struct stk_world *world, struct stk_node *directory)
+int stk_sim_node_sync_names(struct stk_sim *world, struct stk_sim_node *directory)
 {
-    struct stk_world_names *names = &directory->names, copy = {0};
+    struct stk_sim_names *names = &directory->names, copy = {0};
     int status = 0;
 
     for (uint64_t i = 0; i < names->count && status == 0; i++) {
         status = names_put(world, &copy, names->items[i].text, names->items[i].node);
     }
     if (status == 0) {
-        struct stk_world_names old = directory->synced;
+        struct stk_sim_names old = directory->synced;
 
         directory->synced = copy;
         copy = old;
@@ -212,100 +212,101 @@ int stk_node_sync_names(struct stk_world *world, struct stk_node *directory)
     return status;
 }
 
-int stk_node_sync_name(struct stk_world *world, struct stk_node *directory, const char *name)
+int stk_sim_node_sync_name(struct stk_sim *world, struct stk_sim_node *directory, const char *name)
 {
-    return names_put(world, &directory->synced, name, stk_node_child(directory, name));
+    return names_put(world, &directory->synced, name, stk_sim_node_child(directory, name));
 }
 
 /* Whether a change of a name is kept. */
-static bool is_kept(const struct stk_world *world, const struct stk_node *directory,
-                    const char *name, uint64_t seed)
+static bool is_synced_elsewhere(const struct stk_sim *world, const struct stk_sim_node *directory,
+                                const char *name, uint64_t seed)
 {
-    return stk_mix(stk_key(hash_below(world, directory, name), seed)) & 1;
+    return stk_mix64(stk_random_key(hash_below(world, directory, name), seed)) & 1;
 }
 
 /* What a name was before it became another of the same directory. */
-static void forget_old_names(struct stk_world *world, struct stk_node *directory,
-                             const struct stk_node *node)
+static void drop_old_names(struct stk_sim *world, struct stk_sim_node *directory,
+                           const struct stk_sim_node *node)
 {
     for (uint64_t i = directory->synced.count; i > 0; i--) {
-        struct stk_world_name *item = &directory->synced.items[i - 1];
+        struct stk_sim_name *item = &directory->synced.items[i - 1];
 
-        if (item->node == node && stk_node_child(directory, item->text) != node) {
+        if (item->node == node && stk_sim_node_child(directory, item->text) != node) {
             names_remove(world, &directory->synced, i - 1);
         }
     }
 }
 
-static int sync_some_of(struct stk_world *world, struct stk_node *directory, uint64_t seed)
+static int sync_some_of(struct stk_sim *world, struct stk_sim_node *directory, uint64_t seed)
 {
     int status = 0;
 
     for (uint64_t i = 0; i < directory->names.count && status == 0; i++) {
-        struct stk_world_name *item = &directory->names.items[i];
+        struct stk_sim_name *item = &directory->names.items[i];
         bool found;
         uint64_t at = names_find(&directory->synced, item->text, &found);
 
         if ((!found || directory->synced.items[at].node != item->node) &&
-            is_kept(world, directory, item->text, seed)) {
-            forget_old_names(world, directory, item->node);
+            is_synced_elsewhere(world, directory, item->text, seed)) {
+            drop_old_names(world, directory, item->node);
             status = names_put(world, &directory->synced, item->text, item->node);
         }
     }
     for (uint64_t i = directory->synced.count; i > 0 && status == 0; i--) {
-        struct stk_world_name *item = &directory->synced.items[i - 1];
+        struct stk_sim_name *item = &directory->synced.items[i - 1];
 
         /* Removed, not renamed: a rename loses no file. */
-        if (!stk_node_child(directory, item->text) && !item->node->parent &&
-            is_kept(world, directory, item->text, seed)) {
+        if (!stk_sim_node_child(directory, item->text) && !item->node->parent &&
+            is_synced_elsewhere(world, directory, item->text, seed)) {
             names_remove(world, &directory->synced, i - 1);
         }
     }
     return status;
 }
 
-int stk_nodes_sync_some(struct stk_world *world, uint64_t seed)
+int stk_sim_nodes_sync_partial(struct stk_sim *world, uint64_t seed)
 {
-    struct stk_node *next;
+    struct stk_sim_node *next;
     int status = 0;
 
-    for (struct stk_node *node = world->nodes; node && status == 0; node = next) {
-        stk_node_hold(node); /* what is forgotten may be the last use of a node, but not of this */
+    for (struct stk_sim_node *node = world->nodes; node && status == 0; node = next) {
+        stk_sim_node_retain(
+            node); /* what is forgotten may be the last use of a node, but not of this */
         if (node->kind == STK_ENTRY_DIRECTORY) {
             status = sync_some_of(world, node, seed);
         }
         next = node->next;
-        stk_node_drop(world, node);
+        stk_sim_node_release(world, node);
     }
     return status;
 }
 
 /* All nodes are held meanwhile, so that none goes while its new place is still to come. */
-int stk_nodes_crash(struct stk_world *world)
+int stk_sim_nodes_crash(struct stk_sim *world)
 {
-    struct stk_node *next;
+    struct stk_sim_node *next;
     int status;
 
-    for (struct stk_node *node = world->nodes; node; node = node->next) {
-        stk_node_hold(node);
+    for (struct stk_sim_node *node = world->nodes; node; node = node->next) {
+        stk_sim_node_retain(node);
         node->parent = NULL;
         node->name = NULL;
         node->bytes = node->bytes_synced;
     }
-    for (struct stk_node *node = world->nodes; node; node = node->next) {
+    for (struct stk_sim_node *node = world->nodes; node; node = node->next) {
         while (node->names.count > 0) {
             names_remove(world, &node->names, node->names.count - 1);
         }
     }
     status = restore(world, world->root);
-    for (struct stk_node *node = world->nodes; node; node = next) {
+    for (struct stk_sim_node *node = world->nodes; node; node = next) {
         next = node->next; /* still held, so this drop cannot free it */
-        stk_node_drop(world, node);
+        stk_sim_node_release(world, node);
     }
     return status;
 }
 
-bool stk_node_is_at(const struct stk_node *node, const char *path)
+bool stk_sim_node_is_at(const struct stk_sim_node *node, const char *path)
 {
     const char *end = path + strlen(path);
 
@@ -323,7 +324,7 @@ bool stk_node_is_at(const struct stk_node *node, const char *path)
     return end == path;
 }
 
-bool stk_node_path_below(const struct stk_node *directory, const char *name, char *out)
+bool stk_sim_node_path_below(const struct stk_sim_node *directory, const char *name, char *out)
 {
     size_t at = PATH_MAX - 1, bytes = strlen(name);
 
@@ -346,7 +347,7 @@ bool stk_node_path_below(const struct stk_node *directory, const char *name, cha
 }
 
 /* Where the text is, or belongs. */
-static uint64_t names_find(const struct stk_world_names *names, const char *text, bool *found_out)
+static uint64_t names_find(const struct stk_sim_names *names, const char *text, bool *found_out)
 {
     uint64_t low = 0, high = names->count;
 
@@ -364,20 +365,20 @@ static uint64_t names_find(const struct stk_world_names *names, const char *text
 }
 
 /* Another node that had the name loses a use. */
-static int names_put(struct stk_world *world, struct stk_world_names *names, const char *text,
-                     struct stk_node *node)
+static int names_put(struct stk_sim *world, struct stk_sim_names *names, const char *text,
+                     struct stk_sim_node *node)
 {
     bool found;
     uint64_t at = names_find(names, text, &found), capacity;
-    struct stk_world_name *grown;
+    struct stk_sim_name *grown;
     char *copy;
 
-    stk_node_hold(node);
+    stk_sim_node_retain(node);
     if (found) {
-        struct stk_node *old = names->items[at].node;
+        struct stk_sim_node *old = names->items[at].node;
 
         names->items[at].node = node;
-        stk_node_drop(world, old);
+        stk_sim_node_release(world, old);
         return 0;
     }
     if (names->count == names->capacity) {
@@ -394,7 +395,7 @@ static int names_put(struct stk_world *world, struct stk_world_names *names, con
         goto failed;
     }
     memmove(names->items + at + 1, names->items + at, (names->count - at) * sizeof *names->items);
-    names->items[at] = (struct stk_world_name){copy, node};
+    names->items[at] = (struct stk_sim_name){copy, node};
     names->count++;
     return 0;
 failed:
@@ -402,26 +403,26 @@ failed:
     return -ENOMEM;
 }
 
-static void names_remove(struct stk_world *world, struct stk_world_names *names, uint64_t at)
+static void names_remove(struct stk_sim *world, struct stk_sim_names *names, uint64_t at)
 {
-    struct stk_world_name item = names->items[at];
+    struct stk_sim_name item = names->items[at];
 
     names->count--;
     memmove(names->items + at, names->items + at + 1, (names->count - at) * sizeof *names->items);
     stk_free(item.text);
-    stk_node_drop(world, item.node);
+    stk_sim_node_release(world, item.node);
 }
 
-static void names_free(struct stk_world_names *names)
+static void names_free(struct stk_sim_names *names)
 {
     for (uint64_t i = 0; i < names->count; i++) {
         stk_free(names->items[i].text);
     }
     stk_free(names->items);
-    *names = (struct stk_world_names){0};
+    *names = (struct stk_sim_names){0};
 }
 
-static void node_free(struct stk_world *world, struct stk_node *node)
+static void node_free(struct stk_sim *world, struct stk_sim_node *node)
 {
     if (node->previous) {
         node->previous->next = node->next;
@@ -439,33 +440,33 @@ static void node_free(struct stk_world *world, struct stk_node *node)
 }
 
 /* As if of the whole path, byte by byte. */
-static uint64_t hash_below(const struct stk_world *world, const struct stk_node *directory,
+static uint64_t hash_below(const struct stk_sim *world, const struct stk_sim_node *directory,
                            const char *name)
 {
     uint64_t hash = directory->hash;
 
     if (directory != world->root) {
-        hash = stk_key(hash, '/');
+        hash = stk_random_key(hash, '/');
     }
     for (const char *c = name; *c; c++) {
-        hash = stk_key(hash, (uint8_t)*c);
+        hash = stk_random_key(hash, (uint8_t)*c);
     }
     return hash;
 }
 
 /* A node that two synced directories name, since only one side of its rename was synced, stays
  * where it is met first. As deep as the paths are: PATH_MAX / 2 at most. */
-static int restore(struct stk_world *world, struct stk_node *directory)
+static int restore(struct stk_sim *world, struct stk_sim_node *directory)
 {
     int status = 0;
 
     for (uint64_t i = 0; i < directory->synced.count && status == 0; i++) {
-        struct stk_world_name *item = &directory->synced.items[i];
+        struct stk_sim_name *item = &directory->synced.items[i];
 
         if (item->node->parent || item->node == world->root) {
             continue;
         }
-        status = stk_node_link(world, directory, item->text, item->node);
+        status = stk_sim_node_link(world, directory, item->text, item->node);
         if (status == 0) {
             status = restore(world, item->node);
         }

@@ -9,49 +9,49 @@
 #include <stdio.h>
 #include <string.h>
 
-struct world_out {
-    struct stk_node *node;
+struct sim_output {
+    struct stk_sim_node *node;
     int failure; /* 0, or the -errno that every further call gives */
     char path[]; /* for errors */
 };
 
-struct world_lock {
-    struct stk_node *node;
+struct sim_lock {
+    struct stk_sim_node *node;
     char path[];
 };
 
 /* The last part of a path, and where it is. */
 struct place {
-    struct stk_node *parent, *node; /* node: NULL when nothing has the name */
+    struct stk_sim_node *parent, *node; /* node: NULL when nothing has the name */
     char name[NAME_MAX + 1];
     bool folder; /* the path ends in '/' */
 };
 
-enum open_mode { OPEN_CUT, OPEN_FRESH, OPEN_LINES };
+enum open_mode { OPEN_TRUNCATE, OPEN_EXCLUSIVE, OPEN_LINES };
 
-static int find(struct stk_world *world, const char *path, struct place *place);
-static int open_node(struct stk_world *world, const char *path, enum open_mode mode,
-                     struct stk_node **node_out);
-static int add_bytes(struct stk_world *world, struct stk_node *node, const void *data,
+static int find(struct stk_sim *world, const char *path, struct place *place);
+static int open_node(struct stk_sim *world, const char *path, enum open_mode mode,
+                     struct stk_sim_node **node_out);
+static int add_bytes(struct stk_sim *world, struct stk_sim_node *node, const void *data,
                      size_t bytes);
-static int lock_node(struct stk_world *world, const char *path, struct stk_node **node_out);
-static int rename_node(struct stk_world *world, const char *from, const char *to, bool fresh);
-static int rename_allowed(const struct place *from, const struct place *to, bool fresh);
-static int link_node(struct stk_world *world, const char *from, const char *to);
-static int make_node(struct stk_world *world, const char *path, bool fresh);
-static int remove_node(struct stk_world *world, const char *path);
+static int lock_node(struct stk_sim *world, const char *path, struct stk_sim_node **node_out);
+static int rename_node(struct stk_sim *world, const char *from, const char *to, bool exclusive);
+static int rename_allowed(const struct place *from, const struct place *to, bool exclusive);
+static int link_node(struct stk_sim *world, const char *from, const char *to);
+static int make_node(struct stk_sim *world, const char *path, bool exclusive);
+static int remove_node(struct stk_sim *world, const char *path);
 
-static struct world_out *out_of(struct stk_out *out)
+static struct sim_output *out_of(struct stk_output *out)
 {
-    return (struct world_out *)(void *)out;
+    return (struct sim_output *)(void *)out;
 }
 
-static int open_world_out(struct stk_io *io, const char *path, enum open_mode mode,
-                          struct stk_out **out_out, struct stoker_error *error)
+static int open_sim_output(struct stk_io *io, const char *path, enum open_mode mode,
+                           struct stk_output **out_out, struct stoker_error *error)
 {
-    struct stk_world *world = stk_world_of(io);
+    struct stk_sim *world = stk_sim_of(io);
     size_t path_bytes = strlen(path) + 1;
-    struct world_out *out = stk_alloc(1, sizeof *out + path_bytes);
+    struct sim_output *out = stk_alloc(1, sizeof *out + path_bytes);
     int status = -ENOMEM;
 
     if (out) {
@@ -62,51 +62,51 @@ static int open_world_out(struct stk_io *io, const char *path, enum open_mode mo
     }
     if (status < 0) {
         stk_free(out);
-        return stk_world_fail(error, -status, "cannot create the file", path);
+        return stk_sim_fail(error, -status, "cannot create the file", path);
     }
-    *out_out = (struct stk_out *)(void *)out;
+    *out_out = (struct stk_output *)(void *)out;
     return 0;
 }
 
-static int create(struct stk_io *io, const char *path, bool fresh, struct stk_out **out_out,
+static int create(struct stk_io *io, const char *path, bool exclusive, struct stk_output **out_out,
                   struct stoker_error *error)
 {
-    return open_world_out(io, path, fresh ? OPEN_FRESH : OPEN_CUT, out_out, error);
+    return open_sim_output(io, path, exclusive ? OPEN_EXCLUSIVE : OPEN_TRUNCATE, out_out, error);
 }
 
-static int append(struct stk_io *io, const char *path, struct stk_out **out_out,
+static int append(struct stk_io *io, const char *path, struct stk_output **out_out,
                   struct stoker_error *error)
 {
-    return open_world_out(io, path, OPEN_LINES, out_out, error);
+    return open_sim_output(io, path, OPEN_LINES, out_out, error);
 }
 
-static int write_out(struct stk_io *io, struct stk_out *opaque, const void *data, size_t bytes,
-                     struct stoker_error *error)
+static int write_output(struct stk_io *io, struct stk_output *opaque, const void *data,
+                        size_t bytes, struct stoker_error *error)
 {
-    struct stk_world *world = stk_world_of(io);
-    struct world_out *out = out_of(opaque);
+    struct stk_sim *world = stk_sim_of(io);
+    struct sim_output *out = out_of(opaque);
     int status;
 
     pthread_mutex_lock(&world->lock);
-    status = stk_world_strike(world);
+    status = stk_sim_count_call(world);
     if (out->failure == 0) {
         out->failure = status < 0 ? status : add_bytes(world, out->node, data, bytes);
     }
     pthread_mutex_unlock(&world->lock);
     return out->failure < 0
-               ? stk_world_fail(error, -out->failure, "cannot write to the file", out->path)
+               ? stk_sim_fail(error, -out->failure, "cannot write to the file", out->path)
                : 0;
 }
 
-static int cut_out(struct stk_io *io, struct stk_out *opaque, uint64_t bytes,
-                   struct stoker_error *error)
+static int truncate_output(struct stk_io *io, struct stk_output *opaque, uint64_t bytes,
+                           struct stoker_error *error)
 {
-    struct stk_world *world = stk_world_of(io);
-    struct world_out *out = out_of(opaque);
+    struct stk_sim *world = stk_sim_of(io);
+    struct sim_output *out = out_of(opaque);
     int status;
 
     pthread_mutex_lock(&world->lock);
-    status = stk_world_strike(world);
+    status = stk_sim_count_call(world);
     STK_ASSERT(bytes <= out->node->bytes);
     if (out->failure == 0 && status == 0) {
         out->node->bytes = bytes;
@@ -114,19 +114,20 @@ static int cut_out(struct stk_io *io, struct stk_out *opaque, uint64_t bytes,
     }
     out->failure = out->failure < 0 ? out->failure : status;
     pthread_mutex_unlock(&world->lock);
-    return out->failure < 0 ? stk_world_fail(error, -out->failure, "cannot cut the file", out->path)
+    return out->failure < 0 ? stk_sim_fail(error, -out->failure, "cannot cut the file", out->path)
                             : 0;
 }
 
-static int sync_out(struct stk_io *io, struct stk_out *opaque, struct stoker_error *error)
+static int sync_output(struct stk_io *io, struct stk_output *opaque, struct stoker_error *error)
 {
-    struct stk_world *world = stk_world_of(io);
-    struct world_out *out = out_of(opaque);
+    struct stk_sim *world = stk_sim_of(io);
+    struct sim_output *out = out_of(opaque);
     int status;
 
     pthread_mutex_lock(&world->lock);
-    status = stk_world_strike(world);
-    if (status == 0 && stk_world_meets(world, STK_FAULT_SYNC, out->node, out->node->bytes, 1)) {
+    status = stk_sim_count_call(world);
+    if (status == 0 &&
+        stk_sim_match_rule(world, STK_SIM_FAULT_SYNC, out->node, out->node->bytes, 1)) {
         status = -EIO;
     }
     out->failure = out->failure < 0 ? out->failure : status;
@@ -134,99 +135,99 @@ static int sync_out(struct stk_io *io, struct stk_out *opaque, struct stoker_err
         out->node->bytes_synced = out->node->bytes;
     }
     pthread_mutex_unlock(&world->lock);
-    return out->failure < 0 ? stk_world_fail(error, -out->failure,
-                                             "cannot bring the file to the disk", out->path)
-                            : 0;
+    return out->failure < 0
+               ? stk_sim_fail(error, -out->failure, "cannot bring the file to the disk", out->path)
+               : 0;
 }
 
-static void close_out(struct stk_io *io, struct stk_out *opaque)
+static void close_output(struct stk_io *io, struct stk_output *opaque)
 {
-    struct stk_world *world = stk_world_of(io);
+    struct stk_sim *world = stk_sim_of(io);
 
     pthread_mutex_lock(&world->lock);
-    stk_node_drop(world, out_of(opaque)->node);
+    stk_sim_node_release(world, out_of(opaque)->node);
     pthread_mutex_unlock(&world->lock);
     stk_free(out_of(opaque));
 }
 
-static int rename_path(struct stk_io *io, const char *from, const char *to, bool fresh,
+static int rename_path(struct stk_io *io, const char *from, const char *to, bool exclusive,
                        struct stoker_error *error)
 {
-    struct stk_world *world = stk_world_of(io);
+    struct stk_sim *world = stk_sim_of(io);
     int status;
 
     pthread_mutex_lock(&world->lock);
-    status = rename_node(world, from, to, fresh);
+    status = rename_node(world, from, to, exclusive);
     pthread_mutex_unlock(&world->lock);
-    return status < 0 ? stk_world_fail(error, -status, "cannot rename", from) : 0;
+    return status < 0 ? stk_sim_fail(error, -status, "cannot rename", from) : 0;
 }
 
 static int link_path(struct stk_io *io, const char *from, const char *to,
                      struct stoker_error *error)
 {
-    struct stk_world *world = stk_world_of(io);
+    struct stk_sim *world = stk_sim_of(io);
     int status;
 
     pthread_mutex_lock(&world->lock);
     status = link_node(world, from, to);
     pthread_mutex_unlock(&world->lock);
-    return status < 0 ? stk_world_fail(error, -status, "cannot give a second name", from) : 0;
+    return status < 0 ? stk_sim_fail(error, -status, "cannot give a second name", from) : 0;
 }
 
-static int make_directory(struct stk_io *io, const char *path, bool fresh,
+static int make_directory(struct stk_io *io, const char *path, bool exclusive,
                           struct stoker_error *error)
 {
-    struct stk_world *world = stk_world_of(io);
+    struct stk_sim *world = stk_sim_of(io);
     int status;
 
     pthread_mutex_lock(&world->lock);
-    status = make_node(world, path, fresh);
+    status = make_node(world, path, exclusive);
     pthread_mutex_unlock(&world->lock);
-    return status < 0 ? stk_world_fail(error, -status, "cannot make the folder", path) : 0;
+    return status < 0 ? stk_sim_fail(error, -status, "cannot make the folder", path) : 0;
 }
 
 static int remove_path(struct stk_io *io, const char *path, struct stoker_error *error)
 {
-    struct stk_world *world = stk_world_of(io);
+    struct stk_sim *world = stk_sim_of(io);
     int status;
 
     pthread_mutex_lock(&world->lock);
     status = remove_node(world, path);
     pthread_mutex_unlock(&world->lock);
-    return status < 0 && status != -ENOENT ? stk_world_fail(error, -status, "cannot remove", path)
+    return status < 0 && status != -ENOENT ? stk_sim_fail(error, -status, "cannot remove", path)
                                            : 0;
 }
 
 static int sync_directory(struct stk_io *io, const char *path, struct stoker_error *error)
 {
-    struct stk_world *world = stk_world_of(io);
-    struct stk_node *node = NULL;
+    struct stk_sim *world = stk_sim_of(io);
+    struct stk_sim_node *node = NULL;
     int status;
 
     pthread_mutex_lock(&world->lock);
-    status = stk_world_strike(world);
+    status = stk_sim_count_call(world);
     if (status == 0) {
-        status = stk_node_resolve(world, path, &node);
+        status = stk_sim_node_resolve(world, path, &node);
     }
     if (status == 0 && node->kind != STK_ENTRY_DIRECTORY) {
         status = -ENOTDIR;
-    } else if (status == 0 && stk_world_meets(world, STK_FAULT_SYNC, node, 0, 1)) {
+    } else if (status == 0 && stk_sim_match_rule(world, STK_SIM_FAULT_SYNC, node, 0, 1)) {
         status = -EIO;
     } else if (status == 0) {
-        status = stk_node_sync_names(world, node);
+        status = stk_sim_node_sync_names(world, node);
     }
     pthread_mutex_unlock(&world->lock);
-    return status < 0 ? stk_world_fail(error, -status, "cannot bring the folder to the disk", path)
+    return status < 0 ? stk_sim_fail(error, -status, "cannot bring the folder to the disk", path)
                       : 0;
 }
 
 /* The holder is always the one process that the world knows. */
-static int lock(struct stk_io *io, const char *path, struct stk_lock **lock_out,
+static int lock(struct stk_io *io, const char *path, struct stk_file_lock **lock_out,
                 struct stoker_error *error)
 {
-    struct stk_world *world = stk_world_of(io);
+    struct stk_sim *world = stk_sim_of(io);
     size_t path_bytes = strlen(path) + 1;
-    struct world_lock *lock = stk_alloc(1, sizeof *lock + path_bytes);
+    struct sim_lock *lock = stk_alloc(1, sizeof *lock + path_bytes);
     int status = -ENOMEM;
 
     if (lock) {
@@ -236,7 +237,7 @@ static int lock(struct stk_io *io, const char *path, struct stk_lock **lock_out,
         pthread_mutex_unlock(&world->lock);
     }
     if (status == 0) {
-        *lock_out = (struct stk_lock *)(void *)lock;
+        *lock_out = (struct stk_file_lock *)(void *)lock;
         return 0;
     }
     stk_free(lock);
@@ -245,29 +246,29 @@ static int lock(struct stk_io *io, const char *path, struct stk_lock **lock_out,
                               "wait until it ends, or stop it and run this again",
                               "'%s' is held by process 1 on world", path);
     }
-    return stk_world_fail(error, -status, "cannot take the lock", path);
+    return stk_sim_fail(error, -status, "cannot take the lock", path);
 }
 
 /* As a process that ends: the lock goes in any case, its file only if the power is on. */
-static void unlock(struct stk_io *io, struct stk_lock *opaque)
+static void unlock(struct stk_io *io, struct stk_file_lock *opaque)
 {
-    struct stk_world *world = stk_world_of(io);
-    struct world_lock *lock = (struct world_lock *)(void *)opaque;
+    struct stk_sim *world = stk_sim_of(io);
+    struct sim_lock *lock = (struct sim_lock *)(void *)opaque;
     struct place place = {0};
 
     pthread_mutex_lock(&world->lock);
-    if (!stk_world_is_off(world) && find(world, lock->path, &place) == 0 &&
+    if (!stk_sim_is_off(world) && find(world, lock->path, &place) == 0 &&
         place.node == lock->node) {
-        stk_node_unlink(world, place.parent, place.name);
+        stk_sim_node_unlink(world, place.parent, place.name);
     }
     lock->node->locked = false;
-    stk_node_drop(world, lock->node);
+    stk_sim_node_release(world, lock->node);
     pthread_mutex_unlock(&world->lock);
     stk_free(lock);
 }
 
 /* Links are not followed: a path leads to itself. */
-static int world_resolve(struct stk_io *io, const char *path, char *real, size_t real_bytes)
+static int sim_resolve(struct stk_io *io, const char *path, char *real, size_t real_bytes)
 {
     struct stk_stat stat;
     int status = stk_io_stat_path(io, path, &stat, NULL);
@@ -279,15 +280,15 @@ static int world_resolve(struct stk_io *io, const char *path, char *real, size_t
     return status;
 }
 
-const struct stk_write_table stk_world_write_table = {
-    create,    write_out,      sync_out,    close_out,      rename_path,
-    link_path, make_directory, remove_path, sync_directory, append,
-    lock,      unlock,         cut_out,     NULL,           world_resolve,
+const struct stk_write_table stk_sim_write_table = {
+    create,    write_output,   sync_output,     close_output,   rename_path,
+    link_path, make_directory, remove_path,     sync_directory, append,
+    lock,      unlock,         truncate_output, NULL,           sim_resolve,
 };
 
-uint64_t stk_world_calls(struct stk_io *io)
+uint64_t stk_sim_calls(struct stk_io *io)
 {
-    struct stk_world *world = stk_world_of(io);
+    struct stk_sim *world = stk_sim_of(io);
     uint64_t calls;
 
     pthread_mutex_lock(&world->lock);
@@ -296,60 +297,61 @@ uint64_t stk_world_calls(struct stk_io *io)
     return calls;
 }
 
-void stk_world_fail_nth(struct stk_io *io, uint64_t n)
+void stk_sim_fail_nth(struct stk_io *io, uint64_t n)
 {
-    struct stk_world *world = stk_world_of(io);
+    struct stk_sim *world = stk_sim_of(io);
 
     pthread_mutex_lock(&world->lock);
     world->fail_at = n > 0 ? world->calls + n : 0;
     pthread_mutex_unlock(&world->lock);
 }
 
-void stk_world_cut_nth(struct stk_io *io, uint64_t n)
+void stk_sim_kill_nth(struct stk_io *io, uint64_t n)
 {
-    struct stk_world *world = stk_world_of(io);
+    struct stk_sim *world = stk_sim_of(io);
 
     pthread_mutex_lock(&world->lock);
     world->cut_at = n > 0 ? world->calls + n : 0;
     pthread_mutex_unlock(&world->lock);
 }
 
-int stk_world_crash_some(struct stk_io *io, uint64_t seed)
+int stk_sim_crash_partial(struct stk_io *io, uint64_t seed)
 {
-    struct stk_world *world = stk_world_of(io);
+    struct stk_sim *world = stk_sim_of(io);
     int status;
 
     pthread_mutex_lock(&world->lock);
-    status = stk_nodes_sync_some(world, seed);
+    status = stk_sim_nodes_sync_partial(world, seed);
     pthread_mutex_unlock(&world->lock);
-    return status < 0 ? status : stk_world_crash(io);
+    return status < 0 ? status : stk_sim_crash(io);
 }
 
-int stk_world_crash(struct stk_io *io)
+int stk_sim_crash(struct stk_io *io)
 {
-    struct stk_world *world = stk_world_of(io);
+    struct stk_sim *world = stk_sim_of(io);
     int status;
 
     pthread_mutex_lock(&world->lock);
     world->cut_at = 0;
-    status = stk_nodes_crash(world);
+    status = stk_sim_nodes_crash(world);
     pthread_mutex_unlock(&world->lock);
     return status;
 }
 
 /* *place lasts until a name in its parent changes. */
-static int find(struct stk_world *world, const char *path, struct place *place)
+static int find(struct stk_sim *world, const char *path, struct place *place)
 {
-    int status = stk_node_resolve_parent(world, path, &place->parent, place->name, &place->folder);
+    int status =
+        stk_sim_node_resolve_parent(world, path, &place->parent, place->name, &place->folder);
 
     if (status == 0) {
-        place->node = stk_node_child(place->parent, place->name);
+        place->node = stk_sim_node_child(place->parent, place->name);
     }
     return status;
 }
 
 /* Cuts off what is behind the last newline. */
-static int cut_line(struct stk_node *node)
+static int truncate_to_line(struct stk_sim_node *node)
 {
     const uint8_t *last = node->bytes ? memrchr(node->data, '\n', node->bytes) : NULL;
     uint64_t kept = last ? (uint64_t)(last - node->data) + 1 : 0;
@@ -363,12 +365,12 @@ static int cut_line(struct stk_node *node)
 }
 
 /* Gives a node with one more user. */
-static int open_node(struct stk_world *world, const char *path, enum open_mode mode,
-                     struct stk_node **node_out)
+static int open_node(struct stk_sim *world, const char *path, enum open_mode mode,
+                     struct stk_sim_node **node_out)
 {
     struct place place = {0};
-    struct stk_node *node;
-    int status = stk_world_strike(world);
+    struct stk_sim_node *node;
+    int status = stk_sim_count_call(world);
 
     if (status == 0) {
         status = find(world, path, &place);
@@ -380,46 +382,47 @@ static int open_node(struct stk_world *world, const char *path, enum open_mode m
     if (!place.name[0] || place.folder) {
         return -EISDIR;
     }
-    if (node && mode == OPEN_FRESH) {
+    if (node && mode == OPEN_EXCLUSIVE) {
         return -EEXIST;
     }
     if (node && node->kind != STK_ENTRY_FILE) {
         return node->target ? -ELOOP : -EISDIR;
     }
-    if (stk_world_denied(world, node ? node : place.parent)) {
+    if (stk_sim_is_denied(world, node ? node : place.parent)) {
         return -EACCES;
     }
     if (!node) {
-        node = stk_node_new(world, STK_ENTRY_FILE);
-        status = node ? stk_node_link(world, place.parent, place.name, node) : -ENOMEM;
+        node = stk_sim_node_new(world, STK_ENTRY_FILE);
+        status = node ? stk_sim_node_link(world, place.parent, place.name, node) : -ENOMEM;
         if (status < 0) {
-            stk_node_drop(world, node);
+            stk_sim_node_release(world, node);
             return status;
         }
     }
     /* The cut lasts without a sync, as a journal may have it. */
-    status = mode == OPEN_LINES ? cut_line(node) : 0;
+    status = mode == OPEN_LINES ? truncate_to_line(node) : 0;
     if (status < 0) {
         return status;
     }
     node->bytes = mode == OPEN_LINES ? node->bytes : 0;
     node->bytes_synced = mode == OPEN_LINES ? node->bytes_synced : 0;
     node->mtime_ns = world->now_ns + world->changes++;
-    stk_node_hold(node);
+    stk_sim_node_retain(node);
     *node_out = node;
     return 0;
 }
 
-static int add_bytes(struct stk_world *world, struct stk_node *node, const void *data, size_t bytes)
+static int add_bytes(struct stk_sim *world, struct stk_sim_node *node, const void *data,
+                     size_t bytes)
 {
-    const struct stk_world_rule *full;
+    const struct stk_sim_rule *full;
     uint64_t fitting = bytes;
     int status = 0;
 
-    if (stk_world_meets(world, STK_FAULT_WRITE, node, node->bytes, bytes)) {
+    if (stk_sim_match_rule(world, STK_SIM_FAULT_WRITE, node, node->bytes, bytes)) {
         return -EIO;
     }
-    full = stk_world_meets(world, STK_FAULT_FULL, node, node->bytes, bytes);
+    full = stk_sim_match_rule(world, STK_SIM_FAULT_FULL, node, node->bytes, bytes);
     if (full) {
         fitting = full->offset - stk_min(full->offset, node->bytes);
         status = -ENOSPC;
@@ -443,7 +446,7 @@ static int add_bytes(struct stk_world *world, struct stk_node *node, const void 
 }
 
 /* Gives a node with one more user, that is locked. */
-static int lock_node(struct stk_world *world, const char *path, struct stk_node **node_out)
+static int lock_node(struct stk_sim *world, const char *path, struct stk_sim_node **node_out)
 {
     static const char holder[] = "process 1 on world\n";
     struct place place = {0};
@@ -451,12 +454,12 @@ static int lock_node(struct stk_world *world, const char *path, struct stk_node 
     int status = find(world, path, &place);
 
     locked = status == 0 && place.node && place.node->locked;
-    status = open_node(world, path, locked ? OPEN_LINES : OPEN_CUT, node_out);
+    status = open_node(world, path, locked ? OPEN_LINES : OPEN_TRUNCATE, node_out);
     if (status < 0) {
         return status;
     }
     if (locked) {
-        stk_node_drop(world, *node_out);
+        stk_sim_node_release(world, *node_out);
         return -EBUSY;
     }
     (*node_out)->locked = true;
@@ -465,7 +468,7 @@ static int lock_node(struct stk_world *world, const char *path, struct stk_node 
 }
 
 /* The answers of Linux, in its order (fs/namei.c, do_renameat2). */
-static int rename_allowed(const struct place *from, const struct place *to, bool fresh)
+static int rename_allowed(const struct place *from, const struct place *to, bool exclusive)
 {
     bool directory = from->node && from->node->kind == STK_ENTRY_DIRECTORY;
 
@@ -475,18 +478,19 @@ static int rename_allowed(const struct place *from, const struct place *to, bool
     if (!from->node) {
         return -ENOENT;
     }
-    if (fresh && to->node) {
+    if (exclusive && to->node) {
         return -EEXIST;
     }
     if (!directory && (from->folder || to->folder)) {
         return -ENOTDIR;
     }
-    for (const struct stk_node *above = to->parent; above; above = above->parent) {
+    for (const struct stk_sim_node *above = to->parent; above; above = above->parent) {
         if (above == from->node) {
             return -EINVAL;
         }
     }
-    for (const struct stk_node *above = from->parent; above && to->node; above = above->parent) {
+    for (const struct stk_sim_node *above = from->parent; above && to->node;
+         above = above->parent) {
         if (above == to->node) {
             return -ENOTEMPTY;
         }
@@ -504,10 +508,10 @@ static int rename_allowed(const struct place *from, const struct place *to, bool
     return 0;
 }
 
-static int rename_node(struct stk_world *world, const char *from, const char *to, bool fresh)
+static int rename_node(struct stk_sim *world, const char *from, const char *to, bool exclusive)
 {
     struct place source = {0}, target = {0};
-    int status = stk_world_strike(world);
+    int status = stk_sim_count_call(world);
 
     if (status == 0) {
         status = find(world, from, &source);
@@ -516,30 +520,30 @@ static int rename_node(struct stk_world *world, const char *from, const char *to
         status = find(world, to, &target);
     }
     if (status == 0) {
-        status = rename_allowed(&source, &target, fresh);
+        status = rename_allowed(&source, &target, exclusive);
     }
     if (status < 0 || source.node == target.node) {
         return status;
     }
-    if (stk_world_denied(world, source.parent) || stk_world_denied(world, target.parent)) {
+    if (stk_sim_is_denied(world, source.parent) || stk_sim_is_denied(world, target.parent)) {
         return -EACCES;
     }
-    if (stk_world_meets(world, STK_FAULT_RENAME, source.node, source.node->bytes, 1)) {
+    if (stk_sim_match_rule(world, STK_SIM_FAULT_RENAME, source.node, source.node->bytes, 1)) {
         return -EIO;
     }
-    status = stk_node_link(world, target.parent, target.name, source.node);
+    status = stk_sim_node_link(world, target.parent, target.name, source.node);
     if (status == 0) {
-        stk_node_unlink(world, source.parent, source.name);
+        stk_sim_node_unlink(world, source.parent, source.name);
     }
     return status;
 }
 
 /* A copy with the same number: as good as the file itself while nobody writes to it by name. */
-static int link_node(struct stk_world *world, const char *from, const char *to)
+static int link_node(struct stk_sim *world, const char *from, const char *to)
 {
     struct place source = {0}, target = {0};
-    struct stk_node *node;
-    int status = stk_world_strike(world);
+    struct stk_sim_node *node;
+    int status = stk_sim_count_call(world);
 
     if (status == 0) {
         status = find(world, from, &source);
@@ -553,10 +557,10 @@ static int link_node(struct stk_world *world, const char *from, const char *to)
     if (!source.node || target.node) {
         return source.node ? -EEXIST : -ENOENT;
     }
-    if (source.node->kind != STK_ENTRY_FILE || stk_world_denied(world, target.parent)) {
+    if (source.node->kind != STK_ENTRY_FILE || stk_sim_is_denied(world, target.parent)) {
         return source.node->kind != STK_ENTRY_FILE ? -EPERM : -EACCES;
     }
-    node = stk_node_new(world, STK_ENTRY_FILE);
+    node = stk_sim_node_new(world, STK_ENTRY_FILE);
     if (!node) {
         return -ENOMEM;
     }
@@ -564,19 +568,19 @@ static int link_node(struct stk_world *world, const char *from, const char *to)
     if (status == 0) {
         node->inode = source.node->inode;
         node->bytes_synced = source.node->bytes_synced;
-        status = stk_node_link(world, target.parent, target.name, node);
+        status = stk_sim_node_link(world, target.parent, target.name, node);
     }
     if (status < 0) {
-        stk_node_drop(world, node);
+        stk_sim_node_release(world, node);
     }
     return status;
 }
 
-static int make_node(struct stk_world *world, const char *path, bool fresh)
+static int make_node(struct stk_sim *world, const char *path, bool exclusive)
 {
     struct place place = {0};
-    struct stk_node *node = NULL;
-    int status = stk_world_strike(world);
+    struct stk_sim_node *node = NULL;
+    int status = stk_sim_count_call(world);
 
     if (status == 0) {
         status = find(world, path, &place);
@@ -585,26 +589,26 @@ static int make_node(struct stk_world *world, const char *path, bool fresh)
         return status;
     }
     if (place.node || !place.name[0]) {
-        bool fine = !fresh && stk_node_resolve(world, path, &node) == 0 &&
+        bool fine = !exclusive && stk_sim_node_resolve(world, path, &node) == 0 &&
                     node->kind == STK_ENTRY_DIRECTORY;
 
         return fine ? 0 : -EEXIST;
     }
-    if (stk_world_denied(world, place.parent)) {
+    if (stk_sim_is_denied(world, place.parent)) {
         return -EACCES;
     }
-    node = stk_node_new(world, STK_ENTRY_DIRECTORY);
-    status = node ? stk_node_link(world, place.parent, place.name, node) : -ENOMEM;
+    node = stk_sim_node_new(world, STK_ENTRY_DIRECTORY);
+    status = node ? stk_sim_node_link(world, place.parent, place.name, node) : -ENOMEM;
     if (status < 0) {
-        stk_node_drop(world, node);
+        stk_sim_node_release(world, node);
     }
     return status;
 }
 
-static int remove_node(struct stk_world *world, const char *path)
+static int remove_node(struct stk_sim *world, const char *path)
 {
     struct place place = {0};
-    int status = stk_world_strike(world);
+    int status = stk_sim_count_call(world);
 
     if (status == 0) {
         status = find(world, path, &place);
@@ -624,9 +628,9 @@ static int remove_node(struct stk_world *world, const char *path)
     if (place.node->names.count > 0) {
         return -ENOTEMPTY;
     }
-    if (stk_world_denied(world, place.parent)) {
+    if (stk_sim_is_denied(world, place.parent)) {
         return -EACCES;
     }
-    stk_node_unlink(world, place.parent, place.name);
+    stk_sim_node_unlink(world, place.parent, place.name);
     return 0;
 }

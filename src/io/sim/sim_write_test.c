@@ -129,16 +129,16 @@ static const char *below(const struct side *side, const char *name)
 static int write_text(struct stk_io *io, const char *path, bool fresh, const char *text,
                       struct stoker_error *error)
 {
-    struct stk_out *out = NULL;
+    struct stk_output *out = NULL;
     int status = stk_io_create(io, path, fresh, &out, error);
 
     for (const char *c = text; status == 0 && *c; c++) {
         status = stk_io_write(io, out, c, 1, error);
     }
     if (status == 0) {
-        status = stk_io_sync_out(io, out, error);
+        status = stk_io_sync_output(io, out, error);
     }
-    stk_io_close_out(io, out);
+    stk_io_close_output(io, out);
     return status;
 }
 
@@ -171,7 +171,7 @@ static void add_link(const struct side *side, const char *target, const char *na
     if (side->real) {
         T_EQ(name, symlink(target, below(side, name)), 0);
     } else {
-        T_EQ(name, stk_world_link(side->io, below(side, name), target), 0);
+        T_EQ(name, stk_sim_add_link(side->io, below(side, name), target), 0);
     }
 }
 
@@ -185,8 +185,8 @@ static void open_side(struct side *side, bool real)
         T_TRUE("folder", mkdtemp(side->folder) != NULL);
         T_EQ("open", stk_io_open(&side->io, &options, NULL), 0);
     } else {
-        T_EQ("open", stk_world_open(&side->io, 1, NULL, NULL), 0);
-        T_EQ("folder", stk_world_add(side->io, side->folder, NULL, 0), 0);
+        T_EQ("open", stk_sim_open(&side->io, 1, NULL, NULL), 0);
+        T_EQ("folder", stk_sim_add(side->io, side->folder, NULL, 0), 0);
     }
 }
 
@@ -239,19 +239,19 @@ static void close_side(struct side *side)
 static int append_line(struct stk_io *io, const char *path, const char *before,
                        struct stoker_error *error)
 {
-    struct stk_out *out = NULL;
+    struct stk_output *out = NULL;
     int status = before ? write_text(io, path, false, before, error) : 0;
 
     status = status < 0 ? status : stk_io_append(io, path, &out, error);
     status = status < 0 ? status : stk_io_write(io, out, "end\n", 4, error);
-    stk_io_close_out(io, out);
+    stk_io_close_output(io, out);
     return status;
 }
 
 /* again: a second time while it is held; then the first is let go, and it can be had again. */
 static int take_lock(struct stk_io *io, const char *path, bool again, struct stoker_error *error)
 {
-    struct stk_lock *lock = NULL, *second = NULL;
+    struct stk_file_lock *lock = NULL, *second = NULL;
     int status = stk_io_lock(io, path, &lock, error);
 
     if (status == 0) {
@@ -273,13 +273,13 @@ static int take_lock(struct stk_io *io, const char *path, bool again, struct sto
 /* Five bytes are written, the last is taken back, and another put there. */
 static int cut_text(struct stk_io *io, const char *path, struct stoker_error *error)
 {
-    struct stk_out *out = NULL;
+    struct stk_output *out = NULL;
     int status = stk_io_create(io, path, true, &out, error);
 
     status = status < 0 ? status : stk_io_write(io, out, "bytes", 5, error);
-    status = status < 0 ? status : stk_io_cut(io, out, 4, error);
+    status = status < 0 ? status : stk_io_truncate(io, out, 4, error);
     status = status < 0 ? status : stk_io_write(io, out, "!", 1, error);
-    stk_io_close_out(io, out);
+    stk_io_close_output(io, out);
     return status;
 }
 
@@ -320,17 +320,17 @@ static void test_no_lines(void)
         for (size_t less = 0; less < 2; less++) {
             struct stoker_error error = {0};
             struct stk_stat stat = {0};
-            struct stk_out *out = NULL;
+            struct stk_output *out = NULL;
             struct side side;
 
             open_side(&side, real);
             T_EQ("create", stk_io_create(side.io, below(&side, "f"), true, &out, NULL), 0);
             T_EQ("write", stk_io_write(side.io, out, text, sizeof text - less, NULL), 0);
-            stk_io_close_out(side.io, out);
+            stk_io_close_output(side.io, out);
             out = NULL;
             T_EQ("append", stk_io_append(side.io, below(&side, "f"), &out, &error),
                  less ? 0 : -EINVAL);
-            stk_io_close_out(side.io, out);
+            stk_io_close_output(side.io, out);
             T_EQ("stat", stk_io_stat_path(side.io, below(&side, "f"), &stat, NULL), 0);
             T_EQ("bytes", stat.bytes, less ? 0 : sizeof text);
             T_EQ("remove", stk_io_remove(side.io, below(&side, "f"), NULL), 0);
@@ -383,20 +383,20 @@ static void test_steps(void)
 
 static const struct fault_row {
     const char *name;
-    struct stk_world_rule rule;
+    struct stk_sim_rule rule;
     int create, write, sync, rename, sync_directory;
     const char *text; /* of the file in the end */
 } fault_rows[] = {
-    {"none", {"work/other", STK_FAULT_WRITE, 0, 0, 0, 0}, 0, 0, 0, 0, 0, "0123456789"},
-    {"full", {"work/x.part", STK_FAULT_FULL, 0, 0, 7, 0}, 0, -ENOSPC, -ENOSPC, 0, 0, "0123456"},
-    {"full at the end", {NULL, STK_FAULT_FULL, 0, 0, 10, 0}, 0, 0, 0, 0, 0, "0123456789"},
-    {"full at once", {NULL, STK_FAULT_FULL, 0, 0, 0, 0}, 0, -ENOSPC, -ENOSPC, 0, 0, ""},
-    {"write", {NULL, STK_FAULT_WRITE, 0, 0, 5, 0}, 0, -EIO, -EIO, 0, 0, "01234"},
-    {"write once", {NULL, STK_FAULT_WRITE, 0, 1, 0, 0}, 0, -EIO, -EIO, 0, 0, ""},
-    {"sync", {"work/x.part", STK_FAULT_SYNC, 0, 0, 0, 0}, 0, 0, -EIO, 0, 0, "0123456789"},
-    {"sync a folder", {"work", STK_FAULT_SYNC, 0, 0, 0, 0}, 0, 0, 0, 0, -EIO, "0123456789"},
-    {"rename", {"work/x.part", STK_FAULT_RENAME, 0, 0, 0, 0}, 0, 0, 0, -EIO, 0, NULL},
-    {"denied", {"work", STK_FAULT_DENIED, 0, 0, 0, 0}, -EACCES, 0, 0, -ENOENT, 0, NULL},
+    {"none", {"work/other", STK_SIM_FAULT_WRITE, 0, 0, 0, 0}, 0, 0, 0, 0, 0, "0123456789"},
+    {"full", {"work/x.part", STK_SIM_FAULT_FULL, 0, 0, 7, 0}, 0, -ENOSPC, -ENOSPC, 0, 0, "0123456"},
+    {"full at the end", {NULL, STK_SIM_FAULT_FULL, 0, 0, 10, 0}, 0, 0, 0, 0, 0, "0123456789"},
+    {"full at once", {NULL, STK_SIM_FAULT_FULL, 0, 0, 0, 0}, 0, -ENOSPC, -ENOSPC, 0, 0, ""},
+    {"write", {NULL, STK_SIM_FAULT_WRITE, 0, 0, 5, 0}, 0, -EIO, -EIO, 0, 0, "01234"},
+    {"write once", {NULL, STK_SIM_FAULT_WRITE, 0, 1, 0, 0}, 0, -EIO, -EIO, 0, 0, ""},
+    {"sync", {"work/x.part", STK_SIM_FAULT_SYNC, 0, 0, 0, 0}, 0, 0, -EIO, 0, 0, "0123456789"},
+    {"sync a folder", {"work", STK_SIM_FAULT_SYNC, 0, 0, 0, 0}, 0, 0, 0, 0, -EIO, "0123456789"},
+    {"rename", {"work/x.part", STK_SIM_FAULT_RENAME, 0, 0, 0, 0}, 0, 0, 0, -EIO, 0, NULL},
+    {"denied", {"work", STK_SIM_FAULT_DENIED, 0, 0, 0, 0}, -EACCES, 0, 0, -ENOENT, 0, NULL},
 };
 
 static void test_faults(void)
@@ -405,7 +405,7 @@ static void test_faults(void)
     {
         int64_t alive = stk_mem_alive();
         struct stoker_error error = {0};
-        struct stk_out *out = NULL;
+        struct stk_output *out = NULL;
         struct side side;
         const char *part, *final, *text;
         int status;
@@ -413,17 +413,17 @@ static void test_faults(void)
         open_side(&side, false);
         part = below(&side, "x.part");
         final = below(&side, "x");
-        T_EQ(row->name, stk_world_rule(side.io, &row->rule), 0);
+        T_EQ(row->name, stk_sim_add_rule(side.io, &row->rule), 0);
         T_EQ(row->name, stk_io_create(side.io, part, true, &out, &error), row->create);
         if (out) {
             /* In halves: the failure of a first write stays. */
             status = stk_io_write(side.io, out, "01234", 5, &error);
             status = stk_io_write(side.io, out, "56789", 5, &error);
             T_EQ(row->name, status, row->write);
-            T_EQ(row->name, stk_io_sync_out(side.io, out, &error), row->sync);
-            T_EQ(row->name, stk_io_sync_out(side.io, out, &error), row->sync);
+            T_EQ(row->name, stk_io_sync_output(side.io, out, &error), row->sync);
+            T_EQ(row->name, stk_io_sync_output(side.io, out, &error), row->sync);
         }
-        stk_io_close_out(side.io, out);
+        stk_io_close_output(side.io, out);
         T_EQ(row->name, stk_io_rename(side.io, part, final, true, &error), row->rename);
         T_EQ(row->name, stk_io_sync_directory(side.io, "work", &error), row->sync_directory);
         text = read_text(side.io, "work/x");
@@ -435,19 +435,19 @@ static void test_faults(void)
 
 enum { SYNC_FILE = 1, SYNC_FOLDER = 2 };
 
-/* "new" to x; each step but the named syncs. */
+/* "new" to x; each step but the path_args syncs. */
 static int commit(struct stk_io *io, int syncs)
 {
-    struct stk_out *out = NULL;
+    struct stk_output *out = NULL;
     int status = stk_io_create(io, "work/x.part", false, &out, NULL);
 
     if (status == 0) {
         status = stk_io_write(io, out, "new", 3, NULL);
     }
     if (status == 0 && (syncs & SYNC_FILE)) {
-        status = stk_io_sync_out(io, out, NULL);
+        status = stk_io_sync_output(io, out, NULL);
     }
-    stk_io_close_out(io, out);
+    stk_io_close_output(io, out);
     if (status == 0) {
         status = stk_io_rename(io, "work/x.part", "work/x", false, NULL);
     }
@@ -477,10 +477,10 @@ static void test_crash(void)
         struct side side;
 
         open_side(&side, false);
-        T_EQ(row->name, stk_world_add(side.io, "work/x", "old", 3), 0);
+        T_EQ(row->name, stk_sim_add(side.io, "work/x", "old", 3), 0);
         T_EQ(row->name, commit(side.io, row->syncs), 0);
         T_STR(row->name, read_text(side.io, "work/x"), "new");
-        T_EQ(row->name, stk_world_crash(side.io), 0);
+        T_EQ(row->name, stk_sim_crash(side.io), 0);
         T_STR(row->name, read_text(side.io, "work/x"), row->text);
         T_TRUE(row->name, read_text(side.io, "work/x.part") == NULL);
         T_EQ(row->name, commit(side.io, row->syncs), 0);
@@ -503,13 +503,13 @@ static void test_crash_some(void)
         bool new_is, old_is;
 
         open_side(&side, false);
-        T_EQ("add", stk_world_add(side.io, "work/kept", "k", 1), 0);
-        T_EQ("add", stk_world_add(side.io, "work/removed", "r", 1), 0);
-        T_EQ("add", stk_world_add(side.io, "work/old", "o", 1), 0);
+        T_EQ("add", stk_sim_add(side.io, "work/kept", "k", 1), 0);
+        T_EQ("add", stk_sim_add(side.io, "work/removed", "r", 1), 0);
+        T_EQ("add", stk_sim_add(side.io, "work/old", "o", 1), 0);
         T_EQ("write", write_text(side.io, "work/made", true, "m", NULL), 0);
         T_EQ("remove", stk_io_remove(side.io, "work/removed", NULL), 0);
         T_EQ("rename", stk_io_rename(side.io, "work/old", "work/new", true, NULL), 0);
-        T_EQ("crash", stk_world_crash_some(side.io, seed), 0);
+        T_EQ("crash", stk_sim_crash_partial(side.io, seed), 0);
         T_STR("synced", read_text(side.io, "work/kept"), "k");
         new_is = read_text(side.io, "work/new") != NULL;
         old_is = read_text(side.io, "work/old") != NULL;
@@ -535,7 +535,7 @@ static void test_crash_folders(void)
     char byte = 0;
 
     open_side(&side, false);
-    T_EQ("add", stk_world_add(side.io, "work/a/b/old", "old", 3), 0);
+    T_EQ("add", stk_sim_add(side.io, "work/a/b/old", "old", 3), 0);
     T_EQ("make", stk_io_make_directory(side.io, "work/new", true, NULL), 0);
     T_EQ("write", write_text(side.io, "work/new/x", true, "x", NULL), 0);
     T_EQ("write", write_text(side.io, "work/new/y", true, "y", NULL), 0);
@@ -546,7 +546,7 @@ static void test_crash_folders(void)
     T_EQ("remove", stk_io_remove(side.io, "work/a/done/x", NULL), 0);
     T_EQ("remove", stk_io_remove(side.io, "work/a/b/old", NULL), 0);
     T_EQ("remove", stk_io_remove(side.io, "work/a/b", NULL), 0);
-    T_EQ("crash", stk_world_crash(side.io), 0);
+    T_EQ("crash", stk_sim_crash(side.io), 0);
     T_STR("synced", read_text(side.io, "work/a/done/x"), "x");
     T_STR("synced", read_text(side.io, "work/a/done/y"), "y");
     T_TRUE("not synced", read_text(side.io, "work/a/done/z") == NULL);
@@ -555,18 +555,18 @@ static void test_crash_folders(void)
     /* Only the side it left was synced: it is gone. Only the side it went to: it is in one. */
     T_EQ("rename", stk_io_rename(side.io, "work/a/done/x", "work/x", true, NULL), 0);
     T_EQ("sync", stk_io_sync_directory(side.io, "work/a/done", NULL), 0);
-    T_EQ("crash", stk_world_crash(side.io), 0);
+    T_EQ("crash", stk_sim_crash(side.io), 0);
     T_TRUE("gone", !read_text(side.io, "work/x") && !read_text(side.io, "work/a/done/x"));
     T_EQ("rename", stk_io_rename(side.io, "work/a/done/y", "work/y", true, NULL), 0);
     T_EQ("sync", stk_io_sync_directory(side.io, "work", NULL), 0);
-    T_EQ("crash", stk_world_crash(side.io), 0);
+    T_EQ("crash", stk_sim_crash(side.io), 0);
     T_TRUE("in one", !read_text(side.io, "work/y") != !read_text(side.io, "work/a/done/y"));
 
     /* Two folders that change places: each names the other in what was synced before. */
     T_EQ("out", stk_io_rename(side.io, "work/a/b", "work/b", true, NULL), 0);
     T_EQ("in", stk_io_rename(side.io, "work/a", "work/b/a", true, NULL), 0);
     T_EQ("sync", stk_io_sync_directory(side.io, "work/b", NULL), 0);
-    T_EQ("crash", stk_world_crash(side.io), 0);
+    T_EQ("crash", stk_sim_crash(side.io), 0);
     T_STR("as before", read_text(side.io, "work/a/b/old"), "old");
 
     /* An open file outlives its name, and so do its bytes. */
@@ -594,13 +594,13 @@ static void test_cuts(void)
             const char *text;
 
             open_side(&side, false);
-            T_EQ("add", stk_world_add(side.io, "work/x", "old", 3), 0);
-            stk_world_cut_nth(side.io, n);
+            T_EQ("add", stk_sim_add(side.io, "work/x", "old", 3), 0);
+            stk_sim_kill_nth(side.io, n);
             status = commit(side.io, SYNC_FILE | SYNC_FOLDER);
             T_TRUE("dead", status == 0 || stk_io_remove(side.io, "work/x", NULL) == -EIO);
-            stk_world_cut_nth(side.io, 0);
+            stk_sim_kill_nth(side.io, 0);
             if (power) {
-                T_EQ("crash", stk_world_crash(side.io), 0);
+                T_EQ("crash", stk_sim_crash(side.io), 0);
             }
             text = read_text(side.io, "work/x");
             T_TRUE("never half", text && (!strcmp(text, "old") || !strcmp(text, "new")));
@@ -624,12 +624,12 @@ static int call_all(struct stk_io *io)
     struct stk_stat stat = {0};
     struct stk_file *file = NULL;
     struct stk_queue *queue = NULL;
-    struct stk_out *out = NULL;
+    struct stk_output *out = NULL;
     int status = commit(io, SYNC_FILE | SYNC_FOLDER);
 
     status = status < 0 ? status : stk_io_create(io, "work/y", false, &out, NULL);
-    status = status < 0 ? status : stk_io_cut(io, out, 0, NULL);
-    stk_io_close_out(io, out);
+    status = status < 0 ? status : stk_io_truncate(io, out, 0, NULL);
+    stk_io_close_output(io, out);
     status = status < 0 ? status : stk_io_make_directory(io, "work/new", false, NULL);
     status = status < 0 ? status : stk_io_remove(io, "work/new", NULL);
     status = status < 0 ? status : stk_io_list(io, "work", &listing, NULL);
@@ -665,10 +665,10 @@ static void test_nth(void)
         struct side side;
 
         open_side(&side, false);
-        stk_world_fail_nth(side.io, n);
+        stk_sim_fail_nth(side.io, n);
         T_EQ("nth call", call_all(side.io), n > 0 ? -EIO : 0);
         if (n == 0) {
-            calls = stk_world_calls(side.io);
+            calls = stk_sim_calls(side.io);
             T_EQ("calls", calls, 17);
         }
         T_EQ("afterwards", call_all(side.io), 0);
@@ -684,7 +684,7 @@ static void test_nth(void)
         before = stk_mem_calls();
         stk_mem_fail_nth(n);
         status = call_all(side.io);
-        status = status < 0 ? status : stk_world_crash(side.io);
+        status = status < 0 ? status : stk_sim_crash(side.io);
         stk_mem_fail_nth(0);
         T_EQ("nth allocation", status, n > 0 ? -ENOMEM : 0);
         allocations = n == 0 ? stk_mem_calls() - before : allocations;
@@ -701,7 +701,7 @@ static void test_mtime(void)
     struct side side;
 
     open_side(&side, false);
-    T_EQ("add", stk_world_add(side.io, "work/x", "old", 3), 0);
+    T_EQ("add", stk_sim_add(side.io, "work/x", "old", 3), 0);
     T_EQ("stat", stk_io_stat_path(side.io, "work/x", &before, NULL), 0);
     T_EQ("write", write_text(side.io, "work/x", false, "new", NULL), 0);
     T_EQ("stat", stk_io_stat_path(side.io, "work/x", &after, NULL), 0);

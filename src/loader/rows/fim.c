@@ -11,26 +11,26 @@ enum { USE_RATE, USE_SPM, USE_CUTS, USE_FRAGMENTS = 4, USE_FIRST };
 /* A number in [0, 1), of 53 bits. */
 static double draw(uint64_t key, uint64_t use)
 {
-    return (double)(stk_key(key, use) >> 11) * 0x1p-53;
+    return (double)(stk_random_key(key, use) >> 11) * 0x1p-53;
 }
 
 /* A number in [0, bound): the bias is below bound / 2^64. */
 static uint64_t draw_below(uint64_t key, uint64_t use, uint64_t bound)
 {
-    __extension__ unsigned __int128 product = (unsigned __int128)stk_key(key, use) * bound;
+    __extension__ unsigned __int128 product = (unsigned __int128)stk_random_key(key, use) * bound;
 
     return (uint64_t)(product >> 64);
 }
 
-uint64_t stk_fim_added(const struct stk_fim *fim)
+uint64_t stk_fim_added_max(const struct stk_fim *fim)
 {
     return fim->rate <= 0 ? 0 : STK_FIM_SENTINELS * (fim->has_split ? fim->fragments_max : 1);
 }
 
 /* Behind the last one, as many as have room. */
-static void put(struct stk_fim_out *out, const int64_t *tokens, uint64_t count)
+static void append(struct stk_fim_output *out, const int64_t *tokens, uint64_t count)
 {
-    count = stk_min(count, out->room - out->count);
+    count = stk_min(count, out->capacity - out->count);
     memcpy(out->tokens + out->count, tokens, count * sizeof *tokens);
     out->count += count;
 }
@@ -38,25 +38,25 @@ static void put(struct stk_fim_out *out, const int64_t *tokens, uint64_t count)
 /* Two cuts, each anywhere from before the first token to behind the last, as Megatron's
  * GPTFIMDataset draws them. The order of the parts is that paper's: PSM, or SPM in the variant that
  * keeps prefix and middle together. */
-static void put_changed(const struct stk_fim *fim, const int64_t *tokens, uint64_t count,
-                        uint64_t key, struct stk_fim_out *out)
+static void append_changed(const struct stk_fim *fim, const int64_t *tokens, uint64_t count,
+                           uint64_t key, struct stk_fim_output *out)
 {
     uint64_t a = draw_below(key, USE_CUTS, count + 1), b = draw_below(key, USE_CUTS + 1, count + 1);
     uint64_t low = stk_min(a, b), high = stk_max(a, b);
 
-    put(out, &fim->sentinels[STK_FIM_PREFIX], 1);
+    append(out, &fim->sentinels[STK_FIM_PREFIX], 1);
     if (draw(key, USE_SPM) < fim->spm_rate) {
-        put(out, &fim->sentinels[STK_FIM_SUFFIX], 1);
-        put(out, tokens + high, count - high);
-        put(out, &fim->sentinels[STK_FIM_MIDDLE], 1);
-        put(out, tokens, low);
+        append(out, &fim->sentinels[STK_FIM_SUFFIX], 1);
+        append(out, tokens + high, count - high);
+        append(out, &fim->sentinels[STK_FIM_MIDDLE], 1);
+        append(out, tokens, low);
     } else {
-        put(out, tokens, low);
-        put(out, &fim->sentinels[STK_FIM_SUFFIX], 1);
-        put(out, tokens + high, count - high);
-        put(out, &fim->sentinels[STK_FIM_MIDDLE], 1);
+        append(out, tokens, low);
+        append(out, &fim->sentinels[STK_FIM_SUFFIX], 1);
+        append(out, tokens + high, count - high);
+        append(out, &fim->sentinels[STK_FIM_MIDDLE], 1);
     }
-    put(out, tokens + low, high - low);
+    append(out, tokens + low, high - low);
 }
 
 /* Whether something may be changed, and is drawn. */
@@ -70,7 +70,7 @@ static bool is_drawn(const struct stk_fim *fim, const int64_t *tokens, uint64_t 
              memcmp(tokens, fim->no_prefix, prefix * sizeof *tokens) == 0);
 }
 
-bool stk_fim_is_due(const struct stk_fim *fim, uint64_t key)
+bool stk_fim_may_change(const struct stk_fim *fim, uint64_t key)
 {
     return fim->rate > 0 && draw(key, USE_RATE) < fim->rate;
 }
@@ -89,33 +89,33 @@ static uint64_t fragment_tokens(const struct stk_fim *fim, const int64_t *tokens
 
 /* Fragments that are drawn; with out all are put, of the drawn ones `most` from `first` on
  * changed. */
-static uint64_t go_through(const struct stk_fim *fim, const int64_t *tokens, uint64_t count,
-                           uint64_t key, const uint64_t range[2], struct stk_fim_out *out)
+static uint64_t apply_range(const struct stk_fim *fim, const int64_t *tokens, uint64_t count,
+                            uint64_t key, const uint64_t range[2], struct stk_fim_output *out)
 {
-    uint64_t keys = stk_key(key, USE_FRAGMENTS), drawn = 0;
+    uint64_t keys = stk_random_key(key, USE_FRAGMENTS), drawn = 0;
 
     for (uint64_t at = 0, number = 0; at < count; number++) {
         uint64_t length = fragment_tokens(fim, tokens + at, count - at);
-        uint64_t own = stk_key(keys, number);
+        uint64_t own = stk_random_key(keys, number);
         bool is_one = is_drawn(fim, tokens + at, length, fim->fragment_rate, own);
 
         if (out && is_one && drawn >= range[0] && drawn - range[0] < range[1]) {
-            put_changed(fim, tokens + at, length, own, out);
+            append_changed(fim, tokens + at, length, own, out);
         } else if (out) {
-            put(out, tokens + at, length);
+            append(out, tokens + at, length);
         }
         drawn += is_one;
         at += length;
         if (at < count && out) {
-            put(out, tokens + at, 1); /* the split token */
+            append(out, tokens + at, 1); /* the split token */
         }
         at += at < count;
     }
     return drawn;
 }
 
-bool stk_fim_put(const struct stk_fim *fim, const int64_t *tokens, uint64_t count, uint64_t key,
-                 struct stk_fim_out *out)
+bool stk_fim_apply(const struct stk_fim *fim, const int64_t *tokens, uint64_t count, uint64_t key,
+                   struct stk_fim_output *out)
 {
     uint64_t range[2] = {0, fim->fragments_max}, drawn;
 
@@ -123,18 +123,18 @@ bool stk_fim_put(const struct stk_fim *fim, const int64_t *tokens, uint64_t coun
         if (!is_drawn(fim, tokens, count, fim->rate, key)) {
             return false;
         }
-        put_changed(fim, tokens, count, key, out);
+        append_changed(fim, tokens, count, key, out);
         return true;
     }
-    if (!stk_fim_is_due(fim, key)) {
+    if (!stk_fim_may_change(fim, key)) {
         return false;
     }
-    drawn = go_through(fim, tokens, count, key, range, NULL);
+    drawn = apply_range(fim, tokens, count, key, range, NULL);
     if (drawn > range[1]) { /* some of them in a row, from any one on */
         range[0] = draw_below(key, USE_FIRST, drawn - range[1] + 1);
     }
     if (drawn > 0) {
-        go_through(fim, tokens, count, key, range, out);
+        apply_range(fim, tokens, count, key, range, out);
     }
     return drawn > 0;
 }

@@ -27,24 +27,24 @@ struct stk_fim {
     bool has_split;
     int64_t split;            /* what lies between two of them is a fragment */
     uint32_t fragments_max;   /* of a document that are changed: for more there is no room */
-    bool whole;               /* only what is no part of a document that was cut */
+    bool uncut_only;          /* only what is no part of a document that was cut */
     uint32_t no_prefix_count; /* 0: none */
     int64_t no_prefix[STK_FIM_NO_PREFIX_MAX]; /* what begins with these stays as it is */
 };
 
 /* Where it goes: what finds no room is lost. */
-struct stk_fim_out {
+struct stk_fim_output {
     int64_t *tokens;
-    uint64_t room, count;
+    uint64_t capacity, count;
 };
 
 /* Tokens that are put to `count` others at most. */
-uint64_t stk_fim_added(const struct stk_fim *fim);
+uint64_t stk_fim_added_max(const struct stk_fim *fim);
 /* Whether something may be changed by this key. */
-bool stk_fim_is_due(const struct stk_fim *fim, uint64_t key);
+bool stk_fim_may_change(const struct stk_fim *fim, uint64_t key);
 /* Puts a document, or a part of one; tokens are none of out's. false: it was not changed, and not
  * put. */
-bool stk_fim_put(const struct stk_fim *fim, const int64_t *tokens, uint64_t count, uint64_t key,
-                 struct stk_fim_out *out);
+bool stk_fim_apply(const struct stk_fim *fim, const int64_t *tokens, uint64_t count, uint64_t key,
+                   struct stk_fim_output *out);
 
 #endif

@@ -1,8 +1,8 @@
 /* Goal: documents with split tokens are changed fragment by fragment, at the rates and for as many
  * as asked; what begins with no_prefix, or was cut, stays; without the options all is as it was.
  * Method: numbered tokens, put back by their sentinels (fim.c; token_row.c calls it); rates and the
- * choice among fragments by chi-squares and shares of many keys. What one document becomes is
- * token_row_test.c's. */
+ * sampling_args among fragments by chi-squares and shares of many keys. What one document becomes
+ * is token_row_test.c's. */
 #include "loader/rows/fim.h"
 
 #include "base/mem.h"
@@ -110,9 +110,9 @@ static void test_fragments(void)
     {
         for (uint64_t key = 0; key < 200; key++) {
             int64_t tokens[TOKENS_MAX], got[TOKENS_MAX];
-            struct stk_fim_out out = {got, TOKENS_MAX, 0};
+            struct stk_fim_output out = {got, TOKENS_MAX, 0};
             uint64_t count = make(tokens, row->lengths, row->count);
-            bool changed[8], is_changed = stk_fim_put(&always, tokens, count, key, &out);
+            bool changed[8], is_changed = stk_fim_apply(&always, tokens, count, key, &out);
 
             T_EQ(row->name, is_changed, row->changed > 0);
             if (is_changed) {
@@ -134,15 +134,15 @@ static void test_most(void)
     double chi = 0;
 
     fim.fragments_max = 3;
-    T_EQ("added", stk_fim_added(&fim), 9);
+    T_EQ("added", stk_fim_added_max(&fim), 9);
     for (uint64_t key = 0; key < 8000; key++) {
         int64_t tokens[TOKENS_MAX], got[TOKENS_MAX];
-        struct stk_fim_out out = {got, TOKENS_MAX, 0};
+        struct stk_fim_output out = {got, TOKENS_MAX, 0};
         uint64_t count = make(tokens, lengths, 10);
         uint32_t first = 0;
         bool changed[10];
 
-        T_TRUE("changed", stk_fim_put(&fim, tokens, count, key, &out));
+        T_TRUE("changed", stk_fim_apply(&fim, tokens, count, key, &out));
         T_EQ("most", undo(got, &out.count, changed, 10), 3);
         while (first < 8 && !changed[first]) {
             first++;
@@ -169,22 +169,22 @@ static void test_rates(void)
     fim.fragment_rate = 0.75;
     plain = fim;
     plain.has_split = false;
-    T_EQ("added", stk_fim_added(&plain), 3);
+    T_EQ("added", stk_fim_added_max(&plain), 3);
     for (uint64_t key = 0; key < 20000; key++) {
         int64_t tokens[TOKENS_MAX], got[TOKENS_MAX], other[TOKENS_MAX];
-        struct stk_fim_out out = {got, TOKENS_MAX, 0}, same = {other, TOKENS_MAX, 0};
+        struct stk_fim_output out = {got, TOKENS_MAX, 0}, same = {other, TOKENS_MAX, 0};
         uint64_t count = make(tokens, lengths, 4);
         bool changed[4], is_alone;
 
-        if (stk_fim_put(&fim, tokens, count, key, &out)) {
-            T_TRUE("due", stk_fim_is_due(&fim, key));
+        if (stk_fim_apply(&fim, tokens, count, key, &out)) {
+            T_TRUE("due", stk_fim_may_change(&fim, key));
             documents++;
             fragments += undo(got, &out.count, changed, 4);
         }
         out.count = 0;
-        is_alone = stk_fim_put(&fim, tokens, 4, key, &out);
+        is_alone = stk_fim_apply(&fim, tokens, 4, key, &out);
         alone += is_alone;
-        T_EQ("no split", stk_fim_put(&plain, tokens, 4, key, &same), is_alone);
+        T_EQ("no split", stk_fim_apply(&plain, tokens, 4, key, &same), is_alone);
         T_TRUE("no split",
                same.count == out.count && memcmp(got, other, out.count * sizeof *got) == 0);
     }
@@ -217,16 +217,16 @@ static void test_prefixes(void)
     {
         struct stk_fim fim = always;
         int64_t tokens[TOKENS_MAX], got[TOKENS_MAX];
-        struct stk_fim_out out = {got, TOKENS_MAX, 0};
+        struct stk_fim_output out = {got, TOKENS_MAX, 0};
         uint64_t count = make(tokens, lengths, 2);
         bool changed[2];
 
         fim.no_prefix_count = row->count;
         memcpy(fim.no_prefix, row->tokens, sizeof row->tokens);
-        T_EQ(row->name, stk_fim_put(&fim, tokens, count, 1, &out), row->changes);
+        T_EQ(row->name, stk_fim_apply(&fim, tokens, count, 1, &out), row->changes);
         T_EQ(row->name, undo(got, &out.count, changed, 2), row->changed);
         out.count = 0; /* the first alone, without a split token */
-        T_EQ(row->name, stk_fim_put(&fim, tokens, 3, 1, &out),
+        T_EQ(row->name, stk_fim_apply(&fim, tokens, 3, 1, &out),
              row->changed == 2 || row->tokens[0] == 4);
     }
 }
@@ -245,19 +245,19 @@ static void test_whole(void)
     for (uint32_t kind = 0; kind < 16; kind++) {
         bool begins = kind & 1, ends = kind & 2, is_whole = begins && ends;
 
-        rules.fim.whole = kind & 4;
+        rules.fim.uncut_only = kind & 4;
         stk_token_row_clear(&row);
         for (int64_t i = 0; i < 5; i++) {
             row.tokens[i] = i + 1;
         }
         stk_token_row_add(&row, &rules, 5, begins, ends ? NULL : &after, 3);
-        T_EQ("a piece", row.count, !rules.fim.whole || is_whole ? 8 : 5);
+        T_EQ("a piece", row.count, !rules.fim.uncut_only || is_whole ? 8 : 5);
     }
     for (uint32_t whole = 0; whole < 2; whole++) {
-        rules.fim.whole = whole;
+        rules.fim.uncut_only = whole;
         stk_token_row_clear(&row);
         memcpy(row.tokens, window, sizeof window);
-        stk_token_row_cut(&row, &rules, STK_COUNT(window), 3);
+        stk_token_row_add_window(&row, &rules, STK_COUNT(window), 3);
         T_EQ("a window", row.count, STK_COUNT(window) + (whole ? 3 : 9));
         T_TRUE("a window", !whole || (row.tokens[0] == 1 && row.tokens[3] == PREFIX &&
                                       row.tokens[row.count - 1] == 7));

@@ -9,39 +9,41 @@
  * chunk can be packed without those before it, and the same on every rank.
  * Owner: whoever made the plan. Threads: any. Memory: 28 bytes a piece and 4 a token of the
  * length while it is made; 16 a piece and 4 a sequence afterwards.
- * Bound: STK_PACKING_DOCUMENTS_MAX, _LENGTH_MAX, _PIECES_MAX. */
+ * Bound: STK_SEQUENCE_PACKING_DOCUMENTS_MAX, _LENGTH_MAX, _PIECES_MAX. */
 #ifndef LOADER_ROWS_SEQUENCE_PACKING_H
 #define LOADER_ROWS_SEQUENCE_PACKING_H
 
 #include "format/tokens/tokens.h"
 
-#define STK_PACKING_DOCUMENTS_MAX (1u << 20)
-#define STK_PACKING_LENGTH_MAX (1u << 24)
-#define STK_PACKING_PIECES_MAX (1u << 24)
+#define STK_SEQUENCE_PACKING_DOCUMENTS_MAX (1u << 20)
+#define STK_SEQUENCE_PACKING_LENGTH_MAX (1u << 24)
+#define STK_SEQUENCE_PACKING_PIECES_MAX (1u << 24)
 
-struct stk_piece {
+struct stk_sequence_piece {
     uint64_t first; /* token of the document */
     uint32_t document, count;
 };
 
-struct stk_packing {
+struct stk_sequence_packing {
     uint32_t length;  /* tokens of a sequence */
     uint32_t reserve; /* of them, kept free for each piece */
     uint32_t piece_count, sequence_count;
-    struct stk_piece *pieces; /* sequence by sequence; owned */
-    uint32_t *ends;           /* [sequence_count]: pieces of the sequences up to and with this one;
-                                 owned */
+    struct stk_sequence_piece *pieces; /* sequence by sequence; owned */
+    uint32_t *ends; /* [sequence_count]: pieces of the sequences up to and with this one;
+                       owned */
 };
 
 /* counts: tokens of each document; an empty one has no piece. reserve: what each piece takes beside
  * its tokens, below length. Of equally good sequences the newest takes a piece. ARGUMENT, LIMIT,
  * -ENOMEM. */
-int stk_packing_plan(struct stk_packing *packing, const uint64_t *counts, uint32_t document_count,
-                     uint32_t length, uint32_t reserve, struct stoker_error *error);
-void stk_packing_close(struct stk_packing *packing); /* zeroed is fine */
+int stk_sequence_packing_open(struct stk_sequence_packing *packing, const uint64_t *counts,
+                              uint32_t document_count, uint32_t length, uint32_t reserve,
+                              struct stoker_error *error);
+void stk_sequence_packing_close(struct stk_sequence_packing *packing); /* zeroed is fine */
 
 /* The first piece of a sequence; the others follow it, up to ends[sequence]. */
-static inline uint32_t stk_packing_first(const struct stk_packing *packing, uint32_t sequence)
+static inline uint32_t stk_sequence_packing_first(const struct stk_sequence_packing *packing,
+                                                  uint32_t sequence)
 {
     return sequence > 0 ? packing->ends[sequence - 1] : 0;
 }

@@ -48,14 +48,14 @@ static uint64_t counts[DOCUMENTS_MAX];
 /* ---- the oracle ---- */
 
 struct oracle {
-    struct stk_piece pieces[PIECES_MAX]; /* longest first */
+    struct stk_sequence_piece pieces[PIECES_MAX]; /* longest first */
     uint32_t sequence_of[PIECES_MAX], rest[PIECES_MAX];
     uint32_t piece_count, sequence_count;
 };
 
 static int longer_first(const void *a, const void *b)
 {
-    const struct stk_piece *x = a, *y = b;
+    const struct stk_sequence_piece *x = a, *y = b;
 
     if (x->count != y->count) {
         return x->count > y->count ? -1 : 1;
@@ -75,7 +75,7 @@ static void best_fit(struct oracle *oracle, uint32_t documents, uint32_t length,
     oracle->piece_count = oracle->sequence_count = 0;
     for (uint32_t i = 0; i < documents; i++) {
         for (uint64_t first = 0; first < counts[i]; first += length - reserve) {
-            oracle->pieces[oracle->piece_count++] = (struct stk_piece){
+            oracle->pieces[oracle->piece_count++] = (struct stk_sequence_piece){
                 first, i, (uint32_t)stk_min(counts[i] - first, length - reserve)};
         }
     }
@@ -102,17 +102,17 @@ static void best_fit(struct oracle *oracle, uint32_t documents, uint32_t length,
 static void test_plan(const struct shape *shape, uint64_t seed)
 {
     static struct oracle oracle;
-    struct stk_packing packing;
+    struct stk_sequence_packing packing;
     struct stoker_error error = {0};
 
     for (uint32_t i = 0; i < shape->documents; i++) {
-        counts[i] = shape->low + stk_key(seed, i) % (shape->high - shape->low + 1);
+        counts[i] = shape->low + stk_random_key(seed, i) % (shape->high - shape->low + 1);
     }
     best_fit(&oracle, shape->documents, shape->length, shape->reserve);
-    T_EQ(
-        shape->name,
-        stk_packing_plan(&packing, counts, shape->documents, shape->length, shape->reserve, &error),
-        0);
+    T_EQ(shape->name,
+         stk_sequence_packing_open(&packing, counts, shape->documents, shape->length,
+                                   shape->reserve, &error),
+         0);
     T_EQ(shape->name, packing.sequence_count, oracle.sequence_count);
     T_EQ(shape->name, packing.piece_count, oracle.piece_count);
     if (shape->sequences) {
@@ -134,39 +134,43 @@ static void test_plan(const struct shape *shape, uint64_t seed)
         }
         T_TRUE(shape->name, tokens > 0 && tokens <= shape->length);
     }
-    stk_packing_close(&packing);
+    stk_sequence_packing_close(&packing);
 }
 
 /* ---- what is refused ---- */
 
 static void test_refused(void)
 {
-    struct stk_packing packing;
+    struct stk_sequence_packing packing;
     struct stoker_error error = {0};
     uint64_t huge[2] = {UINT64_MAX, UINT64_MAX};
     int status = -ENOMEM;
 
-    T_EQ("length", stk_packing_plan(&packing, huge, 2, 0, 0, &error), STOKER_ERROR_ARGUMENT);
-    T_ERROR("length", &error);
-    T_EQ("length", stk_packing_plan(&packing, huge, 2, STK_PACKING_LENGTH_MAX + 1, 0, &error),
+    T_EQ("length", stk_sequence_packing_open(&packing, huge, 2, 0, 0, &error),
          STOKER_ERROR_ARGUMENT);
-    T_EQ("reserve", stk_packing_plan(&packing, huge, 2, 3, 3, &error), STOKER_ERROR_ARGUMENT);
-    T_EQ("pieces", stk_packing_plan(&packing, huge, 2, 8, 0, &error), STOKER_ERROR_LIMIT);
+    T_ERROR("length", &error);
+    T_EQ("length",
+         stk_sequence_packing_open(&packing, huge, 2, STK_SEQUENCE_PACKING_LENGTH_MAX + 1, 0,
+                                   &error),
+         STOKER_ERROR_ARGUMENT);
+    T_EQ("reserve", stk_sequence_packing_open(&packing, huge, 2, 3, 3, &error),
+         STOKER_ERROR_ARGUMENT);
+    T_EQ("pieces", stk_sequence_packing_open(&packing, huge, 2, 8, 0, &error), STOKER_ERROR_LIMIT);
     huge[0] = 1; /* the sum of the two is 2^64 */
-    T_EQ("pieces", stk_packing_plan(&packing, huge, 2, 1, 0, &error), STOKER_ERROR_LIMIT);
+    T_EQ("pieces", stk_sequence_packing_open(&packing, huge, 2, 1, 0, &error), STOKER_ERROR_LIMIT);
     T_ERROR("pieces", &error);
     for (uint32_t i = 0; i < 50; i++) {
         counts[i] = i;
     }
     for (uint64_t n = 1; status == -ENOMEM; n++) {
         stk_mem_fail_nth(n);
-        status = stk_packing_plan(&packing, counts, 50, 32, 0, &error);
+        status = stk_sequence_packing_open(&packing, counts, 50, 32, 0, &error);
         stk_mem_fail_nth(0);
         T_EQ("no leak", stk_mem_alive(), status == 0 ? 2 : 0);
         T_TRUE("allocations", status == -ENOMEM || n == 9);
     }
-    stk_packing_close(&packing);
-    stk_packing_close(&packing);
+    stk_sequence_packing_close(&packing);
+    stk_sequence_packing_close(&packing);
 }
 
 int main(void)

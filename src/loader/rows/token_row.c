@@ -9,23 +9,24 @@
 #include <errno.h>
 #include <string.h>
 
-int stk_token_row_open(struct stk_token_row *row, uint64_t room, struct stoker_error *error)
+int stk_token_row_open(struct stk_token_row *row, uint64_t capacity, struct stoker_error *error)
 {
     stk_token_row_close(row);
-    if (room > STK_ROW_TOKENS_MAX) {
+    if (capacity > STK_TOKEN_ROW_TOKENS_MAX) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "a row of tokens is too long",
                         "give a shorter context: documents are cut to it",
-                        "%llu tokens, at most %u", (unsigned long long)room, STK_ROW_TOKENS_MAX);
+                        "%llu tokens, at most %u", (unsigned long long)capacity,
+                        STK_TOKEN_ROW_TOKENS_MAX);
     }
-    row->tokens = stk_alloc(room, sizeof *row->tokens);
-    row->scratch = stk_alloc(room, sizeof *row->scratch);
-    row->starts = stk_alloc(room, sizeof *row->starts);
+    row->tokens = stk_alloc(capacity, sizeof *row->tokens);
+    row->scratch = stk_alloc(capacity, sizeof *row->scratch);
+    row->starts = stk_alloc(capacity, sizeof *row->starts);
     if (!row->tokens || !row->scratch || !row->starts) {
         stk_token_row_close(row);
         return stk_fail(error, -ENOMEM, "cannot make a row of tokens", "free memory", "%llu tokens",
-                        (unsigned long long)room);
+                        (unsigned long long)capacity);
     }
-    row->room = room;
+    row->capacity = capacity;
     stk_token_row_clear(row);
     return 0;
 }
@@ -42,7 +43,7 @@ void stk_token_row_clear(struct stk_token_row *row)
 {
     row->count = 0;
     row->start_count = 0;
-    row->after = STK_LABEL_IGNORED;
+    row->next_token = STK_TOKEN_ROW_LABEL_IGNORED;
 }
 
 /* ---- documents ---- */
@@ -50,14 +51,14 @@ void stk_token_row_clear(struct stk_token_row *row)
 /* Behind the row's last token, as many as have room. */
 static void put(struct stk_token_row *row, const int64_t *tokens, uint64_t count)
 {
-    count = stk_min(count, row->room - row->count);
+    count = stk_min(count, row->capacity - row->count);
     memcpy(row->tokens + row->count, tokens, count * sizeof *tokens);
     row->count += count;
 }
 
 static void begin_document(struct stk_token_row *row)
 {
-    if (row->count < row->room) {
+    if (row->count < row->capacity) {
         row->starts[row->start_count++] = (uint32_t)row->count;
     }
 }
@@ -66,9 +67,9 @@ static void begin_document(struct stk_token_row *row)
 static bool put_changed(struct stk_token_row *row, const struct stk_token_row_rules *rules,
                         const int64_t *tokens, uint64_t count, uint64_t key)
 {
-    struct stk_fim_out out = {row->tokens + row->count, row->room - row->count, 0};
+    struct stk_fim_output out = {row->tokens + row->count, row->capacity - row->count, 0};
 
-    if (!stk_fim_put(&rules->fim, tokens, count, key, &out)) {
+    if (!stk_fim_apply(&rules->fim, tokens, count, key, &out)) {
         return false;
     }
     row->count += out.count;
@@ -76,33 +77,34 @@ static bool put_changed(struct stk_token_row *row, const struct stk_token_row_ru
 }
 
 /* Without the EOD that may stand at its end: nothing comes behind that. */
-static uint64_t body_of(const struct stk_token_row_rules *rules, const int64_t *tokens,
-                        uint64_t count)
+static uint64_t body_count(const struct stk_token_row_rules *rules, const int64_t *tokens,
+                           uint64_t count)
 {
     return count - (rules->has_eod && count > 0 && tokens[count - 1] == rules->eod);
 }
 
 void stk_token_row_add(struct stk_token_row *row, const struct stk_token_row_rules *rules,
-                       uint64_t count, bool begins, const int64_t *after, uint64_t key)
+                       uint64_t count, bool begins, const int64_t *next_token, uint64_t key)
 {
     int64_t *tokens = row->tokens + row->count;
-    uint64_t body = body_of(rules, tokens, count), before = row->count;
-    bool may_change = (!rules->fim.whole || (begins && !after)) && stk_fim_is_due(&rules->fim, key);
+    uint64_t body = body_count(rules, tokens, count), before = row->count;
+    bool may_change =
+        (!rules->fim.uncut_only || (begins && !next_token)) && stk_fim_may_change(&rules->fim, key);
 
-    STK_ASSERT(count <= row->room - row->count);
+    STK_ASSERT(count <= row->capacity - row->count);
     begin_document(row);
-    row->after = after ? *after : STK_LABEL_IGNORED;
+    row->next_token = next_token ? *next_token : STK_TOKEN_ROW_LABEL_IGNORED;
     if (may_change) {
         memcpy(row->scratch, tokens, count * sizeof *tokens);
     }
     if (may_change && put_changed(row, rules, row->scratch, body, key)) {
-        row->after = STK_LABEL_IGNORED; /* the middle is last now */
+        row->next_token = STK_TOKEN_ROW_LABEL_IGNORED; /* the middle is last now */
         put(row, row->scratch + body, count - body);
-        STK_ASSERT(row->count - before <= count + stk_fim_added(&rules->fim));
+        STK_ASSERT(row->count - before <= count + stk_fim_added_max(&rules->fim));
     } else {
         row->count += count;
     }
-    if (!after && rules->append_eod) {
+    if (!next_token && rules->append_eod) {
         put(row, &rules->eod, 1);
     }
 }
@@ -119,26 +121,26 @@ static uint64_t document_end(const struct stk_token_row_rules *rules, const int6
     return stk_min(at + 1, count);
 }
 
-void stk_token_row_cut(struct stk_token_row *row, const struct stk_token_row_rules *rules,
-                       uint64_t count, uint64_t key)
+void stk_token_row_add_window(struct stk_token_row *row, const struct stk_token_row_rules *rules,
+                              uint64_t count, uint64_t key)
 {
     const int64_t *tokens = row->tokens;
     bool changes = rules->fim.rate > 0;
 
-    STK_ASSERT(row->count == 0 && count <= row->room);
+    STK_ASSERT(row->count == 0 && count <= row->capacity);
     if (changes) {
         memcpy(row->scratch, row->tokens, count * sizeof *tokens);
         tokens = row->scratch;
     }
     for (uint64_t first = 0, end, number = 0; first < count; first = end, number++) {
-        uint64_t body, document_key = changes ? stk_key(key, number) : 0;
-        bool is_whole;
+        uint64_t body, document_key = changes ? stk_random_key(key, number) : 0;
+        bool is_complete;
 
         end = rules->has_eod ? document_end(rules, tokens, first, count) : count;
-        body = body_of(rules, tokens + first, end - first);
-        is_whole = number > 0 && body < end - first; /* behind an EOD, and with its own */
+        body = body_count(rules, tokens + first, end - first);
+        is_complete = number > 0 && body < end - first; /* behind an EOD, and with its own */
         begin_document(row);
-        if (changes && (is_whole || !rules->fim.whole) &&
+        if (changes && (is_complete || !rules->fim.uncut_only) &&
             put_changed(row, rules, tokens + first, body, document_key)) {
             put(row, tokens + first + body, end - first - body);
         } else if (changes) {
@@ -189,7 +191,7 @@ static bool copy(void *out, uint32_t dtype, const int64_t *tokens, uint64_t coun
 }
 
 static bool write_labels(const struct stk_token_row *row, const struct stk_token_row_rules *rules,
-                         const struct stk_token_row_out *out, uint64_t count)
+                         const struct stk_token_row_output *out, uint64_t count)
 {
     bool more = row->count > out->length; /* one more token: it is the last label */
     uint64_t shifted = count - (count > 0 && !more);
@@ -198,18 +200,20 @@ static bool write_labels(const struct stk_token_row *row, const struct stk_token
     if (shifted < count) {
         uint64_t size = out->dtype == STOKER_INT32 ? 4 : 8;
 
-        fits = copy((uint8_t *)out->labels + shifted * size, out->dtype, &row->after, 1) && fits;
+        fits =
+            copy((uint8_t *)out->labels + shifted * size, out->dtype, &row->next_token, 1) && fits;
     }
     for (uint32_t i = 1; rules->mask_ends && i < row->start_count && row->starts[i] <= count; i++) {
-        fill(out->labels, out->dtype, row->starts[i] - 1, row->starts[i], STK_LABEL_IGNORED);
+        fill(out->labels, out->dtype, row->starts[i] - 1, row->starts[i],
+             STK_TOKEN_ROW_LABEL_IGNORED);
     }
-    fill(out->labels, out->dtype, count, out->length, STK_LABEL_IGNORED);
+    fill(out->labels, out->dtype, count, out->length, STK_TOKEN_ROW_LABEL_IGNORED);
     return fits;
 }
 
 static void write_positions(const struct stk_token_row *row,
                             const struct stk_token_row_rules *rules,
-                            const struct stk_token_row_out *out, uint64_t count)
+                            const struct stk_token_row_output *out, uint64_t count)
 {
     if (rules->row_positions) {
         fill_count(out->positions, out->dtype, 0, out->length);
@@ -224,7 +228,7 @@ static void write_positions(const struct stk_token_row *row,
 }
 
 bool stk_token_row_write(const struct stk_token_row *row, const struct stk_token_row_rules *rules,
-                         const struct stk_token_row_out *out)
+                         const struct stk_token_row_output *out)
 {
     uint64_t count = stk_min(row->count, out->length);
     bool fits = true;

@@ -2,8 +2,8 @@
  * several, where each begins, and what training wants beside them. Pure.
  *
  *   stored tokens --stk_token_row_add: a document, or a piece of one--\
- *   stored tokens --stk_token_row_cut: a window, at its EOD tokens----> row --write--> tokens,
- * labels, fill in the middle on the way -^                        positions
+ *   stored tokens --stk_token_row_add_window: a window, at its EOD tokens----> row --write-->
+ * tokens, labels, fill in the middle on the way -^                        positions
  *
  * Owner: the loader. Threads: one a row. Memory: 20 bytes a token of its room. Bound: room. */
 #ifndef LOADER_ROWS_TOKEN_ROW_H
@@ -11,10 +11,10 @@
 
 #include "loader/rows/fim.h"
 
-#define STK_ROW_TOKENS_MAX (1u << 26)
-#define STK_ROW_TOKEN_BYTES 20u
+#define STK_TOKEN_ROW_TOKENS_MAX (1u << 26)
+#define STK_TOKEN_ROW_TOKEN_BYTES 20u
 /* The label that losses leave out (torch.nn.CrossEntropyLoss's ignore_index). */
-#define STK_LABEL_IGNORED (-100)
+#define STK_TOKEN_ROW_LABEL_IGNORED (-100)
 
 struct stk_token_row_rules {
     bool has_eod; /* a token at a document's end that stays there */
@@ -27,17 +27,18 @@ struct stk_token_row_rules {
 };
 
 struct stk_token_row {
-    uint64_t room, count; /* tokens */
+    uint64_t capacity, count; /* tokens */
     uint32_t start_count;
-    int64_t *tokens;  /* [room]; owned, as the next two */
-    int64_t *scratch; /* [room] */
-    uint32_t *starts; /* [room]: where documents begin, ascending, the first at 0 */
-    int64_t after;    /* the label of the last token */
+    int64_t *tokens;    /* [room]; owned, as the next two */
+    int64_t *scratch;   /* [room] */
+    uint32_t *starts;   /* [room]: where documents begin, ascending, the first at 0 */
+    int64_t next_token; /* the label of the last token */
 };
 
-/* room: 1 to STK_ROW_TOKENS_MAX. LIMIT, -ENOMEM. A row that is open gets more room, and is empty.
+/* room: 1 to STK_TOKEN_ROW_TOKENS_MAX. LIMIT, -ENOMEM. A row that is open gets more room, and is
+ * empty.
  */
-int stk_token_row_open(struct stk_token_row *row, uint64_t room, struct stoker_error *error);
+int stk_token_row_open(struct stk_token_row *row, uint64_t capacity, struct stoker_error *error);
 void stk_token_row_close(struct stk_token_row *row); /* zeroed is fine */
 void stk_token_row_clear(struct stk_token_row *row);
 
@@ -45,25 +46,25 @@ void stk_token_row_clear(struct stk_token_row *row);
  * piece of one. They, an EOD and the sentinels have room. begins: the document does; after: what
  * comes next in it; NULL: it ends. */
 void stk_token_row_add(struct stk_token_row *row, const struct stk_token_row_rules *rules,
-                       uint64_t count, bool begins, const int64_t *after, uint64_t key);
+                       uint64_t count, bool begins, const int64_t *next_token, uint64_t key);
 /* `count` tokens that the caller wrote into the empty row: a window, whose documents end with their
  * EOD tokens. What sentinels push out of the room is lost. */
-void stk_token_row_cut(struct stk_token_row *row, const struct stk_token_row_rules *rules,
-                       uint64_t count, uint64_t key);
+void stk_token_row_add_window(struct stk_token_row *row, const struct stk_token_row_rules *rules,
+                              uint64_t count, uint64_t key);
 
 /* Where the row goes: `length` numbers each, int32 or int64; NULL: not wanted. */
-struct stk_token_row_out {
+struct stk_token_row_output {
     uint64_t length;
     uint32_t dtype;
     void *tokens;    /* padding: rules->pad */
-    void *labels;    /* what comes next; STK_LABEL_IGNORED in padding */
+    void *labels;    /* what comes next; STK_TOKEN_ROW_LABEL_IGNORED in padding */
     void *positions; /* of padding: from 0, or on and on with row_positions */
 };
 
 /* The first `length` tokens of a row that may have one more, which is then the last label. false:
  * a token does not fit (the outputs hold rubbish). */
 bool stk_token_row_write(const struct stk_token_row *row, const struct stk_token_row_rules *rules,
-                         const struct stk_token_row_out *out);
+                         const struct stk_token_row_output *out);
 /* Where documents begin in the first `length` tokens, and the padding, if any. starts_out:
  * [length]; returns how many. */
 uint64_t stk_token_row_starts(const struct stk_token_row *row, uint64_t length,

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define LENGTH 8u
-#define X STK_LABEL_IGNORED
+#define X STK_TOKEN_ROW_LABEL_IGNORED
 
 /* ---- rows written out by hand ---- */
 
@@ -134,7 +134,7 @@ static void make(struct stk_token_row *row, const struct rows_row *from)
 
         memcpy(row->tokens + row->count, from->parts[i].tokens, count * sizeof(int64_t));
         if (from->window) {
-            stk_token_row_cut(row, &from->rules, count, 1);
+            stk_token_row_add_window(row, &from->rules, count, 1);
         } else {
             stk_token_row_add(row, &from->rules, count, true,
                               from->parts[i].after ? &from->parts[i].after : NULL, 1);
@@ -150,7 +150,7 @@ static void test_rows(uint32_t dtype)
     T_EACH(rows_row, each, rows_rows)
     {
         int64_t out[3][LENGTH];
-        struct stk_token_row_out to = {LENGTH, dtype, out[0], out[1], out[2]};
+        struct stk_token_row_output to = {LENGTH, dtype, out[0], out[1], out[2]};
         uint32_t starts[LENGTH + 1];
 
         make(&row, each);
@@ -233,7 +233,7 @@ static void test_fim(void)
         for (uint64_t i = 0; i < COUNT; i++) {
             row.tokens[i] = (int64_t)i;
         }
-        stk_token_row_add(&row, &rules, COUNT, true, NULL, stk_key(5, n));
+        stk_token_row_add(&row, &rules, COUNT, true, NULL, stk_random_key(5, n));
         if (row.count == COUNT) {
             T_TRUE("as it was", row.tokens[0] == 0 && row.tokens[COUNT - 1] == COUNT - 1);
             continue;
@@ -275,7 +275,7 @@ static void test_fim_window(void)
 
     T_EQ("open", stk_token_row_open(&row, STK_COUNT(window) + 9, NULL), 0);
     memcpy(row.tokens, window, sizeof window);
-    stk_token_row_cut(&row, &rules, STK_COUNT(window), 3);
+    stk_token_row_add_window(&row, &rules, STK_COUNT(window), 3);
     T_EQ("all", row.count, STK_COUNT(window) + 9);
     T_EQ("starts", stk_token_row_starts(&row, row.count, starts), 4);
     T_EQ("starts", starts[1], 7);
@@ -288,7 +288,7 @@ static void test_fim_window(void)
 
     T_EQ("open", stk_token_row_open(&other, STK_COUNT(window), NULL), 0);
     memcpy(other.tokens, window, sizeof window);
-    stk_token_row_cut(&other, &rules, STK_COUNT(window), 3);
+    stk_token_row_add_window(&other, &rules, STK_COUNT(window), 3);
     T_EQ("cut", other.count, STK_COUNT(window));
     T_TRUE("cut", memcmp(other.tokens, row.tokens, sizeof window) == 0);
     T_EQ("cut", stk_token_row_starts(&other, other.count, starts), 2);
@@ -303,11 +303,12 @@ static void test_refused(void)
     struct stk_token_row row = {0};
     struct stoker_error error = {0};
     int64_t after = INT64_C(1) << 31, out[2][2];
-    struct stk_token_row_out to = {2, STOKER_INT32, out[0], out[1], NULL};
+    struct stk_token_row_output to = {2, STOKER_INT32, out[0], out[1], NULL};
     struct stk_token_row_rules rules = {0};
     int status = -ENOMEM;
 
-    T_EQ("too long", stk_token_row_open(&row, STK_ROW_TOKENS_MAX + 1, &error), STOKER_ERROR_LIMIT);
+    T_EQ("too long", stk_token_row_open(&row, STK_TOKEN_ROW_TOKENS_MAX + 1, &error),
+         STOKER_ERROR_LIMIT);
     T_ERROR("too long", &error);
     for (uint64_t n = 1; status == -ENOMEM; n++) {
         stk_mem_fail_nth(n);

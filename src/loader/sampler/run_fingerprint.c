@@ -2,67 +2,68 @@
 #include "loader/sampler/sampler.h"
 
 /* Samples that one thread goes through at a time: a few milliseconds. */
-#define PIECE_SAMPLES (1u << 17)
+#define PART_SAMPLES (1u << 17)
 
-struct settlement {
+struct fingerprint_sum {
     const struct stk_schedule *schedule;
     const struct stk_partition *partition;
-    struct stk_given_span span;
+    struct stk_delivered_span span;
     uint64_t piece_steps;
     _Atomic uint64_t sum;
 };
 
-static int settle_piece(void *context, uint64_t piece, struct stoker_error *error)
+static int fingerprint_part(void *context, uint64_t piece, struct stoker_error *error)
 {
-    struct settlement *settlement = context;
-    const struct stk_given_span *span = &settlement->span;
-    uint64_t step = piece * settlement->piece_steps, sum = 0;
-    uint64_t end = stk_min(step + settlement->piece_steps, span->steps);
-    uint64_t stride = stk_partition_stride(settlement->partition);
+    struct fingerprint_sum *fingerprint_sum = context;
+    const struct stk_delivered_span *span = &fingerprint_sum->span;
+    uint64_t step = piece * fingerprint_sum->piece_steps, sum = 0;
+    uint64_t end = stk_min(step + fingerprint_sum->piece_steps, span->steps);
+    uint64_t stride = stk_partition_stride(fingerprint_sum->partition);
     struct stk_schedule_reader reader;
-    int status = stk_schedule_reader_init(&reader, settlement->schedule, error);
+    int status = stk_schedule_reader_init(&reader, fingerprint_sum->schedule, error);
 
     for (; step < end && status == 0; step++) {
-        sum += stk_schedule_step(&reader, settlement->partition, span->epoch,
-                                 span->position + step * stride);
+        sum += stk_schedule_step_fingerprint(&reader, fingerprint_sum->partition, span->epoch,
+                                             span->position + step * stride);
     }
-    status = status < 0 ? status : stk_schedule_reader_take(&reader, error);
+    status = status < 0 ? status : stk_schedule_reader_error(&reader, error);
     stk_schedule_reader_deinit(&reader);
-    atomic_fetch_add(&settlement->sum, sum);
+    atomic_fetch_add(&fingerprint_sum->sum, sum);
     return status;
 }
 
-int stk_sampling_sum(struct stoker_engine *engine, const struct stk_schedule *schedule,
-                     const struct stk_partition *partition, const struct stk_given *given,
-                     uint64_t *sum_out)
+int stk_run_fingerprint_get(struct stoker_engine *engine, const struct stk_schedule *schedule,
+                            const struct stk_partition *partition,
+                            const struct stk_delivered *given, uint64_t *sum_out)
 {
-    struct settlement settlement = {.schedule = schedule, .partition = partition};
+    struct fingerprint_sum fingerprint_sum = {.schedule = schedule, .partition = partition};
     uint64_t step_samples = (uint64_t)partition->batch_size * partition->world_size;
-    struct stk_given left = *given;
+    struct stk_delivered left = *given;
     int status = 0;
 
-    settlement.piece_steps = stk_max(PIECE_SAMPLES / step_samples, 1);
-    while (status == 0 && stk_given_next(&left, partition, &settlement.span)) {
-        uint64_t pieces = (settlement.span.steps - 1) / settlement.piece_steps + 1;
+    fingerprint_sum.piece_steps = stk_max(PART_SAMPLES / step_samples, 1);
+    while (status == 0 && stk_delivered_next(&left, partition, &fingerprint_sum.span)) {
+        uint64_t pieces = (fingerprint_sum.span.steps - 1) / fingerprint_sum.piece_steps + 1;
 
-        status = pieces > 1 ? stk_engine_parallel(engine, pieces, settle_piece, &settlement, NULL)
-                            : settle_piece(&settlement, 0, NULL);
+        status = pieces > 1
+                     ? stk_engine_parallel(engine, pieces, fingerprint_part, &fingerprint_sum, NULL)
+                     : fingerprint_part(&fingerprint_sum, 0, NULL);
     }
-    *sum_out = settlement.sum;
+    *sum_out = fingerprint_sum.sum;
     return status;
 }
 
-int stk_sampling_back(struct stoker_engine *engine, const struct stk_schedule *schedule,
-                      const struct stk_partition *partition, const struct stk_given_span *to,
-                      struct stoker_state *state)
+int stk_run_fingerprint_rewind(struct stoker_engine *engine, const struct stk_schedule *schedule,
+                               const struct stk_partition *partition,
+                               const struct stk_delivered_span *to, struct stoker_state *state)
 {
-    struct stk_given_span now = {.epoch = state->epoch, .position = state->position};
-    struct stk_given between;
+    struct stk_delivered_span now = {.epoch = state->epoch, .position = state->position};
+    struct stk_delivered between;
     uint64_t sum = 0;
     int status = STOKER_ERROR_ARGUMENT;
 
-    if (stk_given_between(&between, partition, to, &now)) {
-        status = stk_sampling_sum(engine, schedule, partition, &between, &sum);
+    if (stk_delivered_between(&between, partition, to, &now)) {
+        status = stk_run_fingerprint_get(engine, schedule, partition, &between, &sum);
     }
     state->epoch = to->epoch;
     state->position = to->position;

@@ -6,8 +6,8 @@
 #include <errno.h>
 #include <string.h>
 
-static int keep_stages(struct stk_sampling *sampling, const struct stoker_dataset *dataset,
-                       const struct stoker_sampling_options *given, struct stoker_error *error)
+static int retain_stages(struct stk_run_sampling *sampling, const struct stoker_dataset *dataset,
+                         const struct stoker_sampling_options *given, struct stoker_error *error)
 {
     struct stoker_sampling_options *own = &sampling->options;
 
@@ -30,7 +30,7 @@ static int keep_stages(struct stk_sampling *sampling, const struct stoker_datase
                             "open it on the data set of the loader", "stage %zu", i);
         }
         if (sampler) {
-            stk_sampler_hold(sampler);
+            stk_sampler_retain(sampler);
         }
         sampling->stages[i] = own->stages[i];
     }
@@ -39,8 +39,8 @@ static int keep_stages(struct stk_sampling *sampling, const struct stoker_datase
 }
 
 /* The schedule found them usable. Each is of a data set of its source alone. */
-static int keep_sources(struct stk_sampling *sampling, const struct stoker_mix_options *mix,
-                        struct stoker_error *error)
+static int retain_sources(struct stk_run_sampling *sampling, const struct stoker_mix_options *mix,
+                          struct stoker_error *error)
 {
     bool has_samplers =
         mix->struct_size > offsetof(struct stoker_mix_options, samplers) && mix->samplers;
@@ -57,7 +57,7 @@ static int keep_sources(struct stk_sampling *sampling, const struct stoker_mix_o
         struct stoker_sampler *sampler = (struct stoker_sampler *)(uintptr_t)mix->samplers[i];
 
         if (sampler) {
-            stk_sampler_hold(sampler);
+            stk_sampler_retain(sampler);
             sampling->samplers[sampling->sampler_count++] = sampler;
         }
     }
@@ -85,15 +85,15 @@ static int list_shards(const struct stoker_dataset *dataset, struct stk_schedule
     return 0;
 }
 
-int stk_sampling_open(struct stk_sampling *sampling, struct stk_schedule *schedule,
-                      struct stoker_dataset *dataset, const struct stk_order_options *order,
-                      const struct stk_schedule_request *given, struct stoker_error *error)
+int stk_run_sampling_open(struct stk_run_sampling *sampling, struct stk_schedule *schedule,
+                          struct stoker_dataset *dataset, const struct stk_order_options *order,
+                          const struct stk_schedule_request *given, struct stoker_error *error)
 {
     struct stk_schedule_request request = *given;
     bool is_two_level = order->shuffle == STOKER_SHUFFLE_TWO_LEVEL;
     int status = 0;
 
-    if (request.sampling && stk_index_sequential(dataset->index)) {
+    if (request.sampling && stk_index_is_sequential(dataset->index)) {
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "packed shards cannot be chosen from",
                         "give them access points with 'stoker index', or unpack them", "sampling");
     }
@@ -102,15 +102,15 @@ int stk_sampling_open(struct stk_sampling *sampling, struct stk_schedule *schedu
     }
     status = status < 0 ? status : stk_schedule_open(schedule, order, &request, error);
     if (status == 0 && request.sampling) {
-        status = keep_stages(sampling, dataset, request.sampling, error);
+        status = retain_stages(sampling, dataset, request.sampling, error);
     } else if (status == 0 && request.mix) {
-        status = keep_sources(sampling, request.mix, error);
+        status = retain_sources(sampling, request.mix, error);
     }
     stk_free((void *)(uintptr_t)(is_two_level ? request.shard_ends : NULL));
     return status;
 }
 
-void stk_sampling_close(struct stk_sampling *sampling)
+void stk_run_sampling_close(struct stk_run_sampling *sampling)
 {
     for (size_t i = 0; i < sampling->options.stage_count; i++) {
         if (sampling->stages[i].sampler) {
@@ -122,5 +122,5 @@ void stk_sampling_close(struct stk_sampling *sampling)
     }
     stk_free(sampling->samplers);
     stk_free(sampling->stages);
-    *sampling = (struct stk_sampling){0};
+    *sampling = (struct stk_run_sampling){0};
 }

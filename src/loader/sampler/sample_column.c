@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define MEMBER_BYTES_MAX (64u << 20) /* of a member that is read for a column */
-#define ROOM_WAIT_MS 1000u
+#define MEMORY_WAIT_MS 1000u
 #define PARSE_BYTES_MAX (256u << 20) /* of what it is parsed to */
 #define DIGITS_MAX 18u               /* of a number that certainly has 63 bits */
 #define NUMBER_BYTES_MAX 64u         /* a text this short may be a number */
@@ -33,12 +33,12 @@ static size_t split(const char *name)
     return strlen(name);
 }
 
-int stk_column_open(struct stk_column *column, const struct stoker_dataset *dataset,
-                    const char *name, struct stoker_error *error)
+int stk_sample_column_open(struct stk_sample_column *column, const struct stoker_dataset *dataset,
+                           const char *name, struct stoker_error *error)
 {
     size_t bytes = split(name);
 
-    *column = (struct stk_column){.kind = STK_COLUMN_MEMBER};
+    *column = (struct stk_sample_column){.kind = STK_SAMPLE_COLUMN_MEMBER};
     for (uint32_t i = 0; i < STK_COUNT(built_in); i++) {
         if (strcmp(name, built_in[i]) == 0) {
             column->kind = i;
@@ -48,12 +48,12 @@ int stk_column_open(struct stk_column *column, const struct stoker_dataset *data
     column->extension = stk_strdup(name);
     column->path = stk_strdup(name[bytes] ? name + bytes + 1 : "");
     if (!column->extension || !column->path) {
-        stk_column_close(column);
+        stk_sample_column_close(column);
         return stk_fail(error, -ENOMEM, "cannot name a column", "free memory", "'%s'", name);
     }
     column->extension[bytes] = '\0';
     if (stk_index_extension_id(dataset->index, column->extension) < 0) {
-        stk_column_close(column);
+        stk_sample_column_close(column);
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "the data set has no such column",
                         "columns are label, class, size, key, shard, sample, a member (cls) and "
                         "places inside one (json.width)",
@@ -62,103 +62,103 @@ int stk_column_open(struct stk_column *column, const struct stoker_dataset *data
     return 0;
 }
 
-void stk_column_close(struct stk_column *column)
+void stk_sample_column_close(struct stk_sample_column *column)
 {
     stk_free(column->extension);
     stk_free(column->path);
-    *column = (struct stk_column){0};
+    *column = (struct stk_sample_column){0};
 }
 
 /* ---- rows ---- */
 
-static void drop_value(struct stk_row *row, uint32_t slot)
+static void drop_value(struct stk_sample_row *row, uint32_t slot)
 {
-    if (row->slots[slot].value.encoding) {
-        stk_value_close(&row->slots[slot].value);
-        row->slots[slot].value.encoding = 0;
+    if (row->values[slot].value.encoding) {
+        stk_value_close(&row->values[slot].value);
+        row->values[slot].value.encoding = 0;
     }
-    stk_budget_release(&row->dataset->engine->budget, row->slots[slot].ticket);
-    row->slots[slot].ticket = 0;
+    stk_budget_release(&row->dataset->engine->budget, row->values[slot].ticket);
+    row->values[slot].ticket = 0;
 }
 
-static void drop_values(struct stk_row *row)
+static void drop_values(struct stk_sample_row *row)
 {
-    for (uint32_t i = 0; i < STK_ROW_VALUES; i++) {
+    for (uint32_t i = 0; i < STK_SAMPLE_ROW_VALUES; i++) {
         drop_value(row, i);
     }
 }
 
 /* Bytes for a member, instead of those that the slot has. */
-static int make_room(struct stk_row *row, uint32_t slot, size_t capacity,
-                     struct stoker_error *error)
+static int reserve_slot(struct stk_sample_row *row, uint32_t slot, size_t capacity,
+                        struct stoker_error *error)
 {
     struct stoker_engine *engine = row->dataset->engine;
     int status = 0;
 
-    stk_free(row->slots[slot].bytes);
-    stk_budget_release(&engine->budget, row->slots[slot].capacity);
-    row->slots[slot].bytes = NULL;
-    row->slots[slot].capacity = 0;
+    stk_free(row->values[slot].bytes);
+    stk_budget_release(&engine->budget, row->values[slot].capacity);
+    row->values[slot].bytes = NULL;
+    row->values[slot].capacity = 0;
     if (capacity > 0) {
-        status = stk_engine_reserve(engine, capacity, ROOM_WAIT_MS, "members of a scan", error);
+        status = stk_engine_reserve(engine, capacity, MEMORY_WAIT_MS, "members of a scan", error);
     }
     if (status < 0 || capacity == 0) {
         return status;
     }
-    row->slots[slot].bytes = stk_alloc(capacity, 1);
-    if (!row->slots[slot].bytes) {
+    row->values[slot].bytes = stk_alloc(capacity, 1);
+    if (!row->values[slot].bytes) {
         stk_budget_release(&engine->budget, capacity);
         return stk_fail(error, -ENOMEM, "cannot read a member", "free memory", "%zu bytes",
                         capacity);
     }
-    row->slots[slot].capacity = capacity;
+    row->values[slot].capacity = capacity;
     return 0;
 }
 
-int stk_row_turn(struct stk_row *row, uint64_t number, struct stoker_error *error)
+int stk_sample_row_set(struct stk_sample_row *row, uint64_t number, struct stoker_error *error)
 {
     drop_values(row);
     row->number = number;
     return stk_index_sample(row->dataset->index, number, &row->sample, error);
 }
 
-void stk_row_close(struct stk_row *row)
+void stk_sample_row_close(struct stk_sample_row *row)
 {
     drop_values(row);
-    for (uint32_t i = 0; i < STK_ROW_VALUES; i++) {
-        make_room(row, i, 0, NULL);
+    for (uint32_t i = 0; i < STK_SAMPLE_ROW_VALUES; i++) {
+        reserve_slot(row, i, 0, NULL);
     }
-    *row = (struct stk_row){0};
+    *row = (struct stk_sample_row){0};
 }
 
-static struct stk_query_value integer(int64_t number)
+static struct stk_predicate_value integer(int64_t number)
 {
-    return (struct stk_query_value){.kind = STK_QUERY_INT, .integer = number};
+    return (struct stk_predicate_value){.kind = STK_PREDICATE_INT, .integer = number};
 }
 
-static struct stk_query_value text(const void *data, size_t bytes)
+static struct stk_predicate_value text(const void *data, size_t bytes)
 {
-    return (struct stk_query_value){.kind = STK_QUERY_TEXT, .text = {data, bytes}};
+    return (struct stk_predicate_value){.kind = STK_PREDICATE_TEXT, .text = {data, bytes}};
 }
 
 /* Reads a member whole. 0: the sample has none. */
-static int read_member(struct stk_row *row, const char *extension, uint32_t slot,
+static int read_member(struct stk_sample_row *row, const char *extension, uint32_t slot,
                        struct stk_view *bytes_out, struct stoker_error *error)
 {
     struct stoker_error why = {0};
     size_t got = 0;
-    int status = stoker_dataset_read(row->dataset, row->number, extension, row->slots[slot].bytes,
-                                     row->slots[slot].capacity, &got, &why);
+    int status = stoker_dataset_read(row->dataset, row->number, extension, row->values[slot].bytes,
+                                     row->values[slot].capacity, &got, &why);
 
-    if (status == STOKER_ERROR_LIMIT && got > row->slots[slot].capacity &&
+    if (status == STOKER_ERROR_LIMIT && got > row->values[slot].capacity &&
         got <= MEMBER_BYTES_MAX) {
         size_t capacity = got + got / 2 + 64;
 
         why = (struct stoker_error){0};
-        status = make_room(row, slot, capacity, &why);
+        status = reserve_slot(row, slot, capacity, &why);
         status = status < 0 ? status
                             : stoker_dataset_read(row->dataset, row->number, extension,
-                                                  row->slots[slot].bytes, capacity, &got, &why);
+                                                  row->values[slot].bytes, capacity, &got, &why);
     }
     if (status == STOKER_ERROR_MISSING) {
         return 0;
@@ -169,7 +169,7 @@ static int read_member(struct stk_row *row, const char *extension, uint32_t slot
         }
         return status;
     }
-    *bytes_out = (struct stk_view){row->slots[slot].bytes, got};
+    *bytes_out = (struct stk_view){row->values[slot].bytes, got};
     return 1;
 }
 
@@ -181,53 +181,55 @@ struct inside {
 };
 
 /* Here: libraries of this process look into the member. */
-static int open_here(struct stk_row *row, uint32_t slot, const struct inside *inside,
-                     struct stoker_error *error)
+static int open_in_process(struct stk_sample_row *row, uint32_t slot, const struct inside *inside,
+                           struct stoker_error *error)
 {
     uint64_t ticket = 0;
-    int status = stk_value_ticket(inside->encoding, inside->bytes, inside->path, &ticket, error);
+    int status =
+        stk_value_memory_bytes(inside->encoding, inside->bytes, inside->path, &ticket, error);
     if (status == 0 && ticket > 0) {
-        status = stk_engine_reserve(row->dataset->engine, ticket, ROOM_WAIT_MS,
+        status = stk_engine_reserve(row->dataset->engine, ticket, MEMORY_WAIT_MS,
                                     "parsing members of a scan", error);
-        row->slots[slot].ticket = status == 0 ? ticket : 0;
+        row->values[slot].ticket = status == 0 ? ticket : 0;
     }
     return status < 0 ? status
-                      : stk_value_open(&row->slots[slot].value, inside->encoding, inside->bytes,
+                      : stk_value_open(&row->values[slot].value, inside->encoding, inside->bytes,
                                        inside->path, PARSE_BYTES_MAX, error);
 }
 
 /* By the worker's helper: a document comes back whole, an npz as the array that is asked for. */
-static int open_jailed(struct stk_row *row, uint32_t slot, const struct inside *inside,
-                       struct stoker_error *error)
+static int open_sandboxed(struct stk_sample_row *row, uint32_t slot, const struct inside *inside,
+                          struct stoker_error *error)
 {
     static const _Atomic bool never = false;
-    struct stk_value *value = &row->slots[slot].value;
+    struct stk_value *value = &row->values[slot].value;
     struct stk_parse_job job = {
         .encoding = inside->encoding,
         .bytes = inside->bytes,
         .path = inside->path,
-        .small_bytes = row->dataset->engine->keep_bytes / STK_ROW_VALUES,
+        .small_bytes = row->dataset->engine->keep_bytes / STK_SAMPLE_ROW_VALUES,
         .memory_bytes_max = PARSE_BYTES_MAX,
-        .wait_ms = ROOM_WAIT_MS,
+        .wait_ms = MEMORY_WAIT_MS,
         .cancelled = &never,
     };
     int status = stk_worker_parse(row->worker, &job, value, error);
 
-    row->slots[slot].ticket = job.reserved_bytes;
-    return status == 0 && value->tree ? stk_value_at(value, inside->path, value, error) : status;
+    row->values[slot].ticket = job.reserved_bytes;
+    return status == 0 && value->tree ? stk_value_find(value, inside->path, value, error) : status;
 }
 
-static int value_inside(struct stk_row *row, uint32_t slot, const struct inside *inside,
-                        struct stk_query_value *value_out, struct stoker_error *error)
+static int nested_value(struct stk_sample_row *row, uint32_t slot, const struct inside *inside,
+                        struct stk_predicate_value *value_out, struct stoker_error *error)
 {
-    struct stk_value *value = &row->slots[slot].value;
-    bool jailed = row->worker && row->worker->jail && inside->encoding != STK_ENCODING_UNKNOWN &&
-                  inside->encoding != STK_NPY;
+    struct stk_value *value = &row->values[slot].value;
+    bool jailed = row->worker && row->worker->sandbox && inside->encoding != STK_VALUE_UNKNOWN &&
+                  inside->encoding != STK_VALUE_NPY;
     struct stk_view lent;
     int status;
 
     drop_value(row, slot); /* of an attempt before */
-    status = jailed ? open_jailed(row, slot, inside, error) : open_here(row, slot, inside, error);
+    status = jailed ? open_sandboxed(row, slot, inside, error)
+                    : open_in_process(row, slot, inside, error);
     if (status < 0) {
         drop_value(row, slot);
     }
@@ -235,13 +237,15 @@ static int value_inside(struct stk_row *row, uint32_t slot, const struct inside 
         return 0;
     }
     if (status < 0) {
-        stk_dataset_place(row->dataset, error, row->sample.shard, STOKER_NO_OFFSET, NULL);
+        stk_dataset_error_add_location(row->dataset, error, row->sample.shard, STOKER_NO_OFFSET,
+                                       NULL);
         return status;
     }
     if (stk_value_int(value, &value_out->integer, NULL) == 0) {
-        value_out->kind = STK_QUERY_INT;
+        value_out->kind = STK_PREDICATE_INT;
     } else if (stk_value_float(value, &value_out->real, NULL) == 0) {
-        value_out->kind = value_out->real == value_out->real ? STK_QUERY_REAL : STK_QUERY_NONE;
+        value_out->kind =
+            value_out->real == value_out->real ? STK_PREDICATE_REAL : STK_PREDICATE_NONE;
     } else if (stk_value_text(value, &lent, NULL) == 0) {
         *value_out = text(lent.data, lent.bytes);
     }
@@ -275,8 +279,8 @@ static bool is_whole_number(struct stk_view bytes, int64_t *number_out)
 }
 
 /* A member that is text: a number if all of it is one (as JSON writes them, in any locale). */
-static int value_of_text(struct stk_row *row, uint32_t slot, struct stk_view bytes,
-                         struct stk_query_value *value_out, struct stoker_error *error)
+static int value_of_text(struct stk_sample_row *row, uint32_t slot, struct stk_view bytes,
+                         struct stk_predicate_value *value_out, struct stoker_error *error)
 {
     while (bytes.bytes > 0 && bytes.data[0] <= ' ') {
         bytes.data++;
@@ -295,11 +299,12 @@ static int value_of_text(struct stk_row *row, uint32_t slot, struct stk_view byt
             *value_out = integer(whole);
             return 0;
         }
-        status = value_inside(row, slot, &(struct inside){bytes, STK_JSON, ""}, value_out, &why);
+        status =
+            nested_value(row, slot, &(struct inside){bytes, STK_VALUE_JSON, ""}, value_out, &why);
         if (is_short(status) && error) {
             *error = why;
         }
-        if (is_short(status) || (status == 0 && value_out->kind != STK_QUERY_NONE)) {
+        if (is_short(status) || (status == 0 && value_out->kind != STK_PREDICATE_NONE)) {
             return status;
         }
     }
@@ -307,8 +312,9 @@ static int value_of_text(struct stk_row *row, uint32_t slot, struct stk_view byt
     return 0;
 }
 
-static int member_value(struct stk_row *row, const struct stk_column *column, uint32_t slot,
-                        struct stk_query_value *value_out, struct stoker_error *error)
+static int member_value(struct stk_sample_row *row, const struct stk_sample_column *column,
+                        uint32_t slot, struct stk_predicate_value *value_out,
+                        struct stoker_error *error)
 {
     struct inside inside = {.path = column->path};
     int status = read_member(row, column->extension, slot, &inside.bytes, error);
@@ -316,18 +322,18 @@ static int member_value(struct stk_row *row, const struct stk_column *column, ui
     if (status <= 0) {
         return status;
     }
-    inside.encoding = stk_encoding_of(column->extension, inside.bytes);
-    return inside.encoding == STK_ENCODING_UNKNOWN
+    inside.encoding = stk_value_encoding_of(column->extension, inside.bytes);
+    return inside.encoding == STK_VALUE_UNKNOWN
                ? value_of_text(row, slot, inside.bytes, value_out, error)
-               : value_inside(row, slot, &inside, value_out, error);
+               : nested_value(row, slot, &inside, value_out, error);
 }
 
 /* A folder's class; of tars what the index says, or what the .cls member says. */
-static int label(struct stk_row *row, uint32_t slot, struct stk_query_value *value_out,
+static int label(struct stk_sample_row *row, uint32_t slot, struct stk_predicate_value *value_out,
                  struct stoker_error *error)
 {
-    static const struct stk_column member = {.extension = (char *)(uintptr_t)"cls",
-                                             .path = (char *)(uintptr_t)""};
+    static const struct stk_sample_column member = {.extension = (char *)(uintptr_t)"cls",
+                                                    .path = (char *)(uintptr_t)""};
     const struct stk_index *index = row->dataset->index;
     bool is_told =
         stk_index_is_folder(index) || stk_index_shard_has_labels(index, row->sample.shard);
@@ -342,7 +348,8 @@ static int label(struct stk_row *row, uint32_t slot, struct stk_query_value *val
 }
 
 /* Of all members; of a folder's file what the system says. */
-static int size(struct stk_row *row, struct stk_query_value *value_out, struct stoker_error *error)
+static int size(struct stk_sample_row *row, struct stk_predicate_value *value_out,
+                struct stoker_error *error)
 {
     const struct stk_index *index = row->dataset->index;
     uint64_t sum = 0;
@@ -353,7 +360,7 @@ static int size(struct stk_row *row, struct stk_query_value *value_out, struct s
         int status = stk_index_member(index, &row->sample, i, &member, error);
 
         about.bytes = status == 0 ? member.bytes : 0;
-        if (status == 0 && member.bytes == STK_WHOLE) {
+        if (status == 0 && member.bytes == STK_ENTIRE_OBJECT) {
             status = stk_index_path(index, member.shard, row->path, error);
             status = status < 0
                          ? status
@@ -368,42 +375,43 @@ static int size(struct stk_row *row, struct stk_query_value *value_out, struct s
     return 0;
 }
 
-int stk_row_value(struct stk_row *row, const struct stk_column *column, uint32_t slot,
-                  struct stk_query_value *value_out, struct stoker_error *error)
+int stk_sample_row_value(struct stk_sample_row *row, const struct stk_sample_column *column,
+                         uint32_t slot, struct stk_predicate_value *value_out,
+                         struct stoker_error *error)
 {
     const struct stk_index *index = row->dataset->index;
     const char *slash, *name;
     int status = 0;
 
-    *value_out = (struct stk_query_value){.kind = STK_QUERY_NONE};
-    switch ((enum stk_column_kind)column->kind) {
-    case STK_COLUMN_LABEL:
+    *value_out = (struct stk_predicate_value){.kind = STK_PREDICATE_NONE};
+    switch ((enum stk_sample_column_kind)column->kind) {
+    case STK_SAMPLE_COLUMN_LABEL:
         return label(row, slot, value_out, error);
-    case STK_COLUMN_CLASS:
+    case STK_SAMPLE_COLUMN_CLASS:
         status = label(row, slot, value_out, error);
-        if (status == 0 && value_out->kind == STK_QUERY_INT && value_out->integer >= 0 &&
+        if (status == 0 && value_out->kind == STK_PREDICATE_INT && value_out->integer >= 0 &&
             (uint64_t)value_out->integer < stk_index_classes(index)) {
             name = stk_index_class(index, (uint64_t)value_out->integer);
             *value_out = text(name, strlen(name));
         } else {
-            value_out->kind = STK_QUERY_NONE;
+            value_out->kind = STK_PREDICATE_NONE;
         }
         return status;
-    case STK_COLUMN_SIZE:
+    case STK_SAMPLE_COLUMN_SIZE:
         return size(row, value_out, error);
-    case STK_COLUMN_KEY:
+    case STK_SAMPLE_COLUMN_KEY:
         *value_out = text(row->sample.key.data, row->sample.key.bytes);
         return 0;
-    case STK_COLUMN_SHARD:
+    case STK_SAMPLE_COLUMN_SHARD:
         status = stk_index_path(index, row->sample.shard, row->path, error);
         slash = status == 0 ? strrchr(row->path, '/') : NULL;
         name = slash ? slash + 1 : row->path;
         *value_out = text(name, status == 0 ? strlen(name) : 0);
         return status;
-    case STK_COLUMN_SAMPLE:
+    case STK_SAMPLE_COLUMN_SAMPLE:
         *value_out = integer((int64_t)row->number);
         return 0;
-    case STK_COLUMN_MEMBER:
+    case STK_SAMPLE_COLUMN_MEMBER:
         break;
     }
     return member_value(row, column, slot, value_out, error);

@@ -13,10 +13,10 @@
 
 #define CHOICE_TEXT "stoker table 1"
 
-static int take_choice(struct stoker_sampler *sampler, const struct stoker_sampler_options *options,
+static int copy_choice(struct stoker_sampler *sampler, const struct stoker_sampler_options *options,
                        struct stoker_error *error);
-static void name_choice(struct stoker_sampler *sampler,
-                        const struct stoker_sampler_options *options);
+static void digest_choice(struct stoker_sampler *sampler,
+                          const struct stoker_sampler_options *options);
 static int complete(struct stoker_sampler *sampler, struct stoker_error *error);
 static void make_choice(struct stoker_sampler *sampler, bool is_made);
 
@@ -60,7 +60,7 @@ int stoker_sampler_open(struct stoker_sampler **sampler_out, struct stoker_datas
     if (status < 0) {
         return status;
     }
-    if (stk_index_sequential(dataset->index)) {
+    if (stk_index_is_sequential(dataset->index)) {
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "packed shards cannot be chosen from",
                         "index them with --access, or write them anew with 'stoker pack'",
                         "sampler");
@@ -69,19 +69,19 @@ int stoker_sampler_open(struct stoker_sampler **sampler_out, struct stoker_datas
     if (!sampler) {
         return no_memory(error);
     }
-    stk_dataset_hold(dataset);
-    stk_engine_hold(dataset->engine);
+    stk_dataset_retain(dataset);
+    stk_engine_retain(dataset->engine);
     sampler->dataset = dataset;
     sampler->engine = dataset->engine;
     sampler->references = 1;
     sampler->chooser.sample_count = stk_index_samples(dataset->index);
-    status = take_choice(sampler, &options, error);
+    status = copy_choice(sampler, &options, error);
     if (status == 0) {
-        name_choice(sampler, &options);
-        status = stk_sampler_find(sampler, error);
+        digest_choice(sampler, &options);
+        status = stk_sampler_table_find(sampler, error);
     }
     make_choice(sampler, status == 1);
-    status = status == 0 ? stk_sampler_begin(sampler, error) : status;
+    status = status == 0 ? stk_sampler_scan_begin(sampler, error) : status;
     if (status < 0) {
         stk_sampler_release(sampler);
         return status;
@@ -97,7 +97,7 @@ static int compare_texts(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static int take_keys(struct stoker_sampler *sampler, const struct stoker_sampler_options *options,
+static int copy_keys(struct stoker_sampler *sampler, const struct stoker_sampler_options *options,
                      struct stoker_error *error)
 {
     uint64_t bytes = 0, at = 0, kept = 0;
@@ -127,7 +127,7 @@ static int take_keys(struct stoker_sampler *sampler, const struct stoker_sampler
     return 0;
 }
 
-static int take_samples(struct stoker_sampler *sampler,
+static int copy_samples(struct stoker_sampler *sampler,
                         const struct stoker_sampler_options *options, struct stoker_error *error)
 {
     sampler->listed = stk_alloc(options->sample_count + 1, sizeof *sampler->listed);
@@ -147,7 +147,7 @@ static int take_samples(struct stoker_sampler *sampler,
     return 0;
 }
 
-static int take_weights(struct stoker_sampler *sampler,
+static int copy_weights(struct stoker_sampler *sampler,
                         const struct stoker_sampler_options *options, struct stoker_error *error)
 {
     if (options->weight_count != sampler->chooser.sample_count) {
@@ -171,52 +171,52 @@ static int take_weights(struct stoker_sampler *sampler,
     return 0;
 }
 
-static int take_column(struct stoker_sampler *sampler, struct stk_scan_column *column,
+static int copy_column(struct stoker_sampler *sampler, struct stk_sampler_column *column,
                        const char *name, struct stoker_error *error)
 {
-    struct stk_query query;
-    int status = stk_query_parse_column(
+    struct stk_predicate query;
+    int status = stk_predicate_parse_column(
         &query, (struct stk_view){(const uint8_t *)name, strlen(name)}, error);
 
     if (status == 0) {
-        status = stk_column_open(&column->column, sampler->dataset, query.columns[0], error);
-        column->is_there = status == 0;
-        stk_query_deinit(&query);
+        status = stk_sample_column_open(&column->column, sampler->dataset, query.columns[0], error);
+        column->is_set = status == 0;
+        stk_predicate_deinit(&query);
     }
     return status;
 }
 
-static int take_choice(struct stoker_sampler *sampler, const struct stoker_sampler_options *options,
+static int copy_choice(struct stoker_sampler *sampler, const struct stoker_sampler_options *options,
                        struct stoker_error *error)
 {
     const uint8_t *where = (const uint8_t *)options->where;
     int status = 0;
 
     if (where) {
-        status = stk_query_parse(&sampler->query, (struct stk_view){where, strlen(options->where)},
-                                 error);
+        status = stk_predicate_parse(&sampler->query,
+                                     (struct stk_view){where, strlen(options->where)}, error);
         sampler->has_query = status == 0;
         for (uint32_t i = 0; status == 0 && i < sampler->query.column_count; i++) {
-            status = stk_column_open(&sampler->columns[i], sampler->dataset,
-                                     sampler->query.columns[i], error);
+            status = stk_sample_column_open(&sampler->columns[i], sampler->dataset,
+                                            sampler->query.columns[i], error);
         }
     } else if (options->samples) {
-        status = take_samples(sampler, options, error);
+        status = copy_samples(sampler, options, error);
     } else if (options->keys) {
-        status = take_keys(sampler, options, error);
+        status = copy_keys(sampler, options, error);
     }
     if (status == 0 && options->weights) {
-        status = take_weights(sampler, options, error);
+        status = copy_weights(sampler, options, error);
     } else if (status == 0 && options->weight) {
-        status = take_column(sampler, &sampler->weight, options->weight, error);
+        status = copy_column(sampler, &sampler->weight, options->weight, error);
     } else if (status == 0 && options->balance) {
-        status = take_column(sampler, &sampler->balance, options->balance, error);
+        status = copy_column(sampler, &sampler->balance, options->balance, error);
     }
     sampler->replacement = options->replacement != 0;
     sampler->table_use = options->tables;
     /* What costs a scan is kept; what the caller has listed he has anyway. */
-    sampler->keeps_file = options->tables != STOKER_INDEX_NEVER &&
-                          (where || options->keys || options->weight || options->balance);
+    sampler->writes_file = options->tables != STOKER_INDEX_NEVER &&
+                           (where || options->keys || options->weight || options->balance);
     return status;
 }
 
@@ -247,8 +247,8 @@ static void add_listed(struct stk_sha256 *sha, struct stoker_sampler *sampler)
         for (uint64_t i = 0; i < samples; i++) {
             stk_subset_add(&subset, sampler->listed[i]);
         }
-        sum[0] = stk_sum64(subset.words, stk_subset_words(sampler->chooser.sample_count) * 8);
-        sum[1] = stk_key(sum[0], sampler->chooser.sample_count);
+        sum[0] = stk_xxh3_64(subset.words, stk_subset_words(sampler->chooser.sample_count) * 8);
+        sum[1] = stk_random_key(sum[0], sampler->chooser.sample_count);
         stk_subset_deinit(&subset);
     }
     add_numbers(sha, "samples", sum, 2);
@@ -261,7 +261,7 @@ static uint64_t finish_identity(struct stk_sha256 *sha)
 
     stk_sha256_done(sha, digest);
     memcpy(&identity, digest, sizeof identity);
-    return identity ? identity : 1; /* 0: no choice */
+    return identity ? identity : 1; /* 0: no sampling_args */
 }
 
 static void add_subset(struct stk_sha256 *sha, struct stoker_sampler *sampler,
@@ -290,9 +290,9 @@ static void add_draws(struct stk_sha256 *sha, const struct stoker_sampler_option
     }
 }
 
-/* What tells this choice from others: for states, and for the name of the file. */
-static void name_choice(struct stoker_sampler *sampler,
-                        const struct stoker_sampler_options *options)
+/* What tells this sampling_args from others: for states, and for the name of the file. */
+static void digest_choice(struct stoker_sampler *sampler,
+                          const struct stoker_sampler_options *options)
 {
     bool is_part = options->where || options->samples || options->keys;
     bool is_drawn = options->weights || options->weight || options->balance || options->replacement;
@@ -321,16 +321,16 @@ int stoker_sampler_next(struct stoker_sampler *sampler, uint32_t timeout_ms,
     if (status < 0 || sampler->chooser.is_made) {
         return status < 0 ? status : 0;
     }
-    status = stk_sampler_scan(sampler, timeout_ms, error);
+    status = stk_sampler_scan_next(sampler, timeout_ms, error);
     return status == 0 ? complete(sampler, error) : status;
 }
 
 static int complete(struct stoker_sampler *sampler, struct stoker_error *error)
 {
     uint64_t kept;
-    int status = stk_sampler_finish(sampler, error);
+    int status = stk_sampler_scan_finish(sampler, error);
 
-    status = status < 0 ? status : stk_sampler_keep(sampler, error);
+    status = status < 0 ? status : stk_sampler_table_write(sampler, error);
     kept = sampler->is_mapped || status < 0 ? 0 : stk_min(sampler->image.bytes, sampler->reserved);
     stk_budget_release(&sampler->engine->budget, sampler->reserved - kept);
     sampler->reserved = kept;
@@ -338,19 +338,19 @@ static int complete(struct stoker_sampler *sampler, struct stoker_error *error)
     return status;
 }
 
-struct stk_choice stk_sampler_choice(const struct stoker_sampler *sampler)
+struct stk_sampling_rule stk_sampler_choice(const struct stoker_sampler *sampler)
 {
     STK_ASSERT(sampler->chooser.is_made);
-    return sampler->chooser.choice;
+    return sampler->chooser.rule;
 }
 
 static void make_choice(struct stoker_sampler *sampler, bool is_made)
 {
-    const struct stk_table *table = sampler->table;
+    const struct stk_sampling_table *table = sampler->table;
 
     sampler->chooser.is_made = is_made;
     if (is_made) {
-        sampler->chooser.choice = (struct stk_choice){
+        sampler->chooser.rule = (struct stk_sampling_rule){
             .subset = table->subset.words ? &table->subset : NULL,
             .alias = table->alias.count ? &table->alias : NULL,
             .classes = table->classes.class_count ? &table->classes : NULL,
@@ -369,7 +369,7 @@ int stoker_sampler_info(const struct stoker_sampler *sampler, struct stoker_samp
         return STOKER_ERROR_ARGUMENT;
     }
     full.struct_size = info_out->struct_size;
-    full.made = sampler->chooser.is_made;
+    full.ready = sampler->chooser.is_made;
     full.sample_count = sampler->chooser.sample_count;
     full.scanned = sampler->scanned;
     full.scan_ns = sampler->scan_ns;
@@ -386,7 +386,7 @@ int stoker_sampler_info(const struct stoker_sampler *sampler, struct stoker_samp
 
 /* ---- the end ---- */
 
-void stk_sampler_hold(struct stoker_sampler *sampler)
+void stk_sampler_retain(struct stoker_sampler *sampler)
 {
     atomic_fetch_add(&sampler->references, 1);
 }
@@ -399,18 +399,18 @@ void stk_sampler_release(struct stoker_sampler *sampler)
         return;
     }
     engine = sampler->engine;
-    stk_table_close(sampler->table);
+    stk_sampling_table_close(sampler->table);
     if (sampler->is_mapped) {
         stk_io_unmap(engine->io, sampler->image);
     } else {
         stk_free((void *)(uintptr_t)sampler->image.data);
     }
-    stk_query_deinit(&sampler->query);
-    for (uint32_t i = 0; i < STK_QUERY_COLUMNS_MAX; i++) {
-        stk_column_close(&sampler->columns[i]);
+    stk_predicate_deinit(&sampler->query);
+    for (uint32_t i = 0; i < STK_PREDICATE_COLUMNS_MAX; i++) {
+        stk_sample_column_close(&sampler->columns[i]);
     }
-    stk_column_close(&sampler->weight.column);
-    stk_column_close(&sampler->balance.column);
+    stk_sample_column_close(&sampler->weight.column);
+    stk_sample_column_close(&sampler->balance.column);
     stk_subset_deinit(&sampler->subset);
     stk_free(sampler->weights);
     stk_free(sampler->classes);

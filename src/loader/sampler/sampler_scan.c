@@ -21,17 +21,17 @@ static int no_memory(struct stoker_error *error)
 
 static bool is_weighted(const struct stoker_sampler *sampler)
 {
-    return sampler->weight.is_there || sampler->weights;
+    return sampler->weight.is_set || sampler->weights;
 }
 
-int stk_sampler_begin(struct stoker_sampler *sampler, struct stoker_error *error)
+int stk_sampler_scan_begin(struct stoker_sampler *sampler, struct stoker_error *error)
 {
     uint64_t count = sampler->chooser.sample_count, bytes = count / 4;
     int status;
 
-    bytes += sampler->weight.is_there ? count * 8 : 0;
+    bytes += sampler->weight.is_set ? count * 8 : 0;
     bytes += is_weighted(sampler) ? count * 12 : 0; /* numbers, and the table twice */
-    bytes += sampler->balance.is_there ? count * 20 : 0;
+    bytes += sampler->balance.is_set ? count * 20 : 0;
     bytes += sampler->listed_count * 8;
     bytes += sampler->weights ? count * 8 : 0;
     status = stk_engine_reserve(sampler->engine, bytes, 0, "tables of chosen samples", error);
@@ -40,11 +40,11 @@ int stk_sampler_begin(struct stoker_sampler *sampler, struct stoker_error *error
     }
     sampler->reserved = bytes;
     status = stk_subset_init(&sampler->subset, count, error);
-    if (status == 0 && sampler->weight.is_there) {
+    if (status == 0 && sampler->weight.is_set) {
         sampler->weights = stk_alloc(stk_max(count, 1), sizeof *sampler->weights);
         status = sampler->weights ? 0 : no_memory(error);
     }
-    if (status == 0 && sampler->balance.is_there) {
+    if (status == 0 && sampler->balance.is_set) {
         sampler->classes = stk_alloc(stk_max(count, 1), sizeof *sampler->classes);
         status = sampler->classes ? 0 : no_memory(error);
     }
@@ -77,10 +77,10 @@ static bool is_listed_key(struct stoker_sampler *sampler, struct stk_view key)
 }
 
 /* 1: it is chosen. */
-static int is_chosen(struct stoker_sampler *sampler, struct stk_row *row,
+static int is_chosen(struct stoker_sampler *sampler, struct stk_sample_row *row,
                      struct stoker_error *error)
 {
-    struct stk_query_value values[STK_QUERY_COLUMNS_MAX];
+    struct stk_predicate_value values[STK_PREDICATE_COLUMNS_MAX];
     uint32_t column;
     int answer;
 
@@ -91,8 +91,9 @@ static int is_chosen(struct stoker_sampler *sampler, struct stk_row *row,
         return 1;
     }
     memset(values, 0, sampler->query.column_count * sizeof *values);
-    while ((answer = stk_query_holds(&sampler->query, values, &column)) < 0) {
-        int status = stk_row_value(row, &sampler->columns[column], column, &values[column], error);
+    while ((answer = stk_predicate_evaluate(&sampler->query, values, &column)) < 0) {
+        int status =
+            stk_sample_row_value(row, &sampler->columns[column], column, &values[column], error);
 
         if (status < 0) {
             return status;
@@ -101,19 +102,20 @@ static int is_chosen(struct stoker_sampler *sampler, struct stk_row *row,
     return answer;
 }
 
-static int read_weight(struct stoker_sampler *sampler, struct stk_row *row,
+static int read_weight(struct stoker_sampler *sampler, struct stk_sample_row *row,
                        struct stoker_error *error)
 {
-    struct stk_query_value value;
+    struct stk_predicate_value value;
     double weight = -1;
-    int status = stk_row_value(row, &sampler->weight.column, STK_ROW_VALUES - 1, &value, error);
+    int status = stk_sample_row_value(row, &sampler->weight.column, STK_SAMPLE_ROW_VALUES - 1,
+                                      &value, error);
 
     if (status < 0) {
         return status;
     }
-    weight = value.kind == STK_QUERY_INT    ? (double)value.integer
-             : value.kind == STK_QUERY_REAL ? value.real
-                                            : weight;
+    weight = value.kind == STK_PREDICATE_INT    ? (double)value.integer
+             : value.kind == STK_PREDICATE_REAL ? value.real
+                                                : weight;
     if (!(weight >= 0 && weight <= 1e300)) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "a sample has no weight",
                         "a weight is a number from 0 on; choose only samples that have one",
@@ -126,32 +128,34 @@ static int read_weight(struct stoker_sampler *sampler, struct stk_row *row,
 }
 
 /* Values are told apart by 64 bits of a hash; 3 and 3.0 are one. */
-static int read_class(struct stoker_sampler *sampler, struct stk_row *row,
+static int read_class(struct stoker_sampler *sampler, struct stk_sample_row *row,
                       struct stoker_error *error)
 {
-    struct stk_query_value value;
+    struct stk_predicate_value value;
     uint64_t hash = 0;
-    int status = stk_row_value(row, &sampler->balance.column, STK_ROW_VALUES - 1, &value, error);
+    int status = stk_sample_row_value(row, &sampler->balance.column, STK_SAMPLE_ROW_VALUES - 1,
+                                      &value, error);
 
     if (status < 0) {
         return status;
     }
-    if (value.kind == STK_QUERY_REAL && value.real >= -9e15 && value.real <= 9e15 &&
+    if (value.kind == STK_PREDICATE_REAL && value.real >= -9e15 && value.real <= 9e15 &&
         (double)(int64_t)value.real == value.real) {
-        value = (struct stk_query_value){.kind = STK_QUERY_INT, .integer = (int64_t)value.real};
+        value =
+            (struct stk_predicate_value){.kind = STK_PREDICATE_INT, .integer = (int64_t)value.real};
     }
-    switch ((enum stk_query_kind)value.kind) {
-    case STK_QUERY_INT:
-        hash = stk_key(STK_QUERY_INT, (uint64_t)value.integer);
+    switch ((enum stk_predicate_kind)value.kind) {
+    case STK_PREDICATE_INT:
+        hash = stk_random_key(STK_PREDICATE_INT, (uint64_t)value.integer);
         break;
-    case STK_QUERY_REAL:
-        hash = stk_key(STK_QUERY_REAL, stk_sum64(&value.real, sizeof value.real));
+    case STK_PREDICATE_REAL:
+        hash = stk_random_key(STK_PREDICATE_REAL, stk_xxh3_64(&value.real, sizeof value.real));
         break;
-    case STK_QUERY_TEXT:
-        hash = stk_key(STK_QUERY_TEXT, stk_sum64(value.text.data, value.text.bytes));
+    case STK_PREDICATE_TEXT:
+        hash = stk_random_key(STK_PREDICATE_TEXT, stk_xxh3_64(value.text.data, value.text.bytes));
         break;
-    case STK_QUERY_UNKNOWN:
-    case STK_QUERY_NONE:
+    case STK_PREDICATE_UNKNOWN:
+    case STK_PREDICATE_NONE:
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "a sample has no value to balance by",
                         "choose only samples that have one", "sample %llu key '%.*s'",
                         (unsigned long long)row->number, (int)stk_min(row->sample.key.bytes, 200),
@@ -166,21 +170,21 @@ static int scan_round(void *context, uint64_t round, struct stoker_error *error)
     struct stoker_sampler *sampler = context;
     uint64_t first = sampler->scanned + round * ROUND_SAMPLES;
     uint64_t end = stk_min(first + ROUND_SAMPLES, sampler->chooser.sample_count);
-    struct stk_row *row = stk_alloc(1, sizeof *row);
+    struct stk_sample_row *row = stk_alloc(1, sizeof *row);
     int status = row ? 0 : no_memory(error);
 
     if (row) {
         row->dataset = sampler->dataset;
-        row->worker = stk_worker_of(sampler->engine);
+        row->worker = stk_worker_current(sampler->engine);
     }
     for (uint64_t i = first; i < end && status == 0; i++) {
         int chosen;
 
-        status = stk_row_turn(row, i, error);
+        status = stk_sample_row_set(row, i, error);
         chosen = status < 0 ? status : is_chosen(sampler, row, error);
-        if (chosen == 1 && sampler->weight.is_there) {
+        if (chosen == 1 && sampler->weight.is_set) {
             status = read_weight(sampler, row, error);
-        } else if (chosen == 1 && sampler->balance.is_there) {
+        } else if (chosen == 1 && sampler->balance.is_set) {
             status = read_class(sampler, row, error);
         }
         if (chosen == 1) {
@@ -189,20 +193,20 @@ static int scan_round(void *context, uint64_t round, struct stoker_error *error)
         status = chosen < 0 ? chosen : status;
     }
     if (row) {
-        stk_row_close(row);
+        stk_sample_row_close(row);
     }
     stk_free(row);
     return status;
 }
 
-int stk_sampler_scan(struct stoker_sampler *sampler, uint32_t timeout_ms,
-                     struct stoker_error *error)
+int stk_sampler_scan_next(struct stoker_sampler *sampler, uint32_t timeout_ms,
+                          struct stoker_error *error)
 {
     uint64_t start = stk_engine_now(sampler->engine);
     uint64_t some = (uint64_t)ROUNDS * sampler->engine->worker_count;
 
-    if (!sampler->has_query && !sampler->keys && !sampler->weight.is_there &&
-        !sampler->balance.is_there) {
+    if (!sampler->has_query && !sampler->keys && !sampler->weight.is_set &&
+        !sampler->balance.is_set) {
         for (uint64_t i = 0; i < sampler->listed_count; i++) {
             stk_subset_add(&sampler->subset, sampler->listed[i]);
         }
@@ -216,7 +220,7 @@ int stk_sampler_scan(struct stoker_sampler *sampler, uint32_t timeout_ms,
         uint64_t left = sampler->chooser.sample_count - sampler->scanned;
         uint64_t rounds = stk_min(some, (left + ROUND_SAMPLES - 1) / ROUND_SAMPLES);
         int status =
-            stk_engine_parallel_jailed(sampler->engine, rounds, scan_round, sampler, error);
+            stk_engine_parallel_sandboxed(sampler->engine, rounds, scan_round, sampler, error);
 
         if (status < 0) {
             return status;
@@ -245,7 +249,7 @@ static int check_keys(const struct stoker_sampler *sampler, struct stoker_error 
 
 /* Weights as whole numbers of 32 bits: as they are if they are such, else in parts of the largest;
  * none above 0 becomes 0. */
-static uint32_t whole_weight(double weight, double largest, bool is_whole)
+static uint32_t integer_weight(double weight, double largest, bool is_whole)
 {
     double part = is_whole ? weight : weight / largest * 4294967295.0;
 
@@ -253,7 +257,7 @@ static uint32_t whole_weight(double weight, double largest, bool is_whole)
 }
 
 static int make_alias(const struct stoker_sampler *sampler, const struct stk_subset *subset,
-                      struct stk_alias *alias, struct stoker_error *error)
+                      struct stk_alias_table *alias, struct stoker_error *error)
 {
     uint32_t *weights = stk_alloc(stk_max(subset->count, 1), sizeof *weights);
     double largest = 0;
@@ -271,9 +275,9 @@ static int make_alias(const struct stoker_sampler *sampler, const struct stk_sub
     }
     for (uint64_t k = 0; k < subset->count; k++) {
         weights[k] =
-            whole_weight(sampler->weights[stk_subset_select(subset, k)], largest, is_whole);
+            integer_weight(sampler->weights[stk_subset_select(subset, k)], largest, is_whole);
     }
-    status = stk_alias_init(alias, weights, subset->count, error);
+    status = stk_alias_table_init(alias, weights, subset->count, error);
     stk_free(weights);
     return status;
 }
@@ -287,7 +291,7 @@ static int compare_u64(const void *a, const void *b)
 
 /* Classes are numbered by their hashes. */
 static int make_classes(const struct stoker_sampler *sampler, const struct stk_subset *subset,
-                        struct stk_classes *classes, struct stoker_error *error)
+                        struct stk_class_balance *classes, struct stoker_error *error)
 {
     uint64_t count = subset->count, different = 0;
     uint64_t *hashes = stk_alloc(stk_max(count, 1), sizeof *hashes);
@@ -310,30 +314,30 @@ static int make_classes(const struct stoker_sampler *sampler, const struct stk_s
 
             labels[k] = (uint32_t)(found - hashes);
         }
-        status = stk_classes_init(classes, labels, count, (uint32_t)different, error);
+        status = stk_class_balance_init(classes, labels, count, (uint32_t)different, error);
     }
     stk_free(hashes);
     stk_free(labels);
     return status;
 }
 
-int stk_sampler_finish(struct stoker_sampler *sampler, struct stoker_error *error)
+int stk_sampler_scan_finish(struct stoker_sampler *sampler, struct stoker_error *error)
 {
     struct stk_subset *subset = &sampler->subset;
-    struct stk_alias alias = {0};
-    struct stk_classes classes = {0};
-    struct stk_table_content content = {.sample_count = sampler->chooser.sample_count};
+    struct stk_alias_table alias = {0};
+    struct stk_class_balance classes = {0};
+    struct stk_sampling_table_content content = {.sample_count = sampler->chooser.sample_count};
     bool is_part = sampler->has_query || sampler->keys || sampler->listed;
     int status = check_keys(sampler, error);
 
-    stk_subset_seal(subset);
+    stk_subset_freeze(subset);
     if (status == 0 && subset->count == 0) {
         status = stk_fail(error, STOKER_ERROR_EMPTY, "no sample is chosen", "choose others",
                           "0 of %llu samples", (unsigned long long)sampler->chooser.sample_count);
     }
     if (status == 0 && is_weighted(sampler)) {
         status = make_alias(sampler, subset, &alias, error);
-    } else if (status == 0 && sampler->balance.is_there) {
+    } else if (status == 0 && sampler->balance.is_set) {
         status = make_classes(sampler, subset, &classes, error);
     }
     if (status == 0) {
@@ -341,11 +345,11 @@ int stk_sampler_finish(struct stoker_sampler *sampler, struct stoker_error *erro
         content.alias = alias.count ? &alias : NULL;
         content.classes = classes.class_count ? &classes : NULL;
         memcpy(content.identity, stk_index_identity(sampler->dataset->index), 32);
-        memcpy(content.choice, sampler->choice_digest, 32);
-        status = stk_table_image(&content, &sampler->image, error);
+        memcpy(content.rule_digest, sampler->choice_digest, 32);
+        status = stk_sampling_table_image(&content, &sampler->image, error);
     }
-    stk_alias_deinit(&alias);
-    stk_classes_deinit(&classes);
+    stk_alias_table_deinit(&alias);
+    stk_class_balance_deinit(&classes);
     stk_subset_deinit(subset);
     stk_free(sampler->weights);
     stk_free(sampler->classes);

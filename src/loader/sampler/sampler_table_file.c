@@ -31,22 +31,22 @@ static void name(struct places *places, int i, const struct stoker_sampler *samp
 }
 
 /* Beside the index that was used, where it would be, and in the cache. */
-static int name_places(const struct stoker_sampler *sampler, struct places *places,
-                       struct stoker_error *error)
+static int list_paths(const struct stoker_sampler *sampler, struct places *places,
+                      struct stoker_error *error)
 {
     struct stoker_dataset *dataset = sampler->dataset;
-    struct stk_sidecar *sidecar = NULL;
-    int status = stk_sidecar_open(&sidecar, dataset, error);
+    struct stk_index_location *location = NULL;
+    int status = stk_index_location_open(&location, dataset, error);
 
     memset(places, 0, sizeof *places);
     if (status == 0) {
         name(places, 0, sampler, dataset->index_path ? dataset->index_path : "");
-        name(places, 1, sampler, sidecar->beside);
-        name(places, 2, sampler, sidecar->cache);
+        name(places, 1, sampler, location->next_to_data);
+        name(places, 2, sampler, location->cache);
         if (strcmp(places->paths[0], places->paths[1]) == 0) {
             places->paths[1][0] = '\0';
         }
-        stk_sidecar_close(sidecar);
+        stk_index_location_close(location);
     }
     return status;
 }
@@ -68,7 +68,7 @@ static int try_path(struct stoker_sampler *sampler, const char *path, struct sto
 {
     struct stk_io *io = sampler->engine->io;
     struct stoker_error why = {0};
-    struct stk_table *table = NULL;
+    struct stk_sampling_table *table = NULL;
     struct stk_view image = {0};
     struct stk_file *file = NULL;
     bool is_ours;
@@ -82,7 +82,7 @@ static int try_path(struct stoker_sampler *sampler, const char *path, struct sto
         stk_io_close_file(io, file);
     }
     if (status == 0) {
-        status = stk_table_open(&table, image, path, &why);
+        status = stk_sampling_table_open(&table, image, path, &why);
         if (status < 0) {
             stk_io_unmap(io, image);
         }
@@ -95,10 +95,10 @@ static int try_path(struct stoker_sampler *sampler, const char *path, struct sto
         return 0;
     }
     is_ours = memcmp(table->foot.identity, stk_index_identity(sampler->dataset->index), 32) == 0 &&
-              memcmp(table->foot.choice, sampler->choice_digest, 32) == 0 &&
+              memcmp(table->foot.rule_digest, sampler->choice_digest, 32) == 0 &&
               table->foot.sample_count == sampler->chooser.sample_count;
     if (!is_ours) {
-        stk_table_close(table);
+        stk_sampling_table_close(table);
         stk_io_unmap(io, image);
         note(sampler, "the data set changed since the table was made: '%.400s'", path);
         return 0;
@@ -110,16 +110,16 @@ static int try_path(struct stoker_sampler *sampler, const char *path, struct sto
     return 1;
 }
 
-int stk_sampler_find(struct stoker_sampler *sampler, struct stoker_error *error)
+int stk_sampler_table_find(struct stoker_sampler *sampler, struct stoker_error *error)
 {
     struct places *places;
     int status;
 
-    if (!sampler->keeps_file) {
+    if (!sampler->writes_file) {
         return 0;
     }
     places = stk_alloc(1, sizeof *places);
-    status = places ? name_places(sampler, places, error)
+    status = places ? list_paths(sampler, places, error)
                     : stk_fail(error, -ENOMEM, "cannot look for a table", "free memory", "table");
     for (int i = 0; i < PLACES && status == 0; i++) {
         status = places->paths[i][0] ? try_path(sampler, places->paths[i], error) : 0;
@@ -158,8 +158,8 @@ static int write_at(struct stoker_sampler *sampler, const char *path, struct sto
     struct stk_io *io = sampler->engine->io;
     const char *slash = strrchr(path, '/');
     char part[sizeof sampler->path + 8];
-    struct stk_lock *lock = NULL;
-    struct stk_out *out = NULL;
+    struct stk_file_lock *lock = NULL;
+    struct stk_output *out = NULL;
     int status;
 
     snprintf(part, sizeof part, "%s.lock", path);
@@ -171,8 +171,8 @@ static int write_at(struct stoker_sampler *sampler, const char *path, struct sto
     status = stk_io_create(io, part, false, &out, error);
     status = status < 0 ? status
                         : stk_io_write(io, out, sampler->image.data, sampler->image.bytes, error);
-    status = status < 0 ? status : stk_io_sync_out(io, out, error);
-    stk_io_close_out(io, out);
+    status = status < 0 ? status : stk_io_sync_output(io, out, error);
+    stk_io_close_output(io, out);
     status = status < 0 ? status : stk_io_rename(io, part, path, false, error);
     if (status < 0) {
         stk_io_remove(io, part, NULL);
@@ -186,22 +186,22 @@ static int write_at(struct stoker_sampler *sampler, const char *path, struct sto
 }
 
 /* A place that cannot be written is no failure: neither is one that another process writes now. */
-static bool is_refused(int status)
+static bool is_write_denied(int status)
 {
     return status == -EACCES || status == -EPERM || status == -EROFS || status == -EBUSY ||
            status == -ENOENT || status == -ENOTDIR;
 }
 
-int stk_sampler_keep(struct stoker_sampler *sampler, struct stoker_error *error)
+int stk_sampler_table_write(struct stoker_sampler *sampler, struct stoker_error *error)
 {
     struct stk_view made = sampler->image;
     struct stoker_error why = {0};
     struct places *places = NULL;
     int status = 0;
 
-    if (sampler->keeps_file) {
+    if (sampler->writes_file) {
         places = stk_alloc(1, sizeof *places);
-        status = places ? name_places(sampler, places, error)
+        status = places ? list_paths(sampler, places, error)
                         : stk_fail(error, -ENOMEM, "cannot keep a table", "free memory", "table");
     }
     for (int i = 0; places && i < PLACES && status == 0 && !sampler->is_mapped; i++) {
@@ -215,7 +215,7 @@ int stk_sampler_keep(struct stoker_sampler *sampler, struct stoker_error *error)
         if (status == 0) {
             status = try_path(sampler, places->paths[i], error);
             status = status < 0 ? status : 0;
-        } else if (is_refused(status)) {
+        } else if (is_write_denied(status)) {
             note(sampler, "the table is not kept: %.160s: %.300s", why.what, why.where);
             status = 0;
         } else if (error) {
@@ -227,6 +227,7 @@ int stk_sampler_keep(struct stoker_sampler *sampler, struct stoker_error *error)
         stk_free((void *)(uintptr_t)made.data);
         return 0;
     }
-    return status < 0 ? status
-                      : stk_table_open(&sampler->table, sampler->image, "table in memory", error);
+    return status < 0
+               ? status
+               : stk_sampling_table_open(&sampler->table, sampler->image, "table in memory", error);
 }

@@ -1,8 +1,8 @@
 /* Goal: a sampler chooses what its predicate says, weighs and balances by columns, keeps its table
- * and finds it again; a stale, damaged or unwritable one is an answer and not a wrong choice.
- * Method: tars in a simulated world whose samples' values are functions of their numbers; rows of
- * predicates against those functions; the same bytes from 1 and 3 threads; each call of the seam
- * and each allocation failing once. */
+ * and finds it again; a stale, damaged or unwritable one is an answer and not a wrong
+ * sampling_args. Method: tars in a simulated world whose samples' values are functions of their
+ * numbers; rows of predicates against those functions; the same bytes from 1 and 3 threads; each
+ * call of the seam and each allocation failing once. */
 #include "dataset/dataset_test.h"
 #include "loader/sampler/sampler.h"
 
@@ -51,7 +51,7 @@ static struct stoker_engine *open_world(struct stk_io **world_out, uint32_t thre
 {
     struct stoker_engine *engine = t_engine(world_out, threads);
 
-    T_EQ("folder", stk_world_add(*world_out, "/data", NULL, 0), 0);
+    T_EQ("folder", stk_sim_add(*world_out, "/data", NULL, 0), 0);
     for (int i = 0; i < SHARDS; i++) {
         put_shard(*world_out, i, damaged);
     }
@@ -163,7 +163,7 @@ static void test_rows(void)
         T_EQ(name, status, 0);
         T_EQ(name, stoker_sampler_info(sampler, &info), 0);
         for (int i = 0; i < SAMPLES; i++) {
-            struct stk_choice choice = stk_sampler_choice(sampler);
+            struct stk_sampling_rule choice = stk_sampler_choice(sampler);
 
             T_EQ(name, !choice.subset || stk_subset_has(choice.subset, (uint64_t)i), row->holds(i));
             count += row->holds(i);
@@ -247,7 +247,7 @@ static void test_draws(void)
                                              .weight = "json.score"};
     struct stoker_sampler_info info = {.struct_size = sizeof info};
     struct stoker_sampler *sampler = NULL;
-    struct stk_choice choice;
+    struct stk_sampling_rule choice;
     double seen[SAMPLES] = {0}, sum = 0, chi = 0;
     bool is_even = true;
 
@@ -255,7 +255,7 @@ static void test_draws(void)
     T_EQ("weights", sample_of(dataset, &options, &sampler, NULL), 0);
     choice = stk_sampler_choice(sampler);
     for (uint64_t i = 0; i < 200000; i++) {
-        seen[stk_subset_select(choice.subset, stk_alias_draw(choice.alias, 5, i))]++;
+        seen[stk_subset_select(choice.subset, stk_alias_table_draw(choice.alias, 5, i))]++;
     }
     for (int i = 0; i < SAMPLES; i++) {
         sum += has_score(i) ? i / 8.0 : 0;
@@ -276,8 +276,8 @@ static void test_draws(void)
     T_EQ("classes", info.class_count, 2);
     choice = stk_sampler_choice(sampler);
     for (uint64_t i = 0; i < 1000; i += 2) {
-        is_even &= (stk_classes_draw(choice.classes, 5, i) % 3 == 0) !=
-                   (stk_classes_draw(choice.classes, 5, i + 1) % 3 == 0);
+        is_even &= (stk_class_balance_draw(choice.classes, 5, i) % 3 == 0) !=
+                   (stk_class_balance_draw(choice.classes, 5, i + 1) % 3 == 0);
     }
     T_TRUE("each language once", is_even);
     T_TRUE("identities", choice.draws_identity != 0 && choice.subset_identity == 0);
@@ -348,8 +348,8 @@ static void test_files(void)
         stoker_sampler_close(sampler);
         /* A folder that cannot be written: no file, and why. */
         T_EQ("rule",
-             stk_world_rule(world,
-                            &(struct stk_world_rule){.path = "/data", .fault = STK_FAULT_DENIED}),
+             stk_sim_add_rule(
+                 world, &(struct stk_sim_rule){.path = "/data", .fault = STK_SIM_FAULT_DENIED}),
              0);
         require = (struct stoker_sampler_options){.where = "label == 2"};
         T_EQ("in memory", sample_of(dataset, &require, &sampler, NULL), 0);
@@ -367,8 +367,8 @@ static void test_files(void)
     t_drop(bytes[1]);
 }
 
-/* A table is of one data set and one choice: another one under its name is not taken, also where
- * both have as many samples. */
+/* A table is of one data set and one sampling_args: another one under its name is not taken, also
+ * where both have as many samples. */
 static void test_strangers(void)
 {
     struct stoker_sampler_options options[2] = {{.where = "label == 2"}, {.where = "label == 4"}};
@@ -436,7 +436,7 @@ static void test_classes(void)
         t_tar_add(&tar, name, text, strlen(text));
     }
     t_tar_end(&tar);
-    T_EQ("folder", stk_world_add(world, "/data", NULL, 0), 0);
+    T_EQ("folder", stk_sim_add(world, "/data", NULL, 0), 0);
     T_EQ("tar", t_put(world, "/data/v.tar", tar.data, tar.bytes), 0);
     t_tar_free(&tar);
     T_EQ("data set", t_open(engine, "/data", STOKER_INDEX_AUTO, &dataset, NULL), 0);
@@ -475,7 +475,7 @@ static void test_runs(void)
     struct stk_io *world;
     struct stoker_engine *engine = open_world(&world, 1, -1);
     struct stoker_sampler_options options = {.struct_size = sizeof options, .where = "label == 2"};
-    struct stoker_stage stage = {0};
+    struct stoker_sampling_stage stage = {0};
     struct stoker_sampling_options sampling = {
         .struct_size = sizeof sampling, .stages = &stage, .stage_count = 1, .repeats = 2};
     struct stk_order_options order = {.block_samples = 4,
@@ -485,7 +485,7 @@ static void test_runs(void)
     struct stk_schedule_request request = {.sampling = &sampling};
     struct stoker_dataset *small = NULL, *large = NULL;
     struct stoker_sampler *sampler = NULL;
-    struct stk_sampling kept = {0};
+    struct stk_run_sampling kept = {0};
     struct stk_schedule schedule;
     struct stoker_error error = {0};
 
@@ -495,22 +495,22 @@ static void test_runs(void)
     T_EQ("sampler", stoker_sampler_open(&sampler, small, &options, NULL), 0);
     stage.sampler = sampler;
     order.sample_count = SAMPLES;
-    T_EQ("not made", stk_sampling_open(&kept, &schedule, small, &order, &request, &error),
+    T_EQ("not made", stk_run_sampling_open(&kept, &schedule, small, &order, &request, &error),
          STOKER_ERROR_ARGUMENT);
     T_HAS("not made", error.advice, "stoker_sampler_next");
     while (stoker_sampler_next(sampler, 10, NULL) == 1) {
     }
     order.sample_count = SAMPLES + EACH;
-    T_EQ("another's", stk_sampling_open(&kept, &schedule, large, &order, &request, NULL),
+    T_EQ("another's", stk_run_sampling_open(&kept, &schedule, large, &order, &request, NULL),
          STOKER_ERROR_ARGUMENT);
     stk_schedule_deinit(&schedule);
     order.sample_count = SAMPLES;
-    T_EQ("its own", stk_sampling_open(&kept, &schedule, small, &order, &request, NULL), 0);
+    T_EQ("its own", stk_run_sampling_open(&kept, &schedule, small, &order, &request, NULL), 0);
     stoker_sampler_close(sampler); /* the run holds it */
-    T_EQ("epoch", stk_schedule_samples(&schedule), 2 * 9);
+    T_EQ("epoch", stk_schedule_epoch_samples(&schedule), 2 * 9);
     T_TRUE("shards", schedule.stages.shard_count == SHARDS && kept.options.repeats == 2);
     stk_schedule_deinit(&schedule);
-    stk_sampling_close(&kept);
+    stk_run_sampling_close(&kept);
     stoker_dataset_close(small);
     stoker_dataset_close(large);
     stoker_engine_close(engine);
@@ -538,12 +538,12 @@ static void test_failures(void)
 
             alive = stk_mem_alive();
             if (what) {
-                stk_world_fail_nth(world, n);
+                stk_sim_fail_nth(world, n);
             } else {
                 stk_mem_fail_nth(n);
             }
             status = sample_of(dataset, &options, &sampler, &error);
-            stk_world_fail_nth(world, 0);
+            stk_sim_fail_nth(world, 0);
             stk_mem_fail_nth(0);
             if (status < 0) {
                 T_ERROR("told", &error);

@@ -3,8 +3,9 @@
 
 #include <string.h>
 
-int stk_cursor_open(struct stk_cursor *cursor, const struct stk_cursor_options *options,
-                    struct stoker_error *error)
+int stk_order_cursor_open(struct stk_order_cursor *cursor,
+                          const struct stk_order_cursor_options *options,
+                          struct stoker_error *error)
 {
     const struct stk_schedule_request request = {.mix = options->mix};
     int status;
@@ -13,7 +14,7 @@ int stk_cursor_open(struct stk_cursor *cursor, const struct stk_cursor_options *
     status = stk_schedule_open(&cursor->schedule, &options->order, &request, error);
     if (status == 0) {
         cursor->partition = options->partition;
-        cursor->partition.sample_count = stk_schedule_samples(&cursor->schedule);
+        cursor->partition.sample_count = stk_schedule_epoch_samples(&cursor->schedule);
         memcpy(cursor->identity, options->identity, sizeof cursor->identity);
         status = stk_partition_check(&cursor->partition, error);
     }
@@ -21,83 +22,86 @@ int stk_cursor_open(struct stk_cursor *cursor, const struct stk_cursor_options *
         status = stk_schedule_reader_init(&cursor->reader, &cursor->schedule, error);
     }
     if (status < 0) {
-        stk_cursor_close(cursor);
+        stk_order_cursor_close(cursor);
         return status;
     }
-    return stk_cursor_set_epoch(cursor, 0, error);
+    return stk_order_cursor_set_epoch(cursor, 0, error);
 }
 
-void stk_cursor_close(struct stk_cursor *cursor)
+void stk_order_cursor_close(struct stk_order_cursor *cursor)
 {
     stk_schedule_reader_deinit(&cursor->reader);
     stk_schedule_deinit(&cursor->schedule);
 }
 
-bool stk_cursor_begins(struct stk_cursor *cursor)
+bool stk_order_cursor_begin_step(struct stk_order_cursor *cursor)
 {
     const struct stk_partition *partition = &cursor->partition;
 
     if (stk_partition_steps_from(partition, cursor->epoch, cursor->position) > 0) {
         return true;
     }
-    cursor->position = stk_partition_following(partition, cursor->epoch, cursor->position);
+    cursor->position = stk_partition_next_epoch_start(partition, cursor->epoch, cursor->position);
     cursor->epoch++;
     return false;
 }
 
-uint32_t stk_cursor_slots(const struct stk_cursor *cursor)
+uint32_t stk_order_cursor_slots(const struct stk_order_cursor *cursor)
 {
-    return stk_partition_slots(&cursor->partition, cursor->epoch, cursor->position);
+    return stk_partition_batch_slots(&cursor->partition, cursor->epoch, cursor->position);
 }
 
-struct stk_cursor_slot stk_cursor_slot_at(struct stk_cursor *cursor, uint64_t epoch,
-                                          uint64_t position, uint32_t slot)
+struct stk_order_cursor_slot stk_order_cursor_get_at(struct stk_order_cursor *cursor,
+                                                     uint64_t epoch, uint64_t position,
+                                                     uint32_t slot)
 {
-    struct stk_place place;
+    struct stk_order_place place;
     uint64_t sample;
 
     stk_partition_place(&cursor->partition, epoch, position, slot, &place);
     stk_schedule_read(&cursor->reader, place.epoch, place.position, 1, &sample);
-    return (struct stk_cursor_slot){sample, place.epoch, place.position, place.real};
+    return (struct stk_order_cursor_slot){sample, place.epoch, place.position, place.real};
 }
 
-struct stk_cursor_slot stk_cursor_at(struct stk_cursor *cursor, uint32_t slot)
+struct stk_order_cursor_slot stk_order_cursor_get(struct stk_order_cursor *cursor, uint32_t slot)
 {
-    return stk_cursor_slot_at(cursor, cursor->epoch, cursor->position, slot);
+    return stk_order_cursor_get_at(cursor, cursor->epoch, cursor->position, slot);
 }
 
 /* All that was given becomes part of the fingerprint. */
-static void settle(struct stk_cursor *cursor)
+static void update_fingerprint(struct stk_order_cursor *cursor)
 {
     const struct stk_partition *partition = &cursor->partition;
-    struct stk_given copy = cursor->given;
-    struct stk_given_span span;
+    struct stk_delivered copy = cursor->delivered;
+    struct stk_delivered_span span;
     uint64_t sum = 0;
 
-    while (stk_given_next(&copy, partition, &span)) {
+    while (stk_delivered_next(&copy, partition, &span)) {
         for (; span.steps > 0; span.steps--) {
-            sum += stk_schedule_step(&cursor->reader, partition, span.epoch, span.position);
+            sum += stk_schedule_step_fingerprint(&cursor->reader, partition, span.epoch,
+                                                 span.position);
             span.position += stk_partition_stride(partition);
         }
     }
-    copy = cursor->given;
-    stk_given_settle(&cursor->given, &copy, sum);
+    copy = cursor->delivered;
+    stk_delivered_fold(&cursor->delivered, &copy, sum);
 }
 
-void stk_cursor_advance(struct stk_cursor *cursor)
+void stk_order_cursor_next(struct stk_order_cursor *cursor)
 {
     const struct stk_partition *partition = &cursor->partition;
 
-    if (!stk_given_add(&cursor->given, partition, cursor->epoch, cursor->position)) {
-        settle(cursor);
-        stk_given_add(&cursor->given, partition, cursor->epoch, cursor->position);
+    if (!stk_delivered_add(&cursor->delivered, partition, cursor->epoch, cursor->position)) {
+        update_fingerprint(cursor);
+        stk_delivered_add(&cursor->delivered, partition, cursor->epoch, cursor->position);
     }
     cursor->position += stk_partition_stride(partition);
 }
 
-int stk_cursor_set_epoch(struct stk_cursor *cursor, uint64_t epoch, struct stoker_error *error)
+int stk_order_cursor_set_epoch(struct stk_order_cursor *cursor, uint64_t epoch,
+                               struct stoker_error *error)
 {
-    if (epoch > stk_schedule_epochs(&cursor->schedule)) {
+    if (epoch > stk_schedule_epoch_max(&cursor->schedule)) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "the mix has no such epoch",
                         "a run has 2^61 positions; take a smaller epoch", "epoch %llu",
                         (unsigned long long)epoch);
@@ -107,41 +111,41 @@ int stk_cursor_set_epoch(struct stk_cursor *cursor, uint64_t epoch, struct stoke
     return 0;
 }
 
-uint64_t stk_cursor_border(const struct stk_cursor *cursor, uint64_t least)
+uint64_t stk_order_cursor_boundary(const struct stk_order_cursor *cursor, uint64_t least)
 {
-    return stk_schedule_border(&cursor->schedule, cursor->epoch, cursor->position, least);
+    return stk_schedule_change_position(&cursor->schedule, cursor->epoch, cursor->position, least);
 }
 
-static void identify(const struct stk_cursor *cursor, struct stoker_state *state_out)
+static void identify(const struct stk_order_cursor *cursor, struct stoker_state *state_out)
 {
-    stk_state_of(state_out, &cursor->schedule.order, &cursor->partition, cursor->identity);
-    stk_schedule_state(&cursor->schedule, 0, state_out);
+    stk_state_make(state_out, &cursor->schedule.order, &cursor->partition, cursor->identity);
+    stk_schedule_write_state(&cursor->schedule, 0, state_out);
 }
 
-void stk_cursor_state(struct stk_cursor *cursor, struct stoker_state *state_out)
+void stk_order_cursor_state(struct stk_order_cursor *cursor, struct stoker_state *state_out)
 {
-    settle(cursor);
+    update_fingerprint(cursor);
     identify(cursor, state_out);
     state_out->epoch = cursor->epoch;
     state_out->position = cursor->position;
-    state_out->fingerprint = cursor->given.fingerprint;
+    state_out->fingerprint = cursor->delivered.fingerprint;
 }
 
-int stk_cursor_set_state(struct stk_cursor *cursor, const struct stoker_state *state,
-                         const struct stk_state_words *words, struct stoker_error *error)
+int stk_order_cursor_set_state(struct stk_order_cursor *cursor, const struct stoker_state *state,
+                               const struct stk_state_labels *words, struct stoker_error *error)
 {
-    struct stk_state_words full = *words;
+    struct stk_state_labels full = *words;
     struct stoker_state own;
     int status;
 
-    full.positions = stk_schedule_samples(&cursor->schedule);
-    full.epoch_max = stk_schedule_epochs(&cursor->schedule);
+    full.positions = stk_schedule_epoch_samples(&cursor->schedule);
+    full.epoch_max = stk_schedule_epoch_max(&cursor->schedule);
     identify(cursor, &own);
-    status = stk_state_check(state, &own, &full, error);
+    status = stk_state_validate(state, &own, &full, error);
     if (status == 0) {
         cursor->epoch = state->epoch;
         cursor->position = state->position;
-        cursor->given = (struct stk_given){.fingerprint = state->fingerprint};
+        cursor->delivered = (struct stk_delivered){.fingerprint = state->fingerprint};
     }
     return status;
 }

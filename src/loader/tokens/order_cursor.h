@@ -12,18 +12,18 @@
 #include "order/delivered.h"
 #include "order/schedule/schedule.h"
 
-struct stk_cursor {
+struct stk_order_cursor {
     struct stk_schedule schedule; /* const after open, as the next two */
     struct stk_partition partition;
     uint8_t identity[32]; /* of what a state belongs to */
     struct stk_schedule_reader reader;
     uint64_t epoch, position;
-    struct stk_given given; /* since the run's start */
+    struct stk_delivered delivered; /* since the run's start */
 };
 
 /* What a stream has: the order's options, how ranks share it (the samples of an epoch are filled
  * in), and what a state of it belongs to. */
-struct stk_cursor_options {
+struct stk_order_cursor_options {
     struct stk_order_options order;
     struct stk_partition partition;
     const struct stoker_mix_options *mix; /* lent during open; NULL: one order of all */
@@ -31,36 +31,39 @@ struct stk_cursor_options {
 };
 
 /* ARGUMENT, ENOMEM. */
-int stk_cursor_open(struct stk_cursor *cursor, const struct stk_cursor_options *options,
-                    struct stoker_error *error);
-void stk_cursor_close(struct stk_cursor *cursor); /* zeroed is fine */
+int stk_order_cursor_open(struct stk_order_cursor *cursor,
+                          const struct stk_order_cursor_options *options,
+                          struct stoker_error *error);
+void stk_order_cursor_close(struct stk_order_cursor *cursor); /* zeroed is fine */
 
 /* One slot of the step at the position. */
-struct stk_cursor_slot {
+struct stk_order_cursor_slot {
     uint64_t sample;
     uint64_t epoch;    /* the sample's: another one than the cursor's behind a wrapped tail */
     uint64_t position; /* in that epoch */
-    bool real;         /* false: padding, a repeat */
+    bool is_real;      /* false: padding, a repeat */
 };
 
 /* Whether the epoch has a step at the position; if not, it goes to the next epoch. */
-bool stk_cursor_begins(struct stk_cursor *cursor);
-uint32_t stk_cursor_slots(const struct stk_cursor *cursor);
-struct stk_cursor_slot stk_cursor_at(struct stk_cursor *cursor, uint32_t slot);
+bool stk_order_cursor_begin_step(struct stk_order_cursor *cursor);
+uint32_t stk_order_cursor_slots(const struct stk_order_cursor *cursor);
+struct stk_order_cursor_slot stk_order_cursor_get(struct stk_order_cursor *cursor, uint32_t slot);
 /* The same of any step. */
-struct stk_cursor_slot stk_cursor_slot_at(struct stk_cursor *cursor, uint64_t epoch,
-                                          uint64_t position, uint32_t slot);
+struct stk_order_cursor_slot stk_order_cursor_get_at(struct stk_order_cursor *cursor,
+                                                     uint64_t epoch, uint64_t position,
+                                                     uint32_t slot);
 /* To the next step: this one was given. */
-void stk_cursor_advance(struct stk_cursor *cursor);
+void stk_order_cursor_next(struct stk_order_cursor *cursor);
 
 /* ARGUMENT: a mix has no such epoch. */
-int stk_cursor_set_epoch(struct stk_cursor *cursor, uint64_t epoch, struct stoker_error *error);
+int stk_order_cursor_set_epoch(struct stk_order_cursor *cursor, uint64_t epoch,
+                               struct stoker_error *error);
 /* Where the weights of a mix may change so that all that was given stays. */
-uint64_t stk_cursor_border(const struct stk_cursor *cursor, uint64_t least);
+uint64_t stk_order_cursor_boundary(const struct stk_order_cursor *cursor, uint64_t least);
 /* Time: 15 to 30 ns a sample that all ranks had since the state before. */
-void stk_cursor_state(struct stk_cursor *cursor, struct stoker_state *state_out);
+void stk_order_cursor_state(struct stk_order_cursor *cursor, struct stoker_state *state_out);
 /* STATE: it belongs to another stream. How many positions and epochs there are is filled in. */
-int stk_cursor_set_state(struct stk_cursor *cursor, const struct stoker_state *state,
-                         const struct stk_state_words *words, struct stoker_error *error);
+int stk_order_cursor_set_state(struct stk_order_cursor *cursor, const struct stoker_state *state,
+                               const struct stk_state_labels *words, struct stoker_error *error);
 
 #endif

@@ -9,17 +9,17 @@
 
 #include <string.h>
 
-static const struct stk_state_words words = {
+static const struct stk_state_labels words = {
     .samples = "number of windows",
     .block_samples = "windows a block",
     .identity = "identity",
     .advice = "take the right one",
 };
 
-static void open_cursor(struct stk_cursor *cursor, uint64_t samples, uint32_t batch, uint32_t world,
-                        uint32_t tail)
+static void open_cursor(struct stk_order_cursor *cursor, uint64_t samples, uint32_t batch,
+                        uint32_t world, uint32_t tail)
 {
-    struct stk_cursor_options options = {
+    struct stk_order_cursor_options options = {
         .order = {.sample_count = samples,
                   .block_samples = 4,
                   .window_blocks = 3,
@@ -30,79 +30,81 @@ static void open_cursor(struct stk_cursor *cursor, uint64_t samples, uint32_t ba
         .identity = {7},
     };
 
-    T_EQ("open", stk_cursor_open(cursor, &options, NULL), 0);
+    T_EQ("open", stk_order_cursor_open(cursor, &options, NULL), 0);
 }
 
 /* One step; its fingerprint is added to *sum. */
-static void step(struct stk_cursor *cursor, uint64_t *sum)
+static void step(struct stk_order_cursor *cursor, uint64_t *sum)
 {
-    while (!stk_cursor_begins(cursor)) {
+    while (!stk_order_cursor_begin_step(cursor)) {
     }
     *sum += stk_partition_fingerprint(&cursor->partition, &cursor->schedule.order, cursor->epoch,
                                       cursor->position);
-    stk_cursor_advance(cursor);
+    stk_order_cursor_next(cursor);
 }
 
 static void test_walk(uint64_t key)
 {
-    static struct stk_cursor cursor;
+    static struct stk_order_cursor cursor;
     struct stoker_state state;
     uint64_t sum = 0, drawn = 0;
     bool same = true;
 
-    open_cursor(&cursor, 32 + stk_key(key, drawn++) % 60, (uint32_t)(1 + key % 5),
+    open_cursor(&cursor, 32 + stk_random_key(key, drawn++) % 60, (uint32_t)(1 + key % 5),
                 (uint32_t)(1 + key % 3), (uint32_t)(STOKER_TAIL_DROP + key % 4));
     for (int i = 0; i < 600; i++) {
-        uint64_t what = stk_key(key, drawn++) % 40;
+        uint64_t what = stk_random_key(key, drawn++) % 40;
 
         if (what == 0) {
-            stk_cursor_state(&cursor, &state);
-            same &= state.fingerprint == sum && cursor.given.run_count == 0;
+            stk_order_cursor_state(&cursor, &state);
+            same &= state.fingerprint == sum && cursor.delivered.run_count == 0;
         } else if (what == 1) {
-            T_EQ("epoch", stk_cursor_set_epoch(&cursor, stk_key(key, drawn++) % 9, NULL), 0);
+            T_EQ("epoch",
+                 stk_order_cursor_set_epoch(&cursor, stk_random_key(key, drawn++) % 9, NULL), 0);
         } else if (what == 2) {
-            stk_cursor_state(&cursor, &state);
-            state.position = stk_key(key, drawn++) % 30;
-            state.fingerprint = sum = stk_key(key, drawn++);
+            stk_order_cursor_state(&cursor, &state);
+            state.position = stk_random_key(key, drawn++) % 30;
+            state.fingerprint = sum = stk_random_key(key, drawn++);
             step(&cursor, &(uint64_t){0}); /* is forgotten */
-            T_EQ("set", stk_cursor_set_state(&cursor, &state, &words, NULL), 0);
+            T_EQ("set", stk_order_cursor_set_state(&cursor, &state, &words, NULL), 0);
         } else {
             step(&cursor, &sum);
         }
     }
-    stk_cursor_state(&cursor, &state);
+    stk_order_cursor_state(&cursor, &state);
     T_TRUE("the sum of all steps", same && state.fingerprint == sum);
 }
 
 /* More runs than there is room for. */
 static void test_many_runs(void)
 {
-    static struct stk_cursor cursor;
+    static struct stk_order_cursor cursor;
     struct stoker_state state;
     uint64_t sum = 0;
 
     open_cursor(&cursor, 40, 4, 1, STOKER_TAIL_DROP);
-    for (uint64_t epoch = 0; epoch < 3 * STK_GIVEN_RUNS_MAX; epoch++) {
-        T_EQ("epoch", stk_cursor_set_epoch(&cursor, epoch * 7, NULL), 0);
+    for (uint64_t epoch = 0; epoch < 3 * STK_DELIVERED_RUNS_MAX; epoch++) {
+        T_EQ("epoch", stk_order_cursor_set_epoch(&cursor, epoch * 7, NULL), 0);
         step(&cursor, &sum);
         step(&cursor, &sum);
     }
-    T_EQ("as many as there is room for", cursor.given.run_count, STK_GIVEN_RUNS_MAX);
-    stk_cursor_state(&cursor, &state);
+    T_EQ("as many as there is room for", cursor.delivered.run_count, STK_DELIVERED_RUNS_MAX);
+    stk_order_cursor_state(&cursor, &state);
     T_TRUE("none was lost", state.fingerprint == sum);
 }
 
 /* 10^6 ranks of 64 windows: a step's fingerprint takes a second, the step must not. */
 static void test_large_world(void)
 {
-    static struct stk_cursor cursor;
+    static struct stk_order_cursor cursor;
 
     open_cursor(&cursor, UINT64_C(1) << 50, 64, 1000000, STOKER_TAIL_DROP);
     for (int i = 0; i < 100000; i++) {
-        stk_cursor_advance(&cursor);
+        stk_order_cursor_next(&cursor);
     }
-    T_TRUE("nothing was worked out", cursor.given.fingerprint == 0 && cursor.given.run_count == 1);
-    T_EQ("all wait", cursor.given.runs[0].steps, 100000);
+    T_TRUE("nothing was worked out",
+           cursor.delivered.fingerprint == 0 && cursor.delivered.run_count == 1);
+    T_EQ("all wait", cursor.delivered.runs[0].steps, 100000);
 }
 
 int main(void)

@@ -7,8 +7,8 @@
 
 /* Plans that are kept, of each part: twice what a window of the order meets; of a full permutation,
  * where every sample may be in another chunk, as many as may be. */
-#define KEPT_CHUNKS_MIN 64u
-#define KEPT_CHUNKS_MAX 16384u /* of all parts, but for their least */
+#define CACHED_CHUNKS_MIN 64u
+#define CACHED_CHUNKS_MAX 16384u /* of all parts, but for their least */
 
 /* Chunks that one order goes through. */
 struct part {
@@ -16,52 +16,52 @@ struct part {
     uint32_t first_kept, kept_count;
 };
 
-struct stk_packed {
-    const struct stk_documents *documents; /* const after open, as all but kept */
-    struct stk_packed_options options;
+struct stk_packed_rows {
+    const struct stk_token_documents *documents; /* const after open, as all but kept */
+    struct stk_packed_rows_options options;
     uint64_t chunk_count;
-    uint64_t *file_ends;           /* [files]: chunks of the files up to and with this one */
-    uint64_t *ends;                /* [chunks]: sequences, likewise */
-    struct part *parts;            /* [part_count]: usually one of all */
-    struct stk_packed_chunk *kept; /* [kept_count]: part by part; chunk n of a part has place
-                                    * n mod kept_count of it */
+    uint64_t *file_ends;                /* [files]: chunks of the files up to and with this one */
+    uint64_t *ends;                     /* [chunks]: sequences, likewise */
+    struct part *parts;                 /* [part_count]: usually one of all */
+    struct stk_packed_rows_chunk *kept; /* [kept_count]: part by part; chunk n of a part has place
+                                         * n mod kept_count of it */
     uint32_t part_count, kept_count;
 };
 
-static struct stoker_engine *engine_of(const struct stk_packed *packed)
+static struct stoker_engine *engine_of(const struct stk_packed_rows *packed)
 {
     return packed->documents->tokens->engine;
 }
 
-static void chunk_drop(struct stk_packed *packed, struct stk_packed_chunk *chunk)
+static void chunk_drop(struct stk_packed_rows *packed, struct stk_packed_rows_chunk *chunk)
 {
     stk_free(chunk->documents);
-    stk_packing_close(&chunk->packing);
+    stk_sequence_packing_close(&chunk->packing);
     stk_budget_release(&engine_of(packed)->budget, chunk->bytes);
-    *chunk = (struct stk_packed_chunk){.number = STK_NO_CHUNK};
+    *chunk = (struct stk_packed_rows_chunk){.number = STK_PACKED_ROWS_NO_CHUNK};
 }
 
-static void drop_all(struct stk_packed *packed)
+static void drop_all(struct stk_packed_rows *packed)
 {
     for (uint32_t i = 0; i < packed->kept_count; i++) {
         chunk_drop(packed, &packed->kept[i]);
     }
 }
 
-static int no_room(const struct stk_packed *packed, struct stoker_error *error)
+static int fail_memory(const struct stk_packed_rows *packed, struct stoker_error *error)
 {
     return stk_fail(error, -ENOMEM, "cannot pack documents", "free memory", "%llu chunks",
                     (unsigned long long)packed->chunk_count);
 }
 
 /* Where the documents of a chunk lie, and what they take. */
-static int find_documents(const struct stk_packed *packed, uint64_t first, uint32_t count,
+static int find_documents(const struct stk_packed_rows *packed, uint64_t first, uint32_t count,
                           struct stk_token_span *spans, uint64_t *counts,
                           struct stoker_error *error)
 {
     for (uint32_t i = 0; i < count; i++) {
-        struct stk_document document;
-        int status = stk_documents_at(packed->documents, first + i, &document, error);
+        struct stk_token_document document;
+        int status = stk_token_documents_get(packed->documents, first + i, &document, error);
 
         if (status < 0) {
             return status;
@@ -74,12 +74,13 @@ static int find_documents(const struct stk_packed *packed, uint64_t first, uint3
 }
 
 /* Which documents of which file are a chunk. */
-static uint64_t cut_chunk(const struct stk_packed *packed, uint64_t number, uint64_t *first_out,
-                          uint32_t *count_out)
+static uint64_t chunk_bounds(const struct stk_packed_rows *packed, uint64_t number,
+                             uint64_t *first_out, uint32_t *count_out)
 {
     const uint64_t *document_ends = packed->documents->ends;
     uint32_t chunk = packed->options.chunk_documents;
-    uint64_t file = stk_ends_find(packed->file_ends, packed->documents->tokens->file_count, number);
+    uint64_t file =
+        stk_token_ends_find(packed->file_ends, packed->documents->tokens->file_count, number);
     uint64_t in_file = number - (file > 0 ? packed->file_ends[file - 1] : 0);
 
     *first_out = (file > 0 ? document_ends[file - 1] : 0) + in_file * chunk;
@@ -88,15 +89,15 @@ static uint64_t cut_chunk(const struct stk_packed *packed, uint64_t number, uint
 }
 
 /* Makes the plan of a chunk; nothing is reserved for it yet. */
-static int plan_chunk(const struct stk_packed *packed, uint64_t number,
-                      struct stk_packed_chunk *chunk_out, struct stoker_error *error)
+static int plan_chunk(const struct stk_packed_rows *packed, uint64_t number,
+                      struct stk_packed_rows_chunk *chunk_out, struct stoker_error *error)
 {
-    const struct stk_packed_options *options = &packed->options;
+    const struct stk_packed_rows_options *options = &packed->options;
     uint64_t first, file;
     uint32_t count;
 
-    file = cut_chunk(packed, number, &first, &count);
-    struct stk_packed_chunk chunk = {
+    file = chunk_bounds(packed, number, &first, &count);
+    struct stk_packed_rows_chunk chunk = {
         .number = number, .first_document = first, .file = (uint32_t)file};
     uint64_t *counts = stk_alloc(count, sizeof *counts);
     int status;
@@ -109,8 +110,8 @@ static int plan_chunk(const struct stk_packed *packed, uint64_t number,
         status = find_documents(packed, first, count, chunk.documents, counts, error);
     }
     if (status == 0) {
-        status = stk_packing_plan(&chunk.packing, counts, count, options->length, options->reserve,
-                                  error);
+        status = stk_sequence_packing_open(&chunk.packing, counts, count, options->length,
+                                           options->reserve, error);
     }
     stk_free(counts);
     if (status < 0) {
@@ -129,22 +130,22 @@ static int plan_chunk(const struct stk_packed *packed, uint64_t number,
 /* A round of the count: the sequences of one chunk. */
 static int count_chunk(void *context, uint64_t number, struct stoker_error *error)
 {
-    struct stk_packed *packed = context;
-    struct stk_packed_chunk chunk;
+    struct stk_packed_rows *packed = context;
+    struct stk_packed_rows_chunk chunk;
     int status = plan_chunk(packed, number, &chunk, error);
 
     if (status == 0) {
         packed->ends[number] = chunk.packing.sequence_count;
         stk_free(chunk.documents);
-        stk_packing_close(&chunk.packing);
+        stk_sequence_packing_close(&chunk.packing);
     }
     return status;
 }
 
 /* Chunks of each file. */
-static int cut_chunks(struct stk_packed *packed, struct stoker_error *error)
+static int cut_chunks(struct stk_packed_rows *packed, struct stoker_error *error)
 {
-    const struct stk_documents *documents = packed->documents;
+    const struct stk_token_documents *documents = packed->documents;
     uint32_t files = documents->tokens->file_count, chunk = packed->options.chunk_documents;
 
     packed->file_ends = stk_alloc(files, sizeof *packed->file_ends);
@@ -155,31 +156,31 @@ static int cut_chunks(struct stk_packed *packed, struct stoker_error *error)
         packed->file_ends[i] = packed->chunk_count;
     }
     packed->ends = stk_alloc(stk_max(packed->chunk_count, 1), sizeof *packed->ends);
-    return packed->file_ends && packed->ends ? 0 : no_room(packed, error);
+    return packed->file_ends && packed->ends ? 0 : fail_memory(packed, error);
 }
 
 /* Places for so many parts, whose ends are known, and nothing in them. */
-static int lay_parts(struct stk_packed *packed, struct part *parts, uint32_t count,
-                     struct stoker_error *error)
+static int init_parts(struct stk_packed_rows *packed, struct part *parts, uint32_t count,
+                      struct stoker_error *error)
 {
     uint64_t windows = packed->options.window_count;
     /* Twice the chunks of a window: it is as long in every part. */
-    uint64_t wanted = stk_min(2 * packed->chunk_count / windows + 1, KEPT_CHUNKS_MAX / count);
-    struct stk_packed_chunk *kept;
+    uint64_t wanted = stk_min(2 * packed->chunk_count / windows + 1, CACHED_CHUNKS_MAX / count);
+    struct stk_packed_rows_chunk *kept;
     uint32_t kept_count = 0;
 
     for (uint32_t i = 0; i < count; i++) {
         parts[i].first_kept = kept_count;
-        parts[i].kept_count = (uint32_t)stk_max(wanted, KEPT_CHUNKS_MIN);
+        parts[i].kept_count = (uint32_t)stk_max(wanted, CACHED_CHUNKS_MIN);
         kept_count += parts[i].kept_count;
     }
     kept = stk_alloc(kept_count, sizeof *kept);
     if (!kept) {
         stk_free(parts);
-        return no_room(packed, error);
+        return fail_memory(packed, error);
     }
     for (uint32_t i = 0; i < kept_count; i++) {
-        kept[i].number = STK_NO_CHUNK;
+        kept[i].number = STK_PACKED_ROWS_NO_CHUNK;
     }
     drop_all(packed);
     stk_free(packed->kept);
@@ -191,31 +192,31 @@ static int lay_parts(struct stk_packed *packed, struct part *parts, uint32_t cou
     return 0;
 }
 
-int stk_packed_part(struct stk_packed *packed, const uint64_t *ends, uint32_t count,
-                    struct stoker_error *error)
+int stk_packed_rows_set_ranges(struct stk_packed_rows *packed, const uint64_t *ends, uint32_t count,
+                               struct stoker_error *error)
 {
     struct part *parts = stk_alloc(count, sizeof *parts);
     bool same = count == packed->part_count;
 
     if (!parts) {
-        return no_room(packed, error);
+        return fail_memory(packed, error);
     }
     for (uint32_t i = 0; i < count; i++) {
         bool last = i + 1 == count;
 
-        parts[i].end =
-            last ? packed->chunk_count : stk_ends_find(packed->ends, packed->chunk_count, ends[i]);
+        parts[i].end = last ? packed->chunk_count
+                            : stk_token_ends_find(packed->ends, packed->chunk_count, ends[i]);
         same = same && parts[i].end == packed->parts[i].end;
     }
     if (same) {
         stk_free(parts);
         return 0;
     }
-    return lay_parts(packed, parts, count, error);
+    return init_parts(packed, parts, count, error);
 }
 
 /* Where the plan of a chunk is kept. */
-static struct stk_packed_chunk *place_of(const struct stk_packed *packed, uint64_t number)
+static struct stk_packed_rows_chunk *place_of(const struct stk_packed_rows *packed, uint64_t number)
 {
     uint32_t low = 0, high = packed->part_count - 1;
 
@@ -231,10 +232,11 @@ static struct stk_packed_chunk *place_of(const struct stk_packed *packed, uint64
     return &packed->kept[packed->parts[low].first_kept + number % packed->parts[low].kept_count];
 }
 
-int stk_packed_open(struct stk_packed **packed_out, const struct stk_documents *documents,
-                    const struct stk_packed_options *options, struct stoker_error *error)
+int stk_packed_rows_open(struct stk_packed_rows **packed_out,
+                         const struct stk_token_documents *documents,
+                         const struct stk_packed_rows_options *options, struct stoker_error *error)
 {
-    struct stk_packed *packed = stk_alloc(1, sizeof *packed);
+    struct stk_packed_rows *packed = stk_alloc(1, sizeof *packed);
     int status;
 
     *packed_out = NULL;
@@ -245,7 +247,7 @@ int stk_packed_open(struct stk_packed **packed_out, const struct stk_documents *
     packed->options = *options;
     status = cut_chunks(packed, error);
     if (status == 0) {
-        status = stk_packed_part(packed, NULL, 1, error);
+        status = stk_packed_rows_set_ranges(packed, NULL, 1, error);
     }
     if (status == 0) {
         status =
@@ -254,20 +256,20 @@ int stk_packed_open(struct stk_packed **packed_out, const struct stk_documents *
     for (uint64_t i = 1; status == 0 && i < packed->chunk_count; i++) {
         packed->ends[i] += packed->ends[i - 1];
     }
-    if (status == 0 && stk_packed_samples(packed) == 0) {
+    if (status == 0 && stk_packed_rows_samples(packed) == 0) {
         status = stk_fail(error, STOKER_ERROR_EMPTY, "no document has a token",
                           "look whether these are the files that you mean", "%u files",
                           documents->tokens->file_count);
     }
     if (status < 0) {
-        stk_packed_close(packed);
+        stk_packed_rows_close(packed);
         return status;
     }
     *packed_out = packed;
     return 0;
 }
 
-void stk_packed_close(struct stk_packed *packed)
+void stk_packed_rows_close(struct stk_packed_rows *packed)
 {
     if (!packed) {
         return;
@@ -280,12 +282,12 @@ void stk_packed_close(struct stk_packed *packed)
     stk_free(packed);
 }
 
-uint64_t stk_packed_samples(const struct stk_packed *packed)
+uint64_t stk_packed_rows_samples(const struct stk_packed_rows *packed)
 {
     return packed->chunk_count > 0 ? packed->ends[packed->chunk_count - 1] : 0;
 }
 
-uint64_t stk_packed_file_end(const struct stk_packed *packed, uint32_t file)
+uint64_t stk_packed_rows_file_end(const struct stk_packed_rows *packed, uint32_t file)
 {
     uint64_t chunks = packed->file_ends[file];
 
@@ -294,18 +296,18 @@ uint64_t stk_packed_file_end(const struct stk_packed *packed, uint32_t file)
 
 /* ---- use ---- */
 
-int stk_packed_place(const struct stk_packed *packed, uint64_t sample,
-                     struct stk_document *place_out, struct stoker_error *error)
+int stk_packed_rows_location(const struct stk_packed_rows *packed, uint64_t sample,
+                             struct stk_token_document *place_out, struct stoker_error *error)
 {
-    uint64_t number = stk_ends_find(packed->ends, packed->chunk_count, sample), first;
-    struct stk_document last;
+    uint64_t number = stk_token_ends_find(packed->ends, packed->chunk_count, sample), first;
+    struct stk_token_document last;
     uint32_t count;
     int status;
 
-    cut_chunk(packed, number, &first, &count);
-    status = stk_documents_at(packed->documents, first, place_out, error);
+    chunk_bounds(packed, number, &first, &count);
+    status = stk_token_documents_get(packed->documents, first, place_out, error);
     if (status == 0) {
-        status = stk_documents_at(packed->documents, first + count - 1, &last, error);
+        status = stk_token_documents_get(packed->documents, first + count - 1, &last, error);
     }
     if (status == 0) {
         uint64_t end = last.span.first + last.span.count;
@@ -317,7 +319,7 @@ int stk_packed_place(const struct stk_packed *packed, uint64_t sample,
 }
 
 /* Memory for a plan; that of all other plans is given back where there is none. */
-static int reserve(struct stk_packed *packed, uint64_t bytes, struct stoker_error *error)
+static int reserve(struct stk_packed_rows *packed, uint64_t bytes, struct stoker_error *error)
 {
     if (stk_engine_reserve(engine_of(packed), bytes, 0, "a plan of packing", NULL) == 0) {
         return 0;
@@ -326,13 +328,13 @@ static int reserve(struct stk_packed *packed, uint64_t bytes, struct stoker_erro
     return stk_engine_reserve(engine_of(packed), bytes, 0, "a plan of packing", error);
 }
 
-int stk_packed_at(struct stk_packed *packed, uint64_t sample,
-                  const struct stk_packed_chunk **chunk_out, uint32_t *sequence_out,
-                  struct stoker_error *error)
+int stk_packed_rows_get(struct stk_packed_rows *packed, uint64_t sample,
+                        const struct stk_packed_rows_chunk **chunk_out, uint32_t *sequence_out,
+                        struct stoker_error *error)
 {
-    STK_ASSERT(sample < stk_packed_samples(packed));
-    uint64_t number = stk_ends_find(packed->ends, packed->chunk_count, sample);
-    struct stk_packed_chunk *kept = place_of(packed, number), made;
+    STK_ASSERT(sample < stk_packed_rows_samples(packed));
+    uint64_t number = stk_token_ends_find(packed->ends, packed->chunk_count, sample);
+    struct stk_packed_rows_chunk *kept = place_of(packed, number), made;
 
     if (kept->number != number) {
         int status = plan_chunk(packed, number, &made, error);

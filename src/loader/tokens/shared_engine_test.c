@@ -55,7 +55,7 @@ static void add_files(void)
         t_tar_add(&tar, name, value, sizeof value);
     }
     t_tar_end(&tar);
-    T_EQ("add", stk_world_add(world, "/data/train.tar", tar.data, tar.bytes), 0);
+    T_EQ("add", stk_sim_add(world, "/data/train.tar", tar.data, tar.bytes), 0);
     t_tar_free(&tar);
     for (uint32_t i = 0; i < TOKENS; i++) {
         tokens[i] = (uint16_t)(i * 31 + i / 64);
@@ -64,8 +64,8 @@ static void add_files(void)
         bytes +=
             ZSTD_compress(packed + bytes, sizeof packed - bytes, tokens + i, 2 * FRAME_TOKENS, 1);
     }
-    T_EQ("add", stk_world_add(world, "/data/raw.bin", tokens, sizeof tokens), 0);
-    T_EQ("add", stk_world_add(world, "/data/raw.bin.zst", packed, bytes), 0);
+    T_EQ("add", stk_sim_add(world, "/data/raw.bin", tokens, sizeof tokens), 0);
+    T_EQ("add", stk_sim_add(world, "/data/raw.bin.zst", packed, bytes), 0);
 }
 
 static void rig_open(void)
@@ -77,9 +77,9 @@ static void rig_open(void)
     struct stoker_dataset_options samples = {
         .struct_size = sizeof samples, .urls = &url, .url_count = 1, .block_bytes = 65536};
 
-    T_EQ("world", stk_world_open(&world, 1, &io, NULL), 0);
+    T_EQ("world", stk_sim_open(&world, 1, &io, NULL), 0);
     add_files();
-    T_EQ("engine", stk_engine_open_on(&engine, world, &options, NULL), 0);
+    T_EQ("engine", stk_engine_open_with_io(&engine, world, &options, NULL), 0);
     T_EQ("data set", stoker_dataset_open(&dataset, engine, &samples, NULL), 0);
 }
 
@@ -169,7 +169,8 @@ static void pair_open(struct pair *pair)
 {
     tokens_open(&pair->plain_set, &pair->plain, "/data/raw.bin");
     tokens_open(&pair->zstd_set, &pair->zstd, "/data/raw.bin.zst");
-    T_TRUE("a cache of frames", pair->zstd_set->kept != NULL && !pair->plain_set->kept);
+    T_TRUE("a cache of frames",
+           pair->zstd_set->frame_cache != NULL && !pair->plain_set->frame_cache);
 }
 
 static void pair_close(struct pair *pair)
@@ -219,7 +220,7 @@ static void test_both(const struct order *order)
         T_TRUE(order->name, samples_next(loader));
         T_TRUE(order->name, pair_next(&pair));
     }
-    T_TRUE("unpacked by workers", stk_kept_ahead(pair.zstd_set->kept) > 0);
+    T_TRUE("unpacked by workers", stk_frame_cache_prefetched(pair.zstd_set->frame_cache) > 0);
     if (order->tokens_first) {
         pair_close(&pair);
         T_TRUE("samples alone", samples_next(loader));
@@ -286,32 +287,32 @@ static void test_short_memory(void)
 
 /* ---- with other clients ---- */
 
-static bool no_step(struct stk_client *client, struct stk_worker *worker)
+static bool no_step(struct stk_engine_client *client, struct stk_worker *worker)
 {
     (void)client;
     (void)worker;
     return false;
 }
 
-static uint64_t no_trim(struct stk_client *client)
+static uint64_t no_trim(struct stk_engine_client *client)
 {
     (void)client;
     return 0;
 }
 
-static void add(struct stk_client *client)
+static void add(struct stk_engine_client *client)
 {
     client->step_locked = no_step;
     client->trim_locked = no_trim;
     stk_engine_lock(engine, NULL);
-    stk_engine_add_locked(engine, client);
+    stk_engine_add_client_locked(engine, client);
     stk_engine_unlock(engine);
 }
 
-static void remove_client(struct stk_client *client)
+static void remove_client(struct stk_engine_client *client)
 {
     stk_engine_lock(engine, NULL);
-    stk_engine_remove_locked(engine, client);
+    stk_engine_remove_client_locked(engine, client);
     stk_engine_unlock(engine);
 }
 
@@ -321,7 +322,7 @@ static void test_bare(void)
     size_t page = (size_t)sysconf(_SC_PAGESIZE), guard = GUARD_PAGES * page;
     uint8_t *pages =
         mmap(NULL, page + guard, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    struct stk_client *client = (struct stk_client *)(void *)(pages + page) - 1;
+    struct stk_engine_client *client = (struct stk_engine_client *)(void *)(pages + page) - 1;
     struct stoker_loader *first, *second;
     uint64_t taken, before;
 
@@ -345,23 +346,23 @@ static void test_bare(void)
 }
 
 struct asked {
-    struct stk_client client;
+    struct stk_engine_client client;
     uint64_t kept_bytes; /* of the budget, by what it "read ahead" */
     uint32_t returned, dropped;
     bool wants;
 };
 
-static void note_returned(struct stk_client *client)
+static void note_returned(struct stk_engine_client *client)
 {
     ((struct asked *)client)->returned++;
 }
 
-static bool says_wants(const struct stk_client *client)
+static bool says_wants(const struct stk_engine_client *client)
 {
     return ((const struct asked *)client)->wants;
 }
 
-static bool drops(struct stk_client *client)
+static bool drops(struct stk_engine_client *client)
 {
     struct asked *asked = (struct asked *)client;
     bool any = asked->kept_bytes > 0;
@@ -419,12 +420,12 @@ static void test_callbacks(void)
 /* A client that drops what it read ahead, and lets the lock go until the batch of the loader that
  * waits is complete. */
 struct slow {
-    struct stk_client client;
+    struct stk_engine_client client;
     struct stoker_loader *loader;
     uint64_t kept_bytes;
 };
 
-static bool drops_slowly(struct stk_client *client)
+static bool drops_slowly(struct stk_engine_client *client)
 {
     struct slow *slow = (struct slow *)client;
     struct stoker_stats stats = {.struct_size = sizeof stats};

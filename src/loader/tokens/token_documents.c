@@ -9,7 +9,7 @@
 #define ROUND_TOKENS (4u << 20)
 #define READ_TOKENS 4096u
 
-uint64_t stk_ends_find(const uint64_t *ends, uint64_t count, uint64_t value)
+uint64_t stk_token_ends_find(const uint64_t *ends, uint64_t count, uint64_t value)
 {
     uint64_t low = 0, high = count - 1;
 
@@ -46,7 +46,7 @@ static int search_round(void *context, uint64_t round, struct stoker_error *erro
 
     for (; at < end; at += READ_TOKENS) {
         uint64_t part = stk_min(end - at, READ_TOKENS);
-        int status = stk_tokens_read(search->tokens, search->file, at, part, tokens, error);
+        int status = stk_token_set_read(search->tokens, search->file, at, part, tokens, error);
 
         if (status < 0) {
             return status;
@@ -67,7 +67,7 @@ static int search_round(void *context, uint64_t round, struct stoker_error *erro
 }
 
 /* Where the documents of one file end. */
-static int search_file(struct stk_documents *documents, uint32_t file, int64_t eod,
+static int search_file(struct stk_token_documents *documents, uint32_t file, int64_t eod,
                        uint64_t *count_out, struct stoker_error *error)
 {
     struct stoker_engine *engine = documents->tokens->engine;
@@ -94,7 +94,7 @@ static int search_file(struct stk_documents *documents, uint32_t file, int64_t e
     }
     if (status == 0) {
         documents->bytes += bytes;
-        documents->cuts[file] = search.cuts = stk_alloc(found + 1, sizeof *search.cuts);
+        documents->document_ends[file] = search.cuts = stk_alloc(found + 1, sizeof *search.cuts);
         status = search.cuts ? stk_engine_parallel(engine, rounds, search_round, &search, error)
                              : stk_fail(error, -ENOMEM, "cannot look for documents", "free memory",
                                         "%llu documents", (unsigned long long)found);
@@ -109,10 +109,10 @@ static int search_file(struct stk_documents *documents, uint32_t file, int64_t e
 
 /* ---- open and close ---- */
 
-static int open_file(struct stk_documents *documents, uint32_t i, bool has_eod, int64_t eod,
+static int open_file(struct stk_token_documents *documents, uint32_t i, bool has_eod, int64_t eod,
                      struct stoker_error *error)
 {
-    const struct stk_token_file *file = &documents->tokens->files[i];
+    const struct stk_token_set_file *file = &documents->tokens->files[i];
     uint64_t count = file->ends ? file->end_count : file->set.document_count;
     bool told = file->ends || file->set.documents;
     int status = 0;
@@ -120,7 +120,7 @@ static int open_file(struct stk_documents *documents, uint32_t i, bool has_eod, 
     if (!told && !has_eod) {
         stk_fail(error, STOKER_ERROR_ARGUMENT, "this file does not say where its documents are",
                  "say which token ends them (eod), or give Megatron sets", "documents");
-        return stk_error_place(error, file->path, STOKER_NO_OFFSET, NULL);
+        return stk_error_set_location(error, file->path, STOKER_NO_OFFSET, NULL);
     }
     if (!told) {
         status = search_file(documents, i, eod, &count, error);
@@ -130,17 +130,18 @@ static int open_file(struct stk_documents *documents, uint32_t i, bool has_eod, 
     return status;
 }
 
-int stk_documents_open(struct stk_documents *documents, const struct stoker_tokens *tokens,
-                       bool has_eod, int64_t eod, struct stoker_error *error)
+int stk_token_documents_open(struct stk_token_documents *documents,
+                             const struct stoker_tokens *tokens, bool has_eod, int64_t eod,
+                             struct stoker_error *error)
 {
     int status = 0;
 
-    *documents = (struct stk_documents){
+    *documents = (struct stk_token_documents){
         .tokens = tokens,
         .ends = stk_alloc(tokens->file_count, sizeof *documents->ends),
-        .cuts = stk_alloc(tokens->file_count, sizeof *documents->cuts),
+        .document_ends = stk_alloc(tokens->file_count, sizeof *documents->document_ends),
     };
-    if (!documents->ends || !documents->cuts) {
+    if (!documents->ends || !documents->document_ends) {
         status = stk_fail(error, -ENOMEM, "cannot open documents", "free memory", "%u files",
                           tokens->file_count);
     }
@@ -148,43 +149,44 @@ int stk_documents_open(struct stk_documents *documents, const struct stoker_toke
         status = open_file(documents, i, has_eod, eod, error);
     }
     if (status < 0) {
-        stk_documents_close(documents);
+        stk_token_documents_close(documents);
     }
     return status;
 }
 
-void stk_documents_close(struct stk_documents *documents)
+void stk_token_documents_close(struct stk_token_documents *documents)
 {
-    for (uint32_t i = 0; documents->cuts && i < documents->tokens->file_count; i++) {
-        stk_free(documents->cuts[i]);
+    for (uint32_t i = 0; documents->document_ends && i < documents->tokens->file_count; i++) {
+        stk_free(documents->document_ends[i]);
     }
     if (documents->tokens) {
         stk_budget_release(&documents->tokens->engine->budget, documents->bytes);
     }
-    stk_free(documents->cuts);
+    stk_free(documents->document_ends);
     stk_free(documents->ends);
-    *documents = (struct stk_documents){0};
+    *documents = (struct stk_token_documents){0};
 }
 
-bool stk_documents_cut(const struct stk_documents *documents)
+bool stk_token_documents_end_with_eod(const struct stk_token_documents *documents)
 {
     bool cut = false;
 
     for (uint32_t i = 0; i < documents->tokens->file_count; i++) {
-        cut = cut || documents->cuts[i];
+        cut = cut || documents->document_ends[i];
     }
     return cut;
 }
 
 /* ---- use ---- */
 
-int stk_documents_at(const struct stk_documents *documents, uint64_t number,
-                     struct stk_document *document_out, struct stoker_error *error)
+int stk_token_documents_get(const struct stk_token_documents *documents, uint64_t number,
+                            struct stk_token_document *document_out, struct stoker_error *error)
 {
     STK_ASSERT(number < documents->count);
-    uint32_t i = (uint32_t)stk_ends_find(documents->ends, documents->tokens->file_count, number);
-    const struct stk_token_file *file = &documents->tokens->files[i];
-    const uint64_t *cuts = file->ends ? file->ends : documents->cuts[i];
+    uint32_t i =
+        (uint32_t)stk_token_ends_find(documents->ends, documents->tokens->file_count, number);
+    const struct stk_token_set_file *file = &documents->tokens->files[i];
+    const uint64_t *cuts = file->ends ? file->ends : documents->document_ends[i];
 
     number -= i > 0 ? documents->ends[i - 1] : 0;
     document_out->file = i;
@@ -195,6 +197,6 @@ int stk_documents_at(const struct stk_documents *documents, uint64_t number,
         return 0;
     }
     return stk_megatron_document(&file->set, number, &document_out->span, error) < 0
-               ? stk_error_place(error, file->path, STOKER_NO_OFFSET, NULL)
+               ? stk_error_set_location(error, file->path, STOKER_NO_OFFSET, NULL)
                : 0;
 }

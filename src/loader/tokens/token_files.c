@@ -11,7 +11,7 @@
 
 /* Bytes at either end of a file that enter the identity: it must not cost a pass over the data. */
 #define IDENTITY_BYTES 4096u
-#define KEPT_BYTES_MAX (512ull << 20)
+#define FRAME_CACHE_BYTES_MAX (512ull << 20)
 
 static bool ends_with(const char *text, size_t bytes, const char *ending)
 {
@@ -34,13 +34,13 @@ static int map(struct stk_io *io, const char *path, struct stk_view *view_out,
     if (status == -EISDIR) {
         stk_fail(error, status, "a folder is no token file",
                  "name its files, or a glob, like 'FOLDER/*.bin'", "tokens");
-        return stk_error_place(error, path, STOKER_NO_OFFSET, NULL);
+        return stk_error_set_location(error, path, STOKER_NO_OFFSET, NULL);
     }
     if (status == 0) {
         uint64_t end = stk_min(view_out->bytes, IDENTITY_BYTES);
 
-        stk_io_map_soon(io, (struct stk_view){view_out->data, end});
-        stk_io_map_soon(io, (struct stk_view){view_out->data + view_out->bytes - end, end});
+        stk_io_map_prefetch(io, (struct stk_view){view_out->data, end});
+        stk_io_map_prefetch(io, (struct stk_view){view_out->data + view_out->bytes - end, end});
     }
     return status;
 }
@@ -54,66 +54,69 @@ static bool is_file(struct stk_io *io, const char *path)
 
 /* x.bin, x.bin.zst, x.idx, or x alone where there is no such file: the set x.bin and x.idx, where
  * x.idx is there (Megatron names a set by its prefix). Fills in both names; false: it is no set. */
-static bool find_megatron(struct stk_io *io, const char *path, char idx[STK_TOKEN_PATH_BYTES_MAX],
-                          char bin[STK_TOKEN_PATH_BYTES_MAX])
+static bool find_megatron(struct stk_io *io, const char *path,
+                          char idx[STK_TOKEN_SET_PATH_BYTES_MAX],
+                          char bin[STK_TOKEN_SET_PATH_BYTES_MAX])
 {
     size_t bytes = strlen(path);
     bool is_idx = ends_with(path, bytes, ".idx"), packed = ends_with(path, bytes, ".bin.zst");
     bool has_ending = is_idx || packed || ends_with(path, bytes, ".bin");
 
     bytes -= packed ? 8 : has_ending ? 4 : 0;
-    if (bytes + sizeof ".bin.zst" > STK_TOKEN_PATH_BYTES_MAX) {
+    if (bytes + sizeof ".bin.zst" > STK_TOKEN_SET_PATH_BYTES_MAX) {
         return false;
     }
-    snprintf(idx, STK_TOKEN_PATH_BYTES_MAX, "%.*s.idx", (int)bytes, path);
-    snprintf(bin, STK_TOKEN_PATH_BYTES_MAX, "%.*s.bin%s", (int)bytes, path, packed ? ".zst" : "");
+    snprintf(idx, STK_TOKEN_SET_PATH_BYTES_MAX, "%.*s.idx", (int)bytes, path);
+    snprintf(bin, STK_TOKEN_SET_PATH_BYTES_MAX, "%.*s.bin%s", (int)bytes, path,
+             packed ? ".zst" : "");
     if (!is_idx && !((has_ending || !is_file(io, path)) && is_file(io, idx))) {
         return false;
     }
     if (!packed && !is_file(io, bin)) {
-        snprintf(bin, STK_TOKEN_PATH_BYTES_MAX, "%.*s.bin.zst", (int)bytes, path);
-        if (!is_file(io, bin)) { /* then the one that is usual is named as missing */
-            snprintf(bin, STK_TOKEN_PATH_BYTES_MAX, "%.*s.bin", (int)bytes, path);
+        snprintf(bin, STK_TOKEN_SET_PATH_BYTES_MAX, "%.*s.bin.zst", (int)bytes, path);
+        if (!is_file(io, bin)) { /* then the one that is usual is path_args as missing */
+            snprintf(bin, STK_TOKEN_SET_PATH_BYTES_MAX, "%.*s.bin", (int)bytes, path);
         }
     }
     return true;
 }
 
 /* Maps the file of the tokens, and finds the frames of one that is packed. */
-static int map_tokens(struct stoker_tokens *tokens, struct stk_token_file *file, const char *path,
-                      struct stoker_error *error)
+static int map_tokens(struct stoker_tokens *tokens, struct stk_token_set_file *file,
+                      const char *path, struct stoker_error *error)
 {
     int status = map(tokens->engine->io, path, &file->view, error);
 
-    if (status == 0 && stk_frames_are(file->view)) {
-        file->packed = true;
-        file->framed.view = file->view;
-        file->framed.before = tokens->frames;
-        status = stk_frames_open(&file->framed.frames, file->view, error);
-        tokens->frames += file->framed.frames.count;
+    if (status == 0 && stk_zstd_frames_detect(file->view)) {
+        file->compressed = true;
+        file->zstd_file.view = file->view;
+        file->zstd_file.first_frame = tokens->frames;
+        status = stk_zstd_frames_open(&file->zstd_file.frames, file->view, error);
+        tokens->frames += file->zstd_file.frames.count;
     }
     return status;
 }
 
-static int open_megatron(struct stoker_tokens *tokens, struct stk_token_file *file, const char *idx,
-                         const char *bin, struct stoker_error *error)
+static int open_megatron(struct stoker_tokens *tokens, struct stk_token_set_file *file,
+                         const char *idx, const char *bin, struct stoker_error *error)
 {
     int status = map(tokens->engine->io, idx, &file->idx, error);
 
     status = status < 0 ? status : map_tokens(tokens, file, bin, error);
     if (status < 0) {
-        return stk_error_place(error, file->idx.data ? bin : idx, STOKER_NO_OFFSET, NULL);
+        return stk_error_set_location(error, file->idx.data ? bin : idx, STOKER_NO_OFFSET, NULL);
     }
     struct stk_view data =
-        file->packed ? (struct stk_view){NULL, file->framed.frames.out_bytes} : file->view;
+        file->compressed ? (struct stk_view){NULL, file->zstd_file.frames.out_bytes} : file->view;
 
     status = stk_megatron_open(&file->set, file->idx, data, error);
     file->run = file->set.run;
-    return status < 0 ? stk_error_place(error, idx, STOKER_NO_OFFSET, NULL) : 0;
+    return status < 0 ? stk_error_set_location(error, idx, STOKER_NO_OFFSET, NULL) : 0;
 }
 
 /* A packed file of one of the other kinds: which one its first bytes say. */
-static int open_packed(struct stk_token_file *file, uint32_t dtype, struct stoker_error *error)
+static int open_compressed(struct stk_token_set_file *file, uint32_t dtype,
+                           struct stoker_error *error)
 {
     uint8_t *head = stk_alloc(STK_TOKEN_HEAD_BYTES, 1);
     size_t got;
@@ -122,34 +125,34 @@ static int open_packed(struct stk_token_file *file, uint32_t dtype, struct stoke
     if (!head) {
         return stk_fail(error, -ENOMEM, "cannot open token files", "free memory", "the head");
     }
-    status = stk_frames_head(file->view, head, STK_TOKEN_HEAD_BYTES, &got, error);
+    status = stk_zstd_frames_read_head(file->view, head, STK_TOKEN_HEAD_BYTES, &got, error);
     if (status == 0) {
-        status = stk_tokens_head(&file->run, &file->data_at, (struct stk_view){head, got},
-                                 file->framed.frames.out_bytes, dtype, error);
+        status = stk_tokens_open_head(&file->run, &file->data_at, (struct stk_view){head, got},
+                                      file->zstd_file.frames.out_bytes, dtype, error);
     }
     stk_free(head);
     return status;
 }
 
-static int open_run(struct stoker_tokens *tokens, struct stk_token_file *file, uint32_t dtype,
+static int open_run(struct stoker_tokens *tokens, struct stk_token_set_file *file, uint32_t dtype,
                     struct stoker_error *error)
 {
     int status = map_tokens(tokens, file, file->path, error);
 
     if (status == 0) {
-        status = file->packed ? open_packed(file, dtype, error)
-                              : stk_tokens_any(&file->run, file->view, dtype, error);
+        status = file->compressed ? open_compressed(file, dtype, error)
+                                  : stk_tokens_open_any(&file->run, file->view, dtype, error);
     }
-    return status < 0 ? stk_error_place(error, file->path, STOKER_NO_OFFSET, NULL) : 0;
+    return status < 0 ? stk_error_set_location(error, file->path, STOKER_NO_OFFSET, NULL) : 0;
 }
 
-static int open_file(struct stoker_tokens *tokens, struct stk_token_file *file, const char *path,
-                     uint32_t dtype, struct stoker_error *error)
+static int open_file(struct stoker_tokens *tokens, struct stk_token_set_file *file,
+                     const char *path, uint32_t dtype, struct stoker_error *error)
 {
-    char idx[STK_TOKEN_PATH_BYTES_MAX], bin[STK_TOKEN_PATH_BYTES_MAX];
+    char idx[STK_TOKEN_SET_PATH_BYTES_MAX], bin[STK_TOKEN_SET_PATH_BYTES_MAX];
     int status;
 
-    if (stk_vault_name(path, &file->path) < 0) {
+    if (stk_url_alias(path, &file->path) < 0) {
         return stk_fail(error, -ENOMEM, "cannot open token files", "free memory", "token files");
     }
     path = file->path;
@@ -166,52 +169,53 @@ static int open_file(struct stoker_tokens *tokens, struct stk_token_file *file, 
 
 /* ---- reading ---- */
 
-int stk_tokens_stored(const struct stoker_tokens *tokens, uint32_t number, uint64_t offset,
-                      uint64_t bytes, uint8_t *out, struct stoker_error *error)
+int stk_token_set_read_stored(const struct stoker_tokens *tokens, uint32_t number, uint64_t offset,
+                              uint64_t bytes, uint8_t *out, struct stoker_error *error)
 {
-    const struct stk_token_file *file = &tokens->files[number];
+    const struct stk_token_set_file *file = &tokens->files[number];
     int status;
 
     if (bytes == 0) {
         return 0;
     }
-    if (!file->packed) {
+    if (!file->compressed) {
         memcpy(out, file->run.data + offset, bytes);
         return 0;
     }
-    status = stk_kept_read(tokens->kept, &file->framed, file->data_at + offset, bytes, out, error);
-    return status < 0 ? stk_error_place(error, file->path, STOKER_NO_OFFSET, NULL) : 0;
+    status = stk_frame_cache_read(tokens->frame_cache, &file->zstd_file, file->data_at + offset,
+                                  bytes, out, error);
+    return status < 0 ? stk_error_set_location(error, file->path, STOKER_NO_OFFSET, NULL) : 0;
 }
 
-int stk_tokens_read(const struct stoker_tokens *tokens, uint32_t number, uint64_t first,
-                    uint64_t count, int64_t *out, struct stoker_error *error)
+int stk_token_set_read(const struct stoker_tokens *tokens, uint32_t number, uint64_t first,
+                       uint64_t count, int64_t *out, struct stoker_error *error)
 {
-    const struct stk_token_file *file = &tokens->files[number];
-    struct stk_token_run run = file->run;
+    const struct stk_token_set_file *file = &tokens->files[number];
+    struct stk_token_array run = file->run;
     bool fits;
 
     STK_ASSERT(first <= run.count && count <= run.count - first);
     if (count == 0) {
         return 0;
     }
-    if (file->packed) {
+    if (file->compressed) {
         /* At the end of the room, where what is widened does not reach what is yet to be. */
         uint64_t bytes = count * stk_token_bytes(run.dtype);
         uint8_t *stored = (uint8_t *)out + count * sizeof *out - bytes;
-        int status = stk_tokens_stored(tokens, number, first * stk_token_bytes(run.dtype), bytes,
-                                       stored, error);
+        int status = stk_token_set_read_stored(tokens, number, first * stk_token_bytes(run.dtype),
+                                               bytes, stored, error);
 
         if (status < 0) {
             return status;
         }
-        run = (struct stk_token_run){stored, count, run.dtype};
+        run = (struct stk_token_array){stored, count, run.dtype};
         first = 0;
     }
-    fits = stk_tokens_widen(&run, first, count, STOKER_INT64, out);
+    fits = stk_token_widen(&run, first, count, STOKER_INT64, out);
     if (!fits) {
         stk_fail(error, STOKER_ERROR_FORMAT, "a token does not fit its dtype",
                  "look whether the file's dtype is right", "a batch of int64");
-        return stk_error_place(error, file->path, STOKER_NO_OFFSET, NULL);
+        return stk_error_set_location(error, file->path, STOKER_NO_OFFSET, NULL);
     }
     return 0;
 }
@@ -229,14 +233,14 @@ static int identify(struct stoker_tokens *tokens, struct stoker_error *error)
     stk_sha256_init(&sha);
     stk_sha256_add(&sha, "stoker tokens 1", 15);
     for (uint32_t i = 0; status == 0 && i < tokens->file_count; i++) {
-        const struct stk_token_file *file = &tokens->files[i];
+        const struct stk_token_set_file *file = &tokens->files[i];
         uint64_t bytes = file->run.count * stk_token_bytes(file->run.dtype);
         uint64_t end = stk_min(bytes, IDENTITY_BYTES);
         uint64_t head[2] = {file->run.dtype, file->run.count};
 
-        status = stk_tokens_stored(tokens, i, 0, end, ends, error);
+        status = stk_token_set_read_stored(tokens, i, 0, end, ends, error);
         if (status == 0) {
-            status = stk_tokens_stored(tokens, i, bytes - end, end, ends + end, error);
+            status = stk_token_set_read_stored(tokens, i, bytes - end, end, ends + end, error);
         }
         stk_sha256_add(&sha, head, sizeof head);
         stk_sha256_add(&sha, ends, 2 * end);
@@ -247,13 +251,15 @@ static int identify(struct stoker_tokens *tokens, struct stoker_error *error)
 }
 
 /* Kept frames: what the caller says, else a quarter of the budget and 512 MiB at most. */
-static int open_kept(struct stoker_tokens *tokens, uint64_t bytes_max, struct stoker_error *error)
+static int open_frame_cache(struct stoker_tokens *tokens, uint64_t bytes_max,
+                            struct stoker_error *error)
 {
-    uint64_t usual = stk_min(tokens->engine->budget.bytes_max / 4, KEPT_BYTES_MAX);
+    uint64_t usual = stk_min(tokens->engine->budget.bytes_max / 4, FRAME_CACHE_BYTES_MAX);
 
-    return tokens->frames == 0 ? 0
-                               : stk_kept_open(&tokens->kept, tokens->engine, tokens->frames,
-                                               bytes_max ? bytes_max : usual, error);
+    return tokens->frames == 0
+               ? 0
+               : stk_frame_cache_open(&tokens->frame_cache, tokens->engine, tokens->frames,
+                                      bytes_max ? bytes_max : usual, error);
 }
 
 /* With room for the files; none is open yet. */
@@ -271,27 +277,27 @@ static int tokens_new(struct stoker_tokens **tokens_out, struct stoker_engine *e
                         file_count);
     }
     tokens->engine = engine;
-    stk_engine_hold(engine);
+    stk_engine_retain(engine);
     atomic_store_explicit(&tokens->references, 1, memory_order_relaxed);
     *tokens_out = tokens;
     return 0;
 }
 
 /* No file, but how many tokens there are, and what they are. */
-static int open_elsewhere(struct stoker_tokens **tokens_out, struct stoker_engine *engine,
-                          const struct stoker_tokens_options *options, struct stoker_error *error)
+static int open_virtual(struct stoker_tokens **tokens_out, struct stoker_engine *engine,
+                        const struct stoker_tokens_options *options, struct stoker_error *error)
 {
-    uint64_t count = options->elsewhere;
+    uint64_t count = options->virtual_tokens;
     int status = tokens_new(tokens_out, engine, 1, error);
 
     if (status == 0) {
         struct stoker_tokens *tokens = *tokens_out;
         struct stk_sha256 sha;
 
-        tokens->files[0].run = (struct stk_token_run){NULL, count, STOKER_INT32};
+        tokens->files[0].run = (struct stk_token_array){NULL, count, STOKER_INT32};
         tokens->file_count = 1;
         tokens->tokens = count;
-        tokens->elsewhere = true;
+        tokens->is_virtual = true;
         stk_sha256_init(&sha);
         stk_sha256_add(&sha, "stoker tokens elsewhere 1", 25);
         stk_sha256_add(&sha, &count, sizeof count);
@@ -312,16 +318,16 @@ int stoker_tokens_open(struct stoker_tokens **tokens_out, struct stoker_engine *
         return status;
     }
     if (!options || options->struct_size != sizeof *options ||
-        (options->path_count == 0) == (options->elsewhere == 0) ||
+        (options->path_count == 0) == (options->virtual_tokens == 0) ||
         options->path_count > STK_TOKEN_FILES_MAX ||
-        options->elsewhere > STK_TOKENS_ELSEWHERE_MAX) {
+        options->virtual_tokens > STK_TOKEN_SET_VIRTUAL_MAX) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "token files cannot be opened like this",
                         "set struct_size, and name 1 to 1,048,576 files, or how many tokens lie "
                         "elsewhere",
                         "tokens options");
     }
-    if (options->elsewhere > 0) {
-        return open_elsewhere(tokens_out, engine, options, error);
+    if (options->virtual_tokens > 0) {
+        return open_virtual(tokens_out, engine, options, error);
     }
     status = tokens_new(&tokens, engine, options->path_count, error);
     if (status < 0) {
@@ -332,18 +338,18 @@ int stoker_tokens_open(struct stoker_tokens **tokens_out, struct stoker_engine *
 
         status = open_file(tokens, &tokens->files[i], options->paths[i], options->dtype, error);
     }
-    status = status < 0 ? status : open_kept(tokens, options->cache_bytes, error);
+    status = status < 0 ? status : open_frame_cache(tokens, options->cache_bytes, error);
     status = status < 0 ? status : identify(tokens, error);
     if (status < 0) {
-        stk_tokens_release(tokens);
+        stk_token_set_release(tokens);
         return status;
     }
     *tokens_out = tokens;
     return 0;
 }
 
-int stk_tokens_lend(struct stoker_tokens **tokens_out, struct stoker_engine *engine,
-                    const struct stk_token_file *file, struct stoker_error *error)
+int stk_token_set_borrow(struct stoker_tokens **tokens_out, struct stoker_engine *engine,
+                         const struct stk_token_set_file *file, struct stoker_error *error)
 {
     int status = tokens_new(tokens_out, engine, 1, error);
 
@@ -355,13 +361,13 @@ int stk_tokens_lend(struct stoker_tokens **tokens_out, struct stoker_engine *eng
     return status;
 }
 
-void stk_tokens_hold(struct stoker_tokens *tokens)
+void stk_token_set_retain(struct stoker_tokens *tokens)
 {
     /* Relaxed: whoever holds already keeps it alive. */
     atomic_fetch_add_explicit(&tokens->references, 1, memory_order_relaxed);
 }
 
-void stk_tokens_release(struct stoker_tokens *tokens)
+void stk_token_set_release(struct stoker_tokens *tokens)
 {
     struct stoker_engine *engine = tokens->engine;
 
@@ -369,9 +375,9 @@ void stk_tokens_release(struct stoker_tokens *tokens)
     if (atomic_fetch_sub_explicit(&tokens->references, 1, memory_order_acq_rel) != 1) {
         return;
     }
-    stk_kept_close(tokens->kept);
+    stk_frame_cache_close(tokens->frame_cache);
     for (uint32_t i = 0; i < tokens->file_count; i++) {
-        stk_frames_close(&tokens->files[i].framed.frames);
+        stk_zstd_frames_close(&tokens->files[i].zstd_file.frames);
         stk_io_unmap(engine->io, tokens->files[i].view);
         stk_io_unmap(engine->io, tokens->files[i].idx);
         stk_free(tokens->files[i].path);
@@ -384,7 +390,7 @@ void stk_tokens_release(struct stoker_tokens *tokens)
 void stoker_tokens_close(struct stoker_tokens *tokens)
 {
     if (tokens && stk_engine_check(tokens->engine, NULL) == 0) {
-        stk_tokens_release(tokens);
+        stk_token_set_release(tokens);
     }
 }
 

@@ -29,11 +29,11 @@ struct stoker_token_loader {
     bool ragged;                   /* rows are documents */
     bool plain;                    /* rows are tokens as they are stored */
     uint64_t key;                  /* of fill in the middle */
-    struct stk_samples *samples;   /* one reference */
+    struct stk_token_samples *samples; /* one reference */
     pthread_mutex_t lock;
     struct {
-        struct stk_cursor cursor;
-        struct stk_ahead ahead;
+        struct stk_order_cursor cursor;
+        struct stk_token_prefetch ahead;
         struct stk_token_row row;
         uint32_t *starts; /* of the batch that is made */
         uint64_t starts_count, starts_room;
@@ -47,17 +47,17 @@ static int open_cursor(struct stoker_token_loader *loader,
                        const struct stoker_token_loader_options *options,
                        struct stoker_error *error)
 {
-    const struct stk_samples *samples = loader->samples;
+    const struct stk_token_samples *samples = loader->samples;
     uint32_t token_bytes = stk_token_bytes(loader->tokens->files[0].run.dtype);
     uint64_t spacing_bytes, block_samples;
     int status;
 
-    if (!stk_multiply(stk_samples_spacing(samples), token_bytes, &spacing_bytes)) {
+    if (!stk_multiply(stk_token_samples_spacing(samples), token_bytes, &spacing_bytes)) {
         spacing_bytes = options->block_bytes; /* then there is one window a file */
     }
     block_samples = stk_max(options->block_bytes / spacing_bytes, 1);
-    struct stk_cursor_options cursor = {
-        .order = {.sample_count = stk_samples_count(samples),
+    struct stk_order_cursor_options cursor = {
+        .order = {.sample_count = stk_token_samples_count(samples),
                   .block_samples = options->block_samples ? options->block_samples : block_samples,
                   .window_blocks = options->window_blocks,
                   .group_count = options->group_count,
@@ -73,15 +73,16 @@ static int open_cursor(struct stoker_token_loader *loader,
     };
 
     memcpy(cursor.identity, samples->identity, sizeof cursor.identity);
-    status = stk_cursor_open(&loader->locked.cursor, &cursor, error);
-    return status == 0 && options->mix ? stk_samples_part(loader->samples, options->mix, error)
-                                       : status;
+    status = stk_order_cursor_open(&loader->locked.cursor, &cursor, error);
+    return status == 0 && options->mix
+               ? stk_token_samples_set_mix(loader->samples, options->mix, error)
+               : status;
 }
 
 /* What the pool's keeper does: a batch that came back may be what others wait for. */
-static void batch_returned(void *keeper)
+static void batch_returned(void *owner)
 {
-    struct stoker_engine *engine = keeper;
+    struct stoker_engine *engine = owner;
 
     if (stk_engine_check(engine, NULL) == 0) {
         stk_engine_lock(engine, NULL);
@@ -90,24 +91,24 @@ static void batch_returned(void *keeper)
     }
 }
 
-static void pool_gone(void *keeper)
+static void pool_gone(void *owner)
 {
-    stk_engine_release(keeper);
+    stk_engine_release(owner);
 }
 
 static int open_pool(struct stoker_token_loader *loader, uint32_t batch_size,
                      struct stoker_error *error)
 {
     struct stoker_engine *engine = loader->engine;
-    struct stk_batch_keeper keeper = {&engine->budget, engine, batch_returned, pool_gone};
-    struct stk_field_shape row = {
+    struct stk_batch_owner owner = {&engine->budget, engine, batch_returned, pool_gone};
+    struct stk_batch_field_shape row = {
         .dtype = loader->dtype,
         .dimension_count = 1,
         .shape = {(int64_t)loader->context},
         .strides = {1},
         .slot_bytes = loader->context * loader->token_bytes,
     };
-    struct stk_field_shape ragged = {
+    struct stk_batch_field_shape ragged = {
         .dtype = loader->dtype,
         .dimension_count = 1,
         .shape = {-1},
@@ -115,7 +116,7 @@ static int open_pool(struct stoker_token_loader *loader, uint32_t batch_size,
         .ragged = true,
         .item_bytes = loader->token_bytes,
     };
-    struct stk_field_shape shapes[FIELDS_MAX] = {row, row, row, row};
+    struct stk_batch_field_shape shapes[FIELDS_MAX] = {row, row, row, row};
     uint64_t bytes = row.slot_bytes * batch_size * (loader->field_count - (loader->starts >= 0));
     int status;
 
@@ -134,9 +135,9 @@ static int open_pool(struct stoker_token_loader *loader, uint32_t batch_size,
                         (unsigned long long)engine->budget.bytes_max);
     }
     status =
-        stk_batch_pool_open(&loader->pool, &keeper, shapes, loader->field_count, batch_size, error);
+        stk_batch_pool_open(&loader->pool, &owner, shapes, loader->field_count, batch_size, error);
     if (status == 0) {
-        stk_engine_hold(engine); /* the pool's, given back by pool_gone */
+        stk_engine_retain(engine); /* the pool's, given back by pool_gone */
     }
     return status;
 }
@@ -147,7 +148,7 @@ static void set_fields(struct stoker_token_loader *loader,
     bool packed = options->rows == STOKER_ROWS_PACKED;
     int next = 1;
 
-    if (loader->tokens->elsewhere) {
+    if (loader->tokens->is_virtual) {
         loader->labels = loader->positions = loader->starts = -1;
         return;
     }
@@ -157,14 +158,14 @@ static void set_fields(struct stoker_token_loader *loader,
     loader->starts = packed || options->positions == STOKER_POSITIONS_RESET ? next++ : -1;
     loader->field_count = (uint32_t)next;
     loader->plain = options->rows == STOKER_ROWS_WINDOWS && loader->positions < 0 &&
-                    options->ends == STOKER_ENDS_KEPT && options->fim_rate == 0;
+                    options->boundary_labels == STOKER_BOUNDARY_NEXT && options->fim_rate == 0;
 }
 
 /* Batches of all samples: how many they are is known only now. */
-static int take_all(const struct stoker_token_loader *loader,
-                    struct stoker_token_loader_options *options, struct stoker_error *error)
+static int use_all_samples(const struct stoker_token_loader *loader,
+                           struct stoker_token_loader_options *options, struct stoker_error *error)
 {
-    uint64_t count = stk_samples_count(loader->samples);
+    uint64_t count = stk_token_samples_count(loader->samples);
 
     if (count * stk_max(options->context, 1) > INT32_MAX) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "too many rows for one batch",
@@ -176,7 +177,7 @@ static int take_all(const struct stoker_token_loader *loader,
     return 0;
 }
 
-/* A loader; ids: see stk_samples, with them all samples are one batch. */
+/* A loader; ids: see stk_token_samples, with them all samples are one batch. */
 static int open_loader(struct stoker_token_loader **loader_out, struct stoker_tokens *tokens,
                        struct stoker_token_loader_options *options, const uint64_t *ids,
                        struct stoker_error *error)
@@ -188,7 +189,7 @@ static int open_loader(struct stoker_token_loader **loader_out, struct stoker_to
         return stk_fail(error, -ENOMEM, "cannot open a token loader", "free memory", "loader");
     }
     pthread_mutex_init(&loader->lock, NULL);
-    stk_tokens_hold(tokens);
+    stk_token_set_retain(tokens);
     loader->tokens = tokens;
     loader->engine = tokens->engine;
     loader->context = options->context;
@@ -196,17 +197,17 @@ static int open_loader(struct stoker_token_loader **loader_out, struct stoker_to
     loader->token_bytes = options->dtype == STOKER_UINT8   ? 1
                           : options->dtype == STOKER_INT32 ? 4
                                                            : 8;
-    loader->key = stk_key(options->seed, FIM_KEY);
+    loader->key = stk_random_key(options->seed, FIM_KEY);
     set_fields(loader, options);
     if (options->rows_of) {
-        status = stk_samples_share(options->rows_of->samples, tokens, options, error);
+        status = stk_token_samples_share(options->rows_of->samples, tokens, options, error);
         loader->samples = status == 0 ? options->rows_of->samples : NULL;
     } else {
-        status = stk_samples_open(&loader->samples, tokens, options, error);
+        status = stk_token_samples_open(&loader->samples, tokens, options, error);
     }
     if (status == 0 && ids) {
         loader->samples->ids = ids;
-        status = take_all(loader, options, error);
+        status = use_all_samples(loader, options, error);
     }
     status = status < 0 ? status : open_cursor(loader, options, error);
     status = status < 0 ? status : open_pool(loader, options->batch_size, error);
@@ -214,7 +215,7 @@ static int open_loader(struct stoker_token_loader **loader_out, struct stoker_to
         stoker_token_loader_close(loader);
         return status;
     }
-    stk_ahead_open(&loader->locked.ahead, loader->samples);
+    stk_token_prefetch_open(&loader->locked.ahead, loader->samples);
     *loader_out = loader;
     return 0;
 }
@@ -227,8 +228,8 @@ int stoker_token_loader_open(struct stoker_token_loader **loader_out, struct sto
     int status = stk_engine_check(tokens->engine, error);
 
     *loader_out = NULL;
-    status = status < 0 ? status : stk_token_options(&options, given, error);
-    if (status == 0 && tokens->elsewhere && options.rows != STOKER_ROWS_WINDOWS) {
+    status = status < 0 ? status : stk_token_options_resolve(&options, given, error);
+    if (status == 0 && tokens->is_virtual && options.rows != STOKER_ROWS_WINDOWS) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "tokens that lie elsewhere have no documents",
                         "take windows", "token loader options");
     }
@@ -237,7 +238,7 @@ int stoker_token_loader_open(struct stoker_token_loader **loader_out, struct sto
         if (tokens->files[i].run.dtype != STOKER_UINT8) {
             stk_fail(error, STOKER_ERROR_ARGUMENT, "a file's tokens are no bytes",
                      "take int32 or int64", "uint8");
-            status = stk_error_place(error, tokens->files[i].path, STOKER_NO_OFFSET, NULL);
+            status = stk_error_set_location(error, tokens->files[i].path, STOKER_NO_OFFSET, NULL);
         }
     }
     return status < 0 ? status : open_loader(loader_out, tokens, &options, NULL, error);
@@ -252,44 +253,45 @@ void stoker_token_loader_close(struct stoker_token_loader *loader)
     }
     tokens = loader->tokens;
     stk_batch_pool_close(loader->pool);
-    stk_cursor_close(&loader->locked.cursor);
-    stk_samples_release(loader->samples);
+    stk_order_cursor_close(&loader->locked.cursor);
+    stk_token_samples_release(loader->samples);
     stk_token_row_close(&loader->locked.row);
     stk_budget_release(&loader->engine->budget, loader->locked.row_bytes);
     stk_free(loader->locked.starts);
     pthread_mutex_destroy(&loader->lock);
     stk_free(loader);
-    stk_tokens_release(tokens);
+    stk_token_set_release(tokens);
 }
 
 /* ---- rows ---- */
 
-static int unfit(const struct stoker_token_loader *loader, const char *path,
-                 struct stoker_error *error)
+static int fail_too_long(const struct stoker_token_loader *loader, const char *path,
+                         struct stoker_error *error)
 {
     stk_fail(error, STOKER_ERROR_FORMAT, "a token does not fit its dtype",
              loader->dtype == STOKER_INT32
                  ? "ask for int64, and look whether the file's dtype is right"
                  : "look whether the file's dtype is right",
              "a batch of %s", loader->dtype == STOKER_INT32 ? "int32" : "int64");
-    return path ? stk_error_place(error, path, STOKER_NO_OFFSET, NULL) : STOKER_ERROR_FORMAT;
+    return path ? stk_error_set_location(error, path, STOKER_NO_OFFSET, NULL) : STOKER_ERROR_FORMAT;
 }
 
 /* A plain window straight from the file into its slots; 0: the file is packed. */
 static int fill_window_locked(struct stoker_token_loader *loader, struct stoker_batch *batch,
                               uint32_t slot, struct stoker_error *error)
 {
-    struct stk_window window = stk_windows_at(&loader->samples->windows, batch->ids[slot]);
-    const struct stk_token_file *file = &loader->tokens->files[window.file];
+    struct stk_token_window window =
+        stk_token_windows_get(&loader->samples->windows, batch->ids[slot]);
+    const struct stk_token_set_file *file = &loader->tokens->files[window.file];
     uint64_t slot_bytes = loader->context * loader->token_bytes;
 
-    if (file->packed) {
+    if (file->compressed) {
         return 0;
     }
     for (uint32_t field = 0; field < loader->field_count; field++) {
-        if (!stk_tokens_widen(&file->run, window.first + field, loader->context, loader->dtype,
-                              stk_batch_slot(batch, field, slot_bytes, slot))) {
-            return unfit(loader, file->path, error);
+        if (!stk_token_widen(&file->run, window.first + field, loader->context, loader->dtype,
+                             stk_batch_slot(batch, field, slot_bytes, slot))) {
+            return fail_too_long(loader, file->path, error);
         }
     }
     return 1;
@@ -301,14 +303,14 @@ static int row_reserve_locked(struct stoker_token_loader *loader, uint64_t sampl
 {
     struct stk_token_row *row = &loader->locked.row;
     uint64_t room;
-    int status = stk_samples_room(loader->samples, sample, &room, error);
+    int status = stk_token_samples_row_tokens(loader->samples, sample, &room, error);
 
-    if (status < 0 || (room <= row->room && row->room > 0)) {
+    if (status < 0 || (room <= row->capacity && row->capacity > 0)) {
         return status;
     }
     room = stk_max(room, 1);
-    if (room <= STK_ROW_TOKENS_MAX) {
-        uint64_t bytes = room * STK_ROW_TOKEN_BYTES;
+    if (room <= STK_TOKEN_ROW_TOKENS_MAX) {
+        uint64_t bytes = room * STK_TOKEN_ROW_TOKEN_BYTES;
 
         stk_token_row_close(row);
         stk_budget_release(&loader->engine->budget, loader->locked.row_bytes);
@@ -325,12 +327,13 @@ static int row_reserve_locked(struct stoker_token_loader *loader, uint64_t sampl
 /* What fill in the middle is drawn from, beside the sample: in a mix the sample may come several
  * times an epoch. */
 static uint64_t key_locked(const struct stoker_token_loader *loader,
-                           const struct stk_cursor_slot *slot)
+                           const struct stk_order_cursor_slot *slot)
 {
-    uint64_t key = stk_key(loader->key, slot->epoch);
+    uint64_t key = stk_random_key(loader->key, slot->epoch);
 
-    return stk_schedule_is_plain(&loader->locked.cursor.schedule) ? key
-                                                                  : stk_key(key, slot->position);
+    return stk_schedule_is_plain(&loader->locked.cursor.schedule)
+               ? key
+               : stk_random_key(key, slot->position);
 }
 
 /* The sample in a slot, as a row. */
@@ -339,8 +342,9 @@ static int make_row_locked(struct stoker_token_loader *loader, uint64_t sample, 
 {
     int status = row_reserve_locked(loader, sample, error);
 
-    return status < 0 ? status
-                      : stk_samples_row(loader->samples, sample, key, &loader->locked.row, error);
+    return status < 0
+               ? status
+               : stk_token_samples_row(loader->samples, sample, key, &loader->locked.row, error);
 }
 
 /* Room for one more row's starts, its padding, and the batch's end. */
@@ -390,7 +394,7 @@ static int write_row_locked(struct stoker_token_loader *loader, struct stoker_ba
                             uint32_t slot, struct stoker_error *error)
 {
     uint64_t slot_bytes = loader->context * loader->token_bytes;
-    struct stk_token_row_out out = {
+    struct stk_token_row_output out = {
         .length = loader->context,
         .dtype = loader->dtype,
         .tokens = stk_batch_slot(batch, 0, slot_bytes, slot),
@@ -403,7 +407,7 @@ static int write_row_locked(struct stoker_token_loader *loader, struct stoker_ba
         out.positions = stk_batch_slot(batch, (uint32_t)loader->positions, slot_bytes, slot);
     }
     if (!stk_token_row_write(&loader->locked.row, &loader->samples->rules, &out)) {
-        return unfit(loader, NULL, error);
+        return fail_too_long(loader, NULL, error);
     }
     return loader->starts >= 0 ? add_starts_locked(loader, batch, slot, error) : 0;
 }
@@ -446,7 +450,7 @@ static int fill_document_locked(struct stoker_token_loader *loader, struct stoke
     if (status < 0) {
         return status;
     }
-    struct stk_token_row_out out = {
+    struct stk_token_row_output out = {
         .length = row->count,
         .dtype = loader->dtype,
         .tokens = batch->fields[0].data + at,
@@ -456,23 +460,26 @@ static int fill_document_locked(struct stoker_token_loader *loader, struct stoke
     for (uint32_t field = 0; field < loader->field_count; field++) {
         batch->fields[field].offsets[slot + 1] = batch->fields[field].offsets[slot] + row->count;
     }
-    return stk_token_row_write(row, &loader->samples->rules, &out) ? 0 : unfit(loader, NULL, error);
+    return stk_token_row_write(row, &loader->samples->rules, &out)
+               ? 0
+               : fail_too_long(loader, NULL, error);
 }
 
 /* The same of bytes, as they are stored. */
 static int fill_bytes_locked(struct stoker_token_loader *loader, struct stoker_batch *batch,
                              uint32_t slot, struct stoker_error *error)
 {
-    const struct stk_samples *samples = loader->samples;
+    const struct stk_token_samples *samples = loader->samples;
     uint64_t *offsets = batch->fields[0].offsets, bytes;
-    struct stk_document document;
-    int status = stk_documents_at(&samples->documents, batch->ids[slot], &document, error);
+    struct stk_token_document document;
+    int status = stk_token_documents_get(&samples->documents, batch->ids[slot], &document, error);
 
-    status = status < 0 ? status : stk_samples_room(samples, batch->ids[slot], &bytes, error);
+    status = status < 0 ? status
+                        : stk_token_samples_row_tokens(samples, batch->ids[slot], &bytes, error);
     if (status == 0) {
         offsets[slot + 1] = offsets[slot] + bytes;
-        status = stk_tokens_stored(loader->tokens, document.file, document.span.first, bytes,
-                                   batch->fields[0].data + offsets[slot], error);
+        status = stk_token_set_read_stored(loader->tokens, document.file, document.span.first,
+                                           bytes, batch->fields[0].data + offsets[slot], error);
     }
     return status;
 }
@@ -485,7 +492,7 @@ static int fill_documents_locked(struct stoker_token_loader *loader, struct stok
     int status = 0;
 
     for (uint32_t i = 0; status == 0 && i < batch->samples; i++) {
-        status = stk_samples_room(loader->samples, batch->ids[i], &room, error);
+        status = stk_token_samples_row_tokens(loader->samples, batch->ids[i], &room, error);
         total += status == 0 ? room : 0;
     }
     for (uint32_t field = 0; status == 0 && field < loader->field_count; field++) {
@@ -505,7 +512,7 @@ static int make_locked(struct stoker_token_loader *loader, struct stoker_batch *
                        struct stoker_error *error)
 {
     static const uint64_t value_bytes[FIELDS_MAX] = {0}; /* they get room when it is known */
-    uint32_t slots = stk_cursor_slots(&loader->locked.cursor);
+    uint32_t slots = stk_order_cursor_slots(&loader->locked.cursor);
     uint64_t *keys = stk_alloc(stk_max(slots, 1), sizeof *keys);
     struct stoker_batch *batch = NULL;
     int status;
@@ -513,12 +520,12 @@ static int make_locked(struct stoker_token_loader *loader, struct stoker_batch *
     if (!keys) {
         return stk_fail(error, -ENOMEM, "cannot make a batch", "free memory", "%u rows", slots);
     }
-    status = stk_batch_take(loader->pool, slots, value_bytes, &batch, error);
+    status = stk_batch_pool_get(loader->pool, slots, value_bytes, &batch, error);
     for (uint32_t i = 0; status == 0 && i < slots; i++) {
-        struct stk_cursor_slot slot = stk_cursor_at(&loader->locked.cursor, i);
+        struct stk_order_cursor_slot slot = stk_order_cursor_get(&loader->locked.cursor, i);
 
         batch->ids[i] = slot.sample;
-        batch->mask[i] = slot.real;
+        batch->mask[i] = slot.is_real;
         keys[i] = key_locked(loader, &slot);
     }
     if (status == 0 && loader->field_count > 0) {
@@ -544,12 +551,12 @@ int stoker_token_loader_next(struct stoker_token_loader *loader, struct stoker_b
         return status;
     }
     pthread_mutex_lock(&loader->lock);
-    if (stk_cursor_begins(&loader->locked.cursor)) {
-        stk_ahead_begin(&loader->locked.ahead, &loader->locked.cursor);
+    if (stk_order_cursor_begin_step(&loader->locked.cursor)) {
+        stk_token_prefetch_begin(&loader->locked.ahead, &loader->locked.cursor);
         status = make_locked(loader, batch_out, error);
-        stk_ahead_end(&loader->locked.ahead);
+        stk_token_prefetch_end(&loader->locked.ahead);
         if (status == 0) {
-            stk_cursor_advance(&loader->locked.cursor);
+            stk_order_cursor_next(&loader->locked.cursor);
             status = 1;
         }
     }
@@ -573,14 +580,14 @@ int stoker_token_loader_file_end(const struct stoker_token_loader *loader, uint6
     if (file >= loader->tokens->file_count) {
         return STOKER_ERROR_ARGUMENT;
     }
-    *samples_out = stk_samples_file_end(loader->samples, (uint32_t)file);
+    *samples_out = stk_token_samples_file_end(loader->samples, (uint32_t)file);
     return 0;
 }
 
 /* ---- state ---- */
 
-int stoker_token_loader_mix_border(struct stoker_token_loader *loader, uint64_t least,
-                                   uint64_t *position_out)
+int stoker_token_loader_mix_change_position(struct stoker_token_loader *loader, uint64_t least,
+                                            uint64_t *position_out)
 {
     int status = stk_engine_check(loader->engine, NULL);
 
@@ -588,7 +595,7 @@ int stoker_token_loader_mix_border(struct stoker_token_loader *loader, uint64_t 
         return status < 0 ? status : STOKER_ERROR_ARGUMENT;
     }
     pthread_mutex_lock(&loader->lock);
-    *position_out = stk_cursor_border(&loader->locked.cursor, least);
+    *position_out = stk_order_cursor_boundary(&loader->locked.cursor, least);
     pthread_mutex_unlock(&loader->lock);
     return 0;
 }
@@ -600,7 +607,7 @@ int stoker_token_loader_set_epoch(struct stoker_token_loader *loader, uint64_t e
 
     if (status == 0) {
         pthread_mutex_lock(&loader->lock);
-        status = stk_cursor_set_epoch(&loader->locked.cursor, epoch, error);
+        status = stk_order_cursor_set_epoch(&loader->locked.cursor, epoch, error);
         pthread_mutex_unlock(&loader->lock);
     }
     return status;
@@ -612,14 +619,14 @@ int stoker_token_loader_state(struct stoker_token_loader *loader, struct stoker_
 
     if (status == 0) {
         pthread_mutex_lock(&loader->lock);
-        stk_cursor_state(&loader->locked.cursor, state_out);
+        stk_order_cursor_state(&loader->locked.cursor, state_out);
         pthread_mutex_unlock(&loader->lock);
     }
     return status;
 }
 
-int stoker_token_loader_place(struct stoker_token_loader *loader, uint64_t *epoch_out,
-                              uint64_t *position_out)
+int stoker_token_loader_position(struct stoker_token_loader *loader, uint64_t *epoch_out,
+                                 uint64_t *position_out)
 {
     int status = stk_engine_check(loader->engine, NULL);
 
@@ -635,7 +642,7 @@ int stoker_token_loader_place(struct stoker_token_loader *loader, uint64_t *epoc
 int stoker_token_loader_set_state(struct stoker_token_loader *loader,
                                   const struct stoker_state *state, struct stoker_error *error)
 {
-    const struct stk_state_words words = {
+    const struct stk_state_labels words = {
         .samples = "number of samples",
         .block_samples = "samples a block",
         .advice = "open the loader with the tokens and settings of the saved run",
@@ -646,7 +653,7 @@ int stoker_token_loader_set_state(struct stoker_token_loader *loader,
 
     if (status == 0) {
         pthread_mutex_lock(&loader->lock);
-        status = stk_cursor_set_state(&loader->locked.cursor, state, &words, error);
+        status = stk_order_cursor_set_state(&loader->locked.cursor, state, &words, error);
         pthread_mutex_unlock(&loader->lock);
     }
     return status;
@@ -662,7 +669,7 @@ static uint64_t window_tokens(const struct stoker_token_loader_options *options)
                : 0;
 }
 
-static int check_documents(const struct stoker_row_documents *documents,
+static int check_documents(const struct stoker_token_documents *documents,
                            const struct stoker_token_loader_options *options,
                            struct stoker_error *error)
 {
@@ -671,7 +678,7 @@ static int check_documents(const struct stoker_row_documents *documents,
 
     if (!documents || documents->struct_size != sizeof *documents) {
         refused = "set struct_size";
-    } else if (documents->count == 0 || documents->count > STK_PACKING_DOCUMENTS_MAX) {
+    } else if (documents->count == 0 || documents->count > STK_SEQUENCE_PACKING_DOCUMENTS_MAX) {
         refused = "give 1 to 1,048,576 documents";
     } else if (options->dtype == STOKER_UINT8) {
         refused = "give rows of int32 or int64";
@@ -687,9 +694,10 @@ static int check_documents(const struct stoker_row_documents *documents,
                    : 0;
 }
 
-int stoker_rows_make(struct stoker_batch **batch_out, struct stoker_engine *engine,
-                     const struct stoker_row_documents *documents,
-                     const struct stoker_token_loader_options *given, struct stoker_error *error)
+int stoker_token_rows_batch(struct stoker_batch **batch_out, struct stoker_engine *engine,
+                            const struct stoker_token_documents *documents,
+                            const struct stoker_token_loader_options *given,
+                            struct stoker_error *error)
 {
     struct stoker_token_loader_options options = {0};
     struct stoker_token_loader *loader = NULL;
@@ -697,12 +705,12 @@ int stoker_rows_make(struct stoker_batch **batch_out, struct stoker_engine *engi
     int status = stk_engine_check(engine, error);
 
     *batch_out = NULL;
-    status = status < 0 ? status : stk_token_options(&options, given, error);
+    status = status < 0 ? status : stk_token_options_resolve(&options, given, error);
     status = status < 0 ? status : check_documents(documents, &options, error);
     if (status < 0) {
         return status;
     }
-    struct stk_token_file file = {
+    struct stk_token_set_file file = {
         .run = {.data = (const uint8_t *)documents->tokens,
                 .count = documents->ends[documents->count - 1],
                 .dtype = STOKER_INT32},
@@ -718,7 +726,7 @@ int stoker_rows_make(struct stoker_batch **batch_out, struct stoker_engine *engi
     options.world_size = options.group_count = 1;
     options.chunk_documents = (uint32_t)documents->count;
     options.stride = stk_max(window_tokens(&options), 1);
-    status = stk_tokens_lend(&tokens, engine, &file, error);
+    status = stk_token_set_borrow(&tokens, engine, &file, error);
     status = status < 0 ? status : open_loader(&loader, tokens, &options, documents->ids, error);
     status = status < 0 ? status : stoker_token_loader_set_epoch(loader, documents->epoch, error);
     status = status < 0 ? status : stoker_token_loader_next(loader, batch_out, error);

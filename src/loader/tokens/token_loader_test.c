@@ -74,14 +74,13 @@ static struct stk_io *world_new(void)
     npy[10 + bytes] = ' ';
     npy[127] = '\n';
     memcpy(npy + 128, tokens_of[1], 2 * counts[1]);
-    if (stk_world_open(&world, 1, &options, NULL) < 0) {
+    if (stk_sim_open(&world, 1, &options, NULL) < 0) {
         return NULL;
     }
-    T_EQ("add", stk_world_add(world, "/data/set_text_document.idx", idx, idx_of(idx)), 0);
-    T_EQ("add", stk_world_add(world, "/data/set_text_document.bin", tokens_of[0], 2 * counts[0]),
-         0);
-    T_EQ("add", stk_world_add(world, paths[1], npy, 128 + 2 * counts[1]), 0);
-    T_EQ("add", stk_world_add(world, paths[2], tokens_of[2], 2 * counts[2]), 0);
+    T_EQ("add", stk_sim_add(world, "/data/set_text_document.idx", idx, idx_of(idx)), 0);
+    T_EQ("add", stk_sim_add(world, "/data/set_text_document.bin", tokens_of[0], 2 * counts[0]), 0);
+    T_EQ("add", stk_sim_add(world, paths[1], npy, 128 + 2 * counts[1]), 0);
+    T_EQ("add", stk_sim_add(world, paths[2], tokens_of[2], 2 * counts[2]), 0);
     return world;
 }
 
@@ -185,7 +184,7 @@ static int rig_open(struct rig *rig, struct stk_io *world, uint32_t files,
     int status;
 
     *rig = (struct rig){0};
-    status = stk_engine_open_on(&rig->engine, world, &engine, error);
+    status = stk_engine_open_with_io(&rig->engine, world, &engine, error);
     return status < 0 ? status : stoker_tokens_open(&rig->tokens, rig->engine, &options, error);
 }
 
@@ -382,10 +381,10 @@ static void test_files(struct stk_io *world, const struct rig *rig)
         {"/data/empty.bin", STOKER_UINT16, 0},
     };
 
-    stk_world_add(world, "/data/lone.idx", "", 0);
-    stk_world_add(world, "/data/broken.idx", "MMIDIDX", 7);
-    stk_world_add(world, "/data/broken.bin", "", 0);
-    stk_world_add(world, "/data/empty.bin", "", 0);
+    stk_sim_add(world, "/data/lone.idx", "", 0);
+    stk_sim_add(world, "/data/broken.idx", "MMIDIDX", 7);
+    stk_sim_add(world, "/data/broken.bin", "", 0);
+    stk_sim_add(world, "/data/empty.bin", "", 0);
     for (size_t i = 0; i < STK_COUNT(files); i++) {
         struct stoker_tokens_options options = {.struct_size = sizeof options,
                                                 .paths = &files[i].path,
@@ -426,7 +425,7 @@ static void test_unfit(struct stk_io *world, const struct rig *rig)
     struct stoker_error error = {0};
 
     values[20] = 1u << 31;
-    stk_world_add(world, path, values, sizeof values);
+    stk_sim_add(world, path, values, sizeof values);
     T_EQ("open", stoker_tokens_open(&tokens, rig->engine, &files, &error), 0);
     T_EQ("open", stoker_token_loader_open(&loader, tokens, &options, &error), 0);
     stoker_tokens_close(tokens); /* the loader keeps it */
@@ -572,7 +571,7 @@ static bool fails_cleanly(bool memory, bool packed, uint64_t n)
     if (memory) {
         stk_mem_fail_nth(n);
     } else {
-        stk_world_fail_nth(world, n);
+        stk_sim_fail_nth(world, n);
     }
     status = rig_open(&rig, world, packed ? 1 : FILES, &error);
     status = status < 0 ? status : stoker_token_loader_open(&loader, rig.tokens, &options, &error);

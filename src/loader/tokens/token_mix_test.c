@@ -54,7 +54,7 @@ struct history {
 
 static uint64_t draw(struct history *history, uint64_t below)
 {
-    return stk_key(history->key, history->drawn++) % below;
+    return stk_random_key(history->key, history->drawn++) % below;
 }
 
 static struct stoker_token_loader_options options_of(uint32_t rows)
@@ -84,16 +84,16 @@ static int rig_open(struct rig *rig, uint32_t rows, struct stoker_error *error)
         .struct_size = sizeof files, .paths = paths, .path_count = FILES, .dtype = STOKER_UINT16};
     struct stoker_token_loader_options options = options_of(rows);
     struct stk_io *world;
-    int status = stk_world_open(&world, 1, &io, error);
+    int status = stk_sim_open(&world, 1, &io, error);
 
     *rig = (struct rig){0};
     if (status < 0) {
         return status;
     }
     for (uint32_t i = 0; i < FILES; i++) {
-        stk_world_add(world, paths[i], tokens_of[i], counts[i] * sizeof **tokens_of);
+        stk_sim_add(world, paths[i], tokens_of[i], counts[i] * sizeof **tokens_of);
     }
-    status = stk_engine_open_on(&rig->engine, world, &engine, error);
+    status = stk_engine_open_with_io(&rig->engine, world, &engine, error);
     status = status < 0 ? status : stoker_tokens_open(&rig->tokens, rig->engine, &files, error);
     status =
         status < 0 ? status : stoker_token_loader_open(&rig->plain, rig->tokens, &options, error);
@@ -176,17 +176,17 @@ static void step(struct history *history, struct stoker_token_loader *loader, ui
     struct stoker_batch *batch;
     uint64_t epoch, position;
 
-    stoker_token_loader_place(loader, &epoch, &position);
+    stoker_token_loader_position(loader, &epoch, &position);
     if (stk_partition_steps_from(&partition, epoch, position) == 0) {
         T_EQ("end", stoker_token_loader_next(loader, &batch, NULL), 0);
-        stoker_token_loader_place(loader, &epoch, &position);
+        stoker_token_loader_position(loader, &epoch, &position);
     }
     if (!T_EQ("next", stoker_token_loader_next(loader, &batch, NULL), 1)) {
         return;
     }
     for (uint32_t i = 0; i < history->batch; i++) {
         uint64_t id = stoker_batch_ids(batch)[i];
-        struct stk_place place;
+        struct stk_order_place place;
 
         stk_partition_place(&partition, epoch, position, i, &place);
         history->same_rows &= same_row(batch, i, all, id);
@@ -217,7 +217,7 @@ static void change(struct history *history, const struct rig *rig, uint32_t rows
     if (history->change_count == CHANGES_MAX) {
         return;
     }
-    T_EQ("border", stoker_token_loader_mix_border(loaders[0], 0, &border), 0);
+    T_EQ("border", stoker_token_loader_mix_change_position(loaders[0], 0, &border), 0);
     if (border == 0 || (history->change_count > 0 && last[-1].position >= border)) {
         return;
     }
@@ -330,7 +330,7 @@ static void test_histories(uint32_t rows, uint64_t first, uint64_t number)
     T_EQ("all", stoker_token_loader_next(rig.plain, &all, &error), 1);
     for (uint64_t i = first; i < first + number; i++) {
         memset(&history, 0, sizeof history);
-        history.key = stk_key(11, i);
+        history.key = stk_random_key(11, i);
         history.groups = 1 + (uint32_t)draw(&history, 3);
         history.same_states = history.same_rows = true;
         draw_weights(&history, history.weights[0]);
@@ -360,7 +360,8 @@ static void test_refused(void)
 
     T_EQ("rig", rig_open(&rig, STOKER_ROWS_PACKED, &error), 0);
     T_EQ("no file", stoker_token_loader_file_end(rig.plain, FILES, &end), STOKER_ERROR_ARGUMENT);
-    T_EQ("no mix", stoker_token_loader_mix_border(rig.plain, 0, &end), STOKER_ERROR_ARGUMENT);
+    T_EQ("no mix", stoker_token_loader_mix_change_position(rig.plain, 0, &end),
+         STOKER_ERROR_ARGUMENT);
     mix = mix_of(&history, &rig);
     struct stoker_token_loader_options options = options_of(STOKER_ROWS_PACKED);
 
@@ -463,7 +464,7 @@ int main(int count, char **arguments)
     for (uint32_t i = 0; i < FILES; i++) {
         for (uint32_t k = 0; k < counts[i]; k++) {
             tokens_of[i][k] =
-                stk_key(i, k) % 9 == 0 ? EOD : (uint16_t)(100 + 10000 * i + k % 10000);
+                stk_random_key(i, k) % 9 == 0 ? EOD : (uint16_t)(100 + 10000 * i + k % 10000);
         }
     }
     test_histories(STOKER_ROWS_WINDOWS, first, number);

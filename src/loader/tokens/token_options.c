@@ -30,7 +30,9 @@ static void set_defaults(struct stoker_token_loader_options *options)
     options->block_bytes = options->block_bytes ? options->block_bytes : STK_TOKEN_BLOCK_BYTES;
     options->chunk_documents =
         options->chunk_documents ? options->chunk_documents : CHUNK_DOCUMENTS;
-    options->ends = options->ends ? options->ends : windows ? STOKER_ENDS_KEPT : STOKER_ENDS_MASKED;
+    options->boundary_labels = options->boundary_labels ? options->boundary_labels
+                               : windows                ? STOKER_BOUNDARY_NEXT
+                                                        : STOKER_BOUNDARY_MASKED;
     options->positions = options->positions                    ? options->positions
                          : options->rows == STOKER_ROWS_PACKED ? STOKER_POSITIONS_RESET
                                                                : STOKER_POSITIONS_NONE;
@@ -44,10 +46,10 @@ static bool is_share(double value)
 static const char *refuse_rows(const struct stoker_token_loader_options *options)
 {
     bool documents = options->rows == STOKER_ROWS_DOCUMENTS;
-    struct stk_fim fim = stk_token_fim(options);
-    uint64_t added = stk_fim_added(&fim) + options->append_eod;
+    struct stk_fim fim = stk_token_options_fim(options);
+    uint64_t added = stk_fim_added_max(&fim) + options->append_eod;
 
-    if (options->rows > STOKER_ROWS_PADDED || options->ends > STOKER_ENDS_KEPT ||
+    if (options->rows > STOKER_ROWS_PADDED || options->boundary_labels > STOKER_BOUNDARY_NEXT ||
         options->positions > STOKER_POSITIONS_ROW || options->labels > STOKER_LABELS_NONE) {
         return "rows, ends, positions or labels is out of its range";
     }
@@ -55,7 +57,7 @@ static const char *refuse_rows(const struct stoker_token_loader_options *options
         return "context must be 1 to 4,294,967,295 tokens";
     }
     if (options->rows == STOKER_ROWS_PACKED &&
-        (options->context > STK_PACKING_LENGTH_MAX ||
+        (options->context > STK_SEQUENCE_PACKING_LENGTH_MAX ||
          options->context * options->batch_size > INT32_MAX)) {
         return "packed rows have 16,777,216 tokens at most, and a batch 2,147,483,647";
     }
@@ -72,7 +74,7 @@ static const char *refuse_rows(const struct stoker_token_loader_options *options
     if (options->block_bytes > STK_TOKEN_BLOCK_BYTES_MAX) {
         return "a block has 1 TiB at most";
     }
-    if (options->chunk_documents > STK_PACKING_DOCUMENTS_MAX) {
+    if (options->chunk_documents > STK_SEQUENCE_PACKING_DOCUMENTS_MAX) {
         return "a chunk has 1,048,576 documents at most";
     }
     return NULL;
@@ -90,14 +92,15 @@ static const char *refuse_rules(const struct stoker_token_loader_options *option
         return "append_eod needs eod, and packed rows or documents";
     }
     if (windows && !options->has_eod &&
-        (options->ends == STOKER_ENDS_MASKED || options->positions == STOKER_POSITIONS_RESET)) {
+        (options->boundary_labels == STOKER_BOUNDARY_MASKED ||
+         options->positions == STOKER_POSITIONS_RESET)) {
         return "in windows eod tells where documents end: name it";
     }
     if (!is_share(options->fim_rate) || !is_share(options->fim_spm_rate) ||
         !is_share(options->fim_fragment_rate)) {
         return "rates of fill in the middle are numbers from 0 to 1";
     }
-    if (options->fim_fragments_max > STK_PACKING_LENGTH_MAX) {
+    if (options->fim_fragments_max > STK_SEQUENCE_PACKING_LENGTH_MAX) {
         return "fragments that are changed are 16,777,216 at most";
     }
     if (options->fim_no_prefix_count > STK_FIM_NO_PREFIX_MAX) {
@@ -106,7 +109,7 @@ static const char *refuse_rules(const struct stoker_token_loader_options *option
     return NULL;
 }
 
-struct stk_fim stk_token_fim(const struct stoker_token_loader_options *options)
+struct stk_fim stk_token_options_fim(const struct stoker_token_loader_options *options)
 {
     struct stk_fim fim = {
         .rate = options->fim_rate,
@@ -118,7 +121,7 @@ struct stk_fim stk_token_fim(const struct stoker_token_loader_options *options)
         .has_split = options->has_fim_split,
         .split = options->fim_split,
         .fragments_max = options->fim_fragments_max,
-        .whole = options->fim_whole,
+        .uncut_only = options->fim_whole,
         .no_prefix_count = (uint32_t)stk_min(options->fim_no_prefix_count, STK_FIM_NO_PREFIX_MAX),
     };
 
@@ -135,8 +138,9 @@ static bool is_bytes(const struct stoker_token_loader_options *options)
            options->labels == STOKER_LABELS_NONE && !options->append_eod && options->fim_rate == 0;
 }
 
-int stk_token_options(struct stoker_token_loader_options *options,
-                      const struct stoker_token_loader_options *given, struct stoker_error *error)
+int stk_token_options_resolve(struct stoker_token_loader_options *options,
+                              const struct stoker_token_loader_options *given,
+                              struct stoker_error *error)
 {
     const char *refused;
 
@@ -166,7 +170,7 @@ int stk_token_options(struct stoker_token_loader_options *options,
 
 /* ---- identity ---- */
 
-/* A digest of some settings, as a part of the identity: that which differs can be named. */
+/* A digest of some settings, as a part of the identity: that which differs can be path_args. */
 static void identify_part(uint8_t *part, size_t part_bytes, const void *settings, size_t bytes)
 {
     struct stk_sha256 sha;
@@ -191,8 +195,8 @@ const struct stk_identity_part stk_token_identity_parts[STK_TOKEN_IDENTITY_PARTS
 static size_t add_more(const struct stk_fim *fim, uint8_t *out)
 {
     bool split = fim->has_split;
-    int64_t numbers[5] = {split, split ? fim->split : 0, split ? fim->fragments_max : 0, fim->whole,
-                          fim->no_prefix_count};
+    int64_t numbers[5] = {split, split ? fim->split : 0, split ? fim->fragments_max : 0,
+                          fim->uncut_only, fim->no_prefix_count};
     double rate = split ? fim->fragment_rate : 0;
     size_t prefix_bytes = fim->no_prefix_count * sizeof *fim->no_prefix;
 
@@ -202,8 +206,9 @@ static size_t add_more(const struct stk_fim *fim, uint8_t *out)
     return sizeof numbers + sizeof rate + prefix_bytes;
 }
 
-void stk_token_identity(const struct stoker_tokens *tokens,
-                        const struct stoker_token_loader_options *options, uint8_t identity[32])
+void stk_token_options_identity(const struct stoker_tokens *tokens,
+                                const struct stoker_token_loader_options *options,
+                                uint8_t identity[32])
 {
     bool packed = options->rows == STOKER_ROWS_PACKED, fim = options->fim_rate > 0;
     bool pads = packed || options->rows == STOKER_ROWS_PADDED;
@@ -212,17 +217,17 @@ void stk_token_identity(const struct stoker_tokens *tokens,
                         options->labels};
     int64_t packing[2] = {packed ? options->chunk_documents : 0, pads ? options->pad : 0};
     int64_t ends[5] = {options->has_eod, options->has_eod ? options->eod : 0, options->append_eod,
-                       options->ends, options->positions};
+                       options->boundary_labels, options->positions};
     int64_t middle[4] = {fim, fim ? options->fim_prefix : 0, fim ? options->fim_suffix : 0,
                          fim ? options->fim_middle : 0};
     double rates[2] = {options->fim_rate, fim ? options->fim_spm_rate : 0};
-    struct stk_fim more = stk_token_fim(options);
+    struct stk_fim more = stk_token_options_fim(options);
     uint8_t both[sizeof middle + sizeof rates + FIM_MORE_BYTES_MAX];
     size_t both_bytes = sizeof middle + sizeof rates;
 
     memcpy(both, middle, sizeof middle);
     memcpy(both + sizeof middle, rates, sizeof rates);
-    if (fim && (more.has_split || more.whole || more.no_prefix_count > 0)) {
+    if (fim && (more.has_split || more.uncut_only || more.no_prefix_count > 0)) {
         both_bytes += add_more(&more, both + both_bytes);
     }
     memcpy(identity, tokens->identity, 16);

@@ -9,17 +9,19 @@
 #include "order/order.h"
 
 /* given: as the user gave them. ARGUMENT. */
-int stk_token_options(struct stoker_token_loader_options *options,
-                      const struct stoker_token_loader_options *given, struct stoker_error *error);
+int stk_token_options_resolve(struct stoker_token_loader_options *options,
+                              const struct stoker_token_loader_options *given,
+                              struct stoker_error *error);
 
 /* What they say of fill in the middle; options: resolved. */
-struct stk_fim stk_token_fim(const struct stoker_token_loader_options *options);
+struct stk_fim stk_token_options_fim(const struct stoker_token_loader_options *options);
 
 /* What a state belongs to: the tokens, and what is made of them; in parts, so that the one that
- * differs can be named. */
+ * differs can be path_args. */
 #define STK_TOKEN_IDENTITY_PARTS 5
 extern const struct stk_identity_part stk_token_identity_parts[STK_TOKEN_IDENTITY_PARTS];
-void stk_token_identity(const struct stoker_tokens *tokens,
-                        const struct stoker_token_loader_options *options, uint8_t identity[32]);
+void stk_token_options_identity(const struct stoker_tokens *tokens,
+                                const struct stoker_token_loader_options *options,
+                                uint8_t identity[32]);
 
 #endif

@@ -32,7 +32,7 @@ static const struct row {
     {"has_eod", ENDS, {PACKED}, {PACKED, .has_eod = 1}},
     {"eod", ENDS, {PACKED, .has_eod = 1, .eod = 1}, {PACKED, .has_eod = 1, .eod = 2}},
     {"append_eod", ENDS, {PACKED, .has_eod = 1}, {PACKED, .has_eod = 1, .append_eod = 1}},
-    {"ends", ENDS, {PACKED}, {PACKED, .ends = STOKER_ENDS_KEPT}},
+    {"ends", ENDS, {PACKED}, {PACKED, .boundary_labels = STOKER_BOUNDARY_NEXT}},
     {"positions", ENDS, {PACKED}, {PACKED, .positions = STOKER_POSITIONS_ROW}},
     {"fill in the middle", MIDDLE, {PACKED}, {FIM}},
     {"rate", MIDDLE, {FIM}, {PACKED, .fim_rate = 0.25}},
@@ -76,8 +76,8 @@ static void identify(const char *name, const struct stoker_token_loader_options 
 
     options.struct_size = sizeof options;
     options.batch_size = options.batch_size ? options.batch_size : 2;
-    T_EQ(name, stk_token_options(&made, &options, NULL), 0);
-    stk_token_identity(tokens, &made, identity);
+    T_EQ(name, stk_token_options_resolve(&made, &options, NULL), 0);
+    stk_token_options_identity(tokens, &made, identity);
 }
 
 static void compare(const char *name, const uint8_t one[32], const uint8_t other[32],

@@ -16,15 +16,16 @@
 
 /* How far it looks: for frames, so that those of the next window of blocks are unpacked while this
  * one is in use; for cold pages, as many reads as disks take at a time. */
-#define STK_AHEAD_FRAMES_SAMPLES 65536u
-#define STK_AHEAD_PAGES_SAMPLES 128u
+#define STK_TOKEN_PREFETCH_FRAMES_SAMPLES 65536u
+#define STK_TOKEN_PREFETCH_PAGES_SAMPLES 128u
 /* Batches after which files that gave no read are warm. */
-#define STK_AHEAD_COLD_BATCHES 16u
+#define STK_TOKEN_PREFETCH_COLD_BATCHES 16u
 
-struct stk_ahead {
-    const struct stk_samples *samples;  /* const after open, as the next two; NULL: nothing to do */
+struct stk_token_prefetch {
+    const struct stk_token_samples
+        *samples;                       /* const after open, as the next two; NULL: nothing to do */
     bool frames, pages;                 /* there are packed files; mapped ones */
-    bool walks;                         /* the rest of the walk is valid */
+    bool walk_is_valid;                 /* the rest of the walk is valid */
     uint64_t epoch, position;           /* of the batch that it has come to */
     uint64_t batches;                   /* from the loader's batch to that one */
     uint32_t slot;                      /* of that batch */
@@ -34,9 +35,10 @@ struct stk_ahead {
 };
 
 /* samples: lent. */
-void stk_ahead_open(struct stk_ahead *ahead, const struct stk_samples *samples);
+void stk_token_prefetch_open(struct stk_token_prefetch *ahead,
+                             const struct stk_token_samples *samples);
 /* Before and after the batch at the cursor's position is made, by one thread. */
-void stk_ahead_begin(struct stk_ahead *ahead, struct stk_cursor *cursor);
-void stk_ahead_end(struct stk_ahead *ahead);
+void stk_token_prefetch_begin(struct stk_token_prefetch *ahead, struct stk_order_cursor *cursor);
+void stk_token_prefetch_end(struct stk_token_prefetch *ahead);
 
 #endif

@@ -19,7 +19,7 @@
 #define CONTEXT 32u
 #define WINDOW_BYTES ((CONTEXT + 1) * 2u)
 /* Batches that are announced with the first one: it, and those before the first that is far. */
-#define FAR_BATCHES (STK_AHEAD_PAGES_SAMPLES / BATCH)
+#define FAR_BATCHES (STK_TOKEN_PREFETCH_PAGES_SAMPLES / BATCH)
 #define WAIT_MS 20000u
 
 static uint16_t tokens[TOKENS];
@@ -41,10 +41,10 @@ static void rig_open(void)
         bytes +=
             ZSTD_compress(packed + bytes, sizeof packed - bytes, tokens + i, 2 * FRAME_TOKENS, 1);
     }
-    T_EQ("world", stk_world_open(&world, 1, &io, NULL), 0);
-    T_EQ("add", stk_world_add(world, "/data/raw.bin", tokens, sizeof tokens), 0);
-    T_EQ("add", stk_world_add(world, "/data/raw.bin.zst", packed, bytes), 0);
-    T_EQ("engine", stk_engine_open_on(&engine, world, &options, NULL), 0);
+    T_EQ("world", stk_sim_open(&world, 1, &io, NULL), 0);
+    T_EQ("add", stk_sim_add(world, "/data/raw.bin", tokens, sizeof tokens), 0);
+    T_EQ("add", stk_sim_add(world, "/data/raw.bin.zst", packed, bytes), 0);
+    T_EQ("engine", stk_engine_open_with_io(&engine, world, &options, NULL), 0);
 }
 
 struct stream {
@@ -71,7 +71,7 @@ static void stream_open(struct stream *stream, const char *path, uint32_t rows, 
 
     T_EQ("open", stoker_tokens_open(&stream->set, engine, &files, NULL), 0);
     T_EQ("open", stoker_token_loader_open(&stream->loader, stream->set, &options, NULL), 0);
-    stream->opened = stk_world_soon_bytes(world);
+    stream->opened = stk_sim_prefetched_bytes(world);
 }
 
 static void stream_close(struct stream *stream)
@@ -93,7 +93,7 @@ static uint64_t after(struct stream *stream, uint32_t batches)
             break;
         }
     }
-    return stk_world_soon_bytes(world) - stream->opened;
+    return stk_sim_prefetched_bytes(world) - stream->opened;
 }
 
 static void test_cold(uint32_t shuffle)
@@ -103,7 +103,7 @@ static void test_cold(uint32_t shuffle)
     struct stream stream;
     uint64_t before;
 
-    stk_world_cold(world, true);
+    stk_sim_set_cold(world, true);
     stream_open(&stream, "/data/raw.bin", STOKER_ROWS_WINDOWS, shuffle);
     T_EQ("first", after(&stream, 1), (1 + FAR_BATCHES) * batch);
     T_EQ("second", after(&stream, 1), (2 + FAR_BATCHES) * batch);
@@ -111,7 +111,7 @@ static void test_cold(uint32_t shuffle)
     T_EQ("state", stoker_token_loader_state(stream.loader, &state), 0);
     state.position = 40 * BATCH;
     T_EQ("state", stoker_token_loader_set_state(stream.loader, &state, NULL), 0);
-    before = stk_world_soon_bytes(world) - stream.opened;
+    before = stk_sim_prefetched_bytes(world) - stream.opened;
     T_EQ("elsewhere", after(&stream, 1), before + (1 + FAR_BATCHES) * batch);
     T_EQ("and on", after(&stream, 3), before + (4 + FAR_BATCHES) * batch);
     stream_close(&stream);
@@ -122,12 +122,12 @@ static void test_warm(void)
     uint64_t batch = BATCH * WINDOW_BYTES, known;
     struct stream stream;
 
-    stk_world_cold(world, false);
+    stk_sim_set_cold(world, false);
     stream_open(&stream, "/data/raw.bin", STOKER_ROWS_WINDOWS, STOKER_SHUFFLE_FULL);
-    known = after(&stream, STK_AHEAD_COLD_BATCHES);
-    T_EQ("at first", known, (STK_AHEAD_COLD_BATCHES + FAR_BATCHES) * batch);
+    known = after(&stream, STK_TOKEN_PREFETCH_COLD_BATCHES);
+    T_EQ("at first", known, (STK_TOKEN_PREFETCH_COLD_BATCHES + FAR_BATCHES) * batch);
     T_EQ("then none", after(&stream, 50), known);
-    stk_world_cold(world, true);
+    stk_sim_set_cold(world, true);
     T_EQ("seen", after(&stream, 1), known);
     T_EQ("cold again", after(&stream, 1), known + (1 + FAR_BATCHES) * batch);
     stream_close(&stream);
@@ -138,7 +138,7 @@ static void test_rows(void)
 {
     struct stream stream;
 
-    stk_world_cold(world, true);
+    stk_sim_set_cold(world, true);
     stream_open(&stream, "/data/raw.bin", STOKER_ROWS_PADDED, STOKER_SHUFFLE_FULL);
     T_EQ("padded", after(&stream, 1), (uint64_t)(1 + FAR_BATCHES) * BATCH * CONTEXT * 2);
     stream_close(&stream);
@@ -160,7 +160,7 @@ static void test_frames(uint32_t rows, uint32_t shuffle)
     struct stream plain, zstd;
     uint32_t batches = 0;
 
-    stk_world_cold(world, false);
+    stk_sim_set_cold(world, false);
     stream_open(&plain, "/data/raw.bin", rows, shuffle);
     stream_open(&zstd, "/data/raw.bin.zst", rows, shuffle);
     for (uint32_t ended = 0; ended < 2;) {
@@ -175,10 +175,11 @@ static void test_frames(uint32_t rows, uint32_t shuffle)
         stoker_batch_close(b);
         ended += status == 1 ? 0 : status == 0 ? 1 : 2;
         if (batches++ == 0) { /* 96 windows come; some frames of the first are here since open */
-            for (uint32_t ms = 0; ms < WAIT_MS && stk_kept_ahead(zstd.set->kept) < 2; ms++) {
+            for (uint32_t ms = 0;
+                 ms < WAIT_MS && stk_frame_cache_prefetched(zstd.set->frame_cache) < 2; ms++) {
                 usleep(1000);
             }
-            T_TRUE("ahead", stk_kept_ahead(zstd.set->kept) >= 2);
+            T_TRUE("ahead", stk_frame_cache_prefetched(zstd.set->frame_cache) >= 2);
         }
     }
     T_TRUE("batches", batches > 100);

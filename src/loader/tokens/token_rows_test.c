@@ -53,12 +53,12 @@ static struct stk_io *world_new(void)
     for (uint32_t i = 0; i <= DOCUMENTS; i++, at += 8) {
         put(at, i, 8);
     }
-    if (stk_world_open(&world, 1, &options, NULL) < 0) {
+    if (stk_sim_open(&world, 1, &options, NULL) < 0) {
         return NULL;
     }
-    stk_world_add(world, "/data/set.idx", idx, (size_t)(at - idx));
-    stk_world_add(world, "/data/set.bin", tokens, 4 * count);
-    stk_world_add(world, "/data/lines.txt", text, strlen(text));
+    stk_sim_add(world, "/data/set.idx", idx, (size_t)(at - idx));
+    stk_sim_add(world, "/data/set.bin", tokens, 4 * count);
+    stk_sim_add(world, "/data/lines.txt", text, strlen(text));
     return world;
 }
 
@@ -67,7 +67,7 @@ static int engine_new(struct stoker_engine **engine_out)
     struct stoker_engine_options options = {
         .struct_size = sizeof options, .threads = 1, .memory_bytes_max = 16u << 20};
 
-    return stk_engine_open_on(engine_out, world_new(), &options, NULL);
+    return stk_engine_open_with_io(engine_out, world_new(), &options, NULL);
 }
 
 static const struct row {
@@ -102,7 +102,7 @@ static bool same_field(struct stoker_batch *a, struct stoker_batch *b, uint32_t 
 static int make(struct stoker_batch **batch_out, struct stoker_engine *engine,
                 const struct row *row, struct stoker_error *error)
 {
-    struct stoker_row_documents documents = {
+    struct stoker_token_documents documents = {
         .struct_size = sizeof documents,
         .tokens = tokens,
         .ends = ends,
@@ -114,7 +114,7 @@ static int make(struct stoker_batch **batch_out, struct stoker_engine *engine,
 
     options.struct_size = sizeof options;
     options.batch_size = 1;
-    return stoker_rows_make(batch_out, engine, &documents, &options, error);
+    return stoker_token_rows_batch(batch_out, engine, &documents, &options, error);
 }
 
 /* The one batch of a loader over the set, in epoch 2. */
@@ -162,17 +162,17 @@ static void test_alone(struct stoker_engine *engine)
     for (uint64_t i = 0; i < DOCUMENTS; i++) {
         uint64_t first = i > 0 ? ends[i - 1] : 0, end = ends[i] - first;
         uint64_t at = whole.offsets[i], bytes = 8 * (whole.offsets[i + 1] - at);
-        struct stoker_row_documents documents = {.struct_size = sizeof documents,
-                                                 .tokens = tokens + first,
-                                                 .ends = &end,
-                                                 .ids = &ids[i],
-                                                 .count = 1,
-                                                 .epoch = 2};
+        struct stoker_token_documents documents = {.struct_size = sizeof documents,
+                                                   .tokens = tokens + first,
+                                                   .ends = &end,
+                                                   .ids = &ids[i],
+                                                   .count = 1,
+                                                   .epoch = 2};
         struct stoker_token_loader_options options = row.options;
 
         options.struct_size = sizeof options;
         options.batch_size = 1;
-        T_EQ("one", stoker_rows_make(&one, engine, &documents, &options, &error), 0);
+        T_EQ("one", stoker_token_rows_batch(&one, engine, &documents, &options, &error), 0);
         T_EQ("one", stoker_batch_array(one, 0, &part), 0);
         T_EQ("one", 8 * part.offsets[1], bytes);
         T_TRUE("one", memcmp(part.data, (const int64_t *)whole.data + at, bytes) == 0);
@@ -254,7 +254,7 @@ static void test_bytes(struct stoker_engine *engine)
 static void test_refused(struct stoker_engine *engine)
 {
     static const uint64_t falling[] = {5, 3};
-    struct stoker_row_documents documents = {
+    struct stoker_token_documents documents = {
         .struct_size = sizeof documents, .tokens = tokens, .ends = falling, .ids = ids, .count = 2};
     struct stoker_token_loader_options options = {
         .struct_size = sizeof options, .batch_size = 1, .context = 8, .rows = STOKER_ROWS_PACKED};
@@ -263,15 +263,15 @@ static void test_refused(struct stoker_engine *engine)
     const struct row large = {
         "large", {.rows = STOKER_ROWS_PADDED, .context = 1u << 26, .dtype = STOKER_INT32}};
 
-    T_EQ("ends", stoker_rows_make(&batch, engine, &documents, &options, &error),
+    T_EQ("ends", stoker_token_rows_batch(&batch, engine, &documents, &options, &error),
          STOKER_ERROR_ARGUMENT);
     T_ERROR("ends", &error);
     documents.count = 0;
-    T_EQ("none", stoker_rows_make(&batch, engine, &documents, &options, &error),
+    T_EQ("none", stoker_token_rows_batch(&batch, engine, &documents, &options, &error),
          STOKER_ERROR_ARGUMENT);
     documents.count = 1;
     options.rows = STOKER_ROWS_WINDOWS;
-    T_EQ("windows", stoker_rows_make(&batch, engine, &documents, &options, &error),
+    T_EQ("windows", stoker_token_rows_batch(&batch, engine, &documents, &options, &error),
          STOKER_ERROR_ARGUMENT);
     T_EQ("large", make(&batch, engine, &large, &error), STOKER_ERROR_LIMIT);
     T_TRUE("no batch", batch == NULL);

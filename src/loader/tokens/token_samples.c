@@ -16,19 +16,19 @@ static struct stk_token_row_rules rules_of(const struct stoker_token_loader_opti
         .has_eod = options->has_eod,
         .eod = options->eod,
         .append_eod = options->append_eod,
-        .mask_ends = options->ends == STOKER_ENDS_MASKED,
+        .mask_ends = options->boundary_labels == STOKER_BOUNDARY_MASKED,
         .row_positions = options->positions == STOKER_POSITIONS_ROW,
         .pad = options->pad,
-        .fim = stk_token_fim(options),
+        .fim = stk_token_options_fim(options),
     };
 }
 
-static uint32_t sentinels_of(const struct stk_samples *samples)
+static uint32_t sentinels_of(const struct stk_token_samples *samples)
 {
-    return (uint32_t)stk_fim_added(&samples->rules.fim);
+    return (uint32_t)stk_fim_added_max(&samples->rules.fim);
 }
 
-static int open_windows(struct stk_samples *samples,
+static int open_windows(struct stk_token_samples *samples,
                         const struct stoker_token_loader_options *options,
                         struct stoker_error *error)
 {
@@ -44,20 +44,21 @@ static int open_windows(struct stk_samples *samples,
     for (uint32_t i = 0; i < tokens->file_count; i++) {
         counts[i] = tokens->files[i].run.count;
     }
-    status = stk_windows_open(&samples->windows, length, options->stride, counts,
-                              tokens->file_count, error);
+    status = stk_token_windows_open(&samples->windows, length, options->stride, counts,
+                                    tokens->file_count, error);
     stk_free(counts);
     return status;
 }
 
-static int open_documents(struct stk_samples *samples,
+static int open_documents(struct stk_token_samples *samples,
                           const struct stoker_token_loader_options *options,
                           struct stoker_error *error)
 {
-    int status = stk_documents_open(&samples->documents, samples->tokens, options->has_eod,
-                                    options->eod, error);
+    int status = stk_token_documents_open(&samples->documents, samples->tokens, options->has_eod,
+                                          options->eod, error);
 
-    if (status == 0 && options->append_eod && stk_documents_cut(&samples->documents)) {
+    if (status == 0 && options->append_eod &&
+        stk_token_documents_end_with_eod(&samples->documents)) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT,
                         "an EOD is to be appended to documents that "
                         "end with it",
@@ -73,7 +74,7 @@ static int open_documents(struct stk_samples *samples,
 }
 
 /* The order has so many windows of blocks, or none. */
-static uint32_t window_count_of(const struct stk_samples *samples,
+static uint32_t window_count_of(const struct stk_token_samples *samples,
                                 const struct stoker_token_loader_options *options)
 {
     uint64_t window; /* bytes */
@@ -86,7 +87,7 @@ static uint32_t window_count_of(const struct stk_samples *samples,
 }
 
 /* Fills in samples that say what they are to be. */
-static int find_samples(struct stk_samples *samples,
+static int find_samples(struct stk_token_samples *samples,
                         const struct stoker_token_loader_options *options,
                         struct stoker_error *error)
 {
@@ -94,7 +95,7 @@ static int find_samples(struct stk_samples *samples,
                                                       : open_documents(samples, options, error);
 
     if (status == 0 && options->rows == STOKER_ROWS_PACKED) {
-        struct stk_packed_options packed = {
+        struct stk_packed_rows_options packed = {
             .length = (uint32_t)options->context,
             .chunk_documents = options->chunk_documents,
             .reserve = sentinels_of(samples),
@@ -102,15 +103,17 @@ static int find_samples(struct stk_samples *samples,
             .append_eod = options->append_eod,
         };
 
-        status = stk_packed_open(&samples->packed, &samples->documents, &packed, error);
+        status = stk_packed_rows_open(&samples->packed, &samples->documents, &packed, error);
     }
     return status;
 }
 
-int stk_samples_open(struct stk_samples **samples_out, const struct stoker_tokens *tokens,
-                     const struct stoker_token_loader_options *options, struct stoker_error *error)
+int stk_token_samples_open(struct stk_token_samples **samples_out,
+                           const struct stoker_tokens *tokens,
+                           const struct stoker_token_loader_options *options,
+                           struct stoker_error *error)
 {
-    struct stk_samples *samples = stk_alloc(1, sizeof *samples);
+    struct stk_token_samples *samples = stk_alloc(1, sizeof *samples);
     int status;
 
     *samples_out = NULL;
@@ -121,24 +124,25 @@ int stk_samples_open(struct stk_samples **samples_out, const struct stoker_token
     samples->kind = options->rows;
     samples->context = options->context;
     samples->rules = rules_of(options);
-    stk_token_identity(tokens, options, samples->identity);
+    stk_token_options_identity(tokens, options, samples->identity);
     pthread_mutex_init(&samples->lock, NULL);
     atomic_store_explicit(&samples->references, 1, memory_order_relaxed);
     status = find_samples(samples, options, error);
     if (status < 0) {
-        stk_samples_release(samples);
+        stk_token_samples_release(samples);
         return status;
     }
     *samples_out = samples;
     return 0;
 }
 
-int stk_samples_share(struct stk_samples *samples, const struct stoker_tokens *tokens,
-                      const struct stoker_token_loader_options *options, struct stoker_error *error)
+int stk_token_samples_share(struct stk_token_samples *samples, const struct stoker_tokens *tokens,
+                            const struct stoker_token_loader_options *options,
+                            struct stoker_error *error)
 {
     uint8_t identity[32];
 
-    stk_token_identity(tokens, options, identity);
+    stk_token_options_identity(tokens, options, identity);
     if (samples->tokens != tokens || memcmp(samples->identity, identity, sizeof identity) != 0) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "the rows of another loader are other ones",
                         "give rows_of a loader of the same tokens, rows and rules", "rows_of");
@@ -148,24 +152,24 @@ int stk_samples_share(struct stk_samples *samples, const struct stoker_tokens *t
     return 0;
 }
 
-void stk_samples_release(struct stk_samples *samples)
+void stk_token_samples_release(struct stk_token_samples *samples)
 {
     /* Acquire-release: the last one sees what all others did. */
     if (!samples || atomic_fetch_sub_explicit(&samples->references, 1, memory_order_acq_rel) != 1) {
         return;
     }
-    stk_packed_close(samples->packed);
-    stk_documents_close(&samples->documents);
-    stk_windows_close(&samples->windows);
+    stk_packed_rows_close(samples->packed);
+    stk_token_documents_close(&samples->documents);
+    stk_token_windows_close(&samples->windows);
     pthread_mutex_destroy(&samples->lock);
     stk_free(samples);
 }
 
-uint64_t stk_samples_file_end(const struct stk_samples *samples, uint32_t file)
+uint64_t stk_token_samples_file_end(const struct stk_token_samples *samples, uint32_t file)
 {
     switch (samples->kind) {
     case STOKER_ROWS_PACKED:
-        return stk_packed_file_end(samples->packed, file);
+        return stk_packed_rows_file_end(samples->packed, file);
     case STOKER_ROWS_DOCUMENTS:
     case STOKER_ROWS_PADDED:
         return samples->documents.ends[file];
@@ -174,33 +178,33 @@ uint64_t stk_samples_file_end(const struct stk_samples *samples, uint32_t file)
     }
 }
 
-int stk_samples_part(struct stk_samples *samples, const struct stoker_mix_options *mix,
-                     struct stoker_error *error)
+int stk_token_samples_set_mix(struct stk_token_samples *samples,
+                              const struct stoker_mix_options *mix, struct stoker_error *error)
 {
     int status = 0;
 
     if (samples->packed) {
         pthread_mutex_lock(&samples->lock);
-        status = stk_packed_part(samples->packed, mix->ends, mix->source_count, error);
+        status = stk_packed_rows_set_ranges(samples->packed, mix->ends, mix->source_count, error);
         pthread_mutex_unlock(&samples->lock);
     }
     return status;
 }
 
-uint64_t stk_samples_count(const struct stk_samples *samples)
+uint64_t stk_token_samples_count(const struct stk_token_samples *samples)
 {
     switch (samples->kind) {
     case STOKER_ROWS_PACKED:
-        return stk_packed_samples(samples->packed);
+        return stk_packed_rows_samples(samples->packed);
     case STOKER_ROWS_DOCUMENTS:
     case STOKER_ROWS_PADDED:
         return samples->documents.count;
     default:
-        return stk_windows_count(&samples->windows);
+        return stk_token_windows_count(&samples->windows);
     }
 }
 
-uint64_t stk_samples_spacing(const struct stk_samples *samples)
+uint64_t stk_token_samples_spacing(const struct stk_token_samples *samples)
 {
     switch (samples->kind) {
     case STOKER_ROWS_PACKED:
@@ -216,45 +220,46 @@ uint64_t stk_samples_spacing(const struct stk_samples *samples)
 /* ---- rows ---- */
 
 /* A document's tokens that are used: context is a bound with all that is added. */
-static uint64_t used_of(const struct stk_samples *samples, uint64_t count)
+static uint64_t used_of(const struct stk_token_samples *samples, uint64_t count)
 {
     uint64_t added = sentinels_of(samples) + samples->rules.append_eod;
 
     return samples->context == 0 ? count : stk_min(count, samples->context - added);
 }
 
-int stk_samples_place(const struct stk_samples *samples, uint64_t sample,
-                      struct stk_document *place_out, struct stoker_error *error)
+int stk_token_samples_location(const struct stk_token_samples *samples, uint64_t sample,
+                               struct stk_token_document *place_out, struct stoker_error *error)
 {
-    struct stk_window window;
+    struct stk_token_window window;
     int status;
 
     switch (samples->kind) {
     case STOKER_ROWS_PACKED:
-        return stk_packed_place(samples->packed, sample, place_out, error);
+        return stk_packed_rows_location(samples->packed, sample, place_out, error);
     case STOKER_ROWS_DOCUMENTS:
     case STOKER_ROWS_PADDED:
-        status = stk_documents_at(&samples->documents, sample, place_out, error);
+        status = stk_token_documents_get(&samples->documents, sample, place_out, error);
         place_out->span.count = status == 0 ? used_of(samples, place_out->span.count) : 0;
         return status;
     default:
-        window = stk_windows_at(&samples->windows, sample);
-        *place_out = (struct stk_document){window.file, {window.first, samples->windows.length}};
+        window = stk_token_windows_get(&samples->windows, sample);
+        *place_out =
+            (struct stk_token_document){window.file, {window.first, samples->windows.length}};
         return 0;
     }
 }
 
-int stk_samples_room(const struct stk_samples *samples, uint64_t sample, uint64_t *room_out,
-                     struct stoker_error *error)
+int stk_token_samples_row_tokens(const struct stk_token_samples *samples, uint64_t sample,
+                                 uint64_t *room_out, struct stoker_error *error)
 {
-    struct stk_document document;
+    struct stk_token_document document;
     int status;
 
     *room_out = samples->kind == STOKER_ROWS_WINDOWS ? samples->windows.length : samples->context;
     if (samples->kind != STOKER_ROWS_DOCUMENTS) {
         return 0;
     }
-    status = stk_documents_at(&samples->documents, sample, &document, error);
+    status = stk_token_documents_get(&samples->documents, sample, &document, error);
     if (status == 0) {
         *room_out = used_of(samples, document.span.count) + sentinels_of(samples) +
                     samples->rules.append_eod;
@@ -262,43 +267,44 @@ int stk_samples_room(const struct stk_samples *samples, uint64_t sample, uint64_
     return status;
 }
 
-static int window_row(const struct stk_samples *samples, uint64_t sample, uint64_t key,
+static int window_row(const struct stk_token_samples *samples, uint64_t sample, uint64_t key,
                       struct stk_token_row *row, struct stoker_error *error)
 {
-    struct stk_window window = stk_windows_at(&samples->windows, sample);
+    struct stk_token_window window = stk_token_windows_get(&samples->windows, sample);
     uint64_t length = samples->windows.length;
     uint64_t number = samples->ids ? samples->ids[sample] : sample;
     int status =
-        stk_tokens_read(samples->tokens, window.file, window.first, length, row->tokens, error);
+        stk_token_set_read(samples->tokens, window.file, window.first, length, row->tokens, error);
 
     if (status == 0) {
-        stk_token_row_cut(row, &samples->rules, length, stk_key(key, number));
+        stk_token_row_add_window(row, &samples->rules, length, stk_random_key(key, number));
     }
     return status;
 }
 
 /* The key of a document, from where on it is used. */
-static uint64_t document_key(const struct stk_samples *samples, uint64_t key, uint64_t number,
+static uint64_t document_key(const struct stk_token_samples *samples, uint64_t key, uint64_t number,
                              uint64_t first)
 {
-    return stk_key(stk_key(key, samples->ids ? samples->ids[number] : number), first);
+    return stk_random_key(stk_random_key(key, samples->ids ? samples->ids[number] : number), first);
 }
 
 /* A piece of a document that may have an EOD more than is stored. */
-static int add_piece(const struct stk_samples *samples, const struct stk_packed_chunk *chunk,
-                     const struct stk_piece *piece, uint64_t key, struct stk_token_row *row,
-                     struct stoker_error *error)
+static int add_piece(const struct stk_token_samples *samples,
+                     const struct stk_packed_rows_chunk *chunk,
+                     const struct stk_sequence_piece *piece, uint64_t key,
+                     struct stk_token_row *row, struct stoker_error *error)
 {
     const struct stk_token_span *document = &chunk->documents[piece->document];
     uint64_t stored = stk_min(piece->first + piece->count, document->count) - piece->first;
     bool ends = piece->first + piece->count >= document->count + samples->rules.append_eod;
     int64_t after = samples->rules.eod;
-    int status = stk_tokens_read(samples->tokens, chunk->file, document->first + piece->first,
-                                 stored, row->tokens + row->count, error);
+    int status = stk_token_set_read(samples->tokens, chunk->file, document->first + piece->first,
+                                    stored, row->tokens + row->count, error);
 
     if (status == 0 && piece->first + stored < document->count) {
-        status = stk_tokens_read(samples->tokens, chunk->file,
-                                 document->first + piece->first + stored, 1, &after, error);
+        status = stk_token_set_read(samples->tokens, chunk->file,
+                                    document->first + piece->first + stored, 1, &after, error);
     }
     if (status == 0) {
         stk_token_row_add(
@@ -308,38 +314,38 @@ static int add_piece(const struct stk_samples *samples, const struct stk_packed_
     return status;
 }
 
-static int packed_row(struct stk_samples *samples, uint64_t sample, uint64_t key,
+static int packed_row(struct stk_token_samples *samples, uint64_t sample, uint64_t key,
                       struct stk_token_row *row, struct stoker_error *error)
 {
-    const struct stk_packed_chunk *chunk;
+    const struct stk_packed_rows_chunk *chunk;
     uint32_t sequence, first;
-    int status = stk_packed_at(samples->packed, sample, &chunk, &sequence, error);
+    int status = stk_packed_rows_get(samples->packed, sample, &chunk, &sequence, error);
 
     if (status < 0) {
         return status;
     }
-    first = stk_packing_first(&chunk->packing, sequence);
+    first = stk_sequence_packing_first(&chunk->packing, sequence);
     for (uint32_t i = first; status == 0 && i < chunk->packing.ends[sequence]; i++) {
         status = add_piece(samples, chunk, &chunk->packing.pieces[i], key, row, error);
     }
     return status;
 }
 
-static int document_row(const struct stk_samples *samples, uint64_t sample, uint64_t key,
+static int document_row(const struct stk_token_samples *samples, uint64_t sample, uint64_t key,
                         struct stk_token_row *row, struct stoker_error *error)
 {
-    struct stk_document document;
+    struct stk_token_document document;
     int64_t after;
-    int status = stk_documents_at(&samples->documents, sample, &document, error);
+    int status = stk_token_documents_get(&samples->documents, sample, &document, error);
     uint64_t count = status == 0 ? used_of(samples, document.span.count) : 0;
 
     if (status == 0) {
-        status = stk_tokens_read(samples->tokens, document.file, document.span.first, count,
-                                 row->tokens, error);
+        status = stk_token_set_read(samples->tokens, document.file, document.span.first, count,
+                                    row->tokens, error);
     }
     if (status == 0 && count < document.span.count) {
-        status = stk_tokens_read(samples->tokens, document.file, document.span.first + count, 1,
-                                 &after, error);
+        status = stk_token_set_read(samples->tokens, document.file, document.span.first + count, 1,
+                                    &after, error);
     }
     if (status == 0) {
         stk_token_row_add(row, &samples->rules, count, true,
@@ -349,8 +355,8 @@ static int document_row(const struct stk_samples *samples, uint64_t sample, uint
     return status;
 }
 
-int stk_samples_row(struct stk_samples *samples, uint64_t sample, uint64_t key,
-                    struct stk_token_row *row, struct stoker_error *error)
+int stk_token_samples_row(struct stk_token_samples *samples, uint64_t sample, uint64_t key,
+                          struct stk_token_row *row, struct stoker_error *error)
 {
     int status;
 

@@ -64,13 +64,13 @@ static size_t idx_of(uint8_t *idx)
 static void make_documents(void)
 {
     for (uint32_t at = 0, i = 0; at < TOKENS; i++) {
-        uint32_t count = (uint32_t)stk_min(stk_key(3, i) % 61, TOKENS - at);
+        uint32_t count = (uint32_t)stk_min(stk_random_key(3, i) % 61, TOKENS - at);
 
         set_documents[set_count++] = (struct document){at, count};
         at += count;
     }
     for (uint32_t i = 0, first = 0; i < TOKENS; i++) {
-        bool ends = stk_key(4, i) % 25 == 0 && i + 1 < TOKENS;
+        bool ends = stk_random_key(4, i) % 25 == 0 && i + 1 < TOKENS;
 
         set_tokens[i] = (uint16_t)(100 + i);
         raw_tokens[i] = ends ? EOD : (uint16_t)(100 + i);
@@ -103,19 +103,19 @@ static struct stk_io *world_new(void)
     struct stk_io *world;
     size_t idx_bytes = idx_of(idx), bytes;
 
-    if (stk_world_open(&world, 1, &options, NULL) < 0) {
+    if (stk_sim_open(&world, 1, &options, NULL) < 0) {
         return NULL;
     }
-    stk_world_add(world, "/data/set.idx", idx, idx_bytes);
-    stk_world_add(world, "/data/set.bin", set_tokens, sizeof set_tokens);
-    stk_world_add(world, raw_path, raw_tokens, sizeof raw_tokens);
+    stk_sim_add(world, "/data/set.idx", idx, idx_bytes);
+    stk_sim_add(world, "/data/set.bin", set_tokens, sizeof set_tokens);
+    stk_sim_add(world, raw_path, raw_tokens, sizeof raw_tokens);
     bytes = pack_frames(set_tokens, sizeof set_tokens, packed, sizeof packed);
-    stk_world_add(world, "/packed/set.idx", idx, idx_bytes);
-    stk_world_add(world, "/packed/set.bin.zst", packed, bytes);
+    stk_sim_add(world, "/packed/set.idx", idx, idx_bytes);
+    stk_sim_add(world, "/packed/set.bin.zst", packed, bytes);
     bytes = pack_frames(raw_tokens, sizeof raw_tokens, packed, sizeof packed);
-    stk_world_add(world, "/packed/raw.bin", packed, bytes);
+    stk_sim_add(world, "/packed/raw.bin", packed, bytes);
     packed[bytes / 2] ^= 0x10;
-    stk_world_add(world, "/packed/damaged.bin", packed, bytes);
+    stk_sim_add(world, "/packed/damaged.bin", packed, bytes);
     return world;
 }
 
@@ -140,7 +140,7 @@ static int rig_open(struct rig *rig, struct stk_io *world, const char *path, uin
 
     options.struct_size = sizeof options;
     *rig = (struct rig){0};
-    status = stk_engine_open_on(&rig->engine, world, &engine, error);
+    status = stk_engine_open_with_io(&rig->engine, world, &engine, error);
     status = status < 0 ? status : stoker_tokens_open(&rig->tokens, rig->engine, &tokens, error);
     return status < 0 ? status
                       : stoker_token_loader_open(&rig->loader, rig->tokens, &options, error);
@@ -407,7 +407,7 @@ static void test_documents(bool raw)
 
                 T_EQ("token", value_of(&tokens, tokens.offsets[i] + k), stored[document.first + k]);
                 T_EQ("label", value_of(&labels, tokens.offsets[i] + k),
-                     last ? STK_LABEL_IGNORED : stored[document.first + k + 1]);
+                     last ? STK_TOKEN_ROW_LABEL_IGNORED : stored[document.first + k + 1]);
             }
         }
         stoker_batch_close(batch);
@@ -498,7 +498,8 @@ static void test_window_rules(bool masked)
                                                   .has_eod = 1,
                                                   .eod = EOD,
                                                   .positions = STOKER_POSITIONS_RESET,
-                                                  .ends = masked ? STOKER_ENDS_MASKED : 0};
+                                                  .boundary_labels =
+                                                      masked ? STOKER_BOUNDARY_MASKED : 0};
     struct stoker_error error = {0};
     struct stoker_array fields[4];
     struct stoker_batch *batch;
@@ -521,7 +522,7 @@ static void test_window_rules(bool masked)
             position = ended ? 0 : position;
             T_EQ("token", value_of(&fields[0], i), raw_tokens[token]);
             T_EQ("label", value_of(&fields[1], i),
-                 ends && masked ? STK_LABEL_IGNORED : raw_tokens[token + 1]);
+                 ends && masked ? STK_TOKEN_ROW_LABEL_IGNORED : raw_tokens[token + 1]);
             T_EQ("position", value_of(&fields[2], i), position);
             if (ended) {
                 T_EQ("start", starts[at++], i);
@@ -555,7 +556,7 @@ static const struct refused_row {
      STOKER_ERROR_ARGUMENT},
     {"windows without context", {.rows = STOKER_ROWS_WINDOWS}, set_path, STOKER_ERROR_ARGUMENT},
     {"masked windows without EOD",
-     {.context = 8, .ends = STOKER_ENDS_MASKED},
+     {.context = 8, .boundary_labels = STOKER_BOUNDARY_MASKED},
      set_path,
      STOKER_ERROR_ARGUMENT},
     {"positions without EOD",
@@ -597,7 +598,7 @@ static void test_refused(void)
     }
 }
 
-/* A state of the first row, offered to the others: what differs is named. */
+/* A state of the first row, offered to the others: what differs is path_args. */
 static const struct other_row {
     const char *name;
     struct stoker_token_loader_options options;
@@ -607,7 +608,7 @@ static const struct other_row {
     {"labels", {.context = 30, .labels = STOKER_LABELS_NONE}, "rows (windows"},
     {"pad", {.context = 30, .pad = 1}, "packing"},
     {"chunk", {.context = 30, .chunk_documents = 50}, "packing"},
-    {"ends", {.context = 30, .ends = STOKER_ENDS_KEPT}, "rules for ends"},
+    {"ends", {.context = 30, .boundary_labels = STOKER_BOUNDARY_NEXT}, "rules for ends"},
     {"eod", {.context = 30, .has_eod = 1, .eod = EOD}, "rules for ends"},
     {"positions", {.context = 30, .positions = STOKER_POSITIONS_ROW}, "rules for ends"},
     {"sentinel", {.context = 30, .fim_rate = 0.5, .fim_prefix = 4}, "fill in the middle"},
@@ -686,7 +687,7 @@ static bool fails_cleanly(const struct row *row, bool memory, uint64_t n)
     if (memory) {
         stk_mem_fail_nth(n / 2 + 1);
     } else {
-        stk_world_fail_nth(world, n / 2 + 1);
+        stk_sim_fail_nth(world, n / 2 + 1);
     }
     status = rig_open(&rig, world, raw ? "/packed/raw.bin" : "/packed/set", 0, &options, &error);
     status = status < 0 ? status : stoker_token_loader_next(rig.loader, &batch, &error);

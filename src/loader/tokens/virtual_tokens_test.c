@@ -1,4 +1,4 @@
-/* Goal: windows of tokens that lie elsewhere are named in the order in which a file of the same
+/* Goal: windows of tokens that lie elsewhere are path_args in the order in which a file of the same
  * tokens gives them, and rows made of their tokens are that file's rows.
  * Method: a raw file in the simulated world; a loader of it beside one that knows its count only
  * (token_files.c, token_loader.c), whose ids are made to rows out of the array that the file was
@@ -30,7 +30,7 @@ static const struct row {
      {.context = 40,
       .has_eod = 1,
       .eod = EOD,
-      .ends = STOKER_ENDS_MASKED,
+      .boundary_labels = STOKER_BOUNDARY_MASKED,
       .positions = STOKER_POSITIONS_RESET}},
     {"fill in the middle",
      {.context = 40, .has_eod = 1, .eod = EOD, .seed = 8, .fim_rate = 0.8, .fim_spm_rate = 0.5}},
@@ -47,11 +47,11 @@ static int engine_new(struct stoker_engine **engine_out)
     for (uint32_t i = 0; i < TOKENS; i++) {
         tokens[i] = i % 23 == 0 ? EOD : (int32_t)(100 + i);
     }
-    if (stk_world_open(&world, 1, &io, NULL) < 0) {
+    if (stk_sim_open(&world, 1, &io, NULL) < 0) {
         return -1;
     }
-    stk_world_add(world, path, tokens, sizeof tokens);
-    return stk_engine_open_on(engine_out, world, &options, NULL);
+    stk_sim_add(world, path, tokens, sizeof tokens);
+    return stk_engine_open_with_io(engine_out, world, &options, NULL);
 }
 
 /* The batch of `at`, made of the windows that it names. */
@@ -63,18 +63,18 @@ static int make(struct stoker_batch **batch_out, struct stoker_engine *engine,
     uint64_t length = options->context + (options->labels != STOKER_LABELS_NONE);
     int32_t part[BATCH * (WINDOW_MAX + 1)];
     uint32_t count = stoker_batch_samples(at);
-    struct stoker_row_documents documents = {.struct_size = sizeof documents,
-                                             .tokens = part,
-                                             .ends = ends,
-                                             .ids = stoker_batch_ids(at),
-                                             .count = count,
-                                             .epoch = epoch};
+    struct stoker_token_documents documents = {.struct_size = sizeof documents,
+                                               .tokens = part,
+                                               .ends = ends,
+                                               .ids = stoker_batch_ids(at),
+                                               .count = count,
+                                               .epoch = epoch};
 
     for (uint32_t i = 0; i < count; i++) {
         memcpy(part + i * length, tokens + stoker_batch_ids(at)[i] * stride, length * 4);
         ends[i] = (i + 1) * length;
     }
-    return stoker_rows_make(batch_out, engine, &documents, options, NULL);
+    return stoker_token_rows_batch(batch_out, engine, &documents, options, NULL);
 }
 
 static bool same(struct stoker_batch *a, struct stoker_batch *b)
@@ -136,7 +136,7 @@ static void test_row(const struct row *row, struct stoker_engine *engine)
 {
     struct stoker_tokens_options files = {
         .struct_size = sizeof files, .paths = &path, .path_count = 1, .dtype = STOKER_INT32};
-    struct stoker_tokens_options counts = {.struct_size = sizeof counts, .elsewhere = TOKENS};
+    struct stoker_tokens_options counts = {.struct_size = sizeof counts, .virtual_tokens = TOKENS};
     struct stoker_token_loader_options options = row->options;
     struct stoker_token_loader *there, *elsewhere;
     struct stoker_tokens *a, *b;
@@ -161,7 +161,7 @@ static const struct block {
 
 static void test_blocks(struct stoker_engine *engine)
 {
-    struct stoker_tokens_options counts = {.struct_size = sizeof counts, .elsewhere = 1000000};
+    struct stoker_tokens_options counts = {.struct_size = sizeof counts, .virtual_tokens = 1000000};
 
     T_EACH(block, block, blocks)
     {
@@ -185,14 +185,14 @@ static void test_blocks(struct stoker_engine *engine)
 static void test_refused(struct stoker_engine *engine)
 {
     struct stoker_tokens_options files = {
-        .struct_size = sizeof files, .paths = &path, .path_count = 1, .elsewhere = 7};
+        .struct_size = sizeof files, .paths = &path, .path_count = 1, .virtual_tokens = 7};
     struct stoker_token_loader_options options = {.struct_size = sizeof options,
                                                   .batch_size = 1,
                                                   .context = 8,
                                                   .rows = STOKER_ROWS_PACKED,
                                                   .has_eod = 1};
     static const uint64_t ends[] = {9, 17};
-    struct stoker_row_documents documents = {
+    struct stoker_token_documents documents = {
         .struct_size = sizeof documents, .tokens = tokens, .ends = ends, .ids = ends, .count = 2};
     struct stoker_token_loader *loader;
     struct stoker_tokens *some;
@@ -208,7 +208,7 @@ static void test_refused(struct stoker_engine *engine)
     T_ERROR("packed", &error);
     options.rows = STOKER_ROWS_WINDOWS;
     T_EQ("short", stoker_token_loader_open(&loader, some, &options, &error), STOKER_ERROR_EMPTY);
-    T_EQ("length", stoker_rows_make(&batch, engine, &documents, &options, &error),
+    T_EQ("length", stoker_token_rows_batch(&batch, engine, &documents, &options, &error),
          STOKER_ERROR_ARGUMENT);
     T_HAS("length", error.advice, "as long as context");
     options.block_bytes = STK_TOKEN_BLOCK_BYTES_MAX + 1;

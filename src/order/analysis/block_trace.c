@@ -17,21 +17,21 @@ static int compare_down(const void *a, const void *b)
 /* ---- opening ---- */
 
 /* Which passes of each part the epoch has. */
-static int look_up_passes(struct stk_walk *walk)
+static int find_passes(struct stk_block_trace *trace)
 {
-    struct stk_plan_visit visits[STK_PLAN_CHUNK];
-    uint64_t samples = walk->order->partition.sample_count;
+    struct stk_order_part_sample visits[STK_ORDER_PARTS_CHUNK];
+    uint64_t samples = trace->order->partition.sample_count;
 
-    if (stk_schedule_is_plain(&walk->order->schedule)) {
-        walk->parts[0].first_pass = walk->epoch;
-        walk->parts[0].passes = 1;
+    if (stk_schedule_is_plain(&trace->order->schedule)) {
+        trace->parts[0].first_pass = trace->epoch;
+        trace->parts[0].passes = 1;
         return 0;
     }
     for (uint64_t first = 0, count; first < samples; first += count) {
-        count = stk_min(STK_PLAN_CHUNK, samples - first);
-        stk_plan_read(&walk->reader, walk->epoch, first, count, visits);
+        count = stk_min(STK_ORDER_PARTS_CHUNK, samples - first);
+        stk_order_parts_read(&trace->reader, trace->epoch, first, count, visits);
         for (uint64_t i = 0; i < count; i++) {
-            struct stk_walk_part *part = &walk->parts[visits[i].part];
+            struct stk_block_trace_part *part = &trace->parts[visits[i].part];
             uint64_t pass = visits[i].pass, end = part->first_pass + part->passes;
 
             if (part->passes == 0) {
@@ -43,110 +43,113 @@ static int look_up_passes(struct stk_walk *walk)
             part->passes = end - part->first_pass;
         }
     }
-    return stk_schedule_reader_take(&walk->reader.reader, NULL);
+    return stk_schedule_reader_error(&trace->reader.reader, NULL);
 }
 
-static bool number_cells(struct stk_walk *walk)
+static bool number_cells(struct stk_block_trace *trace)
 {
     uint64_t blocks, cells, bytes;
 
-    for (uint32_t i = 0; i < walk->part_count; i++) {
-        struct stk_walk_part *part = &walk->parts[i];
+    for (uint32_t i = 0; i < trace->part_count; i++) {
+        struct stk_block_trace_part *part = &trace->parts[i];
 
-        part->first_cell = walk->cells;
+        part->first_cell = trace->cells;
         if (!stk_multiply(part->part.blocks, part->passes, &cells) ||
-            !stk_add(walk->cells, cells, &walk->cells)) {
+            !stk_add(trace->cells, cells, &trace->cells)) {
             return false;
         }
     }
-    return stk_multiply(walk->blocks, walk->nodes * 8, &blocks) &&
-           stk_multiply(walk->cells, walk->nodes * 8, &cells) && stk_add(blocks, cells, &bytes) &&
-           bytes <= STK_PLAN_BYTES_MAX;
+    return stk_multiply(trace->blocks, trace->nodes * 8, &blocks) &&
+           stk_multiply(trace->cells, trace->nodes * 8, &cells) && stk_add(blocks, cells, &bytes) &&
+           bytes <= STK_ORDER_ANALYSIS_BYTES_MAX;
 }
 
-int stk_walk_open(struct stk_walk *walk, const struct stoker_order *order, uint64_t nodes,
-                  uint64_t epoch)
+int stk_block_trace_open(struct stk_block_trace *trace, const struct stoker_order *order,
+                         uint64_t nodes, uint64_t epoch)
 {
     int status;
 
-    *walk = (struct stk_walk){.order = order,
-                              .blocks = stk_plan_blocks(order),
-                              .nodes = nodes,
-                              .ranks = order->partition.world_size / nodes,
-                              .epoch = epoch,
-                              .block_samples = order->schedule.order.options.block_samples,
-                              .part_count = stk_plan_parts(order)};
-    if (walk->blocks == 0 || walk->blocks > STK_PLAN_BYTES_MAX / 16 / nodes) {
+    *trace = (struct stk_block_trace){.order = order,
+                                      .blocks = stk_order_parts_blocks(order),
+                                      .nodes = nodes,
+                                      .ranks = order->partition.world_size / nodes,
+                                      .epoch = epoch,
+                                      .block_samples = order->schedule.order.options.block_samples,
+                                      .part_count = stk_order_parts_count(order)};
+    if (trace->blocks == 0 || trace->blocks > STK_ORDER_ANALYSIS_BYTES_MAX / 16 / nodes) {
         return 0;
     }
-    walk->parts = stk_alloc(walk->part_count, sizeof *walk->parts);
-    status = walk->parts ? stk_plan_reader_init(&walk->reader, order) : -ENOMEM;
-    for (uint32_t i = 0; status == 0 && i < walk->part_count; i++) {
-        stk_plan_part(order, i, nodes, 0, &walk->parts[i].part);
+    trace->parts = stk_alloc(trace->part_count, sizeof *trace->parts);
+    status = trace->parts ? stk_order_parts_reader_init(&trace->reader, order) : -ENOMEM;
+    for (uint32_t i = 0; status == 0 && i < trace->part_count; i++) {
+        stk_order_parts_get(order, i, nodes, 0, &trace->parts[i].part);
     }
-    status = status < 0 ? status : look_up_passes(walk);
-    if (status < 0 || !number_cells(walk)) {
-        stk_walk_close(walk);
+    status = status < 0 ? status : find_passes(trace);
+    if (status < 0 || !number_cells(trace)) {
+        stk_block_trace_close(trace);
         return status < 0 ? status : 0;
     }
-    walk->filled = stk_alloc(walk->blocks * nodes, sizeof *walk->filled);
-    walk->held = stk_alloc(walk->blocks * nodes, sizeof *walk->held);
-    walk->now = stk_alloc(stk_max(walk->cells, 1) * nodes, sizeof *walk->now);
-    walk->left = stk_alloc(stk_max(walk->cells, 1) * nodes, sizeof *walk->left);
-    walk->sorted = stk_alloc(walk->blocks, sizeof *walk->sorted);
-    walk->open = stk_alloc((walk->part_count + 1) * nodes, sizeof *walk->open);
-    if (!walk->filled || !walk->held || !walk->now || !walk->left || !walk->sorted || !walk->open) {
-        stk_walk_close(walk);
+    trace->filled = stk_alloc(trace->blocks * nodes, sizeof *trace->filled);
+    trace->held = stk_alloc(trace->blocks * nodes, sizeof *trace->held);
+    trace->now = stk_alloc(stk_max(trace->cells, 1) * nodes, sizeof *trace->now);
+    trace->left = stk_alloc(stk_max(trace->cells, 1) * nodes, sizeof *trace->left);
+    trace->sorted = stk_alloc(trace->blocks, sizeof *trace->sorted);
+    trace->open = stk_alloc((trace->part_count + 1) * nodes, sizeof *trace->open);
+    if (!trace->filled || !trace->held || !trace->now || !trace->left || !trace->sorted ||
+        !trace->open) {
+        stk_block_trace_close(trace);
         return -ENOMEM;
     }
     return 1;
 }
 
-void stk_walk_close(struct stk_walk *walk)
+void stk_block_trace_close(struct stk_block_trace *trace)
 {
-    stk_plan_reader_deinit(&walk->reader);
-    stk_free(walk->parts);
-    stk_free(walk->filled);
-    stk_free(walk->held);
-    stk_free(walk->now);
-    stk_free(walk->left);
-    stk_free(walk->sorted);
-    stk_free(walk->open);
-    *walk = (struct stk_walk){0};
+    stk_order_parts_reader_deinit(&trace->reader);
+    stk_free(trace->parts);
+    stk_free(trace->filled);
+    stk_free(trace->held);
+    stk_free(trace->now);
+    stk_free(trace->left);
+    stk_free(trace->sorted);
+    stk_free(trace->open);
+    *trace = (struct stk_block_trace){0};
 }
 
 /* ---- counting ---- */
 
-uint64_t stk_walk_block(const struct stk_walk *walk, const struct stk_plan_visit *visit)
+uint64_t stk_block_trace_block(const struct stk_block_trace *trace,
+                               const struct stk_order_part_sample *visit)
 {
-    return walk->parts[visit->part].part.first_block + visit->number / walk->block_samples;
+    return trace->parts[visit->part].part.first_block + visit->number / trace->block_samples;
 }
 
-uint64_t stk_walk_cell(const struct stk_walk *walk, const struct stk_plan_visit *visit,
-                       uint64_t node)
+uint64_t stk_block_trace_cell(const struct stk_block_trace *trace,
+                              const struct stk_order_part_sample *visit, uint64_t node)
 {
-    const struct stk_walk_part *part = &walk->parts[visit->part];
+    const struct stk_block_trace_part *part = &trace->parts[visit->part];
     uint64_t cell =
-        (visit->pass - part->first_pass) * part->part.blocks + visit->number / walk->block_samples;
+        (visit->pass - part->first_pass) * part->part.blocks + visit->number / trace->block_samples;
 
-    return (part->first_cell + cell) * walk->nodes + node;
+    return (part->first_cell + cell) * trace->nodes + node;
 }
 
-bool stk_walk_visit(struct stk_walk *walk, const struct stk_plan_visit *visit, uint64_t node)
+bool stk_block_trace_add(struct stk_block_trace *trace, const struct stk_order_part_sample *visit,
+                         uint64_t node)
 {
-    struct stk_walk_part *part = &walk->parts[visit->part];
-    uint64_t cell = stk_walk_cell(walk, visit, node);
-    uint32_t *held = &walk->held[stk_walk_block(walk, visit) * walk->nodes + node];
-    uint64_t *of_part = &walk->open[visit->part * walk->nodes + node];
-    uint64_t *of_all = &walk->open[walk->part_count * walk->nodes + node];
-    bool begun = walk->left[cell] == walk->now[cell], is_new = begun && *held == 0;
+    struct stk_block_trace_part *part = &trace->parts[visit->part];
+    uint64_t cell = stk_block_trace_cell(trace, visit, node);
+    uint32_t *held = &trace->held[stk_block_trace_block(trace, visit) * trace->nodes + node];
+    uint64_t *of_part = &trace->open[visit->part * trace->nodes + node];
+    uint64_t *of_all = &trace->open[trace->part_count * trace->nodes + node];
+    bool begun = trace->left[cell] == trace->now[cell], is_new = begun && *held == 0;
 
     *held += begun; /* by as many passes as have begun it and not finished */
     *of_part += is_new;
     *of_all += is_new;
     part->open_max = stk_max(part->open_max, *of_part);
-    walk->open_max = stk_max(walk->open_max, *of_all);
-    if (--walk->left[cell] == 0 && --*held == 0) {
+    trace->open_max = stk_max(trace->open_max, *of_all);
+    if (--trace->left[cell] == 0 && --*held == 0) {
         --*of_part;
         --*of_all;
     }
@@ -155,35 +158,36 @@ bool stk_walk_visit(struct stk_walk *walk, const struct stk_plan_visit *visit, u
 
 enum mode { FILL, COUNT, OPEN };
 
-static void visit_one(struct stk_walk *walk, const struct stk_plan_visit *visit, uint64_t node,
-                      enum mode mode)
+static void visit_one(struct stk_block_trace *trace, const struct stk_order_part_sample *visit,
+                      uint64_t node, enum mode mode)
 {
     if (mode == FILL) {
-        walk->filled[stk_walk_block(walk, visit) * walk->nodes + node]++;
+        trace->filled[stk_block_trace_block(trace, visit) * trace->nodes + node]++;
     } else if (mode == COUNT) {
-        walk->now[stk_walk_cell(walk, visit, node)]++;
-    } else if (stk_walk_visit(walk, visit, node)) {
-        struct stk_walk_part *part = &walk->parts[visit->part];
+        trace->now[stk_block_trace_cell(trace, visit, node)]++;
+    } else if (stk_block_trace_add(trace, visit, node)) {
+        struct stk_block_trace_part *part = &trace->parts[visit->part];
 
         part->requests++;
-        part->requests_cached += !walk->filled[stk_walk_block(walk, visit) * walk->nodes + node];
+        part->requests_cached +=
+            !trace->filled[stk_block_trace_block(trace, visit) * trace->nodes + node];
     }
 }
 
 /* Each position of an epoch that is delivered. */
-static void go(struct stk_walk *walk, uint64_t epoch, enum mode mode)
+static void run_pass(struct stk_block_trace *trace, uint64_t epoch, enum mode mode)
 {
-    const struct stk_partition *partition = &walk->order->partition;
-    struct stk_plan_visit visits[STK_PLAN_CHUNK];
+    const struct stk_partition *partition = &trace->order->partition;
+    struct stk_order_part_sample visits[STK_ORDER_PARTS_CHUNK];
 
     for (uint64_t first = 0, count; first < partition->sample_count; first += count) {
-        count = stk_min(STK_PLAN_CHUNK, partition->sample_count - first);
-        stk_plan_read(&walk->reader, epoch, first, count, visits);
+        count = stk_min(STK_ORDER_PARTS_CHUNK, partition->sample_count - first);
+        stk_order_parts_read(&trace->reader, epoch, first, count, visits);
         for (uint64_t i = 0; i < count; i++) {
             struct stk_delivery found;
 
             if (stk_partition_find(partition, epoch, first + i, &found)) {
-                visit_one(walk, &visits[i], found.rank / walk->ranks, mode);
+                visit_one(trace, &visits[i], found.rank / trace->ranks, mode);
             }
         }
     }
@@ -192,37 +196,37 @@ static void go(struct stk_walk *walk, uint64_t epoch, enum mode mode)
 /* ---- a node's cache ---- */
 
 /* Samples that a node finds in a block that it kept. */
-static void count_block(struct stk_walk *walk, struct stk_walk_part *part, uint64_t block,
-                        uint64_t node, bool kept)
+static void count_block(struct stk_block_trace *trace, struct stk_block_trace_part *part,
+                        uint64_t block, uint64_t node, bool kept)
 {
     for (uint64_t pass = 0; pass < part->passes; pass++) {
-        uint64_t cell = (part->first_cell + pass * part->part.blocks + block) * walk->nodes + node;
+        uint64_t cell = (part->first_cell + pass * part->part.blocks + block) * trace->nodes + node;
 
-        part->samples += walk->now[cell];
-        part->hits += kept ? walk->now[cell] : 0;
+        part->samples += trace->now[cell];
+        part->hits += kept ? trace->now[cell] : 0;
     }
 }
 
 /* The cache keeps the blocks that this node had most of: 1 / nodes of all. `filled` says then which
  * they are. */
-static void count_cached(struct stk_walk *walk, uint64_t node)
+static void count_cached(struct stk_block_trace *trace, uint64_t node)
 {
-    uint64_t room = (walk->blocks - 1) / walk->nodes + 1, border = 0;
+    uint64_t room = (trace->blocks - 1) / trace->nodes + 1, border = 0;
     uint32_t least;
 
-    for (uint64_t block = 0; block < walk->blocks; block++) {
-        walk->sorted[block] = walk->filled[block * walk->nodes + node];
+    for (uint64_t block = 0; block < trace->blocks; block++) {
+        trace->sorted[block] = trace->filled[block * trace->nodes + node];
     }
-    qsort(walk->sorted, walk->blocks, sizeof *walk->sorted, compare_down);
-    least = walk->sorted[room - 1];
+    qsort(trace->sorted, trace->blocks, sizeof *trace->sorted, compare_down);
+    least = trace->sorted[room - 1];
     for (uint64_t i = 0; i < room; i++) {
-        border += walk->sorted[i] == least; /* of those that had just so many, the first ones */
+        border += trace->sorted[i] == least; /* of those that had just so many, the first ones */
     }
-    for (uint32_t i = 0; i < walk->part_count; i++) {
-        struct stk_walk_part *part = &walk->parts[i];
+    for (uint32_t i = 0; i < trace->part_count; i++) {
+        struct stk_block_trace_part *part = &trace->parts[i];
 
         for (uint64_t block = 0; block < part->part.blocks; block++) {
-            uint32_t *had = &walk->filled[(part->part.first_block + block) * walk->nodes + node];
+            uint32_t *had = &trace->filled[(part->part.first_block + block) * trace->nodes + node];
             bool kept = *had > least;
 
             if (*had == least && least > 0 && border > 0) {
@@ -230,25 +234,25 @@ static void count_cached(struct stk_walk *walk, uint64_t node)
                 border--;
             }
             *had = kept;
-            count_block(walk, part, block, node, kept);
+            count_block(trace, part, block, node, kept);
         }
     }
 }
 
-int stk_walk_through(struct stk_walk *walk)
+int stk_block_trace_run(struct stk_block_trace *trace)
 {
-    go(walk, walk->epoch - (walk->epoch > 0), FILL);
-    go(walk, walk->epoch, COUNT);
-    memcpy(walk->left, walk->now, walk->cells * walk->nodes * sizeof *walk->now);
-    for (uint64_t node = 0; node < walk->nodes; node++) {
-        count_cached(walk, node);
+    run_pass(trace, trace->epoch - (trace->epoch > 0), FILL);
+    run_pass(trace, trace->epoch, COUNT);
+    memcpy(trace->left, trace->now, trace->cells * trace->nodes * sizeof *trace->now);
+    for (uint64_t node = 0; node < trace->nodes; node++) {
+        count_cached(trace, node);
     }
-    go(walk, walk->epoch, OPEN);
-    for (uint32_t i = 0; i < walk->part_count; i++) {
-        walk->samples += walk->parts[i].samples;
-        walk->hits += walk->parts[i].hits;
-        walk->requests += walk->parts[i].requests;
-        walk->requests_cached += walk->parts[i].requests_cached;
+    run_pass(trace, trace->epoch, OPEN);
+    for (uint32_t i = 0; i < trace->part_count; i++) {
+        trace->samples += trace->parts[i].samples;
+        trace->hits += trace->parts[i].hits;
+        trace->requests += trace->parts[i].requests;
+        trace->requests_cached += trace->parts[i].requests_cached;
     }
-    return stk_schedule_reader_take(&walk->reader.reader, NULL);
+    return stk_schedule_reader_error(&trace->reader.reader, NULL);
 }

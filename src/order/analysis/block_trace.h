@@ -5,53 +5,55 @@
  *   epoch 1 --the same, by pass--> requests, hits --once more, counting down--> blocks open
  *
  * Owner: the caller. Threads: one. Memory: 16 bytes a block and node, and 8 more for each further
- * pass of a part in the epoch. Bound: STK_PLAN_BYTES_MAX. */
+ * pass of a part in the epoch. Bound: STK_ORDER_ANALYSIS_BYTES_MAX. */
 #ifndef ORDER_ANALYSIS_BLOCK_TRACE_H
 #define ORDER_ANALYSIS_BLOCK_TRACE_H
 
 #include "order/analysis/order_parts.h"
 
 /* A part of the walk. */
-struct stk_walk_part {
-    struct stk_plan_part part;
+struct stk_block_trace_part {
+    struct stk_order_part part;
     uint64_t first_cell, first_pass, passes; /* in the epoch; cells: blocks of each pass */
     uint64_t samples, hits, requests, requests_cached, open_max;
 };
 
-struct stk_walk {
+struct stk_block_trace {
     const struct stoker_order *order;
     uint64_t blocks, cells, nodes, ranks; /* ranks of a node */
     uint64_t epoch, block_samples;
     uint32_t part_count;
-    struct stk_walk_part *parts;
+    struct stk_block_trace_part *parts;
     uint32_t *filled, *held, *sorted; /* [block * nodes + node]; passes of it that are open; ... */
     uint32_t *now, *left;             /* [cell * nodes + node] */
     uint64_t *open;                   /* [(part * nodes + node)]: now; the whole behind the parts */
     uint64_t open_max, samples, hits, requests, requests_cached;
-    struct stk_plan_reader reader;
+    struct stk_order_parts_reader reader;
 };
 
 /* 1: opened; 0: it would pass its bound, or there is nothing to walk through. -ENOMEM. The passes
  * of `epoch` are looked up. */
-int stk_walk_open(struct stk_walk *walk, const struct stoker_order *order, uint64_t nodes,
-                  uint64_t epoch);
-void stk_walk_close(struct stk_walk *walk); /* zeroed is fine */
+int stk_block_trace_open(struct stk_block_trace *trace, const struct stoker_order *order,
+                         uint64_t nodes, uint64_t epoch);
+void stk_block_trace_close(struct stk_block_trace *trace); /* zeroed is fine */
 /* Goes through the epoch before (the first one: itself) and the epoch. */
-int stk_walk_through(struct stk_walk *walk);
+int stk_block_trace_run(struct stk_block_trace *trace);
 
 /* The same in the hands of a caller: what a node had of the epoch, in any sequence; then, in the
  * sequence of its ranks, one sample after the other. */
-uint64_t stk_walk_block(const struct stk_walk *walk, const struct stk_plan_visit *visit);
-uint64_t stk_walk_cell(const struct stk_walk *walk, const struct stk_plan_visit *visit,
-                       uint64_t node);
+uint64_t stk_block_trace_block(const struct stk_block_trace *trace,
+                               const struct stk_order_part_sample *visit);
+uint64_t stk_block_trace_cell(const struct stk_block_trace *trace,
+                              const struct stk_order_part_sample *visit, uint64_t node);
 /* Whether a block was begun that the node did not have open. */
-bool stk_walk_visit(struct stk_walk *walk, const struct stk_plan_visit *visit, uint64_t node);
+bool stk_block_trace_add(struct stk_block_trace *trace, const struct stk_order_part_sample *visit,
+                         uint64_t node);
 
 /* ---- order_simulate_parts.c ---- */
 
 /* stoker_order_simulate of a mix, or of chosen samples; options are checked. LIMIT, -ENOMEM. */
-int stk_plan_simulate_parts(const struct stoker_order *order,
-                            const struct stoker_order_simulate_options *options,
-                            struct stoker_order_simulation *result, struct stoker_error *error);
+int stk_order_simulate_parts(const struct stoker_order *order,
+                             const struct stoker_order_simulate_options *options,
+                             struct stoker_order_simulation *result, struct stoker_error *error);
 
 #endif

@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOKS 512u
-#define LOOK_EPOCHS 8u
-#define LOOK_MAX (1u << 20) /* samples of a step that are looked at */
-#define WALK_DEFAULT (UINT64_C(1) << 24)
+#define MEASURED_STEPS 512u
+#define MEASURED_EPOCHS 8u
+#define MEASURED_MAX (1u << 20) /* samples of a step that are looked at */
+#define TRACE_DEFAULT (UINT64_C(1) << 24)
 #define EPOCH_COUNTED 1u /* caches hold what the epoch before left */
 
 /* Sums over the steps that were looked at. */
@@ -30,11 +30,11 @@ struct mixing {
     uint64_t *sizes;            /* [part_count]: samples that a part has; owned, as the rest */
     struct sums *sums, all;     /* [part_count] */
     uint64_t *firsts;           /* [part_count + 1]: of the parts in a step */
-    uint64_t *numbers, *sorted; /* [LOOK_MAX at most]: of a step, part by part */
-    struct stk_plan_visit *visits;
+    uint64_t *numbers, *sorted; /* [MEASURED_MAX at most]: of a step, part by part */
+    struct stk_order_part_sample *visits;
 };
 
-static double apart(uint64_t a, uint64_t b)
+static double distance_of(uint64_t a, uint64_t b)
 {
     return a > b ? (double)(a - b) : (double)(b - a);
 }
@@ -49,14 +49,14 @@ static int compare_u64(const void *a, const void *b)
 /* ---- the mixing ---- */
 
 /* What a step has of one part, by position. */
-static void look_at_part(struct mixing *mixing, uint32_t number, uint64_t count)
+static void measure_part(struct mixing *mixing, uint32_t number, uint64_t count)
 {
     const uint64_t *numbers = mixing->numbers + mixing->firsts[number];
     uint64_t *sorted = mixing->sorted, run = 0;
     struct sums *sums = &mixing->sums[number];
 
     for (uint64_t i = 1; i < count; i++) {
-        sums->distance += apart(numbers[i], numbers[i - 1]);
+        sums->distance += distance_of(numbers[i], numbers[i - 1]);
     }
     sums->distances += count > 0 ? count - 1 : 0;
     memcpy(sorted, numbers, count * sizeof *sorted);
@@ -76,16 +76,16 @@ static void look_at_part(struct mixing *mixing, uint32_t number, uint64_t count)
 }
 
 /* One step, its samples by position. */
-static void look(struct mixing *mixing, uint64_t count)
+static void measure_step(struct mixing *mixing, uint64_t count)
 {
     uint64_t *firsts = mixing->firsts;
 
     memset(firsts, 0, (mixing->part_count + 1u) * sizeof *firsts);
     for (uint64_t i = 0; i < count; i++) {
-        const struct stk_plan_visit *visit = &mixing->visits[i];
+        const struct stk_order_part_sample *visit = &mixing->visits[i];
 
         firsts[visit->part + 1]++;
-        mixing->sums[visit->part].displacement += apart(visit->number, visit->place);
+        mixing->sums[visit->part].displacement += distance_of(visit->number, visit->place);
         mixing->sums[visit->part].placed++;
     }
     for (uint32_t part = 0; part < mixing->part_count; part++) {
@@ -97,43 +97,43 @@ static void look(struct mixing *mixing, uint64_t count)
     memmove(firsts + 1, firsts, mixing->part_count * sizeof *firsts);
     firsts[0] = 0;
     for (uint32_t part = 0; part < mixing->part_count; part++) {
-        look_at_part(mixing, part, firsts[part + 1] - firsts[part]);
+        measure_part(mixing, part, firsts[part + 1] - firsts[part]);
     }
     mixing->all.pairs += count * (count > 0 ? count - 1 : 0) / 2;
 }
 
-static int look_at_order(struct mixing *mixing, uint64_t size)
+static int measure_order(struct mixing *mixing, uint64_t size)
 {
-    struct stk_plan_reader reader;
+    struct stk_order_parts_reader reader;
     uint64_t stride = stk_partition_stride(&mixing->order->partition);
     uint64_t steps = stk_max(mixing->samples / stride, 1);
-    uint64_t each = stk_min(steps, LOOKS / LOOK_EPOCHS);
-    int status = stk_plan_reader_init(&reader, mixing->order);
+    uint64_t each = stk_min(steps, MEASURED_STEPS / MEASURED_EPOCHS);
+    int status = stk_order_parts_reader_init(&reader, mixing->order);
 
-    for (uint64_t epoch = 0; epoch < LOOK_EPOCHS && status == 0; epoch++) {
+    for (uint64_t epoch = 0; epoch < MEASURED_EPOCHS && status == 0; epoch++) {
         for (uint64_t i = 0; i < each; i++) {
             uint64_t position = i * steps / each * stride;
             uint64_t count = stk_min(size, mixing->samples - position);
 
             for (uint64_t at = 0, piece; at < count; at += piece) {
-                piece = stk_min(count - at, STK_PLAN_CHUNK);
-                stk_plan_read(&reader, epoch, position + at, piece, mixing->visits + at);
+                piece = stk_min(count - at, STK_ORDER_PARTS_CHUNK);
+                stk_order_parts_read(&reader, epoch, position + at, piece, mixing->visits + at);
             }
-            look(mixing, count);
+            measure_step(mixing, count);
         }
     }
-    status = status < 0 ? status : stk_schedule_reader_take(&reader.reader, NULL);
-    stk_plan_reader_deinit(&reader);
+    status = status < 0 ? status : stk_schedule_reader_error(&reader.reader, NULL);
+    stk_order_parts_reader_deinit(&reader);
     return status;
 }
 
 /* A buffer that is filled in storage order; each draw takes one of it at random. Of all samples,
  * once. */
-static int look_at_buffer(struct mixing *mixing, uint64_t buffer_samples, uint64_t size)
+static int measure_buffer(struct mixing *mixing, uint64_t buffer_samples, uint64_t size)
 {
     uint64_t stride = stk_partition_stride(&mixing->order->partition);
-    uint64_t total = stk_min(mixing->samples, WALK_DEFAULT), room = stk_min(buffer_samples, total);
-    uint64_t steps = stk_max(total / stride, 1), every = stk_max(steps / LOOKS, 1);
+    uint64_t total = stk_min(mixing->samples, TRACE_DEFAULT), room = stk_min(buffer_samples, total);
+    uint64_t steps = stk_max(total / stride, 1), every = stk_max(steps / MEASURED_STEPS, 1);
     uint64_t *buffer = stk_alloc(room, sizeof *buffer), next = room, left = room;
 
     if (!buffer) {
@@ -143,11 +143,11 @@ static int look_at_buffer(struct mixing *mixing, uint64_t buffer_samples, uint64
         buffer[i] = i;
     }
     for (uint64_t position = 0; position < total; position++) {
-        uint64_t drawn = stk_key(mixing->order->schedule.order.key_run, position) % left,
+        uint64_t drawn = stk_random_key(mixing->order->schedule.order.key_run, position) % left,
                  place = position % stride;
 
         if (place < size) {
-            mixing->visits[place] = (struct stk_plan_visit){0, 0, position, buffer[drawn]};
+            mixing->visits[place] = (struct stk_order_part_sample){0, 0, position, buffer[drawn]};
         }
         if (next < total) {
             buffer[drawn] = next++;
@@ -155,14 +155,14 @@ static int look_at_buffer(struct mixing *mixing, uint64_t buffer_samples, uint64
             buffer[drawn] = buffer[--left];
         }
         if (place + 1 == size && position / stride % every == 0) {
-            look(mixing, size);
+            measure_step(mixing, size);
         }
     }
     stk_free(buffer);
     return 0;
 }
 
-static void tell(const struct sums *sums, struct stoker_order_measures *measures)
+static void write_result(const struct sums *sums, struct stoker_order_measures *measures)
 {
     measures->distance = sums->distance / (double)stk_max(sums->distances, 1);
     measures->displacement = sums->displacement / (double)stk_max(sums->placed, 1);
@@ -170,8 +170,8 @@ static void tell(const struct sums *sums, struct stoker_order_measures *measures
     measures->neighbours = (double)sums->beside / (double)stk_max(sums->met, 1);
 }
 
-static void tell_all(struct mixing *mixing, const struct stoker_order_measure_options *options,
-                     struct stoker_order_measures *measures)
+static void write_results(struct mixing *mixing, const struct stoker_order_measure_options *options,
+                          struct stoker_order_measures *measures)
 {
     struct sums *all = &mixing->all;
 
@@ -188,10 +188,10 @@ static void tell_all(struct mixing *mixing, const struct stoker_order_measure_op
         all->met += sums->met;
         all->beside += sums->beside;
         if (i < options->part_max) {
-            tell(sums, &options->parts[i]);
+            write_result(sums, &options->parts[i]);
         }
     }
-    tell(all, measures);
+    write_result(all, measures);
 }
 
 static int measure_mixing(const struct stoker_order *order,
@@ -200,11 +200,11 @@ static int measure_mixing(const struct stoker_order *order,
 {
     struct mixing mixing = {.order = order,
                             .samples = order->partition.sample_count,
-                            .part_count = stk_plan_parts(order),
+                            .part_count = stk_order_parts_count(order),
                             .block_samples =
                                 stk_max(order->schedule.order.options.block_samples, 1)};
     uint64_t size =
-        stk_min(stk_min(stk_partition_stride(&order->partition), LOOK_MAX), mixing.samples);
+        stk_min(stk_min(stk_partition_stride(&order->partition), MEASURED_MAX), mixing.samples);
     int status = 0;
 
     mixing.sizes = stk_alloc(mixing.part_count, sizeof *mixing.sizes);
@@ -218,17 +218,17 @@ static int measure_mixing(const struct stoker_order *order,
         status = -ENOMEM;
     } else if (size > 0) {
         status = options->buffer_samples > 0
-                     ? look_at_buffer(&mixing, options->buffer_samples, size)
-                     : look_at_order(&mixing, size);
+                     ? measure_buffer(&mixing, options->buffer_samples, size)
+                     : measure_order(&mixing, size);
     }
     for (uint32_t i = 0; status == 0 && i < mixing.part_count; i++) {
-        struct stk_plan_part part;
+        struct stk_order_part part;
 
-        stk_plan_part(order, i, 1, 0, &part);
+        stk_order_parts_get(order, i, 1, 0, &part);
         mixing.sizes[i] = part.samples;
     }
     if (status == 0) {
-        tell_all(&mixing, options, measures);
+        write_results(&mixing, options, measures);
     }
     stk_free(mixing.visits);
     stk_free(mixing.sorted);
@@ -241,18 +241,18 @@ static int measure_mixing(const struct stoker_order *order,
 
 /* ---- the whole ---- */
 
-static void tell_walk(const struct stk_walk *walk,
-                      const struct stoker_order_measure_options *options,
-                      struct stoker_order_measures *measures)
+static void write_trace(const struct stk_block_trace *trace,
+                        const struct stoker_order_measure_options *options,
+                        struct stoker_order_measures *measures)
 {
-    measures->samples = walk->samples;
-    measures->requests = walk->requests;
-    measures->requests_cached = walk->requests_cached;
-    measures->cache_share = (double)walk->hits / (double)stk_max(walk->samples, 1);
-    measures->open_blocks_max = walk->open_max;
+    measures->samples = trace->samples;
+    measures->requests = trace->requests;
+    measures->requests_cached = trace->requests_cached;
+    measures->cache_share = (double)trace->hits / (double)stk_max(trace->samples, 1);
+    measures->open_blocks_max = trace->open_max;
     measures->walked = 1;
-    for (uint32_t i = 0; i < stk_min(walk->part_count, options->part_max); i++) {
-        const struct stk_walk_part *part = &walk->parts[i];
+    for (uint32_t i = 0; i < stk_min(trace->part_count, options->part_max); i++) {
+        const struct stk_block_trace_part *part = &trace->parts[i];
         struct stoker_order_measures *own = &options->parts[i];
 
         own->samples = part->samples;
@@ -264,42 +264,42 @@ static void tell_walk(const struct stk_walk *walk,
     }
 }
 
-static int measure_walk(const struct stoker_order *order,
-                        const struct stoker_order_measure_options *options,
-                        struct stoker_order_measures *measures)
+static int measure_trace(const struct stoker_order *order,
+                         const struct stoker_order_measure_options *options,
+                         struct stoker_order_measures *measures)
 {
-    struct stk_walk walk;
+    struct stk_block_trace trace;
     int status;
 
     if (order->partition.sample_count > options->walk_max) {
         return 0;
     }
-    status = stk_walk_open(&walk, order, options->nodes, EPOCH_COUNTED);
+    status = stk_block_trace_open(&trace, order, options->nodes, EPOCH_COUNTED);
     if (status == 1) {
-        status = stk_walk_through(&walk);
+        status = stk_block_trace_run(&trace);
         if (status == 0) {
-            tell_walk(&walk, options, measures);
+            write_trace(&trace, options, measures);
         }
-        stk_walk_close(&walk);
+        stk_block_trace_close(&trace);
     }
     return status;
 }
 
 /* What is known without looking: of each part, and of all. */
-static void tell_sizes(const struct stoker_order *order,
-                       const struct stoker_order_measure_options *options,
-                       struct stoker_order_measures *measures)
+static void write_sizes(const struct stoker_order *order,
+                        const struct stoker_order_measure_options *options,
+                        struct stoker_order_measures *measures)
 {
     bool is_mix = order->schedule.orders != NULL;
     uint64_t open = 0, window = 0;
 
-    measures->block_count = stk_plan_blocks(order);
-    measures->part_count = stk_plan_parts(order);
+    measures->block_count = stk_order_parts_blocks(order);
+    measures->part_count = stk_order_parts_count(order);
     for (uint32_t i = 0; i < measures->part_count; i++) {
-        struct stk_plan_part part;
+        struct stk_order_part part;
 
         /* Sources are open beside each other, stages one after the other. */
-        stk_plan_part(order, i, options->nodes, 0, &part);
+        stk_order_parts_get(order, i, options->nodes, 0, &part);
         open = is_mix ? open + part.open_bound : stk_max(open, part.open_bound);
         window = is_mix ? window + part.window_samples : stk_max(window, part.window_samples);
         if (i < options->part_max) {
@@ -326,7 +326,7 @@ int stoker_order_measure(const struct stoker_order *order,
     struct stoker_order_measure_options options;
     struct stoker_order_measures full = {0};
     size_t bytes = measures_out->struct_size;
-    int status = stk_plan_options(&options, sizeof options, given, error);
+    int status = stk_order_object_options(&options, sizeof options, given, error);
 
     if (status < 0) {
         return status;
@@ -335,10 +335,10 @@ int stoker_order_measure(const struct stoker_order *order,
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED,
                         "a shuffle buffer is measured over all samples, once",
                         "measure it for an order without mix, chosen samples and two levels",
-                        "%u parts", stk_plan_parts(order));
+                        "%u parts", stk_order_parts_count(order));
     }
     options.nodes = options.nodes ? options.nodes : 1;
-    options.walk_max = options.walk_max ? options.walk_max : WALK_DEFAULT;
+    options.walk_max = options.walk_max ? options.walk_max : TRACE_DEFAULT;
     options.part_max = options.parts ? options.part_max : 0;
     if (order->partition.world_size % options.nodes != 0) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "the nodes do not share out the ranks evenly",
@@ -353,10 +353,10 @@ int stoker_order_measure(const struct stoker_order *order,
     }
     full.struct_size = bytes;
     full.nodes = options.nodes;
-    tell_sizes(order, &options, &full);
+    write_sizes(order, &options, &full);
     status = measure_mixing(order, &options, &full);
     if (status == 0 && options.buffer_samples == 0) {
-        status = measure_walk(order, &options, &full);
+        status = measure_trace(order, &options, &full);
     }
     if (status < 0) {
         return stk_fail(error, status, "cannot measure an order", "free memory", "measure");

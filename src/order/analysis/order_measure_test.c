@@ -115,24 +115,24 @@ static void test_bound(void)
     uint64_t near = 0, drawn = 0, rows = 400;
 
     for (uint64_t i = 0; i < rows; i++) {
-        uint32_t nodes = (uint32_t)(1 + stk_key(1, drawn++) % NODES_MAX);
-        uint32_t ranks = (uint32_t)(1 + stk_key(1, drawn++) % 3);
+        uint32_t nodes = (uint32_t)(1 + stk_random_key(1, drawn++) % NODES_MAX);
+        uint32_t ranks = (uint32_t)(1 + stk_random_key(1, drawn++) % 3);
         struct stoker_order_options options = {
             .struct_size = sizeof options,
-            .sample_count = 200 + stk_key(1, drawn++) % 3000,
-            .block_samples = 1 + stk_key(1, drawn++) % 12,
+            .sample_count = 200 + stk_random_key(1, drawn++) % 3000,
+            .block_samples = 1 + stk_random_key(1, drawn++) % 12,
             .seed = i,
             .shuffle = i % 13 ? STOKER_SHUFFLE_BLOCK : (uint32_t)(1 + i % 3),
             .tail = (uint32_t)(STOKER_TAIL_DROP + i % 4),
-            .window_blocks = (uint32_t)(1 + stk_key(1, drawn++) % 9),
-            .batch_size = (uint32_t)(1 + stk_key(1, drawn++) % 40),
+            .window_blocks = (uint32_t)(1 + stk_random_key(1, drawn++) % 9),
+            .batch_size = (uint32_t)(1 + stk_random_key(1, drawn++) % 40),
             .world_size = nodes * ranks,
         };
         uint64_t blocks = options.sample_count / options.block_samples;
         struct stoker_order_measures got;
         struct stoker_order *order = NULL;
 
-        options.group_count = (uint32_t)(1 + stk_key(1, drawn++) % stk_min(blocks / 4, 20));
+        options.group_count = (uint32_t)(1 + stk_random_key(1, drawn++) % stk_min(blocks / 4, 20));
         T_EQ("open", stoker_order_open(&order, &options, NULL), 0);
         got = measure(order, nodes, 0);
         if (!T_TRUE("within its bound",

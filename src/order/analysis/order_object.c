@@ -8,19 +8,20 @@
 
 #define WINDOW_DEFAULT 64u /* blocks, as a loader's */
 
-int stk_plan_options(void *options_out, size_t bytes, const void *given, struct stoker_error *error)
+int stk_order_object_options(void *options_out, size_t bytes, const void *given,
+                             struct stoker_error *error)
 {
-    size_t given_bytes = 0;
+    size_t caller_bytes = 0;
 
     memset(options_out, 0, bytes);
     if (given) {
-        memcpy(&given_bytes, given, sizeof given_bytes);
+        memcpy(&caller_bytes, given, sizeof caller_bytes);
     }
-    if (given_bytes < sizeof given_bytes || given_bytes > 4096) {
+    if (caller_bytes < sizeof caller_bytes || caller_bytes > 4096) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "struct_size is not set",
                         "set options.struct_size = sizeof options", "options of an order");
     }
-    memcpy(options_out, given, stk_min(given_bytes, bytes));
+    memcpy(options_out, given, stk_min(caller_bytes, bytes));
     return 0;
 }
 
@@ -30,7 +31,7 @@ int stoker_order_open(struct stoker_order **order_out, const struct stoker_order
     struct stoker_order_options options;
     struct stk_order_options settings;
     struct stoker_order *order;
-    int status = stk_plan_options(&options, sizeof options, given, error);
+    int status = stk_order_object_options(&options, sizeof options, given, error);
 
     *order_out = NULL;
     if (status < 0) {
@@ -60,7 +61,7 @@ int stoker_order_open(struct stoker_order **order_out, const struct stoker_order
                                                          options.shard_ends, options.shard_count},
                           error);
     if (status == 0) {
-        order->partition.sample_count = stk_schedule_samples(&order->schedule);
+        order->partition.sample_count = stk_schedule_epoch_samples(&order->schedule);
         status = stk_partition_check(&order->partition, error);
     }
     if (status < 0) {
@@ -111,10 +112,10 @@ int stoker_order_slots(const struct stoker_order *order, uint64_t epoch, uint64_
         return status;
     }
     for (; partition.rank < rank_end && filled < capacity; partition.rank++) {
-        uint32_t slots = stk_partition_slots(&partition, epoch, position);
+        uint32_t slots = stk_partition_batch_slots(&partition, epoch, position);
 
         for (uint64_t slot = skip; slot < slots && filled < capacity; slot++) {
-            struct stk_place place;
+            struct stk_order_place place;
 
             stk_partition_place(&partition, epoch, position, (uint32_t)slot, &place);
             slots_out[filled] = (struct stoker_slot){
@@ -180,7 +181,7 @@ int stoker_order_fingerprint(const struct stoker_order *order, uint64_t epoch, u
         return status;
     }
     for (; count > 0; count--, position += stride) {
-        sum += stk_schedule_step(&reader, partition, epoch, position);
+        sum += stk_schedule_step_fingerprint(&reader, partition, epoch, position);
     }
     stk_schedule_reader_deinit(&reader);
     *sum_out = sum;

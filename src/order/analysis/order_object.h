@@ -11,13 +11,13 @@
  *
  * Owner: the caller of stoker_order_open. Threads: any, const after open.
  * Memory: the object; a walk of measure, and verify, two counters a sample or block; simulate, one
- * bit a sample and thread. Bound: STK_PLAN_BYTES_MAX for a walk. */
+ * bit a sample and thread. Bound: STK_ORDER_ANALYSIS_BYTES_MAX for a walk. */
 #ifndef ORDER_ANALYSIS_ORDER_OBJECT_H
 #define ORDER_ANALYSIS_ORDER_OBJECT_H
 
 #include "order/schedule/schedule.h"
 
-#define STK_PLAN_BYTES_MAX (UINT64_C(1) << 30)
+#define STK_ORDER_ANALYSIS_BYTES_MAX (UINT64_C(1) << 30)
 
 struct stoker_order {
     struct stk_schedule schedule;
@@ -26,6 +26,6 @@ struct stoker_order {
 
 /* Copies what the caller's struct has of an options struct of `bytes`, the rest stays 0. ARGUMENT
  * when struct_size, its first member, was not set. */
-int stk_plan_options(void *options_out, size_t bytes, const void *given,
-                     struct stoker_error *error);
+int stk_order_object_options(void *options_out, size_t bytes, const void *given,
+                             struct stoker_error *error);
 #endif

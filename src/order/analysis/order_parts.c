@@ -15,16 +15,16 @@ struct span {
 
 /* Home groups of which a node has samples. Steps are cut in equal slices of the positions sorted by
  * group; where a step does not hold as many of each group, borders move from step to step. */
-static uint64_t groups_met(const struct span *span)
+static uint64_t groups_read(const struct span *span)
 {
-    uint64_t step = stk_partition_stride(span->partition), met = 0;
+    uint64_t step = stk_partition_stride(span->partition), read_groups = 0;
     uint64_t groups = span->order->options.group_count, nodes = span->nodes;
     uint64_t often = step / groups, more = step % groups;
 
     if (nodes == 1 || often == 0 || nodes > NODES_LOOKED_AT) {
         return groups;
     }
-    for (uint64_t node = 0; node < nodes && met < groups; node++) {
+    for (uint64_t node = 0; node < nodes && read_groups < groups; node++) {
         uint64_t begin = step / nodes * node, end = begin + step / nodes;
         uint64_t behind = stk_min((end - 1) / often + 1, groups); /* group k begins at k * often, */
         uint64_t first = begin / (often + (more > 0)); /* and a bit later in some steps */
@@ -32,14 +32,14 @@ static uint64_t groups_met(const struct span *span)
         while (first < groups && (first + 1) * often + stk_min(first + 1, more) <= begin) {
             first++;
         }
-        met = stk_max(met, behind - stk_min(first, behind));
+        read_groups = stk_max(read_groups, behind - stk_min(first, behind));
     }
-    return met;
+    return read_groups;
 }
 
 /* Samples of other nodes' groups that a node has all the same: a last step that is short, or one
  * that goes on from the epoch before, is dealt in other slices. */
-static uint64_t strangers(const struct span *span)
+static uint64_t other_group_blocks(const struct span *span)
 {
     uint64_t step = stk_partition_stride(span->partition);
     uint32_t tail = span->partition->tail;
@@ -65,7 +65,7 @@ static uint64_t bound_of(const struct span *span)
     const struct stk_order_options *options = &inner->options;
     uint64_t samples = options->sample_count, block = options->block_samples;
     uint64_t blocks = samples / block + (samples % block > 0), groups = options->group_count;
-    uint64_t pooled, window, met, bound, windows = windows_of(span);
+    uint64_t pooled, window, read_groups, bound, windows = windows_of(span);
 
     if (options->shuffle == STOKER_SHUFFLE_FULL) {
         return blocks;
@@ -75,14 +75,14 @@ static uint64_t bound_of(const struct span *span)
     }
     /* The pool: each node has a share of its samples, of which each may lie in another block. */
     pooled = blocks - inner->group_blocks * groups;
-    met = groups_met(span);
+    read_groups = groups_read(span);
     if (stk_partition_stride(span->partition) % groups == 0 && groups % span->nodes == 0) {
-        pooled = stk_min(pooled, ((inner->pool_samples + groups - 1) / groups) * met);
+        pooled = stk_min(pooled, ((inner->pool_samples + groups - 1) / groups) * read_groups);
     }
     window = stk_min(inner->window_base + (inner->window_extra > 0), inner->group_blocks);
     window = windows < inner->windows ? windows * window : inner->group_blocks;
-    if (stk_multiply(met, window, &bound) && stk_add(bound, pooled, &bound) &&
-        stk_add(bound, strangers(span), &bound)) {
+    if (stk_multiply(read_groups, window, &bound) && stk_add(bound, pooled, &bound) &&
+        stk_add(bound, other_group_blocks(span), &bound)) {
         return stk_min(bound, blocks);
     }
     return blocks;
@@ -105,7 +105,7 @@ static uint64_t window_of(const struct stk_order *order)
 
 /* ---- parts ---- */
 
-uint32_t stk_plan_parts(const struct stoker_order *order)
+uint32_t stk_order_parts_count(const struct stoker_order *order)
 {
     const struct stk_schedule *schedule = &order->schedule;
 
@@ -131,11 +131,11 @@ static uint64_t blocks_of(const struct stoker_order *order, uint32_t number)
     return samples / block + (samples % block > 0);
 }
 
-uint64_t stk_plan_blocks(const struct stoker_order *order)
+uint64_t stk_order_parts_blocks(const struct stoker_order *order)
 {
     uint64_t blocks = 0;
 
-    for (uint32_t i = 0; i < stk_plan_parts(order); i++) {
+    for (uint32_t i = 0; i < stk_order_parts_count(order); i++) {
         blocks += blocks_of(order, i);
     }
     return blocks;
@@ -158,17 +158,17 @@ static uint64_t frame_of(const struct stk_mix *mix, uint32_t source)
 }
 
 /* A shard's, and those that two shards share. */
-static void two_level(const struct stoker_order *order, const struct stk_stages_item *item,
-                      struct stk_plan_part *part)
+static void two_level(const struct stoker_order *order, const struct stk_curriculum_item *item,
+                      struct stk_order_part *part)
 {
-    const struct stk_stages *stages = &order->schedule.stages;
-    const struct stk_subset *subset = item->choice.subset;
+    const struct stk_curriculum *stages = &order->schedule.stages;
+    const struct stk_subset *subset = item->rule.subset;
     uint64_t block = order->schedule.order.options.block_samples, largest = 0, before = 0;
 
     for (uint32_t i = 0; i < stages->shard_count; i++) {
         uint64_t end = subset ? stk_subset_rank(subset, stages->ends[i]) : stages->ends[i];
 
-        if (end == STK_DAMAGED || end < before) { /* the reader tells of it */
+        if (end == STK_MAPPED_TABLE_DAMAGED || end < before) { /* the reader tells of it */
             end = before;
         }
         largest = stk_max(largest, end - before);
@@ -179,11 +179,11 @@ static void two_level(const struct stoker_order *order, const struct stk_stages_
 }
 
 static void stage(const struct stoker_order *order, uint32_t number, struct span *span,
-                  struct stk_plan_part *part)
+                  struct stk_order_part *part)
 {
-    const struct stk_stages *stages = &order->schedule.stages;
-    const struct stk_stages_item *item = &stages->items[number];
-    bool is_drawn = item->choice.alias || item->choice.classes || item->choice.replacement;
+    const struct stk_curriculum *stages = &order->schedule.stages;
+    const struct stk_curriculum_item *item = &stages->items[number];
+    bool is_drawn = item->rule.alias || item->rule.classes || item->rule.replacement;
 
     part->once = !is_drawn && stages->times == 1;
     if (is_drawn) {
@@ -197,19 +197,19 @@ static void stage(const struct stoker_order *order, uint32_t number, struct span
         if (stages->stage_count > 1 || stages->times > 1 || item->count != stages->epoch_samples) {
             span->nodes = 1;
         }
-        span->positions += stages->times > 1 ? stages->apart : 0;
+        span->positions += stages->times > 1 ? stages->spacing : 0;
         part->window_samples = window_of(span->order);
         part->open_bound = bound_of(span);
     }
 }
 
-void stk_plan_part(const struct stoker_order *order, uint32_t number, uint64_t nodes,
-                   uint64_t positions, struct stk_plan_part *part_out)
+void stk_order_parts_get(const struct stoker_order *order, uint32_t number, uint64_t nodes,
+                         uint64_t positions, struct stk_order_part *part_out)
 {
     const struct stk_schedule *schedule = &order->schedule;
     struct span span = {&schedule->order, &order->partition, nodes, positions};
 
-    *part_out = (struct stk_plan_part){
+    *part_out = (struct stk_order_part){
         .samples = samples_of(order, number), .blocks = blocks_of(order, number), .once = true};
     for (uint32_t i = 0; i < number; i++) {
         part_out->first_block += blocks_of(order, i);
@@ -219,12 +219,12 @@ void stk_plan_part(const struct stoker_order *order, uint32_t number, uint64_t n
         return;
     }
     if (schedule->orders) { /* its samples may come at positions of any group */
-        const struct stk_choice *choice = stk_schedule_choice(schedule, number);
+        const struct stk_sampling_rule *choice = stk_schedule_rule(schedule, number);
 
         span.order = &schedule->orders[number];
         span.nodes = 1;
         span.positions += frame_of(&schedule->mix, number);
-        if (choice && stk_choice_is_drawn(choice)) { /* any block at any time */
+        if (choice && stk_sampling_rule_is_random(choice)) { /* any block at any time */
             part_out->once = false;
             part_out->window_samples = part_out->samples;
             part_out->open_bound = part_out->blocks;
@@ -237,24 +237,25 @@ void stk_plan_part(const struct stoker_order *order, uint32_t number, uint64_t n
 
 /* ---- reading ---- */
 
-int stk_plan_reader_init(struct stk_plan_reader *reader, const struct stoker_order *order)
+int stk_order_parts_reader_init(struct stk_order_parts_reader *reader,
+                                const struct stoker_order *order)
 {
     reader->order = order;
     return stk_schedule_reader_init(&reader->reader, &order->schedule, NULL);
 }
 
-void stk_plan_reader_deinit(struct stk_plan_reader *reader)
+void stk_order_parts_reader_deinit(struct stk_order_parts_reader *reader)
 {
     stk_schedule_reader_deinit(&reader->reader);
 }
 
 /* A draw's number is not that of its place, and draws have no passes. */
 static void number_draw(const struct stk_schedule *schedule, uint64_t sample,
-                        struct stk_plan_visit *visit)
+                        struct stk_order_part_sample *visit)
 {
-    const struct stk_choice *choice = stk_schedule_choice(schedule, visit->part);
+    const struct stk_sampling_rule *choice = stk_schedule_rule(schedule, visit->part);
 
-    if (choice && stk_choice_is_drawn(choice)) {
+    if (choice && stk_sampling_rule_is_random(choice)) {
         uint64_t count = schedule->orders[visit->part].options.sample_count;
 
         sample -= schedule->firsts[visit->part];
@@ -264,27 +265,27 @@ static void number_draw(const struct stk_schedule *schedule, uint64_t sample,
     }
 }
 
-static void read_mix(struct stk_plan_reader *reader, uint64_t epoch, uint64_t first, uint64_t count,
-                     const uint64_t *samples, struct stk_plan_visit *visits)
+static void read_mix(struct stk_order_parts_reader *reader, uint64_t epoch, uint64_t first,
+                     uint64_t count, const uint64_t *samples, struct stk_order_part_sample *visits)
 {
     const struct stk_schedule *schedule = &reader->order->schedule;
-    struct stk_mix_item items[STK_PLAN_CHUNK];
+    struct stk_mix_item items[STK_ORDER_PARTS_CHUNK];
 
     /* What was read last turned the reader to this epoch. */
     first += schedule->is_endless ? epoch * schedule->epoch_samples : 0;
     stk_mix_read(&reader->reader.reader, first, count, items);
     for (uint64_t i = 0; i < count; i++) {
-        visits[i] = (struct stk_plan_visit){items[i].draw.source, items[i].draw.epoch,
-                                            items[i].draw.position, items[i].sample};
+        visits[i] = (struct stk_order_part_sample){items[i].draw.source, items[i].draw.epoch,
+                                                   items[i].draw.position, items[i].sample};
         number_draw(schedule, samples[i], &visits[i]);
     }
 }
 
-static struct stk_plan_visit visit_of(const struct stk_stages *stages, uint64_t position,
-                                      uint64_t sample)
+static struct stk_order_part_sample visit_of(const struct stk_curriculum *stages, uint64_t position,
+                                             uint64_t sample)
 {
-    struct stk_plan_visit visit = {.number = sample};
-    const struct stk_stages_item *item;
+    struct stk_order_part_sample visit = {.number = sample};
+    const struct stk_curriculum_item *item;
     uint64_t place;
 
     while (visit.part + 1 < stages->stage_count &&
@@ -294,21 +295,21 @@ static struct stk_plan_visit visit_of(const struct stk_stages *stages, uint64_t 
     item = &stages->items[visit.part];
     place = (position - item->first) / stages->times;
     visit.place = place % item->count;
-    if (!item->choice.alias && !item->choice.classes && !item->choice.replacement) {
+    if (!item->rule.alias && !item->rule.classes && !item->rule.replacement) {
         visit.pass = place / item->count;
     }
-    if (item->choice.subset) {
-        visit.number = stk_subset_rank(item->choice.subset, sample);
+    if (item->rule.subset) {
+        visit.number = stk_subset_rank(item->rule.subset, sample);
         visit.number = visit.number < item->count ? visit.number : 0; /* a damaged table */
     }
     return visit;
 }
 
-void stk_plan_read(struct stk_plan_reader *reader, uint64_t epoch, uint64_t first, uint64_t count,
-                   struct stk_plan_visit *visits_out)
+void stk_order_parts_read(struct stk_order_parts_reader *reader, uint64_t epoch, uint64_t first,
+                          uint64_t count, struct stk_order_part_sample *visits_out)
 {
     const struct stk_schedule *schedule = &reader->order->schedule;
-    uint64_t samples[STK_PLAN_CHUNK];
+    uint64_t samples[STK_ORDER_PARTS_CHUNK];
 
     stk_schedule_read(&reader->reader, epoch, first, count, samples);
     if (schedule->orders) {
@@ -319,6 +320,6 @@ void stk_plan_read(struct stk_plan_reader *reader, uint64_t epoch, uint64_t firs
         visits_out[i] = schedule->stages.items
                             ? visit_of(&schedule->stages,
                                        epoch * schedule->epoch_samples + first + i, samples[i])
-                            : (struct stk_plan_visit){0, epoch, first + i, samples[i]};
+                            : (struct stk_order_part_sample){0, epoch, first + i, samples[i]};
     }
 }

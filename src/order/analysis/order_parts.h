@@ -8,15 +8,15 @@
  * chosen samples it is wider on disk than it is long.
  *
  * Owner: the caller. Threads: an order: any; a reader: one. Memory: that of schedule readers.
- * Bound: STK_PLAN_CHUNK positions at a time. */
+ * Bound: STK_ORDER_PARTS_CHUNK positions at a time. */
 #ifndef ORDER_ANALYSIS_ORDER_PARTS_H
 #define ORDER_ANALYSIS_ORDER_PARTS_H
 
 #include "order/analysis/order_object.h"
 
-#define STK_PLAN_CHUNK 1024u
+#define STK_ORDER_PARTS_CHUNK 1024u
 
-struct stk_plan_part {
+struct stk_order_part {
     uint64_t samples;             /* different ones that it gives */
     uint64_t first_block, blocks; /* numbered over all parts */
     uint64_t window_samples;      /* mixed with each other */
@@ -24,27 +24,28 @@ struct stk_plan_part {
     bool once;                    /* each sample comes once a pass */
 };
 
-struct stk_plan_visit {
+struct stk_order_part_sample {
     uint32_t part;
     uint64_t pass, place, number;
 };
 
-uint32_t stk_plan_parts(const struct stoker_order *order);
+uint32_t stk_order_parts_count(const struct stoker_order *order);
 /* open_bound is for nodes that go through all positions in sequence, or through any part of so many
  * `positions` out of it (a step's, in the hands of its ranks); 0: none. */
-void stk_plan_part(const struct stoker_order *order, uint32_t number, uint64_t nodes,
-                   uint64_t positions, struct stk_plan_part *part_out);
+void stk_order_parts_get(const struct stoker_order *order, uint32_t number, uint64_t nodes,
+                         uint64_t positions, struct stk_order_part *part_out);
 /* Blocks of all parts. */
-uint64_t stk_plan_blocks(const struct stoker_order *order);
+uint64_t stk_order_parts_blocks(const struct stoker_order *order);
 
-struct stk_plan_reader {
+struct stk_order_parts_reader {
     const struct stoker_order *order; /* borrowed */
     struct stk_schedule_reader reader;
 };
-int stk_plan_reader_init(struct stk_plan_reader *reader, const struct stoker_order *order);
-void stk_plan_reader_deinit(struct stk_plan_reader *reader); /* zeroed is fine */
-/* What stands at first .. first + count - 1, all of the epoch. count <= STK_PLAN_CHUNK. */
-void stk_plan_read(struct stk_plan_reader *reader, uint64_t epoch, uint64_t first, uint64_t count,
-                   struct stk_plan_visit *visits_out);
+int stk_order_parts_reader_init(struct stk_order_parts_reader *reader,
+                                const struct stoker_order *order);
+void stk_order_parts_reader_deinit(struct stk_order_parts_reader *reader); /* zeroed is fine */
+/* What stands at first .. first + count - 1, all of the epoch. count <= STK_ORDER_PARTS_CHUNK. */
+void stk_order_parts_read(struct stk_order_parts_reader *reader, uint64_t epoch, uint64_t first,
+                          uint64_t count, struct stk_order_part_sample *visits_out);
 
 #endif

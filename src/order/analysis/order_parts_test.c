@@ -20,7 +20,7 @@ static uint64_t random_key, drawn;
 
 static uint64_t below(uint64_t count)
 {
-    return stk_key(random_key, drawn++) % count;
+    return stk_random_key(random_key, drawn++) % count;
 }
 
 /* ---- what is measured ---- */
@@ -29,8 +29,8 @@ struct rig {
     struct stoker_order_options options;
     struct stoker_mix_options mix;
     struct stoker_sampling_options sampling;
-    struct stoker_stage stages[3];
-    struct stk_chooser choosers[3]; /* how samplers begin */
+    struct stoker_sampling_stage stages[3];
+    struct stk_sampling_source choosers[3]; /* how samplers begin */
     struct stk_subset subsets[3];
     uint64_t ends[SOURCES_MAX], weights[SOURCES_MAX];
     struct stoker_order *order;
@@ -86,23 +86,23 @@ static void add_stages(struct rig *rig)
         .struct_size = sizeof rig->sampling, .stages = rig->stages, .stage_count = 1 + below(3)};
     if (below(3) == 0) {
         rig->sampling.repeats = (uint32_t)(2 + below(3));
-        rig->sampling.repeats_apart = (uint32_t)(1 + below(80));
+        rig->sampling.repeat_distance = (uint32_t)(1 + below(80));
     }
     if (below(3) == 0) {
         rig->sampling.epoch_samples = 200 + below(3000);
     }
     for (size_t i = 0; i < rig->sampling.stage_count; i++) {
-        struct stk_chooser *chooser = &rig->choosers[i];
+        struct stk_sampling_source *chooser = &rig->choosers[i];
 
         T_EQ("subset", stk_subset_init(&rig->subsets[i], count, NULL), 0);
         for (uint64_t sample = 0, step = 1 + below(6); sample < count; sample += 1 + below(step)) {
             stk_subset_add(&rig->subsets[i], sample);
         }
-        stk_subset_seal(&rig->subsets[i]);
-        *chooser = (struct stk_chooser){.sample_count = count, .is_made = true};
-        chooser->choice.subset = below(4) ? &rig->subsets[i] : NULL;
-        chooser->choice.replacement = below(5) == 0;
-        rig->stages[i] = (struct stoker_stage){first, (const void *)chooser};
+        stk_subset_freeze(&rig->subsets[i]);
+        *chooser = (struct stk_sampling_source){.sample_count = count, .is_made = true};
+        chooser->rule.subset = below(4) ? &rig->subsets[i] : NULL;
+        chooser->rule.replacement = below(5) == 0;
+        rig->stages[i] = (struct stoker_sampling_stage){first, (const void *)chooser};
         first += 1 + below(3 * count);
     }
     rig->options.sampling = &rig->sampling;
@@ -141,7 +141,7 @@ static void part_of(const struct rig *rig, uint64_t epoch, uint64_t position, ui
 
         T_EQ("reader", stk_schedule_reader_init(&reader, schedule, NULL), 0);
         stk_schedule_read(&reader, epoch, position, 1, &sample);
-        stk_mix_draw(&reader.mix, schedule->is_endless ? at : position, &draw);
+        stk_mix_draw_at(&reader.mix, schedule->is_endless ? at : position, &draw);
         stk_schedule_reader_deinit(&reader);
         *part = draw.source;
         *pass = draw.epoch;
@@ -150,7 +150,7 @@ static void part_of(const struct rig *rig, uint64_t epoch, uint64_t position, ui
     while (*part + 1 < rig->sampling.stage_count && rig->stages[*part + 1].position <= at) {
         (*part)++;
     }
-    if (!rig->choosers[*part].choice.replacement) {
+    if (!rig->choosers[*part].rule.replacement) {
         uint64_t size = schedule->stages.items[*part].count * schedule->stages.times;
 
         *pass = (at - rig->stages[*part].position) / size;
@@ -192,12 +192,12 @@ static uint64_t list_samples(const struct rig *rig, struct had *list)
             part_of(rig, 1, slot.position, &part, &pass);
             if (rig->options.mix) {
                 number -= part ? rig->ends[part - 1] : 0;
-            } else if (rig->choosers[part].choice.subset) {
+            } else if (rig->choosers[part].rule.subset) {
                 number = stk_subset_rank(&rig->subsets[part], number);
             }
             number /= rig->options.block_samples;
-            list[count] =
-                (struct had){stk_key(stk_key(slot.rank / ranks, part), number), pass, count};
+            list[count] = (struct had){
+                stk_random_key(stk_random_key(slot.rank / ranks, part), number), pass, count};
             count++;
         }
     }
@@ -394,10 +394,10 @@ static void test_storage_order(void)
     for (uint64_t sample = 1; sample < 4000; sample += 4) {
         stk_subset_add(&rig.subsets[0], sample);
     }
-    stk_subset_seal(&rig.subsets[0]);
-    rig.choosers[0] = (struct stk_chooser){
-        .sample_count = 4000, .is_made = true, .choice.subset = &rig.subsets[0]};
-    rig.stages[0] = (struct stoker_stage){0, (const void *)&rig.choosers[0]};
+    stk_subset_freeze(&rig.subsets[0]);
+    rig.choosers[0] = (struct stk_sampling_source){
+        .sample_count = 4000, .is_made = true, .rule.subset = &rig.subsets[0]};
+    rig.stages[0] = (struct stoker_sampling_stage){0, (const void *)&rig.choosers[0]};
     rig.sampling = (struct stoker_sampling_options){
         .struct_size = sizeof rig.sampling, .stages = rig.stages, .stage_count = 1};
     rig.options.sampling = &rig.sampling;

@@ -28,17 +28,18 @@ struct proof {
 
 /* How often the samples of a source or stage came, pass by pass. */
 struct passes {
-    struct stk_plan_part part;
+    struct stk_order_part part;
     uint64_t first, count; /* its first one in the list of all; passes that were begun */
     uint32_t times;        /* so often each sample comes a pass; 0: it is drawn */
 };
 
 /* A stretch of a run between two changes: state in, state out. */
-struct stand {
+struct run_position {
     uint64_t epoch, position;
 };
 
-static void fail(struct proof *proof, const char *what, uint32_t world, const struct stand *at)
+static void fail(struct proof *proof, const char *what, uint32_t world,
+                 const struct run_position *at)
 {
     if (proof->result.failures++ == 0) {
         snprintf(proof->result.failure, sizeof proof->result.failure,
@@ -49,7 +50,7 @@ static void fail(struct proof *proof, const char *what, uint32_t world, const st
 
 static uint64_t draw(struct proof *proof, uint64_t below)
 {
-    return stk_key(proof->key, proof->drawn++) % below;
+    return stk_random_key(proof->key, proof->drawn++) % below;
 }
 
 static void count_up(uint16_t *count)
@@ -58,17 +59,17 @@ static void count_up(uint16_t *count)
 }
 
 /* All slots of a step. counted: the run keeps what it learned in it. */
-static void enumerate(struct proof *proof, const struct stk_partition *cut, const struct stand *at,
-                      bool counted)
+static void enumerate(struct proof *proof, const struct stk_partition *cut,
+                      const struct run_position *at, bool counted)
 {
     struct stk_partition partition = *cut;
     uint64_t sum = 0;
 
     for (partition.rank = 0; partition.rank < partition.world_size; partition.rank++) {
-        uint32_t slots = stk_partition_slots(&partition, at->epoch, at->position);
+        uint32_t slots = stk_partition_batch_slots(&partition, at->epoch, at->position);
 
         for (uint32_t slot = 0; slot < slots; slot++) {
-            struct stk_place place;
+            struct stk_order_place place;
             uint64_t sample;
 
             stk_partition_place(&partition, at->epoch, at->position, slot, &place);
@@ -87,23 +88,24 @@ static void enumerate(struct proof *proof, const struct stk_partition *cut, cons
     }
     proof->result.steps++;
     /* What one rank of one would have: the same set of (position, sample) in every world. */
-    if (sum != stk_schedule_step(&proof->reader, cut, at->epoch, at->position)) {
+    if (sum != stk_schedule_step_fingerprint(&proof->reader, cut, at->epoch, at->position)) {
         fail(proof, "a step holds other samples", cut->world_size, at);
     }
 }
 
 /* No more steps in this epoch: the stand turns to the next one. */
-static void turn(struct proof *proof, const struct stk_partition *cut, struct stand *at)
+static void next_epoch(struct proof *proof, const struct stk_partition *cut,
+                       struct run_position *at)
 {
     proof->ends[at->epoch] = cut->tail == STOKER_TAIL_DROP
                                  ? stk_min(at->position, cut->sample_count)
                                  : cut->sample_count;
-    at->position = stk_partition_following(cut, at->epoch, at->position);
+    at->position = stk_partition_next_epoch_start(cut, at->epoch, at->position);
     at->epoch++;
 }
 
 /* How often each sample should come in an epoch, by going through its positions. */
-static void count_wanted(struct proof *proof, uint64_t epoch)
+static void count_expected(struct proof *proof, uint64_t epoch)
 {
     uint64_t stretch[CHUNK];
 
@@ -126,7 +128,7 @@ static void check_epoch(struct proof *proof, uint64_t epoch, uint32_t world)
     uint64_t positions = proof->order->partition.sample_count, stretch[CHUNK], others = 0;
     bool is_mix = !stk_schedule_is_plain(&proof->order->schedule);
 
-    count_wanted(proof, epoch);
+    count_expected(proof, epoch);
     for (uint64_t first = 0, count; first < positions; first += count) {
         count = stk_min(CHUNK, positions - first);
         stk_schedule_read(&proof->reader, epoch, first, count, stretch);
@@ -139,7 +141,7 @@ static void check_epoch(struct proof *proof, uint64_t epoch, uint32_t world)
             }
             if (got != want) {
                 fail(proof, got > want ? "a sample came too often" : "a sample did not come", world,
-                     &(struct stand){epoch, first + i});
+                     &(struct run_position){epoch, first + i});
             }
         }
     }
@@ -147,7 +149,7 @@ static void check_epoch(struct proof *proof, uint64_t epoch, uint32_t world)
         others += seen[sample] > 0 && proof->want[sample] == 0;
     }
     if (others > 0) {
-        fail(proof, "a sample came that has no place", world, &(struct stand){epoch, 0});
+        fail(proof, "a sample came that has no place", world, &(struct run_position){epoch, 0});
     }
 }
 
@@ -159,17 +161,17 @@ static void check(struct proof *proof, uint32_t world)
     memset(proof->seen, 0, proof->options.epochs * proof->samples * sizeof *proof->seen);
 }
 
-static void prove_world(struct proof *proof, uint32_t world)
+static void check_world(struct proof *proof, uint32_t world)
 {
     struct stk_partition cut = proof->order->partition;
-    struct stand at = {0};
+    struct run_position at = {0};
 
     cut.batch_size = (uint32_t)((uint64_t)cut.batch_size * cut.world_size / world);
     cut.world_size = world;
     at.position = stk_partition_first(&cut, 0);
     while (at.epoch < proof->options.epochs) {
         if (stk_partition_steps_from(&cut, at.epoch, at.position) == 0) {
-            turn(proof, &cut, &at);
+            next_epoch(proof, &cut, &at);
         } else {
             enumerate(proof, &cut, &at, true);
             at.position += stk_partition_stride(&cut);
@@ -181,32 +183,32 @@ static void prove_world(struct proof *proof, uint32_t world)
 /* Stretches of random worlds and batch sizes. Each runs some steps and ends by a resize, with the
  * state of its last step, or by a kill: then steps behind the last saved state are lost, and run
  * again in another world. */
-static void prove_history(struct proof *proof, uint64_t number)
+static void check_history(struct proof *proof, uint64_t number)
 {
     const struct stoker_order_verify_options *options = &proof->options;
     uint64_t size =
         (uint64_t)proof->order->partition.batch_size * proof->order->partition.world_size;
     struct stk_partition cut = proof->order->partition;
-    struct stand at = {0};
+    struct run_position at = {0};
 
-    proof->key = stk_key(options->seed, number);
+    proof->key = stk_random_key(options->seed, number);
     proof->drawn = 0;
     while (at.epoch < options->epochs) {
         uint64_t steps, ran, kept;
 
-        cut.world_size = options->worlds[draw(proof, options->world_count)];
+        cut.world_size = options->world_sizes[draw(proof, options->world_size_count)];
         cut.batch_size =
             (uint32_t)(1 + draw(proof, stk_min(stk_max(2 * size / cut.world_size, 1), UINT32_MAX)));
         steps = stk_partition_steps_from(&cut, at.epoch, at.position);
         if (steps == 0) {
-            turn(proof, &cut, &at);
+            next_epoch(proof, &cut, &at);
             continue;
         }
         ran = 1 + draw(proof, steps);
         kept = draw(proof, 2) ? ran : draw(proof, ran + 1);
         *(kept < ran ? &proof->result.kills : &proof->result.resizes) += 1;
         for (uint64_t step = 0; step < ran; step++) {
-            struct stand here = {at.epoch, at.position + step * stk_partition_stride(&cut)};
+            struct run_position here = {at.epoch, at.position + step * stk_partition_stride(&cut)};
             enumerate(proof, &cut, &here, step < kept);
         }
         at.position += kept * stk_partition_stride(&cut);
@@ -217,25 +219,25 @@ static void prove_history(struct proof *proof, uint64_t number)
 
 /* A run that the caller tells: each stretch ends after so many steps, and the next begins where a
  * state was saved, `lost` steps before that. */
-static void prove_run(struct proof *proof)
+static void check_run(struct proof *proof)
 {
     const struct stoker_order_verify_options *options = &proof->options;
     struct stk_partition cut = proof->order->partition;
-    struct stand at = {0};
+    struct run_position at = {0};
 
-    for (size_t i = 0; i < options->stretch_count; i++) {
-        const struct stoker_order_stretch *stretch = &options->stretches[i];
-        bool last = i + 1 == options->stretch_count;
+    for (size_t i = 0; i < options->segment_count; i++) {
+        const struct stoker_order_segment *stretch = &options->segments[i];
+        bool last = i + 1 == options->segment_count;
         uint64_t steps = last || stretch->steps == 0 ? UINT64_MAX : stretch->steps;
         uint64_t kept = last ? steps : steps - stretch->lost;
         uint64_t step = 0;
-        struct stand saved = at;
+        struct run_position saved = at;
 
         cut.world_size = stretch->world_size;
         cut.batch_size = stretch->batch_size;
         while (step < steps && at.epoch < options->epochs) {
             if (stk_partition_steps_from(&cut, at.epoch, at.position) == 0) {
-                turn(proof, &cut, &at);
+                next_epoch(proof, &cut, &at);
                 continue;
             }
             enumerate(proof, &cut, &at, step < kept);
@@ -249,87 +251,87 @@ static void prove_run(struct proof *proof)
     check(proof, cut.world_size);
 }
 
-/* ---- what a mix or a choice of samples schedules ---- */
+/* ---- what a mix or a sampling_args of samples schedules ---- */
 
 /* Goes through the epochs, and of a mix without end on to the end of its frame: there every source
  * has given its first samples, all of them. came: NULL to count passes only. */
-static int walk_passes(struct proof *proof, struct passes *passes, uint16_t *came,
-                       struct stoker_error *error)
+static int count_passes(struct proof *proof, struct passes *passes, uint16_t *counts,
+                        struct stoker_error *error)
 {
     const struct stk_schedule *schedule = &proof->order->schedule;
     uint64_t size = schedule->epoch_samples, epochs = proof->options.epochs, count;
     uint64_t end =
-        schedule->is_endless ? stk_schedule_border(schedule, epochs, 0, 0) : epochs * size;
-    struct stk_plan_visit visits[STK_PLAN_CHUNK];
-    struct stk_plan_reader reader;
-    int status = stk_plan_reader_init(&reader, proof->order);
+        schedule->is_endless ? stk_schedule_change_position(schedule, epochs, 0, 0) : epochs * size;
+    struct stk_order_part_sample visits[STK_ORDER_PARTS_CHUNK];
+    struct stk_order_parts_reader reader;
+    int status = stk_order_parts_reader_init(&reader, proof->order);
 
     for (uint64_t at = 0; status == 0 && at < end; at += count) {
-        count = stk_min(stk_min(STK_PLAN_CHUNK, end - at), size - at % size);
-        stk_plan_read(&reader, at / size, at % size, count, visits);
+        count = stk_min(stk_min(STK_ORDER_PARTS_CHUNK, end - at), size - at % size);
+        stk_order_parts_read(&reader, at / size, at % size, count, visits);
         for (uint64_t i = 0; i < count; i++) {
             struct passes *of = &passes[visits[i].part];
 
-            if (of->times > 0 && came && visits[i].number < of->part.samples) {
-                count_up(&came[of->first + visits[i].pass * of->part.samples + visits[i].number]);
+            if (of->times > 0 && counts && visits[i].number < of->part.samples) {
+                count_up(&counts[of->first + visits[i].pass * of->part.samples + visits[i].number]);
             }
             of->count = stk_max(of->count, visits[i].pass + 1);
         }
     }
-    status = status < 0 ? status : stk_schedule_reader_take(&reader.reader, error);
-    stk_plan_reader_deinit(&reader);
+    status = status < 0 ? status : stk_schedule_reader_error(&reader.reader, error);
+    stk_order_parts_reader_deinit(&reader);
     return status;
 }
 
 /* All but the last pass are whole; of that no sample came too often. */
 static void check_passes(struct proof *proof, const struct passes *of, uint32_t number,
-                         const uint16_t *came)
+                         const uint16_t *counts)
 {
     for (uint64_t i = 0; of->times > 0 && i < of->count * of->part.samples; i++) {
         uint64_t pass = i / of->part.samples;
-        bool is_short = came[of->first + i] < of->times && pass + 1 < of->count;
+        bool is_short = counts[of->first + i] < of->times && pass + 1 < of->count;
 
-        if ((came[of->first + i] > of->times || is_short) && proof->result.failures++ == 0) {
+        if ((counts[of->first + i] > of->times || is_short) && proof->result.failures++ == 0) {
             snprintf(proof->result.failure, sizeof proof->result.failure,
                      "%s in a pass: source or stage %u, pass %llu, sample %llu of it, %u times",
                      is_short ? "a sample did not come" : "a sample came too often", number,
                      (unsigned long long)pass, (unsigned long long)(i % of->part.samples),
-                     came[of->first + i]);
+                     counts[of->first + i]);
         }
     }
 }
 
-static int prove_passes(struct proof *proof, struct stoker_error *error)
+static int check_pass_counts(struct proof *proof, struct stoker_error *error)
 {
     const struct stk_schedule *schedule = &proof->order->schedule;
-    uint32_t part_count = stk_plan_parts(proof->order);
+    uint32_t part_count = stk_order_parts_count(proof->order);
     struct passes *passes = stk_alloc(part_count, sizeof *passes);
-    uint16_t *came = NULL;
+    uint16_t *counts = NULL;
     uint64_t size = 0;
     int status = passes ? 0 : -ENOMEM;
 
     for (uint32_t i = 0; status == 0 && i < part_count; i++) {
-        const struct stk_choice *choice =
-            schedule->orders ? stk_schedule_choice(schedule, i) : &schedule->stages.items[i].choice;
+        const struct stk_sampling_rule *choice =
+            schedule->orders ? stk_schedule_rule(schedule, i) : &schedule->stages.items[i].rule;
 
-        stk_plan_part(proof->order, i, 1, 0, &passes[i].part);
-        passes[i].times = choice && stk_choice_is_drawn(choice) ? 0
-                          : schedule->orders                    ? 1
-                                                                : schedule->stages.times;
+        stk_order_parts_get(proof->order, i, 1, 0, &passes[i].part);
+        passes[i].times = choice && stk_sampling_rule_is_random(choice) ? 0
+                          : schedule->orders                            ? 1
+                                                                        : schedule->stages.times;
     }
-    status = status < 0 ? status : walk_passes(proof, passes, NULL, error);
+    status = status < 0 ? status : count_passes(proof, passes, NULL, error);
     for (uint32_t i = 0; status == 0 && i < part_count; i++) {
         passes[i].first = size;
         size += passes[i].times > 0 ? passes[i].count * passes[i].part.samples : 0;
     }
     if (status == 0) {
-        came = stk_alloc(stk_max(size, 1), sizeof *came);
-        status = came ? walk_passes(proof, passes, came, error) : -ENOMEM;
+        counts = stk_alloc(stk_max(size, 1), sizeof *counts);
+        status = counts ? count_passes(proof, passes, counts, error) : -ENOMEM;
     }
     for (uint32_t i = 0; status == 0 && i < part_count; i++) {
-        check_passes(proof, &passes[i], i, came);
+        check_passes(proof, &passes[i], i, counts);
     }
-    stk_free(came);
+    stk_free(counts);
     stk_free(passes);
     return status;
 }
@@ -343,8 +345,8 @@ static int check_stretches(const struct stoker_order *order,
     struct stk_partition cut = order->partition;
     int status = 0;
 
-    for (size_t i = 0; i < options->stretch_count && status == 0; i++) {
-        const struct stoker_order_stretch *stretch = &options->stretches[i];
+    for (size_t i = 0; i < options->segment_count && status == 0; i++) {
+        const struct stoker_order_segment *stretch = &options->segments[i];
 
         cut.world_size = stretch->world_size;
         cut.batch_size = stretch->batch_size;
@@ -365,8 +367,8 @@ static int check_options(const struct stoker_order *order,
     uint64_t size = (uint64_t)order->partition.batch_size * order->partition.world_size;
 
     options->epochs = options->epochs ? options->epochs : EPOCHS_DEFAULT;
-    for (size_t i = 0; i < options->world_count; i++) {
-        uint32_t world = options->worlds[i];
+    for (size_t i = 0; i < options->world_size_count; i++) {
+        uint32_t world = options->world_sizes[i];
 
         if (world == 0 || size % world != 0 || size / world > UINT32_MAX) {
             return stk_fail(error, STOKER_ERROR_ARGUMENT,
@@ -375,33 +377,34 @@ static int check_options(const struct stoker_order *order,
                             "world size %u, %llu samples a step", world, (unsigned long long)size);
         }
     }
-    if (options->epochs > EPOCHS_MAX || (options->histories > 0 && options->world_count == 0)) {
+    if (options->epochs > EPOCHS_MAX ||
+        (options->histories > 0 && options->world_size_count == 0)) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "the order cannot be verified like this",
                         "give at most 64 epochs, and world sizes for the histories",
                         "%u epochs, %u histories, %zu world sizes", options->epochs,
-                        options->histories, options->world_count);
+                        options->histories, options->world_size_count);
     }
     return check_stretches(order, options, error);
 }
 
-static int prove(struct proof *proof, struct stoker_error *error)
+static int check_all(struct proof *proof, struct stoker_error *error)
 {
     const struct stoker_order_verify_options *options = &proof->options;
     int status;
 
-    for (size_t i = 0; i < options->world_count && !options->histories_only; i++) {
-        prove_world(proof, options->worlds[i]);
+    for (size_t i = 0; i < options->world_size_count && !options->histories_only; i++) {
+        check_world(proof, options->world_sizes[i]);
     }
     for (uint64_t i = 0; i < options->histories; i++) {
-        prove_history(proof, options->first_history + i);
+        check_history(proof, options->first_history + i);
     }
-    if (options->stretch_count > 0) {
-        prove_run(proof);
+    if (options->segment_count > 0) {
+        check_run(proof);
     }
-    status = stk_schedule_reader_take(&proof->reader, error); /* a table that is damaged */
+    status = stk_schedule_reader_error(&proof->reader, error); /* a table that is damaged */
     return status < 0 || options->histories_only || stk_schedule_is_plain(&proof->order->schedule)
                ? status
-               : prove_passes(proof, error);
+               : check_pass_counts(proof, error);
 }
 
 int stoker_order_verify(const struct stoker_order *order,
@@ -410,7 +413,7 @@ int stoker_order_verify(const struct stoker_order *order,
 {
     struct proof proof = {.order = order};
     size_t bytes = proof_out->struct_size;
-    int status = stk_plan_options(&proof.options, sizeof proof.options, given, error);
+    int status = stk_order_object_options(&proof.options, sizeof proof.options, given, error);
 
     status = status < 0 ? status : check_options(order, &proof.options, error);
     if (status < 0) {
@@ -429,7 +432,7 @@ int stoker_order_verify(const struct stoker_order *order,
                  ? stk_schedule_reader_init(&proof.reader, &order->schedule, NULL)
                  : -ENOMEM;
     if (status == 0 && proof.samples > 0) {
-        status = prove(&proof, error);
+        status = check_all(&proof, error);
     }
     if (status == -ENOMEM) {
         stk_fail(error, status, "cannot verify an order", "free memory, or ask for fewer epochs",

@@ -1,5 +1,5 @@
 /* Goal: verify finds nothing in the real order, enumerates what it says, and finds an order, a mix
- * or a choice that repeats, loses or moves samples; diff names the first place.
+ * or a sampling_args that repeats, loses or moves samples; diff names the first place.
  * Method: settings in a table; orders made wrong by hand (counts and keys of the struct changed
  * behind the library's back); runs whose slots are counted by hand; differences set up at a known
  * place. */
@@ -37,8 +37,8 @@ static struct stoker_order_proof verify(const struct stoker_order *order, uint32
 {
     struct stoker_order_verify_options options = {
         .struct_size = sizeof options,
-        .worlds = worlds,
-        .world_count = STK_COUNT(worlds),
+        .world_sizes = worlds,
+        .world_size_count = STK_COUNT(worlds),
         .histories = histories,
         .seed = 5,
     };
@@ -74,7 +74,7 @@ static void test_true(void)
 static const struct run_row {
     const char *name;
     uint32_t tail;
-    struct stoker_order_stretch stretches[4];
+    struct stoker_order_segment stretches[4];
     size_t stretch_count;
     uint64_t resizes, kills, slots;
 } run_rows[] = {
@@ -107,8 +107,8 @@ static void test_runs(void)
         struct stoker_order_verify_options options = {
             .struct_size = sizeof options,
             .epochs = 1,
-            .stretches = row->stretches,
-            .stretch_count = row->stretch_count,
+            .segments = row->stretches,
+            .segment_count = row->stretch_count,
         };
         struct stoker_order_proof proof = {.struct_size = sizeof proof};
 
@@ -136,8 +136,8 @@ static void test_parts(void)
     uint64_t kills = 0, slots = verify(order, 0).slots;
     struct stoker_order_verify_options options = {
         .struct_size = sizeof options,
-        .worlds = worlds,
-        .world_count = STK_COUNT(worlds),
+        .world_sizes = worlds,
+        .world_size_count = STK_COUNT(worlds),
         .histories = 1,
         .histories_only = 1,
         .seed = 5,
@@ -235,16 +235,16 @@ static void test_false_choice(void)
 {
     for (uint32_t times = 1; times <= 3; times++) {
         static struct stk_subset subset;
-        struct stk_chooser chooser = {.sample_count = 1001, .is_made = true};
-        struct stk_chooser drawn = {
-            .sample_count = 1001, .is_made = true, .choice.replacement = true};
-        const struct stoker_stage stages[] = {
+        struct stk_sampling_source chooser = {.sample_count = 1001, .is_made = true};
+        struct stk_sampling_source drawn = {
+            .sample_count = 1001, .is_made = true, .rule.replacement = true};
+        const struct stoker_sampling_stage stages[] = {
             {0, NULL}, {2500, (const void *)&drawn}, {3000, (const void *)&chooser}};
         const struct stoker_sampling_options sampling = {.struct_size = sizeof sampling,
                                                          .stages = stages,
                                                          .stage_count = STK_COUNT(stages),
                                                          .repeats = times,
-                                                         .repeats_apart = 5,
+                                                         .repeat_distance = 5,
                                                          .epoch_samples = 2700};
         struct stoker_order_options options = {.struct_size = sizeof options,
                                                .sample_count = 1001,
@@ -261,8 +261,8 @@ static void test_false_choice(void)
         for (uint64_t sample = 0; sample < 1001; sample += 3) {
             stk_subset_add(&subset, sample);
         }
-        stk_subset_seal(&subset);
-        chooser.choice.subset = &subset;
+        stk_subset_freeze(&subset);
+        chooser.rule.subset = &subset;
         T_EQ("open", stoker_order_open(&order, &options, NULL), 0);
         proof = verify(order, 2);
         T_EQ("no failure", proof.failures, 0);
@@ -346,26 +346,26 @@ static void test_refused(void)
     static const uint32_t five[] = {5};
     struct stoker_order *order = open_order(1001, 1, STOKER_TAIL_DROP, 12, 1);
     struct stoker_order_verify_options options = {
-        .struct_size = sizeof options, .worlds = five, .world_count = 1};
+        .struct_size = sizeof options, .world_sizes = five, .world_size_count = 1};
     struct stoker_order_proof proof = {.struct_size = sizeof proof};
     struct stoker_error error = {0};
 
     T_EQ("world", stoker_order_verify(order, &options, &proof, &error), STOKER_ERROR_ARGUMENT);
     T_HAS("world", error.where, "world size 5, 12 samples a step");
-    options.world_count = 0;
+    options.world_size_count = 0;
     options.histories = 1;
     T_EQ("no world", stoker_order_verify(order, &options, &proof, &error), STOKER_ERROR_ARGUMENT);
     options.histories = 0;
     options.epochs = 65;
     T_EQ("epochs", stoker_order_verify(order, &options, &proof, &error), STOKER_ERROR_ARGUMENT);
     options.epochs = 1;
-    options.stretches = &(struct stoker_order_stretch){2, 3, 4, 5};
-    options.stretch_count = 1;
+    options.segments = &(struct stoker_order_segment){2, 3, 4, 5};
+    options.segment_count = 1;
     T_EQ("lost", stoker_order_verify(order, &options, &proof, &error), STOKER_ERROR_ARGUMENT);
     T_HAS("lost", error.where, "stretch 0: 4 steps, 5 lost");
-    options.stretches = &(struct stoker_order_stretch){0, 3, 4, 0};
+    options.segments = &(struct stoker_order_segment){0, 3, 4, 0};
     T_EQ("nobody", stoker_order_verify(order, &options, &proof, &error), STOKER_ERROR_ARGUMENT);
-    options.stretch_count = 0;
+    options.segment_count = 0;
     stoker_order_close(order);
     order = open_mix(STOKER_MIX_REPEAT);
     for (uint64_t n = 1;; n++) {

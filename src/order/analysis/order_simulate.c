@@ -73,10 +73,10 @@ static bool is_first_of_pool(struct part *part, const struct node *node, uint64_
     return first;
 }
 
-static void tick(struct part *part, struct node *node, uint64_t position, uint64_t sample)
+static void visit_sample(struct part *part, struct node *node, uint64_t position, uint64_t sample)
 {
     const struct stk_order_epoch *epoch = &part->simulation->epoch;
-    uint64_t block_samples = epoch->order->options.block_samples, came;
+    uint64_t block_samples = epoch->order->options.block_samples, seen;
 
     part->bits[sample / 64] |= UINT64_C(1) << sample % 64;
     part->real++;
@@ -88,40 +88,41 @@ static void tick(struct part *part, struct node *node, uint64_t position, uint64
         part->open_max = stk_max(part->open_max, node->open + node->alone);
         return;
     }
-    came = bits_in(part->bits, sample - sample % block_samples, block_samples);
-    node->open += came == 1;
-    node->begun += came == 1;
-    part->requests += came == 1;
+    seen = bits_in(part->bits, sample - sample % block_samples, block_samples);
+    node->open += seen == 1;
+    node->begun += seen == 1;
+    part->requests += seen == 1;
     part->open_max = stk_max(part->open_max, node->open + node->alone);
-    node->open -= came == block_samples;
+    node->open -= seen == block_samples;
 }
 
 /* One rank's slots of a step. */
-static void walk_rank(struct part *part, struct node *node, const struct stk_partition *partition,
-                      uint64_t position)
+static void run_rank(struct part *part, struct node *node, const struct stk_partition *partition,
+                     uint64_t position)
 {
     const struct simulation *simulation = part->simulation;
     const struct stk_order_epoch *epoch = &simulation->epoch;
     uint64_t samples[CHUNK];
-    uint32_t slots = stk_partition_slots(partition, epoch->epoch, position), run;
+    uint32_t slots = stk_partition_batch_slots(partition, epoch->epoch, position), run;
 
     for (uint32_t slot = 0; slot < slots; slot += run) {
-        struct stk_place place;
+        struct stk_order_place place;
 
         run = stk_partition_run(partition, epoch->epoch, position, slot, &place);
         run = (uint32_t)stk_min(run, CHUNK);
         if (!place.real) {
             continue;
         }
-        stk_order_strided(epoch, place.position, run, samples);
+        stk_order_samples_strided(epoch, place.position, run, samples);
         for (uint32_t i = 0; i < run; i++) {
-            tick(part, node, place.position + (uint64_t)i * partition->group_count, samples[i]);
+            visit_sample(part, node, place.position + (uint64_t)i * partition->group_count,
+                         samples[i]);
         }
     }
     part->slots += slots;
 }
 
-static void walk_node(struct part *part, uint64_t number)
+static void run_node(struct part *part, uint64_t number)
 {
     const struct simulation *simulation = part->simulation;
     struct stk_partition partition = simulation->order->partition;
@@ -133,32 +134,32 @@ static void walk_node(struct part *part, uint64_t number)
         node = (struct node){node.open, node.open, 0, number * simulation->steps + step + 1};
         for (uint32_t i = 0; i < simulation->node_ranks; i++) {
             partition.rank = first + i;
-            walk_rank(part, &node, &partition, position);
+            run_rank(part, &node, &partition, position);
         }
         part->step_max = stk_max(part->step_max, node.begun + node.alone);
         position += stk_partition_stride(&partition);
     }
 }
 
-static void *walk_part(void *argument)
+static void *run_part(void *argument)
 {
     struct part *part = argument;
 
     for (uint64_t node = part->first_node; node < part->end_node; node++) {
-        walk_node(part, node);
+        run_node(part, node);
     }
     return NULL;
 }
 
 /* The caller walks the first part, and those for which there is no thread. */
-static void walk(struct part *parts, uint32_t count)
+static void run_parts(struct part *parts, uint32_t count)
 {
     for (uint32_t i = 1; i < count; i++) {
-        parts[i].threaded = stk_thread_start(&parts[i].thread, NULL, walk_part, &parts[i]) == 0;
+        parts[i].threaded = stk_thread_start(&parts[i].thread, NULL, run_part, &parts[i]) == 0;
     }
     for (uint32_t i = 0; i < count; i++) {
         if (!parts[i].threaded) {
-            walk_part(&parts[i]);
+            run_part(&parts[i]);
         }
     }
     for (uint32_t i = 1; i < count; i++) {
@@ -176,12 +177,12 @@ static void add_up(const struct simulation *simulation, const struct part *parts
     uint64_t due = partition->sample_count;
 
     for (uint64_t word = 0; word < words; word++) {
-        uint64_t came = 0;
+        uint64_t seen = 0;
 
         for (uint32_t i = 0; i < count; i++) {
-            came |= parts[i].bits[word];
+            seen |= parts[i].bits[word];
         }
-        distinct += (uint64_t)__builtin_popcountll(came);
+        distinct += (uint64_t)__builtin_popcountll(seen);
     }
     for (uint32_t i = 0; i < count; i++) {
         real += parts[i].real;
@@ -202,11 +203,11 @@ static void add_up(const struct simulation *simulation, const struct part *parts
 static void set_bounds(const struct stoker_order *order, uint64_t nodes,
                        struct stoker_order_simulation *result)
 {
-    struct stk_plan_part part;
+    struct stk_order_part part;
 
-    stk_plan_part(order, 0, nodes, 0, &part);
+    stk_order_parts_get(order, 0, nodes, 0, &part);
     result->open_blocks_bound = part.open_bound;
-    stk_plan_part(order, 0, nodes, stk_partition_stride(&order->partition), &part);
+    stk_order_parts_get(order, 0, nodes, stk_partition_stride(&order->partition), &part);
     result->step_blocks_bound = part.open_bound;
 }
 
@@ -257,7 +258,7 @@ int stoker_order_simulate(const struct stoker_order *order,
     struct part parts[THREADS_MAX];
     size_t bytes;
     uint32_t count;
-    int status = stk_plan_options(&options, sizeof options, given, error);
+    int status = stk_order_object_options(&options, sizeof options, given, error);
 
     options.nodes = options.nodes ? options.nodes : 1;
     options.threads = options.threads ? options.threads : 1;
@@ -268,7 +269,7 @@ int stoker_order_simulate(const struct stoker_order *order,
                           "set simulation.struct_size = sizeof simulation", "simulation");
     }
     if (status == 0 && !stk_schedule_is_plain(&order->schedule)) {
-        status = stk_plan_simulate_parts(order, &options, &full, error);
+        status = stk_order_simulate_parts(order, &options, &full, error);
         if (status == 0) {
             memcpy(simulation_out, &full, full.struct_size);
         }
@@ -282,7 +283,7 @@ int stoker_order_simulate(const struct stoker_order *order,
     simulation.nodes = options.nodes;
     simulation.node_ranks = order->partition.world_size / options.nodes;
     simulation.steps = stk_partition_steps(&order->partition, options.epoch);
-    stk_order_begin(&simulation.epoch, &order->schedule.order, options.epoch);
+    stk_order_epoch_begin(&simulation.epoch, &order->schedule.order, options.epoch);
     bytes = (order->partition.sample_count + 63) / 64 * 8;
     for (uint32_t i = 0; i < count; i++) {
         parts[i].simulation = &simulation;
@@ -294,7 +295,7 @@ int stoker_order_simulate(const struct stoker_order *order,
         status = parts[i].bits && parts[i].pooled ? status : -ENOMEM;
     }
     if (status == 0) {
-        walk(parts, count);
+        run_parts(parts, count);
         add_up(&simulation, parts, count, &full);
         set_bounds(order, options.nodes, &full);
         memcpy(simulation_out, &full, full.struct_size);

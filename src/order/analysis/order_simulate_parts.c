@@ -10,7 +10,7 @@
 
 struct simulation {
     const struct stoker_order *order;
-    struct stk_walk walk;
+    struct stk_block_trace walk;
     uint64_t *positions; /* owned: a bit each, as the next */
     uint64_t *numbers;   /* of each pass of each part */
     uint64_t *firsts;    /* owned: [part]: its first bit in numbers */
@@ -27,16 +27,16 @@ static bool set(uint64_t *bits, uint64_t at)
     return !was;
 }
 
-static void tick(struct simulation *simulation, uint64_t position,
-                 const struct stk_plan_visit *visit, uint64_t node)
+static void visit_sample(struct simulation *simulation, uint64_t position,
+                         const struct stk_order_part_sample *visit, uint64_t node)
 {
-    struct stk_walk *walk = &simulation->walk;
-    const struct stk_walk_part *part = &walk->parts[visit->part];
+    struct stk_block_trace *walk = &simulation->walk;
+    const struct stk_block_trace_part *part = &walk->parts[visit->part];
     uint64_t pass = visit->pass - part->first_pass;
 
     simulation->real++;
     simulation->distinct += set(simulation->positions, position);
-    walk->now[stk_walk_cell(walk, visit, node)]++;
+    walk->now[stk_block_trace_cell(walk, visit, node)]++;
     if (part->part.once) {
         simulation->twice +=
             !set(simulation->numbers,
@@ -44,12 +44,13 @@ static void tick(struct simulation *simulation, uint64_t position,
     }
 }
 
-static void follow(struct simulation *simulation, const struct stk_plan_visit *visit, uint64_t node)
+static void follow(struct simulation *simulation, const struct stk_order_part_sample *visit,
+                   uint64_t node)
 {
-    struct stk_walk *walk = &simulation->walk;
+    struct stk_block_trace *walk = &simulation->walk;
     /* When the node last had it in hand: no block counts twice in a step. */
-    uint32_t *step = &walk->filled[stk_walk_block(walk, visit) * walk->nodes + node];
-    bool is_new = stk_walk_visit(walk, visit, node);
+    uint32_t *step = &walk->filled[stk_block_trace_block(walk, visit) * walk->nodes + node];
+    bool is_new = stk_block_trace_add(walk, visit, node);
 
     simulation->requests += is_new;
     simulation->begun[node] += is_new && *step != simulation->step;
@@ -58,39 +59,39 @@ static void follow(struct simulation *simulation, const struct stk_plan_visit *v
 }
 
 /* What a rank has of a step. */
-static void go_rank(struct simulation *simulation, const struct stk_partition *partition,
-                    uint64_t position, bool follows)
+static void run_rank(struct simulation *simulation, const struct stk_partition *partition,
+                     uint64_t position, bool follows)
 {
-    struct stk_walk *walk = &simulation->walk;
-    uint32_t slots = stk_partition_slots(partition, walk->epoch, position), run;
-    struct stk_plan_visit visits[STK_PLAN_CHUNK];
+    struct stk_block_trace *walk = &simulation->walk;
+    uint32_t slots = stk_partition_batch_slots(partition, walk->epoch, position), run;
+    struct stk_order_part_sample visits[STK_ORDER_PARTS_CHUNK];
     uint64_t node = partition->rank / walk->ranks;
 
     for (uint32_t slot = 0; slot < slots; slot += run) {
-        struct stk_place place;
+        struct stk_order_place place;
         uint64_t span;
 
         run = stk_partition_run(partition, walk->epoch, position, slot, &place);
-        run = (uint32_t)stk_min(run, (STK_PLAN_CHUNK - 1) / partition->group_count + 1);
+        run = (uint32_t)stk_min(run, (STK_ORDER_PARTS_CHUNK - 1) / partition->group_count + 1);
         span = (uint64_t)(run - 1) * partition->group_count + 1;
         if (!place.real) {
             continue;
         }
-        stk_plan_read(&walk->reader, place.epoch, place.position, span, visits);
+        stk_order_parts_read(&walk->reader, place.epoch, place.position, span, visits);
         for (uint64_t i = 0; i < span; i += partition->group_count) {
             if (follows) {
                 follow(simulation, &visits[i], node);
             } else {
-                tick(simulation, place.position + i, &visits[i], node);
+                visit_sample(simulation, place.position + i, &visits[i], node);
             }
         }
     }
     simulation->slots += follows ? slots : 0;
 }
 
-static void go(struct simulation *simulation, bool follows)
+static void run_steps(struct simulation *simulation, bool follows)
 {
-    struct stk_walk *walk = &simulation->walk;
+    struct stk_block_trace *walk = &simulation->walk;
     struct stk_partition partition = simulation->order->partition;
     uint64_t position = stk_partition_first(&partition, walk->epoch);
     uint64_t steps = stk_partition_steps(&partition, walk->epoch);
@@ -99,19 +100,19 @@ static void go(struct simulation *simulation, bool follows)
         memcpy(simulation->begun, walk->open + walk->part_count * walk->nodes,
                walk->nodes * sizeof *simulation->begun);
         for (partition.rank = 0; partition.rank < partition.world_size; partition.rank++) {
-            go_rank(simulation, &partition, position, follows);
+            run_rank(simulation, &partition, position, follows);
         }
     }
 }
 
 static int open_bits(struct simulation *simulation)
 {
-    struct stk_walk *walk = &simulation->walk;
+    struct stk_block_trace *walk = &simulation->walk;
     uint64_t words = simulation->order->partition.sample_count / 64 + 1;
 
     simulation->firsts = stk_alloc(walk->part_count, sizeof *simulation->firsts);
     for (uint32_t i = 0; simulation->firsts && i < walk->part_count; i++) {
-        const struct stk_walk_part *part = &walk->parts[i];
+        const struct stk_block_trace_part *part = &walk->parts[i];
 
         simulation->firsts[i] = simulation->bits;
         simulation->bits += part->part.once ? part->passes * part->part.samples : 0;
@@ -124,10 +125,11 @@ static int open_bits(struct simulation *simulation)
                : -ENOMEM;
 }
 
-static void tell(const struct simulation *simulation, struct stoker_order_simulation *result)
+static void write_result(const struct simulation *simulation,
+                         struct stoker_order_simulation *result)
 {
     const struct stk_partition *partition = &simulation->order->partition;
-    const struct stk_walk *walk = &simulation->walk;
+    const struct stk_block_trace *walk = &simulation->walk;
     uint64_t steps = stk_partition_steps(partition, walk->epoch), due = partition->sample_count;
     bool is_mix = simulation->order->schedule.orders != NULL;
 
@@ -144,39 +146,40 @@ static void tell(const struct simulation *simulation, struct stoker_order_simula
     result->step_blocks_max = simulation->step_max;
     for (uint32_t i = 0; i < walk->part_count; i++) {
         uint64_t open = walk->parts[i].part.open_bound, *bound = &result->open_blocks_bound;
-        struct stk_plan_part part;
+        struct stk_order_part part;
 
-        stk_plan_part(simulation->order, i, walk->nodes, stk_partition_stride(partition), &part);
+        stk_order_parts_get(simulation->order, i, walk->nodes, stk_partition_stride(partition),
+                            &part);
         *bound = is_mix ? *bound + open : stk_max(*bound, open);
         bound = &result->step_blocks_bound; /* a step may have the end of a stage, and the next */
         *bound = *bound + part.open_bound;
     }
 }
 
-int stk_plan_simulate_parts(const struct stoker_order *order,
-                            const struct stoker_order_simulate_options *options,
-                            struct stoker_order_simulation *result, struct stoker_error *error)
+int stk_order_simulate_parts(const struct stoker_order *order,
+                             const struct stoker_order_simulate_options *options,
+                             struct stoker_order_simulation *result, struct stoker_error *error)
 {
     struct simulation simulation = {.order = order, .step = 1};
-    int status = stk_walk_open(&simulation.walk, order, options->nodes, options->epoch);
+    int status = stk_block_trace_open(&simulation.walk, order, options->nodes, options->epoch);
 
     if (status == 0) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "too many blocks and nodes to follow",
                         "take fewer nodes, or larger blocks: 16 bytes for each pair, 1 GiB in all",
-                        "%llu blocks, %u nodes", (unsigned long long)stk_plan_blocks(order),
+                        "%llu blocks, %u nodes", (unsigned long long)stk_order_parts_blocks(order),
                         options->nodes);
     }
     status = status < 0 ? status : open_bits(&simulation);
     if (status == 0) {
-        struct stk_walk *walk = &simulation.walk;
+        struct stk_block_trace *walk = &simulation.walk;
 
-        go(&simulation, false);
+        run_steps(&simulation, false);
         memcpy(walk->left, walk->now, walk->cells * walk->nodes * sizeof *walk->now);
-        go(&simulation, true);
-        status = stk_schedule_reader_take(&walk->reader.reader, NULL);
+        run_steps(&simulation, true);
+        status = stk_schedule_reader_error(&walk->reader.reader, NULL);
     }
     if (status == 0) {
-        tell(&simulation, result);
+        write_result(&simulation, result);
     } else {
         stk_fail(error, status, "cannot simulate an epoch", "free memory", "%llu samples an epoch",
                  (unsigned long long)order->partition.sample_count);
@@ -185,6 +188,6 @@ int stk_plan_simulate_parts(const struct stoker_order *order,
     stk_free(simulation.positions);
     stk_free(simulation.numbers);
     stk_free(simulation.begun);
-    stk_walk_close(&simulation.walk);
+    stk_block_trace_close(&simulation.walk);
     return status;
 }

@@ -76,7 +76,7 @@ static bool is_pooled(const struct stoker_order *order, uint64_t sample)
     struct stk_order_epoch keys;
     uint64_t position;
 
-    stk_order_begin(&keys, &order->schedule.order, 3);
+    stk_order_epoch_begin(&keys, &order->schedule.order, 3);
     position = stk_order_position(&keys, sample);
     return position >= keys.pool_first &&
            position < keys.pool_first + order->schedule.order.pool_samples;

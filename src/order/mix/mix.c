@@ -13,25 +13,26 @@ uint64_t stk_mix_draw_run(const struct stk_mix *mix, uint64_t position,
     const struct stk_mix_segment *segment;
     struct stk_mix_pick pick;
     struct stk_quotient at;
-    uint64_t drawn, turned;
+    uint64_t drawn, rotated;
 
     STK_ASSERT(position < mix->end);
-    segment = stk_mix_segment_of(mix, unit.whole);
-    at = stk_mix_place(segment, unit.whole);
+    segment = stk_mix_segment_of(mix, unit.quotient);
+    at = stk_mix_frame_of(segment, unit.quotient);
     if (mix->deals_groups) {
-        drawn = stk_mix_grouped(mix, segment, at.whole, at.rest);
+        drawn = stk_mix_group_draw(mix, segment, at.quotient, at.remainder);
     } else {
-        drawn = stk_permute(stk_mix_frame_key(mix, segment, at.whole), at.rest,
-                            stk_mix_frame_units(segment, at.whole));
+        drawn = stk_permute(stk_mix_frame_key(mix, segment, at.quotient), at.remainder,
+                            stk_mix_frame_units(segment, at.quotient));
     }
-    pick = stk_mix_pick(segment, mix->source_count, at.whole, drawn);
-    turned =
-        mix->turns_units ? stk_mix_turned(mix, position - unit.rest, pick, unit.rest) : unit.rest;
-    *draw_out = stk_mix_sample(mix, pick, turned);
-    return mix->unit.number - stk_max(unit.rest, turned);
+    pick = stk_mix_pick_at(segment, mix->source_count, at.quotient, drawn);
+    rotated = mix->rotates_units
+                  ? stk_mix_group_unit(mix, position - unit.remainder, pick, unit.remainder)
+                  : unit.remainder;
+    *draw_out = stk_mix_sample(mix, pick, rotated);
+    return mix->unit.number - stk_max(unit.remainder, rotated);
 }
 
-void stk_mix_draw(const struct stk_mix *mix, uint64_t position, struct stk_mix_draw *draw_out)
+void stk_mix_draw_at(const struct stk_mix *mix, uint64_t position, struct stk_mix_draw *draw_out)
 {
     stk_mix_draw_run(mix, position, draw_out);
 }
@@ -40,23 +41,24 @@ void stk_mix_draw(const struct stk_mix *mix, uint64_t position, struct stk_mix_d
 static uint64_t draws_of_frame(const struct stk_mix *mix, struct stk_quotient unit, uint64_t count,
                                struct stk_mix_draw *draws_out)
 {
-    const struct stk_mix_segment *segment = stk_mix_segment_of(mix, unit.whole);
-    struct stk_quotient at = stk_mix_place(segment, unit.whole);
-    uint64_t units = stk_mix_frame_units(segment, at.whole), drawn[STK_PERMUTE_STRIDE];
-    uint64_t offset = unit.rest, left = count;
+    const struct stk_mix_segment *segment = stk_mix_segment_of(mix, unit.quotient);
+    struct stk_quotient at = stk_mix_frame_of(segment, unit.quotient);
+    uint64_t units = stk_mix_frame_units(segment, at.quotient), drawn[STK_PERMUTE_STRIDE];
+    uint64_t offset = unit.remainder, left = count;
     struct stk_permutation frame;
 
-    stk_permutation_init(&frame, stk_mix_frame_key(mix, segment, at.whole), units);
-    while (left > 0 && at.rest < units) {
-        uint64_t last = stk_divide(offset + left - 1, &mix->unit).whole + 1;
-        uint64_t piece = stk_min(stk_min(last, units - at.rest), STK_PERMUTE_STRIDE);
+    stk_permutation_init(&frame, stk_mix_frame_key(mix, segment, at.quotient), units);
+    while (left > 0 && at.remainder < units) {
+        uint64_t last = stk_divide(offset + left - 1, &mix->unit).quotient + 1;
+        uint64_t piece = stk_min(stk_min(last, units - at.remainder), STK_PERMUTE_STRIDE);
 
         for (uint64_t i = 0; i < piece; i++) {
-            drawn[i] = at.rest + i;
+            drawn[i] = at.remainder + i;
         }
-        stk_permute_all(&frame, drawn, (uint32_t)piece);
+        stk_permutation_apply_all(&frame, drawn, (uint32_t)piece);
         for (uint64_t i = 0; i < piece; i++) {
-            struct stk_mix_pick pick = stk_mix_pick(segment, mix->source_count, at.whole, drawn[i]);
+            struct stk_mix_pick pick =
+                stk_mix_pick_at(segment, mix->source_count, at.quotient, drawn[i]);
             uint64_t end = stk_min(mix->unit.number, offset + left);
 
             left -= end - offset;
@@ -65,18 +67,18 @@ static uint64_t draws_of_frame(const struct stk_mix *mix, struct stk_quotient un
             }
             offset = 0;
         }
-        at.rest += piece;
+        at.remainder += piece;
     }
     return count - left;
 }
 
-void stk_mix_draws(const struct stk_mix *mix, uint64_t first, uint64_t count,
-                   struct stk_mix_draw *draws_out)
+void stk_mix_draw_range(const struct stk_mix *mix, uint64_t first, uint64_t count,
+                        struct stk_mix_draw *draws_out)
 {
     STK_ASSERT(count <= mix->end && first <= mix->end - count);
     if (mix->groups.number > 1) {
         for (uint64_t i = 0; i < count; i++) {
-            stk_mix_draw(mix, first + i, &draws_out[i]);
+            stk_mix_draw_at(mix, first + i, &draws_out[i]);
         }
         return;
     }
@@ -87,20 +89,20 @@ void stk_mix_draws(const struct stk_mix *mix, uint64_t first, uint64_t count,
     }
 }
 
-uint64_t stk_mix_border(const struct stk_mix *mix, uint64_t given)
+uint64_t stk_mix_change_position(const struct stk_mix *mix, uint64_t delivered)
 {
     const struct stk_mix_segment *segment;
     uint64_t frame, unit;
 
-    if (given == 0) {
+    if (delivered == 0) {
         return 0;
     }
-    unit = stk_divide(given - 1, &mix->unit).whole;
-    if (given >= mix->end) {
+    unit = stk_divide(delivered - 1, &mix->unit).quotient;
+    if (delivered >= mix->end) {
         return (unit + 1) * mix->unit.number;
     }
     segment = stk_mix_segment_of(mix, unit);
-    frame = stk_mix_place(segment, unit).whole;
+    frame = stk_mix_frame_of(segment, unit).quotient;
     return stk_min(mix->end, (segment->first + frame * segment->frame.number +
                               stk_mix_frame_units(segment, frame)) *
                                  mix->unit.number);
@@ -124,14 +126,14 @@ static inline uint32_t first_with(const uint64_t *quota, uint32_t count, uint64_
  * F_i(frame) - quota_i. */
 static bool has_more(const struct stk_mix_segment *segment, uint32_t source, uint64_t frame)
 {
-    uint64_t part = (uint64_t)((stk_wide)frame * segment->remainder[source] % segment->total);
+    uint64_t part = (uint64_t)((stk_u128)frame * segment->remainder[source] % segment->total);
 
     return part + segment->remainder[source] >= segment->total;
 }
 
 /* Whose the drawn-th unit of the frame is: the sources have theirs one after the other. */
-struct stk_mix_pick stk_mix_pick(const struct stk_mix_segment *segment, uint32_t source_count,
-                                 uint64_t frame, uint64_t drawn)
+struct stk_mix_pick stk_mix_pick_at(const struct stk_mix_segment *segment, uint32_t source_count,
+                                    uint64_t frame, uint64_t drawn)
 {
     struct stk_mix_pick pick;
 
@@ -155,7 +157,8 @@ struct stk_mix_pick stk_mix_pick(const struct stk_mix_segment *segment, uint32_t
     return pick;
 }
 
-uint64_t stk_mix_units(const struct stk_mix_segment *segment, uint32_t source, uint64_t frame)
+uint64_t stk_mix_frame_units_up_to(const struct stk_mix_segment *segment, uint32_t source,
+                                   uint64_t frame)
 {
     if (frame == segment->frames) {
         return segment->rest_quota[source];
@@ -165,7 +168,8 @@ uint64_t stk_mix_units(const struct stk_mix_segment *segment, uint32_t source, u
 
 /* The last frame of the segment that begins with at most `given` units of the source given in it,
  * whole frames or the rest. */
-static uint64_t frame_with(const struct stk_mix_segment *segment, uint32_t source, uint64_t given)
+static uint64_t frame_with(const struct stk_mix_segment *segment, uint32_t source,
+                           uint64_t delivered)
 {
     uint64_t low = 0, count = segment->frames + 1;
 
@@ -174,8 +178,8 @@ static uint64_t frame_with(const struct stk_mix_segment *segment, uint32_t sourc
         uint64_t before = stk_mix_units_up_to(segment, source, frame) -
                           (source ? stk_mix_units_up_to(segment, source - 1, frame) : 0);
 
-        low = before <= given ? frame : low;
-        count = before <= given ? count - half : half;
+        low = before <= delivered ? frame : low;
+        count = before <= delivered ? count - half : half;
     }
     return low;
 }
@@ -185,41 +189,41 @@ bool stk_mix_find(const struct stk_mix *mix, uint32_t source, uint64_t index,
 {
     struct stk_quotient unit = stk_divide(index, &mix->unit);
     const struct stk_mix_segment *segment = mix->segments;
-    uint64_t frame, given, first, end, drawn;
+    uint64_t frame, delivered, first, end, drawn;
     struct stk_permutation permutation;
 
     for (uint32_t i = 1; i < mix->segment_count; i++) { /* those that leave it out give none */
-        segment = mix->segments[i].before[source] <= unit.whole ? &mix->segments[i] : segment;
+        segment = mix->segments[i].before[source] <= unit.quotient ? &mix->segments[i] : segment;
     }
-    given = unit.whole - segment->before[source];
-    frame = frame_with(segment, source, given);
+    delivered = unit.quotient - segment->before[source];
+    frame = frame_with(segment, source, delivered);
     if (frame == segment->frames) {
         first = source ? segment->rest_quota[source - 1] : 0;
         end = segment->rest_quota[source];
-        drawn = given - (segment->rest_before[source] - segment->before[source]) + first;
+        drawn = delivered - (segment->rest_before[source] - segment->before[source]) + first;
     } else {
-        first = source ? stk_mix_units(segment, source - 1, frame) : 0;
-        end = stk_mix_units(segment, source, frame);
-        drawn = given - stk_mix_units_up_to(segment, source, frame) +
+        first = source ? stk_mix_frame_units_up_to(segment, source - 1, frame) : 0;
+        end = stk_mix_frame_units_up_to(segment, source, frame);
+        drawn = delivered - stk_mix_units_up_to(segment, source, frame) +
                 (source ? stk_mix_units_up_to(segment, source - 1, frame + 1) : 0);
     }
     if (drawn < first || drawn >= end) {
         return false;
     }
     if (mix->deals_groups) {
-        drawn = stk_mix_ungrouped(mix, segment, frame, drawn);
+        drawn = stk_mix_group_offset(mix, segment, frame, drawn);
     } else {
         stk_permutation_init(&permutation, stk_mix_frame_key(mix, segment, frame),
                              stk_mix_frame_units(segment, frame));
-        drawn = stk_unpermuted(&permutation, drawn);
+        drawn = stk_permutation_invert(&permutation, drawn);
     }
     first = (segment->first + frame * segment->frame.number + drawn) * mix->unit.number;
-    if (mix->turns_units) {
-        struct stk_mix_pick pick = {source, unit.whole};
-        uint64_t turn = stk_mix_turned(mix, first, pick, 0);
+    if (mix->rotates_units) {
+        struct stk_mix_pick pick = {source, unit.quotient};
+        uint64_t turn = stk_mix_group_unit(mix, first, pick, 0);
 
-        unit.rest += (unit.rest < turn ? mix->unit.number : 0) - turn;
+        unit.remainder += (unit.remainder < turn ? mix->unit.number : 0) - turn;
     }
-    *position_out = first + unit.rest;
+    *position_out = first + unit.remainder;
     return *position_out < mix->end;
 }

@@ -89,13 +89,13 @@ struct stk_mix {
     struct stk_divisor unit, groups;
     struct stk_divisor samples[STK_MIX_SOURCES_MAX];
     uint32_t source_count, segment_count;
-    bool deals_groups, turns_units;   /* with home groups: units of one sample, or longer ones */
+    bool deals_groups, rotates_units; /* with home groups: units of one sample, or longer ones */
     uint64_t end;                     /* positions; STK_MIX_POSITIONS_MAX without end */
     struct stk_mix_segment *segments; /* owned */
     /* A mix with an end that is gone through again: its sources go on where they were. */
-    uint64_t turn; /* so many times before; 0 */
+    uint64_t cycle; /* so many times before; 0 */
     const uint64_t
-        *gone; /* borrowed, one a source: samples it gives in a turn; NULL while turn 0 */
+        *cycle_samples; /* borrowed, one a source: samples it gives in a turn; NULL while turn 0 */
 };
 
 struct stk_mix_draw {
@@ -110,12 +110,12 @@ int stk_mix_init(struct stk_mix *mix, const struct stk_mix_options *options,
 void stk_mix_deinit(struct stk_mix *mix); /* zeroed is fine */
 
 /* Samples that a source gives in all of a mix that has an end. */
-uint64_t stk_mix_given(const struct stk_mix *mix, uint32_t source);
+uint64_t stk_mix_delivered(const struct stk_mix *mix, uint32_t source);
 /* position < mix->end. */
-void stk_mix_draw(const struct stk_mix *mix, uint64_t position, struct stk_mix_draw *draw_out);
+void stk_mix_draw_at(const struct stk_mix *mix, uint64_t position, struct stk_mix_draw *draw_out);
 /* The draws at first .. first + count - 1: several times faster than one by one. */
-void stk_mix_draws(const struct stk_mix *mix, uint64_t first, uint64_t count,
-                   struct stk_mix_draw *draws_out);
+void stk_mix_draw_range(const struct stk_mix *mix, uint64_t first, uint64_t count,
+                        struct stk_mix_draw *draws_out);
 /* Where the index-th sample that the source gives comes (of all that it gives in the mix, not of an
  * epoch of it; turns are not looked at): the inverse of a draw. false: it does not come. */
 bool stk_mix_find(const struct stk_mix *mix, uint32_t source, uint64_t index,
@@ -123,7 +123,7 @@ bool stk_mix_find(const struct stk_mix *mix, uint32_t source, uint64_t index,
 /* Where the weights may change when everything before `given` has been given: the end of the frame
  * that holds given - 1. A change there or later keeps the draws of every position before `given`;
  * one at or behind the end changes nothing. A multiple of the unit. */
-uint64_t stk_mix_border(const struct stk_mix *mix, uint64_t given);
+uint64_t stk_mix_change_position(const struct stk_mix *mix, uint64_t given);
 
 /* What a position gives: the sample that the source's own order has there. */
 struct stk_mix_item {
@@ -140,8 +140,8 @@ struct stk_mix_frame {
 /* Goes through positions: keeps the frame it is in, and the keys of the sources' epochs.
  * Owner: the caller. Threads: one. Memory: 128 kB (with groups as long as a frame is, at most 3 MB)
  * and half a kB a source, taken in init. */
-#define STK_MIX_FRAME_KEPT 4096u /* longer frames are gone through one by one, */
-#define STK_MIX_FRAME_KEPT_GROUPS STK_MIX_FRAME_GROUPS_MAX /* or with groups those */
+#define STK_MIX_FRAME_CACHED 4096u /* longer frames are gone through one by one, */
+#define STK_MIX_FRAME_CACHED_GROUPS STK_MIX_FRAME_GROUPS_MAX /* or with groups those */
 struct stk_mix_reader {
     const struct stk_mix *mix;           /* borrowed */
     const struct stk_order *orders;      /* borrowed, one a source */
@@ -149,7 +149,7 @@ struct stk_mix_reader {
     struct stk_mix_item *items;          /* owned: of the frame, before its permutation */
     struct stk_mix_frame frame;          /* with groups; else zeroed */
     uint64_t frame_first;                /* its position; UINT64_MAX for none */
-    uint64_t kept_max;                   /* units */
+    uint64_t cached_max;                 /* units */
 };
 
 /* ARGUMENT when an order is not as long as its source; ENOMEM. */
@@ -161,17 +161,18 @@ void stk_mix_read(struct stk_mix_reader *reader, uint64_t first, uint64_t count,
                   struct stk_mix_item *items_out);
 
 /* A tree of weights, parents before their children. */
-#define STK_MIX_ROOT UINT32_MAX
-#define STK_MIX_NODES_MAX 1024u
-struct stk_mix_node {
-    uint32_t parent; /* index of a node before, or STK_MIX_ROOT */
+#define STK_WEIGHT_TREE_ROOT UINT32_MAX
+#define STK_WEIGHT_TREE_NODES_MAX 1024u
+struct stk_weight_tree_node {
+    uint32_t parent; /* index of a node before, or STK_WEIGHT_TREE_ROOT */
     uint64_t weight; /* among the children of its parent */
 };
 /* The weights of the leaves, in their sequence, so that each has exactly its part of its parent's
  * part: as small as whole numbers can be. ARGUMENT when they would pass STK_MIX_WEIGHTS_MAX.
  * Leaves of one parent should be neighbours: then the parent too is within one of its share.
  * weights_out has a place for each node. */
-int stk_mix_flatten(const struct stk_mix_node *nodes, uint32_t node_count, uint64_t *weights_out,
-                    uint32_t *leaf_count_out, struct stoker_error *error);
+int stk_weight_tree_flatten(const struct stk_weight_tree_node *nodes, uint32_t node_count,
+                            uint64_t *weights_out, uint32_t *leaf_count_out,
+                            struct stoker_error *error);
 
 #endif

@@ -52,10 +52,10 @@ static void frame_open(struct frame *frame, const struct stk_mix *mix,
     frame->units = stk_mix_frame_units(segment, number);
     frame->key = stk_mix_frame_key(mix, segment, number);
     for (uint32_t i = 0; i < mix->source_count; i++) {
-        uint64_t end = stk_mix_units(segment, i, number);
+        uint64_t end = stk_mix_frame_units_up_to(segment, i, number);
 
         frame->shares[i] =
-            (struct share){.first = first_of(segment, i, number) + stk_mix_gone(mix, i),
+            (struct share){.first = first_of(segment, i, number) + stk_mix_earlier_samples(mix, i),
                            .count = end - drawn,
                            .drawn = drawn};
         drawn = end;
@@ -67,7 +67,7 @@ static inline uint64_t of_group(const struct stk_mix *mix, uint64_t count, uint6
 {
     struct stk_quotient at = stk_divide(count, &mix->groups);
 
-    return at.whole + (group < at.rest);
+    return at.quotient + (group < at.remainder);
 }
 
 /* The same of a source's run, whose epochs begin at group 0 each. */
@@ -75,10 +75,11 @@ static inline uint64_t of_run(const struct stk_mix *mix, uint32_t source, uint64
                               uint64_t group)
 {
     struct stk_quotient at = stk_divide(index, &mix->samples[source]);
-    uint64_t count = of_group(mix, at.rest, group);
+    uint64_t count = of_group(mix, at.remainder, group);
 
-    return at.whole == 0 ? count
-                         : count + at.whole * of_group(mix, mix->samples[source].number, group);
+    return at.quotient == 0
+               ? count
+               : count + at.quotient * of_group(mix, mix->samples[source].number, group);
 }
 
 static inline uint64_t draws_of(const struct frame *frame, uint32_t source, uint64_t group)
@@ -93,13 +94,14 @@ static inline uint64_t draws_of(const struct frame *frame, uint32_t source, uint
 static void part_open(struct part *part, const struct frame *frame, uint64_t group)
 {
     uint64_t groups = frame->mix->groups.number;
-    uint64_t at = stk_divide(frame->first, &frame->mix->groups).rest;
+    uint64_t at = stk_divide(frame->first, &frame->mix->groups).remainder;
 
     part->group = group;
     part->offset = group >= at ? group - at : group + groups - at;
-    part->places = frame->units > part->offset
-                       ? stk_divide(frame->units - 1 - part->offset, &frame->mix->groups).whole + 1
-                       : 0;
+    part->places =
+        frame->units > part->offset
+            ? stk_divide(frame->units - 1 - part->offset, &frame->mix->groups).quotient + 1
+            : 0;
     part->draws = 0;
     for (uint32_t i = 0; i < frame->mix->source_count; i++) {
         part->draws += draws_of(frame, i, group);
@@ -108,7 +110,7 @@ static void part_open(struct part *part, const struct frame *frame, uint64_t gro
 
 static void part_deal(struct part *part, const struct frame *frame)
 {
-    stk_permutation_init(&part->deal, stk_key(frame->key, part->group + 1),
+    stk_permutation_init(&part->deal, stk_random_key(frame->key, part->group + 1),
                          stk_max(part->places, part->draws));
 }
 
@@ -143,8 +145,9 @@ static struct spare spare_before(const struct frame *frame, uint64_t group)
 }
 
 /* The group that has the number-th hole (or excess one), and which of its own it is. */
-static uint64_t find_spare(const struct frame *frame, uint64_t number,
-                           uint64_t (*count_of)(const struct part *part), struct part *part_out)
+static uint64_t find_spare_position(const struct frame *frame, uint64_t number,
+                                    uint64_t (*count_of)(const struct part *part),
+                                    struct part *part_out)
 {
     for (uint64_t h = 0; h < frame->mix->groups.number; h++) {
         part_open(part_out, frame, h);
@@ -159,7 +162,7 @@ static uint64_t find_spare(const struct frame *frame, uint64_t number,
 
 static void fill_open(struct stk_permutation *fill, const struct frame *frame, uint64_t holes)
 {
-    stk_permutation_init(fill, stk_key(frame->key, 0), holes);
+    stk_permutation_init(fill, stk_random_key(frame->key, 0), holes);
 }
 
 /* The number-th draw of a group, as the frame counts its draws. */
@@ -179,8 +182,8 @@ static uint64_t draw_at(const struct frame *frame, const struct part *part, uint
            number % own * mix->groups.number - frame->shares[source].first;
 }
 
-uint64_t stk_mix_grouped(const struct stk_mix *mix, const struct stk_mix_segment *segment,
-                         uint64_t number, uint64_t offset)
+uint64_t stk_mix_group_draw(const struct stk_mix *mix, const struct stk_mix_segment *segment,
+                            uint64_t number, uint64_t offset)
 {
     struct stk_permutation fill;
     struct frame frame;
@@ -189,21 +192,21 @@ uint64_t stk_mix_grouped(const struct stk_mix *mix, const struct stk_mix_segment
     uint64_t at;
 
     frame_open(&frame, mix, segment, number);
-    part_open(&part, &frame, stk_divide(frame.first + offset, &mix->groups).rest);
+    part_open(&part, &frame, stk_divide(frame.first + offset, &mix->groups).remainder);
     part_deal(&part, &frame);
-    at = stk_permuted(&part.deal, stk_divide(offset, &mix->groups).whole);
+    at = stk_permutation_apply(&part.deal, stk_divide(offset, &mix->groups).quotient);
     if (at < part.draws) {
         return draw_at(&frame, &part, at);
     }
     spare = spare_before(&frame, part.group);
     fill_open(&fill, &frame, spare.all);
-    at = stk_permuted(&fill, spare.holes + at - part.draws);
-    at = find_spare(&frame, at, excess_of, &part);
-    return draw_at(&frame, &part, stk_permuted(&part.deal, part.places + at));
+    at = stk_permutation_apply(&fill, spare.holes + at - part.draws);
+    at = find_spare_position(&frame, at, excess_of, &part);
+    return draw_at(&frame, &part, stk_permutation_apply(&part.deal, part.places + at));
 }
 
-uint64_t stk_mix_ungrouped(const struct stk_mix *mix, const struct stk_mix_segment *segment,
-                           uint64_t number, uint64_t drawn)
+uint64_t stk_mix_group_offset(const struct stk_mix *mix, const struct stk_mix_segment *segment,
+                              uint64_t number, uint64_t drawn)
 {
     struct stk_permutation fill;
     uint64_t index, at = 0;
@@ -217,21 +220,22 @@ uint64_t stk_mix_ungrouped(const struct stk_mix *mix, const struct stk_mix_segme
         source++;
     }
     index = frame.shares[source].first + drawn - frame.shares[source].drawn;
-    part_open(&part, &frame,
-              stk_divide(stk_divide(index, &mix->samples[source]).rest, &mix->groups).rest);
+    part_open(
+        &part, &frame,
+        stk_divide(stk_divide(index, &mix->samples[source]).remainder, &mix->groups).remainder);
     for (uint32_t i = 0; i < source; i++) {
         at += draws_of(&frame, i, part.group);
     }
     at += of_run(mix, source, index, part.group) -
           of_run(mix, source, frame.shares[source].first, part.group);
     part_deal(&part, &frame);
-    at = stk_unpermuted(&part.deal, at);
+    at = stk_permutation_invert(&part.deal, at);
     if (at >= part.places) {
         spare = spare_before(&frame, part.group);
         fill_open(&fill, &frame, spare.all);
-        at = stk_unpermuted(&fill, spare.excess + at - part.places);
-        at = find_spare(&frame, at, holes_of, &part);
-        at = stk_unpermuted(&part.deal, part.draws + at);
+        at = stk_permutation_invert(&fill, spare.excess + at - part.places);
+        at = find_spare_position(&frame, at, holes_of, &part);
+        at = stk_permutation_invert(&part.deal, part.draws + at);
     }
     return part.offset + at * mix->groups.number;
 }
@@ -245,13 +249,13 @@ static uint64_t list_draws(const struct frame *frame, const struct part *part, u
     for (uint32_t i = 0; i < mix->source_count; i++) {
         const struct share *share = &frame->shares[i];
         uint64_t size = mix->samples[i].number, end = share->first + share->count;
-        uint64_t epoch = share->count > 0 ? stk_divide(share->first, &mix->samples[i]).whole : 0;
+        uint64_t epoch = share->count > 0 ? stk_divide(share->first, &mix->samples[i]).quotient : 0;
 
         for (uint64_t begin = epoch * size; share->count > 0 && begin < end; begin += size) {
             uint64_t index = begin + part->group, last = stk_min(end, begin + size);
 
             if (index < share->first) { /* the group's first one there */
-                uint64_t past = stk_divide(share->first - index - 1, &mix->groups).whole + 1;
+                uint64_t past = stk_divide(share->first - index - 1, &mix->groups).quotient + 1;
 
                 index += past * mix->groups.number;
             }
@@ -277,7 +281,7 @@ void stk_mix_group_frame(const struct stk_mix *mix, const struct stk_mix_segment
         part_deal(&part, &frame);
         STK_ASSERT(list_draws(&frame, &part, out->draws) == part.draws);
         for (uint64_t t = 0; t < part.places; t++) {
-            uint64_t at = stk_permuted(&part.deal, t),
+            uint64_t at = stk_permutation_apply(&part.deal, t),
                      offset = part.offset + t * mix->groups.number;
 
             if (at < part.draws) {
@@ -287,25 +291,25 @@ void stk_mix_group_frame(const struct stk_mix *mix, const struct stk_mix_segment
             }
         }
         for (uint64_t t = part.places; t < part.draws; t++) {
-            out->excess[excess++] = out->draws[stk_permuted(&part.deal, t)];
+            out->excess[excess++] = out->draws[stk_permutation_apply(&part.deal, t)];
         }
         holes += holes_of(&part);
     }
     STK_ASSERT(holes == excess);
     fill_open(&fill, &frame, holes);
     for (uint64_t i = 0; i < holes; i++) {
-        out->drawn[out->holes[i]] = out->excess[stk_permuted(&fill, i)];
+        out->drawn[out->holes[i]] = out->excess[stk_permutation_apply(&fill, i)];
     }
 }
 
-uint64_t stk_mix_turned(const struct stk_mix *mix, uint64_t first, struct stk_mix_pick pick,
-                        uint64_t offset)
+uint64_t stk_mix_group_unit(const struct stk_mix *mix, uint64_t first, struct stk_mix_pick pick,
+                            uint64_t offset)
 {
-    uint64_t index = pick.index * mix->unit.number + stk_mix_gone(mix, pick.source);
+    uint64_t index = pick.index * mix->unit.number + stk_mix_earlier_samples(mix, pick.source);
     uint64_t groups = mix->groups.number;
     uint64_t home =
-        stk_divide(stk_divide(index, &mix->samples[pick.source]).rest, &mix->groups).rest;
-    uint64_t want = stk_divide(first, &mix->groups).rest;
+        stk_divide(stk_divide(index, &mix->samples[pick.source]).remainder, &mix->groups).remainder;
+    uint64_t want = stk_divide(first, &mix->groups).remainder;
 
     offset += (want + groups - home) % groups % mix->unit.number;
     return offset - (offset >= mix->unit.number ? mix->unit.number : 0);

@@ -8,10 +8,10 @@
 
 #include "base/random.h"
 
-__extension__ typedef unsigned __int128 stk_wide;
+__extension__ typedef unsigned __int128 stk_u128;
 
 struct stk_quotient {
-    uint64_t whole, rest;
+    uint64_t quotient, remainder;
 };
 
 /* A unit of a source. */
@@ -21,25 +21,26 @@ struct stk_mix_pick {
 };
 
 /* Whose the drawn-th unit of the frame is: the sources have theirs one after the other. */
-struct stk_mix_pick stk_mix_pick(const struct stk_mix_segment *segment, uint32_t source_count,
-                                 uint64_t frame, uint64_t drawn);
+struct stk_mix_pick stk_mix_pick_at(const struct stk_mix_segment *segment, uint32_t source_count,
+                                    uint64_t frame, uint64_t drawn);
 /* A draw, and how many from there on are neighbours in the source and of the same unit. */
 uint64_t stk_mix_draw_run(const struct stk_mix *mix, uint64_t position,
                           struct stk_mix_draw *draw_out);
 /* With home groups, and units of one sample: which draw an offset of the frame has; its inverse;
  * and all of a frame. With longer units: which sample of the unit that begins at a position an
  * offset has, as the unit is turned so that its samples are at home. */
-uint64_t stk_mix_grouped(const struct stk_mix *mix, const struct stk_mix_segment *segment,
-                         uint64_t number, uint64_t offset);
-uint64_t stk_mix_ungrouped(const struct stk_mix *mix, const struct stk_mix_segment *segment,
-                           uint64_t number, uint64_t drawn);
+uint64_t stk_mix_group_draw(const struct stk_mix *mix, const struct stk_mix_segment *segment,
+                            uint64_t number, uint64_t offset);
+uint64_t stk_mix_group_offset(const struct stk_mix *mix, const struct stk_mix_segment *segment,
+                              uint64_t number, uint64_t drawn);
 void stk_mix_group_frame(const struct stk_mix *mix, const struct stk_mix_segment *segment,
                          uint64_t number, struct stk_mix_frame *out);
-uint64_t stk_mix_turned(const struct stk_mix *mix, uint64_t first, struct stk_mix_pick pick,
-                        uint64_t offset);
+uint64_t stk_mix_group_unit(const struct stk_mix *mix, uint64_t first, struct stk_mix_pick pick,
+                            uint64_t offset);
 
 /* How many units of the frame are of the sources up to this one. */
-uint64_t stk_mix_units(const struct stk_mix_segment *segment, uint32_t source, uint64_t frame);
+uint64_t stk_mix_frame_units_up_to(const struct stk_mix_segment *segment, uint32_t source,
+                                   uint64_t frame);
 
 static inline struct stk_divisor stk_divisor_of(uint64_t number)
 {
@@ -50,7 +51,7 @@ static inline struct stk_divisor stk_divisor_of(uint64_t number)
  * the quotient or one less. */
 static inline struct stk_quotient stk_divide(uint64_t value, const struct stk_divisor *by)
 {
-    uint64_t whole = (uint64_t)((stk_wide)value * by->reciprocal >> 64);
+    uint64_t whole = (uint64_t)((stk_u128)value * by->reciprocal >> 64);
     uint64_t rest = value - whole * by->number;
     uint64_t more = rest >= by->number;
 
@@ -74,14 +75,14 @@ static inline const struct stk_mix_segment *stk_mix_segment_of(const struct stk_
 
 /* The frame of a unit, and which of its units it is. The last frame may be longer than the others
  * by a few. */
-static inline struct stk_quotient stk_mix_place(const struct stk_mix_segment *segment,
-                                                uint64_t unit)
+static inline struct stk_quotient stk_mix_frame_of(const struct stk_mix_segment *segment,
+                                                   uint64_t unit)
 {
     struct stk_quotient at = stk_divide(unit - segment->first, &segment->frame);
 
-    if (at.whole > segment->frames) {
-        at.rest += (at.whole - segment->frames) * segment->frame.number;
-        at.whole = segment->frames;
+    if (at.quotient > segment->frames) {
+        at.remainder += (at.quotient - segment->frames) * segment->frame.number;
+        at.quotient = segment->frames;
     }
     return at;
 }
@@ -94,23 +95,24 @@ static inline uint64_t stk_mix_frame_units(const struct stk_mix_segment *segment
 static inline uint64_t stk_mix_frame_key(const struct stk_mix *mix,
                                          const struct stk_mix_segment *segment, uint64_t frame)
 {
-    return stk_key(mix->key, segment->first + frame * segment->frame.number);
+    return stk_random_key(mix->key, segment->first + frame * segment->frame.number);
 }
 
 /* Samples that a source gave in the turns before. */
-static inline uint64_t stk_mix_gone(const struct stk_mix *mix, uint32_t source)
+static inline uint64_t stk_mix_earlier_samples(const struct stk_mix *mix, uint32_t source)
 {
-    return mix->turn > 0 ? mix->turn * mix->gone[source] : 0;
+    return mix->cycle > 0 ? mix->cycle * mix->cycle_samples[source] : 0;
 }
 
 /* A source's running index as an epoch and a position in it. */
 static inline struct stk_mix_draw stk_mix_sample(const struct stk_mix *mix,
                                                  struct stk_mix_pick pick, uint64_t offset)
 {
-    uint64_t index = pick.index * mix->unit.number + offset + stk_mix_gone(mix, pick.source);
+    uint64_t index =
+        pick.index * mix->unit.number + offset + stk_mix_earlier_samples(mix, pick.source);
     struct stk_quotient at = stk_divide(index, &mix->samples[pick.source]);
 
-    return (struct stk_mix_draw){pick.source, at.whole, at.rest};
+    return (struct stk_mix_draw){pick.source, at.quotient, at.remainder};
 }
 
 /* F_i(frame) */
@@ -121,7 +123,7 @@ static inline uint64_t stk_mix_units_up_to(const struct stk_mix_segment *segment
 
     return segment->is_even
                ? units
-               : units + (uint64_t)((stk_wide)frame * segment->remainder[source] / segment->total);
+               : units + (uint64_t)((stk_u128)frame * segment->remainder[source] / segment->total);
 }
 
 #endif

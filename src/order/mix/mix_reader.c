@@ -4,9 +4,9 @@
 #include "base/mem.h"
 
 /* Units of the longest frame, as far as such are kept. */
-static uint64_t longest_kept(const struct stk_mix *mix)
+static uint64_t cached_units_max(const struct stk_mix *mix)
 {
-    uint64_t longest = STK_MIX_FRAME_KEPT;
+    uint64_t longest = STK_MIX_FRAME_CACHED;
 
     for (uint32_t i = 0; i < mix->segment_count && mix->deals_groups; i++) {
         const struct stk_mix_segment *segment = &mix->segments[i];
@@ -14,7 +14,7 @@ static uint64_t longest_kept(const struct stk_mix *mix)
         longest = stk_max(longest,
                           stk_max(segment->frames > 0 ? segment->frame.number : 0, segment->rest));
     }
-    return stk_min(longest, STK_MIX_FRAME_KEPT_GROUPS);
+    return stk_min(longest, STK_MIX_FRAME_CACHED_GROUPS);
 }
 
 int stk_mix_reader_init(struct stk_mix_reader *reader, const struct stk_mix *mix,
@@ -32,10 +32,10 @@ int stk_mix_reader_init(struct stk_mix_reader *reader, const struct stk_mix *mix
         }
     }
     reader->epochs = stk_alloc(mix->source_count, sizeof *reader->epochs);
-    reader->kept_max = longest_kept(mix);
-    reader->items = stk_alloc(reader->kept_max, sizeof *reader->items);
+    reader->cached_max = cached_units_max(mix);
+    reader->items = stk_alloc(reader->cached_max, sizeof *reader->items);
     if (mix->deals_groups) {
-        reader->frame.drawn = stk_alloc(4 * reader->kept_max, sizeof *reader->frame.drawn);
+        reader->frame.drawn = stk_alloc(4 * reader->cached_max, sizeof *reader->frame.drawn);
     }
     if (!reader->epochs || !reader->items || (mix->deals_groups && !reader->frame.drawn)) {
         stk_mix_reader_deinit(reader);
@@ -43,9 +43,9 @@ int stk_mix_reader_init(struct stk_mix_reader *reader, const struct stk_mix *mix
                               "%u sources", mix->source_count);
     }
     if (mix->deals_groups) {
-        reader->frame.draws = reader->frame.drawn + reader->kept_max;
-        reader->frame.holes = reader->frame.draws + reader->kept_max;
-        reader->frame.excess = reader->frame.holes + reader->kept_max;
+        reader->frame.draws = reader->frame.drawn + reader->cached_max;
+        reader->frame.holes = reader->frame.draws + reader->cached_max;
+        reader->frame.excess = reader->frame.holes + reader->cached_max;
     }
     return 0;
 }
@@ -64,7 +64,7 @@ static const struct stk_order_epoch *epoch_of(struct stk_mix_reader *reader, uin
     struct stk_order_epoch *kept = &reader->epochs[source][epoch & 1];
 
     if (!kept->order || kept->epoch != epoch) {
-        stk_order_begin(kept, &reader->orders[source], epoch);
+        stk_order_epoch_begin(kept, &reader->orders[source], epoch);
     }
     return kept;
 }
@@ -93,14 +93,15 @@ static void read_run(struct stk_mix_reader *reader, struct stk_mix_draw draw, ui
 }
 
 /* All of a frame, source by source: in the sequence of draws, before they are permuted. */
-static void keep_frame(struct stk_mix_reader *reader, const struct stk_mix_segment *segment,
-                       uint64_t frame)
+static void cache_frame(struct stk_mix_reader *reader, const struct stk_mix_segment *segment,
+                        uint64_t frame)
 {
     uint64_t units = stk_mix_frame_units(segment, frame), drawn = 0;
 
     while (drawn < units) {
-        struct stk_mix_pick pick = stk_mix_pick(segment, reader->mix->source_count, frame, drawn);
-        uint64_t end = stk_mix_units(segment, pick.source, frame);
+        struct stk_mix_pick pick =
+            stk_mix_pick_at(segment, reader->mix->source_count, frame, drawn);
+        uint64_t end = stk_mix_frame_units_up_to(segment, pick.source, frame);
 
         read_run(reader, stk_mix_sample(reader->mix, pick, 0), end - drawn, reader->items + drawn);
         drawn = end;
@@ -120,7 +121,7 @@ static void read_singly(struct stk_mix_reader *reader, uint64_t first, uint64_t 
     while (count > 0) {
         uint64_t piece = stk_min(count, STK_PERMUTE_STRIDE);
 
-        stk_mix_draws(reader->mix, first, piece, draws);
+        stk_mix_draw_range(reader->mix, first, piece, draws);
         for (uint64_t i = 0; i < piece; i++) {
             const struct stk_order_epoch *epoch = epoch_of(reader, draws[i].source, draws[i].epoch);
 
@@ -137,31 +138,31 @@ static void read_frame(struct stk_mix_reader *reader, const struct stk_mix_segme
                        struct stk_quotient at, uint64_t count, struct stk_mix_item *items_out)
 {
     uint64_t drawn[STK_PERMUTE_STRIDE];
-    uint64_t first = segment->first + at.whole * segment->frame.number;
+    uint64_t first = segment->first + at.quotient * segment->frame.number;
     struct stk_permutation frame;
 
     if (reader->frame_first != first) {
-        keep_frame(reader, segment, at.whole);
+        cache_frame(reader, segment, at.quotient);
     }
     if (reader->mix->deals_groups) {
         for (uint64_t i = 0; i < count; i++) {
-            items_out[i] = reader->items[reader->frame.drawn[at.rest + i]];
+            items_out[i] = reader->items[reader->frame.drawn[at.remainder + i]];
         }
         return;
     }
-    stk_permutation_init(&frame, stk_mix_frame_key(reader->mix, segment, at.whole),
-                         stk_mix_frame_units(segment, at.whole));
+    stk_permutation_init(&frame, stk_mix_frame_key(reader->mix, segment, at.quotient),
+                         stk_mix_frame_units(segment, at.quotient));
     while (count > 0) {
         uint64_t piece = stk_min(count, STK_PERMUTE_STRIDE);
 
         for (uint64_t i = 0; i < piece; i++) {
-            drawn[i] = at.rest + i;
+            drawn[i] = at.remainder + i;
         }
-        stk_permute_all(&frame, drawn, (uint32_t)piece);
+        stk_permutation_apply_all(&frame, drawn, (uint32_t)piece);
         for (uint64_t i = 0; i < piece; i++) {
             *items_out++ = reader->items[drawn[i]];
         }
-        at.rest += piece;
+        at.remainder += piece;
         count -= piece;
     }
 }
@@ -174,9 +175,9 @@ void stk_mix_read(struct stk_mix_reader *reader, uint64_t first, uint64_t count,
     STK_ASSERT(count <= mix->end && first <= mix->end - count);
     for (uint64_t piece; count > 0; first += piece, count -= piece, items_out += piece) {
         struct stk_quotient unit = stk_divide(first, &mix->unit);
-        const struct stk_mix_segment *segment = stk_mix_segment_of(mix, unit.whole);
-        struct stk_quotient at = stk_mix_place(segment, unit.whole);
-        uint64_t units = stk_mix_frame_units(segment, at.whole);
+        const struct stk_mix_segment *segment = stk_mix_segment_of(mix, unit.quotient);
+        struct stk_quotient at = stk_mix_frame_of(segment, unit.quotient);
+        uint64_t units = stk_mix_frame_units(segment, at.quotient);
 
         if (mix->unit.number > 1) { /* each unit is a run already */
             struct stk_mix_draw draw;
@@ -185,10 +186,10 @@ void stk_mix_read(struct stk_mix_reader *reader, uint64_t first, uint64_t count,
             read_run(reader, draw, piece, items_out);
             continue;
         }
-        piece = stk_min(count, units - at.rest);
+        piece = stk_min(count, units - at.remainder);
         /* Other positions of a kept frame cost next to nothing; a frame for a few does. */
-        if (units <= reader->kept_max &&
-            (piece >= units / 8 || reader->frame_first == unit.whole - at.rest)) {
+        if (units <= reader->cached_max &&
+            (piece >= units / 8 || reader->frame_first == unit.quotient - at.remainder)) {
             read_frame(reader, segment, at, piece, items_out);
         } else {
             read_singly(reader, first, piece, items_out);

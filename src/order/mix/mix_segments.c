@@ -36,11 +36,11 @@ int stk_mix_init(struct stk_mix *mix, const struct stk_mix_options *options,
     }
     layout.unit = options->unit_samples ? options->unit_samples : 1;
     mix->source_count = options->source_count;
-    mix->key = stk_key(stk_key(options->seed, MIX_KEY), STK_MIX_VERSION);
+    mix->key = stk_random_key(stk_random_key(options->seed, MIX_KEY), STK_MIX_VERSION);
     mix->unit = stk_divisor_of(layout.unit);
     mix->groups = stk_divisor_of(options->group_count ? options->group_count : 1);
     mix->deals_groups = mix->groups.number > 1 && layout.unit == 1;
-    mix->turns_units = mix->groups.number > 1 && layout.unit > 1;
+    mix->rotates_units = mix->groups.number > 1 && layout.unit > 1;
     for (uint32_t i = 0; i < mix->source_count; i++) {
         const struct stk_mix_source *source = &options->sources[i];
         bool has_limit = options->end != STK_MIX_REPEAT && source->sample_limit > 0;
@@ -69,7 +69,7 @@ void stk_mix_deinit(struct stk_mix *mix)
     *mix = (struct stk_mix){0};
 }
 
-uint64_t stk_mix_given(const struct stk_mix *mix, uint32_t source)
+uint64_t stk_mix_delivered(const struct stk_mix *mix, uint32_t source)
 {
     const struct stk_mix_segment *last = &mix->segments[mix->segment_count - 1];
     uint64_t units = last->rest_before[source] + last->rest_quota[source] -
@@ -224,7 +224,7 @@ static uint64_t end_of_segment(const struct layout *layout, uint64_t total, bool
         uint64_t left = layout->limit[i] - layout->used[i];
 
         if (layout->weights[i] > 0 && layout->limit[i] != NOT_LIMITED) {
-            stk_wide units = (stk_wide)left * total / layout->weights[i];
+            stk_u128 units = (stk_u128)left * total / layout->weights[i];
 
             /* Also where the weights change at that very place: a change at the end of a frame
              * leaves the frame as it is. */
@@ -239,16 +239,16 @@ static uint64_t end_of_segment(const struct layout *layout, uint64_t total, bool
 
 /* How many units the source lacks to its share of the segment's first `units`, times the sum of
  * the weights. */
-static wide_signed lack(const struct stk_mix_segment *segment, uint64_t units, uint64_t weight,
-                        uint64_t given)
+static wide_signed deficit(const struct stk_mix_segment *segment, uint64_t units, uint64_t weight,
+                           uint64_t delivered)
 {
-    return (wide_signed)units * weight - (wide_signed)given * segment->total;
+    return (wide_signed)units * weight - (wide_signed)delivered * segment->total;
 }
 
 /* Adds (or takes) a unit at a time where it brings the counts nearest to the shares, until their
  * sum is what the last frame holds. */
-static void settle(const struct layout *layout, const struct stk_mix_segment *segment,
-                   uint64_t *counts, const uint64_t *least)
+static void balance_counts(const struct layout *layout, const struct stk_mix_segment *segment,
+                           uint64_t *counts, const uint64_t *least)
 {
     uint64_t units = segment->frames * segment->frame.number + segment->rest, sum = 0;
     uint32_t source_count = layout->options->source_count;
@@ -259,17 +259,19 @@ static void settle(const struct layout *layout, const struct stk_mix_segment *se
     while (sum != segment->rest) {
         bool is_short = sum < segment->rest;
         uint32_t best = source_count;
-        wide_signed best_lack = 0;
+        wide_signed best_deficit = 0;
 
         for (uint32_t i = 0; i < source_count; i++) {
-            uint64_t given = segment->rest_before[i] - segment->before[i] + counts[i];
-            bool may = is_short ? layout->used[i] + given < layout->limit[i] : counts[i] > least[i];
-            wide_signed lacks = lack(segment, units, layout->weights[i], given);
+            uint64_t delivered = segment->rest_before[i] - segment->before[i] + counts[i];
+            bool may =
+                is_short ? layout->used[i] + delivered < layout->limit[i] : counts[i] > least[i];
+            wide_signed this_deficit = deficit(segment, units, layout->weights[i], delivered);
 
             if (layout->weights[i] > 0 && may &&
-                (best == source_count || (is_short ? lacks > best_lack : lacks < best_lack))) {
+                (best == source_count ||
+                 (is_short ? this_deficit > best_deficit : this_deficit < best_deficit))) {
                 best = i;
-                best_lack = lacks;
+                best_deficit = this_deficit;
             }
         }
         STK_ASSERT(best < source_count);
@@ -287,24 +289,24 @@ static void lay_out_rest(const struct layout *layout, struct stk_mix_segment *se
     uint64_t units = segment->frames * segment->frame.number + segment->rest;
 
     for (uint32_t i = 0; i < layout->options->source_count; i++) {
-        uint64_t given = stk_mix_units_up_to(segment, i, segment->frames) -
-                         (i ? stk_mix_units_up_to(segment, i - 1, segment->frames) : 0);
-        uint64_t left = layout->limit[i] - layout->used[i] - given;
-        uint64_t share = (uint64_t)((stk_wide)units * layout->weights[i] / segment->total);
+        uint64_t delivered = stk_mix_units_up_to(segment, i, segment->frames) -
+                             (i ? stk_mix_units_up_to(segment, i - 1, segment->frames) : 0);
+        uint64_t left = layout->limit[i] - layout->used[i] - delivered;
+        uint64_t share = (uint64_t)((stk_u128)units * layout->weights[i] / segment->total);
         bool is_out =
             is_source_out && layout->weights[i] > 0 && layout->limit[i] != NOT_LIMITED &&
-            (stk_wide)(layout->limit[i] - layout->used[i]) * segment->total / layout->weights[i] ==
+            (stk_u128)(layout->limit[i] - layout->used[i]) * segment->total / layout->weights[i] ==
                 units;
 
-        segment->rest_before[i] = segment->before[i] + given;
-        counts[i] = stk_min(share > given ? share - given : 0, left);
+        segment->rest_before[i] = segment->before[i] + delivered;
+        counts[i] = stk_min(share > delivered ? share - delivered : 0, left);
         counts[i] = is_out ? left : counts[i];
         least[i] = is_out ? left : 0;
         must += least[i];
     }
     /* What must come may be more than the frame holds, by less than a unit a source. */
     segment->rest = stk_max(segment->rest, must);
-    settle(layout, segment, counts, least);
+    balance_counts(layout, segment, counts, least);
     for (uint32_t i = 0; i < layout->options->source_count; i++) {
         sum += counts[i];
         segment->rest_quota[i] = sum;
@@ -344,8 +346,8 @@ static int add_segment(struct layout *layout, struct stoker_error *error)
     segment->is_even = frame % total == 0;
     for (uint32_t i = 0; i < source_count; i++) {
         sum += layout->weights[i];
-        segment->quota[i] = (uint64_t)((stk_wide)frame * sum / total);
-        segment->remainder[i] = (uint64_t)((stk_wide)frame * sum % total);
+        segment->quota[i] = (uint64_t)((stk_u128)frame * sum / total);
+        segment->remainder[i] = (uint64_t)((stk_u128)frame * sum % total);
         segment->before[i] = layout->used[i];
     }
     units = end_of_segment(layout, total, &is_source_out) - layout->position;

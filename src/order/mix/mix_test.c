@@ -247,9 +247,9 @@ static void walk_through(const struct stk_mix *mix, const struct mix_row *row, s
             walk->begin = position;
         }
         if (position == border) {
-            border = stk_mix_border(mix, position + 1);
+            border = stk_mix_change_position(mix, position + 1);
         }
-        stk_mix_draw(mix, position, &draw);
+        stk_mix_draw_at(mix, position, &draw);
         all_new &= take(walk, row, &draw);
     }
     T_TRUE(row->name, all_new);
@@ -284,14 +284,14 @@ static void check_bulk(const struct stk_mix *mix, const struct mix_row *row)
     bool same = true;
 
     for (uint64_t turn = 0; turn < 12; turn++) {
-        uint64_t first = stk_key(seed, turn) % end;
-        uint64_t count = stk_min(stk_key(seed + 1, turn) % STK_COUNT(draws), end - first);
+        uint64_t first = stk_random_key(seed, turn) % end;
+        uint64_t count = stk_min(stk_random_key(seed + 1, turn) % STK_COUNT(draws), end - first);
 
-        stk_mix_draws(mix, first, count, draws);
+        stk_mix_draw_range(mix, first, count, draws);
         for (uint64_t i = 0; i < count; i++) {
             struct stk_mix_draw draw;
 
-            stk_mix_draw(mix, first + i, &draw);
+            stk_mix_draw_at(mix, first + i, &draw);
             same &= memcmp(&draw.epoch, &draws[i].epoch, 16) == 0 && draw.source == draws[i].source;
         }
     }
@@ -321,17 +321,17 @@ static void check_reader(const struct stk_mix *mix, const struct mix_row *row)
     for (uint64_t turn = 0; turn < 24 && end > 0; turn++) {
         /* Some pieces go on where the last one ended, some do not; some are short. */
         uint64_t longest = turn % 3 ? STK_COUNT(items) : 40;
-        uint64_t count = stk_key(seed + 2, turn) % longest;
+        uint64_t count = stk_random_key(seed + 2, turn) % longest;
 
-        first = turn % 2 && first < end ? first : stk_key(seed + 3, turn) % end;
+        first = turn % 2 && first < end ? first : stk_random_key(seed + 3, turn) % end;
         count = stk_min(count, end - first);
         stk_mix_read(&reader, first, count, items);
         for (uint64_t i = 0; i < count; i++) {
             struct stk_order_epoch epoch;
             struct stk_mix_draw draw;
 
-            stk_mix_draw(mix, first + i, &draw);
-            stk_order_begin(&epoch, &orders[draw.source], draw.epoch);
+            stk_mix_draw_at(mix, first + i, &draw);
+            stk_order_epoch_begin(&epoch, &orders[draw.source], draw.epoch);
             same &= items[i].draw.source == draw.source && items[i].draw.epoch == draw.epoch &&
                     items[i].draw.position == draw.position &&
                     items[i].sample == stk_order_sample(&epoch, draw.position);
@@ -349,17 +349,17 @@ static void check_find(const struct stk_mix *mix, const struct mix_row *row)
     bool found = true;
 
     for (uint64_t i = 0; i < end + 100; i++) {
-        uint64_t position = i < end ? i : stk_key(seed + 4, i) % mix->end;
+        uint64_t position = i < end ? i : stk_random_key(seed + 4, i) % mix->end;
         struct stk_mix_draw draw;
 
-        stk_mix_draw(mix, position, &draw);
+        stk_mix_draw_at(mix, position, &draw);
         found &= stk_mix_find(mix, draw.source,
                               draw.epoch * row->samples[draw.source] + draw.position, &at) &&
                  at == position;
     }
     T_TRUE(row->name, found);
     for (uint32_t i = 0; mix->end < STK_MIX_POSITIONS_MAX && i < row->source_count; i++) {
-        T_TRUE("no more are given", !stk_mix_find(mix, i, stk_mix_given(mix, i), &at));
+        T_TRUE("no more are given", !stk_mix_find(mix, i, stk_mix_delivered(mix, i), &at));
     }
 }
 
@@ -393,7 +393,7 @@ static void check_row(const struct mix_row *row)
 
 static uint64_t roll(uint64_t *state, uint64_t below)
 {
-    return stk_key(seed, ++*state) % below;
+    return stk_random_key(seed, ++*state) % below;
 }
 
 static void test_random(void)
@@ -430,7 +430,7 @@ static void test_change_keeps(void)
 
     T_EQ("init", stk_mix_init(&before, &options, NULL), 0);
     for (uint64_t given = 1; given < 6000; given += 617) {
-        uint64_t border = stk_mix_border(&before, given);
+        uint64_t border = stk_mix_change_position(&before, given);
 
         T_TRUE("not before what was given", border >= given);
         for (uint64_t late = 0; late < 2000; late += 777) {
@@ -444,8 +444,8 @@ static void test_change_keeps(void)
             for (uint64_t i = 0; i < border; i++) {
                 struct stk_mix_draw old, new;
 
-                stk_mix_draw(&before, i, &old);
-                stk_mix_draw(&after, i, &new);
+                stk_mix_draw_at(&before, i, &old);
+                stk_mix_draw_at(&after, i, &new);
                 kept &= old.source == new.source && old.epoch == new.epoch &&
                         old.position == new.position;
             }
@@ -470,8 +470,8 @@ static void test_far(void)
     T_EQ("init", stk_mix_init(&mix, &options, NULL), 0);
     T_TRUE("uneven", !mix.segments[0].is_even);
     for (size_t k = 0; k < STK_COUNT(starts); k++) {
-        uint64_t first = starts[k] ? stk_mix_border(&mix, starts[k]) : 0;
-        uint64_t end = stk_mix_border(&mix, first + 1), sum = 0;
+        uint64_t first = starts[k] ? stk_mix_change_position(&mix, starts[k]) : 0;
+        uint64_t end = stk_mix_change_position(&mix, first + 1), sum = 0;
         uint64_t seen[3] = {0};
         bool inside = true;
 
@@ -480,7 +480,7 @@ static void test_far(void)
             wide low = 0, high = 0;
             uint64_t index;
 
-            stk_mix_draw(&mix, i, &draw);
+            stk_mix_draw_at(&mix, i, &draw);
             sum = 0;
             for (uint32_t s = 0; s <= draw.source; s++) {
                 low = (wide)first * (wide)sum / 1000015;
@@ -529,7 +529,7 @@ static void test_fairness(void)
     for (uint32_t i = 0; i < SLOTS * FRAMES; i++) {
         struct stk_mix_draw draw;
 
-        stk_mix_draw(&mix, i, &draw);
+        stk_mix_draw_at(&mix, i, &draw);
         slots[i % SLOTS][draw.source]++;
         pairs[last][draw.source] += i % SLOTS > 0;
         ranks[i % 8][i / SLOTS % 8][draw.source]++;

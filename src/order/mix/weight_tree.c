@@ -10,7 +10,7 @@ struct part {
     bool is_parent;
 };
 
-static int check(const struct stk_mix_node *nodes, uint32_t node_count, struct part *parts,
+static int check(const struct stk_weight_tree_node *nodes, uint32_t node_count, struct part *parts,
                  struct stoker_error *error);
 static bool part_of(struct part *part, struct part parent, uint64_t weight, uint64_t total);
 static int too_large(struct stoker_error *error, uint32_t node);
@@ -26,8 +26,9 @@ static uint64_t divisor_of(uint64_t a, uint64_t b)
     return a;
 }
 
-int stk_mix_flatten(const struct stk_mix_node *nodes, uint32_t node_count, uint64_t *weights_out,
-                    uint32_t *leaf_count_out, struct stoker_error *error)
+int stk_weight_tree_flatten(const struct stk_weight_tree_node *nodes, uint32_t node_count,
+                            uint64_t *weights_out, uint32_t *leaf_count_out,
+                            struct stoker_error *error)
 {
     /* The last part is the root. */
     struct part *parts = NULL;
@@ -35,7 +36,7 @@ int stk_mix_flatten(const struct stk_mix_node *nodes, uint32_t node_count, uint6
     uint32_t leaf_count = 0;
     int status = 0;
 
-    if (node_count == 0 || node_count > STK_MIX_NODES_MAX) {
+    if (node_count == 0 || node_count > STK_WEIGHT_TREE_NODES_MAX) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "too many or too few weights in the tree",
                         "give 1 to 1024 nodes", "%u nodes", node_count);
     }
@@ -69,13 +70,13 @@ int stk_mix_flatten(const struct stk_mix_node *nodes, uint32_t node_count, uint6
 }
 
 /* Parents come first, and what has a weight has children with one. */
-static int check(const struct stk_mix_node *nodes, uint32_t node_count, struct part *parts,
+static int check(const struct stk_weight_tree_node *nodes, uint32_t node_count, struct part *parts,
                  struct stoker_error *error)
 {
     for (uint32_t i = 0; i < node_count; i++) {
         struct part *parent = &parts[stk_min(nodes[i].parent, node_count)];
 
-        if (nodes[i].parent != STK_MIX_ROOT && nodes[i].parent >= i) {
+        if (nodes[i].parent != STK_WEIGHT_TREE_ROOT && nodes[i].parent >= i) {
             return stk_fail(error, STOKER_ERROR_ARGUMENT, "a weight stands before its parent",
                             "list parents before their children", "node %u, parent %u", i,
                             nodes[i].parent);

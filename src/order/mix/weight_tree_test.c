@@ -6,13 +6,13 @@
 #include "test/t.h"
 
 #define NODES 9
-#define TOP STK_MIX_ROOT
+#define TOP STK_WEIGHT_TREE_ROOT
 
 /* clang-format off: one row, a tree and its leaves. */
 static const struct row {
     const char *name;
     uint32_t node_count;
-    struct stk_mix_node nodes[NODES];
+    struct stk_weight_tree_node nodes[NODES];
     int want;
     uint32_t leaf_count;
     uint64_t leaves[NODES];
@@ -65,7 +65,8 @@ static void test_rows(void)
         uint32_t leaf_count = 0;
         struct stoker_error error = {0};
 
-        T_EQ(row->name, stk_mix_flatten(row->nodes, row->node_count, leaves, &leaf_count, &error),
+        T_EQ(row->name,
+             stk_weight_tree_flatten(row->nodes, row->node_count, leaves, &leaf_count, &error),
              row->want);
         if (row->want < 0) {
             T_ERROR(row->name, &error);
@@ -81,13 +82,13 @@ static void test_rows(void)
 
 static void test_memory(void)
 {
-    struct stk_mix_node node = {TOP, 1};
+    struct stk_weight_tree_node node = {TOP, 1};
     struct stoker_error error = {0};
     uint64_t leaf;
     uint32_t leaf_count;
 
     stk_mem_fail_nth(1);
-    T_EQ("no memory", stk_mix_flatten(&node, 1, &leaf, &leaf_count, &error), -12);
+    T_EQ("no memory", stk_weight_tree_flatten(&node, 1, &leaf, &leaf_count, &error), -12);
     stk_mem_fail_nth(0);
     T_ERROR("no memory", &error);
     T_EQ("no leak", stk_mem_alive(), 0);

@@ -20,21 +20,21 @@ static const double tens[TEN_MAX + 1] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6
 enum node_kind { NODE_AND, NODE_OR, NODE_NOT, NODE_COMPARE, NODE_IN, NODE_NONE };
 enum compare { EQ, NE, LT, LE, GT, GE };
 
-struct stk_query_node {
+struct stk_predicate_node {
     uint8_t kind, compare;
     uint32_t next; /* the node beside it below the same and, or; NO_NODE at the end */
     uint32_t a, b; /* and, or, not: first child. compare: operands. in: first and end of literals */
     uint32_t operand; /* in, none */
 };
 
-struct stk_query_operand {
+struct stk_predicate_operand {
     bool is_column;
     uint32_t index;
     int64_t modulus; /* 0: as it is */
 };
 
 struct parser {
-    struct stk_query *query;
+    struct stk_predicate *query;
     struct stk_view text;
     size_t at;
     uint32_t node_count, operand_count, literal_count, depth;
@@ -46,7 +46,7 @@ static int parse_either(struct parser *parser, uint32_t *node_out);
 
 /* ---- words ---- */
 
-static int refuse(const struct parser *parser, const char *what)
+static int fail_syntax(const struct parser *parser, const char *what)
 {
     size_t left = parser->text.bytes - parser->at;
 
@@ -85,7 +85,7 @@ static bool is_name_byte(int c)
 }
 
 /* Takes the word if it is next and whole. */
-static bool take(struct parser *parser, const char *word)
+static bool accept_word(struct parser *parser, const char *word)
 {
     size_t bytes = strlen(word);
 
@@ -104,7 +104,7 @@ static bool take(struct parser *parser, const char *word)
 /* digits[.digits][e[+-]digits], `_` between digits. A number with a point or exponent is exact to
  * the last bit: its digits and its power of ten are doubles, so one operation rounds it, and no
  * locale has a say. */
-static int parse_number(struct parser *parser, struct stk_query_value *value)
+static int parse_number(struct parser *parser, struct stk_predicate_value *value)
 {
     uint64_t digits = 0;
     uint32_t count = 0;
@@ -120,7 +120,7 @@ static int parse_number(struct parser *parser, struct stk_query_value *value)
             scale -= is_real;
         }
         if (count > DIGITS_MAX || scale < -TEN_MAX) {
-            return refuse(parser, "a number in a subset has too many digits");
+            return fail_syntax(parser, "a number in a subset has too many digits");
         }
         parser->at++;
     }
@@ -130,7 +130,7 @@ static int parse_number(struct parser *parser, struct stk_query_value *value)
         parser->at += 1 + (is_below || peek(parser, 1) == '+');
         is_real = true;
         if (!is_digit(peek(parser, 0))) {
-            return refuse(parser, "a number in a subset has no exponent");
+            return fail_syntax(parser, "a number in a subset has no exponent");
         }
         for (; is_digit(peek(parser, 0)) && exponent < 1000; parser->at++) {
             exponent = exponent * 10 + peek(parser, 0) - '0';
@@ -138,10 +138,11 @@ static int parse_number(struct parser *parser, struct stk_query_value *value)
         exponent = is_below ? -exponent : exponent;
     }
     if (is_name_byte(peek(parser, 0))) {
-        return refuse(parser, "a subset cannot be read");
+        return fail_syntax(parser, "a subset cannot be read");
     }
     if (!is_real) {
-        *value = (struct stk_query_value){.kind = STK_QUERY_INT, .integer = (int64_t)digits};
+        *value =
+            (struct stk_predicate_value){.kind = STK_PREDICATE_INT, .integer = (int64_t)digits};
         return 0;
     }
     for (; scale < 0 && digits % 10 == 0; scale++) {
@@ -149,17 +150,17 @@ static int parse_number(struct parser *parser, struct stk_query_value *value)
     }
     exponent += scale;
     if (digits > EXACT_MAX || exponent < -TEN_MAX || exponent > TEN_MAX) {
-        return refuse(parser, "a number in a subset has too many digits");
+        return fail_syntax(parser, "a number in a subset has too many digits");
     }
-    *value = (struct stk_query_value){
-        .kind = STK_QUERY_REAL,
+    *value = (struct stk_predicate_value){
+        .kind = STK_PREDICATE_REAL,
         .real = exponent < 0 ? (double)digits / tens[-exponent] : (double)digits * tens[exponent],
     };
     return 0;
 }
 
 /* 'text' or "text"; a backslash takes the byte behind it as it is. */
-static int parse_text(struct parser *parser, struct stk_query_value *value)
+static int parse_text(struct parser *parser, struct stk_predicate_value *value)
 {
     int quote = peek(parser, 0);
     size_t first = parser->text_bytes;
@@ -168,21 +169,21 @@ static int parse_text(struct parser *parser, struct stk_query_value *value)
     while (peek(parser, 0) != quote) {
         parser->at += peek(parser, 0) == '\\';
         if (peek(parser, 0) < 0) {
-            return refuse(parser, "a text in a subset has no end");
+            return fail_syntax(parser, "a text in a subset has no end");
         }
         parser->query->text[parser->text_bytes++] = (char)peek(parser, 0);
         parser->at++;
     }
     parser->at++;
-    *value = (struct stk_query_value){
-        .kind = STK_QUERY_TEXT,
+    *value = (struct stk_predicate_value){
+        .kind = STK_PREDICATE_TEXT,
         .text = {(const uint8_t *)parser->query->text + first, parser->text_bytes - first},
     };
     return 0;
 }
 
 /* 1: there is a literal; 0: something else is next. */
-static int parse_literal(struct parser *parser, struct stk_query_value *value)
+static int parse_literal(struct parser *parser, struct stk_predicate_value *value)
 {
     bool is_negative;
     int status;
@@ -192,20 +193,20 @@ static int parse_literal(struct parser *parser, struct stk_query_value *value)
         status = parse_text(parser, value);
         return status < 0 ? status : 1;
     }
-    if (take(parser, "true") || take(parser, "True") || take(parser, "false") ||
-        take(parser, "False")) {
+    if (accept_word(parser, "true") || accept_word(parser, "True") ||
+        accept_word(parser, "false") || accept_word(parser, "False")) {
         bool is_true = parser->text.data[parser->at - 2] == 'u';
 
-        *value = (struct stk_query_value){.kind = STK_QUERY_INT, .integer = is_true};
+        *value = (struct stk_predicate_value){.kind = STK_PREDICATE_INT, .integer = is_true};
         return 1;
     }
-    is_negative = take(parser, "-");
+    is_negative = accept_word(parser, "-");
     skip_blanks(parser);
     if (!is_digit(peek(parser, 0))) {
-        return is_negative ? refuse(parser, "a number is missing in a subset") : 0;
+        return is_negative ? fail_syntax(parser, "a number is missing in a subset") : 0;
     }
     status = parse_number(parser, value);
-    if (is_negative && value->kind == STK_QUERY_INT) {
+    if (is_negative && value->kind == STK_PREDICATE_INT) {
         value->integer = -value->integer;
     } else if (is_negative) {
         value->real = -value->real;
@@ -216,7 +217,7 @@ static int parse_literal(struct parser *parser, struct stk_query_value *value)
 static int parse_name(struct parser *parser, uint32_t *column_out)
 {
     static const char *const reserved[] = {"and", "or", "not", "in", "is", "none", "None"};
-    struct stk_query *query = parser->query;
+    struct stk_predicate *query = parser->query;
     size_t first = parser->at, bytes;
     const char *name;
 
@@ -228,7 +229,7 @@ static int parse_name(struct parser *parser, uint32_t *column_out)
     for (size_t i = 0; i < STK_COUNT(reserved); i++) {
         if (strlen(reserved[i]) == bytes && memcmp(reserved[i], name, bytes) == 0) {
             parser->at = first;
-            return refuse(parser, "a column or a value is missing in a subset");
+            return fail_syntax(parser, "a column or a value is missing in a subset");
         }
     }
     for (uint32_t i = 0; i < query->column_count; i++) {
@@ -237,8 +238,8 @@ static int parse_name(struct parser *parser, uint32_t *column_out)
             return 0;
         }
     }
-    if (query->column_count == STK_QUERY_COLUMNS_MAX) {
-        return refuse(parser, "a subset names too many columns (32 at most)");
+    if (query->column_count == STK_PREDICATE_COLUMNS_MAX) {
+        return fail_syntax(parser, "a subset names too many columns (32 at most)");
     }
     *column_out = query->column_count++;
     query->columns[*column_out] = query->text + parser->text_bytes;
@@ -249,8 +250,8 @@ static int parse_name(struct parser *parser, uint32_t *column_out)
 
 static int parse_operand(struct parser *parser, uint32_t *operand_out)
 {
-    struct stk_query_value literal;
-    struct stk_query_operand operand = {0};
+    struct stk_predicate_value literal;
+    struct stk_predicate_operand operand = {0};
     int status = parse_literal(parser, &literal);
 
     if (status == 1) {
@@ -259,16 +260,17 @@ static int parse_operand(struct parser *parser, uint32_t *operand_out)
     } else if (status == 0 && is_letter(peek(parser, 0))) {
         operand.is_column = true;
         status = parse_name(parser, &operand.index);
-        if (status == 0 && take(parser, "%")) {
+        if (status == 0 && accept_word(parser, "%")) {
             status = parse_literal(parser, &literal);
-            operand.modulus = status == 1 && literal.kind == STK_QUERY_INT ? literal.integer : 0;
+            operand.modulus =
+                status == 1 && literal.kind == STK_PREDICATE_INT ? literal.integer : 0;
             if (status >= 0 && operand.modulus <= 0) {
-                status =
-                    refuse(parser, "what stands behind % in a subset is a whole number above 0");
+                status = fail_syntax(parser,
+                                     "what stands behind % in a subset is a whole number above 0");
             }
         }
     } else if (status == 0) {
-        status = refuse(parser, "a column or a value is missing in a subset");
+        status = fail_syntax(parser, "a column or a value is missing in a subset");
     }
     if (status < 0) {
         return status;
@@ -280,7 +282,7 @@ static int parse_operand(struct parser *parser, uint32_t *operand_out)
 
 /* ---- tests ---- */
 
-static uint32_t add_node(struct parser *parser, struct stk_query_node node)
+static uint32_t add_node(struct parser *parser, struct stk_predicate_node node)
 {
     node.next = NO_NODE;
     parser->query->nodes[parser->node_count] = node;
@@ -290,35 +292,37 @@ static uint32_t add_node(struct parser *parser, struct stk_query_node node)
 /* Numbers before texts, so that one search finds either. */
 static int compare_literals(const void *a, const void *b)
 {
-    const struct stk_query_value *left = a, *right = b;
-    bool is_text[2] = {left->kind == STK_QUERY_TEXT, right->kind == STK_QUERY_TEXT};
+    const struct stk_predicate_value *left = a, *right = b;
+    bool is_text[2] = {left->kind == STK_PREDICATE_TEXT, right->kind == STK_PREDICATE_TEXT};
 
-    return is_text[0] != is_text[1] ? is_text[0] - is_text[1] : stk_query_compare(left, right);
+    return is_text[0] != is_text[1] ? is_text[0] - is_text[1] : stk_predicate_compare(left, right);
 }
 
 static int parse_list(struct parser *parser, uint32_t operand, uint32_t *node_out)
 {
-    struct stk_query_value *literals = parser->query->literals;
-    struct stk_query_node node = {.kind = NODE_IN, .operand = operand, .a = parser->literal_count};
-    int status = take(parser, "(") ? 1 : refuse(parser, "'in' wants a list in brackets");
+    struct stk_predicate_value *literals = parser->query->literals;
+    struct stk_predicate_node node = {
+        .kind = NODE_IN, .operand = operand, .a = parser->literal_count};
+    int status =
+        accept_word(parser, "(") ? 1 : fail_syntax(parser, "'in' wants a list in brackets");
 
-    while (status == 1 && !take(parser, ")")) {
-        struct stk_query_value literal;
+    while (status == 1 && !accept_word(parser, ")")) {
+        struct stk_predicate_value literal;
 
         status = parse_literal(parser, &literal);
         if (status == 0) {
-            return refuse(parser, "a list in a subset has values and no columns");
+            return fail_syntax(parser, "a list in a subset has values and no columns");
         }
         if (status == 1) {
             literals[parser->literal_count++] = literal;
-            if (!take(parser, ",") && !(peek(parser, 0) == ')')) {
-                return refuse(parser, "a list in a subset has no end");
+            if (!accept_word(parser, ",") && !(peek(parser, 0) == ')')) {
+                return fail_syntax(parser, "a list in a subset has no end");
             }
         }
     }
     node.b = parser->literal_count;
     if (status < 0 || node.a == node.b) {
-        return status < 0 ? status : refuse(parser, "a list in a subset is empty");
+        return status < 0 ? status : fail_syntax(parser, "a list in a subset is empty");
     }
     qsort(literals + node.a, node.b - node.a, sizeof *literals, compare_literals);
     *node_out = add_node(parser, node);
@@ -327,7 +331,7 @@ static int parse_list(struct parser *parser, uint32_t operand, uint32_t *node_ou
 
 static uint32_t negate(struct parser *parser, uint32_t node)
 {
-    return add_node(parser, (struct stk_query_node){.kind = NODE_NOT, .a = node});
+    return add_node(parser, (struct stk_predicate_node){.kind = NODE_NOT, .a = node});
 }
 
 /* a < b < c: both hold. */
@@ -340,11 +344,11 @@ static int parse_chain(struct parser *parser, uint32_t operand, uint32_t *node_o
     uint32_t first = NO_NODE, last = NO_NODE;
 
     while (true) {
-        struct stk_query_node node = {.kind = NODE_COMPARE, .a = operand};
+        struct stk_predicate_node node = {.kind = NODE_COMPARE, .a = operand};
         size_t sign = 0;
         int status;
 
-        while (sign < STK_COUNT(signs) && !take(parser, signs[sign].text)) {
+        while (sign < STK_COUNT(signs) && !accept_word(parser, signs[sign].text)) {
             sign++;
         }
         if (sign == STK_COUNT(signs)) {
@@ -366,11 +370,11 @@ static int parse_chain(struct parser *parser, uint32_t operand, uint32_t *node_o
         }
     }
     if (first == NO_NODE) {
-        return refuse(parser, "a comparison is missing in a subset");
+        return fail_syntax(parser, "a comparison is missing in a subset");
     }
     *node_out = first == last
                     ? first
-                    : add_node(parser, (struct stk_query_node){.kind = NODE_AND, .a = first});
+                    : add_node(parser, (struct stk_predicate_node){.kind = NODE_AND, .a = first});
     return 0;
 }
 
@@ -383,20 +387,20 @@ static int parse_test(struct parser *parser, uint32_t *node_out)
     if (status < 0) {
         return status;
     }
-    if (take(parser, "is")) {
-        is_not = take(parser, "not");
-        if (!take(parser, "none") && !take(parser, "None")) {
-            return refuse(parser, "'is' wants none, or not none");
+    if (accept_word(parser, "is")) {
+        is_not = accept_word(parser, "not");
+        if (!accept_word(parser, "none") && !accept_word(parser, "None")) {
+            return fail_syntax(parser, "'is' wants none, or not none");
         }
         *node_out =
-            add_node(parser, (struct stk_query_node){.kind = NODE_NONE, .operand = operand});
+            add_node(parser, (struct stk_predicate_node){.kind = NODE_NONE, .operand = operand});
     } else {
-        is_not = take(parser, "not");
-        if (!is_not && !take(parser, "in")) {
+        is_not = accept_word(parser, "not");
+        if (!is_not && !accept_word(parser, "in")) {
             return parse_chain(parser, operand, node_out);
         }
-        if (is_not && !take(parser, "in")) {
-            return refuse(parser, "'in' is missing behind 'not'");
+        if (is_not && !accept_word(parser, "in")) {
+            return fail_syntax(parser, "'in' is missing behind 'not'");
         }
         status = parse_list(parser, operand, node_out);
     }
@@ -410,20 +414,20 @@ static int parse_one(struct parser *parser, uint32_t *node_out)
 {
     int status;
 
-    if (parser->depth == STK_QUERY_DEPTH_MAX) {
+    if (parser->depth == STK_PREDICATE_DEPTH_MAX) {
         return stk_fail(parser->error, STOKER_ERROR_LIMIT, "a subset is nested too deep",
                         "write it with fewer brackets", "64 deep at %zu", parser->at);
     }
     parser->depth++;
-    if (take(parser, "not")) {
+    if (accept_word(parser, "not")) {
         status = parse_one(parser, node_out);
         if (status == 0) {
             *node_out = negate(parser, *node_out);
         }
-    } else if (take(parser, "(")) {
+    } else if (accept_word(parser, "(")) {
         status = parse_either(parser, node_out);
-        if (status == 0 && !take(parser, ")")) {
-            status = refuse(parser, "a bracket is not closed in a subset");
+        if (status == 0 && !accept_word(parser, ")")) {
+            status = fail_syntax(parser, "a bracket is not closed in a subset");
         }
     } else {
         status = parse_test(parser, node_out);
@@ -450,9 +454,10 @@ static int parse_parts(struct parser *parser, uint8_t kind, uint32_t *node_out)
             parser->query->nodes[last].next = part;
         }
         last = part;
-    } while (take(parser, word));
-    *node_out =
-        first == last ? first : add_node(parser, (struct stk_query_node){.kind = kind, .a = first});
+    } while (accept_word(parser, word));
+    *node_out = first == last
+                    ? first
+                    : add_node(parser, (struct stk_predicate_node){.kind = kind, .a = first});
     return 0;
 }
 
@@ -463,18 +468,18 @@ static int parse_either(struct parser *parser, uint32_t *node_out)
 
 /* ---- the whole ---- */
 
-static int start(struct parser *parser, struct stk_query *query, struct stk_view text,
+static int start(struct parser *parser, struct stk_predicate *query, struct stk_view text,
                  struct stoker_error *error)
 {
-    *query = (struct stk_query){.root = NO_NODE};
+    *query = (struct stk_predicate){.root = NO_NODE};
     *parser = (struct parser){.query = query, .text = text, .error = error};
-    if (text.bytes > STK_QUERY_BYTES_MAX) {
+    if (text.bytes > STK_PREDICATE_BYTES_MAX) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "the text of a subset is too long",
                         "give a list of samples instead", "%zu bytes, at most 1 MiB", text.bytes);
     }
     /* Every node, operand and literal costs a byte of text at least, and a chain or a part one
      * node more; a name gets a NUL, but has a sign or the end behind it. */
-    query->text = stk_alloc(text.bytes + STK_QUERY_COLUMNS_MAX + 1, 1);
+    query->text = stk_alloc(text.bytes + STK_PREDICATE_COLUMNS_MAX + 1, 1);
     query->nodes = stk_alloc(2 * text.bytes + 2, sizeof *query->nodes);
     query->operands = stk_alloc(text.bytes + 1, sizeof *query->operands);
     query->literals = stk_alloc(text.bytes + 1, sizeof *query->literals);
@@ -489,15 +494,16 @@ static int finish(struct parser *parser, int status)
 {
     skip_blanks(parser);
     if (status == 0 && parser->at < parser->text.bytes) {
-        status = refuse(parser, "a subset goes on behind its end");
+        status = fail_syntax(parser, "a subset goes on behind its end");
     }
     if (status < 0) {
-        stk_query_deinit(parser->query);
+        stk_predicate_deinit(parser->query);
     }
     return status;
 }
 
-int stk_query_parse(struct stk_query *query, struct stk_view text, struct stoker_error *error)
+int stk_predicate_parse(struct stk_predicate *query, struct stk_view text,
+                        struct stoker_error *error)
 {
     struct parser parser;
     int status = start(&parser, query, text, error);
@@ -506,8 +512,8 @@ int stk_query_parse(struct stk_query *query, struct stk_view text, struct stoker
     return finish(&parser, status);
 }
 
-int stk_query_parse_column(struct stk_query *query, struct stk_view text,
-                           struct stoker_error *error)
+int stk_predicate_parse_column(struct stk_predicate *query, struct stk_view text,
+                               struct stoker_error *error)
 {
     struct parser parser;
     uint32_t column;
@@ -516,18 +522,18 @@ int stk_query_parse_column(struct stk_query *query, struct stk_view text,
     skip_blanks(&parser);
     if (status == 0) {
         status = is_letter(peek(&parser, 0)) ? parse_name(&parser, &column)
-                                             : refuse(&parser, "this is no name of a column");
+                                             : fail_syntax(&parser, "this is no name of a column");
     }
     return finish(&parser, status);
 }
 
-void stk_query_deinit(struct stk_query *query)
+void stk_predicate_deinit(struct stk_predicate *query)
 {
     stk_free(query->text);
     stk_free(query->nodes);
     stk_free(query->operands);
     stk_free(query->literals);
-    *query = (struct stk_query){0};
+    *query = (struct stk_predicate){0};
 }
 
 /* ---- what it says of a sample ---- */
@@ -550,60 +556,60 @@ static int compare_mixed(int64_t integer, double real)
     return real > whole ? -1 : real < whole;
 }
 
-int stk_query_compare(const struct stk_query_value *a, const struct stk_query_value *b)
+int stk_predicate_compare(const struct stk_predicate_value *a, const struct stk_predicate_value *b)
 {
-    if (a->kind == STK_QUERY_TEXT) {
+    if (a->kind == STK_PREDICATE_TEXT) {
         size_t bytes = stk_min(a->text.bytes, b->text.bytes);
         int order = bytes > 0 ? memcmp(a->text.data, b->text.data, bytes) : 0;
 
         order = order ? order : (a->text.bytes > b->text.bytes) - (a->text.bytes < b->text.bytes);
         return (order > 0) - (order < 0);
     }
-    if (a->kind == STK_QUERY_INT && b->kind == STK_QUERY_INT) {
+    if (a->kind == STK_PREDICATE_INT && b->kind == STK_PREDICATE_INT) {
         return (a->integer > b->integer) - (a->integer < b->integer);
     }
-    if (a->kind == STK_QUERY_REAL && b->kind == STK_QUERY_REAL) {
+    if (a->kind == STK_PREDICATE_REAL && b->kind == STK_PREDICATE_REAL) {
         return (a->real > b->real) - (a->real < b->real);
     }
-    return a->kind == STK_QUERY_INT ? compare_mixed(a->integer, b->real)
-                                    : -compare_mixed(b->integer, a->real);
+    return a->kind == STK_PREDICATE_INT ? compare_mixed(a->integer, b->real)
+                                        : -compare_mixed(b->integer, a->real);
 }
 
 /* false: it is not told yet, and *column_out says which. */
-static bool value_of(const struct stk_query *query, const struct stk_query_value *values,
-                     uint32_t number, struct stk_query_value *value_out, uint32_t *column_out)
+static bool value_of(const struct stk_predicate *query, const struct stk_predicate_value *values,
+                     uint32_t number, struct stk_predicate_value *value_out, uint32_t *column_out)
 {
-    const struct stk_query_operand *operand = &query->operands[number];
+    const struct stk_predicate_operand *operand = &query->operands[number];
 
     if (!operand->is_column) {
         *value_out = query->literals[operand->index];
         return true;
     }
     *value_out = values[operand->index];
-    if (value_out->kind == STK_QUERY_UNKNOWN) {
+    if (value_out->kind == STK_PREDICATE_UNKNOWN) {
         *column_out = operand->index;
         return false;
     }
-    if (operand->modulus > 0 && value_out->kind == STK_QUERY_INT) {
+    if (operand->modulus > 0 && value_out->kind == STK_PREDICATE_INT) {
         int64_t rest = value_out->integer % operand->modulus;
 
         value_out->integer = rest < 0 ? rest + operand->modulus : rest;
     } else if (operand->modulus > 0) {
-        value_out->kind = STK_QUERY_NONE;
+        value_out->kind = STK_PREDICATE_NONE;
     }
     return true;
 }
 
-static int holds_compare(uint8_t compare, const struct stk_query_value *a,
-                         const struct stk_query_value *b)
+static int evaluate_compare(uint8_t compare, const struct stk_predicate_value *a,
+                            const struct stk_predicate_value *b)
 {
     int order;
 
-    if (a->kind == STK_QUERY_NONE || b->kind == STK_QUERY_NONE ||
-        (a->kind == STK_QUERY_TEXT) != (b->kind == STK_QUERY_TEXT)) {
+    if (a->kind == STK_PREDICATE_NONE || b->kind == STK_PREDICATE_NONE ||
+        (a->kind == STK_PREDICATE_TEXT) != (b->kind == STK_PREDICATE_TEXT)) {
         return 0;
     }
-    order = stk_query_compare(a, b);
+    order = stk_predicate_compare(a, b);
     switch (compare) {
     case EQ:
         return order == 0;
@@ -620,50 +626,51 @@ static int holds_compare(uint8_t compare, const struct stk_query_value *a,
     }
 }
 
-static int holds(const struct stk_query *query, const struct stk_query_value *values,
-                 uint32_t number, uint32_t *column_out)
+static int evaluate(const struct stk_predicate *query, const struct stk_predicate_value *values,
+                    uint32_t number, uint32_t *column_out)
 {
-    const struct stk_query_node *node = &query->nodes[number];
-    struct stk_query_value a, b;
+    const struct stk_predicate_node *node = &query->nodes[number];
+    struct stk_predicate_value a, b;
     int answer;
 
     switch ((enum node_kind)node->kind) {
     case NODE_AND:
     case NODE_OR:
         for (uint32_t part = node->a; part != NO_NODE; part = query->nodes[part].next) {
-            answer = holds(query, values, part, column_out);
+            answer = evaluate(query, values, part, column_out);
             if (answer != (node->kind == NODE_AND)) {
                 return answer; /* settled, or not known */
             }
         }
         return node->kind == NODE_AND;
     case NODE_NOT:
-        answer = holds(query, values, node->a, column_out);
+        answer = evaluate(query, values, node->a, column_out);
         return answer < 0 ? answer : !answer;
     case NODE_COMPARE:
         if (!value_of(query, values, node->a, &a, column_out) ||
             !value_of(query, values, node->b, &b, column_out)) {
             return -1;
         }
-        return holds_compare(node->compare, &a, &b);
+        return evaluate_compare(node->compare, &a, &b);
     case NODE_IN:
         if (!value_of(query, values, node->operand, &a, column_out)) {
             return -1;
         }
-        return a.kind != STK_QUERY_NONE && bsearch(&a, query->literals + node->a, node->b - node->a,
-                                                   sizeof a, compare_literals) != NULL;
+        return a.kind != STK_PREDICATE_NONE &&
+               bsearch(&a, query->literals + node->a, node->b - node->a, sizeof a,
+                       compare_literals) != NULL;
     case NODE_NONE:
         if (!value_of(query, values, node->operand, &a, column_out)) {
             return -1;
         }
-        return a.kind == STK_QUERY_NONE;
+        return a.kind == STK_PREDICATE_NONE;
     }
     return 0;
 }
 
-int stk_query_holds(const struct stk_query *query, const struct stk_query_value *values,
-                    uint32_t *column_out)
+int stk_predicate_evaluate(const struct stk_predicate *query,
+                           const struct stk_predicate_value *values, uint32_t *column_out)
 {
     STK_ASSERT(query->root != NO_NODE);
-    return holds(query, values, query->root, column_out);
+    return evaluate(query, values, query->root, column_out);
 }

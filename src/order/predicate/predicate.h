@@ -16,26 +16,27 @@
  * asked for only when the answer depends on them: cheap ones go first, to the left.
  *
  * Pure. Owner: the caller. Threads: one for parse, any after it. Memory: taken in parse, 100 bytes
- * a byte of text. Bound: STK_QUERY_BYTES_MAX, STK_QUERY_DEPTH_MAX, STK_QUERY_COLUMNS_MAX. */
+ * a byte of text. Bound: STK_PREDICATE_BYTES_MAX, STK_PREDICATE_DEPTH_MAX,
+ * STK_PREDICATE_COLUMNS_MAX. */
 #ifndef ORDER_PREDICATE_PREDICATE_H
 #define ORDER_PREDICATE_PREDICATE_H
 
 #include "base/base.h"
 
-#define STK_QUERY_BYTES_MAX (1u << 20)
-#define STK_QUERY_DEPTH_MAX 64u
-#define STK_QUERY_COLUMNS_MAX 32u
+#define STK_PREDICATE_BYTES_MAX (1u << 20)
+#define STK_PREDICATE_DEPTH_MAX 64u
+#define STK_PREDICATE_COLUMNS_MAX 32u
 
-enum stk_query_kind {
-    STK_QUERY_UNKNOWN, /* not yet told */
-    STK_QUERY_NONE,    /* the sample has none */
-    STK_QUERY_INT,     /* also true and false: 1 and 0 */
-    STK_QUERY_REAL,    /* never NaN */
-    STK_QUERY_TEXT,
+enum stk_predicate_kind {
+    STK_PREDICATE_UNKNOWN, /* not yet told */
+    STK_PREDICATE_NONE,    /* the sample has none */
+    STK_PREDICATE_INT,     /* also true and false: 1 and 0 */
+    STK_PREDICATE_REAL,    /* never NaN */
+    STK_PREDICATE_TEXT,
 };
 
-struct stk_query_value {
-    uint32_t kind; /* enum stk_query_kind */
+struct stk_predicate_value {
+    uint32_t kind; /* enum stk_predicate_kind */
     union {
         int64_t integer;
         double real;
@@ -43,31 +44,32 @@ struct stk_query_value {
     };
 };
 
-struct stk_query_node;
-struct stk_query_operand;
+struct stk_predicate_node;
+struct stk_predicate_operand;
 
-struct stk_query {
-    char *text;                         /* owned: texts and names of columns, with their NULs */
-    struct stk_query_node *nodes;       /* owned */
-    struct stk_query_operand *operands; /* owned */
-    struct stk_query_value *literals;   /* owned; those of a list are sorted */
+struct stk_predicate {
+    char *text;                             /* owned: texts and names of columns, with their NULs */
+    struct stk_predicate_node *nodes;       /* owned */
+    struct stk_predicate_operand *operands; /* owned */
+    struct stk_predicate_value *literals;   /* owned; those of a list are sorted */
     uint32_t root;
     uint32_t column_count;
-    const char *columns[STK_QUERY_COLUMNS_MAX]; /* names, none twice; in `text` */
+    const char *columns[STK_PREDICATE_COLUMNS_MAX]; /* names, none twice; in `text` */
 };
 
 /* ARGUMENT: says where it cannot be read; LIMIT; ENOMEM. */
-int stk_query_parse(struct stk_query *query, struct stk_view text, struct stoker_error *error);
+int stk_predicate_parse(struct stk_predicate *query, struct stk_view text,
+                        struct stoker_error *error);
 /* The name of one column and nothing else: a query of that column, which is never asked. */
-int stk_query_parse_column(struct stk_query *query, struct stk_view text,
-                           struct stoker_error *error);
-void stk_query_deinit(struct stk_query *query); /* zeroed is fine */
+int stk_predicate_parse_column(struct stk_predicate *query, struct stk_view text,
+                               struct stoker_error *error);
+void stk_predicate_deinit(struct stk_predicate *query); /* zeroed is fine */
 
 /* values: one a column. 1 or 0; -1: *column_out, which is UNKNOWN, decides. */
-int stk_query_holds(const struct stk_query *query, const struct stk_query_value *values,
-                    uint32_t *column_out);
+int stk_predicate_evaluate(const struct stk_predicate *query,
+                           const struct stk_predicate_value *values, uint32_t *column_out);
 
 /* Below, equal, above: -1, 0, 1. Both are numbers, or both are texts. */
-int stk_query_compare(const struct stk_query_value *a, const struct stk_query_value *b);
+int stk_predicate_compare(const struct stk_predicate_value *a, const struct stk_predicate_value *b);
 
 #endif

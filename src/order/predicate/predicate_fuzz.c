@@ -8,15 +8,15 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-static struct stk_query_value value_of(const uint8_t *data, size_t bytes, uint64_t draw)
+static struct stk_predicate_value value_of(const uint8_t *data, size_t bytes, uint64_t draw)
 {
-    struct stk_query_value value = {.kind = STK_QUERY_NONE + draw % 4};
+    struct stk_predicate_value value = {.kind = STK_PREDICATE_NONE + draw % 4};
 
-    if (value.kind == STK_QUERY_INT) {
+    if (value.kind == STK_PREDICATE_INT) {
         value.integer = (int64_t)(draw >> 2) >> draw / 4 % 62;
-    } else if (value.kind == STK_QUERY_REAL) {
+    } else if (value.kind == STK_PREDICATE_REAL) {
         value.real = (double)(int64_t)draw * (draw & 64 ? 1e-18 : 1e290);
-    } else if (value.kind == STK_QUERY_TEXT) {
+    } else if (value.kind == STK_PREDICATE_TEXT) {
         value.text = (struct stk_view){data, draw / 4 % (bytes + 1)};
     }
     return value;
@@ -24,11 +24,11 @@ static struct stk_query_value value_of(const uint8_t *data, size_t bytes, uint64
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    struct stk_query_value values[STK_QUERY_COLUMNS_MAX] = {0};
+    struct stk_predicate_value values[STK_PREDICATE_COLUMNS_MAX] = {0};
     struct stoker_error error = {0};
-    struct stk_query query;
+    struct stk_predicate query;
     uint32_t column = 0, asked = 0;
-    int status = stk_query_parse(&query, (struct stk_view){data, bytes}, &error), answer;
+    int status = stk_predicate_parse(&query, (struct stk_view){data, bytes}, &error), answer;
 
     if (status < 0) {
         STK_ASSERT(error.status == status && error.what[0] && error.where[0] && error.advice[0]);
@@ -38,12 +38,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     for (uint32_t i = 0; i < query.column_count; i++) {
         STK_ASSERT(query.columns[i][0] && strlen(query.columns[i]) <= bytes);
     }
-    while ((answer = stk_query_holds(&query, values, &column)) < 0) {
-        STK_ASSERT(column < query.column_count && values[column].kind == STK_QUERY_UNKNOWN);
+    while ((answer = stk_predicate_evaluate(&query, values, &column)) < 0) {
+        STK_ASSERT(column < query.column_count && values[column].kind == STK_PREDICATE_UNKNOWN);
         STK_ASSERT(++asked <= query.column_count);
-        values[column] = value_of(data, bytes, stk_key(bytes, column));
+        values[column] = value_of(data, bytes, stk_random_key(bytes, column));
     }
-    STK_ASSERT(answer <= 1 && stk_query_holds(&query, values, &column) == answer);
-    stk_query_deinit(&query);
+    STK_ASSERT(answer <= 1 && stk_predicate_evaluate(&query, values, &column) == answer);
+    stk_predicate_deinit(&query);
     return 0;
 }

@@ -16,38 +16,39 @@ static struct stk_view view_of(const char *text)
 }
 
 /* label 3, size 10,000, key "a/17", json.score 0.5, json.none has none, big 2^53 + 1. */
-static struct stk_query_value column_of(const char *name)
+static struct stk_predicate_value column_of(const char *name)
 {
-    struct stk_query_value value = {.kind = STK_QUERY_NONE};
+    struct stk_predicate_value value = {.kind = STK_PREDICATE_NONE};
 
     if (strcmp(name, "label") == 0) {
-        value = (struct stk_query_value){.kind = STK_QUERY_INT, .integer = 3};
+        value = (struct stk_predicate_value){.kind = STK_PREDICATE_INT, .integer = 3};
     } else if (strcmp(name, "size") == 0) {
-        value = (struct stk_query_value){.kind = STK_QUERY_INT, .integer = 10000};
+        value = (struct stk_predicate_value){.kind = STK_PREDICATE_INT, .integer = 10000};
     } else if (strcmp(name, "below") == 0) {
-        value = (struct stk_query_value){.kind = STK_QUERY_INT, .integer = -7};
+        value = (struct stk_predicate_value){.kind = STK_PREDICATE_INT, .integer = -7};
     } else if (strcmp(name, "big") == 0) {
-        value = (struct stk_query_value){.kind = STK_QUERY_INT, .integer = 9007199254740993};
+        value =
+            (struct stk_predicate_value){.kind = STK_PREDICATE_INT, .integer = 9007199254740993};
     } else if (strcmp(name, "huge") == 0) {
-        value = (struct stk_query_value){.kind = STK_QUERY_REAL, .real = 1e300};
+        value = (struct stk_predicate_value){.kind = STK_PREDICATE_REAL, .real = 1e300};
     } else if (strcmp(name, "key") == 0) {
-        value = (struct stk_query_value){.kind = STK_QUERY_TEXT, .text = view_of("a/17")};
+        value = (struct stk_predicate_value){.kind = STK_PREDICATE_TEXT, .text = view_of("a/17")};
     } else if (strcmp(name, "json.score") == 0) {
-        value = (struct stk_query_value){.kind = STK_QUERY_REAL, .real = 0.5};
+        value = (struct stk_predicate_value){.kind = STK_PREDICATE_REAL, .real = 0.5};
     }
     return value;
 }
 
 /* The answer; asked: the columns in the sequence in which they were asked for, with blanks. */
-static int ask(const struct stk_query *query, char asked[256])
+static int ask(const struct stk_predicate *query, char asked[256])
 {
-    struct stk_query_value values[STK_QUERY_COLUMNS_MAX] = {0};
+    struct stk_predicate_value values[STK_PREDICATE_COLUMNS_MAX] = {0};
     uint32_t column = 0;
     int answer;
 
     asked[0] = '\0';
-    while ((answer = stk_query_holds(query, values, &column)) < 0) {
-        if (values[column].kind != STK_QUERY_UNKNOWN) {
+    while ((answer = stk_predicate_evaluate(query, values, &column)) < 0) {
+        if (values[column].kind != STK_PREDICATE_UNKNOWN) {
             return -1; /* it was told */
         }
         values[column] = column_of(query->columns[column]);
@@ -158,10 +159,10 @@ static void test_rows(void)
 {
     T_EACH(row, row, rows)
     {
-        struct stk_query query;
+        struct stk_predicate query;
         struct stoker_error error = {0};
         char asked[256];
-        int status = stk_query_parse(&query, view_of(row->text), &error);
+        int status = stk_predicate_parse(&query, view_of(row->text), &error);
 
         if (row->answer < 0) {
             T_EQ(row->text, status, STOKER_ERROR_ARGUMENT);
@@ -171,16 +172,16 @@ static void test_rows(void)
         T_EQ(row->text, status, 0);
         T_EQ(row->text, ask(&query, asked), row->answer);
         T_STR(row->text, asked, row->asked);
-        stk_query_deinit(&query);
+        stk_predicate_deinit(&query);
     }
 }
 
 static void test_place(void)
 {
-    struct stk_query query;
+    struct stk_predicate query;
     struct stoker_error error = {0};
 
-    T_EQ("place", stk_query_parse(&query, view_of("label == 3 and size ~ 4"), &error),
+    T_EQ("place", stk_predicate_parse(&query, view_of("label == 3 and size ~ 4"), &error),
          STOKER_ERROR_ARGUMENT);
     T_HAS("place", error.where, "at 20: '~ 4'");
 }
@@ -188,16 +189,16 @@ static void test_place(void)
 static void test_column(void)
 {
     static const char *const refused[] = {"", "3", "'label'", "label == 3", "a b", "not", "-a"};
-    struct stk_query query;
+    struct stk_predicate query;
     struct stoker_error error;
 
-    T_EQ("column", stk_query_parse_column(&query, view_of(" json.score "), NULL), 0);
+    T_EQ("column", stk_predicate_parse_column(&query, view_of(" json.score "), NULL), 0);
     T_EQ("column", query.column_count, 1);
     T_STR("column", query.columns[0], "json.score");
-    stk_query_deinit(&query);
+    stk_predicate_deinit(&query);
     for (size_t i = 0; i < STK_COUNT(refused); i++) {
         error = (struct stoker_error){0};
-        T_EQ(refused[i], stk_query_parse_column(&query, view_of(refused[i]), &error),
+        T_EQ(refused[i], stk_predicate_parse_column(&query, view_of(refused[i]), &error),
              STOKER_ERROR_ARGUMENT);
         T_ERROR(refused[i], &error);
     }
@@ -205,33 +206,33 @@ static void test_column(void)
 
 static void test_bounds(void)
 {
-    static char text[STK_QUERY_BYTES_MAX + 2];
-    struct stk_query query;
+    static char text[STK_PREDICATE_BYTES_MAX + 2];
+    struct stk_predicate query;
     struct stoker_error error = {0};
     char asked[256];
     size_t bytes = 0;
 
     memset(text, '(', 100000);
-    T_EQ("deep", stk_query_parse(&query, view_of(text), &error), STOKER_ERROR_LIMIT);
+    T_EQ("deep", stk_predicate_parse(&query, view_of(text), &error), STOKER_ERROR_LIMIT);
     T_ERROR("deep", &error);
     for (int i = 0; i < 30000; i++) { /* long, but not deep */
         bytes += (size_t)snprintf(text + bytes, 32, "label == %d or ", 100 + i);
     }
     memcpy(text + bytes, "label == 3", 11);
-    T_EQ("long", stk_query_parse(&query, view_of(text), &error), 0);
+    T_EQ("long", stk_predicate_parse(&query, view_of(text), &error), 0);
     T_EQ("long", ask(&query, asked), 1);
-    stk_query_deinit(&query);
+    stk_predicate_deinit(&query);
     memset(text, ' ', sizeof text - 1);
-    T_EQ("too long", stk_query_parse(&query, view_of(text), &error), STOKER_ERROR_LIMIT);
+    T_EQ("too long", stk_predicate_parse(&query, view_of(text), &error), STOKER_ERROR_LIMIT);
     bytes = 0;
     for (int i = 0; i < 33; i++) {
         bytes += (size_t)snprintf(text + bytes, 32, "%sc%d == 1", i ? " or " : "", i);
     }
-    T_EQ("columns", stk_query_parse(&query, view_of(text), &error), STOKER_ERROR_ARGUMENT);
+    T_EQ("columns", stk_predicate_parse(&query, view_of(text), &error), STOKER_ERROR_ARGUMENT);
     for (uint64_t n = 1; n <= 4; n++) {
         error = (struct stoker_error){0};
         stk_mem_fail_nth(n);
-        T_EQ("no memory", stk_query_parse(&query, view_of("label == 3"), &error), -12);
+        T_EQ("no memory", stk_predicate_parse(&query, view_of("label == 3"), &error), -12);
         T_ERROR("no memory", &error);
     }
     stk_mem_fail_nth(0);

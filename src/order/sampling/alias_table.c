@@ -14,24 +14,24 @@
 
 __extension__ typedef unsigned __int128 wide;
 
-static void fill(struct stk_alias *alias, const uint32_t *weights, uint64_t sum);
+static void fill(struct stk_alias_table *alias, const uint32_t *weights, uint64_t sum);
 
 uint64_t stk_draw_key(uint64_t seed, uint64_t use)
 {
-    return stk_key(stk_key(seed, SAMPLING_KEY), use);
+    return stk_random_key(stk_random_key(seed, SAMPLING_KEY), use);
 }
 
-int stk_alias_init(struct stk_alias *alias, const uint32_t *weights, uint64_t count,
-                   struct stoker_error *error)
+int stk_alias_table_init(struct stk_alias_table *alias, const uint32_t *weights, uint64_t count,
+                         struct stoker_error *error)
 {
     uint64_t sum = 0;
 
-    *alias = (struct stk_alias){.count = count};
+    *alias = (struct stk_alias_table){.count = count};
     for (uint64_t i = 0; i < stk_min(count, UINT32_MAX); i++) {
         sum += weights[i];
     }
     if (sum == 0 || count > UINT32_MAX) {
-        *alias = (struct stk_alias){0};
+        *alias = (struct stk_alias_table){0};
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "no weights to draw by, or too many",
                         "give up to 2^32 - 1 samples weights, at least one above 0", "%llu weights",
                         (unsigned long long)count);
@@ -39,7 +39,7 @@ int stk_alias_init(struct stk_alias *alias, const uint32_t *weights, uint64_t co
     alias->thresholds = stk_alloc(count, sizeof *alias->thresholds);
     alias->aliases = stk_alloc(count, sizeof *alias->aliases);
     if (!alias->thresholds || !alias->aliases) {
-        stk_alias_deinit(alias);
+        stk_alias_table_deinit(alias);
         return stk_fail_errno(error, 12, "no memory for a table of weights", "free some memory",
                               "%llu weights", (unsigned long long)count);
     }
@@ -47,23 +47,23 @@ int stk_alias_init(struct stk_alias *alias, const uint32_t *weights, uint64_t co
     return 0;
 }
 
-void stk_alias_deinit(struct stk_alias *alias)
+void stk_alias_table_deinit(struct stk_alias_table *alias)
 {
     stk_free(alias->thresholds);
     stk_free(alias->aliases);
-    *alias = (struct stk_alias){0};
+    *alias = (struct stk_alias_table){0};
 }
 
-uint64_t stk_alias_draw(const struct stk_alias *alias, uint64_t key, uint64_t position)
+uint64_t stk_alias_table_draw(const struct stk_alias_table *alias, uint64_t key, uint64_t position)
 {
-    wide product = (wide)stk_key(key, position) * alias->count;
+    wide product = (wide)stk_random_key(key, position) * alias->count;
     uint64_t column = (uint64_t)(product >> 64);
     uint32_t height = (uint32_t)((uint64_t)product >> 32);
 
-    if (!stk_lent_good(&alias->lent, alias->thresholds + column, 4) ||
-        !stk_lent_good(&alias->lent, alias->aliases + column, 4) ||
+    if (!stk_mapped_table_check(&alias->mapped, alias->thresholds + column, 4) ||
+        !stk_mapped_table_check(&alias->mapped, alias->aliases + column, 4) ||
         alias->aliases[column] >= alias->count) {
-        return STK_DAMAGED;
+        return STK_MAPPED_TABLE_DAMAGED;
     }
     return height < alias->thresholds[column] ? column : alias->aliases[column];
 }
@@ -79,7 +79,7 @@ static uint64_t next_of(const uint32_t *weights, uint64_t count, uint64_t sum, u
 }
 
 /* A full column is its own alias: its threshold does not matter. */
-static void set(struct stk_alias *alias, uint64_t column, uint64_t part, uint64_t sum,
+static void set(struct stk_alias_table *alias, uint64_t column, uint64_t part, uint64_t sum,
                 uint64_t other)
 {
     alias->thresholds[column] = part < sum ? (uint32_t)(((wide)part << 32) / sum) : UINT32_MAX;
@@ -89,7 +89,7 @@ static void set(struct stk_alias *alias, uint64_t column, uint64_t part, uint64_
 /* `left` is what the heavy sample has not yet given away. It fills up light columns while it has
  * more than its own column holds; then it is a light one, filled up by the next heavy one. All
  * together fill all columns exactly, so the two sweeps end at once. */
-static void fill(struct stk_alias *alias, const uint32_t *weights, uint64_t sum)
+static void fill(struct stk_alias_table *alias, const uint32_t *weights, uint64_t sum)
 {
     uint64_t count = alias->count;
     uint64_t light = next_of(weights, count, sum, 0, false);

@@ -6,15 +6,15 @@
 #include "base/mem.h"
 #include "base/random.h"
 
-static int sort(struct stk_classes *classes, const uint32_t *labels, uint64_t sample_count,
+static int sort(struct stk_class_balance *classes, const uint32_t *labels, uint64_t sample_count,
                 uint32_t label_count, struct stoker_error *error);
 
-int stk_classes_init(struct stk_classes *classes, const uint32_t *labels, uint64_t sample_count,
-                     uint32_t label_count, struct stoker_error *error)
+int stk_class_balance_init(struct stk_class_balance *classes, const uint32_t *labels,
+                           uint64_t sample_count, uint32_t label_count, struct stoker_error *error)
 {
     int status;
 
-    *classes = (struct stk_classes){.sample_count = sample_count};
+    *classes = (struct stk_class_balance){.sample_count = sample_count};
     if (sample_count == 0 || sample_count > UINT32_MAX) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "too many or too few samples to balance",
                         "balance up to 2^32 - 1 samples", "%llu samples",
@@ -29,42 +29,43 @@ int stk_classes_init(struct stk_classes *classes, const uint32_t *labels, uint64
         status = sort(classes, labels, sample_count, label_count, error);
     }
     if (status < 0) {
-        stk_classes_deinit(classes);
+        stk_class_balance_deinit(classes);
     }
     return status;
 }
 
-void stk_classes_deinit(struct stk_classes *classes)
+void stk_class_balance_deinit(struct stk_class_balance *classes)
 {
     stk_free(classes->starts);
     stk_free(classes->samples);
-    *classes = (struct stk_classes){0};
+    *classes = (struct stk_class_balance){0};
 }
 
-uint64_t stk_classes_draw(const struct stk_classes *classes, uint64_t key, uint64_t position)
+uint64_t stk_class_balance_draw(const struct stk_class_balance *classes, uint64_t key,
+                                uint64_t position)
 {
     uint64_t frame = position / classes->class_count;
-    uint64_t which =
-        stk_permute(stk_key(key, frame), position % classes->class_count, classes->class_count);
+    uint64_t which = stk_permute(stk_random_key(key, frame), position % classes->class_count,
+                                 classes->class_count);
     const uint64_t *starts = classes->starts + which;
     const uint32_t *sample;
     uint64_t count;
 
-    if (!stk_lent_good(&classes->lent, starts, 16) || starts[1] > classes->sample_count ||
-        starts[0] >= starts[1]) {
-        return STK_DAMAGED;
+    if (!stk_mapped_table_check(&classes->mapped, starts, 16) ||
+        starts[1] > classes->sample_count || starts[0] >= starts[1]) {
+        return STK_MAPPED_TABLE_DAMAGED;
     }
     count = starts[1] - starts[0];
-    key = stk_key(stk_key(~key, which), frame / count);
+    key = stk_random_key(stk_random_key(~key, which), frame / count);
     sample = classes->samples + starts[0] + stk_permute(key, frame % count, count);
-    return stk_lent_good(&classes->lent, sample, 4) && *sample < classes->sample_count
+    return stk_mapped_table_check(&classes->mapped, sample, 4) && *sample < classes->sample_count
                ? *sample
-               : STK_DAMAGED;
+               : STK_MAPPED_TABLE_DAMAGED;
 }
 
 /* While samples are put in place, starts[label + 1] is where the next one of the label goes; at the
  * end it is where the label ends. Labels without samples are then left out. */
-static int sort(struct stk_classes *classes, const uint32_t *labels, uint64_t sample_count,
+static int sort(struct stk_class_balance *classes, const uint32_t *labels, uint64_t sample_count,
                 uint32_t label_count, struct stoker_error *error)
 {
     uint64_t *starts = classes->starts;

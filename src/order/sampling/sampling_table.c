@@ -7,69 +7,71 @@
 #include <errno.h>
 #include <string.h>
 
-static bool page_good(const void *context, const void *at, size_t bytes);
-static int tell(const void *context, struct stoker_error *error);
+static bool page_is_valid(const void *context, const void *at, size_t bytes);
+static int fail_page(const void *context, struct stoker_error *error);
 
 /* ---- making ---- */
 
-static void source_of(const struct stk_table_content *content, const void *data[STK_TABLE_PARTS],
-                      uint64_t bytes[STK_TABLE_PARTS])
+static void source_of(const struct stk_sampling_table_content *content,
+                      const void *data[STK_SAMPLING_TABLE_PARTS],
+                      uint64_t bytes[STK_SAMPLING_TABLE_PARTS])
 {
     const struct stk_subset *subset = content->subset;
-    const struct stk_alias *alias = content->alias;
-    const struct stk_classes *classes = content->classes;
+    const struct stk_alias_table *alias = content->alias;
+    const struct stk_class_balance *classes = content->classes;
 
-    memset(bytes, 0, STK_TABLE_PARTS * sizeof *bytes);
+    memset(bytes, 0, STK_SAMPLING_TABLE_PARTS * sizeof *bytes);
     if (subset) {
-        data[STK_TABLE_WORDS] = subset->words;
-        data[STK_TABLE_RANKS] = subset->ranks;
-        data[STK_TABLE_SELECTS] = subset->selects;
-        bytes[STK_TABLE_WORDS] = stk_subset_words(subset->sample_count) * 8;
-        bytes[STK_TABLE_RANKS] = stk_subset_ranks(subset->sample_count) * 8;
-        bytes[STK_TABLE_SELECTS] = stk_subset_selects(subset->count) * 8;
+        data[STK_SAMPLING_TABLE_WORDS] = subset->words;
+        data[STK_SAMPLING_TABLE_RANKS] = subset->ranks;
+        data[STK_SAMPLING_TABLE_SELECTS] = subset->selects;
+        bytes[STK_SAMPLING_TABLE_WORDS] = stk_subset_words(subset->sample_count) * 8;
+        bytes[STK_SAMPLING_TABLE_RANKS] = stk_subset_ranks(subset->sample_count) * 8;
+        bytes[STK_SAMPLING_TABLE_SELECTS] = stk_subset_selects(subset->count) * 8;
     }
     if (alias) {
-        data[STK_TABLE_THRESHOLDS] = alias->thresholds;
-        data[STK_TABLE_ALIASES] = alias->aliases;
-        bytes[STK_TABLE_THRESHOLDS] = bytes[STK_TABLE_ALIASES] = alias->count * 4;
+        data[STK_SAMPLING_TABLE_THRESHOLDS] = alias->thresholds;
+        data[STK_SAMPLING_TABLE_ALIASES] = alias->aliases;
+        bytes[STK_SAMPLING_TABLE_THRESHOLDS] = bytes[STK_SAMPLING_TABLE_ALIASES] = alias->count * 4;
     }
     if (classes) {
-        data[STK_TABLE_STARTS] = classes->starts;
-        data[STK_TABLE_SAMPLES] = classes->samples;
-        bytes[STK_TABLE_STARTS] = ((uint64_t)classes->class_count + 1) * 8;
-        bytes[STK_TABLE_SAMPLES] = classes->sample_count * 4;
+        data[STK_SAMPLING_TABLE_STARTS] = classes->starts;
+        data[STK_SAMPLING_TABLE_SAMPLES] = classes->samples;
+        bytes[STK_SAMPLING_TABLE_STARTS] = ((uint64_t)classes->class_count + 1) * 8;
+        bytes[STK_SAMPLING_TABLE_SAMPLES] = classes->sample_count * 4;
     }
 }
 
 static void sum_pages(const uint8_t *image, uint64_t bytes, uint64_t *sums)
 {
-    for (uint64_t at = 0; at < bytes; at += STK_TABLE_PAGE_BYTES) {
-        *sums++ = stk_sum64(image + at, stk_min(STK_TABLE_PAGE_BYTES, bytes - at));
+    for (uint64_t at = 0; at < bytes; at += STK_SAMPLING_TABLE_PAGE_BYTES) {
+        *sums++ = stk_xxh3_64(image + at, stk_min(STK_SAMPLING_TABLE_PAGE_BYTES, bytes - at));
     }
 }
 
-int stk_table_image(const struct stk_table_content *content, struct stk_view *image_out,
-                    struct stoker_error *error)
+int stk_sampling_table_image(const struct stk_sampling_table_content *content,
+                             struct stk_view *image_out, struct stoker_error *error)
 {
-    struct stk_table_head head = {.version = STK_TABLE_VERSION, .page_bytes = STK_TABLE_PAGE_BYTES};
-    struct stk_table_foot foot = {
-        .version = STK_TABLE_VERSION,
-        .page_bytes = STK_TABLE_PAGE_BYTES,
+    struct stk_sampling_table_head head = {.version = STK_SAMPLING_TABLE_VERSION,
+                                           .page_bytes = STK_SAMPLING_TABLE_PAGE_BYTES};
+    struct stk_sampling_table_foot foot = {
+        .version = STK_SAMPLING_TABLE_VERSION,
+        .page_bytes = STK_SAMPLING_TABLE_PAGE_BYTES,
         .sample_count = content->sample_count,
         .count = content->subset ? content->subset->count : content->sample_count,
         .class_count = content->classes ? content->classes->class_count : 0,
     };
-    const void *data[STK_TABLE_PARTS];
-    uint64_t bytes[STK_TABLE_PARTS], at = sizeof head, page_count;
+    const void *data[STK_SAMPLING_TABLE_PARTS];
+    uint64_t bytes[STK_SAMPLING_TABLE_PARTS], at = sizeof head, page_count;
     uint8_t *image;
 
     source_of(content, data, bytes);
-    for (int part = 0; part < STK_TABLE_PARTS; part++) {
+    for (int part = 0; part < STK_SAMPLING_TABLE_PARTS; part++) {
         foot.parts[part][0] = bytes[part] ? at : 0;
         foot.parts[part][1] = bytes[part];
         at = stk_round_up(at + bytes[part], 8);
     }
-    page_count = (at + STK_TABLE_PAGE_BYTES - 1) / STK_TABLE_PAGE_BYTES;
+    page_count = (at + STK_SAMPLING_TABLE_PAGE_BYTES - 1) / STK_SAMPLING_TABLE_PAGE_BYTES;
     foot.pages_at = at;
     foot.file_bytes = at + page_count * 8 + sizeof foot;
     image = stk_alloc(foot.file_bytes, 1);
@@ -77,19 +79,19 @@ int stk_table_image(const struct stk_table_content *content, struct stk_view *im
         return stk_fail(error, -ENOMEM, "no memory for a table", "free memory", "%llu bytes",
                         (unsigned long long)foot.file_bytes);
     }
-    memcpy(head.magic, STK_TABLE_HEAD_MAGIC, sizeof head.magic);
-    memcpy(foot.magic, STK_TABLE_FOOT_MAGIC, sizeof foot.magic);
+    memcpy(head.magic, STK_SAMPLING_TABLE_HEAD_MAGIC, sizeof head.magic);
+    memcpy(foot.magic, STK_SAMPLING_TABLE_FOOT_MAGIC, sizeof foot.magic);
     memcpy(foot.identity, content->identity, sizeof foot.identity);
-    memcpy(foot.choice, content->choice, sizeof foot.choice);
+    memcpy(foot.rule_digest, content->rule_digest, sizeof foot.rule_digest);
     memcpy(image, &head, sizeof head);
-    for (int part = 0; part < STK_TABLE_PARTS; part++) {
+    for (int part = 0; part < STK_SAMPLING_TABLE_PARTS; part++) {
         if (bytes[part] > 0) {
             memcpy(image + foot.parts[part][0], data[part], bytes[part]);
         }
     }
     sum_pages(image, at, (uint64_t *)(void *)(image + at));
-    foot.pages_sum = stk_sum64(image + at, page_count * 8);
-    foot.foot_sum = stk_sum64(&foot, offsetof(struct stk_table_foot, foot_sum));
+    foot.pages_sum = stk_xxh3_64(image + at, page_count * 8);
+    foot.foot_sum = stk_xxh3_64(&foot, offsetof(struct stk_sampling_table_foot, foot_sum));
     memcpy(image + at + page_count * 8, &foot, sizeof foot);
     *image_out = (struct stk_view){image, foot.file_bytes};
     return 0;
@@ -101,71 +103,72 @@ static int damaged(const char *name, uint64_t at, const char *detail, struct sto
 {
     stk_fail(error, STOKER_ERROR_CORRUPT, "a table of chosen samples is damaged",
              "remove it: it is made anew", "%s", detail);
-    stk_error_place(error, name, at, NULL);
+    stk_error_set_location(error, name, at, NULL);
     return STOKER_ERROR_CORRUPT;
 }
 
 /* Bytes that a part must have; what a foot says of counts is bounded before. */
-static uint64_t want(const struct stk_table_foot *foot, int part)
+static uint64_t expected_bytes(const struct stk_sampling_table_foot *foot, int part)
 {
-    switch ((enum stk_table_part)part) {
-    case STK_TABLE_WORDS:
+    switch ((enum stk_sampling_table_part)part) {
+    case STK_SAMPLING_TABLE_WORDS:
         return stk_subset_words(foot->sample_count) * 8;
-    case STK_TABLE_RANKS:
+    case STK_SAMPLING_TABLE_RANKS:
         return stk_subset_ranks(foot->sample_count) * 8;
-    case STK_TABLE_SELECTS:
+    case STK_SAMPLING_TABLE_SELECTS:
         return stk_subset_selects(foot->count) * 8;
-    case STK_TABLE_STARTS:
+    case STK_SAMPLING_TABLE_STARTS:
         return foot->class_count ? (foot->class_count + 1) * 8 : UINT64_MAX;
-    case STK_TABLE_SAMPLES:
+    case STK_SAMPLING_TABLE_SAMPLES:
         return foot->class_count ? foot->count * 4 : UINT64_MAX;
-    case STK_TABLE_THRESHOLDS:
-    case STK_TABLE_ALIASES:
-    case STK_TABLE_PARTS:
+    case STK_SAMPLING_TABLE_THRESHOLDS:
+    case STK_SAMPLING_TABLE_ALIASES:
+    case STK_SAMPLING_TABLE_PARTS:
         break;
     }
     return foot->count * 4;
 }
 
-static bool has(const struct stk_table_foot *foot, enum stk_table_part part)
+static bool has(const struct stk_sampling_table_foot *foot, enum stk_sampling_table_part part)
 {
     return foot->parts[part][1] > 0;
 }
 
 /* The parts of one table are there together, and lie inside, in the right size. */
-static bool parts_fit(const struct stk_table_foot *foot)
+static bool parts_fit(const struct stk_sampling_table_foot *foot)
 {
     bool fit = true;
 
-    for (int part = 0; part < STK_TABLE_PARTS; part++) {
+    for (int part = 0; part < STK_SAMPLING_TABLE_PARTS; part++) {
         uint64_t at = foot->parts[part][0], bytes = foot->parts[part][1], end;
 
         fit = fit && stk_add(at, bytes, &end) && end <= foot->pages_at && at % 8 == 0 &&
-              (bytes == 0 || bytes == want(foot, part));
+              (bytes == 0 || bytes == expected_bytes(foot, part));
     }
-    return fit && has(foot, STK_TABLE_WORDS) == has(foot, STK_TABLE_RANKS) &&
-           has(foot, STK_TABLE_WORDS) == has(foot, STK_TABLE_SELECTS) &&
-           has(foot, STK_TABLE_THRESHOLDS) == has(foot, STK_TABLE_ALIASES) &&
-           has(foot, STK_TABLE_STARTS) == has(foot, STK_TABLE_SAMPLES) &&
-           has(foot, STK_TABLE_STARTS) == (foot->class_count > 0) &&
-           (has(foot, STK_TABLE_WORDS) || foot->count == foot->sample_count) &&
-           ((!has(foot, STK_TABLE_THRESHOLDS) && foot->class_count == 0) ||
+    return fit && has(foot, STK_SAMPLING_TABLE_WORDS) == has(foot, STK_SAMPLING_TABLE_RANKS) &&
+           has(foot, STK_SAMPLING_TABLE_WORDS) == has(foot, STK_SAMPLING_TABLE_SELECTS) &&
+           has(foot, STK_SAMPLING_TABLE_THRESHOLDS) == has(foot, STK_SAMPLING_TABLE_ALIASES) &&
+           has(foot, STK_SAMPLING_TABLE_STARTS) == has(foot, STK_SAMPLING_TABLE_SAMPLES) &&
+           has(foot, STK_SAMPLING_TABLE_STARTS) == (foot->class_count > 0) &&
+           (has(foot, STK_SAMPLING_TABLE_WORDS) || foot->count == foot->sample_count) &&
+           ((!has(foot, STK_SAMPLING_TABLE_THRESHOLDS) && foot->class_count == 0) ||
             (foot->count > 0 && foot->count <= UINT32_MAX));
 }
 
-static int read_foot(struct stk_table *table, struct stoker_error *error)
+static int read_foot(struct stk_sampling_table *table, struct stoker_error *error)
 {
-    struct stk_table_foot *foot = &table->foot;
-    struct stk_table_head head;
+    struct stk_sampling_table_foot *foot = &table->foot;
+    struct stk_sampling_table_head head;
     struct stk_view image = table->image;
     uint64_t at = image.bytes - sizeof *foot, page_count;
 
-    if (image.bytes < sizeof head || memcmp(image.data, STK_TABLE_HEAD_MAGIC, 8) != 0) {
+    if (image.bytes < sizeof head || memcmp(image.data, STK_SAMPLING_TABLE_HEAD_MAGIC, 8) != 0) {
         return stk_fail(error, STOKER_ERROR_FORMAT, "the file is no table of chosen samples",
                         "remove it: it is made anew", "'%s'", table->name);
     }
     memcpy(&head, image.data, sizeof head);
-    if (head.version != STK_TABLE_VERSION || head.page_bytes != STK_TABLE_PAGE_BYTES) {
+    if (head.version != STK_SAMPLING_TABLE_VERSION ||
+        head.page_bytes != STK_SAMPLING_TABLE_PAGE_BYTES) {
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "a table has another version",
                         "remove it: it is made anew", "'%s' version %u", table->name, head.version);
     }
@@ -173,67 +176,69 @@ static int read_foot(struct stk_table *table, struct stoker_error *error)
         return damaged(table->name, image.bytes, "it ends too early", error);
     }
     memcpy(foot, image.data + at, sizeof *foot);
-    if (memcmp(foot->magic, STK_TABLE_FOOT_MAGIC, 8) != 0 ||
-        foot->foot_sum != stk_sum64(foot, offsetof(struct stk_table_foot, foot_sum))) {
+    if (memcmp(foot->magic, STK_SAMPLING_TABLE_FOOT_MAGIC, 8) != 0 ||
+        foot->foot_sum != stk_xxh3_64(foot, offsetof(struct stk_sampling_table_foot, foot_sum))) {
         return damaged(table->name, at, "its foot is not what was written: it may be cut", error);
     }
-    page_count =
-        foot->pages_at / STK_TABLE_PAGE_BYTES + (foot->pages_at % STK_TABLE_PAGE_BYTES > 0);
-    if (foot->version != STK_TABLE_VERSION || foot->page_bytes != STK_TABLE_PAGE_BYTES ||
-        foot->file_bytes != image.bytes || foot->pages_at > at || foot->pages_at % 8 != 0 ||
-        foot->pages_at < sizeof head || at - foot->pages_at != page_count * 8 ||
-        foot->sample_count > STK_ORDER_SAMPLES_MAX || foot->count > foot->sample_count ||
-        foot->class_count > foot->count || !parts_fit(foot)) {
+    page_count = foot->pages_at / STK_SAMPLING_TABLE_PAGE_BYTES +
+                 (foot->pages_at % STK_SAMPLING_TABLE_PAGE_BYTES > 0);
+    if (foot->version != STK_SAMPLING_TABLE_VERSION ||
+        foot->page_bytes != STK_SAMPLING_TABLE_PAGE_BYTES || foot->file_bytes != image.bytes ||
+        foot->pages_at > at || foot->pages_at % 8 != 0 || foot->pages_at < sizeof head ||
+        at - foot->pages_at != page_count * 8 || foot->sample_count > STK_ORDER_SAMPLES_MAX ||
+        foot->count > foot->sample_count || foot->class_count > foot->count || !parts_fit(foot)) {
         return damaged(table->name, at, "its foot contradicts itself", error);
     }
     table->sums = (const uint64_t *)(const void *)(image.data + foot->pages_at);
-    if (stk_sum64(table->sums, page_count * 8) != foot->pages_sum) {
+    if (stk_xxh3_64(table->sums, page_count * 8) != foot->pages_sum) {
         return damaged(table->name, foot->pages_at, "its sums are not what was written", error);
     }
-    table->good = stk_alloc(page_count / 64 + 1, sizeof *table->good);
-    return table->good
+    table->checked_pages = stk_alloc(page_count / 64 + 1, sizeof *table->checked_pages);
+    return table->checked_pages
                ? 0
                : stk_fail(error, -ENOMEM, "cannot map a table", "free memory", "'%s'", table->name);
 }
 
 /* The tables as mix/ has them. They only read what is lent. */
-static void *part_of(const struct stk_table *table, enum stk_table_part part)
+static void *part_of(const struct stk_sampling_table *table, enum stk_sampling_table_part part)
 {
     return (void *)(uintptr_t)(table->image.data + table->foot.parts[part][0]);
 }
 
-static void lend(struct stk_table *table)
+static void set_views(struct stk_sampling_table *table)
 {
-    const struct stk_table_foot *foot = &table->foot;
-    struct stk_lent lent = {page_good, tell, table};
+    const struct stk_sampling_table_foot *foot = &table->foot;
+    struct stk_mapped_table mapped = {page_is_valid, fail_page, table};
 
-    if (has(foot, STK_TABLE_WORDS)) {
+    if (has(foot, STK_SAMPLING_TABLE_WORDS)) {
         table->subset = (struct stk_subset){.sample_count = foot->sample_count,
                                             .count = foot->count,
-                                            .words = part_of(table, STK_TABLE_WORDS),
-                                            .ranks = part_of(table, STK_TABLE_RANKS),
-                                            .selects = part_of(table, STK_TABLE_SELECTS),
-                                            .lent = lent};
+                                            .words = part_of(table, STK_SAMPLING_TABLE_WORDS),
+                                            .ranks = part_of(table, STK_SAMPLING_TABLE_RANKS),
+                                            .selects = part_of(table, STK_SAMPLING_TABLE_SELECTS),
+                                            .mapped = mapped};
     }
-    if (has(foot, STK_TABLE_THRESHOLDS)) {
-        table->alias = (struct stk_alias){.count = foot->count,
-                                          .thresholds = part_of(table, STK_TABLE_THRESHOLDS),
-                                          .aliases = part_of(table, STK_TABLE_ALIASES),
-                                          .lent = lent};
+    if (has(foot, STK_SAMPLING_TABLE_THRESHOLDS)) {
+        table->alias =
+            (struct stk_alias_table){.count = foot->count,
+                                     .thresholds = part_of(table, STK_SAMPLING_TABLE_THRESHOLDS),
+                                     .aliases = part_of(table, STK_SAMPLING_TABLE_ALIASES),
+                                     .mapped = mapped};
     }
-    if (has(foot, STK_TABLE_STARTS)) {
-        table->classes = (struct stk_classes){.class_count = (uint32_t)foot->class_count,
-                                              .sample_count = foot->count,
-                                              .starts = part_of(table, STK_TABLE_STARTS),
-                                              .samples = part_of(table, STK_TABLE_SAMPLES),
-                                              .lent = lent};
+    if (has(foot, STK_SAMPLING_TABLE_STARTS)) {
+        table->classes =
+            (struct stk_class_balance){.class_count = (uint32_t)foot->class_count,
+                                       .sample_count = foot->count,
+                                       .starts = part_of(table, STK_SAMPLING_TABLE_STARTS),
+                                       .samples = part_of(table, STK_SAMPLING_TABLE_SAMPLES),
+                                       .mapped = mapped};
     }
 }
 
-int stk_table_open(struct stk_table **table_out, struct stk_view image, const char *name,
-                   struct stoker_error *error)
+int stk_sampling_table_open(struct stk_sampling_table **table_out, struct stk_view image,
+                            const char *name, struct stoker_error *error)
 {
-    struct stk_table *table = stk_alloc(1, sizeof *table);
+    struct stk_sampling_table *table = stk_alloc(1, sizeof *table);
     int status;
 
     *table_out = NULL;
@@ -246,39 +251,40 @@ int stk_table_open(struct stk_table **table_out, struct stk_view image, const ch
                  ? read_foot(table, error)
                  : stk_fail(error, -ENOMEM, "cannot map a table", "free memory", "'%s'", name);
     if (status < 0) {
-        stk_table_close(table);
+        stk_sampling_table_close(table);
         return status;
     }
-    lend(table);
+    set_views(table);
     *table_out = table;
     return 0;
 }
 
-void stk_table_close(struct stk_table *table)
+void stk_sampling_table_close(struct stk_sampling_table *table)
 {
     if (table) {
-        stk_free(table->good);
+        stk_free(table->checked_pages);
         stk_free(table->name);
         stk_free(table);
     }
 }
 
 /* Two threads that check a page at once both find the same. */
-static bool page_good(const void *context, const void *at, size_t bytes)
+static bool page_is_valid(const void *context, const void *at, size_t bytes)
 {
-    const struct stk_table *table = context;
+    const struct stk_sampling_table *table = context;
     uint64_t first = (uint64_t)((const uint8_t *)at - table->image.data), end = first + bytes;
 
     STK_ASSERT(end <= table->foot.pages_at);
-    for (uint64_t page = first / STK_TABLE_PAGE_BYTES; page * STK_TABLE_PAGE_BYTES < end; page++) {
-        uint64_t start = page * STK_TABLE_PAGE_BYTES, bit = UINT64_C(1) << page % 64;
-        _Atomic uint64_t *word = &table->good[page / 64];
+    for (uint64_t page = first / STK_SAMPLING_TABLE_PAGE_BYTES;
+         page * STK_SAMPLING_TABLE_PAGE_BYTES < end; page++) {
+        uint64_t start = page * STK_SAMPLING_TABLE_PAGE_BYTES, bit = UINT64_C(1) << page % 64;
+        _Atomic uint64_t *word = &table->checked_pages[page / 64];
 
         if (atomic_load_explicit(word, memory_order_relaxed) & bit) {
             continue;
         }
-        if (stk_sum64(table->image.data + start,
-                      stk_min(STK_TABLE_PAGE_BYTES, table->foot.pages_at - start)) !=
+        if (stk_xxh3_64(table->image.data + start,
+                        stk_min(STK_SAMPLING_TABLE_PAGE_BYTES, table->foot.pages_at - start)) !=
             table->sums[page]) {
             return false;
         }
@@ -288,14 +294,14 @@ static bool page_good(const void *context, const void *at, size_t bytes)
 }
 
 /* Which page is not remembered: it is looked for again. */
-static int tell(const void *context, struct stoker_error *error)
+static int fail_page(const void *context, struct stoker_error *error)
 {
-    const struct stk_table *table = context;
+    const struct stk_sampling_table *table = context;
 
-    for (uint64_t start = 0; start < table->foot.pages_at; start += STK_TABLE_PAGE_BYTES) {
-        uint64_t bytes = stk_min(STK_TABLE_PAGE_BYTES, table->foot.pages_at - start);
+    for (uint64_t start = 0; start < table->foot.pages_at; start += STK_SAMPLING_TABLE_PAGE_BYTES) {
+        uint64_t bytes = stk_min(STK_SAMPLING_TABLE_PAGE_BYTES, table->foot.pages_at - start);
 
-        if (!page_good(context, table->image.data + start, bytes)) {
+        if (!page_is_valid(context, table->image.data + start, bytes)) {
             return damaged(table->name, start, "a page is not what was written", error);
         }
     }

@@ -16,29 +16,29 @@
 
 #include <stdatomic.h>
 
-#define STK_TABLE_HEAD_MAGIC "STOKERTB"
-#define STK_TABLE_FOOT_MAGIC "BTREKOTS"
-#define STK_TABLE_VERSION 1u
-#define STK_TABLE_PAGE_BYTES 16384u
+#define STK_SAMPLING_TABLE_HEAD_MAGIC "STOKERTB"
+#define STK_SAMPLING_TABLE_FOOT_MAGIC "BTREKOTS"
+#define STK_SAMPLING_TABLE_VERSION 1u
+#define STK_SAMPLING_TABLE_PAGE_BYTES 16384u
 
 /* Little end first, as the machines that stoker runs on. */
-struct stk_table_head {
+struct stk_sampling_table_head {
     char magic[8];
     uint32_t version, page_bytes;
 };
 
-enum stk_table_part {
-    STK_TABLE_WORDS, /* of the subset, as the next two: u64 */
-    STK_TABLE_RANKS,
-    STK_TABLE_SELECTS,
-    STK_TABLE_THRESHOLDS, /* of the weights, as the next: u32 */
-    STK_TABLE_ALIASES,
-    STK_TABLE_STARTS,  /* of the classes: u64 */
-    STK_TABLE_SAMPLES, /* in the sequence of their classes: u32 */
-    STK_TABLE_PARTS,
+enum stk_sampling_table_part {
+    STK_SAMPLING_TABLE_WORDS, /* of the subset, as the next two: u64 */
+    STK_SAMPLING_TABLE_RANKS,
+    STK_SAMPLING_TABLE_SELECTS,
+    STK_SAMPLING_TABLE_THRESHOLDS, /* of the weights, as the next: u32 */
+    STK_SAMPLING_TABLE_ALIASES,
+    STK_SAMPLING_TABLE_STARTS,  /* of the classes: u64 */
+    STK_SAMPLING_TABLE_SAMPLES, /* in the sequence of their classes: u32 */
+    STK_SAMPLING_TABLE_PARTS,
 };
 
-struct stk_table_foot {
+struct stk_sampling_table_foot {
     char magic[8];
     uint32_t version, page_bytes;
     uint64_t file_bytes;
@@ -46,42 +46,42 @@ struct stk_table_foot {
     uint64_t sample_count;        /* of the data set */
     uint64_t count;               /* of the subset, or sample_count */
     uint64_t class_count;         /* 0: none */
-    uint64_t parts[STK_TABLE_PARTS]
-                  [2];    /* where each begins, a multiple of 8, and its bytes; 0, 0 */
-    uint8_t identity[32]; /* of the data set */
-    uint8_t choice[32];   /* what was asked for */
+    uint64_t parts[STK_SAMPLING_TABLE_PARTS]
+                  [2];       /* where each begins, a multiple of 8, and its bytes; 0, 0 */
+    uint8_t identity[32];    /* of the data set */
+    uint8_t rule_digest[32]; /* what was asked for */
     uint64_t foot_sum;
 };
 
 /* What goes into a file, all lent. NULL: none. alias and classes count what the subset holds. */
-struct stk_table_content {
+struct stk_sampling_table_content {
     uint64_t sample_count;
     const struct stk_subset *subset;
-    const struct stk_alias *alias;
-    const struct stk_classes *classes;
-    uint8_t identity[32], choice[32];
+    const struct stk_alias_table *alias;
+    const struct stk_class_balance *classes;
+    uint8_t identity[32], rule_digest[32];
 };
 
 /* The bytes of a file, given: stk_free. The same content gives the same bytes. */
-int stk_table_image(const struct stk_table_content *content, struct stk_view *image_out,
-                    struct stoker_error *error);
+int stk_sampling_table_image(const struct stk_sampling_table_content *content,
+                             struct stk_view *image_out, struct stoker_error *error);
 
-struct stk_table {
+struct stk_sampling_table {
     struct stk_view image; /* lent */
-    struct stk_table_foot foot;
+    struct stk_sampling_table_foot foot;
     const uint64_t *sums;
-    _Atomic uint64_t *good; /* owned: a bit for each page that was checked */
-    char *name;             /* owned: for errors */
+    _Atomic uint64_t *checked_pages; /* owned: a bit for each page that was checked */
+    char *name;                      /* owned: for errors */
     /* Empty where the file has none: count 0. */
     struct stk_subset subset;
-    struct stk_alias alias;
-    struct stk_classes classes;
+    struct stk_alias_table alias;
+    struct stk_class_balance classes;
 };
 
 /* O(1). image: 8-aligned, lent until close. FORMAT: it is no table; UNSUPPORTED: a later version;
  * CORRUPT; ENOMEM. Gives *table_out; what it lends is lent until close, and is at its address. */
-int stk_table_open(struct stk_table **table_out, struct stk_view image, const char *name,
-                   struct stoker_error *error);
-void stk_table_close(struct stk_table *table); /* NULL is fine */
+int stk_sampling_table_open(struct stk_sampling_table **table_out, struct stk_view image,
+                            const char *name, struct stoker_error *error);
+void stk_sampling_table_close(struct stk_sampling_table *table); /* NULL is fine */
 
 #endif

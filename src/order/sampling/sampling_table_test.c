@@ -19,14 +19,15 @@ static uint64_t seed = 1;
 
 struct rig {
     struct stk_subset subset;
-    struct stk_alias alias;
-    struct stk_classes classes;
+    struct stk_alias_table alias;
+    struct stk_class_balance classes;
     struct stk_view image;
 };
 
 static void rig_open(struct rig *rig, int content)
 {
-    struct stk_table_content parts = {.sample_count = SAMPLES, .identity = {1}, .choice = {2}};
+    struct stk_sampling_table_content parts = {
+        .sample_count = SAMPLES, .identity = {1}, .rule_digest = {2}};
     uint32_t *numbers = stk_alloc(SAMPLES, sizeof *numbers);
     uint64_t count = SAMPLES;
 
@@ -34,34 +35,34 @@ static void rig_open(struct rig *rig, int content)
     if (content & 1) {
         T_EQ("subset", stk_subset_init(&rig->subset, SAMPLES, NULL), 0);
         for (uint64_t i = 0; i < SAMPLES; i++) {
-            if (stk_key(seed, i) % 3 == 0) {
+            if (stk_random_key(seed, i) % 3 == 0) {
                 stk_subset_add(&rig->subset, i);
             }
         }
-        stk_subset_seal(&rig->subset);
+        stk_subset_freeze(&rig->subset);
         parts.subset = &rig->subset;
         count = rig->subset.count;
     }
     for (uint64_t i = 0; i < count; i++) {
-        numbers[i] = (uint32_t)(stk_key(seed, ~i) % 10);
+        numbers[i] = (uint32_t)(stk_random_key(seed, ~i) % 10);
     }
     if (content & 2) {
-        T_EQ("alias", stk_alias_init(&rig->alias, numbers, count, NULL), 0);
+        T_EQ("alias", stk_alias_table_init(&rig->alias, numbers, count, NULL), 0);
         parts.alias = &rig->alias;
     }
     if (content & 4) {
-        T_EQ("classes", stk_classes_init(&rig->classes, numbers, count, 10, NULL), 0);
+        T_EQ("classes", stk_class_balance_init(&rig->classes, numbers, count, 10, NULL), 0);
         parts.classes = &rig->classes;
     }
-    T_EQ("image", stk_table_image(&parts, &rig->image, NULL), 0);
+    T_EQ("image", stk_sampling_table_image(&parts, &rig->image, NULL), 0);
     stk_free(numbers);
 }
 
 static void rig_close(struct rig *rig)
 {
     stk_subset_deinit(&rig->subset);
-    stk_alias_deinit(&rig->alias);
-    stk_classes_deinit(&rig->classes);
+    stk_alias_table_deinit(&rig->alias);
+    stk_class_balance_deinit(&rig->classes);
     stk_free((void *)(uintptr_t)rig->image.data);
 }
 
@@ -69,7 +70,7 @@ static void test_contents(void)
 {
     for (int content = 0; content < 8; content++) {
         struct rig rig, again;
-        struct stk_table *table;
+        struct stk_sampling_table *table;
         bool same = true;
 
         rig_open(&rig, content);
@@ -78,11 +79,11 @@ static void test_contents(void)
                rig.image.bytes == again.image.bytes &&
                    memcmp(rig.image.data, again.image.data, rig.image.bytes) == 0);
         rig_close(&again);
-        T_EQ("open", stk_table_open(&table, rig.image, "x.table", NULL), 0);
+        T_EQ("open", stk_sampling_table_open(&table, rig.image, "x.table", NULL), 0);
         T_EQ("subset", table->subset.count, rig.subset.count);
         T_EQ("alias", table->alias.count, rig.alias.count);
         T_EQ("classes", table->classes.class_count, rig.classes.class_count);
-        T_TRUE("identity", table->foot.identity[0] == 1 && table->foot.choice[0] == 2);
+        T_TRUE("identity", table->foot.identity[0] == 1 && table->foot.rule_digest[0] == 2);
         for (uint64_t k = 0; k < rig.subset.count; k++) {
             uint64_t sample = stk_subset_select(&rig.subset, k);
 
@@ -90,14 +91,15 @@ static void test_contents(void)
             same &= stk_subset_rank(&table->subset, sample) == k;
         }
         for (uint64_t i = 0; i < 5000 && rig.alias.count; i++) {
-            same &= stk_alias_draw(&table->alias, seed, i) == stk_alias_draw(&rig.alias, seed, i);
+            same &= stk_alias_table_draw(&table->alias, seed, i) ==
+                    stk_alias_table_draw(&rig.alias, seed, i);
         }
         for (uint64_t i = 0; i < 5000 && rig.classes.class_count; i++) {
-            same &= stk_classes_draw(&table->classes, seed, i) ==
-                    stk_classes_draw(&rig.classes, seed, i);
+            same &= stk_class_balance_draw(&table->classes, seed, i) ==
+                    stk_class_balance_draw(&rig.classes, seed, i);
         }
         T_TRUE("as in memory", same);
-        stk_table_close(table);
+        stk_sampling_table_close(table);
         rig_close(&rig);
     }
 }
@@ -105,31 +107,31 @@ static void test_contents(void)
 /* What a reader meets that goes through all of it: a status, or 0. */
 static int walk(struct stk_view image, struct stoker_error *error)
 {
-    struct stk_table *table;
-    struct stk_lent lent;
+    struct stk_sampling_table *table;
+    struct stk_mapped_table lent;
     uint64_t first, damage = 0, outside = 0;
-    int status = stk_table_open(&table, image, "x.table", error);
+    int status = stk_sampling_table_open(&table, image, "x.table", error);
 
     if (status < 0) {
         return status;
     }
-    lent = table->subset.lent.tell  ? table->subset.lent
-           : table->alias.lent.tell ? table->alias.lent
-                                    : table->classes.lent;
+    lent = table->subset.mapped.fail  ? table->subset.mapped
+           : table->alias.mapped.fail ? table->alias.mapped
+                                      : table->classes.mapped;
     for (uint64_t k = 0; k < stk_min(table->subset.count, SAMPLES); k++) {
         first = stk_subset_select(&table->subset, k);
-        damage += first == STK_DAMAGED;
-        outside += first != STK_DAMAGED && first >= table->foot.sample_count;
+        damage += first == STK_MAPPED_TABLE_DAMAGED;
+        outside += first != STK_MAPPED_TABLE_DAMAGED && first >= table->foot.sample_count;
     }
     for (uint64_t i = 0; i < 5000 && (table->alias.count || table->classes.class_count); i++) {
-        first = table->alias.count ? stk_alias_draw(&table->alias, seed, i)
-                                   : stk_classes_draw(&table->classes, seed, i);
-        damage += first == STK_DAMAGED;
-        outside += first != STK_DAMAGED && first >= table->foot.count;
+        first = table->alias.count ? stk_alias_table_draw(&table->alias, seed, i)
+                                   : stk_class_balance_draw(&table->classes, seed, i);
+        damage += first == STK_MAPPED_TABLE_DAMAGED;
+        outside += first != STK_MAPPED_TABLE_DAMAGED && first >= table->foot.count;
     }
     T_EQ("inside", outside, 0);
-    status = damage ? lent.tell(table, error) : 0;
-    stk_table_close(table);
+    status = damage ? lent.fail(table, error) : 0;
+    stk_sampling_table_close(table);
     return status;
 }
 
@@ -142,20 +144,21 @@ static void test_damage(void)
 
     rig_open(&rig, 1);
     image = (uint8_t *)(uintptr_t)rig.image.data;
-    for (uint64_t at = 0; at < rig.image.bytes; at += 1 + stk_key(seed, at) % 15) {
+    for (uint64_t at = 0; at < rig.image.bytes; at += 1 + stk_random_key(seed, at) % 15) {
         int status;
 
         error = (struct stoker_error){0};
-        image[at] ^= (uint8_t)(1 + stk_key(seed, at) % 255);
+        image[at] ^= (uint8_t)(1 + stk_random_key(seed, at) % 255);
         status = walk(rig.image, &error);
-        image[at] ^= (uint8_t)(1 + stk_key(seed, at) % 255);
+        image[at] ^= (uint8_t)(1 + stk_random_key(seed, at) % 255);
         tried++;
         found += status == STOKER_ERROR_CORRUPT || status == STOKER_ERROR_FORMAT ||
                  status == STOKER_ERROR_UNSUPPORTED;
         T_TRUE("told", status == 0 || (error.what[0] && error.where[0] && error.advice[0]));
     }
     T_TRUE("every change", found == tried && tried > 100);
-    for (uint64_t bytes = 0; bytes < rig.image.bytes; bytes += 1 + stk_key(seed, bytes) % 200) {
+    for (uint64_t bytes = 0; bytes < rig.image.bytes;
+         bytes += 1 + stk_random_key(seed, bytes) % 200) {
         T_TRUE("cut", walk((struct stk_view){image, bytes}, &error) < 0);
     }
     T_EQ("whole", walk(rig.image, &error), 0);
@@ -165,14 +168,15 @@ static void test_damage(void)
 /* As somebody does it who knows the format. */
 static void make_sums(uint8_t *image, uint64_t bytes)
 {
-    struct stk_table_foot *foot = (void *)(image + bytes - sizeof *foot);
+    struct stk_sampling_table_foot *foot = (void *)(image + bytes - sizeof *foot);
     uint64_t *sums = (uint64_t *)(void *)(image + foot->pages_at), pages = 0;
 
-    for (uint64_t at = 0; at < foot->pages_at; at += STK_TABLE_PAGE_BYTES) {
-        sums[pages++] = stk_sum64(image + at, stk_min(STK_TABLE_PAGE_BYTES, foot->pages_at - at));
+    for (uint64_t at = 0; at < foot->pages_at; at += STK_SAMPLING_TABLE_PAGE_BYTES) {
+        sums[pages++] =
+            stk_xxh3_64(image + at, stk_min(STK_SAMPLING_TABLE_PAGE_BYTES, foot->pages_at - at));
     }
-    foot->pages_sum = stk_sum64(sums, pages * 8);
-    foot->foot_sum = stk_sum64(foot, offsetof(struct stk_table_foot, foot_sum));
+    foot->pages_sum = stk_xxh3_64(sums, pages * 8);
+    foot->foot_sum = stk_xxh3_64(foot, offsetof(struct stk_sampling_table_foot, foot_sum));
 }
 
 /* Wrong numbers with right sums: found by who looks there, never a read outside. */
@@ -182,7 +186,7 @@ static void test_forgery(void)
     struct rig rig;
 
     for (int content = 1; content < 8; content++) {
-        struct stk_table_foot *foot;
+        struct stk_sampling_table_foot *foot;
         uint64_t words, harm = 0;
         uint8_t *image;
 
@@ -191,23 +195,24 @@ static void test_forgery(void)
         foot = (void *)(image + rig.image.bytes - sizeof *foot);
         words = (foot->pages_at - 16) / 8;
         for (uint64_t i = 0; i < 200; i++) {
-            uint64_t *word = (uint64_t *)(void *)(image + 16 + stk_key(i, seed) % words * 8);
+            uint64_t *word = (uint64_t *)(void *)(image + 16 + stk_random_key(i, seed) % words * 8);
             uint64_t before = *word;
 
-            *word = i % 3 ? stk_key(seed, i) : i % 2 ? UINT64_MAX : before + 1;
+            *word = i % 3 ? stk_random_key(seed, i) : i % 2 ? UINT64_MAX : before + 1;
             make_sums(image, rig.image.bytes);
             harm += walk(rig.image, &error) != 0;
             *word = before;
         }
         for (size_t at = 16; at < sizeof *foot - 8; at += 8) { /* each number of the foot */
             uint64_t *word = (uint64_t *)(void *)((uint8_t *)foot + at), before = *word;
-            bool is_name = at >= offsetof(struct stk_table_foot, identity);
+            bool is_name = at >= offsetof(struct stk_sampling_table_foot, identity);
 
             for (uint64_t i = 0; i < 4 && !is_name; i++) {
                 const uint64_t values[] = {0, UINT64_MAX, before + 8, UINT64_C(1) << 40};
 
                 *word = values[i];
-                foot->foot_sum = stk_sum64(foot, offsetof(struct stk_table_foot, foot_sum));
+                foot->foot_sum =
+                    stk_xxh3_64(foot, offsetof(struct stk_sampling_table_foot, foot_sum));
                 T_TRUE("a number of the foot", before == values[i] || walk(rig.image, &error) < 0);
             }
             *word = before;
@@ -221,18 +226,20 @@ static void test_memory(void)
 {
     struct stoker_error error = {0};
     struct stk_view image;
-    struct stk_table *table;
+    struct stk_sampling_table *table;
     struct rig rig;
 
     rig_open(&rig, 1);
     stk_mem_fail_nth(1);
-    T_EQ("image", stk_table_image(&(struct stk_table_content){.sample_count = 5}, &image, &error),
+    T_EQ("image",
+         stk_sampling_table_image(&(struct stk_sampling_table_content){.sample_count = 5}, &image,
+                                  &error),
          -12);
     T_ERROR("image", &error);
     for (uint64_t n = 1; n <= 3; n++) {
         error = (struct stoker_error){0};
         stk_mem_fail_nth(n);
-        T_EQ("open", stk_table_open(&table, rig.image, "x.table", &error), -12);
+        T_EQ("open", stk_sampling_table_open(&table, rig.image, "x.table", &error), -12);
         T_ERROR("open", &error);
     }
     stk_mem_fail_nth(0);

@@ -46,8 +46,8 @@ static const struct alias_row {
 /* clang-format on */
 
 /* Chances, in 2^-32 of a column, as the table has them. */
-static void check_table(const char *name, const struct stk_alias *alias, const uint32_t *weights,
-                        uint64_t sum)
+static void check_table(const char *name, const struct stk_alias_table *alias,
+                        const uint32_t *weights, uint64_t sum)
 {
     static double chances[WEIGHTS_MAX];
     double unit = 4294967296.0 * (double)alias->count, off = 0;
@@ -68,8 +68,8 @@ static void check_table(const char *name, const struct stk_alias *alias, const u
     T_TRUE(name, no_zeros);
 }
 
-static void check_draws(const char *name, const struct stk_alias *alias, const uint32_t *weights,
-                        uint64_t sum)
+static void check_draws(const char *name, const struct stk_alias_table *alias,
+                        const uint32_t *weights, uint64_t sum)
 {
     static uint32_t seen[WEIGHTS_MAX];
     uint64_t key = stk_draw_key(seed, 1);
@@ -78,7 +78,7 @@ static void check_draws(const char *name, const struct stk_alias *alias, const u
 
     memset(seen, 0, sizeof seen);
     for (uint64_t i = 0; i < DRAWS; i++) {
-        seen[stk_alias_draw(alias, key, i)]++;
+        seen[stk_alias_table_draw(alias, key, i)]++;
     }
     for (uint64_t i = 0; i < alias->count; i++) {
         double want = (double)DRAWS * weights[i] / (double)sum;
@@ -98,19 +98,19 @@ static void test_alias(void)
     T_EACH(alias_row, row, alias_rows)
     {
         static uint32_t weights[WEIGHTS_MAX];
-        struct stk_alias alias;
+        struct stk_alias_table alias;
         uint64_t sum = 0;
 
         for (uint64_t i = 0; i < row->count; i++) {
-            weights[i] = row->below       ? (uint32_t)(stk_key(seed, i) % row->below)
+            weights[i] = row->below       ? (uint32_t)(stk_random_key(seed, i) % row->below)
                          : row->count > 4 ? 3
                                           : row->weights[i];
             sum += weights[i];
         }
-        T_EQ(row->name, stk_alias_init(&alias, weights, row->count, NULL), 0);
+        T_EQ(row->name, stk_alias_table_init(&alias, weights, row->count, NULL), 0);
         check_table(row->name, &alias, weights, sum);
         check_draws(row->name, &alias, weights, sum);
-        stk_alias_deinit(&alias);
+        stk_alias_table_deinit(&alias);
     }
 }
 
@@ -120,8 +120,8 @@ static void test_classes(void)
     enum { SAMPLES = 500, LABELS = 9, FRAMES = 1200 };
     uint32_t labels[SAMPLES], counts[LABELS] = {0};
     static uint32_t seen[SAMPLES];
-    struct stk_classes classes;
-    uint64_t key = stk_draw_key(seed, STK_USE_CLASSES);
+    struct stk_class_balance classes;
+    uint64_t key = stk_draw_key(seed, STK_DRAW_USE_CLASSES);
     bool once = true, whole = true;
     uint32_t slots[8][8] = {{0}};
     static uint16_t walk[FRAMES]; /* of the largest class */
@@ -129,7 +129,7 @@ static void test_classes(void)
     double chi = 0;
 
     for (uint32_t i = 0; i < SAMPLES; i++) {
-        uint32_t label = (uint32_t)(stk_key(seed, i) % (LABELS * LABELS));
+        uint32_t label = (uint32_t)(stk_random_key(seed, i) % (LABELS * LABELS));
 
         for (labels[i] = 0; label >= (labels[i] + 1) * (labels[i] + 1); labels[i]++) {
         }
@@ -139,13 +139,13 @@ static void test_classes(void)
     for (uint32_t i = 0; i < SAMPLES; i++) {
         counts[labels[i]]++;
     }
-    T_EQ("init", stk_classes_init(&classes, labels, SAMPLES, LABELS, NULL), 0);
+    T_EQ("init", stk_class_balance_init(&classes, labels, SAMPLES, LABELS, NULL), 0);
     T_EQ("classes", classes.class_count, LABELS - 1);
     for (uint64_t frame = 0; frame < FRAMES; frame++) {
         uint32_t met = 0;
 
         for (uint32_t slot = 0; slot < LABELS - 1; slot++) {
-            uint64_t sample = stk_classes_draw(&classes, key, frame * (LABELS - 1) + slot);
+            uint64_t sample = stk_class_balance_draw(&classes, key, frame * (LABELS - 1) + slot);
             uint32_t label = labels[sample];
 
             if (label == LABELS - 1) {
@@ -171,27 +171,27 @@ static void test_classes(void)
     T_TRUE("each class once a frame", once);
     T_TRUE("each sample once an epoch of its class", whole);
     T_TRUE("no fixed place in a frame", is_fair("slots", chi, 49));
-    stk_classes_deinit(&classes);
+    stk_class_balance_deinit(&classes);
 }
 
 static void test_shards(void)
 {
     static const uint64_t counts[] = {100, 1, 0, 77, 300, 0, 5};
     uint64_t first_positions[2][STK_COUNT(counts)];
-    struct stk_twolevel shards;
+    struct stk_two_level shards;
     uint8_t seen[483];
     bool differs = false;
 
-    T_EQ("init", stk_twolevel_init(&shards, counts, STK_COUNT(counts), seed, NULL), 0);
+    T_EQ("init", stk_two_level_init(&shards, counts, STK_COUNT(counts), seed, NULL), 0);
     T_EQ("samples", shards.sample_count, sizeof seen);
     for (uint64_t epoch = 0; epoch < 2; epoch++) {
         uint64_t last = UINT64_MAX, changes = 0, in_place = 0;
         bool once = true;
 
-        stk_twolevel_begin(&shards, epoch);
+        stk_two_level_begin(&shards, epoch);
         memset(seen, 0, sizeof seen);
         for (uint64_t i = 0; i < sizeof seen; i++) {
-            uint64_t sample = stk_twolevel_sample(&shards, i), shard = 0;
+            uint64_t sample = stk_two_level_sample(&shards, i), shard = 0;
 
             once &= sample < sizeof seen && !seen[sample];
             seen[sample] = 1;
@@ -202,7 +202,7 @@ static void test_shards(void)
                 changes++;
                 first_positions[epoch][shard] = i;
             }
-            in_place += shard == last && sample == stk_twolevel_sample(&shards, i - 1) + 1;
+            in_place += shard == last && sample == stk_two_level_sample(&shards, i - 1) + 1;
             last = shard;
         }
         T_TRUE("each sample once", once);
@@ -213,7 +213,7 @@ static void test_shards(void)
         differs |= counts[i] > 0 && first_positions[0][i] != first_positions[1][i];
     }
     T_TRUE("another order of shards", differs);
-    stk_twolevel_deinit(&shards);
+    stk_two_level_deinit(&shards);
 }
 
 /* clang-format off: one row, one line. */
@@ -247,14 +247,15 @@ static void test_failures(void)
     static const uint32_t zeros[3] = {0, 0, 0}, ones[3] = {1, 1, 1};
     static const uint64_t counts[2] = {STK_ORDER_SAMPLES_MAX, 1};
     struct stoker_error error[4] = {{0}};
-    struct stk_classes classes;
-    struct stk_twolevel shards;
-    struct stk_alias alias;
+    struct stk_class_balance classes;
+    struct stk_two_level shards;
+    struct stk_alias_table alias;
 
-    T_EQ("zeros", stk_alias_init(&alias, zeros, 3, &error[0]), STOKER_ERROR_ARGUMENT);
-    T_EQ("no samples", stk_classes_init(&classes, ones, 0, 2, &error[1]), STOKER_ERROR_ARGUMENT);
-    T_EQ("labels", stk_classes_init(&classes, ones, 3, 1, &error[2]), STOKER_ERROR_ARGUMENT);
-    T_EQ("shards", stk_twolevel_init(&shards, counts, 2, 0, &error[3]), STOKER_ERROR_ARGUMENT);
+    T_EQ("zeros", stk_alias_table_init(&alias, zeros, 3, &error[0]), STOKER_ERROR_ARGUMENT);
+    T_EQ("no samples", stk_class_balance_init(&classes, ones, 0, 2, &error[1]),
+         STOKER_ERROR_ARGUMENT);
+    T_EQ("labels", stk_class_balance_init(&classes, ones, 3, 1, &error[2]), STOKER_ERROR_ARGUMENT);
+    T_EQ("shards", stk_two_level_init(&shards, counts, 2, 0, &error[3]), STOKER_ERROR_ARGUMENT);
     T_EACH(stoker_error, one, error)
     {
         T_ERROR("refused", one);
@@ -263,11 +264,11 @@ static void test_failures(void)
         struct stoker_error none[3] = {{0}};
 
         stk_mem_fail_nth(n);
-        T_EQ("no memory", stk_alias_init(&alias, ones, 3, &none[0]), -12);
+        T_EQ("no memory", stk_alias_table_init(&alias, ones, 3, &none[0]), -12);
         stk_mem_fail_nth(n);
-        T_EQ("no memory", stk_classes_init(&classes, ones, 3, 2, &none[1]), -12);
+        T_EQ("no memory", stk_class_balance_init(&classes, ones, 3, 2, &none[1]), -12);
         stk_mem_fail_nth(n);
-        T_EQ("no memory", stk_twolevel_init(&shards, counts, 1, 0, &none[2]), -12);
+        T_EQ("no memory", stk_two_level_init(&shards, counts, 1, 0, &none[2]), -12);
         T_EACH(stoker_error, one, none)
         {
             T_ERROR("no memory", one);

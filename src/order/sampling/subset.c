@@ -77,7 +77,7 @@ void stk_subset_invert(struct stk_subset *subset)
     subset->words[whole] ^= (UINT64_C(1) << subset->sample_count % 64) - 1;
 }
 
-void stk_subset_seal(struct stk_subset *subset)
+void stk_subset_freeze(struct stk_subset *subset)
 {
     uint64_t blocks = blocks_of(subset->sample_count), count = 0, marks = 0;
 
@@ -106,15 +106,16 @@ bool stk_subset_has(const struct stk_subset *subset, uint64_t sample)
 }
 
 /* Ones of a block before its word. */
-static inline uint64_t before_word(const struct stk_subset *subset, uint64_t block, uint32_t word)
+static inline uint64_t rank_before_word(const struct stk_subset *subset, uint64_t block,
+                                        uint32_t word)
 {
     return word ? subset->ranks[2 * block + 1] >> 9 * (word - 1) & 511 : 0;
 }
 
 /* What is known of a block may be read. */
-static inline bool is_good(const struct stk_subset *subset, uint64_t block)
+static inline bool is_valid(const struct stk_subset *subset, uint64_t block)
 {
-    return stk_lent_good(&subset->lent, subset->ranks + 2 * block, 16);
+    return stk_mapped_table_check(&subset->mapped, subset->ranks + 2 * block, 16);
 }
 
 uint64_t stk_subset_rank(const struct stk_subset *subset, uint64_t sample)
@@ -123,13 +124,14 @@ uint64_t stk_subset_rank(const struct stk_subset *subset, uint64_t sample)
     uint64_t below = (UINT64_C(1) << sample % 64) - 1;
 
     STK_ASSERT(sample <= subset->sample_count);
-    if (!is_good(subset, block) || !stk_lent_good(&subset->lent, subset->words + sample / 64, 8)) {
-        return STK_DAMAGED;
+    if (!is_valid(subset, block) ||
+        !stk_mapped_table_check(&subset->mapped, subset->words + sample / 64, 8)) {
+        return STK_MAPPED_TABLE_DAMAGED;
     }
     rank = subset->ranks[2 * block] +
-           before_word(subset, block, (uint32_t)(sample / 64 % BLOCK_WORDS)) +
+           rank_before_word(subset, block, (uint32_t)(sample / 64 % BLOCK_WORDS)) +
            (uint64_t)__builtin_popcountll(subset->words[sample / 64] & below);
-    return rank <= subset->count ? rank : STK_DAMAGED;
+    return rank <= subset->count ? rank : STK_MAPPED_TABLE_DAMAGED;
 }
 
 /* The place of the k-th one of a word that has it: each step asks how many ones the lower half of
@@ -155,7 +157,7 @@ static uint64_t block_of(const struct stk_subset *subset, uint64_t k)
 {
     uint64_t blocks = blocks_of(subset->sample_count), block, last;
 
-    if (!stk_lent_good(&subset->lent, subset->selects + k / SELECT_STRIDE, 16)) {
+    if (!stk_mapped_table_check(&subset->mapped, subset->selects + k / SELECT_STRIDE, 16)) {
         return blocks;
     }
     block = subset->selects[k / SELECT_STRIDE];
@@ -166,7 +168,7 @@ static uint64_t block_of(const struct stk_subset *subset, uint64_t k)
     while (block < last) {
         uint64_t middle = block + (last - block + 1) / 2;
 
-        if (!is_good(subset, middle)) {
+        if (!is_valid(subset, middle)) {
             return blocks;
         }
         if (subset->ranks[2 * middle] <= k) {
@@ -185,18 +187,19 @@ uint64_t stk_subset_select(const struct stk_subset *subset, uint64_t k)
     uint32_t word = 0;
 
     STK_ASSERT(k < subset->count);
-    if (block >= blocks_of(subset->sample_count) || !is_good(subset, block) ||
-        !stk_lent_good(&subset->lent, words + block * BLOCK_WORDS, BLOCK_WORDS * 8)) {
-        return STK_DAMAGED;
+    if (block >= blocks_of(subset->sample_count) || !is_valid(subset, block) ||
+        !stk_mapped_table_check(&subset->mapped, words + block * BLOCK_WORDS, BLOCK_WORDS * 8)) {
+        return STK_MAPPED_TABLE_DAMAGED;
     }
     k -= subset->ranks[2 * block];
     for (uint32_t i = 1; i < BLOCK_WORDS; i++) {
-        word += before_word(subset, block, i) <= k;
+        word += rank_before_word(subset, block, i) <= k;
     }
-    k -= before_word(subset, block, word);
+    k -= rank_before_word(subset, block, word);
     sample = block * BLOCK_BITS + word * 64 +
              select_in_word(words[block * BLOCK_WORDS + word], (uint32_t)k);
     /* Of a table that was made here it always is. */
-    return sample < subset->sample_count && words[sample / 64] >> sample % 64 & 1 ? sample
-                                                                                  : STK_DAMAGED;
+    return sample < subset->sample_count && words[sample / 64] >> sample % 64 & 1
+               ? sample
+               : STK_MAPPED_TABLE_DAMAGED;
 }

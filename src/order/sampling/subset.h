@@ -15,28 +15,29 @@
 
 /* A table in memory that others made: a file that is mapped. Each place is asked for before it is
  * looked at, and what is read there is not believed. */
-struct stk_lent {
+struct stk_mapped_table {
     /* Whether the bytes are what was written. NULL: the table was made here. */
-    bool (*good)(const void *context, const void *at, size_t bytes);
+    bool (*check)(const void *context, const void *at, size_t bytes);
     /* Why not: fills *error (may be NULL), and answers its status. */
-    int (*tell)(const void *context, struct stoker_error *error);
+    int (*fail)(const void *context, struct stoker_error *error);
     const void *context;
 };
 
-static inline bool stk_lent_good(const struct stk_lent *lent, const void *at, size_t bytes)
+static inline bool stk_mapped_table_check(const struct stk_mapped_table *lent, const void *at,
+                                          size_t bytes)
 {
-    return !lent->good || lent->good(lent->context, at, bytes);
+    return !lent->check || lent->check(lent->context, at, bytes);
 }
 
 /* What a look-up in a lent table answers that is damaged. */
-#define STK_DAMAGED UINT64_MAX
+#define STK_MAPPED_TABLE_DAMAGED UINT64_MAX
 
 struct stk_subset {
-    uint64_t sample_count, count; /* of all; of the subset, when sealed */
-    uint64_t *words;              /* sample 64 w + i is bit i of word w. Owned, as the next two */
-    uint64_t *ranks;              /* two a block of 8 words, see subset.c */
-    uint64_t *selects;            /* blocks of every 4096th of the subset */
-    struct stk_lent lent;         /* not owned, then */
+    uint64_t sample_count, count;   /* of all; of the subset, when sealed */
+    uint64_t *words;                /* sample 64 w + i is bit i of word w. Owned, as the next two */
+    uint64_t *ranks;                /* two a block of 8 words, see subset.c */
+    uint64_t *selects;              /* blocks of every 4096th of the subset */
+    struct stk_mapped_table mapped; /* not owned, then */
 };
 
 /* How long words, ranks and selects are: sample_count / 512 + 1 blocks of 8 and of 2; and the last
@@ -53,12 +54,13 @@ void stk_subset_add(struct stk_subset *subset, uint64_t sample);
 /* Everything that was not in it, and nothing else. */
 void stk_subset_invert(struct stk_subset *subset);
 /* No more to come; may be called again after an add. */
-void stk_subset_seal(struct stk_subset *subset);
+void stk_subset_freeze(struct stk_subset *subset);
 
 bool stk_subset_has(const struct stk_subset *subset, uint64_t sample);
-/* Sealed: how many of the subset come before the sample; sample <= sample_count. STK_DAMAGED. */
+/* Sealed: how many of the subset come before the sample; sample <= sample_count.
+ * STK_MAPPED_TABLE_DAMAGED. */
 uint64_t stk_subset_rank(const struct stk_subset *subset, uint64_t sample);
-/* Sealed: the sample with rank k; k < count. rank(select(k)) == k. STK_DAMAGED. */
+/* Sealed: the sample with rank k; k < count. rank(select(k)) == k. STK_MAPPED_TABLE_DAMAGED. */
 uint64_t stk_subset_select(const struct stk_subset *subset, uint64_t k);
 
 #endif

@@ -66,18 +66,18 @@ static void test_rows(void)
 
         T_EQ(row->name, stk_subset_init(&subset, row->samples, NULL), 0);
         for (uint64_t i = 0; i < row->samples; i++) {
-            if (stk_key(seed, i) % 1000 < row->of_1000) {
+            if (stk_random_key(seed, i) % 1000 < row->of_1000) {
                 stk_subset_add(&subset, i);
                 list[count++] = i;
             }
         }
-        stk_subset_seal(&subset);
+        stk_subset_freeze(&subset);
         check(row->name, &subset, count);
         stk_subset_invert(&subset);
-        stk_subset_seal(&subset);
+        stk_subset_freeze(&subset);
         count = 0;
         for (uint64_t i = 0; i < row->samples; i++) {
-            if (stk_key(seed, i) % 1000 >= row->of_1000) {
+            if (stk_random_key(seed, i) % 1000 >= row->of_1000) {
                 list[count++] = i;
             }
         }

@@ -1,8 +1,8 @@
-/* Goal: chosen samples come as often as their choice says: each of a subset once a pass, whatever
- * worlds and resumes; copies as told; draws by weight and class; a curriculum's stages where they
- * begin. Reads in any pieces agree, and a damaged table is an answer, never a wrong sample.
- * Method: small runs are walked through and counted; random histories change world and batch, and
- * resume; chi-square of draws. Takes a seed as its argument. */
+/* Goal: chosen samples come as often as their sampling_args says: each of a subset once a pass,
+ * whatever worlds and resumes; copies as told; draws by weight and class; a curriculum's stages
+ * where they begin. Reads in any pieces agree, and a damaged table is an answer, never a wrong
+ * sample. Method: small runs are walked through and counted; random histories change world and
+ * batch, and resume; chi-square of draws. Takes a seed as its argument. */
 #include "base/mem.h"
 #include "base/random.h"
 #include "order/schedule/schedule.h"
@@ -21,11 +21,11 @@ static const uint64_t shard_ends[] = {400, 400, 1000, 1007, 2500, SAMPLES};
 
 struct rig {
     struct stk_subset subset;
-    struct stk_alias alias;
-    struct stk_classes classes;
+    struct stk_alias_table alias;
+    struct stk_class_balance classes;
     uint32_t weights[SAMPLES], labels[SAMPLES]; /* of the subset's */
-    struct stk_stage stages[4];
-    struct stk_stages_options stages_options;
+    struct stk_curriculum_stage stages[4];
+    struct stk_curriculum_options stages_options;
     struct stk_schedule_options options;
     struct stk_schedule schedule;
     struct stk_schedule_reader reader;
@@ -37,23 +37,24 @@ static void rig_prepare(struct rig *rig, uint64_t of_1000, uint32_t shuffle)
     memset(rig, 0, sizeof *rig);
     T_EQ("subset", stk_subset_init(&rig->subset, SAMPLES, NULL), 0);
     for (uint64_t i = 0; i < SAMPLES; i++) {
-        if (stk_key(seed, i) % 1000 < of_1000) {
+        if (stk_random_key(seed, i) % 1000 < of_1000) {
             stk_subset_add(&rig->subset, i);
         }
     }
-    stk_subset_seal(&rig->subset);
+    stk_subset_freeze(&rig->subset);
     for (uint64_t i = 0; i < rig->subset.count; i++) {
         rig->weights[i] = (uint32_t)(i % 5);
         rig->labels[i] = (uint32_t)(i % 7 % 3);
     }
-    T_EQ("alias", stk_alias_init(&rig->alias, rig->weights, rig->subset.count, NULL), 0);
-    T_EQ("classes", stk_classes_init(&rig->classes, rig->labels, rig->subset.count, 3, NULL), 0);
-    rig->stages[0].choice.subset = of_1000 < 1000 ? &rig->subset : NULL;
-    rig->stages[0].choice.subset_identity = of_1000 < 1000 ? 7 : 0;
-    rig->stages_options = (struct stk_stages_options){.stages = rig->stages,
-                                                      .stage_count = 1,
-                                                      .ends = shard_ends,
-                                                      .shard_count = STK_COUNT(shard_ends)};
+    T_EQ("alias", stk_alias_table_init(&rig->alias, rig->weights, rig->subset.count, NULL), 0);
+    T_EQ("classes", stk_class_balance_init(&rig->classes, rig->labels, rig->subset.count, 3, NULL),
+         0);
+    rig->stages[0].rule.subset = of_1000 < 1000 ? &rig->subset : NULL;
+    rig->stages[0].rule.subset_identity = of_1000 < 1000 ? 7 : 0;
+    rig->stages_options = (struct stk_curriculum_options){.stages = rig->stages,
+                                                          .stage_count = 1,
+                                                          .ends = shard_ends,
+                                                          .shard_count = STK_COUNT(shard_ends)};
     rig->options = (struct stk_schedule_options){.order = {.sample_count = SAMPLES,
                                                            .block_samples = 10,
                                                            .window_blocks = 4,
@@ -73,24 +74,24 @@ static void rig_open(struct rig *rig)
 
 static void rig_close(struct rig *rig)
 {
-    T_EQ("no failure", stk_schedule_reader_take(&rig->reader, NULL), 0);
+    T_EQ("no failure", stk_schedule_reader_error(&rig->reader, NULL), 0);
     stk_schedule_reader_deinit(&rig->reader);
     stk_schedule_deinit(&rig->schedule);
     stk_subset_deinit(&rig->subset);
-    stk_alias_deinit(&rig->alias);
-    stk_classes_deinit(&rig->classes);
+    stk_alias_table_deinit(&rig->alias);
+    stk_class_balance_deinit(&rig->classes);
 }
 
 /* One epoch, whole and in random pieces from the end to the start: the same. */
 static uint64_t read_epoch(const char *name, struct rig *rig, uint64_t epoch)
 {
-    uint64_t count = stk_schedule_samples(&rig->schedule), end = count, part[64];
+    uint64_t count = stk_schedule_epoch_samples(&rig->schedule), end = count, part[64];
     bool same = true;
 
     T_TRUE(name, count <= READS_MAX);
     stk_schedule_read(&rig->reader, epoch, 0, count, samples);
     for (uint64_t turn = 0; end > 0; turn++) {
-        uint64_t piece = 1 + stk_key(seed, turn) % stk_min(end, STK_COUNT(part));
+        uint64_t piece = 1 + stk_random_key(seed, turn) % stk_min(end, STK_COUNT(part));
 
         end -= piece;
         stk_schedule_read(&rig->reader, epoch, end, piece, part);
@@ -130,7 +131,7 @@ static void test_rows(void)
 
         rig_prepare(&rig, row->of_1000, row->shuffle);
         rig.stages_options.times = row->times;
-        rig.stages_options.apart = row->apart;
+        rig.stages_options.spacing = row->apart;
         rig_open(&rig);
         for (uint64_t epoch = 0; epoch < 3; epoch++) {
             uint32_t seen[SAMPLES] = {0};
@@ -180,7 +181,7 @@ static void test_all(void)
         for (uint64_t epoch = 0; epoch < 3; epoch++) {
             struct stk_order_epoch keys;
 
-            stk_order_begin(&keys, &order, epoch);
+            stk_order_epoch_begin(&keys, &order, epoch);
             read_epoch("all", &rig, epoch);
             for (uint64_t i = 0; i < SAMPLES; i++) {
                 same &= samples[i] == stk_order_sample(&keys, i);
@@ -231,8 +232,8 @@ static void test_weights(void)
     uint64_t draws = 0;
 
     rig_prepare(&rig, 300, STOKER_SHUFFLE_BLOCK);
-    rig.stages[0].choice.alias = &rig.alias;
-    rig.stages[0].choice.draws_identity = 9;
+    rig.stages[0].rule.alias = &rig.alias;
+    rig.stages[0].rule.draws_identity = 9;
     rig_open(&rig);
     T_TRUE("identity", rig.schedule.draws_identity != 0);
     for (uint64_t epoch = 0; epoch < 100; epoch++) {
@@ -268,8 +269,8 @@ static void test_replacement(void)
     uint64_t twice = 0, draws = 0;
 
     rig_prepare(&rig, 300, STOKER_SHUFFLE_BLOCK);
-    rig.stages[0].choice.replacement = true;
-    rig.stages[0].choice.draws_identity = 9;
+    rig.stages[0].rule.replacement = true;
+    rig.stages[0].rule.draws_identity = 9;
     rig.stages_options.times = 2; /* copies of draws */
     rig_open(&rig);
     for (uint64_t epoch = 0; epoch < 50; epoch++) {
@@ -300,7 +301,7 @@ static void test_balance(void)
     bool is_even = true;
 
     rig_prepare(&rig, 300, STOKER_SHUFFLE_BLOCK);
-    rig.stages[0].choice.classes = &rig.classes;
+    rig.stages[0].rule.classes = &rig.classes;
     rig.stages_options.epoch_samples = 3000;
     rig_open(&rig);
     read_epoch("balance", &rig, 5);
@@ -328,16 +329,17 @@ static void test_curriculum(void)
 
     rig_prepare(&rig, 300, STOKER_SHUFFLE_FULL);
     count = rig.subset.count;
-    rig.stages[1] = (struct stk_stage){2 * count + 100, {.subset_identity = 3}}; /* all */
-    rig.stages[2] = (struct stk_stage){2 * count + 100 + SAMPLES, {.replacement = true}};
+    rig.stages[1] =
+        (struct stk_curriculum_stage){2 * count + 100, {.subset_identity = 3}}; /* all */
+    rig.stages[2] = (struct stk_curriculum_stage){2 * count + 100 + SAMPLES, {.replacement = true}};
     rig.stages_options.stage_count = 3;
     rig_open(&rig);
-    T_EQ("epoch", stk_schedule_samples(&rig.schedule), SAMPLES); /* the largest */
+    T_EQ("epoch", stk_schedule_epoch_samples(&rig.schedule), SAMPLES); /* the largest */
     read_epoch("curriculum", &rig, 0);
     for (uint64_t i = 0; i < 2 * count + 100 && i < SAMPLES; i++) {
         seen[samples[i]]++;
         is_right &= stk_subset_has(&rig.subset, samples[i]);
-        others = stk_schedule_other(&rig.schedule, 0, i, samples[i], stk_key(seed, i));
+        others = stk_schedule_substitute(&rig.schedule, 0, i, samples[i], stk_random_key(seed, i));
         is_right &= stk_subset_has(&rig.subset, others);
     }
     T_TRUE("the first stage", is_right);
@@ -372,8 +374,8 @@ static void test_apart(void)
     uint64_t alike = 0;
 
     rig_prepare(&rig, 300, STOKER_SHUFFLE_FULL);
-    rig.stages[0].choice = (struct stk_choice){.subset_identity = 1};
-    rig.stages[1] = (struct stk_stage){SAMPLES, {.subset_identity = 1}};
+    rig.stages[0].rule = (struct stk_sampling_rule){.subset_identity = 1};
+    rig.stages[1] = (struct stk_curriculum_stage){SAMPLES, {.subset_identity = 1}};
     rig.stages_options.stage_count = 2;
     rig_open(&rig);
     read_epoch("stage 0", &rig, 0);
@@ -387,11 +389,11 @@ static void test_apart(void)
     rig_close(&rig);
     for (int kind = PLAIN; kind < KINDS; kind++) {
         rig_prepare(&rig, 300, STOKER_SHUFFLE_FULL);
-        rig.stages[0].choice.subset_identity = kind == SUBSET ? 8 : 7;
-        rig.stages[1] = (struct stk_stage){kind == POSITION ? 60 : 50,
-                                           {.subset_identity = kind == SECOND ? 6 : 5,
-                                            .replacement = kind == DRAWS,
-                                            .draws_identity = kind == DRAWS}};
+        rig.stages[0].rule.subset_identity = kind == SUBSET ? 8 : 7;
+        rig.stages[1] = (struct stk_curriculum_stage){kind == POSITION ? 60 : 50,
+                                                      {.subset_identity = kind == SECOND ? 6 : 5,
+                                                       .replacement = kind == DRAWS,
+                                                       .draws_identity = kind == DRAWS}};
         rig.stages_options.stage_count = 2;
         rig_open(&rig);
         identities[kind].subset = rig.schedule.subset_identity;
@@ -416,7 +418,7 @@ static void test_find(void)
 
     rig_prepare(&rig, 300, STOKER_SHUFFLE_FULL);
     rig.stages_options.times = 2;
-    rig.stages_options.apart = 7;
+    rig.stages_options.spacing = 7;
     rig_open(&rig);
     for (uint64_t sample = 0; sample < SAMPLES; sample += 11) {
         bool is_in = stk_subset_has(&rig.subset, sample);
@@ -440,13 +442,14 @@ static void test_find(void)
  * new reader goes on at the position. */
 static bool history(struct rig *rig, uint64_t number, uint32_t tail)
 {
-    uint64_t key = stk_key(seed, number), epoch_samples = stk_schedule_samples(&rig->schedule);
+    uint64_t key = stk_random_key(seed, number),
+             epoch_samples = stk_schedule_epoch_samples(&rig->schedule);
     uint64_t epoch = 0, position = 0;
     uint8_t seen[2][SAMPLES] = {{0}};
 
     for (uint64_t stretch = 0; epoch < 2; stretch++) {
         static const uint32_t worlds[] = {1, 2, 3, 4, 8};
-        uint64_t draw = stk_key(key, stretch), steps = 1 + draw % 9;
+        uint64_t draw = stk_random_key(key, stretch), steps = 1 + draw % 9;
         struct stk_partition partition = {.sample_count = epoch_samples,
                                           .batch_size = 1 + (uint32_t)(draw >> 8) % 40,
                                           .world_size = worlds[(draw >> 16) % 5],
@@ -457,15 +460,15 @@ static bool history(struct rig *rig, uint64_t number, uint32_t tail)
         stk_schedule_reader_init(&rig->reader, &rig->schedule, NULL);
         for (; steps > 0 && epoch < 2; steps--) {
             if (stk_partition_steps_from(&partition, epoch, position) == 0) {
-                position = stk_partition_following(&partition, epoch, position);
+                position = stk_partition_next_epoch_start(&partition, epoch, position);
                 epoch++;
                 continue;
             }
             for (partition.rank = 0; partition.rank < partition.world_size; partition.rank++) {
-                uint32_t slots = stk_partition_slots(&partition, epoch, position);
+                uint32_t slots = stk_partition_batch_slots(&partition, epoch, position);
 
                 for (uint32_t slot = 0; slot < slots; slot++) {
-                    struct stk_place place;
+                    struct stk_order_place place;
                     uint64_t sample;
 
                     stk_partition_place(&partition, epoch, position, slot, &place);
@@ -526,24 +529,24 @@ static int tell(const void *context, struct stoker_error *error)
 
 static void test_damage(void)
 {
-    static const struct stk_lent lent = {good_for_a_while, tell, "a table"};
+    static const struct stk_mapped_table lent = {good_for_a_while, tell, "a table"};
     static struct rig rig;
     struct stoker_error error = {0};
 
     for (int i = 0; i < 4; i++) {
         rig_prepare(&rig, 300, i == 3 ? STOKER_SHUFFLE_TWO_LEVEL : STOKER_SHUFFLE_BLOCK);
-        rig.stages[0].choice.alias = i == 1 ? &rig.alias : NULL;
-        rig.stages[0].choice.classes = i == 2 ? &rig.classes : NULL;
-        rig.subset.lent = rig.alias.lent = rig.classes.lent = lent;
+        rig.stages[0].rule.alias = i == 1 ? &rig.alias : NULL;
+        rig.stages[0].rule.classes = i == 2 ? &rig.classes : NULL;
+        rig.subset.mapped = rig.alias.mapped = rig.classes.mapped = lent;
         good_left = 100000000;
         rig_open(&rig);
         for (uint64_t n = 0; n < 20; n++) {
             good_left = (int64_t)n;
             error = (struct stoker_error){0};
             stk_schedule_read(&rig.reader, 1 + n, 0, 20, samples);
-            T_EQ("damaged", stk_schedule_reader_take(&rig.reader, &error), STOKER_ERROR_CORRUPT);
+            T_EQ("damaged", stk_schedule_reader_error(&rig.reader, &error), STOKER_ERROR_CORRUPT);
             T_STR("damaged", error.where, "a table");
-            T_EQ("once", stk_schedule_reader_take(&rig.reader, &error), 0);
+            T_EQ("once", stk_schedule_reader_error(&rig.reader, &error), 0);
         }
         good_left = 100000000;
         read_epoch("healed", &rig, 30);
@@ -559,7 +562,7 @@ static const struct refusal {
     int status;
 } refusals[] = {
     {"no stage", 5, 0, 1, 6, STOKER_ERROR_ARGUMENT},
-    {"too many", 5, STK_STAGES_MAX + 1, 1, 6, STOKER_ERROR_ARGUMENT},
+    {"too many", 5, STK_CURRICULUM_STAGES_MAX + 1, 1, 6, STOKER_ERROR_ARGUMENT},
     {"sequence", 0, 2, 1, 6, STOKER_ERROR_ARGUMENT},
     {"times", 5, 2, 1u << 17, 6, STOKER_ERROR_ARGUMENT},
     {"shards", 5, 2, 1, 5, STOKER_ERROR_ARGUMENT},
@@ -575,13 +578,13 @@ static void test_refusals(void)
     int status = -1;
 
     T_EQ("empty", stk_subset_init(&empty, SAMPLES, NULL), 0);
-    stk_subset_seal(&empty);
+    stk_subset_freeze(&empty);
     rig_prepare(&rig, 300, STOKER_SHUFFLE_TWO_LEVEL);
     T_EACH(refusal, row, refusals)
     {
         error = (struct stoker_error){0};
-        rig.stages[1] = (struct stk_stage){row->second, {0}};
-        rig.stages[2] = (struct stk_stage){row->second + 1, {.subset = &empty}};
+        rig.stages[1] = (struct stk_curriculum_stage){row->second, {0}};
+        rig.stages[2] = (struct stk_curriculum_stage){row->second + 1, {.subset = &empty}};
         rig.stages_options.stage_count = row->stages;
         rig.stages_options.times = row->times;
         rig.stages_options.shard_count = row->shards;
@@ -596,7 +599,7 @@ static void test_refusals(void)
         status = status < 0 ? status : stk_schedule_reader_init(&rig.reader, &rig.schedule, NULL);
         if (status == 0) {
             stk_schedule_read(&rig.reader, 0, 0, 5, samples);
-            status = stk_schedule_reader_take(&rig.reader, NULL);
+            status = stk_schedule_reader_error(&rig.reader, NULL);
         }
         stk_mem_fail_nth(0);
         T_TRUE("no memory", status == -12 || status == 0);

@@ -90,7 +90,7 @@ static void test_homes(const struct row *row)
 
     open_mix(row, 1, &plain);
     open_mix(row, row->groups, &mix);
-    border = stk_mix_border(&mix, WALK / 2);
+    border = stk_mix_change_position(&mix, WALK / 2);
     T_TRUE(row->name, border <= WALK);
     for (int i = 0; i < 2; i++) {
         read_all(row, i ? &plain : &mix, 0, border, items);
@@ -104,7 +104,7 @@ static void test_homes(const struct row *row)
         }
         qsort(all[i], border, 8, compare);
     }
-    if (border == stk_mix_border(&plain, border)) { /* frames with groups may be longer */
+    if (border == stk_mix_change_position(&plain, border)) { /* frames with groups may be longer */
         T_TRUE(row->name, memcmp(all[0], all[1], border * 8) == 0);
     }
     if (!T_TRUE(row->name, (double)away <= row->away * (double)border) ||
@@ -134,7 +134,7 @@ static void test_fairness(void)
     for (uint32_t i = 0; i < SLOTS * FRAMES; i++) {
         struct stk_mix_draw draw;
 
-        stk_mix_draw(&mix, i, &draw);
+        stk_mix_draw_at(&mix, i, &draw);
         slots[i % SLOTS][draw.source]++;
         ranks[i % GROUPS][i / SLOTS % 8][draw.source]++;
     }
@@ -168,7 +168,7 @@ struct met {
 static struct met follow(const struct stk_schedule *schedule, uint32_t groups, uint32_t nodes)
 {
     static uint8_t seen[2][16][BLOCKS];
-    struct stk_partition partition = {.sample_count = stk_schedule_samples(schedule),
+    struct stk_partition partition = {.sample_count = stk_schedule_epoch_samples(schedule),
                                       .batch_size = STEP / nodes,
                                       .world_size = nodes,
                                       .tail = STOKER_TAIL_DROP,
@@ -184,7 +184,7 @@ static struct met follow(const struct stk_schedule *schedule, uint32_t groups, u
         stk_schedule_read(&reader, epoch, 0, partition.sample_count, samples);
         for (uint64_t step = 0; step < stk_partition_steps(&partition, epoch); step++) {
             for (uint32_t i = 0; i < STEP; i++) {
-                struct stk_place place;
+                struct stk_order_place place;
                 uint64_t block;
 
                 partition.rank = i / partition.batch_size;
@@ -226,10 +226,11 @@ static void test_locality(void)
     struct stoker_error error = {0};
 
     T_EQ("open", stk_schedule_open(&schedule, &order, &request, NULL), 0);
-    T_EQ("epochs begin at the first group", stk_schedule_samples(&schedule) % 24, 0);
+    T_EQ("epochs begin at the first group", stk_schedule_epoch_samples(&schedule) % 24, 0);
     for (uint32_t nodes = 1; nodes <= 12; nodes += nodes < 4 ? 1 : 4) {
         struct met met = follow(&schedule, 24, nodes);
-        double share = (double)met.again / (double)(stk_schedule_samples(&schedule) / STEP * STEP);
+        double share =
+            (double)met.again / (double)(stk_schedule_epoch_samples(&schedule) / STEP * STEP);
 
         if (!T_TRUE("blocks are met again", share > 0.9) ||
             !T_TRUE("by few nodes", met.blocks < BLOCKS * 13 / 10 / nodes + 400)) {

@@ -14,11 +14,11 @@ static int init_stages(struct stk_schedule *schedule, const struct stk_schedule_
                        struct stoker_error *error);
 static int init_sources(struct stk_schedule *schedule, const struct stk_schedule_options *options,
                         struct stoker_error *error);
-static int init_choices(struct stk_schedule *schedule, const struct stk_schedule_options *options,
-                        struct stoker_error *error);
+static int init_rules(struct stk_schedule *schedule, const struct stk_schedule_options *options,
+                      struct stoker_error *error);
 static uint64_t identity_of(const struct stk_schedule *schedule,
                             const struct stk_schedule_options *options);
-static void turn_to(struct stk_schedule_reader *reader, uint64_t epoch);
+static void begin_epoch(struct stk_schedule_reader *reader, uint64_t epoch);
 
 /* The caller's mix as the room has it. */
 struct request {
@@ -26,16 +26,16 @@ struct request {
     struct stk_mix_options mix;
     struct stk_mix_source sources[STK_MIX_SOURCES_MAX];
     struct stk_mix_change changes[STK_MIX_CHANGES_MAX];
-    struct stk_choice choices[STK_MIX_SOURCES_MAX];
+    struct stk_sampling_rule choices[STK_MIX_SOURCES_MAX];
     bool has_choices;
 };
 
 /* What the caller's sampler of a source chooses out of `count` samples. */
-static int resolve_choice(struct request *request, uint32_t source, uint64_t count,
-                          struct stoker_error *error)
+static int resolve_rule(struct request *request, uint32_t source, uint64_t count,
+                        struct stoker_error *error)
 {
-    const struct stk_chooser *chooser = (const void *)request->given.samplers[source];
-    struct stk_choice *choice = &request->choices[source];
+    const struct stk_sampling_source *chooser = (const void *)request->given.samplers[source];
+    struct stk_sampling_rule *rule = &request->choices[source];
 
     if (!chooser) {
         return 0;
@@ -46,9 +46,9 @@ static int resolve_choice(struct request *request, uint32_t source, uint64_t cou
                         "source %u of %llu samples, sampler of %llu", source,
                         (unsigned long long)count, (unsigned long long)chooser->sample_count);
     }
-    *choice = chooser->choice;
+    *rule = chooser->rule;
     request->has_choices = true;
-    request->sources[source].sample_count = choice->subset ? choice->subset->count : count;
+    request->sources[source].sample_count = rule->subset ? rule->subset->count : count;
     return 0;
 }
 
@@ -84,7 +84,7 @@ static int resolve(struct request *request, const struct stoker_mix_options *giv
         int status;
 
         request->sources[i].sample_count = count;
-        status = own->samplers ? resolve_choice(request, i, count, error) : 0;
+        status = own->samplers ? resolve_rule(request, i, count, error) : 0;
         if (status < 0) {
             return status;
         }
@@ -118,7 +118,7 @@ static int open_mix(struct stk_schedule *schedule, const struct stk_order_option
         options.mix = &request->mix;
         options.ends = request->given.ends;
         options.epoch_samples = request->given.epoch_samples;
-        options.choices = request->has_choices ? request->choices : NULL;
+        options.rules = request->has_choices ? request->choices : NULL;
         status = stk_schedule_init(schedule, &options, error);
     }
     stk_free(request);
@@ -128,9 +128,9 @@ static int open_mix(struct stk_schedule *schedule, const struct stk_order_option
 static int open_stages(struct stk_schedule *schedule, const struct stk_order_options *order,
                        const struct stk_schedule_request *request, struct stoker_error *error)
 {
-    struct stk_stage *stages = stk_alloc(STK_STAGES_MAX, sizeof *stages);
-    struct stk_stages_options chosen;
-    struct stk_schedule_options options = {.order = *order, .stages = &chosen};
+    struct stk_curriculum_stage *stages = stk_alloc(STK_CURRICULUM_STAGES_MAX, sizeof *stages);
+    struct stk_curriculum_options draw_sample;
+    struct stk_schedule_options options = {.order = *order, .stages = &draw_sample};
     int status;
 
     if (!stages || request->shard_count > UINT32_MAX) {
@@ -138,10 +138,11 @@ static int open_stages(struct stk_schedule *schedule, const struct stk_order_opt
         return stk_fail_errno(error, 12, "no memory for the stages of a run", "free some memory",
                               "%llu shards", (unsigned long long)request->shard_count);
     }
-    status = stk_stages_resolve(&chosen, stages, request->sampling, order->sample_count, error);
+    status =
+        stk_curriculum_resolve(&draw_sample, stages, request->sampling, order->sample_count, error);
     if (status == 0) {
-        chosen.ends = request->shard_ends;
-        chosen.shard_count = (uint32_t)request->shard_count;
+        draw_sample.ends = request->shard_ends;
+        draw_sample.shard_count = (uint32_t)request->shard_count;
         status = stk_schedule_init(schedule, &options, error);
     }
     stk_free(stages);
@@ -165,15 +166,15 @@ int stk_schedule_open(struct stk_schedule *schedule, const struct stk_order_opti
                                    error);
 }
 
-void stk_schedule_state(const struct stk_schedule *schedule, uint64_t given,
-                        struct stoker_state *state_out)
+void stk_schedule_write_state(const struct stk_schedule *schedule, uint64_t given,
+                              struct stoker_state *state_out)
 {
     state_out->mix = schedule->identity;
     state_out->subset = schedule->subset_identity;
     state_out->draws = schedule->draws_identity;
     state_out->epoch_samples = given;
     state_out->repeats = schedule->stages.times;
-    state_out->repeats_apart = schedule->stages.apart;
+    state_out->repeat_distance = schedule->stages.spacing;
 }
 
 bool stk_schedule_is_plain(const struct stk_schedule *schedule)
@@ -224,8 +225,8 @@ int stk_schedule_init(struct stk_schedule *schedule, const struct stk_schedule_o
         options->order.shuffle == STOKER_SHUFFLE_BLOCK ? options->order.group_count : 1;
     status = stk_mix_init(&schedule->mix, &mix, error);
     status = status < 0 ? status : init_sources(schedule, options, error);
-    if (status == 0 && options->choices) {
-        status = init_choices(schedule, options, error);
+    if (status == 0 && options->rules) {
+        status = init_rules(schedule, options, error);
     }
     if (status < 0) {
         stk_schedule_deinit(schedule);
@@ -245,22 +246,22 @@ int stk_schedule_init(struct stk_schedule *schedule, const struct stk_schedule_o
 void stk_schedule_deinit(struct stk_schedule *schedule)
 {
     stk_mix_deinit(&schedule->mix);
-    stk_stages_deinit(&schedule->stages);
+    stk_curriculum_deinit(&schedule->stages);
     stk_free(schedule->orders);
     stk_free(schedule->firsts);
-    stk_free(schedule->gone);
-    stk_free(schedule->choices);
+    stk_free(schedule->cycle_samples);
+    stk_free(schedule->rules);
     stk_free(schedule->draw_keys);
     *schedule = (struct stk_schedule){0};
 }
 
-uint64_t stk_schedule_samples(const struct stk_schedule *schedule)
+uint64_t stk_schedule_epoch_samples(const struct stk_schedule *schedule)
 {
     return schedule->epoch_samples;
 }
 
 /* Half of what the positions last for: a step may go on into the epochs behind. */
-uint64_t stk_schedule_epochs(const struct stk_schedule *schedule)
+uint64_t stk_schedule_epoch_max(const struct stk_schedule *schedule)
 {
     return schedule->orders || schedule->stages.items
                ? STK_MIX_POSITIONS_MAX / 2 / schedule->epoch_samples
@@ -271,10 +272,10 @@ uint64_t stk_schedule_epochs(const struct stk_schedule *schedule)
 static int init_stages(struct stk_schedule *schedule, const struct stk_schedule_options *options,
                        struct stoker_error *error)
 {
-    struct stk_stages_options stages = *options->stages;
+    struct stk_curriculum_options stages = *options->stages;
     struct stk_order_options whole = options->order;
     uint64_t subsets = STAGES_KEY, draws = STAGES_KEY;
-    bool is_chosen = stages.stage_count > 1, is_drawn = false;
+    bool has_rule = stages.stage_count > 1, is_drawn = false;
     int status;
 
     whole.shuffle = STOKER_SHUFFLE_NONE;
@@ -284,22 +285,23 @@ static int init_stages(struct stk_schedule *schedule, const struct stk_schedule_
                         "choose samples without a mix, or mix whole sources", "schedule");
     }
     status = stk_order_init(&schedule->order, &whole, error);
-    status = status < 0 ? status : stk_stages_init(&schedule->stages, &stages, error);
+    status = status < 0 ? status : stk_curriculum_init(&schedule->stages, &stages, error);
     if (status < 0) {
         stk_schedule_deinit(schedule);
         return status;
     }
     for (uint32_t i = 0; i < stages.stage_count; i++) {
-        const struct stk_stage *stage = &stages.stages[i];
+        const struct stk_curriculum_stage *stage = &stages.stages[i];
 
-        subsets = stk_key(stk_key(subsets, stage->first), stage->choice.subset_identity);
-        draws = stk_key(stk_key(draws, stage->first), stage->choice.draws_identity);
-        is_chosen = is_chosen || stage->choice.subset_identity != 0;
-        is_drawn = is_drawn || stage->choice.draws_identity != 0;
+        subsets =
+            stk_random_key(stk_random_key(subsets, stage->first), stage->rule.subset_identity);
+        draws = stk_random_key(stk_random_key(draws, stage->first), stage->rule.draws_identity);
+        has_rule = has_rule || stage->rule.subset_identity != 0;
+        is_drawn = is_drawn || stage->rule.draws_identity != 0;
     }
     schedule->is_endless = true;
     schedule->epoch_samples = schedule->stages.epoch_samples;
-    schedule->subset_identity = is_chosen ? subsets : 0;
+    schedule->subset_identity = has_rule ? subsets : 0;
     schedule->draws_identity = is_drawn ? draws : 0;
     return 0;
 }
@@ -318,40 +320,40 @@ static uint32_t groups_of(const struct stk_order_options *order)
 /* The samples among which a source chooses. */
 static uint64_t samples_of(const struct stk_schedule_options *options, uint32_t source)
 {
-    const struct stk_subset *subset = options->choices ? options->choices[source].subset : NULL;
+    const struct stk_subset *subset = options->rules ? options->rules[source].subset : NULL;
 
     return subset ? subset->sample_count : options->mix->sources[source].sample_count;
 }
 
 /* What is chosen of each source, and its part of what a state says. */
-static int init_choices(struct stk_schedule *schedule, const struct stk_schedule_options *options,
-                        struct stoker_error *error)
+static int init_rules(struct stk_schedule *schedule, const struct stk_schedule_options *options,
+                      struct stoker_error *error)
 {
     uint32_t source_count = options->mix->source_count;
     uint64_t subsets = STAGES_KEY, draws = STAGES_KEY;
-    bool is_chosen = false, is_drawn = false;
+    bool has_rule = false, is_drawn = false;
 
-    schedule->choices = stk_alloc(source_count, sizeof *schedule->choices);
+    schedule->rules = stk_alloc(source_count, sizeof *schedule->rules);
     schedule->draw_keys = stk_alloc(source_count, sizeof *schedule->draw_keys);
-    if (!schedule->choices || !schedule->draw_keys) {
+    if (!schedule->rules || !schedule->draw_keys) {
         return stk_fail_errno(error, 12, "no memory for a mix", "free some memory", "%u sources",
                               source_count);
     }
     for (uint32_t i = 0; i < source_count; i++) {
-        const struct stk_choice *choice = &options->choices[i];
+        const struct stk_sampling_rule *rule = &options->rules[i];
 
-        schedule->choices[i] = *choice;
-        schedule->draw_keys[i] = stk_choice_key(choice, schedule->orders[i].options.seed);
-        if (choice->subset_identity) { /* a source of all samples that joins changes nothing */
-            subsets = stk_key(stk_key(subsets, i), choice->subset_identity);
-            is_chosen = true;
+        schedule->rules[i] = *rule;
+        schedule->draw_keys[i] = stk_sampling_rule_key(rule, schedule->orders[i].options.seed);
+        if (rule->subset_identity) { /* a source of all samples that joins changes nothing */
+            subsets = stk_random_key(stk_random_key(subsets, i), rule->subset_identity);
+            has_rule = true;
         }
-        if (choice->draws_identity) {
-            draws = stk_key(stk_key(draws, i), choice->draws_identity);
+        if (rule->draws_identity) {
+            draws = stk_random_key(stk_random_key(draws, i), rule->draws_identity);
             is_drawn = true;
         }
     }
-    schedule->subset_identity = is_chosen ? subsets : 0;
+    schedule->subset_identity = has_rule ? subsets : 0;
     schedule->draws_identity = is_drawn ? draws : 0;
     return 0;
 }
@@ -364,8 +366,8 @@ static int init_sources(struct stk_schedule *schedule, const struct stk_schedule
 
     schedule->orders = stk_alloc(source_count, sizeof *schedule->orders);
     schedule->firsts = stk_alloc(source_count, sizeof *schedule->firsts);
-    schedule->gone = stk_alloc(source_count, sizeof *schedule->gone);
-    if (!schedule->orders || !schedule->firsts || !schedule->gone) {
+    schedule->cycle_samples = stk_alloc(source_count, sizeof *schedule->cycle_samples);
+    if (!schedule->orders || !schedule->firsts || !schedule->cycle_samples) {
         return stk_fail_errno(error, 12, "no memory for a mix", "free some memory", "%u sources",
                               source_count);
     }
@@ -381,7 +383,7 @@ static int init_sources(struct stk_schedule *schedule, const struct stk_schedule
                             "source %u ends at %llu", i, (unsigned long long)options->ends[i]);
         }
         order.sample_count = source->sample_count;
-        order.seed = stk_key(options->order.seed, i + 1); /* no two walk alike */
+        order.seed = stk_random_key(options->order.seed, i + 1); /* no two walk alike */
         order.group_count = groups_of(&order);
         grouped += order.group_count > 1;
         status = stk_order_init(&schedule->orders[i], &order, error);
@@ -389,7 +391,7 @@ static int init_sources(struct stk_schedule *schedule, const struct stk_schedule
             return status;
         }
         schedule->firsts[i] = first;
-        schedule->gone[i] = stk_mix_given(&schedule->mix, i);
+        schedule->cycle_samples[i] = stk_mix_delivered(&schedule->mix, i);
         first = options->ends[i];
     }
     if (grouped == 0 && schedule->mix.groups.number > 1) {
@@ -405,19 +407,20 @@ static uint64_t identity_of(const struct stk_schedule *schedule,
                             const struct stk_schedule_options *options)
 {
     const struct stk_mix_options *mix = options->mix;
-    uint64_t key = stk_key(IDENTITY_KEY, STK_MIX_VERSION);
+    uint64_t key = stk_random_key(IDENTITY_KEY, STK_MIX_VERSION);
 
-    key = stk_key(stk_key(key, mix->source_count), mix->end);
-    key = stk_key(stk_key(key, schedule->mix.unit.number), schedule->epoch_samples);
-    key = stk_key(key, mix->seed);
+    key = stk_random_key(stk_random_key(key, mix->source_count), mix->end);
+    key = stk_random_key(stk_random_key(key, schedule->mix.unit.number), schedule->epoch_samples);
+    key = stk_random_key(key, mix->seed);
     for (uint32_t i = 0; i < mix->source_count; i++) {
-        key = stk_key(stk_key(key, mix->sources[i].sample_count), mix->sources[i].sample_limit);
-        key = stk_key(key, mix->weights[i]);
+        key = stk_random_key(stk_random_key(key, mix->sources[i].sample_count),
+                             mix->sources[i].sample_limit);
+        key = stk_random_key(key, mix->weights[i]);
     }
     for (uint32_t k = 0; k < mix->change_count; k++) {
-        key = stk_key(key, mix->changes[k].position);
+        key = stk_random_key(key, mix->changes[k].position);
         for (uint32_t i = 0; i < mix->source_count; i++) {
-            key = stk_key(key, mix->changes[k].weights[i]);
+            key = stk_random_key(key, mix->changes[k].weights[i]);
         }
     }
     return key;
@@ -428,7 +431,7 @@ int stk_schedule_reader_init(struct stk_schedule_reader *reader,
 {
     *reader = (struct stk_schedule_reader){.schedule = schedule, .mix = schedule->mix};
     if (schedule->stages.items) {
-        return stk_stages_reader_init(&reader->stages, &schedule->stages, error);
+        return stk_curriculum_reader_init(&reader->stages, &schedule->stages, error);
     }
     return schedule->orders
                ? stk_mix_reader_init(&reader->reader, &reader->mix, schedule->orders, error)
@@ -438,57 +441,58 @@ int stk_schedule_reader_init(struct stk_schedule_reader *reader,
 void stk_schedule_reader_deinit(struct stk_schedule_reader *reader)
 {
     stk_mix_reader_deinit(&reader->reader);
-    stk_stages_reader_deinit(&reader->stages);
+    stk_curriculum_reader_deinit(&reader->stages);
     *reader = (struct stk_schedule_reader){0};
 }
 
-int stk_schedule_reader_take(struct stk_schedule_reader *reader, struct stoker_error *error)
+int stk_schedule_reader_error(struct stk_schedule_reader *reader, struct stoker_error *error)
 {
-    return stk_stages_reader_take(&reader->stages, error);
+    return stk_curriculum_reader_error(&reader->stages, error);
 }
 
-static uint64_t key_of_turn(const struct stk_schedule *schedule, uint64_t turn)
+static uint64_t cycle_key(const struct stk_schedule *schedule, uint64_t cycle)
 {
-    return turn ? stk_key(schedule->mix.key, turn) : schedule->mix.key;
+    return cycle ? stk_random_key(schedule->mix.key, cycle) : schedule->mix.key;
 }
 
 /* Another epoch of a mix that ends: other frames. What is kept is of the one before. */
-static void turn_to(struct stk_schedule_reader *reader, uint64_t epoch)
+static void begin_epoch(struct stk_schedule_reader *reader, uint64_t epoch)
 {
     const struct stk_schedule *schedule = reader->schedule;
 
-    if (!schedule->is_endless && reader->mix.turn != epoch) {
-        reader->mix.key = key_of_turn(schedule, epoch);
-        reader->mix.turn = epoch;
-        reader->mix.gone = schedule->gone;
+    if (!schedule->is_endless && reader->mix.cycle != epoch) {
+        reader->mix.key = cycle_key(schedule, epoch);
+        reader->mix.cycle = epoch;
+        reader->mix.cycle_samples = schedule->cycle_samples;
         reader->reader.frame_first = UINT64_MAX;
     }
 }
 
-const struct stk_choice *stk_schedule_choice(const struct stk_schedule *schedule, uint32_t source)
+const struct stk_sampling_rule *stk_schedule_rule(const struct stk_schedule *schedule,
+                                                  uint32_t source)
 {
-    return schedule->choices ? &schedule->choices[source] : NULL;
+    return schedule->rules ? &schedule->rules[source] : NULL;
 }
 
 /* The sample of its source that an item stands for: of those that are chosen, or a draw. A damaged
  * table: sample 0, and the reader knows. */
-static uint64_t chosen(struct stk_schedule_reader *reader, const struct stk_mix_item *item)
+static uint64_t draw_sample(struct stk_schedule_reader *reader, const struct stk_mix_item *item)
 {
     const struct stk_schedule *schedule = reader->schedule;
     uint32_t source = item->draw.source;
-    const struct stk_choice *choice = &schedule->choices[source];
+    const struct stk_sampling_rule *rule = &schedule->rules[source];
     uint64_t count = schedule->orders[source].options.sample_count, sample = item->sample;
-    const struct stk_lent *table = choice->subset ? &choice->subset->lent : NULL;
+    const struct stk_mapped_table *table = rule->subset ? &rule->subset->mapped : NULL;
 
-    if (stk_choice_is_drawn(choice)) {
-        sample = stk_choice_draw(choice, count, schedule->draw_keys[source],
-                                 item->draw.epoch * count + item->draw.position);
-        table = sample == STK_DAMAGED ? stk_choice_table(choice) : table;
+    if (stk_sampling_rule_is_random(rule)) {
+        sample = stk_sampling_rule_draw(rule, count, schedule->draw_keys[source],
+                                        item->draw.epoch * count + item->draw.position);
+        table = sample == STK_MAPPED_TABLE_DAMAGED ? stk_sampling_rule_table(rule) : table;
     }
-    if (choice->subset && sample != STK_DAMAGED) {
-        sample = stk_subset_select(choice->subset, sample);
+    if (rule->subset && sample != STK_MAPPED_TABLE_DAMAGED) {
+        sample = stk_subset_select(rule->subset, sample);
     }
-    if (sample == STK_DAMAGED) {
+    if (sample == STK_MAPPED_TABLE_DAMAGED) {
         reader->stages.status = STOKER_ERROR_CORRUPT;
         reader->stages.faulty = table;
         return 0;
@@ -502,7 +506,7 @@ static void read_mix(struct stk_schedule_reader *reader, uint64_t epoch, uint64_
     const struct stk_schedule *schedule = reader->schedule;
     struct stk_mix_item items[STRIDE];
 
-    turn_to(reader, epoch);
+    begin_epoch(reader, epoch);
     first += schedule->is_endless ? epoch * schedule->epoch_samples : 0;
     while (count > 0) {
         uint64_t piece = stk_min(count, STRIDE);
@@ -510,7 +514,7 @@ static void read_mix(struct stk_schedule_reader *reader, uint64_t epoch, uint64_
         stk_mix_read(&reader->reader, first, piece, items);
         for (uint64_t i = 0; i < piece; i++) {
             *samples_out++ = schedule->firsts[items[i].draw.source] +
-                             (schedule->choices ? chosen(reader, &items[i]) : items[i].sample);
+                             (schedule->rules ? draw_sample(reader, &items[i]) : items[i].sample);
         }
         first += piece;
         count -= piece;
@@ -525,8 +529,8 @@ void stk_schedule_read(struct stk_schedule_reader *reader, uint64_t epoch, uint6
 
     STK_ASSERT(first <= schedule->epoch_samples && count <= schedule->epoch_samples - first);
     if (schedule->stages.items) {
-        stk_stages_read(&reader->stages, epoch * schedule->epoch_samples + first, count,
-                        samples_out);
+        stk_curriculum_read(&reader->stages, epoch * schedule->epoch_samples + first, count,
+                            samples_out);
         return;
     }
     if (schedule->orders) {
@@ -534,7 +538,7 @@ void stk_schedule_read(struct stk_schedule_reader *reader, uint64_t epoch, uint6
         return;
     }
     if (!keys->order || keys->epoch != epoch) {
-        stk_order_begin(keys, &schedule->order, epoch);
+        stk_order_epoch_begin(keys, &schedule->order, epoch);
     }
     stk_order_samples(keys, first, count, samples_out);
 }
@@ -555,17 +559,18 @@ uint64_t stk_schedule_fingerprint(struct stk_schedule_reader *reader, uint64_t e
     return sum;
 }
 
-uint64_t stk_schedule_border(const struct stk_schedule *schedule, uint64_t epoch, uint64_t position,
-                             uint64_t least)
+uint64_t stk_schedule_change_position(const struct stk_schedule *schedule, uint64_t epoch,
+                                      uint64_t position, uint64_t least)
 {
     uint64_t given = position + (schedule->is_endless ? epoch * schedule->epoch_samples : 0);
 
     given = stk_max(given, least);
-    return schedule->orders ? stk_mix_border(&schedule->mix, given) : given;
+    return schedule->orders ? stk_mix_change_position(&schedule->mix, given) : given;
 }
 
-uint64_t stk_schedule_step(struct stk_schedule_reader *reader,
-                           const struct stk_partition *partition, uint64_t epoch, uint64_t position)
+uint64_t stk_schedule_step_fingerprint(struct stk_schedule_reader *reader,
+                                       const struct stk_partition *partition, uint64_t epoch,
+                                       uint64_t position)
 {
     uint64_t left = (uint64_t)partition->batch_size * partition->world_size, sum = 0;
 
@@ -594,8 +599,8 @@ static uint32_t source_of(const struct stk_schedule *schedule, uint64_t sample)
     return source;
 }
 
-void stk_schedule_peers(const struct stk_schedule *schedule, uint64_t sample, uint64_t *first_out,
-                        uint64_t *count_out)
+void stk_schedule_substitute_range(const struct stk_schedule *schedule, uint64_t sample,
+                                   uint64_t *first_out, uint64_t *count_out)
 {
     uint32_t source;
 
@@ -604,8 +609,8 @@ void stk_schedule_peers(const struct stk_schedule *schedule, uint64_t sample, ui
     if (schedule->orders) {
         source = source_of(schedule, sample);
         *first_out = schedule->firsts[source];
-        *count_out = schedule->choices && schedule->choices[source].subset
-                         ? schedule->choices[source].subset->sample_count
+        *count_out = schedule->rules && schedule->rules[source].subset
+                         ? schedule->rules[source].subset->sample_count
                          : schedule->orders[source].options.sample_count;
     }
 }
@@ -623,11 +628,11 @@ static uint64_t index_of(const struct copies *copies, uint64_t epoch)
     const struct stk_order *order = &copies->schedule->orders[copies->source];
     struct stk_order_epoch keys;
 
-    stk_order_begin(&keys, order, epoch);
+    stk_order_epoch_begin(&keys, order, epoch);
     return epoch * order->options.sample_count + stk_order_position(&keys, copies->sample);
 }
 
-static bool place_of(const struct copies *copies, uint64_t epoch, uint64_t *position_out)
+static bool position_of(const struct copies *copies, uint64_t epoch, uint64_t *position_out)
 {
     return stk_mix_find(&copies->schedule->mix, copies->source, index_of(copies, epoch),
                         position_out);
@@ -645,7 +650,8 @@ static uint64_t first_copy(const struct copies *copies, uint64_t first)
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
 
-        if (place_of(copies, middle, &at) && stk_mix_border(&schedule->mix, at + 1) <= first) {
+        if (position_of(copies, middle, &at) &&
+            stk_mix_change_position(&schedule->mix, at + 1) <= first) {
             low = middle + 1;
         } else {
             high = middle;
@@ -658,9 +664,9 @@ static uint64_t first_copy(const struct copies *copies, uint64_t first)
 static bool find_in_run(const struct copies *copies, uint64_t first, uint64_t end, uint64_t skip,
                         uint64_t *position_out)
 {
-    uint64_t border = stk_mix_border(&copies->schedule->mix, end), at;
+    uint64_t border = stk_mix_change_position(&copies->schedule->mix, end), at;
 
-    for (uint64_t epoch = first_copy(copies, first); place_of(copies, epoch, &at); epoch++) {
+    for (uint64_t epoch = first_copy(copies, first); position_of(copies, epoch, &at); epoch++) {
         if (at >= border) {
             break;
         }
@@ -673,32 +679,33 @@ static bool find_in_run(const struct copies *copies, uint64_t first, uint64_t en
 }
 
 /* The mix is gone through anew, and the source goes on where it was. */
-static bool find_in_turn(const struct copies *copies, uint64_t turn, uint64_t skip,
-                         uint64_t *position_out)
+static bool find_in_cycle(const struct copies *copies, uint64_t cycle, uint64_t skip,
+                          uint64_t *position_out)
 {
     const struct stk_schedule *schedule = copies->schedule;
     uint64_t count = schedule->orders[copies->source].options.sample_count;
-    uint64_t gone = schedule->gone[copies->source], before = turn * gone, index;
+    uint64_t cycle_samples = schedule->cycle_samples[copies->source],
+             before = cycle * cycle_samples, index;
     struct stk_mix mix = schedule->mix;
 
-    mix.turn = turn;
-    mix.gone = schedule->gone;
+    mix.cycle = cycle;
+    mix.cycle_samples = schedule->cycle_samples;
     index = index_of(copies, before / count);
     index = index_of(copies, before / count + (index < before) + skip);
-    mix.key = key_of_turn(schedule, turn);
-    return index - before < gone &&
+    mix.key = cycle_key(schedule, cycle);
+    return index - before < cycle_samples &&
            stk_mix_find(&mix, copies->source, index - before, position_out);
 }
 
 /* Draws have no inverse: the epoch is gone through. */
-static bool find_by_walk(const struct stk_schedule *schedule, uint64_t epoch, uint64_t sample,
+static bool find_by_scan(const struct stk_schedule *schedule, uint64_t epoch, uint64_t sample,
                          uint64_t skip, uint64_t *position_out)
 {
     struct stk_schedule_reader reader;
     uint64_t samples[STRIDE], first = 0, end = schedule->epoch_samples;
     bool is_found = false;
 
-    if (epoch > stk_schedule_epochs(schedule) ||
+    if (epoch > stk_schedule_epoch_max(schedule) ||
         stk_schedule_reader_init(&reader, schedule, NULL) < 0) {
         return false;
     }
@@ -711,7 +718,7 @@ static bool find_by_walk(const struct stk_schedule *schedule, uint64_t epoch, ui
             *position_out = first + i;
         }
     }
-    is_found = stk_schedule_reader_take(&reader, NULL) == 0 && is_found;
+    is_found = stk_schedule_reader_error(&reader, NULL) == 0 && is_found;
     stk_schedule_reader_deinit(&reader);
     return is_found;
 }
@@ -721,65 +728,66 @@ bool stk_schedule_find(const struct stk_schedule *schedule, uint64_t epoch, uint
 {
     uint64_t first = epoch * schedule->epoch_samples;
     struct copies copies = {schedule, sample, 0};
-    const struct stk_choice *choice;
+    const struct stk_sampling_rule *rule;
     struct stk_order_epoch keys;
 
     if (stk_schedule_is_plain(schedule)) {
-        stk_order_begin(&keys, &schedule->order, epoch);
+        stk_order_epoch_begin(&keys, &schedule->order, epoch);
         *position_out = stk_order_position(&keys, sample);
         return skip == 0;
     }
     if (schedule->stages.items) {
-        return find_by_walk(schedule, epoch, sample, skip, position_out);
+        return find_by_scan(schedule, epoch, sample, skip, position_out);
     }
     copies.source = source_of(schedule, sample);
     copies.sample -= schedule->firsts[copies.source];
-    choice = stk_schedule_choice(schedule, copies.source);
-    if (choice && stk_choice_is_drawn(choice)) {
-        return find_by_walk(schedule, epoch, sample, skip, position_out);
+    rule = stk_schedule_rule(schedule, copies.source);
+    if (rule && stk_sampling_rule_is_random(rule)) {
+        return find_by_scan(schedule, epoch, sample, skip, position_out);
     }
-    if (choice && choice->subset) {
-        if (copies.sample >= choice->subset->sample_count ||
-            !stk_subset_has(choice->subset, copies.sample)) {
+    if (rule && rule->subset) {
+        if (copies.sample >= rule->subset->sample_count ||
+            !stk_subset_has(rule->subset, copies.sample)) {
             return false;
         }
-        copies.sample = stk_subset_rank(choice->subset, copies.sample); /* damaged: above all */
+        copies.sample = stk_subset_rank(rule->subset, copies.sample); /* damaged: above all */
     }
     if (copies.sample >= schedule->orders[copies.source].options.sample_count ||
-        epoch > stk_schedule_epochs(schedule) || skip >= schedule->epoch_samples) {
+        epoch > stk_schedule_epoch_max(schedule) || skip >= schedule->epoch_samples) {
         return false;
     }
     return schedule->is_endless
                ? find_in_run(&copies, first, first + schedule->epoch_samples, skip, position_out)
-               : find_in_turn(&copies, epoch, skip, position_out);
+               : find_in_cycle(&copies, epoch, skip, position_out);
 }
 
-/* Any one that a source gives, or drawn as it draws. STK_DAMAGED. */
+/* Any one that a source gives, or drawn as it draws. STK_MAPPED_TABLE_DAMAGED. */
 static uint64_t any_of(const struct stk_schedule *schedule, uint32_t source, uint64_t random)
 {
-    const struct stk_choice *choice = &schedule->choices[source];
+    const struct stk_sampling_rule *rule = &schedule->rules[source];
     uint64_t count = schedule->orders[source].options.sample_count, k = random % count;
 
-    if (stk_choice_is_drawn(choice)) {
-        k = stk_choice_draw(choice, count, random, k); /* of classes too: any draw of any frame */
+    if (stk_sampling_rule_is_random(rule)) {
+        k = stk_sampling_rule_draw(rule, count, random,
+                                   k); /* of classes too: any draw of any frame */
     }
-    return k == STK_DAMAGED || !choice->subset ? k : stk_subset_select(choice->subset, k);
+    return k == STK_MAPPED_TABLE_DAMAGED || !rule->subset ? k : stk_subset_select(rule->subset, k);
 }
 
-uint64_t stk_schedule_other(const struct stk_schedule *schedule, uint64_t epoch, uint64_t position,
-                            uint64_t sample, uint64_t random)
+uint64_t stk_schedule_substitute(const struct stk_schedule *schedule, uint64_t epoch,
+                                 uint64_t position, uint64_t sample, uint64_t random)
 {
     uint64_t first, count, other;
 
     if (schedule->stages.items) {
-        other =
-            stk_stages_other(&schedule->stages, epoch * schedule->epoch_samples + position, random);
-        return other == STK_DAMAGED ? sample : other;
+        other = stk_curriculum_substitute(&schedule->stages,
+                                          epoch * schedule->epoch_samples + position, random);
+        return other == STK_MAPPED_TABLE_DAMAGED ? sample : other;
     }
-    stk_schedule_peers(schedule, sample, &first, &count);
-    if (schedule->choices) {
+    stk_schedule_substitute_range(schedule, sample, &first, &count);
+    if (schedule->rules) {
         other = any_of(schedule, source_of(schedule, sample), random);
-        return other == STK_DAMAGED ? sample : first + other;
+        return other == STK_MAPPED_TABLE_DAMAGED ? sample : first + other;
     }
     return first + random % count;
 }

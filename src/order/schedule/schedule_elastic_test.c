@@ -39,9 +39,9 @@ struct history {
     struct stk_schedule schedule;
     struct stk_schedule_reader reader;
     struct stk_partition cut;
-    struct stk_subset subsets[SOURCES]; /* zeroed: all samples of the source */
-    struct stk_alias alias[SOURCES];    /* zeroed: not drawn by weight */
-    struct stk_chooser choosers[SOURCES];
+    struct stk_subset subsets[SOURCES];    /* zeroed: all samples of the source */
+    struct stk_alias_table alias[SOURCES]; /* zeroed: not drawn by weight */
+    struct stk_sampling_source choosers[SOURCES];
     const struct stoker_sampler *samplers[SOURCES];
     struct saved at;        /* the run stands here */
     uint64_t tails[EPOCHS]; /* positions from here on were dropped */
@@ -53,7 +53,7 @@ struct history {
 
 static uint64_t draw(struct history *history, uint64_t below)
 {
-    return stk_key(history->key, history->drawn++) % below;
+    return stk_random_key(history->key, history->drawn++) % below;
 }
 
 static void close_schedule(struct history *history)
@@ -98,7 +98,7 @@ static void open_schedule(struct history *history, const struct saved *saved)
         exit(t_finish());
     }
     T_EQ("reader", stk_schedule_reader_init(&history->reader, &history->schedule, NULL), 0);
-    history->cut.sample_count = stk_schedule_samples(&history->schedule);
+    history->cut.sample_count = stk_schedule_epoch_samples(&history->schedule);
     if (!T_TRUE("an epoch fits", history->cut.sample_count <= POSITIONS)) {
         exit(t_finish());
     }
@@ -118,19 +118,19 @@ static void close_choices(struct history *history)
 {
     for (uint32_t i = 0; i < SOURCES; i++) {
         stk_subset_deinit(&history->subsets[i]);
-        stk_alias_deinit(&history->alias[i]);
+        stk_alias_table_deinit(&history->alias[i]);
     }
 }
 
 /* Some of a source's samples, or all; each once, or drawn. */
 static void choose(struct history *history, uint32_t source)
 {
-    struct stk_chooser *chooser = &history->choosers[source];
+    struct stk_sampling_source *chooser = &history->choosers[source];
     uint64_t size = history->sizes[source], count = size;
     uint64_t what = draw(history, 8);
     uint32_t weights[SIZE_MAX_OF_SOURCE];
 
-    *chooser = (struct stk_chooser){.sample_count = size, .is_made = true};
+    *chooser = (struct stk_sampling_source){.sample_count = size, .is_made = true};
     if (what < 4) {
         return; /* most have no sampler */
     }
@@ -142,18 +142,18 @@ static void choose(struct history *history, uint32_t source)
                 stk_subset_add(&history->subsets[source], i);
             }
         }
-        stk_subset_seal(&history->subsets[source]);
+        stk_subset_freeze(&history->subsets[source]);
         count = history->subsets[source].count;
-        chooser->choice.subset = &history->subsets[source];
-        chooser->choice.subset_identity = 7;
+        chooser->rule.subset = &history->subsets[source];
+        chooser->rule.subset_identity = 7;
     }
     if (what > 5) {
         for (uint64_t i = 0; i < count; i++) {
             weights[i] = 1 + (uint32_t)draw(history, 9);
         }
-        T_EQ("alias", stk_alias_init(&history->alias[source], weights, count, NULL), 0);
-        chooser->choice.alias = &history->alias[source];
-        chooser->choice.draws_identity = 9;
+        T_EQ("alias", stk_alias_table_init(&history->alias[source], weights, count, NULL), 0);
+        chooser->rule.alias = &history->alias[source];
+        chooser->rule.draws_identity = 9;
     }
 }
 
@@ -208,15 +208,15 @@ static void draw_world(struct history *history)
 static void step(struct history *history, struct saved *at, bool counted)
 {
     struct stk_partition partition = history->cut;
-    uint64_t real = 0,
-             sum = stk_schedule_step(&history->reader, &partition, at->epoch, at->position);
+    uint64_t real = 0, sum = stk_schedule_step_fingerprint(&history->reader, &partition, at->epoch,
+                                                           at->position);
     uint64_t slots_sum = 0, sources = 0;
 
     for (partition.rank = 0; partition.rank < partition.world_size; partition.rank++) {
-        uint32_t slots = stk_partition_slots(&partition, at->epoch, at->position);
+        uint32_t slots = stk_partition_batch_slots(&partition, at->epoch, at->position);
 
         for (uint32_t slot = 0; slot < slots; slot++) {
-            struct stk_place place;
+            struct stk_order_place place;
             uint64_t sample, first, count;
 
             stk_partition_place(&partition, at->epoch, at->position, slot, &place);
@@ -226,7 +226,7 @@ static void step(struct history *history, struct saved *at, bool counted)
             }
             real++;
             slots_sum += stk_order_fingerprint_of(place.epoch, place.position, 1, &sample);
-            stk_schedule_peers(&history->schedule, sample, &first, &count);
+            stk_schedule_substitute_range(&history->schedule, sample, &first, &count);
             sources |= UINT64_C(1) << (first / 8 % 64);
             if (counted && place.epoch < EPOCHS) {
                 history->counts[place.epoch][place.position]++;
@@ -252,7 +252,7 @@ static void change(struct history *history, struct saved *at)
     if (history->end == STOKER_MIX_REPEAT && draw(history, 2)) {
         at->source_count += (uint32_t)draw(history, history->source_count - count + 1);
     }
-    border = stk_schedule_border(&history->schedule, at->epoch, at->position, least);
+    border = stk_schedule_change_position(&history->schedule, at->epoch, at->position, least);
     while (kept < at->change_count && at->places[kept] < border) {
         kept++;
     }
@@ -307,7 +307,7 @@ static void run(struct history *history)
         history->tails[history->at.epoch] =
             cut->tail == STOKER_TAIL_DROP ? history->at.position : cut->sample_count;
         history->at.position =
-            stk_partition_following(cut, history->at.epoch, history->at.position);
+            stk_partition_next_epoch_start(cut, history->at.epoch, history->at.position);
         history->at.epoch++;
     }
 }
@@ -341,7 +341,7 @@ static bool is_known(struct history *history, uint64_t epoch, uint64_t position,
 static void check(struct history *history, uint64_t number)
 {
     static uint64_t samples[POSITIONS];
-    uint64_t count = stk_schedule_samples(&history->schedule), print = 0;
+    uint64_t count = stk_schedule_epoch_samples(&history->schedule), print = 0;
     bool once = true, same = true, known = true;
 
     for (uint64_t epoch = 0; epoch < EPOCHS; epoch++) {
@@ -386,7 +386,7 @@ int main(int count, char **arguments)
     uint64_t resizes = 0, kills = 0, changes = 0, joins = 0;
 
     for (uint64_t i = 0; i < histories; i++) {
-        begin(&history, stk_key(seed, i));
+        begin(&history, stk_random_key(seed, i));
         run(&history);
         check(&history, i);
         resizes += history.resizes;

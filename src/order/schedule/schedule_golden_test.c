@@ -100,7 +100,7 @@ static void digest_of(const struct stk_mix *mix, char hex[17])
     for (uint64_t i = 0; i < stk_min(WALK, mix->end); i++) {
         struct stk_mix_draw draw;
 
-        stk_mix_draw(mix, i, &draw);
+        stk_mix_draw_at(mix, i, &draw);
         add(&sha, draw.source);
         add(&sha, draw.epoch);
         add(&sha, draw.position);
@@ -121,27 +121,29 @@ static void test_sampling(void)
     static const uint64_t positions[5] = {0, 1, 2, 1000, 1000000000000000};
     static const uint64_t counts[3] = {100, 1, 199}, places[5] = {0, 1, 2, 100, 299};
     uint32_t weights[300], labels[300];
-    struct stk_alias alias;
-    struct stk_classes classes;
-    struct stk_twolevel shards;
+    struct stk_alias_table alias;
+    struct stk_class_balance classes;
+    struct stk_two_level shards;
 
     for (uint32_t i = 0; i < 300; i++) {
         weights[i] = i * i % 257;
         labels[i] = i * i % 7;
     }
-    T_EQ("alias", stk_alias_init(&alias, weights, 300, NULL), 0);
-    T_EQ("classes", stk_classes_init(&classes, labels, 300, 7, NULL), 0);
-    T_EQ("shards", stk_twolevel_init(&shards, counts, 3, 42, NULL), 0);
-    stk_twolevel_begin(&shards, 7);
+    T_EQ("alias", stk_alias_table_init(&alias, weights, 300, NULL), 0);
+    T_EQ("classes", stk_class_balance_init(&classes, labels, 300, 7, NULL), 0);
+    T_EQ("shards", stk_two_level_init(&shards, counts, 3, 42, NULL), 0);
+    stk_two_level_begin(&shards, 7);
     for (int i = 0; i < 5; i++) {
-        T_EQ("alias", stk_alias_draw(&alias, stk_draw_key(42, 1), positions[i]), want_alias[i]);
-        T_EQ("classes", stk_classes_draw(&classes, stk_draw_key(42, STK_USE_CLASSES), positions[i]),
+        T_EQ("alias", stk_alias_table_draw(&alias, stk_draw_key(42, 1), positions[i]),
+             want_alias[i]);
+        T_EQ("classes",
+             stk_class_balance_draw(&classes, stk_draw_key(42, STK_DRAW_USE_CLASSES), positions[i]),
              want_classes[i]);
-        T_EQ("shards", stk_twolevel_sample(&shards, places[i]), want_shards[i]);
+        T_EQ("shards", stk_two_level_sample(&shards, places[i]), want_shards[i]);
     }
-    stk_alias_deinit(&alias);
-    stk_classes_deinit(&classes);
-    stk_twolevel_deinit(&shards);
+    stk_alias_table_deinit(&alias);
+    stk_class_balance_deinit(&classes);
+    stk_two_level_deinit(&shards);
 }
 
 /* Ids of whole mixes, as loaders have them: epochs 0 to 2, every source by its own order. */
@@ -202,11 +204,11 @@ static void test_schedules(void)
         T_EQ(row->name, stk_schedule_open(&schedule, &order, &request, NULL), 0);
         T_EQ(row->name, stk_schedule_reader_init(&reader, &schedule, NULL), 0);
         stk_sha256_init(&sha);
-        for (uint64_t i = 0; i < 3 * stk_schedule_samples(&schedule); i++) {
+        for (uint64_t i = 0; i < 3 * stk_schedule_epoch_samples(&schedule); i++) {
             uint64_t sample;
 
-            stk_schedule_read(&reader, i / stk_schedule_samples(&schedule),
-                              i % stk_schedule_samples(&schedule), 1, &sample);
+            stk_schedule_read(&reader, i / stk_schedule_epoch_samples(&schedule),
+                              i % stk_schedule_epoch_samples(&schedule), 1, &sample);
             add(&sha, sample);
         }
         stk_sha256_done(&sha, digest);
@@ -214,7 +216,7 @@ static void test_schedules(void)
             snprintf(hex + 2 * i, 3, "%02x", digest[i]);
         }
         T_STR(row->name, hex, row->want_digest);
-        T_EQ(row->name, stk_schedule_samples(&schedule), row->want_samples);
+        T_EQ(row->name, stk_schedule_epoch_samples(&schedule), row->want_samples);
         T_EQ(row->name, schedule.identity, (long long)row->want_identity);
         stk_schedule_reader_deinit(&reader);
         stk_schedule_deinit(&schedule);
@@ -250,7 +252,7 @@ int main(void)
             const uint64_t at[] = {0, 1000, stk_min(4321, mix.end - 1)};
             struct stk_mix_draw draw;
 
-            stk_mix_draw(&mix, at[i], &draw);
+            stk_mix_draw_at(&mix, at[i], &draw);
             T_EQ(row->name, draw.source, row->want[i].source);
             T_EQ(row->name, draw.epoch, row->want[i].epoch);
             T_EQ(row->name, draw.position, row->want[i].position);

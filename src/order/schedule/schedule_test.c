@@ -50,14 +50,14 @@ static void test_plain(void)
     options.mix = NULL;
     T_EQ("init", stk_schedule_init(&schedule, &options, NULL), 0);
     T_EQ("reader", stk_schedule_reader_init(&reader, &schedule, NULL), 0);
-    T_EQ("samples", stk_schedule_samples(&schedule), SAMPLES);
+    T_EQ("samples", stk_schedule_epoch_samples(&schedule), SAMPLES);
     T_EQ("identity", schedule.identity, 0);
-    T_EQ("epochs", stk_schedule_epochs(&schedule), UINT64_MAX);
+    T_EQ("epochs", stk_schedule_epoch_max(&schedule), UINT64_MAX);
     for (uint64_t epoch = 0; epoch < 4; epoch++) {
         struct stk_order_epoch keys;
         bool same = true;
 
-        stk_order_begin(&keys, &schedule.order, epoch);
+        stk_order_epoch_begin(&keys, &schedule.order, epoch);
         stk_schedule_read(&reader, epoch, 0, SAMPLES, samples);
         for (uint64_t i = 0; i < SAMPLES; i++) {
             same &= samples[i] == stk_order_sample(&keys, i);
@@ -72,7 +72,7 @@ static void test_plain(void)
                                               .tail = tail,
                                               .group_count = 2};
 
-            T_EQ("step", stk_schedule_step(&reader, &partition, epoch, 960),
+            T_EQ("step", stk_schedule_step_fingerprint(&reader, &partition, epoch, 960),
                  stk_partition_fingerprint(&partition, &schedule.order, epoch, 960));
         }
     }
@@ -85,7 +85,7 @@ static void check_find(const char *name, const struct stk_schedule *schedule, ui
                        const uint64_t *samples)
 {
     static uint8_t seen[1 << 16];
-    uint64_t count = stk_schedule_samples(schedule), finds = 0, at;
+    uint64_t count = stk_schedule_epoch_samples(schedule), finds = 0, at;
     bool right = true;
 
     memset(seen, 0, sizeof seen);
@@ -105,7 +105,7 @@ static void walk(const char *name, const struct stk_schedule *schedule, uint64_t
 {
     static uint64_t samples[1 << 16], again[1 << 16];
     uint64_t counts[SAMPLES] = {0}, given[3] = {0};
-    uint64_t count = stk_schedule_samples(schedule), differ = 0;
+    uint64_t count = stk_schedule_epoch_samples(schedule), differ = 0;
     struct stk_schedule_reader reader;
     bool even = true, same = true;
 
@@ -123,8 +123,9 @@ static void walk(const char *name, const struct stk_schedule *schedule, uint64_t
             given[source]++;
         }
         for (uint64_t turn = 0; turn < 20; turn++) {
-            uint64_t first = stk_key(seed, turn) % count;
-            uint64_t piece = stk_min(stk_key(seed, turn + 100) % 50, count - first), part[50];
+            uint64_t first = stk_random_key(seed, turn) % count;
+            uint64_t piece = stk_min(stk_random_key(seed, turn + 100) % 50, count - first),
+                     part[50];
 
             stk_schedule_read(&reader, epoch, first, piece, part);
             same &= memcmp(part, samples + first, piece * sizeof *part) == 0;
@@ -155,12 +156,12 @@ static void test_mixes(void)
     options.epoch_samples = 1020;
     T_EQ("endless", stk_schedule_init(&schedule, &options, NULL), 0);
     T_TRUE("identity", schedule.identity != 0);
-    T_EQ("border", stk_schedule_border(&schedule, 2, 5, 0), 3060);
-    T_EQ("epochs", stk_schedule_epochs(&schedule), STK_MIX_POSITIONS_MAX / 2 / 1020);
+    T_EQ("border", stk_schedule_change_position(&schedule, 2, 5, 0), 3060);
+    T_EQ("epochs", stk_schedule_epoch_max(&schedule), STK_MIX_POSITIONS_MAX / 2 / 1020);
     for (uint64_t sample = 0; sample < SAMPLES; sample++) {
         uint64_t first, count;
 
-        stk_schedule_peers(&schedule, sample, &first, &count);
+        stk_schedule_substitute_range(&schedule, sample, &first, &count);
         T_EQ("peers", first, sample < ends[0] ? 0 : sample < ends[1] ? ends[0] : ends[1]);
         T_TRUE("peers", sample >= first && sample - first < count);
     }
@@ -170,13 +171,13 @@ static void test_mixes(void)
     options.epoch_samples = 77;
     mix.unit_samples = 5;
     T_EQ("units", stk_schedule_init(&schedule, &options, NULL), 0);
-    T_EQ("whole units", stk_schedule_samples(&schedule), 80);
+    T_EQ("whole units", stk_schedule_epoch_samples(&schedule), 80);
     walk("units", &schedule, 90, false);
     stk_schedule_deinit(&schedule);
     options_of(&options, &mix, sources, STK_MIX_RENORMALISE);
     T_EQ("to the end", stk_schedule_init(&schedule, &options, NULL), 0);
-    T_EQ("to the end", stk_schedule_samples(&schedule), SAMPLES);
-    T_EQ("epochs", stk_schedule_epochs(&schedule), STK_MIX_POSITIONS_MAX / 2 / SAMPLES);
+    T_EQ("to the end", stk_schedule_epoch_samples(&schedule), SAMPLES);
+    T_EQ("epochs", stk_schedule_epoch_max(&schedule), STK_MIX_POSITIONS_MAX / 2 / SAMPLES);
     walk("to the end", &schedule, 4, true);
     stk_schedule_deinit(&schedule);
     /* The first source is through long before the third: that one goes on in the next epoch. */
@@ -184,8 +185,8 @@ static void test_mixes(void)
     sources[0].sample_limit = 130;
     sources[1].sample_limit = sources[2].sample_limit = 0;
     T_EQ("to the first end", stk_schedule_init(&schedule, &options, NULL), 0);
-    T_EQ("to the first end", stk_schedule_samples(&schedule), 390);
-    T_EQ("to the first end", stk_mix_given(&schedule.mix, 0), 130);
+    T_EQ("to the first end", stk_schedule_epoch_samples(&schedule), 390);
+    T_EQ("to the first end", stk_mix_delivered(&schedule.mix, 0), 130);
     walk("to the first end", &schedule, 9, true);
     stk_schedule_deinit(&schedule);
 }
@@ -262,7 +263,7 @@ static void test_identity_of_sources(void)
             options.order.group_count = 1; /* it is in the state beside the mix */
         }
         T_EQ("init", stk_schedule_init(&schedule, &options, NULL), 0);
-        T_EQ("all are as long", stk_schedule_samples(&schedule), SAMPLES);
+        T_EQ("all are as long", stk_schedule_epoch_samples(&schedule), SAMPLES);
         identities[kind] = schedule.identity;
         stk_schedule_deinit(&schedule);
         for (int other = PLAIN; other < kind; other++) {
@@ -292,7 +293,7 @@ static void test_apart(void)
     uint64_t samples[2][2 * COUNT], same_walk = 0, same_source = 0;
 
     T_EQ("init", stk_schedule_init(&schedule, &options, NULL), 0);
-    T_EQ("epoch", stk_schedule_samples(&schedule), 2 * COUNT);
+    T_EQ("epoch", stk_schedule_epoch_samples(&schedule), 2 * COUNT);
     T_EQ("reader", stk_schedule_reader_init(&reader, &schedule, NULL), 0);
     for (uint64_t epoch = 0; epoch < 2; epoch++) {
         stk_schedule_read(&reader, epoch, 0, 2 * COUNT, samples[epoch]);
@@ -301,7 +302,7 @@ static void test_apart(void)
         same_source += (samples[0][i] >= COUNT) == (samples[1][i] >= COUNT);
     }
     for (int source = 0; source < 2; source++) {
-        stk_order_begin(&keys[source], &schedule.orders[source], 0);
+        stk_order_epoch_begin(&keys[source], &schedule.orders[source], 0);
     }
     for (uint64_t i = 0; i < COUNT; i++) {
         same_walk += stk_order_sample(&keys[0], i) == stk_order_sample(&keys[1], i);

@@ -238,7 +238,7 @@ static const struct option options[] = {
      "use what of stoker.index is fresh, none of it, or nothing else; default auto"},
     {"foreign", "auto|never", READERS | COMMAND_ORDER | COMMAND_SAMPLE, OPTION_CHOICE,
      FIELD(foreign),
-     STOKER_FOREIGN_AUTO, 0,
+     STOKER_FOREIGN_INDEX_AUTO, 0,
      "use indexes that wds2idx (DALI) or Energon left beside shards; default auto"},
     {"out", "FILE", COMMAND_INDEX, OPTION_TEXT, FIELD(out), 0, 0,
      "where the index goes; default: stoker.index beside the data, else the cache"},
@@ -273,7 +273,7 @@ static const struct option options[] = {
 };
 /* clang-format on */
 #define OPTION_COUNT (sizeof options / sizeof options[0])
-#define WORD_MAX 64 /* bytes of a choice or of a word that is compared */
+#define WORD_MAX 64 /* bytes of a sampling_args or of a word that is compared */
 
 static const struct option *option_find(const struct command *command, const char *name,
                                         size_t name_bytes);
@@ -393,7 +393,7 @@ int args_open_engine(const struct args *args, struct stoker_engine **engine_out)
         .io_backend = (uint32_t)args->io,
         .direct = (uint32_t)args->direct,
         .read_timeout_ms = milliseconds(args->read_seconds),
-        .far_threads_max = (uint32_t)args->far_threads,
+        .network_fs_threads_max = (uint32_t)args->far_threads,
     };
     int status = stoker_engine_open(engine_out, &engine, &error);
 
@@ -410,7 +410,7 @@ int args_open(const struct args *args, struct stoker_engine **engine_out,
         .urls = args->paths,
         .url_count = args->path_count,
         .index = (uint32_t)args->index,
-        .foreign = (uint32_t)args->foreign,
+        .foreign_index = (uint32_t)args->foreign,
         .on_error = args->rescue ? STOKER_ON_ERROR_SKIP : STOKER_ON_ERROR_RAISE,
     };
     int exit_status = args_open_engine(args, &engine);

@@ -57,7 +57,7 @@ struct args {
     uint64_t dtype, layout, shuffle, on_error, io, direct; /* enums of stoker.h, as uint64_t */
     const char *fields, *quarantine, *out;
     uint64_t index;                            /* enum stoker_index_use */
-    uint64_t foreign;                          /* enum stoker_foreign_use */
+    uint64_t foreign;                          /* enum stoker_foreign_index_use */
     uint64_t shard_bytes, short_side, quality; /* of pack */
     const char *pattern, *shuffle_seed;
     const char *stage; /* of pack */

@@ -14,7 +14,7 @@ static void column(const char *text, size_t width)
     }
 }
 
-void bad_report(const struct bad_list *list)
+void bad_samples_report(const struct bad_samples_list *list)
 {
     struct stoker_quarantine_entry entry = {.struct_size = sizeof entry};
     char text[TERM_NUMBER_BYTES];
@@ -47,7 +47,7 @@ void bad_report(const struct bad_list *list)
     }
 }
 
-void bad_json(const struct bad_list *list)
+void bad_samples_json(const struct bad_samples_list *list)
 {
     json_open("bad", '[');
     for (uint64_t i = 0; i < list->count; i++) {

@@ -5,7 +5,7 @@
 
 #include <stoker/stoker.h>
 
-struct bad_list {
+struct bad_samples_list {
     uint64_t count, total; /* listed; damaged in all */
     /* Fills the entry; 0. */
     int (*at)(void *from, uint64_t index, struct stoker_quarantine_entry *entry);
@@ -13,8 +13,8 @@ struct bad_list {
 };
 
 /* Shard, key, offset, reason of each; nothing where there are none. */
-void bad_report(const struct bad_list *list);
+void bad_samples_report(const struct bad_samples_list *list);
 /* The array "bad". */
-void bad_json(const struct bad_list *list);
+void bad_samples_json(const struct bad_samples_list *list);
 
 #endif

@@ -136,9 +136,9 @@ static int measure_run(struct bench *bench)
         return status;
     }
     bench->loop_ns = term_clock_ns();
-    main_graceful(true);
+    main_defer_signals(true);
     status = stream(bench);
-    main_graceful(false);
+    main_defer_signals(false);
     measure->run_ns = term_clock_ns() - bench->loop_ns;
     measure->cpu_ns = cpu_ns() - bench->cpu_start_ns;
     measure->process_bytes_peak = process_bytes_peak();
@@ -433,12 +433,12 @@ static int bad_at(void *loader, uint64_t index, struct stoker_quarantine_entry *
     return stoker_loader_quarantine(loader, index, entry);
 }
 
-static struct bad_list bad_list(const struct bench *bench)
+static struct bad_samples_list bad_list(const struct bench *bench)
 {
-    return (struct bad_list){.count = stoker_loader_quarantine_count(bench->loader),
-                             .total = bench->measure.stats.bad_samples,
-                             .at = bad_at,
-                             .from = bench->loader};
+    return (struct bad_samples_list){.count = stoker_loader_quarantine_count(bench->loader),
+                                     .total = bench->measure.stats.bad_samples,
+                                     .at = bad_at,
+                                     .from = bench->loader};
 }
 
 /* Who decoded the JPEGs, and why libjpeg-turbo did. */
@@ -449,7 +449,7 @@ static void report_jpegs(const struct stoker_stats *stats)
 
     if (stats->jpegs[0] > 0) {
         printf("  jpegs            %s by stoker's decoder", term_count(text, stats->jpegs[0]));
-        printf(", %s of them by marks\n", term_count(text, stats->jpegs_marked));
+        printf(", %s of them by marks\n", term_count(text, stats->jpegs_indexed));
     }
     for (uint32_t i = 1; (reason = stoker_jpeg_reason(i)) != NULL; i++) {
         if (stats->jpegs[i] > 0) {
@@ -473,7 +473,7 @@ static void report_pngs(const struct stoker_stats *stats)
 
 static void report(const struct bench *bench)
 {
-    struct bad_list bad = bad_list(bench);
+    struct bad_samples_list bad = bad_list(bench);
     const struct measure *measure = &bench->measure;
     const double seconds = (double)measure->run_ns / 1e9;
     struct share shares[SHARES];
@@ -517,12 +517,12 @@ static void report(const struct bench *bench)
     }
     printf("the loop waited %.1f %% of its time for data (it does nothing else here)\n",
            100 * ratio((double)measure->stats.wait_ns, (double)measure->stats.run_ns));
-    bad_report(&bad);
+    bad_samples_report(&bad);
 }
 
 static void report_json(const struct bench *bench)
 {
-    struct bad_list bad = bad_list(bench);
+    struct bad_samples_list bad = bad_list(bench);
     const struct measure *measure = &bench->measure;
     const struct stoker_stats *stats = &measure->stats;
     const double seconds = (double)measure->run_ns / 1e9;
@@ -556,7 +556,7 @@ static void report_json(const struct bench *bench)
         }
     }
     json_close('}');
-    json_u64("jpegs_marked", stats->jpegs_marked);
+    json_u64("jpegs_marked", stats->jpegs_indexed);
     json_open("pngs", '{');
     json_u64("stoker", stats->pngs[0]);
     json_u64("libpng", stats->pngs[1]);
@@ -566,7 +566,7 @@ static void report_json(const struct bench *bench)
     json_u64("io_requests", stats->io_requests);
     json_u64("io_bytes", stats->io_bytes);
     json_str("io_backend", measure->engine.io_backend);
-    json_str("vector", measure->engine.vector);
+    json_str("vector", measure->engine.simd);
     json_open("shares", '{');
     shares_fill(measure, shares);
     for (size_t i = 0; i < SHARES; i++) {
@@ -574,7 +574,7 @@ static void report_json(const struct bench *bench)
     }
     json_double("wait", ratio((double)stats->wait_ns, (double)stats->run_ns));
     json_close('}');
-    bad_json(&bad);
+    bad_samples_json(&bad);
     json_close('}');
 }
 

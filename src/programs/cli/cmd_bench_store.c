@@ -233,8 +233,8 @@ static void clean(struct bench *bench)
         if (bench->sweep.put_count == 0 && stoker_stat(bench->engine, source, &info, NULL) == 0) {
             (void)copy_to_end(bench, &options, false);
         }
-        options.leftovers = 1;
-        options.leftover_age_s = 1;
+        options.unfinished_uploads = 1;
+        options.unfinished_age_s = 1;
         nanosleep(&second, NULL);
         (void)copy_to_end(bench, &options, false);
     }
@@ -279,12 +279,12 @@ static int find_objects(struct bench *bench)
     static char names[OBJECTS_MAX][NAME_BYTES];
     const char *lent[OBJECTS_MAX], *source = bench->source;
     struct stoker_error error = {0};
-    struct named named;
+    struct path_args expanded;
     uint32_t count = 0;
-    int status = named_find(&named, bench->engine, &source, 1);
+    int status = path_args_expand(&expanded, bench->engine, &source, 1);
 
-    for (size_t i = 0; i < named.count && status == EXIT_FINE && count < OBJECTS_MAX; i++) {
-        status = add_objects(bench, named.paths[i], names, &count);
+    for (size_t i = 0; i < expanded.count && status == EXIT_FINE && count < OBJECTS_MAX; i++) {
+        status = add_objects(bench, expanded.paths[i], names, &count);
     }
     if (status != EXIT_FINE) {
         return status;
@@ -292,7 +292,7 @@ static int find_objects(struct bench *bench)
     for (uint32_t i = 0; i < count; i++) {
         lent[i] = names[i];
     }
-    stoker_files_expect(bench->engine, lent, count);
+    stoker_files_prefetch_metadata(bench->engine, lent, count);
     for (uint32_t i = 0; i < count; i++) {
         info.struct_size = sizeof info;
         status = stoker_file_open(&bench->files[i], bench->engine, lent[i], &info, &error);
@@ -347,8 +347,8 @@ static bool note(struct bench *bench, const struct stoker_range *range)
         }
         bench->capacity = more;
     }
-    bench->first[bench->count] = (double)range->first_ns / 1e9;
-    bench->all[bench->count++] = (double)range->all_ns / 1e9;
+    bench->first[bench->count] = (double)range->first_byte_ns / 1e9;
+    bench->all[bench->count++] = (double)range->complete_ns / 1e9;
     return true;
 }
 
@@ -374,8 +374,9 @@ static void percentiles(double *values, size_t count, double out[3])
 
 static int run_round(struct bench *bench, struct bench_cell *cell, uint32_t count)
 {
-    struct stoker_ranges_options options = {
-        .struct_size = sizeof options, .apart = 1, .in_flight_max = (uint32_t)cell->at_once};
+    struct stoker_ranges_options options = {.struct_size = sizeof options,
+                                            .no_coalescing = 1,
+                                            .in_flight_max = (uint32_t)cell->at_once};
     struct stoker_error error = {0};
     uint64_t begin = term_clock_ns();
     double cpu = cpu_now();
@@ -395,7 +396,7 @@ static int run_round(struct bench *bench, struct bench_cell *cell, uint32_t coun
             cell->bytes += (uint64_t)range->result;
             bench->left -=
                 (uint64_t)range->result < bench->left ? (uint64_t)range->result : bench->left;
-            if (range->all_ns > 0 && !note(bench, range)) {
+            if (range->complete_ns > 0 && !note(bench, range)) {
                 return EXIT_ENVIRONMENT;
             }
         }
@@ -451,9 +452,9 @@ static int measure(struct bench *bench, struct bench_cell *cell, double seconds,
 
 static uint64_t retries_of(struct stoker_engine *engine)
 {
-    struct stoker_ledger ledger = {.struct_size = sizeof ledger};
+    struct stoker_store_stats ledger = {.struct_size = sizeof ledger};
 
-    return stoker_engine_ledger(engine, &ledger) < 0
+    return stoker_engine_store_stats(engine, &ledger) < 0
                ? 0
                : ledger.retries_throttled + ledger.retries_transient + ledger.retries_other;
 }
@@ -571,7 +572,7 @@ static void report(const struct bench_sweep *sweep)
     printf("\nrepeated   %llu requests were sent again\n", (unsigned long long)sweep->retries);
 }
 
-static int tell(struct bench *bench)
+static int print_row(struct bench *bench)
 {
     struct bench_sweep *sweep = &bench->sweep;
     int number;
@@ -614,14 +615,14 @@ static int run(struct args *args)
     if (status != EXIT_FINE) {
         return status;
     }
-    main_graceful(true);
+    main_defer_signals(true);
     status = args->write ? write_objects(&bench) : EXIT_FINE;
     bench.begin_ns = term_clock_ns();
     status = status != EXIT_FINE || main_signal() ? status : find_objects(&bench);
     status = status != EXIT_FINE || main_signal() ? status : measure_all(&bench);
     term_live_end();
     if (status == EXIT_FINE && bench.sweep.cell_count > 0) {
-        status = tell(&bench);
+        status = print_row(&bench);
     }
     for (uint32_t i = 0; i < bench.file_count; i++) {
         stoker_file_close(bench.files[i]);

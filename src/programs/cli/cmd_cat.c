@@ -17,18 +17,18 @@
 #define TRIES_MAX 4            /* a file that grows faster than it is read is given up */
 #define ADVICE_BYTES 512
 
-struct found {
+struct match {
     uint64_t sample;
     char extension[256];
     uint64_t bytes; /* UINT64_MAX: not known */
 };
 
 static int run(struct args *args);
-static int find(struct stoker_dataset *dataset, const char *name, struct found *found);
+static int find(struct stoker_dataset *dataset, const char *name, struct match *match);
 static const char *name_after_key(const char *name, const char *key);
 static int choose(const struct stoker_member_info *members, size_t count, const char *name,
-                  const char *extension, struct found *found);
-static int write_member(struct stoker_dataset *dataset, const struct found *found);
+                  const char *extension, struct match *match);
+static int write_member(struct stoker_dataset *dataset, const struct match *match);
 
 const struct command command_cat = {
     .name = "cat",
@@ -45,7 +45,7 @@ static int run(struct args *args)
 {
     struct stoker_engine *engine = NULL;
     struct stoker_dataset *dataset = NULL;
-    struct found found = {0};
+    struct match match = {0};
     int status;
 
     if (args->path_count == 0) {
@@ -58,7 +58,7 @@ static int run(struct args *args)
     }
     if (args->path_count == 1) {
         status = args_open_engine(args, &engine);
-        status = status == EXIT_FINE ? named_args(args, engine) : status;
+        status = status == EXIT_FINE ? path_args_expand_all(args, engine) : status;
         for (size_t i = 0; i < args->path_count && status == EXIT_FINE; i++) {
             status = stat_write_file(engine, args->paths[i]);
         }
@@ -75,9 +75,9 @@ static int run(struct args *args)
     if (status != EXIT_FINE) {
         return status;
     }
-    status = find(dataset, args->name, &found);
+    status = find(dataset, args->name, &match);
     if (status == EXIT_FINE) {
-        status = write_member(dataset, &found);
+        status = write_member(dataset, &match);
     }
     stoker_dataset_close(dataset);
     stoker_engine_close(engine);
@@ -85,7 +85,7 @@ static int run(struct args *args)
 }
 
 /* The first sample whose key is the name, or the name up to a dot before one of its extensions. */
-static int find(struct stoker_dataset *dataset, const char *name, struct found *found)
+static int find(struct stoker_dataset *dataset, const char *name, struct match *match)
 {
     static char key[KEY_BYTES_MAX];
     static struct stoker_member_info members[MEMBERS_MAX];
@@ -101,9 +101,9 @@ static int find(struct stoker_dataset *dataset, const char *name, struct found *
         }
         const char *extension = name_after_key(name, key);
         if (extension) {
-            found->sample = i;
+            match->sample = i;
             return choose(members, count < MEMBERS_MAX ? count : MEMBERS_MAX, name, extension,
-                          found);
+                          match);
         }
     }
     term_fail("no sample has this key", name, "'stoker ls PATH' prints the keys");
@@ -125,15 +125,15 @@ static const char *name_after_key(const char *name, const char *key)
 }
 
 static int choose(const struct stoker_member_info *members, size_t count, const char *name,
-                  const char *extension, struct found *found)
+                  const char *extension, struct match *match)
 {
     char advice[ADVICE_BYTES] = "it has:";
     size_t used = strlen(advice);
 
     for (size_t m = 0; m < count; m++) {
         if (extension[0] ? strcasecmp(members[m].extension, extension) == 0 : count == 1) {
-            snprintf(found->extension, sizeof found->extension, "%s", members[m].extension);
-            found->bytes = members[m].bytes;
+            snprintf(match->extension, sizeof match->extension, "%s", members[m].extension);
+            match->bytes = members[m].bytes;
             return EXIT_FINE;
         }
         int more = snprintf(advice + used, sizeof advice - used, " %s", members[m].extension);
@@ -144,10 +144,10 @@ static int choose(const struct stoker_member_info *members, size_t count, const 
     return extension[0] ? EXIT_FINDINGS : EXIT_USAGE;
 }
 
-static int write_member(struct stoker_dataset *dataset, const struct found *found)
+static int write_member(struct stoker_dataset *dataset, const struct match *match)
 {
     struct stoker_error error = {0};
-    size_t capacity = found->bytes == UINT64_MAX ? FIRST_BYTES : found->bytes;
+    size_t capacity = match->bytes == UINT64_MAX ? FIRST_BYTES : match->bytes;
     size_t bytes = 0;
     int status = STOKER_ERROR_LIMIT;
     char *buffer = NULL;
@@ -156,12 +156,12 @@ static int write_member(struct stoker_dataset *dataset, const struct found *foun
         free(buffer);
         buffer = malloc(capacity ? capacity : 1);
         if (!buffer) {
-            term_fail(strerror(ENOMEM), found->extension,
+            term_fail(strerror(ENOMEM), match->extension,
                       "a member is read whole: it needs memory");
             return EXIT_ENVIRONMENT;
         }
         error = (struct stoker_error){0};
-        status = stoker_dataset_read(dataset, found->sample, found->extension, buffer, capacity,
+        status = stoker_dataset_read(dataset, match->sample, match->extension, buffer, capacity,
                                      &bytes, &error);
         if (bytes <= capacity) {
             break; /* another limit than our buffer */

@@ -63,10 +63,10 @@ static struct stoker_copy_options options_of(const struct args *args, uint32_t k
         .source_count = args->path_count,
         .recursive = args->recursive,
         .update = args->update,
-        .fresh = args->fresh,
-        .remove_extra = args->remove_extra,
-        .leftovers = args->leftovers,
-        .leftover_age_s = (uint64_t)args->seconds,
+        .no_clobber = args->fresh,
+        .delete_extra = args->remove_extra,
+        .unfinished_uploads = args->leftovers,
+        .unfinished_age_s = (uint64_t)args->seconds,
         .workers = (uint32_t)args->workers,
         .part_bytes = args->part_bytes,
         .check = (uint32_t)args->check,
@@ -108,7 +108,8 @@ static int run_sync(struct args *args)
 }
 
 /* EXIT_FINE: --yes, or somebody at a terminal says so; nobody there is no. */
-static int ask(const struct args *args, const char *what, const char *const *paths, size_t count)
+static int confirm_removal(const struct args *args, const char *what, const char *const *paths,
+                           size_t count)
 {
     char answer[16] = "";
 
@@ -144,29 +145,29 @@ static int run_rm(struct args *args)
         return term_usage("rm", "no path given", NULL, "usage: stoker rm [options] PATH...");
     }
     if (args->recursive || args->leftovers) {
-        status = ask(args, "all below", args->paths, args->path_count);
+        status = confirm_removal(args, "all below", args->paths, args->path_count);
     }
     options = options_of(args, STOKER_REMOVE);
     return status == EXIT_FINE ? run(args, &options) : status;
 }
 
-/* Braces and globs in what is named; the destination is meant as it is written. */
+/* Braces and globs in what is path_args; the destination is meant as it is written. */
 static int name_sources(struct args *args, struct stoker_engine *engine,
                         struct stoker_copy_options *options)
 {
-    struct named named;
+    struct path_args expanded;
     int status;
 
-    if (options->leftovers) {
+    if (options->unfinished_uploads) {
         return EXIT_FINE;
     }
-    status = named_find(&named, engine, options->sources, options->source_count);
-    if (status == EXIT_FINE && options->kind == STOKER_REMOVE && named.pattern &&
+    status = path_args_expand(&expanded, engine, options->sources, options->source_count);
+    if (status == EXIT_FINE && options->kind == STOKER_REMOVE && expanded.pattern &&
         !options->recursive) {
-        status = ask(args, "what matches:", named.paths, named.count);
+        status = confirm_removal(args, "what matches:", expanded.paths, expanded.count);
     }
-    options->sources = named.paths;
-    options->source_count = named.count;
+    options->sources = expanded.paths;
+    options->source_count = expanded.count;
     return status;
 }
 
@@ -185,7 +186,7 @@ static int run(struct args *args, struct stoker_copy_options *options)
         stoker_engine_close(engine);
         return status;
     }
-    main_graceful(true);
+    main_defer_signals(true);
     status = stoker_copy_open(&copy, engine, options, &error);
     status = status < 0 ? term_error(status, &error) : wait_for_end(copy, &progress);
     term_live_end();
@@ -223,7 +224,7 @@ static int wait_for_end(struct stoker_copy *copy, struct stoker_copy_progress *p
 static void live_draw(const struct stoker_copy_progress *progress, bool removing)
 {
     double seconds = (double)progress->run_ns / 1e9, share = -1;
-    uint64_t moved = progress->bytes_done - progress->bytes_kept;
+    uint64_t moved = progress->bytes_done - progress->bytes_skipped;
     char line[200], done[TERM_NUMBER_BYTES], all[TERM_NUMBER_BYTES], bytes[TERM_NUMBER_BYTES];
     char rate[TERM_NUMBER_BYTES], left[TERM_NUMBER_BYTES] = "?";
 
@@ -256,12 +257,12 @@ static void report_json(const struct stoker_copy_progress *progress)
     json_u64("bytes", progress->bytes);
     json_u64("files_done", progress->files_done);
     json_u64("bytes_done", progress->bytes_done);
-    json_u64("files_kept", progress->files_kept);
-    json_u64("bytes_kept", progress->bytes_kept);
+    json_u64("files_kept", progress->files_skipped);
+    json_u64("bytes_kept", progress->bytes_skipped);
     json_u64("files_removed", progress->files_removed);
     json_u64("files_failed", progress->files_failed);
     json_u64("links_left_out", progress->links_left_out);
-    json_u64("files_spared", progress->files_spared);
+    json_u64("files_spared", progress->files_not_deleted);
     json_double("seconds", (double)progress->run_ns / 1e9);
     json_close('}');
 }
@@ -270,7 +271,7 @@ static void report(const struct args *args, const struct stoker_copy_progress *p
                    uint32_t kind)
 {
     double seconds = (double)progress->run_ns / 1e9;
-    uint64_t moved = progress->bytes_done - progress->bytes_kept;
+    uint64_t moved = progress->bytes_done - progress->bytes_skipped;
     char files[TERM_NUMBER_BYTES], bytes[TERM_NUMBER_BYTES], rate[TERM_NUMBER_BYTES];
     char time[TERM_NUMBER_BYTES];
 
@@ -280,13 +281,14 @@ static void report(const struct args *args, const struct stoker_copy_progress *p
     }
     if (kind != STOKER_REMOVE) {
         printf("copied     %s files, %s in %s, %s/s\n",
-               term_count(files, progress->files_done - progress->files_kept),
+               term_count(files, progress->files_done - progress->files_skipped),
                term_bytes(bytes, moved), term_time(time, seconds),
                term_bytes(rate, seconds > 0 ? (uint64_t)((double)moved / seconds) : 0));
     }
-    if (progress->files_kept > 0 || progress->bytes_kept > 0) {
-        printf("kept       %s files, %s that were there\n", term_count(files, progress->files_kept),
-               term_bytes(bytes, progress->bytes_kept));
+    if (progress->files_skipped > 0 || progress->bytes_skipped > 0) {
+        printf("kept       %s files, %s that were there\n",
+               term_count(files, progress->files_skipped),
+               term_bytes(bytes, progress->bytes_skipped));
     }
     if (progress->files_removed > 0 || kind == STOKER_REMOVE) {
         printf("removed    %s\n", term_count(files, progress->files_removed));
@@ -295,9 +297,9 @@ static void report(const struct args *args, const struct stoker_copy_progress *p
         printf("left out   %s links, devices and pipes\n",
                term_count(files, progress->links_left_out));
     }
-    if (progress->files_spared > 0) {
+    if (progress->files_not_deleted > 0) {
         printf("spared     %s files that are there where those are\n",
-               term_count(files, progress->files_spared));
+               term_count(files, progress->files_not_deleted));
     }
     if (progress->files_failed > 0) {
         printf("failed     %s files\n", term_count(files, progress->files_failed));

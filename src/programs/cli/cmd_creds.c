@@ -45,10 +45,10 @@ static int run(struct args *args)
     return EXIT_FINE;
 }
 
-static const char *const verdicts[] = {[STOKER_CREDS_PASSED_OVER] = "passed over",
+static const char *const verdicts[] = {[STOKER_CREDS_SKIPPED] = "passed over",
                                        [STOKER_CREDS_USED] = "used",
                                        [STOKER_CREDS_FAILED] = "failed",
-                                       [STOKER_CREDS_NOT_ASKED] = "not asked"};
+                                       [STOKER_CREDS_NOT_TRIED] = "not asked"};
 
 static void print_row(const char *name, const char *value, const char *from)
 {
@@ -74,8 +74,8 @@ static void print(const struct stoker_creds *creds)
     for (uint32_t i = 0; i < creds->step_count; i++) {
         const struct stoker_creds_step *step = &creds->steps[i];
 
-        printf("%s  %u. %-30s %-12s", i ? "" : "\n", i + 1, step->place, verdicts[step->verdict]);
-        term_text(step->why);
+        printf("%s  %u. %-30s %-12s", i ? "" : "\n", i + 1, step->source, verdicts[step->verdict]);
+        term_text(step->reason);
         fputc('\n', stdout);
     }
 }
@@ -97,9 +97,9 @@ static void print_json(const struct stoker_creds *creds)
     json_open("steps", '[');
     for (uint32_t i = 0; i < creds->step_count; i++) {
         json_open(NULL, '{');
-        json_str("place", creds->steps[i].place);
+        json_str("place", creds->steps[i].source);
         json_str("verdict", verdicts[creds->steps[i].verdict]);
-        json_str("why", creds->steps[i].why);
+        json_str("why", creds->steps[i].reason);
         json_close('}');
     }
     json_close(']');

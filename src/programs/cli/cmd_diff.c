@@ -11,7 +11,7 @@
 static int run(struct args *args);
 static int open_both(const struct args *args, struct stoker_engine *engine,
                      struct stoker_dataset *datasets[2]);
-static int pull(struct stoker_diff *diff, const struct args *args, uint64_t start_ns);
+static int print_differences(struct stoker_diff *diff, const struct args *args, uint64_t start_ns);
 static void live(struct stoker_diff *diff, double seconds);
 static int difference_print(const struct stoker_difference *difference, bool json);
 static void summary_print(struct stoker_diff *diff, double seconds, uint64_t shown);
@@ -51,7 +51,7 @@ static int run(struct args *args)
     }
     if (status == EXIT_FINE) {
         status = stoker_diff_open(&diff, datasets[0], datasets[1], &options, &error);
-        status = status < 0 ? term_error(status, &error) : pull(diff, args, start_ns);
+        status = status < 0 ? term_error(status, &error) : print_differences(diff, args, start_ns);
     }
     stoker_diff_close(diff);
     stoker_dataset_close(datasets[1]);
@@ -67,7 +67,7 @@ static int open_both(const struct args *args, struct stoker_engine *engine,
         struct stoker_dataset_options options = {.struct_size = sizeof options,
                                                  .urls = &args->paths[i],
                                                  .url_count = 1,
-                                                 .foreign = STOKER_FOREIGN_NEVER};
+                                                 .foreign_index = STOKER_FOREIGN_INDEX_NEVER};
         struct stoker_error error = {0};
         int status = stoker_dataset_open(&datasets[i], engine, &options, &error);
 
@@ -78,7 +78,7 @@ static int open_both(const struct args *args, struct stoker_engine *engine,
     return EXIT_FINE;
 }
 
-static int pull(struct stoker_diff *diff, const struct args *args, uint64_t start_ns)
+static int print_differences(struct stoker_diff *diff, const struct args *args, uint64_t start_ns)
 {
     struct stoker_diff_progress progress = {.struct_size = sizeof progress};
     struct stoker_error error = {0};

@@ -24,11 +24,11 @@ struct facts {
 
 static int run(struct args *args);
 static void facts_print(const struct facts *facts);
-static void marks_print_used(const struct stoker_dataset_info *dataset);
-static void facts_print_json(const struct facts *facts, const struct mounted *mounted,
-                             const struct placed *placed);
-static int print_mounts(const struct mounted *mounted, const struct args *args);
-static int run_opened(struct args *args, const struct mounted *mounted);
+static void jpeg_index_print_used(const struct stoker_dataset_info *dataset);
+static void facts_print_json(const struct facts *facts, const struct info_filesystem *filesystems,
+                             const struct info_location *locations);
+static int print_filesystems(const struct info_filesystem *filesystems, const struct args *args);
+static int run_opened(struct args *args, const struct info_filesystem *filesystems);
 
 const struct command command_info = {
     .name = "info",
@@ -49,50 +49,50 @@ const struct command command_info = {
 
 static int run(struct args *args)
 {
-    static struct mounted mounted;
+    static struct info_filesystem filesystems;
     int status;
 
     if (args->path_count == 0) {
         return term_usage("info", "no path given", NULL, "usage: stoker info [options] PATH...");
     }
-    mounted_open(&mounted, args);
-    if (args->mount || mounted.is_silent) {
-        status = print_mounts(&mounted, args);
+    info_filesystem_open(&filesystems, args);
+    if (args->mount || filesystems.is_silent) {
+        status = print_filesystems(&filesystems, args);
     } else {
         if (!args->json) {
-            mounted_print(&mounted);
+            info_filesystem_print(&filesystems);
         }
-        status = run_opened(args, &mounted);
+        status = run_opened(args, &filesystems);
     }
-    mounted_close(&mounted);
+    info_filesystem_close(&filesystems);
     return status;
 }
 
 /* Without a data set: it is not asked for, or could not be read. */
-static int print_mounts(const struct mounted *mounted, const struct args *args)
+static int print_filesystems(const struct info_filesystem *filesystems, const struct args *args)
 {
-    if (mounted->status < 0) {
-        return term_error(mounted->status, &mounted->error);
+    if (filesystems->status < 0) {
+        return term_error(filesystems->status, &filesystems->error);
     }
-    if (mounted->count == 0) {
+    if (filesystems->count == 0) {
         return term_usage("info", "--mount is for paths of this machine", args->paths[0],
                           "leave it out for a URL");
     }
     if (args->json) {
         json_open(NULL, '{');
-        mounted_json(mounted);
+        info_filesystem_json(filesystems);
         json_close('}');
     } else {
-        mounted_print(mounted);
+        info_filesystem_print(filesystems);
     }
-    return mounted_status(mounted);
+    return info_filesystem_status(filesystems);
 }
 
-static int run_opened(struct args *args, const struct mounted *mounted)
+static int run_opened(struct args *args, const struct info_filesystem *filesystems)
 {
     struct stoker_engine *engine = NULL;
     struct stoker_dataset *dataset = NULL;
-    static struct placed placed;
+    static struct info_location locations;
     struct facts facts = {
         .engine.struct_size = sizeof facts.engine,
         .dataset.struct_size = sizeof facts.dataset,
@@ -110,7 +110,7 @@ static int run_opened(struct args *args, const struct mounted *mounted)
     }
     stoker_engine_info(engine, &facts.engine);
     stoker_dataset_info(dataset, &facts.dataset);
-    placed_open(&placed, engine, args);
+    info_location_open(&locations, engine, args);
     if (facts.dataset.sequential) {
         facts.shuffle = STOKER_SHUFFLE_NONE; /* as a loader does, whatever it is asked for */
     }
@@ -123,15 +123,15 @@ static int run_opened(struct args *args, const struct mounted *mounted)
         snprintf(facts.identity + 2 * i, 3, "%02x", facts.dataset.identity[i]);
     }
     if (args->json) {
-        facts_print_json(&facts, mounted, &placed);
+        facts_print_json(&facts, filesystems, &locations);
     } else {
-        placed_print(&placed);
+        info_location_print(&locations);
         facts_print(&facts);
     }
     stoker_dataset_close(dataset);
     stoker_engine_close(engine);
-    status = placed_status(&placed);
-    return status != EXIT_FINE ? status : mounted_status(mounted);
+    status = info_location_status(&locations);
+    return status != EXIT_FINE ? status : info_filesystem_status(filesystems);
 }
 
 static void facts_print(const struct facts *facts)
@@ -167,7 +167,7 @@ static void facts_print(const struct facts *facts)
         term_text(dataset->index_note);
     }
     printf("\n");
-    marks_print_used(dataset);
+    jpeg_index_print_used(dataset);
     printf("order\n");
     printf("  version     %d, %s shuffle\n", STOKER_ORDER_VERSION,
            args_shuffle_name(facts->shuffle));
@@ -179,7 +179,7 @@ static void facts_print(const struct facts *facts)
     printf("  cores       %u granted, %u decode threads\n", engine->cores, engine->threads);
     printf("  memory      %s budget\n", term_bytes(a, engine->memory_bytes_max));
     printf("  io          %s: %s\n", engine->io_backend, engine->io_reason);
-    printf("  vector      %s\n", engine->vector);
+    printf("  vector      %s\n", engine->simd);
     printf("memory of a stream\n");
     printf("  one batch   %s = %llu samples x 3 x %llu x %llu x %llu bytes (%s)\n",
            term_bytes(a, facts->batch_bytes), (unsigned long long)facts->batch,
@@ -194,21 +194,21 @@ static void facts_print(const struct facts *facts)
 }
 
 /* Nothing if there are none. */
-static void marks_print_used(const struct stoker_dataset_info *dataset)
+static void jpeg_index_print_used(const struct stoker_dataset_info *dataset)
 {
-    if (dataset->marked && dataset->marks_mcus) {
-        printf("  marks       of JPEGs, each %u MCUs\n", dataset->marks_mcus);
-    } else if (dataset->marked) {
+    if (dataset->jpeg_indexed && dataset->jpeg_index_mcus) {
+        printf("  marks       of JPEGs, each %u MCUs\n", dataset->jpeg_index_mcus);
+    } else if (dataset->jpeg_indexed) {
         printf("  marks       of JPEGs, each row of MCUs\n");
-    } else if (dataset->marks_note[0]) {
+    } else if (dataset->jpeg_index_note[0]) {
         printf("  marks       ");
-        term_text(dataset->marks_note);
+        term_text(dataset->jpeg_index_note);
         printf("\n");
     }
 }
 
-static void facts_print_json(const struct facts *facts, const struct mounted *mounted,
-                             const struct placed *placed)
+static void facts_print_json(const struct facts *facts, const struct info_filesystem *filesystems,
+                             const struct info_location *locations)
 {
     const struct stoker_dataset_info *dataset = &facts->dataset;
     const struct stoker_engine_info *engine = &facts->engine;
@@ -227,10 +227,10 @@ static void facts_print_json(const struct facts *facts, const struct mounted *mo
     }
     json_str("index_note", dataset->index_note);
     json_u64("shards_indexed", dataset->shards_indexed);
-    if (dataset->marked) {
-        json_u64("marks_mcus", dataset->marks_mcus);
+    if (dataset->jpeg_indexed) {
+        json_u64("marks_mcus", dataset->jpeg_index_mcus);
     }
-    json_str("marks_note", dataset->marks_note);
+    json_str("marks_note", dataset->jpeg_index_note);
     json_u64("order_version", STOKER_ORDER_VERSION);
     json_str("shuffle", args_shuffle_name(facts->shuffle));
     json_u64("block_samples", dataset->block_samples);
@@ -241,11 +241,11 @@ static void facts_print_json(const struct facts *facts, const struct mounted *mo
     json_u64("memory_bytes_max", engine->memory_bytes_max);
     json_str("io_backend", engine->io_backend);
     json_str("io_reason", engine->io_reason);
-    json_str("vector", engine->vector);
+    json_str("vector", engine->simd);
     json_u64("batch_size", facts->batch);
     json_u64("batch_bytes", facts->batch_bytes);
     json_u64("batches_ahead", facts->batches_ahead);
-    mounted_json(mounted);
-    placed_json(placed);
+    info_filesystem_json(filesystems);
+    info_location_json(locations);
     json_close('}');
 }

@@ -34,7 +34,7 @@ static void sample_print(const struct listing *listing, uint64_t sample);
 static void sample_print_json(const struct listing *listing, uint64_t sample);
 static void shard_print(const struct shard *shard, bool json, bool folder);
 static int sample_get(struct listing *listing, uint64_t sample, struct stoker_error *error);
-static size_t members_known(const struct listing *listing);
+static size_t are_members_known(const struct listing *listing);
 
 const struct command command_ls = {
     .name = "ls",
@@ -57,7 +57,7 @@ static int run(struct args *args)
     }
     if (args->files) {
         status = args_open_engine(args, &engine);
-        status = status == EXIT_FINE ? named_args(args, engine) : status;
+        status = status == EXIT_FINE ? path_args_expand_all(args, engine) : status;
         for (size_t i = 0; i < args->path_count && status == EXIT_FINE; i++) {
             status = stat_list_files(engine, args, args->paths[i]);
         }
@@ -128,7 +128,7 @@ static int list_shards(struct listing *listing)
         shard.path[bytes] = 0;
         shard.samples++;
         shard.members += listing->member_count;
-        for (size_t m = 0; m < members_known(listing); m++) {
+        for (size_t m = 0; m < are_members_known(listing); m++) {
             uint64_t member_bytes = listing->members[m].bytes;
             shard.bytes += member_bytes == UINT64_MAX ? 0 : member_bytes;
         }
@@ -143,7 +143,7 @@ static void sample_print(const struct listing *listing, uint64_t sample)
 {
     (void)sample;
     term_text(listing->key);
-    for (size_t m = 0; m < members_known(listing); m++) {
+    for (size_t m = 0; m < are_members_known(listing); m++) {
         const struct stoker_member_info *member = &listing->members[m];
         fputs("  ", stdout);
         term_text(member->extension);
@@ -152,8 +152,8 @@ static void sample_print(const struct listing *listing, uint64_t sample)
                    (unsigned long long)member->offset);
         }
     }
-    if (listing->member_count > members_known(listing)) {
-        printf("  and %zu more", listing->member_count - members_known(listing));
+    if (listing->member_count > are_members_known(listing)) {
+        printf("  and %zu more", listing->member_count - are_members_known(listing));
     }
     if (listing->member_count) {
         fputs("  ", stdout);
@@ -170,7 +170,7 @@ static void sample_print_json(const struct listing *listing, uint64_t sample)
     json_str("shard", listing->member_count ? listing->members[0].shard : "");
     json_u64("member_count", listing->member_count);
     json_open("members", '[');
-    for (size_t m = 0; m < members_known(listing); m++) {
+    for (size_t m = 0; m < are_members_known(listing); m++) {
         const struct stoker_member_info *member = &listing->members[m];
         json_open(NULL, '{');
         json_str("extension", member->extension);
@@ -212,7 +212,7 @@ static int sample_get(struct listing *listing, uint64_t sample, struct stoker_er
                                  listing->members, &listing->member_count, error);
 }
 
-static size_t members_known(const struct listing *listing)
+static size_t are_members_known(const struct listing *listing)
 {
     return listing->member_count < MEMBERS_MAX ? listing->member_count : MEMBERS_MAX;
 }

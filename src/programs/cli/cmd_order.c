@@ -14,11 +14,11 @@
 #define KEY_BYTES 4097
 
 static int run(struct args *args);
-static int setup_open(struct setup *setup, const struct args *args);
-static void setup_close(struct setup *setup);
-static int list(struct setup *setup);
-static int find(struct setup *setup);
-static int diff(struct setup *setup);
+static int setup_open(struct order_setup *setup, const struct args *args);
+static void setup_close(struct order_setup *setup);
+static int list(struct order_setup *setup);
+static int find(struct order_setup *setup);
+static int diff(struct order_setup *setup);
 
 const struct command command_order = {
     .name = "order",
@@ -39,7 +39,7 @@ const struct command command_order = {
 
 static int run(struct args *args)
 {
-    struct setup setup = {0};
+    struct order_setup setup = {0};
     int asked = (args->at != NULL) + (args->find != NULL) + (args->diff != NULL) + args->verify +
                 args->simulate;
     int status;
@@ -66,7 +66,7 @@ static int run(struct args *args)
     return status;
 }
 
-static int setup_open(struct setup *setup, const struct args *args)
+static int setup_open(struct order_setup *setup, const struct args *args)
 {
     int status;
 
@@ -94,20 +94,21 @@ static int setup_open(struct setup *setup, const struct args *args)
         setup->shard_ends = NULL;
     }
     status = order_mix_open(setup, args);
-    status = status == EXIT_FINE ? chosen_open(&setup->choice, args, setup->dataset) : status;
+    status =
+        status == EXIT_FINE ? sampling_args_open(&setup->choice, args, setup->dataset) : status;
     return status == EXIT_FINE ? order_open(setup, args, &setup->order) : status;
 }
 
-static void setup_close(struct setup *setup)
+static void setup_close(struct order_setup *setup)
 {
     stoker_order_close(setup->order);
-    chosen_close(&setup->choice);
+    sampling_args_close(&setup->choice);
     stoker_dataset_close(setup->dataset);
     stoker_engine_close(setup->engine);
     free(setup->shard_ends);
 }
 
-struct stoker_order_options order_settings(const struct setup *setup, const struct args *args)
+struct stoker_order_options order_settings(const struct order_setup *setup, const struct args *args)
 {
     struct stoker_order_options options = {
         .struct_size = sizeof options,
@@ -138,7 +139,8 @@ struct stoker_order_options order_settings(const struct setup *setup, const stru
     return options;
 }
 
-int order_open(const struct setup *setup, const struct args *args, struct stoker_order **order_out)
+int order_open(const struct order_setup *setup, const struct args *args,
+               struct stoker_order **order_out)
 {
     struct stoker_order_options options = order_settings(setup, args);
     struct stoker_error error = {0};
@@ -149,7 +151,7 @@ int order_open(const struct setup *setup, const struct args *args, struct stoker
 
 /* ---- where samples come ---- */
 
-static int slot_print(const struct setup *setup, const struct stoker_slot *slot)
+static int slot_print(const struct order_setup *setup, const struct stoker_slot *slot)
 {
     struct stoker_member_info member = {.shard = ""};
     struct stoker_error error = {0};
@@ -193,7 +195,7 @@ static int slot_print(const struct setup *setup, const struct stoker_slot *slot)
     return EXIT_FINE;
 }
 
-static int list(struct setup *setup)
+static int list(struct order_setup *setup)
 {
     struct stoker_slot slots[SLOTS];
     const struct args *args = setup->args;
@@ -227,7 +229,7 @@ static int list(struct setup *setup)
 }
 
 /* A line for each time that a sample comes in an epoch: once, but for a mix. */
-static int find_in_epoch(struct setup *setup, uint64_t epoch, uint64_t sample)
+static int find_in_epoch(struct order_setup *setup, uint64_t epoch, uint64_t sample)
 {
     int found = 0, status = EXIT_FINE;
 
@@ -257,7 +259,7 @@ static int find_in_epoch(struct setup *setup, uint64_t epoch, uint64_t sample)
 }
 
 /* In each epoch that was asked for. */
-static int find_sample(struct setup *setup, uint64_t sample)
+static int find_sample(struct order_setup *setup, uint64_t sample)
 {
     uint64_t epochs = setup->args->epochs ? setup->args->epochs : EPOCHS_DEFAULT;
     int status = EXIT_FINE;
@@ -268,7 +270,7 @@ static int find_sample(struct setup *setup, uint64_t sample)
     return status;
 }
 
-static int find(struct setup *setup)
+static int find(struct order_setup *setup)
 {
     const char *wanted = setup->args->find;
     uint64_t sample, matches = 0;
@@ -364,7 +366,7 @@ static void difference_print_json(const struct stoker_order_difference *differen
 }
 
 /* Whether nothing but what makes an order was changed. */
-static bool is_setting_changed_only(const struct setup *setup, const struct args *changed)
+static bool is_setting_changed_only(const struct order_setup *setup, const struct args *changed)
 {
     struct args rest = *changed;
 
@@ -390,13 +392,13 @@ static bool is_setting_changed_only(const struct setup *setup, const struct args
     return memcmp(&rest, setup->args, sizeof rest) == 0;
 }
 
-static int diff(struct setup *setup)
+static int diff(struct order_setup *setup)
 {
     struct stoker_order_difference difference = {.struct_size = sizeof difference};
     uint64_t epochs = setup->args->epochs ? setup->args->epochs : EPOCHS_DEFAULT;
     struct args changed = *setup->args;
     struct stoker_order *other = NULL;
-    struct choice own = setup->choice; /* what points into it is put back below */
+    struct sampling_args own = setup->choice; /* what points into it is put back below */
     struct stoker_error error = {0};
     int status = args_change(&changed, &command_order, setup->args->diff);
 
@@ -408,14 +410,15 @@ static int diff(struct setup *setup)
                           "curriculum as the last");
     }
     status = status != EXIT_FINE ? status : order_mix_open(setup, &changed); /* the other's */
-    status = status != EXIT_FINE ? status : chosen_open(&setup->choice, &changed, setup->dataset);
+    status =
+        status != EXIT_FINE ? status : sampling_args_open(&setup->choice, &changed, setup->dataset);
     status = status != EXIT_FINE ? status : order_open(setup, &changed, &other);
     if (status == EXIT_FINE) {
         int failed = stoker_order_diff(setup->order, other, epochs, &difference, &error);
         status = failed < 0 ? term_error(failed, &error) : EXIT_FINE;
     }
     stoker_order_close(other);
-    chosen_close(&setup->choice);
+    sampling_args_close(&setup->choice);
     setup->choice = own;
     if (status != EXIT_FINE) {
         return status;

@@ -14,9 +14,9 @@
 #define TICK_MS 100 /* between two looks at Ctrl-C, and two drawings */
 
 static int run(struct args *args);
-static struct bad_list bad_list(const struct stoker_pack_progress *progress,
-                                struct stoker_pack *pack);
-static void tell_whole(struct stoker_engine *engine, struct stoker_pack_progress *progress);
+static struct bad_samples_list bad_list(const struct stoker_pack_progress *progress,
+                                        struct stoker_pack *pack);
+static void print_complete(struct stoker_engine *engine, struct stoker_pack_progress *progress);
 static int check(const struct args *args, uint64_t *seed_out);
 static bool seed_parse(const char *text, uint64_t *seed_out);
 static int wait_for_end(struct stoker_pack *pack, struct stoker_pack_progress *progress);
@@ -47,7 +47,7 @@ const struct command command_pack = {
     .run = run,
 };
 
-static struct marks_report packed_marks; /* of --jpeg-rows */
+static struct jpeg_index_report packed_jpeg_index; /* of --jpeg-rows */
 static struct pack_url packed_to;
 
 static int run(struct args *args)
@@ -75,29 +75,29 @@ static int run(struct args *args)
     }
     options.shuffle = args->shuffle_seed ? STOKER_SHUFFLE_FULL : 0;
     options.destination = args->paths[--args->path_count];
-    args->foreign = STOKER_FOREIGN_NEVER;
+    args->foreign = STOKER_FOREIGN_INDEX_NEVER;
     args->rescue = args->on_error == STOKER_ON_ERROR_SKIP;
     status = args_open(args, &engine, &dataset);
     if (status != EXIT_FINE) {
         return status;
     }
-    main_graceful(true);
+    main_defer_signals(true);
     named = options.destination;
     if (strstr(named, "://") && strncmp(named, "file://", 7) != 0) {
         status = pack_url_prepare(&packed_to, args, engine, dataset, named);
         options.destination = packed_to.data;
     }
     if (status == EXIT_FINE && packed_to.whole) {
-        tell_whole(engine, &progress);
+        print_complete(engine, &progress);
     } else if (status == EXIT_FINE) {
         status = stoker_pack_open(&pack, dataset, &options, &error);
         status = status < 0 ? term_error(status, &error) : wait_for_end(pack, &progress);
     }
     term_live_end();
     if (status == EXIT_FINE && args->jpeg_rows) {
-        struct marks_job job = {engine, &options.destination, 1, NULL, args->jpeg_rows, false};
+        struct jpeg_index_job job = {engine, &options.destination, 1, NULL, args->jpeg_rows, false};
 
-        status = marks_run(&job, &packed_marks);
+        status = jpeg_index_run(&job, &packed_jpeg_index);
     }
     if (status == EXIT_FINE && packed_to.url) {
         status = pack_url_send(&packed_to);
@@ -105,11 +105,11 @@ static int run(struct args *args)
     if (status == EXIT_FINE) {
         (args->json ? report_json : report)(named, &progress, pack);
     } else if (pack && !args->json) { /* damage may have ended it */
-        struct bad_list bad = bad_list(&progress, pack);
+        struct bad_samples_list bad = bad_list(&progress, pack);
 
         bad.total = bad.total < bad.count ? bad.count : bad.total;
         if (bad.count > 0) {
-            bad_report(&bad);
+            bad_samples_report(&bad);
         }
     }
     stoker_pack_close(pack);
@@ -132,7 +132,7 @@ static int check(const struct args *args, uint64_t *seed_out)
 }
 
 /* Of what an earlier run packed, and did not send. */
-static void tell_whole(struct stoker_engine *engine, struct stoker_pack_progress *progress)
+static void print_complete(struct stoker_engine *engine, struct stoker_pack_progress *progress)
 {
     const char *path = packed_to.data;
     struct stoker_dataset_options options = {
@@ -142,9 +142,9 @@ static void tell_whole(struct stoker_engine *engine, struct stoker_pack_progress
 
     if (stoker_dataset_open(&dataset, engine, &options, NULL) == 0 &&
         stoker_dataset_info(dataset, &info) == 0) {
-        progress->shards = progress->shards_done = progress->shards_kept = info.shard_count;
-        progress->samples = progress->samples_done = progress->samples_kept = info.sample_count;
-        progress->bytes_done = progress->bytes_kept = info.bytes;
+        progress->shards = progress->shards_done = progress->shards_resumed = info.shard_count;
+        progress->samples = progress->samples_done = progress->samples_resumed = info.sample_count;
+        progress->bytes_done = progress->bytes_resumed = info.bytes;
     }
     stoker_dataset_close(dataset);
 }
@@ -187,7 +187,7 @@ static double seconds_of(const struct stoker_pack_progress *progress)
 static void live_draw(const struct stoker_pack_progress *progress)
 {
     double seconds = seconds_of(progress), share = -1;
-    uint64_t fresh = progress->samples_done - progress->samples_kept;
+    uint64_t fresh = progress->samples_done - progress->samples_resumed;
     uint64_t left = progress->samples - progress->samples_done - progress->samples_left_out;
     char line[200], count[TERM_NUMBER_BYTES], rate[TERM_NUMBER_BYTES],
         time[TERM_NUMBER_BYTES] = "?", bad[40] = "";
@@ -196,7 +196,7 @@ static void live_draw(const struct stoker_pack_progress *progress)
         return;
     }
     if (progress->phase == STOKER_PACK_WRITING && seconds > 0) {
-        double bytes = (double)(progress->bytes_done - progress->bytes_kept) / seconds;
+        double bytes = (double)(progress->bytes_done - progress->bytes_resumed) / seconds;
 
         if (fresh > 0) {
             term_time(time, seconds / (double)fresh * (double)left);
@@ -223,23 +223,23 @@ static int bad_at(void *pack, uint64_t index, struct stoker_quarantine_entry *en
     return stoker_pack_quarantine(pack, index, entry);
 }
 
-static struct bad_list bad_list(const struct stoker_pack_progress *progress,
-                                struct stoker_pack *pack)
+static struct bad_samples_list bad_list(const struct stoker_pack_progress *progress,
+                                        struct stoker_pack *pack)
 {
-    return (struct bad_list){.count = pack ? stoker_pack_quarantine_count(pack) : 0,
-                             .total = progress->samples_left_out,
-                             .at = bad_at,
-                             .from = pack};
+    return (struct bad_samples_list){.count = pack ? stoker_pack_quarantine_count(pack) : 0,
+                                     .total = progress->samples_left_out,
+                                     .at = bad_at,
+                                     .from = pack};
 }
 
 static void report(const char *destination, const struct stoker_pack_progress *progress,
                    struct stoker_pack *pack)
 {
-    struct bad_list bad = bad_list(progress, pack);
+    struct bad_samples_list bad = bad_list(progress, pack);
     char samples[TERM_NUMBER_BYTES], bytes[TERM_NUMBER_BYTES], kept[TERM_NUMBER_BYTES];
     char rate[TERM_NUMBER_BYTES], time[TERM_NUMBER_BYTES], number[TERM_NUMBER_BYTES];
     double seconds = seconds_of(progress);
-    uint64_t fresh = progress->bytes_done - progress->bytes_kept;
+    uint64_t fresh = progress->bytes_done - progress->bytes_resumed;
 
     printf("packed     ");
     term_text(destination);
@@ -251,9 +251,9 @@ static void report(const char *destination, const struct stoker_pack_progress *p
     if (progress->samples_left_out > 0) {
         printf("left out   %s damaged samples\n", term_count(number, progress->samples_left_out));
     }
-    if (progress->samples_kept > 0) {
+    if (progress->samples_resumed > 0) {
         printf("kept       %s samples of an earlier run\n",
-               term_count(kept, progress->samples_kept));
+               term_count(kept, progress->samples_resumed));
     }
     if (progress->resized + progress->copied > 0) {
         printf("resized    %s JPEGs", term_count(number, progress->resized));
@@ -263,28 +263,28 @@ static void report(const char *destination, const struct stoker_pack_progress *p
         printf("time       %s, %s/s\n", term_time(time, seconds),
                term_bytes(rate, (uint64_t)((double)fresh / seconds)));
     }
-    bad_report(&bad);
-    marks_print(&packed_marks);
+    bad_samples_report(&bad);
+    jpeg_index_report_print(&packed_jpeg_index);
 }
 
 static void report_json(const char *destination, const struct stoker_pack_progress *progress,
                         struct stoker_pack *pack)
 {
-    struct bad_list bad = bad_list(progress, pack);
+    struct bad_samples_list bad = bad_list(progress, pack);
 
     json_open(NULL, '{');
     json_str("destination", destination);
     json_u64("shards", progress->shards);
     json_u64("samples", progress->samples_done);
     json_u64("bytes", progress->bytes_done);
-    json_u64("shards_kept", progress->shards_kept);
-    json_u64("samples_kept", progress->samples_kept);
+    json_u64("shards_kept", progress->shards_resumed);
+    json_u64("samples_kept", progress->samples_resumed);
     json_u64("resized", progress->resized);
     json_u64("copied", progress->copied);
     json_u64("samples_left_out", progress->samples_left_out);
     json_u64("retries", progress->retries);
-    bad_json(&bad);
+    bad_samples_json(&bad);
     json_double("seconds", seconds_of(progress));
-    marks_print_json(&packed_marks);
+    jpeg_index_report_json(&packed_jpeg_index);
     json_close('}');
 }

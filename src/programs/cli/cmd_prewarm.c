@@ -11,16 +11,16 @@
 
 /* Files of this machine whose bytes are in an archive behind their file system, of those that were
  * looked at: 1,000 of a folder. */
-struct away {
+struct remote_files {
     uint64_t looked, files, bytes; /* looked 0: no file system tells */
 };
 
 static int run(struct args *args);
-static void look(const struct args *args, struct away *away);
+static void print_uncached(const struct args *args, struct remote_files *remote_files);
 static int wait_for_end(struct stoker_prewarm *prewarm, uint32_t timeout_s,
                         struct stoker_prewarm_progress *progress);
 static void report(const struct args *args, const struct stoker_prewarm_progress *progress,
-                   const struct away *away);
+                   const struct remote_files *remote_files);
 
 const struct command command_prewarm = {
     .name = "prewarm",
@@ -41,7 +41,7 @@ static int run(struct args *args)
     struct stoker_prewarm_options options = {
         .struct_size = sizeof options,
         .workers = (uint32_t)args->workers,
-        .piece_bytes = (uint32_t)args->piece_bytes,
+        .chunk_bytes = (uint32_t)args->piece_bytes,
         .timeout_s = (uint32_t)args->seconds + (args->seconds > (uint32_t)args->seconds),
         .check = args->check_only,
         .touch = args->touch,
@@ -49,7 +49,7 @@ static int run(struct args *args)
     struct stoker_engine *engine = NULL;
     struct stoker_prewarm *prewarm = NULL;
     struct stoker_error error = {0};
-    struct away away = {0};
+    struct remote_files remote_files = {0};
     int status;
 
     if (args->path_count == 0) {
@@ -57,25 +57,25 @@ static int run(struct args *args)
                           "usage: stoker prewarm [options] PATH...");
     }
     status = args_open_engine(args, &engine);
-    status = status == EXIT_FINE ? named_args(args, engine) : status;
+    status = status == EXIT_FINE ? path_args_expand_all(args, engine) : status;
     if (status != EXIT_FINE) {
         stoker_engine_close(engine);
         return status;
     }
     options.paths = args->paths;
     options.path_count = args->path_count;
-    main_graceful(true);
+    main_defer_signals(true);
     status = stoker_prewarm_open(&prewarm, engine, &options, &error);
     status = status < 0 ? term_error(status, &error)
                         : wait_for_end(prewarm, options.timeout_s, &progress);
     term_live_end();
     if (status == EXIT_FINE) {
-        look(args, &away);
+        print_uncached(args, &remote_files);
     }
     if (prewarm) {
-        report(args, &progress, &away);
+        report(args, &progress, &remote_files);
     }
-    if (status == EXIT_FINE && (progress.bytes_cold > 0 || away.files > 0)) {
+    if (status == EXIT_FINE && (progress.bytes_cold > 0 || remote_files.files > 0)) {
         status = EXIT_FINDINGS;
     }
     stoker_prewarm_close(prewarm);
@@ -83,20 +83,21 @@ static int run(struct args *args)
     return status;
 }
 
-static void look(const struct args *args, struct away *away)
+static void print_uncached(const struct args *args, struct remote_files *remote_files)
 {
     for (size_t i = 0; i < args->path_count; i++) {
-        struct stoker_ground_info info = {.struct_size = sizeof info};
-        struct stoker_ground *ground = NULL;
+        struct stoker_filesystem_info info = {.struct_size = sizeof info};
+        struct stoker_filesystem *ground = NULL;
 
         if (!strstr(args->paths[i], "://") &&
-            stoker_ground_open(&ground, args->paths[i], NULL, NULL) == 0 &&
-            stoker_ground_info(ground, &info) == 0 && info.presence != STOKER_PRESENCE_UNKNOWN) {
-            away->looked += info.files;
-            away->files += info.files_away;
-            away->bytes += info.bytes_away;
+            stoker_filesystem_open(&ground, args->paths[i], NULL, NULL) == 0 &&
+            stoker_filesystem_info(ground, &info) == 0 &&
+            info.residency != STOKER_RESIDENCY_UNKNOWN) {
+            remote_files->looked += info.files;
+            remote_files->files += info.files_archived;
+            remote_files->bytes += info.bytes_archived;
         }
-        stoker_ground_close(ground);
+        stoker_filesystem_close(ground);
     }
 }
 
@@ -154,7 +155,7 @@ static int wait_for_end(struct stoker_prewarm *prewarm, uint32_t timeout_s,
 }
 
 static void report(const struct args *args, const struct stoker_prewarm_progress *progress,
-                   const struct away *away)
+                   const struct remote_files *remote_files)
 {
     double seconds = (double)progress->run_ns / 1e9;
     uint64_t rate = rate_of(progress);
@@ -168,14 +169,14 @@ static void report(const struct args *args, const struct stoker_prewarm_progress
         json_u64("bytes_done", progress->bytes_done);
         json_u64("bytes_read", progress->bytes_read);
         json_u64("files_failed", progress->files_failed);
-        if (progress->tells_cold) {
+        if (progress->cold_is_known) {
             json_u64("bytes_warm", progress->bytes_warm);
             json_u64("bytes_cold", progress->bytes_cold);
         }
-        if (away->looked > 0) {
-            json_u64("files_looked_at", away->looked);
-            json_u64("files_away", away->files);
-            json_u64("bytes_away", away->bytes);
+        if (remote_files->looked > 0) {
+            json_u64("files_looked_at", remote_files->looked);
+            json_u64("files_away", remote_files->files);
+            json_u64("bytes_away", remote_files->bytes);
         }
         json_u64("bytes_per_second", rate);
         json_double("seconds", seconds);
@@ -185,15 +186,16 @@ static void report(const struct args *args, const struct stoker_prewarm_progress
     printf("read       %s of %s files, %s in %s, %s/s\n", term_count(a, progress->files_done),
            term_count(b, progress->files), term_bytes(c, progress->bytes_read),
            term_time(d, seconds), term_bytes((char[TERM_NUMBER_BYTES]){0}, rate));
-    if (progress->tells_cold) {
+    if (progress->cold_is_known) {
         printf("in memory  %s before\n", term_bytes(a, progress->bytes_warm));
         printf("cold       %s\n", term_bytes(a, progress->bytes_cold));
     } else {
         printf("cold       not told here\n");
     }
-    if (away->files > 0) {
+    if (remote_files->files > 0) {
         printf("away       %s of %s files looked at, %s: in an archive behind the file system\n",
-               term_count(a, away->files), term_count(b, away->looked), term_bytes(c, away->bytes));
+               term_count(a, remote_files->files), term_count(b, remote_files->looked),
+               term_bytes(c, remote_files->bytes));
     }
     if (progress->files_failed > 0) {
         printf("failed     %s files\n", term_count(a, progress->files_failed));

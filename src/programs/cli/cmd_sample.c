@@ -44,9 +44,9 @@ static int run(struct args *args)
     if (exit_status != EXIT_FINE) {
         return exit_status;
     }
-    main_graceful(true);
+    main_defer_signals(true);
     status = stoker_sampler_open(&sampler, dataset, &options, &error);
-    status = status < 0 ? status : chosen_make(sampler, &error);
+    status = status < 0 ? status : sampling_args_scan(sampler, &error);
     if (status == 0) {
         stoker_sampler_info(sampler, &info);
         report(args, &info);

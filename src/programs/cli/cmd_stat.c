@@ -44,10 +44,10 @@ static const char *time_text(uint64_t mtime_ns, char text[32])
 
 static const char *archive_name(uint32_t archive)
 {
-    return archive == STOKER_ARCHIVE_AWAY     ? "archived"
-           : archive == STOKER_ARCHIVE_COMING ? "being restored"
-           : archive == STOKER_ARCHIVE_BACK   ? "restored"
-                                              : "";
+    return archive == STOKER_ARCHIVE_ARCHIVED    ? "archived"
+           : archive == STOKER_ARCHIVE_RESTORING ? "being restored"
+           : archive == STOKER_ARCHIVE_RESTORED  ? "restored"
+                                                 : "";
 }
 
 static void print_json(const char *path, const struct stoker_file_info *info)
@@ -111,7 +111,7 @@ static int run(struct args *args)
         return term_usage("stat", "no path given", NULL, "usage: stoker stat [options] PATH...");
     }
     status = args_open_engine(args, &engine);
-    status = status == EXIT_FINE ? named_args(args, engine) : status;
+    status = status == EXIT_FINE ? path_args_expand_all(args, engine) : status;
     for (size_t i = 0; i < args->path_count && status == EXIT_FINE; i++) {
         struct stoker_error error = {0};
         int found;

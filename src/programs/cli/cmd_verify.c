@@ -10,8 +10,8 @@
 #define SLICE_MS 200 /* between two looks at the live line */
 
 static int run(struct args *args);
-static int pull(struct stoker_verify *verify, const struct args *args, uint64_t start_ns);
-static int check_marks(struct stoker_engine *engine, const struct args *args, int status);
+static int print_findings(struct stoker_verify *verify, const struct args *args, uint64_t start_ns);
+static int check_jpeg_index(struct stoker_engine *engine, const struct args *args, int status);
 static void live(struct stoker_verify *verify, double seconds);
 static void finding_print(const struct stoker_finding *finding);
 static void finding_print_json(const struct stoker_finding *finding);
@@ -57,7 +57,7 @@ static int run(struct args *args)
         .url_count = args->path_count,
         .deep = args->deep,
         .repair = args->repair,
-        .keep_unproven = args->keep_unproven,
+        .keep_unverified = args->keep_unproven,
         .findings_max = args->limit,
     };
     uint64_t start_ns = term_clock_ns();
@@ -70,9 +70,9 @@ static int run(struct args *args)
     status = args_open_engine(args, &engine);
     if (status == EXIT_FINE) {
         status = stoker_verify_open(&verify, engine, &options, &error);
-        status = status < 0 ? term_error(status, &error) : pull(verify, args, start_ns);
+        status = status < 0 ? term_error(status, &error) : print_findings(verify, args, start_ns);
         if (args->deep && (status == EXIT_FINE || status == EXIT_FINDINGS)) {
-            status = check_marks(engine, args, status);
+            status = check_jpeg_index(engine, args, status);
         }
     }
     stoker_verify_close(verify);
@@ -81,12 +81,12 @@ static int run(struct args *args)
 }
 
 /* Marks of JPEGs, if there are any, beside those that are made of the pictures now. */
-static int check_marks(struct stoker_engine *engine, const struct args *args, int status)
+static int check_jpeg_index(struct stoker_engine *engine, const struct args *args, int status)
 {
-    struct marks_job job = {engine, args->paths, args->path_count, NULL, 0, true};
-    struct marks_report report;
-    const struct stoker_marker_progress *progress = &report.progress;
-    int checked = marks_run(&job, &report);
+    struct jpeg_index_job job = {engine, args->paths, args->path_count, NULL, 0, true};
+    struct jpeg_index_report report;
+    const struct stoker_jpeg_indexer_progress *progress = &report.progress;
+    int checked = jpeg_index_run(&job, &report);
 
     if (!report.path[0] || checked != EXIT_FINE) {
         return checked == EXIT_FINE ? status : checked;
@@ -94,31 +94,32 @@ static int check_marks(struct stoker_engine *engine, const struct args *args, in
     if (args->json) {
         json_open(NULL, '{');
         json_str("kind", "marks");
-        marks_print_json(&report);
+        jpeg_index_report_json(&report);
         json_close('}');
-        return progress->wrong ? EXIT_FINDINGS : status;
+        return progress->mismatches ? EXIT_FINDINGS : status;
     }
-    if (progress->wrong) {
+    if (progress->mismatches) {
         printf("marks       ");
         term_text(report.path);
         printf("  the marks of %llu samples are wrong, the first of sample %llu: make them anew "
                "with stoker index --jpeg-rows\n",
-               (unsigned long long)progress->wrong, (unsigned long long)progress->first_wrong);
+               (unsigned long long)progress->mismatches,
+               (unsigned long long)progress->first_mismatch);
         return EXIT_FINDINGS;
     }
     term_text(report.path);
-    printf(": the marks of %llu of %llu JPEGs are right\n", (unsigned long long)progress->marked,
+    printf(": the marks of %llu of %llu JPEGs are right\n", (unsigned long long)progress->indexed,
            (unsigned long long)progress->pictures);
     return status;
 }
 
-static int pull(struct stoker_verify *verify, const struct args *args, uint64_t start_ns)
+static int print_findings(struct stoker_verify *verify, const struct args *args, uint64_t start_ns)
 {
     struct stoker_verify_progress progress = {.struct_size = sizeof progress};
     struct stoker_error error = {0};
     int status = 0;
 
-    main_graceful(true);
+    main_defer_signals(true);
     while (!main_signal()) {
         struct stoker_finding finding;
 
@@ -246,8 +247,8 @@ static void summary_print(struct stoker_verify *verify, double seconds, bool rep
         printf("repaired: %s %s%s, %s sample%s left out", term_count(shards, progress.repaired),
                progress.bytes_total ? "shard" : "file", progress.repaired == 1 ? "" : "s",
                term_count(samples, progress.dropped), progress.dropped == 1 ? "" : "s");
-        if (progress.unproven > 0) {
-            printf(", %s kept unproven", term_count(samples, progress.unproven));
+        if (progress.unverified > 0) {
+            printf(", %s kept unproven", term_count(samples, progress.unverified));
         }
         putchar('\n');
     }
@@ -269,7 +270,7 @@ static void summary_print_json(struct stoker_verify *verify, double seconds)
     json_u64("bytes", progress.bytes);
     json_u64("repaired", progress.repaired);
     json_u64("dropped", progress.dropped);
-    json_u64("unproven", progress.unproven);
+    json_u64("unproven", progress.unverified);
     json_double("seconds", seconds);
     json_close('}');
 }

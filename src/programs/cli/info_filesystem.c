@@ -28,14 +28,14 @@ static bool plain_path(const char *path, char out[PATH_BYTES])
     return true;
 }
 
-void mounted_open(struct mounted *mounted, const struct args *args)
+void info_filesystem_open(struct info_filesystem *filesystems, const struct args *args)
 {
     char path[PATH_BYTES];
 
-    *mounted = (struct mounted){0};
-    for (size_t i = 0; i < args->path_count && mounted->count < MOUNTED_MAX; i++) {
-        struct stoker_ground_info *info = &mounted->infos[mounted->count];
-        struct stoker_ground *ground = NULL;
+    *filesystems = (struct info_filesystem){0};
+    for (size_t i = 0; i < args->path_count && filesystems->count < INFO_FILESYSTEMS_MAX; i++) {
+        struct stoker_filesystem_info *info = &filesystems->infos[filesystems->count];
+        struct stoker_filesystem *ground = NULL;
         struct stoker_error error = {0};
         bool known = false;
         int status;
@@ -43,47 +43,47 @@ void mounted_open(struct mounted *mounted, const struct args *args)
         if (!plain_path(args->paths[i], path)) {
             continue;
         }
-        status = stoker_ground_open(&ground, path, NULL, &error);
+        status = stoker_filesystem_open(&ground, path, NULL, &error);
         if (status < 0) {
-            mounted->error = mounted->status == 0 ? error : mounted->error;
-            mounted->status = mounted->status == 0 ? status : mounted->status;
+            filesystems->error = filesystems->status == 0 ? error : filesystems->error;
+            filesystems->status = filesystems->status == 0 ? status : filesystems->status;
             continue;
         }
         info->struct_size = sizeof *info;
-        stoker_ground_info(ground, info);
-        for (uint32_t k = 0; k < mounted->count; k++) {
-            known = known || strcmp(mounted->infos[k].mount_point, info->mount_point) == 0;
+        stoker_filesystem_info(ground, info);
+        for (uint32_t k = 0; k < filesystems->count; k++) {
+            known = known || strcmp(filesystems->infos[k].mount_point, info->mount_point) == 0;
         }
         if (known) {
-            stoker_ground_close(ground);
+            stoker_filesystem_close(ground);
             continue;
         }
-        mounted->is_silent = mounted->is_silent || !info->answers;
-        mounted->grounds[mounted->count++] = ground;
+        filesystems->is_silent = filesystems->is_silent || !info->responds;
+        filesystems->grounds[filesystems->count++] = ground;
     }
 }
 
-void mounted_close(struct mounted *mounted)
+void info_filesystem_close(struct info_filesystem *filesystems)
 {
-    for (uint32_t i = 0; i < mounted->count; i++) {
-        stoker_ground_close(mounted->grounds[i]);
+    for (uint32_t i = 0; i < filesystems->count; i++) {
+        stoker_filesystem_close(filesystems->grounds[i]);
     }
-    mounted->count = 0;
+    filesystems->count = 0;
 }
 
-static int next_advice(const struct mounted *mounted, uint32_t ground, uint32_t index,
+static int next_advice(const struct info_filesystem *filesystems, uint32_t ground, uint32_t index,
                        struct stoker_advice *advice)
 {
     *advice = (struct stoker_advice){.struct_size = sizeof *advice};
-    return stoker_ground_advice(mounted->grounds[ground], index, advice);
+    return stoker_filesystem_advice(filesystems->grounds[ground], index, advice);
 }
 
-int mounted_status(const struct mounted *mounted)
+int info_filesystem_status(const struct info_filesystem *filesystems)
 {
     struct stoker_advice advice;
 
-    for (uint32_t i = 0; i < mounted->count; i++) {
-        for (uint32_t k = 0; next_advice(mounted, i, k, &advice) == 1; k++) {
+    for (uint32_t i = 0; i < filesystems->count; i++) {
+        for (uint32_t k = 0; next_advice(filesystems, i, k, &advice) == 1; k++) {
             if (advice.level == STOKER_ADVICE_FINDING) {
                 return EXIT_FINDINGS;
             }
@@ -96,14 +96,14 @@ static const char *presence_name(uint32_t presence)
 {
     static const char *const names[] = {"unknown", "here", "partly", "away"};
 
-    return names[presence <= STOKER_PRESENCE_AWAY ? presence : 0];
+    return names[presence <= STOKER_RESIDENCY_ARCHIVED ? presence : 0];
 }
 
 static const char *group_name(uint32_t group)
 {
     static const char *const names[] = {"unknown", "memory", "disk", "network", "fuse", "layered"};
 
-    return names[group <= STOKER_GROUND_LAYERED ? group : 0];
+    return names[group <= STOKER_FILESYSTEM_LAYERED ? group : 0];
 }
 
 static void print_text(const char *label, const char *text)
@@ -115,19 +115,19 @@ static void print_text(const char *label, const char *text)
     }
 }
 
-static void print_requests(const struct stoker_ground_info *info)
+static void print_requests(const struct stoker_filesystem_info *info)
 {
     char a[TERM_NUMBER_BYTES], b[TERM_NUMBER_BYTES];
 
-    if (info->read_bytes != STOKER_NOT_TOLD || info->version[0]) {
+    if (info->read_bytes != STOKER_UNKNOWN || info->version[0]) {
         printf("  requests    ");
-        if (info->read_bytes != STOKER_NOT_TOLD) {
+        if (info->read_bytes != STOKER_UNKNOWN) {
             printf("reads of %s at most", term_bytes(a, info->read_bytes));
         }
-        if (info->write_bytes != STOKER_NOT_TOLD) {
+        if (info->write_bytes != STOKER_UNKNOWN) {
             printf(", writes of %s", term_bytes(a, info->write_bytes));
         }
-        if (info->connections != STOKER_NOT_TOLD) {
+        if (info->connections != STOKER_UNKNOWN) {
             printf(", nconnect %llu", (unsigned long long)info->connections);
         }
         putchar('\n');
@@ -136,28 +136,30 @@ static void print_requests(const struct stoker_ground_info *info)
         printf("  protocol    ");
         term_text(info->version[0] ? info->version : "?");
         printf(" %s %s", info->transport, info->recovery);
-        if (info->timeout_tenths != STOKER_NOT_TOLD) {
+        if (info->timeout_tenths != STOKER_UNKNOWN) {
             printf(", timeo %llu, retrans %llu", (unsigned long long)info->timeout_tenths,
                    (unsigned long long)info->retries);
         }
         putchar('\n');
     }
-    if (info->file_fresh_s != STOKER_NOT_TOLD && info->folder_fresh_s != STOKER_NOT_TOLD) {
+    if (info->file_attribute_cache_s != STOKER_UNKNOWN &&
+        info->folder_attribute_cache_s != STOKER_UNKNOWN) {
         printf("  attributes  believed for %llu s (files), %llu s (folders) at most\n",
-               (unsigned long long)info->file_fresh_s, (unsigned long long)info->folder_fresh_s);
+               (unsigned long long)info->file_attribute_cache_s,
+               (unsigned long long)info->folder_attribute_cache_s);
     }
-    if (info->read_ahead_bytes != STOKER_NOT_TOLD) {
+    if (info->read_ahead_bytes != STOKER_UNKNOWN) {
         printf("  read-ahead  %s\n", term_bytes(a, info->read_ahead_bytes));
     }
-    printf("  cold reads  of %s at most, over gaps of %s\n", term_bytes(a, info->joined_bytes_max),
-           term_bytes(b, info->joined_gap_bytes));
+    printf("  cold reads  of %s at most, over gaps of %s\n",
+           term_bytes(a, info->coalesce_bytes_max), term_bytes(b, info->coalesce_gap_bytes));
 }
 
-static void print_storage(const struct stoker_ground_info *info)
+static void print_storage(const struct stoker_filesystem_info *info)
 {
     char a[TERM_NUMBER_BYTES], b[TERM_NUMBER_BYTES];
 
-    if (info->stripe_count != STOKER_NOT_TOLD) {
+    if (info->stripe_count != STOKER_UNKNOWN) {
         if (info->stripe_count == UINT32_MAX) {
             printf("  stripes     over all servers");
         } else {
@@ -175,7 +177,7 @@ static void print_storage(const struct stoker_ground_info *info)
         printf("  disk        ");
         term_text(info->device);
         printf(", %s", info->rotational == 1 ? "turns" : "does not turn");
-        if (info->queue_depth != STOKER_NOT_TOLD) {
+        if (info->queue_depth != STOKER_UNKNOWN) {
             printf(", queue of %llu", (unsigned long long)info->queue_depth);
         }
         if (info->scheduler[0]) {
@@ -183,7 +185,7 @@ static void print_storage(const struct stoker_ground_info *info)
         }
         putchar('\n');
     }
-    if (info->bytes_total != STOKER_NOT_TOLD && info->bytes_total > 0) {
+    if (info->bytes_total != STOKER_UNKNOWN && info->bytes_total > 0) {
         printf("  space       %s of %s free", term_bytes(a, info->bytes_free),
                term_bytes(b, info->bytes_total));
         if (info->files_total > 0) {
@@ -191,32 +193,32 @@ static void print_storage(const struct stoker_ground_info *info)
         }
         putchar('\n');
     }
-    if (info->presence != STOKER_PRESENCE_UNKNOWN) {
-        printf("  data        %s", presence_name(info->presence));
-        if (info->files_away > 0) {
-            printf(": %s of %s files looked at are away, %s", term_count(a, info->files_away),
+    if (info->residency != STOKER_RESIDENCY_UNKNOWN) {
+        printf("  data        %s", presence_name(info->residency));
+        if (info->files_archived > 0) {
+            printf(": %s of %s files looked at are away, %s", term_count(a, info->files_archived),
                    term_count(b, info->files),
-                   term_bytes((char[TERM_NUMBER_BYTES]){0}, info->bytes_away));
+                   term_bytes((char[TERM_NUMBER_BYTES]){0}, info->bytes_archived));
         }
-        printf(" (by: %s)\n", info->presence_from);
+        printf(" (by: %s)\n", info->residency_source);
     }
 }
 
-void mounted_print(const struct mounted *mounted)
+void info_filesystem_print(const struct info_filesystem *filesystems)
 {
     struct stoker_advice advice;
 
-    for (uint32_t i = 0; i < mounted->count; i++) {
-        const struct stoker_ground_info *info = &mounted->infos[i];
+    for (uint32_t i = 0; i < filesystems->count; i++) {
+        const struct stoker_filesystem_info *info = &filesystems->infos[i];
 
         printf("lies on\n  file system %s (%s)%s%s\n", info->kind, group_name(info->group),
-               info->is_read_only ? ", read only" : "", info->answers ? "" : ", DOES NOT ANSWER");
+               info->is_read_only ? ", read only" : "", info->responds ? "" : ", DOES NOT ANSWER");
         print_text("mounted at", info->mount_point);
         print_text("source", info->source);
         print_text("server", info->server);
         print_requests(info);
         print_storage(info);
-        for (uint32_t k = 0; next_advice(mounted, i, k, &advice) == 1; k++) {
+        for (uint32_t k = 0; next_advice(filesystems, i, k, &advice) == 1; k++) {
             printf("  %-11s ", advice.level == STOKER_ADVICE_FINDING ? "FINDING" : "hint");
             term_text(advice.what);
             printf("\n              ");
@@ -232,12 +234,12 @@ void mounted_print(const struct mounted *mounted)
 
 static void json_known(const char *key, uint64_t value)
 {
-    if (value != STOKER_NOT_TOLD) {
+    if (value != STOKER_UNKNOWN) {
         json_u64(key, value);
     }
 }
 
-static void json_numbers(const struct stoker_ground_info *info)
+static void json_numbers(const struct stoker_filesystem_info *info)
 {
     json_known("block_bytes", info->block_bytes);
     json_known("bytes_total", info->bytes_total);
@@ -249,23 +251,23 @@ static void json_numbers(const struct stoker_ground_info *info)
     json_known("connections", info->connections);
     json_known("timeout_tenths", info->timeout_tenths);
     json_known("retries", info->retries);
-    json_known("file_fresh_s", info->file_fresh_s);
-    json_known("folder_fresh_s", info->folder_fresh_s);
+    json_known("file_fresh_s", info->file_attribute_cache_s);
+    json_known("folder_fresh_s", info->folder_attribute_cache_s);
     json_known("read_ahead_bytes", info->read_ahead_bytes);
-    json_u64("joined_bytes_max", info->joined_bytes_max);
-    json_u64("joined_gap_bytes", info->joined_gap_bytes);
+    json_u64("joined_bytes_max", info->coalesce_bytes_max);
+    json_u64("joined_gap_bytes", info->coalesce_gap_bytes);
     json_known("stripe_count", info->stripe_count);
     json_known("stripe_bytes", info->stripe_bytes);
     json_known("stripe_parts", info->stripe_parts);
     json_known("queue_depth", info->queue_depth);
-    if (info->rotational != STOKER_NOT_TOLD) {
+    if (info->rotational != STOKER_UNKNOWN) {
         json_bool("rotational", info->rotational == 1);
     }
 }
 
-static void json_ground(const struct mounted *mounted, uint32_t i)
+static void json_ground(const struct info_filesystem *filesystems, uint32_t i)
 {
-    const struct stoker_ground_info *info = &mounted->infos[i];
+    const struct stoker_filesystem_info *info = &filesystems->infos[i];
     const struct {
         const char *key, *text;
     } texts[] = {{"path", info->path},
@@ -282,7 +284,7 @@ static void json_ground(const struct mounted *mounted, uint32_t i)
                  {"pool", info->pool},
                  {"device", info->device},
                  {"scheduler", info->scheduler},
-                 {"presence", presence_name(info->presence)}};
+                 {"presence", presence_name(info->residency)}};
     struct stoker_advice advice;
 
     json_open(NULL, '{');
@@ -291,14 +293,14 @@ static void json_ground(const struct mounted *mounted, uint32_t i)
             json_str(texts[k].key, texts[k].text);
         }
     }
-    json_bool("answers", info->answers);
+    json_bool("answers", info->responds);
     json_bool("read_only", info->is_read_only);
     json_numbers(info);
     json_u64("files", info->files);
-    json_u64("files_away", info->files_away);
-    json_u64("bytes_away", info->bytes_away);
+    json_u64("files_away", info->files_archived);
+    json_u64("bytes_away", info->bytes_archived);
     json_open("advice", '[');
-    for (uint32_t k = 0; next_advice(mounted, i, k, &advice) == 1; k++) {
+    for (uint32_t k = 0; next_advice(filesystems, i, k, &advice) == 1; k++) {
         json_open(NULL, '{');
         json_str("level", advice.level == STOKER_ADVICE_FINDING ? "finding" : "hint");
         json_str("what", advice.what);
@@ -310,11 +312,11 @@ static void json_ground(const struct mounted *mounted, uint32_t i)
     json_close('}');
 }
 
-void mounted_json(const struct mounted *mounted)
+void info_filesystem_json(const struct info_filesystem *filesystems)
 {
     json_open("ground", '[');
-    for (uint32_t i = 0; i < mounted->count; i++) {
-        json_ground(mounted, i);
+    for (uint32_t i = 0; i < filesystems->count; i++) {
+        json_ground(filesystems, i);
     }
     json_close(']');
 }

@@ -5,50 +5,51 @@
 
 #include <string.h>
 
-static bool is_finding(const struct stoker_where *where)
+static bool is_finding(const struct stoker_location *where)
 {
-    return where->kind > STOKER_WHERE_NEAR;
+    return where->kind > STOKER_LOCATION_SAME;
 }
 
 /* False: no URL of a bucket, or one that is known. */
-static bool take_bucket(struct placed *placed, const char *url)
+static bool take_bucket(struct info_location *locations, const char *url)
 {
-    char *bucket = placed->buckets[placed->count];
+    char *bucket = locations->buckets[locations->count];
     const char *name = strstr(url, "://");
     size_t bytes = name ? (size_t)(name - url) + 3 + strcspn(name + 3, "/*?[{") : 0;
 
-    if (bytes == 0 || bytes >= sizeof placed->buckets[0] ||
+    if (bytes == 0 || bytes >= sizeof locations->buckets[0] ||
         (strncmp(url, "s3://", 5) != 0 && strncmp(url, "gs://", 5) != 0)) {
         return false;
     }
     memcpy(bucket, url, bytes);
     bucket[bytes] = '\0';
-    for (uint32_t i = 0; i < placed->count; i++) {
-        if (strcmp(placed->buckets[i], bucket) == 0) {
+    for (uint32_t i = 0; i < locations->count; i++) {
+        if (strcmp(locations->buckets[i], bucket) == 0) {
             return false;
         }
     }
     return true;
 }
 
-void placed_open(struct placed *placed, struct stoker_engine *engine, const struct args *args)
+void info_location_open(struct info_location *locations, struct stoker_engine *engine,
+                        const struct args *args)
 {
-    placed->count = 0;
-    for (size_t i = 0; i < args->path_count && placed->count < PLACED_MAX; i++) {
-        struct stoker_where *row = &placed->rows[placed->count];
+    locations->count = 0;
+    for (size_t i = 0; i < args->path_count && locations->count < INFO_LOCATIONS_MAX; i++) {
+        struct stoker_location *row = &locations->rows[locations->count];
         struct stoker_error error = {0};
 
-        if (!take_bucket(placed, args->paths[i])) {
+        if (!take_bucket(locations, args->paths[i])) {
             continue;
         }
-        *row = placed->count ? row[-1] : (struct stoker_where){0}; /* this machine is known */
+        *row = locations->count ? row[-1] : (struct stoker_location){0}; /* this machine is known */
         row->struct_size = sizeof *row;
-        if (stoker_where_is(engine, args->paths[i], row, &error) < 0) {
-            row->kind = STOKER_WHERE_UNKNOWN;
+        if (stoker_location_check(engine, args->paths[i], row, &error) < 0) {
+            row->kind = STOKER_LOCATION_UNKNOWN;
             snprintf(row->bucket_from, sizeof row->bucket_from, "%.100s, %.120s", error.what,
                      error.where);
         }
-        placed->count++;
+        locations->count++;
     }
 }
 
@@ -68,12 +69,12 @@ static void print_place(const char *name, const char *region, const char *zone, 
     putchar('\n');
 }
 
-void placed_print(const struct placed *placed)
+void info_location_print(const struct info_location *locations)
 {
-    for (uint32_t i = 0; i < placed->count; i++) {
-        const struct stoker_where *where = &placed->rows[i];
+    for (uint32_t i = 0; i < locations->count; i++) {
+        const struct stoker_location *where = &locations->rows[i];
 
-        term_text(placed->buckets[i]);
+        term_text(locations->buckets[i]);
         printf(" is in\n");
         print_place("bucket", where->bucket_region, where->bucket_zone, where->bucket_from);
         if (where->machine_known) {
@@ -92,17 +93,17 @@ void placed_print(const struct placed *placed)
     }
 }
 
-void placed_json(const struct placed *placed)
+void info_location_json(const struct info_location *locations)
 {
     static const char *const kinds[] = {"unknown", "near", "other zone", "other region",
                                         "other cloud"};
 
     json_open("where", '[');
-    for (uint32_t i = 0; i < placed->count; i++) {
-        const struct stoker_where *where = &placed->rows[i];
+    for (uint32_t i = 0; i < locations->count; i++) {
+        const struct stoker_location *where = &locations->rows[i];
 
         json_open(NULL, '{');
-        json_str("bucket", placed->buckets[i]);
+        json_str("bucket", locations->buckets[i]);
         json_str("kind", kinds[where->kind]);
         json_str("bucket_region", where->bucket_region);
         json_str("bucket_zone", where->bucket_zone);
@@ -111,7 +112,7 @@ void placed_json(const struct placed *placed)
         json_str("machine_region", where->machine_region);
         json_str("machine_zone", where->machine_zone);
         json_str("machine_from", where->machine_from);
-        json_double("gigabyte", where->gigabyte);
+        json_double("gigabyte", where->dollars_per_gb);
         json_str("what", where->what);
         json_str("reason", where->reason);
         json_str("advice", where->advice);
@@ -120,10 +121,10 @@ void placed_json(const struct placed *placed)
     json_close(']');
 }
 
-int placed_status(const struct placed *placed)
+int info_location_status(const struct info_location *locations)
 {
-    for (uint32_t i = 0; i < placed->count; i++) {
-        if (is_finding(&placed->rows[i])) {
+    for (uint32_t i = 0; i < locations->count; i++) {
+        if (is_finding(&locations->rows[i])) {
             return EXIT_FINDINGS;
         }
     }

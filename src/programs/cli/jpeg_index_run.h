@@ -8,13 +8,13 @@
 #include "programs/cli/args.h"
 
 /* A finished run; its path is empty when none was asked for, or there was nothing to check. */
-struct marks_report {
-    struct stoker_marker_progress progress; /* path: NULL */
+struct jpeg_index_report {
+    struct stoker_jpeg_indexer_progress progress; /* path: NULL */
     char path[4200];
     double seconds;
 };
 
-struct marks_job {
+struct jpeg_index_job {
     struct stoker_engine *engine;
     const char *const *urls;
     size_t url_count;
@@ -23,9 +23,9 @@ struct marks_job {
     bool check;
 };
 /* Exit status; errors are said, and a live line is drawn. */
-int marks_run(const struct marks_job *job, struct marks_report *report_out);
-void marks_print(const struct marks_report *report);
+int jpeg_index_run(const struct jpeg_index_job *job, struct jpeg_index_report *report_out);
+void jpeg_index_report_print(const struct jpeg_index_report *report);
 /* As members of an object that is open. */
-void marks_print_json(const struct marks_report *report);
+void jpeg_index_report_json(const struct jpeg_index_report *report);
 
 #endif

@@ -74,14 +74,14 @@ static bool name_urls(int argc, char **argv)
                         ? strchr(argv[i], '=') + 1
                         : argv[i];
         size_t head = (size_t)(url - argv[i]), bytes = strlen(url);
-        int64_t want = stoker_url_name(url, NULL, 0);
+        int64_t want = stoker_url_alias(url, NULL, 0);
         char *named = want < 0 ? NULL : malloc(head + (size_t)want + 1);
 
         if (!named) {
             return false;
         }
         memcpy(named, argv[i], head);
-        stoker_url_name(url, named + head, (size_t)want + 1);
+        stoker_url_alias(url, named + head, (size_t)want + 1);
         if (strcmp(named, argv[i]) == 0) {
             free(named);
             continue;
@@ -102,13 +102,13 @@ int main_signal(void)
     return interrupted;
 }
 
-void main_graceful(bool on)
+void main_defer_signals(bool on)
 {
     graceful = on;
 }
 
-/* A command that can stop in the middle and report asks for it by main_graceful; all others, and
- * a second signal, end at once. */
+/* A command that can stop in the middle and report asks for it by main_defer_signals; all others,
+ * and a second signal, end at once. */
 static void on_interrupt(int number)
 {
     if (!graceful || interrupted) {

@@ -54,7 +54,7 @@ static int open_parts(const struct args *args, struct stoker_engine *engine,
                                                  .urls = &args->paths[i],
                                                  .url_count = 1,
                                                  .index = (uint32_t)args->index,
-                                                 .foreign = (uint32_t)args->foreign};
+                                                 .foreign_index = (uint32_t)args->foreign};
 
         status = stoker_dataset_open(&parts[i], engine, &options, error);
         if (status == 0) {
@@ -98,7 +98,7 @@ int order_open_sources(const struct args *args, struct stoker_engine **engine_ou
     return status < 0 ? term_error(status, &error) : args_open(args, engine_out, dataset_out);
 }
 
-int order_mix_open(struct setup *setup, const struct args *args)
+int order_mix_open(struct order_setup *setup, const struct args *args)
 {
     struct order_mix *mix = &setup->mix;
     size_t count = args->path_count;

@@ -15,9 +15,9 @@
 
 /* What is to be proved, and what was found so far. */
 struct proof {
-    const struct setup *setup;
+    const struct order_setup *setup;
     uint32_t worlds[WORLDS_MAX];
-    struct stoker_order_stretch stretches[STRETCHES_MAX];
+    struct stoker_order_segment stretches[STRETCHES_MAX];
     size_t world_count, stretch_count;
     uint64_t histories, epochs;
     uint64_t parts_done, begin_ns;
@@ -40,7 +40,7 @@ bool order_take_number(const char **text, const char *ends, uint64_t *value_out)
     return args_number(word, value_out);
 }
 
-static void add_world(struct proof *proof, uint64_t size, uint64_t world)
+static void add_world_size(struct proof *proof, uint64_t size, uint64_t world)
 {
     bool known = world > UINT32_MAX || size / world > UINT32_MAX || size % world != 0;
 
@@ -62,11 +62,11 @@ static int parse_worlds(struct proof *proof, const char *text)
     for (world = 1;
          !text && world <= size && world < DIVISORS_MAX && proof->world_count < WORLDS_DEFAULT - 2;
          world++) {
-        add_world(proof, size, world);
+        add_world_size(proof, size, world);
     }
     if (!text) {
-        add_world(proof, size, options.world_size);
-        add_world(proof, size, size);
+        add_world_size(proof, size, options.world_size);
+        add_world_size(proof, size, size);
     }
     for (const char *at = text; at; at = *at == ',' ? at + 1 : NULL) {
         if (!order_take_number(&at, ",", &world) || world == 0 || world > UINT32_MAX ||
@@ -101,7 +101,7 @@ static int parse_run(struct proof *proof, const char *text)
                               "give RANKSxBATCH:STEPS-LOST,...,RANKSxBATCH, at most 64, like "
                               "8x32:500-20,4x64");
         }
-        proof->stretches[proof->stretch_count++] = (struct stoker_order_stretch){
+        proof->stretches[proof->stretch_count++] = (struct stoker_order_segment){
             .world_size = (uint32_t)world,
             .batch_size = (uint32_t)batch,
             .steps = steps,
@@ -177,20 +177,20 @@ static int prove(struct proof *proof)
 
     for (size_t i = 0; i < proof->world_count && status == EXIT_FINE; i++) {
         status = prove_part(proof, &(struct stoker_order_verify_options){
-                                       .worlds = &proof->worlds[i], .world_count = 1});
+                                       .world_sizes = &proof->worlds[i], .world_size_count = 1});
     }
     for (uint64_t i = 0; i < proof->histories && status == EXIT_FINE; i++) {
         status = prove_part(
             proof, &(struct stoker_order_verify_options){.histories = 1,
                                                          .histories_only = 1,
                                                          .first_history = i,
-                                                         .worlds = proof->worlds,
-                                                         .world_count = proof->world_count});
+                                                         .world_sizes = proof->worlds,
+                                                         .world_size_count = proof->world_count});
     }
     if (proof->stretch_count > 0 && status == EXIT_FINE) {
         status = prove_part(
-            proof, &(struct stoker_order_verify_options){.stretches = proof->stretches,
-                                                         .stretch_count = proof->stretch_count});
+            proof, &(struct stoker_order_verify_options){.segments = proof->stretches,
+                                                         .segment_count = proof->stretch_count});
     }
     term_live_end();
     return status;
@@ -248,7 +248,7 @@ static void proof_print_json(const struct proof *proof)
     json_close('}');
 }
 
-int order_verify(const struct setup *setup)
+int order_verify(const struct order_setup *setup)
 {
     struct proof proof = {.setup = setup, .begin_ns = term_clock_ns()};
     int status = parse(&proof);
@@ -267,7 +267,8 @@ int order_verify(const struct setup *setup)
 
 /* ---- a simulated epoch ---- */
 
-static void simulation_print(const struct setup *setup, const struct stoker_order_simulation *got)
+static void simulation_print(const struct order_setup *setup,
+                             const struct stoker_order_simulation *got)
 {
     const struct stoker_order_options options = order_settings(setup, setup->args);
     uint64_t nodes = setup->args->nodes ? setup->args->nodes : 1;
@@ -306,7 +307,7 @@ static void simulation_print_json(const struct stoker_order_simulation *got)
     json_close('}');
 }
 
-int order_simulate(const struct setup *setup)
+int order_simulate(const struct order_setup *setup)
 {
     const struct args *args = setup->args;
     struct stoker_order_simulation got = {.struct_size = sizeof got};

@@ -21,7 +21,7 @@ struct order_mix {
     uint64_t ends[ORDER_SOURCES_MAX], weights[ORDER_CHANGES_MAX + 1][ORDER_SOURCES_MAX];
 };
 
-struct setup {
+struct order_setup {
     const struct args *args;
     struct stoker_engine *engine;   /* NULL: a data set that is only planned */
     struct stoker_dataset *dataset; /* NULL likewise */
@@ -30,21 +30,23 @@ struct setup {
     struct stoker_order *order;
     struct order_mix mix;
     bool has_mix;
-    struct choice choice; /* a setup is not copied */
-    uint64_t *shard_ends; /* owned: of tars; NULL: there are none */
+    struct sampling_args choice; /* a order_setup is not copied */
+    uint64_t *shard_ends;        /* owned: of tars; NULL: there are none */
 };
 
 /* The settings of an order: the data set's, and those of args. */
-struct stoker_order_options order_settings(const struct setup *setup, const struct args *args);
+struct stoker_order_options order_settings(const struct order_setup *setup,
+                                           const struct args *args);
 /* Cells of a table, of 20 columns: bytes of so many blocks (their number, where a block's bytes are
  * not known); a count, or "-". */
-void order_cell_bytes(const struct setup *setup, uint64_t blocks);
+void order_cell_bytes(const struct order_setup *setup, uint64_t blocks);
 void order_cell_count(uint64_t count, bool known);
 
-/* The order of these settings, and of the set-up's mix and choice; an exit status. */
-int order_open(const struct setup *setup, const struct args *args, struct stoker_order **order_out);
+/* The order of these settings, and of the set-up's mix and sampling_args; an exit status. */
+int order_open(const struct order_setup *setup, const struct args *args,
+               struct stoker_order **order_out);
 /* Without a question: what the order costs, and how it mixes; an exit status. */
-int order_report(struct setup *setup);
+int order_report(struct order_setup *setup);
 
 /* A number that one of `ends` follows, or the end of the text; then *text stands behind it. */
 bool order_take_number(const char **text, const char *ends, uint64_t *value_out);
@@ -52,9 +54,9 @@ bool order_take_number(const char **text, const char *ends, uint64_t *value_out)
 int order_open_sources(const struct args *args, struct stoker_engine **engine_out,
                        struct stoker_dataset **dataset_out);
 /* `--mix` into the set-up, whose data set is open, in place of the one there; an exit status. */
-int order_mix_open(struct setup *setup, const struct args *args);
+int order_mix_open(struct order_setup *setup, const struct args *args);
 /* `--verify` and `--simulate`; exit statuses. */
-int order_verify(const struct setup *setup);
-int order_simulate(const struct setup *setup);
+int order_verify(const struct order_setup *setup);
+int order_simulate(const struct order_setup *setup);
 
 #endif

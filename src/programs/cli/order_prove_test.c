@@ -42,14 +42,14 @@ uint64_t stoker_order_samples(const struct stoker_order *order)
     return 100;
 }
 
-struct stoker_order_options order_settings(const struct setup *setup, const struct args *args)
+struct stoker_order_options order_settings(const struct order_setup *setup, const struct args *args)
 {
     (void)setup;
     (void)args;
     return (struct stoker_order_options){.batch_size = 6, .world_size = 2};
 }
 
-void order_cell_bytes(const struct setup *setup, uint64_t blocks)
+void order_cell_bytes(const struct order_setup *setup, uint64_t blocks)
 {
     (void)setup;
     printf("  %llu", (unsigned long long)blocks);
@@ -71,7 +71,7 @@ bool args_number(const char *text, uint64_t *value_out)
 
 static int verify(const struct args *args, uint64_t fails_at)
 {
-    struct setup setup = {.args = args};
+    struct order_setup setup = {.args = args};
 
     fake.verified = 0;
     fake.fails_at = fails_at;
@@ -104,7 +104,7 @@ static void test_verify(void)
 static int simulate(uint64_t missing, uint64_t repeated, uint64_t open, uint64_t step)
 {
     const struct args args = {.nodes = 1};
-    const struct setup setup = {.args = &args};
+    const struct order_setup setup = {.args = &args};
 
     fake.simulated = (struct stoker_order_simulation){.samples = 100,
                                                       .missing = missing,

@@ -10,7 +10,7 @@
 #define COLUMNS_MAX 4
 #define PARTS_MAX ORDER_SOURCES_MAX
 
-_Static_assert(PARTS_MAX >= CHOSEN_STAGES_MAX, "a row for each stage");
+_Static_assert(PARTS_MAX >= SAMPLING_ARGS_STAGES_MAX, "a row for each stage");
 
 /* One column of the table. */
 struct column {
@@ -21,7 +21,7 @@ struct column {
 };
 
 /* Bytes of a block; 0: not known. */
-static double block_bytes_of(const struct setup *setup)
+static double block_bytes_of(const struct order_setup *setup)
 {
     struct stoker_order_options options = order_settings(setup, setup->args);
 
@@ -30,7 +30,7 @@ static double block_bytes_of(const struct setup *setup)
                                     : 0;
 }
 
-void order_cell_bytes(const struct setup *setup, uint64_t blocks)
+void order_cell_bytes(const struct order_setup *setup, uint64_t blocks)
 {
     double bytes = block_bytes_of(setup) * (double)blocks;
     char number[TERM_NUMBER_BYTES];
@@ -62,7 +62,7 @@ static void cell_share(double share, bool known)
     printf("  %20s", text);
 }
 
-static void table_print(const struct setup *setup, const struct column *columns, size_t count)
+static void table_print(const struct order_setup *setup, const struct column *columns, size_t count)
 {
     const struct stoker_order_options options = order_settings(setup, setup->args);
     const uint64_t nodes = setup->args->nodes ? setup->args->nodes : 1;
@@ -123,8 +123,8 @@ static void measures_print_json(const char *name, const struct stoker_order_meas
     json_double("neighbours", m->neighbours);
 }
 
-static void table_print_json(const struct setup *setup, const struct column *columns, size_t count,
-                             const struct stoker_order_measures *parts)
+static void table_print_json(const struct order_setup *setup, const struct column *columns,
+                             size_t count, const struct stoker_order_measures *parts)
 {
     const struct stoker_order_options options = order_settings(setup, setup->args);
     double block_bytes = block_bytes_of(setup);
@@ -161,7 +161,7 @@ static void table_print_json(const struct setup *setup, const struct column *col
 }
 
 /* Rows of sources, or stages. */
-static void parts_print(const struct setup *setup, const struct stoker_order_measures *whole,
+static void parts_print(const struct order_setup *setup, const struct stoker_order_measures *whole,
                         const struct stoker_order_measures *parts)
 {
     if (!setup->has_mix && !setup->choice.is_there) {
@@ -195,7 +195,7 @@ static void parts_print(const struct setup *setup, const struct stoker_order_mea
 }
 
 /* Each way that these settings can be compared with. */
-static size_t name_columns(const struct setup *setup, struct column *columns)
+static size_t name_columns(const struct order_setup *setup, struct column *columns)
 {
     bool is_two_level = setup->args->shuffle == STOKER_SHUFFLE_TWO_LEVEL;
     bool is_plain = !setup->has_mix && !setup->choice.is_there;
@@ -224,7 +224,7 @@ static size_t name_columns(const struct setup *setup, struct column *columns)
 }
 
 /* parts: of this order's; NULL for others. */
-static int measure(struct setup *setup, struct column *column, uint64_t buffer_samples,
+static int measure(struct order_setup *setup, struct column *column, uint64_t buffer_samples,
                    struct stoker_order_measures *parts)
 {
     struct stoker_order_measure_options options = {.struct_size = sizeof options,
@@ -248,7 +248,7 @@ static int measure(struct setup *setup, struct column *column, uint64_t buffer_s
     return status < 0 ? term_error(status, &error) : EXIT_FINE;
 }
 
-int order_report(struct setup *setup)
+int order_report(struct order_setup *setup)
 {
     struct stoker_order_measures *parts = calloc(PARTS_MAX, sizeof *parts);
     const struct stoker_order_measures *first;

@@ -259,7 +259,7 @@ static int list_shards(struct pack_url *self, char ***paths, size_t *count)
 int pack_url_send(struct pack_url *self)
 {
     struct stoker_copy_options options = {
-        .struct_size = sizeof options, .kind = STOKER_COPY, .update = 1, .fresh = 1};
+        .struct_size = sizeof options, .kind = STOKER_COPY, .update = 1, .no_clobber = 1};
     char below[PACK_URL_BYTES + 2], path[PACK_URL_BYTES + 64];
     const char *one = path;
     char **paths = NULL;

@@ -3,7 +3,7 @@
  *
  *   prepare --stage/data--> pack --> send --> the manifest is there: so is all
  *
- * The stage is named by URL, source and settings, so the same command goes on in it.
+ * The stage is path_args by URL, source and settings, so the same command goes on in it.
  * Owner: the command. Threads: one. Memory: in the struct. Bound: paths of 4 kB. */
 #ifndef PROGRAMS_CLI_PACK_URL_H
 #define PROGRAMS_CLI_PACK_URL_H

@@ -31,23 +31,23 @@ static bool add(const char *names, size_t count)
     return true;
 }
 
-int named_find(struct named *named, struct stoker_engine *engine, const char *const *words,
-               size_t count)
+int path_args_expand(struct path_args *expanded, struct stoker_engine *engine,
+                     const char *const *words, size_t count)
 {
-    *named = (struct named){.paths = words, .count = count};
+    *expanded = (struct path_args){.paths = words, .count = count};
     all.count = 0;
     for (size_t i = 0; i < count; i++) {
         struct stoker_error error = {0};
         char *names = NULL;
         size_t found = 0;
-        int status = stoker_names_match(engine, words[i], &names, &found, &error);
+        int status = stoker_paths_expand(engine, words[i], &names, &found, &error);
 
         if (status < 0) {
             return term_error(status, &error);
         }
-        named->pattern = named->pattern || status == 1;
+        expanded->pattern = expanded->pattern || status == 1;
         if (status == 0) { /* no copy is needed */
-            stoker_names_free(names);
+            stoker_paths_free(names);
             names = NULL;
         }
         if (!add(names ? names : words[i], names ? found : 1)) {
@@ -55,19 +55,19 @@ int named_find(struct named *named, struct stoker_engine *engine, const char *co
             return EXIT_ENVIRONMENT;
         }
     }
-    named->paths = all.paths;
-    named->count = all.count;
+    expanded->paths = all.paths;
+    expanded->count = all.count;
     return EXIT_FINE;
 }
 
-int named_args(struct args *args, struct stoker_engine *engine)
+int path_args_expand_all(struct args *args, struct stoker_engine *engine)
 {
-    struct named named;
-    int status = named_find(&named, engine, args->paths, args->path_count);
+    struct path_args expanded;
+    int status = path_args_expand(&expanded, engine, args->paths, args->path_count);
 
     if (status == EXIT_FINE) {
-        args->paths = named.paths;
-        args->path_count = named.count;
+        args->paths = expanded.paths;
+        args->path_count = expanded.count;
     }
     return status;
 }

@@ -8,7 +8,7 @@
 
 #define WAIT_MS 100u
 
-int chosen_make(struct stoker_sampler *sampler, struct stoker_error *error)
+int sampling_args_scan(struct stoker_sampler *sampler, struct stoker_error *error)
 {
     struct stoker_sampler_info info = {.struct_size = sizeof info};
     char line[256], a[TERM_NUMBER_BYTES], b[TERM_NUMBER_BYTES];
@@ -28,10 +28,10 @@ int chosen_make(struct stoker_sampler *sampler, struct stoker_error *error)
 }
 
 /* A stage of those that a predicate names; "": all. */
-static int add_stage(struct choice *choice, const struct args *args, struct stoker_dataset *dataset,
-                     const char *where)
+static int add_stage(struct sampling_args *sampling, const struct args *args,
+                     struct stoker_dataset *dataset, const char *where)
 {
-    size_t number = choice->options.stage_count;
+    size_t number = sampling->options.stage_count;
     struct stoker_sampler_options options = {.struct_size = sizeof options,
                                              .where = where && *where ? where : NULL,
                                              .weight = args->weights,
@@ -41,26 +41,26 @@ static int add_stage(struct choice *choice, const struct args *args, struct stok
     int status = 0;
 
     if (options.where || options.weight || options.balance || options.replacement) {
-        main_graceful(true);
-        status = stoker_sampler_open(&choice->samplers[number], dataset, &options, &error);
-        status = status < 0 ? status : chosen_make(choice->samplers[number], &error);
-        main_graceful(false);
+        main_defer_signals(true);
+        status = stoker_sampler_open(&sampling->samplers[number], dataset, &options, &error);
+        status = status < 0 ? status : sampling_args_scan(sampling->samplers[number], &error);
+        main_defer_signals(false);
     }
     if (status < 0) {
         return term_error(status, &error);
     }
-    snprintf(choice->names[number], sizeof choice->names[number], "%s",
+    snprintf(sampling->names[number], sizeof sampling->names[number], "%s",
              options.where ? options.where : "all samples");
-    choice->stages[number].sampler = choice->samplers[number];
-    choice->options.stage_count = number + 1;
+    sampling->stages[number].sampler = sampling->samplers[number];
+    sampling->options.stage_count = number + 1;
     return status == 1 ? EXIT_SIGNAL + main_signal() : EXIT_FINE;
 }
 
 /* "0:size < 9_000;300000:": from each position on, those that its predicate names. */
-static int add_stages(struct choice *choice, const struct args *args,
+static int add_stages(struct sampling_args *sampling, const struct args *args,
                       struct stoker_dataset *dataset)
 {
-    char text[CHOSEN_TEXT_MAX], *at = text, *next;
+    char text[SAMPLING_ARGS_TEXT_MAX], *at = text, *next;
     int status = EXIT_FINE;
 
     if (strlen(args->curriculum) >= sizeof text) {
@@ -77,27 +77,28 @@ static int add_stages(struct choice *choice, const struct args *args,
             *colon = '\0';
         }
         if (!colon || (next && colon > next) || !args_number(at, &position) ||
-            choice->options.stage_count == CHOSEN_STAGES_MAX) {
+            sampling->options.stage_count == SAMPLING_ARGS_STAGES_MAX) {
             return term_usage("order", "not a curriculum", args->curriculum,
                               "give at most 32 stages POSITION:PREDICATE;POSITION:PREDICATE, like "
                               "'0:size < 9_000;300000:'");
         }
-        choice->stages[choice->options.stage_count].position = position;
-        status = add_stage(choice, args, dataset, colon + 1 + strspn(colon + 1, " "));
+        sampling->stages[sampling->options.stage_count].position = position;
+        status = add_stage(sampling, args, dataset, colon + 1 + strspn(colon + 1, " "));
     }
     return status;
 }
 
-int chosen_open(struct choice *choice, const struct args *args, struct stoker_dataset *dataset)
+int sampling_args_open(struct sampling_args *sampling, const struct args *args,
+                       struct stoker_dataset *dataset)
 {
     bool selects = args->subset || args->weights || args->balance || args->curriculum;
     int status;
 
-    *choice = (struct choice){0};
-    choice->is_drawn = args->weights || args->balance || args->replacement;
-    choice->is_there =
+    *sampling = (struct sampling_args){0};
+    sampling->is_drawn = args->weights || args->balance || args->replacement;
+    sampling->is_there =
         selects || args->replacement || args->repeats || args->repeats_apart || args->epoch_samples;
-    if (!choice->is_there) {
+    if (!sampling->is_there) {
         return EXIT_FINE;
     }
     if (args->mix || (args->repeats_apart && !args->repeats) ||
@@ -112,25 +113,25 @@ int chosen_open(struct choice *choice, const struct args *args, struct stoker_da
         return term_usage("order", "samples are drawn in two ways at once", NULL,
                           "give one of --weights, --balance and --replacement");
     }
-    choice->options = (struct stoker_sampling_options){
-        .struct_size = sizeof choice->options,
-        .stages = choice->stages,
+    sampling->options = (struct stoker_sampling_options){
+        .struct_size = sizeof sampling->options,
+        .stages = sampling->stages,
         .repeats = (uint32_t)args->repeats,
-        .repeats_apart = (uint32_t)args->repeats_apart,
+        .repeat_distance = (uint32_t)args->repeats_apart,
         .epoch_samples = args->epoch_samples,
     };
-    status = args->curriculum ? add_stages(choice, args, dataset)
-                              : add_stage(choice, args, dataset, args->subset);
+    status = args->curriculum ? add_stages(sampling, args, dataset)
+                              : add_stage(sampling, args, dataset, args->subset);
     if (status != EXIT_FINE) {
-        chosen_close(choice);
+        sampling_args_close(sampling);
     }
     return status;
 }
 
-void chosen_close(struct choice *choice)
+void sampling_args_close(struct sampling_args *sampling)
 {
-    for (size_t i = 0; i < CHOSEN_STAGES_MAX; i++) {
-        stoker_sampler_close(choice->samplers[i]);
+    for (size_t i = 0; i < SAMPLING_ARGS_STAGES_MAX; i++) {
+        stoker_sampler_close(sampling->samplers[i]);
     }
-    *choice = (struct choice){0};
+    *sampling = (struct sampling_args){0};
 }

@@ -5,5 +5,5 @@
 
 int main(void)
 {
-    return stk_serve(NULL);
+    return stk_helper_serve(NULL);
 }

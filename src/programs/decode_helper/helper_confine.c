@@ -37,7 +37,7 @@ static uint64_t bits(unsigned count)
 }
 
 /* All rights that a version knows are handled, and none is granted. */
-int stk_confine_files(uint32_t *version_out)
+int stk_helper_confine_files(uint32_t *version_out)
 {
     long version = syscall(LANDLOCK_CREATE, NULL, 0, LANDLOCK_VERSION);
     struct landlock_rules rules = {.files = bits(13)};
@@ -75,7 +75,7 @@ static int lock_limits(void)
         {RLIMIT_CORE, 0},
         {RLIMIT_FSIZE, 0},
         {RLIMIT_NPROC, 0},
-        {RLIMIT_NOFILE, STK_SANDBOX_ARENA + 1},
+        {RLIMIT_NOFILE, STK_HELPER_ARENA + 1},
     };
 
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
@@ -98,7 +98,7 @@ static int drop_capabilities(void)
 
 /* ---- seccomp ---- */
 
-static int allow_plain(scmp_filter_ctx filter)
+static int allow_unconditional(scmp_filter_ctx filter)
 {
     /* Ending, memory, and what the C library asks of itself. */
     static const int plain[] = {SCMP_SYS(exit),
@@ -124,9 +124,9 @@ static int allow_plain(scmp_filter_ctx filter)
 }
 
 /* Calls that are allowed with some arguments only. */
-static int allow_some(scmp_filter_ctx filter)
+static int allow_conditional(scmp_filter_ctx filter)
 {
-    const struct scmp_arg_cmp on_socket = SCMP_A0(SCMP_CMP_EQ, STK_SANDBOX_SOCKET);
+    const struct scmp_arg_cmp on_socket = SCMP_A0(SCMP_CMP_EQ, STK_HELPER_SOCKET);
     const struct scmp_arg_cmp no_code = SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0);
     const struct scmp_arg_cmp self = SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid());
     const struct scmp_arg_cmp by_abort = SCMP_A2(SCMP_CMP_EQ, SIGABRT);
@@ -155,7 +155,7 @@ static int allow_some(scmp_filter_ctx filter)
     return status;
 }
 
-static int lock_calls(void)
+static int lock_syscalls(void)
 {
     scmp_filter_ctx filter = seccomp_init(OTHERWISE);
     int status;
@@ -167,14 +167,14 @@ static int lock_calls(void)
     /* The process has one thread and holds nobody's secrets: it need not run slower for what
      * speculation could tell to itself. */
     seccomp_attr_set(filter, SCMP_FLTATR_CTL_SSB, 1);
-    status = allow_plain(filter);
-    status = status < 0 ? status : allow_some(filter);
+    status = allow_unconditional(filter);
+    status = status < 0 ? status : allow_conditional(filter);
     status = status < 0 ? status : seccomp_load(filter);
     seccomp_release(filter);
     return status;
 }
 
-int stk_confine(uint32_t *landlock_out, const char **step_out)
+int stk_helper_confine(uint32_t *landlock_out, const char **step_out)
 {
     int status;
 
@@ -190,11 +190,11 @@ int stk_confine(uint32_t *landlock_out, const char **step_out)
     }
     if (status == 0) {
         *step_out = "Landlock";
-        status = stk_confine_files(landlock_out);
+        status = stk_helper_confine_files(landlock_out);
     }
     if (status == 0) {
         *step_out = "seccomp";
-        status = lock_calls();
+        status = lock_syscalls();
     }
     return status;
 }

@@ -10,8 +10,8 @@
 
 /* *landlock_out: version of the kernel's Landlock, 0 when it has none. Negative: not confined, and
  * *step_out says what failed. */
-int stk_confine(uint32_t *landlock_out, const char **step_out);
+int stk_helper_confine(uint32_t *landlock_out, const char **step_out);
 /* Of it Landlock alone: no file and no TCP port, whoever asks. As status. */
-int stk_confine_files(uint32_t *landlock_out);
+int stk_helper_confine_files(uint32_t *landlock_out);
 
 #endif

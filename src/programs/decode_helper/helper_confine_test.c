@@ -78,7 +78,7 @@ static int outcome(const struct row *row, bool locked, uint32_t *version_out)
     process = fork();
     if (process == 0) {
         uint32_t version = 0;
-        int status = locked ? stk_confine_files(&version) : 0;
+        int status = locked ? stk_helper_confine_files(&version) : 0;
 
         errno = 0;
         got[0] = status < 0 ? -1 : row->attempt() < 0 ? errno : 0;

@@ -14,23 +14,23 @@
 #include <unistd.h>
 
 struct server {
-    stk_serve_first *first; /* NULL: nobody */
-    struct stk_decoder *decoder;
+    stk_helper_serve_hook *first; /* NULL: nobody */
+    struct stk_image_decoder *decoder;
     uint8_t *arena;
     uint64_t arena_bytes;
-    struct stk_decode_plan *plan; /* of the last command */
+    struct stk_transform_plan *plan; /* of the last command */
     union {
-        struct stk_sandbox_command command;
-        struct stk_sandbox_parse parse;
+        struct stk_helper_decode_request command;
+        struct stk_helper_parse_request parse;
     } asked;
-    struct stk_sandbox_command planned;
-    struct stk_sandbox_answer answer;
+    struct stk_helper_decode_request planned;
+    struct stk_helper_reply answer;
 };
 
 /* Scratch that is kept between pictures. */
 #define KEEP_BYTES (4u << 20)
 
-static int prepare(struct server *server, const struct stk_sandbox_hello *hello)
+static int prepare(struct server *server, const struct stk_helper_handshake *hello)
 {
     void *arena;
 
@@ -39,71 +39,72 @@ static int prepare(struct server *server, const struct stk_sandbox_hello *hello)
         return -1;
     }
     arena = mmap(NULL, hello->arena_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                 STK_SANDBOX_ARENA, 0);
+                 STK_HELPER_ARENA, 0);
     if (arena == MAP_FAILED) {
         return -1;
     }
     server->arena = arena;
     server->arena_bytes = hello->arena_bytes;
-    return stk_decoder_open(&server->decoder, hello->vector, NULL);
+    return stk_image_decoder_open(&server->decoder, hello->vector, NULL);
 }
 
 static bool begin(struct server *server)
 {
-    struct stk_sandbox_hello hello;
-    struct stk_sandbox_ready ready = {.protocol = STK_SANDBOX_PROTOCOL};
+    struct stk_helper_handshake hello;
+    struct stk_helper_handshake_reply ready = {.protocol = STK_HELPER_PROTOCOL};
     const char *step = "memory to share, or the parent";
 
-    if (recv(STK_SANDBOX_SOCKET, &hello, sizeof hello, MSG_TRUNC) != sizeof hello ||
-        hello.protocol != STK_SANDBOX_PROTOCOL) {
+    if (recv(STK_HELPER_SOCKET, &hello, sizeof hello, MSG_TRUNC) != sizeof hello ||
+        hello.protocol != STK_HELPER_PROTOCOL) {
         return false;
     }
-    stk_value_begin();
+    stk_value_start();
     ready.status = prepare(server, &hello);
     if (ready.status == 0) {
-        ready.status = stk_confine(&ready.landlock, &step);
+        ready.status = stk_helper_confine(&ready.landlock, &step);
     }
     snprintf(ready.step, sizeof ready.step, "%s (%d)", step, ready.status);
-    return send(STK_SANDBOX_SOCKET, &ready, sizeof ready, MSG_NOSIGNAL) == sizeof ready &&
+    return send(STK_HELPER_SOCKET, &ready, sizeof ready, MSG_NOSIGNAL) == sizeof ready &&
            ready.status == 0;
 }
 
 /* The parts of a command that make its plan. */
-static bool same_plan(const struct stk_sandbox_command *a, const struct stk_sandbox_command *b)
+static bool same_plan(const struct stk_helper_decode_request *a,
+                      const struct stk_helper_decode_request *b)
 {
     return a->transform_count == b->transform_count && a->dtype == b->dtype &&
            a->layout == b->layout && a->exif == b->exif && a->planar == b->planar &&
-           a->stored == b->stored && a->pixels_max == b->pixels_max &&
+           a->pixel_format == b->pixel_format && a->pixels_max == b->pixels_max &&
            a->memory_bytes_max == b->memory_bytes_max &&
            memcmp(a->transforms, b->transforms, a->transform_count * sizeof *a->transforms) == 0;
 }
 
 static int choose_plan(struct server *server, struct stoker_error *error)
 {
-    const struct stk_sandbox_command *command = &server->asked.command;
-    struct stk_decode_options options = {.transforms = command->transforms,
-                                         .transform_count = command->transform_count,
-                                         .dtype = command->dtype,
-                                         .layout = command->layout,
-                                         .exif = command->exif,
-                                         .planar = command->planar,
-                                         .stored = command->stored,
-                                         .pixels_max = command->pixels_max,
-                                         .memory_bytes_max = command->memory_bytes_max};
+    const struct stk_helper_decode_request *command = &server->asked.command;
+    struct stk_transform_plan_options options = {.transforms = command->transforms,
+                                                 .transform_count = command->transform_count,
+                                                 .dtype = command->dtype,
+                                                 .layout = command->layout,
+                                                 .exif = command->exif,
+                                                 .planar = command->planar,
+                                                 .pixel_format = command->pixel_format,
+                                                 .pixels_max = command->pixels_max,
+                                                 .memory_bytes_max = command->memory_bytes_max};
 
     if (server->plan && same_plan(command, &server->planned)) {
         return 0;
     }
-    stk_decode_plan_close(server->plan);
+    stk_transform_plan_close(server->plan);
     server->planned = *command;
-    return stk_decode_plan_open(&server->plan, &options, error);
+    return stk_transform_plan_open(&server->plan, &options, error);
 }
 
 /* Whether the picture and the canvas lie in the arena. */
 static bool fits(const struct server *server)
 {
-    const struct stk_sandbox_command *command = &server->asked.command;
-    uint64_t canvas_bytes = stk_decode_canvas_bytes(server->plan);
+    const struct stk_helper_decode_request *command = &server->asked.command;
+    uint64_t canvas_bytes = stk_image_decode_canvas_bytes(server->plan);
 
     return command->bytes <= command->canvas_offset &&
            command->canvas_offset <= server->arena_bytes &&
@@ -114,7 +115,7 @@ static bool fits(const struct server *server)
 
 static int decode(struct server *server, struct stoker_error *error)
 {
-    const struct stk_sandbox_command *command = &server->asked.command;
+    const struct stk_helper_decode_request *command = &server->asked.command;
     struct stk_view bytes = {server->arena, command->bytes};
     uint64_t ticket = 0;
     int status = choose_plan(server, error);
@@ -128,20 +129,21 @@ static int decode(struct server *server, struct stoker_error *error)
                         (unsigned long long)command->bytes);
     }
     status = server->first ? server->first(bytes, error) : 0;
-    status = status < 0 ? status : stk_decode_ticket(server->plan, bytes, &ticket, error);
+    status =
+        status < 0 ? status : stk_image_decode_memory_bytes(server->plan, bytes, &ticket, error);
     ticket = stk_min(ticket, command->memory_bytes_max); /* more is refused, not taken */
     if (status == 0 && ticket > command->granted_bytes) {
-        server->answer.kind = STK_SANDBOX_NEEDS;
+        server->answer.kind = STK_HELPER_NEEDS_MEMORY;
         server->answer.value = ticket;
         return 0;
     }
     if (status == 0) {
-        status = stk_decode_canvas(server->decoder, server->plan, bytes, command->key,
-                                   server->arena + command->canvas_offset, error);
-        server->answer.value = status == 0 ? stk_decoder_by(server->decoder) : 0;
+        status = stk_image_decode_canvas(server->decoder, server->plan, bytes, command->key,
+                                         server->arena + command->canvas_offset, error);
+        server->answer.value = status == 0 ? stk_image_decoder_decoded_by(server->decoder) : 0;
     }
     if (ticket > KEEP_BYTES) {
-        stk_decoder_trim(server->decoder, KEEP_BYTES);
+        stk_image_decoder_trim(server->decoder, KEEP_BYTES);
     }
     return status;
 }
@@ -156,16 +158,17 @@ static bool in_arena(const struct server *server, uint64_t offset, uint64_t byte
 
 static int pack(struct server *server, const struct stk_value *value, struct stoker_error *error)
 {
-    const struct stk_sandbox_parse *asked = &server->asked.parse;
+    const struct stk_helper_parse_request *asked = &server->asked.parse;
 
-    return asked->whole ? value->tree ? stk_value_check(value, error) : 0
-                        : stk_value_pack(value, server->arena + asked->room_offset,
-                                         asked->room_bytes, &server->answer.value, error);
+    return asked->check_only
+               ? value->tree ? stk_value_validate(value, error) : 0
+               : stk_value_serialize(value, server->arena + asked->buffer_offset,
+                                     asked->buffer_bytes, &server->answer.value, error);
 }
 
 static int parse(struct server *server, struct stoker_error *error)
 {
-    const struct stk_sandbox_parse *asked = &server->asked.parse;
+    const struct stk_helper_parse_request *asked = &server->asked.parse;
     struct stk_view bytes = {server->arena, asked->bytes};
     const char *path = (const char *)server->arena + asked->path_offset;
     struct stk_value value;
@@ -174,20 +177,22 @@ static int parse(struct server *server, struct stoker_error *error)
 
     if (!in_arena(server, 0, asked->bytes) ||
         !in_arena(server, asked->path_offset, asked->path_bytes + 1) ||
-        !in_arena(server, asked->room_offset, asked->room_bytes) || path[asked->path_bytes] != 0) {
+        !in_arena(server, asked->buffer_offset, asked->buffer_bytes) ||
+        path[asked->path_bytes] != 0) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "a member is larger than the sandbox",
                         "grant the engine more memory", "%llu bytes",
                         (unsigned long long)asked->bytes);
     }
     status = server->first ? server->first(bytes, error) : 0;
-    status = status < 0 ? status : stk_value_ticket(asked->encoding, bytes, path, &ticket, error);
+    status =
+        status < 0 ? status : stk_value_memory_bytes(asked->encoding, bytes, path, &ticket, error);
     if (status < 0) {
         return status;
     }
     /* Parsed, and the walk that packs it; what is packed takes at most its ticket and its bytes. */
     need = 2 * stk_min(ticket, UINT64_MAX / 4) + asked->bytes;
     if (need > asked->granted_bytes && ticket <= asked->memory_bytes_max) {
-        server->answer.kind = STK_SANDBOX_NEEDS;
+        server->answer.kind = STK_HELPER_NEEDS_MEMORY;
         server->answer.value = need;
         return 0;
     }
@@ -204,17 +209,17 @@ static int parse(struct server *server, struct stoker_error *error)
 static bool answer(struct server *server)
 {
     struct stoker_error error = {.offset = STOKER_NO_OFFSET};
-    size_t bytes = STK_SANDBOX_ANSWER_HEAD;
+    size_t bytes = STK_HELPER_REPLY_HEAD;
     int status;
 
     memset(&server->answer, 0, sizeof server->answer);
-    server->answer.protocol = STK_SANDBOX_PROTOCOL;
+    server->answer.protocol = STK_HELPER_PROTOCOL;
     server->answer.sequence = server->asked.command.sequence;
-    server->answer.kind = STK_SANDBOX_DONE;
-    status = server->asked.command.work == STK_SANDBOX_PARSE ? parse(server, &error)
-                                                             : decode(server, &error);
+    server->answer.kind = STK_HELPER_DONE;
+    status = server->asked.command.work == STK_HELPER_PARSE ? parse(server, &error)
+                                                            : decode(server, &error);
     if (status < 0) {
-        server->answer.kind = STK_SANDBOX_FAILED;
+        server->answer.kind = STK_HELPER_FAILED;
         server->answer.status = status;
         server->answer.value = error.offset;
         memcpy(server->answer.what, error.what, sizeof error.what);
@@ -222,27 +227,28 @@ static bool answer(struct server *server)
         memcpy(server->answer.advice, error.advice, sizeof error.advice);
         bytes = sizeof server->answer;
     }
-    return send(STK_SANDBOX_SOCKET, &server->answer, bytes, MSG_NOSIGNAL) == (ssize_t)bytes;
+    return send(STK_HELPER_SOCKET, &server->answer, bytes, MSG_NOSIGNAL) == (ssize_t)bytes;
 }
 
 static bool next_command(struct server *server)
 {
-    struct stk_sandbox_command *command = &server->asked.command;
-    ssize_t got = recv(STK_SANDBOX_SOCKET, &server->asked, sizeof server->asked, MSG_TRUNC);
+    struct stk_helper_decode_request *command = &server->asked.command;
+    ssize_t got = recv(STK_HELPER_SOCKET, &server->asked, sizeof server->asked, MSG_TRUNC);
 
-    if (got < (ssize_t)offsetof(struct stk_sandbox_command, transform_count) ||
-        command->protocol != STK_SANDBOX_PROTOCOL) {
+    if (got < (ssize_t)offsetof(struct stk_helper_decode_request, transform_count) ||
+        command->protocol != STK_HELPER_PROTOCOL) {
         return false;
     }
-    if (command->work == STK_SANDBOX_PARSE) {
-        return got == sizeof(struct stk_sandbox_parse);
+    if (command->work == STK_HELPER_PARSE) {
+        return got == sizeof(struct stk_helper_parse_request);
     }
-    return command->work == STK_SANDBOX_PICTURE && command->transform_count <= STK_TRANSFORMS_MAX &&
-           (size_t)got ==
-               STK_SANDBOX_COMMAND_HEAD + command->transform_count * sizeof *command->transforms;
+    return command->work == STK_HELPER_DECODE &&
+           command->transform_count <= STK_TRANSFORM_PLAN_MAX &&
+           (size_t)got == STK_HELPER_DECODE_REQUEST_HEAD +
+                              command->transform_count * sizeof *command->transforms;
 }
 
-int stk_serve(stk_serve_first *first)
+int stk_helper_serve(stk_helper_serve_hook *first)
 {
     static struct server server; /* some KiB: not on the stack of a decoder */
 

@@ -11,9 +11,9 @@
 #include "decode/image/image_decode.h"
 
 /* Looks first at the bytes of a picture or member; below 0: that is the answer. For tests. */
-typedef int stk_serve_first(struct stk_view bytes, struct stoker_error *error);
+typedef int stk_helper_serve_hook(struct stk_view bytes, struct stoker_error *error);
 
 /* Until the engine hangs up; the program's exit status. */
-int stk_serve(stk_serve_first *first); /* NULL: nobody */
+int stk_helper_serve(stk_helper_serve_hook *first); /* NULL: nobody */
 
 #endif

@@ -15,8 +15,8 @@
 
 static void make_text(struct stk_fault_answer *answer, const struct stk_fault_rule *rule,
                       const struct stk_fault_request *request, bool to_head, const char *date);
-static void finish(struct stk_fault_answer *answer, const struct stk_fault_rule *rule,
-                   struct stk_fault_text *body, const char *date, bool to_head);
+static void end_answer(struct stk_fault_answer *answer, const struct stk_fault_rule *rule,
+                       struct stk_fault_text *body, const char *date, bool to_head);
 static void add_list(struct stk_fault_text *body, const struct stk_fault_rule *rule,
                      const struct stk_fault_request *request);
 static void add_error(struct stk_fault_text *body, const char *code, const char *message);
@@ -118,7 +118,7 @@ int stk_fault_answer_error(struct stk_fault_answer *answer, uint32_t status, con
 
     *answer = (struct stk_fault_answer){.status = status};
     add_error(&body, code, message);
-    finish(answer, &rule, &body, NULL, to_head);
+    end_answer(answer, &rule, &body, NULL, to_head);
     if (answer->text.failed) {
         stk_fault_answer_deinit(answer);
         return -ENOMEM;
@@ -177,8 +177,8 @@ void stk_fault_edit_request(struct stk_fault_text *text, const struct stk_fault_
     stk_fault_text_add(text, " HTTP/1.%u\r\n", head->minor);
     for (size_t i = 0; i < head->header_count; i++) {
         const struct stk_fault_header *header = &head->headers[i];
-        if (drop_range &&
-            (stk_view_is(header->name, "range") || stk_view_is(header->name, "if-range"))) {
+        if (drop_range && (stk_fault_view_equals(header->name, "range") ||
+                           stk_fault_view_equals(header->name, "if-range"))) {
             continue;
         }
         if (swap && stk_fault_is_condition(header->name)) {
@@ -194,7 +194,8 @@ void stk_fault_edit_request(struct stk_fault_text *text, const struct stk_fault_
 
 bool stk_fault_is_condition(struct stk_view name)
 {
-    return stk_view_is(name, "if-match") || stk_view_is(name, "if-unmodified-since");
+    return stk_fault_view_equals(name, "if-match") ||
+           stk_fault_view_equals(name, "if-unmodified-since");
 }
 
 void stk_fault_edit_answer(struct stk_fault_text *text, const struct stk_fault_head *head,
@@ -258,12 +259,12 @@ static void make_text(struct stk_fault_answer *answer, const struct stk_fault_ru
         add_error(&body, rule->code ? rule->code : default_code(answer->status),
                   "A fault that was asked for");
     }
-    finish(answer, rule, &body, date, to_head);
+    end_answer(answer, rule, &body, date, to_head);
 }
 
 /* Head and body in one text; takes the body. */
-static void finish(struct stk_fault_answer *answer, const struct stk_fault_rule *rule,
-                   struct stk_fault_text *body, const char *date, bool to_head)
+static void end_answer(struct stk_fault_answer *answer, const struct stk_fault_rule *rule,
+                       struct stk_fault_text *body, const char *date, bool to_head)
 {
     struct stk_fault_text *text = &answer->text;
 
@@ -345,7 +346,7 @@ static bool is_replaced(const struct stk_fault_rule *rule, struct stk_view name)
 
     json_object_foreach(rule->headers, key, value)
     {
-        if (stk_view_is(name, key)) {
+        if (stk_fault_view_equals(name, key)) {
             return true;
         }
     }
@@ -371,16 +372,17 @@ static bool is_checksum(struct stk_view name)
 {
     bool amazon = name.bytes > 15 && memmem(name.data, name.bytes, "checksum-", 9) != NULL;
 
-    return (amazon && !stk_view_is(name, "x-amz-checksum-type")) ||
-           stk_view_is(name, "content-md5") || stk_view_is(name, "x-goog-hash") ||
-           stk_view_is(name, "x-ms-content-crc64");
+    return (amazon && !stk_fault_view_equals(name, "x-amz-checksum-type")) ||
+           stk_fault_view_equals(name, "content-md5") ||
+           stk_fault_view_equals(name, "x-goog-hash") ||
+           stk_fault_view_equals(name, "x-ms-content-crc64");
 }
 
 static void edit_header(struct stk_fault_text *text, const struct stk_fault_header *header,
                         const struct stk_fault_rule *rule, const char *date)
 {
     uint32_t fault = rule ? rule->fault : STK_FAULT_PASS;
-    bool is_range = stk_view_is(header->name, "content-range");
+    bool is_range = stk_fault_view_equals(header->name, "content-range");
 
     if (fault == STK_FAULT_NO_RANGE && is_range) {
         return;
@@ -393,12 +395,13 @@ static void edit_header(struct stk_fault_text *text, const struct stk_fault_head
         } else {
             add_wrong_range(text, header->value);
         }
-    } else if (fault == STK_FAULT_ETAG && stk_view_is(header->name, "etag")) {
+    } else if (fault == STK_FAULT_ETAG && stk_fault_view_equals(header->name, "etag")) {
         stk_fault_text_bytes(text, rule->value, strlen(rule->value));
-    } else if (fault == STK_FAULT_SKEW && stk_view_is(header->name, "date")) {
+    } else if (fault == STK_FAULT_SKEW && stk_fault_view_equals(header->name, "date")) {
         stk_fault_text_add(text, "%s", date);
     } else if (fault == STK_FAULT_CHECKSUM && is_checksum(header->name) && header->value.bytes) {
-        size_t at = stk_view_is(header->name, "x-goog-hash") && header->value.bytes > 7 ? 7 : 0;
+        size_t at =
+            stk_fault_view_equals(header->name, "x-goog-hash") && header->value.bytes > 7 ? 7 : 0;
         stk_fault_text_bytes(text, header->value.data, at); /* "crc32c=" */
         stk_fault_text_bytes(text, header->value.data[at] == 'A' ? "B" : "A", 1);
         stk_fault_text_bytes(text, header->value.data + at + 1, header->value.bytes - at - 1);

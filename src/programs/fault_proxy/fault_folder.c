@@ -34,20 +34,21 @@ struct found {
 static int open_beneath(int folder, const char *path, int flags);
 static bool decode_path(const char *path, char out[PATH_BYTES_MAX]);
 static int parse_range(struct stk_view value, uint64_t bytes, struct range *range_out);
-static int answer_file(struct stk_fault_answer *answer, struct stk_folder_body *body_out, int file,
-                       const struct stk_fault_head *head);
+static int answer_file(struct stk_fault_answer *answer, struct stk_fault_folder_body *body_out,
+                       int file, const struct stk_fault_head *head);
 static int answer_list(struct stk_fault_answer *answer, int folder, const char *bucket,
                        const char *query);
-static void walk(struct found *found, int folder, const char *below, unsigned depth);
+static void list_folder(struct found *found, int folder, const char *below, unsigned depth);
 
-int stk_folder_answer(struct stk_fault_answer *answer, struct stk_folder_body *body_out, int folder,
-                      const struct stk_fault_head *head, const struct stk_fault_request *request)
+int stk_fault_folder_answer(struct stk_fault_answer *answer, struct stk_fault_folder_body *body_out,
+                            int folder, const struct stk_fault_head *head,
+                            const struct stk_fault_request *request)
 {
     bool to_head = strcmp(request->method, "HEAD") == 0;
     char path[PATH_BYTES_MAX];
     int file;
 
-    *body_out = (struct stk_folder_body){.file = -1};
+    *body_out = (struct stk_fault_folder_body){.file = -1};
     if (!to_head && strcmp(request->method, "GET") != 0) {
         return stk_fault_answer_error(answer, 405, "MethodNotAllowed", "A folder is only read",
                                       to_head);
@@ -145,10 +146,10 @@ static int parse_range(struct stk_view value, uint64_t bytes, struct range *rang
     return 1;
 }
 
-static int answer_file(struct stk_fault_answer *answer, struct stk_folder_body *body_out, int file,
-                       const struct stk_fault_head *head)
+static int answer_file(struct stk_fault_answer *answer, struct stk_fault_folder_body *body_out,
+                       int file, const struct stk_fault_head *head)
 {
-    bool to_head = stk_view_is(head->method, "HEAD");
+    bool to_head = stk_fault_view_equals(head->method, "HEAD");
     struct stk_view wanted = stk_fault_header(head, "if-match");
     struct stk_fault_text *text = &answer->text;
     struct range range = {0};
@@ -164,7 +165,8 @@ static int answer_file(struct stk_fault_answer *answer, struct stk_folder_body *
              (unsigned long long)stat.st_mtim.tv_sec * 1000000000 +
                  (unsigned long long)stat.st_mtim.tv_nsec,
              (unsigned long long)stat.st_ino);
-    if (wanted.bytes && !stk_view_is(wanted, etag) && !stk_view_is(wanted, "*")) {
+    if (wanted.bytes && !stk_fault_view_equals(wanted, etag) &&
+        !stk_fault_view_equals(wanted, "*")) {
         close(file);
         return stk_fault_answer_error(answer, 412, "PreconditionFailed", "It is another", to_head);
     }
@@ -174,8 +176,8 @@ static int answer_file(struct stk_fault_answer *answer, struct stk_folder_body *
         return stk_fault_answer_error(answer, 416, "InvalidRange", "It is shorter", to_head);
     }
     *answer = (struct stk_fault_answer){.status = kind > 0 ? 206 : 200};
-    *body_out = (struct stk_folder_body){file, range.first,
-                                         stat.st_size ? range.last - range.first + 1 : 0};
+    *body_out = (struct stk_fault_folder_body){file, range.first,
+                                               stat.st_size ? range.last - range.first + 1 : 0};
     stk_fault_text_add(text, "HTTP/1.1 %u %s\r\nServer: stoker-fault\r\nETag: %s\r\n",
                        answer->status, kind > 0 ? "Partial Content" : "OK", etag);
     stk_fault_text_add(text, "Accept-Ranges: bytes\r\nContent-Type: application/octet-stream\r\n");
@@ -188,7 +190,7 @@ static int answer_file(struct stk_fault_answer *answer, struct stk_folder_body *
     answer->head_bytes = text->bytes;
     if (to_head || text->failed) {
         close(file);
-        *body_out = (struct stk_folder_body){.file = -1};
+        *body_out = (struct stk_fault_folder_body){.file = -1};
     }
     return text->failed ? -ENOMEM : 0;
 }
@@ -312,8 +314,8 @@ static void list_text(struct stk_fault_text *body, struct page *page, const char
     page->encoded = strcmp(value, "url") == 0;
     query_value(query, "max-keys", value);
     if (!stk_fault_number((struct stk_view){(uint8_t *)value, strlen(value)}, &page->keys_max) ||
-        page->keys_max > STK_FOLDER_KEYS_MAX) {
-        page->keys_max = STK_FOLDER_KEYS_MAX;
+        page->keys_max > STK_FAULT_FOLDER_KEYS_MAX) {
+        page->keys_max = STK_FAULT_FOLDER_KEYS_MAX;
     }
     for (size_t i = 0; i < found->count && !page->more; i++) {
         add_entry(&entries, page, bucket, found->keys[i]);
@@ -352,7 +354,7 @@ static int answer_list(struct stk_fault_answer *answer, int folder, const char *
                       : -ENOMEM;
         goto done;
     }
-    walk(&found, top, "", 0);
+    list_folder(&found, top, "", 0);
     qsort(found.keys, found.count, sizeof *found.keys, compare_keys);
     list_text(&body, page, bucket + strspn(bucket, "/"), top, &found, query);
     status = body.failed || found.status < 0 ? -ENOMEM : 0;
@@ -378,7 +380,7 @@ done:
     return status;
 }
 
-static void keep(struct found *found, const char *below, const char *name)
+static void keep_entry(struct found *found, const char *below, const char *name)
 {
     char key[PATH_BYTES_MAX];
 
@@ -400,7 +402,7 @@ static void keep(struct found *found, const char *below, const char *name)
 }
 
 /* Files in all folders below; names that are too long, and folders too deep, are not seen. */
-static void walk(struct found *found, int folder, const char *below, unsigned depth)
+static void list_folder(struct found *found, int folder, const char *below, unsigned depth)
 {
     int again = open_beneath(folder, below[0] ? below : ".", O_RDONLY | O_DIRECTORY);
     DIR *directory = again < 0 ? NULL : fdopendir(again);
@@ -419,10 +421,10 @@ static void walk(struct found *found, int folder, const char *below, unsigned de
             continue;
         }
         if (entry->d_type == DT_REG) {
-            keep(found, below, entry->d_name);
+            keep_entry(found, below, entry->d_name);
         } else if (entry->d_type == DT_DIR && depth < DEPTH_MAX) {
             snprintf(deeper, sizeof deeper, "%s%s/", below, entry->d_name);
-            walk(found, folder, deeper, depth + 1);
+            list_folder(found, folder, deeper, depth + 1);
         }
     }
     closedir(directory);

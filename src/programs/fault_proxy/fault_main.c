@@ -19,10 +19,10 @@
 #define EXIT_USAGE 2
 #define EXIT_ENVIRONMENT 3
 
-struct given {
+struct arguments {
     const char *listen, *to, *folder, *script, *rules, *log;
     const char *certificate, *key, *certificate_out;
-    struct stk_tls_names names;
+    struct stk_tls_server_names names;
     uint64_t seed, links, idle_seconds;
     bool has_seed, tls;
 };
@@ -83,42 +83,43 @@ static void help(void)
     }
 }
 
-static int complain(int status, const struct stoker_error *error)
+static int print_error(int status, const struct stoker_error *error)
 {
     fprintf(stderr, "stoker fault: %s: %s\n  %s\n", error->what, error->where, error->advice);
     return status;
 }
 
-static int misused(const char *what, const char *where)
+static int fail_usage(const char *what, const char *where)
 {
     fprintf(stderr, "stoker fault: %s: '%s'\n  'stoker fault --help' tells\n", what, where);
     return EXIT_USAGE;
 }
 
 /* What does not go together. */
-static int check(const struct given *given)
+static int check(const struct arguments *arguments)
 {
-    bool own = given->names.count > 0 || given->certificate_out;
+    bool own = arguments->names.count > 0 || arguments->certificate_out;
 
-    if (given->links == 0 || given->links > STK_PROXY_LINKS_MAX || given->idle_seconds == 0 ||
-        given->idle_seconds > 1000000) {
-        return misused("out of range", "--connections 1..1024, --idle 1..1000000");
+    if (arguments->links == 0 || arguments->links > STK_FAULT_PROXY_CONNECTIONS_MAX ||
+        arguments->idle_seconds == 0 || arguments->idle_seconds > 1000000) {
+        return fail_usage("out of range", "--connections 1..1024, --idle 1..1000000");
     }
-    if ((given->to && given->folder) || (given->script && given->rules)) {
-        return misused("only one of them", given->to ? "--to, --folder" : "--script, --rules");
+    if ((arguments->to && arguments->folder) || (arguments->script && arguments->rules)) {
+        return fail_usage("only one of them",
+                          arguments->to ? "--to, --folder" : "--script, --rules");
     }
-    if (!given->certificate != !given->key) {
-        return misused("one needs the other", "--tls-cert, --tls-key");
+    if (!arguments->certificate != !arguments->key) {
+        return fail_usage("one needs the other", "--tls-cert, --tls-key");
     }
-    if (given->certificate && (given->tls || own)) {
-        return misused("only one of them", "--tls-cert, --tls");
+    if (arguments->certificate && (arguments->tls || own)) {
+        return fail_usage("only one of them", "--tls-cert, --tls");
     }
-    return own && !given->tls
-               ? misused("of a certificate that --tls makes", "--tls-name, --tls-cert-out")
+    return own && !arguments->tls
+               ? fail_usage("of a certificate that --tls makes", "--tls-name, --tls-cert-out")
                : 0;
 }
 
-static int parse(struct given *given, int argc, char **argv)
+static int parse(struct arguments *arguments, int argc, char **argv)
 {
     const char *name = NULL;
     const struct {
@@ -126,20 +127,20 @@ static int parse(struct given *given, int argc, char **argv)
         const char **text; /* both NULL: --tls, which has no value */
         uint64_t *number;
     } options[] = {
-        {"--listen", &given->listen, NULL},
-        {"--to", &given->to, NULL},
-        {"--folder", &given->folder, NULL},
-        {"--script", &given->script, NULL},
-        {"--rules", &given->rules, NULL},
-        {"--log", &given->log, NULL},
-        {"--seed", NULL, &given->seed},
-        {"--connections", NULL, &given->links},
-        {"--idle", NULL, &given->idle_seconds},
+        {"--listen", &arguments->listen, NULL},
+        {"--to", &arguments->to, NULL},
+        {"--folder", &arguments->folder, NULL},
+        {"--script", &arguments->script, NULL},
+        {"--rules", &arguments->rules, NULL},
+        {"--log", &arguments->log, NULL},
+        {"--seed", NULL, &arguments->seed},
+        {"--connections", NULL, &arguments->links},
+        {"--idle", NULL, &arguments->idle_seconds},
         {"--tls", NULL, NULL},
         {"--tls-name", &name, NULL},
-        {"--tls-cert-out", &given->certificate_out, NULL},
-        {"--tls-cert", &given->certificate, NULL},
-        {"--tls-key", &given->key, NULL},
+        {"--tls-cert-out", &arguments->certificate_out, NULL},
+        {"--tls-cert", &arguments->certificate, NULL},
+        {"--tls-key", &arguments->key, NULL},
     };
 
     for (int i = 1; i < argc; i++) {
@@ -149,34 +150,34 @@ static int parse(struct given *given, int argc, char **argv)
             o++;
         }
         if (o == STK_COUNT(options)) {
-            return misused("unknown option", argv[i]);
+            return fail_usage("unknown option", argv[i]);
         }
         if (!options[o].text && !options[o].number) {
             if (argv[i][bytes] == '=') {
-                return misused("an option takes no value", argv[i]);
+                return fail_usage("an option takes no value", argv[i]);
             }
-            given->tls = true;
+            arguments->tls = true;
             continue;
         }
         const char *value = argv[i][bytes] == '=' ? argv[i] + bytes + 1 : argv[++i];
         if (!value) {
-            return misused("an option lacks its value", options[o].name);
+            return fail_usage("an option lacks its value", options[o].name);
         }
         if (options[o].text) {
             *options[o].text = value;
         } else if (!stk_fault_number((struct stk_view){(const uint8_t *)value, strlen(value)},
                                      options[o].number)) {
-            return misused("not a number", value);
+            return fail_usage("not a number", value);
         }
-        given->has_seed = given->has_seed || options[o].number == &given->seed;
+        arguments->has_seed = arguments->has_seed || options[o].number == &arguments->seed;
         if (options[o].text == &name) {
-            if (given->names.count == STK_TLS_NAMES_MAX) {
-                return misused("a name too many", name);
+            if (arguments->names.count == STK_TLS_SERVER_NAMES_MAX) {
+                return fail_usage("a name too many", name);
             }
-            given->names.of[given->names.count++] = name;
+            arguments->names.of[arguments->names.count++] = name;
         }
     }
-    return check(given);
+    return check(arguments);
 }
 
 /* The whole file, at most STK_FAULT_SCRIPT_BYTES_MAX + 1 of it. */
@@ -201,64 +202,68 @@ static int read_script(const char *path, char **text_out, size_t *bytes_out,
     return status;
 }
 
-static int open_script(struct stk_fault_script *script, const struct given *given,
+static int open_script(struct stk_fault_script *script, const struct arguments *arguments,
                        struct stoker_error *error)
 {
     char *text = NULL;
     size_t bytes = 0;
     int status = 0;
 
-    if (given->script) {
-        status = read_script(given->script, &text, &bytes, error);
+    if (arguments->script) {
+        status = read_script(arguments->script, &text, &bytes, error);
     }
-    if (status == 0 && (text || given->rules)) {
-        struct stk_view view = {(const uint8_t *)(text ? text : given->rules),
-                                text ? bytes : strlen(given->rules)};
+    if (status == 0 && (text || arguments->rules)) {
+        struct stk_view view = {(const uint8_t *)(text ? text : arguments->rules),
+                                text ? bytes : strlen(arguments->rules)};
         status = stk_fault_script_open(script, view, error);
     }
     stk_free(text);
-    if (status == 0 && given->has_seed) {
-        script->seed = given->seed;
+    if (status == 0 && arguments->has_seed) {
+        script->seed = arguments->seed;
     }
     return status;
 }
 
-static int open_behind(struct stk_link_world *world, const struct given *given,
-                       struct stoker_error *error)
+static int open_upstream(struct stk_fault_config *world, const struct arguments *arguments,
+                         struct stoker_error *error)
 {
     char place[300];
 
-    if (given->folder) {
-        world->folder = open(given->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (arguments->folder) {
+        world->folder = open(arguments->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         return world->folder >= 0 ? 0
                                   : stk_fail_errno(error, errno, "cannot open the folder",
-                                                   "check the path", "'%s'", given->folder);
+                                                   "check the path", "'%s'", arguments->folder);
     }
-    if (!given->to) {
+    if (!arguments->to) {
         return 0;
     }
-    if (strncmp(given->to, "http://", 7) != 0 || strpbrk(given->to + 7, "/?#@") ||
-        strlen(given->to) >= sizeof place) {
+    if (strncmp(arguments->to, "http://", 7) != 0 || strpbrk(arguments->to + 7, "/?#@") ||
+        strlen(arguments->to) >= sizeof place) {
         return stk_fail(error, -EINVAL, "not http://HOST:PORT",
                         "a TLS server needs a proxy that speaks plain HTTP before it", "'%s'",
-                        given->to);
+                        arguments->to);
     }
-    snprintf(place, sizeof place, "%s%s", given->to + 7,
-             strrchr(given->to + 7, ':') && !strchr("]", given->to[strlen(given->to) - 1]) ? ""
-                                                                                           : ":80");
-    return stk_proxy_resolve(place, &world->to, &world->to_bytes, error);
+    snprintf(place, sizeof place, "%s%s", arguments->to + 7,
+             strrchr(arguments->to + 7, ':') &&
+                     !strchr("]", arguments->to[strlen(arguments->to) - 1])
+                 ? ""
+                 : ":80");
+    return stk_fault_proxy_resolve(place, &world->to, &world->to_bytes, error);
 }
 
-static int open_tls(struct stk_tls **tls_out, const struct given *given, struct stoker_error *error)
+static int open_tls(struct stk_tls_server **tls_out, const struct arguments *arguments,
+                    struct stoker_error *error)
 {
-    static const struct stk_tls_names usual = {.of = {"localhost", "127.0.0.1"}, .count = 2};
+    static const struct stk_tls_server_names usual = {.of = {"localhost", "127.0.0.1"}, .count = 2};
 
-    if (given->certificate) {
-        return stk_tls_open_files(tls_out, given->certificate, given->key, error);
+    if (arguments->certificate) {
+        return stk_tls_server_open_files(tls_out, arguments->certificate, arguments->key, error);
     }
-    return given->tls ? stk_tls_open_own(tls_out, given->names.count > 0 ? &given->names : &usual,
-                                         given->certificate_out, error)
-                      : 0;
+    return arguments->tls ? stk_tls_server_open_self_signed(
+                                tls_out, arguments->names.count > 0 ? &arguments->names : &usual,
+                                arguments->certificate_out, error)
+                          : 0;
 }
 
 /* Where the log goes. */
@@ -311,34 +316,35 @@ static void log_line(void *owner, json_t *line)
     json_decref(line);
 }
 
-static int run(const struct given *given, struct stoker_error *error)
+static int run(const struct arguments *arguments, struct stoker_error *error)
 {
-    struct stk_proxy proxy = {.listener = -1,
-                              .links_max = (uint32_t)given->links,
-                              .world = {.folder = -1, .idle_ms = given->idle_seconds * 1000}};
+    struct stk_fault_proxy proxy = {
+        .listener = -1,
+        .links_max = (uint32_t)arguments->links,
+        .world = {.folder = -1, .idle_ms = arguments->idle_seconds * 1000}};
     struct log log = {.fd = STDOUT_FILENO};
     char place[96];
-    int status = open_script(&proxy.world.script, given, error);
+    int status = open_script(&proxy.world.script, arguments, error);
 
-    status = status < 0 ? status : open_behind(&proxy.world, given, error);
-    status = status < 0 ? status : open_tls(&proxy.world.tls, given, error);
-    status = status < 0 ? status : stk_proxy_open(&proxy, given->listen, place, error);
+    status = status < 0 ? status : open_upstream(&proxy.world, arguments, error);
+    status = status < 0 ? status : open_tls(&proxy.world.tls, arguments, error);
+    status = status < 0 ? status : stk_fault_proxy_open(&proxy, arguments->listen, place, error);
     proxy.world.owner = &log;
     proxy.world.log = log_line;
-    if (status == 0 && given->log) {
-        log.fd = open(given->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (status == 0 && arguments->log) {
+        log.fd = open(arguments->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     }
     if (log.fd < 0) {
         status = stk_fail_errno(error, errno, "cannot write the log", "check the path", "'%s'",
-                                given->log);
+                                arguments->log);
     }
     if (status == 0) {
         printf("{\"listening\":\"%s\"%s}\n", place, proxy.world.tls ? ",\"tls\":true" : "");
         fflush(stdout);
-        status = stk_proxy_run(&proxy, &stopped, error);
+        status = stk_fault_proxy_run(&proxy, &stopped, error);
     }
-    stk_proxy_close(&proxy);
-    if (given->log && log.fd >= 0) {
+    stk_fault_proxy_close(&proxy);
+    if (arguments->log && log.fd >= 0) {
         close(log.fd);
     }
     return status;
@@ -346,7 +352,7 @@ static int run(const struct given *given, struct stoker_error *error)
 
 int main(int argc, char **argv)
 {
-    struct given given = {
+    struct arguments arguments = {
         .listen = "127.0.0.1:0", .links = LINKS_DEFAULT, .idle_seconds = IDLE_SECONDS_DEFAULT};
     struct sigaction end = {.sa_handler = on_signal}, ignore = {.sa_handler = SIG_IGN};
     struct stoker_error error = {0};
@@ -357,11 +363,11 @@ int main(int argc, char **argv)
             return 0;
         }
     }
-    if (parse(&given, argc, argv) != 0) {
+    if (parse(&arguments, argc, argv) != 0) {
         return EXIT_USAGE;
     }
     sigaction(SIGINT, &end, NULL);
     sigaction(SIGTERM, &end, NULL);
     sigaction(SIGPIPE, &ignore, NULL);
-    return run(&given, &error) < 0 ? complain(EXIT_ENVIRONMENT, &error) : 0;
+    return run(&arguments, &error) < 0 ? print_error(EXIT_ENVIRONMENT, &error) : 0;
 }

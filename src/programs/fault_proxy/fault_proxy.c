@@ -16,12 +16,12 @@
 #define TURN_MS_MAX 500 /* so that a signal is seen that came just before poll */
 #define BACKLOG 512
 
-static void accept_all(struct stk_proxy *proxy, uint64_t now_ns);
-static int wait_ms(const struct stk_proxy *proxy, uint64_t now_ns);
-static void step_all(struct stk_proxy *proxy, const struct pollfd *polled, uint64_t now_ns);
+static void accept_all(struct stk_fault_proxy *proxy, uint64_t now_ns);
+static int wait_ms(const struct stk_fault_proxy *proxy, uint64_t now_ns);
+static void step_all(struct stk_fault_proxy *proxy, const struct pollfd *polled, uint64_t now_ns);
 
-int stk_proxy_resolve(const char *place, struct sockaddr_storage *address_out, socklen_t *bytes_out,
-                      struct stoker_error *error)
+int stk_fault_proxy_resolve(const char *place, struct sockaddr_storage *address_out,
+                            socklen_t *bytes_out, struct stoker_error *error)
 {
     struct addrinfo wanted = {.ai_socktype = SOCK_STREAM}, *found = NULL;
     const char *colon = strrchr(place, ':');
@@ -46,13 +46,13 @@ int stk_proxy_resolve(const char *place, struct sockaddr_storage *address_out, s
     return 0;
 }
 
-int stk_proxy_open(struct stk_proxy *proxy, const char *place, char place_out[96],
-                   struct stoker_error *error)
+int stk_fault_proxy_open(struct stk_fault_proxy *proxy, const char *place, char place_out[96],
+                         struct stoker_error *error)
 {
     struct sockaddr_storage address;
     socklen_t bytes;
     char host[INET6_ADDRSTRLEN + 16] = "", port[16] = "";
-    int on = 1, status = stk_proxy_resolve(place, &address, &bytes, error);
+    int on = 1, status = stk_fault_proxy_resolve(place, &address, &bytes, error);
 
     proxy->listener = -1;
     if (status < 0) {
@@ -75,12 +75,12 @@ int stk_proxy_open(struct stk_proxy *proxy, const char *place, char place_out[96
     getnameinfo((struct sockaddr *)&address, bytes, host, sizeof host, port, sizeof port,
                 NI_NUMERICHOST | NI_NUMERICSERV);
     snprintf(place_out, 96, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
-    proxy->world.start_ns = stk_proxy_clock_ns();
+    proxy->world.start_ns = stk_fault_proxy_clock_ns();
     return 0;
 }
 
-int stk_proxy_run(struct stk_proxy *proxy, const volatile sig_atomic_t *stop,
-                  struct stoker_error *error)
+int stk_fault_proxy_run(struct stk_fault_proxy *proxy, const volatile sig_atomic_t *stop,
+                        struct stoker_error *error)
 {
     struct pollfd *polled = stk_alloc(1 + 2 * (size_t)proxy->links_max, sizeof *polled);
 
@@ -89,14 +89,15 @@ int stk_proxy_run(struct stk_proxy *proxy, const volatile sig_atomic_t *stop,
                               "%u connections", proxy->links_max);
     }
     while (!*stop) {
-        uint64_t now_ns = stk_proxy_clock_ns();
+        uint64_t now_ns = stk_fault_proxy_clock_ns();
         polled[0] = (struct pollfd){.fd = proxy->count < proxy->links_max ? proxy->listener : -1,
                                     .events = POLLIN};
         for (size_t i = 0; i < proxy->count; i++) {
-            struct stk_link *link = proxy->links[i];
-            polled[1 + 2 * i] = (struct pollfd){.fd = link->client};
-            polled[2 + 2 * i] = (struct pollfd){.fd = link->upstream};
-            stk_link_events(link, &polled[1 + 2 * i].events, &polled[2 + 2 * i].events);
+            struct stk_fault_connection *connection = proxy->links[i];
+            polled[1 + 2 * i] = (struct pollfd){.fd = connection->client};
+            polled[2 + 2 * i] = (struct pollfd){.fd = connection->upstream};
+            stk_fault_connection_events(connection, &polled[1 + 2 * i].events,
+                                        &polled[2 + 2 * i].events);
             for (size_t j = 1 + 2 * i; j <= 2 + 2 * i; j++) {
                 polled[j].fd = polled[j].events ? polled[j].fd : -1; /* no news of its end either */
             }
@@ -106,7 +107,7 @@ int stk_proxy_run(struct stk_proxy *proxy, const volatile sig_atomic_t *stop,
             return stk_fail_errno(error, errno, "cannot wait for connections", "start it again",
                                   "poll");
         }
-        now_ns = stk_proxy_clock_ns();
+        now_ns = stk_fault_proxy_clock_ns();
         size_t before = proxy->count;
         step_all(proxy, polled, now_ns);
         if (before < proxy->links_max && polled[0].revents) {
@@ -117,10 +118,10 @@ int stk_proxy_run(struct stk_proxy *proxy, const volatile sig_atomic_t *stop,
     return 0;
 }
 
-void stk_proxy_close(struct stk_proxy *proxy)
+void stk_fault_proxy_close(struct stk_fault_proxy *proxy)
 {
     for (size_t i = 0; i < proxy->count; i++) {
-        stk_link_close(proxy->links[i]);
+        stk_fault_connection_close(proxy->links[i]);
     }
     stk_free(proxy->links);
     if (proxy->listener >= 0) {
@@ -129,12 +130,12 @@ void stk_proxy_close(struct stk_proxy *proxy)
     if (proxy->world.folder >= 0) {
         close(proxy->world.folder);
     }
-    stk_tls_close(proxy->world.tls);
+    stk_tls_server_close(proxy->world.tls);
     stk_fault_script_deinit(&proxy->world.script);
-    *proxy = (struct stk_proxy){.listener = -1, .world = {.folder = -1}};
+    *proxy = (struct stk_fault_proxy){.listener = -1, .world = {.folder = -1}};
 }
 
-uint64_t stk_proxy_clock_ns(void)
+uint64_t stk_fault_proxy_clock_ns(void)
 {
     struct timespec now;
 
@@ -142,12 +143,12 @@ uint64_t stk_proxy_clock_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static void accept_all(struct stk_proxy *proxy, uint64_t now_ns)
+static void accept_all(struct stk_fault_proxy *proxy, uint64_t now_ns)
 {
     while (proxy->count < proxy->links_max) {
         int client = accept4(proxy->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (client < 0 || stk_link_open(&proxy->links[proxy->count], &proxy->world, client,
-                                        ++proxy->numbers, now_ns) < 0) {
+        if (client < 0 || stk_fault_connection_open(&proxy->links[proxy->count], &proxy->world,
+                                                    client, ++proxy->numbers, now_ns) < 0) {
             return;
         }
         proxy->links[proxy->count++]->wake_ns = now_ns; /* its request may be there already */
@@ -155,7 +156,7 @@ static void accept_all(struct stk_proxy *proxy, uint64_t now_ns)
 }
 
 /* Until the first link is due. */
-static int wait_ms(const struct stk_proxy *proxy, uint64_t now_ns)
+static int wait_ms(const struct stk_fault_proxy *proxy, uint64_t now_ns)
 {
     uint64_t least = TURN_MS_MAX;
 
@@ -171,22 +172,23 @@ static int wait_ms(const struct stk_proxy *proxy, uint64_t now_ns)
     return (int)least;
 }
 
-static void step_all(struct stk_proxy *proxy, const struct pollfd *polled, uint64_t now_ns)
+static void step_all(struct stk_fault_proxy *proxy, const struct pollfd *polled, uint64_t now_ns)
 {
     struct timespec wall;
     size_t kept = 0;
 
     clock_gettime(CLOCK_REALTIME, &wall);
     for (size_t i = 0; i < proxy->count; i++) {
-        struct stk_link *link = proxy->links[i];
-        bool due = (link->wake_ns != 0 && link->wake_ns <= now_ns) || link->deadline_ns <= now_ns;
+        struct stk_fault_connection *connection = proxy->links[i];
+        bool due = (connection->wake_ns != 0 && connection->wake_ns <= now_ns) ||
+                   connection->deadline_ns <= now_ns;
         if (due || polled[1 + 2 * i].revents || polled[2 + 2 * i].revents) {
-            stk_link_step(link, now_ns, wall.tv_sec);
+            stk_fault_connection_step(connection, now_ns, wall.tv_sec);
         }
-        if (link->phase == STK_LINK_GONE) {
-            stk_link_close(link);
+        if (connection->phase == STK_FAULT_CONNECTION_CLOSED) {
+            stk_fault_connection_close(connection);
         } else {
-            proxy->links[kept++] = link;
+            proxy->links[kept++] = connection;
         }
     }
     proxy->count = kept;

@@ -61,12 +61,13 @@ static const struct {
 static int parse(struct stk_fault_script *script, struct stoker_error *error);
 static int parse_rule(struct stk_fault_rule *rule, json_t *from, size_t number,
                       struct stoker_error *error);
-static int take(struct stk_fault_rule *rule, const struct key *key, json_t *value);
+static int read_key(struct stk_fault_rule *rule, const struct key *key, json_t *value);
 static void defaults(struct stk_fault_rule *rule);
 static bool fits(const struct stk_fault_rule *rule, const struct stk_fault_request *request);
-static bool is_turn(const struct stk_fault_script *script, const struct stk_fault_rule *rule);
+static bool matches_schedule(const struct stk_fault_script *script,
+                             const struct stk_fault_rule *rule);
 static bool glob(const char *pattern, const char *text);
-static int refuse(struct stoker_error *error, size_t rule, const char *what, const char *key);
+static int fail_rule(struct stoker_error *error, size_t rule, const char *what, const char *key);
 
 int stk_fault_script_open(struct stk_fault_script *script, struct stk_view text,
                           struct stoker_error *error)
@@ -107,7 +108,7 @@ struct stk_fault_rule *stk_fault_script_choose(struct stk_fault_script *script,
             continue;
         }
         rule->seen++;
-        if (is_turn(script, rule)) {
+        if (matches_schedule(script, rule)) {
             rule->fired++;
             return rule;
         }
@@ -163,7 +164,7 @@ static int parse_rule(struct stk_fault_rule *rule, json_t *from, size_t number,
     rule->fault = STK_FAULT_COUNT;
     rule->probability = 1;
     if (!json_is_object(from)) {
-        return refuse(error, number, "a rule is an object", "{...}");
+        return fail_rule(error, number, "a rule is an object", "{...}");
     }
     json_object_foreach(from, name, value)
     {
@@ -172,23 +173,23 @@ static int parse_rule(struct stk_fault_rule *rule, json_t *from, size_t number,
             i++;
         }
         if (i == STK_COUNT(keys)) {
-            return refuse(error, number, "a rule has no such key", name);
+            return fail_rule(error, number, "a rule has no such key", name);
         }
-        if (take(rule, &keys[i], value) < 0) {
-            return refuse(error, number, "a rule has a value that it cannot mean", name);
+        if (read_key(rule, &keys[i], value) < 0) {
+            return fail_rule(error, number, "a rule has a value that it cannot mean", name);
         }
     }
     if (rule->fault == STK_FAULT_COUNT) {
-        return refuse(error, number, "a rule names no fault", "fault");
+        return fail_rule(error, number, "a rule names no fault", "fault");
     }
     if (rule->with && rule->with[0] != '/') {
-        return refuse(error, number, "a path begins with /", "with");
+        return fail_rule(error, number, "a path begins with /", "with");
     }
     defaults(rule);
     return 0;
 }
 
-static int take_fault(uint32_t *fault, const char *name)
+static int read_fault(uint32_t *fault, const char *name)
 {
     for (uint32_t i = 0; name && i < STK_COUNT(faults); i++) {
         if (strcmp(faults[i].name, name) == 0) {
@@ -205,7 +206,7 @@ static bool is_line(const char *text)
     return text && !strpbrk(text, "\r\n");
 }
 
-static int take_headers(json_t **headers, json_t *value)
+static int read_headers(json_t **headers, json_t *value)
 {
     const char *name;
     json_t *text;
@@ -224,7 +225,7 @@ static int take_headers(json_t **headers, json_t *value)
     return 0;
 }
 
-static int take(struct stk_fault_rule *rule, const struct key *key, json_t *value)
+static int read_key(struct stk_fault_rule *rule, const struct key *key, json_t *value)
 {
     void *field = (char *)rule + key->field;
     const char *text = json_string_value(value);
@@ -248,9 +249,9 @@ static int take(struct stk_fault_rule *rule, const struct key *key, json_t *valu
         *(double *)field = share;
         return json_is_number(value) && share >= 0 && share <= 1 ? 0 : -1;
     case KEY_FAULT:
-        return take_fault(field, text);
+        return read_fault(field, text);
     case KEY_HEADERS:
-        return take_headers(field, value);
+        return read_headers(field, value);
     }
     return -1;
 }
@@ -296,11 +297,12 @@ static bool fits(const struct stk_fault_rule *rule, const struct stk_fault_reque
            (rule->until_ms == 0 || request->now_ms < rule->until_ms);
 }
 
-static bool is_turn(const struct stk_fault_script *script, const struct stk_fault_rule *rule)
+static bool matches_schedule(const struct stk_fault_script *script,
+                             const struct stk_fault_rule *rule)
 {
     uint64_t number = (uint64_t)(rule - script->rules); /* below STK_FAULT_RULES_MAX */
     uint64_t own = rule->seed ? STK_FAULT_RULES_MAX + rule->seed : number;
-    uint64_t word = stk_key(stk_key(script->seed, own), rule->seen);
+    uint64_t word = stk_random_key(stk_random_key(script->seed, own), rule->seen);
     double drawn = ldexp((double)(word >> 11), -53); /* [0, 1) */
 
     return (rule->nth == 0 || rule->seen == rule->nth) && rule->seen >= rule->from &&
@@ -334,7 +336,7 @@ static bool glob(const char *pattern, const char *text)
     return *pattern == 0;
 }
 
-static int refuse(struct stoker_error *error, size_t rule, const char *what, const char *key)
+static int fail_rule(struct stoker_error *error, size_t rule, const char *what, const char *key)
 {
     return stk_fail(error, STOKER_ERROR_FORMAT, what,
                     "'stoker fault --help' lists the keys and faults", "rule %zu: '%.64s'",

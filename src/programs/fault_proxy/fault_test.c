@@ -68,7 +68,7 @@ static void test_heads(void)
         int status = stk_fault_head_parse(&head, view(row->text), row->request, &error);
         if (status == 1) {
             T_EQ(row->name, head.bytes, strlen(row->text));
-            int framed = stk_fault_body_of(&body, &head, row->request, false, &error);
+            int framed = stk_fault_body_init(&body, &head, row->request, false, &error);
             status = framed < 0 ? framed : 1;
         }
         T_EQ(row->name, status < 0 ? -1 : status, row->status);
@@ -84,9 +84,10 @@ static void test_heads(void)
         }
     }
     stk_fault_head_parse(&head, view(heads[1].text), true, NULL);
-    T_TRUE("header", stk_view_is(stk_fault_header(&head, "CONTENT-length"), "5"));
+    T_TRUE("header", stk_fault_view_equals(stk_fault_header(&head, "CONTENT-length"), "5"));
     T_TRUE("header", stk_fault_header(&head, "Content").data == NULL);
-    T_TRUE("method", stk_view_is(head.method, "PUT") && stk_view_is(head.target, "/a"));
+    T_TRUE("method",
+           stk_fault_view_equals(head.method, "PUT") && stk_fault_view_equals(head.target, "/a"));
 }
 
 static void test_long_head(void)
@@ -135,12 +136,12 @@ static void test_bodies(void)
         struct stoker_error error = {0};
         struct stk_fault_body whole = {.framing = STK_FAULT_CHUNKED};
         struct stk_fault_body bitwise = {.framing = STK_FAULT_CHUNKED};
-        int64_t bytes = stk_fault_body_eat(&whole, view(row->text), &error), sum = 0, one = 1;
+        int64_t bytes = stk_fault_body_consume(&whole, view(row->text), &error), sum = 0, one = 1;
         T_EQ(row->name, bytes < 0 ? -1 : bytes, row->bytes);
         T_EQ(row->name, whole.done, row->done);
         for (size_t i = 0; row->text[i] && one == 1 && !bitwise.done; i++) {
             struct stk_view byte = {(const uint8_t *)row->text + i, 1};
-            one = stk_fault_body_eat(&bitwise, byte, NULL);
+            one = stk_fault_body_consume(&bitwise, byte, NULL);
             sum += one;
         }
         T_EQ(row->name, one < 0 ? -1 : sum, row->bytes);
@@ -439,7 +440,7 @@ static void test_folder(void)
     for (size_t i = 0; i < STK_COUNT(asked); i++) {
         struct stk_fault_head head;
         struct stk_fault_answer answer = {0};
-        struct stk_folder_body body;
+        struct stk_fault_folder_body body;
         char method[8], target[256], *mark;
         T_EQ(asked[i].name, stk_fault_head_parse(&head, view(asked[i].request), true, NULL), 1);
         sscanf(asked[i].request, "%7s %255s", method, target);
@@ -448,7 +449,7 @@ static void test_folder(void)
         if (mark) {
             *mark = 0;
         }
-        T_EQ(asked[i].name, stk_folder_answer(&answer, &body, folder, &head, &request), 0);
+        T_EQ(asked[i].name, stk_fault_folder_answer(&answer, &body, folder, &head, &request), 0);
         stk_fault_text_bytes(&answer.text, "", 1);
         T_HAS(asked[i].name, answer.text.data, asked[i].part);
         T_EQ(asked[i].name, body.file >= 0 ? (int64_t)body.bytes : -1, asked[i].bytes);

@@ -10,33 +10,34 @@
 #define MS 1000000u      /* of nanoseconds */
 #define OTHER_BYTES 0x5a /* what a swapped body is mixed with */
 
-struct stk_view stk_pump_waiting(const struct stk_link_buffer *buffer)
+struct stk_view stk_fault_transfer_pending(const struct stk_fault_buffer *buffer)
 {
     return (struct stk_view){buffer->data + buffer->at, buffer->end - buffer->at};
 }
 
-size_t stk_pump_room(struct stk_link_buffer *buffer)
+size_t stk_fault_transfer_space(struct stk_fault_buffer *buffer)
 {
     if (buffer->at == buffer->end) {
         buffer->at = buffer->end = 0;
-    } else if (buffer->at > 0 && buffer->end == STK_LINK_BUFFER_BYTES) {
+    } else if (buffer->at > 0 && buffer->end == STK_FAULT_BUFFER_BYTES) {
         memmove(buffer->data, buffer->data + buffer->at, buffer->end - buffer->at);
         buffer->end -= buffer->at;
         buffer->at = 0;
     }
-    return STK_LINK_BUFFER_BYTES - buffer->end;
+    return STK_FAULT_BUFFER_BYTES - buffer->end;
 }
 
-int64_t stk_pump_receive(int descriptor, struct stk_tls_end *tls, struct stk_link_buffer *buffer)
+int64_t stk_fault_transfer_receive(int descriptor, struct stk_tls_connection *tls,
+                                   struct stk_fault_buffer *buffer)
 {
-    size_t space = stk_pump_room(buffer);
+    size_t space = stk_fault_transfer_space(buffer);
     uint8_t *data = buffer->data + buffer->end;
     ssize_t got;
 
     if (space == 0) {
         return -1;
     }
-    got = tls ? stk_tls_receive(tls, data, space) : recv(descriptor, data, space, 0);
+    got = tls ? stk_tls_connection_receive(tls, data, space) : recv(descriptor, data, space, 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
         return -1;
     }
@@ -47,49 +48,54 @@ int64_t stk_pump_receive(int descriptor, struct stk_tls_end *tls, struct stk_lin
     return got;
 }
 
-void stk_pump_close(struct stk_link *link)
+void stk_fault_transfer_close(struct stk_fault_connection *connection)
 {
-    if (link->upstream >= 0) {
-        close(link->upstream);
+    if (connection->upstream >= 0) {
+        close(connection->upstream);
     }
-    link->upstream = -1;
-    link->connecting = link->upstream_done = link->upstream_kept = false;
-    link->got.at = link->got.end = link->up.at = link->up.end = 0;
+    connection->upstream = -1;
+    connection->connecting = connection->upstream_done = connection->upstream_kept = false;
+    connection->from_upstream.at = connection->from_upstream.end = connection->to_upstream.at =
+        connection->to_upstream.end = 0;
 }
 
-int stk_pump_connect(struct stk_link *link)
+int stk_fault_transfer_connect(struct stk_fault_connection *connection)
 {
-    const struct stk_link_world *world = link->world;
+    const struct stk_fault_config *config = connection->config;
     int on = 1;
 
-    link->upstream = socket(world->to.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (link->upstream < 0) {
+    connection->upstream =
+        socket(config->to.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (connection->upstream < 0) {
         return -errno;
     }
-    setsockopt(link->upstream, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    if (connect(link->upstream, (const struct sockaddr *)&world->to, world->to_bytes) < 0 &&
+    setsockopt(connection->upstream, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (connect(connection->upstream, (const struct sockaddr *)&config->to, config->to_bytes) < 0 &&
         errno != EINPROGRESS) {
         return -errno;
     }
-    link->connecting = true;
+    connection->connecting = true;
     return 0;
 }
 
-void stk_pump_refuse(struct stk_link *link, uint32_t status, const char *code, const char *message)
+void stk_fault_transfer_refuse(struct stk_fault_connection *connection, uint32_t status,
+                               const char *code, const char *message)
 {
-    struct stk_link_exchange *now = &link->now;
+    struct stk_fault_exchange *now = &connection->exchange;
 
     now->status = status;
     now->limit = UINT64_MAX;
     now->request_body.done = true; /* what is left of it is not waited for */
-    link->phase = stk_fault_answer_error(&now->answer, status, code, message, now->to_head) < 0
-                      ? STK_LINK_GONE
-                      : STK_LINK_ANSWER;
+    connection->phase =
+        stk_fault_answer_error(&now->answer, status, code, message, now->to_head) < 0
+            ? STK_FAULT_CONNECTION_CLOSED
+            : STK_FAULT_CONNECTION_ANSWER;
 }
 
-uint64_t stk_pump_allowed(const struct stk_link *link, uint64_t now_ns)
+uint64_t stk_fault_transfer_allowed(const struct stk_fault_connection *connection, uint64_t now_ns)
 {
-    uint64_t rate = link->now.rule->rate, passed_ms = (now_ns - link->now.begun_ns) / MS;
+    uint64_t rate = connection->exchange.rule->rate,
+             passed_ms = (now_ns - connection->exchange.begun_ns) / MS;
 
     return rate * (passed_ms / 1000) + rate * (passed_ms % 1000) / 1000;
 }
@@ -97,102 +103,107 @@ uint64_t stk_pump_allowed(const struct stk_link *link, uint64_t now_ns)
 /* ---- both ways between client and server ---- */
 
 /* How many bytes of the request's body a reader that crawls takes now. */
-static size_t reads(struct stk_link *link)
+static size_t may_read(struct stk_fault_connection *connection)
 {
-    struct stk_link_exchange *now = &link->now;
+    struct stk_fault_exchange *now = &connection->exchange;
     uint64_t allowed;
 
     if (!now->rule || now->rule->fault != STK_FAULT_SLOW_READ) {
         return SIZE_MAX;
     }
-    allowed = stk_pump_allowed(link, link->last_ns);
+    allowed = stk_fault_transfer_allowed(connection, connection->last_ns);
     if (!now->request_body.done) {
-        link->wake_ns = link->last_ns + STK_PUMP_AGAIN_MS * MS;
+        connection->wake_ns = connection->last_ns + STK_FAULT_TRANSFER_RETRY_MS * MS;
     }
-    return allowed > now->eaten ? allowed - now->eaten : 0;
+    return allowed > now->request_bytes ? allowed - now->request_bytes : 0;
 }
 
 /* Body bytes of the request: on, or (where we answer) away. */
-static bool pump_request(struct stk_link *link, bool away)
+static bool pump_request(struct stk_fault_connection *connection, bool away)
 {
-    struct stk_link_exchange *now = &link->now;
+    struct stk_fault_exchange *now = &connection->exchange;
     struct stk_fault_body *body = &now->request_body;
-    size_t space = stk_min(away ? SIZE_MAX : stk_pump_room(&link->up), reads(link));
-    struct stk_view bytes = stk_pump_waiting(&link->in);
+    size_t space = stk_min(away ? SIZE_MAX : stk_fault_transfer_space(&connection->to_upstream),
+                           may_read(connection));
+    struct stk_view bytes = stk_fault_transfer_pending(&connection->from_client);
     int64_t taken;
 
     bytes.bytes = stk_min(bytes.bytes, space);
     if (body->done || bytes.bytes == 0) {
-        if (!body->done && link->client_done) {
-            link->phase = STK_LINK_GONE; /* it left in the middle */
+        if (!body->done && connection->client_done) {
+            connection->phase = STK_FAULT_CONNECTION_CLOSED; /* it left in the middle */
         }
         return false;
     }
-    taken = stk_fault_body_eat(body, bytes, NULL);
+    taken = stk_fault_body_consume(body, bytes, NULL);
     if (taken < 0) {
-        link->phase = STK_LINK_GONE;
+        connection->phase = STK_FAULT_CONNECTION_CLOSED;
         return true;
     }
     if (!away) {
-        memcpy(link->up.data + link->up.end, bytes.data, (size_t)taken);
-        link->up.end += (size_t)taken;
+        memcpy(connection->to_upstream.data + connection->to_upstream.end, bytes.data,
+               (size_t)taken);
+        connection->to_upstream.end += (size_t)taken;
     }
-    link->in.at += (size_t)taken;
-    now->eaten += (uint64_t)taken;
+    connection->from_client.at += (size_t)taken;
+    now->request_bytes += (uint64_t)taken;
     return taken > 0;
 }
 
-static bool send_up(struct stk_link *link)
+static bool send_up(struct stk_fault_connection *connection)
 {
-    struct stk_view bytes = stk_pump_waiting(&link->up);
-    ssize_t sent = bytes.bytes ? send(link->upstream, bytes.data, bytes.bytes, MSG_NOSIGNAL) : 0;
+    struct stk_view bytes = stk_fault_transfer_pending(&connection->to_upstream);
+    ssize_t sent =
+        bytes.bytes ? send(connection->upstream, bytes.data, bytes.bytes, MSG_NOSIGNAL) : 0;
 
     if (sent > 0) {
-        link->up.at += (size_t)sent;
-        link->connecting = false;
+        connection->to_upstream.at += (size_t)sent;
+        connection->connecting = false;
     } else if (sent < 0 && errno != EAGAIN && errno != EINTR) {
-        link->up.at = link->up.end; /* an answer may lie there all the same */
-        link->upstream_done = link->upstream_done || link->connecting;
+        connection->to_upstream.at =
+            connection->to_upstream.end; /* an answer may lie there all the same */
+        connection->upstream_done = connection->upstream_done || connection->connecting;
     }
     return sent > 0;
 }
 
 /* The answer's head as it goes on, once it is there. */
-static bool take_head(struct stk_link *link, int64_t wall_seconds)
+static bool read_answer_head(struct stk_fault_connection *connection, int64_t wall_seconds)
 {
-    struct stk_link_exchange *now = &link->now;
+    struct stk_fault_exchange *now = &connection->exchange;
     struct stk_fault_head head;
     struct stk_fault_text text = {0};
-    int status = stk_fault_head_parse(&head, stk_pump_waiting(&link->got), false, NULL);
+    int status = stk_fault_head_parse(&head, stk_fault_transfer_pending(&connection->from_upstream),
+                                      false, NULL);
     bool interim = status == 1 && head.status < 200;
 
     if (status == 1) {
-        status = stk_fault_body_of(&now->answer_body, &head, false, now->to_head, NULL);
+        status = stk_fault_body_init(&now->answer_body, &head, false, now->to_head, NULL);
         status = status < 0 ? status : 1;
     }
     if (status <= 0) {
-        link->upstream_done = link->upstream_done || status < 0;
+        connection->upstream_done = connection->upstream_done || status < 0;
         return false;
     }
     stk_fault_edit_answer(&text, &head, interim ? NULL : now->rule, wall_seconds, &now->status);
-    if (text.failed || text.bytes > stk_pump_room(&link->out)) {
-        link->upstream_done = true;
+    if (text.failed || text.bytes > stk_fault_transfer_space(&connection->to_client)) {
+        connection->upstream_done = true;
     } else {
-        memcpy(link->out.data + link->out.end, text.data, text.bytes);
-        link->out.end += text.bytes;
+        memcpy(connection->to_client.data + connection->to_client.end, text.data, text.bytes);
+        connection->to_client.end += text.bytes;
         now->made += text.bytes;
         now->head_sent = now->made;
         now->has_head = !interim;
         now->close = now->close || now->answer_body.framing == STK_FAULT_UNTIL_CLOSE ||
-                     stk_view_is(stk_fault_header(&head, "connection"), "close");
-        link->got.at += head.bytes;
+                     stk_fault_view_equals(stk_fault_header(&head, "connection"), "close");
+        connection->from_upstream.at += head.bytes;
     }
     stk_fault_text_deinit(&text);
     return true;
 }
 
 /* The bytes of a body as the fault wants them. */
-static void change(struct stk_link_exchange *now, uint8_t *bytes, size_t count)
+static void change_body(struct stk_fault_exchange *now, uint8_t *bytes, size_t count)
 {
     uint64_t begin = now->made - now->head_sent; /* of the body */
     uint64_t flip = now->rule && now->rule->at > 0 ? (uint64_t)now->rule->at : 0;
@@ -210,135 +221,140 @@ static void change(struct stk_link_exchange *now, uint8_t *bytes, size_t count)
     }
 }
 
-static bool pump_answer(struct stk_link *link)
+static bool pump_answer(struct stk_fault_connection *connection)
 {
-    struct stk_link_exchange *now = &link->now;
-    struct stk_view bytes = stk_pump_waiting(&link->got);
+    struct stk_fault_exchange *now = &connection->exchange;
+    struct stk_view bytes = stk_fault_transfer_pending(&connection->from_upstream);
     int64_t taken;
 
-    bytes.bytes = stk_min(bytes.bytes, stk_pump_room(&link->out));
+    bytes.bytes = stk_min(bytes.bytes, stk_fault_transfer_space(&connection->to_client));
     if (now->answer_body.done || bytes.bytes == 0) {
         return false;
     }
-    taken = stk_fault_body_eat(&now->answer_body, bytes, NULL);
+    taken = stk_fault_body_consume(&now->answer_body, bytes, NULL);
     if (taken < 0) {
-        link->upstream_done = true;
-        link->got.at = link->got.end;
+        connection->upstream_done = true;
+        connection->from_upstream.at = connection->from_upstream.end;
         return true;
     }
-    memcpy(link->out.data + link->out.end, bytes.data, (size_t)taken);
-    change(now, link->out.data + link->out.end, (size_t)taken);
-    link->out.end += (size_t)taken;
+    memcpy(connection->to_client.data + connection->to_client.end, bytes.data, (size_t)taken);
+    change_body(now, connection->to_client.data + connection->to_client.end, (size_t)taken);
+    connection->to_client.end += (size_t)taken;
     now->made += (uint64_t)taken;
-    link->got.at += (size_t)taken;
+    connection->from_upstream.at += (size_t)taken;
     return taken > 0;
 }
 
 /* The server closed a connection that was kept alive, before it saw the request: once more. */
-static bool ask_again(struct stk_link *link)
+static bool retry_upstream(struct stk_fault_connection *connection)
 {
-    struct stk_link_exchange *now = &link->now;
+    struct stk_fault_exchange *now = &connection->exchange;
 
     if (now->fresh || now->retried || now->made > 0 ||
         now->request_body.framing != STK_FAULT_EMPTY) {
         return false;
     }
     now->retried = now->fresh = true;
-    stk_pump_close(link);
-    link->up.end = now->up_bytes; /* the head still lies there: a body would have overwritten it */
-    return stk_pump_connect(link) == 0;
+    stk_fault_transfer_close(connection);
+    connection->to_upstream.end =
+        now->up_bytes; /* the head still lies there: a body would have overwritten it */
+    return stk_fault_transfer_connect(connection) == 0;
 }
 
-static void upstream_ended(struct stk_link *link)
+static void upstream_ended(struct stk_fault_connection *connection)
 {
-    struct stk_link_exchange *now = &link->now;
+    struct stk_fault_exchange *now = &connection->exchange;
 
     if (now->has_head && now->answer_body.framing == STK_FAULT_UNTIL_CLOSE) {
         now->answer_body.done = true;
-    } else if (!ask_again(link)) {
-        stk_pump_close(link);
+    } else if (!retry_upstream(connection)) {
+        stk_fault_transfer_close(connection);
         now->close = true;
         if (now->made == 0) {
-            stk_pump_refuse(link, 502, "BadGateway", "The server did not answer");
+            stk_fault_transfer_refuse(connection, 502, "BadGateway", "The server did not answer");
         } else {
             now->has_head = now->answer_body.done = true; /* short, as it was */
         }
     }
 }
 
-bool stk_pump_forward(struct stk_link *link, int64_t wall_seconds)
+bool stk_fault_transfer_forward(struct stk_fault_connection *connection, int64_t wall_seconds)
 {
-    struct stk_link_exchange *now = &link->now;
-    bool moved = pump_request(link, false);
+    struct stk_fault_exchange *now = &connection->exchange;
+    bool moved = pump_request(connection, false);
     int64_t got;
 
-    if (link->phase != STK_LINK_FORWARD || link->upstream < 0) {
+    if (connection->phase != STK_FAULT_CONNECTION_FORWARD || connection->upstream < 0) {
         return moved;
     }
-    moved = send_up(link) || moved;
-    got = link->upstream_done ? -1 : stk_pump_receive(link->upstream, NULL, &link->got);
-    link->upstream_done = link->upstream_done || got == 0;
-    link->connecting = link->connecting && got < 0;
+    moved = send_up(connection) || moved;
+    got = connection->upstream_done
+              ? -1
+              : stk_fault_transfer_receive(connection->upstream, NULL, &connection->from_upstream);
+    connection->upstream_done = connection->upstream_done || got == 0;
+    connection->connecting = connection->connecting && got < 0;
     moved = got > 0 || moved;
     if (!now->has_head) {
-        moved = take_head(link, wall_seconds) || moved;
+        moved = read_answer_head(connection, wall_seconds) || moved;
     }
     if (now->has_head) {
-        moved = pump_answer(link) || moved;
+        moved = pump_answer(connection) || moved;
     }
-    if (link->upstream_done && !(now->has_head && now->answer_body.done) &&
-        (!now->has_head || link->got.at == link->got.end)) {
-        upstream_ended(link);
+    if (connection->upstream_done && !(now->has_head && now->answer_body.done) &&
+        (!now->has_head || connection->from_upstream.at == connection->from_upstream.end)) {
+        upstream_ended(connection);
         return true;
     }
     return moved;
 }
 
 /* Our own answer into `out`: its text, then its file, then what is repeated. */
-bool stk_pump_answer(struct stk_link *link)
+bool stk_fault_transfer_answer(struct stk_fault_connection *connection)
 {
-    struct stk_link_exchange *now = &link->now;
+    struct stk_fault_exchange *now = &connection->exchange;
     struct stk_view text = {(const uint8_t *)now->answer.text.data, now->answer.text.bytes};
     size_t space, some;
     ssize_t got = 0;
 
-    if (link->phase == STK_LINK_DRAIN) {
-        bool moved = pump_request(link, true);
-        if (now->request_body.done && link->phase == STK_LINK_DRAIN) {
-            link->phase = STK_LINK_ANSWER;
+    if (connection->phase == STK_FAULT_CONNECTION_DRAIN) {
+        bool moved = pump_request(connection, true);
+        if (now->request_body.done && connection->phase == STK_FAULT_CONNECTION_DRAIN) {
+            connection->phase = STK_FAULT_CONNECTION_ANSWER;
             return true;
         }
         return moved;
     }
     now->has_head = true;
     now->head_sent = now->answer.head_bytes;
-    space = stk_pump_room(&link->out);
+    space = stk_fault_transfer_space(&connection->to_client);
     if (space == 0) {
         return false;
     }
     if (now->made < text.bytes) {
         size_t end = now->made < now->head_sent ? now->head_sent : text.bytes;
         some = stk_min(space, end - now->made);
-        memcpy(link->out.data + link->out.end, text.data + now->made, some);
+        memcpy(connection->to_client.data + connection->to_client.end, text.data + now->made, some);
         if (now->made >= now->head_sent) {
-            change(now, link->out.data + link->out.end, some);
+            change_body(now, connection->to_client.data + connection->to_client.end, some);
         }
     } else if (now->file.bytes > 0 && now->file.file >= 0) {
         some = stk_min(space, now->file.bytes);
-        got = pread(now->file.file, link->out.data + link->out.end, some, (off_t)now->file.offset);
+        got = pread(now->file.file, connection->to_client.data + connection->to_client.end, some,
+                    (off_t)now->file.offset);
         some = got > 0 ? (size_t)got : 0;
-        change(now, link->out.data + link->out.end, some);
+        change_body(now, connection->to_client.data + connection->to_client.end, some);
         now->file.offset += some;
         now->file.bytes = got > 0 ? now->file.bytes - some : 0; /* it was cut: so is the answer */
         now->close = now->close || got <= 0;
     } else if (now->answer.repeat.bytes > 0 && space >= now->answer.repeat.bytes) {
         some = now->answer.repeat.bytes;
-        memcpy(link->out.data + link->out.end, now->answer.repeat.data, some);
+        memcpy(connection->to_client.data + connection->to_client.end, now->answer.repeat.data,
+               some);
     } else {
         now->answer_body.done = now->answer.repeat.bytes == 0;
         return false;
     }
-    link->out.end += some;
+    connection->to_client.end += some;
     now->made += some;
     return some > 0;
 }

@@ -28,7 +28,7 @@ static int parse_header(struct stk_fault_head *head, struct stk_view line,
 static bool is_token(struct stk_view text);
 static struct stk_view line_of(struct stk_view *rest);
 static int chunk_step(struct stk_fault_body *body, uint8_t byte);
-static int refuse(struct stoker_error *error, const char *what, const char *where);
+static int fail_format(struct stoker_error *error, const char *what, const char *where);
 
 int stk_fault_head_parse(struct stk_fault_head *head_out, struct stk_view bytes, bool request,
                          struct stoker_error *error)
@@ -39,7 +39,7 @@ int stk_fault_head_parse(struct stk_fault_head *head_out, struct stk_view bytes,
 
     if (whole == 0) {
         if (bytes.bytes >= STK_FAULT_HEAD_BYTES_MAX) {
-            return refuse(error, "the head of a message is too long", "64 KiB without an end");
+            return fail_format(error, "the head of a message is too long", "64 KiB without an end");
         }
         return 0;
     }
@@ -58,14 +58,14 @@ int stk_fault_head_parse(struct stk_fault_head *head_out, struct stk_view bytes,
 struct stk_view stk_fault_header(const struct stk_fault_head *head, const char *name)
 {
     for (size_t i = 0; i < head->header_count; i++) {
-        if (stk_view_is(head->headers[i].name, name)) {
+        if (stk_fault_view_equals(head->headers[i].name, name)) {
             return head->headers[i].value;
         }
     }
     return (struct stk_view){0};
 }
 
-bool stk_view_is(struct stk_view view, const char *text)
+bool stk_fault_view_equals(struct stk_view view, const char *text)
 {
     return view.bytes == strlen(text) &&
            strncasecmp((const char *)view.data, text, view.bytes) == 0;
@@ -85,32 +85,33 @@ bool stk_fault_number(struct stk_view text, uint64_t *value_out)
     return text.bytes > 0;
 }
 
-int stk_fault_body_of(struct stk_fault_body *body_out, const struct stk_fault_head *head,
-                      bool request, bool to_head, struct stoker_error *error)
+int stk_fault_body_init(struct stk_fault_body *body_out, const struct stk_fault_head *head,
+                        bool request, bool to_head, struct stoker_error *error)
 {
     bool chunked = false, length = false;
     uint64_t bytes = 0;
 
     for (size_t i = 0; i < head->header_count; i++) {
         const struct stk_fault_header *header = &head->headers[i];
-        if (stk_view_is(header->name, "transfer-encoding")) {
-            if (chunked || !stk_view_is(header->value, "chunked")) {
-                return refuse(error, "a transfer encoding is not known", "only chunked is");
+        if (stk_fault_view_equals(header->name, "transfer-encoding")) {
+            if (chunked || !stk_fault_view_equals(header->value, "chunked")) {
+                return fail_format(error, "a transfer encoding is not known", "only chunked is");
             }
             chunked = true;
-        } else if (stk_view_is(header->name, "content-length")) {
+        } else if (stk_fault_view_equals(header->name, "content-length")) {
             uint64_t value;
             if (!stk_fault_number(header->value, &value) || (length && value != bytes)) {
-                return refuse(error, "a content length is no number, or there are two", "a head");
+                return fail_format(error, "a content length is no number, or there are two",
+                                   "a head");
             }
             bytes = value;
             length = true;
         }
     }
     if (chunked && length) {
-        return refuse(error, "a message has a length and chunks", "a head");
+        return fail_format(error, "a message has a length and chunks", "a head");
     }
-    *body_out = (struct stk_fault_body){.left = bytes};
+    *body_out = (struct stk_fault_body){.remaining = bytes};
     if (!request && (to_head || head->status < 200 || head->status == 204 || head->status == 304)) {
         body_out->framing = STK_FAULT_EMPTY;
     } else if (chunked) {
@@ -124,8 +125,8 @@ int stk_fault_body_of(struct stk_fault_body *body_out, const struct stk_fault_he
     return 0;
 }
 
-int64_t stk_fault_body_eat(struct stk_fault_body *body, struct stk_view bytes,
-                           struct stoker_error *error)
+int64_t stk_fault_body_consume(struct stk_fault_body *body, struct stk_view bytes,
+                               struct stoker_error *error)
 {
     size_t at = 0;
 
@@ -133,19 +134,19 @@ int64_t stk_fault_body_eat(struct stk_fault_body *body, struct stk_view bytes,
         return body->done ? 0 : (int64_t)bytes.bytes;
     }
     if (body->framing == STK_FAULT_LENGTH) {
-        at = stk_min(body->left, bytes.bytes);
-        body->left -= at;
-        body->done = body->left == 0;
+        at = stk_min(body->remaining, bytes.bytes);
+        body->remaining -= at;
+        body->done = body->remaining == 0;
         return (int64_t)at;
     }
     while (at < bytes.bytes && !body->done) {
         if (body->state == CHUNK_DATA) {
-            size_t some = stk_min(body->left, bytes.bytes - at);
-            body->left -= some;
-            body->state = body->left == 0 ? CHUNK_DATA_CR : CHUNK_DATA;
+            size_t some = stk_min(body->remaining, bytes.bytes - at);
+            body->remaining -= some;
+            body->state = body->remaining == 0 ? CHUNK_DATA_CR : CHUNK_DATA;
             at += some;
         } else if (chunk_step(body, bytes.data[at++]) < 0) {
-            return refuse(error, "a body's chunks are not well formed", "a chunk");
+            return fail_format(error, "a body's chunks are not well formed", "a chunk");
         }
     }
     return (int64_t)at;
@@ -166,7 +167,7 @@ static int chunk_size_step(struct stk_fault_body *body, uint8_t byte)
     int digit = hexadecimal(byte);
 
     if (body->state == CHUNK_SIZE && digit >= 0) {
-        body->left = body->left * 16 + (uint64_t)digit;
+        body->remaining = body->remaining * 16 + (uint64_t)digit;
         return ++body->digits <= CHUNK_DIGITS_MAX ? 0 : -1;
     }
     if (body->digits == 0) {
@@ -205,7 +206,7 @@ static int chunk_step(struct stk_fault_body *body, uint8_t byte)
     case CHUNK_EXTENSION:
         return chunk_size_step(body, byte);
     case CHUNK_SIZE_LF:
-        body->state = body->left > 0 ? CHUNK_DATA : TRAILER_START;
+        body->state = body->remaining > 0 ? CHUNK_DATA : TRAILER_START;
         body->digits = 0;
         return byte == '\n' ? 0 : -1;
     case CHUNK_DATA_CR:
@@ -255,7 +256,7 @@ static int parse_status(struct stk_fault_head *head, struct stk_view line,
         (line.data[7] != '0' && line.data[7] != '1') || line.data[8] != ' ' ||
         !stk_fault_number((struct stk_view){line.data + 9, 3}, &code) || code < 100 ||
         (line.bytes > 12 && line.data[12] != ' ')) {
-        return refuse(error, "an answer does not begin as HTTP/1.1 does", "the first line");
+        return fail_format(error, "an answer does not begin as HTTP/1.1 does", "the first line");
     }
     head->minor = line.data[7] - '0';
     head->status = (uint32_t)code;
@@ -274,18 +275,20 @@ static int parse_start(struct stk_fault_head *head, struct stk_view line, bool r
     space = memchr(line.data, ' ', line.bytes);
     last = memrchr(line.data, ' ', line.bytes);
     if (!space || last == space) {
-        return refuse(error, "a request does not begin as HTTP/1.1 does", "the first line");
+        return fail_format(error, "a request does not begin as HTTP/1.1 does", "the first line");
     }
     head->method = (struct stk_view){line.data, (size_t)(space - line.data)};
     head->target = (struct stk_view){space + 1, (size_t)(last - space) - 1};
     version = (struct stk_view){last + 1, line.bytes - (size_t)(last - line.data) - 1};
     if (!is_token(head->method) || head->target.data[0] != '/' ||
-        (!stk_view_is(version, "HTTP/1.1") && !stk_view_is(version, "HTTP/1.0"))) {
-        return refuse(error, "a request does not begin as HTTP/1.1 does", "the first line");
+        (!stk_fault_view_equals(version, "HTTP/1.1") &&
+         !stk_fault_view_equals(version, "HTTP/1.0"))) {
+        return fail_format(error, "a request does not begin as HTTP/1.1 does", "the first line");
     }
     for (size_t i = 0; i < head->target.bytes; i++) {
         if (head->target.data[i] <= ' ' || head->target.data[i] == 127) {
-            return refuse(error, "a request's path has a blank or a control", "the first line");
+            return fail_format(error, "a request's path has a blank or a control",
+                               "the first line");
         }
     }
     head->minor = version.data[7] - '0';
@@ -299,10 +302,10 @@ static int parse_header(struct stk_fault_head *head, struct stk_view line,
     struct stk_fault_header *header = &head->headers[head->header_count];
 
     if (head->header_count == STK_FAULT_HEADERS_MAX) {
-        return refuse(error, "a message has too many headers", "128 are taken");
+        return fail_format(error, "a message has too many headers", "128 are taken");
     }
     if (!colon) {
-        return refuse(error, "a header has no colon", "a head");
+        return fail_format(error, "a header has no colon", "a head");
     }
     header->name = (struct stk_view){line.data, (size_t)(colon - line.data)};
     header->value = (struct stk_view){colon + 1, line.bytes - header->name.bytes - 1};
@@ -315,7 +318,7 @@ static int parse_header(struct stk_fault_head *head, struct stk_view line,
     }
     if (!is_token(header->name) || memchr(line.data, '\n', line.bytes) ||
         memchr(line.data, '\r', line.bytes) || memchr(line.data, 0, line.bytes)) {
-        return refuse(error, "a header is not well formed", "a head");
+        return fail_format(error, "a header is not well formed", "a head");
     }
     head->header_count++;
     return 0;
@@ -332,7 +335,7 @@ static bool is_token(struct stk_view text)
     return text.bytes > 0;
 }
 
-static int refuse(struct stoker_error *error, const char *what, const char *where)
+static int fail_format(struct stoker_error *error, const char *what, const char *where)
 {
     return stk_fail(error, STOKER_ERROR_FORMAT, what, "look at what speaks at the other end", "%s",
                     where);

@@ -1,8 +1,8 @@
 /* programs/fault_proxy/fault_wire.h: HTTP/1.1 as it stands on the wire: heads, and where a body
  * ends. Pure.
  *
- *   bytes --stk_fault_head_parse--> head --stk_fault_body_of--> body --stk_fault_body_eat--> its
- * end
+ *   bytes --stk_fault_head_parse--> head --stk_fault_body_init--> body --stk_fault_body_consume-->
+ * its end
  *
  * Strict where two readers could disagree about where a message ends (RFC 9112): a length and
  * chunks at once, lengths that differ, blanks before a colon, and folded lines are refused.
@@ -38,10 +38,10 @@ enum stk_fault_framing {
 
 /* A body as it passes by. */
 struct stk_fault_body {
-    uint32_t framing; /* enum stk_fault_framing */
-    uint32_t state;   /* of chunks: internal */
-    uint64_t left;    /* of the length, or of the chunk */
-    uint32_t digits;  /* of the chunk's size; bytes of the trailer */
+    uint32_t framing;   /* enum stk_fault_framing */
+    uint32_t state;     /* of chunks: internal */
+    uint64_t remaining; /* of the length, or of the chunk */
+    uint32_t digits;    /* of the chunk's size; bytes of the trailer */
     bool done;
 };
 
@@ -50,14 +50,14 @@ int stk_fault_head_parse(struct stk_fault_head *head_out, struct stk_view bytes,
                          struct stoker_error *error);
 /* The value of a header, by its name in any case; {NULL, 0}: it is not there. */
 struct stk_view stk_fault_header(const struct stk_fault_head *head, const char *name);
-bool stk_view_is(struct stk_view view, const char *text); /* in any case */
+bool stk_fault_view_equals(struct stk_view view, const char *text); /* in any case */
 /* A whole number; false: it is none, or too large. */
 bool stk_fault_number(struct stk_view text, uint64_t *value_out);
 /* How the body behind a head ends. to_head: the head answers a HEAD request. */
-int stk_fault_body_of(struct stk_fault_body *body_out, const struct stk_fault_head *head,
-                      bool request, bool to_head, struct stoker_error *error);
+int stk_fault_body_init(struct stk_fault_body *body_out, const struct stk_fault_head *head,
+                        bool request, bool to_head, struct stoker_error *error);
 /* How many of these bytes are the body's; body->done where it ends there. Negative: bad chunks. */
-int64_t stk_fault_body_eat(struct stk_fault_body *body, struct stk_view bytes,
-                           struct stoker_error *error);
+int64_t stk_fault_body_consume(struct stk_fault_body *body, struct stk_view bytes,
+                               struct stoker_error *error);
 
 #endif

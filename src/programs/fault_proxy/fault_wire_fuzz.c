@@ -10,7 +10,7 @@ static int64_t eat(struct stk_fault_body body, struct stk_view bytes, size_t ste
 
     while (bytes.bytes > 0 && !body.done) {
         struct stk_view piece = {bytes.data, stk_min(step, bytes.bytes)};
-        int64_t some = stk_fault_body_eat(&body, piece, NULL);
+        int64_t some = stk_fault_body_consume(&body, piece, NULL);
         if (some < 0) {
             return -1;
         }
@@ -40,7 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (status < 0) {
         STK_ASSERT(error.status == status && error.what[0] && error.where[0] && error.advice[0]);
     }
-    if (status <= 0 || stk_fault_body_of(&body, &head, request, data[0] & 2, &error) < 0) {
+    if (status <= 0 || stk_fault_body_init(&body, &head, request, data[0] & 2, &error) < 0) {
         return 0;
     }
     STK_ASSERT(head.bytes <= text.bytes && head.header_count <= STK_FAULT_HEADERS_MAX);

@@ -16,11 +16,11 @@
 #define COMMON_NAME_BYTES_MAX 64u
 #define SERIAL_BITS 127
 
-struct stk_tls {
+struct stk_tls_server {
     SSL_CTX *context; /* owned */
 };
 
-struct stk_tls_end {
+struct stk_tls_connection {
     SSL *ssl; /* owned */
     short receive_waits, send_waits;
     bool broken; /* libssl is not to be asked again */
@@ -28,7 +28,7 @@ struct stk_tls_end {
 };
 
 /* Of the first error, which is the deepest: static text. */
-static const char *reason_now(void)
+static const char *last_reason(void)
 {
     unsigned long code = ERR_peek_error();
     const char *text = ERR_SYSTEM_ERROR(code) ? strerrordesc_np(ERR_GET_REASON(code))
@@ -45,13 +45,13 @@ static int no_passphrase(char *out, int out_bytes, int writes, void *owner)
     return -1;
 }
 
-static int open_context(struct stk_tls **tls_out, struct stoker_error *error)
+static int open_context(struct stk_tls_server **tls_out, struct stoker_error *error)
 {
-    struct stk_tls *tls = stk_alloc(1, sizeof *tls);
+    struct stk_tls_server *server = stk_alloc(1, sizeof *server);
     SSL_CTX *context = SSL_CTX_new(TLS_server_method());
 
-    if (!tls || !context) {
-        stk_free(tls);
+    if (!server || !context) {
+        stk_free(server);
         SSL_CTX_free(context);
         return stk_fail_errno(error, ENOMEM, "cannot begin TLS", "free some memory", "libssl");
     }
@@ -59,43 +59,43 @@ static int open_context(struct stk_tls **tls_out, struct stoker_error *error)
     SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     /* Many clients just close; and once open, only a client that sends is waited for to send. */
     SSL_CTX_set_options(context, SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_NO_RENEGOTIATION);
-    tls->context = context;
-    *tls_out = tls;
+    server->context = context;
+    *tls_out = server;
     return 0;
 }
 
-int stk_tls_open_files(struct stk_tls **tls_out, const char *certificate_path, const char *key_path,
-                       struct stoker_error *error)
+int stk_tls_server_open_files(struct stk_tls_server **tls_out, const char *certificate_path,
+                              const char *key_path, struct stoker_error *error)
 {
-    struct stk_tls *tls = NULL;
-    int status = open_context(&tls, error);
+    struct stk_tls_server *server = NULL;
+    int status = open_context(&server, error);
 
     if (status < 0) {
         return status;
     }
     ERR_clear_error();
-    if (SSL_CTX_use_certificate_chain_file(tls->context, certificate_path) != 1) {
+    if (SSL_CTX_use_certificate_chain_file(server->context, certificate_path) != 1) {
         status = stk_fail(error, -EINVAL, "cannot use the certificate",
                           "a PEM file, the server's own certificate first", "'%s' (%s)",
-                          certificate_path, reason_now());
-    } else if (SSL_CTX_use_PrivateKey_file(tls->context, key_path, SSL_FILETYPE_PEM) != 1) {
+                          certificate_path, last_reason());
+    } else if (SSL_CTX_use_PrivateKey_file(server->context, key_path, SSL_FILETYPE_PEM) != 1) {
         status = stk_fail(error, -EINVAL, "cannot use the key of the certificate",
                           "a PEM file without a passphrase, of the key that the certificate is for",
-                          "'%s' (%s)", key_path, reason_now());
+                          "'%s' (%s)", key_path, last_reason());
     }
     if (status < 0) {
-        stk_tls_close(tls);
+        stk_tls_server_close(server);
         return status;
     }
-    *tls_out = tls;
+    *tls_out = server;
     return 0;
 }
 
-void stk_tls_close(struct stk_tls *tls)
+void stk_tls_server_close(struct stk_tls_server *server)
 {
-    if (tls) {
-        SSL_CTX_free(tls->context);
-        stk_free(tls);
+    if (server) {
+        SSL_CTX_free(server->context);
+        stk_free(server);
     }
 }
 
@@ -130,7 +130,7 @@ static GENERAL_NAME *name_of(const char *text)
     return name;
 }
 
-static bool add_names(X509 *certificate, const struct stk_tls_names *names)
+static bool add_names(X509 *certificate, const struct stk_tls_server_names *names)
 {
     GENERAL_NAMES *all = GENERAL_NAMES_new();
     bool good = all != NULL;
@@ -171,7 +171,7 @@ static bool set_serial(X509 *certificate)
 }
 
 /* No authority: who trusts it trusts this server, until its process ends, and nobody else. */
-static X509 *make_certificate(EVP_PKEY *key, const struct stk_tls_names *names)
+static X509 *make_certificate(EVP_PKEY *key, const struct stk_tls_server_names *names)
 {
     X509 *certificate = X509_new();
     const char *first = names->of[0];
@@ -205,11 +205,11 @@ static int write_certificate(X509 *certificate, const char *path, struct stoker_
     BIO_free(file);
     return good ? 0
                 : stk_fail(error, -EIO, "cannot write the certificate", "check the path",
-                           "'%s' (%s)", path, reason_now());
+                           "'%s' (%s)", path, last_reason());
 }
 
-static int use_own(struct stk_tls *tls, const struct stk_tls_names *names, const char *pem_path,
-                   struct stoker_error *error)
+static int use_self_signed(struct stk_tls_server *server, const struct stk_tls_server_names *names,
+                           const char *pem_path, struct stoker_error *error)
 {
     EVP_PKEY *key;
     X509 *certificate;
@@ -218,11 +218,11 @@ static int use_own(struct stk_tls *tls, const struct stk_tls_names *names, const
     ERR_clear_error();
     key = EVP_EC_gen("P-256");
     certificate = key ? make_certificate(key, names) : NULL;
-    if (!certificate || SSL_CTX_use_certificate(tls->context, certificate) != 1 ||
-        SSL_CTX_use_PrivateKey(tls->context, key) != 1) {
+    if (!certificate || SSL_CTX_use_certificate(server->context, certificate) != 1 ||
+        SSL_CTX_use_PrivateKey(server->context, key) != 1) {
         status = stk_fail(error, -EINVAL, "cannot make a certificate",
                           "is libcrypto set up without P-256 or SHA-256?", "for '%s' (%s)",
-                          names->of[0], reason_now());
+                          names->of[0], last_reason());
     } else if (pem_path) {
         status = write_certificate(certificate, pem_path, error);
     }
@@ -231,10 +231,11 @@ static int use_own(struct stk_tls *tls, const struct stk_tls_names *names, const
     return status;
 }
 
-int stk_tls_open_own(struct stk_tls **tls_out, const struct stk_tls_names *names,
-                     const char *pem_path, struct stoker_error *error)
+int stk_tls_server_open_self_signed(struct stk_tls_server **tls_out,
+                                    const struct stk_tls_server_names *names, const char *pem_path,
+                                    struct stoker_error *error)
 {
-    struct stk_tls *tls = NULL;
+    struct stk_tls_server *server = NULL;
     int status;
 
     for (size_t i = 0; i < names->count; i++) {
@@ -246,47 +247,48 @@ int stk_tls_open_own(struct stk_tls **tls_out, const struct stk_tls_names *names
                             names->of[i]);
         }
     }
-    status = open_context(&tls, error);
-    status = status < 0 ? status : use_own(tls, names, pem_path, error);
+    status = open_context(&server, error);
+    status = status < 0 ? status : use_self_signed(server, names, pem_path, error);
     if (status < 0) {
-        stk_tls_close(tls);
+        stk_tls_server_close(server);
         return status;
     }
-    *tls_out = tls;
+    *tls_out = server;
     return 0;
 }
 
 /* ---- an end ---- */
 
-struct stk_tls_end *stk_tls_accept(struct stk_tls *tls, int descriptor)
+struct stk_tls_connection *stk_tls_server_accept(struct stk_tls_server *server, int descriptor)
 {
-    struct stk_tls_end *end = stk_alloc(1, sizeof *end);
-    SSL *ssl = end ? SSL_new(tls->context) : NULL;
+    struct stk_tls_connection *connection = stk_alloc(1, sizeof *connection);
+    SSL *ssl = connection ? SSL_new(server->context) : NULL;
 
     if (!ssl || SSL_set_fd(ssl, descriptor) != 1) {
         SSL_free(ssl);
-        stk_free(end);
+        stk_free(connection);
         return NULL;
     }
     SSL_set_accept_state(ssl);
-    *end = (struct stk_tls_end){.ssl = ssl, .receive_waits = POLLIN, .reason = ""};
-    return end;
+    *connection = (struct stk_tls_connection){.ssl = ssl, .receive_waits = POLLIN, .reason = ""};
+    return connection;
 }
 
-void stk_tls_end_free(struct stk_tls_end *end)
+void stk_tls_connection_free(struct stk_tls_connection *connection)
 {
-    if (end) {
-        SSL_free(end->ssl);
-        stk_free(end);
+    if (connection) {
+        SSL_free(connection->ssl);
+        stk_free(connection);
     }
 }
 
 /* What libssl returned, as recv and send would have; what it waits for in waits_out. */
-static ssize_t outcome(struct stk_tls_end *end, int returned, size_t moved, short *waits_out)
+static ssize_t outcome(struct stk_tls_connection *connection, int returned, size_t moved,
+                       short *waits_out)
 {
     int system = errno;
 
-    switch (SSL_get_error(end->ssl, returned)) {
+    switch (SSL_get_error(connection->ssl, returned)) {
     case SSL_ERROR_NONE:
         *waits_out = 0;
         return (ssize_t)moved;
@@ -302,66 +304,69 @@ static ssize_t outcome(struct stk_tls_end *end, int returned, size_t moved, shor
         *waits_out = 0;
         return 0;
     case SSL_ERROR_SYSCALL:
-        end->reason = system ? strerrordesc_np(system) : "the client left";
+        connection->reason = system ? strerrordesc_np(system) : "the client left";
         break;
     default:
-        end->reason = reason_now();
+        connection->reason = last_reason();
     }
-    end->broken = true;
+    connection->broken = true;
     *waits_out = 0;
     errno = system && system != EAGAIN && system != EINTR ? system : ECONNRESET;
     return -1;
 }
 
-ssize_t stk_tls_receive(struct stk_tls_end *end, void *data, size_t bytes)
+ssize_t stk_tls_connection_receive(struct stk_tls_connection *connection, void *data, size_t bytes)
 {
     size_t moved = 0;
     int returned;
 
     errno = ECONNRESET;
-    if (end->broken) {
+    if (connection->broken) {
         return -1;
     }
     ERR_clear_error();
     errno = 0;
-    returned = SSL_read_ex(end->ssl, data, bytes, &moved);
-    return outcome(end, returned, moved, &end->receive_waits);
+    returned = SSL_read_ex(connection->ssl, data, bytes, &moved);
+    return outcome(connection, returned, moved, &connection->receive_waits);
 }
 
-ssize_t stk_tls_send(struct stk_tls_end *end, const void *data, size_t bytes)
+ssize_t stk_tls_connection_send(struct stk_tls_connection *connection, const void *data,
+                                size_t bytes)
 {
     size_t moved = 0;
     int returned;
 
     errno = ECONNRESET;
-    if (end->broken) {
+    if (connection->broken) {
         return -1;
     }
     ERR_clear_error();
     errno = 0;
-    returned = SSL_write_ex(end->ssl, data, bytes, &moved);
-    return outcome(end, returned, moved, &end->send_waits);
+    returned = SSL_write_ex(connection->ssl, data, bytes, &moved);
+    return outcome(connection, returned, moved, &connection->send_waits);
 }
 
-short stk_tls_events(const struct stk_tls_end *end, bool receives, bool sends)
+short stk_tls_connection_events(const struct stk_tls_connection *connection, bool receives,
+                                bool sends)
 {
-    return (short)((receives ? end->receive_waits : 0) | (sends ? end->send_waits : 0));
+    return (short)((receives ? connection->receive_waits : 0) |
+                   (sends ? connection->send_waits : 0));
 }
 
-bool stk_tls_is_open(const struct stk_tls_end *end)
+bool stk_tls_connection_is_open(const struct stk_tls_connection *connection)
 {
-    return SSL_is_init_finished(end->ssl);
+    return SSL_is_init_finished(connection->ssl);
 }
 
-const char *stk_tls_reason(const struct stk_tls_end *end)
+const char *stk_tls_connection_error(const struct stk_tls_connection *connection)
 {
-    return end->reason ? end->reason : "";
+    return connection->reason ? connection->reason : "";
 }
 
-void stk_tls_finish(struct stk_tls_end *end)
+void stk_tls_connection_shutdown(struct stk_tls_connection *connection)
 {
-    if (!end->broken && stk_tls_is_open(end)) {
+    if (!connection->broken && stk_tls_connection_is_open(connection)) {
         ERR_clear_error();
-        SSL_shutdown(end->ssl);
+        SSL_shutdown(connection->ssl);
     }
 }

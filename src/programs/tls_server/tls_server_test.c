@@ -47,7 +47,7 @@ static X509 *read_certificate(const char *path)
 
 static const struct name_row {
     const char *name;
-    struct stk_tls_names names;
+    struct stk_tls_server_names names;
     const char *host, *other; /* one that it is for, and not */
     const char *address, *other_address;
 } name_rows[] = {
@@ -60,13 +60,13 @@ static void test_names(void)
 {
     T_EACH(name_row, row, name_rows)
     {
-        struct stk_tls *tls = NULL;
+        struct stk_tls_server *tls = NULL;
         struct stoker_error error = {0};
         const char *path = in_folder("names.pem");
         int days = 0, seconds = 0;
         X509 *certificate;
 
-        T_EQ(row->name, stk_tls_open_own(&tls, &row->names, path, &error), 0);
+        T_EQ(row->name, stk_tls_server_open_self_signed(&tls, &row->names, path, &error), 0);
         certificate = read_certificate(path);
         if (T_TRUE(row->name, certificate != NULL)) {
             T_EQ(row->name, X509_check_host(certificate, row->host, 0, 0, NULL), 1);
@@ -83,7 +83,7 @@ static void test_names(void)
             T_TRUE(row->name, days == 1 && seconds == 0);
         }
         X509_free(certificate);
-        stk_tls_close(tls);
+        stk_tls_server_close(tls);
     }
 }
 
@@ -94,10 +94,10 @@ static void test_wrong_names(void)
 
     memset(much, 'a', sizeof much - 1);
     for (size_t i = 0; i < STK_COUNT(wrong); i++) {
-        struct stk_tls_names names = {{"good.test", wrong[i]}, 2};
+        struct stk_tls_server_names names = {{"good.test", wrong[i]}, 2};
         struct stoker_error error = {0};
-        struct stk_tls *tls = NULL;
-        T_TRUE(wrong[i], stk_tls_open_own(&tls, &names, NULL, &error) < 0 && !tls);
+        struct stk_tls_server *tls = NULL;
+        T_TRUE(wrong[i], stk_tls_server_open_self_signed(&tls, &names, NULL, &error) < 0 && !tls);
         T_ERROR(wrong[i], &error);
     }
 }
@@ -149,9 +149,9 @@ static const struct file_row {
 static void test_files(void)
 {
     EVP_PKEY *key = EVP_EC_gen("P-256"), *other = EVP_EC_gen("P-256");
-    struct stk_tls_names names = {{"localhost"}, 1};
+    struct stk_tls_server_names names = {{"localhost"}, 1};
     struct stoker_error error = {0};
-    struct stk_tls *tls = NULL;
+    struct stk_tls_server *tls = NULL;
     FILE *garbage = fopen(in_folder("garbage"), "we");
 
     fputs("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", garbage);
@@ -163,17 +163,18 @@ static void test_files(void)
     T_EACH(file_row, row, file_rows)
     {
         struct stoker_error told = {0};
-        int status =
-            stk_tls_open_files(&tls, in_folder(row->certificate), in_folder(row->key), &told);
+        int status = stk_tls_server_open_files(&tls, in_folder(row->certificate),
+                                               in_folder(row->key), &told);
         T_EQ(row->name, status == 0, row->part == NULL);
         if (row->part) {
             T_ERROR(row->name, &told);
             T_HAS(row->name, told.where, row->part);
         }
-        stk_tls_close(tls);
+        stk_tls_server_close(tls);
         tls = NULL;
     }
-    T_TRUE("no folder", stk_tls_open_own(&tls, &names, in_folder("none/x.pem"), &error) < 0);
+    T_TRUE("no folder",
+           stk_tls_server_open_self_signed(&tls, &names, in_folder("none/x.pem"), &error) < 0);
     T_ERROR("no folder", &error);
     T_HAS("no folder", error.where, "No such file");
     EVP_PKEY_free(key);
@@ -183,8 +184,8 @@ static void test_files(void)
 /* ---- both ends ---- */
 
 struct pair {
-    struct stk_tls *tls;
-    struct stk_tls_end *server;
+    struct stk_tls_server *tls;
+    struct stk_tls_connection *server;
     SSL_CTX *context;
     SSL *client;
     int ends[2]; /* the server's, the client's */
@@ -193,13 +194,13 @@ struct pair {
 /* trusts: the client knows the certificate, and believes it of this host. */
 static void open_pair(struct pair *pair, bool trusts, const char *host)
 {
-    struct stk_tls_names names = {{"localhost"}, 1};
+    struct stk_tls_server_names names = {{"localhost"}, 1};
     const char *path = in_folder("pair.pem");
 
     *pair = (struct pair){0};
-    T_EQ("pair", stk_tls_open_own(&pair->tls, &names, path, NULL), 0);
+    T_EQ("pair", stk_tls_server_open_self_signed(&pair->tls, &names, path, NULL), 0);
     T_EQ("pair", socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair->ends), 0);
-    pair->server = stk_tls_accept(pair->tls, pair->ends[0]);
+    pair->server = stk_tls_server_accept(pair->tls, pair->ends[0]);
     pair->context = SSL_CTX_new(TLS_client_method());
     SSL_CTX_set_verify(pair->context, SSL_VERIFY_PEER, NULL);
     SSL_CTX_set_mode(pair->context, SSL_MODE_ENABLE_PARTIAL_WRITE);
@@ -216,8 +217,8 @@ static void close_pair(struct pair *pair)
 {
     SSL_free(pair->client);
     SSL_CTX_free(pair->context);
-    stk_tls_end_free(pair->server);
-    stk_tls_close(pair->tls);
+    stk_tls_connection_free(pair->server);
+    stk_tls_server_close(pair->tls);
     close(pair->ends[0]);
     close(pair->ends[1]);
 }
@@ -230,8 +231,9 @@ static bool shake(struct pair *pair, ssize_t *last_out)
 
     for (unsigned i = 0; i < TURNS_MAX; i++) {
         done = SSL_do_handshake(pair->client);
-        *last_out = stk_tls_receive(pair->server, &byte, 1);
-        if ((done == 1 && stk_tls_is_open(pair->server)) || *last_out != -1 || errno != EAGAIN) {
+        *last_out = stk_tls_connection_receive(pair->server, &byte, 1);
+        if ((done == 1 && stk_tls_connection_is_open(pair->server)) || *last_out != -1 ||
+            errno != EAGAIN) {
             break;
         }
     }
@@ -250,29 +252,29 @@ static void test_echo(void)
         sent[i] = (uint8_t)(i * 2654435761u >> 13);
     }
     open_pair(&pair, true, "localhost");
-    T_EQ("nothing yet", stk_tls_receive(pair.server, got, 1), -1);
+    T_EQ("nothing yet", stk_tls_connection_receive(pair.server, got, 1), -1);
     T_EQ("nothing yet", errno, EAGAIN);
-    T_EQ("nothing yet", stk_tls_events(pair.server, true, true), POLLIN);
-    T_EQ("nothing yet", stk_tls_is_open(pair.server), false);
+    T_EQ("nothing yet", stk_tls_connection_events(pair.server, true, true), POLLIN);
+    T_EQ("nothing yet", stk_tls_connection_is_open(pair.server), false);
     T_TRUE("handshake", shake(&pair, &last));
-    T_EQ("handshake", stk_tls_is_open(pair.server), true);
+    T_EQ("handshake", stk_tls_connection_is_open(pair.server), true);
     for (unsigned i = 0; i < TURNS_MAX && echoed_bytes < MUCH; i++) {
         if (sent_bytes < MUCH &&
             SSL_write_ex(pair.client, sent + sent_bytes, MUCH - sent_bytes, &some)) {
             sent_bytes += some;
         }
-        last = stk_tls_receive(pair.server, got + got_bytes, MUCH - got_bytes);
+        last = stk_tls_connection_receive(pair.server, got + got_bytes, MUCH - got_bytes);
         got_bytes += last > 0 ? (size_t)last : 0;
         /* All that there is at once, each time from elsewhere; the client takes it later. */
         some = stk_min(got_bytes - back, sizeof moving[0]);
         if (some > 0) {
             memcpy(moving[i % 2], got + back, some);
-            last = stk_tls_send(pair.server, moving[i % 2], some);
+            last = stk_tls_connection_send(pair.server, moving[i % 2], some);
             memset(moving[i % 2], 0, some);
             T_TRUE("sent", last > 0 || (last == -1 && errno == EAGAIN));
             back += last > 0 ? (size_t)last : 0;
             if (last < 0) {
-                T_EQ("full", stk_tls_events(pair.server, false, true), POLLOUT);
+                T_EQ("full", stk_tls_connection_events(pair.server, false, true), POLLOUT);
             }
             was_full = was_full || last < 0;
         }
@@ -299,7 +301,7 @@ static void test_ends(void)
         open_pair(&pair, true, "localhost");
         T_TRUE(name, shake(&pair, &last));
         if (told) {
-            stk_tls_finish(pair.server);
+            stk_tls_connection_shutdown(pair.server);
         }
         shutdown(pair.ends[0], SHUT_WR);
         int got = SSL_read(pair.client, &byte, 1);
@@ -313,7 +315,7 @@ static void test_ends(void)
             SSL_shutdown(pair.client);
         }
         shutdown(pair.ends[1], SHUT_WR);
-        T_EQ(name, stk_tls_receive(pair.server, &byte, 1), 0);
+        T_EQ(name, stk_tls_connection_receive(pair.server, &byte, 1), 0);
         close_pair(&pair);
     }
 }
@@ -323,11 +325,11 @@ static void expect_refused(const char *name, struct pair *pair, ssize_t last, co
     char byte = 0;
 
     T_TRUE(name, last <= 0 && (last == 0 || errno != EAGAIN));
-    T_EQ(name, stk_tls_is_open(pair->server), false);
-    T_HAS(name, stk_tls_reason(pair->server), reason);
-    T_EQ(name, stk_tls_events(pair->server, true, true), 0);
-    T_EQ(name, stk_tls_send(pair->server, &byte, 1), -1);
-    stk_tls_finish(pair->server);
+    T_EQ(name, stk_tls_connection_is_open(pair->server), false);
+    T_HAS(name, stk_tls_connection_error(pair->server), reason);
+    T_EQ(name, stk_tls_connection_events(pair->server, true, true), 0);
+    T_EQ(name, stk_tls_connection_send(pair->server, &byte, 1), -1);
+    stk_tls_connection_shutdown(pair->server);
 }
 
 static void test_refused(void)
@@ -350,14 +352,14 @@ static void test_refused(void)
 
     open_pair(&pair, true, "localhost");
     T_EQ("plain", write(pair.ends[1], plain, sizeof plain - 1), (ssize_t)sizeof plain - 1);
-    last = stk_tls_receive(pair.server, &byte, 1);
+    last = stk_tls_connection_receive(pair.server, &byte, 1);
     expect_refused("plain", &pair, last, "http request");
     close_pair(&pair);
 
     open_pair(&pair, true, "localhost");
     shutdown(pair.ends[1], SHUT_WR);
-    T_TRUE("gone at once", stk_tls_receive(pair.server, &byte, 1) <= 0);
-    T_TRUE("gone at once", errno != EAGAIN && !stk_tls_is_open(pair.server));
+    T_TRUE("gone at once", stk_tls_connection_receive(pair.server, &byte, 1) <= 0);
+    T_TRUE("gone at once", errno != EAGAIN && !stk_tls_connection_is_open(pair.server));
     close_pair(&pair);
 }
 

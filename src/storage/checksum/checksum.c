@@ -11,11 +11,11 @@
 static const struct kind {
     const char *name; /* as it is shown */
     uint32_t bytes;
-} kinds[STK_SEAL_KINDS] = {
-    [STK_SEAL_CRC64] = {"crc64nvme", 8}, [STK_SEAL_CRC32C] = {"crc32c", 4},
-    [STK_SEAL_CRC32] = {"crc32", 4},     [STK_SEAL_SHA256] = {"sha256", 32},
-    [STK_SEAL_SHA1] = {"sha1", 20},      [STK_SEAL_GIT] = {"git-sha1", 20},
-    [STK_SEAL_MD5] = {"md5", 16},
+} kinds[STK_CHECKSUM_KINDS] = {
+    [STK_CHECKSUM_CRC64] = {"crc64nvme", 8}, [STK_CHECKSUM_CRC32C] = {"crc32c", 4},
+    [STK_CHECKSUM_CRC32] = {"crc32", 4},     [STK_CHECKSUM_SHA256] = {"sha256", 32},
+    [STK_CHECKSUM_SHA1] = {"sha1", 20},      [STK_CHECKSUM_GIT_BLOB] = {"git-sha1", 20},
+    [STK_CHECKSUM_MD5] = {"md5", 16},
 };
 
 static uint32_t digit(uint8_t c)
@@ -28,7 +28,7 @@ static uint32_t digit(uint8_t c)
                                   : 64u;
 }
 
-bool stk_seal_base64(struct stk_view text, uint8_t *data, size_t bytes)
+bool stk_checksum_decode_base64(struct stk_view text, uint8_t *data, size_t bytes)
 {
     size_t whole = bytes / 3 * 4 + (bytes % 3 ? bytes % 3 + 1 : 0), padded = (bytes + 2) / 3 * 4;
     uint32_t bits = 0, count = 0;
@@ -63,28 +63,31 @@ static bool is(struct stk_view name, const char *text)
 }
 
 /* The better of what is there and what is new. */
-static void take(struct stk_seal *seal, uint32_t kind, struct stk_view text, uint32_t parts)
+static void add_checksum(struct stk_checksum *checksum, uint32_t kind, struct stk_view text,
+                         uint32_t parts)
 {
-    struct stk_seal found = {.kind = kind, .parts = parts};
+    struct stk_checksum found = {.kind = kind, .parts = parts};
 
-    if (stk_seal_base64(text, found.sum, kinds[kind].bytes) &&
-        (seal->kind == STK_SEAL_NONE || kind < seal->kind)) {
-        *seal = found;
+    if (stk_checksum_decode_base64(text, found.sum, kinds[kind].bytes) &&
+        (checksum->kind == STK_CHECKSUM_NONE || kind < checksum->kind)) {
+        *checksum = found;
     }
 }
 
 static uint32_t kind_of(struct stk_view name)
 {
-    for (uint32_t kind = 1; kind < STK_SEAL_KINDS; kind++) {
-        if (kind != STK_SEAL_GIT && is(name, kinds[kind].name)) { /* which no list tells */
+    for (uint32_t kind = 1; kind < STK_CHECKSUM_KINDS; kind++) {
+        if (kind != STK_CHECKSUM_GIT_BLOB && is(name, kinds[kind].name)) { /* which no list tells */
             return kind;
         }
     }
-    return is(name, "sha-256") ? STK_SEAL_SHA256 : is(name, "sha") ? STK_SEAL_SHA1 : STK_SEAL_NONE;
+    return is(name, "sha-256") ? STK_CHECKSUM_SHA256
+           : is(name, "sha")   ? STK_CHECKSUM_SHA1
+                               : STK_CHECKSUM_NONE;
 }
 
 /* "crc32c=AAAAAA==,md5=..", "sha-256=:...:": a list of names and base64. */
-static void take_list(struct stk_seal *seal, struct stk_view list)
+static void read_list(struct stk_checksum *checksum, struct stk_view list)
 {
     const uint8_t *at = list.data, *end = at + list.bytes;
 
@@ -106,8 +109,8 @@ static void take_list(struct stk_seal *seal, struct stk_view list)
                 equals++;
                 last--;
             }
-            if (kind != STK_SEAL_NONE && last > equals) {
-                take(seal, kind, (struct stk_view){equals, (size_t)(last - equals)}, 0);
+            if (kind != STK_CHECKSUM_NONE && last > equals) {
+                add_checksum(checksum, kind, (struct stk_view){equals, (size_t)(last - equals)}, 0);
             }
         }
         at = next + (next < end);
@@ -117,19 +120,19 @@ static void take_list(struct stk_seal *seal, struct stk_view list)
 /* ---- dialects ---- */
 
 /* What is found on the way through the headers. */
-struct reading {
-    struct stk_seals *seals;
+struct parsed_headers {
+    struct stk_response_checksums *seals;
     bool all, tag;
-    bool composite;         /* the type that S3 tells */
-    struct stk_seal joined; /* of more than one part's sums: not of the body as it comes */
-    bool stored_gzip, gzip; /* Google: as it is stored, as it comes */
-    bool sealed_otherwise;  /* encrypted: then an ETag is no MD5 */
+    bool composite;             /* the type that S3 tells */
+    struct stk_checksum joined; /* of more than one part's sums: not of the body as it comes */
+    bool stored_gzip, gzip;     /* Google: as it is stored, as it comes */
+    bool sealed_otherwise;      /* encrypted: then an ETag is no MD5 */
     struct stk_view etag;
 };
 
 /* "c29tZQ==-12": of how many parts it is, which is cut off; 0: of none. False: of a strange number.
  */
-static bool take_parts(struct stk_view *value, uint32_t *parts)
+static bool read_parts(struct stk_view *value, uint32_t *parts)
 {
     const uint8_t *dash = value->bytes ? memchr(value->data, '-', value->bytes) : NULL;
     const uint8_t *end = value->data + value->bytes;
@@ -151,100 +154,110 @@ static bool take_parts(struct stk_view *value, uint32_t *parts)
     return *parts > 0;
 }
 
-static void read_amazon(struct reading *reading, struct stk_view name, struct stk_view value)
+static void read_amazon(struct parsed_headers *parsed_headers, struct stk_view name,
+                        struct stk_view value)
 {
     static const char prefix[] = "x-amz-checksum-";
     size_t bytes = sizeof prefix - 1;
     uint32_t kind, parts;
 
     if (is(name, "ETag")) {
-        reading->etag = value;
+        parsed_headers->etag = value;
     } else if (is(name, "x-amz-server-side-encryption")) {
-        reading->sealed_otherwise = reading->sealed_otherwise || !is(value, "AES256");
+        parsed_headers->sealed_otherwise = parsed_headers->sealed_otherwise || !is(value, "AES256");
     } else if (is(name, "x-amz-server-side-encryption-customer-algorithm")) {
-        reading->sealed_otherwise = true;
+        parsed_headers->sealed_otherwise = true;
     } else if (name.bytes > bytes && strncasecmp((const char *)name.data, prefix, bytes) == 0) {
         name.data += bytes;
         name.bytes -= bytes;
-        reading->composite = reading->composite || (is(name, "type") && is(value, "COMPOSITE"));
+        parsed_headers->composite =
+            parsed_headers->composite || (is(name, "type") && is(value, "COMPOSITE"));
         kind = kind_of(name);
-        if (kind != STK_SEAL_NONE && kind != STK_SEAL_MD5 && take_parts(&value, &parts)) {
-            take(parts > 1 ? &reading->joined : &reading->seals->body, kind, value, parts);
+        if (kind != STK_CHECKSUM_NONE && kind != STK_CHECKSUM_MD5 && read_parts(&value, &parts)) {
+            add_checksum(parts > 1 ? &parsed_headers->joined : &parsed_headers->seals->body, kind,
+                         value, parts);
         }
     }
 }
 
-static void read_google(struct reading *reading, struct stk_view name, struct stk_view value)
+static void read_google(struct parsed_headers *parsed_headers, struct stk_view name,
+                        struct stk_view value)
 {
     if (is(name, "x-goog-hash")) {
-        take_list(&reading->seals->whole, value);
+        read_list(&parsed_headers->seals->object, value);
     } else if (is(name, "x-goog-stored-content-encoding")) {
-        reading->stored_gzip = is(value, "gzip");
+        parsed_headers->stored_gzip = is(value, "gzip");
     } else if (is(name, "Content-Encoding")) {
-        reading->gzip = is(value, "gzip");
+        parsed_headers->gzip = is(value, "gzip");
     }
 }
 
 /* Microsoft writes the same number with its lowest byte first. */
-static void read_azure(struct reading *reading, struct stk_view name, struct stk_view value)
+static void read_azure(struct parsed_headers *parsed_headers, struct stk_view name,
+                       struct stk_view value)
 {
     uint8_t turned[8];
 
-    if (is(name, "x-ms-content-crc64") && stk_seal_base64(value, turned, sizeof turned)) {
-        reading->seals->body = (struct stk_seal){.kind = STK_SEAL_CRC64};
+    if (is(name, "x-ms-content-crc64") &&
+        stk_checksum_decode_base64(value, turned, sizeof turned)) {
+        parsed_headers->seals->body = (struct stk_checksum){.kind = STK_CHECKSUM_CRC64};
         for (uint32_t i = 0; i < 8; i++) {
-            reading->seals->body.sum[i] = turned[7 - i];
+            parsed_headers->seals->body.sum[i] = turned[7 - i];
         }
     } else if (is(name, "Content-MD5")) {
-        take(&reading->seals->body, STK_SEAL_MD5, value, 0);
+        add_checksum(&parsed_headers->seals->body, STK_CHECKSUM_MD5, value, 0);
     }
 }
 
-static void read_web(struct reading *reading, struct stk_view name, struct stk_view value)
+static void read_web(struct parsed_headers *parsed_headers, struct stk_view name,
+                     struct stk_view value)
 {
-    struct stk_seals *seals = reading->seals;
+    struct stk_response_checksums *seals = parsed_headers->seals;
 
     if (is(name, "Content-Digest")) {
-        take_list(&seals->body, value);
+        read_list(&seals->body, value);
     } else if (is(name, "Repr-Digest") || is(name, "Digest")) {
-        take_list(&seals->whole, value);
+        read_list(&seals->object, value);
     } else if (is(name, "Content-MD5")) {
-        take(reading->all ? &seals->whole : &seals->body, STK_SEAL_MD5, value, 0);
+        add_checksum(parsed_headers->all ? &seals->object : &seals->body, STK_CHECKSUM_MD5, value,
+                     0);
     } else if (is(name, "ETag")) {
-        reading->etag = value;
+        parsed_headers->etag = value;
     }
 }
 
-static void settle(struct reading *reading, uint32_t dialect)
+static void choose_checksums(struct parsed_headers *parsed_headers, uint32_t dialect)
 {
-    struct stk_seals *seals = reading->seals;
+    struct stk_response_checksums *seals = parsed_headers->seals;
 
-    if (dialect == STK_SEAL_OF_AMAZON) {
+    if (dialect == STK_CHECKSUM_FROM_AWS) {
         /* Of a range S3 tells the sum of a part which the range is, if it is one, and of what was
          * put together of sums a sum of sums. Other servers tell that of the whole. */
-        seals->doubtful =
-            seals->body.kind && (reading->composite ? seals->body.parts == 0 : !reading->all);
-        seals->whole = reading->all && !seals->doubtful ? seals->body : seals->whole;
-        if (reading->all && seals->whole.kind == STK_SEAL_NONE) {
-            seals->whole = reading->joined;
+        seals->unreliable = seals->body.kind && (parsed_headers->composite ? seals->body.parts == 0
+                                                                           : !parsed_headers->all);
+        seals->object = parsed_headers->all && !seals->unreliable ? seals->body : seals->object;
+        if (parsed_headers->all && seals->object.kind == STK_CHECKSUM_NONE) {
+            seals->object = parsed_headers->joined;
         }
     } else {
-        seals->doubtful = seals->body.kind == STK_SEAL_MD5 && !reading->all; /* or of the whole */
-        if (reading->stored_gzip && !reading->gzip) {
-            seals->whole = (struct stk_seal){0}; /* unpacked on the way: it is of other bytes */
+        seals->unreliable =
+            seals->body.kind == STK_CHECKSUM_MD5 && !parsed_headers->all; /* or of the whole */
+        if (parsed_headers->stored_gzip && !parsed_headers->gzip) {
+            seals->object =
+                (struct stk_checksum){0}; /* unpacked on the way: it is of other bytes */
         }
     }
-    if (reading->all && seals->whole.kind && seals->whole.parts <= 1 &&
-        (!seals->body.kind || seals->doubtful || seals->whole.kind < seals->body.kind)) {
-        seals->body = seals->whole;
-        seals->doubtful = false;
+    if (parsed_headers->all && seals->object.kind && seals->object.parts <= 1 &&
+        (!seals->body.kind || seals->unreliable || seals->object.kind < seals->body.kind)) {
+        seals->body = seals->object;
+        seals->unreliable = false;
     }
 }
 
 /* Digits in quotes: 32 are what a store makes of an object that was written at once. */
-static bool read_tag(struct stk_view etag, uint32_t kind, struct stk_seal *seal)
+static bool read_tag(struct stk_view etag, uint32_t kind, struct stk_checksum *checksum)
 {
-    struct stk_seal found = {.kind = kind};
+    struct stk_checksum found = {.kind = kind};
     uint32_t digits = 2 * kinds[kind].bytes;
 
     if (etag.bytes != digits + 2 || etag.data[0] != '"' || etag.data[digits + 1] != '"') {
@@ -260,17 +273,18 @@ static bool read_tag(struct stk_view etag, uint32_t kind, struct stk_seal *seal)
         }
         found.sum[i / 2] = (uint8_t)(found.sum[i / 2] << 4 | value);
     }
-    *seal = found;
+    *checksum = found;
     return true;
 }
 
-void stk_seals_read(struct stk_seals *seals, const struct stk_http_answer *answer, uint32_t dialect,
-                    bool all, bool tag)
+void stk_checksum_read_headers(struct stk_response_checksums *seals,
+                               const struct stk_http_response *answer, uint32_t dialect, bool all,
+                               bool tag)
 {
     const char *at = answer->headers, *end = at + answer->headers_bytes, *line_end;
-    struct reading reading = {.seals = seals, .all = all, .tag = tag};
+    struct parsed_headers parsed_headers = {.seals = seals, .all = all, .tag = tag};
 
-    *seals = (struct stk_seals){.doubtful = false};
+    *seals = (struct stk_response_checksums){.unreliable = false};
     for (; at < end; at = line_end + 1) {
         const char *colon;
         struct stk_view name, value;
@@ -289,21 +303,21 @@ void stk_seals_read(struct stk_seals *seals, const struct stk_http_answer *answe
                (value.data[value.bytes - 1] == ' ' || value.data[value.bytes - 1] == '\t')) {
             value.bytes--;
         }
-        (dialect == STK_SEAL_OF_AMAZON   ? read_amazon
-         : dialect == STK_SEAL_OF_GOOGLE ? read_google
-         : dialect == STK_SEAL_OF_AZURE  ? read_azure
-                                         : read_web)(&reading, name, value);
+        (dialect == STK_CHECKSUM_FROM_AWS      ? read_amazon
+         : dialect == STK_CHECKSUM_FROM_GOOGLE ? read_google
+         : dialect == STK_CHECKSUM_FROM_AZURE  ? read_azure
+                                               : read_web)(&parsed_headers, name, value);
     }
-    settle(&reading, dialect);
-    if (tag && all && !seals->body.kind && !reading.sealed_otherwise &&
-        read_tag(reading.etag, STK_SEAL_MD5, &seals->body)) {
-        seals->doubtful = true; /* it may be anything that looks like one */
+    choose_checksums(&parsed_headers, dialect);
+    if (tag && all && !seals->body.kind && !parsed_headers.sealed_otherwise &&
+        read_tag(parsed_headers.etag, STK_CHECKSUM_MD5, &seals->body)) {
+        seals->unreliable = true; /* it may be anything that looks like one */
     }
 }
 
-struct stk_seal stk_seal_of_hub(const struct stk_http_answer *answer)
+struct stk_checksum stk_checksum_of_hf_etag(const struct stk_http_response *answer)
 {
-    struct stk_seal found = {.kind = STK_SEAL_NONE};
+    struct stk_checksum found = {.kind = STK_CHECKSUM_NONE};
     struct stk_view tag, commit;
 
     if (!stk_http_header(answer, "X-Linked-ETag", &tag)) {
@@ -313,13 +327,14 @@ struct stk_seal stk_seal_of_hub(const struct stk_http_answer *answer)
         tag.data += 2;
         tag.bytes -= 2;
     }
-    if ((!read_tag(tag, STK_SEAL_SHA256, &found) && !read_tag(tag, STK_SEAL_GIT, &found))) {
+    if ((!read_tag(tag, STK_CHECKSUM_SHA256, &found) &&
+         !read_tag(tag, STK_CHECKSUM_GIT_BLOB, &found))) {
         return found;
     }
     /* Mirrors (Pulp's) tell the commit where they know no better. */
     if (stk_http_header(answer, "X-Repo-Commit", &commit) && commit.bytes == tag.bytes - 2 &&
         memcmp(commit.data, tag.data + 1, commit.bytes) == 0) {
-        return (struct stk_seal){.kind = STK_SEAL_NONE};
+        return (struct stk_checksum){.kind = STK_CHECKSUM_NONE};
     }
     found.hex = true;
     return found;
@@ -327,38 +342,38 @@ struct stk_seal stk_seal_of_hub(const struct stk_http_answer *answer)
 
 /* ---- seals of bytes ---- */
 
-static void put(struct stk_seal *seal, uint64_t value)
+static void put(struct stk_checksum *checksum, uint64_t value)
 {
-    uint32_t bytes = kinds[seal->kind].bytes;
+    uint32_t bytes = kinds[checksum->kind].bytes;
 
     for (uint32_t i = 0; i < bytes; i++) {
-        seal->sum[i] = (uint8_t)(value >> (8 * (bytes - 1 - i)));
+        checksum->sum[i] = (uint8_t)(value >> (8 * (bytes - 1 - i)));
     }
 }
 
-uint32_t stk_seal_bytes(uint32_t kind)
+uint32_t stk_checksum_bytes(uint32_t kind)
 {
     return kinds[kind].bytes;
 }
 
-void stk_seal_begin(struct stk_seal_sum *sum, uint32_t kind, uint64_t bytes)
+void stk_checksum_begin(struct stk_checksum_state *sum, uint32_t kind, uint64_t bytes)
 {
     char head[32];
 
     sum->kind = kind;
     switch (kind) {
-    case STK_SEAL_SHA256:
+    case STK_CHECKSUM_SHA256:
         stk_sha256_init(&sum->so_far.sha256);
         break;
-    case STK_SEAL_SHA1:
+    case STK_CHECKSUM_SHA1:
         stk_sha1_init(&sum->so_far.sha1);
         break;
-    case STK_SEAL_GIT:
+    case STK_CHECKSUM_GIT_BLOB:
         snprintf(head, sizeof head, "blob %llu", (unsigned long long)bytes);
         stk_sha1_init(&sum->so_far.sha1);
         stk_sha1_add(&sum->so_far.sha1, head, strlen(head) + 1);
         break;
-    case STK_SEAL_MD5:
+    case STK_CHECKSUM_MD5:
         stk_md5_init(&sum->so_far.md5);
         break;
     default:
@@ -367,25 +382,25 @@ void stk_seal_begin(struct stk_seal_sum *sum, uint32_t kind, uint64_t bytes)
     }
 }
 
-void stk_seal_add(struct stk_seal_sum *sum, struct stk_view bytes)
+void stk_checksum_add(struct stk_checksum_state *sum, struct stk_view bytes)
 {
     uint64_t *crc = &sum->so_far.crc;
 
     switch (sum->kind) {
-    case STK_SEAL_CRC64:
+    case STK_CHECKSUM_CRC64:
         *crc = stk_crc64(*crc, bytes.data, bytes.bytes);
         break;
-    case STK_SEAL_CRC32C:
+    case STK_CHECKSUM_CRC32C:
         *crc = stk_crc32c((uint32_t)*crc, bytes.data, bytes.bytes);
         break;
-    case STK_SEAL_CRC32:
+    case STK_CHECKSUM_CRC32:
         *crc = stk_crc32((uint32_t)*crc, bytes.data, bytes.bytes);
         break;
-    case STK_SEAL_SHA256:
+    case STK_CHECKSUM_SHA256:
         stk_sha256_add(&sum->so_far.sha256, bytes.data, bytes.bytes);
         break;
-    case STK_SEAL_SHA1:
-    case STK_SEAL_GIT:
+    case STK_CHECKSUM_SHA1:
+    case STK_CHECKSUM_GIT_BLOB:
         stk_sha1_add(&sum->so_far.sha1, bytes.data, bytes.bytes);
         break;
     default:
@@ -394,65 +409,65 @@ void stk_seal_add(struct stk_seal_sum *sum, struct stk_view bytes)
     }
 }
 
-struct stk_seal stk_seal_end(struct stk_seal_sum *sum)
+struct stk_checksum stk_checksum_end(struct stk_checksum_state *sum)
 {
-    struct stk_seal seal = {.kind = sum->kind};
+    struct stk_checksum checksum = {.kind = sum->kind};
 
     switch (sum->kind) {
-    case STK_SEAL_SHA256:
-        stk_sha256_done(&sum->so_far.sha256, seal.sum);
+    case STK_CHECKSUM_SHA256:
+        stk_sha256_done(&sum->so_far.sha256, checksum.sum);
         break;
-    case STK_SEAL_SHA1:
-    case STK_SEAL_GIT:
-        stk_sha1_done(&sum->so_far.sha1, seal.sum);
+    case STK_CHECKSUM_SHA1:
+    case STK_CHECKSUM_GIT_BLOB:
+        stk_sha1_done(&sum->so_far.sha1, checksum.sum);
         break;
-    case STK_SEAL_MD5:
-        stk_md5_done(&sum->so_far.md5, seal.sum);
+    case STK_CHECKSUM_MD5:
+        stk_md5_done(&sum->so_far.md5, checksum.sum);
         break;
     default:
-        put(&seal, sum->so_far.crc);
+        put(&checksum, sum->so_far.crc);
         break;
     }
-    return seal;
+    return checksum;
 }
 
-struct stk_seal stk_seal_make(uint32_t kind, bool twice, struct stk_view bytes)
+struct stk_checksum stk_checksum_compute(uint32_t kind, bool twice, struct stk_view bytes)
 {
-    struct stk_seal_sum sum;
-    struct stk_seal seal;
+    struct stk_checksum_state sum;
+    struct stk_checksum checksum;
 
-    stk_seal_begin(&sum, kind, bytes.bytes);
-    stk_seal_add(&sum, bytes);
-    seal = stk_seal_end(&sum);
+    stk_checksum_begin(&sum, kind, bytes.bytes);
+    stk_checksum_add(&sum, bytes);
+    checksum = stk_checksum_end(&sum);
     if (twice) {
-        stk_seal_begin(&sum, kind, kinds[kind].bytes);
-        stk_seal_add(&sum, (struct stk_view){seal.sum, kinds[kind].bytes});
-        seal = stk_seal_end(&sum);
-        seal.parts = 1;
+        stk_checksum_begin(&sum, kind, kinds[kind].bytes);
+        stk_checksum_add(&sum, (struct stk_view){checksum.sum, kinds[kind].bytes});
+        checksum = stk_checksum_end(&sum);
+        checksum.parts = 1;
     }
-    return seal;
+    return checksum;
 }
 
-bool stk_seal_is(const struct stk_seal *a, const struct stk_seal *b)
+bool stk_checksum_equal(const struct stk_checksum *a, const struct stk_checksum *b)
 {
     return a->kind == b->kind && a->parts == b->parts && memcmp(a->sum, b->sum, sizeof a->sum) == 0;
 }
 
-void stk_seal_text(const struct stk_seal *seal, char text[STK_SEAL_TEXT_BYTES])
+void stk_checksum_text(const struct stk_checksum *checksum, char text[STK_CHECKSUM_TEXT_BYTES])
 {
     char sum[STK_BASE64_BYTES] = "", parts[12] = "";
 
-    if (seal->kind == STK_SEAL_NONE || seal->kind >= STK_SEAL_KINDS) {
-        snprintf(text, STK_SEAL_TEXT_BYTES, "none");
+    if (checksum->kind == STK_CHECKSUM_NONE || checksum->kind >= STK_CHECKSUM_KINDS) {
+        snprintf(text, STK_CHECKSUM_TEXT_BYTES, "none");
         return;
     }
-    if (seal->hex) {
-        stk_hex(seal->sum, kinds[seal->kind].bytes, sum);
+    if (checksum->hex) {
+        stk_hex(checksum->sum, kinds[checksum->kind].bytes, sum);
     } else {
-        stk_base64(seal->sum, kinds[seal->kind].bytes, sum);
+        stk_base64(checksum->sum, kinds[checksum->kind].bytes, sum);
     }
-    if (seal->parts > 0) {
-        snprintf(parts, sizeof parts, "-%u", seal->parts);
+    if (checksum->parts > 0) {
+        snprintf(parts, sizeof parts, "-%u", checksum->parts);
     }
-    snprintf(text, STK_SEAL_TEXT_BYTES, "%s %.64s%s", kinds[seal->kind].name, sum, parts);
+    snprintf(text, STK_CHECKSUM_TEXT_BYTES, "%s %.64s%s", kinds[checksum->kind].name, sum, parts);
 }

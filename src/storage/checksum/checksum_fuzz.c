@@ -7,37 +7,37 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-static void look(const struct stk_seal *seal)
+static void look(const struct stk_checksum *seal)
 {
-    static const uint32_t lengths[STK_SEAL_KINDS] = {0, 8, 4, 4, 32, 20, 20, 16};
-    char text[STK_SEAL_TEXT_BYTES], *sum;
+    static const uint32_t lengths[STK_CHECKSUM_KINDS] = {0, 8, 4, 4, 32, 20, 20, 16};
+    char text[STK_CHECKSUM_TEXT_BYTES], *sum;
     uint8_t back[32] = {0};
     size_t length;
 
-    STK_ASSERT(seal->kind < STK_SEAL_KINDS);
+    STK_ASSERT(seal->kind < STK_CHECKSUM_KINDS);
     for (uint32_t i = lengths[seal->kind]; i < sizeof seal->sum; i++) {
         STK_ASSERT(seal->sum[i] == 0);
     }
-    stk_seal_text(seal, text);
+    stk_checksum_text(seal, text);
     sum = strchr(text, ' ');
-    if (seal->kind != STK_SEAL_NONE) {
+    if (seal->kind != STK_CHECKSUM_NONE) {
         length = strcspn(++sum, "-");
         if (seal->hex) {
             STK_ASSERT(length == 2 * lengths[seal->kind] && !sum[length]);
             return;
         }
         STK_ASSERT(strtoul(sum + length + (sum[length] == '-'), NULL, 10) == seal->parts);
-        STK_ASSERT(
-            stk_seal_base64((struct stk_view){(uint8_t *)sum, length}, back, lengths[seal->kind]));
+        STK_ASSERT(stk_checksum_decode_base64((struct stk_view){(uint8_t *)sum, length}, back,
+                                              lengths[seal->kind]));
         STK_ASSERT(memcmp(back, seal->sum, sizeof back) == 0);
     }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    static struct stk_http_answer answer;
-    struct stk_seal hub;
-    struct stk_seals seals;
+    static struct stk_http_response answer;
+    struct stk_checksum hub;
+    struct stk_response_checksums seals;
     uint32_t mode = bytes > 0 ? data[0] : 0;
 
     bytes = bytes > 0 ? bytes - 1 : 0;
@@ -47,12 +47,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     }
     answer.headers[bytes] = '\n';
     answer.headers_bytes = (uint32_t)bytes + 1;
-    stk_seals_read(&seals, &answer, mode & 3, mode & 4, mode & 8);
+    stk_checksum_read_headers(&seals, &answer, mode & 3, mode & 4, mode & 8);
     look(&seals.body);
-    look(&seals.whole);
-    hub = stk_seal_of_hub(&answer);
+    look(&seals.object);
+    hub = stk_checksum_of_hf_etag(&answer);
     look(&hub);
     STK_ASSERT(seals.body.parts <= 1);
-    STK_ASSERT(!seals.doubtful || seals.body.kind != STK_SEAL_NONE);
+    STK_ASSERT(!seals.unreliable || seals.body.kind != STK_CHECKSUM_NONE);
     return 0;
 }

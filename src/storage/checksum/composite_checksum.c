@@ -8,42 +8,42 @@
 
 #define SUM_BYTES 32u
 
-struct stk_whole {
-    struct stk_seal want;
+struct stk_composite_checksum {
+    struct stk_checksum want;
     uint64_t bytes, done; /* of the object; of them have come */
-    int (*ask)(void *owner, uint32_t number, struct stk_whole_part *part);
+    int (*ask)(void *owner, uint32_t number, struct stk_composite_checksum_part *part);
     void *owner;
     uint32_t count, number; /* parts; the one at hand, from 1; 0: none yet */
     uint64_t begin, end;    /* of the one at hand */
     uint64_t step;          /* parts seem to be as large; 0: each is asked for */
     bool lost;              /* it is not known where they end */
     bool second;            /* pass */
-    struct stk_seal_sum part, parts;
-    struct stk_seal part_told, last; /* of the part at hand; of the one before it, as it came */
-    struct stk_whole_told wrong;
+    struct stk_checksum_state part, parts;
+    struct stk_checksum part_told, last; /* of the part at hand; of the one before it, as it came */
+    struct stk_composite_checksum_mismatch wrong;
     uint64_t crc, first_crc; /* CRC64 of what came in this pass, in the first */
     uint8_t *sums;           /* SUM_BYTES a part; owned */
 };
 
-static void begin_parts(struct stk_whole *whole);
+static void begin_parts(struct stk_composite_checksum *whole);
 
-struct stk_whole *
-stk_whole_new(const struct stk_seal *want, uint64_t bytes,
-              int (*ask)(void *owner, uint32_t number, struct stk_whole_part *part), void *owner)
+struct stk_composite_checksum *stk_composite_checksum_new(
+    const struct stk_checksum *want, uint64_t bytes,
+    int (*ask)(void *owner, uint32_t number, struct stk_composite_checksum_part *part), void *owner)
 {
-    struct stk_whole *whole = stk_alloc(1, sizeof *whole);
+    struct stk_composite_checksum *whole = stk_alloc(1, sizeof *whole);
 
     if (!whole) {
         return NULL;
     }
-    *whole =
-        (struct stk_whole){.want = *want,
-                           .bytes = bytes,
-                           .ask = ask,
-                           .owner = owner,
-                           .count = stk_max(want->parts, 1),
-                           .lost = want->kind == STK_SEAL_NONE || want->kind >= STK_SEAL_KINDS ||
-                                   want->parts > STK_WHOLE_PARTS_MAX};
+    *whole = (struct stk_composite_checksum){
+        .want = *want,
+        .bytes = bytes,
+        .ask = ask,
+        .owner = owner,
+        .count = stk_max(want->parts, 1),
+        .lost = want->kind == STK_CHECKSUM_NONE || want->kind >= STK_CHECKSUM_KINDS ||
+                want->parts > STK_COMPOSITE_CHECKSUM_PARTS_MAX};
     whole->sums = whole->lost ? NULL : stk_alloc(whole->count, SUM_BYTES);
     if (!whole->lost && !whole->sums) {
         stk_free(whole);
@@ -55,7 +55,7 @@ stk_whole_new(const struct stk_seal *want, uint64_t bytes,
     return whole;
 }
 
-void stk_whole_free(struct stk_whole *whole)
+void stk_composite_checksum_free(struct stk_composite_checksum *whole)
 {
     if (whole) {
         stk_free(whole->sums);
@@ -64,7 +64,7 @@ void stk_whole_free(struct stk_whole *whole)
 }
 
 /* Whether the parts may all be as large as the first, but the last. */
-static bool is_even(const struct stk_whole *whole, uint64_t step)
+static bool are_equal_parts(const struct stk_composite_checksum *whole, uint64_t step)
 {
     uint64_t before, all;
 
@@ -73,19 +73,21 @@ static bool is_even(const struct stk_whole *whole, uint64_t step)
 }
 
 /* Whether a part can be so large at its place. Only the last may be empty. */
-static bool fits(const struct stk_whole *whole, const struct stk_whole_part *told)
+static bool part_fits(const struct stk_composite_checksum *whole,
+                      const struct stk_composite_checksum_part *part_info)
 {
     uint64_t left = whole->bytes - whole->done, parts_left = whole->count - whole->number;
 
-    return (told->offset == UINT64_MAX || told->offset == whole->done) && told->bytes <= left &&
-           (parts_left > 0 ? told->bytes > 0 : told->bytes == left) &&
-           (parts_left <= 1 || told->bytes < left);
+    return (part_info->offset == UINT64_MAX || part_info->offset == whole->done) &&
+           part_info->bytes <= left &&
+           (parts_left > 0 ? part_info->bytes > 0 : part_info->bytes == left) &&
+           (parts_left <= 1 || part_info->bytes < left);
 }
 
 /* Of the part at hand; or it is lost. */
-static int find_end(struct stk_whole *whole)
+static int find_end(struct stk_composite_checksum *whole)
 {
-    struct stk_whole_part told = {.offset = UINT64_MAX};
+    struct stk_composite_checksum_part part_info = {.offset = UINT64_MAX};
     int status;
 
     if (whole->count == 1) {
@@ -96,20 +98,20 @@ static int find_end(struct stk_whole *whole)
         whole->end = stk_min(whole->number * whole->step, whole->bytes);
         return 0;
     }
-    status = whole->ask(whole->owner, whole->number, &told);
-    whole->lost = status < 0 || !fits(whole, &told);
+    status = whole->ask(whole->owner, whole->number, &part_info);
+    whole->lost = status < 0 || !part_fits(whole, &part_info);
     if (whole->lost) {
         return status == STOKER_ERROR_UNSUPPORTED ? 0 : status;
     }
-    whole->part_told = told.seal;
-    whole->end = whole->done + told.bytes;
-    if (whole->number == 1 && !whole->second && is_even(whole, told.bytes)) {
-        whole->step = told.bytes;
+    whole->part_told = part_info.seal;
+    whole->end = whole->done + part_info.bytes;
+    if (whole->number == 1 && !whole->second && are_equal_parts(whole, part_info.bytes)) {
+        whole->step = part_info.bytes;
     }
     return 0;
 }
 
-static int begin_part(struct stk_whole *whole)
+static int begin_part(struct stk_composite_checksum *whole)
 {
     int status;
 
@@ -119,51 +121,55 @@ static int begin_part(struct stk_whole *whole)
     }
     whole->number++;
     whole->begin = whole->done;
-    whole->part_told = (struct stk_seal){.kind = STK_SEAL_NONE};
+    whole->part_told = (struct stk_checksum){.kind = STK_CHECKSUM_NONE};
     status = find_end(whole);
     if (!whole->lost) {
-        stk_seal_begin(&whole->part, whole->want.kind, whole->end - whole->begin);
+        stk_checksum_begin(&whole->part, whole->want.kind, whole->end - whole->begin);
     }
     return status;
 }
 
-static void begin_parts(struct stk_whole *whole)
+static void begin_parts(struct stk_composite_checksum *whole)
 {
-    stk_seal_begin(&whole->parts, whole->want.kind,
-                   (uint64_t)whole->count * stk_seal_bytes(whole->want.kind));
+    stk_checksum_begin(&whole->parts, whole->want.kind,
+                       (uint64_t)whole->count * stk_checksum_bytes(whole->want.kind));
 }
 
 /* A server's word on one part is looked at only where the whole is wrong: to find which it is. */
-static bool is_odd(const struct stk_seal *told, const struct stk_seal *came)
+static bool differs(const struct stk_checksum *part_info, const struct stk_checksum *came)
 {
-    return told->kind == came->kind && told->parts == 0 && !stk_seal_is(told, came);
+    return part_info->kind == came->kind && part_info->parts == 0 &&
+           !stk_checksum_equal(part_info, came);
 }
 
-static void note_wrong(struct stk_whole *whole, uint32_t part, uint64_t first, uint64_t end,
-                       const struct stk_seal *want, const struct stk_seal *got)
+static void set_mismatch(struct stk_composite_checksum *whole, uint32_t part, uint64_t first,
+                         uint64_t end, const struct stk_checksum *want,
+                         const struct stk_checksum *got)
 {
     if (whole->wrong.part == 0) {
-        whole->wrong = (struct stk_whole_told){.part = part,
-                                               .first = first,
-                                               .last = end > first ? end - 1 : first,
-                                               .want = *want,
-                                               .got = *got};
+        whole->wrong =
+            (struct stk_composite_checksum_mismatch){.part = part,
+                                                     .first = first,
+                                                     .last = end > first ? end - 1 : first,
+                                                     .want = *want,
+                                                     .got = *got};
         whole->wrong.got.hex = want->hex;
     }
 }
 
-static void end_part(struct stk_whole *whole)
+static void end_part(struct stk_composite_checksum *whole)
 {
-    whole->last = stk_seal_end(&whole->part);
+    whole->last = stk_checksum_end(&whole->part);
     memcpy(whole->sums + (uint64_t)(whole->number - 1) * SUM_BYTES, whole->last.sum, SUM_BYTES);
-    stk_seal_add(&whole->parts,
-                 (struct stk_view){whole->last.sum, stk_seal_bytes(whole->want.kind)});
-    if (is_odd(&whole->part_told, &whole->last)) {
-        note_wrong(whole, whole->number, whole->begin, whole->end, &whole->part_told, &whole->last);
+    stk_checksum_add(&whole->parts,
+                     (struct stk_view){whole->last.sum, stk_checksum_bytes(whole->want.kind)});
+    if (differs(&whole->part_told, &whole->last)) {
+        set_mismatch(whole, whole->number, whole->begin, whole->end, &whole->part_told,
+                     &whole->last);
     }
 }
 
-int stk_whole_add(struct stk_whole *whole, struct stk_view bytes)
+int stk_composite_checksum_add(struct stk_composite_checksum *whole, struct stk_view bytes)
 {
     int status = 0;
 
@@ -176,7 +182,7 @@ int stk_whole_add(struct stk_whole *whole, struct stk_view bytes)
             continue;
         }
         piece.bytes = stk_min(bytes.bytes, whole->end - whole->done);
-        stk_seal_add(&whole->part, piece);
+        stk_checksum_add(&whole->part, piece);
         if (whole->count > 1) {
             whole->crc = stk_crc64(whole->crc, piece.data, piece.bytes);
         }
@@ -191,38 +197,39 @@ int stk_whole_add(struct stk_whole *whole, struct stk_view bytes)
 }
 
 /* The sums differ: are the parts as they seemed to be? */
-static int look_at_parts(struct stk_whole *whole)
+static int check_parts(struct stk_composite_checksum *whole)
 {
     for (uint32_t i = 0; i < whole->count; i++) {
         uint64_t begin = i * whole->step, bytes = stk_min(whole->step, whole->bytes - begin);
-        struct stk_whole_part told = {.offset = UINT64_MAX};
-        struct stk_seal came = {.kind = whole->want.kind};
-        int status = whole->ask(whole->owner, i + 1, &told);
+        struct stk_composite_checksum_part part_info = {.offset = UINT64_MAX};
+        struct stk_checksum came = {.kind = whole->want.kind};
+        int status = whole->ask(whole->owner, i + 1, &part_info);
 
         if (status < 0) {
-            return status == STOKER_ERROR_UNSUPPORTED ? STK_WHOLE_WRONG : status;
+            return status == STOKER_ERROR_UNSUPPORTED ? STK_COMPOSITE_CHECKSUM_MISMATCH : status;
         }
-        if (told.bytes != bytes || (told.offset != UINT64_MAX && told.offset != begin)) {
+        if (part_info.bytes != bytes ||
+            (part_info.offset != UINT64_MAX && part_info.offset != begin)) {
             whole->first_crc = whole->crc;
             whole->crc = whole->done = whole->end = whole->step = 0;
             whole->number = 0;
             whole->second = true;
             begin_parts(whole);
-            return STK_WHOLE_AGAIN;
+            return STK_COMPOSITE_CHECKSUM_RESTART;
         }
         memcpy(came.sum, whole->sums + (uint64_t)i * SUM_BYTES, SUM_BYTES);
-        if (is_odd(&told.seal, &came)) {
-            note_wrong(whole, i + 1, begin, begin + bytes, &told.seal, &came);
+        if (differs(&part_info.seal, &came)) {
+            set_mismatch(whole, i + 1, begin, begin + bytes, &part_info.seal, &came);
             break;
         }
     }
-    return STK_WHOLE_WRONG;
+    return STK_COMPOSITE_CHECKSUM_MISMATCH;
 }
 
-int stk_whole_judge(struct stk_whole *whole)
+int stk_composite_checksum_verify(struct stk_composite_checksum *whole)
 {
-    struct stk_seal got, crcs[2] = {{.kind = STK_SEAL_CRC64}, {.kind = STK_SEAL_CRC64}};
-    int verdict = STK_WHOLE_WRONG;
+    struct stk_checksum got, crcs[2] = {{.kind = STK_CHECKSUM_CRC64}, {.kind = STK_CHECKSUM_CRC64}};
+    int verdict = STK_COMPOSITE_CHECKSUM_MISMATCH;
 
     if (!whole->lost && whole->done == whole->bytes && whole->number + 1 == whole->count) {
         int status = begin_part(whole); /* the last one is empty */
@@ -235,14 +242,14 @@ int stk_whole_judge(struct stk_whole *whole)
         }
     }
     if (whole->lost || whole->done != whole->bytes || whole->number != whole->count) {
-        return STK_WHOLE_UNKNOWN;
+        return STK_COMPOSITE_CHECKSUM_UNKNOWN;
     }
-    got = whole->want.parts > 0 ? stk_seal_end(&whole->parts) : whole->last;
+    got = whole->want.parts > 0 ? stk_checksum_end(&whole->parts) : whole->last;
     got.parts = whole->want.parts;
-    if (!stk_seal_is(&got, &whole->want)) {
-        verdict = whole->step > 0 ? look_at_parts(whole) : STK_WHOLE_WRONG;
-        if (verdict == STK_WHOLE_WRONG) {
-            note_wrong(whole, 0, 0, whole->bytes, &whole->want, &got);
+    if (!stk_checksum_equal(&got, &whole->want)) {
+        verdict = whole->step > 0 ? check_parts(whole) : STK_COMPOSITE_CHECKSUM_MISMATCH;
+        if (verdict == STK_COMPOSITE_CHECKSUM_MISMATCH) {
+            set_mismatch(whole, 0, 0, whole->bytes, &whole->want, &got);
         }
         return verdict;
     }
@@ -251,13 +258,14 @@ int stk_whole_judge(struct stk_whole *whole)
             crcs[0].sum[i] = (uint8_t)(whole->crc >> (56 - 8 * i));
             crcs[1].sum[i] = (uint8_t)(whole->first_crc >> (56 - 8 * i));
         }
-        note_wrong(whole, 0, 0, whole->bytes, &crcs[0], &crcs[1]);
-        return STK_WHOLE_WRONG;
+        set_mismatch(whole, 0, 0, whole->bytes, &crcs[0], &crcs[1]);
+        return STK_COMPOSITE_CHECKSUM_MISMATCH;
     }
-    return STK_WHOLE_PROVEN;
+    return STK_COMPOSITE_CHECKSUM_VERIFIED;
 }
 
-void stk_whole_tell(const struct stk_whole *whole, struct stk_whole_told *told)
+void stk_composite_checksum_get_mismatch(const struct stk_composite_checksum *whole,
+                                         struct stk_composite_checksum_mismatch *part_info)
 {
-    *told = whole->wrong;
+    *part_info = whole->wrong;
 }

@@ -29,17 +29,17 @@ struct world {
     uint8_t data[BYTES]; /* as they are in the store */
 };
 
-static int ask(void *owner, uint32_t number, struct stk_whole_part *part)
+static int ask(void *owner, uint32_t number, struct stk_composite_checksum_part *part)
 {
     struct world *world = owner;
     uint64_t begin = 0;
 
     world->asked++;
-    T_TRUE("a part", number >= 1 && number <= STK_WHOLE_PARTS_MAX);
+    T_TRUE("a part", number >= 1 && number <= STK_COMPOSITE_CHECKSUM_PARTS_MAX);
     if (world->refused && number >= world->refused) {
         return world->status;
     }
-    *part = (struct stk_whole_part){.offset = UINT64_MAX};
+    *part = (struct stk_composite_checksum_part){.offset = UINT64_MAX};
     if (number > world->count) {
         return STOKER_ERROR_UNSUPPORTED;
     }
@@ -49,8 +49,8 @@ static int ask(void *owner, uint32_t number, struct stk_whole_part *part)
     part->offset = world->offsets ? begin : UINT64_MAX;
     part->bytes = world->sizes[number - 1];
     if (world->seals) {
-        part->seal =
-            stk_seal_make(world->kind, false, (struct stk_view){world->data + begin, part->bytes});
+        part->seal = stk_checksum_compute(world->kind, false,
+                                          (struct stk_view){world->data + begin, part->bytes});
     }
     if (world->lie == number) {
         part->offset = world->lie_offset;
@@ -59,24 +59,24 @@ static int ask(void *owner, uint32_t number, struct stk_whole_part *part)
     return 0;
 }
 
-static struct stk_seal sum_of(const struct world *world, uint32_t count)
+static struct stk_checksum sum_of(const struct world *world, uint32_t count)
 {
     uint8_t sums[SIZES_MAX * 32];
-    uint32_t one = stk_seal_bytes(world->kind);
-    struct stk_seal seal;
+    uint32_t one = stk_checksum_bytes(world->kind);
+    struct stk_checksum seal;
     uint64_t at = 0;
 
     if (count == 0) {
-        return stk_seal_make(world->kind, false, (struct stk_view){world->data, BYTES});
+        return stk_checksum_compute(world->kind, false, (struct stk_view){world->data, BYTES});
     }
     for (uint32_t i = 0; i < count; i++) {
-        seal =
-            stk_seal_make(world->kind, false, (struct stk_view){world->data + at, world->sizes[i]});
+        seal = stk_checksum_compute(world->kind, false,
+                                    (struct stk_view){world->data + at, world->sizes[i]});
         memcpy(sums + (size_t)i * one, seal.sum, one);
         at += world->sizes[i];
     }
     T_EQ("parts", at, BYTES);
-    seal = stk_seal_make(world->kind, false, (struct stk_view){sums, (size_t)count * one});
+    seal = stk_checksum_compute(world->kind, false, (struct stk_view){sums, (size_t)count * one});
     seal.parts = count;
     return seal;
 }
@@ -84,40 +84,41 @@ static struct stk_seal sum_of(const struct world *world, uint32_t count)
 static void make(struct world *world, uint64_t seed)
 {
     for (uint32_t i = 0; i < BYTES; i++) {
-        world->data[i] = (uint8_t)stk_key(seed, i);
+        world->data[i] = (uint8_t)stk_random_key(seed, i);
     }
 }
 
 /* All of it in cuts of at most `cut` bytes. */
-static int add_all(struct stk_whole *whole, const uint8_t *data, uint64_t cut, uint64_t seed)
+static int add_all(struct stk_composite_checksum *whole, const uint8_t *data, uint64_t cut,
+                   uint64_t seed)
 {
     int status = 0;
 
     for (uint64_t at = 0, step; at < BYTES && status == 0; at += step) {
-        step = stk_min(1 + stk_key(seed, at) % cut, BYTES - at);
-        status = stk_whole_add(whole, (struct stk_view){data + at, step});
+        step = stk_min(1 + stk_random_key(seed, at) % cut, BYTES - at);
+        status = stk_composite_checksum_add(whole, (struct stk_view){data + at, step});
     }
     return status;
 }
 
 /* Of what came at first, and, where it has to be added again, of what comes then. */
-static int judge(struct world *world, const struct stk_seal *want, const uint8_t *first,
-                 const uint8_t *again, struct stk_whole_told *told)
+static int judge(struct world *world, const struct stk_checksum *want, const uint8_t *first,
+                 const uint8_t *again, struct stk_composite_checksum_mismatch *told)
 {
-    struct stk_whole *whole = stk_whole_new(want, BYTES, ask, world);
+    struct stk_composite_checksum *whole = stk_composite_checksum_new(want, BYTES, ask, world);
     int status;
 
     world->asked = 0;
     T_TRUE("memory", whole != NULL);
     status = add_all(whole, first, 300, 1);
-    status = status < 0 ? status : stk_whole_judge(whole);
-    if (status == STK_WHOLE_AGAIN) {
+    status = status < 0 ? status : stk_composite_checksum_verify(whole);
+    if (status == STK_COMPOSITE_CHECKSUM_RESTART) {
         status = add_all(whole, again, 90, 2);
-        status = status < 0 ? status : stk_whole_judge(whole);
-        T_TRUE("once", status != STK_WHOLE_AGAIN);
+        status = status < 0 ? status : stk_composite_checksum_verify(whole);
+        T_TRUE("once", status != STK_COMPOSITE_CHECKSUM_RESTART);
     }
-    stk_whole_tell(whole, told);
-    stk_whole_free(whole);
+    stk_composite_checksum_get_mismatch(whole, told);
+    stk_composite_checksum_free(whole);
     return status;
 }
 
@@ -157,19 +158,19 @@ static void test_shapes(void)
 {
     static struct world world;
     static uint8_t came[BYTES];
-    struct stk_whole_told told;
-    struct stk_seal want;
+    struct stk_composite_checksum_mismatch told;
+    struct stk_checksum want;
 
     T_EACH(shape, shape, shapes)
     {
-        for (uint32_t at = 0; at < 4 * STK_SEAL_KINDS; at++) {
-            if (at / 4 == STK_SEAL_NONE) {
+        for (uint32_t at = 0; at < 4 * STK_CHECKSUM_KINDS; at++) {
+            if (at / 4 == STK_CHECKSUM_NONE) {
                 continue;
             }
             set(&world, shape, at / 4, at % 4);
             want = sum_of(&world, shape->count);
             T_EQ(shape->name, judge(&world, &want, world.data, world.data, &told),
-                 STK_WHOLE_PROVEN);
+                 STK_COMPOSITE_CHECKSUM_VERIFIED);
             T_EQ(shape->name, world.asked, shape->asked);
             for (uint32_t bad = 0; bad < BYTES; bad += 111) {
                 uint64_t begin = 0;
@@ -177,9 +178,10 @@ static void test_shapes(void)
 
                 memcpy(came, world.data, BYTES);
                 came[bad] ^= 0x10;
-                T_EQ(shape->name, judge(&world, &want, came, came, &told), STK_WHOLE_WRONG);
+                T_EQ(shape->name, judge(&world, &want, came, came, &told),
+                     STK_COMPOSITE_CHECKSUM_MISMATCH);
                 T_TRUE(shape->name, told.first <= bad && bad <= told.last && told.last < BYTES &&
-                                        !stk_seal_is(&told.want, &told.got));
+                                        !stk_checksum_equal(&told.want, &told.got));
                 while (part < shape->count && bad >= begin) {
                     begin += world.sizes[part++];
                 }
@@ -194,16 +196,18 @@ static void test_other_bytes_again(void)
 {
     static struct world world;
     static uint8_t came[BYTES];
-    struct stk_whole_told told;
-    struct stk_seal want;
+    struct stk_composite_checksum_mismatch told;
+    struct stk_checksum want;
 
-    set(&world, &shapes[8], STK_SEAL_CRC32C, 1);
+    set(&world, &shapes[8], STK_CHECKSUM_CRC32C, 1);
     want = sum_of(&world, world.count);
     memcpy(came, world.data, BYTES);
     came[500] ^= 1;
-    T_EQ("first wrong", judge(&world, &want, came, world.data, &told), STK_WHOLE_WRONG);
-    T_TRUE("told", !stk_seal_is(&told.want, &told.got) && told.last == BYTES - 1);
-    T_EQ("then wrong", judge(&world, &want, world.data, came, &told), STK_WHOLE_WRONG);
+    T_EQ("first wrong", judge(&world, &want, came, world.data, &told),
+         STK_COMPOSITE_CHECKSUM_MISMATCH);
+    T_TRUE("told", !stk_checksum_equal(&told.want, &told.got) && told.last == BYTES - 1);
+    T_EQ("then wrong", judge(&world, &want, world.data, came, &told),
+         STK_COMPOSITE_CHECKSUM_MISMATCH);
 }
 
 /* Nobody answers, or what is answered cannot be. */
@@ -217,36 +221,47 @@ static void test_servers(void)
         uint64_t offset, bytes;
         int verdict, damaged;
     } rows[] = {
-        {"tells all", 3, 0, 0, 0, 0, 0, STK_WHOLE_PROVEN, STK_WHOLE_WRONG},
-        {"tells none", 3, 1, STOKER_ERROR_UNSUPPORTED, 0, 0, 0, STK_WHOLE_UNKNOWN,
-         STK_WHOLE_UNKNOWN},
-        {"tells the first", 3, 2, STOKER_ERROR_UNSUPPORTED, 0, 0, 0, STK_WHOLE_PROVEN,
-         STK_WHOLE_WRONG},
-        {"tells some", 6, 3, STOKER_ERROR_UNSUPPORTED, 0, 0, 0, STK_WHOLE_UNKNOWN,
-         STK_WHOLE_UNKNOWN},
+        {"tells all", 3, 0, 0, 0, 0, 0, STK_COMPOSITE_CHECKSUM_VERIFIED,
+         STK_COMPOSITE_CHECKSUM_MISMATCH},
+        {"tells none", 3, 1, STOKER_ERROR_UNSUPPORTED, 0, 0, 0, STK_COMPOSITE_CHECKSUM_UNKNOWN,
+         STK_COMPOSITE_CHECKSUM_UNKNOWN},
+        {"tells the first", 3, 2, STOKER_ERROR_UNSUPPORTED, 0, 0, 0,
+         STK_COMPOSITE_CHECKSUM_VERIFIED, STK_COMPOSITE_CHECKSUM_MISMATCH},
+        {"tells some", 6, 3, STOKER_ERROR_UNSUPPORTED, 0, 0, 0, STK_COMPOSITE_CHECKSUM_UNKNOWN,
+         STK_COMPOSITE_CHECKSUM_UNKNOWN},
         {"breaks", 6, 3, STOKER_ERROR_TIMEOUT, 0, 0, 0, STOKER_ERROR_TIMEOUT, STOKER_ERROR_TIMEOUT},
-        {"breaks when it is looked at", 3, 2, -EIO, 0, 0, 0, STK_WHOLE_PROVEN, -EIO},
-        {"the first is all", 3, 0, 0, 1, 0, BYTES, STK_WHOLE_UNKNOWN, STK_WHOLE_UNKNOWN},
-        {"the first is none", 3, 0, 0, 1, 0, 0, STK_WHOLE_UNKNOWN, STK_WHOLE_UNKNOWN},
-        {"larger than all", 3, 0, 0, 1, 0, BYTES + 1, STK_WHOLE_UNKNOWN, STK_WHOLE_UNKNOWN},
-        {"larger than numbers", 6, 0, 0, 2, UINT64_MAX, UINT64_MAX, STK_WHOLE_UNKNOWN,
-         STK_WHOLE_UNKNOWN},
-        {"overlaps", 6, 0, 0, 2, 50, 200, STK_WHOLE_UNKNOWN, STK_WHOLE_UNKNOWN},
-        {"a gap", 6, 0, 0, 2, 150, 200, STK_WHOLE_UNKNOWN, STK_WHOLE_UNKNOWN},
-        {"does not begin at 0", 3, 0, 0, 1, 1, 250, STK_WHOLE_UNKNOWN, STK_WHOLE_UNKNOWN},
-        {"leaves some over", 6, 0, 0, 3, 300, 600, STK_WHOLE_UNKNOWN, STK_WHOLE_UNKNOWN},
-        {"leaves nothing for the last", 6, 0, 0, 2, 100, 900, STK_WHOLE_UNKNOWN, STK_WHOLE_UNKNOWN},
-        {"an empty one in between", 6, 0, 0, 2, 100, 0, STK_WHOLE_UNKNOWN, STK_WHOLE_UNKNOWN},
-        {"another first one", 6, 0, 0, 1, 0, 101, STK_WHOLE_UNKNOWN, STK_WHOLE_UNKNOWN},
+        {"breaks when it is looked at", 3, 2, -EIO, 0, 0, 0, STK_COMPOSITE_CHECKSUM_VERIFIED, -EIO},
+        {"the first is all", 3, 0, 0, 1, 0, BYTES, STK_COMPOSITE_CHECKSUM_UNKNOWN,
+         STK_COMPOSITE_CHECKSUM_UNKNOWN},
+        {"the first is none", 3, 0, 0, 1, 0, 0, STK_COMPOSITE_CHECKSUM_UNKNOWN,
+         STK_COMPOSITE_CHECKSUM_UNKNOWN},
+        {"larger than all", 3, 0, 0, 1, 0, BYTES + 1, STK_COMPOSITE_CHECKSUM_UNKNOWN,
+         STK_COMPOSITE_CHECKSUM_UNKNOWN},
+        {"larger than numbers", 6, 0, 0, 2, UINT64_MAX, UINT64_MAX, STK_COMPOSITE_CHECKSUM_UNKNOWN,
+         STK_COMPOSITE_CHECKSUM_UNKNOWN},
+        {"overlaps", 6, 0, 0, 2, 50, 200, STK_COMPOSITE_CHECKSUM_UNKNOWN,
+         STK_COMPOSITE_CHECKSUM_UNKNOWN},
+        {"a gap", 6, 0, 0, 2, 150, 200, STK_COMPOSITE_CHECKSUM_UNKNOWN,
+         STK_COMPOSITE_CHECKSUM_UNKNOWN},
+        {"does not begin at 0", 3, 0, 0, 1, 1, 250, STK_COMPOSITE_CHECKSUM_UNKNOWN,
+         STK_COMPOSITE_CHECKSUM_UNKNOWN},
+        {"leaves some over", 6, 0, 0, 3, 300, 600, STK_COMPOSITE_CHECKSUM_UNKNOWN,
+         STK_COMPOSITE_CHECKSUM_UNKNOWN},
+        {"leaves nothing for the last", 6, 0, 0, 2, 100, 900, STK_COMPOSITE_CHECKSUM_UNKNOWN,
+         STK_COMPOSITE_CHECKSUM_UNKNOWN},
+        {"an empty one in between", 6, 0, 0, 2, 100, 0, STK_COMPOSITE_CHECKSUM_UNKNOWN,
+         STK_COMPOSITE_CHECKSUM_UNKNOWN},
+        {"another first one", 6, 0, 0, 1, 0, 101, STK_COMPOSITE_CHECKSUM_UNKNOWN,
+         STK_COMPOSITE_CHECKSUM_UNKNOWN},
     };
     static struct world world;
     static uint8_t came[BYTES];
 
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
-        struct stk_whole_told told;
-        struct stk_seal want;
+        struct stk_composite_checksum_mismatch told;
+        struct stk_checksum want;
 
-        set(&world, &shapes[rows[i].shape], STK_SEAL_SHA256, 1);
+        set(&world, &shapes[rows[i].shape], STK_CHECKSUM_SHA256, 1);
         want = sum_of(&world, world.count);
         world.refused = rows[i].refused;
         world.status = rows[i].status;
@@ -257,7 +272,7 @@ static void test_servers(void)
         came[999] ^= 1;
         T_EQ(rows[i].name, judge(&world, &want, world.data, world.data, &told), rows[i].verdict);
         T_EQ(rows[i].name, judge(&world, &want, came, came, &told), rows[i].damaged);
-        T_TRUE(rows[i].name, world.asked <= 2 * STK_WHOLE_PARTS_MAX);
+        T_TRUE(rows[i].name, world.asked <= 2 * STK_COMPOSITE_CHECKSUM_PARTS_MAX);
     }
 }
 
@@ -265,41 +280,47 @@ static void test_servers(void)
 static void test_unknown(void)
 {
     static struct world world;
-    struct stk_whole_told told;
-    struct stk_whole *whole;
-    struct stk_seal want;
+    struct stk_composite_checksum_mismatch told;
+    struct stk_composite_checksum *whole;
+    struct stk_checksum want;
 
-    set(&world, &shapes[3], STK_SEAL_CRC32, 0);
+    set(&world, &shapes[3], STK_CHECKSUM_CRC32, 0);
     want = sum_of(&world, world.count);
     want.parts = 1000000000;
-    T_EQ("too many", judge(&world, &want, world.data, world.data, &told), STK_WHOLE_UNKNOWN);
+    T_EQ("too many", judge(&world, &want, world.data, world.data, &told),
+         STK_COMPOSITE_CHECKSUM_UNKNOWN);
     T_EQ("nobody is asked", world.asked, 0);
-    want.parts = STK_WHOLE_PARTS_MAX; /* more than bytes */
-    T_EQ("more than bytes", judge(&world, &want, world.data, world.data, &told), STK_WHOLE_UNKNOWN);
-    want = (struct stk_seal){.kind = STK_SEAL_NONE};
-    T_EQ("none", judge(&world, &want, world.data, world.data, &told), STK_WHOLE_UNKNOWN);
-    want.kind = STK_SEAL_KINDS;
-    T_EQ("no kind", judge(&world, &want, world.data, world.data, &told), STK_WHOLE_UNKNOWN);
+    want.parts = STK_COMPOSITE_CHECKSUM_PARTS_MAX; /* more than bytes */
+    T_EQ("more than bytes", judge(&world, &want, world.data, world.data, &told),
+         STK_COMPOSITE_CHECKSUM_UNKNOWN);
+    want = (struct stk_checksum){.kind = STK_CHECKSUM_NONE};
+    T_EQ("none", judge(&world, &want, world.data, world.data, &told),
+         STK_COMPOSITE_CHECKSUM_UNKNOWN);
+    want.kind = STK_CHECKSUM_KINDS;
+    T_EQ("no kind", judge(&world, &want, world.data, world.data, &told),
+         STK_COMPOSITE_CHECKSUM_UNKNOWN);
     want = sum_of(&world, 0);
-    whole = stk_whole_new(&want, BYTES, ask, &world);
-    T_EQ("some of it", stk_whole_add(whole, (struct stk_view){world.data, BYTES - 1}), 0);
-    T_EQ("some of it", stk_whole_judge(whole), STK_WHOLE_UNKNOWN);
-    stk_whole_free(whole);
-    stk_whole_free(NULL);
-    want = stk_seal_make(STK_SEAL_SHA1, false, (struct stk_view){world.data, 0});
-    whole = stk_whole_new(&want, 0, ask, &world);
-    T_EQ("nothing", stk_whole_judge(whole), STK_WHOLE_PROVEN);
-    stk_whole_free(whole);
+    whole = stk_composite_checksum_new(&want, BYTES, ask, &world);
+    T_EQ("some of it", stk_composite_checksum_add(whole, (struct stk_view){world.data, BYTES - 1}),
+         0);
+    T_EQ("some of it", stk_composite_checksum_verify(whole), STK_COMPOSITE_CHECKSUM_UNKNOWN);
+    stk_composite_checksum_free(whole);
+    stk_composite_checksum_free(NULL);
+    want = stk_checksum_compute(STK_CHECKSUM_SHA1, false, (struct stk_view){world.data, 0});
+    whole = stk_composite_checksum_new(&want, 0, ask, &world);
+    T_EQ("nothing", stk_composite_checksum_verify(whole), STK_COMPOSITE_CHECKSUM_VERIFIED);
+    stk_composite_checksum_free(whole);
 }
 
 /* A server that tells anything: damage is never proven, and all ends. */
-static int ask_liar(void *owner, uint32_t number, struct stk_whole_part *part)
+static int ask_liar(void *owner, uint32_t number, struct stk_composite_checksum_part *part)
 {
-    uint64_t *seed = owner, word = *seed = stk_key(*seed, number);
+    uint64_t *seed = owner, word = *seed = stk_random_key(*seed, number);
 
-    part->offset = word & 1 ? UINT64_MAX : stk_key(word, 1) % (word & 2 ? BYTES : UINT64_MAX);
-    part->bytes = stk_key(word, 2) % (word & 4 ? BYTES : word & 8 ? 20 : UINT64_MAX);
-    part->seal = (struct stk_seal){.kind = (uint32_t)(word >> 8) % STK_SEAL_KINDS};
+    part->offset =
+        word & 1 ? UINT64_MAX : stk_random_key(word, 1) % (word & 2 ? BYTES : UINT64_MAX);
+    part->bytes = stk_random_key(word, 2) % (word & 4 ? BYTES : word & 8 ? 20 : UINT64_MAX);
+    part->seal = (struct stk_checksum){.kind = (uint32_t)(word >> 8) % STK_CHECKSUM_KINDS};
     return word >> 56 == 7 ? STOKER_ERROR_UNSUPPORTED : word >> 56 == 8 ? -EIO : 0;
 }
 
@@ -310,27 +331,30 @@ static void test_liars(void)
 
     make(&world, 3);
     for (uint64_t run = 0; run < LIES; run++) {
-        uint64_t seed = stk_key(11, run);
-        struct stk_seal want = {.kind = 1 + (uint32_t)(run % (STK_SEAL_KINDS - 1)),
-                                .parts = (uint32_t)(stk_key(seed, 5) % (run & 1 ? 5 : 200))};
-        struct stk_whole *whole = stk_whole_new(&want, BYTES, ask_liar, &seed);
+        uint64_t seed = stk_random_key(11, run);
+        struct stk_checksum want = {.kind = 1 + (uint32_t)(run % (STK_CHECKSUM_KINDS - 1)),
+                                    .parts =
+                                        (uint32_t)(stk_random_key(seed, 5) % (run & 1 ? 5 : 200))};
+        struct stk_composite_checksum *whole =
+            stk_composite_checksum_new(&want, BYTES, ask_liar, &seed);
         int status = add_all(whole, world.data, BYTES, run);
 
-        status = status < 0 ? status : stk_whole_judge(whole);
-        if (status == STK_WHOLE_AGAIN) {
-            seen[STK_WHOLE_AGAIN]++;
+        status = status < 0 ? status : stk_composite_checksum_verify(whole);
+        if (status == STK_COMPOSITE_CHECKSUM_RESTART) {
+            seen[STK_COMPOSITE_CHECKSUM_RESTART]++;
             status = add_all(whole, world.data, BYTES, run);
-            status = status < 0 ? status : stk_whole_judge(whole);
+            status = status < 0 ? status : stk_composite_checksum_verify(whole);
         }
-        T_TRUE("not proven",
-               status == -EIO || status == STK_WHOLE_UNKNOWN || status == STK_WHOLE_WRONG);
+        T_TRUE("not proven", status == -EIO || status == STK_COMPOSITE_CHECKSUM_UNKNOWN ||
+                                 status == STK_COMPOSITE_CHECKSUM_MISMATCH);
         if (status >= 0) {
             seen[status]++;
         }
-        stk_whole_free(whole);
+        stk_composite_checksum_free(whole);
     }
-    T_TRUE("of each",
-           seen[STK_WHOLE_UNKNOWN] > 0 && seen[STK_WHOLE_WRONG] > 0 && seen[STK_WHOLE_AGAIN] > 0);
+    T_TRUE("of each", seen[STK_COMPOSITE_CHECKSUM_UNKNOWN] > 0 &&
+                          seen[STK_COMPOSITE_CHECKSUM_MISMATCH] > 0 &&
+                          seen[STK_COMPOSITE_CHECKSUM_RESTART] > 0);
 }
 
 int main(void)

@@ -12,94 +12,97 @@ struct piece {
     uint64_t offset, bytes, crc;
 };
 
-struct stk_cover {
+struct stk_range_coverage {
     uint64_t bytes;
     pthread_mutex_t lock;
     struct {
-        struct stk_seal want; /* its kind alone while `guessed` */
-        bool guessed;         /* nobody told yet: pieces are summed by the kind that is likely */
+        struct stk_checksum want; /* its kind alone while `guessed` */
+        bool guessed; /* nobody told yet: pieces are summed by the kind that is likely */
         bool wrong;
         struct piece *pieces; /* by offset, with gaps between; owned */
         uint32_t count, capacity;
     } locked;
 };
 
-static enum stk_covered judge_locked(struct stk_cover *cover);
+static enum stk_range_coverage_result evaluate_locked(struct stk_range_coverage *coverage);
 
-struct stk_cover *stk_cover_new(uint64_t bytes)
+struct stk_range_coverage *stk_range_coverage_new(uint64_t bytes)
 {
-    struct stk_cover *cover = stk_alloc(1, sizeof *cover);
+    struct stk_range_coverage *coverage = stk_alloc(1, sizeof *coverage);
 
     STK_ASSERT(bytes > 0);
-    if (cover) {
-        cover->bytes = bytes;
-        pthread_mutex_init(&cover->lock, NULL);
+    if (coverage) {
+        coverage->bytes = bytes;
+        pthread_mutex_init(&coverage->lock, NULL);
     }
-    return cover;
+    return coverage;
 }
 
-void stk_cover_free(struct stk_cover *cover)
+void stk_range_coverage_free(struct stk_range_coverage *coverage)
 {
-    if (cover) {
-        pthread_mutex_destroy(&cover->lock);
-        stk_free(cover->locked.pieces);
-        stk_free(cover);
+    if (coverage) {
+        pthread_mutex_destroy(&coverage->lock);
+        stk_free(coverage->locked.pieces);
+        stk_free(coverage);
     }
 }
 
-void stk_cover_guess(struct stk_cover *cover, uint32_t kind)
+void stk_range_coverage_set_tentative(struct stk_range_coverage *coverage, uint32_t kind)
 {
-    pthread_mutex_lock(&cover->lock);
-    if (cover->locked.want.kind == STK_SEAL_NONE) {
-        cover->locked.want.kind = kind;
-        cover->locked.guessed = true;
+    pthread_mutex_lock(&coverage->lock);
+    if (coverage->locked.want.kind == STK_CHECKSUM_NONE) {
+        coverage->locked.want.kind = kind;
+        coverage->locked.guessed = true;
     }
-    pthread_mutex_unlock(&cover->lock);
+    pthread_mutex_unlock(&coverage->lock);
 }
 
-enum stk_covered stk_cover_expect(struct stk_cover *cover, const struct stk_seal *whole)
+enum stk_range_coverage_result stk_range_coverage_set_expected(struct stk_range_coverage *coverage,
+                                                               const struct stk_checksum *whole)
 {
-    enum stk_covered covered = STK_COVER_OPEN;
+    enum stk_range_coverage_result covered = STK_RANGE_COVERAGE_INCOMPLETE;
 
-    pthread_mutex_lock(&cover->lock);
-    if (cover->locked.want.kind == STK_SEAL_NONE || cover->locked.guessed) {
-        if (cover->locked.guessed && cover->locked.want.kind != whole->kind) {
-            cover->locked.count = 0; /* sums of another kind */
+    pthread_mutex_lock(&coverage->lock);
+    if (coverage->locked.want.kind == STK_CHECKSUM_NONE || coverage->locked.guessed) {
+        if (coverage->locked.guessed && coverage->locked.want.kind != whole->kind) {
+            coverage->locked.count = 0; /* sums of another kind */
         }
-        cover->locked.want = stk_seal_joins(whole) ? *whole : (struct stk_seal){0};
-        cover->locked.guessed = false;
-        covered = judge_locked(cover);
+        coverage->locked.want =
+            stk_checksum_is_combinable(whole) ? *whole : (struct stk_checksum){0};
+        coverage->locked.guessed = false;
+        covered = evaluate_locked(coverage);
     }
-    pthread_mutex_unlock(&cover->lock);
+    pthread_mutex_unlock(&coverage->lock);
     return covered;
 }
 
-static uint64_t number_of(const struct stk_seal *seal)
+static uint64_t crc_of(const struct stk_checksum *checksum)
 {
     uint64_t number = 0;
 
-    for (uint32_t i = 0; i < (seal->kind == STK_SEAL_CRC64 ? 8 : 4); i++) {
-        number = number << 8 | seal->sum[i];
+    for (uint32_t i = 0; i < (checksum->kind == STK_CHECKSUM_CRC64 ? 8 : 4); i++) {
+        number = number << 8 | checksum->sum[i];
     }
     return number;
 }
 
-static uint64_t join(uint32_t kind, uint64_t first, uint64_t second, uint64_t bytes)
+static uint64_t combine(uint32_t kind, uint64_t first, uint64_t second, uint64_t bytes)
 {
-    return kind == STK_SEAL_CRC64    ? stk_crc64_join(first, second, bytes)
-           : kind == STK_SEAL_CRC32C ? stk_crc32c_join((uint32_t)first, (uint32_t)second, bytes)
-                                     : stk_crc32_join((uint32_t)first, (uint32_t)second, bytes);
+    return kind == STK_CHECKSUM_CRC64 ? stk_crc64_combine(first, second, bytes)
+           : kind == STK_CHECKSUM_CRC32C
+               ? stk_crc32c_combine((uint32_t)first, (uint32_t)second, bytes)
+               : stk_crc32_combine((uint32_t)first, (uint32_t)second, bytes);
 }
 
 /* How many pieces begin before it. */
-static uint32_t place_locked(const struct stk_cover *cover, uint64_t offset)
+static uint32_t find_locked(const struct stk_range_coverage *coverage, uint64_t offset)
 {
-    uint32_t low = 0, high = cover->locked.count;
+    uint32_t low = 0, high = coverage->locked.count;
 
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
 
-        if (cover->locked.pieces[middle].offset < offset) {
+        if (coverage->locked.pieces[middle].offset < offset) {
             low = middle + 1;
         } else {
             high = middle;
@@ -108,138 +111,142 @@ static uint32_t place_locked(const struct stk_cover *cover, uint64_t offset)
     return low;
 }
 
-static bool is_new_locked(const struct stk_cover *cover, uint32_t at, uint64_t offset,
+static bool is_new_locked(const struct stk_range_coverage *coverage, uint32_t at, uint64_t offset,
                           uint64_t bytes)
 {
-    const struct piece *pieces = cover->locked.pieces;
+    const struct piece *pieces = coverage->locked.pieces;
 
     return (at == 0 || pieces[at - 1].offset + pieces[at - 1].bytes <= offset) &&
-           (at == cover->locked.count || offset + bytes <= pieces[at].offset);
+           (at == coverage->locked.count || offset + bytes <= pieces[at].offset);
 }
 
 /* False: there is no room for another. */
-static bool insert_locked(struct stk_cover *cover, uint32_t at, const struct piece *piece)
+static bool insert_locked(struct stk_range_coverage *coverage, uint32_t at,
+                          const struct piece *piece)
 {
-    if (cover->locked.count == cover->locked.capacity) {
-        uint32_t more = cover->locked.capacity ? 2 * cover->locked.capacity : 8;
-        struct piece *pieces =
-            cover->locked.capacity < STK_COVER_PIECES_MAX
-                ? stk_realloc(cover->locked.pieces, cover->locked.capacity, more, sizeof *pieces)
-                : NULL;
+    if (coverage->locked.count == coverage->locked.capacity) {
+        uint32_t more = coverage->locked.capacity ? 2 * coverage->locked.capacity : 8;
+        struct piece *pieces = coverage->locked.capacity < STK_RANGE_COVERAGE_PIECES_MAX
+                                   ? stk_realloc(coverage->locked.pieces, coverage->locked.capacity,
+                                                 more, sizeof *pieces)
+                                   : NULL;
 
         if (!pieces) {
             return false;
         }
-        cover->locked.pieces = pieces;
-        cover->locked.capacity = more;
+        coverage->locked.pieces = pieces;
+        coverage->locked.capacity = more;
     }
-    memmove(cover->locked.pieces + at + 1, cover->locked.pieces + at,
-            (cover->locked.count - at) * sizeof *piece);
-    cover->locked.pieces[at] = *piece;
-    cover->locked.count++;
+    memmove(coverage->locked.pieces + at + 1, coverage->locked.pieces + at,
+            (coverage->locked.count - at) * sizeof *piece);
+    coverage->locked.pieces[at] = *piece;
+    coverage->locked.count++;
     return true;
 }
 
 /* The piece number `at` and the next become one, if they touch. */
-static void join_locked(struct stk_cover *cover, uint32_t at)
+static void join_locked(struct stk_range_coverage *coverage, uint32_t at)
 {
-    struct piece *first = &cover->locked.pieces[at], *second = first + 1;
+    struct piece *first = &coverage->locked.pieces[at], *second = first + 1;
 
-    if (at + 1 >= cover->locked.count || first->offset + first->bytes != second->offset) {
+    if (at + 1 >= coverage->locked.count || first->offset + first->bytes != second->offset) {
         return;
     }
-    first->crc = join(cover->locked.want.kind, first->crc, second->crc, second->bytes);
+    first->crc = combine(coverage->locked.want.kind, first->crc, second->crc, second->bytes);
     first->bytes += second->bytes;
-    cover->locked.count--;
-    memmove(second, second + 1, (cover->locked.count - at - 1) * sizeof *second);
+    coverage->locked.count--;
+    memmove(second, second + 1, (coverage->locked.count - at - 1) * sizeof *second);
 }
 
-static enum stk_covered judge_locked(struct stk_cover *cover)
+static enum stk_range_coverage_result evaluate_locked(struct stk_range_coverage *coverage)
 {
-    const struct piece *all = cover->locked.pieces;
+    const struct piece *all = coverage->locked.pieces;
 
-    if (cover->locked.wrong) {
-        return STK_COVER_WRONG;
+    if (coverage->locked.wrong) {
+        return STK_RANGE_COVERAGE_MISMATCH;
     }
-    if (cover->locked.guessed || cover->locked.count != 1 || all->bytes != cover->bytes) {
-        return STK_COVER_OPEN;
+    if (coverage->locked.guessed || coverage->locked.count != 1 || all->bytes != coverage->bytes) {
+        return STK_RANGE_COVERAGE_INCOMPLETE;
     }
-    if (all->crc == number_of(&cover->locked.want)) {
-        cover->locked.count = 0;
-        return STK_COVER_PROVEN;
+    if (all->crc == crc_of(&coverage->locked.want)) {
+        coverage->locked.count = 0;
+        return STK_RANGE_COVERAGE_VERIFIED;
     }
-    cover->locked.wrong = true;
-    return STK_COVER_WRONG;
+    coverage->locked.wrong = true;
+    return STK_RANGE_COVERAGE_MISMATCH;
 }
 
-enum stk_covered stk_cover_add(struct stk_cover *cover, uint64_t offset, struct stk_view bytes)
+enum stk_range_coverage_result stk_range_coverage_add(struct stk_range_coverage *coverage,
+                                                      uint64_t offset, struct stk_view bytes)
 {
     struct piece piece = {.offset = offset, .bytes = bytes.bytes};
-    enum stk_covered covered;
-    struct stk_seal seal;
+    enum stk_range_coverage_result covered;
+    struct stk_checksum checksum;
     uint32_t kind, at;
     bool wanted;
 
-    STK_ASSERT(bytes.bytes > 0 && offset <= cover->bytes && bytes.bytes <= cover->bytes - offset);
-    pthread_mutex_lock(&cover->lock);
-    kind = cover->locked.want.kind;
-    wanted = kind != STK_SEAL_NONE && !cover->locked.wrong &&
-             is_new_locked(cover, place_locked(cover, offset), offset, bytes.bytes);
-    pthread_mutex_unlock(&cover->lock);
+    STK_ASSERT(bytes.bytes > 0 && offset <= coverage->bytes &&
+               bytes.bytes <= coverage->bytes - offset);
+    pthread_mutex_lock(&coverage->lock);
+    kind = coverage->locked.want.kind;
+    wanted = kind != STK_CHECKSUM_NONE && !coverage->locked.wrong &&
+             is_new_locked(coverage, find_locked(coverage, offset), offset, bytes.bytes);
+    pthread_mutex_unlock(&coverage->lock);
     if (wanted) { /* without the lock: it takes its time */
-        seal = stk_seal_make(kind, false, bytes);
-        piece.crc = number_of(&seal);
+        checksum = stk_checksum_compute(kind, false, bytes);
+        piece.crc = crc_of(&checksum);
     }
-    pthread_mutex_lock(&cover->lock);
-    at = place_locked(cover, offset);
-    wanted = wanted && cover->locked.want.kind == kind; /* not told to be another meanwhile */
-    if (wanted && !cover->locked.wrong && is_new_locked(cover, at, offset, bytes.bytes) &&
-        insert_locked(cover, at, &piece)) {
-        join_locked(cover, at);
+    pthread_mutex_lock(&coverage->lock);
+    at = find_locked(coverage, offset);
+    wanted = wanted && coverage->locked.want.kind == kind; /* not told to be another meanwhile */
+    if (wanted && !coverage->locked.wrong && is_new_locked(coverage, at, offset, bytes.bytes) &&
+        insert_locked(coverage, at, &piece)) {
+        join_locked(coverage, at);
         if (at > 0) {
-            join_locked(cover, at - 1);
+            join_locked(coverage, at - 1);
         }
     }
-    covered = judge_locked(cover);
-    pthread_mutex_unlock(&cover->lock);
+    covered = evaluate_locked(coverage);
+    pthread_mutex_unlock(&coverage->lock);
     return covered;
 }
 
-bool stk_cover_sums(struct stk_cover *cover)
+bool stk_range_coverage_is_summing(struct stk_range_coverage *coverage)
 {
     bool sums;
 
-    pthread_mutex_lock(&cover->lock);
-    sums = cover->locked.want.kind != STK_SEAL_NONE;
-    pthread_mutex_unlock(&cover->lock);
+    pthread_mutex_lock(&coverage->lock);
+    sums = coverage->locked.want.kind != STK_CHECKSUM_NONE;
+    pthread_mutex_unlock(&coverage->lock);
     return sums;
 }
 
-bool stk_cover_is_wrong(struct stk_cover *cover)
+bool stk_range_coverage_is_mismatch(struct stk_range_coverage *coverage)
 {
     bool wrong;
 
-    pthread_mutex_lock(&cover->lock);
-    wrong = cover->locked.wrong;
-    pthread_mutex_unlock(&cover->lock);
+    pthread_mutex_lock(&coverage->lock);
+    wrong = coverage->locked.wrong;
+    pthread_mutex_unlock(&coverage->lock);
     return wrong;
 }
 
-uint64_t stk_cover_bytes(const struct stk_cover *cover)
+uint64_t stk_range_coverage_bytes(const struct stk_range_coverage *coverage)
 {
-    return cover->bytes;
+    return coverage->bytes;
 }
 
-void stk_cover_tell(struct stk_cover *cover, struct stk_seal *want_out, struct stk_seal *got_out)
+void stk_range_coverage_get_mismatch(struct stk_range_coverage *coverage,
+                                     struct stk_checksum *want_out, struct stk_checksum *got_out)
 {
     uint32_t bytes;
 
-    pthread_mutex_lock(&cover->lock);
-    *want_out = cover->locked.want;
-    *got_out = (struct stk_seal){.kind = cover->locked.want.kind};
-    bytes = got_out->kind == STK_SEAL_CRC64 ? 8 : 4;
-    for (uint32_t i = 0; cover->locked.count > 0 && i < bytes; i++) {
-        got_out->sum[i] = (uint8_t)(cover->locked.pieces[0].crc >> (8 * (bytes - 1 - i)));
+    pthread_mutex_lock(&coverage->lock);
+    *want_out = coverage->locked.want;
+    *got_out = (struct stk_checksum){.kind = coverage->locked.want.kind};
+    bytes = got_out->kind == STK_CHECKSUM_CRC64 ? 8 : 4;
+    for (uint32_t i = 0; coverage->locked.count > 0 && i < bytes; i++) {
+        got_out->sum[i] = (uint8_t)(coverage->locked.pieces[0].crc >> (8 * (bytes - 1 - i)));
     }
-    pthread_mutex_unlock(&cover->lock);
+    pthread_mutex_unlock(&coverage->lock);
 }

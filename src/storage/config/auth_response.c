@@ -20,7 +20,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static _Thread_local bool is_secret; /* what Jansson frees now */
 
 static json_t *find(json_t *root, const char *path);
-static bool take(const struct stk_tell_field *field, json_t *value);
+static bool copy_value(const struct stk_auth_field *field, json_t *value);
 static void wipe(json_t *value);
 static bool unescape(struct stk_view text, char *out, size_t out_bytes);
 static bool number_at(const char **text, unsigned digits, int *value_out);
@@ -31,12 +31,12 @@ static void free_json(void *memory)
     if (is_secret) {
         stk_wipe_free(memory);
     } else {
-        stk_wipe_not(memory);
+        stk_wipe_skip_free(memory);
     }
 }
 
 /* Whoever gave Jansson another memory than the C library's knows what becomes of it. */
-static void be_asked_to_free(void)
+static void hook_allocator(void)
 {
     json_malloc_t allocates;
     json_free_t frees;
@@ -51,7 +51,7 @@ static json_t *load(struct stk_view text, size_t flags, json_error_t *at)
 {
     json_t *root;
 
-    pthread_once(&once, be_asked_to_free);
+    pthread_once(&once, hook_allocator);
     is_secret = true;
     root = json_loadb((const char *)text.data, text.bytes, flags, at);
     is_secret = false;
@@ -69,14 +69,14 @@ static void unload(json_t *root)
     is_secret = false;
 }
 
-int stk_tell_json(struct stk_view text, const struct stk_tell_field *fields, size_t count,
-                  const char *what, struct stoker_error *error)
+int stk_auth_response_json(struct stk_view text, const struct stk_auth_field *fields, size_t count,
+                           const char *what, struct stoker_error *error)
 {
     json_error_t at = {0};
     json_t *root;
     int status = 0;
 
-    if (text.bytes > STK_TELL_BYTES_MAX) {
+    if (text.bytes > STK_AUTH_RESPONSE_BYTES_MAX) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "an answer about credentials is too long",
                         "look what answers there", "%s: %zu bytes", what, text.bytes);
     }
@@ -86,7 +86,7 @@ int stk_tell_json(struct stk_view text, const struct stk_tell_field *fields, siz
                           "look what answers there", "%s", what);
     }
     for (size_t i = 0; status == 0 && i < count; i++) {
-        if (!take(&fields[i], find(root, fields[i].path))) {
+        if (!copy_value(&fields[i], find(root, fields[i].path))) {
             status = stk_fail(error, STOKER_ERROR_FORMAT,
                               "a field of credentials is missing or cannot be meant",
                               "look what answers there", "'%s' in %s", fields[i].path, what);
@@ -96,12 +96,12 @@ int stk_tell_json(struct stk_view text, const struct stk_tell_field *fields, siz
     return status;
 }
 
-bool stk_tell_xml(struct stk_view text, const char *name, char *out, size_t out_bytes)
+bool stk_auth_response_xml(struct stk_view text, const char *name, char *out, size_t out_bytes)
 {
     size_t name_bytes = strlen(name);
     const uint8_t *end = text.data + text.bytes;
 
-    if (text.bytes > STK_TELL_BYTES_MAX || memmem(text.data, text.bytes, "<!DOCTYPE", 9)) {
+    if (text.bytes > STK_AUTH_RESPONSE_BYTES_MAX || memmem(text.data, text.bytes, "<!DOCTYPE", 9)) {
         return false;
     }
     while (text.bytes > 0) {
@@ -122,10 +122,10 @@ bool stk_tell_xml(struct stk_view text, const char *name, char *out, size_t out_
     return false;
 }
 
-void stk_tell_code(struct stk_view text, char code_out[STK_TELL_CODE_BYTES])
+void stk_auth_response_code(struct stk_view text, char code_out[STK_AUTH_RESPONSE_CODE_BYTES])
 {
     static const char *const names[] = {"code", "Code", "error", "__type", "error.code"};
-    json_t *root = text.bytes <= STK_TELL_BYTES_MAX ? load(text, 0, NULL) : NULL;
+    json_t *root = text.bytes <= STK_AUTH_RESPONSE_BYTES_MAX ? load(text, 0, NULL) : NULL;
     const char *code = NULL;
 
     code_out[0] = 0;
@@ -133,8 +133,9 @@ void stk_tell_code(struct stk_view text, char code_out[STK_TELL_CODE_BYTES])
         code = json_string_value(find(root, names[i]));
     }
     if (code) {
-        snprintf(code_out, STK_TELL_CODE_BYTES, "%s", code);
-    } else if (!root && !stk_tell_xml(text, "Code", code_out, STK_TELL_CODE_BYTES)) {
+        snprintf(code_out, STK_AUTH_RESPONSE_CODE_BYTES, "%s", code);
+    } else if (!root &&
+               !stk_auth_response_xml(text, "Code", code_out, STK_AUTH_RESPONSE_CODE_BYTES)) {
         code_out[0] = 0;
     }
     unload(root);
@@ -155,7 +156,7 @@ static int64_t days_of(int year, int month, int day)
     return era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
 }
 
-bool stk_tell_part(const char *text, const char *name, char *out, size_t out_bytes)
+bool stk_connection_string_get(const char *text, const char *name, char *out, size_t out_bytes)
 {
     size_t name_bytes = strlen(name);
 
@@ -172,7 +173,7 @@ bool stk_tell_part(const char *text, const char *name, char *out, size_t out_byt
     return false;
 }
 
-bool stk_tell_time(const char *text, uint64_t *seconds_out)
+bool stk_auth_response_time(const char *text, uint64_t *seconds_out)
 {
     int year, month, day, hour, minute, second, off_hour = 0, off_minute = 0, sign = 0;
     int64_t seconds;
@@ -207,7 +208,7 @@ bool stk_tell_time(const char *text, uint64_t *seconds_out)
     return true;
 }
 
-bool stk_tell_quote(const char *text, char *out, size_t out_bytes, size_t *used)
+bool stk_auth_json_add_string(const char *text, char *out, size_t out_bytes, size_t *used)
 {
     if (*used + 3 > out_bytes) {
         return false;
@@ -227,7 +228,8 @@ bool stk_tell_quote(const char *text, char *out, size_t out_bytes, size_t *used)
     return true;
 }
 
-bool stk_tell_member(const char *text, const char *value, char *out, size_t out_bytes, size_t *used)
+bool stk_auth_json_add_member(const char *text, const char *value, char *out, size_t out_bytes,
+                              size_t *used)
 {
     size_t bytes = strlen(text);
 
@@ -236,10 +238,10 @@ bool stk_tell_member(const char *text, const char *value, char *out, size_t out_
     }
     memcpy(out + *used, text, bytes + 1);
     *used += bytes;
-    return !value || stk_tell_quote(value, out, out_bytes, used);
+    return !value || stk_auth_json_add_string(value, out, out_bytes, used);
 }
 
-bool stk_tell_date(struct stk_view text, uint64_t *seconds_out)
+bool stk_auth_response_date(struct stk_view text, uint64_t *seconds_out)
 {
     static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
     char copy[DATE_BYTES + 1] = "";
@@ -280,20 +282,20 @@ static json_t *find(json_t *root, const char *path)
     return root;
 }
 
-static bool take_text(const struct stk_tell_field *field, json_t *value)
+static bool copy_text(const struct stk_auth_field *field, json_t *value)
 {
     size_t bytes = json_string_length(value);
 
     if (!json_is_string(value) || bytes >= field->out_bytes ||
         memchr(json_string_value(value), 0, bytes) ||
-        (field->kind != STK_TELL_LINES && strpbrk(json_string_value(value), "\r\n"))) {
+        (field->kind != STK_AUTH_FIELD_LINES && strpbrk(json_string_value(value), "\r\n"))) {
         return false; /* text of several lines does not belong into a header */
     }
     memcpy(field->out, json_string_value(value), bytes + 1);
     return true;
 }
 
-static bool take_seconds(const struct stk_tell_field *field, json_t *value)
+static bool copy_seconds(const struct stk_auth_field *field, json_t *value)
 {
     json_int_t number = json_integer_value(value);
     const char *text = json_string_value(value);
@@ -312,7 +314,7 @@ static bool take_seconds(const struct stk_tell_field *field, json_t *value)
     return true;
 }
 
-static bool take_list(const struct stk_tell_field *field, json_t *value)
+static bool copy_list(const struct stk_auth_field *field, json_t *value)
 {
     char *out = field->out;
     size_t used = 0, index;
@@ -334,28 +336,28 @@ static bool take_list(const struct stk_tell_field *field, json_t *value)
     return json_is_array(value);
 }
 
-static bool take(const struct stk_tell_field *field, json_t *value)
+static bool copy_value(const struct stk_auth_field *field, json_t *value)
 {
     bool missing = !value || json_is_null(value);
 
-    switch ((enum stk_tell_kind)field->kind) {
-    case STK_TELL_TEXT:
-        return take_text(field, value) && ((const char *)field->out)[0];
-    case STK_TELL_LINES:
-    case STK_TELL_OPTION:
-        return missing || take_text(field, value);
-    case STK_TELL_TIME:
-        return missing || (json_is_string(value) &&
-                           stk_tell_time(json_string_value(value), (uint64_t *)field->out));
-    case STK_TELL_MS:
+    switch ((enum stk_auth_field_kind)field->kind) {
+    case STK_AUTH_FIELD_TEXT:
+        return copy_text(field, value) && ((const char *)field->out)[0];
+    case STK_AUTH_FIELD_LINES:
+    case STK_AUTH_FIELD_OPTIONAL_TEXT:
+        return missing || copy_text(field, value);
+    case STK_AUTH_FIELD_TIME:
+        return missing || (json_is_string(value) && stk_auth_response_time(json_string_value(value),
+                                                                           (uint64_t *)field->out));
+    case STK_AUTH_FIELD_MS:
         *(uint64_t *)field->out = (uint64_t)json_integer_value(value) / 1000;
         return json_is_integer(value) && json_integer_value(value) > 0;
-    case STK_TELL_SECONDS:
-        return missing || take_seconds(field, value);
-    case STK_TELL_ONE:
+    case STK_AUTH_FIELD_SECONDS:
+        return missing || copy_seconds(field, value);
+    case STK_AUTH_FIELD_ONE:
         return json_integer_value(value) == 1;
-    case STK_TELL_LIST:
-        return missing || take_list(field, value);
+    case STK_AUTH_FIELD_LIST:
+        return missing || copy_list(field, value);
     }
     return false;
 }

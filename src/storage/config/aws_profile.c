@@ -11,20 +11,20 @@
 #include <string.h>
 
 static int load(struct stk_ini *ini, const char *path, struct stoker_error *error);
-static const char *section_of(const struct stk_profiles *profiles, const char *kind,
+static const char *section_of(const struct stk_aws_profile *profiles, const char *kind,
                               const char *name);
 static bool is_section(const char *section, const char *kind, const char *name);
 
-int stk_profiles_open(struct stk_profiles *profiles, const char *profile,
-                      struct stoker_error *error)
+int stk_aws_profile_open(struct stk_aws_profile *profiles, const char *profile,
+                         struct stoker_error *error)
 {
-    const char *config = stk_environment("AWS_CONFIG_FILE");
-    const char *credentials = stk_environment("AWS_SHARED_CREDENTIALS_FILE");
+    const char *config = stk_environment_get("AWS_CONFIG_FILE");
+    const char *credentials = stk_environment_get("AWS_SHARED_CREDENTIALS_FILE");
     int status = 0;
 
-    *profiles = (struct stk_profiles){0};
-    profile = profile ? profile : stk_environment("AWS_DEFAULT_PROFILE");
-    profile = profile ? profile : stk_environment("AWS_PROFILE");
+    *profiles = (struct stk_aws_profile){0};
+    profile = profile ? profile : stk_environment_get("AWS_DEFAULT_PROFILE");
+    profile = profile ? profile : stk_environment_get("AWS_PROFILE");
     profiles->named = profile != NULL;
     profile = profile ? profile : "default";
     if (strlen(profile) >= sizeof profiles->name) {
@@ -32,76 +32,76 @@ int stk_profiles_open(struct stk_profiles *profiles, const char *profile,
                         "check AWS_PROFILE", "%zu bytes", strlen(profile));
     }
     memcpy(profiles->name, profile, strlen(profile) + 1);
-    if (stk_path_expand(config ? config : "~/.aws/config", profiles->config_path,
-                        sizeof profiles->config_path)) {
+    if (stk_path_expand_home(config ? config : "~/.aws/config", profiles->config_path,
+                             sizeof profiles->config_path)) {
         status = load(&profiles->config, profiles->config_path, error);
     }
     if (status == 0 &&
-        stk_path_expand(credentials ? credentials : "~/.aws/credentials",
-                        profiles->credentials_path, sizeof profiles->credentials_path)) {
+        stk_path_expand_home(credentials ? credentials : "~/.aws/credentials",
+                             profiles->credentials_path, sizeof profiles->credentials_path)) {
         status = load(&profiles->credentials, profiles->credentials_path, error);
     }
-    if (status == 0 && profiles->named && !stk_profiles_has(profiles, profile)) {
+    if (status == 0 && profiles->named && !stk_aws_profile_has(profiles, profile)) {
         status = stk_fail(error, STOKER_ERROR_MISSING, "a profile is in no file",
                           "check AWS_PROFILE, AWS_CONFIG_FILE and AWS_SHARED_CREDENTIALS_FILE",
                           "profile '%s' in '%s' or '%s'", profile, profiles->config_path,
                           profiles->credentials_path);
     }
     if (status < 0) {
-        stk_profiles_close(profiles);
+        stk_aws_profile_close(profiles);
     }
     return status;
 }
 
-void stk_profiles_close(struct stk_profiles *profiles)
+void stk_aws_profile_close(struct stk_aws_profile *profiles)
 {
     stk_ini_deinit(&profiles->config);
     stk_ini_deinit(&profiles->credentials);
-    *profiles = (struct stk_profiles){0};
+    *profiles = (struct stk_aws_profile){0};
 }
 
-bool stk_profiles_has(const struct stk_profiles *profiles, const char *profile)
+bool stk_aws_profile_has(const struct stk_aws_profile *profiles, const char *profile)
 {
     return stk_ini_has(&profiles->credentials, profile) ||
            section_of(profiles, "profile", profile) != NULL;
 }
 
-const char *stk_profiles_get(const struct stk_profiles *profiles, const char *profile,
-                             const char *name)
+const char *stk_aws_profile_get(const struct stk_aws_profile *profiles, const char *profile,
+                                const char *name)
 {
-    const char *value = stk_profiles_get_credentials(profiles, profile, name);
+    const char *value = stk_aws_profile_get_credentials(profiles, profile, name);
 
-    return value ? value : stk_profiles_get_config(profiles, profile, name);
+    return value ? value : stk_aws_profile_get_config(profiles, profile, name);
 }
 
-const char *stk_profiles_get_config(const struct stk_profiles *profiles, const char *profile,
-                                    const char *name)
+const char *stk_aws_profile_get_config(const struct stk_aws_profile *profiles, const char *profile,
+                                       const char *name)
 {
-    return stk_profiles_section(profiles, "profile", profile, name);
+    return stk_aws_profile_section(profiles, "profile", profile, name);
 }
 
-const char *stk_profiles_get_credentials(const struct stk_profiles *profiles, const char *profile,
-                                         const char *name)
+const char *stk_aws_profile_get_credentials(const struct stk_aws_profile *profiles,
+                                            const char *profile, const char *name)
 {
     return stk_ini_get(&profiles->credentials, profile, name);
 }
 
-const char *stk_profiles_section(const struct stk_profiles *profiles, const char *kind,
-                                 const char *name, const char *key)
+const char *stk_aws_profile_section(const struct stk_aws_profile *profiles, const char *kind,
+                                    const char *name, const char *key)
 {
     const char *section = section_of(profiles, kind, name);
 
     return section ? stk_ini_get(&profiles->config, section, key) : NULL;
 }
 
-bool stk_profiles_has_section(const struct stk_profiles *profiles, const char *kind,
-                              const char *name)
+bool stk_aws_profile_has_section(const struct stk_aws_profile *profiles, const char *kind,
+                                 const char *name)
 {
     return section_of(profiles, kind, name) != NULL;
 }
 
-const char *stk_profiles_where(const struct stk_profiles *profiles, const char *profile,
-                               const char *name, char *text, size_t text_bytes)
+const char *stk_aws_profile_location(const struct stk_aws_profile *profiles, const char *profile,
+                                     const char *name, char *text, size_t text_bytes)
 {
     const struct stk_ini_entry *entry = stk_ini_find(&profiles->credentials, profile, name);
     const char *path = profiles->credentials_path, *section;
@@ -118,42 +118,42 @@ const char *stk_profiles_where(const struct stk_profiles *profiles, const char *
     return text;
 }
 
-const char *stk_profiles_region(const struct stk_profiles *profiles)
+const char *stk_aws_profile_region(const struct stk_aws_profile *profiles)
 {
-    const char *region = stk_environment("AWS_REGION");
+    const char *region = stk_environment_get("AWS_REGION");
 
-    region = region ? region : stk_environment("AWS_DEFAULT_REGION");
-    region = region ? region : stk_profiles_get(profiles, profiles->name, "region");
+    region = region ? region : stk_environment_get("AWS_DEFAULT_REGION");
+    region = region ? region : stk_aws_profile_get(profiles, profiles->name, "region");
     return region && region[0] ? region : NULL;
 }
 
-const char *stk_profiles_region_where(const struct stk_profiles *profiles, char *text,
-                                      size_t text_bytes)
+const char *stk_aws_profile_region_location(const struct stk_aws_profile *profiles, char *text,
+                                            size_t text_bytes)
 {
-    if (stk_environment("AWS_REGION") || stk_environment("AWS_DEFAULT_REGION")) {
+    if (stk_environment_get("AWS_REGION") || stk_environment_get("AWS_DEFAULT_REGION")) {
         snprintf(text, text_bytes, "%s",
-                 stk_environment("AWS_REGION") ? "AWS_REGION" : "AWS_DEFAULT_REGION");
+                 stk_environment_get("AWS_REGION") ? "AWS_REGION" : "AWS_DEFAULT_REGION");
         return text;
     }
     text[0] = 0;
-    return stk_profiles_region(profiles)
-               ? stk_profiles_where(profiles, profiles->name, "region", text, text_bytes)
+    return stk_aws_profile_region(profiles)
+               ? stk_aws_profile_location(profiles, profiles->name, "region", text, text_bytes)
                : text;
 }
 
-const char *stk_environment(const char *name)
+const char *stk_environment_get(const char *name)
 {
     const char *value = getenv(name);
 
     return value && value[0] ? value : NULL;
 }
 
-bool stk_path_expand(const char *path, char *out, size_t out_bytes)
+bool stk_path_expand_home(const char *path, char *out, size_t out_bytes)
 {
     const char *home = "";
 
     if (path[0] == '~' && (path[1] == '/' || path[1] == 0)) {
-        home = stk_environment("HOME");
+        home = stk_environment_get("HOME");
         path++;
     }
     return home && (size_t)snprintf(out, out_bytes, "%s%s", home, path) < out_bytes;
@@ -162,7 +162,7 @@ bool stk_path_expand(const char *path, char *out, size_t out_bytes)
 static int load(struct stk_ini *ini, const char *path, struct stoker_error *error)
 {
     char *text = stk_alloc(STK_INI_BYTES_MAX + 2, 1);
-    int64_t bytes = text ? stk_machine_bytes(path, (uint8_t *)text, STK_INI_BYTES_MAX + 1) : 0;
+    int64_t bytes = text ? stk_small_file_read(path, (uint8_t *)text, STK_INI_BYTES_MAX + 1) : 0;
     int status = 0;
 
     if (!text) {
@@ -182,7 +182,7 @@ static int load(struct stk_ini *ini, const char *path, struct stoker_error *erro
 }
 
 /* The last section of that kind and name, as it is written. */
-static const char *section_of(const struct stk_profiles *profiles, const char *kind,
+static const char *section_of(const struct stk_aws_profile *profiles, const char *kind,
                               const char *name)
 {
     const char *found = NULL;

@@ -130,17 +130,18 @@ static void test_nested(void)
 {
     char out[8];
 
-    T_EQ("first", stk_ini_nested("\na = 1\nb=2 3", "a", out, sizeof out), 1);
+    T_EQ("first", stk_ini_get_nested("\na = 1\nb=2 3", "a", out, sizeof out), 1);
     T_STR("first", out, "1");
-    T_EQ("last", stk_ini_nested("\na = 1\nb=2 3", "b", out, sizeof out), 1);
+    T_EQ("last", stk_ini_get_nested("\na = 1\nb=2 3", "b", out, sizeof out), 1);
     T_STR("last", out, "2 3");
-    T_EQ("twice", stk_ini_nested("\na = 1\na = 2", "a", out, sizeof out), 1);
+    T_EQ("twice", stk_ini_get_nested("\na = 1\na = 2", "a", out, sizeof out), 1);
     T_STR("twice", out, "2"); /* as botocore, whose dict it is */
-    T_EQ("none", stk_ini_nested("\na = 1\nb=2 3", "c", out, sizeof out), 0);
-    T_EQ("all of a name", stk_ini_nested("\n=3\na = 1\nab=2", "ab", out, sizeof out), 1);
+    T_EQ("none", stk_ini_get_nested("\na = 1\nb=2 3", "c", out, sizeof out), 0);
+    T_EQ("all of a name", stk_ini_get_nested("\n=3\na = 1\nab=2", "ab", out, sizeof out), 1);
     T_STR("all of a name", out, "2");
-    T_EQ("not nested", stk_ini_nested("a = 1", "a", out, sizeof out), 0);
-    T_EQ("too long", stk_ini_nested("\na = 12345678", "a", out, sizeof out), STOKER_ERROR_LIMIT);
+    T_EQ("not nested", stk_ini_get_nested("a = 1", "a", out, sizeof out), 0);
+    T_EQ("too long", stk_ini_get_nested("\na = 12345678", "a", out, sizeof out),
+         STOKER_ERROR_LIMIT);
 }
 
 static void put(const char *folder, const char *name, const char *text, const char *variable)
@@ -157,47 +158,47 @@ static void put(const char *folder, const char *name, const char *text, const ch
 static void test_profiles(void)
 {
     char folder[64] = "/tmp/stoker-profile-XXXXXX", path[256];
-    struct stk_profiles profiles;
-    struct stk_endpoint endpoint;
+    struct stk_aws_profile profiles;
+    struct stk_service_endpoint endpoint;
     struct stoker_error error = {0};
 
     clearenv();
     setenv("HOME", "/nowhere", 1);
     T_TRUE("folder", mkdtemp(folder) != NULL);
-    T_EQ("no files", stk_profiles_open(&profiles, NULL, &error), 0);
+    T_EQ("no files", stk_aws_profile_open(&profiles, NULL, &error), 0);
     T_STR("no files", profiles.name, "default");
     T_STR("home", profiles.config_path, "/nowhere/.aws/config");
-    stk_profiles_close(&profiles);
+    stk_aws_profile_close(&profiles);
     put(folder, "config",
         "[default]\nregion = r1\nservices = s\n[profile  'a b']\nregion = r2\nx = config\n"
         "endpoint_url = http://all\n[services s]\nsts =\n  endpoint_url = http://sts\n",
         "AWS_CONFIG_FILE");
     put(folder, "credentials", "[a b]\nx = credentials\n", "AWS_SHARED_CREDENTIALS_FILE");
     setenv("AWS_PROFILE", "a b", 1);
-    T_EQ("variable", stk_profiles_open(&profiles, NULL, &error), 0);
+    T_EQ("variable", stk_aws_profile_open(&profiles, NULL, &error), 0);
     T_STR("variable", profiles.name, "a b");
-    T_STR("credentials first", stk_profiles_get(&profiles, "a b", "x"), "credentials");
-    T_STR("config alone", stk_profiles_get_config(&profiles, "a b", "x"), "config");
-    T_STR("region", stk_profiles_region(&profiles), "r2");
-    T_EQ("endpoint", stk_settings_endpoint(&profiles, "sts", &endpoint, NULL), 1);
+    T_STR("credentials first", stk_aws_profile_get(&profiles, "a b", "x"), "credentials");
+    T_STR("config alone", stk_aws_profile_get_config(&profiles, "a b", "x"), "config");
+    T_STR("region", stk_aws_profile_region(&profiles), "r2");
+    T_EQ("endpoint", stk_s3_settings_endpoint(&profiles, "sts", &endpoint, NULL), 1);
     T_STR("endpoint", endpoint.url, "http://all");
     setenv("AWS_ENDPOINT_URL_STS", "http://variable", 1);
-    T_EQ("endpoint", stk_settings_endpoint(&profiles, "sts", &endpoint, NULL), 1);
+    T_EQ("endpoint", stk_s3_settings_endpoint(&profiles, "sts", &endpoint, NULL), 1);
     T_STR("endpoint", endpoint.url, "http://variable");
     setenv("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "true", 1);
-    T_EQ("ignored", stk_settings_endpoint(&profiles, "sts", &endpoint, NULL), 0);
+    T_EQ("ignored", stk_s3_settings_endpoint(&profiles, "sts", &endpoint, NULL), 0);
     unsetenv("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS");
     unsetenv("AWS_ENDPOINT_URL_STS");
-    stk_profiles_close(&profiles);
-    T_EQ("by name", stk_profiles_open(&profiles, "default", &error), 0);
-    T_EQ("services", stk_settings_endpoint(&profiles, "sts", &endpoint, NULL), 1);
+    stk_aws_profile_close(&profiles);
+    T_EQ("by name", stk_aws_profile_open(&profiles, "default", &error), 0);
+    T_EQ("services", stk_s3_settings_endpoint(&profiles, "sts", &endpoint, NULL), 1);
     T_STR("services", endpoint.url, "http://sts");
-    T_EQ("other service", stk_settings_endpoint(&profiles, "s3", &endpoint, NULL), 0);
-    stk_profiles_close(&profiles);
-    T_EQ("none", stk_profiles_open(&profiles, "b", &error), STOKER_ERROR_MISSING);
+    T_EQ("other service", stk_s3_settings_endpoint(&profiles, "s3", &endpoint, NULL), 0);
+    stk_aws_profile_close(&profiles);
+    T_EQ("none", stk_aws_profile_open(&profiles, "b", &error), STOKER_ERROR_MISSING);
     T_ERROR("none", &error);
     put(folder, "config", "[default\n" CANARY, "AWS_CONFIG_FILE");
-    T_EQ("bad", stk_profiles_open(&profiles, "a b", &error), STOKER_ERROR_FORMAT);
+    T_EQ("bad", stk_aws_profile_open(&profiles, "a b", &error), STOKER_ERROR_FORMAT);
     T_HAS("bad", error.where, "/config'");
     T_TRUE("bad", !memmem(&error, sizeof error, CANARY, strlen(CANARY)));
     for (int i = 0; i < 2; i++) {
@@ -209,7 +210,7 @@ static void test_profiles(void)
 
 /* ---- settings ---- */
 
-#define AT(field) offsetof(struct stk_settings, field)
+#define AT(field) offsetof(struct stk_s3_settings, field)
 
 /* clang-format off */
 static const struct setting {
@@ -227,66 +228,71 @@ static const struct setting {
     {"nothing", NULL, "max_attempts =", AT(attempts_max), UINT32_MAX},
     {"mode", NULL, "retry_mode = adaptive", AT(attempts_max), 0},
     {"no mode", "AWS_RETRY_MODE=" CANARY, "", AT(attempts_max), UINT32_MAX},
-    {"FIPS", NULL, "use_fips_endpoint = TRUE", AT(fips), STK_SAID_YES},
-    {"FIPS, a variable", "AWS_USE_FIPS_ENDPOINT=1", "", AT(fips), STK_SAID_YES},
+    {"FIPS", NULL, "use_fips_endpoint = TRUE", AT(fips), STK_FLAG_YES},
+    {"FIPS, a variable", "AWS_USE_FIPS_ENDPOINT=1", "", AT(fips), STK_FLAG_YES},
     {"FIPS, off", "AWS_USE_FIPS_ENDPOINT=false", "use_fips_endpoint = true", AT(fips),
-     STK_SAID_NO},
+     STK_FLAG_NO},
     {"FIPS, written wrong", NULL, "use_fips_endpoint = " CANARY, AT(fips), UINT32_MAX},
-    {"dual stack", NULL, "use_dualstack_endpoint = true", AT(dual_stack), STK_SAID_YES},
+    {"dual stack", NULL, "use_dualstack_endpoint = true", AT(dual_stack), STK_FLAG_YES},
     {"dual stack of S3", "AWS_USE_DUALSTACK_ENDPOINT=false",
-     "s3 =\n  use_dualstack_endpoint = true", AT(dual_stack), STK_SAID_YES},
+     "s3 =\n  use_dualstack_endpoint = true", AT(dual_stack), STK_FLAG_YES},
     {"no dual stack of S3", "AWS_USE_DUALSTACK_ENDPOINT=true",
-     "s3 =\n  use_dualstack_endpoint = false", AT(dual_stack), STK_SAID_YES},
-    {"path", NULL, "s3 =\n  addressing_style = path", AT(addressing), STK_ADDRESSING_PATH},
+     "s3 =\n  use_dualstack_endpoint = false", AT(dual_stack), STK_FLAG_YES},
+    {"path", NULL, "s3 =\n  addressing_style = path", AT(addressing), STK_S3_ADDRESSING_PATH},
     {"virtual", NULL, "s3 =\n  addressing_style = virtual", AT(addressing),
-     STK_ADDRESSING_VIRTUAL},
-    {"auto", NULL, "s3 =\n  addressing_style = auto", AT(addressing), STK_ADDRESSING_AUTO},
+     STK_S3_ADDRESSING_VIRTUAL},
+    {"auto", NULL, "s3 =\n  addressing_style = auto", AT(addressing), STK_S3_ADDRESSING_AUTO},
     {"no style", NULL, "s3 =\n  addressing_style = " CANARY, AT(addressing), UINT32_MAX},
     {"a long one", NULL, "s3 =\n  addressing_style = " CANARY CANARY CANARY CANARY CANARY CANARY,
      AT(addressing), UINT32_MAX},
-    {"not below s3", NULL, "addressing_style = path", AT(addressing), STK_ADDRESSING_AUTO},
-    {"accelerate", NULL, "s3 =\n  use_accelerate_endpoint = true", AT(accelerate), STK_SAID_YES},
-    {"payload", NULL, "s3 =\n  payload_signing_enabled = true", AT(sign_payload), STK_SAID_YES},
+    {"not below s3", NULL, "addressing_style = path", AT(addressing), STK_S3_ADDRESSING_AUTO},
+    {"accelerate", NULL, "s3 =\n  use_accelerate_endpoint = true", AT(accelerate), STK_FLAG_YES},
+    {"payload", NULL, "s3 =\n  payload_signing_enabled = true", AT(sign_payload), STK_FLAG_YES},
     {"no payload", NULL, "s3 =\n  payload_signing_enabled = false", AT(sign_payload),
-     STK_SAID_NO},
-    {"payload, unsaid", NULL, "", AT(sign_payload), STK_UNSAID},
-    {"ARN's region", NULL, "s3 =\n  use_arn_region = false", AT(arn_region), STK_SAID_NO},
+     STK_FLAG_NO},
+    {"payload, unsaid", NULL, "", AT(sign_payload), STK_FLAG_UNSET},
+    {"ARN's region", NULL, "s3 =\n  use_arn_region = false", AT(arn_region), STK_FLAG_NO},
     {"ARN's region, plain", NULL, "s3_use_arn_region = false\ns3 =\n  use_arn_region = true",
-     AT(arn_region), STK_SAID_NO},
+     AT(arn_region), STK_FLAG_NO},
     {"ARN's region, variable", "AWS_S3_USE_ARN_REGION=true", "s3_use_arn_region = false",
-     AT(arn_region), STK_SAID_YES},
-    {"us-east-1", NULL, "s3_us_east_1_regional_endpoint = regional", AT(regional), STK_SAID_YES},
-    {"us-east-1 of S3", NULL, "s3 =\n  us_east_1_regional_endpoint = regional", AT(regional),
-     STK_SAID_YES},
+     AT(arn_region), STK_FLAG_YES},
+    {"us-east-1", NULL, "s3_us_east_1_regional_endpoint = regional", AT(regional_us_east_1),
+     STK_FLAG_YES},
+    {"us-east-1 of S3", NULL, "s3 =\n  us_east_1_regional_endpoint = regional",
+     AT(regional_us_east_1),
+     STK_FLAG_YES},
     {"us-east-1, variable", "AWS_S3_US_EAST_1_REGIONAL_ENDPOINT=legacy",
-     "s3_us_east_1_regional_endpoint = regional", AT(regional), STK_SAID_NO},
-    {"us-east-1, neither", "AWS_S3_US_EAST_1_REGIONAL_ENDPOINT=true", "", AT(regional),
+     "s3_us_east_1_regional_endpoint = regional", AT(regional_us_east_1), STK_FLAG_NO},
+    {"us-east-1, neither", "AWS_S3_US_EAST_1_REGIONAL_ENDPOINT=true", "", AT(regional_us_east_1),
      UINT32_MAX},
     {"several regions", NULL, "s3 =\n  s3_disable_multiregion_access_points = true",
-     AT(no_multi_region), STK_SAID_YES},
+     AT(no_multi_region), STK_FLAG_YES},
     {"several regions, variable", "AWS_S3_DISABLE_MULTIREGION_ACCESS_POINTS=true", "",
-     AT(no_multi_region), STK_SAID_YES},
-    {"sessions", NULL, "s3_disable_express_session_auth = true", AT(sessionless), STK_SAID_YES},
-    {"sessions, variable", "AWS_S3_DISABLE_EXPRESS_SESSION_AUTH=true", "", AT(sessionless),
-     STK_SAID_YES},
-    {"sums", NULL, "request_checksum_calculation = WHEN_REQUIRED", AT(lazy_sums), STK_SAID_YES},
-    {"checks", NULL, "response_checksum_validation = when_required", AT(lazy_checks),
-     STK_SAID_YES},
+     AT(no_multi_region), STK_FLAG_YES},
+    {"sessions", NULL, "s3_disable_express_session_auth = true", AT(no_express_sessions),
+     STK_FLAG_YES},
+    {"sessions, variable", "AWS_S3_DISABLE_EXPRESS_SESSION_AUTH=true", "", AT(no_express_sessions),
+     STK_FLAG_YES},
+    {"sums", NULL, "request_checksum_calculation = WHEN_REQUIRED", AT(checksums_when_required),
+     STK_FLAG_YES},
+    {"checks", NULL, "response_checksum_validation = when_required", AT(verify_when_required),
+     STK_FLAG_YES},
     {"checks, variable", "AWS_RESPONSE_CHECKSUM_VALIDATION=when_supported",
-     "response_checksum_validation = when_required", AT(lazy_checks), STK_SAID_NO},
-    {"no checks", NULL, "response_checksum_validation = never", AT(lazy_checks), UINT32_MAX},
+     "response_checksum_validation = when_required", AT(verify_when_required), STK_FLAG_NO},
+    {"no checks", NULL, "response_checksum_validation = never", AT(verify_when_required),
+     UINT32_MAX},
     {"another's", NULL, "[profile other]\nmax_attempts = 5", AT(attempts_max), 0},
 };
 /* clang-format on */
 
 /* A profile "p" of these lines, in hand. */
-static int open_lines(const char *folder, const char *lines, struct stk_profiles *profiles)
+static int open_lines(const char *folder, const char *lines, struct stk_aws_profile *profiles)
 {
     char text[1024];
 
     snprintf(text, sizeof text, "[profile p]\n%s\n", lines);
     put(folder, "config", text, "AWS_CONFIG_FILE");
-    return stk_profiles_open(profiles, "p", NULL);
+    return stk_aws_profile_open(profiles, "p", NULL);
 }
 
 static void set(const char *variable)
@@ -304,8 +310,8 @@ static void test_settings(void)
     T_TRUE("folder", mkdtemp(folder) != NULL);
     T_EACH(setting, row, settings)
     {
-        struct stk_profiles profiles;
-        struct stk_settings got;
+        struct stk_aws_profile profiles;
+        struct stk_s3_settings got;
         struct stoker_error error = {0};
         bool refused = row->value == UINT32_MAX;
         int status;
@@ -316,7 +322,7 @@ static void test_settings(void)
             set(row->variable);
         }
         T_EQ(row->name, open_lines(folder, row->lines, &profiles), 0);
-        status = stk_settings_read(&profiles, &got, &error);
+        status = stk_s3_settings_read(&profiles, &got, &error);
         T_EQ(row->name, status < 0, refused);
         T_TRUE(row->name, !memmem(&error, sizeof error, CANARY, strlen(CANARY)));
         if (refused) {
@@ -325,7 +331,7 @@ static void test_settings(void)
         } else {
             T_EQ(row->name, *(uint32_t *)(void *)((char *)&got + row->at), row->value);
         }
-        stk_profiles_close(&profiles);
+        stk_aws_profile_close(&profiles);
     }
     snprintf(path, sizeof path, "%s/config", folder);
     unlink(path);
@@ -367,13 +373,13 @@ static void test_endpoints(void)
         {"nobody asks", "AWS_ENDPOINT_URL_S3=http://v", "services = t", "http://v", "", 0},
     };
     char folder[64] = "/tmp/stoker-profile-XXXXXX", path[256], text[600];
-    struct stk_profiles profiles;
-    struct stk_endpoint endpoint;
+    struct stk_aws_profile profiles;
+    struct stk_service_endpoint endpoint;
     struct stoker_error error = {0};
 
     T_TRUE("folder", mkdtemp(folder) != NULL);
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
-        struct stk_settings got;
+        struct stk_s3_settings got;
         int status;
 
         clearenv();
@@ -382,13 +388,13 @@ static void test_endpoints(void)
             set(rows[i].variable);
         }
         T_EQ(rows[i].name, open_lines(folder, rows[i].lines, &profiles), 0);
-        T_EQ(rows[i].name, stk_settings_read(&profiles, &got, NULL), 0);
+        T_EQ(rows[i].name, stk_s3_settings_read(&profiles, &got, NULL), 0);
         T_STR(rows[i].name, got.ca_file, rows[i].ca_file);
-        status = stk_settings_endpoint(&profiles, "s3", &endpoint, &error);
+        status = stk_s3_settings_endpoint(&profiles, "s3", &endpoint, &error);
         T_EQ(rows[i].name, status, !rows[i].url ? rows[i].status : rows[i].url[0] ? 1 : 0);
         T_TRUE(rows[i].name, !memmem(&error, sizeof error, CANARY, strlen(CANARY)));
         T_STR(rows[i].name, endpoint.url, rows[i].url ? rows[i].url : "");
-        stk_profiles_close(&profiles);
+        stk_aws_profile_close(&profiles);
     }
     T_ERROR("no services", &error);
     clearenv();
@@ -396,8 +402,8 @@ static void test_endpoints(void)
     text[sizeof text - 1] = 0;
     memcpy(text, "endpoint_url = http://", 22);
     T_EQ("long", open_lines(folder, text, &profiles), 0);
-    T_EQ("long", stk_settings_endpoint(&profiles, "s3", &endpoint, &error), STOKER_ERROR_LIMIT);
-    stk_profiles_close(&profiles);
+    T_EQ("long", stk_s3_settings_endpoint(&profiles, "s3", &endpoint, &error), STOKER_ERROR_LIMIT);
+    stk_aws_profile_close(&profiles);
     snprintf(path, sizeof path, "%s/config", folder);
     unlink(path);
     rmdir(folder);
@@ -408,7 +414,7 @@ static void test_hostile(void)
 {
     static const char line[] = "region = r\0\n";
     char folder[64] = "/tmp/stoker-profile-XXXXXX", path[256];
-    struct stk_profiles profiles;
+    struct stk_aws_profile profiles;
     struct stoker_error error = {0};
     FILE *file;
 
@@ -419,10 +425,10 @@ static void test_hostile(void)
     file = fopen(path, "a");
     T_EQ("zero byte", fwrite(line, 1, sizeof line - 1, file), sizeof line - 1);
     fclose(file);
-    T_EQ("zero byte", stk_profiles_open(&profiles, NULL, &error), STOKER_ERROR_FORMAT);
+    T_EQ("zero byte", stk_aws_profile_open(&profiles, NULL, &error), STOKER_ERROR_FORMAT);
     T_ERROR("zero byte", &error);
     T_EQ("10 MB in a line", truncate(path, 10 << 20), 0);
-    T_EQ("10 MB in a line", stk_profiles_open(&profiles, NULL, &error), STOKER_ERROR_LIMIT);
+    T_EQ("10 MB in a line", stk_aws_profile_open(&profiles, NULL, &error), STOKER_ERROR_LIMIT);
     T_HAS("10 MB in a line", error.where, "/config'");
     unlink(path);
     rmdir(folder);
@@ -436,8 +442,8 @@ static void test_choice(void)
     } rows[] = {{"a", "r-a"}, {"ab", "r-ab"}, {"a b", "r-last"},       {"b", NULL},
                 {"c", NULL},  {"e", NULL},    {"default", "r-default"}};
     char folder[64] = "/tmp/stoker-profile-XXXXXX", out[8], path[256];
-    struct stk_profiles profiles;
-    struct stk_endpoint endpoint;
+    struct stk_aws_profile profiles;
+    struct stk_service_endpoint endpoint;
 
     clearenv();
     T_TRUE("folder", mkdtemp(folder) != NULL);
@@ -449,31 +455,31 @@ static void test_choice(void)
         "AWS_CONFIG_FILE");
     setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere/x", 1);
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
-        int status = stk_profiles_open(&profiles, rows[i].profile, NULL);
+        int status = stk_aws_profile_open(&profiles, rows[i].profile, NULL);
 
         T_EQ(rows[i].profile, status, rows[i].region ? 0 : STOKER_ERROR_MISSING);
-        T_STR(rows[i].profile, status < 0 ? "" : stk_profiles_region(&profiles),
+        T_STR(rows[i].profile, status < 0 ? "" : stk_aws_profile_region(&profiles),
               rows[i].region ? rows[i].region : "");
-        stk_profiles_close(&profiles);
+        stk_aws_profile_close(&profiles);
     }
-    T_EQ("empty", stk_profiles_open(&profiles, "empty", NULL), 0);
-    T_TRUE("empty", !stk_profiles_region(&profiles));
-    T_STR("empty", stk_profiles_region_where(&profiles, out, sizeof out), "");
-    stk_profiles_close(&profiles);
+    T_EQ("empty", stk_aws_profile_open(&profiles, "empty", NULL), 0);
+    T_TRUE("empty", !stk_aws_profile_region(&profiles));
+    T_STR("empty", stk_aws_profile_region_location(&profiles, out, sizeof out), "");
+    stk_aws_profile_close(&profiles);
     setenv("AWS_PROFILE", "ab", 1);
     setenv("AWS_DEFAULT_PROFILE", "a", 1); /* as botocore */
-    T_EQ("both", stk_profiles_open(&profiles, NULL, NULL), 0);
+    T_EQ("both", stk_aws_profile_open(&profiles, NULL, NULL), 0);
     T_STR("both", profiles.name, "a");
     setenv("AWS_DEFAULT_REGION", "r2", 1);
     setenv("AWS_REGION", "", 1);
-    T_STR("empty is none", stk_profiles_region(&profiles), "r2");
+    T_STR("empty is none", stk_aws_profile_region(&profiles), "r2");
     setenv("AWS_REGION", "r1", 1);
-    T_STR("AWS_REGION first", stk_profiles_region(&profiles), "r1");
+    T_STR("AWS_REGION first", stk_aws_profile_region(&profiles), "r1");
     setenv("AWS_ENDPOINT_URL_A_B", "http://h", 1);
-    T_EQ("a service's name", stk_settings_endpoint(&profiles, "a-b", &endpoint, NULL), 1);
+    T_EQ("a service's name", stk_s3_settings_endpoint(&profiles, "a-b", &endpoint, NULL), 1);
     setenv("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "1", 1);
-    T_EQ("ignored", stk_settings_endpoint(&profiles, "a-b", &endpoint, NULL), 0);
-    stk_profiles_close(&profiles);
+    T_EQ("ignored", stk_s3_settings_endpoint(&profiles, "a-b", &endpoint, NULL), 0);
+    stk_aws_profile_close(&profiles);
     snprintf(path, sizeof path, "%s/config", folder);
     unlink(path);
     rmdir(folder);
@@ -484,16 +490,16 @@ static void test_paths(void)
     char out[16];
 
     setenv("HOME", "/h", 1);
-    T_TRUE("home", stk_path_expand("~/x", out, sizeof out));
+    T_TRUE("home", stk_path_expand_home("~/x", out, sizeof out));
     T_STR("home", out, "/h/x");
-    T_TRUE("home alone", stk_path_expand("~", out, sizeof out));
+    T_TRUE("home alone", stk_path_expand_home("~", out, sizeof out));
     T_STR("home alone", out, "/h");
-    T_TRUE("another's home stays", stk_path_expand("~u/x", out, sizeof out));
+    T_TRUE("another's home stays", stk_path_expand_home("~u/x", out, sizeof out));
     T_STR("another's home stays", out, "~u/x");
-    T_TRUE("fits", stk_path_expand("~/234567890123", out, sizeof out));
-    T_TRUE("too long", !stk_path_expand("~/2345678901234", out, sizeof out));
+    T_TRUE("fits", stk_path_expand_home("~/234567890123", out, sizeof out));
+    T_TRUE("too long", !stk_path_expand_home("~/2345678901234", out, sizeof out));
     unsetenv("HOME");
-    T_TRUE("no home", !stk_path_expand("~/x", out, sizeof out));
+    T_TRUE("no home", !stk_path_expand_home("~/x", out, sizeof out));
 }
 
 /* ---- answers ---- */
@@ -527,14 +533,15 @@ static void test_answers(void)
     for (size_t i = 0; i < STK_COUNT(answers); i++) {
         char key[16] = "", side[16] = "";
         uint64_t one = 0, end = 7;
-        const struct stk_tell_field fields[] = {
-            {"one", STK_TELL_ONE, &one, 0},
-            {"key", STK_TELL_TEXT, key, sizeof key},
-            {"in.side", STK_TELL_OPTION, side, sizeof side},
-            {"end", STK_TELL_TIME, &end, 0},
+        const struct stk_auth_field fields[] = {
+            {"one", STK_AUTH_FIELD_ONE, &one, 0},
+            {"key", STK_AUTH_FIELD_TEXT, key, sizeof key},
+            {"in.side", STK_AUTH_FIELD_OPTIONAL_TEXT, side, sizeof side},
+            {"end", STK_AUTH_FIELD_TIME, &end, 0},
         };
         struct stoker_error error = {0};
-        int status = stk_tell_json(view(answers[i].text), fields, STK_COUNT(fields), "it", &error);
+        int status =
+            stk_auth_response_json(view(answers[i].text), fields, STK_COUNT(fields), "it", &error);
         T_EQ(answers[i].name, status == 0, answers[i].good);
         T_TRUE(answers[i].name, !memmem(&error, sizeof error, CANARY, strlen(CANARY)));
         if (status == 0) {
@@ -587,7 +594,7 @@ static void test_dates(void)
 {
     for (size_t i = 0; i < STK_COUNT(dates); i++) {
         uint64_t seconds = 0;
-        bool good = stk_tell_date(view(dates[i].text), &seconds);
+        bool good = stk_auth_response_date(view(dates[i].text), &seconds);
         T_EQ(dates[i].text, good ? (int64_t)seconds : -1, dates[i].seconds);
     }
 }
@@ -596,7 +603,7 @@ static void test_times(void)
 {
     for (size_t i = 0; i < STK_COUNT(times); i++) {
         uint64_t seconds = 0;
-        bool good = stk_tell_time(times[i].text, &seconds);
+        bool good = stk_auth_response_time(times[i].text, &seconds);
         T_EQ(times[i].text, good ? (int64_t)seconds : -1, times[i].seconds);
     }
 }
@@ -623,7 +630,7 @@ static void test_elements(void)
 {
     for (size_t i = 0; i < STK_COUNT(elements); i++) {
         char out[16] = "";
-        bool found = stk_tell_xml(view(elements[i].text), "Key", out, sizeof out);
+        bool found = stk_auth_response_xml(view(elements[i].text), "Key", out, sizeof out);
         T_EQ(elements[i].name, found, elements[i].value != NULL);
         if (found && elements[i].value) {
             T_STR(elements[i].name, out, elements[i].value);
@@ -645,8 +652,8 @@ static const struct {
 static void test_codes(void)
 {
     for (size_t i = 0; i < STK_COUNT(codes); i++) {
-        char code[STK_TELL_CODE_BYTES];
-        stk_tell_code(view(codes[i].text), code);
+        char code[STK_AUTH_RESPONSE_CODE_BYTES];
+        stk_auth_response_code(view(codes[i].text), code);
         T_STR(codes[i].text, code, codes[i].code);
     }
 }
@@ -656,14 +663,14 @@ static void test_codes(void)
 static void test_sso(void)
 {
     char folder[] = "/tmp/stoker-sso-XXXXXX", path[128], text[512] = "";
-    struct stk_sso_token *token = stk_sso_open(), *again = stk_sso_open();
+    struct stk_sso_token *token = stk_sso_token_open(), *again = stk_sso_token_open();
     struct stoker_error error = {0};
     struct stat stat;
     FILE *file;
 
     T_TRUE("folder", mkdtemp(folder) && token && again);
     setenv("HOME", folder, 1);
-    T_EQ("nobody logged in", stk_sso_load("mine", token, &error), STOKER_ERROR_MISSING);
+    T_EQ("nobody logged in", stk_sso_token_load("mine", token, &error), STOKER_ERROR_MISSING);
     T_ERROR("nobody logged in", &error);
     snprintf(text, sizeof text, "mkdir -p %s/.aws/sso/cache", folder);
     T_EQ("folders", system(text), 0);
@@ -675,26 +682,26 @@ static void test_sso(void)
     snprintf(token->refresh, sizeof token->refresh, "r");
     token->expires_s = 1795299303;
     token->registration_expires_s = 951827696;
-    T_EQ("save", stk_sso_save(token), 0);
+    T_EQ("save", stk_sso_token_save(token), 0);
     T_EQ("for its owner", lstat(path, &stat) == 0 ? stat.st_mode & 0777 : 0, 0600);
     file = fopen(path, "r");
     T_TRUE("file", file && fgets(text, sizeof text, file) && fclose(file) == 0);
     T_HAS("as botocore", text, "\"expiresAt\": \"2026-11-21T22:15:03Z\"");
     memcpy(again->path, path, sizeof path);
     T_EQ("again",
-         stk_tell_json(view(text),
-                       &(struct stk_tell_field){"accessToken", STK_TELL_TEXT, again->access,
-                                                sizeof again->access},
-                       1, "it", NULL),
+         stk_auth_response_json(view(text),
+                                &(struct stk_auth_field){"accessToken", STK_AUTH_FIELD_TEXT,
+                                                         again->access, sizeof again->access},
+                                1, "it", NULL),
          0);
     T_STR("again", again->access, token->access);
     token->access[0] = '\n';
-    T_TRUE("no token", stk_sso_save(token) < 0);
+    T_TRUE("no token", stk_sso_token_save(token) < 0);
     snprintf(token->path, sizeof token->path, "%s/none/x", folder);
     token->access[0] = 'x';
-    T_EQ("no folder", stk_sso_save(token), -ENOENT);
-    stk_sso_close(token);
-    stk_sso_close(again);
+    T_EQ("no folder", stk_sso_token_save(token), -ENOENT);
+    stk_sso_token_close(token);
+    stk_sso_token_close(again);
     snprintf(text, sizeof text, "rm -rf %s", folder);
     T_EQ("clean", system(text), 0);
 }
@@ -704,14 +711,15 @@ static void test_members(void)
     char out[16];
     size_t used = 0;
 
-    T_TRUE("fits", stk_tell_member("{\"a\":", "b\"", out, sizeof out, &used));
+    T_TRUE("fits", stk_auth_json_add_member("{\"a\":", "b\"", out, sizeof out, &used));
     T_STR("fits", out, "{\"a\":\"b\\\"\"");
-    T_TRUE("text alone", stk_tell_member("}", NULL, out, sizeof out, &used));
+    T_TRUE("text alone", stk_auth_json_add_member("}", NULL, out, sizeof out, &used));
     T_EQ("text alone", used, 11);
-    T_TRUE("no room for the text", !stk_tell_member("12345", NULL, out, sizeof out, &used));
-    T_TRUE("no room for the value", !stk_tell_member(",", "234", out, sizeof out, &used));
+    T_TRUE("no room for the text",
+           !stk_auth_json_add_member("12345", NULL, out, sizeof out, &used));
+    T_TRUE("no room for the value", !stk_auth_json_add_member(",", "234", out, sizeof out, &used));
     used = sizeof out;
-    T_TRUE("full", !stk_tell_member("", NULL, out, sizeof out, &used));
+    T_TRUE("full", !stk_auth_json_add_member("", NULL, out, sizeof out, &used));
 }
 
 static void test_regions(void)
@@ -728,7 +736,7 @@ static void test_regions(void)
         char region[64];
 
         snprintf(region, sizeof region, "%s", rows[i].text);
-        T_EQ(rows[i].text, stk_region_plain(region), rows[i].fips);
+        T_EQ(rows[i].text, stk_aws_region_strip_fips(region), rows[i].fips);
         T_STR(rows[i].text, region, rows[i].plain);
     }
 }
@@ -736,13 +744,13 @@ static void test_regions(void)
 static void test_authorities(void)
 {
     clearenv();
-    T_TRUE("the system's", !stk_settings_authorities());
+    T_TRUE("the system's", !stk_s3_settings_environment_ca_file());
     setenv("REQUESTS_CA_BUNDLE", "/r", 1);
-    T_STR("as requests has it", stk_settings_authorities(), "/r");
+    T_STR("as requests has it", stk_s3_settings_environment_ca_file(), "/r");
     setenv("SSL_CERT_FILE", "/s", 1);
-    T_STR("as OpenSSL has it", stk_settings_authorities(), "/s");
+    T_STR("as OpenSSL has it", stk_s3_settings_environment_ca_file(), "/s");
     setenv("AWS_CA_BUNDLE", "/a", 1);
-    T_STR("as Amazon has it", stk_settings_authorities(), "/a");
+    T_STR("as Amazon has it", stk_s3_settings_environment_ca_file(), "/a");
 }
 
 static void test_domains(void)
@@ -755,7 +763,7 @@ static void test_domains(void)
     };
 
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
-        T_STR(rows[i][0], stk_cloud_of(rows[i][0])->domain, rows[i][1]);
+        T_STR(rows[i][0], stk_aws_partition_of(rows[i][0])->domain, rows[i][1]);
     }
 }
 

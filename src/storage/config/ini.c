@@ -19,12 +19,12 @@ struct reader {
 static int read_line(struct reader *reader, struct stk_view line, struct stoker_error *error);
 static int begin_section(struct reader *reader, struct stk_view line, struct stoker_error *error);
 static int begin_option(struct reader *reader, struct stk_view line, struct stoker_error *error);
-static void go_on(struct reader *reader, struct stk_view line);
+static void continue_value(struct reader *reader, struct stk_view line);
 static int add_entry(struct reader *reader, const char *name, const char *value);
 static int grow(struct stk_ini *ini);
-static const char *keep(struct reader *reader, struct stk_view text, bool lower);
+static const char *copy_text(struct reader *reader, struct stk_view text, bool lower);
 static struct stk_view strip(struct stk_view text);
-static int refuse(const struct reader *reader, struct stoker_error *error, const char *what);
+static int fail_line(const struct reader *reader, struct stoker_error *error, const char *what);
 
 int stk_ini_parse(struct stk_ini *ini, struct stk_view text, struct stoker_error *error)
 {
@@ -71,8 +71,8 @@ void stk_ini_deinit(struct stk_ini *ini)
  * among all. */
 static uint32_t *slot_of(const struct stk_ini *ini, const char *section, const char *name)
 {
-    uint64_t hash = stk_sum64(section, strlen(section));
-    size_t at = (hash ^ (name ? stk_sum64(name, strlen(name)) * 3 : 0)) & (ini->slot_count - 1);
+    uint64_t hash = stk_xxh3_64(section, strlen(section));
+    size_t at = (hash ^ (name ? stk_xxh3_64(name, strlen(name)) * 3 : 0)) & (ini->slot_count - 1);
 
     while (ini->slots[at]) {
         const struct stk_ini_entry *entry = &ini->entries[ini->slots[at] - 1];
@@ -106,7 +106,7 @@ const char *stk_ini_get(const struct stk_ini *ini, const char *section, const ch
     return entry ? entry->value : NULL;
 }
 
-int stk_ini_nested(const char *value, const char *name, char *out, size_t out_bytes)
+int stk_ini_get_nested(const char *value, const char *name, char *out, size_t out_bytes)
 {
     int found = 0;
 
@@ -138,7 +138,7 @@ static int read_line(struct reader *reader, struct stk_view line, struct stoker_
     const uint8_t *end;
 
     if (memchr(line.data, 0, line.bytes)) {
-        return refuse(reader, error, "a configuration file has a zero byte");
+        return fail_line(reader, error, "a configuration file has a zero byte");
     }
     if (text.bytes == 0) {
         reader->empty += reader->has_option;
@@ -148,7 +148,7 @@ static int read_line(struct reader *reader, struct stk_view line, struct stoker_
         return 0;
     }
     if (reader->has_option && indent > reader->indent) {
-        go_on(reader, text);
+        continue_value(reader, text);
         return 0;
     }
     reader->indent = indent;
@@ -162,15 +162,15 @@ static int begin_section(struct reader *reader, struct stk_view line, struct sto
 {
     const uint8_t *end = memrchr(line.data, ']', line.bytes);
     const char *name =
-        keep(reader, (struct stk_view){line.data + 1, (size_t)(end - line.data) - 1}, false);
+        copy_text(reader, (struct stk_view){line.data + 1, (size_t)(end - line.data) - 1}, false);
 
     if (stk_ini_has(reader->ini, name)) {
-        return refuse(reader, error, "a configuration file has a section twice");
+        return fail_line(reader, error, "a configuration file has a section twice");
     }
     reader->section = name;
     reader->has_option = false;
     return add_entry(reader, NULL, NULL) < 0
-               ? refuse(reader, error, "a configuration file has too many entries")
+               ? fail_line(reader, error, "a configuration file has too many entries")
                : 0;
 }
 
@@ -183,25 +183,25 @@ static int begin_option(struct reader *reader, struct stk_view line, struct stok
         at++;
     }
     if (!reader->section) {
-        return refuse(reader, error, "a configuration file begins without a [section]");
+        return fail_line(reader, error, "a configuration file begins without a [section]");
     }
     name = strip((struct stk_view){line.data, at});
     if (at == line.bytes || name.bytes == 0) {
-        return refuse(reader, error, "a line of a configuration file is no 'name = value'");
+        return fail_line(reader, error, "a line of a configuration file is no 'name = value'");
     }
     value = strip((struct stk_view){line.data + at + 1, line.bytes - at - 1});
-    const char *name_text = keep(reader, name, true);
+    const char *name_text = copy_text(reader, name, true);
     if (stk_ini_get(reader->ini, reader->section, name_text)) {
-        return refuse(reader, error, "a section of a configuration file has a name twice");
+        return fail_line(reader, error, "a section of a configuration file has a name twice");
     }
     reader->has_option = true;
-    return add_entry(reader, name_text, keep(reader, value, false)) < 0
-               ? refuse(reader, error, "a configuration file has too many entries")
+    return add_entry(reader, name_text, copy_text(reader, value, false)) < 0
+               ? fail_line(reader, error, "a configuration file has too many entries")
                : 0;
 }
 
 /* The last value lies at the end of the text: it grows in place. */
-static void go_on(struct reader *reader, struct stk_view line)
+static void continue_value(struct reader *reader, struct stk_view line)
 {
     char *text = reader->ini->text;
 
@@ -210,7 +210,7 @@ static void go_on(struct reader *reader, struct stk_view line)
         text[reader->used++] = '\n';
     }
     text[reader->used++] = '\n';
-    keep(reader, line, false);
+    copy_text(reader, line, false);
 }
 
 static int add_entry(struct reader *reader, const char *name, const char *value)
@@ -254,7 +254,7 @@ static int grow(struct stk_ini *ini)
 }
 
 /* Copies into the text, which has room for all of it. */
-static const char *keep(struct reader *reader, struct stk_view text, bool lower)
+static const char *copy_text(struct reader *reader, struct stk_view text, bool lower)
 {
     char *at = reader->ini->text + reader->used;
 
@@ -285,7 +285,7 @@ static struct stk_view strip(struct stk_view text)
     return text;
 }
 
-static int refuse(const struct reader *reader, struct stoker_error *error, const char *what)
+static int fail_line(const struct reader *reader, struct stoker_error *error, const char *what)
 {
     return stk_fail(error, STOKER_ERROR_FORMAT, what, "correct the line", "line %u", reader->line);
 }

@@ -41,6 +41,6 @@ const struct stk_ini_entry *stk_ini_find(const struct stk_ini *ini, const char *
 const char *stk_ini_get(const struct stk_ini *ini, const char *section, const char *name);
 /* Of a value that is itself "name = value" lines: the value of a name, of the last such line. 1: it
  * is there; 0: it is not; LIMIT: it does not fit. */
-int stk_ini_nested(const char *value, const char *name, char *out, size_t out_bytes);
+int stk_ini_get_nested(const char *value, const char *name, char *out, size_t out_bytes);
 
 #endif

@@ -9,21 +9,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 /* Takes *ini. */
 static void read_settings(struct stk_ini *ini)
 {
-    struct stk_profiles profiles = {.config = *ini, .config_path = "f", .name = "default"};
-    struct stk_settings settings;
-    struct stk_endpoint endpoint;
+    struct stk_aws_profile profiles = {.config = *ini, .config_path = "f", .name = "default"};
+    struct stk_s3_settings settings;
+    struct stk_service_endpoint endpoint;
     struct stoker_error error = {0};
 
-    if (stk_settings_read(&profiles, &settings, &error) < 0) {
+    if (stk_s3_settings_read(&profiles, &settings, &error) < 0) {
         STK_ASSERT(error.status < 0 && error.what[0] && error.where[0] && error.advice[0]);
     } else {
-        STK_ASSERT(settings.attempts_max <= 100 && settings.fips <= STK_SAID_YES);
-        STK_ASSERT(settings.addressing <= STK_ADDRESSING_VIRTUAL);
+        STK_ASSERT(settings.attempts_max <= 100 && settings.fips <= STK_FLAG_YES);
+        STK_ASSERT(settings.addressing <= STK_S3_ADDRESSING_VIRTUAL);
     }
-    if (stk_settings_endpoint(&profiles, "s3", &endpoint, &error) > 0) {
-        STK_ASSERT(endpoint.url[0] && endpoint.from[0]);
+    if (stk_s3_settings_endpoint(&profiles, "s3", &endpoint, &error) > 0) {
+        STK_ASSERT(endpoint.url[0] && endpoint.source[0]);
     }
-    stk_profiles_close(&profiles);
+    stk_aws_profile_close(&profiles);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
@@ -43,7 +43,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         if (entry->name) {
             STK_ASSERT(entry->name[0]);
             STK_ASSERT(stk_ini_get(&ini, entry->section, entry->name) == entry->value);
-            stk_ini_nested(entry->value, "region", out, sizeof out);
+            stk_ini_get_nested(entry->value, "region", out, sizeof out);
         }
     }
     read_settings(&ini);

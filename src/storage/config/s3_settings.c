@@ -10,7 +10,7 @@
 #define ATTEMPTS_MAX 100u
 
 /* As botocore's partitions have them. */
-static const struct stk_cloud clouds[] = {
+static const struct stk_aws_partition clouds[] = {
     {"cn-", "aws-cn", "amazonaws.com.cn", "api.amazonwebservices.com.cn", false},
     {"us-gov-", "aws-us-gov", "amazonaws.com", "api.aws", false},
     {"eusc-de-", "aws-eusc", "amazonaws.eu", "api.amazonwebservices.eu", false},
@@ -18,7 +18,7 @@ static const struct stk_cloud clouds[] = {
     {"us-isob-", "aws-iso-b", "sc2s.sgov.gov", "api.aws.scloud", false},
     {"eu-isoe-", "aws-iso-e", "cloud.adc-e.uk", "api.cloud-aws.adc-e.uk", true},
     {"us-isof-", "aws-iso-f", "csp.hci.ic.gov", "api.aws.hci.ic.gov", true}};
-static const struct stk_cloud usual = {"", "aws", "amazonaws.com", "api.aws", false};
+static const struct stk_aws_partition usual = {"", "aws", "amazonaws.com", "api.aws", false};
 
 /* The texts of a setting, and what each means; NULL ends it. */
 struct word {
@@ -28,30 +28,30 @@ struct word {
 
 /* botocore takes "true" alone for yes; the others are what people write. */
 static const struct word flag[] = {
-    {"true", STK_SAID_YES}, {"1", STK_SAID_YES}, {"yes", STK_SAID_YES}, {"false", STK_SAID_NO},
-    {"0", STK_SAID_NO},     {"no", STK_SAID_NO}, {"", STK_SAID_NO},     {NULL, 0}};
+    {"true", STK_FLAG_YES}, {"1", STK_FLAG_YES}, {"yes", STK_FLAG_YES}, {"false", STK_FLAG_NO},
+    {"0", STK_FLAG_NO},     {"no", STK_FLAG_NO}, {"", STK_FLAG_NO},     {NULL, 0}};
 static const struct word regional[] = {
-    {"regional", STK_SAID_YES}, {"legacy", STK_SAID_NO}, {NULL, 0}};
-static const struct word lazy[] = {
-    {"when_required", STK_SAID_YES}, {"when_supported", STK_SAID_NO}, {NULL, 0}};
-static const struct word addressing[] = {{"auto", STK_ADDRESSING_AUTO},
-                                         {"path", STK_ADDRESSING_PATH},
-                                         {"virtual", STK_ADDRESSING_VIRTUAL},
+    {"regional", STK_FLAG_YES}, {"legacy", STK_FLAG_NO}, {NULL, 0}};
+static const struct word when_required[] = {
+    {"when_required", STK_FLAG_YES}, {"when_supported", STK_FLAG_NO}, {NULL, 0}};
+static const struct word addressing[] = {{"auto", STK_S3_ADDRESSING_AUTO},
+                                         {"path", STK_S3_ADDRESSING_PATH},
+                                         {"virtual", STK_S3_ADDRESSING_VIRTUAL},
                                          {NULL, 0}};
 /* Manners are our own (storage/throttle/throttle.h), whatever the mode: no more than a check of its
  * name. */
 static const struct word modes[] = {{"legacy", 0}, {"standard", 0}, {"adaptive", 0}, {NULL, 0}};
 
-#define AT(field) (uint32_t)offsetof(struct stk_settings, field)
-#define NOWHERE UINT32_MAX
+#define AT(field) (uint32_t)offsetof(struct stk_s3_settings, field)
+#define NO_OFFSET UINT32_MAX
 
 static const struct row {
     const char *variable, *name, *inner; /* inner: below "s3 =" of the profile */
     const struct word *words;            /* NULL: a count */
-    uint32_t at;                         /* of a uint32_t in struct stk_settings */
+    uint32_t at;                         /* of a uint32_t in struct stk_s3_settings */
 } rows[] = {
     {"AWS_MAX_ATTEMPTS", "max_attempts", NULL, NULL, AT(attempts_max)},
-    {"AWS_RETRY_MODE", "retry_mode", NULL, modes, NOWHERE},
+    {"AWS_RETRY_MODE", "retry_mode", NULL, modes, NO_OFFSET},
     {"AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint", NULL, flag, AT(fips)},
     {"AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint", NULL, flag, AT(dual_stack)},
     {NULL, NULL, "addressing_style", addressing, AT(addressing)},
@@ -59,107 +59,116 @@ static const struct row {
     {NULL, NULL, "payload_signing_enabled", flag, AT(sign_payload)},
     {"AWS_S3_USE_ARN_REGION", "s3_use_arn_region", "use_arn_region", flag, AT(arn_region)},
     {"AWS_S3_US_EAST_1_REGIONAL_ENDPOINT", "s3_us_east_1_regional_endpoint",
-     "us_east_1_regional_endpoint", regional, AT(regional)},
+     "us_east_1_regional_endpoint", regional, AT(regional_us_east_1)},
     {"AWS_S3_DISABLE_MULTIREGION_ACCESS_POINTS", "s3_disable_multiregion_access_points",
      "s3_disable_multiregion_access_points", flag, AT(no_multi_region)},
     {"AWS_S3_DISABLE_EXPRESS_SESSION_AUTH", "s3_disable_express_session_auth", NULL, flag,
-     AT(sessionless)},
-    {"AWS_REQUEST_CHECKSUM_CALCULATION", "request_checksum_calculation", NULL, lazy, AT(lazy_sums)},
-    {"AWS_RESPONSE_CHECKSUM_VALIDATION", "response_checksum_validation", NULL, lazy,
-     AT(lazy_checks)},
+     AT(no_express_sessions)},
+    {"AWS_REQUEST_CHECKSUM_CALCULATION", "request_checksum_calculation", NULL, when_required,
+     AT(checksums_when_required)},
+    {"AWS_RESPONSE_CHECKSUM_VALIDATION", "response_checksum_validation", NULL, when_required,
+     AT(verify_when_required)},
 };
 
 /* A setting's text as somebody wrote it, and where. */
-struct said {
+struct setting_text {
     const char *text; /* NULL: nobody */
     char inner[64];   /* room for one of "s3 =" */
-    char where[STK_PROFILE_PATH_BYTES + 64];
+    char where[STK_AWS_PROFILE_PATH_BYTES + 64];
 };
 
-static int find(const struct stk_profiles *profiles, const struct row *row, struct said *said,
-                struct stoker_error *error);
-static int find_inner(const struct stk_profiles *profiles, const char *name, struct said *said,
-                      struct stoker_error *error);
-static int take(const struct row *row, const struct said *said, struct stk_settings *settings,
-                struct stoker_error *error);
-static bool cut(char *text, const char *part);
+static int find(const struct stk_aws_profile *profiles, const struct row *row,
+                struct setting_text *setting_text, struct stoker_error *error);
+static int find_inner(const struct stk_aws_profile *profiles, const char *name,
+                      struct setting_text *setting_text, struct stoker_error *error);
+static int parse_setting(const struct row *row, const struct setting_text *setting_text,
+                         struct stk_s3_settings *settings, struct stoker_error *error);
+static bool remove_part(char *text, const char *part);
 
-int stk_settings_read(const struct stk_profiles *profiles, struct stk_settings *settings,
-                      struct stoker_error *error)
+int stk_s3_settings_read(const struct stk_aws_profile *profiles, struct stk_s3_settings *settings,
+                         struct stoker_error *error)
 {
     /* It alone asks for more than the general setting, and never for less. */
     static const struct row dual = {NULL, NULL, "use_dualstack_endpoint", flag, AT(dual_stack)};
-    struct stk_settings more = {0};
-    struct said said;
+    struct stk_s3_settings more = {0};
+    struct setting_text setting_text;
     int status = 0;
 
-    *settings = (struct stk_settings){0};
+    *settings = (struct stk_s3_settings){0};
     for (size_t i = 0; i < STK_COUNT(rows) && status == 0; i++) {
-        status = find(profiles, &rows[i], &said, error);
-        status = status < 0 || !said.text ? status : take(&rows[i], &said, settings, error);
+        status = find(profiles, &rows[i], &setting_text, error);
+        status = status < 0 || !setting_text.text
+                     ? status
+                     : parse_setting(&rows[i], &setting_text, settings, error);
     }
-    status = status < 0 ? status : find(profiles, &dual, &said, error);
-    status = status < 0 || !said.text ? status : take(&dual, &said, &more, error);
-    if (more.dual_stack == STK_SAID_YES) {
-        settings->dual_stack = STK_SAID_YES;
+    status = status < 0 ? status : find(profiles, &dual, &setting_text, error);
+    status = status < 0 || !setting_text.text ? status
+                                              : parse_setting(&dual, &setting_text, &more, error);
+    if (more.dual_stack == STK_FLAG_YES) {
+        settings->dual_stack = STK_FLAG_YES;
     }
-    return status < 0 ? status : stk_settings_authority(profiles, settings->ca_file, error);
+    return status < 0 ? status : stk_s3_settings_ca_file(profiles, settings->ca_file, error);
 }
 
-static int find(const struct stk_profiles *profiles, const struct row *row, struct said *said,
-                struct stoker_error *error)
+static int find(const struct stk_aws_profile *profiles, const struct row *row,
+                struct setting_text *setting_text, struct stoker_error *error)
 {
-    said->text = row->variable ? stk_environment(row->variable) : NULL;
-    if (said->text) {
-        snprintf(said->where, sizeof said->where, "%s", row->variable);
+    setting_text->text = row->variable ? stk_environment_get(row->variable) : NULL;
+    if (setting_text->text) {
+        snprintf(setting_text->where, sizeof setting_text->where, "%s", row->variable);
         return 0;
     }
-    said->text = row->name ? stk_profiles_get(profiles, profiles->name, row->name) : NULL;
-    if (said->text) {
-        char place[STK_PROFILE_PATH_BYTES + 16];
+    setting_text->text =
+        row->name ? stk_aws_profile_get(profiles, profiles->name, row->name) : NULL;
+    if (setting_text->text) {
+        char place[STK_AWS_PROFILE_PATH_BYTES + 16];
 
-        stk_profiles_where(profiles, profiles->name, row->name, place, sizeof place);
-        snprintf(said->where, sizeof said->where, "%s, %s", row->name, place);
+        stk_aws_profile_location(profiles, profiles->name, row->name, place, sizeof place);
+        snprintf(setting_text->where, sizeof setting_text->where, "%s, %s", row->name, place);
         return 0;
     }
-    return row->inner ? find_inner(profiles, row->inner, said, error) : 0;
+    return row->inner ? find_inner(profiles, row->inner, setting_text, error) : 0;
 }
 
-static int find_inner(const struct stk_profiles *profiles, const char *name, struct said *said,
-                      struct stoker_error *error)
+static int find_inner(const struct stk_aws_profile *profiles, const char *name,
+                      struct setting_text *setting_text, struct stoker_error *error)
 {
-    const char *lines = stk_profiles_get(profiles, profiles->name, "s3");
-    char place[STK_PROFILE_PATH_BYTES + 16];
-    int found = lines ? stk_ini_nested(lines, name, said->inner, sizeof said->inner) : 0;
+    const char *lines = stk_aws_profile_get(profiles, profiles->name, "s3");
+    char place[STK_AWS_PROFILE_PATH_BYTES + 16];
+    int found =
+        lines ? stk_ini_get_nested(lines, name, setting_text->inner, sizeof setting_text->inner)
+              : 0;
 
-    stk_profiles_where(profiles, profiles->name, "s3", place, sizeof place);
-    snprintf(said->where, sizeof said->where, "%s below s3, %s", name, place);
-    said->text = found > 0 ? said->inner : NULL;
+    stk_aws_profile_location(profiles, profiles->name, "s3", place, sizeof place);
+    snprintf(setting_text->where, sizeof setting_text->where, "%s below s3, %s", name, place);
+    setting_text->text = found > 0 ? setting_text->inner : NULL;
     return found < 0 ? stk_fail(error, STOKER_ERROR_LIMIT, "a setting is too long",
-                                "look at what it says", "%s", said->where)
+                                "look at what it says", "%s", setting_text->where)
                      : 0;
 }
 
 /* No error repeats the text: it may be a secret on the wrong line. */
-static int take(const struct row *row, const struct said *said, struct stk_settings *settings,
-                struct stoker_error *error)
+static int parse_setting(const struct row *row, const struct setting_text *setting_text,
+                         struct stk_s3_settings *settings, struct stoker_error *error)
 {
-    uint32_t *field = row->at == NOWHERE ? NULL : (uint32_t *)(void *)((char *)settings + row->at);
+    uint32_t *field =
+        row->at == NO_OFFSET ? NULL : (uint32_t *)(void *)((char *)settings + row->at);
     char known[96] = "";
     uint32_t value = 0;
 
     if (!row->words) {
-        size_t digits = strspn(said->text, "0123456789");
+        size_t digits = strspn(setting_text->text, "0123456789");
 
-        if (digits == 0 || said->text[digits] || strspn(said->text, "0") == digits) {
+        if (digits == 0 || setting_text->text[digits] ||
+            strspn(setting_text->text, "0") == digits) {
             return stk_fail(error, STOKER_ERROR_ARGUMENT, "a setting is no number above 0",
-                            "write a number", "%s", said->where);
+                            "write a number", "%s", setting_text->where);
         }
-        *field = (uint32_t)stk_min(strtoull(said->text, NULL, 10), ATTEMPTS_MAX);
+        *field = (uint32_t)stk_min(strtoull(setting_text->text, NULL, 10), ATTEMPTS_MAX);
         return 0;
     }
     for (const struct word *word = row->words; word->text; word++) {
-        if (strcasecmp(word->text, said->text) == 0) {
+        if (strcasecmp(word->text, setting_text->text) == 0) {
             value = word->value;
             if (field) {
                 *field = value;
@@ -172,43 +181,43 @@ static int take(const struct row *row, const struct said *said, struct stk_setti
         }
     }
     return stk_fail(error, STOKER_ERROR_ARGUMENT, "a setting has a value that it does not know",
-                    "correct it", "%s: one of %s", said->where, known);
+                    "correct it", "%s: one of %s", setting_text->where, known);
 }
 
-int stk_settings_authority(const struct stk_profiles *profiles, char out[STK_PROFILE_PATH_BYTES],
-                           struct stoker_error *error)
+int stk_s3_settings_ca_file(const struct stk_aws_profile *profiles,
+                            char out[STK_AWS_PROFILE_PATH_BYTES], struct stoker_error *error)
 {
-    static const struct row row = {"AWS_CA_BUNDLE", "ca_bundle", NULL, NULL, NOWHERE};
-    struct said said;
-    int status = find(profiles, &row, &said, error);
+    static const struct row row = {"AWS_CA_BUNDLE", "ca_bundle", NULL, NULL, NO_OFFSET};
+    struct setting_text setting_text;
+    int status = find(profiles, &row, &setting_text, error);
 
     out[0] = 0;
-    if (status == 0 && said.text && said.text[0] &&
-        !stk_path_expand(said.text, out, STK_PROFILE_PATH_BYTES)) {
+    if (status == 0 && setting_text.text && setting_text.text[0] &&
+        !stk_path_expand_home(setting_text.text, out, STK_AWS_PROFILE_PATH_BYTES)) {
         out[0] = 0;
         status = stk_fail(error, STOKER_ERROR_LIMIT, "the path of a file is too long", "shorten it",
-                          "%s", said.where);
+                          "%s", setting_text.where);
     }
     return status;
 }
 
-const char *stk_settings_authorities(void)
+const char *stk_s3_settings_environment_ca_file(void)
 {
     static const char *const names[] = {"AWS_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"};
     const char *found = NULL;
 
     for (size_t i = 0; i < STK_COUNT(names) && !found; i++) {
-        found = stk_environment(names[i]);
+        found = stk_environment_get(names[i]);
     }
     return found;
 }
 
-bool stk_region_plain(char *region)
+bool stk_aws_region_strip_fips(char *region)
 {
-    return cut(region, "fips-") | cut(region, "-fips");
+    return remove_part(region, "fips-") | remove_part(region, "-fips");
 }
 
-static bool cut(char *text, const char *part)
+static bool remove_part(char *text, const char *part)
 {
     char *at = strstr(text, part);
 
@@ -218,14 +227,14 @@ static bool cut(char *text, const char *part)
     return at != NULL;
 }
 
-const struct stk_cloud *stk_cloud_of(const char *region)
+const struct stk_aws_partition *stk_aws_partition_of(const char *region)
 {
     static const char digits[] = "0123456789";
 
     for (size_t i = 0; i < STK_COUNT(clouds); i++) {
-        size_t bytes = strlen(clouds[i].begins), word, name = strlen(clouds[i].name);
+        size_t bytes = strlen(clouds[i].region_prefix), word, name = strlen(clouds[i].name);
 
-        if (strncmp(region, clouds[i].begins, bytes) == 0) {
+        if (strncmp(region, clouds[i].region_prefix, bytes) == 0) {
             word = strcspn(region + bytes, "-");
             if (word > 0 && region[bytes + word] == '-' && region[bytes + word + 1] &&
                 strspn(region + bytes + word + 1, digits) == strlen(region + bytes + word + 1)) {
@@ -253,56 +262,61 @@ static void endpoint_variable(const char *service, char *variable, size_t variab
 }
 
 /* Whether endpoints that are configured are looked at: 1, 0 or a filled error. */
-static int is_looked_at(const struct stk_profiles *profiles, struct stoker_error *error)
+static int uses_endpoints(const struct stk_aws_profile *profiles, struct stoker_error *error)
 {
     static const struct row row = {"AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
-                                   "ignore_configured_endpoint_urls", NULL, flag, AT(no_endpoints)};
-    struct stk_settings settings = {0};
-    struct said said;
-    int status = find(profiles, &row, &said, error);
+                                   "ignore_configured_endpoint_urls", NULL, flag,
+                                   AT(ignore_endpoints)};
+    struct stk_s3_settings settings = {0};
+    struct setting_text setting_text;
+    int status = find(profiles, &row, &setting_text, error);
 
-    status = status < 0 || !said.text ? status : take(&row, &said, &settings, error);
-    return status < 0 ? status : settings.no_endpoints != STK_SAID_YES;
+    status = status < 0 || !setting_text.text
+                 ? status
+                 : parse_setting(&row, &setting_text, &settings, error);
+    return status < 0 ? status : settings.ignore_endpoints != STK_FLAG_YES;
 }
 
 /* Of the services section that the profile names. As the other functions here. */
-static int find_in_services(const struct stk_profiles *profiles, const char *service,
-                            struct stk_endpoint *endpoint, struct stoker_error *error)
+static int find_in_services(const struct stk_aws_profile *profiles, const char *service,
+                            struct stk_service_endpoint *endpoint, struct stoker_error *error)
 {
-    const char *name = stk_profiles_get(profiles, profiles->name, "services"), *lines;
+    const char *name = stk_aws_profile_get(profiles, profiles->name, "services"), *lines;
 
     if (!name) {
         return 0;
     }
-    if (!stk_profiles_has_section(profiles, "services", name)) {
+    if (!stk_aws_profile_has_section(profiles, "services", name)) {
         return stk_fail(error, STOKER_ERROR_FORMAT, "a profile names services that are not there",
                         "write a section [services NAME], or correct the profile",
                         "services %.100s, %s", name,
-                        stk_profiles_where(profiles, profiles->name, "services", endpoint->from,
-                                           sizeof endpoint->from));
+                        stk_aws_profile_location(profiles, profiles->name, "services",
+                                                 endpoint->source, sizeof endpoint->source));
     }
-    lines = stk_profiles_section(profiles, "services", name, service);
-    snprintf(endpoint->from, sizeof endpoint->from, "[services %.100s] of %s", name,
+    lines = stk_aws_profile_section(profiles, "services", name, service);
+    snprintf(endpoint->source, sizeof endpoint->source, "[services %.100s] of %s", name,
              profiles->config_path);
-    return lines ? stk_ini_nested(lines, "endpoint_url", endpoint->url, sizeof endpoint->url) : 0;
+    return lines ? stk_ini_get_nested(lines, "endpoint_url", endpoint->url, sizeof endpoint->url)
+                 : 0;
 }
 
-int stk_settings_endpoint(const struct stk_profiles *profiles, const char *service,
-                          struct stk_endpoint *endpoint, struct stoker_error *error)
+int stk_s3_settings_endpoint(const struct stk_aws_profile *profiles, const char *service,
+                             struct stk_service_endpoint *endpoint, struct stoker_error *error)
 {
     char variable[64];
     const char *value;
-    int found = is_looked_at(profiles, error);
+    int found = uses_endpoints(profiles, error);
 
-    *endpoint = (struct stk_endpoint){.url = ""};
+    *endpoint = (struct stk_service_endpoint){.url = ""};
     if (found <= 0) {
         return found;
     }
     found = 0;
     endpoint_variable(service, variable, sizeof variable);
-    value = stk_environment(variable);
-    snprintf(endpoint->from, sizeof endpoint->from, "%s", value ? variable : "AWS_ENDPOINT_URL");
-    value = value ? value : stk_environment("AWS_ENDPOINT_URL");
+    value = stk_environment_get(variable);
+    snprintf(endpoint->source, sizeof endpoint->source, "%s",
+             value ? variable : "AWS_ENDPOINT_URL");
+    value = value ? value : stk_environment_get("AWS_ENDPOINT_URL");
     if (!value) {
         found = find_in_services(profiles, service, endpoint, error);
         if (found == STOKER_ERROR_FORMAT) {
@@ -311,9 +325,9 @@ int stk_settings_endpoint(const struct stk_profiles *profiles, const char *servi
     }
     found = found > 0 && !endpoint->url[0] ? 0 : found;
     if (found == 0 && !value) {
-        value = stk_profiles_get(profiles, profiles->name, "endpoint_url");
-        stk_profiles_where(profiles, profiles->name, "endpoint_url", endpoint->from,
-                           sizeof endpoint->from);
+        value = stk_aws_profile_get(profiles, profiles->name, "endpoint_url");
+        stk_aws_profile_location(profiles, profiles->name, "endpoint_url", endpoint->source,
+                                 sizeof endpoint->source);
     }
     if (value && value[0]) {
         found = (size_t)snprintf(endpoint->url, sizeof endpoint->url, "%s", value) <
@@ -324,10 +338,10 @@ int stk_settings_endpoint(const struct stk_profiles *profiles, const char *servi
     if (found < 0) {
         endpoint->url[0] = 0;
         return stk_fail(error, STOKER_ERROR_LIMIT, "an endpoint is too long", "use a shorter one",
-                        "%s", endpoint->from);
+                        "%s", endpoint->source);
     }
     if (found == 0) {
-        endpoint->from[0] = 0;
+        endpoint->source[0] = 0;
     }
     return found;
 }

@@ -14,42 +14,42 @@
 
 #define KEY_BYTES 32u
 
-static int add_line(struct stk_keyring *ring, struct stk_view line, const char *where,
+static int add_line(struct stk_sse_keys *sse_keys, struct stk_view line, const char *where,
                     struct stoker_error *error);
 static bool read_key(struct stk_view text, uint8_t key[KEY_BYTES]);
-static int add_file(struct stk_keyring *ring, const char *path, struct stoker_error *error);
+static int add_file(struct stk_sse_keys *sse_keys, const char *path, struct stoker_error *error);
 
-int stk_keyring_open(struct stk_keyring *ring, struct stoker_error *error)
+int stk_sse_keys_open(struct stk_sse_keys *sse_keys, struct stoker_error *error)
 {
     const char *path = getenv("STOKER_SSE_C_KEY_FILE"), *text = getenv("STOKER_SSE_C_KEY");
-    int status = path && path[0] ? add_file(ring, path, error) : 0;
+    int status = path && path[0] ? add_file(sse_keys, path, error) : 0;
 
     if (status == 0 && text && text[0]) {
-        status = stk_keyring_add(ring, (struct stk_view){(const uint8_t *)text, strlen(text)},
-                                 "STOKER_SSE_C_KEY", error);
+        status = stk_sse_keys_add(sse_keys, (struct stk_view){(const uint8_t *)text, strlen(text)},
+                                  "STOKER_SSE_C_KEY", error);
     }
     return status;
 }
 
-static int add_file(struct stk_keyring *ring, const char *path, struct stoker_error *error)
+static int add_file(struct stk_sse_keys *sse_keys, const char *path, struct stoker_error *error)
 {
-    uint8_t *text = stk_pages_alloc(STK_KEYRING_FILE_BYTES_MAX);
+    uint8_t *text = stk_pages_alloc(STK_SSE_KEYS_FILE_BYTES_MAX);
     int64_t got;
     int status;
 
     if (!text) {
         return stk_fail(error, -ENOMEM, "cannot read keys", "free memory", "'%.400s'", path);
     }
-    madvise(text, STK_KEYRING_FILE_BYTES_MAX, MADV_DONTDUMP);
-    got = stk_machine_bytes(path, text, STK_KEYRING_FILE_BYTES_MAX);
+    madvise(text, STK_SSE_KEYS_FILE_BYTES_MAX, MADV_DONTDUMP);
+    got = stk_small_file_read(path, text, STK_SSE_KEYS_FILE_BYTES_MAX);
     status = got < 0 ? stk_fail_errno(error, (int)-got, "cannot read the file of customers' keys",
                                       "check STOKER_SSE_C_KEY_FILE", "'%.400s'", path)
-             : got == STK_KEYRING_FILE_BYTES_MAX
+             : got == STK_SSE_KEYS_FILE_BYTES_MAX
                  ? stk_fail(error, STOKER_ERROR_LIMIT, "a file of customers' keys is too large",
                             "check STOKER_SSE_C_KEY_FILE", "'%.400s'", path)
-                 : stk_keyring_add(ring, (struct stk_view){text, (size_t)got}, path, error);
-    explicit_bzero(text, STK_KEYRING_FILE_BYTES_MAX);
-    stk_pages_free(text, STK_KEYRING_FILE_BYTES_MAX);
+                 : stk_sse_keys_add(sse_keys, (struct stk_view){text, (size_t)got}, path, error);
+    explicit_bzero(text, STK_SSE_KEYS_FILE_BYTES_MAX);
+    stk_pages_free(text, STK_SSE_KEYS_FILE_BYTES_MAX);
     return status;
 }
 
@@ -60,21 +60,21 @@ static int fail_line(const char *what, const char *where, struct stoker_error *e
                     where);
 }
 
-static int add(struct stk_keyring *ring, struct stk_view prefix, const uint8_t key[KEY_BYTES],
+static int add(struct stk_sse_keys *sse_keys, struct stk_view prefix, const uint8_t key[KEY_BYTES],
                const char *where, struct stoker_error *error)
 {
-    struct stk_keyring_key *added = &ring->keys[ring->count];
+    struct stk_sse_key *added = &sse_keys->keys[sse_keys->count];
     char text[STK_BASE64_BYTES];
     uint8_t digest[16];
 
-    if (ring->count == STK_KEYRING_KEYS_MAX || prefix.bytes >= sizeof added->prefix) {
+    if (sse_keys->count == STK_SSE_KEYS_MAX || prefix.bytes >= sizeof added->prefix) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "there are too many customers' keys",
                         "use at most 16, and shorter prefixes", "%s", where);
     }
     memcpy(added->prefix, prefix.bytes ? prefix.data : (const uint8_t *)"", prefix.bytes);
     added->prefix[prefix.bytes] = '\0';
-    for (uint32_t i = 0; i < ring->count; i++) {
-        if (strcmp(ring->keys[i].prefix, added->prefix) == 0) {
+    for (uint32_t i = 0; i < sse_keys->count; i++) {
+        if (strcmp(sse_keys->keys[i].prefix, added->prefix) == 0) {
             return fail_line("two customers' keys are for the same objects", where, error);
         }
     }
@@ -84,7 +84,7 @@ static int add(struct stk_keyring *ring, struct stk_view prefix, const uint8_t k
     explicit_bzero(text, sizeof text);
     stk_base64(digest, sizeof digest, text);
     memcpy(added->md5, text, sizeof added->md5);
-    ring->count++;
+    sse_keys->count++;
     return 0;
 }
 
@@ -93,15 +93,15 @@ static bool is_blank(uint8_t byte)
     return byte == ' ' || byte == '\t' || byte == '\r';
 }
 
-int stk_keyring_add(struct stk_keyring *ring, struct stk_view text, const char *from,
-                    struct stoker_error *error)
+int stk_sse_keys_add(struct stk_sse_keys *sse_keys, struct stk_view text, const char *from,
+                     struct stoker_error *error)
 {
     const uint8_t *end = text.data + text.bytes, *next = text.data;
     char where[512];
     int status = 0;
 
     if (text.bytes == KEY_BYTES) { /* no line that tells one is so short */
-        return add(ring, (struct stk_view){0}, text.data, from, error);
+        return add(sse_keys, (struct stk_view){0}, text.data, from, error);
     }
     for (uint32_t number = 1; next < end && status == 0; number++) {
         const uint8_t *at = next, *last = memchr(at, '\n', (size_t)(end - at));
@@ -116,14 +116,14 @@ int stk_keyring_add(struct stk_keyring *ring, struct stk_view text, const char *
         }
         if (at < last && *at != '#') {
             snprintf(where, sizeof where, "'%.400s' line %u", from, number);
-            status = add_line(ring, (struct stk_view){at, (size_t)(last - at)}, where, error);
+            status = add_line(sse_keys, (struct stk_view){at, (size_t)(last - at)}, where, error);
         }
     }
     return status;
 }
 
 /* The key stands behind the last blank: a prefix may hold some. */
-static int add_line(struct stk_keyring *ring, struct stk_view line, const char *where,
+static int add_line(struct stk_sse_keys *sse_keys, struct stk_view line, const char *where,
                     struct stoker_error *error)
 {
     static const char scheme[] = "s3://";
@@ -154,7 +154,7 @@ static int add_line(struct stk_keyring *ring, struct stk_view line, const char *
     if (!read_key(key, raw)) {
         return fail_line("a customer's key is not of 32 bytes", where, error);
     }
-    status = add(ring, prefix, raw, where, error);
+    status = add(sse_keys, prefix, raw, where, error);
     explicit_bzero(raw, sizeof raw);
     return status;
 }
@@ -200,14 +200,14 @@ static bool read_key(struct stk_view text, uint8_t key[KEY_BYTES])
     return used == KEY_BYTES && bits == 0;
 }
 
-const struct stk_keyring_key *stk_keyring_find(const struct stk_keyring *ring, const char *bucket,
-                                               const char *key)
+const struct stk_sse_key *stk_sse_keys_find(const struct stk_sse_keys *sse_keys, const char *bucket,
+                                            const char *key)
 {
-    const struct stk_keyring_key *best = NULL;
+    const struct stk_sse_key *best = NULL;
     size_t bucket_bytes = strlen(bucket), best_bytes = 0;
 
-    for (uint32_t i = 0; i < ring->count; i++) {
-        const char *prefix = ring->keys[i].prefix, *rest = prefix + bucket_bytes;
+    for (uint32_t i = 0; i < sse_keys->count; i++) {
+        const char *prefix = sse_keys->keys[i].prefix, *rest = prefix + bucket_bytes;
         size_t bytes = strlen(prefix);
         /* An ARN in a bucket's stead may have a '/' of its own. */
         bool fits = bytes == 0 ||
@@ -215,7 +215,7 @@ const struct stk_keyring_key *stk_keyring_find(const struct stk_keyring *ring, c
                      (!*rest || (*rest == '/' && strncmp(key, rest + 1, strlen(rest + 1)) == 0)));
 
         if (fits && (!best || bytes > best_bytes)) {
-            best = &ring->keys[i];
+            best = &sse_keys->keys[i];
             best_bytes = bytes;
         }
     }

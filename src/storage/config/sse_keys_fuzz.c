@@ -8,18 +8,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    static struct stk_keyring ring;
+    static struct stk_sse_keys ring;
     struct stoker_error error = {0};
     int status;
 
     memset(&ring, 0, sizeof ring);
-    status = stk_keyring_add(&ring, (struct stk_view){data, bytes}, "text", &error);
+    status = stk_sse_keys_add(&ring, (struct stk_view){data, bytes}, "text", &error);
     STK_ASSERT(status == 0 ||
                (error.status == status && strncmp(error.where, "'text' line ", 12) == 0));
-    STK_ASSERT(ring.count <= STK_KEYRING_KEYS_MAX);
+    STK_ASSERT(ring.count <= STK_SSE_KEYS_MAX);
     for (uint32_t i = 0; i < ring.count; i++) {
-        const struct stk_keyring_key *key = &ring.keys[i];
-        char bucket[STK_KEYRING_PREFIX_BYTES], *slash;
+        const struct stk_sse_key *key = &ring.keys[i];
+        char bucket[STK_SSE_KEYS_PREFIX_BYTES], *slash;
 
         STK_ASSERT(strlen(key->key) == 44 && strlen(key->md5) == 24);
         memcpy(bucket, key->prefix, sizeof bucket);
@@ -27,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         if (slash) {
             *slash = '\0';
         }
-        STK_ASSERT(stk_keyring_find(&ring, bucket, slash ? slash + 1 : "") == key);
+        STK_ASSERT(stk_sse_keys_find(&ring, bucket, slash ? slash + 1 : "") == key);
     }
     return 0;
 }

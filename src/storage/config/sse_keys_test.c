@@ -49,11 +49,11 @@ static const struct {
 static void test_texts(void)
 {
     for (size_t i = 0; i < STK_COUNT(texts); i++) {
-        struct stk_keyring ring = {.count = 0};
+        struct stk_sse_keys ring = {.count = 0};
         struct stoker_error error = {0};
         struct stk_view view = {(const uint8_t *)texts[i].text, strlen(texts[i].text)};
 
-        T_EQ(texts[i].text, stk_keyring_add(&ring, view, "from", &error), texts[i].status);
+        T_EQ(texts[i].text, stk_sse_keys_add(&ring, view, "from", &error), texts[i].status);
         T_EQ(texts[i].text, ring.count, texts[i].count);
         if (texts[i].first) {
             T_STR(texts[i].text, ring.keys[0].prefix, texts[i].first);
@@ -85,30 +85,31 @@ static void test_find(void)
                 {"arn:x:p/q", "k1", "arn:x:p/q/k"},
                 {"arn:x:p/q", "j", ""},
                 {"arn:x:p", "q/k", "arn:x:p/q/k"}};
-    struct stk_keyring ring = {.count = 0};
+    struct stk_sse_keys ring = {.count = 0};
     struct stk_view raw = {(const uint8_t *)text + 10, 44};
 
-    T_TRUE("empty", !stk_keyring_find(&ring, "b", "a"));
+    T_TRUE("empty", !stk_sse_keys_find(&ring, "b", "a"));
     T_EQ("added",
-         stk_keyring_add(&ring, (struct stk_view){(const uint8_t *)text, sizeof text - 1}, "from",
-                         NULL),
+         stk_sse_keys_add(&ring, (struct stk_view){(const uint8_t *)text, sizeof text - 1}, "from",
+                          NULL),
          0);
     T_EQ("all", ring.count, 5);
     T_STR("its MD5", ring.keys[1].md5, MD5_0);
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
-        const struct stk_keyring_key *found = stk_keyring_find(&ring, rows[i].bucket, rows[i].key);
+        const struct stk_sse_key *found = stk_sse_keys_find(&ring, rows[i].bucket, rows[i].key);
 
         T_TRUE(rows[i].key, found != NULL);
         T_STR(rows[i].key, found->prefix, rows[i].prefix);
     }
     memset(&ring, 0, sizeof ring);
-    for (uint32_t i = 0; i <= STK_KEYRING_KEYS_MAX; i++) {
+    for (uint32_t i = 0; i <= STK_SSE_KEYS_MAX; i++) {
         char line[80];
 
         snprintf(line, sizeof line, "s3://b%u %.44s", i, (const char *)raw.data);
-        T_EQ("bound",
-             stk_keyring_add(&ring, (struct stk_view){(uint8_t *)line, strlen(line)}, "from", NULL),
-             i < STK_KEYRING_KEYS_MAX ? 0 : STOKER_ERROR_LIMIT);
+        T_EQ(
+            "bound",
+            stk_sse_keys_add(&ring, (struct stk_view){(uint8_t *)line, strlen(line)}, "from", NULL),
+            i < STK_SSE_KEYS_MAX ? 0 : STOKER_ERROR_LIMIT);
     }
 }
 
@@ -116,14 +117,15 @@ static void test_find(void)
 static void test_long_prefix(void)
 {
     for (size_t more = 0; more < 2; more++) {
-        struct stk_keyring ring = {.count = 0};
-        size_t bytes = STK_KEYRING_PREFIX_BYTES - 1 + more;
-        char line[2 * STK_KEYRING_PREFIX_BYTES];
+        struct stk_sse_keys ring = {.count = 0};
+        size_t bytes = STK_SSE_KEYS_PREFIX_BYTES - 1 + more;
+        char line[2 * STK_SSE_KEYS_PREFIX_BYTES];
         int used = snprintf(line, sizeof line, "s3://%0*d " BASE_0, (int)bytes, 7);
 
-        T_EQ("long",
-             stk_keyring_add(&ring, (struct stk_view){(uint8_t *)line, (size_t)used}, "from", NULL),
-             more ? STOKER_ERROR_LIMIT : 0);
+        T_EQ(
+            "long",
+            stk_sse_keys_add(&ring, (struct stk_view){(uint8_t *)line, (size_t)used}, "from", NULL),
+            more ? STOKER_ERROR_LIMIT : 0);
         T_EQ("long", strlen(ring.keys[0].prefix), more ? 0 : bytes);
     }
 }
@@ -131,15 +133,15 @@ static void test_long_prefix(void)
 static void test_bytes(void)
 {
     static const char nul[] = "s3://b/\0/k " BASE_0, line[] = RAW_A "\n";
-    struct stk_keyring ring = {.count = 0};
+    struct stk_sse_keys ring = {.count = 0};
 
     T_EQ("a NUL in a prefix",
-         stk_keyring_add(&ring, (struct stk_view){(const uint8_t *)nul, sizeof nul - 1}, "from",
-                         NULL),
+         stk_sse_keys_add(&ring, (struct stk_view){(const uint8_t *)nul, sizeof nul - 1}, "from",
+                          NULL),
          STOKER_ERROR_FORMAT);
     T_EQ("33 bytes are no key",
-         stk_keyring_add(&ring, (struct stk_view){(const uint8_t *)line, sizeof line - 1}, "from",
-                         NULL),
+         stk_sse_keys_add(&ring, (struct stk_view){(const uint8_t *)line, sizeof line - 1}, "from",
+                          NULL),
          STOKER_ERROR_FORMAT);
     T_EQ("none", ring.count, 0);
 }
@@ -149,24 +151,24 @@ static void test_file(void)
 {
     char path[] = "/tmp/stoker-keyring-XXXXXX";
     struct stoker_error error = {0};
-    static struct stk_keyring ring;
+    static struct stk_sse_keys ring;
     FILE *file = fdopen(mkstemp(path), "w");
 
     fputs(BASE_0 "\n", file);
     fflush(file);
     setenv("STOKER_SSE_C_KEY_FILE", path, 1);
     setenv("STOKER_SSE_C_KEY", "s3://b " BASE_A, 1);
-    T_EQ("both", stk_keyring_open(&ring, &error), 0);
+    T_EQ("both", stk_sse_keys_open(&ring, &error), 0);
     T_EQ("both", ring.count, 2);
-    for (uint32_t i = 0; i < STK_KEYRING_FILE_BYTES_MAX / 2; i++) {
+    for (uint32_t i = 0; i < STK_SSE_KEYS_FILE_BYTES_MAX / 2; i++) {
         fputs("#\n", file);
     }
     fclose(file);
     memset(&ring, 0, sizeof ring);
-    T_EQ("too large", stk_keyring_open(&ring, &error), STOKER_ERROR_LIMIT);
+    T_EQ("too large", stk_sse_keys_open(&ring, &error), STOKER_ERROR_LIMIT);
     T_EQ("too large", ring.count, 0);
     T_EQ("away", unlink(path), 0);
-    T_TRUE("none", stk_keyring_open(&ring, &error) < 0);
+    T_TRUE("none", stk_sse_keys_open(&ring, &error) < 0);
     T_ERROR("none", &error);
     T_EQ("none", ring.count, 0);
     unsetenv("STOKER_SSE_C_KEY_FILE");

@@ -1,4 +1,4 @@
-/* One file a session, named by the SHA-1 of its name. */
+/* One file a session, path_args by the SHA-1 of its name. */
 #include "storage/config/sso_cache.h"
 
 #include "base/crypto/digest.h"
@@ -16,7 +16,7 @@
 
 static bool time_text(uint64_t seconds, char text[64]);
 
-struct stk_sso_token *stk_sso_open(void)
+struct stk_sso_token *stk_sso_token_open(void)
 {
     struct stk_sso_token *token = stk_pages_alloc(sizeof *token);
 
@@ -27,7 +27,7 @@ struct stk_sso_token *stk_sso_open(void)
     return token;
 }
 
-void stk_sso_close(struct stk_sso_token *token)
+void stk_sso_token_close(struct stk_sso_token *token)
 {
     if (token) {
         explicit_bzero(token, sizeof *token);
@@ -35,19 +35,20 @@ void stk_sso_close(struct stk_sso_token *token)
     }
 }
 
-int stk_sso_load(const char *name, struct stk_sso_token *token, struct stoker_error *error)
+int stk_sso_token_load(const char *name, struct stk_sso_token *token, struct stoker_error *error)
 {
-    const struct stk_tell_field fields[] = {
-        {"accessToken", STK_TELL_TEXT, token->access, sizeof token->access},
-        {"expiresAt", STK_TELL_TIME, &token->expires_s, 0},
-        {"refreshToken", STK_TELL_OPTION, token->refresh, sizeof token->refresh},
-        {"clientId", STK_TELL_OPTION, token->client_id, sizeof token->client_id},
-        {"clientSecret", STK_TELL_OPTION, token->client_secret, sizeof token->client_secret},
-        {"registrationExpiresAt", STK_TELL_TIME, &token->registration_expires_s, 0},
-        {"startUrl", STK_TELL_OPTION, token->start_url, sizeof token->start_url},
-        {"region", STK_TELL_OPTION, token->region, sizeof token->region},
+    const struct stk_auth_field fields[] = {
+        {"accessToken", STK_AUTH_FIELD_TEXT, token->access, sizeof token->access},
+        {"expiresAt", STK_AUTH_FIELD_TIME, &token->expires_s, 0},
+        {"refreshToken", STK_AUTH_FIELD_OPTIONAL_TEXT, token->refresh, sizeof token->refresh},
+        {"clientId", STK_AUTH_FIELD_OPTIONAL_TEXT, token->client_id, sizeof token->client_id},
+        {"clientSecret", STK_AUTH_FIELD_OPTIONAL_TEXT, token->client_secret,
+         sizeof token->client_secret},
+        {"registrationExpiresAt", STK_AUTH_FIELD_TIME, &token->registration_expires_s, 0},
+        {"startUrl", STK_AUTH_FIELD_OPTIONAL_TEXT, token->start_url, sizeof token->start_url},
+        {"region", STK_AUTH_FIELD_OPTIONAL_TEXT, token->region, sizeof token->region},
     };
-    char *text = stk_pages_alloc(STK_TELL_BYTES_MAX);
+    char *text = stk_pages_alloc(STK_AUTH_RESPONSE_BYTES_MAX);
     uint8_t digest[20];
     char hex[2 * sizeof digest + 1];
     int status;
@@ -60,21 +61,21 @@ int stk_sso_load(const char *name, struct stk_sso_token *token, struct stoker_er
         return stk_fail_errno(error, ENOMEM, "cannot read SSO's token", "free memory", "'%s'",
                               token->shown);
     }
-    madvise(text, STK_TELL_BYTES_MAX, MADV_DONTDUMP);
-    if (!stk_path_expand(token->shown, token->path, sizeof token->path) ||
-        !stk_machine_text(token->path, text, STK_TELL_BYTES_MAX)) {
+    madvise(text, STK_AUTH_RESPONSE_BYTES_MAX, MADV_DONTDUMP);
+    if (!stk_path_expand_home(token->shown, token->path, sizeof token->path) ||
+        !stk_small_file_read_text(token->path, text, STK_AUTH_RESPONSE_BYTES_MAX)) {
         status = stk_fail(error, STOKER_ERROR_MISSING, "there is no token of SSO",
                           "run 'aws sso login'", "'%s'", token->shown);
     } else {
-        status = stk_tell_json((struct stk_view){(uint8_t *)text, strlen(text)}, fields,
-                               STK_COUNT(fields), "SSO's cached token", error);
+        status = stk_auth_response_json((struct stk_view){(uint8_t *)text, strlen(text)}, fields,
+                                        STK_COUNT(fields), "SSO's cached token", error);
     }
-    explicit_bzero(text, STK_TELL_BYTES_MAX);
-    stk_pages_free(text, STK_TELL_BYTES_MAX);
+    explicit_bzero(text, STK_AUTH_RESPONSE_BYTES_MAX);
+    stk_pages_free(text, STK_AUTH_RESPONSE_BYTES_MAX);
     return status;
 }
 
-int stk_sso_save(const struct stk_sso_token *token)
+int stk_sso_token_save(const struct stk_sso_token *token)
 {
     char expires[64], registration_expires[64];
     const char *const members[][2] = {{"{\"startUrl\": ", token->start_url},
@@ -86,7 +87,7 @@ int stk_sso_save(const struct stk_sso_token *token)
                                       {", \"registrationExpiresAt\": ", registration_expires},
                                       {", \"refreshToken\": ", token->refresh},
                                       {"}", NULL}};
-    char *text = stk_pages_alloc(STK_TELL_BYTES_MAX);
+    char *text = stk_pages_alloc(STK_AUTH_RESPONSE_BYTES_MAX);
     size_t used = 0;
     bool fits = time_text(token->expires_s, expires) &&
                 time_text(token->registration_expires_s, registration_expires);
@@ -95,15 +96,16 @@ int stk_sso_save(const struct stk_sso_token *token)
     if (!text) {
         return status;
     }
-    madvise(text, STK_TELL_BYTES_MAX, MADV_DONTDUMP);
+    madvise(text, STK_AUTH_RESPONSE_BYTES_MAX, MADV_DONTDUMP);
     for (size_t i = 0; fits && i < STK_COUNT(members); i++) {
-        fits = stk_tell_member(members[i][0], members[i][1], text, STK_TELL_BYTES_MAX, &used);
+        fits = stk_auth_json_add_member(members[i][0], members[i][1], text,
+                                        STK_AUTH_RESPONSE_BYTES_MAX, &used);
     }
     if (fits) {
-        status = stk_machine_save(token->path, text, used);
+        status = stk_small_file_write(token->path, text, used);
     }
-    explicit_bzero(text, STK_TELL_BYTES_MAX);
-    stk_pages_free(text, STK_TELL_BYTES_MAX);
+    explicit_bzero(text, STK_AUTH_RESPONSE_BYTES_MAX);
+    stk_pages_free(text, STK_AUTH_RESPONSE_BYTES_MAX);
     return status;
 }
 

@@ -5,7 +5,8 @@
  *
  * Read and written as the AWS CLI and botocore do, so that each finds what the other fetched.
  * Owner: the caller, who wipes it. Threads: any; of processes the last that saves stays.
- * Memory: a value of pages that no core dump has. Bound: the arrays; STK_TELL_BYTES_MAX a file. */
+ * Memory: a value of pages that no core dump has. Bound: the arrays; STK_AUTH_RESPONSE_BYTES_MAX a
+ * file. */
 #ifndef STORAGE_CONFIG_SSO_CACHE_H
 #define STORAGE_CONFIG_SSO_CACHE_H
 
@@ -26,11 +27,11 @@ struct stk_sso_token {
 };
 
 /* Zeroed, on the heap; NULL: no memory. */
-struct stk_sso_token *stk_sso_open(void);
-void stk_sso_close(struct stk_sso_token *token); /* wipes; NULL is fine */
+struct stk_sso_token *stk_sso_token_open(void);
+void stk_sso_token_close(struct stk_sso_token *token); /* wipes; NULL is fine */
 /* name: of the session, or a start URL. MISSING: nobody logged in; FORMAT: the file is none. */
-int stk_sso_load(const char *name, struct stk_sso_token *token, struct stoker_error *error);
+int stk_sso_token_load(const char *name, struct stk_sso_token *token, struct stoker_error *error);
 /* Whole or not at all, for its owner alone. 0 or -errno. */
-int stk_sso_save(const struct stk_sso_token *token);
+int stk_sso_token_save(const struct stk_sso_token *token);
 
 #endif

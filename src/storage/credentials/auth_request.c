@@ -17,66 +17,68 @@
 #include <sys/mman.h>
 
 #define MS UINT64_C(1000000)
-#define SKEW_S 30   /* clocks that are no further apart go together */
-#define STAY_S 600u /* botocore's ec2_credential_refresh_window; and 2 to 10 minutes more */
+#define SKEW_S 30     /* clocks that are no further apart go together */
+#define EXTEND_S 600u /* botocore's ec2_credential_refresh_window; and 2 to 10 minutes more */
 
-static bool is_worth_more(const struct stk_ask *ask, const struct stk_http_request *request);
-static void take_answer(struct stk_ask *ask, const struct stk_http_answer *answer,
-                        const struct stk_http_request *request);
-static uint64_t wait_before(const struct stk_search *search, uint32_t tries);
+static bool is_retryable(const struct stk_auth_request *auth,
+                         const struct stk_http_request *request);
+static void copy_response(struct stk_auth_request *auth, const struct stk_http_response *answer,
+                          const struct stk_http_request *request);
+static uint64_t backoff_ns(const struct stk_credential_chain *search, uint32_t tries);
 
-struct stk_ask *stk_ask_open(uint32_t method)
+struct stk_auth_request *stk_auth_request_open(uint32_t method)
 {
-    struct stk_ask *ask = stk_pages_alloc(sizeof *ask);
+    struct stk_auth_request *auth = stk_pages_alloc(sizeof *auth);
 
-    if (ask) {
-        madvise(ask, sizeof *ask, MADV_DONTDUMP);
-        memset(ask, 0, sizeof *ask);
-        ask->method = method;
+    if (auth) {
+        madvise(auth, sizeof *auth, MADV_DONTDUMP);
+        memset(auth, 0, sizeof *auth);
+        auth->method = method;
     }
-    return ask;
+    return auth;
 }
 
-void stk_ask_close(struct stk_ask *ask)
+void stk_auth_request_close(struct stk_auth_request *auth)
 {
-    if (ask) {
-        explicit_bzero(ask, sizeof *ask);
-        stk_pages_free(ask, sizeof *ask);
+    if (auth) {
+        explicit_bzero(auth, sizeof *auth);
+        stk_pages_free(auth, sizeof *auth);
     }
 }
 
-void stk_ask_header(struct stk_ask *ask, const char *name, const char *value)
+void stk_auth_request_add_header(struct stk_auth_request *auth, const char *name, const char *value)
 {
-    char *text = ask->header_text[ask->header_count];
+    char *text = auth->header_text[auth->header_count];
 
-    STK_ASSERT(ask->header_count < STK_SEARCH_HEADERS_MAX);
-    snprintf(text, sizeof ask->header_text[0], "%s: %s", name, value);
-    ask->headers[ask->header_count++] = text;
+    STK_ASSERT(auth->header_count < STK_AUTH_REQUEST_HEADERS_MAX);
+    snprintf(text, sizeof auth->header_text[0], "%s: %s", name, value);
+    auth->headers[auth->header_count++] = text;
 }
 
-bool stk_ask_field(struct stk_ask *ask, const char *name, const char *value)
+bool stk_auth_request_add_field(struct stk_auth_request *auth, const char *name, const char *value)
 {
-    size_t used = ask->body_bytes;
-    int more = snprintf(ask->body + used, sizeof ask->body - used, "%s%s=", used ? "&" : "", name);
+    size_t used = auth->body_bytes;
+    int more =
+        snprintf(auth->body + used, sizeof auth->body - used, "%s%s=", used ? "&" : "", name);
 
-    if (more < 0 || (size_t)more >= sizeof ask->body - used) {
+    if (more < 0 || (size_t)more >= sizeof auth->body - used) {
         return false;
     }
     used += (size_t)more;
-    if (!stk_sign_encode(value, false, ask->body, sizeof ask->body, &used)) {
+    if (!stk_url_encode(value, false, auth->body, sizeof auth->body, &used)) {
         return false;
     }
-    ask->body_bytes = used;
+    auth->body_bytes = used;
     return true;
 }
 
-int stk_ask_send(struct stk_search *search, struct stk_ask *ask, const char *what,
-                 struct stoker_error *error)
+int stk_auth_request_send(struct stk_credential_chain *search, struct stk_auth_request *auth,
+                          const char *what, struct stoker_error *error)
 {
-    struct stk_http_answer *answer = stk_alloc(1, sizeof *answer);
-    uint32_t tries = ask->tries ? ask->tries : STK_SEARCH_TRIES;
+    struct stk_http_response *answer = stk_alloc(1, sizeof *answer);
+    uint32_t tries = auth->tries ? auth->tries : STK_CREDENTIAL_CHAIN_TRIES;
     int status = STOKER_ERROR_UNSUPPORTED;
-    char of_profile[STK_PROFILE_PATH_BYTES] = ""; /* too long a path says what asks for S3 */
+    char of_profile[STK_AWS_PROFILE_PATH_BYTES] = ""; /* too long a path says what asks for S3 */
     const char *ca_file = search->options->session ? search->options->session->ca_file : NULL;
     uint32_t silent = 0;
     uint64_t wait_ms = 0;
@@ -90,25 +92,25 @@ int stk_ask_send(struct stk_search *search, struct stk_ask *ask, const char *wha
         return status;
     }
     if (search->options->service == STK_CREDS_AWS) {
-        stk_settings_authority(&search->profiles, of_profile, NULL);
+        stk_s3_settings_ca_file(&search->profiles, of_profile, NULL);
         ca_file = of_profile[0] ? of_profile : NULL;
     }
     for (uint32_t i = 0;; i++) {
         uint64_t now_ns = stk_clock_ns(), begin_ns = now_ns + wait_ms * MS;
         uint64_t left_ms = search->until_ns > begin_ns ? (search->until_ns - begin_ns) / MS : 0;
-        uint64_t most_ms = ask->total_ms ? ask->total_ms : STK_SEARCH_MS;
+        uint64_t most_ms = auth->total_ms ? auth->total_ms : STK_CREDENTIAL_CHAIN_REQUEST_MS;
         struct stk_http_request request = {
-            .method = ask->method,
-            .url = ask->url,
-            .headers = ask->headers,
-            .header_count = ask->header_count,
-            .body = {(const uint8_t *)ask->body, ask->body_bytes},
-            .buffer = (uint8_t *)ask->text,
-            .buffer_bytes = STK_TELL_BYTES_MAX,
+            .method = auth->method,
+            .url = auth->url,
+            .headers = auth->headers,
+            .header_count = auth->header_count,
+            .body = {(const uint8_t *)auth->body, auth->body_bytes},
+            .buffer = (uint8_t *)auth->text,
+            .buffer_bytes = STK_AUTH_RESPONSE_BYTES_MAX,
             .secret = true,
-            .direct = ask->direct,
+            .no_proxy = auth->direct,
             .ca_file = ca_file,
-            .connect_ms = ask->connect_ms ? ask->connect_ms : STK_SEARCH_MS,
+            .connect_ms = auth->connect_ms ? auth->connect_ms : STK_CREDENTIAL_CHAIN_REQUEST_MS,
             .first_byte_ms = (uint32_t)most_ms,
             .total_ms = (uint32_t)stk_min(most_ms, left_ms),
             .not_before_ns = begin_ns,
@@ -121,36 +123,36 @@ int stk_ask_send(struct stk_search *search, struct stk_ask *ask, const char *wha
             break;
         }
         status = stk_http_call(search->options->http, &request, answer, error);
-        ask->code = status == 0 ? answer->code : 0;
-        take_answer(ask, answer, &request);
+        auth->code = status == 0 ? answer->code : 0;
+        copy_response(auth, answer, &request);
         silent += status < 0;
-        if (!is_worth_more(ask, &request) || silent == tries ||
-            i + 1 == stk_max(tries, STK_SEARCH_BUSY_TRIES)) {
+        if (!is_retryable(auth, &request) || silent == tries ||
+            i + 1 == stk_max(tries, STK_CREDENTIAL_CHAIN_BUSY_TRIES)) {
             break;
         }
-        wait_ms = wait_before(search, i);
+        wait_ms = backoff_ns(search, i);
     }
     explicit_bzero(answer, sizeof *answer);
     stk_free(answer);
     return status;
 }
 
-int stk_ask_refused(const struct stk_ask *ask, const char *what, const char *advice,
-                    struct stoker_error *error)
+int stk_auth_request_fail(const struct stk_auth_request *auth, const char *what, const char *advice,
+                          struct stoker_error *error)
 {
-    char code[STK_TELL_CODE_BYTES];
+    char code[STK_AUTH_RESPONSE_CODE_BYTES];
 
-    stk_tell_code((struct stk_view){(const uint8_t *)ask->text, ask->text_bytes}, code);
+    stk_auth_response_code((struct stk_view){(const uint8_t *)auth->text, auth->text_bytes}, code);
     return stk_fail(error, -EACCES, "credentials were refused", advice, "%s: status %u%s%s", what,
-                    ask->code, code[0] ? ", " : "", code);
+                    auth->code, code[0] ? ", " : "", code);
 }
 
-int stk_search_file(const char *path, char *out, size_t out_bytes, const char *what,
-                    struct stoker_error *error)
+int stk_credential_chain_read_file(const char *path, char *out, size_t out_bytes, const char *what,
+                                   struct stoker_error *error)
 {
     size_t used;
 
-    if (!stk_machine_text(path, out, out_bytes)) {
+    if (!stk_small_file_read_text(path, out, out_bytes)) {
         return stk_fail(error, STOKER_ERROR_MISSING, "a file of credentials cannot be read",
                         "check the path and its permissions", "%s '%s'", what, path);
     }
@@ -170,8 +172,8 @@ int stk_search_file(const char *path, char *out, size_t out_bytes, const char *w
     return 0;
 }
 
-int stk_search_copy(const char *text, char *out, size_t out_bytes, const char *what,
-                    struct stoker_error *error)
+int stk_credential_chain_copy_text(const char *text, char *out, size_t out_bytes, const char *what,
+                                   struct stoker_error *error)
 {
     size_t bytes = strlen(text);
 
@@ -183,7 +185,7 @@ int stk_search_copy(const char *text, char *out, size_t out_bytes, const char *w
     return 0;
 }
 
-bool stk_search_is_here(const char *url)
+bool stk_credential_chain_is_loopback_url(const char *url)
 {
     static const char *const hosts[] = {"localhost", "[::1]"};
     const char *host = strncmp(url, "http://", 7) == 0 ? url + 7 : "";
@@ -203,50 +205,52 @@ bool stk_search_is_here(const char *url)
            (size_t)end == bytes && last[0] < 256 && last[1] < 256 && last[2] < 256;
 }
 
-bool stk_creds_is_private(const char *url)
+bool stk_credentials_url_is_private(const char *url)
 {
-    return strncasecmp(url, "https://", 8) == 0 || stk_search_is_here(url);
+    return strncasecmp(url, "https://", 8) == 0 || stk_credential_chain_is_loopback_url(url);
 }
 
-int stk_search_private(const char *url, const char *what, struct stoker_error *error)
+int stk_credential_chain_require_private(const char *url, const char *what,
+                                         struct stoker_error *error)
 {
-    return stk_creds_is_private(url)
+    return stk_credentials_url_is_private(url)
                ? 0
                : stk_fail(error, STOKER_ERROR_ARGUMENT, "a secret would go out in plain text",
                           "only https is asked for tokens", "%s", what);
 }
 
 /* Its text, what it says of its server, and nothing of an answer before it. */
-static void take_answer(struct stk_ask *ask, const struct stk_http_answer *answer,
-                        const struct stk_http_request *request)
+static void copy_response(struct stk_auth_request *auth, const struct stk_http_response *answer,
+                          const struct stk_http_request *request)
 {
     struct stk_view value;
     uint64_t seconds;
 
-    ask->text_bytes = request->bytes;
-    ask->google = false;
-    ask->date_ns = 0;
-    if (ask->code != 0) {
-        if (ask->code / 100 != 2) {
-            ask->text_bytes = answer->text_bytes;
-            memcpy(ask->text, answer->text, answer->text_bytes);
+    auth->text_bytes = request->bytes;
+    auth->google = false;
+    auth->date_ns = 0;
+    if (auth->code != 0) {
+        if (auth->code / 100 != 2) {
+            auth->text_bytes = answer->text_bytes;
+            memcpy(auth->text, answer->text, answer->text_bytes);
         }
-        ask->google = stk_http_header(answer, "Metadata-Flavor", &value) && value.bytes == 6 &&
-                      memcmp(value.data, "Google", 6) == 0;
-        if (stk_http_header(answer, "Date", &value) && stk_tell_date(value, &seconds)) {
-            ask->date_ns = seconds * 1000 * MS;
+        auth->google = stk_http_header(answer, "Metadata-Flavor", &value) && value.bytes == 6 &&
+                       memcmp(value.data, "Google", 6) == 0;
+        if (stk_http_header(answer, "Date", &value) && stk_auth_response_date(value, &seconds)) {
+            auth->date_ns = seconds * 1000 * MS;
         }
     }
-    ask->text[ask->text_bytes] = 0;
+    auth->text[auth->text_bytes] = 0;
 }
 
 /* Doubled each time; of many who ask at once, half of it at random. */
-static uint64_t wait_before(const struct stk_search *search, uint32_t tries)
+static uint64_t backoff_ns(const struct stk_credential_chain *search, uint32_t tries)
 {
     uint32_t first_ms = search->options->backoff_ms;
-    uint64_t wait_ms = (uint64_t)(first_ms ? first_ms : STK_SEARCH_BACKOFF_MS) << stk_min(tries, 8);
+    uint64_t wait_ms = (uint64_t)(first_ms ? first_ms : STK_CREDENTIAL_CHAIN_BACKOFF_MS)
+                       << stk_min(tries, 8);
 
-    return wait_ms - stk_mix(stk_clock_wall_ns()) % (wait_ms / 2 + 1);
+    return wait_ms - stk_mix64(stk_clock_wall_ns()) % (wait_ms / 2 + 1);
 }
 
 /* Codes that come with 400 and 403 as well. STS says IDPCommunicationError where it did not reach
@@ -282,32 +286,32 @@ static bool is_throttle(const char *code)
     return false;
 }
 
-bool stk_ask_is_busy(const struct stk_ask *ask)
+bool stk_auth_request_is_busy(const struct stk_auth_request *auth)
 {
-    char code[STK_TELL_CODE_BYTES];
+    char code[STK_AUTH_RESPONSE_CODE_BYTES];
 
-    if (ask->code == 408 || ask->code == 410 || ask->code == 429 || ask->code >= 500 ||
-        (ask->code == 404 && ask->early)) {
+    if (auth->code == 408 || auth->code == 410 || auth->code == 429 || auth->code >= 500 ||
+        (auth->code == 404 && auth->retry_not_found)) {
         return true;
     }
-    if (ask->code / 100 != 4) {
+    if (auth->code / 100 != 4) {
         return false;
     }
-    stk_tell_code((struct stk_view){(const uint8_t *)ask->text, ask->text_bytes}, code);
+    stk_auth_response_code((struct stk_view){(const uint8_t *)auth->text, auth->text_bytes}, code);
     return is_throttle(code);
 }
 
-int64_t stk_ask_skew_s(const struct stk_ask *ask)
+int64_t stk_auth_request_skew_s(const struct stk_auth_request *auth)
 {
     int64_t ours_s = (int64_t)(stk_clock_wall_ns() / (1000 * MS));
-    int64_t theirs_s = (int64_t)(ask->date_ns / (1000 * MS));
+    int64_t theirs_s = (int64_t)(auth->date_ns / (1000 * MS));
 
     return theirs_s == 0 || llabs(theirs_s - ours_s) <= SKEW_S ? 0 : theirs_s - ours_s;
 }
 
-uint64_t stk_ask_our_time(const struct stk_ask *ask, uint64_t theirs_s)
+uint64_t stk_auth_request_local_time(const struct stk_auth_request *auth, uint64_t theirs_s)
 {
-    int64_t skew_s = stk_ask_skew_s(ask);
+    int64_t skew_s = stk_auth_request_skew_s(auth);
     uint64_t most_s = UINT64_MAX / 2 / (1000 * MS), ours_s = stk_min(theirs_s, most_s);
 
     if (skew_s > 0) {
@@ -318,21 +322,22 @@ uint64_t stk_ask_our_time(const struct stk_ask *ask, uint64_t theirs_s)
     return ours_s * 1000 * MS;
 }
 
-uint64_t stk_search_stay(uint64_t expires_ns)
+uint64_t stk_credential_chain_extend_expiry(uint64_t expires_ns)
 {
     uint64_t now_ns = stk_clock_wall_ns();
-    uint64_t stay_ns = (STAY_S + 120 + stk_mix(now_ns) % 481) * 1000 * MS;
+    uint64_t stay_ns = (EXTEND_S + 120 + stk_mix64(now_ns) % 481) * 1000 * MS;
 
     return expires_ns > now_ns + stay_ns ? expires_ns : now_ns + stay_ns;
 }
 
-static bool is_worth_more(const struct stk_ask *ask, const struct stk_http_request *request)
+static bool is_retryable(const struct stk_auth_request *auth,
+                         const struct stk_http_request *request)
 {
     switch ((enum stk_http_failure)request->failure) {
     case STK_HTTP_NO_FAILURE:
-        return stk_ask_is_busy(ask);
+        return stk_auth_request_is_busy(auth);
     case STK_HTTP_RESOLVE:
-        return !ask->direct; /* elsewhere a cloud's own names are in no directory */
+        return !auth->direct; /* elsewhere a cloud's own names are in no directory */
     case STK_HTTP_CONNECT:
     case STK_HTTP_RESET:
     case STK_HTTP_BROKEN:
@@ -343,7 +348,7 @@ static bool is_worth_more(const struct stk_ask *ask, const struct stk_http_reque
         return true;
     case STK_HTTP_TLS:
     case STK_HTTP_CANCELLED:
-    case STK_HTTP_REFUSED:
+    case STK_HTTP_REJECTED:
     case STK_HTTP_LIMIT:
     case STK_HTTP_REDIRECT:
     case STK_HTTP_OTHER:

@@ -174,19 +174,19 @@ static void be_instance(void)
     setenv("AWS_METADATA_SERVICE_TIMEOUT", "30", 1); /* silence is a closed connection here */
 }
 
-static struct stk_creds *open_creds(uint32_t service)
+static struct stk_credential_provider *open_creds(uint32_t service)
 {
-    struct stk_creds_options options = {.service = service, .http = http, .backoff_ms = 1};
-    struct stk_creds *creds = NULL;
+    struct stk_credential_options options = {.service = service, .http = http, .backoff_ms = 1};
+    struct stk_credential_provider *creds = NULL;
 
     wall_ns = NOON;
-    T_EQ("open", stk_creds_open(&creds, &options, NULL), 0);
+    T_EQ("open", stk_credential_provider_open(&creds, &options, NULL), 0);
     return creds;
 }
 
-static void close_creds(struct stk_creds *creds)
+static void close_creds(struct stk_credential_provider *creds)
 {
-    stk_creds_close(creds);
+    stk_credential_provider_close(creds);
     wall_ns = 0;
 }
 
@@ -361,14 +361,14 @@ static void test_looks(void)
 {
     T_EACH(look, row, looks)
     {
-        struct stk_creds *creds = open_creds(row->service);
+        struct stk_credential_provider *creds = open_creds(row->service);
         struct stk_credentials got = {0};
         struct stoker_error error = {0};
         int status;
 
         set_up(row->settings);
         play(row->script);
-        status = stk_creds_get(creds, &got, &error);
+        status = stk_credential_provider_get(creds, &got, &error);
         T_EQ(row->name, status < 0, row->want == NULL);
         if (status < 0) {
             T_ERROR(row->name, &error);
@@ -379,8 +379,9 @@ static void test_looks(void)
             T_EQ(row->name, got.kind, STK_CREDS_ANONYMOUS);
             T_EQ(row->name, got.expires_ns,
                  guessed ? (uint64_t)(NOON + 60 * SECOND) : STK_CREDS_NEVER);
-            T_EQ(row->name, strstr(got.from, "does not answer") != NULL, guessed);
-            T_EQ(row->name, stk_creds_doubted(creds, got.generation), guessed);
+            T_EQ(row->name, strstr(got.source, "does not answer") != NULL, guessed);
+            T_EQ(row->name, stk_credential_provider_retry_anonymous(creds, got.generation),
+                 guessed);
         }
         played(row->name);
         close_creds(creds);
@@ -390,12 +391,12 @@ static void test_looks(void)
 /* ---- what becomes of it ---- */
 
 /* Until the refresh that is on its way has come to an end: its keys, or a minute. */
-static void await_key(const char *name, struct stk_creds *creds, const char *key)
+static void await_key(const char *name, struct stk_credential_provider *creds, const char *key)
 {
     struct stk_credentials got = {0};
 
     for (int i = 0; i < 6000 && strcmp(got.access_key, key) != 0; i++) {
-        T_EQ(name, stk_creds_get(creds, &got, NULL), 0);
+        T_EQ(name, stk_credential_provider_get(creds, &got, NULL), 0);
         usleep(10000);
     }
     T_STR(name, got.access_key, key);
@@ -409,25 +410,26 @@ static void test_guess(void)
     static const struct step good[] = {GOOD_INSTANCE("AK2", "13"), {0}};
 
     for (int refused = 0; refused < 2; refused++) {
-        struct stk_creds *creds = open_creds(STK_CREDS_AWS);
+        struct stk_credential_provider *creds = open_creds(STK_CREDS_AWS);
         struct stk_credentials got = {0};
 
         be_instance();
         play(silent);
-        T_EQ("silent", stk_creds_get(creds, &got, NULL), 0);
+        T_EQ("silent", stk_credential_provider_get(creds, &got, NULL), 0);
         T_EQ("silent", got.kind, STK_CREDS_ANONYMOUS);
-        T_EQ("silent, still", stk_creds_get(creds, &got, NULL), 0);
+        T_EQ("silent, still", stk_credential_provider_get(creds, &got, NULL), 0);
         played("not asked again so soon");
         play(good);
         if (refused) {
-            T_TRUE("doubted", stk_creds_doubted(creds, got.generation));
-            T_EQ("asked again", stk_creds_get(creds, &got, NULL), 0);
+            T_TRUE("doubted", stk_credential_provider_retry_anonymous(creds, got.generation));
+            T_EQ("asked again", stk_credential_provider_get(creds, &got, NULL), 0);
             T_STR("asked again", got.access_key, "AK2");
-            T_TRUE("an older request's doubt", stk_creds_doubted(creds, 1));
-            T_TRUE("these are not doubted", !stk_creds_doubted(creds, got.generation));
+            T_TRUE("an older request's doubt", stk_credential_provider_retry_anonymous(creds, 1));
+            T_TRUE("these are not doubted",
+                   !stk_credential_provider_retry_anonymous(creds, got.generation));
         } else {
             wall_ns = NOON + 50 * SECOND;
-            T_EQ("nobody waits", stk_creds_peek(creds, &got, NULL), 0);
+            T_EQ("nobody waits", stk_credential_provider_try_get(creds, &got, NULL), 0);
             await_key("later", creds, "AK2");
         }
         played("good");
@@ -441,26 +443,26 @@ static void test_known(void)
 {
     static const struct step good[] = {{"GET /c", 200, NULL, KEYS("AK1", "13")}, {0}};
     static const struct step gone[] = {{0}};
-    struct stk_creds *creds = open_creds(STK_CREDS_AWS);
+    struct stk_credential_provider *creds = open_creds(STK_CREDS_AWS);
     struct stk_credentials got = {0};
     struct stoker_error error = {0};
 
     set_up("AWS_CONTAINER_CREDENTIALS_FULL_URI=%/c");
     play(good);
-    T_EQ("known", stk_creds_get(creds, &got, NULL), 0);
+    T_EQ("known", stk_credential_provider_get(creds, &got, NULL), 0);
     played("known");
     clear_environment(); /* as where a file is written anew, and empty for a moment */
     play(gone);
     wall_ns = NOON + 3500 * SECOND;
-    T_EQ("gone: the old ones", stk_creds_get(creds, &got, NULL), 0);
+    T_EQ("gone: the old ones", stk_credential_provider_get(creds, &got, NULL), 0);
     T_STR("gone: the old ones", got.access_key, "AK1");
     for (int i = 0; i < 20; i++) { /* the failure comes in one of these, and changes nothing */
-        T_EQ("gone: they stay", stk_creds_get(creds, &got, NULL), 0);
+        T_EQ("gone: they stay", stk_credential_provider_get(creds, &got, NULL), 0);
         T_STR("gone: they stay", got.access_key, "AK1");
         usleep(5000);
     }
     wall_ns = NOON + 3600 * SECOND;
-    T_EQ("gone: ended", stk_creds_get(creds, &got, &error), STOKER_ERROR_MISSING);
+    T_EQ("gone: ended", stk_credential_provider_get(creds, &got, &error), STOKER_ERROR_MISSING);
     T_ERROR("gone: ended", &error);
     close_creds(creds);
 }
@@ -473,30 +475,30 @@ static void test_beyond(void)
     static const struct step silent[] = {{TOKEN_, 0, NULL, NULL}, {0}};
     static const struct step old[] = {GOOD_INSTANCE("AK1", "13"), {0}};
     const int64_t ended = NOON + 3605 * SECOND;
-    struct stk_creds *creds = open_creds(STK_CREDS_AWS);
+    struct stk_credential_provider *creds = open_creds(STK_CREDS_AWS);
     struct stk_credentials got = {0};
     struct stoker_error error = {0};
 
     be_instance();
     play(good);
-    T_EQ("good", stk_creds_get(creds, &got, NULL), 0);
+    T_EQ("good", stk_credential_provider_get(creds, &got, NULL), 0);
     T_EQ("good: their own end", got.expires_ns, NOON + 3600 * SECOND);
     wall_ns = ended;
     play(silent);
-    T_EQ("silent", stk_creds_get(creds, &got, &error), 0);
+    T_EQ("silent", stk_credential_provider_get(creds, &got, &error), 0);
     T_STR("silent", got.access_key, "AK1");
     T_TRUE("silent: a while", got.expires_ns >= (uint64_t)(ended + 720 * SECOND) &&
                                   got.expires_ns <= (uint64_t)(ended + 1200 * SECOND));
     T_EQ("silent", asked_now(), 1);
-    stk_creds_refused(creds, got.generation);
-    T_TRUE("refused by the store", stk_creds_get(creds, &got, &error) < 0);
+    stk_credential_provider_invalidate(creds, got.generation);
+    T_TRUE("refused by the store", stk_credential_provider_get(creds, &got, &error) < 0);
     T_ERROR("refused by the store", &error);
     close_creds(creds);
 
     creds = open_creds(STK_CREDS_AWS);
     wall_ns = ended;
     play(old);
-    T_EQ("old ones", stk_creds_get(creds, &got, &error), 0);
+    T_EQ("old ones", stk_credential_provider_get(creds, &got, &error), 0);
     T_TRUE("old ones: a while", got.expires_ns >= (uint64_t)(ended + 720 * SECOND) &&
                                     got.expires_ns <= (uint64_t)(ended + 1200 * SECOND));
     played("old ones");
@@ -508,20 +510,20 @@ static void test_too_old(void)
 {
     static const struct step good[] = {{"GET /c", 200, NULL, KEYS("AK1", "13")}, {0}};
     static const struct step old[] = {TIMES_6({"GET /c", 200, NULL, KEYS("AK0", "12")}), {0}};
-    struct stk_creds *creds = open_creds(STK_CREDS_AWS);
+    struct stk_credential_provider *creds = open_creds(STK_CREDS_AWS);
     struct stk_credentials got = {0};
 
     set_up("AWS_CONTAINER_CREDENTIALS_FULL_URI=%/c");
     play(good);
-    T_EQ("good", stk_creds_get(creds, &got, NULL), 0);
+    T_EQ("good", stk_credential_provider_get(creds, &got, NULL), 0);
     play(old);
     wall_ns = NOON + 3500 * SECOND;
-    T_EQ("it begins", stk_creds_get(creds, &got, NULL), 0);
+    T_EQ("it begins", stk_credential_provider_get(creds, &got, NULL), 0);
     for (int i = 0; i < 6000 && asked_now() == 0; i++) {
         usleep(10000);
     }
     for (int i = 0; i < 20; i++) {
-        T_EQ("the good ones stay", stk_creds_get(creds, &got, NULL), 0);
+        T_EQ("the good ones stay", stk_credential_provider_get(creds, &got, NULL), 0);
         T_STR("the good ones stay", got.access_key, "AK1");
         usleep(5000);
     }
@@ -593,15 +595,15 @@ static void test_session(void)
 {
     T_EACH(session_row, row, sessions)
     {
-        struct stk_creds *base = open_creds(STK_CREDS_AWS), *creds = NULL;
+        struct stk_credential_provider *base = open_creds(STK_CREDS_AWS), *creds = NULL;
         _Atomic int64_t skew_s = row->skew_s;
-        struct stk_creds_session session = {.base = base,
-                                            .scheme = "http",
-                                            .path = "/b/",
-                                            .region = "us-west-2",
-                                            .skew_s = &skew_s};
-        struct stk_creds_options options = {
-            .service = STK_CREDS_SESSION, .http = http, .session = &session, .backoff_ms = 1};
+        struct stk_credential_session session = {.base = base,
+                                                 .scheme = "http",
+                                                 .path = "/b/",
+                                                 .region = "us-west-2",
+                                                 .skew_s = &skew_s};
+        struct stk_credential_options options = {
+            .service = STK_CREDS_S3_EXPRESS, .http = http, .session = &session, .backoff_ms = 1};
         struct stk_credentials got = {0};
         struct stoker_error error = {0};
 
@@ -610,13 +612,13 @@ static void test_session(void)
         setenv("AWS_SECRET_ACCESS_KEY", "s", 1);
         snprintf(session.host, sizeof session.host, "%s", url + strlen("http://"));
         play(row->script);
-        T_EQ(row->name, stk_creds_open(&creds, &options, NULL), 0);
-        T_EQ(row->name, stk_creds_get(creds, &got, &error), 0);
+        T_EQ(row->name, stk_credential_provider_open(&creds, &options, NULL), 0);
+        T_EQ(row->name, stk_credential_provider_get(creds, &got, &error), 0);
         T_STR(row->name, got.access_key, "AK1");
         T_EQ(row->name, got.expires_ns, NOON + 300 * SECOND);
         T_EQ(row->name, atomic_load(&skew_s), row->learned_s);
         played(row->name);
-        stk_creds_close(creds);
+        stk_credential_provider_close(creds);
         close_creds(base);
     }
 }
@@ -633,9 +635,9 @@ static void test_skewed_role(void)
         {0}};
     char path[] = "/tmp/stoker-hiccup-XXXXXX";
     FILE *file = fdopen(mkstemp(path), "w");
-    struct stk_creds_options options = {
+    struct stk_credential_options options = {
         .service = STK_CREDS_AWS, .http = http, .profile = "default", .backoff_ms = 1};
-    struct stk_creds *creds = NULL;
+    struct stk_credential_provider *creds = NULL;
     struct stk_credentials got = {0};
     struct stoker_error error = {0};
 
@@ -649,8 +651,8 @@ static void test_skewed_role(void)
     setenv("AWS_ACCESS_KEY_ID", "AK0", 1);
     setenv("AWS_SECRET_ACCESS_KEY", "s", 1);
     play(signed_);
-    T_EQ("open", stk_creds_open(&creds, &options, NULL), 0);
-    T_EQ("role", stk_creds_get(creds, &got, &error), 0);
+    T_EQ("open", stk_credential_provider_open(&creds, &options, NULL), 0);
+    T_EQ("role", stk_credential_provider_get(creds, &got, &error), 0);
     T_STR("role", got.access_key, "AK1");
     T_EQ("role", got.expires_ns, NOON + 3600 * SECOND);
     played("role");
@@ -665,12 +667,12 @@ static void test_skewed_token(void)
         {AZURE_, 200, DATE("13:00:00"),
          "{\"access_token\": \"given\", \"expires_on\": \"4102495200\"}"}, /* 14:00:00 */
         {0}};
-    struct stk_creds *creds = open_creds(STK_CREDS_AZURE);
+    struct stk_credential_provider *creds = open_creds(STK_CREDS_AZURE);
     struct stk_credentials got = {0};
 
     set_up("AZURE_POD_IDENTITY_AUTHORITY_HOST=%");
     play(ahead);
-    T_EQ("token", stk_creds_get(creds, &got, NULL), 0);
+    T_EQ("token", stk_credential_provider_get(creds, &got, NULL), 0);
     T_EQ("token", got.expires_ns, NOON + 3600 * SECOND);
     played("token");
     close_creds(creds);
@@ -678,7 +680,7 @@ static void test_skewed_token(void)
 
 static void test_sso_hosts(void)
 {
-    struct stk_search search = {.silent = NULL};
+    struct stk_credential_chain search = {.unreachable = NULL};
     static const struct host {
         const char *name, *service, *region, *variable, *want; /* NULL: refused */
     } hosts[] = {
@@ -723,8 +725,8 @@ static void test_sts_in_plain_text(void)
 
     T_EACH(sent, row, rows)
     {
-        struct stk_creds_options options = {.http = http, .backoff_ms = 1};
-        struct stk_search search = {.options = &options};
+        struct stk_credential_options options = {.http = http, .backoff_ms = 1};
+        struct stk_credential_chain search = {.options = &options};
         struct stk_sts_role role = {.arn = "arn:aws:iam::1:role/r", .token_file = row->token_file};
         struct stk_credentials found = {.access_key = "AK0", .secret = "s"};
         struct stoker_error error = {0};
@@ -732,7 +734,7 @@ static void test_sts_in_plain_text(void)
 
         clear_environment();
         setenv("AWS_ENDPOINT_URL_STS", row->endpoint, 1);
-        status = stk_sts_assume(&search, &role, &found, &error);
+        status = stk_sts_assume_role(&search, &role, &found, &error);
         T_TRUE(row->name, status < 0); /* nobody is there */
         T_ERROR(row->name, &error);
         T_EQ(row->name, strstr(error.what, "in plain text") != NULL, row->refused);
@@ -758,14 +760,14 @@ static void test_project(void)
                                url) > 0 &&
                        fclose(file) == 0);
     for (int named = 0; named < 2; named++) {
-        struct stk_creds *creds = open_creds(STK_CREDS_GOOGLE);
+        struct stk_credential_provider *creds = open_creds(STK_CREDS_GOOGLE);
         struct stk_credentials got = {0};
 
         clear_environment();
         setenv("GOOGLE_APPLICATION_CREDENTIALS", path, 1);
         setenv("GOOGLE_CLOUD_QUOTA_PROJECT", named ? "of-variable" : "", 1);
         play(good);
-        T_EQ("project", stk_creds_get(creds, &got, NULL), 0);
+        T_EQ("project", stk_credential_provider_get(creds, &got, NULL), 0);
         T_STR("project", got.project, named ? "of-variable" : "of-file");
         played("project");
         close_creds(creds);

@@ -18,10 +18,10 @@
 #define CONTAINER "http://169.254.170.2"
 #define CONTAINER_MS 2000u
 
-static stk_search_place from_environment, from_role, from_web_identity, from_sso, from_shared_file,
-    from_process, from_config_file, from_container, from_metadata;
+static stk_credential_lookup from_environment, from_role, from_web_identity, from_sso,
+    from_shared_file, from_process, from_config_file, from_container, from_metadata;
 
-const struct stk_search_row stk_search_amazon[] = {
+const struct stk_credential_source stk_credential_chain_aws[] = {
     {"env", from_environment},
     {"assume-role", from_role},
     {"assume-role-with-web-identity", from_web_identity},
@@ -32,23 +32,23 @@ const struct stk_search_row stk_search_amazon[] = {
     {"container-role", from_container},
     {"iam-role", from_metadata},
 };
-const size_t stk_search_amazon_count = STK_COUNT(stk_search_amazon);
+const size_t stk_credential_chain_aws_count = STK_COUNT(stk_credential_chain_aws);
 
 /* ---- environment and files ---- */
 
-static int environment_keys(struct stk_search *search, struct stk_credentials *found,
+static int environment_keys(struct stk_credential_chain *search, struct stk_credentials *found,
                             struct stoker_error *error)
 {
-    const char *key = stk_environment("AWS_ACCESS_KEY_ID");
-    const char *secret = stk_environment("AWS_SECRET_ACCESS_KEY");
-    const char *token = stk_environment("AWS_SECURITY_TOKEN");
-    const char *expires = stk_environment("AWS_CREDENTIAL_EXPIRATION");
+    const char *key = stk_environment_get("AWS_ACCESS_KEY_ID");
+    const char *secret = stk_environment_get("AWS_SECRET_ACCESS_KEY");
+    const char *token = stk_environment_get("AWS_SECURITY_TOKEN");
+    const char *expires = stk_environment_get("AWS_CREDENTIAL_EXPIRATION");
     uint64_t seconds;
     int status;
 
     if (!key) {
-        stk_search_say(search, "AWS_ACCESS_KEY_ID is not set%s",
-                       secret ? ", though AWS_SECRET_ACCESS_KEY is" : "");
+        stk_credential_chain_log(search, "AWS_ACCESS_KEY_ID is not set%s",
+                                 secret ? ", though AWS_SECRET_ACCESS_KEY is" : "");
         return 0;
     }
     if (!secret) {
@@ -56,65 +56,67 @@ static int environment_keys(struct stk_search *search, struct stk_credentials *f
                         "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or neither",
                         "the environment has no AWS_SECRET_ACCESS_KEY");
     }
-    token = token ? token : stk_environment("AWS_SESSION_TOKEN");
-    status = stk_search_copy(key, found->access_key, sizeof found->access_key, "AWS_ACCESS_KEY_ID",
-                             error);
-    status = status < 0 ? status
-                        : stk_search_copy(secret, found->secret, sizeof found->secret,
-                                          "AWS_SECRET_ACCESS_KEY", error);
-    status = status < 0 || !token ? status
-                                  : stk_search_copy(token, found->token, sizeof found->token,
-                                                    "AWS_SESSION_TOKEN", error);
+    token = token ? token : stk_environment_get("AWS_SESSION_TOKEN");
+    status = stk_credential_chain_copy_text(key, found->access_key, sizeof found->access_key,
+                                            "AWS_ACCESS_KEY_ID", error);
+    status = status < 0
+                 ? status
+                 : stk_credential_chain_copy_text(secret, found->secret, sizeof found->secret,
+                                                  "AWS_SECRET_ACCESS_KEY", error);
+    status = status < 0 || !token
+                 ? status
+                 : stk_credential_chain_copy_text(token, found->token, sizeof found->token,
+                                                  "AWS_SESSION_TOKEN", error);
     if (status == 0 && expires) {
-        if (!stk_tell_time(expires, &seconds)) {
+        if (!stk_auth_response_time(expires, &seconds)) {
             return stk_fail(error, STOKER_ERROR_FORMAT, "a time cannot be read",
                             "2026-11-21T22:00:00Z is one", "AWS_CREDENTIAL_EXPIRATION");
         }
         found->expires_ns = seconds * 1000000000u;
     }
-    snprintf(found->from, sizeof found->from,
+    snprintf(found->source, sizeof found->source,
              "environment variables AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY%s",
              token ? ", AWS_SESSION_TOKEN" : "");
     return status < 0 ? status : 1;
 }
 
 /* botocore: a profile that the program names goes before the environment. */
-static int from_environment(struct stk_search *search, struct stk_credentials *found,
+static int from_environment(struct stk_credential_chain *search, struct stk_credentials *found,
                             struct stoker_error *error)
 {
     if (search->options->profile) {
-        stk_search_say(search, "a profile was asked for by name");
+        stk_credential_chain_log(search, "a profile was asked for by name");
         return 0;
     }
     return environment_keys(search, found, error);
 }
 
-typedef const char *profile_getter(const struct stk_profiles *profiles, const char *profile,
+typedef const char *profile_getter(const struct stk_aws_profile *profiles, const char *profile,
                                    const char *name);
 
 /* "profile 'a', /home/me/.aws/config:12", where one of its names stands. */
-static void tell_place(const struct stk_profiles *profiles, const char *profile, const char *name,
-                       char *text, size_t text_bytes)
+static void log_location(const struct stk_aws_profile *profiles, const char *profile,
+                         const char *name, char *text, size_t text_bytes)
 {
-    char where[STK_PROFILE_PATH_BYTES];
+    char where[STK_AWS_PROFILE_PATH_BYTES];
 
     snprintf(text, text_bytes, "profile '%.80s', %.300s", profile,
-             stk_profiles_where(profiles, profile, name, where, sizeof where));
+             stk_aws_profile_location(profiles, profile, name, where, sizeof where));
 }
 
 /* Keys that stand in a profile as they are, of the file that `get` reads. */
-static int from_file(struct stk_search *search, profile_getter *get, const char *path,
+static int from_file(struct stk_credential_chain *search, profile_getter *get, const char *path,
                      struct stk_credentials *found, struct stoker_error *error)
 {
-    const struct stk_profiles *profiles = &search->profiles;
+    const struct stk_aws_profile *profiles = &search->profiles;
     const char *key = get(profiles, profiles->name, "aws_access_key_id");
     const char *secret = get(profiles, profiles->name, "aws_secret_access_key");
     const char *token = get(profiles, profiles->name, "aws_security_token");
     int status;
 
     if (!key) {
-        stk_search_say(search, "profile '%s' of '%s' has no aws_access_key_id", profiles->name,
-                       path);
+        stk_credential_chain_log(search, "profile '%s' of '%s' has no aws_access_key_id",
+                                 profiles->name, path);
         return 0;
     }
     if (!secret || !secret[0] || !key[0]) {
@@ -123,86 +125,92 @@ static int from_file(struct stk_search *search, profile_getter *get, const char 
                         "profile '%s' of '%s'", profiles->name, path);
     }
     token = token ? token : get(profiles, profiles->name, "aws_session_token");
-    status = stk_search_copy(key, found->access_key, sizeof found->access_key, path, error);
+    status = stk_credential_chain_copy_text(key, found->access_key, sizeof found->access_key, path,
+                                            error);
     status = status < 0 ? status
-                        : stk_search_copy(secret, found->secret, sizeof found->secret, path, error);
-    status = status < 0 || !token
-                 ? status
-                 : stk_search_copy(token, found->token, sizeof found->token, path, error);
-    tell_place(profiles, profiles->name, "aws_access_key_id", found->from, sizeof found->from);
+                        : stk_credential_chain_copy_text(secret, found->secret,
+                                                         sizeof found->secret, path, error);
+    status =
+        status < 0 || !token
+            ? status
+            : stk_credential_chain_copy_text(token, found->token, sizeof found->token, path, error);
+    log_location(profiles, profiles->name, "aws_access_key_id", found->source,
+                 sizeof found->source);
     return status < 0 ? status : 1;
 }
 
-static int from_shared_file(struct stk_search *search, struct stk_credentials *found,
+static int from_shared_file(struct stk_credential_chain *search, struct stk_credentials *found,
                             struct stoker_error *error)
 {
-    return from_file(search, stk_profiles_get_credentials, search->profiles.credentials_path, found,
+    return from_file(search, stk_aws_profile_get_credentials, search->profiles.credentials_path,
+                     found, error);
+}
+
+static int from_config_file(struct stk_credential_chain *search, struct stk_credentials *found,
+                            struct stoker_error *error)
+{
+    return from_file(search, stk_aws_profile_get_config, search->profiles.config_path, found,
                      error);
 }
 
-static int from_config_file(struct stk_search *search, struct stk_credentials *found,
-                            struct stoker_error *error)
-{
-    return from_file(search, stk_profiles_get_config, search->profiles.config_path, found, error);
-}
-
-static int from_process(struct stk_search *search, struct stk_credentials *found,
+static int from_process(struct stk_credential_chain *search, struct stk_credentials *found,
                         struct stoker_error *error)
 {
-    const struct stk_profiles *profiles = &search->profiles;
-    const char *command = stk_profiles_get(profiles, profiles->name, "credential_process");
+    const struct stk_aws_profile *profiles = &search->profiles;
+    const char *command = stk_aws_profile_get(profiles, profiles->name, "credential_process");
     uint64_t version = 0, expires = 0;
-    struct stk_tell_field fields[] = {
-        {"Version", STK_TELL_ONE, &version, 0},
-        {"AccessKeyId", STK_TELL_TEXT, found->access_key, sizeof found->access_key},
-        {"SecretAccessKey", STK_TELL_TEXT, found->secret, sizeof found->secret},
-        {"SessionToken", STK_TELL_OPTION, found->token, sizeof found->token},
-        {"Expiration", STK_TELL_TIME, &expires, 0},
+    struct stk_auth_field fields[] = {
+        {"Version", STK_AUTH_FIELD_ONE, &version, 0},
+        {"AccessKeyId", STK_AUTH_FIELD_TEXT, found->access_key, sizeof found->access_key},
+        {"SecretAccessKey", STK_AUTH_FIELD_TEXT, found->secret, sizeof found->secret},
+        {"SessionToken", STK_AUTH_FIELD_OPTIONAL_TEXT, found->token, sizeof found->token},
+        {"Expiration", STK_AUTH_FIELD_TIME, &expires, 0},
     };
-    char text[STK_TELL_BYTES_MAX];
+    char text[STK_AUTH_RESPONSE_BYTES_MAX];
     size_t used = 0;
     int status;
 
     if (!command) {
-        stk_search_say(search, "profile '%s' has no credential_process", profiles->name);
+        stk_credential_chain_log(search, "profile '%s' has no credential_process", profiles->name);
         return 0;
     }
-    status = stk_process_run(command, text, sizeof text, &used, error);
+    status = stk_credential_process_run(command, text, sizeof text, &used, error);
     if (status == 0) {
-        status = stk_tell_json((struct stk_view){(uint8_t *)text, used}, fields, STK_COUNT(fields),
-                               "the output of credential_process", error);
+        status =
+            stk_auth_response_json((struct stk_view){(uint8_t *)text, used}, fields,
+                                   STK_COUNT(fields), "the output of credential_process", error);
     }
     explicit_bzero(text, sizeof text);
     found->expires_ns = expires ? expires * 1000000000u : STK_CREDS_NEVER;
-    memcpy(found->from, "credential_process of ", 23);
-    tell_place(profiles, profiles->name, "credential_process", found->from + 22,
-               sizeof found->from - 22);
+    memcpy(found->source, "credential_process of ", 23);
+    log_location(profiles, profiles->name, "credential_process", found->source + 22,
+                 sizeof found->source - 22);
     return status < 0 ? status : 1;
 }
 
 /* ---- roles ---- */
 
-static bool is_role(const struct stk_profiles *profiles, const char *profile)
+static bool is_role(const struct stk_aws_profile *profiles, const char *profile)
 {
-    return stk_profiles_get(profiles, profile, "role_arn") &&
-           !stk_profiles_get(profiles, profile, "web_identity_token_file");
+    return stk_aws_profile_get(profiles, profile, "role_arn") &&
+           !stk_aws_profile_get(profiles, profile, "web_identity_token_file");
 }
 
-static bool is_static(const struct stk_profiles *profiles, const char *profile)
+static bool is_static(const struct stk_aws_profile *profiles, const char *profile)
 {
-    return stk_profiles_get(profiles, profile, "aws_access_key_id") ||
-           stk_profiles_get(profiles, profile, "aws_secret_access_key");
+    return stk_aws_profile_get(profiles, profile, "aws_access_key_id") ||
+           stk_aws_profile_get(profiles, profile, "aws_secret_access_key");
 }
 
 /* The places of one profile, for a role whose source it is. */
-static int from_profile(struct stk_search *search, const char *profile,
+static int from_profile(struct stk_credential_chain *search, const char *profile,
                         struct stk_credentials *found, struct stoker_error *error)
 {
-    static stk_search_place *const places[] = {from_web_identity, from_sso, from_shared_file,
-                                               from_process, from_config_file};
-    struct stk_creds_options options = *search->options;
-    const struct stk_creds_options *before = search->options;
-    char name[STK_PROFILE_NAME_BYTES];
+    static stk_credential_lookup *const places[] = {from_web_identity, from_sso, from_shared_file,
+                                                    from_process, from_config_file};
+    struct stk_credential_options options = *search->options;
+    const struct stk_credential_options *before = search->options;
+    char name[STK_AWS_PROFILE_NAME_BYTES];
     int status = 0;
 
     memcpy(name, search->profiles.name, sizeof name);
@@ -221,12 +229,12 @@ static int from_profile(struct stk_search *search, const char *profile,
     return status;
 }
 
-static int from_source(struct stk_search *search, const char *source, const char *profile,
+static int from_source(struct stk_credential_chain *search, const char *source, const char *profile,
                        struct stk_credentials *found, struct stoker_error *error)
 {
     static const struct {
         const char *name;
-        stk_search_place *look;
+        stk_credential_lookup *look;
     } sources[] = {{"Environment", environment_keys},
                    {"EcsContainer", from_container},
                    {"Ec2InstanceMetadata", from_metadata}};
@@ -249,24 +257,24 @@ static int from_source(struct stk_search *search, const char *source, const char
 
 /* Fails where the profile's source cannot be meant; *next_out: the profile to look at next, NULL:
  * the credential_source. */
-static int check_role(const struct stk_profiles *profiles, const char *profile, unsigned depth,
+static int check_role(const struct stk_aws_profile *profiles, const char *profile, unsigned depth,
                       const char **next_out, struct stoker_error *error)
 {
-    const char *next = stk_profiles_get(profiles, profile, "source_profile");
-    const char *source = stk_profiles_get(profiles, profile, "credential_source");
+    const char *next = stk_aws_profile_get(profiles, profile, "source_profile");
+    const char *source = stk_aws_profile_get(profiles, profile, "credential_source");
     const char *what = NULL;
 
     if (next && source) {
         what = "a profile has both source_profile and credential_source";
     } else if (!next && !source) {
         what = "a role has neither source_profile nor credential_source";
-    } else if (next && !stk_profiles_has(profiles, next)) {
+    } else if (next && !stk_aws_profile_has(profiles, next)) {
         what = "a source_profile is in no file";
     } else if (next && strcmp(next, profile) == 0 && !is_static(profiles, next)) {
         what = "a profile is its own source_profile, without keys";
     } else if (depth >= STK_STS_CHAIN_MAX) {
         what = "the source_profiles of a profile go in a circle";
-    } else if (stk_profiles_get(profiles, profile, "mfa_serial")) {
+    } else if (stk_aws_profile_get(profiles, profile, "mfa_serial")) {
         what = "a role asks for a code of a device (mfa_serial), and nobody is there to type it";
     }
     *next_out = next;
@@ -276,16 +284,16 @@ static int check_role(const struct stk_profiles *profiles, const char *profile, 
 }
 
 /* Down the source_profiles to the first keys, then up again, a role at a time. */
-static int from_role(struct stk_search *search, struct stk_credentials *found,
+static int from_role(struct stk_credential_chain *search, struct stk_credentials *found,
                      struct stoker_error *error)
 {
-    const struct stk_profiles *profiles = &search->profiles;
+    const struct stk_aws_profile *profiles = &search->profiles;
     const char *chain[STK_STS_CHAIN_MAX + 1], *profile = profiles->name, *next = NULL;
     unsigned depth = 0;
     int status = 0;
 
     if (!is_role(profiles, profile)) {
-        stk_search_say(search, "profile '%s' has no role_arn", profile);
+        stk_credential_chain_log(search, "profile '%s' has no role_arn", profile);
         return 0;
     }
     do {
@@ -296,35 +304,37 @@ static int from_role(struct stk_search *search, struct stk_credentials *found,
         chain[depth++] = profile;
         profile = next;
     } while (next && is_role(profiles, next) && !is_static(profiles, next));
-    status = next ? from_profile(search, next, found, error)
-                  : from_source(search,
-                                stk_profiles_get(profiles, chain[depth - 1], "credential_source"),
-                                chain[depth - 1], found, error);
+    status = next
+                 ? from_profile(search, next, found, error)
+                 : from_source(search,
+                               stk_aws_profile_get(profiles, chain[depth - 1], "credential_source"),
+                               chain[depth - 1], found, error);
     while (status > 0 && depth > 0) {
         profile = chain[--depth];
         struct stk_sts_role role = {
-            .arn = stk_profiles_get(profiles, profile, "role_arn"),
-            .session = stk_profiles_get(profiles, profile, "role_session_name"),
-            .external_id = stk_profiles_get(profiles, profile, "external_id"),
-            .duration = stk_profiles_get(profiles, profile, "duration_seconds"),
+            .arn = stk_aws_profile_get(profiles, profile, "role_arn"),
+            .session = stk_aws_profile_get(profiles, profile, "role_session_name"),
+            .external_id = stk_aws_profile_get(profiles, profile, "external_id"),
+            .duration = stk_aws_profile_get(profiles, profile, "duration_seconds"),
         };
-        char source[sizeof found->from], place[400];
-        memcpy(source, found->from, sizeof source);
-        status = stk_sts_assume(search, &role, found, error);
-        tell_place(profiles, profile, "role_arn", place, sizeof place);
-        snprintf(found->from, sizeof found->from, "role '%.100s' of %.150s, by %.60s and %.150s",
-                 role.arn, place, role.asked, source);
+        char source[sizeof found->source], place[400];
+        memcpy(source, found->source, sizeof source);
+        status = stk_sts_assume_role(search, &role, found, error);
+        log_location(profiles, profile, "role_arn", place, sizeof place);
+        snprintf(found->source, sizeof found->source,
+                 "role '%.100s' of %.150s, by %.60s and %.150s", role.arn, place, role.host,
+                 source);
     }
     return status;
 }
 
-static int from_web_identity(struct stk_search *search, struct stk_credentials *found,
+static int from_web_identity(struct stk_credential_chain *search, struct stk_credentials *found,
                              struct stoker_error *error)
 {
-    const struct stk_profiles *profiles = &search->profiles;
-    bool variables = !search->options->profile; /* a profile that is named goes before them */
+    const struct stk_aws_profile *profiles = &search->profiles;
+    bool variables = !search->options->profile; /* a profile that is path_args goes before them */
     const char *values[3];
-    char place[STK_PROFILE_PATH_BYTES];
+    char place[STK_AWS_PROFILE_PATH_BYTES];
     static const struct {
         const char *variable, *name;
     } names[] = {{"AWS_WEB_IDENTITY_TOKEN_FILE", "web_identity_token_file"},
@@ -334,14 +344,15 @@ static int from_web_identity(struct stk_search *search, struct stk_credentials *
     int status;
 
     for (size_t i = 0; i < STK_COUNT(names); i++) {
-        values[i] = variables ? stk_environment(names[i].variable) : NULL;
+        values[i] = variables ? stk_environment_get(names[i].variable) : NULL;
         if (!values[i]) {
-            values[i] = stk_profiles_get(profiles, profiles->name, names[i].name);
+            values[i] = stk_aws_profile_get(profiles, profiles->name, names[i].name);
         }
     }
     if (!values[0]) {
-        stk_search_say(search, "neither AWS_WEB_IDENTITY_TOKEN_FILE nor profile '%s' names a token",
-                       profiles->name);
+        stk_credential_chain_log(
+            search, "neither AWS_WEB_IDENTITY_TOKEN_FILE nor profile '%s' names a token",
+            profiles->name);
         return 0;
     }
     if (!values[1]) {
@@ -351,41 +362,42 @@ static int from_web_identity(struct stk_search *search, struct stk_credentials *
     role.arn = values[1];
     role.session = values[2];
     role.token_file = values[0]; /* read each time: it is replaced before it ends */
-    status = stk_sts_assume(search, &role, found, error);
-    snprintf(
-        found->from, sizeof found->from,
-        "role '%.120s' by %.80s and the web identity in '%.120s' (%s)", values[1], role.asked,
-        values[0],
-        variables && stk_environment(names[0].variable)
-            ? names[0].variable
-            : stk_profiles_where(profiles, profiles->name, names[0].name, place, sizeof place));
+    status = stk_sts_assume_role(search, &role, found, error);
+    snprintf(found->source, sizeof found->source,
+             "role '%.120s' by %.80s and the web identity in '%.120s' (%s)", values[1], role.host,
+             values[0],
+             variables && stk_environment_get(names[0].variable)
+                 ? names[0].variable
+                 : stk_aws_profile_location(profiles, profiles->name, names[0].name, place,
+                                            sizeof place));
     return status;
 }
 
-static int from_sso(struct stk_search *search, struct stk_credentials *found,
+static int from_sso(struct stk_credential_chain *search, struct stk_credentials *found,
                     struct stoker_error *error)
 {
-    const struct stk_profiles *profiles = &search->profiles;
+    const struct stk_aws_profile *profiles = &search->profiles;
     const char *name = profiles->name;
-    struct stk_sts_sso sso = {.account = stk_profiles_get(profiles, name, "sso_account_id"),
-                              .role = stk_profiles_get(profiles, name, "sso_role_name"),
-                              .start_url = stk_profiles_get(profiles, name, "sso_start_url"),
-                              .region = stk_profiles_get(profiles, name, "sso_region"),
-                              .session = stk_profiles_get(profiles, name, "sso_session")};
+    struct stk_sts_sso sso = {.account = stk_aws_profile_get(profiles, name, "sso_account_id"),
+                              .role = stk_aws_profile_get(profiles, name, "sso_role_name"),
+                              .start_url = stk_aws_profile_get(profiles, name, "sso_start_url"),
+                              .region = stk_aws_profile_get(profiles, name, "sso_region"),
+                              .session = stk_aws_profile_get(profiles, name, "sso_session")};
     char place[400];
     int status;
 
     if (!sso.account && !sso.role) {
-        stk_search_say(search, "profile '%s' has no sso_account_id", name);
+        stk_credential_chain_log(search, "profile '%s' has no sso_account_id", name);
         return 0;
     }
     if (sso.session) {
-        if (!stk_profiles_has_section(profiles, "sso-session", sso.session)) {
+        if (!stk_aws_profile_has_section(profiles, "sso-session", sso.session)) {
             return stk_fail(error, STOKER_ERROR_MISSING, "an sso_session is in no file",
                             "add [sso-session NAME] to the config file", "profile '%s'", name);
         }
-        sso.start_url = stk_profiles_section(profiles, "sso-session", sso.session, "sso_start_url");
-        sso.region = stk_profiles_section(profiles, "sso-session", sso.session, "sso_region");
+        sso.start_url =
+            stk_aws_profile_section(profiles, "sso-session", sso.session, "sso_start_url");
+        sso.region = stk_aws_profile_section(profiles, "sso-session", sso.session, "sso_region");
     }
     if (!sso.account || !sso.role || !sso.start_url || !sso.region) {
         return stk_fail(error, STOKER_ERROR_MISSING, "a profile of SSO is not whole",
@@ -393,40 +405,40 @@ static int from_sso(struct stk_search *search, struct stk_credentials *found,
                         "profile '%s'", name);
     }
     status = stk_sts_sso(search, &sso, found, error);
-    tell_place(profiles, name, "sso_role_name", place, sizeof place);
-    snprintf(found->from, sizeof found->from, "SSO role '%.60s' of account %.20s, %.300s", sso.role,
-             sso.account, place);
+    log_location(profiles, name, "sso_role_name", place, sizeof place);
+    snprintf(found->source, sizeof found->source, "SSO role '%.60s' of account %.20s, %.300s",
+             sso.role, sso.account, place);
     return status;
 }
 
 /* ---- services of the machine ---- */
 
 /* Keys in JSON, as the metadata services of instances and containers tell them. */
-static int take_keys(struct stk_ask *ask, const char *what, struct stk_credentials *found,
+static int read_keys(struct stk_auth_request *auth, const char *what, struct stk_credentials *found,
                      struct stoker_error *error)
 {
     uint64_t expires = 0;
-    const struct stk_tell_field fields[] = {
-        {"AccessKeyId", STK_TELL_TEXT, found->access_key, sizeof found->access_key},
-        {"SecretAccessKey", STK_TELL_TEXT, found->secret, sizeof found->secret},
-        {"Token", STK_TELL_TEXT, found->token, sizeof found->token},
-        {"Expiration", STK_TELL_TIME, &expires, 0},
+    const struct stk_auth_field fields[] = {
+        {"AccessKeyId", STK_AUTH_FIELD_TEXT, found->access_key, sizeof found->access_key},
+        {"SecretAccessKey", STK_AUTH_FIELD_TEXT, found->secret, sizeof found->secret},
+        {"Token", STK_AUTH_FIELD_TEXT, found->token, sizeof found->token},
+        {"Expiration", STK_AUTH_FIELD_TIME, &expires, 0},
     };
-    int status = stk_tell_json((struct stk_view){(uint8_t *)ask->text, ask->text_bytes}, fields,
-                               STK_COUNT(fields), what, error);
+    int status = stk_auth_response_json((struct stk_view){(uint8_t *)auth->text, auth->text_bytes},
+                                        fields, STK_COUNT(fields), what, error);
 
-    found->expires_ns = expires ? stk_ask_our_time(ask, expires) : STK_CREDS_NEVER;
+    found->expires_ns = expires ? stk_auth_request_local_time(auth, expires) : STK_CREDS_NEVER;
     return status < 0 ? status : 1;
 }
 
 /* By plain HTTP a token may only go to this machine, or to the addresses of the two services. */
-static bool may_ask(const char *url)
+static bool is_allowed_url(const char *url)
 {
     static const char *const hosts[] = {"169.254.170.2", "169.254.170.23", "[fd00:ec2::23]"};
     const char *host = strncmp(url, "http://", 7) == 0 ? url + 7 : "";
     size_t bytes = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":/?#");
 
-    if (stk_creds_is_private(url)) {
+    if (stk_credentials_url_is_private(url)) {
         return true;
     }
     for (size_t i = 0; i < STK_COUNT(hosts); i++) {
@@ -437,16 +449,16 @@ static bool may_ask(const char *url)
     return false;
 }
 
-static int container_token(struct stk_ask *ask, struct stoker_error *error)
+static int container_token(struct stk_auth_request *auth, struct stoker_error *error)
 {
-    const char *file = stk_environment("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
-    const char *value = stk_environment("AWS_CONTAINER_AUTHORIZATION_TOKEN");
+    const char *file = stk_environment_get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
+    const char *value = stk_environment_get("AWS_CONTAINER_AUTHORIZATION_TOKEN");
     char text[STK_CREDS_TOKEN_BYTES_MAX];
     int status = 0;
 
     if (file) {
-        status = stk_search_file(file, text, sizeof text, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
-                                 error);
+        status = stk_credential_chain_read_file(file, text, sizeof text,
+                                                "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", error);
         value = text;
     }
     if (status == 0 && value && (strlen(value) >= sizeof text || strpbrk(value, "\r\n"))) {
@@ -454,58 +466,61 @@ static int container_token(struct stk_ask *ask, struct stoker_error *error)
                           "check where it was set", "AWS_CONTAINER_AUTHORIZATION_TOKEN");
     }
     if (status == 0 && value) {
-        stk_ask_header(ask, "Authorization", value);
+        stk_auth_request_add_header(auth, "Authorization", value);
     }
     explicit_bzero(text, sizeof text);
     return status;
 }
 
-static int from_container(struct stk_search *search, struct stk_credentials *found,
+static int from_container(struct stk_credential_chain *search, struct stk_credentials *found,
                           struct stoker_error *error)
 {
-    const char *relative = stk_environment("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
-    const char *full = stk_environment("AWS_CONTAINER_CREDENTIALS_FULL_URI");
-    struct stk_ask *ask;
+    const char *relative = stk_environment_get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
+    const char *full = stk_environment_get("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+    struct stk_auth_request *auth;
     char shown[256] = "", *host;
     int status;
 
     if (!relative && !full) {
-        stk_search_say(search, "no AWS_CONTAINER_CREDENTIALS_RELATIVE_URI and no ..._FULL_URI");
+        stk_credential_chain_log(search,
+                                 "no AWS_CONTAINER_CREDENTIALS_RELATIVE_URI and no ..._FULL_URI");
         return 0;
     }
-    if (relative ? relative[0] != '/' : !may_ask(full)) {
+    if (relative ? relative[0] != '/' : !is_allowed_url(full)) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "a container endpoint may not be asked",
                         "https, this machine, or the addresses of ECS and EKS", "%s",
                         relative ? "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI does not begin with /"
                                  : "AWS_CONTAINER_CREDENTIALS_FULL_URI");
     }
-    ask = stk_ask_open(STK_HTTP_GET);
-    if (!ask) {
+    auth = stk_auth_request_open(STK_HTTP_GET);
+    if (!auth) {
         return stk_fail_errno(error, ENOMEM, "cannot ask the container", "free memory", "ECS");
     }
-    snprintf(ask->url, sizeof ask->url, "%s%s", relative ? CONTAINER : "",
+    snprintf(auth->url, sizeof auth->url, "%s%s", relative ? CONTAINER : "",
              relative ? relative : full);
-    ask->direct = true;
-    ask->total_ms = ask->connect_ms = CONTAINER_MS;
-    stk_ask_header(ask, "Accept", "application/json");
-    status = container_token(ask, error);
-    status = status < 0 ? status : stk_ask_send(search, ask, "the container's endpoint", error);
+    auth->direct = true;
+    auth->total_ms = auth->connect_ms = CONTAINER_MS;
+    stk_auth_request_add_header(auth, "Accept", "application/json");
+    status = container_token(auth, error);
+    status = status < 0 ? status
+                        : stk_auth_request_send(search, auth, "the container's endpoint", error);
     if (status == 0) {
-        status = ask->code == 200 ? take_keys(ask, "the container's endpoint", found, error)
-                                  : stk_ask_refused(ask, "the container's endpoint",
-                                                    "check the task's role, or the pod's", error);
+        status = auth->code == 200
+                     ? read_keys(auth, "the container's endpoint", found, error)
+                     : stk_auth_request_fail(auth, "the container's endpoint",
+                                             "check the task's role, or the pod's", error);
     }
     if (full) { /* the host alone: a path may be what opens it */
-        stk_http_url_text(full, shown, sizeof shown);
+        stk_http_redact_url(full, shown, sizeof shown);
         host = strstr(shown, "://");
         host = host ? host + 3 : shown;
         host[strcspn(host, "/")] = 0;
     }
-    snprintf(found->from, sizeof found->from, "the container's endpoint %s (%s)",
+    snprintf(found->source, sizeof found->source, "the container's endpoint %s (%s)",
              relative ? CONTAINER : shown,
              relative ? "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"
                       : "AWS_CONTAINER_CREDENTIALS_FULL_URI");
-    stk_ask_close(ask);
+    stk_auth_request_close(auth);
     return status;
 }
 
@@ -516,10 +531,10 @@ struct metadata {
 };
 
 /* A variable, or else an option of the profile, that is a number; false: it is none. */
-static bool metadata_number(const struct stk_profiles *profiles, const char *variable,
+static bool metadata_number(const struct stk_aws_profile *profiles, const char *variable,
                             uint32_t most, uint32_t *number)
 {
-    const char *text = stk_environment(variable), *option = variable + 4; /* "AWS_" */
+    const char *text = stk_environment_get(variable), *option = variable + 4; /* "AWS_" */
     char name[64];
     size_t used = 0;
     long told;
@@ -529,7 +544,7 @@ static bool metadata_number(const struct stk_profiles *profiles, const char *var
         name[used] = (char)tolower((unsigned char)option[used]);
     }
     name[used] = 0;
-    text = text ? text : stk_profiles_get(profiles, profiles->name, name);
+    text = text ? text : stk_aws_profile_get(profiles, profiles->name, name);
     if (!text || !text[0]) {
         return true;
     }
@@ -539,23 +554,24 @@ static bool metadata_number(const struct stk_profiles *profiles, const char *var
 }
 
 /* 1: they may be asked. 0: they are switched off, or no number of the settings is one. */
-static int metadata_find(struct stk_search *search, struct metadata *service,
+static int metadata_find(struct stk_credential_chain *search, struct metadata *service,
                          struct stoker_error *error)
 {
-    const struct stk_profiles *profiles = &search->profiles;
-    const char *off = stk_environment("AWS_EC2_METADATA_DISABLED");
-    const char *base = stk_environment("AWS_EC2_METADATA_SERVICE_ENDPOINT");
-    const char *mode = stk_environment("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE");
+    const struct stk_aws_profile *profiles = &search->profiles;
+    const char *off = stk_environment_get("AWS_EC2_METADATA_DISABLED");
+    const char *base = stk_environment_get("AWS_EC2_METADATA_SERVICE_ENDPOINT");
+    const char *mode = stk_environment_get("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE");
     uint32_t seconds = METADATA_S;
 
     if (off && strcasecmp(off, "true") == 0) {
-        stk_search_say(search, "AWS_EC2_METADATA_DISABLED is true");
+        stk_credential_chain_log(search, "AWS_EC2_METADATA_DISABLED is true");
         return 0;
     }
-    base =
-        base ? base : stk_profiles_get(profiles, profiles->name, "ec2_metadata_service_endpoint");
-    mode = mode ? mode
-                : stk_profiles_get(profiles, profiles->name, "ec2_metadata_service_endpoint_mode");
+    base = base ? base
+                : stk_aws_profile_get(profiles, profiles->name, "ec2_metadata_service_endpoint");
+    mode =
+        mode ? mode
+             : stk_aws_profile_get(profiles, profiles->name, "ec2_metadata_service_endpoint_mode");
     service->base = base && base[0]                         ? base
                     : mode && strcasecmp(mode, "ipv6") == 0 ? METADATA_6
                                                             : METADATA;
@@ -571,60 +587,63 @@ static int metadata_find(struct stk_search *search, struct metadata *service,
     return 1;
 }
 
-static struct stk_ask *metadata_ask(uint32_t method, const struct metadata *service,
-                                    const char *path, const char *token)
+static struct stk_auth_request *metadata_request(uint32_t method, const struct metadata *service,
+                                                 const char *path, const char *token)
 {
-    struct stk_ask *ask = stk_ask_open(method);
+    struct stk_auth_request *auth = stk_auth_request_open(method);
     size_t bytes = strlen(service->base);
 
-    if (ask) {
-        snprintf(ask->url, sizeof ask->url, "%.*s%s",
+    if (auth) {
+        snprintf(auth->url, sizeof auth->url, "%.*s%s",
                  (int)(bytes - (service->base[bytes - 1] == '/')), service->base, path);
-        ask->direct = true;
-        ask->total_ms = ask->connect_ms = service->timeout_ms;
+        auth->direct = true;
+        auth->total_ms = auth->connect_ms = service->timeout_ms;
         /* Most machines have no such service; one that gave a token has. */
-        ask->tries =
-            method == STK_HTTP_PUT ? service->tries : stk_max(service->tries, STK_SEARCH_TRIES);
-        stk_ask_header(ask,
-                       token ? "x-aws-ec2-metadata-token" : "x-aws-ec2-metadata-token-ttl-seconds",
-                       token ? token : METADATA_TTL_S);
+        auth->tries = method == STK_HTTP_PUT ? service->tries
+                                             : stk_max(service->tries, STK_CREDENTIAL_CHAIN_TRIES);
+        stk_auth_request_add_header(
+            auth, token ? "x-aws-ec2-metadata-token" : "x-aws-ec2-metadata-token-ttl-seconds",
+            token ? token : METADATA_TTL_S);
     }
-    return ask;
+    return auth;
 }
 
 /* Version 2 only: a token first. Version 1 gives keys to whoever makes the machine send a GET.
  * 1: its text is the token. 0: nobody is there, or nobody who says so answers. */
-static int metadata_token(struct stk_search *search, const struct metadata *service,
-                          struct stk_ask **token_out)
+static int metadata_token(struct stk_credential_chain *search, const struct metadata *service,
+                          struct stk_auth_request **token_out)
 {
-    struct stk_ask *token = metadata_ask(STK_HTTP_PUT, service, "/latest/api/token", NULL);
-    int status = token ? stk_ask_send(search, token, "the instance's metadata", NULL) : -ENOMEM;
+    struct stk_auth_request *token =
+        metadata_request(STK_HTTP_PUT, service, "/latest/api/token", NULL);
+    int status =
+        token ? stk_auth_request_send(search, token, "the instance's metadata", NULL) : -ENOMEM;
 
     *token_out = token;
     if (status == 0 && token->code == 200 && !strpbrk(token->text, "\r\n") &&
         token->text_bytes > 0 && token->text_bytes < STK_CREDS_KEY_BYTES_MAX) {
         return 1;
     }
-    if (status < 0 || stk_ask_is_busy(token)) {
-        search->silent = "the metadata service of an EC2 instance";
-        stk_search_say(search,
-                       "no metadata service of an EC2 instance answers at %s, which is asked again "
-                       "in a minute (in a container it answers only where its hop limit is 2 or "
-                       "more)",
-                       service->base);
+    if (status < 0 || stk_auth_request_is_busy(token)) {
+        search->unreachable = "the metadata service of an EC2 instance";
+        stk_credential_chain_log(
+            search,
+            "no metadata service of an EC2 instance answers at %s, which is asked again "
+            "in a minute (in a container it answers only where its hop limit is 2 or "
+            "more)",
+            service->base);
     } else {
-        stk_search_say(search, "no metadata of an EC2 instance are at %s: status %u", service->base,
-                       token->code);
+        stk_credential_chain_log(search, "no metadata of an EC2 instance are at %s: status %u",
+                                 service->base, token->code);
     }
     return 0;
 }
 
 /* The name of the role into role->text. 1; 0: there is none. A machine that gave a token and then
  * does not say whether it has a role is in trouble: whoever goes on unsigned would be wrong. */
-static int metadata_role(struct stk_search *search, struct stk_ask *role,
+static int metadata_role(struct stk_credential_chain *search, struct stk_auth_request *role,
                          struct stoker_error *error)
 {
-    int status = role ? stk_ask_send(search, role, "the instance's metadata", error)
+    int status = role ? stk_auth_request_send(search, role, "the instance's metadata", error)
                       : stk_fail_errno(error, ENOMEM, "cannot ask the instance", "free memory",
                                        "its metadata");
 
@@ -632,11 +651,12 @@ static int metadata_role(struct stk_search *search, struct stk_ask *role,
         return status;
     }
     if (role->code == 404 || (role->code == 200 && role->text_bytes == 0)) {
-        stk_search_say(search, "the instance has no role");
+        stk_credential_chain_log(search, "the instance has no role");
         return 0;
     }
     if (role->code != 200) {
-        return stk_ask_refused(role, "the instance's metadata", "check the instance's role", error);
+        return stk_auth_request_fail(role, "the instance's metadata", "check the instance's role",
+                                     error);
     }
     role->text[strcspn(role->text, "\r\n")] = 0;
     if (strpbrk(role->text, " ?#%")) {
@@ -646,100 +666,102 @@ static int metadata_role(struct stk_search *search, struct stk_ask *role,
     return 1;
 }
 
-static int from_metadata(struct stk_search *search, struct stk_credentials *found,
+static int from_metadata(struct stk_credential_chain *search, struct stk_credentials *found,
                          struct stoker_error *error)
 {
     static const char roles[] = "/latest/meta-data/iam/security-credentials/";
-    struct stk_ask *token = NULL, *role = NULL, *keys = NULL;
+    struct stk_auth_request *token = NULL, *role = NULL, *keys = NULL;
     struct metadata service;
     char path[512];
     int status;
 
     if (!search->options->http) {
-        stk_search_say(search, "the metadata service is not asked here");
+        stk_credential_chain_log(search, "the metadata service is not asked here");
         return 0;
     }
     status = metadata_find(search, &service, error);
     status = status > 0 ? metadata_token(search, &service, &token) : status;
     if (status > 0) {
-        role = metadata_ask(STK_HTTP_GET, &service, roles, token->text);
+        role = metadata_request(STK_HTTP_GET, &service, roles, token->text);
         status = metadata_role(search, role, error);
     }
     if (status <= 0) {
         goto done;
     }
     snprintf(path, sizeof path, "%s%.256s", roles, role->text);
-    keys = metadata_ask(STK_HTTP_GET, &service, path, token->text);
-    status = keys ? stk_ask_send(search, keys, "the instance's metadata", error)
+    keys = metadata_request(STK_HTTP_GET, &service, path, token->text);
+    status = keys ? stk_auth_request_send(search, keys, "the instance's metadata", error)
                   : stk_fail_errno(error, ENOMEM, "cannot ask the instance", "free memory",
                                    "its metadata");
     if (status == 0) {
-        status = keys->code == 200 ? take_keys(keys, "the instance's metadata", found, error)
-                                   : stk_ask_refused(keys, "the instance's metadata",
-                                                     "check the instance's role", error);
+        status = keys->code == 200 ? read_keys(keys, "the instance's metadata", found, error)
+                                   : stk_auth_request_fail(keys, "the instance's metadata",
+                                                           "check the instance's role", error);
     }
     if (status > 0) {
-        found->stay = true;
-        found->expires_ns = stk_search_stay(found->expires_ns);
+        found->usable_after_expiry = true;
+        found->expires_ns = stk_credential_chain_extend_expiry(found->expires_ns);
     }
-    snprintf(found->from, sizeof found->from, "role '%.100s' of the EC2 instance, by %.200s",
+    snprintf(found->source, sizeof found->source, "role '%.100s' of the EC2 instance, by %.200s",
              role->text, service.base);
 
 done:
-    stk_ask_close(token);
-    stk_ask_close(role);
-    stk_ask_close(keys);
+    stk_auth_request_close(token);
+    stk_auth_request_close(role);
+    stk_auth_request_close(keys);
     return status;
 }
 
 /* ---- where the machine is ---- */
 
-static bool metadata_place(struct stk_search *search, const struct metadata *service,
-                           const char *path, const char *token, char name[64])
+static bool metadata_location(struct stk_credential_chain *search, const struct metadata *service,
+                              const char *path, const char *token, char name[64])
 {
-    struct stk_ask *ask = metadata_ask(STK_HTTP_GET, service, path, token);
+    struct stk_auth_request *auth = metadata_request(STK_HTTP_GET, service, path, token);
     bool told;
 
-    if (ask) {
-        ask->tries = 1;
+    if (auth) {
+        auth->tries = 1;
     }
-    told = ask && stk_ask_send(search, ask, "the instance's metadata", NULL) == 0 &&
-           ask->code == 200 && stk_search_is_place(ask->text, 64);
+    told = auth && stk_auth_request_send(search, auth, "the instance's metadata", NULL) == 0 &&
+           auth->code == 200 && stk_machine_location_is_name(auth->text, 64);
     if (told) {
-        memcpy(name, ask->text, strlen(ask->text) + 1);
+        memcpy(name, auth->text, strlen(auth->text) + 1);
     }
-    stk_ask_close(ask);
+    stk_auth_request_close(auth);
     return told;
 }
 
-int stk_search_where_amazon(struct stk_search *search, struct stk_creds_where *where)
+int stk_machine_location_aws(struct stk_credential_chain *search,
+                             struct stk_machine_location *where)
 {
     struct metadata service;
-    struct stk_ask *token;
+    struct stk_auth_request *token;
     int status = 0;
 
     if (metadata_find(search, &service, NULL) <= 0) {
-        snprintf(where->from, sizeof where->from,
+        snprintf(where->source, sizeof where->source,
                  "AWS_EC2_METADATA_DISABLED is true, or a setting of the metadata is no number");
         return 0;
     }
     service.timeout_ms = METADATA_S * 1000; /* nobody waits for it */
     service.tries = 1;
-    token = metadata_ask(STK_HTTP_PUT, &service, "/latest/api/token", NULL);
-    if (!token || stk_ask_send(search, token, "the instance's metadata", NULL) < 0) {
+    token = metadata_request(STK_HTTP_PUT, &service, "/latest/api/token", NULL);
+    if (!token || stk_auth_request_send(search, token, "the instance's metadata", NULL) < 0) {
         status = -ENOENT;
     } else if (token->code == 200 && !strpbrk(token->text, "\r\n") &&
                token->text_bytes < STK_CREDS_KEY_BYTES_MAX &&
-               metadata_place(search, &service, "/latest/meta-data/placement/region", token->text,
-                              where->region)) {
-        (void)metadata_place(search, &service, "/latest/meta-data/placement/availability-zone-id",
-                             token->text, where->zone);
+               metadata_location(search, &service, "/latest/meta-data/placement/region",
+                                 token->text, where->region)) {
+        (void)metadata_location(search, &service,
+                                "/latest/meta-data/placement/availability-zone-id", token->text,
+                                where->zone);
         where->cloud = "Amazon";
         status = 1;
     }
-    snprintf(where->from, sizeof where->from, "%s %.200s",
+    snprintf(where->source, sizeof where->source, "%s %.200s",
              status > 0 ? "the instance's metadata, by" : "no metadata of an instance at",
              service.base);
-    stk_ask_close(token);
+    stk_auth_request_close(token);
     return status;
 }

@@ -1,7 +1,7 @@
 /* storage/credentials/aws_sts.h: Amazon's services that give one identity for another: STS, SSO's
- * portal, and buckets of S3 Express (stk_search_session).
+ * portal, and buckets of S3 Express (stk_credential_chain_s3_express).
  *
- *   keys, or a web identity's token --stk_sts_assume--> keys of a role, for an hour
+ *   keys, or a web identity's token --stk_sts_assume_role--> keys of a role, for an hour
  *   SSO's token in its cache        --stk_sts_sso-----> likewise; the token is refreshed if need be
  *   keys                            --CreateSession---> keys of a bucket, for five minutes
  *
@@ -19,7 +19,7 @@ struct stk_sts_role {
     const char *external_id; /* NULL: none */
     const char *duration;    /* of seconds; NULL, or no number: the service's */
     const char *token_file;  /* a web identity's; NULL: signed by *found */
-    char asked[128];         /* told: the service's host */
+    char host[128];          /* told: the service's host */
 };
 
 struct stk_sts_sso {
@@ -28,13 +28,13 @@ struct stk_sts_sso {
 };
 
 /* *found: the source's keys in, the role's out. 1, or an error. */
-int stk_sts_assume(struct stk_search *search, struct stk_sts_role *role,
-                   struct stk_credentials *found, struct stoker_error *error);
+int stk_sts_assume_role(struct stk_credential_chain *search, struct stk_sts_role *role,
+                        struct stk_credentials *found, struct stoker_error *error);
 /* Where a service of SSO ("oidc", "portal.sso") is asked: what the profile says, or its region.
- * ARGUMENT: that is no place for tokens; errors of stk_settings_endpoint. */
-int stk_sts_sso_url(struct stk_search *search, const char *service, const char *region, char *out,
-                    size_t out_bytes, struct stoker_error *error);
-int stk_sts_sso(struct stk_search *search, const struct stk_sts_sso *sso,
+ * ARGUMENT: that is no place for tokens; errors of stk_s3_settings_endpoint. */
+int stk_sts_sso_url(struct stk_credential_chain *search, const char *service, const char *region,
+                    char *out, size_t out_bytes, struct stoker_error *error);
+int stk_sts_sso(struct stk_credential_chain *search, const struct stk_sts_sso *sso,
                 struct stk_credentials *found, struct stoker_error *error);
 
 #endif

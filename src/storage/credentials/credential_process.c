@@ -18,18 +18,18 @@
 #define WORDS_MAX 256
 #define PROCESS_MS 60000u /* a person may have to touch a key */
 #define END_MS 10000u     /* behind the end of its output */
-#define TURN_MS 2
+#define POLL_MS 2
 #define MS 1000000u
 
 extern char **environ;
 
 static int start(char *const *words, pid_t *process, int *output);
-static int take_output(int output, char *out, size_t out_bytes, size_t *used_out);
+static int read_output(int output, char *out, size_t out_bytes, size_t *used_out);
 static int wait_end(pid_t process, int *ended);
 static int fail_program(const char *name, const char *what, struct stoker_error *error);
 
-int stk_process_run(const char *command, char *out, size_t out_bytes, size_t *used_out,
-                    struct stoker_error *error)
+int stk_credential_process_run(const char *command, char *out, size_t out_bytes, size_t *used_out,
+                               struct stoker_error *error)
 {
     char *text = stk_alloc(strlen(command) + 1, 1), *words[WORDS_MAX + 1] = {NULL};
     int status = 0, ended = 0, output = -1;
@@ -39,7 +39,7 @@ int stk_process_run(const char *command, char *out, size_t out_bytes, size_t *us
         return stk_fail_errno(error, ENOMEM, "cannot run credential_process", "free memory",
                               "the profile");
     }
-    if (stk_process_split(command, text, words, WORDS_MAX) <= 0) {
+    if (stk_credential_process_split(command, text, words, WORDS_MAX) <= 0) {
         status = stk_fail(error, STOKER_ERROR_FORMAT, "credential_process is no command",
                           "check its quotes", "the profile");
         goto done;
@@ -50,7 +50,7 @@ int stk_process_run(const char *command, char *out, size_t out_bytes, size_t *us
                                 "check its path", "'%.128s'", words[0]);
         goto done;
     }
-    status = take_output(output, out, out_bytes, used_out);
+    status = read_output(output, out, out_bytes, used_out);
     if (status < 0) {
         kill(-process, SIGKILL); /* a group of its own: its children too */
     }
@@ -81,7 +81,7 @@ done:
     return status;
 }
 
-int stk_process_split(const char *command, char *text, char **words, int words_max)
+int stk_credential_process_split(const char *command, char *text, char **words, int words_max)
 {
     int count = 0;
     char quote = 0;
@@ -160,7 +160,7 @@ static int start(char *const *words, pid_t *process, int *output)
     return 0;
 }
 
-static int take_output(int output, char *out, size_t out_bytes, size_t *used_out)
+static int read_output(int output, char *out, size_t out_bytes, size_t *used_out)
 {
     uint64_t until_ns = stk_clock_ns() + (uint64_t)PROCESS_MS * MS;
     size_t used = 0;
@@ -205,7 +205,7 @@ static int wait_end(pid_t process, int *ended)
             kill(-process, SIGKILL);
             status = -ETIMEDOUT;
         }
-        poll(NULL, 0, TURN_MS);
+        poll(NULL, 0, POLL_MS);
     }
 }
 

@@ -23,13 +23,13 @@
 #define MARGIN_NS (10 * SECOND)     /* what lives shorter is not used, if more was given */
 #define RETRY_FIRST_NS SECOND       /* behind a failure; doubled each time */
 #define RETRY_LAST_NS (60 * SECOND)
-#define UNSURE_NS (60 * SECOND) /* as nobody, while a service that may know does not answer */
-#define WAIT_S 200              /* for another's refresh: more than any takes */
+#define ANONYMOUS_NS (60 * SECOND) /* as nobody, while a service that may know does not answer */
+#define WAIT_S 200                 /* for another's refresh: more than any takes */
 
-struct stk_creds {
-    struct stk_creds_options options; /* const after open; profile is the object's */
-    char profile[STK_PROFILE_NAME_BYTES];
-    struct stk_creds_session session;
+struct stk_credential_provider {
+    struct stk_credential_options options; /* const after open; profile is the object's */
+    char profile[STK_AWS_PROFILE_NAME_BYTES];
+    struct stk_credential_session session;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct {                        /* only while lock is held */
@@ -47,179 +47,187 @@ struct stk_creds {
 };
 
 static bool is_alive(const struct stk_credentials *who, uint64_t begun_ns);
-static bool lives_locked(const struct stk_creds *creds);
-static bool is_due_locked(const struct stk_creds *creds);
-static int start_thread_locked(struct stk_creds *creds);
-static void *refresh_thread(void *creds);
-static void refresh_locked(struct stk_creds *creds);
-static int take_locked(struct stk_creds *creds, struct stk_credentials *found, const char *silent,
-                       struct stoker_error *error);
-static int answer_locked(struct stk_creds *creds, struct stk_credentials *credentials_out);
-static int search_chain(const struct stk_creds_options *options, struct stk_creds_trail *trail,
-                        struct stk_credentials *found, const char **silent_out,
-                        struct stoker_error *error);
+static bool is_alive_locked(const struct stk_credential_provider *provider);
+static bool is_due_locked(const struct stk_credential_provider *provider);
+static int start_thread_locked(struct stk_credential_provider *provider);
+static void *refresh_thread(void *provider);
+static void refresh_locked(struct stk_credential_provider *provider);
+static int store_locked(struct stk_credential_provider *provider, struct stk_credentials *found,
+                        const char *silent, struct stoker_error *error);
+static int copy_locked(struct stk_credential_provider *provider,
+                       struct stk_credentials *credentials_out);
+static int search_chain(const struct stk_credential_options *options,
+                        struct stk_credential_trace *trail, struct stk_credentials *found,
+                        const char **unreachable_out, struct stoker_error *error);
 
-int stk_creds_open(struct stk_creds **creds_out, const struct stk_creds_options *options,
-                   struct stoker_error *error)
+int stk_credential_provider_open(struct stk_credential_provider **provider_out,
+                                 const struct stk_credential_options *options,
+                                 struct stoker_error *error)
 {
-    struct stk_creds *creds;
+    struct stk_credential_provider *provider;
     pthread_condattr_t attributes;
 
-    if (options->profile && strlen(options->profile) >= STK_PROFILE_NAME_BYTES) {
+    if (options->profile && strlen(options->profile) >= STK_AWS_PROFILE_NAME_BYTES) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "the name of a profile is too long",
                         "use a shorter one", "%zu bytes", strlen(options->profile));
     }
-    creds = stk_pages_alloc(sizeof *creds);
-    if (!creds) {
+    provider = stk_pages_alloc(sizeof *provider);
+    if (!provider) {
         return stk_fail(error, -ENOMEM, "cannot look for credentials", "free memory", "creds");
     }
-    madvise(creds, sizeof *creds, MADV_DONTDUMP);
-    memset(creds, 0, sizeof *creds);
-    creds->options = *options;
+    madvise(provider, sizeof *provider, MADV_DONTDUMP);
+    memset(provider, 0, sizeof *provider);
+    provider->options = *options;
     if (options->profile) {
-        snprintf(creds->profile, sizeof creds->profile, "%s", options->profile);
-        creds->options.profile = creds->profile;
+        snprintf(provider->profile, sizeof provider->profile, "%s", options->profile);
+        provider->options.profile = provider->profile;
     }
     if (options->session) {
-        creds->session = *options->session;
-        creds->options.session = &creds->session;
+        provider->session = *options->session;
+        provider->options.session = &provider->session;
     }
-    pthread_mutex_init(&creds->lock, NULL);
+    pthread_mutex_init(&provider->lock, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&creds->changed, &attributes);
+    pthread_cond_init(&provider->changed, &attributes);
     pthread_condattr_destroy(&attributes);
-    *creds_out = creds;
+    *provider_out = provider;
     return 0;
 }
 
-void stk_creds_close(struct stk_creds *creds)
+void stk_credential_provider_close(struct stk_credential_provider *provider)
 {
-    if (!creds) {
+    if (!provider) {
         return;
     }
-    if (creds->locked.has_thread) {
-        pthread_join(creds->locked.thread, NULL);
+    if (provider->locked.has_thread) {
+        pthread_join(provider->locked.thread, NULL);
     }
-    pthread_cond_destroy(&creds->changed);
-    pthread_mutex_destroy(&creds->lock);
-    explicit_bzero(creds, sizeof *creds);
-    stk_pages_free(creds, sizeof *creds);
+    pthread_cond_destroy(&provider->changed);
+    pthread_mutex_destroy(&provider->lock);
+    explicit_bzero(provider, sizeof *provider);
+    stk_pages_free(provider, sizeof *provider);
 }
 
-int stk_creds_get(struct stk_creds *creds, struct stk_credentials *credentials_out,
-                  struct stoker_error *error)
+int stk_credential_provider_get(struct stk_credential_provider *provider,
+                                struct stk_credentials *credentials_out, struct stoker_error *error)
 {
     struct timespec until = {.tv_sec = (time_t)(stk_clock_ns() / SECOND) + WAIT_S};
     int status = 0;
 
-    pthread_mutex_lock(&creds->lock);
-    while (status == 0 && !lives_locked(creds)) {
-        if (creds->locked.refreshing) {
-            if (pthread_cond_timedwait(&creds->changed, &creds->lock, &until) == ETIMEDOUT) {
+    pthread_mutex_lock(&provider->lock);
+    while (status == 0 && !is_alive_locked(provider)) {
+        if (provider->locked.refreshing) {
+            if (pthread_cond_timedwait(&provider->changed, &provider->lock, &until) == ETIMEDOUT) {
                 status = stk_fail(error, STOKER_ERROR_TIMEOUT, "no credentials came",
                                   "'stoker creds explain URL' tells where they are looked for",
                                   "a refresh of more than %d seconds", WAIT_S);
             }
-        } else if (creds->locked.failures > 0 && stk_clock_ns() < creds->locked.retry_ns) {
-            status = creds->locked.error.status;
+        } else if (provider->locked.failures > 0 && stk_clock_ns() < provider->locked.retry_ns) {
+            status = provider->locked.error.status;
             if (error) {
-                *error = creds->locked.error;
+                *error = provider->locked.error;
             }
         } else {
-            refresh_locked(creds);
+            refresh_locked(provider);
         }
     }
     if (status == 0) {
-        status = answer_locked(creds, credentials_out);
+        status = copy_locked(provider, credentials_out);
     }
-    pthread_mutex_unlock(&creds->lock);
+    pthread_mutex_unlock(&provider->lock);
     return status;
 }
 
-int stk_creds_peek(struct stk_creds *creds, struct stk_credentials *credentials_out,
-                   struct stoker_error *error)
+int stk_credential_provider_try_get(struct stk_credential_provider *provider,
+                                    struct stk_credentials *credentials_out,
+                                    struct stoker_error *error)
 {
     int status;
 
-    pthread_mutex_lock(&creds->lock);
-    if (lives_locked(creds)) {
-        status = answer_locked(creds, credentials_out);
-    } else if (creds->locked.refreshing) {
+    pthread_mutex_lock(&provider->lock);
+    if (is_alive_locked(provider)) {
+        status = copy_locked(provider, credentials_out);
+    } else if (provider->locked.refreshing) {
         status = -EAGAIN;
-    } else if (creds->locked.failures > 0 && stk_clock_ns() < creds->locked.retry_ns) {
-        status = creds->locked.error.status;
+    } else if (provider->locked.failures > 0 && stk_clock_ns() < provider->locked.retry_ns) {
+        status = provider->locked.error.status;
         if (error) {
-            *error = creds->locked.error;
+            *error = provider->locked.error;
         }
     } else {
-        status = start_thread_locked(creds);
+        status = start_thread_locked(provider);
         status = status == 0 ? -EAGAIN
                              : stk_fail(error, -ENOMEM, "cannot refresh credentials",
                                         "allow more threads", "a thread");
     }
-    pthread_mutex_unlock(&creds->lock);
+    pthread_mutex_unlock(&provider->lock);
     return status;
 }
 
-void stk_creds_refused(struct stk_creds *creds, uint64_t generation)
+void stk_credential_provider_invalidate(struct stk_credential_provider *provider,
+                                        uint64_t generation)
 {
-    pthread_mutex_lock(&creds->lock);
-    if (creds->locked.now.generation == generation) {
-        stk_creds_wipe(&creds->locked.now);
-        creds->locked.stale = creds->locked.refreshing; /* what is on its way may be no newer */
+    pthread_mutex_lock(&provider->lock);
+    if (provider->locked.now.generation == generation) {
+        stk_credentials_wipe(&provider->locked.now);
+        provider->locked.stale =
+            provider->locked.refreshing; /* what is on its way may be no newer */
     }
-    pthread_mutex_unlock(&creds->lock);
+    pthread_mutex_unlock(&provider->lock);
 }
 
-bool stk_creds_doubted(struct stk_creds *creds, uint64_t generation)
+bool stk_credential_provider_retry_anonymous(struct stk_credential_provider *provider,
+                                             uint64_t generation)
 {
     bool doubt;
 
-    pthread_mutex_lock(&creds->lock);
-    doubt = generation <= creds->locked.unsure; /* whoever is known once is not unsure again */
-    if (doubt && creds->locked.now.generation == generation) {
-        stk_creds_wipe(&creds->locked.now);
-        creds->locked.stale = creds->locked.refreshing;
+    pthread_mutex_lock(&provider->lock);
+    doubt = generation <= provider->locked.unsure; /* whoever is known once is not unsure again */
+    if (doubt && provider->locked.now.generation == generation) {
+        stk_credentials_wipe(&provider->locked.now);
+        provider->locked.stale = provider->locked.refreshing;
     }
-    pthread_mutex_unlock(&creds->lock);
+    pthread_mutex_unlock(&provider->lock);
     return doubt;
 }
 
-bool stk_creds_unsigned(uint32_t service)
+bool stk_credentials_is_unsigned(uint32_t service)
 {
     static const char *const names[] = {[STK_CREDS_AWS] = "AWS_NO_SIGN_REQUEST",
                                         [STK_CREDS_GOOGLE] = "GS_NO_SIGN_REQUEST",
                                         [STK_CREDS_AZURE] = "AZURE_NO_SIGN_REQUEST"};
     const char *name = service < STK_COUNT(names) ? names[service] : NULL; /* the hub has none */
-    const char *wish = name ? stk_environment(name) : NULL;
+    const char *wish = name ? stk_environment_get(name) : NULL;
 
     return wish && (strcasecmp(wish, "true") == 0 || strcasecmp(wish, "yes") == 0 ||
                     strcmp(wish, "1") == 0);
 }
 
-void stk_creds_wipe(struct stk_credentials *credentials)
+void stk_credentials_wipe(struct stk_credentials *credentials)
 {
     explicit_bzero(credentials, sizeof *credentials);
 }
 
-int stk_creds_explain(const struct stk_creds_options *options, struct stk_creds_trail *trail_out,
-                      struct stk_credentials *credentials_out, struct stoker_error *error)
+int stk_credential_provider_explain(const struct stk_credential_options *options,
+                                    struct stk_credential_trace *trace_out,
+                                    struct stk_credentials *credentials_out,
+                                    struct stoker_error *error)
 {
     const char *silent;
 
-    *trail_out = (struct stk_creds_trail){0};
-    return search_chain(options, trail_out, credentials_out, &silent, error);
+    *trace_out = (struct stk_credential_trace){0};
+    return search_chain(options, trace_out, credentials_out, &silent, error);
 }
 
-void stk_search_say(struct stk_search *search, const char *format, ...)
+void stk_credential_chain_log(struct stk_credential_chain *search, const char *format, ...)
 {
     va_list arguments;
 
-    if (search->trail && search->trail->count > 0) {
-        struct stk_creds_step *step = &search->trail->steps[search->trail->count - 1];
+    if (search->trace && search->trace->count > 0) {
+        struct stk_credential_step *step = &search->trace->steps[search->trace->count - 1];
         va_start(arguments, format);
-        vsnprintf(step->why, sizeof step->why, format, arguments);
+        vsnprintf(step->reason, sizeof step->reason, format, arguments);
         va_end(arguments);
     }
 }
@@ -227,8 +235,8 @@ void stk_search_say(struct stk_search *search, const char *format, ...)
 /* ---- their life ---- */
 
 /* What is left of their life, and all of it. */
-static void life_of(const struct stk_credentials *who, uint64_t begun_ns, uint64_t *left_out,
-                    uint64_t *life_out)
+static void lifetime(const struct stk_credentials *who, uint64_t begun_ns, uint64_t *left_out,
+                     uint64_t *life_out)
 {
     uint64_t wall_ns = stk_clock_wall_ns();
 
@@ -243,102 +251,104 @@ static bool is_alive(const struct stk_credentials *who, uint64_t begun_ns)
     if (who->kind == 0 || who->expires_ns == STK_CREDS_NEVER) {
         return who->kind != 0;
     }
-    life_of(who, begun_ns, &left, &life);
+    lifetime(who, begun_ns, &left, &life);
     return left > stk_min(MARGIN_NS, life / 20);
 }
 
-static bool lives_locked(const struct stk_creds *creds)
+static bool is_alive_locked(const struct stk_credential_provider *provider)
 {
-    return is_alive(&creds->locked.now, creds->locked.begun_ns);
+    return is_alive(&provider->locked.now, provider->locked.begun_ns);
 }
 
 /* Whether a refresh is to begin while they still live; of many processes not all at once. */
-static bool is_due_locked(const struct stk_creds *creds)
+static bool is_due_locked(const struct stk_credential_provider *provider)
 {
     uint64_t left, life, ahead;
 
-    if (creds->locked.now.expires_ns == STK_CREDS_NEVER || creds->locked.refreshing ||
-        stk_clock_ns() < creds->locked.retry_ns) {
+    if (provider->locked.now.expires_ns == STK_CREDS_NEVER || provider->locked.refreshing ||
+        stk_clock_ns() < provider->locked.retry_ns) {
         return false;
     }
-    life_of(&creds->locked.now, creds->locked.begun_ns, &left, &life);
+    lifetime(&provider->locked.now, provider->locked.begun_ns, &left, &life);
     ahead = stk_min(AHEAD_NS, life / 4);
-    ahead -= stk_mix(creds->locked.begun_ns) % (ahead / 8 + 1);
+    ahead -= stk_mix64(provider->locked.begun_ns) % (ahead / 8 + 1);
     return left < ahead;
 }
 
-static int answer_locked(struct stk_creds *creds, struct stk_credentials *credentials_out)
+static int copy_locked(struct stk_credential_provider *provider,
+                       struct stk_credentials *credentials_out)
 {
-    if (is_due_locked(creds)) {
-        start_thread_locked(creds); /* if not, then next time */
+    if (is_due_locked(provider)) {
+        start_thread_locked(provider); /* if not, then next time */
     }
-    *credentials_out = creds->locked.now;
+    *credentials_out = provider->locked.now;
     return 0;
 }
 
-static int start_thread_locked(struct stk_creds *creds)
+static int start_thread_locked(struct stk_credential_provider *provider)
 {
     int status;
 
-    if (creds->locked.has_thread) {
-        pthread_join(creds->locked.thread, NULL); /* it is over: nobody refreshes */
-        creds->locked.has_thread = false;
+    if (provider->locked.has_thread) {
+        pthread_join(provider->locked.thread, NULL); /* it is over: nobody refreshes */
+        provider->locked.has_thread = false;
     }
-    status = stk_thread_start(&creds->locked.thread, NULL, refresh_thread, creds);
-    creds->locked.has_thread = status == 0;
-    creds->locked.refreshing = status == 0;
+    status = stk_thread_start(&provider->locked.thread, NULL, refresh_thread, provider);
+    provider->locked.has_thread = status == 0;
+    provider->locked.refreshing = status == 0;
     return status;
 }
 
 static void *refresh_thread(void *given)
 {
-    struct stk_creds *creds = given;
+    struct stk_credential_provider *provider = given;
 
-    pthread_mutex_lock(&creds->lock);
-    refresh_locked(creds);
-    pthread_mutex_unlock(&creds->lock);
+    pthread_mutex_lock(&provider->lock);
+    refresh_locked(provider);
+    pthread_mutex_unlock(&provider->lock);
     return NULL;
 }
 
 /* Lets go of the lock while it asks; whoever needs credentials meanwhile waits for it. */
-static void refresh_locked(struct stk_creds *creds)
+static void refresh_locked(struct stk_credential_provider *provider)
 {
     struct stk_credentials found = {0};
     struct stoker_error error = {0};
     const char *silent = NULL;
     int status;
 
-    creds->locked.refreshing = true;
-    creds->locked.stale = false;
-    pthread_mutex_unlock(&creds->lock);
-    status = search_chain(&creds->options, NULL, &found, &silent, &error);
+    provider->locked.refreshing = true;
+    provider->locked.stale = false;
+    pthread_mutex_unlock(&provider->lock);
+    status = search_chain(&provider->options, NULL, &found, &silent, &error);
     stk_wipe_stack();
-    pthread_mutex_lock(&creds->lock);
-    if (status == 0 && !creds->locked.stale) {
-        status = take_locked(creds, &found, silent, &error);
+    pthread_mutex_lock(&provider->lock);
+    if (status == 0 && !provider->locked.stale) {
+        status = store_locked(provider, &found, silent, &error);
     }
     if (status < 0) {
-        uint64_t wait_ns = RETRY_FIRST_NS << stk_min(creds->locked.failures, 6);
-        creds->locked.failures++;
-        creds->locked.retry_ns = stk_clock_ns() + stk_min(wait_ns, RETRY_LAST_NS);
-        creds->locked.error = error;
-        if (creds->locked.now.stay && !lives_locked(creds)) {
-            creds->locked.now.expires_ns = stk_search_stay(creds->locked.now.expires_ns);
+        uint64_t wait_ns = RETRY_FIRST_NS << stk_min(provider->locked.failures, 6);
+        provider->locked.failures++;
+        provider->locked.retry_ns = stk_clock_ns() + stk_min(wait_ns, RETRY_LAST_NS);
+        provider->locked.error = error;
+        if (provider->locked.now.usable_after_expiry && !is_alive_locked(provider)) {
+            provider->locked.now.expires_ns =
+                stk_credential_chain_extend_expiry(provider->locked.now.expires_ns);
         }
     }
-    stk_creds_wipe(&found);
-    creds->locked.refreshing = false;
-    pthread_cond_broadcast(&creds->changed);
+    stk_credentials_wipe(&found);
+    provider->locked.refreshing = false;
+    pthread_cond_broadcast(&provider->changed);
 }
 
 /* In place of the old ones, unless they are worse: these stay then. */
-static int take_locked(struct stk_creds *creds, struct stk_credentials *found, const char *silent,
-                       struct stoker_error *error)
+static int store_locked(struct stk_credential_provider *provider, struct stk_credentials *found,
+                        const char *silent, struct stoker_error *error)
 {
     bool unsure = found->kind == STK_CREDS_ANONYMOUS && silent;
     uint64_t now_ns = stk_clock_wall_ns();
 
-    if (found->kind == STK_CREDS_ANONYMOUS && creds->locked.known) {
+    if (found->kind == STK_CREDS_ANONYMOUS && provider->locked.known) {
         return silent ? stk_fail(error, STOKER_ERROR_TIMEOUT,
                                  "a service that gave credentials "
                                  "does not answer",
@@ -348,120 +358,125 @@ static int take_locked(struct stk_creds *creds, struct stk_credentials *found, c
                                  "where they were before");
     }
     if (unsure) {
-        found->expires_ns = now_ns + UNSURE_NS;
+        found->expires_ns = now_ns + ANONYMOUS_NS;
     }
     if (!is_alive(found, now_ns)) { /* given too old, or our clock is wrong */
         return stk_fail(error, STOKER_ERROR_CHANGED, "credentials are too old as they come",
-                        "refresh them, and check the machine's clock", "%.200s", found->from);
+                        "refresh them, and check the machine's clock", "%.200s", found->source);
     }
-    stk_creds_wipe(&creds->locked.now);
-    creds->locked.now = *found;
-    creds->locked.now.generation = ++creds->locked.generation;
-    creds->locked.unsure = unsure ? creds->locked.generation : creds->locked.unsure;
-    creds->locked.begun_ns = now_ns;
-    creds->locked.known = found->kind != STK_CREDS_ANONYMOUS;
-    creds->locked.failures = 0;
-    creds->locked.retry_ns = 0;
+    stk_credentials_wipe(&provider->locked.now);
+    provider->locked.now = *found;
+    provider->locked.now.generation = ++provider->locked.generation;
+    provider->locked.unsure = unsure ? provider->locked.generation : provider->locked.unsure;
+    provider->locked.begun_ns = now_ns;
+    provider->locked.known = found->kind != STK_CREDS_ANONYMOUS;
+    provider->locked.failures = 0;
+    provider->locked.retry_ns = 0;
     return 0;
 }
 
 /* ---- the chain ---- */
 
-static int walk(struct stk_search *search, const struct stk_search_row *rows, size_t count,
-                struct stk_credentials *found, struct stoker_error *error)
+static int walk(struct stk_credential_chain *search, const struct stk_credential_source *rows,
+                size_t count, struct stk_credentials *found, struct stoker_error *error)
 {
-    struct stk_creds_trail *trail = search->trail;
+    struct stk_credential_trace *trail = search->trace;
     int status = 0;
 
     for (size_t i = 0; i < count; i++) {
         if (trail) {
             STK_ASSERT(trail->count < STK_CREDS_STEPS_MAX);
-            trail->steps[trail->count++] = (struct stk_creds_step){rows[i].name, 0, ""};
+            trail->steps[trail->count++] = (struct stk_credential_step){rows[i].name, 0, ""};
         }
         if (status != 0) {
             if (trail) {
-                trail->steps[trail->count - 1].verdict = STK_CREDS_NOT_ASKED;
+                trail->steps[trail->count - 1].result = STK_CREDS_NOT_TRIED;
             }
             continue;
         }
         *found = (struct stk_credentials){.expires_ns = STK_CREDS_NEVER};
-        status = rows[i].look(search, found, error);
+        status = rows[i].find(search, found, error);
         if (trail) {
-            trail->steps[trail->count - 1].verdict = status > 0    ? STK_CREDS_USED
-                                                     : status == 0 ? STK_CREDS_PASSED_OVER
-                                                                   : STK_CREDS_FAILED;
+            trail->steps[trail->count - 1].result = status > 0    ? STK_CREDS_USED
+                                                    : status == 0 ? STK_CREDS_SKIPPED
+                                                                  : STK_CREDS_FAILED;
         }
         if (status > 0) {
-            stk_search_say(search, "%s", found->from);
+            stk_credential_chain_log(search, "%s", found->source);
         } else if (status < 0 && error) {
-            stk_search_say(search, "%s: %.120s", error->what, error->where);
+            stk_credential_chain_log(search, "%s: %.120s", error->what, error->where);
         }
     }
     return status;
 }
 
-static int walk_service(struct stk_search *search, struct stk_credentials *found,
-                        struct stoker_error *error)
+static int try_service(struct stk_credential_chain *search, struct stk_credentials *found,
+                       struct stoker_error *error)
 {
     int status;
 
-    switch ((enum stk_creds_service)search->options->service) {
+    switch ((enum stk_credentials_service)search->options->service) {
     case STK_CREDS_AWS:
-        status = stk_profiles_open(&search->profiles, search->options->profile, error);
+        status = stk_aws_profile_open(&search->profiles, search->options->profile, error);
         return status < 0 ? status
-                          : walk(search, stk_search_amazon, stk_search_amazon_count, found, error);
+                          : walk(search, stk_credential_chain_aws, stk_credential_chain_aws_count,
+                                 found, error);
     case STK_CREDS_GOOGLE:
-        return walk(search, stk_search_google, stk_search_google_count, found, error);
+        return walk(search, stk_credential_chain_google, stk_credential_chain_google_count, found,
+                    error);
     case STK_CREDS_AZURE:
-        return walk(search, stk_search_azure, stk_search_azure_count, found, error);
-    case STK_CREDS_HUB:
-        return walk(search, stk_search_hub, stk_search_hub_count, found, error);
-    case STK_CREDS_SESSION:
-        return walk(search, stk_search_session, stk_search_session_count, found, error);
+        return walk(search, stk_credential_chain_azure, stk_credential_chain_azure_count, found,
+                    error);
+    case STK_CREDS_HF:
+        return walk(search, stk_credential_chain_huggingface,
+                    stk_credential_chain_huggingface_count, found, error);
+    case STK_CREDS_S3_EXPRESS:
+        return walk(search, stk_credential_chain_s3_express, stk_credential_chain_s3_express_count,
+                    found, error);
     }
     return 0;
 }
 
-static int search_chain(const struct stk_creds_options *options, struct stk_creds_trail *trail,
-                        struct stk_credentials *found, const char **silent_out,
-                        struct stoker_error *error)
+static int search_chain(const struct stk_credential_options *options,
+                        struct stk_credential_trace *trail, struct stk_credentials *found,
+                        const char **unreachable_out, struct stoker_error *error)
 {
-    struct stk_search *search = stk_alloc(1, sizeof *search);
+    struct stk_credential_chain *search = stk_alloc(1, sizeof *search);
     struct stoker_error unseen;
     int status = 0;
 
-    *silent_out = NULL;
+    *unreachable_out = NULL;
     if (!search) {
         return stk_fail(error, -ENOMEM, "cannot look for credentials", "free memory", "creds");
     }
     search->options = options;
-    search->trail = trail;
-    search->until_ns = stk_clock_ns() + STK_SEARCH_ALL_MS * UINT64_C(1000000);
+    search->trace = trail;
+    search->until_ns = stk_clock_ns() + STK_CREDENTIAL_CHAIN_TOTAL_MS * UINT64_C(1000000);
     error = error ? error : &unseen;
     *found = (struct stk_credentials){0};
     if (!options->anonymous) {
-        status = walk_service(search, found, error);
+        status = try_service(search, found, error);
     }
     if (status > 0) {
         found->kind = found->kind ? found->kind : STK_CREDS_KEYS;
     } else {
-        stk_creds_wipe(found);
+        stk_credentials_wipe(found);
     }
     if (status == 0) {
         *found =
             (struct stk_credentials){.kind = STK_CREDS_ANONYMOUS, .expires_ns = STK_CREDS_NEVER};
-        snprintf(found->from, sizeof found->from, "%s%s%s%s: unsigned requests",
-                 options->anonymous ? "asked for" : "no credentials", search->silent ? " (" : "",
-                 search->silent ? search->silent : "",
-                 search->silent ? " does not answer, and is asked again)" : "");
+        snprintf(found->source, sizeof found->source, "%s%s%s%s: unsigned requests",
+                 options->anonymous ? "asked for" : "no credentials",
+                 search->unreachable ? " (" : "", search->unreachable ? search->unreachable : "",
+                 search->unreachable ? " does not answer, and is asked again)" : "");
     }
-    *silent_out = search->silent;
-    stk_profiles_close(&search->profiles);
+    *unreachable_out = search->unreachable;
+    stk_aws_profile_close(&search->profiles);
     stk_free(search);
     return status < 0 ? status : 0;
 }
 
-bool stk_search_is_place(const char *name, size_t bytes_max)
+bool stk_machine_location_is_name(const char *name, size_t bytes_max)
 {
     size_t bytes = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-");
 
@@ -469,25 +484,25 @@ bool stk_search_is_place(const char *name, size_t bytes_max)
 }
 
 /* Amazon's address is a number, which every cloud's machines have: where nobody answers there, only
- * a host that is named by hand is asked too. */
-void stk_creds_where(struct stk_http *http, struct stk_creds_where *where)
+ * a host that is path_args by hand is asked too. */
+void stk_machine_location_find(struct stk_http *http, struct stk_machine_location *where)
 {
-    struct stk_creds_options options = {.service = STK_CREDS_AWS, .http = http};
-    struct stk_search *search = stk_alloc(1, sizeof *search);
+    struct stk_credential_options options = {.service = STK_CREDS_AWS, .http = http};
+    struct stk_credential_chain *search = stk_alloc(1, sizeof *search);
     int status;
 
-    *where = (struct stk_creds_where){.cloud = ""};
-    if (!search || stk_profiles_open(&search->profiles, NULL, NULL) < 0) {
-        snprintf(where->from, sizeof where->from, "the files of profiles cannot be read");
+    *where = (struct stk_machine_location){.cloud = ""};
+    if (!search || stk_aws_profile_open(&search->profiles, NULL, NULL) < 0) {
+        snprintf(where->source, sizeof where->source, "the files of profiles cannot be read");
         stk_free(search);
         return;
     }
     search->options = &options;
-    search->until_ns = stk_clock_ns() + STK_SEARCH_ALL_MS * UINT64_C(1000000);
-    status = stk_search_where_amazon(search, where);
-    if (status == 0 || (status < 0 && stk_environment("GCE_METADATA_HOST"))) {
-        (void)stk_search_where_google(search, where);
+    search->until_ns = stk_clock_ns() + STK_CREDENTIAL_CHAIN_TOTAL_MS * UINT64_C(1000000);
+    status = stk_machine_location_aws(search, where);
+    if (status == 0 || (status < 0 && stk_environment_get("GCE_METADATA_HOST"))) {
+        (void)stk_machine_location_google(search, where);
     }
-    stk_profiles_close(&search->profiles);
+    stk_aws_profile_close(&search->profiles);
     stk_free(search);
 }

@@ -20,119 +20,127 @@
 #include "base/base.h"
 
 struct stk_http;
-struct stk_creds;
+struct stk_credential_provider;
 
 #define STK_CREDS_KEY_BYTES_MAX 512u
 #define STK_CREDS_TOKEN_BYTES_MAX 12288u
 #define STK_CREDS_NEVER UINT64_MAX
 
-enum stk_creds_service {
+enum stk_credentials_service {
     STK_CREDS_AWS = 1,
     STK_CREDS_GOOGLE,
     STK_CREDS_AZURE,
-    STK_CREDS_HUB,
-    STK_CREDS_SESSION, /* of a bucket of S3 Express */
+    STK_CREDS_HF,
+    STK_CREDS_S3_EXPRESS, /* of a bucket of S3 Express */
 };
 
-enum stk_creds_kind {
+enum stk_credentials_kind {
     STK_CREDS_ANONYMOUS = 1, /* requests go out unsigned */
     STK_CREDS_KEYS,          /* key, secret, maybe a session token: SigV4, shared key */
     STK_CREDS_BEARER,        /* Authorization: Bearer token */
     STK_CREDS_SAS,           /* token is a query that is added to URLs */
 };
 
-/* A value; whoever copies one wipes it (stk_creds_wipe). */
+/* A value; whoever copies one wipes it (stk_credentials_wipe). */
 struct stk_credentials {
-    uint32_t kind;       /* enum stk_creds_kind */
-    uint64_t expires_ns; /* since 1970; STK_CREDS_NEVER */
-    uint64_t generation; /* differs from that of the credentials before */
-    bool stay;           /* an instance's: good beyond their end while nobody gives others */
+    uint32_t kind;            /* enum stk_credentials_kind */
+    uint64_t expires_ns;      /* since 1970; STK_CREDS_NEVER */
+    uint64_t generation;      /* differs from that of the credentials before */
+    bool usable_after_expiry; /* an instance's: good beyond their end while nobody gives others */
     char access_key[STK_CREDS_KEY_BYTES_MAX];
     char secret[STK_CREDS_KEY_BYTES_MAX];
     char token[STK_CREDS_TOKEN_BYTES_MAX]; /* empty: none */
     char project[128];                     /* Google: whose quota it is; empty: nobody says */
     char universe[128]; /* Google: whose cloud, where it is another's ("x.example"); else empty */
-    char from[512];     /* "environment variables AWS_ACCESS_KEY_ID ...": no secrets; for people */
+    char source[512];   /* "environment variables AWS_ACCESS_KEY_ID ...": no secrets; for people */
 };
 
 /* Where a bucket of S3 Express hands out sessions. */
-struct stk_creds_session {
-    struct stk_creds *base;               /* who asks; borrowed while it is open */
+struct stk_credential_session {
+    struct stk_credential_provider *base; /* who asks; borrowed while it is open */
     char scheme[8], host[320], path[320]; /* "https", host with port, "/": raw */
     char region[64];
     const char *ca_file;     /* whose certificates are believed there; NULL: the usual; borrowed */
     _Atomic int64_t *skew_s; /* of the server's clock to ours; borrowed */
 };
 
-struct stk_creds_options {
-    uint32_t service;      /* enum stk_creds_service */
+struct stk_credential_options {
+    uint32_t service;      /* enum stk_credentials_service */
     const char *profile;   /* NULL: as the environment says */
     bool anonymous;        /* do not look for any */
     struct stk_http *http; /* borrowed while it is open; NULL: only what needs no network */
-    const struct stk_creds_session *session; /* of STK_CREDS_SESSION; copied */
+    const struct stk_credential_session *session; /* of STK_CREDS_S3_EXPRESS; copied */
     uint32_t backoff_ms; /* before a service is asked once more; doubled each time; 0: 200 */
 };
 
 /* What was found in one place of the chain. */
-enum stk_creds_verdict {
-    STK_CREDS_PASSED_OVER = 1, /* it is not set up */
+enum stk_credential_result {
+    STK_CREDS_SKIPPED = 1, /* it is not set up */
     STK_CREDS_USED,
     STK_CREDS_FAILED,    /* it is set up and does not work: the chain ends there */
-    STK_CREDS_NOT_ASKED, /* an earlier one is used */
+    STK_CREDS_NOT_TRIED, /* an earlier one is used */
 };
 
 #define STK_CREDS_STEPS_MAX 16u
-#define STK_CREDS_WHY_BYTES 640u
+#define STK_CREDS_REASON_BYTES 640u
 
-struct stk_creds_step {
-    const char *place;             /* "shared-credentials-file"; static */
-    uint32_t verdict;              /* enum stk_creds_verdict */
-    char why[STK_CREDS_WHY_BYTES]; /* no secrets */
+struct stk_credential_step {
+    const char *source;                  /* "shared-credentials-file"; static */
+    uint32_t result;                     /* enum stk_credential_result */
+    char reason[STK_CREDS_REASON_BYTES]; /* no secrets */
 };
 
-struct stk_creds_trail {
-    struct stk_creds_step steps[STK_CREDS_STEPS_MAX];
+struct stk_credential_trace {
+    struct stk_credential_step steps[STK_CREDS_STEPS_MAX];
     size_t count;
 };
 
-int stk_creds_open(struct stk_creds **creds_out, const struct stk_creds_options *options,
-                   struct stoker_error *error);
-void stk_creds_close(struct stk_creds *creds); /* takes; NULL is fine */
+int stk_credential_provider_open(struct stk_credential_provider **provider_out,
+                                 const struct stk_credential_options *options,
+                                 struct stoker_error *error);
+void stk_credential_provider_close(
+    struct stk_credential_provider *provider); /* takes; NULL is fine */
 
 /* Credentials that live now. May wait for a service, with a deadline; of many callers one asks. */
-int stk_creds_get(struct stk_creds *creds, struct stk_credentials *credentials_out,
-                  struct stoker_error *error);
+int stk_credential_provider_get(struct stk_credential_provider *provider,
+                                struct stk_credentials *credentials_out,
+                                struct stoker_error *error);
 /* The same without waiting: -EAGAIN when they must be fetched first, which begins. *error only for
  * another failure. */
-int stk_creds_peek(struct stk_creds *creds, struct stk_credentials *credentials_out,
-                   struct stoker_error *error);
+int stk_credential_provider_try_get(struct stk_credential_provider *provider,
+                                    struct stk_credentials *credentials_out,
+                                    struct stoker_error *error);
 /* The server refused these as expired or unknown: fetched again, unless that has happened since. */
-void stk_creds_refused(struct stk_creds *creds, uint64_t generation);
+void stk_credential_provider_invalidate(struct stk_credential_provider *provider,
+                                        uint64_t generation);
 /* The server did not let in who came as nobody. True: that was a guess, since a service that may
  * know did not answer: it is asked again, and so may be the server. */
-bool stk_creds_doubted(struct stk_creds *creds, uint64_t generation);
-void stk_creds_wipe(struct stk_credentials *credentials);
+bool stk_credential_provider_retry_anonymous(struct stk_credential_provider *provider,
+                                             uint64_t generation);
+void stk_credentials_wipe(struct stk_credentials *credentials);
 
 /* Whether the environment asks for unsigned requests, by the names that GDAL reads:
  * AWS_NO_SIGN_REQUEST, GS_..., AZURE_... */
-bool stk_creds_unsigned(uint32_t service);
+bool stk_credentials_is_unsigned(uint32_t service);
 
-/* One walk along the chain: what get would give, and why. *trail_out is filled also on failure.
+/* One walk along the chain: what get would give, and why. *trace_out is filled also on failure.
  * Waits for services as get does. */
-int stk_creds_explain(const struct stk_creds_options *options, struct stk_creds_trail *trail_out,
-                      struct stk_credentials *credentials_out, struct stoker_error *error);
+int stk_credential_provider_explain(const struct stk_credential_options *options,
+                                    struct stk_credential_trace *trace_out,
+                                    struct stk_credentials *credentials_out,
+                                    struct stoker_error *error);
 
 /* Where this machine is. */
-struct stk_creds_where {
+struct stk_machine_location {
     const char *cloud;         /* "Amazon", "Google"; "": nobody tells; static */
     char region[64], zone[64]; /* "us-west-2", "usw2-az1"; "us-central1", "us-central1-a" */
-    char from[256];            /* who told it, or why nobody does; for people */
+    char source[256];          /* who told it, or why nobody does; for people */
 };
 /* By the metadata of the machine's cloud (version 2 at Amazon), under the variables that the search
  * for credentials honours. Waits a second where nobody answers; a few, where one does slowly. */
-void stk_creds_where(struct stk_http *http, struct stk_creds_where *where_out);
+void stk_machine_location_find(struct stk_http *http, struct stk_machine_location *location_out);
 
 /* Whether a secret may go to a URL: by TLS, or to this machine. */
-bool stk_creds_is_private(const char *url);
+bool stk_credentials_url_is_private(const char *url);
 
 #endif

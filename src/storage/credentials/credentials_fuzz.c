@@ -28,8 +28,8 @@ static const struct {
     {STK_CREDS_AWS, "AWS_CREDENTIAL_EXPIRATION", false, "AWS_ACCESS_KEY_ID=a"},
     {STK_CREDS_AZURE, "AZURE_STORAGE_CONNECTION_STRING", false, NULL},
     {STK_CREDS_AZURE, "AZURE_STORAGE_SAS_TOKEN", false, NULL},
-    {STK_CREDS_HUB, "HF_TOKEN_PATH", true, NULL},
-    {STK_CREDS_HUB, "HF_TOKEN", false, NULL},
+    {STK_CREDS_HF, "HF_TOKEN_PATH", true, NULL},
+    {STK_CREDS_HF, "HF_TOKEN", false, NULL},
 };
 
 /* A program of a stranger's file must not be run here. */
@@ -48,7 +48,7 @@ static bool names_program(const uint8_t *data, size_t bytes)
 static void split(const char *text)
 {
     char *copy = stk_alloc(strlen(text) + 1, 1), *words[9];
-    int count = stk_process_split(text, copy, words, 8);
+    int count = stk_credential_process_split(text, copy, words, 8);
 
     STK_ASSERT(count >= -1 && count <= 8 && (count < 0 || !words[count]));
     for (int i = 0; i < count; i++) {
@@ -59,18 +59,18 @@ static void split(const char *text)
 
 static void look(uint32_t service)
 {
-    static struct stk_creds_trail trail;
+    static struct stk_credential_trace trail;
     static struct stk_credentials found;
-    struct stk_creds_options options = {.service = service};
+    struct stk_credential_options options = {.service = service};
     struct stoker_error error = {0};
-    int status = stk_creds_explain(&options, &trail, &found, &error);
+    int status = stk_credential_provider_explain(&options, &trail, &found, &error);
 
     if (status < 0) {
         STK_ASSERT(error.status == status && error.what[0] && error.where[0] && error.advice[0]);
         STK_ASSERT(!found.secret[0] && !found.token[0]);
         return;
     }
-    STK_ASSERT(found.kind != 0 && found.from[0]);
+    STK_ASSERT(found.kind != 0 && found.source[0]);
     STK_ASSERT(!strpbrk(found.access_key, "\r\n") && !strpbrk(found.secret, "\r\n"));
     STK_ASSERT(!strpbrk(found.token, "\r\n"));
     STK_ASSERT(found.kind != STK_CREDS_KEYS || (found.access_key[0] && found.secret[0]));

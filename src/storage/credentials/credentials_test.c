@@ -89,37 +89,39 @@ struct row {
 
 static void check(const struct row *row)
 {
-    struct stk_creds_options options = {.service = STK_CREDS_AWS, .anonymous = row->anonymous};
+    struct stk_credential_options options = {.service = STK_CREDS_AWS, .anonymous = row->anonymous};
     struct stk_credentials got = {0}, again = {0};
     struct stoker_error error = {0};
-    struct stk_creds *creds = NULL;
+    struct stk_credential_provider *creds = NULL;
 
     set("AWS_ACCESS_KEY_ID", row->key);
     set("AWS_SECRET_ACCESS_KEY", row->secret);
     set("AWS_SESSION_TOKEN", row->token);
-    T_EQ(row->name, stk_creds_open(&creds, &options, &error), 0);
-    T_EQ(row->name, stk_creds_peek(creds, &got, &error), -EAGAIN); /* it begins to look */
-    T_EQ(row->name, stk_creds_get(creds, &got, &error), row->status);
+    T_EQ(row->name, stk_credential_provider_open(&creds, &options, &error), 0);
+    T_EQ(row->name, stk_credential_provider_try_get(creds, &got, &error),
+         -EAGAIN); /* it begins to look */
+    T_EQ(row->name, stk_credential_provider_get(creds, &got, &error), row->status);
     if (row->status < 0) {
         T_ERROR(row->name, &error);
         T_TRUE(row->name, !has_canary(&error, sizeof error));
-        T_EQ(row->name, stk_creds_peek(creds, &got, &error), row->status); /* not asked again yet */
+        T_EQ(row->name, stk_credential_provider_try_get(creds, &got, &error),
+             row->status); /* not asked again yet */
     } else {
         T_EQ(row->name, got.kind, row->kind);
         T_EQ(row->name, got.expires_ns == STK_CREDS_NEVER, true);
-        T_TRUE(row->name, got.from[0] != '\0');
-        T_TRUE(row->name, !strstr(got.from, CANARY));
+        T_TRUE(row->name, got.source[0] != '\0');
+        T_TRUE(row->name, !strstr(got.source, CANARY));
         T_STR(row->name, got.secret, row->kind == STK_CREDS_KEYS ? row->secret : "");
         T_STR(row->name, got.token, row->kind == STK_CREDS_KEYS && row->token ? row->token : "");
-        stk_creds_refused(creds, got.generation);
-        T_EQ(row->name, stk_creds_get(creds, &again, &error), 0);
+        stk_credential_provider_invalidate(creds, got.generation);
+        T_EQ(row->name, stk_credential_provider_get(creds, &again, &error), 0);
         T_TRUE(row->name, again.generation != got.generation);
-        stk_creds_refused(creds, got.generation); /* an old one: these stay */
-        T_EQ(row->name, stk_creds_peek(creds, &got, &error), 0);
+        stk_credential_provider_invalidate(creds, got.generation); /* an old one: these stay */
+        T_EQ(row->name, stk_credential_provider_try_get(creds, &got, &error), 0);
         T_EQ(row->name, got.generation, again.generation);
     }
-    stk_creds_close(creds);
-    stk_creds_wipe(&got);
+    stk_credential_provider_close(creds);
+    stk_credentials_wipe(&got);
     T_STR(row->name, got.secret, "");
 }
 
@@ -151,23 +153,23 @@ static void test_environment(void)
 
 static void check_hub(const char *name, const char *want)
 {
-    struct stk_creds_options options = {.service = STK_CREDS_HUB};
-    struct stk_creds_trail trail;
+    struct stk_credential_options options = {.service = STK_CREDS_HF};
+    struct stk_credential_trace trail;
     struct stk_credentials got = {0};
     struct stoker_error error = {0};
-    int status = stk_creds_explain(&options, &trail, &got, &error);
+    int status = stk_credential_provider_explain(&options, &trail, &got, &error);
 
     T_EQ(name, status < 0, want == NULL);
     T_EQ(name, trail.count, 2);
     T_TRUE(name, !has_canary(&trail, sizeof trail) && !has_canary(&error, sizeof error));
-    T_TRUE(name, !has_canary(got.from, sizeof got.from));
+    T_TRUE(name, !has_canary(got.source, sizeof got.source));
     if (want) {
         T_STR(name, got.token, want);
         T_EQ(name, got.kind, want[0] ? STK_CREDS_BEARER : STK_CREDS_ANONYMOUS);
     } else {
         T_ERROR(name, &error);
     }
-    stk_creds_wipe(&got);
+    stk_credentials_wipe(&got);
 }
 
 /* The places of huggingface_hub's get_token, in its order. */
@@ -219,26 +221,27 @@ static const char *hex(const char *word, char out[LINE_BYTES])
 }
 
 struct wanted {
-    uint32_t service; /* enum stk_creds_service */
+    uint32_t service; /* enum stk_credentials_service */
     char name[LINE_BYTES], profile[256], place[64], key[256], secret[256], token[4096];
 };
 
 static void compare(struct stk_http *http, const struct wanted *want)
 {
-    struct stk_creds_options options = {.service = want->service,
-                                        .profile = want->profile[0] ? want->profile : NULL,
-                                        .http = http,
-                                        .backoff_ms = 1};
-    static struct stk_creds_trail trail;
+    struct stk_credential_options options = {.service = want->service,
+                                             .profile = want->profile[0] ? want->profile : NULL,
+                                             .http = http,
+                                             .backoff_ms = 1};
+    static struct stk_credential_trace trail;
     struct stk_credentials got = {0};
     struct stoker_error error = {0};
-    int status = stk_creds_explain(&options, &trail, &got, &error);
+    int status = stk_credential_provider_explain(&options, &trail, &got, &error);
     const char *place = status < 0 ? "error" : "none";
 
     for (size_t i = 0; i < trail.count; i++) {
-        place = trail.steps[i].verdict == STK_CREDS_USED ? trail.steps[i].place : place;
-        T_TRUE(want->name, trail.steps[i].verdict != 0);
-        T_TRUE(want->name, trail.steps[i].why[0] || trail.steps[i].verdict == STK_CREDS_NOT_ASKED);
+        place = trail.steps[i].result == STK_CREDS_USED ? trail.steps[i].source : place;
+        T_TRUE(want->name, trail.steps[i].result != 0);
+        T_TRUE(want->name,
+               trail.steps[i].reason[0] || trail.steps[i].result == STK_CREDS_NOT_TRIED);
     }
     if (!T_STR(want->name, place, want->place) && status < 0) {
         printf("  %s: %s\n", error.what, error.where);
@@ -254,8 +257,8 @@ static void compare(struct stk_http *http, const struct wanted *want)
     T_TRUE(want->name, !has_canary(&error, sizeof error) && !has_canary(&trail, sizeof trail));
     T_TRUE(want->name, strlen(want->token) < 16 ||
                            !memmem(&trail, sizeof trail, want->token, strlen(want->token)));
-    T_TRUE(want->name, !strstr(got.from, "secret-of-"));
-    stk_creds_wipe(&got);
+    T_TRUE(want->name, !strstr(got.source, "secret-of-"));
+    stk_credentials_wipe(&got);
 }
 
 static unsigned compare_all(FILE *from, struct stk_http *http)
@@ -348,7 +351,7 @@ static void test_split(void)
 {
     for (size_t i = 0; i < STK_COUNT(splits); i++) {
         char text[128], joined[128] = "", *words[17];
-        int count = stk_process_split(splits[i].command, text, words, 16);
+        int count = stk_credential_process_split(splits[i].command, text, words, 16);
         for (int w = 0; w < count; w++) {
             size_t used = strlen(joined);
             snprintf(joined + used, sizeof joined - used, "%s%s", w ? "|" : "", words[w]);
@@ -359,7 +362,7 @@ static void test_split(void)
         }
     }
     char text[64], *words[3];
-    T_EQ("too many words", stk_process_split("a b c", text, words, 2), -1);
+    T_EQ("too many words", stk_credential_process_split("a b c", text, words, 2), -1);
 }
 
 /* ---- life ---- */
@@ -399,20 +402,20 @@ static void *get_some(void *given)
 {
     struct stk_credentials got = {0};
     struct stoker_error error = {0};
-    int status = stk_creds_get(given, &got, &error);
+    int status = stk_credential_provider_get(given, &got, &error);
 
     return (void *)(intptr_t)(status < 0 ? 0 : got.generation);
 }
 
 static void test_single_flight(void)
 {
-    struct stk_creds_options options = {.service = STK_CREDS_AWS};
-    struct stk_creds *creds = NULL;
+    struct stk_credential_options options = {.service = STK_CREDS_AWS};
+    struct stk_credential_provider *creds = NULL;
     pthread_t threads[THREADS];
     void *generation;
 
     set_up_process("3600", "");
-    stk_creds_open(&creds, &options, NULL);
+    stk_credential_provider_open(&creds, &options, NULL);
     for (int i = 0; i < THREADS; i++) {
         pthread_create(&threads[i], NULL, get_some, creds);
     }
@@ -421,26 +424,26 @@ static void test_single_flight(void)
         T_EQ("one generation", (intptr_t)generation, 1);
     }
     T_EQ("one run", runs(), 1);
-    stk_creds_refused(creds, 1);
+    stk_credential_provider_invalidate(creds, 1);
     T_EQ("refused: another", (intptr_t)get_some(creds), 2);
     T_EQ("two runs", runs(), 2);
-    stk_creds_close(creds);
+    stk_credential_provider_close(creds);
 }
 
 /* Keys of a few seconds: others come before they end, and whoever peeks never waits for them. */
 static void test_ahead(void)
 {
-    struct stk_creds_options options = {.service = STK_CREDS_AWS};
-    struct stk_creds *creds = NULL;
+    struct stk_credential_options options = {.service = STK_CREDS_AWS};
+    struct stk_credential_provider *creds = NULL;
     struct stk_credentials got = {0};
     unsigned failures = 0, seen = 0;
     struct timespec tenth = {.tv_nsec = 20000000};
 
     set_up_process("3", "");
-    stk_creds_open(&creds, &options, NULL);
-    T_EQ("first", stk_creds_get(creds, &got, NULL), 0);
+    stk_credential_provider_open(&creds, &options, NULL);
+    T_EQ("first", stk_credential_provider_get(creds, &got, NULL), 0);
     for (int i = 0; i < 3000 && seen < 3; i++) { /* a minute at most; ends behind the third */
-        int status = stk_creds_peek(creds, &got, NULL);
+        int status = stk_credential_provider_try_get(creds, &got, NULL);
         failures += status < 0 && status != -EAGAIN;
         seen = status == 0 ? (unsigned)got.generation : seen;
         nanosleep(&tenth, NULL);
@@ -448,41 +451,41 @@ static void test_ahead(void)
     T_EQ("no failures", failures, 0);
     T_EQ("third generation", seen, 3);
     T_TRUE("as many runs", runs() >= 3 && runs() <= 4);
-    stk_creds_close(creds);
+    stk_credential_provider_close(creds);
 }
 
 /* Where a refresh fails, the old ones are used while they live; the failure says no secret. */
 static void test_failure(void)
 {
-    struct stk_creds_options options = {.service = STK_CREDS_AWS};
-    struct stk_creds *creds = NULL;
+    struct stk_credential_options options = {.service = STK_CREDS_AWS};
+    struct stk_credential_provider *creds = NULL;
     struct stk_credentials got = {0};
     struct stoker_error error = {0};
 
     set_up_process("3600", "if [ $n -gt 1 ]; then echo '" CANARY "'; exit 3; fi");
-    stk_creds_open(&creds, &options, NULL);
-    T_EQ("first", stk_creds_get(creds, &got, &error), 0);
-    stk_creds_refused(creds, got.generation);
-    T_EQ("second", stk_creds_get(creds, &got, &error), -EACCES);
+    stk_credential_provider_open(&creds, &options, NULL);
+    T_EQ("first", stk_credential_provider_get(creds, &got, &error), 0);
+    stk_credential_provider_invalidate(creds, got.generation);
+    T_EQ("second", stk_credential_provider_get(creds, &got, &error), -EACCES);
     T_ERROR("second", &error);
     T_HAS("second", error.where, "status 3");
     T_TRUE("second", !has_canary(&error, sizeof error));
-    T_EQ("at once", stk_creds_get(creds, &got, &error), -EACCES);
+    T_EQ("at once", stk_credential_provider_get(creds, &got, &error), -EACCES);
     T_EQ("it was not run again at once", runs(), 2);
-    stk_creds_close(creds);
+    stk_credential_provider_close(creds);
 
     set_up_process("3600", "yes " CANARY);
-    stk_creds_open(&creds, &options, NULL);
-    T_TRUE("endless output", stk_creds_get(creds, &got, &error) < 0);
+    stk_credential_provider_open(&creds, &options, NULL);
+    T_TRUE("endless output", stk_credential_provider_get(creds, &got, &error) < 0);
     T_HAS("endless output", error.what, "too much");
     T_TRUE("endless output", !has_canary(&error, sizeof error));
-    stk_creds_close(creds);
+    stk_credential_provider_close(creds);
 
     set_up_process("-5", "");
-    stk_creds_open(&creds, &options, NULL);
-    T_EQ("too old", stk_creds_get(creds, &got, &error), STOKER_ERROR_CHANGED);
+    stk_credential_provider_open(&creds, &options, NULL);
+    T_EQ("too old", stk_credential_provider_get(creds, &got, &error), STOKER_ERROR_CHANGED);
     T_ERROR("too old", &error);
-    stk_creds_close(creds);
+    stk_credential_provider_close(creds);
 }
 
 /* ---- life, by clocks that stand still ---- */
@@ -492,10 +495,10 @@ static void test_failure(void)
 
 /* A program whose keys live until so many seconds after noon; `more` sees which run it is, as $n.
  */
-static struct stk_creds *open_at_noon(int seconds, const char *more)
+static struct stk_credential_provider *open_at_noon(int seconds, const char *more)
 {
-    struct stk_creds_options options = {.service = STK_CREDS_AWS};
-    struct stk_creds *creds = NULL;
+    struct stk_credential_options options = {.service = STK_CREDS_AWS};
+    struct stk_credential_provider *creds = NULL;
     char text[2048];
 
     set_up_process("0", "");
@@ -509,7 +512,7 @@ static struct stk_creds *open_at_noon(int seconds, const char *more)
         folder, seconds, more);
     write_file("give", text);
     wall_ns = NOON;
-    T_EQ("open", stk_creds_open(&creds, &options, NULL), 0);
+    T_EQ("open", stk_credential_provider_open(&creds, &options, NULL), 0);
     return creds;
 }
 
@@ -526,9 +529,9 @@ static void wait_for_runs(unsigned count)
     T_EQ("asked", runs(), count);
 }
 
-static void close_clocks(struct stk_creds *creds)
+static void close_clocks(struct stk_credential_provider *creds)
 {
-    stk_creds_close(creds); /* behind a refresh that it began */
+    stk_credential_provider_close(creds); /* behind a refresh that it began */
     wall_ns = monotonic_ns = 0;
 }
 
@@ -547,12 +550,12 @@ static void test_when_ahead(void)
     T_EACH(row, row, rows)
     {
         for (int due = 0; due < 2; due++) {
-            struct stk_creds *creds = open_at_noon(row->life, "");
+            struct stk_credential_provider *creds = open_at_noon(row->life, "");
             struct stk_credentials got = {0};
 
-            T_EQ(row->name, stk_creds_get(creds, &got, NULL), 0);
+            T_EQ(row->name, stk_credential_provider_get(creds, &got, NULL), 0);
             stop_at((row->life - (due ? row->surely : row->not_yet)) * SECOND);
-            T_EQ(row->name, stk_creds_peek(creds, &got, NULL), 0);
+            T_EQ(row->name, stk_credential_provider_try_get(creds, &got, NULL), 0);
             T_STR(row->name, got.access_key, "AK1"); /* nobody waits for it */
             close_clocks(creds);
             T_EQ(row->name, runs(), due ? 2 : 1);
@@ -574,25 +577,27 @@ static void test_to_the_end(void)
 
     T_EACH(row, row, rows)
     {
-        struct stk_creds *creds = open_at_noon(row->life, "test $n = 1 || exit 3");
+        struct stk_credential_provider *creds = open_at_noon(row->life, "test $n = 1 || exit 3");
         struct stk_credentials got = {0};
         struct stoker_error error = {0};
 
         monotonic_ns = 1000 * SECOND;
-        T_EQ(row->name, stk_creds_get(creds, &got, &error), 0);
+        T_EQ(row->name, stk_credential_provider_get(creds, &got, &error), 0);
         stop_at(row->life * SECOND - row->lives_ns);
-        T_EQ(row->name, stk_creds_get(creds, &got, &error), 0); /* and a refresh begins */
+        T_EQ(row->name, stk_credential_provider_get(creds, &got, &error),
+             0); /* and a refresh begins */
         wait_for_runs(2);
         for (int i = 0; i < 20; i++) { /* the failure comes in one of these, and changes nothing */
-            T_EQ(row->name, stk_creds_get(creds, &got, &error), 0);
+            T_EQ(row->name, stk_credential_provider_get(creds, &got, &error), 0);
             T_STR(row->name, got.access_key, "AK1");
             usleep(10000);
         }
         T_EQ("not asked for again so soon", runs(), 2);
         stop_at(row->life * SECOND - row->ends_ns);
-        T_EQ(row->name, stk_creds_get(creds, &got, &error), -EACCES);
+        T_EQ(row->name, stk_credential_provider_get(creds, &got, &error), -EACCES);
         T_ERROR(row->name, &error);
-        T_STR(row->name, stk_creds_peek(creds, &got, &error) == -EACCES ? "it" : "no", "it");
+        T_STR(row->name,
+              stk_credential_provider_try_get(creds, &got, &error) == -EACCES ? "it" : "no", "it");
         close_clocks(creds);
     }
 }
@@ -601,27 +606,29 @@ static void test_to_the_end(void)
 static void test_again(void)
 {
     static const int waits[] = {1, 2, 4, 8, 16, 32, 60, 60};
-    struct stk_creds *creds = open_at_noon(3600, "test $n = 1 || test $n = 10 || exit 3");
+    struct stk_credential_provider *creds =
+        open_at_noon(3600, "test $n = 1 || test $n = 10 || exit 3");
     struct stk_credentials got = {0};
 
     monotonic_ns = 1000 * SECOND;
-    T_EQ("first", stk_creds_get(creds, &got, NULL), 0);
-    stk_creds_refused(creds, got.generation);
-    T_EQ("fails", stk_creds_get(creds, &got, NULL), -EACCES);
+    T_EQ("first", stk_credential_provider_get(creds, &got, NULL), 0);
+    stk_credential_provider_invalidate(creds, got.generation);
+    T_EQ("fails", stk_credential_provider_get(creds, &got, NULL), -EACCES);
     for (unsigned i = 0; i < STK_COUNT(waits); i++) {
-        T_EQ("at once", stk_creds_get(creds, &got, NULL), -EACCES);
+        T_EQ("at once", stk_credential_provider_get(creds, &got, NULL), -EACCES);
         monotonic_ns += waits[i] * SECOND - 1;
-        T_EQ("too early", stk_creds_get(creds, &got, NULL), -EACCES);
+        T_EQ("too early", stk_credential_provider_get(creds, &got, NULL), -EACCES);
         T_EQ("not asked", runs(), 2 + i);
         monotonic_ns += 1;
-        T_EQ("asked", stk_creds_get(creds, &got, NULL), i + 1 < STK_COUNT(waits) ? -EACCES : 0);
+        T_EQ("asked", stk_credential_provider_get(creds, &got, NULL),
+             i + 1 < STK_COUNT(waits) ? -EACCES : 0);
         T_EQ("asked", runs(), 3 + i);
     }
     T_STR("at last", got.access_key, "AK10");
-    stk_creds_refused(creds, got.generation);
-    T_EQ("fails again", stk_creds_get(creds, &got, NULL), -EACCES);
+    stk_credential_provider_invalidate(creds, got.generation);
+    T_EQ("fails again", stk_credential_provider_get(creds, &got, NULL), -EACCES);
     monotonic_ns += SECOND;
-    T_EQ("the wait begins anew", stk_creds_get(creds, &got, NULL), -EACCES);
+    T_EQ("the wait begins anew", stk_credential_provider_get(creds, &got, NULL), -EACCES);
     T_EQ("the wait begins anew", runs(), 12);
     close_clocks(creds);
 }
@@ -629,18 +636,19 @@ static void test_again(void)
 /* What was on its way when the old ones were refused may be no newer: it is not used. */
 static void test_refused_meanwhile(void)
 {
-    struct stk_creds *creds =
+    struct stk_credential_provider *creds =
         open_at_noon(3600, "if [ $n = 2 ]; then while [ ! -e go ]; do sleep 0.05; done; fi");
     struct stk_credentials got = {0};
 
-    T_EQ("first", stk_creds_get(creds, &got, NULL), 0);
+    T_EQ("first", stk_credential_provider_get(creds, &got, NULL), 0);
     stop_at((3600 - 700) * SECOND);
-    T_EQ("one is on its way", stk_creds_peek(creds, &got, NULL), 0);
+    T_EQ("one is on its way", stk_credential_provider_try_get(creds, &got, NULL), 0);
     wait_for_runs(2);
-    stk_creds_refused(creds, got.generation);
-    T_EQ("nobody is given the refused ones", stk_creds_peek(creds, &got, NULL), -EAGAIN);
+    stk_credential_provider_invalidate(creds, got.generation);
+    T_EQ("nobody is given the refused ones", stk_credential_provider_try_get(creds, &got, NULL),
+         -EAGAIN);
     write_file("go", "");
-    T_EQ("third", stk_creds_get(creds, &got, NULL), 0);
+    T_EQ("third", stk_credential_provider_get(creds, &got, NULL), 0);
     T_STR("third", got.access_key, "AK3");
     close_clocks(creds);
 }
@@ -705,8 +713,8 @@ static unsigned secrets_in_core(unsigned *marked_out)
  * memory that a core dump has. */
 static void test_core(void)
 {
-    struct stk_creds_options options = {.service = STK_CREDS_AWS};
-    struct stk_creds *creds = NULL;
+    struct stk_credential_options options = {.service = STK_CREDS_AWS};
+    struct stk_credential_provider *creds = NULL;
     unsigned marked;
     char command[512];
 
@@ -718,21 +726,21 @@ static void test_core(void)
     T_EQ("write", system(command), 0);
     snprintf(command, sizeof command, "%s/core", folder);
     set("AWS_SHARED_CREDENTIALS_FILE", command);
-    stk_creds_open(&creds, &options, NULL);
+    stk_credential_provider_open(&creds, &options, NULL);
     for (int i = 0; i < 2; i++) {
         struct stk_credentials *got = NULL;
         struct stoker_error error = {0};
         T_EQ("pages", posix_memalign((void **)&got, 4096, 65536), 0);
-        T_EQ("get", stk_creds_get(creds, got, &error), 0);
+        T_EQ("get", stk_credential_provider_get(creds, got, &error), 0);
         T_TRUE("it is the secret", has_secret((uint8_t *)got->secret, sizeof got->secret));
         T_TRUE("it is found", secrets_in_core(&marked) > 0);
-        stk_creds_wipe(got);
+        stk_credentials_wipe(got);
         free(got);
         T_EQ("it is in no core", secrets_in_core(&marked), 0);
         T_TRUE("pages are marked", marked > 0);
-        stk_creds_refused(creds, 1);
+        stk_credential_provider_invalidate(creds, 1);
     }
-    stk_creds_close(creds);
+    stk_credential_provider_close(creds);
     T_EQ("nor after that", secrets_in_core(&marked), 0);
 }
 

@@ -115,7 +115,7 @@ static bool await(const _Atomic uint32_t *count, uint32_t wanted)
 
 struct caller {
     pthread_t thread;
-    struct stk_creds *creds;
+    struct stk_credential_provider *creds;
     _Atomic pid_t id;
     int gets, failed;
     char keys[8]; /* of the last */
@@ -130,8 +130,8 @@ static void *call(void *context)
     atomic_store(&caller->id, (pid_t)syscall(SYS_gettid));
     for (int i = 0; i < caller->gets; i++) {
         struct stk_credentials got = {0};
-        int status = i % 2 ? stk_creds_peek(caller->creds, &got, NULL)
-                           : stk_creds_get(caller->creds, &got, NULL);
+        int status = i % 2 ? stk_credential_provider_try_get(caller->creds, &got, NULL)
+                           : stk_credential_provider_get(caller->creds, &got, NULL);
 
         caller->failed += status < 0;
         snprintf(caller->keys, sizeof caller->keys, "%.7s", got.access_key);
@@ -140,7 +140,7 @@ static void *call(void *context)
     return NULL;
 }
 
-static void start_callers(struct caller *callers, struct stk_creds *creds, int gets)
+static void start_callers(struct caller *callers, struct stk_credential_provider *creds, int gets)
 {
     atomic_store(&done, 0);
     for (int i = 0; i < CALLERS; i++) {
@@ -201,13 +201,13 @@ static void must(bool good)
 
 static void test_flight(struct stk_http *http)
 {
-    struct stk_creds_options options = {.service = STK_CREDS_AWS, .http = http};
+    struct stk_credential_options options = {.service = STK_CREDS_AWS, .http = http};
     static struct caller callers[CALLERS];
     struct stk_credentials got = {0};
-    struct stk_creds *creds = NULL;
+    struct stk_credential_provider *creds = NULL;
 
     wall_ns = NOON;
-    must(T_EQ("open", stk_creds_open(&creds, &options, NULL), 0));
+    must(T_EQ("open", stk_credential_provider_open(&creds, &options, NULL), 0));
     start_callers(callers, creds, 1);
     must(T_TRUE("none", await(&asked, 1)));
     await_sleep(callers);
@@ -220,40 +220,41 @@ static void test_flight(struct stk_http *http)
     start_callers(callers, creds, GETS);
     must(T_TRUE("ahead: nobody waits", await(&done, CALLERS)));
     must(T_TRUE("ahead: it is asked", await(&asked, 2)));
-    must(T_EQ("ahead: peek", stk_creds_peek(creds, &got, NULL), 0));
+    must(T_EQ("ahead: peek", stk_credential_provider_try_get(creds, &got, NULL), 0));
     must(T_STR("ahead: peek", got.access_key, "AK1"));
     must(T_EQ("ahead: one asks", atomic_load(&asked), 2));
     allow(2);
     join_callers("ahead", callers, "AK1");
     for (int i = 0; i < 6000 && strcmp(got.access_key, "AK2") != 0; i++) {
         usleep(10000);
-        T_EQ("ahead: comes", stk_creds_get(creds, &got, NULL), 0);
+        T_EQ("ahead: comes", stk_credential_provider_get(creds, &got, NULL), 0);
     }
     must(T_STR("ahead: comes", got.access_key, "AK2"));
     must(T_EQ("ahead: was one", atomic_load(&asked), 2));
 
     wall_ns = NOON + 7200 * SECOND; /* they have ended */
-    must(T_EQ("ended: peek", stk_creds_peek(creds, &got, NULL), -EAGAIN));
-    must(T_EQ("ended: peek again", stk_creds_peek(creds, &got, NULL), -EAGAIN));
+    must(T_EQ("ended: peek", stk_credential_provider_try_get(creds, &got, NULL), -EAGAIN));
+    must(T_EQ("ended: peek again", stk_credential_provider_try_get(creds, &got, NULL), -EAGAIN));
     start_callers(callers, creds, 1);
     must(T_TRUE("ended", await(&asked, 3)));
     await_sleep(callers);
     must(T_EQ("ended: one asks", atomic_load(&asked), 3));
     must(T_EQ("ended: all wait", atomic_load(&done), 0));
-    must(T_EQ("ended: who peeks does not", stk_creds_peek(creds, &got, NULL), -EAGAIN));
+    must(T_EQ("ended: who peeks does not", stk_credential_provider_try_get(creds, &got, NULL),
+              -EAGAIN));
     allow(3);
     join_callers("ended", callers, "AK3");
     must(T_EQ("ended: was one", atomic_load(&asked), 3));
-    stk_creds_wipe(&got);
-    stk_creds_close(creds);
+    stk_credentials_wipe(&got);
+    stk_credential_provider_close(creds);
 }
 
 /* An option without a value is none: the metadata is where it always is. */
 static void test_empty_option(struct stk_http *http)
 {
-    struct stk_creds_options options = {.service = STK_CREDS_AWS, .http = http};
+    struct stk_credential_options options = {.service = STK_CREDS_AWS, .http = http};
     char path[] = "/tmp/stoker-refresh-XXXXXX";
-    static struct stk_creds_trail trail;
+    static struct stk_credential_trace trail;
     struct stk_credentials got = {0};
     FILE *file = fdopen(mkstemp(path), "w");
 
@@ -261,7 +262,7 @@ static void test_empty_option(struct stk_http *http)
                        fclose(file) == 0);
     setenv("AWS_CONFIG_FILE", path, 1);
     unsetenv("AWS_CONTAINER_CREDENTIALS_FULL_URI");
-    T_EQ("empty", stk_creds_explain(&options, &trail, &got, NULL), 0);
+    T_EQ("empty", stk_credential_provider_explain(&options, &trail, &got, NULL), 0);
     T_EQ("empty", got.kind, STK_CREDS_ANONYMOUS);
     T_TRUE("empty", atomic_load(&metadata_asked) > 0);
     unlink(path);

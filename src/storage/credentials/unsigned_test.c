@@ -19,13 +19,13 @@ static void test_unsigned(void)
 {
     T_EACH(wish, row, wishes)
     {
-        for (uint32_t service = STK_CREDS_AWS; service <= STK_CREDS_SESSION; service++) {
+        for (uint32_t service = STK_CREDS_AWS; service <= STK_CREDS_S3_EXPRESS; service++) {
             setenv(row->name, "YES", 1);
-            T_EQ(row->name, stk_creds_unsigned(service), service == row->service);
+            T_EQ(row->name, stk_credentials_is_unsigned(service), service == row->service);
             setenv(row->name, "no", 1);
-            T_EQ(row->name, stk_creds_unsigned(service), false);
+            T_EQ(row->name, stk_credentials_is_unsigned(service), false);
             unsetenv(row->name);
-            T_EQ(row->name, stk_creds_unsigned(service), false);
+            T_EQ(row->name, stk_credentials_is_unsigned(service), false);
         }
     }
 }

@@ -12,9 +12,9 @@
 
 #define DEVICE 0x6775657374ull /* of all of them; inodes are hashes of URLs */
 
-struct stk_guest {
+struct stk_external_file {
     _Atomic uint32_t users; /* its opener, and reads in flight */
-    struct stoker_desk *desk;
+    struct stoker_external_fs *fs;
     uint32_t timeout_ms;
     struct stk_stat stat;
     pthread_mutex_t lock;
@@ -22,9 +22,9 @@ struct stk_guest {
     char url[];
 };
 
-static struct stk_guest *guest_of(const struct stk_file *file)
+static struct stk_external_file *external_file_of(const struct stk_file *file)
 {
-    return (struct stk_guest *)((uintptr_t)file - 2);
+    return (struct stk_external_file *)((uintptr_t)file - 2);
 }
 
 static uint64_t inode_of(const char *url, size_t bytes)
@@ -32,34 +32,34 @@ static uint64_t inode_of(const char *url, size_t bytes)
     while (bytes > 0 && url[bytes - 1] == '/') {
         bytes--;
     }
-    return stk_sum64(url, bytes);
+    return stk_xxh3_64(url, bytes);
 }
 
-int stk_guest_stat(struct stoker_desk *desk, const char *url, uint32_t timeout_ms,
-                   struct stk_stat *stat_out, struct stoker_error *error)
+int stk_external_file_stat_url(struct stoker_external_fs *fs, const char *url, uint32_t timeout_ms,
+                               struct stk_stat *stat_out, struct stoker_error *error)
 {
-    struct stk_wish wish = {.kind = STOKER_ERRAND_STAT, .url = url};
-    struct stk_reply reply;
+    struct stk_external_call call = {.kind = STOKER_EXTERNAL_STAT, .url = url};
+    struct stk_external_reply reply;
     int status;
 
-    if (strlen(url) >= STK_DESK_URL_BYTES_MAX) {
+    if (strlen(url) >= STK_EXTERNAL_FS_URL_BYTES_MAX) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "a URL is too long",
                         "shorten it to less than 4096 bytes", "'%.200s'", url);
     }
-    status = stk_desk_call(desk, &wish, timeout_ms, &reply, error);
+    status = stk_external_fs_call(fs, &call, timeout_ms, &reply, error);
     *stat_out = reply.stat;
     stat_out->device = DEVICE;
     stat_out->inode = inode_of(url, strlen(url));
     return status;
 }
 
-int stk_guest_open(struct stoker_desk *desk, const char *url, uint32_t timeout_ms,
-                   struct stk_file **file_out, struct stoker_error *error)
+int stk_external_file_open(struct stoker_external_fs *fs, const char *url, uint32_t timeout_ms,
+                           struct stk_file **file_out, struct stoker_error *error)
 {
     size_t bytes = strlen(url) + 1;
-    struct stk_guest *guest;
+    struct stk_external_file *external;
     struct stk_stat stat;
-    int status = stk_guest_stat(desk, url, timeout_ms, &stat, error);
+    int status = stk_external_file_stat_url(fs, url, timeout_ms, &stat, error);
 
     if (status < 0) {
         return status;
@@ -67,50 +67,50 @@ int stk_guest_open(struct stoker_desk *desk, const char *url, uint32_t timeout_m
     if (stat.kind != STK_ENTRY_FILE) {
         return stk_fail_errno(error, EISDIR, "cannot open", "name a file in it", "'%.600s'", url);
     }
-    guest = stk_alloc(1, sizeof *guest + bytes);
-    if (!guest) {
+    external = stk_alloc(1, sizeof *external + bytes);
+    if (!external) {
         return stk_fail(error, -ENOMEM, "cannot open", "free memory", "'%.600s'", url);
     }
-    atomic_init(&guest->users, 1);
-    stk_desk_acquire(desk);
-    guest->desk = desk;
-    guest->timeout_ms = timeout_ms;
-    guest->stat = stat;
-    pthread_mutex_init(&guest->lock, NULL);
-    memcpy(guest->url, url, bytes);
-    *file_out = (struct stk_file *)((uintptr_t)guest | 2);
+    atomic_init(&external->users, 1);
+    stk_external_fs_retain(fs);
+    external->fs = fs;
+    external->timeout_ms = timeout_ms;
+    external->stat = stat;
+    pthread_mutex_init(&external->lock, NULL);
+    memcpy(external->url, url, bytes);
+    *file_out = (struct stk_file *)((uintptr_t)external | 2);
     return 0;
 }
 
-void stk_guest_acquire(const struct stk_file *file)
+void stk_external_file_retain(const struct stk_file *file)
 {
-    atomic_fetch_add_explicit(&guest_of(file)->users, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&external_file_of(file)->users, 1, memory_order_relaxed);
 }
 
-void stk_guest_close(struct stk_file *file)
+void stk_external_file_close(struct stk_file *file)
 {
-    struct stk_guest *guest = guest_of(file);
+    struct stk_external_file *external = external_file_of(file);
 
     /* Release and acquire: the last one sees all that the others did with it. */
-    if (atomic_fetch_sub_explicit(&guest->users, 1, memory_order_acq_rel) == 1) {
-        stk_desk_release(guest->desk);
-        pthread_mutex_destroy(&guest->lock);
-        stk_free(guest);
+    if (atomic_fetch_sub_explicit(&external->users, 1, memory_order_acq_rel) == 1) {
+        stk_external_fs_release(external->fs);
+        pthread_mutex_destroy(&external->lock);
+        stk_free(external);
     }
 }
 
-void stk_guest_stat_file(const struct stk_file *file, struct stk_stat *stat_out)
+void stk_external_file_stat(const struct stk_file *file, struct stk_stat *stat_out)
 {
-    *stat_out = guest_of(file)->stat;
+    *stat_out = external_file_of(file)->stat;
 }
 
-int stk_guest_list(struct stoker_desk *desk, const char *url, uint32_t timeout_ms,
-                   struct stk_listing *listing_out, struct stoker_error *error)
+int stk_external_file_list(struct stoker_external_fs *fs, const char *url, uint32_t timeout_ms,
+                           struct stk_listing *listing_out, struct stoker_error *error)
 {
-    struct stk_wish wish = {.kind = STOKER_ERRAND_LIST, .url = url};
-    char path[2 * STK_DESK_URL_BYTES_MAX];
-    struct stk_reply reply;
-    int status = stk_desk_call(desk, &wish, timeout_ms, &reply, error);
+    struct stk_external_call call = {.kind = STOKER_EXTERNAL_LIST, .url = url};
+    char path[2 * STK_EXTERNAL_FS_URL_BYTES_MAX];
+    struct stk_external_reply reply;
+    int status = stk_external_fs_call(fs, &call, timeout_ms, &reply, error);
     size_t stem = strlen(url);
 
     if (status == 0) {
@@ -125,7 +125,7 @@ int stk_guest_list(struct stoker_desk *desk, const char *url, uint32_t timeout_m
     }
     for (size_t i = 0; status == 0 && i < listing_out->count; i++) {
         struct stk_entry *entry = &listing_out->entries[i];
-        size_t bytes = stk_min(strlen(entry->name), STK_DESK_URL_BYTES_MAX - 2);
+        size_t bytes = stk_min(strlen(entry->name), STK_EXTERNAL_FS_URL_BYTES_MAX - 2);
 
         memcpy(path + stem, entry->name, bytes);
         entry->device = DEVICE;
@@ -135,92 +135,98 @@ int stk_guest_list(struct stoker_desk *desk, const char *url, uint32_t timeout_m
     return status;
 }
 
-void stk_guest_about(const struct stk_file *file, uint64_t offset, struct stk_guest_read *read_out)
+void stk_external_file_get_info(const struct stk_file *file, uint64_t offset,
+                                struct stk_external_file_info *read_out)
 {
-    const struct stk_guest *guest = guest_of(file);
+    const struct stk_external_file *external = external_file_of(file);
 
-    *read_out = (struct stk_guest_read){.url = guest->url,
-                                        .timeout_ms = guest->timeout_ms,
-                                        .bytes_left =
-                                            guest->stat.bytes - stk_min(offset, guest->stat.bytes)};
+    *read_out = (struct stk_external_file_info){
+        .url = external->url,
+        .timeout_ms = external->timeout_ms,
+        .bytes_left = external->stat.bytes - stk_min(offset, external->stat.bytes)};
 }
 
-int64_t stk_guest_settle(const struct stk_file *file, int status, const struct stk_reply *reply,
-                         uint64_t wanted)
+int64_t stk_external_file_finish_read(const struct stk_file *file, int status,
+                                      const struct stk_external_reply *reply, uint64_t expected)
 {
-    struct stk_guest *guest = guest_of(file);
+    struct stk_external_file *external = external_file_of(file);
     struct stoker_error error = reply->error;
 
-    if (status == 0 && reply->bytes == wanted) {
-        return (int64_t)wanted;
+    if (status == 0 && reply->bytes == expected) {
+        return (int64_t)expected;
     }
     if (status == 0) {
         status = stk_fail(&error, STOKER_ERROR_CHANGED, "it is shorter than when it was opened",
-                          "open the data set again", "'%.600s'", guest->url);
+                          "open the data set again", "'%.600s'", external->url);
     }
-    pthread_mutex_lock(&guest->lock);
-    guest->error = error;
-    pthread_mutex_unlock(&guest->lock);
+    pthread_mutex_lock(&external->lock);
+    external->error = error;
+    pthread_mutex_unlock(&external->lock);
     return status;
 }
 
-int64_t stk_guest_read(const struct stk_file *file, uint64_t offset, void *buffer, size_t bytes)
+int64_t stk_external_file_read(const struct stk_file *file, uint64_t offset, void *buffer,
+                               size_t bytes)
 {
-    const struct stk_guest *guest = guest_of(file);
-    uint64_t wanted = offset < guest->stat.bytes ? stk_min(bytes, guest->stat.bytes - offset) : 0;
+    const struct stk_external_file *external = external_file_of(file);
+    uint64_t expected =
+        offset < external->stat.bytes ? stk_min(bytes, external->stat.bytes - offset) : 0;
     int64_t got = 0;
 
-    for (uint64_t done = 0; done < wanted && got >= 0; done += (uint64_t)got) {
-        struct stk_wish wish = {.kind = STOKER_ERRAND_READ,
-                                .url = guest->url,
-                                .offset = offset + done,
-                                .buffer = (uint8_t *)buffer + done,
-                                .bytes = (uint32_t)stk_min(wanted - done, STK_DESK_PIECE_BYTES)};
+    for (uint64_t done = 0; done < expected && got >= 0; done += (uint64_t)got) {
+        struct stk_external_call call = {
+            .kind = STOKER_EXTERNAL_READ,
+            .url = external->url,
+            .offset = offset + done,
+            .buffer = (uint8_t *)buffer + done,
+            .bytes = (uint32_t)stk_min(expected - done, STK_EXTERNAL_FS_READ_BYTES)};
         struct stoker_error error = {0};
-        struct stk_reply reply;
-        int status = stk_desk_call(guest->desk, &wish, guest->timeout_ms, &reply, &error);
+        struct stk_external_reply reply;
+        int status =
+            stk_external_fs_call(external->fs, &call, external->timeout_ms, &reply, &error);
 
         reply.error = error;
-        got = stk_guest_settle(file, status, &reply, wish.bytes);
+        got = stk_external_file_finish_read(file, status, &reply, call.bytes);
     }
-    return got < 0 ? got : (int64_t)wanted;
+    return got < 0 ? got : (int64_t)expected;
 }
 
-bool stk_guest_explain(const struct stk_file *file, int status, struct stoker_error *error_out)
+bool stk_external_file_last_error(const struct stk_file *file, int status,
+                                  struct stoker_error *error_out)
 {
-    struct stk_guest *guest = guest_of(file);
+    struct stk_external_file *external = external_file_of(file);
     bool known;
 
-    pthread_mutex_lock(&guest->lock);
-    known = guest->error.status == status;
+    pthread_mutex_lock(&external->lock);
+    known = external->error.status == status;
     if (known) {
-        *error_out = guest->error;
+        *error_out = external->error;
     }
-    pthread_mutex_unlock(&guest->lock);
+    pthread_mutex_unlock(&external->lock);
     return known;
 }
 
-int stk_guest_map(const struct stk_file *file, uint8_t **pages_out, uint64_t *bytes_out,
-                  struct stoker_error *error)
+int stk_external_file_map(const struct stk_file *file, uint8_t **pages_out, uint64_t *bytes_out,
+                          struct stoker_error *error)
 {
-    const struct stk_guest *guest = guest_of(file);
+    const struct stk_external_file *external = external_file_of(file);
     int64_t got;
 
-    *bytes_out = guest->stat.bytes;
-    if (*bytes_out > STK_DESK_MAP_BYTES_MAX) {
+    *bytes_out = external->stat.bytes;
+    if (*bytes_out > STK_EXTERNAL_FS_MAP_BYTES_MAX) {
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "a remote file is too large to be mapped",
-                        "copy it to a disk of this machine", "'%.600s': %llu bytes", guest->url,
+                        "copy it to a disk of this machine", "'%.600s': %llu bytes", external->url,
                         (unsigned long long)*bytes_out);
     }
     *pages_out = stk_pages_alloc(stk_max(*bytes_out, 1u));
     if (!*pages_out) {
         return stk_fail(error, -ENOMEM, "cannot hold a remote file", "free memory", "'%.600s'",
-                        guest->url);
+                        external->url);
     }
-    got = stk_guest_read(file, 0, *pages_out, *bytes_out);
+    got = stk_external_file_read(file, 0, *pages_out, *bytes_out);
     if (got < 0) {
         stk_pages_free(*pages_out, stk_max(*bytes_out, 1u));
-        (void)(error && stk_guest_explain(file, (int)got, error));
+        (void)(error && stk_external_file_last_error(file, (int)got, error));
         return (int)got;
     }
     return 0;

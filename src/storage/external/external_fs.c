@@ -14,224 +14,227 @@
 
 #define TICK_NS 100000000ull /* within which one that is to end ends */
 
-enum errand_state { NEW = 0, WAITING, TAKEN, COPIED, LEFT, DONE };
+enum request_state { NEW = 0, WAITING, TAKEN, COPIED, ABANDONED, DONE };
 
-struct stk_errand {
-    struct stk_errand *next, *previous; /* of waiting, or of taken */
-    uint32_t state;                     /* enum errand_state; with the desk's lock */
+struct stk_external_request {
+    struct stk_external_request *next, *previous; /* of waiting, or of taken */
+    uint32_t state;                               /* enum request_state; with the desk's lock */
     uint64_t number, taken_ns;
-    struct stk_wish wish; /* url is within the block */
-    uint8_t *bytes;       /* lent to who took it */
+    struct stk_external_call call; /* url is within the block */
+    uint8_t *bytes;                /* lent to who took it */
     int status;
-    struct stk_reply reply;
-    void (*done)(struct stk_errand *errand, void *owner);
+    struct stk_external_reply reply;
+    void (*done)(struct stk_external_request *request, void *owner);
     void *owner;
-    char *whole; /* what url stands for, which is what its reader asks for; hidden */
+    char *resolved_url; /* what url stands for, which is what its reader asks for; hidden */
     char url[];
 };
 
-struct errands {
-    struct stk_errand *first, *last;
+struct request_list {
+    struct stk_external_request *first, *last;
 };
 
-struct stoker_desk {
+struct stoker_external_fs {
     pthread_mutex_t lock;
-    pthread_cond_t work, told; /* there is an errand; one is done */
+    pthread_cond_t work, answered; /* there is an errand; one is done */
     struct {
         uint32_t users;
         bool closed, manned;
         uint64_t number, answered_ns; /* the last one was */
-        struct errands waiting, taken;
+        struct request_list waiting, taken;
     } locked;
 };
 
-static void add(struct errands *list, struct stk_errand *errand)
+static void add(struct request_list *list, struct stk_external_request *request)
 {
-    errand->next = NULL;
-    errand->previous = list->last;
-    *(list->last ? &list->last->next : &list->first) = errand;
-    list->last = errand;
+    request->next = NULL;
+    request->previous = list->last;
+    *(list->last ? &list->last->next : &list->first) = request;
+    list->last = request;
 }
 
-static void take_out(struct errands *list, struct stk_errand *errand)
+static void remove_request(struct request_list *list, struct stk_external_request *request)
 {
-    *(errand->previous ? &errand->previous->next : &list->first) = errand->next;
-    *(errand->next ? &errand->next->previous : &list->last) = errand->previous;
-    errand->next = errand->previous = NULL;
+    *(request->previous ? &request->previous->next : &list->first) = request->next;
+    *(request->next ? &request->next->previous : &list->last) = request->previous;
+    request->next = request->previous = NULL;
 }
 
-static void errand_free(struct stk_errand *errand)
+static void request_free(struct stk_external_request *request)
 {
-    if (errand) {
-        stk_listing_builder_deinit(&errand->reply.listing);
-        stk_hidden_free(errand->whole);
-        stk_free(errand->bytes);
-        stk_free(errand);
+    if (request) {
+        stk_listing_builder_deinit(&request->reply.listing);
+        stk_secret_free(request->resolved_url);
+        stk_free(request->bytes);
+        stk_free(request);
     }
 }
 
-static void finish_locked(struct stoker_desk *desk, struct stk_errand *errand, int status)
+static void finish_locked(struct stoker_external_fs *fs, struct stk_external_request *request,
+                          int status)
 {
-    errand->state = DONE;
-    errand->status = status;
-    errand->done(errand, errand->owner);
-    pthread_cond_broadcast(&desk->told);
+    request->state = DONE;
+    request->status = status;
+    request->done(request, request->owner);
+    pthread_cond_broadcast(&fs->answered);
 }
 
-static void refuse_locked(struct stoker_desk *desk, struct stk_errand *errand)
+static void reject_locked(struct stoker_external_fs *fs, struct stk_external_request *request)
 {
-    stk_fail(&errand->reply.error, STOKER_ERROR_CLOSED, "nobody reads from this URL any more",
-             "keep open what reads it", "'%.400s'", errand->url);
-    finish_locked(desk, errand, STOKER_ERROR_CLOSED);
+    stk_fail(&request->reply.error, STOKER_ERROR_CLOSED, "nobody reads from this URL any more",
+             "keep open what reads it", "'%.400s'", request->url);
+    finish_locked(fs, request, STOKER_ERROR_CLOSED);
 }
 
 /* ---- for those who run errands ---- */
 
-int stoker_desk_open(struct stoker_desk **desk_out, struct stoker_error *error)
+int stoker_external_fs_open(struct stoker_external_fs **desk_out, struct stoker_error *error)
 {
-    struct stoker_desk *desk = stk_alloc(1, sizeof *desk);
+    struct stoker_external_fs *fs = stk_alloc(1, sizeof *fs);
 
-    *desk_out = desk;
-    if (!desk) {
+    *desk_out = fs;
+    if (!fs) {
         return stk_fail(error, -ENOMEM, "cannot open a desk", "free memory", "desk");
     }
-    pthread_mutex_init(&desk->lock, NULL);
-    pthread_cond_init(&desk->work, NULL);
-    pthread_cond_init(&desk->told, NULL);
-    desk->locked.users = 1;
+    pthread_mutex_init(&fs->lock, NULL);
+    pthread_cond_init(&fs->work, NULL);
+    pthread_cond_init(&fs->answered, NULL);
+    fs->locked.users = 1;
     return 0;
 }
 
-void stoker_desk_close(struct stoker_desk *desk)
+void stoker_external_fs_close(struct stoker_external_fs *fs)
 {
-    struct stk_errand *errand;
+    struct stk_external_request *request;
 
-    if (!desk) {
+    if (!fs) {
         return;
     }
-    pthread_mutex_lock(&desk->lock);
-    desk->locked.closed = true;
-    while ((errand = desk->locked.waiting.first)) {
-        take_out(&desk->locked.waiting, errand);
-        refuse_locked(desk, errand);
+    pthread_mutex_lock(&fs->lock);
+    fs->locked.closed = true;
+    while ((request = fs->locked.waiting.first)) {
+        remove_request(&fs->locked.waiting, request);
+        reject_locked(fs, request);
     }
     /* What is taken may be answered by nobody: its asker waits until the deadline at most. */
-    pthread_cond_broadcast(&desk->work);
-    pthread_mutex_unlock(&desk->lock);
-    stk_desk_release(desk);
+    pthread_cond_broadcast(&fs->work);
+    pthread_mutex_unlock(&fs->lock);
+    stk_external_fs_release(fs);
 }
 
-void stk_desk_acquire(struct stoker_desk *desk)
+void stk_external_fs_retain(struct stoker_external_fs *fs)
 {
-    pthread_mutex_lock(&desk->lock);
-    desk->locked.users++;
-    pthread_mutex_unlock(&desk->lock);
+    pthread_mutex_lock(&fs->lock);
+    fs->locked.users++;
+    pthread_mutex_unlock(&fs->lock);
 }
 
-void stk_desk_release(struct stoker_desk *desk)
+void stk_external_fs_release(struct stoker_external_fs *fs)
 {
-    struct stk_errand *errand;
+    struct stk_external_request *request;
     bool last;
 
-    if (!desk) {
+    if (!fs) {
         return;
     }
-    pthread_mutex_lock(&desk->lock);
-    last = --desk->locked.users == 0;
-    pthread_mutex_unlock(&desk->lock);
+    pthread_mutex_lock(&fs->lock);
+    last = --fs->locked.users == 0;
+    pthread_mutex_unlock(&fs->lock);
     if (!last) {
         return;
     }
-    while ((errand = desk->locked.taken.first)) { /* left by who asked */
-        take_out(&desk->locked.taken, errand);
-        errand_free(errand);
+    while ((request = fs->locked.taken.first)) { /* left by who asked */
+        remove_request(&fs->locked.taken, request);
+        request_free(request);
     }
-    pthread_cond_destroy(&desk->work);
-    pthread_cond_destroy(&desk->told);
-    pthread_mutex_destroy(&desk->lock);
-    stk_free(desk);
+    pthread_cond_destroy(&fs->work);
+    pthread_cond_destroy(&fs->answered);
+    pthread_mutex_destroy(&fs->lock);
+    stk_free(fs);
 }
 
-bool stk_desk_is_manned(struct stoker_desk *desk)
+bool stk_external_fs_has_server(struct stoker_external_fs *fs)
 {
     bool manned;
 
-    pthread_mutex_lock(&desk->lock);
-    manned = desk->locked.manned && !desk->locked.closed;
-    pthread_mutex_unlock(&desk->lock);
+    pthread_mutex_lock(&fs->lock);
+    manned = fs->locked.manned && !fs->locked.closed;
+    pthread_mutex_unlock(&fs->lock);
     return manned;
 }
 
-static void lend(struct stk_errand *errand, struct stoker_errand *errand_out)
+static void copy_strings(struct stk_external_request *request,
+                         struct stoker_external_request *errand_out)
 {
-    errand_out->kind = errand->wish.kind;
-    errand_out->number = errand->number;
-    errand_out->url = errand->whole;
-    errand_out->offset = errand->wish.offset;
-    errand_out->bytes = errand->wish.bytes;
-    errand_out->buffer = errand->bytes;
+    errand_out->kind = request->call.kind;
+    errand_out->number = request->number;
+    errand_out->url = request->resolved_url;
+    errand_out->offset = request->call.offset;
+    errand_out->bytes = request->call.bytes;
+    errand_out->buffer = request->bytes;
 }
 
 /* The first that waits, with memory for its bytes; NULL: there is none. */
-static struct stk_errand *take_locked(struct stoker_desk *desk)
+static struct stk_external_request *take_locked(struct stoker_external_fs *fs)
 {
-    struct stk_errand *errand;
+    struct stk_external_request *request;
 
-    while ((errand = desk->locked.waiting.first)) {
-        take_out(&desk->locked.waiting, errand);
-        errand->bytes = stk_alloc(stk_max(errand->wish.bytes, 1u), 1);
-        if (errand->bytes) {
-            errand->state = TAKEN;
-            errand->taken_ns = stk_clock_ns();
-            errand->number = ++desk->locked.number;
-            add(&desk->locked.taken, errand);
-            return errand;
+    while ((request = fs->locked.waiting.first)) {
+        remove_request(&fs->locked.waiting, request);
+        request->bytes = stk_alloc(stk_max(request->call.bytes, 1u), 1);
+        if (request->bytes) {
+            request->state = TAKEN;
+            request->taken_ns = stk_clock_ns();
+            request->number = ++fs->locked.number;
+            add(&fs->locked.taken, request);
+            return request;
         }
-        stk_fail(&errand->reply.error, -ENOMEM, "no memory to read into", "free memory", "'%.400s'",
-                 errand->url);
-        finish_locked(desk, errand, -ENOMEM);
+        stk_fail(&request->reply.error, -ENOMEM, "no memory to read into", "free memory",
+                 "'%.400s'", request->url);
+        finish_locked(fs, request, -ENOMEM);
     }
     return NULL;
 }
 
-static bool wait_until(pthread_cond_t *told, pthread_mutex_t *lock, uint64_t until_ns)
+static bool wait_until(pthread_cond_t *answered, pthread_mutex_t *lock, uint64_t until_ns)
 {
     struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
                              .tv_nsec = (long)(until_ns % 1000000000u)};
 
-    return pthread_cond_clockwait(told, lock, CLOCK_MONOTONIC, &until) == 0 ||
+    return pthread_cond_clockwait(answered, lock, CLOCK_MONOTONIC, &until) == 0 ||
            stk_clock_ns() < until_ns;
 }
 
-int stoker_desk_next(struct stoker_desk *desk, uint32_t timeout_ms,
-                     struct stoker_errand *errand_out, struct stoker_error *error)
+int stoker_external_fs_next(struct stoker_external_fs *fs, uint32_t timeout_ms,
+                            struct stoker_external_request *errand_out, struct stoker_error *error)
 {
     uint64_t until_ns = stk_clock_ns() + timeout_ms * 1000000ull;
-    struct stk_errand *errand = NULL;
+    struct stk_external_request *request = NULL;
     int result = 0;
 
     if (errand_out->struct_size != sizeof *errand_out) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "struct_size is not set",
                         "set errand.struct_size = sizeof errand", "desk");
     }
-    pthread_mutex_lock(&desk->lock);
-    desk->locked.manned = true;
-    while (!desk->locked.closed && !(errand = take_locked(desk)) &&
-           wait_until(&desk->work, &desk->lock, until_ns)) {
+    pthread_mutex_lock(&fs->lock);
+    fs->locked.manned = true;
+    while (!fs->locked.closed && !(request = take_locked(fs)) &&
+           wait_until(&fs->work, &fs->lock, until_ns)) {
     }
-    if (errand) {
-        lend(errand, errand_out);
+    if (request) {
+        copy_strings(request, errand_out);
         result = 1;
-    } else if (desk->locked.closed) {
+    } else if (fs->locked.closed) {
         result = STOKER_ERROR_CLOSED;
     }
-    pthread_mutex_unlock(&desk->lock);
+    pthread_mutex_unlock(&fs->lock);
     return result == STOKER_ERROR_CLOSED
                ? stk_fail(error, result, "the desk is closed", "end the thread", "desk")
                : result;
 }
 
-static int take_names(struct stk_errand *errand, const struct stoker_errand_answer *answer)
+static int read_listing(struct stk_external_request *request,
+                        const struct stoker_external_reply *answer)
 {
     const char *name = answer->names;
     int status = 0;
@@ -249,7 +252,7 @@ static int take_names(struct stk_errand *errand, const struct stoker_errand_answ
                                                                        : STK_ENTRY_OTHER,
                                       .link = link};
 
-            status = stk_listing_add(&errand->reply.listing, &entry);
+            status = stk_listing_add(&request->reply.listing, &entry);
         }
         name += bytes + 1;
     }
@@ -257,229 +260,236 @@ static int take_names(struct stk_errand *errand, const struct stoker_errand_answ
 }
 
 /* Of an errand that nobody may give up now, without the lock. */
-static int copy_answer(struct stk_errand *errand, const struct stoker_errand_answer *answer)
+static int copy_answer(struct stk_external_request *request,
+                       const struct stoker_external_reply *answer)
 {
-    struct stk_reply *reply = &errand->reply;
+    struct stk_external_reply *reply = &request->reply;
     int status = answer->status;
 
     if (status < 0) {
         return stk_fail(&reply->error, status, answer->what ? answer->what : "cannot be read",
                         answer->advice ? answer->advice : "look at the server", "'%.600s'",
-                        errand->url);
+                        request->url);
     }
-    if (errand->wish.kind == STOKER_ERRAND_READ) {
-        reply->bytes = stk_min(answer->bytes, errand->wish.bytes);
+    if (request->call.kind == STOKER_EXTERNAL_READ) {
+        reply->bytes = stk_min(answer->bytes, request->call.bytes);
         if (reply->bytes > 0) {
-            memcpy(errand->wish.buffer, errand->bytes, reply->bytes);
+            memcpy(request->call.buffer, request->bytes, reply->bytes);
         }
-    } else if (errand->wish.kind == STOKER_ERRAND_LIST) {
-        status = take_names(errand, answer);
+    } else if (request->call.kind == STOKER_EXTERNAL_LIST) {
+        status = read_listing(request, answer);
     }
-    reply->stat = (struct stk_stat){.bytes = answer->bytes,
-                                    .mtime_ns = answer->mtime_ns,
-                                    .version = answer->version,
-                                    .kind = answer->folder ? STK_ENTRY_DIRECTORY : STK_ENTRY_FILE};
+    reply->stat =
+        (struct stk_stat){.bytes = answer->bytes,
+                          .mtime_ns = answer->mtime_ns,
+                          .version = answer->version,
+                          .kind = answer->is_folder ? STK_ENTRY_DIRECTORY : STK_ENTRY_FILE};
     return status < 0 ? stk_fail(&reply->error, status, "cannot list", "free memory", "'%.400s'",
-                                 errand->url)
+                                 request->url)
                       : 0;
 }
 
-int stoker_desk_answer(struct stoker_desk *desk, uint64_t number,
-                       const struct stoker_errand_answer *answer)
+int stoker_external_fs_reply(struct stoker_external_fs *fs, uint64_t number,
+                             const struct stoker_external_reply *answer)
 {
-    struct stk_errand *errand;
+    struct stk_external_request *request;
     int status;
 
     if (answer->struct_size != sizeof *answer || answer->status > 0) {
         return STOKER_ERROR_ARGUMENT;
     }
-    pthread_mutex_lock(&desk->lock);
-    for (errand = desk->locked.taken.first; errand && errand->number != number;) {
-        errand = errand->next;
+    pthread_mutex_lock(&fs->lock);
+    for (request = fs->locked.taken.first; request && request->number != number;) {
+        request = request->next;
     }
-    if (errand) {
-        take_out(&desk->locked.taken, errand);
+    if (request) {
+        remove_request(&fs->locked.taken, request);
     }
-    if (!errand || errand->state == LEFT) {
-        pthread_mutex_unlock(&desk->lock);
-        errand_free(errand);
-        return errand ? 0 : STOKER_ERROR_ARGUMENT;
+    if (!request || request->state == ABANDONED) {
+        pthread_mutex_unlock(&fs->lock);
+        request_free(request);
+        return request ? 0 : STOKER_ERROR_ARGUMENT;
     }
-    errand->state = COPIED;
-    pthread_mutex_unlock(&desk->lock);
-    status = copy_answer(errand, answer);
-    stk_free(errand->bytes);
-    errand->bytes = NULL;
-    pthread_mutex_lock(&desk->lock);
-    desk->locked.answered_ns = stk_clock_ns();
-    finish_locked(desk, errand, status);
-    pthread_mutex_unlock(&desk->lock);
+    request->state = COPIED;
+    pthread_mutex_unlock(&fs->lock);
+    status = copy_answer(request, answer);
+    stk_free(request->bytes);
+    request->bytes = NULL;
+    pthread_mutex_lock(&fs->lock);
+    fs->locked.answered_ns = stk_clock_ns();
+    finish_locked(fs, request, status);
+    pthread_mutex_unlock(&fs->lock);
     return 0;
 }
 
 /* ---- for those who ask ---- */
 
-struct stk_errand *stk_errand_new(const struct stk_wish *wish)
+struct stk_external_request *stk_external_request_new(const struct stk_external_call *call)
 {
-    size_t bytes = strlen(wish->url) + 1;
-    struct stk_errand *errand = stk_alloc(1, sizeof *errand + bytes);
+    size_t bytes = strlen(call->url) + 1;
+    struct stk_external_request *request = stk_alloc(1, sizeof *request + bytes);
 
-    if (errand) {
-        errand->wish = *wish;
-        memcpy(errand->url, wish->url, bytes);
-        errand->wish.url = errand->url;
+    if (request) {
+        request->call = *call;
+        memcpy(request->url, call->url, bytes);
+        request->call.url = request->url;
     }
-    if (errand && stk_vault_whole(wish->url, &errand->whole) < 0) {
-        stk_free(errand);
+    if (request && stk_url_resolve(call->url, &request->resolved_url) < 0) {
+        stk_free(request);
         return NULL;
     }
-    return errand;
+    return request;
 }
 
-void stk_errand_start(struct stoker_desk *desk, struct stk_errand *errand,
-                      void (*done)(struct stk_errand *errand, void *owner), void *owner)
+void stk_external_request_start(struct stoker_external_fs *fs, struct stk_external_request *request,
+                                void (*done)(struct stk_external_request *request, void *owner),
+                                void *owner)
 {
-    errand->done = done;
-    errand->owner = owner;
-    pthread_mutex_lock(&desk->lock);
-    if (desk->locked.closed) {
-        refuse_locked(desk, errand);
+    request->done = done;
+    request->owner = owner;
+    pthread_mutex_lock(&fs->lock);
+    if (fs->locked.closed) {
+        reject_locked(fs, request);
     } else {
-        errand->state = WAITING;
-        add(&desk->locked.waiting, errand);
-        pthread_cond_signal(&desk->work);
+        request->state = WAITING;
+        add(&fs->locked.waiting, request);
+        pthread_cond_signal(&fs->work);
     }
-    pthread_mutex_unlock(&desk->lock);
+    pthread_mutex_unlock(&fs->lock);
 }
 
-static bool give_up_locked(struct stoker_desk *desk, struct stk_errand *errand)
+static bool abandon_locked(struct stoker_external_fs *fs, struct stk_external_request *request)
 {
-    if (errand->state == WAITING) {
-        take_out(&desk->locked.waiting, errand);
-        errand_free(errand);
+    if (request->state == WAITING) {
+        remove_request(&fs->locked.waiting, request);
+        request_free(request);
         return true;
     }
-    if (errand->state == TAKEN) {
-        errand->state = LEFT; /* freed when it is answered */
+    if (request->state == TAKEN) {
+        request->state = ABANDONED; /* freed when it is answered */
         return true;
     }
     return false;
 }
 
-bool stk_errand_give_up(struct stoker_desk *desk, struct stk_errand *errand)
+bool stk_external_request_abandon(struct stoker_external_fs *fs,
+                                  struct stk_external_request *request)
 {
     bool gone;
 
-    pthread_mutex_lock(&desk->lock);
-    gone = give_up_locked(desk, errand);
-    while (!gone && errand->state == COPIED) { /* at most STK_DESK_PIECE_BYTES */
-        pthread_cond_wait(&desk->told, &desk->lock);
+    pthread_mutex_lock(&fs->lock);
+    gone = abandon_locked(fs, request);
+    while (!gone && request->state == COPIED) { /* at most STK_EXTERNAL_FS_READ_BYTES */
+        pthread_cond_wait(&fs->answered, &fs->lock);
     }
-    pthread_mutex_unlock(&desk->lock);
+    pthread_mutex_unlock(&fs->lock);
     return gone;
 }
 
-int stk_errand_end(struct stk_errand *errand, struct stk_reply *reply_out)
+int stk_external_request_end(struct stk_external_request *request,
+                             struct stk_external_reply *reply_out)
 {
-    int status = errand->status;
+    int status = request->status;
 
-    *reply_out = errand->reply;
-    errand->reply.listing = (struct stk_listing_builder){0};
-    errand_free(errand);
+    *reply_out = request->reply;
+    request->reply.listing = (struct stk_listing_builder){0};
+    request_free(request);
     return status;
 }
 
-void stk_desk_lock(struct stoker_desk *desk)
+void stk_external_fs_lock(struct stoker_external_fs *fs)
 {
-    pthread_mutex_lock(&desk->lock);
+    pthread_mutex_lock(&fs->lock);
 }
 
-void stk_desk_unlock(struct stoker_desk *desk)
+void stk_external_fs_unlock(struct stoker_external_fs *fs)
 {
-    pthread_mutex_unlock(&desk->lock);
+    pthread_mutex_unlock(&fs->lock);
 }
 
-static void note_done(struct stk_errand *errand, void *owner)
+static void note_done(struct stk_external_request *request, void *owner)
 {
-    (void)errand;
+    (void)request;
     *(bool *)owner = true;
 }
 
 /* Since when it may be late: who took it has his time from then, and what waits for somebody to
  * take it is not late while others are answered. */
-static uint64_t begun_locked(const struct stoker_desk *desk, const struct stk_errand *errand,
-                             uint64_t asked_ns)
+static uint64_t has_started_locked(const struct stoker_external_fs *fs,
+                                   const struct stk_external_request *request, uint64_t asked_ns)
 {
     return stk_max(asked_ns,
-                   errand->state == WAITING ? desk->locked.answered_ns : errand->taken_ns);
+                   request->state == WAITING ? fs->locked.answered_ns : request->taken_ns);
 }
 
-uint64_t stk_errand_late_ns(struct stoker_desk *desk, const struct stk_errand *errand,
-                            uint64_t asked_ns, uint32_t timeout_ms)
+uint64_t stk_external_request_deadline_ns(struct stoker_external_fs *fs,
+                                          const struct stk_external_request *request,
+                                          uint64_t asked_ns, uint32_t timeout_ms)
 {
     uint64_t begun_ns;
 
-    pthread_mutex_lock(&desk->lock);
-    begun_ns = begun_locked(desk, errand, asked_ns);
-    pthread_mutex_unlock(&desk->lock);
+    pthread_mutex_lock(&fs->lock);
+    begun_ns = has_started_locked(fs, request, asked_ns);
+    pthread_mutex_unlock(&fs->lock);
     return begun_ns + timeout_ms * 1000000ull;
 }
 
 /* 0: it is done. TIMEOUT: nobody answered in time, CLOSED: the caller's thread is to end; then it
  * was given up. */
-static int wait_locked(struct stoker_desk *desk, struct stk_errand *errand, const bool *done,
-                       uint32_t timeout_ms)
+static int wait_locked(struct stoker_external_fs *fs, struct stk_external_request *request,
+                       const bool *done, uint32_t timeout_ms)
 {
-    const _Atomic bool *stop = stk_io_obeyed();
+    const _Atomic bool *stop = stk_io_cancel_flag();
     uint64_t asked_ns = stk_clock_ns(), now_ns = asked_ns;
     int status = 0;
 
     while (!*done && status == 0) {
-        uint64_t until_ns = begun_locked(desk, errand, asked_ns) + timeout_ms * 1000000ull;
+        uint64_t until_ns = has_started_locked(fs, request, asked_ns) + timeout_ms * 1000000ull;
 
         if (stop && atomic_load_explicit(stop, memory_order_relaxed)) {
             status = STOKER_ERROR_CLOSED;
         } else if (now_ns >= until_ns) {
             status = STOKER_ERROR_TIMEOUT;
         } else {
-            (void)wait_until(&desk->told, &desk->lock,
+            (void)wait_until(&fs->answered, &fs->lock,
                              stop ? stk_min(until_ns, now_ns + TICK_NS) : until_ns);
             now_ns = stk_clock_ns();
         }
     }
-    if (!*done && give_up_locked(desk, errand)) {
+    if (!*done && abandon_locked(fs, request)) {
         return status;
     }
     while (!*done) {
-        pthread_cond_wait(&desk->told, &desk->lock);
+        pthread_cond_wait(&fs->answered, &fs->lock);
     }
     return 0;
 }
 
-int stk_desk_call(struct stoker_desk *desk, const struct stk_wish *wish, uint32_t timeout_ms,
-                  struct stk_reply *reply_out, struct stoker_error *error)
+int stk_external_fs_call(struct stoker_external_fs *fs, const struct stk_external_call *call,
+                         uint32_t timeout_ms, struct stk_external_reply *reply_out,
+                         struct stoker_error *error)
 {
-    struct stk_errand *errand = stk_errand_new(wish);
+    struct stk_external_request *request = stk_external_request_new(call);
     bool done = false;
     int status;
 
-    *reply_out = (struct stk_reply){0};
-    if (!errand) {
-        return stk_fail(error, -ENOMEM, "cannot ask", "free memory", "'%.400s'", wish->url);
+    *reply_out = (struct stk_external_reply){0};
+    if (!request) {
+        return stk_fail(error, -ENOMEM, "cannot ask", "free memory", "'%.400s'", call->url);
     }
-    stk_errand_start(desk, errand, note_done, &done);
-    pthread_mutex_lock(&desk->lock);
-    status = wait_locked(desk, errand, &done, timeout_ms);
-    pthread_mutex_unlock(&desk->lock);
+    stk_external_request_start(fs, request, note_done, &done);
+    pthread_mutex_lock(&fs->lock);
+    status = wait_locked(fs, request, &done, timeout_ms);
+    pthread_mutex_unlock(&fs->lock);
     if (status == STOKER_ERROR_CLOSED) {
-        return stk_fail(error, status, "it was stopped", "begin it again", "'%.600s'", wish->url);
+        return stk_fail(error, status, "it was stopped", "begin it again", "'%.600s'", call->url);
     }
     if (status < 0) {
         return stk_fail(error, status, "no answer within the deadline",
                         "look at the server, or raise read_timeout of the engine", "'%.600s'",
-                        wish->url);
+                        call->url);
     }
-    status = stk_errand_end(errand, reply_out);
+    status = stk_external_request_end(request, reply_out);
     if (status < 0 && error) {
         *error = reply_out->error;
     }

@@ -20,7 +20,7 @@
 #define ASKERS 12u
 #define SLOW_MS 200u
 
-static struct stoker_desk *desk;
+static struct stoker_external_fs *desk;
 static uint8_t *content;
 static _Atomic uint32_t held, answered; /* errands of "x://hold" that were taken; all answers */
 static _Atomic uint32_t refused;
@@ -31,21 +31,21 @@ static uint8_t byte_at(uint64_t i)
     return (uint8_t)(i * 131 + (i >> 11) + (i >> 19) * 7); /* nowhere the same as a piece before */
 }
 
-static struct stoker_errand_answer answer_to(const struct stoker_errand *errand)
+static struct stoker_external_reply answer_to(const struct stoker_external_request *errand)
 {
-    struct stoker_errand_answer answer = {.struct_size = sizeof answer};
+    struct stoker_external_reply answer = {.struct_size = sizeof answer};
 
     if (strstr(errand->url, "none")) {
         answer.status = -ENOENT;
         answer.what = "not there";
         return answer;
     }
-    if (errand->kind == STOKER_ERRAND_STAT) {
-        answer.bytes = strstr(errand->url, "huge") ? STK_DESK_MAP_BYTES_MAX + 1 : BYTES;
+    if (errand->kind == STOKER_EXTERNAL_STAT) {
+        answer.bytes = strstr(errand->url, "huge") ? STK_EXTERNAL_FS_MAP_BYTES_MAX + 1 : BYTES;
         answer.mtime_ns = 7;
         answer.version = 9;
-        answer.folder = strstr(errand->url, "folder") != NULL;
-    } else if (errand->kind == STOKER_ERRAND_LIST) {
+        answer.is_folder = strstr(errand->url, "folder") != NULL;
+    } else if (errand->kind == STOKER_EXTERNAL_LIST) {
         static const char names[] = "fb\0da\0-c\0fx/y\0f..\0d.\0Fd\0De";
 
         answer.names = names;
@@ -61,11 +61,11 @@ static struct stoker_errand_answer answer_to(const struct stoker_errand *errand)
 
 static void *serve(void *nothing)
 {
-    struct stoker_errand errand = {.struct_size = sizeof errand};
+    struct stoker_external_request errand = {.struct_size = sizeof errand};
 
     (void)nothing;
-    while (stoker_desk_next(desk, LONG_MS, &errand, NULL) == 1) {
-        struct stoker_errand_answer answer;
+    while (stoker_external_fs_next(desk, LONG_MS, &errand, NULL) == 1) {
+        struct stoker_external_reply answer;
 
         if (strstr(errand.url, "hold")) {
             atomic_fetch_add(&held, 1);
@@ -74,7 +74,7 @@ static void *serve(void *nothing)
             }
         }
         answer = answer_to(&errand);
-        atomic_fetch_add(&refused, stoker_desk_answer(desk, errand.number, &answer) != 0);
+        atomic_fetch_add(&refused, stoker_external_fs_reply(desk, errand.number, &answer) != 0);
         atomic_fetch_add(&answered, 1);
     }
     return NULL;
@@ -89,35 +89,36 @@ static void test_files(void)
     uint8_t *bytes = stk_alloc(BYTES, 1), *pages;
     uint64_t mapped;
 
-    T_EQ("open", stk_guest_open(desk, "x://file", LONG_MS, &file, &error), 0);
-    T_EQ("is a guest", stk_is_guest(file), 1);
-    stk_guest_stat_file(file, &stat);
+    T_EQ("open", stk_external_file_open(desk, "x://file", LONG_MS, &file, &error), 0);
+    T_EQ("is a guest", stk_file_is_external(file), 1);
+    stk_external_file_stat(file, &stat);
     T_EQ("size", stat.bytes, BYTES);
     T_EQ("version", stat.version, 9);
-    T_EQ("all", stk_guest_read(file, 0, bytes, BYTES + 5), BYTES);
+    T_EQ("all", stk_external_file_read(file, 0, bytes, BYTES + 5), BYTES);
     T_EQ("as it is", memcmp(bytes, content, BYTES), 0);
-    T_EQ("behind the end", stk_guest_read(file, BYTES, bytes, 10), 0);
-    T_EQ("map", stk_guest_map(file, &pages, &mapped, &error), 0);
+    T_EQ("behind the end", stk_external_file_read(file, BYTES, bytes, 10), 0);
+    T_EQ("map", stk_external_file_map(file, &pages, &mapped, &error), 0);
     T_EQ("mapped", mapped == BYTES && memcmp(pages, content, BYTES) == 0, 1);
     stk_pages_free(pages, mapped);
-    stk_guest_close(file);
-    T_EQ("huge", stk_guest_open(desk, "x://huge", LONG_MS, &file, &error), 0);
-    T_EQ("is not mapped", stk_guest_map(file, &pages, &mapped, &error), STOKER_ERROR_UNSUPPORTED);
+    stk_external_file_close(file);
+    T_EQ("huge", stk_external_file_open(desk, "x://huge", LONG_MS, &file, &error), 0);
+    T_EQ("is not mapped", stk_external_file_map(file, &pages, &mapped, &error),
+         STOKER_ERROR_UNSUPPORTED);
     T_HAS("names it", error.where, "x://huge");
-    stk_guest_close(file);
-    T_EQ("stat", stk_guest_stat(desk, "x://a/folder", LONG_MS, &stat, &error), 0);
-    T_EQ("stat", stk_guest_stat(desk, "x://a/folder//", LONG_MS, &slash, &error), 0);
+    stk_external_file_close(file);
+    T_EQ("stat", stk_external_file_stat_url(desk, "x://a/folder", LONG_MS, &stat, &error), 0);
+    T_EQ("stat", stk_external_file_stat_url(desk, "x://a/folder//", LONG_MS, &slash, &error), 0);
     T_EQ("the same place", stat.inode, slash.inode);
-    T_EQ("open short", stk_guest_open(desk, "x://short", LONG_MS, &file, &error), 0);
-    T_EQ("changed", stk_guest_read(file, 0, bytes, 100), STOKER_ERROR_CHANGED);
-    T_EQ("explain", stk_guest_explain(file, STOKER_ERROR_CHANGED, &error), 1);
+    T_EQ("open short", stk_external_file_open(desk, "x://short", LONG_MS, &file, &error), 0);
+    T_EQ("changed", stk_external_file_read(file, 0, bytes, 100), STOKER_ERROR_CHANGED);
+    T_EQ("explain", stk_external_file_last_error(file, STOKER_ERROR_CHANGED, &error), 1);
     T_HAS("names it", error.where, "x://short");
-    stk_guest_close(file);
-    T_EQ("none", stk_guest_open(desk, "x://none", LONG_MS, &file, &error), -ENOENT);
+    stk_external_file_close(file);
+    T_EQ("none", stk_external_file_open(desk, "x://none", LONG_MS, &file, &error), -ENOENT);
     T_HAS("names it", error.where, "x://none");
     T_HAS("why", error.what, "not there");
-    T_EQ("folder", stk_guest_open(desk, "x://folder", LONG_MS, &file, &error), -EISDIR);
-    T_EQ("list", stk_guest_list(desk, "x://folder", LONG_MS, &listing, &error), 0);
+    T_EQ("folder", stk_external_file_open(desk, "x://folder", LONG_MS, &file, &error), -EISDIR);
+    T_EQ("list", stk_external_file_list(desk, "x://folder", LONG_MS, &listing, &error), 0);
     T_EQ("names", listing.count, 5);
     T_EQ("sorted", strcmp(listing.entries[0].name, "a"), 0);
     T_EQ("kinds", listing.entries[0].kind, STK_ENTRY_DIRECTORY);
@@ -149,22 +150,22 @@ static void check_read(const struct stk_read *read)
 static void test_queue(void)
 {
     struct stk_read reads[READS] = {0};
-    struct stk_desk_queue *queue;
+    struct stk_external_queue *queue;
     struct stk_file *file, *held_file;
     uint32_t count, left = READS;
     uint8_t buffer[4096];
 
-    T_EQ("open", stk_guest_open(desk, "x://file", LONG_MS, &file, NULL), 0);
-    T_EQ("queue", stk_desk_queue_open(&queue, desk, wake, NULL), 0);
-    T_EQ("nothing in flight", stk_desk_queue_patience(queue), UINT32_MAX);
+    T_EQ("open", stk_external_file_open(desk, "x://file", LONG_MS, &file, NULL), 0);
+    T_EQ("queue", stk_external_queue_open(&queue, desk, wake, NULL), 0);
+    T_EQ("nothing in flight", stk_external_queue_timeout_ms(queue), UINT32_MAX);
     for (uint32_t i = 0; i < READS; i++) {
         reads[i] = (struct stk_read){
             .file = file, .offset = i * 400000u, .bytes = 300000, .buffer = stk_alloc(300000, 1)};
-        T_EQ("submit", stk_desk_queue_submit(queue, &reads[i]), 0);
+        T_EQ("submit", stk_external_queue_submit(queue, &reads[i]), 0);
     }
-    T_EQ("patience", stk_desk_queue_patience(queue) <= LONG_MS, 1);
+    T_EQ("patience", stk_external_queue_timeout_ms(queue) <= LONG_MS, 1);
     while (left > 0) {
-        struct stk_read *list = stk_desk_queue_take(queue, NULL, &count);
+        struct stk_read *list = stk_external_queue_reap(queue, NULL, &count);
 
         for (left -= count; list; list = list->next, count--) {
             check_read(list);
@@ -175,23 +176,23 @@ static void test_queue(void)
     T_EQ("woken", atomic_load(&wakes), READS);
     /* One that reaches behind the end brings what is there. */
     reads[0].offset = BYTES - 100;
-    T_EQ("submit", stk_desk_queue_submit(queue, &reads[0]), 0);
+    T_EQ("submit", stk_external_queue_submit(queue, &reads[0]), 0);
     do {
-        stk_desk_queue_take(queue, NULL, &count);
+        stk_external_queue_reap(queue, NULL, &count);
         usleep(500);
     } while (count == 0);
     T_EQ("to the end", reads[0].result, 100);
     T_EQ("to the end", memcmp(reads[0].buffer, content + BYTES - 100, 100), 0);
     /* One that nobody answers in time: back at the deadline, and its buffer stays as it is. */
     atomic_store(&let_go, true);
-    T_EQ("open", stk_guest_open(desk, "x://hold", SHORT_MS, &held_file, NULL), 0);
+    T_EQ("open", stk_external_file_open(desk, "x://hold", SHORT_MS, &held_file, NULL), 0);
     atomic_store(&let_go, false);
     memset(buffer, 'x', sizeof buffer);
     stk_free(reads[0].buffer);
     reads[0] = (struct stk_read){.file = held_file, .bytes = 4096, .buffer = buffer};
-    T_EQ("submit", stk_desk_queue_submit(queue, &reads[0]), 0);
+    T_EQ("submit", stk_external_queue_submit(queue, &reads[0]), 0);
     do {
-        stk_desk_queue_take(queue, NULL, &count);
+        stk_external_queue_reap(queue, NULL, &count);
         usleep(500);
     } while (count == 0);
     T_EQ("late", reads[0].result, STOKER_ERROR_TIMEOUT);
@@ -203,26 +204,27 @@ static void test_queue(void)
     T_EQ("untouched", buffer[0] == 'x' && buffer[4095] == 'x', 1);
     /* Closed amid reads: each is given up or has ended. */
     for (uint32_t i = 1; i < READS; i++) {
-        T_EQ("submit", stk_desk_queue_submit(queue, &reads[i]), 0);
+        T_EQ("submit", stk_external_queue_submit(queue, &reads[i]), 0);
     }
-    stk_desk_queue_close(queue);
+    stk_external_queue_close(queue);
     for (uint32_t i = 1; i < READS; i++) {
         stk_free(reads[i].buffer);
     }
-    stk_guest_close(file);
-    stk_guest_close(held_file);
+    stk_external_file_close(file);
+    stk_external_file_close(held_file);
 }
 
 static void test_refusals(void)
 {
-    struct stoker_errand errand = {0};
-    struct stoker_errand_answer answer = {.struct_size = sizeof answer, .status = 1};
+    struct stoker_external_request errand = {0};
+    struct stoker_external_reply answer = {.struct_size = sizeof answer, .status = 1};
 
-    T_EQ("size", stoker_desk_next(desk, 0, &errand, NULL), STOKER_ERROR_ARGUMENT);
-    T_EQ("status", stoker_desk_answer(desk, 1, &answer), STOKER_ERROR_ARGUMENT);
+    T_EQ("size", stoker_external_fs_next(desk, 0, &errand, NULL), STOKER_ERROR_ARGUMENT);
+    T_EQ("status", stoker_external_fs_reply(desk, 1, &answer), STOKER_ERROR_ARGUMENT);
     answer.status = 0;
-    T_EQ("no such errand", stoker_desk_answer(desk, 1ull << 60, &answer), STOKER_ERROR_ARGUMENT);
-    T_EQ("manned", stk_desk_is_manned(desk), 1);
+    T_EQ("no such errand", stoker_external_fs_reply(desk, 1ull << 60, &answer),
+         STOKER_ERROR_ARGUMENT);
+    T_EQ("manned", stk_external_fs_has_server(desk), 1);
 }
 
 static void *ask_other(void *other)
@@ -230,69 +232,72 @@ static void *ask_other(void *other)
     struct stoker_error error = {0};
     struct stk_stat stat;
 
-    return (void *)(intptr_t)stk_guest_stat(other, "x://file", LONG_MS, &stat, &error);
+    return (void *)(intptr_t)stk_external_file_stat_url(other, "x://file", LONG_MS, &stat, &error);
 }
 
 /* What waits when the desk is closed ends at once, and with what is taken and never answered the
  * desk is freed. */
 static void test_closed_amid(void)
 {
-    struct stoker_errand errand = {.struct_size = sizeof errand};
-    struct stoker_desk *other;
+    struct stoker_external_request errand = {.struct_size = sizeof errand};
+    struct stoker_external_fs *other;
     struct stk_stat stat;
     pthread_t asker;
     void *status;
 
-    T_EQ("open", stoker_desk_open(&other, NULL), 0);
-    stk_desk_acquire(other);
+    T_EQ("open", stoker_external_fs_open(&other, NULL), 0);
+    stk_external_fs_retain(other);
     pthread_create(&asker, NULL, ask_other, other);
-    T_EQ("one comes", stoker_desk_next(other, LONG_MS, &errand, NULL), 1);
-    struct stoker_errand_answer answer = answer_to(&errand);
-    T_EQ("answered", stoker_desk_answer(other, errand.number, &answer), 0);
+    T_EQ("one comes", stoker_external_fs_next(other, LONG_MS, &errand, NULL), 1);
+    struct stoker_external_reply answer = answer_to(&errand);
+    T_EQ("answered", stoker_external_fs_reply(other, errand.number, &answer), 0);
     pthread_join(asker, NULL);
-    T_EQ("manned", stk_desk_is_manned(other), 1);
-    T_EQ("late", stk_guest_stat(other, "x://file", SHORT_MS, &stat, NULL), STOKER_ERROR_TIMEOUT);
-    T_EQ("what was given up is not handed out", stoker_desk_next(other, 1, &errand, NULL), 0);
+    T_EQ("manned", stk_external_fs_has_server(other), 1);
+    T_EQ("late", stk_external_file_stat_url(other, "x://file", SHORT_MS, &stat, NULL),
+         STOKER_ERROR_TIMEOUT);
+    T_EQ("what was given up is not handed out", stoker_external_fs_next(other, 1, &errand, NULL),
+         0);
     pthread_create(&asker, NULL, ask_other, other);
     usleep(100000); /* it waits by then; else it is refused as it comes, which is no worse */
-    stoker_desk_close(other);
-    T_EQ("not manned any more", stk_desk_is_manned(other), 0);
+    stoker_external_fs_close(other);
+    T_EQ("not manned any more", stk_external_fs_has_server(other), 0);
     pthread_join(asker, &status);
     T_EQ("refused at once", (intptr_t)status, STOKER_ERROR_CLOSED);
-    stk_desk_release(other);
+    stk_external_fs_release(other);
 }
 
 static void *take_only(void *other)
 {
-    struct stoker_errand errand = {.struct_size = sizeof errand};
+    struct stoker_external_request errand = {.struct_size = sizeof errand};
 
-    return (void *)(intptr_t)stoker_desk_next(other, LONG_MS, &errand, NULL);
+    return (void *)(intptr_t)stoker_external_fs_next(other, LONG_MS, &errand, NULL);
 }
 
 static void test_left(void)
 {
-    struct stoker_desk *other;
+    struct stoker_external_fs *other;
     struct stk_stat stat;
     pthread_t taker;
     void *taken;
 
-    T_EQ("open", stoker_desk_open(&other, NULL), 0);
+    T_EQ("open", stoker_external_fs_open(&other, NULL), 0);
     pthread_create(&taker, NULL, take_only, other);
-    T_EQ("late", stk_guest_stat(other, "x://file", 2000, &stat, NULL), STOKER_ERROR_TIMEOUT);
+    T_EQ("late", stk_external_file_stat_url(other, "x://file", 2000, &stat, NULL),
+         STOKER_ERROR_TIMEOUT);
     pthread_join(taker, &taken);
     T_EQ("it was taken", (intptr_t)taken, 1);
-    stoker_desk_close(other);
+    stoker_external_fs_close(other);
 }
 
 static void *answer_slowly(void *other)
 {
-    struct stoker_errand errand = {.struct_size = sizeof errand};
+    struct stoker_external_request errand = {.struct_size = sizeof errand};
 
-    while (stoker_desk_next(other, LONG_MS, &errand, NULL) == 1) {
-        struct stoker_errand_answer answer = answer_to(&errand);
+    while (stoker_external_fs_next(other, LONG_MS, &errand, NULL) == 1) {
+        struct stoker_external_reply answer = answer_to(&errand);
 
         usleep(SLOW_MS * 1000);
-        stoker_desk_answer(other, errand.number, &answer);
+        stoker_external_fs_reply(other, errand.number, &answer);
     }
     return NULL;
 }
@@ -301,33 +306,33 @@ static void *ask_within(void *other)
 {
     struct stk_stat stat;
 
-    return (void *)(intptr_t)stk_guest_stat(other, "x://file", ASKERS * SLOW_MS - SLOW_MS, &stat,
-                                            NULL);
+    return (void *)(intptr_t)stk_external_file_stat_url(other, "x://file",
+                                                        ASKERS * SLOW_MS - SLOW_MS, &stat, NULL);
 }
 
 /* The same by one thread. */
-static void read_many(struct stoker_desk *other)
+static void read_many(struct stoker_external_fs *other)
 {
     struct stk_read reads[ASKERS] = {0};
-    struct stk_desk_queue *queue;
+    struct stk_external_queue *queue;
     uint8_t bytes[ASKERS][16];
     struct stk_file *file;
 
-    T_EQ("open", stk_guest_open(other, "x://file", (ASKERS - 1) * SLOW_MS, &file, NULL), 0);
-    T_EQ("queue", stk_desk_queue_open(&queue, other, wake, NULL), 0);
+    T_EQ("open", stk_external_file_open(other, "x://file", (ASKERS - 1) * SLOW_MS, &file, NULL), 0);
+    T_EQ("queue", stk_external_queue_open(&queue, other, wake, NULL), 0);
     for (uint32_t i = 0; i < ASKERS; i++) {
         reads[i] = (struct stk_read){.file = file, .bytes = sizeof bytes[i], .buffer = bytes[i]};
-        T_EQ("submit", stk_desk_queue_submit(queue, &reads[i]), 0);
+        T_EQ("submit", stk_external_queue_submit(queue, &reads[i]), 0);
     }
     for (uint32_t left = ASKERS, count; left > 0; left -= count) {
-        stk_desk_queue_take(queue, NULL, &count);
+        stk_external_queue_reap(queue, NULL, &count);
         usleep(500);
     }
     for (uint32_t i = 0; i < ASKERS; i++) {
         T_EQ("read", reads[i].result, sizeof bytes[i]);
     }
-    stk_desk_queue_close(queue);
-    stk_guest_close(file);
+    stk_external_queue_close(queue);
+    stk_external_file_close(file);
 }
 
 /* Many ask of one who is slow: the last one waits for longer than an answer may take, and has it.
@@ -335,11 +340,11 @@ static void read_many(struct stoker_desk *other)
 static void test_many_ask(void)
 {
     pthread_t askers[ASKERS], taker;
-    struct stoker_desk *other;
+    struct stoker_external_fs *other;
     void *status;
 
-    T_EQ("open", stoker_desk_open(&other, NULL), 0);
-    stk_desk_acquire(other);
+    T_EQ("open", stoker_external_fs_open(&other, NULL), 0);
+    stk_external_fs_retain(other);
     for (uint32_t i = 0; i < ASKERS; i++) {
         pthread_create(&askers[i], NULL, ask_within, other);
     }
@@ -349,42 +354,45 @@ static void test_many_ask(void)
         T_EQ("answered", (intptr_t)status, 0);
     }
     read_many(other);
-    stoker_desk_close(other);
+    stoker_external_fs_close(other);
     pthread_join(taker, NULL);
-    stk_desk_release(other);
+    stk_external_fs_release(other);
 }
 
 /* Who is to end waits for nobody. */
 static void test_stopped(void)
 {
     static const _Atomic bool stop = true;
-    const _Atomic bool *before = stk_io_obey(&stop);
+    const _Atomic bool *before = stk_io_set_cancel_flag(&stop);
     struct stoker_error error = {0};
-    struct stoker_desk *other;
+    struct stoker_external_fs *other;
     struct stk_stat stat;
 
-    T_EQ("open", stoker_desk_open(&other, NULL), 0);
-    T_EQ("stopped", stk_guest_stat(other, "x://file", LONG_MS, &stat, &error), STOKER_ERROR_CLOSED);
+    T_EQ("open", stoker_external_fs_open(&other, NULL), 0);
+    T_EQ("stopped", stk_external_file_stat_url(other, "x://file", LONG_MS, &stat, &error),
+         STOKER_ERROR_CLOSED);
     T_HAS("names it", error.where, "x://file");
-    stoker_desk_close(other);
-    stk_io_obey(before);
+    stoker_external_fs_close(other);
+    stk_io_set_cancel_flag(before);
 }
 
 /* Nobody has come: what is asked ends at its deadline; closed, at once. */
 static void test_closed(void)
 {
     struct stoker_error error = {0};
-    struct stoker_desk *other;
+    struct stoker_external_fs *other;
     struct stk_stat stat;
 
-    T_EQ("open", stoker_desk_open(&other, NULL), 0);
-    T_EQ("not manned", stk_desk_is_manned(other), 0);
-    T_EQ("late", stk_guest_stat(other, "x://file", 10, &stat, &error), STOKER_ERROR_TIMEOUT);
+    T_EQ("open", stoker_external_fs_open(&other, NULL), 0);
+    T_EQ("not manned", stk_external_fs_has_server(other), 0);
+    T_EQ("late", stk_external_file_stat_url(other, "x://file", 10, &stat, &error),
+         STOKER_ERROR_TIMEOUT);
     T_HAS("names it", error.where, "x://file");
-    stk_desk_acquire(other);
-    stoker_desk_close(other);
-    T_EQ("closed", stk_guest_stat(other, "x://file", LONG_MS, &stat, &error), STOKER_ERROR_CLOSED);
-    stk_desk_release(other);
+    stk_external_fs_retain(other);
+    stoker_external_fs_close(other);
+    T_EQ("closed", stk_external_file_stat_url(other, "x://file", LONG_MS, &stat, &error),
+         STOKER_ERROR_CLOSED);
+    stk_external_fs_release(other);
 }
 
 int main(void)
@@ -395,11 +403,11 @@ int main(void)
     for (uint64_t i = 0; i < BYTES; i++) {
         content[i] = byte_at(i);
     }
-    T_EQ("open", stoker_desk_open(&desk, NULL), 0);
+    T_EQ("open", stoker_external_fs_open(&desk, NULL), 0);
     for (uint32_t i = 0; i < STK_COUNT(threads); i++) {
         pthread_create(&threads[i], NULL, serve, NULL);
     }
-    while (!stk_desk_is_manned(desk)) {
+    while (!stk_external_fs_has_server(desk)) {
         usleep(500);
     }
     test_files();
@@ -410,13 +418,13 @@ int main(void)
     test_left();
     test_many_ask();
     test_stopped();
-    stk_desk_acquire(desk);
-    stoker_desk_close(desk);
+    stk_external_fs_retain(desk);
+    stoker_external_fs_close(desk);
     for (uint32_t i = 0; i < STK_COUNT(threads); i++) {
         pthread_join(threads[i], NULL);
     }
     T_EQ("no answer was refused", atomic_load(&refused), 0);
-    stk_desk_release(desk);
+    stk_external_fs_release(desk);
     stk_free(content);
     T_EQ("all memory is free", stk_mem_alive(), 0);
     return t_finish();

@@ -6,153 +6,158 @@
 
 #include <errno.h>
 
-struct flight {
-    struct flight *next, *previous; /* as they were asked for, and are taken */
-    struct flight *ended_next;
-    struct stk_desk_queue *queue;
-    struct stk_errand *errand;
+struct pending_read {
+    struct pending_read *next, *previous; /* as they were asked for, and are taken */
+    struct pending_read *ended_next;
+    struct stk_external_queue *queue;
+    struct stk_external_request *request;
     struct stk_read *read;
     uint64_t asked_ns, wanted;
     uint32_t timeout_ms;
 };
 
-struct stk_desk_queue {
-    struct stoker_desk *desk;
+struct stk_external_queue {
+    struct stoker_external_fs *fs;
     void (*wake)(void *owner);
     void *owner;
-    struct flight *first, *last; /* the queue's own thread */
-    struct flight *ended;        /* with the desk's lock */
+    struct pending_read *first, *last; /* the queue's own thread */
+    struct pending_read *ended;        /* with the desk's lock */
 };
 
-int stk_desk_queue_open(struct stk_desk_queue **queue_out, struct stoker_desk *desk,
-                        void (*wake)(void *owner), void *owner)
+int stk_external_queue_open(struct stk_external_queue **queue_out, struct stoker_external_fs *fs,
+                            void (*wake)(void *owner), void *owner)
 {
-    struct stk_desk_queue *queue = stk_alloc(1, sizeof *queue);
+    struct stk_external_queue *queue = stk_alloc(1, sizeof *queue);
 
     *queue_out = queue;
     if (!queue) {
         return -ENOMEM;
     }
-    *queue = (struct stk_desk_queue){.desk = desk, .wake = wake, .owner = owner};
+    *queue = (struct stk_external_queue){.fs = fs, .wake = wake, .owner = owner};
     return 0;
 }
 
 /* With the desk's lock. */
-static void on_done(struct stk_errand *errand, void *owner)
+static void on_done(struct stk_external_request *request, void *owner)
 {
-    struct flight *flight = owner;
-    struct stk_desk_queue *queue = flight->queue;
+    struct pending_read *pending_read = owner;
+    struct stk_external_queue *queue = pending_read->queue;
 
-    (void)errand;
-    flight->ended_next = queue->ended;
-    queue->ended = flight;
+    (void)request;
+    pending_read->ended_next = queue->ended;
+    queue->ended = pending_read;
     queue->wake(queue->owner);
 }
 
-int stk_desk_queue_submit(struct stk_desk_queue *queue, struct stk_read *read)
+int stk_external_queue_submit(struct stk_external_queue *queue, struct stk_read *read)
 {
-    struct flight *flight = stk_alloc(1, sizeof *flight);
-    struct stk_guest_read about;
-    struct stk_wish wish;
+    struct pending_read *pending_read = stk_alloc(1, sizeof *pending_read);
+    struct stk_external_file_info about;
+    struct stk_external_call call;
 
-    stk_guest_about(read->file, read->offset, &about);
-    wish = (struct stk_wish){.kind = STOKER_ERRAND_READ,
-                             .url = about.url,
-                             .offset = read->offset,
-                             .buffer = read->buffer,
-                             .bytes = (uint32_t)stk_min(read->bytes, about.bytes_left)};
-    if (flight) {
-        flight->errand = stk_errand_new(&wish);
+    stk_external_file_get_info(read->file, read->offset, &about);
+    call = (struct stk_external_call){.kind = STOKER_EXTERNAL_READ,
+                                      .url = about.url,
+                                      .offset = read->offset,
+                                      .buffer = read->buffer,
+                                      .bytes = (uint32_t)stk_min(read->bytes, about.bytes_left)};
+    if (pending_read) {
+        pending_read->request = stk_external_request_new(&call);
     }
-    if (!flight || !flight->errand) {
-        stk_free(flight);
+    if (!pending_read || !pending_read->request) {
+        stk_free(pending_read);
         return -ENOMEM;
     }
-    flight->queue = queue;
-    flight->read = read;
-    flight->wanted = wish.bytes;
-    flight->asked_ns = stk_clock_ns();
-    flight->timeout_ms = about.timeout_ms;
-    flight->previous = queue->last;
-    *(queue->last ? &queue->last->next : &queue->first) = flight;
-    queue->last = flight;
-    stk_guest_acquire(read->file);
-    stk_errand_start(queue->desk, flight->errand, on_done, flight);
+    pending_read->queue = queue;
+    pending_read->read = read;
+    pending_read->wanted = call.bytes;
+    pending_read->asked_ns = stk_clock_ns();
+    pending_read->timeout_ms = about.timeout_ms;
+    pending_read->previous = queue->last;
+    *(queue->last ? &queue->last->next : &queue->first) = pending_read;
+    queue->last = pending_read;
+    stk_external_file_retain(read->file);
+    stk_external_request_start(queue->fs, pending_read->request, on_done, pending_read);
     return 0;
 }
 
 /* Out of the queue; what it read is known. */
-static struct stk_read *land(struct stk_desk_queue *queue, struct flight *flight, int status,
-                             const struct stk_reply *reply)
+static struct stk_read *finish_read(struct stk_external_queue *queue,
+                                    struct pending_read *pending_read, int status,
+                                    const struct stk_external_reply *reply)
 {
-    struct stk_read *read = flight->read;
+    struct stk_read *read = pending_read->read;
 
-    read->result = stk_guest_settle(read->file, status, reply, flight->wanted);
+    read->result = stk_external_file_finish_read(read->file, status, reply, pending_read->wanted);
     read->skip = 0;
-    read->lost = false;
+    read->leaked = false;
     read->sent_ns = read->first_ns = read->done_ns = 0;
-    *(flight->previous ? &flight->previous->next : &queue->first) = flight->next;
-    *(flight->next ? &flight->next->previous : &queue->last) = flight->previous;
-    stk_guest_close(read->file);
-    stk_free(flight);
+    *(pending_read->previous ? &pending_read->previous->next : &queue->first) = pending_read->next;
+    *(pending_read->next ? &pending_read->next->previous : &queue->last) = pending_read->previous;
+    stk_external_file_close(read->file);
+    stk_free(pending_read);
     return read;
 }
 
-static struct stk_read *land_done(struct stk_desk_queue *queue, struct flight *flight)
+static struct stk_read *finish_done(struct stk_external_queue *queue,
+                                    struct pending_read *pending_read)
 {
-    struct stk_reply reply;
-    int status = stk_errand_end(flight->errand, &reply);
-    struct stk_read *read = land(queue, flight, status, &reply);
+    struct stk_external_reply reply;
+    int status = stk_external_request_end(pending_read->request, &reply);
+    struct stk_read *read = finish_read(queue, pending_read, status, &reply);
 
     stk_listing_builder_deinit(&reply.listing);
     return read;
 }
 
-static struct stk_read *land_late(struct stk_desk_queue *queue, struct flight *flight, int status)
+static struct stk_read *finish_expired(struct stk_external_queue *queue,
+                                       struct pending_read *pending_read, int status)
 {
-    struct stk_reply reply = {0};
-    struct stk_guest_read about;
+    struct stk_external_reply reply = {0};
+    struct stk_external_file_info about;
 
-    stk_guest_about(flight->read->file, 0, &about);
+    stk_external_file_get_info(pending_read->read->file, 0, &about);
     stk_fail(&reply.error, status, "no answer within the deadline",
              "look at the server, or raise read_timeout of the engine", "'%.600s'", about.url);
-    return land(queue, flight, status, &reply);
+    return finish_read(queue, pending_read, status, &reply);
 }
 
-static struct flight *take_ended(struct stk_desk_queue *queue)
+static struct pending_read *take_ended(struct stk_external_queue *queue)
 {
-    struct flight *ended;
+    struct pending_read *ended;
 
-    stk_desk_lock(queue->desk);
+    stk_external_fs_lock(queue->fs);
     ended = queue->ended;
     queue->ended = NULL;
-    stk_desk_unlock(queue->desk);
+    stk_external_fs_unlock(queue->fs);
     return ended;
 }
 
-static uint64_t late_ns(const struct stk_desk_queue *queue, const struct flight *flight)
+static uint64_t deadline_of(const struct stk_external_queue *queue,
+                            const struct pending_read *pending_read)
 {
-    return stk_errand_late_ns(queue->desk, flight->errand, flight->asked_ns, flight->timeout_ms);
+    return stk_external_request_deadline_ns(queue->fs, pending_read->request,
+                                            pending_read->asked_ns, pending_read->timeout_ms);
 }
 
-struct stk_read *stk_desk_queue_take(struct stk_desk_queue *queue, struct stk_read *list,
-                                     uint32_t *count_out)
+struct stk_read *stk_external_queue_reap(struct stk_external_queue *queue, struct stk_read *list,
+                                         uint32_t *count_out)
 {
     uint64_t now_ns = stk_clock_ns();
-    struct flight *flight, *next;
+    struct pending_read *pending_read, *next;
 
     *count_out = 0;
-    for (flight = take_ended(queue); flight; flight = next, ++*count_out) {
+    for (pending_read = take_ended(queue); pending_read; pending_read = next, ++*count_out) {
         struct stk_read *read;
 
-        next = flight->ended_next;
-        read = land_done(queue, flight);
+        next = pending_read->ended_next;
+        read = finish_done(queue, pending_read);
         read->next = list;
         list = read;
     }
-    while ((flight = queue->first) && late_ns(queue, flight) <= now_ns &&
-           stk_errand_give_up(queue->desk, flight->errand)) {
-        struct stk_read *read = land_late(queue, flight, STOKER_ERROR_TIMEOUT);
+    while ((pending_read = queue->first) && deadline_of(queue, pending_read) <= now_ns &&
+           stk_external_request_abandon(queue->fs, pending_read->request)) {
+        struct stk_read *read = finish_expired(queue, pending_read, STOKER_ERROR_TIMEOUT);
 
         read->next = list;
         list = read;
@@ -161,32 +166,32 @@ struct stk_read *stk_desk_queue_take(struct stk_desk_queue *queue, struct stk_re
     return list;
 }
 
-uint32_t stk_desk_queue_patience(const struct stk_desk_queue *queue)
+uint32_t stk_external_queue_timeout_ms(const struct stk_external_queue *queue)
 {
     uint64_t now_ns = stk_clock_ns();
-    uint64_t end_ns = queue->first ? late_ns(queue, queue->first) : UINT64_MAX;
+    uint64_t end_ns = queue->first ? deadline_of(queue, queue->first) : UINT64_MAX;
 
     return !queue->first      ? UINT32_MAX
            : end_ns <= now_ns ? 0
                               : (uint32_t)((end_ns - now_ns) / 1000000u + 1);
 }
 
-void stk_desk_queue_close(struct stk_desk_queue *queue)
+void stk_external_queue_close(struct stk_external_queue *queue)
 {
-    struct flight *flight, *next;
+    struct pending_read *pending_read, *next;
 
     if (!queue) {
         return;
     }
-    for (flight = queue->first; flight; flight = next) {
-        next = flight->next;
-        if (stk_errand_give_up(queue->desk, flight->errand)) {
-            (void)land_late(queue, flight, STOKER_ERROR_CLOSED);
+    for (pending_read = queue->first; pending_read; pending_read = next) {
+        next = pending_read->next;
+        if (stk_external_request_abandon(queue->fs, pending_read->request)) {
+            (void)finish_expired(queue, pending_read, STOKER_ERROR_CLOSED);
         }
     }
-    for (flight = take_ended(queue); flight; flight = next) {
-        next = flight->ended_next;
-        (void)land_done(queue, flight);
+    for (pending_read = take_ended(queue); pending_read; pending_read = next) {
+        next = pending_read->ended_next;
+        (void)finish_done(queue, pending_read);
     }
     STK_ASSERT(!queue->first);
     stk_free(queue);

@@ -16,54 +16,55 @@
 #define UNUSED_MS 50000u  /* leases that were not needed for so long are given back */
 #define SPARE_SOCKETS 64u /* a name with addresses of two kinds is tried at both at once */
 #define WINDOW_BYTES (2 << 20)
-#define LATE_MS 5000u /* two large bodies within so long: it is the link, not one connection */
+#define LARGE_LATE_MS                                                                              \
+    5000u /* two large bodies within so long: it is the link, not one connection */
 
-static void begin_large(struct stk_http *http, uint32_t a_core);
-static void tell(struct stk_http *http);
+static void start_large(struct stk_http *http, uint32_t a_core);
+static void publish_stats(struct stk_http *http);
 
-int stk_http_budget_open(struct stk_http *http)
+int stk_http_pool_open(struct stk_http *http)
 {
-    struct stk_http_budget *budget = &http->budget;
+    struct stk_http_pool *budget = &http->pool;
     uint32_t most = http->options.connections_max, start = STK_HTTP_CONNECTIONS_START;
 
     if (http->options.node) {
-        struct stk_node_told told;
+        struct stk_shared_limits_stats told;
 
-        stk_node_tell(http->options.node, stk_clock_ns(), &told);
-        start = told.members > 1 ? start : STK_HTTP_CONNECTIONS_ALONE;
+        stk_shared_limits_get_stats(http->options.node, stk_clock_ns(), &told);
+        start = told.members > 1 ? start : STK_HTTP_CONNECTIONS_UNSHARED;
     }
     budget->socket_count = most + SPARE_SOCKETS;
     budget->sockets = stk_alloc(budget->socket_count, sizeof *budget->sockets);
     for (uint32_t i = 0; budget->sockets && i < budget->socket_count; i++) {
         budget->sockets[i].fd = -1;
     }
-    stk_climb_init(&budget->climb, STK_CLIMB_MIN, start, most);
-    begin_large(http, STK_HTTP_LARGE_START);
+    stk_concurrency_init(&budget->climb, STK_CONCURRENCY_MIN, start, most);
+    start_large(http, STK_HTTP_LARGE_START);
     return budget->sockets ? 0 : -1;
 }
 
-static void begin_large(struct stk_http *http, uint32_t a_core)
+static void start_large(struct stk_http *http, uint32_t a_core)
 {
-    stk_climb_init(&http->budget.large, STK_CLIMB_MIN, a_core * stk_io_cores(),
-                   http->options.large_max ? http->options.large_max
-                                           : http->options.connections_max);
-    tell(http);
+    stk_concurrency_init(
+        &http->pool.large, STK_CONCURRENCY_MIN, a_core * stk_cgroup_available_cores(),
+        http->options.large_max ? http->options.large_max : http->options.connections_max);
+    publish_stats(http);
 }
 
-void stk_http_budget_first_large(struct stk_http *http, bool up)
+void stk_http_pool_start_large(struct stk_http *http, bool up)
 {
-    if (!http->budget.had_large && up) {
-        begin_large(http, STK_HTTP_LARGE_START_UP);
+    if (!http->pool.had_large && up) {
+        start_large(http, STK_HTTP_LARGE_START_UP);
     }
-    http->budget.had_large = true;
+    http->pool.had_large = true;
 }
 
-void stk_http_budget_close(struct stk_http *http)
+void stk_http_pool_close(struct stk_http *http)
 {
     if (http->options.node) {
-        stk_node_give(http->options.node, stk_node_held(http->options.node));
+        stk_shared_limits_release(http->options.node, stk_shared_limits_held(http->options.node));
     }
-    stk_free(http->budget.sockets);
+    stk_free(http->pool.sockets);
 }
 
 /* ---- sockets ---- */
@@ -76,7 +77,7 @@ static uint64_t cookie_of(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &bytes) == 0 ? cookie : 0;
 }
 
-static void count_off(struct stk_http_budget *budget, struct stk_http_socket *socket)
+static void remove_socket(struct stk_http_pool *budget, struct stk_http_socket *socket)
 {
     budget->live -= socket->ended ? 0 : 1;
     if (socket->slot) {
@@ -88,7 +89,7 @@ static void count_off(struct stk_http_budget *budget, struct stk_http_socket *so
 
 struct stk_http_socket *stk_http_socket_of(struct stk_http *http, int fd)
 {
-    struct stk_http_budget *budget = &http->budget;
+    struct stk_http_pool *budget = &http->pool;
 
     for (uint32_t i = 0; i < budget->socket_count; i++) {
         if (budget->sockets[i].fd == fd) {
@@ -100,13 +101,13 @@ struct stk_http_socket *stk_http_socket_of(struct stk_http *http, int fd)
 
 /* libcurl 7.88 closes a connection that it never used (given up, or the loser of two addresses)
  * without a word: lib/cf-socket.c, cf_socket_close. Its number may be another file's by now. */
-bool stk_http_socket_gone(const struct stk_http_socket *socket, int fd)
+bool stk_http_socket_is_closed(const struct stk_http_socket *socket, int fd)
 {
     return socket->fd != fd || (!socket->local_port && cookie_of(fd) != socket->cookie);
 }
 
 /* Looks at those which no transfer has gone by yet; true: some are left. */
-static bool count_off_gone(struct stk_http_budget *budget)
+static bool remove_closed_sockets(struct stk_http_pool *budget)
 {
     bool left = false;
 
@@ -116,8 +117,8 @@ static bool count_off_gone(struct stk_http_budget *budget)
         if (socket->fd < 0 || socket->slot || socket->local_port) {
             continue;
         }
-        if (stk_http_socket_gone(socket, socket->fd)) {
-            count_off(budget, socket);
+        if (stk_http_socket_is_closed(socket, socket->fd)) {
+            remove_socket(budget, socket);
         } else {
             left = true;
         }
@@ -126,9 +127,9 @@ static bool count_off_gone(struct stk_http_budget *budget)
 }
 
 /* Closes the connection of one that nobody uses; libcurl finds it dead later. */
-static bool end_idle(struct stk_http *http)
+static bool close_idle(struct stk_http *http)
 {
-    struct stk_http_budget *budget = &http->budget;
+    struct stk_http_pool *budget = &http->pool;
 
     for (uint32_t i = 0; i < budget->socket_count; i++) {
         struct stk_http_socket *socket = &budget->sockets[i];
@@ -149,7 +150,7 @@ static bool end_idle(struct stk_http *http)
  * the room stays when it is taken back (Linux 4.18, tcp_set_rcvlowat); unlike SO_RCVBUF it is not
  * cut to net.core.rmem_max, and the kernel may still give more. False: the mark stayed, and what
  * comes would not be told of. */
-static bool widen(int fd)
+static bool grow_receive_buffer(int fd)
 {
     int bytes = WINDOW_BYTES, one = 1;
 
@@ -160,22 +161,22 @@ static bool widen(int fd)
 curl_socket_t stk_http_open_socket(void *user, curlsocktype purpose, struct curl_sockaddr *address)
 {
     struct stk_http *http = user;
-    struct stk_http_budget *budget = &http->budget;
+    struct stk_http_pool *budget = &http->pool;
     struct stk_http_socket *stale;
     int fd;
 
     (void)purpose;
-    while (http->options.node && budget->live >= stk_node_held(http->options.node) &&
-           end_idle(http)) {
+    while (http->options.node && budget->live >= stk_shared_limits_held(http->options.node) &&
+           close_idle(http)) {
     }
     fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
-    if (fd >= 0 && !widen(fd)) {
+    if (fd >= 0 && !grow_receive_buffer(fd)) {
         close(fd);
         fd = -1;
     }
     stale = fd >= 0 ? stk_http_socket_of(http, fd) : NULL;
     if (stale) {
-        count_off(budget, stale);
+        remove_socket(budget, stale);
     }
     for (uint32_t i = 0; fd >= 0 && i < budget->socket_count; i++) {
         struct stk_http_socket *socket = &budget->sockets[i];
@@ -200,7 +201,7 @@ curl_socket_t stk_http_open_socket(void *user, curlsocktype purpose, struct curl
             inet_ntop(AF_INET6, &in6.sin6_addr, socket->ip, sizeof socket->ip);
         }
         budget->live++;
-        tell(http);
+        publish_stats(http);
         return fd;
     }
     if (fd >= 0) {
@@ -215,9 +216,9 @@ int stk_http_close_socket(void *user, curl_socket_t fd)
     struct stk_http_socket *socket = stk_http_socket_of(http, fd);
 
     if (socket) {
-        count_off(&http->budget, socket);
+        remove_socket(&http->pool, socket);
     }
-    stk_http_watch_forget(http, fd);
+    stk_http_poll_remove(http, fd);
     return close(fd);
 }
 
@@ -235,11 +236,11 @@ static uint16_t local_port_of(int fd)
     return ntohs(port);
 }
 
-void stk_http_socket_used(struct stk_http_slot *slot, const char *ip, int port, int local_port)
+void stk_http_socket_attach(struct stk_http_slot *slot, const char *ip, int port, int local_port)
 {
-    struct stk_http_budget *budget = &slot->http->budget;
+    struct stk_http_pool *budget = &slot->http->pool;
 
-    stk_http_socket_left(slot);
+    stk_http_socket_detach(slot);
     for (uint32_t i = 0; i < budget->socket_count; i++) {
         struct stk_http_socket *socket = &budget->sockets[i];
 
@@ -266,7 +267,7 @@ void stk_http_socket_acknowledge(const struct stk_http_slot *slot)
     }
 }
 
-void stk_http_socket_left(struct stk_http_slot *slot)
+void stk_http_socket_detach(struct stk_http_slot *slot)
 {
     if (slot->socket) {
         slot->socket->idle = true;
@@ -278,35 +279,35 @@ void stk_http_socket_left(struct stk_http_slot *slot)
 /* ---- leases ---- */
 
 /* Gives leases that nothing runs on; the connections that they were for are closed first. */
-static void give(struct stk_http *http, uint32_t count)
+static void release_leases(struct stk_http *http, uint32_t count)
 {
-    struct stk_node *node = http->options.node;
-    uint32_t held = stk_node_held(node);
+    struct stk_shared_limits *node = http->options.node;
+    uint32_t held = stk_shared_limits_held(node);
 
     count = (uint32_t)stk_min(count, held - stk_min(held, http->active));
-    while (http->budget.live > held - count && end_idle(http)) {
+    while (http->pool.live > held - count && close_idle(http)) {
     }
     /* What has no answer yet is not idle, and keeps its lease. */
-    count = (uint32_t)stk_min(count, held - stk_min(held, http->budget.live));
-    stk_node_give(node, count);
-    http->budget.surplus -= (uint32_t)stk_min(count, http->budget.surplus);
+    count = (uint32_t)stk_min(count, held - stk_min(held, http->pool.live));
+    stk_shared_limits_release(node, count);
+    http->pool.surplus -= (uint32_t)stk_min(count, http->pool.surplus);
 }
 
-static uint32_t wanted(const struct stk_http *http)
+static uint32_t connections_wanted(const struct stk_http *http)
 {
     uint32_t want = http->active;
 
     for (const struct stk_http_request *request = http->ready.first;
-         request && want < http->budget.climb.count; request = request->next) {
+         request && want < http->pool.climb.count; request = request->next) {
         want++;
     }
     return want;
 }
 
-bool stk_http_may_start(struct stk_http *http)
+bool stk_http_pool_may_start(struct stk_http *http)
 {
-    struct stk_http_budget *budget = &http->budget;
-    struct stk_node *node = http->options.node;
+    struct stk_http_pool *budget = &http->pool;
+    struct stk_shared_limits *node = http->options.node;
     uint64_t now_ns;
 
     if (http->active >= budget->climb.count) {
@@ -316,15 +317,15 @@ bool stk_http_may_start(struct stk_http *http)
         return true;
     }
     if (budget->surplus > 0) {
-        give(http, budget->surplus);
+        release_leases(http, budget->surplus);
     }
-    if (http->active + budget->surplus < stk_node_held(node)) {
+    if (http->active + budget->surplus < stk_shared_limits_held(node)) {
         return true;
     }
     now_ns = stk_clock_ns();
     if (budget->surplus == 0 && now_ns >= budget->refused_ns + MS) {
-        stk_node_demand(node, wanted(http), now_ns);
-        if (stk_node_take(node, now_ns)) {
+        stk_shared_limits_request(node, connections_wanted(http), now_ns);
+        if (stk_shared_limits_acquire(node, now_ns)) {
             return true;
         }
         budget->refused_ns = now_ns;
@@ -332,7 +333,7 @@ bool stk_http_may_start(struct stk_http *http)
     budget->is_short = true;
     if (!http->ready.first->waited) {
         http->ready.first->waited = true;
-        atomic_fetch_add_explicit(&http->told.waits, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&http->stats.waits, 1, memory_order_relaxed);
     }
     return false;
 }
@@ -340,7 +341,7 @@ bool stk_http_may_start(struct stk_http *http)
 /* What came and went so far, also of bodies that are not whole yet. */
 static uint64_t bytes_so_far(const struct stk_http *http)
 {
-    uint64_t bytes = http->budget.bytes;
+    uint64_t bytes = http->pool.bytes;
 
     for (uint32_t i = 0; i < http->slot_count; i++) {
         const struct stk_http_slot *slot = http->slots[i];
@@ -350,47 +351,48 @@ static uint64_t bytes_so_far(const struct stk_http *http)
     return bytes;
 }
 
-void stk_http_budget_late(struct stk_http *http, uint64_t now_ns)
+void stk_http_pool_report_late(struct stk_http *http, uint64_t now_ns)
 {
-    struct stk_http_budget *budget = &http->budget;
+    struct stk_http_pool *budget = &http->pool;
 
-    if (budget->late_ns > 0 && now_ns < budget->late_ns + LATE_MS * MS) {
-        stk_climb_fewer(&budget->large);
+    if (budget->late_ns > 0 && now_ns < budget->late_ns + LARGE_LATE_MS * MS) {
+        stk_concurrency_decrease(&budget->large);
         budget->late_ns = 0;
     } else {
         budget->late_ns = now_ns;
     }
 }
 
-void stk_http_budget_sweep(struct stk_http *http, uint64_t now_ns)
+void stk_http_pool_sweep(struct stk_http *http, uint64_t now_ns)
 {
-    struct stk_http_budget *budget = &http->budget;
-    struct stk_node *node = http->options.node;
+    struct stk_http_pool *budget = &http->pool;
+    struct stk_shared_limits *node = http->options.node;
 
-    budget->is_untried = budget->is_untried && count_off_gone(budget);
+    budget->is_untried = budget->is_untried && remove_closed_sockets(budget);
     budget->sweeps++;
     budget->busy += http->ready.first && http->active >= budget->climb.count ? 1 : 0;
     budget->large_busy += http->large.first && http->large_count >= budget->large.count ? 1 : 0;
-    if (now_ns >= budget->climbed_ns + STK_CLIMB_MS * MS) {
+    if (now_ns >= budget->climbed_ns + STK_CONCURRENCY_INTERVAL_MS * MS) {
         uint64_t bytes = bytes_so_far(http);
-        bool held = budget->is_short ||
-                    atomic_exchange_explicit(&http->held, false, memory_order_relaxed) ||
-                    now_ns >= budget->climbed_ns + 2 * STK_CLIMB_MS * MS;
+        bool held =
+            budget->is_short ||
+            atomic_exchange_explicit(&http->concurrency_frozen, false, memory_order_relaxed) ||
+            now_ns >= budget->climbed_ns + 2 * STK_CONCURRENCY_INTERVAL_MS * MS;
 
-        stk_climb_step(&budget->climb, bytes - stk_min(bytes, budget->climbed_bytes),
-                       2 * budget->busy > budget->sweeps, held);
-        stk_climb_step(&budget->large, bytes - stk_min(bytes, budget->climbed_bytes),
-                       2 * budget->large_busy > budget->sweeps, held);
+        stk_concurrency_update(&budget->climb, bytes - stk_min(bytes, budget->climbed_bytes),
+                               2 * budget->busy > budget->sweeps, held);
+        stk_concurrency_update(&budget->large, bytes - stk_min(bytes, budget->climbed_bytes),
+                               2 * budget->large_busy > budget->sweeps, held);
         budget->climbed_ns = now_ns;
         budget->climbed_bytes = bytes;
         budget->is_short = false;
         budget->sweeps = budget->busy = budget->large_busy = 0;
     }
     if (node) {
-        uint32_t held = stk_node_held(node);
+        uint32_t held = stk_shared_limits_held(node);
 
-        stk_node_demand(node, wanted(http), now_ns);
-        budget->surplus = stk_node_surplus(node, now_ns);
+        stk_shared_limits_request(node, connections_wanted(http), now_ns);
+        budget->surplus = stk_shared_limits_excess(node, now_ns);
         if (http->active >= held) {
             budget->full_ns = now_ns;
         } else if (now_ns >= budget->full_ns + UNUSED_MS * MS) {
@@ -398,48 +400,47 @@ void stk_http_budget_sweep(struct stk_http *http, uint64_t now_ns)
             budget->full_ns = now_ns;
         }
         if (budget->surplus > 0) {
-            give(http, budget->surplus);
+            release_leases(http, budget->surplus);
         }
     }
-    tell(http);
+    publish_stats(http);
 }
 
-uint32_t stk_http_budget_idle_ms(const struct stk_http *http, uint32_t most_ms)
+uint32_t stk_http_pool_idle_ms(const struct stk_http *http, uint32_t most_ms)
 {
-    bool leases = http->options.node && stk_node_held(http->options.node) > 0;
+    bool leases = http->options.node && stk_shared_limits_held(http->options.node) > 0;
 
-    return leases || http->budget.is_untried ? (uint32_t)stk_min(most_ms, STK_HTTP_LOOK_MS)
-                                             : most_ms;
+    return leases || http->pool.is_untried ? (uint32_t)stk_min(most_ms, STK_HTTP_LEASE_CHECK_MS)
+                                           : most_ms;
 }
 
-uint32_t stk_http_spare(const struct stk_http *http)
+uint32_t stk_http_free_connections(const struct stk_http *http)
 {
-    uint32_t most =
-        http->options.node ? stk_node_held(http->options.node) : http->options.connections_max;
+    uint32_t most = http->options.node ? stk_shared_limits_held(http->options.node)
+                                       : http->options.connections_max;
 
-    most = (uint32_t)stk_min(most, http->budget.climb.count);
-    return http->ready.first || http->budget.surplus > 0 || most < http->active
-               ? 0
-               : most - http->active;
+    most = (uint32_t)stk_min(most, http->pool.climb.count);
+    return http->ready.first || http->pool.surplus > 0 || most < http->active ? 0
+                                                                              : most - http->active;
 }
 
-static void tell(struct stk_http *http)
+static void publish_stats(struct stk_http *http)
 {
-    uint32_t peak = atomic_load_explicit(&http->told.peak, memory_order_relaxed);
+    uint32_t peak = atomic_load_explicit(&http->stats.peak, memory_order_relaxed);
 
-    atomic_store_explicit(&http->told.open, http->budget.live, memory_order_relaxed);
-    atomic_store_explicit(&http->told.limit, http->budget.climb.count, memory_order_relaxed);
-    atomic_store_explicit(&http->told.large, http->budget.large.count, memory_order_relaxed);
-    atomic_store_explicit(&http->told.peak, (uint32_t)stk_max(peak, http->budget.live),
+    atomic_store_explicit(&http->stats.open, http->pool.live, memory_order_relaxed);
+    atomic_store_explicit(&http->stats.limit, http->pool.climb.count, memory_order_relaxed);
+    atomic_store_explicit(&http->stats.large, http->pool.large.count, memory_order_relaxed);
+    atomic_store_explicit(&http->stats.peak, (uint32_t)stk_max(peak, http->pool.live),
                           memory_order_relaxed);
 }
 
-void stk_http_tell(struct stk_http *http, struct stk_http_told *told_out)
+void stk_http_get_stats(struct stk_http *http, struct stk_http_stats *stats_out)
 {
-    *told_out = (struct stk_http_told){
-        .connections = atomic_load_explicit(&http->told.open, memory_order_relaxed),
-        .connections_peak = atomic_load_explicit(&http->told.peak, memory_order_relaxed),
-        .connections_max = atomic_load_explicit(&http->told.limit, memory_order_relaxed),
-        .large_max = atomic_load_explicit(&http->told.large, memory_order_relaxed),
-        .waits = atomic_load_explicit(&http->told.waits, memory_order_relaxed)};
+    *stats_out = (struct stk_http_stats){
+        .connections = atomic_load_explicit(&http->stats.open, memory_order_relaxed),
+        .connections_peak = atomic_load_explicit(&http->stats.peak, memory_order_relaxed),
+        .connections_max = atomic_load_explicit(&http->stats.limit, memory_order_relaxed),
+        .large_max = atomic_load_explicit(&http->stats.large, memory_order_relaxed),
+        .waits = atomic_load_explicit(&http->stats.waits, memory_order_relaxed)};
 }

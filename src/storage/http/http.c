@@ -20,7 +20,7 @@ struct waiter {
     pthread_mutex_t lock;
     pthread_cond_t arrived;
     bool done;
-    struct stk_http_answer *answer;
+    struct stk_http_response *answer;
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -28,7 +28,7 @@ static CURLcode loaded;
 static bool knows_tls; /* libcurl's OpenSSL is of the version that is ours */
 
 static int start_thread(struct stk_http *http);
-static void wake_waiter(struct stk_http_request *request, const struct stk_http_answer *answer);
+static void wake_waiter(struct stk_http_request *request, const struct stk_http_response *answer);
 
 static void load(void)
 {
@@ -37,15 +37,15 @@ static void load(void)
 
     /* It copies requests, which hold tokens, and what comes, which may. Where another library of
      * the process began to use it first, it is that one's memory. */
-    loaded = curl_global_init_mem(CURL_GLOBAL_DEFAULT, stk_hidden_alloc, stk_hidden_free,
-                                  stk_hidden_realloc, stk_hidden_strdup, stk_hidden_calloc);
+    loaded = curl_global_init_mem(CURL_GLOBAL_DEFAULT, stk_secret_alloc, stk_secret_free,
+                                  stk_secret_realloc, stk_secret_strdup, stk_secret_calloc);
     its_tls = curl_version_info(CURLVERSION_NOW)->ssl_version;
     snprintf(ours, sizeof ours, "OpenSSL/%s", OpenSSL_version(OPENSSL_VERSION_STRING));
     knows_tls = its_tls && strcmp(its_tls, ours) == 0;
 }
 
 /* By itself it keeps what it decrypted until more comes, which may be never. */
-void stk_http_wipe_answer(CURL *easy, bool wipe)
+void stk_http_set_wipe_response(CURL *easy, bool wipe)
 {
     struct curl_tlssessioninfo *tls = NULL;
 
@@ -81,7 +81,7 @@ int stk_http_open(struct stk_http **http_out, const struct stk_http_options *opt
     if (!http) {
         goto done;
     }
-    http->watch.epoll = http->watch.wake = -1;
+    http->poll.epoll = http->poll.wake = -1;
     http->options = *options;
     if (http->options.connections_max == 0) {
         http->options.connections_max = STK_HTTP_CONNECTIONS_DEFAULT;
@@ -90,11 +90,11 @@ int stk_http_open(struct stk_http **http_out, const struct stk_http_options *opt
     http->options.ca_file = options->ca_file ? stk_strdup(options->ca_file) : NULL;
     http->slots = stk_alloc(http->options.connections_max, sizeof(struct stk_http_slot *));
     http->multi = curl_multi_init();
-    if (stk_http_budget_open(http) < 0 || stk_http_names_open(http) < 0 || !http->slots ||
+    if (stk_http_pool_open(http) < 0 || stk_http_resolver_open(http) < 0 || !http->slots ||
         !http->multi || (options->ca_file && !http->options.ca_file)) {
         goto done;
     }
-    status = stk_http_watch_open(http);
+    status = stk_http_poll_open(http);
     if (status < 0) {
         goto done;
     }
@@ -115,7 +115,7 @@ done:
     return status;
 }
 
-void stk_http_end(struct stk_http *http)
+void stk_http_shutdown(struct stk_http *http)
 {
     if (http->started) {
         pthread_mutex_lock(&http->lock);
@@ -132,8 +132,8 @@ void stk_http_close(struct stk_http *http)
     if (!http) {
         return;
     }
-    stk_http_end(http);
-    stk_http_names_close(http); /* before what a thread that still asks would wake */
+    stk_http_shutdown(http);
+    stk_http_resolver_close(http); /* before what a thread that still asks would wake */
     for (uint32_t i = 0; i < http->slot_count; i++) {
         curl_easy_cleanup(http->slots[i]->easy);
         stk_pages_free(http->slots[i], sizeof *http->slots[i]);
@@ -142,8 +142,8 @@ void stk_http_close(struct stk_http *http)
     if (http->multi) {
         curl_multi_cleanup(http->multi);
     }
-    stk_http_watch_close(http);
-    stk_http_budget_close(http); /* now that all connections are closed */
+    stk_http_poll_close(http);
+    stk_http_pool_close(http); /* now that all connections are closed */
     stk_free((void *)(uintptr_t)http->options.ca_file);
     pthread_mutex_destroy(&http->lock);
     stk_free(http);
@@ -178,22 +178,22 @@ void stk_http_submit(struct stk_http *http, struct stk_http_request *request)
 void stk_http_cancel(struct stk_http *http, struct stk_http_request *request)
 {
     atomic_store_explicit(&request->cancelled, true, memory_order_relaxed);
-    stk_http_stop(http);
+    stk_http_cancel_stopped(http);
 }
 
-void stk_http_stop(struct stk_http *http)
+void stk_http_cancel_stopped(struct stk_http *http)
 {
     atomic_store_explicit(&http->cancels, true, memory_order_release);
     stk_http_wake(http);
 }
 
-void stk_http_hold(struct stk_http *http)
+void stk_http_freeze_concurrency(struct stk_http *http)
 {
-    atomic_store_explicit(&http->held, true, memory_order_relaxed);
+    atomic_store_explicit(&http->concurrency_frozen, true, memory_order_relaxed);
 }
 
 int stk_http_call(struct stk_http *http, struct stk_http_request *request,
-                  struct stk_http_answer *answer_out, struct stoker_error *error)
+                  struct stk_http_response *answer_out, struct stoker_error *error)
 {
     struct waiter waiter = {.answer = answer_out};
 
@@ -216,7 +216,7 @@ int stk_http_call(struct stk_http *http, struct stk_http_request *request,
     return request->status;
 }
 
-bool stk_http_header(const struct stk_http_answer *answer, const char *name,
+bool stk_http_header(const struct stk_http_response *answer, const char *name,
                      struct stk_view *value_out)
 {
     const char *at = answer->headers, *end = at + answer->headers_bytes, *line_end;
@@ -253,7 +253,7 @@ static int start_thread(struct stk_http *http)
     return status;
 }
 
-static void wake_waiter(struct stk_http_request *request, const struct stk_http_answer *answer)
+static void wake_waiter(struct stk_http_request *request, const struct stk_http_response *answer)
 {
     struct waiter *waiter = request->owner;
 

@@ -261,7 +261,7 @@ static const struct row rows[] = {
 
 static void check_row(struct stk_http *http, const struct row *row)
 {
-    static struct stk_http_answer got;
+    static struct stk_http_response got;
     static uint8_t buffer[BODY_BYTES];
     const char *headers[] = {"Authorization: " CANARY, "X-Amz-Security-Token: " CANARY,
                              "Range: bytes=0-"};
@@ -270,7 +270,7 @@ static void check_row(struct stk_http *http, const struct row *row)
                                        .header_count = STK_COUNT(headers),
                                        .buffer = buffer,
                                        .buffer_bytes = row->buffer_bytes,
-                                       .cut = row->cut,
+                                       .truncate = row->cut,
                                        .skip = row->skip,
                                        .redirects_max = row->redirects_max,
                                        .first_byte_ms = 300,
@@ -311,7 +311,7 @@ static void check_row(struct stk_http *http, const struct row *row)
 
 static void test_chunked(struct stk_http *http)
 {
-    static struct stk_http_answer got;
+    static struct stk_http_response got;
     uint8_t buffer[16] = {0};
     struct stk_view value;
     char url[256];
@@ -378,7 +378,7 @@ struct flood {
     uint32_t done, prepared;
 };
 
-static void flood_done(struct stk_http_request *request, const struct stk_http_answer *got)
+static void flood_done(struct stk_http_request *request, const struct stk_http_response *got)
 {
     struct flood *flood = request->owner;
 
@@ -391,12 +391,12 @@ static int flood_prepare(struct stk_http_request *request, char *room)
 {
     struct flood *flood = request->owner;
 
-    memset(room, 'x', STK_HTTP_ROOM_BYTES);
+    memset(room, 'x', STK_HTTP_SCRATCH_BYTES);
 
     return ++flood->prepared < 3 ? -EAGAIN : 0;
 }
 
-static int refuse(struct stk_http_request *request, const struct stk_http_answer *got)
+static int refuse(struct stk_http_request *request, const struct stk_http_response *got)
 {
     (void)got;
     return stk_fail(&request->error, STOKER_ERROR_CHANGED, "refused", "by the test", "here");
@@ -428,7 +428,7 @@ static void flood_start(struct stk_http *http, struct flood *floods, _Atomic uin
                                       .url = url_of(path, flood->url, 256),
                                       .buffer = flood->buffer,
                                       .buffer_bytes = sizeof flood->buffer,
-                                      .cut = true,
+                                      .truncate = true,
                                       .prepare = i % 4 == 0 ? flood_prepare : NULL,
                                       .not_before_ns = i % 8 == 0 ? stk_clock_ns() + 20 * MS : 0,
                                       .done = flood_done,
@@ -479,7 +479,7 @@ static void test_refusals(struct stk_http *http)
     struct stoker_error error = {0};
 
     T_EQ("begin refuses", stk_http_call(http, &request, NULL, &error), STOKER_ERROR_CHANGED);
-    T_EQ("begin refuses", request.failure, STK_HTTP_REFUSED);
+    T_EQ("begin refuses", request.failure, STK_HTTP_REJECTED);
     T_STR("begin refuses", error.what, "refused");
     request.begin = NULL;
     request.url = url_of("/silent", url, sizeof url);
@@ -499,8 +499,8 @@ static void test_led(struct stk_http *http)
                                            .url = url_of("/see", url, sizeof url),
                                            .buffer = buffer,
                                            .buffer_bytes = sizeof buffer,
-                                           .led = true,
-                                           .led_here = here};
+                                           .url_from_server = true,
+                                           .server_is_local = here};
 
         T_EQ("led", stk_http_call(http, &request, NULL, NULL), here ? 0 : STOKER_ERROR_UNSUPPORTED);
         T_EQ("led", request.failure, here ? STK_HTTP_NO_FAILURE : STK_HTTP_REDIRECT);
@@ -510,7 +510,7 @@ static void test_led(struct stk_http *http)
 static int prepare_secret(struct stk_http_request *request, char *room)
 {
     memcpy(room + 100, CANARY, sizeof CANARY);
-    request->room_bytes = 200;
+    request->scratch_bytes = 200;
     return 0;
 }
 
@@ -529,7 +529,7 @@ static void test_ways(struct stk_http *http)
     struct stk_http_request secret = {.method = STK_HTTP_GET,
                                       .url = url_of("/empty", url, sizeof url),
                                       .prepare = prepare_secret};
-    struct stk_http_request direct = {.method = STK_HTTP_GET, .connect_ms = 2000, .direct = true};
+    struct stk_http_request direct = {.method = STK_HTTP_GET, .connect_ms = 2000, .no_proxy = true};
 
     put.url = url_of("/deaf", url, sizeof url);
     T_EQ("nobody reads it", stk_http_call(http, &put, NULL, NULL), STOKER_ERROR_TIMEOUT);
@@ -543,11 +543,11 @@ static void test_ways(struct stk_http *http)
     direct.url = url_of("/empty", url, sizeof url);
     setenv("http_proxy", "http://127.0.0.1:1", 1);
     T_EQ("by no proxy", stk_http_call(http, &direct, NULL, NULL), 0);
-    direct.direct = false;
+    direct.no_proxy = false;
     T_EQ("by a proxy", stk_http_call(http, &direct, NULL, NULL), -ECONNREFUSED);
     unsetenv("http_proxy");
     for (uint32_t i = 0; i < http->slot_count; i++) { /* wiped before the next request began */
-        T_TRUE("wiped", !memmem(http->slots[i]->room, 4096, CANARY, strlen(CANARY)));
+        T_TRUE("wiped", !memmem(http->slots[i]->scratch, 4096, CANARY, strlen(CANARY)));
     }
 }
 
@@ -579,11 +579,11 @@ static void test_queue(void)
 /* How many connections it counts, when they are none or 10 s are over. */
 static uint32_t open_connections(struct stk_http *http)
 {
-    struct stk_http_told told = {.connections = 1};
+    struct stk_http_stats told = {.connections = 1};
 
     for (uint32_t i = 0; i < 1000 && told.connections > 0; i++) {
         usleep(10000);
-        stk_http_tell(http, &told);
+        stk_http_get_stats(http, &told);
     }
     return told.connections;
 }

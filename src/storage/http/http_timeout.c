@@ -8,19 +8,19 @@
 #include <sys/ioctl.h>
 
 #define MS 1000000ull
-#define LOOK_MS 200u /* a socket is asked when nothing was seen to move for so long */
+#define CHECK_MS 200u /* a socket is asked when nothing was seen to move for so long */
 
 static bool is_sending(struct stk_http_slot *slot, uint64_t now_ns);
-static uint32_t judge_speed(struct stk_http_slot *slot, uint32_t stall_ms, uint64_t now_ns);
+static uint32_t check_speed(struct stk_http_slot *slot, uint32_t stall_ms, uint64_t now_ns);
 
-static bool is_true(const _Atomic bool *flag)
+static bool is_set(const _Atomic bool *flag)
 {
     return flag && atomic_load_explicit(flag, memory_order_relaxed);
 }
 
 bool stk_http_is_cancelled(const struct stk_http_request *request)
 {
-    return is_true(&request->cancelled) || is_true(request->stop) || is_true(request->stop_too);
+    return is_set(&request->cancelled) || is_set(request->stop) || is_set(request->stop_also);
 }
 
 static uint64_t total_ns(const struct stk_http_request *request)
@@ -28,15 +28,15 @@ static uint64_t total_ns(const struct stk_http_request *request)
     return (request->total_ms ? request->total_ms : STK_HTTP_TOTAL_MS) * MS;
 }
 
-void stk_http_moved(struct stk_http_slot *slot, uint64_t body_bytes)
+void stk_http_record_progress(struct stk_http_slot *slot, uint64_t body_bytes)
 {
     slot->progress_ns = slot->http->moved_ns = stk_clock_ns();
     slot->moved += body_bytes;
-    stk_http_crowd_of(slot)->moved += body_bytes;
+    stk_http_host_of(slot)->moved += body_bytes;
 }
 
-uint32_t stk_http_overwaited(const struct stk_http *http, const struct stk_http_request *request,
-                             uint64_t now_ns)
+uint32_t stk_http_check_wait_timeout(const struct stk_http *http,
+                                     const struct stk_http_request *request, uint64_t now_ns)
 {
     if (stk_http_is_cancelled(request)) {
         return STK_HTTP_CANCELLED;
@@ -48,7 +48,7 @@ uint32_t stk_http_overwaited(const struct stk_http *http, const struct stk_http_
     return STK_HTTP_TOTAL;
 }
 
-uint32_t stk_http_overdue(struct stk_http_slot *slot, uint64_t now_ns)
+uint32_t stk_http_check_timeout(struct stk_http_slot *slot, uint64_t now_ns)
 {
     const struct stk_http_request *request = slot->request;
     uint32_t first_ms = request->first_byte_ms ? request->first_byte_ms : STK_HTTP_FIRST_BYTE_MS;
@@ -67,8 +67,9 @@ uint32_t stk_http_overdue(struct stk_http_slot *slot, uint64_t now_ns)
         return STK_HTTP_TOTAL;
     }
     if (!slot->sent) {
-        return slot->parked && now_ns >= slot->started_ns + connect_ms * MS ? STK_HTTP_RESOLVE
-                                                                            : STK_HTTP_NO_FAILURE;
+        return slot->waits_for_dns && now_ns >= slot->started_ns + connect_ms * MS
+                   ? STK_HTTP_RESOLVE
+                   : STK_HTTP_NO_FAILURE;
     }
     /* Before all of it is sent, and within the answer, something must move. */
     moving = slot->answer.code != 0 || is_sending(slot, now_ns);
@@ -78,12 +79,12 @@ uint32_t stk_http_overdue(struct stk_http_slot *slot, uint64_t now_ns)
     if (now_ns >= slot->progress_ns + first_ms * MS) {
         return STK_HTTP_FIRST_BYTE;
     }
-    return moving && request->by_progress ? judge_speed(slot, stall_ms, now_ns)
+    return moving && request->by_progress ? check_speed(slot, stall_ms, now_ns)
                                           : STK_HTTP_NO_FAILURE;
 }
 
 /* How much of what was handed to the socket is not acknowledged. */
-static void look(struct stk_http_slot *slot, uint64_t now_ns)
+static void check_unsent(struct stk_http_slot *slot, uint64_t now_ns)
 {
     int unsent = 0;
 
@@ -103,68 +104,68 @@ static bool is_sending(struct stk_http_slot *slot, uint64_t now_ns)
     if (slot->request->body.bytes <= STK_HTTP_LONG_BODY_BYTES || slot->answer.code != 0) {
         return false;
     }
-    if (now_ns >= slot->progress_ns + LOOK_MS * MS) {
-        look(slot, now_ns);
+    if (now_ns >= slot->progress_ns + CHECK_MS * MS) {
+        check_unsent(slot, now_ns);
     }
     return slot->uploaded < slot->request->body.bytes || slot->unsent > 0;
 }
 
 /* What has come, or has left this machine. */
-static uint64_t went(const struct stk_http_slot *slot)
+static uint64_t bytes_moved(const struct stk_http_slot *slot)
 {
     return slot->moved - stk_min(slot->moved, slot->unsent);
 }
 
 static void begin_window(struct stk_http_slot *slot, uint64_t now_ns)
 {
-    const struct stk_http_crowd *crowd = stk_http_crowd_of(slot);
+    const struct stk_http_host *host = stk_http_host_of(slot);
 
     slot->window_ns = now_ns;
-    slot->window_went = went(slot);
-    slot->window_others = crowd->moved - slot->moved;
-    slot->window_active = crowd->active;
+    slot->window_went = bytes_moved(slot);
+    slot->window_others = host->moved - slot->moved;
+    slot->window_active = host->active;
 }
 
 /* Whether it crawled since the window began, and the others did not: for each of the most that
  * there were at its ends they brought so many times more than a crawl. */
-static bool is_left_behind(const struct stk_http_slot *slot, uint64_t least)
+static bool is_slower_than_others(const struct stk_http_slot *slot, uint64_t least)
 {
-    const struct stk_http_crowd *crowd = stk_http_crowd_of(slot);
-    uint64_t own = went(slot) - stk_min(went(slot), slot->window_went);
-    uint64_t others = crowd->moved - slot->moved - slot->window_others;
-    uint64_t count = stk_max(stk_max(slot->window_active, crowd->active), 2) - 1;
+    const struct stk_http_host *host = stk_http_host_of(slot);
+    uint64_t own = bytes_moved(slot) - stk_min(bytes_moved(slot), slot->window_went);
+    uint64_t others = host->moved - slot->moved - slot->window_others;
+    uint64_t count = stk_max(stk_max(slot->window_active, host->active), 2) - 1;
 
     return slot->request->group != 0 && own < least &&
-           others / count >= STK_HTTP_CRAWL_TIMES * least;
+           others / count >= STK_HTTP_SLOW_RATIO * least;
 }
 
 /* Of its body, in windows of stall_ms beside others, and of total_ms by itself. */
-static uint32_t judge_speed(struct stk_http_slot *slot, uint32_t stall_ms, uint64_t now_ns)
+static uint32_t check_speed(struct stk_http_slot *slot, uint32_t stall_ms, uint64_t now_ns)
 {
     bool answers = slot->answer.code != 0;
     uint64_t long_ns = total_ns(slot->request);
 
     if (slot->window_ns == 0 || slot->window_answers != answers) {
-        look(slot, now_ns);
+        check_unsent(slot, now_ns);
         slot->window_answers = answers;
         slot->long_ns = now_ns;
-        slot->long_went = went(slot);
+        slot->long_went = bytes_moved(slot);
         begin_window(slot, now_ns);
         return STK_HTTP_NO_FAILURE;
     }
     if (now_ns >= slot->window_ns + stall_ms * MS) {
-        look(slot, now_ns);
-        if (is_left_behind(slot, (uint64_t)STK_HTTP_CRAWL_BYTES_S * stall_ms / 1000)) {
+        check_unsent(slot, now_ns);
+        if (is_slower_than_others(slot, (uint64_t)STK_HTTP_SLOW_BYTES_S * stall_ms / 1000)) {
             return STK_HTTP_SLOW;
         }
         begin_window(slot, now_ns);
     }
     if (now_ns >= slot->long_ns + long_ns) {
-        if (went(slot) < slot->long_went + STK_HTTP_CRAWL_BYTES_S * (long_ns / MS) / 1000) {
+        if (bytes_moved(slot) < slot->long_went + STK_HTTP_SLOW_BYTES_S * (long_ns / MS) / 1000) {
             return STK_HTTP_TOTAL;
         }
         slot->long_ns = now_ns;
-        slot->long_went = went(slot);
+        slot->long_went = bytes_moved(slot);
     }
     return STK_HTTP_NO_FAILURE;
 }

@@ -79,7 +79,7 @@ static void *serve(void *context)
     return NULL;
 }
 
-static void done(struct stk_http_request *request, const struct stk_http_answer *answer)
+static void done(struct stk_http_request *request, const struct stk_http_response *answer)
 {
     struct one *one = request->owner;
 
@@ -111,7 +111,7 @@ static void start(struct stk_http *http, struct one *ones, const char *path, uin
                                                  .url = one->url,
                                                  .buffer = room,
                                                  .buffer_bytes = sizeof room,
-                                                 .cut = true,
+                                                 .truncate = true,
                                                  .prepare = i < held_count ? not_yet : NULL,
                                                  .done = done,
                                                  .owner = one};
@@ -144,7 +144,7 @@ static void test_urgent(struct stk_http *http)
                                              .url = copy.url,
                                              .buffer = room,
                                              .buffer_bytes = sizeof room,
-                                             .cut = true,
+                                             .truncate = true,
                                              .urgent = true,
                                              .is_large = true, /* as that one is */
                                              .done = done,
@@ -160,7 +160,7 @@ static void test_large(struct stk_http *http)
     _Atomic uint32_t left;
     _Atomic bool held = true;
     char url[64];
-    struct stk_http_request small = {.method = STK_HTTP_GET, .url = url, .cut = true};
+    struct stk_http_request small = {.method = STK_HTTP_GET, .url = url, .truncate = true};
 
     snprintf(url, sizeof url, "http://127.0.0.1:%d/now", port);
     start(http, ones, "/now", 0, &held, &left);
@@ -189,7 +189,7 @@ static void test_up(struct stk_http *http)
 {
     static uint8_t bytes[STK_HTTP_LARGE_BYTES];
     struct stk_http_request up = {.method = STK_HTTP_PUT, .url = "http://127.0.0.1:1/"}, down;
-    struct stk_http_told told;
+    struct stk_http_stats told;
 
     down = up;
     up.body = (struct stk_view){bytes, sizeof bytes};
@@ -198,16 +198,17 @@ static void test_up(struct stk_http *http)
     down.buffer_bytes = sizeof bytes;
     T_TRUE("nobody is there", stk_http_call(http, &up, NULL, NULL) < 0);
     T_TRUE("nor now", stk_http_call(http, &down, NULL, NULL) < 0);
-    stk_http_tell(http, &told);
+    stk_http_get_stats(http, &told);
     T_EQ("of what goes up", told.large_max,
-         stk_max(stk_min(STK_HTTP_LARGE_START_UP * stk_io_cores(), STK_HTTP_CONNECTIONS_DEFAULT),
-                 STK_CLIMB_MIN));
+         stk_max(stk_min(STK_HTTP_LARGE_START_UP * stk_cgroup_available_cores(),
+                         STK_HTTP_CONNECTIONS_DEFAULT),
+                 STK_CONCURRENCY_MIN));
 }
 
 int main(void)
 {
     struct stk_http_options options = {.large_max = PLACES}, usual = {0};
-    struct stk_http_told told;
+    struct stk_http_stats told;
     struct stk_http *http = NULL;
     pthread_t server;
 
@@ -218,9 +219,10 @@ int main(void)
         test_large(http);
     }
     if (T_EQ("open", stk_http_open(&http, &usual, NULL), 0)) {
-        stk_http_tell(http, &told);
+        stk_http_get_stats(http, &told);
         T_EQ("at first", told.large_max,
-             stk_min(STK_HTTP_LARGE_START * stk_io_cores(), STK_HTTP_CONNECTIONS_DEFAULT));
+             stk_min(STK_HTTP_LARGE_START * stk_cgroup_available_cores(),
+                     STK_HTTP_CONNECTIONS_DEFAULT));
         test_up(http);
         stk_http_close(http);
     }

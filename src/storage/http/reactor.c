@@ -16,13 +16,13 @@
 #define SWEEP_MS 50u   /* deadlines are kept to so many milliseconds */
 #define IDLE_MS 30000u /* of a wait with nothing to do: libcurl then ends old connections */
 #define LEASE_MS 5u    /* what waits for a connection of the node is looked at so often */
-#define AGAIN_MS 20u   /* what prepare could not do yet is tried again after so long */
+#define RETRY_MS 20u   /* what prepare could not do yet is tried again after so long */
 
 /* How each kind of failure is told. */
-static const struct told {
+static const struct failure_text {
     int status;
     const char *what, *advice;
-} tolds[] = {
+} failure_texts[] = {
     [STK_HTTP_NO_FAILURE] = {0, "", ""},
     [STK_HTTP_RESOLVE] = {-EHOSTUNREACH, "the server's name has no address",
                           "check the URL, and that this machine can resolve names"},
@@ -45,8 +45,8 @@ static const struct told {
                         "try again later, or with fewer requests at a time"},
     [STK_HTTP_CANCELLED] = {STOKER_ERROR_CLOSED, "the request was cancelled",
                             "nothing is wrong: it was not wanted any more"},
-    [STK_HTTP_REFUSED] = {STOKER_ERROR_CORRUPT, "the answer is not what was asked for",
-                          "look at the server and proxies between"},
+    [STK_HTTP_REJECTED] = {STOKER_ERROR_CORRUPT, "the answer is not what was asked for",
+                           "look at the server and proxies between"},
     [STK_HTTP_LIMIT] = {STOKER_ERROR_LIMIT, "the answer is larger than it may be",
                         "look at the server and proxies between"},
     [STK_HTTP_REDIRECT] = {STOKER_ERROR_UNSUPPORTED,
@@ -61,13 +61,13 @@ static void cancel_all(struct stk_http *http);
 static void start_due(struct stk_http *http);
 static bool start(struct stk_http *http, struct stk_http_request *request);
 static struct stk_http_slot *take_slot(struct stk_http *http);
-static void give_slot(struct stk_http *http, struct stk_http_slot *slot);
+static void release_slot(struct stk_http *http, struct stk_http_slot *slot);
 static void finish_slot(struct stk_http_slot *slot, uint32_t failure);
 static void take_results(struct stk_http *http);
-static bool follow(struct stk_http_slot *slot);
-static void launch(struct stk_http_slot *slot);
-static void launch_parked(struct stk_http *http);
-static void park(struct stk_http_slot *slot, bool parked);
+static bool follow_redirect(struct stk_http_slot *slot);
+static void start_transfer(struct stk_http_slot *slot);
+static void start_resolved(struct stk_http *http);
+static void set_waiting_for_dns(struct stk_http_slot *slot, bool parked);
 static void sweep(struct stk_http *http);
 static int wait_ms(struct stk_http *http);
 
@@ -84,44 +84,45 @@ void *stk_http_run(void *context)
         }
         if (http->options.tick) {
             /* By the time of the last look: what came since is not late, it is not seen yet. */
-            http->tick_ns = http->options.tick(http->options.tick_owner, http->watch.looked_ns);
+            http->tick_ns = http->options.tick(http->options.tick_owner, http->poll.looked_ns);
         }
         start_due(http);
-        launch_parked(http);
-        stk_http_watch_due(http);
+        start_resolved(http);
+        stk_http_poll_run_due(http);
         take_results(http);
         sweep(http);
-        stk_http_watch_wait(http, wait_ms(http));
+        stk_http_poll_wait(http, wait_ms(http));
         take_results(http);
     }
     return NULL;
 }
 
-static void leave_large(struct stk_http *http, struct stk_http_request *request)
+static void finish_large(struct stk_http *http, struct stk_http_request *request)
 {
     http->large_count -= request->is_large;
     request->is_large = false;
 }
 
 void stk_http_finish(struct stk_http *http, struct stk_http_request *request,
-                     const struct stk_http_answer *answer, uint32_t failure, const char *detail)
+                     const struct stk_http_response *answer, uint32_t failure, const char *detail)
 {
-    static const struct stk_http_answer none;
+    static const struct stk_http_response none;
     char text[256];
 
-    leave_large(http, request);
+    finish_large(http, request);
     request->failure = failure;
     request->done_ns = stk_clock_ns();
     if (failure == STK_HTTP_NO_FAILURE) {
         request->status = 0;
-    } else if (failure == STK_HTTP_REFUSED && request->status < 0 && request->error.status < 0) {
+    } else if (failure == STK_HTTP_REJECTED && request->status < 0 && request->error.status < 0) {
         request->status = request->error.status;
     } else {
-        const struct told *told = &tolds[failure];
+        const struct failure_text *failure_text = &failure_texts[failure];
 
         request->status =
-            stk_fail(&request->error, told->status, told->what, told->advice, "'%s'%s%.200s",
-                     stk_http_url_text(request->url ? request->url : "", text, sizeof text),
+            stk_fail(&request->error, failure_text->status, failure_text->what,
+                     failure_text->advice, "'%s'%s%.200s",
+                     stk_http_redact_url(request->url ? request->url : "", text, sizeof text),
                      detail && detail[0] ? ": " : "", detail ? detail : "");
     }
     request->slot = NULL;
@@ -162,7 +163,7 @@ static void admit(struct stk_http *http, struct stk_http_request *request)
     bool large = is_large(request);
 
     if (large) {
-        stk_http_budget_first_large(http, request->body.bytes >= STK_HTTP_LARGE_BYTES);
+        stk_http_pool_start_large(http, request->body.bytes >= STK_HTTP_LARGE_BYTES);
     }
     stk_http_list_add(large ? &http->large : &http->ready, request);
 }
@@ -198,14 +199,14 @@ static void start_due(struct stk_http *http)
             admit(http, request);
         }
     }
-    while (http->large.first && http->large_count < http->budget.large.count) {
+    while (http->large.first && http->large_count < http->pool.large.count) {
         request = http->large.first;
         stk_http_list_remove(&http->large, request);
         stk_http_list_add(&http->ready, request);
         request->is_large = true;
         http->large_count++;
     }
-    while (http->ready.first && stk_http_may_start(http)) {
+    while (http->ready.first && stk_http_pool_may_start(http)) {
         request = http->ready.first;
         stk_http_list_remove(&http->ready, request);
         if (!start(http, request)) {
@@ -227,25 +228,25 @@ static bool start(struct stk_http *http, struct stk_http_request *request)
         }
         request->status = stk_fail(&request->error, -ENOMEM, "cannot send a request", "free memory",
                                    "a connection");
-        stk_http_finish(http, request, NULL, STK_HTTP_REFUSED, NULL);
+        stk_http_finish(http, request, NULL, STK_HTTP_REJECTED, NULL);
         return true;
     }
-    request->room_bytes = 0;
+    request->scratch_bytes = 0;
     if (request->prepare) {
-        status = request->prepare(request, slot->room);
+        status = request->prepare(request, slot->scratch);
     }
     request->url = request->url ? request->url : "";
     if (status == -EAGAIN) {
-        give_slot(http, slot);
-        leave_large(http, request); /* to others, of another store maybe */
-        request->not_before_ns = stk_clock_ns() + AGAIN_MS * MS;
+        release_slot(http, slot);
+        finish_large(http, request); /* to others, of another store maybe */
+        request->not_before_ns = stk_clock_ns() + RETRY_MS * MS;
         stk_http_list_add(&http->delayed, request);
         return true;
     }
     if (status < 0) {
-        give_slot(http, slot);
+        release_slot(http, slot);
         request->status = status;
-        stk_http_finish(http, request, NULL, STK_HTTP_REFUSED, NULL);
+        stk_http_finish(http, request, NULL, STK_HTTP_REJECTED, NULL);
         return true;
     }
     slot->request = request;
@@ -255,28 +256,28 @@ static bool start(struct stk_http *http, struct stk_http_request *request)
     request->sent_ns = 0;
     request->sends = 0;
     http->active++;
-    stk_http_crowd_of(slot)->active++;
+    stk_http_host_of(slot)->active++;
     slot->started_ns = stk_clock_ns();
-    launch(slot);
+    start_transfer(slot);
     return true;
 }
 
 /* Sends it, or parks it until its host's addresses are known, or ends it. */
-static void launch(struct stk_http_slot *slot)
+static void start_transfer(struct stk_http_slot *slot)
 {
     struct stk_http *http = slot->http;
     uint32_t name;
 
     stk_http_clear_slot(slot);
-    name = stk_http_name(slot);
-    if (name != STK_HTTP_NAME_READY) {
-        park(slot, name == STK_HTTP_NAME_ASKED);
-        if (name == STK_HTTP_NAME_NONE) {
+    name = stk_http_resolver_find(slot);
+    if (name != STK_HTTP_RESOLVER_READY) {
+        set_waiting_for_dns(slot, name == STK_HTTP_RESOLVER_PENDING);
+        if (name == STK_HTTP_RESOLVER_FAILED) {
             finish_slot(slot, STK_HTTP_RESOLVE);
         }
         return;
     }
-    park(slot, false);
+    set_waiting_for_dns(slot, false);
     stk_http_prepare_slot(slot);
     if (curl_multi_add_handle(http->multi, slot->easy) != CURLM_OK) {
         snprintf(slot->problem, sizeof slot->problem, "no memory for a connection");
@@ -284,22 +285,22 @@ static void launch(struct stk_http_slot *slot)
     }
 }
 
-static void park(struct stk_http_slot *slot, bool parked)
+static void set_waiting_for_dns(struct stk_http_slot *slot, bool parked)
 {
-    slot->http->parked += parked;
-    slot->http->parked -= slot->parked;
-    slot->parked = parked;
+    slot->http->waiting_for_dns += parked;
+    slot->http->waiting_for_dns -= slot->waits_for_dns;
+    slot->waits_for_dns = parked;
 }
 
 /* What waited for addresses that came. */
-static void launch_parked(struct stk_http *http)
+static void start_resolved(struct stk_http *http)
 {
-    if (!atomic_exchange_explicit(&http->named, false, memory_order_acq_rel)) {
+    if (!atomic_exchange_explicit(&http->resolver_ready, false, memory_order_acq_rel)) {
         return;
     }
-    for (uint32_t i = 0; http->parked > 0 && i < http->slot_count; i++) {
-        if (http->slots[i]->parked) {
-            launch(http->slots[i]);
+    for (uint32_t i = 0; http->waiting_for_dns > 0 && i < http->slot_count; i++) {
+        if (http->slots[i]->waits_for_dns) {
+            start_transfer(http->slots[i]);
         }
     }
 }
@@ -328,12 +329,12 @@ static struct stk_http_slot *take_slot(struct stk_http *http)
     slot->easy = curl_easy_init();
     http->slots[http->slot_count++] = slot;
     if (!slot->easy) {
-        give_slot(http, slot);
+        release_slot(http, slot);
     }
     return slot->easy ? slot : NULL;
 }
 
-static void give_slot(struct stk_http *http, struct stk_http_slot *slot)
+static void release_slot(struct stk_http *http, struct stk_http_slot *slot)
 {
     slot->next = http->free_slots;
     http->free_slots = slot;
@@ -349,16 +350,16 @@ static void finish_slot(struct stk_http_slot *slot, uint32_t failure)
     uint32_t wiped;
 
     curl_multi_remove_handle(http->multi, slot->easy); /* of one that is not in it: no matter */
-    park(slot, false);
+    set_waiting_for_dns(slot, false);
     if (failure == STK_HTTP_CONNECT) {
-        stk_http_name_doubted(slot);
+        stk_http_resolver_invalidate(slot);
     }
-    stk_http_socket_left(slot);
-    http->budget.bytes += request->bytes + slot->uploaded;
-    stk_http_crowd_of(slot)->active--;
+    stk_http_socket_detach(slot);
+    http->pool.bytes += request->bytes + slot->uploaded;
+    stk_http_host_of(slot)->active--;
     if (request->is_large && (failure == STK_HTTP_STALL || failure == STK_HTTP_FIRST_BYTE) &&
         http->large_count > 1) {
-        stk_http_budget_late(http, stk_clock_ns());
+        stk_http_pool_report_late(http, stk_clock_ns());
     }
     if (request->secret) {
         curl_easy_cleanup(slot->easy); /* and what it received, which is wiped */
@@ -366,21 +367,21 @@ static void finish_slot(struct stk_http_slot *slot, uint32_t failure)
     }
     slot->url = NULL;
     slot->redirects = 0;
-    request->landed = slot->foreign ? url : NULL;
-    slot->foreign = false;
+    request->redirect_url = slot->cross_origin ? url : NULL;
+    slot->cross_origin = false;
     slot->request = NULL;
     http->active--;
-    wiped = request->room_bytes;
+    wiped = request->scratch_bytes;
     request->sent_bytes = slot->uploaded;
     /* libcurl's words may hold no more than host names and addresses, which are shown anyway. */
     stk_http_finish(http, request, &slot->answer, failure, slot->problem);
-    explicit_bzero(slot->room, wiped);
+    explicit_bzero(slot->scratch, wiped);
     if (secret) {
         explicit_bzero(slot->answer.text, sizeof slot->answer.text);
         stk_wipe_stack();
     }
-    stk_hidden_free(url);
-    give_slot(http, slot); /* now only: answer and room were lent to done */
+    stk_secret_free(url);
+    release_slot(http, slot); /* now only: answer and room were lent to done */
 }
 
 static void take_results(struct stk_http *http)
@@ -394,22 +395,22 @@ static void take_results(struct stk_http *http)
         uint32_t failure;
 
         curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)(void *)&slot);
-        failure = stk_http_judge(slot, result);
-        if (failure == STK_HTTP_NO_FAILURE && follow(slot)) {
+        failure = stk_http_classify(slot, result);
+        if (failure == STK_HTTP_NO_FAILURE && follow_redirect(slot)) {
             continue;
         }
         if (failure == STK_HTTP_NO_FAILURE && slot->failure != STK_HTTP_NO_FAILURE) {
             failure = slot->failure; /* a redirect that may not be followed */
         }
         if (failure == STK_HTTP_NO_FAILURE && !stk_http_begin(slot)) {
-            failure = STK_HTTP_REFUSED;
+            failure = STK_HTTP_REJECTED;
         }
         finish_slot(slot, failure);
     }
 }
 
 /* True: the answer was a redirect, and the request is on its way to where it led. */
-static bool follow(struct stk_http_slot *slot)
+static bool follow_redirect(struct stk_http_slot *slot)
 {
     struct stk_http_request *request = slot->request;
     uint32_t code = slot->answer.code;
@@ -424,27 +425,27 @@ static bool follow(struct stk_http_slot *slot)
         return false;
     }
     hop = slot->redirects < stk_min(request->redirects_max, STK_HTTP_REDIRECTS_MAX)
-              ? stk_http_hop(slot->url ? slot->url : request->url, location, &url)
-              : STK_HTTP_HOP_BAD;
-    if (hop == STK_HTTP_HOP_BAD) {
-        stk_http_clear_head(&slot->answer);
+              ? stk_http_redirect_resolve(slot->url ? slot->url : request->url, location, &url)
+              : STK_HTTP_REDIRECT_INVALID;
+    if (hop == STK_HTTP_REDIRECT_INVALID) {
+        stk_http_clear_response(&slot->answer);
         slot->failure = STK_HTTP_REDIRECT;
         return false;
     }
-    if (request->hop && !slot->foreign) {
-        request->hop(request, &slot->answer);
+    if (request->on_redirect && !slot->cross_origin) {
+        request->on_redirect(request, &slot->answer);
     }
     curl_multi_remove_handle(slot->http->multi, slot->easy);
-    stk_hidden_free(slot->url);
+    stk_secret_free(slot->url);
     slot->url = url;
     slot->redirects++;
-    slot->foreign = slot->foreign || hop == STK_HTTP_HOP_FOREIGN;
+    slot->cross_origin = slot->cross_origin || hop == STK_HTTP_REDIRECT_CROSS_ORIGIN;
     slot->started_ns = stk_clock_ns(); /* the other host's name may be unknown yet */
-    launch(slot);
+    start_transfer(slot);
     return true;
 }
 
-void stk_http_drop(struct stk_http *http, struct stk_http_request *request)
+void stk_http_abort(struct stk_http *http, struct stk_http_request *request)
 {
     (void)http;
     if (request->slot) {
@@ -464,10 +465,10 @@ static void sweep(struct stk_http *http)
         return;
     }
     http->swept_ns = now_ns;
-    stk_http_budget_sweep(http, now_ns);
+    stk_http_pool_sweep(http, now_ns);
     for (size_t i = 0; i < STK_COUNT(lists); i++) {
         for (request = lists[i]->first; request; request = next) {
-            uint32_t failure = stk_http_overwaited(http, request, now_ns);
+            uint32_t failure = stk_http_check_wait_timeout(http, request, now_ns);
 
             next = request->next;
             if (failure != STK_HTTP_NO_FAILURE) {
@@ -478,7 +479,8 @@ static void sweep(struct stk_http *http)
     }
     for (uint32_t i = 0; i < http->slot_count; i++) {
         struct stk_http_slot *slot = http->slots[i];
-        uint32_t failure = slot->request ? stk_http_overdue(slot, now_ns) : STK_HTTP_NO_FAILURE;
+        uint32_t failure =
+            slot->request ? stk_http_check_timeout(slot, now_ns) : STK_HTTP_NO_FAILURE;
 
         if (failure != STK_HTTP_NO_FAILURE) {
             finish_slot(slot, failure);
@@ -501,15 +503,15 @@ static int wait_ms(struct stk_http *http)
     if (http->active + (http->ready.first != NULL) + (http->delayed.first != NULL) +
             (http->large.first != NULL) ==
         0) {
-        return (int)stk_http_budget_idle_ms(http, IDLE_MS);
+        return (int)stk_http_pool_idle_ms(http, IDLE_MS);
     }
     now_ns = stk_clock_ns();
     until_ns = now_ns + SWEEP_MS * MS;
-    if ((http->ready.first && stk_http_may_start(http)) ||
-        (http->large.first && http->large_count < http->budget.large.count)) {
+    if ((http->ready.first && stk_http_pool_may_start(http)) ||
+        (http->large.first && http->large_count < http->pool.large.count)) {
         return 0;
     }
-    if (http->ready.first && http->budget.is_short) {
+    if (http->ready.first && http->pool.is_short) {
         until_ns = now_ns + LEASE_MS * MS;
     }
     until_ns = http->options.tick ? stk_min(until_ns, http->tick_ns) : until_ns;

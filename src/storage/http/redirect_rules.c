@@ -9,9 +9,9 @@
 #include <strings.h>
 
 static bool same_origin(CURLU *a, CURLU *b);
-static bool is_plain(CURLU *url);
+static bool is_http(CURLU *url);
 
-const char *stk_http_url_text(const char *url, char *text, size_t text_bytes)
+const char *stk_http_redact_url(const char *url, char *text, size_t text_bytes)
 {
     const char *scheme = strstr(url, "://");
     const char *host = scheme ? scheme + 3 : url;
@@ -25,14 +25,14 @@ const char *stk_http_url_text(const char *url, char *text, size_t text_bytes)
     return text;
 }
 
-int stk_http_hop(const char *url, struct stk_view location, char **url_out)
+int stk_http_redirect_resolve(const char *url, struct stk_view location, char **url_out)
 {
     CURLU *from = curl_url(), *to = curl_url();
     char *target = NULL, *whole = NULL;
-    int hop = STK_HTTP_HOP_BAD;
+    int hop = STK_HTTP_REDIRECT_INVALID;
 
     *url_out = NULL;
-    target = location.bytes < STK_HTTP_URL_BYTES_MAX ? stk_hidden_alloc(location.bytes + 1) : NULL;
+    target = location.bytes < STK_HTTP_URL_BYTES_MAX ? stk_secret_alloc(location.bytes + 1) : NULL;
     if (!from || !to || !target) {
         goto done;
     }
@@ -41,26 +41,27 @@ int stk_http_hop(const char *url, struct stk_view location, char **url_out)
     if (curl_url_set(from, CURLUPART_URL, url, 0) != CURLUE_OK ||
         curl_url_set(to, CURLUPART_URL, url, 0) != CURLUE_OK ||
         curl_url_set(to, CURLUPART_URL, target, CURLU_URLENCODE) != CURLUE_OK ||
-        curl_url_set(to, CURLUPART_FRAGMENT, NULL, 0) != CURLUE_OK || !is_plain(to) ||
+        curl_url_set(to, CURLUPART_FRAGMENT, NULL, 0) != CURLUE_OK || !is_http(to) ||
         curl_url_get(to, CURLUPART_URL, &whole, 0) != CURLUE_OK ||
         strlen(whole) >= STK_HTTP_URL_BYTES_MAX ||
         /* From TLS to plain text: what was safe from others would not be. */
         (strncmp(url, "https:", 6) == 0 && strncmp(whole, "https:", 6) != 0)) {
         goto done;
     }
-    *url_out = stk_hidden_strdup(whole); /* it may be signed */
+    *url_out = stk_secret_strdup(whole); /* it may be signed */
     if (*url_out) {
-        hop = same_origin(from, to) ? STK_HTTP_HOP_SAME : STK_HTTP_HOP_FOREIGN;
+        hop =
+            same_origin(from, to) ? STK_HTTP_REDIRECT_SAME_ORIGIN : STK_HTTP_REDIRECT_CROSS_ORIGIN;
     }
 done:
     curl_free(whole);
-    stk_hidden_free(target);
+    stk_secret_free(target);
     curl_url_cleanup(to);
     curl_url_cleanup(from);
     return hop;
 }
 
-bool stk_http_is_public(const char *header)
+bool stk_http_header_is_public(const char *header)
 {
     static const char *const names[] = {
         "Range:", "If-Match:", "If-None-Match:", "Accept:", "Accept-Encoding:", "User-Agent:"};
@@ -127,7 +128,7 @@ static bool same_origin(CURLU *a, CURLU *b)
 
 /* http or https, no user or password, which would go to whoever wrote the redirect, and not a
  * link-local address; what a name stands for is looked at when it is connected to. */
-static bool is_plain(CURLU *url)
+static bool is_http(CURLU *url)
 {
     char *scheme = NULL, *user = NULL, *host = NULL;
     bool plain = curl_url_get(url, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK &&

@@ -14,28 +14,28 @@ static void test_hops(void)
         int hop;
         const char *to;
     } rows[] = {
-        {"https://a/b/c?d", "e", STK_HTTP_HOP_SAME, "https://a/b/e"},
-        {"https://a/b", "https://a:443/c", STK_HTTP_HOP_SAME, "https://a:443/c"},
-        {"http://a/b", "https://a/b", STK_HTTP_HOP_FOREIGN, "https://a/b"},
-        {"http://a/b", "http://a:81/b", STK_HTTP_HOP_FOREIGN, "http://a:81/b"},
-        {"http://a/b", "//c/d", STK_HTTP_HOP_FOREIGN, "http://c/d"},
-        {"https://a/b", "http://a/b", STK_HTTP_HOP_BAD, NULL},
-        {"https://a/b", "https://user@a/b", STK_HTTP_HOP_BAD, NULL},
-        {"http://a/b", "http://user:word@a/b", STK_HTTP_HOP_BAD, NULL},
-        {"http://a/b", "ftp://a/b", STK_HTTP_HOP_BAD, NULL},
-        {"http://a/b", "http://169.254.169.254/", STK_HTTP_HOP_BAD, NULL},
-        {"http://a/b", "http://2852039166/", STK_HTTP_HOP_BAD, NULL},
-        {"http://a/b", "http://0xa9.0xfe.0xa9.0xfe/", STK_HTTP_HOP_BAD, NULL},
-        {"http://a/b", "http://[::ffff:169.254.169.254]/", STK_HTTP_HOP_BAD, NULL},
+        {"https://a/b/c?d", "e", STK_HTTP_REDIRECT_SAME_ORIGIN, "https://a/b/e"},
+        {"https://a/b", "https://a:443/c", STK_HTTP_REDIRECT_SAME_ORIGIN, "https://a:443/c"},
+        {"http://a/b", "https://a/b", STK_HTTP_REDIRECT_CROSS_ORIGIN, "https://a/b"},
+        {"http://a/b", "http://a:81/b", STK_HTTP_REDIRECT_CROSS_ORIGIN, "http://a:81/b"},
+        {"http://a/b", "//c/d", STK_HTTP_REDIRECT_CROSS_ORIGIN, "http://c/d"},
+        {"https://a/b", "http://a/b", STK_HTTP_REDIRECT_INVALID, NULL},
+        {"https://a/b", "https://user@a/b", STK_HTTP_REDIRECT_INVALID, NULL},
+        {"http://a/b", "http://user:word@a/b", STK_HTTP_REDIRECT_INVALID, NULL},
+        {"http://a/b", "ftp://a/b", STK_HTTP_REDIRECT_INVALID, NULL},
+        {"http://a/b", "http://169.254.169.254/", STK_HTTP_REDIRECT_INVALID, NULL},
+        {"http://a/b", "http://2852039166/", STK_HTTP_REDIRECT_INVALID, NULL},
+        {"http://a/b", "http://0xa9.0xfe.0xa9.0xfe/", STK_HTTP_REDIRECT_INVALID, NULL},
+        {"http://a/b", "http://[::ffff:169.254.169.254]/", STK_HTTP_REDIRECT_INVALID, NULL},
     };
 
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
         struct stk_view location = {(const uint8_t *)rows[i].location, strlen(rows[i].location)};
         char *to = NULL;
 
-        T_EQ(rows[i].location, stk_http_hop(rows[i].url, location, &to), rows[i].hop);
+        T_EQ(rows[i].location, stk_http_redirect_resolve(rows[i].url, location, &to), rows[i].hop);
         T_STR(rows[i].location, to ? to : "", rows[i].to ? rows[i].to : "");
-        stk_hidden_free(to);
+        stk_secret_free(to);
     }
 }
 
@@ -64,7 +64,7 @@ static void test_texts(void)
     char text[64];
 
     for (size_t i = 0; i < STK_COUNT(texts); i++) {
-        T_STR(texts[i].url, stk_http_url_text(texts[i].url, text, sizeof text), texts[i].text);
+        T_STR(texts[i].url, stk_http_redact_url(texts[i].url, text, sizeof text), texts[i].text);
     }
     for (size_t i = 0; i < STK_COUNT(ips); i++) {
         T_EQ(ips[i].ip, stk_http_is_link_local(ips[i].ip), ips[i].local);

@@ -150,8 +150,8 @@ static void check(struct stk_http *http, const struct row *row)
                                        .buffer = buffer,
                                        .buffer_bytes = sizeof buffer,
                                        .redirects_max = 4,
-                                       .led = row->led,
-                                       .led_here = row->led_here};
+                                       .url_from_server = row->led,
+                                       .server_is_local = row->led_here};
     int status;
 
     if (row->to) {

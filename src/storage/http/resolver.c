@@ -6,7 +6,8 @@
  * hosts that are addresses, and what this table has no room for are left to libcurl.
  *
  * Owner: struct stk_http, and the threads that ask: the last one frees the table, since nothing can
- * end getaddrinfo. Bounds: STK_HTTP_NAMES_MAX hosts and threads, ADDRESSES_MAX of each host. */
+ * end getaddrinfo. Bounds: STK_HTTP_RESOLVER_HOSTS_MAX hosts and threads, ADDRESSES_MAX of each
+ * host. */
 #include "storage/http/reactor.h"
 
 #include "base/mem.h"
@@ -22,7 +23,7 @@
 
 #define SECOND 1000000000ull
 #define FRESH_NS (10 * SECOND) /* then it is asked again, while the old addresses serve */
-#define AGAIN_NS SECOND        /* no host is asked for more often */
+#define RETRY_NS SECOND        /* no host is asked for more often */
 #define ADDRESSES_MAX 16u
 #define HOST_BYTES_MAX 256u
 #define PORT_BYTES_MAX 6u
@@ -49,17 +50,17 @@ _Static_assert(1 + HOST_BYTES_MAX + PORT_BYTES_MAX + 2 +
                    STK_HTTP_RESOLVE_BYTES,
                "all that deal writes has room");
 
-struct stk_http_names {
+struct stk_http_resolver {
     pthread_mutex_t lock;
     struct stk_http *http; /* NULL: closed */
     uint32_t holders;
     bool proxied; /* by the environment as it was when this was opened */
-    struct name all[STK_HTTP_NAMES_MAX];
+    struct name all[STK_HTTP_RESOLVER_HOSTS_MAX];
 };
 
 /* What a thread asks for. */
 struct asking {
-    struct stk_http_names *names;
+    struct stk_http_resolver *names;
     struct name *name; /* stays while it is being asked for */
     char host[HOST_BYTES_MAX], port[PORT_BYTES_MAX];
 };
@@ -79,21 +80,21 @@ static bool has_proxy(void)
     return false;
 }
 
-int stk_http_names_open(struct stk_http *http)
+int stk_http_resolver_open(struct stk_http *http)
 {
-    http->names = stk_alloc(1, sizeof *http->names);
-    if (!http->names) {
+    http->resolver = stk_alloc(1, sizeof *http->resolver);
+    if (!http->resolver) {
         return -ENOMEM;
     }
-    pthread_mutex_init(&http->names->lock, NULL);
-    http->names->http = http;
-    http->names->holders = 1;
-    http->names->proxied = has_proxy();
+    pthread_mutex_init(&http->resolver->lock, NULL);
+    http->resolver->http = http;
+    http->resolver->holders = 1;
+    http->resolver->proxied = has_proxy();
     return 0;
 }
 
 /* With the lock, which it gives back. */
-static void let_go(struct stk_http_names *names)
+static void release_resolver(struct stk_http_resolver *names)
 {
     bool last = --names->holders == 0;
 
@@ -104,13 +105,13 @@ static void let_go(struct stk_http_names *names)
     }
 }
 
-void stk_http_names_close(struct stk_http *http)
+void stk_http_resolver_close(struct stk_http *http)
 {
-    if (http->names) {
-        pthread_mutex_lock(&http->names->lock);
-        http->names->http = NULL;
-        let_go(http->names);
-        http->names = NULL;
+    if (http->resolver) {
+        pthread_mutex_lock(&http->resolver->lock);
+        http->resolver->http = NULL;
+        release_resolver(http->resolver);
+        http->resolver = NULL;
     }
 }
 
@@ -136,7 +137,7 @@ static bool add_address(struct name *name, const struct addrinfo *one)
 }
 
 /* Takes the list; NULL: number says why there is none. */
-static void take_answer(struct name *name, struct addrinfo *list, int number)
+static void store_addresses(struct name *name, struct addrinfo *list, int number)
 {
     name->asking = false;
     name->asked_ns = stk_clock_ns(); /* a second from the answer on: resolvers may take longer */
@@ -158,26 +159,26 @@ static void take_answer(struct name *name, struct addrinfo *list, int number)
     }
 }
 
-static void *ask(void *context)
+static void *resolve_thread(void *context)
 {
     struct asking *asking = context;
-    struct stk_http_names *names = asking->names;
+    struct stk_http_resolver *names = asking->names;
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *list = NULL;
     int number = getaddrinfo(asking->host, asking->port, &hints, &list);
 
     pthread_mutex_lock(&names->lock);
-    take_answer(asking->name, number == 0 ? list : NULL, number);
+    store_addresses(asking->name, number == 0 ? list : NULL, number);
     if (names->http) {
-        atomic_store_explicit(&names->http->named, true, memory_order_release);
+        atomic_store_explicit(&names->http->resolver_ready, true, memory_order_release);
         stk_http_wake(names->http);
     }
-    let_go(names);
+    release_resolver(names);
     stk_free(asking);
     return NULL;
 }
 
 /* With the lock. False: no thread can be had. */
-static bool start_asking(struct stk_http_names *names, struct name *name, uint64_t now_ns)
+static bool start_resolve(struct stk_http_resolver *names, struct name *name, uint64_t now_ns)
 {
     struct asking *asking = stk_alloc(1, sizeof *asking);
     pthread_attr_t attributes;
@@ -191,7 +192,7 @@ static bool start_asking(struct stk_http_names *names, struct name *name, uint64
         snprintf(asking->port, sizeof asking->port, "%s", name->port);
         pthread_attr_init(&attributes);
         pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-        status = stk_thread_start(&thread, &attributes, ask, asking);
+        status = stk_thread_start(&thread, &attributes, resolve_thread, asking);
         pthread_attr_destroy(&attributes);
     }
     if (status < 0) {
@@ -233,9 +234,9 @@ static bool read_host(const char *url, struct name *name_out)
 }
 
 /* NULL: it has no place. With the lock. */
-static struct name *find(struct stk_http_names *names, const struct name *wanted)
+static struct name *find(struct stk_http_resolver *names, const struct name *wanted)
 {
-    for (uint32_t i = 0; i < STK_HTTP_NAMES_MAX; i++) {
+    for (uint32_t i = 0; i < STK_HTTP_RESOLVER_HOSTS_MAX; i++) {
         struct name *name = &names->all[i];
 
         if (strcmp(name->host, wanted->host) == 0 && strcmp(name->port, wanted->port) == 0) {
@@ -246,14 +247,14 @@ static struct name *find(struct stk_http_names *names, const struct name *wanted
 }
 
 /* The host's place, maybe a new one; NULL: all are being asked for. With the lock. */
-static struct name *place_of(struct stk_http_names *names, const struct name *wanted)
+static struct name *find_or_add(struct stk_http_resolver *names, const struct name *wanted)
 {
     struct name *place = find(names, wanted);
 
     if (place) {
         return place;
     }
-    for (uint32_t i = 0; i < STK_HTTP_NAMES_MAX; i++) {
+    for (uint32_t i = 0; i < STK_HTTP_RESOLVER_HOSTS_MAX; i++) {
         struct name *name = &names->all[i];
 
         if (!name->asking && (!place || name->used_ns < place->used_ns)) {
@@ -268,7 +269,7 @@ static struct name *place_of(struct stk_http_names *names, const struct name *wa
 
 /* "+host:port:first,second ...", beginning with another one each time: those of the kind that the
  * resolver prefers stay before the others. */
-static void deal(struct name *name, struct stk_http_slot *slot)
+static void write_addresses(struct name *name, struct stk_http_slot *slot)
 {
     char *text = slot->resolve;
     int first = name->addresses[0].family;
@@ -289,44 +290,44 @@ static void deal(struct name *name, struct stk_http_slot *slot)
     name->turn++;
 }
 
-uint32_t stk_http_name(struct stk_http_slot *slot)
+uint32_t stk_http_resolver_find(struct stk_http_slot *slot)
 {
-    struct stk_http_names *names = slot->http->names;
+    struct stk_http_resolver *names = slot->http->resolver;
     struct name wanted = {0}, *name;
     uint64_t now_ns = stk_clock_ns();
-    uint32_t answer = STK_HTTP_NAME_READY;
+    uint32_t answer = STK_HTTP_RESOLVER_READY;
 
     slot->resolve[0] = '\0';
-    if ((names->proxied && !slot->request->direct) ||
+    if ((names->proxied && !slot->request->no_proxy) ||
         !read_host(slot->url ? slot->url : slot->request->url, &wanted)) {
         return answer;
     }
     pthread_mutex_lock(&names->lock);
-    name = place_of(names, &wanted);
+    name = find_or_add(names, &wanted);
     if (name) {
         bool known = name->count > 0; /* for as long as nothing better does */
         bool due = !known || name->problem[0] || now_ns >= name->known_ns + FRESH_NS;
 
         name->used_ns = now_ns;
-        due = due && !name->asking && (name->asked_ns == 0 || now_ns >= name->asked_ns + AGAIN_NS);
-        if (due && !start_asking(names, name, now_ns) && !known) {
-            answer = STK_HTTP_NAME_READY; /* by libcurl, if it can */
+        due = due && !name->asking && (name->asked_ns == 0 || now_ns >= name->asked_ns + RETRY_NS);
+        if (due && !start_resolve(names, name, now_ns) && !known) {
+            answer = STK_HTTP_RESOLVER_READY; /* by libcurl, if it can */
         } else if (known) {
-            deal(name, slot);
+            write_addresses(name, slot);
         } else if (name->asking) {
-            answer = STK_HTTP_NAME_ASKED;
+            answer = STK_HTTP_RESOLVER_PENDING;
         } else {
             snprintf(slot->problem, sizeof slot->problem, "%s: %s", name->host, name->problem);
-            answer = STK_HTTP_NAME_NONE;
+            answer = STK_HTTP_RESOLVER_FAILED;
         }
     }
     pthread_mutex_unlock(&names->lock);
     return answer;
 }
 
-void stk_http_name_doubted(struct stk_http_slot *slot)
+void stk_http_resolver_invalidate(struct stk_http_slot *slot)
 {
-    struct stk_http_names *names = slot->http->names;
+    struct stk_http_resolver *names = slot->http->resolver;
     struct name wanted = {0}, *name;
 
     if (!slot->resolve[0] || !read_host(slot->url ? slot->url : slot->request->url, &wanted)) {

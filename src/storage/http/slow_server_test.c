@@ -49,13 +49,13 @@ static void begin(struct stk_http_slot *slot, struct stk_http_request *request)
     slot->sent = true;
     slot->answer.code = 200;
     slot->started_ns = slot->progress_ns = START_NS;
-    http.crowds[7] = (struct stk_http_crowd){.active = 1};
+    http.hosts[7] = (struct stk_http_host){.active = 1};
 }
 
 static void move(struct stk_http_slot *slot, uint64_t bytes, uint64_t others, uint64_t now_ns)
 {
     slot->moved += bytes;
-    http.crowds[7].moved += bytes + others;
+    http.hosts[7].moved += bytes + others;
     slot->progress_ns = bytes > 0 ? now_ns : slot->progress_ns;
 }
 
@@ -96,9 +96,9 @@ static void test_speeds(void)
 
             uint32_t active = s < 10 ? row->before : row->after;
 
-            http.crowds[7].active = active;
+            http.hosts[7].active = active;
             move(&slot, s > 0 ? row->own : 0, row->others * (stk_max(active, 2) - 1), now_ns);
-            end = stk_http_overdue(&slot, now_ns);
+            end = stk_http_check_timeout(&slot, now_ns);
         }
         T_EQ(row->name, end, row->end);
         T_TRUE(row->name, end == STK_HTTP_NO_FAILURE || s <= row->end_s + 1);
@@ -115,35 +115,38 @@ static void test_deadlines(void)
     begin(&slot, &request);
     request.group = 0; /* of nobody's */
     move(&slot, 1, 0, START_NS);
-    (void)stk_http_overdue(&slot, START_NS);
+    (void)stk_http_check_timeout(&slot, START_NS);
     move(&slot, 1, 1 << 30, START_NS + 10 * SECOND);
-    T_EQ("not compared", stk_http_overdue(&slot, START_NS + 10 * SECOND), STK_HTTP_NO_FAILURE);
+    T_EQ("not compared", stk_http_check_timeout(&slot, START_NS + 10 * SECOND),
+         STK_HTTP_NO_FAILURE);
     begin(&slot, &request);
     request.by_progress = false;
     slot.progress_ns = end_ns;
-    T_EQ("in time", stk_http_overdue(&slot, end_ns - 1), STK_HTTP_NO_FAILURE);
-    T_EQ("a total is one", stk_http_overdue(&slot, end_ns), STK_HTTP_TOTAL);
+    T_EQ("in time", stk_http_check_timeout(&slot, end_ns - 1), STK_HTTP_NO_FAILURE);
+    T_EQ("a total is one", stk_http_check_timeout(&slot, end_ns), STK_HTTP_TOTAL);
     begin(&slot, &request);
     slot.answer.code = 0;
-    T_EQ("no answer yet", stk_http_overdue(&slot, START_NS + 10 * SECOND - 1), STK_HTTP_NO_FAILURE);
-    T_EQ("no answer", stk_http_overdue(&slot, START_NS + 10 * SECOND), STK_HTTP_FIRST_BYTE);
+    T_EQ("no answer yet", stk_http_check_timeout(&slot, START_NS + 10 * SECOND - 1),
+         STK_HTTP_NO_FAILURE);
+    T_EQ("no answer", stk_http_check_timeout(&slot, START_NS + 10 * SECOND), STK_HTTP_FIRST_BYTE);
     slot.sent = false;
-    T_EQ("no connection", stk_http_overdue(&slot, end_ns), STK_HTTP_TOTAL);
+    T_EQ("no connection", stk_http_check_timeout(&slot, end_ns), STK_HTTP_TOTAL);
     atomic_store(&request.cancelled, true);
-    T_EQ("not wanted", stk_http_overdue(&slot, START_NS), STK_HTTP_CANCELLED);
-    T_EQ("nor here", stk_http_overwaited(&http, &request, START_NS), STK_HTTP_CANCELLED);
+    T_EQ("not wanted", stk_http_check_timeout(&slot, START_NS), STK_HTTP_CANCELLED);
+    T_EQ("nor here", stk_http_check_wait_timeout(&http, &request, START_NS), STK_HTTP_CANCELLED);
 
     /* In a queue: as long as some other gets on. */
     begin(&slot, &request);
     for (uint64_t s = 0; s < 3600; s += 200) {
         http.moved_ns = START_NS + s * SECOND;
-        T_EQ("its turn will come", stk_http_overwaited(&http, &request, http.moved_ns + SECOND),
+        T_EQ("its turn will come",
+             stk_http_check_wait_timeout(&http, &request, http.moved_ns + SECOND),
              STK_HTTP_NO_FAILURE);
     }
-    T_EQ("it will not", stk_http_overwaited(&http, &request, http.moved_ns + TOTAL_MS * MS),
+    T_EQ("it will not", stk_http_check_wait_timeout(&http, &request, http.moved_ns + TOTAL_MS * MS),
          STK_HTTP_TOTAL);
     request.by_progress = false;
-    T_EQ("a total is one", stk_http_overwaited(&http, &request, end_ns), STK_HTTP_TOTAL);
+    T_EQ("a total is one", stk_http_check_wait_timeout(&http, &request, end_ns), STK_HTTP_TOTAL);
 }
 
 static int unsent_of(int fd)
@@ -199,18 +202,18 @@ static void test_upload(void)
     request.body = (struct stk_view){body, sent};
     move(&slot, sent, 0, now_ns);
     slot.uploaded = sent; /* no more will be handed over */
-    T_EQ("just handed over", stk_http_overdue(&slot, now_ns), STK_HTTP_NO_FAILURE);
+    T_EQ("just handed over", stk_http_check_timeout(&slot, now_ns), STK_HTTP_NO_FAILURE);
     now_ns += SECOND;
-    T_EQ("a first look", stk_http_overdue(&slot, now_ns), STK_HTTP_NO_FAILURE);
+    T_EQ("a first look", stk_http_check_timeout(&slot, now_ns), STK_HTTP_NO_FAILURE);
     slot.moved += 100000; /* what it hands over later is no other's */
-    http.crowds[7].moved += 100000;
+    http.hosts[7].moved += 100000;
     for (uint32_t i = 0; i < 6; i++) { /* for a minute some of it leaves */
         take(socket_of.fd, far, sent / 10);
         now_ns += STALL_MS * MS - 1;
-        T_EQ("it gets on", stk_http_overdue(&slot, now_ns), STK_HTTP_NO_FAILURE);
+        T_EQ("it gets on", stk_http_check_timeout(&slot, now_ns), STK_HTTP_NO_FAILURE);
     }
     T_TRUE("not all has left", unsent_of(socket_of.fd) > 0);
-    T_EQ("then nothing", stk_http_overdue(&slot, now_ns + STALL_MS * MS), STK_HTTP_STALL);
+    T_EQ("then nothing", stk_http_check_timeout(&slot, now_ns + STALL_MS * MS), STK_HTTP_STALL);
     close(far);
     close(socket_of.fd);
     close(listener);
@@ -256,7 +259,7 @@ static void serve(int fd)
 
 static _Atomic uint32_t ended;
 
-static void done(struct stk_http_request *request, const struct stk_http_answer *answer)
+static void done(struct stk_http_request *request, const struct stk_http_response *answer)
 {
     (void)request;
     (void)answer;

@@ -16,9 +16,9 @@
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *user, void *known);
 static int on_timer(CURLM *multi, long timeout_ms, void *user);
 
-int stk_http_watch_open(struct stk_http *http)
+int stk_http_poll_open(struct stk_http *http)
 {
-    struct stk_http_watch *watch = &http->watch;
+    struct stk_http_poll *watch = &http->poll;
     struct epoll_event wake = {.events = EPOLLIN};
     bool fits;
 
@@ -38,13 +38,13 @@ int stk_http_watch_open(struct stk_http *http)
     return fits ? 0 : -ENOMEM;
 }
 
-void stk_http_watch_close(struct stk_http *http)
+void stk_http_poll_close(struct stk_http *http)
 {
-    if (http->watch.epoll >= 0) {
-        close(http->watch.epoll);
+    if (http->poll.epoll >= 0) {
+        close(http->poll.epoll);
     }
-    if (http->watch.wake >= 0) {
-        close(http->watch.wake);
+    if (http->poll.wake >= 0) {
+        close(http->poll.wake);
     }
 }
 
@@ -53,15 +53,15 @@ void stk_http_wake(struct stk_http *http)
     int written;
 
     do { /* -EAGAIN: 2^64 of them are there already, which wakes it as well */
-        written = eventfd_write(http->watch.wake, 1);
+        written = eventfd_write(http->poll.wake, 1);
     } while (written < 0 && errno == EINTR);
 }
 
-void stk_http_watch_forget(struct stk_http *http, int fd)
+void stk_http_poll_remove(struct stk_http *http, int fd)
 {
     /* Of one that is not watched: no matter. A process that was forked may hold the socket, and
      * then closing it would not end what is watched. */
-    (void)epoll_ctl(http->watch.epoll, EPOLL_CTL_DEL, fd, NULL);
+    (void)epoll_ctl(http->poll.epoll, EPOLL_CTL_DEL, fd, NULL);
 }
 
 /* Called by libcurl: what it waits for at this socket from now on. */
@@ -73,8 +73,9 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *user, void *k
 
     (void)easy;
     if (what == CURL_POLL_REMOVE) {
-        if (!socket || !stk_http_socket_gone(socket, fd)) { /* else the number may be another's */
-            stk_http_watch_forget(http, fd);
+        if (!socket ||
+            !stk_http_socket_is_closed(socket, fd)) { /* else the number may be another's */
+            stk_http_poll_remove(http, fd);
         }
         return 0;
     }
@@ -84,8 +85,8 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *user, void *k
         socket = stk_http_socket_of(http, fd); /* none: the resolver's */
         curl_multi_assign(http->multi, fd, socket ? (void *)socket : http);
     }
-    if (epoll_ctl(http->watch.epoll, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event) < 0) {
-        (void)epoll_ctl(http->watch.epoll, known ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &event);
+    if (epoll_ctl(http->poll.epoll, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event) < 0) {
+        (void)epoll_ctl(http->poll.epoll, known ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &event);
     }
     return 0; /* what could not be watched ends by its deadline */
 }
@@ -95,12 +96,12 @@ static int on_timer(CURLM *multi, long timeout_ms, void *user)
     struct stk_http *http = user;
 
     (void)multi;
-    http->watch.timer_ns = timeout_ms < 0 ? UINT64_MAX : stk_clock_ns() + (uint64_t)timeout_ms * MS;
+    http->poll.timer_ns = timeout_ms < 0 ? UINT64_MAX : stk_clock_ns() + (uint64_t)timeout_ms * MS;
     return 0;
 }
 
 /* Whether all of an answer came, as far as its head tells. */
-static bool is_whole(const struct stk_http_slot *slot)
+static bool is_complete(const struct stk_http_slot *slot)
 {
     const struct stk_http_request *request = slot->request;
 
@@ -112,17 +113,17 @@ static bool is_whole(const struct stk_http_slot *slot)
  * waits 40 ms with that, for something to send along (tcp(7), TCP_QUICKACK). */
 static void acknowledge(struct stk_http *http)
 {
-    const struct stk_http_slot *slot = http->watch.begun;
+    const struct stk_http_slot *slot = http->poll.begun;
 
-    http->watch.begun = NULL;
-    if (slot && !is_whole(slot)) {
+    http->poll.begun = NULL;
+    if (slot && !is_complete(slot)) {
         stk_http_socket_acknowledge(slot);
     }
 }
 
-void stk_http_watch_begun(struct stk_http_slot *slot)
+void stk_http_poll_response_began(struct stk_http_slot *slot)
 {
-    struct stk_http_watch *watch = &slot->http->watch;
+    struct stk_http_poll *watch = &slot->http->poll;
 
     if (watch->begun != slot) {
         acknowledge(slot->http); /* of a call by the timer, which is for several */
@@ -130,20 +131,20 @@ void stk_http_watch_begun(struct stk_http_slot *slot)
     watch->begun = slot;
 }
 
-void stk_http_watch_due(struct stk_http *http)
+void stk_http_poll_run_due(struct stk_http *http)
 {
     int running = 0;
 
-    if (http->watch.timer_ns != UINT64_MAX && http->watch.timer_ns <= stk_clock_ns()) {
-        http->watch.timer_ns = UINT64_MAX; /* it is set anew within, if there is another */
+    if (http->poll.timer_ns != UINT64_MAX && http->poll.timer_ns <= stk_clock_ns()) {
+        http->poll.timer_ns = UINT64_MAX; /* it is set anew within, if there is another */
         curl_multi_socket_action(http->multi, CURL_SOCKET_TIMEOUT, 0, &running);
         acknowledge(http);
     }
 }
 
-void stk_http_watch_wait(struct stk_http *http, int timeout_ms)
+void stk_http_poll_wait(struct stk_http *http, int timeout_ms)
 {
-    struct stk_http_watch *watch = &http->watch;
+    struct stk_http_poll *watch = &http->poll;
     struct epoll_event events[EVENTS];
     uint64_t now_ns = stk_clock_ns();
     eventfd_t count;

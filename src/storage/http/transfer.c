@@ -14,7 +14,8 @@
 #define RECEIVE_BYTES_FEW (64l << 10)
 #define RECEIVE_BYTES_MIN (32l << 10)
 #define FEW_RECEIVES 8
-#define SPARE 64l /* a buffer with what libcurl and hidden memory add is one of its blocks */
+#define BUFFER_OVERHEAD                                                                            \
+    64l /* a buffer with what libcurl and hidden memory add is one of its blocks */
 /* Of what resolver.c dealt out. What libcurl asked for by itself is not kept: all would take the
  * first address of it. */
 #define DNS_CACHE_S 60l
@@ -23,15 +24,15 @@
 static void set_addresses(struct stk_http_slot *slot);
 static void set_headers(struct stk_http_slot *slot);
 static void set_method(struct stk_http_slot *slot);
-static size_t take_header(char *data, size_t size, size_t count, void *user);
-static size_t take_body(char *data, size_t size, size_t count, void *user);
-static int before_sending(void *user, char *ip, char *local_ip, int port, int local_port);
+static size_t on_header(char *data, size_t size, size_t count, void *user);
+static size_t on_body(char *data, size_t size, size_t count, void *user);
+static int on_connected(void *user, char *ip, char *local_ip, int port, int local_port);
 static int on_progress(void *user, curl_off_t down_total, curl_off_t down, curl_off_t up_total,
                        curl_off_t up);
-static void read_code(struct stk_http_answer *answer, const char *line, size_t bytes);
+static void read_code(struct stk_http_response *answer, const char *line, size_t bytes);
 static uint64_t read_length(const char *text, size_t bytes);
 
-void stk_http_clear_head(struct stk_http_answer *answer)
+void stk_http_clear_response(struct stk_http_response *answer)
 {
     explicit_bzero(answer->headers, answer->headers_bytes);
     answer->headers_bytes = 0;
@@ -40,7 +41,7 @@ void stk_http_clear_head(struct stk_http_answer *answer)
 
 void stk_http_clear_slot(struct stk_http_slot *slot)
 {
-    stk_http_clear_head(&slot->answer);
+    stk_http_clear_response(&slot->answer);
     slot->answer.code = slot->answer.text_bytes = 0;
     slot->answer.text[0] = slot->problem[0] = '\0';
     slot->sent = slot->began = slot->cut = false;
@@ -72,14 +73,15 @@ void stk_http_prepare_slot(struct stk_http_slot *slot)
     set_addresses(slot);
     curl_easy_setopt(easy, CURLOPT_MAXAGE_CONN, IDLE_S);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1l);
-    curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)stk_max(wanted, RECEIVE_BYTES_MIN) - SPARE);
+    curl_easy_setopt(easy, CURLOPT_BUFFERSIZE,
+                     (long)stk_max(wanted, RECEIVE_BYTES_MIN) - BUFFER_OVERHEAD);
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS,
                      (long)(request->connect_ms ? request->connect_ms : STK_HTTP_CONNECT_MS));
-    curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_header);
+    curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header);
     curl_easy_setopt(easy, CURLOPT_HEADERDATA, slot);
-    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_body);
+    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, slot);
-    curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, before_sending);
+    curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, on_connected);
     curl_easy_setopt(easy, CURLOPT_PREREQDATA, slot);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, stk_http_open_socket);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, slot->http);
@@ -89,13 +91,13 @@ void stk_http_prepare_slot(struct stk_http_slot *slot)
         curl_easy_setopt(easy, CURLOPT_CAINFO,
                          request->ca_file ? request->ca_file : options->ca_file);
     }
-    if (request->direct) {
+    if (request->no_proxy) {
         curl_easy_setopt(easy, CURLOPT_NOPROXY, "*");
     }
     set_method(slot);
 }
 
-uint32_t stk_http_judge(const struct stk_http_slot *slot, CURLcode result)
+uint32_t stk_http_classify(const struct stk_http_slot *slot, CURLcode result)
 {
     if (slot->failure != STK_HTTP_NO_FAILURE) {
         return slot->failure;
@@ -146,7 +148,7 @@ bool stk_http_begin(struct stk_http_slot *slot)
         status = request->begin(request, &slot->answer);
     }
     if (status < 0) {
-        slot->failure = STK_HTTP_REFUSED;
+        slot->failure = STK_HTTP_REJECTED;
         request->status = status;
     }
     return status >= 0;
@@ -166,7 +168,7 @@ static void set_addresses(struct stk_http_slot *slot)
 /* libcurl reads the list and changes nothing of it; its own functions would copy the texts. */
 static void add_line(struct stk_http_slot *slot, uint32_t *count, const char *text)
 {
-    STK_ASSERT(*count < STK_HTTP_LINES_MAX);
+    STK_ASSERT(*count < STK_HTTP_HEADER_LINES_MAX);
     slot->lines[*count] = (struct curl_slist){.data = (char *)(uintptr_t)text};
     if (*count > 0) {
         slot->lines[*count - 1].next = &slot->lines[*count];
@@ -180,7 +182,7 @@ static void set_headers(struct stk_http_slot *slot)
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < request->header_count; i++) {
-        if (!slot->foreign || stk_http_is_public(request->headers[i])) {
+        if (!slot->cross_origin || stk_http_header_is_public(request->headers[i])) {
             add_line(slot, &count, request->headers[i]);
         }
     }
@@ -226,13 +228,13 @@ static void set_method(struct stk_http_slot *slot)
 
 /* A line of the answer's head. A new status line begins it again: after 100 Continue, and when
  * libcurl sent the request once more on a new connection. */
-static size_t take_header(char *data, size_t size, size_t count, void *user)
+static size_t on_header(char *data, size_t size, size_t count, void *user)
 {
     struct stk_http_slot *slot = user;
-    struct stk_http_answer *answer = &slot->answer;
+    struct stk_http_response *answer = &slot->answer;
     size_t given = size * count, bytes = given;
 
-    stk_http_moved(slot, 0);
+    stk_http_record_progress(slot, 0);
     if (slot->request->first_byte_ns == 0) {
         slot->request->first_byte_ns = slot->progress_ns;
     }
@@ -240,9 +242,9 @@ static size_t take_header(char *data, size_t size, size_t count, void *user)
         bytes--;
     }
     if (bytes >= 5 && memcmp(data, "HTTP/", 5) == 0) {
-        stk_http_clear_head(answer);
+        stk_http_clear_response(answer);
         read_code(answer, data, bytes);
-        stk_http_watch_begun(slot);
+        stk_http_poll_response_began(slot);
         return given;
     }
     if (bytes == 0) {
@@ -261,7 +263,7 @@ static size_t take_header(char *data, size_t size, size_t count, void *user)
     return given;
 }
 
-static size_t take_text(struct stk_http_answer *answer, const char *data, size_t bytes)
+static size_t store_text(struct stk_http_response *answer, const char *data, size_t bytes)
 {
     size_t room = STK_HTTP_TEXT_BYTES_MAX - answer->text_bytes;
     size_t kept = (size_t)stk_min(bytes, room);
@@ -273,19 +275,19 @@ static size_t take_text(struct stk_http_answer *answer, const char *data, size_t
 }
 
 /* Bytes of the body. To return less than was given ends the transfer, and the connection. */
-static size_t take_body(char *data, size_t size, size_t count, void *user)
+static size_t on_body(char *data, size_t size, size_t count, void *user)
 {
     struct stk_http_slot *slot = user;
     struct stk_http_request *request = slot->request;
     size_t given = size * count, bytes = given, room;
 
-    stk_http_moved(slot, bytes);
+    stk_http_record_progress(slot, bytes);
     if (slot->answer.code / 100 != 2) {
-        slot->cut = take_text(&slot->answer, data, bytes) < bytes;
+        slot->cut = store_text(&slot->answer, data, bytes) < bytes;
         return slot->cut ? 0 : given;
     }
     if (!slot->began && !request->secret) {
-        stk_http_wipe_answer(slot->easy, false); /* TLS would take a tenth longer for it */
+        stk_http_set_wipe_response(slot->easy, false); /* TLS would take a tenth longer for it */
     }
     if (!stk_http_begin(slot)) {
         return 0;
@@ -305,30 +307,31 @@ static size_t take_body(char *data, size_t size, size_t count, void *user)
     if (room == bytes) {
         return given;
     }
-    slot->cut = request->cut;
-    slot->failure = request->cut ? STK_HTTP_NO_FAILURE : STK_HTTP_LIMIT;
+    slot->cut = request->truncate;
+    slot->failure = request->truncate ? STK_HTTP_NO_FAILURE : STK_HTTP_LIMIT;
     return 0;
 }
 
 /* Connected, maybe to where a redirect led. */
-static int before_sending(void *user, char *ip, char *local_ip, int port, int local_port)
+static int on_connected(void *user, char *ip, char *local_ip, int port, int local_port)
 {
     struct stk_http_slot *slot = user;
 
     (void)local_ip;
-    stk_http_socket_used(slot, ip, port, local_port);
+    stk_http_socket_attach(slot, ip, port, local_port);
     if (slot->redirects == 0) {
         bool here = stk_http_is_loopback(ip);
-        slot->first_loopback = slot->request->led ? slot->request->led_here : here;
-        slot->request->here = slot->first_loopback;
+        slot->first_loopback =
+            slot->request->url_from_server ? slot->request->server_is_local : here;
+        slot->request->is_local = slot->first_loopback;
     }
-    if ((slot->redirects > 0 || slot->request->led) &&
+    if ((slot->redirects > 0 || slot->request->url_from_server) &&
         (stk_http_is_link_local(ip) || (stk_http_is_loopback(ip) && !slot->first_loopback))) {
         slot->failure = STK_HTTP_REDIRECT;
         snprintf(slot->problem, sizeof slot->problem, "a redirect to %s", ip);
         return CURL_PREREQFUNC_ABORT;
     }
-    stk_http_wipe_answer(slot->easy, true);
+    stk_http_set_wipe_response(slot->easy, true);
     slot->sent = true;
     slot->request->sends += slot->redirects == 0;
     slot->progress_ns = stk_clock_ns();
@@ -345,14 +348,14 @@ static int on_progress(void *user, curl_off_t down_total, curl_off_t down, curl_
     (void)down;
     (void)up_total;
     if ((uint64_t)up != slot->uploaded) {
-        stk_http_moved(slot, (uint64_t)up - stk_min((uint64_t)up, slot->uploaded));
+        stk_http_record_progress(slot, (uint64_t)up - stk_min((uint64_t)up, slot->uploaded));
         slot->uploaded = (uint64_t)up;
     }
     return 0;
 }
 
 /* "HTTP/1.1 206 Partial Content" */
-static void read_code(struct stk_http_answer *answer, const char *line, size_t bytes)
+static void read_code(struct stk_http_response *answer, const char *line, size_t bytes)
 {
     const char *space = memchr(line, ' ', bytes);
     uint32_t code = 0;

@@ -28,13 +28,13 @@ struct page {
     size_t prefix_bytes;
     const char *behind;      /* Azure lists from the beginning only; NULL: all names are wanted */
     char after[AFTER_BYTES]; /* room for what begins the listing */
-    const struct stk_search *search;
+    const struct stk_list_request *search;
     int status;
     uint32_t depth;
     bool in_contents, in_prefixes, in_metadata, is_folder, is_list, truncated, encoded,
         name_encoded, too_long;
     uint32_t items; /* the depth at which items stand: 2, Azure's 3 */
-    struct stk_rounds rounds;
+    struct stk_list_guard guard;
     uint64_t count;
     uint32_t text_bytes;
     char text[TEXT_BYTES_MAX + 1];
@@ -45,11 +45,12 @@ struct page {
     char token[TEXT_BYTES_MAX + 1];
 };
 
-static uint32_t ask_for(const struct stk_search *search, const char *prefix, const char *token,
-                        const char *keys, char *after, struct stk_sign_pair query[LIST_QUERY_MAX]);
-static const char *bucket_of(const struct stk_place *place);
-static int get_page(struct stk_store *store, const struct stk_place *place,
-                    const struct stk_sign_pair *query, uint32_t query_count, struct stk_view *body,
+static uint32_t build_query(const struct stk_list_request *search, const char *prefix,
+                            const char *token, const char *keys, char *after,
+                            struct stk_sigv4_pair query[LIST_QUERY_MAX]);
+static const char *bucket_of(const struct stk_object_url *object);
+static int get_page(struct stk_store *store, const struct stk_object_url *object,
+                    const struct stk_sigv4_pair *query, uint32_t query_count, struct stk_view *body,
                     struct stoker_error *error);
 static int parse_page(struct page *page, struct stk_view body);
 static void XMLCALL on_start(void *user, const XML_Char *name, const XML_Char **attributes);
@@ -57,38 +58,38 @@ static void XMLCALL on_end(void *user, const XML_Char *name);
 static void XMLCALL on_text(void *user, const XML_Char *text, int bytes);
 static void XMLCALL on_doctype(void *user, const XML_Char *name, const XML_Char *system,
                                const XML_Char *public, int internal);
-static void give(struct page *page, bool folder);
+static void add_entry(struct page *page, bool folder);
 static void compare(struct page *page, const char *want);
-static void take_field(struct page *page, const char *name);
+static void set_field(struct page *page, const char *name);
 
-int stk_store_list(struct stk_store *store, const struct stk_search *search,
+int stk_store_list(struct stk_store *store, const struct stk_list_request *search,
                    struct stoker_error *error)
 {
-    const struct stk_place *place = search->place;
+    const struct stk_object_url *object = search->place;
     struct page *page = stk_alloc(1, sizeof *page);
     uint8_t *memory = stk_alloc(1, STK_STORE_PAGE_BYTES_MAX);
     char prefix[STK_STORE_URL_BYTES_MAX + 1], keys[16];
-    size_t bytes = strlen(place->key ? place->key : "");
+    size_t bytes = strlen(object->key ? object->key : "");
     int status = page && memory ? 0 : -ENOMEM;
 
     if (search->more_out) {
         *search->more_out = true;
     }
-    if (status == 0 && place->kind == STK_PLACE_HUB) {
-        status = stk_store_list_hub(store, search, error);
+    if (status == 0 && object->kind == STK_OBJECT_URL_HF) {
+        status = stk_store_list_hf(store, search, error);
         goto done;
     }
     if (status < 0) {
         stk_fail(error, status, "cannot list", "free memory", "store");
         goto done;
     }
-    if (!stk_place_is_keyed(place)) {
+    if (!stk_object_url_has_key(object)) {
         status = stk_fail(error, STOKER_ERROR_ARGUMENT, "a web server cannot be listed",
                           "name each file, with braces: http://host/data-{000..009}.tar",
-                          "'%.400s'", place->url);
+                          "'%.400s'", object->url);
         goto done;
     }
-    memcpy(prefix, place->key, bytes + 1);
+    memcpy(prefix, object->key, bytes + 1);
     if (bytes > 0 && prefix[bytes - 1] != '/') {
         prefix[bytes++] = '/';
         prefix[bytes] = '\0';
@@ -96,24 +97,24 @@ int stk_store_list(struct stk_store *store, const struct stk_search *search,
     snprintf(keys, sizeof keys, "%u",
              search->max > 0 && search->max < 1000 && !search->more_out ? search->max : 1000);
     page->search = search;
-    page->bucket = bucket_of(place);
+    page->bucket = bucket_of(object);
     page->prefix = prefix;
     page->prefix_bytes = bytes;
-    page->behind = place->kind == STK_PLACE_AZURE ? search->after : NULL;
+    page->behind = object->kind == STK_OBJECT_URL_AZURE ? search->after : NULL;
     page->truncated = true;
     while (status == 0 && page->truncated) {
         struct stk_view body = {memory, STK_STORE_PAGE_BYTES_MAX};
-        struct stk_sign_pair query[LIST_QUERY_MAX];
+        struct stk_sigv4_pair query[LIST_QUERY_MAX];
         uint32_t count;
         char token[sizeof page->token];
 
         memcpy(token, page->token, sizeof token);
-        count = ask_for(search, prefix, token, keys, page->after, query);
-        status = get_page(store, place, query, count, &body, error);
+        count = build_query(search, prefix, token, keys, page->after, query);
+        status = get_page(store, object, query, count, &body, error);
         status = status < 0 ? status : parse_page(page, body);
         if (status < 0 && (!error || error->status != status)) {
             stk_fail(error, status, "a listing cannot be read", "look at the server and proxies",
-                     "'%s'", place->url);
+                     "'%s'", object->url);
         }
         if (status == 0 && search->more_out) {
             *search->more_out = page->truncated;
@@ -122,7 +123,7 @@ int stk_store_list(struct stk_store *store, const struct stk_search *search,
             break;
         }
         if (status == 0 && page->truncated) {
-            status = stk_rounds_next(&page->rounds, page->token, place, error);
+            status = stk_list_guard_next_page(&page->guard, page->token, object, error);
         }
     }
 done:
@@ -131,115 +132,118 @@ done:
     return status;
 }
 
-void stk_rounds_name(struct stk_rounds *rounds, const char *name, bool folder)
+void stk_list_guard_add_name(struct stk_list_guard *guard, const char *name, bool folder)
 {
-    rounds->its = stk_key(rounds->its, stk_sum64(name, strlen(name)) + folder);
-    rounds->any = true;
-    rounds->objects = rounds->objects || !folder;
+    guard->names_hash = stk_random_key(guard->names_hash, stk_xxh3_64(name, strlen(name)) + folder);
+    guard->any = true;
+    guard->objects = guard->objects || !folder;
 }
 
 /* A circle of any length is met by what is kept of the pages number 1, 2, 4, 8 ... (Brent). The
  * same names of objects twice are one, too: who tells where it goes on need not listen to it. The
  * same folders may come on two pages. */
-int stk_rounds_next(struct stk_rounds *rounds, const char *next, const struct stk_place *place,
-                    struct stoker_error *error)
+int stk_list_guard_next_page(struct stk_list_guard *guard, const char *next,
+                             const struct stk_object_url *object, struct stoker_error *error)
 {
-    uint64_t sum = stk_sum64(next, strlen(next));
-    bool same = rounds->pages > 0 && rounds->any &&
-                (rounds->its == rounds->its_last || rounds->its == rounds->its_kept);
-    bool round = (rounds->pages > 0 && (sum == rounds->last || sum == rounds->kept)) ||
-                 (same && rounds->objects);
+    uint64_t sum = stk_xxh3_64(next, strlen(next));
+    bool same = guard->pages > 0 && guard->any &&
+                (guard->names_hash == guard->names_hash_last ||
+                 guard->names_hash == guard->names_hash_saved);
+    bool round = (guard->pages > 0 && (sum == guard->last || sum == guard->saved)) ||
+                 (same && guard->objects);
 
-    rounds->idle = !rounds->any || same ? rounds->idle + 1 : 0;
+    guard->idle = !guard->any || same ? guard->idle + 1 : 0;
     if (!next[0]) {
         return stk_fail(error, STOKER_ERROR_CORRUPT, "a listing does not tell how it goes on",
-                        "look at the server and proxies", "'%s'", place->url);
+                        "look at the server and proxies", "'%s'", object->url);
     }
     if (round) {
         return stk_fail(error, STOKER_ERROR_CORRUPT, "a listing comes back to a page that it gave",
                         "look at the server and proxies: it would go on for ever", "'%s'",
-                        place->url);
+                        object->url);
     }
-    if (rounds->idle >= IDLE_PAGES_MAX || ++rounds->pages >= PAGES_MAX) {
+    if (guard->idle >= IDLE_PAGES_MAX || ++guard->pages >= PAGES_MAX) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "a listing has no end",
-                        "look at the server and proxies; name a longer prefix", "'%s'", place->url);
+                        "look at the server and proxies; name a longer prefix", "'%s'",
+                        object->url);
     }
-    if ((rounds->pages & (rounds->pages - 1)) == 0) {
-        rounds->kept = sum;
-        rounds->its_kept = rounds->its;
+    if ((guard->pages & (guard->pages - 1)) == 0) {
+        guard->saved = sum;
+        guard->names_hash_saved = guard->names_hash;
     }
-    rounds->last = sum;
-    rounds->its_last = rounds->its;
-    rounds->its = 0;
-    rounds->any = rounds->objects = false;
+    guard->last = sum;
+    guard->names_hash_last = guard->names_hash;
+    guard->names_hash = 0;
+    guard->any = guard->objects = false;
     return 0;
 }
 
 /* An access point, or its alias ("...-s3alias", "...--ol-s3", "....mrap"), stands for a bucket of
  * another name; Ceph's tenants ("tenant:bucket") are not repeated. */
-static const char *bucket_of(const struct stk_place *place)
+static const char *bucket_of(const struct stk_object_url *object)
 {
-    bool alias = place->arn || strchr(place->bucket, ':') || strstr(place->bucket, "-s3") ||
-                 strstr(place->bucket, ".mrap");
+    bool alias = object->arn || strchr(object->bucket, ':') || strstr(object->bucket, "-s3") ||
+                 strstr(object->bucket, ".mrap");
 
-    return alias ? NULL : place->bucket;
+    return alias ? NULL : object->bucket;
 }
 
 /* The parameters of a page, in the order of their names; returns how many. */
-static uint32_t ask_for(const struct stk_search *search, const char *prefix, const char *token,
-                        const char *keys, char *after, struct stk_sign_pair query[LIST_QUERY_MAX])
+static uint32_t build_query(const struct stk_list_request *search, const char *prefix,
+                            const char *token, const char *keys, char *after,
+                            struct stk_sigv4_pair query[LIST_QUERY_MAX])
 {
-    bool azure = search->place->kind == STK_PLACE_AZURE;
+    bool azure = search->place->kind == STK_OBJECT_URL_AZURE;
     uint32_t count = 0;
 
     if (azure) {
-        query[count++] = (struct stk_sign_pair){"comp", "list"};
+        query[count++] = (struct stk_sigv4_pair){"comp", "list"};
     } else if (token[0]) {
-        query[count++] = (struct stk_sign_pair){"continuation-token", token};
+        query[count++] = (struct stk_sigv4_pair){"continuation-token", token};
     }
     if (!search->deep) {
-        query[count++] = (struct stk_sign_pair){"delimiter", "/"};
+        query[count++] = (struct stk_sigv4_pair){"delimiter", "/"};
     }
     if (azure) {
-        query[count++] = (struct stk_sign_pair){"include", "metadata"}; /* tells folders */
+        query[count++] = (struct stk_sigv4_pair){"include", "metadata"}; /* tells folders */
         if (token[0]) {
-            query[count++] = (struct stk_sign_pair){"marker", token};
+            query[count++] = (struct stk_sigv4_pair){"marker", token};
         }
-        query[count++] = (struct stk_sign_pair){"maxresults", keys};
-        query[count++] = (struct stk_sign_pair){"prefix", prefix};
-        query[count++] = (struct stk_sign_pair){"restype", "container"};
+        query[count++] = (struct stk_sigv4_pair){"maxresults", keys};
+        query[count++] = (struct stk_sigv4_pair){"prefix", prefix};
+        query[count++] = (struct stk_sigv4_pair){"restype", "container"};
     } else {
-        query[count++] = (struct stk_sign_pair){"encoding-type", "url"};
-        query[count++] = (struct stk_sign_pair){"list-type", "2"};
-        query[count++] = (struct stk_sign_pair){"max-keys", keys};
-        query[count++] = (struct stk_sign_pair){"prefix", prefix};
+        query[count++] = (struct stk_sigv4_pair){"encoding-type", "url"};
+        query[count++] = (struct stk_sigv4_pair){"list-type", "2"};
+        query[count++] = (struct stk_sigv4_pair){"max-keys", keys};
+        query[count++] = (struct stk_sigv4_pair){"prefix", prefix};
         if (search->after && !token[0]) {
             snprintf(after, AFTER_BYTES, "%s%s", prefix, search->after);
-            query[count++] = (struct stk_sign_pair){"start-after", after};
+            query[count++] = (struct stk_sigv4_pair){"start-after", after};
         }
     }
     return count;
 }
 
-static int get_page(struct stk_store *store, const struct stk_place *place,
-                    const struct stk_sign_pair *query, uint32_t query_count, struct stk_view *body,
+static int get_page(struct stk_store *store, const struct stk_object_url *object,
+                    const struct stk_sigv4_pair *query, uint32_t query_count, struct stk_view *body,
                     struct stoker_error *error)
 {
-    struct stk_exchange *exchange = stk_alloc(1, sizeof *exchange);
+    struct stk_operation *operation = stk_alloc(1, sizeof *operation);
     int status;
 
-    if (!exchange) {
+    if (!operation) {
         return stk_fail(error, -ENOMEM, "cannot list", "free memory", "store");
     }
-    exchange->place = place;
-    exchange->method = STK_HTTP_GET;
-    exchange->query = query;
-    exchange->query_count = query_count;
-    exchange->buffer = (uint8_t *)(uintptr_t)body->data;
-    exchange->buffer_bytes = body->bytes;
-    status = stk_exchange_call(store, exchange, NULL, error);
-    body->bytes = exchange->request.bytes;
-    stk_free(exchange);
+    operation->object = object;
+    operation->method = STK_HTTP_GET;
+    operation->query = query;
+    operation->query_count = query_count;
+    operation->buffer = (uint8_t *)(uintptr_t)body->data;
+    operation->buffer_bytes = body->bytes;
+    status = stk_operation_run(store, operation, NULL, error);
+    body->bytes = operation->request.bytes;
+    stk_free(operation);
     return status;
 }
 
@@ -330,7 +334,7 @@ static void XMLCALL on_text(void *user, const XML_Char *text, int bytes)
     page->text_bytes += (uint32_t)bytes;
 }
 
-static void take(struct page *page, char *to, size_t to_bytes)
+static void add_object(struct page *page, char *to, size_t to_bytes)
 {
     if (page->too_long || page->text_bytes >= to_bytes) {
         page->status = STOKER_ERROR_LIMIT;
@@ -346,7 +350,7 @@ static void XMLCALL on_end(void *user, const XML_Char *name)
 
     page->text[page->text_bytes] = '\0';
     if (page->depth == page->items && (page->in_contents || page->in_prefixes)) {
-        give(page, page->in_prefixes);
+        add_entry(page, page->in_prefixes);
         page->in_contents = page->in_prefixes = false;
     } else if (page->depth == 2 && strcmp(name, "IsTruncated") == 0) {
         page->truncated = strcmp(page->text, "true") == 0;
@@ -355,12 +359,12 @@ static void XMLCALL on_end(void *user, const XML_Char *name)
     } else if (page->depth == 2 && strcmp(name, "Prefix") == 0) {
         compare(page, page->prefix);
     } else if (page->depth == 2 && strcmp(name, "NextContinuationToken") == 0) {
-        take(page, page->token, sizeof page->token);
+        add_object(page, page->token, sizeof page->token);
     } else if (page->depth == 2 && strcmp(name, "NextMarker") == 0) {
-        take(page, page->token, sizeof page->token);
+        add_object(page, page->token, sizeof page->token);
         page->truncated = page->text_bytes > 0;
     } else if (page->depth > page->items) {
-        take_field(page, name);
+        set_field(page, name);
     }
     page->text_bytes = 0;
     page->depth--;
@@ -371,7 +375,7 @@ static void XMLCALL on_end(void *user, const XML_Char *name)
 static void compare(struct page *page, const char *want)
 {
     bool same = !want || !page->text[0] || page->too_long || strcmp(page->text, want) == 0 ||
-                (page->encoded && stk_sign_decode(page->text) && strcmp(page->text, want) == 0);
+                (page->encoded && stk_url_decode(page->text) && strcmp(page->text, want) == 0);
 
     if (!same) {
         page->status = STOKER_ERROR_CORRUPT;
@@ -380,15 +384,15 @@ static void compare(struct page *page, const char *want)
 }
 
 /* Of an item. Azure's lie in its Properties, and its ETags have no quotes here. */
-static void take_field(struct page *page, const char *name)
+static void set_field(struct page *page, const char *name)
 {
     uint32_t below = page->depth - page->items;
     bool azure = page->items == 3;
 
     if (below == 1 && page->in_contents && strcmp(name, azure ? "Name" : "Key") == 0) {
-        take(page, page->name, sizeof page->name);
+        add_object(page, page->name, sizeof page->name);
     } else if (below == 1 && page->in_prefixes && strcmp(name, azure ? "Name" : "Prefix") == 0) {
-        take(page, page->name, sizeof page->name);
+        add_object(page, page->name, sizeof page->name);
     } else if (azure && below == 1 && strcmp(name, "Metadata") == 0) {
         page->in_metadata = false;
     } else if (below != (azure ? 2 : 1) || !page->in_contents) {
@@ -403,7 +407,7 @@ static void take_field(struct page *page, const char *name)
         if (bare && page->text_bytes < sizeof page->etag - 2) {
             snprintf(page->etag, sizeof page->etag, "\"%s\"", page->text);
         } else if (!bare) {
-            take(page, page->etag, sizeof page->etag);
+            add_object(page, page->etag, sizeof page->etag);
         }
     } else if (strcmp(name, azure ? "AccessTier" : "StorageClass") == 0) {
         if (page->text_bytes < sizeof page->storage && !page->too_long) {
@@ -412,20 +416,20 @@ static void take_field(struct page *page, const char *name)
     } else if (strcmp(name, azure ? "Content-Length" : "Size") == 0) {
         page->bytes = strtoull(page->text, NULL, 10);
     } else if (strcmp(name, azure ? "Last-Modified" : "LastModified") == 0) {
-        page->mtime_ns = stk_store_time(page->text, page->text_bytes);
+        page->mtime_ns = stk_store_parse_time(page->text, page->text_bytes);
     }
 }
 
-static void give(struct page *page, bool folder)
+static void add_entry(struct page *page, bool folder)
 {
-    struct stk_found item = {.folder = folder,
-                             .bytes = page->bytes,
-                             .mtime_ns = page->mtime_ns,
-                             .etag = page->etag,
-                             .storage = page->storage};
+    struct stk_list_entry item = {.folder = folder,
+                                  .bytes = page->bytes,
+                                  .mtime_ns = page->mtime_ns,
+                                  .etag = page->etag,
+                                  .storage = page->storage};
     size_t bytes;
 
-    if ((page->encoded || page->name_encoded) && !stk_sign_decode(page->name)) {
+    if ((page->encoded || page->name_encoded) && !stk_url_decode(page->name)) {
         page->status = STOKER_ERROR_CORRUPT; /* no name of an object here has a NUL */
         XML_StopParser(page->parser, XML_FALSE);
         return;
@@ -435,7 +439,7 @@ static void give(struct page *page, bool folder)
         page->name[--bytes] = '\0';
     }
     page->count++;
-    stk_rounds_name(&page->rounds, page->name, folder);
+    stk_list_guard_add_name(&page->guard, page->name, folder);
     if (strncmp(page->name, page->prefix, stk_min(bytes, page->prefix_bytes)) != 0) {
         page->status = STOKER_ERROR_CORRUPT; /* of another prefix than was asked for */
         XML_StopParser(page->parser, XML_FALSE);

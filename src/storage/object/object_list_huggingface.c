@@ -8,23 +8,23 @@
 #include <string.h>
 
 struct listing {
-    const struct stk_search *search;
+    const struct stk_list_request *search;
     size_t prefix_bytes; /* of the folder's path, with its '/' */
     uint64_t count;
-    struct stk_rounds rounds;
+    struct stk_list_guard guard;
 };
 
-static int get_page(struct stk_store *store, struct stk_exchange *exchange,
-                    struct stk_http_answer *answer, struct listing *listing,
+static int get_page(struct stk_store *store, struct stk_operation *operation,
+                    struct stk_http_response *answer, struct listing *listing,
                     struct stoker_error *error);
-static int give(void *owner, const struct stk_hub_entry *entry);
+static int add_entry(void *owner, const struct stk_hf_entry *entry);
 
-int stk_store_list_hub(struct stk_store *store, const struct stk_search *search,
-                       struct stoker_error *error)
+int stk_store_list_hf(struct stk_store *store, const struct stk_list_request *search,
+                      struct stoker_error *error)
 {
     struct parts {
-        struct stk_exchange exchange;
-        struct stk_http_answer answer;
+        struct stk_operation operation;
+        struct stk_http_response answer;
         char link[STK_STORE_URL_BYTES_MAX];
     } *parts = stk_alloc(1, sizeof *parts);
     uint8_t *memory = stk_alloc(1, STK_STORE_PAGE_BYTES_MAX);
@@ -38,20 +38,21 @@ int stk_store_list_hub(struct stk_store *store, const struct stk_search *search,
 
     listing.prefix_bytes += bytes > 0 && key[bytes - 1] != '/';
     for (bool first = true; status == 0 && more; first = false) {
-        parts->exchange.buffer = memory;
-        parts->exchange.link = first ? NULL : parts->link;
-        status = get_page(store, &parts->exchange, &parts->answer, &listing, error);
+        parts->operation.buffer = memory;
+        parts->operation.link = first ? NULL : parts->link;
+        status = get_page(store, &parts->operation, &parts->answer, &listing, error);
         more = status == 0 && stk_http_header(&parts->answer, "Link", &link) &&
                (search->max == 0 || listing.count < search->max);
         if (more) {
-            int next = stk_hub_next(link, parts->link, sizeof parts->link);
+            int next = stk_hf_next_page(link, parts->link, sizeof parts->link);
 
             more = next > 0;
             if (next < 0) {
                 status = stk_fail(error, next, "a listing does not tell how it goes on",
                                   "look at HF_ENDPOINT, and proxies", "'%s'", search->place->url);
             } else if (more) {
-                status = stk_rounds_next(&listing.rounds, parts->link, search->place, error);
+                status =
+                    stk_list_guard_next_page(&listing.guard, parts->link, search->place, error);
             }
         }
     }
@@ -60,40 +61,40 @@ int stk_store_list_hub(struct stk_store *store, const struct stk_search *search,
     return status;
 }
 
-static int get_page(struct stk_store *store, struct stk_exchange *exchange,
-                    struct stk_http_answer *answer, struct listing *listing,
+static int get_page(struct stk_store *store, struct stk_operation *operation,
+                    struct stk_http_response *answer, struct listing *listing,
                     struct stoker_error *error)
 {
-    const struct stk_place *place = listing->search->place;
+    const struct stk_object_url *object = listing->search->place;
     int status;
 
-    exchange->place = place;
-    exchange->method = STK_HTTP_GET;
-    exchange->tree = true;
-    exchange->deep = listing->search->deep;
-    exchange->buffer_bytes = STK_STORE_PAGE_BYTES_MAX;
-    status = stk_exchange_call(store, exchange, answer, error);
+    operation->object = object;
+    operation->method = STK_HTTP_GET;
+    operation->tree = true;
+    operation->deep = listing->search->deep;
+    operation->buffer_bytes = STK_STORE_PAGE_BYTES_MAX;
+    status = stk_operation_run(store, operation, answer, error);
     if (status < 0) {
         return status;
     }
-    status =
-        stk_hub_tree((struct stk_view){exchange->buffer, exchange->request.bytes}, give, listing);
+    status = stk_hf_tree_parse((struct stk_view){operation->buffer, operation->request.bytes},
+                               add_entry, listing);
     if (status == STOKER_ERROR_FORMAT) {
         stk_fail(error, status, "a listing cannot be read", "look at HF_ENDPOINT, and proxies",
-                 "'%s'", place->url);
+                 "'%s'", object->url);
     }
     return status;
 }
 
-static int give(void *owner, const struct stk_hub_entry *entry)
+static int add_entry(void *owner, const struct stk_hf_entry *entry)
 {
     struct listing *listing = owner;
-    const struct stk_search *search = listing->search;
-    struct stk_found item = {
+    const struct stk_list_request *search = listing->search;
+    struct stk_list_entry item = {
         .folder = entry->folder, .bytes = entry->bytes, .etag = "", .hash = entry->hash};
 
     listing->count++;
-    stk_rounds_name(&listing->rounds, entry->path, entry->folder);
+    stk_list_guard_add_name(&listing->guard, entry->path, entry->folder);
     if (strlen(entry->path) <= listing->prefix_bytes ||
         strncmp(entry->path, search->place->key, strlen(search->place->key)) != 0 ||
         (search->deep && entry->folder)) {

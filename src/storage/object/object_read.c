@@ -9,7 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
-static bool is_header(const struct stk_http_answer *answer, const char *name, const char *value)
+static bool is_header(const struct stk_http_response *answer, const char *name, const char *value)
 {
     struct stk_view told;
 
@@ -17,34 +17,34 @@ static bool is_header(const struct stk_http_answer *answer, const char *name, co
            strncasecmp((const char *)told.data, value, told.bytes) == 0;
 }
 
-bool stk_store_may_archive(const char *storage)
+bool stk_store_class_may_be_archive(const char *storage)
 {
     return strcmp(storage, "GLACIER") == 0 || strcmp(storage, "DEEP_ARCHIVE") == 0 ||
            strcmp(storage, "INTELLIGENT_TIERING") == 0 || strcmp(storage, "Archive") == 0;
 }
 
 /* ongoing-request="false", expiry-date="Fri, 21 Dec 2012 00:00:00 GMT" */
-static void take_restore(struct stk_about *about, struct stk_view value)
+static void set_restore_state(struct stk_object_info *info, struct stk_view value)
 {
     static const char going[] = "ongoing-request=\"true\"", date[] = "expiry-date=\"";
     const char *text = (const char *)value.data, *at;
     size_t left;
 
-    about->archive = memmem(text, value.bytes, going, sizeof going - 1) ? STOKER_ARCHIVE_COMING
-                                                                        : STOKER_ARCHIVE_BACK;
+    info->archive = memmem(text, value.bytes, going, sizeof going - 1) ? STOKER_ARCHIVE_RESTORING
+                                                                       : STOKER_ARCHIVE_RESTORED;
     at = memmem(text, value.bytes, date, sizeof date - 1);
-    if (at && about->archive == STOKER_ARCHIVE_BACK) {
+    if (at && info->archive == STOKER_ARCHIVE_RESTORED) {
         at += sizeof date - 1;
         left = value.bytes - (size_t)(at - text);
         text = memchr(at, '"', left);
-        about->back_until_ns = stk_store_time(at, text ? (size_t)(text - at) : left);
+        info->restored_until_ns = stk_store_parse_time(at, text ? (size_t)(text - at) : left);
     }
 }
 
 /* https://docs.aws.amazon.com/AmazonS3/latest/API/API_HeadObject.html
  * https://learn.microsoft.com/rest/api/storageservices/get-blob-properties
  * Google's ARCHIVE is read as any other class. */
-static void take_class(struct stk_about *about, const struct stk_http_answer *answer)
+static void set_storage_class(struct stk_object_info *info, const struct stk_http_response *answer)
 {
     struct stk_view value;
     bool tier = false;
@@ -52,142 +52,144 @@ static void take_class(struct stk_about *about, const struct stk_http_answer *an
     if ((stk_http_header(answer, "x-amz-storage-class", &value) ||
          stk_http_header(answer, "x-goog-storage-class", &value) ||
          stk_http_header(answer, "x-ms-access-tier", &value)) &&
-        value.bytes < sizeof about->storage) {
-        memcpy(about->storage, value.data, value.bytes);
+        value.bytes < sizeof info->storage) {
+        memcpy(info->storage, value.data, value.bytes);
     }
     if (stk_http_header(answer, "x-amz-restore", &value)) {
-        take_restore(about, value);
+        set_restore_state(info, value);
     } else if (stk_http_header(answer, "x-ms-archive-status", &value)) {
-        about->archive = STOKER_ARCHIVE_COMING; /* "rehydrate-pending-to-hot" */
+        info->archive = STOKER_ARCHIVE_RESTORING; /* "rehydrate-pending-to-hot" */
     } else {
         tier = stk_http_header(answer, "x-amz-archive-status", &value);
-        about->archive = tier || (stk_store_may_archive(about->storage) &&
-                                  strcmp(about->storage, "INTELLIGENT_TIERING") != 0)
-                             ? STOKER_ARCHIVE_AWAY
-                             : STOKER_ARCHIVE_NONE;
+        info->archive = tier || (stk_store_class_may_be_archive(info->storage) &&
+                                 strcmp(info->storage, "INTELLIGENT_TIERING") != 0)
+                            ? STOKER_ARCHIVE_ARCHIVED
+                            : STOKER_ARCHIVE_NONE;
     }
 }
 
-void stk_store_told(const struct stk_exchange *exchange, const struct stk_http_answer *answer,
-                    struct stk_about *about)
+void stk_store_head_reply(const struct stk_operation *operation,
+                          const struct stk_http_response *answer, struct stk_object_info *info)
 {
     uint64_t first, last, total = UINT64_MAX;
     struct stk_view value;
 
-    *about = (struct stk_about){.bytes = answer->code == 200 ? answer->content_bytes : UINT64_MAX};
+    *info =
+        (struct stk_object_info){.bytes = answer->code == 200 ? answer->content_bytes : UINT64_MAX};
     if (answer->code == 206 && stk_http_header(answer, "Content-Range", &value) &&
-        stk_store_content_range(value, &first, &last, &total)) {
-        about->bytes = total;
+        stk_store_parse_content_range(value, &first, &last, &total)) {
+        info->bytes = total;
     } else if (answer->code == 416) {
-        about->bytes = 0;
+        info->bytes = 0;
     }
-    if (stk_http_header(answer, "ETag", &value) && value.bytes < sizeof about->etag) {
-        memcpy(about->etag, value.data, value.bytes);
+    if (stk_http_header(answer, "ETag", &value) && value.bytes < sizeof info->etag) {
+        memcpy(info->etag, value.data, value.bytes);
     }
-    if (stk_http_header(answer, "Last-Modified", &value) && value.bytes < sizeof about->modified) {
-        memcpy(about->modified, value.data, value.bytes);
-        about->mtime_ns = stk_store_time(about->modified, value.bytes);
+    if (stk_http_header(answer, "Last-Modified", &value) && value.bytes < sizeof info->modified) {
+        memcpy(info->modified, value.data, value.bytes);
+        info->mtime_ns = stk_store_parse_time(info->modified, value.bytes);
     }
-    about->whole = exchange->linked;
-    if (exchange->place->kind == STK_PLACE_HUB && !exchange->request.landed &&
-        about->whole.kind == STK_SEAL_NONE) { /* it led nowhere else */
-        about->whole = stk_seal_of_hub(answer);
+    info->checksum = operation->hf_checksum;
+    if (operation->object->kind == STK_OBJECT_URL_HF && !operation->request.redirect_url &&
+        info->checksum.kind == STK_CHECKSUM_NONE) { /* it led nowhere else */
+        info->checksum = stk_checksum_of_hf_etag(answer);
     }
-    about->folder = about->bytes == 0 && (is_header(answer, "x-ms-resource-type", "directory") ||
-                                          is_header(answer, "x-ms-meta-hdi_isfolder", "true"));
-    take_class(about, answer);
-    if (exchange->method == STK_HTTP_GET && about->archive == STOKER_ARCHIVE_AWAY) {
-        about->archive = STOKER_ARCHIVE_NONE; /* whatever it is called: a byte of it came */
+    info->folder = info->bytes == 0 && (is_header(answer, "x-ms-resource-type", "directory") ||
+                                        is_header(answer, "x-ms-meta-hdi_isfolder", "true"));
+    set_storage_class(info, answer);
+    if (operation->method == STK_HTTP_GET && info->archive == STOKER_ARCHIVE_ARCHIVED) {
+        info->archive = STOKER_ARCHIVE_NONE; /* whatever it is called: a byte of it came */
     }
 }
 
-void stk_store_probe(struct stk_exchange *exchange, const struct stk_place *place, uint8_t *byte)
+void stk_store_init_head(struct stk_operation *operation, const struct stk_object_url *object,
+                         uint8_t *byte)
 {
-    exchange->place = place;
-    exchange->method = STK_HTTP_GET;
-    exchange->probe = true;
-    exchange->buffer = byte;
-    exchange->buffer_bytes = 1;
+    operation->object = object;
+    operation->method = STK_HTTP_GET;
+    operation->probe = true;
+    operation->buffer = byte;
+    operation->buffer_bytes = 1;
 }
 
 /* Of a blob without bytes a range cannot be told from a folder. */
-static int ask_folder(struct stk_store *store, const struct stk_place *place,
-                      struct stk_about *about, struct stk_http_answer *answer,
-                      struct stoker_error *error)
+static int head_folder(struct stk_store *store, const struct stk_object_url *object,
+                       struct stk_object_info *info, struct stk_http_response *answer,
+                       struct stoker_error *error)
 {
-    struct stk_exchange exchange = {.place = place, .method = STK_HTTP_HEAD};
-    struct stk_about whole;
-    int status = stk_exchange_call(store, &exchange, answer, error);
+    struct stk_operation operation = {.object = object, .method = STK_HTTP_HEAD};
+    struct stk_object_info checksum;
+    int status = stk_operation_run(store, &operation, answer, error);
 
     if (status == 0) {
-        stk_store_told(&exchange, answer, &whole);
-        about->folder = whole.folder;
-        memcpy(about->etag, whole.etag, sizeof about->etag);
-        about->mtime_ns = whole.mtime_ns;
+        stk_store_head_reply(&operation, answer, &checksum);
+        info->folder = checksum.folder;
+        memcpy(info->etag, checksum.etag, sizeof info->etag);
+        info->mtime_ns = checksum.mtime_ns;
     }
     return status;
 }
 
 /* No byte of it can be read, but HEAD tells of it. */
-static int ask_archived(struct stk_store *store, const struct stk_place *place,
-                        struct stk_about *about, struct stk_http_answer *answer)
+static int head_archived(struct stk_store *store, const struct stk_object_url *object,
+                         struct stk_object_info *info, struct stk_http_response *answer)
 {
-    struct stk_exchange exchange = {.place = place, .method = STK_HTTP_HEAD};
-    int status = stk_exchange_call(store, &exchange, answer, NULL);
+    struct stk_operation operation = {.object = object, .method = STK_HTTP_HEAD};
+    int status = stk_operation_run(store, &operation, answer, NULL);
 
     if (status == 0) {
-        stk_store_told(&exchange, answer, about);
-        status = about->bytes == UINT64_MAX ? STOKER_ERROR_UNSUPPORTED : 0;
+        stk_store_head_reply(&operation, answer, info);
+        status = info->bytes == UINT64_MAX ? STOKER_ERROR_UNSUPPORTED : 0;
     }
     return status;
 }
 
 /* By a byte of it instead of HEAD: a refusal then has a body that says why, and URLs that were
  * signed for GET work. */
-static int ask(struct stk_store *store, const struct stk_place *place, bool archived,
-               struct stk_about *about_out, struct stoker_error *error)
+static int run_head(struct stk_store *store, const struct stk_object_url *object, bool archived,
+                    struct stk_object_info *info_out, struct stoker_error *error)
 {
     uint8_t byte;
-    struct stk_exchange exchange = {.status = 0};
-    struct stk_http_answer *answer = stk_alloc(1, sizeof *answer);
+    struct stk_operation operation = {.status = 0};
+    struct stk_http_response *answer = stk_alloc(1, sizeof *answer);
     int status;
 
     if (!answer) {
         return stk_fail(error, -ENOMEM, "cannot ask for an object", "free memory", "store");
     }
-    stk_store_probe(&exchange, place, &byte);
-    status = stk_exchange_call(store, &exchange, answer, error);
+    stk_store_init_head(&operation, object, &byte);
+    status = stk_operation_run(store, &operation, answer, error);
     if (status == 0) {
-        stk_store_told(&exchange, answer, about_out);
-        if (about_out->bytes == UINT64_MAX) {
+        stk_store_head_reply(&operation, answer, info_out);
+        if (info_out->bytes == UINT64_MAX) {
             status = stk_fail(error, STOKER_ERROR_UNSUPPORTED, "the server tells no size",
                               "serve the file as it is: with Content-Length and ranges", "'%.400s'",
-                              place->url);
-        } else if (place->kind == STK_PLACE_AZURE && about_out->bytes == 0) {
-            status = ask_folder(store, place, about_out, answer, error);
+                              object->url);
+        } else if (object->kind == STK_OBJECT_URL_AZURE && info_out->bytes == 0) {
+            status = head_folder(store, object, info_out, answer, error);
         }
-    } else if (archived && stk_refusal_is_archived(exchange.refused) &&
-               ask_archived(store, place, about_out, answer) == 0) {
+    } else if (archived && stk_error_response_is_archived(operation.error_code) &&
+               head_archived(store, object, info_out, answer) == 0) {
         status = 0;
     }
     stk_free(answer);
     return status;
 }
 
-int stk_store_head(struct stk_store *store, const struct stk_place *place,
-                   struct stk_about *about_out, struct stoker_error *error)
+int stk_store_head(struct stk_store *store, const struct stk_object_url *object,
+                   struct stk_object_info *info_out, struct stoker_error *error)
 {
-    return ask(store, place, false, about_out, error);
+    return run_head(store, object, false, info_out, error);
 }
 
-int stk_store_look(struct stk_store *store, const struct stk_place *place,
-                   struct stk_about *about_out, struct stoker_error *error)
+int stk_store_head_archived(struct stk_store *store, const struct stk_object_url *object,
+                            struct stk_object_info *info_out, struct stoker_error *error)
 {
-    return ask(store, place, true, about_out, error);
+    return run_head(store, object, true, info_out, error);
 }
 
 /* "<LocationConstraint>US-WEST1</LocationConstraint>" */
-static void take_location(const char *document, char region[64])
+static void set_location(const char *document, char region[64])
 {
     static const char name[] = "LocationConstraint";
     const char *at = strstr(document, name), *text = at ? strchr(at, '>') : NULL;
@@ -200,14 +202,14 @@ static void take_location(const char *document, char region[64])
     }
 }
 
-int stk_store_where(struct stk_store *store, const struct stk_place *place, char region[64],
-                    struct stoker_error *error)
+int stk_store_bucket_location(struct stk_store *store, const struct stk_object_url *object,
+                              char region[64], struct stoker_error *error)
 {
-    static const struct stk_sign_pair location = {"location", ""};
-    struct stk_http_answer *answer = stk_alloc(1, sizeof *answer);
-    struct stk_place bucket = *place;
+    static const struct stk_sigv4_pair location = {"location", ""};
+    struct stk_http_response *answer = stk_alloc(1, sizeof *answer);
+    struct stk_object_url bucket = *object;
     uint8_t document[1024] = {0};
-    struct stk_exchange exchange = {.place = &bucket, .method = STK_HTTP_HEAD};
+    struct stk_operation operation = {.object = &bucket, .method = STK_HTTP_HEAD};
     struct stk_view value;
     int status;
 
@@ -216,20 +218,20 @@ int stk_store_where(struct stk_store *store, const struct stk_place *place, char
         return stk_fail(error, -ENOMEM, "cannot ask for a bucket", "free memory", "store");
     }
     bucket.key = "";
-    if (place->kind == STK_PLACE_GOOGLE) {
-        exchange.method = STK_HTTP_GET;
-        exchange.query = &location;
-        exchange.query_count = 1;
-        exchange.document = true;
-        exchange.buffer = document;
-        exchange.buffer_bytes = sizeof document - 1;
+    if (object->kind == STK_OBJECT_URL_GCS) {
+        operation.method = STK_HTTP_GET;
+        operation.query = &location;
+        operation.query_count = 1;
+        operation.document = true;
+        operation.buffer = document;
+        operation.buffer_bytes = sizeof document - 1;
     }
-    status = place->kind == STK_PLACE_GOOGLE || place->kind == STK_PLACE_S3
-                 ? stk_exchange_call(store, &exchange, answer, error)
+    status = object->kind == STK_OBJECT_URL_GCS || object->kind == STK_OBJECT_URL_S3
+                 ? stk_operation_run(store, &operation, answer, error)
                  : 0;
-    if (place->kind == STK_PLACE_GOOGLE && status == 0) {
-        take_location((const char *)document, region);
-    } else if (place->kind == STK_PLACE_S3 && answer->code > 0 &&
+    if (object->kind == STK_OBJECT_URL_GCS && status == 0) {
+        set_location((const char *)document, region);
+    } else if (object->kind == STK_OBJECT_URL_S3 && answer->code > 0 &&
                stk_http_header(answer, "x-amz-bucket-region", &value) && value.bytes < 64) {
         memcpy(region, value.data, value.bytes);
         status = 0;
@@ -238,116 +240,123 @@ int stk_store_where(struct stk_store *store, const struct stk_place *place, char
     return status;
 }
 
-void stk_store_fetch(struct stk_exchange *exchange, const struct stk_place *place,
-                     const struct stk_about *about, uint64_t offset, uint64_t bytes,
-                     uint8_t *buffer)
+void stk_store_init_read(struct stk_operation *operation, const struct stk_object_url *object,
+                         const struct stk_object_info *info, uint64_t offset, uint64_t bytes,
+                         uint8_t *buffer)
 {
-    STK_ASSERT(bytes > 0 && offset <= about->bytes && bytes <= about->bytes - offset);
-    exchange->place = place;
-    exchange->method = STK_HTTP_GET;
-    exchange->about = about;
-    exchange->probe = false;
-    exchange->ranged = true;
-    exchange->offset = offset;
-    exchange->bytes = bytes;
-    exchange->query = NULL;
-    exchange->query_count = 0;
-    exchange->cover = NULL;
-    exchange->buffer = buffer;
-    exchange->buffer_bytes = bytes;
-    exchange->request.body = (struct stk_view){0};
+    STK_ASSERT(bytes > 0 && offset <= info->bytes && bytes <= info->bytes - offset);
+    operation->object = object;
+    operation->method = STK_HTTP_GET;
+    operation->info = info;
+    operation->probe = false;
+    operation->ranged = true;
+    operation->offset = offset;
+    operation->bytes = bytes;
+    operation->query = NULL;
+    operation->query_count = 0;
+    operation->coverage = NULL;
+    operation->buffer = buffer;
+    operation->buffer_bytes = bytes;
+    operation->request.body = (struct stk_view){0};
 }
 
-uint32_t stk_store_range_bytes(const struct stk_place *place)
+uint32_t stk_store_range_bytes(const struct stk_object_url *object)
 {
-    return place->kind == STK_PLACE_AZURE ? STK_STORE_RANGE_SEALED : STK_STORE_RANGE_BYTES;
+    return object->kind == STK_OBJECT_URL_AZURE ? STK_STORE_AZURE_CHECKSUM_BYTES
+                                                : STK_STORE_RANGE_BYTES;
 }
 
-uint32_t stk_place_dialect(const struct stk_place *place)
+uint32_t stk_object_url_provider(const struct stk_object_url *object)
 {
-    return place->kind == STK_PLACE_S3       ? STK_SEAL_OF_AMAZON
-           : place->kind == STK_PLACE_GOOGLE ? STK_SEAL_OF_GOOGLE
-           : place->kind == STK_PLACE_AZURE  ? STK_SEAL_OF_AZURE
-                                             : STK_SEAL_OF_WEB;
+    return object->kind == STK_OBJECT_URL_S3      ? STK_CHECKSUM_FROM_AWS
+           : object->kind == STK_OBJECT_URL_GCS   ? STK_CHECKSUM_FROM_GOOGLE
+           : object->kind == STK_OBJECT_URL_AZURE ? STK_CHECKSUM_FROM_AZURE
+                                                  : STK_CHECKSUM_FROM_HTTP;
 }
 
 /* A small object of S3 comes whole, with its checksum, unless somebody reads it by ranges. */
-struct stk_cover *stk_store_cover(struct stk_store *store, const struct stk_place *place,
-                                  const struct stk_about *about, bool sure, bool *ask_out)
+struct stk_range_coverage *stk_store_new_coverage(struct stk_store *store,
+                                                  const struct stk_object_url *object,
+                                                  const struct stk_object_info *info, bool required,
+                                                  bool *ask_out)
 {
-    bool amazon = place->kind == STK_PLACE_S3;
-    bool lazy = store->config.site.settings.lazy_checks == STK_SAID_YES;
-    bool vain =
-        about->bytes <= STK_STORE_RANGE_BYTES ||
-        atomic_load_explicit(&store->unsealed, memory_order_relaxed) >= STK_STORE_UNSEALED_MAX;
-    struct stk_cover *cover;
+    bool amazon = object->kind == STK_OBJECT_URL_S3;
+    bool lazy = store->config.site.settings.verify_when_required == STK_FLAG_YES;
+    bool vain = info->bytes <= STK_STORE_RANGE_BYTES ||
+                atomic_load_explicit(&store->without_checksum, memory_order_relaxed) >=
+                    STK_STORE_NO_CHECKSUM_MAX;
+    struct stk_range_coverage *cover;
 
     *ask_out = amazon;
-    if (about->bytes == 0 || !about->etag[0] || place->kind == STK_PLACE_AZURE ||
-        place->kind == STK_PLACE_HUB || (amazon && (lazy || (vain && !sure)))) {
+    if (info->bytes == 0 || !info->etag[0] || object->kind == STK_OBJECT_URL_AZURE ||
+        object->kind == STK_OBJECT_URL_HF || (amazon && (lazy || (vain && !required)))) {
         return NULL;
     }
-    cover = stk_cover_new(about->bytes); /* NULL: goes without */
+    cover = stk_range_coverage_new(info->bytes); /* NULL: goes without */
     if (cover && amazon) {
-        stk_cover_guess(cover, STK_SEAL_CRC64); /* what S3 makes where nobody asks for another */
+        stk_range_coverage_set_tentative(
+            cover, STK_CHECKSUM_CRC64); /* what S3 makes where nobody asks for another */
     }
     return cover;
 }
 
-void stk_store_seal(struct stk_exchange *exchange, const struct stk_place *place,
-                    const struct stk_about *about)
+void stk_store_init_checksum(struct stk_operation *operation, const struct stk_object_url *object,
+                             const struct stk_object_info *info)
 {
-    exchange->place = place;
-    exchange->method = STK_HTTP_HEAD;
-    exchange->about = about;
-    exchange->seal = true;
+    operation->object = object;
+    operation->method = STK_HTTP_HEAD;
+    operation->info = info;
+    operation->wants_checksum = true;
 }
 
-void stk_store_sealed(const struct stk_exchange *exchange, const struct stk_http_answer *answer,
-                      struct stk_cover *cover, struct stk_seal *whole)
+void stk_store_checksum_reply(const struct stk_operation *operation,
+                              const struct stk_http_response *answer,
+                              struct stk_range_coverage *cover, struct stk_checksum *checksum)
 {
-    struct stk_store *store = exchange->store;
-    struct stk_seals seals;
+    struct stk_store *store = operation->store;
+    struct stk_response_checksums seals;
 
-    *whole = (struct stk_seal){.kind = STK_SEAL_NONE};
-    if (exchange->status < 0) {
-        stk_cover_expect(cover, &(struct stk_seal){.kind = STK_SEAL_NONE});
+    *checksum = (struct stk_checksum){.kind = STK_CHECKSUM_NONE};
+    if (operation->status < 0) {
+        stk_range_coverage_set_expected(cover, &(struct stk_checksum){.kind = STK_CHECKSUM_NONE});
         return;
     }
-    stk_seals_read(&seals, answer, stk_place_dialect(exchange->place), true, false);
-    if (stk_seal_joins(&seals.whole)) {
-        atomic_store_explicit(&store->unsealed, 0, memory_order_relaxed);
+    stk_checksum_read_headers(&seals, answer, stk_object_url_provider(operation->object), true,
+                              false);
+    if (stk_checksum_is_combinable(&seals.object)) {
+        atomic_store_explicit(&store->without_checksum, 0, memory_order_relaxed);
     } else {
-        *whole = seals.whole;
-        atomic_fetch_add_explicit(&store->unsealed, 1, memory_order_relaxed);
+        *checksum = seals.object;
+        atomic_fetch_add_explicit(&store->without_checksum, 1, memory_order_relaxed);
     }
-    switch (stk_cover_expect(cover, &seals.whole)) {
-    case STK_COVER_PROVEN: /* all ranges had come before this answer */
-        stk_store_proven(store, exchange->place, exchange->about->bytes);
+    switch (stk_range_coverage_set_expected(cover, &seals.object)) {
+    case STK_RANGE_COVERAGE_VERIFIED: /* all ranges had come before this answer */
+        stk_store_count_verified(store, operation->object, operation->info->bytes);
         break;
-    case STK_COVER_WRONG: /* who reads of it next is told */
-        stk_store_damaged(store);
+    case STK_RANGE_COVERAGE_MISMATCH: /* who reads of it next is told */
+        stk_store_count_damaged(store);
         break;
-    case STK_COVER_OPEN:
+    case STK_RANGE_COVERAGE_INCOMPLETE:
         break;
     }
 }
 
 /* The size of the body that a GET would have, its place in the object, and the seal of it. What
  * cannot be is no answer. */
-static bool take_part(struct stk_whole_part *part, const struct stk_http_answer *answer,
-                      const struct stk_about *about)
+static bool set_part_checksum(struct stk_composite_checksum_part *part,
+                              const struct stk_http_response *answer,
+                              const struct stk_object_info *info)
 {
     uint64_t first, last, total;
-    struct stk_seals seals;
+    struct stk_response_checksums seals;
     struct stk_view value;
 
-    stk_seals_read(&seals, answer, STK_SEAL_OF_AMAZON, false, false);
-    *part = (struct stk_whole_part){
+    stk_checksum_read_headers(&seals, answer, STK_CHECKSUM_FROM_AWS, false, false);
+    *part = (struct stk_composite_checksum_part){
         .offset = UINT64_MAX, .bytes = answer->content_bytes, .seal = seals.body};
     if (stk_http_header(answer, "Content-Range", &value)) {
-        if (!stk_store_content_range(value, &first, &last, &total) ||
-            (total != UINT64_MAX && total != about->bytes)) {
+        if (!stk_store_parse_content_range(value, &first, &last, &total) ||
+            (total != UINT64_MAX && total != info->bytes)) {
             return false;
         }
         part->offset = first;
@@ -360,17 +369,17 @@ static bool take_part(struct stk_whole_part *part, const struct stk_http_answer 
 }
 
 /* HEAD of a part: https://docs.aws.amazon.com/AmazonS3/latest/API/API_HeadObject.html */
-int stk_store_part(struct stk_store *store, const struct stk_place *place,
-                   const struct stk_about *about, uint32_t number, struct stk_whole_part *part,
-                   struct stoker_error *error)
+int stk_store_part_checksum(struct stk_store *store, const struct stk_object_url *object,
+                            const struct stk_object_info *info, uint32_t number,
+                            struct stk_composite_checksum_part *part, struct stoker_error *error)
 {
-    struct stk_http_answer *answer = stk_alloc(1, sizeof *answer);
-    struct stk_exchange exchange = {.status = 0};
-    struct stk_sign_pair query = {"partNumber", NULL};
+    struct stk_http_response *answer = stk_alloc(1, sizeof *answer);
+    struct stk_operation operation = {.status = 0};
+    struct stk_sigv4_pair query = {"partNumber", NULL};
     char text[12];
     int status;
 
-    if (place->kind != STK_PLACE_S3) {
+    if (object->kind != STK_OBJECT_URL_S3) {
         stk_free(answer);
         return STOKER_ERROR_UNSUPPORTED;
     }
@@ -379,90 +388,96 @@ int stk_store_part(struct stk_store *store, const struct stk_place *place,
     }
     snprintf(text, sizeof text, "%u", number);
     query.value = text;
-    stk_store_seal(&exchange, place, about);
-    exchange.query = &query;
-    exchange.query_count = 1;
-    exchange.keyed = true;
-    status = stk_exchange_call(store, &exchange, answer, error);
-    if (status == 0 && !take_part(part, answer, about)) {
+    stk_store_init_checksum(&operation, object, info);
+    operation.query = &query;
+    operation.query_count = 1;
+    operation.keyed = true;
+    status = stk_operation_run(store, &operation, answer, error);
+    if (status == 0 && !set_part_checksum(part, answer, info)) {
         status = STOKER_ERROR_UNSUPPORTED;
-    } else if (status < 0 && status != STOKER_ERROR_CHANGED && exchange.code != 412 &&
-               exchange.code != 429 && (exchange.code / 100 == 4 || exchange.code == 501)) {
+    } else if (status < 0 && status != STOKER_ERROR_CHANGED && operation.code != 412 &&
+               operation.code != 429 && (operation.code / 100 == 4 || operation.code == 501)) {
         status = STOKER_ERROR_UNSUPPORTED; /* it does not know parts, or does not tell us */
     }
     stk_free(answer);
     return status;
 }
 
-void stk_store_demand_sums(struct stk_store *store)
+void stk_store_require_checksums(struct stk_store *store)
 {
-    atomic_store_explicit(&store->demands_sums, true, memory_order_relaxed);
+    atomic_store_explicit(&store->requires_checksums, true, memory_order_relaxed);
 }
 
-bool stk_store_demands_sums(const struct stk_store *store)
+bool stk_store_requires_checksums(const struct stk_store *store)
 {
-    return atomic_load_explicit(&store->demands_sums, memory_order_relaxed);
+    return atomic_load_explicit(&store->requires_checksums, memory_order_relaxed);
 }
 
-void stk_store_proven(struct stk_store *store, const struct stk_place *place, uint64_t bytes)
+void stk_store_count_verified(struct stk_store *store, const struct stk_object_url *object,
+                              uint64_t bytes)
 {
-    atomic_fetch_add_explicit(&store->checked[stk_place_store(place)], bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&store->verified[stk_object_url_store_kind(object)], bytes,
+                              memory_order_relaxed);
 }
 
-void stk_store_damaged(struct stk_store *store)
+void stk_store_count_damaged(struct stk_store *store)
 {
-    atomic_fetch_add_explicit(&store->damaged, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&store->checksum_failures, 1, memory_order_relaxed);
 }
 
 /* Bytes first to last, of the object `whole`. */
-static int fail_sums(struct stoker_error *error, uint64_t first, uint64_t last, bool whole,
-                     const struct stk_seal *want, const struct stk_seal *got)
+static int fail_checksum(struct stoker_error *error, uint64_t first, uint64_t last, bool checksum,
+                         const struct stk_checksum *want, const struct stk_checksum *got)
 {
-    char wanted[STK_SEAL_TEXT_BYTES], came[STK_SEAL_TEXT_BYTES];
+    char expected[STK_CHECKSUM_TEXT_BYTES], actual[STK_CHECKSUM_TEXT_BYTES];
 
-    stk_seal_text(want, wanted);
-    stk_seal_text(got, came);
+    stk_checksum_text(want, expected);
+    stk_checksum_text(got, actual);
     return stk_fail(error, STOKER_ERROR_CORRUPT,
-                    whole ? "an object's bytes are not as its checksum says"
-                          : "the bytes are not as the server's checksum says",
+                    checksum ? "an object's bytes are not as its checksum says"
+                             : "the bytes are not as the server's checksum says",
                     "look at the server, at proxies and the memory of this machine",
                     "bytes %" PRIu64 "-%" PRIu64 ": the server tells %s, what came is %s", first,
-                    last, wanted, came);
+                    last, expected, actual);
 }
 
-static uint32_t fail_damaged(struct stk_exchange *exchange, const struct stk_seal *want,
-                             const struct stk_seal *got, bool whole)
+static uint32_t fail_damaged(struct stk_operation *operation, const struct stk_checksum *want,
+                             const struct stk_checksum *got, bool checksum)
 {
-    uint64_t first = whole ? 0 : exchange->offset;
-    uint64_t last = whole ? exchange->about->bytes - 1 : exchange->offset + exchange->bytes - 1;
+    uint64_t first = checksum ? 0 : operation->offset;
+    uint64_t last =
+        checksum ? operation->info->bytes - 1 : operation->offset + operation->bytes - 1;
 
-    exchange->good = 0;
-    exchange->request.failure = STK_HTTP_BROKEN;
-    exchange->request.status = fail_sums(&exchange->request.error, first, last, whole, want, got);
-    stk_store_damaged(exchange->store);
-    return whole || exchange->damaged >= STK_STORE_DAMAGED_MAX ? STK_VERDICT_FAILED
-                                                               : STK_VERDICT_TRANSIENT;
+    operation->received = 0;
+    operation->request.failure = STK_HTTP_BROKEN;
+    operation->request.status =
+        fail_checksum(&operation->request.error, first, last, checksum, want, got);
+    stk_store_count_damaged(operation->store);
+    return checksum || operation->checksum_failures >= STK_STORE_CHECKSUM_FAILURES_MAX
+               ? STK_RETRY_CLASS_PERMANENT
+               : STK_RETRY_CLASS_TRANSIENT;
 }
 
-int stk_store_sum(struct stk_store *store, const struct stk_place *place, struct stk_cover *cover,
-                  uint64_t offset, struct stk_view bytes, struct stoker_error *error)
+int stk_store_checksum_add(struct stk_store *store, const struct stk_object_url *object,
+                           struct stk_range_coverage *cover, uint64_t offset, struct stk_view bytes,
+                           struct stoker_error *error)
 {
-    uint64_t all = stk_cover_bytes(cover);
-    struct stk_seal want, got;
+    uint64_t all = stk_range_coverage_bytes(cover);
+    struct stk_checksum want, got;
 
-    switch (stk_cover_add(cover, offset, bytes)) {
-    case STK_COVER_PROVEN:
-        stk_store_proven(store, place, all);
+    switch (stk_range_coverage_add(cover, offset, bytes)) {
+    case STK_RANGE_COVERAGE_VERIFIED:
+        stk_store_count_verified(store, object, all);
         break;
-    case STK_COVER_WRONG:
-        stk_cover_tell(cover, &want, &got);
-        stk_store_damaged(store);
-        fail_sums(error, 0, all - 1, true, &want, &got);
+    case STK_RANGE_COVERAGE_MISMATCH:
+        stk_range_coverage_get_mismatch(cover, &want, &got);
+        stk_store_count_damaged(store);
+        fail_checksum(error, 0, all - 1, true, &want, &got);
         if (error) {
-            stk_error_place(error, place->url, STOKER_NO_OFFSET, NULL);
+            stk_error_set_location(error, object->url, STOKER_NO_OFFSET, NULL);
         }
         return STOKER_ERROR_CORRUPT;
-    case STK_COVER_OPEN:
+    case STK_RANGE_COVERAGE_INCOMPLETE:
         break;
     }
     return 0;
@@ -470,59 +485,61 @@ int stk_store_sum(struct stk_store *store, const struct stk_place *place, struct
 
 /* A checksum that may be of other bytes is asked for twice: if the same bytes come again they are
  * believed. */
-static uint32_t prove_body(struct stk_exchange *exchange, bool *proven)
+static uint32_t verify_body(struct stk_operation *operation, bool *proven)
 {
-    const struct stk_seal *want = &exchange->seals.body;
-    struct stk_store *store = exchange->store;
-    struct stk_seal got;
+    const struct stk_checksum *want = &operation->seals.body;
+    struct stk_store *store = operation->store;
+    struct stk_checksum got;
 
-    if (want->kind == STK_SEAL_NONE ||
-        (exchange->seals.doubtful &&
-         atomic_load_explicit(&store->doubts, memory_order_relaxed) >= STK_STORE_DOUBTS_MAX)) {
-        return STK_VERDICT_GOOD;
+    if (want->kind == STK_CHECKSUM_NONE ||
+        (operation->seals.unreliable &&
+         atomic_load_explicit(&store->checksum_doubts, memory_order_relaxed) >=
+             STK_STORE_CHECKSUM_DOUBTS_MAX)) {
+        return STK_RETRY_CLASS_SUCCESS;
     }
-    got = stk_seal_make(want->kind, want->parts == 1,
-                        (struct stk_view){exchange->buffer, exchange->bytes});
+    got = stk_checksum_compute(want->kind, want->parts == 1,
+                               (struct stk_view){operation->buffer, operation->bytes});
     got.hex = want->hex;
-    if (stk_seal_is(&got, want)) {
+    if (stk_checksum_equal(&got, want)) {
         *proven = true;
-        return STK_VERDICT_GOOD;
+        return STK_RETRY_CLASS_SUCCESS;
     }
-    if (exchange->seals.doubtful && exchange->damaged > 0 && stk_seal_is(&got, &exchange->odd)) {
-        atomic_fetch_add_explicit(&store->doubts, 1, memory_order_relaxed);
-        return STK_VERDICT_GOOD;
+    if (operation->seals.unreliable && operation->checksum_failures > 0 &&
+        stk_checksum_equal(&got, &operation->bad_checksum)) {
+        atomic_fetch_add_explicit(&store->checksum_doubts, 1, memory_order_relaxed);
+        return STK_RETRY_CLASS_SUCCESS;
     }
-    exchange->odd = got;
-    exchange->damaged++;
-    return fail_damaged(exchange, want, &got, false);
+    operation->bad_checksum = got;
+    operation->checksum_failures++;
+    return fail_damaged(operation, want, &got, false);
 }
 
-uint32_t stk_store_prove(struct stk_exchange *exchange)
+uint32_t stk_store_verify_body(struct stk_operation *operation)
 {
-    struct stk_cover *cover = exchange->cover;
-    struct stk_seal want, got;
+    struct stk_range_coverage *cover = operation->coverage;
+    struct stk_checksum want, got;
     bool proven = false;
-    uint32_t verdict = prove_body(exchange, &proven);
+    uint32_t retry_class = verify_body(operation, &proven);
 
     if (proven) {
-        stk_store_proven(exchange->store, exchange->place, exchange->bytes);
+        stk_store_count_verified(operation->store, operation->object, operation->bytes);
     }
-    if (verdict != STK_VERDICT_GOOD || proven || !cover) {
-        return verdict;
+    if (retry_class != STK_RETRY_CLASS_SUCCESS || proven || !cover) {
+        return retry_class;
     }
-    if (stk_seal_joins(&exchange->seals.whole)) {
-        stk_cover_expect(cover, &exchange->seals.whole);
+    if (stk_checksum_is_combinable(&operation->seals.object)) {
+        stk_range_coverage_set_expected(cover, &operation->seals.object);
     }
-    switch (stk_cover_add(cover, exchange->offset,
-                          (struct stk_view){exchange->buffer, exchange->bytes})) {
-    case STK_COVER_PROVEN:
-        stk_store_proven(exchange->store, exchange->place, exchange->about->bytes);
+    switch (stk_range_coverage_add(cover, operation->offset,
+                                   (struct stk_view){operation->buffer, operation->bytes})) {
+    case STK_RANGE_COVERAGE_VERIFIED:
+        stk_store_count_verified(operation->store, operation->object, operation->info->bytes);
         break;
-    case STK_COVER_WRONG: /* who read the other ranges has them already: it ends here */
-        stk_cover_tell(cover, &want, &got);
-        return fail_damaged(exchange, &want, &got, true);
-    case STK_COVER_OPEN:
+    case STK_RANGE_COVERAGE_MISMATCH: /* who read the other ranges has them already: it ends here */
+        stk_range_coverage_get_mismatch(cover, &want, &got);
+        return fail_damaged(operation, &want, &got, true);
+    case STK_RANGE_COVERAGE_INCOMPLETE:
         break;
     }
-    return STK_VERDICT_GOOD;
+    return STK_RETRY_CLASS_SUCCESS;
 }

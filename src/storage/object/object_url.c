@@ -14,11 +14,11 @@
 #define BUCKET_BYTES_MAX 255u
 
 static uint32_t kind_of(const char *url);
-static int parse_keyed(struct stk_place *place, char *text, struct stoker_error *error);
+static int parse_keyed(struct stk_object_url *object, char *text, struct stoker_error *error);
 static const char *zone_of(char *bucket, size_t bytes);
-static int parse_arn(struct stk_place *place, char *text, struct stoker_error *error);
-static int parse_hub(struct stk_place *place, char *text, struct stoker_error *error);
-static int parse_http(struct stk_place *place, struct stoker_error *error);
+static int parse_arn(struct stk_object_url *object, char *text, struct stoker_error *error);
+static int parse_hub(struct stk_object_url *object, char *text, struct stoker_error *error);
+static int parse_http(struct stk_object_url *object, struct stoker_error *error);
 
 static int fail_memory(struct stoker_error *error)
 {
@@ -26,34 +26,35 @@ static int fail_memory(struct stoker_error *error)
 }
 
 /* By its name, of which it has the parts: encoded they are up to three times as long. */
-static int parse_name(const char *url, struct stk_place **place_out, struct stoker_error *error)
+static int parse_name(const char *url, struct stk_object_url **object_out,
+                      struct stoker_error *error)
 {
     size_t bytes = strlen(url);
-    bool arn = kind_of(url) == STK_PLACE_S3 && stk_s3_is_arn(url + 5);
-    struct stk_place *place =
-        stk_alloc(1, sizeof *place + sizeof *place->landing + (arn ? sizeof *place->arn : 0) +
+    bool arn = kind_of(url) == STK_OBJECT_URL_S3 && stk_s3_is_arn(url + 5);
+    struct stk_object_url *object =
+        stk_alloc(1, sizeof *object + sizeof *object->landing + (arn ? sizeof *object->arn : 0) +
                          bytes + 1 + 3 * bytes + 2);
     char *text;
 
-    if (!place) {
+    if (!object) {
         return fail_memory(error);
     }
-    *place_out = place;
-    place->landing = (struct stk_landing *)(place + 1);
-    text = (char *)(place->landing + 1);
+    *object_out = object;
+    object->landing = (struct stk_signed_url *)(object + 1);
+    text = (char *)(object->landing + 1);
     if (arn) {
-        place->arn = (struct stk_s3_arn *)text;
-        text += sizeof *place->arn;
+        object->arn = (struct stk_s3_arn *)text;
+        text += sizeof *object->arn;
     }
     memcpy(text, url, bytes + 1);
-    place->url = text;
+    object->url = text;
     text += bytes + 1;
-    place->kind = kind_of(url);
-    if (stk_place_is_keyed(place)) {
-        return parse_keyed(place, text, error);
+    object->kind = kind_of(url);
+    if (stk_object_url_has_key(object)) {
+        return parse_keyed(object, text, error);
     }
     if (strncasecmp(url, "http://", 7) == 0 || strncasecmp(url, "https://", 8) == 0) {
-        return parse_http(place, error);
+        return parse_http(object, error);
     }
     return stk_fail(error, STOKER_ERROR_ARGUMENT, "no store is known for this URL",
                     "use s3, gs, az, hf, http or https; sftp, ftp, smb and others by Python: "
@@ -61,40 +62,41 @@ static int parse_name(const char *url, struct stk_place **place_out, struct stok
                     "'%.200s'", url);
 }
 
-int stk_place_parse(const char *url, struct stk_place **place_out, struct stoker_error *error)
+int stk_object_url_parse(const char *url, struct stk_object_url **object_out,
+                         struct stoker_error *error)
 {
-    struct stk_place *place = NULL;
+    struct stk_object_url *object = NULL;
     char *name = NULL;
     int status;
 
-    *place_out = NULL;
+    *object_out = NULL;
     if (strlen(url) >= STK_STORE_URL_BYTES_MAX) { /* nothing of it is kept */
         char shown[256];
 
         return stk_fail(error, STOKER_ERROR_LIMIT, "a URL is too long",
                         "shorten it to less than 4096 bytes", "'%.200s'",
-                        stk_http_url_text(url, shown, sizeof shown));
+                        stk_http_redact_url(url, shown, sizeof shown));
     }
-    if (stk_vault_name(url, &name) < 0) {
+    if (stk_url_alias(url, &name) < 0) {
         return fail_memory(error);
     }
-    status = parse_name(name, &place, error);
+    status = parse_name(name, &object, error);
     stk_free(name);
     if (status < 0) {
-        stk_place_free(place);
+        stk_object_url_free(object);
         return status;
     }
-    *place_out = place;
+    *object_out = object;
     return 0;
 }
 
-void stk_place_free(struct stk_place *place)
+void stk_object_url_free(struct stk_object_url *object)
 {
-    if (place) {
-        stk_hidden_free(place->landing->url); /* it is signed */
-        stk_hidden_free(place->target);
+    if (object) {
+        stk_secret_free(object->landing->url); /* it is signed */
+        stk_secret_free(object->target);
     }
-    stk_free(place);
+    stk_free(object);
 }
 
 static uint32_t kind_of(const char *url)
@@ -102,71 +104,71 @@ static uint32_t kind_of(const char *url)
     static const struct {
         const char *scheme;
         uint32_t kind;
-    } schemes[] = {{"s3://", STK_PLACE_S3},
-                   {"gs://", STK_PLACE_GOOGLE},
-                   {"az://", STK_PLACE_AZURE},
-                   {"hf://", STK_PLACE_HUB}};
+    } schemes[] = {{"s3://", STK_OBJECT_URL_S3},
+                   {"gs://", STK_OBJECT_URL_GCS},
+                   {"az://", STK_OBJECT_URL_AZURE},
+                   {"hf://", STK_OBJECT_URL_HF}};
 
     for (size_t i = 0; i < STK_COUNT(schemes); i++) {
         if (strncasecmp(url, schemes[i].scheme, 5) == 0) {
             return schemes[i].kind;
         }
     }
-    return STK_PLACE_HTTP;
+    return STK_OBJECT_URL_HTTP;
 }
 
 /* The key is taken as it is written: these stores know no encoding in it. */
-static int parse_keyed(struct stk_place *place, char *text, struct stoker_error *error)
+static int parse_keyed(struct stk_object_url *object, char *text, struct stoker_error *error)
 {
-    const char *bucket = place->url + 5, *slash = strchr(bucket, '/');
+    const char *bucket = object->url + 5, *slash = strchr(bucket, '/');
     size_t bytes = slash ? (size_t)(slash - bucket) : strlen(bucket);
 
-    if (place->kind == STK_PLACE_HUB) {
-        return parse_hub(place, text, error);
+    if (object->kind == STK_OBJECT_URL_HF) {
+        return parse_hub(object, text, error);
     }
-    if (place->arn) {
-        return parse_arn(place, text, error);
+    if (object->arn) {
+        return parse_arn(object, text, error);
     }
-    if (place->kind == STK_PLACE_AZURE && memchr(bucket, '@', bytes)) { /* see url_alias.h */
+    if (object->kind == STK_OBJECT_URL_AZURE && memchr(bucket, '@', bytes)) { /* see url_alias.h */
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "a URL of az:// has a SAS or a login in it",
                         "set AZURE_STORAGE_SAS_TOKEN to what is behind the '?'; or name "
                         "https://ACCOUNT.blob.core.windows.net/CONTAINER/BLOB?SAS",
-                        "'%.200s'", place->url);
+                        "'%.200s'", object->url);
     }
     if (bytes == 0 || bytes > BUCKET_BYTES_MAX || strcspn(bucket, "@?#% \\:") < bytes) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "the URL names no bucket",
-                        place->kind == STK_PLACE_S3
+                        object->kind == STK_OBJECT_URL_S3
                             ? "write s3://bucket/key; a server of your own is named by "
                               "AWS_ENDPOINT_URL"
                             : "write gs://bucket/key, or az://container/blob",
-                        "'%.200s'", place->url);
+                        "'%.200s'", object->url);
     }
     memcpy(text, bucket, bytes);
     text[bytes] = '\0';
-    place->bucket = text;
-    place->key = slash ? slash + 1 : "";
-    if (place->kind == STK_PLACE_S3) {
-        place->zone = zone_of(text, bytes);
+    object->bucket = text;
+    object->key = slash ? slash + 1 : "";
+    if (object->kind == STK_OBJECT_URL_S3) {
+        object->zone = zone_of(text, bytes);
     }
     return 0;
 }
 
 /* Its '/' and ':' are of the ARN up to the name of the access point. */
-static int parse_arn(struct stk_place *place, char *text, struct stoker_error *error)
+static int parse_arn(struct stk_object_url *object, char *text, struct stoker_error *error)
 {
-    const char *name = place->url + 5;
-    size_t bytes = stk_s3_arn_parse(name, (struct stk_s3_arn *)(uintptr_t)place->arn);
+    const char *name = object->url + 5;
+    size_t bytes = stk_s3_arn_parse(name, (struct stk_s3_arn *)(uintptr_t)object->arn);
 
     if (bytes == 0) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "the URL names no access point",
                         "write s3://arn:aws:s3:REGION:ACCOUNT:accesspoint/NAME/key, or "
                         "arn:aws:s3-outposts:REGION:ACCOUNT:outpost/ID/accesspoint/NAME",
-                        "'%.200s'", place->url);
+                        "'%.200s'", object->url);
     }
     memcpy(text, name, bytes);
     text[bytes] = '\0';
-    place->bucket = text;
-    place->key = name + bytes + (name[bytes] == '/');
+    object->bucket = text;
+    object->key = name + bytes + (name[bytes] == '/');
     return 0;
 }
 
@@ -176,7 +178,7 @@ static const char *zone_of(char *bucket, size_t bytes)
 {
     char *copy = bucket + bytes + 1;
     size_t zone_bytes;
-    const char *zone = stk_site_bucket_zone(bucket, bytes, &zone_bytes);
+    const char *zone = stk_endpoint_bucket_zone(bucket, bytes, &zone_bytes);
 
     if (!zone) {
         return NULL;
@@ -186,21 +188,21 @@ static const char *zone_of(char *bucket, size_t bytes)
     return copy;
 }
 
-static int parse_hub(struct stk_place *place, char *text, struct stoker_error *error)
+static int parse_hub(struct stk_object_url *object, char *text, struct stoker_error *error)
 {
-    const char *name = place->url + 5;
-    struct stk_hub_repository repository;
-    size_t bytes = stk_hub_split(name);
+    const char *name = object->url + 5;
+    struct stk_hf_repository repository;
+    size_t bytes = stk_hf_split(name);
 
     memcpy(text, name, bytes);
     text[bytes] = '\0';
-    if (!stk_hub_repository(text, &repository)) {
+    if (!stk_hf_repository_parse(text, &repository)) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "a URL of Hugging Face names no repository",
                         "write hf://datasets/org/name@revision/path, or hf://org/name/path",
-                        "'%.200s'", place->url);
+                        "'%.200s'", object->url);
     }
-    place->bucket = text;
-    place->key = name + bytes + (name[bytes] == '/');
+    object->bucket = text;
+    object->key = name + bytes + (name[bytes] == '/');
     return 0;
 }
 
@@ -208,7 +210,7 @@ static int parse_hub(struct stk_place *place, char *text, struct stoker_error *e
 static char *encode(const char *whole)
 {
     static const char digits[] = "0123456789ABCDEF";
-    char *text = stk_hidden_alloc(3 * strlen(whole) + 1);
+    char *text = stk_secret_alloc(3 * strlen(whole) + 1);
     size_t used = 0;
 
     for (const char *at = whole; text && *at && *at != '#'; at++) {
@@ -225,25 +227,25 @@ static char *encode(const char *whole)
     return text;
 }
 
-static int parse_http(struct stk_place *place, struct stoker_error *error)
+static int parse_http(struct stk_object_url *object, struct stoker_error *error)
 {
     struct stk_url_parts parts;
     char *whole = NULL;
 
-    stk_url_split(place->url, &parts);
+    stk_url_split(object->url, &parts);
     if (parts.broken) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "the user or password of a URL is unclear",
                         "write '/', '?', '#' and '@' in it as %2F, %3F, %23 and %40", "'%.200s'",
-                        place->url);
+                        object->url);
     }
     if (parts.rest.bytes == 0 || parts.rest.data[0] == '/') {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "the URL names no host",
-                        "write http://host/path", "'%.200s'", place->url);
+                        "write http://host/path", "'%.200s'", object->url);
     }
-    place->tls = strncasecmp(place->url, "https", 5) == 0;
-    if (stk_vault_whole(place->url, &whole) == 0) {
-        place->target = encode(whole);
+    object->tls = strncasecmp(object->url, "https", 5) == 0;
+    if (stk_url_resolve(object->url, &whole) == 0) {
+        object->target = encode(whole);
     }
-    stk_hidden_free(whole);
-    return place->target ? 0 : fail_memory(error);
+    stk_secret_free(whole);
+    return object->target ? 0 : fail_memory(error);
 }

@@ -23,8 +23,8 @@
 /* Of a fetch of "hello" from a server of this test. */
 struct fetched {
     struct stk_store *store;
-    struct stk_place *place;
-    struct stk_exchange exchange;
+    struct stk_object_url *place;
+    struct stk_operation exchange;
     uint64_t prefix, group;
     uint8_t buffer[6];
     int status;
@@ -34,30 +34,30 @@ struct fetched {
 
 static void open_fetch(struct fetched *fetched, int port, uint32_t timeout_ms)
 {
-    struct stk_store_options options = {.timeout_ms = timeout_ms, .seed = 1, .alone = true};
+    struct stk_store_options options = {.timeout_ms = timeout_ms, .seed = 1, .unshared = true};
     char url[64];
 
     snprintf(url, sizeof url, "http://127.0.0.1:%d/x", port);
     T_EQ("store", stk_store_open(&fetched->store, &options, NULL), 0);
-    T_EQ("place", stk_place_parse(url, &fetched->place, NULL), 0);
-    fetched->prefix = stk_store_prefix(fetched->store, fetched->place, &fetched->group);
+    T_EQ("place", stk_object_url_parse(url, &fetched->place, NULL), 0);
+    fetched->prefix = stk_store_throttle_keys(fetched->store, fetched->place, &fetched->group);
 }
 
 static void close_fetch(struct fetched *fetched)
 {
-    stk_place_free(fetched->place);
+    stk_object_url_free(fetched->place);
     stk_store_close(fetched->store);
 }
 
 static void *fetch(void *argument)
 {
-    static const struct stk_about about = {.bytes = 5};
+    static const struct stk_object_info info = {.bytes = 5};
     struct fetched *fetched = argument;
 
     memset(&fetched->exchange, 0, sizeof fetched->exchange);
     memset(fetched->buffer, 0, sizeof fetched->buffer);
-    stk_store_fetch(&fetched->exchange, fetched->place, &about, 0, 5, fetched->buffer);
-    fetched->status = stk_exchange_call(fetched->store, &fetched->exchange, NULL, &fetched->error);
+    stk_store_init_read(&fetched->exchange, fetched->place, &info, 0, 5, fetched->buffer);
+    fetched->status = stk_operation_run(fetched->store, &fetched->exchange, NULL, &fetched->error);
     atomic_store(&fetched->over, true);
     return NULL;
 }
@@ -66,13 +66,13 @@ static void *fetch(void *argument)
 static void be_out(const struct fetched *fetched)
 {
     uint64_t then_ns = stk_clock_ns() - SECOND;
-    struct stk_node_verdict verdict = {0};
+    struct stk_shared_limits_state retry_class = {0};
 
     for (int i = 0; i <= 40; i++, then_ns += SECOND / 40) {
-        verdict = stk_node_answer(fetched->store->node, fetched->prefix, then_ns, then_ns,
-                                  STK_PACE_BROKEN);
+        retry_class = stk_shared_limits_record(fetched->store->node, fetched->prefix, then_ns,
+                                               then_ns, STK_RATE_LIMIT_FAILED);
     }
-    T_TRUE("an outage", verdict.out);
+    T_TRUE("an outage", retry_class.outage);
 }
 
 /* Who never gets a turn is not left waiting: for as long as no byte may come, or ten times as long
@@ -80,16 +80,17 @@ static void be_out(const struct fetched *fetched)
 static void test_no_turn_in_an_outage(void)
 {
     for (int well = 0; well < 2; well++) {
-        struct stoker_ledger ledger = {.struct_size = sizeof ledger};
+        struct stoker_store_stats ledger = {.struct_size = sizeof ledger};
         static struct fetched fetched;
         uint64_t begin_ns;
 
         open_fetch(&fetched, 1, 60);
         be_out(&fetched);
-        (void)stk_node_admit(fetched.store->node, fetched.prefix, stk_clock_ns() + 60 * SECOND,
-                             NULL); /* the others have taken all turns of a minute */
+        (void)stk_shared_limits_admit(fetched.store->node, fetched.prefix,
+                                      stk_clock_ns() + 60 * SECOND,
+                                      NULL); /* the others have taken all turns of a minute */
         if (well) {
-            stk_store_note_well(fetched.store, fetched.group);
+            stk_store_record_success(fetched.store, fetched.group);
         }
         begin_ns = stk_clock_ns();
         fetch(&fetched);
@@ -97,7 +98,7 @@ static void test_no_turn_in_an_outage(void)
         T_ERROR("busy", &fetched.error);
         T_HAS("busy", fetched.error.what, "answers nothing well");
         T_TRUE("in its time", stk_clock_ns() - begin_ns >= (well ? 10 : 1) * 60 * SECOND / 1000);
-        stk_store_ledger(fetched.store, &ledger);
+        stk_store_get_stats(fetched.store, &ledger);
         T_EQ("nothing was sent", ledger.requests[STOKER_STORE_HTTP], 0);
         close_fetch(&fetched);
     }
@@ -126,7 +127,7 @@ static void serve_or_not(int fd)
  * all at once, it is given the time that is usual. */
 static void test_started_anew(void)
 {
-    struct stoker_ledger ledger = {.struct_size = sizeof ledger};
+    struct stoker_store_stats ledger = {.struct_size = sizeof ledger};
     static struct fetched fetched;
     struct t_server server;
     pthread_t thread;
@@ -144,7 +145,7 @@ static void test_started_anew(void)
     while (!atomic_load(&fetched.over) &&
            (ledger.retries_transient < 5 || stk_clock_ns() < begin_ns + 1600 * SECOND / 1000)) {
         usleep(10000);
-        stk_store_ledger(fetched.store, &ledger);
+        stk_store_get_stats(fetched.store, &ledger);
     }
     T_TRUE("not given up", !atomic_load(&fetched.over));
     T_TRUE("asked by the second, not by the millisecond", ledger.retries_transient < 100);

@@ -19,12 +19,12 @@
 #define BACKOFF_BASE_MS 50u   /* of what passes by itself */
 #define THROTTLE_BASE_MS 200u /* of what is too much for the server */
 #define BACKOFF_MAX_MS 20000u
-#define BACKOFF_VAIN_MS 20u /* where to wait longer does not help */
-#define DOUBTS_MAX 3u       /* how often who we are is asked anew where that was not told */
+#define BACKOFF_INEFFECTIVE_MS 20u /* where to wait longer does not help */
+#define CHECKSUM_DOUBTS_MAX 3u     /* how often who we are is asked anew where that was not told */
 
 static bool is_one_of(const char *code, const char *const *codes, size_t count);
-static uint32_t judge_failure(const struct stk_http_request *request);
-static bool learn_clock(struct stk_store *store, const struct stk_http_answer *answer);
+static uint32_t classify_failure(const struct stk_http_request *request);
+static bool set_clock_skew(struct stk_store *store, const struct stk_http_response *answer);
 
 /* The text of the first element of this name, its entities left as they are: for people. */
 static void element(const char *text, const char *name, char *value, size_t value_bytes)
@@ -45,18 +45,18 @@ static void element(const char *text, const char *name, char *value, size_t valu
     }
 }
 
-static void read_error(struct stk_refusal *refusal, const char *text)
+static void read_error(struct stk_error_response *response, const char *text)
 {
-    element(text, "Code", refusal->code, sizeof refusal->code);
-    element(text, "Message", refusal->message, sizeof refusal->message);
-    element(text, "RequestId", refusal->request_id, sizeof refusal->request_id);
-    element(text, "StorageClass", refusal->storage, sizeof refusal->storage);
-    element(text, "AccessTier", refusal->tier, sizeof refusal->tier);
-    element(text, "Region", refusal->region, sizeof refusal->region);
+    element(text, "Code", response->code, sizeof response->code);
+    element(text, "Message", response->message, sizeof response->message);
+    element(text, "RequestId", response->request_id, sizeof response->request_id);
+    element(text, "StorageClass", response->storage, sizeof response->storage);
+    element(text, "AccessTier", response->tier, sizeof response->tier);
+    element(text, "Region", response->region, sizeof response->region);
 }
 
 /* White space may come first: it keeps the connection busy while the server works. */
-void stk_refusal_of(struct stk_refusal *refusal, const char *document)
+void stk_error_response_parse(struct stk_error_response *response, const char *document)
 {
     document += strspn(document, " \t\r\n");
     if (strncmp(document, "<?", 2) == 0) {
@@ -66,40 +66,41 @@ void stk_refusal_of(struct stk_refusal *refusal, const char *document)
         document += strspn(document, " \t\r\n");
     }
     if (strncmp(document, "<Error", 6) == 0) {
-        read_error(refusal, document);
-        if (!refusal->code[0]) {
-            memcpy(refusal->code, "Error", 6);
+        read_error(response, document);
+        if (!response->code[0]) {
+            memcpy(response->code, "Error", 6);
         }
     }
 }
 
-void stk_refusal_read(struct stk_refusal *refusal, const struct stk_http_answer *answer)
+void stk_error_response_read(struct stk_error_response *response,
+                             const struct stk_http_response *answer)
 {
     struct stk_view value;
 
-    *refusal = (struct stk_refusal){0};
-    read_error(refusal, answer->text);
+    *response = (struct stk_error_response){0};
+    read_error(response, answer->text);
     if (stk_http_header(answer, "x-amz-bucket-region", &value)) {
-        snprintf(refusal->region, sizeof refusal->region, "%.*s", (int)value.bytes,
+        snprintf(response->region, sizeof response->region, "%.*s", (int)value.bytes,
                  (const char *)value.data);
     }
-    if (!refusal->code[0] && (stk_http_header(answer, "x-ms-error-code", &value) ||
-                              stk_http_header(answer, "X-Error-Code", &value))) { /* the hub's */
-        snprintf(refusal->code, sizeof refusal->code, "%.*s", (int)value.bytes,
+    if (!response->code[0] && (stk_http_header(answer, "x-ms-error-code", &value) ||
+                               stk_http_header(answer, "X-Error-Code", &value))) { /* the hub's */
+        snprintf(response->code, sizeof response->code, "%.*s", (int)value.bytes,
                  (const char *)value.data);
     }
-    if (!refusal->message[0] && stk_http_header(answer, "X-Error-Message", &value)) {
-        snprintf(refusal->message, sizeof refusal->message, "%.*s", (int)value.bytes,
+    if (!response->message[0] && stk_http_header(answer, "X-Error-Message", &value)) {
+        snprintf(response->message, sizeof response->message, "%.*s", (int)value.bytes,
                  (const char *)value.data);
     }
-    if (!refusal->request_id[0] && (stk_http_header(answer, "x-amz-request-id", &value) ||
-                                    stk_http_header(answer, "x-ms-request-id", &value))) {
-        snprintf(refusal->request_id, sizeof refusal->request_id, "%.*s", (int)value.bytes,
+    if (!response->request_id[0] && (stk_http_header(answer, "x-amz-request-id", &value) ||
+                                     stk_http_header(answer, "x-ms-request-id", &value))) {
+        snprintf(response->request_id, sizeof response->request_id, "%.*s", (int)value.bytes,
                  (const char *)value.data);
     }
 }
 
-bool stk_refusal_is_archived(const char *code)
+bool stk_error_response_is_archived(const char *code)
 {
     static const char *const codes[] = {"InvalidObjectState", "ObjectNotInActiveTierError",
                                         "BlobArchived", "BlobBeingRehydrated"};
@@ -109,50 +110,52 @@ bool stk_refusal_is_archived(const char *code)
 
 /* Where the hub's redirect led is asked next time, until it is refused there: a signed URL lives
  * some minutes, and each answer of the hub counts against its limits. */
-static void land(struct stk_exchange *exchange)
+static void set_signed_url(struct stk_operation *operation)
 {
-    struct stk_landing *landing = exchange->place->landing;
+    struct stk_signed_url *landing = operation->object->landing;
 
-    if (exchange->place->kind == STK_PLACE_HUB && !exchange->tree && !exchange->landed &&
-        exchange->request.landed && !landing->url) {
-        landing->url = stk_hidden_strdup(exchange->request.landed);
-        landing->here = exchange->request.here;
+    if (operation->object->kind == STK_OBJECT_URL_HF && !operation->tree &&
+        !operation->used_signed_url && operation->request.redirect_url && !landing->url) {
+        landing->url = stk_secret_strdup(operation->request.redirect_url);
+        landing->here = operation->request.is_local;
     }
 }
 
 /* Unless another has taken its place already. */
-static void leave(struct stk_landing *landing, const char *url)
+static void drop_signed_url(struct stk_signed_url *landing, const char *url)
 {
     if (landing->url && strcmp(landing->url, url) == 0) {
-        stk_hidden_free(landing->url);
+        stk_secret_free(landing->url);
         landing->url = NULL;
     }
 }
 
 /* Whether the refusal is of who we are, and that may be another by now. */
-static bool asks_anew(struct stk_exchange *exchange, const struct stk_http_answer *answer,
-                      const struct stk_refusal *refusal)
+static bool is_retry_request(struct stk_operation *operation,
+                             const struct stk_http_response *answer,
+                             const struct stk_error_response *response)
 {
     static const char *const expired[] = {"ExpiredToken", "InvalidToken", "TokenRefreshRequired",
                                           "ExpiredTokenException", "InvalidClientTokenId"};
-    struct stk_creds *asker = stk_store_asker(exchange->store, exchange->place);
+    struct stk_credential_provider *asker =
+        stk_store_credential_provider(operation->store, operation->object);
 
-    if ((is_one_of(refusal->code, expired, STK_COUNT(expired)) || answer->code == 401) &&
-        exchange->refreshes++ == 0) {
-        stk_creds_refused(asker, exchange->generation);
+    if ((is_one_of(response->code, expired, STK_COUNT(expired)) || answer->code == 401) &&
+        operation->refreshes++ == 0) {
+        stk_credential_provider_invalidate(asker, operation->generation);
         return true;
     }
-    if (answer->code == 403 && exchange->refreshes < DOUBTS_MAX &&
-        stk_creds_doubted(asker, exchange->generation)) {
-        exchange->refreshes++;
+    if (answer->code == 403 && operation->refreshes < CHECKSUM_DOUBTS_MAX &&
+        stk_credential_provider_retry_anonymous(asker, operation->generation)) {
+        operation->refreshes++;
         return true;
     }
     return false;
 }
 
 /* The codes are those of the S3 reference and of the SDKs' standard retry mode. */
-uint32_t stk_store_judge(struct stk_exchange *exchange, const struct stk_http_answer *answer,
-                         const struct stk_refusal *refusal)
+uint32_t stk_store_classify(struct stk_operation *operation, const struct stk_http_response *answer,
+                            const struct stk_error_response *response)
 {
     static const char *const throttled[] = {"SlowDown",
                                             "ServiceUnavailable",
@@ -171,54 +174,55 @@ uint32_t stk_store_judge(struct stk_exchange *exchange, const struct stk_http_an
                                             "ConditionalRequestConflict"};
     static const char *const skewed[] = {"RequestTimeTooSkewed", "RequestExpired",
                                          "RequestInTheFuture"};
-    struct stk_store *store = exchange->store;
+    struct stk_store *store = operation->store;
     uint32_t code = answer->code;
 
-    if (exchange->request.failure != STK_HTTP_NO_FAILURE) {
-        return judge_failure(&exchange->request);
+    if (operation->request.failure != STK_HTTP_NO_FAILURE) {
+        return classify_failure(&operation->request);
     }
-    if ((code / 100 == 2 && !refusal->code[0]) ||
-        (exchange->probe && code == 416)) { /* 416: there is no first byte */
-        land(exchange);
-        return STK_VERDICT_GOOD;
+    if ((code / 100 == 2 && !response->code[0]) ||
+        (operation->probe && code == 416)) { /* 416: there is no first byte */
+        set_signed_url(operation);
+        return STK_RETRY_CLASS_SUCCESS;
     }
-    if (exchange->landed && code / 100 == 4 && code != 412 && code != 416 && code != 429) {
-        leave(exchange->place->landing, exchange->request.url);
-        exchange->moves++; /* by the hub again, and what that says holds */
-        return STK_VERDICT_AGAIN;
+    if (operation->used_signed_url && code / 100 == 4 && code != 412 && code != 416 &&
+        code != 429) {
+        drop_signed_url(operation->object->landing, operation->request.url);
+        operation->moves++; /* by the hub again, and what that says holds */
+        return STK_RETRY_CLASS_IMMEDIATE;
     }
     /* Who holds the file refuses the signature that the hub has just given: it was for one use, and
      * that was lost with its connection; or it ended on the way. The hub itself has not said no. */
-    if (exchange->place->kind == STK_PLACE_HUB && exchange->request.landed &&
-        (code == 401 || code == 403) && exchange->moves++ < STK_STORE_LANDINGS_MAX) {
-        return STK_VERDICT_AGAIN;
+    if (operation->object->kind == STK_OBJECT_URL_HF && operation->request.redirect_url &&
+        (code == 401 || code == 403) && operation->moves++ < STK_STORE_SIGNED_URLS_MAX) {
+        return STK_RETRY_CLASS_IMMEDIATE;
     }
-    if (code == 429 || is_one_of(refusal->code, throttled, STK_COUNT(throttled)) || code == 503) {
-        return STK_VERDICT_THROTTLED;
+    if (code == 429 || is_one_of(response->code, throttled, STK_COUNT(throttled)) || code == 503) {
+        return STK_RETRY_CLASS_THROTTLED;
     }
     if (code == 408 || code == 500 || code == 502 || code == 504 ||
-        is_one_of(refusal->code, transient, STK_COUNT(transient))) {
-        return STK_VERDICT_TRANSIENT;
+        is_one_of(response->code, transient, STK_COUNT(transient))) {
+        return STK_RETRY_CLASS_TRANSIENT;
     }
-    if (!stk_place_is_keyed(exchange->place)) {
-        return STK_VERDICT_FAILED;
+    if (!stk_object_url_has_key(operation->object)) {
+        return STK_RETRY_CLASS_PERMANENT;
     }
-    if (asks_anew(exchange, answer, refusal)) {
-        return STK_VERDICT_AGAIN;
+    if (is_retry_request(operation, answer, response)) {
+        return STK_RETRY_CLASS_IMMEDIATE;
     }
-    if (code == 403 || is_one_of(refusal->code, skewed, STK_COUNT(skewed))) {
-        return learn_clock(store, answer) && exchange->moves++ == 0 ? STK_VERDICT_AGAIN
-                                                                    : STK_VERDICT_FAILED;
+    if (code == 403 || is_one_of(response->code, skewed, STK_COUNT(skewed))) {
+        return set_clock_skew(store, answer) && operation->moves++ == 0 ? STK_RETRY_CLASS_IMMEDIATE
+                                                                        : STK_RETRY_CLASS_PERMANENT;
     }
-    if ((code == 301 || code == 307 || code == 400) && refusal->region[0] &&
-        exchange->moves++ == 0) {
-        stk_store_learn_region(store, exchange->place->bucket, refusal->region);
-        return STK_VERDICT_AGAIN;
+    if ((code == 301 || code == 307 || code == 400) && response->region[0] &&
+        operation->moves++ == 0) {
+        stk_store_set_region(store, operation->object->bucket, response->region);
+        return STK_RETRY_CLASS_IMMEDIATE;
     }
-    return STK_VERDICT_FAILED;
+    return STK_RETRY_CLASS_PERMANENT;
 }
 
-static uint32_t judge_failure(const struct stk_http_request *request)
+static uint32_t classify_failure(const struct stk_http_request *request)
 {
     switch (request->failure) {
     case STK_HTTP_RESOLVE:
@@ -228,16 +232,17 @@ static uint32_t judge_failure(const struct stk_http_request *request)
     case STK_HTTP_FIRST_BYTE:
     case STK_HTTP_STALL:
     case STK_HTTP_SLOW:
-        return STK_VERDICT_TRANSIENT;
-    case STK_HTTP_REFUSED: /* a wrong answer may be a proxy's: once more, but it counts as a try */
-        return request->status == STOKER_ERROR_CORRUPT ? STK_VERDICT_TRANSIENT : STK_VERDICT_FAILED;
+        return STK_RETRY_CLASS_TRANSIENT;
+    case STK_HTTP_REJECTED: /* a wrong answer may be a proxy's: once more, but it counts as a try */
+        return request->status == STOKER_ERROR_CORRUPT ? STK_RETRY_CLASS_TRANSIENT
+                                                       : STK_RETRY_CLASS_PERMANENT;
     default:
-        return STK_VERDICT_FAILED;
+        return STK_RETRY_CLASS_PERMANENT;
     }
 }
 
 /* Whether the server's clock is far from what was assumed: it is assumed from now on. */
-static bool learn_clock(struct stk_store *store, const struct stk_http_answer *answer)
+static bool set_clock_skew(struct stk_store *store, const struct stk_http_response *answer)
 {
     int64_t ours = (int64_t)(stk_clock_wall_ns() / 1000000000u), theirs, known;
     struct stk_view value;
@@ -245,7 +250,7 @@ static bool learn_clock(struct stk_store *store, const struct stk_http_answer *a
     if (!stk_http_header(answer, "Date", &value)) {
         return false;
     }
-    theirs = (int64_t)(stk_store_time((const char *)value.data, value.bytes) / 1000000000u);
+    theirs = (int64_t)(stk_store_parse_time((const char *)value.data, value.bytes) / 1000000000u);
     known = atomic_load_explicit(&store->skew_s, memory_order_relaxed);
     if (theirs == 0 || llabs(theirs - (ours + known)) < (long long)SKEW_S) {
         return false;
@@ -256,12 +261,12 @@ static bool learn_clock(struct stk_store *store, const struct stk_http_answer *a
 
 /* What an answer means to a reader, by the server's own word for it, or by HTTP's number; 0: any
  * other. */
-static const struct told {
+static const struct reported_text {
     const char *name;
     uint32_t code;
     int status;
     const char *what, *advice;
-} tolds[] = {
+} reported_texts[] = {
     {"NoSuchBucket", 0, -ENOENT, "there is no such bucket", "check its name, region and endpoint"},
     {"ContainerNotFound", 0, -ENOENT, "there is no such container",
      "check its name, and the storage account"},
@@ -292,29 +297,31 @@ static const struct told {
     {NULL, 0, -EIO, "the server refuses", "look at the code, and at the server's log"},
 };
 
-static const struct told *told_of(uint32_t code, const char *name)
+static const struct reported_text *set_reported_text(uint32_t code, const char *name)
 {
-    const struct told *told = tolds;
+    const struct reported_text *reported_text = reported_texts;
 
-    while (told->name ? strcmp(told->name, name) != 0 : told->code != 0 && told->code != code) {
-        told++;
+    while (reported_text->name ? strcmp(reported_text->name, name) != 0
+                               : reported_text->code != 0 && reported_text->code != code) {
+        reported_text++;
     }
-    return told;
+    return reported_text;
 }
 
-static const char *advice_of(const struct told *told, const struct stk_place *place)
+static const char *advice_of(const struct reported_text *reported_text,
+                             const struct stk_object_url *place)
 {
-    return told->code != 404               ? told->advice
-           : place->kind == STK_PLACE_HTTP ? "check the URL"
-           : place->kind == STK_PLACE_HUB
+    return reported_text->code != 404           ? reported_text->advice
+           : place->kind == STK_OBJECT_URL_HTTP ? "check the URL"
+           : place->kind == STK_OBJECT_URL_HF
                ? "check repository, revision and path with stoker ls --files"
-               : told->advice;
+               : reported_text->advice;
 }
 
 /* Which server was asked, where the URL does not tell: "'http://host/..': why" -> "host: why". */
-static void name_server(struct stk_exchange *exchange)
+static void name_server(struct stk_operation *operation)
 {
-    char *where = exchange->error.where, copy[sizeof exchange->error.where];
+    char *where = operation->error.where, copy[sizeof operation->error.where];
     const char *host = strstr(where, "://"), *why = strstr(where, "': ");
 
     if (where[0] != '\'' || !host) {
@@ -322,119 +329,123 @@ static void name_server(struct stk_exchange *exchange)
     }
     memcpy(copy, where, sizeof copy);
     host = copy + (host - where) + 3;
-    snprintf(where, sizeof exchange->error.where, "%.*s%s", (int)strcspn(host, "/'"), host,
+    snprintf(where, sizeof operation->error.where, "%.*s%s", (int)strcspn(host, "/'"), host,
              why ? copy + (why - where) + 1 : "");
 }
 
 /* With the call that brings it back. Objects that S3 moved to an archive by itself come back to
  * stay, the others for some days. */
-static int fail_archived(struct stk_exchange *exchange, const struct stk_refusal *refusal)
+static int fail_archived(struct stk_operation *operation, const struct stk_error_response *response)
 {
-    bool tiering = strcmp(refusal->storage, "INTELLIGENT_TIERING") == 0 || refusal->tier[0];
-    bool deep = strncmp(refusal->storage, "DEEP", 4) == 0 || strncmp(refusal->tier, "DEEP", 4) == 0;
-    const struct stk_place *place = exchange->source ? exchange->source : exchange->place;
+    bool tiering = strcmp(response->storage, "INTELLIGENT_TIERING") == 0 || response->tier[0];
+    bool deep =
+        strncmp(response->storage, "DEEP", 4) == 0 || strncmp(response->tier, "DEEP", 4) == 0;
+    const struct stk_object_url *place = operation->source ? operation->source : operation->object;
     char object[160] = "";
 
-    if (place->kind == STK_PLACE_S3 && strlen(place->bucket) + strlen(place->key) < 120 &&
+    if (place->kind == STK_OBJECT_URL_S3 && strlen(place->bucket) + strlen(place->key) < 120 &&
         !strchr(place->key, '\'')) {
         snprintf(object, sizeof object, "--bucket %s --key '%s' ", place->bucket, place->key);
     }
-    stk_fail(&exchange->error, -EACCES, "the object is archived", "", "%s%s%s%s%s%s%s",
-             refusal->message, refusal->storage[0] ? ", storage class " : "", refusal->storage,
-             refusal->tier[0] ? ", access tier " : "", refusal->tier,
-             refusal->request_id[0] ? ", request " : "", refusal->request_id);
-    snprintf(exchange->error.advice, sizeof exchange->error.advice,
+    stk_fail(&operation->error, -EACCES, "the object is archived", "", "%s%s%s%s%s%s%s",
+             response->message, response->storage[0] ? ", storage class " : "", response->storage,
+             response->tier[0] ? ", access tier " : "", response->tier,
+             response->request_id[0] ? ", request " : "", response->request_id);
+    snprintf(operation->error.advice, sizeof operation->error.advice,
              "restore it, which takes %s hours: aws s3api restore-object %s--restore-request %s",
              deep ? "some 12" : "some 5", object, tiering ? "'{}'" : "Days=7");
-    return exchange->error.status;
+    return operation->error.status;
 }
 
 /* Stores say so with words for all that is forbidden: S3 and Ceph "... object lock", MinIO "WORM
  * protected", Azure's immutable storage by a code of its own. */
-static bool is_locked(const struct stk_exchange *exchange, const struct stk_refusal *refusal)
+static bool is_locked(const struct stk_operation *operation,
+                      const struct stk_error_response *response)
 {
-    return exchange->method != STK_HTTP_GET && exchange->method != STK_HTTP_HEAD &&
-           (strcasestr(refusal->message, "by object lock") ||
-            strcasestr(refusal->message, "WORM protected") ||
-            strcmp(refusal->code, "BlobImmutableDueToPolicy") == 0);
+    return operation->method != STK_HTTP_GET && operation->method != STK_HTTP_HEAD &&
+           (strcasestr(response->message, "by object lock") ||
+            strcasestr(response->message, "WORM protected") ||
+            strcmp(response->code, "BlobImmutableDueToPolicy") == 0);
 }
 
 /* It is not for now: the user is to know for how long. */
-static void tell_retry_after(struct stk_exchange *exchange, const struct stk_http_answer *answer)
+static void describe_retry_after(struct stk_operation *operation,
+                                 const struct stk_http_response *answer)
 {
     uint64_t told_ms = stk_store_retry_after(answer);
 
     if (told_ms > STK_STORE_RETRY_AFTER_MAX_MS) {
-        snprintf(exchange->error.advice, sizeof exchange->error.advice,
+        snprintf(operation->error.advice, sizeof operation->error.advice,
                  "the server asks to come back in %" PRIu64 " s: use fewer connections then",
                  told_ms / 1000);
     }
 }
 
-static int fail_request(struct stk_exchange *exchange)
+static int fail_request(struct stk_operation *operation)
 {
-    exchange->error = exchange->request.error;
-    name_server(exchange);
-    if (exchange->request.failure == STK_HTTP_RESOLVE && exchange->place->zone) {
-        snprintf(exchange->error.advice, sizeof exchange->error.advice,
+    operation->error = operation->request.error;
+    name_server(operation);
+    if (operation->request.failure == STK_HTTP_RESOLVE && operation->object->zone) {
+        snprintf(operation->error.advice, sizeof operation->error.advice,
                  "check the zone in the bucket's name ('%.40s'), and that AWS_REGION is its "
                  "region where the name does not tell; and that this machine can resolve names",
-                 exchange->place->zone);
+                 operation->object->zone);
     }
-    return exchange->request.status;
+    return operation->request.status;
 }
 
-static int fail_refused(struct stk_exchange *exchange, const struct stk_http_answer *answer,
-                        const struct stk_refusal *refusal)
+static int fail_refused(struct stk_operation *operation, const struct stk_http_response *answer,
+                        const struct stk_error_response *response)
 {
-    const struct told *told = told_of(answer->code, refusal->code);
+    const struct reported_text *reported_text = set_reported_text(answer->code, response->code);
 
-    if (stk_refusal_is_archived(refusal->code)) {
-        return exchange->place->kind != STK_PLACE_AZURE
-                   ? fail_archived(exchange, refusal)
-                   : stk_fail(&exchange->error, -EACCES, "the blob is archived",
+    if (stk_error_response_is_archived(response->code)) {
+        return operation->object->kind != STK_OBJECT_URL_AZURE
+                   ? fail_archived(operation, response)
+                   : stk_fail(&operation->error, -EACCES, "the blob is archived",
                               "rehydrate it first: az storage blob set-tier --tier Hot", "%s",
-                              refusal->message);
+                              response->message);
     }
-    if (exchange->place->kind == STK_PLACE_S3 && answer->code / 100 == 4 &&
-        strcasestr(refusal->message, "server side encryption")) {
-        return stk_fail(&exchange->error, -EACCES, "the object is encrypted by a customer's key",
+    if (operation->object->kind == STK_OBJECT_URL_S3 && answer->code / 100 == 4 &&
+        strcasestr(response->message, "server side encryption")) {
+        return stk_fail(&operation->error, -EACCES, "the object is encrypted by a customer's key",
                         "name the key that it was written with by STOKER_SSE_C_KEY_FILE, or by "
                         "STOKER_SSE_C_KEY",
-                        "HTTP %u %s: %s", answer->code, refusal->code, refusal->message);
+                        "HTTP %u %s: %s", answer->code, response->code, response->message);
     }
-    if (is_locked(exchange, refusal)) {
-        return stk_fail(&exchange->error, -EACCES, "the object is locked",
+    if (is_locked(operation, response)) {
+        return stk_fail(&operation->error, -EACCES, "the object is locked",
                         "it can be removed or replaced when its retention has ended and no legal "
                         "hold is on it: aws s3api get-object-retention, get-object-legal-hold",
-                        "HTTP %u %s: %s", answer->code, refusal->code, refusal->message);
+                        "HTTP %u %s: %s", answer->code, response->code, response->message);
     }
-    stk_fail(&exchange->error, told->status, told->what, advice_of(told, exchange->place),
-             "HTTP %u%s%s%s%s%s%s", answer->code, refusal->code[0] ? " " : "", refusal->code,
-             refusal->message[0] ? ": " : "", refusal->message,
-             refusal->request_id[0] ? ", request " : "", refusal->request_id);
-    tell_retry_after(exchange, answer);
-    return told->status;
+    stk_fail(&operation->error, reported_text->status, reported_text->what,
+             advice_of(reported_text, operation->object), "HTTP %u%s%s%s%s%s%s", answer->code,
+             response->code[0] ? " " : "", response->code, response->message[0] ? ": " : "",
+             response->message, response->request_id[0] ? ", request " : "", response->request_id);
+    describe_retry_after(operation, answer);
+    return reported_text->status;
 }
 
-int stk_store_fail(struct stk_exchange *exchange, const struct stk_http_answer *answer,
-                   const struct stk_refusal *refusal)
+int stk_store_fail(struct stk_operation *operation, const struct stk_http_response *answer,
+                   const struct stk_error_response *response)
 {
-    exchange->status = exchange->request.failure != STK_HTTP_NO_FAILURE
-                           ? fail_request(exchange)
-                           : fail_refused(exchange, answer, refusal);
-    stk_error_place(&exchange->error, exchange->place->url,
-                    exchange->ranged ? exchange->offset + exchange->good : STOKER_NO_OFFSET, NULL);
-    if (exchange->attempts > 1) {
-        size_t used = strlen(exchange->error.where);
+    operation->status = operation->request.failure != STK_HTTP_NO_FAILURE
+                            ? fail_request(operation)
+                            : fail_refused(operation, answer, response);
+    stk_error_set_location(
+        &operation->error, operation->object->url,
+        operation->ranged ? operation->offset + operation->received : STOKER_NO_OFFSET, NULL);
+    if (operation->attempts > 1) {
+        size_t used = strlen(operation->error.where);
 
-        snprintf(exchange->error.where + used, sizeof exchange->error.where - used, " (%u tries)",
-                 exchange->attempts);
+        snprintf(operation->error.where + used, sizeof operation->error.where - used, " (%u tries)",
+                 operation->attempts);
     }
-    return exchange->status;
+    return operation->status;
 }
 
-static int refuse(struct stk_http_request *request, const char *what, const char *detail)
+static int fail_header(struct stk_http_request *request, const char *what, const char *detail)
 {
     return stk_fail(&request->error, STOKER_ERROR_CORRUPT, what,
                     "look at the server and proxies between", "%s", detail);
@@ -455,95 +466,98 @@ static bool same_etag(const char *a, struct stk_view b)
 }
 
 /* What the answer tells of the bytes that are wanted: when a body breaks off, the first does. */
-static void read_seals(struct stk_exchange *exchange, const struct stk_http_answer *answer)
+static void read_checksums(struct stk_operation *operation, const struct stk_http_response *answer)
 {
-    const struct stk_about *about = exchange->about;
-    bool whole = stk_exchange_is_whole(exchange), all = answer->code == 200 || whole;
-    struct stk_seals *seals = &exchange->seals;
+    const struct stk_object_info *info = operation->info;
+    bool whole = stk_operation_is_full_object(operation), all = answer->code == 200 || whole;
+    struct stk_response_checksums *seals = &operation->seals;
 
-    if (exchange->good > 0) {
+    if (operation->received > 0) {
         return;
     }
-    stk_seals_read(seals, answer, stk_place_dialect(exchange->place), all,
-                   exchange->store->options.tags && !exchange->place->zone);
-    if (about && about->whole.kind != STK_SEAL_NONE) { /* who has the bytes knows no better */
-        seals->whole = about->whole;
-        seals->body = whole ? about->whole : seals->body;
-        seals->doubtful = seals->doubtful && !whole;
+    stk_checksum_read_headers(seals, answer, stk_object_url_provider(operation->object), all,
+                              operation->store->options.check_md5_etags &&
+                                  !operation->object->zone);
+    if (info && info->checksum.kind != STK_CHECKSUM_NONE) { /* who has the bytes knows no better */
+        seals->object = info->checksum;
+        seals->body = whole ? info->checksum : seals->body;
+        seals->unreliable = seals->unreliable && !whole;
     }
     if (answer->code == 200 && !whole) {
-        seals->body = (struct stk_seal){.kind = STK_SEAL_NONE};
+        seals->body = (struct stk_checksum){.kind = STK_CHECKSUM_NONE};
     }
 }
 
-int stk_store_check(struct stk_http_request *request, const struct stk_http_answer *answer)
+int stk_store_check_response(struct stk_http_request *request,
+                             const struct stk_http_response *answer)
 {
-    struct stk_exchange *exchange = request->owner;
-    uint64_t first = 0, last = 0, total = 0, begin = exchange->offset + exchange->good;
-    uint64_t end = exchange->offset + exchange->bytes;
+    struct stk_operation *operation = request->owner;
+    uint64_t first = 0, last = 0, total = 0, begin = operation->offset + operation->received;
+    uint64_t end = operation->offset + operation->bytes;
     struct stk_view value;
 
-    if (exchange->about && exchange->about->etag[0] && stk_http_header(answer, "ETag", &value) &&
-        !same_etag(exchange->about->etag, value)) {
+    if (operation->info && operation->info->etag[0] && stk_http_header(answer, "ETag", &value) &&
+        !same_etag(operation->info->etag, value)) {
         return stk_fail(&request->error, STOKER_ERROR_CHANGED,
                         "the object was replaced while it was read",
                         "open the data set again; write new data under new names",
                         "another ETag than when it was opened");
     }
-    if (!exchange->ranged) {
+    if (!operation->ranged) {
         return 0;
     }
     if (answer->code == 206) {
         if (!stk_http_header(answer, "Content-Range", &value) ||
-            !stk_store_content_range(value, &first, &last, &total)) {
-            return refuse(request, "a range came without Content-Range", "HTTP 206");
+            !stk_store_parse_content_range(value, &first, &last, &total)) {
+            return fail_header(request, "a range came without Content-Range", "HTTP 206");
         }
         if (first != begin || last != end - 1 ||
             (answer->content_bytes != UINT64_MAX && answer->content_bytes != end - begin)) {
-            return refuse(request, "another range came than was asked for", "Content-Range");
+            return fail_header(request, "another range came than was asked for", "Content-Range");
         }
-        if (exchange->about && total != UINT64_MAX && total != exchange->about->bytes) {
+        if (operation->info && total != UINT64_MAX && total != operation->info->bytes) {
             return stk_fail(&request->error, STOKER_ERROR_CHANGED,
                             "the object has another size than when it was opened",
                             "open the data set again; write new data under new names",
-                            "%" PRIu64 " bytes, before %" PRIu64, total, exchange->about->bytes);
+                            "%" PRIu64 " bytes, before %" PRIu64, total, operation->info->bytes);
         }
-        read_seals(exchange, answer);
+        read_checksums(operation, answer);
         return 0;
     }
-    if (answer->code != 200 || (exchange->about && answer->content_bytes != UINT64_MAX &&
-                                answer->content_bytes != exchange->about->bytes)) {
-        return refuse(request, "another answer came than a range", "not HTTP 206");
+    if (answer->code != 200 || (operation->info && answer->content_bytes != UINT64_MAX &&
+                                answer->content_bytes != operation->info->bytes)) {
+        return fail_header(request, "another answer came than a range", "not HTTP 206");
     }
     /* A server that knows no ranges sends the whole: what is not wanted is thrown away. */
     request->skip = begin;
-    request->cut = true;
-    read_seals(exchange, answer);
+    request->truncate = true;
+    read_checksums(operation, answer);
     return 0;
 }
 
-uint64_t stk_store_backoff(struct stk_store *store, uint32_t verdict, uint32_t attempt)
+uint64_t stk_store_backoff(struct stk_store *store, uint32_t retry_class, uint32_t attempt)
 {
-    uint64_t base = verdict == STK_VERDICT_THROTTLED ? THROTTLE_BASE_MS : BACKOFF_BASE_MS;
-    uint64_t most =
-        attempt == 0 ? BACKOFF_VAIN_MS : stk_min(base << stk_min(attempt - 1, 20), BACKOFF_MAX_MS);
+    uint64_t base = retry_class == STK_RETRY_CLASS_THROTTLED ? THROTTLE_BASE_MS : BACKOFF_BASE_MS;
+    uint64_t most = attempt == 0 ? BACKOFF_INEFFECTIVE_MS
+                                 : stk_min(base << stk_min(attempt - 1, 20), BACKOFF_MAX_MS);
 
     return stk_store_random(store, most);
 }
 
 /* Seconds; the date that it may be as well is not worth a clock that may be off. */
-uint64_t stk_store_retry_after(const struct stk_http_answer *answer)
+uint64_t stk_store_retry_after(const struct stk_http_response *answer)
 {
     struct stk_view value;
-    uint64_t told = 0;
+    uint64_t reported_text = 0;
     bool in_ms = stk_http_header(answer, "x-amz-retry-after", &value);
 
     if (in_ms || stk_http_header(answer, "Retry-After", &value)) {
-        for (size_t i = 0; i < value.bytes && isdigit(value.data[i]) && told < 1000000000; i++) {
-            told = told * 10 + (uint64_t)(value.data[i] - '0');
+        for (size_t i = 0; i < value.bytes && isdigit(value.data[i]) && reported_text < 1000000000;
+             i++) {
+            reported_text = reported_text * 10 + (uint64_t)(value.data[i] - '0');
         }
     }
-    return in_ms ? told : told * 1000;
+    return in_ms ? reported_text : reported_text * 1000;
 }
 
 static bool is_one_of(const char *code, const char *const *codes, size_t count)
@@ -556,7 +570,7 @@ static bool is_one_of(const char *code, const char *const *codes, size_t count)
     return false;
 }
 
-uint64_t stk_store_time(const char *text, size_t bytes)
+uint64_t stk_store_parse_time(const char *text, size_t bytes)
 {
     struct stk_view view = {(const uint8_t *)text, bytes};
     struct tm parts = {0};
@@ -567,7 +581,7 @@ uint64_t stk_store_time(const char *text, size_t bytes)
     if (bytes >= sizeof copy) {
         return 0;
     }
-    if (stk_tell_date(view, &seconds)) {
+    if (stk_auth_response_date(view, &seconds)) {
         return seconds * 1000000000u;
     }
     memcpy(copy, text, bytes);
@@ -590,7 +604,8 @@ static bool number(const char **at, const char *end, uint64_t *number_out)
     return *at > start;
 }
 
-bool stk_store_content_range(struct stk_view text, uint64_t *first, uint64_t *last, uint64_t *total)
+bool stk_store_parse_content_range(struct stk_view text, uint64_t *first, uint64_t *last,
+                                   uint64_t *total)
 {
     const char *at = (const char *)text.data, *end = at + text.bytes;
 

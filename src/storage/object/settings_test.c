@@ -50,16 +50,16 @@ static bool put(const char *path, const char *text)
 }
 
 /* The request's error is 0 where it was made. */
-static int prepare(struct stk_store *store, const struct stk_place *place,
-                   struct stk_exchange *exchange, char *room)
+static int prepare(struct stk_store *store, const struct stk_object_url *object,
+                   struct stk_operation *operation, char *room)
 {
-    memset(exchange, 0, sizeof *exchange);
-    exchange->store = store;
-    exchange->place = place;
-    exchange->method = STK_HTTP_HEAD;
-    exchange->request.owner = exchange;
-    T_EQ("keys", stk_creds_get(store->creds, &store->credentials, NULL), 0);
-    return stk_store_prepare(&exchange->request, room);
+    memset(operation, 0, sizeof *operation);
+    operation->store = store;
+    operation->object = object;
+    operation->method = STK_HTTP_HEAD;
+    operation->request.owner = operation;
+    T_EQ("keys", stk_credential_provider_get(store->creds, &store->credentials, NULL), 0);
+    return stk_store_sign_request(&operation->request, room);
 }
 
 /* As botocore names hosts, a port that goes without saying stays. */
@@ -77,33 +77,34 @@ static const char *without_port(char *url)
     return url;
 }
 
-static bool check_request(const struct stk_store *store, const struct stk_exchange *exchange,
+static bool check_request(const struct stk_store *store, const struct stk_operation *operation,
                           char **fields)
 {
-    const struct stk_settings *settings = stk_store_settings(store);
+    const struct stk_s3_settings *settings = stk_store_settings(store);
     unsigned long attempts = strtoul(fields[6], NULL, 10);
-    const char *last = exchange->headers[exchange->request.header_count - 1];
-    const char *authority = exchange->request.ca_file; /* NULL: the reactor's, of a variable */
+    const char *last = operation->headers[operation->request.header_count - 1];
+    const char *authority = operation->request.ca_file; /* NULL: the reactor's, of a variable */
     char scope[160];
 
-    authority = authority ? authority : stk_environment("REQUESTS_CA_BUNDLE");
+    authority = authority ? authority : stk_environment_get("REQUESTS_CA_BUNDLE");
     snprintf(scope, sizeof scope, "/%s/%s/aws4_request", fields[4], fields[5]);
-    return T_STR("url", exchange->request.url, without_port(fields[3])) &&
+    return T_STR("url", operation->request.url, without_port(fields[3])) &&
            T_HAS("scope", last, scope) && T_EQ("attempts", settings->attempts_max, attempts) &&
-           T_EQ("checksums of requests", settings->lazy_sums == STK_SAID_YES,
+           T_EQ("checksums of requests", settings->checksums_when_required == STK_FLAG_YES,
                 fields[7][0] == '1') &&
-           T_EQ("of answers", settings->lazy_checks == STK_SAID_YES, fields[8][0] == '1') &&
+           T_EQ("of answers", settings->verify_when_required == STK_FLAG_YES,
+                fields[8][0] == '1') &&
            T_EQ("payload", settings->sign_payload, (uint32_t)(fields[9][0] - '0')) &&
            T_STR("authority", authority ? authority : "", fields[10]);
 }
 
 static bool check_set_up(char **fields, size_t variable_bytes, const char *path)
 {
-    static struct stk_exchange exchange;
-    static char room[STK_HTTP_ROOM_BYTES];
-    const struct stk_store_options options = {.timeout_ms = 1000, .seed = 1, .alone = true};
+    static struct stk_operation operation;
+    static char room[STK_HTTP_SCRATCH_BYTES];
+    const struct stk_store_options options = {.timeout_ms = 1000, .seed = 1, .unshared = true};
     bool refused = fields[3][0] == '-', good;
-    struct stk_place *place = NULL;
+    struct stk_object_url *object = NULL;
     struct stk_store *store = NULL;
     char url[600];
     int status;
@@ -116,18 +117,18 @@ static bool check_set_up(char **fields, size_t variable_bytes, const char *path)
     setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
     set_variables(fields[0], variable_bytes);
     snprintf(url, sizeof url, "s3://%s/k/l", fields[2]);
-    status = stk_place_parse(url, &place, NULL);
+    status = stk_object_url_parse(url, &object, NULL);
     good = T_TRUE("file", put(path, fields[1])) &&
            T_EQ("open", stk_store_open(&store, &options, NULL), 0);
     if (good && status == 0) {
-        status = prepare(store, place, &exchange, room);
+        status = prepare(store, object, &operation, room);
     }
     good = good && T_EQ(refused ? fields[4] : "made", status < 0, refused);
-    if (good && status < 0 && exchange.request.error.status < 0) {
-        T_ERROR("refused", &exchange.request.error);
+    if (good && status < 0 && operation.request.error.status < 0) {
+        T_ERROR("refused", &operation.request.error);
     }
-    good = good && (refused || check_request(store, &exchange, fields));
-    stk_place_free(place);
+    good = good && (refused || check_request(store, &operation, fields));
+    stk_object_url_free(object);
     stk_store_close(store);
     return good;
 }

@@ -19,15 +19,15 @@ struct room {
 };
 
 struct draft {
-    struct stk_exchange *exchange;
+    struct stk_operation *operation;
     struct stk_store *store;
     struct room room;
-    struct stk_sign_pair signed_headers[12 + STK_STORE_MORE_MAX];
+    struct stk_sigv4_pair signed_headers[12 + STK_STORE_EXTRA_HEADERS_MAX];
     uint32_t signed_count;
     uint32_t header_count;
-    struct stk_s3_address s3;
-    const char *path;            /* of S3, raw: that of the address, and the key */
-    struct stk_session *session; /* S3 Express; NULL: the store's own keys sign */
+    struct stk_s3_endpoint s3;
+    const char *path;                       /* of S3, raw: that of the address, and the key */
+    struct stk_s3_express_session *session; /* S3 Express; NULL: the store's own keys sign */
 };
 
 static const char *const methods[] = {[STK_HTTP_GET] = "GET",
@@ -41,10 +41,10 @@ static int prepare_other(struct draft *draft);
 static void add_conditions(struct draft *draft, bool to_sign);
 static void add_header(struct draft *draft, const char *name, const char *value, bool to_sign);
 static int add_customer_keys(struct draft *draft);
-static int name_bucket(struct draft *draft, const char *region);
+static int add_bucket(struct draft *draft, const char *region);
 static int find_keys(struct draft *draft);
 static int add_signature(struct draft *draft);
-static void count(const struct stk_exchange *exchange);
+static void count(const struct stk_operation *operation);
 
 __attribute__((format(printf, 2, 3))) static const char *print(struct room *room,
                                                                const char *format, ...)
@@ -65,60 +65,62 @@ __attribute__((format(printf, 2, 3))) static const char *print(struct room *room
     return text;
 }
 
-int stk_store_prepare(struct stk_http_request *request, char *room)
+int stk_store_sign_request(struct stk_http_request *request, char *room)
 {
-    struct stk_exchange *exchange = request->owner;
-    struct draft draft = {
-        .exchange = exchange, .store = exchange->store, .room = {room, STK_HTTP_ROOM_BYTES, false}};
+    struct stk_operation *operation = request->owner;
+    struct draft draft = {.operation = operation,
+                          .store = operation->store,
+                          .room = {room, STK_HTTP_SCRATCH_BYTES, false}};
     int status = 0;
 
-    exchange->generation = 0;
-    if (exchange->attempts == 1 && !exchange->out) {
-        exchange->progress_ns = stk_clock_ns(); /* it may have waited for a connection */
+    operation->generation = 0;
+    if (operation->attempts == 1 && !operation->in_outage) {
+        operation->progress_ns = stk_clock_ns(); /* it may have waited for a connection */
     }
-    if (exchange->place->kind == STK_PLACE_HTTP) {
-        request->url = exchange->place->target;
+    if (operation->object->kind == STK_OBJECT_URL_HTTP) {
+        request->url = operation->object->target;
         add_conditions(&draft, false);
-    } else if (exchange->place->kind == STK_PLACE_S3) {
+    } else if (operation->object->kind == STK_OBJECT_URL_S3) {
         status = prepare_s3(&draft);
     } else {
         status = prepare_other(&draft);
     }
     stk_wipe_registers(); /* which copied keys and tokens; they would be saved to the stack */
-    request->headers = exchange->headers;
+    request->headers = operation->headers;
     request->header_count = draft.header_count;
-    request->room_bytes = (uint32_t)(draft.room.at - room);
+    request->scratch_bytes = (uint32_t)(draft.room.at - room);
     if (status == 0 && draft.room.full) {
         status = stk_fail(&request->error, STOKER_ERROR_LIMIT, "a request is too long to be sent",
                           "shorten the key; look at the size of the session token", "'%.200s'",
-                          exchange->place->url);
+                          operation->object->url);
     }
     if (status == 0) {
-        count(exchange);
+        count(operation);
     }
     return status;
 }
 
-static bool asks(const struct stk_exchange *exchange, const char *name)
+static bool needs_header(const struct stk_operation *operation, const char *name)
 {
-    return exchange->query_count > 0 && strcmp(exchange->query[0].name, name) == 0;
+    return operation->query_count > 0 && strcmp(operation->query[0].name, name) == 0;
 }
 
 /* By what stores charge for. Azure's list of a blob's blocks is a read there, and where a bucket is
  * is no list. */
-static void count(const struct stk_exchange *exchange)
+static void count(const struct stk_operation *operation)
 {
-    struct stk_store *store = exchange->store;
-    uint32_t row = stk_place_store(exchange->place), method = exchange->method;
-    bool blocks = exchange->place->kind == STK_PLACE_AZURE && exchange->keyed;
+    struct stk_store *store = operation->store;
+    uint32_t row = stk_object_url_store_kind(operation->object), method = operation->method;
+    bool blocks = operation->object->kind == STK_OBJECT_URL_AZURE && operation->keyed;
 
     atomic_fetch_add_explicit(&store->requests[row], 1, memory_order_relaxed);
-    if (method == STK_HTTP_DELETE || (method == STK_HTTP_POST && asks(exchange, "delete"))) {
+    if (method == STK_HTTP_DELETE ||
+        (method == STK_HTTP_POST && needs_header(operation, "delete"))) {
         atomic_fetch_add_explicit(&store->deletes[row], 1, memory_order_relaxed);
     } else if (method == STK_HTTP_PUT || method == STK_HTTP_POST) {
         atomic_fetch_add_explicit(&store->puts[row], 1, memory_order_relaxed);
-    } else if (exchange->tree ||
-               (exchange->query_count > 0 && !blocks && !asks(exchange, "location"))) {
+    } else if (operation->tree ||
+               (operation->query_count > 0 && !blocks && !needs_header(operation, "location"))) {
         atomic_fetch_add_explicit(&store->lists[row], 1, memory_order_relaxed);
     }
 }
@@ -127,62 +129,64 @@ static void count(const struct stk_exchange *exchange)
  * the checksum, of a range they may not. */
 static void add_conditions(struct draft *draft, bool to_sign)
 {
-    const struct stk_exchange *exchange = draft->exchange;
-    const struct stk_about *about = exchange->about;
-    uint32_t kind = exchange->place->kind;
-    bool whole = (kind == STK_PLACE_S3 || kind == STK_PLACE_GOOGLE) && about && about->etag[0] &&
-                 stk_exchange_is_whole(exchange) && exchange->good == 0;
+    const struct stk_operation *operation = draft->operation;
+    const struct stk_object_info *info = operation->info;
+    uint32_t kind = operation->object->kind;
+    bool whole = (kind == STK_OBJECT_URL_S3 || kind == STK_OBJECT_URL_GCS) && info &&
+                 info->etag[0] && stk_operation_is_full_object(operation) &&
+                 operation->received == 0;
 
-    if (exchange->probe) {
+    if (operation->probe) {
         add_header(draft, "Range", "bytes=0-0", to_sign);
-    } else if (exchange->ranged && !whole) {
+    } else if (operation->ranged && !whole) {
         add_header(draft, "Range",
                    print(&draft->room, "bytes=%" PRIu64 "-%" PRIu64,
-                         exchange->offset + exchange->good, exchange->offset + exchange->bytes - 1),
+                         operation->offset + operation->received,
+                         operation->offset + operation->bytes - 1),
                    to_sign);
     }
     /* A weak ETag never matches (RFC 9110, 13.1.1): then by time, and the answer's is compared. */
-    if (about && about->etag[0] && strncmp(about->etag, "W/", 2) != 0) {
-        add_header(draft, "If-Match", about->etag, to_sign);
-    } else if (about && about->modified[0]) {
-        add_header(draft, "If-Unmodified-Since", about->modified, to_sign);
+    if (info && info->etag[0] && strncmp(info->etag, "W/", 2) != 0) {
+        add_header(draft, "If-Match", info->etag, to_sign);
+    } else if (info && info->modified[0]) {
+        add_header(draft, "If-Unmodified-Since", info->modified, to_sign);
     }
 }
 
 static void add_header(struct draft *draft, const char *name, const char *value, bool to_sign)
 {
-    STK_ASSERT(draft->header_count < STK_COUNT(draft->exchange->headers));
-    draft->exchange->headers[draft->header_count++] =
+    STK_ASSERT(draft->header_count < STK_COUNT(draft->operation->headers));
+    draft->operation->headers[draft->header_count++] =
         print(&draft->room, value[0] ? "%s: %s" : "%s;%s", name, value); /* "Name;": without one */
     if (to_sign) {
         STK_ASSERT(draft->signed_count < STK_COUNT(draft->signed_headers));
-        draft->signed_headers[draft->signed_count++] = (struct stk_sign_pair){name, value};
+        draft->signed_headers[draft->signed_count++] = (struct stk_sigv4_pair){name, value};
     }
 }
 
 static int find_region(struct draft *draft, char *region)
 {
-    const struct stk_place *place = draft->exchange->place;
-    char found[STK_STORE_REGION_BYTES];
-    int status = place->zone
-                     ? stk_site_bucket_region(&draft->store->config.site, place->zone, place->url,
-                                              found, &draft->exchange->request.error)
-                     : 0;
+    const struct stk_object_url *object = draft->operation->object;
+    char found_region[STK_STORE_REGION_BYTES];
+    int status = object->zone ? stk_endpoint_bucket_region(&draft->store->config.site, object->zone,
+                                                           object->url, found_region,
+                                                           &draft->operation->request.error)
+                              : 0;
 
     if (status > 0) {
-        memcpy(region, found, sizeof found);
+        memcpy(region, found_region, sizeof found_region);
     } else {
-        stk_store_region(draft->store, place->bucket, region);
+        stk_store_get_region(draft->store, object->bucket, region);
     }
     return status < 0 ? status : 0;
 }
 
 static int prepare_s3(struct draft *draft)
 {
-    struct stk_exchange *exchange = draft->exchange;
+    struct stk_operation *operation = draft->operation;
     struct stk_store *store = draft->store;
-    struct stk_http_request *request = &exchange->request;
-    const struct stk_settings *settings = &store->config.site.settings;
+    struct stk_http_request *request = &operation->request;
+    const struct stk_s3_settings *settings = &store->config.site.settings;
     char region[STK_STORE_REGION_BYTES];
     int status = store->config.status;
 
@@ -191,20 +195,21 @@ static int prepare_s3(struct draft *draft)
         return status;
     }
     status = find_region(draft, region);
-    status = status < 0 ? status : name_bucket(draft, region);
+    status = status < 0 ? status : add_bucket(draft, region);
     status = status < 0 ? status : find_keys(draft);
     if (status < 0) {
         return status;
     }
     request->ca_file = settings->ca_file[0] ? settings->ca_file : NULL;
     add_conditions(draft, true);
-    if (settings->lazy_checks != STK_SAID_YES &&
-        (exchange->seal ||
-         (exchange->method == STK_HTTP_GET && exchange->ranged && exchange->good == 0))) {
+    if (settings->verify_when_required != STK_FLAG_YES &&
+        (operation->wants_checksum ||
+         (operation->method == STK_HTTP_GET && operation->ranged && operation->received == 0))) {
         add_header(draft, "x-amz-checksum-mode", "ENABLED", true);
     }
-    for (uint32_t i = 0; i < exchange->more_count; i++) {
-        add_header(draft, exchange->more[i].name, exchange->more[i].value, true);
+    for (uint32_t i = 0; i < operation->extra_header_count; i++) {
+        add_header(draft, operation->extra_headers[i].name, operation->extra_headers[i].value,
+                   true);
     }
     status = add_customer_keys(draft);
     if (status < 0) {
@@ -228,8 +233,9 @@ static int prepare_s3(struct draft *draft)
         if (!draft->room.full) { /* the path goes on where the host ends */
             draft->room.at--;
             draft->room.left++;
-            draft->room.full = stk_sign_target(draft->path, exchange->query, exchange->query_count,
-                                               draft->room.at, draft->room.left) < 0;
+            draft->room.full =
+                stk_url_encode_target(draft->path, operation->query, operation->query_count,
+                                      draft->room.at, draft->room.left) < 0;
             used = strlen(draft->room.at) + 1;
             draft->room.at += used;
             draft->room.left -= used;
@@ -244,43 +250,46 @@ static int prepare_s3(struct draft *draft)
 static int open_session(struct draft *draft)
 {
     struct stk_store *store = draft->store;
-    struct stoker_error *error = &draft->exchange->request.error;
-    const struct stk_s3_address *s3 = &draft->s3;
+    struct stoker_error *error = &draft->operation->request.error;
+    const struct stk_s3_endpoint *s3 = &draft->s3;
     const char *ca_file = store->config.site.settings.ca_file;
-    struct stk_creds_session given = {
+    struct stk_credential_session express_session = {
         .base = store->creds, .ca_file = ca_file[0] ? ca_file : NULL, .skew_s = &store->skew_s};
 
-    snprintf(given.scheme, sizeof given.scheme, "%s", s3->tls ? "https" : "http");
-    snprintf(given.region, sizeof given.region, "%s", s3->region);
+    snprintf(express_session.scheme, sizeof express_session.scheme, "%s",
+             s3->tls ? "https" : "http");
+    snprintf(express_session.region, sizeof express_session.region, "%s", s3->region);
     /* As the bucket's URL: the path without the key. */
-    if ((size_t)snprintf(given.host, sizeof given.host, "%s", s3->host) >= sizeof given.host ||
-        (size_t)snprintf(given.path, sizeof given.path, "%s", s3->root) >= sizeof given.path) {
+    if ((size_t)snprintf(express_session.host, sizeof express_session.host, "%s", s3->host) >=
+            sizeof express_session.host ||
+        (size_t)snprintf(express_session.path, sizeof express_session.path, "%s", s3->root) >=
+            sizeof express_session.path) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "an endpoint is too long", "use a shorter one",
                         "'%.100s'", s3->host);
     }
-    return stk_store_open_session(store, draft->exchange->place->bucket, &given, &draft->session,
-                                  error);
+    return stk_store_open_session(store, draft->operation->object->bucket, &express_session,
+                                  &draft->session, error);
 }
 
 /* Fills store->credentials: the store's own, or those of a session. */
 static int find_keys(struct draft *draft)
 {
     struct stk_store *store = draft->store;
-    const struct stk_place *place = draft->exchange->place;
-    struct stoker_error *error = &draft->exchange->request.error;
+    const struct stk_object_url *object = draft->operation->object;
+    struct stoker_error *error = &draft->operation->request.error;
     int status = 0;
 
-    if (place->zone && store->config.site.settings.sessionless != STK_SAID_YES &&
-        !stk_creds_unsigned(STK_CREDS_AWS)) {
-        draft->session = stk_store_find_session(store, place->bucket);
+    if (object->zone && store->config.site.settings.no_express_sessions != STK_FLAG_YES &&
+        !stk_credentials_is_unsigned(STK_CREDS_AWS)) {
+        draft->session = stk_store_find_session(store, object->bucket);
         status = draft->session ? 0 : open_session(draft);
     }
     if (status < 0) {
         return status;
     }
-    status = stk_creds_peek(draft->session ? draft->session->creds : store->creds,
-                            &store->credentials, error);
-    draft->exchange->generation = store->credentials.generation;
+    status = stk_credential_provider_try_get(draft->session ? draft->session->creds : store->creds,
+                                             &store->credentials, error);
+    draft->operation->generation = store->credentials.generation;
     return status;
 }
 
@@ -295,21 +304,22 @@ static int add_customer_keys(struct draft *draft)
         {"x-amz-copy-source-server-side-encryption-customer-algorithm",
          "x-amz-copy-source-server-side-encryption-customer-key",
          "x-amz-copy-source-server-side-encryption-customer-key-MD5"}};
-    const struct stk_exchange *exchange = draft->exchange;
-    const struct stk_place *places[2] = {exchange->place, exchange->source};
+    const struct stk_operation *operation = draft->operation;
+    const struct stk_object_url *places[2] = {operation->object, operation->source};
 
-    if (exchange->method == STK_HTTP_DELETE || (exchange->query_count && !exchange->keyed)) {
+    if (operation->method == STK_HTTP_DELETE || (operation->query_count && !operation->keyed)) {
         places[0] = NULL; /* of the bucket, or nothing of its bytes */
     }
     for (uint32_t i = 0; i < 2; i++) {
-        const struct stk_keyring_key *key =
-            places[i] ? stk_keyring_find(&draft->store->keyring, places[i]->bucket, places[i]->key)
+        const struct stk_sse_key *key =
+            places[i] ? stk_sse_keys_find(&draft->store->keyring, places[i]->bucket, places[i]->key)
                       : NULL;
 
-        if (key && !draft->s3.tls && !stk_creds_is_private(draft->store->config.site.endpoint)) {
-            return stk_fail(&draft->exchange->request.error, STOKER_ERROR_ARGUMENT,
+        if (key && !draft->s3.tls &&
+            !stk_credentials_url_is_private(draft->store->config.site.endpoint)) {
+            return stk_fail(&draft->operation->request.error, STOKER_ERROR_ARGUMENT,
                             "a customer's key would go out in plain text",
-                            "use an endpoint of https", "'%.400s': %.300s", exchange->place->url,
+                            "use an endpoint of https", "'%.400s': %.300s", operation->object->url,
                             draft->store->config.site.endpoint);
         }
         if (key) {
@@ -324,26 +334,26 @@ static int add_customer_keys(struct draft *draft)
 /* By the dialect of the service. */
 static int prepare_other(struct draft *draft)
 {
-    struct stk_exchange *exchange = draft->exchange;
-    struct stk_service *service = stk_store_service(draft->store, exchange->place);
-    struct stoker_error *error = &exchange->request.error;
+    struct stk_operation *operation = draft->operation;
+    struct stk_store_endpoint *service = stk_store_find_endpoint(draft->store, operation->object);
+    struct stoker_error *error = &operation->request.error;
     int64_t skew_s = atomic_load_explicit(&draft->store->skew_s, memory_order_relaxed);
-    struct stk_wish wish = {
-        .service = exchange->place->kind == STK_PLACE_GOOGLE  ? STK_CREDS_GOOGLE
-                   : exchange->place->kind == STK_PLACE_AZURE ? STK_CREDS_AZURE
-                                                              : STK_CREDS_HUB,
-        .method = methods[exchange->method],
+    struct stk_provider_request wish = {
+        .service = operation->object->kind == STK_OBJECT_URL_GCS     ? STK_CREDS_GOOGLE
+                   : operation->object->kind == STK_OBJECT_URL_AZURE ? STK_CREDS_AZURE
+                                                                     : STK_CREDS_HF,
+        .method = methods[operation->method],
         .site = &service->site,
-        .who = &service->credentials,
-        .bucket = exchange->place->bucket,
-        .key = exchange->query_count && !exchange->keyed ? "" : exchange->place->key,
-        .query = exchange->query,
-        .query_count = exchange->query_count,
+        .credentials = &service->credentials,
+        .bucket = operation->object->bucket,
+        .key = operation->query_count && !operation->keyed ? "" : operation->object->key,
+        .query = operation->query,
+        .query_count = operation->query_count,
         .headers = draft->signed_headers,
-        .tree = exchange->tree,
-        .deep = exchange->deep,
-        .link = exchange->link,
-        .body = exchange->request.body,
+        .tree = operation->tree,
+        .deep = operation->deep,
+        .link = operation->link,
+        .body = operation->request.body,
         .time_s = (uint64_t)((int64_t)(stk_clock_wall_ns() / 1000000000u) + skew_s),
         .cache = &service->sign_cache,
     };
@@ -354,78 +364,79 @@ static int prepare_other(struct draft *draft)
         return status;
     }
     /* Refused at one landing it goes by the hub: another's may be as old. */
-    exchange->landed =
-        !exchange->tree && exchange->moves == 0 && exchange->place->landing->url != NULL;
-    if (exchange->landed) { /* signed already, and nobody's token goes there */
-        exchange->request.led = true;
-        exchange->request.led_here = exchange->place->landing->here;
-        exchange->request.url = print(&draft->room, "%s", exchange->place->landing->url);
+    operation->used_signed_url =
+        !operation->tree && operation->moves == 0 && operation->object->landing->url != NULL;
+    if (operation->used_signed_url) { /* signed already, and nobody's token goes there */
+        operation->request.url_from_server = true;
+        operation->request.server_is_local = operation->object->landing->here;
+        operation->request.url = print(&draft->room, "%s", operation->object->landing->url);
         add_conditions(draft, false);
         return 0;
     }
-    status = stk_creds_peek(service->creds, &service->credentials, error);
+    status = stk_credential_provider_try_get(service->creds, &service->credentials, error);
     if (status < 0) {
         return status;
     }
-    exchange->generation = service->credentials.generation;
+    operation->generation = service->credentials.generation;
     add_conditions(draft, true);
-    if (exchange->place->kind == STK_PLACE_AZURE && exchange->ranged && exchange->good == 0 &&
-        exchange->bytes <= STK_STORE_RANGE_SEALED) {
+    if (operation->object->kind == STK_OBJECT_URL_AZURE && operation->ranged &&
+        operation->received == 0 && operation->bytes <= STK_STORE_AZURE_CHECKSUM_BYTES) {
         add_header(draft, "x-ms-range-get-content-crc64", "true", true);
     }
-    for (uint32_t i = 0; i < exchange->more_count; i++) {
-        add_header(draft, exchange->more[i].name, exchange->more[i].value, true);
+    for (uint32_t i = 0; i < operation->extra_header_count; i++) {
+        add_header(draft, operation->extra_headers[i].name, operation->extra_headers[i].value,
+                   true);
     }
     wish.header_count = draft->signed_count;
-    wish.room = draft->room.at;
-    wish.room_bytes = draft->room.left;
-    status = stk_dialect_make(&wish, error);
-    draft->room.at += wish.used;
-    draft->room.left -= wish.used;
-    for (uint32_t i = 0; i < wish.line_count; i++) {
-        STK_ASSERT(draft->header_count < STK_COUNT(exchange->headers));
-        exchange->headers[draft->header_count++] = wish.lines[i];
+    wish.buffer = draft->room.at;
+    wish.buffer_bytes = draft->room.left;
+    status = stk_provider_request_build(&wish, error);
+    draft->room.at += wish.buffer_used;
+    draft->room.left -= wish.buffer_used;
+    for (uint32_t i = 0; i < wish.headers_out_count; i++) {
+        STK_ASSERT(draft->header_count < STK_COUNT(operation->headers));
+        operation->headers[draft->header_count++] = wish.headers_out[i];
     }
-    exchange->request.url = wish.url;
+    operation->request.url = wish.url;
     return status;
 }
 
-static int name_bucket(struct draft *draft, const char *region)
+static int add_bucket(struct draft *draft, const char *region)
 {
-    const struct stk_place *place = draft->exchange->place;
+    const struct stk_object_url *object = draft->operation->object;
     struct stk_s3_target target = {.site = &draft->store->config.site,
-                                   .bucket = place->bucket,
-                                   .zone = place->zone,
-                                   .arn = place->arn,
+                                   .bucket = object->bucket,
+                                   .zone = object->zone,
+                                   .arn = object->arn,
                                    .region = region};
-    int status = stk_s3_address(&target, &draft->s3, &draft->exchange->request.error);
+    int status = stk_s3_endpoint_resolve(&target, &draft->s3, &draft->operation->request.error);
 
     if (status == 0) {
         draft->path =
             print(&draft->room, "%s%s", draft->s3.root,
-                  draft->exchange->query_count && !draft->exchange->keyed ? "" : place->key);
+                  draft->operation->query_count && !draft->operation->keyed ? "" : object->key);
     }
     return status;
 }
 
 static int add_signature(struct draft *draft)
 {
-    const struct stk_exchange *exchange = draft->exchange;
+    const struct stk_operation *operation = draft->operation;
     struct stk_store *store = draft->store;
     uint32_t sign_payload = store->config.site.settings.sign_payload;
     int64_t skew_s = atomic_load_explicit(&store->skew_s, memory_order_relaxed);
     const char *token_name = draft->session ? "x-amz-s3session-token" : "x-amz-security-token";
     char *hash = draft->room.at;
-    struct stk_sign_headers made;
-    struct stk_sign_request request = {
-        .method = methods[exchange->method],
+    struct stk_sigv4_headers made;
+    struct stk_sigv4_request request = {
+        .method = methods[operation->method],
         .host = draft->s3.host,
         .path = draft->path,
-        .query = exchange->query,
-        .query_count = exchange->query_count,
+        .query = operation->query,
+        .query_count = operation->query_count,
         .headers = draft->signed_headers,
         .header_count = draft->signed_count,
-        .payload = STK_SIGN_EMPTY,
+        .payload = STK_SIGV4_EMPTY_HASH,
         .region = draft->s3.region,
         .service = draft->s3.service,
         .access_key = store->credentials.access_key,
@@ -438,22 +449,22 @@ static int add_signature(struct draft *draft)
     };
     int status;
 
-    if (exchange->payload) {
-        request.payload = exchange->payload;
-    } else if (exchange->request.body.bytes > 0 && sign_payload != STK_SAID_YES &&
-               (draft->s3.tls || sign_payload == STK_SAID_NO)) {
-        request.payload = STK_SIGN_UNSIGNED; /* TLS proves it, or nobody is to */
-    } else if (exchange->request.body.bytes > 0 && draft->room.left > 65) {
-        stk_sign_hash(exchange->request.body, hash);
+    if (operation->payload) {
+        request.payload = operation->payload;
+    } else if (operation->request.body.bytes > 0 && sign_payload != STK_FLAG_YES &&
+               (draft->s3.tls || sign_payload == STK_FLAG_NO)) {
+        request.payload = STK_SIGV4_UNSIGNED_PAYLOAD; /* TLS proves it, or nobody is to */
+    } else if (operation->request.body.bytes > 0 && draft->room.left > 65) {
+        stk_sigv4_hash(operation->request.body, hash);
         request.payload = hash;
         draft->room.at += 65;
         draft->room.left -= 65;
     }
-    status = stk_sign_headers(&request, &made);
+    status = stk_sigv4_sign_headers(&request, &made);
     if (status < 0) {
-        return stk_fail(&draft->exchange->request.error, status, "a request cannot be signed",
+        return stk_fail(&draft->operation->request.error, status, "a request cannot be signed",
                         "look at the length of key, region and access key", "'%.200s'",
-                        exchange->place->url);
+                        operation->object->url);
     }
     add_header(draft, "x-amz-date", made.date, false);
     add_header(draft, "x-amz-content-sha256", request.payload, false);

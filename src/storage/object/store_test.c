@@ -46,7 +46,7 @@ static void test_ranges(void)
 
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
         uint64_t first = 0, last = 0, total = 0;
-        bool good = stk_store_content_range(view_of(rows[i].text), &first, &last, &total);
+        bool good = stk_store_parse_content_range(view_of(rows[i].text), &first, &last, &total);
 
         T_EQ(rows[i].text, good, rows[i].good);
         T_TRUE(rows[i].text,
@@ -68,7 +68,7 @@ static void test_times(void)
     };
 
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
-        T_EQ(rows[i].text, stk_store_time(rows[i].text, strlen(rows[i].text)),
+        T_EQ(rows[i].text, stk_store_parse_time(rows[i].text, strlen(rows[i].text)),
              rows[i].time_s * 1000000000ull);
     }
 }
@@ -89,43 +89,46 @@ struct judged {
 #define RESTORE "aws s3api restore-object --bucket bucket --key 'key' --restore-request "
 
 static const struct judged judged[] = {
-    {"good", 206, "", "", STK_VERDICT_GOOD, 0, NULL},
-    {"slow down", 503, "", BODY("SlowDown"), STK_VERDICT_THROTTLED, 0, NULL},
-    {"no body", 503, "", "", STK_VERDICT_THROTTLED, 0, NULL},
-    {"too many", 429, "", "", STK_VERDICT_THROTTLED, 0, NULL},
-    {"by its code", 400, "", BODY("RequestLimitExceeded"), STK_VERDICT_THROTTLED, 0, NULL},
-    {"internal", 500, "", BODY("InternalError"), STK_VERDICT_TRANSIENT, 0, NULL},
-    {"a gateway", 502, "", "<html>", STK_VERDICT_TRANSIENT, 0, NULL},
-    {"slow client", 400, "", BODY("RequestTimeout"), STK_VERDICT_TRANSIENT, 0, NULL},
-    {"expired", 400, "", BODY("ExpiredToken"), STK_VERDICT_AGAIN, 0, NULL},
-    {"another region", 301, "x-amz-bucket-region: eu-west-3\n", "", STK_VERDICT_AGAIN, 0, NULL},
+    {"good", 206, "", "", STK_RETRY_CLASS_SUCCESS, 0, NULL},
+    {"slow down", 503, "", BODY("SlowDown"), STK_RETRY_CLASS_THROTTLED, 0, NULL},
+    {"no body", 503, "", "", STK_RETRY_CLASS_THROTTLED, 0, NULL},
+    {"too many", 429, "", "", STK_RETRY_CLASS_THROTTLED, 0, NULL},
+    {"by its code", 400, "", BODY("RequestLimitExceeded"), STK_RETRY_CLASS_THROTTLED, 0, NULL},
+    {"internal", 500, "", BODY("InternalError"), STK_RETRY_CLASS_TRANSIENT, 0, NULL},
+    {"a gateway", 502, "", "<html>", STK_RETRY_CLASS_TRANSIENT, 0, NULL},
+    {"slow client", 400, "", BODY("RequestTimeout"), STK_RETRY_CLASS_TRANSIENT, 0, NULL},
+    {"expired", 400, "", BODY("ExpiredToken"), STK_RETRY_CLASS_IMMEDIATE, 0, NULL},
+    {"another region", 301, "x-amz-bucket-region: eu-west-3\n", "", STK_RETRY_CLASS_IMMEDIATE, 0,
+     NULL},
     {"a region in the body", 400, "",
      "<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-3</Region></Error>",
-     STK_VERDICT_AGAIN, 0, NULL},
+     STK_RETRY_CLASS_IMMEDIATE, 0, NULL},
     {"a clock that is off", 403, "Date: Wed, 21 Oct 2015 07:28:00 GMT\n",
-     BODY("RequestTimeTooSkewed"), STK_VERDICT_AGAIN, 0, NULL},
-    {"denied", 403, "", BODY("AccessDenied"), STK_VERDICT_FAILED, -EACCES, "AccessDenied: m"},
+     BODY("RequestTimeTooSkewed"), STK_RETRY_CLASS_IMMEDIATE, 0, NULL},
+    {"denied", 403, "", BODY("AccessDenied"), STK_RETRY_CLASS_PERMANENT, -EACCES,
+     "AccessDenied: m"},
     {"archived", 403, "", ARCHIVED("InvalidObjectState", "<StorageClass>GLACIER</StorageClass>"),
-     STK_VERDICT_FAILED, -EACCES, "m, storage class GLACIER, request R1"},
+     STK_RETRY_CLASS_PERMANENT, -EACCES, "m, storage class GLACIER, request R1"},
     {"archived deep, takes some 12 hours", 403, "",
      ARCHIVED("InvalidObjectState", "<StorageClass>DEEP_ARCHIVE</StorageClass>"),
-     STK_VERDICT_FAILED, -EACCES, "m, storage class DEEP_ARCHIVE, request R1"},
+     STK_RETRY_CLASS_PERMANENT, -EACCES, "m, storage class DEEP_ARCHIVE, request R1"},
     {"archived by tiering", 403, "",
      ARCHIVED("InvalidObjectState", "<StorageClass>INTELLIGENT_TIERING</StorageClass>"
                                     "<AccessTier>ARCHIVE_ACCESS</AccessTier>"),
-     STK_VERDICT_FAILED, -EACCES,
+     STK_RETRY_CLASS_PERMANENT, -EACCES,
      "m, storage class INTELLIGENT_TIERING, access tier ARCHIVE_ACCESS, request R1"},
     {"archived by tiering, takes some 12 hours", 403, "",
      ARCHIVED("ObjectNotInActiveTierError", "<AccessTier>DEEP_ARCHIVE_ACCESS</AccessTier>"),
-     STK_VERDICT_FAILED, -EACCES, "m, access tier DEEP_ARCHIVE_ACCESS, request R1"},
+     STK_RETRY_CLASS_PERMANENT, -EACCES, "m, access tier DEEP_ARCHIVE_ACCESS, request R1"},
     {"a customer's key", 400, "",
      "<Error><Code>InvalidRequest</Code><Message>stored using a form of Server Side Encryption."
      "</Message></Error>",
-     STK_VERDICT_FAILED, -EACCES, "HTTP 400 InvalidRequest: stored using"},
-    {"missing", 404, "x-amz-request-id: R1\n", "", STK_VERDICT_FAILED, -ENOENT, "request R1"},
-    {"replaced", 412, "", "", STK_VERDICT_FAILED, STOKER_ERROR_CHANGED, "412"},
-    {"shorter", 416, "", "", STK_VERDICT_FAILED, STOKER_ERROR_CHANGED, "416"},
-    {"anything", 418, "", "", STK_VERDICT_FAILED, -EIO, "418"},
+     STK_RETRY_CLASS_PERMANENT, -EACCES, "HTTP 400 InvalidRequest: stored using"},
+    {"missing", 404, "x-amz-request-id: R1\n", "", STK_RETRY_CLASS_PERMANENT, -ENOENT,
+     "request R1"},
+    {"replaced", 412, "", "", STK_RETRY_CLASS_PERMANENT, STOKER_ERROR_CHANGED, "412"},
+    {"shorter", 416, "", "", STK_RETRY_CLASS_PERMANENT, STOKER_ERROR_CHANGED, "416"},
+    {"anything", 418, "", "", STK_RETRY_CLASS_PERMANENT, -EIO, "418"},
 };
 
 static struct stk_store *open_store(void)
@@ -139,41 +142,43 @@ static struct stk_store *open_store(void)
 
 static void test_judging(void)
 {
-    static struct stk_http_answer answer;
-    static struct stk_exchange exchange;
-    struct stk_place *place = NULL;
+    static struct stk_http_response answer;
+    static struct stk_operation exchange;
+    struct stk_object_url *place = NULL;
 
-    T_EQ("place", stk_place_parse("s3://bucket/key", &place, NULL), 0);
+    T_EQ("place", stk_object_url_parse("s3://bucket/key", &place, NULL), 0);
     T_EACH(judged, row, judged)
     {
         struct stk_store *store = open_store();
-        struct stk_refusal refusal;
+        struct stk_error_response refusal;
         char region[STK_STORE_REGION_BYTES];
         uint32_t verdict;
 
         memset(&exchange, 0, sizeof exchange);
         exchange.store = store;
-        exchange.place = place;
-        T_EQ(row->name, stk_creds_get(store->creds, &store->credentials, NULL), 0);
+        exchange.object = place;
+        T_EQ(row->name, stk_credential_provider_get(store->creds, &store->credentials, NULL), 0);
         exchange.generation = store->credentials.generation;
         answer.code = row->code;
         answer.headers_bytes = (uint32_t)strlen(row->headers);
         memcpy(answer.headers, row->headers, answer.headers_bytes);
         snprintf(answer.text, sizeof answer.text, "%s", row->text);
-        stk_refusal_read(&refusal, &answer);
-        verdict = stk_store_judge(&exchange, &answer, &refusal);
+        stk_error_response_read(&refusal, &answer);
+        verdict = stk_store_classify(&exchange, &answer, &refusal);
         T_EQ(row->name, verdict, row->verdict);
-        if (verdict == STK_VERDICT_AGAIN) { /* but once only */
-            T_EQ(row->name, stk_store_judge(&exchange, &answer, &refusal), STK_VERDICT_FAILED);
+        if (verdict == STK_RETRY_CLASS_IMMEDIATE) { /* but once only */
+            T_EQ(row->name, stk_store_classify(&exchange, &answer, &refusal),
+                 STK_RETRY_CLASS_PERMANENT);
         }
-        if (verdict == STK_VERDICT_FAILED) {
+        if (verdict == STK_RETRY_CLASS_PERMANENT) {
             T_EQ(row->name, stk_store_fail(&exchange, &answer, &refusal), row->status);
             T_ERROR(row->name, &exchange.error);
             T_HAS(row->name, exchange.error.where, row->told);
             T_HAS(row->name, exchange.error.where, "s3://bucket/key");
         }
         if (strcmp(row->name, "expired") == 0) { /* others are fetched */
-            T_EQ(row->name, stk_creds_peek(store->creds, &store->credentials, NULL), -EAGAIN);
+            T_EQ(row->name,
+                 stk_credential_provider_try_get(store->creds, &store->credentials, NULL), -EAGAIN);
         }
         if (strncmp(row->name, "archived", 8) == 0) {
             T_STR(row->name, exchange.error.what, "the object is archived");
@@ -186,11 +191,11 @@ static void test_judging(void)
         }
         T_EQ(row->name, atomic_load(&store->skew_s) < -SKEW_TESTED_S,
              strstr(row->name, "clock") != NULL);
-        stk_store_region(store, "bucket", region);
+        stk_store_get_region(store, "bucket", region);
         T_STR(row->name, region, strstr(row->name, "region") ? "eu-west-3" : "us-east-1");
         stk_store_close(store);
     }
-    stk_place_free(place);
+    stk_object_url_free(place);
 }
 
 /* By its whole name: what tells it from others is in it, and no secret. */
@@ -198,16 +203,17 @@ static void test_told_by_name(void)
 {
     static const char *const names[][2] = {{"http://h/a?id=1&sig=" CANARY, "'http://h/a?id=1'"},
                                            {"s3://b/a?b#c", "'s3://b/a?b#c'"}};
-    static struct stk_exchange exchange;
+    static struct stk_operation exchange;
 
     for (size_t i = 0; i < STK_COUNT(names); i++) {
-        struct stk_place *place = NULL;
+        struct stk_object_url *place = NULL;
 
-        T_EQ("place", stk_place_parse(names[i][0], &place, NULL), 0);
-        exchange = (struct stk_exchange){.place = place};
-        stk_store_fail(&exchange, &(struct stk_http_answer){.code = 404}, &(struct stk_refusal){0});
+        T_EQ("place", stk_object_url_parse(names[i][0], &place, NULL), 0);
+        exchange = (struct stk_operation){.object = place};
+        stk_store_fail(&exchange, &(struct stk_http_response){.code = 404},
+                       &(struct stk_error_response){0});
         T_HAS("told", exchange.error.where, names[i][1]);
-        stk_place_free(place);
+        stk_object_url_free(place);
     }
 }
 
@@ -238,16 +244,18 @@ static void test_each_host_has_its_rate(void)
 
     T_EACH(row, row, rows)
     {
-        struct stk_place *a = NULL, *b = NULL;
+        struct stk_object_url *a = NULL, *b = NULL;
         uint64_t group_a, group_b;
 
-        T_EQ(row->a, stk_place_parse(row->a, &a, NULL), 0);
-        T_EQ(row->b, stk_place_parse(row->b, &b, NULL), 0);
-        T_EQ(row->b, stk_store_prefix(store, a, &group_a) == stk_store_prefix(store, b, &group_b),
+        T_EQ(row->a, stk_object_url_parse(row->a, &a, NULL), 0);
+        T_EQ(row->b, stk_object_url_parse(row->b, &b, NULL), 0);
+        T_EQ(row->b,
+             stk_store_throttle_keys(store, a, &group_a) ==
+                 stk_store_throttle_keys(store, b, &group_b),
              row->same);
         T_EQ(row->b, group_a == group_b, row->same_host);
-        stk_place_free(a);
-        stk_place_free(b);
+        stk_object_url_free(a);
+        stk_object_url_free(b);
     }
     stk_store_close(store);
 }
@@ -255,20 +263,20 @@ static void test_each_host_has_its_rate(void)
 /* To wait for a turn is no lack of progress of the server, but for one that says no to all. */
 static void test_turns(void)
 {
-    static struct stk_exchange exchange;
+    static struct stk_operation exchange;
 
     for (int out = 0; out < 2; out++) {
-        exchange = (struct stk_exchange){.progress_ns = 1000, .due_ns = 1200, .out = out};
-        stk_exchange_turn(&exchange, 5200);
+        exchange = (struct stk_operation){.progress_ns = 1000, .queued_ns = 1200, .in_outage = out};
+        stk_operation_admitted(&exchange, 5200);
         T_EQ("progress", exchange.progress_ns, out ? 1000 : 5000);
         T_EQ("counted", exchange.waited_ns, 4000);
-        stk_exchange_turn(&exchange, 5200);
+        stk_operation_admitted(&exchange, 5200);
         T_EQ("once", exchange.waited_ns, 4000);
-        stk_exchange_turn(&exchange, 4000);
+        stk_operation_admitted(&exchange, 4000);
         T_EQ("nor is it less", exchange.waited_ns, 4000);
     }
-    exchange = (struct stk_exchange){.progress_ns = 5000, .due_ns = 1000};
-    stk_exchange_turn(&exchange, 6000);
+    exchange = (struct stk_operation){.progress_ns = 5000, .queued_ns = 1000};
+    stk_operation_admitted(&exchange, 6000);
     T_EQ("not ahead of the clock", exchange.progress_ns, 6000);
 }
 
@@ -309,15 +317,15 @@ static void test_retry_after(void)
         {"longer than anybody waits", REFUSAL("Retry-After: 301"), 60000, 1, -EBUSY},
         {"a year", REFUSAL("Retry-After: 31536000"), 60000, 1, -EBUSY},
     };
-    static struct stk_exchange exchange;
+    static struct stk_operation exchange;
     struct t_server server;
-    struct stk_about about = {.bytes = 5};
+    struct stk_object_info info = {.bytes = 5};
 
     t_server_start(&server, refuse_once);
     T_EACH(row, row, rows)
     {
         struct stk_store *store = NULL;
-        struct stk_place *place = NULL;
+        struct stk_object_url *place = NULL;
         struct stoker_error error = {0};
         struct stk_store_options options = {.timeout_ms = row->timeout_ms, .seed = 1};
         uint8_t buffer[6] = "";
@@ -327,10 +335,10 @@ static void test_retry_after(void)
         atomic_store(&came, 0);
         snprintf(url, sizeof url, "http://127.0.0.1:%d/x", server.port);
         T_EQ(row->name, stk_store_open(&store, &options, NULL), 0);
-        T_EQ(row->name, stk_place_parse(url, &place, NULL), 0);
+        T_EQ(row->name, stk_object_url_parse(url, &place, NULL), 0);
         memset(&exchange, 0, sizeof exchange);
-        stk_store_fetch(&exchange, place, &about, 0, 5, buffer);
-        T_EQ(row->name, stk_exchange_call(store, &exchange, NULL, &error), row->status);
+        stk_store_init_read(&exchange, place, &info, 0, 5, buffer);
+        T_EQ(row->name, stk_operation_run(store, &exchange, NULL, &error), row->status);
         T_EQ(row->name, atomic_load(&came), row->came);
         T_STR(row->name, (const char *)buffer, row->status ? "" : "hello");
         T_TRUE("a range may take as long as it gets on", exchange.request.by_progress);
@@ -339,7 +347,7 @@ static void test_retry_after(void)
             T_ERROR(row->name, &error);
             T_HAS(row->name, error.advice, "come back in 3");
         }
-        stk_place_free(place);
+        stk_object_url_free(place);
         stk_store_close(store);
     }
     t_server_stop(&server);
@@ -347,17 +355,17 @@ static void test_retry_after(void)
 
 static void test_waits(void)
 {
-    static struct stk_http_answer answer;
+    static struct stk_http_response answer;
     struct stk_store *store = open_store();
     uint64_t most = 0, least = UINT64_MAX;
 
     for (uint32_t i = 0; i < 1000; i++) {
-        uint64_t wait = stk_store_backoff(store, STK_VERDICT_TRANSIENT, 3);
+        uint64_t wait = stk_store_backoff(store, STK_RETRY_CLASS_TRANSIENT, 3);
 
         most = stk_max(most, wait);
         least = stk_min(least, wait);
         T_TRUE("full jitter", wait <= 200);
-        T_TRUE("bounded", stk_store_backoff(store, STK_VERDICT_THROTTLED, 4000000) <= 20000);
+        T_TRUE("bounded", stk_store_backoff(store, STK_RETRY_CLASS_THROTTLED, 4000000) <= 20000);
     }
     T_TRUE("spread", most > 150 && least < 50);
     T_EQ("nothing told", stk_store_retry_after(&answer), 0);
@@ -368,16 +376,16 @@ static void test_waits(void)
     answer.headers_bytes = (uint32_t)snprintf(answer.headers, 64, "x-amz-retry-after: 700\n");
     T_EQ("in milliseconds", stk_store_retry_after(&answer), 700);
     for (uint32_t i = 0; i < 100; i++) {
-        T_TRUE("tokens", stk_store_take_tokens(store, 5));
+        T_TRUE("tokens", stk_store_acquire_retry_tokens(store, 5));
     }
-    T_TRUE("no more", !stk_store_take_tokens(store, 5));
-    stk_store_give_tokens(store, 5);
-    T_TRUE("one more", stk_store_take_tokens(store, 5));
+    T_TRUE("no more", !stk_store_acquire_retry_tokens(store, 5));
+    stk_store_release_retry_tokens(store, 5);
+    T_TRUE("one more", stk_store_acquire_retry_tokens(store, 5));
     for (uint32_t i = 0; i < 2 * STK_STORE_BUCKETS_MAX; i++) {
         char bucket[32];
 
         snprintf(bucket, sizeof bucket, "b%u", i);
-        stk_store_learn_region(store, bucket, bucket);
+        stk_store_set_region(store, bucket, bucket);
     }
     T_EQ("buckets are bounded", store->locked.bucket_count, STK_STORE_BUCKETS_MAX);
     stk_store_close(store);
@@ -392,28 +400,28 @@ static void test_tries(void)
     } rows[] = {{"", 4}, {"2", 2}, {"3", 3}};
 
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
-        struct stoker_ledger ledger = {.struct_size = sizeof ledger};
-        struct stk_place *place = NULL;
+        struct stoker_store_stats ledger = {.struct_size = sizeof ledger};
+        struct stk_object_url *place = NULL;
         struct stoker_error error = {0};
-        struct stk_about about;
+        struct stk_object_info info;
         struct stk_store *store;
 
         setenv("AWS_MAX_ATTEMPTS", rows[i].max, 1);
         store = open_store();
-        T_EQ("place", stk_place_parse("http://127.0.0.1:1/x", &place, NULL), 0);
-        T_EQ("nobody", stk_store_head(store, place, &about, &error), -ECONNREFUSED);
+        T_EQ("place", stk_object_url_parse("http://127.0.0.1:1/x", &place, NULL), 0);
+        T_EQ("nobody", stk_store_head(store, place, &info, &error), -ECONNREFUSED);
         T_ERROR("nobody", &error);
-        stk_store_ledger(store, &ledger);
+        stk_store_get_stats(store, &ledger);
         T_EQ("sent", ledger.requests[STOKER_STORE_HTTP], rows[i].tries);
         T_EQ("tried again", ledger.retries_transient, rows[i].tries - 1);
         T_EQ("paid for", store->locked.tokens, 500 - 14 * (rows[i].tries - 1));
-        stk_place_free(place);
+        stk_object_url_free(place);
         stk_store_close(store);
     }
     unsetenv("AWS_MAX_ATTEMPTS");
 }
 
-static bool sends(const struct stk_exchange *exchange, const char *header)
+static bool sends(const struct stk_operation *exchange, const char *header)
 {
     for (uint32_t i = 0; i < exchange->request.header_count; i++) {
         if (strcmp(exchange->headers[i], header) == 0) {
@@ -449,18 +457,18 @@ static void test_range_checks(void)
         {"", 200, 99, STOKER_ERROR_CORRUPT, 0},
         {"", 204, 0, STOKER_ERROR_CORRUPT, 0},
     };
-    static struct stk_http_answer answer;
-    static struct stk_exchange exchange;
+    static struct stk_http_response answer;
+    static struct stk_operation exchange;
     struct stk_store *store = open_store();
-    struct stk_place *place = NULL;
-    struct stk_about about = {.bytes = 100};
+    struct stk_object_url *place = NULL;
+    struct stk_object_info info = {.bytes = 100};
     uint8_t buffer[20];
 
-    T_EQ("place", stk_place_parse("http://host/x", &place, NULL), 0);
+    T_EQ("place", stk_object_url_parse("http://host/x", &place, NULL), 0);
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
         memset(&exchange, 0, sizeof exchange);
-        stk_store_fetch(&exchange, place, &about, 10, sizeof buffer, buffer);
-        exchange.good = 5; /* of an earlier try */
+        stk_store_init_read(&exchange, place, &info, 10, sizeof buffer, buffer);
+        exchange.received = 5; /* of an earlier try */
         exchange.store = store;
         exchange.request.owner = &exchange;
         answer.code = rows[i].code;
@@ -469,13 +477,13 @@ static void test_range_checks(void)
             rows[i].range[0]
                 ? (uint32_t)snprintf(answer.headers, 64, "Content-Range: %s\n", rows[i].range)
                 : 0;
-        T_EQ(rows[i].range, stk_store_check(&exchange.request, &answer), rows[i].status);
+        T_EQ(rows[i].range, stk_store_check_response(&exchange.request, &answer), rows[i].status);
         T_EQ(rows[i].range, exchange.request.skip, rows[i].skip);
         if (rows[i].status < 0) {
             T_ERROR(rows[i].range, &exchange.request.error);
         }
     }
-    stk_place_free(place);
+    stk_object_url_free(place);
     stk_store_close(store);
 }
 
@@ -493,28 +501,28 @@ static void test_conditions(void)
         {"none", "", since, "If-Unmodified-Since: Sat, 21 Nov 2026 10:00:00 GMT", "If-Match: "},
         {"a range", "", "", "Range: bytes=15-29", "If-Match: "},
     };
-    static struct stk_exchange exchange;
-    static char room[STK_HTTP_ROOM_BYTES];
+    static struct stk_operation exchange;
+    static char room[STK_HTTP_SCRATCH_BYTES];
     struct stk_store *store = open_store();
-    struct stk_place *place = NULL;
+    struct stk_object_url *place = NULL;
 
-    T_EQ("place", stk_place_parse("http://host/x", &place, NULL), 0);
+    T_EQ("place", stk_object_url_parse("http://host/x", &place, NULL), 0);
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
-        struct stk_about about = {.bytes = 100};
+        struct stk_object_info info = {.bytes = 100};
         uint8_t buffer[20];
 
-        snprintf(about.etag, sizeof about.etag, "%s", rows[i].etag);
-        snprintf(about.modified, sizeof about.modified, "%s", rows[i].modified);
+        snprintf(info.etag, sizeof info.etag, "%s", rows[i].etag);
+        snprintf(info.modified, sizeof info.modified, "%s", rows[i].modified);
         memset(&exchange, 0, sizeof exchange);
-        stk_store_fetch(&exchange, place, &about, 10, sizeof buffer, buffer);
-        exchange.good = 5;
+        stk_store_init_read(&exchange, place, &info, 10, sizeof buffer, buffer);
+        exchange.received = 5;
         exchange.store = store;
         exchange.request.owner = &exchange;
-        T_EQ(rows[i].name, stk_store_prepare(&exchange.request, room), 0);
+        T_EQ(rows[i].name, stk_store_sign_request(&exchange.request, room), 0);
         T_TRUE(rows[i].name, sends(&exchange, rows[i].sent));
         T_TRUE(rows[i].name, !sends(&exchange, rows[i].unsent));
     }
-    stk_place_free(place);
+    stk_object_url_free(place);
     stk_store_close(store);
 }
 
@@ -561,9 +569,9 @@ static void test_hosts(void)
     setenv("AWS_SECRET_ACCESS_KEY", CANARY, 1);
     setenv("AWS_S3_DISABLE_EXPRESS_SESSION_AUTH", "true", 1); /* nobody is there to give one */
     for (size_t i = 0; i < STK_COUNT(hosts); i++) {
-        static struct stk_exchange exchange;
-        static char room[STK_HTTP_ROOM_BYTES];
-        struct stk_place *place = NULL;
+        static struct stk_operation exchange;
+        static char room[STK_HTTP_SCRATCH_BYTES];
+        struct stk_object_url *place = NULL;
         struct stk_store *store;
         bool dual = strstr(hosts[i].name, "dual stack") != NULL;
 
@@ -574,13 +582,14 @@ static void test_hosts(void)
         store = open_store();
         atomic_store(&store->skew_s, 946684800 - (int64_t)(stk_clock_wall_ns() / 1000000000u));
         memset(&exchange, 0, sizeof exchange);
-        T_EQ(hosts[i].name, stk_place_parse(hosts[i].url, &place, NULL), 0);
+        T_EQ(hosts[i].name, stk_object_url_parse(hosts[i].url, &place, NULL), 0);
         exchange.store = store;
-        exchange.place = place;
+        exchange.object = place;
         exchange.method = STK_HTTP_GET;
         exchange.request.owner = &exchange;
-        T_EQ(hosts[i].name, stk_creds_get(store->creds, &store->credentials, NULL), 0);
-        T_EQ(hosts[i].name, stk_store_prepare(&exchange.request, room), 0);
+        T_EQ(hosts[i].name, stk_credential_provider_get(store->creds, &store->credentials, NULL),
+             0);
+        T_EQ(hosts[i].name, stk_store_sign_request(&exchange.request, room), 0);
         T_STR(hosts[i].name, exchange.request.url, hosts[i].sent);
         T_TRUE(hosts[i].name, !memmem(room, sizeof room, CANARY, strlen(CANARY)));
         T_EQ(hosts[i].name, exchange.request.header_count, 3 + dual);
@@ -598,7 +607,7 @@ static void test_hosts(void)
         T_HAS(hosts[i].name, exchange.headers[exchange.request.header_count - 1],
               strcmp(hosts[i].name, "express, another region") == 0 ? "/us-west-2/"
                                                                     : "/eu-west-1/");
-        stk_place_free(place);
+        stk_object_url_free(place);
         stk_store_close(store);
     }
     unsetenv("AWS_S3_DISABLE_EXPRESS_SESSION_AUTH");
@@ -612,27 +621,27 @@ static void test_hosts(void)
 /* Of S3 Express nobody guesses where a zone of no known form is: what is asked for is told. */
 static void test_unknown_zone(void)
 {
-    static struct stk_exchange exchange;
-    static char room[STK_HTTP_ROOM_BYTES];
-    struct stk_place *place = NULL;
+    static struct stk_operation exchange;
+    static char room[STK_HTTP_SCRATCH_BYTES];
+    struct stk_object_url *place = NULL;
     struct stk_store *store;
 
     setenv("AWS_CONFIG_FILE", "/dev/null", 1);
     unsetenv("AWS_DEFAULT_REGION");
     store = open_store();
-    T_EQ("place", stk_place_parse("s3://b--xyz-az1--x-s3/k", &place, NULL), 0);
+    T_EQ("place", stk_object_url_parse("s3://b--xyz-az1--x-s3/k", &place, NULL), 0);
     exchange.store = store;
-    exchange.place = place;
+    exchange.object = place;
     exchange.method = STK_HTTP_GET;
     exchange.request.owner = &exchange;
-    T_EQ("no region", stk_store_prepare(&exchange.request, room), STOKER_ERROR_ARGUMENT);
+    T_EQ("no region", stk_store_sign_request(&exchange.request, room), STOKER_ERROR_ARGUMENT);
     T_HAS("no region", exchange.request.error.advice, "set AWS_REGION");
     T_HAS("no region", exchange.request.error.where, "zone 'xyz-az1'");
     exchange.request.failure = STK_HTTP_RESOLVE;
     exchange.request.status = -EHOSTUNREACH;
-    T_EQ("no host", stk_store_fail(&exchange, &(struct stk_http_answer){0}, NULL), -EHOSTUNREACH);
+    T_EQ("no host", stk_store_fail(&exchange, &(struct stk_http_response){0}, NULL), -EHOSTUNREACH);
     T_HAS("no host", exchange.error.advice, "AWS_REGION");
-    stk_place_free(place);
+    stk_object_url_free(place);
     stk_store_close(store);
     unsetenv("AWS_CONFIG_FILE");
 }
@@ -640,12 +649,12 @@ static void test_unknown_zone(void)
 /* ---- closing while requests are under way ---- */
 
 struct asked {
-    struct stk_exchange exchange;
+    struct stk_operation exchange;
     uint8_t buffer[64];
     bool done;
 };
 
-static void count_done(struct stk_exchange *exchange, const struct stk_http_answer *answer)
+static void count_done(struct stk_operation *exchange, const struct stk_http_response *answer)
 {
     (void)answer;
     ((struct asked *)exchange)->done = true;
@@ -655,23 +664,23 @@ static void count_done(struct stk_exchange *exchange, const struct stk_http_answ
  * waited for when the store is closed. All are done then; a sanitizer sees what they still use. */
 static void test_close(void)
 {
-    struct stk_about about = {.bytes = 4096, .etag = "\"e\""};
+    struct stk_object_info info = {.bytes = 4096, .etag = "\"e\""};
     int port, listener = t_listen(64, &port);
-    struct stk_place *place = NULL;
+    struct stk_object_url *place = NULL;
     static struct asked asked[32];
     char endpoint[64];
 
     snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%d", port);
     setenv("AWS_ENDPOINT_URL", endpoint, 1);
-    T_EQ("place", stk_place_parse("s3://bucket/key", &place, NULL), 0);
+    T_EQ("place", stk_object_url_parse("s3://bucket/key", &place, NULL), 0);
     for (uint32_t round = 0; round < 60; round++) {
         struct stk_store *store = open_store();
 
         for (size_t i = 0; store && i < STK_COUNT(asked); i++) {
             memset(&asked[i], 0, sizeof asked[i]);
-            stk_store_fetch(&asked[i].exchange, place, &about, 64 * i, 64, asked[i].buffer);
+            stk_store_init_read(&asked[i].exchange, place, &info, 64 * i, 64, asked[i].buffer);
             asked[i].exchange.done = count_done;
-            stk_exchange_start(store, &asked[i].exchange);
+            stk_operation_start(store, &asked[i].exchange);
         }
         if (round % 3 > 0) {
             usleep(round * 20);
@@ -681,7 +690,7 @@ static void test_close(void)
             T_TRUE("is done", asked[i].done && asked[i].exchange.status < 0);
         }
     }
-    stk_place_free(place);
+    stk_object_url_free(place);
     unsetenv("AWS_ENDPOINT_URL");
     close(listener);
 }
@@ -691,39 +700,39 @@ static void test_payload(void)
 {
     static const struct payload {
         const char *name, *endpoint;
-        uint32_t said; /* enum stk_said */
+        uint32_t said; /* enum stk_flag_setting */
         bool is_signed;
-    } rows[] = {{"TLS", "https://host", STK_UNSAID, false},
-                {"plain", "http://host", STK_UNSAID, true},
-                {"TLS, signed", "https://host", STK_SAID_YES, true},
-                {"TLS, unsigned", "https://host", STK_SAID_NO, false},
-                {"plain, unsigned", "http://host", STK_SAID_NO, false}};
-    static struct stk_exchange exchange;
-    static char room[STK_HTTP_ROOM_BYTES];
+    } rows[] = {{"TLS", "https://host", STK_FLAG_UNSET, false},
+                {"plain", "http://host", STK_FLAG_UNSET, true},
+                {"TLS, signed", "https://host", STK_FLAG_YES, true},
+                {"TLS, unsigned", "https://host", STK_FLAG_NO, false},
+                {"plain, unsigned", "http://host", STK_FLAG_NO, false}};
+    static struct stk_operation exchange;
+    static char room[STK_HTTP_SCRATCH_BYTES];
 
     T_EACH(payload, row, rows)
     {
-        struct stk_place *place = NULL;
+        struct stk_object_url *place = NULL;
         struct stk_store *store;
 
         setenv("AWS_ENDPOINT_URL", row->endpoint, 1);
         store = open_store();
         store->config.site.settings.sign_payload = row->said;
-        T_EQ(row->name, stk_place_parse("s3://bucket/k", &place, NULL), 0);
-        T_EQ(row->name, stk_creds_get(store->creds, &store->credentials, NULL), 0);
+        T_EQ(row->name, stk_object_url_parse("s3://bucket/k", &place, NULL), 0);
+        T_EQ(row->name, stk_credential_provider_get(store->creds, &store->credentials, NULL), 0);
         memset(&exchange, 0, sizeof exchange);
         exchange.store = store;
-        exchange.place = place;
+        exchange.object = place;
         exchange.method = STK_HTTP_PUT;
         exchange.request.owner = &exchange;
         exchange.request.body = (struct stk_view){(const uint8_t *)"abc", 3};
-        T_EQ(row->name, stk_store_prepare(&exchange.request, room), 0);
+        T_EQ(row->name, stk_store_sign_request(&exchange.request, room), 0);
         T_TRUE(row->name,
                sends(&exchange, row->is_signed
                                     ? "x-amz-content-sha256: ba7816bf8f01cfea414140de5dae2223"
                                       "b00361a396177a9cb410ff61f20015ad"
                                     : "x-amz-content-sha256: UNSIGNED-PAYLOAD"));
-        stk_place_free(place);
+        stk_object_url_free(place);
         stk_store_close(store);
     }
     unsetenv("AWS_ENDPOINT_URL");
@@ -736,8 +745,8 @@ static void test_no_endpoint(void)
         const char *url;
         int status;
     } rows[] = {{"s3://bucket/k", STOKER_ERROR_ARGUMENT}, {"gs://bucket/k", 0}};
-    static struct stk_exchange exchange;
-    static char room[STK_HTTP_ROOM_BYTES];
+    static struct stk_operation exchange;
+    static char room[STK_HTTP_SCRATCH_BYTES];
     struct stk_store *store;
 
     setenv("AWS_ENDPOINT_URL", "no url", 1);
@@ -745,22 +754,23 @@ static void test_no_endpoint(void)
     setenv("GS_SECRET_ACCESS_KEY", "b", 1);
     store = open_store();
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
-        struct stk_place *place = NULL;
+        struct stk_object_url *place = NULL;
 
-        T_EQ(rows[i].url, stk_place_parse(rows[i].url, &place, NULL), 0);
+        T_EQ(rows[i].url, stk_object_url_parse(rows[i].url, &place, NULL), 0);
         memset(&exchange, 0, sizeof exchange);
         exchange.store = store;
-        exchange.place = place;
+        exchange.object = place;
         exchange.method = STK_HTTP_GET;
         exchange.request.owner = &exchange;
         if (rows[i].status == 0) {
-            T_EQ("keys", stk_creds_get(store->google.creds, &store->google.credentials, NULL), 0);
+            T_EQ("keys",
+                 stk_credential_provider_get(store->gcs.creds, &store->gcs.credentials, NULL), 0);
         }
-        T_EQ(rows[i].url, stk_store_prepare(&exchange.request, room), rows[i].status);
+        T_EQ(rows[i].url, stk_store_sign_request(&exchange.request, room), rows[i].status);
         if (rows[i].status < 0) {
             T_ERROR(rows[i].url, &exchange.request.error);
         }
-        stk_place_free(place);
+        stk_object_url_free(place);
     }
     stk_store_close(store);
 }

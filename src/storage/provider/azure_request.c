@@ -11,13 +11,14 @@
 #define TEXT_BYTES 8192u /* to be signed: URL and headers */
 #define KEY_BYTES 256u
 
-static char *make_url(struct stk_wish *wish);
-static int sign(struct stk_wish *wish, const char *path, const char *date,
+static char *make_url(struct stk_provider_request *wish);
+static int sign(struct stk_provider_request *wish, const char *path, const char *date,
                 struct stoker_error *error);
-static bool to_sign(const struct stk_wish *wish, const char *path, const char *date, char *text);
-static const char *given(const struct stk_wish *wish, const char *name);
+static bool string_to_sign(const struct stk_provider_request *wish, const char *path,
+                           const char *date, char *text);
+static const char *given_header(const struct stk_provider_request *wish, const char *name);
 
-int stk_dialect_azure(struct stk_wish *wish, struct stoker_error *error)
+int stk_provider_request_azure(struct stk_provider_request *wish, struct stoker_error *error)
 {
     const char *endpoint = wish->site->endpoint, *rest = strstr(endpoint, "://");
     size_t host_bytes = rest ? strcspn(rest + 3, "/") + (size_t)(rest + 3 - endpoint) : 0;
@@ -33,47 +34,50 @@ int stk_dialect_azure(struct stk_wish *wish, struct stoker_error *error)
     }
     gmtime_r(&seconds, &parts);
     strftime(date, sizeof date, "%a, %d %b %Y %H:%M:%S GMT", &parts);
-    stk_wish_line(wish, "x-ms-version", STK_DIALECT_AZURE_VERSION);
-    stk_wish_line(wish, "x-ms-date", date);
-    if (wish->who->kind == STK_CREDS_BEARER) {
-        stk_wish_bearer(wish);
+    stk_provider_request_add_header(wish, "x-ms-version", STK_PROVIDER_AZURE_VERSION);
+    stk_provider_request_add_header(wish, "x-ms-date", date);
+    if (wish->credentials->kind == STK_CREDS_BEARER) {
+        stk_provider_request_add_bearer(wish);
     }
     url = make_url(wish);
-    if (url && wish->who->kind == STK_CREDS_KEYS) {
+    if (url && wish->credentials->kind == STK_CREDS_KEYS) {
         status = sign(wish, url + host_bytes, date, error);
     }
-    wish->url = status == 0 && wish->used < wish->room_bytes ? url : NULL;
+    wish->url = status == 0 && wish->buffer_used < wish->buffer_bytes ? url : NULL;
     return status;
 }
 
 /* NULL: no room. */
-static char *make_url(struct stk_wish *wish)
+static char *make_url(struct stk_provider_request *wish)
 {
-    char path[2 * STK_SIGN_TEXT_BYTES_MAX], *url = stk_wish_print(wish, "%s", wish->site->endpoint);
-    bool deep = wish->key[0] != 0, sas = wish->who->kind == STK_CREDS_SAS;
+    char path[2 * STK_SIGV4_TEXT_BYTES_MAX],
+        *url = stk_provider_request_print(wish, "%s", wish->site->endpoint);
+    bool deep = wish->key[0] != 0, sas = wish->credentials->kind == STK_CREDS_SAS;
     int bytes = snprintf(path, sizeof path, "/%s%s%s", wish->bucket, deep ? "/" : "", wish->key);
 
     if (!url || bytes < 0 || (size_t)bytes >= sizeof path) {
         return NULL;
     }
-    wish->used--; /* the path goes on where the endpoint ends */
-    if (stk_sign_target(path, wish->query, wish->query_count, wish->room + wish->used,
-                        wish->room_bytes - wish->used) < 0) {
+    wish->buffer_used--; /* the path goes on where the endpoint ends */
+    if (stk_url_encode_target(path, wish->query, wish->query_count,
+                              wish->buffer + wish->buffer_used,
+                              wish->buffer_bytes - wish->buffer_used) < 0) {
         return NULL;
     }
-    wish->used += strlen(wish->room + wish->used) + !sas;
+    wish->buffer_used += strlen(wish->buffer + wish->buffer_used) + !sas;
     /* A SAS as it was given: its signature is encoded already. */
-    if (sas && !stk_wish_print(wish, "%c%s", wish->query_count ? '&' : '?', wish->who->token)) {
+    if (sas && !stk_provider_request_print(wish, "%c%s", wish->query_count ? '&' : '?',
+                                           wish->credentials->token)) {
         return NULL;
     }
     return url;
 }
 
 /* path: of the URL as it is sent, with its query. */
-static int sign(struct stk_wish *wish, const char *path, const char *date,
+static int sign(struct stk_provider_request *wish, const char *path, const char *date,
                 struct stoker_error *error)
 {
-    const char *secret = wish->who->secret;
+    const char *secret = wish->credentials->secret;
     uint8_t key[KEY_BYTES + 4], mac[32];
     char text[TEXT_BYTES], code[64];
     size_t bytes = strlen(secret), padding = 0;
@@ -85,27 +89,28 @@ static int sign(struct stk_wish *wish, const char *path, const char *date,
     if (got < (int)padding || bytes == 0) {
         return stk_fail(error, STOKER_ERROR_FORMAT, "an account's key is not in base64",
                         "copy all of it, with the = at its end", "account '%.100s'",
-                        wish->who->access_key);
+                        wish->credentials->access_key);
     }
-    if (!to_sign(wish, path, date, text)) {
+    if (!string_to_sign(wish, path, date, text)) {
         explicit_bzero(key, sizeof key);
-        wish->room_bytes = wish->used;
+        wish->buffer_bytes = wish->buffer_used;
         return 0;
     }
-    stk_sign_hmac((struct stk_view){key, (size_t)got - padding},
-                  (struct stk_view){(const uint8_t *)text, strlen(text)}, mac);
+    stk_sigv4_hmac((struct stk_view){key, (size_t)got - padding},
+                   (struct stk_view){(const uint8_t *)text, strlen(text)}, mac);
     explicit_bzero(key, sizeof key);
     EVP_EncodeBlock((uint8_t *)code, mac, sizeof mac);
-    snprintf(text, sizeof text, "SharedKey %s:%s", wish->who->access_key, code);
-    stk_wish_line(wish, "Authorization", text);
+    snprintf(text, sizeof text, "SharedKey %s:%s", wish->credentials->access_key, code);
+    stk_provider_request_add_header(wish, "Authorization", text);
     return 0;
 }
 
 /* All that begin with x-ms-, by name; names are lower case already. False: no room. */
-static bool add_own_headers(const struct stk_wish *wish, const char *date, char *text, size_t *used)
+static bool add_ms_headers(const struct stk_provider_request *wish, const char *date, char *text,
+                           size_t *used)
 {
-    struct stk_sign_pair sorted[STK_SIGN_HEADERS_MAX] = {
-        {"x-ms-date", date}, {"x-ms-version", STK_DIALECT_AZURE_VERSION}};
+    struct stk_sigv4_pair sorted[STK_SIGV4_HEADERS_MAX] = {
+        {"x-ms-date", date}, {"x-ms-version", STK_PROVIDER_AZURE_VERSION}};
     uint32_t count = 2;
 
     for (uint32_t i = 0; i < wish->header_count; i++) {
@@ -114,7 +119,7 @@ static bool add_own_headers(const struct stk_wish *wish, const char *date, char 
         if (strncmp(wish->headers[i].name, "x-ms-", 5) != 0) {
             continue;
         }
-        if (count == STK_SIGN_HEADERS_MAX) {
+        if (count == STK_SIGV4_HEADERS_MAX) {
             return false;
         }
         for (; at > 0 && strcmp(sorted[at - 1].name, wish->headers[i].name) > 0; at--) {
@@ -136,9 +141,10 @@ static bool add_own_headers(const struct stk_wish *wish, const char *date, char 
 }
 
 /* The version of the words since 2015: an empty length is "". */
-static bool to_sign(const struct stk_wish *wish, const char *path, const char *date, char *text)
+static bool string_to_sign(const struct stk_provider_request *wish, const char *path,
+                           const char *date, char *text)
 {
-    const struct stk_sign_pair *sorted[STK_SIGN_QUERY_MAX];
+    const struct stk_sigv4_pair *sorted[STK_SIGV4_QUERY_MAX];
     size_t path_bytes = strcspn(path, "?"), used;
     char length[24] = "";
     int made;
@@ -147,18 +153,18 @@ static bool to_sign(const struct stk_wish *wish, const char *path, const char *d
         snprintf(length, sizeof length, "%zu", wish->body.bytes);
     }
     made = snprintf(text, TEXT_BYTES, "%s\n\n\n%s\n%s\n%s\n\n%s\n%s\n%s\n%s\n%s\n", wish->method,
-                    length, given(wish, "Content-MD5"), given(wish, "Content-Type"),
-                    given(wish, "If-Modified-Since"), given(wish, "If-Match"),
-                    given(wish, "If-None-Match"), given(wish, "If-Unmodified-Since"),
-                    given(wish, "Range"));
-    if (made < 0 || made >= (int)TEXT_BYTES || wish->query_count > STK_SIGN_QUERY_MAX) {
+                    length, given_header(wish, "Content-MD5"), given_header(wish, "Content-Type"),
+                    given_header(wish, "If-Modified-Since"), given_header(wish, "If-Match"),
+                    given_header(wish, "If-None-Match"), given_header(wish, "If-Unmodified-Since"),
+                    given_header(wish, "Range"));
+    if (made < 0 || made >= (int)TEXT_BYTES || wish->query_count > STK_SIGV4_QUERY_MAX) {
         return false;
     }
     used = (size_t)made;
-    if (!add_own_headers(wish, date, text, &used)) {
+    if (!add_ms_headers(wish, date, text, &used)) {
         return false;
     }
-    made = snprintf(text + used, TEXT_BYTES - used, "/%s%.*s", wish->who->access_key,
+    made = snprintf(text + used, TEXT_BYTES - used, "/%s%.*s", wish->credentials->access_key,
                     (int)path_bytes, path);
     if (made < 0 || (size_t)made >= TEXT_BYTES - used) {
         return false;
@@ -182,7 +188,7 @@ static bool to_sign(const struct stk_wish *wish, const char *path, const char *d
     return true;
 }
 
-static const char *given(const struct stk_wish *wish, const char *name)
+static const char *given_header(const struct stk_provider_request *wish, const char *name)
 {
     for (uint32_t i = 0; i < wish->header_count; i++) {
         if (strcasecmp(wish->headers[i].name, name) == 0) {

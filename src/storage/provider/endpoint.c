@@ -10,20 +10,20 @@
 #include <string.h>
 #include <strings.h>
 
-static int find_amazon(struct stk_site *site, struct stoker_error *error);
-static void find_google(struct stk_site *site);
-static void find_azure(struct stk_site *site);
-static int check(struct stk_site *site, struct stoker_error *error);
+static int find_aws(struct stk_endpoint *site, struct stoker_error *error);
+static void find_google(struct stk_endpoint *site);
+static void find_azure(struct stk_endpoint *site);
+static int check(struct stk_endpoint *site, struct stoker_error *error);
 
-int stk_site_find(uint32_t service, struct stk_site *site, struct stoker_error *error)
+int stk_endpoint_find(uint32_t service, struct stk_endpoint *site, struct stoker_error *error)
 {
-    const char *hub = stk_environment("HF_ENDPOINT");
+    const char *hub = stk_environment_get("HF_ENDPOINT");
     int status = 0;
 
-    *site = (struct stk_site){.account = ""};
-    switch ((enum stk_creds_service)service) {
+    *site = (struct stk_endpoint){.account = ""};
+    switch ((enum stk_credentials_service)service) {
     case STK_CREDS_AWS:
-        status = find_amazon(site, error);
+        status = find_aws(site, error);
         break;
     case STK_CREDS_GOOGLE:
         find_google(site);
@@ -31,17 +31,18 @@ int stk_site_find(uint32_t service, struct stk_site *site, struct stoker_error *
     case STK_CREDS_AZURE:
         find_azure(site);
         break;
-    case STK_CREDS_SESSION:
+    case STK_CREDS_S3_EXPRESS:
         break; /* is of a bucket */
-    case STK_CREDS_HUB:
+    case STK_CREDS_HF:
         snprintf(site->endpoint, sizeof site->endpoint, "%s", hub ? hub : "https://huggingface.co");
-        snprintf(site->endpoint_from, sizeof site->endpoint_from, "%s", hub ? "HF_ENDPOINT" : "");
+        snprintf(site->endpoint_source, sizeof site->endpoint_source, "%s",
+                 hub ? "HF_ENDPOINT" : "");
         break;
     }
     return status < 0 ? status : check(site, error);
 }
 
-bool stk_site_zone(const char *zone, char region[64])
+bool stk_endpoint_zone_region(const char *zone, char region[64])
 {
     static const char *const ways[][2] = {
         {"ne", "northeast"}, {"nw", "northwest"}, {"se", "southeast"}, {"sw", "southwest"},
@@ -62,7 +63,7 @@ bool stk_site_zone(const char *zone, char region[64])
     return false;
 }
 
-const char *stk_site_bucket_zone(const char *bucket, size_t bytes, size_t *zone_bytes_out)
+const char *stk_endpoint_bucket_zone(const char *bucket, size_t bytes, size_t *zone_bytes_out)
 {
     static const char *const lasts[] = {"--x-s3", "--xa-s3"};
     size_t last_bytes = 0, end, zone;
@@ -85,15 +86,15 @@ const char *stk_site_bucket_zone(const char *bucket, size_t bytes, size_t *zone_
     return zone < 3 || zone == end ? NULL : bucket + zone;
 }
 
-int stk_site_bucket_region(const struct stk_site *site, const char *zone, const char *url,
-                           char region[64], struct stoker_error *error)
+int stk_endpoint_bucket_region(const struct stk_endpoint *site, const char *zone, const char *url,
+                               char region[64], struct stoker_error *error)
 {
-    bool own = site->endpoint[0] != '\0', named = site->region_from[0] != '\0';
+    bool own = site->endpoint[0] != '\0', named = site->region_source[0] != '\0';
 
     if (own && named) {
         return 0;
     }
-    if (stk_site_zone(zone, region)) {
+    if (stk_endpoint_zone_region(zone, region)) {
         return 1;
     }
     return own || named ? 0
@@ -103,76 +104,77 @@ int stk_site_bucket_region(const struct stk_site *site, const char *zone, const 
                                    "'%.200s': zone '%.60s'", url, zone);
 }
 
-static int find_amazon(struct stk_site *site, struct stoker_error *error)
+static int find_aws(struct stk_endpoint *site, struct stoker_error *error)
 {
-    struct stk_profiles profiles;
-    struct stk_endpoint endpoint;
+    struct stk_aws_profile profiles;
+    struct stk_service_endpoint endpoint;
     const char *region;
-    int status = stk_profiles_open(&profiles, NULL, error), found;
+    int status = stk_aws_profile_open(&profiles, NULL, error), found;
 
     if (status < 0) {
         return status;
     }
-    status = stk_settings_read(&profiles, &site->settings, error);
-    found = status < 0 ? status : stk_settings_endpoint(&profiles, "s3", &endpoint, error);
+    status = stk_s3_settings_read(&profiles, &site->settings, error);
+    found = status < 0 ? status : stk_s3_settings_endpoint(&profiles, "s3", &endpoint, error);
     status = found < 0 ? found : status;
     if (found > 0) {
         memcpy(site->endpoint, endpoint.url, sizeof site->endpoint);
-        memcpy(site->endpoint_from, endpoint.from, sizeof site->endpoint_from);
+        memcpy(site->endpoint_source, endpoint.source, sizeof site->endpoint_source);
     }
-    region = stk_profiles_region(&profiles);
+    region = stk_aws_profile_region(&profiles);
     if (status == 0 && region && strlen(region) >= sizeof site->region) {
         status = stk_fail(error, STOKER_ERROR_LIMIT, "the name of a region is too long",
                           "check AWS_REGION, and region in the config file", "%zu bytes",
                           strlen(region));
     }
     snprintf(site->region, sizeof site->region, "%s", region ? region : "us-east-1");
-    stk_profiles_region_where(&profiles, site->region_from, sizeof site->region_from);
-    if (stk_region_plain(site->region)) {
-        site->settings.fips = STK_SAID_YES;
+    stk_aws_profile_region_location(&profiles, site->region_source, sizeof site->region_source);
+    if (stk_aws_region_strip_fips(site->region)) {
+        site->settings.fips = STK_FLAG_YES;
     }
-    stk_profiles_close(&profiles);
+    stk_aws_profile_close(&profiles);
     return status;
 }
 
-static void find_google(struct stk_site *site)
+static void find_google(struct stk_endpoint *site)
 {
-    const char *host = stk_environment("STORAGE_EMULATOR_HOST");
+    const char *host = stk_environment_get("STORAGE_EMULATOR_HOST");
 
     if (host) {
         snprintf(site->endpoint, sizeof site->endpoint, "%s%s",
                  strstr(host, "://") ? "" : "http://", host);
-        snprintf(site->endpoint_from, sizeof site->endpoint_from, "STORAGE_EMULATOR_HOST");
+        snprintf(site->endpoint_source, sizeof site->endpoint_source, "STORAGE_EMULATOR_HOST");
     } else {
         snprintf(site->endpoint, sizeof site->endpoint, "https://storage.googleapis.com");
     }
 }
 
-static void find_azure(struct stk_site *site)
+static void find_azure(struct stk_endpoint *site)
 {
     static const char *const accounts[] = {"AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME"};
-    const char *text = stk_environment("AZURE_STORAGE_CONNECTION_STRING"), *from = "";
-    const char *endpoint = stk_environment("AZURE_STORAGE_ENDPOINT");
+    const char *text = stk_environment_get("AZURE_STORAGE_CONNECTION_STRING"), *from = "";
+    const char *endpoint = stk_environment_get("AZURE_STORAGE_ENDPOINT");
     char suffix[256] = "core.windows.net", scheme[8] = "https";
 
     for (size_t i = 0; i < STK_COUNT(accounts) && !site->account[0]; i++) {
-        const char *account = stk_environment(accounts[i]);
+        const char *account = stk_environment_get(accounts[i]);
         if (account && strlen(account) < sizeof site->account) {
             memcpy(site->account, account, strlen(account) + 1);
             from = accounts[i];
         }
     }
     if (text) { /* as for credentials, it goes before the variables */
-        if (stk_tell_part(text, "AccountName", site->account, sizeof site->account)) {
+        if (stk_connection_string_get(text, "AccountName", site->account, sizeof site->account)) {
             from = "AZURE_STORAGE_CONNECTION_STRING";
         }
-        if (stk_tell_part(text, "BlobEndpoint", site->endpoint, sizeof site->endpoint)) {
-            snprintf(site->endpoint_from, sizeof site->endpoint_from,
+        if (stk_connection_string_get(text, "BlobEndpoint", site->endpoint,
+                                      sizeof site->endpoint)) {
+            snprintf(site->endpoint_source, sizeof site->endpoint_source,
                      "AZURE_STORAGE_CONNECTION_STRING");
             return;
         }
-        stk_tell_part(text, "EndpointSuffix", suffix, sizeof suffix);
-        stk_tell_part(text, "DefaultEndpointsProtocol", scheme, sizeof scheme);
+        stk_connection_string_get(text, "EndpointSuffix", suffix, sizeof suffix);
+        stk_connection_string_get(text, "DefaultEndpointsProtocol", scheme, sizeof scheme);
     }
     if (endpoint) {
         snprintf(site->endpoint, sizeof site->endpoint, "%s", endpoint);
@@ -181,11 +183,11 @@ static void find_azure(struct stk_site *site)
         snprintf(site->endpoint, sizeof site->endpoint, "%s://%s.blob.%s", scheme, site->account,
                  suffix);
     }
-    snprintf(site->endpoint_from, sizeof site->endpoint_from, "%s", from);
+    snprintf(site->endpoint_source, sizeof site->endpoint_source, "%s", from);
 }
 
 /* http or https, with a host and no user, query or blank; without slashes at its end. */
-static int check(struct stk_site *site, struct stoker_error *error)
+static int check(struct stk_endpoint *site, struct stoker_error *error)
 {
     size_t bytes = strlen(site->endpoint);
     const char *host = strstr(site->endpoint, "://");
@@ -199,7 +201,7 @@ static int check(struct stk_site *site, struct stoker_error *error)
         explicit_bzero(site->endpoint, sizeof site->endpoint); /* it may hold a password */
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "an endpoint is no URL",
                         "http://host:port is one", "%s",
-                        site->endpoint_from[0] ? site->endpoint_from : "the endpoint");
+                        site->endpoint_source[0] ? site->endpoint_source : "the endpoint");
     }
     while (site->endpoint[bytes - 1] == '/') {
         site->endpoint[--bytes] = 0;

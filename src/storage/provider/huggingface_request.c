@@ -32,7 +32,7 @@ static size_t kind_bytes(const char *text, const char **kind_out)
     return 0;
 }
 
-size_t stk_hub_split(const char *text)
+size_t stk_hf_split(const char *text)
 {
     static const char *const refs[] = {"refs/pr/", "refs/convert/"};
     const char *kind, *name, *at;
@@ -68,9 +68,9 @@ static void decode_slashes(char *text)
     *to = 0;
 }
 
-bool stk_hub_repository(const char *text, struct stk_hub_repository *repository)
+bool stk_hf_repository_parse(const char *text, struct stk_hf_repository *repository)
 {
-    size_t begin = kind_bytes(text, &repository->kind), bytes = stk_hub_split(text);
+    size_t begin = kind_bytes(text, &repository->kind), bytes = stk_hf_split(text);
     const char *at = memchr(text, '@', bytes);
     int name, revision;
 
@@ -88,39 +88,40 @@ bool stk_hub_repository(const char *text, struct stk_hub_repository *repository)
 
 /* A URL in parts: those that are encoded, and those that stand as they are. */
 struct writer {
-    struct stk_wish *wish;
+    struct stk_provider_request *wish;
     bool fits;
 };
 
 static void write_raw(struct writer *writer, const char *text)
 {
-    struct stk_wish *wish = writer->wish;
+    struct stk_provider_request *wish = writer->wish;
     size_t bytes = strlen(text);
 
-    writer->fits = writer->fits && bytes < wish->room_bytes - wish->used;
+    writer->fits = writer->fits && bytes < wish->buffer_bytes - wish->buffer_used;
     if (writer->fits) {
-        memcpy(wish->room + wish->used, text, bytes + 1);
-        wish->used += bytes;
+        memcpy(wish->buffer + wish->buffer_used, text, bytes + 1);
+        wish->buffer_used += bytes;
     }
 }
 
 static void write_encoded(struct writer *writer, const char *text, bool slash)
 {
-    struct stk_wish *wish = writer->wish;
+    struct stk_provider_request *wish = writer->wish;
 
-    writer->fits = writer->fits && wish->used < wish->room_bytes &&
-                   stk_sign_encode(text, slash, wish->room, wish->room_bytes, &wish->used);
+    writer->fits =
+        writer->fits && wish->buffer_used < wish->buffer_bytes &&
+        stk_url_encode(text, slash, wish->buffer, wish->buffer_bytes, &wish->buffer_used);
 }
 
-int stk_dialect_hub(struct stk_wish *wish, struct stoker_error *error)
+int stk_provider_request_huggingface(struct stk_provider_request *wish, struct stoker_error *error)
 {
     const char *endpoint = wish->site->endpoint;
     size_t endpoint_bytes = strlen(endpoint);
     struct writer writer = {wish, true};
-    struct stk_hub_repository repository;
-    char *url = wish->room;
+    struct stk_hf_repository repository;
+    char *url = wish->buffer;
 
-    if (!stk_hub_repository(wish->bucket, &repository)) {
+    if (!stk_hf_repository_parse(wish->bucket, &repository)) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "a URL of Hugging Face names no repository",
                         "write hf://datasets/org/name@revision/path, or hf://org/name/path",
                         "'%.200s'", wish->bucket);
@@ -143,17 +144,17 @@ int stk_dialect_hub(struct stk_wish *wish, struct stoker_error *error)
         write_encoded(&writer, repository.revision, false);
         write_raw(&writer, wish->key[0] ? "/" : "");
         write_encoded(&writer, wish->key, true);
-        if (writer.fits && wish->tree && wish->room[wish->used - 1] == '/') {
-            wish->used--; /* a folder is named without it */
+        if (writer.fits && wish->tree && wish->buffer[wish->buffer_used - 1] == '/') {
+            wish->buffer_used--; /* a folder is path_args without it */
         }
         write_raw(&writer, wish->tree && wish->deep ? "?recursive=true" : "");
     }
-    wish->used += writer.fits; /* the NUL */
-    if (writer.fits && wish->who->kind == STK_CREDS_BEARER) {
-        stk_wish_bearer(wish);
-        writer.fits = wish->line_count > 0;
+    wish->buffer_used += writer.fits; /* the NUL */
+    if (writer.fits && wish->credentials->kind == STK_CREDS_BEARER) {
+        stk_provider_request_add_bearer(wish);
+        writer.fits = wish->headers_out_count > 0;
     }
-    wish->url = writer.fits && wish->used <= wish->room_bytes ? url : NULL;
+    wish->url = writer.fits && wish->buffer_used <= wish->buffer_bytes ? url : NULL;
     return 0;
 }
 
@@ -171,8 +172,8 @@ static const char *hash_of(const json_t *item)
     return is_hex(own, json_is_object(lfs) ? 64 : 40) ? own : NULL;
 }
 
-int stk_hub_tree(struct stk_view page, int (*found)(void *owner, const struct stk_hub_entry *entry),
-                 void *owner)
+int stk_hf_tree_parse(struct stk_view page,
+                      int (*found)(void *owner, const struct stk_hf_entry *entry), void *owner)
 {
     json_t *root = json_loadb((const char *)page.data, page.bytes, JSON_REJECT_DUPLICATES, NULL);
     size_t count = json_array_size(root);
@@ -183,7 +184,7 @@ int stk_hub_tree(struct stk_view page, int (*found)(void *owner, const struct st
         const char *type = json_string_value(json_object_get(item, "type"));
         const json_t *size = json_object_get(item, "size");
         json_int_t bytes = json_integer_value(size);
-        struct stk_hub_entry entry = {
+        struct stk_hf_entry entry = {
             .path = json_string_value(json_object_get(item, "path")),
             .folder = type && strcmp(type, "directory") == 0,
             .bytes = bytes > 0 ? (uint64_t)bytes : 0,
@@ -217,7 +218,7 @@ static bool is_next(const char *text, size_t bytes)
     return false;
 }
 
-int stk_hub_next(struct stk_view link, char *url, size_t url_bytes)
+int stk_hf_next_page(struct stk_view link, char *url, size_t url_bytes)
 {
     const char *text = (const char *)link.data, *end = text + link.bytes;
 

@@ -75,8 +75,8 @@ static const struct row {
      {"AZURE_STORAGE_CONNECTION_STRING=BlobEndpoint=http://127.0.0.1:1/dev;AccountName=dev;"
       "AccountKey=" CANARY},
      "http://127.0.0.1:1/dev", "AZURE_STORAGE_CONNECTION_STRING", "", "dev"},
-    {"Hugging Face", STK_CREDS_HUB, {NULL}, "https://huggingface.co", "", "", ""},
-    {"a mirror", STK_CREDS_HUB, {"HF_ENDPOINT=https://mirror.h"}, "https://mirror.h",
+    {"Hugging Face", STK_CREDS_HF, {NULL}, "https://huggingface.co", "", "", ""},
+    {"a mirror", STK_CREDS_HF, {"HF_ENDPOINT=https://mirror.h"}, "https://mirror.h",
      "HF_ENDPOINT", "", ""},
 };
 /* clang-format on */
@@ -85,7 +85,7 @@ static void test_sites(void)
 {
     T_EACH(row, row, rows)
     {
-        struct stk_site site;
+        struct stk_endpoint site;
         struct stoker_error error = {0};
 
         clear_environment();
@@ -96,7 +96,7 @@ static void test_sites(void)
             *value = 0;
             setenv(text, value + 1, 1);
         }
-        int status = stk_site_find(row->service, &site, &error);
+        int status = stk_endpoint_find(row->service, &site, &error);
         T_TRUE(row->name, !memmem(&site, sizeof site, CANARY, strlen(CANARY)));
         if (!row->endpoint) {
             T_EQ(row->name, status, STOKER_ERROR_ARGUMENT);
@@ -106,7 +106,7 @@ static void test_sites(void)
         }
         T_EQ(row->name, status, 0);
         T_STR(row->name, site.endpoint, row->endpoint);
-        T_STR(row->name, site.endpoint_from, row->from);
+        T_STR(row->name, site.endpoint_source, row->from);
         T_STR(row->name, site.region, row->region);
         T_STR(row->name, site.account, row->account);
     }
@@ -115,26 +115,26 @@ static void test_sites(void)
 /* A region that has no room is no other region. */
 static void test_long_region(void)
 {
-    char region[sizeof((struct stk_site *)0)->region + 1];
+    char region[sizeof((struct stk_endpoint *)0)->region + 1];
     struct stoker_error error = {0};
-    struct stk_site site;
+    struct stk_endpoint site;
 
     clear_environment();
     memset(region, 'r', sizeof region - 1);
     region[sizeof region - 1] = '\0';
     setenv("AWS_REGION", region, 1);
-    T_EQ("a long region", stk_site_find(STK_CREDS_AWS, &site, &error), STOKER_ERROR_LIMIT);
+    T_EQ("a long region", stk_endpoint_find(STK_CREDS_AWS, &site, &error), STOKER_ERROR_LIMIT);
     T_ERROR("a long region", &error);
     region[sizeof region - 2] = '\0';
     setenv("AWS_REGION", region, 1);
-    T_EQ("the longest", stk_site_find(STK_CREDS_AWS, &site, &error), 0);
+    T_EQ("the longest", stk_endpoint_find(STK_CREDS_AWS, &site, &error), 0);
     T_STR("the longest", site.region, region);
 }
 
 /* Of a profile, with file and line. */
 static void test_profile(void)
 {
-    struct stk_site site;
+    struct stk_endpoint site;
     char path[512], want[600];
     FILE *file;
 
@@ -149,25 +149,25 @@ static void test_profile(void)
     fclose(file);
     setenv("AWS_CONFIG_FILE", path, 1);
     setenv("AWS_PROFILE", "p", 1);
-    T_EQ("p", stk_site_find(STK_CREDS_AWS, &site, NULL), 0);
+    T_EQ("p", stk_endpoint_find(STK_CREDS_AWS, &site, NULL), 0);
     T_STR("p", site.endpoint, "http://s3.here");
     snprintf(want, sizeof want, "[services ours] of %s", path);
-    T_STR("p", site.endpoint_from, want);
+    T_STR("p", site.endpoint_source, want);
     T_STR("p", site.region, "eu-west-3");
     snprintf(want, sizeof want, "%s:3", path);
-    T_STR("p", site.region_from, want);
+    T_STR("p", site.region_source, want);
     setenv("AWS_PROFILE", "q", 1);
-    T_EQ("q", stk_site_find(STK_CREDS_AWS, &site, NULL), 0);
+    T_EQ("q", stk_endpoint_find(STK_CREDS_AWS, &site, NULL), 0);
     T_STR("q", site.endpoint, "http://all");
     snprintf(want, sizeof want, "%s:10", path);
-    T_STR("q", site.endpoint_from, want);
+    T_STR("q", site.endpoint_source, want);
     unlink(path);
 }
 
 /* ---- requests ---- */
 
-static const struct stk_sign_pair headers[] = {{"Range", "bytes=0-9"}, {"If-Match", "\"e\""}};
-static const struct stk_sign_pair listing[] = {{"comp", "list"}, {"prefix", "a b/"}};
+static const struct stk_sigv4_pair headers[] = {{"Range", "bytes=0-9"}, {"If-Match", "\"e\""}};
+static const struct stk_sigv4_pair listing[] = {{"comp", "list"}, {"prefix", "a b/"}};
 
 /* clang-format off */
 static const struct request {
@@ -201,11 +201,11 @@ static const struct request {
      "k", false, "https://a/bucket/k", "Authorization: Bearer T"},
     {"a SAS in plain text", STK_CREDS_AZURE, "http://a", {.kind = STK_CREDS_SAS, .token = "x"}, "k",
      false, NULL, NULL},
-    {"the hub", STK_CREDS_HUB, "https://h", {.kind = STK_CREDS_BEARER, .token = "T"}, "a b/c",
+    {"the hub", STK_CREDS_HF, "https://h", {.kind = STK_CREDS_BEARER, .token = "T"}, "a b/c",
      false, "https://h/bucket/x/resolve/main/a%20b/c", "Authorization: Bearer T"},
-    {"the hub's listing", STK_CREDS_HUB, "https://h", {.kind = STK_CREDS_ANONYMOUS}, "a/", true,
+    {"the hub's listing", STK_CREDS_HF, "https://h", {.kind = STK_CREDS_ANONYMOUS}, "a/", true,
      "https://h/api/models/bucket/x/tree/main/a", ""},
-    {"the hub in plain text", STK_CREDS_HUB, "http://h", {.kind = STK_CREDS_BEARER}, "k", false,
+    {"the hub in plain text", STK_CREDS_HF, "http://h", {.kind = STK_CREDS_BEARER}, "k", false,
      NULL, NULL},
     {"no account", STK_CREDS_AZURE, "", {.kind = STK_CREDS_ANONYMOUS}, "k", false, NULL, NULL},
     {"a key that is none", STK_CREDS_AZURE, "https://a",
@@ -220,32 +220,32 @@ static void test_shared_key(void)
     static char room[4096];
     struct stk_credentials who = {
         .kind = STK_CREDS_KEYS, .access_key = "acc", .secret = "a2V5LW9mLWFjY291bnQ="};
-    struct stk_site site = {.endpoint = "https://acc.blob.core.windows.net"};
-    struct stk_wish wish = {.service = STK_CREDS_AZURE,
-                            .method = "GET",
-                            .site = &site,
-                            .who = &who,
-                            .bucket = "bucket",
-                            .key = "a b",
-                            .headers = headers,
-                            .header_count = STK_COUNT(headers),
-                            .time_s = 1445412480,
-                            .room = room,
-                            .room_bytes = sizeof room};
+    struct stk_endpoint site = {.endpoint = "https://acc.blob.core.windows.net"};
+    struct stk_provider_request wish = {.service = STK_CREDS_AZURE,
+                                        .method = "GET",
+                                        .site = &site,
+                                        .credentials = &who,
+                                        .bucket = "bucket",
+                                        .key = "a b",
+                                        .headers = headers,
+                                        .header_count = STK_COUNT(headers),
+                                        .time_s = 1445412480,
+                                        .buffer = room,
+                                        .buffer_bytes = sizeof room};
 
-    T_EQ("made", stk_dialect_make(&wish, NULL), 0);
+    T_EQ("made", stk_provider_request_build(&wish, NULL), 0);
     T_STR("url", wish.url, "https://acc.blob.core.windows.net/bucket/a%20b");
-    T_EQ("lines", wish.line_count, 3);
-    T_STR("line", wish.lines[2], "Authorization: SharedKey acc:" SHARED_KEY);
+    T_EQ("lines", wish.headers_out_count, 3);
+    T_STR("line", wish.headers_out[2], "Authorization: SharedKey acc:" SHARED_KEY);
 }
 
 /* The same with all that is signed, given in no order, by a key of 64 bytes, as Azure's are; worked
  * out by Python's hmac. */
 static void test_shared_key_of_a_block(void)
 {
-    static const struct stk_sign_pair query[] = {
+    static const struct stk_sigv4_pair query[] = {
         {"timeout", "9"}, {"comp", "block"}, {"blockid", "MQ=="}};
-    static const struct stk_sign_pair more[] = {
+    static const struct stk_sigv4_pair more[] = {
         {"x-ms-z", "1"},         {"If-None-Match", "*"}, {"x-ms-blob-type", "BlockBlob"},
         {"Content-MD5", "bWQ1"}, {"x-ms-a", "2"},        {"Content-Type", "text/plain"}};
     static char room[4096];
@@ -253,32 +253,32 @@ static void test_shared_key_of_a_block(void)
                                   .access_key = "acc",
                                   .secret = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJy"
                                             "gpKissLS4vMDEyMzQ1Njc4OTo7PD0+Pw=="};
-    struct stk_site site = {.endpoint = "https://acc.blob.core.windows.net"};
-    struct stk_wish wish = {.service = STK_CREDS_AZURE,
-                            .method = "PUT",
-                            .site = &site,
-                            .who = &who,
-                            .bucket = "bucket",
-                            .key = "k",
-                            .query = query,
-                            .query_count = STK_COUNT(query),
-                            .headers = more,
-                            .header_count = STK_COUNT(more),
-                            .body = {(const uint8_t *)"abc", 3},
-                            .time_s = 1445412480,
-                            .room = room,
-                            .room_bytes = sizeof room};
+    struct stk_endpoint site = {.endpoint = "https://acc.blob.core.windows.net"};
+    struct stk_provider_request wish = {.service = STK_CREDS_AZURE,
+                                        .method = "PUT",
+                                        .site = &site,
+                                        .credentials = &who,
+                                        .bucket = "bucket",
+                                        .key = "k",
+                                        .query = query,
+                                        .query_count = STK_COUNT(query),
+                                        .headers = more,
+                                        .header_count = STK_COUNT(more),
+                                        .body = {(const uint8_t *)"abc", 3},
+                                        .time_s = 1445412480,
+                                        .buffer = room,
+                                        .buffer_bytes = sizeof room};
 
-    T_EQ("made", stk_dialect_make(&wish, NULL), 0);
-    T_EQ("lines", wish.line_count, 3);
-    T_STR("line", wish.lines[2],
+    T_EQ("made", stk_provider_request_build(&wish, NULL), 0);
+    T_EQ("lines", wish.headers_out_count, 3);
+    T_STR("line", wish.headers_out[2],
           "Authorization: SharedKey acc:jqrFfZ/DU22Bhu4X4shfdJc5FQKWmSf7mCUoh1Rooig=");
 }
 
-static bool has_line(const struct stk_wish *wish, const char *part)
+static bool has_line(const struct stk_provider_request *wish, const char *part)
 {
-    for (uint32_t i = 0; i < wish->line_count; i++) {
-        if (strstr(wish->lines[i], part)) {
+    for (uint32_t i = 0; i < wish->headers_out_count; i++) {
+        if (strstr(wish->headers_out[i], part)) {
             return true;
         }
     }
@@ -316,35 +316,35 @@ static void test_google_keys(void)
          {.kind = STK_CREDS_KEYS, .access_key = "GOOG1E", .secret = "other", .generation = 2}},
     };
 
-    struct stk_sign_cache cache = {0};
+    struct stk_sigv4_key_cache cache = {0};
 
     T_EACH(way, row, ways)
     {
         static char room[4096];
         char signed_by[512];
-        struct stk_site site = {.account = ""};
-        struct stk_wish wish = {.service = STK_CREDS_GOOGLE,
-                                .method = "PUT",
-                                .site = &site,
-                                .who = &row->who,
-                                .bucket = "bucket",
-                                .key = "k",
-                                .body = {(const uint8_t *)"abc", 3},
-                                .time_s = 1445412480,
-                                .cache = &cache,
-                                .room = room,
-                                .room_bytes = sizeof room};
+        struct stk_endpoint site = {.account = ""};
+        struct stk_provider_request wish = {.service = STK_CREDS_GOOGLE,
+                                            .method = "PUT",
+                                            .site = &site,
+                                            .credentials = &row->who,
+                                            .bucket = "bucket",
+                                            .key = "k",
+                                            .body = {(const uint8_t *)"abc", 3},
+                                            .time_s = 1445412480,
+                                            .cache = &cache,
+                                            .buffer = room,
+                                            .buffer_bytes = sizeof room};
 
         snprintf(site.endpoint, sizeof site.endpoint, "%s", row->endpoint);
         setenv("GS_USER_PROJECT", row->payer, 1);
-        T_EQ(row->endpoint, stk_dialect_make(&wish, NULL), 0);
+        T_EQ(row->endpoint, stk_provider_request_build(&wish, NULL), 0);
         T_TRUE(row->endpoint, has_line(&wish, row->payload));
         T_TRUE(row->endpoint, has_line(&wish, "Credential=GOOG1E/20151021/auto/s3/aws4_request"));
         T_EQ(row->endpoint, has_line(&wish, "x-goog-user-project: me"), row->paid);
-        snprintf(signed_by, sizeof signed_by, "%s", wish.lines[wish.line_count - 1]);
+        snprintf(signed_by, sizeof signed_by, "%s", wish.headers_out[wish.headers_out_count - 1]);
         wish.cache = NULL; /* what is cached is of these keys */
-        T_EQ(row->endpoint, stk_dialect_make(&wish, NULL), 0);
-        T_STR(row->endpoint, signed_by, wish.lines[wish.line_count - 1]);
+        T_EQ(row->endpoint, stk_provider_request_build(&wish, NULL), 0);
+        T_STR(row->endpoint, signed_by, wish.headers_out[wish.headers_out_count - 1]);
     }
     unsetenv("GS_USER_PROJECT");
 }
@@ -363,19 +363,19 @@ static void test_google_universe(void)
     for (size_t i = 0; i < STK_COUNT(ways); i++) {
         char room[256];
         struct stk_credentials who = {.kind = STK_CREDS_BEARER, .token = "t"};
-        struct stk_site site = {.endpoint = "https://storage.googleapis.com"};
-        struct stk_wish wish = {.service = STK_CREDS_GOOGLE,
-                                .method = "GET",
-                                .site = &site,
-                                .who = &who,
-                                .bucket = "bucket",
-                                .key = "k",
-                                .room = room,
-                                .room_bytes = sizeof room};
+        struct stk_endpoint site = {.endpoint = "https://storage.googleapis.com"};
+        struct stk_provider_request wish = {.service = STK_CREDS_GOOGLE,
+                                            .method = "GET",
+                                            .site = &site,
+                                            .credentials = &who,
+                                            .bucket = "bucket",
+                                            .key = "k",
+                                            .buffer = room,
+                                            .buffer_bytes = sizeof room};
 
-        snprintf(site.endpoint_from, sizeof site.endpoint_from, "%s", ways[i].from);
+        snprintf(site.endpoint_source, sizeof site.endpoint_source, "%s", ways[i].from);
         snprintf(who.universe, sizeof who.universe, "%s", ways[i].universe);
-        T_EQ(ways[i].url, stk_dialect_make(&wish, NULL), 0);
+        T_EQ(ways[i].url, stk_provider_request_build(&wish, NULL), 0);
         T_STR(ways[i].url, wish.url, ways[i].url);
     }
 }
@@ -385,17 +385,17 @@ static void test_revision(void)
 {
     static char room[4096];
     struct stk_credentials who = {.kind = STK_CREDS_ANONYMOUS};
-    struct stk_site site = {.endpoint = "https://h"};
-    struct stk_wish wish = {.service = STK_CREDS_HUB,
-                            .method = "GET",
-                            .site = &site,
-                            .who = &who,
-                            .bucket = "datasets/a/b@refs/pr/1",
-                            .key = "k",
-                            .room = room,
-                            .room_bytes = sizeof room};
+    struct stk_endpoint site = {.endpoint = "https://h"};
+    struct stk_provider_request wish = {.service = STK_CREDS_HF,
+                                        .method = "GET",
+                                        .site = &site,
+                                        .credentials = &who,
+                                        .bucket = "datasets/a/b@refs/pr/1",
+                                        .key = "k",
+                                        .buffer = room,
+                                        .buffer_bytes = sizeof room};
 
-    T_EQ("revision", stk_dialect_make(&wish, NULL), 0);
+    T_EQ("revision", stk_provider_request_build(&wish, NULL), 0);
     T_STR("revision", wish.url, "https://h/datasets/a/b/resolve/refs%2Fpr%2F1/k");
 }
 
@@ -403,18 +403,18 @@ static void test_revision(void)
 static void test_unsigned(void)
 {
     static char room[1 << 15], huge[9000], key[sizeof((struct stk_credentials *)0)->secret];
-    const struct stk_sign_pair many[] = {{"x-ms-meta-a", huge}};
+    const struct stk_sigv4_pair many[] = {{"x-ms-meta-a", huge}};
     const char *const keys[] = {"", "=", "a", key};
     struct stk_credentials who = {.kind = STK_CREDS_KEYS, .access_key = "acc"};
-    struct stk_site site = {.endpoint = "https://a"};
-    struct stk_wish wish = {.service = STK_CREDS_AZURE,
-                            .method = "GET",
-                            .site = &site,
-                            .who = &who,
-                            .bucket = "bucket",
-                            .key = "k",
-                            .room = room,
-                            .room_bytes = sizeof room};
+    struct stk_endpoint site = {.endpoint = "https://a"};
+    struct stk_provider_request wish = {.service = STK_CREDS_AZURE,
+                                        .method = "GET",
+                                        .site = &site,
+                                        .credentials = &who,
+                                        .bucket = "bucket",
+                                        .key = "k",
+                                        .buffer = room,
+                                        .buffer_bytes = sizeof room};
 
     memset(huge, 'x', sizeof huge - 1);
     memset(key, 'A', 260); /* of 195 bytes: Azure's have 64 */
@@ -422,15 +422,15 @@ static void test_unsigned(void)
         struct stoker_error error = {0};
 
         snprintf(who.secret, sizeof who.secret, "%s", keys[i]);
-        T_EQ(keys[i], stk_dialect_make(&wish, &error), STOKER_ERROR_FORMAT);
+        T_EQ(keys[i], stk_provider_request_build(&wish, &error), STOKER_ERROR_FORMAT);
         T_TRUE(keys[i], !wish.url);
         T_ERROR(keys[i], &error);
     }
     snprintf(who.secret, sizeof who.secret, "a2V5LW9mLWFjY291bnQ=");
-    T_EQ("room", stk_dialect_make(&wish, NULL), 0);
+    T_EQ("room", stk_provider_request_build(&wish, NULL), 0);
     wish.headers = many;
     wish.header_count = 1;
-    T_EQ("no room", stk_dialect_make(&wish, NULL), STOKER_ERROR_LIMIT);
+    T_EQ("no room", stk_provider_request_build(&wish, NULL), STOKER_ERROR_LIMIT);
     T_TRUE("no room", !wish.url);
 }
 
@@ -439,26 +439,27 @@ static void test_requests(void)
     T_EACH(request, row, requests)
     {
         static char room[4096];
-        struct stk_site site = {.account = ""};
+        struct stk_endpoint site = {.account = ""};
         struct stoker_error error = {0};
-        struct stk_wish wish = {.service = row->service,
-                                .method = "GET",
-                                .site = &site,
-                                .who = &row->who,
-                                .key = row->key,
-                                .bucket = row->service == STK_CREDS_HUB ? "bucket/x" : "bucket",
-                                .tree = row->lists,
-                                .headers = headers,
-                                .header_count = STK_COUNT(headers),
-                                .time_s = 1445412480,
-                                .room = room,
-                                .room_bytes = sizeof room};
+        struct stk_provider_request wish = {.service = row->service,
+                                            .method = "GET",
+                                            .site = &site,
+                                            .credentials = &row->who,
+                                            .key = row->key,
+                                            .bucket = row->service == STK_CREDS_HF ? "bucket/x"
+                                                                                   : "bucket",
+                                            .tree = row->lists,
+                                            .headers = headers,
+                                            .header_count = STK_COUNT(headers),
+                                            .time_s = 1445412480,
+                                            .buffer = room,
+                                            .buffer_bytes = sizeof room};
         snprintf(site.endpoint, sizeof site.endpoint, "%s", row->endpoint);
         if (row->lists) {
             wish.query = listing;
             wish.query_count = STK_COUNT(listing);
         }
-        int status = stk_dialect_make(&wish, &error);
+        int status = stk_provider_request_build(&wish, &error);
         if (!row->url) {
             T_TRUE(row->name, status < 0 && !wish.url);
             T_ERROR(row->name, &error);
@@ -467,12 +468,13 @@ static void test_requests(void)
         }
         T_EQ(row->name, status, 0);
         T_STR(row->name, wish.url, row->url);
-        T_STR(row->name, wish.line_count ? wish.lines[wish.line_count - 1] : "", row->line);
-        size_t needed = wish.used;
+        T_STR(row->name, wish.headers_out_count ? wish.headers_out[wish.headers_out_count - 1] : "",
+              row->line);
+        size_t needed = wish.buffer_used;
         for (size_t bytes = 0; bytes < needed; bytes++) { /* less room: refused, never cut */
-            wish.room_bytes = bytes;
-            status = stk_dialect_make(&wish, NULL);
-            T_TRUE(row->name, status == STOKER_ERROR_LIMIT && wish.used <= bytes);
+            wish.buffer_bytes = bytes;
+            status = stk_provider_request_build(&wish, NULL);
+            T_TRUE(row->name, status == STOKER_ERROR_LIMIT && wish.buffer_used <= bytes);
         }
     }
 }
@@ -507,14 +509,14 @@ static void test_names(void)
 {
     T_EACH(name, row, names)
     {
-        struct stk_hub_repository got;
-        size_t bytes = stk_hub_split(row->text);
+        struct stk_hf_repository got;
+        size_t bytes = stk_hf_split(row->text);
         char text[128];
 
         T_EQ(row->text, bytes > 0, row->kind != NULL);
         if (row->kind) {
             snprintf(text, sizeof text, "%.*s", (int)bytes, row->text);
-            T_TRUE(row->text, stk_hub_repository(text, &got));
+            T_TRUE(row->text, stk_hf_repository_parse(text, &got));
             T_STR(row->text, got.kind, row->kind);
             T_STR(row->text, got.name, row->name);
             T_STR(row->text, got.revision, row->revision);
@@ -549,7 +551,7 @@ static void test_links(void)
         struct stk_view view = {(const uint8_t *)row->text, strlen(row->text)};
         char url[64] = "";
 
-        T_EQ(row->text, stk_hub_next(view, url, sizeof url),
+        T_EQ(row->text, stk_hf_next_page(view, url, sizeof url),
              !row->url     ? 0
              : row->url[0] ? 1
                            : STOKER_ERROR_CORRUPT);
@@ -558,10 +560,10 @@ static void test_links(void)
     struct stk_view cut = {(const uint8_t *)"<https://h/\0x>; rel=\"next\"", 26};
     char url[64];
 
-    T_EQ("a NUL", stk_hub_next(cut, url, sizeof url), STOKER_ERROR_CORRUPT);
+    T_EQ("a NUL", stk_hf_next_page(cut, url, sizeof url), STOKER_ERROR_CORRUPT);
 }
 
-static int count_entry(void *owner, const struct stk_hub_entry *entry)
+static int count_entry(void *owner, const struct stk_hf_entry *entry)
 {
     uint64_t *sum = owner;
 
@@ -601,7 +603,8 @@ static void test_trees(void)
         struct stk_view page = {(const uint8_t *)row->text, strlen(row->text)};
         uint64_t sum = 0;
 
-        T_EQ(row->text, stk_hub_tree(page, count_entry, &sum), row->good ? 0 : STOKER_ERROR_FORMAT);
+        T_EQ(row->text, stk_hf_tree_parse(page, count_entry, &sum),
+             row->good ? 0 : STOKER_ERROR_FORMAT);
         T_EQ(row->text, sum, row->sum);
     }
 }
@@ -619,23 +622,23 @@ static void test_next_page(void)
                  {"http://hub.example/api/x", false},
                  {"https://hub.example", false}};
     struct stk_credentials who = {.kind = STK_CREDS_BEARER, .token = "t"};
-    struct stk_site site = {.endpoint = "https://hub.example"};
+    struct stk_endpoint site = {.endpoint = "https://hub.example"};
 
     for (size_t i = 0; i < STK_COUNT(pages); i++) {
         static char room[4096];
         struct stoker_error error = {0};
-        struct stk_wish wish = {.service = STK_CREDS_HUB,
-                                .method = "GET",
-                                .site = &site,
-                                .who = &who,
-                                .key = "",
-                                .bucket = "datasets/a/b",
-                                .tree = true,
-                                .link = pages[i].link,
-                                .room = room,
-                                .room_bytes = sizeof room};
+        struct stk_provider_request wish = {.service = STK_CREDS_HF,
+                                            .method = "GET",
+                                            .site = &site,
+                                            .credentials = &who,
+                                            .key = "",
+                                            .bucket = "datasets/a/b",
+                                            .tree = true,
+                                            .link = pages[i].link,
+                                            .buffer = room,
+                                            .buffer_bytes = sizeof room};
 
-        T_EQ(pages[i].link, stk_dialect_make(&wish, &error),
+        T_EQ(pages[i].link, stk_provider_request_build(&wish, &error),
              pages[i].good ? 0 : STOKER_ERROR_CORRUPT);
         if (pages[i].good) {
             T_STR(pages[i].link, wish.url, pages[i].link);
@@ -672,7 +675,7 @@ static void test_zones(void)
 
     T_EACH(zone, row, zones)
     {
-        T_EQ(row->zone, stk_site_zone(row->zone, region), row->region[0] != '\0');
+        T_EQ(row->zone, stk_endpoint_zone_region(row->zone, region), row->region[0] != '\0');
         T_STR(row->zone, region, row->region);
     }
 }

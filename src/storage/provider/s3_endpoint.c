@@ -7,36 +7,36 @@
 #include <strings.h>
 
 static const char digits[] = "0123456789";
-static const char small[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
+static const char lower_case[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
 static const char any_case[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-";
 
 /* What the functions below share. */
-struct making {
+struct builder {
     const struct stk_s3_target *target;
-    const struct stk_settings *settings;
-    struct stk_s3_address *address;
+    const struct stk_s3_settings *settings;
+    struct stk_s3_endpoint *address;
     struct stoker_error *error;
-    const struct stk_cloud *cloud;
-    const char *region; /* with which the host is named */
-    bool global;        /* it is of the cloud's first region, whose host is named without one */
+    const struct stk_aws_partition *cloud;
+    const char *region; /* with which the host is path_args */
+    bool global;        /* it is of the cloud's first region, whose host is path_args without one */
     bool fips, dual;
     const char *authority, *base; /* of an endpoint of one's own, where there is one; base: "/a" */
     size_t authority_bytes, base_bytes;
     bool full;
 };
 
-static int fail(const struct making *making, const char *what, const char *advice);
-static int check(const struct making *making);
-static int of_arn(struct making *making);
-static int of_outpost_alias(struct making *making);
-static void of_zone(struct making *making);
-static int of_bucket(struct making *making);
-static void print(struct making *making, const char *format, ...)
+static int fail(const struct builder *builder, const char *what, const char *advice);
+static int check(const struct builder *builder);
+static int of_arn(struct builder *builder);
+static int of_outpost_alias(struct builder *builder);
+static void of_zone(struct builder *builder);
+static int of_bucket(struct builder *builder);
+static void print(struct builder *builder, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* ---- names ---- */
 
-static bool is_made_of(const char *text, size_t bytes, const char *letters)
+static bool has_only(const char *text, size_t bytes, const char *letters)
 {
     return strspn(text, letters) >= bytes;
 }
@@ -46,7 +46,7 @@ static bool is_label(const char *text, const char *letters)
 {
     size_t bytes = strlen(text);
 
-    return bytes > 0 && bytes <= 63 && is_made_of(text, bytes, letters) && text[0] != '-' &&
+    return bytes > 0 && bytes <= 63 && has_only(text, bytes, letters) && text[0] != '-' &&
            text[bytes - 1] != '-';
 }
 
@@ -77,7 +77,7 @@ static bool is_host(const char *bucket, bool parts)
         return false;
     }
     if (!parts) {
-        return is_label(bucket, small);
+        return is_label(bucket, lower_case);
     }
     for (const char *at = bucket;; at++) {
         size_t bytes = strcspn(at, ".");
@@ -87,7 +87,7 @@ static bool is_host(const char *bucket, bool parts)
         }
         memcpy(label, at, bytes);
         label[bytes] = 0;
-        if (!is_label(label, small)) {
+        if (!is_label(label, lower_case)) {
             return false;
         }
         at += bytes;
@@ -116,7 +116,7 @@ static bool part(const char **at, const char *ends, const char *letters, char *o
 {
     size_t bytes = strcspn(*at, ends);
 
-    if (bytes >= out_bytes || !is_made_of(*at, bytes, letters)) {
+    if (bytes >= out_bytes || !has_only(*at, bytes, letters)) {
         return false;
     }
     memcpy(out, *at, bytes);
@@ -143,120 +143,120 @@ size_t stk_s3_arn_parse(const char *text, struct stk_s3_arn *arn)
 
     *arn = (struct stk_s3_arn){.kind = 0};
     good = stk_s3_is_arn(text) && strncmp(at, "aws", 3) == 0 &&
-           part(&at, ":/", small, cloud, sizeof cloud) && skip(&at, ":") &&
-           part(&at, ":/", small, service, sizeof service) && skip(&at, ":") &&
-           part(&at, ":/", small, arn->region, sizeof arn->region) && skip(&at, ":") &&
+           part(&at, ":/", lower_case, cloud, sizeof cloud) && skip(&at, ":") &&
+           part(&at, ":/", lower_case, service, sizeof service) && skip(&at, ":") &&
+           part(&at, ":/", lower_case, arn->region, sizeof arn->region) && skip(&at, ":") &&
            part(&at, ":/", digits, arn->account, sizeof arn->account) && skip(&at, ":") &&
-           part(&at, ":/", small, type, sizeof type) && skip(&at, ":/");
+           part(&at, ":/", lower_case, type, sizeof type) && skip(&at, ":/");
     outpost = good && strcmp(service, "s3-outposts") == 0;
     if (outpost) {
         good = strcmp(type, "outpost") == 0 &&
                part(&at, ":/", any_case, arn->outpost, sizeof arn->outpost) && skip(&at, ":/") &&
-               part(&at, ":/", small, type, sizeof type) && skip(&at, ":/");
+               part(&at, ":/", lower_case, type, sizeof type) && skip(&at, ":/");
     }
     good = good && strcmp(type, "accesspoint") == 0 && strlen(arn->account) == 12 &&
            part(&at, ":/", name, arn->name, sizeof arn->name) && arn->name[0] && *at != ':';
     if (!good) {
         return 0;
     }
-    arn->kind = outpost                                    ? STK_S3_OUTPOST
-                : strcmp(service, "s3-object-lambda") == 0 ? STK_S3_LAMBDA
+    arn->kind = outpost                                    ? STK_S3_ARN_OUTPOST
+                : strcmp(service, "s3-object-lambda") == 0 ? STK_S3_ARN_LAMBDA
                 : strcmp(service, "s3") != 0               ? 0
-                : arn->region[0]                           ? STK_S3_ACCESS_POINT
-                                                           : STK_S3_MULTI_REGION;
+                : arn->region[0]                           ? STK_S3_ARN_ACCESS_POINT
+                                                           : STK_S3_ARN_MULTI_REGION;
     /* All of them become parts of a host's name. */
-    good = arn->kind == STK_S3_MULTI_REGION ||
-           (arn->kind != 0 && is_label(arn->region, small) && is_label(arn->name, any_case) &&
+    good = arn->kind == STK_S3_ARN_MULTI_REGION ||
+           (arn->kind != 0 && is_label(arn->region, lower_case) && is_label(arn->name, any_case) &&
             (!outpost || is_label(arn->outpost, any_case)));
     return good ? (size_t)(at - text) : 0;
 }
 
 /* ---- addresses ---- */
 
-int stk_s3_address(const struct stk_s3_target *target, struct stk_s3_address *address,
-                   struct stoker_error *error)
+int stk_s3_endpoint_resolve(const struct stk_s3_target *target, struct stk_s3_endpoint *address,
+                            struct stoker_error *error)
 {
-    const struct stk_site *site = target->site;
+    const struct stk_endpoint *site = target->site;
     bool own = site->endpoint[0] != 0;
-    struct making making = {.target = target,
-                            .settings = &site->settings,
-                            .address = address,
-                            .error = error,
-                            .fips = !own && site->settings.fips == STK_SAID_YES,
-                            .dual = !own && site->settings.dual_stack == STK_SAID_YES,
-                            .cloud = stk_cloud_of(target->region)};
+    struct builder builder = {.target = target,
+                              .settings = &site->settings,
+                              .address = address,
+                              .error = error,
+                              .fips = !own && site->settings.fips == STK_FLAG_YES,
+                              .dual = !own && site->settings.dual_stack == STK_FLAG_YES,
+                              .cloud = stk_aws_partition_of(target->region)};
     int status;
 
-    *address = (struct stk_s3_address){.tls = true, .root = "/", .service = "s3"};
-    making.global = strcmp(target->region, "aws-global") == 0 ||
-                    (!site->region_from[0] && strcmp(target->region, "us-east-1") == 0);
-    making.region = making.global ? "us-east-1" : target->region;
-    snprintf(address->region, sizeof address->region, "%s", making.region);
+    *address = (struct stk_s3_endpoint){.tls = true, .root = "/", .service = "s3"};
+    builder.global = strcmp(target->region, "aws-global") == 0 ||
+                     (!site->region_source[0] && strcmp(target->region, "us-east-1") == 0);
+    builder.region = builder.global ? "us-east-1" : target->region;
+    snprintf(address->region, sizeof address->region, "%s", builder.region);
     if (own) {
-        making.authority = strstr(site->endpoint, "://") + 3;
-        making.authority_bytes = strcspn(making.authority, "/");
-        making.base = making.authority + making.authority_bytes;
-        making.base_bytes = strlen(making.base);
+        builder.authority = strstr(site->endpoint, "://") + 3;
+        builder.authority_bytes = strcspn(builder.authority, "/");
+        builder.base = builder.authority + builder.authority_bytes;
+        builder.base_bytes = strlen(builder.base);
         address->tls = strncasecmp(site->endpoint, "https", 5) == 0;
-        snprintf(address->root, sizeof address->root, "%s/", making.base);
+        snprintf(address->root, sizeof address->root, "%s/", builder.base);
     }
-    status = check(&making);
+    status = check(&builder);
     if (status == 0 && target->arn) {
-        status = of_arn(&making);
+        status = of_arn(&builder);
     } else if (status == 0 && target->zone) {
-        of_zone(&making);
+        of_zone(&builder);
     } else if (status == 0) {
-        status = of_outpost_alias(&making);
-        status = status == 0 ? of_bucket(&making) : status < 0 ? status : 0;
+        status = of_outpost_alias(&builder);
+        status = status == 0 ? of_bucket(&builder) : status < 0 ? status : 0;
     }
-    if (status == 0 && making.full) {
+    if (status == 0 && builder.full) {
         status = stk_fail(error, STOKER_ERROR_LIMIT, "an endpoint is too long", "use a shorter one",
                           "'%.100s'", target->bucket);
     }
     return status;
 }
 
-static int fail(const struct making *making, const char *what, const char *advice)
+static int fail(const struct builder *builder, const char *what, const char *advice)
 {
-    return stk_fail(making->error, STOKER_ERROR_ARGUMENT, what, advice, "'s3://%.200s'",
-                    making->target->bucket);
+    return stk_fail(builder->error, STOKER_ERROR_ARGUMENT, what, advice, "'s3://%.200s'",
+                    builder->target->bucket);
 }
 
-static int check(const struct making *making)
+static int check(const struct builder *builder)
 {
-    const struct stk_settings *settings = making->settings;
-    bool own = making->authority != NULL;
+    const struct stk_s3_settings *settings = builder->settings;
+    bool own = builder->authority != NULL;
 
-    if (!is_label(making->region, any_case)) {
-        return fail(making, "a region's name is none",
+    if (!is_label(builder->region, any_case)) {
+        return fail(builder, "a region's name is none",
                     "check AWS_REGION, and region in the config file");
     }
-    if (making->fips && strcmp(making->cloud->name, "aws-cn") == 0) {
-        return fail(making, "this cloud has no FIPS endpoints",
+    if (builder->fips && strcmp(builder->cloud->name, "aws-cn") == 0) {
+        return fail(builder, "this cloud has no FIPS endpoints",
                     "set AWS_USE_FIPS_ENDPOINT=false, or use a region of another cloud");
     }
-    if (making->dual && making->cloud->single) {
-        return fail(making, "this cloud has no endpoints of dual stack",
+    if (builder->dual && builder->cloud->no_dual_stack) {
+        return fail(builder, "this cloud has no endpoints of dual stack",
                     "set AWS_USE_DUALSTACK_ENDPOINT=false");
     }
-    if (settings->accelerate != STK_SAID_YES) {
+    if (settings->accelerate != STK_FLAG_YES) {
         return 0;
     }
-    if (own || making->fips) {
-        return fail(making,
+    if (own || builder->fips) {
+        return fail(builder,
                     "S3 Accelerate goes neither with an endpoint of one's own nor with FIPS",
                     "take out use_accelerate_endpoint below s3 in the profile");
     }
-    return making->target->arn || making->target->zone
-               ? fail(making, "S3 Accelerate is for usual buckets",
+    return builder->target->arn || builder->target->zone
+               ? fail(builder, "S3 Accelerate is for usual buckets",
                       "take out use_accelerate_endpoint below s3 in the profile")
                : 0;
 }
 
 /* The host's name, at its end. */
-static void print(struct making *making, const char *format, ...)
+static void print(struct builder *builder, const char *format, ...)
 {
-    struct stk_s3_address *address = making->address;
+    struct stk_s3_endpoint *address = builder->address;
     size_t used = strlen(address->host), left = sizeof address->host - used;
     va_list list;
     int bytes;
@@ -264,142 +264,143 @@ static void print(struct making *making, const char *format, ...)
     va_start(list, format);
     bytes = vsnprintf(address->host + used, left, format, list);
     va_end(list);
-    making->full |= bytes < 0 || (size_t)bytes >= left;
+    builder->full |= bytes < 0 || (size_t)bytes >= left;
 }
 
 /* The endpoint of one's own, without a port that goes without saying. */
-static void print_own(struct making *making)
+static void print_custom(struct builder *builder)
 {
-    size_t bytes = making->authority_bytes;
-    const char *port = making->address->tls ? ":443" : ":80";
+    size_t bytes = builder->authority_bytes;
+    const char *port = builder->address->tls ? ":443" : ":80";
 
     if (bytes > strlen(port) &&
-        strncmp(making->authority + bytes - strlen(port), port, strlen(port)) == 0) {
+        strncmp(builder->authority + bytes - strlen(port), port, strlen(port)) == 0) {
         bytes -= strlen(port);
     }
-    print(making, "%.*s", (int)bytes, making->authority);
+    print(builder, "%.*s", (int)bytes, builder->authority);
 }
 
 /* "s3-fips.dualstack.us-east-1.amazonaws.com", of any service. */
-static void print_amazon(struct making *making, const char *service, const char *region)
+static void print_aws(struct builder *builder, const char *service, const char *region)
 {
-    print(making, "%s%s%s.%s.%s", service, making->fips ? "-fips" : "",
-          making->dual ? ".dualstack" : "", region, making->cloud->domain);
+    print(builder, "%s%s%s.%s.%s", service, builder->fips ? "-fips" : "",
+          builder->dual ? ".dualstack" : "", region, builder->cloud->domain);
 }
 
-static int of_arn(struct making *making)
+static int of_arn(struct builder *builder)
 {
-    const struct stk_s3_arn *arn = making->target->arn;
-    const char *client = making->target->site->region;
-    bool point = arn->kind == STK_S3_ACCESS_POINT, own = making->authority != NULL;
+    const struct stk_s3_arn *arn = builder->target->arn;
+    const char *client = builder->target->site->region;
+    bool point = arn->kind == STK_S3_ARN_ACCESS_POINT, own = builder->authority != NULL;
     /* Then botocore has no region at all, but one without a name. */
-    bool unnamed =
-        !making->target->site->region_from[0] && making->settings->regional == STK_SAID_YES;
+    bool unnamed = !builder->target->site->region_source[0] &&
+                   builder->settings->regional_us_east_1 == STK_FLAG_YES;
 
-    if (arn->kind == STK_S3_MULTI_REGION) {
-        return stk_fail(making->error, STOKER_ERROR_UNSUPPORTED,
-                        making->settings->no_multi_region == STK_SAID_YES
+    if (arn->kind == STK_S3_ARN_MULTI_REGION) {
+        return stk_fail(builder->error, STOKER_ERROR_UNSUPPORTED,
+                        builder->settings->no_multi_region == STK_FLAG_YES
                             ? "access points of several regions are switched off"
                             : "access points of several regions are not supported",
                         "name the access point of one region, or its bucket", "'s3://%.200s'",
-                        making->target->bucket);
+                        builder->target->bucket);
     }
-    if (making->settings->arn_region == STK_SAID_NO &&
+    if (builder->settings->arn_region == STK_FLAG_NO &&
         (strcmp(arn->region, client) != 0 || unnamed)) {
-        return fail(making, "the ARN is of another region than is configured",
+        return fail(builder, "the ARN is of another region than is configured",
                     "set AWS_REGION to its region, or AWS_S3_USE_ARN_REGION=true");
     }
-    making->cloud = stk_cloud_of(arn->region);
-    if (making->cloud != stk_cloud_of(client)) {
-        return fail(making, "the ARN is of another cloud than the configured region",
+    builder->cloud = stk_aws_partition_of(arn->region);
+    if (builder->cloud != stk_aws_partition_of(client)) {
+        return fail(builder, "the ARN is of another cloud than the configured region",
                     "set AWS_REGION to a region of the ARN's cloud");
     }
-    if (own && is_number(making->authority)) {
-        return fail(making, "an endpoint that is a number has no access points",
+    if (own && is_number(builder->authority)) {
+        return fail(builder, "an endpoint that is a number has no access points",
                     "name the endpoint's host in AWS_ENDPOINT_URL, or the access point's bucket");
     }
-    if ((making->dual && !point) || (making->fips && arn->kind == STK_S3_OUTPOST)) {
-        return fail(making, "there are no such endpoints of dual stack or FIPS for this ARN",
+    if ((builder->dual && !point) || (builder->fips && arn->kind == STK_S3_ARN_OUTPOST)) {
+        return fail(builder, "there are no such endpoints of dual stack or FIPS for this ARN",
                     "set AWS_USE_DUALSTACK_ENDPOINT and AWS_USE_FIPS_ENDPOINT to false");
     }
-    snprintf(making->address->region, sizeof making->address->region, "%s", arn->region);
-    print(making, "%s-%s.", arn->name, arn->account);
-    if (arn->kind == STK_S3_OUTPOST) {
-        print(making, "%s.", arn->outpost);
+    snprintf(builder->address->region, sizeof builder->address->region, "%s", arn->region);
+    print(builder, "%s-%s.", arn->name, arn->account);
+    if (arn->kind == STK_S3_ARN_OUTPOST) {
+        print(builder, "%s.", arn->outpost);
     }
-    making->address->service = point                        ? "s3"
-                               : arn->kind == STK_S3_LAMBDA ? "s3-object-lambda"
-                                                            : "s3-outposts";
-    if (own && arn->kind == STK_S3_OUTPOST) { /* whose hosts know TLS alone, and no path */
-        making->address->tls = true;
-        memcpy(making->address->root, "/", 2);
+    builder->address->service = point                            ? "s3"
+                                : arn->kind == STK_S3_ARN_LAMBDA ? "s3-object-lambda"
+                                                                 : "s3-outposts";
+    if (own && arn->kind == STK_S3_ARN_OUTPOST) { /* whose hosts know TLS alone, and no path */
+        builder->address->tls = true;
+        memcpy(builder->address->root, "/", 2);
     }
     if (own) {
-        print_own(making);
+        print_custom(builder);
     } else {
-        print_amazon(making, point ? "s3-accesspoint" : making->address->service, arn->region);
+        print_aws(builder, point ? "s3-accesspoint" : builder->address->service, arn->region);
     }
     return 0;
 }
 
 /* "name-o...--op-s3": a bucket on an outpost, whose name tells which. 1: it is one. */
-static int of_outpost_alias(struct making *making)
+static int of_outpost_alias(struct builder *builder)
 {
-    const char *bucket = making->target->bucket;
+    const char *bucket = builder->target->bucket;
     size_t bytes = strlen(bucket);
     char outpost[18];
 
-    if (making->authority || bytes < 50 || strcmp(bucket + bytes - 7, "--op-s3") != 0) {
+    if (builder->authority || bytes < 50 || strcmp(bucket + bytes - 7, "--op-s3") != 0) {
         return 0;
     }
     memcpy(outpost, bucket + bytes - 49, 17);
     outpost[17] = 0;
     if (!is_label(outpost, any_case) || !is_host(bucket, false) ||
         !strchr("eo", bucket[bytes - 50]) || strncmp(bucket + bytes - 12, "beta", 4) == 0) {
-        return fail(making, "the name of a bucket on an outpost is none", "look how it is written");
+        return fail(builder, "the name of a bucket on an outpost is none",
+                    "look how it is written");
     }
-    making->address->service = "s3-outposts";
+    builder->address->service = "s3-outposts";
     if (bucket[bytes - 50] == 'e') {
-        print(making, "%s.ec2.", bucket);
+        print(builder, "%s.ec2.", bucket);
     } else {
-        print(making, "%s.op-%s.", bucket, outpost);
+        print(builder, "%s.op-%s.", bucket, outpost);
     }
-    print(making, "s3-outposts.%s.%s", making->region, making->cloud->domain);
+    print(builder, "s3-outposts.%s.%s", builder->region, builder->cloud->domain);
     return 1;
 }
 
-static void of_path(struct making *making)
+static void of_path(struct builder *builder)
 {
-    struct stk_s3_address *address = making->address;
+    struct stk_s3_endpoint *address = builder->address;
     int bytes = snprintf(address->root, sizeof address->root, "%s/%s/",
-                         making->base ? making->base : "", making->target->bucket);
+                         builder->base ? builder->base : "", builder->target->bucket);
 
-    making->full |= (size_t)bytes >= sizeof address->root;
+    builder->full |= (size_t)bytes >= sizeof address->root;
 }
 
 /* S3 Express. */
-static void of_zone(struct making *making)
+static void of_zone(struct builder *builder)
 {
-    making->address->service = "s3express";
-    if (making->authority) {
-        of_path(making);
-        print_own(making);
+    builder->address->service = "s3express";
+    if (builder->authority) {
+        of_path(builder);
+        print_custom(builder);
     } else {
-        print(making, "%s.s3express%s-%s%s.%s.%s", making->target->bucket,
-              making->fips ? "-fips" : "", making->target->zone, making->dual ? ".dualstack" : "",
-              making->region, making->cloud->domain);
+        print(builder, "%s.s3express%s-%s%s.%s.%s", builder->target->bucket,
+              builder->fips ? "-fips" : "", builder->target->zone,
+              builder->dual ? ".dualstack" : "", builder->region, builder->cloud->domain);
     }
 }
 
 /* "https://s3-accelerate.amazonaws.com", with ".dualstack": names that are virtual hosts' alone. */
-static bool is_accelerate(const struct making *making)
+static bool is_accelerate(const struct builder *builder)
 {
     static const char *const hosts[] = {"s3-accelerate.amazonaws.com",
                                         "s3-accelerate.dualstack.amazonaws.com"};
 
     for (size_t i = 0; i < STK_COUNT(hosts); i++) {
-        if (making->authority_bytes == strlen(hosts[i]) &&
-            memcmp(making->authority, hosts[i], making->authority_bytes) == 0) {
+        if (builder->authority_bytes == strlen(hosts[i]) &&
+            memcmp(builder->authority, hosts[i], builder->authority_bytes) == 0) {
             return true;
         }
     }
@@ -407,43 +408,45 @@ static bool is_accelerate(const struct making *making)
 }
 
 /* Whether the bucket is to be the host's first part. */
-static bool is_virtual(const struct making *making)
+static bool is_virtual(const struct builder *builder)
 {
-    uint32_t style = making->settings->addressing;
-    const char *bucket = making->target->bucket, *host = making->authority;
+    uint32_t style = builder->settings->addressing;
+    const char *bucket = builder->target->bucket, *host = builder->authority;
 
-    if (making->settings->accelerate == STK_SAID_YES) {
+    if (builder->settings->accelerate == STK_FLAG_YES) {
         return true;
     }
-    if (!host || is_accelerate(making)) {
-        return style != STK_ADDRESSING_PATH && is_host(bucket, host && !making->address->tls);
+    if (!host || is_accelerate(builder)) {
+        return style != STK_S3_ADDRESSING_PATH && is_host(bucket, host && !builder->address->tls);
     }
-    return style == STK_ADDRESSING_VIRTUAL && !is_number(host) &&
-           is_host(bucket, !making->address->tls);
+    return style == STK_S3_ADDRESSING_VIRTUAL && !is_number(host) &&
+           is_host(bucket, !builder->address->tls);
 }
 
-static int of_bucket(struct making *making)
+static int of_bucket(struct builder *builder)
 {
-    if (is_virtual(making)) {
-        print(making, "%s.", making->target->bucket);
+    if (is_virtual(builder)) {
+        print(builder, "%s.", builder->target->bucket);
     } else {
-        of_path(making);
+        of_path(builder);
     }
-    if (making->authority) {
-        print_own(making);
-    } else if (making->settings->accelerate == STK_SAID_YES) {
-        if (!is_host(making->target->bucket, false) || strcmp(making->cloud->name, "aws-cn") == 0) {
-            return fail(making, "a bucket of this name, or in China, is not known to S3 Accelerate",
+    if (builder->authority) {
+        print_custom(builder);
+    } else if (builder->settings->accelerate == STK_FLAG_YES) {
+        if (!is_host(builder->target->bucket, false) ||
+            strcmp(builder->cloud->name, "aws-cn") == 0) {
+            return fail(builder,
+                        "a bucket of this name, or in China, is not known to S3 Accelerate",
                         "take out use_accelerate_endpoint below s3 in the profile");
         }
-        print(making, "s3-accelerate%s.%s", making->dual ? ".dualstack" : "",
-              making->cloud->domain);
-    } else if (!making->fips && !making->dual &&
-               (making->global || (strcmp(making->region, "us-east-1") == 0 &&
-                                   making->settings->regional != STK_SAID_YES))) {
-        print(making, "s3.%s", making->cloud->domain); /* the oldest name, of all regions */
+        print(builder, "s3-accelerate%s.%s", builder->dual ? ".dualstack" : "",
+              builder->cloud->domain);
+    } else if (!builder->fips && !builder->dual &&
+               (builder->global || (strcmp(builder->region, "us-east-1") == 0 &&
+                                    builder->settings->regional_us_east_1 != STK_FLAG_YES))) {
+        print(builder, "s3.%s", builder->cloud->domain); /* the oldest name, of all regions */
     } else {
-        print_amazon(making, "s3", making->region);
+        print_aws(builder, "s3", builder->region);
     }
     return 0;
 }

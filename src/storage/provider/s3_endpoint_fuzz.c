@@ -12,9 +12,9 @@ static void check(const struct stk_s3_target *target)
     static const char letters[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-.:";
     struct stoker_error error = {0};
-    struct stk_s3_address address;
+    struct stk_s3_endpoint address;
 
-    if (stk_s3_address(target, &address, &error) < 0) {
+    if (stk_s3_endpoint_resolve(target, &address, &error) < 0) {
         STK_ASSERT(error.status < 0 && error.what[0] && error.where[0] && error.advice[0]);
         return;
     }
@@ -26,7 +26,7 @@ static void check(const struct stk_s3_target *target)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     static const char *const endpoints[] = {"", "http://host:9/a", "https://10.0.0.1"};
-    struct stk_site site = {.region = "us-west-2", .region_from = "x"};
+    struct stk_endpoint site = {.region = "us-west-2", .region_source = "x"};
     char text[256] = "";
     struct stk_s3_arn arn;
     struct stk_s3_target target = {.site = &site, .bucket = text, .region = "us-west-2"};

@@ -11,23 +11,24 @@
 #define ALGORITHM "AWS4-HMAC-SHA256"
 #define SECRET_BYTES_MAX 1024u
 
-static int check(const struct stk_sign_request *request);
-static int scope_of(const struct stk_sign_request *request, const char *date, char *scope,
+static int check(const struct stk_sigv4_request *request);
+static int scope_of(const struct stk_sigv4_request *request, const char *date, char *scope,
                     size_t scope_bytes);
-static int sign(const struct stk_sign_request *request, const char *date, const char *scope,
+static int sign(const struct stk_sigv4_request *request, const char *date, const char *scope,
                 const char *hash, char signature_out[65]);
-static void add_pair(struct stk_sign_sorted *sorted, const char *name, const char *value);
+static void add_pair(struct stk_sigv4_sorted *sorted, const char *name, const char *value);
 
-int stk_sign_headers(const struct stk_sign_request *request, struct stk_sign_headers *headers_out)
+int stk_sigv4_sign_headers(const struct stk_sigv4_request *request,
+                           struct stk_sigv4_headers *headers_out)
 {
-    struct stk_sign_sorted query = {.count = 0}, headers = {.count = 0};
+    struct stk_sigv4_sorted query = {.count = 0}, headers = {.count = 0};
     char scope[128], names[1024], hash[65], signature[65];
     int status = check(request);
 
     if (status < 0) {
         return status;
     }
-    stk_sign_date(request->time_s, headers_out->date);
+    stk_sigv4_date(request->time_s, headers_out->date);
     for (uint32_t i = 0; i < request->query_count; i++) {
         query.pairs[query.count++] = request->query[i];
     }
@@ -41,14 +42,14 @@ int stk_sign_headers(const struct stk_sign_request *request, struct stk_sign_hea
         add_pair(&headers, request->token_name ? request->token_name : "x-amz-security-token",
                  request->token);
     }
-    stk_sign_sort_query(&query);
-    status = stk_sign_sort_headers(&headers);
-    status = status < 0 ? status : stk_sign_names(&headers, names, sizeof names);
+    stk_sigv4_sort_query(&query);
+    status = stk_sigv4_sort_headers(&headers);
+    status = status < 0 ? status : stk_sigv4_signed_headers(&headers, names, sizeof names);
     status = status < 0 ? status : scope_of(request, headers_out->date, scope, sizeof scope);
     if (status < 0) {
         return status;
     }
-    stk_sign_canonical(request, &query, &headers, names, hash);
+    stk_sigv4_canonical_hash(request, &query, &headers, names, hash);
     status = sign(request, headers_out->date, scope, hash, signature);
     if (status < 0) {
         return status;
@@ -59,25 +60,25 @@ int stk_sign_headers(const struct stk_sign_request *request, struct stk_sign_hea
     return status < (int)sizeof headers_out->authorization ? 0 : STOKER_ERROR_LIMIT;
 }
 
-int stk_sign_presign(const struct stk_sign_request *request, uint32_t expires_s, char *text,
-                     size_t text_bytes)
+int stk_sigv4_presign(const struct stk_sigv4_request *request, uint32_t expires_s, char *text,
+                      size_t text_bytes)
 {
-    struct stk_sign_sorted query = {.count = 0}, headers = {.count = 0};
-    char scope[128], names[1024], hash[65], signature[65], date[STK_SIGN_DATE_BYTES];
+    struct stk_sigv4_sorted query = {.count = 0}, headers = {.count = 0};
+    char scope[128], names[1024], hash[65], signature[65], date[STK_SIGV4_DATE_BYTES];
     char credential[1024], expires[16];
     size_t used;
     int status = check(request);
 
-    if (status < 0 || expires_s == 0 || expires_s > STK_SIGN_EXPIRES_MAX_S) {
+    if (status < 0 || expires_s == 0 || expires_s > STK_SIGV4_EXPIRES_MAX_S) {
         return status < 0 ? status : STOKER_ERROR_ARGUMENT;
     }
-    stk_sign_date(request->time_s, date);
+    stk_sigv4_date(request->time_s, date);
     for (uint32_t i = 0; i < request->header_count; i++) {
         headers.pairs[headers.count++] = request->headers[i];
     }
     add_pair(&headers, "host", request->host);
-    status = stk_sign_sort_headers(&headers);
-    status = status < 0 ? status : stk_sign_names(&headers, names, sizeof names);
+    status = stk_sigv4_sort_headers(&headers);
+    status = status < 0 ? status : stk_sigv4_signed_headers(&headers, names, sizeof names);
     status = status < 0 ? status : scope_of(request, date, scope, sizeof scope);
     if (status < 0 || snprintf(credential, sizeof credential, "%s/%s", request->access_key,
                                scope) >= (int)sizeof credential) {
@@ -95,12 +96,12 @@ int stk_sign_presign(const struct stk_sign_request *request, uint32_t expires_s,
     if (request->token && request->token[0]) {
         add_pair(&query, "X-Amz-Security-Token", request->token);
     }
-    stk_sign_sort_query(&query);
-    stk_sign_canonical(request, &query, &headers, names, hash);
+    stk_sigv4_sort_query(&query);
+    stk_sigv4_canonical_hash(request, &query, &headers, names, hash);
     status = sign(request, date, scope, hash, signature);
     status = status < 0
                  ? status
-                 : stk_sign_target(request->path, query.pairs, query.count, text, text_bytes);
+                 : stk_url_encode_target(request->path, query.pairs, query.count, text, text_bytes);
     if (status < 0) {
         return status;
     }
@@ -111,21 +112,22 @@ int stk_sign_presign(const struct stk_sign_request *request, uint32_t expires_s,
                : STOKER_ERROR_LIMIT;
 }
 
-static int check(const struct stk_sign_request *request)
+static int check(const struct stk_sigv4_request *request)
 {
     /* Room stays for the pairs that are made here. */
-    if (request->query_count > STK_SIGN_QUERY_MAX || request->header_count > STK_SIGN_HEADERS_MAX) {
+    if (request->query_count > STK_SIGV4_QUERY_MAX ||
+        request->header_count > STK_SIGV4_HEADERS_MAX) {
         return STOKER_ERROR_LIMIT;
     }
     for (uint32_t i = 0; i < request->header_count; i++) {
-        if (strlen(request->headers[i].name) > STK_SIGN_NAME_BYTES_MAX) {
+        if (strlen(request->headers[i].name) > STK_SIGV4_NAME_BYTES_MAX) {
             return STOKER_ERROR_LIMIT;
         }
     }
     return 0;
 }
 
-static int scope_of(const struct stk_sign_request *request, const char *date, char *scope,
+static int scope_of(const struct stk_sigv4_request *request, const char *date, char *scope,
                     size_t scope_bytes)
 {
     int bytes = snprintf(scope, scope_bytes, "%.8s/%s/%s/aws4_request", date, request->region,
@@ -140,7 +142,7 @@ static struct stk_view view_of(const char *text)
 }
 
 /* The key of the day: an HMAC chain over date, region, service. */
-static int make_key(const struct stk_sign_request *request, const char *date, uint8_t key[32])
+static int make_key(const struct stk_sigv4_request *request, const char *date, uint8_t key[32])
 {
     const char *parts[] = {request->region, request->service, "aws4_request"};
     char secret[SECRET_BYTES_MAX], day[9];
@@ -152,18 +154,18 @@ static int make_key(const struct stk_sign_request *request, const char *date, ui
     }
     memcpy(day, date, 8);
     day[8] = '\0';
-    stk_sign_hmac(view_of(secret), view_of(day), key);
+    stk_sigv4_hmac(view_of(secret), view_of(day), key);
     for (size_t i = 0; i < STK_COUNT(parts); i++) {
-        stk_sign_hmac((struct stk_view){key, 32}, view_of(parts[i]), key);
+        stk_sigv4_hmac((struct stk_view){key, 32}, view_of(parts[i]), key);
     }
     explicit_bzero(secret, sizeof secret);
     return 0;
 }
 
-static int sign(const struct stk_sign_request *request, const char *date, const char *scope,
+static int sign(const struct stk_sigv4_request *request, const char *date, const char *scope,
                 const char *hash, char signature_out[65])
 {
-    struct stk_sign_cache *cache = request->cache;
+    struct stk_sigv4_key_cache *cache = request->cache;
     char text[384];
     uint8_t key[32], mac[32];
     int status = 0;
@@ -185,7 +187,7 @@ static int sign(const struct stk_sign_request *request, const char *date, const 
         (int)sizeof text) {
         status = STOKER_ERROR_LIMIT;
     } else {
-        stk_sign_hmac((struct stk_view){key, 32}, view_of(text), mac);
+        stk_sigv4_hmac((struct stk_view){key, 32}, view_of(text), mac);
         stk_hex(mac, sizeof mac, signature_out);
     }
     explicit_bzero(key, sizeof key);
@@ -193,8 +195,8 @@ static int sign(const struct stk_sign_request *request, const char *date, const 
 }
 
 /* check() left room: 32 of 64 places. */
-static void add_pair(struct stk_sign_sorted *sorted, const char *name, const char *value)
+static void add_pair(struct stk_sigv4_sorted *sorted, const char *name, const char *value)
 {
     STK_ASSERT(sorted->count < STK_COUNT(sorted->pairs));
-    sorted->pairs[sorted->count++] = (struct stk_sign_pair){name, value};
+    sorted->pairs[sorted->count++] = (struct stk_sigv4_pair){name, value};
 }

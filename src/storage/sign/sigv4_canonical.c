@@ -16,12 +16,12 @@ static void hash_encoded(struct stk_sha256 *sha, const char *raw, bool slash);
 static void hash_lower(struct stk_sha256 *sha, const char *text);
 static void hash_folded(struct stk_sha256 *sha, const char *value);
 
-void stk_sign_sort_query(struct stk_sign_sorted *query)
+void stk_sigv4_sort_query(struct stk_sigv4_sorted *query)
 {
     qsort(query->pairs, query->count, sizeof query->pairs[0], compare_query);
 }
 
-int stk_sign_sort_headers(struct stk_sign_sorted *headers)
+int stk_sigv4_sort_headers(struct stk_sigv4_sorted *headers)
 {
     qsort(headers->pairs, headers->count, sizeof headers->pairs[0], compare_headers);
     for (uint32_t i = 1; i < headers->count; i++) {
@@ -32,7 +32,7 @@ int stk_sign_sort_headers(struct stk_sign_sorted *headers)
     return 0;
 }
 
-int stk_sign_names(const struct stk_sign_sorted *headers, char *text, size_t text_bytes)
+int stk_sigv4_signed_headers(const struct stk_sigv4_sorted *headers, char *text, size_t text_bytes)
 {
     size_t used = 0;
 
@@ -53,8 +53,10 @@ int stk_sign_names(const struct stk_sign_sorted *headers, char *text, size_t tex
     return 0;
 }
 
-void stk_sign_canonical(const struct stk_sign_request *request, const struct stk_sign_sorted *query,
-                        const struct stk_sign_sorted *headers, const char *names, char hash_out[65])
+void stk_sigv4_canonical_hash(const struct stk_sigv4_request *request,
+                              const struct stk_sigv4_sorted *query,
+                              const struct stk_sigv4_sorted *headers, const char *names,
+                              char hash_out[65])
 {
     struct stk_sha256 sha;
     uint8_t digest[32];
@@ -87,7 +89,7 @@ void stk_sign_canonical(const struct stk_sign_request *request, const struct stk
 
 static int compare_query(const void *left, const void *right)
 {
-    const struct stk_sign_pair *a = left, *b = right;
+    const struct stk_sigv4_pair *a = left, *b = right;
     int order = compare_encoded(a->name, b->name);
 
     return order ? order : compare_encoded(a->value ? a->value : "", b->value ? b->value : "");
@@ -95,7 +97,7 @@ static int compare_query(const void *left, const void *right)
 
 static int compare_headers(const void *left, const void *right)
 {
-    const struct stk_sign_pair *a = left, *b = right;
+    const struct stk_sigv4_pair *a = left, *b = right;
 
     return strcasecmp(a->name, b->name);
 }
@@ -108,8 +110,8 @@ static int compare_encoded(const char *a, const char *b)
         a++;
         b++;
     }
-    if (*a && *b && stk_sign_is_plain((uint8_t)*a) != stk_sign_is_plain((uint8_t)*b)) {
-        return stk_sign_is_plain((uint8_t)*a) ? 1 : -1;
+    if (*a && *b && stk_url_is_unreserved((uint8_t)*a) != stk_url_is_unreserved((uint8_t)*b)) {
+        return stk_url_is_unreserved((uint8_t)*a) ? 1 : -1;
     }
     return (int)(uint8_t)*a - (int)(uint8_t)*b;
 }
@@ -130,7 +132,7 @@ static void hash_encoded(struct stk_sha256 *sha, const char *raw, bool slash)
             used = 0;
         }
         one[0] = *raw;
-        stk_sign_encode(one, slash, piece, sizeof piece, &used);
+        stk_url_encode(one, slash, piece, sizeof piece, &used);
     }
     stk_sha256_add(sha, piece, used);
 }

@@ -9,23 +9,24 @@
 
 #include "storage/sign/sigv4.h"
 
-bool stk_sign_is_plain(uint8_t byte); /* stays as it is in a URL */
+bool stk_url_is_unreserved(uint8_t byte); /* stays as it is in a URL */
 
 /* Headers or parameters, sorted, pointing into what was given. */
-struct stk_sign_sorted {
-    struct stk_sign_pair pairs[STK_SIGN_QUERY_MAX + STK_SIGN_HEADERS_MAX];
+struct stk_sigv4_sorted {
+    struct stk_sigv4_pair pairs[STK_SIGV4_QUERY_MAX + STK_SIGV4_HEADERS_MAX];
     uint32_t count;
 };
 
 /* Sorts parameters as their encodings sort: by name, then value. */
-void stk_sign_sort_query(struct stk_sign_sorted *query);
+void stk_sigv4_sort_query(struct stk_sigv4_sorted *query);
 /* Sorts headers by name, whatever the case. ARGUMENT: two of one name. */
-int stk_sign_sort_headers(struct stk_sign_sorted *headers);
+int stk_sigv4_sort_headers(struct stk_sigv4_sorted *headers);
 /* "host;range;x-amz-date" */
-int stk_sign_names(const struct stk_sign_sorted *headers, char *text, size_t text_bytes);
+int stk_sigv4_signed_headers(const struct stk_sigv4_sorted *headers, char *text, size_t text_bytes);
 /* The canonical request's hash in hex. */
-void stk_sign_canonical(const struct stk_sign_request *request, const struct stk_sign_sorted *query,
-                        const struct stk_sign_sorted *headers, const char *names,
-                        char hash_out[65]);
+void stk_sigv4_canonical_hash(const struct stk_sigv4_request *request,
+                              const struct stk_sigv4_sorted *query,
+                              const struct stk_sigv4_sorted *headers, const char *names,
+                              char hash_out[65]);
 
 #endif

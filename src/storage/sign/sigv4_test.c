@@ -23,14 +23,14 @@
 /* https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html */
 static const struct example {
     const char *name, *method, *path, *payload;
-    struct stk_sign_pair query[2], headers[2];
+    struct stk_sigv4_pair query[2], headers[2];
     uint32_t query_count, header_count;
     const char *signature;
 } examples[] = {
     {"get an object",
      "GET",
      "/test.txt",
-     STK_SIGN_EMPTY,
+     STK_SIGV4_EMPTY_HASH,
      {{NULL, NULL}},
      {{"Range", "bytes=0-9"}},
      0,
@@ -48,7 +48,7 @@ static const struct example {
     {"lifecycle",
      "GET",
      "/",
-     STK_SIGN_EMPTY,
+     STK_SIGV4_EMPTY_HASH,
      {{"lifecycle", NULL}},
      {{NULL, NULL}},
      1,
@@ -57,7 +57,7 @@ static const struct example {
     {"list",
      "GET",
      "/",
-     STK_SIGN_EMPTY,
+     STK_SIGV4_EMPTY_HASH,
      {{"prefix", "J"}, {"max-keys", "2"}},
      {{NULL, NULL}},
      2,
@@ -67,29 +67,29 @@ static const struct example {
 
 static void test_examples(void)
 {
-    struct stk_sign_cache cache = {0};
+    struct stk_sigv4_key_cache cache = {0};
 
     T_EACH(example, row, examples)
     {
-        struct stk_sign_request request = {.method = row->method,
-                                           .host = "examplebucket.s3.amazonaws.com",
-                                           .path = row->path,
-                                           .query = row->query,
-                                           .query_count = row->query_count,
-                                           .headers = row->headers,
-                                           .header_count = row->header_count,
-                                           .payload = row->payload,
-                                           .region = "us-east-1",
-                                           .service = "s3",
-                                           .access_key = ACCESS,
-                                           .secret = SECRET,
-                                           .time_s = 1369353600,
-                                           .cache = &cache,
-                                           .generation = 1};
-        struct stk_sign_headers got;
+        struct stk_sigv4_request request = {.method = row->method,
+                                            .host = "examplebucket.s3.amazonaws.com",
+                                            .path = row->path,
+                                            .query = row->query,
+                                            .query_count = row->query_count,
+                                            .headers = row->headers,
+                                            .header_count = row->header_count,
+                                            .payload = row->payload,
+                                            .region = "us-east-1",
+                                            .service = "s3",
+                                            .access_key = ACCESS,
+                                            .secret = SECRET,
+                                            .time_s = 1369353600,
+                                            .cache = &cache,
+                                            .generation = 1};
+        struct stk_sigv4_headers got;
 
         for (int i = 0; i < 2; i++) { /* the second time out of the cache */
-            T_EQ(row->name, stk_sign_headers(&request, &got), 0);
+            T_EQ(row->name, stk_sigv4_sign_headers(&request, &got), 0);
             T_HAS(row->name, got.authorization, row->signature);
             T_STR(row->name, got.date, "20130524T000000Z");
         }
@@ -98,27 +98,27 @@ static void test_examples(void)
 
 static void test_presigned(void)
 {
-    struct stk_sign_request request = {.method = "GET",
-                                       .host = "examplebucket.s3.amazonaws.com",
-                                       .path = "/test.txt",
-                                       .payload = STK_SIGN_UNSIGNED,
-                                       .region = "us-east-1",
-                                       .service = "s3",
-                                       .access_key = ACCESS,
-                                       .secret = SECRET,
-                                       .time_s = 1369353600};
+    struct stk_sigv4_request request = {.method = "GET",
+                                        .host = "examplebucket.s3.amazonaws.com",
+                                        .path = "/test.txt",
+                                        .payload = STK_SIGV4_UNSIGNED_PAYLOAD,
+                                        .region = "us-east-1",
+                                        .service = "s3",
+                                        .access_key = ACCESS,
+                                        .secret = SECRET,
+                                        .time_s = 1369353600};
     char text[2048];
 
-    T_EQ("presigned", stk_sign_presign(&request, 86400, text, sizeof text), 0);
+    T_EQ("presigned", stk_sigv4_presign(&request, 86400, text, sizeof text), 0);
     T_STR("presigned", text,
           "/test.txt?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=AKIAIOSFODNN7EXAMPLE%2F20130"
           "524%2Fus-east-1%2Fs3%2Faws4_request&X-Amz-Date=20130524T000000Z&X-Amz-Expires=86400&X-Am"
           "z-SignedHeaders=host&X-Amz-Signature=aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d1"
           "57751f604d404");
-    T_EQ("for no time", stk_sign_presign(&request, 0, text, sizeof text), STOKER_ERROR_ARGUMENT);
-    T_EQ("for too long", stk_sign_presign(&request, 604801, text, sizeof text),
+    T_EQ("for no time", stk_sigv4_presign(&request, 0, text, sizeof text), STOKER_ERROR_ARGUMENT);
+    T_EQ("for too long", stk_sigv4_presign(&request, 604801, text, sizeof text),
          STOKER_ERROR_ARGUMENT);
-    T_EQ("no room", stk_sign_presign(&request, 1, text, 250), STOKER_ERROR_LIMIT);
+    T_EQ("no room", stk_sigv4_presign(&request, 1, text, 250), STOKER_ERROR_LIMIT);
 }
 
 /* A key that was cached for another secret, day or region is not used. */
@@ -132,105 +132,106 @@ static void test_cache(void)
         {"another region", "b", "q", 1000000000, 2},  {"another day", "b", "q", 1000086400, 2},
         {"the first again", "a", "r", 1000000000, 1},
     };
-    struct stk_sign_cache cache = {0};
+    struct stk_sigv4_key_cache cache = {0};
 
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
-        struct stk_sign_request request = {.method = "GET",
-                                           .host = "h",
-                                           .path = "/",
-                                           .payload = STK_SIGN_EMPTY,
-                                           .region = rows[i].region,
-                                           .service = "s3",
-                                           .access_key = "k",
-                                           .secret = rows[i].secret,
-                                           .time_s = rows[i].time_s,
-                                           .generation = rows[i].generation,
-                                           .cache = &cache};
-        struct stk_sign_headers cached, plain;
+        struct stk_sigv4_request request = {.method = "GET",
+                                            .host = "h",
+                                            .path = "/",
+                                            .payload = STK_SIGV4_EMPTY_HASH,
+                                            .region = rows[i].region,
+                                            .service = "s3",
+                                            .access_key = "k",
+                                            .secret = rows[i].secret,
+                                            .time_s = rows[i].time_s,
+                                            .generation = rows[i].generation,
+                                            .cache = &cache};
+        struct stk_sigv4_headers cached, plain;
 
-        T_EQ(rows[i].name, stk_sign_headers(&request, &cached), 0);
+        T_EQ(rows[i].name, stk_sigv4_sign_headers(&request, &cached), 0);
         request.cache = NULL;
-        T_EQ(rows[i].name, stk_sign_headers(&request, &plain), 0);
+        T_EQ(rows[i].name, stk_sigv4_sign_headers(&request, &plain), 0);
         T_STR(rows[i].name, cached.authorization, plain.authorization);
     }
 }
 
 static void test_bounds(void)
 {
-    struct stk_sign_pair many[STK_SIGN_HEADERS_MAX + 1], twice[] = {{"Range", "a"}, {"range", "b"}};
-    static char huge[STK_SIGN_TEXT_BYTES_MAX + 1], name[STK_SIGN_NAME_BYTES_MAX + 2];
-    struct stk_sign_request request = {.method = "GET",
-                                       .host = "h",
-                                       .path = "/",
-                                       .payload = STK_SIGN_EMPTY,
-                                       .region = "r",
-                                       .service = "s3",
-                                       .access_key = "k",
-                                       .secret = "s"};
-    struct stk_sign_headers got;
+    struct stk_sigv4_pair many[STK_SIGV4_HEADERS_MAX + 1],
+        twice[] = {{"Range", "a"}, {"range", "b"}};
+    static char huge[STK_SIGV4_TEXT_BYTES_MAX + 1], name[STK_SIGV4_NAME_BYTES_MAX + 2];
+    struct stk_sigv4_request request = {.method = "GET",
+                                        .host = "h",
+                                        .path = "/",
+                                        .payload = STK_SIGV4_EMPTY_HASH,
+                                        .region = "r",
+                                        .service = "s3",
+                                        .access_key = "k",
+                                        .secret = "s"};
+    struct stk_sigv4_headers got;
     char text[8];
 
     memset(huge, 'x', sizeof huge - 1);
     memset(name, 'x', sizeof name - 1);
     for (size_t i = 0; i < STK_COUNT(many); i++) {
-        many[i] = (struct stk_sign_pair){"x", NULL};
+        many[i] = (struct stk_sigv4_pair){"x", NULL};
     }
     request.headers = twice;
     request.header_count = 2;
-    T_EQ("two of one name", stk_sign_headers(&request, &got), STOKER_ERROR_ARGUMENT);
+    T_EQ("two of one name", stk_sigv4_sign_headers(&request, &got), STOKER_ERROR_ARGUMENT);
     request.headers = many;
     request.header_count = STK_COUNT(many);
-    T_EQ("too many headers", stk_sign_headers(&request, &got), STOKER_ERROR_LIMIT);
+    T_EQ("too many headers", stk_sigv4_sign_headers(&request, &got), STOKER_ERROR_LIMIT);
     request.header_count = 1;
     many[0].name = name;
-    T_EQ("a long name", stk_sign_headers(&request, &got), STOKER_ERROR_LIMIT);
+    T_EQ("a long name", stk_sigv4_sign_headers(&request, &got), STOKER_ERROR_LIMIT);
     request.header_count = 0;
     request.query = many;
     request.query_count = STK_COUNT(many);
-    T_EQ("too many parameters", stk_sign_headers(&request, &got), STOKER_ERROR_LIMIT);
+    T_EQ("too many parameters", stk_sigv4_sign_headers(&request, &got), STOKER_ERROR_LIMIT);
     request.query_count = 0;
     request.access_key = huge;
-    T_EQ("a huge key", stk_sign_headers(&request, &got), STOKER_ERROR_LIMIT);
+    T_EQ("a huge key", stk_sigv4_sign_headers(&request, &got), STOKER_ERROR_LIMIT);
     request.access_key = "k";
     request.secret = huge;
-    T_EQ("a huge secret", stk_sign_headers(&request, &got), STOKER_ERROR_LIMIT);
+    T_EQ("a huge secret", stk_sigv4_sign_headers(&request, &got), STOKER_ERROR_LIMIT);
     request.secret = "s";
     request.region = huge;
-    T_EQ("a huge region", stk_sign_headers(&request, &got), STOKER_ERROR_LIMIT);
-    T_EQ("a target", stk_sign_target("/a b", NULL, 0, text, sizeof text), 0);
+    T_EQ("a huge region", stk_sigv4_sign_headers(&request, &got), STOKER_ERROR_LIMIT);
+    T_EQ("a target", stk_url_encode_target("/a b", NULL, 0, text, sizeof text), 0);
     T_STR("a target", text, "/a%20b");
-    T_EQ("no room", stk_sign_target("/a bc", NULL, 0, text, 7), STOKER_ERROR_LIMIT);
+    T_EQ("no room", stk_url_encode_target("/a bc", NULL, 0, text, 7), STOKER_ERROR_LIMIT);
 }
 
 /* Parameters of one name stand by their values, whatever order they are given in; a token has the
  * name that is asked for; what has no room is not written. */
 static void test_more(void)
 {
-    const struct stk_sign_pair ways[2][2] = {{{"a", "1"}, {"a", "\xff"}},
-                                             {{"a", "\xff"}, {"a", "1"}}};
-    struct stk_sign_request request = {.method = "GET",
-                                       .host = "h",
-                                       .path = "/",
-                                       .payload = STK_SIGN_EMPTY,
-                                       .region = "r",
-                                       .service = "s3express",
-                                       .access_key = "k",
-                                       .secret = "s",
-                                       .token = "t",
-                                       .token_name = "x-amz-s3session-token",
-                                       .query_count = 2};
-    struct stk_sign_headers got[2];
+    const struct stk_sigv4_pair ways[2][2] = {{{"a", "1"}, {"a", "\xff"}},
+                                              {{"a", "\xff"}, {"a", "1"}}};
+    struct stk_sigv4_request request = {.method = "GET",
+                                        .host = "h",
+                                        .path = "/",
+                                        .payload = STK_SIGV4_EMPTY_HASH,
+                                        .region = "r",
+                                        .service = "s3express",
+                                        .access_key = "k",
+                                        .secret = "s",
+                                        .token = "t",
+                                        .token_name = "x-amz-s3session-token",
+                                        .query_count = 2};
+    struct stk_sigv4_headers got[2];
     char text[16];
 
     for (int i = 0; i < 2; i++) {
         request.query = ways[i];
-        T_EQ("two of one name", stk_sign_headers(&request, &got[i]), 0);
+        T_EQ("two of one name", stk_sigv4_sign_headers(&request, &got[i]), 0);
     }
     T_STR("two of one name", got[0].authorization, got[1].authorization);
     T_HAS("the token's name", got[0].authorization, ";x-amz-s3session-token, ");
     for (size_t room = 1; room <= 9; room++) {
         memset(text, '!', sizeof text);
-        T_EQ("room", stk_sign_target("/ /\xff", NULL, 0, text, room),
+        T_EQ("room", stk_url_encode_target("/ /\xff", NULL, 0, text, room),
              room < 9 ? STOKER_ERROR_LIMIT : 0);
         T_EQ("behind it", text[room], '!');
     }
@@ -242,12 +243,12 @@ static void test_dates(void)
 {
     for (uint64_t day = 0; day < 80000; day += 7) {
         time_t time = (time_t)(day * 86400 + day % 86400);
-        char want[32], got[STK_SIGN_DATE_BYTES];
+        char want[32], got[STK_SIGV4_DATE_BYTES];
         struct tm parts;
 
         gmtime_r(&time, &parts);
         strftime(want, sizeof want, "%Y%m%dT%H%M%SZ", &parts);
-        stk_sign_date((uint64_t)time, got);
+        stk_sigv4_date((uint64_t)time, got);
         if (!T_STR("a date", got, want)) {
             break;
         }
@@ -271,7 +272,7 @@ static char *unhex(char *text)
     return text;
 }
 
-static uint32_t unfold(char *text, struct stk_sign_pair *pairs)
+static uint32_t unfold(char *text, struct stk_sigv4_pair *pairs)
 {
     uint32_t count = 0;
     char *value, *name, *rest = text;
@@ -282,17 +283,17 @@ static uint32_t unfold(char *text, struct stk_sign_pair *pairs)
     while ((name = strsep(&rest, ","))) {
         value = strchr(name, '=');
         *value++ = '\0';
-        pairs[count++] = (struct stk_sign_pair){unhex(name), unhex(value)};
+        pairs[count++] = (struct stk_sigv4_pair){unhex(name), unhex(value)};
     }
     return count;
 }
 
 static bool check_line(char *line)
 {
-    struct stk_sign_pair query[STK_SIGN_QUERY_MAX], headers[STK_SIGN_HEADERS_MAX];
-    struct stk_sign_request request = {.query = query, .headers = headers};
+    struct stk_sigv4_pair query[STK_SIGV4_QUERY_MAX], headers[STK_SIGV4_HEADERS_MAX];
+    struct stk_sigv4_request request = {.query = query, .headers = headers};
     char *fields[FIELDS], *rest = line, text[8192];
-    struct stk_sign_headers got;
+    struct stk_sigv4_headers got;
 
     line[strcspn(line, "\n")] = '\0';
     for (int i = 0; i < FIELDS; i++) {
@@ -317,10 +318,10 @@ static bool check_line(char *line)
     request.token = fields[11];
     request.time_s = strtoull(fields[12], NULL, 10);
     if (strcmp(fields[0], "presign") == 0) {
-        return T_EQ("presigned", stk_sign_presign(&request, 3600, text, sizeof text), 0) &&
+        return T_EQ("presigned", stk_sigv4_presign(&request, 3600, text, sizeof text), 0) &&
                T_STR("botocore presigns", strstr(text, "&X-Amz-Signature=") + 17, fields[13]);
     }
-    return T_EQ("signed", stk_sign_headers(&request, &got), 0) &&
+    return T_EQ("signed", stk_sigv4_sign_headers(&request, &got), 0) &&
            T_STR("botocore signs", got.authorization, fields[13]);
 }
 
@@ -337,7 +338,7 @@ static void test_decode(void)
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         snprintf(text, sizeof text, "%s", rows[i].encoded);
-        T_EQ(rows[i].encoded, stk_sign_decode(text), strstr(rows[i].encoded, "%00") == NULL);
+        T_EQ(rows[i].encoded, stk_url_decode(text), strstr(rows[i].encoded, "%00") == NULL);
         T_STR(rows[i].encoded, text, rows[i].raw);
     }
     for (int i = 0; i < 255; i++) {
@@ -345,8 +346,8 @@ static void test_decode(void)
     }
     raw[255] = '\0';
     text[0] = '\0';
-    T_EQ("fits", stk_sign_encode(raw, false, text, sizeof text, &used), true);
-    stk_sign_decode(text);
+    T_EQ("fits", stk_url_encode(raw, false, text, sizeof text, &used), true);
+    stk_url_decode(text);
     T_STR("what was encoded", text, raw);
 }
 

@@ -12,17 +12,17 @@
 
 static const char digits[] = "0123456789ABCDEF";
 
-bool stk_sign_is_plain(uint8_t byte)
+bool stk_url_is_unreserved(uint8_t byte)
 {
     return (byte >= 'A' && byte <= 'Z') || (byte >= 'a' && byte <= 'z') ||
            (byte >= '0' && byte <= '9') || byte == '-' || byte == '.' || byte == '_' || byte == '~';
 }
 
-bool stk_sign_encode(const char *raw, bool slash, char *text, size_t text_bytes, size_t *used)
+bool stk_url_encode(const char *raw, bool slash, char *text, size_t text_bytes, size_t *used)
 {
     for (; *raw; raw++) {
         uint8_t byte = (uint8_t)*raw;
-        bool plain = stk_sign_is_plain(byte) || (slash && byte == '/');
+        bool plain = stk_url_is_unreserved(byte) || (slash && byte == '/');
 
         if (text_bytes - *used < (plain ? 2u : 4u)) {
             return false;
@@ -49,18 +49,17 @@ static bool add(char byte, char *text, size_t text_bytes, size_t *used)
     return true;
 }
 
-int stk_sign_target(const char *path, const struct stk_sign_pair *query, uint32_t query_count,
-                    char *text, size_t text_bytes)
+int stk_url_encode_target(const char *path, const struct stk_sigv4_pair *query,
+                          uint32_t query_count, char *text, size_t text_bytes)
 {
     size_t used = 0;
-    bool fits = stk_sign_encode(path, true, text, text_bytes, &used);
+    bool fits = stk_url_encode(path, true, text, text_bytes, &used);
 
     for (uint32_t i = 0; fits && i < query_count; i++) {
-        fits =
-            add(i == 0 ? '?' : '&', text, text_bytes, &used) &&
-            stk_sign_encode(query[i].name, false, text, text_bytes, &used) &&
-            add('=', text, text_bytes, &used) &&
-            stk_sign_encode(query[i].value ? query[i].value : "", false, text, text_bytes, &used);
+        fits = add(i == 0 ? '?' : '&', text, text_bytes, &used) &&
+               stk_url_encode(query[i].name, false, text, text_bytes, &used) &&
+               add('=', text, text_bytes, &used) &&
+               stk_url_encode(query[i].value ? query[i].value : "", false, text, text_bytes, &used);
     }
     return fits ? 0 : STOKER_ERROR_LIMIT;
 }
@@ -73,7 +72,7 @@ static int digit(char c)
                                   : -1;
 }
 
-bool stk_sign_decode(char *text)
+bool stk_url_decode(char *text)
 {
     char *to = text;
     bool whole = true;
@@ -91,7 +90,7 @@ bool stk_sign_decode(char *text)
     return whole;
 }
 
-void stk_sign_hash(struct stk_view data, char text_out[65])
+void stk_sigv4_hash(struct stk_view data, char text_out[65])
 {
     struct stk_sha256 sha;
     uint8_t digest[32];
@@ -102,7 +101,7 @@ void stk_sign_hash(struct stk_view data, char text_out[65])
     stk_hex(digest, sizeof digest, text_out);
 }
 
-void stk_sign_hmac(struct stk_view key, struct stk_view data, uint8_t mac_out[32])
+void stk_sigv4_hmac(struct stk_view key, struct stk_view data, uint8_t mac_out[32])
 {
     uint8_t pad[BLOCK_BYTES] = {0}, digest[32];
     struct stk_sha256 sha;
@@ -134,7 +133,7 @@ void stk_sign_hmac(struct stk_view key, struct stk_view data, uint8_t mac_out[32
 
 /* The calendar from a count of days, by eras of 400 years that begin in March (Hinnant,
  * "chrono-Compatible Low-Level Date Algorithms", civil_from_days). */
-void stk_sign_date(uint64_t time_s, char text_out[STK_SIGN_DATE_BYTES])
+void stk_sigv4_date(uint64_t time_s, char text_out[STK_SIGV4_DATE_BYTES])
 {
     const uint64_t last_s = 253402300799u; /* of the year 9999 */
     uint64_t time = stk_min(time_s, last_s), days = time / DAY_S + 719468;
@@ -148,6 +147,6 @@ void stk_sign_date(uint64_t time_s, char text_out[STK_SIGN_DATE_BYTES])
     uint32_t month = month_from_march < 10 ? month_from_march + 3 : month_from_march - 9;
     uint32_t year = era * 400 + year_of_era + (month <= 2);
 
-    snprintf(text_out, STK_SIGN_DATE_BYTES, "%04u%02u%02uT%02u%02u%02uZ", year % 10000, month % 100,
-             day % 100, second / 3600 % 100, second / 60 % 60, second % 60);
+    snprintf(text_out, STK_SIGV4_DATE_BYTES, "%04u%02u%02uT%02u%02u%02uZ", year % 10000,
+             month % 100, day % 100, second / 3600 % 100, second / 60 % 60, second % 60);
 }

@@ -336,7 +336,7 @@ static int add_literal(struct tree *tree, const char *start, const char *end, ui
     return append(tree, parent, last, node);
 }
 
-/* The last child of a sequence or choice, with its names counted. */
+/* The last child of a sequence or sampling_args, with its names counted. */
 static int append(struct tree *tree, uint32_t parent, uint32_t *last, uint32_t child)
 {
     struct node *to = &tree->nodes[parent];

@@ -25,7 +25,7 @@ struct run {
 
 struct walk {
     struct stk_io *io;
-    struct stk_folder *folder;
+    struct stk_folder_scan *folder;
     struct stoker_error *error;
     char path[PATH_MAX]; /* of the folder that is being read */
     size_t bytes;
@@ -46,16 +46,16 @@ struct ahead {
 };
 
 static int walk_folder(struct walk *walk, int depth, int64_t label, struct stk_listing *given);
-static int take_root(struct walk *walk);
+static int scan_root(struct walk *walk);
 static int walk_file(struct walk *walk, const struct stk_entry *entry, int depth, int64_t label);
 static int walk_other(struct walk *walk, const struct stk_entry *entry);
 static int walk_class(struct walk *walk, const char *name, struct stk_listing *given);
 static int check_loop(struct walk *walk, const struct stk_entry *entry, int depth);
 static int add_picture(struct walk *walk, int64_t label);
-static int begin_run(struct walk *walk);
+static int begin_walk(struct walk *walk);
 static int end_class(struct walk *walk, uint64_t first);
 static int compare_runs(const void *left, const void *right);
-static int judge(struct walk *walk, const char *root);
+static int classify_folder(struct walk *walk, const char *root);
 static int push(struct walk *walk, const char *name, size_t *before_out);
 static void pop(struct walk *walk, size_t before);
 static int fail_memory(struct walk *walk);
@@ -68,7 +68,7 @@ static bool is_refused(const char *name)
     return ends_with(name, endings, STK_COUNT(endings));
 }
 
-bool stk_name_is_tar(const char *name)
+bool stk_path_is_tar(const char *name)
 {
     static const char *const endings[] = {".tar",     ".tar.gz",  ".tgz",
                                           ".tar.zst", ".tar.bz2", ".tar.xz"};
@@ -76,15 +76,15 @@ bool stk_name_is_tar(const char *name)
     return ends_with(name, endings, STK_COUNT(endings));
 }
 
-bool stk_name_is_picture(const char *name)
+bool stk_path_is_picture(const char *name)
 {
     static const char *const endings[] = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp"};
 
     return ends_with(name, endings, STK_COUNT(endings));
 }
 
-int stk_folder_walk(struct stk_io *io, const char *root, struct stk_folder *folder,
-                    struct stoker_error *error)
+int stk_folder_scan_run(struct stk_io *io, const char *root, struct stk_folder_scan *folder,
+                        struct stoker_error *error)
 {
     struct walk walk = {.io = io, .folder = folder, .error = error};
     struct stk_stat stat = {0};
@@ -101,11 +101,11 @@ int stk_folder_walk(struct stk_io *io, const char *root, struct stk_folder *fold
     walk.above[0].inode = stat.inode;
     status = walk_folder(&walk, 0, NO_CLASS, NULL);
     if (status == 0 && walk.root_pictures > 0 && folder->classes.count + folder->tars.count == 0) {
-        status = take_root(&walk);
+        status = scan_root(&walk);
     }
     if (status == 0) {
-        stk_names_sort(&folder->tars, 0, false);
-        status = judge(&walk, root);
+        stk_path_list_sort(&folder->tars, 0, false);
+        status = classify_folder(&walk, root);
     }
 done:
     for (uint64_t i = 0; i < walk.run_count; i++) {
@@ -117,17 +117,17 @@ done:
     return status;
 }
 
-void stk_folder_deinit(struct stk_folder *folder)
+void stk_folder_scan_deinit(struct stk_folder_scan *folder)
 {
-    stk_names_deinit(&folder->tars);
-    stk_names_deinit(&folder->pictures);
-    stk_names_deinit(&folder->classes);
+    stk_path_list_deinit(&folder->tars);
+    stk_path_list_deinit(&folder->pictures);
+    stk_path_list_deinit(&folder->classes);
     stk_free(folder->labels);
-    *folder = (struct stk_folder){0};
+    *folder = (struct stk_folder_scan){0};
 }
 
 /* Fills *ahead with the listings of the next folders in a listing, from entry `from` on. */
-static void look_ahead(struct walk *walk, const struct stk_listing *listing, size_t from,
+static void read_ahead(struct walk *walk, const struct stk_listing *listing, size_t from,
                        struct ahead *ahead)
 {
     char *paths = NULL, *grown;
@@ -177,7 +177,7 @@ static int walk_folders(struct walk *walk, const struct stk_listing *listing, in
             continue;
         }
         if (ahead && ahead->next == ahead->count) {
-            look_ahead(walk, listing, i, ahead);
+            read_ahead(walk, listing, i, ahead);
         }
         if (ahead && ahead->next < ahead->count) {
             given = &ahead->listings[ahead->next++];
@@ -212,7 +212,7 @@ static int walk_folder(struct walk *walk, int depth, int64_t label, struct stk_l
         status = stk_io_list(walk->io, walk->path, &listing, walk->error);
     }
     if (status == 0 && label != NO_CLASS) {
-        status = begin_run(walk);
+        status = begin_walk(walk);
     }
     for (size_t i = 0; status == 0 && i < listing.count; i++) {
         if (listing.entries[i].kind != STK_ENTRY_DIRECTORY) {
@@ -225,12 +225,12 @@ static int walk_folder(struct walk *walk, int depth, int64_t label, struct stk_l
 }
 
 /* The pictures of a root without sub-folders, as if it were a class without a name. */
-static int take_root(struct walk *walk)
+static int scan_root(struct walk *walk)
 {
     struct stk_listing listing = {0};
     int status = stk_io_list(walk->io, walk->path, &listing, walk->error);
 
-    status = status < 0 ? status : begin_run(walk);
+    status = status < 0 ? status : begin_walk(walk);
     for (size_t i = 0; status == 0 && i < listing.count; i++) {
         if (listing.entries[i].kind == STK_ENTRY_FILE) {
             status = walk_file(walk, &listing.entries[i], 1, NO_CLASS);
@@ -242,7 +242,7 @@ static int take_root(struct walk *walk)
 
 static int walk_file(struct walk *walk, const struct stk_entry *entry, int depth, int64_t label)
 {
-    bool tar = stk_name_is_tar(entry->name), picture = stk_name_is_picture(entry->name);
+    bool tar = stk_path_is_tar(entry->name), picture = stk_path_is_picture(entry->name);
     size_t before;
     int status = 0;
 
@@ -262,8 +262,8 @@ static int walk_file(struct walk *walk, const struct stk_entry *entry, int depth
         return status;
     }
     if (tar) {
-        status = stk_names_add(&walk->folder->tars, walk->path, walk->bytes);
-        status = status < 0 ? stk_names_fail(walk->error, status, walk->path) : 0;
+        status = stk_path_list_add(&walk->folder->tars, walk->path, walk->bytes);
+        status = status < 0 ? stk_path_list_fail(walk->error, status, walk->path) : 0;
     } else if (picture) {
         status = add_picture(walk, label);
     } else {
@@ -274,7 +274,7 @@ static int walk_file(struct walk *walk, const struct stk_entry *entry, int depth
     return status;
 }
 
-/* A link that leads nowhere, a pipe: no matter, unless it is named like data, or is a loop. */
+/* A link that leads nowhere, a pipe: no matter, unless it is path_args like data, or is a loop. */
 static int walk_other(struct walk *walk, const struct stk_entry *entry)
 {
     struct stk_stat stat = {0};
@@ -285,7 +285,7 @@ static int walk_other(struct walk *walk, const struct stk_entry *entry)
         return status;
     }
     status = stk_io_stat_path(walk->io, walk->path, &stat, walk->error);
-    if (stk_name_is_tar(entry->name) || stk_name_is_picture(entry->name)) {
+    if (stk_path_is_tar(entry->name) || stk_path_is_picture(entry->name)) {
         status = status < 0 ? status
                             : stk_fail(walk->error, STOKER_ERROR_UNSUPPORTED,
                                        "not a file: a pipe, socket or device",
@@ -300,12 +300,12 @@ static int walk_other(struct walk *walk, const struct stk_entry *entry)
 /* The path is a folder of the root: a class, whatever it is called. */
 static int walk_class(struct walk *walk, const char *name, struct stk_listing *given)
 {
-    struct stk_folder *folder = walk->folder;
+    struct stk_folder_scan *folder = walk->folder;
     uint64_t first = folder->pictures.count;
-    int status = stk_names_add(&folder->classes, name, strlen(name));
+    int status = stk_path_list_add(&folder->classes, name, strlen(name));
 
     if (status < 0) {
-        return stk_names_fail(walk->error, status, walk->path);
+        return stk_path_list_fail(walk->error, status, walk->path);
     }
     status = walk_folder(walk, 1, (int64_t)folder->classes.count - 1, given);
     if (status == 0) {
@@ -337,7 +337,7 @@ static int check_loop(struct walk *walk, const struct stk_entry *entry, int dept
 
 static int add_picture(struct walk *walk, int64_t label)
 {
-    struct stk_folder *folder = walk->folder;
+    struct stk_folder_scan *folder = walk->folder;
     int status;
 
     if (folder->pictures.count == folder->labels_capacity) {
@@ -351,16 +351,16 @@ static int add_picture(struct walk *walk, int64_t label)
         folder->labels = grown;
         folder->labels_capacity = capacity;
     }
-    status = stk_names_add(&folder->pictures, walk->path, walk->bytes);
+    status = stk_path_list_add(&folder->pictures, walk->path, walk->bytes);
     if (status < 0) {
-        return stk_names_fail(walk->error, status, walk->path);
+        return stk_path_list_fail(walk->error, status, walk->path);
     }
     folder->labels[folder->pictures.count - 1] = label;
     walk->runs[walk->run_count - 1].count++;
     return 0;
 }
 
-static int begin_run(struct walk *walk)
+static int begin_walk(struct walk *walk)
 {
     struct run *run;
 
@@ -384,7 +384,7 @@ static int begin_run(struct walk *walk)
 /* Puts the runs of a class, which were met depth first, in the order of their paths. */
 static int end_class(struct walk *walk, uint64_t first)
 {
-    struct stk_names *pictures = &walk->folder->pictures;
+    struct stk_path_list *pictures = &walk->folder->pictures;
     uint64_t count = pictures->count - first, at = 0, *sorted = NULL;
     int status = 0;
 
@@ -421,16 +421,16 @@ static int compare_runs(const void *left, const void *right)
 }
 
 /* Whether what was found is one of the two kinds. */
-static int judge(struct walk *walk, const char *root)
+static int classify_folder(struct walk *walk, const char *root)
 {
-    const struct stk_folder *folder = walk->folder;
+    const struct stk_folder_scan *folder = walk->folder;
 
     if (folder->tars.count > 0 && folder->pictures.count > 0) {
         return stk_fail(walk->error, STOKER_ERROR_ARGUMENT,
                         "the folder holds both tars and pictures in folders",
                         "name the folder of the tars, or that of the class folders",
-                        "'%s': '%s' and '%s'", root, stk_names_at(&folder->tars, 0),
-                        stk_names_at(&folder->pictures, 0));
+                        "'%s': '%s' and '%s'", root, stk_path_list_get(&folder->tars, 0),
+                        stk_path_list_get(&folder->pictures, 0));
     }
     if (folder->tars.count > 0) {
         return 0;
@@ -487,7 +487,7 @@ static void pop(struct walk *walk, size_t before)
 
 static int fail_memory(struct walk *walk)
 {
-    return stk_names_fail(walk->error, -ENOMEM, walk->path);
+    return stk_path_list_fail(walk->error, -ENOMEM, walk->path);
 }
 
 static bool ends_with(const char *name, const char *const *endings, size_t count)

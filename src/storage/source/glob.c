@@ -7,7 +7,7 @@
 
 struct glob {
     struct stk_io *io;
-    struct stk_names *names;
+    struct stk_path_list *names;
     struct stoker_error *error;
     const char *pattern;
     bool folders_only;
@@ -22,7 +22,8 @@ static int expand(struct glob *glob, const char *rest, int depth);
 static int expand_part(struct glob *glob, const char *part, size_t part_bytes, const char *rest,
                        int depth);
 static int expand_deep(struct glob *glob, const char *stars, const char *rest, int depth);
-static int enter(struct glob *glob, const struct stk_entry *entry, const char *stars, int depth);
+static int open_folder(struct glob *glob, const struct stk_entry *entry, const char *stars,
+                       int depth);
 static int list_here(struct glob *glob, struct stk_listing *listing_out);
 static int push(struct glob *glob, const char *name, size_t bytes, size_t *before_out);
 static void pop(struct glob *glob, size_t before);
@@ -31,7 +32,7 @@ static int add_listed(struct glob *glob, const struct stk_entry *entry);
 static bool bracket(const char **pattern, const char *end, uint32_t letter, bool *matches_out);
 static uint32_t letter_at(const char **cursor, const char *end);
 
-int stk_glob(struct stk_io *io, const char *pattern, struct stk_names *names,
+int stk_glob(struct stk_io *io, const char *pattern, struct stk_path_list *names,
              struct stoker_error *error)
 {
     struct glob glob = {.io = io, .names = names, .error = error, .pattern = pattern};
@@ -63,7 +64,7 @@ int stk_glob(struct stk_io *io, const char *pattern, struct stk_names *names,
         glob.path[glob.bytes++] = '/';
     }
     status = expand(&glob, start, 0);
-    stk_names_sort(names, before, true);
+    stk_path_list_sort(names, before, true);
     return status;
 }
 
@@ -187,7 +188,7 @@ static int expand_deep(struct glob *glob, const char *stars, const char *rest, i
             continue;
         }
         if (entry->kind == STK_ENTRY_DIRECTORY) {
-            status = enter(glob, entry, stars, depth);
+            status = open_folder(glob, entry, stars, depth);
         } else if (!rest[0]) {
             status = push(glob, entry->name, strlen(entry->name), &before);
             if (status == 0) {
@@ -201,7 +202,8 @@ static int expand_deep(struct glob *glob, const char *stars, const char *rest, i
 }
 
 /* A ** goes on in a folder, unless that leads round and round. */
-static int enter(struct glob *glob, const struct stk_entry *entry, const char *stars, int depth)
+static int open_folder(struct glob *glob, const struct stk_entry *entry, const char *stars,
+                       int depth)
 {
     size_t before;
     int status = push(glob, entry->name, strlen(entry->name), &before);
@@ -269,8 +271,8 @@ static int add(struct glob *glob)
         return 0;
     }
     if (status == 0) {
-        status = stk_names_add(glob->names, glob->path, glob->bytes);
-        return status < 0 ? stk_names_fail(glob->error, status, glob->path) : 0;
+        status = stk_path_list_add(glob->names, glob->path, glob->bytes);
+        return status < 0 ? stk_path_list_fail(glob->error, status, glob->path) : 0;
     }
     return status;
 }
@@ -284,9 +286,9 @@ static int add_listed(struct glob *glob, const struct stk_entry *entry)
         return add(glob);
     }
     if (!glob->folders_only || entry->kind == STK_ENTRY_DIRECTORY) {
-        status = stk_names_add(glob->names, glob->path, glob->bytes);
+        status = stk_path_list_add(glob->names, glob->path, glob->bytes);
     }
-    return status < 0 ? stk_names_fail(glob->error, status, glob->path) : 0;
+    return status < 0 ? stk_path_list_fail(glob->error, status, glob->path) : 0;
 }
 
 /* "[a-z]" or "[!a-z]" at *pattern: moves behind it. False: it is no bracket. A ']' in front is

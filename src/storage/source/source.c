@@ -1,4 +1,4 @@
-/* From what the user named to the objects to read: braces, globs, folders, in a fixed order. */
+/* From what the user path_args to the objects to read: braces, globs, folders, in a fixed order. */
 #include "storage/source/source.h"
 
 #include "base/crypto/secret_memory.h"
@@ -14,8 +14,8 @@
 struct listing {
     struct stk_io *io;
     struct stoker_error *error;
-    struct stk_names tars;
-    struct stk_folder folder;
+    struct stk_path_list tars;
+    struct stk_folder_scan folder;
     bool has_folder;
     uint64_t root_bytes; /* of the folder */
 };
@@ -25,16 +25,16 @@ static int list_name(struct listing *listing, const char *name);
 static int list_path(struct listing *listing, const char *path);
 static int list_folder(struct listing *listing, const char *path);
 static int check_mixed(struct listing *listing, const char *path);
-static int give(struct listing *listing, struct stk_objects *objects_out);
+static int build_files(struct listing *listing, struct stk_source_files *objects_out);
 static int names_grow(void **block, uint64_t *capacity, uint64_t want, size_t item_bytes);
 static int compare_names(const void *left, const void *right, void *text);
 
 int stk_source_list(struct stk_io *io, const char *const *urls, size_t url_count,
-                    struct stk_objects *objects_out, struct stoker_error *error)
+                    struct stk_source_files *objects_out, struct stoker_error *error)
 {
     struct listing listing = {.io = io, .error = error};
     uint64_t *url_ends = stk_alloc(url_count + 1, sizeof *url_ends);
-    int status = url_ends ? 0 : stk_names_fail(error, -ENOMEM, "paths");
+    int status = url_ends ? 0 : stk_path_list_fail(error, -ENOMEM, "paths");
 
     for (size_t i = 0; status == 0 && i < url_count; i++) {
         status = list_url(&listing, urls[i]);
@@ -46,34 +46,34 @@ int stk_source_list(struct stk_io *io, const char *const *urls, size_t url_count
                           url_count ? urls[0] : "");
     }
     if (status == 0) {
-        status = give(&listing, objects_out);
+        status = build_files(&listing, objects_out);
     }
     if (status == 0) {
         objects_out->url_ends = url_ends;
     } else {
         stk_free(url_ends);
     }
-    stk_names_deinit(&listing.tars);
-    stk_folder_deinit(&listing.folder);
+    stk_path_list_deinit(&listing.tars);
+    stk_folder_scan_deinit(&listing.folder);
     return status;
 }
 
-void stk_objects_deinit(struct stk_objects *objects)
+void stk_source_files_deinit(struct stk_source_files *objects)
 {
     stk_free(objects->url_ends);
     stk_free(objects->paths);
     stk_free(objects->classes);
     stk_free(objects->class_names);
     stk_free(objects->text);
-    *objects = (struct stk_objects){0};
+    *objects = (struct stk_source_files){0};
 }
 
-int stk_names_add(struct stk_names *names, const char *name, size_t bytes)
+int stk_path_list_add(struct stk_path_list *names, const char *name, size_t bytes)
 {
     void *text = names->text, *offsets = names->offsets;
     int status;
 
-    if (names->count >= STK_SOURCE_OBJECTS_MAX || bytes >= STK_NAMES_BYTES_MAX - names->bytes) {
+    if (names->count >= STK_SOURCE_FILES_MAX || bytes >= STK_PATH_LIST_BYTES_MAX - names->bytes) {
         return STOKER_ERROR_LIMIT;
     }
     status = names_grow(&text, &names->capacity, names->bytes + bytes + 1, 1);
@@ -92,9 +92,9 @@ int stk_names_add(struct stk_names *names, const char *name, size_t bytes)
     return status;
 }
 
-void stk_names_sort(struct stk_names *names, uint64_t first, bool unique)
+void stk_path_list_sort(struct stk_path_list *names, uint64_t first, bool unique)
 {
-    uint64_t kept = first;
+    uint64_t unique_count = first;
 
     if (names->count - first < 2) {
         return;
@@ -102,21 +102,22 @@ void stk_names_sort(struct stk_names *names, uint64_t first, bool unique)
     qsort_r(names->offsets + first, names->count - first, sizeof *names->offsets, compare_names,
             names->text);
     for (uint64_t i = first; i < names->count && unique; i++) {
-        if (kept == first || strcmp(stk_names_at(names, i), stk_names_at(names, kept - 1)) != 0) {
-            names->offsets[kept++] = names->offsets[i];
+        if (unique_count == first ||
+            strcmp(stk_path_list_get(names, i), stk_path_list_get(names, unique_count - 1)) != 0) {
+            names->offsets[unique_count++] = names->offsets[i];
         }
     }
-    names->count = unique ? kept : names->count;
+    names->count = unique ? unique_count : names->count;
 }
 
-void stk_names_deinit(struct stk_names *names)
+void stk_path_list_deinit(struct stk_path_list *names)
 {
     stk_free(names->text);
     stk_free(names->offsets);
-    *names = (struct stk_names){0};
+    *names = (struct stk_path_list){0};
 }
 
-int stk_names_fail(struct stoker_error *error, int status, const char *path)
+int stk_path_list_fail(struct stoker_error *error, int status, const char *path)
 {
     if (status == STOKER_ERROR_LIMIT) {
         return stk_fail(error, status, "the data set has too many files",
@@ -127,7 +128,7 @@ int stk_names_fail(struct stoker_error *error, int status, const char *path)
 }
 
 /* The names of what a pattern stands for: all of it is signed alike. */
-static int name_all(char *text, size_t count, struct stk_names *names)
+static int add_names(char *text, size_t count, struct stk_path_list *names)
 {
     char *at = text, *made = NULL;
     int status = 0;
@@ -135,8 +136,8 @@ static int name_all(char *text, size_t count, struct stk_names *names)
     for (size_t i = 0; i < count; i++) {
         size_t bytes = strlen(at);
 
-        status = status < 0 ? status : stk_vault_name(at, &made);
-        status = status < 0 ? status : stk_names_add(names, made, strlen(made));
+        status = status < 0 ? status : stk_url_alias(at, &made);
+        status = status < 0 ? status : stk_path_list_add(names, made, strlen(made));
         stk_free(made);
         made = NULL;
         explicit_bzero(at, bytes);
@@ -148,7 +149,7 @@ static int name_all(char *text, size_t count, struct stk_names *names)
 static int expand(const char *name, const char *whole, char **text_out, size_t *count_out,
                   struct stoker_error *error)
 {
-    struct stk_names names = {0};
+    struct stk_path_list names = {0};
     char *text = NULL;
     int status = stk_braces_expand(whole, &text, count_out, NULL);
 
@@ -157,30 +158,30 @@ static int expand(const char *name, const char *whole, char **text_out, size_t *
                         "close each, and write those of its query as %7B and %7D", "'%.400s'",
                         name);
     }
-    status = name_all(text, *count_out, &names);
+    status = add_names(text, *count_out, &names);
     stk_free(text);
     if (status == 0) {
         *text_out = names.text;
         names.text = NULL;
     } else {
-        status = stk_names_fail(error, status, name);
+        status = stk_path_list_fail(error, status, name);
     }
-    stk_names_deinit(&names);
+    stk_path_list_deinit(&names);
     return status;
 }
 
-int stk_names_expand(const char *name, char **text_out, size_t *count_out,
-                     struct stoker_error *error)
+int stk_path_list_expand_braces(const char *name, char **text_out, size_t *count_out,
+                                struct stoker_error *error)
 {
     char *whole = NULL;
     int status;
 
-    if (stk_vault_whole(name, &whole) < 0) {
-        return stk_names_fail(error, -ENOMEM, name);
+    if (stk_url_resolve(name, &whole) < 0) {
+        return stk_path_list_fail(error, -ENOMEM, name);
     }
     status = strcmp(whole, name) == 0 ? stk_braces_expand(name, text_out, count_out, error)
                                       : expand(name, whole, text_out, count_out, error);
-    stk_hidden_free(whole);
+    stk_secret_free(whole);
     return status;
 }
 
@@ -193,11 +194,11 @@ static int has_braces(const char *name, bool *has_out)
     if (*has_out || !stk_io_is_url(name)) {
         return 0;
     }
-    if (stk_vault_whole(name, &whole) < 0) {
+    if (stk_url_resolve(name, &whole) < 0) {
         return -ENOMEM;
     }
     *has_out = strchr(whole, '{') != NULL;
-    stk_hidden_free(whole);
+    stk_secret_free(whole);
     return 0;
 }
 
@@ -220,14 +221,14 @@ static int list_url(struct listing *listing, const char *url)
     }
     /* A URL with braces is a pattern: to ask whether there is such an object takes a while. */
     if (has_braces(url, &braces) < 0) {
-        return stk_names_fail(listing->error, -ENOMEM, url);
+        return stk_path_list_fail(listing->error, -ENOMEM, url);
     }
     if (!braces || (!stk_io_is_url(url) && stk_io_stat_path(listing->io, url, &stat, NULL) == 0)) {
         return list_name(listing, url);
     }
-    status = stk_names_expand(url, &text, &count, listing->error);
+    status = stk_path_list_expand_braces(url, &text, &count, listing->error);
     if (status == 0 && !stk_glob_has_magic(url)) {
-        stk_io_expect(listing->io, text, count);
+        stk_io_prefetch_metadata(listing->io, text, count);
     }
     for (const char *name = text; status == 0 && count > 0; count--) {
         status = list_name(listing, name);
@@ -239,7 +240,7 @@ static int list_url(struct listing *listing, const char *url)
 
 static int list_name(struct listing *listing, const char *name)
 {
-    struct stk_names found = {0};
+    struct stk_path_list found = {0};
     struct stk_stat stat = {0};
     int status;
 
@@ -253,9 +254,9 @@ static int list_name(struct listing *listing, const char *name)
                           "'%.400s'", name);
     }
     for (uint64_t i = 0; status == 0 && i < found.count; i++) {
-        status = list_path(listing, stk_names_at(&found, i));
+        status = list_path(listing, stk_path_list_get(&found, i));
     }
-    stk_names_deinit(&found);
+    stk_path_list_deinit(&found);
     return status;
 }
 
@@ -265,7 +266,7 @@ static bool is_web_folder(const char *url)
     size_t bytes = strlen(url);
     const char *host = strstr(url, "://");
 
-    return stk_is_web(url) && !strpbrk(url, "?#") &&
+    return stk_path_is_http(url) && !strpbrk(url, "?#") &&
            (url[bytes - 1] == '/' || !strchr(host + 3, '/'));
 }
 
@@ -291,34 +292,35 @@ static int list_path(struct listing *listing, const char *path)
                         "not a file or folder: a pipe, socket or device",
                         "copy its data into a file", "'%.400s'", path);
     }
-    if (stk_name_is_picture(path)) {
+    if (stk_path_is_picture(path)) {
         return stk_fail(listing->error, STOKER_ERROR_ARGUMENT, "a single picture is not a data set",
                         "name the folder that holds the class folders, or tars", "'%.400s'", path);
     }
-    /* What is named outright is a shard, whatever its ending. */
-    status = stk_names_add(&listing->tars, path, strlen(path));
-    return status < 0 ? stk_names_fail(listing->error, status, path) : check_mixed(listing, path);
+    /* What is path_args outright is a shard, whatever its ending. */
+    status = stk_path_list_add(&listing->tars, path, strlen(path));
+    return status < 0 ? stk_path_list_fail(listing->error, status, path)
+                      : check_mixed(listing, path);
 }
 
 static int list_folder(struct listing *listing, const char *path)
 {
-    struct stk_folder folder = {0};
+    struct stk_folder_scan folder = {0};
     size_t bytes = strlen(path);
     char *root = stk_strdup(path);
     int status;
 
     if (!root) {
-        return stk_names_fail(listing->error, -ENOMEM, path);
+        return stk_path_list_fail(listing->error, -ENOMEM, path);
     }
     while (bytes > 1 && root[bytes - 1] == '/') {
         root[--bytes] = '\0';
     }
-    status = stk_folder_walk(listing->io, root, &folder, listing->error);
+    status = stk_folder_scan_run(listing->io, root, &folder, listing->error);
     for (uint64_t i = 0; status == 0 && i < folder.tars.count; i++) {
-        const char *tar = stk_names_at(&folder.tars, i);
+        const char *tar = stk_path_list_get(&folder.tars, i);
 
-        status = stk_names_add(&listing->tars, tar, strlen(tar));
-        status = status < 0 ? stk_names_fail(listing->error, status, tar) : 0;
+        status = stk_path_list_add(&listing->tars, tar, strlen(tar));
+        status = status < 0 ? stk_path_list_fail(listing->error, status, tar) : 0;
     }
     if (status == 0 && folder.pictures.count > 0) {
         if (listing->has_folder) {
@@ -330,10 +332,10 @@ static int list_folder(struct listing *listing, const char *path)
             listing->has_folder = true;
             listing->root_bytes = bytes + (root[bytes - 1] != '/');
             listing->folder = folder;
-            folder = (struct stk_folder){0};
+            folder = (struct stk_folder_scan){0};
         }
     }
-    stk_folder_deinit(&folder);
+    stk_folder_scan_deinit(&folder);
     stk_free(root);
     return status < 0 ? status : check_mixed(listing, path);
 }
@@ -349,10 +351,10 @@ static int check_mixed(struct listing *listing, const char *path)
 }
 
 /* Moves the names into *objects_out; the class names follow the paths in one text. */
-static int give(struct listing *listing, struct stk_objects *objects_out)
+static int build_files(struct listing *listing, struct stk_source_files *objects_out)
 {
-    struct stk_names *paths = listing->has_folder ? &listing->folder.pictures : &listing->tars;
-    struct stk_names *classes = &listing->folder.classes;
+    struct stk_path_list *paths = listing->has_folder ? &listing->folder.pictures : &listing->tars;
+    struct stk_path_list *classes = &listing->folder.classes;
     void *text = paths->text;
     int status = 0;
 
@@ -361,9 +363,9 @@ static int give(struct listing *listing, struct stk_objects *objects_out)
         paths->text = text;
     }
     if (status < 0) {
-        return stk_names_fail(listing->error, status, paths->text);
+        return stk_path_list_fail(listing->error, status, paths->text);
     }
-    *objects_out = (struct stk_objects){
+    *objects_out = (struct stk_source_files){
         .kind = listing->has_folder ? STK_SOURCE_FOLDER : STK_SOURCE_TARS,
         .count = paths->count,
         .paths = paths->offsets,
@@ -385,7 +387,7 @@ static int give(struct listing *listing, struct stk_objects *objects_out)
         listing->folder.labels = NULL;
         classes->offsets = NULL;
     }
-    *paths = (struct stk_names){0};
+    *paths = (struct stk_path_list){0};
     return 0;
 }
 

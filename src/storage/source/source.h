@@ -3,19 +3,19 @@
  *   urls --braces--> --globs--> paths --list--> tars (webdataset) or class folders (imagefolder)
  *
  * Owner: the dataset. Threads: one. Memory: one arena for the names.
- * Bound: STK_SOURCE_OBJECTS_MAX objects, STK_SOURCE_DEPTH_MAX folders deep. */
+ * Bound: STK_SOURCE_FILES_MAX objects, STK_SOURCE_DEPTH_MAX folders deep. */
 #ifndef STORAGE_SOURCE_SOURCE_H
 #define STORAGE_SOURCE_SOURCE_H
 
 #include "io/io.h"
 
-#define STK_SOURCE_OBJECTS_MAX (1u << 31)
+#define STK_SOURCE_FILES_MAX (1u << 31)
 #define STK_SOURCE_DEPTH_MAX 64
 #define STK_SOURCE_BRACES_MAX 10000000u /* names one pattern may stand for */
 
 enum stk_source_kind { STK_SOURCE_TARS = 1, STK_SOURCE_FOLDER };
 
-struct stk_objects {
+struct stk_source_files {
     uint32_t kind; /* enum stk_source_kind */
     uint64_t count;
     uint64_t *url_ends; /* objects of each url and those before it */
@@ -36,14 +36,14 @@ struct stk_objects {
  * Errors: nothing found (EMPTY), unreadable directory (-EACCES), symlink loop (-ELOOP), a
  * class folder without pictures (EMPTY, as torchvision), mixed kinds (ARGUMENT). */
 int stk_source_list(struct stk_io *io, const char *const *urls, size_t url_count,
-                    struct stk_objects *objects_out, struct stoker_error *error);
-void stk_objects_deinit(struct stk_objects *objects); /* zeroed is fine */
+                    struct stk_source_files *objects_out, struct stoker_error *error);
+void stk_source_files_deinit(struct stk_source_files *objects); /* zeroed is fine */
 
 /* The files and folders that a path stands for: itself, if something has that very name, or it is
  * no pattern (0); else what its braces and globs match, in that order (1). Of http(s):// only
  * braces. Gives *text_out: names, NUL-ended, one after the other. EMPTY: a glob matches nothing. */
-int stk_source_match(struct stk_io *io, const char *path, char **text_out, size_t *count_out,
-                     struct stoker_error *error);
+int stk_source_expand(struct stk_io *io, const char *path, char **text_out, size_t *count_out,
+                      struct stoker_error *error);
 
 /* "a{000..002}b{x,y}" -> names; leading zeros kept; at most STK_SOURCE_BRACES_MAX. Gives
  * *text_out: NUL-ended names one after the other. Pure. */

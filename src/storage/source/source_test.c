@@ -163,20 +163,20 @@ static const char *const world_files[] = {
 static struct stk_io *world_new(void)
 {
     struct stk_io *io = NULL;
-    struct stk_world_rule locked = {"locked/dog", STK_FAULT_DENIED, 0, 0, 0, 0};
+    struct stk_sim_rule locked = {"locked/dog", STK_SIM_FAULT_DENIED, 0, 0, 0, 0};
 
-    T_EQ("world", stk_world_open(&io, 1, NULL, NULL), 0);
+    T_EQ("world", stk_sim_open(&io, 1, NULL, NULL), 0);
     for (size_t i = 0; i < STK_COUNT(world_files); i++) {
-        T_EQ(world_files[i], stk_world_add(io, world_files[i], "x", 1), 0);
+        T_EQ(world_files[i], stk_sim_add(io, world_files[i], "x", 1), 0);
     }
-    T_EQ("empty", stk_world_add(io, "empty", NULL, 0), 0);
-    T_EQ("gap", stk_world_add(io, "gap/hole", NULL, 0), 0);
-    T_EQ("link", stk_world_link(io, "looped/cat/up", ".."), 0);
-    T_EQ("link", stk_world_link(io, "selfish/cat/me", "me"), 0);
-    T_EQ("link", stk_world_link(io, "dangling/cat/2.jpg", "nowhere"), 0);
-    T_EQ("link", stk_world_link(io, "linked/dog", "../other/cat"), 0);
-    T_EQ("link", stk_world_link(io, "linked/notes", "nowhere"), 0);
-    T_EQ("rule", stk_world_rule(io, &locked), 0);
+    T_EQ("empty", stk_sim_add(io, "empty", NULL, 0), 0);
+    T_EQ("gap", stk_sim_add(io, "gap/hole", NULL, 0), 0);
+    T_EQ("link", stk_sim_add_link(io, "looped/cat/up", ".."), 0);
+    T_EQ("link", stk_sim_add_link(io, "selfish/cat/me", "me"), 0);
+    T_EQ("link", stk_sim_add_link(io, "dangling/cat/2.jpg", "nowhere"), 0);
+    T_EQ("link", stk_sim_add_link(io, "linked/dog", "../other/cat"), 0);
+    T_EQ("link", stk_sim_add_link(io, "linked/notes", "nowhere"), 0);
+    T_EQ("rule", stk_sim_add_rule(io, &locked), 0);
     return io;
 }
 
@@ -241,7 +241,7 @@ static const struct list_row {
     {"bad braces", {"tars/{a"}, STOKER_ERROR_ARGUMENT, "tars/{a", NULL},
 };
 
-static void join(const struct stk_objects *objects, char *text, size_t bytes, bool classes)
+static void join(const struct stk_source_files *objects, char *text, size_t bytes, bool classes)
 {
     uint64_t count = classes ? objects->class_count : objects->count;
     size_t used = 0;
@@ -265,7 +265,7 @@ static void test_lists(void)
 
     T_EACH(list_row, row, list_rows)
     {
-        struct stk_objects objects = {0};
+        struct stk_source_files objects = {0};
         struct stoker_error error = {0};
         int64_t alive = stk_mem_alive();
         size_t count = 0;
@@ -286,7 +286,7 @@ static void test_lists(void)
             T_STR(row->name, text, row->classes ? row->classes : "");
             T_TRUE(row->name, !row->classes || objects.text[objects.root_bytes - 1] == '/');
         }
-        stk_objects_deinit(&objects);
+        stk_source_files_deinit(&objects);
         T_EQ(row->name, stk_mem_alive(), alive);
     }
     stk_io_close(io);
@@ -296,7 +296,7 @@ static void test_lists(void)
 static void test_depth(void)
 {
     struct stk_io *io = world_new();
-    struct stk_objects objects = {0};
+    struct stk_source_files objects = {0};
     struct stoker_error error = {0};
     const char *folder = "chain", *glob = "chain/**/x";
     char path[512] = "chain";
@@ -304,7 +304,7 @@ static void test_depth(void)
     for (int i = 0; i <= STK_SOURCE_DEPTH_MAX; i++) {
         snprintf(path + strlen(path), sizeof path - strlen(path), "/f");
     }
-    T_EQ("chain", stk_world_add(io, path, NULL, 0), 0);
+    T_EQ("chain", stk_sim_add(io, path, NULL, 0), 0);
     T_EQ("folder", stk_source_list(io, &folder, 1, &objects, &error), STOKER_ERROR_LIMIT);
     T_ERROR("folder", &error);
     T_EQ("glob", stk_source_list(io, &glob, 1, &objects, &error), STOKER_ERROR_LIMIT);
@@ -322,7 +322,7 @@ static void test_memory(void)
         int status = -1;
 
         for (uint64_t n = 1; status < 0 && n < 1000; n++) {
-            struct stk_objects objects = {0};
+            struct stk_source_files objects = {0};
             struct stoker_error error = {0};
 
             stk_mem_fail_nth(n);
@@ -333,7 +333,7 @@ static void test_memory(void)
                 T_ERROR(urls[i], &error);
                 T_EQ(urls[i], objects.count, 0);
             }
-            stk_objects_deinit(&objects);
+            stk_source_files_deinit(&objects);
             T_EQ(urls[i], stk_mem_alive(), alive);
         }
         T_EQ(urls[i], status, 0);
@@ -368,7 +368,7 @@ static void test_oracle(void)
     char folder[] = "/tmp/stoker-source-test-XXXXXX", command[4096], want[4096], got[4096];
     const char *url = "root", *python = getenv("STOKER_PYTHON");
     struct stk_io_options options = {0};
-    struct stk_objects objects = {0};
+    struct stk_source_files objects = {0};
     struct stk_io *io = NULL;
     char before[512];
     size_t bytes;
@@ -387,7 +387,7 @@ static void test_oracle(void)
         join(&objects, got, sizeof got, false);
         T_STR("the order of torchvision", got, want);
         T_TRUE("all of it", objects.count > 12);
-        stk_objects_deinit(&objects);
+        stk_source_files_deinit(&objects);
         stk_io_close(io);
         T_EQ("back", chdir(before), 0);
     } else {
@@ -448,18 +448,18 @@ static void test_store_globs(void)
 
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
         struct stoker_error error = {0};
-        struct stk_names names = {0};
+        struct stk_path_list names = {0};
         char got[256] = "";
 
         asked = 0;
         T_EQ(rows[i].pattern, stk_glob(&io, rows[i].pattern, &names, &error), 0);
         for (uint64_t j = 0; j < names.count; j++) {
             snprintf(got + strlen(got), sizeof got - strlen(got), "%s%s", j ? " " : "",
-                     stk_names_at(&names, j));
+                     stk_path_list_get(&names, j));
         }
         T_STR(rows[i].pattern, got, rows[i].want);
         T_EQ(rows[i].pattern, asked, 0);
-        stk_names_deinit(&names);
+        stk_path_list_deinit(&names);
     }
 }
 
@@ -473,6 +473,6 @@ int main(void)
     test_store_globs();
     test_memory();
     test_oracle();
-    stk_objects_deinit(&(struct stk_objects){0});
+    stk_source_files_deinit(&(struct stk_source_files){0});
     return t_finish();
 }

@@ -4,78 +4,89 @@
 /* In percent of what came before: worth more connections; given up for fewer. */
 #define GAIN_PERCENT 105u
 #define LOSS_PERCENT 98u
-#define AFTER_UP 6u /* intervals until more are tried again */
+#define MORE_INTERVALS 6u /* intervals until more are tried again */
 
-static void begin(struct stk_climb *climb, uint32_t trying, uint32_t count);
+static void begin(struct stk_concurrency *concurrency, uint32_t trying, uint32_t count);
 
-void stk_climb_init(struct stk_climb *climb, uint32_t min, uint32_t start, uint32_t max)
+void stk_concurrency_init(struct stk_concurrency *concurrency, uint32_t min, uint32_t start,
+                          uint32_t max)
 {
-    *climb = (struct stk_climb){.min = (uint32_t)stk_min(min, max), .max = max, .wait = 1};
-    climb->count = climb->kept = (uint32_t)stk_max(stk_min(start, max), climb->min);
+    *concurrency =
+        (struct stk_concurrency){.min = (uint32_t)stk_min(min, max), .max = max, .wait = 1};
+    concurrency->count = concurrency->previous_count =
+        (uint32_t)stk_max(stk_min(start, max), concurrency->min);
 }
 
-void stk_climb_step(struct stk_climb *climb, uint64_t bytes, bool busy, bool held)
+void stk_concurrency_update(struct stk_concurrency *concurrency, uint64_t bytes, bool busy,
+                            bool held)
 {
     uint64_t brought;
 
     if (held || !busy) {
         /* A try that is not used shows nothing; what it would have been is not kept either. */
-        begin(climb, STK_CLIMB_STAY, climb->kept);
+        begin(concurrency, STK_CONCURRENCY_TRY_NONE, concurrency->previous_count);
         return;
     }
-    climb->bytes += stk_min(bytes, UINT64_MAX / 1000);
-    climb->since++;
-    if (++climb->measured < 2) {
+    concurrency->bytes += stk_min(bytes, UINT64_MAX / 1000);
+    concurrency->since++;
+    if (++concurrency->measured < 2) {
         return;
     }
-    brought = climb->bytes;
-    climb->measured = 0;
-    climb->bytes = 0;
+    brought = concurrency->bytes;
+    concurrency->measured = 0;
+    concurrency->bytes = 0;
     if (brought == 0) { /* it stands still, with however many */
-        begin(climb, STK_CLIMB_STAY, climb->kept);
+        begin(concurrency, STK_CONCURRENCY_TRY_NONE, concurrency->previous_count);
         return;
     }
-    if (climb->trying == STK_CLIMB_UP && 100 * brought < GAIN_PERCENT * climb->base) {
-        climb->wait = AFTER_UP;
-        begin(climb, STK_CLIMB_STAY, climb->kept);
+    if (concurrency->trying == STK_CONCURRENCY_TRY_MORE &&
+        100 * brought < GAIN_PERCENT * concurrency->previous_bytes) {
+        concurrency->wait = MORE_INTERVALS;
+        begin(concurrency, STK_CONCURRENCY_TRY_NONE, concurrency->previous_count);
         return;
     }
-    if (climb->trying == STK_CLIMB_LESS && 100 * brought < LOSS_PERCENT * climb->base) {
-        climb->wait = AFTER_UP;
-        begin(climb, STK_CLIMB_STAY, climb->kept);
+    if (concurrency->trying == STK_CONCURRENCY_TRY_FEWER &&
+        100 * brought < LOSS_PERCENT * concurrency->previous_bytes) {
+        concurrency->wait = MORE_INTERVALS;
+        begin(concurrency, STK_CONCURRENCY_TRY_NONE, concurrency->previous_count);
         return;
     }
-    climb->base = brought;
-    climb->kept = climb->count;
-    if (climb->trying != STK_CLIMB_UP && climb->wait > 0) {
-        climb->wait--;
-        begin(climb, STK_CLIMB_STAY, climb->kept);
-    } else if (climb->trying != STK_CLIMB_LESS && climb->count < climb->max) {
-        begin(climb, STK_CLIMB_UP,
-              (uint32_t)stk_min(climb->count + stk_max(climb->count / 4, 4), climb->max));
+    concurrency->previous_bytes = brought;
+    concurrency->previous_count = concurrency->count;
+    if (concurrency->trying != STK_CONCURRENCY_TRY_MORE && concurrency->wait > 0) {
+        concurrency->wait--;
+        begin(concurrency, STK_CONCURRENCY_TRY_NONE, concurrency->previous_count);
+    } else if (concurrency->trying != STK_CONCURRENCY_TRY_FEWER &&
+               concurrency->count < concurrency->max) {
+        begin(concurrency, STK_CONCURRENCY_TRY_MORE,
+              (uint32_t)stk_min(concurrency->count + stk_max(concurrency->count / 4, 4),
+                                concurrency->max));
     } else {
-        begin(climb, STK_CLIMB_STAY, climb->kept);
-        climb->wait = AFTER_UP;
+        begin(concurrency, STK_CONCURRENCY_TRY_NONE, concurrency->previous_count);
+        concurrency->wait = MORE_INTERVALS;
     }
-    if (climb->trying == STK_CLIMB_STAY && climb->since >= STK_CLIMB_DOWN &&
-        climb->count > climb->min) {
-        climb->since = 0;
-        begin(climb, STK_CLIMB_LESS,
-              (uint32_t)stk_max(climb->count - stk_max(climb->count / 8, 1), climb->min));
+    if (concurrency->trying == STK_CONCURRENCY_TRY_NONE &&
+        concurrency->since >= STK_CONCURRENCY_FEWER_INTERVALS &&
+        concurrency->count > concurrency->min) {
+        concurrency->since = 0;
+        begin(concurrency, STK_CONCURRENCY_TRY_FEWER,
+              (uint32_t)stk_max(concurrency->count - stk_max(concurrency->count / 8, 1),
+                                concurrency->min));
     }
 }
 
-void stk_climb_fewer(struct stk_climb *climb)
+void stk_concurrency_decrease(struct stk_concurrency *concurrency)
 {
-    climb->kept = (uint32_t)stk_max(climb->kept / 2, climb->min);
-    climb->wait = AFTER_UP;
-    begin(climb, STK_CLIMB_STAY, climb->kept);
+    concurrency->previous_count =
+        (uint32_t)stk_max(concurrency->previous_count / 2, concurrency->min);
+    concurrency->wait = MORE_INTERVALS;
+    begin(concurrency, STK_CONCURRENCY_TRY_NONE, concurrency->previous_count);
 }
 
-static void begin(struct stk_climb *climb, uint32_t trying, uint32_t count)
+static void begin(struct stk_concurrency *concurrency, uint32_t trying, uint32_t count)
 {
-    climb->trying = trying;
-    climb->count = count;
-    climb->measured = 0;
-    climb->bytes = 0;
+    concurrency->trying = trying;
+    concurrency->count = count;
+    concurrency->measured = 0;
+    concurrency->bytes = 0;
 }

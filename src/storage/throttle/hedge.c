@@ -10,7 +10,8 @@ static uint32_t bucket_of(uint64_t ns)
     uint64_t us = stk_max(ns / 1000, FIRST_US);
     uint32_t octave = 63 - (uint32_t)__builtin_clzll(us);
 
-    return (uint32_t)stk_min((octave - 7) * 4 + ((us >> (octave - 2)) & 3), STK_DELAY_BUCKETS - 1);
+    return (uint32_t)stk_min((octave - 7) * 4 + ((us >> (octave - 2)) & 3),
+                             STK_LATENCY_HISTOGRAM_BUCKETS - 1);
 }
 
 static uint64_t end_of(uint32_t bucket)
@@ -18,56 +19,58 @@ static uint64_t end_of(uint32_t bucket)
     return ((5ull + bucket % 4) << (5 + bucket / 4)) * 1000;
 }
 
-void stk_delays_add(struct stk_delays *delays, uint64_t ns)
+void stk_latency_histogram_add(struct stk_latency_histogram *histogram, uint64_t ns)
 {
-    delays->counts[bucket_of(ns)]++;
-    if (++delays->total < STK_DELAYS_MAX) {
+    histogram->counts[bucket_of(ns)]++;
+    if (++histogram->total < STK_LATENCY_HISTOGRAM_COUNT_MAX) {
         return;
     }
-    delays->total = 0;
-    for (uint32_t i = 0; i < STK_DELAY_BUCKETS; i++) {
-        delays->counts[i] /= 2;
-        delays->total += delays->counts[i];
+    histogram->total = 0;
+    for (uint32_t i = 0; i < STK_LATENCY_HISTOGRAM_BUCKETS; i++) {
+        histogram->counts[i] /= 2;
+        histogram->total += histogram->counts[i];
     }
 }
 
-uint64_t stk_delays_at(const struct stk_delays *delays, uint32_t of_thousand)
+uint64_t stk_latency_histogram_quantile(const struct stk_latency_histogram *histogram,
+                                        uint32_t of_thousand)
 {
-    uint64_t wanted = ((uint64_t)delays->total * of_thousand + 999) / 1000, seen = 0;
+    uint64_t wanted = ((uint64_t)histogram->total * of_thousand + 999) / 1000, seen = 0;
 
-    if (delays->total < STK_DELAYS_MIN) {
+    if (histogram->total < STK_LATENCY_HISTOGRAM_COUNT_MIN) {
         return 0;
     }
-    for (uint32_t i = 0; i < STK_DELAY_BUCKETS; i++) {
-        seen += delays->counts[i];
+    for (uint32_t i = 0; i < STK_LATENCY_HISTOGRAM_BUCKETS; i++) {
+        seen += histogram->counts[i];
         if (seen >= wanted) {
             return end_of(i);
         }
     }
-    return end_of(STK_DELAY_BUCKETS - 1);
+    return end_of(STK_LATENCY_HISTOGRAM_BUCKETS - 1);
 }
 
-uint64_t stk_delays_late(const struct stk_delays *delays)
+uint64_t stk_latency_histogram_late_ns(const struct stk_latency_histogram *histogram)
 {
-    uint64_t most = stk_delays_at(delays, 980), usual = stk_delays_at(delays, 500);
+    uint64_t most = stk_latency_histogram_quantile(histogram, 980),
+             usual = stk_latency_histogram_quantile(histogram, 500);
 
     return most == 0 ? 0 : stk_max(stk_max(most, USUAL_TIMES * usual), STK_HEDGE_MIN_NS);
 }
 
-void stk_purse_earn(struct stk_purse *purse, uint32_t percent)
+void stk_hedge_budget_add(struct stk_hedge_budget *budget, uint32_t percent)
 {
-    purse->hundredths = (uint32_t)stk_min(purse->hundredths + percent, STK_PURSE_MAX);
+    budget->hundredths = (uint32_t)stk_min(budget->hundredths + percent, STK_HEDGE_BUDGET_MAX);
 }
 
-bool stk_purse_pay(struct stk_purse *purse)
+bool stk_hedge_budget_spend(struct stk_hedge_budget *budget)
 {
-    bool enough = purse->hundredths >= 100;
+    bool enough = budget->hundredths >= 100;
 
-    purse->hundredths -= enough ? 100 : 0;
+    budget->hundredths -= enough ? 100 : 0;
     return enough;
 }
 
-uint32_t stk_share(const uint32_t *demand, uint32_t count, uint32_t me, uint32_t total)
+uint32_t stk_fair_share(const uint32_t *demand, uint32_t count, uint32_t me, uint32_t total)
 {
     uint64_t level = 0, rest = total;
     uint32_t before = 0;

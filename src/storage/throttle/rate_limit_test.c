@@ -28,9 +28,9 @@ struct simulation {
     uint64_t seed;
     struct {
         uint64_t sent_ns, done_ns;
-        uint32_t answer; /* enum stk_pace_answer */
+        uint32_t answer; /* enum stk_rate_limit_response */
     } flight[FLIGHTS];
-    struct stk_pace pace[8];
+    struct stk_rate_limit pace[8];
     uint64_t asked, good, refusals, in_second, second, peak_rate;
     uint64_t late_good, late_refusals; /* of the last half */
 };
@@ -52,29 +52,29 @@ static bool is_refused(struct simulation *sim, uint64_t now_ns)
     if (on && sim->capacity > 0 && sim->in_second > sim->capacity * tenths / 10) {
         return true;
     }
-    return on && stk_key(sim->seed, sim->asked++) % 1000 < sim->refused;
+    return on && stk_random_key(sim->seed, sim->asked++) % 1000 < sim->refused;
 }
 
-/* enum stk_pace_answer */
+/* enum stk_rate_limit_response */
 static uint32_t answer_of(struct simulation *sim, uint64_t now_ns)
 {
     bool out = now_ns >= sim->outage_ms * MS && now_ns < sim->outage_end_ms * MS;
 
-    return !is_refused(sim, now_ns) ? STK_PACE_GOOD
-           : out && sim->away       ? STK_PACE_BROKEN
-                                    : STK_PACE_TOO_MUCH;
+    return !is_refused(sim, now_ns) ? STK_RATE_LIMIT_OK
+           : out && sim->away       ? STK_RATE_LIMIT_FAILED
+                                    : STK_RATE_LIMIT_THROTTLED;
 }
 
 static void send(struct simulation *sim, uint32_t i, uint64_t now_ns)
 {
-    bool now = stk_pace_take(&sim->pace[i % stk_max(sim->paces, 1)], now_ns);
+    bool now = stk_rate_limit_acquire(&sim->pace[i % stk_max(sim->paces, 1)], now_ns);
     uint64_t wait_ms = now ? sim->delay_ms : 20;
 
     sim->flight[i].sent_ns = now ? now_ns : 0;
-    sim->flight[i].answer = now ? answer_of(sim, now_ns) : STK_PACE_GOOD;
-    if (sim->flight[i].answer == STK_PACE_BROKEN) {
+    sim->flight[i].answer = now ? answer_of(sim, now_ns) : STK_RATE_LIMIT_OK;
+    if (sim->flight[i].answer == STK_RATE_LIMIT_FAILED) {
         wait_ms = 1;
-    } else if (sim->flight[i].answer == STK_PACE_TOO_MUCH && sim->refused_ms > 0) {
+    } else if (sim->flight[i].answer == STK_RATE_LIMIT_THROTTLED && sim->refused_ms > 0) {
         wait_ms = sim->refused_ms;
     }
     sim->flight[i].done_ns = now_ns + wait_ms * MS;
@@ -90,19 +90,19 @@ static void go_on(struct simulation *sim, uint64_t more_ms)
         uint64_t now_ns = t * MS;
 
         for (uint32_t i = 0; i < sim->flights; i++) {
-            struct stk_pace *pace = &sim->pace[i % paces];
+            struct stk_rate_limit *pace = &sim->pace[i % paces];
 
             if (sim->flight[i].done_ns > now_ns || (i > 0 && t < sim->alone_ms)) {
                 continue;
             }
             if (sim->flight[i].sent_ns > 0) {
-                bool refused = sim->flight[i].answer != STK_PACE_GOOD;
+                bool refused = sim->flight[i].answer != STK_RATE_LIMIT_OK;
 
                 sim->good += refused ? 0 : 1;
                 sim->refusals += refused ? 1 : 0;
                 sim->late_good += !refused && t > ms / 2 ? 1 : 0;
                 sim->late_refusals += refused && t > ms / 2 ? 1 : 0;
-                stk_pace_answer(pace, sim->flight[i].sent_ns, now_ns, sim->flight[i].answer);
+                stk_rate_limit_record(pace, sim->flight[i].sent_ns, now_ns, sim->flight[i].answer);
             }
             send(sim, i, now_ns);
         }
@@ -167,7 +167,7 @@ static void test_no_chance(void)
             simulate(&sim, 10000);
             late = 1000 * sim.late_refusals / sim.late_good;
             worst = stk_max(worst, late);
-            vain += sim.pace[0].vain_until_ns > 0;
+            vain += sim.pace[0].ineffective_until_ns > 0;
             stores++;
         }
     }
@@ -251,7 +251,7 @@ static void test_recovery(void)
         .flights = 100, .delay_ms = 50, .capacity = 500, .from_ms = 5000, .until_ms = 20000};
     simulate(&sim, 70000);
     T_EQ("no limit half a minute after", sim.pace[0].rate, 0);
-    T_TRUE("nor is it throttled", !stk_pace_is_throttled(&sim.pace[0], 71000 * MS));
+    T_TRUE("nor is it throttled", !stk_rate_limit_is_active(&sim.pace[0], 71000 * MS));
     good = sim.good;
     sim.good = 0;
     T_TRUE("it was at full rate before and behind", good > 2000 * 30);
@@ -336,66 +336,67 @@ static void test_seconds(void)
 /* An answer to what was asked before an outage does not end it, nor does it hide one. */
 static void test_before_an_outage(void)
 {
-    struct stk_pace pace = {0};
+    struct stk_rate_limit pace = {0};
     uint64_t now_ns = 10 * SECOND, sent_ns = now_ns - SECOND;
 
     for (uint32_t i = 0; i < 600; i++, now_ns += 2 * MS) {
-        stk_pace_answer(&pace, now_ns - MS, now_ns, false);
+        stk_rate_limit_record(&pace, now_ns - MS, now_ns, false);
     }
     for (uint32_t i = 0; i < 1000; i++, now_ns += 2 * MS) {
-        stk_pace_answer(&pace, now_ns - MS, now_ns, true);
+        stk_rate_limit_record(&pace, now_ns - MS, now_ns, true);
         if (i % 100 == 50) {
-            stk_pace_answer(&pace, sent_ns, now_ns, false); /* a large body is whole now */
+            stk_rate_limit_record(&pace, sent_ns, now_ns, false); /* a large body is whole now */
         }
     }
-    T_TRUE("an outage", stk_pace_is_out(&pace) && stk_pace_is_throttled(&pace, now_ns));
+    T_TRUE("an outage", stk_rate_limit_is_outage(&pace) && stk_rate_limit_is_active(&pace, now_ns));
     T_EQ("what held", pace.held, 0);
     for (uint32_t i = 0; i < 100; i++, now_ns += 5 * MS) {
-        stk_pace_answer(&pace, sent_ns, now_ns, false);
+        stk_rate_limit_record(&pace, sent_ns, now_ns, false);
     }
-    T_TRUE("still", stk_pace_is_out(&pace) && pace.rate <= STK_PACE_PROBE_MAX);
+    T_TRUE("still", stk_rate_limit_is_outage(&pace) && pace.rate <= STK_RATE_LIMIT_PROBE_MAX);
     for (uint32_t i = 0; i < 3; i++, now_ns += 10 * SECOND) { /* not what was long ago */
-        stk_pace_answer(&pace, now_ns - MS, now_ns, true);
+        stk_rate_limit_record(&pace, now_ns - MS, now_ns, true);
     }
-    T_TRUE("still", stk_pace_is_out(&pace));
+    T_TRUE("still", stk_rate_limit_is_outage(&pace));
     for (uint32_t i = 0; i < 200; i++, now_ns += 10 * MS) {
-        stk_pace_answer(&pace, now_ns, now_ns, i % 4 > 0);
+        stk_rate_limit_record(&pace, now_ns, now_ns, i % 4 > 0);
     }
-    T_TRUE("back with a limit: by the usual rules", !stk_pace_is_out(&pace) && pace.rate > 0);
+    T_TRUE("back with a limit: by the usual rules",
+           !stk_rate_limit_is_outage(&pace) && pace.rate > 0);
     T_TRUE("they halve it", pace.halvings > 0);
 }
 
 /* Few refusals, or few in a row, are no outage. */
 static void test_no_outage(void)
 {
-    struct stk_pace pace = {0};
+    struct stk_rate_limit pace = {0};
     uint64_t now_ns = 10 * SECOND;
 
-    for (uint32_t i = 0; i < STK_PACE_OUT_ANSWERS - 1; i++, now_ns += 100 * MS) {
-        stk_pace_answer(&pace, now_ns - MS, now_ns, true);
+    for (uint32_t i = 0; i < STK_RATE_LIMIT_OUTAGE_RESPONSES - 1; i++, now_ns += 100 * MS) {
+        stk_rate_limit_record(&pace, now_ns - MS, now_ns, true);
     }
-    T_TRUE("few", !stk_pace_is_out(&pace));
+    T_TRUE("few", !stk_rate_limit_is_outage(&pace));
     now_ns += 10 * SECOND;
-    for (uint32_t i = 0; i < STK_PACE_OUT_ANSWERS; i++, now_ns += MS) {
-        stk_pace_answer(&pace, now_ns - MS, now_ns, true);
+    for (uint32_t i = 0; i < STK_RATE_LIMIT_OUTAGE_RESPONSES; i++, now_ns += MS) {
+        stk_rate_limit_record(&pace, now_ns - MS, now_ns, true);
     }
-    T_TRUE("at once", !stk_pace_is_out(&pace));
-    stk_pace_answer(&pace, now_ns, now_ns + 2 * SECOND, true);
-    T_TRUE("for long", stk_pace_is_out(&pace));
+    T_TRUE("at once", !stk_rate_limit_is_outage(&pace));
+    stk_rate_limit_record(&pace, now_ns, now_ns + 2 * SECOND, true);
+    T_TRUE("for long", stk_rate_limit_is_outage(&pace));
 }
 
 /* Once a window, whatever comes of what was on its way. */
 static void test_once(void)
 {
-    struct stk_pace pace = {0};
+    struct stk_rate_limit pace = {0};
     uint64_t now_ns = SECOND, rate, sent = 0;
 
     for (uint32_t i = 0; i < 1000; i++, now_ns += MS) {
-        stk_pace_answer(&pace, now_ns - MS, now_ns, false);
+        stk_rate_limit_record(&pace, now_ns - MS, now_ns, false);
     }
-    T_TRUE("no limit", stk_pace_take(&pace, now_ns));
+    T_TRUE("no limit", stk_rate_limit_acquire(&pace, now_ns));
     for (uint32_t i = 0; i < 650; i++) {
-        stk_pace_answer(&pace, now_ns + i * MS, now_ns + (i + 200) * MS, i % 8 > 0);
+        stk_rate_limit_record(&pace, now_ns + i * MS, now_ns + (i + 200) * MS, i % 8 > 0);
     }
     T_EQ("what was on its way halves once", pace.halvings, 1);
     now_ns += 2 * SECOND;
@@ -403,11 +404,11 @@ static void test_once(void)
     T_TRUE("half of 1,000 a second", rate > 450000 && rate < 550000);
     now_ns += SECOND;
     for (uint32_t i = 0; i < 1000; i++) {
-        sent += stk_pace_take(&pace, now_ns + i / 10 * MS) ? 1 : 0;
+        sent += stk_rate_limit_acquire(&pace, now_ns + i / 10 * MS) ? 1 : 0;
     }
     T_TRUE("in 100 ms a tenth of a second's, and a burst", sent >= 70 && sent <= 80);
     for (uint32_t i = 0; i < 1200; i++) {
-        stk_pace_answer(&pace, now_ns + i * 5 * MS, now_ns + i * 5 * MS, false);
+        stk_rate_limit_record(&pace, now_ns + i * 5 * MS, now_ns + i * 5 * MS, false);
     }
     T_TRUE("it grows with good answers", pace.rate > rate);
 }
@@ -415,20 +416,20 @@ static void test_once(void)
 /* A limit begins with two windows of "too much", and never for who asks little. */
 static void test_two_windows(void)
 {
-    struct stk_pace pace = {0};
+    struct stk_rate_limit pace = {0};
     uint64_t now_ns = 10 * SECOND;
 
     for (uint32_t window = 0; window < 2; window++) {
         T_EQ("no limit before the second is over", pace.rate, 0);
         for (uint32_t i = 0; i < 85; i++, now_ns += 3 * MS) {
-            stk_pace_answer(&pace, now_ns - MS, now_ns, i % 2 == 0);
+            stk_rate_limit_record(&pace, now_ns - MS, now_ns, i % 2 == 0);
         }
         T_EQ("halved", pace.halvings, window);
     }
     T_TRUE("limited", pace.rate > 0);
-    pace = (struct stk_pace){0};
+    pace = (struct stk_rate_limit){0};
     for (uint32_t i = 0; i < 600; i++, now_ns += 100 * MS) {
-        stk_pace_answer(&pace, now_ns - MS, now_ns, i % 2 == 0);
+        stk_rate_limit_record(&pace, now_ns - MS, now_ns, i % 2 == 0);
     }
     T_TRUE("ten a second are never held up", pace.halvings == 0 && pace.rate == 0);
 }
@@ -436,79 +437,80 @@ static void test_two_windows(void)
 /* What was told before a long silence is no reason to ask less behind it. */
 static void test_silence(void)
 {
-    struct stk_pace pace = {0};
+    struct stk_rate_limit pace = {0};
     uint64_t now_ns = 10 * SECOND;
 
     for (uint32_t i = 0; pace.halvings == 0 && i < 3000; i++) {
-        stk_pace_answer(&pace, now_ns - MS, now_ns, i % 10 != 0); /* if all: an outage */
+        stk_rate_limit_record(&pace, now_ns - MS, now_ns, i % 10 != 0); /* if all: an outage */
         now_ns += 3 * MS;
     }
     while (pace.trying && now_ns < 40 * SECOND) {
-        stk_pace_answer(&pace, now_ns - MS, now_ns, false);
+        stk_rate_limit_record(&pace, now_ns - MS, now_ns, false);
         now_ns += 3 * MS;
     }
     T_TRUE("limited", pace.rate > 0 && pace.halvings == 1 && !pace.trying);
     for (uint32_t i = 0; i < 30; i++, now_ns += 3 * MS) {
-        stk_pace_answer(&pace, now_ns - MS, now_ns, true);
+        stk_rate_limit_record(&pace, now_ns - MS, now_ns, true);
     }
     T_EQ("the window is not over", pace.halvings, 1);
     now_ns += 10 * SECOND;
-    stk_pace_answer(&pace, now_ns - MS, now_ns, false);
+    stk_rate_limit_record(&pace, now_ns - MS, now_ns, false);
     T_EQ("not halved for what is long ago", pace.halvings, 1);
     T_TRUE("still limited", pace.rate > 0);
 }
 
 /* A rate that holds: 100 a second, of 200 before, halved just now and shown to help. */
-static struct stk_pace paced(uint64_t now_ns)
+static struct stk_rate_limit paced(uint64_t now_ns)
 {
-    return (struct stk_pace){.rate = 100000,
-                             .peak = 200000,
-                             .next_ns = now_ns,
-                             .grown_ns = now_ns,
-                             .window_ns = now_ns,
-                             .too_much_ns = now_ns,
-                             .good_before = 200000,
-                             .share_before = 500,
-                             .top = 200000,
-                             .good_top = 200000,
-                             .halvings = 1};
+    return (struct stk_rate_limit){.rate = 100000,
+                                   .peak = 200000,
+                                   .next_ns = now_ns,
+                                   .grown_ns = now_ns,
+                                   .window_ns = now_ns,
+                                   .throttled_ns = now_ns,
+                                   .good_before = 200000,
+                                   .share_before = 500,
+                                   .top = 200000,
+                                   .good_top = 200000,
+                                   .halvings = 1};
 }
 
 static void test_quiet(void)
 {
-    uint64_t begin_ns = 10 * SECOND, end_ns = begin_ns + STK_PACE_QUIET_S * SECOND;
-    struct stk_pace pace = paced(begin_ns);
+    uint64_t begin_ns = 10 * SECOND, end_ns = begin_ns + STK_RATE_LIMIT_EXPIRE_S * SECOND;
+    struct stk_rate_limit pace = paced(begin_ns);
 
-    stk_pace_answer(&pace, end_ns - 2 * MS, end_ns - MS, false);
+    stk_rate_limit_record(&pace, end_ns - 2 * MS, end_ns - MS, false);
     T_TRUE("not quiet for long enough", pace.rate > 0);
-    T_TRUE("so it is limited", stk_pace_is_throttled(&pace, end_ns));
-    stk_pace_answer(&pace, end_ns - MS, end_ns, false);
+    T_TRUE("so it is limited", stk_rate_limit_is_active(&pace, end_ns));
+    stk_rate_limit_record(&pace, end_ns - MS, end_ns, false);
     T_EQ("half a minute without a word: no limit any more", pace.rate, 0);
-    T_TRUE("nor is it throttled", !stk_pace_is_throttled(&pace, end_ns));
+    T_TRUE("nor is it throttled", !stk_rate_limit_is_active(&pace, end_ns));
     pace = paced(begin_ns);
-    for (uint64_t t = 50; t <= STK_PACE_GROW_S * 1000; t += 50) {
-        stk_pace_answer(&pace, begin_ns + (t - 1) * MS, begin_ns + t * MS, false);
+    for (uint64_t t = 50; t <= STK_RATE_LIMIT_GROWTH_S * 1000; t += 50) {
+        stk_rate_limit_record(&pace, begin_ns + (t - 1) * MS, begin_ns + t * MS, false);
     }
     T_TRUE("it grew by what it was before", pace.rate >= 295000 && pace.rate <= 305000);
     pace = paced(begin_ns);
-    stk_pace_answer(&pace, begin_ns + 19 * SECOND, begin_ns + 20 * SECOND, false);
-    T_TRUE("a pause is no reason to grow at once", pace.rate <= 100000 + 200000 / STK_PACE_GROW_S);
+    stk_rate_limit_record(&pace, begin_ns + 19 * SECOND, begin_ns + 20 * SECOND, false);
+    T_TRUE("a pause is no reason to grow at once",
+           pace.rate <= 100000 + 200000 / STK_RATE_LIMIT_GROWTH_S);
     pace = paced(begin_ns);
     pace.trying = 1;
-    stk_pace_answer(&pace, begin_ns + MS, begin_ns + 200 * MS, false);
+    stk_rate_limit_record(&pace, begin_ns + MS, begin_ns + 200 * MS, false);
     T_EQ("not before the effect is seen", pace.rate, 100000);
     T_TRUE("and what was until then counts as seen", pace.grown_ns == begin_ns + 200 * MS);
     /* A limit without a word for longer than a pause is one all the same. */
-    T_TRUE("limited", stk_pace_is_throttled(&pace, begin_ns + 20 * SECOND));
+    T_TRUE("limited", stk_rate_limit_is_active(&pace, begin_ns + 20 * SECOND));
 }
 
 /* Answers behind a halving: `refused` of each 8, as fast as `each_ms` lets them come. */
-static void answer_window(struct stk_pace *pace, uint64_t now_ns, uint32_t refused,
+static void answer_window(struct stk_rate_limit *pace, uint64_t now_ns, uint32_t refused,
                           uint64_t each_ms)
 {
     for (uint32_t i = 0; pace->trying && i < 4000; i++) {
         now_ns += each_ms * MS;
-        stk_pace_answer(pace, now_ns, now_ns, i % 8 < refused);
+        stk_rate_limit_record(pace, now_ns, now_ns, i % 8 < refused);
         if (pace->halvings > 1) {
             break;
         }
@@ -519,29 +521,30 @@ static void test_vain_again(void)
 {
     static const uint32_t waits_ms[] = {10000, 20000, 40000, 60000, 60000};
     uint64_t now_ns = 10 * SECOND;
-    struct stk_pace pace = {0};
+    struct stk_rate_limit pace = {0};
 
     for (size_t i = 0; i < STK_COUNT(waits_ms); i++) {
-        uint32_t vain_ms = pace.vain_ms;
+        uint32_t vain_ms = pace.ineffective_ms;
 
         pace = paced(now_ns);
-        pace.vain_ms = vain_ms;
+        pace.ineffective_ms = vain_ms;
         pace.trying = 1;
         answer_window(&pace, now_ns, 4, 10); /* half as many good ones, as many of the other kind */
         T_EQ("in vain: no limit", pace.rate, 0);
-        T_EQ("for twice as long each time", pace.vain_ms, waits_ms[i]);
-        now_ns = pace.vain_until_ns;
-        T_TRUE("until then", stk_pace_is_vain(&pace, now_ns - 1));
-        T_TRUE("no longer", !stk_pace_is_vain(&pace, now_ns));
-        T_TRUE("to wait is in vain for longer", stk_pace_is_wait_vain(&pace, now_ns));
-        T_TRUE("not for ever", !stk_pace_is_wait_vain(&pace, now_ns + STK_PACE_VAIN_MS * MS));
+        T_EQ("for twice as long each time", pace.ineffective_ms, waits_ms[i]);
+        now_ns = pace.ineffective_until_ns;
+        T_TRUE("until then", stk_rate_limit_is_ineffective(&pace, now_ns - 1));
+        T_TRUE("no longer", !stk_rate_limit_is_ineffective(&pace, now_ns));
+        T_TRUE("to wait is in vain for longer", stk_rate_limit_is_wait_ineffective(&pace, now_ns));
+        T_TRUE("not for ever", !stk_rate_limit_is_wait_ineffective(
+                                   &pace, now_ns + STK_RATE_LIMIT_INEFFECTIVE_MS * MS));
     }
     for (uint32_t refused = 0; refused < 8; refused += 7) { /* it helps; it is overload */
         pace = paced(now_ns);
-        pace.vain_ms = 20000;
+        pace.ineffective_ms = 20000;
         pace.trying = 1;
         answer_window(&pace, now_ns, refused, 10);
-        T_EQ("no longer in vain", pace.vain_ms, 0);
+        T_EQ("no longer in vain", pace.ineffective_ms, 0);
         T_TRUE("limited", pace.rate > 0);
         T_EQ("and again only if that did not do", pace.halvings, refused ? 2 : 1);
         if (refused) { /* what twice as much brought is no measure any more */
@@ -549,11 +552,11 @@ static void test_vain_again(void)
         }
     }
     pace = paced(now_ns); /* as slow as may be */
-    pace.rate = pace.peak = pace.top = STK_PACE_FLOOR;
+    pace.rate = pace.peak = pace.top = STK_RATE_LIMIT_MIN;
     pace.trying = 1;
     answer_window(&pace, now_ns, 7, 2000);
     T_TRUE("it goes on", pace.halvings > 1);
-    T_EQ("one a second at least", pace.rate, STK_PACE_FLOOR);
+    T_EQ("one a second at least", pace.rate, STK_RATE_LIMIT_MIN);
 }
 
 /* Left alone as chance, until it refuses more than chance does. */
@@ -561,31 +564,32 @@ static void test_refuted(void)
 {
     for (uint32_t refused = 4; refused < 8; refused += 3) { /* of each 8 */
         uint64_t now_ns = 10 * SECOND, end_ns;
-        struct stk_pace pace = paced(now_ns);
+        struct stk_rate_limit pace = paced(now_ns);
 
         pace.trying = 1;
         answer_window(&pace, now_ns, 4, 10);
-        end_ns = pace.vain_until_ns - SECOND;
+        end_ns = pace.ineffective_until_ns - SECOND;
         now_ns = end_ns - 4 * SECOND;
-        T_TRUE("left alone", pace.rate == 0 && stk_pace_is_vain(&pace, now_ns));
+        T_TRUE("left alone", pace.rate == 0 && stk_rate_limit_is_ineffective(&pace, now_ns));
         for (uint32_t i = 0; now_ns < end_ns && pace.rate == 0; i++) {
             now_ns += MS;
-            stk_pace_answer(&pace, now_ns - MS, now_ns, i % 8 < refused);
+            stk_rate_limit_record(&pace, now_ns - MS, now_ns, i % 8 < refused);
         }
         T_EQ("no longer where it is more", pace.rate > 0, refused == 7);
         T_EQ("within two windows", now_ns < end_ns - 3 * SECOND, refused == 7);
-        T_EQ("nor are waits in vain", stk_pace_is_wait_vain(&pace, now_ns), refused != 7);
+        T_EQ("nor are waits in vain", stk_rate_limit_is_wait_ineffective(&pace, now_ns),
+             refused != 7);
     }
 }
 
 /* What is measured is what was sent in a time, however late its answers are. */
 static void test_late_answers(void)
 {
-    struct stk_pace pace = {0};
+    struct stk_rate_limit pace = {0};
     uint64_t now_ns = 10 * SECOND;
 
     for (uint32_t i = 0; i < 500; i++, now_ns += 10 * MS) {
-        stk_pace_answer(&pace, now_ns - 600 * MS, now_ns, false);
+        stk_rate_limit_record(&pace, now_ns - 600 * MS, now_ns, false);
         T_TRUE("100 a second", pace.top <= 110000 && pace.good_top <= 110000);
     }
     T_TRUE("at least", pace.top >= 90000 && pace.good_top >= 90000);
@@ -622,25 +626,26 @@ static void test_from_below(void)
 
 static void test_repair(void)
 {
-    struct stk_pace pace;
+    struct stk_rate_limit pace;
     uint64_t key = 1;
 
     for (uint32_t i = 0; i < 20000; i++) {
         uint64_t words[sizeof pace / 8];
 
         for (uint32_t w = 0; w < STK_COUNT(words); w++) {
-            key = stk_mix(key + 1);
-            words[w] = key >> (stk_mix(key) % 64);
+            key = stk_mix64(key + 1);
+            words[w] = key >> (stk_mix64(key) % 64);
         }
         memcpy(&pace, words, sizeof pace);
-        stk_pace_repair(&pace, SECOND);
+        stk_rate_limit_validate(&pace, SECOND);
         for (uint32_t n = 0; n < 8; n++) {
             uint64_t now_ns = SECOND + n * 100 * MS;
-            struct stk_pace later = pace;
+            struct stk_rate_limit later = pace;
 
             T_TRUE("no wait is longer than a minute or two",
-                   stk_pace_take(&pace, now_ns) || stk_pace_take(&later, now_ns + 120 * SECOND));
-            stk_pace_answer(&pace, now_ns, now_ns, n % 3 == 0);
+                   stk_rate_limit_acquire(&pace, now_ns) ||
+                       stk_rate_limit_acquire(&later, now_ns + 120 * SECOND));
+            stk_rate_limit_record(&pace, now_ns, now_ns, n % 3 == 0);
         }
     }
 }
@@ -657,7 +662,7 @@ struct epochs {
         uint32_t tries;
         bool refused;
     } flight[FLIGHTS];
-    struct stk_pace pace;
+    struct stk_rate_limit pace;
     uint32_t begun, done; /* of this epoch */
     uint64_t asked, good;
     uint64_t each_second[64];
@@ -666,11 +671,12 @@ struct epochs {
 /* As store/ does: next to none where it is vain to wait, else more each time. */
 static uint64_t wait_ns(struct epochs *sim, uint32_t i, uint64_t now_ns)
 {
-    uint64_t most = stk_pace_is_out(&sim->pace)                 ? 1000
-                    : stk_pace_is_wait_vain(&sim->pace, now_ns) ? 20
-                                                                : 200ull << sim->flight[i].tries;
+    uint64_t most = stk_rate_limit_is_outage(&sim->pace) ? 1000
+                    : stk_rate_limit_is_wait_ineffective(&sim->pace, now_ns)
+                        ? 20
+                        : 200ull << sim->flight[i].tries;
 
-    return stk_key(sim->seed + 1, sim->asked++) % (stk_min(most, 20000) + 1) * MS;
+    return stk_random_key(sim->seed + 1, sim->asked++) % (stk_min(most, 20000) + 1) * MS;
 }
 
 static void begin_sample(struct epochs *sim, uint32_t i, uint64_t now_ns)
@@ -686,7 +692,7 @@ static void hear(struct epochs *sim, uint32_t i, uint64_t now_ns)
 {
     bool refused = sim->flight[i].refused;
 
-    stk_pace_answer(&sim->pace, sim->flight[i].sent_ns, now_ns, refused);
+    stk_rate_limit_record(&sim->pace, sim->flight[i].sent_ns, now_ns, refused);
     sim->flight[i].sent_ns = 0;
     if (refused) {
         sim->flight[i].next_ns = now_ns + wait_ns(sim, i, now_ns);
@@ -701,12 +707,12 @@ static void hear(struct epochs *sim, uint32_t i, uint64_t now_ns)
 
 static void ask(struct epochs *sim, uint32_t i, uint64_t now_ns)
 {
-    if (!stk_pace_take(&sim->pace, now_ns)) {
+    if (!stk_rate_limit_acquire(&sim->pace, now_ns)) {
         sim->flight[i].next_ns = now_ns + 2 * MS;
         return;
     }
     sim->flight[i].sent_ns = now_ns;
-    sim->flight[i].refused = stk_key(sim->seed, sim->asked++) % 1000 < sim->refused;
+    sim->flight[i].refused = stk_random_key(sim->seed, sim->asked++) % 1000 < sim->refused;
     sim->flight[i].next_ns = now_ns + (sim->flight[i].refused ? 1 : sim->delay_ms) * MS;
 }
 

@@ -17,10 +17,10 @@
 #define SWEEP_MS 100u /* the dead are looked for at most so often */
 #define PROBES 8u     /* places where a prefix may be */
 #define SPINS 2000u   /* a holder has a pace for less than a microsecond, or it is dead */
-#define DEMAND_MAX (1u << 20)
+#define REQUEST_MAX (1u << 20)
 
-struct stk_node {
-    struct stk_node_file *file;
+struct stk_shared_limits {
+    struct stk_shared_limits_file *file;
     int fd; /* -1: alone */
     uint32_t member;
     uint32_t held;
@@ -30,306 +30,312 @@ struct stk_node {
 };
 
 /* What all would like and have, at one time. */
-struct census {
-    uint32_t held[STK_NODE_MEMBERS], demand[STK_NODE_MEMBERS];
+struct usage {
+    uint32_t held[STK_SHARED_LIMITS_MEMBERS], demand[STK_SHARED_LIMITS_MEMBERS];
     uint32_t count;   /* of the arrays that is used */
     uint32_t members; /* alive */
     uint32_t total;   /* leases of all */
     uint32_t connections_max;
 };
 
-static int open_shared(struct stk_node *node, const char *folder);
-static void join(struct stk_node *node, uint32_t connections_max);
-static void forget_member(struct stk_node_file *file, uint32_t member);
-static void forget_dead(struct stk_node *node);
-static void sweep(struct stk_node *node, uint64_t now_ns);
-static void count(const struct stk_node *node, uint64_t now_ns, struct census *census);
+static int open_shared(struct stk_shared_limits *limits, const char *folder);
+static void join_members(struct stk_shared_limits *limits, uint32_t connections_max);
+static void free_member(struct stk_shared_limits_file *file, uint32_t member);
+static void free_dead_members(struct stk_shared_limits *limits);
+static void sweep(struct stk_shared_limits *limits, uint64_t now_ns);
+static void count(const struct stk_shared_limits *limits, uint64_t now_ns, struct usage *usage);
 
-int stk_node_open(struct stk_node **node_out, const struct stk_node_options *options,
-                  struct stoker_error *error)
+int stk_shared_limits_open(struct stk_shared_limits **limits_out,
+                           const struct stk_shared_limits_options *options,
+                           struct stoker_error *error)
 {
-    struct stk_node *node = stk_alloc(1, sizeof *node);
+    struct stk_shared_limits *limits = stk_alloc(1, sizeof *limits);
     uint32_t connections_max =
-        options->connections_max ? options->connections_max : STK_NODE_CONNECTIONS_DEFAULT;
+        options->connections_max ? options->connections_max : STK_SHARED_LIMITS_CONNECTIONS_DEFAULT;
     const char *asked = options->folder ? options->folder : getenv("STOKER_NODE_DIR");
     const char *personal = getenv("XDG_RUNTIME_DIR");
     int status = -1;
 
-    if (!node) {
+    if (!limits) {
         return stk_fail(error, -ENOMEM, "cannot reach stores", "free memory", "node");
     }
-    node->fd = -1;
-    node->process = getpid();
-    if (options->alone) {
-        snprintf(node->why, sizeof node->why, "asked to be");
+    limits->fd = -1;
+    limits->process = getpid();
+    if (options->not_shared) {
+        snprintf(limits->why, sizeof limits->why, "asked to be");
     } else if (asked && asked[0]) {
-        status = open_shared(node, asked);
+        status = open_shared(limits, asked);
     } else {
-        status = open_shared(node, "/dev/shm");
+        status = open_shared(limits, "/dev/shm");
         if (status < 0 && personal && personal[0]) {
-            status = open_shared(node, personal);
+            status = open_shared(limits, personal);
         }
     }
     if (status == 0) {
-        join(node, (uint32_t)stk_min(connections_max, STK_NODE_LEASES));
+        join_members(limits, (uint32_t)stk_min(connections_max, STK_SHARED_LIMITS_LEASES));
     }
-    if (node->fd < 0) {
-        node->file = stk_alloc(1, sizeof *node->file);
-        if (!node->file) {
-            stk_free(node);
+    if (limits->fd < 0) {
+        limits->file = stk_alloc(1, sizeof *limits->file);
+        if (!limits->file) {
+            stk_free(limits);
             return stk_fail(error, -ENOMEM, "cannot reach stores", "free memory", "node");
         }
-        atomic_store(&node->file->members[0].connections_max,
-                     (uint32_t)stk_min(connections_max, STK_NODE_LEASES));
+        atomic_store(&limits->file->members[0].connections_max,
+                     (uint32_t)stk_min(connections_max, STK_SHARED_LIMITS_LEASES));
     }
-    *node_out = node;
+    *limits_out = limits;
     return 0;
 }
 
-static int open_shared(struct stk_node *node, const char *folder)
+static int open_shared(struct stk_shared_limits *limits, const char *folder)
 {
     const char *why = "";
-    int status = stk_node_file_open(folder, &node->fd, &node->file, &why);
+    int status = stk_shared_limits_file_open(folder, &limits->fd, &limits->file, &why);
 
     if (status < 0) {
-        node->fd = -1;
-        snprintf(node->why, sizeof node->why, "%.100s/stoker-%u-%u: %s", folder, STK_NODE_LAYOUT,
-                 (unsigned)geteuid(), why);
+        limits->fd = -1;
+        snprintf(limits->why, sizeof limits->why, "%.100s/stoker-%u-%u: %s", folder,
+                 STK_SHARED_LIMITS_LAYOUT, (unsigned)geteuid(), why);
     } else {
-        node->why[0] = '\0';
+        limits->why[0] = '\0';
     }
     return status;
 }
 
 /* Becomes a member, or is alone where there are too many. */
-static void join(struct stk_node *node, uint32_t connections_max)
+static void join_members(struct stk_shared_limits *limits, uint32_t connections_max)
 {
-    for (uint32_t i = 0; i < STK_NODE_MEMBERS; i++) {
-        if (stk_node_lock_member(node->fd, i)) {
-            forget_member(node->file, i); /* who had it before */
-            node->member = i;
-            atomic_store(&node->file->members[i].connections_max, connections_max);
-            forget_dead(node); /* they are no neighbours: who is alone may begin with all */
+    for (uint32_t i = 0; i < STK_SHARED_LIMITS_MEMBERS; i++) {
+        if (stk_shared_limits_lock_member(limits->fd, i)) {
+            free_member(limits->file, i); /* who had it before */
+            limits->member = i;
+            atomic_store(&limits->file->members[i].connections_max, connections_max);
+            free_dead_members(limits); /* they are no neighbours: who is alone may begin with all */
             return;
         }
     }
-    munmap(node->file, sizeof *node->file);
-    close(node->fd);
-    node->fd = -1;
-    node->file = NULL;
-    snprintf(node->why, sizeof node->why, "more than %u processes share", STK_NODE_MEMBERS);
+    munmap(limits->file, sizeof *limits->file);
+    close(limits->fd);
+    limits->fd = -1;
+    limits->file = NULL;
+    snprintf(limits->why, sizeof limits->why, "more than %u processes share",
+             STK_SHARED_LIMITS_MEMBERS);
 }
 
-void stk_node_close(struct stk_node *node)
+void stk_shared_limits_close(struct stk_shared_limits *limits)
 {
-    if (!node) {
+    if (!limits) {
         return;
     }
-    if (node->fd < 0) {
-        stk_free(node->file);
+    if (limits->fd < 0) {
+        stk_free(limits->file);
     } else {
-        if (node->process == getpid()) { /* else it is the parent's */
-            forget_member(node->file, node->member);
-            stk_node_unlock_member(node->fd, node->member);
+        if (limits->process == getpid()) { /* else it is the parent's */
+            free_member(limits->file, limits->member);
+            stk_shared_limits_unlock_member(limits->fd, limits->member);
         }
-        munmap(node->file, sizeof *node->file);
-        close(node->fd);
+        munmap(limits->file, sizeof *limits->file);
+        close(limits->fd);
     }
-    stk_free(node);
+    stk_free(limits);
 }
 
-const char *stk_node_alone(const struct stk_node *node)
+const char *stk_shared_limits_note(const struct stk_shared_limits *limits)
 {
-    return node->why;
+    return limits->why;
 }
 
 /* Frees what names it. Nobody else can become this member meanwhile: its lock is held. */
-static void forget_member(struct stk_node_file *file, uint32_t member)
+static void free_member(struct stk_shared_limits_file *file, uint32_t member)
 {
     uint32_t name;
 
-    for (uint32_t i = 0; i < STK_NODE_LEASES; i++) {
+    for (uint32_t i = 0; i < STK_SHARED_LIMITS_LEASES; i++) {
         name = member + 1;
         (void)atomic_compare_exchange_strong(&file->leases[i], &name, 0);
     }
-    for (uint32_t i = 0; i < STK_NODE_PACES; i++) {
+    for (uint32_t i = 0; i < STK_SHARED_LIMITS_RATES; i++) {
         name = member + 1;
-        (void)atomic_compare_exchange_strong(&file->paces[i].holder, &name, 0);
+        (void)atomic_compare_exchange_strong(&file->rates[i].holder, &name, 0);
     }
-    atomic_store(&file->members[member].demand, 0);
-    atomic_store(&file->members[member].told_ns, 0);
+    atomic_store(&file->members[member].requested, 0);
+    atomic_store(&file->members[member].requested_ns, 0);
     atomic_store(&file->members[member].connections_max, 0);
 }
 
 /* Members whose lock nobody holds are dead. */
-static void forget_dead(struct stk_node *node)
+static void free_dead_members(struct stk_shared_limits *limits)
 {
-    bool named[STK_NODE_MEMBERS] = {false};
+    bool named[STK_SHARED_LIMITS_MEMBERS] = {false};
 
-    for (uint32_t i = 0; i < STK_NODE_LEASES; i++) {
-        uint32_t name = atomic_load_explicit(&node->file->leases[i], memory_order_relaxed);
+    for (uint32_t i = 0; i < STK_SHARED_LIMITS_LEASES; i++) {
+        uint32_t name = atomic_load_explicit(&limits->file->leases[i], memory_order_relaxed);
 
-        if (name > 0 && name <= STK_NODE_MEMBERS) {
+        if (name > 0 && name <= STK_SHARED_LIMITS_MEMBERS) {
             named[name - 1] = true;
         }
     }
-    for (uint32_t i = 0; i < STK_NODE_MEMBERS; i++) {
-        named[i] = named[i] || atomic_load(&node->file->members[i].connections_max) > 0;
-        if (named[i] && i != node->member && stk_node_lock_member(node->fd, i)) {
-            forget_member(node->file, i);
-            stk_node_unlock_member(node->fd, i);
+    for (uint32_t i = 0; i < STK_SHARED_LIMITS_MEMBERS; i++) {
+        named[i] = named[i] || atomic_load(&limits->file->members[i].connections_max) > 0;
+        if (named[i] && i != limits->member && stk_shared_limits_lock_member(limits->fd, i)) {
+            free_member(limits->file, i);
+            stk_shared_limits_unlock_member(limits->fd, i);
         }
     }
 }
 
-static void sweep(struct stk_node *node, uint64_t now_ns)
+static void sweep(struct stk_shared_limits *limits, uint64_t now_ns)
 {
-    if (node->fd >= 0 && now_ns >= node->swept_ns + SWEEP_MS * MS) {
-        node->swept_ns = now_ns;
-        forget_dead(node);
+    if (limits->fd >= 0 && now_ns >= limits->swept_ns + SWEEP_MS * MS) {
+        limits->swept_ns = now_ns;
+        free_dead_members(limits);
     }
 }
 
-static void count(const struct stk_node *node, uint64_t now_ns, struct census *census)
+static void count(const struct stk_shared_limits *limits, uint64_t now_ns, struct usage *usage)
 {
-    uint32_t most = STK_NODE_LEASES;
+    uint32_t most = STK_SHARED_LIMITS_LEASES;
 
-    *census = (struct census){.count = node->member + 1};
-    for (uint32_t i = 0; i < STK_NODE_LEASES; i++) {
-        uint32_t name = atomic_load_explicit(&node->file->leases[i], memory_order_relaxed);
+    *usage = (struct usage){.count = limits->member + 1};
+    for (uint32_t i = 0; i < STK_SHARED_LIMITS_LEASES; i++) {
+        uint32_t name = atomic_load_explicit(&limits->file->leases[i], memory_order_relaxed);
 
-        if (name > 0 && name <= STK_NODE_MEMBERS) {
-            census->held[name - 1]++;
-            census->total++;
-            census->count = (uint32_t)stk_max(census->count, name);
+        if (name > 0 && name <= STK_SHARED_LIMITS_MEMBERS) {
+            usage->held[name - 1]++;
+            usage->total++;
+            usage->count = (uint32_t)stk_max(usage->count, name);
         }
     }
-    for (uint32_t i = 0; i < STK_NODE_MEMBERS; i++) {
-        const struct stk_node_member *member = &node->file->members[i];
+    for (uint32_t i = 0; i < STK_SHARED_LIMITS_MEMBERS; i++) {
+        const struct stk_shared_limits_member *member = &limits->file->members[i];
         uint32_t its = atomic_load_explicit(&member->connections_max, memory_order_relaxed);
-        uint64_t told_ns = atomic_load_explicit(&member->told_ns, memory_order_relaxed);
+        uint64_t told_ns = atomic_load_explicit(&member->requested_ns, memory_order_relaxed);
 
         if (its == 0) {
             continue;
         }
-        census->members++;
+        usage->members++;
         most = (uint32_t)stk_min(most, its);
-        census->count = (uint32_t)stk_max(census->count, i + 1);
-        if (told_ns < now_ns + 1000 * MS && now_ns < told_ns + STK_NODE_STALE_MS * MS) {
-            census->demand[i] = (uint32_t)stk_min(
-                atomic_load_explicit(&member->demand, memory_order_relaxed), DEMAND_MAX);
+        usage->count = (uint32_t)stk_max(usage->count, i + 1);
+        if (told_ns < now_ns + 1000 * MS && now_ns < told_ns + STK_SHARED_LIMITS_STALE_MS * MS) {
+            usage->demand[i] = (uint32_t)stk_min(
+                atomic_load_explicit(&member->requested, memory_order_relaxed), REQUEST_MAX);
         }
     }
-    census->connections_max = most;
+    usage->connections_max = most;
 }
 
-void stk_node_demand(struct stk_node *node, uint32_t connections, uint64_t now_ns)
+void stk_shared_limits_request(struct stk_shared_limits *limits, uint32_t connections,
+                               uint64_t now_ns)
 {
-    struct stk_node_member *member = &node->file->members[node->member];
+    struct stk_shared_limits_member *member = &limits->file->members[limits->member];
 
-    atomic_store_explicit(&member->demand, connections, memory_order_relaxed);
-    atomic_store_explicit(&member->told_ns, now_ns, memory_order_relaxed);
+    atomic_store_explicit(&member->requested, connections, memory_order_relaxed);
+    atomic_store_explicit(&member->requested_ns, now_ns, memory_order_relaxed);
 }
 
-bool stk_node_take(struct stk_node *node, uint64_t now_ns)
+bool stk_shared_limits_acquire(struct stk_shared_limits *limits, uint64_t now_ns)
 {
-    struct census census;
+    struct usage usage;
     uint32_t share;
 
-    count(node, now_ns, &census);
-    share = stk_share(census.demand, census.count, node->member, census.connections_max);
-    if (node->held >= share || census.total >= census.connections_max) {
-        sweep(node, now_ns); /* who stands in the way may be dead */
-        count(node, now_ns, &census);
-        share = stk_share(census.demand, census.count, node->member, census.connections_max);
+    count(limits, now_ns, &usage);
+    share = stk_fair_share(usage.demand, usage.count, limits->member, usage.connections_max);
+    if (limits->held >= share || usage.total >= usage.connections_max) {
+        sweep(limits, now_ns); /* who stands in the way may be dead */
+        count(limits, now_ns, &usage);
+        share = stk_fair_share(usage.demand, usage.count, limits->member, usage.connections_max);
     }
-    if (node->held >= share || census.total >= census.connections_max) {
+    if (limits->held >= share || usage.total >= usage.connections_max) {
         return false;
     }
-    for (uint32_t i = 0; i < census.connections_max; i++) {
-        uint32_t name = atomic_load_explicit(&node->file->leases[i], memory_order_relaxed);
+    for (uint32_t i = 0; i < usage.connections_max; i++) {
+        uint32_t name = atomic_load_explicit(&limits->file->leases[i], memory_order_relaxed);
 
         /* What names nobody is damage, and as good as free. */
-        if ((name == 0 || name > STK_NODE_MEMBERS) &&
-            atomic_compare_exchange_strong(&node->file->leases[i], &name, node->member + 1)) {
-            node->held++;
+        if ((name == 0 || name > STK_SHARED_LIMITS_MEMBERS) &&
+            atomic_compare_exchange_strong(&limits->file->leases[i], &name, limits->member + 1)) {
+            limits->held++;
             return true;
         }
     }
     return false;
 }
 
-void stk_node_give(struct stk_node *node, uint32_t given)
+void stk_shared_limits_release(struct stk_shared_limits *limits, uint32_t given)
 {
-    given = (uint32_t)stk_min(given, node->held);
-    node->held -= given;
-    for (uint32_t i = STK_NODE_LEASES; i-- > 0 && given > 0;) { /* above a lower bound first */
-        uint32_t name = node->member + 1;
+    given = (uint32_t)stk_min(given, limits->held);
+    limits->held -= given;
+    for (uint32_t i = STK_SHARED_LIMITS_LEASES;
+         i-- > 0 && given > 0;) { /* above a lower bound first */
+        uint32_t name = limits->member + 1;
 
-        given -= atomic_compare_exchange_strong(&node->file->leases[i], &name, 0) ? 1 : 0;
+        given -= atomic_compare_exchange_strong(&limits->file->leases[i], &name, 0) ? 1 : 0;
     }
 }
 
-uint32_t stk_node_held(const struct stk_node *node)
+uint32_t stk_shared_limits_held(const struct stk_shared_limits *limits)
 {
-    return node->held;
+    return limits->held;
 }
 
-uint32_t stk_node_surplus(struct stk_node *node, uint64_t now_ns)
+uint32_t stk_shared_limits_excess(struct stk_shared_limits *limits, uint64_t now_ns)
 {
-    struct census census;
+    struct usage usage;
     uint64_t lack = 0, share, unused;
 
-    if (node->fd < 0 || node->held == 0) {
+    if (limits->fd < 0 || limits->held == 0) {
         return 0;
     }
-    count(node, now_ns, &census);
-    for (uint32_t i = 0; i < census.count; i++) {
-        lack += i != node->member && census.demand[i] > census.held[i]
-                    ? census.demand[i] - census.held[i]
+    count(limits, now_ns, &usage);
+    for (uint32_t i = 0; i < usage.count; i++) {
+        lack += i != limits->member && usage.demand[i] > usage.held[i]
+                    ? usage.demand[i] - usage.held[i]
                     : 0;
     }
-    unused = census.connections_max - stk_min(census.total, census.connections_max);
-    share = stk_share(census.demand, census.count, node->member, census.connections_max);
-    if (lack <= unused || share >= node->held) {
+    unused = usage.connections_max - stk_min(usage.total, usage.connections_max);
+    share = stk_fair_share(usage.demand, usage.count, limits->member, usage.connections_max);
+    if (lack <= unused || share >= limits->held) {
         return 0;
     }
-    return (uint32_t)stk_min(node->held - share, lack - unused);
+    return (uint32_t)stk_min(limits->held - share, lack - unused);
 }
 
-void stk_node_tell(struct stk_node *node, uint64_t now_ns, struct stk_node_told *told_out)
+void stk_shared_limits_get_stats(struct stk_shared_limits *limits, uint64_t now_ns,
+                                 struct stk_shared_limits_stats *stats_out)
 {
-    struct census census;
+    struct usage usage;
     uint64_t rate = 0;
 
-    count(node, now_ns, &census);
-    for (uint32_t i = 0; i < STK_NODE_PACES; i++) {
-        struct stk_node_pace *place = &node->file->paces[i];
+    count(limits, now_ns, &usage);
+    for (uint32_t i = 0; i < STK_SHARED_LIMITS_RATES; i++) {
+        struct stk_shared_limits_rate *place = &limits->file->rates[i];
         uint64_t its = atomic_load_explicit(&place->rate, memory_order_relaxed);
 
         if (now_ns - stk_min(now_ns, atomic_load_explicit(&place->used_ns, memory_order_relaxed)) >=
-            STK_PACE_QUIET_S * 1000 * MS) {
+            STK_RATE_LIMIT_EXPIRE_S * 1000 * MS) {
             continue;
         }
         rate = its > 0 && (rate == 0 || its < rate) ? its : rate;
     }
-    *told_out = (struct stk_node_told){.connections_max = census.connections_max,
-                                       .connections = census.total,
-                                       .members = census.members,
-                                       .rate = rate};
+    *stats_out = (struct stk_shared_limits_stats){.connections_max = usage.connections_max,
+                                                  .connections = usage.total,
+                                                  .members = usage.members,
+                                                  .rate = rate};
 }
 
 /* ---- paces ---- */
 
 /* The place of a prefix, held; NULL: its holder does not let go. */
-static struct stk_node_pace *hold(struct stk_node *node, uint64_t prefix, uint64_t now_ns)
+static struct stk_shared_limits_rate *lock_rate(struct stk_shared_limits *limits, uint64_t prefix,
+                                                uint64_t now_ns)
 {
-    uint64_t start = stk_mix(prefix) % STK_NODE_PACES, oldest_ns = UINT64_MAX, used_ns;
-    struct stk_node_pace *found = &node->file->paces[start], *place;
+    uint64_t start = stk_mix64(prefix) % STK_SHARED_LIMITS_RATES, oldest_ns = UINT64_MAX, used_ns;
+    struct stk_shared_limits_rate *found = &limits->file->rates[start], *place;
     uint32_t holder;
 
     for (uint32_t i = 0; i < PROBES; i++) {
-        place = &node->file->paces[(start + i) % STK_NODE_PACES];
+        place = &limits->file->rates[(start + i) % STK_SHARED_LIMITS_RATES];
         if (atomic_load_explicit(&place->prefix, memory_order_relaxed) == prefix) {
             found = place;
             break;
@@ -343,11 +349,11 @@ static struct stk_node_pace *hold(struct stk_node *node, uint64_t prefix, uint64
     }
     for (uint32_t spin = 0; spin < SPINS; spin++) {
         holder = atomic_load_explicit(&found->holder, memory_order_relaxed);
-        if ((holder == 0 || holder > STK_NODE_MEMBERS) && /* or damage */
-            atomic_compare_exchange_weak_explicit(&found->holder, &holder, node->member + 1,
+        if ((holder == 0 || holder > STK_SHARED_LIMITS_MEMBERS) && /* or damage */
+            atomic_compare_exchange_weak_explicit(&found->holder, &holder, limits->member + 1,
                                                   memory_order_acquire, memory_order_relaxed)) {
             if (atomic_load_explicit(&found->prefix, memory_order_relaxed) != prefix) {
-                found->pace = (struct stk_pace){0};
+                found->limit = (struct stk_rate_limit){0};
                 atomic_store_explicit(&found->prefix, prefix, memory_order_relaxed);
             }
             atomic_store_explicit(&found->used_ns, now_ns, memory_order_relaxed);
@@ -357,17 +363,18 @@ static struct stk_node_pace *hold(struct stk_node *node, uint64_t prefix, uint64
     return NULL;
 }
 
-static void let_go(struct stk_node_pace *place, const struct stk_pace *pace)
+static void unlock_rate(struct stk_shared_limits_rate *place, const struct stk_rate_limit *limit)
 {
-    place->pace = *pace;
-    atomic_store_explicit(&place->rate, pace->rate, memory_order_relaxed);
+    place->limit = *limit;
+    atomic_store_explicit(&place->rate, limit->rate, memory_order_relaxed);
     atomic_store_explicit(&place->holder, 0, memory_order_release);
 }
 
-bool stk_node_admit(struct stk_node *node, uint64_t prefix, uint64_t now_ns, bool *out)
+bool stk_shared_limits_admit(struct stk_shared_limits *limits, uint64_t prefix, uint64_t now_ns,
+                             bool *out)
 {
-    struct stk_node_pace *place = hold(node, prefix | 1, now_ns);
-    struct stk_pace pace;
+    struct stk_shared_limits_rate *place = lock_rate(limits, prefix | 1, now_ns);
+    struct stk_rate_limit limit;
     bool now, is_out;
 
     out = out ? out : &is_out;
@@ -375,31 +382,32 @@ bool stk_node_admit(struct stk_node *node, uint64_t prefix, uint64_t now_ns, boo
     if (!place) {
         return true;
     }
-    pace = place->pace;
-    stk_pace_repair(&pace, now_ns);
-    now = stk_pace_take(&pace, now_ns);
-    *out = stk_pace_is_out(&pace);
-    let_go(place, &pace);
+    limit = place->limit;
+    stk_rate_limit_validate(&limit, now_ns);
+    now = stk_rate_limit_acquire(&limit, now_ns);
+    *out = stk_rate_limit_is_outage(&limit);
+    unlock_rate(place, &limit);
     return now;
 }
 
-struct stk_node_verdict stk_node_answer(struct stk_node *node, uint64_t prefix, uint64_t sent_ns,
-                                        uint64_t now_ns, uint32_t answer)
+struct stk_shared_limits_state stk_shared_limits_record(struct stk_shared_limits *limits,
+                                                        uint64_t prefix, uint64_t sent_ns,
+                                                        uint64_t now_ns, uint32_t answer)
 {
-    struct stk_node_pace *place = hold(node, prefix | 1, now_ns);
-    struct stk_node_verdict verdict = {.throttled = answer == STK_PACE_TOO_MUCH};
-    struct stk_pace pace;
+    struct stk_shared_limits_rate *place = lock_rate(limits, prefix | 1, now_ns);
+    struct stk_shared_limits_state verdict = {.throttled = answer == STK_RATE_LIMIT_THROTTLED};
+    struct stk_rate_limit limit;
 
     if (!place) { /* its holder may have died in it */
-        sweep(node, now_ns);
+        sweep(limits, now_ns);
         return verdict;
     }
-    pace = place->pace;
-    stk_pace_repair(&pace, now_ns);
-    stk_pace_answer(&pace, sent_ns, now_ns, answer);
-    verdict.throttled = stk_pace_is_throttled(&pace, now_ns);
-    verdict.vain = stk_pace_is_wait_vain(&pace, now_ns);
-    verdict.out = stk_pace_is_out(&pace);
-    let_go(place, &pace);
+    limit = place->limit;
+    stk_rate_limit_validate(&limit, now_ns);
+    stk_rate_limit_record(&limit, sent_ns, now_ns, answer);
+    verdict.throttled = stk_rate_limit_is_active(&limit, now_ns);
+    verdict.ineffective = stk_rate_limit_is_wait_ineffective(&limit, now_ns);
+    verdict.outage = stk_rate_limit_is_outage(&limit);
+    unlock_rate(place, &limit);
     return verdict;
 }

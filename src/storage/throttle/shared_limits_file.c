@@ -11,30 +11,30 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define TURNS 20 /* of opening, making and finding that another was faster */
+#define OPEN_TRIES 20 /* of opening, making and finding that another was faster */
 
-static int open_one(const char *path, int *fd_out, const char **why_out);
-static int make(const char *folder, const char *path, const char **why_out);
-static int check(int fd, const char **why_out);
+static int open_file(const char *path, int *fd_out, const char **reason_out);
+static int create_file(const char *folder, const char *path, const char **reason_out);
+static int check(int fd, const char **reason_out);
 static int remove_damaged(int fd, const char *path);
 
-int stk_node_file_open(const char *folder, int *fd_out, struct stk_node_file **file_out,
-                       const char **why_out)
+int stk_shared_limits_file_open(const char *folder, int *fd_out,
+                                struct stk_shared_limits_file **file_out, const char **reason_out)
 {
     char path[512];
     int fd = -1, status = -EAGAIN;
     void *map;
 
-    *why_out = "it is made anew again and again";
-    if (snprintf(path, sizeof path, "%s/stoker-%u-%u", folder, STK_NODE_LAYOUT,
+    *reason_out = "it is made anew again and again";
+    if (snprintf(path, sizeof path, "%s/stoker-%u-%u", folder, STK_SHARED_LIMITS_LAYOUT,
                  (unsigned)geteuid()) >= (int)sizeof path) {
-        *why_out = "its name is too long";
+        *reason_out = "its name is too long";
         return -ENAMETOOLONG;
     }
-    for (int turn = 0; turn < TURNS && status == -EAGAIN; turn++) {
-        status = open_one(path, &fd, why_out);
+    for (int turn = 0; turn < OPEN_TRIES && status == -EAGAIN; turn++) {
+        status = open_file(path, &fd, reason_out);
         if (status == -ENOENT) {
-            status = make(folder, path, why_out);
+            status = create_file(folder, path, reason_out);
             status = status == 0 || status == -EEXIST ? -EAGAIN : status;
         }
     }
@@ -43,7 +43,7 @@ int stk_node_file_open(const char *folder, int *fd_out, struct stk_node_file **f
     }
     map = mmap(NULL, sizeof **file_out, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED) {
-        *why_out = "it cannot be mapped";
+        *reason_out = "it cannot be mapped";
         status = -errno;
         close(fd);
         return status;
@@ -54,20 +54,20 @@ int stk_node_file_open(const char *folder, int *fd_out, struct stk_node_file **f
 }
 
 /* -ENOENT: there is none; -EAGAIN: a damaged one was removed. */
-static int open_one(const char *path, int *fd_out, const char **why_out)
+static int open_file(const char *path, int *fd_out, const char **reason_out)
 {
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), status;
 
     if (fd < 0) {
-        *why_out = errno == ELOOP ? "a link is in its place" : "it cannot be opened";
+        *reason_out = errno == ELOOP ? "a link is in its place" : "it cannot be opened";
         return -errno;
     }
-    status = check(fd, why_out);
+    status = check(fd, reason_out);
     if (status == -EBADMSG) {
         status = remove_damaged(fd, path);
     }
-    if (status == 0 && posix_fallocate(fd, 0, sizeof(struct stk_node_file)) != 0) {
-        *why_out = "there is no room for it";
+    if (status == 0 && posix_fallocate(fd, 0, sizeof(struct stk_shared_limits_file)) != 0) {
+        *reason_out = "there is no room for it";
         status = -ENOSPC;
     }
     if (status < 0) {
@@ -79,41 +79,41 @@ static int open_one(const char *path, int *fd_out, const char **why_out)
 }
 
 /* -EBADMSG: it is ours, and damaged. */
-static int check(int fd, const char **why_out)
+static int check(int fd, const char **reason_out)
 {
-    uint8_t head[STK_NODE_HEAD_BYTES];
+    uint8_t head[STK_SHARED_LIMITS_HEAD_BYTES];
     struct stat stat;
 
     if (fstat(fd, &stat) < 0) {
-        *why_out = "it cannot be looked at";
+        *reason_out = "it cannot be looked at";
         return -errno;
     }
     if (!S_ISREG(stat.st_mode) || stat.st_uid != geteuid() || (stat.st_mode & 0077) != 0 ||
         stat.st_nlink > 1) {
-        *why_out = "what is in its place is not a file that only this user may change";
+        *reason_out = "what is in its place is not a file that only this user may change";
         return -EPERM;
     }
     if (stat.st_size < (off_t)sizeof head ||
         pread(fd, head, sizeof head, 0) != (ssize_t)sizeof head ||
-        !stk_node_file_is_whole(head, sizeof head, (uint64_t)stat.st_size)) {
+        !stk_shared_limits_file_is_valid(head, sizeof head, (uint64_t)stat.st_size)) {
         return -EBADMSG;
     }
     return 0;
 }
 
-bool stk_node_file_is_whole(const void *head, size_t bytes, uint64_t file_bytes)
+bool stk_shared_limits_file_is_valid(const void *head, size_t bytes, uint64_t file_bytes)
 {
     struct {
         uint64_t magic;
         uint32_t layout, bytes;
     } told;
 
-    if (bytes < sizeof told || file_bytes != sizeof(struct stk_node_file)) {
+    if (bytes < sizeof told || file_bytes != sizeof(struct stk_shared_limits_file)) {
         return false;
     }
     memcpy(&told, head, sizeof told);
-    return told.magic == STK_NODE_MAGIC && told.layout == STK_NODE_LAYOUT &&
-           told.bytes == sizeof(struct stk_node_file);
+    return told.magic == STK_SHARED_LIMITS_MAGIC && told.layout == STK_SHARED_LIMITS_LAYOUT &&
+           told.bytes == sizeof(struct stk_shared_limits_file);
 }
 
 /* By one process only, and only what it looked at: another may have made a new one meanwhile. */
@@ -121,7 +121,7 @@ static int remove_damaged(int fd, const char *path)
 {
     struct stat mine, there;
 
-    if (!stk_node_lock_member(fd, STK_NODE_MEMBERS)) {
+    if (!stk_shared_limits_lock_member(fd, STK_SHARED_LIMITS_MEMBERS)) {
         poll(NULL, 0, 10);
         return -EAGAIN;
     }
@@ -133,24 +133,24 @@ static int remove_damaged(int fd, const char *path)
 }
 
 /* It has a name only when it is whole. */
-static int make(const char *folder, const char *path, const char **why_out)
+static int create_file(const char *folder, const char *path, const char **reason_out)
 {
     int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600), status = 0;
-    struct stk_node_file head = {
-        .magic = STK_NODE_MAGIC, .layout = STK_NODE_LAYOUT, .bytes = sizeof head};
+    struct stk_shared_limits_file head = {
+        .magic = STK_SHARED_LIMITS_MAGIC, .layout = STK_SHARED_LIMITS_LAYOUT, .bytes = sizeof head};
     char self[40];
 
     if (fd < 0) {
-        *why_out = "no file can be made there";
+        *reason_out = "no file can be made there";
         return -errno;
     }
     snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
     if (fchmod(fd, 0600) < 0 || posix_fallocate(fd, 0, sizeof head) != 0 ||
-        pwrite(fd, &head, STK_NODE_HEAD_BYTES, 0) != STK_NODE_HEAD_BYTES) {
-        *why_out = "there is no room for it";
+        pwrite(fd, &head, STK_SHARED_LIMITS_HEAD_BYTES, 0) != STK_SHARED_LIMITS_HEAD_BYTES) {
+        *reason_out = "there is no room for it";
         status = -ENOSPC;
     } else if (linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0) {
-        *why_out = "no file can be named there";
+        *reason_out = "no file can be named there";
         status = -errno;
     }
     close(fd);
@@ -165,12 +165,12 @@ static int set_lock(int fd, uint32_t member, short kind)
     return fcntl(fd, F_OFD_SETLK, &lock);
 }
 
-bool stk_node_lock_member(int fd, uint32_t member)
+bool stk_shared_limits_lock_member(int fd, uint32_t member)
 {
     return set_lock(fd, member, F_WRLCK) == 0;
 }
 
-void stk_node_unlock_member(int fd, uint32_t member)
+void stk_shared_limits_unlock_member(int fd, uint32_t member)
 {
     (void)set_lock(fd, member, F_UNLCK);
 }

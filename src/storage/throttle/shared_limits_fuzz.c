@@ -21,13 +21,13 @@ static void leave(void)
 
 static void put(const uint8_t *data, size_t bytes)
 {
-    static struct stk_node_file file;
-    size_t used = 0, place = STK_NODE_HEAD_BYTES;
+    static struct stk_shared_limits_file file;
+    size_t used = 0, place = STK_SHARED_LIMITS_HEAD_BYTES;
     int fd;
 
     memset(&file, 0, sizeof file);
-    file.magic = STK_NODE_MAGIC;
-    file.layout = STK_NODE_LAYOUT;
+    file.magic = STK_SHARED_LIMITS_MAGIC;
+    file.layout = STK_SHARED_LIMITS_LAYOUT;
     file.bytes = sizeof file;
     while (used < bytes) { /* over and over, from where the first two bytes say */
         place += used == 0 && bytes > 2 ? (size_t)(data[0] << 8 | data[1]) % sizeof file : 0;
@@ -48,32 +48,32 @@ static void put(const uint8_t *data, size_t bytes)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    struct stk_node_options options = {.folder = folder, .connections_max = 40};
-    struct stk_node *node;
-    struct stk_node_told told;
+    struct stk_shared_limits_options options = {.folder = folder, .connections_max = 40};
+    struct stk_shared_limits *node;
+    struct stk_shared_limits_stats told;
     uint64_t now_ns = stk_clock_ns();
 
     if (!path[0]) {
         STK_ASSERT(mkdtemp(folder));
-        snprintf(path, sizeof path, "%s/stoker-%u-%u", folder, STK_NODE_LAYOUT,
+        snprintf(path, sizeof path, "%s/stoker-%u-%u", folder, STK_SHARED_LIMITS_LAYOUT,
                  (unsigned)geteuid());
         atexit(leave);
     }
-    (void)stk_node_file_is_whole(data, bytes, bytes);
+    (void)stk_shared_limits_file_is_valid(data, bytes, bytes);
     put(data, bytes);
-    STK_ASSERT(stk_node_open(&node, &options, NULL) == 0);
+    STK_ASSERT(stk_shared_limits_open(&node, &options, NULL) == 0);
     for (uint32_t i = 0; i < 60; i++) {
         now_ns += 7000000;
-        stk_node_demand(node, i, now_ns);
-        (void)stk_node_take(node, now_ns);
-        STK_ASSERT(stk_node_held(node) <= 40);
-        stk_node_give(node, stk_node_surplus(node, now_ns));
-        (void)stk_node_admit(node, bytes ? data[i % bytes] : i, now_ns, NULL);
-        (void)stk_node_answer(node, i % 4, now_ns, now_ns, i % 3 == 0);
-        stk_node_tell(node, now_ns, &told);
-        STK_ASSERT(told.connections_max <= 40 && told.connections <= STK_NODE_LEASES &&
-                   told.members <= STK_NODE_MEMBERS);
+        stk_shared_limits_request(node, i, now_ns);
+        (void)stk_shared_limits_acquire(node, now_ns);
+        STK_ASSERT(stk_shared_limits_held(node) <= 40);
+        stk_shared_limits_release(node, stk_shared_limits_excess(node, now_ns));
+        (void)stk_shared_limits_admit(node, bytes ? data[i % bytes] : i, now_ns, NULL);
+        (void)stk_shared_limits_record(node, i % 4, now_ns, now_ns, i % 3 == 0);
+        stk_shared_limits_get_stats(node, now_ns, &told);
+        STK_ASSERT(told.connections_max <= 40 && told.connections <= STK_SHARED_LIMITS_LEASES &&
+                   told.members <= STK_SHARED_LIMITS_MEMBERS);
     }
-    stk_node_close(node);
+    stk_shared_limits_close(node);
     return 0;
 }

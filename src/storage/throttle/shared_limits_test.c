@@ -22,69 +22,72 @@
 
 static char folder[] = "/tmp/stk_node_XXXXXX", file_path[128];
 
-static struct stk_node *open_node(uint32_t connections_max)
+static struct stk_shared_limits *open_node(uint32_t connections_max)
 {
-    struct stk_node_options options = {.folder = folder, .connections_max = connections_max};
-    struct stk_node *node = NULL;
+    struct stk_shared_limits_options options = {.folder = folder,
+                                                .connections_max = connections_max};
+    struct stk_shared_limits *node = NULL;
 
-    T_EQ("open", stk_node_open(&node, &options, NULL), 0);
+    T_EQ("open", stk_shared_limits_open(&node, &options, NULL), 0);
     return node;
 }
 
 static void test_members(void)
 {
-    struct stk_node *a = open_node(10), *b = open_node(0), *alone;
-    struct stk_node_options options = {.folder = folder, .alone = true};
-    struct stk_node_told told;
+    struct stk_shared_limits *a = open_node(10), *b = open_node(0), *alone;
+    struct stk_shared_limits_options options = {.folder = folder, .not_shared = true};
+    struct stk_shared_limits_stats told;
     uint64_t now_ns = stk_clock_ns();
     uint32_t taken = 0;
 
-    T_STR("shared", stk_node_alone(a), "");
-    stk_node_demand(a, 100, now_ns);
-    while (stk_node_take(a, now_ns)) {
+    T_STR("shared", stk_shared_limits_note(a), "");
+    stk_shared_limits_request(a, 100, now_ns);
+    while (stk_shared_limits_acquire(a, now_ns)) {
         taken++;
     }
     T_EQ("one takes all that nobody else wants", taken, 10);
-    T_EQ("which is what it holds", stk_node_held(a), 10);
-    T_EQ("and gives none while nobody wants any", stk_node_surplus(a, now_ns), 0);
-    T_TRUE("without a demand there is nothing to take", !stk_node_take(b, now_ns));
-    stk_node_demand(b, 3, now_ns);
-    T_TRUE("all are taken", !stk_node_take(b, now_ns));
-    T_EQ("three are wanted", stk_node_surplus(a, now_ns), 3);
-    stk_node_give(a, 3);
-    T_TRUE("then they can be taken",
-           stk_node_take(b, now_ns) && stk_node_take(b, now_ns) && stk_node_take(b, now_ns));
-    T_TRUE("no more than wanted", !stk_node_take(b, now_ns));
-    T_TRUE("nor again by the first", !stk_node_take(a, now_ns));
-    stk_node_tell(a, now_ns, &told);
+    T_EQ("which is what it holds", stk_shared_limits_held(a), 10);
+    T_EQ("and gives none while nobody wants any", stk_shared_limits_excess(a, now_ns), 0);
+    T_TRUE("without a demand there is nothing to take", !stk_shared_limits_acquire(b, now_ns));
+    stk_shared_limits_request(b, 3, now_ns);
+    T_TRUE("all are taken", !stk_shared_limits_acquire(b, now_ns));
+    T_EQ("three are wanted", stk_shared_limits_excess(a, now_ns), 3);
+    stk_shared_limits_release(a, 3);
+    T_TRUE("then they can be taken", stk_shared_limits_acquire(b, now_ns) &&
+                                         stk_shared_limits_acquire(b, now_ns) &&
+                                         stk_shared_limits_acquire(b, now_ns));
+    T_TRUE("no more than wanted", !stk_shared_limits_acquire(b, now_ns));
+    T_TRUE("nor again by the first", !stk_shared_limits_acquire(a, now_ns));
+    stk_shared_limits_get_stats(a, now_ns, &told);
     T_EQ("all in use", told.connections, 10);
     T_EQ("the least bound holds", told.connections_max, 10);
     T_EQ("two members", told.members, 2);
-    T_EQ("an old demand is none", stk_node_surplus(a, now_ns + 3 * STK_NODE_STALE_MS * MS), 0);
-    stk_node_close(b);
-    stk_node_tell(a, now_ns, &told);
+    T_EQ("an old demand is none",
+         stk_shared_limits_excess(a, now_ns + 3 * STK_SHARED_LIMITS_STALE_MS * MS), 0);
+    stk_shared_limits_close(b);
+    stk_shared_limits_get_stats(a, now_ns, &told);
     T_EQ("closing gives all", told.connections, 7);
-    stk_node_close(a);
-    T_EQ("alone", stk_node_open(&alone, &options, NULL), 0);
-    T_STR("and says so", stk_node_alone(alone), "asked to be");
-    stk_node_demand(alone, 5, now_ns);
-    T_TRUE("with a budget of its own", stk_node_take(alone, now_ns));
-    stk_node_close(alone);
+    stk_shared_limits_close(a);
+    T_EQ("alone", stk_shared_limits_open(&alone, &options, NULL), 0);
+    T_STR("and says so", stk_shared_limits_note(alone), "asked to be");
+    stk_shared_limits_request(alone, 5, now_ns);
+    T_TRUE("with a budget of its own", stk_shared_limits_acquire(alone, now_ns));
+    stk_shared_limits_close(alone);
 }
 
 /* A rank: takes and gives at random until it is killed; count is shared by all. */
 static void be_rank(uint32_t rank, _Atomic int32_t *inside, _Atomic uint32_t *worst)
 {
-    struct stk_node *node = open_node(LIMIT);
+    struct stk_shared_limits *node = open_node(LIMIT);
     uint64_t key = rank + 1;
 
     for (;;) {
         uint64_t now_ns = stk_clock_ns();
         uint32_t surplus;
 
-        key = stk_mix(key + 1);
-        stk_node_demand(node, (uint32_t)(key % 30), now_ns);
-        if (stk_node_take(node, now_ns)) {
+        key = stk_mix64(key + 1);
+        stk_shared_limits_request(node, (uint32_t)(key % 30), now_ns);
+        if (stk_shared_limits_acquire(node, now_ns)) {
             int32_t now = atomic_fetch_add(inside, 1) + 1;
             uint32_t most = atomic_load(worst);
 
@@ -92,12 +95,12 @@ static void be_rank(uint32_t rank, _Atomic int32_t *inside, _Atomic uint32_t *wo
                    !atomic_compare_exchange_weak(worst, &most, (uint32_t)now)) {
             }
         }
-        surplus = stk_node_surplus(node, now_ns);
+        surplus = stk_shared_limits_excess(node, now_ns);
         if (key % 7 == 0) {
-            surplus = (uint32_t)stk_max(surplus, stk_min(2, stk_node_held(node)));
+            surplus = (uint32_t)stk_max(surplus, stk_min(2, stk_shared_limits_held(node)));
         }
         atomic_fetch_sub(inside, (int32_t)surplus); /* before others can have them */
-        stk_node_give(node, surplus);
+        stk_shared_limits_release(node, surplus);
     }
 }
 
@@ -108,8 +111,8 @@ static void test_ranks(void)
         _Atomic uint32_t worst;
     } *seen = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pid_t ranks[RANKS];
-    struct stk_node *node;
-    struct stk_node_told told;
+    struct stk_shared_limits *node;
+    struct stk_shared_limits_stats told;
     uint64_t now_ns;
     uint32_t taken = 0;
 
@@ -130,15 +133,15 @@ static void test_ranks(void)
     }
     node = open_node(LIMIT);
     now_ns = stk_clock_ns();
-    stk_node_tell(node, now_ns, &told); /* what it begins with depends on it */
+    stk_shared_limits_get_stats(node, now_ns, &told); /* what it begins with depends on it */
     T_EQ("the killed are no neighbours", told.members, 1);
     T_EQ("and hold nothing", told.connections, 0);
-    stk_node_demand(node, 100, now_ns);
-    while (stk_node_take(node, now_ns)) {
+    stk_shared_limits_request(node, 100, now_ns);
+    while (stk_shared_limits_acquire(node, now_ns)) {
         taken++;
     }
     T_EQ("what the killed held is free again", taken, LIMIT);
-    stk_node_close(node);
+    stk_shared_limits_close(node);
     munmap(seen, 4096);
 }
 
@@ -148,7 +151,7 @@ static void test_stopped(void)
     int pipe_ends[2];
     pid_t rank;
     char ready;
-    struct stk_node *node;
+    struct stk_shared_limits *node;
     uint64_t now_ns;
     uint32_t taken = 0;
 
@@ -158,8 +161,8 @@ static void test_stopped(void)
     if (rank == 0) {
         node = open_node(LIMIT);
         now_ns = stk_clock_ns();
-        stk_node_demand(node, 5, now_ns);
-        while (stk_node_take(node, now_ns)) {
+        stk_shared_limits_request(node, 5, now_ns);
+        while (stk_shared_limits_acquire(node, now_ns)) {
         }
         if (write(pipe_ends[1], "x", 1) != 1) {
             _exit(1);
@@ -169,19 +172,19 @@ static void test_stopped(void)
     T_EQ("it holds five", read(pipe_ends[0], &ready, 1), 1);
     node = open_node(LIMIT);
     now_ns = stk_clock_ns();
-    stk_node_demand(node, 100, now_ns);
-    while (stk_node_take(node, now_ns)) {
+    stk_shared_limits_request(node, 100, now_ns);
+    while (stk_shared_limits_acquire(node, now_ns)) {
         taken++;
     }
     T_EQ("15 are left", taken, 15);
     kill(rank, SIGKILL);
     waitpid(rank, NULL, 0);
-    stk_node_demand(node, 100, now_ns + 200 * MS);
-    while (stk_node_take(node, now_ns + 200 * MS)) {
+    stk_shared_limits_request(node, 100, now_ns + 200 * MS);
+    while (stk_shared_limits_acquire(node, now_ns + 200 * MS)) {
         taken++;
     }
     T_EQ("its five come back", taken, LIMIT);
-    stk_node_close(node);
+    stk_shared_limits_close(node);
     close(pipe_ends[0]);
     close(pipe_ends[1]);
 }
@@ -189,46 +192,47 @@ static void test_stopped(void)
 /* What one rank is told holds for all. */
 static void test_rate(void)
 {
-    struct stk_node *a = open_node(0), *b = open_node(0);
+    struct stk_shared_limits *a = open_node(0), *b = open_node(0);
     uint64_t now_ns = stk_clock_ns();
     uint32_t admitted = 0;
-    struct stk_node_told told = {0};
-    struct stk_node_verdict verdict = {0};
+    struct stk_shared_limits_stats told = {0};
+    struct stk_shared_limits_state verdict = {0};
 
     for (uint32_t i = 0; i < 300; i++) {
         now_ns += MS;
-        T_TRUE("no limit", stk_node_admit(i % 2 ? a : b, 77, now_ns, NULL));
-        verdict = stk_node_answer(i % 2 ? a : b, 77, now_ns, now_ns, false);
+        T_TRUE("no limit", stk_shared_limits_admit(i % 2 ? a : b, 77, now_ns, NULL));
+        verdict = stk_shared_limits_record(i % 2 ? a : b, 77, now_ns, now_ns, false);
     }
-    T_TRUE("not throttled", !verdict.throttled && !verdict.vain);
-    for (uint32_t i = 0; i < 3 * STK_PACE_WINDOW_MS && told.rate == 0; i++) {
+    T_TRUE("not throttled", !verdict.throttled && !verdict.ineffective);
+    for (uint32_t i = 0; i < 3 * STK_RATE_LIMIT_WINDOW_MS && told.rate == 0; i++) {
         now_ns += MS;
-        T_TRUE("no limit yet", stk_node_admit(i % 2 ? a : b, 77, now_ns, NULL));
-        verdict = stk_node_answer(i % 2 ? a : b, 77, now_ns, now_ns, true);
-        T_TRUE("throttled", verdict.throttled && !verdict.vain);
-        stk_node_tell(b, now_ns, &told);
+        T_TRUE("no limit yet", stk_shared_limits_admit(i % 2 ? a : b, 77, now_ns, NULL));
+        verdict = stk_shared_limits_record(i % 2 ? a : b, 77, now_ns, now_ns, true);
+        T_TRUE("throttled", verdict.throttled && !verdict.ineffective);
+        stk_shared_limits_get_stats(b, now_ns, &told);
     }
-    stk_node_tell(b, now_ns, &told);
+    stk_shared_limits_get_stats(b, now_ns, &told);
     T_TRUE("the other sees half of 1,000 a second", told.rate > 400000 && told.rate < 600000);
     for (uint32_t i = 0; i < 1000; i++) {
         now_ns += MS;
-        admitted += stk_node_admit(a, 77, now_ns, NULL) ? 1 : 0;
-        admitted += stk_node_admit(b, 77, now_ns, NULL) ? 1 : 0;
+        admitted += stk_shared_limits_admit(a, 77, now_ns, NULL) ? 1 : 0;
+        admitted += stk_shared_limits_admit(b, 77, now_ns, NULL) ? 1 : 0;
     }
     T_TRUE("both together have it", admitted > 400 && admitted < 600);
-    T_TRUE("other prefixes have no limit", stk_node_admit(a, 78, now_ns, NULL));
+    T_TRUE("other prefixes have no limit", stk_shared_limits_admit(a, 78, now_ns, NULL));
     for (uint64_t prefix = 1000; prefix < 6000; prefix++) { /* more than there are places */
-        T_TRUE("any number of prefixes", stk_node_admit(a, prefix * 2, now_ns + prefix, NULL));
+        T_TRUE("any number of prefixes",
+               stk_shared_limits_admit(a, prefix * 2, now_ns + prefix, NULL));
     }
-    stk_node_close(a);
-    stk_node_close(b);
+    stk_shared_limits_close(a);
+    stk_shared_limits_close(b);
 }
 
 /* Who died while it held a pace holds nobody up for long: it is swept, and its place goes on. */
 static void test_killed_in_a_pace(void)
 {
-    struct stk_node *node;
-    struct stk_node_file *file;
+    struct stk_shared_limits *node;
+    struct stk_shared_limits_file *file;
     uint64_t now_ns = stk_clock_ns();
     const char *why;
     int pipe_ends[2], fd = -1;
@@ -247,107 +251,110 @@ static void test_killed_in_a_pace(void)
         pause();
     }
     T_EQ("it is there", read(pipe_ends[0], &ready, 1), 1);
-    T_TRUE("a pace", stk_node_admit(node, 99, now_ns, NULL));
-    T_EQ("the file", stk_node_file_open(folder, &fd, &file, &why), 0);
-    for (uint32_t i = 0; i < STK_NODE_PACES; i++) {
-        if (atomic_load(&file->paces[i].prefix) == 99) {
-            atomic_store(&file->paces[i].holder, 2); /* the second member's */
+    T_TRUE("a pace", stk_shared_limits_admit(node, 99, now_ns, NULL));
+    T_EQ("the file", stk_shared_limits_file_open(folder, &fd, &file, &why), 0);
+    for (uint32_t i = 0; i < STK_SHARED_LIMITS_RATES; i++) {
+        if (atomic_load(&file->rates[i].prefix) == 99) {
+            atomic_store(&file->rates[i].holder, 2); /* the second member's */
         }
     }
-    T_TRUE("no wait for who holds it", stk_node_admit(node, 99, now_ns, NULL));
+    T_TRUE("no wait for who holds it", stk_shared_limits_admit(node, 99, now_ns, NULL));
     T_TRUE("nor by an answer",
-           stk_node_answer(node, 99, now_ns, now_ns + 200 * MS, true).throttled);
-    T_TRUE("but nothing is kept", !stk_node_answer(node, 99, now_ns, now_ns, false).throttled);
+           stk_shared_limits_record(node, 99, now_ns, now_ns + 200 * MS, true).throttled);
+    T_TRUE("but nothing is kept",
+           !stk_shared_limits_record(node, 99, now_ns, now_ns, false).throttled);
     kill(rank, SIGKILL);
     waitpid(rank, NULL, 0);
-    (void)stk_node_answer(node, 99, now_ns, now_ns + 400 * MS, true); /* finds that it is dead */
-    (void)stk_node_answer(node, 99, now_ns, now_ns + 401 * MS, true);
-    T_TRUE("then it is", stk_node_answer(node, 99, now_ns, now_ns + 402 * MS, false).throttled);
+    (void)stk_shared_limits_record(node, 99, now_ns, now_ns + 400 * MS,
+                                   true); /* finds that it is dead */
+    (void)stk_shared_limits_record(node, 99, now_ns, now_ns + 401 * MS, true);
+    T_TRUE("then it is",
+           stk_shared_limits_record(node, 99, now_ns, now_ns + 402 * MS, false).throttled);
     munmap(file, sizeof *file);
     close(fd);
     close(pipe_ends[0]);
     close(pipe_ends[1]);
-    stk_node_close(node);
+    stk_shared_limits_close(node);
 }
 
 /* A child that closes what it was forked with takes nothing from its parent; a member in its place
  * begins with nothing. */
 static void test_forked(void)
 {
-    struct stk_node *node = open_node(LIMIT), *other;
+    struct stk_shared_limits *node = open_node(LIMIT), *other;
     uint64_t now_ns = stk_clock_ns();
-    struct stk_node_told told;
+    struct stk_shared_limits_stats told;
     pid_t rank;
 
-    stk_node_demand(node, 5, now_ns);
-    T_TRUE("taken", stk_node_take(node, now_ns));
+    stk_shared_limits_request(node, 5, now_ns);
+    T_TRUE("taken", stk_shared_limits_acquire(node, now_ns));
     fflush(NULL);
     rank = fork();
     if (rank == 0) {
-        stk_node_close(node);
+        stk_shared_limits_close(node);
         _exit(0);
     }
     waitpid(rank, NULL, 0);
     other = open_node(0);
-    stk_node_tell(other, now_ns, &told);
+    stk_shared_limits_get_stats(other, now_ns, &told);
     T_EQ("both are members", told.members, 2);
     T_EQ("it has what it had", told.connections, 1);
-    stk_node_demand(other, 100, now_ns + 10 * 1000 * MS);
-    stk_node_give(node, 7); /* more than it holds */
-    T_EQ("none is held", stk_node_held(node), 0);
-    T_TRUE("a demand of the future is none", !stk_node_take(other, now_ns));
-    stk_node_close(other);
-    stk_node_close(node);
+    stk_shared_limits_request(other, 100, now_ns + 10 * 1000 * MS);
+    stk_shared_limits_release(node, 7); /* more than it holds */
+    T_EQ("none is held", stk_shared_limits_held(node), 0);
+    T_TRUE("a demand of the future is none", !stk_shared_limits_acquire(other, now_ns));
+    stk_shared_limits_close(other);
+    stk_shared_limits_close(node);
 }
 
 /* What a rate was long ago is not told. */
 static void test_told(void)
 {
-    struct stk_node *node = open_node(0);
+    struct stk_shared_limits *node = open_node(0);
     uint64_t now_ns = stk_clock_ns();
-    struct stk_node_told told = {0};
+    struct stk_shared_limits_stats told = {0};
 
-    for (uint32_t i = 0; i < 3 * STK_PACE_WINDOW_MS && told.rate == 0; i++) {
+    for (uint32_t i = 0; i < 3 * STK_RATE_LIMIT_WINDOW_MS && told.rate == 0; i++) {
         now_ns += MS;
-        (void)stk_node_answer(node, 55, now_ns, now_ns, true);
-        stk_node_tell(node, now_ns, &told);
+        (void)stk_shared_limits_record(node, 55, now_ns, now_ns, true);
+        stk_shared_limits_get_stats(node, now_ns, &told);
     }
     T_TRUE("a rate", told.rate > 0);
-    stk_node_tell(node, now_ns + STK_PACE_QUIET_S * 1000 * MS, &told);
+    stk_shared_limits_get_stats(node, now_ns + STK_RATE_LIMIT_EXPIRE_S * 1000 * MS, &told);
     T_EQ("of long ago", told.rate, 0);
-    stk_node_close(node);
+    stk_shared_limits_close(node);
 }
 
 /* Leases of others, though nobody wants any: never more than all together may have. */
 static void test_all_taken(void)
 {
-    struct stk_node *a = open_node(10), *b = open_node(10);
+    struct stk_shared_limits *a = open_node(10), *b = open_node(10);
     uint64_t now_ns = stk_clock_ns();
     uint32_t taken = 0;
 
-    stk_node_demand(a, 10, now_ns);
-    while (stk_node_take(a, now_ns)) {
+    stk_shared_limits_request(a, 10, now_ns);
+    while (stk_shared_limits_acquire(a, now_ns)) {
         taken++;
     }
     T_EQ("all", taken, 10);
-    stk_node_demand(b, 10, now_ns);
-    T_TRUE("none is left", !stk_node_take(b, now_ns));
-    stk_node_give(a, 2);
-    T_EQ("what is unused is enough for whom lacks so much", stk_node_surplus(a, now_ns), 3);
-    stk_node_demand(b, 2, now_ns);
-    T_EQ("none more needs to be given", stk_node_surplus(a, now_ns), 0);
-    stk_node_demand(a, 1, now_ns);
-    stk_node_demand(b, 1, now_ns);
-    T_EQ("nor of what it does not want itself", stk_node_surplus(a, now_ns), 0);
-    stk_node_close(a);
-    stk_node_close(b);
+    stk_shared_limits_request(b, 10, now_ns);
+    T_TRUE("none is left", !stk_shared_limits_acquire(b, now_ns));
+    stk_shared_limits_release(a, 2);
+    T_EQ("what is unused is enough for whom lacks so much", stk_shared_limits_excess(a, now_ns), 3);
+    stk_shared_limits_request(b, 2, now_ns);
+    T_EQ("none more needs to be given", stk_shared_limits_excess(a, now_ns), 0);
+    stk_shared_limits_request(a, 1, now_ns);
+    stk_shared_limits_request(b, 1, now_ns);
+    T_EQ("nor of what it does not want itself", stk_shared_limits_excess(a, now_ns), 0);
+    stk_shared_limits_close(a);
+    stk_shared_limits_close(b);
 }
 
 /* Who comes to a dead one's place has none of its leases. */
 static void test_in_its_place(void)
 {
     uint64_t now_ns = stk_clock_ns();
-    struct stk_node *node;
+    struct stk_shared_limits *node;
     uint32_t taken = 0;
     pid_t rank;
 
@@ -355,19 +362,19 @@ static void test_in_its_place(void)
     rank = fork();
     if (rank == 0) {
         node = open_node(LIMIT);
-        stk_node_demand(node, 5, now_ns);
-        while (stk_node_take(node, now_ns)) {
+        stk_shared_limits_request(node, 5, now_ns);
+        while (stk_shared_limits_acquire(node, now_ns)) {
         }
         kill(getpid(), SIGKILL);
     }
     waitpid(rank, NULL, 0);
     node = open_node(LIMIT);
-    stk_node_demand(node, 100, now_ns);
-    while (stk_node_take(node, now_ns)) {
+    stk_shared_limits_request(node, 100, now_ns);
+    while (stk_shared_limits_acquire(node, now_ns)) {
         taken++;
     }
     T_EQ("all are free", taken, LIMIT);
-    stk_node_close(node);
+    stk_shared_limits_close(node);
 }
 
 static void put(const char *bytes, size_t count, mode_t mode)
@@ -383,73 +390,74 @@ static void put(const char *bytes, size_t count, mode_t mode)
 
 static void test_files(void)
 {
-    static char bytes[sizeof(struct stk_node_file) + 8];
-    struct stk_node_file *file = (struct stk_node_file *)(void *)bytes;
-    struct stk_node_options nowhere = {.folder = "/proc/self"};
+    static char bytes[sizeof(struct stk_shared_limits_file) + 8];
+    struct stk_shared_limits_file *file = (struct stk_shared_limits_file *)(void *)bytes;
+    struct stk_shared_limits_options nowhere = {.folder = "/proc/self"};
     struct stat stat_before, stat_after;
     char second[160];
-    struct stk_node *node;
+    struct stk_shared_limits *node;
     uint64_t now_ns = stk_clock_ns();
     uint32_t taken = 0;
 
     for (size_t count = 0; count < sizeof bytes; count = count * 2 + 1) {
         put(bytes, count, 0600);
         node = open_node(0);
-        T_STR("a damaged file is made anew", stk_node_alone(node), "");
-        stk_node_close(node);
+        T_STR("a damaged file is made anew", stk_shared_limits_note(node), "");
+        stk_shared_limits_close(node);
     }
     put(bytes, 100, 0666);
     node = open_node(0);
-    T_HAS("one that others may write is refused", stk_node_alone(node), "only this user");
-    stk_node_demand(node, 1, now_ns);
-    T_TRUE("alone it works on", stk_node_take(node, now_ns));
-    stk_node_close(node);
+    T_HAS("one that others may write is refused", stk_shared_limits_note(node), "only this user");
+    stk_shared_limits_request(node, 1, now_ns);
+    T_TRUE("alone it works on", stk_shared_limits_acquire(node, now_ns));
+    stk_shared_limits_close(node);
     put(bytes, 100, 0600);
     snprintf(second, sizeof second, "%s-2", file_path);
     T_EQ("a second name", link(file_path, second), 0);
     node = open_node(0);
-    T_HAS("one with another name is refused", stk_node_alone(node), "only this user");
-    stk_node_close(node);
+    T_HAS("one with another name is refused", stk_shared_limits_note(node), "only this user");
+    stk_shared_limits_close(node);
     unlink(second);
     if (geteuid() == 0) {
         T_EQ("given away", chown(file_path, 1, 1), 0);
         node = open_node(0);
-        T_HAS("another's is refused", stk_node_alone(node), "only this user");
-        stk_node_close(node);
+        T_HAS("another's is refused", stk_shared_limits_note(node), "only this user");
+        stk_shared_limits_close(node);
     }
     unlink(file_path);
     T_EQ("link", symlink("/etc/passwd", file_path), 0);
     node = open_node(0);
-    T_HAS("a link is not followed", stk_node_alone(node), "a link is in its place");
-    stk_node_close(node);
+    T_HAS("a link is not followed", stk_shared_limits_note(node), "a link is in its place");
+    stk_shared_limits_close(node);
     unlink(file_path);
     T_EQ("a folder", mkdir(file_path, 0700), 0);
     node = open_node(0);
-    T_TRUE("nor is a folder one", stk_node_alone(node)[0] != '\0');
-    stk_node_close(node);
+    T_TRUE("nor is a folder one", stk_shared_limits_note(node)[0] != '\0');
+    stk_shared_limits_close(node);
     rmdir(file_path);
-    T_EQ("without a place", stk_node_open(&node, &nowhere, NULL), 0);
-    T_TRUE("it says why it is alone", stk_node_alone(node)[0] != '\0');
-    stk_node_close(node);
+    T_EQ("without a place", stk_shared_limits_open(&node, &nowhere, NULL), 0);
+    T_TRUE("it says why it is alone", stk_shared_limits_note(node)[0] != '\0');
+    stk_shared_limits_close(node);
 
-    file->magic = STK_NODE_MAGIC;
-    file->layout = STK_NODE_LAYOUT;
+    file->magic = STK_SHARED_LIMITS_MAGIC;
+    file->layout = STK_SHARED_LIMITS_LAYOUT;
     file->bytes = sizeof *file;
     /* Members without locks, leases of nobody. */
     memset((char *)bytes + 16, 0xff, sizeof *file - 16);
     put(bytes, sizeof *file, 0600);
     stat(file_path, &stat_before);
     node = open_node(30);
-    T_STR("one with a good head is used", stk_node_alone(node), "");
+    T_STR("one with a good head is used", stk_shared_limits_note(node), "");
     stat(file_path, &stat_after);
     T_EQ("as it is", stat_after.st_ino, stat_before.st_ino);
-    stk_node_demand(node, 100, now_ns);
-    while (stk_node_take(node, now_ns)) {
+    stk_shared_limits_request(node, 100, now_ns);
+    while (stk_shared_limits_acquire(node, now_ns)) {
         taken++;
     }
     T_EQ("leases of nobody are free", taken, 30);
-    T_TRUE("paces that are held by nobody hold nobody up", stk_node_admit(node, 3, now_ns, NULL));
-    stk_node_close(node);
+    T_TRUE("paces that are held by nobody hold nobody up",
+           stk_shared_limits_admit(node, 3, now_ns, NULL));
+    stk_shared_limits_close(node);
 }
 
 int main(void)
@@ -457,7 +465,7 @@ int main(void)
     if (!mkdtemp(folder)) {
         t_skip("no folder");
     }
-    snprintf(file_path, sizeof file_path, "%s/stoker-%u-%u", folder, STK_NODE_LAYOUT,
+    snprintf(file_path, sizeof file_path, "%s/stoker-%u-%u", folder, STK_SHARED_LIMITS_LAYOUT,
              (unsigned)geteuid());
     test_members();
     test_ranks();

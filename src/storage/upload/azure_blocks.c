@@ -27,117 +27,119 @@ struct listing {
     uint32_t count, same; /* blocks; those that are what the upload has at their place */
 };
 
-static int on_left(void *owner, const struct stk_answer *answer)
+static int on_uncommitted(void *owner, const struct stk_xml_response *response)
 {
     struct listing *listing = owner;
     struct stk_upload *upload = listing->upload;
     uint8_t name[NAME_BYTES] = {0};
-    struct stk_view text = {(const uint8_t *)answer->texts[0], strlen(answer->texts[0])};
+    struct stk_view text = {(const uint8_t *)response->texts[0], strlen(response->texts[0])};
     unsigned long index;
 
-    if (!stk_seal_base64(text, name, NAME_BYTES - 1) || memcmp(name, "stoker-", 7) != 0) {
+    if (!stk_checksum_decode_base64(text, name, NAME_BYTES - 1) ||
+        memcmp(name, "stoker-", 7) != 0) {
         return 0;
     }
     index = strtoul((const char *)name + 7, NULL, 10);
-    if (index < upload->part_count &&
-        strtoull(answer->texts[1], NULL, 10) == stk_part_bytes_of(upload, (uint32_t)index)) {
+    if (index < upload->part_count && strtoull(response->texts[1], NULL, 10) ==
+                                          stk_upload_part_bytes_at(upload, (uint32_t)index)) {
         memcpy(upload->parts[index].left, text.data, text.bytes + 1);
     }
     return 0;
 }
 
-static int on_committed(void *owner, const struct stk_answer *answer)
+static int on_committed(void *owner, const struct stk_xml_response *response)
 {
     struct listing *listing = owner;
     const struct stk_upload *upload = listing->upload;
 
     listing->same += listing->count < upload->part_count &&
-                     strcmp(answer->texts[0], upload->parts[listing->count].etag) == 0;
+                     strcmp(response->texts[0], upload->parts[listing->count].etag) == 0;
     listing->count++;
     return 0;
 }
 
 static int list(struct listing *listing, const char *type,
-                int (*found)(void *owner, const struct stk_answer *answer),
+                int (*found)(void *owner, const struct stk_xml_response *response),
                 struct stoker_error *error)
 {
     struct stk_upload *upload = listing->upload;
-    struct stk_call *call = stk_call_open(&upload->place, STK_HTTP_GET, true, error);
-    struct stk_answer *answer = stk_alloc(1, sizeof *answer);
+    struct stk_write_request *write_request =
+        stk_write_request_open(&upload->place, STK_HTTP_GET, true, error);
+    struct stk_xml_response *response = stk_alloc(1, sizeof *response);
     int status = 0;
 
-    if (!call || !answer) {
+    if (!write_request || !response) {
         status = stk_fail(error, -ENOMEM, "cannot write an object", "free memory", "'%.400s'",
                           upload->place.url);
         goto done;
     }
-    stk_call_query(call, "blocklisttype", type);
-    stk_call_query(call, "comp", "blocklist");
-    if (stk_call_run(call, upload->store, NULL) == 0) {
-        *answer = (struct stk_answer){.root = "BlockList",
-                                      .item = "Block",
-                                      .names = {"Name", "Size"},
-                                      .found = found,
-                                      .owner = listing};
-        (void)stk_answer_read(answer, stk_call_document(call));
+    stk_write_request_add_query(write_request, "blocklisttype", type);
+    stk_write_request_add_query(write_request, "comp", "blocklist");
+    if (stk_write_request_run(write_request, upload->store, NULL) == 0) {
+        *response = (struct stk_xml_response){.root = "BlockList",
+                                              .item = "Block",
+                                              .names = {"Name", "Size"},
+                                              .on_item = found,
+                                              .owner = listing};
+        (void)stk_xml_response_parse(response, stk_write_request_document(write_request));
     }
 done:
-    stk_free(answer);
-    stk_call_close(call);
+    stk_free(response);
+    stk_write_request_close(write_request);
     return status;
 }
 
-int stk_azure_find_left(struct stk_upload *upload, struct stoker_error *error)
+int stk_azure_blocks_find_unfinished(struct stk_upload *upload, struct stoker_error *error)
 {
     struct listing listing = {.upload = upload};
 
-    return list(&listing, "uncommitted", on_left, error);
+    return list(&listing, "uncommitted", on_uncommitted, error);
 }
 
 /* ---- what is sent ---- */
 
-int stk_azure_part(struct stk_upload *upload, uint32_t index, struct stk_view body,
-                   struct stoker_error *error)
+int stk_azure_blocks_put(struct stk_upload *upload, uint32_t index, struct stk_view body,
+                         struct stoker_error *error)
 {
-    struct stk_part *part = &upload->parts[index];
+    struct stk_upload_part *part = &upload->parts[index];
     char name[STK_BASE64_BYTES];
-    struct stk_proof proof;
-    struct stk_call *call;
+    struct stk_body_checksum checksum;
+    struct stk_write_request *write_request;
     int status;
 
-    stk_proof_make(&proof, upload->store, STK_CHECK_AZURE, body);
-    name_block(index, stk_proof_number(&proof), name);
+    stk_body_checksum_init(&checksum, upload->store, STK_UPLOAD_CHECKSUM_AZURE, body);
+    name_block(index, stk_body_checksum_to_number(&checksum), name);
     if (strcmp(part->left, name) == 0) { /* the server compared it when it came */
         memcpy(part->etag, name, NAME_TEXT_BYTES + 1);
         return 1;
     }
-    call = stk_call_open(&upload->place, STK_HTTP_PUT, false, error);
-    if (!call) {
+    write_request = stk_write_request_open(&upload->place, STK_HTTP_PUT, false, error);
+    if (!write_request) {
         return -ENOMEM;
     }
-    stk_proof_add(&proof, call);
-    stk_call_query(call, "blockid", name);
-    stk_call_query(call, "comp", "block");
-    stk_call_more(call, "Content-Type", "application/octet-stream");
-    call->exchange.request.body = body;
-    status = stk_call_run(call, upload->store, error);
-    if (status == 0 && call->exchange.code != 201) {
+    stk_body_checksum_add_headers(&checksum, write_request);
+    stk_write_request_add_query(write_request, "blockid", name);
+    stk_write_request_add_query(write_request, "comp", "block");
+    stk_write_request_add_header(write_request, "Content-Type", "application/octet-stream");
+    write_request->exchange.request.body = body;
+    status = stk_write_request_run(write_request, upload->store, error);
+    if (status == 0 && write_request->exchange.code != 201) {
         status = stk_fail(error, STOKER_ERROR_CORRUPT, "the server's answer cannot be read",
                           "look at the server and proxies between", "'%.400s': HTTP %u",
-                          upload->place.url, call->exchange.code);
+                          upload->place.url, write_request->exchange.code);
     }
-    status = status == 0 ? stk_call_took(call, &proof, error) : status;
+    status = status == 0 ? stk_write_request_check_reply(write_request, &checksum, error) : status;
     if (status == 0) {
         memcpy(part->etag, name, NAME_TEXT_BYTES + 1);
     }
-    stk_call_close(call);
+    stk_write_request_close(write_request);
     return status;
 }
 
 /* NULL: no memory. */
 static char *write_list(const struct stk_upload *upload)
 {
-    size_t bytes = 128 + upload->part_count * (STK_PART_TAG_BYTES + 32), used;
+    size_t bytes = 128 + upload->part_count * (STK_UPLOAD_ETAG_BYTES + 32), used;
     char *xml = stk_alloc(1, bytes);
 
     if (!xml) {
@@ -153,42 +155,46 @@ static char *write_list(const struct stk_upload *upload)
     return xml;
 }
 
-int stk_azure_commit(struct stk_upload *upload, struct stoker_error *error)
+int stk_azure_blocks_commit(struct stk_upload *upload, struct stoker_error *error)
 {
-    struct stk_call *call = stk_call_open(&upload->place, STK_HTTP_PUT, false, error);
+    struct stk_write_request *write_request =
+        stk_write_request_open(&upload->place, STK_HTTP_PUT, false, error);
     struct listing listing = {.upload = upload};
     char *xml = write_list(upload);
-    struct stk_proof proof;
+    struct stk_body_checksum checksum;
     int status;
 
-    if (!call || !xml) {
+    if (!write_request || !xml) {
         status = stk_fail(error, -ENOMEM, "cannot write an object", "free memory", "'%.400s'",
                           upload->place.url);
         goto done;
     }
-    call->exchange.request.body = (struct stk_view){(const uint8_t *)xml, strlen(xml)};
-    call->exchange.patience = STK_COMMIT_PATIENCE;
-    stk_call_query(call, "comp", "blocklist");
-    stk_proof_make(&proof, upload->store, STK_CHECK_AZURE, call->exchange.request.body);
-    stk_call_options(call, &upload->options, &proof);
-    stk_call_more(call, "x-ms-blob-content-type", "application/octet-stream");
-    if (upload->options.fresh) {
-        stk_call_fresh(call);
+    write_request->exchange.request.body = (struct stk_view){(const uint8_t *)xml, strlen(xml)};
+    write_request->exchange.timeout_factor = STK_UPLOAD_COMMIT_TIMEOUT_FACTOR;
+    stk_write_request_add_query(write_request, "comp", "blocklist");
+    stk_body_checksum_init(&checksum, upload->store, STK_UPLOAD_CHECKSUM_AZURE,
+                           write_request->exchange.request.body);
+    stk_write_request_set_options(write_request, &upload->options, &checksum);
+    stk_write_request_add_header(write_request, "x-ms-blob-content-type",
+                                 "application/octet-stream");
+    if (upload->options.if_absent) {
+        stk_write_request_if_absent(write_request);
     }
-    status = stk_call_run(call, upload->store, error);
-    if (status == 0 && call->exchange.code != 201) {
+    status = stk_write_request_run(write_request, upload->store, error);
+    if (status == 0 && write_request->exchange.code != 201) {
         status = stk_fail(error, STOKER_ERROR_CORRUPT, "the server's answer cannot be read",
                           "look at the server and proxies between", "'%.400s': HTTP %u",
-                          upload->place.url, call->exchange.code);
+                          upload->place.url, write_request->exchange.code);
     }
-    if (status < 0 && stk_call_was_there(call)) { /* it may be ours: an answer may have been lost */
+    if (status < 0 && stk_write_request_already_exists(
+                          write_request)) { /* it may be ours: an answer may have been lost */
         status = list(&listing, "committed", on_committed, error);
         if (status == 0 && (listing.count != upload->part_count || listing.same != listing.count)) {
-            status = stk_call_fail_fresh(&upload->place, error);
+            status = stk_write_request_fail_exists(&upload->place, error);
         }
     }
 done:
     stk_free(xml);
-    stk_call_close(call);
+    stk_write_request_close(write_request);
     return status;
 }

@@ -9,59 +9,62 @@
 #include <stdio.h>
 #include <string.h>
 
-int stk_google_open(struct stk_upload *upload, struct stoker_error *error)
+int stk_gcs_multipart_open(struct stk_upload *upload, struct stoker_error *error)
 {
     size_t bytes = strlen(upload->key) + 40;
 
-    upload->beside = stk_alloc(1, bytes);
-    if (!upload->beside) {
+    upload->temp_key = stk_alloc(1, bytes);
+    if (!upload->temp_key) {
         return stk_fail(error, -ENOMEM, "cannot write an object", "free memory", "'%.400s'",
                         upload->place.url);
     }
-    snprintf(
-        upload->beside, bytes, "%s.stoker-%016llx", upload->key,
-        (unsigned long long)stk_key(stk_sum64(upload->key, strlen(upload->key)), upload->bytes));
-    upload->place.key = upload->beside;
+    snprintf(upload->temp_key, bytes, "%s.stoker-%016llx", upload->key,
+             (unsigned long long)stk_random_key(stk_xxh3_64(upload->key, strlen(upload->key)),
+                                                upload->bytes));
+    upload->place.key = upload->temp_key;
     return 0;
 }
 
 /* To its name, if nothing is there. */
-static int move(struct stk_upload *upload, const struct stk_place *to, struct stoker_error *error)
+static int move(struct stk_upload *upload, const struct stk_object_url *to,
+                struct stoker_error *error)
 {
-    struct stk_call *call = stk_call_open(to, STK_HTTP_PUT, true, error);
+    struct stk_write_request *write_request = stk_write_request_open(to, STK_HTTP_PUT, true, error);
     char source[4096];
     int status = -ENOMEM;
 
-    if (!call) {
+    if (!write_request) {
         return status;
     }
-    if (!stk_call_source(&upload->place, source, sizeof source)) {
+    if (!stk_write_request_copy_source(&upload->place, source, sizeof source)) {
         status = stk_fail(error, STOKER_ERROR_LIMIT, "a key is too long", "shorten it", "'%.400s'",
                           to->url);
     } else {
-        stk_call_more(call, "x-goog-copy-source", source);
-        stk_call_fresh(call);
-        call->exchange.patience = STK_COMMIT_PATIENCE;
-        status = stk_call_run(call, upload->store, error);
+        stk_write_request_add_header(write_request, "x-goog-copy-source", source);
+        stk_write_request_if_absent(write_request);
+        write_request->exchange.timeout_factor = STK_UPLOAD_COMMIT_TIMEOUT_FACTOR;
+        status = stk_write_request_run(write_request, upload->store, error);
     }
-    if (status < 0 && call->exchange.code == 412) {
-        status = stk_upload_is_whole(upload, to, NULL) == 1 ? 0 : stk_call_fail_fresh(to, error);
+    if (status < 0 && write_request->exchange.code == 412) {
+        status = stk_upload_matches_object(upload, to, NULL) == 1
+                     ? 0
+                     : stk_write_request_fail_exists(to, error);
     }
-    stk_call_close(call);
+    stk_write_request_close(write_request);
     return status;
 }
 
-int stk_google_commit(struct stk_upload *upload, struct stoker_error *error)
+int stk_gcs_multipart_commit(struct stk_upload *upload, struct stoker_error *error)
 {
-    struct stk_place to = upload->place;
-    int status = stk_upload_is_whole(upload, &upload->place, error), moved = 0;
+    struct stk_object_url to = upload->place;
+    int status = stk_upload_matches_object(upload, &upload->place, error), moved = 0;
 
     if (status == 0) {
         return stk_fail(error, STOKER_ERROR_CORRUPT, "an object is not what was sent",
                         "look at the server and proxies between, and who else writes it",
                         "'%.400s'", upload->place.url);
     }
-    if (status > 0 && upload->beside) {
+    if (status > 0 && upload->temp_key) {
         to.key = upload->key;
         moved = move(upload, &to, error);
         (void)stk_upload_remove(upload->store, &upload->place, NULL);

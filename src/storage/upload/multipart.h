@@ -10,13 +10,13 @@
 #include "storage/upload/write_request.h"
 #include "storage/upload/xml_response.h"
 
-#define STK_PART_TAG_BYTES 80u
+#define STK_UPLOAD_ETAG_BYTES 80u
 #define STK_UPLOAD_ID_BYTES 1024u
-#define STK_COMMIT_PATIENCE 10u /* servers may join the parts first */
+#define STK_UPLOAD_COMMIT_TIMEOUT_FACTOR 10u /* servers may join the parts first */
 
-struct stk_part {
-    char etag[STK_PART_TAG_BYTES]; /* as the server told; empty: it is not there */
-    char left[STK_PART_TAG_BYTES]; /* of an earlier run, of the right size; not proven yet */
+struct stk_upload_part {
+    char etag[STK_UPLOAD_ETAG_BYTES]; /* as the server told; empty: it is not there */
+    char left[STK_UPLOAD_ETAG_BYTES]; /* of an earlier run, of the right size; not proven yet */
     char sum[STK_BASE64_BYTES];
     uint64_t crc;
     bool again; /* it was sent more than once: a try may come there late */
@@ -24,9 +24,9 @@ struct stk_part {
 
 struct stk_upload {
     struct stk_store *store;
-    struct stk_place place; /* lends from the caller's, and from `beside` */
-    const char *key;        /* the object's; Google's conditional ones are written beside it */
-    char *beside;           /* owned; NULL: it is written at its own name */
+    struct stk_object_url place; /* lends from the caller's, and from `beside` */
+    const char *key;             /* the object's; Google's conditional ones are written beside it */
+    char *temp_key;              /* owned; NULL: it is written at its own name */
     struct stk_upload_options options;
     uint64_t bytes, part_bytes;
     uint32_t part_count, check;
@@ -34,13 +34,13 @@ struct stk_upload {
     /* When the store began it, by its clock, and for how long it was asked to before: 0 but where
      * an answer may have been lost, and there may be two of it. begun_ns 0: it was asked to at
      * asked_ns, by ours, and did not tell. */
-    uint64_t begun_ns, doubt_ns, asked_ns;
-    uint32_t tries;         /* such as may have begun one */
-    _Atomic bool gone;      /* the store says that there is none: it was ended, or removed */
-    struct stk_part *parts; /* each written by one thread */
+    uint64_t begun_ns, uncertain_ns, asked_ns;
+    uint32_t tries;                /* such as may have begun one */
+    _Atomic bool lost;             /* the store says that there is none: it was ended, or removed */
+    struct stk_upload_part *parts; /* each written by one thread */
 };
 
-static inline uint64_t stk_part_bytes_of(const struct stk_upload *upload, uint32_t index)
+static inline uint64_t stk_upload_part_bytes_at(const struct stk_upload *upload, uint32_t index)
 {
     uint64_t begin = index * upload->part_bytes;
 
@@ -48,44 +48,44 @@ static inline uint64_t stk_part_bytes_of(const struct stk_upload *upload, uint32
 }
 
 /* The sum of the whole out of those of the parts; false: there is none. */
-bool stk_upload_join(const struct stk_upload *upload, struct stk_proof *proof);
+bool stk_upload_combine_checksums(const struct stk_upload *upload, struct stk_body_checksum *proof);
 
 /* By the checksum of the whole that a store keeps with an object. 1: what is at the place is what
  * was sent; 0: it is something else, or nobody can tell; or the error. */
-int stk_upload_is_whole(const struct stk_upload *upload, const struct stk_place *place,
-                        struct stoker_error *error);
+int stk_upload_matches_object(const struct stk_upload *upload, const struct stk_object_url *place,
+                              struct stoker_error *error);
 
 /* multipart_list.c: an upload that nobody ended, as a listing tells it: texts are lent, and empty
  * where nothing is told. */
-struct stk_left {
+struct stk_unfinished_upload {
     const char *key, *id, *begun, *check, *class;
 };
-struct stk_uploads {
+struct stk_multipart_list {
     struct stk_store *store;
-    const struct stk_place *place;
+    const struct stk_object_url *place;
     bool exact;       /* of this key only; else all below it */
     uint64_t *now_ns; /* told: the server's clock; left alone where it tells none; NULL */
-    int (*found)(void *owner, const struct stk_left *left); /* below 0 ends it */
+    int (*found)(void *owner, const struct stk_unfinished_upload *left); /* below 0 ends it */
     void *owner;
 };
-int stk_uploads_list(const struct stk_uploads *wanted, struct stoker_error *error);
+int stk_multipart_list_read(const struct stk_multipart_list *wanted, struct stoker_error *error);
 
 /* multipart_abort.c: aborts the upload, again where a part may come behind that. */
-void stk_upload_drop(const struct stk_upload *upload);
+void stk_upload_abort(const struct stk_upload *upload);
 /* Aborts those that tries to begin this one have left: begun meanwhile, and without a part. */
-void stk_upload_drop_twins(const struct stk_upload *upload);
+void stk_upload_abort_duplicates(const struct stk_upload *upload);
 
 /* gcs_multipart.c: completing an upload knows no condition, so a fresh object is written beside its
  * name, and copied there by the store if nothing is there. */
-int stk_google_open(struct stk_upload *upload, struct stoker_error *error);
+int stk_gcs_multipart_open(struct stk_upload *upload, struct stoker_error *error);
 /* Whether what is there has the sum of the parts; and then moved to its name. */
-int stk_google_commit(struct stk_upload *upload, struct stoker_error *error);
+int stk_gcs_multipart_commit(struct stk_upload *upload, struct stoker_error *error);
 
 /* azure_blocks.c: a block's name tells its number and CRC64, so that those of an earlier run prove
  * themselves. What is in no list within a week the store removes by itself. */
-int stk_azure_find_left(struct stk_upload *upload, struct stoker_error *error);
-int stk_azure_part(struct stk_upload *upload, uint32_t index, struct stk_view body,
-                   struct stoker_error *error);
-int stk_azure_commit(struct stk_upload *upload, struct stoker_error *error);
+int stk_azure_blocks_find_unfinished(struct stk_upload *upload, struct stoker_error *error);
+int stk_azure_blocks_put(struct stk_upload *upload, uint32_t index, struct stk_view body,
+                         struct stoker_error *error);
+int stk_azure_blocks_commit(struct stk_upload *upload, struct stoker_error *error);
 
 #endif

@@ -9,172 +9,178 @@
 #include <string.h>
 #include <time.h>
 
-#define TWINS_MAX 8u
-#define DROPS_MAX 3u
-#define SECOND_NS 1000000000ull /* what dates are told in */
+#define DUPLICATES_MAX 8u
+#define ABORTS_MAX 3u
+#define NS_PER_SECOND 1000000000ull /* what dates are told in */
 
-struct sweeping {
+struct abort_search {
     struct stk_store *store;
-    const struct stk_place *place;
+    const struct stk_object_url *place;
     char before[40];
     uint64_t *count;
     struct stoker_error *error;
 };
 
-static int sweep_one(void *owner, const struct stk_left *left)
+static int abort_one(void *owner, const struct stk_unfinished_upload *unfinished)
 {
-    struct sweeping *sweeping = owner;
-    struct stk_place one = *sweeping->place;
-    struct stk_call *call;
+    struct abort_search *abort_search = owner;
+    struct stk_object_url one = *abort_search->place;
+    struct stk_write_request *write_request;
     int status;
 
-    if (strncmp(left->begun, sweeping->before, 19) >= 0) {
+    if (strncmp(unfinished->begun, abort_search->before, 19) >= 0) {
         return 0;
     }
-    one.key = left->key;
-    call = stk_call_open(&one, STK_HTTP_DELETE, false, sweeping->error);
-    if (!call) {
+    one.key = unfinished->key;
+    write_request = stk_write_request_open(&one, STK_HTTP_DELETE, false, abort_search->error);
+    if (!write_request) {
         return -ENOMEM;
     }
-    stk_call_query(call, "uploadId", left->id);
-    status = stk_call_run(call, sweeping->store, sweeping->error);
+    stk_write_request_add_query(write_request, "uploadId", unfinished->id);
+    status = stk_write_request_run(write_request, abort_search->store, abort_search->error);
     if (status == 0) {
-        ++*sweeping->count;
-    } else if (call->exchange.code == 404) {
+        ++*abort_search->count;
+    } else if (write_request->exchange.code == 404) {
         status = 0; /* another was quicker */
     }
-    stk_call_close(call);
+    stk_write_request_close(write_request);
     return status;
 }
 
-int stk_upload_sweep(struct stk_store *store, const struct stk_place *place, uint64_t before_ns,
-                     uint64_t *count_out, struct stoker_error *error)
+int stk_upload_abort_older(struct stk_store *store, const struct stk_object_url *place,
+                           uint64_t before_ns, uint64_t *count_out, struct stoker_error *error)
 {
-    struct sweeping sweeping = {.store = store, .place = place, .count = count_out, .error = error};
-    struct stk_uploads all = {
-        .store = store, .place = place, .found = sweep_one, .owner = &sweeping};
+    struct abort_search abort_search = {
+        .store = store, .place = place, .count = count_out, .error = error};
+    struct stk_multipart_list all = {
+        .store = store, .place = place, .found = abort_one, .owner = &abort_search};
     time_t before = (time_t)(before_ns / 1000000000u);
     struct tm parts;
 
     *count_out = 0;
-    strftime(sweeping.before, sizeof sweeping.before, "%Y-%m-%dT%H:%M:%S",
+    strftime(abort_search.before, sizeof abort_search.before, "%Y-%m-%dT%H:%M:%S",
              gmtime_r(&before, &parts));
-    return stk_uploads_list(&all, error);
+    return stk_multipart_list_read(&all, error);
 }
 
 /* ---- of one object that is written ---- */
 
 /* Below 0: it may be there still. */
-static int drop(const struct stk_upload *upload, const char *id, uint32_t *code_out)
+static int abort_upload(const struct stk_upload *upload, const char *id, uint32_t *code_out)
 {
-    struct stk_call *call = stk_call_open(&upload->place, STK_HTTP_DELETE, false, NULL);
+    struct stk_write_request *write_request =
+        stk_write_request_open(&upload->place, STK_HTTP_DELETE, false, NULL);
     int status = -ENOMEM;
 
     *code_out = 0;
-    if (call) {
-        stk_call_query(call, "uploadId", id);
-        status = stk_call_run(call, upload->store, NULL);
-        *code_out = call->exchange.code;
+    if (write_request) {
+        stk_write_request_add_query(write_request, "uploadId", id);
+        status = stk_write_request_run(write_request, upload->store, NULL);
+        *code_out = write_request->exchange.code;
     }
-    stk_call_close(call);
+    stk_write_request_close(write_request);
     return status;
 }
 
-void stk_upload_drop(const struct stk_upload *upload)
+void stk_upload_abort(const struct stk_upload *upload)
 {
-    uint32_t rounds = 1, code = 0;
+    uint32_t guard = 1, code = 0;
 
     for (uint32_t i = 0; i < upload->part_count; i++) {
-        rounds = upload->parts[i].again ? DROPS_MAX : rounds;
+        guard = upload->parts[i].again ? ABORTS_MAX : guard;
     }
-    while (rounds-- > 0 && drop(upload, upload->id, &code) == 0 && code != 404) {
+    while (guard-- > 0 && abort_upload(upload, upload->id, &code) == 0 && code != 404) {
     }
 }
 
 /* Uploads of the same object that may be of a try whose answer was lost. */
-struct twins {
+struct duplicate_search {
     const struct stk_upload *upload;
     uint64_t now_ns; /* by the store's clock */
     uint32_t count;
-    char ids[TWINS_MAX][STK_UPLOAD_ID_BYTES];
+    char ids[DUPLICATES_MAX][STK_UPLOAD_ID_BYTES];
 };
 
 /* Of an upload that did not begin, as far as is known, since it was asked to; else about when that
  * began. */
-static int on_twin(void *owner, const struct stk_left *left)
+static int on_duplicate(void *owner, const struct stk_unfinished_upload *unfinished)
 {
-    struct twins *twins = owner;
-    const struct stk_upload *upload = twins->upload;
-    uint64_t begun_ns = stk_store_time(left->begun, strlen(left->begun));
-    uint64_t about_ns = upload->doubt_ns + SECOND_NS, first_ns = upload->begun_ns;
+    struct duplicate_search *duplicate_search = owner;
+    const struct stk_upload *upload = duplicate_search->upload;
+    uint64_t begun_ns = stk_store_parse_time(unfinished->begun, strlen(unfinished->begun));
+    uint64_t about_ns = upload->uncertain_ns + NS_PER_SECOND, first_ns = upload->begun_ns;
     uint64_t last_ns = first_ns + about_ns;
 
     if (upload->begun_ns == 0) {
-        about_ns = stk_clock_ns() - upload->asked_ns + SECOND_NS;
-        first_ns = last_ns = twins->now_ns;
-        last_ns += SECOND_NS;
+        about_ns = stk_clock_ns() - upload->asked_ns + NS_PER_SECOND;
+        first_ns = last_ns = duplicate_search->now_ns;
+        last_ns += NS_PER_SECOND;
     }
-    if (twins->count < TWINS_MAX && strcmp(left->id, upload->id) != 0 &&
+    if (duplicate_search->count < DUPLICATES_MAX && strcmp(unfinished->id, upload->id) != 0 &&
         begun_ns + about_ns >= first_ns && begun_ns <= last_ns) {
-        memcpy(twins->ids[twins->count++], left->id, strlen(left->id) + 1);
+        memcpy(duplicate_search->ids[duplicate_search->count++], unfinished->id,
+               strlen(unfinished->id) + 1);
     }
     return 0;
 }
 
-static int on_part(void *owner, const struct stk_answer *answer)
+static int on_part(void *owner, const struct stk_xml_response *response)
 {
-    (void)answer;
+    (void)response;
     *(bool *)owner = true;
     return 0;
 }
 
 /* Another run's has parts soon, and is not touched. */
-static bool is_empty(const struct stk_upload *upload, const char *id, struct stk_answer *answer)
+static bool is_empty(const struct stk_upload *upload, const char *id,
+                     struct stk_xml_response *response)
 {
-    struct stk_call *call = stk_call_open(&upload->place, STK_HTTP_GET, true, NULL);
-    bool parts = false, told = false;
+    struct stk_write_request *write_request =
+        stk_write_request_open(&upload->place, STK_HTTP_GET, true, NULL);
+    bool parts = false, reported = false;
 
-    if (call) {
-        stk_call_query(call, "max-parts", "1");
-        stk_call_query(call, "uploadId", id);
-        *answer = (struct stk_answer){.root = "ListPartsResult",
-                                      .item = "Part",
-                                      .names = {"PartNumber"},
-                                      .found = on_part,
-                                      .owner = &parts};
-        told = stk_call_run(call, upload->store, NULL) == 0 &&
-               stk_answer_read(answer, stk_call_document(call)) == 0;
+    if (write_request) {
+        stk_write_request_add_query(write_request, "max-parts", "1");
+        stk_write_request_add_query(write_request, "uploadId", id);
+        *response = (struct stk_xml_response){.root = "ListPartsResult",
+                                              .item = "Part",
+                                              .names = {"PartNumber"},
+                                              .on_item = on_part,
+                                              .owner = &parts};
+        reported = stk_write_request_run(write_request, upload->store, NULL) == 0 &&
+                   stk_xml_response_parse(response, stk_write_request_document(write_request)) == 0;
     }
-    stk_call_close(call);
-    return told && !parts;
+    stk_write_request_close(write_request);
+    return reported && !parts;
 }
 
-void stk_upload_drop_twins(const struct stk_upload *upload)
+void stk_upload_abort_duplicates(const struct stk_upload *upload)
 {
-    struct stk_answer *answer = stk_alloc(1, sizeof *answer);
-    struct twins *twins = stk_alloc(1, sizeof *twins);
+    struct stk_xml_response *response = stk_alloc(1, sizeof *response);
+    struct duplicate_search *duplicate_search = stk_alloc(1, sizeof *duplicate_search);
     uint32_t code, empty = 0, lost = upload->tries - (upload->begun_ns > 0);
 
-    if (answer && twins) {
-        struct stk_uploads same = {.store = upload->store,
-                                   .place = &upload->place,
-                                   .exact = true,
-                                   .now_ns = &twins->now_ns,
-                                   .found = on_twin,
-                                   .owner = twins};
+    if (response && duplicate_search) {
+        struct stk_multipart_list same = {.store = upload->store,
+                                          .place = &upload->place,
+                                          .exact = true,
+                                          .now_ns = &duplicate_search->now_ns,
+                                          .found = on_duplicate,
+                                          .owner = duplicate_search};
 
-        twins->upload = upload;
-        (void)stk_uploads_list(&same, NULL);
-        for (uint32_t i = 0; i < twins->count; i++) {
-            if (is_empty(upload, twins->ids[i], answer)) {
-                memmove(twins->ids[empty++], twins->ids[i], STK_UPLOAD_ID_BYTES);
+        duplicate_search->upload = upload;
+        (void)stk_multipart_list_read(&same, NULL);
+        for (uint32_t i = 0; i < duplicate_search->count; i++) {
+            if (is_empty(upload, duplicate_search->ids[i], response)) {
+                memmove(duplicate_search->ids[empty++], duplicate_search->ids[i],
+                        STK_UPLOAD_ID_BYTES);
             }
         }
         /* Of more than can be ours some are another's: which, nobody tells. */
         for (uint32_t i = 0; i < empty && empty <= lost; i++) {
-            (void)drop(upload, twins->ids[i], &code);
+            (void)abort_upload(upload, duplicate_search->ids[i], &code);
         }
     }
-    stk_free(twins);
-    stk_free(answer);
+    stk_free(duplicate_search);
+    stk_free(response);
 }

@@ -12,79 +12,83 @@ enum { KEY, ID, BEGUN, CHECK, CLASS };
 enum { MORE, NEXT_KEY, NEXT_ID };
 
 struct listing {
-    const struct stk_uploads *wanted;
-    struct stk_answer answer;
+    const struct stk_multipart_list *list;
+    struct stk_xml_response answer;
     uint32_t seen; /* on the page */
     bool past;     /* exact: it is at other keys */
     /* The last upload: where the next page begins. Not what the page tells where it has any: it may
      * be encoded, or not. */
-    char key[STK_ANSWER_TEXT_BYTES + 1], id[STK_ANSWER_TEXT_BYTES + 1];
+    char key[STK_XML_RESPONSE_TEXT_BYTES + 1], id[STK_XML_RESPONSE_TEXT_BYTES + 1];
 };
 
-static int on_upload(void *owner, const struct stk_answer *answer)
+static int on_upload(void *owner, const struct stk_xml_response *answer)
 {
     struct listing *listing = owner;
-    const struct stk_uploads *wanted = listing->wanted;
-    struct stk_left left = {listing->key, answer->texts[ID], answer->texts[BEGUN],
-                            answer->texts[CHECK], answer->texts[CLASS]};
+    const struct stk_multipart_list *list = listing->list;
+    struct stk_unfinished_upload unfinished = {listing->key, answer->texts[ID],
+                                               answer->texts[BEGUN], answer->texts[CHECK],
+                                               answer->texts[CLASS]};
 
     listing->seen++;
     memcpy(listing->id, answer->texts[ID], sizeof listing->id);
     memcpy(listing->key, answer->texts[KEY], sizeof listing->key);
-    if (wanted->exact) { /* keys come encoded as in URLs */
-        bool same = stk_sign_decode(listing->key) && strcmp(listing->key, wanted->place->key) == 0;
+    if (list->exact) { /* keys come encoded as in URLs */
+        bool same = stk_url_decode(listing->key) && strcmp(listing->key, list->place->key) == 0;
 
         listing->past = !same;
         if (!same) {
             return 0;
         }
     }
-    return left.id[0] && strlen(left.id) < STK_UPLOAD_ID_BYTES ? wanted->found(wanted->owner, &left)
-                                                               : 0;
+    return unfinished.id[0] && strlen(unfinished.id) < STK_UPLOAD_ID_BYTES
+               ? list->found(list->owner, &unfinished)
+               : 0;
 }
 
 static int fail_page(const struct listing *listing, int status, const char *what,
                      struct stoker_error *error)
 {
     return stk_fail(error, status, what, "look at the server and proxies between",
-                    "'%.400s': uploads", listing->wanted->place->url);
+                    "'%.400s': uploads", listing->list->place->url);
 }
 
 /* All below a prefix are asked for without encoding-type: a key that XML cannot say ends it with an
  * error, and is never taken for another one. */
-static struct stk_call *ask(const struct listing *listing, struct stoker_error *error)
+static struct stk_write_request *request_page(const struct listing *listing,
+                                              struct stoker_error *error)
 {
-    const struct stk_uploads *wanted = listing->wanted;
-    struct stk_call *call = stk_call_open(wanted->place, STK_HTTP_GET, true, error);
+    const struct stk_multipart_list *list = listing->list;
+    struct stk_write_request *write_request =
+        stk_write_request_open(list->place, STK_HTTP_GET, true, error);
 
-    if (call) {
-        call->exchange.keyed = false;
-        if (wanted->exact) {
-            stk_call_query(call, "encoding-type", "url");
+    if (write_request) {
+        write_request->exchange.keyed = false;
+        if (list->exact) {
+            stk_write_request_add_query(write_request, "encoding-type", "url");
         }
         if (listing->key[0]) {
-            stk_call_query(call, "key-marker", listing->key);
+            stk_write_request_add_query(write_request, "key-marker", listing->key);
         }
-        stk_call_query(call, "prefix", wanted->place->key);
+        stk_write_request_add_query(write_request, "prefix", list->place->key);
         if (listing->key[0]) {
-            stk_call_query(call, "upload-id-marker", listing->id);
+            stk_write_request_add_query(write_request, "upload-id-marker", listing->id);
         }
-        stk_call_query(call, "uploads", NULL);
+        stk_write_request_add_query(write_request, "uploads", NULL);
     }
-    return call;
+    return write_request;
 }
 
 /* 1: there are more. */
-static int go_on(struct listing *listing, const char *key, const char *id,
-                 struct stoker_error *error)
+static int set_next_page(struct listing *listing, const char *key, const char *id,
+                         struct stoker_error *error)
 {
-    const struct stk_answer *answer = &listing->answer;
+    const struct stk_xml_response *answer = &listing->answer;
     const char *more = answer->outer[MORE];
 
     if (!more[0] ? listing->seen < PAGE_UPLOADS : strcmp(more, "true") != 0) {
         return 0;
     }
-    if (listing->wanted->exact && listing->past && !listing->wanted->place->zone) {
+    if (listing->list->exact && listing->past && !listing->list->place->zone) {
         return 0; /* they come in the order of their keys, but of S3 Express */
     }
     if (listing->seen == 0) {
@@ -100,39 +104,40 @@ static int go_on(struct listing *listing, const char *key, const char *id,
 
 static int page(struct listing *listing, struct stoker_error *error)
 {
-    struct stk_call *call = ask(listing, error);
+    struct stk_write_request *write_request = request_page(listing, error);
     char key[sizeof listing->key], id[sizeof listing->id];
     struct stk_view date;
     int status;
 
-    if (!call) {
+    if (!write_request) {
         return -ENOMEM;
     }
     memcpy(key, listing->key, sizeof key);
     memcpy(id, listing->id, sizeof id);
-    status = stk_call_run(call, listing->wanted->store, error);
+    status = stk_write_request_run(write_request, listing->list->store, error);
     if (status == 0) {
-        listing->answer = (struct stk_answer){
+        listing->answer = (struct stk_xml_response){
             .root = "ListMultipartUploadsResult",
             .item = "Upload",
             .names = {"Key", "UploadId", "Initiated", "ChecksumAlgorithm", "StorageClass"},
             .outer_names = {"IsTruncated", "NextKeyMarker", "NextUploadIdMarker"},
-            .found = on_upload,
+            .on_item = on_upload,
             .owner = listing};
-        if (listing->wanted->now_ns && stk_http_header(&call->answer, "Date", &date)) {
-            *listing->wanted->now_ns = stk_store_time((const char *)date.data, date.bytes);
+        if (listing->list->now_ns && stk_http_header(&write_request->answer, "Date", &date)) {
+            *listing->list->now_ns = stk_store_parse_time((const char *)date.data, date.bytes);
         }
         listing->seen = 0;
-        status = stk_answer_read(&listing->answer, stk_call_document(call));
+        status =
+            stk_xml_response_parse(&listing->answer, stk_write_request_document(write_request));
         if (status == STOKER_ERROR_CORRUPT && (!error || error->status != status)) {
             fail_page(listing, status, "the server's answer cannot be read", error);
         }
     }
-    stk_call_close(call);
-    return status < 0 ? status : go_on(listing, key, id, error);
+    stk_write_request_close(write_request);
+    return status < 0 ? status : set_next_page(listing, key, id, error);
 }
 
-int stk_uploads_list(const struct stk_uploads *wanted, struct stoker_error *error)
+int stk_multipart_list_read(const struct stk_multipart_list *list, struct stoker_error *error)
 {
     struct listing *listing = stk_alloc(1, sizeof *listing);
     uint32_t pages = 0;
@@ -140,9 +145,9 @@ int stk_uploads_list(const struct stk_uploads *wanted, struct stoker_error *erro
 
     if (!listing) {
         return stk_fail(error, -ENOMEM, "cannot list uploads", "free memory", "'%.400s'",
-                        wanted->place->url);
+                        list->place->url);
     }
-    listing->wanted = wanted;
+    listing->list = list;
     do {
         status = page(listing, error);
     } while (status > 0 && ++pages < PAGES_MAX);

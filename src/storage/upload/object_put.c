@@ -10,138 +10,150 @@
 
 #define SOURCE_BYTES_MAX 4096u /* of x-amz-copy-source: a bucket and a key, encoded */
 
-static int fail_answer(const struct stk_place *place, struct stoker_error *error)
+static int fail_answer(const struct stk_object_url *place, struct stoker_error *error)
 {
     return stk_fail(error, STOKER_ERROR_CORRUPT, "the server's answer cannot be read",
                     "look at the server and proxies between", "'%.400s'", place->url);
 }
 
-int stk_upload_put(struct stk_store *store, const struct stk_place *place, struct stk_view body,
-                   const struct stk_upload_options *options, struct stoker_error *error)
+int stk_upload_put(struct stk_store *store, const struct stk_object_url *place,
+                   struct stk_view body, const struct stk_upload_options *options,
+                   struct stoker_error *error)
 {
-    struct stk_call *call = stk_call_open(place, STK_HTTP_PUT, false, error);
-    struct stk_proof proof;
+    struct stk_write_request *write_request =
+        stk_write_request_open(place, STK_HTTP_PUT, false, error);
+    struct stk_body_checksum checksum;
     uint8_t digest[16];
     char etag[80];
-    int status = call ? stk_call_check_options(place, options, error) : -ENOMEM;
+    int status = write_request ? stk_write_request_check_options(place, options, error) : -ENOMEM;
 
     if (status < 0) {
-        stk_call_close(call);
+        stk_write_request_close(write_request);
         return status;
     }
-    stk_proof_make(&proof, store, stk_place_check(place, options->check), body);
-    stk_call_options(call, options, &proof);
-    if (options->fresh) {
-        stk_call_fresh(call);
+    stk_body_checksum_init(&checksum, store, stk_body_checksum_for_url(place, options->check),
+                           body);
+    stk_write_request_set_options(write_request, options, &checksum);
+    if (options->if_absent) {
+        stk_write_request_if_absent(write_request);
     }
-    if (place->kind == STK_PLACE_AZURE) {
-        stk_call_more(call, "x-ms-blob-type", "BlockBlob");
+    if (place->kind == STK_OBJECT_URL_AZURE) {
+        stk_write_request_add_header(write_request, "x-ms-blob-type", "BlockBlob");
     }
-    call->exchange.request.body = body;
-    status = stk_call_run(call, store, error);
-    if (status < 0 && stk_call_wants_sum(call, &proof)) {
-        stk_call_close(call);
-        stk_store_demand_sums(store); /* so now it has one */
+    write_request->exchange.request.body = body;
+    status = stk_write_request_run(write_request, store, error);
+    if (status < 0 && stk_write_request_needs_checksum(write_request, &checksum)) {
+        stk_write_request_close(write_request);
+        stk_store_require_checksums(store); /* so now it has one */
         return stk_upload_put(store, place, body, options, error);
     }
     if (status == 0) { /* whoever took the object names it: a proxy's "200 OK" does not */
-        stk_call_etag(call, etag, sizeof etag);
-        status = etag[0] ? stk_call_took(call, &proof, error) : fail_answer(place, error);
-    } else if (options->fresh && place->kind != STK_PLACE_S3 && stk_call_was_there(call)) {
-        status = stk_call_is_body(store, place, body) ? 0 : stk_call_fail_fresh(place, error);
-    } else if (options->fresh && call->exchange.code == 412) {
+        stk_write_request_copy_etag(write_request, etag, sizeof etag);
+        status = etag[0] ? stk_write_request_check_reply(write_request, &checksum, error)
+                         : fail_answer(place, error);
+    } else if (options->if_absent && place->kind != STK_OBJECT_URL_S3 &&
+               stk_write_request_already_exists(write_request)) {
+        status = stk_write_request_matches_body(store, place, body)
+                     ? 0
+                     : stk_write_request_fail_exists(place, error);
+    } else if (options->if_absent && write_request->exchange.code == 412) {
         /* It may be ours, by a try whose answer was lost: libcurl's own tries are not counted. */
         stk_md5(body.data, body.bytes, digest);
         stk_hex(digest, sizeof digest, etag);
-        status = stk_call_is_there(store, place, body.bytes, etag) ||
-                         stk_call_is_body(store, place, body) /* encrypted: its ETag is no MD5 */
+        status = stk_write_request_matches_object(store, place, body.bytes, etag) ||
+                         stk_write_request_matches_body(store, place,
+                                                        body) /* encrypted: its ETag is no MD5 */
                      ? 0
-                     : stk_call_fail_fresh(place, error);
+                     : stk_write_request_fail_exists(place, error);
     }
-    stk_call_close(call);
+    stk_write_request_close(write_request);
     return status;
 }
 
-int stk_upload_copy(struct stk_store *store, const struct stk_place *from,
-                    const struct stk_about *about, const struct stk_place *place,
+int stk_upload_copy(struct stk_store *store, const struct stk_object_url *from,
+                    const struct stk_object_info *info, const struct stk_object_url *place,
                     const struct stk_upload_options *options, struct stoker_error *error)
 {
-    struct stk_call *call = stk_call_open(place, STK_HTTP_PUT, true, error);
+    struct stk_write_request *write_request =
+        stk_write_request_open(place, STK_HTTP_PUT, true, error);
     char source[SOURCE_BYTES_MAX];
     int status;
 
-    if (!call) {
+    if (!write_request) {
         return -ENOMEM;
     }
-    status = stk_call_check_key(place, error);
+    status = stk_write_request_check_key(place, error);
     if (status < 0) {
         goto done;
     }
-    if (!stk_call_source(from, source, sizeof source)) {
+    if (!stk_write_request_copy_source(from, source, sizeof source)) {
         status = stk_fail(error, STOKER_ERROR_LIMIT, "a key is too long", "shorten it", "'%.400s'",
                           from->url);
         goto done;
     }
-    call->exchange.source = from;
-    stk_call_more(call, "x-amz-copy-source", source);
-    if (about->etag[0]) {
-        stk_call_more(call, "x-amz-copy-source-if-match", about->etag);
+    write_request->exchange.source = from;
+    stk_write_request_add_header(write_request, "x-amz-copy-source", source);
+    if (info->etag[0]) {
+        stk_write_request_add_header(write_request, "x-amz-copy-source-if-match", info->etag);
     }
-    stk_call_options(call, options, NULL);
-    if (options->fresh) {
-        stk_call_fresh(call);
+    stk_write_request_set_options(write_request, options, NULL);
+    if (options->if_absent) {
+        stk_write_request_if_absent(write_request);
     }
-    call->exchange.patience = 10; /* the server reads and writes it all */
-    status = stk_call_run(call, store, error);
-    if (status < 0 && call->exchange.code == 412 && options->fresh) {
-        struct stk_about there; /* else it is the source that is another */
+    write_request->exchange.timeout_factor = 10; /* the server reads and writes it all */
+    status = stk_write_request_run(write_request, store, error);
+    if (status < 0 && write_request->exchange.code == 412 && options->if_absent) {
+        struct stk_object_info current; /* else it is the source that is another */
 
         /* It may be ours, by a try whose answer was lost. */
-        if (stk_call_is_copy(store, place, from, about)) {
+        if (stk_write_request_matches_copy(store, place, from, info)) {
             status = 0;
-        } else if (stk_store_head(store, place, &there, NULL) == 0) {
-            status = stk_call_fail_fresh(place, error);
+        } else if (stk_store_head(store, place, &current, NULL) == 0) {
+            status = stk_write_request_fail_exists(place, error);
         }
-    } else if (status == 0 && !stk_call_says(call, "CopyObjectResult")) {
+    } else if (status == 0 && !stk_write_request_has_root(write_request, "CopyObjectResult")) {
         status = fail_answer(place, error);
     }
 done:
-    stk_call_close(call);
+    stk_write_request_close(write_request);
     return status;
 }
 
-int stk_upload_remove(struct stk_store *store, const struct stk_place *place,
+int stk_upload_remove(struct stk_store *store, const struct stk_object_url *place,
                       struct stoker_error *error)
 {
-    struct stk_call *call = stk_call_open(place, STK_HTTP_DELETE, false, error);
-    int status = call ? stk_call_check_key(place, error) : -ENOMEM;
+    struct stk_write_request *write_request =
+        stk_write_request_open(place, STK_HTTP_DELETE, false, error);
+    int status = write_request ? stk_write_request_check_key(place, error) : -ENOMEM;
 
-    status = status < 0 ? status : stk_call_run(call, store, error);
-    if (call && status < 0 && call->exchange.code == 404 &&
-        (stk_call_is_refused(call, "NoSuchKey") || stk_call_is_refused(call, "BlobNotFound"))) {
+    status = status < 0 ? status : stk_write_request_run(write_request, store, error);
+    if (write_request && status < 0 && write_request->exchange.code == 404 &&
+        (stk_write_request_has_error_code(write_request, "NoSuchKey") ||
+         stk_write_request_has_error_code(write_request, "BlobNotFound"))) {
         status = 0;
     }
-    stk_call_close(call);
+    stk_write_request_close(write_request);
     return status;
 }
 
 /* An object that could not be removed. */
-struct refused {
+struct key_errors {
     struct stoker_error *error;
-    const struct stk_place *place;
+    const struct stk_object_url *place;
 };
 
-static int on_refused(void *owner, const struct stk_answer *answer)
+static int on_key_error(void *owner, const struct stk_xml_response *response)
 {
-    struct refused *refused = owner;
+    struct key_errors *key_errors = owner;
 
-    if (strcmp(answer->texts[1], "NoSuchKey") == 0) {
+    if (strcmp(response->texts[1], "NoSuchKey") == 0) {
         return 0;
     }
-    return stk_fail(refused->error, strcmp(answer->texts[1], "AccessDenied") == 0 ? -EACCES : -EIO,
+    return stk_fail(key_errors->error,
+                    strcmp(response->texts[1], "AccessDenied") == 0 ? -EACCES : -EIO,
                     "an object cannot be removed", "check the permissions and locks of the bucket",
-                    "'s3://%.80s/%.300s': %.60s %.160s", refused->place->bucket, answer->texts[0],
-                    answer->texts[1], answer->texts[2]);
+                    "'s3://%.80s/%.300s': %.60s %.160s", key_errors->place->bucket,
+                    response->texts[0], response->texts[1], response->texts[2]);
 }
 
 /* XML cannot say control characters. */
@@ -153,10 +165,10 @@ static bool is_plain(const char *key)
     return *key == '\0';
 }
 
-static int remove_one(struct stk_store *store, const struct stk_place *place, const char *key,
+static int remove_one(struct stk_store *store, const struct stk_object_url *place, const char *key,
                       struct stoker_error *error)
 {
-    struct stk_place one = *place;
+    struct stk_object_url one = *place;
 
     one.key = key;
     return stk_upload_remove(store, &one, error);
@@ -165,7 +177,7 @@ static int remove_one(struct stk_store *store, const struct stk_place *place, co
 /* A document that names objects. */
 struct naming {
     struct stk_store *store;
-    const struct stk_place *place;
+    const struct stk_object_url *place;
     char *xml;
     size_t used, bytes;
 };
@@ -191,7 +203,7 @@ static int write_keys(struct naming *naming, const char *keys, uint32_t count,
             bool fits;
 
             add_text(naming, "<Object><Key>");
-            fits = stk_answer_quote(keys, naming->xml, naming->bytes, &naming->used);
+            fits = stk_xml_response_escape(keys, naming->xml, naming->bytes, &naming->used);
             STK_ASSERT(fits);
             add_text(naming, "</Key></Object>");
             status = 1;
@@ -203,26 +215,27 @@ static int write_keys(struct naming *naming, const char *keys, uint32_t count,
     return removed < 0 ? removed : status;
 }
 
-int stk_upload_remove_many(struct stk_store *store, const struct stk_place *place, const char *keys,
-                           uint32_t count, struct stoker_error *error)
+int stk_upload_remove_many(struct stk_store *store, const struct stk_object_url *place,
+                           const char *keys, uint32_t count, struct stoker_error *error)
 {
     size_t xml_bytes = 128, at = 0;
-    struct stk_answer *answer = stk_alloc(1, sizeof *answer);
-    struct stk_call *call = stk_call_open(place, STK_HTTP_POST, true, error);
-    struct refused refused = {error, place};
+    struct stk_xml_response *response = stk_alloc(1, sizeof *response);
+    struct stk_write_request *write_request =
+        stk_write_request_open(place, STK_HTTP_POST, true, error);
+    struct key_errors key_errors = {error, place};
     struct naming naming;
-    struct stk_proof proof;
+    struct stk_body_checksum checksum;
     char *xml;
     int status;
 
     STK_ASSERT(count > 0 && count <= STK_UPLOAD_REMOVE_MAX);
-    if (place->kind != STK_PLACE_S3) {
+    if (place->kind != STK_OBJECT_URL_S3) {
         status = 0;
         for (uint32_t i = 0; i < count && status == 0; i++, keys += strlen(keys) + 1) {
             status = remove_one(store, place, keys, error);
         }
-        stk_free(answer);
-        stk_call_close(call);
+        stk_free(response);
+        stk_write_request_close(write_request);
         return status;
     }
     for (uint32_t i = 0; i < count; i++) {
@@ -232,7 +245,7 @@ int stk_upload_remove_many(struct stk_store *store, const struct stk_place *plac
         at += bytes + 1;
     }
     xml = stk_alloc(1, xml_bytes);
-    if (!xml || !call || !answer) {
+    if (!xml || !write_request || !response) {
         status = stk_fail(error, -ENOMEM, "cannot remove objects", "free memory", "'%.200s'",
                           place->url);
         goto done;
@@ -242,27 +255,28 @@ int stk_upload_remove_many(struct stk_store *store, const struct stk_place *plac
     if (status <= 0) { /* none is left */
         goto done;
     }
-    call->exchange.keyed = false;
-    call->exchange.request.body = (struct stk_view){(const uint8_t *)xml, strlen(xml)};
-    stk_call_query(call, "delete", NULL);
+    write_request->exchange.keyed = false;
+    write_request->exchange.request.body = (struct stk_view){(const uint8_t *)xml, strlen(xml)};
+    stk_write_request_add_query(write_request, "delete", NULL);
     /* It must have one; S3 Express knows no MD5. */
-    stk_proof_make(&proof, store, place->zone ? STK_CHECK_CRC32C : STK_CHECK_MD5,
-                   call->exchange.request.body);
-    stk_proof_add(&proof, call);
-    stk_call_more(call, "Content-Type", "application/xml");
-    status = stk_call_run(call, store, error);
-    *answer = (struct stk_answer){.root = "DeleteResult",
-                                  .item = "Error",
-                                  .names = {"Key", "Code", "Message"},
-                                  .found = on_refused,
-                                  .owner = &refused};
+    stk_body_checksum_init(&checksum, store,
+                           place->zone ? STK_UPLOAD_CHECKSUM_CRC32C : STK_UPLOAD_CHECKSUM_MD5,
+                           write_request->exchange.request.body);
+    stk_body_checksum_add_headers(&checksum, write_request);
+    stk_write_request_add_header(write_request, "Content-Type", "application/xml");
+    status = stk_write_request_run(write_request, store, error);
+    *response = (struct stk_xml_response){.root = "DeleteResult",
+                                          .item = "Error",
+                                          .names = {"Key", "Code", "Message"},
+                                          .on_item = on_key_error,
+                                          .owner = &key_errors};
     if (status == 0) {
-        status = stk_answer_read(answer, stk_call_document(call));
+        status = stk_xml_response_parse(response, stk_write_request_document(write_request));
         status = status == STOKER_ERROR_CORRUPT ? fail_answer(place, error) : status;
     }
 done:
     stk_free(xml);
-    stk_free(answer);
-    stk_call_close(call);
+    stk_free(response);
+    stk_write_request_close(write_request);
     return status;
 }

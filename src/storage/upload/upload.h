@@ -24,20 +24,20 @@
 #define STK_UPLOAD_REMOVE_MAX 1000u /* objects of one request */
 
 /* How the server checks a body. */
-enum stk_upload_check {
-    STK_CHECK_AUTO = 0,  /* Amazon: CRC64NVME. A server of one's own: the signature's SHA-256, which
-                            any checks */
-    STK_CHECK_CRC64NVME, /* of the whole object, too, and kept with it */
-    STK_CHECK_CRC32C,
-    STK_CHECK_SHA256,
-    STK_CHECK_MD5,    /* Content-MD5, the oldest */
-    STK_CHECK_GOOGLE, /* theirs, whatever is asked for: CRC32C, also of the whole */
-    STK_CHECK_AZURE,  /* CRC64 of each body */
+enum stk_upload_checksum {
+    STK_UPLOAD_CHECKSUM_AUTO = 0,  /* Amazon: CRC64NVME. A server of one's own: the signature's
+                            SHA-256, which any checks */
+    STK_UPLOAD_CHECKSUM_CRC64NVME, /* of the whole object, too, and kept with it */
+    STK_UPLOAD_CHECKSUM_CRC32C,
+    STK_UPLOAD_CHECKSUM_SHA256,
+    STK_UPLOAD_CHECKSUM_MD5,   /* Content-MD5, the oldest */
+    STK_UPLOAD_CHECKSUM_GCS,   /* theirs, whatever is asked for: CRC32C, also of the whole */
+    STK_UPLOAD_CHECKSUM_AZURE, /* CRC64 of each body */
 };
 
 struct stk_upload_options { /* texts are lent; NULL: none */
-    uint32_t check;         /* enum stk_upload_check */
-    bool fresh;             /* -EEXIST where an object is there, of other bytes */
+    uint32_t check;         /* enum stk_upload_checksum */
+    bool if_absent;         /* -EEXIST where an object is there, of other bytes */
     bool resume;            /* by parts: goes on with what an earlier run left of this object */
     const char *storage_class;
     const char *encryption, *encryption_key; /* "AES256", "aws:kms"; of KMS */
@@ -46,30 +46,32 @@ struct stk_upload_options { /* texts are lent; NULL: none */
 };
 
 /* Writes a whole object of at most 5 GiB. */
-int stk_upload_put(struct stk_store *store, const struct stk_place *place, struct stk_view body,
-                   const struct stk_upload_options *options, struct stoker_error *error);
+int stk_upload_put(struct stk_store *store, const struct stk_object_url *object,
+                   struct stk_view body, const struct stk_upload_options *options,
+                   struct stoker_error *error);
 /* The same of an object in the same store, by the server itself; of that version. */
-int stk_upload_copy(struct stk_store *store, const struct stk_place *from,
-                    const struct stk_about *about, const struct stk_place *place,
+int stk_upload_copy(struct stk_store *store, const struct stk_object_url *from,
+                    const struct stk_object_info *info, const struct stk_object_url *object,
                     const struct stk_upload_options *options, struct stoker_error *error);
 
 /* Gives *text_out: a KMS encryption context, an object of JSON with texts, as it is sent. FORMAT:
  * it is none; LIMIT: more than STK_UPLOAD_CONTEXT_BYTES_MAX. */
-int stk_upload_context(const char *json, char **text_out, struct stoker_error *error);
+int stk_upload_encryption_context(const char *json, char **text_out, struct stoker_error *error);
 
 struct stk_upload;
 
 /* Gives *upload_out. bytes > 0. */
 int stk_upload_open(struct stk_upload **upload_out, struct stk_store *store,
-                    const struct stk_place *place, uint64_t bytes,
+                    const struct stk_object_url *object, uint64_t bytes,
                     const struct stk_upload_options *options, struct stoker_error *error);
 uint32_t stk_upload_part_count(const struct stk_upload *upload);
 uint64_t stk_upload_part_bytes(const struct stk_upload *upload); /* of all but the last */
 /* Part number `index` from 0: its whole bytes. 1: it was there already; 0: it was sent. */
-int stk_upload_part(struct stk_upload *upload, uint32_t index, struct stk_view body,
-                    struct stoker_error *error);
-int stk_upload_copy_part(struct stk_upload *upload, uint32_t index, const struct stk_place *from,
-                         const struct stk_about *about, struct stoker_error *error);
+int stk_upload_send_part(struct stk_upload *upload, uint32_t index, struct stk_view body,
+                         struct stoker_error *error);
+int stk_upload_copy_part(struct stk_upload *upload, uint32_t index,
+                         const struct stk_object_url *from, const struct stk_object_info *info,
+                         struct stoker_error *error);
 /* After all parts: the object is there. */
 int stk_upload_commit(struct stk_upload *upload, struct stoker_error *error);
 /* Whether a part, or the commit, failed since the store knows the upload no more: all of it can be
@@ -82,21 +84,21 @@ bool stk_upload_is_empty(const struct stk_upload *upload);
 void stk_upload_close(struct stk_upload *upload, bool abort);
 
 /* Removes an object; one that is not there is fine. */
-int stk_upload_remove(struct stk_store *store, const struct stk_place *place,
+int stk_upload_remove(struct stk_store *store, const struct stk_object_url *object,
                       struct stoker_error *error);
 /* The same of many in the bucket of *place: keys NUL-ended, one after the other, at most
  * STK_UPLOAD_REMOVE_MAX. */
-int stk_upload_remove_many(struct stk_store *store, const struct stk_place *place, const char *keys,
-                           uint32_t count, struct stoker_error *error);
+int stk_upload_remove_many(struct stk_store *store, const struct stk_object_url *object,
+                           const char *keys, uint32_t count, struct stoker_error *error);
 /* Whether objects can be written there. */
-static inline bool stk_upload_can(const struct stk_place *place)
+static inline bool stk_upload_is_supported(const struct stk_object_url *object)
 {
-    return place->kind == STK_PLACE_S3 || place->kind == STK_PLACE_GOOGLE ||
-           place->kind == STK_PLACE_AZURE;
+    return object->kind == STK_OBJECT_URL_S3 || object->kind == STK_OBJECT_URL_GCS ||
+           object->kind == STK_OBJECT_URL_AZURE;
 }
 /* Not of Azure: aborts the uploads below a prefix that began before `before_ns` (wall clock).
  * Counts them. */
-int stk_upload_sweep(struct stk_store *store, const struct stk_place *place, uint64_t before_ns,
-                     uint64_t *count_out, struct stoker_error *error);
+int stk_upload_abort_older(struct stk_store *store, const struct stk_object_url *object,
+                           uint64_t before_ns, uint64_t *count_out, struct stoker_error *error);
 
 #endif

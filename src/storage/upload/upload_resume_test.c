@@ -140,7 +140,7 @@ static void write_pages(void)
 }
 
 /* Opens, and closes without abort: as a run that ends early. */
-static void go_on(const char *name, struct stk_store *store, const struct stk_place *place,
+static void go_on(const char *name, struct stk_store *store, const struct stk_object_url *object,
                   const struct stk_upload_options *more, uint32_t pages, const char *id)
 {
     struct stk_upload_options options = *more;
@@ -150,26 +150,27 @@ static void go_on(const char *name, struct stk_store *store, const struct stk_pl
 
     options.resume = true;
     options.part_bytes = PART;
-    T_EQ(name, stk_upload_open(&upload, store, place, (uint64_t)PARTS * PART, &options, &error), 0);
+    T_EQ(name, stk_upload_open(&upload, store, object, (uint64_t)PARTS * PART, &options, &error),
+         0);
     T_EQ(name, asked("part-number-marker="), pages);
     T_EQ(name, asked("POST "), strcmp(id, "new") == 0);
     if (upload) {
-        T_EQ(name, stk_upload_part(upload, 1, (struct stk_view){part, PART}, &error), 0);
+        T_EQ(name, stk_upload_send_part(upload, 1, (struct stk_view){part, PART}, &error), 0);
     }
     snprintf(words, sizeof words, "partNumber=2&uploadId=%s ", id);
     T_EQ(name, asked(words), 1);
     if (upload && pages == 2) { /* the last one stands on the second page */
         bool told = replies[1].body == last_page, young = strcmp(id, "young") == 0;
 
-        T_EQ(name, stk_upload_part(upload, 0, (struct stk_view){part, PART}, &error), young);
-        T_EQ(name, stk_upload_part(upload, 2, (struct stk_view){part, PART}, &error), 0);
-        T_EQ(name, stk_upload_part(upload, 1000, (struct stk_view){part, PART}, &error), told);
+        T_EQ(name, stk_upload_send_part(upload, 0, (struct stk_view){part, PART}, &error), young);
+        T_EQ(name, stk_upload_send_part(upload, 2, (struct stk_view){part, PART}, &error), 0);
+        T_EQ(name, stk_upload_send_part(upload, 1000, (struct stk_view){part, PART}, &error), told);
     }
     stk_upload_close(upload, false);
     T_EQ(name, asked("DELETE "), 0);
 }
 
-static void test_left(struct stk_store *store, const struct stk_place *place)
+static void test_left(struct stk_store *store, const struct stk_object_url *object)
 {
     const struct reply pages[] = {
         {"GET", "part-number-marker=0&uploadId=young", "200 OK", first_page},
@@ -201,28 +202,28 @@ static void test_left(struct stk_store *store, const struct stk_place *place)
     struct stk_upload_options options = {0};
 
     script(pages, STK_COUNT(pages));
-    go_on("two pages of the youngest", store, place, &options, 2, "young");
+    go_on("two pages of the youngest", store, object, &options, 2, "young");
     script(pages, STK_COUNT(pages));
     options.storage_class = "GLACIER";
-    go_on("of its class", store, place, &options, 1, "cold");
+    go_on("of its class", store, object, &options, 1, "cold");
     options.storage_class = NULL;
-    options.check = STK_CHECK_SHA256;
+    options.check = STK_UPLOAD_CHECKSUM_SHA256;
     script(pages, STK_COUNT(pages));
-    go_on("of its sums", store, place, &options, 1, "summed");
-    options.check = STK_CHECK_AUTO;
+    go_on("of its sums", store, object, &options, 1, "summed");
+    options.check = STK_UPLOAD_CHECKSUM_AUTO;
     options.encryption = "AES256";
     script(pages, STK_COUNT(pages));
-    go_on("encrypted: which is which is not told", store, place, &options, 0, "new");
+    go_on("encrypted: which is which is not told", store, object, &options, 0, "new");
     options.encryption = NULL;
     script(stuck, STK_COUNT(stuck));
-    go_on("a page for ever", store, place, &options, 2, "young");
+    go_on("a page for ever", store, object, &options, 2, "young");
     script(gone, STK_COUNT(gone));
-    go_on("gone meanwhile", store, place, &options, 1, "new");
+    go_on("gone meanwhile", store, object, &options, 1, "new");
     script(half, STK_COUNT(half));
-    go_on("gone between two pages", store, place, &options, 2, "new");
+    go_on("gone between two pages", store, object, &options, 2, "new");
 }
 
-static void test_sizes(struct stk_store *store, const struct stk_place *place)
+static void test_sizes(struct stk_store *store, const struct stk_object_url *object)
 {
     static const struct reply create[] = {{"POST", "uploads", "200 OK", begun}};
     static const struct row {
@@ -244,14 +245,14 @@ static void test_sizes(struct stk_store *store, const struct stk_place *place)
         struct stk_upload_options options = {.part_bytes = row->part};
 
         script(create, 1);
-        T_EQ(row->name, stk_upload_open(&upload, store, place, row->bytes, &options, &error), 0);
+        T_EQ(row->name, stk_upload_open(&upload, store, object, row->bytes, &options, &error), 0);
         T_EQ(row->name, stk_upload_part_bytes(upload), row->want_part);
         T_EQ(row->name, stk_upload_part_count(upload), row->want_count);
         stk_upload_close(upload, false);
     }
     script(create, 1);
     T_EQ("too large",
-         stk_upload_open(&upload, store, place, STK_UPLOAD_BYTES_MAX + 1,
+         stk_upload_open(&upload, store, object, STK_UPLOAD_BYTES_MAX + 1,
                          &(struct stk_upload_options){0}, &error),
          STOKER_ERROR_LIMIT);
     T_ERROR("too large", &error);
@@ -259,7 +260,7 @@ static void test_sizes(struct stk_store *store, const struct stk_place *place)
 }
 
 /* What requests say. */
-static void test_words(struct stk_store *store, const struct stk_place *place)
+static void test_words(struct stk_store *store, const struct stk_object_url *object)
 {
     static const struct reply sent[] = {
         {"POST", "uploads", "200 OK", begun},
@@ -276,17 +277,18 @@ static void test_words(struct stk_store *store, const struct stk_place *place)
         {"PUT", "copy", "200 OK", "<CopyObjectResult></CopyObjectResult>"},
         {"PUT", "swallowed", "200 OK", ""},
     };
-    struct stk_upload_options options = {.part_bytes = PART, .check = STK_CHECK_CRC64NVME};
-    struct stk_about about = {.bytes = 3 * PART - 7, .etag = "\"version\""};
+    struct stk_upload_options options = {.part_bytes = PART,
+                                         .check = STK_UPLOAD_CHECKSUM_CRC64NVME};
+    struct stk_object_info info = {.bytes = 3 * PART - 7, .etag = "\"version\""};
     struct stoker_error error = {0};
     struct stk_upload *upload = NULL;
-    struct stk_place other = *place;
+    struct stk_object_url other = *object;
 
     script(sent, STK_COUNT(sent));
-    T_EQ("open", stk_upload_open(&upload, store, place, 2 * PART, &options, &error), 0);
+    T_EQ("open", stk_upload_open(&upload, store, object, 2 * PART, &options, &error), 0);
     T_EQ("algorithm", asked("x-amz-checksum-type: FULL_OBJECT"), 1);
     for (uint32_t i = 0; i < 2; i++) {
-        T_EQ("part", stk_upload_part(upload, i, (struct stk_view){part, PART}, &error), 0);
+        T_EQ("part", stk_upload_send_part(upload, i, (struct stk_view){part, PART}, &error), 0);
     }
     T_EQ("commit", stk_upload_commit(upload, &error), 0);
     T_EQ("the sum of each part", asked("<ChecksumCRC64NVME>"), 2);
@@ -295,50 +297,52 @@ static void test_words(struct stk_store *store, const struct stk_place *place)
     T_EQ("what is committed is not aborted", asked("DELETE "), 0);
 
     script(copied, STK_COUNT(copied));
-    T_EQ("open", stk_upload_open(&upload, store, place, about.bytes, &options, &error), 0);
-    T_EQ("copy", stk_upload_copy_part(upload, 1, place, &about, &error), 0);
+    T_EQ("open", stk_upload_open(&upload, store, object, info.bytes, &options, &error), 0);
+    T_EQ("copy", stk_upload_copy_part(upload, 1, object, &info, &error), 0);
     T_EQ("a range", asked("x-amz-copy-source-range: bytes=5242880-10485759\r"), 1);
     T_EQ("of a version", asked("x-amz-copy-source-if-match: \"version\"\r"), 1);
-    T_EQ("swallowed", stk_upload_copy_part(upload, 2, place, &about, &error), STOKER_ERROR_CORRUPT);
+    T_EQ("swallowed", stk_upload_copy_part(upload, 2, object, &info, &error), STOKER_ERROR_CORRUPT);
     T_EQ("the last range", asked("x-amz-copy-source-range: bytes=10485760-15728632\r"), 1);
     stk_upload_close(upload, false);
 
     script(copied, STK_COUNT(copied));
-    options.check = STK_CHECK_AUTO;
+    options.check = STK_UPLOAD_CHECKSUM_AUTO;
     other.key = "copy";
-    T_EQ("whole", stk_upload_copy(store, place, &about, &other, &options, &error), 0);
+    T_EQ("whole", stk_upload_copy(store, object, &info, &other, &options, &error), 0);
     T_EQ("of a version", asked("x-amz-copy-source-if-match: \"version\"\r"), 1);
     other.key = "swallowed";
-    T_EQ("swallowed", stk_upload_copy(store, place, &about, &other, &options, &error),
+    T_EQ("swallowed", stk_upload_copy(store, object, &info, &other, &options, &error),
          STOKER_ERROR_CORRUPT);
 }
 
 /* A try whose answer was lost made the object: its bytes say so where its ETag is no MD5, and an
  * ETag without the size says nothing. */
-static void test_ours(struct stk_store *store, const struct stk_place *place)
+static void test_ours(struct stk_store *store, const struct stk_object_url *object)
 {
     static const struct reply rows[] = {
         {"PUT", "key", "412 Precondition Failed", "<Error><Code>PreconditionFailed</Code></Error>"},
         {"GET", "key", "206 Partial Content\r\nContent-Range: bytes 0-0/1", "x"},
     };
-    struct stk_upload_options options = {.fresh = true};
+    struct stk_upload_options options = {.if_absent = true};
     struct stoker_error error = {0};
 
     script(rows, STK_COUNT(rows));
-    T_EQ("ours",
-         stk_upload_put(store, place, (struct stk_view){(const uint8_t *)"x", 1}, &options, &error),
-         0);
-    T_EQ("another",
-         stk_upload_put(store, place, (struct stk_view){(const uint8_t *)"y", 1}, &options, &error),
-         -EEXIST);
+    T_EQ(
+        "ours",
+        stk_upload_put(store, object, (struct stk_view){(const uint8_t *)"x", 1}, &options, &error),
+        0);
+    T_EQ(
+        "another",
+        stk_upload_put(store, object, (struct stk_view){(const uint8_t *)"y", 1}, &options, &error),
+        -EEXIST);
     T_EQ("another size",
-         stk_upload_put(store, place, (struct stk_view){part, PART}, &options, &error), -EEXIST);
+         stk_upload_put(store, object, (struct stk_view){part, PART}, &options, &error), -EEXIST);
     T_ERROR("another size", &error);
 }
 
 /* What a lost answer began goes; never another object's, this one, or one that is not looked into.
  */
-static void test_twins(struct stk_store *store, const struct stk_place *place)
+static void test_twins(struct stk_store *store, const struct stk_object_url *object)
 {
     static const char date[] = "200 OK\r\nDate: Sat, 03 Jan 2026 00:00:00 GMT";
     static const char listed[] = "<ListMultipartUploadsResult>" UPLOAD("key%2B1", "new", "3", "")
@@ -363,18 +367,18 @@ static void test_twins(struct stk_store *store, const struct stk_place *place)
     uint64_t count = 7;
 
     script(rows, STK_COUNT(rows));
-    T_EQ("open", stk_upload_open(&upload, store, place, 2 * PART, &options, &error), 0);
+    T_EQ("open", stk_upload_open(&upload, store, object, 2 * PART, &options, &error), 0);
     stk_upload_close(upload, false);
     T_EQ("begun twice", asked("POST "), 2);
     T_EQ("one goes", asked("DELETE "), 1);
     T_EQ("the twin", asked("?uploadId=twin "), 1);
     script(quicker, STK_COUNT(quicker));
-    T_EQ("sweep", stk_upload_sweep(store, place, 1900000000000000000u, &count, &error), 0);
+    T_EQ("sweep", stk_upload_abort_older(store, object, 1900000000000000000u, &count, &error), 0);
     T_EQ("all were asked for", asked("DELETE "), 5);
     T_EQ("which others have removed", count, 0);
 }
 
-static void test_removed(struct stk_store *store, const struct stk_place *place)
+static void test_removed(struct stk_store *store, const struct stk_object_url *object)
 {
     static const struct reply no_key[] = {
         {"DELETE", "", "404 Not Found", "<Error><Code>NoSuchKey</Code></Error>"}};
@@ -383,27 +387,27 @@ static void test_removed(struct stk_store *store, const struct stk_place *place)
     struct stoker_error error = {0};
 
     script(no_key, 1);
-    T_EQ("not there", stk_upload_remove(store, place, &error), 0);
+    T_EQ("not there", stk_upload_remove(store, object, &error), 0);
     script(no_bucket, 1);
-    T_TRUE("no bucket is no object that is gone", stk_upload_remove(store, place, &error) < 0);
+    T_TRUE("no bucket is no object that is gone", stk_upload_remove(store, object, &error) < 0);
     T_ERROR("no bucket", &error);
 }
 
 /* A request without a key would make a bucket, or remove it. */
-static void test_no_key(struct stk_store *store, const struct stk_place *place)
+static void test_no_key(struct stk_store *store, const struct stk_object_url *object)
 {
     static const struct reply any[] = {{"PUT", "", "200 OK", ""}, {"DELETE", "", "204 Gone", ""}};
     struct stk_upload_options options = {.part_bytes = PART};
-    struct stk_about about = {.bytes = 1, .etag = "\"version\""};
+    struct stk_object_info info = {.bytes = 1, .etag = "\"version\""};
     struct stk_view body = {part, 1};
     struct stk_upload *upload = NULL;
-    struct stk_place bucket = *place;
+    struct stk_object_url bucket = *object;
     struct stoker_error error = {0};
 
     bucket.key = "";
     script(any, STK_COUNT(any));
     T_EQ("put", stk_upload_put(store, &bucket, body, &options, &error), STOKER_ERROR_ARGUMENT);
-    T_EQ("copy", stk_upload_copy(store, place, &about, &bucket, &options, &error),
+    T_EQ("copy", stk_upload_copy(store, object, &info, &bucket, &options, &error),
          STOKER_ERROR_ARGUMENT);
     T_EQ("remove", stk_upload_remove(store, &bucket, &error), STOKER_ERROR_ARGUMENT);
     T_EQ("parts", stk_upload_open(&upload, store, &bucket, 2 * PART, &options, &error),
@@ -413,7 +417,7 @@ static void test_no_key(struct stk_store *store, const struct stk_place *place)
 }
 
 /* Answers that are none. */
-static int on_item(void *owner, const struct stk_answer *answer)
+static int on_item(void *owner, const struct stk_xml_response *answer)
 {
     snprintf(owner, 64, "%.60s|", answer->texts[0]);
     return 0;
@@ -421,33 +425,35 @@ static int on_item(void *owner, const struct stk_answer *answer)
 
 static void test_answers(void)
 {
-    static char text[STK_ANSWER_TEXT_BYTES + 64], deep[16 * STK_ANSWER_DEPTH_MAX];
-    struct stk_answer *answer = stk_alloc(1, sizeof *answer);
+    static char text[STK_XML_RESPONSE_TEXT_BYTES + 64], deep[16 * STK_XML_RESPONSE_DEPTH_MAX];
+    struct stk_xml_response *answer = stk_alloc(1, sizeof *answer);
     char found[64] = "none", etag[8], quoted[64] = "";
     size_t used = 0;
     const char *doctype = "<!DOCTYPE r [<!ENTITY a 'b'>]><r><i><k>&a;</k></i></r>";
 
-    *answer = (struct stk_answer){
-        .root = "r", .item = "i", .names = {"k"}, .found = on_item, .owner = found};
+    *answer = (struct stk_xml_response){
+        .root = "r", .item = "i", .names = {"k"}, .on_item = on_item, .owner = found};
     T_EQ("doctype",
-         stk_answer_read(answer, (struct stk_view){(const uint8_t *)doctype, strlen(doctype)}),
+         stk_xml_response_parse(answer,
+                                (struct stk_view){(const uint8_t *)doctype, strlen(doctype)}),
          STOKER_ERROR_CORRUPT);
     T_STR("doctype", found, "none");
-    snprintf(text, sizeof text, "<r><i><k>a&#98;%0*d</k></i></r>", (int)STK_ANSWER_TEXT_BYTES + 1,
-             1);
-    T_EQ("long", stk_answer_read(answer, (struct stk_view){(uint8_t *)text, strlen(text)}), 0);
+    snprintf(text, sizeof text, "<r><i><k>a&#98;%0*d</k></i></r>",
+             (int)STK_XML_RESPONSE_TEXT_BYTES + 1, 1);
+    T_EQ("long", stk_xml_response_parse(answer, (struct stk_view){(uint8_t *)text, strlen(text)}),
+         0);
     T_STR("a text that is too long is none, and never the first of it", found, "|");
-    for (size_t i = 0; i < 2 * STK_ANSWER_DEPTH_MAX; i++) {
+    for (size_t i = 0; i < 2 * STK_XML_RESPONSE_DEPTH_MAX; i++) {
         snprintf(deep + 3 * i, sizeof deep - 3 * i, "<r>");
     }
-    for (size_t i = 0, at = strlen(deep); i < 2 * STK_ANSWER_DEPTH_MAX; i++, at += 4) {
+    for (size_t i = 0, at = strlen(deep); i < 2 * STK_XML_RESPONSE_DEPTH_MAX; i++, at += 4) {
         snprintf(deep + at, sizeof deep - at, "</r>");
     }
-    T_EQ("deep", stk_answer_read(answer, (struct stk_view){(uint8_t *)deep, strlen(deep)}),
+    T_EQ("deep", stk_xml_response_parse(answer, (struct stk_view){(uint8_t *)deep, strlen(deep)}),
          STOKER_ERROR_CORRUPT);
-    stk_answer_etag("\"123456789\"", etag, sizeof etag);
+    stk_xml_response_copy_etag("\"123456789\"", etag, sizeof etag);
     T_STR("an ETag that is too long", etag, "");
-    T_TRUE("quoted", stk_answer_quote("a\nb", quoted, sizeof quoted, &used));
+    T_TRUE("quoted", stk_xml_response_escape("a\nb", quoted, sizeof quoted, &used));
     T_STR("quoted", quoted, "a&#10;b");
     stk_free(answer);
 }
@@ -456,7 +462,7 @@ int main(void)
 {
     struct stk_store_options options = {.timeout_ms = 20000, .seed = 3};
     struct stoker_error error = {0};
-    struct stk_place *place = NULL;
+    struct stk_object_url *object = NULL;
     struct stk_store *store = NULL;
     char endpoint[64];
     struct t_server server;
@@ -467,18 +473,18 @@ int main(void)
     setenv("AWS_ENDPOINT_URL", endpoint, 1);
     setenv("AWS_ACCESS_KEY_ID", "id", 1);
     setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
-    T_EQ("place", stk_place_parse("s3://bucket/key+1", &place, &error), 0);
+    T_EQ("place", stk_object_url_parse("s3://bucket/key+1", &object, &error), 0);
     T_EQ("store", stk_store_open(&store, &options, &error), 0);
-    test_left(store, place);
-    test_sizes(store, place);
-    test_words(store, place);
-    test_ours(store, place);
-    test_twins(store, place);
-    test_removed(store, place);
-    test_no_key(store, place);
+    test_left(store, object);
+    test_sizes(store, object);
+    test_words(store, object);
+    test_ours(store, object);
+    test_twins(store, object);
+    test_removed(store, object);
+    test_no_key(store, object);
     test_answers();
     stk_store_close(store);
-    stk_place_free(place);
+    stk_object_url_free(object);
     t_server_stop(&server);
     return t_finish();
 }

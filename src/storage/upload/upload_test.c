@@ -334,15 +334,15 @@ static void reset(uint32_t what, uint32_t nth, uint32_t count, uint32_t fault)
     pthread_mutex_unlock(&lock);
 }
 
-static int upload(struct stk_store *store, const struct stk_place *place,
+static int upload(struct stk_store *store, const struct stk_object_url *object,
                   const struct stk_upload_options *options, int *kept, struct stoker_error *error)
 {
     struct stk_upload *upload_of = NULL;
-    int status = stk_upload_open(&upload_of, store, place, BYTES, options, error);
+    int status = stk_upload_open(&upload_of, store, object, BYTES, options, error);
 
     *kept = 0;
     for (uint32_t i = 3; status >= 0 && i-- > 0;) { /* from behind: the order is no matter */
-        status = stk_upload_part(
+        status = stk_upload_send_part(
             upload_of, i,
             (struct stk_view){content + i * (size_t)PART, i == 2 ? BYTES - 2 * PART : PART}, error);
         *kept += status == 1;
@@ -391,19 +391,19 @@ static const struct row {
     {"the end, done without a word", COMPLETE, 0, 1, MUTE, false, 0},
 };
 
-static void test_faults(struct stk_store *store, const struct stk_place *place)
+static void test_faults(struct stk_store *store, const struct stk_object_url *object)
 {
     T_EACH(row, row, rows)
     {
-        struct stk_upload_options options = {.part_bytes = PART, .fresh = row->fresh};
+        struct stk_upload_options options = {.part_bytes = PART, .if_absent = row->fresh};
         struct stoker_error error = {0};
         bool whole = row->what == PUT_OBJECT || row == rows;
         int kept, status;
 
         reset(row->what, row->nth, row->count, row->fault);
-        status =
-            whole ? stk_upload_put(store, place, (struct stk_view){content, 1000}, &options, &error)
-                  : upload(store, place, &options, &kept, &error);
+        status = whole ? stk_upload_put(store, object, (struct stk_view){content, 1000}, &options,
+                                        &error)
+                       : upload(store, object, &options, &kept, &error);
         T_EQ(row->name, status, row->want);
         T_EQ(row->name, is_there(whole ? 1000 : BYTES), row->want == 0);
         T_EQ(row->name, world.upload, 0); /* nothing is left that somebody pays for */
@@ -413,7 +413,7 @@ static void test_faults(struct stk_store *store, const struct stk_place *place)
     }
 }
 
-static void test_kept(struct stk_store *store, const struct stk_place *place)
+static void test_kept(struct stk_store *store, const struct stk_object_url *object)
 {
     struct stk_upload_options options = {.part_bytes = PART, .resume = true};
     struct stoker_error error = {0};
@@ -422,53 +422,54 @@ static void test_kept(struct stk_store *store, const struct stk_place *place)
     int kept;
 
     reset(WHATS, 0, 0, NONE);
-    T_EQ("begin", stk_upload_open(&begun, store, place, BYTES, &options, &error), 0);
+    T_EQ("begin", stk_upload_open(&begun, store, object, BYTES, &options, &error), 0);
     for (uint32_t i = 0; i < 2; i++) {
         T_EQ("part",
-             stk_upload_part(begun, i, (struct stk_view){content + i * (size_t)PART, PART}, &error),
+             stk_upload_send_part(begun, i, (struct stk_view){content + i * (size_t)PART, PART},
+                                  &error),
              0);
     }
     stk_upload_close(begun, false); /* as a kill leaves it */
     world.parts[1][7] ^= 1;         /* one of them is of another file */
     hex_md5(world.parts[1], world.part_bytes[1], world.part_etags[1]);
-    T_EQ("goes on", upload(store, place, &options, &kept, &error), 0);
+    T_EQ("goes on", upload(store, object, &options, &kept, &error), 0);
     T_EQ("what is there and the same is kept", kept, 1);
     T_EQ("the rest is sent", world.sent_parts, 4);
     T_TRUE("whole", is_there(BYTES));
 
     reset(WHATS, 0, 0, NONE);
     world.upload = 1;
-    T_EQ("sweep, younger", stk_upload_sweep(store, place, 1000000000u, &swept, &error), 0);
+    T_EQ("sweep, younger", stk_upload_abort_older(store, object, 1000000000u, &swept, &error), 0);
     T_TRUE("stays", swept == 0 && world.upload);
-    T_EQ("sweep", stk_upload_sweep(store, place, 1900000000000000000u, &swept, &error), 0);
+    T_EQ("sweep", stk_upload_abort_older(store, object, 1900000000000000000u, &swept, &error), 0);
     T_TRUE("aborted", swept == 1 && !world.upload);
 
     reset(WHATS, 0, 0, NONE); /* all too young */
     world.pages = 3;
-    T_EQ("pages", stk_upload_sweep(store, place, 1000000000u, &swept, &error), 0);
+    T_EQ("pages", stk_upload_abort_older(store, object, 1000000000u, &swept, &error), 0);
     T_EQ("pages", world.listed, 4);
     world.pages = 500; /* a server that does not heed where a page is to begin */
     world.listed = 0;
-    T_EQ("for ever", stk_upload_sweep(store, place, 1000000000u, &swept, &error),
+    T_EQ("for ever", stk_upload_abort_older(store, object, 1000000000u, &swept, &error),
          STOKER_ERROR_CORRUPT);
     T_ERROR("for ever", &error);
     T_EQ("asked twice", world.listed, 2);
 }
 
 /* Another's object that comes while this one is sent stays, where a fresh one is wanted. */
-static void test_fresh_meanwhile(struct stk_store *store, const struct stk_place *place)
+static void test_fresh_meanwhile(struct stk_store *store, const struct stk_object_url *object)
 {
     for (int fresh = 0; fresh < 2; fresh++) {
-        struct stk_upload_options options = {.part_bytes = PART, .fresh = fresh};
+        struct stk_upload_options options = {.part_bytes = PART, .if_absent = fresh};
         struct stoker_error error = {0};
         struct stk_upload *begun = NULL;
 
         reset(WHATS, 0, 0, NONE);
-        T_EQ("begin", stk_upload_open(&begun, store, place, BYTES, &options, &error), 0);
+        T_EQ("begin", stk_upload_open(&begun, store, object, BYTES, &options, &error), 0);
         for (uint32_t i = 0; i < 3; i++) {
             struct stk_view part = {content + i * (size_t)PART, i < 2 ? PART : BYTES - 2 * PART};
 
-            T_EQ("part", stk_upload_part(begun, i, part, &error), 0);
+            T_EQ("part", stk_upload_send_part(begun, i, part, &error), 0);
         }
         keep(&world.body, &world.bytes, content, 7);
         snprintf(world.etag, sizeof world.etag, "another");
@@ -484,7 +485,7 @@ static void test_fresh_meanwhile(struct stk_store *store, const struct stk_place
 }
 
 /* Uploads of the same object: those that tries of this one have left go, of others none. */
-static void test_left(struct stk_store *store, const struct stk_place *place)
+static void test_left(struct stk_store *store, const struct stk_object_url *object)
 {
     struct stk_upload_options options = {.part_bytes = PART};
     struct stk_view part = {content, PART};
@@ -495,35 +496,36 @@ static void test_left(struct stk_store *store, const struct stk_place *place)
     reset(CREATE, 0, 1, LOST);
     world.upload = 0xe0; /* of others: with a part, of a minute later, and before */
     world.part_of = 0x20;
-    T_EQ("begun twice", upload(store, place, &options, &kept, &error), 0);
+    T_EQ("begun twice", upload(store, object, &options, &kept, &error), 0);
     T_TRUE("whole", is_there(BYTES));
     T_EQ("the empty one of then goes", world.upload, 0xe0);
     reset(CREATE, 0, 1, LOST);
     world.upload = 0xf0; /* and an empty one of then: only one can be ours */
     world.part_of = 0x20;
-    T_EQ("begun twice", upload(store, place, &options, &kept, &error), 0);
+    T_EQ("begun twice", upload(store, object, &options, &kept, &error), 0);
     T_EQ("whose they are nobody tells", world.upload, 0xf1);
     reset(WHATS, 0, 0, NONE);
     world.upload = 0xf0;
-    T_EQ("begun once", upload(store, place, &options, &kept, &error), 0);
+    T_EQ("begun once", upload(store, object, &options, &kept, &error), 0);
     T_EQ("nothing is touched", world.upload, 0xf0);
 
     reset(PUT_PART, 0, 1, LOST);
-    T_EQ("open", stk_upload_open(&begun, store, place, BYTES, &options, &error), 0);
-    T_EQ("part, again", stk_upload_part(begun, 0, part, &error), 0);
+    T_EQ("open", stk_upload_open(&begun, store, object, BYTES, &options, &error), 0);
+    T_EQ("part, again", stk_upload_send_part(begun, 0, part, &error), 0);
     world.late = true;
     stk_upload_close(begun, true);
     T_EQ("a try that comes behind the abort is removed", world.upload, 0);
     reset(WHATS, 0, 0, NONE);
-    T_EQ("open", stk_upload_open(&begun, store, place, BYTES, &options, &error), 0);
-    T_EQ("part", stk_upload_part(begun, 0, part, &error), 0);
+    T_EQ("open", stk_upload_open(&begun, store, object, BYTES, &options, &error), 0);
+    T_EQ("part", stk_upload_send_part(begun, 0, part, &error), 0);
     stk_upload_close(begun, true);
     T_TRUE("aborted once", world.upload == 0 && world.asked[ABORT] == 1);
 }
 
-static void test_rest(struct stk_store *store, const struct stk_place *place)
+static void test_rest(struct stk_store *store, const struct stk_object_url *object)
 {
-    struct stk_upload_options options = {.part_bytes = PART, .check = STK_CHECK_CRC64NVME};
+    struct stk_upload_options options = {.part_bytes = PART,
+                                         .check = STK_UPLOAD_CHECKSUM_CRC64NVME};
     struct stoker_error error = {0};
     uint64_t crc = stk_crc64(0, content, BYTES);
     uint8_t sum[8];
@@ -531,26 +533,27 @@ static void test_rest(struct stk_store *store, const struct stk_place *place)
     int kept;
 
     reset(WHATS, 0, 0, NONE);
-    T_EQ("checked", upload(store, place, &options, &kept, &error), 0);
+    T_EQ("checked", upload(store, object, &options, &kept, &error), 0);
     for (int i = 0; i < 8; i++) {
         sum[i] = (uint8_t)(crc >> (56 - 8 * i));
     }
     stk_base64(sum, 8, text);
     T_STR("the sum of the whole, out of the parts'", world.checksum, text);
-    options.fresh = true;
-    T_EQ("is there", upload(store, place, &options, &kept, &error), -EEXIST);
+    options.if_absent = true;
+    T_EQ("is there", upload(store, object, &options, &kept, &error), -EEXIST);
     T_ERROR("is there", &error);
-    T_EQ("is there", stk_upload_put(store, place, (struct stk_view){content, 5}, &options, &error),
+    T_EQ("is there", stk_upload_put(store, object, (struct stk_view){content, 5}, &options, &error),
          -EEXIST);
     T_TRUE("and stays", is_there(BYTES));
 
-    T_EQ("remove many", stk_upload_remove_many(store, place, "a&<b\0c\0", 2, &error), 0);
+    T_EQ("remove many", stk_upload_remove_many(store, object, "a&<b\0c\0", 2, &error), 0);
     T_HAS("quoted", world.keys, "<Object><Key>a&#38;&#60;b</Key></Object><Object><Key>c</Key>");
     reset(DELETE_MANY, 0, 99, CORRUPTED);
-    T_EQ("no answer", stk_upload_remove_many(store, place, "a\0", 1, &error), STOKER_ERROR_CORRUPT);
+    T_EQ("no answer", stk_upload_remove_many(store, object, "a\0", 1, &error),
+         STOKER_ERROR_CORRUPT);
     T_ERROR("no answer", &error);
     reset(DELETE_MANY, 0, 99, DENIED);
-    T_EQ("denied", stk_upload_remove_many(store, place, "a\0", 1, &error), -EACCES);
+    T_EQ("denied", stk_upload_remove_many(store, object, "a\0", 1, &error), -EACCES);
 }
 
 /* How a body is proven, as it is said; and what names the object that is to be copied. */
@@ -561,9 +564,9 @@ static void test_proofs(void)
         uint32_t check;
         bool is_signed;
     } proofs[] = {
-        {"Amazon's", "", "", STK_CHECK_CRC64NVME, false},
-        {"where it must", "", "when_required", STK_CHECK_AUTO, true},
-        {"one's own", "https://host", "", STK_CHECK_AUTO, true},
+        {"Amazon's", "", "", STK_UPLOAD_CHECKSUM_CRC64NVME, false},
+        {"where it must", "", "when_required", STK_UPLOAD_CHECKSUM_AUTO, true},
+        {"one's own", "https://host", "", STK_UPLOAD_CHECKSUM_AUTO, true},
     };
     static const struct source {
         const char *url, *text;
@@ -572,17 +575,18 @@ static void test_proofs(void)
         {"s3://arn:aws:s3:us-west-2:123456789012:accesspoint/p/a/b",
          "arn%3Aaws%3As3%3Aus-west-2%3A123456789012%3Aaccesspoint/p/object/a/b"},
     };
-    const struct stk_store_options options = {.timeout_ms = TIMEOUT_MS, .alone = true};
+    const struct stk_store_options options = {.timeout_ms = TIMEOUT_MS, .unshared = true};
 
     T_EACH(proof, row, proofs)
     {
         struct stk_store *store = NULL;
-        struct stk_proof proof;
+        struct stk_body_checksum proof;
 
         setenv("AWS_ENDPOINT_URL", row->endpoint, 1);
         setenv("AWS_REQUEST_CHECKSUM_CALCULATION", row->variable, 1);
         T_EQ(row->name, stk_store_open(&store, &options, NULL), 0);
-        stk_proof_make(&proof, store, STK_CHECK_AUTO, (struct stk_view){content, 10});
+        stk_body_checksum_init(&proof, store, STK_UPLOAD_CHECKSUM_AUTO,
+                               (struct stk_view){content, 10});
         T_EQ(row->name, proof.check, row->check);
         T_EQ(row->name, proof.payload[0] != 0, row->is_signed);
         stk_store_close(store);
@@ -590,14 +594,14 @@ static void test_proofs(void)
     unsetenv("AWS_REQUEST_CHECKSUM_CALCULATION");
     T_EACH(source, row, sources)
     {
-        struct stk_place *place = NULL;
+        struct stk_object_url *object = NULL;
         char text[128];
 
-        T_EQ(row->url, stk_place_parse(row->url, &place, NULL), 0);
-        T_TRUE(row->url, stk_call_source(place, text, sizeof text));
+        T_EQ(row->url, stk_object_url_parse(row->url, &object, NULL), 0);
+        T_TRUE(row->url, stk_write_request_copy_source(object, text, sizeof text));
         T_STR(row->url, text, row->text);
-        T_TRUE(row->url, !stk_call_source(place, text, strlen(row->text)));
-        stk_place_free(place);
+        T_TRUE(row->url, !stk_write_request_copy_source(object, text, strlen(row->text)));
+        stk_object_url_free(object);
     }
 }
 
@@ -605,13 +609,13 @@ int main(void)
 {
     struct stk_store_options options = {.timeout_ms = TIMEOUT_MS, .seed = 3};
     struct stoker_error error = {0};
-    struct stk_place *place = NULL;
+    struct stk_object_url *object = NULL;
     struct stk_store *store = NULL;
     char endpoint[64];
 
     content = malloc(BYTES);
     for (uint32_t i = 0; i < BYTES; i++) {
-        content[i] = (uint8_t)stk_key(11, i / 3);
+        content[i] = (uint8_t)stk_random_key(11, i / 3);
     }
     test_proofs();
     t_server_start(&server, serve);
@@ -619,15 +623,15 @@ int main(void)
     setenv("AWS_ENDPOINT_URL", endpoint, 1);
     setenv("AWS_ACCESS_KEY_ID", "id", 1);
     setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
-    T_EQ("place", stk_place_parse("s3://bucket/key+1", &place, &error), 0);
+    T_EQ("place", stk_object_url_parse("s3://bucket/key+1", &object, &error), 0);
     T_EQ("store", stk_store_open(&store, &options, &error), 0);
-    test_faults(store, place);
-    test_kept(store, place);
-    test_fresh_meanwhile(store, place);
-    test_left(store, place);
-    test_rest(store, place);
+    test_faults(store, object);
+    test_kept(store, object);
+    test_fresh_meanwhile(store, object);
+    test_left(store, object);
+    test_rest(store, object);
     stk_store_close(store);
-    stk_place_free(place);
+    stk_object_url_free(object);
     t_server_stop(&server);
     reset(0, 0, 0, 0);
     free(content);

@@ -8,12 +8,12 @@
 
 struct reading {
     XML_Parser parser;
-    struct stk_answer *answer;
+    struct stk_xml_response *response;
     int status;
     uint32_t depth, item_depth; /* 0: in no item */
     bool is_root, too_long;
     uint32_t text_bytes;
-    char text[STK_ANSWER_TEXT_BYTES + 1];
+    char text[STK_XML_RESPONSE_TEXT_BYTES + 1];
 };
 
 static void stop(struct reading *reading, int status)
@@ -32,29 +32,29 @@ static void XMLCALL on_doctype(void *user, const XML_Char *name, const XML_Char 
     stop(user, STOKER_ERROR_CORRUPT);
 }
 
-static void forget(struct stk_answer *answer)
+static void reset_texts(struct stk_xml_response *response)
 {
-    for (size_t i = 0; i < STK_COUNT(answer->texts); i++) {
-        answer->texts[i][0] = '\0';
+    for (size_t i = 0; i < STK_COUNT(response->texts); i++) {
+        response->texts[i][0] = '\0';
     }
 }
 
 static void XMLCALL on_start(void *user, const XML_Char *name, const XML_Char **attributes)
 {
     struct reading *reading = user;
-    struct stk_answer *answer = reading->answer;
+    struct stk_xml_response *response = reading->response;
 
     (void)attributes;
     reading->text_bytes = 0;
     reading->too_long = false;
-    if (++reading->depth > STK_ANSWER_DEPTH_MAX) {
+    if (++reading->depth > STK_XML_RESPONSE_DEPTH_MAX) {
         stop(reading, STOKER_ERROR_CORRUPT);
     } else if (reading->depth == 1) {
-        reading->is_root = strcmp(name, answer->root) == 0;
+        reading->is_root = strcmp(name, response->root) == 0;
     } else if ((reading->depth == 2 || reading->depth == 3) && reading->item_depth == 0 &&
-               answer->item && strcmp(name, answer->item) == 0) {
+               response->item && strcmp(name, response->item) == 0) {
         reading->item_depth = reading->depth; /* Azure's stand in a list of a list */
-        forget(answer);
+        reset_texts(response);
     }
 }
 
@@ -62,7 +62,7 @@ static void XMLCALL on_text(void *user, const XML_Char *text, int bytes)
 {
     struct reading *reading = user;
 
-    if ((uint32_t)bytes > STK_ANSWER_TEXT_BYTES - reading->text_bytes) {
+    if ((uint32_t)bytes > STK_XML_RESPONSE_TEXT_BYTES - reading->text_bytes) {
         reading->too_long = true;
         return;
     }
@@ -73,27 +73,27 @@ static void XMLCALL on_text(void *user, const XML_Char *text, int bytes)
 static void XMLCALL on_end(void *user, const XML_Char *name)
 {
     struct reading *reading = user;
-    struct stk_answer *answer = reading->answer;
+    struct stk_xml_response *response = reading->response;
     bool in_item = reading->item_depth != 0 && reading->depth == reading->item_depth + 1;
 
     reading->text[reading->too_long ? 0 : reading->text_bytes] = '\0';
-    if (in_item || (!answer->item && reading->depth == 2)) {
-        for (size_t i = 0; i < STK_COUNT(answer->names) && answer->names[i]; i++) {
-            if (strcmp(answer->names[i], name) == 0) {
-                memcpy(answer->texts[i], reading->text, strlen(reading->text) + 1);
+    if (in_item || (!response->item && reading->depth == 2)) {
+        for (size_t i = 0; i < STK_COUNT(response->names) && response->names[i]; i++) {
+            if (strcmp(response->names[i], name) == 0) {
+                memcpy(response->texts[i], reading->text, strlen(reading->text) + 1);
             }
         }
     } else if (reading->depth == 2 && reading->item_depth == 0) {
-        for (size_t i = 0; i < STK_COUNT(answer->outer_names) && answer->outer_names[i]; i++) {
-            if (strcmp(answer->outer_names[i], name) == 0) {
-                memcpy(answer->outer[i], reading->text, strlen(reading->text) + 1);
+        for (size_t i = 0; i < STK_COUNT(response->outer_names) && response->outer_names[i]; i++) {
+            if (strcmp(response->outer_names[i], name) == 0) {
+                memcpy(response->outer[i], reading->text, strlen(reading->text) + 1);
             }
         }
     } else if (reading->item_depth != 0 && reading->depth == reading->item_depth) {
-        int status = answer->found(answer->owner, answer);
+        int status = response->on_item(response->owner, response);
 
         reading->item_depth = 0;
-        forget(answer);
+        reset_texts(response);
         if (status < 0) {
             stop(reading, status);
         }
@@ -102,17 +102,17 @@ static void XMLCALL on_end(void *user, const XML_Char *name)
     reading->depth--;
 }
 
-int stk_answer_read(struct stk_answer *answer, struct stk_view document)
+int stk_xml_response_parse(struct stk_xml_response *response, struct stk_view document)
 {
-    struct reading reading = {.answer = answer, .parser = XML_ParserCreate(NULL)};
+    struct reading reading = {.response = response, .parser = XML_ParserCreate(NULL)};
     int status = 0;
 
     if (!reading.parser) {
         return -ENOMEM;
     }
-    forget(answer);
-    for (size_t i = 0; i < STK_COUNT(answer->outer); i++) {
-        answer->outer[i][0] = '\0';
+    reset_texts(response);
+    for (size_t i = 0; i < STK_COUNT(response->outer); i++) {
+        response->outer[i][0] = '\0';
     }
     XML_SetUserData(reading.parser, &reading);
     XML_SetElementHandler(reading.parser, on_start, on_end);
@@ -128,7 +128,7 @@ int stk_answer_read(struct stk_answer *answer, struct stk_view document)
     return status;
 }
 
-void stk_answer_etag(const char *text, char *etag, size_t etag_bytes)
+void stk_xml_response_copy_etag(const char *text, char *etag, size_t etag_bytes)
 {
     size_t bytes = strlen(text), quoted = bytes >= 2 && text[0] == '"' && text[bytes - 1] == '"';
 
@@ -140,7 +140,7 @@ void stk_answer_etag(const char *text, char *etag, size_t etag_bytes)
     etag[bytes] = '\0';
 }
 
-bool stk_answer_quote(const char *text, char *xml, size_t xml_bytes, size_t *used)
+bool stk_xml_response_escape(const char *text, char *xml, size_t xml_bytes, size_t *used)
 {
     for (; *text; text++) {
         char plain[12];

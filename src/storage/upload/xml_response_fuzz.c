@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-static int found(void *owner, const struct stk_answer *answer)
+static int found(void *owner, const struct stk_xml_response *answer)
 {
     for (size_t i = 0; i < STK_COUNT(answer->texts); i++) {
         STK_ASSERT(memchr(answer->texts[i], '\0', sizeof answer->texts[i]));
@@ -21,7 +21,7 @@ static void read_context(const uint8_t *data, size_t bytes)
     char *json = stk_alloc(1, bytes + 1), *text = NULL;
 
     memcpy(json, data, bytes);
-    if (stk_upload_context(json, &text, NULL) == 0) {
+    if (stk_upload_encryption_context(json, &text, NULL) == 0) {
         STK_ASSERT(strlen(text) == (strlen(json) + 2) / 3 * 4 && strchr(json, '{'));
     } else {
         STK_ASSERT(!text);
@@ -33,7 +33,7 @@ static void read_context(const uint8_t *data, size_t bytes)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    static struct stk_answer answer;
+    static struct stk_xml_response answer;
     static const char *const roots[] = {"ListPartsResult", "ListMultipartUploadsResult",
                                         "DeleteResult", "InitiateMultipartUploadResult"};
     static const char *const items[] = {"Part", "Upload", "Error", NULL};
@@ -52,10 +52,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         answer.names[2] = NULL;
         answer.outer_names[0] = "IsTruncated";
         answer.outer_names[1] = "NextKeyMarker";
-        answer.found = found;
+        answer.on_item = found;
         answer.owner = &count;
-        (void)stk_answer_read(&answer, (struct stk_view){data, bytes});
-        stk_answer_etag(answer.texts[1], etag, sizeof etag);
+        (void)stk_xml_response_parse(&answer, (struct stk_view){data, bytes});
+        stk_xml_response_copy_etag(answer.texts[1], etag, sizeof etag);
     }
     bytes = bytes < sizeof text - 1 ? bytes : sizeof text - 1;
     for (size_t i = 0; i < bytes; i++) { /* what XML can say, in ASCII */
@@ -64,9 +64,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     text[bytes] = '\0';
     memcpy(xml, "<InitiateMultipartUploadResult><UploadId>", 41);
     used = head = 41;
-    STK_ASSERT(stk_answer_quote(text, xml, sizeof xml - 100, &used) && used >= head + bytes);
+    STK_ASSERT(stk_xml_response_escape(text, xml, sizeof xml - 100, &used) && used >= head + bytes);
     memcpy(xml + used, "</UploadId></InitiateMultipartUploadResult>", 44);
-    STK_ASSERT(stk_answer_read(&answer, (struct stk_view){(uint8_t *)xml, used + 43}) == 0);
+    STK_ASSERT(stk_xml_response_parse(&answer, (struct stk_view){(uint8_t *)xml, used + 43}) == 0);
     STK_ASSERT(strcmp(answer.texts[0], text) == 0);
     return 0;
 }

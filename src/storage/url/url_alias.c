@@ -41,27 +41,27 @@ static struct {
     struct table young, old;
     uint64_t generation; /* of the young one */
     struct query *last;
-    struct login *logins[STK_VAULT_LOGINS_MAX];
+    struct login *logins[STK_URL_ALIAS_LOGINS_MAX];
     uint32_t login_count;
     uint64_t turn, bytes_max;
-} locked = {.bytes_max = STK_VAULT_BYTES_MAX};
+} locked = {.bytes_max = STK_URL_ALIAS_BYTES_MAX};
 
-static void take_lock(void)
+static void acquire_lock(void)
 {
     pthread_mutex_lock(&lock);
 }
 
-static void leave_lock(void)
+static void release_lock(void)
 {
     pthread_mutex_unlock(&lock);
 }
 
 /* Behind those of hidden memory: its lock is taken with ours, so before a fork ours is taken first,
  * which is the reverse order of the calls. */
-static void mind_forks(void)
+static void register_fork_handlers(void)
 {
-    stk_hidden_free(stk_hidden_alloc(1));
-    pthread_atfork(take_lock, leave_lock, leave_lock);
+    stk_secret_free(stk_secret_alloc(1));
+    pthread_atfork(acquire_lock, release_lock, release_lock);
 }
 
 static void hash_of(struct stk_view name, uint64_t hash[2])
@@ -87,19 +87,19 @@ static struct slot *find_slot(const struct table *table, const uint64_t hash[2])
     }
 }
 
-static void release(struct query *query)
+static void free_query(struct query *query)
 {
     if (query && --query->users == 0) {
-        stk_hidden_free(query);
+        stk_secret_free(query);
     }
 }
 
-static void drop(struct table *table)
+static void free_table(struct table *table)
 {
     for (uint64_t i = 0; i < table->capacity; i++) {
-        release(table->slots[i].query);
+        free_query(table->slots[i].query);
     }
-    stk_hidden_free(table->slots);
+    stk_secret_free(table->slots);
     *table = (struct table){.slots = NULL};
 }
 
@@ -108,7 +108,7 @@ static int grow(struct table *table)
     struct table grown = *table;
 
     grown.capacity = stk_max(64, 2 * table->capacity);
-    grown.slots = stk_hidden_calloc(grown.capacity, sizeof *grown.slots);
+    grown.slots = stk_secret_calloc(grown.capacity, sizeof *grown.slots);
     if (!grown.slots) {
         return -ENOMEM;
     }
@@ -117,7 +117,7 @@ static int grow(struct table *table)
             *find_slot(&grown, table->slots[i].hash) = table->slots[i];
         }
     }
-    stk_hidden_free(table->slots);
+    stk_secret_free(table->slots);
     *table = grown;
     return 0;
 }
@@ -127,8 +127,8 @@ static int put_locked(const uint64_t hash[2], struct query *query)
 {
     struct slot *slot;
 
-    if (locked.young.count >= STK_VAULT_NAMES_MAX || locked.young.bytes >= locked.bytes_max) {
-        drop(&locked.old);
+    if (locked.young.count >= STK_URL_ALIAS_COUNT_MAX || locked.young.bytes >= locked.bytes_max) {
+        free_table(&locked.old);
         locked.old = locked.young;
         locked.young = (struct table){.slots = NULL};
         locked.generation++;
@@ -144,7 +144,7 @@ static int put_locked(const uint64_t hash[2], struct query *query)
     locked.young.count += slot->query == NULL;
     locked.young.bytes += query->generation == locked.generation ? 0 : query->bytes;
     query->generation = locked.generation;
-    release(slot->query);
+    free_query(slot->query);
     *slot = (struct slot){{hash[0], hash[1]}, query};
     return 0;
 }
@@ -168,7 +168,7 @@ static struct query *find_locked(const uint64_t hash[2])
 }
 
 /* "http://host/a" of a name that is split, without what a chain has around it. */
-static struct stk_view asked_of(const struct stk_url_parts *parts)
+static struct stk_view host_and_path(const struct stk_url_parts *parts)
 {
     const uint8_t *at = parts->head.data + parts->head.bytes - strlen("://");
 
@@ -178,7 +178,7 @@ static struct stk_view asked_of(const struct stk_url_parts *parts)
     return (struct stk_view){at, strlen((const char *)at) - parts->tail.bytes};
 }
 
-static int keep_query(const char *name, struct stk_view text)
+static int store_query(const char *name, struct stk_view text)
 {
     struct stk_url_parts parts;
     struct query *query = NULL;
@@ -186,11 +186,11 @@ static int keep_query(const char *name, struct stk_view text)
     int status;
 
     stk_url_split(name, &parts);
-    hash_of(asked_of(&parts), hash);
+    hash_of(host_and_path(&parts), hash);
     pthread_mutex_lock(&lock);
     query = locked.last;
     if (!query || query->bytes != text.bytes || memcmp(query->text, text.data, text.bytes) != 0) {
-        query = stk_hidden_alloc(sizeof *query + text.bytes + 1);
+        query = stk_secret_alloc(sizeof *query + text.bytes + 1);
         if (query) {
             query->bytes = text.bytes;
             query->generation = UINT64_MAX;
@@ -200,10 +200,10 @@ static int keep_query(const char *name, struct stk_view text)
     status = query ? put_locked(hash, query) : -ENOMEM;
     if (status == 0 && query != locked.last) {
         query->users++;
-        release(locked.last);
+        free_query(locked.last);
         locked.last = query;
     } else if (query && query->users == 0) {
-        stk_hidden_free(query);
+        stk_secret_free(query);
     }
     pthread_mutex_unlock(&lock);
     return status;
@@ -231,15 +231,15 @@ static void encode_login(struct stk_view login, char *to)
 
 static struct login *new_login(struct stk_view host, struct stk_view word)
 {
-    struct login *login = stk_hidden_alloc(sizeof *login + host.bytes + 1);
+    struct login *login = stk_secret_alloc(sizeof *login + host.bytes + 1);
 
     if (login) {
         memcpy(login->host, host.data, host.bytes);
         login->bytes = host.bytes;
-        login->word = stk_hidden_alloc(3 * word.bytes + 1);
+        login->word = stk_secret_alloc(3 * word.bytes + 1);
     }
     if (login && !login->word) {
-        stk_hidden_free(login);
+        stk_secret_free(login);
         return NULL;
     }
     if (login) {
@@ -264,7 +264,7 @@ static struct login **find_login_locked(struct stk_view host)
 /* Scheme, mark and host of a name that is split. */
 static struct stk_view host_of(const struct stk_url_parts *parts)
 {
-    struct stk_view asked = asked_of(parts);
+    struct stk_view asked = host_and_path(parts);
     const char *host = (const char *)parts->rest.data;
     size_t bytes = parts->rest.bytes;
     const char *slash = memchr(host, '/', bytes);
@@ -275,20 +275,20 @@ static struct stk_view host_of(const struct stk_url_parts *parts)
 }
 
 /* A place of its own, or that of the one which was used longest ago. */
-static struct login **make_room_locked(void)
+static struct login **find_free_login_locked(void)
 {
     struct login **place = &locked.logins[0];
 
-    if (locked.login_count < STK_VAULT_LOGINS_MAX) {
+    if (locked.login_count < STK_URL_ALIAS_LOGINS_MAX) {
         return &locked.logins[locked.login_count++];
     }
-    for (uint32_t i = 1; i < STK_VAULT_LOGINS_MAX; i++) {
+    for (uint32_t i = 1; i < STK_URL_ALIAS_LOGINS_MAX; i++) {
         place = locked.logins[i]->used < (*place)->used ? &locked.logins[i] : place;
     }
     return place;
 }
 
-static int keep_login(const char *name, struct stk_view word)
+static int store_login(const char *name, struct stk_view word)
 {
     struct stk_url_parts parts;
     struct login *login, **place;
@@ -300,10 +300,10 @@ static int keep_login(const char *name, struct stk_view word)
     }
     pthread_mutex_lock(&lock);
     place = find_login_locked(host_of(&parts));
-    place = place ? place : make_room_locked();
+    place = place ? place : find_free_login_locked();
     if (*place) {
-        stk_hidden_free((*place)->word);
-        stk_hidden_free(*place);
+        stk_secret_free((*place)->word);
+        stk_secret_free(*place);
     }
     login->used = ++locked.turn;
     *place = login;
@@ -311,7 +311,7 @@ static int keep_login(const char *name, struct stk_view word)
     return 0;
 }
 
-uint64_t stk_vault_bound(uint64_t bytes_max)
+uint64_t stk_url_alias_set_bytes_max(uint64_t bytes_max)
 {
     uint64_t before;
 
@@ -323,7 +323,7 @@ uint64_t stk_vault_bound(uint64_t bytes_max)
 }
 
 /* keep: what it stands for, too. */
-static int make_name(const char *url, bool keep, char **name_out)
+static int make_alias(const char *url, bool keep, char **name_out)
 {
     struct stk_url_parts parts;
     bool login = false, query = false;
@@ -336,15 +336,15 @@ static int make_name(const char *url, bool keep, char **name_out)
         *name_out = stk_strdup(url);
         return *name_out ? 0 : -ENOMEM;
     }
-    pthread_once(&once, mind_forks);
-    bytes = stk_url_name(&parts, NULL, 0, &login, &query);
+    pthread_once(&once, register_fork_handlers);
+    bytes = stk_url_redact_parts(&parts, NULL, 0, &login, &query);
     name = stk_alloc(bytes, 1);
     if (!name) {
         return -ENOMEM;
     }
-    stk_url_name(&parts, name, bytes, &login, &query);
-    status = keep && login ? keep_login(name, parts.login) : 0;
-    status = status == 0 && keep && query ? keep_query(name, parts.query) : status;
+    stk_url_redact_parts(&parts, name, bytes, &login, &query);
+    status = keep && login ? store_login(name, parts.login) : 0;
+    status = status == 0 && keep && query ? store_query(name, parts.query) : status;
     if (status < 0) {
         stk_free(name);
         return status;
@@ -353,14 +353,14 @@ static int make_name(const char *url, bool keep, char **name_out)
     return 0;
 }
 
-int stk_vault_name(const char *url, char **name_out)
+int stk_url_alias(const char *url, char **name_out)
 {
-    return make_name(url, true, name_out);
+    return make_alias(url, true, name_out);
 }
 
-int stk_vault_shown(const char *url, char **name_out)
+int stk_url_redact(const char *url, char **name_out)
 {
-    return make_name(url, false, name_out);
+    return make_alias(url, false, name_out);
 }
 
 static size_t append(char *to, size_t used, const void *data, size_t bytes)
@@ -372,7 +372,7 @@ static size_t append(char *to, size_t used, const void *data, size_t bytes)
 }
 
 /* The name's own parts where there are no others. */
-static int join(const char *name, const struct stk_url_parts *parts, char **url_out)
+static int resolve_parts(const char *name, const struct stk_url_parts *parts, char **url_out)
 {
     struct stk_view word = parts->login, text = parts->query;
     struct login **login = NULL;
@@ -381,7 +381,7 @@ static int join(const char *name, const struct stk_url_parts *parts, char **url_
     size_t used;
     char *url;
 
-    hash_of(asked_of(parts), hash);
+    hash_of(host_and_path(parts), hash);
     pthread_mutex_lock(&lock);
     if (word.data && (login = find_login_locked(host_of(parts))) != NULL) {
         word = (struct stk_view){(const uint8_t *)(*login)->word, strlen((*login)->word)};
@@ -390,7 +390,7 @@ static int join(const char *name, const struct stk_url_parts *parts, char **url_
     if (query) {
         text = (struct stk_view){(const uint8_t *)query->text, query->bytes};
     }
-    url = stk_hidden_alloc(strlen(name) + word.bytes + text.bytes + 3);
+    url = stk_secret_alloc(strlen(name) + word.bytes + text.bytes + 3);
     if (url) {
         used = append(url, 0, parts->head.data, parts->head.bytes);
         used = append(url, used, word.data, word.bytes);
@@ -405,7 +405,7 @@ static int join(const char *name, const struct stk_url_parts *parts, char **url_
     return url ? 0 : -ENOMEM;
 }
 
-int stk_vault_whole(const char *url, char **url_out)
+int stk_url_resolve(const char *url, char **url_out)
 {
     struct stk_url_parts parts;
     char *name = NULL;
@@ -413,20 +413,20 @@ int stk_vault_whole(const char *url, char **url_out)
 
     *url_out = NULL;
     if (!stk_url_split(url, &parts)) {
-        *url_out = stk_hidden_strdup(url);
+        *url_out = stk_secret_strdup(url);
         return *url_out ? 0 : -ENOMEM;
     }
-    status = stk_vault_name(url, &name);
+    status = stk_url_alias(url, &name);
     if (status == 0) {
         stk_url_split(name, &parts);
-        status = join(name, &parts, url_out);
+        status = resolve_parts(name, &parts, url_out);
     }
     stk_free(name);
     return status;
 }
 
 /* Takes made. */
-static int64_t tell(char *made, char *name, size_t name_bytes)
+static int64_t copy_result(char *made, char *name, size_t name_bytes)
 {
     size_t bytes = strlen(made), fits = stk_min(bytes, stk_max(name_bytes, 1) - 1);
 
@@ -438,22 +438,22 @@ static int64_t tell(char *made, char *name, size_t name_bytes)
     return (int64_t)bytes;
 }
 
-int64_t stoker_url_name(const char *url, char *name, size_t name_bytes)
+int64_t stoker_url_alias(const char *url, char *name, size_t name_bytes)
 {
     char *made;
 
-    if (!url || stk_vault_name(url, &made) < 0) {
+    if (!url || stk_url_alias(url, &made) < 0) {
         return url ? -ENOMEM : STOKER_ERROR_ARGUMENT;
     }
-    return tell(made, name, name_bytes);
+    return copy_result(made, name, name_bytes);
 }
 
-int64_t stoker_url_shown(const char *url, char *name, size_t name_bytes)
+int64_t stoker_url_redact(const char *url, char *name, size_t name_bytes)
 {
     char *made;
 
-    if (!url || stk_vault_shown(url, &made) < 0) {
+    if (!url || stk_url_redact(url, &made) < 0) {
         return url ? -ENOMEM : STOKER_ERROR_ARGUMENT;
     }
-    return tell(made, name, name_bytes);
+    return copy_result(made, name, name_bytes);
 }

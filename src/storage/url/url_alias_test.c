@@ -1,5 +1,5 @@
 /* Goal: no name has what a URL is signed by, names of different objects differ, and those of one
- * that was signed anew do not; what a name stands for is what was named last, bounded, and also
+ * that was signed anew do not; what a name stands for is what was path_args last, bounded, and also
  * behind a fork.
  * Method: rows of URLs with a canary where a secret may stand.
  * Covers url_redact.c. */
@@ -102,7 +102,7 @@ static char *name_of(const char *url)
 {
     char *name = NULL;
 
-    T_EQ(url, stk_vault_name(url, &name), 0);
+    T_EQ(url, stk_url_alias(url, &name), 0);
     return name;
 }
 
@@ -114,14 +114,14 @@ static void test_names(void)
 
         T_STR(row->name, name, row->want);
         T_TRUE(row->name, !strstr(name, CANARY));
-        T_EQ(row->name, stk_vault_whole(name, &whole), 0);
+        T_EQ(row->name, stk_url_resolve(name, &whole), 0);
         T_TRUE(row->name, !strstr(name, "...@") == !strstr(whole, "...@"));
         T_TRUE(row->name, strstr(row->want, "~@") || strstr(row->want, "...@") ||
                               !strstr(row->url, "sig=" CANARY) || strstr(whole, CANARY));
-        T_EQ(row->name, stoker_url_name(row->url, told, sizeof told), (int64_t)strlen(row->want));
+        T_EQ(row->name, stoker_url_alias(row->url, told, sizeof told), (int64_t)strlen(row->want));
         T_EQ(row->name, strncmp(told, row->want, 7), 0);
         T_EQ(row->name, (int64_t)strlen(told), 7);
-        stk_hidden_free(whole);
+        stk_secret_free(whole);
         stk_free(name);
     }
     T_EACH(secret_row, row, secrets)
@@ -130,9 +130,9 @@ static void test_names(void)
 
         T_TRUE(row->name, !strstr(name, CANARY) && strchr(name, '~'));
         T_STR(row->name, again, name);
-        T_EQ(row->name, stk_vault_whole(name, &whole), 0);
+        T_EQ(row->name, stk_url_resolve(name, &whole), 0);
         T_STR(row->name, whole, row->url);
-        stk_hidden_free(whole);
+        stk_secret_free(whole);
         stk_free(again);
         stk_free(name);
     }
@@ -167,9 +167,9 @@ static void want_whole(const char *name, const char *want)
 {
     char *whole = NULL;
 
-    T_EQ(name, stk_vault_whole(name, &whole), 0);
+    T_EQ(name, stk_url_resolve(name, &whole), 0);
     T_STR(name, whole, want);
-    stk_hidden_free(whole);
+    stk_secret_free(whole);
 }
 
 static void test_wholes(void)
@@ -189,7 +189,7 @@ static void test_wholes(void)
     want_whole("http://~2744ccd10c7533b@w/b/c", "http://me:a%40b:c%7Cd@w/b/c");
     want_whole("http://~2744ccd10c7533b@w:1/b", "http://~2744ccd10c7533b@w:1/b");
     want_whole("http://w/b/c", "http://w/b/c");
-    /* An archive is asked for as it was named, whatever of it. */
+    /* An archive is asked for as it was path_args, whatever of it. */
     stk_free(name_of("http://w/z.zip?sig=one"));
     want_whole("zip::http://w/z.zip!/a#1", "zip::http://w/z.zip?sig=one!/a#1");
     stk_free(name_of("zip://a::http://me:x@w/"));
@@ -226,7 +226,7 @@ static void test_shown(void)
 {
     char shown[128], *name = name_of("http://me:new@s/a?sig=2");
 
-    T_EQ("bytes", stoker_url_shown("http://me:old@s/a?sig=1", shown, sizeof shown), strlen(name));
+    T_EQ("bytes", stoker_url_redact("http://me:old@s/a?sig=1", shown, sizeof shown), strlen(name));
     T_STR("the same", shown, name);
     want_whole(name, "http://me:new@s/a?sig=2");
     stk_free(name);
@@ -235,7 +235,7 @@ static void test_shown(void)
 static void test_bound(void)
 {
     char url[128], *name;
-    uint64_t before = stk_vault_bound(16u << 20);
+    uint64_t before = stk_url_alias_set_bytes_max(16u << 20);
 
     /* A list of as many, each signed by itself with a token, is known whole. */
     T_TRUE("fits", before >= 250000ull * 2048);
@@ -245,19 +245,19 @@ static void test_bound(void)
         memset(large, 'x', 65535);
         snprintf(url, sizeof url, "http://b/%u?sig=%u", i, i);
         memcpy(large, url, strlen(url));
-        stk_vault_name(large, &name);
+        stk_url_alias(large, &name);
         stk_free(name);
         stk_free(large);
         if (i % 100 == 0) {
             snprintf(url, sizeof url, "http://b/0");
-            stk_vault_whole(url, &name);
+            stk_url_resolve(url, &name);
             T_TRUE("kept in use", strlen(name) > 60000);
-            stk_hidden_free(name);
+            stk_secret_free(name);
         }
     }
     want_whole("http://b/1", "http://b/1");
-    stk_vault_bound(before);
-    for (uint32_t i = 0; i < 2 * STK_VAULT_LOGINS_MAX; i++) {
+    stk_url_alias_set_bytes_max(before);
+    for (uint32_t i = 0; i < 2 * STK_URL_ALIAS_LOGINS_MAX; i++) {
         snprintf(url, sizeof url, "http://me:x@l%u/", i);
         stk_free(name_of(url));
     }
@@ -270,7 +270,7 @@ static void *name_on(void *stop)
     while (!*(volatile _Atomic bool *)stop) {
         char *name = NULL;
 
-        stk_vault_name("http://me:x@f/a?sig=1", &name);
+        stk_url_alias("http://me:x@f/a?sig=1", &name);
         stk_free(name);
     }
     return NULL;
@@ -302,7 +302,7 @@ static void test_forks(void)
             char *whole = NULL;
 
             alarm(60); /* a lock that nobody gives free */
-            stk_vault_whole("http://~2744ccd10c7533b@l500/", &whole);
+            stk_url_resolve("http://~2744ccd10c7533b@l500/", &whole);
             _exit(whole && strcmp(whole, "http://me:x@l500/") == 0 ? 0 : 1);
         }
         T_EQ("child", waitpid(child, &state, 0), child);

@@ -8,7 +8,7 @@
 
 #define SHOWN_BYTES_MAX 15u /* of a value; a hash, with its mark, is one byte longer */
 #define NAME_BYTES_MAX 60u  /* of a parameter */
-#define BROKEN "..."        /* instead of a login that ends nobody knows where */
+#define INVALID_LOGIN "..." /* instead of a login that ends nobody knows where */
 
 /* used: also of what has no room. */
 struct text {
@@ -17,50 +17,50 @@ struct text {
 };
 
 /* Parameters that say who may ask, and until when. They never say what is asked for. */
-static const char *const signing[] = {"access_token",
-                                      "accesstoken",
-                                      "api_key",
-                                      "api-key",
-                                      "apikey",
-                                      "auth_token",
-                                      "authtoken",
-                                      "awsaccesskeyid",
-                                      "bearer",
-                                      "client_secret",
-                                      "credential",
-                                      "credentials",
-                                      "googleaccessid",
-                                      "hdnea",
-                                      "hdntl",
-                                      "hdnts",
-                                      "hmac",
-                                      "jwt",
-                                      "key-pair-id",
-                                      "ossaccesskeyid",
-                                      "passwd",
-                                      "password",
-                                      "policy",
-                                      "private_token",
-                                      "pwd",
-                                      "refresh_token",
-                                      "sas",
-                                      "secret",
-                                      "security-token",
-                                      "session_token",
-                                      "sessiontoken",
-                                      "sig",
-                                      "q-ak",
-                                      "q-header-list",
-                                      "q-key-time",
-                                      "q-url-param-list",
-                                      "sign",
-                                      "signature",
-                                      "__gda__",
-                                      "__token__"};
-static const char *const signing_heads[] = {"x-amz-", "x-goog-", "x-oss-", "x-cos-",
-                                            "x-obs-", "x-tos-",  "q-sign", "x-xet-"};
+static const char *const signing_parameters[] = {"access_token",
+                                                 "accesstoken",
+                                                 "api_key",
+                                                 "api-key",
+                                                 "apikey",
+                                                 "auth_token",
+                                                 "authtoken",
+                                                 "awsaccesskeyid",
+                                                 "bearer",
+                                                 "client_secret",
+                                                 "credential",
+                                                 "credentials",
+                                                 "googleaccessid",
+                                                 "hdnea",
+                                                 "hdntl",
+                                                 "hdnts",
+                                                 "hmac",
+                                                 "jwt",
+                                                 "key-pair-id",
+                                                 "ossaccesskeyid",
+                                                 "passwd",
+                                                 "password",
+                                                 "policy",
+                                                 "private_token",
+                                                 "pwd",
+                                                 "refresh_token",
+                                                 "sas",
+                                                 "secret",
+                                                 "security-token",
+                                                 "session_token",
+                                                 "sessiontoken",
+                                                 "sig",
+                                                 "q-ak",
+                                                 "q-header-list",
+                                                 "q-key-time",
+                                                 "q-url-param-list",
+                                                 "sign",
+                                                 "signature",
+                                                 "__gda__",
+                                                 "__token__"};
+static const char *const signing_prefixes[] = {"x-amz-", "x-goog-", "x-oss-", "x-cos-",
+                                               "x-obs-", "x-tos-",  "q-sign", "x-xet-"};
 /* The same beside one of those only: of Azure's SAS, and of links that end. */
-static const char *const beside[] = {
+static const char *const expiring_parameters[] = {
     "e",   "exp", "expiration", "expires", "saoid", "scid",  "sdd", "se",  "ses", "si",  "sip",
     "skd", "ske", "skoid",      "sks",     "sktid", "skt",   "skv", "sp",  "spk", "spr", "sr",
     "srk", "srt", "ss",         "st",      "sv",    "suoid", "tn",  "epk", "erk", "md5", "token"};
@@ -68,8 +68,8 @@ static const char *const beside[] = {
 static const char *const ends[] = {"e", "exp", "expiration", "expires"};
 #define END_BYTES_MIN 10u /* seconds since 1970, or a date */
 /* What has one of these in its name may be a secret, or the key of an object. */
-static const char *const doubtful[] = {"auth", "cred", "key",    "pass", "secret",
-                                       "sess", "sig",  "ticket", "token"};
+static const char *const secret_words[] = {"auth", "cred", "key",    "pass", "secret",
+                                           "sess", "sig",  "ticket", "token"};
 
 static void add(struct text *text, const void *data, size_t bytes)
 {
@@ -129,7 +129,7 @@ static size_t find_scheme(const char *url)
     return bytes > 2 && url[bytes - 1] == ':' && strncmp(url + bytes, "//", 2) == 0 ? bytes - 1 : 0;
 }
 
-static bool is_keyed(const char *url)
+static bool is_azure(const char *url)
 {
     return begins(url, "s3://") || begins(url, "gs://") || begins(url, "az://");
 }
@@ -137,7 +137,7 @@ static bool is_keyed(const char *url)
 /* Behind "http://" or "https://", also of a chain: "filecache::https://". */
 static const char *find_host(const char *url)
 {
-    if (find_scheme(url) == 0 || is_keyed(url) || begins(url, "hf://") || begins(url, "file://")) {
+    if (find_scheme(url) == 0 || is_azure(url) || begins(url, "hf://") || begins(url, "file://")) {
         return NULL;
     }
     for (const char *at = url; at; at = strstr(at, "::") ? strstr(at, "::") + 2 : NULL) {
@@ -168,7 +168,7 @@ static bool is_host(const char *host, size_t bytes)
 /* s3://KEY:SECRET@bucket is nothing that is understood, but is written. */
 static bool split_keyed(const char *url, struct stk_url_parts *parts_out)
 {
-    const char *bucket = is_keyed(url) ? url + 5 : "", *at = strrchr(bucket, '@');
+    const char *bucket = is_azure(url) ? url + 5 : "", *at = strrchr(bucket, '@');
 
     if (!at || begins(bucket, "arn:") ||
         find_any(bucket, (size_t)(at - bucket), ":@") > strcspn(bucket, "/")) {
@@ -264,7 +264,7 @@ bool stk_url_split(const char *url, struct stk_url_parts *parts_out)
     }
     if (at) {
         parts_out->login = (struct stk_view){(const uint8_t *)host, (size_t)(at - host)};
-        parts_out->broken = parts_out->broken || strncmp(host, BROKEN "@", 4) == 0;
+        parts_out->broken = parts_out->broken || strncmp(host, INVALID_LOGIN "@", 4) == 0;
         host = at + 1;
     }
     end = find_tail(host, chain);
@@ -290,23 +290,23 @@ static bool is_in(const char *const *words, size_t count, const char *name, size
 
 static bool is_signing(const char *name, size_t bytes)
 {
-    for (size_t i = 0; i < STK_COUNT(signing_heads); i++) {
-        size_t head = strlen(signing_heads[i]);
+    for (size_t i = 0; i < STK_COUNT(signing_prefixes); i++) {
+        size_t head = strlen(signing_prefixes[i]);
 
-        if (bytes > head && strncasecmp(signing_heads[i], name, head) == 0) {
+        if (bytes > head && strncasecmp(signing_prefixes[i], name, head) == 0) {
             return true;
         }
     }
-    return is_in(signing, STK_COUNT(signing), name, bytes);
+    return is_in(signing_parameters, STK_COUNT(signing_parameters), name, bytes);
 }
 
-static bool is_doubtful(const char *name, size_t bytes)
+static bool may_be_secret(const char *name, size_t bytes)
 {
-    for (size_t i = 0; i < STK_COUNT(doubtful); i++) {
-        size_t word = strlen(doubtful[i]);
+    for (size_t i = 0; i < STK_COUNT(secret_words); i++) {
+        size_t word = strlen(secret_words[i]);
 
         for (size_t at = 0; at + word <= bytes; at++) {
-            if (strncasecmp(name + at, doubtful[i], word) == 0) {
+            if (strncasecmp(name + at, secret_words[i], word) == 0) {
                 return true;
             }
         }
@@ -376,7 +376,8 @@ static bool add_query(struct text *text, struct stk_view query)
         const char *word = (const char *)name.data;
 
         if (value.data && (is_signing(word, name.bytes) ||
-                           (signs && is_in(beside, STK_COUNT(beside), word, name.bytes)))) {
+                           (signs && is_in(expiring_parameters, STK_COUNT(expiring_parameters),
+                                           word, name.bytes)))) {
             hidden = true;
             continue;
         }
@@ -392,7 +393,7 @@ static bool add_query(struct text *text, struct stk_view query)
             add(text, name.data, name.bytes);
         }
         add(text, "=", 1);
-        hidden = add_value(text, value, is_doubtful(word, name.bytes)) || hidden;
+        hidden = add_value(text, value, may_be_secret(word, name.bytes)) || hidden;
     }
     return hidden;
 }
@@ -406,7 +407,7 @@ static bool add_login(struct text *text, const struct stk_url_parts *parts)
     bool known = is_hash(parts->login) || (bytes == 1 && *from == '~') || bytes == 0;
 
     if (parts->broken) {
-        add(text, BROKEN, strlen(BROKEN));
+        add(text, INVALID_LOGIN, strlen(INVALID_LOGIN));
     } else if (known) {
         add(text, from, bytes);
     } else if (word == 0 || (word == 13 && memcmp(from + user + 1, "x-oauth-basic", 13) == 0)) {
@@ -418,8 +419,8 @@ static bool add_login(struct text *text, const struct stk_url_parts *parts)
     return !parts->broken && !known;
 }
 
-size_t stk_url_name(const struct stk_url_parts *parts, char *room, size_t room_bytes,
-                    bool *login_out, bool *query_out)
+size_t stk_url_redact_parts(const struct stk_url_parts *parts, char *room, size_t room_bytes,
+                            bool *login_out, bool *query_out)
 {
     struct text text = {.data = room, .room = room_bytes};
 

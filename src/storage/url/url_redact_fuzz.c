@@ -1,5 +1,5 @@
-/* Fuzz of url_redact.c: any text is split and named in the room that it is told to need; a name is
- * its own name, and stands for what has the parts that it does not show. */
+/* Fuzz of url_redact.c: any text is split and path_args in the room that it is told to need; a name
+ * is its own name, and stands for what has the parts that it does not show. */
 #include "storage/url/url_alias.h"
 
 #include "base/crypto/secret_memory.h"
@@ -19,15 +19,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (bytes > 0) {
         memcpy(url, data, bytes);
     }
-    STK_ASSERT(stk_vault_name(url, &name) == 0 && stk_vault_name(name, &again) == 0);
+    STK_ASSERT(stk_url_alias(url, &name) == 0 && stk_url_alias(name, &again) == 0);
     STK_ASSERT(strcmp(name, again) == 0);
-    STK_ASSERT(stk_vault_whole(name, &whole) == 0);
+    STK_ASSERT(stk_url_resolve(name, &whole) == 0);
     if (stk_url_split(url, &parts)) {
-        size_t room_bytes = stk_url_name(&parts, NULL, 0, &login, &query);
+        size_t room_bytes = stk_url_redact_parts(&parts, NULL, 0, &login, &query);
         char *room = stk_alloc(room_bytes, 1);
 
         STK_ASSERT(room && room_bytes == strlen(name) + 1);
-        STK_ASSERT(stk_url_name(&parts, room, room_bytes, &login, &query) == room_bytes);
+        STK_ASSERT(stk_url_redact_parts(&parts, room, room_bytes, &login, &query) == room_bytes);
         STK_ASSERT(strcmp(room, name) == 0);
         stk_free(room);
         STK_ASSERT(stk_url_split(whole, &of_whole) || parts.broken);
@@ -41,7 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     } else {
         STK_ASSERT(strcmp(whole, url) == 0);
     }
-    stk_hidden_free(whole);
+    stk_secret_free(whole);
     stk_free(again);
     stk_free(name);
     stk_free(url);

@@ -22,10 +22,10 @@ struct entry {
     char etag[ETAG_BYTES];
     char modified[32]; /* an HTTP date has 29 bytes */
     char storage[STK_STORE_CLASS_BYTES];
-    struct stk_seal whole;
+    struct stk_checksum whole;
 };
 
-struct stk_known {
+struct stk_metadata_cache {
     pthread_mutex_t lock;
     struct entry *entries;
     uint64_t sets; /* a power of two */
@@ -38,43 +38,43 @@ struct stk_known {
 
 static void key_of(const char *url, size_t bytes, uint64_t key[2])
 {
-    key[0] = stk_sum64(url, bytes);
-    key[1] = stk_mix(key[0] ^ bytes);
+    key[0] = stk_xxh3_64(url, bytes);
+    key[1] = stk_mix64(key[0] ^ bytes);
     for (size_t at = 0; at < bytes; at++) { /* another function of all bytes */
         key[1] = (key[1] ^ (uint8_t)url[at]) * 0x100000001b3ull;
     }
 }
 
-int stk_known_open(struct stk_known **known_out)
+int stk_metadata_cache_open(struct stk_metadata_cache **known_out)
 {
-    struct stk_known *known = stk_alloc(1, sizeof *known);
+    struct stk_metadata_cache *cache = stk_alloc(1, sizeof *cache);
 
-    if (known) {
-        known->sets = SETS_MIN;
-        known->entries = stk_alloc(known->sets * WAYS, sizeof *known->entries);
+    if (cache) {
+        cache->sets = SETS_MIN;
+        cache->entries = stk_alloc(cache->sets * WAYS, sizeof *cache->entries);
     }
-    if (!known || !known->entries) {
-        stk_free(known);
+    if (!cache || !cache->entries) {
+        stk_free(cache);
         return -ENOMEM;
     }
-    pthread_mutex_init(&known->lock, NULL);
-    *known_out = known;
+    pthread_mutex_init(&cache->lock, NULL);
+    *known_out = cache;
     return 0;
 }
 
-void stk_known_close(struct stk_known *known)
+void stk_metadata_cache_close(struct stk_metadata_cache *cache)
 {
-    if (known) {
-        stk_listing_free(&known->kept.listing);
-        pthread_mutex_destroy(&known->lock);
-        stk_free(known->entries);
-        stk_free(known);
+    if (cache) {
+        stk_listing_free(&cache->kept.listing);
+        pthread_mutex_destroy(&cache->lock);
+        stk_free(cache->entries);
+        stk_free(cache);
     }
 }
 
 /* The place of a key: its own, else a free one, else the oldest. */
-static struct entry *place_of(struct entry *entries, uint64_t sets, const uint64_t key[2],
-                              bool *own_out)
+static struct entry *set_of(struct entry *entries, uint64_t sets, const uint64_t key[2],
+                            bool *own_out)
 {
     struct entry *set = &entries[(key[0] & (sets - 1)) * WAYS], *best = set;
 
@@ -90,43 +90,45 @@ static struct entry *place_of(struct entry *entries, uint64_t sets, const uint64
 }
 
 /* No memory for a larger table is no matter: old answers make room. */
-static void grow(struct stk_known *known)
+static void grow(struct stk_metadata_cache *cache)
 {
-    uint64_t sets = known->sets * 2;
+    uint64_t sets = cache->sets * 2;
     struct entry *entries = stk_alloc(sets * WAYS, sizeof *entries);
     bool own;
 
     if (!entries) {
         return;
     }
-    for (uint64_t i = 0; i < known->sets * WAYS; i++) {
-        if (known->entries[i].until_ns != 0) {
-            *place_of(entries, sets, known->entries[i].key, &own) = known->entries[i];
+    for (uint64_t i = 0; i < cache->sets * WAYS; i++) {
+        if (cache->entries[i].until_ns != 0) {
+            *set_of(entries, sets, cache->entries[i].key, &own) = cache->entries[i];
         }
     }
-    stk_free(known->entries);
-    known->entries = entries;
-    known->sets = sets;
+    stk_free(cache->entries);
+    cache->entries = entries;
+    cache->sets = sets;
 }
 
 /* In place of what has its key. With the lock. */
-static void put(struct stk_known *known, const struct entry *new, uint64_t ms)
+static void set_entry(struct stk_metadata_cache *cache, const struct entry *new, uint64_t ms)
 {
     struct entry *entry;
     bool own;
 
-    if (known->added >= known->sets * WAYS / 4 && known->sets * WAYS < STK_ROUTE_KNOWN_MAX) {
-        grow(known);
+    if (cache->added >= cache->sets * WAYS / 4 && cache->sets * WAYS < STK_VFS_METADATA_MAX) {
+        grow(cache);
     }
-    entry = place_of(known->entries, known->sets, new->key, &own);
-    known->added += entry->until_ns == 0;
+    entry = set_of(cache->entries, cache->sets, new->key, &own);
+    cache->added += entry->until_ns == 0;
     *entry = *new;
     entry->until_ns = stk_clock_ns() + ms * 1000000u;
 }
 
-void stk_known_add(struct stk_known *known, const char *url, const struct stk_about *about)
+void stk_metadata_cache_add(struct stk_metadata_cache *cache, const char *url,
+                            const struct stk_object_info *about)
 {
-    struct entry new = {.bytes = about->bytes, .mtime_ns = about->mtime_ns, .whole = about->whole};
+    struct entry new = {
+        .bytes = about->bytes, .mtime_ns = about->mtime_ns, .whole = about->checksum};
 
     if (strlen(about->etag) >= ETAG_BYTES || strlen(about->modified) >= sizeof new.modified) {
         return;
@@ -135,115 +137,118 @@ void stk_known_add(struct stk_known *known, const char *url, const struct stk_ab
     memcpy(new.etag, about->etag, strlen(about->etag) + 1);
     memcpy(new.modified, about->modified, strlen(about->modified) + 1);
     memcpy(new.storage, about->storage, sizeof new.storage);
-    pthread_mutex_lock(&known->lock);
-    put(known, &new, 1000ull * STK_ROUTE_KNOWN_S);
-    known->kept.until_ns = 0; /* it may have been written just now */
-    pthread_mutex_unlock(&known->lock);
+    pthread_mutex_lock(&cache->lock);
+    set_entry(cache, &new, 1000ull * STK_VFS_METADATA_TTL_S);
+    cache->kept.until_ns = 0; /* it may have been written just now */
+    pthread_mutex_unlock(&cache->lock);
 }
 
-void stk_known_add_folder(struct stk_known *known, const char *url, struct stk_listing *listing)
+void stk_metadata_cache_add_folder(struct stk_metadata_cache *cache, const char *url,
+                                   struct stk_listing *listing)
 {
     struct entry new = {.folder = true};
 
     key_of(url, strlen(url), new.key);
-    pthread_mutex_lock(&known->lock);
-    put(known, &new, STK_ROUTE_FOLDER_MS);
+    pthread_mutex_lock(&cache->lock);
+    set_entry(cache, &new, STK_VFS_FOLDER_TTL_MS);
     if (listing) {
-        stk_listing_free(&known->kept.listing);
-        known->kept.listing = *listing;
-        memcpy(known->kept.key, new.key, sizeof new.key);
-        known->kept.until_ns = stk_clock_ns() + STK_ROUTE_FOLDER_MS * 1000000ull;
+        stk_listing_free(&cache->kept.listing);
+        cache->kept.listing = *listing;
+        memcpy(cache->kept.key, new.key, sizeof new.key);
+        cache->kept.until_ns = stk_clock_ns() + STK_VFS_FOLDER_TTL_MS * 1000000ull;
     }
-    pthread_mutex_unlock(&known->lock);
+    pthread_mutex_unlock(&cache->lock);
 }
 
-bool stk_known_take(struct stk_known *known, const char *url, struct stk_listing *listing_out)
+bool stk_metadata_cache_take_listing(struct stk_metadata_cache *cache, const char *url,
+                                     struct stk_listing *listing_out)
 {
     uint64_t key[2];
     bool found;
 
     key_of(url, strlen(url), key);
-    pthread_mutex_lock(&known->lock);
-    found = known->kept.until_ns > stk_clock_ns() && known->kept.key[0] == key[0] &&
-            known->kept.key[1] == key[1];
+    pthread_mutex_lock(&cache->lock);
+    found = cache->kept.until_ns > stk_clock_ns() && cache->kept.key[0] == key[0] &&
+            cache->kept.key[1] == key[1];
     if (found) {
-        *listing_out = known->kept.listing;
-        known->kept.listing = (struct stk_listing){0};
-        known->kept.until_ns = 0;
+        *listing_out = cache->kept.listing;
+        cache->kept.listing = (struct stk_listing){0};
+        cache->kept.until_ns = 0;
     }
-    pthread_mutex_unlock(&known->lock);
+    pthread_mutex_unlock(&cache->lock);
     return found;
 }
 
 /* NULL: nothing is known, or no more. With the lock. */
-static const struct entry *fresh(const struct stk_known *known, const char *url)
+static const struct entry *is_fresh(const struct stk_metadata_cache *cache, const char *url)
 {
     const struct entry *entry;
     uint64_t key[2];
     bool own;
 
     key_of(url, strlen(url), key);
-    entry = place_of(known->entries, known->sets, key, &own);
+    entry = set_of(cache->entries, cache->sets, key, &own);
     return own && entry->until_ns > stk_clock_ns() ? entry : NULL;
 }
 
-bool stk_known_is_folder(struct stk_known *known, const char *url)
+bool stk_metadata_cache_has_folder(struct stk_metadata_cache *cache, const char *url)
 {
     const struct entry *entry;
     bool folder;
 
-    pthread_mutex_lock(&known->lock);
-    entry = fresh(known, url);
+    pthread_mutex_lock(&cache->lock);
+    entry = is_fresh(cache, url);
     folder = entry && entry->folder;
-    pthread_mutex_unlock(&known->lock);
+    pthread_mutex_unlock(&cache->lock);
     return folder;
 }
 
-bool stk_known_find(struct stk_known *known, const char *url, struct stk_about *about_out)
+bool stk_metadata_cache_find(struct stk_metadata_cache *cache, const char *url,
+                             struct stk_object_info *about_out)
 {
     const struct entry *entry;
     bool object;
 
-    pthread_mutex_lock(&known->lock);
-    entry = fresh(known, url);
+    pthread_mutex_lock(&cache->lock);
+    entry = is_fresh(cache, url);
     object = entry && !entry->folder;
     if (object) {
-        *about_out = (struct stk_about){
-            .bytes = entry->bytes, .mtime_ns = entry->mtime_ns, .whole = entry->whole};
+        *about_out = (struct stk_object_info){
+            .bytes = entry->bytes, .mtime_ns = entry->mtime_ns, .checksum = entry->whole};
         memcpy(about_out->etag, entry->etag, sizeof entry->etag);
         memcpy(about_out->modified, entry->modified, sizeof entry->modified);
         memcpy(about_out->storage, entry->storage, sizeof entry->storage);
     }
-    pthread_mutex_unlock(&known->lock);
+    pthread_mutex_unlock(&cache->lock);
     return object;
 }
 
 /* With the lock. */
-static void forget(struct stk_known *known, const char *url, size_t bytes)
+static void remove_entry(struct stk_metadata_cache *cache, const char *url, size_t bytes)
 {
     struct entry *entry;
     uint64_t key[2];
     bool own;
 
     key_of(url, bytes, key);
-    entry = place_of(known->entries, known->sets, key, &own);
+    entry = set_of(cache->entries, cache->sets, key, &own);
     if (own) {
         entry->until_ns = 1; /* long ago, but not free: what is counted stays counted */
     }
 }
 
-void stk_known_forget(struct stk_known *known, const char *url)
+void stk_metadata_cache_remove(struct stk_metadata_cache *cache, const char *url)
 {
     size_t bytes = strlen(url);
 
-    pthread_mutex_lock(&known->lock);
-    forget(known, url, bytes);
+    pthread_mutex_lock(&cache->lock);
+    remove_entry(cache, url, bytes);
     for (; bytes > 0; bytes--) { /* it may have been the last in its folders: "x" and "x/" */
         if (url[bytes - 1] == '/') {
-            forget(known, url, bytes);
-            forget(known, url, bytes - 1);
+            remove_entry(cache, url, bytes);
+            remove_entry(cache, url, bytes - 1);
         }
     }
-    known->kept.until_ns = 0;
-    pthread_mutex_unlock(&known->lock);
+    cache->kept.until_ns = 0;
+    pthread_mutex_unlock(&cache->lock);
 }

@@ -15,56 +15,56 @@
 #include <errno.h>
 #include <string.h>
 
-#define HEAD_BYTES STK_ROUTE_FAR_BYTES /* the first block: tells whether more is worth it */
+#define HEAD_BYTES STK_VFS_ROUND_TRIP_BYTES /* the first block: tells whether more is worth it */
 #define BUCKETS 256u
-#define SHARE 2u /* one in so many bytes of the budget may be kept */
+#define BUDGET_SHARE 2u /* one in so many bytes of the budget may be kept */
 /* A block is used up when something of each such piece was given out, and all but one in so many of
  * its bytes: the rest are headers. Of samples that are smaller than a piece nothing can be told. */
 #define PIECE_BYTES (8u << 10)
-#define GIVEN_PART 8u
+#define CONSUMED_PART 8u
 #define TRIM_PART 4u /* one in so many bytes is given back at a time */
 
-struct flight;
+struct transfer;
 
 struct block {
     uint8_t *data; /* owned pages; NULL: absent, or a flight has not got them yet */
-    uint64_t given, pieces[STK_STORE_RANGE_BYTES / PIECE_BYTES / 64]; /* a bit each */
+    uint64_t consumed, pieces[STK_STORE_RANGE_BYTES / PIECE_BYTES / 64]; /* a bit each */
     uint32_t given_pieces;
     bool used_up;
-    uint32_t users;        /* who copy from it */
-    struct flight *flight; /* NULL: it is full, or absent */
+    uint32_t users;            /* who copy from it */
+    struct transfer *transfer; /* NULL: it is full, or absent */
 };
 
 struct object {
-    struct object *next, *newer; /* of its bucket; of all */
-    struct stk_remote *remote;   /* a user of it */
+    struct object *next, *newer;    /* of its bucket; of all */
+    struct stk_remote_file *remote; /* a user of it */
     const void *owner;
     uint64_t key;
-    struct stk_parts *waiters; /* by arrived_next */
-    uint32_t references;       /* the table's, of flights, of who copies */
-    uint32_t alive;            /* blocks with data */
-    bool linked;               /* in the table */
-    bool whole;                /* all of it was asked for: its remote's cover sees each byte */
+    struct stk_range_read *waiters; /* by arrived_next */
+    uint32_t references;            /* the table's, of flights, of who copies */
+    uint32_t alive;                 /* blocks with data */
+    bool linked;                    /* in the table */
+    bool whole;                     /* all of it was asked for: its remote's cover sees each byte */
     uint32_t count;
     struct block blocks[];
 };
 
 /* A range on its way to a block. It is over when it has come and the block's pages were filled:
  * they are while it is waited for. */
-struct flight {
-    struct stk_exchange exchange; /* first */
-    _Atomic uint32_t left;        /* of both */
-    struct flight *next;          /* of those that are to be started */
-    struct stk_brought *kept;
+struct transfer {
+    struct stk_operation operation; /* first */
+    _Atomic uint32_t left;          /* of both */
+    struct transfer *next;          /* of those that are to be started */
+    struct stk_prefetch *prefetch;
     struct object *object;
     uint32_t block;
 };
 
-struct stk_brought {
+struct stk_prefetch {
     struct stk_budget *budget; /* lent */
     _Atomic uint32_t objects;  /* 0: nothing is looked for */
     pthread_mutex_t lock;
-    pthread_cond_t landed; /* the last flight; with lock */
+    pthread_cond_t all_arrived; /* the last flight; with lock */
     struct {
         uint32_t flights;
         struct object *buckets[BUCKETS], *oldest, **newest;
@@ -72,42 +72,43 @@ struct stk_brought {
     } locked;
 };
 
-static void take_off(struct flight *flight, struct stk_store *store);
-static void fill(struct flight *flight);
-static void land(struct flight *flight);
-static void on_came(struct stk_exchange *exchange, const struct stk_http_answer *answer);
+static void begin_transfers(struct transfer *transfer, struct stk_store *store);
+static void allocate_pages(struct transfer *transfer);
+static void on_range_done(struct transfer *transfer);
+static void on_range(struct stk_operation *operation, const struct stk_http_response *answer);
 
-int stk_brought_open(struct stk_brought **kept_out, struct stk_budget *budget)
+int stk_prefetch_open(struct stk_prefetch **kept_out, struct stk_budget *budget)
 {
-    struct stk_brought *kept = stk_alloc(1, sizeof *kept);
+    struct stk_prefetch *prefetch = stk_alloc(1, sizeof *prefetch);
 
-    if (!kept) {
+    if (!prefetch) {
         return -ENOMEM;
     }
-    kept->budget = budget;
-    kept->locked.newest = &kept->locked.oldest;
-    pthread_mutex_init(&kept->lock, NULL);
-    pthread_cond_init(&kept->landed, NULL);
-    *kept_out = kept;
+    prefetch->budget = budget;
+    prefetch->locked.newest = &prefetch->locked.oldest;
+    pthread_mutex_init(&prefetch->lock, NULL);
+    pthread_cond_init(&prefetch->all_arrived, NULL);
+    *kept_out = prefetch;
     return 0;
 }
 
-uint64_t stk_brought_key(const struct stk_place *place, const struct stk_about *about)
+uint64_t stk_prefetch_key(const struct stk_object_url *place, const struct stk_object_info *info)
 {
-    return stk_mix(stk_sum64(place->url, strlen(place->url)) ^
-                   stk_mix(stk_sum64(about->etag, strlen(about->etag))) ^ about->bytes);
+    return stk_mix64(stk_xxh3_64(place->url, strlen(place->url)) ^
+                     stk_mix64(stk_xxh3_64(info->etag, strlen(info->etag))) ^ info->bytes);
 }
 
-static bool is_same(const struct stk_remote *a, const struct stk_remote *b)
+static bool is_same(const struct stk_remote_file *a, const struct stk_remote_file *b)
 {
-    return a->about.bytes == b->about.bytes && strcmp(a->about.etag, b->about.etag) == 0 &&
-           strcmp(a->about.modified, b->about.modified) == 0 &&
-           strcmp(a->place->url, b->place->url) == 0;
+    return a->info.bytes == b->info.bytes && strcmp(a->info.etag, b->info.etag) == 0 &&
+           strcmp(a->info.modified, b->info.modified) == 0 &&
+           strcmp(a->object->url, b->object->url) == 0;
 }
 
-static struct object *find_locked(struct stk_brought *kept, const struct stk_remote *remote)
+static struct object *find_locked(struct stk_prefetch *prefetch,
+                                  const struct stk_remote_file *remote)
 {
-    struct object *object = kept->locked.buckets[remote->key % BUCKETS];
+    struct object *object = prefetch->locked.buckets[remote->key % BUCKETS];
 
     while (object && (object->key != remote->key || !is_same(object->remote, remote))) {
         object = object->next;
@@ -129,7 +130,7 @@ static uint64_t block_begin(uint32_t block)
 
 static uint64_t block_bytes(const struct object *object, uint32_t block)
 {
-    return stk_min(block_begin(block + 1), object->remote->about.bytes) - block_begin(block);
+    return stk_min(block_begin(block + 1), object->remote->info.bytes) - block_begin(block);
 }
 
 static uint64_t pages_bytes(const struct object *object, uint32_t block)
@@ -139,108 +140,109 @@ static uint64_t pages_bytes(const struct object *object, uint32_t block)
 
 static bool is_absent(const struct block *block)
 {
-    return !block->data && !block->flight;
+    return !block->data && !block->transfer;
 }
 
 static bool is_full(const struct block *block)
 {
-    return block->data && !block->flight;
+    return block->data && !block->transfer;
 }
 
 /* ---- objects and blocks that go ---- */
 
 /* Out of the table: nobody finds it any more. */
-static void unlink_locked(struct stk_brought *kept, struct object *object)
+static void unlink_locked(struct stk_prefetch *prefetch, struct object *object)
 {
-    struct object **link = &kept->locked.buckets[object->key % BUCKETS];
+    struct object **link = &prefetch->locked.buckets[object->key % BUCKETS];
 
     while (*link != object) {
         link = &(*link)->next;
     }
     *link = object->next;
-    for (link = &kept->locked.oldest; *link != object; link = &(*link)->newer) {
+    for (link = &prefetch->locked.oldest; *link != object; link = &(*link)->newer) {
     }
     *link = object->newer;
-    if (kept->locked.newest == &object->newer) {
-        kept->locked.newest = link;
+    if (prefetch->locked.newest == &object->newer) {
+        prefetch->locked.newest = link;
     }
     object->linked = false;
-    atomic_fetch_sub_explicit(&kept->objects, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&prefetch->objects, 1, memory_order_relaxed);
 }
 
-static void free_pages(struct stk_brought *kept, uint8_t *data, uint64_t bytes)
+static void free_pages(struct stk_prefetch *prefetch, uint8_t *data, uint64_t bytes)
 {
     stk_pages_free(data, bytes);
-    stk_budget_release(kept->budget, bytes);
-    pthread_mutex_lock(&kept->lock);
-    kept->locked.bytes -= bytes;
-    pthread_mutex_unlock(&kept->lock);
+    stk_budget_release(prefetch->budget, bytes);
+    pthread_mutex_lock(&prefetch->lock);
+    prefetch->locked.bytes -= bytes;
+    pthread_mutex_unlock(&prefetch->lock);
 }
 
 /* Nobody knows it any more. The bytes that came free. */
-static uint64_t free_object(struct stk_brought *kept, struct object *object)
+static uint64_t free_object(struct stk_prefetch *prefetch, struct object *object)
 {
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < object->count; i++) {
         if (!is_absent(&object->blocks[i])) {
             bytes += pages_bytes(object, i);
-            free_pages(kept, object->blocks[i].data, pages_bytes(object, i));
+            free_pages(prefetch, object->blocks[i].data, pages_bytes(object, i));
         }
     }
-    stk_remote_release(object->remote);
+    stk_remote_file_release(object->remote);
     stk_free(object);
     return bytes;
 }
 
 /* Lets the lock go, and frees the object if that was the last one. */
-static uint64_t release_unlock(struct stk_brought *kept, struct object *object)
+static uint64_t release_unlock(struct stk_prefetch *prefetch, struct object *object)
 {
     bool last = --object->references == 0;
 
-    pthread_mutex_unlock(&kept->lock);
-    return last ? free_object(kept, object) : 0;
+    pthread_mutex_unlock(&prefetch->lock);
+    return last ? free_object(prefetch, object) : 0;
 }
 
 /* Takes the pages of a block that nobody uses; an object without any is none. Lets the lock go. */
-static void empty_unlock(struct stk_brought *kept, struct object *object, uint32_t i)
+static void empty_unlock(struct stk_prefetch *prefetch, struct object *object, uint32_t i)
 {
     uint64_t bytes = pages_bytes(object, i);
     uint8_t *data = object->blocks[i].data;
 
     object->blocks[i] = (struct block){0};
     if (--object->alive == 0 && object->linked) {
-        unlink_locked(kept, object);
+        unlink_locked(prefetch, object);
         object->references--; /* the table's; the caller has another */
     }
-    release_unlock(kept, object);
-    free_pages(kept, data, bytes);
+    release_unlock(prefetch, object);
+    free_pages(prefetch, data, bytes);
 }
 
-void stk_brought_close(struct stk_brought *kept, struct stk_store *store)
+void stk_prefetch_close(struct stk_prefetch *prefetch, struct stk_store *store)
 {
-    if (!kept) {
+    if (!prefetch) {
         return;
     }
-    stk_brought_drop(kept, store, NULL);
-    pthread_mutex_lock(&kept->lock);
-    while (kept->locked.flights > 0) { /* the reactor ends what was stopped at once */
-        pthread_cond_wait(&kept->landed, &kept->lock);
+    stk_prefetch_release(prefetch, store, NULL);
+    pthread_mutex_lock(&prefetch->lock);
+    while (prefetch->locked.flights > 0) { /* the reactor ends what was stopped at once */
+        pthread_cond_wait(&prefetch->all_arrived, &prefetch->lock);
     }
-    pthread_mutex_unlock(&kept->lock);
-    STK_ASSERT(kept->locked.bytes == 0);
-    pthread_cond_destroy(&kept->landed);
-    pthread_mutex_destroy(&kept->lock);
-    stk_free(kept);
+    pthread_mutex_unlock(&prefetch->lock);
+    STK_ASSERT(prefetch->locked.bytes == 0);
+    pthread_cond_destroy(&prefetch->all_arrived);
+    pthread_mutex_destroy(&prefetch->lock);
+    stk_free(prefetch);
 }
 
 /* ---- bringing ---- */
 
-static struct object *object_new_locked(struct stk_brought *kept, struct stk_remote *remote,
-                                        const void *owner)
+static struct object *new_object_locked(struct stk_prefetch *prefetch,
+                                        struct stk_remote_file *remote, const void *owner)
 {
-    uint64_t bytes = remote->about.bytes;
-    bool fits = bytes <= kept->budget->bytes_max / SHARE; /* else no more than the first block is */
+    uint64_t bytes = remote->info.bytes;
+    bool fits = bytes <= prefetch->budget->bytes_max /
+                             BUDGET_SHARE; /* else no more than the first block is */
     uint32_t count = bytes == 0 ? 0 : fits ? 1 + block_at(bytes - 1) : 1;
     struct object *object =
         count ? stk_alloc(1, sizeof *object + count * sizeof object->blocks[0]) : NULL;
@@ -255,114 +257,117 @@ static struct object *object_new_locked(struct stk_brought *kept, struct stk_rem
     object->count = count;
     object->references = 1;
     object->linked = true;
-    object->next = kept->locked.buckets[object->key % BUCKETS];
-    kept->locked.buckets[object->key % BUCKETS] = object;
-    *kept->locked.newest = object;
-    kept->locked.newest = &object->newer;
-    atomic_fetch_add_explicit(&kept->objects, 1, memory_order_relaxed);
+    object->next = prefetch->locked.buckets[object->key % BUCKETS];
+    prefetch->locked.buckets[object->key % BUCKETS] = object;
+    *prefetch->locked.newest = object;
+    prefetch->locked.newest = &object->newer;
+    atomic_fetch_add_explicit(&prefetch->objects, 1, memory_order_relaxed);
     return object;
 }
 
 /* A flight to each of the first `count` blocks that are absent, in order, or to none. */
-static struct flight *fly_locked(struct stk_brought *kept, struct object *object, uint32_t count)
+static struct transfer *start_locked(struct stk_prefetch *prefetch, struct object *object,
+                                     uint32_t count)
 {
-    struct flight *flights = NULL, **tail = &flights;
-    uint64_t wanted = 0, left;
+    struct transfer *flights = NULL, **tail = &flights;
+    uint64_t missing = 0, left;
 
     for (uint32_t i = 0; i < count; i++) {
-        wanted += is_absent(&object->blocks[i]) ? pages_bytes(object, i) : 0;
+        missing += is_absent(&object->blocks[i]) ? pages_bytes(object, i) : 0;
     }
-    if (wanted == 0 || wanted > kept->budget->bytes_max / SHARE ||
-        kept->locked.bytes > kept->budget->bytes_max / SHARE - wanted ||
-        !stk_budget_reserve(kept->budget, wanted)) {
+    if (missing == 0 || missing > prefetch->budget->bytes_max / BUDGET_SHARE ||
+        prefetch->locked.bytes > prefetch->budget->bytes_max / BUDGET_SHARE - missing ||
+        !stk_budget_reserve(prefetch->budget, missing)) {
         return NULL;
     }
-    left = wanted;
+    left = missing;
     for (uint32_t i = 0; i < count; i++) {
-        struct flight *flight = is_absent(&object->blocks[i]) ? stk_alloc(1, sizeof *flight) : NULL;
+        struct transfer *transfer =
+            is_absent(&object->blocks[i]) ? stk_alloc(1, sizeof *transfer) : NULL;
 
-        if (flight) {
-            *flight = (struct flight){.left = 2, .kept = kept, .object = object, .block = i};
-            object->blocks[i].flight = flight;
+        if (transfer) {
+            *transfer =
+                (struct transfer){.left = 2, .prefetch = prefetch, .object = object, .block = i};
+            object->blocks[i].transfer = transfer;
             object->references++;
             object->alive++;
-            kept->locked.flights++;
+            prefetch->locked.flights++;
             left -= pages_bytes(object, i);
-            *tail = flight;
-            tail = &flight->next;
+            *tail = transfer;
+            tail = &transfer->next;
         }
     }
-    kept->locked.bytes += wanted - left;
-    stk_budget_release(kept->budget, left); /* of blocks for which there was no memory */
+    prefetch->locked.bytes += missing - left;
+    stk_budget_release(prefetch->budget, left); /* of blocks for which there was no memory */
     return flights;
 }
 
-void stk_brought_bring(struct stk_brought *kept, struct stk_store *store, struct stk_remote *remote,
-                       const void *owner, bool whole)
+void stk_prefetch_start(struct stk_prefetch *prefetch, struct stk_store *store,
+                        struct stk_remote_file *remote, const void *owner, bool whole)
 {
     struct object *object;
-    struct flight *flights = NULL, *next;
+    struct transfer *flights = NULL, *next;
 
-    pthread_mutex_lock(&kept->lock);
-    object = find_locked(kept, remote);
-    object = object ? object : object_new_locked(kept, remote, owner);
+    pthread_mutex_lock(&prefetch->lock);
+    object = find_locked(prefetch, remote);
+    object = object ? object : new_object_locked(prefetch, remote, owner);
     if (object) {
-        bool fits = block_at(remote->about.bytes - 1) < object->count;
+        bool fits = block_at(remote->info.bytes - 1) < object->count;
 
-        flights = fly_locked(kept, object, !whole ? 1 : fits ? object->count : 0);
+        flights = start_locked(prefetch, object, !whole ? 1 : fits ? object->count : 0);
         object->whole = object->whole || (whole && flights);
     }
     if (object && object->alive == 0) {
-        unlink_locked(kept, object);
-        release_unlock(kept, object);
+        unlink_locked(prefetch, object);
+        release_unlock(prefetch, object);
     } else {
-        pthread_mutex_unlock(&kept->lock);
+        pthread_mutex_unlock(&prefetch->lock);
     }
-    for (struct flight *flight = flights; flight; flight = flight->next) {
-        take_off(flight, store);
+    for (struct transfer *transfer = flights; transfer; transfer = transfer->next) {
+        begin_transfers(transfer, store);
     }
     for (; flights; flights = next) {
         next = flights->next;
-        fill(flights);
+        allocate_pages(flights);
     }
 }
 
-static void take_off(struct flight *flight, struct stk_store *store)
+static void begin_transfers(struct transfer *transfer, struct stk_store *store)
 {
-    struct object *object = flight->object;
-    uint8_t *data = stk_pages_reserve(pages_bytes(object, flight->block));
+    struct object *object = transfer->object;
+    uint8_t *data = stk_pages_reserve(pages_bytes(object, transfer->block));
 
-    pthread_mutex_lock(&flight->kept->lock);
-    object->blocks[flight->block].data = data;
-    pthread_mutex_unlock(&flight->kept->lock);
+    pthread_mutex_lock(&transfer->prefetch->lock);
+    object->blocks[transfer->block].data = data;
+    pthread_mutex_unlock(&transfer->prefetch->lock);
     if (!data) {
-        flight->exchange.status = STOKER_ERROR_CLOSED; /* who waits for it asks by himself */
-        on_came(&flight->exchange, NULL);
+        transfer->operation.status = STOKER_ERROR_CLOSED; /* who waits for it asks by himself */
+        on_range(&transfer->operation, NULL);
         return;
     }
-    stk_store_fetch(&flight->exchange, object->remote->place, &object->remote->about,
-                    block_begin(flight->block), block_bytes(object, flight->block), data);
-    flight->exchange.cover = object->remote->cover;
-    flight->exchange.done = on_came;
-    stk_exchange_start(store, &flight->exchange);
+    stk_store_init_read(&transfer->operation, object->remote->object, &object->remote->info,
+                        block_begin(transfer->block), block_bytes(object, transfer->block), data);
+    transfer->operation.coverage = object->remote->coverage;
+    transfer->operation.done = on_range;
+    stk_operation_start(store, &transfer->operation);
 }
 
-static void fill(struct flight *flight)
+static void allocate_pages(struct transfer *transfer)
 {
-    struct object *object = flight->object;
-    uint8_t *data = object->blocks[flight->block].data; /* set by this thread */
+    struct object *object = transfer->object;
+    uint8_t *data = object->blocks[transfer->block].data; /* set by this thread */
 
     if (data) {
-        stk_pages_fill(data, pages_bytes(object, flight->block));
+        stk_pages_populate(data, pages_bytes(object, transfer->block));
     }
-    land(flight);
+    on_range_done(transfer);
 }
 
 /* Whether a read wants bytes of blocks that are on their way. */
-static bool flies(const struct object *object, uint64_t offset, uint64_t bytes)
+static bool is_in_flight(const struct object *object, uint64_t offset, uint64_t bytes)
 {
     for (uint32_t i = block_at(offset); i <= block_at(offset + bytes - 1); i++) {
-        if (i < object->count && object->blocks[i].flight) {
+        if (i < object->count && object->blocks[i].transfer) {
             return true;
         }
     }
@@ -370,17 +375,17 @@ static bool flies(const struct object *object, uint64_t offset, uint64_t bytes)
 }
 
 /* Who waits for nothing more; of a block that failed all who wanted it are told. */
-static struct stk_parts *take_waiters_locked(struct object *object, uint32_t block, int status)
+static struct stk_range_read *take_waiters_locked(struct object *object, uint32_t block, int status)
 {
-    struct stk_parts *list = NULL, **link = &object->waiters, *parts;
+    struct stk_range_read *list = NULL, **link = &object->waiters, *parts;
 
     while ((parts = *link)) {
-        bool wanted =
+        bool missing =
             block >= block_at(parts->offset) && block <= block_at(parts->offset + parts->bytes - 1);
 
-        if (wanted && status < 0 && status != STOKER_ERROR_CLOSED) {
+        if (missing && status < 0 && status != STOKER_ERROR_CLOSED) {
             parts->status = status;
-        } else if (flies(object, parts->offset, parts->bytes)) {
+        } else if (is_in_flight(object, parts->offset, parts->bytes)) {
             link = &parts->arrived_next;
             continue;
         }
@@ -392,97 +397,101 @@ static struct stk_parts *take_waiters_locked(struct object *object, uint32_t blo
 }
 
 /* On the reactor, or on the thread that brings: who is the last one ends the flight. */
-static void land(struct flight *flight)
+static void on_range_done(struct transfer *transfer)
 {
-    struct stk_exchange *exchange = &flight->exchange;
-    struct stk_brought *kept = flight->kept;
-    struct object *object = flight->object;
-    struct stk_parts *waiters, *next;
+    struct stk_operation *operation = &transfer->operation;
+    struct stk_prefetch *prefetch = transfer->prefetch;
+    struct object *object = transfer->object;
+    struct stk_range_read *waiters, *next;
 
-    if (atomic_fetch_sub_explicit(&flight->left, 1, memory_order_acq_rel) > 1) {
+    if (atomic_fetch_sub_explicit(&transfer->left, 1, memory_order_acq_rel) > 1) {
         return;
     }
-    pthread_mutex_lock(&kept->lock);
-    object->blocks[flight->block].flight = NULL;
-    waiters = take_waiters_locked(object, flight->block, exchange->status);
-    if (exchange->status < 0) {
-        empty_unlock(kept, object, flight->block);
+    pthread_mutex_lock(&prefetch->lock);
+    object->blocks[transfer->block].transfer = NULL;
+    waiters = take_waiters_locked(object, transfer->block, operation->status);
+    if (operation->status < 0) {
+        empty_unlock(prefetch, object, transfer->block);
     } else {
-        release_unlock(kept, object);
+        release_unlock(prefetch, object);
     }
     for (; waiters; waiters = next) {
         next = waiters->arrived_next;
         if (waiters->status < 0) {
-            stk_remote_note(waiters->remote, &exchange->error);
+            stk_remote_file_set_error(waiters->remote, &operation->error);
         }
         waiters->done(waiters);
     }
-    stk_free(flight);
-    pthread_mutex_lock(&kept->lock);
-    if (--kept->locked.flights == 0) { /* with the lock: until it is let go, kept is not closed */
-        pthread_cond_signal(&kept->landed);
+    stk_free(transfer);
+    pthread_mutex_lock(&prefetch->lock);
+    if (--prefetch->locked.flights ==
+        0) { /* with the lock: until it is let go, kept is not closed */
+        pthread_cond_signal(&prefetch->all_arrived);
     }
-    pthread_mutex_unlock(&kept->lock);
+    pthread_mutex_unlock(&prefetch->lock);
 }
 
-static void on_came(struct stk_exchange *exchange, const struct stk_http_answer *answer)
+static void on_range(struct stk_operation *operation, const struct stk_http_response *answer)
 {
     (void)answer;
-    land((struct flight *)(void *)exchange);
+    on_range_done((struct transfer *)(void *)operation);
 }
 
 /* ---- reading ---- */
 
 /* What was seen not to be as its checksum says is given to nobody: who asks for it by himself is
  * told. */
-static struct object *find_good_locked(struct stk_brought *kept, const struct stk_remote *remote)
+static struct object *find_usable_locked(struct stk_prefetch *prefetch,
+                                         const struct stk_remote_file *remote)
 {
-    struct object *object = find_locked(kept, remote);
-    struct stk_cover *cover = object ? object->remote->cover : NULL;
+    struct object *object = find_locked(prefetch, remote);
+    struct stk_range_coverage *cover = object ? object->remote->coverage : NULL;
 
-    return cover && stk_cover_is_wrong(cover) ? NULL : object;
+    return cover && stk_range_coverage_is_mismatch(cover) ? NULL : object;
 }
 
-struct stk_remote *stk_brought_remote(struct stk_brought *kept, const struct stk_remote *like)
+struct stk_remote_file *stk_prefetch_find_file(struct stk_prefetch *prefetch,
+                                               const struct stk_remote_file *like)
 {
-    struct stk_remote *remote = NULL;
+    struct stk_remote_file *remote = NULL;
     struct object *object;
 
-    pthread_mutex_lock(&kept->lock);
-    object = find_good_locked(kept, like); /* who opens it anew reads it anew */
-    if (object && object->whole && object->remote->cover) {
+    pthread_mutex_lock(&prefetch->lock);
+    object = find_usable_locked(prefetch, like); /* who opens it anew reads it anew */
+    if (object && object->whole && object->remote->coverage) {
         remote = object->remote;
         atomic_fetch_add_explicit(&remote->users, 1, memory_order_relaxed);
     }
-    pthread_mutex_unlock(&kept->lock);
+    pthread_mutex_unlock(&prefetch->lock);
     return remote;
 }
 
-bool stk_brought_has(struct stk_brought *kept, const struct stk_remote *remote, uint64_t offset,
-                     uint64_t bytes)
+bool stk_prefetch_has(struct stk_prefetch *prefetch, const struct stk_remote_file *remote,
+                      uint64_t offset, uint64_t bytes)
 {
     const struct object *object;
     bool has;
 
-    if (atomic_load_explicit(&kept->objects, memory_order_relaxed) == 0 || bytes == 0 ||
-        offset + bytes > remote->about.bytes) {
+    if (atomic_load_explicit(&prefetch->objects, memory_order_relaxed) == 0 || bytes == 0 ||
+        offset + bytes > remote->info.bytes) {
         return false;
     }
-    pthread_mutex_lock(&kept->lock);
-    object = find_good_locked(kept, remote);
+    pthread_mutex_lock(&prefetch->lock);
+    object = find_usable_locked(prefetch, remote);
     has = object != NULL;
     for (uint32_t i = block_at(offset); has && i <= block_at(offset + bytes - 1); i++) {
         has = i < object->count && !is_absent(&object->blocks[i]);
     }
-    pthread_mutex_unlock(&kept->lock);
+    pthread_mutex_unlock(&prefetch->lock);
     return has;
 }
 
 /* All blocks of a range, if they are full, with a user more each. */
-static struct object *hold_locked(struct stk_brought *kept, const struct stk_remote *remote,
-                                  uint32_t first, uint32_t last)
+static struct object *retain_locked(struct stk_prefetch *prefetch,
+                                    const struct stk_remote_file *remote, uint32_t first,
+                                    uint32_t last)
 {
-    struct object *object = find_good_locked(kept, remote);
+    struct object *object = find_usable_locked(prefetch, remote);
 
     for (uint32_t i = first; object && i <= last; i++) {
         object = i < object->count && is_full(&object->blocks[i]) ? object : NULL;
@@ -495,7 +504,7 @@ static struct object *hold_locked(struct stk_brought *kept, const struct stk_rem
 }
 
 /* Whether all of a block was given out, now that [begin, end) of it was. */
-static bool is_used_up(struct block *block, uint64_t begin, uint64_t end, uint64_t bytes)
+static bool is_consumed(struct block *block, uint64_t begin, uint64_t end, uint64_t bytes)
 {
     for (uint64_t i = begin / PIECE_BYTES; i <= (end - 1) / PIECE_BYTES; i++) {
         uint64_t bit = 1ull << (i % 64);
@@ -503,44 +512,44 @@ static bool is_used_up(struct block *block, uint64_t begin, uint64_t end, uint64
         block->given_pieces += (block->pieces[i / 64] & bit) == 0;
         block->pieces[i / 64] |= bit;
     }
-    block->given += end - begin;
+    block->consumed += end - begin;
     return block->given_pieces == (bytes + PIECE_BYTES - 1) / PIECE_BYTES &&
-           block->given >= bytes - bytes / GIVEN_PART;
+           block->consumed >= bytes - bytes / CONSUMED_PART;
 }
 
 /* Back from a block; peeked: [begin, end) of it will be asked for again. */
-static void give_back(struct stk_brought *kept, struct object *object, uint32_t i, uint64_t begin,
-                      uint64_t end, bool peeked)
+static void release_bytes(struct stk_prefetch *prefetch, struct object *object, uint32_t i,
+                          uint64_t begin, uint64_t end, bool peeked)
 {
     struct block *block = &object->blocks[i];
 
-    pthread_mutex_lock(&kept->lock);
+    pthread_mutex_lock(&prefetch->lock);
     block->users--;
     block->used_up =
-        block->used_up || (!peeked && is_used_up(block, begin, end, block_bytes(object, i)));
+        block->used_up || (!peeked && is_consumed(block, begin, end, block_bytes(object, i)));
     if (block->users == 0 && block->used_up) {
-        empty_unlock(kept, object, i);
+        empty_unlock(prefetch, object, i);
     } else {
-        release_unlock(kept, object);
+        release_unlock(prefetch, object);
     }
 }
 
-int64_t stk_brought_read(struct stk_brought *kept, const struct stk_remote *remote, uint64_t offset,
-                         uint8_t *buffer, uint64_t bytes, bool peek)
+int64_t stk_prefetch_read(struct stk_prefetch *prefetch, const struct stk_remote_file *remote,
+                          uint64_t offset, uint8_t *buffer, uint64_t bytes, bool peek)
 {
     struct object *object;
     uint32_t first, last;
 
-    if (atomic_load_explicit(&kept->objects, memory_order_relaxed) == 0 || bytes == 0 ||
-        offset >= remote->about.bytes) {
+    if (atomic_load_explicit(&prefetch->objects, memory_order_relaxed) == 0 || bytes == 0 ||
+        offset >= remote->info.bytes) {
         return -EAGAIN;
     }
-    bytes = stk_min(bytes, remote->about.bytes - offset);
+    bytes = stk_min(bytes, remote->info.bytes - offset);
     first = block_at(offset);
     last = block_at(offset + bytes - 1);
-    pthread_mutex_lock(&kept->lock);
-    object = hold_locked(kept, remote, first, last);
-    pthread_mutex_unlock(&kept->lock);
+    pthread_mutex_lock(&prefetch->lock);
+    object = retain_locked(prefetch, remote, first, last);
+    pthread_mutex_unlock(&prefetch->lock);
     if (!object) {
         return -EAGAIN;
     }
@@ -549,35 +558,36 @@ int64_t stk_brought_read(struct stk_brought *kept, const struct stk_remote *remo
         uint64_t end = stk_min(offset + bytes, at + block_bytes(object, i));
 
         memcpy(buffer + (begin - offset), object->blocks[i].data + (begin - at), end - begin);
-        give_back(kept, object, i, begin - at, end - at, peek); /* with the last it may go */
+        release_bytes(prefetch, object, i, begin - at, end - at,
+                      peek); /* with the last it may go */
     }
     return (int64_t)bytes;
 }
 
-bool stk_brought_wait(struct stk_brought *kept, struct stk_parts *parts)
+bool stk_prefetch_wait(struct stk_prefetch *prefetch, struct stk_range_read *parts)
 {
     struct object *object;
     bool waits;
 
-    pthread_mutex_lock(&kept->lock);
-    object = find_locked(kept, parts->remote);
-    waits = object && flies(object, parts->offset, parts->bytes);
+    pthread_mutex_lock(&prefetch->lock);
+    object = find_locked(prefetch, parts->remote);
+    waits = object && is_in_flight(object, parts->offset, parts->bytes);
     if (waits) {
         parts->arrived_next = object->waiters;
         object->waiters = parts;
     }
-    pthread_mutex_unlock(&kept->lock);
+    pthread_mutex_unlock(&prefetch->lock);
     return waits;
 }
 
-bool stk_brought_forget(struct stk_brought *kept, struct stk_parts *parts)
+bool stk_prefetch_cancel_wait(struct stk_prefetch *prefetch, struct stk_range_read *parts)
 {
     struct object *object;
-    struct stk_parts **link;
+    struct stk_range_read **link;
     bool found = false;
 
-    pthread_mutex_lock(&kept->lock);
-    object = find_locked(kept, parts->remote);
+    pthread_mutex_lock(&prefetch->lock);
+    object = find_locked(prefetch, parts->remote);
     for (link = object ? &object->waiters : NULL; link && *link && !found;) {
         found = *link == parts;
         if (found) {
@@ -586,65 +596,65 @@ bool stk_brought_forget(struct stk_brought *kept, struct stk_parts *parts)
             link = &(*link)->arrived_next;
         }
     }
-    pthread_mutex_unlock(&kept->lock);
+    pthread_mutex_unlock(&prefetch->lock);
     return found;
 }
 
 /* ---- giving up ---- */
 
 /* The next object of an owner (NULL: of any), taken out; its flights are cancelled. */
-static struct object *take_locked(struct stk_brought *kept, const void *owner)
+static struct object *take_locked(struct stk_prefetch *prefetch, const void *owner)
 {
-    struct object *object = kept->locked.oldest;
+    struct object *object = prefetch->locked.oldest;
 
     while (object && owner && object->owner != owner) {
         object = object->newer;
     }
     if (object) {
-        unlink_locked(kept, object);
+        unlink_locked(prefetch, object);
         for (uint32_t i = 0; i < object->count; i++) {
-            if (object->blocks[i].flight) {
-                stk_exchange_cancel(&object->blocks[i].flight->exchange);
+            if (object->blocks[i].transfer) {
+                stk_operation_cancel(&object->blocks[i].transfer->operation);
             }
         }
     }
     return object;
 }
 
-void stk_brought_drop(struct stk_brought *kept, struct stk_store *store, const void *owner)
+void stk_prefetch_release(struct stk_prefetch *prefetch, struct stk_store *store, const void *owner)
 {
     struct object *object;
     bool some = false;
 
-    pthread_mutex_lock(&kept->lock);
-    while ((object = take_locked(kept, owner))) {
+    pthread_mutex_lock(&prefetch->lock);
+    while ((object = take_locked(prefetch, owner))) {
         some = true;
-        release_unlock(kept, object); /* what flies goes when it has come */
-        pthread_mutex_lock(&kept->lock);
+        release_unlock(prefetch, object); /* what flies goes when it has come */
+        pthread_mutex_lock(&prefetch->lock);
     }
-    pthread_mutex_unlock(&kept->lock);
+    pthread_mutex_unlock(&prefetch->lock);
     if (some && store) {
-        stk_store_stop(store);
+        stk_store_cancel_marked(store);
     }
 }
 
-uint64_t stk_brought_trim(struct stk_brought *kept)
+uint64_t stk_prefetch_trim(struct stk_prefetch *prefetch)
 {
     struct object *object, *next;
-    uint64_t bytes = 0, wanted;
+    uint64_t bytes = 0, missing;
 
-    pthread_mutex_lock(&kept->lock);
-    wanted = kept->locked.bytes / TRIM_PART;
-    for (object = kept->locked.oldest; object && bytes <= wanted; object = next) {
+    pthread_mutex_lock(&prefetch->lock);
+    missing = prefetch->locked.bytes / TRIM_PART;
+    for (object = prefetch->locked.oldest; object && bytes <= missing; object = next) {
         next = object->newer;
         if (object->references > 1) { /* in use, or on its way */
             continue;
         }
-        unlink_locked(kept, object);
-        bytes += release_unlock(kept, object);
-        pthread_mutex_lock(&kept->lock);
-        next = kept->locked.oldest; /* others may have gone meanwhile */
+        unlink_locked(prefetch, object);
+        bytes += release_unlock(prefetch, object);
+        pthread_mutex_lock(&prefetch->lock);
+        next = prefetch->locked.oldest; /* others may have gone meanwhile */
     }
-    pthread_mutex_unlock(&kept->lock);
+    pthread_mutex_unlock(&prefetch->lock);
     return bytes;
 }

@@ -6,80 +6,82 @@
 
 #include <time.h>
 
-#define LOOK_NS 50000000u
+#define POLL_NS 50000000u
 
-struct asked {
-    struct stk_exchange exchange;
-    struct stk_remote *remote; /* a user of it */
+struct checksum_request {
+    struct stk_operation exchange;
+    struct stk_remote_file *remote; /* a user of it */
 };
 
-static void on_told(struct stk_exchange *exchange, const struct stk_http_answer *answer);
+static void on_checksum(struct stk_operation *exchange, const struct stk_http_response *answer);
 
-void stk_remote_seal(struct stk_route *route, struct stk_remote *remote, bool sure)
+void stk_remote_file_fetch_checksum(struct stk_vfs *vfs, struct stk_remote_file *remote, bool sure)
 {
     struct stk_store *store;
-    struct asked *asked;
+    struct checksum_request *checksum_request;
     bool ask;
 
-    if (stk_route_store(route, &store, NULL) < 0) {
+    if (stk_vfs_open_store(vfs, &store, NULL) < 0) {
         return;
     }
-    remote->cover = stk_store_cover(store, remote->place, &remote->about, sure, &ask);
-    asked = remote->cover && ask ? stk_alloc(1, sizeof *asked) : NULL;
-    if (!asked) {
+    remote->coverage = stk_store_new_coverage(store, remote->object, &remote->info, sure, &ask);
+    checksum_request = remote->coverage && ask ? stk_alloc(1, sizeof *checksum_request) : NULL;
+    if (!checksum_request) {
         return; /* it goes without */
     }
-    asked->remote = remote;
+    checksum_request->remote = remote;
     atomic_fetch_add_explicit(&remote->users, 1, memory_order_relaxed);
-    remote->asking = true;
-    stk_store_seal(&asked->exchange, remote->place, &remote->about);
-    asked->exchange.done = on_told;
-    asked->exchange.owner = asked;
-    stk_exchange_start(store, &asked->exchange);
+    remote->checksum_requested = true;
+    stk_store_init_checksum(&checksum_request->exchange, remote->object, &remote->info);
+    checksum_request->exchange.done = on_checksum;
+    checksum_request->exchange.owner = checksum_request;
+    stk_operation_start(store, &checksum_request->exchange);
 }
 
 /* On the reactor. */
-static void on_told(struct stk_exchange *exchange, const struct stk_http_answer *answer)
+static void on_checksum(struct stk_operation *exchange, const struct stk_http_response *answer)
 {
-    struct asked *asked = exchange->owner;
-    struct stk_remote *remote = asked->remote;
-    struct stk_seal whole;
+    struct checksum_request *checksum_request = exchange->owner;
+    struct stk_remote_file *remote = checksum_request->remote;
+    struct stk_checksum whole;
 
-    stk_store_sealed(exchange, answer, remote->cover, &whole);
+    stk_store_checksum_reply(exchange, answer, remote->coverage, &whole);
     pthread_mutex_lock(&remote->lock);
-    if (whole.kind != STK_SEAL_NONE) {
-        remote->whole = whole;
+    if (whole.kind != STK_CHECKSUM_NONE) {
+        remote->composite_checksum = whole;
     }
-    remote->asking = false;
-    pthread_cond_broadcast(&remote->told);
+    remote->checksum_requested = false;
+    pthread_cond_broadcast(&remote->checksum_known);
     pthread_mutex_unlock(&remote->lock);
-    stk_free(asked);
-    stk_remote_release(remote);
+    stk_free(checksum_request);
+    stk_remote_file_release(remote);
 }
 
 /* Of any answer. One that was compared with the answer's body already is nothing new. */
-void stk_remote_told(struct stk_remote *remote, const struct stk_seals *seals)
+void stk_remote_file_set_checksums(struct stk_remote_file *remote,
+                                   const struct stk_response_checksums *seals)
 {
-    if (seals->whole.kind != STK_SEAL_NONE && !stk_seal_joins(&seals->whole) &&
-        !stk_seal_is(&seals->whole, &seals->body)) {
+    if (seals->object.kind != STK_CHECKSUM_NONE && !stk_checksum_is_combinable(&seals->object) &&
+        !stk_checksum_equal(&seals->object, &seals->body)) {
         pthread_mutex_lock(&remote->lock);
-        remote->whole = seals->whole;
+        remote->composite_checksum = seals->object;
         pthread_mutex_unlock(&remote->lock);
     }
 }
 
-void stk_remote_settle(struct stk_remote *remote)
+void stk_remote_file_wait_checksum(struct stk_remote_file *remote)
 {
-    const _Atomic bool *stop = stk_io_obeyed();
+    const _Atomic bool *stop = stk_io_cancel_flag();
 
     pthread_mutex_lock(&remote->lock);
     /* It ends by its deadline; it is not this thread's, so it goes on when this one does not. */
-    while (remote->asking && !(stop && atomic_load_explicit(stop, memory_order_relaxed))) {
-        uint64_t until_ns = stk_clock_wall_ns() + LOOK_NS;
+    while (remote->checksum_requested &&
+           !(stop && atomic_load_explicit(stop, memory_order_relaxed))) {
+        uint64_t until_ns = stk_clock_wall_ns() + POLL_NS;
         struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
                                  .tv_nsec = (long)(until_ns % 1000000000u)};
 
-        pthread_cond_timedwait(&remote->told, &remote->lock, &until);
+        pthread_cond_timedwait(&remote->checksum_known, &remote->lock, &until);
     }
     pthread_mutex_unlock(&remote->lock);
 }

@@ -13,8 +13,8 @@
 #define DEVICE 0x73746f7265ull /* of all that is remote; inodes are hashes of URLs */
 
 /* A listing in the making. */
-struct gathering {
-    struct stk_route *route;
+struct listing_builder {
+    struct stk_vfs *vfs;
     struct stk_listing_builder builder;
     size_t url_bytes;
     uint64_t count;
@@ -22,10 +22,10 @@ struct gathering {
     char path[2 * STK_STORE_URL_BYTES_MAX];
 };
 
-static int find(struct stk_route *route, const struct stk_place *place, bool archived,
-                struct stk_about *about_out, struct stoker_error *error);
-static int look_below(struct stk_route *route, const char *url, struct stoker_error *error);
-static void wait_done(struct stk_parts *parts);
+static int find(struct stk_vfs *vfs, const struct stk_object_url *object, bool archived,
+                struct stk_object_info *info_out, struct stoker_error *error);
+static int has_children(struct stk_vfs *vfs, const char *url, struct stoker_error *error);
+static void wait_done(struct stk_range_read *parts);
 
 /* The same for "s3://b/x" and "s3://b/x/". */
 static uint64_t inode_of(const char *url)
@@ -35,64 +35,64 @@ static uint64_t inode_of(const char *url)
     while (bytes > 0 && url[bytes - 1] == '/') {
         bytes--;
     }
-    return stk_sum64(url, bytes);
+    return stk_xxh3_64(url, bytes);
 }
 
-static uint64_t version_of(const struct stk_about *about)
+static uint64_t version_of(const struct stk_object_info *info)
 {
-    return about->etag[0] ? stk_sum64(about->etag, strlen(about->etag)) | 1 : 0;
+    return info->etag[0] ? stk_xxh3_64(info->etag, strlen(info->etag)) | 1 : 0;
 }
 
-int stk_remote_open(struct stk_route *route, const char *url, struct stk_file **file_out,
-                    struct stoker_error *error)
+int stk_remote_file_open(struct stk_vfs *vfs, const char *url, struct stk_file **file_out,
+                         struct stoker_error *error)
 {
-    struct stk_remote *remote = stk_alloc(1, sizeof *remote), *twin;
+    struct stk_remote_file *remote = stk_alloc(1, sizeof *remote), *twin;
     int status;
 
     if (!remote) {
         return stk_fail(error, -ENOMEM, "cannot open an object", "free memory", "store");
     }
     pthread_mutex_init(&remote->lock, NULL);
-    pthread_cond_init(&remote->told, NULL);
+    pthread_cond_init(&remote->checksum_known, NULL);
     atomic_init(&remote->users, 1);
-    status = stk_place_parse(url, &remote->place, error);
-    if (status == 0 && stk_place_is_keyed(remote->place) && !remote->place->key[0]) {
+    status = stk_object_url_parse(url, &remote->object, error);
+    if (status == 0 && stk_object_url_has_key(remote->object) && !remote->object->key[0]) {
         status =
             stk_fail(error, -EISDIR, "a bucket is not an object", "name a key in it", "'%s'", url);
     }
-    status = status < 0 ? status : find(route, remote->place, false, &remote->about, error);
-    if (status == 0 && remote->about.folder) {
+    status = status < 0 ? status : find(vfs, remote->object, false, &remote->info, error);
+    if (status == 0 && remote->info.folder) {
         status = stk_fail(error, -EISDIR, "this is a folder", "name a blob in it", "'%s'", url);
     }
     if (status < 0) {
-        stk_remote_release(remote);
+        stk_remote_file_release(remote);
         return status;
     }
-    remote->key = stk_brought_key(remote->place, &remote->about);
-    twin = route->brought ? stk_brought_remote(route->brought, remote) : NULL;
+    remote->key = stk_prefetch_key(remote->object, &remote->info);
+    twin = vfs->prefetch ? stk_prefetch_find_file(vfs->prefetch, remote) : NULL;
     if (twin) {
-        stk_remote_release(remote);
+        stk_remote_file_release(remote);
         remote = twin;
     } else {
-        stk_remote_seal(route, remote, false);
+        stk_remote_file_fetch_checksum(vfs, remote, false);
     }
     *file_out = (struct stk_file *)((uintptr_t)remote | 1);
     return 0;
 }
 
-void stk_remote_release(struct stk_remote *remote)
+void stk_remote_file_release(struct stk_remote_file *remote)
 {
     /* Release and acquire: the last one sees all that the others did with it. */
     if (atomic_fetch_sub_explicit(&remote->users, 1, memory_order_acq_rel) == 1) {
-        stk_place_free(remote->place);
-        stk_cover_free(remote->cover);
-        pthread_cond_destroy(&remote->told);
+        stk_object_url_free(remote->object);
+        stk_range_coverage_free(remote->coverage);
+        pthread_cond_destroy(&remote->checksum_known);
         pthread_mutex_destroy(&remote->lock);
         stk_free(remote);
     }
 }
 
-void stk_remote_note(struct stk_remote *remote, const struct stoker_error *error)
+void stk_remote_file_set_error(struct stk_remote_file *remote, const struct stoker_error *error)
 {
     pthread_mutex_lock(&remote->lock);
     remote->error = *error;
@@ -101,201 +101,201 @@ void stk_remote_note(struct stk_remote *remote, const struct stoker_error *error
 
 /* By what is known, or by asking. archived: such an object is found, too, and what of it is in an
  * archive is wanted, which a listing does not tell. */
-static int find(struct stk_route *route, const struct stk_place *place, bool archived,
-                struct stk_about *about_out, struct stoker_error *error)
+static int find(struct stk_vfs *vfs, const struct stk_object_url *object, bool archived,
+                struct stk_object_info *info_out, struct stoker_error *error)
 {
     struct stk_store *store;
     int status;
 
-    if (stk_known_find(route->known, place->url, about_out) &&
-        !(archived && stk_store_may_archive(about_out->storage))) {
+    if (stk_metadata_cache_find(vfs->metadata_cache, object->url, info_out) &&
+        !(archived && stk_store_class_may_be_archive(info_out->storage))) {
         return 0;
     }
-    status = stk_route_store(route, &store, error);
+    status = stk_vfs_open_store(vfs, &store, error);
     if (status == 0) {
-        status = archived ? stk_store_look(store, place, about_out, error)
-                          : stk_store_head(store, place, about_out, error);
+        status = archived ? stk_store_head_archived(store, object, info_out, error)
+                          : stk_store_head(store, object, info_out, error);
     }
-    if (status == 0 && !about_out->folder && about_out->archive != STOKER_ARCHIVE_AWAY &&
-        about_out->archive != STOKER_ARCHIVE_COMING) {
-        stk_known_add(route->known, place->url, about_out);
+    if (status == 0 && !info_out->folder && info_out->archive != STOKER_ARCHIVE_ARCHIVED &&
+        info_out->archive != STOKER_ARCHIVE_RESTORING) {
+        stk_metadata_cache_add(vfs->metadata_cache, object->url, info_out);
     }
     return status;
 }
 
 /* An object, else a prefix with something below it. */
-int stk_remote_stat(struct stk_route *route, const char *url, struct stk_stat *stat_out,
-                    struct stk_about *about_out, struct stoker_error *error)
+int stk_remote_file_stat_url(struct stk_vfs *vfs, const char *url, struct stk_stat *stat_out,
+                             struct stk_object_info *info_out, struct stoker_error *error)
 {
     struct stoker_error why = {0};
-    struct stk_place *place = NULL;
-    struct stk_about about = {0};
+    struct stk_object_url *object = NULL;
+    struct stk_object_info info = {0};
     size_t bytes = strlen(url);
     bool folder;
-    int status = stk_place_parse(url, &place, error);
+    int status = stk_object_url_parse(url, &object, error);
 
     if (status < 0) {
         return status;
     }
-    folder = stk_place_is_keyed(place) && (!place->key[0] || url[bytes - 1] == '/');
+    folder = stk_object_url_has_key(object) && (!object->key[0] || url[bytes - 1] == '/');
     *stat_out =
         (struct stk_stat){.device = DEVICE, .inode = inode_of(url), .kind = STK_ENTRY_DIRECTORY};
-    if (stk_known_is_folder(route->known, url)) {
-        stk_place_free(place);
+    if (stk_metadata_cache_has_folder(vfs->metadata_cache, url)) {
+        stk_object_url_free(object);
         return 0;
     }
-    status = folder ? -ENOENT : find(route, place, about_out != NULL, &about, &why);
-    if (status == 0 && !about.folder) {
+    status = folder ? -ENOENT : find(vfs, object, info_out != NULL, &info, &why);
+    if (status == 0 && !info.folder) {
         stat_out->kind = STK_ENTRY_FILE;
-        stat_out->bytes = about.bytes;
-        stat_out->mtime_ns = about.mtime_ns;
-        stat_out->version = version_of(&about);
-        if (about_out) {
-            *about_out = about;
+        stat_out->bytes = info.bytes;
+        stat_out->mtime_ns = info.mtime_ns;
+        stat_out->version = version_of(&info);
+        if (info_out) {
+            *info_out = info;
         }
-    } else if (status == -ENOENT && stk_place_is_keyed(place)) {
-        status = look_below(route, url, error);
+    } else if (status == -ENOENT && stk_object_url_has_key(object)) {
+        status = has_children(vfs, url, error);
     } else if (error) {
         *error = why;
     }
-    stk_place_free(place);
+    stk_object_url_free(object);
     return status;
 }
 
-void stk_remote_stat_file(const struct stk_remote *remote, struct stk_stat *stat_out)
+void stk_remote_file_stat(const struct stk_remote_file *remote, struct stk_stat *stat_out)
 {
-    *stat_out = (struct stk_stat){.bytes = remote->about.bytes,
-                                  .mtime_ns = remote->about.mtime_ns,
+    *stat_out = (struct stk_stat){.bytes = remote->info.bytes,
+                                  .mtime_ns = remote->info.mtime_ns,
                                   .device = DEVICE,
-                                  .inode = inode_of(remote->place->url),
+                                  .inode = inode_of(remote->object->url),
                                   .kind = STK_ENTRY_FILE,
-                                  .version = version_of(&remote->about)};
+                                  .version = version_of(&remote->info)};
 }
 
 /* What a store lists twice, on two pages maybe, is there once. An object may have the name of a
  * folder. */
 static void merge(struct stk_listing *listing)
 {
-    size_t kept = 0;
+    size_t prefetch = 0;
 
     for (size_t i = 0; i < listing->count; i++) {
         const struct stk_entry *entry = &listing->entries[i];
         bool again = false;
 
-        for (size_t j = kept; j > 0 && !again; j--) {
+        for (size_t j = prefetch; j > 0 && !again; j--) {
             if (strcmp(listing->entries[j - 1].name, entry->name) != 0) {
                 break;
             }
             again = listing->entries[j - 1].kind == entry->kind;
         }
         if (!again) {
-            listing->entries[kept++] = *entry;
+            listing->entries[prefetch++] = *entry;
         }
     }
-    listing->count = kept;
+    listing->count = prefetch;
 }
 
-static int gather(void *owner, const struct stk_found *item)
+static int add_listed(void *owner, const struct stk_list_entry *item)
 {
-    struct gathering *gathering = owner;
+    struct listing_builder *listing_builder = owner;
     size_t bytes = strlen(item->name);
     struct stk_entry entry = {.name = item->name,
                               .kind = item->folder ? STK_ENTRY_DIRECTORY : STK_ENTRY_FILE,
                               .device = DEVICE};
-    struct stk_about about = {.bytes = item->bytes, .mtime_ns = item->mtime_ns};
+    struct stk_object_info info = {.bytes = item->bytes, .mtime_ns = item->mtime_ns};
 
-    if (++gathering->count > gathering->route->names_max) {
-        return stk_fail(gathering->error, STOKER_ERROR_LIMIT, "a listing has too many names",
+    if (++listing_builder->count > listing_builder->vfs->names_max) {
+        return stk_fail(listing_builder->error, STOKER_ERROR_LIMIT, "a listing has too many names",
                         "look at the server if it should have an end; name a longer prefix, or set "
                         "STOKER_LIST_NAMES_MAX",
-                        "'%.*s': more than %llu", (int)stk_min(gathering->url_bytes, 400),
-                        gathering->path, (unsigned long long)gathering->route->names_max);
+                        "'%.*s': more than %llu", (int)stk_min(listing_builder->url_bytes, 400),
+                        listing_builder->path, (unsigned long long)listing_builder->vfs->names_max);
     }
     /* "a//b" has a folder without a name, which no path can say. */
     if (bytes == 0 || strchr(item->name, '/') ||
-        gathering->url_bytes + bytes >= STK_STORE_URL_BYTES_MAX) {
+        listing_builder->url_bytes + bytes >= STK_STORE_URL_BYTES_MAX) {
         return 0;
     }
-    memcpy(gathering->path + gathering->url_bytes, item->name, bytes + 1);
-    entry.inode = inode_of(gathering->path);
+    memcpy(listing_builder->path + listing_builder->url_bytes, item->name, bytes + 1);
+    entry.inode = inode_of(listing_builder->path);
     if (!item->folder && item->etag[0]) {
-        memcpy(about.etag, item->etag, stk_min(strlen(item->etag), sizeof about.etag - 1));
-        stk_about_class(&about, item->storage);
-        stk_known_add(gathering->route->known, gathering->path, &about);
+        memcpy(info.etag, item->etag, stk_min(strlen(item->etag), sizeof info.etag - 1));
+        stk_object_info_set_class(&info, item->storage);
+        stk_metadata_cache_add(listing_builder->vfs->metadata_cache, listing_builder->path, &info);
     }
-    return stk_listing_add(&gathering->builder, &entry);
+    return stk_listing_add(&listing_builder->builder, &entry);
 }
 
 /* Gathers what lies in url: all of it, or (more_out: whether there is more) the first page that has
  * something. */
-static int gather_from(struct gathering *gathering, struct stk_route *route, const char *url,
-                       bool *more_out, struct stoker_error *error)
+static int add_from(struct listing_builder *listing_builder, struct stk_vfs *vfs, const char *url,
+                    bool *more_out, struct stoker_error *error)
 {
-    struct stk_place *place = NULL;
+    struct stk_object_url *object = NULL;
     struct stk_store *store;
-    int status = stk_place_parse(url, &place, error);
+    int status = stk_object_url_parse(url, &object, error);
 
     if (status == 0) {
-        gathering->route = route;
-        gathering->error = error;
-        gathering->url_bytes = strlen(url);
-        memcpy(gathering->path, url, gathering->url_bytes);
-        if (url[gathering->url_bytes - 1] != '/') {
-            gathering->path[gathering->url_bytes++] = '/';
+        listing_builder->vfs = vfs;
+        listing_builder->error = error;
+        listing_builder->url_bytes = strlen(url);
+        memcpy(listing_builder->path, url, listing_builder->url_bytes);
+        if (url[listing_builder->url_bytes - 1] != '/') {
+            listing_builder->path[listing_builder->url_bytes++] = '/';
         }
-        status = stk_route_store(route, &store, error);
+        status = stk_vfs_open_store(vfs, &store, error);
     }
     if (status == 0) {
-        struct stk_search search = {.place = place,
-                                    .marks = true,
-                                    .max = more_out ? 1 : 0,
-                                    .more_out = more_out,
-                                    .found = gather,
-                                    .owner = gathering};
+        struct stk_list_request search = {.place = object,
+                                          .marks = true,
+                                          .max = more_out ? 1 : 0,
+                                          .more_out = more_out,
+                                          .found = add_listed,
+                                          .owner = listing_builder};
 
         status = stk_store_list(store, &search, error);
     }
-    if (status == 0 && gathering->count == 0 && place->key && place->key[0]) {
+    if (status == 0 && listing_builder->count == 0 && object->key && object->key[0]) {
         status = stk_fail(error, -ENOENT,
                           more_out ? "there is no such object, and nothing below it"
                                    : "nothing lies below this prefix",
                           "check bucket and key with stoker ls", "'%s'", url);
     }
-    stk_place_free(place);
+    stk_object_url_free(object);
     return status;
 }
 
-/* What lies below: see gather_from. */
-static int list_below(struct stk_route *route, const char *url, bool *more_out,
-                      struct stk_listing *listing_out, struct stoker_error *error)
+/* What lies below: see add_from. */
+static int list_children(struct stk_vfs *vfs, const char *url, bool *more_out,
+                         struct stk_listing *listing_out, struct stoker_error *error)
 {
-    struct gathering *gathering = stk_alloc(1, sizeof *gathering);
-    int status = gathering ? gather_from(gathering, route, url, more_out, error) : -ENOMEM;
+    struct listing_builder *listing_builder = stk_alloc(1, sizeof *listing_builder);
+    int status = listing_builder ? add_from(listing_builder, vfs, url, more_out, error) : -ENOMEM;
 
     if (status == 0) {
-        status = stk_listing_build(&gathering->builder, listing_out);
+        status = stk_listing_build(&listing_builder->builder, listing_out);
     }
     if (status == 0) {
         merge(listing_out);
     }
-    if (gathering) {
-        stk_listing_builder_deinit(&gathering->builder);
+    if (listing_builder) {
+        stk_listing_builder_deinit(&listing_builder->builder);
     }
-    stk_free(gathering);
+    stk_free(listing_builder);
     return status == -ENOMEM
                ? stk_fail(error, -ENOMEM, "cannot list", "free memory", "'%.400s'", url)
                : status;
 }
 
 /* Whether it is a folder; if that told all that is in it, who lists it next need not ask again. */
-static int look_below(struct stk_route *route, const char *url, struct stoker_error *error)
+static int has_children(struct stk_vfs *vfs, const char *url, struct stoker_error *error)
 {
     struct stk_listing listing = {0};
     bool more = false;
-    int status = list_below(route, url, &more, &listing, error);
+    int status = list_children(vfs, url, &more, &listing, error);
 
     if (status == 0) {
-        stk_known_add_folder(route->known, url, more ? NULL : &listing);
+        stk_metadata_cache_add_folder(vfs->metadata_cache, url, more ? NULL : &listing);
     }
     if (more) {
         stk_listing_free(&listing);
@@ -303,12 +303,12 @@ static int look_below(struct stk_route *route, const char *url, struct stoker_er
     return status;
 }
 
-int stk_remote_list(struct stk_route *route, const char *url, struct stk_listing *listing_out,
-                    struct stoker_error *error)
+int stk_remote_file_list(struct stk_vfs *vfs, const char *url, struct stk_listing *listing_out,
+                         struct stoker_error *error)
 {
-    return stk_known_take(route->known, url, listing_out)
+    return stk_metadata_cache_take_listing(vfs->metadata_cache, url, listing_out)
                ? 0
-               : list_below(route, url, NULL, listing_out, error);
+               : list_children(vfs, url, NULL, listing_out, error);
 }
 
 /* A read that waits. */
@@ -319,7 +319,7 @@ struct waiter {
 };
 
 /* Takes parts, of which `waits` says whether done will come. */
-static int64_t wait_for(struct stk_parts *parts, struct waiter *waiter, bool waits)
+static int64_t wait_for(struct stk_range_read *parts, struct waiter *waiter, bool waits)
 {
     int64_t result;
 
@@ -331,11 +331,11 @@ static int64_t wait_for(struct stk_parts *parts, struct waiter *waiter, bool wai
     pthread_cond_destroy(&waiter->arrived);
     pthread_mutex_destroy(&waiter->lock);
     result = parts->status < 0 ? parts->status : (int64_t)parts->bytes;
-    stk_parts_free(parts);
+    stk_range_read_free(parts);
     return result;
 }
 
-static void set_waiter(struct stk_parts *parts, struct waiter *waiter)
+static void set_waiter(struct stk_range_read *parts, struct waiter *waiter)
 {
     pthread_mutex_init(&waiter->lock, NULL);
     pthread_cond_init(&waiter->arrived, NULL);
@@ -344,58 +344,59 @@ static void set_waiter(struct stk_parts *parts, struct waiter *waiter)
 }
 
 /* What is kept, or on its way to be. -EAGAIN: it is not. */
-static int64_t read_kept(struct stk_brought *kept, struct stk_remote *remote, uint64_t offset,
-                         void *buffer, uint64_t bytes)
+static int64_t read_prefetched(struct stk_prefetch *prefetch, struct stk_remote_file *remote,
+                               uint64_t offset, void *buffer, uint64_t bytes)
 {
-    int64_t result = stk_brought_read(kept, remote, offset, buffer, bytes, false);
+    int64_t result = stk_prefetch_read(prefetch, remote, offset, buffer, bytes, false);
     struct waiter waiter = {.done = false};
-    struct stk_parts *parts;
+    struct stk_range_read *parts;
 
-    if (result != -EAGAIN || !stk_brought_has(kept, remote, offset, bytes)) {
+    if (result != -EAGAIN || !stk_prefetch_has(prefetch, remote, offset, bytes)) {
         return result;
     }
-    parts = stk_parts_new_waiting(remote, offset, bytes, buffer);
+    parts = stk_range_read_new_waiting(remote, offset, bytes, buffer);
     if (!parts) {
         return -ENOMEM;
     }
     set_waiter(parts, &waiter);
-    result = wait_for(parts, &waiter, stk_brought_wait(kept, parts));
-    return result < 0 ? result : stk_brought_read(kept, remote, offset, buffer, bytes, false);
+    result = wait_for(parts, &waiter, stk_prefetch_wait(prefetch, parts));
+    return result < 0 ? result : stk_prefetch_read(prefetch, remote, offset, buffer, bytes, false);
 }
 
-int64_t stk_remote_read(struct stk_route *route, struct stk_remote *remote, uint64_t offset,
-                        void *buffer, size_t bytes)
+int64_t stk_remote_file_read(struct stk_vfs *vfs, struct stk_remote_file *remote, uint64_t offset,
+                             void *buffer, size_t bytes)
 {
     struct waiter waiter = {.done = false};
-    struct stk_parts *parts;
+    struct stk_range_read *parts;
     struct stk_store *store;
     uint64_t wanted;
     int64_t result;
     int status;
 
-    if (offset >= remote->about.bytes || bytes == 0) {
+    if (offset >= remote->info.bytes || bytes == 0) {
         return 0;
     }
-    wanted = stk_min(bytes, remote->about.bytes - offset);
-    result = route->brought ? read_kept(route->brought, remote, offset, buffer, wanted) : -EAGAIN;
+    wanted = stk_min(bytes, remote->info.bytes - offset);
+    result =
+        vfs->prefetch ? read_prefetched(vfs->prefetch, remote, offset, buffer, wanted) : -EAGAIN;
     if (result != -EAGAIN) {
         return result;
     }
-    status = stk_route_store(route, &store, NULL);
+    status = stk_vfs_open_store(vfs, &store, NULL);
     if (status < 0) {
         return status;
     }
-    parts = stk_parts_new(remote, offset, wanted, buffer);
+    parts = stk_range_read_new(remote, offset, wanted, buffer);
     if (!parts) {
         return -ENOMEM;
     }
     set_waiter(parts, &waiter);
-    parts->stop = stk_io_obeyed();
-    stk_parts_start(parts, store);
+    parts->stop = stk_io_cancel_flag();
+    stk_range_read_start(parts, store);
     return wait_for(parts, &waiter, true);
 }
 
-static void wait_done(struct stk_parts *parts)
+static void wait_done(struct stk_range_read *parts)
 {
     struct waiter *waiter = parts->owner;
 
@@ -405,21 +406,21 @@ static void wait_done(struct stk_parts *parts)
     pthread_mutex_unlock(&waiter->lock);
 }
 
-int stk_remote_map(struct stk_route *route, struct stk_remote *remote, struct stk_view *view_out,
-                   struct stoker_error *error)
+int stk_remote_file_map(struct stk_vfs *vfs, struct stk_remote_file *remote,
+                        struct stk_view *view_out, struct stoker_error *error)
 {
-    uint64_t bytes = remote->about.bytes;
-    struct stk_remote_map *map;
+    uint64_t bytes = remote->info.bytes;
+    struct stk_remote_file_mapping *map;
     int64_t got;
 
     *view_out = (struct stk_view){(const uint8_t *)"", 0};
     if (bytes == 0) {
         return 0;
     }
-    if (bytes > STK_ROUTE_MAP_BYTES_MAX) {
+    if (bytes > STK_VFS_MAP_BYTES_MAX) {
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "a remote file is too large to be mapped",
                         "copy it to a disk of this machine", "'%.400s': %llu bytes",
-                        remote->place->url, (unsigned long long)bytes);
+                        remote->object->url, (unsigned long long)bytes);
     }
     map = stk_alloc(1, sizeof *map);
     if (map) {
@@ -429,9 +430,9 @@ int stk_remote_map(struct stk_route *route, struct stk_remote *remote, struct st
     if (!map || !map->pages) {
         stk_free(map);
         return stk_fail(error, -ENOMEM, "cannot hold a remote file", "free memory", "'%.400s'",
-                        remote->place->url);
+                        remote->object->url);
     }
-    got = stk_remote_read(route, remote, 0, map->pages, bytes);
+    got = stk_remote_file_read(vfs, remote, 0, map->pages, bytes);
     if (got < 0) {
         stk_pages_free(map->pages, bytes);
         stk_free(map);
@@ -442,10 +443,10 @@ int stk_remote_map(struct stk_route *route, struct stk_remote *remote, struct st
         pthread_mutex_unlock(&remote->lock);
         return (int)got;
     }
-    pthread_mutex_lock(&route->lock);
-    map->next = route->locked.maps;
-    route->locked.maps = map;
-    pthread_mutex_unlock(&route->lock);
+    pthread_mutex_lock(&vfs->lock);
+    map->next = vfs->locked.maps;
+    vfs->locked.maps = map;
+    pthread_mutex_unlock(&vfs->lock);
     *view_out = (struct stk_view){map->pages, bytes};
     return 0;
 }

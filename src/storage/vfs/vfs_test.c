@@ -26,7 +26,7 @@ static void check_row(struct stk_io *io, struct stk_io *calm, const char *url,
     set_fault(row->fault, row->from, row->count);
     memset(buffer, 0xee, FILE_BYTES);
     T_EQ(row->name, stk_io_open_file(io, url, &file, &error), 0);
-    stk_remote_settle(stk_remote(file));
+    stk_remote_file_wait_checksum(stk_remote_file_of(file));
     got = stk_io_read_wait(io, file, 0, buffer, FILE_BYTES);
     if (got == STOKER_ERROR_TIMEOUT && row->status != got && calm) {
         stk_io_close_file(io, file);
@@ -45,7 +45,7 @@ static void check_row(struct stk_io *io, struct stk_io *calm, const char *url,
     }
     T_TRUE(row->name, stk_clock_ns() - began_ns < 10ull * TIMEOUT_MS * 1000000u);
     if (got < 0) {
-        T_TRUE(row->name, stk_io_explain(io, file, (int)got, &error));
+        T_TRUE(row->name, stk_io_last_read_error(io, file, (int)got, &error));
         check_error(row->name, &error);
         T_HAS(row->name, error.where, "file");
         if (row->status == -EACCES) {
@@ -65,7 +65,7 @@ static void test_files(struct stk_io *io, const char *url)
                  {FILE_BYTES, 10, 0}, {UINT64_MAX, 1, 0},
                  {5, 0, 0},           {STK_STORE_RANGE_BYTES - 3, 6, 6}};
     struct stk_stat about = {0};
-    struct stk_mounted mounted;
+    struct stk_mount_info mounted;
     struct stk_file *file = NULL;
     struct stk_view view = {0};
     uint8_t buffer[16];
@@ -78,8 +78,8 @@ static void test_files(struct stk_io *io, const char *url)
     T_EQ(url, about.bytes, FILE_BYTES);
     T_EQ(url, about.mtime_ns, 1795255200ull * 1000000000u);
     T_EQ(url, stk_io_read_now(io, file, 0, buffer, 1), -EAGAIN);
-    T_EQ(url, stk_io_far_bytes(io, file), STK_ROUTE_FAR_BYTES);
-    T_TRUE(url, !stk_io_mounted(io, file, &mounted));
+    T_EQ(url, stk_io_round_trip_bytes(io, file), STK_VFS_ROUND_TRIP_BYTES);
+    T_TRUE(url, !stk_io_mount_of(io, file, &mounted));
     for (size_t i = 0; i < STK_COUNT(reads); i++) {
         T_EQ(url, stk_io_read_wait(io, file, reads[i].offset, buffer, reads[i].bytes),
              reads[i].got);
@@ -108,7 +108,7 @@ static void test_missing(struct stk_io *io)
     };
     struct stoker_error error = {0};
     struct stk_file *file = NULL;
-    struct stk_out *out = NULL;
+    struct stk_output *out = NULL;
     struct stk_stat about;
 
     for (size_t i = 0; i < STK_COUNT(wrong); i++) {
@@ -178,7 +178,7 @@ static void test_long_key(struct stk_io *io)
              "</Key></Contents></ListBucketResult>",
              7);
     list_answer = text;
-    stk_route_know(io, "s3://bucket/a/x", NULL); /* nor what was listed before */
+    stk_vfs_set_metadata(io, "s3://bucket/a/x", NULL); /* nor what was listed before */
     T_EQ("a key too long", stk_io_list(io, "s3://bucket/a", &listing, &error), STOKER_ERROR_LIMIT);
     check_error("a key too long", &error);
 }
@@ -267,7 +267,7 @@ static void test_folder(struct stk_io *io)
     static const char *const forgotten[] = {"s3://bucket/f/x", "s3://bucket/f",
                                             "s3://bucket/f/a/b"};
     struct stk_listing listing = {0};
-    struct stk_about about = {.bytes = 1};
+    struct stk_object_info about = {.bytes = 1};
     struct stk_stat stat;
 
     list_answer = whole;
@@ -281,10 +281,10 @@ static void test_folder(struct stk_io *io)
     T_ASKS("once", stk_io_list(io, "s3://bucket/f", &listing, NULL), 1);
     stk_listing_free(&listing);
     for (size_t i = 0; i < STK_COUNT(forgotten); i++) { /* what is gone may have been the last */
-        stk_route_know(io, forgotten[i], NULL);
+        stk_vfs_set_metadata(io, forgotten[i], NULL);
         T_ASKS(forgotten[i], stk_io_stat_path(io, "s3://bucket/f", &stat, NULL), 2);
     }
-    stk_route_know(io, "s3://bucket/f/z", &about);
+    stk_vfs_set_metadata(io, "s3://bucket/f/z", &about);
     T_ASKS("written since", stk_io_list(io, "s3://bucket/f", &listing, NULL), 1);
     stk_listing_free(&listing);
     T_ASKS("of another", stk_io_stat_path(io, "s3://bucket/f/", &stat, NULL), 1);
@@ -342,7 +342,7 @@ static void test_queue(struct stk_io *io, const char *url, const char *local_pat
         }
     }
     for (uint32_t i = 0; i < READS; i++) {
-        T_TRUE("came back", reads[i].owner == &reads[i] && !reads[i].lost);
+        T_TRUE("came back", reads[i].owner == &reads[i] && !reads[i].leaked);
         T_EQ("all of it", reads[i].result, i == READS - 1 ? 0 : READ_BYTES);
         T_TRUE("the bytes",
                reads[i].result <= 0 || memcmp(reads[i].buffer + reads[i].skip,
@@ -372,7 +372,7 @@ static void test_close(struct stk_io *io, const char *url)
                                      .buffer = memory + i * STK_IO_ALIGN,
                                      .bytes = 100,
                                      .capacity = STK_IO_ALIGN,
-                                     .lost = true,
+                                     .leaked = true,
                                      .next = i < 3 ? &reads[i + 1] : NULL};
     }
     T_EQ("taken", stk_io_submit(io, queue, reads), 4);
@@ -381,7 +381,7 @@ static void test_close(struct stk_io *io, const char *url)
     stk_io_queue_close(io, queue);
     for (int i = 0; i < 4; i++) {
         T_EQ("closed", reads[i].result, STOKER_ERROR_CLOSED);
-        T_TRUE("not lost", !reads[i].lost);
+        T_TRUE("not lost", !reads[i].leaked);
     }
     stk_pages_free(memory, 8 * STK_IO_ALIGN);
 }
@@ -412,7 +412,7 @@ static void test_expect(void)
         at += snprintf(at, 64, "http://127.0.0.1:%d/%s%d", server.port, i == 7 ? "no" : "file", i) +
               1;
     }
-    stk_io_expect(io, names, 64);
+    stk_io_prefetch_metadata(io, names, 64);
     atomic_store(&connections, 0);
     at = names;
     for (int i = 0; i < 64; i++, at += strlen(at) + 1) {
@@ -425,33 +425,33 @@ static void test_expect(void)
 /* More than there are places, and each is found or forgotten, never another's. */
 static void test_known(void)
 {
-    struct stk_known *known = NULL;
+    struct stk_metadata_cache *known = NULL;
     uint32_t found = 0;
 
-    T_EQ("known", stk_known_open(&known), 0);
+    T_EQ("known", stk_metadata_cache_open(&known), 0);
     for (uint32_t i = 0; i < 20000; i++) {
-        struct stk_about about = {.bytes = i, .etag = "\"e\""};
+        struct stk_object_info about = {.bytes = i, .etag = "\"e\""};
         char url[32];
 
         snprintf(url, sizeof url, "s3://b/%u", i);
-        stk_known_add(known, url, &about);
+        stk_metadata_cache_add(known, url, &about);
     }
     for (uint32_t i = 0; i < 20000; i++) {
-        struct stk_about about = {0};
+        struct stk_object_info about = {0};
         char url[32];
 
         snprintf(url, sizeof url, "s3://b/%u", i);
-        if (stk_known_find(known, url, &about)) {
+        if (stk_metadata_cache_find(known, url, &about)) {
             found++;
             T_EQ(url, about.bytes, i);
         }
         if (i % 2) {
-            stk_known_forget(known, url);
-            T_TRUE(url, !stk_known_find(known, url, &about));
+            stk_metadata_cache_remove(known, url);
+            T_TRUE(url, !stk_metadata_cache_find(known, url, &about));
         }
     }
     T_TRUE("nearly all are known", found > 19000);
-    stk_known_close(known);
+    stk_metadata_cache_close(known);
 }
 
 static void test_no_memory(const char *url)
@@ -490,7 +490,7 @@ int main(void)
 {
     char local[] = "/tmp/stoker-route-test-XXXXXX", web[64];
     int fd = mkstemp(local);
-    struct stoker_ledger ledger = {.struct_size = sizeof ledger};
+    struct stoker_store_stats ledger = {.struct_size = sizeof ledger};
     struct stk_io *io, *hasty;
 
     make_content();
@@ -521,10 +521,11 @@ int main(void)
     test_far_between(io, urls[0]);
     test_long_key(io);
     test_listed_twice(io);
-    stk_io_ledger(io, &ledger);
-    T_TRUE("read by ranges, and proven", ledger.checked[STOKER_STORE_S3] >= 5 * FILE_BYTES &&
-                                             ledger.checked[STOKER_STORE_HTTP] >= 5 * FILE_BYTES);
-    T_EQ("damaged", ledger.damaged, 2);
+    stk_io_store_stats(io, &ledger);
+    T_TRUE("read by ranges, and proven",
+           ledger.verified_bytes[STOKER_STORE_S3] >= 5 * FILE_BYTES &&
+               ledger.verified_bytes[STOKER_STORE_HTTP] >= 5 * FILE_BYTES);
+    T_EQ("damaged", ledger.checksum_failures, 2);
     stk_io_close(io);
     stk_io_close(hasty);
     test_expect();

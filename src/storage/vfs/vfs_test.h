@@ -56,7 +56,7 @@ static _Atomic uint32_t fault, fault_from, fault_count; /* which requests have i
 static _Atomic uint32_t asked, connections, requests;   /* asked: for bytes */
 static uint8_t *content;
 static const char *list_answer = "";
-static struct stk_seal seals[2]; /* of the file, as S3 and as the web tell it */
+static struct stk_checksum seals[2]; /* of the file, as S3 and as the web tell it */
 
 static bool send_error(int fd, const char *line, const char *code)
 {
@@ -86,7 +86,7 @@ static bool send_range(int fd, uint64_t first, uint64_t last, uint32_t kind)
     uint8_t other = (uint8_t)~content[first];
     uint64_t shift = kind != OTHER_RANGE ? 0 : first > 0 ? UINT64_MAX : 1; /* within the file */
     bool whole = kind == WHOLE || kind == OTHER_WHOLE;
-    char head[768], range[128], length[64], digest[STK_SEAL_TEXT_BYTES];
+    char head[768], range[128], length[64], digest[STK_CHECKSUM_TEXT_BYTES];
 
     if (kind == SHORT) {
         last = first + bytes / 2 - 1;
@@ -99,7 +99,7 @@ static bool send_range(int fd, uint64_t first, uint64_t last, uint32_t kind)
         first = 0;
         sent = bytes = FILE_BYTES;
     }
-    stk_seal_text(&seals[1], digest);
+    stk_checksum_text(&seals[1], digest);
     snprintf(length, sizeof length, kind == UNTOLD ? "Connection: close" : "Content-Length: %llu",
              (unsigned long long)bytes + (kind == OTHER_WHOLE) * 1000);
     snprintf(head, sizeof head,
@@ -139,9 +139,9 @@ static bool answer(int fd, const char *path, const char *head)
         return send_error(fd, "404 Not Found", "NoSuchKey");
     }
     if (strncmp(head, "HEAD ", 5) == 0) { /* S3 tells the sum of the whole so only */
-        char text[STK_SEAL_TEXT_BYTES], told[512];
+        char text[STK_CHECKSUM_TEXT_BYTES], told[512];
 
-        stk_seal_text(&seals[0], text);
+        stk_checksum_text(&seals[0], text);
         snprintf(told, sizeof told,
                  "HTTP/1.1 200 OK\r\nContent-Length: %u\r\nETag: \"one\"\r\n"
                  "x-amz-checksum-crc64nvme: %s\r\nx-amz-checksum-type: FULL_OBJECT\r\n\r\n",
@@ -215,12 +215,11 @@ static void start_server(void)
 static struct stk_io *open_route(uint32_t timeout_ms, struct stk_budget *budget)
 {
     struct stk_io_options real_options = {.backend = STOKER_IO_THREADS, .depth = 16};
-    struct stk_route_options options = {
-        .depth = 16, .read_timeout_ms = timeout_ms, .budget = budget};
+    struct stk_vfs_options options = {.depth = 16, .read_timeout_ms = timeout_ms, .budget = budget};
     struct stk_io *real = NULL, *io = NULL;
 
     T_EQ("real", stk_io_open(&real, &real_options, NULL), 0);
-    T_EQ("route", stk_route_open(&io, real, &options, NULL), 0);
+    T_EQ("route", stk_vfs_open(&io, real, &options, NULL), 0);
     return io;
 }
 
@@ -263,8 +262,10 @@ static void make_content(void)
     for (uint32_t i = 0; i < FILE_BYTES; i++) {
         content[i] = (uint8_t)(i * 31 + (i >> 8) * 7 + (i >> 16)) % 0xee;
     }
-    seals[0] = stk_seal_make(STK_SEAL_CRC64, false, (struct stk_view){content, FILE_BYTES});
-    seals[1] = stk_seal_make(STK_SEAL_CRC32C, false, (struct stk_view){content, FILE_BYTES});
+    seals[0] =
+        stk_checksum_compute(STK_CHECKSUM_CRC64, false, (struct stk_view){content, FILE_BYTES});
+    seals[1] =
+        stk_checksum_compute(STK_CHECKSUM_CRC32C, false, (struct stk_view){content, FILE_BYTES});
 }
 
 static void end_server(void)

@@ -12,40 +12,40 @@
 #define PAGE_KEYS 1000u
 
 struct listing {
-    struct stk_visit *walk;
-    struct stk_stretch *stretch;
+    struct stk_walk *walk;
+    struct stk_key_range *range;
     bool past, unordered;
-    char url[2 * STK_VISIT_PATH_BYTES_MAX];
+    char url[2 * STK_WALK_PATH_BYTES_MAX];
     size_t url_bytes;
 };
 
-static int found(void *owner, const struct stk_found *item)
+static int on_key(void *owner, const struct stk_list_entry *entry)
 {
     struct listing *listing = owner;
-    struct stk_visit *walk = listing->walk;
-    struct stk_stretch *stretch = listing->stretch;
-    size_t bytes = strlen(item->name);
-    struct stk_about about = {.bytes = item->bytes, .mtime_ns = item->mtime_ns};
-    struct stk_item told = {.bytes = item->bytes,
-                            .mtime_ns = item->mtime_ns,
-                            .kind = item->folder ? STK_ENTRY_DIRECTORY : STK_ENTRY_FILE,
-                            .hash = item->hash};
-    bool mark = bytes == 0 || item->name[bytes - 1] == '/'; /* of a folder that may be empty */
+    struct stk_walk *walk = listing->walk;
+    struct stk_key_range *range = listing->range;
+    size_t bytes = strlen(entry->name);
+    struct stk_object_info info = {.bytes = entry->bytes, .mtime_ns = entry->mtime_ns};
+    struct stk_walk_entry told = {.bytes = entry->bytes,
+                                  .mtime_ns = entry->mtime_ns,
+                                  .kind = entry->folder ? STK_ENTRY_DIRECTORY : STK_ENTRY_FILE,
+                                  .hash = entry->hash};
+    bool mark = bytes == 0 || entry->name[bytes - 1] == '/'; /* of a folder that may be empty */
 
-    if (bytes >= sizeof stretch->last) {
+    if (bytes >= sizeof range->last) {
         return STOKER_ERROR_LIMIT;
     }
     if (walk->deep && !walk->unordered) {
         pthread_mutex_lock(&walk->lock);
-        listing->unordered = strcmp(item->name, stretch->last) <= 0 && stretch->last[0];
-        listing->past = stretch->until[0] && strcmp(item->name, stretch->until) > 0;
+        listing->unordered = strcmp(entry->name, range->last) <= 0 && range->last[0];
+        listing->past = range->until[0] && strcmp(entry->name, range->until) > 0;
         if (!listing->past) {
-            memcpy(stretch->last, item->name, bytes + 1);
+            memcpy(range->last, entry->name, bytes + 1);
         }
-        if (++stretch->keys == PAGE_KEYS) {
-            stretch->keys = 0;
-            stretch->pages++;
-            pthread_cond_signal(&walk->freed); /* somebody may cut it */
+        if (++range->keys == PAGE_KEYS) {
+            range->keys = 0;
+            range->pages++;
+            pthread_cond_signal(&walk->range_ended); /* somebody may cut it */
         }
         pthread_mutex_unlock(&walk->lock);
         if (listing->unordered) {
@@ -55,36 +55,36 @@ static int found(void *owner, const struct stk_found *item)
             return STOKER_ERROR_EMPTY;
         }
     }
-    if ((mark && item->bytes == 0 && !walk->marks) || stk_visit_is_hidden(item->name)) {
+    if ((mark && entry->bytes == 0 && !walk->folder_markers) || stk_walk_is_hidden(entry->name)) {
         return 0;
     }
-    if (!item->folder && item->etag && item->etag[0]) {
-        size_t etag_bytes = strlen(item->etag);
+    if (!entry->folder && entry->etag && entry->etag[0]) {
+        size_t etag_bytes = strlen(entry->etag);
 
-        if (etag_bytes < sizeof about.etag && listing->url_bytes + bytes < sizeof listing->url) {
-            memcpy(about.etag, item->etag, etag_bytes + 1);
-            stk_about_class(&about, item->storage);
-            memcpy(listing->url + listing->url_bytes, item->name, bytes + 1);
-            stk_route_know(walk->io, listing->url, &about);
+        if (etag_bytes < sizeof info.etag && listing->url_bytes + bytes < sizeof listing->url) {
+            memcpy(info.etag, entry->etag, etag_bytes + 1);
+            stk_object_info_set_class(&info, entry->storage);
+            memcpy(listing->url + listing->url_bytes, entry->name, bytes + 1);
+            stk_vfs_set_metadata(walk->io, listing->url, &info);
         }
-        told.version = stk_sum64(item->etag, etag_bytes) | 1;
-        told.etag = item->etag;
+        told.version = stk_xxh3_64(entry->etag, etag_bytes) | 1;
+        told.etag = entry->etag;
     }
-    return stk_visit_put(walk, &told, item->name);
+    return stk_walk_push(walk, &told, entry->name);
 }
 
-int stk_visit_keys(struct stk_visit *walk, uint32_t index, struct stoker_error *error)
+int stk_key_range_list(struct stk_walk *walk, uint32_t index, struct stoker_error *error)
 {
-    struct stk_stretch *stretch = &walk->locked.stretches[index];
-    struct listing listing = {.walk = walk, .stretch = stretch};
-    struct stk_search search = {
-        .deep = walk->deep, .marks = walk->marks, .found = found, .owner = &listing};
-    struct stk_place *place = NULL;
+    struct stk_key_range *range = &walk->locked.stretches[index];
+    struct listing listing = {.walk = walk, .range = range};
+    struct stk_list_request search = {
+        .deep = walk->deep, .marks = walk->folder_markers, .found = on_key, .owner = &listing};
+    struct stk_object_url *object = NULL;
     struct stk_store *store;
-    char after[STK_VISIT_PATH_BYTES_MAX];
-    int status = stk_place_parse(walk->path, &place, error);
+    char after[STK_WALK_PATH_BYTES_MAX];
+    int status = stk_object_url_parse(walk->path, &object, error);
 
-    status = status < 0 ? status : stk_route_lend(walk->io, &store, error);
+    status = status < 0 ? status : stk_vfs_get_store(walk->io, &store, error);
     if (status < 0) {
         goto done;
     }
@@ -94,9 +94,9 @@ int stk_visit_keys(struct stk_visit *walk, uint32_t index, struct stoker_error *
         listing.url[listing.url_bytes++] = '/';
     }
     pthread_mutex_lock(&walk->lock);
-    memcpy(after, stretch->last, sizeof after);
+    memcpy(after, range->last, sizeof after);
     pthread_mutex_unlock(&walk->lock);
-    search.place = place;
+    search.place = object;
     search.after = after[0] ? after : NULL;
     status = stk_store_list(store, &search, error);
     if (listing.past) {
@@ -107,17 +107,17 @@ int stk_visit_keys(struct stk_visit *walk, uint32_t index, struct stoker_error *
                           "'%.400s'", walk->path);
     }
 done:
-    stk_place_free(place);
+    stk_object_url_free(object);
     return status;
 }
 
-bool stk_stretch_take_locked(struct stk_visit *walk, uint32_t index)
+bool stk_key_range_split_locked(struct stk_walk *walk, uint32_t index)
 {
-    struct stk_stretch *own = &walk->locked.stretches[index], *best = NULL;
-    char middle[STK_VISIT_PATH_BYTES_MAX];
+    struct stk_key_range *own = &walk->locked.stretches[index], *best = NULL;
+    char middle[STK_WALK_PATH_BYTES_MAX];
 
     for (uint32_t i = 0; i < walk->threads_max; i++) {
-        struct stk_stretch *one = &walk->locked.stretches[i];
+        struct stk_key_range *one = &walk->locked.stretches[i];
 
         if (one->busy && one->pages > 0 && (!best || one->pages > best->pages)) {
             best = one;
@@ -127,10 +127,10 @@ bool stk_stretch_take_locked(struct stk_visit *walk, uint32_t index)
         return false;
     }
     best->pages--;
-    if (!stk_stretch_middle(best->last, best->until, middle, sizeof middle)) {
+    if (!stk_key_range_middle(best->last, best->until, middle, sizeof middle)) {
         return false;
     }
-    *own = (struct stk_stretch){.busy = true};
+    *own = (struct stk_key_range){.busy = true};
     memcpy(own->until, best->until, sizeof own->until);
     memcpy(own->last, middle, strlen(middle) + 1);
     memcpy(best->until, middle, strlen(middle) + 1);
@@ -140,7 +140,7 @@ bool stk_stretch_take_locked(struct stk_visit *walk, uint32_t index)
 
 /* Behind what both have in common, a byte half way; where the next byte is no further away, at one
  * behind it. Only printable ones, so that the name stays UTF-8. */
-bool stk_stretch_middle(const char *last, const char *until, char *middle, size_t middle_bytes)
+bool stk_key_range_middle(const char *last, const char *until, char *middle, size_t middle_bytes)
 {
     bool open = until[0] == '\0'; /* nothing above */
     size_t at = 0;

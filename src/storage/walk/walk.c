@@ -13,11 +13,11 @@
 #include <strings.h>
 
 static void *walk_main(void *argument);
-static int walk_root(struct stk_visit *walk, struct stoker_error *error);
-static int walk_folder(struct stk_visit *walk, char *path, uint32_t depth,
+static int walk_root(struct stk_walk *walk, struct stoker_error *error);
+static int walk_folder(struct stk_walk *walk, char *path, uint32_t depth,
                        struct stoker_error *error);
 
-static int start(struct stk_visit *walk, void *(*run)(void *), uint32_t *started)
+static int start(struct stk_walk *walk, void *(*run)(void *), uint32_t *started)
 {
     int status = stk_thread_start(&walk->threads[*started], NULL, run, walk);
 
@@ -36,23 +36,23 @@ static bool is_unordered(const char *path)
            (bytes > 11 && memcmp(path + bytes - 6, "--x-s3", 6) == 0);
 }
 
-int stk_visit_open(struct stk_visit **walk_out, const struct stk_visit_options *options,
-                   struct stoker_error *error)
+int stk_walk_open(struct stk_walk **walk_out, const struct stk_walk_options *options,
+                  struct stoker_error *error)
 {
-    struct stk_visit *walk;
+    struct stk_walk *walk;
     pthread_condattr_t monotonic;
     size_t bytes = strlen(options->path);
     int status;
 
-    if (bytes == 0 || bytes >= STK_VISIT_PATH_BYTES_MAX) {
+    if (bytes == 0 || bytes >= STK_WALK_PATH_BYTES_MAX) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "not a path",
                         "name a file, a folder or a URL of less than 4096 bytes", "'%.200s'",
                         options->path);
     }
     walk = stk_alloc(1, sizeof *walk);
     if (walk) {
-        walk->threads_max = options->threads ? options->threads : STK_VISIT_THREADS_DEFAULT;
-        walk->threads_max = (uint32_t)stk_min(walk->threads_max, STK_VISIT_THREADS_MAX);
+        walk->threads_max = options->threads ? options->threads : STK_WALK_THREADS_DEFAULT;
+        walk->threads_max = (uint32_t)stk_min(walk->threads_max, STK_WALK_THREADS_MAX);
         walk->locked.stretches = stk_alloc(walk->threads_max, sizeof *walk->locked.stretches);
     }
     if (!walk || !walk->locked.stretches) {
@@ -62,8 +62,8 @@ int stk_visit_open(struct stk_visit **walk_out, const struct stk_visit_options *
     walk->io = options->io;
     walk->deep = options->deep;
     walk->folder = options->folder;
-    walk->others = options->others;
-    walk->marks = options->marks;
+    walk->special_files = options->special_files;
+    walk->folder_markers = options->folder_markers;
     walk->path_bytes = bytes;
     memcpy(walk->path, options->path, bytes + 1);
     walk->unordered = is_unordered(options->path);
@@ -73,15 +73,15 @@ int stk_visit_open(struct stk_visit **walk_out, const struct stk_visit_options *
     pthread_mutex_init(&walk->lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&walk->came, &monotonic);
+    pthread_cond_init(&walk->entry_ready, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    pthread_cond_init(&walk->room, NULL);
-    pthread_cond_init(&walk->freed, NULL);
+    pthread_cond_init(&walk->queue_space, NULL);
+    pthread_cond_init(&walk->range_ended, NULL);
     pthread_mutex_lock(&walk->lock); /* it counts those that it starts, once it is counted itself */
     status = start(walk, walk_main, &walk->thread_count);
     pthread_mutex_unlock(&walk->lock);
     if (status < 0) {
-        stk_visit_close(walk);
+        stk_walk_close(walk);
         return stk_fail_errno(error, -status, "cannot start a thread",
                               "raise the limit of processes", "walk");
     }
@@ -89,7 +89,7 @@ int stk_visit_open(struct stk_visit **walk_out, const struct stk_visit_options *
     return 0;
 }
 
-void stk_visit_close(struct stk_visit *walk)
+void stk_walk_close(struct stk_walk *walk)
 {
     uint32_t count;
 
@@ -98,8 +98,8 @@ void stk_visit_close(struct stk_visit *walk)
     }
     pthread_mutex_lock(&walk->lock);
     atomic_store_explicit(&walk->stop, true, memory_order_relaxed);
-    pthread_cond_broadcast(&walk->room);
-    pthread_cond_broadcast(&walk->freed);
+    pthread_cond_broadcast(&walk->queue_space);
+    pthread_cond_broadcast(&walk->range_ended);
     pthread_mutex_unlock(&walk->lock);
     if (walk->thread_count > 0) {
         pthread_join(walk->threads[0], NULL); /* it starts and counts the others */
@@ -108,13 +108,13 @@ void stk_visit_close(struct stk_visit *walk)
     for (uint32_t i = 1; i < count; i++) {
         pthread_join(walk->threads[i], NULL);
     }
-    for (struct stk_item *item = walk->locked.first, *next; item; item = next) {
+    for (struct stk_walk_entry *item = walk->locked.first, *next; item; item = next) {
         next = item->next;
         stk_free(item);
     }
-    pthread_cond_destroy(&walk->freed);
-    pthread_cond_destroy(&walk->room);
-    pthread_cond_destroy(&walk->came);
+    pthread_cond_destroy(&walk->range_ended);
+    pthread_cond_destroy(&walk->queue_space);
+    pthread_cond_destroy(&walk->entry_ready);
     pthread_mutex_destroy(&walk->lock);
     stk_free(walk->locked.stretches);
     stk_free(walk);
@@ -128,8 +128,8 @@ static struct timespec after_ms(uint32_t timeout_ms)
                              .tv_nsec = (long)(until % 1000000000u)};
 }
 
-int stk_visit_next(struct stk_visit *walk, uint32_t timeout_ms, struct stk_item **item_out,
-                   struct stoker_error *error)
+int stk_walk_next(struct stk_walk *walk, uint32_t timeout_ms, struct stk_walk_entry **item_out,
+                  struct stoker_error *error)
 {
     struct timespec until = after_ms(timeout_ms);
     int status = 0;
@@ -137,7 +137,7 @@ int stk_visit_next(struct stk_visit *walk, uint32_t timeout_ms, struct stk_item 
     pthread_mutex_lock(&walk->lock);
     while (!walk->locked.first && walk->locked.working > 0 && walk->locked.status == 0 &&
            status == 0) {
-        if (pthread_cond_timedwait(&walk->came, &walk->lock, &until) == ETIMEDOUT) {
+        if (pthread_cond_timedwait(&walk->entry_ready, &walk->lock, &until) == ETIMEDOUT) {
             status = STOKER_ERROR_AGAIN;
         }
     }
@@ -147,8 +147,8 @@ int stk_visit_next(struct stk_visit *walk, uint32_t timeout_ms, struct stk_item 
         if (!walk->locked.first) {
             walk->locked.last = &walk->locked.first;
         }
-        if (walk->locked.waiting-- == STK_VISIT_QUEUE_MAX / 2) {
-            pthread_cond_broadcast(&walk->room); /* in gulps: to wake for each costs more */
+        if (walk->locked.waiting-- == STK_WALK_QUEUE_MAX / 2) {
+            pthread_cond_broadcast(&walk->queue_space); /* in gulps: to wake for each costs more */
         }
         status = 1;
     } else if (walk->locked.status < 0) {
@@ -163,56 +163,58 @@ int stk_visit_next(struct stk_visit *walk, uint32_t timeout_ms, struct stk_item 
     return status;
 }
 
-bool stk_visit_is_hidden(const char *name)
+bool stk_walk_is_hidden(const char *name)
 {
     const char *slash = strrchr(name, '/'), *last = slash ? slash + 1 : name;
-    size_t bytes = strlen(last), first = strlen(STK_VISIT_HIDDEN_FIRST);
+    size_t bytes = strlen(last), first = strlen(STK_WALK_HIDDEN_PREFIX);
 
-    return bytes > first + strlen(STK_VISIT_HIDDEN_LAST) &&
-           memcmp(last, STK_VISIT_HIDDEN_FIRST, first) == 0 &&
-           strcmp(last + bytes - strlen(STK_VISIT_HIDDEN_LAST), STK_VISIT_HIDDEN_LAST) == 0;
+    return bytes > first + strlen(STK_WALK_HIDDEN_SUFFIX) &&
+           memcmp(last, STK_WALK_HIDDEN_PREFIX, first) == 0 &&
+           strcmp(last + bytes - strlen(STK_WALK_HIDDEN_SUFFIX), STK_WALK_HIDDEN_SUFFIX) == 0;
 }
 
-int stk_visit_put(struct stk_visit *walk, const struct stk_item *given, const char *name)
+int stk_walk_push(struct stk_walk *walk, const struct stk_walk_entry *user_options,
+                  const char *name)
 {
-    size_t bytes = strlen(name), etag_bytes = given->etag ? strlen(given->etag) : 0;
-    size_t hash_bytes = given->hash ? strlen(given->hash) : 0;
-    struct stk_item *item = stk_alloc(1, sizeof *item + bytes + etag_bytes + hash_bytes + 3);
+    size_t bytes = strlen(name), etag_bytes = user_options->etag ? strlen(user_options->etag) : 0;
+    size_t hash_bytes = user_options->hash ? strlen(user_options->hash) : 0;
+    struct stk_walk_entry *item = stk_alloc(1, sizeof *item + bytes + etag_bytes + hash_bytes + 3);
     bool stop;
 
     if (!item) {
         return -ENOMEM;
     }
-    *item = *given;
+    *item = *user_options;
     item->next = NULL;
     memcpy(item->name, name, bytes + 1);
-    memcpy(item->name + bytes + 1, given->etag ? given->etag : "", etag_bytes + 1);
+    memcpy(item->name + bytes + 1, user_options->etag ? user_options->etag : "", etag_bytes + 1);
     item->etag = item->name + bytes + 1;
-    memcpy(item->name + bytes + etag_bytes + 2, given->hash ? given->hash : "", hash_bytes + 1);
+    memcpy(item->name + bytes + etag_bytes + 2, user_options->hash ? user_options->hash : "",
+           hash_bytes + 1);
     item->hash = item->name + bytes + etag_bytes + 2;
     pthread_mutex_lock(&walk->lock);
-    while (walk->locked.waiting >= STK_VISIT_QUEUE_MAX &&
+    while (walk->locked.waiting >= STK_WALK_QUEUE_MAX &&
            !atomic_load_explicit(&walk->stop, memory_order_relaxed)) {
-        pthread_cond_wait(&walk->room, &walk->lock);
+        pthread_cond_wait(&walk->queue_space, &walk->lock);
     }
     stop = atomic_load_explicit(&walk->stop, memory_order_relaxed);
     if (!stop) {
         *walk->locked.last = item;
         walk->locked.last = &item->next;
         walk->locked.waiting++;
-        pthread_cond_signal(&walk->came);
+        pthread_cond_signal(&walk->entry_ready);
     }
     pthread_mutex_unlock(&walk->lock);
     if (stop) {
         stk_free(item);
         return STOKER_ERROR_CLOSED;
     }
-    return atomic_fetch_add_explicit(&walk->count, 1, memory_order_relaxed) < STK_VISIT_ITEMS_MAX
+    return atomic_fetch_add_explicit(&walk->count, 1, memory_order_relaxed) < STK_WALK_ENTRIES_MAX
                ? 0
                : STOKER_ERROR_LIMIT;
 }
 
-void stk_visit_fail(struct stk_visit *walk, int status, const struct stoker_error *error)
+void stk_walk_fail(struct stk_walk *walk, int status, const struct stoker_error *error)
 {
     pthread_mutex_lock(&walk->lock);
     if (walk->locked.status == 0 && status != STOKER_ERROR_CLOSED) {
@@ -224,17 +226,17 @@ void stk_visit_fail(struct stk_visit *walk, int status, const struct stoker_erro
         }
         atomic_store_explicit(&walk->stop, true, memory_order_relaxed);
     }
-    pthread_cond_broadcast(&walk->came);
-    pthread_cond_broadcast(&walk->freed);
-    pthread_cond_broadcast(&walk->room);
+    pthread_cond_broadcast(&walk->entry_ready);
+    pthread_cond_broadcast(&walk->range_ended);
+    pthread_cond_broadcast(&walk->queue_space);
     pthread_mutex_unlock(&walk->lock);
 }
 
-static void end_thread(struct stk_visit *walk)
+static void finish_thread(struct stk_walk *walk)
 {
     pthread_mutex_lock(&walk->lock);
     if (--walk->locked.working == 0) {
-        pthread_cond_broadcast(&walk->came);
+        pthread_cond_broadcast(&walk->entry_ready);
     }
     pthread_mutex_unlock(&walk->lock);
 }
@@ -242,7 +244,7 @@ static void end_thread(struct stk_visit *walk)
 /* ---- of s3:// ---- */
 
 /* Lists stretches until there are none. index: of the thread. */
-static void list_stretches(struct stk_visit *walk, uint32_t index)
+static void list_ranges(struct stk_walk *walk, uint32_t index)
 {
     struct stoker_error error = {0};
     int status = 0;
@@ -250,19 +252,20 @@ static void list_stretches(struct stk_visit *walk, uint32_t index)
     while (status == 0) {
         bool more = false, any = true;
 
-        status = stk_visit_keys(walk, index, &error);
+        status = stk_key_range_list(walk, index, &error);
         pthread_mutex_lock(&walk->lock);
         walk->locked.stretches[index].busy = false;
-        pthread_cond_broadcast(&walk->freed);
+        pthread_cond_broadcast(&walk->range_ended);
         while (status == 0 && any && !more &&
                !atomic_load_explicit(&walk->stop, memory_order_relaxed)) {
-            more = stk_stretch_take_locked(walk, index);
+            more = stk_key_range_split_locked(walk, index);
             any = more;
             for (uint32_t i = 0; i < walk->threads_max; i++) {
                 any = any || walk->locked.stretches[i].busy;
             }
             if (!more && any) {
-                pthread_cond_wait(&walk->freed, &walk->lock); /* a page came, or a stretch ended */
+                pthread_cond_wait(&walk->range_ended,
+                                  &walk->lock); /* a page came, or a stretch ended */
             }
         }
         pthread_mutex_unlock(&walk->lock);
@@ -271,46 +274,46 @@ static void list_stretches(struct stk_visit *walk, uint32_t index)
         }
     }
     if (status < 0) {
-        stk_visit_fail(walk, status, &error);
+        stk_walk_fail(walk, status, &error);
     }
 }
 
 /* A thread that waits for a stretch to be cut. */
-static void *stretch_main(void *argument)
+static void *range_main(void *argument)
 {
-    struct stk_visit *walk = argument;
+    struct stk_walk *walk = argument;
     uint32_t index = 0;
     bool taken = false, any = true;
 
-    stk_io_obey(&walk->stop);
+    stk_io_set_cancel_flag(&walk->stop);
     pthread_mutex_lock(&walk->lock);
     while (index < walk->threads_max && !pthread_equal(walk->threads[index], pthread_self())) {
         index++;
     }
     while (!taken && any && !atomic_load_explicit(&walk->stop, memory_order_relaxed)) {
-        taken = stk_stretch_take_locked(walk, index);
+        taken = stk_key_range_split_locked(walk, index);
         any = taken;
         for (uint32_t i = 0; i < walk->threads_max; i++) {
             any = any || walk->locked.stretches[i].busy;
         }
         if (!taken && any) {
-            pthread_cond_wait(&walk->freed, &walk->lock);
+            pthread_cond_wait(&walk->range_ended, &walk->lock);
         }
     }
     pthread_mutex_unlock(&walk->lock);
     if (taken) {
-        list_stretches(walk, index);
+        list_ranges(walk, index);
     }
-    end_thread(walk);
+    finish_thread(walk);
     return NULL;
 }
 
-static void start_helpers(struct stk_visit *walk)
+static void start_helpers(struct stk_walk *walk)
 {
     pthread_mutex_lock(&walk->lock);
     walk->locked.stretches[0].busy = true;
     while (walk->deep && walk->thread_count < walk->threads_max) {
-        if (start(walk, stretch_main, &walk->thread_count) < 0) {
+        if (start(walk, range_main, &walk->thread_count) < 0) {
             break; /* fewer will do */
         }
         walk->locked.working++;
@@ -322,25 +325,25 @@ static void start_helpers(struct stk_visit *walk)
 
 static void *walk_main(void *argument)
 {
-    struct stk_visit *walk = argument;
+    struct stk_walk *walk = argument;
     struct stoker_error error = {0};
     int status;
 
-    stk_io_obey(&walk->stop);
+    stk_io_set_cancel_flag(&walk->stop);
     status = walk_root(walk, &error);
     if (status < 0) {
-        stk_visit_fail(walk, status, &error);
+        stk_walk_fail(walk, status, &error);
     }
-    end_thread(walk);
+    finish_thread(walk);
     return NULL;
 }
 
-static int walk_root(struct stk_visit *walk, struct stoker_error *error)
+static int walk_root(struct stk_walk *walk, struct stoker_error *error)
 {
-    bool foreign = stk_io_is_foreign(walk->path);
+    bool foreign = stk_io_is_external_url(walk->path);
     bool keys = stk_io_is_url(walk->path) && !foreign;
     struct stk_stat stat = {.kind = STK_ENTRY_DIRECTORY};
-    char path[STK_VISIT_PATH_BYTES_MAX];
+    char path[STK_WALK_PATH_BYTES_MAX];
     size_t least;
     int status = 0;
 
@@ -351,12 +354,12 @@ static int walk_root(struct stk_visit *walk, struct stoker_error *error)
         return status;
     }
     if (stat.kind == STK_ENTRY_FILE) {
-        struct stk_item item = {.bytes = stat.bytes,
-                                .mtime_ns = stat.mtime_ns,
-                                .version = stat.version,
-                                .kind = stat.kind};
+        struct stk_walk_entry item = {.bytes = stat.bytes,
+                                      .mtime_ns = stat.mtime_ns,
+                                      .version = stat.version,
+                                      .kind = stat.kind};
 
-        return stk_visit_put(walk, &item, "");
+        return stk_walk_push(walk, &item, "");
     }
     if (stat.kind != STK_ENTRY_DIRECTORY) {
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "neither a file nor a folder",
@@ -364,7 +367,7 @@ static int walk_root(struct stk_visit *walk, struct stoker_error *error)
     }
     if (keys) {
         start_helpers(walk);
-        list_stretches(walk, 0);
+        list_ranges(walk, 0);
         return 0;
     }
     status = foreign ? 0 : stk_io_resolve(walk->io, walk->path, walk->real, sizeof walk->real);
@@ -381,12 +384,12 @@ static int walk_root(struct stk_visit *walk, struct stoker_error *error)
 }
 
 /* Whether what a link leads to is below the root; of other servers' it is their own matter. */
-static bool stays_inside(struct stk_visit *walk, const char *path)
+static bool is_below_root(struct stk_walk *walk, const char *path)
 {
-    char real[STK_VISIT_PATH_BYTES_MAX];
+    char real[STK_WALK_PATH_BYTES_MAX];
     size_t bytes = strlen(walk->real);
 
-    if (stk_io_is_foreign(walk->path)) {
+    if (stk_io_is_external_url(walk->path)) {
         return true;
     }
     if (stk_io_resolve(walk->io, path, real, sizeof real) < 0) {
@@ -396,7 +399,7 @@ static bool stays_inside(struct stk_visit *walk, const char *path)
     return strncmp(real, walk->real, bytes) == 0 && real[bytes] == '/';
 }
 
-static int walk_entry(struct stk_visit *walk, char *path, const struct stk_entry *entry,
+static int walk_entry(struct stk_walk *walk, char *path, const struct stk_entry *entry,
                       uint32_t depth, struct stoker_error *error)
 {
     const char *name = path + walk->path_bytes;
@@ -404,14 +407,14 @@ static int walk_entry(struct stk_visit *walk, char *path, const struct stk_entry
     int status;
 
     name += *name == '/';
-    if (stk_visit_is_hidden(entry->name)) {
+    if (stk_walk_is_hidden(entry->name)) {
         return 0;
     }
     if (entry->kind == STK_ENTRY_OTHER ||
-        (entry->link && (entry->kind == STK_ENTRY_DIRECTORY || !stays_inside(walk, path)))) {
-        struct stk_item item = {.kind = STK_ENTRY_OTHER};
+        (entry->link && (entry->kind == STK_ENTRY_DIRECTORY || !is_below_root(walk, path)))) {
+        struct stk_walk_entry item = {.kind = STK_ENTRY_OTHER};
 
-        return walk->others ? stk_visit_put(walk, &item, name) : 0;
+        return walk->special_files ? stk_walk_push(walk, &item, name) : 0;
     }
     if (entry->kind == STK_ENTRY_DIRECTORY && walk->deep) {
         return walk_folder(walk, path, depth + 1, error);
@@ -421,24 +424,24 @@ static int walk_entry(struct stk_visit *walk, char *path, const struct stk_entry
         return 0; /* it went while we looked */
     }
     if (status == 0) {
-        struct stk_item item = {.bytes = stat.bytes,
-                                .mtime_ns = stat.mtime_ns,
-                                .version = stat.version,
-                                .kind = entry->kind};
+        struct stk_walk_entry item = {.bytes = stat.bytes,
+                                      .mtime_ns = stat.mtime_ns,
+                                      .version = stat.version,
+                                      .kind = entry->kind};
 
-        status = stk_visit_put(walk, &item, name);
+        status = stk_walk_push(walk, &item, name);
     }
     return status;
 }
 
-static int walk_folder(struct stk_visit *walk, char *path, uint32_t depth,
+static int walk_folder(struct stk_walk *walk, char *path, uint32_t depth,
                        struct stoker_error *error)
 {
     struct stk_listing listing = {0};
     size_t bytes = strlen(path);
     int status;
 
-    if (depth > STK_VISIT_DEPTH_MAX) {
+    if (depth > STK_WALK_DEPTH_MAX) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "folders are nested too deep",
                         "at most 200 levels", "'%.400s'", path);
     }
@@ -449,7 +452,7 @@ static int walk_folder(struct stk_visit *walk, char *path, uint32_t depth,
 
         if (atomic_load_explicit(&walk->stop, memory_order_relaxed)) {
             status = STOKER_ERROR_CLOSED;
-        } else if (bytes + slash + strlen(entry->name) >= STK_VISIT_PATH_BYTES_MAX) {
+        } else if (bytes + slash + strlen(entry->name) >= STK_WALK_PATH_BYTES_MAX) {
             status = stk_fail(error, STOKER_ERROR_LIMIT, "a path is too long",
                               "shorten it to less than 4096 bytes", "'%.400s'", path);
         } else {

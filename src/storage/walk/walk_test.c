@@ -40,15 +40,16 @@ static void put(const char *name)
 /* Names as "a,b/c," in the order in which they came; status. others: how many of such, or NULL. */
 static int list(struct stk_io *io, const char *path, bool deep, char *names, uint64_t *others)
 {
-    struct stk_visit_options options = {.io = io, .path = path, .deep = deep, .others = others};
+    struct stk_walk_options options = {
+        .io = io, .path = path, .deep = deep, .special_files = others};
     struct stoker_error error = {0};
-    struct stk_visit *visit = NULL;
-    struct stk_item *item = NULL;
+    struct stk_walk *visit = NULL;
+    struct stk_walk_entry *item = NULL;
     size_t used = 0;
-    int status = stk_visit_open(&visit, &options, &error);
+    int status = stk_walk_open(&visit, &options, &error);
 
     names[0] = '\0';
-    while (status >= 0 && (status = stk_visit_next(visit, 60000, &item, &error)) == 1) {
+    while (status >= 0 && (status = stk_walk_next(visit, 60000, &item, &error)) == 1) {
         T_EQ(item->name, item->kind == STK_ENTRY_FILE && item->bytes != 5, false);
         if (others && item->kind == STK_ENTRY_OTHER) {
             (*others)++;
@@ -61,7 +62,7 @@ static int list(struct stk_io *io, const char *path, bool deep, char *names, uin
     if (status < 0) {
         T_ERROR(path, &error);
     }
-    stk_visit_close(visit);
+    stk_walk_close(visit);
     return status;
 }
 
@@ -110,17 +111,17 @@ static void test_hidden(void)
         {".stoker-1.part/x", false}, {"stoker-1.part", false},      {"", false}};
 
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
-        T_EQ(rows[i].name, stk_visit_is_hidden(rows[i].name), rows[i].hidden);
+        T_EQ(rows[i].name, stk_walk_is_hidden(rows[i].name), rows[i].hidden);
     }
 }
 
 /* Closed while threads wait for room. */
 static void test_close(struct stk_io *io)
 {
-    struct stk_visit_options options = {.io = io, .path = at("many"), .deep = true};
+    struct stk_walk_options options = {.io = io, .path = at("many"), .deep = true};
     struct stoker_error error = {0};
-    struct stk_visit *visit = NULL;
-    struct stk_item *item = NULL;
+    struct stk_walk *visit = NULL;
+    struct stk_walk_entry *item = NULL;
 
     mkdir(at("many"), 0755);
     for (int i = 0; i < 9000; i++) {
@@ -129,11 +130,11 @@ static void test_close(struct stk_io *io)
         snprintf(name, sizeof name, "many/%05d", i);
         put(name);
     }
-    T_EQ("open", stk_visit_open(&visit, &options, &error), 0);
-    T_EQ("one", stk_visit_next(visit, 60000, &item, &error), 1);
+    T_EQ("open", stk_walk_open(&visit, &options, &error), 0);
+    T_EQ("one", stk_walk_next(visit, 60000, &item, &error), 1);
     stk_free(item);
-    stk_visit_close(visit);
-    stk_visit_close(NULL);
+    stk_walk_close(visit);
+    stk_walk_close(NULL);
 }
 
 static void test_middle(void)
@@ -143,7 +144,7 @@ static void test_middle(void)
     bool between = true;
 
     for (uint64_t i = 0; i < 100000; i++) {
-        uint64_t random = stk_key(5, i);
+        uint64_t random = stk_random_key(5, i);
 
         for (int j = 0; j < 10; j++) {
             a[j] = (char)(' ' + (random >> (5 * j)) % (i % 3 ? 3 : 95));
@@ -153,17 +154,17 @@ static void test_middle(void)
         if (strcmp(a, b) >= 0 && b[0]) {
             b[0] = '\0';
         }
-        if (stk_stretch_middle(a, b, middle, sizeof middle)) {
+        if (stk_key_range_middle(a, b, middle, sizeof middle)) {
             cuts++;
             between = between && strcmp(a, middle) < 0 && (!b[0] || strcmp(middle, b) < 0);
         }
     }
     T_TRUE("between", between);
     T_TRUE("often", cuts > 50000);
-    T_TRUE("numbers", stk_stretch_middle("f/0001000.jpg", "", middle, sizeof middle));
-    T_TRUE("nothing between", !stk_stretch_middle("a", "a", middle, sizeof middle));
+    T_TRUE("numbers", stk_key_range_middle("f/0001000.jpg", "", middle, sizeof middle));
+    T_TRUE("nothing between", !stk_key_range_middle("a", "a", middle, sizeof middle));
     T_TRUE("not behind letters that are no ASCII",
-           !stk_stretch_middle("\xc3\xbc", "", middle, sizeof middle));
+           !stk_key_range_middle("\xc3\xbc", "", middle, sizeof middle));
 }
 
 int main(void)

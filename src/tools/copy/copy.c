@@ -19,7 +19,7 @@
 #define CLEAN_MS 1000u
 #define BOOT_PATH "/proc/sys/kernel/random/boot_id"
 
-static int resolve(struct stoker_copy *copy, const struct stoker_copy_options *given,
+static int resolve(struct stoker_copy *copy, const struct stoker_copy_options *user_options,
                    struct stoker_error *error);
 static int reserve(struct stoker_copy *copy, struct stoker_error *error);
 static int start_threads(struct stoker_copy *copy, struct stoker_error *error);
@@ -44,7 +44,7 @@ static uint64_t boot_of(struct stk_io *io)
     }
     got = stk_io_read_wait(io, file, 0, text, sizeof text);
     stk_io_close_file(io, file);
-    return got > 0 ? stk_sum64(text, (size_t)got) | 1 : 0;
+    return got > 0 ? stk_xxh3_64(text, (size_t)got) | 1 : 0;
 }
 
 int stoker_copy_open(struct stoker_copy **copy_out, struct stoker_engine *engine,
@@ -66,7 +66,7 @@ int stoker_copy_open(struct stoker_copy **copy_out, struct stoker_engine *engine
     pthread_mutex_init(&copy->folders_lock, NULL);
     pthread_cond_init(&copy->work, NULL);
     pthread_cond_init(&copy->turn, NULL);
-    pthread_cond_init(&copy->room, NULL);
+    pthread_cond_init(&copy->queue_space, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&copy->ended, &monotonic);
@@ -76,7 +76,7 @@ int stoker_copy_open(struct stoker_copy **copy_out, struct stoker_engine *engine
     copy->locked.last = &copy->locked.first;
     copy->begin_ns = stk_engine_now(engine);
     copy->boot = boot_of(copy->io);
-    stk_engine_hold(engine);
+    stk_engine_retain(engine);
     status = resolve(copy, options, error);
     status = status < 0 ? status : reserve(copy, error);
     status = status < 0 ? status : start_threads(copy, error);
@@ -117,10 +117,11 @@ static int check_options(const struct stoker_copy_options *options, struct stoke
                             "at most 256 workers, parts of 5 MiB to 1 GiB");
     }
     to_store = options->destination && stk_io_is_url(options->destination);
-    if (to_store && stk_io_is_foreign(options->destination)) {
-        struct stk_place *none;
+    if (to_store && stk_io_is_external_url(options->destination)) {
+        struct stk_object_url *none;
 
-        return stk_place_parse(options->destination, &none, error); /* it is no place of a store */
+        return stk_object_url_parse(options->destination, &none,
+                                    error); /* it is no place of a store */
     }
     if (to_store && !stk_copy_can_write(options->destination)) {
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "this can only be read",
@@ -130,19 +131,20 @@ static int check_options(const struct stoker_copy_options *options, struct stoke
     return 0;
 }
 
-static int resolve(struct stoker_copy *copy, const struct stoker_copy_options *given,
+static int resolve(struct stoker_copy *copy, const struct stoker_copy_options *user_options,
                    struct stoker_error *error)
 {
     struct stoker_copy_options *options = &copy->options;
     bool remote = false;
     int status;
 
-    if (!given || given->struct_size < offsetof(struct stoker_copy_options, recursive) ||
-        given->struct_size > 4096) {
+    if (!user_options ||
+        user_options->struct_size < offsetof(struct stoker_copy_options, recursive) ||
+        user_options->struct_size > 4096) {
         return fail_options(error, "no options are given", "set struct_size, kind and sources");
     }
-    memcpy(options, given, stk_min(given->struct_size, sizeof *options));
-    if (options->destination && stk_vault_name(options->destination, &copy->destination) < 0) {
+    memcpy(options, user_options, stk_min(user_options->struct_size, sizeof *options));
+    if (options->destination && stk_url_alias(options->destination, &copy->destination) < 0) {
         return fail_memory(error);
     }
     options->destination = copy->destination;
@@ -155,7 +157,7 @@ static int resolve(struct stoker_copy *copy, const struct stoker_copy_options *g
         return fail_memory(error);
     }
     for (size_t i = 0; i < options->source_count; i++) {
-        if (stk_vault_name(options->sources[i], &copy->sources[i]) < 0) {
+        if (stk_url_alias(options->sources[i], &copy->sources[i]) < 0) {
             return fail_memory(error);
         }
         remote = remote || stk_io_is_url(copy->sources[i]);
@@ -171,16 +173,17 @@ static int resolve(struct stoker_copy *copy, const struct stoker_copy_options *g
     options->update = options->update || options->kind == STOKER_SYNC;
     options->part_bytes = options->part_bytes ? options->part_bytes : STK_STORE_RANGE_BYTES;
     options->memory_bytes = options->memory_bytes ? options->memory_bytes : MEMORY_DEFAULT;
-    options->leftover_age_s = options->leftover_age_s ? options->leftover_age_s : 86400;
+    options->unfinished_age_s = options->unfinished_age_s ? options->unfinished_age_s : 86400;
     if (options->workers == 0) {
-        options->workers = remote || copy->remote
-                               ? STK_COPY_WORKERS_DEFAULT
-                               : (uint32_t)stk_min(2 * stk_io_cores(), STK_COPY_WORKERS_MAX);
+        options->workers =
+            remote || copy->remote
+                ? STK_COPY_WORKERS_DEFAULT
+                : (uint32_t)stk_min(2 * stk_cgroup_available_cores(), STK_COPY_WORKERS_MAX);
     }
-    copy->keep_names = options->source_count > 1 || options->remove_extra;
+    copy->keep_names = options->source_count > 1 || options->delete_extra;
     copy->upload = (struct stk_upload_options){
         .check = options->check,
-        .fresh = options->fresh != 0,
+        .if_absent = options->no_clobber != 0,
         .storage_class = options->storage_class ? stk_strdup(options->storage_class) : NULL,
         .encryption = options->encryption ? stk_strdup(options->encryption) : NULL,
         .encryption_key = options->encryption_key ? stk_strdup(options->encryption_key) : NULL,
@@ -188,7 +191,7 @@ static int resolve(struct stoker_copy *copy, const struct stoker_copy_options *g
     if (options->encryption_context) {
         char *context = NULL;
 
-        status = stk_upload_context(options->encryption_context, &context, error);
+        status = stk_upload_encryption_context(options->encryption_context, &context, error);
         copy->upload.encryption_context = context;
         options->encryption_context = NULL; /* was lent */
     }
@@ -241,21 +244,21 @@ static int start_threads(struct stoker_copy *copy, struct stoker_error *error)
  * as it answers soon. */
 void stoker_copy_stop(struct stoker_copy *copy)
 {
-    struct timespec until = stk_engine_after(CLEAN_MS * 1000000ull);
+    struct timespec until = stk_engine_deadline(CLEAN_MS * 1000000ull);
 
     if (stk_engine_check(copy->engine, NULL) < 0 ||
-        atomic_load_explicit(&copy->late, memory_order_relaxed)) {
+        atomic_load_explicit(&copy->hard_stop, memory_order_relaxed)) {
         return;
     }
     pthread_mutex_lock(&copy->lock);
     atomic_store_explicit(&copy->stop, true, memory_order_relaxed);
     pthread_cond_broadcast(&copy->work);
-    pthread_cond_broadcast(&copy->room);
+    pthread_cond_broadcast(&copy->queue_space);
     while (copy->planning && !copy->locked.over &&
            pthread_cond_timedwait(&copy->ended, &copy->lock, &until) != ETIMEDOUT) {
     }
     pthread_mutex_unlock(&copy->lock);
-    atomic_store_explicit(&copy->late, true, memory_order_relaxed);
+    atomic_store_explicit(&copy->hard_stop, true, memory_order_relaxed);
 }
 
 void stoker_copy_close(struct stoker_copy *copy)
@@ -286,16 +289,16 @@ void stoker_copy_close(struct stoker_copy *copy)
     for (uint32_t i = 0; i < copy->locked.buffer_count; i++) {
         stk_pages_free(copy->locked.buffers[i], copy->options.part_bytes);
     }
-    for (uint64_t i = 0; i < copy->there_count; i++) {
-        stk_free(copy->there[i].name);
+    for (uint64_t i = 0; i < copy->destination_count; i++) {
+        stk_free(copy->destination_files[i].name);
     }
-    stk_free(copy->there);
-    stk_keys_deinit(&copy->names);
-    stk_keys_deinit(&copy->left);
-    stk_keys_deinit(&copy->folders);
+    stk_free(copy->destination_files);
+    stk_key_set_deinit(&copy->names);
+    stk_key_set_deinit(&copy->other_names);
+    stk_key_set_deinit(&copy->folders);
     stk_budget_release(&copy->engine->budget, copy->reserved);
     pthread_cond_destroy(&copy->ended);
-    pthread_cond_destroy(&copy->room);
+    pthread_cond_destroy(&copy->queue_space);
     pthread_cond_destroy(&copy->turn);
     pthread_cond_destroy(&copy->work);
     pthread_mutex_destroy(&copy->folders_lock);
@@ -304,25 +307,25 @@ void stoker_copy_close(struct stoker_copy *copy)
     stk_free(copy);
 }
 
-static uint64_t get(const _Atomic uint64_t *number)
+static uint64_t pop_work(const _Atomic uint64_t *number)
 {
     return atomic_load_explicit(number, memory_order_relaxed);
 }
 
-static void fill(struct stoker_copy *copy, struct stoker_copy_progress *progress, bool listed)
+static void find_work(struct stoker_copy *copy, struct stoker_copy_progress *progress, bool listed)
 {
     struct stoker_copy_progress full = {.struct_size = progress->struct_size,
                                         .listed = listed,
-                                        .files = get(&copy->files),
-                                        .bytes = get(&copy->bytes),
-                                        .files_done = get(&copy->files_done),
-                                        .bytes_done = get(&copy->bytes_done),
-                                        .files_kept = get(&copy->files_kept),
-                                        .bytes_kept = get(&copy->bytes_kept),
-                                        .files_removed = get(&copy->files_removed),
-                                        .files_failed = get(&copy->files_failed),
-                                        .links_left_out = get(&copy->links_left_out),
-                                        .files_spared = get(&copy->files_spared)};
+                                        .files = pop_work(&copy->files),
+                                        .bytes = pop_work(&copy->bytes),
+                                        .files_done = pop_work(&copy->files_done),
+                                        .bytes_done = pop_work(&copy->bytes_done),
+                                        .files_skipped = pop_work(&copy->files_kept),
+                                        .bytes_skipped = pop_work(&copy->bytes_kept),
+                                        .files_removed = pop_work(&copy->files_removed),
+                                        .files_failed = pop_work(&copy->files_failed),
+                                        .links_left_out = pop_work(&copy->links_left_out),
+                                        .files_not_deleted = pop_work(&copy->files_spared)};
 
     full.run_ns = stk_engine_now(copy->engine) - copy->begin_ns;
     memcpy(progress, &full, stk_min(progress->struct_size, sizeof full));
@@ -331,7 +334,7 @@ static void fill(struct stoker_copy *copy, struct stoker_copy_progress *progress
 int stoker_copy_next(struct stoker_copy *copy, uint32_t timeout_ms,
                      struct stoker_copy_progress *progress, struct stoker_error *error)
 {
-    struct timespec until = stk_engine_after((uint64_t)timeout_ms * 1000000u);
+    struct timespec until = stk_engine_deadline((uint64_t)timeout_ms * 1000000u);
     int status = stk_engine_check(copy->engine, error);
     bool listed;
 
@@ -349,7 +352,7 @@ int stoker_copy_next(struct stoker_copy *copy, uint32_t timeout_ms,
     }
     pthread_mutex_unlock(&copy->lock);
     if (progress) {
-        fill(copy, progress, listed);
+        find_work(copy, progress, listed);
     }
     return status;
 }
@@ -372,10 +375,10 @@ static void note_failure(struct stoker_copy *copy, int status, const struct stok
         copy->locked.status = status;
         copy->locked.error = *error;
     }
-    if (is_final(status) || get(&copy->files_failed) >= STK_COPY_FAILURES_MAX) {
+    if (is_final(status) || pop_work(&copy->files_failed) >= STK_COPY_FAILURES_MAX) {
         atomic_store_explicit(&copy->stop, true, memory_order_relaxed);
         pthread_cond_broadcast(&copy->work);
-        pthread_cond_broadcast(&copy->room);
+        pthread_cond_broadcast(&copy->queue_space);
     }
 }
 
@@ -388,7 +391,7 @@ static void end_open(struct stoker_copy *copy)
 
         copy->locked.open = file->next;
         file->locked.failed = true;
-        (void)stk_copy_end(copy, file, &error);
+        (void)stk_copy_file_end(copy, file, &error);
         stk_copy_file_free(file);
     }
 }
@@ -399,7 +402,7 @@ static void *plan_main(void *argument)
     struct stoker_error error = {0};
     int status;
 
-    stk_io_obey(&copy->stop);
+    stk_io_set_cancel_flag(&copy->stop);
     status = stk_copy_plan(copy, &error);
 
     pthread_mutex_lock(&copy->lock);
@@ -411,12 +414,12 @@ static void *plan_main(void *argument)
     pthread_cond_broadcast(&copy->work);
     while (copy->locked.active > 0 || (!atomic_load_explicit(&copy->stop, memory_order_relaxed) &&
                                        (copy->locked.waiting > 0 || copy->locked.open))) {
-        pthread_cond_wait(&copy->room, &copy->lock);
+        pthread_cond_wait(&copy->queue_space, &copy->lock);
     }
     status = copy->locked.status;
     pthread_mutex_unlock(&copy->lock);
     end_open(copy);
-    if (status == 0 && copy->options.remove_extra &&
+    if (status == 0 && copy->options.delete_extra &&
         !atomic_load_explicit(&copy->stop, memory_order_relaxed)) {
         status = stk_copy_remove_extra(copy, &error);
     }
@@ -475,14 +478,14 @@ static bool take_locked(struct stoker_copy *copy, struct work *work)
         copy->locked.last = &copy->locked.first;
     }
     if (copy->locked.waiting-- == STK_COPY_QUEUE_MAX / 2 || copy->locked.waiting == 0) {
-        pthread_cond_broadcast(&copy->room);
+        pthread_cond_broadcast(&copy->queue_space);
     }
     copy->locked.parts_in_flight += needs_slot(file);
     return true;
 }
 
 /* Waits for work; false: there is none any more. */
-static bool take(struct stoker_copy *copy, struct work *work)
+static bool take_work(struct stoker_copy *copy, struct work *work)
 {
     bool taken = false;
 
@@ -516,20 +519,21 @@ static void finish_file(struct stoker_copy *copy, struct stk_copy_file *file, in
     stk_copy_file_free(file);
 }
 
-static bool may_begin_again(const struct stoker_copy *copy, const struct stk_copy_file *file)
+static bool may_restart(const struct stoker_copy *copy, const struct stk_copy_file *file)
 {
-    return !file->anew && !file->locked.told &&
+    return !file->restarted && !file->locked.told &&
            !atomic_load_explicit(&copy->stop, memory_order_relaxed);
 }
 
 /* All of a file whose upload the store has lost, once. */
-static void begin_again(struct stoker_copy *copy, struct stk_copy_file *file)
+static void restart_upload(struct stoker_copy *copy, struct stk_copy_file *file)
 {
-    atomic_fetch_sub_explicit(&copy->bytes_done, get(&file->bytes_done), memory_order_relaxed);
-    atomic_fetch_sub_explicit(&copy->bytes_kept, get(&file->bytes_kept), memory_order_relaxed);
+    atomic_fetch_sub_explicit(&copy->bytes_done, pop_work(&file->bytes_done), memory_order_relaxed);
+    atomic_fetch_sub_explicit(&copy->bytes_kept, pop_work(&file->bytes_reused),
+                              memory_order_relaxed);
     atomic_store_explicit(&file->bytes_done, 0, memory_order_relaxed);
-    atomic_store_explicit(&file->bytes_kept, 0, memory_order_relaxed);
-    file->anew = true;
+    atomic_store_explicit(&file->bytes_reused, 0, memory_order_relaxed);
+    file->restarted = true;
     pthread_mutex_lock(&copy->lock);
     memset(&file->locked, 0, sizeof file->locked);
     file->next = copy->locked.first;
@@ -543,11 +547,11 @@ static void begin_again(struct stoker_copy *copy, struct stk_copy_file *file)
 }
 
 /* One part; who does the last one ends the file. */
-static void do_part(struct stoker_copy *copy, const struct work *work, uint8_t *buffer)
+static void run_part(struct stoker_copy *copy, const struct work *work, uint8_t *buffer)
 {
     struct stk_copy_file *file = work->file, **link = &copy->locked.open;
     struct stoker_error error = {0};
-    int status = stk_copy_part(copy, file, work->part, buffer, &error);
+    int status = stk_copy_file_part(copy, file, work->part, buffer, &error);
     bool last, gone = status < 0 && file->upload && stk_upload_is_gone(file->upload);
 
     pthread_mutex_lock(&copy->lock);
@@ -555,8 +559,8 @@ static void do_part(struct stoker_copy *copy, const struct work *work, uint8_t *
     file->locked.done++;
     if (status < 0) {
         file->locked.failed = true;
-        file->locked.refused = file->locked.refused || !stk_copy_may_pass(status);
-        if (!gone || !may_begin_again(copy, file)) {
+        file->locked.refused = file->locked.refused || !stk_copy_error_is_resumable(status);
+        if (!gone || !may_restart(copy, file)) {
             if (!file->locked.told && status != STOKER_ERROR_CLOSED) {
                 atomic_fetch_add_explicit(&copy->files_failed, 1, memory_order_relaxed);
                 file->locked.told = true;
@@ -581,9 +585,9 @@ static void do_part(struct stoker_copy *copy, const struct work *work, uint8_t *
     if (last) {
         bool failed = file->locked.failed;
 
-        status = stk_copy_end(copy, file, &error);
-        if (file->gone && may_begin_again(copy, file)) {
-            begin_again(copy, file);
+        status = stk_copy_file_end(copy, file, &error);
+        if (file->upload_lost && may_restart(copy, file)) {
+            restart_upload(copy, file);
         } else {
             finish_file(copy, file, failed ? STOKER_ERROR_CLOSED : status, &error);
         }
@@ -593,7 +597,7 @@ static void do_part(struct stoker_copy *copy, const struct work *work, uint8_t *
 static void open_parts(struct stoker_copy *copy, struct stk_copy_file *file)
 {
     struct stoker_error error = {0};
-    int status = stk_copy_begin(copy, file, &error);
+    int status = stk_copy_file_begin(copy, file, &error);
 
     pthread_mutex_lock(&copy->lock);
     copy->locked.parts_in_flight--; /* of the claim; its parts have their own */
@@ -608,7 +612,7 @@ static void open_parts(struct stoker_copy *copy, struct stk_copy_file *file)
     }
 }
 
-static void give_slot(struct stoker_copy *copy)
+static void release_slot(struct stoker_copy *copy)
 {
     pthread_mutex_lock(&copy->lock);
     copy->locked.parts_in_flight--;
@@ -617,39 +621,40 @@ static void give_slot(struct stoker_copy *copy)
 }
 
 /* True: what is there is right, and counts as kept, or it was stopped. */
-static bool do_kept(struct stoker_copy *copy, struct stk_copy_file *file, struct stk_view buffer)
+static bool finish_skipped(struct stoker_copy *copy, struct stk_copy_file *file,
+                           struct stk_view buffer)
 {
     bool slot = needs_slot(file);
-    int same = buffer.data ? stk_copy_is_same(copy, file, buffer) : 0;
+    int same = buffer.data ? stk_copy_destination_matches(copy, file, buffer) : 0;
 
     if (same == 0) {
         return false;
     }
     if (same == 1) {
-        stk_copy_count_kept(copy, file->bytes);
+        stk_copy_count_skipped(copy, file->bytes);
     }
     stk_copy_file_free(file);
     if (slot) {
-        give_slot(copy);
+        release_slot(copy);
     }
     return true;
 }
 
-static void do_small(struct stoker_copy *copy, struct stk_copy_file *file, uint8_t *buffer)
+static void run_small(struct stoker_copy *copy, struct stk_copy_file *file, uint8_t *buffer)
 {
     bool slot = needs_slot(file);
     struct stoker_error error = {0};
     int status = file->keys ? stk_copy_remove_keys(copy, file, &error)
-                            : stk_copy_small(copy, file, buffer, &error);
+                            : stk_copy_file_small(copy, file, buffer, &error);
 
     finish_file(copy, file, status, &error);
     if (slot) {
-        give_slot(copy);
+        release_slot(copy);
     }
 }
 
 /* A buffer for what is more than small: one that was used before, if there is one. */
-static uint8_t *take_buffer(struct stoker_copy *copy, uint64_t bytes)
+static uint8_t *acquire_buffer(struct stoker_copy *copy, uint64_t bytes)
 {
     uint8_t *buffer = NULL;
 
@@ -664,7 +669,7 @@ static uint8_t *take_buffer(struct stoker_copy *copy, uint64_t bytes)
     return buffer ? buffer : stk_pages_alloc(bytes);
 }
 
-static void give_buffer(struct stoker_copy *copy, uint8_t *buffer, uint64_t bytes)
+static void release_buffer(struct stoker_copy *copy, uint8_t *buffer, uint64_t bytes)
 {
     if (!buffer) {
         return;
@@ -684,41 +689,41 @@ static void give_buffer(struct stoker_copy *copy, uint8_t *buffer, uint64_t byte
 }
 
 /* By a buffer of its own, which is given back before anything is copied. */
-static bool is_kept(struct stoker_copy *copy, struct stk_copy_file *file, uint8_t *small)
+static bool is_skipped(struct stoker_copy *copy, struct stk_copy_file *file, uint8_t *small)
 {
     uint64_t bytes = needs_slot(file) ? copy->options.part_bytes : STK_COPY_SMALL_BYTES;
-    uint8_t *buffer = needs_slot(file) ? take_buffer(copy, bytes) : small;
-    bool kept = do_kept(copy, file, (struct stk_view){buffer, bytes});
+    uint8_t *buffer = needs_slot(file) ? acquire_buffer(copy, bytes) : small;
+    bool kept = finish_skipped(copy, file, (struct stk_view){buffer, bytes});
 
     if (buffer != small) {
-        give_buffer(copy, buffer, bytes);
+        release_buffer(copy, buffer, bytes);
     }
     return kept;
 }
 
-static void do_work(struct stoker_copy *copy, const struct work *work, uint8_t *small)
+static void run_work(struct stoker_copy *copy, const struct work *work, uint8_t *small)
 {
     struct stk_copy_file *file = work->file;
     uint64_t bytes = work->open ? file->part_bytes : file->bytes;
     uint8_t *buffer = small;
 
-    if (!work->open && file->hash[0] && is_kept(copy, file, small)) {
+    if (!work->open && file->hash[0] && is_skipped(copy, file, small)) {
         return;
     }
     if (!work->open && !is_small(copy, file)) {
         open_parts(copy, file);
         return;
     }
-    if (bytes > STK_COPY_SMALL_BYTES && !file->keys && !stk_copy_is_within(file)) {
-        buffer = take_buffer(copy, bytes); /* NULL: who needs it fails */
+    if (bytes > STK_COPY_SMALL_BYTES && !file->keys && !stk_copy_is_server_side(file)) {
+        buffer = acquire_buffer(copy, bytes); /* NULL: who needs it fails */
     }
     if (work->open) {
-        do_part(copy, work, buffer);
+        run_part(copy, work, buffer);
     } else {
-        do_small(copy, file, buffer);
+        run_small(copy, file, buffer);
     }
     if (buffer != small) {
-        give_buffer(copy, buffer, bytes);
+        release_buffer(copy, buffer, bytes);
     }
 }
 
@@ -728,14 +733,14 @@ static void *work_main(void *argument)
     uint8_t *small = stk_pages_alloc(STK_COPY_SMALL_BYTES);
     struct work work;
 
-    stk_io_obey(&copy->stop);
-    while (take(copy, &work)) {
-        do_work(copy, &work, small);
+    stk_io_set_cancel_flag(&copy->stop);
+    while (take_work(copy, &work)) {
+        run_work(copy, &work, small);
         pthread_mutex_lock(&copy->lock);
         copy->locked.active--;
         if (copy->locked.active == 0) {
             pthread_cond_broadcast(&copy->work); /* the end, maybe */
-            pthread_cond_broadcast(&copy->room);
+            pthread_cond_broadcast(&copy->queue_space);
         }
         pthread_mutex_unlock(&copy->lock);
     }

@@ -29,11 +29,11 @@
 #define STK_COPY_WORKERS_MAX 256u
 #define STK_COPY_PART_BYTES_MAX (1ull << 30)
 #define STK_COPY_SMALL_BYTES (1u << 20) /* a buffer that each worker may have beside the parts */
-#define STK_COPY_PATH_BYTES_MAX (2 * STK_VISIT_PATH_BYTES_MAX)
+#define STK_COPY_PATH_BYTES_MAX (2 * STK_WALK_PATH_BYTES_MAX)
 #define STK_COPY_FAILURES_MAX 100u /* then the rest is left alone */
 
 /* A file on its way, or names to be removed. */
-struct stk_there {
+struct stk_destination_file {
     char *name; /* owned */
     uint64_t bytes, mtime_ns;
 };
@@ -47,21 +47,22 @@ struct stk_copy_file {
     char hash[72]; /* of what has its size at the destination: if it has this one, too, it stays */
     /* Of one with parts; const once it is in the list of open ones: */
     struct stk_file *source;
-    struct stk_place *from_place, *to_place; /* NULL: of this machine, or brought by errands */
-    struct stk_about about;
+    struct stk_object_url *from_object,
+        *to_object; /* NULL: of this machine, or brought by errands */
+    struct stk_object_info info;
     /* The source's checksum, where it has to be made in order; of whoever has the turn. */
-    struct stk_whole *whole;
-    struct stk_store *store;    /* lent: the source's */
-    struct stoker_error *error; /* lent, while whole asks */
-    bool ordered, wrong;        /* parts take turns; it is not as its checksum says */
+    struct stk_composite_checksum *checksum;
+    struct stk_store *store;        /* lent: the source's */
+    struct stoker_error *error;     /* lent, while whole asks */
+    bool in_order, checksum_failed; /* parts take turns; it is not as its checksum says */
     struct stk_upload *upload;
-    struct stk_out *out;
-    struct stk_out *note; /* beside it: what is written; NULL: nobody goes on with it */
-    char *part_path;      /* owned: where it is written */
+    struct stk_output *out;
+    struct stk_output *state_file; /* beside it: what is written; NULL: nobody goes on with it */
+    char *part_path;               /* owned: where it is written */
     uint64_t part_bytes;
-    uint32_t part_count, kept;               /* kept: of an earlier run, the first ones */
-    _Atomic uint64_t bytes_done, bytes_kept; /* of the copy's */
-    bool gone, anew;               /* the store lost its upload; it was begun again since it did */
+    uint32_t part_count, parts_reused;         /* kept: of an earlier run, the first ones */
+    _Atomic uint64_t bytes_done, bytes_reused; /* of the copy's */
+    bool upload_lost, restarted;   /* the store lost its upload; it was begun again since it did */
     struct {                       /* with the copy's lock */
         uint32_t next, done, turn; /* parts: to be handed out; done; to be written next */
         bool failed;
@@ -84,20 +85,21 @@ struct stoker_copy {
     uint32_t started;
     bool planning;
     char root[STK_COPY_PATH_BYTES_MAX]; /* local: the destination without links; of the planner */
-    struct stk_keys names;              /* of the planner: what was copied */
-    struct stk_keys left;               /* of the planner: links and others that the source has */
-    struct stk_there *there; /* of the planner: owned; what the destination has, by name */
-    uint64_t there_count, there_capacity;
+    struct stk_key_set names;           /* of the planner: what was copied */
+    struct stk_key_set other_names;     /* of the planner: links and others that the source has */
+    struct stk_destination_file
+        *destination_files; /* of the planner: owned; what the destination has, by name */
+    uint64_t destination_count, destination_capacity;
     bool keep_names;
-    _Atomic bool stop; /* transfers end; what they leave is cleaned up */
-    _Atomic bool late; /* that ends, too */
+    _Atomic bool stop;      /* transfers end; what they leave is cleaned up */
+    _Atomic bool hard_stop; /* that ends, too */
     _Atomic uint64_t files, bytes, files_done, bytes_done, files_kept, bytes_kept;
     _Atomic uint64_t files_removed, files_failed, links_left_out, files_spared;
-    _Atomic uint32_t odd_tags; /* objects whose ETag was no MD5, though it looks like one */
+    _Atomic uint32_t odd_etags; /* objects whose ETag was no MD5, though it looks like one */
     pthread_mutex_t folders_lock;
-    struct stk_keys folders; /* that are made; with folders_lock */
+    struct stk_key_set folders; /* that are made; with folders_lock */
     pthread_mutex_t lock;
-    pthread_cond_t work, turn, room, ended;
+    pthread_cond_t work, turn, queue_space, ended;
     struct {
         struct stk_copy_file *first, **last; /* waiting */
         uint32_t waiting;
@@ -116,81 +118,82 @@ int stk_copy_plan(struct stoker_copy *copy, struct stoker_error *error);
 /* After all is copied: what the source does not have. */
 int stk_copy_remove_extra(struct stoker_copy *copy, struct stoker_error *error);
 /* Takes file; waits for room. CLOSED: it is stopped. */
-int stk_copy_put(struct stoker_copy *copy, struct stk_copy_file *file);
+int stk_copy_queue_push(struct stoker_copy *copy, struct stk_copy_file *file);
 struct stk_copy_file *stk_copy_file_new(const char *from, const char *to);
 void stk_copy_file_free(struct stk_copy_file *file);
 /* It was there, and stays. */
-void stk_copy_count_kept(struct stoker_copy *copy, uint64_t bytes);
+void stk_copy_count_skipped(struct stoker_copy *copy, uint64_t bytes);
 
 /* copy_remove.c */
 int stk_copy_remove(struct stoker_copy *copy, const char *path, struct stoker_error *error);
 int stk_copy_remove_keys(struct stoker_copy *copy, struct stk_copy_file *file,
                          struct stoker_error *error);
-int stk_copy_remove_walk(struct stoker_copy *copy, struct stk_visit *walk, const char *root,
+int stk_copy_remove_walk(struct stoker_copy *copy, struct stk_walk *walk, const char *root,
                          bool extra, struct stoker_error *error);
 
 /* copy_file.c: a small one whole; buffer of at least its bytes. */
-int stk_copy_small(struct stoker_copy *copy, struct stk_copy_file *file, uint8_t *buffer,
-                   struct stoker_error *error);
-int stk_copy_begin(struct stoker_copy *copy, struct stk_copy_file *file,
-                   struct stoker_error *error);
-int stk_copy_part(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t index,
-                  uint8_t *buffer, struct stoker_error *error);
+int stk_copy_file_small(struct stoker_copy *copy, struct stk_copy_file *file, uint8_t *buffer,
+                        struct stoker_error *error);
+int stk_copy_file_begin(struct stoker_copy *copy, struct stk_copy_file *file,
+                        struct stoker_error *error);
+int stk_copy_file_part(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t index,
+                       uint8_t *buffer, struct stoker_error *error);
 /* Whether the same command may get on where this failed: what was sent stays for it. */
-bool stk_copy_may_pass(int status);
+bool stk_copy_error_is_resumable(int status);
 /* All of a part of the source; CHANGED: it is not there any more. */
-int stk_copy_read(struct stoker_copy *copy, struct stk_copy_file *file, uint64_t offset,
-                  struct stk_view *part, struct stoker_error *error);
+int stk_copy_file_read(struct stoker_copy *copy, struct stk_copy_file *file, uint64_t offset,
+                       struct stk_view *part, struct stoker_error *error);
 /* After all parts are done or one failed: commits, or cleans up. */
-int stk_copy_end(struct stoker_copy *copy, struct stk_copy_file *file, struct stoker_error *error);
+int stk_copy_file_end(struct stoker_copy *copy, struct stk_copy_file *file,
+                      struct stoker_error *error);
 
 /* copy_checksum.c: the source's checksum, where it is made of its bytes in order: by whoever has
  * the turn. All do nothing where there is none. */
-int stk_copy_open_whole(struct stoker_copy *copy, struct stk_copy_file *file,
-                        struct stoker_error *error);
-int stk_copy_add_whole(struct stk_copy_file *file, struct stk_view bytes,
-                       struct stoker_error *error);
+int stk_copy_checksum_open(struct stoker_copy *copy, struct stk_copy_file *file,
+                           struct stoker_error *error);
+int stk_copy_checksum_add(struct stk_copy_file *file, struct stk_view bytes,
+                          struct stoker_error *error);
 /* After all was added. CORRUPT: it is wrong. body: all of it; NULL: it is read again, where that is
  * needed. */
-int stk_copy_judge_whole(struct stoker_copy *copy, struct stk_copy_file *file,
-                         const struct stk_view *body, struct stoker_error *error);
+int stk_copy_checksum_verify(struct stoker_copy *copy, struct stk_copy_file *file,
+                             const struct stk_view *body, struct stoker_error *error);
 /* In the turn of the first part that comes: what an earlier run left is before it. */
-int stk_copy_begin_sums(struct stoker_copy *copy, struct stk_copy_file *file,
-                        struct stoker_error *error);
+int stk_copy_checksum_resume(struct stoker_copy *copy, struct stk_copy_file *file,
+                             struct stoker_error *error);
 /* All of it, of what an earlier run left. */
-bool stk_copy_read_left(struct stoker_copy *copy, struct stk_file *left, uint64_t offset,
-                        uint8_t *buffer, uint64_t bytes);
+bool stk_copy_read_partial(struct stoker_copy *copy, struct stk_file *left, uint64_t offset,
+                           uint8_t *buffer, uint64_t bytes);
 /* 1: what lies at the destination has the file's hash; 0: it has not, or cannot be read; CLOSED: it
  * was stopped. */
-int stk_copy_is_same(struct stoker_copy *copy, const struct stk_copy_file *file,
-                     struct stk_view buffer);
-int stk_copy_fail_buffer(const struct stk_copy_file *file, struct stoker_error *error);
+int stk_copy_destination_matches(struct stoker_copy *copy, const struct stk_copy_file *file,
+                                 struct stk_view buffer);
+int stk_copy_fail_no_buffer(const struct stk_copy_file *file, struct stoker_error *error);
 
 /* copy_destination.c: what lies at a destination that is far: listed once, instead of asked for by
  * name.
- * Owner: the planner's. Bound: STK_COPY_THERE_MAX names. */
-#define STK_COPY_THERE_MAX (1u << 28)
-int stk_copy_there_list(struct stoker_copy *copy, struct stoker_error *error);
-bool stk_copy_there_find(const struct stoker_copy *copy, const char *name, uint64_t *bytes_out,
-                         uint64_t *mtime_ns_out);
+ * Owner: the planner's. Bound: STK_COPY_DESTINATION_FILES_MAX names. */
+#define STK_COPY_DESTINATION_FILES_MAX (1u << 28)
+int stk_copy_destination_list(struct stoker_copy *copy, struct stoker_error *error);
+bool stk_copy_destination_find(const struct stoker_copy *copy, const char *name,
+                               uint64_t *bytes_out, uint64_t *mtime_ns_out);
 
 /* copy_paths.c: what a source's last part is called; lent by path. bytes_out: of it. */
-const char *stk_copy_base(const char *path, size_t *bytes_out);
+const char *stk_copy_base_name(const char *path, size_t *bytes_out);
 /* Whether a name of a store can be a path below a folder: no "..", no empty part. */
-bool stk_copy_is_path(const char *name);
+bool stk_copy_is_safe_path(const char *name);
 /* Whether objects can be written below a URL. */
 bool stk_copy_can_write(const char *url);
 /* Whether what lies below can be told. */
 bool stk_copy_can_list(const char *path);
 /* Destination and name, owned by the caller; NULL: no memory. */
-char *stk_copy_join(const char *folder, const char *name);
+char *stk_copy_join_path(const char *folder, const char *name);
 /* Makes the folders of a local destination, and checks that they lie below its root. */
 int stk_copy_make_folders(struct stoker_copy *copy, const char *path, struct stoker_error *error);
 /* Where a file is written: beside `to`, one name for all that is ever copied from `from`. note:
  * where it stands of which version it is, and the sum of each part. */
-char *stk_copy_part_path(const struct stk_copy_file *file, bool note);
+char *stk_copy_partial_path(const struct stk_copy_file *file, bool note);
 /* Whether the store copies it by itself, so that no byte of it comes here: from S3 to S3. */
-bool stk_copy_is_within(const struct stk_copy_file *file);
+bool stk_copy_is_server_side(const struct stk_copy_file *file);
 /* Another number of another source, part size, and start of the machine. */
 uint64_t stk_copy_version(const struct stoker_copy *copy, const struct stk_copy_file *file);
 

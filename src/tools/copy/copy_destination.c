@@ -8,53 +8,55 @@
 
 #define TICK_MS 100u
 
-static int add(struct stoker_copy *copy, const struct stk_item *item)
+static int add_file(struct stoker_copy *copy, const struct stk_walk_entry *entry)
 {
-    if (copy->there_count == copy->there_capacity) {
-        uint64_t more = stk_max(copy->there_capacity * 2, 1024);
-        struct stk_there *there =
-            stk_realloc(copy->there, copy->there_capacity, more, sizeof *copy->there);
+    if (copy->destination_count == copy->destination_capacity) {
+        uint64_t more = stk_max(copy->destination_capacity * 2, 1024);
+        struct stk_destination_file *destination_files =
+            stk_realloc(copy->destination_files, copy->destination_capacity, more,
+                        sizeof *copy->destination_files);
 
-        if (!there) {
+        if (!destination_files) {
             return -ENOMEM;
         }
-        copy->there = there;
-        copy->there_capacity = more;
+        copy->destination_files = destination_files;
+        copy->destination_capacity = more;
     }
-    copy->there[copy->there_count] = (struct stk_there){
-        .name = stk_strdup(item->name), .bytes = item->bytes, .mtime_ns = item->mtime_ns};
-    if (!copy->there[copy->there_count].name) {
+    copy->destination_files[copy->destination_count] = (struct stk_destination_file){
+        .name = stk_strdup(entry->name), .bytes = entry->bytes, .mtime_ns = entry->mtime_ns};
+    if (!copy->destination_files[copy->destination_count].name) {
         return -ENOMEM;
     }
-    return ++copy->there_count < STK_COPY_THERE_MAX ? 0 : STOKER_ERROR_LIMIT;
+    return ++copy->destination_count < STK_COPY_DESTINATION_FILES_MAX ? 0 : STOKER_ERROR_LIMIT;
 }
 
 static int compare(const void *a, const void *b)
 {
-    return strcmp(((const struct stk_there *)a)->name, ((const struct stk_there *)b)->name);
+    return strcmp(((const struct stk_destination_file *)a)->name,
+                  ((const struct stk_destination_file *)b)->name);
 }
 
-int stk_copy_there_list(struct stoker_copy *copy, struct stoker_error *error)
+int stk_copy_destination_list(struct stoker_copy *copy, struct stoker_error *error)
 {
-    struct stk_visit_options options = {
+    struct stk_walk_options options = {
         .io = copy->io, .path = copy->destination, .deep = true, .folder = true};
-    struct stk_visit *visit = NULL;
-    struct stk_item *item;
-    int status = stk_visit_open(&visit, &options, error);
+    struct stk_walk *visit = NULL;
+    struct stk_walk_entry *entry;
+    int status = stk_walk_open(&visit, &options, error);
 
     while (status >= 0 || status == STOKER_ERROR_AGAIN) {
         if (atomic_load_explicit(&copy->stop, memory_order_relaxed)) {
             status = STOKER_ERROR_CLOSED;
             break;
         }
-        status = stk_visit_next(visit, TICK_MS, &item, error);
+        status = stk_walk_next(visit, TICK_MS, &entry, error);
         if (status == 0) {
             break;
         }
         if (status == 1) {
-            int added = add(copy, item);
+            int added = add_file(copy, entry);
 
-            stk_free(item);
+            stk_free(entry);
             if (added < 0) {
                 status = stk_fail(error, added, "the destination has too much to be compared with",
                                   "free memory; synchronise smaller folders one by one", "'%.400s'",
@@ -62,20 +64,22 @@ int stk_copy_there_list(struct stoker_copy *copy, struct stoker_error *error)
             }
         }
     }
-    stk_visit_close(visit);
-    if (status == 0 && copy->there_count > 0) {
-        qsort(copy->there, copy->there_count, sizeof *copy->there, compare);
+    stk_walk_close(visit);
+    if (status == 0 && copy->destination_count > 0) {
+        qsort(copy->destination_files, copy->destination_count, sizeof *copy->destination_files,
+              compare);
     }
     return status;
 }
 
-bool stk_copy_there_find(const struct stoker_copy *copy, const char *name, uint64_t *bytes_out,
-                         uint64_t *mtime_ns_out)
+bool stk_copy_destination_find(const struct stoker_copy *copy, const char *name,
+                               uint64_t *bytes_out, uint64_t *mtime_ns_out)
 {
-    struct stk_there wanted = {.name = (char *)(uintptr_t)name};
-    const struct stk_there *found =
-        copy->there_count > 0
-            ? bsearch(&wanted, copy->there, copy->there_count, sizeof *copy->there, compare)
+    struct stk_destination_file wanted = {.name = (char *)(uintptr_t)name};
+    const struct stk_destination_file *found =
+        copy->destination_count > 0
+            ? bsearch(&wanted, copy->destination_files, copy->destination_count,
+                      sizeof *copy->destination_files, compare)
             : NULL;
 
     if (found) {

@@ -11,9 +11,9 @@
 
 #define COPY_PART_BYTES (256ull << 20) /* of copies within a store: nothing of it passes here */
 #define TRIES 2u                       /* of a file that changed while it was read */
-#define ODD_TAGS_MAX 3u
-#define DAMAGED_TRIES 3u /* of a small one */
-#define NOTE_BYTES 17u   /* a line of a note: 16 digits and its end */
+#define ODD_ETAGS_MAX 3u
+#define CHECKSUM_TRIES 3u    /* of a small one */
+#define STATE_LINE_BYTES 17u /* a line of a note: 16 digits and its end */
 
 static int open_source(struct stoker_copy *copy, struct stk_copy_file *file,
                        struct stoker_error *error);
@@ -30,16 +30,17 @@ static int fail_changed(const struct stk_copy_file *file, struct stoker_error *e
 /* ---- small ones ---- */
 
 /* Than was planned. The hub's listings, and some servers, tell no time. */
-static bool is_another(const struct stk_copy_file *file, const struct stk_stat *stat)
+static bool is_other_version(const struct stk_copy_file *file, const struct stk_stat *stat)
 {
-    bool told = file->mtime_ns != 0 || !file->from_place;
+    bool has_mtime = file->mtime_ns != 0 || !file->from_object;
 
-    return stat->bytes != file->bytes || (file->version ? stat->version != file->version
-                                                        : told && stat->mtime_ns != file->mtime_ns);
+    return stat->bytes != file->bytes ||
+           (file->version ? stat->version != file->version
+                          : has_mtime && stat->mtime_ns != file->mtime_ns);
 }
 
 /* An MD5 as a store made it of the whole object: 32 hex digits in quotes. */
-static bool tag_differs(const char *etag, struct stk_view body)
+static bool etag_differs(const char *etag, struct stk_view body)
 {
     uint8_t digest[16];
     char text[33];
@@ -54,41 +55,41 @@ static bool tag_differs(const char *etag, struct stk_view body)
 
 /* Encrypted objects have ETags that are no MD5: so what differs is read again, and two transfers
  * that bring the same bytes are believed. */
-static int check_tag(struct stoker_copy *copy, struct stk_copy_file *file, struct stk_view body,
-                     struct stoker_error *error)
+static int check_etag(struct stoker_copy *copy, struct stk_copy_file *file, struct stk_view body,
+                      struct stoker_error *error)
 {
     uint64_t before;
     int status;
 
-    if (!file->from_place || file->from_place->kind != STK_PLACE_S3 ||
-        file->from_place->zone || /* whose ETags are no MD5s */
-        atomic_load_explicit(&copy->odd_tags, memory_order_relaxed) >= ODD_TAGS_MAX ||
-        !tag_differs(file->about.etag, body)) {
+    if (!file->from_object || file->from_object->kind != STK_OBJECT_URL_S3 ||
+        file->from_object->zone || /* whose ETags are no MD5s */
+        atomic_load_explicit(&copy->odd_etags, memory_order_relaxed) >= ODD_ETAGS_MAX ||
+        !etag_differs(file->info.etag, body)) {
         return 0;
     }
-    before = stk_sum64(body.data, body.bytes);
-    status = stk_copy_read(copy, file, 0, &body, error);
-    if (status == 0 && tag_differs(file->about.etag, body)) {
-        if (stk_sum64(body.data, body.bytes) != before) {
+    before = stk_xxh3_64(body.data, body.bytes);
+    status = stk_copy_file_read(copy, file, 0, &body, error);
+    if (status == 0 && etag_differs(file->info.etag, body)) {
+        if (stk_xxh3_64(body.data, body.bytes) != before) {
             return stk_fail(error, STOKER_ERROR_CORRUPT, "an object comes damaged",
                             "look at the server and proxies between", "'%.400s'", file->from);
         }
-        atomic_fetch_add_explicit(&copy->odd_tags, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&copy->odd_etags, 1, memory_order_relaxed);
     }
     return status;
 }
 
 /* What is damaged is read again. */
-static int prove_small(struct stoker_copy *copy, struct stk_copy_file *file, struct stk_view body,
-                       struct stoker_error *error)
+static int verify_small(struct stoker_copy *copy, struct stk_copy_file *file, struct stk_view body,
+                        struct stoker_error *error)
 {
     int status = 0;
 
-    for (uint32_t tries = 0; tries < DAMAGED_TRIES; tries++) {
-        status = tries > 0 ? stk_copy_read(copy, file, 0, &body, error) : 0;
-        status = status < 0 ? status : stk_copy_open_whole(copy, file, error);
-        status = status < 0 ? status : stk_copy_add_whole(file, body, error);
-        status = status < 0 ? status : stk_copy_judge_whole(copy, file, &body, error);
+    for (uint32_t tries = 0; tries < CHECKSUM_TRIES; tries++) {
+        status = tries > 0 ? stk_copy_file_read(copy, file, 0, &body, error) : 0;
+        status = status < 0 ? status : stk_copy_checksum_open(copy, file, error);
+        status = status < 0 ? status : stk_copy_checksum_add(file, body, error);
+        status = status < 0 ? status : stk_copy_checksum_verify(copy, file, &body, error);
         if (status != STOKER_ERROR_CORRUPT) {
             break;
         }
@@ -97,9 +98,9 @@ static int prove_small(struct stoker_copy *copy, struct stk_copy_file *file, str
 }
 
 /* Of what a killed run left, or of what is whole by now. */
-static void remove_note(struct stoker_copy *copy, const struct stk_copy_file *file)
+static void remove_state_file(struct stoker_copy *copy, const struct stk_copy_file *file)
 {
-    char *path = stk_copy_part_path(file, true);
+    char *path = stk_copy_partial_path(file, true);
 
     if (path) {
         (void)stk_io_remove(copy->io, path, NULL);
@@ -111,31 +112,31 @@ static int write_small(struct stoker_copy *copy, struct stk_copy_file *file, str
                        struct stoker_error *error)
 {
     int status = stk_copy_make_folders(copy, file->to, error);
-    uint64_t there;
+    uint64_t current;
 
-    file->part_path = status < 0 ? NULL : stk_copy_part_path(file, false);
+    file->part_path = status < 0 ? NULL : stk_copy_partial_path(file, false);
     if (status == 0 && !file->part_path) {
         status =
             stk_fail(error, -ENOMEM, "cannot write a file", "free memory", "'%.400s'", file->to);
     }
     if (status == 0) {
-        status = stk_io_claim(copy->io, file->part_path, &file->out, &there, error);
+        status = stk_io_open_exclusive(copy->io, file->part_path, &file->out, &current, error);
     }
     if (status == 0) {
-        status = stk_io_cut(copy->io, file->out, 0, error);
+        status = stk_io_truncate(copy->io, file->out, 0, error);
         status =
             status < 0 ? status : stk_io_write(copy->io, file->out, body.data, body.bytes, error);
         /* Else a power cut leaves an empty file under its name. Threads that sync at the same time
          * share a commit of the file system's journal. */
-        status = status < 0 ? status : stk_io_sync_out(copy->io, file->out, error);
+        status = status < 0 ? status : stk_io_sync_output(copy->io, file->out, error);
         status = status < 0 ? status
                             : stk_io_rename(copy->io, file->part_path, file->to,
-                                            copy->options.fresh != 0, error);
+                                            copy->options.no_clobber != 0, error);
         if (status < 0) {
             (void)stk_io_remove(copy->io, file->part_path, NULL);
         }
-        if (there > 0) { /* of one that was large, maybe */
-            remove_note(copy, file);
+        if (current > 0) { /* of one that was large, maybe */
+            remove_state_file(copy, file);
         }
     }
     return status; /* whoever wants the same hidden file has it when close_file gave it back */
@@ -146,13 +147,14 @@ static int check_read(struct stoker_copy *copy, struct stk_copy_file *file,
                       struct stoker_error *error)
 {
     struct stk_stat stat;
-    int status = file->from_place ? 0
+    int status = file->from_object ? 0
                  : stk_io_is_url(file->from)
                      ? stk_io_stat_path(copy->io, file->from, &stat, error)
                      : stk_io_stat_file(copy->io, file->source, &stat, error);
 
-    return status == 0 && !file->from_place && is_another(file, &stat) ? fail_changed(file, error)
-                                                                       : status;
+    return status == 0 && !file->from_object && is_other_version(file, &stat)
+               ? fail_changed(file, error)
+               : status;
 }
 
 static int copy_small(struct stoker_copy *copy, struct stk_copy_file *file, uint8_t *buffer,
@@ -162,38 +164,38 @@ static int copy_small(struct stoker_copy *copy, struct stk_copy_file *file, uint
     struct stk_store *store = NULL;
     int status = open_source(copy, file, error);
 
-    if (status == 0 && file->to_place) {
-        status = stk_route_lend(copy->io, &store, error);
+    if (status == 0 && file->to_object) {
+        status = stk_vfs_get_store(copy->io, &store, error);
     }
-    if (status == 0 && stk_copy_is_within(file)) {
-        status = stk_upload_copy(store, file->from_place, &file->about, file->to_place,
+    if (status == 0 && stk_copy_is_server_side(file)) {
+        status = stk_upload_copy(store, file->from_object, &file->info, file->to_object,
                                  &copy->upload, error);
     } else if (status == 0 && !buffer) {
-        status = stk_copy_fail_buffer(file, error);
+        status = stk_copy_fail_no_buffer(file, error);
     } else if (status == 0) {
         body.bytes = file->bytes;
         if (body.bytes > STK_STORE_RANGE_BYTES) { /* it comes by ranges */
-            stk_route_ask(copy->io, file->source);
+            stk_vfs_fetch_checksum(copy->io, file->source);
         }
-        status = stk_copy_read(copy, file, 0, &body, error);
-        status = status < 0 ? status : check_tag(copy, file, body, error);
-        status = status < 0 ? status : prove_small(copy, file, body, error);
+        status = stk_copy_file_read(copy, file, 0, &body, error);
+        status = status < 0 ? status : check_etag(copy, file, body, error);
+        status = status < 0 ? status : verify_small(copy, file, body, error);
         status = status < 0 ? status : check_read(copy, file, error);
         if (status == 0) {
-            status = file->to_place
-                         ? stk_upload_put(store, file->to_place, body, &copy->upload, error)
+            status = file->to_object
+                         ? stk_upload_put(store, file->to_object, body, &copy->upload, error)
                          : write_small(copy, file, body, error);
         }
     }
-    if (status == 0 && file->to_place) {
-        stk_route_know(copy->io, file->to, NULL);
+    if (status == 0 && file->to_object) {
+        stk_vfs_set_metadata(copy->io, file->to, NULL);
     }
     close_file(copy, file);
     return status;
 }
 
-int stk_copy_small(struct stoker_copy *copy, struct stk_copy_file *file, uint8_t *buffer,
-                   struct stoker_error *error)
+int stk_copy_file_small(struct stoker_copy *copy, struct stk_copy_file *file, uint8_t *buffer,
+                        struct stoker_error *error)
 {
     int status = copy_small(copy, file, buffer, error);
 
@@ -201,7 +203,7 @@ int stk_copy_small(struct stoker_copy *copy, struct stk_copy_file *file, uint8_t
         uint64_t bytes = file->bytes;
         struct stk_stat stat;
 
-        stk_route_know(copy->io, file->from, NULL);
+        stk_vfs_set_metadata(copy->io, file->from, NULL);
         if (stk_io_stat_path(copy->io, file->from, &stat, NULL) < 0 || stat.bytes > bytes) {
             break; /* there is no room for more */
         }
@@ -224,20 +226,20 @@ static int open_source(struct stoker_copy *copy, struct stk_copy_file *file,
     struct stk_stat stat;
     int status = 0;
 
-    if (stk_io_is_url(file->from) && !stk_io_is_foreign(file->from)) {
-        status = stk_place_parse(file->from, &file->from_place, error);
+    if (stk_io_is_url(file->from) && !stk_io_is_external_url(file->from)) {
+        status = stk_object_url_parse(file->from, &file->from_object, error);
     }
     if (status == 0 && copy->remote) {
-        status = stk_place_parse(file->to, &file->to_place, error);
+        status = stk_object_url_parse(file->to, &file->to_object, error);
     }
     status = status < 0 ? status : stk_io_open_file(copy->io, file->from, &file->source, error);
     status = status < 0 ? status : stk_io_stat_file(copy->io, file->source, &stat, error);
     if (status == 0) {
-        stk_route_about(file->source, &file->about);
+        stk_vfs_object_info(file->source, &file->info);
         if (stat.kind != STK_ENTRY_FILE) {
             status = stk_fail(error, -EISDIR, "not a file", "name a file; folders need --recursive",
                               "'%.400s'", file->from);
-        } else if (is_another(file, &stat)) {
+        } else if (is_other_version(file, &stat)) {
             status = fail_changed(file, error);
         } else { /* more than the listing knew, maybe: what a killed run left is of this version */
             file->mtime_ns = stat.mtime_ns;
@@ -248,8 +250,8 @@ static int open_source(struct stoker_copy *copy, struct stk_copy_file *file,
 }
 
 /* Short reads are changes: the file was longer when it was opened. */
-int stk_copy_read(struct stoker_copy *copy, struct stk_copy_file *file, uint64_t offset,
-                  struct stk_view *part, struct stoker_error *error)
+int stk_copy_file_read(struct stoker_copy *copy, struct stk_copy_file *file, uint64_t offset,
+                       struct stk_view *part, struct stoker_error *error)
 {
     uint8_t *buffer = (uint8_t *)(uintptr_t)part->data;
     size_t done = 0;
@@ -262,7 +264,7 @@ int stk_copy_read(struct stoker_copy *copy, struct stk_copy_file *file, uint64_t
             return fail_changed(file, error);
         }
         if (got < 0) {
-            if (!error || !stk_io_explain(copy->io, file->source, (int)got, error)) {
+            if (!error || !stk_io_last_read_error(copy->io, file->source, (int)got, error)) {
                 stk_fail(error, (int)got, "cannot read the file", "check the disk, or the server",
                          "'%.400s' offset %llu", file->from, (unsigned long long)offset);
             }
@@ -278,45 +280,46 @@ static void close_file(struct stoker_copy *copy, struct stk_copy_file *file)
     if (file->source) {
         stk_io_close_file(copy->io, file->source);
     }
-    stk_io_close_out(copy->io, file->out);
-    stk_io_close_out(copy->io, file->note);
-    stk_whole_free(file->whole);
-    stk_place_free(file->from_place);
-    stk_place_free(file->to_place);
+    stk_io_close_output(copy->io, file->out);
+    stk_io_close_output(copy->io, file->state_file);
+    stk_composite_checksum_free(file->checksum);
+    stk_object_url_free(file->from_object);
+    stk_object_url_free(file->to_object);
     stk_free(file->part_path);
     file->source = NULL;
-    file->out = file->note = NULL;
-    file->whole = NULL;
-    file->from_place = file->to_place = NULL;
+    file->out = file->state_file = NULL;
+    file->checksum = NULL;
+    file->from_object = file->to_object = NULL;
     file->part_path = NULL;
 }
 
 /* ---- large ones ---- */
 
-int stk_copy_begin(struct stoker_copy *copy, struct stk_copy_file *file, struct stoker_error *error)
+int stk_copy_file_begin(struct stoker_copy *copy, struct stk_copy_file *file,
+                        struct stoker_error *error)
 {
     struct stk_upload_options options = copy->upload;
     struct stk_store *store;
-    struct stk_seal whole;
+    struct stk_checksum whole;
     int status = open_source(copy, file, error);
 
-    if (status == 0 && !stk_copy_is_within(file)) {
-        stk_route_ask(copy->io, file->source);
+    if (status == 0 && !stk_copy_is_server_side(file)) {
+        stk_vfs_fetch_checksum(copy->io, file->source);
         /* S3 has told by now; others do so with the first part. */
-        file->ordered =
-            !file->to_place || (file->from_place && (file->from_place->kind != STK_PLACE_S3 ||
-                                                     stk_route_whole(file->source, &whole)));
+        file->in_order = !file->to_object ||
+                         (file->from_object && (file->from_object->kind != STK_OBJECT_URL_S3 ||
+                                                stk_vfs_composite_checksum(file->source, &whole)));
     }
     file->part_bytes = options.part_bytes;
-    if (status == 0 && file->to_place) {
-        if (stk_copy_is_within(file)) {
+    if (status == 0 && file->to_object) {
+        if (stk_copy_is_server_side(file)) {
             options.part_bytes = COPY_PART_BYTES;
-            options.check = STK_CHECK_AUTO;
+            options.check = STK_UPLOAD_CHECKSUM_AUTO;
         }
-        status = stk_route_lend(copy->io, &store, error);
-        options.resume = !stk_copy_is_within(file) && !file->anew;
+        status = stk_vfs_get_store(copy->io, &store, error);
+        options.resume = !stk_copy_is_server_side(file) && !file->restarted;
         status = status < 0 ? status
-                            : stk_upload_open(&file->upload, store, file->to_place, file->bytes,
+                            : stk_upload_open(&file->upload, store, file->to_object, file->bytes,
                                               &options, error);
         if (status == 0) {
             file->part_bytes = stk_upload_part_bytes(file->upload);
@@ -335,47 +338,49 @@ int stk_copy_begin(struct stoker_copy *copy, struct stk_copy_file *file, struct 
  *
  * Beside what is written lies a note of lines: of which version it is, then a sum of each part. */
 
-static void line_text(uint64_t number, char text[NOTE_BYTES + 1])
+static void state_line_text(uint64_t number, char text[STATE_LINE_BYTES + 1])
 {
-    snprintf(text, NOTE_BYTES + 1, "%016llx\n", (unsigned long long)number);
+    snprintf(text, STATE_LINE_BYTES + 1, "%016llx\n", (unsigned long long)number);
 }
 
-static bool has_line(struct stoker_copy *copy, struct stk_file *note, uint64_t index,
-                     uint64_t number)
+static bool has_state_line(struct stoker_copy *copy, struct stk_file *note, uint64_t index,
+                           uint64_t number)
 {
-    char want[NOTE_BYTES + 1], got[NOTE_BYTES];
+    char want[STATE_LINE_BYTES + 1], got[STATE_LINE_BYTES];
 
-    line_text(number, want);
-    return stk_copy_read_left(copy, note, index * NOTE_BYTES, (uint8_t *)got, NOTE_BYTES) &&
-           memcmp(got, want, NOTE_BYTES) == 0;
+    state_line_text(number, want);
+    return stk_copy_read_partial(copy, note, index * STATE_LINE_BYTES, (uint8_t *)got,
+                                 STATE_LINE_BYTES) &&
+           memcmp(got, want, STATE_LINE_BYTES) == 0;
 }
 
 /* A comfort for the next run: without it that begins anew. */
-static void note_line(struct stoker_copy *copy, struct stk_copy_file *file, uint64_t number)
+static void write_state_line(struct stoker_copy *copy, struct stk_copy_file *file, uint64_t number)
 {
-    char text[NOTE_BYTES + 1];
+    char text[STATE_LINE_BYTES + 1];
 
-    line_text(number, text);
-    if (file->note && stk_io_write(copy->io, file->note, text, NOTE_BYTES, NULL) < 0) {
-        stk_io_close_out(copy->io, file->note);
-        file->note = NULL;
+    state_line_text(number, text);
+    if (file->state_file &&
+        stk_io_write(copy->io, file->state_file, text, STATE_LINE_BYTES, NULL) < 0) {
+        stk_io_close_output(copy->io, file->state_file);
+        file->state_file = NULL;
     }
 }
 
 /* Whether another run could go on with what this one leaves: it can tell whether the source is the
  * same, and whether the machine was started again. */
-static bool can_go_on(const struct stoker_copy *copy, const struct stk_copy_file *file)
+static bool can_resume(const struct stoker_copy *copy, const struct stk_copy_file *file)
 {
     return copy->boot && (file->version != 0 || file->mtime_ns != 0);
 }
 
 /* How many parts of `there` bytes are of this version, and as they were written. CLOSED: it was
  * stopped, and all may stay. */
-static int count_kept(struct stoker_copy *copy, const struct stk_copy_file *file, const char *path,
-                      uint64_t there, uint32_t *kept_out)
+static int count_reused(struct stoker_copy *copy, const struct stk_copy_file *file,
+                        const char *path, uint64_t current, uint32_t *kept_out)
 {
     /* The slot that was taken for this file has as much. One part is left to be the last. */
-    uint64_t most = stk_min(there / file->part_bytes, file->part_count - 1), bytes;
+    uint64_t most = stk_min(current / file->part_bytes, file->part_count - 1), bytes;
     uint8_t *buffer = most > 0 ? stk_pages_alloc(file->part_bytes) : NULL;
     struct stk_file *left = NULL, *note = NULL;
     int status = 0;
@@ -384,10 +389,10 @@ static int count_kept(struct stoker_copy *copy, const struct stk_copy_file *file
     bytes = file->part_bytes;
     if (buffer && stk_io_open_file(copy->io, file->part_path, &left, NULL) == 0 &&
         stk_io_open_file(copy->io, path, &note, NULL) == 0 &&
-        has_line(copy, note, 0, stk_copy_version(copy, file))) {
+        has_state_line(copy, note, 0, stk_copy_version(copy, file))) {
         while (status == 0 && *kept_out < most &&
-               stk_copy_read_left(copy, left, *kept_out * bytes, buffer, bytes) &&
-               has_line(copy, note, *kept_out + 1, stk_sum64(buffer, bytes))) {
+               stk_copy_read_partial(copy, left, *kept_out * bytes, buffer, bytes) &&
+               has_state_line(copy, note, *kept_out + 1, stk_xxh3_64(buffer, bytes))) {
             ++*kept_out;
             status =
                 atomic_load_explicit(&copy->stop, memory_order_relaxed) ? STOKER_ERROR_CLOSED : 0;
@@ -407,32 +412,34 @@ static int count_kept(struct stoker_copy *copy, const struct stk_copy_file *file
 
 /* How much stays of `there` bytes that an earlier run wrote. Nothing of a file is lost by a power
  * cut that did not come: the note tells of the machine's start, too. */
-static int keep_parts(struct stoker_copy *copy, struct stk_copy_file *file, uint64_t there,
-                      struct stoker_error *error)
+static int find_finished_parts(struct stoker_copy *copy, struct stk_copy_file *file,
+                               uint64_t current, struct stoker_error *error)
 {
-    char *path = stk_copy_part_path(file, true);
+    char *path = stk_copy_partial_path(file, true);
     uint64_t bytes, noted;
-    int status = path ? 0 : stk_copy_fail_buffer(file, error);
+    int status = path ? 0 : stk_copy_fail_no_buffer(file, error);
 
-    if (status == 0 && there > 0) {
-        status = count_kept(copy, file, path, there, &file->kept);
+    if (status == 0 && current > 0) {
+        status = count_reused(copy, file, path, current, &file->parts_reused);
     }
-    bytes = file->kept * file->part_bytes;
-    status = status < 0 ? status : stk_io_cut(copy->io, file->out, bytes, error);
-    status = status < 0 ? status : stk_io_claim(copy->io, path, &file->note, &noted, error);
-    if (status == 0 && file->kept > 0) {
-        file->locked.next = file->locked.done = file->locked.turn = file->kept;
+    bytes = file->parts_reused * file->part_bytes;
+    status = status < 0 ? status : stk_io_truncate(copy->io, file->out, bytes, error);
+    status = status < 0 ? status
+                        : stk_io_open_exclusive(copy->io, path, &file->state_file, &noted, error);
+    if (status == 0 && file->parts_reused > 0) {
+        file->locked.next = file->locked.done = file->locked.turn = file->parts_reused;
         atomic_fetch_add_explicit(&copy->bytes_done, bytes, memory_order_relaxed);
         atomic_fetch_add_explicit(&copy->bytes_kept, bytes, memory_order_relaxed);
-        status = stk_io_cut(copy->io, file->note, (1 + (uint64_t)file->kept) * NOTE_BYTES, error);
+        status = stk_io_truncate(copy->io, file->state_file,
+                                 (1 + (uint64_t)file->parts_reused) * STATE_LINE_BYTES, error);
     } else if (status == 0) {
         /* Before anything of this version is written, and after all of another was cut off. */
-        status = stk_io_cut(copy->io, file->note, 0, error);
-        note_line(copy, file, stk_copy_version(copy, file));
+        status = stk_io_truncate(copy->io, file->state_file, 0, error);
+        write_state_line(copy, file, stk_copy_version(copy, file));
     }
-    if (status < 0 && status != STOKER_ERROR_CLOSED && file->kept == 0) {
+    if (status < 0 && status != STOKER_ERROR_CLOSED && file->parts_reused == 0) {
         (void)stk_io_remove(copy->io, file->part_path, NULL); /* what was begun is nothing yet */
-        remove_note(copy, file);
+        remove_state_file(copy, file);
     }
     stk_free(path);
     return status;
@@ -442,28 +449,28 @@ static int keep_parts(struct stoker_copy *copy, struct stk_copy_file *file, uint
 static int open_parts(struct stoker_copy *copy, struct stk_copy_file *file,
                       struct stoker_error *error)
 {
-    uint64_t there = 0;
+    uint64_t current = 0;
     int status = stk_copy_make_folders(copy, file->to, error);
 
     if (status < 0) {
         return status;
     }
     file->part_count = (uint32_t)((file->bytes + file->part_bytes - 1) / file->part_bytes);
-    file->part_path = stk_copy_part_path(file, false);
+    file->part_path = stk_copy_partial_path(file, false);
     if (!file->part_path) {
         return stk_fail(error, -ENOMEM, "cannot write a file", "free memory", "'%.400s'", file->to);
     }
-    status = stk_io_claim(copy->io, file->part_path, &file->out, &there, error);
+    status = stk_io_open_exclusive(copy->io, file->part_path, &file->out, &current, error);
     if (status < 0) {
         return status;
     }
-    return can_go_on(copy, file) ? keep_parts(copy, file, there, error)
-                                 : stk_io_cut(copy->io, file->out, 0, error);
+    return can_resume(copy, file) ? find_finished_parts(copy, file, current, error)
+                                  : stk_io_truncate(copy->io, file->out, 0, error);
 }
 
 /* Waits until the parts before it had theirs. */
-static int take_turn(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t index,
-                     struct stoker_error *error)
+static int wait_for_turn(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t index,
+                         struct stoker_error *error)
 {
     bool failed;
 
@@ -479,7 +486,7 @@ static int take_turn(struct stoker_copy *copy, struct stk_copy_file *file, uint3
 }
 
 /* Of one that failed those that wait are told by who failed. */
-static void give_turn(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t index)
+static void end_turn(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t index)
 {
     pthread_mutex_lock(&copy->lock);
     file->locked.turn = index + 1;
@@ -493,61 +500,61 @@ static int write_part(struct stoker_copy *copy, struct stk_copy_file *file, uint
 {
     int status = stk_io_write(copy->io, file->out, part.data, part.bytes, error);
 
-    if ((status == -ENOSPC || status == -EDQUOT) && error && index > 0 && file->note) {
+    if ((status == -ENOSPC || status == -EDQUOT) && error && index > 0 && file->state_file) {
         snprintf(error->advice, sizeof error->advice,
                  "free space, and the same command goes on with the %llu bytes that this file has; "
                  "or remove it",
                  (unsigned long long)(index * file->part_bytes));
     }
     if (status == 0) {
-        note_line(copy, file, sum);
+        write_state_line(copy, file, sum);
     }
     return status;
 }
 
 /* What is done of a part after those before it: summed, and, if it is for this machine, written. */
-static int do_in_turn(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t index,
-                      struct stk_view part, struct stoker_error *error)
+static int run_in_turn(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t index,
+                       struct stk_view part, struct stoker_error *error)
 {
     /* Before it: the others wait for what is done in it. */
-    bool noted = !file->upload && can_go_on(copy, file);
-    uint64_t sum = noted ? stk_sum64(part.data, part.bytes) : 0;
-    int status = take_turn(copy, file, index, error);
+    bool noted = !file->upload && can_resume(copy, file);
+    uint64_t sum = noted ? stk_xxh3_64(part.data, part.bytes) : 0;
+    int status = wait_for_turn(copy, file, index, error);
 
-    if (status == 0 && index == file->kept) {
-        status = stk_copy_begin_sums(copy, file, error);
+    if (status == 0 && index == file->parts_reused) {
+        status = stk_copy_checksum_resume(copy, file, error);
     }
-    status = status < 0 ? status : stk_copy_add_whole(file, part, error);
+    status = status < 0 ? status : stk_copy_checksum_add(file, part, error);
     if (status == 0 && !file->upload) {
         status = write_part(copy, file, index, part, sum, error);
     }
     if (status == 0) {
-        give_turn(copy, file, index);
+        end_turn(copy, file, index);
     }
     return status;
 }
 
-int stk_copy_part(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t index,
-                  uint8_t *buffer, struct stoker_error *error)
+int stk_copy_file_part(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t index,
+                       uint8_t *buffer, struct stoker_error *error)
 {
     uint64_t begin = index * file->part_bytes;
     struct stk_view part = {buffer, stk_min(file->bytes - begin, file->part_bytes)};
     int status;
 
-    if (stk_copy_is_within(file)) {
-        status = stk_upload_copy_part(file->upload, index, file->from_place, &file->about, error);
+    if (stk_copy_is_server_side(file)) {
+        status = stk_upload_copy_part(file->upload, index, file->from_object, &file->info, error);
     } else if (!buffer) {
-        status = stk_copy_fail_buffer(file, error);
+        status = stk_copy_fail_no_buffer(file, error);
     } else {
-        status = stk_copy_read(copy, file, begin, &part, error);
-        if (status == 0 && file->ordered) {
-            status = do_in_turn(copy, file, index, part, error);
+        status = stk_copy_file_read(copy, file, begin, &part, error);
+        if (status == 0 && file->in_order) {
+            status = run_in_turn(copy, file, index, part, error);
         }
         if (status == 0 && file->upload) {
-            status = stk_upload_part(file->upload, index, part, error);
+            status = stk_upload_send_part(file->upload, index, part, error);
             if (status == 1) {
                 atomic_fetch_add_explicit(&copy->bytes_kept, part.bytes, memory_order_relaxed);
-                atomic_fetch_add_explicit(&file->bytes_kept, part.bytes, memory_order_relaxed);
+                atomic_fetch_add_explicit(&file->bytes_reused, part.bytes, memory_order_relaxed);
                 status = 0;
             }
         }
@@ -566,18 +573,18 @@ static int check_source(struct stoker_copy *copy, const struct stk_copy_file *fi
     struct stk_stat stat;
     int status;
 
-    if (file->from_place) {
+    if (file->from_object) {
         return 0; /* each range was of the version that was opened */
     }
     status = stk_io_stat_path(copy->io, file->from, &stat, error);
-    if (status == 0 && is_another(file, &stat)) {
+    if (status == 0 && is_other_version(file, &stat)) {
         status = fail_changed(file, error);
     }
     return status;
 }
 
 /* Busy or broken servers, and an end by somebody's wish. */
-bool stk_copy_may_pass(int status)
+bool stk_copy_error_is_resumable(int status)
 {
     static const int passing[] = {
         STOKER_ERROR_CLOSED, STOKER_ERROR_TIMEOUT, STOKER_ERROR_TRUNCATED, -EBUSY,
@@ -594,44 +601,45 @@ bool stk_copy_may_pass(int status)
 /* What may pass is gone on with, as after a kill; else nobody would, and somebody pays. */
 static void close_upload(struct stoker_copy *copy, struct stk_copy_file *file, int status)
 {
-    const _Atomic bool *before = stk_io_obey(&copy->late);
+    const _Atomic bool *before = stk_io_set_cancel_flag(&copy->hard_stop);
     bool vain = atomic_load_explicit(&copy->stop, memory_order_relaxed) && status < 0 &&
                 stk_upload_is_empty(file->upload);
 
-    stk_upload_close(file->upload,
-                     vain || file->locked.refused || (status < 0 && !stk_copy_may_pass(status)));
+    stk_upload_close(file->upload, vain || file->locked.refused ||
+                                       (status < 0 && !stk_copy_error_is_resumable(status)));
     file->upload = NULL;
-    stk_io_obey(before);
+    stk_io_set_cancel_flag(before);
 }
 
-int stk_copy_end(struct stoker_copy *copy, struct stk_copy_file *file, struct stoker_error *error)
+int stk_copy_file_end(struct stoker_copy *copy, struct stk_copy_file *file,
+                      struct stoker_error *error)
 {
     bool failed = file->locked.failed; /* by now it is this thread's alone */
     int status = failed ? STOKER_ERROR_CLOSED : check_source(copy, file, error);
 
-    status = status < 0 ? status : stk_copy_judge_whole(copy, file, NULL, error);
+    status = status < 0 ? status : stk_copy_checksum_verify(copy, file, NULL, error);
     if (file->upload) {
         status = status < 0 ? status : stk_upload_commit(file->upload, error);
         if (status == 0) {
-            stk_route_know(copy->io, file->to, NULL);
+            stk_vfs_set_metadata(copy->io, file->to, NULL);
         }
-        file->gone = status < 0 && stk_upload_is_gone(file->upload);
+        file->upload_lost = status < 0 && stk_upload_is_gone(file->upload);
         close_upload(copy, file, status);
     } else if (status == 0) {
-        status = stk_io_sync_out(copy->io, file->out, error);
+        status = stk_io_sync_output(copy->io, file->out, error);
         status = status < 0 ? status
                             : stk_io_rename(copy->io, file->part_path, file->to,
-                                            copy->options.fresh != 0, error);
+                                            copy->options.no_clobber != 0, error);
         if (status == 0) {
-            remove_note(copy, file);
+            remove_state_file(copy, file);
         }
     }
     /* Without a whole part there is nothing to go on with; nor with what is damaged. */
     if (file->part_path && (status == STOKER_ERROR_CHANGED ||
-                            (status < 0 && (file->locked.turn == 0 || !can_go_on(copy, file))) ||
-                            file->wrong || stk_route_is_wrong(file->source))) {
+                            (status < 0 && (file->locked.turn == 0 || !can_resume(copy, file))) ||
+                            file->checksum_failed || stk_vfs_checksum_failed(file->source))) {
         (void)stk_io_remove(copy->io, file->part_path, NULL);
-        remove_note(copy, file);
+        remove_state_file(copy, file);
     }
     close_file(copy, file);
     return status;

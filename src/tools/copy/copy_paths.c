@@ -10,7 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
-const char *stk_copy_base(const char *path, size_t *bytes_out)
+const char *stk_copy_base_name(const char *path, size_t *bytes_out)
 {
     size_t bytes =
         stk_io_is_url(path) && strncmp(path, "http", 4) == 0 ? strcspn(path, "?#") : strlen(path);
@@ -27,7 +27,7 @@ const char *stk_copy_base(const char *path, size_t *bytes_out)
     return path + begin;
 }
 
-bool stk_copy_is_path(const char *name)
+bool stk_copy_is_safe_path(const char *name)
 {
     for (;;) {
         size_t bytes = strcspn(name, "/");
@@ -43,7 +43,7 @@ bool stk_copy_is_path(const char *name)
     }
 }
 
-char *stk_copy_join(const char *folder, const char *name)
+char *stk_copy_join_path(const char *folder, const char *name)
 {
     size_t bytes = strlen(folder), slash = name[0] && bytes > 0 && folder[bytes - 1] != '/';
     size_t name_bytes = strlen(name);
@@ -79,7 +79,7 @@ static int make_folder(struct stoker_copy *copy, char *path, size_t bytes,
     if (copy->folder && bytes <= root_bytes) {
         return 0; /* the planner made it */
     }
-    if (stk_keys_has(&copy->folders, (struct stk_view){(const uint8_t *)path, bytes})) {
+    if (stk_key_set_has(&copy->folders, (struct stk_view){(const uint8_t *)path, bytes})) {
         return 0;
     }
     while (parent > 0 && path[parent - 1] != '/') {
@@ -105,7 +105,7 @@ static int make_folder(struct stoker_copy *copy, char *path, size_t bytes,
         path[bytes] = after;
     }
     if (status == 0 &&
-        stk_keys_add(&copy->folders, (struct stk_view){(const uint8_t *)path, bytes}) < 0) {
+        stk_key_set_add(&copy->folders, (struct stk_view){(const uint8_t *)path, bytes}) < 0) {
         status = stk_fail(error, -ENOMEM, "cannot make a folder", "free memory", "'%.400s'", path);
     }
     return status;
@@ -131,17 +131,17 @@ int stk_copy_make_folders(struct stoker_copy *copy, const char *to, struct stoke
     return status;
 }
 
-char *stk_copy_part_path(const struct stk_copy_file *file, bool note)
+char *stk_copy_partial_path(const struct stk_copy_file *file, bool note)
 {
     const char *slash = strrchr(file->to, '/');
     size_t folder = slash ? (size_t)(slash - file->to) + 1 : 0;
-    uint64_t key = stk_sum64(file->from, strlen(file->from));
+    uint64_t key = stk_xxh3_64(file->from, strlen(file->from));
     char *path = stk_alloc(1, folder + 40);
 
-    key = stk_key(key, stk_sum64(file->to, strlen(file->to)));
+    key = stk_random_key(key, stk_xxh3_64(file->to, strlen(file->to)));
     if (path) {
         memcpy(path, file->to, folder);
-        snprintf(path + folder, 40, STK_VISIT_HIDDEN_FIRST "%016llx%s" STK_VISIT_HIDDEN_LAST,
+        snprintf(path + folder, 40, STK_WALK_HIDDEN_PREFIX "%016llx%s" STK_WALK_HIDDEN_SUFFIX,
                  (unsigned long long)key, note ? "-of" : "");
     }
     return path;
@@ -149,27 +149,27 @@ char *stk_copy_part_path(const struct stk_copy_file *file, bool note)
 
 uint64_t stk_copy_version(const struct stoker_copy *copy, const struct stk_copy_file *file)
 {
-    uint64_t key = stk_key(stk_key(file->bytes, file->mtime_ns), file->version);
+    uint64_t key = stk_random_key(stk_random_key(file->bytes, file->mtime_ns), file->version);
 
-    return stk_key(stk_key(key, file->part_bytes), copy->boot);
+    return stk_random_key(stk_random_key(key, file->part_bytes), copy->boot);
 }
 
 bool stk_copy_can_write(const char *url)
 {
-    struct stk_place *place = NULL;
-    bool can = stk_place_parse(url, &place, NULL) < 0 || stk_upload_can(place);
+    struct stk_object_url *object = NULL;
+    bool can = stk_object_url_parse(url, &object, NULL) < 0 || stk_upload_is_supported(object);
 
-    stk_place_free(place);
+    stk_object_url_free(object);
     return can; /* what is no URL at all is told later, and better */
 }
 
 bool stk_copy_can_list(const char *path)
 {
-    struct stk_place *place = NULL;
-    bool can = !stk_io_is_url(path) || stk_place_parse(path, &place, NULL) < 0 ||
-               stk_place_is_keyed(place);
+    struct stk_object_url *object = NULL;
+    bool can = !stk_io_is_url(path) || stk_object_url_parse(path, &object, NULL) < 0 ||
+               stk_object_url_has_key(object);
 
-    stk_place_free(place);
+    stk_object_url_free(object);
     return can;
 }
 
@@ -178,7 +178,7 @@ static bool is_s3(const char *url)
     return strncasecmp(url, "s3://", 5) == 0;
 }
 
-bool stk_copy_is_within(const struct stk_copy_file *file)
+bool stk_copy_is_server_side(const struct stk_copy_file *file)
 {
     return file->to && is_s3(file->from) && is_s3(file->to);
 }

@@ -9,9 +9,9 @@
 #define TICK_MS 100u
 
 static int plan_source(struct stoker_copy *copy, const char *source, struct stoker_error *error);
-static int leave_out(struct stoker_copy *copy, const char *name, struct stoker_error *error);
-static int plan_item(struct stoker_copy *copy, const char *source, const struct stk_item *item,
-                     struct stoker_error *error);
+static int skip_entry(struct stoker_copy *copy, const char *name, struct stoker_error *error);
+static int plan_entry(struct stoker_copy *copy, const char *source,
+                      const struct stk_walk_entry *entry, struct stoker_error *error);
 
 struct stk_copy_file *stk_copy_file_new(const char *from, const char *to)
 {
@@ -38,14 +38,14 @@ void stk_copy_file_free(struct stk_copy_file *file)
     }
 }
 
-int stk_copy_put(struct stoker_copy *copy, struct stk_copy_file *file)
+int stk_copy_queue_push(struct stoker_copy *copy, struct stk_copy_file *file)
 {
     bool stopped;
 
     pthread_mutex_lock(&copy->lock);
     while (copy->locked.waiting >= STK_COPY_QUEUE_MAX &&
            !atomic_load_explicit(&copy->stop, memory_order_relaxed)) {
-        pthread_cond_wait(&copy->room, &copy->lock);
+        pthread_cond_wait(&copy->queue_space, &copy->lock);
     }
     stopped = atomic_load_explicit(&copy->stop, memory_order_relaxed);
     if (!stopped) {
@@ -110,19 +110,19 @@ static bool is_folder_name(const char *path)
 }
 
 /* Whether names go below the destination. */
-static int find_shape(struct stoker_copy *copy, struct stoker_error *error)
+static int find_destination_kind(struct stoker_copy *copy, struct stoker_error *error)
 {
     const struct stoker_copy_options *options = &copy->options;
-    struct stk_place *place = NULL;
+    struct stk_object_url *object = NULL;
     struct stk_stat stat;
 
     if (copy->remote) { /* "s3://" names none */
-        int status = stk_place_parse(copy->destination, &place, error);
+        int status = stk_object_url_parse(copy->destination, &object, error);
 
         if (status < 0) {
             return status;
         }
-        stk_place_free(place);
+        stk_object_url_free(object);
     }
     copy->folder = options->source_count > 1 || options->kind == STOKER_SYNC ||
                    is_folder_name(copy->destination);
@@ -148,13 +148,13 @@ static int find_shape(struct stoker_copy *copy, struct stoker_error *error)
         copy->folder = stat.kind == STK_ENTRY_DIRECTORY;
     }
     if (copy->folder && copy->remote && options->update) {
-        return stk_copy_there_list(copy, error);
+        return stk_copy_destination_list(copy, error);
     }
     return copy->folder && !copy->remote ? make_root(copy, error) : 0;
 }
 
 /* The real path of the destination, or of what is there of the way to it. */
-static void resolve_near(const struct stoker_copy *copy, char *real)
+static void resolve_local(const struct stoker_copy *copy, char *real)
 {
     char *path = stk_strdup(copy->destination), *slash;
 
@@ -196,7 +196,7 @@ static int check_nesting(const struct stoker_copy *copy, const char *source,
             stat.kind != STK_ENTRY_DIRECTORY) {
             return 0;
         }
-        resolve_near(copy, near);
+        resolve_local(copy, near);
         from = real;
         to = near;
     }
@@ -208,7 +208,7 @@ static int check_nesting(const struct stoker_copy *copy, const char *source,
                         "copy to a place outside of it", "'%.300s' into '%.300s'", source,
                         copy->destination);
     }
-    if (copy->options.remove_extra && is_in(from, to)) {
+    if (copy->options.delete_extra && is_in(from, to)) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT,
                         "the source lies in the destination, and would be removed",
                         "synchronise to a place beside it", "'%.300s' in '%.300s'", source,
@@ -225,7 +225,7 @@ int stk_copy_plan(struct stoker_copy *copy, struct stoker_error *error)
         status = check_nesting(copy, copy->sources[i], error);
     }
     if (status == 0 && copy->destination) {
-        status = find_shape(copy, error);
+        status = find_destination_kind(copy, error);
     }
     for (size_t i = 0; i < copy->options.source_count && status == 0; i++) {
         if (copy->options.kind == STOKER_REMOVE) {
@@ -234,7 +234,7 @@ int stk_copy_plan(struct stoker_copy *copy, struct stoker_error *error)
         }
         status = plan_source(copy, copy->sources[i], error);
     }
-    if (status == 0 && copy->options.remove_extra &&
+    if (status == 0 && copy->options.delete_extra &&
         atomic_load_explicit(&copy->files, memory_order_relaxed) == 0) {
         status = stk_fail(error, STOKER_ERROR_EMPTY, "the source is empty: nothing is removed",
                           "check the source; to remove all there is 'stoker rm'", "'%.400s'",
@@ -245,49 +245,49 @@ int stk_copy_plan(struct stoker_copy *copy, struct stoker_error *error)
 
 static int plan_source(struct stoker_copy *copy, const char *source, struct stoker_error *error)
 {
-    struct stk_visit_options options = {
+    struct stk_walk_options options = {
         .io = copy->io,
         .path = source,
         .deep = copy->options.recursive != 0,
         .folder = copy->options.recursive && is_folder_name(source),
-        .others = true,
+        .special_files = true,
     };
-    struct stk_visit *walk = NULL;
-    struct stk_item *item;
-    int status = stk_visit_open(&walk, &options, error);
+    struct stk_walk *walk = NULL;
+    struct stk_walk_entry *entry;
+    int status = stk_walk_open(&walk, &options, error);
 
     while (status >= 0 || status == STOKER_ERROR_AGAIN) {
         if (atomic_load_explicit(&copy->stop, memory_order_relaxed)) {
             status = STOKER_ERROR_CLOSED;
             break;
         }
-        status = stk_visit_next(walk, TICK_MS, &item, error);
+        status = stk_walk_next(walk, TICK_MS, &entry, error);
         if (status == 0) {
             break;
         }
         if (status == 1) {
-            status = item->kind == STK_ENTRY_OTHER ? leave_out(copy, item->name, error)
-                                                   : plan_item(copy, source, item, error);
-            stk_free(item);
+            status = entry->kind == STK_ENTRY_OTHER ? skip_entry(copy, entry->name, error)
+                                                    : plan_entry(copy, source, entry, error);
+            stk_free(entry);
         }
     }
-    stk_visit_close(walk);
+    stk_walk_close(walk);
     return status;
 }
 
 /* What has its name at the destination, or lies below it there, is no less the source's for it: it
  * is not removed. */
-static int leave_out(struct stoker_copy *copy, const char *name, struct stoker_error *error)
+static int skip_entry(struct stoker_copy *copy, const char *name, struct stoker_error *error)
 {
     struct stk_view key = {(const uint8_t *)name, strlen(name)};
 
     atomic_fetch_add_explicit(&copy->links_left_out, 1, memory_order_relaxed);
-    return copy->options.remove_extra && stk_keys_add(&copy->left, key) < 0
+    return copy->options.delete_extra && stk_key_set_add(&copy->other_names, key) < 0
                ? stk_fail(error, -ENOMEM, "cannot copy", "free memory", "copy")
                : 0;
 }
 
-void stk_copy_count_kept(struct stoker_copy *copy, uint64_t bytes)
+void stk_copy_count_skipped(struct stoker_copy *copy, uint64_t bytes)
 {
     atomic_fetch_add_explicit(&copy->files_kept, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&copy->files_done, 1, memory_order_relaxed);
@@ -296,8 +296,8 @@ void stk_copy_count_kept(struct stoker_copy *copy, uint64_t bytes)
 }
 
 /* What is there already, and need not be copied again if its hash is right, where one is told. */
-static bool is_kept(struct stoker_copy *copy, const char *to, const char *name,
-                    const struct stk_item *item)
+static bool is_unchanged(struct stoker_copy *copy, const char *to, const char *name,
+                         const struct stk_walk_entry *entry)
 {
     struct stk_stat stat = {.kind = STK_ENTRY_FILE};
 
@@ -305,7 +305,7 @@ static bool is_kept(struct stoker_copy *copy, const char *to, const char *name,
         return false;
     }
     if (copy->remote && copy->folder) {
-        if (!stk_copy_there_find(copy, name, &stat.bytes, &stat.mtime_ns)) {
+        if (!stk_copy_destination_find(copy, name, &stat.bytes, &stat.mtime_ns)) {
             return false;
         }
     } else if (stk_io_stat_path(copy->io, to, &stat, NULL) < 0) {
@@ -313,15 +313,15 @@ static bool is_kept(struct stoker_copy *copy, const char *to, const char *name,
     }
     /* Stores tell whole seconds. Of before 1970 there are files, too: what archives made of no
      * time. */
-    if (stat.kind != STK_ENTRY_FILE || stat.bytes != item->bytes ||
-        (stat.bytes > 0 && (int64_t)stat.mtime_ns + 999999999 < (int64_t)item->mtime_ns)) {
+    if (stat.kind != STK_ENTRY_FILE || stat.bytes != entry->bytes ||
+        (stat.bytes > 0 && (int64_t)stat.mtime_ns + 999999999 < (int64_t)entry->mtime_ns)) {
         return false;
     }
     return true;
 }
 
 /* A failure of this one only; the rest goes on. */
-static int note_item(struct stoker_copy *copy, int status, const struct stoker_error *error)
+static int note_entry(struct stoker_copy *copy, int status, const struct stoker_error *error)
 {
     atomic_fetch_add_explicit(&copy->files_failed, 1, memory_order_relaxed);
     pthread_mutex_lock(&copy->lock);
@@ -335,27 +335,28 @@ static int note_item(struct stoker_copy *copy, int status, const struct stoker_e
                : status;
 }
 
-static int check_item(struct stoker_copy *copy, const char *source, const struct stk_item *item,
-                      const char *name, struct stoker_error *error)
+static int check_entry(struct stoker_copy *copy, const char *source,
+                       const struct stk_walk_entry *entry, const char *name,
+                       struct stoker_error *error)
 {
-    if (copy->options.kind == STOKER_SYNC && !item->name[0]) {
+    if (copy->options.kind == STOKER_SYNC && !entry->name[0]) {
         /* A page that a web server made of a folder, maybe: what it lacks is not to be removed. */
         return stk_fail(error, -ENOTDIR, "the source is a file: folders are synchronised",
                         "copy a file with 'stoker cp'; of web servers name each file", "'%.400s'",
                         source);
     }
-    if (item->kind != STK_ENTRY_FILE || (!copy->options.recursive && item->name[0])) {
+    if (entry->kind != STK_ENTRY_FILE || (!copy->options.recursive && entry->name[0])) {
         return stk_fail(error, -EISDIR, "this is a folder", "copy it with --recursive", "'%.400s'",
                         source);
     }
-    if (!copy->remote && copy->folder && !stk_copy_is_path(name)) {
+    if (!copy->remote && copy->folder && !stk_copy_is_safe_path(name)) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "a key cannot be a path of this machine",
                         "copy it by itself, to a name of your own", "'%.400s' key '%.200s'", source,
                         name);
     }
     if (copy->keep_names) {
         int fresh =
-            stk_keys_add(&copy->names, (struct stk_view){(const uint8_t *)name, strlen(name)});
+            stk_key_set_add(&copy->names, (struct stk_view){(const uint8_t *)name, strlen(name)});
 
         if (fresh < 0) {
             return stk_fail(error, -ENOMEM, "cannot copy", "free memory", "copy");
@@ -369,18 +370,18 @@ static int check_item(struct stoker_copy *copy, const char *source, const struct
     return 0;
 }
 
-static int plan_item(struct stoker_copy *copy, const char *source, const struct stk_item *item,
-                     struct stoker_error *error)
+static int plan_entry(struct stoker_copy *copy, const char *source,
+                      const struct stk_walk_entry *entry, struct stoker_error *error)
 {
     struct stk_copy_file *file = NULL;
-    char *from = stk_copy_join(source, item->name), *to = NULL, *base = NULL;
-    const char *name = item->name;
+    char *from = stk_copy_join_path(source, entry->name), *to = NULL, *base = NULL;
+    const char *name = entry->name;
     bool kept = false;
     int status = from ? 0 : -ENOMEM;
 
     if (status == 0 && !name[0]) { /* the source itself */
         size_t bytes;
-        const char *at = stk_copy_base(source, &bytes);
+        const char *at = stk_copy_base_name(source, &bytes);
 
         base = stk_alloc(1, bytes + 1);
         if (base) {
@@ -389,22 +390,23 @@ static int plan_item(struct stoker_copy *copy, const char *source, const struct 
         name = base;
     }
     if (status == 0 && name) {
-        status = check_item(copy, source, item, name, error);
+        status = check_entry(copy, source, entry, name, error);
         if (status < 0 && status != -EISDIR && status != -ENOTDIR && status != -ENOMEM) {
-            status = note_item(copy, status, error);
+            status = note_entry(copy, status, error);
             goto done;
         }
-        to = copy->folder ? stk_copy_join(copy->destination, name) : stk_strdup(copy->destination);
+        to = copy->folder ? stk_copy_join_path(copy->destination, name)
+                          : stk_strdup(copy->destination);
     }
     if (status < 0 && status != -ENOMEM) {
         goto done;
     }
     if (status == 0 && to) {
         atomic_fetch_add_explicit(&copy->files, 1, memory_order_relaxed);
-        atomic_fetch_add_explicit(&copy->bytes, item->bytes, memory_order_relaxed);
-        kept = is_kept(copy, to, name, item);
-        if (kept && !item->hash[0]) {
-            stk_copy_count_kept(copy, item->bytes);
+        atomic_fetch_add_explicit(&copy->bytes, entry->bytes, memory_order_relaxed);
+        kept = is_unchanged(copy, to, name, entry);
+        if (kept && !entry->hash[0]) {
+            stk_copy_count_skipped(copy, entry->bytes);
             goto done;
         }
         file = stk_copy_file_new(from, to);
@@ -413,14 +415,14 @@ static int plan_item(struct stoker_copy *copy, const char *source, const struct 
         status = stk_fail(error, -ENOMEM, "cannot copy", "free memory", "'%.400s'", source);
         goto done;
     }
-    file->bytes = item->bytes;
-    file->mtime_ns = item->mtime_ns;
-    file->version = item->version;
+    file->bytes = entry->bytes;
+    file->mtime_ns = entry->mtime_ns;
+    file->version = entry->version;
     if (kept) {
         snprintf(file->hash, sizeof file->hash, "%s",
-                 item->hash); /* a worker reads what is there */
+                 entry->hash); /* a worker reads what is there */
     }
-    status = stk_copy_put(copy, file);
+    status = stk_copy_queue_push(copy, file);
 done:
     stk_free(base);
     stk_free(from);
@@ -430,14 +432,14 @@ done:
 
 int stk_copy_remove_extra(struct stoker_copy *copy, struct stoker_error *error)
 {
-    struct stk_visit_options options = {
+    struct stk_walk_options options = {
         .io = copy->io, .path = copy->destination, .deep = true, .folder = true};
-    struct stk_visit *walk = NULL;
-    int status = stk_visit_open(&walk, &options, error);
+    struct stk_walk *walk = NULL;
+    int status = stk_walk_open(&walk, &options, error);
 
     if (status == 0) {
         status = stk_copy_remove_walk(copy, walk, copy->destination, true, error);
     }
-    stk_visit_close(walk);
+    stk_walk_close(walk);
     return status;
 }

@@ -10,29 +10,29 @@
 #define TICK_MS 100u
 #define KEYS_BYTES (1u << 20) /* of a request */
 #define DEPTH_MAX 200u
-#define REMOVE_FEW 8u
+#define REMOVE_BATCH_MIN 8u
 
 /* Names gathered for one request. */
-struct gathering {
+struct key_batch {
     struct stk_copy_file *file;
     size_t used;
     uint32_t count;
 };
 
-static int flush(struct stoker_copy *copy, struct gathering *gathering, bool here,
+static int flush(struct stoker_copy *copy, struct key_batch *key_batch, bool here,
                  struct stoker_error *error)
 {
-    struct stk_copy_file *file = gathering->file;
+    struct stk_copy_file *file = key_batch->file;
     int status = 0;
 
-    gathering->file = NULL;
-    gathering->used = 0;
-    gathering->count = 0;
+    key_batch->file = NULL;
+    key_batch->used = 0;
+    key_batch->count = 0;
     if (!file) {
         return 0;
     }
     if (!here) {
-        return stk_copy_put(copy, file); /* for a worker */
+        return stk_copy_queue_push(copy, file); /* for a worker */
     }
     status = stk_copy_remove_keys(copy, file, error);
     stk_copy_file_free(file);
@@ -40,73 +40,74 @@ static int flush(struct stoker_copy *copy, struct gathering *gathering, bool her
 }
 
 /* key: of the whole object, in the bucket of url. */
-static int gather(struct stoker_copy *copy, struct gathering *gathering, const char *url,
-                  const char *key, struct stoker_error *error)
+static int add_key(struct stoker_copy *copy, struct key_batch *key_batch, const char *url,
+                   const char *key, struct stoker_error *error)
 {
     size_t bytes = strlen(key) + 1;
 
-    if (!gathering->file) {
-        gathering->file = stk_copy_file_new(url, NULL);
-        if (gathering->file) {
-            gathering->file->keys = stk_alloc(1, KEYS_BYTES);
+    if (!key_batch->file) {
+        key_batch->file = stk_copy_file_new(url, NULL);
+        if (key_batch->file) {
+            key_batch->file->keys = stk_alloc(1, KEYS_BYTES);
         }
-        if (!gathering->file || !gathering->file->keys) {
-            stk_copy_file_free(gathering->file);
-            gathering->file = NULL;
+        if (!key_batch->file || !key_batch->file->keys) {
+            stk_copy_file_free(key_batch->file);
+            key_batch->file = NULL;
             return stk_fail(error, -ENOMEM, "cannot remove", "free memory", "'%.400s'", url);
         }
     }
-    memcpy(gathering->file->keys + gathering->used, key, bytes);
-    gathering->used += bytes;
-    gathering->file->key_count = ++gathering->count;
+    memcpy(key_batch->file->keys + key_batch->used, key, bytes);
+    key_batch->used += bytes;
+    key_batch->file->key_count = ++key_batch->count;
     (void)copy;
     return 0;
 }
 
 /* What was known of them is no more. */
-static void forget(struct stoker_copy *copy, const struct stk_place *place,
-                   const struct stk_copy_file *file)
+static void drop_metadata(struct stoker_copy *copy, const struct stk_object_url *object,
+                          const struct stk_copy_file *file)
 {
     const char *key = file->keys;
     char url[2 * STK_STORE_URL_BYTES_MAX];
 
     for (uint32_t i = 0; i < file->key_count; i++, key += strlen(key) + 1) {
-        snprintf(url, sizeof url, "%.5s%s/%s", place->url, place->bucket, key);
-        stk_route_know(copy->io, url, NULL);
+        snprintf(url, sizeof url, "%.5s%s/%s", object->url, object->bucket, key);
+        stk_vfs_set_metadata(copy->io, url, NULL);
     }
 }
 
 int stk_copy_remove_keys(struct stoker_copy *copy, struct stk_copy_file *file,
                          struct stoker_error *error)
 {
-    struct stk_place *place = NULL;
+    struct stk_object_url *object = NULL;
     struct stk_store *store;
-    int status = stk_route_lend(copy->io, &store, error);
+    int status = stk_vfs_get_store(copy->io, &store, error);
 
-    status = status < 0 ? status : stk_place_parse(file->from, &place, error);
+    status = status < 0 ? status : stk_object_url_parse(file->from, &object, error);
     status = status < 0 ? status
-                        : stk_upload_remove_many(store, place, file->keys, file->key_count, error);
+                        : stk_upload_remove_many(store, object, file->keys, file->key_count, error);
     if (status == 0) {
         atomic_fetch_add_explicit(&copy->files_removed, file->key_count, memory_order_relaxed);
     }
-    if (place) {
-        forget(copy, place, file); /* also when it failed: some may be gone */
+    if (object) {
+        drop_metadata(copy, object, file); /* also when it failed: some may be gone */
     }
-    stk_place_free(place);
+    stk_object_url_free(object);
     return status;
 }
 
 /* Whether the source has what is called so. Of a link that is not followed nobody knows what lies
  * behind it. */
-static bool is_of_source(struct stoker_copy *copy, const char *name)
+static bool is_in_source(struct stoker_copy *copy, const char *name)
 {
     struct stk_view key = {(const uint8_t *)name, strlen(name)};
 
-    if (stk_keys_has(&copy->names, key)) {
+    if (stk_key_set_has(&copy->names, key)) {
         return true;
     }
-    for (; copy->left.count > 0 && key.bytes > 0; key.bytes--) {
-        if ((name[key.bytes] == '/' || name[key.bytes] == '\0') && stk_keys_has(&copy->left, key)) {
+    for (; copy->other_names.count > 0 && key.bytes > 0; key.bytes--) {
+        if ((name[key.bytes] == '/' || name[key.bytes] == '\0') &&
+            stk_key_set_has(&copy->other_names, key)) {
             atomic_fetch_add_explicit(&copy->files_spared, 1, memory_order_relaxed);
             return true;
         }
@@ -130,16 +131,17 @@ static char *key_below(const char *prefix, const char *name)
 
 /* Items of a walk below root. extra: only what the source does not have, here and now; else all of
  * them, by workers. */
-int stk_copy_remove_walk(struct stoker_copy *copy, struct stk_visit *walk, const char *root,
+int stk_copy_remove_walk(struct stoker_copy *copy, struct stk_walk *walk, const char *root,
                          bool extra, struct stoker_error *error)
 {
     bool url = stk_io_is_url(root);
-    struct gathering gathering = {0};
-    struct stk_place *place = NULL;
-    struct stk_item *item;
-    int status = url ? stk_place_parse(root, &place, error) : 0;
+    struct key_batch key_batch = {0};
+    struct stk_object_url *object = NULL;
+    struct stk_walk_entry *item;
+    int status = url ? stk_object_url_parse(root, &object, error) : 0;
     /* Other stores are told of one after the other. */
-    uint32_t most = place && place->kind == STK_PLACE_S3 ? STK_UPLOAD_REMOVE_MAX : REMOVE_FEW;
+    uint32_t most =
+        object && object->kind == STK_OBJECT_URL_S3 ? STK_UPLOAD_REMOVE_MAX : REMOVE_BATCH_MIN;
 
     while (status >= 0 || status == STOKER_ERROR_AGAIN) {
         char *path;
@@ -148,25 +150,25 @@ int stk_copy_remove_walk(struct stoker_copy *copy, struct stk_visit *walk, const
             status = STOKER_ERROR_CLOSED;
             break;
         }
-        status = stk_visit_next(walk, TICK_MS, &item, error);
+        status = stk_walk_next(walk, TICK_MS, &item, error);
         if (status == 0 || status < 0) {
             if (status == 0) {
                 break;
             }
             continue;
         }
-        if (extra && is_of_source(copy, item->name)) {
+        if (extra && is_in_source(copy, item->name)) {
             stk_free(item);
             continue;
         }
-        path = url ? key_below(place->key, item->name) : stk_copy_join(root, item->name);
+        path = url ? key_below(object->key, item->name) : stk_copy_join_path(root, item->name);
         if (!path) {
             status = stk_fail(error, -ENOMEM, "cannot remove", "free memory", "'%.400s'", root);
         } else if (url) {
-            status = gather(copy, &gathering, root, path, error);
-            if (status == 0 && (gathering.count == most ||
-                                gathering.used + STK_VISIT_PATH_BYTES_MAX * 2 > KEYS_BYTES)) {
-                status = flush(copy, &gathering, extra, error);
+            status = add_key(copy, &key_batch, root, path, error);
+            if (status == 0 && (key_batch.count == most ||
+                                key_batch.used + STK_WALK_PATH_BYTES_MAX * 2 > KEYS_BYTES)) {
+                status = flush(copy, &key_batch, extra, error);
             }
         } else {
             status = stk_io_remove(copy->io, path, error);
@@ -177,10 +179,10 @@ int stk_copy_remove_walk(struct stoker_copy *copy, struct stk_visit *walk, const
         stk_free(item);
     }
     if (status == 0) {
-        status = flush(copy, &gathering, extra, error);
+        status = flush(copy, &key_batch, extra, error);
     }
-    stk_copy_file_free(gathering.file);
-    stk_place_free(place);
+    stk_copy_file_free(key_batch.file);
+    stk_object_url_free(object);
     return status;
 }
 
@@ -196,7 +198,7 @@ static int remove_folder(struct stoker_copy *copy, const char *path, uint32_t de
 
     for (size_t i = 0; status == 0 && i < listing.count; i++) {
         const struct stk_entry *entry = &listing.entries[i];
-        char *name = stk_copy_join(path, entry->name);
+        char *name = stk_copy_join_path(path, entry->name);
 
         if (atomic_load_explicit(&copy->stop, memory_order_relaxed)) {
             status = STOKER_ERROR_CLOSED;
@@ -215,53 +217,56 @@ static int remove_folder(struct stoker_copy *copy, const char *path, uint32_t de
     return status < 0 ? status : stk_io_remove(copy->io, path, error);
 }
 
-static int remove_leftovers(struct stoker_copy *copy, const char *path, struct stoker_error *error)
+static int remove_partial_files(struct stoker_copy *copy, const char *path,
+                                struct stoker_error *error)
 {
-    uint64_t now_ns = stk_clock_wall_ns(), age_ns = copy->options.leftover_age_s * 1000000000ull;
-    struct stk_place *place = NULL;
+    uint64_t now_ns = stk_clock_wall_ns(), age_ns = copy->options.unfinished_age_s * 1000000000ull;
+    struct stk_object_url *object = NULL;
     struct stk_store *store;
     uint64_t count = 0;
-    int status = stk_route_lend(copy->io, &store, error);
+    int status = stk_vfs_get_store(copy->io, &store, error);
 
-    status = status < 0 ? status : stk_place_parse(path, &place, error);
-    if (status == 0 && place->kind != STK_PLACE_S3 && place->kind != STK_PLACE_GOOGLE) {
+    status = status < 0 ? status : stk_object_url_parse(path, &object, error);
+    if (status == 0 && object->kind != STK_OBJECT_URL_S3 && object->kind != STK_OBJECT_URL_GCS) {
         status = stk_fail(error, STOKER_ERROR_UNSUPPORTED, "there are no uploads here",
                           "name s3://bucket/prefix or gs://bucket/prefix", "'%.400s'", path);
     }
     if (status == 0) {
-        status = stk_upload_sweep(store, place, now_ns - stk_min(age_ns, now_ns), &count, error);
+        status =
+            stk_upload_abort_older(store, object, now_ns - stk_min(age_ns, now_ns), &count, error);
     }
     atomic_fetch_add_explicit(&copy->files, count, memory_order_relaxed);
     atomic_fetch_add_explicit(&copy->files_removed, count, memory_order_relaxed);
-    stk_place_free(place);
+    stk_object_url_free(object);
     return status;
 }
 
 /* One object by its own request: what may be removed may not be listed. */
 static int remove_object(struct stoker_copy *copy, const char *url, struct stoker_error *error)
 {
-    struct stk_place *place = NULL;
+    struct stk_object_url *object = NULL;
     struct stk_store *store;
-    int status = stk_route_lend(copy->io, &store, error);
+    int status = stk_vfs_get_store(copy->io, &store, error);
 
-    status = status < 0 ? status : stk_place_parse(url, &place, error);
-    status = status < 0 ? status : stk_upload_remove(store, place, error);
+    status = status < 0 ? status : stk_object_url_parse(url, &object, error);
+    status = status < 0 ? status : stk_upload_remove(store, object, error);
     atomic_fetch_add_explicit(&copy->files_removed, status == 0, memory_order_relaxed);
-    stk_route_know(copy->io, url, NULL);
-    stk_place_free(place);
+    stk_vfs_set_metadata(copy->io, url, NULL);
+    stk_object_url_free(object);
     return status;
 }
 
 int stk_copy_remove(struct stoker_copy *copy, const char *path, struct stoker_error *error)
 {
-    struct stk_visit_options options = {.io = copy->io, .path = path, .deep = true, .marks = true};
+    struct stk_walk_options options = {
+        .io = copy->io, .path = path, .deep = true, .folder_markers = true};
     size_t bytes = strlen(path);
-    struct stk_visit *walk = NULL;
+    struct stk_walk *walk = NULL;
     struct stk_stat stat;
     int status;
 
-    if (copy->options.leftovers) {
-        return remove_leftovers(copy, path, error);
+    if (copy->options.unfinished_uploads) {
+        return remove_partial_files(copy, path, error);
     }
     if (stk_io_is_url(path) && !stk_copy_can_write(path)) {
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "this can only be read",
@@ -295,8 +300,8 @@ int stk_copy_remove(struct stoker_copy *copy, const char *path, struct stoker_er
     if (!stk_io_is_url(path)) {
         return remove_folder(copy, path, 0, error);
     }
-    status = stk_visit_open(&walk, &options, error);
+    status = stk_walk_open(&walk, &options, error);
     status = status < 0 ? status : stk_copy_remove_walk(copy, walk, path, false, error);
-    stk_visit_close(walk);
+    stk_walk_close(walk);
     return status;
 }

@@ -44,7 +44,7 @@ static void put(const char *name, size_t bytes, uint64_t seed)
     FILE *file = fopen(at(name), "w");
 
     for (size_t i = 0; i < bytes; i += 8) {
-        uint64_t word = stk_key(seed, i);
+        uint64_t word = stk_random_key(seed, i);
 
         fwrite(&word, 1, stk_min(8, bytes - i), file);
     }
@@ -96,9 +96,9 @@ static int run(struct stoker_copy_options options, const char *from, const char 
 
 static const struct stoker_copy_options deep = {.kind = STOKER_COPY, .recursive = 1};
 static const struct stoker_copy_options flat = {.kind = STOKER_COPY};
-static const struct stoker_copy_options fresh = {.kind = STOKER_COPY, .fresh = 1};
+static const struct stoker_copy_options fresh = {.kind = STOKER_COPY, .no_clobber = 1};
 static const struct stoker_copy_options same_as = {.kind = STOKER_SYNC};
-static const struct stoker_copy_options exact = {.kind = STOKER_SYNC, .remove_extra = 1};
+static const struct stoker_copy_options exact = {.kind = STOKER_SYNC, .delete_extra = 1};
 static const struct stoker_copy_options gone = {.kind = STOKER_REMOVE};
 static const struct stoker_copy_options all_gone = {.kind = STOKER_REMOVE, .recursive = 1};
 
@@ -124,13 +124,13 @@ static void test_copies(void)
     T_EQ("counted", progress.files_done == 8 && progress.files == 8 && progress.listed, 1);
     T_EQ("counted", progress.bytes_done, progress.bytes);
     T_EQ("again", run(deep, "src", "a/b/c"), 0);
-    T_EQ("all of it", progress.files_kept, 0);
+    T_EQ("all of it", progress.files_skipped, 0);
     T_EQ("sync", run(same_as, "src", "a/b/c"), 0);
-    T_EQ("nothing", progress.files_kept, 8);
+    T_EQ("nothing", progress.files_skipped, 8);
     put("src/new", 100, 9);
     put("a/b/c/extra", 100, 9);
     T_EQ("sync", run(same_as, "src", "a/b/c"), 0);
-    T_EQ("the new one", progress.files_done - progress.files_kept, 1);
+    T_EQ("the new one", progress.files_done - progress.files_skipped, 1);
     T_EQ("extra stays", access(at("a/b/c/extra"), F_OK), 0);
     T_EQ("exact", run(exact, "src", "a/b/c"), 0);
     T_TRUE("exact", same("src", "a/b/c") && progress.files_removed == 1);
@@ -203,7 +203,7 @@ static void test_spared(void)
     }
     T_EQ("exact", run(exact, "spare/from", "spare/to"), 0);
     T_EQ("left out", progress.links_left_out, 4);
-    T_EQ("spared", progress.files_spared, 5);
+    T_EQ("spared", progress.files_not_deleted, 5);
     T_EQ("removed", progress.files_removed, STK_COUNT(extra));
     for (size_t i = 0; i < STK_COUNT(kept); i++) {
         snprintf(name, sizeof name, "spare/to/%s", kept[i]);
@@ -248,7 +248,7 @@ static void test_sync_rule(void)
         set_time("rule/from/x", 1000, rows[i].source_ns);
         set_time("rule/to/x", rows[i].there_s, rows[i].there_ns);
         T_EQ(rows[i].name, run(same_as, "rule/from", "rule/to"), 0);
-        T_EQ(rows[i].name, progress.files_kept, rows[i].kept);
+        T_EQ(rows[i].name, progress.files_skipped, rows[i].kept);
         T_EQ(rows[i].name, same("rule/from", "rule/to"), !rows[i].kept || rows[i].bytes == 0);
         T_TRUE("clean", sh("rm -r", at("rule"), "", ""));
     }
@@ -296,7 +296,7 @@ static void test_changed_meanwhile(void)
     halves = *true_table;
     halves.read_wait = read_half;
     io->table = &halves;
-    T_EQ("engine", stk_engine_open_on(&engine, io, &options, &error), 0);
+    T_EQ("engine", stk_engine_open_with_io(&engine, io, &options, &error), 0);
     mkdir(at("changing"), 0755);
     put("changing/from", 1000, 1);
     writes = 1;
@@ -330,12 +330,12 @@ static void test_changed(void)
     put("changing/from", 1000, 1);
     stat_into(&file);
     put("changing/from", 900, 2); /* shorter: what it is now is copied */
-    T_EQ("shorter", stk_copy_small(&copy, &file, buffer, &error), 0);
+    T_EQ("shorter", stk_copy_file_small(&copy, &file, buffer, &error), 0);
     T_TRUE("shorter", same("changing/from", "changing/to"));
     stat_into(&file);
     T_EQ("away", unlink(at("changing/to")), 0);
     put("changing/from", 2000, 3); /* there is no room for more */
-    T_EQ("longer", stk_copy_small(&copy, &file, buffer, &error), STOKER_ERROR_CHANGED);
+    T_EQ("longer", stk_copy_file_small(&copy, &file, buffer, &error), STOKER_ERROR_CHANGED);
     T_TRUE("longer", access(at("changing/to"), F_OK) < 0);
 
     for (int change = 0; change < 3; change++) {
@@ -345,9 +345,9 @@ static void test_changed(void)
         set_time("changing/from", 1000, 0);
         stat_into(&large);
         large.part_bytes = PART;
-        T_EQ("begin", stk_copy_begin(&copy, &large, &error), 0);
+        T_EQ("begin", stk_copy_file_begin(&copy, &large, &error), 0);
         for (uint32_t i = 0; i < 2; i++) {
-            T_EQ("part", stk_copy_part(&copy, &large, i, buffer, &error), 0);
+            T_EQ("part", stk_copy_file_part(&copy, &large, i, buffer, &error), 0);
             if (i == 0 && change == 1) {
                 set_time("changing/from", 1000, 1);
             } else if (i == 0 && change == 2) {
@@ -355,11 +355,11 @@ static void test_changed(void)
                 set_time("changing/from", 1000, 0);
             }
         }
-        T_EQ("end", stk_copy_end(&copy, &large, &error), change ? STOKER_ERROR_CHANGED : 0);
+        T_EQ("end", stk_copy_file_end(&copy, &large, &error), change ? STOKER_ERROR_CHANGED : 0);
         T_EQ("there", access(at("changing/to"), F_OK) == 0, change == 0);
         (void)unlink(at("changing/to"));
     }
-    stk_keys_deinit(&copy.folders);
+    stk_key_set_deinit(&copy.folders);
     T_TRUE("no leftovers", sh("! find", at("changing"), "-name '.stoker-*' | grep .", ""));
     T_TRUE("clean", sh("rm -r", at("changing"), "", ""));
 }
@@ -378,7 +378,7 @@ static void leave(const struct stoker_copy *copy, struct stk_copy_file *file, co
     fprintf(out, "%016llx\n", (unsigned long long)stk_copy_version(copy, file));
     for (uint32_t i = 0; i < 2; i++) {
         T_EQ("part", fread(part, 1, PART, in), PART);
-        fprintf(out, "%016llx\n", (unsigned long long)stk_sum64(part, PART));
+        fprintf(out, "%016llx\n", (unsigned long long)stk_xxh3_64(part, PART));
     }
     fclose(out);
     fclose(in);
@@ -400,7 +400,7 @@ static void check_resumed(const char *what, const char *name, uint64_t bytes_kep
 {
     T_EQ(what, run(flat, name, "resumed"), 0);
     T_TRUE(what, same(name, "resumed"));
-    T_EQ(what, progress.bytes_kept, bytes_kept);
+    T_EQ(what, progress.bytes_skipped, bytes_kept);
     T_TRUE(what, sh("! find", at(""), "-name '.stoker-*' | grep .", ""));
 }
 
@@ -414,13 +414,13 @@ static void test_resume(void)
     FILE *boot = fopen("/proc/sys/kernel/random/boot_id", "r");
     char text[64];
 
-    copy.boot = stk_sum64(text, fread(text, 1, sizeof text, boot)) | 1;
+    copy.boot = stk_xxh3_64(text, fread(text, 1, sizeof text, boot)) | 1;
     fclose(boot);
     snprintf(name, sizeof name, "src/sub/%u", 3 * PART + 17);
     file.from = stk_strdup(at(name)); /* at() has few places */
     file.to = stk_strdup(at("resumed"));
-    left = stk_copy_part_path(&file, false);
-    note = stk_copy_part_path(&file, true);
+    left = stk_copy_partial_path(&file, false);
+    note = stk_copy_partial_path(&file, true);
     leave(&copy, &file, left, note);
     check_resumed("two parts", name, 2 * PART);
     leave(&copy, &file, left, note);
@@ -487,15 +487,16 @@ static void test_same(void)
         struct stoker_copy copy = {.io = engine->io, .stop = rows[i].stop};
 
         snprintf(file.hash, sizeof file.hash, "%s", rows[i].hash);
-        T_EQ(rows[i].name, stk_copy_is_same(&copy, &file, buffer), rows[i].want);
+        T_EQ(rows[i].name, stk_copy_destination_matches(&copy, &file, buffer), rows[i].want);
         file.bytes = 2;
-        T_EQ("longer", stk_copy_is_same(&copy, &file, buffer) == 1, 0);
+        T_EQ("longer", stk_copy_destination_matches(&copy, &file, buffer) == 1, 0);
         file.bytes = 4;
-        T_EQ("shorter", stk_copy_is_same(&copy, &file, buffer) == 1, 0);
+        T_EQ("shorter", stk_copy_destination_matches(&copy, &file, buffer) == 1, 0);
         file.bytes = 3;
     }
     file.to = at("none");
-    T_EQ("none", stk_copy_is_same(&(struct stoker_copy){.io = engine->io}, &file, buffer), 0);
+    T_EQ("none",
+         stk_copy_destination_matches(&(struct stoker_copy){.io = engine->io}, &file, buffer), 0);
 }
 
 static void test_remove(void)
@@ -520,11 +521,14 @@ static void test_names(void)
     size_t bytes;
 
     for (size_t i = 0; i < STK_COUNT(names); i++) {
-        T_EQ(names[i].name, stk_copy_is_path(names[i].name), names[i].path);
+        T_EQ(names[i].name, stk_copy_is_safe_path(names[i].name), names[i].path);
     }
     T_EQ("base",
-         strncmp(stk_copy_base("http://h/a/b.tar?x=/y", &bytes), "b.tar", 5) == 0 && bytes == 5, 1);
-    T_EQ("base", strncmp(stk_copy_base("s3://b/a?c/", &bytes), "a?c", 3) == 0 && bytes == 3, 1);
+         strncmp(stk_copy_base_name("http://h/a/b.tar?x=/y", &bytes), "b.tar", 5) == 0 &&
+             bytes == 5,
+         1);
+    T_EQ("base", strncmp(stk_copy_base_name("s3://b/a?c/", &bytes), "a?c", 3) == 0 && bytes == 3,
+         1);
 }
 
 static void test_files(void)
@@ -659,23 +663,23 @@ static void test_power_cut(void)
     uint32_t there = 0;
 
     for (size_t i = 0; i < sizeof bytes; i++) {
-        bytes[i] = (uint8_t)stk_key(5, i);
+        bytes[i] = (uint8_t)stk_random_key(5, i);
     }
     for (uint64_t seed = 0; seed < 8; seed++) {
         struct stoker_engine *before = engine;
         struct stk_io *world = NULL;
         char path[32];
 
-        T_EQ("world", stk_world_open(&world, seed, &io, NULL), 0);
-        T_EQ("engine", stk_engine_open_on(&engine, world, &options, NULL), 0);
-        T_EQ("out", stk_world_add(world, "/out", NULL, 0), 0);
+        T_EQ("world", stk_sim_open(&world, seed, &io, NULL), 0);
+        T_EQ("engine", stk_engine_open_with_io(&engine, world, &options, NULL), 0);
+        T_EQ("out", stk_sim_add(world, "/out", NULL, 0), 0);
         for (uint32_t i = 0; i < CUT_FILES; i++) {
             snprintf(path, sizeof path, "/in/%02u", i);
-            T_EQ(path, stk_world_add(world, path, bytes, CUT_BYTES(i)), 0);
+            T_EQ(path, stk_sim_add(world, path, bytes, CUT_BYTES(i)), 0);
         }
         T_EQ("copy", run_paths(deep, "/in", "/out"), 0);
         T_EQ("all", progress.files_done, CUT_FILES);
-        T_EQ("crash", stk_world_crash_some(world, seed), 0);
+        T_EQ("crash", stk_sim_crash_partial(world, seed), 0);
         there += check_whole(world, bytes);
         stoker_engine_close(engine);
         engine = before;

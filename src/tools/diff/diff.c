@@ -39,10 +39,10 @@ int stoker_diff_open(struct stoker_diff **diff_out, struct stoker_dataset *a,
         return stk_fail(error, -ENOMEM, "cannot compare data sets", "free memory", "diff");
     }
     diff->engine = a->engine;
-    stk_engine_hold(diff->engine);
+    stk_engine_retain(diff->engine);
     for (int s = 0; s < 2; s++) {
         diff->sides[s].dataset = datasets[s];
-        stk_dataset_hold(datasets[s]);
+        stk_dataset_retain(datasets[s]);
     }
     diff->reread = options && options->struct_size >= sizeof *options && options->reread;
     pthread_mutex_init(&diff->lock, NULL);
@@ -68,7 +68,7 @@ static void count_bytes(struct stoker_diff *diff)
         const struct stk_index *index = side->dataset->index;
 
         for (uint64_t i = 0; i < stk_index_shards(index) && !stk_index_is_folder(index); i++) {
-            diff->bytes_total += stk_diff_reads(diff, side, (uint32_t)i)
+            diff->bytes_total += stk_diff_must_read(diff, side, (uint32_t)i)
                                      ? stk_index_shard_bytes(index, (uint32_t)i)
                                      : 0;
         }
@@ -86,7 +86,7 @@ static int prepare(struct stoker_diff *diff, struct stoker_error *error)
         const struct stk_index *index = side->dataset->index;
         bool folder = side->dataset->objects.kind == STK_SOURCE_FOLDER;
 
-        status = stk_told_refuse(index, error);
+        status = stk_foreign_index_require_verified(index, error);
         if (status < 0) {
             return status;
         }
@@ -147,7 +147,7 @@ void stoker_diff_close(struct stoker_diff *diff)
         if (side->entries) {
             stk_pages_free(side->entries, stk_max(side->samples, 1) * sizeof *side->entries);
         }
-        stk_free(side->known);
+        stk_free(side->shared_shards);
         stk_dataset_release(side->dataset);
     }
     stk_budget_release(&diff->engine->budget, diff->reserved);
@@ -211,10 +211,12 @@ static int describe(const struct stoker_diff *diff, int s, uint64_t sample,
     return status;
 }
 
-static int give(struct stoker_diff *diff, struct stoker_difference *out, struct stoker_error *error)
+static int fill_difference(struct stoker_diff *diff, struct stoker_difference *out,
+                           struct stoker_error *error)
 {
-    struct stk_diff_side *side = &diff->sides[diff->sides[0].given == diff->sides[0].count];
-    const struct stk_diff_entry *entry = &side->entries[side->given];
+    struct stk_diff_side *side =
+        &diff->sides[diff->sides[0].returned_count == diff->sides[0].count];
+    const struct stk_diff_entry *entry = &side->entries[side->returned_count];
     uint64_t samples[2] = {entry->key, entry->content};
     int status = 0;
 
@@ -239,14 +241,14 @@ static int give(struct stoker_diff *diff, struct stoker_difference *out, struct 
     if (status < 0) {
         return status;
     }
-    side->given++;
+    side->returned_count++;
     return 1;
 }
 
 int stoker_diff_next(struct stoker_diff *diff, uint32_t timeout_ms,
                      struct stoker_difference *difference, struct stoker_error *error)
 {
-    struct timespec until = stk_engine_after((uint64_t)timeout_ms * 1000000u);
+    struct timespec until = stk_engine_deadline((uint64_t)timeout_ms * 1000000u);
     bool finished;
     int status = stk_engine_check(diff->engine, error), waited = 0;
 
@@ -267,11 +269,11 @@ int stoker_diff_next(struct stoker_diff *diff, uint32_t timeout_ms,
         return stk_fail(error, STOKER_ERROR_AGAIN, "not all is compared yet", "call again", "%u ms",
                         timeout_ms);
     }
-    if (status < 0 || (diff->sides[0].given == diff->sides[0].count &&
-                       diff->sides[1].given == diff->sides[1].count)) {
+    if (status < 0 || (diff->sides[0].returned_count == diff->sides[0].count &&
+                       diff->sides[1].returned_count == diff->sides[1].count)) {
         return status;
     }
-    return give(diff, difference, error);
+    return fill_difference(diff, difference, error);
 }
 
 int stoker_diff_progress(struct stoker_diff *diff, struct stoker_diff_progress *progress)

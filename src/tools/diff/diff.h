@@ -23,11 +23,11 @@ struct stk_diff_entry {
 struct stk_diff_side {
     struct stoker_dataset *dataset; /* held */
     struct stk_diff_entry *entries; /* owned: one a sample; after the merge, one a difference */
-    bool *known;                    /* owned: shards that the other side has; NULL: none is */
+    bool *shared_shards;            /* owned: shards that the other side has; NULL: none is */
     uint64_t samples;               /* so many the data set has */
     uint64_t count;                 /* of entries */
     uint64_t rounds, files_a_round; /* of files, or shards */
-    uint64_t given;                 /* differences that next gave */
+    uint64_t returned_count;        /* differences that next gave */
 };
 
 struct stoker_diff {
@@ -59,8 +59,8 @@ int stk_diff_pair_shards(struct stoker_diff *diff, struct stoker_error *error);
 /* ---- diff_content.c ---- */
 
 /* Whether the shard's bytes are to be read. */
-bool stk_diff_reads(const struct stoker_diff *diff, const struct stk_diff_side *side,
-                    uint32_t shard);
+bool stk_diff_must_read(const struct stoker_diff *diff, const struct stk_diff_side *side,
+                        uint32_t shard);
 /* A round: fills the entries of its shard or files. Where one side is a folder, a file's key is
  * split as a tar's name would be, and of tars only the pictures are looked at: a folder is the
  * same as what was packed of it. */

@@ -20,12 +20,12 @@ struct bytes {
     struct stk_diff_side *side;
     uint32_t shard;
     bool started;
-    struct stk_reader reader; /* of a plain shard, or file */
-    struct stk_view block;    /* lent by the reader */
+    struct stk_read_ahead reader; /* of a plain shard, or file */
+    struct stk_view block;        /* lent by the reader */
     uint64_t block_offset;
-    struct stk_stream *stream; /* owned; of a packed shard */
-    uint8_t *piece;            /* owned: PIECE_BYTES, for what is not read in its order */
-    struct stk_sum *sum;       /* owned */
+    struct stk_shard_stream *stream; /* owned; of a packed shard */
+    uint8_t *piece;                  /* owned: PIECE_BYTES, for what is not read in its order */
+    struct stk_xxh3 *sum;            /* owned */
 };
 
 static int shard_content(struct bytes *bytes, uint32_t shard, struct stoker_error *error);
@@ -52,12 +52,13 @@ static bool is_picture(const char *kind)
     return false;
 }
 
-bool stk_diff_reads(const struct stoker_diff *diff, const struct stk_diff_side *side,
-                    uint32_t shard)
+bool stk_diff_must_read(const struct stoker_diff *diff, const struct stk_diff_side *side,
+                        uint32_t shard)
 {
-    bool known = side->known && side->known[shard];
+    bool has_pair = side->shared_shards && side->shared_shards[shard];
 
-    return diff->reread || (!known && !stk_index_shard_has_checksums(side->dataset->index, shard));
+    return diff->reread ||
+           (!has_pair && !stk_index_shard_has_checksums(side->dataset->index, shard));
 }
 
 int stk_diff_content(struct stoker_diff *diff, struct stk_diff_side *side, uint64_t round,
@@ -69,7 +70,7 @@ int stk_diff_content(struct stoker_diff *diff, struct stk_diff_side *side, uint6
     bool folder = side->dataset->objects.kind == STK_SOURCE_FOLDER;
     int status = 0;
 
-    stk_reader_init(&bytes.reader, side->dataset->engine);
+    stk_read_ahead_init(&bytes.reader, side->dataset->engine);
     for (uint64_t i = first; i < end && status == 0; i++) {
         if (atomic_load_explicit(&diff->stopping, memory_order_relaxed)) {
             break;
@@ -91,7 +92,7 @@ struct stk_view stk_diff_key(const struct stoker_diff *diff, const struct stk_di
 {
     struct stk_view key, extension;
 
-    return diff->mixed && is_folder(side) && stk_wds_split(sample->key, &key, &extension)
+    return diff->mixed && is_folder(side) && stk_wds_name_split(sample->key, &key, &extension)
                ? key
                : sample->key;
 }
@@ -106,7 +107,7 @@ const char *stk_diff_extension(const struct stoker_diff *diff, const struct stk_
     if (!diff->mixed) {
         return text;
     }
-    if (is_folder(side) && stk_wds_split(sample->key, &key, &extension) &&
+    if (is_folder(side) && stk_wds_name_split(sample->key, &key, &extension) &&
         extension.bytes < STK_DIFF_EXTENSION_MAX) {
         for (size_t i = 0; i < extension.bytes; i++) {
             uint8_t byte = extension.data[i];
@@ -120,9 +121,9 @@ const char *stk_diff_extension(const struct stoker_diff *diff, const struct stk_
 }
 
 /* A member's part of the content: a sum of these does not ask for an order of members. */
-static uint64_t part_of(const char *extension, uint64_t sum)
+static uint64_t member_hash(const char *extension, uint64_t sum)
 {
-    return stk_key(stk_sum64(extension, strlen(extension)), sum);
+    return stk_random_key(stk_xxh3_64(extension, strlen(extension)), sum);
 }
 
 static int sample_content(struct bytes *bytes, uint64_t sample, bool reads,
@@ -148,16 +149,17 @@ static int sample_content(struct bytes *bytes, uint64_t sample, bool reads,
         }
         status = reads ? sum_member(bytes, member.offset, member.bytes, &sum, error)
                        : stk_index_checksum(index, &found, m, &sum, error);
-        entry->content += part_of(extension, sum);
+        entry->content += member_hash(extension, sum);
         if (status < 0) {
             char key[sizeof error->key];
 
-            stk_name_text(found.key, key, sizeof key);
-            stk_dataset_place(bytes->side->dataset, error, member.shard, member.offset, key);
+            stk_wds_name_text(found.key, key, sizeof key);
+            stk_dataset_error_add_location(bytes->side->dataset, error, member.shard, member.offset,
+                                           key);
         }
     }
     if (status == 0) {
-        entry->key = stk_sum64(found.key.data, found.key.bytes);
+        entry->key = stk_xxh3_64(found.key.data, found.key.bytes);
     }
     return status;
 }
@@ -168,7 +170,7 @@ static int shard_content(struct bytes *bytes, uint32_t shard, struct stoker_erro
     const struct stk_index *index = side->dataset->index;
     uint64_t first = stk_index_first_sample(index, shard);
     uint64_t count = stk_index_shard_samples(index, shard);
-    bool reads = stk_diff_reads(bytes->diff, side, shard);
+    bool reads = stk_diff_must_read(bytes->diff, side, shard);
     int status = 0;
 
     bytes->shard = shard;
@@ -177,10 +179,10 @@ static int shard_content(struct bytes *bytes, uint32_t shard, struct stoker_erro
             break;
         }
         side->entries[i] = (struct stk_diff_entry){.sample = i};
-        if (side->known && side->known[shard]) {
+        if (side->shared_shards && side->shared_shards[shard]) {
             /* The same on both sides, and on none beside: that is all that counts. */
-            side->entries[i].content = stk_sum64(stk_index_shard_digest(index, shard), 32);
-            side->entries[i].key = stk_key(side->entries[i].content, i - first);
+            side->entries[i].content = stk_xxh3_64(stk_index_shard_digest(index, shard), 32);
+            side->entries[i].key = stk_random_key(side->entries[i].content, i - first);
         } else {
             status = sample_content(bytes, i, reads, &side->entries[i], error);
         }
@@ -193,27 +195,27 @@ static int shard_content(struct bytes *bytes, uint32_t shard, struct stoker_erro
 
 static void bytes_deinit(struct bytes *bytes)
 {
-    stk_reader_deinit(&bytes->reader);
-    stk_stream_close(bytes->stream);
+    stk_read_ahead_deinit(&bytes->reader);
+    stk_shard_stream_close(bytes->stream);
     stk_free(bytes->piece);
-    stk_sum_close(bytes->sum);
+    stk_xxh3_close(bytes->sum);
 }
 
 static int start(struct bytes *bytes, struct stoker_error *error)
 {
     struct stoker_dataset *dataset = bytes->side->dataset;
-    bool packed = stk_index_shard_packing(dataset->index, bytes->shard) != STK_PLAIN;
+    bool packed = stk_index_shard_compression(dataset->index, bytes->shard) != STK_COMPRESSION_NONE;
     char path[STK_PATH_BYTES_MAX];
     int status = stk_index_path(dataset->index, bytes->shard, path, error);
 
-    bytes->sum = bytes->sum ? bytes->sum : stk_sum_open();
+    bytes->sum = bytes->sum ? bytes->sum : stk_xxh3_open();
     if (status == 0 && !bytes->sum) {
         status = fail_memory(error);
     }
     if (status == 0 && packed) {
-        status = stk_stream_open_shard(&bytes->stream, dataset, bytes->shard, error);
+        status = stk_shard_stream_open_shard(&bytes->stream, dataset, bytes->shard, error);
     } else if (status == 0) {
-        status = stk_reader_start(&bytes->reader, path, error);
+        status = stk_read_ahead_start(&bytes->reader, path, error);
         bytes->block = (struct stk_view){0};
         bytes->block_offset = 0;
     }
@@ -242,7 +244,7 @@ static int add_pieces(struct bytes *bytes, uint64_t offset, uint64_t size,
         size_t part = (size_t)stk_min(size, PIECE_BYTES), got = 0;
 
         if (bytes->stream) {
-            status = stk_stream_read(bytes->stream, offset, bytes->piece, part, &got, error);
+            status = stk_shard_stream_read(bytes->stream, offset, bytes->piece, part, &got, error);
         } else {
             int64_t result = stk_io_read_wait(io, bytes->reader.file, offset, bytes->piece, part);
             status = result < 0 ? stk_fail(error, (int)result, "cannot read",
@@ -255,7 +257,7 @@ static int add_pieces(struct bytes *bytes, uint64_t offset, uint64_t size,
             status = fail_short(error);
         }
         if (status == 0) {
-            stk_sum_add(bytes->sum, bytes->piece, got);
+            stk_xxh3_add(bytes->sum, bytes->piece, got);
             atomic_fetch_add_explicit(&bytes->diff->count.bytes, got, memory_order_relaxed);
         }
         offset += part;
@@ -274,7 +276,7 @@ static int next_block(struct bytes *bytes, struct stoker_error *error)
         return stk_fail(error, STOKER_ERROR_CLOSED, "the comparison was stopped", "start it again",
                         "%s", "");
     }
-    status = stk_reader_next(&bytes->reader, &bytes->block, error);
+    status = stk_read_ahead_next(&bytes->reader, &bytes->block, error);
     atomic_fetch_add_explicit(&bytes->diff->count.bytes, bytes->block.bytes, memory_order_relaxed);
     return status;
 }
@@ -298,7 +300,7 @@ static int sum_member(struct bytes *bytes, uint64_t offset, uint64_t size, uint6
         if (offset < end) {
             uint64_t part = stk_min(size, end - offset);
 
-            stk_sum_add(bytes->sum, bytes->block.data + (offset - bytes->block_offset), part);
+            stk_xxh3_add(bytes->sum, bytes->block.data + (offset - bytes->block_offset), part);
             offset += part;
             size -= part;
             continue;
@@ -309,7 +311,7 @@ static int sum_member(struct bytes *bytes, uint64_t offset, uint64_t size, uint6
         }
     }
     if (bytes->sum) { /* also after a failure: it begins anew */
-        *sum_out = stk_sum_done(bytes->sum);
+        *sum_out = stk_xxh3_done(bytes->sum);
     }
     return status;
 }
@@ -325,13 +327,13 @@ static int sum_file(struct bytes *bytes, uint64_t *sum_out, struct stoker_error 
         if (status < 0 || bytes->block.bytes == 0) {
             break;
         }
-        stk_sum_add(bytes->sum, bytes->block.data, bytes->block.bytes);
+        stk_xxh3_add(bytes->sum, bytes->block.data, bytes->block.bytes);
     }
     if (bytes->sum) {
-        *sum_out = stk_sum_done(bytes->sum);
+        *sum_out = stk_xxh3_done(bytes->sum);
     }
     if (bytes->started) {
-        stk_reader_stop(&bytes->reader);
+        stk_read_ahead_stop(&bytes->reader);
         bytes->started = false;
     }
     return status;
@@ -353,18 +355,18 @@ static int file_content(struct bytes *bytes, uint32_t shard, struct stoker_error
     if (status < 0) {
         return status;
     }
-    status = stk_diff_reads(bytes->diff, bytes->side, shard)
+    status = stk_diff_must_read(bytes->diff, bytes->side, shard)
                  ? sum_file(bytes, &sum, error)
                  : stk_index_checksum(index, &found, 0, &sum, error);
     if (status < 0) {
-        stk_dataset_place(bytes->side->dataset, error, shard, STOKER_NO_OFFSET, NULL);
+        stk_dataset_error_add_location(bytes->side->dataset, error, shard, STOKER_NO_OFFSET, NULL);
         return status;
     }
     key = stk_diff_key(bytes->diff, bytes->side, &found);
     *entry = (struct stk_diff_entry){
-        .key = stk_sum64(key.data, key.bytes),
+        .key = stk_xxh3_64(key.data, key.bytes),
         .content =
-            part_of(stk_diff_extension(bytes->diff, bytes->side, &found, &member, space), sum),
+            member_hash(stk_diff_extension(bytes->diff, bytes->side, &found, &member, space), sum),
         .sample = shard};
     atomic_fetch_add_explicit(&bytes->diff->count.samples, 1, memory_order_relaxed);
     return 0;

@@ -17,7 +17,7 @@ struct half {
     struct stk_sample sample;
     uint32_t count;
     struct {
-        struct stk_member place;
+        struct stk_member location;
         char extension[STK_DIFF_EXTENSION_MAX]; /* empty and absent: not compared */
         bool absent;
     } members[MEMBERS_MAX];
@@ -95,12 +95,12 @@ static int load(const struct stoker_diff *diff, struct half *half, uint64_t samp
         char space[STK_DIFF_EXTENSION_MAX];
         const char *extension;
 
-        status = stk_index_member(index, &half->sample, i, &half->members[i].place, error);
+        status = stk_index_member(index, &half->sample, i, &half->members[i].location, error);
         if (status < 0) {
             break;
         }
         extension =
-            stk_diff_extension(diff, half->side, &half->sample, &half->members[i].place, space);
+            stk_diff_extension(diff, half->side, &half->sample, &half->members[i].location, space);
         half->members[i].absent = !extension;
         snprintf(half->members[i].extension, STK_DIFF_EXTENSION_MAX, "%s",
                  extension ? extension : "");
@@ -110,48 +110,48 @@ static int load(const struct stoker_diff *diff, struct half *half, uint64_t samp
 }
 
 /* XXH3-64 and size of one member's bytes. 1: it lies in a packed shard, and is not read. */
-static int read_sum(const struct half *half, const struct stk_member *place, uint64_t *sum_out,
+static int read_sum(const struct half *half, const struct stk_member *location, uint64_t *sum_out,
                     uint64_t *bytes_out, struct stoker_error *error)
 {
     struct stoker_dataset *dataset = half->side->dataset;
     struct stk_io *io = dataset->engine->io;
     struct stk_file *file = NULL;
-    struct stk_sum *sum = NULL;
+    struct stk_xxh3 *sum = NULL;
     uint8_t *piece = NULL;
     uint64_t done = 0;
     int64_t got = 1;
     int status;
 
-    if (stk_index_shard_packing(dataset->index, place->shard) != STK_PLAIN) {
+    if (stk_index_shard_compression(dataset->index, location->shard) != STK_COMPRESSION_NONE) {
         return 1;
     }
-    status = stk_dataset_pin(dataset, place->shard, &file, error);
+    status = stk_dataset_pin(dataset, location->shard, &file, error);
     if (status < 0) {
         return status;
     }
-    sum = stk_sum_open();
+    sum = stk_xxh3_open();
     piece = stk_alloc(PIECE_BYTES, 1);
     if (!sum || !piece) {
         status = stk_fail(error, -ENOMEM, "cannot compare samples", "free memory", "a member");
     }
-    while (status == 0 && got > 0 && done < place->bytes) {
-        got = stk_io_read_wait(io, file, place->offset + done, piece,
-                               (size_t)stk_min(PIECE_BYTES, place->bytes - done));
+    while (status == 0 && got > 0 && done < location->bytes) {
+        got = stk_io_read_wait(io, file, location->offset + done, piece,
+                               (size_t)stk_min(PIECE_BYTES, location->bytes - done));
         if (got < 0) {
             status = stk_io_fail_read(io, file, got, "cannot read", error);
-            stk_dataset_place(dataset, error, place->shard, place->offset, NULL);
+            stk_dataset_error_add_location(dataset, error, location->shard, location->offset, NULL);
         } else {
-            stk_sum_add(sum, piece, (size_t)got);
+            stk_xxh3_add(sum, piece, (size_t)got);
             done += (uint64_t)got;
         }
     }
     if (status == 0) {
-        *sum_out = stk_sum_done(sum);
+        *sum_out = stk_xxh3_done(sum);
         *bytes_out = done;
     }
-    stk_sum_close(sum);
+    stk_xxh3_close(sum);
     stk_free(piece);
-    stk_dataset_unpin(dataset, place->shard, file);
+    stk_dataset_unpin(dataset, location->shard, file);
     return status;
 }
 
@@ -166,18 +166,18 @@ static int compare(const struct half *a, uint32_t at, const struct half *b, uint
     int status = 0;
 
     for (int s = 0; s < 2; s++) {
-        bytes[s] = halves[s]->members[members[s]].place.bytes;
+        bytes[s] = halves[s]->members[members[s]].location.bytes;
         known = known && stk_index_shard_has_checksums(halves[s]->side->dataset->index,
                                                        halves[s]->sample.shard);
     }
-    if (bytes[0] != bytes[1] && bytes[0] != STK_WHOLE && bytes[1] != STK_WHOLE) {
+    if (bytes[0] != bytes[1] && bytes[0] != STK_ENTIRE_OBJECT && bytes[1] != STK_ENTIRE_OBJECT) {
         return 1;
     }
     for (int s = 0; s < 2 && status == 0; s++) {
         const struct stk_index *index = halves[s]->side->dataset->index;
 
         status = known ? stk_index_checksum(index, &halves[s]->sample, members[s], &sums[s], error)
-                       : read_sum(halves[s], &halves[s]->members[members[s]].place, &sums[s],
+                       : read_sum(halves[s], &halves[s]->members[members[s]].location, &sums[s],
                                   &bytes[s], error);
     }
     if (status != 0) {

@@ -48,7 +48,8 @@ static void pair(struct stoker_diff *diff, const struct hashed *a, uint64_t a_co
         /* One of them may be grouped otherwise. */
         if (order == 0 && stk_index_shard_samples(indexes[0], a[i].shard) ==
                               stk_index_shard_samples(indexes[1], b[j].shard)) {
-            diff->sides[0].known[a[i].shard] = diff->sides[1].known[b[j].shard] = true;
+            diff->sides[0].shared_shards[a[i].shard] = diff->sides[1].shared_shards[b[j].shard] =
+                true;
         }
         i += order <= 0;
         j += order >= 0;
@@ -69,9 +70,10 @@ int stk_diff_pair_shards(struct stoker_diff *diff, struct stoker_error *error)
     for (int s = 0; s < 2 && status == 0; s++) {
         const struct stk_index *index = diff->sides[s].dataset->index;
 
-        diff->sides[s].known = stk_alloc(stk_index_shards(index), sizeof *diff->sides[s].known);
+        diff->sides[s].shared_shards =
+            stk_alloc(stk_index_shards(index), sizeof *diff->sides[s].shared_shards);
         lists[s] = stk_alloc(stk_index_shards(index), sizeof *lists[s]);
-        status = diff->sides[s].known && lists[s]
+        status = diff->sides[s].shared_shards && lists[s]
                      ? 0
                      : stk_fail(error, -ENOMEM, "cannot compare data sets", "free memory",
                                 "%llu shards", (unsigned long long)stk_index_shards(index));

@@ -26,8 +26,8 @@ static struct stoker_engine *open_engine(struct stk_io **world_out, uint64_t mem
         .struct_size = sizeof options, .threads = 2, .memory_bytes_max = memory_bytes};
     struct stoker_engine *engine = NULL;
 
-    T_EQ("world", stk_world_open(world_out, 1, &io, NULL), 0);
-    T_EQ("engine", stk_engine_open_on(&engine, *world_out, &options, NULL), 0);
+    T_EQ("world", stk_sim_open(world_out, 1, &io, NULL), 0);
+    T_EQ("engine", stk_engine_open_with_io(&engine, *world_out, &options, NULL), 0);
     return engine;
 }
 
@@ -49,7 +49,7 @@ static void add_set(struct stk_io *world, const char *url, const char *words)
         }
         if (files && content) {
             snprintf(path, sizeof path, "%s/%s", url, word);
-            stk_world_add(world, path, content, strlen(content));
+            stk_sim_add(world, path, content, strlen(content));
         } else if (content) {
             t_tar_add(&tar, word, content, strlen(content));
         } else if (!files) {
@@ -58,8 +58,8 @@ static void add_set(struct stk_io *world, const char *url, const char *words)
             t_tar_end(&tar);
             t_tar_gzip(&tar, &gzipped);
             snprintf(path, sizeof path, "%s/%d.tar%s", url, shard++, packed ? ".gz" : "");
-            stk_world_add(world, path, packed ? gzipped.data : tar.data,
-                          packed ? gzipped.bytes : tar.bytes);
+            stk_sim_add(world, path, packed ? gzipped.data : tar.data,
+                        packed ? gzipped.bytes : tar.bytes);
             t_tar_free(&gzipped);
             t_tar_free(&tar);
         }
@@ -120,7 +120,7 @@ static int open_set(struct stoker_engine *engine, const char *url,
                     struct stoker_dataset **dataset_out, struct stoker_error *error)
 {
     struct stoker_dataset_options options = {
-        .struct_size = sizeof options, .urls = &url, .url_count = 1, .join_distance = 8};
+        .struct_size = sizeof options, .urls = &url, .url_count = 1, .member_gap_max = 8};
 
     return stoker_dataset_open(dataset_out, engine, &options, error);
 }
@@ -238,7 +238,7 @@ static uint64_t seed_state;
 
 static uint32_t draw(uint32_t below)
 {
-    seed_state = stk_mix(seed_state + 1);
+    seed_state = stk_mix64(seed_state + 1);
     return (uint32_t)(seed_state % below);
 }
 
@@ -258,7 +258,7 @@ static void add_random(struct stk_io *world, const char *url, int samples,
         if (i % 300 == 299 || i == samples - 1) {
             t_tar_end(&tar);
             snprintf(path, sizeof path, "%s/%04d.tar", url, shard++);
-            stk_world_add(world, path, tar.data, tar.bytes);
+            stk_sim_add(world, path, tar.data, tar.bytes);
             t_tar_free(&tar);
             memset(used, 0, sizeof used);
             continue;
@@ -323,19 +323,20 @@ static void give_index(struct stoker_dataset *dataset, const char *path, uint64_
 {
     struct stk_index_options options = {.shard_count = 1};
     struct stk_index *index = NULL;
-    struct stk_shard_builder *builder = NULL;
+    struct stk_index_shard_builder *builder = NULL;
 
     T_EQ("index", stk_index_open(&index, &options, NULL), 0);
-    T_EQ("shard", stk_shard_begin(index, 0, path, &builder, NULL), 0);
+    T_EQ("shard", stk_index_shard_begin(index, 0, path, &builder, NULL), 0);
     T_EQ("member",
-         stk_shard_add(builder, (struct stk_view){(const uint8_t *)"k.x", 3}, 512, 1, NULL), 0);
+         stk_index_shard_add(builder, (struct stk_view){(const uint8_t *)"k.x", 3}, 512, 1, NULL),
+         0);
     if (sum) {
-        T_EQ("sum", stk_shard_checksum(builder, sum, NULL), 0);
+        T_EQ("sum", stk_index_shard_set_checksum(builder, sum, NULL), 0);
     }
     if (digest) {
-        stk_shard_digest(builder, (const uint8_t[32]){digest});
+        stk_index_shard_set_digest(builder, (const uint8_t[32]){digest});
     }
-    T_EQ("end", stk_shard_end(builder, 2048, 0, NULL), 0);
+    T_EQ("end", stk_index_shard_end(builder, 2048, 0, NULL), 0);
     T_EQ("finish", stk_index_finish(index, 0, NULL), 0);
     stk_index_close(dataset->index);
     dataset->index = index;
@@ -377,10 +378,10 @@ static void test_checksums(void)
         add_set(world, "/b", "k.x=1");
         T_EQ("open", open_set(engine, "/a", &sets[0], NULL), 0);
         T_EQ("open", open_set(engine, "/b", &sets[1], NULL), 0);
-        give_index(sets[0], "/a/0.tar", row->sums[0] ? stk_sum64("1", 1) : 0, row->digests[0]);
-        give_index(sets[1], "/b/0.tar", row->sums[1] ? stk_sum64(row->same ? "1" : "2", 1) : 0,
+        give_index(sets[0], "/a/0.tar", row->sums[0] ? stk_xxh3_64("1", 1) : 0, row->digests[0]);
+        give_index(sets[1], "/b/0.tar", row->sums[1] ? stk_xxh3_64(row->same ? "1" : "2", 1) : 0,
                    row->digests[1]);
-        stk_world_rule(world, &(struct stk_world_rule){.fault = STK_FAULT_EIO});
+        stk_sim_add_rule(world, &(struct stk_sim_rule){.fault = STK_SIM_FAULT_EIO});
         T_EQ(row->name, stoker_diff_open(&diff, sets[0], sets[1], &options, &run.error), 0);
         pull(diff, &run);
         T_EQ(row->name, run.status, row->status);
@@ -410,16 +411,16 @@ static uint64_t diff_failing(bool seam, uint64_t n)
 
     add_set(world, "/a", "a.x=1 b.x=2 | c.x=3");
     add_set(world, "/b", ">b.x=4 c.x=3 d.x=5");
-    calls = seam ? stk_world_calls(world) : stk_mem_calls();
+    calls = seam ? stk_sim_calls(world) : stk_mem_calls();
     if (seam) {
-        stk_world_fail_nth(world, n);
+        stk_sim_fail_nth(world, n);
     } else {
         stk_mem_fail_nth(n);
     }
     run_diff(engine, &run);
     stk_mem_fail_nth(0);
-    stk_world_fail_nth(world, 0);
-    calls = (seam ? stk_world_calls(world) : stk_mem_calls()) - calls;
+    stk_sim_fail_nth(world, 0);
+    calls = (seam ? stk_sim_calls(world) : stk_mem_calls()) - calls;
     if (run.status < 0) {
         T_ERROR(seam ? "fail-nth, seam" : "fail-nth, memory", &run.error);
     } else { /* a reading that was only tried (warm) may fail and go unseen: the result is right */
@@ -466,8 +467,9 @@ static void test_bounds(void)
     stoker_diff_close(diff); /* at once */
     stoker_diff_close(NULL);
     /* The shard was cut after it was opened. */
-    stk_world_rule(world, &(struct stk_world_rule){
-                              .path = "/a/0.tar", .fault = STK_FAULT_TRUNCATED, .offset = 1024});
+    stk_sim_add_rule(world, &(struct stk_sim_rule){.path = "/a/0.tar",
+                                                   .fault = STK_SIM_FAULT_TRUNCATED,
+                                                   .offset = 1024});
     T_EQ("cut", stoker_diff_open(&diff, set, set, NULL, &error), 0);
     memset(&run, 0, sizeof run);
     pull(diff, &run);

@@ -19,15 +19,15 @@
 #define GAP_DEFAULT (256u << 10) /* comes in some ms, less than a request takes to begin */
 #define RUN_BYTES (8u << 20)     /* several ranges are joined to at most so much */
 #define JOINED_BYTES (64u << 20) /* of joined runs in flight, from the engine's budget */
-#define FLYING_MAX 1024u
+#define IN_FLIGHT_MAX 1024u
 #define TICK_MS 1000u
 
 struct stoker_walk {
     struct stoker_engine *engine; /* held */
-    struct stk_visit *walk;
+    struct stk_walk *walk;
 };
 
-static void tell(struct stoker_file_info *info, const struct stoker_file_info *full)
+static void fill_stat(struct stoker_file_info *info, const struct stoker_file_info *full)
 {
     struct stoker_file_info copy = *full;
 
@@ -43,27 +43,27 @@ static int check_info(const struct stoker_file_info *info, struct stoker_error *
                           "set it to sizeof the struct", "file info");
 }
 
-static void put_text(char *to, size_t to_bytes, const char *text)
+static void copy_text(char *to, size_t to_bytes, const char *text)
 {
     size_t bytes = strlen(text);
 
     memcpy(to, bytes < to_bytes ? text : "", bytes < to_bytes ? bytes + 1 : 1);
 }
 
-static int name(const char *path, char **name_out, struct stoker_error *error)
+static int copy_name(const char *path, char **name_out, struct stoker_error *error)
 {
-    return stk_vault_name(path, name_out) < 0
+    return stk_url_alias(path, name_out) < 0
                ? stk_fail(error, -ENOMEM, "cannot look at a file", "free memory", "files")
                : 0;
 }
 
-static int look(struct stoker_engine *engine, const char *path, struct stoker_file_info *info,
-                struct stoker_error *error)
+static int stat_path(struct stoker_engine *engine, const char *path, struct stoker_file_info *info,
+                     struct stoker_error *error)
 {
     struct stoker_file_info full = {0};
-    struct stk_about about;
+    struct stk_object_info about;
     struct stk_stat stat;
-    int status = stk_route_look(engine->io, path, &stat, &about, error);
+    int status = stk_vfs_stat_object(engine->io, path, &stat, &about, error);
 
     if (status < 0) {
         return status;
@@ -71,29 +71,30 @@ static int look(struct stoker_engine *engine, const char *path, struct stoker_fi
     full.kind = stat.kind;
     full.bytes = stat.kind == STK_ENTRY_FILE ? stat.bytes : 0;
     full.mtime_ns = stat.mtime_ns;
-    put_text(full.etag, sizeof full.etag, about.etag);
-    put_text(full.storage_class, sizeof full.storage_class, about.storage);
+    copy_text(full.etag, sizeof full.etag, about.etag);
+    copy_text(full.storage_class, sizeof full.storage_class, about.storage);
     full.archive = about.archive;
-    full.restored_until_ns = about.back_until_ns;
-    tell(info, &full);
+    full.restored_until_ns = about.restored_until_ns;
+    fill_stat(info, &full);
     return 0;
 }
 
-int stoker_names_match(struct stoker_engine *engine, const char *path, char **names_out,
-                       size_t *count_out, struct stoker_error *error)
+int stoker_paths_expand(struct stoker_engine *engine, const char *path, char **names_out,
+                        size_t *count_out, struct stoker_error *error)
 {
     char *named = NULL;
     int status = stk_engine_check(engine, error);
 
     *names_out = NULL;
     *count_out = 0;
-    status = status < 0 ? status : name(path, &named, error);
-    status = status < 0 ? status : stk_source_match(engine->io, named, names_out, count_out, error);
+    status = status < 0 ? status : copy_name(path, &named, error);
+    status =
+        status < 0 ? status : stk_source_expand(engine->io, named, names_out, count_out, error);
     stk_free(named);
     return status;
 }
 
-void stoker_names_free(char *names)
+void stoker_paths_free(char *names)
 {
     stk_free(names);
 }
@@ -105,8 +106,8 @@ int stoker_stat(struct stoker_engine *engine, const char *path, struct stoker_fi
     int status = stk_engine_check(engine, error);
 
     status = status < 0 ? status : check_info(info, error);
-    status = status < 0 ? status : name(path, &named, error);
-    status = status < 0 ? status : look(engine, named, info, error);
+    status = status < 0 ? status : copy_name(path, &named, error);
+    status = status < 0 ? status : stat_path(engine, named, info, error);
     stk_free(named);
     return status;
 }
@@ -114,21 +115,21 @@ int stoker_stat(struct stoker_engine *engine, const char *path, struct stoker_fi
 int stoker_walk_open(struct stoker_walk **walk_out, struct stoker_engine *engine, const char *path,
                      uint32_t recursive, struct stoker_error *error)
 {
-    struct stk_visit_options options = {
-        .io = engine->io, .deep = recursive != 0, .others = recursive > 1};
+    struct stk_walk_options options = {
+        .io = engine->io, .deep = recursive != 0, .special_files = recursive > 1};
     struct stoker_walk *walk;
     char *named = NULL;
     int status = stk_engine_check(engine, error);
 
     *walk_out = NULL;
-    status = status < 0 ? status : name(path, &named, error);
+    status = status < 0 ? status : copy_name(path, &named, error);
     if (status < 0) {
         return status;
     }
     walk = stk_alloc(1, sizeof *walk);
     options.path = named;
     options.folder = named[0] && named[strlen(named) - 1] == '/';
-    status = walk ? stk_visit_open(&walk->walk, &options, error)
+    status = walk ? stk_walk_open(&walk->walk, &options, error)
                   : stk_fail(error, -ENOMEM, "cannot list", "free memory", "'%.400s'", named);
     stk_free(named);
     if (status < 0) {
@@ -136,7 +137,7 @@ int stoker_walk_open(struct stoker_walk **walk_out, struct stoker_engine *engine
         return status;
     }
     walk->engine = engine;
-    stk_engine_hold(engine);
+    stk_engine_retain(engine);
     *walk_out = walk;
     return 0;
 }
@@ -144,18 +145,18 @@ int stoker_walk_open(struct stoker_walk **walk_out, struct stoker_engine *engine
 int stoker_walk_next(struct stoker_walk *walk, uint32_t timeout_ms, struct stoker_file_info *info,
                      struct stoker_error *error)
 {
-    struct stk_item *item = NULL;
+    struct stk_walk_entry *item = NULL;
     int status = stk_engine_check(walk->engine, error);
 
     status = status < 0 ? status : check_info(info, error);
-    status = status < 0 ? status : stk_visit_next(walk->walk, timeout_ms, &item, error);
+    status = status < 0 ? status : stk_walk_next(walk->walk, timeout_ms, &item, error);
     if (status == 1) {
         struct stoker_file_info full = {
             .kind = item->kind, .bytes = item->bytes, .mtime_ns = item->mtime_ns};
 
-        put_text(full.etag, sizeof full.etag, item->etag);
-        put_text(full.name, sizeof full.name, item->name);
-        tell(info, &full);
+        copy_text(full.etag, sizeof full.etag, item->etag);
+        copy_text(full.name, sizeof full.name, item->name);
+        fill_stat(info, &full);
         stk_free(item);
     }
     return status;
@@ -164,7 +165,7 @@ int stoker_walk_next(struct stoker_walk *walk, uint32_t timeout_ms, struct stoke
 void stoker_walk_close(struct stoker_walk *walk)
 {
     if (walk && stk_engine_check(walk->engine, NULL) == 0) {
-        stk_visit_close(walk->walk);
+        stk_walk_close(walk->walk);
         stk_engine_release(walk->engine);
         stk_free(walk);
     }
@@ -174,7 +175,7 @@ static int open_named(struct stoker_file **file_out, struct stoker_engine *engin
                       struct stoker_file_info *info, struct stoker_error *error)
 {
     struct stoker_file_info full = {.kind = STOKER_FILE};
-    struct stk_about about = {0};
+    struct stk_object_info about = {0};
     struct stoker_file *file;
     struct stk_stat stat;
     int status;
@@ -193,17 +194,17 @@ static int open_named(struct stoker_file **file_out, struct stoker_engine *engin
         return status;
     }
     if (info) {
-        stk_route_about(file->file, &about);
+        stk_vfs_object_info(file->file, &about);
         full.kind = stat.kind;
         full.bytes = stat.bytes;
         full.mtime_ns = stat.mtime_ns;
-        put_text(full.etag, sizeof full.etag, about.etag);
-        tell(info, &full);
+        copy_text(full.etag, sizeof full.etag, about.etag);
+        fill_stat(info, &full);
     }
     file->bytes = stat.bytes;
     file->remote = stk_io_is_url(path);
     file->engine = engine;
-    stk_engine_hold(engine);
+    stk_engine_retain(engine);
     *file_out = file;
     return 0;
 }
@@ -216,7 +217,7 @@ int stoker_file_open(struct stoker_file **file_out, struct stoker_engine *engine
 
     *file_out = NULL;
     status = status < 0 || !info ? status : check_info(info, error);
-    status = status < 0 ? status : name(path, &named, error);
+    status = status < 0 ? status : copy_name(path, &named, error);
     status = status < 0 ? status : open_named(file_out, engine, named, info, error);
     stk_free(named);
     return status;
@@ -228,7 +229,7 @@ static char *join_names(const char *const *paths, size_t count)
     char **names = stk_alloc(count, sizeof *names), *joined = NULL, *at;
     size_t made = 0, bytes = 0;
 
-    while (names && made < count && stk_vault_name(paths[made], &names[made]) == 0) {
+    while (names && made < count && stk_url_alias(paths[made], &names[made]) == 0) {
         bytes += strlen(names[made++]) + 1;
     }
     at = joined = names && made == count ? stk_alloc(1, bytes) : NULL;
@@ -240,13 +241,14 @@ static char *join_names(const char *const *paths, size_t count)
     return joined;
 }
 
-void stoker_files_expect(struct stoker_engine *engine, const char *const *paths, size_t count)
+void stoker_files_prefetch_metadata(struct stoker_engine *engine, const char *const *paths,
+                                    size_t count)
 {
     char *names =
         stk_engine_check(engine, NULL) == 0 && count > 1 ? join_names(paths, count) : NULL;
 
     if (names) {
-        stk_io_expect(engine->io, names, count);
+        stk_io_prefetch_metadata(engine->io, names, count);
     }
     stk_free(names);
 }
@@ -257,9 +259,9 @@ int stk_file_fail(struct stoker_file *file, int64_t status, uint64_t offset,
     struct stk_io *io = file->engine->io;
 
     if (status == STOKER_ERROR_CHANGED || status == -ENOENT) {
-        stk_route_know(io, file->path, NULL); /* who opens it again asks */
+        stk_vfs_set_metadata(io, file->path, NULL); /* who opens it again asks */
     }
-    if (error && !stk_io_explain(io, file->file, (int)status, error)) {
+    if (error && !stk_io_last_read_error(io, file->file, (int)status, error)) {
         stk_fail(error, (int)status, "cannot read the file", "check the disk, or the server",
                  "'%.400s' offset %llu", file->path, (unsigned long long)offset);
     }
@@ -346,7 +348,7 @@ static void fail(struct reading *reading, struct stoker_range *range, int64_t st
 }
 
 /* One range of more than a read may bring, or of this machine: read here, waiting. */
-static void read_here(struct reading *reading, struct stoker_range *range)
+static void read_local(struct reading *reading, struct stoker_range *range)
 {
     struct stoker_error *error = reading->status == 0 ? reading->error : NULL;
 
@@ -358,7 +360,7 @@ static void read_here(struct reading *reading, struct stoker_range *range)
 }
 
 /* What of a range lies within its file. */
-static uint64_t within(const struct stoker_range *range)
+static uint64_t range_is_inside(const struct stoker_range *range)
 {
     uint64_t size = range->file->bytes;
 
@@ -370,11 +372,11 @@ static struct run plan(const struct reading *reading, size_t first)
 {
     const struct stoker_range *range = reading->order[first];
     struct run run = {.first = first, .count = 1, .begin = range->offset, .direct = true};
-    uint64_t end = range->offset + within(range);
+    uint64_t end = range->offset + range_is_inside(range);
 
     for (size_t i = first + 1; i < reading->count && !reading->apart; i++) {
         const struct stoker_range *next = reading->order[i];
-        uint64_t next_end = next->offset + within(next);
+        uint64_t next_end = next->offset + range_is_inside(next);
 
         if (next->file != range->file || next->offset > end + reading->gap ||
             stk_max(end, next_end) - run.begin > RUN_BYTES) {
@@ -390,25 +392,25 @@ static struct run plan(const struct reading *reading, size_t first)
 
 static int plan_all(struct reading *reading)
 {
-    size_t kept = 0;
+    size_t held = 0;
 
     for (size_t i = 0; i < reading->count; i++) {
         struct stoker_range *range = &reading->ranges[i];
 
         range->result = 0;
-        range->first_ns = range->all_ns = 0;
+        range->first_byte_ns = range->complete_ns = 0;
         if (!range->file->remote || range->bytes > UINT32_MAX / 2) {
             continue;
         }
-        if (within(range) > 0) {
-            reading->order[kept++] = range;
+        if (range_is_inside(range) > 0) {
+            reading->order[held++] = range;
         }
     }
-    reading->count = kept;
+    reading->count = held;
     if (!reading->apart) { /* else they are asked for in the caller's order */
-        qsort(reading->order, kept, sizeof *reading->order, compare);
+        qsort(reading->order, held, sizeof *reading->order, compare);
     }
-    for (size_t i = 0; i < kept; i += reading->runs[reading->run_count++].count) {
+    for (size_t i = 0; i < held; i += reading->runs[reading->run_count++].count) {
         reading->runs[reading->run_count] = plan(reading, i);
     }
     return 0;
@@ -432,7 +434,7 @@ static void start(struct reading *reading)
                     : NULL;
             if (!buffer) { /* one by one they need no memory */
                 for (size_t i = 0; i < run->count; i++) {
-                    read_here(reading, reading->order[run->first + i]);
+                    read_local(reading, reading->order[run->first + i]);
                 }
                 reading->next++;
                 continue;
@@ -461,7 +463,7 @@ static void end(struct reading *reading, struct run *run)
 {
     for (size_t i = 0; i < run->count; i++) {
         struct stoker_range *range = reading->order[run->first + i];
-        uint64_t bytes = within(range);
+        uint64_t bytes = range_is_inside(range);
 
         if (run->read.result < (int64_t)run->bytes) {
             fail(reading, range, run->read.result < 0 ? run->read.result : STOKER_ERROR_TRUNCATED);
@@ -471,8 +473,8 @@ static void end(struct reading *reading, struct run *run)
             memcpy(range->buffer, run->read.buffer + (range->offset - run->begin), bytes);
         }
         if (run->direct && run->read.first_ns > run->read.sent_ns && run->read.sent_ns > 0) {
-            range->first_ns = run->read.first_ns - run->read.sent_ns;
-            range->all_ns = run->read.done_ns - run->read.sent_ns;
+            range->first_byte_ns = run->read.first_ns - run->read.sent_ns;
+            range->complete_ns = run->read.done_ns - run->read.sent_ns;
         }
         range->result = (int64_t)bytes;
     }
@@ -531,8 +533,8 @@ int stoker_file_read_ranges(struct stoker_range *ranges, size_t count,
     reading.engine = ranges[0].file->engine;
     reading.io = reading.engine->io;
     reading.gap = full.gap_bytes == 0 ? GAP_DEFAULT : full.gap_bytes - 1;
-    reading.apart = full.apart != 0;
-    reading.flying_max = full.in_flight_max ? full.in_flight_max : FLYING_MAX;
+    reading.apart = full.no_coalescing != 0;
+    reading.flying_max = full.in_flight_max ? full.in_flight_max : IN_FLIGHT_MAX;
     status = stk_engine_check(reading.engine, error);
     if (status < 0) {
         return status;
@@ -548,7 +550,7 @@ int stoker_file_read_ranges(struct stoker_range *ranges, size_t count,
         reading.status = status;
         for (size_t i = 0; i < count; i++) {
             if (!ranges[i].file->remote || ranges[i].bytes > UINT32_MAX / 2) {
-                read_here(&reading, &ranges[i]);
+                read_local(&reading, &ranges[i]);
             }
         }
         status = reading.status;

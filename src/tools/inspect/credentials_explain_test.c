@@ -141,9 +141,9 @@ static void check(const struct row *row)
     for (uint32_t i = 0; i < told.step_count; i++) {
         uint32_t verdict = told.steps[i].verdict;
         T_EQ(row->name, verdict == STOKER_CREDS_USED, i + 1 == row->used);
-        T_TRUE(row->name, told.steps[i].place[0] && verdict != 0);
-        T_TRUE(row->name, told.steps[i].why[0] || verdict == STOKER_CREDS_NOT_ASKED);
-        T_TRUE(row->name, row->used == 0 || i < row->used || verdict == STOKER_CREDS_NOT_ASKED);
+        T_TRUE(row->name, told.steps[i].source[0] && verdict != 0);
+        T_TRUE(row->name, told.steps[i].reason[0] || verdict == STOKER_CREDS_NOT_TRIED);
+        T_TRUE(row->name, row->used == 0 || i < row->used || verdict == STOKER_CREDS_NOT_TRIED);
     }
 }
 

@@ -12,8 +12,8 @@
 #include <string.h>
 #include <strings.h>
 
-/* Amazon's own host, though it was named by hand. */
-static bool is_amazons(const char *endpoint)
+/* Amazon's own host, though it was path_args by hand. */
+static bool is_aws_endpoint(const char *endpoint)
 {
     const char *host = strstr(endpoint, "://"), *end;
     size_t bytes;
@@ -29,71 +29,72 @@ static bool is_amazons(const char *endpoint)
 }
 
 /* Which of them it is of; "": nobody tells where that is, and bucket_from says why. */
-static int find_service(const struct stk_place *place, struct stoker_where *where,
+static int find_service(const struct stk_object_url *object, struct stoker_location *where,
                         struct stoker_error *error)
 {
-    bool google = place->kind == STK_PLACE_GOOGLE;
-    struct stk_site site = {.account = ""};
+    bool google = object->kind == STK_OBJECT_URL_GCS;
+    struct stk_endpoint site = {.account = ""};
     int status = 0;
 
     where->service = "";
-    if (!google && place->kind != STK_PLACE_S3) {
+    if (!google && object->kind != STK_OBJECT_URL_S3) {
         snprintf(where->bucket_from, sizeof where->bucket_from,
                  "this kind of store tells no place");
         return 0;
     }
-    status = stk_site_find(google ? STK_CREDS_GOOGLE : STK_CREDS_AWS, &site, error);
-    if (status == 0 && (google ? site.endpoint_from[0] == '\0' : is_amazons(site.endpoint))) {
-        where->service = google ? "Google Cloud Storage" : place->zone ? "S3 Express" : "S3";
+    status = stk_endpoint_find(google ? STK_CREDS_GOOGLE : STK_CREDS_AWS, &site, error);
+    if (status == 0 &&
+        (google ? site.endpoint_source[0] == '\0' : is_aws_endpoint(site.endpoint))) {
+        where->service = google ? "Google Cloud Storage" : object->zone ? "S3 Express" : "S3";
     } else if (status == 0) {
         snprintf(where->bucket_from, sizeof where->bucket_from, "an endpoint of one's own (%.200s)",
-                 site.endpoint_from);
+                 site.endpoint_source);
     }
     return status;
 }
 
-static int ask_bucket(struct stk_store *store, const struct stk_place *place,
-                      struct stoker_where *where, struct stoker_error *error)
+static int find_bucket_region(struct stk_store *store, const struct stk_object_url *object,
+                              struct stoker_location *where, struct stoker_error *error)
 {
     int status = 0;
 
-    if (place->zone) {
-        snprintf(where->bucket_zone, sizeof where->bucket_zone, "%s", place->zone);
-        stk_site_zone(place->zone, where->bucket_region);
+    if (object->zone) {
+        snprintf(where->bucket_zone, sizeof where->bucket_zone, "%s", object->zone);
+        stk_endpoint_zone_region(object->zone, where->bucket_region);
         snprintf(where->bucket_from, sizeof where->bucket_from, "the bucket's name");
         return 0;
     }
-    status = stk_store_where(store, place, where->bucket_region, error);
+    status = stk_store_bucket_location(store, object, where->bucket_region, error);
     snprintf(where->bucket_from, sizeof where->bucket_from, "%s",
-             !where->bucket_region[0]          ? "the bucket does not tell"
-             : place->kind == STK_PLACE_GOOGLE ? "the bucket's location"
-                                               : "the bucket's region");
+             !where->bucket_region[0]             ? "the bucket does not tell"
+             : object->kind == STK_OBJECT_URL_GCS ? "the bucket's location"
+                                                  : "the bucket's region");
     return status;
 }
 
-static int ask_machine(struct stoker_where *where, struct stoker_error *error)
+static int find_machine_region(struct stoker_location *where, struct stoker_error *error)
 {
     struct stk_http_options options = {.connections_max = 4};
-    struct stk_creds_where told;
+    struct stk_machine_location reported;
     struct stk_http *http = NULL;
     int status = stk_http_open(&http, &options, error);
 
     if (status == 0) {
-        stk_creds_where(http, &told);
-        where->machine_cloud = told.cloud;
-        memcpy(where->machine_region, told.region, sizeof told.region);
-        memcpy(where->machine_zone, told.zone, sizeof told.zone);
-        memcpy(where->machine_from, told.from, sizeof told.from);
+        stk_machine_location_find(http, &reported);
+        where->machine_cloud = reported.cloud;
+        memcpy(where->machine_region, reported.region, sizeof reported.region);
+        memcpy(where->machine_zone, reported.zone, sizeof reported.zone);
+        memcpy(where->machine_from, reported.source, sizeof reported.source);
     }
     stk_http_close(http);
     return status;
 }
 
-int stoker_where_is(struct stoker_engine *engine, const char *url, struct stoker_where *where,
-                    struct stoker_error *error)
+int stoker_location_check(struct stoker_engine *engine, const char *url,
+                          struct stoker_location *where, struct stoker_error *error)
 {
     struct stk_store *store = NULL;
-    struct stk_place *place = NULL;
+    struct stk_object_url *object = NULL;
     int status = stk_engine_check(engine, error);
 
     if (status == 0 && (!url || !where || where->struct_size < sizeof *where)) {
@@ -109,17 +110,17 @@ int stoker_where_is(struct stoker_engine *engine, const char *url, struct stoker
         where->machine_cloud = "";
         where->machine_region[0] = where->machine_zone[0] = where->machine_from[0] = '\0';
     }
-    status = stk_place_parse(url, &place, error);
-    status = status < 0 ? status : find_service(place, where, error);
+    status = stk_object_url_parse(url, &object, error);
+    status = status < 0 ? status : find_service(object, where, error);
     if (status == 0 && where->service[0]) {
-        status = stk_route_lend(engine->io, &store, error);
-        status = status < 0 ? status : ask_bucket(store, place, where, error);
+        status = stk_vfs_get_store(engine->io, &store, error);
+        status = status < 0 ? status : find_bucket_region(store, object, where, error);
         if (status == 0 && where->bucket_region[0] && !where->machine_known) {
-            status = ask_machine(where, error);
+            status = find_machine_region(where, error);
             where->machine_known = status == 0;
         }
     }
-    stk_near_judge(where, place ? place->url : "");
-    stk_place_free(place);
+    stk_location_compare(where, object ? object->url : "");
+    stk_object_url_free(object);
     return status;
 }

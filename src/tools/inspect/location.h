@@ -2,9 +2,10 @@
  * they differ.
  *
  *   URL --the store asks--> region, zone of the bucket --\
- *   metadata of the cloud --> those of the machine -------+--stk_near_judge--> kind, words, dollars
+ *   metadata of the cloud --> those of the machine -------+--stk_location_compare--> kind, words,
+ * dollars
  *
- * Pure but for stoker_where_is. Owner: values. Threads: any. Memory: none is kept.
+ * Pure but for stoker_location_check. Owner: values. Threads: any. Memory: none is kept.
  * Bound: a request of the bucket, three of the metadata. */
 #ifndef TOOLS_INSPECT_LOCATION_H
 #define TOOLS_INSPECT_LOCATION_H
@@ -12,6 +13,6 @@
 #include "base/base.h"
 
 /* From service, bucket_..., machine_...: kind, gigabyte, what, reason, advice. url: of the data. */
-void stk_near_judge(struct stoker_where *where, const char *url);
+void stk_location_compare(struct stoker_location *where, const char *url);
 
 #endif

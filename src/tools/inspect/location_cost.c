@@ -33,37 +33,37 @@ static const char *continent_of(const char *location)
     return NULL;
 }
 
-static uint32_t kind_of(const struct stoker_where *where, const char *cloud)
+static uint32_t kind_of(const struct stoker_location *where, const char *cloud)
 {
     const char *continent = continent_of(where->bucket_region);
 
     if (!where->bucket_region[0] || !where->machine_region[0]) {
-        return STOKER_WHERE_UNKNOWN;
+        return STOKER_LOCATION_UNKNOWN;
     }
     if (strcmp(where->machine_cloud, cloud) != 0) {
-        return STOKER_WHERE_OTHER_CLOUD;
+        return STOKER_LOCATION_OTHER_CLOUD;
     }
     if (continent) {
         return strncmp(where->machine_region, continent, strlen(continent)) == 0
-                   ? STOKER_WHERE_NEAR
-                   : STOKER_WHERE_OTHER_REGION;
+                   ? STOKER_LOCATION_SAME
+                   : STOKER_LOCATION_OTHER_REGION;
     }
     if (strcmp(where->bucket_region, where->machine_region) != 0) {
-        return STOKER_WHERE_OTHER_REGION;
+        return STOKER_LOCATION_OTHER_REGION;
     }
     return where->bucket_zone[0] && where->machine_zone[0] &&
                    strcmp(where->bucket_zone, where->machine_zone) != 0
-               ? STOKER_WHERE_OTHER_ZONE
-               : STOKER_WHERE_NEAR;
+               ? STOKER_LOCATION_OTHER_ZONE
+               : STOKER_LOCATION_SAME;
 }
 
-static void tell_far(struct stoker_where *where, const char *url, size_t row)
+static void fill_region_cost(struct stoker_location *where, const char *url, size_t row)
 {
-    bool away = where->kind == STOKER_WHERE_OTHER_CLOUD;
+    bool away = where->kind == STOKER_LOCATION_OTHER_CLOUD;
     char shown[256];
     size_t bytes;
 
-    where->gigabyte = away ? services[row].outside : services[row].other_region;
+    where->dollars_per_gb = away ? services[row].outside : services[row].other_region;
     snprintf(where->what, sizeof where->what, "the bucket is in %s%s%s, this machine in %s%s%s",
              where->bucket_region, away ? " of " : "", away ? services[row].cloud : "",
              where->machine_region, away ? " of " : "", away ? where->machine_cloud : "");
@@ -72,7 +72,7 @@ static void tell_far(struct stoker_where *where, const char *url, size_t row)
         "each GB that is read costs some $%.2f on its way, and each request waits for the way: "
         "in the bucket's region neither does. Every epoch pays again, unless the data is kept "
         "here",
-        where->gigabyte);
+        where->dollars_per_gb);
     snprintf(shown, sizeof shown, "%s", url);
     bytes = strcspn(shown, "*?[{"); /* a folder of it, where it is a pattern */
     while (shown[bytes] && bytes > 0 && shown[bytes - 1] != '/') {
@@ -83,7 +83,7 @@ static void tell_far(struct stoker_where *where, const char *url, size_t row)
              strcmp(where->machine_cloud, "Google") == 0 ? "gs" : "s3", where->machine_region);
 }
 
-static void tell_zone(struct stoker_where *where)
+static void fill_zone_cost(struct stoker_location *where)
 {
     snprintf(where->what, sizeof where->what, "the bucket is in zone %s, this machine in %s",
              where->bucket_zone, where->machine_zone);
@@ -98,12 +98,12 @@ static void tell_zone(struct stoker_where *where)
         where->bucket_zone);
 }
 
-void stk_near_judge(struct stoker_where *where, const char *url)
+void stk_location_compare(struct stoker_location *where, const char *url)
 {
     size_t row = 0;
 
-    where->kind = STOKER_WHERE_UNKNOWN;
-    where->gigabyte = 0;
+    where->kind = STOKER_LOCATION_UNKNOWN;
+    where->dollars_per_gb = 0;
     where->what[0] = where->reason[0] = where->advice[0] = '\0';
     while (row < STK_COUNT(services) && strcmp(services[row].service, where->service) != 0) {
         row++;
@@ -112,9 +112,9 @@ void stk_near_judge(struct stoker_where *where, const char *url)
         return;
     }
     where->kind = kind_of(where, services[row].cloud);
-    if (where->kind == STOKER_WHERE_OTHER_REGION || where->kind == STOKER_WHERE_OTHER_CLOUD) {
-        tell_far(where, url, row);
-    } else if (where->kind == STOKER_WHERE_OTHER_ZONE) {
-        tell_zone(where);
+    if (where->kind == STOKER_LOCATION_OTHER_REGION || where->kind == STOKER_LOCATION_OTHER_CLOUD) {
+        fill_region_cost(where, url, row);
+    } else if (where->kind == STOKER_LOCATION_OTHER_ZONE) {
+        fill_zone_cost(where);
     }
 }

@@ -32,16 +32,16 @@ struct round {
     uint64_t pictures, bytes, marked, wrong, first_wrong;
 };
 
-struct stoker_marker {
-    struct stoker_dataset *dataset;  /* borrowed */
-    struct stk_marks_writer *writer; /* owned; NULL: a check */
-    struct stk_lock *lock;
+struct stoker_jpeg_indexer {
+    struct stoker_dataset *dataset;       /* borrowed */
+    struct stk_jpeg_index_writer *writer; /* owned; NULL: a check */
+    struct stk_file_lock *lock;
     uint32_t mcus;
     bool check, done;
     uint64_t samples, next;
     uint64_t rounds_max; /* of the next call */
-    struct stoker_marker_progress progress;
-    char path[STK_PATH_BYTES_MAX + sizeof STK_MARKS_SUFFIX];
+    struct stoker_jpeg_indexer_progress progress;
+    char path[STK_PATH_BYTES_MAX + sizeof STK_JPEG_INDEX_SUFFIX];
     struct round rounds[ROUNDS];
 };
 
@@ -51,8 +51,8 @@ static int no_memory(struct stoker_error *error)
 }
 
 /* Room for `bytes`, reserved; what is in it stays. */
-static int make_room(struct stoker_engine *engine, uint8_t **data, size_t *capacity, size_t bytes,
-                     struct stoker_error *error)
+static int reserve_buffer(struct stoker_engine *engine, uint8_t **data, size_t *capacity,
+                          size_t bytes, struct stoker_error *error)
 {
     uint8_t *grown;
     int status;
@@ -75,7 +75,7 @@ static int make_room(struct stoker_engine *engine, uint8_t **data, size_t *capac
     return 0;
 }
 
-static void free_room(struct stoker_engine *engine, uint8_t *data, size_t capacity)
+static void free_buffer(struct stoker_engine *engine, uint8_t *data, size_t capacity)
 {
     stk_free(data);
     stk_budget_release(&engine->budget, capacity);
@@ -96,12 +96,12 @@ static bool is_cut(const struct stk_jpeg_frame *frame)
 }
 
 /* A picture's entry behind those that are there; nothing where it can have no marks. */
-static int add_entry(struct stoker_marker *marker, struct round *round, struct stk_view picture,
-                     struct stoker_error *error)
+static int add_entry(struct stoker_jpeg_indexer *marker, struct round *round,
+                     struct stk_view picture, struct stoker_error *error)
 {
     const struct stk_jpeg_box corner = {0, 0, 1, 1};
     struct stoker_engine *engine = marker->dataset->engine;
-    struct stk_marks_entry entry = {0};
+    struct stk_jpeg_index_entry entry = {0};
     struct stk_jpeg_frame frame;
     uint64_t count, space;
     uint8_t *to;
@@ -112,36 +112,36 @@ static int add_entry(struct stoker_marker *marker, struct round *round, struct s
     if (stk_jpeg_frame_read(picture, &frame)) {
         return 0;
     }
-    count = stk_jpeg_marks_count(&frame, marker->mcus);
+    count = stk_jpeg_entry_point_count(&frame, marker->mcus);
     space = stk_jpeg_workspace_bytes(&frame, &corner) + 64;
     if (is_cut(&frame)) {
         return 0;
     }
-    status = make_room(engine, &round->space, &round->space_capacity, space, error);
+    status = reserve_buffer(engine, &round->space, &round->space_capacity, space, error);
     if (status == 0) {
-        status =
-            make_room(engine, &round->entries, &round->entries_capacity,
-                      round->entries_bytes + sizeof entry + count * STK_JPEG_MARK_BYTES, error);
+        status = reserve_buffer(
+            engine, &round->entries, &round->entries_capacity,
+            round->entries_bytes + sizeof entry + count * STK_JPEG_ENTRY_POINT_BYTES, error);
     }
     if (status < 0) {
         return status;
     }
     to = round->entries + round->entries_bytes;
-    if (stk_jpeg_decoder_mark(round->decoder, &frame, marker->mcus,
-                              (void *)stk_round_up((uintptr_t)round->space, 64),
-                              to + sizeof entry)) {
+    if (stk_jpeg_decoder_index(round->decoder, &frame, marker->mcus,
+                               (void *)stk_round_up((uintptr_t)round->space, 64),
+                               to + sizeof entry)) {
         return 0;
     }
-    entry = (struct stk_marks_entry){stk_sum64(picture.data, picture.bytes),
-                                     (uint32_t)picture.bytes, (uint32_t)count};
+    entry = (struct stk_jpeg_index_entry){stk_xxh3_64(picture.data, picture.bytes),
+                                          (uint32_t)picture.bytes, (uint32_t)count};
     memcpy(to, &entry, sizeof entry);
-    round->entries_bytes += sizeof entry + count * STK_JPEG_MARK_BYTES;
+    round->entries_bytes += sizeof entry + count * STK_JPEG_ENTRY_POINT_BYTES;
     round->marked++;
     return 0;
 }
 
 /* A member whole: 1; 0: it is too large to have marks. */
-static int read_picture(struct stoker_marker *marker, struct round *round, uint64_t sample,
+static int read_picture(struct stoker_jpeg_indexer *marker, struct round *round, uint64_t sample,
                         const char *extension, struct stk_view *picture_out,
                         struct stoker_error *error)
 {
@@ -150,8 +150,8 @@ static int read_picture(struct stoker_marker *marker, struct round *round, uint6
     int status;
 
     do {
-        status =
-            make_room(engine, &round->picture, &round->picture_capacity, stk_max(got, 1), error);
+        status = reserve_buffer(engine, &round->picture, &round->picture_capacity, stk_max(got, 1),
+                                error);
         if (status < 0) {
             return status;
         }
@@ -162,8 +162,8 @@ static int read_picture(struct stoker_marker *marker, struct round *round, uint6
     return status == STOKER_ERROR_LIMIT ? 0 : status < 0 ? status : 1;
 }
 
-static int mark_sample(struct stoker_marker *marker, struct round *round, uint64_t number,
-                       struct stoker_error *error)
+static int index_sample(struct stoker_jpeg_indexer *marker, struct round *round, uint64_t number,
+                        struct stoker_error *error)
 {
     const struct stk_index *index = marker->dataset->index;
     struct stk_sample sample;
@@ -185,10 +185,10 @@ static int mark_sample(struct stoker_marker *marker, struct round *round, uint64
     return status < 0 ? status : 0;
 }
 
-static void check_sample(struct stoker_marker *marker, struct round *round, uint64_t number,
+static void check_sample(struct stoker_jpeg_indexer *marker, struct round *round, uint64_t number,
                          size_t before)
 {
-    struct stk_marks_of of = stk_dataset_marks(marker->dataset, number);
+    struct stk_jpeg_index_entries of = stk_dataset_jpeg_entries(marker->dataset, number);
     size_t bytes = round->entries_bytes - before;
 
     if (of.entries.bytes != bytes ||
@@ -204,7 +204,7 @@ static int open_decoder(struct stoker_engine *engine, struct round *round,
         stk_engine_reserve(engine, stk_jpeg_decoder_bytes(), WAIT_MS, "marks of JPEGs", error);
 
     if (status == 0) {
-        status = stk_jpeg_decoder_open(&round->decoder, STOKER_VECTOR_AUTO, error);
+        status = stk_jpeg_decoder_open(&round->decoder, STOKER_SIMD_AUTO, error);
         if (status < 0) {
             stk_budget_release(&engine->budget, stk_jpeg_decoder_bytes());
         }
@@ -214,7 +214,7 @@ static int open_decoder(struct stoker_engine *engine, struct round *round,
 
 static int run_round(void *context, uint64_t number, struct stoker_error *error)
 {
-    struct stoker_marker *marker = context;
+    struct stoker_jpeg_indexer *marker = context;
     struct round *round = &marker->rounds[number];
     uint64_t first = marker->next + number * ROUND_SAMPLES;
     int status = round->decoder ? 0 : open_decoder(marker->dataset->engine, round, error);
@@ -223,7 +223,7 @@ static int run_round(void *context, uint64_t number, struct stoker_error *error)
     for (uint32_t i = 0; i < ROUND_SAMPLES && first + i < marker->samples && status == 0; i++) {
         size_t before = round->entries_bytes;
 
-        status = mark_sample(marker, round, first + i, error);
+        status = index_sample(marker, round, first + i, error);
         if (marker->check) {
             check_sample(marker, round, first + i, before);
         }
@@ -233,40 +233,40 @@ static int run_round(void *context, uint64_t number, struct stoker_error *error)
 }
 
 /* What a round made, into the file. */
-static int take_round(struct stoker_marker *marker, struct round *round, uint64_t first,
-                      struct stoker_error *error)
+static int finish_round(struct stoker_jpeg_indexer *marker, struct round *round, uint64_t first,
+                        struct stoker_error *error)
 {
-    struct stoker_marker_progress *progress = &marker->progress;
+    struct stoker_jpeg_indexer_progress *progress = &marker->progress;
     size_t at = 0;
     int status = 0;
 
     for (uint32_t i = 0; i < ROUND_SAMPLES && first + i < marker->samples && status == 0; i++) {
         struct stk_view entries = {round->entries + at, round->ends[i] - at};
 
-        status = marker->writer ? stk_marks_writer_add(marker->writer, entries, error) : 0;
+        status = marker->writer ? stk_jpeg_index_writer_add(marker->writer, entries, error) : 0;
         at = round->ends[i];
         progress->samples_done++;
     }
     progress->pictures += round->pictures;
     progress->bytes += round->bytes;
-    progress->marked += round->marked;
-    if (round->wrong > 0 && progress->wrong == 0) {
-        progress->first_wrong = round->first_wrong;
+    progress->indexed += round->marked;
+    if (round->wrong > 0 && progress->mismatches == 0) {
+        progress->first_mismatch = round->first_wrong;
     }
-    progress->wrong += round->wrong;
+    progress->mismatches += round->wrong;
     round->pictures = round->bytes = round->marked = round->wrong = 0;
     return status;
 }
 
 /* Nothing is there to be checked: why. */
-static int refuse_check(struct stoker_marker *marker, struct stoker_error *error)
+static int fail_check(struct stoker_jpeg_indexer *marker, struct stoker_error *error)
 {
     struct stoker_dataset *dataset = marker->dataset;
-    struct stk_marks *marks = NULL;
-    int status = stk_marks_open(&marks, dataset->engine->io, marker->path,
-                                stk_index_identity(dataset->index), error);
+    struct stk_jpeg_index *marks = NULL;
+    int status = stk_jpeg_index_open(&marks, dataset->engine->io, marker->path,
+                                     stk_index_identity(dataset->index), error);
 
-    stk_marks_close(marks);
+    stk_jpeg_index_close(marks);
     if (status == -ENOENT) {
         return stk_fail(error, STOKER_ERROR_MISSING, "there are no marks of JPEGs",
                         "make them: stoker index --jpeg-rows", "'%.600s'", marker->path);
@@ -277,39 +277,41 @@ static int refuse_check(struct stoker_marker *marker, struct stoker_error *error
                           "make them anew: stoker index --jpeg-rows", "'%.600s'", marker->path);
 }
 
-static int prepare(struct stoker_marker *marker, struct stoker_error *error)
+static int prepare(struct stoker_jpeg_indexer *marker, struct stoker_error *error)
 {
     struct stoker_dataset *dataset = marker->dataset;
     char lock[sizeof marker->path + sizeof ".lock"];
     int status;
 
-    if (!dataset->index_path || stk_index_sequential(dataset->index)) {
+    if (!dataset->index_path || stk_index_is_sequential(dataset->index)) {
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "the data set can have no marks of JPEGs",
                         dataset->index_path ? "unpack its shards, or give them access points"
                                             : "make an index first: stoker index",
                         "%s", dataset->index_path ? dataset->index_path : "no index file");
     }
-    snprintf(marker->path, sizeof marker->path, "%s%s", dataset->index_path, STK_MARKS_SUFFIX);
+    snprintf(marker->path, sizeof marker->path, "%s%s", dataset->index_path, STK_JPEG_INDEX_SUFFIX);
     marker->samples = stk_index_samples(dataset->index);
     if (marker->check) {
-        marker->mcus = dataset->marks ? stk_marks_mcus(dataset->marks) : 0;
-        return dataset->marks ? 0 : refuse_check(marker, error);
+        marker->mcus = dataset->jpeg_index ? stk_jpeg_index_mcus(dataset->jpeg_index) : 0;
+        return dataset->jpeg_index ? 0 : fail_check(marker, error);
     }
     snprintf(lock, sizeof lock, "%s.lock", marker->path);
     status = stk_io_lock(dataset->engine->io, lock, &marker->lock, error);
     if (status == 0) {
-        struct stk_marks_plan plan = {marker->path, marker->samples, marker->mcus,
-                                      stk_index_identity(dataset->index)};
+        struct stk_jpeg_index_options plan = {marker->path, marker->samples, marker->mcus,
+                                              stk_index_identity(dataset->index)};
 
-        status = stk_marks_writer_open(&marker->writer, dataset->engine->io, &plan, error);
+        status = stk_jpeg_index_writer_open(&marker->writer, dataset->engine->io, &plan, error);
     }
     return status;
 }
 
-int stoker_marker_open(struct stoker_marker **marker_out, struct stoker_dataset *dataset,
-                       const struct stoker_marker_options *options, struct stoker_error *error)
+int stoker_jpeg_indexer_open(struct stoker_jpeg_indexer **marker_out,
+                             struct stoker_dataset *dataset,
+                             const struct stoker_jpeg_indexer_options *options,
+                             struct stoker_error *error)
 {
-    struct stoker_marker *marker;
+    struct stoker_jpeg_indexer *marker;
     int status = stk_engine_check(dataset->engine, error);
 
     *marker_out = NULL;
@@ -328,17 +330,18 @@ int stoker_marker_open(struct stoker_marker **marker_out, struct stoker_dataset 
     marker->rounds_max = stk_max(stk_min(dataset->engine->worker_count, ROUNDS), ROUNDS_FIRST);
     marker->mcus = options ? options->mcus : 0;
     marker->check = options && options->check;
-    marker->progress.first_wrong = STOKER_NO_SAMPLE;
+    marker->progress.first_mismatch = STOKER_NO_SAMPLE;
     status = prepare(marker, error);
     if (status < 0) {
-        stoker_marker_close(marker);
+        stoker_jpeg_indexer_close(marker);
         return status;
     }
     *marker_out = marker;
     return 0;
 }
 
-static void tell(struct stoker_marker *marker, struct stoker_marker_progress *progress_out)
+static void fill_progress(struct stoker_jpeg_indexer *marker,
+                          struct stoker_jpeg_indexer_progress *progress_out)
 {
     marker->progress.samples = marker->samples;
     marker->progress.path = marker->path;
@@ -348,7 +351,7 @@ static void tell(struct stoker_marker *marker, struct stoker_marker_progress *pr
 }
 
 /* A call of so many rounds took so long. Each thread has one at least. */
-static void pace(struct stoker_marker *marker, uint64_t rounds, uint64_t ns)
+static void set_rate(struct stoker_jpeg_indexer *marker, uint64_t rounds, uint64_t ns)
 {
     uint64_t least = stk_min(marker->dataset->engine->worker_count, ROUNDS);
 
@@ -359,8 +362,9 @@ static void pace(struct stoker_marker *marker, uint64_t rounds, uint64_t ns)
     }
 }
 
-int stoker_marker_next(struct stoker_marker *marker, struct stoker_marker_progress *progress_out,
-                       struct stoker_error *error)
+int stoker_jpeg_indexer_next(struct stoker_jpeg_indexer *marker,
+                             struct stoker_jpeg_indexer_progress *progress_out,
+                             struct stoker_error *error)
 {
     uint64_t left = marker->samples - marker->next;
     uint64_t rounds = stk_min(marker->rounds_max, (left + ROUND_SAMPLES - 1) / ROUND_SAMPLES);
@@ -371,26 +375,26 @@ int stoker_marker_next(struct stoker_marker *marker, struct stoker_marker_progre
         uint64_t began_ns = stk_engine_now(engine);
 
         status = stk_engine_parallel(engine, rounds, run_round, marker, error);
-        pace(marker, rounds, stk_engine_now(engine) - began_ns);
+        set_rate(marker, rounds, stk_engine_now(engine) - began_ns);
     }
     for (uint64_t i = 0; status == 0 && i < rounds; i++) {
-        status = take_round(marker, &marker->rounds[i], marker->next + i * ROUND_SAMPLES, error);
+        status = finish_round(marker, &marker->rounds[i], marker->next + i * ROUND_SAMPLES, error);
     }
     if (status < 0) {
         return status;
     }
     marker->next += stk_min(left, rounds * ROUND_SAMPLES);
     if (marker->next == marker->samples && marker->writer && !marker->done) {
-        status = stk_marks_writer_commit(marker->writer, &marker->progress.file_bytes, error);
+        status = stk_jpeg_index_writer_commit(marker->writer, &marker->progress.file_bytes, error);
     }
     marker->done = marker->next == marker->samples;
     if (status == 0 && progress_out) {
-        tell(marker, progress_out);
+        fill_progress(marker, progress_out);
     }
     return status < 0 ? status : !marker->done;
 }
 
-void stoker_marker_close(struct stoker_marker *marker)
+void stoker_jpeg_indexer_close(struct stoker_jpeg_indexer *marker)
 {
     struct stoker_engine *engine;
 
@@ -398,7 +402,7 @@ void stoker_marker_close(struct stoker_marker *marker)
         return;
     }
     engine = marker->dataset->engine;
-    stk_marks_writer_close(marker->writer);
+    stk_jpeg_index_writer_close(marker->writer);
     if (marker->lock) {
         stk_io_unlock(engine->io, marker->lock);
     }
@@ -409,9 +413,9 @@ void stoker_marker_close(struct stoker_marker *marker)
             stk_jpeg_decoder_close(round->decoder);
             stk_budget_release(&engine->budget, stk_jpeg_decoder_bytes());
         }
-        free_room(engine, round->picture, round->picture_capacity);
-        free_room(engine, round->space, round->space_capacity);
-        free_room(engine, round->entries, round->entries_capacity);
+        free_buffer(engine, round->picture, round->picture_capacity);
+        free_buffer(engine, round->space, round->space_capacity);
+        free_buffer(engine, round->entries, round->entries_capacity);
     }
     stk_free(marker);
 }

@@ -44,7 +44,7 @@ static void add_tar(struct stk_io *world)
         t_tar_add(&tar, name, "7", 1);
     }
     t_tar_end(&tar);
-    T_EQ("folder", stk_world_add(world, "/data", NULL, 0), 0);
+    T_EQ("folder", stk_sim_add(world, "/data", NULL, 0), 0);
     T_EQ("put", t_put(world, TAR, tar.data, tar.bytes), 0);
     t_tar_free(&tar);
 }
@@ -94,7 +94,7 @@ static int64_t read_epoch(struct stoker_engine *engine, uint8_t *pixels)
     }
     stoker_loader_close(loader);
     stoker_dataset_close(dataset);
-    return status < 0 ? -1 : (int64_t)stats.jpegs_marked;
+    return status < 0 ? -1 : (int64_t)stats.jpegs_indexed;
 }
 
 /* Counts are of the engine, whose workers may still be at a closed loader's pictures: so this is
@@ -106,7 +106,7 @@ static bool has_marks(struct stoker_engine *engine)
     bool has;
 
     T_EQ("open", t_open(engine, TAR, STOKER_INDEX_AUTO, &dataset, &error), 0);
-    has = dataset && dataset->marks;
+    has = dataset && dataset->jpeg_index;
     stoker_dataset_close(dataset);
     return has;
 }
@@ -135,14 +135,15 @@ static void forge(struct stk_io *world)
     pages = (file.bytes - 48 - pages_at) / 8;
     bytes[64 + 16 + 4] ^= 1; /* a predictor */
     for (uint64_t page = 0; page < pages; page++) {
-        uint64_t from = page * STK_MARKS_PAGE_BYTES;
-        uint64_t sum = stk_sum64(bytes + from, stk_min(STK_MARKS_PAGE_BYTES, pages_at - from));
+        uint64_t from = page * STK_JPEG_INDEX_PAGE_BYTES;
+        uint64_t sum =
+            stk_xxh3_64(bytes + from, stk_min(STK_JPEG_INDEX_PAGE_BYTES, pages_at - from));
 
         memcpy(bytes + pages_at + 8 * page, &sum, 8);
     }
-    pages = stk_sum64(bytes + pages_at, pages * 8);
+    pages = stk_xxh3_64(bytes + pages_at, pages * 8);
     memcpy(bytes + file.bytes - 16, &pages, 8);
-    pages = stk_sum64(bytes + file.bytes - 48, 40);
+    pages = stk_xxh3_64(bytes + file.bytes - 48, 40);
     memcpy(bytes + file.bytes - 8, &pages, 8);
     T_EQ("forge", t_put(world, MARKS, bytes, file.bytes), 0);
     t_drop(file);
@@ -150,10 +151,10 @@ static void forge(struct stk_io *world)
 
 static void test_threads(uint32_t threads, uint32_t mcus, struct stk_view *file_out)
 {
-    struct stoker_marker_progress progress = {0};
+    struct stoker_jpeg_indexer_progress progress = {0};
     struct stk_io *world;
     struct stoker_engine *engine = t_engine(&world, threads);
-    struct stoker_index_options index = {.struct_size = sizeof index};
+    struct stoker_indexer_options index = {.struct_size = sizeof index};
     struct stoker_error error = {0};
     int64_t marked;
 
@@ -164,18 +165,18 @@ static void test_threads(uint32_t threads, uint32_t mcus, struct stk_view *file_
     T_EQ("without", read_epoch(engine, want), 0);
     T_EQ("marker", marker_run(engine, TAR, mcus, false, &progress), 0);
     T_EQ("pictures", progress.pictures, SAMPLES);
-    T_EQ("marked", progress.marked, SAMPLES - 14 - 10 + 2);
+    T_EQ("marked", progress.indexed, SAMPLES - 14 - 10 + 2);
     T_EQ("check", marker_run(engine, TAR, mcus, true, &progress), 0);
-    T_EQ("right", progress.wrong, 0);
+    T_EQ("right", progress.mismatches, 0);
     T_TRUE("there", has_marks(engine));
     marked = read_epoch(engine, got);
-    T_TRUE("used", marked >= (int64_t)progress.marked); /* and those of the next epoch, ahead */
+    T_TRUE("used", marked >= (int64_t)progress.indexed); /* and those of the next epoch, ahead */
     T_TRUE("pixels", memcmp(want, got, sizeof got) == 0);
     *file_out = t_bytes(world, MARKS);
     forge(world);
     T_EQ("check", marker_run(engine, TAR, mcus, true, &progress), 0);
-    T_EQ("wrong", progress.wrong, 1);
-    T_EQ("first", progress.first_wrong, 0);
+    T_EQ("wrong", progress.mismatches, 1);
+    T_EQ("first", progress.first_mismatch, 0);
     change(world, MARKS, 70);
     T_EQ("damaged", marker_run(engine, TAR, mcus, true, &progress), STOKER_ERROR_CORRUPT);
     T_TRUE("none are used", !has_marks(engine));

@@ -50,7 +50,8 @@ static inline size_t marker_encode(const struct marker_picture *picture, uint8_t
         JSAMPROW rows = row;
 
         for (uint32_t i = 0; i < (uint32_t)picture->channels * cinfo.image_width; i++) {
-            uint64_t noise = stk_key(picture->number, (uint64_t)cinfo.next_scanline << 32 | i);
+            uint64_t noise =
+                stk_random_key(picture->number, (uint64_t)cinfo.next_scanline << 32 | i);
 
             row[i] = picture->flat
                          ? 128
@@ -66,26 +67,26 @@ static inline size_t marker_encode(const struct marker_picture *picture, uint8_t
 
 /* To its end, or to the failure that is returned. */
 static inline int marker_run(struct stoker_engine *engine, const char *url, uint32_t mcus,
-                             bool check, struct stoker_marker_progress *progress)
+                             bool check, struct stoker_jpeg_indexer_progress *progress)
 {
-    struct stoker_marker_options options = {
+    struct stoker_jpeg_indexer_options options = {
         .struct_size = sizeof options, .mcus = mcus, .check = check};
     struct stoker_dataset *dataset = NULL;
-    struct stoker_marker *marker = NULL;
+    struct stoker_jpeg_indexer *marker = NULL;
     struct stoker_error error = {0};
     int status = t_open(engine, url, STOKER_INDEX_AUTO, &dataset, &error);
 
-    status = status < 0 ? status : stoker_marker_open(&marker, dataset, &options, &error);
+    status = status < 0 ? status : stoker_jpeg_indexer_open(&marker, dataset, &options, &error);
     while (status == 0) {
         progress->struct_size = sizeof *progress;
-        status = stoker_marker_next(marker, progress, &error);
+        status = stoker_jpeg_indexer_next(marker, progress, &error);
         if (status <= 0) {
             break;
         }
         status = 0;
     }
     progress->path = NULL; /* lent until close */
-    stoker_marker_close(marker);
+    stoker_jpeg_indexer_close(marker);
     stoker_dataset_close(dataset);
     return status;
 }

@@ -38,13 +38,13 @@ static struct stoker_engine *open_world(struct stk_io **world_out)
 {
     struct stoker_engine *engine = t_engine(world_out, 2);
 
-    T_EQ("folder", stk_world_add(*world_out, "/data", NULL, 0), 0);
+    T_EQ("folder", stk_sim_add(*world_out, "/data", NULL, 0), 0);
     return engine;
 }
 
 static void index_tar(struct stoker_engine *engine)
 {
-    struct stoker_index_options options = {.struct_size = sizeof options, .force = true};
+    struct stoker_indexer_options options = {.struct_size = sizeof options, .force = true};
 
     T_EQ("index", t_index(engine, TAR, &options, NULL, NULL), 0);
 }
@@ -72,19 +72,19 @@ static uint64_t add_many(struct stk_io *world)
 /* Call by call; the last one again. */
 static void check_calls(struct stoker_engine *engine, uint64_t bytes)
 {
-    struct stoker_marker_options options = {.struct_size = sizeof options};
-    struct stoker_marker_progress progress = {.struct_size = sizeof progress};
+    struct stoker_jpeg_indexer_options options = {.struct_size = sizeof options};
+    struct stoker_jpeg_indexer_progress progress = {.struct_size = sizeof progress};
     struct stoker_dataset *dataset = NULL;
-    struct stoker_marker *marker = NULL, *second = NULL;
+    struct stoker_jpeg_indexer *marker = NULL, *second = NULL;
     struct stoker_error error = {0};
     uint64_t calls = 0, done = 0, before;
     int status = t_open(engine, TAR, STOKER_INDEX_AUTO, &dataset, &error);
 
     before = engine->budget.bytes;
-    status = status < 0 ? status : stoker_marker_open(&marker, dataset, &options, &error);
-    T_EQ("one at a time", stoker_marker_open(&second, dataset, &options, &error), -EBUSY);
+    status = status < 0 ? status : stoker_jpeg_indexer_open(&marker, dataset, &options, &error);
+    T_EQ("one at a time", stoker_jpeg_indexer_open(&second, dataset, &options, &error), -EBUSY);
     T_TRUE("and not this one", !second);
-    while (status == 0 && (status = stoker_marker_next(marker, &progress, &error)) == 1) {
+    while (status == 0 && (status = stoker_jpeg_indexer_next(marker, &progress, &error)) == 1) {
         T_TRUE("it goes on", progress.samples_done > done);
         T_TRUE("its memory is counted", engine->budget.bytes > before);
         done = progress.samples_done;
@@ -96,57 +96,59 @@ static void check_calls(struct stoker_engine *engine, uint64_t bytes)
     T_EQ("samples", progress.samples, MANY);
     T_EQ("pictures", progress.pictures, MANY);
     T_EQ("bytes", progress.bytes, bytes);
-    T_EQ("marked", progress.marked, MANY - MANY / 50);
+    T_EQ("marked", progress.indexed, MANY - MANY / 50);
     T_STR("path", progress.path, MARKS);
-    T_EQ("the end again", stoker_marker_next(marker, &progress, &error), 0);
-    stoker_marker_close(marker);
+    T_EQ("the end again", stoker_jpeg_indexer_next(marker, &progress, &error), 0);
+    stoker_jpeg_indexer_close(marker);
     T_EQ("memory", engine->budget.bytes, before);
-    T_EQ("another one", stoker_marker_open(&marker, dataset, &options, &error), 0);
-    stoker_marker_close(marker);
+    T_EQ("another one", stoker_jpeg_indexer_open(&marker, dataset, &options, &error), 0);
+    stoker_jpeg_indexer_close(marker);
     stoker_dataset_close(dataset);
 }
 
 /* Where samples are slow a call does fewer of them, so that its caller can be stopped. */
 static void check_slow(struct stoker_engine *engine, struct stk_io *world)
 {
-    struct stk_world_rule slow = {TAR, STK_FAULT_SLOW, 0, 0, 0, 100000000};
-    struct stoker_marker_options options = {.struct_size = sizeof options};
-    struct stoker_marker_progress progress = {.struct_size = sizeof progress};
+    struct stk_sim_rule slow = {TAR, STK_SIM_FAULT_SLOW, 0, 0, 0, 100000000};
+    struct stoker_jpeg_indexer_options options = {.struct_size = sizeof options};
+    struct stoker_jpeg_indexer_progress progress = {.struct_size = sizeof progress};
     struct stoker_dataset *dataset = NULL;
-    struct stoker_marker *marker = NULL;
+    struct stoker_jpeg_indexer *marker = NULL;
     uint64_t calls = 1;
 
     T_EQ("open", t_open(engine, TAR, STOKER_INDEX_AUTO, &dataset, NULL), 0);
-    T_EQ("marker", stoker_marker_open(&marker, dataset, &options, NULL), 0);
-    stk_world_rule(world, &slow);
-    while (stoker_marker_next(marker, &progress, NULL) == 1 && calls < MANY) {
+    T_EQ("marker", stoker_jpeg_indexer_open(&marker, dataset, &options, NULL), 0);
+    stk_sim_add_rule(world, &slow);
+    while (stoker_jpeg_indexer_next(marker, &progress, NULL) == 1 && calls < MANY) {
         calls++;
     }
     T_EQ("all of it", progress.samples_done, MANY);
     T_TRUE("few at a time", calls >= MANY / 32);
-    stoker_marker_close(marker);
+    stoker_jpeg_indexer_close(marker);
     stoker_dataset_close(dataset);
 }
 
 /* A caller that was built when the struct was shorter. */
 static void check_short_progress(struct stoker_engine *engine)
 {
-    struct stoker_marker_options options = {.struct_size = sizeof options, .check = true};
-    struct stoker_marker_progress progress;
+    struct stoker_jpeg_indexer_options options = {.struct_size = sizeof options, .check = true};
+    struct stoker_jpeg_indexer_progress progress;
     struct stoker_dataset *dataset = NULL;
-    struct stoker_marker *marker = NULL;
+    struct stoker_jpeg_indexer *marker = NULL;
 
     memset(&progress, 0xa5, sizeof progress);
-    progress.struct_size = offsetof(struct stoker_marker_progress, wrong);
+    progress.struct_size = offsetof(struct stoker_jpeg_indexer_progress, mismatches);
     T_EQ("open", t_open(engine, TAR, STOKER_INDEX_AUTO, &dataset, NULL), 0);
-    T_EQ("marker", stoker_marker_open(&marker, dataset, &options, NULL), 0);
-    T_EQ("next", stoker_marker_next(marker, &progress, NULL), 1);
+    T_EQ("marker", stoker_jpeg_indexer_open(&marker, dataset, &options, NULL), 0);
+    T_EQ("next", stoker_jpeg_indexer_next(marker, &progress, NULL), 1);
     T_EQ("what it knows", progress.samples, MANY);
-    T_EQ("its size", progress.struct_size, offsetof(struct stoker_marker_progress, wrong));
-    T_EQ("and no more", progress.wrong, UINT64_C(0xa5a5a5a5a5a5a5a5));
-    stoker_marker_close(marker);
+    T_EQ("its size", progress.struct_size,
+         offsetof(struct stoker_jpeg_indexer_progress, mismatches));
+    T_EQ("and no more", progress.mismatches, UINT64_C(0xa5a5a5a5a5a5a5a5));
+    stoker_jpeg_indexer_close(marker);
     options.struct_size = 1;
-    T_EQ("no options", stoker_marker_open(&marker, dataset, &options, NULL), STOKER_ERROR_ARGUMENT);
+    T_EQ("no options", stoker_jpeg_indexer_open(&marker, dataset, &options, NULL),
+         STOKER_ERROR_ARGUMENT);
     T_TRUE("none", !marker);
     stoker_dataset_close(dataset);
 }
@@ -160,30 +162,30 @@ static void rewrite(struct stk_io *world, enum change change, uint64_t first, ui
 {
     static uint64_t image[1u << 15];
     struct stk_view bytes = t_bytes(world, MARKS);
-    struct stk_marks_plan plan = {MARKS, samples, 0, bytes.data + 16};
-    struct stk_marks_writer *writer = NULL;
-    struct stk_marks *marks = NULL;
+    struct stk_jpeg_index_options plan = {MARKS, samples, 0, bytes.data + 16};
+    struct stk_jpeg_index_writer *writer = NULL;
+    struct stk_jpeg_index *marks = NULL;
     uint64_t size;
 
     STK_ASSERT(bytes.bytes <= sizeof image);
     memcpy(image, bytes.data, bytes.bytes);
     T_EQ("old",
-         stk_marks_open_image(&marks, (struct stk_view){(uint8_t *)image, bytes.bytes},
-                              plan.identity, NULL),
+         stk_jpeg_index_open_image(&marks, (struct stk_view){(uint8_t *)image, bytes.bytes},
+                                   plan.identity, NULL),
          0);
-    T_EQ("new", stk_marks_writer_open(&writer, world, &plan, NULL), 0);
+    T_EQ("new", stk_jpeg_index_writer_open(&writer, world, &plan, NULL), 0);
     for (uint64_t i = 0; i < samples; i++) {
         uint64_t from = change == INVENTED || change == SWAPPED ? i + 9 : i;
         bool changed = change != SAME && i - first < 3;
-        struct stk_marks_of of = stk_marks_of(marks, changed ? from : i);
+        struct stk_jpeg_index_entries of = stk_jpeg_index_get(marks, changed ? from : i);
 
         of.entries.bytes = changed && change == DROPPED ? 0 : of.entries.bytes;
-        of.entries.bytes -= changed && change == CUT ? STK_JPEG_MARK_BYTES : 0;
-        T_EQ("add", stk_marks_writer_add(writer, of.entries, NULL), 0);
+        of.entries.bytes -= changed && change == CUT ? STK_JPEG_ENTRY_POINT_BYTES : 0;
+        T_EQ("add", stk_jpeg_index_writer_add(writer, of.entries, NULL), 0);
     }
-    T_EQ("commit", stk_marks_writer_commit(writer, &size, NULL), 0);
-    stk_marks_writer_close(writer);
-    stk_marks_close(marks);
+    T_EQ("commit", stk_jpeg_index_writer_commit(writer, &size, NULL), 0);
+    stk_jpeg_index_writer_close(writer);
+    stk_jpeg_index_close(marks);
     t_drop(bytes);
 }
 
@@ -206,14 +208,14 @@ static const struct wrong_row {
 static void check_wrong(struct stoker_engine *engine, struct stk_io *world)
 {
     struct stk_view whole = t_bytes(world, MARKS);
-    struct stoker_marker_progress progress = {0};
+    struct stoker_jpeg_indexer_progress progress = {0};
 
     T_EACH(wrong_row, row, wrong_rows)
     {
         rewrite(world, row->change, row->first, MANY);
         T_EQ(row->name, marker_run(engine, TAR, 0, true, &progress), 0);
-        T_EQ(row->name, progress.wrong, row->wrong);
-        T_EQ(row->name, progress.first_wrong, row->wrong ? row->first : STOKER_NO_SAMPLE);
+        T_EQ(row->name, progress.mismatches, row->wrong);
+        T_EQ(row->name, progress.first_mismatch, row->wrong ? row->first : STOKER_NO_SAMPLE);
         T_EQ("put", t_put(world, MARKS, whole.data, whole.bytes), 0);
     }
     rewrite(world, SAME, 0, MANY - 1);
@@ -249,7 +251,7 @@ static const struct member_row {
 
 static void test_members(void)
 {
-    struct stoker_marker_progress progress = {0};
+    struct stoker_jpeg_indexer_progress progress = {0};
     struct stk_io *world;
     struct stoker_engine *engine = open_world(&world);
     struct t_tar tar = {0};
@@ -268,17 +270,17 @@ static void test_members(void)
     T_TRUE("a large one", bytes > 512u << 10);
     T_EQ("marker", marker_run(engine, TAR, 2, false, &progress), 0);
     T_EQ("pictures", progress.pictures, pictures);
-    T_EQ("marked", progress.marked, pictures);
+    T_EQ("marked", progress.indexed, pictures);
     T_EQ("bytes", progress.bytes, bytes);
     T_EQ("check", marker_run(engine, TAR, 0, true, &progress), 0);
-    T_EQ("right", progress.wrong, 0);
+    T_EQ("right", progress.mismatches, 0);
     stoker_engine_close(engine);
 }
 
 /* A header that promises 65,500 x 65,500 pixels: its marks alone would pass the memory granted. */
 static void test_large_words(void)
 {
-    struct stoker_marker_progress progress = {0};
+    struct stoker_jpeg_indexer_progress progress = {0};
     struct stk_io *world;
     struct stoker_engine *engine = open_world(&world);
     struct t_tar tar = {0};
@@ -294,15 +296,15 @@ static void test_large_words(void)
     index_tar(engine);
     T_EQ("marker", marker_run(engine, TAR, 2, false, &progress), 0);
     T_EQ("pictures", progress.pictures, 2);
-    T_EQ("marked", progress.marked, 1);
+    T_EQ("marked", progress.indexed, 1);
     stoker_engine_close(engine);
 }
 
 /* Front to back only: places of pictures cannot be gone to. */
 static void test_packed(void)
 {
-    struct stoker_index_options options = {.struct_size = sizeof options};
-    struct stoker_marker_progress progress = {0};
+    struct stoker_indexer_options options = {.struct_size = sizeof options};
+    struct stoker_jpeg_indexer_progress progress = {0};
     struct stk_io *world;
     struct stoker_engine *engine = open_world(&world);
     struct t_tar tar = {0}, packed = {0};
@@ -324,7 +326,7 @@ static void test_flat(void)
 {
     struct marker_picture picture = {
         .width = 992, .height = 1000, .noise = 1, .quality = 50, .channels = 1, .flat = true};
-    struct stoker_marker_progress progress = {0};
+    struct stoker_jpeg_indexer_progress progress = {0};
     struct stk_io *world;
     struct stoker_engine *engine = open_world(&world);
     struct t_tar tar = {0};
@@ -335,7 +337,7 @@ static void test_flat(void)
     put_tar(world, &tar);
     index_tar(engine);
     T_EQ("marker", marker_run(engine, TAR, 1, false, &progress), 0);
-    T_EQ("marked", progress.marked, 1);
+    T_EQ("marked", progress.indexed, 1);
     stoker_engine_close(engine);
 }
 
@@ -344,13 +346,13 @@ static void test_flat(void)
 /* 0, or the first failure; nothing is told, and options are left out. */
 static int run_plain(struct stoker_dataset *dataset, struct stoker_error *error)
 {
-    struct stoker_marker *marker = NULL;
-    int status = stoker_marker_open(&marker, dataset, NULL, error);
+    struct stoker_jpeg_indexer *marker = NULL;
+    int status = stoker_jpeg_indexer_open(&marker, dataset, NULL, error);
 
-    while (status == 0 && (status = stoker_marker_next(marker, NULL, error)) == 1) {
+    while (status == 0 && (status = stoker_jpeg_indexer_next(marker, NULL, error)) == 1) {
         status = 0;
     }
-    stoker_marker_close(marker);
+    stoker_jpeg_indexer_close(marker);
     return status;
 }
 
@@ -372,19 +374,19 @@ static void check_left(struct stoker_engine *engine, struct stk_io *world, uint6
 static void check_failures(struct stoker_engine *engine, struct stk_io *world,
                            struct stoker_dataset *dataset)
 {
-    static const struct stk_world_rule rules[] = {
-        {MARKS ".new", STK_FAULT_FULL, 0, 1, 100, 0},
-        {MARKS ".new", STK_FAULT_SYNC, 0, 1, 0, 0},
-        {MARKS ".new", STK_FAULT_RENAME, 0, 1, 0, 0},
+    static const struct stk_sim_rule rules[] = {
+        {MARKS ".new", STK_SIM_FAULT_FULL, 0, 1, 100, 0},
+        {MARKS ".new", STK_SIM_FAULT_SYNC, 0, 1, 0, 0},
+        {MARKS ".new", STK_SIM_FAULT_RENAME, 0, 1, 0, 0},
     };
     struct stoker_error error = {0};
     uint64_t budget = engine->budget.bytes;
-    struct stoker_marker *marker = NULL;
-    struct stk_marks *marks = NULL;
+    struct stoker_jpeg_indexer *marker = NULL;
+    struct stk_jpeg_index *marks = NULL;
     uint64_t calls;
 
     for (size_t i = 0; i < STK_COUNT(rules); i++) {
-        T_EQ("rule", stk_world_rule(world, &rules[i]), 0);
+        T_EQ("rule", stk_sim_add_rule(world, &rules[i]), 0);
         T_EQ("told", run_plain(dataset, &error), i ? -EIO : -ENOSPC);
         check_left(engine, world, budget);
         T_TRUE("none", !exists(world, MARKS));
@@ -402,18 +404,19 @@ static void check_failures(struct stoker_engine *engine, struct stk_io *world,
         T_TRUE("told", status == 0 || status == -ENOMEM);
         check_left(engine, world, budget);
         T_TRUE("whole", status < 0 || exists(world, MARKS));
-        status = stk_marks_open(&marks, world, MARKS, stk_index_identity(dataset->index), &error);
+        status =
+            stk_jpeg_index_open(&marks, world, MARKS, stk_index_identity(dataset->index), &error);
         T_TRUE("whole, or not there", status == 0 || status == -ENOENT);
-        stk_marks_close(marks);
+        stk_jpeg_index_close(marks);
     }
     T_EQ("remove", stk_io_remove(world, MARKS, NULL), 0);
-    T_EQ("open", stoker_marker_open(&marker, dataset, NULL, &error), 0);
+    T_EQ("open", stoker_jpeg_indexer_open(&marker, dataset, NULL, &error), 0);
     T_TRUE("it writes", exists(world, MARKS ".new") && exists(world, MARKS ".lock"));
-    stoker_marker_close(marker); /* given up */
+    stoker_jpeg_indexer_close(marker); /* given up */
     check_left(engine, world, budget);
     T_TRUE("none", !exists(world, MARKS));
-    T_EQ("rule", stk_world_rule(world, &(struct stk_world_rule){TAR, STK_FAULT_EIO, 0, 0, 0, 0}),
-         0);
+    T_EQ("rule",
+         stk_sim_add_rule(world, &(struct stk_sim_rule){TAR, STK_SIM_FAULT_EIO, 0, 0, 0, 0}), 0);
     T_EQ("no data", run_plain(dataset, &error), -EIO);
     check_left(engine, world, budget);
 }

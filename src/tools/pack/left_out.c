@@ -9,29 +9,30 @@
 #define FIRST_BYTES 600u /* of the first damaged samples, in a sentence */
 
 /* What a shard that was given up had left out. */
-struct stk_unfinished {
-    struct stk_unfinished *next;
+struct stk_left_out_unfinished {
+    struct stk_left_out_unfinished *next;
     uint64_t shard;
-    struct stk_damages left;
+    struct stk_bad_sample_list left;
 };
 
 /* Where the list goes: the quarantine, the draft, and the first of it into memory. */
-struct told {
-    struct stk_left *left;
-    struct stk_damage_file *lines, *records; /* owned; NULL: not there */
+struct report {
+    struct stk_left_out *left;
+    struct stk_bad_sample_file *lines, *records; /* owned; NULL: not there */
 };
 
-static int tell(struct stk_left *left, bool whole, struct stoker_error *error);
+static int fail_with_list(struct stk_left_out *left, bool whole, struct stoker_error *error);
 
 static int fail_memory(struct stoker_error *error)
 {
     return stk_fail(error, -ENOMEM, "no memory to list damaged samples", "free memory", "pack");
 }
 
-int stk_left_open(struct stk_left *left, const struct stk_left_options *options,
-                  const struct stk_draft *draft, const char *pattern, struct stoker_error *error)
+int stk_left_out_open(struct stk_left_out *left, const struct stk_left_out_options *options,
+                      const struct stk_staging *staging, const char *pattern,
+                      struct stoker_error *error)
 {
-    *left = (struct stk_left){.options = *options, .draft = draft, .pattern = pattern};
+    *left = (struct stk_left_out){.options = *options, .draft = staging, .pattern = pattern};
     if (options->quarantine) {
         left->options.quarantine = stk_strdup(options->quarantine);
         if (!left->options.quarantine) {
@@ -43,20 +44,20 @@ int stk_left_open(struct stk_left *left, const struct stk_left_options *options,
     return 0;
 }
 
-void stk_left_close(struct stk_left *left)
+void stk_left_out_close(struct stk_left_out *left)
 {
-    struct stk_unfinished *next;
+    struct stk_left_out_unfinished *next;
 
     if (!left->open) {
         return;
     }
     for (; left->locked.unfinished; left->locked.unfinished = next) {
         next = left->locked.unfinished->next;
-        stk_damages_deinit(&left->locked.unfinished->left);
+        stk_bad_sample_list_deinit(&left->locked.unfinished->left);
         stk_free(left->locked.unfinished);
     }
     pthread_mutex_destroy(&left->lock);
-    stk_damages_deinit(&left->list);
+    stk_bad_sample_list_deinit(&left->list);
     stk_free(left->of_shard);
     stk_free((char *)(uintptr_t)left->options.quarantine);
 }
@@ -65,8 +66,8 @@ void stk_left_close(struct stk_left *left)
 static int is_there(struct stk_io *io, const char *destination, const char *ending,
                     const char *name, struct stoker_error *error)
 {
-    char *folder = stk_draft_path(destination, "", ending);
-    char *path = folder ? stk_draft_path(folder, name, "") : NULL;
+    char *folder = stk_staging_path(destination, "", ending);
+    char *path = folder ? stk_staging_path(folder, name, "") : NULL;
     struct stk_stat about;
     int status = path ? stk_io_stat_path(io, path, &about, NULL) == 0 : fail_memory(error);
 
@@ -75,8 +76,8 @@ static int is_there(struct stk_io *io, const char *destination, const char *endi
     return status;
 }
 
-int stk_left_check(const struct stk_left *left, struct stk_io *io, const char *destination,
-                   struct stoker_error *error)
+int stk_left_out_check(const struct stk_left_out *left, struct stk_io *io, const char *destination,
+                       struct stoker_error *error)
 {
     struct stk_stat about;
     int status;
@@ -86,7 +87,7 @@ int stk_left_check(const struct stk_left *left, struct stk_io *io, const char *d
         return 0;
     }
     status = is_there(io, destination, ".part", "", error);
-    status = status != 0 ? status : is_there(io, destination, "", STK_DRAFT_PLAN_NAME, error);
+    status = status != 0 ? status : is_there(io, destination, "", STK_STAGING_PLAN_NAME, error);
     if (status == 0) {
         status =
             stk_fail_errno(error, EEXIST, "the quarantine file is there already",
@@ -95,27 +96,29 @@ int stk_left_check(const struct stk_left *left, struct stk_io *io, const char *d
     return status < 0 ? status : 0;
 }
 
-int stk_left_try(const struct stk_left *left, struct stk_io *io, struct stoker_error *error)
+int stk_left_out_check_writable(const struct stk_left_out *left, struct stk_io *io,
+                                struct stoker_error *error)
 {
     const char *path = left->options.quarantine;
-    struct stk_damage_file *file = NULL;
-    int status = path ? stk_damage_file_open(&file, io, path, STK_DAMAGE_LINES, error) : 0;
+    struct stk_bad_sample_file *file = NULL;
+    int status =
+        path ? stk_bad_sample_file_open(&file, io, path, STK_BAD_SAMPLE_FILE_LINES, error) : 0;
 
-    stk_damage_file_close(file);
+    stk_bad_sample_file_close(file);
     return status;
 }
 
-static void set_damaged(struct stk_left *left)
+static void mark_damaged(struct stk_left_out *left)
 {
     pthread_mutex_lock(&left->lock);
     left->locked.damaged = true;
     pthread_mutex_unlock(&left->lock);
 }
 
-int stk_left_begin(struct stk_left *left, const struct stk_losses *losses, uint64_t sample_count,
-                   uint64_t shard_count, struct stoker_error *error)
+int stk_left_out_begin(struct stk_left_out *left, const struct stk_tar_losses *losses,
+                       uint64_t sample_count, uint64_t shard_count, struct stoker_error *error)
 {
-    const struct stk_left_options *options = &left->options;
+    const struct stk_left_out_options *options = &left->options;
 
     left->losses = losses;
     left->count = losses->count;
@@ -130,64 +133,66 @@ int stk_left_begin(struct stk_left *left, const struct stk_losses *losses, uint6
         return fail_memory(error);
     }
     if (losses->count > 0 && !options->skip) {
-        set_damaged(left);
-        stk_damage_error(stk_losses_at(losses, 0), error);
+        mark_damaged(left);
+        stk_bad_sample_error(stk_tar_losses_get(losses, 0), error);
         return error->status;
     }
     return 0;
 }
 
-/* The sentence is made when all is known (stk_left_tell). */
-int stk_left_weigh(struct stk_left *left, struct stoker_error *error)
+/* The sentence is made when all is known (stk_left_out_fail). */
+int stk_left_out_check_limit(struct stk_left_out *left, struct stoker_error *error)
 {
     if (left->count <= left->most) {
         return 0;
     }
-    set_damaged(left);
+    mark_damaged(left);
     return stk_fail(error, STOKER_ERROR_LIMIT, "too many samples are damaged", "see the list",
                     "'%.300s'", left->draft->destination);
 }
 
-void stk_left_kept(struct stk_left *left, uint64_t shard, uint64_t count)
+void stk_left_out_shard_reused(struct stk_left_out *left, uint64_t shard, uint64_t count)
 {
     left->of_shard[shard] = count;
     left->count += count;
 }
 
-int stk_left_take(struct stk_left *left, struct stk_shard_out *out, uint64_t sample,
-                  struct stoker_error *error)
+int stk_left_out_add(struct stk_left_out *left, struct stk_shard_file *out, uint64_t sample,
+                     struct stoker_error *error)
 {
-    struct stk_damage *damage = stk_damage_new(sample, error);
+    struct stk_bad_sample *damage = stk_bad_sample_new(sample, error);
     int status = error->status;
 
     if (!damage) {
         return fail_memory(error);
     }
-    if (stk_shard_out_left(out, damage, error) < 0) {
+    if (stk_shard_file_add_left_out(out, damage, error) < 0) {
         stk_free(damage);
         return -ENOMEM;
     }
     if (!left->options.skip) {
-        set_damaged(left);
+        mark_damaged(left);
         return status;
     }
-    status = stk_shard_out_drop(out, error);
+    status = stk_shard_file_drop_sample(out, error);
     if (status < 0) {
         return status;
     }
     left->count++;
-    return stk_left_weigh(left, error);
+    return stk_left_out_check_limit(left, error);
 }
 
-void stk_left_whole(struct stk_left *left, uint64_t shard, struct stk_shard_out *out)
+void stk_left_out_shard_complete(struct stk_left_out *left, uint64_t shard,
+                                 struct stk_shard_file *out)
 {
-    left->of_shard[shard] = stk_shard_out_lefts(out)->count;
+    left->of_shard[shard] = stk_shard_file_left_out(out)->count;
 }
 
-void stk_left_give_up(struct stk_left *left, uint64_t shard, struct stk_shard_out *out)
+void stk_left_out_shard_failed(struct stk_left_out *left, uint64_t shard,
+                               struct stk_shard_file *out)
 {
-    struct stk_damages *damages = stk_shard_out_lefts(out);
-    struct stk_unfinished *unfinished =
+    struct stk_bad_sample_list *damages = stk_shard_file_left_out(out);
+    struct stk_left_out_unfinished *unfinished =
         damages->count > 0 ? stk_alloc(1, sizeof *unfinished) : NULL;
 
     if (!unfinished) {
@@ -195,42 +200,43 @@ void stk_left_give_up(struct stk_left *left, uint64_t shard, struct stk_shard_ou
     }
     unfinished->shard = shard;
     unfinished->left = *damages;
-    *damages = (struct stk_damages){0};
+    *damages = (struct stk_bad_sample_list){0};
     pthread_mutex_lock(&left->lock);
     unfinished->next = left->locked.unfinished;
     left->locked.unfinished = unfinished;
     pthread_mutex_unlock(&left->lock);
 }
 
-int stk_left_list(struct stk_left *left, struct stoker_error *error)
+int stk_left_out_write_list(struct stk_left_out *left, struct stoker_error *error)
 {
     if (left->count == left->sample_count) {
-        set_damaged(left);
+        mark_damaged(left);
         return stk_fail(error, STOKER_ERROR_EMPTY, "no sample is left: all are damaged",
                         "look at the list, and at what the source is", "'%.300s'",
                         left->draft->destination);
     }
-    return tell(left, true, error);
+    return fail_with_list(left, true, error);
 }
 
 /* ---- telling ---- */
 
 /* keep: for a later run, too. */
-static int told_open(struct told *told, struct stk_left *left, bool keep,
-                     struct stoker_error *error)
+static int report_open(struct report *report, struct stk_left_out *left, bool keep,
+                       struct stoker_error *error)
 {
     struct stk_io *io = left->draft->io;
     char *path = NULL;
     int status = 0;
 
-    *told = (struct told){.left = left};
+    *report = (struct report){.left = left};
     if (left->options.quarantine) {
-        status = stk_damage_file_open(&told->lines, io, left->options.quarantine, STK_DAMAGE_LINES,
-                                      error);
+        status = stk_bad_sample_file_open(&report->lines, io, left->options.quarantine,
+                                          STK_BAD_SAMPLE_FILE_LINES, error);
     }
     if (status == 0 && keep) {
-        path = stk_draft_path(left->draft->directory, STK_DRAFT_LEFT_NAME, "");
-        status = path ? stk_damage_file_open(&told->records, io, path, STK_DAMAGE_RECORDS, error)
+        path = stk_staging_path(left->draft->directory, STK_STAGING_LEFT_OUT_NAME, "");
+        status = path ? stk_bad_sample_file_open(&report->records, io, path,
+                                                 STK_BAD_SAMPLE_FILE_RECORDS, error)
                       : fail_memory(error);
     }
     stk_free(path);
@@ -238,17 +244,17 @@ static int told_open(struct told *told, struct stk_left *left, bool keep,
 }
 
 /* Takes the damage. */
-static int told_add(void *context, struct stk_damage *damage, struct stoker_error *error)
+static int report_add(void *context, struct stk_bad_sample *damage, struct stoker_error *error)
 {
-    struct told *told = context;
-    struct stk_damages *list = &told->left->list;
-    int status = told->lines ? stk_damage_file_add(told->lines, damage, error) : 0;
+    struct report *report = context;
+    struct stk_bad_sample_list *list = &report->left->list;
+    int status = report->lines ? stk_bad_sample_file_add(report->lines, damage, error) : 0;
 
-    if (status == 0 && told->records) {
-        status = stk_damage_file_add(told->records, damage, error);
+    if (status == 0 && report->records) {
+        status = stk_bad_sample_file_add(report->records, damage, error);
     }
-    if (status == 0 && list->count < told->left->options.list_max) {
-        if (stk_damages_add(list, damage) == 0) {
+    if (status == 0 && list->count < report->left->options.list_max) {
+        if (stk_bad_sample_list_add(list, damage) == 0) {
             return 0;
         }
         status = fail_memory(error);
@@ -257,105 +263,109 @@ static int told_add(void *context, struct stk_damage *damage, struct stoker_erro
     return status;
 }
 
-static int told_damages(struct told *told, struct stk_damages *damages, struct stoker_error *error)
+static int report_samples(struct report *report, struct stk_bad_sample_list *damages,
+                          struct stoker_error *error)
 {
     int status = 0;
 
     for (uint64_t i = 0; status == 0 && i < damages->count; i++) {
-        status = told_add(told, damages->items[i], error);
+        status = report_add(report, damages->items[i], error);
         damages->items[i] = NULL;
     }
     return status;
 }
 
 /* Of a shard: what it had when it was given up, or what its done file says. 1: it had some. */
-static int told_shard(struct told *told, uint64_t shard, struct stoker_error *error)
+static int report_shard(struct report *report, uint64_t shard, struct stoker_error *error)
 {
-    struct stk_left *left = told->left;
-    const struct stk_draft *draft = left->draft;
-    struct stk_done done = {0};
+    struct stk_left_out *left = report->left;
+    const struct stk_staging *staging = left->draft;
+    struct stk_shard_done done = {0};
     char name[STK_SHARD_NAME_MAX];
     int status;
 
-    for (struct stk_unfinished *at = left->locked.unfinished; at; at = at->next) {
+    for (struct stk_left_out_unfinished *at = left->locked.unfinished; at; at = at->next) {
         if (at->shard == shard) {
-            status = told_damages(told, &at->left, error);
+            status = report_samples(report, &at->left, error);
             return status < 0 ? status : 1;
         }
     }
     if (left->of_shard[shard] == 0) {
         return 0;
     }
-    stk_pattern_name(left->pattern, shard, name, sizeof name);
-    status = stk_done_read(&done, draft->io, draft->directory, name, draft->plan, error);
+    stk_shard_pattern_name(left->pattern, shard, name, sizeof name);
+    status =
+        stk_shard_done_read(&done, staging->io, staging->directory, name, staging->plan, error);
     if (status == 0) {
         status = stk_fail(error, STOKER_ERROR_CHANGED, "a finished shard is not there any more",
                           "run it again: it goes on from there", "'%.300s'", name);
     }
-    status = status < 0 ? status : told_damages(told, &done.left, error);
-    stk_done_deinit(&done);
+    status = status < 0 ? status : report_samples(report, &done.left_out, error);
+    stk_shard_done_deinit(&done);
     return status < 0 ? status : 1;
 }
 
 /* Of the source's scan. */
-static int told_loss(struct told *told, const struct stk_damage *loss, struct stoker_error *error)
+static int report_loss(struct report *report, const struct stk_bad_sample *loss,
+                       struct stoker_error *error)
 {
     struct stoker_error found = {0};
-    struct stk_damage *copy;
+    struct stk_bad_sample *copy;
 
-    stk_damage_error(loss, &found);
-    copy = stk_damage_new(loss->sample, &found);
-    return copy ? told_add(told, copy, error) : fail_memory(error);
+    stk_bad_sample_error(loss, &found);
+    copy = stk_bad_sample_new(loss->sample, &found);
+    return copy ? report_add(report, copy, error) : fail_memory(error);
 }
 
 /* Takes what is open. */
-static int told_end(struct told *told, int status, struct stoker_error *error)
+static int report_end(struct report *report, int status, struct stoker_error *error)
 {
-    if (status == 0 && told->records) {
-        status = stk_damage_file_commit(told->records, error);
+    if (status == 0 && report->records) {
+        status = stk_bad_sample_file_commit(report->records, error);
     }
-    if (status == 0 && told->lines) {
-        status = stk_damage_file_commit(told->lines, error);
+    if (status == 0 && report->lines) {
+        status = stk_bad_sample_file_commit(report->lines, error);
     }
-    stk_damage_file_close(told->records);
-    stk_damage_file_close(told->lines);
+    stk_bad_sample_file_close(report->records);
+    stk_bad_sample_file_close(report->lines);
     return status;
 }
 
 /* whole: all shards are; else what was found so far. Under raise that is the first, which is the
  * same whatever the threads. */
-static int tell(struct stk_left *left, bool whole, struct stoker_error *error)
+static int fail_with_list(struct stk_left_out *left, bool whole, struct stoker_error *error)
 {
-    struct told told;
-    int status = told_open(&told, left, whole && left->count > 0, error);
+    struct report report;
+    int status = report_open(&report, left, whole && left->count > 0, error);
 
     for (uint64_t i = 0; status == 0 && left->losses && i < left->losses->count; i++) {
-        status = told_loss(&told, stk_losses_at(left->losses, i), error);
+        status = report_loss(&report, stk_tar_losses_get(left->losses, i), error);
         status = status == 0 && !left->options.skip ? 1 : status;
     }
     for (uint64_t i = 0; status >= 0 && i < left->shard_count; i++) {
         if (status == 0 || left->options.skip) {
-            status = told_shard(&told, i, error);
+            status = report_shard(&report, i, error);
         }
     }
-    return told_end(&told, status < 0 ? status : 0, error);
+    return report_end(&report, status < 0 ? status : 0, error);
 }
 
-int stk_left_find(struct stk_left *left, const struct stk_manifest *manifest,
-                  struct stoker_error *error)
+int stk_left_out_resume_list(struct stk_left_out *left, const struct stk_manifest *manifest,
+                             struct stoker_error *error)
 {
-    const struct stk_draft *draft = left->draft;
-    char *path = stk_draft_path(draft->directory, STK_DRAFT_LEFT_NAME, "");
+    const struct stk_staging *staging = left->draft;
+    char *path = stk_staging_path(staging->directory, STK_STAGING_LEFT_OUT_NAME, "");
     struct stk_stat about;
-    struct told told;
+    struct report report;
     int status = path ? 0 : fail_memory(error);
 
-    left->count = stk_manifest_left(manifest);
+    left->count = stk_manifest_left_out(manifest);
     /* Between the last two removals of that run the list is gone: it was given by then. */
-    if (status == 0 && (left->count == 0 || stk_io_stat_path(draft->io, path, &about, NULL) == 0)) {
-        status = told_open(&told, left, false, error);
+    if (status == 0 &&
+        (left->count == 0 || stk_io_stat_path(staging->io, path, &about, NULL) == 0)) {
+        status = report_open(&report, left, false, error);
         if (status == 0 && left->count > 0) {
-            status = stk_damage_file_read(draft->io, path, told_add, &told, error);
+            status = stk_bad_sample_file_read(staging->io, path, report_add, &report, error);
             if (status == 0) {
                 status = stk_fail(error, STOKER_ERROR_CORRUPT,
                                   "the list of what was left out is damaged",
@@ -363,24 +373,24 @@ int stk_left_find(struct stk_left *left, const struct stk_manifest *manifest,
             }
             status = status < 0 ? status : 0;
         }
-        status = told_end(&told, status, error);
+        status = report_end(&report, status, error);
     }
     stk_free(path);
     return status;
 }
 
-void stk_left_tell(struct stk_left *left, struct stoker_error *error)
+void stk_left_out_fail(struct stk_left_out *left, struct stoker_error *error)
 {
-    const struct stk_left_options *options = &left->options;
+    const struct stk_left_out_options *options = &left->options;
     bool count = options->samples_max > 0 && left->count > options->samples_max;
     char first[FIRST_BYTES];
 
     if (!left->locked.damaged) {
         return;
     }
-    (void)tell(left, false, NULL); /* there is an error already */
+    (void)fail_with_list(left, false, NULL); /* there is an error already */
     if (options->skip && error->status == STOKER_ERROR_LIMIT) {
-        stk_damage_describe(left->list.items, left->list.count, first, sizeof first);
+        stk_bad_sample_describe(left->list.items, left->list.count, first, sizeof first);
         stk_fail(error, STOKER_ERROR_LIMIT,
                  count ? "more samples are damaged than bad_samples_max allows"
                        : "a larger share of the samples is damaged than bad_share_max allows",

@@ -51,7 +51,7 @@ static void make_shard(struct stk_io *world, unsigned shard, bool damaged)
 {
     static uint8_t data[LARGE];
     struct t_tar tar = {0};
-    struct stk_out *out = NULL;
+    struct stk_output *out = NULL;
     char name[64];
 
     for (unsigned i = 0; i < SAMPLES; i++) {
@@ -73,8 +73,8 @@ static void make_shard(struct stk_io *world, unsigned shard, bool damaged)
     snprintf(name, sizeof name, "/src/s-%u.tar", shard);
     T_EQ(name, stk_io_create(world, name, false, &out, NULL), 0);
     T_EQ(name, stk_io_write(world, out, tar.data, tar.bytes, NULL), 0);
-    T_EQ(name, stk_io_sync_out(world, out, NULL), 0);
-    stk_io_close_out(world, out);
+    T_EQ(name, stk_io_sync_output(world, out, NULL), 0);
+    stk_io_close_output(world, out);
     t_tar_free(&tar);
 }
 
@@ -84,21 +84,21 @@ static void make_source(struct stk_io *world, struct stoker_engine *engine)
     const char *url = source;
     struct stoker_dataset_options dataset = {
         .struct_size = sizeof dataset, .urls = &url, .url_count = 1};
-    struct stoker_index_options options = {.struct_size = sizeof options, .checksums = 1};
-    struct stoker_index_progress progress = {.struct_size = sizeof progress};
+    struct stoker_indexer_options options = {.struct_size = sizeof options, .checksums = 1};
+    struct stoker_indexer_progress progress = {.struct_size = sizeof progress};
     struct stoker_indexer *indexer = NULL;
     int status;
 
-    T_EQ("/src", stk_world_add(world, source, NULL, 0), 0);
-    T_EQ("/out", stk_world_add(world, "/out", NULL, 0), 0);
+    T_EQ("/src", stk_sim_add(world, source, NULL, 0), 0);
+    T_EQ("/out", stk_sim_add(world, "/out", NULL, 0), 0);
     for (unsigned i = 0; i < SHARDS; i++) {
         make_shard(world, i, false);
     }
-    T_EQ("index", stoker_index_open(&indexer, engine, &dataset, &options, NULL), 0);
-    while ((status = stoker_index_next(indexer, 1000, &progress, NULL)) == 1) {
+    T_EQ("index", stoker_indexer_open(&indexer, engine, &dataset, &options, NULL), 0);
+    while ((status = stoker_indexer_next(indexer, 1000, &progress, NULL)) == 1) {
     }
     T_EQ("index", status, 0);
-    stoker_index_close(indexer);
+    stoker_indexer_close(indexer);
     T_EQ("stamp", stk_io_remove(world, "/src/stoker.index.stamp", NULL), 0);
     for (unsigned i = 0; i < SHARDS; i++) {
         make_shard(world, i, true);
@@ -169,7 +169,7 @@ static const char *read_list(struct stk_io *world)
     size_t bytes = 0;
 
     text[0] = 0;
-    if (stk_draft_find_file(world, listed, sizeof text - 1, &data, &bytes, NULL) == 1) {
+    if (stk_staging_find_file(world, listed, sizeof text - 1, &data, &bytes, NULL) == 1) {
         memcpy(text, data, bytes);
         text[bytes] = 0;
     }
@@ -192,17 +192,17 @@ static void check_packed(const char *name, struct stoker_engine *engine, struct 
 
     T_TRUE(name, !is_there(world, draft));
     T_EQ(name,
-         stk_draft_read_file(world, "/out/dst/stoker.manifest.json", 1u << 20, &data, &bytes,
-                             &error),
+         stk_staging_read_file(world, "/out/dst/stoker.manifest.json", 1u << 20, &data, &bytes,
+                               &error),
          0);
     T_EQ(name, stk_manifest_parse(&manifest, (struct stk_view){data, bytes}, &error), 0);
-    T_EQ(name, stk_manifest_left(&manifest), STK_COUNT(bads));
+    T_EQ(name, stk_manifest_left_out(&manifest), STK_COUNT(bads));
     T_EQ(name, manifest.samples, SHARDS * SAMPLES - STK_COUNT(bads));
     stk_free(data);
     for (uint64_t i = 0; i < manifest.shard_count; i++) {
-        char *path = stk_draft_path(destination, manifest.shards[i].name, "");
+        char *path = stk_staging_path(destination, manifest.shards[i].name, "");
 
-        T_EQ(path, stk_draft_read_file(world, path, 1u << 30, &data, &bytes, &error), 0);
+        T_EQ(path, stk_staging_read_file(world, path, 1u << 30, &data, &bytes, &error), 0);
         stk_sha256_init(&sha);
         stk_sha256_add(&sha, data, bytes);
         stk_sha256_done(&sha, digest);
@@ -378,13 +378,13 @@ static void test_retries(void)
         struct stoker_pack_options options = skipping;
         struct stk_io *world;
         struct stoker_engine *engine = open_engine(&world, 1);
-        struct stk_world_rule rule = {
-            .path = "/src/s-1.tar", .fault = STK_FAULT_EIO, .times = row->failures};
+        struct stk_sim_rule rule = {
+            .path = "/src/s-1.tar", .fault = STK_SIM_FAULT_EIO, .times = row->failures};
         struct result result;
 
         make_source(world, engine);
         options.io_retries = row->retries;
-        stk_world_rule(world, &rule);
+        stk_sim_add_rule(world, &rule);
         T_EQ(row->name, run(engine, &options, &result), row->want);
         if (row->want < 0) {
             T_ERROR(row->name, &result.error);
@@ -417,11 +417,11 @@ static void test_truncated(void)
         make_source(world, engine);
         for (unsigned i = all ? 0 : 1; i < (all ? SHARDS : 2); i++) {
             char path[32];
-            struct stk_world_rule rule = {
-                .path = path, .fault = STK_FAULT_TRUNCATED, .offset = 600};
+            struct stk_sim_rule rule = {
+                .path = path, .fault = STK_SIM_FAULT_TRUNCATED, .offset = 600};
 
             snprintf(path, sizeof path, "/src/s-%u.tar", i);
-            stk_world_rule(world, &rule);
+            stk_sim_add_rule(world, &rule);
         }
         T_EQ("open", open_source(engine, source, &dataset, &error), 0);
         T_EQ("open", stoker_pack_open(&pack, dataset, &options, &error), 0);
@@ -453,7 +453,7 @@ static void test_taken(void)
     struct result result;
 
     make_source(world, engine);
-    T_EQ("a loader's list", stk_world_add(world, listed, "mine\n", 5), 0);
+    T_EQ("a loader's list", stk_sim_add(world, listed, "mine\n", 5), 0);
     T_EQ("taken", run(engine, &skipping, &result), -EEXIST);
     T_ERROR("taken", &result.error);
     T_TRUE("not begun", !is_there(world, draft));
@@ -483,21 +483,21 @@ static void test_every_call(enum way way)
 
         make_source(world, engine);
         if (way == FAIL) {
-            stk_world_fail_nth(world, n);
+            stk_sim_fail_nth(world, n);
         } else {
-            stk_world_cut_nth(world, n);
+            stk_sim_kill_nth(world, n);
         }
         status = run(engine, &skipping, &result);
-        stk_world_fail_nth(world, 0);
-        stk_world_cut_nth(world, 0);
+        stk_sim_fail_nth(world, 0);
+        stk_sim_kill_nth(world, 0);
         if (status < 0) {
             T_ERROR(names[way], &result.error);
-            T_TRUE("the machine's", !stk_is_damage(status));
+            T_TRUE("the machine's", !stk_error_is_data(status));
             failures++;
         }
         past = n > 0 && status == 0 ? past + 1 : 0;
         if (way >= POWER) {
-            T_EQ(names[way], way == POWER ? stk_world_crash(world) : stk_world_crash_some(world, n),
+            T_EQ(names[way], way == POWER ? stk_sim_crash(world) : stk_sim_crash_partial(world, n),
                  0);
         }
         if (!is_there(world, destination) || is_there(world, "/out/dst/stoker.plan.json")) {
@@ -534,21 +534,21 @@ static void make_broken(struct stk_io *world)
         char path[32];
         uint8_t *data = NULL;
         size_t bytes = 0;
-        struct stk_out *out = NULL;
+        struct stk_output *out = NULL;
 
         make_shard(world, i, false);
         snprintf(path, sizeof path, "/src/s-%u.tar", i);
-        T_EQ(path, stk_draft_read_file(world, path, 1u << 30, &data, &bytes, NULL), 0);
+        T_EQ(path, stk_staging_read_file(world, path, 1u << 30, &data, &bytes, NULL), 0);
         data[20] ^= i == 1; /* the first header */
         bytes = i == 2 ? bytes / 2 : bytes;
         T_EQ(path, stk_io_create(world, path, false, &out, NULL), 0);
         T_EQ(path, stk_io_write(world, out, data, bytes, NULL), 0);
-        T_EQ(path, stk_io_sync_out(world, out, NULL), 0);
-        stk_io_close_out(world, out);
+        T_EQ(path, stk_io_sync_output(world, out, NULL), 0);
+        stk_io_close_output(world, out);
         stk_free(data);
     }
     T_EQ("/src", stk_io_sync_directory(world, source, NULL), 0);
-    T_EQ("/out", stk_world_add(world, "/out", NULL, 0), 0);
+    T_EQ("/out", stk_sim_add(world, "/out", NULL, 0), 0);
 }
 
 static int pack_broken(struct stoker_engine *engine, struct stoker_pack_progress *progress,
@@ -589,20 +589,20 @@ static void test_broken_tars(void)
             struct stoker_error error = {0};
             int status;
 
-            T_EQ("/src", stk_world_add(world, source, NULL, 0), 0);
+            T_EQ("/src", stk_sim_add(world, source, NULL, 0), 0);
             make_broken(world);
             if (memory) {
                 stk_mem_fail_nth(n);
             } else {
-                stk_world_fail_nth(world, n);
+                stk_sim_fail_nth(world, n);
             }
             status = pack_broken(engine, &progress, &error);
             stk_mem_fail_nth(0);
-            stk_world_fail_nth(world, 0);
+            stk_sim_fail_nth(world, 0);
             passes = status == 0 && n > 0 ? passes + 1 : 0;
             if (status < 0) {
                 T_ERROR("broken", &error);
-                T_TRUE("the machine's", !stk_is_damage(status));
+                T_TRUE("the machine's", !stk_error_is_data(status));
                 failures++;
                 error = (struct stoker_error){0};
                 T_EQ("and then", pack_broken(engine, &progress, &error), 0);

@@ -26,11 +26,11 @@ struct stoker_pack {
     char *destination, *pattern; /* owned */
     uint64_t begin_ns;
     pthread_t thread;
-    struct stk_plan plan; /* of the thread, as all down to the counters */
-    struct stk_draft draft;
-    uint64_t *todo;       /* owned: shards that are to be written */
-    const char **classes; /* owned: lent by the dataset */
-    struct stk_left left; /* its list: const once ended */
+    struct stk_pack_plan plan; /* of the thread, as all down to the counters */
+    struct stk_staging staging;
+    uint64_t *todo;           /* owned: shards that are to be written */
+    const char **classes;     /* owned: lent by the dataset */
+    struct stk_left_out left; /* its list: const once ended */
     _Atomic bool stop;
     _Atomic uint32_t phase;
     _Atomic uint64_t shards, shards_done, samples, samples_done, bytes, bytes_done;
@@ -45,7 +45,7 @@ struct stoker_pack {
     } locked;
 };
 
-static int resolve(struct stoker_pack *pack, const struct stoker_pack_options *given,
+static int resolve(struct stoker_pack *pack, const struct stoker_pack_options *user_options,
                    struct stoker_error *error);
 static void *pack_main(void *argument);
 static int run(struct stoker_pack *pack, struct stoker_error *error);
@@ -81,7 +81,7 @@ int stoker_pack_open(struct stoker_pack **pack_out, struct stoker_dataset *datas
     pack->dataset = dataset;
     pack->begin_ns = stk_engine_now(dataset->engine);
     pack->phase = STOKER_PACK_LISTING;
-    stk_dataset_hold(dataset);
+    stk_dataset_retain(dataset);
     status = stk_thread_start(&pack->thread, NULL, pack_main, pack);
     if (status < 0) {
         status = stk_fail_errno(error, -status, "cannot start a thread",
@@ -94,7 +94,7 @@ done:
     if (status < 0) {
         stk_free(pack->destination);
         stk_free(pack->pattern);
-        stk_left_close(&pack->left);
+        stk_left_out_close(&pack->left);
         stk_free(pack);
         return status;
     }
@@ -102,12 +102,12 @@ done:
     return 0;
 }
 
-static int open_left(struct stoker_pack *pack, struct stoker_error *error)
+static int open_left_out(struct stoker_pack *pack, struct stoker_error *error)
 {
     struct stoker_pack_options *options = &pack->options;
-    struct stk_left_options left = {.quarantine = options->quarantine,
-                                    .samples_max = options->bad_samples_max,
-                                    .share_max = options->bad_share_max};
+    struct stk_left_out_options left = {.quarantine = options->quarantine,
+                                        .samples_max = options->bad_samples_max,
+                                        .share_max = options->bad_share_max};
 
     options->on_error = options->on_error ? options->on_error : STOKER_ON_ERROR_RAISE;
     if (options->on_error > STOKER_ON_ERROR_SKIP || !(options->bad_share_max >= 0) ||
@@ -117,7 +117,7 @@ static int open_left(struct stoker_pack *pack, struct stoker_error *error)
     }
     left.skip = options->on_error == STOKER_ON_ERROR_SKIP;
     left.list_max = options->bad_list_max ? options->bad_list_max : BAD_LIST_DEFAULT;
-    return stk_left_open(&pack->left, &left, &pack->draft, pack->pattern, error);
+    return stk_left_out_open(&pack->left, &left, &pack->staging, pack->pattern, error);
 }
 
 /* Without '/' at its end; owned by the caller. */
@@ -131,23 +131,24 @@ static char *strip_slashes(const char *path)
     return text;
 }
 
-static int resolve(struct stoker_pack *pack, const struct stoker_pack_options *given,
+static int resolve(struct stoker_pack *pack, const struct stoker_pack_options *user_options,
                    struct stoker_error *error)
 {
     struct stoker_pack_options *options = &pack->options;
     int status;
 
-    if (!given || given->struct_size < offsetof(struct stoker_pack_options, shard_bytes) ||
-        given->struct_size > 4096 || !given->destination) {
+    if (!user_options ||
+        user_options->struct_size < offsetof(struct stoker_pack_options, shard_bytes) ||
+        user_options->struct_size > 4096 || !user_options->destination) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "no destination is named",
                         "set struct_size and destination", "pack options");
     }
-    memcpy(options, given, stk_min(given->struct_size, sizeof *options));
+    memcpy(options, user_options, stk_min(user_options->struct_size, sizeof *options));
     options->shard_bytes = options->shard_bytes ? options->shard_bytes : SHARD_BYTES_DEFAULT;
     options->quality = options->quality ? options->quality : QUALITY_DEFAULT;
     options->shuffle = options->shuffle ? options->shuffle : STOKER_SHUFFLE_NONE;
     options->seed = options->shuffle == STOKER_SHUFFLE_FULL ? options->seed : 0;
-    options->io_retries = options->io_retries ? options->io_retries : STK_RETRIES_DEFAULT;
+    options->io_retries = options->io_retries ? options->io_retries : STK_RETRY_COUNT_DEFAULT;
     options->io_retries = options->io_retries == STOKER_NO_RETRIES ? 0 : options->io_retries;
     options->io_retry_wait_ms =
         options->io_retry_wait_ms ? options->io_retry_wait_ms : STK_RETRY_WAIT_DEFAULT_MS;
@@ -163,9 +164,9 @@ static int resolve(struct stoker_pack *pack, const struct stoker_pack_options *g
     if (!pack->destination || !pack->pattern) {
         return fail_memory(error);
     }
-    status = open_left(pack, error);
+    status = open_left_out(pack, error);
     options->destination = options->pattern = options->quarantine = NULL; /* borrowed until here */
-    return status < 0 ? status : stk_pattern_check(pack->pattern, error);
+    return status < 0 ? status : stk_shard_pattern_check(pack->pattern, error);
 }
 
 void stoker_pack_close(struct stoker_pack *pack)
@@ -183,11 +184,11 @@ void stoker_pack_close(struct stoker_pack *pack)
     pthread_mutex_destroy(&pack->lock);
     stk_free(pack->destination);
     stk_free(pack->pattern);
-    stk_left_close(&pack->left);
+    stk_left_out_close(&pack->left);
     stk_free(pack);
 }
 
-static void fill(struct stoker_pack *pack, struct stoker_pack_progress *progress)
+static void fill_progress(struct stoker_pack *pack, struct stoker_pack_progress *progress)
 {
     struct stoker_pack_progress full = {.struct_size = progress->struct_size};
 
@@ -198,9 +199,9 @@ static void fill(struct stoker_pack *pack, struct stoker_pack_progress *progress
     full.samples_done = pack->samples_done;
     full.bytes = pack->bytes;
     full.bytes_done = pack->bytes_done;
-    full.shards_kept = pack->shards_kept;
-    full.samples_kept = pack->samples_kept;
-    full.bytes_kept = pack->bytes_kept;
+    full.shards_resumed = pack->shards_kept;
+    full.samples_resumed = pack->samples_kept;
+    full.bytes_resumed = pack->bytes_kept;
     full.resized = pack->resized;
     full.copied = pack->copied;
     full.samples_left_out = pack->left.count;
@@ -212,7 +213,7 @@ static void fill(struct stoker_pack *pack, struct stoker_pack_progress *progress
 int stoker_pack_next(struct stoker_pack *pack, uint32_t timeout_ms,
                      struct stoker_pack_progress *progress, struct stoker_error *error)
 {
-    struct timespec until = stk_engine_after((uint64_t)timeout_ms * 1000000u);
+    struct timespec until = stk_engine_deadline((uint64_t)timeout_ms * 1000000u);
     int status = stk_engine_check(pack->dataset->engine, error);
 
     if (status < 0) {
@@ -228,7 +229,7 @@ int stoker_pack_next(struct stoker_pack *pack, uint32_t timeout_ms,
     }
     pthread_mutex_unlock(&pack->lock);
     if (progress) {
-        fill(pack, progress);
+        fill_progress(pack, progress);
     }
     return status;
 }
@@ -240,10 +241,10 @@ static void *pack_main(void *argument)
     int status = run(pack, &error);
 
     if (status < 0) {
-        stk_left_tell(&pack->left, &error);
+        stk_left_out_fail(&pack->left, &error);
     }
-    stk_plan_close(&pack->plan);
-    stk_draft_close(&pack->draft);
+    stk_pack_plan_close(&pack->plan);
+    stk_staging_close(&pack->staging);
     stk_free(pack->todo);
     stk_free(pack->classes);
     pthread_mutex_lock(&pack->lock);
@@ -273,10 +274,10 @@ static json_t *make_settings(const struct stoker_pack *pack)
                      (json_int_t)(options->short_side ? options->quality : 0), "source", source);
 }
 
-static int open_gather(struct stoker_pack *pack, struct stk_gather *gather,
+static int open_reader(struct stoker_pack *pack, struct stk_pack_read *reader,
                        struct stoker_error *error)
 {
-    struct stk_gather_options options = {
+    struct stk_pack_read_options options = {
         .short_side = pack->options.short_side,
         .quality = pack->options.quality,
         .strict = pack->options.on_error == STOKER_ON_ERROR_SKIP,
@@ -288,54 +289,54 @@ static int open_gather(struct stoker_pack *pack, struct stk_gather *gather,
         .retries = &pack->retries,
     };
 
-    return stk_gather_open(gather, &pack->plan, &options, error);
+    return stk_pack_read_open(reader, &pack->plan, &options, error);
 }
 
-/* How much smaller pictures become, by a fixed choice of samples. */
+/* How much smaller pictures become, by a fixed sampling_args of samples. */
 static int find_ratio(struct stoker_pack *pack, uint64_t *ratio_out, struct stoker_error *error)
 {
     uint64_t count = stk_min(pack->plan.sample_count, RATIO_SAMPLES);
-    struct stk_gather gather;
+    struct stk_pack_read reader;
     int status;
 
     *ratio_out = PPM;
     if (pack->options.short_side == 0) {
         return 0;
     }
-    status = open_gather(pack, &gather, error);
+    status = open_reader(pack, &reader, error);
     for (uint64_t i = 0; status == 0 && i < count; i++) {
         /* Spread over all, without passing 64 bits. */
         uint64_t sample =
             pack->plan.sample_count / count * i + pack->plan.sample_count % count * i / count;
 
-        status = stk_gather_sample(&gather, sample, NULL, error);
-        if (status < 0 && gather.damaged) {
+        status = stk_pack_read_sample(&reader, sample, NULL, error);
+        if (status < 0 && reader.is_sample_damage) {
             status = 0; /* met again, and weighed, when its shard is written */
         }
     }
-    if (status == 0 && gather.bytes_before > 0) {
-        *ratio_out = gather.bytes_after * PPM / gather.bytes_before;
+    if (status == 0 && reader.bytes_before > 0) {
+        *ratio_out = reader.bytes_after * PPM / reader.bytes_before;
     }
-    stk_gather_close(&gather);
+    stk_pack_read_close(&reader);
     return status;
 }
 
 /* An earlier run had only its last step before it. */
-static int find_whole(struct stoker_pack *pack, struct stoker_error *error)
+static int find_complete(struct stoker_pack *pack, struct stoker_error *error)
 {
     struct stk_manifest manifest;
-    int status = stk_draft_manifest(&pack->draft, &manifest, error);
+    int status = stk_staging_manifest(&pack->staging, &manifest, error);
 
     if (status == 0) {
         pack->samples_done = pack->samples_kept = manifest.samples;
-        status = stk_left_find(&pack->left, &manifest, error);
+        status = stk_left_out_resume_list(&pack->left, &manifest, error);
         stk_manifest_deinit(&manifest);
     }
     return status;
 }
 
 /* A folder of the source that is this one; NULL: none is. */
-static const char *find_source(const struct stoker_pack *pack, const struct stk_stat *folder)
+static const char *find_source_hash(const struct stoker_pack *pack, const struct stk_stat *folder)
 {
     const struct stoker_dataset_options *source = &pack->dataset->options;
 
@@ -355,7 +356,7 @@ static const char *find_source(const struct stoker_pack *pack, const struct stk_
  * cannot be looked at is passed. */
 static int refuse_inside(struct stoker_pack *pack, struct stoker_error *error)
 {
-    char *at = stk_draft_parent(pack->destination);
+    char *at = stk_staging_parent(pack->destination);
     struct stk_stat about = {0}, below = {0};
     int status = at ? 0 : fail_memory(error);
 
@@ -363,8 +364,8 @@ static int refuse_inside(struct stoker_pack *pack, struct stoker_error *error)
                     stk_io_stat_path(pack->dataset->engine->io, at, &about, NULL) == 0 &&
                     (about.device != below.device || about.inode != below.inode);
          i++) {
-        const char *source = find_source(pack, &about);
-        char *above = stk_draft_path(at, "..", "");
+        const char *source = find_source_hash(pack, &about);
+        char *above = stk_staging_path(at, "..", "");
 
         if (source) {
             status = stk_fail(error, STOKER_ERROR_ARGUMENT, "the destination lies in the source",
@@ -386,17 +387,17 @@ static int run(struct stoker_pack *pack, struct stoker_error *error)
     char stamp[2 * sizeof pack->plan.stamp + 1];
     json_t *settings = NULL;
     uint64_t ratio;
-    int status = stk_plan_open(&pack->plan, pack->dataset, pack->options.shuffle,
-                               pack->options.seed, &pack->stop, error);
+    int status = stk_pack_plan_open(&pack->plan, pack->dataset, pack->options.shuffle,
+                                    pack->options.seed, &pack->stop, error);
 
     if (status < 0) {
         return status;
     }
-    pack->samples = pack->plan.sample_count + pack->dataset->losses.count;
+    pack->samples = pack->plan.sample_count + pack->dataset->bad_samples.count;
     status = refuse_inside(pack, error);
-    status = status < 0
-                 ? status
-                 : stk_left_check(&pack->left, pack->dataset->engine->io, pack->destination, error);
+    status = status < 0 ? status
+                        : stk_left_out_check(&pack->left, pack->dataset->engine->io,
+                                             pack->destination, error);
     if (status < 0) {
         return status;
     }
@@ -405,42 +406,45 @@ static int run(struct stoker_pack *pack, struct stoker_error *error)
         return fail_memory(error);
     }
     stk_hex(pack->plan.stamp, sizeof pack->plan.stamp, stamp);
-    status = stk_draft_open(&pack->draft, pack->dataset->engine->io, pack->destination, settings,
-                            stamp, error);
+    status = stk_staging_open(&pack->staging, pack->dataset->engine->io, pack->destination,
+                              settings, stamp, error);
     json_decref(settings);
-    status = status < 0 ? status : stk_left_try(&pack->left, pack->dataset->engine->io, error);
-    if (status == 0 && pack->draft.state == STK_DRAFT_OPEN) {
+    status = status < 0
+                 ? status
+                 : stk_left_out_check_writable(&pack->left, pack->dataset->engine->io, error);
+    if (status == 0 && pack->staging.state == STK_STAGING_OPEN) {
         status = find_ratio(pack, &ratio, error);
         status = status < 0 ? status
-                            : stk_plan_cut(&pack->plan, pack->options.shard_bytes, ratio,
-                                           &pack->stop, error);
-        if (status == 0 && pack->plan.shard_count > stk_pattern_max(pack->pattern)) {
+                            : stk_pack_plan_split(&pack->plan, pack->options.shard_bytes, ratio,
+                                                  &pack->stop, error);
+        if (status == 0 && pack->plan.shard_count > stk_shard_pattern_max(pack->pattern)) {
             status = stk_fail(error, STOKER_ERROR_LIMIT, "the pattern cannot name so many shards",
                               "write more digits, or make larger shards", "'%.200s': %llu shards",
                               pack->pattern, (unsigned long long)pack->plan.shard_count);
         }
         status = status < 0 ? status : write_shards(pack, error);
-        status = status < 0 ? status : stk_left_list(&pack->left, error);
+        status = status < 0 ? status : stk_left_out_write_list(&pack->left, error);
     } else if (status == 0) {
-        status = find_whole(pack, error);
+        status = find_complete(pack, error);
     }
     return status < 0 ? status : commit(pack, error);
 }
 
 /* Whether a shard of an earlier run is what this one would make of its samples. */
-static bool is_kept(const struct stoker_pack *pack, const struct stk_done *done, uint64_t shard)
+static bool is_reused(const struct stoker_pack *pack, const struct stk_shard_done *done,
+                      uint64_t shard)
 {
-    const struct stk_plan *plan = &pack->plan;
+    const struct stk_pack_plan *plan = &pack->plan;
 
-    return done->samples + done->left.count == plan->starts[shard + 1] - plan->starts[shard] &&
-           (pack->options.on_error == STOKER_ON_ERROR_SKIP ? done->passed == 0
-                                                           : done->left.count == 0);
+    return done->samples + done->left_out.count == plan->starts[shard + 1] - plan->starts[shard] &&
+           (pack->options.on_error == STOKER_ON_ERROR_SKIP ? done->undecodable == 0
+                                                           : done->left_out.count == 0);
 }
 
 /* Finds what an earlier run finished, and has the rest written. */
 static int write_shards(struct stoker_pack *pack, struct stoker_error *error)
 {
-    const struct stk_plan *plan = &pack->plan;
+    const struct stk_pack_plan *plan = &pack->plan;
     char name[STK_SHARD_NAME_MAX];
     uint64_t todo = 0;
     int status;
@@ -449,63 +453,63 @@ static int write_shards(struct stoker_pack *pack, struct stoker_error *error)
     if (!pack->todo) {
         return fail_memory(error);
     }
-    status = stk_left_begin(&pack->left, &pack->dataset->losses, plan->sample_count,
-                            plan->shard_count, error);
+    status = stk_left_out_begin(&pack->left, &pack->dataset->bad_samples, plan->sample_count,
+                                plan->shard_count, error);
     pack->shards = plan->shard_count;
     pack->bytes = plan->bytes;
     for (uint64_t i = 0; status >= 0 && i < plan->shard_count; i++) {
-        struct stk_done done;
+        struct stk_shard_done done;
 
-        stk_pattern_name(pack->pattern, i, name, sizeof name);
-        status = stk_done_read(&done, pack->draft.io, pack->draft.directory, name, pack->draft.plan,
-                               error);
+        stk_shard_pattern_name(pack->pattern, i, name, sizeof name);
+        status = stk_shard_done_read(&done, pack->staging.io, pack->staging.directory, name,
+                                     pack->staging.plan, error);
         if (status < 0) {
             break;
         }
-        if (status == 0 || !is_kept(pack, &done, i)) {
+        if (status == 0 || !is_reused(pack, &done, i)) {
             pack->todo[todo++] = i;
         } else {
-            stk_left_kept(&pack->left, i, done.left.count);
+            stk_left_out_shard_reused(&pack->left, i, done.left_out.count);
             pack->shards_kept++;
             pack->samples_kept += done.samples;
             pack->bytes_kept += done.bytes;
         }
-        stk_done_deinit(&done);
+        stk_shard_done_deinit(&done);
     }
     pack->shards_done = pack->shards_kept;
     pack->samples_done = pack->samples_kept;
     pack->bytes_done = pack->bytes_kept;
     pack->phase = STOKER_PACK_WRITING;
-    status = status < 0 ? status : stk_left_weigh(&pack->left, error);
+    status = status < 0 ? status : stk_left_out_check_limit(&pack->left, error);
     return status < 0 ? status
                       : stk_engine_parallel(pack->dataset->engine, todo, write_shard, pack, error);
 }
 
-static int write_samples(struct stoker_pack *pack, uint64_t shard, struct stk_gather *gather,
-                         struct stk_shard_out *out, struct stoker_error *error)
+static int write_samples(struct stoker_pack *pack, uint64_t shard, struct stk_pack_read *reader,
+                         struct stk_shard_file *out, struct stoker_error *error)
 {
-    const struct stk_plan *plan = &pack->plan;
+    const struct stk_pack_plan *plan = &pack->plan;
     uint64_t before = 0;
     int status = 0;
 
     for (uint64_t i = plan->starts[shard]; status == 0 && i < plan->starts[shard + 1]; i++) {
-        uint64_t resized = gather->resized, copied = gather->copied;
-        uint64_t sample = stk_plan_sample(plan, i);
+        uint64_t resized = reader->resized, copied = reader->copied;
+        uint64_t sample = stk_pack_plan_sample(plan, i);
 
-        status = stk_gather_sample(gather, sample, out, error);
-        if (status < 0 && gather->damaged) {
-            status = stk_left_take(&pack->left, out, sample, error);
+        status = stk_pack_read_sample(reader, sample, out, error);
+        if (status < 0 && reader->is_sample_damage) {
+            status = stk_left_out_add(&pack->left, out, sample, error);
         } else {
             pack->samples_done += status == 0;
         }
-        pack->bytes_done += stk_shard_out_bytes(out) - before;
-        before = stk_shard_out_bytes(out);
-        pack->resized += gather->resized - resized;
-        pack->copied += gather->copied - copied;
+        pack->bytes_done += stk_shard_file_bytes(out) - before;
+        before = stk_shard_file_bytes(out);
+        pack->resized += reader->resized - resized;
+        pack->copied += reader->copied - copied;
     }
     if (status == 0) {
-        status = stk_shard_out_finish(out, error);
-        pack->bytes_done += stk_shard_out_bytes(out) - before;
+        status = stk_shard_file_finish(out, error);
+        pack->bytes_done += stk_shard_file_bytes(out) - before;
     }
     return status;
 }
@@ -514,39 +518,39 @@ static int write_shard(void *context, uint64_t round, struct stoker_error *error
 {
     struct stoker_pack *pack = context;
     uint64_t shard = pack->todo[round];
-    struct stk_gather gather = {0};
-    struct stk_shard_out *out = NULL;
+    struct stk_pack_read reader = {0};
+    struct stk_shard_file *out = NULL;
     struct stoker_error local = {0};
     char name[STK_SHARD_NAME_MAX];
     int status;
 
-    stk_pattern_name(pack->pattern, shard, name, sizeof name);
-    status = stk_shard_out_open(&out, pack->draft.io, pack->draft.directory, name, pack->draft.plan,
-                                &local);
-    status = status < 0 ? status : open_gather(pack, &gather, &local);
-    status = status < 0 ? status : write_samples(pack, shard, &gather, out, &local);
+    stk_shard_pattern_name(pack->pattern, shard, name, sizeof name);
+    status = stk_shard_file_open(&out, pack->staging.io, pack->staging.directory, name,
+                                 pack->staging.plan, &local);
+    status = status < 0 ? status : open_reader(pack, &reader, &local);
+    status = status < 0 ? status : write_samples(pack, shard, &reader, out, &local);
     if (status == 0) {
-        stk_left_whole(&pack->left, shard, out);
+        stk_left_out_shard_complete(&pack->left, shard, out);
         pack->shards_done++;
     } else {
         if (out) {
-            stk_left_give_up(&pack->left, shard, out);
+            stk_left_out_shard_failed(&pack->left, shard, out);
         }
         if (error) {
             *error = local;
         }
     }
-    stk_gather_close(&gather);
-    stk_shard_out_close(out);
+    stk_pack_read_close(&reader);
+    stk_shard_file_close(out);
     return status;
 }
 
 static int commit(struct stoker_pack *pack, struct stoker_error *error)
 {
     struct stoker_dataset_info info = {.struct_size = sizeof info};
-    struct stk_draft_content content = {.pattern = pack->pattern,
-                                        .shard_count = pack->plan.shard_count,
-                                        .left_out = pack->left.count};
+    struct stk_staging_content content = {.pattern = pack->pattern,
+                                          .shard_count = pack->plan.shard_count,
+                                          .left_out = pack->left.count};
 
     pack->phase = STOKER_PACK_COMMITTING;
     stoker_dataset_info(pack->dataset, &info);
@@ -559,7 +563,7 @@ static int commit(struct stoker_pack *pack, struct stoker_error *error)
     }
     content.classes = pack->classes;
     content.class_count = info.class_count;
-    return stk_draft_commit(&pack->draft, &content, error);
+    return stk_staging_commit(&pack->staging, &content, error);
 }
 
 uint64_t stoker_pack_quarantine_count(struct stoker_pack *pack)
@@ -576,7 +580,7 @@ int stoker_pack_quarantine(struct stoker_pack *pack, uint64_t index,
                            struct stoker_quarantine_entry *entry_out)
 {
     return index < stoker_pack_quarantine_count(pack)
-               ? stk_damage_entry(pack->left.list.items[index], entry_out)
+               ? stk_bad_sample_entry(pack->left.list.items[index], entry_out)
                : STOKER_ERROR_ARGUMENT;
 }
 

@@ -15,8 +15,8 @@
 
 static int fail_memory(struct stoker_error *error);
 
-int stk_plan_open(struct stk_plan *plan, struct stoker_dataset *dataset, uint32_t shuffle,
-                  uint64_t seed, const _Atomic bool *stop, struct stoker_error *error)
+int stk_pack_plan_open(struct stk_pack_plan *plan, struct stoker_dataset *dataset, uint32_t shuffle,
+                       uint64_t seed, const _Atomic bool *stop, struct stoker_error *error)
 {
     struct stk_order_options order = {.block_samples = 1,
                                       .window_blocks = 1,
@@ -25,55 +25,55 @@ int stk_plan_open(struct stk_plan *plan, struct stoker_dataset *dataset, uint32_
                                       .seed = seed};
     int status;
 
-    *plan = (struct stk_plan){.dataset = dataset, .shuffled = shuffle == STOKER_SHUFFLE_FULL};
+    *plan = (struct stk_pack_plan){.dataset = dataset, .shuffled = shuffle == STOKER_SHUFFLE_FULL};
     plan->folder = dataset->objects.kind == STK_SOURCE_FOLDER;
     plan->sample_count = order.sample_count = stk_index_samples(dataset->index);
     if (plan->sample_count == 0) {
         return stk_fail(error, STOKER_ERROR_EMPTY, "the source has no samples", "look what it is",
                         "source");
     }
-    if (plan->shuffled && stk_index_sequential(dataset->index)) {
+    if (plan->shuffled && stk_index_is_sequential(dataset->index)) {
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED,
                         "compressed shards can only be read front to back, not shuffled",
                         "pack them in their order first, then shuffle that", "source");
     }
-    status = stk_told_refuse(dataset->index, error);
+    status = stk_foreign_index_require_verified(dataset->index, error);
     status = status < 0 ? status : stk_order_init(&plan->order, &order, error);
     if (status == 0) {
-        stk_order_begin(&plan->epoch, &plan->order, 0);
-        status = stk_plan_measure(plan, stop, error);
+        stk_order_epoch_begin(&plan->epoch, &plan->order, 0);
+        status = stk_pack_survey_run(plan, stop, error);
     }
     if (status < 0) {
-        stk_plan_close(plan);
+        stk_pack_plan_close(plan);
     }
     return status;
 }
 
-void stk_plan_close(struct stk_plan *plan)
+void stk_pack_plan_close(struct stk_pack_plan *plan)
 {
     stk_free(plan->file_bytes);
     stk_free(plan->sidecars);
     stk_free(plan->text);
     stk_free(plan->starts);
-    *plan = (struct stk_plan){0};
+    *plan = (struct stk_pack_plan){0};
 }
 
-uint64_t stk_plan_sample(const struct stk_plan *plan, uint64_t position)
+uint64_t stk_pack_plan_sample(const struct stk_pack_plan *plan, uint64_t position)
 {
     return plan->shuffled ? stk_order_sample(&plan->epoch, position) : position;
 }
 
 /* ---- the pieces of a sample ---- */
 
-void stk_pieces_deinit(struct stk_pieces *pieces)
+void stk_pack_pieces_deinit(struct stk_pack_pieces *pieces)
 {
     stk_free(pieces->items);
     stk_free(pieces->text);
-    *pieces = (struct stk_pieces){0};
+    *pieces = (struct stk_pack_pieces){0};
 }
 
 /* Room for more text; where it begins. SIZE_MAX: no memory. */
-static size_t reserve(struct stk_pieces *pieces, size_t bytes)
+static size_t reserve(struct stk_pack_pieces *pieces, size_t bytes)
 {
     size_t at = pieces->text_bytes;
 
@@ -94,12 +94,12 @@ static size_t reserve(struct stk_pieces *pieces, size_t bytes)
 }
 
 /* A new piece called KEY.EXTENSION (lower case). NULL: no memory. */
-static struct stk_piece *add_piece(struct stk_pieces *pieces, uint32_t kind, struct stk_view key,
-                                   const char *extension)
+static struct stk_pack_piece *add_piece(struct stk_pack_pieces *pieces, uint32_t kind,
+                                        struct stk_view key, const char *extension)
 {
     size_t extension_bytes = strlen(extension), bytes = key.bytes + 1 + extension_bytes;
     size_t at = reserve(pieces, bytes + 1);
-    struct stk_piece *piece;
+    struct stk_pack_piece *piece;
 
     if (pieces->count == pieces->capacity) {
         size_t capacity = stk_max(8, pieces->capacity * 2);
@@ -122,16 +122,16 @@ static struct stk_piece *add_piece(struct stk_pieces *pieces, uint32_t kind, str
     }
     pieces->text[at + bytes] = 0;
     piece = &pieces->items[pieces->count++];
-    *piece = (struct stk_piece){
+    *piece = (struct stk_pack_piece){
         .kind = kind, .name_at = at, .name_bytes = bytes, .key_bytes = key.bytes};
     return piece;
 }
 
 /* A piece whose bytes are at hand. */
-static int add_text(struct stk_pieces *pieces, struct stk_view key, const char *extension,
+static int add_text(struct stk_pack_pieces *pieces, struct stk_view key, const char *extension,
                     const char *text, size_t bytes)
 {
-    struct stk_piece *piece = add_piece(pieces, STK_PIECE_TEXT, key, extension);
+    struct stk_pack_piece *piece = add_piece(pieces, STK_PACK_PIECE_TEXT, key, extension);
     size_t from = piece ? reserve(pieces, bytes + 1) : SIZE_MAX;
 
     if (from == SIZE_MAX) {
@@ -157,20 +157,21 @@ static bool is_picture(const char *extension)
 }
 
 /* Says why a folder's sample cannot be one of WebDataset's. */
-static int check_names(const struct stk_pieces *pieces, const char *path,
+static int check_names(const struct stk_pack_pieces *pieces, const char *path,
                        struct stoker_error *error)
 {
     for (size_t i = 0; i < pieces->count; i++) {
-        struct stk_view name = stk_piece_name(pieces, &pieces->items[i]), key, extension;
+        struct stk_view name = stk_pack_piece_name(pieces, &pieces->items[i]), key, extension;
 
-        if (stk_name_refusal(name) || name.bytes > STK_TAR_NAME_MAX ||
-            !stk_wds_split(name, &key, &extension) || key.bytes != pieces->items[i].key_bytes) {
+        if (stk_wds_name_error(name) || name.bytes > STK_TAR_NAME_MAX ||
+            !stk_wds_name_split(name, &key, &extension) ||
+            key.bytes != pieces->items[i].key_bytes) {
             return stk_fail(error, STOKER_ERROR_ARGUMENT,
                             "readers of WebDataset would pass over a file of this name",
                             "rename it or its folder: no __name__ in front", "'%.400s'", path);
         }
         for (size_t j = 0; j < i; j++) {
-            struct stk_view other = stk_piece_name(pieces, &pieces->items[j]);
+            struct stk_view other = stk_pack_piece_name(pieces, &pieces->items[j]);
 
             if (other.bytes == name.bytes && memcmp(other.data, name.data, name.bytes) == 0) {
                 return stk_fail(error, STOKER_ERROR_ARGUMENT,
@@ -185,7 +186,7 @@ static int check_names(const struct stk_pieces *pieces, const char *path,
 }
 
 /* The first sidecar of a sample, or of the next that has one. */
-static uint64_t first_sidecar(const struct stk_plan *plan, uint64_t sample)
+static uint64_t first_sidecar(const struct stk_pack_plan *plan, uint64_t sample)
 {
     uint64_t low = 0, high = plan->sidecar_count;
 
@@ -201,8 +202,8 @@ static uint64_t first_sidecar(const struct stk_plan *plan, uint64_t sample)
     return low;
 }
 
-static int folder_pieces(const struct stk_plan *plan, uint64_t number,
-                         const struct stk_sample *sample, struct stk_pieces *pieces,
+static int folder_pieces(const struct stk_pack_plan *plan, uint64_t number,
+                         const struct stk_sample *sample, struct stk_pack_pieces *pieces,
                          struct stoker_error *error)
 {
     char path[STK_PATH_BYTES_MAX], key_text[STK_PATH_BYTES_MAX], label[24];
@@ -211,7 +212,7 @@ static int folder_pieces(const struct stk_plan *plan, uint64_t number,
     const char *dot = strrchr(path, '.');
     size_t ending = dot ? path_bytes - (size_t)(dot - path) : 0; /* with its dot */
     struct stk_view key = {(const uint8_t *)key_text, sample->key.bytes - ending};
-    struct stk_piece *piece;
+    struct stk_pack_piece *piece;
 
     if (status < 0) {
         return status;
@@ -224,7 +225,7 @@ static int folder_pieces(const struct stk_plan *plan, uint64_t number,
     for (size_t i = base; i < key.bytes; i++) {
         key_text[i] = (char)(key_text[i] == '.' ? '_' : key_text[i]);
     }
-    piece = add_piece(pieces, STK_PIECE_FILE, key, is_picture(dot + 1) ? "jpg" : dot + 1);
+    piece = add_piece(pieces, STK_PACK_PIECE_FILE, key, is_picture(dot + 1) ? "jpg" : dot + 1);
     from = piece ? reserve(pieces, path_bytes + 1) : SIZE_MAX;
     if (from == SIZE_MAX) {
         return fail_memory(error);
@@ -243,7 +244,7 @@ static int folder_pieces(const struct stk_plan *plan, uint64_t number,
         const char *extension = plan->text + plan->sidecars[i].at;
         size_t stem = path_bytes - ending + 1, bytes = strlen(extension) + 1;
 
-        if (pieces->count >= STK_PIECES_MAX) {
+        if (pieces->count >= STK_PACK_PIECES_MAX) {
             return stk_fail(error, STOKER_ERROR_LIMIT, "a sample has too many files",
                             "keep at most 4,096", "'%.400s'", path);
         }
@@ -253,7 +254,7 @@ static int folder_pieces(const struct stk_plan *plan, uint64_t number,
             }
             continue;
         }
-        piece = add_piece(pieces, STK_PIECE_FILE, key, extension);
+        piece = add_piece(pieces, STK_PACK_PIECE_FILE, key, extension);
         from = piece ? reserve(pieces, stem + bytes) : SIZE_MAX;
         if (from == SIZE_MAX) {
             return fail_memory(error);
@@ -266,14 +267,14 @@ static int folder_pieces(const struct stk_plan *plan, uint64_t number,
     return check_names(pieces, path, error);
 }
 
-static int tar_pieces(const struct stk_plan *plan, const struct stk_sample *sample,
-                      struct stk_pieces *pieces, struct stoker_error *error)
+static int tar_pieces(const struct stk_pack_plan *plan, const struct stk_sample *sample,
+                      struct stk_pack_pieces *pieces, struct stoker_error *error)
 {
     const struct stk_index *index = plan->dataset->index;
 
     for (uint32_t i = 0; i < sample->member_count; i++) {
         struct stk_member member;
-        struct stk_piece *piece;
+        struct stk_pack_piece *piece;
         const char *extension;
         int status = stk_index_member(index, sample, i, &member, error);
 
@@ -281,11 +282,11 @@ static int tar_pieces(const struct stk_plan *plan, const struct stk_sample *samp
             return status;
         }
         extension = stk_index_extension(index, member.extension);
-        piece = add_piece(pieces, STK_PIECE_MEMBER, sample->key, extension);
+        piece = add_piece(pieces, STK_PACK_PIECE_MEMBER, sample->key, extension);
         if (!piece) {
             return fail_memory(error);
         }
-        if (pieces->count > STK_PIECES_MAX || piece->name_bytes > STK_TAR_NAME_MAX) {
+        if (pieces->count > STK_PACK_PIECES_MAX || piece->name_bytes > STK_TAR_NAME_MAX) {
             return stk_fail(error, STOKER_ERROR_LIMIT, "a sample has too many members",
                             "keep at most 4,096", "sample with %u members", sample->member_count);
         }
@@ -296,8 +297,8 @@ static int tar_pieces(const struct stk_plan *plan, const struct stk_sample *samp
     return 0;
 }
 
-int stk_plan_pieces(const struct stk_plan *plan, uint64_t sample, struct stk_pieces *pieces,
-                    struct stoker_error *error)
+int stk_pack_plan_pieces(const struct stk_pack_plan *plan, uint64_t sample,
+                         struct stk_pack_pieces *pieces, struct stoker_error *error)
 {
     struct stk_sample found;
     int status = stk_index_sample(plan->dataset->index, sample, &found, error);
@@ -313,7 +314,8 @@ int stk_plan_pieces(const struct stk_plan *plan, uint64_t sample, struct stk_pie
 /* ---- the cut ---- */
 
 /* Where a sample lies, for the error about two with one key. */
-static void place_of(const struct stk_plan *plan, uint64_t sample, char *text, size_t capacity)
+static void describe_location(const struct stk_pack_plan *plan, uint64_t sample, char *text,
+                              size_t capacity)
 {
     struct stk_sample found;
     char path[STK_PATH_BYTES_MAX] = "?";
@@ -324,51 +326,51 @@ static void place_of(const struct stk_plan *plan, uint64_t sample, char *text, s
     snprintf(text, capacity, "%.300s", path);
 }
 
-static int fail_twice(const struct stk_plan *plan, uint64_t position, struct stk_pieces *pieces,
-                      struct stoker_error *error)
+static int fail_duplicate_key(const struct stk_pack_plan *plan, uint64_t position,
+                              struct stk_pack_pieces *pieces, struct stoker_error *error)
 {
-    uint64_t sample = stk_plan_sample(plan, position);
+    uint64_t sample = stk_pack_plan_sample(plan, position);
     char key[200], first[304] = "?", second[304];
-    struct stk_pieces other = {0};
-    struct stk_view name = stk_piece_name(pieces, &pieces->items[0]);
+    struct stk_pack_pieces other = {0};
+    struct stk_view name = stk_pack_piece_name(pieces, &pieces->items[0]);
 
     name.bytes = pieces->items[0].key_bytes;
-    stk_name_text(name, key, sizeof key);
-    place_of(plan, sample, second, sizeof second);
+    stk_wds_name_text(name, key, sizeof key);
+    describe_location(plan, sample, second, sizeof second);
     for (uint64_t i = 0; i < position; i++) {
-        uint64_t before = stk_plan_sample(plan, i);
+        uint64_t before = stk_pack_plan_sample(plan, i);
 
-        if (stk_plan_pieces(plan, before, &other, NULL) == 0 && other.count > 0 &&
+        if (stk_pack_plan_pieces(plan, before, &other, NULL) == 0 && other.count > 0 &&
             other.items[0].key_bytes == name.bytes &&
             memcmp(other.text + other.items[0].name_at, name.data, name.bytes) == 0) {
-            place_of(plan, before, first, sizeof first);
+            describe_location(plan, before, first, sizeof first);
             break;
         }
     }
-    stk_pieces_deinit(&other);
+    stk_pack_pieces_deinit(&other);
     return stk_fail(error, STOKER_ERROR_ARGUMENT, "two samples would have one key",
                     "rename one of them: a key is the path without its extension",
                     "'%s': '%s' and '%s'", key, first, second);
 }
 
 /* Bytes that the sample takes in a tar. */
-static uint64_t sample_bytes(const struct stk_pieces *pieces, uint64_t ratio_ppm)
+static uint64_t sample_bytes(const struct stk_pack_pieces *pieces, uint64_t ratio_ppm)
 {
     uint64_t bytes = 0;
 
     for (size_t i = 0; i < pieces->count; i++) {
-        const struct stk_piece *piece = &pieces->items[i];
+        const struct stk_pack_piece *piece = &pieces->items[i];
         uint64_t data = piece->bytes;
 
         if (piece->picture && ratio_ppm != PPM) {
             data = data / PPM * ratio_ppm + data % PPM * ratio_ppm / PPM;
         }
-        bytes += stk_tar_member_bytes(stk_piece_name(pieces, piece), data);
+        bytes += stk_tar_member_bytes(stk_pack_piece_name(pieces, piece), data);
     }
     return bytes;
 }
 
-static int begin_shard(struct stk_plan *plan, uint64_t position, uint64_t *capacity)
+static int begin_shard(struct stk_pack_plan *plan, uint64_t position, uint64_t *capacity)
 {
     if (plan->shard_count + 1 >= *capacity) { /* one more for the end */
         uint64_t grown_capacity = stk_max(64, *capacity * 2);
@@ -384,11 +386,11 @@ static int begin_shard(struct stk_plan *plan, uint64_t position, uint64_t *capac
     return 0;
 }
 
-int stk_plan_cut(struct stk_plan *plan, uint64_t shard_bytes, uint64_t ratio_ppm,
-                 const _Atomic bool *stop, struct stoker_error *error)
+int stk_pack_plan_split(struct stk_pack_plan *plan, uint64_t shard_bytes, uint64_t ratio_ppm,
+                        const _Atomic bool *stop, struct stoker_error *error)
 {
-    struct stk_pieces pieces = {0};
-    struct stk_keys keys = {0};
+    struct stk_pack_pieces pieces = {0};
+    struct stk_key_set keys = {0};
     uint64_t used = 0, capacity = 0;
     int status = 0;
 
@@ -397,20 +399,20 @@ int stk_plan_cut(struct stk_plan *plan, uint64_t shard_bytes, uint64_t ratio_ppm
         struct stk_view key;
         uint64_t bytes;
 
-        status = stk_plan_pieces(plan, stk_plan_sample(plan, i), &pieces, error);
+        status = stk_pack_plan_pieces(plan, stk_pack_plan_sample(plan, i), &pieces, error);
         if (status < 0) {
             break;
         }
         if (atomic_load_explicit(stop, memory_order_relaxed)) {
-            status = stk_plan_fail_stopped(error);
+            status = stk_pack_plan_fail_stopped(error);
             break;
         }
         STK_ASSERT(pieces.count > 0);
-        key = stk_piece_name(&pieces, &pieces.items[0]);
+        key = stk_pack_piece_name(&pieces, &pieces.items[0]);
         key.bytes = pieces.items[0].key_bytes;
-        status = stk_keys_add(&keys, key);
+        status = stk_key_set_add(&keys, key);
         if (status <= 0) {
-            status = status < 0 ? fail_memory(error) : fail_twice(plan, i, &pieces, error);
+            status = status < 0 ? fail_memory(error) : fail_duplicate_key(plan, i, &pieces, error);
             break;
         }
         status = 0;
@@ -426,8 +428,8 @@ int stk_plan_cut(struct stk_plan *plan, uint64_t shard_bytes, uint64_t ratio_ppm
     if (status == 0) {
         plan->starts[plan->shard_count] = plan->sample_count;
     }
-    stk_keys_deinit(&keys);
-    stk_pieces_deinit(&pieces);
+    stk_key_set_deinit(&keys);
+    stk_pack_pieces_deinit(&pieces);
     return status;
 }
 

@@ -10,20 +10,20 @@
  * A sample of tars keeps all its members.
  * Owner: pack. Threads: one; after cut any. Memory: folder: 8 bytes a sample, 32 and the extension
  * (or line) a sidecar; while cutting 32 bytes a sample.
- * Bound: STK_PIECES_MAX members a sample. */
+ * Bound: STK_PACK_PIECES_MAX members a sample. */
 #ifndef TOOLS_PACK_PACK_PLAN_H
 #define TOOLS_PACK_PACK_PLAN_H
 
 #include "dataset/dataset.h"
 #include "order/order.h"
 
-enum { STK_PIECES_MAX = 4096 };
+enum { STK_PACK_PIECES_MAX = 4096 };
 
-enum stk_piece_kind { STK_PIECE_FILE = 1, STK_PIECE_MEMBER, STK_PIECE_TEXT };
+enum stk_pack_piece_kind { STK_PACK_PIECE_FILE = 1, STK_PACK_PIECE_MEMBER, STK_PACK_PIECE_TEXT };
 
 /* One member that is to be written. */
-struct stk_piece {
-    uint32_t kind;              /* enum stk_piece_kind */
+struct stk_pack_piece {
+    uint32_t kind;              /* enum stk_pack_piece_kind */
     size_t name_at, name_bytes; /* in the pieces' text: what it will be called */
     size_t key_bytes;           /* of the name: before its dot */
     size_t from_at;             /* in the text: FILE: path; TEXT: the bytes themselves */
@@ -33,25 +33,25 @@ struct stk_piece {
 };
 
 /* Scratch of one thread: the pieces of one sample. */
-struct stk_pieces {
-    struct stk_piece *items; /* owned */
+struct stk_pack_pieces {
+    struct stk_pack_piece *items; /* owned */
     size_t count, capacity;
     char *text; /* owned: NUL-ended paths, names, label */
     size_t text_bytes, text_capacity;
 };
 
-struct stk_sidecar {
+struct stk_pack_sidecar {
     uint64_t sample, bytes;
     uint64_t at;  /* in the plan's text: its extension */
     bool is_line; /* no file: the line of metadata lies behind the extension and its NUL */
 };
 
-struct stk_plan {
+struct stk_pack_plan {
     struct stoker_dataset *dataset; /* borrowed */
     bool folder, shuffled;
     uint64_t sample_count;
-    uint64_t *file_bytes;         /* owned; folder: of each picture */
-    struct stk_sidecar *sidecars; /* owned; by sample, then extension */
+    uint64_t *file_bytes;              /* owned; folder: of each picture */
+    struct stk_pack_sidecar *sidecars; /* owned; by sample, then extension */
     uint64_t sidecar_count;
     char *text; /* owned */
     uint64_t text_bytes;
@@ -66,25 +66,26 @@ struct stk_plan {
 
 /* The dataset stays alive. shuffle: enum stoker_shuffle, NONE or FULL. stop: ends it with
  * -ECANCELED when set. */
-int stk_plan_open(struct stk_plan *plan, struct stoker_dataset *dataset, uint32_t shuffle,
-                  uint64_t seed, const _Atomic bool *stop, struct stoker_error *error);
-void stk_plan_close(struct stk_plan *plan); /* zeroed is fine */
+int stk_pack_plan_open(struct stk_pack_plan *plan, struct stoker_dataset *dataset, uint32_t shuffle,
+                       uint64_t seed, const _Atomic bool *stop, struct stoker_error *error);
+void stk_pack_plan_close(struct stk_pack_plan *plan); /* zeroed is fine */
 /* Of open (pack_survey.c): sizes, sidecars and hashes of what the source has. */
-int stk_plan_measure(struct stk_plan *plan, const _Atomic bool *stop, struct stoker_error *error);
-int stk_plan_fail_stopped(struct stoker_error *error);
+int stk_pack_survey_run(struct stk_pack_plan *plan, const _Atomic bool *stop,
+                        struct stoker_error *error);
+int stk_pack_plan_fail_stopped(struct stoker_error *error);
 /* Makes shards of at most shard_bytes (a larger sample has one of its own); picture bytes count
  * ratio_ppm / 1,000,000 of their size. Refuses keys that are there twice, naming both places. */
-int stk_plan_cut(struct stk_plan *plan, uint64_t shard_bytes, uint64_t ratio_ppm,
-                 const _Atomic bool *stop, struct stoker_error *error);
+int stk_pack_plan_split(struct stk_pack_plan *plan, uint64_t shard_bytes, uint64_t ratio_ppm,
+                        const _Atomic bool *stop, struct stoker_error *error);
 /* The sample at a position of the output. */
-uint64_t stk_plan_sample(const struct stk_plan *plan, uint64_t position);
+uint64_t stk_pack_plan_sample(const struct stk_pack_plan *plan, uint64_t position);
 /* The pieces of a sample. ARGUMENT: it cannot be a WebDataset sample: says why. */
-int stk_plan_pieces(const struct stk_plan *plan, uint64_t sample, struct stk_pieces *pieces,
-                    struct stoker_error *error);
-void stk_pieces_deinit(struct stk_pieces *pieces); /* zeroed is fine */
+int stk_pack_plan_pieces(const struct stk_pack_plan *plan, uint64_t sample,
+                         struct stk_pack_pieces *pieces, struct stoker_error *error);
+void stk_pack_pieces_deinit(struct stk_pack_pieces *pieces); /* zeroed is fine */
 
-static inline struct stk_view stk_piece_name(const struct stk_pieces *pieces,
-                                             const struct stk_piece *piece)
+static inline struct stk_view stk_pack_piece_name(const struct stk_pack_pieces *pieces,
+                                                  const struct stk_pack_piece *piece)
 {
     return (struct stk_view){(const uint8_t *)pieces->text + piece->name_at, piece->name_bytes};
 }

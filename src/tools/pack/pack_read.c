@@ -12,13 +12,13 @@
 #include <string.h>
 
 /* Where bytes go. */
-struct room {
+struct space {
     uint8_t *data;
     size_t bytes;
 };
 
 /* Where the bytes of a piece come from. */
-struct origin {
+struct source_shard {
     struct stk_file *file; /* NULL: not open, or the gather's stream */
     bool open;
     uint64_t offset;
@@ -26,76 +26,78 @@ struct origin {
     char path_text[STK_PATH_BYTES_MAX];
 };
 
-static int write_piece(struct stk_gather *gather, const struct stk_piece *piece,
-                       struct stk_shard_out *out, struct stoker_error *error);
-static int open_origin(struct stk_gather *gather, const struct stk_piece *piece,
-                       struct origin *origin, struct stoker_error *error);
-static void close_origin(struct stk_gather *gather, const struct stk_piece *piece,
-                         struct origin *origin);
-static int copy(struct stk_gather *gather, const struct stk_piece *piece, struct origin *origin,
-                struct stk_shard_out *out, struct stoker_error *error);
-static int shrink(struct stk_gather *gather, const struct stk_piece *piece, struct origin *origin,
-                  struct stk_shard_out *out, struct stoker_error *error);
-static int compare_sum(struct stk_gather *gather, const struct stk_piece *piece, uint64_t sum,
-                       struct stoker_error *error);
+static int write_piece(struct stk_pack_read *reader, const struct stk_pack_piece *piece,
+                       struct stk_shard_file *out, struct stoker_error *error);
+static int open_source(struct stk_pack_read *reader, const struct stk_pack_piece *piece,
+                       struct source_shard *source_shard, struct stoker_error *error);
+static void close_source(struct stk_pack_read *reader, const struct stk_pack_piece *piece,
+                         struct source_shard *source_shard);
+static int copy(struct stk_pack_read *reader, const struct stk_pack_piece *piece,
+                struct source_shard *source_shard, struct stk_shard_file *out,
+                struct stoker_error *error);
+static int shrink(struct stk_pack_read *reader, const struct stk_pack_piece *piece,
+                  struct source_shard *source_shard, struct stk_shard_file *out,
+                  struct stoker_error *error);
+static int compare_sum(struct stk_pack_read *reader, const struct stk_pack_piece *piece,
+                       uint64_t sum, struct stoker_error *error);
 
-int stk_gather_open(struct stk_gather *gather, const struct stk_plan *plan,
-                    const struct stk_gather_options *options, struct stoker_error *error)
+int stk_pack_read_open(struct stk_pack_read *reader, const struct stk_pack_plan *plan,
+                       const struct stk_pack_read_options *options, struct stoker_error *error)
 {
-    *gather = (struct stk_gather){.plan = plan, .options = *options};
+    *reader = (struct stk_pack_read){.plan = plan, .options = *options};
     return options->short_side
-               ? stk_shrink_open(&gather->shrink, options->short_side, options->quality, error)
+               ? stk_jpeg_shrink_open(&reader->shrink, options->short_side, options->quality, error)
                : 0;
 }
 
-void stk_gather_close(struct stk_gather *gather)
+void stk_pack_read_close(struct stk_pack_read *reader)
 {
-    stk_shrink_close(gather->shrink);
-    stk_pieces_deinit(&gather->pieces);
-    stk_stream_close(gather->stream);
-    stk_free(gather->picture);
-    *gather = (struct stk_gather){0};
+    stk_jpeg_shrink_close(reader->shrink);
+    stk_pack_pieces_deinit(&reader->pieces);
+    stk_shard_stream_close(reader->stream);
+    stk_free(reader->picture);
+    *reader = (struct stk_pack_read){0};
 }
 
-static bool is_stopped(const struct stk_gather *gather)
+static bool is_stopped(const struct stk_pack_read *reader)
 {
-    return atomic_load_explicit(gather->options.stop, memory_order_relaxed);
+    return atomic_load_explicit(reader->options.stop, memory_order_relaxed);
 }
 
-int stk_gather_sample(struct stk_gather *gather, uint64_t sample, struct stk_shard_out *out,
-                      struct stoker_error *error)
+int stk_pack_read_sample(struct stk_pack_read *reader, uint64_t sample, struct stk_shard_file *out,
+                         struct stoker_error *error)
 {
-    int status = stk_plan_pieces(gather->plan, sample, &gather->pieces, error);
+    int status = stk_pack_plan_pieces(reader->plan, sample, &reader->pieces, error);
 
-    gather->damaged = false;
-    gather->sample = sample;
+    reader->is_sample_damage = false;
+    reader->sample = sample;
     if (status == 0 && out) {
-        stk_shard_out_sample(out);
+        stk_shard_file_begin_sample(out);
     }
-    for (size_t i = 0; status == 0 && i < gather->pieces.count; i++) {
-        const struct stk_piece *piece = &gather->pieces.items[i];
+    for (size_t i = 0; status == 0 && i < reader->pieces.count; i++) {
+        const struct stk_pack_piece *piece = &reader->pieces.items[i];
 
-        if (is_stopped(gather)) {
+        if (is_stopped(reader)) {
             return stk_fail(error, -ECANCELED, "the packing was stopped",
                             "run it again: it goes on", "sample %llu", (unsigned long long)sample);
         }
         if (out || piece->picture) {
-            status = write_piece(gather, piece, out, error);
+            status = write_piece(reader, piece, out, error);
         }
     }
     return status;
 }
 
 /* The failure is the data's. Returns it. */
-static int damage(struct stk_gather *gather, int status)
+static int mark_damaged(struct stk_pack_read *reader, int status)
 {
-    gather->damaged = gather->damaged || stk_is_damage(status);
+    reader->is_sample_damage = reader->is_sample_damage || stk_error_is_data(status);
     return status;
 }
 
 /* Where the bytes are that could not be had; an error of the shard in work has its own place. */
-static void place(struct stk_gather *gather, const struct origin *origin,
-                  struct stoker_error *error)
+static void copy_location(struct stk_pack_read *reader, const struct source_shard *source_shard,
+                          struct stoker_error *error)
 {
     struct stk_sample sample;
     char key[sizeof error->key] = "";
@@ -104,123 +106,123 @@ static void place(struct stk_gather *gather, const struct origin *origin,
     if (!error || error->shard[0]) {
         return;
     }
-    if (stk_index_sample(gather->plan->dataset->index, gather->sample, &sample, NULL) == 0) {
+    if (stk_index_sample(reader->plan->dataset->index, reader->sample, &sample, NULL) == 0) {
         snprintf(key, sizeof key, "%.*s", (int)stk_min(sample.key.bytes, sizeof key - 1),
                  (const char *)sample.key.data);
     }
-    offset = error->offset == STOKER_NO_OFFSET ? origin->offset : error->offset;
-    stk_error_place(error, origin->path, offset, key);
+    offset = error->offset == STOKER_NO_OFFSET ? source_shard->offset : error->offset;
+    stk_error_set_location(error, source_shard->path, offset, key);
 }
 
-static int write_piece(struct stk_gather *gather, const struct stk_piece *piece,
-                       struct stk_shard_out *out, struct stoker_error *error)
+static int write_piece(struct stk_pack_read *reader, const struct stk_pack_piece *piece,
+                       struct stk_shard_file *out, struct stoker_error *error)
 {
-    struct stk_view name = stk_piece_name(&gather->pieces, piece);
-    struct origin origin = {0};
+    struct stk_view name = stk_pack_piece_name(&reader->pieces, piece);
+    struct source_shard source_shard = {0};
     int status;
 
-    if (piece->kind == STK_PIECE_TEXT) {
-        status = stk_shard_out_member(out, name, piece->bytes, error);
+    if (piece->kind == STK_PACK_PIECE_TEXT) {
+        status = stk_shard_file_begin_member(out, name, piece->bytes, error);
         return status < 0 ? status
-                          : stk_shard_out_data(out, gather->pieces.text + piece->from_at,
-                                               piece->bytes, error);
+                          : stk_shard_file_write(out, reader->pieces.text + piece->from_at,
+                                                 piece->bytes, error);
     }
-    if (piece->kind == STK_PIECE_MEMBER) {
-        origin.offset = piece->member.offset;
-        origin.path = origin.path_text;
-        status = stk_index_path(gather->plan->dataset->index, piece->member.shard, origin.path_text,
-                                error);
+    if (piece->kind == STK_PACK_PIECE_MEMBER) {
+        source_shard.offset = piece->member.offset;
+        source_shard.path = source_shard.path_text;
+        status = stk_index_path(reader->plan->dataset->index, piece->member.shard,
+                                source_shard.path_text, error);
         if (status < 0) {
             return status; /* damage of the index, not of the sample */
         }
     } else {
-        origin.path = gather->pieces.text + piece->from_at;
+        source_shard.path = reader->pieces.text + piece->from_at;
     }
-    status = gather->shrink && piece->picture && piece->bytes <= STK_GATHER_PICTURE_MAX
-                 ? shrink(gather, piece, &origin, out, error)
-                 : copy(gather, piece, &origin, out, error);
-    close_origin(gather, piece, &origin);
+    status = reader->shrink && piece->picture && piece->bytes <= STK_PACK_READ_PICTURE_MAX
+                 ? shrink(reader, piece, &source_shard, out, error)
+                 : copy(reader, piece, &source_shard, out, error);
+    close_source(reader, piece, &source_shard);
     if (status < 0 && status != -ECANCELED) {
-        place(gather, &origin, error);
+        copy_location(reader, &source_shard, error);
     }
     return status;
 }
 
 /* ---- reading ---- */
 
-static int open_file(struct stk_gather *gather, const struct stk_piece *piece,
-                     struct origin *origin, struct stoker_error *error)
+static int open_file(struct stk_pack_read *reader, const struct stk_pack_piece *piece,
+                     struct source_shard *source_shard, struct stoker_error *error)
 {
-    struct stk_io *io = gather->plan->dataset->engine->io;
+    struct stk_io *io = reader->plan->dataset->engine->io;
     struct stk_stat about = {0};
-    int status = stk_io_open_file(io, origin->path, &origin->file, error);
+    int status = stk_io_open_file(io, source_shard->path, &source_shard->file, error);
 
     if (status == 0) {
-        status = stk_io_stat_file(io, origin->file, &about, error);
+        status = stk_io_stat_file(io, source_shard->file, &about, error);
     }
     if (status == 0 && about.bytes != piece->bytes) {
         status = stk_fail(error, STOKER_ERROR_CHANGED, "a file changed while it was packed",
-                          "remove the .part folder and pack again", "'%.400s'", origin->path);
+                          "remove the .part folder and pack again", "'%.400s'", source_shard->path);
     }
     return status;
 }
 
-static int open_origin(struct stk_gather *gather, const struct stk_piece *piece,
-                       struct origin *origin, struct stoker_error *error)
+static int open_source(struct stk_pack_read *reader, const struct stk_pack_piece *piece,
+                       struct source_shard *source_shard, struct stoker_error *error)
 {
-    struct stoker_dataset *dataset = gather->plan->dataset;
+    struct stoker_dataset *dataset = reader->plan->dataset;
     uint32_t shard = piece->member.shard;
     int status = 0;
 
-    if (piece->kind == STK_PIECE_FILE) {
-        status = open_file(gather, piece, origin, error);
-    } else if (stk_index_shard_packing(dataset->index, shard) == STK_PLAIN) {
-        status = stk_dataset_pin(dataset, shard, &origin->file, error);
-    } else if (!gather->stream || gather->stream_shard != shard) {
-        stk_stream_close(gather->stream);
-        gather->stream = NULL;
-        status = stk_stream_open_shard(&gather->stream, dataset, shard, error);
-        gather->stream_shard = shard;
+    if (piece->kind == STK_PACK_PIECE_FILE) {
+        status = open_file(reader, piece, source_shard, error);
+    } else if (stk_index_shard_compression(dataset->index, shard) == STK_COMPRESSION_NONE) {
+        status = stk_dataset_pin(dataset, shard, &source_shard->file, error);
+    } else if (!reader->stream || reader->stream_shard != shard) {
+        stk_shard_stream_close(reader->stream);
+        reader->stream = NULL;
+        status = stk_shard_stream_open_shard(&reader->stream, dataset, shard, error);
+        reader->stream_shard = shard;
     }
-    origin->open = status == 0;
+    source_shard->open = status == 0;
     return status;
 }
 
-static void close_origin(struct stk_gather *gather, const struct stk_piece *piece,
-                         struct origin *origin)
+static void close_source(struct stk_pack_read *reader, const struct stk_pack_piece *piece,
+                         struct source_shard *source_shard)
 {
-    struct stoker_dataset *dataset = gather->plan->dataset;
+    struct stoker_dataset *dataset = reader->plan->dataset;
 
-    origin->open = false;
-    if (!origin->file) {
+    source_shard->open = false;
+    if (!source_shard->file) {
         return;
     }
-    if (piece->kind == STK_PIECE_FILE) {
-        stk_io_close_file(dataset->engine->io, origin->file);
+    if (piece->kind == STK_PACK_PIECE_FILE) {
+        stk_io_close_file(dataset->engine->io, source_shard->file);
     } else {
-        stk_dataset_unpin(dataset, piece->member.shard, origin->file);
+        stk_dataset_unpin(dataset, piece->member.shard, source_shard->file);
     }
-    origin->file = NULL;
+    source_shard->file = NULL;
 }
 
 /* All of the bytes, or an error. */
-static int read_once(struct stk_gather *gather, const struct origin *origin, uint64_t done,
-                     uint8_t *buffer, size_t bytes, struct stoker_error *error)
+static int read_once(struct stk_pack_read *reader, const struct source_shard *source_shard,
+                     uint64_t done, uint8_t *buffer, size_t bytes, struct stoker_error *error)
 {
-    uint64_t offset = origin->offset + done;
+    uint64_t offset = source_shard->offset + done;
     size_t got = 0;
 
-    if (!origin->file) {
-        int status = stk_stream_read(gather->stream, offset, buffer, bytes, &got, error);
+    if (!source_shard->file) {
+        int status = stk_shard_stream_read(reader->stream, offset, buffer, bytes, &got, error);
 
         if (status < 0) {
             return status;
         }
     } else {
-        int64_t count = stk_io_read_wait(gather->plan->dataset->engine->io, origin->file, offset,
-                                         buffer, bytes);
+        int64_t count = stk_io_read_wait(reader->plan->dataset->engine->io, source_shard->file,
+                                         offset, buffer, bytes);
         if (count < 0) {
-            return stk_io_fail_read(gather->plan->dataset->engine->io, origin->file, count,
+            return stk_io_fail_read(reader->plan->dataset->engine->io, source_shard->file, count,
                                     "cannot read", error);
         }
         got = (size_t)count;
@@ -234,62 +236,64 @@ static int read_once(struct stk_gather *gather, const struct origin *origin, uin
 
 /* Waits before try `attempt` (from 1). False: the failure is not one that may pass, the tries are
  * used up, or nobody wants the sample any more. */
-static bool wait_again(const struct stk_gather *gather, int status, uint32_t attempt)
+static bool wait_for_retry(const struct stk_pack_read *reader, int status, uint32_t attempt)
 {
-    const struct stk_gather_options *options = &gather->options;
+    const struct stk_pack_read_options *options = &reader->options;
     struct timespec until;
     int woken = 0;
 
-    if (!stk_may_pass(status) || attempt > options->io_retries) {
+    if (!stk_error_is_transient(status) || attempt > options->io_retries) {
         return false;
     }
-    until = stk_engine_after(stk_retry_wait_ns(options->io_retry_wait_ms, attempt));
+    until = stk_engine_deadline(stk_retry_wait_ns(options->io_retry_wait_ms, attempt));
     pthread_mutex_lock(options->lock);
-    while (!is_stopped(gather) && woken != ETIMEDOUT) {
+    while (!is_stopped(reader) && woken != ETIMEDOUT) {
         woken = pthread_cond_timedwait(options->woken, options->lock, &until);
     }
     pthread_mutex_unlock(options->lock);
     atomic_fetch_add_explicit(options->retries, 1, memory_order_relaxed);
-    return !is_stopped(gather);
+    return !is_stopped(reader);
 }
 
 /* So many bytes of the piece, of which `done` were read; opens it at the first. What fails for a
  * reason that may pass is opened anew and tried again. */
-static int read_some(struct stk_gather *gather, const struct stk_piece *piece,
-                     struct origin *origin, uint64_t done, struct room room,
+static int read_part(struct stk_pack_read *reader, const struct stk_pack_piece *piece,
+                     struct source_shard *source_shard, uint64_t done, struct space space,
                      struct stoker_error *error)
 {
     uint32_t tries = 0;
     int status;
 
     for (;;) {
-        status = origin->open ? 0 : open_origin(gather, piece, origin, error);
-        if (status == 0 && room.bytes > 0) {
-            status = read_once(gather, origin, done, room.data, room.bytes, error);
+        status = source_shard->open ? 0 : open_source(reader, piece, source_shard, error);
+        if (status == 0 && space.bytes > 0) {
+            status = read_once(reader, source_shard, done, space.data, space.bytes, error);
         }
         if (status == 0) {
             return 0;
         }
-        if (!wait_again(gather, status, tries + 1)) {
+        if (!wait_for_retry(reader, status, tries + 1)) {
             break;
         }
         tries++;
-        close_origin(gather, piece, origin);
-        if (piece->kind == STK_PIECE_MEMBER) {
-            stk_dataset_forget(gather->plan->dataset, piece->member.shard);
-            stk_stream_close(gather->stream); /* one that failed gives that failure for ever */
-            gather->stream = NULL;
+        close_source(reader, piece, source_shard);
+        if (piece->kind == STK_PACK_PIECE_MEMBER) {
+            stk_dataset_reopen_later(reader->plan->dataset, piece->member.shard);
+            stk_shard_stream_close(
+                reader->stream); /* one that failed gives that failure for ever */
+            reader->stream = NULL;
         }
         if (error) {
             *error = (struct stoker_error){0};
         }
     }
-    stk_retry_tell(error, tries);
-    return damage(gather, status);
+    stk_retry_add_note(error, tries);
+    return mark_damaged(reader, status);
 }
 
-static int copy(struct stk_gather *gather, const struct stk_piece *piece, struct origin *origin,
-                struct stk_shard_out *out, struct stoker_error *error)
+static int copy(struct stk_pack_read *reader, const struct stk_pack_piece *piece,
+                struct source_shard *source_shard, struct stk_shard_file *out,
+                struct stoker_error *error)
 {
     uint64_t done = 0;
     int status;
@@ -297,32 +301,34 @@ static int copy(struct stk_gather *gather, const struct stk_piece *piece, struct
     if (!out) {
         return 0;
     }
-    status = read_some(gather, piece, origin, 0, (struct room){NULL, 0}, error); /* opens it */
-    status = status < 0 ? status
-                        : stk_shard_out_member(out, stk_piece_name(&gather->pieces, piece),
+    status =
+        read_part(reader, piece, source_shard, 0, (struct space){NULL, 0}, error); /* opens it */
+    status = status < 0
+                 ? status
+                 : stk_shard_file_begin_member(out, stk_pack_piece_name(&reader->pieces, piece),
                                                piece->bytes, error);
     while (status == 0 && done < piece->bytes) {
-        struct room room;
+        struct space space;
 
-        status = stk_shard_out_room(out, &room.data, &room.bytes, error);
-        status = status < 0 ? status : read_some(gather, piece, origin, done, room, error);
+        status = stk_shard_file_get_space(out, &space.data, &space.bytes, error);
+        status = status < 0 ? status : read_part(reader, piece, source_shard, done, space, error);
         if (status == 0) {
-            stk_shard_out_took(out, room.bytes);
-            done += room.bytes;
+            stk_shard_file_commit_space(out, space.bytes);
+            done += space.bytes;
         }
     }
-    return status < 0 ? status : compare_sum(gather, piece, stk_shard_out_sum(out), error);
+    return status < 0 ? status : compare_sum(reader, piece, stk_shard_file_checksum(out), error);
 }
 
 /* What the index says of the bytes, if it says something. */
-static int compare_sum(struct stk_gather *gather, const struct stk_piece *piece, uint64_t sum,
-                       struct stoker_error *error)
+static int compare_sum(struct stk_pack_read *reader, const struct stk_pack_piece *piece,
+                       uint64_t sum, struct stoker_error *error)
 {
-    const struct stk_index *index = gather->plan->dataset->index;
-    size_t number = (size_t)(piece - gather->pieces.items);
+    const struct stk_index *index = reader->plan->dataset->index;
+    size_t number = (size_t)(piece - reader->pieces.items);
     struct stk_sample sample;
     uint64_t want;
-    int status = stk_index_sample(index, gather->sample, &sample, error);
+    int status = stk_index_sample(index, reader->sample, &sample, error);
 
     if (status < 0 || number >= sample.member_count ||
         !stk_index_shard_has_checksums(index, sample.shard)) {
@@ -335,64 +341,66 @@ static int compare_sum(struct stk_gather *gather, const struct stk_piece *piece,
     status = stk_fail(error, STOKER_ERROR_CORRUPT, "the member's checksum is not the index's",
                       "fetch the file again; 'stoker verify' lists all such damage", "%llu bytes",
                       (unsigned long long)piece->bytes);
-    return damage(gather, status);
+    return mark_damaged(reader, status);
 }
 
 /* All of a picture, in the gather's memory. */
-static int load(struct stk_gather *gather, const struct stk_piece *piece, struct origin *origin,
-                struct stoker_error *error)
+static int load(struct stk_pack_read *reader, const struct stk_pack_piece *piece,
+                struct source_shard *source_shard, struct stoker_error *error)
 {
-    struct room room;
+    struct space space;
     int status;
 
-    if (piece->bytes > gather->picture_capacity || !gather->picture) {
-        stk_free(gather->picture);
-        gather->picture = stk_alloc(stk_max(piece->bytes, 1), 1);
-        gather->picture_capacity = gather->picture ? piece->bytes : 0;
-        if (!gather->picture) {
+    if (piece->bytes > reader->picture_capacity || !reader->picture) {
+        stk_free(reader->picture);
+        reader->picture = stk_alloc(stk_max(piece->bytes, 1), 1);
+        reader->picture_capacity = reader->picture ? piece->bytes : 0;
+        if (!reader->picture) {
             return stk_fail(error, -ENOMEM, "no memory for a picture", "free memory", "%llu bytes",
                             (unsigned long long)piece->bytes);
         }
     }
-    room = (struct room){gather->picture, piece->bytes};
-    status = read_some(gather, piece, origin, 0, room, error);
-    return status < 0 ? status
-                      : compare_sum(gather, piece, stk_sum64(gather->picture, piece->bytes), error);
+    space = (struct space){reader->picture, piece->bytes};
+    status = read_part(reader, piece, source_shard, 0, space, error);
+    return status < 0
+               ? status
+               : compare_sum(reader, piece, stk_xxh3_64(reader->picture, piece->bytes), error);
 }
 
-static int shrink(struct stk_gather *gather, const struct stk_piece *piece, struct origin *origin,
-                  struct stk_shard_out *out, struct stoker_error *error)
+static int shrink(struct stk_pack_read *reader, const struct stk_pack_piece *piece,
+                  struct source_shard *source_shard, struct stk_shard_file *out,
+                  struct stoker_error *error)
 {
     struct stk_view bytes, smaller;
     struct stoker_error local = {0};
-    int status = load(gather, piece, origin, error);
+    int status = load(reader, piece, source_shard, error);
 
     if (status < 0) {
         return status;
     }
-    bytes = smaller = (struct stk_view){gather->picture, piece->bytes};
-    status = stk_shrink_run(gather->shrink, bytes, &smaller, &local);
+    bytes = smaller = (struct stk_view){reader->picture, piece->bytes};
+    status = stk_jpeg_shrink_run(reader->shrink, bytes, &smaller, &local);
     /* Of all, whatever the policy: shards are cut by it. What does not decode stays as it is. */
-    gather->bytes_before += bytes.bytes;
-    gather->bytes_after += smaller.bytes;
-    if (status < 0 && (gather->options.strict || !stk_is_damage(status))) {
+    reader->bytes_before += bytes.bytes;
+    reader->bytes_after += smaller.bytes;
+    if (status < 0 && (reader->options.strict || !stk_error_is_data(status))) {
         if (local.offset != STOKER_NO_OFFSET) {
-            local.offset += origin->offset; /* it counts from the member's begin */
+            local.offset += source_shard->offset; /* it counts from the member's begin */
         }
         if (error) {
             *error = local;
         }
-        return damage(gather, status);
+        return mark_damaged(reader, status);
     }
     if (status < 0 && out) {
-        stk_shard_out_passed(out);
+        stk_shard_file_count_undecodable(out);
     }
-    gather->resized += status == 1;
-    gather->copied += status != 1;
+    reader->resized += status == 1;
+    reader->copied += status != 1;
     if (!out) {
         return 0;
     }
-    status =
-        stk_shard_out_member(out, stk_piece_name(&gather->pieces, piece), smaller.bytes, error);
-    return status < 0 ? status : stk_shard_out_data(out, smaller.data, smaller.bytes, error);
+    status = stk_shard_file_begin_member(out, stk_pack_piece_name(&reader->pieces, piece),
+                                         smaller.bytes, error);
+    return status < 0 ? status : stk_shard_file_write(out, smaller.data, smaller.bytes, error);
 }

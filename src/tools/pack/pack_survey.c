@@ -14,7 +14,7 @@
 /* Pictures of one folder, which follow each other. */
 struct run {
     uint64_t first, count;
-    struct stk_sidecar *sidecars; /* owned; `at` in this run's text */
+    struct stk_pack_sidecar *sidecars; /* owned; `at` in this run's text */
     uint64_t sidecar_count, sidecar_capacity;
     char *text; /* owned */
     uint64_t text_bytes, text_capacity;
@@ -23,12 +23,12 @@ struct run {
 
 /* The metadata.jsonl of one folder. */
 struct table {
-    struct stk_metadata lines;
+    struct stk_metadata_jsonl lines;
     uint8_t *text; /* owned; NULL: there is none */
 };
 
 struct measure {
-    struct stk_plan *plan;
+    struct stk_pack_plan *plan;
     struct table root;
     size_t root_bytes; /* of its path, with '/' */
     struct run *runs;  /* owned */
@@ -36,9 +36,9 @@ struct measure {
     const _Atomic bool *stop;
 };
 
-static int measure_folder(struct stk_plan *plan, const _Atomic bool *stop,
+static int measure_folder(struct stk_pack_plan *plan, const _Atomic bool *stop,
                           struct stoker_error *error);
-static int measure_tars(struct stk_plan *plan, struct stoker_error *error);
+static int measure_tars(struct stk_pack_plan *plan, struct stoker_error *error);
 static int find_runs(struct measure *measure, struct stoker_error *error);
 static void table_close(struct table *table);
 static int read_root(struct measure *measure, struct stoker_error *error);
@@ -46,7 +46,8 @@ static int measure_run(void *context, uint64_t round, struct stoker_error *error
 static int join_runs(struct measure *measure, struct stoker_error *error);
 static int fail_memory(struct stoker_error *error);
 
-int stk_plan_measure(struct stk_plan *plan, const _Atomic bool *stop, struct stoker_error *error)
+int stk_pack_survey_run(struct stk_pack_plan *plan, const _Atomic bool *stop,
+                        struct stoker_error *error)
 {
     return plan->folder ? measure_folder(plan, stop, error) : measure_tars(plan, error);
 }
@@ -56,7 +57,7 @@ static void add_number(struct stk_sha256 *sha, uint64_t number)
     stk_sha256_add(sha, &number, sizeof number);
 }
 
-static int measure_tars(struct stk_plan *plan, struct stoker_error *error)
+static int measure_tars(struct stk_pack_plan *plan, struct stoker_error *error)
 {
     const struct stk_index *index = plan->dataset->index;
     char path[STK_PATH_BYTES_MAX];
@@ -79,7 +80,7 @@ static int measure_tars(struct stk_plan *plan, struct stoker_error *error)
     return status;
 }
 
-static int measure_folder(struct stk_plan *plan, const _Atomic bool *stop,
+static int measure_folder(struct stk_pack_plan *plan, const _Atomic bool *stop,
                           struct stoker_error *error)
 {
     struct measure measure = {.plan = plan, .stop = stop};
@@ -108,7 +109,7 @@ static int measure_folder(struct stk_plan *plan, const _Atomic bool *stop,
 
 static void table_close(struct table *table)
 {
-    stk_metadata_deinit(&table->lines);
+    stk_metadata_jsonl_deinit(&table->lines);
     stk_free(table->text);
     *table = (struct table){0};
 }
@@ -117,18 +118,20 @@ static void table_close(struct table *table)
 static int table_read(struct table *table, struct stk_io *io, struct stk_view folder,
                       struct stoker_error *error)
 {
-    char path[STK_PATH_BYTES_MAX + sizeof STK_METADATA_NAME];
+    char path[STK_PATH_BYTES_MAX + sizeof STK_METADATA_JSONL_NAME];
     size_t bytes = 0;
     int status;
 
     *table = (struct table){0};
     snprintf(path, sizeof path, "%.*s%s", (int)folder.bytes, (const char *)folder.data,
-             STK_METADATA_NAME);
-    status = stk_draft_find_file(io, path, STK_METADATA_BYTES_MAX, &table->text, &bytes, error);
+             STK_METADATA_JSONL_NAME);
+    status =
+        stk_staging_find_file(io, path, STK_METADATA_JSONL_BYTES_MAX, &table->text, &bytes, error);
     if (status > 0) {
-        status = stk_metadata_parse(&table->lines, (struct stk_view){table->text, bytes}, error);
+        status =
+            stk_metadata_jsonl_parse(&table->lines, (struct stk_view){table->text, bytes}, error);
         if (status < 0) {
-            stk_error_place(error, path, STOKER_NO_OFFSET, NULL);
+            stk_error_set_location(error, path, STOKER_NO_OFFSET, NULL);
             table_close(table);
         }
     }
@@ -212,7 +215,8 @@ static size_t lower_bound(const struct stk_listing *listing, const char *name, s
 }
 
 /* A sidecar whose text is to be filled in: its extension, or that and a line. NULL: no memory. */
-static char *add_sidecar(struct run *run, const struct stk_sidecar *sidecar, uint64_t text_bytes)
+static char *add_sidecar(struct run *run, const struct stk_pack_sidecar *sidecar,
+                         uint64_t text_bytes)
 {
     char *text;
 
@@ -249,21 +253,22 @@ static int add_line(struct measure *measure, struct run *run, uint64_t sample,
     static const char extension[] = "json";
     const char *key = path + measure->root_bytes, *base = strrchr(path, '/');
     const struct table *table = own;
-    const struct stk_metadata_line *line;
+    const struct stk_metadata_jsonl_line *line;
     char *text;
 
     base = base ? base + 1 : path;
-    line = stk_metadata_find(&own->lines, (struct stk_view){(const uint8_t *)base, strlen(base)});
+    line = stk_metadata_jsonl_find(&own->lines,
+                                   (struct stk_view){(const uint8_t *)base, strlen(base)});
     if (!line) {
         table = &measure->root;
-        line =
-            stk_metadata_find(&table->lines, (struct stk_view){(const uint8_t *)key, strlen(key)});
+        line = stk_metadata_jsonl_find(&table->lines,
+                                       (struct stk_view){(const uint8_t *)key, strlen(key)});
     }
     if (!line) {
         return 0;
     }
     text = add_sidecar(
-        run, &(struct stk_sidecar){.sample = sample, .bytes = line->bytes, .is_line = true},
+        run, &(struct stk_pack_sidecar){.sample = sample, .bytes = line->bytes, .is_line = true},
         sizeof extension + line->bytes);
     if (!text) {
         return fail_memory(error);
@@ -302,7 +307,7 @@ static int find_sidecars(struct measure *measure, struct run *run, uint64_t samp
         memcpy(base + stem, entry->name + stem, strlen(entry->name + stem) + 1);
         status = stk_io_stat_path(measure->plan->dataset->engine->io, path, &about, error);
         if (status == 0) {
-            struct stk_sidecar sidecar = {.sample = sample, .bytes = about.bytes};
+            struct stk_pack_sidecar sidecar = {.sample = sample, .bytes = about.bytes};
             size_t bytes = strlen(entry->name + stem) + 1;
             char *text = add_sidecar(run, &sidecar, bytes);
 
@@ -370,7 +375,7 @@ static int measure_run(void *context, uint64_t round, struct stoker_error *error
     stk_sha256_init(&run->stamp);
     for (uint64_t i = run->first; status >= 0 && i < run->first + run->count; i++) {
         status = atomic_load_explicit(measure->stop, memory_order_relaxed)
-                     ? stk_plan_fail_stopped(error)
+                     ? stk_pack_plan_fail_stopped(error)
                      : measure_file(measure, run, i, &listing, &own, error);
     }
     stk_listing_free(&listing);
@@ -381,7 +386,7 @@ static int measure_run(void *context, uint64_t round, struct stoker_error *error
 /* One list of sidecars and one hash, in the order of the samples. */
 static int join_runs(struct measure *measure, struct stoker_error *error)
 {
-    struct stk_plan *plan = measure->plan;
+    struct stk_pack_plan *plan = measure->plan;
     struct stk_sha256 source, stamp;
     uint8_t digest[32];
 
@@ -425,7 +430,7 @@ static int fail_memory(struct stoker_error *error)
     return stk_fail(error, -ENOMEM, "no memory for the plan", "free memory", "plan");
 }
 
-int stk_plan_fail_stopped(struct stoker_error *error)
+int stk_pack_plan_fail_stopped(struct stoker_error *error)
 {
     return stk_fail(error, -ECANCELED, "the packing was stopped", "run it again: it goes on",
                     "plan");

@@ -20,9 +20,9 @@ static void add_file(struct stk_io *world, const char *path, unsigned seed, size
     uint8_t data[20000];
 
     for (size_t i = 0; i < bytes; i++) {
-        data[i] = (uint8_t)stk_mix(seed + i / 8);
+        data[i] = (uint8_t)stk_mix64(seed + i / 8);
     }
-    T_EQ(path, stk_world_add(world, path, data, bytes), 0);
+    T_EQ(path, stk_sim_add(world, path, data, bytes), 0);
 }
 
 /* Whether a picture has a line of metadata: in the root's, or in that of its class, which wins. */
@@ -57,9 +57,9 @@ static void make_folder(struct stk_io *world)
         snprintf(path, sizeof path, "/src/c%u.x/q%02u.json", class, i); /* nobody's */
         add_file(world, path, 300 + i, 10);
     }
-    T_EQ("lines", stk_world_add(world, "/src/metadata.jsonl", lines, bytes), 0);
-    T_EQ("lines", stk_world_add(world, "/src/c0.x/metadata.jsonl", own, sizeof own - 1), 0);
-    T_EQ("/out", stk_world_add(world, "/out", NULL, 0), 0);
+    T_EQ("lines", stk_sim_add(world, "/src/metadata.jsonl", lines, bytes), 0);
+    T_EQ("lines", stk_sim_add(world, "/src/c0.x/metadata.jsonl", own, sizeof own - 1), 0);
+    T_EQ("/out", stk_sim_add(world, "/out", NULL, 0), 0);
 }
 
 static void make_tars(struct stk_io *world, bool packed)
@@ -82,13 +82,13 @@ static void make_tars(struct stk_io *world, bool packed)
         t_tar_gzip(&tar, &gzip);
         snprintf(name, sizeof name, "/src/s-%d.tar%s", shard, packed ? ".gz" : "");
         T_EQ(name,
-             stk_world_add(world, name, packed ? gzip.data : tar.data,
-                           packed ? gzip.bytes : tar.bytes),
+             stk_sim_add(world, name, packed ? gzip.data : tar.data,
+                         packed ? gzip.bytes : tar.bytes),
              0);
         t_tar_free(&tar);
         t_tar_free(&gzip);
     }
-    T_EQ("/out", stk_world_add(world, "/out", NULL, 0), 0);
+    T_EQ("/out", stk_sim_add(world, "/out", NULL, 0), 0);
 }
 
 struct settings {
@@ -135,8 +135,8 @@ static void check_whole(const char *name, struct stk_io *world, uint64_t sample_
 
     T_TRUE(name, !is_there(world, draft));
     T_EQ(name,
-         stk_draft_read_file(world, "/out/dst/stoker.manifest.json", 1u << 20, &data, &bytes,
-                             &error),
+         stk_staging_read_file(world, "/out/dst/stoker.manifest.json", 1u << 20, &data, &bytes,
+                               &error),
          0);
     T_EQ(name, stk_manifest_parse(&manifest, (struct stk_view){data, bytes}, &error), 0);
     T_EQ(name, manifest.samples, sample_count);
@@ -144,9 +144,9 @@ static void check_whole(const char *name, struct stk_io *world, uint64_t sample_
     for (uint64_t i = 0; i <= manifest.shard_count; i++) {
         const struct stk_manifest_shard *shard =
             i < manifest.shard_count ? &manifest.shards[i] : &manifest.index;
-        char *path = stk_draft_path(destination, shard->name ? shard->name : "none", "");
+        char *path = stk_staging_path(destination, shard->name ? shard->name : "none", "");
 
-        T_EQ(path, stk_draft_read_file(world, path, 1u << 30, &data, &bytes, &error), 0);
+        T_EQ(path, stk_staging_read_file(world, path, 1u << 30, &data, &bytes, &error), 0);
         stk_sha256_init(&sha);
         stk_sha256_add(&sha, data, bytes);
         stk_sha256_done(&sha, digest);
@@ -179,7 +179,7 @@ static void check_samples(struct stoker_engine *engine)
 
     T_EQ("source", open_source(engine, folder, &source, &error), 0);
     T_EQ("packed", open_source(engine, destination, &packed, &error), 0);
-    T_EQ("index", stk_index_map(&index, engine->io, "/out/dst/stoker.index", &error), 0);
+    T_EQ("index", stk_index_open_file(&index, engine->io, "/out/dst/stoker.index", &error), 0);
     T_EQ("samples in it", stk_index_samples(index), PICTURES);
     T_TRUE("the same data set",
            memcmp(stk_index_identity(index), stk_index_identity(packed->index), 32) == 0);
@@ -203,7 +203,7 @@ static void check_samples(struct stoker_engine *engine)
         read_member(packed, i, jpeg ? "jpg" : "png", is, &is_bytes);
         T_TRUE(want, was_bytes == is_bytes && memcmp(was, is, is_bytes) == 0);
         T_EQ(want, stk_index_checksum(index, &to, 0, &sum, &error), 0);
-        T_TRUE(want, sum == stk_sum64(is, is_bytes));
+        T_TRUE(want, sum == stk_xxh3_64(is, is_bytes));
         read_member(packed, i, "cls", is, &is_bytes);
         T_TRUE(want, is_bytes == 1 && is[0] == '0' + number % CLASSES);
         T_EQ(want, from.label, number % CLASSES);
@@ -371,9 +371,9 @@ static void test_refusals(void)
 
         make_folder(world);
         if (row->path) {
-            stk_world_add(world, row->path, "x", 1);
+            stk_sim_add(world, row->path, "x", 1);
         } else {
-            stk_world_add(world, "/out/dst", NULL, 0);
+            stk_sim_add(world, "/out/dst", NULL, 0);
         }
         T_EQ(row->name, pack(engine, &row->settings, &progress, &error), row->want);
         T_HAS(row->name, error.where, row->want_where);
@@ -404,25 +404,25 @@ static void test_other_work(void)
     {
         struct stk_io *world;
         struct stoker_engine *engine = open_engine(&world, 1);
-        struct stk_world_rule full = {.path = "/out/dst.part/shard-000002.tar.tmp",
-                                      .fault = STK_FAULT_FULL,
-                                      .offset = 5000,
-                                      .times = 1};
+        struct stk_sim_rule full = {.path = "/out/dst.part/shard-000002.tar.tmp",
+                                    .fault = STK_SIM_FAULT_FULL,
+                                    .offset = 5000,
+                                    .times = 1};
         struct stoker_pack_progress progress;
         struct stoker_error error = {0};
 
         make_folder(world);
-        stk_world_rule(world, &full);
+        stk_sim_add_rule(world, &full);
         T_EQ("full", pack(engine, &usual, &progress, &error), -ENOSPC);
         T_ERROR("full", &error);
         T_TRUE("no final name", !is_there(world, destination));
         if (row == &rows[STK_COUNT(rows) - 1]) {
             uint8_t data[6000] = {1};
-            struct stk_out *out = NULL;
+            struct stk_output *out = NULL;
 
             T_EQ("rewrite", stk_io_create(world, "/src/c0.x/p.06.png", false, &out, NULL), 0);
             T_EQ("rewrite", stk_io_write(world, out, data, sizeof data, NULL), 0);
-            stk_io_close_out(world, out);
+            stk_io_close_output(world, out);
         }
         error = (struct stoker_error){0};
         T_EQ(row->name, pack(engine, &row->settings, &progress, &error), STOKER_ERROR_STATE);
@@ -431,16 +431,16 @@ static void test_other_work(void)
     }
 }
 
-/* A disk that was full is named as the place, whatever the samples were read from. */
+/* A disk that was full is path_args as the place, whatever the samples were read from. */
 static void test_goes_on(void)
 {
     for (int kind = 0; kind < 3; kind++) { /* a folder, tars, packed tars */
         struct stk_io *world;
         struct stoker_engine *engine = open_engine(&world, 1);
-        struct stk_world_rule full = {.path = "/out/dst.part/shard-000001.tar.tmp",
-                                      .fault = STK_FAULT_FULL,
-                                      .offset = 5000,
-                                      .times = 1};
+        struct stk_sim_rule full = {.path = "/out/dst.part/shard-000001.tar.tmp",
+                                    .fault = STK_SIM_FAULT_FULL,
+                                    .offset = 5000,
+                                    .times = 1};
         struct stoker_pack_progress progress;
         struct stoker_error error = {0};
 
@@ -449,11 +449,12 @@ static void test_goes_on(void)
         } else {
             make_tars(world, kind == 2);
         }
-        stk_world_rule(world, &full);
+        stk_sim_add_rule(world, &full);
         T_EQ("full", pack(engine, &usual, &progress, &error), -ENOSPC);
         T_STR("full", error.shard, full.path);
         T_EQ("goes on", pack(engine, &usual, &progress, &error), 0);
-        T_TRUE("keeps what is whole", progress.shards_kept >= 1 && progress.samples_kept >= 1);
+        T_TRUE("keeps what is whole",
+               progress.shards_resumed >= 1 && progress.samples_resumed >= 1);
         check_whole("goes on", world, kind == 0 ? PICTURES : 12);
         stoker_engine_close(engine);
     }
@@ -478,19 +479,19 @@ static void test_every_call(enum way way)
 
         make_folder(world);
         if (way == FAIL) {
-            stk_world_fail_nth(world, n);
+            stk_sim_fail_nth(world, n);
         } else {
-            stk_world_cut_nth(world, n);
+            stk_sim_kill_nth(world, n);
         }
         status = pack(engine, &usual, &progress, &error);
-        stk_world_fail_nth(world, 0);
-        stk_world_cut_nth(world, 0);
+        stk_sim_fail_nth(world, 0);
+        stk_sim_kill_nth(world, 0);
         if (status < 0) {
             T_ERROR(names[way], &error);
             failures++;
         }
         if (way >= POWER) {
-            T_EQ(names[way], way == POWER ? stk_world_crash(world) : stk_world_crash_some(world, n),
+            T_EQ(names[way], way == POWER ? stk_sim_crash(world) : stk_sim_crash_partial(world, n),
                  0);
             T_TRUE("what is said to be done stays", status < 0 || is_there(world, destination));
         }

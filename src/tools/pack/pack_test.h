@@ -22,8 +22,8 @@ static inline struct stoker_engine *open_engine(struct stk_io **world_out, uint3
         .struct_size = sizeof options, .threads = threads, .memory_bytes_max = 64u << 20};
     struct stoker_engine *engine = NULL;
 
-    T_EQ("world", stk_world_open(world_out, 1, &io, NULL), 0);
-    T_EQ("engine", stk_engine_open_on(&engine, *world_out, &options, NULL), 0);
+    T_EQ("world", stk_sim_open(world_out, 1, &io, NULL), 0);
+    T_EQ("engine", stk_engine_open_with_io(&engine, *world_out, &options, NULL), 0);
     return engine;
 }
 
@@ -47,11 +47,11 @@ static inline bool folder_digest(struct stk_io *io, const char *folder, uint8_t 
     }
     stk_sha256_init(&sha);
     for (size_t i = 0; i < listing.count; i++) {
-        char *path = stk_draft_path(folder, listing.entries[i].name, "");
+        char *path = stk_staging_path(folder, listing.entries[i].name, "");
         uint8_t *data = NULL;
         size_t bytes = 0;
 
-        T_EQ(path, stk_draft_read_file(io, path, 1u << 30, &data, &bytes, NULL), 0);
+        T_EQ(path, stk_staging_read_file(io, path, 1u << 30, &data, &bytes, NULL), 0);
         stk_sha256_add(&sha, listing.entries[i].name, strlen(listing.entries[i].name) + 1);
         stk_sha256_add(&sha, &bytes, sizeof bytes);
         stk_sha256_add(&sha, data, bytes);
@@ -79,7 +79,7 @@ static inline void wipe(struct stk_io *io, const char *folder)
         return;
     }
     for (size_t i = 0; i < listing.count; i++) {
-        char *path = stk_draft_path(folder, listing.entries[i].name, "");
+        char *path = stk_staging_path(folder, listing.entries[i].name, "");
 
         T_EQ(path, stk_io_remove(io, path, NULL), 0);
         stk_free(path);

@@ -10,19 +10,19 @@
 #include <errno.h>
 #include <string.h>
 
-struct stk_shard_out {
-    struct stk_io *io;    /* borrowed */
-    struct stk_out *file; /* NULL: finished or not begun */
+struct stk_shard_file {
+    struct stk_io *io;       /* borrowed */
+    struct stk_output *file; /* NULL: finished or not begun */
     char *directory, *name, *path, *temp;
     uint8_t *buffer;
     size_t used;      /* of the buffer, not yet written */
     uint64_t written; /* bytes before the buffer */
     struct stk_sha256 sha;
-    struct stk_sum *sum; /* of a member that does not lie in one buffer */
-    uint64_t left;       /* bytes that the member in work lacks */
-    size_t from;         /* in the buffer: its first byte that is not in `sum` */
-    bool pieces;         /* `sum` has bytes of it */
-    struct stk_done done;
+    struct stk_xxh3 *sum; /* of a member that does not lie in one buffer */
+    uint64_t remaining;   /* bytes that the member in work lacks */
+    size_t from;          /* in the buffer: its first byte that is not in `sum` */
+    bool pieces;          /* `sum` has bytes of it */
+    struct stk_shard_done done;
     uint64_t member_capacity, text_capacity;
     struct { /* where the sample in work began: what is behind may be taken back */
         uint64_t at, members, text_bytes;
@@ -45,18 +45,18 @@ struct head {
     uint64_t bytes, samples, member_count, text_bytes, passed, left_count, left_bytes;
 };
 _Static_assert(sizeof(struct head) == 128, "no padding: its bytes are written");
-_Static_assert(sizeof(struct stk_done_member) == 40, "likewise");
+_Static_assert(sizeof(struct stk_shard_done_member) == 40, "likewise");
 
-static int flush(struct stk_shard_out *out, struct stoker_error *error);
-static int parse(struct stk_done *done, const uint8_t *data, size_t bytes);
-static int remember(struct stk_shard_out *out, struct stk_view name, uint64_t bytes);
-static void end_member(struct stk_shard_out *out);
+static int flush(struct stk_shard_file *out, struct stoker_error *error);
+static int parse(struct stk_shard_done *done, const uint8_t *data, size_t bytes);
+static int add_member(struct stk_shard_file *out, struct stk_view name, uint64_t bytes);
+static void end_member(struct stk_shard_file *out);
 static int fail_memory(const char *name, struct stoker_error *error);
 
-int stk_shard_out_open(struct stk_shard_out **out_out, struct stk_io *io, const char *directory,
-                       const char *name, const uint8_t *plan, struct stoker_error *error)
+int stk_shard_file_open(struct stk_shard_file **out_out, struct stk_io *io, const char *directory,
+                        const char *name, const uint8_t *plan, struct stoker_error *error)
 {
-    struct stk_shard_out *out = stk_alloc(1, sizeof *out);
+    struct stk_shard_file *out = stk_alloc(1, sizeof *out);
     int status = 0;
 
     *out_out = NULL;
@@ -66,10 +66,10 @@ int stk_shard_out_open(struct stk_shard_out **out_out, struct stk_io *io, const 
     out->io = io;
     out->directory = stk_strdup(directory);
     out->name = stk_strdup(name);
-    out->path = stk_draft_path(directory, name, "");
-    out->temp = stk_draft_path(directory, name, STK_DRAFT_TEMP_ENDING);
-    out->buffer = stk_alloc(STK_SHARD_BUFFER_BYTES, 1);
-    out->sum = stk_sum_open();
+    out->path = stk_staging_path(directory, name, "");
+    out->temp = stk_staging_path(directory, name, STK_STAGING_TEMP_SUFFIX);
+    out->buffer = stk_alloc(STK_SHARD_FILE_BUFFER_BYTES, 1);
+    out->sum = stk_xxh3_open();
     memcpy(out->done.plan, plan, sizeof out->done.plan);
     stk_sha256_init(&out->sha);
     if (!out->directory || !out->name || !out->path || !out->temp || !out->buffer || !out->sum) {
@@ -79,24 +79,24 @@ int stk_shard_out_open(struct stk_shard_out **out_out, struct stk_io *io, const 
         status = stk_io_create(io, out->temp, false, &out->file, error);
     }
     if (status < 0) {
-        stk_shard_out_close(out);
+        stk_shard_file_close(out);
         return status;
     }
     *out_out = out;
     return 0;
 }
 
-void stk_shard_out_close(struct stk_shard_out *out)
+void stk_shard_file_close(struct stk_shard_file *out)
 {
     if (!out) {
         return;
     }
     if (out->file) {
-        stk_io_close_out(out->io, out->file);
+        stk_io_close_output(out->io, out->file);
         (void)stk_io_remove(out->io, out->temp, NULL); /* the next run would write over it */
     }
-    stk_done_deinit(&out->done);
-    stk_sum_close(out->sum);
+    stk_shard_done_deinit(&out->done);
+    stk_xxh3_close(out->sum);
     stk_free(out->buffer);
     stk_free(out->temp);
     stk_free(out->path);
@@ -105,79 +105,80 @@ void stk_shard_out_close(struct stk_shard_out *out)
     stk_free(out);
 }
 
-void stk_shard_out_sample(struct stk_shard_out *out)
+void stk_shard_file_begin_sample(struct stk_shard_file *out)
 {
     out->done.samples++;
-    out->mark.at = stk_shard_out_bytes(out);
+    out->mark.at = stk_shard_file_bytes(out);
     out->mark.members = out->done.member_count;
     out->mark.text_bytes = out->done.text_bytes;
     out->mark.written = false;
 }
 
-int stk_shard_out_drop(struct stk_shard_out *out, struct stoker_error *error)
+int stk_shard_file_drop_sample(struct stk_shard_file *out, struct stoker_error *error)
 {
     if (out->mark.written) {
-        int status = stk_io_cut(out->io, out->file, out->mark.at, error);
+        int status = stk_io_truncate(out->io, out->file, out->mark.at, error);
 
         if (status < 0) {
-            stk_error_place(error, out->temp, out->mark.at, NULL);
+            stk_error_set_location(error, out->temp, out->mark.at, NULL);
             return status;
         }
         out->sha = out->mark.sha;
         out->written = out->mark.at;
     }
     out->used = (size_t)(out->mark.at - out->written);
-    out->left = 0;
-    (void)stk_sum_done(out->sum); /* what it has of a member */
+    out->remaining = 0;
+    (void)stk_xxh3_done(out->sum); /* what it has of a member */
     out->done.member_count = out->mark.members;
     out->done.text_bytes = out->mark.text_bytes;
     out->done.samples--;
     return 0;
 }
 
-int stk_shard_out_left(struct stk_shard_out *out, struct stk_damage *damage,
-                       struct stoker_error *error)
+int stk_shard_file_add_left_out(struct stk_shard_file *out, struct stk_bad_sample *damage,
+                                struct stoker_error *error)
 {
-    return stk_damages_add(&out->done.left, damage) < 0 ? fail_memory(out->name, error) : 0;
+    return stk_bad_sample_list_add(&out->done.left_out, damage) < 0 ? fail_memory(out->name, error)
+                                                                    : 0;
 }
 
-struct stk_damages *stk_shard_out_lefts(struct stk_shard_out *out)
+struct stk_bad_sample_list *stk_shard_file_left_out(struct stk_shard_file *out)
 {
-    return &out->done.left;
+    return &out->done.left_out;
 }
 
-void stk_shard_out_passed(struct stk_shard_out *out)
+void stk_shard_file_count_undecodable(struct stk_shard_file *out)
 {
-    out->done.passed++;
+    out->done.undecodable++;
 }
 
-uint64_t stk_shard_out_sum(const struct stk_shard_out *out)
+uint64_t stk_shard_file_checksum(const struct stk_shard_file *out)
 {
     return out->done.members[out->done.member_count - 1].sum;
 }
 
-int stk_shard_out_member(struct stk_shard_out *out, struct stk_view name, uint64_t bytes,
-                         struct stoker_error *error)
+int stk_shard_file_begin_member(struct stk_shard_file *out, struct stk_view name, uint64_t bytes,
+                                struct stoker_error *error)
 {
     size_t header = stk_tar_header_bytes(name, bytes);
     int status = 0;
 
-    STK_ASSERT(out->left == 0);
-    if (STK_SHARD_BUFFER_BYTES - out->used < header) {
+    STK_ASSERT(out->remaining == 0);
+    if (STK_SHARD_FILE_BUFFER_BYTES - out->used < header) {
         status = flush(out, error);
     }
     if (status < 0) {
         return status;
     }
     out->used += stk_tar_header_write(name, bytes, out->buffer + out->used);
-    status = remember(out, name, bytes);
+    status = add_member(out, name, bytes);
     if (status < 0) {
         return status == -ENOMEM
                    ? fail_memory(out->name, error)
                    : stk_fail(error, status, "a shard has too many members", "make smaller shards",
-                              "'%s': more than %d", out->name, STK_SHARD_MEMBERS_MAX);
+                              "'%s': more than %d", out->name, STK_SHARD_FILE_MEMBERS_MAX);
     }
-    out->left = bytes;
+    out->remaining = bytes;
     out->from = out->used;
     out->pieces = false;
     if (bytes == 0) {
@@ -186,38 +187,38 @@ int stk_shard_out_member(struct stk_shard_out *out, struct stk_view name, uint64
     return 0;
 }
 
-int stk_shard_out_room(struct stk_shard_out *out, uint8_t **room_out, size_t *bytes_out,
-                       struct stoker_error *error)
+int stk_shard_file_get_space(struct stk_shard_file *out, uint8_t **room_out, size_t *bytes_out,
+                             struct stoker_error *error)
 {
     /* Room for the padding too, so that the end of a member needs no second flush. */
-    size_t room = STK_SHARD_BUFFER_BYTES - out->used;
+    size_t room = STK_SHARD_FILE_BUFFER_BYTES - out->used;
     int status = 0;
 
-    STK_ASSERT(out->left > 0);
+    STK_ASSERT(out->remaining > 0);
     if (room <= STK_TAR_BLOCK) {
         status = flush(out, error);
-        room = STK_SHARD_BUFFER_BYTES - out->used;
+        room = STK_SHARD_FILE_BUFFER_BYTES - out->used;
     }
     if (status < 0) {
         return status;
     }
     *room_out = out->buffer + out->used;
-    *bytes_out = (size_t)stk_min(room - STK_TAR_BLOCK, out->left);
+    *bytes_out = (size_t)stk_min(room - STK_TAR_BLOCK, out->remaining);
     return 0;
 }
 
-void stk_shard_out_took(struct stk_shard_out *out, size_t bytes)
+void stk_shard_file_commit_space(struct stk_shard_file *out, size_t bytes)
 {
-    STK_ASSERT(bytes <= out->left && bytes <= STK_SHARD_BUFFER_BYTES - out->used);
+    STK_ASSERT(bytes <= out->remaining && bytes <= STK_SHARD_FILE_BUFFER_BYTES - out->used);
     out->used += bytes;
-    out->left -= bytes;
-    if (out->left == 0 && bytes > 0) {
+    out->remaining -= bytes;
+    if (out->remaining == 0 && bytes > 0) {
         end_member(out);
     }
 }
 
-int stk_shard_out_data(struct stk_shard_out *out, const void *data, size_t bytes,
-                       struct stoker_error *error)
+int stk_shard_file_write(struct stk_shard_file *out, const void *data, size_t bytes,
+                         struct stoker_error *error)
 {
     const uint8_t *from = data;
     int status = 0;
@@ -226,11 +227,11 @@ int stk_shard_out_data(struct stk_shard_out *out, const void *data, size_t bytes
         uint8_t *room;
         size_t part = 0;
 
-        status = stk_shard_out_room(out, &room, &part, error);
+        status = stk_shard_file_get_space(out, &room, &part, error);
         if (status == 0) {
             part = stk_min(part, bytes);
             memcpy(room, from, part);
-            stk_shard_out_took(out, part);
+            stk_shard_file_commit_space(out, part);
             from += part;
             bytes -= part;
         }
@@ -238,22 +239,22 @@ int stk_shard_out_data(struct stk_shard_out *out, const void *data, size_t bytes
     return status;
 }
 
-uint64_t stk_shard_out_bytes(const struct stk_shard_out *out)
+uint64_t stk_shard_file_bytes(const struct stk_shard_file *out)
 {
     return out->written + out->used;
 }
 
-uint64_t stk_shard_out_samples(const struct stk_shard_out *out)
+uint64_t stk_shard_file_samples(const struct stk_shard_file *out)
 {
     return out->done.samples;
 }
 
-int stk_shard_out_finish(struct stk_shard_out *out, struct stoker_error *error)
+int stk_shard_file_finish(struct stk_shard_file *out, struct stoker_error *error)
 {
     int status = 0;
 
-    STK_ASSERT(out->left == 0 && out->file);
-    if (STK_SHARD_BUFFER_BYTES - out->used < STK_TAR_END_BYTES) {
+    STK_ASSERT(out->remaining == 0 && out->file);
+    if (STK_SHARD_FILE_BUFFER_BYTES - out->used < STK_TAR_END_BYTES) {
         status = flush(out, error);
     }
     if (status == 0) {
@@ -262,29 +263,29 @@ int stk_shard_out_finish(struct stk_shard_out *out, struct stoker_error *error)
         status = flush(out, error);
     }
     if (status == 0) {
-        status = stk_io_sync_out(out->io, out->file, error);
+        status = stk_io_sync_output(out->io, out->file, error);
     }
     if (status < 0) {
         return status;
     }
     stk_sha256_done(&out->sha, out->done.sha256);
     out->done.bytes = out->written;
-    stk_io_close_out(out->io, out->file);
+    stk_io_close_output(out->io, out->file);
     out->file = NULL;
     status = stk_io_rename(out->io, out->temp, out->path, false, error);
     if (status == 0) {
-        status = stk_done_write(&out->done, out->io, out->directory, out->name, error);
+        status = stk_shard_done_write(&out->done, out->io, out->directory, out->name, error);
     }
     return status;
 }
 
-static int flush(struct stk_shard_out *out, struct stoker_error *error)
+static int flush(struct stk_shard_file *out, struct stoker_error *error)
 {
     size_t hashed = 0;
     int status;
 
-    if (out->left > 0) { /* what is left of the member comes in the next buffer */
-        stk_sum_add(out->sum, out->buffer + out->from, out->used - out->from);
+    if (out->remaining > 0) { /* what is left of the member comes in the next buffer */
+        stk_xxh3_add(out->sum, out->buffer + out->from, out->used - out->from);
         out->pieces = true;
         out->from = 0;
     }
@@ -297,7 +298,7 @@ static int flush(struct stk_shard_out *out, struct stoker_error *error)
     stk_sha256_add(&out->sha, out->buffer + hashed, out->used - hashed);
     status = stk_io_write(out->io, out->file, out->buffer, out->used, error);
     if (status < 0) { /* here, that nobody above takes the source for the place */
-        stk_error_place(error, out->temp, out->written, NULL);
+        stk_error_set_location(error, out->temp, out->written, NULL);
     }
     out->written += out->used;
     out->used = 0;
@@ -305,7 +306,8 @@ static int flush(struct stk_shard_out *out, struct stoker_error *error)
 }
 
 /* The class that a member "KEY.cls" tells, which lies whole in the buffer; -1: none. */
-static int64_t find_label(const struct stk_shard_out *out, const struct stk_done_member *member)
+static int64_t find_label(const struct stk_shard_file *out,
+                          const struct stk_shard_done_member *member)
 {
     static const char ending[] = ".cls";
     const uint8_t *name_end = out->done.text + member->name_at + member->name_bytes;
@@ -327,16 +329,16 @@ static int64_t find_label(const struct stk_shard_out *out, const struct stk_done
     return label;
 }
 
-static void end_member(struct stk_shard_out *out)
+static void end_member(struct stk_shard_file *out)
 {
-    struct stk_done_member *member = &out->done.members[out->done.member_count - 1];
+    struct stk_shard_done_member *member = &out->done.members[out->done.member_count - 1];
     size_t padding = stk_tar_padding(member->bytes);
 
     if (out->pieces) {
-        stk_sum_add(out->sum, out->buffer + out->from, out->used - out->from);
-        member->sum = stk_sum_done(out->sum);
+        stk_xxh3_add(out->sum, out->buffer + out->from, out->used - out->from);
+        member->sum = stk_xxh3_done(out->sum);
     } else {
-        member->sum = stk_sum64(out->buffer + out->from, out->used - out->from);
+        member->sum = stk_xxh3_64(out->buffer + out->from, out->used - out->from);
         member->label = find_label(out, member);
     }
     memset(out->buffer + out->used, 0, padding);
@@ -344,11 +346,12 @@ static void end_member(struct stk_shard_out *out)
 }
 
 /* Notes the member whose header was just written. */
-static int remember(struct stk_shard_out *out, struct stk_view name, uint64_t bytes)
+static int add_member(struct stk_shard_file *out, struct stk_view name, uint64_t bytes)
 {
-    struct stk_done *done = &out->done;
+    struct stk_shard_done *done = &out->done;
 
-    if (done->member_count >= STK_SHARD_MEMBERS_MAX || done->text_bytes + name.bytes > UINT32_MAX) {
+    if (done->member_count >= STK_SHARD_FILE_MEMBERS_MAX ||
+        done->text_bytes + name.bytes > UINT32_MAX) {
         return STOKER_ERROR_LIMIT;
     }
     if (done->member_count == out->member_capacity) {
@@ -371,8 +374,8 @@ static int remember(struct stk_shard_out *out, struct stk_view name, uint64_t by
         out->text_capacity = capacity;
     }
     memcpy(done->text + done->text_bytes, name.data, name.bytes);
-    done->members[done->member_count++] = (struct stk_done_member){
-        .offset = stk_shard_out_bytes(out),
+    done->members[done->member_count++] = (struct stk_shard_done_member){
+        .offset = stk_shard_file_bytes(out),
         .bytes = bytes,
         .label = -1,
         .name_at = (uint32_t)done->text_bytes,
@@ -382,23 +385,23 @@ static int remember(struct stk_shard_out *out, struct stk_view name, uint64_t by
     return 0;
 }
 
-int stk_done_write(const struct stk_done *done, struct stk_io *io, const char *directory,
-                   const char *name, struct stoker_error *error)
+int stk_shard_done_write(const struct stk_shard_done *done, struct stk_io *io,
+                         const char *directory, const char *name, struct stoker_error *error)
 {
     struct head head = {.bytes = done->bytes,
                         .samples = done->samples,
                         .member_count = done->member_count,
                         .text_bytes = done->text_bytes,
-                        .passed = done->passed,
-                        .left_count = done->left.count};
+                        .passed = done->undecodable,
+                        .left_count = done->left_out.count};
     size_t members = done->member_count * sizeof *done->members, bytes;
-    uint8_t record[STK_DAMAGE_RECORD_BYTES], *data, *at;
-    char *path = stk_draft_path(directory, name, STK_DRAFT_DONE_ENDING);
+    uint8_t record[STK_BAD_SAMPLE_RECORD_BYTES], *data, *at;
+    char *path = stk_staging_path(directory, name, STK_STAGING_DONE_SUFFIX);
     uint64_t sum;
     int status;
 
-    for (uint64_t i = 0; i < done->left.count; i++) {
-        head.left_bytes += stk_damage_record(done->left.items[i], record);
+    for (uint64_t i = 0; i < done->left_out.count; i++) {
+        head.left_bytes += stk_bad_sample_write_record(done->left_out.items[i], record);
     }
     bytes = sizeof head + members + done->text_bytes + head.left_bytes + sizeof sum;
     data = stk_alloc(bytes, 1);
@@ -416,37 +419,37 @@ int stk_done_write(const struct stk_done *done, struct stk_io *io, const char *d
         memcpy(data + sizeof head + members, done->text, done->text_bytes);
     }
     at = data + sizeof head + members + done->text_bytes;
-    for (uint64_t i = 0; i < done->left.count; i++) {
-        at += stk_damage_record(done->left.items[i], at);
+    for (uint64_t i = 0; i < done->left_out.count; i++) {
+        at += stk_bad_sample_write_record(done->left_out.items[i], at);
     }
-    sum = stk_sum64(data, bytes - sizeof sum);
+    sum = stk_xxh3_64(data, bytes - sizeof sum);
     memcpy(at, &sum, sizeof sum);
-    status = stk_draft_write_file(io, path, data, bytes, error);
+    status = stk_staging_write_file(io, path, data, bytes, error);
 done:
     stk_free(data);
     stk_free(path);
     return status;
 }
 
-int stk_done_read(struct stk_done *done_out, struct stk_io *io, const char *directory,
-                  const char *name, const uint8_t *plan, struct stoker_error *error)
+int stk_shard_done_read(struct stk_shard_done *done_out, struct stk_io *io, const char *directory,
+                        const char *name, const uint8_t *plan, struct stoker_error *error)
 {
-    char *path = stk_draft_path(directory, name, STK_DRAFT_DONE_ENDING);
-    char *shard = stk_draft_path(directory, name, "");
-    struct stk_done done = {0};
+    char *path = stk_staging_path(directory, name, STK_STAGING_DONE_SUFFIX);
+    char *shard = stk_staging_path(directory, name, "");
+    struct stk_shard_done done = {0};
     struct stk_stat about = {0};
     struct stoker_error local = {0};
     uint8_t *data = NULL;
     size_t bytes = 0;
     int status;
 
-    *done_out = (struct stk_done){0};
+    *done_out = (struct stk_shard_done){0};
     if (!path || !shard) {
         status =
             stk_fail(error, -ENOMEM, "no memory to look at a shard", "free memory", "'%s'", name);
         goto done;
     }
-    status = stk_draft_find_file(io, path, DONE_BYTES_MAX, &data, &bytes, error);
+    status = stk_staging_find_file(io, path, DONE_BYTES_MAX, &data, &bytes, error);
     if (status <= 0) {
         goto done; /* never written whole */
     }
@@ -468,26 +471,26 @@ int stk_done_read(struct stk_done *done_out, struct stk_io *io, const char *dire
     }
     if (status > 0) {
         *done_out = done;
-        done = (struct stk_done){0};
+        done = (struct stk_shard_done){0};
     }
 done:
-    stk_done_deinit(&done);
+    stk_shard_done_deinit(&done);
     stk_free(data);
     stk_free(shard);
     stk_free(path);
     return status;
 }
 
-void stk_done_deinit(struct stk_done *done)
+void stk_shard_done_deinit(struct stk_shard_done *done)
 {
     stk_free(done->members);
     stk_free(done->text);
-    stk_damages_deinit(&done->left);
-    *done = (struct stk_done){0};
+    stk_bad_sample_list_deinit(&done->left_out);
+    *done = (struct stk_shard_done){0};
 }
 
 /* 1: it is whole; 0: it is not; or -ENOMEM. */
-static int parse(struct stk_done *done, const uint8_t *data, size_t bytes)
+static int parse(struct stk_shard_done *done, const uint8_t *data, size_t bytes)
 {
     struct head head;
     struct stk_view left;
@@ -499,8 +502,9 @@ static int parse(struct stk_done *done, const uint8_t *data, size_t bytes)
     memcpy(&head, data, sizeof head);
     memcpy(&sum, data + bytes - sizeof sum, sizeof sum);
     if (memcmp(head.magic, magic, sizeof magic) != 0 ||
-        sum != stk_sum64(data, bytes - sizeof sum) || head.member_count > STK_SHARD_MEMBERS_MAX ||
-        head.text_bytes > UINT32_MAX || head.left_bytes > bytes) {
+        sum != stk_xxh3_64(data, bytes - sizeof sum) ||
+        head.member_count > STK_SHARD_FILE_MEMBERS_MAX || head.text_bytes > UINT32_MAX ||
+        head.left_bytes > bytes) {
         return 0;
     }
     members = head.member_count * sizeof *done->members;
@@ -523,13 +527,13 @@ static int parse(struct stk_done *done, const uint8_t *data, size_t bytes)
     }
     left = (struct stk_view){data + sizeof head + members + head.text_bytes, head.left_bytes};
     for (uint64_t i = 0; i < head.left_count; i++) {
-        struct stk_damage *damage;
-        int status = stk_damage_read(&left, &damage);
+        struct stk_bad_sample *damage;
+        int status = stk_bad_sample_read_record(&left, &damage);
 
         if (status <= 0) {
             return status;
         }
-        if (stk_damages_add(&done->left, damage) < 0) {
+        if (stk_bad_sample_list_add(&done->left_out, damage) < 0) {
             stk_free(damage);
             return -ENOMEM;
         }
@@ -540,7 +544,7 @@ static int parse(struct stk_done *done, const uint8_t *data, size_t bytes)
     done->samples = head.samples;
     done->member_count = head.member_count;
     done->text_bytes = head.text_bytes;
-    done->passed = head.passed;
+    done->undecodable = head.passed;
     return 1;
 }
 

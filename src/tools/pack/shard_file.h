@@ -4,11 +4,11 @@
  *   open "x.tar.tmp" -sample, member, data...-> ... -finish-> "x.tar" and "x.tar.done", both synced
  *                       \-drop: as if it never came   \-close-> nothing under a final name
  *
- * "x.tar.done" (struct stk_done) tells a later run that the shard is whole, what lies in it and
- * what was left out of it, so that nothing of it is read again: shards are only taken for done by
- * it. Owner: a worker of pack, or the shard writer. Threads: one. Memory: STK_SHARD_BUFFER_BYTES,
- * 40 bytes and the name a member, some 500 bytes a sample left out. Bound: STK_SHARD_MEMBERS_MAX
- * members. */
+ * "x.tar.done" (struct stk_shard_done) tells a later run that the shard is whole, what lies in it
+ * and what was left out of it, so that nothing of it is read again: shards are only taken for done
+ * by it. Owner: a worker of pack, or the shard writer. Threads: one. Memory:
+ * STK_SHARD_FILE_BUFFER_BYTES, 40 bytes and the name a member, some 500 bytes a sample left out.
+ * Bound: STK_SHARD_FILE_MEMBERS_MAX members. */
 #ifndef TOOLS_PACK_SHARD_FILE_H
 #define TOOLS_PACK_SHARD_FILE_H
 
@@ -18,69 +18,69 @@
 
 /* Written at once: larger writes cost twice the CPU, in copying to folios that are new to the
  * caches (Linux 6.18, ext4, 560 MB: 256 KiB 0.5 s, 1 MiB 1.3 s, medians of 6). */
-enum { STK_SHARD_BUFFER_BYTES = 1 << 18, STK_SHARD_MEMBERS_MAX = 1 << 28 };
+enum { STK_SHARD_FILE_BUFFER_BYTES = 1 << 18, STK_SHARD_FILE_MEMBERS_MAX = 1 << 28 };
 
-struct stk_shard_out;
+struct stk_shard_file;
 
 /* Creates directory/name.tmp. plan: 32 bytes, what this run packs; kept in the done file. */
-int stk_shard_out_open(struct stk_shard_out **out_out, struct stk_io *io, const char *directory,
-                       const char *name, const uint8_t *plan, struct stoker_error *error);
+int stk_shard_file_open(struct stk_shard_file **out_out, struct stk_io *io, const char *directory,
+                        const char *name, const uint8_t *plan, struct stoker_error *error);
 /* Takes; NULL is fine. Removes what is not finished. */
-void stk_shard_out_close(struct stk_shard_out *out);
+void stk_shard_file_close(struct stk_shard_file *out);
 /* A new sample begins with the next member. */
-void stk_shard_out_sample(struct stk_shard_out *out);
+void stk_shard_file_begin_sample(struct stk_shard_file *out);
 /* Takes back all of the sample that was begun last. */
-int stk_shard_out_drop(struct stk_shard_out *out, struct stoker_error *error);
+int stk_shard_file_drop_sample(struct stk_shard_file *out, struct stoker_error *error);
 /* Keeps in the done file that a sample was left out. Takes the damage, unless it fails. */
-int stk_shard_out_left(struct stk_shard_out *out, struct stk_damage *damage,
-                       struct stoker_error *error);
+int stk_shard_file_add_left_out(struct stk_shard_file *out, struct stk_bad_sample *damage,
+                                struct stoker_error *error);
 /* What was left out so far; lent until close. */
-struct stk_damages *stk_shard_out_lefts(struct stk_shard_out *out);
+struct stk_bad_sample_list *stk_shard_file_left_out(struct stk_shard_file *out);
 /* A picture is copied that should be made smaller and does not decode. */
-void stk_shard_out_passed(struct stk_shard_out *out);
+void stk_shard_file_count_undecodable(struct stk_shard_file *out);
 /* The checksum of the member that was ended last. */
-uint64_t stk_shard_out_sum(const struct stk_shard_out *out);
+uint64_t stk_shard_file_checksum(const struct stk_shard_file *out);
 /* A member of so many bytes: they follow by room and took, or by data. name: 1 to
  * STK_TAR_NAME_MAX bytes. */
-int stk_shard_out_member(struct stk_shard_out *out, struct stk_view name, uint64_t bytes,
-                         struct stoker_error *error);
+int stk_shard_file_begin_member(struct stk_shard_file *out, struct stk_view name, uint64_t bytes,
+                                struct stoker_error *error);
 /* Lends room for the member's next bytes, at least one of those that it lacks. */
-int stk_shard_out_room(struct stk_shard_out *out, uint8_t **room_out, size_t *bytes_out,
-                       struct stoker_error *error);
+int stk_shard_file_get_space(struct stk_shard_file *out, uint8_t **room_out, size_t *bytes_out,
+                             struct stoker_error *error);
 /* So many of them were filled; the last ends the member. */
-void stk_shard_out_took(struct stk_shard_out *out, size_t bytes);
-int stk_shard_out_data(struct stk_shard_out *out, const void *data, size_t bytes,
-                       struct stoker_error *error);
+void stk_shard_file_commit_space(struct stk_shard_file *out, size_t bytes);
+int stk_shard_file_write(struct stk_shard_file *out, const void *data, size_t bytes,
+                         struct stoker_error *error);
 /* What the file has so far, without its end. */
-uint64_t stk_shard_out_bytes(const struct stk_shard_out *out);
-uint64_t stk_shard_out_samples(const struct stk_shard_out *out);
+uint64_t stk_shard_file_bytes(const struct stk_shard_file *out);
+uint64_t stk_shard_file_samples(const struct stk_shard_file *out);
 /* Ends the tar; both files are synced and have their names. The directory is not synced. */
-int stk_shard_out_finish(struct stk_shard_out *out, struct stoker_error *error);
+int stk_shard_file_finish(struct stk_shard_file *out, struct stoker_error *error);
 
 /* ---- the done file ---- */
 
-struct stk_done_member {
+struct stk_shard_done_member {
     uint64_t offset, bytes, sum;
     int64_t label;                /* of a member "KEY.cls" with a whole number, else -1 */
     uint32_t name_at, name_bytes; /* in text */
 };
 
-struct stk_done {
+struct stk_shard_done {
     uint8_t plan[32], sha256[32];
     uint64_t bytes, samples, member_count;
-    struct stk_done_member *members; /* owned */
-    uint8_t *text;                   /* owned */
+    struct stk_shard_done_member *members; /* owned */
+    uint8_t *text;                         /* owned */
     uint64_t text_bytes;
-    uint64_t passed;         /* pictures copied that do not decode */
-    struct stk_damages left; /* owned: samples left out, in their order */
+    uint64_t undecodable;                /* pictures copied that do not decode */
+    struct stk_bad_sample_list left_out; /* owned: samples left out, in their order */
 };
 
-int stk_done_write(const struct stk_done *done, struct stk_io *io, const char *directory,
-                   const char *name, struct stoker_error *error);
+int stk_shard_done_write(const struct stk_shard_done *done, struct stk_io *io,
+                         const char *directory, const char *name, struct stoker_error *error);
 /* 1: gives *done_out, of a shard that is there with all its bytes. 0: there is none, or not of
  * this plan: the shard is to be made again. */
-int stk_done_read(struct stk_done *done_out, struct stk_io *io, const char *directory,
-                  const char *name, const uint8_t *plan, struct stoker_error *error);
-void stk_done_deinit(struct stk_done *done); /* zeroed is fine */
+int stk_shard_done_read(struct stk_shard_done *done_out, struct stk_io *io, const char *directory,
+                        const char *name, const uint8_t *plan, struct stoker_error *error);
+void stk_shard_done_deinit(struct stk_shard_done *done); /* zeroed is fine */
 
 #endif

@@ -19,12 +19,12 @@
 
 struct stoker_shard_writer {
     struct stoker_engine *engine; /* held */
-    struct stk_draft draft;
+    struct stk_staging staging;
     char *pattern;  /* owned */
     char **classes; /* owned, each too */
     uint64_t class_count, shard_bytes;
-    struct stk_shard_out *out; /* owned: the shard in work; NULL: none */
-    struct stk_keys keys;
+    struct stk_shard_file *out; /* owned: the shard in work; NULL: none */
+    struct stk_key_set keys;
     uint64_t shard_count; /* finished */
     uint64_t position;    /* samples in them */
     char *resume_key;     /* owned: of the last one at open */
@@ -38,7 +38,7 @@ static int resolve(struct stoker_shard_writer *writer,
 static int open_part(struct stoker_shard_writer *writer,
                      const struct stoker_shard_writer_options *options, struct stoker_error *error);
 static int find_finished(struct stoker_shard_writer *writer, struct stoker_error *error);
-static int find_whole(struct stoker_shard_writer *writer, struct stoker_error *error);
+static int find_complete(struct stoker_shard_writer *writer, struct stoker_error *error);
 static int check_sample(struct stoker_shard_writer *writer, const char *key,
                         const struct stoker_shard_member *members, size_t member_count,
                         struct stoker_error *error);
@@ -72,7 +72,7 @@ int stoker_shard_writer_open(struct stoker_shard_writer **writer_out, struct sto
     if (!writer) {
         return fail_memory(error);
     }
-    stk_engine_hold(engine);
+    stk_engine_retain(engine);
     writer->engine = engine;
     memcpy(&full, options, stk_min(options->struct_size, sizeof full));
     status = resolve(writer, &full, error);
@@ -107,7 +107,7 @@ static int resolve(struct stoker_shard_writer *writer,
         }
         writer->classes[writer->class_count] = name;
     }
-    return stk_pattern_check(writer->pattern, error);
+    return stk_shard_pattern_check(writer->pattern, error);
 }
 
 void stoker_shard_writer_close(struct stoker_shard_writer *writer)
@@ -115,9 +115,9 @@ void stoker_shard_writer_close(struct stoker_shard_writer *writer)
     if (!writer || stk_engine_check(writer->engine, NULL) < 0) {
         return;
     }
-    stk_shard_out_close(writer->out);
-    stk_draft_close(&writer->draft);
-    stk_keys_deinit(&writer->keys);
+    stk_shard_file_close(writer->out);
+    stk_staging_close(&writer->staging);
+    stk_key_set_deinit(&writer->keys);
     for (uint64_t i = 0; i < writer->class_count; i++) {
         stk_free(writer->classes[i]);
     }
@@ -184,22 +184,22 @@ static int open_part(struct stoker_shard_writer *writer,
     json_t *settings = make_settings(writer, options->source, &status, error);
 
     if (status == 0) {
-        status = stk_draft_open(&writer->draft, writer->engine->io, options->destination, settings,
-                                "", error);
+        status = stk_staging_open(&writer->staging, writer->engine->io, options->destination,
+                                  settings, "", error);
     }
     json_decref(settings);
     if (status < 0) {
         return status;
     }
-    if (writer->draft.state != STK_DRAFT_OPEN) {
-        return find_whole(writer, error);
+    if (writer->staging.state != STK_STAGING_OPEN) {
+        return find_complete(writer, error);
     }
     writer->resume_key = stk_strdup("");
     return writer->resume_key ? find_finished(writer, error) : fail_memory(error);
 }
 
 /* The keys of a finished shard: they may not come again, and the last is where it goes on. */
-static int take_keys(struct stoker_shard_writer *writer, const struct stk_done *done)
+static int add_keys(struct stoker_shard_writer *writer, const struct stk_shard_done *done)
 {
     struct stk_view key = {NULL, 0}, extension;
     char *text;
@@ -208,7 +208,8 @@ static int take_keys(struct stoker_shard_writer *writer, const struct stk_done *
         struct stk_view member = {done->text + done->members[i].name_at,
                                   done->members[i].name_bytes};
 
-        if (stk_wds_split(member, &key, &extension) && stk_keys_add(&writer->keys, key) < 0) {
+        if (stk_wds_name_split(member, &key, &extension) &&
+            stk_key_set_add(&writer->keys, key) < 0) {
             return -ENOMEM;
         }
     }
@@ -227,33 +228,33 @@ static int take_keys(struct stoker_shard_writer *writer, const struct stk_done *
 /* Shards without a gap from the first: the caller goes on after their last sample. */
 static int find_finished(struct stoker_shard_writer *writer, struct stoker_error *error)
 {
-    const uint64_t shards_max = stk_pattern_max(writer->pattern);
+    const uint64_t shards_max = stk_shard_pattern_max(writer->pattern);
     char name[STK_SHARD_NAME_MAX];
     int status = 1;
 
     while (status == 1 && writer->shard_count < shards_max) {
-        struct stk_done done;
+        struct stk_shard_done done;
 
-        stk_pattern_name(writer->pattern, writer->shard_count, name, sizeof name);
-        status = stk_done_read(&done, writer->draft.io, writer->draft.directory, name,
-                               writer->draft.plan, error);
-        if (status == 1 && take_keys(writer, &done) < 0) {
+        stk_shard_pattern_name(writer->pattern, writer->shard_count, name, sizeof name);
+        status = stk_shard_done_read(&done, writer->staging.io, writer->staging.directory, name,
+                                     writer->staging.plan, error);
+        if (status == 1 && add_keys(writer, &done) < 0) {
             status = fail_memory(error);
         }
         if (status == 1) {
             writer->shard_count++;
             writer->position += done.samples;
         }
-        stk_done_deinit(&done);
+        stk_shard_done_deinit(&done);
     }
     return status < 0 ? status : 0;
 }
 
 /* Killed in the commit: all samples are there, and only commit is left to call. */
-static int find_whole(struct stoker_shard_writer *writer, struct stoker_error *error)
+static int find_complete(struct stoker_shard_writer *writer, struct stoker_error *error)
 {
     struct stk_manifest manifest;
-    int status = stk_draft_manifest(&writer->draft, &manifest, error);
+    int status = stk_staging_manifest(&writer->staging, &manifest, error);
 
     writer->position = manifest.samples;
     writer->shard_count = manifest.shard_count;
@@ -281,7 +282,7 @@ int stoker_shard_writer_add(struct stoker_shard_writer *writer, const char *key,
 {
     int status = check_open(writer, error);
 
-    if (status == 0 && writer->draft.state == STK_DRAFT_WHOLE) {
+    if (status == 0 && writer->staging.state == STK_STAGING_COMPLETE) {
         status = stk_fail(error, STOKER_ERROR_ARGUMENT, "all samples were added before",
                           "leave out as many as position says, and commit", "key '%.200s'", key);
     }
@@ -294,7 +295,8 @@ int stoker_shard_writer_add(struct stoker_shard_writer *writer, const char *key,
     return status;
 }
 
-static int refuse(struct stoker_error *error, const char *what, const char *advice, const char *key)
+static int fail_sample(struct stoker_error *error, const char *what, const char *advice,
+                       const char *key)
 {
     return stk_fail(error, STOKER_ERROR_ARGUMENT, what, advice, "key '%.200s'", key);
 }
@@ -311,30 +313,31 @@ static int check_sample(struct stoker_shard_writer *writer, const char *key,
                         const struct stoker_shard_member *members, size_t member_count,
                         struct stoker_error *error)
 {
-    if (member_count == 0 || member_count > STK_PIECES_MAX || !key || !key[0]) {
-        return refuse(error, "a sample needs a key and members", "give 1 to 4,096 members",
-                      key ? key : "");
+    if (member_count == 0 || member_count > STK_PACK_PIECES_MAX || !key || !key[0]) {
+        return fail_sample(error, "a sample needs a key and members", "give 1 to 4,096 members",
+                           key ? key : "");
     }
     for (size_t i = 0; i < member_count; i++) {
         struct stk_view name, key_back, extension;
         int status;
 
         if (!is_extension(members[i].extension)) {
-            return refuse(error, "not an extension",
-                          "give 1 to 255 bytes without '/', and no '.' in front", key);
+            return fail_sample(error, "not an extension",
+                               "give 1 to 255 bytes without '/', and no '.' in front", key);
         }
         status = make_name(writer, key, members[i].extension, &name, error);
         if (status < 0) {
             return status;
         }
-        if (strlen(key) > STK_DRAFT_KEY_BYTES_MAX || stk_name_refusal(name) ||
-            !stk_wds_split(name, &key_back, &extension) || key_back.bytes != strlen(key)) {
-            return refuse(error, "not a key of WebDataset",
-                          "no dot after the last '/', no '..', no __name__ in front", key);
+        if (strlen(key) > STK_STAGING_KEY_BYTES_MAX || stk_wds_name_error(name) ||
+            !stk_wds_name_split(name, &key_back, &extension) || key_back.bytes != strlen(key)) {
+            return fail_sample(error, "not a key of WebDataset",
+                               "no dot after the last '/', no '..', no __name__ in front", key);
         }
         for (size_t j = 0; j < i; j++) {
             if (strcasecmp(members[i].extension, members[j].extension) == 0) {
-                return refuse(error, "an extension comes twice in a sample", "rename one", key);
+                return fail_sample(error, "an extension comes twice in a sample", "rename one",
+                                   key);
             }
         }
     }
@@ -348,7 +351,7 @@ static int make_name(struct stoker_shard_writer *writer, const char *key, const 
     size_t bytes = key_bytes + 1 + extension_bytes;
 
     if (bytes > STK_TAR_NAME_MAX) {
-        return refuse(error, "the key is too long", "give 4,096 bytes at most", "");
+        return fail_sample(error, "the key is too long", "give 4,096 bytes at most", "");
     }
     if (bytes > writer->name_capacity) {
         char *grown = stk_realloc(writer->name, writer->name_capacity, bytes, 1);
@@ -371,32 +374,33 @@ static int make_name(struct stoker_shard_writer *writer, const char *key, const 
 }
 
 /* The key is new, and the shard has room for the sample: a new one is begun if need be. */
-static int make_room(struct stoker_shard_writer *writer, const char *key, uint64_t bytes,
-                     struct stoker_error *error)
+static int reserve_buffer(struct stoker_shard_writer *writer, const char *key, uint64_t bytes,
+                          struct stoker_error *error)
 {
     char name[STK_SHARD_NAME_MAX];
-    int status = stk_keys_add(&writer->keys, (struct stk_view){(const uint8_t *)key, strlen(key)});
+    int status =
+        stk_key_set_add(&writer->keys, (struct stk_view){(const uint8_t *)key, strlen(key)});
 
     if (status <= 0) {
-        return status < 0
-                   ? fail_memory(error)
-                   : refuse(error, "the key was there before", "give each sample its own", key);
+        return status < 0 ? fail_memory(error)
+                          : fail_sample(error, "the key was there before",
+                                        "give each sample its own", key);
     }
     status = 0;
-    if (writer->out && stk_shard_out_samples(writer->out) > 0 &&
-        stk_shard_out_bytes(writer->out) + bytes + STK_TAR_END_BYTES > writer->shard_bytes) {
+    if (writer->out && stk_shard_file_samples(writer->out) > 0 &&
+        stk_shard_file_bytes(writer->out) + bytes + STK_TAR_END_BYTES > writer->shard_bytes) {
         status = finish_shard(writer, error);
     }
     if (status < 0 || writer->out) {
         return status;
     }
-    if (writer->shard_count >= stk_pattern_max(writer->pattern)) {
+    if (writer->shard_count >= stk_shard_pattern_max(writer->pattern)) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "the pattern cannot name so many shards",
                         "write more digits, or make larger shards", "'%.200s'", writer->pattern);
     }
-    stk_pattern_name(writer->pattern, writer->shard_count, name, sizeof name);
-    return stk_shard_out_open(&writer->out, writer->draft.io, writer->draft.directory, name,
-                              writer->draft.plan, error);
+    stk_shard_pattern_name(writer->pattern, writer->shard_count, name, sizeof name);
+    return stk_shard_file_open(&writer->out, writer->staging.io, writer->staging.directory, name,
+                               writer->staging.plan, error);
 }
 
 static int write_sample(struct stoker_shard_writer *writer, const char *key,
@@ -411,19 +415,20 @@ static int write_sample(struct stoker_shard_writer *writer, const char *key,
         status = make_name(writer, key, members[i].extension, &name, error);
         bytes += status == 0 ? stk_tar_member_bytes(name, members[i].bytes) : 0;
     }
-    status = status < 0 ? status : make_room(writer, key, bytes, error);
+    status = status < 0 ? status : reserve_buffer(writer, key, bytes, error);
     if (status < 0) {
         return status;
     }
-    stk_shard_out_sample(writer->out);
+    stk_shard_file_begin_sample(writer->out);
     status = 0;
     for (size_t i = 0; status == 0 && i < member_count; i++) {
         status = make_name(writer, key, members[i].extension, &name, error);
-        status =
-            status < 0 ? status : stk_shard_out_member(writer->out, name, members[i].bytes, error);
         status = status < 0
                      ? status
-                     : stk_shard_out_data(writer->out, members[i].data, members[i].bytes, error);
+                     : stk_shard_file_begin_member(writer->out, name, members[i].bytes, error);
+        status = status < 0
+                     ? status
+                     : stk_shard_file_write(writer->out, members[i].data, members[i].bytes, error);
     }
     return status;
 }
@@ -431,14 +436,14 @@ static int write_sample(struct stoker_shard_writer *writer, const char *key,
 /* The names in the folder are synced too: what position counts is on disk for good. */
 static int finish_shard(struct stoker_shard_writer *writer, struct stoker_error *error)
 {
-    uint64_t samples = stk_shard_out_samples(writer->out);
-    int status = stk_shard_out_finish(writer->out, error);
+    uint64_t samples = stk_shard_file_samples(writer->out);
+    int status = stk_shard_file_finish(writer->out, error);
 
     if (status == 0) {
-        status = stk_io_sync_directory(writer->draft.io, writer->draft.directory, error);
+        status = stk_io_sync_directory(writer->staging.io, writer->staging.directory, error);
     }
     if (status == 0) {
-        stk_shard_out_close(writer->out);
+        stk_shard_file_close(writer->out);
         writer->out = NULL;
         writer->shard_count++;
         writer->position += samples;
@@ -448,9 +453,9 @@ static int finish_shard(struct stoker_shard_writer *writer, struct stoker_error 
 
 int stoker_shard_writer_commit(struct stoker_shard_writer *writer, struct stoker_error *error)
 {
-    struct stk_draft_content content = {.pattern = writer->pattern,
-                                        .classes = (const char *const *)writer->classes,
-                                        .class_count = writer->class_count};
+    struct stk_staging_content content = {.pattern = writer->pattern,
+                                          .classes = (const char *const *)writer->classes,
+                                          .class_count = writer->class_count};
     int status = check_open(writer, error);
 
     if (status == 0 && !writer->out && writer->shard_count == 0) {
@@ -462,7 +467,7 @@ int stoker_shard_writer_commit(struct stoker_shard_writer *writer, struct stoker
         writer->failed = status < 0;
     }
     content.shard_count = writer->shard_count;
-    status = status < 0 ? status : stk_draft_commit(&writer->draft, &content, error);
+    status = status < 0 ? status : stk_staging_commit(&writer->staging, &content, error);
     writer->committed = status == 0;
     return status;
 }

@@ -84,7 +84,7 @@ static void check_result(struct stoker_engine *engine, struct stk_io *world)
 
     T_TRUE("no draft", !is_there(world, draft));
     T_EQ("manifest",
-         stk_draft_read_file(world, "/dst/stoker.manifest.json", 1u << 20, &data, &bytes, &error),
+         stk_staging_read_file(world, "/dst/stoker.manifest.json", 1u << 20, &data, &bytes, &error),
          0);
     T_EQ("manifest", stk_manifest_parse(&manifest, (struct stk_view){data, bytes}, &error), 0);
     T_EQ("samples", manifest.samples, SAMPLES);
@@ -174,7 +174,7 @@ static void test_large(void)
     size_t bytes = 0;
 
     for (size_t i = 0; i < BYTES; i++) {
-        data[i] = (uint8_t)stk_mix(i / 8);
+        data[i] = (uint8_t)stk_mix64(i / 8);
     }
     T_EQ("open", open_writer(engine, &writer, &error), 0);
     T_EQ("small", add_sample(writer, 1, &error), 0);
@@ -187,14 +187,14 @@ static void test_large(void)
     T_EQ("open", open_source(engine, destination, &dataset, &error), 0);
     T_EQ("read", stoker_dataset_read(dataset, 1, "bin", back, BYTES, &bytes, &error), 0);
     T_TRUE("the same", bytes == BYTES && memcmp(data, back, BYTES) == 0);
-    T_EQ("index", stk_index_map(&index, world, "/dst/stoker.index", &error), 0);
+    T_EQ("index", stk_index_open_file(&index, world, "/dst/stoker.index", &error), 0);
     if (index) {
         struct stk_sample sample;
         uint64_t sum;
 
         T_EQ("sample", stk_index_sample(index, 1, &sample, &error), 0);
         T_EQ("checksum", stk_index_checksum(index, &sample, 0, &sum, &error), 0);
-        T_TRUE("over pieces", sum == stk_sum64(data, BYTES));
+        T_TRUE("over pieces", sum == stk_xxh3_64(data, BYTES));
     }
     stk_index_close(index);
     stoker_dataset_close(dataset);
@@ -278,20 +278,20 @@ static void test_every(enum way way)
         int status;
 
         stk_mem_fail_nth(way == MEMORY ? n : 0);
-        stk_world_fail_nth(world, way == FAIL ? n : 0);
-        stk_world_cut_nth(world, way >= KILL && way <= SOME ? n : 0);
+        stk_sim_fail_nth(world, way == FAIL ? n : 0);
+        stk_sim_kill_nth(world, way >= KILL && way <= SOME ? n : 0);
         told = 0;
         status = write_all(engine, &error);
         stk_mem_fail_nth(0);
-        stk_world_fail_nth(world, 0);
-        stk_world_cut_nth(world, 0);
+        stk_sim_fail_nth(world, 0);
+        stk_sim_kill_nth(world, 0);
         failures += status < 0;
         passes = status == 0 && n > 0 ? passes + 1 : 0;
         if (status < 0) {
             T_ERROR(names[way], &error);
         }
         if (way == POWER || way == SOME) {
-            T_EQ(names[way], way == POWER ? stk_world_crash(world) : stk_world_crash_some(world, n),
+            T_EQ(names[way], way == POWER ? stk_sim_crash(world) : stk_sim_crash_partial(world, n),
                  0);
             T_TRUE("what is said to be done stays", status < 0 || is_there(world, destination));
         }

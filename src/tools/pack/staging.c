@@ -16,11 +16,11 @@
 #define PATTERN_BYTES_MAX 200u
 #define PATTERN_WIDTH_MAX 12u
 
-static int take_lock(struct stk_draft *draft, struct stoker_error *error);
-static int look_at_destination(struct stk_draft *draft, const char *text,
-                               struct stoker_error *error);
-static int look_at_part(struct stk_draft *draft, const char *text, struct stoker_error *error);
-static int read_plan(struct stk_draft *draft, const char *text, struct stoker_error *error);
+static int lock_destination(struct stk_staging *staging, struct stoker_error *error);
+static int check_destination(struct stk_staging *staging, const char *text,
+                             struct stoker_error *error);
+static int check_staging(struct stk_staging *staging, const char *text, struct stoker_error *error);
+static int read_plan(struct stk_staging *staging, const char *text, struct stoker_error *error);
 static int fail_memory(const char *path, struct stoker_error *error);
 
 /* The plan file's text; NULL: no memory. */
@@ -40,61 +40,61 @@ static char *plan_text(json_t *settings, const char *stamp, size_t *bytes_out)
     return text;
 }
 
-int stk_draft_open(struct stk_draft *draft, struct stk_io *io, const char *destination,
-                   struct json_t *settings, const char *stamp, struct stoker_error *error)
+int stk_staging_open(struct stk_staging *staging, struct stk_io *io, const char *destination,
+                     struct json_t *settings, const char *stamp, struct stoker_error *error)
 {
     struct stk_sha256 sha;
     size_t bytes = 0, length = destination ? strlen(destination) : 0;
     char *text = NULL;
     int status;
 
-    *draft = (struct stk_draft){.io = io, .settings = json_incref(settings)};
+    *staging = (struct stk_staging){.io = io, .settings = json_incref(settings)};
     if (length == 0 || strspn(destination, "/") == length) {
         status = stk_fail(error, STOKER_ERROR_ARGUMENT, "no folder to write to is named",
                           "name one that is not there yet", "destination");
         goto done;
     }
-    draft->destination = stk_strdup(destination);
-    while (draft->destination && draft->destination[length - 1] == '/') {
-        draft->destination[--length] = 0;
+    staging->destination = stk_strdup(destination);
+    while (staging->destination && staging->destination[length - 1] == '/') {
+        staging->destination[--length] = 0;
     }
     text = plan_text(settings, stamp, &bytes);
-    if (!draft->destination || !text) {
+    if (!staging->destination || !text) {
         status = fail_memory(destination, error);
         goto done;
     }
     stk_sha256_init(&sha);
     stk_sha256_add(&sha, text, bytes);
-    stk_sha256_done(&sha, draft->plan);
-    status = take_lock(draft, error);
-    status = status < 0 ? status : look_at_destination(draft, text, error);
-    if (status == 0 && !draft->named) {
-        status = look_at_part(draft, text, error);
+    stk_sha256_done(&sha, staging->plan);
+    status = lock_destination(staging, error);
+    status = status < 0 ? status : check_destination(staging, text, error);
+    if (status == 0 && !staging->is_renamed) {
+        status = check_staging(staging, text, error);
     }
 done:
     stk_free(text);
     if (status < 0) {
-        stk_draft_close(draft);
+        stk_staging_close(staging);
     }
     return status;
 }
 
-void stk_draft_close(struct stk_draft *draft)
+void stk_staging_close(struct stk_staging *staging)
 {
-    stk_io_unlock(draft->io, draft->lock);
-    json_decref(draft->settings);
-    stk_free(draft->destination);
-    stk_free(draft->directory);
-    *draft = (struct stk_draft){0};
+    stk_io_unlock(staging->io, staging->lock);
+    json_decref(staging->settings);
+    stk_free(staging->destination);
+    stk_free(staging->directory);
+    *staging = (struct stk_staging){0};
 }
 
 /* Beside DST.part, which loses its name in the end. Before anything is looked at: what another run
  * does in between cannot be missed. */
-static int take_lock(struct stk_draft *draft, struct stoker_error *error)
+static int lock_destination(struct stk_staging *staging, struct stoker_error *error)
 {
-    char *path = stk_draft_path(draft->destination, "", ".lock");
-    int status = path ? stk_io_lock(draft->io, path, &draft->lock, error)
-                      : fail_memory(draft->destination, error);
+    char *path = stk_staging_path(staging->destination, "", ".lock");
+    int status = path ? stk_io_lock(staging->io, path, &staging->lock, error)
+                      : fail_memory(staging->destination, error);
 
     stk_free(path);
     return status;
@@ -114,35 +114,36 @@ static int exists(struct stk_io *io, const char *path, struct stk_stat *about,
 }
 
 /* DST may be missing, an empty folder, or this very work, which lacks only its last step. */
-static int look_at_destination(struct stk_draft *draft, const char *text,
-                               struct stoker_error *error)
+static int check_destination(struct stk_staging *staging, const char *text,
+                             struct stoker_error *error)
 {
     struct stk_listing listing = {0};
     struct stk_stat about = {0};
     bool has_plan = false;
-    int status = exists(draft->io, draft->destination, &about, error);
+    int status = exists(staging->io, staging->destination, &about, error);
 
     if (status <= 0) {
         return status;
     }
     if (about.kind == STK_ENTRY_DIRECTORY) {
-        status = stk_io_list(draft->io, draft->destination, &listing, error);
+        status = stk_io_list(staging->io, staging->destination, &listing, error);
         if (status < 0 || listing.count == 0) {
             goto done;
         }
         for (size_t i = 0; i < listing.count; i++) {
-            has_plan |= strcmp(listing.entries[i].name, STK_DRAFT_PLAN_NAME) == 0;
+            has_plan |= strcmp(listing.entries[i].name, STK_STAGING_PLAN_NAME) == 0;
         }
     }
     if (has_plan) {
-        draft->directory = stk_strdup(draft->destination);
-        status = draft->directory ? read_plan(draft, text, error)
-                                  : fail_memory(draft->destination, error);
-        draft->named = status == 1; /* STATE names what differs, which tells more than "is there" */
-        draft->state = STK_DRAFT_WHOLE;
+        staging->directory = stk_strdup(staging->destination);
+        status = staging->directory ? read_plan(staging, text, error)
+                                    : fail_memory(staging->destination, error);
+        staging->is_renamed =
+            status == 1; /* STATE names what differs, which tells more than "is there" */
+        staging->state = STK_STAGING_COMPLETE;
     } else {
         status = stk_fail(error, -EEXIST, "the destination is there already",
-                          "name another one, or remove it", "'%.400s'", draft->destination);
+                          "name another one, or remove it", "'%.400s'", staging->destination);
     }
 done:
     stk_listing_free(&listing);
@@ -150,17 +151,17 @@ done:
 }
 
 /* The folder that has the names of DST and DST.part. */
-static int sync_parent(struct stk_draft *draft, struct stoker_error *error)
+static int sync_parent(struct stk_staging *staging, struct stoker_error *error)
 {
-    char *parent = stk_draft_parent(draft->destination);
-    int status = parent ? stk_io_sync_directory(draft->io, parent, error)
-                        : fail_memory(draft->destination, error);
+    char *parent = stk_staging_parent(staging->destination);
+    int status = parent ? stk_io_sync_directory(staging->io, parent, error)
+                        : fail_memory(staging->destination, error);
 
     stk_free(parent);
     return status;
 }
 
-static int look_at_part(struct stk_draft *draft, const char *text, struct stoker_error *error)
+static int check_staging(struct stk_staging *staging, const char *text, struct stoker_error *error)
 {
     struct stk_listing listing = {0};
     struct stk_manifest manifest = {0};
@@ -169,42 +170,44 @@ static int look_at_part(struct stk_draft *draft, const char *text, struct stoker
     size_t bytes = 0;
     int status;
 
-    stk_free(draft->directory);
-    draft->directory = stk_draft_path(draft->destination, "", ".part");
-    plan = draft->directory ? stk_draft_path(draft->directory, STK_DRAFT_PLAN_NAME, "") : NULL;
-    manifest_path = plan ? stk_draft_path(draft->directory, STK_MANIFEST_NAME, "") : NULL;
+    stk_free(staging->directory);
+    staging->directory = stk_staging_path(staging->destination, "", ".part");
+    plan =
+        staging->directory ? stk_staging_path(staging->directory, STK_STAGING_PLAN_NAME, "") : NULL;
+    manifest_path = plan ? stk_staging_path(staging->directory, STK_MANIFEST_NAME, "") : NULL;
     if (!manifest_path) {
-        status = fail_memory(draft->destination, error);
+        status = fail_memory(staging->destination, error);
         goto done;
     }
-    status = stk_io_make_directory(draft->io, draft->directory, false, error);
+    status = stk_io_make_directory(staging->io, staging->directory, false, error);
     if (status == 0) {
-        status = read_plan(draft, text, error);
+        status = read_plan(staging, text, error);
     }
     if (status == 0) { /* no plan: only a folder where nothing was begun may be used */
-        status = stk_io_list(draft->io, draft->directory, &listing, error);
+        status = stk_io_list(staging->io, staging->directory, &listing, error);
         for (size_t i = 0; status == 0 && i < listing.count; i++) {
-            if (strcmp(listing.entries[i].name, STK_DRAFT_PLAN_NAME STK_DRAFT_TEMP_ENDING) != 0) {
+            if (strcmp(listing.entries[i].name, STK_STAGING_PLAN_NAME STK_STAGING_TEMP_SUFFIX) !=
+                0) {
                 status = stk_fail(error, -EEXIST, "there are files where the work is to be done",
                                   "remove the folder, or name another destination", "'%.300s/%s'",
-                                  draft->directory, listing.entries[i].name);
+                                  staging->directory, listing.entries[i].name);
             }
         }
         if (status == 0) {
-            status = stk_draft_write_file(draft->io, plan, text, strlen(text), error);
+            status = stk_staging_write_file(staging->io, plan, text, strlen(text), error);
         }
         if (status == 0) { /* no power cut leaves what follows, but not the plan */
-            status = stk_io_sync_directory(draft->io, draft->directory, error);
+            status = stk_io_sync_directory(staging->io, staging->directory, error);
         }
         if (status == 0) { /* or takes the folder away with what a writer told of */
-            status = sync_parent(draft, error);
+            status = sync_parent(staging, error);
         }
     } else if (status > 0) {
-        status = stk_draft_find_file(draft->io, manifest_path, STK_MANIFEST_BYTES_MAX, &data,
-                                     &bytes, error);
+        status = stk_staging_find_file(staging->io, manifest_path, STK_MANIFEST_BYTES_MAX, &data,
+                                       &bytes, error);
         if (status == 1 &&
             stk_manifest_parse(&manifest, (struct stk_view){data, bytes}, NULL) == 0) {
-            draft->state = STK_DRAFT_WHOLE; /* it is written last */
+            staging->state = STK_STAGING_COMPLETE; /* it is written last */
         }
         status = status > 0 ? 0 : status;
     }
@@ -243,9 +246,9 @@ static void difference(const json_t *before, json_t *now, char *text, size_t cap
 }
 
 /* 1: the plan there is ours; 0: there is none; STATE: it is another. */
-static int read_plan(struct stk_draft *draft, const char *text, struct stoker_error *error)
+static int read_plan(struct stk_staging *staging, const char *text, struct stoker_error *error)
 {
-    char *path = stk_draft_path(draft->directory, STK_DRAFT_PLAN_NAME, "");
+    char *path = stk_staging_path(staging->directory, STK_STAGING_PLAN_NAME, "");
     json_t *before = NULL;
     char detail[256];
     uint8_t *data = NULL;
@@ -253,9 +256,9 @@ static int read_plan(struct stk_draft *draft, const char *text, struct stoker_er
     int status;
 
     if (!path) {
-        return fail_memory(draft->directory, error);
+        return fail_memory(staging->directory, error);
     }
-    status = stk_draft_find_file(draft->io, path, PLAN_BYTES_MAX, &data, &bytes, error);
+    status = stk_staging_find_file(staging->io, path, PLAN_BYTES_MAX, &data, &bytes, error);
     if (status <= 0) {
         goto done;
     }
@@ -263,12 +266,12 @@ static int read_plan(struct stk_draft *draft, const char *text, struct stoker_er
         status = 1;
     } else {
         before = json_loadb((const char *)data, bytes, 0, NULL);
-        difference(json_object_get(before, "settings"), draft->settings, detail, sizeof detail);
+        difference(json_object_get(before, "settings"), staging->settings, detail, sizeof detail);
         json_decref(before);
         status = stk_fail(error, STOKER_ERROR_STATE,
                           "the unfinished work there was begun with other settings",
                           "give the same ones again to go on, or remove that folder to begin anew",
-                          "'%.300s': %s", draft->directory, detail);
+                          "'%.300s': %s", staging->directory, detail);
     }
 done:
     stk_free(data);
@@ -277,36 +280,37 @@ done:
 }
 
 /* A finished shard's members for the index, and its entry for the manifest. */
-static int add_shard(struct stk_draft *draft, const char *name, uint32_t shard,
+static int add_shard(struct stk_staging *staging, const char *name, uint32_t shard,
                      struct stk_index *index, struct stk_manifest *manifest,
                      struct stoker_error *error)
 {
-    struct stk_shard_builder *builder = NULL;
-    struct stk_done done = {0};
-    char *path = stk_draft_path(draft->directory, name, "");
-    int status = path ? stk_done_read(&done, draft->io, draft->directory, name, draft->plan, error)
+    struct stk_index_shard_builder *builder = NULL;
+    struct stk_shard_done done = {0};
+    char *path = stk_staging_path(staging->directory, name, "");
+    int status = path ? stk_shard_done_read(&done, staging->io, staging->directory, name,
+                                            staging->plan, error)
                       : fail_memory(name, error);
 
     if (status == 0) {
         status = stk_fail(error, STOKER_ERROR_CHANGED, "a finished shard is not there any more",
                           "run it again: it goes on from there", "'%.400s'", path);
     }
-    status = status < 0 ? status : stk_shard_begin(index, shard, path, &builder, error);
+    status = status < 0 ? status : stk_index_shard_begin(index, shard, path, &builder, error);
     for (uint64_t i = 0; status == 0 && i < done.member_count; i++) {
-        const struct stk_done_member *member = &done.members[i];
+        const struct stk_shard_done_member *member = &done.members[i];
         struct stk_view member_name = {done.text + member->name_at, member->name_bytes};
 
-        status = stk_shard_add(builder, member_name, member->offset, member->bytes, error);
-        status = status < 0 ? status : stk_shard_checksum(builder, member->sum, error);
+        status = stk_index_shard_add(builder, member_name, member->offset, member->bytes, error);
+        status = status < 0 ? status : stk_index_shard_set_checksum(builder, member->sum, error);
         if (status == 0 && member->label >= 0) {
-            status = stk_shard_label(builder, member->label, error);
+            status = stk_index_shard_set_label(builder, member->label, error);
         }
     }
     if (status == 0) {
-        stk_shard_digest(builder, done.sha256);
+        stk_index_shard_set_digest(builder, done.sha256);
     }
     if (status == 0) {
-        status = stk_shard_end(builder, done.bytes, STK_PLAIN, error);
+        status = stk_index_shard_end(builder, done.bytes, STK_COMPRESSION_NONE, error);
         builder = NULL;
     }
     if (status == 0) {
@@ -316,10 +320,10 @@ static int add_shard(struct stk_draft *draft, const char *name, uint32_t shard,
         memcpy(entry.sha256, done.sha256, sizeof entry.sha256);
         status = stk_manifest_add(manifest, &entry, error);
     } else if (status < 0 && path) {
-        stk_error_place(error, path, STOKER_NO_OFFSET, NULL);
+        stk_error_set_location(error, path, STOKER_NO_OFFSET, NULL);
     }
-    stk_shard_abandon(builder);
-    stk_done_deinit(&done);
+    stk_index_shard_cancel(builder);
+    stk_shard_done_deinit(&done);
     stk_free(path);
     return status;
 }
@@ -353,15 +357,15 @@ static int hash_file(struct stk_io *io, const char *path, struct stk_manifest_sh
 }
 
 /* Writes the index, and its size and hash into the manifest. */
-static int write_index(struct stk_draft *draft, struct stk_index *index,
+static int write_index(struct stk_staging *staging, struct stk_index *index,
                        struct stk_manifest *manifest, struct stoker_error *error)
 {
-    struct stk_manifest_shard entry = {.name = STK_DRAFT_INDEX_NAME};
-    char *path = stk_draft_path(draft->directory, STK_DRAFT_INDEX_NAME, "");
-    int status = path ? stk_index_write(index, draft->io, path, error)
-                      : fail_memory(draft->directory, error);
+    struct stk_manifest_shard entry = {.name = STK_STAGING_INDEX_NAME};
+    char *path = stk_staging_path(staging->directory, STK_STAGING_INDEX_NAME, "");
+    int status = path ? stk_index_write(index, staging->io, path, error)
+                      : fail_memory(staging->directory, error);
 
-    status = status < 0 ? status : hash_file(draft->io, path, &entry, error);
+    status = status < 0 ? status : hash_file(staging->io, path, &entry, error);
     status = status < 0 ? status : stk_manifest_set_index(manifest, &entry, error);
     stk_free(path);
     return status;
@@ -369,33 +373,33 @@ static int write_index(struct stk_draft *draft, struct stk_index *index,
 
 /* Index and manifest of the finished shards; the manifest comes last, and says that all is there:
  * stk_index_write has synced the folder before, with the names of all shards. */
-static int write_contents(struct stk_draft *draft, const struct stk_draft_content *content,
+static int write_contents(struct stk_staging *staging, const struct stk_staging_content *content,
                           struct stoker_error *error)
 {
     struct stk_index_options options = {.shard_count = content->shard_count,
-                                        .key_bytes_max = STK_DRAFT_KEY_BYTES_MAX};
+                                        .key_bytes_max = STK_STAGING_KEY_BYTES_MAX};
     struct stk_manifest manifest = {0};
     struct stk_index *index = NULL;
     char name[STK_SHARD_NAME_MAX];
-    char *path = stk_draft_path(draft->directory, STK_MANIFEST_NAME, ""), *text = NULL;
+    char *path = stk_staging_path(staging->directory, STK_MANIFEST_NAME, ""), *text = NULL;
     size_t bytes = 0;
-    int status = path ? stk_manifest_begin(&manifest, draft->settings, error)
-                      : fail_memory(draft->directory, error);
+    int status = path ? stk_manifest_begin(&manifest, staging->settings, error)
+                      : fail_memory(staging->directory, error);
 
     status = status < 0 ? status : stk_index_open(&index, &options, error);
     for (uint64_t i = 0; status == 0 && i < content->shard_count; i++) {
-        stk_pattern_name(content->pattern, i, name, sizeof name);
-        status = add_shard(draft, name, (uint32_t)i, index, &manifest, error);
+        stk_shard_pattern_name(content->pattern, i, name, sizeof name);
+        status = add_shard(staging, name, (uint32_t)i, index, &manifest, error);
     }
     for (uint64_t i = 0; status == 0 && i < content->class_count; i++) {
         status = stk_manifest_add_class(&manifest, content->classes[i], error);
         status = status < 0 ? status : stk_index_add_class(index, content->classes[i], error);
     }
     status = status < 0 ? status : stk_index_finish(index, content->block_bytes, error);
-    status = status < 0 ? status : write_index(draft, index, &manifest, error);
-    status = status < 0 ? status : stk_manifest_set_left(&manifest, content->left_out, error);
+    status = status < 0 ? status : write_index(staging, index, &manifest, error);
+    status = status < 0 ? status : stk_manifest_set_left_out(&manifest, content->left_out, error);
     status = status < 0 ? status : stk_manifest_text(&manifest, &text, &bytes, error);
-    status = status < 0 ? status : stk_draft_write_file(draft->io, path, text, bytes, error);
+    status = status < 0 ? status : stk_staging_write_file(staging->io, path, text, bytes, error);
     stk_index_close(index);
     stk_manifest_deinit(&manifest);
     stk_free(text);
@@ -403,15 +407,15 @@ static int write_contents(struct stk_draft *draft, const struct stk_draft_conten
     return status;
 }
 
-int stk_draft_manifest(const struct stk_draft *draft, struct stk_manifest *manifest_out,
-                       struct stoker_error *error)
+int stk_staging_manifest(const struct stk_staging *staging, struct stk_manifest *manifest_out,
+                         struct stoker_error *error)
 {
-    char *path = stk_draft_path(draft->directory, STK_MANIFEST_NAME, "");
+    char *path = stk_staging_path(staging->directory, STK_MANIFEST_NAME, "");
     uint8_t *data = NULL;
     size_t bytes = 0;
-    int status =
-        path ? stk_draft_read_file(draft->io, path, STK_MANIFEST_BYTES_MAX, &data, &bytes, error)
-             : fail_memory(draft->directory, error);
+    int status = path ? stk_staging_read_file(staging->io, path, STK_MANIFEST_BYTES_MAX, &data,
+                                              &bytes, error)
+                      : fail_memory(staging->directory, error);
 
     *manifest_out = (struct stk_manifest){0};
     if (status == 0) {
@@ -429,34 +433,34 @@ static bool has_ending(const char *name, const char *ending)
     return a > b && strcmp(name + a - b, ending) == 0;
 }
 
-static int remove_name(struct stk_draft *draft, const char *name, struct stoker_error *error)
+static int remove_name(struct stk_staging *staging, const char *name, struct stoker_error *error)
 {
-    char *path = stk_draft_path(draft->directory, name, "");
-    int status = path ? stk_io_remove(draft->io, path, error) : fail_memory(name, error);
+    char *path = stk_staging_path(staging->directory, name, "");
+    int status = path ? stk_io_remove(staging->io, path, error) : fail_memory(name, error);
 
     stk_free(path);
     return status;
 }
 
 /* Takes away what only an unfinished folder has, but the plan and the list of what was left out. */
-static int sweep(struct stk_draft *draft, struct stoker_error *error)
+static int remove_unknown(struct stk_staging *staging, struct stoker_error *error)
 {
     struct stk_listing listing = {0};
-    int status = stk_io_list(draft->io, draft->directory, &listing, error);
+    int status = stk_io_list(staging->io, staging->directory, &listing, error);
 
     for (size_t i = 0; status == 0 && i < listing.count; i++) {
         const char *name = listing.entries[i].name;
 
-        if (has_ending(name, ".tar" STK_DRAFT_DONE_ENDING) ||
-            has_ending(name, STK_DRAFT_TEMP_ENDING)) {
-            status = remove_name(draft, name, error);
+        if (has_ending(name, ".tar" STK_STAGING_DONE_SUFFIX) ||
+            has_ending(name, STK_STAGING_TEMP_SUFFIX)) {
+            status = remove_name(staging, name, error);
         }
     }
     stk_listing_free(&listing);
     return status;
 }
 
-char *stk_draft_parent(const char *path)
+char *stk_staging_parent(const char *path)
 {
     const char *slash = strrchr(path, '/');
     char *parent = slash ? stk_strdup(path) : stk_strdup(".");
@@ -467,65 +471,67 @@ char *stk_draft_parent(const char *path)
     return parent;
 }
 
-static int give_name(struct stk_draft *draft, struct stoker_error *error)
+static int rename_to_destination(struct stk_staging *staging, struct stoker_error *error)
 {
-    char *named = stk_strdup(draft->destination);
+    char *named = stk_strdup(staging->destination);
     struct stk_stat about = {0};
-    int status = named ? stk_io_sync_directory(draft->io, draft->directory, error)
-                       : fail_memory(draft->destination, error);
+    int status = named ? stk_io_sync_directory(staging->io, staging->directory, error)
+                       : fail_memory(staging->destination, error);
 
     if (status == 0) { /* an empty folder of that name is in the way of the rename */
-        status = exists(draft->io, draft->destination, &about, error);
+        status = exists(staging->io, staging->destination, &about, error);
     }
     if (status == 1) {
-        status = stk_io_remove(draft->io, draft->destination, error);
+        status = stk_io_remove(staging->io, staging->destination, error);
     }
-    status = status < 0
-                 ? status
-                 : stk_io_rename(draft->io, draft->directory, draft->destination, true, error);
+    status = status < 0 ? status
+                        : stk_io_rename(staging->io, staging->directory, staging->destination, true,
+                                        error);
     if (status == 0) {
-        draft->named = true;
-        stk_free(draft->directory);
-        draft->directory = named;
+        staging->is_renamed = true;
+        stk_free(staging->directory);
+        staging->directory = named;
         named = NULL;
-        status = sync_parent(draft, error);
+        status = sync_parent(staging, error);
     }
     stk_free(named);
     return status;
 }
 
-int stk_draft_commit(struct stk_draft *draft, const struct stk_draft_content *content,
-                     struct stoker_error *error)
+int stk_staging_commit(struct stk_staging *staging, const struct stk_staging_content *content,
+                       struct stoker_error *error)
 {
     int status = 0;
 
-    if (draft->state == STK_DRAFT_OPEN) {
-        status = write_contents(draft, content, error);
+    if (staging->state == STK_STAGING_OPEN) {
+        status = write_contents(staging, content, error);
         /* Before a done file goes: without them the manifest alone tells what is there. */
-        status = status < 0 ? status : stk_io_sync_directory(draft->io, draft->directory, error);
+        status =
+            status < 0 ? status : stk_io_sync_directory(staging->io, staging->directory, error);
     }
     if (status == 0) {
-        draft->state = STK_DRAFT_WHOLE;
-        status = sweep(draft, error);
+        staging->state = STK_STAGING_COMPLETE;
+        status = remove_unknown(staging, error);
     }
-    if (status == 0 && !draft->named) {
-        status = give_name(draft, error);
+    if (status == 0 && !staging->is_renamed) {
+        status = rename_to_destination(staging, error);
     }
     if (status == 0 && content->left_out > 0) {
         /* For good, before the plan goes: nobody would take it away without one. */
-        status = remove_name(draft, STK_DRAFT_LEFT_NAME, error);
-        status = status < 0 ? status : stk_io_sync_directory(draft->io, draft->directory, error);
+        status = remove_name(staging, STK_STAGING_LEFT_OUT_NAME, error);
+        status =
+            status < 0 ? status : stk_io_sync_directory(staging->io, staging->directory, error);
     }
-    status = status < 0 ? status : remove_name(draft, STK_DRAFT_PLAN_NAME, error);
+    status = status < 0 ? status : remove_name(staging, STK_STAGING_PLAN_NAME, error);
     if (status == 0) {
         /* The data set stands: a plan that comes back after a power cut is taken away by the next
          * run, so that no failure here is worth an error. */
-        stk_io_sync_directory(draft->io, draft->directory, NULL);
+        stk_io_sync_directory(staging->io, staging->directory, NULL);
     }
     return status;
 }
 
-int stk_pattern_check(const char *pattern, struct stoker_error *error)
+int stk_shard_pattern_check(const char *pattern, struct stoker_error *error)
 {
     size_t bytes = strlen(pattern);
     const char *percent = strchr(pattern, '%');
@@ -540,7 +546,7 @@ int stk_pattern_check(const char *pattern, struct stoker_error *error)
                         "write one %06d in a plain name that ends with .tar: train-%06d.tar",
                         "'%.200s'", pattern);
     }
-    stk_pattern_name(pattern, 0, name, sizeof name);
+    stk_shard_pattern_name(pattern, 0, name, sizeof name);
     return 0;
 }
 
@@ -552,17 +558,17 @@ static unsigned pattern_width(const char *pattern)
     return percent[1] == '0' && percent[2] != 'd' ? (unsigned)(percent[2] - '0') : 1;
 }
 
-uint64_t stk_pattern_max(const char *pattern)
+uint64_t stk_shard_pattern_max(const char *pattern)
 {
     uint64_t count = 1;
 
     for (unsigned i = 0; i < pattern_width(pattern); i++) {
         count *= 10;
     }
-    return stk_min(count, STK_DRAFT_SHARDS_MAX);
+    return stk_min(count, STK_STAGING_SHARDS_MAX);
 }
 
-void stk_pattern_name(const char *pattern, uint64_t shard, char *name, size_t capacity)
+void stk_shard_pattern_name(const char *pattern, uint64_t shard, char *name, size_t capacity)
 {
     const char *percent = strchr(pattern, '%');
     const char *rest = strchr(percent, 'd') + 1;
@@ -571,7 +577,7 @@ void stk_pattern_name(const char *pattern, uint64_t shard, char *name, size_t ca
              (int)pattern_width(pattern), (unsigned long long)shard, rest);
 }
 
-char *stk_draft_path(const char *directory, const char *name, const char *ending)
+char *stk_staging_path(const char *directory, const char *name, const char *ending)
 {
     size_t a = strlen(directory), b = strlen(name), c = strlen(ending), slash = b > 0;
     char *path = stk_alloc(a + slash + b + c + 1, 1);
@@ -585,8 +591,8 @@ char *stk_draft_path(const char *directory, const char *name, const char *ending
     return path;
 }
 
-int stk_draft_read_file(struct stk_io *io, const char *path, uint64_t bytes_max, uint8_t **data_out,
-                        size_t *bytes_out, struct stoker_error *error)
+int stk_staging_read_file(struct stk_io *io, const char *path, uint64_t bytes_max,
+                          uint8_t **data_out, size_t *bytes_out, struct stoker_error *error)
 {
     struct stk_file *file = NULL;
     struct stk_stat about = {0};
@@ -623,11 +629,11 @@ int stk_draft_read_file(struct stk_io *io, const char *path, uint64_t bytes_max,
     return status;
 }
 
-int stk_draft_find_file(struct stk_io *io, const char *path, uint64_t bytes_max, uint8_t **data_out,
-                        size_t *bytes_out, struct stoker_error *error)
+int stk_staging_find_file(struct stk_io *io, const char *path, uint64_t bytes_max,
+                          uint8_t **data_out, size_t *bytes_out, struct stoker_error *error)
 {
     struct stoker_error local = {0};
-    int status = stk_draft_read_file(io, path, bytes_max, data_out, bytes_out, &local);
+    int status = stk_staging_read_file(io, path, bytes_max, data_out, bytes_out, &local);
 
     if (status < 0 && status != -ENOENT && error) {
         *error = local;
@@ -635,17 +641,17 @@ int stk_draft_find_file(struct stk_io *io, const char *path, uint64_t bytes_max,
     return status == -ENOENT ? 0 : status < 0 ? status : 1;
 }
 
-int stk_draft_write_file(struct stk_io *io, const char *path, const void *data, size_t bytes,
-                         struct stoker_error *error)
+int stk_staging_write_file(struct stk_io *io, const char *path, const void *data, size_t bytes,
+                           struct stoker_error *error)
 {
-    char *temp = stk_draft_path(path, "", STK_DRAFT_TEMP_ENDING);
-    struct stk_out *out = NULL;
+    char *temp = stk_staging_path(path, "", STK_STAGING_TEMP_SUFFIX);
+    struct stk_output *out = NULL;
     int status = temp ? stk_io_create(io, temp, false, &out, error) : fail_memory(path, error);
 
     if (status == 0) {
         status = stk_io_write(io, out, data, bytes, error);
-        status = status < 0 ? status : stk_io_sync_out(io, out, error);
-        stk_io_close_out(io, out);
+        status = status < 0 ? status : stk_io_sync_output(io, out, error);
+        stk_io_close_output(io, out);
     }
     if (status == 0) {
         status = stk_io_rename(io, temp, path, false, error);

@@ -6,7 +6,7 @@
  * Killed at any point, the same call goes on: the plan says whether it is the same work, done files
  * say which shards are whole. DST gets its name by one rename, after everything in it is on disk.
  * Owner: pack, or the shard writer. Threads: one. Memory: paths, the settings.
- * Bound: STK_DRAFT_SHARDS_MAX shards. */
+ * Bound: STK_STAGING_SHARDS_MAX shards. */
 #ifndef TOOLS_PACK_STAGING_H
 #define TOOLS_PACK_STAGING_H
 
@@ -14,39 +14,39 @@
 #include "format/manifest/manifest.h"
 #include "io/write.h"
 
-#define STK_DRAFT_SHARDS_MAX (1u << 24)
-#define STK_DRAFT_KEY_BYTES_MAX 4096u
-#define STK_DRAFT_PLAN_NAME "stoker.plan.json"
-#define STK_DRAFT_INDEX_NAME "stoker.index"
-#define STK_DRAFT_LEFT_NAME "stoker.left"
-#define STK_DRAFT_DONE_ENDING ".done"
-#define STK_DRAFT_TEMP_ENDING ".tmp"
+#define STK_STAGING_SHARDS_MAX (1u << 24)
+#define STK_STAGING_KEY_BYTES_MAX 4096u
+#define STK_STAGING_PLAN_NAME "stoker.plan.json"
+#define STK_STAGING_INDEX_NAME "stoker.index"
+#define STK_STAGING_LEFT_OUT_NAME "stoker.left"
+#define STK_STAGING_DONE_SUFFIX ".done"
+#define STK_STAGING_TEMP_SUFFIX ".tmp"
 
-enum stk_draft_state {
-    STK_DRAFT_OPEN = 0,  /* shards may be written */
-    STK_DRAFT_WHOLE = 1, /* all is written; only the rename may be missing */
+enum stk_staging_state {
+    STK_STAGING_OPEN = 0,     /* shards may be written */
+    STK_STAGING_COMPLETE = 1, /* all is written; only the rename may be missing */
 };
 
-struct stk_draft {
-    struct stk_io *io;       /* borrowed */
-    char *destination;       /* owned: without '/' at its end */
-    char *directory;         /* owned: destination.part, or destination once it has its name */
-    struct json_t *settings; /* owned: what decides over the bytes; also in the manifest */
-    uint8_t plan[32];        /* SHA-256 of the plan file */
-    uint32_t state;          /* enum stk_draft_state */
-    bool named;              /* DST has its name already; only the plan file is left to remove */
-    struct stk_lock *lock;   /* owned: DST.lock; only one at a time works on DST */
+struct stk_staging {
+    struct stk_io *io;          /* borrowed */
+    char *destination;          /* owned: without '/' at its end */
+    char *directory;            /* owned: destination.part, or destination once it has its name */
+    struct json_t *settings;    /* owned: what decides over the bytes; also in the manifest */
+    uint8_t plan[32];           /* SHA-256 of the plan file */
+    uint32_t state;             /* enum stk_staging_state */
+    bool is_renamed;            /* DST has its name already; only the plan file is left to remove */
+    struct stk_file_lock *lock; /* owned: DST.lock; only one at a time works on DST */
 };
 
 /* Begins, or goes on with what is there. settings (borrowed): a flat object of text and integers;
  * stamp: text that may not be in the manifest (times), but makes it other work.
  * -EEXIST: DST is there. -EBUSY: somebody works on it. STATE: DST.part is other work; names the
  * first setting that differs. */
-int stk_draft_open(struct stk_draft *draft, struct stk_io *io, const char *destination,
-                   struct json_t *settings, const char *stamp, struct stoker_error *error);
-void stk_draft_close(struct stk_draft *draft); /* zeroed is fine; files stay */
+int stk_staging_open(struct stk_staging *staging, struct stk_io *io, const char *destination,
+                     struct json_t *settings, const char *stamp, struct stoker_error *error);
+void stk_staging_close(struct stk_staging *staging); /* zeroed is fine; files stay */
 
-struct stk_draft_content {
+struct stk_staging_content {
     const char *pattern;
     uint64_t shard_count;
     const char *const *classes; /* NULL: none */
@@ -56,33 +56,33 @@ struct stk_draft_content {
 };
 
 /* Of a WHOLE one: what its manifest says. */
-int stk_draft_manifest(const struct stk_draft *draft, struct stk_manifest *manifest_out,
-                       struct stoker_error *error);
+int stk_staging_manifest(const struct stk_staging *staging, struct stk_manifest *manifest_out,
+                         struct stoker_error *error);
 
 /* All shards are finished: index, manifest, sync, rename. Any failure leaves DST.part, to go on. */
-int stk_draft_commit(struct stk_draft *draft, const struct stk_draft_content *content,
-                     struct stoker_error *error);
+int stk_staging_commit(struct stk_staging *staging, const struct stk_staging_content *content,
+                       struct stoker_error *error);
 
 /* Names of shards: text with one %d, %0Nd in it, that ends in ".tar". ARGUMENT. */
-int stk_pattern_check(const char *pattern, struct stoker_error *error);
+int stk_shard_pattern_check(const char *pattern, struct stoker_error *error);
 /* How many shards a pattern can name in order. */
-uint64_t stk_pattern_max(const char *pattern);
+uint64_t stk_shard_pattern_max(const char *pattern);
 /* The name of shard i into name[capacity]; a checked pattern and 300 bytes never fail. */
-void stk_pattern_name(const char *pattern, uint64_t shard, char *name, size_t capacity);
+void stk_shard_pattern_name(const char *pattern, uint64_t shard, char *name, size_t capacity);
 #define STK_SHARD_NAME_MAX 300
 
 /* directory/name + ending, owned by the caller; NULL: no memory. */
-char *stk_draft_path(const char *directory, const char *name, const char *ending);
+char *stk_staging_path(const char *directory, const char *name, const char *ending);
 /* The folder that a path lies in, likewise. */
-char *stk_draft_parent(const char *path);
+char *stk_staging_parent(const char *path);
 /* A small file whole: gives *data_out (with a NUL after it). LIMIT: more than bytes_max. */
-int stk_draft_read_file(struct stk_io *io, const char *path, uint64_t bytes_max, uint8_t **data_out,
-                        size_t *bytes_out, struct stoker_error *error);
+int stk_staging_read_file(struct stk_io *io, const char *path, uint64_t bytes_max,
+                          uint8_t **data_out, size_t *bytes_out, struct stoker_error *error);
 /* The same for a file that may be missing: 1, or 0 and *error is untouched. */
-int stk_draft_find_file(struct stk_io *io, const char *path, uint64_t bytes_max, uint8_t **data_out,
-                        size_t *bytes_out, struct stoker_error *error);
+int stk_staging_find_file(struct stk_io *io, const char *path, uint64_t bytes_max,
+                          uint8_t **data_out, size_t *bytes_out, struct stoker_error *error);
 /* path.tmp, sync, rename. */
-int stk_draft_write_file(struct stk_io *io, const char *path, const void *data, size_t bytes,
-                         struct stoker_error *error);
+int stk_staging_write_file(struct stk_io *io, const char *path, const void *data, size_t bytes,
+                           struct stoker_error *error);
 
 #endif

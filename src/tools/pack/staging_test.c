@@ -3,8 +3,8 @@
  * Method: two small shards in the simulated world; the power goes at each call of a commit, and
  * for each with many choices of the names that are kept (crash_some); whoever goes on ends with
  * the same bytes. Without one of the syncs of the folder (in stk_index_write, before the manifest;
- * in give_name) some choice keeps the manifest, or the folder's name, and not what it stands for;
- * the one between is shard_writer_test's. Covers staging.c. */
+ * in give_name) some sampling_args keeps the manifest, or the folder's name, and not what it stands
+ * for; the one between is shard_writer_test's. Covers staging.c. */
 #include "tools/pack/pack_test.h"
 
 #include "tools/pack/shard_file.h"
@@ -15,39 +15,39 @@ enum { SHARDS = 2, CHOICES = 48 };
 
 static const char destination[] = "/out/dst", left_over[] = "/out/dst.part/t-007.tar.tmp";
 
-static const struct stk_draft_content content = {.pattern = "t-%03d.tar", .shard_count = SHARDS};
+static const struct stk_staging_content content = {.pattern = "t-%03d.tar", .shard_count = SHARDS};
 
-static int write_shard(struct stk_draft *draft, const char *name)
+static int write_shard(struct stk_staging *draft, const char *name)
 {
-    struct stk_shard_out *out = NULL;
-    int status = stk_shard_out_open(&out, draft->io, draft->directory, name, draft->plan, NULL);
+    struct stk_shard_file *out = NULL;
+    int status = stk_shard_file_open(&out, draft->io, draft->directory, name, draft->plan, NULL);
 
     if (status == 0) {
-        stk_shard_out_sample(out);
-        status = stk_shard_out_member(out, (struct stk_view){(const uint8_t *)name, strlen(name)},
-                                      1000, NULL);
-        status = status < 0 ? status : stk_shard_out_data(out, (uint8_t[1000]){7}, 1000, NULL);
-        status = status < 0 ? status : stk_shard_out_finish(out, NULL);
+        stk_shard_file_begin_sample(out);
+        status = stk_shard_file_begin_member(
+            out, (struct stk_view){(const uint8_t *)name, strlen(name)}, 1000, NULL);
+        status = status < 0 ? status : stk_shard_file_write(out, (uint8_t[1000]){7}, 1000, NULL);
+        status = status < 0 ? status : stk_shard_file_finish(out, NULL);
     }
-    stk_shard_out_close(out);
+    stk_shard_file_close(out);
     return status;
 }
 
 /* Opens the draft, and writes the shards that it lacks, as pack does. */
-static int prepare(struct stk_draft *draft, struct stk_io *world)
+static int prepare(struct stk_staging *draft, struct stk_io *world)
 {
     json_t *settings = json_pack("{s:i}", "n", 1);
-    int status = stk_draft_open(draft, world, destination, settings, "v1", NULL);
+    int status = stk_staging_open(draft, world, destination, settings, "v1", NULL);
 
     json_decref(settings);
-    for (uint64_t i = 0; status == 0 && draft->state == STK_DRAFT_OPEN && i < SHARDS; i++) {
-        struct stk_done done = {0};
+    for (uint64_t i = 0; status == 0 && draft->state == STK_STAGING_OPEN && i < SHARDS; i++) {
+        struct stk_shard_done done = {0};
         char name[STK_SHARD_NAME_MAX];
 
-        stk_pattern_name(content.pattern, i, name, sizeof name);
-        status = stk_done_read(&done, world, draft->directory, name, draft->plan, NULL);
+        stk_shard_pattern_name(content.pattern, i, name, sizeof name);
+        status = stk_shard_done_read(&done, world, draft->directory, name, draft->plan, NULL);
         status = status == 0 ? write_shard(draft, name) : status < 0 ? status : 0;
-        stk_done_deinit(&done);
+        stk_shard_done_deinit(&done);
     }
     return status;
 }
@@ -55,21 +55,21 @@ static int prepare(struct stk_draft *draft, struct stk_io *world)
 /* The power goes at call `n` of the commit (0: never); how many calls it made. */
 static uint64_t commit(struct stk_io *world, uint64_t n, uint64_t choice)
 {
-    struct stk_draft draft;
+    struct stk_staging draft;
     uint64_t calls;
     int status;
 
     T_EQ("prepare", prepare(&draft, world), 0);
-    stk_world_add(world, left_over, "half", 4);
-    calls = stk_world_calls(world);
-    stk_world_cut_nth(world, n);
-    status = stk_draft_commit(&draft, &content, NULL);
-    calls = stk_world_calls(world) - calls;
+    stk_sim_add(world, left_over, "half", 4);
+    calls = stk_sim_calls(world);
+    stk_sim_kill_nth(world, n);
+    status = stk_staging_commit(&draft, &content, NULL);
+    calls = stk_sim_calls(world) - calls;
     T_TRUE("commit", n > 0 || status == 0);
-    stk_draft_close(&draft);
-    stk_world_cut_nth(world, 0);
+    stk_staging_close(&draft);
+    stk_sim_kill_nth(world, 0);
     if (n > 0) {
-        T_EQ("crash", stk_world_crash_some(world, choice), 0);
+        T_EQ("crash", stk_sim_crash_partial(world, choice), 0);
         T_TRUE("what is said to be done stays", status < 0 || is_there(world, destination));
     }
     return calls;
@@ -78,14 +78,14 @@ static uint64_t commit(struct stk_io *world, uint64_t n, uint64_t choice)
 /* As the next run of pack: nothing is left to do where the name is given and no plan is there. */
 static void go_on(struct stk_io *world)
 {
-    struct stk_draft draft = {0};
+    struct stk_staging draft = {0};
 
     if (is_there(world, destination) && !is_there(world, "/out/dst/stoker.plan.json")) {
         return;
     }
     T_EQ("again", prepare(&draft, world), 0);
-    T_EQ("again", stk_draft_commit(&draft, &content, NULL), 0);
-    stk_draft_close(&draft);
+    T_EQ("again", stk_staging_commit(&draft, &content, NULL), 0);
+    stk_staging_close(&draft);
 }
 
 static void test_power(void)
@@ -99,7 +99,7 @@ static void test_power(void)
             struct stoker_engine *engine = open_engine(&world, 1);
             uint64_t made;
 
-            T_EQ("/out", stk_world_add(world, "/out", NULL, 0), 0);
+            T_EQ("/out", stk_sim_add(world, "/out", NULL, 0), 0);
             made = commit(world, n, choice);
             go_on(world);
             T_TRUE("named", folder_digest(world, destination, digest));

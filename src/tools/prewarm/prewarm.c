@@ -30,28 +30,29 @@ static int fail_memory(struct stoker_error *error)
                     "prewarm");
 }
 
-static int resolve(struct stoker_prewarm *prewarm, const struct stoker_prewarm_options *given,
-                   struct stoker_error *error)
+static int resolve(struct stoker_prewarm *prewarm,
+                   const struct stoker_prewarm_options *user_options, struct stoker_error *error)
 {
     struct stoker_prewarm_options *options = &prewarm->options;
 
-    if (!given || given->struct_size < offsetof(struct stoker_prewarm_options, workers) ||
-        given->struct_size > 4096 || !given->paths || given->path_count == 0) {
+    if (!user_options ||
+        user_options->struct_size < offsetof(struct stoker_prewarm_options, workers) ||
+        user_options->struct_size > 4096 || !user_options->paths || user_options->path_count == 0) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "no path is named",
                         "set struct_size, paths and path_count", "prewarm options");
     }
-    memcpy(options, given, stk_min(given->struct_size, sizeof *options));
+    memcpy(options, user_options, stk_min(user_options->struct_size, sizeof *options));
     options->workers = options->workers ? options->workers : STK_PREWARM_WORKERS_DEFAULT;
-    options->piece_bytes = options->piece_bytes ? options->piece_bytes : STK_PREWARM_PIECE_DEFAULT;
+    options->chunk_bytes = options->chunk_bytes ? options->chunk_bytes : STK_PREWARM_PIECE_DEFAULT;
     if (options->workers > STK_PREWARM_WORKERS_MAX ||
-        options->piece_bytes < STK_PREWARM_PIECE_MIN ||
-        options->piece_bytes > STK_PREWARM_PIECE_MAX) {
+        options->chunk_bytes < STK_PREWARM_PIECE_MIN ||
+        options->chunk_bytes > STK_PREWARM_PIECE_MAX) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "an option is out of its range",
                         "at most 64 workers, pieces of 64 KiB to 64 MiB", "prewarm options");
     }
     prewarm->paths = stk_alloc(options->path_count, sizeof *prewarm->paths);
     for (size_t i = 0; prewarm->paths && i < options->path_count; i++) {
-        if (stk_vault_name(given->paths[i], &prewarm->paths[i]) < 0) {
+        if (stk_url_alias(user_options->paths[i], &prewarm->paths[i]) < 0) {
             return fail_memory(error);
         }
         prewarm->path_count++;
@@ -70,7 +71,7 @@ static void count_running(struct stoker_prewarm *prewarm, int more)
 
 static int start(struct stoker_prewarm *prewarm, struct stoker_error *error)
 {
-    uint64_t bytes = (uint64_t)prewarm->options.workers * prewarm->options.piece_bytes;
+    uint64_t bytes = (uint64_t)prewarm->options.workers * prewarm->options.chunk_bytes;
     int status = stk_engine_reserve(prewarm->engine, bytes, 0, "pieces of files", error);
 
     prewarm->reserved = status == 0 ? bytes : 0;
@@ -111,7 +112,7 @@ int stoker_prewarm_open(struct stoker_prewarm **prewarm_out, struct stoker_engin
     prewarm->engine = engine;
     prewarm->io = engine->io;
     prewarm->begin_ns = stk_engine_now(engine);
-    stk_engine_hold(engine);
+    stk_engine_retain(engine);
     status = resolve(prewarm, options, error);
     status = status < 0 ? status : start(prewarm, error);
     if (status < 0) {
@@ -149,7 +150,7 @@ void stoker_prewarm_close(struct stoker_prewarm *prewarm)
         next = file->next;
         free_file(prewarm, file);
     }
-    stk_visit_close(prewarm->locked.visit);
+    stk_walk_close(prewarm->locked.visit);
     for (size_t i = 0; i < prewarm->path_count; i++) {
         stk_free(prewarm->paths[i]);
     }
@@ -166,7 +167,7 @@ int stoker_prewarm_next(struct stoker_prewarm *prewarm, uint32_t timeout_ms,
                         struct stoker_prewarm_progress *progress, struct stoker_error *error)
 {
     struct stoker_prewarm_progress full = {0};
-    struct timespec until = stk_engine_after(timeout_ms * 1000000ull);
+    struct timespec until = stk_engine_deadline(timeout_ms * 1000000ull);
     int status = stk_engine_check(prewarm->engine, error);
 
     if (status < 0) {
@@ -181,7 +182,7 @@ int stoker_prewarm_next(struct stoker_prewarm *prewarm, uint32_t timeout_ms,
         *error = prewarm->locked.error;
     }
     full.listed = prewarm->locked.listed;
-    full.tells_cold = prewarm->locked.tells_cold;
+    full.cold_is_known = prewarm->locked.tells_cold;
     pthread_mutex_unlock(&prewarm->lock);
     full.files = atomic_load(&prewarm->files);
     full.bytes = atomic_load(&prewarm->bytes);
@@ -206,8 +207,8 @@ static bool is_late(struct stoker_prewarm *prewarm)
     return prewarm->end_ns > 0 && stk_engine_now(prewarm->engine) >= prewarm->end_ns;
 }
 
-static void keep_failure_locked(struct stoker_prewarm *prewarm, int status,
-                                const struct stoker_error *error)
+static void set_failure_locked(struct stoker_prewarm *prewarm, int status,
+                               const struct stoker_error *error)
 {
     if (prewarm->locked.status == 0) {
         prewarm->locked.status = status;
@@ -215,23 +216,23 @@ static void keep_failure_locked(struct stoker_prewarm *prewarm, int status,
     }
 }
 
-static struct stk_prewarm_file *file_of(const char *root, struct stk_item *item)
+static struct stk_prewarm_file *file_of(const char *root, struct stk_walk_entry *entry)
 {
     struct stk_prewarm_file *file = stk_alloc(1, sizeof *file);
-    size_t bytes = strlen(root) + strlen(item->name) + 2;
-    bool slash = item->name[0] && root[strlen(root) - 1] != '/';
+    size_t bytes = strlen(root) + strlen(entry->name) + 2;
+    bool slash = entry->name[0] && root[strlen(root) - 1] != '/';
 
     if (file) {
         file->path = stk_alloc(1, bytes);
-        file->bytes = item->bytes;
+        file->bytes = entry->bytes;
     }
     if (file && file->path) {
-        snprintf(file->path, bytes, "%s%s%s", root, slash ? "/" : "", item->name);
+        snprintf(file->path, bytes, "%s%s%s", root, slash ? "/" : "", entry->name);
     } else {
         stk_free(file);
         file = NULL;
     }
-    stk_free(item);
+    stk_free(entry);
     return file;
 }
 
@@ -240,22 +241,22 @@ static int list_step(struct stoker_prewarm *prewarm, struct stk_prewarm_file **f
                      struct stoker_error *error)
 {
     const char *root = prewarm->paths[prewarm->locked.path];
-    struct stk_visit_options options = {.io = prewarm->io, .path = root, .deep = true};
-    struct stk_item *item;
+    struct stk_walk_options options = {.io = prewarm->io, .path = root, .deep = true};
+    struct stk_walk_entry *entry;
     int status = 0;
 
     if (!prewarm->locked.visit) {
-        status = stk_visit_open(&prewarm->locked.visit, &options, error);
+        status = stk_walk_open(&prewarm->locked.visit, &options, error);
     }
-    status = status < 0 ? status : stk_visit_next(prewarm->locked.visit, TICK_MS, &item, error);
+    status = status < 0 ? status : stk_walk_next(prewarm->locked.visit, TICK_MS, &entry, error);
     if (status == STOKER_ERROR_AGAIN) {
         return 0;
     }
     if (status == 1) {
-        *file_out = file_of(root, item);
+        *file_out = file_of(root, entry);
         return *file_out ? 1 : fail_memory(error);
     }
-    stk_visit_close(prewarm->locked.visit); /* all of it is told, or it failed */
+    stk_walk_close(prewarm->locked.visit); /* all of it is told, or it failed */
     prewarm->locked.visit = NULL;
     prewarm->locked.path++;
     return status;
@@ -273,7 +274,7 @@ static bool list_locked(struct stoker_prewarm *prewarm, struct job *job)
     pthread_mutex_lock(&prewarm->lock);
     prewarm->locked.listing = false;
     if (status < 0) {
-        keep_failure_locked(prewarm, status, &error);
+        set_failure_locked(prewarm, status, &error);
         prewarm->locked.listed = status == -ENOMEM || prewarm->locked.listed;
     }
     prewarm->locked.listed = prewarm->locked.listed || prewarm->locked.path >= prewarm->path_count;
@@ -299,11 +300,11 @@ static bool take_locked(struct stoker_prewarm *prewarm, struct job *job)
         }
         if (file) {
             job->file = file;
-            job->offset = file->at;
-            job->bytes = stk_min(file->bytes - file->at, prewarm->options.piece_bytes);
-            file->at += job->bytes;
+            job->offset = file->next_offset;
+            job->bytes = stk_min(file->bytes - file->next_offset, prewarm->options.chunk_bytes);
+            file->next_offset += job->bytes;
             file->pieces++;
-            if (file->at == file->bytes) {
+            if (file->next_offset == file->bytes) {
                 prewarm->locked.open = file->next;
             }
             break;
@@ -347,19 +348,19 @@ static int64_t read_piece(struct stoker_prewarm *prewarm, const struct job *job,
 }
 
 /* Negative: it is not told, or not asked for. */
-static int64_t cold_of(struct stoker_prewarm *prewarm, const struct job *job)
+static int64_t uncached_bytes(struct stoker_prewarm *prewarm, const struct job *job)
 {
     return prewarm->options.touch
                ? -ENOSYS
-               : stk_io_cold_bytes(prewarm->io, job->file->file, job->offset, job->bytes);
+               : stk_io_uncached_bytes(prewarm->io, job->file->file, job->offset, job->bytes);
 }
 
 /* What of a piece is in memory is passed over; a part that is not makes all of it be read. */
-static int warm_piece(struct stoker_prewarm *prewarm, const struct job *job, uint8_t *buffer,
-                      struct stoker_error *error)
+static int read_uncached(struct stoker_prewarm *prewarm, const struct job *job, uint8_t *buffer,
+                         struct stoker_error *error)
 {
     struct stk_file *file = job->file->file;
-    int64_t cold = cold_of(prewarm, job), got = 0;
+    int64_t cold = uncached_bytes(prewarm, job), got = 0;
 
     if (cold >= 0) {
         pthread_mutex_lock(&prewarm->lock);
@@ -375,7 +376,7 @@ static int warm_piece(struct stoker_prewarm *prewarm, const struct job *job, uin
             return stk_io_fail_read(prewarm->io, file, got, "cannot read a file", error);
         }
         atomic_fetch_add(&prewarm->bytes_read, i == 0 ? (uint64_t)got : 0);
-        cold = cold_of(prewarm, job);
+        cold = uncached_bytes(prewarm, job);
         if (cold < 0) {
             break;
         }
@@ -397,9 +398,9 @@ static int begin_file(struct stoker_prewarm *prewarm, struct job *job, struct st
         return status;
     }
     job->bytes = prewarm->options.touch ? stk_min(file->bytes, 1) : file->bytes;
-    job->bytes = stk_min(job->bytes, prewarm->options.piece_bytes);
-    file->at = prewarm->options.touch ? file->bytes : job->bytes;
-    if (file->at < file->bytes) {
+    job->bytes = stk_min(job->bytes, prewarm->options.chunk_bytes);
+    file->next_offset = prewarm->options.touch ? file->bytes : job->bytes;
+    if (file->next_offset < file->bytes) {
         pthread_mutex_lock(&prewarm->lock);
         file->next = prewarm->locked.open;
         prewarm->locked.open = file;
@@ -419,7 +420,7 @@ static void drop_open_locked(struct stoker_prewarm *prewarm, struct stk_prewarm_
     if (*at) {
         *at = file->next;
     }
-    file->at = file->bytes;
+    file->next_offset = file->bytes;
 }
 
 static void end_job_locked(struct stoker_prewarm *prewarm, struct job *job, int status,
@@ -430,12 +431,12 @@ static void end_job_locked(struct stoker_prewarm *prewarm, struct job *job, int 
     prewarm->locked.busy--;
     file->pieces--;
     if (status < 0) {
-        keep_failure_locked(prewarm, status, error);
+        set_failure_locked(prewarm, status, error);
         drop_open_locked(prewarm, file); /* the rest of it is left alone */
         atomic_fetch_add(&prewarm->files_failed, !file->failed);
         file->failed = true;
     }
-    if (file->pieces == 0 && file->at == file->bytes) {
+    if (file->pieces == 0 && file->next_offset == file->bytes) {
         atomic_fetch_add(&prewarm->files_done, !file->failed);
         free_file(prewarm, file);
     }
@@ -453,7 +454,7 @@ static void end_worker_locked(struct stoker_prewarm *prewarm)
     if (is_late(prewarm) && (prewarm->locked.open || !prewarm->locked.listed)) {
         stk_fail(&error, STOKER_ERROR_TIMEOUT, "not all was read in time",
                  "the same command goes on from here", "%u s", prewarm->options.timeout_s);
-        keep_failure_locked(prewarm, STOKER_ERROR_TIMEOUT, &error);
+        set_failure_locked(prewarm, STOKER_ERROR_TIMEOUT, &error);
     }
     pthread_cond_broadcast(&prewarm->ended);
 }
@@ -461,13 +462,13 @@ static void end_worker_locked(struct stoker_prewarm *prewarm)
 static void *work_main(void *argument)
 {
     struct stoker_prewarm *prewarm = argument;
-    uint8_t *buffer = stk_alloc(prewarm->options.piece_bytes, 1);
+    uint8_t *buffer = stk_alloc(prewarm->options.chunk_bytes, 1);
     struct stoker_error error = {0};
     struct job job;
 
     pthread_mutex_lock(&prewarm->lock);
     if (!buffer) {
-        keep_failure_locked(prewarm, fail_memory(&error), &error);
+        set_failure_locked(prewarm, fail_memory(&error), &error);
         prewarm->locked.listed = true;
     }
     while (buffer && take_locked(prewarm, &job)) {
@@ -477,9 +478,9 @@ static void *work_main(void *argument)
         pthread_mutex_unlock(&prewarm->lock);
         error = (struct stoker_error){0};
         status = job.is_new ? begin_file(prewarm, &job, &error) : 0;
-        status = status < 0 ? status : warm_piece(prewarm, &job, buffer, &error);
+        status = status < 0 ? status : read_uncached(prewarm, &job, buffer, &error);
         if (status < 0) {
-            stk_error_place(&error, job.file->path, job.offset, NULL);
+            stk_error_set_location(&error, job.file->path, job.offset, NULL);
         }
         pthread_mutex_lock(&prewarm->lock);
         end_job_locked(prewarm, &job, status, &error);

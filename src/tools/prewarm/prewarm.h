@@ -28,9 +28,9 @@ struct stk_prewarm_file {
     struct stk_prewarm_file *next; /* in the list of open ones */
     char *path;                    /* owned */
     struct stk_file *file;
-    uint64_t bytes, at; /* at: of the next piece, with the lock */
-    uint32_t pieces;    /* in hand, with the lock */
-    bool failed;        /* with the lock */
+    uint64_t bytes, next_offset; /* at: of the next piece, with the lock */
+    uint32_t pieces;             /* in hand, with the lock */
+    bool failed;                 /* with the lock */
 };
 
 struct stoker_prewarm {
@@ -48,7 +48,7 @@ struct stoker_prewarm {
     pthread_mutex_t lock;
     pthread_cond_t changed, ended;
     struct {
-        struct stk_visit *visit; /* of paths[path] */
+        struct stk_walk *visit; /* of paths[path] */
         size_t path;
         bool listing, listed;          /* one asks visit; it has no more */
         struct stk_prewarm_file *open; /* with pieces left */

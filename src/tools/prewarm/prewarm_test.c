@@ -83,7 +83,7 @@ static void test_all(struct stoker_engine *engine, uint64_t all)
 {
     const char *paths[] = {folder};
     struct stoker_prewarm_options options = {
-        .struct_size = sizeof options, .paths = paths, .path_count = 1, .piece_bytes = PIECE};
+        .struct_size = sizeof options, .paths = paths, .path_count = 1, .chunk_bytes = PIECE};
 
     for (uint32_t workers = 1; workers <= 64; workers *= 4) {
         struct stoker_prewarm_progress progress = {0};
@@ -95,7 +95,7 @@ static void test_all(struct stoker_engine *engine, uint64_t all)
         T_EQ("check", run(engine, &options, &progress, &error), 0);
         T_EQ("check", progress.bytes_read, 0);
         T_EQ("check", progress.files, STK_COUNT(sizes));
-        if (progress.tells_cold) {
+        if (progress.cold_is_known) {
             T_EQ("check", progress.bytes_warm + progress.bytes_cold, all);
         }
         options.check = 0;
@@ -105,7 +105,7 @@ static void test_all(struct stoker_engine *engine, uint64_t all)
         T_EQ("all", progress.files_done, STK_COUNT(sizes));
         T_EQ("all", progress.bytes, all);
         T_EQ("all", progress.bytes_done, all);
-        if (!progress.tells_cold) {
+        if (!progress.cold_is_known) {
             T_EQ("all", progress.bytes_read, all);
             continue;
         }
@@ -148,13 +148,13 @@ static void test_failures(struct stoker_engine *engine, uint64_t all)
     T_EQ("workers", run(engine, &options, &progress, &error), STOKER_ERROR_ARGUMENT);
     T_ERROR("workers", &error);
     options.workers = 64;
-    options.piece_bytes = 64u << 20; /* 4 GiB: more than the engine has */
+    options.chunk_bytes = 64u << 20; /* 4 GiB: more than the engine has */
     error = (struct stoker_error){0};
     T_EQ("budget", run(engine, &options, &progress, &error), STOKER_ERROR_BUDGET);
     T_ERROR("budget", &error);
     paths[0] = folder;
     options.path_count = 1;
-    options.piece_bytes = 4u << 20; /* 256 MiB of 1 GiB: each run gives them back */
+    options.chunk_bytes = 4u << 20; /* 256 MiB of 1 GiB: each run gives them back */
     for (int i = 0; i < 6; i++) {
         T_EQ("given back", run(engine, &options, &progress, &error), 0);
     }
@@ -220,16 +220,16 @@ static struct stoker_engine *open_hindered(bool small)
     struct stoker_engine *engine = NULL;
     struct stk_io *world = NULL;
 
-    T_EQ("world", stk_world_open(&world, 1, &io, NULL), 0);
-    T_EQ("add", stk_world_add(world, LARGE, data, sizeof data), 0);
-    T_EQ("add", small ? stk_world_add(world, SMALL, data, PIECE) : 0, 0);
+    T_EQ("world", stk_sim_open(&world, 1, &io, NULL), 0);
+    T_EQ("add", stk_sim_add(world, LARGE, data, sizeof data), 0);
+    T_EQ("add", small ? stk_sim_add(world, SMALL, data, PIECE) : 0, 0);
     hindered = (struct hindered){.table = *world->table, .world = world->table, .io = world};
     hindered.table.open_file = hindered_open;
     hindered.table.read_wait = hindered_read;
-    hindered.table.cold_bytes = hindered_cold;
+    hindered.table.uncached_bytes = hindered_cold;
     hindered.table.clock_ns = hindered_clock;
     world->table = &hindered.table;
-    T_EQ("engine", stk_engine_open_on(&engine, world, &options, NULL), 0);
+    T_EQ("engine", stk_engine_open_with_io(&engine, world, &options, NULL), 0);
     return engine;
 }
 
@@ -241,7 +241,7 @@ static struct stoker_prewarm_options in_pieces(uint32_t workers, uint32_t timeou
                                            .paths = paths,
                                            .path_count = 1,
                                            .workers = workers,
-                                           .piece_bytes = PIECE,
+                                           .chunk_bytes = PIECE,
                                            .timeout_s = timeout_s};
 }
 
@@ -375,12 +375,12 @@ static void test_just_in_time(void)
 /* A file that is shorter than it was listed is read as far as it goes. */
 static void test_shorter(void)
 {
-    struct stk_world_rule rule = {.fault = STK_FAULT_TRUNCATED, .offset = PIECE + 100};
+    struct stk_sim_rule rule = {.fault = STK_SIM_FAULT_TRUNCATED, .offset = PIECE + 100};
     struct stoker_engine *engine = open_hindered(false);
     struct stoker_prewarm_options options = in_pieces(1, 0);
     struct stoker_prewarm_progress progress = {0};
 
-    stk_world_rule(hindered.io, &rule);
+    stk_sim_add_rule(hindered.io, &rule);
     T_EQ("shorter", run(engine, &options, &progress, NULL), 0);
     T_EQ("shorter", progress.bytes_read, PIECE + 100);
     T_EQ("shorter", progress.bytes_done, PIECES * PIECE);
@@ -429,7 +429,7 @@ static void test_dropped_again(void)
         T_EQ(row->name, progress.bytes_cold, row->cold_left);
         T_EQ(row->name, progress.bytes_read, row->reads > 0 ? PIECE : 0);
         T_EQ(row->name, progress.bytes_done, PIECE);
-        T_EQ(row->name, progress.tells_cold, row->cold[0] >= 0);
+        T_EQ(row->name, progress.cold_is_known, row->cold[0] >= 0);
         T_EQ(row->name, progress.bytes_warm, row->cold[0] < 0 ? 0 : PIECE - row->cold[0]);
         stoker_engine_close(engine);
     }
@@ -561,7 +561,7 @@ static void test_bounds(void)
         struct stoker_prewarm_options options = in_pieces(row->workers, 0);
         struct stoker_prewarm_progress progress = {0};
 
-        options.piece_bytes = row->piece;
+        options.chunk_bytes = row->piece;
         options.struct_size = row->size ? row->size : options.struct_size;
         T_EQ(row->name, run(engine, &options, &progress, NULL), row->status);
         T_EQ(row->name, progress.files_done, row->status == 0 ? 2 : 0);

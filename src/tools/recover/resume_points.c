@@ -9,14 +9,16 @@
 #include <errno.h>
 #include <string.h>
 
-static const void *access_at(const struct stk_tape *tape, uint64_t at, size_t bytes)
+static const void *access_at(const struct stk_shard_reader *shard_reader, uint64_t at, size_t bytes)
 {
-    return stk_index_access(tape->options.index, tape->options.shard, at, bytes, NULL);
+    return stk_index_seek_points(shard_reader->options.index, shard_reader->options.shard, at,
+                                 bytes, NULL);
 }
 
-static bool read_point(const struct stk_tape *tape, uint64_t number, struct stk_access_point *point)
+static bool read_point(const struct stk_shard_reader *shard_reader, uint64_t number,
+                       struct stk_seek_point *point)
 {
-    const void *at = access_at(tape, stk_access_point_at(number), sizeof *point);
+    const void *at = access_at(shard_reader, stk_seek_points_offset(number), sizeof *point);
 
     if (at) {
         memcpy(point, at, sizeof *point);
@@ -25,49 +27,52 @@ static bool read_point(const struct stk_tape *tape, uint64_t number, struct stk_
 }
 
 /* The head of the shard's access points; false: there are none that fit the file. */
-static bool read_head(const struct stk_tape *tape, struct stk_access_head *head, uint64_t *bytes)
+static bool read_head(const struct stk_shard_reader *shard_reader,
+                      struct stk_seek_points_head *head, uint64_t *bytes)
 {
-    const struct stk_tape_options *options = &tape->options;
+    const struct stk_shard_reader_options *options = &shard_reader->options;
     const void *at;
 
-    *bytes = options->index ? stk_index_access_bytes(options->index, options->shard) : 0;
-    at = *bytes < sizeof *head ? NULL : access_at(tape, 0, sizeof *head);
+    *bytes = options->index ? stk_index_seek_points_bytes(options->index, options->shard) : 0;
+    at = *bytes < sizeof *head ? NULL : access_at(shard_reader, 0, sizeof *head);
     if (!at) {
         return false;
     }
     memcpy(head, at, sizeof *head);
-    return stk_access_head_good(head, *bytes, tape->packing, tape->reader->bytes);
+    return stk_seek_points_head_is_valid(head, *bytes, shard_reader->compression,
+                                         shard_reader->reader->bytes);
 }
 
 /* Point `number`, and where what it begins ends. */
-static bool read_segment(const struct stk_tape *tape, const struct stk_access_head *head,
-                         uint64_t bytes, uint64_t number, struct stk_access_point *point,
-                         uint64_t *end)
+static bool read_segment(const struct stk_shard_reader *shard_reader,
+                         const struct stk_seek_points_head *head, uint64_t bytes, uint64_t number,
+                         struct stk_seek_point *point, uint64_t *end)
 {
-    struct stk_access_point next;
+    struct stk_seek_point next;
     bool has_next = number + 1 < head->point_count;
 
-    return number < head->point_count && read_point(tape, number, point) &&
-           (!has_next || read_point(tape, number + 1, &next)) &&
-           stk_access_segment(head, bytes, number, point, has_next ? &next : NULL, end);
+    return number < head->point_count && read_point(shard_reader, number, point) &&
+           (!has_next || read_point(shard_reader, number + 1, &next)) &&
+           stk_seek_points_segment(head, bytes, number, point, has_next ? &next : NULL, end);
 }
 
 /* The first point at or behind the damage, with its window. */
-static bool find_point(const struct stk_tape *tape, uint64_t *number_out,
-                       struct stk_access_point *point, uint8_t window[STK_ACCESS_WINDOW],
+static bool find_point(const struct stk_shard_reader *shard_reader, uint64_t *number_out,
+                       struct stk_seek_point *point, uint8_t window[STK_SEEK_POINTS_WINDOW_BYTES],
                        size_t *window_bytes)
 {
-    uint64_t from = stk_max(tape->packed_at, tape->tried_at), low = 0, high, end, bytes;
-    struct stk_access_head head;
+    uint64_t from = stk_max(shard_reader->compressed_offset, shard_reader->tried_offset), low = 0,
+             high, end, bytes;
+    struct stk_seek_points_head head;
     struct stk_view stored = {NULL, 0};
 
-    if (!read_head(tape, &head, &bytes)) {
+    if (!read_head(shard_reader, &head, &bytes)) {
         return false;
     }
     for (high = head.point_count; low < high;) {
         uint64_t middle = low + (high - low) / 2;
 
-        if (!read_point(tape, middle, point)) {
+        if (!read_point(shard_reader, middle, point)) {
             return false;
         }
         if (point->in >= from) {
@@ -76,157 +81,173 @@ static bool find_point(const struct stk_tape *tape, uint64_t *number_out,
             low = middle + 1;
         }
     }
-    if (!read_segment(tape, &head, bytes, low, point, &end) || point->in < from) {
+    if (!read_segment(shard_reader, &head, bytes, low, point, &end) || point->in < from) {
         return false;
     }
     *number_out = low;
     stored.bytes = point->window_bytes;
-    stored.data = stored.bytes ? access_at(tape, point->window_at, stored.bytes) : NULL;
+    stored.data = stored.bytes ? access_at(shard_reader, point->window_at, stored.bytes) : NULL;
     return (stored.data || !stored.bytes) &&
-           stk_access_window(point, stored, window, window_bytes) == 0;
+           stk_seek_points_window(point, stored, window, window_bytes) == 0;
 }
 
 /* ---- sums between points ---------------------------------------------------------------- */
 
 /* Unpacking is at point `number` of the index; false: nothing is compared from here on. */
-static bool prove_from(struct stk_tape *tape, uint64_t number)
+static bool verify_from(struct stk_shard_reader *shard_reader, uint64_t number)
 {
-    struct stk_access_head head;
-    struct stk_access_point point;
+    struct stk_seek_points_head head;
+    struct stk_seek_point point;
     uint64_t bytes;
 
-    tape->proof.proving = tape->proof.sum && read_head(tape, &head, &bytes) &&
-                          read_segment(tape, &head, bytes, number, &point, &tape->proof.to);
-    if (tape->proof.proving) {
-        tape->proof.count = head.point_count;
-        tape->proof.number = number;
-        tape->proof.from = tape->proof.at = point.out;
-        tape->proof.want = point.sum;
+    shard_reader->verification.proving =
+        shard_reader->verification.sum && read_head(shard_reader, &head, &bytes) &&
+        read_segment(shard_reader, &head, bytes, number, &point, &shard_reader->verification.to);
+    if (shard_reader->verification.proving) {
+        shard_reader->verification.count = head.point_count;
+        shard_reader->verification.number = number;
+        shard_reader->verification.from = shard_reader->verification.at = point.out;
+        shard_reader->verification.want = point.checksum;
     }
-    return tape->proof.proving;
+    return shard_reader->verification.proving;
 }
 
-int stk_tape_prove_start(struct stk_tape *tape, struct stoker_error *error)
+int stk_shard_reader_verify_start(struct stk_shard_reader *shard_reader, struct stoker_error *error)
 {
-    struct stk_access_head head;
+    struct stk_seek_points_head head;
     uint64_t bytes;
 
-    if (!read_head(tape, &head, &bytes)) {
+    if (!read_head(shard_reader, &head, &bytes)) {
         return 0;
     }
-    tape->proof.sum = stk_sum_open();
-    if (!tape->proof.sum) {
-        return stk_tape_no_memory(error);
+    shard_reader->verification.sum = stk_xxh3_open();
+    if (!shard_reader->verification.sum) {
+        return stk_shard_reader_fail_memory(error);
     }
-    (void)prove_from(tape, 0);
+    (void)verify_from(shard_reader, 0);
     return 0;
 }
 
-void stk_tape_prove_stop(struct stk_tape *tape)
+void stk_shard_reader_verify_stop(struct stk_shard_reader *shard_reader)
 {
-    stk_sum_close(tape->proof.sum);
-    stk_free(tape->wrongs);
-    tape->proof.sum = NULL;
-    tape->wrongs = NULL;
+    stk_xxh3_close(shard_reader->verification.sum);
+    stk_free(shard_reader->errors);
+    shard_reader->verification.sum = NULL;
+    shard_reader->errors = NULL;
 }
 
-uint64_t stk_tape_unproved(const struct stk_tape *tape)
+uint64_t stk_shard_reader_unverified_bytes(const struct stk_shard_reader *shard_reader)
 {
-    return tape->proof.at - tape->proof.from;
+    return shard_reader->verification.at - shard_reader->verification.from;
 }
 
 /* One more, or the last one is longer: side by side, or there are too many. */
-static int add_wrong(struct stk_tape *tape, const struct stk_wrong *wrong,
-                     struct stoker_error *error)
+static int add_error(struct stk_shard_reader *shard_reader,
+                     const struct stk_shard_error *shard_error, struct stoker_error *error)
 {
-    struct stk_wrong *last = tape->wrong_count ? &tape->wrongs[tape->wrong_count - 1] : NULL;
+    struct stk_shard_error *last =
+        shard_reader->error_count ? &shard_reader->errors[shard_reader->error_count - 1] : NULL;
 
-    if (last && ((last->kind == wrong->kind && last->to == wrong->from) ||
-                 tape->wrong_count >= STK_TAPE_WRONGS_MAX)) {
-        last->kind = stk_min(last->kind, wrong->kind);
-        last->to = wrong->to;
+    if (last && ((last->kind == shard_error->kind && last->to == shard_error->from) ||
+                 shard_reader->error_count >= STK_SHARD_READER_ERRORS_MAX)) {
+        last->kind = stk_min(last->kind, shard_error->kind);
+        last->to = shard_error->to;
         last->count++;
         return 0;
     }
-    if (tape->wrong_count == tape->wrong_capacity) {
-        uint32_t capacity = stk_max(2 * tape->wrong_capacity, 16);
-        void *wrongs =
-            stk_realloc(tape->wrongs, tape->wrong_capacity, capacity, sizeof *tape->wrongs);
+    if (shard_reader->error_count == shard_reader->error_capacity) {
+        uint32_t capacity = stk_max(2 * shard_reader->error_capacity, 16);
+        void *wrongs = stk_realloc(shard_reader->errors, shard_reader->error_capacity, capacity,
+                                   sizeof *shard_reader->errors);
 
         if (!wrongs) {
-            return stk_tape_no_memory(error);
+            return stk_shard_reader_fail_memory(error);
         }
-        tape->wrongs = wrongs;
-        tape->wrong_capacity = capacity;
+        shard_reader->errors = wrongs;
+        shard_reader->error_capacity = capacity;
     }
-    tape->wrongs[tape->wrong_count] = *wrong;
-    tape->wrongs[tape->wrong_count++].count = 1;
+    shard_reader->errors[shard_reader->error_count] = *shard_error;
+    shard_reader->errors[shard_reader->error_count++].count = 1;
     return 0;
 }
 
 /* Whether sums of the index were wrong in it. */
-static bool sums_differ(const struct stk_tape *tape, const struct stk_wrong *part)
+static bool checksums_differ(const struct stk_shard_reader *shard_reader,
+                             const struct stk_shard_error *part)
 {
-    const struct stk_wrong *last = tape->wrong_count ? &tape->wrongs[tape->wrong_count - 1] : NULL;
+    const struct stk_shard_error *last =
+        shard_reader->error_count ? &shard_reader->errors[shard_reader->error_count - 1] : NULL;
 
-    return last && last->kind == STK_WRONG_INDEX && last->to > part->from;
+    return last && last->kind == STK_SHARD_ERROR_INDEX && last->to > part->from;
 }
 
-int stk_tape_ended(struct stk_tape *tape, const struct stk_ended *ended, uint64_t end,
-                   struct stoker_error *error)
+int stk_shard_reader_stream_ended(struct stk_shard_reader *shard_reader,
+                                  const struct stk_decompress_end *ended, uint64_t end,
+                                  struct stoker_error *error)
 {
-    static const uint8_t kinds[] = {[STK_PROOF_NONE] = STK_WRONG_NONE,
-                                    [STK_PROOF_WRONG] = STK_WRONG_SUM,
-                                    [STK_PROOF_ODD] = STK_WRONG_END};
-    uint64_t given = stk_min(ended->bytes, end - stk_min(tape->floor, end));
-    struct stk_wrong wrong = {.from = end - given, .to = end, .packed_at = tape->packed_at};
-    uint32_t proof = ended->proof;
+    static const uint8_t kinds[] = {[STK_DECOMPRESS_CHECK_NONE] = STK_SHARD_ERROR_UNVERIFIED,
+                                    [STK_DECOMPRESS_CHECK_MISMATCH] = STK_SHARD_ERROR_CHECKSUM,
+                                    [STK_DECOMPRESS_CHECK_BAD_TRAILER] =
+                                        STK_SHARD_ERROR_STREAM_END};
+    uint64_t stream_bytes = stk_min(ended->bytes, end - stk_min(shard_reader->floor, end));
+    struct stk_shard_error shard_error = {.from = end - stream_bytes,
+                                          .to = end,
+                                          .compressed_offset = shard_reader->compressed_offset};
+    uint32_t check = ended->check;
 
-    if (tape->gap_open) {
+    if (shard_reader->gap_open) {
         return 0; /* nothing of it is given */
     }
-    if (tape->table.comparing && !tape->inexact) {
-        proof = stk_tape_compare_table(tape, ended, tape->skip > 0 ? end - tape->skip : end);
+    if (shard_reader->table.comparing && !shard_reader->inexact) {
+        check = stk_shard_reader_check_seek_table(
+            shard_reader, ended, shard_reader->skip > 0 ? end - shard_reader->skip : end);
     }
-    if (tape->proof.proving && stk_tape_unproved(tape) == 0) { /* the index's sums tell more */
-        proof = proof == STK_PROOF_WRONG && !sums_differ(tape, &wrong) ? STK_PROOF_ODD
-                : proof == STK_PROOF_ODD                               ? STK_PROOF_ODD
-                                                                       : STK_PROOF_RIGHT;
+    if (shard_reader->verification.proving &&
+        stk_shard_reader_unverified_bytes(shard_reader) == 0) { /* the index's sums tell more */
+        check =
+            check == STK_DECOMPRESS_CHECK_MISMATCH && !checksums_differ(shard_reader, &shard_error)
+                ? STK_DECOMPRESS_CHECK_BAD_TRAILER
+            : check == STK_DECOMPRESS_CHECK_BAD_TRAILER ? STK_DECOMPRESS_CHECK_BAD_TRAILER
+                                                        : STK_DECOMPRESS_CHECK_OK;
     }
-    tape->misplaced = proof == STK_PROOF_WRONG && !ended->sized;
-    if (tape->misplaced || proof == STK_PROOF_RIGHT || (proof == STK_PROOF_NONE && ended->empty)) {
+    shard_reader->position_unknown = check == STK_DECOMPRESS_CHECK_MISMATCH && !ended->size_matches;
+    if (shard_reader->position_unknown || check == STK_DECOMPRESS_CHECK_OK ||
+        (check == STK_DECOMPRESS_CHECK_NONE && ended->skippable)) {
         return 0;
     }
-    wrong.kind = kinds[proof];
-    return add_wrong(tape, &wrong, error);
+    shard_error.kind = kinds[check];
+    return add_error(shard_reader, &shard_error, error);
 }
 
-int stk_tape_prove(struct stk_tape *tape, struct stk_view bytes, struct stoker_error *error)
+int stk_shard_reader_verify(struct stk_shard_reader *shard_reader, struct stk_view bytes,
+                            struct stoker_error *error)
 {
     int status = 0;
 
-    while (status == 0 && tape->proof.proving && bytes.bytes > 0) {
-        size_t part = stk_min(bytes.bytes, tape->proof.to - tape->proof.at);
+    while (status == 0 && shard_reader->verification.proving && bytes.bytes > 0) {
+        size_t part =
+            stk_min(bytes.bytes, shard_reader->verification.to - shard_reader->verification.at);
 
         if (part == 0) { /* behind the last one */
-            tape->proof.at += bytes.bytes;
+            shard_reader->verification.at += bytes.bytes;
             break;
         }
-        stk_sum_add(tape->proof.sum, bytes.data, part);
+        stk_xxh3_add(shard_reader->verification.sum, bytes.data, part);
         bytes.data += part;
         bytes.bytes -= part;
-        tape->proof.at += part;
-        if (tape->proof.at == tape->proof.to) {
-            if (stk_sum_done(tape->proof.sum) != tape->proof.want) {
-                status = add_wrong(tape,
-                                   &(struct stk_wrong){.from = tape->proof.from,
-                                                       .to = tape->proof.to,
-                                                       .kind = STK_WRONG_INDEX},
-                                   error);
+        shard_reader->verification.at += part;
+        if (shard_reader->verification.at == shard_reader->verification.to) {
+            if (stk_xxh3_done(shard_reader->verification.sum) != shard_reader->verification.want) {
+                status =
+                    add_error(shard_reader,
+                              &(struct stk_shard_error){.from = shard_reader->verification.from,
+                                                        .to = shard_reader->verification.to,
+                                                        .kind = STK_SHARD_ERROR_INDEX},
+                              error);
             }
-            tape->proof.from = tape->proof.at;
-            if (tape->proof.number + 1 < tape->proof.count) {
-                (void)prove_from(tape, tape->proof.number + 1);
+            shard_reader->verification.from = shard_reader->verification.at;
+            if (shard_reader->verification.number + 1 < shard_reader->verification.count) {
+                (void)verify_from(shard_reader, shard_reader->verification.number + 1);
             }
         }
     }
@@ -235,21 +256,24 @@ int stk_tape_prove(struct stk_tape *tape, struct stk_view bytes, struct stoker_e
 
 /* ---- behind damage ---------------------------------------------------------------------- */
 
-int stk_tape_from_index(struct stk_tape *tape, struct stoker_error *error)
+int stk_shard_reader_resume_from_index(struct stk_shard_reader *shard_reader,
+                                       struct stoker_error *error)
 {
-    uint8_t *window = stk_alloc(STK_ACCESS_WINDOW, 1);
-    struct stk_access_point point;
+    uint8_t *window = stk_alloc(STK_SEEK_POINTS_WINDOW_BYTES, 1);
+    struct stk_seek_point point;
     size_t window_bytes = 0;
     uint64_t number;
-    int status = window ? 0 : stk_tape_no_memory(error);
+    int status = window ? 0 : stk_shard_reader_fail_memory(error);
 
-    if (status == 0 && find_point(tape, &number, &point, window, &window_bytes)) {
-        status = stk_tape_wind(tape, point.in, error);
-        status = status < 0 ? status : stk_tape_reopen(tape, 0, error);
-        if (status == 0 && stk_unpack_start(tape->unpack, &point,
-                                            (struct stk_view){window, window_bytes}, NULL) == 0) {
-            stk_tape_begin_exact(tape, point.in, point.out);
-            tape->proof.proving = prove_from(tape, number) && tape->gap.exact;
+    if (status == 0 && find_point(shard_reader, &number, &point, window, &window_bytes)) {
+        status = stk_shard_reader_skip_to(shard_reader, point.in, error);
+        status = status < 0 ? status : stk_shard_reader_reopen(shard_reader, 0, error);
+        if (status == 0 &&
+            stk_decompress_start_at(shard_reader->decompress, &point,
+                                    (struct stk_view){window, window_bytes}, NULL) == 0) {
+            stk_shard_reader_resume_at(shard_reader, point.in, point.out);
+            shard_reader->verification.proving =
+                verify_from(shard_reader, number) && shard_reader->gap.exact;
             status = 1;
         }
     }
@@ -260,31 +284,35 @@ int stk_tape_from_index(struct stk_tape *tape, struct stoker_error *error)
 /* ---- blocks of bzip2 -------------------------------------------------------------------- */
 
 /* From behind the begin of the block that failed: unpacking may have run over the next ones. */
-static int start_blocks(struct stk_tape *tape, struct stoker_error *error)
+static int start_blocks(struct stk_shard_reader *shard_reader, struct stoker_error *error)
 {
-    uint64_t at = tape->opened_at + stk_unpack_failed_at(tape->unpack) + 1;
+    uint64_t at =
+        shard_reader->opened_at + stk_decompress_error_offset(shard_reader->decompress) + 1;
     int status;
 
-    tape->packed = tape->behind = tape->raw = (struct stk_view){0};
-    at = stk_min(at, tape->reader->bytes);
-    status = stk_reader_seek(tape->reader, at, error);
+    shard_reader->compressed = shard_reader->lookahead = shard_reader->raw = (struct stk_view){0};
+    at = stk_min(at, shard_reader->reader->bytes);
+    status = stk_read_ahead_seek(shard_reader->reader, at, error);
     return status < 0
                ? status
-               : stk_blocks_open(&tape->blocks, at, stk_engine_grant(tape->reader->engine), error);
+               : stk_bzip2_blocks_open(&shard_reader->blocks, at,
+                                       stk_engine_allocator(shard_reader->reader->engine), error);
 }
 
-int stk_tape_from_blocks(struct stk_tape *tape, struct stoker_error *error)
+int stk_shard_reader_resume_from_blocks(struct stk_shard_reader *shard_reader,
+                                        struct stoker_error *error)
 {
     int status = 0;
 
-    if (tape->packing != STK_BZIP2 || tape->tries++ >= STK_TAPE_TRIES_MAX) {
+    if (shard_reader->compression != STK_COMPRESSION_BZIP2 ||
+        shard_reader->tries++ >= STK_SHARD_READER_TRIES_MAX) {
         return 0;
     }
-    if (!tape->blocks) {
-        status = start_blocks(tape, error);
+    if (!shard_reader->blocks) {
+        status = start_blocks(shard_reader, error);
     }
-    status = status < 0 ? status : stk_tape_next_block(tape, error);
-    tape->aligning = status == 1;
-    tape->skip = 0;
+    status = status < 0 ? status : stk_shard_reader_next_block(shard_reader, error);
+    shard_reader->aligning = status == 1;
+    shard_reader->skip = 0;
     return status;
 }

@@ -10,481 +10,521 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BLOCK_BYTES = 512, ROOM_BYTES = 256 << 10 };
+enum { BLOCK_BYTES = 512, BUFFER_BYTES = 256 << 10 };
 /* A block of zstd unpacks to so many at most (RFC 8878, 3.1.1.2.4), and shows damage that began in
  * the one before it. */
 #define ZSTD_BLOCK_BYTES UINT64_C(131072)
 #define RATIO_FREE_BYTES (UINT64_C(1) << 20) /* as of decompress.c */
 
-static int read_block(struct stk_tape *tape, struct stk_view *block_out,
+static int read_block(struct stk_shard_reader *shard_reader, struct stk_view *block_out,
                       struct stoker_error *error);
-static int fill(struct stk_tape *tape, struct stoker_error *error);
-static void end_gap(struct stk_tape *tape, uint64_t to, bool exact);
-static int go_on(struct stk_tape *tape, size_t *used, struct stoker_error *error);
-static int from_magic(struct stk_tape *tape, struct stoker_error *error);
+static int fill(struct stk_shard_reader *shard_reader, struct stoker_error *error);
+static void end_gap(struct stk_shard_reader *shard_reader, uint64_t to, bool exact);
+static int try_resume(struct stk_shard_reader *shard_reader, size_t *used,
+                      struct stoker_error *error);
+static int resume_from_magic(struct stk_shard_reader *shard_reader, struct stoker_error *error);
 
-int stk_tape_no_memory(struct stoker_error *error)
+int stk_shard_reader_fail_memory(struct stoker_error *error)
 {
-    return stk_fail(error, -ENOMEM, "cannot unpack a shard", "free memory", "%d bytes", ROOM_BYTES);
+    return stk_fail(error, -ENOMEM, "cannot unpack a shard", "free memory", "%d bytes",
+                    BUFFER_BYTES);
 }
 
-int stk_tape_reopen(struct stk_tape *tape, uint64_t done, struct stoker_error *error)
+int stk_shard_reader_reopen(struct stk_shard_reader *shard_reader, uint64_t done,
+                            struct stoker_error *error)
 {
-    struct stk_unpack_limits limits = {.bytes_max = tape->options.unpacked_bytes_max,
-                                       .ratio_max = tape->options.unpacked_ratio_max,
-                                       .grant = stk_engine_grant(tape->reader->engine)};
+    struct stk_decompress_limits limits = {.bytes_max = shard_reader->options.unpacked_bytes_max,
+                                           .ratio_max = shard_reader->options.unpacked_ratio_max,
+                                           .grant =
+                                               stk_engine_allocator(shard_reader->reader->engine)};
     int status;
 
-    if (tape->unpack) {
-        tape->streams_before = tape->streams;
-        stk_unpack_close(tape->unpack);
-        tape->unpack = NULL;
+    if (shard_reader->decompress) {
+        shard_reader->streams_before = shard_reader->streams;
+        stk_decompress_close(shard_reader->decompress);
+        shard_reader->decompress = NULL;
     }
-    if (tape->blocks) {
+    if (shard_reader->blocks) {
         limits.ratio_max = UINT32_MAX; /* of all blocks, see run */
     }
     limits.bytes_max -= stk_min(limits.bytes_max - 1, done);
-    tape->opened_at = tape->packed_at;
-    status = stk_unpack_open(&tape->unpack, tape->packing, &limits, error);
+    shard_reader->opened_at = shard_reader->compressed_offset;
+    status =
+        stk_decompress_open(&shard_reader->decompress, shard_reader->compression, &limits, error);
     if (status == 0) {
-        stk_unpack_by_stream(tape->unpack);
+        stk_decompress_by_stream(shard_reader->decompress);
     }
     return status;
 }
 
-int stk_tape_start(struct stk_tape *tape, struct stk_reader *reader,
-                   const struct stk_tape_options *options, struct stoker_error *error)
+int stk_shard_reader_start(struct stk_shard_reader *shard_reader, struct stk_read_ahead *reader,
+                           const struct stk_shard_reader_options *options,
+                           struct stoker_error *error)
 {
-    *tape = (struct stk_tape){.options = *options, .reader = reader};
-    return read_block(tape, &tape->packed, error);
+    *shard_reader = (struct stk_shard_reader){.options = *options, .reader = reader};
+    return read_block(shard_reader, &shard_reader->compressed, error);
 }
 
 /* Looks at the first block: how is it packed? */
-static int begin(struct stk_tape *tape, struct stoker_error *error)
+static int begin(struct stk_shard_reader *shard_reader, struct stoker_error *error)
 {
     int status;
 
-    tape->packing = stk_packing_of(tape->packed);
-    if (tape->packing == STK_PLAIN) {
+    shard_reader->compression = stk_compression_detect(shard_reader->compressed);
+    if (shard_reader->compression == STK_COMPRESSION_NONE) {
         return 0;
     }
-    tape->level = stk_packer_level(tape->packing, tape->packed);
-    tape->room = stk_alloc(ROOM_BYTES, 1);
-    tape->more = 1;
-    if (!tape->room) {
-        return stk_tape_no_memory(error);
+    shard_reader->level =
+        stk_compress_detect_level(shard_reader->compression, shard_reader->compressed);
+    shard_reader->buffer = stk_alloc(BUFFER_BYTES, 1);
+    shard_reader->more = 1;
+    if (!shard_reader->buffer) {
+        return stk_shard_reader_fail_memory(error);
     }
-    status = stk_tape_reopen(tape, 0, error);
-    stk_tape_ask_table(tape);
-    return status < 0 ? status : stk_tape_prove_start(tape, error);
+    status = stk_shard_reader_reopen(shard_reader, 0, error);
+    stk_shard_reader_use_seek_table(shard_reader);
+    return status < 0 ? status : stk_shard_reader_verify_start(shard_reader, error);
 }
 
-void stk_tape_stop(struct stk_tape *tape)
+void stk_shard_reader_stop(struct stk_shard_reader *shard_reader)
 {
-    stk_unpack_close(tape->unpack);
-    stk_tape_prove_stop(tape);
-    stk_blocks_close(tape->blocks);
-    stk_free(tape->room);
-    tape->blocks = NULL;
-    tape->unpack = NULL;
-    tape->room = NULL;
-    tape->ended = true;
+    stk_decompress_close(shard_reader->decompress);
+    stk_shard_reader_verify_stop(shard_reader);
+    stk_bzip2_blocks_close(shard_reader->blocks);
+    stk_free(shard_reader->buffer);
+    shard_reader->blocks = NULL;
+    shard_reader->decompress = NULL;
+    shard_reader->buffer = NULL;
+    shard_reader->ended = true;
 }
 
 /* The file's next block; empty at the end. */
-static int read_block(struct stk_tape *tape, struct stk_view *block_out, struct stoker_error *error)
+static int read_block(struct stk_shard_reader *shard_reader, struct stk_view *block_out,
+                      struct stoker_error *error)
 {
     struct stk_view first;
     size_t again;
     int status;
 
     *block_out = (struct stk_view){0};
-    tape->stopped =
-        tape->stopped ||
-        (tape->options.stop && atomic_load_explicit(tape->options.stop, memory_order_relaxed));
-    if (tape->stopped) {
+    shard_reader->stopped =
+        shard_reader->stopped ||
+        (shard_reader->options.stop &&
+         atomic_load_explicit(shard_reader->options.stop, memory_order_relaxed));
+    if (shard_reader->stopped) {
         return 0;
     }
-    status = stk_reader_next(tape->reader, block_out, error);
+    status = stk_read_ahead_next(shard_reader->reader, block_out, error);
     if (status < 0) {
         *block_out = (struct stk_view){0};
         return status;
     }
     first = *block_out; /* read for the first time: what is not before read_to */
     again = stk_min(first.bytes,
-                    tape->read_to - stk_min(tape->read_to, tape->reader->offset - first.bytes));
+                    shard_reader->read_to -
+                        stk_min(shard_reader->read_to, shard_reader->reader->offset - first.bytes));
     first.data += again;
     first.bytes -= again;
-    tape->read_to = stk_max(tape->read_to, tape->reader->offset);
-    if (tape->options.sha) {
-        stk_sha256_add(tape->options.sha, first.data, first.bytes);
+    shard_reader->read_to = stk_max(shard_reader->read_to, shard_reader->reader->offset);
+    if (shard_reader->options.sha) {
+        stk_sha256_add(shard_reader->options.sha, first.data, first.bytes);
     }
-    if (tape->options.counter) {
-        atomic_fetch_add_explicit(tape->options.counter, first.bytes, memory_order_relaxed);
+    if (shard_reader->options.counter) {
+        atomic_fetch_add_explicit(shard_reader->options.counter, first.bytes, memory_order_relaxed);
     }
     return 0;
 }
 
-int stk_tape_drain(struct stk_tape *tape, struct stoker_error *error)
+int stk_shard_reader_drain(struct stk_shard_reader *shard_reader, struct stoker_error *error)
 {
     struct stk_view block = {NULL, 1};
     int status = 0;
 
     while (status == 0 && block.bytes > 0) {
-        status = read_block(tape, &block, error);
+        status = read_block(shard_reader, &block, error);
     }
     return status;
 }
 
-int stk_tape_next(struct stk_tape *tape, struct stoker_error *error)
+int stk_shard_reader_next(struct stk_shard_reader *shard_reader, struct stoker_error *error)
 {
     int status = 0;
 
-    tape->offset += tape->piece.bytes;
-    tape->piece = (struct stk_view){0};
-    if (!tape->ended && tape->packing == STK_PLAIN && tape->packed_at == 0) {
-        status = begin(tape, error);
+    shard_reader->offset += shard_reader->piece.bytes;
+    shard_reader->piece = (struct stk_view){0};
+    if (!shard_reader->ended && shard_reader->compression == STK_COMPRESSION_NONE &&
+        shard_reader->compressed_offset == 0) {
+        status = begin(shard_reader, error);
     }
     if (status < 0) {
         return status;
     }
-    if (tape->packing == STK_PLAIN && !tape->ended) {
-        tape->piece = tape->packed;
-        tape->packed = (struct stk_view){0};
-        if (tape->packed_at > 0) {
-            status = read_block(tape, &tape->piece, error);
+    if (shard_reader->compression == STK_COMPRESSION_NONE && !shard_reader->ended) {
+        shard_reader->piece = shard_reader->compressed;
+        shard_reader->compressed = (struct stk_view){0};
+        if (shard_reader->compressed_offset > 0) {
+            status = read_block(shard_reader, &shard_reader->piece, error);
         }
-        tape->packed_at += tape->piece.bytes;
+        shard_reader->compressed_offset += shard_reader->piece.bytes;
     }
-    while (status == 0 && tape->packing != STK_PLAIN && tape->piece.bytes == 0 && !tape->ended &&
-           !tape->gap_ready) {
-        status = fill(tape, error);
+    while (status == 0 && shard_reader->compression != STK_COMPRESSION_NONE &&
+           shard_reader->piece.bytes == 0 && !shard_reader->ended && !shard_reader->gap_ready) {
+        status = fill(shard_reader, error);
     }
     if (status < 0) {
         return status;
     }
-    if (tape->piece.bytes > 0) {
-        return STK_TAPE_PIECE;
+    if (shard_reader->piece.bytes > 0) {
+        return STK_SHARD_READER_PIECE;
     }
-    if (tape->gap_ready) {
-        tape->gap_ready = false;
-        if (tape->gap.to == UINT64_MAX) {
-            tape->ended = true;
+    if (shard_reader->gap_ready) {
+        shard_reader->gap_ready = false;
+        if (shard_reader->gap.to == UINT64_MAX) {
+            shard_reader->ended = true;
         } else {
-            tape->offset = tape->gap.to;
+            shard_reader->offset = shard_reader->gap.to;
         }
-        return STK_TAPE_GAP;
+        return STK_SHARD_READER_GAP;
     }
-    tape->ended = true;
-    return STK_TAPE_END;
+    shard_reader->ended = true;
+    return STK_SHARD_READER_END;
 }
 
 /* ---- unpacking -------------------------------------------------------------------------- */
 
-static bool is_last(const struct stk_tape *tape)
+static bool is_last(const struct stk_shard_reader *shard_reader)
 {
-    return tape->stopped || tape->reader->offset >= tape->reader->bytes;
+    return shard_reader->stopped || shard_reader->reader->offset >= shard_reader->reader->bytes;
 }
 
 /* Something to unpack, if there is anything left. */
-static int refill(struct stk_tape *tape, struct stoker_error *error)
+static int refill(struct stk_shard_reader *shard_reader, struct stoker_error *error)
 {
-    if (tape->packed.bytes > 0 || tape->blocks) {
+    if (shard_reader->compressed.bytes > 0 || shard_reader->blocks) {
         return 0;
     }
-    tape->packed = tape->behind;
-    tape->behind = (struct stk_view){0};
-    return tape->packed.bytes > 0 || is_last(tape) ? 0 : read_block(tape, &tape->packed, error);
+    shard_reader->compressed = shard_reader->lookahead;
+    shard_reader->lookahead = (struct stk_view){0};
+    return shard_reader->compressed.bytes > 0 || is_last(shard_reader)
+               ? 0
+               : read_block(shard_reader, &shard_reader->compressed, error);
 }
 
-static void drop_packed(struct stk_tape *tape, size_t bytes)
+static void drop_compressed(struct stk_shard_reader *shard_reader, size_t bytes)
 {
-    tape->packed.data += bytes;
-    tape->packed.bytes -= bytes;
-    tape->packed_at += bytes;
+    shard_reader->compressed.data += bytes;
+    shard_reader->compressed.bytes -= bytes;
+    shard_reader->compressed_offset += bytes;
 }
 
 /* The first tar header in the room, at any byte: behind a gap nobody knows where blocks begin. What
  * is before it is left out; without one all but what may be the begin of one. */
-static size_t align(struct stk_tape *tape, size_t used)
+static size_t align(struct stk_shard_reader *shard_reader, size_t used)
 {
     size_t at = 0;
 
-    while (at + BLOCK_BYTES <= used && !stk_tar_is_header(tape->room + at)) {
+    while (at + BLOCK_BYTES <= used && !stk_tar_is_header(shard_reader->buffer + at)) {
         at++;
     }
     if (at + BLOCK_BYTES <= used) {
-        end_gap(tape, tape->gap.from, false);
+        end_gap(shard_reader, shard_reader->gap.from, false);
     }
     if (at > 0 && used > at) {
-        memmove(tape->room, tape->room + at, used - at);
+        memmove(shard_reader->buffer, shard_reader->buffer + at, used - at);
     }
     return used - at;
 }
 
-int stk_tape_next_block(struct stk_tape *tape, struct stoker_error *error)
+int stk_shard_reader_next_block(struct stk_shard_reader *shard_reader, struct stoker_error *error)
 {
     int status = 0;
 
-    tape->packed = (struct stk_view){0};
-    while (!stk_blocks_run(tape->blocks, &tape->raw, &tape->packed, &tape->packed_at)) {
-        if (is_last(tape)) {
+    shard_reader->compressed = (struct stk_view){0};
+    while (!stk_bzip2_blocks_next(shard_reader->blocks, &shard_reader->raw,
+                                  &shard_reader->compressed, &shard_reader->compressed_offset)) {
+        if (is_last(shard_reader)) {
             return 0;
         }
-        status = read_block(tape, &tape->raw, error);
+        status = read_block(shard_reader, &shard_reader->raw, error);
         if (status < 0) {
             return status;
         }
     }
-    status = stk_tape_reopen(tape, tape->bytes, error);
-    tape->more = 1;
+    status = stk_shard_reader_reopen(shard_reader, shard_reader->bytes, error);
+    shard_reader->more = 1;
     return status < 0 ? status : 1;
 }
 
 /* A block of bzip2 is over: the next one follows it without a gap, if it is whole. */
-static int after_block(struct stk_tape *tape, struct stoker_error *error)
+static int resume_after_block(struct stk_shard_reader *shard_reader, struct stoker_error *error)
 {
     int status = 0;
 
-    if (tape->more == 0) {
-        status = stk_tape_next_block(tape, error);
-    } else if (tape->more == STOKER_ERROR_TRUNCATED) { /* what follows it is another block */
-        tape->more = tape->failure.status = STOKER_ERROR_CORRUPT;
+    if (shard_reader->more == 0) {
+        status = stk_shard_reader_next_block(shard_reader, error);
+    } else if (shard_reader->more ==
+               STOKER_ERROR_TRUNCATED) { /* what follows it is another block */
+        shard_reader->more = shard_reader->failure.status = STOKER_ERROR_CORRUPT;
     }
-    if (tape->bytes > RATIO_FREE_BYTES &&
-        tape->bytes / tape->options.unpacked_ratio_max > tape->reader->bytes) {
-        tape->more = stk_fail(&tape->failure, STOKER_ERROR_LIMIT, "cannot unpack the shard",
-                              "raise the limit if you trust the shard, or store it unpacked",
-                              "bzip2: it unpacks to more than unpacked_ratio_max times its size");
+    if (shard_reader->bytes > RATIO_FREE_BYTES &&
+        shard_reader->bytes / shard_reader->options.unpacked_ratio_max >
+            shard_reader->reader->bytes) {
+        shard_reader->more =
+            stk_fail(&shard_reader->failure, STOKER_ERROR_LIMIT, "cannot unpack the shard",
+                     "raise the limit if you trust the shard, or store it unpacked",
+                     "bzip2: it unpacks to more than unpacked_ratio_max times its size");
     }
     return status < 0 ? status : 0;
 }
 
 /* One run of the library into the room. */
-static int run(struct stk_tape *tape, size_t *used, struct stoker_error *error)
+static int run(struct stk_shard_reader *shard_reader, size_t *used, struct stoker_error *error)
 {
-    bool last = tape->blocks || (is_last(tape) && tape->behind.bytes == 0);
-    size_t before = tape->packed.bytes, got = 0, left_out;
-    struct stk_ended ended;
+    bool last =
+        shard_reader->blocks || (is_last(shard_reader) && shard_reader->lookahead.bytes == 0);
+    size_t before = shard_reader->compressed.bytes, got = 0, left_out;
+    struct stk_decompress_end ended;
     int status;
 
-    tape->more = stk_unpack_run(tape->unpack, &tape->packed, last, tape->room + *used,
-                                ROOM_BYTES - *used, &got, &tape->failure);
-    status = stk_tape_prove(tape, (struct stk_view){tape->room + *used, got}, error);
-    tape->packed_at += tape->blocks ? 0 : before - tape->packed.bytes;
-    tape->bytes += got;
-    tape->streams = tape->streams_before + stk_unpack_streams(tape->unpack);
-    tape->unsummed |= !stk_unpack_is_summed(tape->unpack);
-    left_out = stk_min(tape->skip, got);
-    tape->skip -= left_out;
+    shard_reader->more = stk_decompress_run(shard_reader->decompress, &shard_reader->compressed,
+                                            last, shard_reader->buffer + *used,
+                                            BUFFER_BYTES - *used, &got, &shard_reader->failure);
+    status = stk_shard_reader_verify(shard_reader,
+                                     (struct stk_view){shard_reader->buffer + *used, got}, error);
+    shard_reader->compressed_offset +=
+        shard_reader->blocks ? 0 : before - shard_reader->compressed.bytes;
+    shard_reader->bytes += got;
+    shard_reader->streams =
+        shard_reader->streams_before + stk_decompress_stream_count(shard_reader->decompress);
+    shard_reader->no_checksum |= !stk_decompress_has_checksum(shard_reader->decompress);
+    left_out = stk_min(shard_reader->skip, got);
+    shard_reader->skip -= left_out;
     if (left_out > 0 && got > left_out) {
-        memmove(tape->room + *used, tape->room + *used + left_out, got - left_out);
+        memmove(shard_reader->buffer + *used, shard_reader->buffer + *used + left_out,
+                got - left_out);
     }
     *used += got - left_out;
-    if (tape->aligning) {
-        *used = align(tape, *used);
+    if (shard_reader->aligning) {
+        *used = align(shard_reader, *used);
     }
-    if (status == 0 && stk_unpack_ended(tape->unpack, &ended)) {
-        status = stk_tape_ended(tape, &ended, tape->offset + *used + tape->skip, error);
-        if (tape->misplaced) { /* what follows may lie elsewhere */
-            tape->more = stk_fail(&tape->failure, STOKER_ERROR_CORRUPT, "cannot unpack the shard",
-                                  "copy the shard again or leave it out",
-                                  "%s: a checksum is wrong, and where its data ends is not certain",
-                                  stk_packing_name(tape->packing));
+    if (status == 0 && stk_decompress_stream_end(shard_reader->decompress, &ended)) {
+        status = stk_shard_reader_stream_ended(
+            shard_reader, &ended, shard_reader->offset + *used + shard_reader->skip, error);
+        if (shard_reader->position_unknown) { /* what follows may lie elsewhere */
+            shard_reader->more =
+                stk_fail(&shard_reader->failure, STOKER_ERROR_CORRUPT, "cannot unpack the shard",
+                         "copy the shard again or leave it out",
+                         "%s: a checksum is wrong, and where its data ends is not certain",
+                         stk_compression_name(shard_reader->compression));
         }
     }
-    return status == 0 && tape->blocks ? after_block(tape, error) : status;
+    return status == 0 && shard_reader->blocks ? resume_after_block(shard_reader, error) : status;
 }
 
 /* The next piece into the room, so that only the last one is not whole blocks; or a gap. */
-static int fill(struct stk_tape *tape, struct stoker_error *error)
+static int fill(struct stk_shard_reader *shard_reader, struct stoker_error *error)
 {
-    size_t used = tape->held;
+    size_t used = shard_reader->kept_bytes;
     int status = 0;
 
-    tape->held = 0;
-    while (tape->more == 1 && used < ROOM_BYTES && !tape->stopped) {
-        status = refill(tape, error);
-        status = status < 0 ? status : run(tape, &used, error);
+    shard_reader->kept_bytes = 0;
+    while (shard_reader->more == 1 && used < BUFFER_BYTES && !shard_reader->stopped) {
+        status = refill(shard_reader, error);
+        status = status < 0 ? status : run(shard_reader, &used, error);
         if (status < 0) {
             return status;
         }
-        if (tape->gap_ready) { /* the gap first, then what follows it */
-            tape->held = used;
+        if (shard_reader->gap_ready) { /* the gap first, then what follows it */
+            shard_reader->kept_bytes = used;
             return 0;
         }
     }
-    if (tape->more == -ENOMEM || tape->more == STOKER_ERROR_BUDGET) {
-        *error = tape->failure;
-        return tape->more;
+    if (shard_reader->more == -ENOMEM || shard_reader->more == STOKER_ERROR_BUDGET) {
+        *error = shard_reader->failure;
+        return shard_reader->more;
     }
-    if (tape->more < 0) {
-        status = go_on(tape, &used, error);
-    } else if (tape->more == 0 && tape->gap_open) { /* no header came any more */
-        end_gap(tape, UINT64_MAX, false);
+    if (shard_reader->more < 0) {
+        status = try_resume(shard_reader, &used, error);
+    } else if (shard_reader->more == 0 && shard_reader->gap_open) { /* no header came any more */
+        end_gap(shard_reader, UINT64_MAX, false);
         used = 0;
     }
-    tape->ended = tape->ended || tape->more == 0 || tape->stopped;
-    tape->piece = (struct stk_view){tape->room, used};
+    shard_reader->ended = shard_reader->ended || shard_reader->more == 0 || shard_reader->stopped;
+    shard_reader->piece = (struct stk_view){shard_reader->buffer, used};
     return status;
 }
 
 /* ---- over damage ------------------------------------------------------------------------ */
 
 /* What is known of the gap's end. */
-static void end_gap(struct stk_tape *tape, uint64_t to, bool exact)
+static void end_gap(struct stk_shard_reader *shard_reader, uint64_t to, bool exact)
 {
-    struct stk_gap *gap = &tape->gap;
+    struct stk_shard_gap *gap = &shard_reader->gap;
     char text[96] = ", and what is up to the next place to begin is lost";
 
     gap->to = to;
     gap->exact = exact;
-    tape->inexact = tape->inexact || !exact;
-    tape->gap_open = tape->aligning = false;
-    tape->gap_ready = true;
-    tape->floor = to;
+    shard_reader->inexact = shard_reader->inexact || !exact;
+    shard_reader->gap_open = shard_reader->aligning = false;
+    shard_reader->gap_ready = true;
+    shard_reader->floor = to;
     if (to == UINT64_MAX) {
         snprintf(text, sizeof text, ", and the rest is lost");
     } else if (exact) {
         snprintf(text, sizeof text, ", and %llu bytes are lost with it",
                  (unsigned long long)(to - gap->from));
     }
-    if (gap->doubted < gap->from) {
+    if (gap->doubted_from < gap->from) {
         snprintf(text, sizeof text, ", and %llu bytes of the tar have nothing else to prove them",
-                 (unsigned long long)(gap->from - gap->doubted));
+                 (unsigned long long)(gap->from - gap->doubted_from));
     }
-    strncat(gap->found.what, text, sizeof gap->found.what - strlen(gap->found.what) - 1);
-    if (gap->sure < gap->doubted) {
+    strncat(gap->error.what, text, sizeof gap->error.what - strlen(gap->error.what) - 1);
+    if (gap->trusted_end < gap->doubted_from) {
         snprintf(text, sizeof text, "; no checksum proves the %llu bytes before",
-                 (unsigned long long)(gap->doubted - gap->sure));
-        strncat(gap->found.what, text, sizeof gap->found.what - strlen(gap->found.what) - 1);
+                 (unsigned long long)(gap->doubted_from - gap->trusted_end));
+        strncat(gap->error.what, text, sizeof gap->error.what - strlen(gap->error.what) - 1);
     }
 }
 
 /* What is known of the bytes before the damage: the gap's `sure` and `doubted`. end: of all that
  * was unpacked; summed: sums of the index were compared up to here. */
-static void open_gap(struct stk_tape *tape, uint64_t from, uint64_t end, bool summed)
+static void open_gap(struct stk_shard_reader *shard_reader, uint64_t from, uint64_t end,
+                     bool summed)
 {
-    uint64_t given = end - stk_min(tape->floor, end); /* since the last gap */
-    uint64_t doubted = stk_unpack_doubted(tape->unpack), unsure;
-    struct stk_ended now;
+    uint64_t stream_bytes = end - stk_min(shard_reader->floor, end); /* since the last gap */
+    uint64_t doubted = stk_decompress_unverified_bytes(shard_reader->decompress), unsure;
+    struct stk_decompress_end now;
 
-    (void)stk_unpack_ended(tape->unpack, &now);
-    doubted = tape->misplaced ? now.bytes : doubted;
-    unsure = tape->packing == STK_BZIP2 ? doubted : now.bytes; /* each of its blocks has a CRC */
+    (void)stk_decompress_stream_end(shard_reader->decompress, &now);
+    doubted = shard_reader->position_unknown ? now.bytes : doubted;
+    unsure = shard_reader->compression == STK_COMPRESSION_BZIP2
+                 ? doubted
+                 : now.bytes; /* each of its blocks has a CRC */
     if (summed) { /* all before the last point is proved, and what is behind it is not */
-        doubted = unsure = stk_tape_unproved(tape);
-    } else if (tape->packing == STK_ZSTD && tape->more == STOKER_ERROR_CORRUPT && doubted == 0) {
+        doubted = unsure = stk_shard_reader_unverified_bytes(shard_reader);
+    } else if (shard_reader->compression == STK_COMPRESSION_ZSTD &&
+               shard_reader->more == STOKER_ERROR_CORRUPT && doubted == 0) {
         doubted = stk_min(ZSTD_BLOCK_BYTES, now.bytes);
     }
-    tape->gap =
-        (struct stk_gap){.from = from, .found = tape->failure, .proved = summed && doubted == 0};
-    tape->gap.found.offset = tape->packed_at;
-    tape->gap.doubted = stk_min(end - stk_min(doubted, given), from);
-    tape->gap.sure = stk_min(end - stk_min(unsure, given), tape->gap.doubted);
-    tape->gap_open = true;
+    shard_reader->gap = (struct stk_shard_gap){
+        .from = from, .error = shard_reader->failure, .verified = summed && doubted == 0};
+    shard_reader->gap.error.offset = shard_reader->compressed_offset;
+    shard_reader->gap.doubted_from = stk_min(end - stk_min(doubted, stream_bytes), from);
+    shard_reader->gap.trusted_end =
+        stk_min(end - stk_min(unsure, stream_bytes), shard_reader->gap.doubted_from);
+    shard_reader->gap_open = true;
 }
 
-static int go_on(struct stk_tape *tape, size_t *used, struct stoker_error *error)
+static int try_resume(struct stk_shard_reader *shard_reader, size_t *used,
+                      struct stoker_error *error)
 {
-    bool summed = tape->proof.proving && tape->more == STOKER_ERROR_CORRUPT;
-    uint64_t end = tape->offset + *used;
-    int number = tape->more, status = 0;
+    bool summed = shard_reader->verification.proving && shard_reader->more == STOKER_ERROR_CORRUPT;
+    uint64_t end = shard_reader->offset + *used;
+    int number = shard_reader->more, status = 0;
 
     *used = *used / BLOCK_BYTES * BLOCK_BYTES;
-    if (!tape->gap_open) {
-        open_gap(tape, tape->offset + *used, end, summed);
+    if (!shard_reader->gap_open) {
+        open_gap(shard_reader, shard_reader->offset + *used, end, summed);
     }
     if (summed) {
-        (void)stk_sum_done(tape->proof.sum);
+        (void)stk_xxh3_done(shard_reader->verification.sum);
     }
-    tape->proof.proving = false; /* until a place to go on is known, as for the seek table */
-    tape->table.comparing = tape->misplaced = false;
+    shard_reader->verification.proving =
+        false; /* until a place to go on is known, as for the seek table */
+    shard_reader->table.comparing = shard_reader->position_unknown = false;
     if (number == STOKER_ERROR_CORRUPT) {
-        status = stk_tape_from_index(tape, error);
-        status = status != 0 ? status : stk_tape_from_table(tape, error);
-        status = status != 0 ? status : stk_tape_from_blocks(tape, error);
-        status = status != 0 || tape->packing == STK_BZIP2 ? status : from_magic(tape, error);
+        status = stk_shard_reader_resume_from_index(shard_reader, error);
+        status =
+            status != 0 ? status : stk_shard_reader_resume_from_seek_table(shard_reader, error);
+        status = status != 0 ? status : stk_shard_reader_resume_from_blocks(shard_reader, error);
+        status = status != 0 || shard_reader->compression == STK_COMPRESSION_BZIP2
+                     ? status
+                     : resume_from_magic(shard_reader, error);
     }
     if (status == 0) {
-        tape->more = 0;
-        end_gap(tape, UINT64_MAX, false);
+        shard_reader->more = 0;
+        end_gap(shard_reader, UINT64_MAX, false);
     }
     return status < 0 ? status : 0;
 }
 
-int stk_tape_wind(struct stk_tape *tape, uint64_t to, struct stoker_error *error)
+int stk_shard_reader_skip_to(struct stk_shard_reader *shard_reader, uint64_t to,
+                             struct stoker_error *error)
 {
     int status = 0;
 
-    while (status == 0 && tape->packed_at < to) {
-        status = refill(tape, error);
-        if (status < 0 || tape->packed.bytes == 0) {
+    while (status == 0 && shard_reader->compressed_offset < to) {
+        status = refill(shard_reader, error);
+        if (status < 0 || shard_reader->compressed.bytes == 0) {
             break;
         }
-        drop_packed(tape, stk_min(tape->packed.bytes, to - tape->packed_at));
+        drop_compressed(shard_reader, stk_min(shard_reader->compressed.bytes,
+                                              to - shard_reader->compressed_offset));
     }
     return status;
 }
 
-void stk_tape_begin_exact(struct stk_tape *tape, uint64_t in, uint64_t out)
+void stk_shard_reader_resume_at(struct stk_shard_reader *shard_reader, uint64_t in, uint64_t out)
 {
     uint64_t to = stk_round_up(out, BLOCK_BYTES);
 
-    tape->tried_at = in + 1;
-    tape->skip = to - out;
-    tape->more = 1;
+    shard_reader->tried_offset = in + 1;
+    shard_reader->skip = to - out;
+    shard_reader->more = 1;
     /* Damage may have unpacked to more than was there. */
-    end_gap(tape, stk_max(to, tape->gap.from), to >= tape->gap.from);
+    end_gap(shard_reader, stk_max(to, shard_reader->gap.from), to >= shard_reader->gap.from);
 }
 
 /* Whether a stream may begin at these bytes. Skippable frames of zstd are no hold. */
-static bool is_begin(const struct stk_tape *tape, const uint8_t look[STK_TAPE_LOOK])
+static bool is_stream_start(const struct stk_shard_reader *shard_reader,
+                            const uint8_t look[STK_SHARD_READER_MAGIC_BYTES])
 {
-    return stk_packing_of((struct stk_view){look, STK_TAPE_LOOK}) == tape->packing &&
-           (tape->packing != STK_ZSTD || look[0] == 0x28);
+    return stk_compression_detect((struct stk_view){look, STK_SHARD_READER_MAGIC_BYTES}) ==
+               shard_reader->compression &&
+           (shard_reader->compression != STK_COMPRESSION_ZSTD || look[0] == 0x28);
 }
 
 /* So that a look lies in `packed` and `behind`, where the file has that much. */
-static int look_ahead(struct stk_tape *tape, struct stoker_error *error)
+static int look_ahead(struct stk_shard_reader *shard_reader, struct stoker_error *error)
 {
-    int status = refill(tape, error);
+    int status = refill(shard_reader, error);
 
-    if (status < 0 || tape->packed.bytes >= STK_TAPE_LOOK || tape->behind.bytes > 0 ||
-        is_last(tape)) {
+    if (status < 0 || shard_reader->compressed.bytes >= STK_SHARD_READER_MAGIC_BYTES ||
+        shard_reader->lookahead.bytes > 0 || is_last(shard_reader)) {
         return status;
     }
-    memmove(tape->carry, tape->packed.data, tape->packed.bytes);
-    tape->packed.data = tape->carry;
-    return read_block(tape, &tape->behind, error);
+    memmove(shard_reader->carry, shard_reader->compressed.data, shard_reader->compressed.bytes);
+    shard_reader->compressed.data = shard_reader->carry;
+    return read_block(shard_reader, &shard_reader->lookahead, error);
 }
 
 /* 1: at a place where a stream may begin; 0: there is none. */
-static int search(struct stk_tape *tape, struct stoker_error *error)
+static int search_magic(struct stk_shard_reader *shard_reader, struct stoker_error *error)
 {
     for (;;) {
-        int status = look_ahead(tape, error);
-        size_t count = tape->packed.bytes, at = 0;
+        int status = look_ahead(shard_reader, error);
+        size_t count = shard_reader->compressed.bytes, at = 0;
 
-        if (status < 0 || count + tape->behind.bytes < STK_TAPE_LOOK) {
+        if (status < 0 || count + shard_reader->lookahead.bytes < STK_SHARD_READER_MAGIC_BYTES) {
             return status;
         }
-        count = tape->behind.bytes >= STK_TAPE_LOOK - 1 ? count
-                : count >= STK_TAPE_LOOK                ? count - STK_TAPE_LOOK + 1
+        count = shard_reader->lookahead.bytes >= STK_SHARD_READER_MAGIC_BYTES - 1 ? count
+                : count >= STK_SHARD_READER_MAGIC_BYTES ? count - STK_SHARD_READER_MAGIC_BYTES + 1
                                                         : 1;
         for (; at < count; at++) {
-            uint8_t look[STK_TAPE_LOOK];
+            uint8_t look[STK_SHARD_READER_MAGIC_BYTES];
 
             for (size_t i = 0; i < sizeof look; i++) {
-                look[i] = at + i < tape->packed.bytes
-                              ? tape->packed.data[at + i]
-                              : tape->behind.data[at + i - tape->packed.bytes];
+                look[i] =
+                    at + i < shard_reader->compressed.bytes
+                        ? shard_reader->compressed.data[at + i]
+                        : shard_reader->lookahead.data[at + i - shard_reader->compressed.bytes];
             }
-            if (is_begin(tape, look)) {
+            if (is_stream_start(shard_reader, look)) {
                 break;
             }
         }
-        drop_packed(tape, at);
+        drop_compressed(shard_reader, at);
         if (at < count) {
             return 1;
         }
@@ -492,21 +532,21 @@ static int search(struct stk_tape *tape, struct stoker_error *error)
 }
 
 /* 1: it goes on where a stream may begin; what it holds is used from the first tar header on. */
-static int from_magic(struct stk_tape *tape, struct stoker_error *error)
+static int resume_from_magic(struct stk_shard_reader *shard_reader, struct stoker_error *error)
 {
-    int status = stk_tape_wind(tape, tape->tried_at, error);
+    int status = stk_shard_reader_skip_to(shard_reader, shard_reader->tried_offset, error);
 
-    if (tape->tries++ >= STK_TAPE_TRIES_MAX) {
+    if (shard_reader->tries++ >= STK_SHARD_READER_TRIES_MAX) {
         return 0;
     }
-    status = status < 0 ? status : search(tape, error);
+    status = status < 0 ? status : search_magic(shard_reader, error);
     if (status <= 0) {
         return status;
     }
-    tape->tried_at = tape->packed_at + 1;
-    status = stk_tape_reopen(tape, tape->bytes, error);
-    tape->aligning = true;
-    tape->skip = 0;
-    tape->more = 1;
+    shard_reader->tried_offset = shard_reader->compressed_offset + 1;
+    status = stk_shard_reader_reopen(shard_reader, shard_reader->bytes, error);
+    shard_reader->aligning = true;
+    shard_reader->skip = 0;
+    shard_reader->more = 1;
     return status < 0 ? status : 1;
 }

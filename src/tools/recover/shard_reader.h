@@ -15,7 +15,7 @@
  * checksum alone is wrong is no gap: what it unpacked to is given, and noted in `wrongs`.
  * The same file and index give the same pieces and gaps, so that repair can read it again.
  * Owner: a check, or repair. Threads: one. Memory: 256 KiB, and the library's.
- * Bound: STK_TAPE_TRIES_MAX places of the third kind. */
+ * Bound: STK_SHARD_READER_TRIES_MAX places of the third kind. */
 #ifndef TOOLS_RECOVER_SHARD_READER_H
 #define TOOLS_RECOVER_SHARD_READER_H
 
@@ -26,25 +26,25 @@
 #include "format/compress/zstd_seek_table.h"
 #include "index/index.h"
 
-#define STK_TAPE_TRIES_MAX 100000u
+#define STK_SHARD_READER_TRIES_MAX 100000u
 enum {
-    STK_TAPE_LOOK = 6,         /* bytes that tell the begin of a stream */
-    STK_TAPE_ENTRY_BYTES = 12, /* of a seek table, at most */
-    STK_TAPE_ENTRIES = 128     /* at a time */
+    STK_SHARD_READER_MAGIC_BYTES = 6,  /* bytes that tell the begin of a stream */
+    STK_SHARD_READER_ENTRY_BYTES = 12, /* of a seek table, at most */
+    STK_SHARD_READER_ENTRIES = 128     /* at a time */
 };
 
 /* What could not be unpacked. */
-struct stk_gap {
-    uint64_t sure;     /* all before it is under right checksums, as far as streams have any */
-    uint64_t doubted;  /* bytes from here to `from` were unpacked under a checksum that is wrong, or
-                          in the block of zstd before the one that shows the damage */
-    uint64_t from, to; /* of the tar, multiples of 512; to: UINT64_MAX: nothing follows */
-    bool exact;        /* offsets behind it are the tar's own */
-    bool proved;       /* sums of the index prove all before it */
-    struct stoker_error found;
+struct stk_shard_gap {
+    uint64_t trusted_end;  /* all before it is under right checksums, as far as streams have any */
+    uint64_t doubted_from; /* bytes from here to `from` were unpacked under a checksum that is
+                         wrong, or in the block of zstd before the one that shows the damage */
+    uint64_t from, to;     /* of the tar, multiples of 512; to: UINT64_MAX: nothing follows */
+    bool exact;            /* offsets behind it are the tar's own */
+    bool verified;         /* sums of the index prove all before it */
+    struct stoker_error error;
 };
 
-struct stk_tape_options {
+struct stk_shard_reader_options {
     uint64_t unpacked_bytes_max;
     uint32_t unpacked_ratio_max;
     const struct stk_index *index; /* borrowed; NULL: none has the shard as it is */
@@ -54,86 +54,95 @@ struct stk_tape_options {
     const _Atomic bool *stop;      /* borrowed: then the tape ends, `stopped` */
 };
 
-enum stk_wrong_kind {
-    STK_WRONG_INDEX = 1, /* between access points: not the bytes that were indexed */
-    STK_WRONG_SUM,       /* under a checksum of the packing that is wrong */
-    STK_WRONG_END,       /* the checksum is right, something else of the stream's end is not */
-    STK_WRONG_NONE       /* a stream without a checksum: nothing is known */
+enum stk_shard_error_kind {
+    STK_SHARD_ERROR_INDEX = 1,  /* between access points: not the bytes that were indexed */
+    STK_SHARD_ERROR_CHECKSUM,   /* under a checksum of the packing that is wrong */
+    STK_SHARD_ERROR_STREAM_END, /* the checksum is right, something else of the stream's end is not
+                                 */
+    STK_SHARD_ERROR_UNVERIFIED  /* a stream without a checksum: nothing is known */
 };
 
 /* Part of the tar, whose streams (so many, side by side) are of this kind. */
-struct stk_wrong {
-    uint64_t from, to, packed_at; /* packed_at: the end of the first one, in the file */
+struct stk_shard_error {
+    uint64_t from, to, compressed_offset; /* packed_at: the end of the first one, in the file */
     uint32_t kind, count;
 };
-#define STK_TAPE_WRONGS_MAX 100000u /* then the last one takes what else comes */
+#define STK_SHARD_READER_ERRORS_MAX 100000u /* then the last one takes what else comes */
 
 /* What a seek table says of a place that is not so. */
-struct stk_table_lie {
+struct stk_seek_table_mismatch {
     const char *what; /* NULL: none was found */
     uint64_t at;      /* of the entry, or the foot, in the file */
 };
 
-enum stk_tape_event { STK_TAPE_END = 0, STK_TAPE_PIECE, STK_TAPE_GAP };
+enum stk_shard_reader_event {
+    STK_SHARD_READER_END = 0,
+    STK_SHARD_READER_PIECE,
+    STK_SHARD_READER_GAP
+};
 
-struct stk_tape {
-    struct stk_tape_options options;
-    struct stk_reader *reader; /* borrowed */
-    uint32_t packing;          /* enum stk_packing */
-    int level;                 /* that the file's first bytes tell; 0: they do not */
-    struct stk_view piece;     /* lent until the next call; of whole blocks, but the last */
-    uint64_t offset;           /* of the piece, in the tar */
-    uint64_t streams, bytes;   /* so far: that began, that were unpacked */
-    bool unsummed;             /* one of them has no checksum */
+struct stk_shard_reader {
+    struct stk_shard_reader_options options;
+    struct stk_read_ahead *reader; /* borrowed */
+    uint32_t compression;          /* enum stk_compression */
+    int level;                     /* that the file's first bytes tell; 0: they do not */
+    struct stk_view piece;         /* lent until the next call; of whole blocks, but the last */
+    uint64_t offset;               /* of the piece, in the tar */
+    uint64_t streams, bytes;       /* so far: that began, that were unpacked */
+    bool no_checksum;              /* one of them has no checksum */
     bool stopped, ended;
-    struct stk_gap gap;
-    struct stk_wrong *wrongs; /* owned: so far, in order of their ends */
-    uint32_t wrong_count, wrong_capacity;
-    struct stk_table_lie lie; /* the first one */
+    struct stk_shard_gap gap;
+    struct stk_shard_error *errors; /* owned: so far, in order of their ends */
+    uint32_t error_count, error_capacity;
+    struct stk_seek_table_mismatch mismatch; /* the first one */
     /* Internal: */
     struct { /* sums of the index; proving: they are compared */
         bool proving;
-        struct stk_sum *sum;     /* owned */
+        struct stk_xxh3 *sum;    /* owned */
         uint64_t number, at;     /* point in work; unpacked bytes of the tar */
         uint64_t from, to, want; /* of it */
         uint64_t count;
-    } proof;
-    struct stk_blocks *blocks; /* owned; NULL: nothing is salvaged; then packed is what it made */
-    struct stk_view raw;       /* of the file, not yet looked at by blocks */
-    uint64_t opened_at;        /* in the file: where this run of the library began */
-    uint64_t read_to;          /* in the file: hashed and counted up to here */
-    uint64_t streams_before;   /* of the runs of the library before this one */
-    struct stk_unpack *unpack; /* owned; NULL: plain, or none can go on */
-    uint8_t *room;             /* owned */
-    struct stk_view packed, behind; /* of the file, not yet unpacked: `behind` after `packed` */
-    uint8_t carry[STK_TAPE_LOOK];   /* where a block ended within a look */
-    uint64_t packed_at, tried_at;   /* in the file: of packed; behind the place tried last */
-    uint64_t skip;                  /* unpacked bytes to leave out */
-    size_t held;                    /* bytes of the room that the next piece begins with */
+    } verification;
+    struct stk_bzip2_blocks
+        *blocks;             /* owned; NULL: nothing is salvaged; then packed is what it made */
+    struct stk_view raw;     /* of the file, not yet looked at by blocks */
+    uint64_t opened_at;      /* in the file: where this run of the library began */
+    uint64_t read_to;        /* in the file: hashed and counted up to here */
+    uint64_t streams_before; /* of the runs of the library before this one */
+    struct stk_decompress *decompress; /* owned; NULL: plain, or none can go on */
+    uint8_t *buffer;                   /* owned */
+    struct stk_view compressed,
+        lookahead; /* of the file, not yet unpacked: `behind` after `packed` */
+    uint8_t carry[STK_SHARD_READER_MAGIC_BYTES]; /* where a block ended within a look */
+    uint64_t compressed_offset,
+        tried_offset;  /* in the file: of packed; behind the place tried last */
+    uint64_t skip;     /* unpacked bytes to leave out */
+    size_t kept_bytes; /* bytes of the room that the next piece begins with */
     bool gap_open, gap_ready, aligning;
     int more;                    /* what the last run of the library gave */
     struct stoker_error failure; /* of it */
     uint64_t floor;              /* in the tar: where the last gap ended */
     uint32_t tries;
-    bool inexact;                 /* a gap was */
-    bool misplaced;               /* the stream that ended is wrong, and its size is not known */
-    struct {                      /* the seek table of zstd */
-        struct stk_seekable foot; /* no frames: there is none */
-        bool comparing;           /* with the frames as they end */
-        uint64_t next, in, out;   /* the entry to be read next, and where it begins */
-        uint64_t frame_in;        /* where the last frame ended */
-        uint64_t first, held;     /* entries in the chunk */
-        uint8_t chunk[STK_TAPE_ENTRY_BYTES * STK_TAPE_ENTRIES];
+    bool inexact;          /* a gap was */
+    bool position_unknown; /* the stream that ended is wrong, and its size is not known */
+    struct {               /* the seek table of zstd */
+        struct stk_zstd_seek_table foot; /* no frames: there is none */
+        bool comparing;                  /* with the frames as they end */
+        uint64_t next, in, out;          /* the entry to be read next, and where it begins */
+        uint64_t frame_in;               /* where the last frame ended */
+        uint64_t first, kept_bytes;      /* entries in the chunk */
+        uint8_t chunk[STK_SHARD_READER_ENTRY_BYTES * STK_SHARD_READER_ENTRIES];
     } table;
 };
 
 /* reader: started, and stopped by the caller. A failure is the file's or ours. */
-int stk_tape_start(struct stk_tape *tape, struct stk_reader *reader,
-                   const struct stk_tape_options *options, struct stoker_error *error);
-/* enum stk_tape_event; negative: the file cannot be read further, or it is ours. */
-int stk_tape_next(struct stk_tape *tape, struct stoker_error *error);
+int stk_shard_reader_start(struct stk_shard_reader *shard_reader, struct stk_read_ahead *reader,
+                           const struct stk_shard_reader_options *options,
+                           struct stoker_error *error);
+/* enum stk_shard_reader_event; negative: the file cannot be read further, or it is ours. */
+int stk_shard_reader_next(struct stk_shard_reader *shard_reader, struct stoker_error *error);
 /* The rest of the file, for its hash and the count. */
-int stk_tape_drain(struct stk_tape *tape, struct stoker_error *error);
-void stk_tape_stop(struct stk_tape *tape); /* zeroed is fine */
+int stk_shard_reader_drain(struct stk_shard_reader *shard_reader, struct stoker_error *error);
+void stk_shard_reader_stop(struct stk_shard_reader *shard_reader); /* zeroed is fine */
 
 #endif

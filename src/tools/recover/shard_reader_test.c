@@ -32,16 +32,16 @@ static const struct tape_row {
     bool no_table;
     bool exact; /* gaps have an end that is known */
 } tape_rows[] = {
-    {"gzip", STK_GZIP, 0, false, false, false},
-    {"gzip, members", STK_GZIP, 65536, false, false, false},
-    {"gzip, index", STK_GZIP, 0, true, false, true},
-    {"zstd", STK_ZSTD, 0, false, false, false},
-    {"zstd, table", STK_ZSTD, 65536, false, false, true},
-    {"zstd, frames", STK_ZSTD, 65536, false, true, false},
-    {"zstd, index", STK_ZSTD, 65536, true, false, true},
-    {"bzip2", STK_BZIP2, 65536, false, false, false},
-    {"bzip2, blocks", STK_BZIP2, 0, false, false, false},
-    {"xz", STK_XZ, 0, false, false, false},
+    {"gzip", STK_COMPRESSION_GZIP, 0, false, false, false},
+    {"gzip, members", STK_COMPRESSION_GZIP, 65536, false, false, false},
+    {"gzip, index", STK_COMPRESSION_GZIP, 0, true, false, true},
+    {"zstd", STK_COMPRESSION_ZSTD, 0, false, false, false},
+    {"zstd, table", STK_COMPRESSION_ZSTD, 65536, false, false, true},
+    {"zstd, frames", STK_COMPRESSION_ZSTD, 65536, false, true, false},
+    {"zstd, index", STK_COMPRESSION_ZSTD, 65536, true, false, true},
+    {"bzip2", STK_COMPRESSION_BZIP2, 65536, false, false, false},
+    {"bzip2, blocks", STK_COMPRESSION_BZIP2, 0, false, false, false},
+    {"xz", STK_COMPRESSION_XZ, 0, false, false, false},
 };
 
 static void make_tar(void)
@@ -65,15 +65,15 @@ static void make_tar(void)
 
 static size_t pack(const struct tape_row *row)
 {
-    int level = row->packing == STK_BZIP2 ? 1 : 0; /* blocks of 100,000 bytes */
-    struct stk_packer_options options = {row->packing, level, row->frame_bytes, NULL};
-    struct stk_packer_room room = {packed, ROOM, 0};
+    int level = row->packing == STK_COMPRESSION_BZIP2 ? 1 : 0; /* blocks of 100,000 bytes */
+    struct stk_compress_options options = {row->packing, level, row->frame_bytes, NULL};
+    struct stk_compress_output room = {packed, ROOM, 0};
     struct stk_view in = {tar.data, tar.bytes};
-    struct stk_packer *packer = NULL;
+    struct stk_compress *packer = NULL;
 
-    T_EQ(row->name, stk_packer_open(&packer, &options, NULL), 0);
-    T_EQ(row->name, stk_packer_run(packer, &in, true, &room, NULL), 0);
-    stk_packer_close(packer);
+    T_EQ(row->name, stk_compress_open(&packer, &options, NULL), 0);
+    T_EQ(row->name, stk_compress_run(packer, &in, true, &room, NULL), 0);
+    stk_compress_close(packer);
     return room.used - (row->no_table ? 4 : 0); /* a table without its end is none */
 }
 
@@ -88,31 +88,33 @@ static void make_index(struct rig *rig, const struct tape_row *row, size_t bytes
 {
     static uint8_t out[ROOM];
     struct stk_index_options options = {.shard_count = 1};
-    struct stk_shard_builder *builder = NULL;
-    struct stk_access_maker *maker = NULL;
-    struct stk_unpack *unpack = NULL;
+    struct stk_index_shard_builder *builder = NULL;
+    struct stk_seek_points_builder *maker = NULL;
+    struct stk_decompress *unpack = NULL;
     struct stk_view in = {packed, bytes}, image;
     size_t written, total = 0;
     int more = 1;
 
-    T_EQ("maker", stk_access_maker_open(&maker, row->packing, 65536, true, NULL), 0);
-    T_EQ("unpack", stk_unpack_open(&unpack, row->packing, &(struct stk_unpack_limits){0}, NULL), 0);
-    T_EQ("mark", stk_unpack_mark(unpack, maker, NULL), 0);
+    T_EQ("maker", stk_seek_points_builder_open(&maker, row->packing, 65536, true, NULL), 0);
+    T_EQ("unpack",
+         stk_decompress_open(&unpack, row->packing, &(struct stk_decompress_limits){0}, NULL), 0);
+    T_EQ("mark", stk_decompress_set_builder(unpack, maker, NULL), 0);
     while (more == 1) {
-        more = stk_unpack_run(unpack, &in, true, out + total, ROOM - total, &written, NULL);
+        more = stk_decompress_run(unpack, &in, true, out + total, ROOM - total, &written, NULL);
         total += written;
     }
     T_EQ("unpacked", total, tar.bytes);
-    T_EQ("points", stk_access_maker_done(maker, bytes, &image, NULL), 0);
+    T_EQ("points", stk_seek_points_builder_finish(maker, bytes, &image, NULL), 0);
     T_EQ("index", stk_index_open(&rig->index, &options, NULL), 0);
-    T_EQ("shard", stk_shard_begin(rig->index, 0, "/damaged", &builder, NULL), 0);
+    T_EQ("shard", stk_index_shard_begin(rig->index, 0, "/damaged", &builder, NULL), 0);
     T_EQ("member",
-         stk_shard_add(builder, (struct stk_view){(const uint8_t *)"a.bin", 5}, 512, 1, NULL), 0);
-    stk_shard_access(builder, image);
-    T_EQ("end", stk_shard_end(builder, bytes, row->packing, NULL), 0);
+         stk_index_shard_add(builder, (struct stk_view){(const uint8_t *)"a.bin", 5}, 512, 1, NULL),
+         0);
+    stk_index_shard_set_seek_points(builder, image);
+    T_EQ("end", stk_index_shard_end(builder, bytes, row->packing, NULL), 0);
     T_EQ("finish", stk_index_finish(rig->index, 0, NULL), 0);
-    stk_unpack_close(unpack);
-    stk_access_maker_close(maker);
+    stk_decompress_close(unpack);
+    stk_seek_points_builder_close(maker);
 }
 
 static void rig_open(struct rig *rig, const struct tape_row *row, size_t bytes)
@@ -122,8 +124,8 @@ static void rig_open(struct rig *rig, const struct tape_row *row, size_t bytes)
         .struct_size = sizeof options, .threads = 1, .memory_bytes_max = 64u << 20};
 
     *rig = (struct rig){0};
-    T_EQ("world", stk_world_open(&rig->world, 1, &io, NULL), 0);
-    T_EQ("engine", stk_engine_open_on(&rig->engine, rig->world, &options, NULL), 0);
+    T_EQ("world", stk_sim_open(&rig->world, 1, &io, NULL), 0);
+    T_EQ("engine", stk_engine_open_with_io(&rig->engine, rig->world, &options, NULL), 0);
     if (row->index) {
         make_index(rig, row, bytes);
     }
@@ -149,10 +151,10 @@ struct heard {
     int status;
 };
 
-static bool is_wrong(const struct stk_tape *tape, uint64_t at)
+static bool is_wrong(const struct stk_shard_reader *tape, uint64_t at)
 {
-    for (uint32_t i = 0; i < tape->wrong_count; i++) {
-        if (at >= tape->wrongs[i].from && at < tape->wrongs[i].to) {
+    for (uint32_t i = 0; i < tape->error_count; i++) {
+        if (at >= tape->errors[i].from && at < tape->errors[i].to) {
             return true;
         }
     }
@@ -160,7 +162,7 @@ static bool is_wrong(const struct stk_tape *tape, uint64_t at)
 }
 
 /* exact: whether offsets are the tar's own. first_bad: a byte that is not the tar's, or the end. */
-static void compare(const struct stk_tape *tape, struct heard *heard, bool exact,
+static void compare(const struct stk_shard_reader *tape, struct heard *heard, bool exact,
                     uint64_t *first_bad)
 {
     for (size_t i = 0; exact && i < tape->piece.bytes; i++) {
@@ -189,10 +191,10 @@ static void check_digest(const char *name, struct stk_sha256 *heard, uint64_t by
 
 static void listen(const char *name, struct rig *rig, struct heard *heard)
 {
-    struct stk_tape_options options = {
+    struct stk_shard_reader_options options = {
         .unpacked_bytes_max = 1ull << 40, .unpacked_ratio_max = 1100, .index = rig->index};
-    struct stk_reader reader;
-    struct stk_tape tape = {0};
+    struct stk_read_ahead reader;
+    struct stk_shard_reader tape = {0};
     struct stoker_error error = {0};
     struct stk_sha256 sha;
     _Atomic uint64_t counter = 0;
@@ -204,53 +206,53 @@ static void listen(const char *name, struct rig *rig, struct heard *heard)
     stk_sha256_init(&sha);
     options.sha = &sha;
     options.counter = &counter;
-    stk_reader_init(&reader, rig->engine);
-    event = stk_reader_start(&reader, "/damaged", &error);
-    event = event < 0 ? event : stk_tape_start(&tape, &reader, &options, &error);
-    event = event < 0 ? event : STK_TAPE_PIECE;
+    stk_read_ahead_init(&reader, rig->engine);
+    event = stk_read_ahead_start(&reader, "/damaged", &error);
+    event = event < 0 ? event : stk_shard_reader_start(&tape, &reader, &options, &error);
+    event = event < 0 ? event : STK_SHARD_READER_PIECE;
     while (event > 0) {
-        event = stk_tape_next(&tape, &error);
-        if (event == STK_TAPE_PIECE) {
+        event = stk_shard_reader_next(&tape, &error);
+        if (event == STK_SHARD_READER_PIECE) {
             T_TRUE(name, tape.piece.bytes > 0);
             compare(&tape, heard, exact, &first_bad);
             memcpy(tail + heard->behind, tape.piece.data, tape.piece.bytes);
             heard->behind += tape.piece.bytes;
             heard->sum =
-                heard->sum * 31 + stk_sum64(tape.piece.data, tape.piece.bytes) + tape.offset;
-        } else if (event == STK_TAPE_GAP) {
+                heard->sum * 31 + stk_xxh3_64(tape.piece.data, tape.piece.bytes) + tape.offset;
+        } else if (event == STK_SHARD_READER_GAP) {
             exact = exact && tape.gap.exact;
             heard->exact = tape.gap.exact;
             heard->gaps++;
-            heard->before = tape.gap.doubted;
+            heard->before = tape.gap.doubted_from;
             heard->from = tape.gap.from;
             heard->behind = 0;
             heard->ended_early = tape.gap.to == UINT64_MAX;
             heard->lost += heard->ended_early ? 0 : tape.gap.to - tape.gap.from;
-            heard->doubted |= tape.gap.doubted < tape.gap.from;
+            heard->doubted |= tape.gap.doubted_from < tape.gap.from;
             heard->sum = heard->sum * 31 + tape.gap.from + tape.gap.to;
-            T_ERROR(name, &tape.gap.found);
-            T_TRUE(name, tape.gap.from % 512 == 0 && tape.gap.doubted <= tape.gap.from);
+            T_ERROR(name, &tape.gap.error);
+            T_TRUE(name, tape.gap.from % 512 == 0 && tape.gap.doubted_from <= tape.gap.from);
             /* A wrong byte before it is one that it doubts, or that a sum of the index tells; gzip
              * may show damage late. */
-            T_TRUE(name, first_bad >= tape.gap.doubted || is_wrong(&tape, first_bad) ||
-                             (tape.packing == STK_GZIP && !rig->index));
+            T_TRUE(name, first_bad >= tape.gap.doubted_from || is_wrong(&tape, first_bad) ||
+                             (tape.compression == STK_COMPRESSION_GZIP && !rig->index));
             first_bad = UINT64_MAX;
         }
     }
     T_TRUE(name, event < 0 || first_bad == UINT64_MAX || is_wrong(&tape, first_bad));
-    heard->wrongs = tape.wrong_count;
-    for (uint32_t i = 0; i < tape.wrong_count; i++) {
-        heard->kinds |= 1u << tape.wrongs[i].kind;
-        heard->doubtful += tape.wrongs[i].to - tape.wrongs[i].from;
+    heard->wrongs = tape.error_count;
+    for (uint32_t i = 0; i < tape.error_count; i++) {
+        heard->kinds |= 1u << tape.errors[i].kind;
+        heard->doubtful += tape.errors[i].to - tape.errors[i].from;
     }
-    heard->lie = tape.lie.what;
+    heard->lie = tape.mismatch.what;
     heard->unpacked = tape.bytes;
     heard->status = event;
-    if (event == 0 && stk_tape_drain(&tape, &error) == 0) {
+    if (event == 0 && stk_shard_reader_drain(&tape, &error) == 0) {
         check_digest(name, &sha, counter);
     }
-    stk_tape_stop(&tape);
-    stk_reader_deinit(&reader);
+    stk_shard_reader_stop(&tape);
+    stk_read_ahead_deinit(&reader);
 }
 
 static void test_whole(void)
@@ -262,7 +264,7 @@ static void test_whole(void)
         size_t bytes = pack(row);
 
         rig_open(&rig, row, bytes);
-        stk_world_add(rig.world, "/damaged", packed, bytes);
+        stk_sim_add(rig.world, "/damaged", packed, bytes);
         listen(row->name, &rig, &heard);
         T_EQ(row->name, heard.good, tar.bytes);
         T_EQ(row->name, heard.gaps, row->no_table ? 1 : 0);
@@ -288,7 +290,7 @@ static void test_damage(void)
             for (size_t i = 0; i < 700; i++) {
                 packed[at + i] ^= (uint8_t)(i * 37 | 1);
             }
-            stk_world_add(rig.world, "/damaged", packed, bytes);
+            stk_sim_add(rig.world, "/damaged", packed, bytes);
             listen(row->name, &rig, &heard);
             listen(row->name, &rig, &again);
             T_EQ(row->name, heard.status, 0);
@@ -310,7 +312,8 @@ static void test_damage(void)
 /* Blocks behind a damaged one of a single stream: all but that one. */
 static void test_blocks(void)
 {
-    static const struct tape_row row = {"bzip2, blocks", STK_BZIP2, 0, false, false, false};
+    static const struct tape_row row = {
+        "bzip2, blocks", STK_COMPRESSION_BZIP2, 0, false, false, false};
     size_t bytes = pack(&row);
 
     for (size_t at = bytes / 4; at < bytes * 3 / 4; at += bytes / 8) {
@@ -319,7 +322,7 @@ static void test_blocks(void)
 
         packed[at] ^= 0x10;
         rig_open(&rig, &row, bytes);
-        stk_world_add(rig.world, "/damaged", packed, bytes);
+        stk_sim_add(rig.world, "/damaged", packed, bytes);
         listen(row.name, &rig, &heard);
         T_EQ(row.name, heard.gaps, 1);
         T_TRUE(row.name, !heard.ended_early);
@@ -342,11 +345,31 @@ static void test_ends(void)
         uint32_t kind;
         uint64_t doubtful; /* at least */
     } rows[] = {
-        {"gzip, CRC", {"", STK_GZIP, 0, false, false, false}, 8, STK_WRONG_SUM, 500000},
-        {"gzip, size", {"", STK_GZIP, 0, false, false, false}, 1, STK_WRONG_END, 0},
-        {"a gzip member", {"", STK_GZIP, 65536, false, false, false}, 6, STK_WRONG_SUM, 1},
-        {"gzip, index", {"", STK_GZIP, 0, true, false, true}, 8, STK_WRONG_END, 0},
-        {"bzip2", {"", STK_BZIP2, 0, false, false, false}, 3, STK_WRONG_END, 0},
+        {"gzip, CRC",
+         {"", STK_COMPRESSION_GZIP, 0, false, false, false},
+         8,
+         STK_SHARD_ERROR_CHECKSUM,
+         500000},
+        {"gzip, size",
+         {"", STK_COMPRESSION_GZIP, 0, false, false, false},
+         1,
+         STK_SHARD_ERROR_STREAM_END,
+         0},
+        {"a gzip member",
+         {"", STK_COMPRESSION_GZIP, 65536, false, false, false},
+         6,
+         STK_SHARD_ERROR_CHECKSUM,
+         1},
+        {"gzip, index",
+         {"", STK_COMPRESSION_GZIP, 0, true, false, true},
+         8,
+         STK_SHARD_ERROR_STREAM_END,
+         0},
+        {"bzip2",
+         {"", STK_COMPRESSION_BZIP2, 0, false, false, false},
+         3,
+         STK_SHARD_ERROR_STREAM_END,
+         0},
     };
 
     T_EACH(end_row, row, rows)
@@ -357,12 +380,12 @@ static void test_ends(void)
 
         rig_open(&rig, &row->row, bytes);
         packed[bytes - (size_t)row->from_end] ^= 1;
-        stk_world_add(rig.world, "/damaged", packed, bytes);
+        stk_sim_add(rig.world, "/damaged", packed, bytes);
         listen(row->name, &rig, &heard);
         T_EQ(row->name, heard.gaps, 0);
         T_EQ(row->name, heard.good, tar.bytes);
         T_EQ(row->name, heard.kinds, 1u << row->kind);
-        T_TRUE(row->name, row->kind != STK_WRONG_SUM ||
+        T_TRUE(row->name, row->kind != STK_SHARD_ERROR_CHECKSUM ||
                               (heard.doubtful >= row->doubtful && heard.doubtful <= tar.bytes));
         rig_close(&rig);
     }
@@ -372,7 +395,7 @@ static void test_ends(void)
  */
 static void test_table(void)
 {
-    static const struct tape_row row = {"table", STK_ZSTD, 65536, false, false, true};
+    static const struct tape_row row = {"table", STK_COMPRESSION_ZSTD, 65536, false, false, true};
     size_t bytes = pack(&row), entries;
     struct heard heard;
     struct rig rig;
@@ -383,7 +406,7 @@ static void test_table(void)
 
         packed[at] ^= (uint8_t)(reserved ? 4 : 1 << at % 8);
         rig_open(&rig, &row, bytes);
-        stk_world_add(rig.world, "/damaged", packed, bytes);
+        stk_sim_add(rig.world, "/damaged", packed, bytes);
         listen(row.name, &rig, &heard);
         T_EQ(row.name, heard.good, tar.bytes);
         T_EQ(row.name, heard.gaps, 0);
@@ -396,7 +419,7 @@ static void test_table(void)
 /* One that lied is not used behind damage: what follows begins at a frame that is there. */
 static void test_table_that_lied(void)
 {
-    static const struct tape_row row = {"table", STK_ZSTD, 65536, false, false, true};
+    static const struct tape_row row = {"table", STK_COMPRESSION_ZSTD, 65536, false, false, true};
 
     for (int lies = 0; lies < 2; lies++) {
         size_t bytes = pack(&row);
@@ -407,7 +430,7 @@ static void test_table_that_lied(void)
         packed[entries + 4] ^= lies ? 1 : 0;     /* bytes of the first frame */
         memset(packed + bytes / 2, 0xa5, 70000); /* with the begin of a frame */
         rig_open(&rig, &row, bytes);
-        stk_world_add(rig.world, "/damaged", packed, bytes);
+        stk_sim_add(rig.world, "/damaged", packed, bytes);
         listen(row.name, &rig, &heard);
         T_TRUE(row.name, heard.gaps > 0);
         T_EQ("exact", heard.exact, !lies);
@@ -422,7 +445,7 @@ static void test_table_that_lied(void)
 /* The table ends a frame early, and is as it should be otherwise. */
 static void test_table_too_short(void)
 {
-    static const struct tape_row row = {"table", STK_ZSTD, 65536, false, false, true};
+    static const struct tape_row row = {"table", STK_COMPRESSION_ZSTD, 65536, false, false, true};
     size_t bytes = pack(&row), count = packed[bytes - 9], entries = bytes - 9 - 8 * count;
     struct heard heard;
     struct rig rig;
@@ -434,7 +457,7 @@ static void test_table_too_short(void)
     packed[entries - 4] = (uint8_t)(8 * count + 1);
     packed[entries - 3] = (uint8_t)((8 * count + 1) >> 8);
     rig_open(&rig, &row, bytes);
-    stk_world_add(rig.world, "/damaged", packed, bytes);
+    stk_sim_add(rig.world, "/damaged", packed, bytes);
     listen(row.name, &rig, &heard);
     T_EQ(row.name, heard.good, tar.bytes);
     T_TRUE("it lies", heard.lie && strstr(heard.lie, "not all"));
@@ -445,7 +468,8 @@ static void test_table_too_short(void)
  * the one before. */
 static void test_block_before(void)
 {
-    static const struct tape_row row = {"zstd, no checksum", STK_ZSTD, 0, false, false, false};
+    static const struct tape_row row = {
+        "zstd, no checksum", STK_COMPRESSION_ZSTD, 0, false, false, false};
     size_t bytes = ZSTD_compress(packed, ROOM, tar.data, tar.bytes, 3);
     struct heard heard;
     struct rig rig;
@@ -453,7 +477,7 @@ static void test_block_before(void)
     T_TRUE("packed", !ZSTD_isError(bytes));
     memset(packed + bytes / 2, 0xff, 100000); /* with the head of a block: of no kind there is */
     rig_open(&rig, &row, bytes);
-    stk_world_add(rig.world, "/damaged", packed, bytes);
+    stk_sim_add(rig.world, "/damaged", packed, bytes);
     listen(row.name, &rig, &heard);
     T_EQ(row.name, heard.gaps, 1);
     T_EQ(row.name, heard.from / 512 - heard.before / 512, 256);
@@ -463,7 +487,8 @@ static void test_block_before(void)
 /* Of what is left out, for no header is in it, a wrong checksum says nothing of what is before. */
 static void test_wrong_in_a_gap(void)
 {
-    static const struct tape_row row = {"gzip, members", STK_GZIP, 65536, false, false, false};
+    static const struct tape_row row = {
+        "gzip, members", STK_COMPRESSION_GZIP, 65536, false, false, false};
     static uint8_t value[500000];
     struct t_tar noise = tar;
     size_t bytes, starts[64], count = 0;
@@ -489,7 +514,7 @@ static void test_wrong_in_a_gap(void)
         memset(packed + starts[2] + 10, 0xff, 16); /* no block of deflate begins so */
         packed[starts[5] - 8] ^= 1;                /* the CRC of the fifth */
         rig_open(&rig, &row, bytes);
-        stk_world_add(rig.world, "/damaged", packed, bytes);
+        stk_sim_add(rig.world, "/damaged", packed, bytes);
         listen(row.name, &rig, &heard);
         T_EQ(row.name, heard.gaps, 1);
         T_EQ(row.name, heard.wrongs, 0);
@@ -503,7 +528,8 @@ static void test_wrong_in_a_gap(void)
 /* Blocks that a few bytes unpack to are not unpacked for ever, also behind a damaged one. */
 static void test_blocks_of_zeros(void)
 {
-    static const struct tape_row row = {"bzip2, zeros", STK_BZIP2, 0, false, false, false};
+    static const struct tape_row row = {"bzip2, zeros", STK_COMPRESSION_BZIP2, 0, false, false,
+                                        false};
     struct t_tar noise = tar;
     struct heard heard;
     struct rig rig;
@@ -514,7 +540,7 @@ static void test_blocks_of_zeros(void)
     T_TRUE("small", tar.data && bytes < tar.bytes / 2000);
     packed[20] ^= 1;
     rig_open(&rig, &row, bytes);
-    stk_world_add(rig.world, "/damaged", packed, bytes);
+    stk_sim_add(rig.world, "/damaged", packed, bytes);
     listen(row.name, &rig, &heard);
     T_EQ("status", heard.status, 0);
     T_TRUE("it ends there", heard.ended_early && heard.unpacked > 0);
@@ -534,7 +560,7 @@ static void test_cut(void)
         struct rig rig;
 
         rig_open(&rig, row, bytes);
-        stk_world_add(rig.world, "/damaged", packed, bytes / 2);
+        stk_sim_add(rig.world, "/damaged", packed, bytes / 2);
         listen(row->name, &rig, &heard);
         T_EQ(row->name, heard.gaps, 1);
         T_TRUE(row->name, heard.ended_early && !heard.doubted);
@@ -555,7 +581,7 @@ static void test_no_memory(void)
 
         rig_open(&rig, row, bytes);
         memset(packed + bytes / 3, 0xa5, 700);
-        stk_world_add(rig.world, "/damaged", packed, bytes);
+        stk_sim_add(rig.world, "/damaged", packed, bytes);
         alive = stk_mem_alive();
         calls = stk_mem_calls();
         listen(row->name, &rig, &heard);

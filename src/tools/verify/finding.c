@@ -25,13 +25,13 @@ const char *stoker_finding_text(uint32_t kind)
     return kind >= 1 && kind <= STK_COUNT(kinds) ? kinds[kind - 1].text : "unknown";
 }
 
-bool stk_finding_is_note(uint32_t kind)
+bool stk_verify_finding_is_note(uint32_t kind)
 {
     return kind == STOKER_FINDING_MISNAMED || kind == STOKER_FINDING_REINDEXED ||
            kind == STOKER_FINDING_UNPROVEN;
 }
 
-bool stk_verify_is_ours(int status)
+bool stk_verify_is_process_error(int status)
 {
     return status == -ENOMEM || status == STOKER_ERROR_BUDGET || status == -EMFILE ||
            status == -ENFILE;
@@ -62,17 +62,17 @@ static const char *detail_of(const struct stoker_error *error)
     return behind ? behind + 2 : "";
 }
 
-int stk_verify_find(struct stoker_verify *verify, struct stk_findings *findings, uint32_t kind,
-                    const struct stoker_error *error, const char *extension)
+int stk_verify_add_finding(struct stoker_verify *verify, struct stk_verify_findings *findings,
+                           uint32_t kind, const struct stoker_error *error, const char *extension)
 {
     const char *detail = detail_of(error);
-    struct stk_finding *finding;
+    struct stk_verify_finding *finding;
     char what[sizeof((struct stoker_finding *)0)->what];
     char *at;
 
     snprintf(what, sizeof what, "%s%s%.200s", error->what, detail[0] ? ": " : "", detail);
-    atomic_fetch_add_explicit(stk_finding_is_note(kind) ? &verify->count.notes
-                                                        : &verify->count.findings,
+    atomic_fetch_add_explicit(stk_verify_finding_is_note(kind) ? &verify->count.notes
+                                                               : &verify->count.findings,
                               1, memory_order_relaxed);
     if (atomic_fetch_add_explicit(&verify->count.kept, 1, memory_order_relaxed) >=
         verify->options.findings_max) {
@@ -102,10 +102,10 @@ int stk_verify_find(struct stoker_verify *verify, struct stk_findings *findings,
     return 0;
 }
 
-void stk_findings_deinit(struct stk_findings *findings)
+void stk_verify_findings_deinit(struct stk_verify_findings *findings)
 {
     while (findings->first) {
-        struct stk_finding *next = findings->first->next;
+        struct stk_verify_finding *next = findings->first->next;
 
         stk_free(findings->first);
         findings->first = next;
@@ -113,13 +113,13 @@ void stk_findings_deinit(struct stk_findings *findings)
     findings->last = NULL;
 }
 
-void stk_finding_give(struct stk_finding *finding, struct stoker_finding *out)
+void stk_verify_finding_move(struct stk_verify_finding *finding, struct stoker_finding *out)
 {
     const char *at = finding->text;
 
     *out = (struct stoker_finding){.kind = finding->kind,
                                    .status = finding->status,
-                                   .note = stk_finding_is_note(finding->kind),
+                                   .note = stk_verify_finding_is_note(finding->kind),
                                    .offset = finding->offset};
     put(out->shard, at, sizeof out->shard);
     at += strlen(at) + 1;

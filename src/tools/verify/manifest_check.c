@@ -10,10 +10,10 @@
 #include <string.h>
 
 static int list_roots(struct stoker_verify *verify, struct stoker_error *error);
-static int read_manifest(struct stoker_verify *verify, struct stk_root *root,
-                         struct stk_findings *findings, struct stoker_error *error);
-static int sort_entries(struct stk_root *root);
-static bool is_whole(struct stoker_verify *verify, const char *path);
+static int read_manifest(struct stoker_verify *verify, struct stk_manifest_root *root,
+                         struct stk_verify_findings *findings, struct stoker_error *error);
+static int sort_entries(struct stk_manifest_root *root);
+static bool is_complete_folder(struct stoker_verify *verify, const char *path);
 
 static int fail_memory(struct stoker_error *error)
 {
@@ -40,8 +40,8 @@ static int lock_roots(struct stoker_verify *verify, struct stoker_error *error)
     int status = 0;
 
     for (uint32_t i = 0; i < verify->roots.count && status == 0; i++) {
-        struct stk_root *root = &verify->roots.items[i];
-        struct stoker_error found = {0};
+        struct stk_manifest_root *root = &verify->roots.items[i];
+        struct stoker_error cause = {0};
         char path[STK_PATH_BYTES_MAX];
 
         if (stk_io_is_url(root->path)) {
@@ -54,20 +54,20 @@ static int lock_roots(struct stoker_verify *verify, struct stoker_error *error)
             return stk_fail_errno(error, ENAMETOOLONG, "cannot repair", "use a shorter path",
                                   "'%.600s'", root->path);
         }
-        status = stk_io_lock(io, path, &root->lock, &found);
+        status = stk_io_lock(io, path, &root->lock, &cause);
         if (status == -EACCES || status == -EPERM || status == -EROFS) {
             status = 0; /* an error once there is something to be written */
         } else if (status < 0 && error) {
-            *error = found;
+            *error = cause;
         }
     }
     return status;
 }
 
-int stk_roots_open(struct stoker_verify *verify, struct stk_findings *findings,
-                   struct stoker_error *error)
+int stk_manifest_roots_open(struct stoker_verify *verify, struct stk_verify_findings *findings,
+                            struct stoker_error *error)
 {
-    struct stk_roots *roots = &verify->roots;
+    struct stk_manifest_roots *roots = &verify->roots;
     int status = 0;
 
     status = list_roots(verify, error);
@@ -75,14 +75,14 @@ int stk_roots_open(struct stoker_verify *verify, struct stk_findings *findings,
         status = lock_roots(verify, error);
     }
     for (uint32_t i = 0; i < roots->count && status == 0; i++) {
-        roots->items[i].whole = is_whole(verify, roots->items[i].path);
+        roots->items[i].complete = is_complete_folder(verify, roots->items[i].path);
         if (verify->objects.kind == STK_SOURCE_TARS) {
             status = read_manifest(verify, &roots->items[i], findings, error);
         }
     }
     for (uint64_t i = 0; i < verify->objects.count && status == 0; i++) {
-        const struct stk_manifest_shard *entry = stk_roots_entry(verify, i);
-        struct stk_root *root = &roots->items[roots->of_object[i]];
+        const struct stk_manifest_shard *entry = stk_manifest_roots_find(verify, i);
+        struct stk_manifest_root *root = &roots->items[roots->of_object[i]];
 
         if (entry) {
             root->seen[entry - root->manifest.shards] = true;
@@ -91,9 +91,9 @@ int stk_roots_open(struct stoker_verify *verify, struct stk_findings *findings,
     return status;
 }
 
-void stk_roots_deinit(struct stoker_verify *verify)
+void stk_manifest_roots_deinit(struct stoker_verify *verify)
 {
-    struct stk_roots *roots = &verify->roots;
+    struct stk_manifest_roots *roots = &verify->roots;
 
     for (uint32_t i = 0; roots->items && i < roots->count; i++) {
         stk_io_unlock(verify->engine->io, roots->items[i].lock);
@@ -106,12 +106,12 @@ void stk_roots_deinit(struct stoker_verify *verify)
     }
     stk_free(roots->items);
     stk_free(roots->of_object);
-    stk_free(roots->places);
-    *roots = (struct stk_roots){0};
+    stk_free(roots->locations);
+    *roots = (struct stk_manifest_roots){0};
 }
 
-/* Folders that were named: an index of shards in folders below lies there. */
-static int add_urls(struct stoker_verify *verify, struct stk_words *folders)
+/* Folders that were path_args: an index of shards in folders below lies there. */
+static int add_urls(struct stoker_verify *verify, struct stk_string_table *folders)
 {
     int status = 0;
 
@@ -133,8 +133,8 @@ static int add_urls(struct stoker_verify *verify, struct stk_words *folders)
             continue;
         }
         snprintf(path, sizeof path, "%.*s%s", (int)bytes, url, url[bytes - 1] == '/' ? "" : "/");
-        status = stk_words_intern(folders, (struct stk_view){(const uint8_t *)path, strlen(path)},
-                                  1u << 30, &number);
+        status = stk_string_table_add(
+            folders, (struct stk_view){(const uint8_t *)path, strlen(path)}, 1u << 30, &number);
     }
     return status;
 }
@@ -142,9 +142,9 @@ static int add_urls(struct stoker_verify *verify, struct stk_words *folders)
 /* One for each folder that a shard lies in. */
 static int list_roots(struct stoker_verify *verify, struct stoker_error *error)
 {
-    struct stk_roots *roots = &verify->roots;
+    struct stk_manifest_roots *roots = &verify->roots;
     bool tars = verify->objects.kind == STK_SOURCE_TARS;
-    struct stk_words folders = {0};
+    struct stk_string_table folders = {0};
     int status = -ENOMEM;
 
     roots->of_object = stk_alloc(verify->objects.count, sizeof *roots->of_object);
@@ -157,7 +157,7 @@ static int list_roots(struct stoker_verify *verify, struct stoker_error *error)
 
         /* A folder of pictures is one root. */
         folder.bytes = tars ? folder.bytes : verify->objects.root_bytes;
-        status = stk_words_intern(&folders, folder, 1u << 30, &roots->of_object[i]);
+        status = stk_string_table_add(&folders, folder, 1u << 30, &roots->of_object[i]);
         if (status < 0) {
             goto done;
         }
@@ -167,9 +167,9 @@ static int list_roots(struct stoker_verify *verify, struct stoker_error *error)
         goto done;
     }
     status = -ENOMEM;
-    roots->items = stk_alloc(folders.count + STK_ROOTS_EXTRA, sizeof *roots->items);
+    roots->items = stk_alloc(folders.count + STK_MANIFEST_ROOTS_EXTRA, sizeof *roots->items);
     for (uint32_t i = 0; roots->items && i < folders.count; i++) {
-        struct stk_view folder = stk_words_at(&folders, i);
+        struct stk_view folder = stk_string_table_get(&folders, i);
         char *path = stk_alloc(folder.bytes + 1, 1);
 
         if (!path) {
@@ -181,12 +181,12 @@ static int list_roots(struct stoker_verify *verify, struct stoker_error *error)
     }
     status = roots->items ? 0 : -ENOMEM;
 done:
-    stk_words_deinit(&folders);
+    stk_string_table_deinit(&folders);
     return status < 0 ? fail_memory(error) : 0;
 }
 
 /* Whether a url is this folder, or one above it. */
-static bool is_whole(struct stoker_verify *verify, const char *path)
+static bool is_complete_folder(struct stoker_verify *verify, const char *path)
 {
     for (size_t i = 0; i < verify->options.url_count; i++) {
         const char *url = verify->options.urls[i];
@@ -208,7 +208,7 @@ static bool is_whole(struct stoker_verify *verify, const char *path)
 }
 
 /* root/stoker.manifest.json + ending, owned by the caller. */
-static char *manifest_path(const struct stk_root *root, const char *ending)
+static char *manifest_path(const struct stk_manifest_root *root, const char *ending)
 {
     size_t bytes = strlen(root->path), all = bytes + sizeof STK_MANIFEST_NAME + strlen(ending);
     char *path = stk_alloc(all, 1);
@@ -261,10 +261,10 @@ static int read_file(struct stk_io *io, const char *path, uint8_t **data_out, si
     return 0;
 }
 
-static int read_manifest(struct stoker_verify *verify, struct stk_root *root,
-                         struct stk_findings *findings, struct stoker_error *error)
+static int read_manifest(struct stoker_verify *verify, struct stk_manifest_root *root,
+                         struct stk_verify_findings *findings, struct stoker_error *error)
 {
-    struct stoker_error found = {0};
+    struct stoker_error cause = {0};
     char *path = manifest_path(root, "");
     uint8_t *text = NULL;
     size_t bytes = 0;
@@ -273,22 +273,22 @@ static int read_manifest(struct stoker_verify *verify, struct stk_root *root,
     if (!path) {
         return fail_memory(error);
     }
-    status = read_file(verify->engine->io, path, &text, &bytes, &found);
+    status = read_file(verify->engine->io, path, &text, &bytes, &cause);
     if (status == 0 && text) {
-        status = stk_manifest_parse(&root->manifest, (struct stk_view){text, bytes}, &found);
-        root->manifested = status == 0;
+        status = stk_manifest_parse(&root->manifest, (struct stk_view){text, bytes}, &cause);
+        root->has_manifest = status == 0;
         status = status < 0 ? status : sort_entries(root);
-        if (status == -ENOMEM && !found.what[0]) {
-            fail_memory(&found);
+        if (status == -ENOMEM && !cause.what[0]) {
+            fail_memory(&cause);
         }
     }
-    if (status < 0 && stk_verify_is_ours(status)) {
-        *error = found;
+    if (status < 0 && stk_verify_is_process_error(status)) {
+        *error = cause;
     } else if (status < 0) {
-        found.offset = STOKER_NO_OFFSET;
-        found.shard[0] = '\0';
-        strncat(found.shard, path, sizeof found.shard - 1);
-        status = stk_verify_find(verify, findings, STOKER_FINDING_MANIFEST, &found, "");
+        cause.offset = STOKER_NO_OFFSET;
+        cause.shard[0] = '\0';
+        strncat(cause.shard, path, sizeof cause.shard - 1);
+        status = stk_verify_add_finding(verify, findings, STOKER_FINDING_MANIFEST, &cause, "");
         status = status < 0 ? fail_memory(error) : 0;
     }
     stk_free(text);
@@ -303,7 +303,7 @@ static int compare_entries(const void *left, const void *right, void *shards)
     return strcmp(of[*(const uint32_t *)left].name, of[*(const uint32_t *)right].name);
 }
 
-static int sort_entries(struct stk_root *root)
+static int sort_entries(struct stk_manifest_root *root)
 {
     uint64_t count = root->manifest.shard_count;
 
@@ -322,17 +322,17 @@ static int sort_entries(struct stk_root *root)
     return 0;
 }
 
-struct stk_manifest_shard *stk_roots_entry(struct stoker_verify *verify, uint64_t object)
+struct stk_manifest_shard *stk_manifest_roots_find(struct stoker_verify *verify, uint64_t object)
 {
     const char *name = base_name(object_path(verify, object));
-    struct stk_root *root;
+    struct stk_manifest_root *root;
     uint64_t low = 0, high;
 
     if (!verify->roots.of_object) {
         return NULL;
     }
     root = &verify->roots.items[verify->roots.of_object[object]];
-    high = root->manifested ? root->manifest.shard_count : 0;
+    high = root->has_manifest ? root->manifest.shard_count : 0;
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
         struct stk_manifest_shard *entry = &root->manifest.shards[root->by_name[middle]];
@@ -347,42 +347,44 @@ struct stk_manifest_shard *stk_roots_entry(struct stoker_verify *verify, uint64_
     return NULL;
 }
 
-int stk_roots_find_extra(struct stoker_verify *verify, uint64_t object,
-                         struct stk_findings *findings, struct stoker_error *error)
+int stk_manifest_roots_report_extra(struct stoker_verify *verify, uint64_t object,
+                                    struct stk_verify_findings *findings,
+                                    struct stoker_error *error)
 {
-    struct stoker_error found = {0};
+    struct stoker_error cause = {0};
 
     if (!verify->roots.of_object ||
-        !verify->roots.items[verify->roots.of_object[object]].manifested ||
-        stk_roots_entry(verify, object)) {
+        !verify->roots.items[verify->roots.of_object[object]].has_manifest ||
+        stk_manifest_roots_find(verify, object)) {
         return 0;
     }
-    stk_fail(&found, STOKER_ERROR_CHANGED, "the shard is not in the manifest",
+    stk_fail(&cause, STOKER_ERROR_CHANGED, "the shard is not in the manifest",
              "remove it, or pack the data set again with it", "%s", "");
-    stk_error_place(&found, object_path(verify, object), STOKER_NO_OFFSET, NULL);
-    return stk_verify_find(verify, findings, STOKER_FINDING_EXTRA, &found, "") < 0
+    stk_error_set_location(&cause, object_path(verify, object), STOKER_NO_OFFSET, NULL);
+    return stk_verify_add_finding(verify, findings, STOKER_FINDING_EXTRA, &cause, "") < 0
                ? fail_memory(error)
                : 0;
 }
 
-int stk_roots_find_missing(struct stoker_verify *verify, struct stk_findings *findings,
-                           struct stoker_error *error)
+int stk_manifest_roots_report_missing(struct stoker_verify *verify,
+                                      struct stk_verify_findings *findings,
+                                      struct stoker_error *error)
 {
     for (uint32_t i = 0; i < verify->roots.count; i++) {
-        const struct stk_root *root = &verify->roots.items[i];
+        const struct stk_manifest_root *root = &verify->roots.items[i];
 
-        for (uint64_t j = 0; root->manifested && root->whole && j < root->manifest.shard_count;
+        for (uint64_t j = 0; root->has_manifest && root->complete && j < root->manifest.shard_count;
              j++) {
-            struct stoker_error found = {0};
+            struct stoker_error cause = {0};
             const struct stk_manifest_shard *entry = &root->manifest.shards[j];
 
             if (root->seen[j]) {
                 continue;
             }
-            stk_fail(&found, STOKER_ERROR_MISSING, "a shard of the manifest is not there",
+            stk_fail(&cause, STOKER_ERROR_MISSING, "a shard of the manifest is not there",
                      "copy it again", "%s", "");
-            snprintf(found.shard, sizeof found.shard, "%s%s", root->path, entry->name);
-            if (stk_verify_find(verify, findings, STOKER_FINDING_MISSING, &found, "") < 0) {
+            snprintf(cause.shard, sizeof cause.shard, "%s%s", root->path, entry->name);
+            if (stk_verify_add_finding(verify, findings, STOKER_FINDING_MISSING, &cause, "") < 0) {
                 return fail_memory(error);
             }
         }
@@ -390,11 +392,11 @@ int stk_roots_find_missing(struct stoker_verify *verify, struct stk_findings *fi
     return 0;
 }
 
-int stk_roots_set(struct stoker_verify *verify, uint64_t object,
-                  const struct stk_manifest_shard *values, struct stoker_error *error)
+int stk_manifest_roots_set(struct stoker_verify *verify, uint64_t object,
+                           const struct stk_manifest_shard *values, struct stoker_error *error)
 {
-    struct stk_manifest_shard *entry = stk_roots_entry(verify, object);
-    struct stk_root *root;
+    struct stk_manifest_shard *entry = stk_manifest_roots_find(verify, object);
+    struct stk_manifest_root *root;
     json_t *json;
     char sha[2 * sizeof values->sha256 + 1];
 
@@ -418,10 +420,11 @@ int stk_roots_set(struct stoker_verify *verify, uint64_t object,
     return 0;
 }
 
-static int write_manifest(struct stk_io *io, struct stk_root *root, struct stoker_error *error)
+static int write_manifest(struct stk_io *io, struct stk_manifest_root *root,
+                          struct stoker_error *error)
 {
     char *path = manifest_path(root, ""), *part = manifest_path(root, ".part"), *text = NULL;
-    struct stk_out *out = NULL;
+    struct stk_output *out = NULL;
     size_t bytes = 0;
     int status = path && part ? 0 : fail_memory(error);
 
@@ -431,8 +434,8 @@ static int write_manifest(struct stk_io *io, struct stk_root *root, struct stoke
     }
     status = status < 0 ? status : stk_io_create(io, part, false, &out, error);
     status = status < 0 ? status : stk_io_write(io, out, text, bytes, error);
-    status = status < 0 ? status : stk_io_sync_out(io, out, error);
-    stk_io_close_out(io, out);
+    status = status < 0 ? status : stk_io_sync_output(io, out, error);
+    stk_io_close_output(io, out);
     status = status < 0 ? status : stk_io_rename(io, part, path, false, error);
     status =
         status < 0 ? status : stk_io_sync_directory(io, root->path[0] ? root->path : ".", error);
@@ -442,12 +445,12 @@ static int write_manifest(struct stk_io *io, struct stk_root *root, struct stoke
     return status;
 }
 
-int stk_roots_write(struct stoker_verify *verify, struct stoker_error *error)
+int stk_manifest_roots_write(struct stoker_verify *verify, struct stoker_error *error)
 {
     int status = 0;
 
     for (uint32_t i = 0; i < verify->roots.count && status == 0; i++) {
-        struct stk_root *root = &verify->roots.items[i];
+        struct stk_manifest_root *root = &verify->roots.items[i];
 
         if (root->changed) {
             status = write_manifest(verify->engine->io, root, error);

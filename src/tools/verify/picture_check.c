@@ -16,7 +16,7 @@ static const char advice_damaged[] = "fetch the file again, or leave the sample 
 static int check_png(struct stk_view bytes, struct stoker_error *error);
 static int check_jpeg(struct stk_view bytes, struct stoker_error *error);
 static int decode(struct stoker_verify *verify, struct stk_codec **codec, struct stk_view bytes,
-                  const struct stk_picture_info *info, struct stoker_error *error);
+                  const struct stk_codec_info *info, struct stoker_error *error);
 
 /* What names the kind: all after the last dot, so that "left.png" is one. 0: no picture. */
 static uint32_t kind_of(const char *extension)
@@ -24,8 +24,8 @@ static uint32_t kind_of(const char *extension)
     static const struct {
         const char *name;
         uint32_t kind;
-    } rows[] = {{"jpg", STK_JPEG},  {"jpeg", STK_JPEG}, {"jpe", STK_JPEG},
-                {"jfif", STK_JPEG}, {"png", STK_PNG},   {"webp", STK_WEBP}};
+    } rows[] = {{"jpg", STK_CODEC_JPEG},  {"jpeg", STK_CODEC_JPEG}, {"jpe", STK_CODEC_JPEG},
+                {"jfif", STK_CODEC_JPEG}, {"png", STK_CODEC_PNG},   {"webp", STK_CODEC_WEBP}};
     const char *dot = strrchr(extension, '.');
 
     extension = dot ? dot + 1 : extension;
@@ -47,14 +47,14 @@ int stk_verify_picture(struct stoker_verify *verify, struct stk_codec **codec,
                        struct stoker_error *error)
 {
     static const char *const names[] = {"", "JPEG", "PNG", "WebP"};
-    struct stk_picture_info info = {0};
+    struct stk_codec_info info = {0};
     uint32_t named = kind_of(extension);
-    int status = stk_picture_probe(bytes, verify->options.pixels_max, &info, error);
+    int status = stk_codec_probe(bytes, verify->options.pixels_max, &info, error);
 
     *kind_out = STOKER_FINDING_PICTURE;
-    if (status == 0 && info.kind == STK_PNG) {
+    if (status == 0 && info.kind == STK_CODEC_PNG) {
         status = check_png(bytes, error);
-    } else if (status == 0 && info.kind == STK_JPEG) {
+    } else if (status == 0 && info.kind == STK_CODEC_JPEG) {
         status = check_jpeg(bytes, error);
     }
     if (status == 0 && verify->options.deep) {
@@ -67,7 +67,7 @@ int stk_verify_picture(struct stoker_verify *verify, struct stk_codec **codec,
                           "it reads well; rename it if other programs go by the name",
                           "a %s is called .%s", names[info.kind], extension);
     }
-    return status < 0 && !stk_verify_is_ours(status) ? 1 : status;
+    return status < 0 && !stk_verify_is_process_error(status) ? 1 : status;
 }
 
 static uint32_t big32(const uint8_t *bytes)
@@ -90,7 +90,7 @@ static int check_png(struct stk_view bytes, struct stoker_error *error)
         if (crc32(0, chunk + 4, length + 4) != big32(chunk + 8 + length)) {
             char name[8];
 
-            stk_name_text((struct stk_view){chunk + 4, 4}, name, sizeof name);
+            stk_wds_name_text((struct stk_view){chunk + 4, 4}, name, sizeof name);
             return stk_fail(error, STOKER_ERROR_CORRUPT, "a chunk of the png has a wrong CRC",
                             advice_damaged, "%s at byte %llu", name, (unsigned long long)at);
         }
@@ -103,7 +103,7 @@ static int check_png(struct stk_view bytes, struct stoker_error *error)
                     advice_damaged, "%zu bytes", bytes.bytes);
 }
 
-bool stk_verify_is_sealed(struct stk_view bytes)
+bool stk_verify_picture_has_checksum(struct stk_view bytes)
 {
     uint64_t at = 8;
 
@@ -152,7 +152,7 @@ static int check_jpeg(struct stk_view bytes, struct stoker_error *error)
                     advice_damaged, "%zu bytes", bytes.bytes);
 }
 
-static int read_rows(struct stk_codec *codec, const struct stk_picture_info *info, uint8_t *space,
+static int read_rows(struct stk_codec *codec, const struct stk_codec_info *info, uint8_t *space,
                      uint32_t row_pixels, struct stoker_error *error)
 {
     uint8_t *rows[ROWS];
@@ -175,10 +175,10 @@ static int read_rows(struct stk_codec *codec, const struct stk_picture_info *inf
 }
 
 static int decode(struct stoker_verify *verify, struct stk_codec **codec, struct stk_view bytes,
-                  const struct stk_picture_info *info, struct stoker_error *error)
+                  const struct stk_codec_info *info, struct stoker_error *error)
 {
     struct stoker_engine *engine = verify->engine;
-    struct stk_box box = {0, 0, info->width, info->height};
+    struct stk_codec_box box = {0, 0, info->width, info->height};
     /* Rows are at most the picture's width. */
     uint64_t reserved = info->memory_bytes + (uint64_t)info->width * 4 * ROWS;
     uint32_t row_pixels, skip;

@@ -27,21 +27,21 @@ enum { PACKED_BYTES = 256 << 10, XZ_BLOCK_BYTES = 24 << 20 };
 
 struct copy {
     struct stk_io *io;
-    struct stk_out *out;
-    struct stk_sha256 sha;     /* of what is written */
-    uint64_t bytes, tar_bytes; /* written; before they were packed */
-    struct stk_packer *packer; /* owned; NULL: a plain tar */
-    uint8_t *packed;           /* owned, with it: PACKED_BYTES */
+    struct stk_output *out;
+    struct stk_sha256 sha;       /* of what is written */
+    uint64_t bytes, tar_bytes;   /* written; before they were packed */
+    struct stk_compress *packer; /* owned; NULL: a plain tar */
+    uint8_t *packed;             /* owned, with it: PACKED_BYTES */
 };
 
-static int plan(struct stk_check *check, uint64_t *dropped_out, uint64_t *unproven_out,
+static int plan(struct stk_shard_check *check, uint64_t *dropped_out, uint64_t *unproven_out,
                 struct stoker_error *error);
-static int open_packer(const struct stk_check *check, struct copy *copy,
+static int open_packer(const struct stk_shard_check *check, struct copy *copy,
                        struct stoker_error *error);
-static int copy_kept(struct stk_check *check, struct copy *copy, struct stoker_error *error);
-static int finish_tars(struct stoker_verify *verify, struct stk_findings *findings,
+static int copy_kept(struct stk_shard_check *check, struct copy *copy, struct stoker_error *error);
+static int finish_tars(struct stoker_verify *verify, struct stk_verify_findings *findings,
                        struct stoker_error *error);
-static int finish_files(struct stoker_verify *verify, struct stk_findings *findings,
+static int finish_files(struct stoker_verify *verify, struct stk_verify_findings *findings,
                         struct stoker_error *error);
 
 static int fail_memory(struct stoker_error *error)
@@ -67,14 +67,15 @@ static char *with_ending(const char *path, const char *ending)
 }
 
 /* Tells that the object stays as it is, and why. */
-static int leave(struct stoker_verify *verify, struct stk_findings *findings, uint64_t object,
-                 const char *why, const char *advice, struct stoker_error *error)
+static int leave_shard(struct stoker_verify *verify, struct stk_verify_findings *findings,
+                       uint64_t object, const char *why, const char *advice,
+                       struct stoker_error *error)
 {
-    struct stoker_error found = {0};
+    struct stoker_error cause = {0};
 
-    stk_fail(&found, STOKER_ERROR_CORRUPT, why, advice, "%s", "");
-    snprintf(found.shard, sizeof found.shard, "%s", object_path(verify, object));
-    return stk_verify_find(verify, findings, STOKER_FINDING_UNREPAIRED, &found, "") < 0
+    stk_fail(&cause, STOKER_ERROR_CORRUPT, why, advice, "%s", "");
+    snprintf(cause.shard, sizeof cause.shard, "%s", object_path(verify, object));
+    return stk_verify_add_finding(verify, findings, STOKER_FINDING_UNREPAIRED, &cause, "") < 0
                ? fail_memory(error)
                : 0;
 }
@@ -82,10 +83,11 @@ static int leave(struct stoker_verify *verify, struct stk_findings *findings, ui
 /* ---- one shard -------------------------------------------------------------------------- */
 
 /* Why the shard stays as it is, and what to do; NULL: it can be written anew. */
-static const char *why_not(const struct stk_check *check, uint64_t dropped, const char **advice)
+static const char *reason_not_repairable(const struct stk_shard_check *check, uint64_t dropped,
+                                         const char **advice)
 {
-    if (dropped == check->keys.count && check->doubted) {
-        *advice = check->verify->options.keep_unproven
+    if (dropped == check->keys.count && check->checksum_failed) {
+        *advice = check->verify->options.keep_unverified
                       ? "copy it again; 'stoker index --checksums' lets the next be found"
                       : "copy it again; --repair --keep-unproven keeps what nothing contradicts; "
                         "'stoker index --checksums' lets the next be found";
@@ -96,7 +98,8 @@ static const char *why_not(const struct stk_check *check, uint64_t dropped, cons
         *advice = "copy the shard again, or remove it";
         return "not repaired: no whole sample is left";
     }
-    if (check->range_count == 0 && !check->cut && !check->doubted && !check->rewrite) {
+    if (check->range_count == 0 && !check->no_end_marker && !check->checksum_failed &&
+        !check->rewrite) {
         *advice = "copy it again; 'stoker index --checksums' lets the next damage be found";
         return "not repaired: nothing in the shard shows what was changed";
     }
@@ -104,18 +107,19 @@ static const char *why_not(const struct stk_check *check, uint64_t dropped, cons
 }
 
 /* The new shard has checksums again, which say nothing of these. */
-static int tell_unproven(struct stk_check *check, uint64_t unproven, struct stoker_error *error)
+static int note_unverified(struct stk_shard_check *check, uint64_t unproven,
+                           struct stoker_error *error)
 {
-    struct stoker_error found = {0};
+    struct stoker_error cause = {0};
 
-    stk_fail(&found, STOKER_ERROR_CORRUPT, "samples are kept that no checksum proves",
+    stk_fail(&cause, STOKER_ERROR_CORRUPT, "samples are kept that no checksum proves",
              "compare them with another copy, if there is one", "%llu of %u",
              (unsigned long long)unproven, check->keys.count);
-    return stk_check_find(check, STOKER_FINDING_UNPROVEN, &found, NULL, error);
+    return stk_shard_check_add_finding(check, STOKER_FINDING_UNPROVEN, &cause, NULL, error);
 }
 
 /* SHARD.repair, synced; what was begun is removed where it fails. */
-static int write_copy(struct stk_check *check, struct copy *copy, struct stoker_error *error)
+static int write_copy(struct stk_shard_check *check, struct copy *copy, struct stoker_error *error)
 {
     char *path = with_ending(check->path, ending_repair);
     int status = path ? open_packer(check, copy, error) : fail_memory(error);
@@ -123,9 +127,9 @@ static int write_copy(struct stk_check *check, struct copy *copy, struct stoker_
     status = status < 0 ? status : stk_io_create(copy->io, path, false, &copy->out, error);
     stk_sha256_init(&copy->sha);
     status = status < 0 ? status : copy_kept(check, copy, error);
-    status = status < 0 ? status : stk_io_sync_out(copy->io, copy->out, error);
-    stk_io_close_out(copy->io, copy->out);
-    stk_packer_close(copy->packer);
+    status = status < 0 ? status : stk_io_sync_output(copy->io, copy->out, error);
+    stk_io_close_output(copy->io, copy->out);
+    stk_compress_close(copy->packer);
     stk_free(copy->packed);
     if (status < 0 && path) {
         stk_io_remove(copy->io, path, NULL);
@@ -134,52 +138,52 @@ static int write_copy(struct stk_check *check, struct copy *copy, struct stoker_
     return status;
 }
 
-int stk_repair_shard(struct stk_check *check, uint64_t object, struct stoker_error *error)
+int stk_repair_shard(struct stk_shard_check *check, uint64_t object, struct stoker_error *error)
 {
     struct stoker_verify *verify = check->verify;
-    struct stk_mended *mended = &verify->mended[object];
+    struct stk_repair_result *result = &verify->mended[object];
     struct copy copy = {.io = verify->engine->io};
     const char *why, *advice = "";
     uint64_t dropped = 0, unproven = 0;
     int status;
 
-    if (check->broken || check->refused) {
-        return leave(verify, check->findings, object,
-                     check->broken ? "not repaired: the shard cannot be read to its end"
-                                   : "not repaired: the shard cannot be unpacked to its end",
-                     check->broken
-                         ? "copy it again from where it is whole"
-                         : "raise the limit that the finding names, if you trust the shard",
-                     error);
+    if (check->broken || check->over_limit) {
+        return leave_shard(verify, check->findings, object,
+                           check->broken ? "not repaired: the shard cannot be read to its end"
+                                         : "not repaired: the shard cannot be unpacked to its end",
+                           check->broken
+                               ? "copy it again from where it is whole"
+                               : "raise the limit that the finding names, if you trust the shard",
+                           error);
     }
     status = plan(check, &dropped, &unproven, error);
     if (status < 0) {
         return status;
     }
-    why = why_not(check, dropped, &advice);
+    why = reason_not_repairable(check, dropped, &advice);
     if (why) {
-        return leave(verify, check->findings, object, why, advice, error);
+        return leave_shard(verify, check->findings, object, why, advice, error);
     }
     status = write_copy(check, &copy, error);
     if (status == STOKER_ERROR_BUDGET) {
-        return leave(verify, check->findings, object,
-                     "not repaired: the memory budget has no room to pack it again",
-                     "grant more memory (--memory), or fewer threads", error);
+        return leave_shard(verify, check->findings, object,
+                           "not repaired: the memory budget has no room to pack it again",
+                           "grant more memory (--memory), or fewer threads", error);
     }
     if (status == 0) {
-        stk_sha256_done(&copy.sha, mended->sha256);
-        mended->bytes = copy.bytes;
-        mended->samples = check->keys.count - dropped;
-        mended->dropped = dropped;
-        mended->unproven = unproven;
-        mended->state = STK_MENDED_WRITTEN;
+        stk_sha256_done(&copy.sha, result->sha256);
+        result->bytes = copy.bytes;
+        result->samples = check->keys.count - dropped;
+        result->dropped = dropped;
+        result->unproven = unproven;
+        result->state = STK_REPAIR_WRITTEN;
     }
-    return status == 0 && unproven > 0 ? tell_unproven(check, unproven, error) : status;
+    return status == 0 && unproven > 0 ? note_unverified(check, unproven, error) : status;
 }
 
 static int compare_ranges(const void *left, const void *right)
 {
-    const struct stk_range *a = left, *b = right;
+    const struct stk_repair_range *a = left, *b = right;
 
     if (a->offset != b->offset) {
         return a->offset < b->offset ? -1 : 1;
@@ -188,22 +192,23 @@ static int compare_ranges(const void *left, const void *right)
 }
 
 /* The ranges become all that is left out or zeroed, in order. */
-static int plan(struct stk_check *check, uint64_t *dropped_out, uint64_t *unproven_out,
+static int plan(struct stk_shard_check *check, uint64_t *dropped_out, uint64_t *unproven_out,
                 struct stoker_error *error)
 {
     for (uint32_t i = 0; i < check->members_kept; i++) {
-        const struct stk_check_member *member = &check->members[i];
+        const struct stk_shard_check_member *member = &check->members[i];
 
-        if ((member->sample == STK_NO_SAMPLE ||
-             (check->samples[member->sample].flags & STK_SAMPLE_BAD)) &&
-            stk_check_keep_range(check, member->header, member->end, false, error) < 0) {
+        if ((member->sample == STK_SHARD_CHECK_NO_SAMPLE ||
+             (check->samples[member->sample].flags & STK_CHECK_SAMPLE_BAD)) &&
+            stk_shard_check_add_range(check, member->header, member->end, false, error) < 0) {
             return -ENOMEM;
         }
     }
     for (uint32_t i = 0; i < check->keys.count; i++) {
-        *dropped_out += (check->samples[i].flags & STK_SAMPLE_BAD) != 0;
-        *unproven_out += (check->samples[i].flags & (STK_SAMPLE_UNPROVEN | STK_SAMPLE_BAD)) ==
-                         STK_SAMPLE_UNPROVEN;
+        *dropped_out += (check->samples[i].flags & STK_CHECK_SAMPLE_BAD) != 0;
+        *unproven_out +=
+            (check->samples[i].flags & (STK_CHECK_SAMPLE_UNVERIFIED | STK_CHECK_SAMPLE_BAD)) ==
+            STK_CHECK_SAMPLE_UNVERIFIED;
     }
     if (check->range_count > 1) {
         qsort(check->ranges, check->range_count, sizeof *check->ranges, compare_ranges);
@@ -212,22 +217,23 @@ static int plan(struct stk_check *check, uint64_t *dropped_out, uint64_t *unprov
 }
 
 /* As the shard was packed: where unpacking could begin inside of it, it can again. */
-static int open_packer(const struct stk_check *check, struct copy *copy, struct stoker_error *error)
+static int open_packer(const struct stk_shard_check *check, struct copy *copy,
+                       struct stoker_error *error)
 {
-    struct stk_packer_options options = {.packing = check->packing,
-                                         .level = check->level,
-                                         .grant = stk_engine_grant(check->verify->engine)};
+    struct stk_compress_options options = {.compression = check->compression,
+                                           .level = check->level,
+                                           .grant = stk_engine_allocator(check->verify->engine)};
 
-    if (check->packing == STK_PLAIN) {
+    if (check->compression == STK_COMPRESSION_NONE) {
         return 0;
     }
-    if (check->packing == STK_XZ) {
+    if (check->compression == STK_COMPRESSION_XZ) {
         options.frame_bytes = XZ_BLOCK_BYTES;
     } else if (check->streams > 1) {
         options.frame_bytes = check->tar_bytes / check->streams + 1;
     }
     copy->packed = stk_alloc(PACKED_BYTES, 1);
-    return copy->packed ? stk_packer_open(&copy->packer, &options, error) : fail_memory(error);
+    return copy->packed ? stk_compress_open(&copy->packer, &options, error) : fail_memory(error);
 }
 
 static int write_bytes(struct copy *copy, const uint8_t *data, uint64_t bytes,
@@ -250,10 +256,10 @@ static int emit(struct copy *copy, const uint8_t *data, uint64_t bytes, bool las
         return bytes > 0 ? write_bytes(copy, data, bytes, error) : 0;
     }
     while (status == 0 && more == 1 && (in.bytes > 0 || last)) {
-        struct stk_packer_room room = {copy->packed, PACKED_BYTES, 0};
+        struct stk_compress_output output = {copy->packed, PACKED_BYTES, 0};
 
-        more = stk_packer_run(copy->packer, &in, last, &room, error);
-        status = more < 0 ? more : write_bytes(copy, copy->packed, room.used, error);
+        more = stk_compress_run(copy->packer, &in, last, &output, error);
+        status = more < 0 ? more : write_bytes(copy, copy->packed, output.used, error);
     }
     return status;
 }
@@ -273,13 +279,13 @@ static int emit_zeros(struct copy *copy, uint64_t bytes, struct stoker_error *er
 }
 
 /* What of a piece of the tar, that begins at `at`, stays. */
-static int copy_piece(struct stk_check *check, struct copy *copy, uint64_t at,
+static int copy_piece(struct stk_shard_check *check, struct copy *copy, uint64_t at,
                       struct stk_view piece, uint32_t *next, struct stoker_error *error)
 {
     int status = 0;
 
     while (status == 0 && piece.bytes > 0) {
-        const struct stk_range *range;
+        const struct stk_repair_range *range;
         uint64_t part;
 
         while (*next < check->range_count && check->ranges[*next].end <= at) {
@@ -300,26 +306,26 @@ static int copy_piece(struct stk_check *check, struct copy *copy, uint64_t at,
     return status;
 }
 
-static int copy_kept(struct stk_check *check, struct copy *copy, struct stoker_error *error)
+static int copy_kept(struct stk_shard_check *check, struct copy *copy, struct stoker_error *error)
 {
-    struct stk_tape_options options;
-    struct stk_tape tape = {0};
+    struct stk_shard_reader_options options;
+    struct stk_shard_reader tape = {0};
     uint32_t next = 0;
-    int status = stk_reader_start(&check->reader, check->path, error), event = 1;
+    int status = stk_read_ahead_start(&check->reader, check->path, error), event = 1;
 
-    stk_check_tape(check, &options);
+    stk_shard_check_reader_options(check, &options);
     options.stop = NULL; /* a part of it would be no shard */
-    status = status < 0 ? status : stk_tape_start(&tape, &check->reader, &options, error);
-    while (status == 0 && event != STK_TAPE_END) {
-        event = stk_tape_next(&tape, error);
+    status = status < 0 ? status : stk_shard_reader_start(&tape, &check->reader, &options, error);
+    while (status == 0 && event != STK_SHARD_READER_END) {
+        event = stk_shard_reader_next(&tape, error);
         status = event < 0 ? event : 0;
-        if (event == STK_TAPE_PIECE) {
+        if (event == STK_SHARD_READER_PIECE) {
             status = copy_piece(check, copy, tape.offset, tape.piece, &next, error);
         }
     }
-    stk_tape_stop(&tape);
-    stk_reader_stop(&check->reader);
-    if (status == 0 && check->cut) { /* it may have been cut inside of the padding */
+    stk_shard_reader_stop(&tape);
+    stk_read_ahead_stop(&check->reader);
+    if (status == 0 && check->no_end_marker) { /* it may have been cut inside of the padding */
         status = emit_zeros(
             copy, stk_round_up(copy->tar_bytes, BLOCK_BYTES) - copy->tar_bytes + END_BYTES, error);
     }
@@ -328,19 +334,19 @@ static int copy_kept(struct stk_check *check, struct copy *copy, struct stoker_e
 
 /* ---- after all -------------------------------------------------------------------------- */
 
-int stk_repair_finish(struct stoker_verify *verify, struct stk_findings *findings,
+int stk_repair_finish(struct stoker_verify *verify, struct stk_verify_findings *findings,
                       struct stoker_error *error)
 {
     int status = verify->objects.kind == STK_SOURCE_FOLDER ? finish_files(verify, findings, error)
                                                            : finish_tars(verify, findings, error);
 
-    return status < 0 ? status : stk_indexes_remove_stale(verify, error);
+    return status < 0 ? status : stk_verify_indexes_remove_stale(verify, error);
 }
 
 void stk_repair_abandon(struct stoker_verify *verify)
 {
     for (uint64_t i = 0; i < verify->objects.count; i++) {
-        char *path = verify->mended[i].state == STK_MENDED_WRITTEN
+        char *path = verify->mended[i].state == STK_REPAIR_WRITTEN
                          ? with_ending(object_path(verify, i), ending_repair)
                          : NULL;
 
@@ -393,7 +399,8 @@ static int sync_roots(struct stoker_verify *verify, struct stoker_error *error)
     return status;
 }
 
-static int take_name(struct stoker_verify *verify, uint64_t object, struct stoker_error *error)
+static int rename_repaired(struct stoker_verify *verify, uint64_t object,
+                           struct stoker_error *error)
 {
     const char *path = object_path(verify, object);
     char *repaired = with_ending(path, ending_repair);
@@ -402,8 +409,8 @@ static int take_name(struct stoker_verify *verify, uint64_t object, struct stoke
 
     stk_free(repaired);
     if (status == 0) {
-        verify->mended[object].state = STK_MENDED_DONE;
-        stk_indexes_spoil(verify, object);
+        verify->mended[object].state = STK_REPAIR_RENAMED;
+        stk_verify_indexes_mark_stale(verify, object);
         atomic_fetch_add_explicit(&verify->count.repaired, 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&verify->count.dropped, verify->mended[object].dropped,
                                   memory_order_relaxed);
@@ -414,39 +421,39 @@ static int take_name(struct stoker_verify *verify, uint64_t object, struct stoke
 }
 
 /* An original of an earlier repair is in the way: the new file goes again. */
-static int give_up(struct stoker_verify *verify, struct stk_findings *findings, uint64_t object,
-                   struct stoker_error *error)
+static int abandon_copy(struct stoker_verify *verify, struct stk_verify_findings *findings,
+                        uint64_t object, struct stoker_error *error)
 {
     char *repaired = with_ending(object_path(verify, object), ending_repair);
     int status = repaired ? stk_io_remove(verify->engine->io, repaired, error) : fail_memory(error);
 
     stk_free(repaired);
-    verify->mended[object].state = STK_MENDED_NOT;
+    verify->mended[object].state = STK_REPAIR_NONE;
     return status < 0 ? status
-                      : leave(verify, findings, object,
-                              "not repaired: SHARD.original is there from an earlier repair",
-                              "move it away, and repair again", error);
+                      : leave_shard(verify, findings, object,
+                                    "not repaired: SHARD.original is there from an earlier repair",
+                                    "move it away, and repair again", error);
 }
 
-static int finish_tars(struct stoker_verify *verify, struct stk_findings *findings,
+static int finish_tars(struct stoker_verify *verify, struct stk_verify_findings *findings,
                        struct stoker_error *error)
 {
     uint64_t count = 0;
     int status = 0;
 
     for (uint64_t i = 0; i < verify->objects.count && status == 0; i++) {
-        struct stk_mended *mended = &verify->mended[i];
-        struct stk_manifest_shard values = {.bytes = mended->bytes, .samples = mended->samples};
+        struct stk_repair_result *result = &verify->mended[i];
+        struct stk_manifest_shard values = {.bytes = result->bytes, .samples = result->samples};
 
-        if (mended->state != STK_MENDED_WRITTEN) {
+        if (result->state != STK_REPAIR_WRITTEN) {
             continue;
         }
         status = keep_original(verify, i, error);
         if (status == 1) {
-            status = give_up(verify, findings, i, error);
+            status = abandon_copy(verify, findings, i, error);
         } else if (status == 0) {
-            memcpy(values.sha256, mended->sha256, sizeof values.sha256);
-            status = stk_roots_set(verify, i, &values, error);
+            memcpy(values.sha256, result->sha256, sizeof values.sha256);
+            status = stk_manifest_roots_set(verify, i, &values, error);
             count++;
         }
     }
@@ -454,10 +461,10 @@ static int finish_tars(struct stoker_verify *verify, struct stk_findings *findin
         return status;
     }
     status = sync_roots(verify, error);
-    status = status < 0 ? status : stk_roots_write(verify, error);
+    status = status < 0 ? status : stk_manifest_roots_write(verify, error);
     for (uint64_t i = 0; i < verify->objects.count && status == 0; i++) {
-        if (verify->mended[i].state == STK_MENDED_WRITTEN) {
-            status = take_name(verify, i, error);
+        if (verify->mended[i].state == STK_REPAIR_WRITTEN) {
+            status = rename_repaired(verify, i, error);
         }
     }
     return status < 0 ? status : sync_roots(verify, error);
@@ -479,8 +486,8 @@ static int make_folders(struct stk_io *io, char *path, size_t root_bytes,
     return status;
 }
 
-static int move_file(struct stoker_verify *verify, struct stk_findings *findings, uint64_t object,
-                     struct stoker_error *error)
+static int move_file(struct stoker_verify *verify, struct stk_verify_findings *findings,
+                     uint64_t object, struct stoker_error *error)
 {
     const char *path = object_path(verify, object);
     size_t root = verify->objects.root_bytes, bytes = strlen(path) + sizeof ".bad";
@@ -495,12 +502,13 @@ static int move_file(struct stoker_verify *verify, struct stk_findings *findings
     status = make_folders(verify->engine->io, to, root + 3, error);
     status = status < 0 ? status : stk_io_rename(verify->engine->io, path, to, true, error);
     if (status == -EEXIST || status == -EXDEV) {
-        status = leave(verify, findings, object,
-                       status == -EXDEV ? "not moved: ROOT.bad is on another file system"
-                                        : "not moved: a file of this name is in ROOT.bad already",
-                       "move it yourself, or remove it", error);
+        status =
+            leave_shard(verify, findings, object,
+                        status == -EXDEV ? "not moved: ROOT.bad is on another file system"
+                                         : "not moved: a file of this name is in ROOT.bad already",
+                        "move it yourself, or remove it", error);
     } else if (status == 0) {
-        stk_indexes_spoil(verify, object);
+        stk_verify_indexes_mark_stale(verify, object);
         atomic_fetch_add_explicit(&verify->count.repaired, 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&verify->count.dropped, 1, memory_order_relaxed);
     }
@@ -508,7 +516,7 @@ static int move_file(struct stoker_verify *verify, struct stk_findings *findings
     return status;
 }
 
-static int finish_files(struct stoker_verify *verify, struct stk_findings *findings,
+static int finish_files(struct stoker_verify *verify, struct stk_verify_findings *findings,
                         struct stoker_error *error)
 {
     size_t root = verify->objects.root_bytes;
@@ -519,12 +527,13 @@ static int finish_files(struct stoker_verify *verify, struct stk_findings *findi
         /* "./" and "../": what would be beside them has no name that one can guess. */
         bool named = root > 1 && path[root - 1] == '/' && path[root - 2] != '.';
 
-        if (verify->mended[i].state != STK_MENDED_BAD) {
+        if (verify->mended[i].state != STK_REPAIR_MOVE_FILE) {
             continue;
         }
-        status = named ? move_file(verify, findings, i, error)
-                       : leave(verify, findings, i, "not moved: the folder has no name of its own",
-                               "name the folder by its path, not '.' or '/'", error);
+        status =
+            named ? move_file(verify, findings, i, error)
+                  : leave_shard(verify, findings, i, "not moved: the folder has no name of its own",
+                                "name the folder by its path, not '.' or '/'", error);
     }
     return status;
 }

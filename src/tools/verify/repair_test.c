@@ -14,7 +14,7 @@ static void add_packed(struct stk_io *world, struct t_tar *tars)
     tar.data[data_at(2, 1) - 512 + 150] ^= 1;
     t_tar_gzip(&tar, &tars[0]);
     tars[0].bytes -= 40;
-    stk_world_add(world, "/data/a.tar.gz", tars[0].data, tars[0].bytes);
+    stk_sim_add(world, "/data/a.tar.gz", tars[0].data, tars[0].bytes);
     t_tar_free(&tar);
 }
 
@@ -32,16 +32,16 @@ static uint64_t repair_failing(bool seam, bool packed, uint64_t n)
     uint64_t calls;
 
     (packed ? add_packed : add_hurt)(world, tars);
-    calls = seam ? stk_world_calls(world) : stk_mem_calls();
+    calls = seam ? stk_sim_calls(world) : stk_mem_calls();
     if (seam) {
-        stk_world_fail_nth(world, n);
+        stk_sim_fail_nth(world, n);
     } else {
         stk_mem_fail_nth(n);
     }
     verify_url(engine, "/data", true, true, &run);
     stk_mem_fail_nth(0);
-    stk_world_fail_nth(world, 0);
-    calls = (seam ? stk_world_calls(world) : stk_mem_calls()) - calls;
+    stk_sim_fail_nth(world, 0);
+    calls = (seam ? stk_sim_calls(world) : stk_mem_calls()) - calls;
     if (run.status < 0) {
         T_EQ("nothing half done stays", stk_io_stat_path(world, half, &(struct stk_stat){0}, NULL),
              -ENOENT);
@@ -92,13 +92,13 @@ static void test_cut(void)
         uint64_t before, n = turn / 3;
 
         add_hurt(world, tars);
-        before = stk_world_calls(world);
-        stk_world_cut_nth(world, n);
+        before = stk_sim_calls(world);
+        stk_sim_kill_nth(world, n);
         verify_url(engine, "/data", false, true, &run);
-        calls = turn == 0 ? stk_world_calls(world) - before : calls;
-        stk_world_cut_nth(world, 0);
+        calls = turn == 0 ? stk_sim_calls(world) - before : calls;
+        stk_sim_kill_nth(world, 0);
         if (turn % 3 > 0) {
-            T_EQ("crash", turn % 3 == 1 ? stk_world_crash(world) : stk_world_crash_some(world, n),
+            T_EQ("crash", turn % 3 == 1 ? stk_sim_crash(world) : stk_sim_crash_partial(world, n),
                  0);
         }
         T_TRUE("the old one is there",

@@ -10,8 +10,8 @@
 enum { BLOCK_BYTES = 512 };
 
 struct walk {
-    struct stk_check *check;
-    struct stk_tape tape;
+    struct stk_shard_check *check;
+    struct stk_shard_reader tape;
     struct stk_view piece; /* of the tar; begins at a multiple of BLOCK_BYTES */
     uint64_t offset;       /* of the piece */
     bool ended;            /* no piece follows */
@@ -28,134 +28,142 @@ struct walk {
     } member;
 };
 
-static int pull(struct walk *walk, struct stoker_error *error);
-static int over_gap(struct walk *walk, struct stoker_error *error);
+static int next_piece(struct walk *walk, struct stoker_error *error);
+static int skip_gap(struct walk *walk, struct stoker_error *error);
 static int feed(struct walk *walk, struct stoker_error *error);
-static int tar_failed(struct walk *walk, struct stoker_error *found, struct stoker_error *error);
+static int tar_failed(struct walk *walk, struct stoker_error *cause, struct stoker_error *error);
 static int find_header(struct walk *walk, uint64_t from, uint64_t *header_out,
                        struct stoker_error *error);
 static int resume(struct walk *walk, struct stoker_error *error);
 static int walk_tar(struct walk *walk, struct stoker_error *error);
 static int open_tar(struct walk *walk, uint64_t base, struct stoker_error *error);
 
-void stk_check_tape(const struct stk_check *check, struct stk_tape_options *options)
+void stk_shard_check_reader_options(const struct stk_shard_check *check,
+                                    struct stk_shard_reader_options *options)
 {
     const struct stoker_verify *verify = check->verify;
 
-    *options = (struct stk_tape_options){.unpacked_bytes_max = verify->options.unpacked_bytes_max,
-                                         .unpacked_ratio_max = verify->options.unpacked_ratio_max,
-                                         .index = check->known.index,
-                                         .shard = check->known.shard,
-                                         .stop = &verify->stopping};
+    *options = (struct stk_shard_reader_options){
+        .unpacked_bytes_max = verify->options.decompressed_bytes_max,
+        .unpacked_ratio_max = verify->options.decompression_ratio_max,
+        .index = check->index_check.index,
+        .shard = check->index_check.shard,
+        .stop = &verify->stopping};
 }
 
 /* What cannot be read is a finding, and the end. */
-static int unreadable(struct walk *walk, struct stoker_error *found, struct stoker_error *error)
+static int unreadable(struct walk *walk, struct stoker_error *cause, struct stoker_error *error)
 {
     walk->check->broken = true;
-    if (stk_verify_is_ours(found->status)) {
-        *error = *found;
-        return found->status;
+    if (stk_verify_is_process_error(cause->status)) {
+        *error = *cause;
+        return cause->status;
     }
-    return stk_check_find(walk->check, STOKER_FINDING_UNREADABLE, found, NULL, error);
+    return stk_shard_check_add_finding(walk->check, STOKER_FINDING_UNREADABLE, cause, NULL, error);
 }
 
 /* What streams say by their ends, and sums of the index: bytes that were unpacked without an error,
  * and are not right, or may not be. */
-static int tell_wrong(struct stk_check *check, const struct stk_wrong *wrong,
-                      struct stoker_error *error)
+static int add_error_finding(struct stk_shard_check *check,
+                             const struct stk_shard_error *shard_error, struct stoker_error *error)
 {
     static const struct {
         uint32_t doubt, kind; /* 0: none; no finding */
         const char *what, *advice;
     } rows[] = {
-        [STK_WRONG_INDEX] = {STK_DOUBT_WRONG, STOKER_FINDING_CHECKSUM,
-                             "the unpacked bytes have not the index's sum",
-                             "copy the shard again, or leave out the samples there (--repair)"},
-        [STK_WRONG_SUM] = {STK_DOUBT_SUM, STOKER_FINDING_PACKING,
-                           "a checksum of the packing is wrong, and nothing else tells whether it "
-                           "or the bytes are",
-                           "copy the shard again; --repair leaves out what nothing proves, with "
-                           "--keep-unproven it keeps it"},
-        [STK_WRONG_END] = {0, STOKER_FINDING_PACKING,
-                           "the end of a packed stream is damaged; the bytes are proved",
-                           "copy the shard again, or --repair: nothing is left out for it"},
-        [STK_WRONG_NONE] = {STK_DOUBT_UNPROVEN, 0, "", ""},
+        [STK_SHARD_ERROR_INDEX] =
+            {STK_SHARD_DOUBT_WRONG, STOKER_FINDING_CHECKSUM,
+             "the unpacked bytes have not the index's sum",
+             "copy the shard again, or leave out the samples there (--repair)"},
+        [STK_SHARD_ERROR_CHECKSUM] =
+            {STK_SHARD_DOUBT_CHECKSUM, STOKER_FINDING_PACKING,
+             "a checksum of the packing is wrong, and nothing else tells whether it "
+             "or the bytes are",
+             "copy the shard again; --repair leaves out what nothing proves, with "
+             "--keep-unproven it keeps it"},
+        [STK_SHARD_ERROR_STREAM_END] =
+            {0, STOKER_FINDING_PACKING,
+             "the end of a packed stream is damaged; the bytes are proved",
+             "copy the shard again, or --repair: nothing is left out for it"},
+        [STK_SHARD_ERROR_UNVERIFIED] = {STK_SHARD_DOUBT_UNVERIFIED, 0, "", ""},
     };
-    struct stoker_error found = {0};
+    struct stoker_error cause = {0};
 
-    if (rows[wrong->kind].doubt) {
-        stk_check_doubt(check, wrong->from, wrong->to, rows[wrong->kind].doubt);
+    if (rows[shard_error->kind].doubt) {
+        stk_shard_check_add_doubt(check, shard_error->from, shard_error->to,
+                                  rows[shard_error->kind].doubt);
     }
-    if (!rows[wrong->kind].kind) {
+    if (!rows[shard_error->kind].kind) {
         return 0;
     }
     check->rewrite = true;
-    stk_fail(&found, STOKER_ERROR_CORRUPT, rows[wrong->kind].what, rows[wrong->kind].advice,
-             "%llu bytes, %u place%s", (unsigned long long)(wrong->to - wrong->from), wrong->count,
-             wrong->count == 1 ? "" : "s");
-    found.offset = wrong->kind == STK_WRONG_INDEX ? wrong->from : wrong->packed_at;
-    return stk_check_find(check, rows[wrong->kind].kind, &found, NULL, error);
+    stk_fail(&cause, STOKER_ERROR_CORRUPT, rows[shard_error->kind].what,
+             rows[shard_error->kind].advice, "%llu bytes, %u place%s",
+             (unsigned long long)(shard_error->to - shard_error->from), shard_error->count,
+             shard_error->count == 1 ? "" : "s");
+    cause.offset = shard_error->kind == STK_SHARD_ERROR_INDEX ? shard_error->from
+                                                              : shard_error->compressed_offset;
+    return stk_shard_check_add_finding(check, rows[shard_error->kind].kind, &cause, NULL, error);
 }
 
-static int tell_wrongs(struct walk *walk, struct stoker_error *error)
+static int add_error_findings(struct walk *walk, struct stoker_error *error)
 {
-    struct stk_check *check = walk->check;
-    struct stoker_error found = {0};
+    struct stk_shard_check *check = walk->check;
+    struct stoker_error cause = {0};
     int status = 0;
 
-    for (uint32_t i = 0; i < walk->tape.wrong_count && status == 0; i++) {
-        const struct stk_wrong *wrong = &walk->tape.wrongs[i];
+    for (uint32_t i = 0; i < walk->tape.error_count && status == 0; i++) {
+        const struct stk_shard_error *shard_error = &walk->tape.errors[i];
 
         /* A stale index is what is wrong itself. */
-        if (wrong->kind != STK_WRONG_INDEX ||
-            !check->verify->roots.items[check->known.root].stale) {
-            status = tell_wrong(check, wrong, error);
+        if (shard_error->kind != STK_SHARD_ERROR_INDEX ||
+            !check->verify->roots.items[check->index_check.root].stale) {
+            status = add_error_finding(check, shard_error, error);
         }
     }
-    if (status == 0 && walk->tape.lie.what) {
+    if (status == 0 && walk->tape.mismatch.what) {
         check->rewrite = true;
-        stk_fail(&found, STOKER_ERROR_CORRUPT, "the seek table does not fit the frames",
+        stk_fail(&cause, STOKER_ERROR_CORRUPT, "the seek table does not fit the frames",
                  "stoker reads well without it, other programs may not: copy the shard again, or "
                  "--repair",
-                 "%s", walk->tape.lie.what);
-        found.offset = walk->tape.lie.at;
-        status = stk_check_find(check, STOKER_FINDING_TABLE, &found, NULL, error);
+                 "%s", walk->tape.mismatch.what);
+        cause.offset = walk->tape.mismatch.at;
+        status = stk_shard_check_add_finding(check, STOKER_FINDING_TABLE, &cause, NULL, error);
     }
     return status;
 }
 
-int stk_walk(struct stk_check *check, struct stoker_error *error)
+int stk_tar_walk(struct stk_shard_check *check, struct stoker_error *error)
 {
     struct walk walk = {.check = check};
-    struct stk_tape_options options;
-    struct stoker_error found = {0};
+    struct stk_shard_reader_options options;
+    struct stoker_error cause = {0};
     int status;
 
-    stk_check_tape(check, &options);
+    stk_shard_check_reader_options(check, &options);
     options.sha = check->sha;
     options.counter = &check->verify->count.bytes;
-    status = stk_tape_start(&walk.tape, &check->reader, &options, &found);
-    status = status < 0 ? unreadable(&walk, &found, error) : pull(&walk, error);
+    status = stk_shard_reader_start(&walk.tape, &check->reader, &options, &cause);
+    status = status < 0 ? unreadable(&walk, &cause, error) : next_piece(&walk, error);
     if (status == 0 && !check->broken) {
         status = open_tar(&walk, 0, error);
     }
     if (status == 0 && !check->broken) {
         status = walk_tar(&walk, error);
     }
-    if (status == 0 && !check->broken && stk_tape_drain(&walk.tape, &found) < 0) {
-        status = unreadable(&walk, &found, error);
+    if (status == 0 && !check->broken && stk_shard_reader_drain(&walk.tape, &cause) < 0) {
+        status = unreadable(&walk, &cause, error);
     }
     if (status == 0 && !check->broken) {
-        status = tell_wrongs(&walk, error);
+        status = add_error_findings(&walk, error);
     }
     check->broken = check->broken || walk.tape.stopped;
-    check->packing = walk.tape.packing;
+    check->compression = walk.tape.compression;
     check->level = walk.tape.level;
     check->streams = walk.tape.streams;
     check->tar_bytes = walk.tape.bytes;
     stk_tar_close(walk.tar);
-    stk_tape_stop(&walk.tape);
+    stk_shard_reader_stop(&walk.tape);
     return status;
 }
 
@@ -164,7 +172,7 @@ static int open_tar(struct walk *walk, uint64_t base, struct stoker_error *error
     const struct stoker_verify_options *options = &walk->check->verify->options;
     struct stk_tar_limits limits = {.name_bytes_max = options->key_bytes_max,
                                     .header_bytes_max = options->header_bytes_max};
-    uint64_t size = walk->check->packed ? UINT64_MAX : walk->check->reader.bytes - base;
+    uint64_t size = walk->check->is_compressed ? UINT64_MAX : walk->check->reader.bytes - base;
 
     stk_tar_close(walk->tar);
     walk->tar = NULL;
@@ -173,22 +181,22 @@ static int open_tar(struct walk *walk, uint64_t base, struct stoker_error *error
 }
 
 /* The next piece, fed to the member whose data goes by; an empty one at the end. */
-static int pull(struct walk *walk, struct stoker_error *error)
+static int next_piece(struct walk *walk, struct stoker_error *error)
 {
-    struct stoker_error found = {0};
-    int event = STK_TAPE_GAP, status = 0;
+    struct stoker_error cause = {0};
+    int event = STK_SHARD_READER_GAP, status = 0;
 
     walk->offset += walk->piece.bytes;
     walk->piece.bytes = 0;
-    while (status == 0 && event == STK_TAPE_GAP && !walk->ended) {
-        event = stk_tape_next(&walk->tape, &found);
+    while (status == 0 && event == STK_SHARD_READER_GAP && !walk->ended) {
+        event = stk_shard_reader_next(&walk->tape, &cause);
         if (event < 0) {
             walk->ended = true;
-            return unreadable(walk, &found, error);
+            return unreadable(walk, &cause, error);
         }
-        walk->check->packed = walk->tape.packing != STK_PLAIN;
-        status = event == STK_TAPE_GAP ? over_gap(walk, error) : 0;
-        walk->ended = event == STK_TAPE_END;
+        walk->check->is_compressed = walk->tape.compression != STK_COMPRESSION_NONE;
+        status = event == STK_SHARD_READER_GAP ? skip_gap(walk, error) : 0;
+        walk->ended = event == STK_SHARD_READER_END;
     }
     walk->check->broken = walk->check->broken || walk->tape.stopped;
     if (status < 0 || walk->ended) {
@@ -197,39 +205,41 @@ static int pull(struct walk *walk, struct stoker_error *error)
     walk->piece = walk->tape.piece;
     walk->offset = walk->tape.offset;
     walk->check->streams = walk->tape.streams;
-    walk->check->unsummed = walk->tape.unsummed;
+    walk->check->no_checksum = walk->tape.no_checksum;
     return feed(walk, error);
 }
 
 /* Part of the tar is not there. What hangs on it: the member whose data went by, and, since damage
  * in a packed stream reaches further than it shows, the one before it. */
-static int over_gap(struct walk *walk, struct stoker_error *error)
+static int skip_gap(struct walk *walk, struct stoker_error *error)
 {
-    struct stk_check *check = walk->check;
-    struct stk_gap *gap = &walk->tape.gap;
+    struct stk_shard_check *check = walk->check;
+    struct stk_shard_gap *gap = &walk->tape.gap;
     int status = 0;
 
     if (walk->member.open) {
         walk->member.open = false;
-        status = stk_check_cut(check, gap->to, error);
+        status = stk_shard_check_cut_member(check, gap->to, error);
     }
-    if (gap->found.status == STOKER_ERROR_LIMIT || gap->found.status == STOKER_ERROR_UNSUPPORTED) {
-        check->refused = true;
+    if (gap->error.status == STOKER_ERROR_LIMIT || gap->error.status == STOKER_ERROR_UNSUPPORTED) {
+        check->over_limit = true;
     }
     if (status == 0) {
-        stk_check_doubt(check, gap->sure, gap->doubted, STK_DOUBT_UNPROVEN);
-        stk_check_doubt(check, gap->doubted, gap->from, STK_DOUBT_SUM);
-        if (check->hurt_stream == check->streams && !gap->proved) {
+        stk_shard_check_add_doubt(check, gap->trusted_end, gap->doubted_from,
+                                  STK_SHARD_DOUBT_UNVERIFIED);
+        stk_shard_check_add_doubt(check, gap->doubted_from, gap->from, STK_SHARD_DOUBT_CHECKSUM);
+        if (check->damaged_stream == check->streams && !gap->verified) {
             /* It began there, or behind what checksums prove. */
-            stk_check_doubt(check, stk_max(check->hurt_at, gap->sure), gap->from, STK_DOUBT_WRONG);
+            stk_shard_check_add_doubt(check, stk_max(check->damaged_at, gap->trusted_end),
+                                      gap->from, STK_SHARD_DOUBT_WRONG);
         }
-        check->proved = gap->proved;
-        status =
-            stk_check_damage(check, STOKER_FINDING_PACKING, &gap->found, gap->from, gap->to, error);
-        check->proved = false;
+        check->verified = gap->verified;
+        status = stk_shard_check_add_damage(check, STOKER_FINDING_PACKING, &gap->error, gap->from,
+                                            gap->to, error);
+        check->verified = false;
     }
     if (!gap->exact) {
-        check->known.members = check->known.sums = false;
+        check->index_check.members = check->index_check.sums = false;
     }
     walk->damaged = gap->to == UINT64_MAX;
     walk->jumped = !walk->damaged;
@@ -246,7 +256,7 @@ static int resume(struct walk *walk, struct stoker_error *error)
     status = find_header(walk, from, &header, error);
     walk->jumped = false; /* over what gaps there were on the way */
     if (status == 0 && header > from) {
-        status = stk_check_keep_range(walk->check, from, header, false, error);
+        status = stk_shard_check_add_range(walk->check, from, header, false, error);
     }
     if (status < 0 || header == UINT64_MAX || walk->check->broken) {
         return status;
@@ -279,10 +289,10 @@ static int feed(struct walk *walk, struct stoker_error *error)
         struct stk_view data = {walk->piece.data + (walk->member.fed - walk->offset),
                                 until - walk->member.fed};
 
-        status = stk_check_data(walk->check, data, error);
+        status = stk_shard_check_add_data(walk->check, data, error);
         walk->member.fed = until;
         if (status == 0 && until == walk->member.end) {
-            status = stk_check_end(walk->check, true, error);
+            status = stk_shard_check_end_member(walk->check, true, error);
         }
     }
     if (status == 0 && walk->member.fed >= walk->member.end) {
@@ -293,8 +303,8 @@ static int feed(struct walk *walk, struct stoker_error *error)
         walk->member.fed = until;
         walk->member.open = until < walk->member.padded_end;
         if (!walk->member.open && walk->member.dirty) {
-            status = stk_check_padding(walk->check, walk->member.end,
-                                       walk->member.padded_end - walk->member.end, error);
+            status = stk_shard_check_padding(walk->check, walk->member.end,
+                                             walk->member.padded_end - walk->member.end, error);
         }
     }
     return status;
@@ -312,10 +322,10 @@ static int member_begins(struct walk *walk, struct stk_tar_step *step, struct st
     walk->member.end = step->offset + step->bytes;
     walk->member.padded_end = stk_round_up(walk->member.end, BLOCK_BYTES);
     walk->last_end = walk->member.padded_end;
-    status = stk_check_begin(walk->check, step, error);
+    status = stk_shard_check_begin_member(walk->check, step, error);
     if (status == 0 && step->bytes == 0) {
         walk->member.open = false;
-        return stk_check_end(walk->check, true, error);
+        return stk_shard_check_end_member(walk->check, true, error);
     }
     return status < 0 || step->offset >= walk->offset + walk->piece.bytes ? status
                                                                           : feed(walk, error);
@@ -328,12 +338,12 @@ static int walk_tar(struct walk *walk, struct stoker_error *error)
 
     while (status == 0) {
         struct stk_tar_step step;
-        struct stoker_error found = {0};
+        struct stoker_error cause = {0};
 
-        status = stk_tar_step(walk->tar, input, &step, &found);
+        status = stk_tar_step(walk->tar, input, &step, &cause);
         input = (struct stk_view){0};
         if (status < 0) {
-            status = tar_failed(walk, &found, error);
+            status = tar_failed(walk, &cause, error);
             if (status == 1) {
                 status = 0;
                 continue;
@@ -341,7 +351,7 @@ static int walk_tar(struct walk *walk, struct stoker_error *error)
             return status;
         }
         if (step.event == STK_TAR_END) {
-            walk->check->cut = false;
+            walk->check->no_end_marker = false;
             return 0;
         }
         if (step.event == STK_TAR_MEMBER) {
@@ -351,7 +361,7 @@ static int walk_tar(struct walk *walk, struct stoker_error *error)
         step.offset += walk->base;
         while (status == 0 && !walk->ended && !walk->jumped &&
                step.offset >= walk->offset + walk->piece.bytes) {
-            status = pull(walk, error);
+            status = next_piece(walk, error);
         }
         if (walk->check->broken) {
             return status;
@@ -379,40 +389,41 @@ static uint32_t kind_of(int status)
 }
 
 /* 1: the walk goes on at a later header; 0: the tar ends here. */
-static int tar_failed(struct walk *walk, struct stoker_error *found, struct stoker_error *error)
+static int tar_failed(struct walk *walk, struct stoker_error *cause, struct stoker_error *error)
 {
     uint64_t at, header = UINT64_MAX, from = walk->last_end;
-    int number = found->status, status = 0;
+    int number = cause->status, status = 0;
 
-    if (stk_verify_is_ours(number)) {
-        *error = *found;
+    if (stk_verify_is_process_error(number)) {
+        *error = *cause;
         return number;
     }
     if (walk->damaged) {
         return 0; /* the packing's end was told, and cut the member short */
     }
-    if (found->offset != STOKER_NO_OFFSET) {
-        found->offset += walk->base;
+    if (cause->offset != STOKER_NO_OFFSET) {
+        cause->offset += walk->base;
     }
     if (walk->member.open && walk->member.fed < walk->member.end) {
-        status = stk_check_end(walk->check, false, error); /* names the member */
+        status = stk_shard_check_end_member(walk->check, false, error); /* names the member */
         return status;
     }
     if (walk->member.open && walk->member.dirty) { /* cut inside the padding */
-        status = stk_check_padding(walk->check, walk->member.end,
-                                   walk->member.fed - walk->member.end, error);
+        status = stk_shard_check_padding(walk->check, walk->member.end,
+                                         walk->member.fed - walk->member.end, error);
         if (status < 0) {
             return status;
         }
     }
     walk->member.open = false;
-    at = found->offset == STOKER_NO_OFFSET ? walk->offset
-                                           : found->offset / BLOCK_BYTES * BLOCK_BYTES;
+    at = cause->offset == STOKER_NO_OFFSET ? walk->offset
+                                           : cause->offset / BLOCK_BYTES * BLOCK_BYTES;
     if (kind_of(number) != STOKER_FINDING_END) {
         status = find_header(walk, at + BLOCK_BYTES, &header, error);
     }
     if (status == 0 && !walk->check->broken) {
-        status = stk_check_damage(walk->check, kind_of(number), found, from, header, error);
+        status =
+            stk_shard_check_add_damage(walk->check, kind_of(number), cause, from, header, error);
     }
     if (status < 0 || header == UINT64_MAX || walk->check->broken) {
         return status;
@@ -441,7 +452,7 @@ static int find_header(struct walk *walk, uint64_t from, uint64_t *header_out,
         if (walk->ended) {
             break;
         }
-        status = pull(walk, error);
+        status = next_piece(walk, error);
     }
     return status;
 }

@@ -9,8 +9,8 @@
 
 enum { FILES_AHEAD = 64 }; /* of a store, on their way to a worker */
 
-static int resolve(struct stoker_verify_options *options, const struct stoker_verify_options *given,
-                   struct stoker_error *error);
+static int resolve(struct stoker_verify_options *options,
+                   const struct stoker_verify_options *user_options, struct stoker_error *error);
 static int prepare(struct stoker_verify *verify, struct stoker_error *error);
 static void *verify_main(void *argument);
 
@@ -31,7 +31,7 @@ int stoker_verify_open(struct stoker_verify **verify_out, struct stoker_engine *
         return stk_fail(error, -ENOMEM, "cannot verify", "free memory", "verify");
     }
     verify->engine = engine;
-    stk_engine_hold(engine);
+    stk_engine_retain(engine);
     pthread_mutex_init(&verify->lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -54,16 +54,16 @@ int stoker_verify_open(struct stoker_verify **verify_out, struct stoker_engine *
     return 0;
 }
 
-static int resolve(struct stoker_verify_options *options, const struct stoker_verify_options *given,
-                   struct stoker_error *error)
+static int resolve(struct stoker_verify_options *options,
+                   const struct stoker_verify_options *user_options, struct stoker_error *error)
 {
-    if (!given || given->struct_size < offsetof(struct stoker_verify_options, deep) ||
-        given->struct_size > 4096 || !given->urls || given->url_count == 0) {
+    if (!user_options || user_options->struct_size < offsetof(struct stoker_verify_options, deep) ||
+        user_options->struct_size > 4096 || !user_options->urls || user_options->url_count == 0) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "no data set is named",
                         "set struct_size, urls and url_count", "verify options");
     }
-    memcpy(options, given, stk_min(given->struct_size, sizeof *options));
-    if (options->keep_unproven && !options->repair) {
+    memcpy(options, user_options, stk_min(user_options->struct_size, sizeof *options));
+    if (options->keep_unverified && !options->repair) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "keep_unproven is for repair only",
                         "set repair as well, or leave it out", "verify options");
     }
@@ -73,15 +73,16 @@ static int resolve(struct stoker_verify_options *options, const struct stoker_ve
     options->decode_bytes_max = options->decode_bytes_max ? options->decode_bytes_max : 1u << 30;
     options->key_bytes_max = options->key_bytes_max ? options->key_bytes_max : 4096;
     options->header_bytes_max = options->header_bytes_max ? options->header_bytes_max : 1u << 20;
-    options->unpacked_bytes_max =
-        options->unpacked_bytes_max ? options->unpacked_bytes_max : 1ull << 40;
-    options->unpacked_ratio_max = options->unpacked_ratio_max ? options->unpacked_ratio_max : 1100;
+    options->decompressed_bytes_max =
+        options->decompressed_bytes_max ? options->decompressed_bytes_max : 1ull << 40;
+    options->decompression_ratio_max =
+        options->decompression_ratio_max ? options->decompression_ratio_max : 1100;
     return 0;
 }
 
 /* What objects of a store are, which a listing may have told too long ago, or too little of, is
  * asked for at once: one after the other would take a round trip each. A hint. */
-static void expect_objects(struct stoker_verify *verify, uint64_t first, uint64_t end)
+static void prefetch_metadata(struct stoker_verify *verify, uint64_t first, uint64_t end)
 {
     const char *text = verify->objects.text;
     const uint64_t *paths = verify->objects.paths;
@@ -99,7 +100,7 @@ static void expect_objects(struct stoker_verify *verify, uint64_t first, uint64_
         at = stpcpy(at, text + paths[i]) + 1;
     }
     if (names) {
-        stk_io_expect(verify->engine->io, names, end - first);
+        stk_io_prefetch_metadata(verify->engine->io, names, end - first);
     }
     stk_free(names);
 }
@@ -126,7 +127,7 @@ static int prepare(struct stoker_verify *verify, struct stoker_error *error)
     }
     folder = verify->objects.kind == STK_SOURCE_FOLDER;
     if (!folder) {
-        expect_objects(verify, 0, verify->objects.count);
+        prefetch_metadata(verify, 0, verify->objects.count);
     }
     for (uint64_t i = 0; i < verify->objects.count && !folder; i++) {
         struct stk_stat about = {0};
@@ -147,9 +148,10 @@ static int prepare(struct stoker_verify *verify, struct stoker_error *error)
         return stk_fail(error, -ENOMEM, "cannot verify", "free memory", "%llu shards",
                         (unsigned long long)verify->objects.count);
     }
-    status = stk_roots_open(verify, &verify->locked.stages[0].findings, error);
-    status =
-        status < 0 ? status : stk_indexes_open(verify, &verify->locked.stages[0].findings, error);
+    status = stk_manifest_roots_open(verify, &verify->locked.stages[0].findings, error);
+    status = status < 0
+                 ? status
+                 : stk_verify_indexes_open(verify, &verify->locked.stages[0].findings, error);
     verify->options.urls = NULL; /* borrowed until here */
     return status;
 }
@@ -166,11 +168,11 @@ void stoker_verify_close(struct stoker_verify *verify)
         pthread_join(verify->thread, NULL);
     }
     for (uint64_t i = 0; verify->locked.stages && i < verify->stage_count; i++) {
-        stk_findings_deinit(&verify->locked.stages[i].findings);
+        stk_verify_findings_deinit(&verify->locked.stages[i].findings);
     }
     stk_free(verify->locked.stages);
     stk_free(verify->mended);
-    stk_roots_deinit(verify);
+    stk_manifest_roots_deinit(verify);
     if (verify->named) {
         stk_dataset_release(verify->named);
     }
@@ -191,53 +193,53 @@ static void stage_done(struct stoker_verify *verify, uint64_t stage)
     pthread_mutex_unlock(&verify->lock);
 }
 
-static int check_shard(struct stoker_verify *verify, uint64_t object, struct stk_findings *findings,
-                       struct stoker_error *error)
+static int check_shard(struct stoker_verify *verify, uint64_t object,
+                       struct stk_verify_findings *findings, struct stoker_error *error)
 {
-    struct stk_check check;
+    struct stk_shard_check check;
     int status;
 
-    stk_check_init(&check, verify, findings);
-    status = stk_roots_find_extra(verify, object, findings, error);
-    status = status < 0 ? status : stk_check_shard(&check, object, error);
-    stk_check_deinit(&check);
+    stk_shard_check_init(&check, verify, findings);
+    status = stk_manifest_roots_report_extra(verify, object, findings, error);
+    status = status < 0 ? status : stk_shard_check_run(&check, object, error);
+    stk_shard_check_deinit(&check);
     atomic_fetch_add_explicit(&verify->count.shards, 1, memory_order_relaxed);
     return status;
 }
 
 static int check_files(struct stoker_verify *verify, uint64_t first, uint64_t end,
-                       struct stk_findings *findings, struct stoker_error *error)
+                       struct stk_verify_findings *findings, struct stoker_error *error)
 {
     struct stk_io *io = verify->engine->io;
-    struct stk_check check;
+    struct stk_shard_check check;
     uint64_t ahead = first;
     int status = 0;
 
-    stk_check_init(&check, verify, findings);
-    expect_objects(verify, first, end);
+    stk_shard_check_init(&check, verify, findings);
+    prefetch_metadata(verify, first, end);
     for (uint64_t i = first; i < end && status == 0; i++) {
         if (atomic_load_explicit(&verify->stopping, memory_order_relaxed)) {
             break;
         }
         for (; ahead < stk_min(i + FILES_AHEAD, end); ahead++) {
-            stk_io_bring_head(io, verify->objects.text + verify->objects.paths[ahead], &check);
+            stk_io_prefetch_head(io, verify->objects.text + verify->objects.paths[ahead], &check);
         }
         check.damage = 0;
-        status = stk_check_file(&check, i, error);
+        status = stk_shard_check_file(&check, i, error);
         if (verify->mended && check.damage > 0 && !check.broken) {
-            verify->mended[i].state = STK_MENDED_BAD;
+            verify->mended[i].state = STK_REPAIR_MOVE_FILE;
         }
         atomic_fetch_add_explicit(&verify->count.shards, 1, memory_order_relaxed);
     }
-    stk_io_let_go(io, &check);
-    stk_check_deinit(&check);
+    stk_io_prefetch_release(io, &check);
+    stk_shard_check_deinit(&check);
     return status;
 }
 
 static int verify_round(void *context, uint64_t round, struct stoker_error *error)
 {
     struct stoker_verify *verify = context;
-    struct stk_findings *findings = &verify->locked.stages[round + 1].findings;
+    struct stk_verify_findings *findings = &verify->locked.stages[round + 1].findings;
     uint64_t first = round * STK_VERIFY_FILES;
     int status = 0;
 
@@ -259,7 +261,7 @@ static void *verify_main(void *argument)
 {
     struct stoker_verify *verify = argument;
     struct stoker_error error = {0};
-    struct stk_findings *last = &verify->locked.stages[verify->stage_count - 1].findings;
+    struct stk_verify_findings *last = &verify->locked.stages[verify->stage_count - 1].findings;
     int status;
 
     pthread_setname_np(pthread_self(), "stoker-verify");
@@ -267,8 +269,8 @@ static void *verify_main(void *argument)
     status =
         stk_engine_parallel(verify->engine, verify->stage_count - 2, verify_round, verify, &error);
     if (status == 0 && !atomic_load_explicit(&verify->stopping, memory_order_relaxed)) {
-        status = stk_roots_find_missing(verify, last, &error);
-        status = status < 0 ? status : stk_indexes_compare(verify, last, &error);
+        status = stk_manifest_roots_report_missing(verify, last, &error);
+        status = status < 0 ? status : stk_verify_indexes_compare(verify, last, &error);
         if (status == 0 && verify->options.repair) {
             status = stk_repair_finish(verify, last, &error);
         }
@@ -291,12 +293,12 @@ static void *verify_main(void *argument)
 /* ---- the caller ------------------------------------------------------------------------- */
 
 /* The next finding that may be given; *more_out: another may come. */
-static struct stk_finding *take_locked(struct stoker_verify *verify, bool *more_out)
+static struct stk_verify_finding *take_locked(struct stoker_verify *verify, bool *more_out)
 {
     *more_out = false;
     while (verify->locked.next < verify->stage_count) {
-        struct stk_stage *stage = &verify->locked.stages[verify->locked.next];
-        struct stk_finding *finding = stage->done ? stage->findings.first : NULL;
+        struct stk_verify_stage *stage = &verify->locked.stages[verify->locked.next];
+        struct stk_verify_finding *finding = stage->done ? stage->findings.first : NULL;
 
         if (finding) {
             stage->findings.first = finding->next;
@@ -316,8 +318,8 @@ static struct stk_finding *take_locked(struct stoker_verify *verify, bool *more_
 int stoker_verify_next(struct stoker_verify *verify, uint32_t timeout_ms,
                        struct stoker_finding *finding, struct stoker_error *error)
 {
-    struct timespec until = stk_engine_after((uint64_t)timeout_ms * 1000000u);
-    struct stk_finding *taken;
+    struct timespec until = stk_engine_deadline((uint64_t)timeout_ms * 1000000u);
+    struct stk_verify_finding *taken;
     bool more;
     int status = stk_engine_check(verify->engine, error);
 
@@ -341,7 +343,7 @@ int stoker_verify_next(struct stoker_verify *verify, uint32_t timeout_ms,
     if (!taken) {
         return status;
     }
-    stk_finding_give(taken, finding);
+    stk_verify_finding_move(taken, finding);
     return 1;
 }
 
@@ -364,7 +366,7 @@ int stoker_verify_progress(struct stoker_verify *verify, struct stoker_verify_pr
     full.findings_kept = atomic_load_explicit(&verify->count.kept, memory_order_relaxed);
     full.repaired = atomic_load_explicit(&verify->count.repaired, memory_order_relaxed);
     full.dropped = atomic_load_explicit(&verify->count.dropped, memory_order_relaxed);
-    full.unproven = atomic_load_explicit(&verify->count.unproven, memory_order_relaxed);
+    full.unverified = atomic_load_explicit(&verify->count.unproven, memory_order_relaxed);
     memcpy(progress, &full, progress->struct_size);
     return 0;
 }

@@ -26,41 +26,42 @@
 
 /* ---- findings (finding.c) ---- */
 
-struct stk_finding {
-    struct stk_finding *next;
+struct stk_verify_finding {
+    struct stk_verify_finding *next;
     uint32_t kind;
     int status;
     uint64_t offset;
     char text[]; /* shard, key, extension, what, advice: each with its NUL */
 };
 
-struct stk_findings {
-    struct stk_finding *first, *last; /* owned */
+struct stk_verify_findings {
+    struct stk_verify_finding *first, *last; /* owned */
 };
 
 struct stoker_verify;
 
 /* Counts it, and keeps it if there is room. Its place and words are those of `error`. Negative
  * only without memory. */
-int stk_verify_find(struct stoker_verify *verify, struct stk_findings *findings, uint32_t kind,
-                    const struct stoker_error *error, const char *extension);
-void stk_findings_deinit(struct stk_findings *findings);
+int stk_verify_add_finding(struct stoker_verify *verify, struct stk_verify_findings *findings,
+                           uint32_t kind, const struct stoker_error *error, const char *extension);
+void stk_verify_findings_deinit(struct stk_verify_findings *findings);
 /* Worth a look, but no damage. */
-bool stk_finding_is_note(uint32_t kind);
+bool stk_verify_finding_is_note(uint32_t kind);
 /* Takes the finding. */
-void stk_finding_give(struct stk_finding *finding, struct stoker_finding *out);
+void stk_verify_finding_move(struct stk_verify_finding *finding, struct stoker_finding *out);
 /* Whether an error is about the process (memory, budget), not about what it read. */
-bool stk_verify_is_ours(int status);
+bool stk_verify_is_process_error(int status);
 
 /* ---- what the data is compared with (manifest_check.c, index_check.c) ---- */
 
 /* A folder that holds shards, and may hold their manifest. */
-struct stk_root {
-    char *path; /* owned; with '/' at its end, or empty: the working directory */
-    bool whole; /* all of its shards are listed: one that is missing is missed */
-    bool manifested;
-    bool changed;          /* repair changed entries */
-    struct stk_lock *lock; /* owned: one repair at a time; NULL: none, or nothing can be written */
+struct stk_manifest_root {
+    char *path;    /* owned; with '/' at its end, or empty: the working directory */
+    bool complete; /* all of its shards are listed: one that is missing is missed */
+    bool has_manifest;
+    bool changed; /* repair changed entries */
+    struct stk_file_lock
+        *lock; /* owned: one repair at a time; NULL: none, or nothing can be written */
     struct stk_manifest manifest;
     uint32_t *by_name;       /* owned: entries of the manifest, sorted */
     bool *seen;              /* owned: of entries: the shard is there */
@@ -70,39 +71,41 @@ struct stk_root {
     _Atomic bool stale;      /* the index: repair removes it */
 };
 
-enum { STK_ROOTS_EXTRA = 2 };
+enum { STK_MANIFEST_ROOTS_EXTRA = 2 };
 
 /* Where an index has an object. */
-struct stk_place {
+struct stk_verify_location {
     uint32_t root; /* its number + 1; 0: no index has it */
     uint32_t shard;
 };
 
-struct stk_roots {
-    struct stk_root *items;   /* owned; const after open but for `changed` and its entries */
-    uint32_t count;           /* there is room for STK_ROOTS_EXTRA more */
-    uint32_t *of_object;      /* owned; tars only */
-    struct stk_place *places; /* owned; NULL: there is no index */
+struct stk_manifest_roots {
+    struct stk_manifest_root *items; /* owned; const after open but for `changed` and its entries */
+    uint32_t count;                  /* there is room for STK_MANIFEST_ROOTS_EXTRA more */
+    uint32_t *of_object;             /* owned; tars only */
+    struct stk_verify_location *locations; /* owned; NULL: there is no index */
 };
 
 /* Reads the manifests; what is wrong with them is a finding. -EBUSY: another repair is at work. */
-int stk_roots_open(struct stoker_verify *verify, struct stk_findings *findings,
-                   struct stoker_error *error);
-void stk_roots_deinit(struct stoker_verify *verify);
+int stk_manifest_roots_open(struct stoker_verify *verify, struct stk_verify_findings *findings,
+                            struct stoker_error *error);
+void stk_manifest_roots_deinit(struct stoker_verify *verify);
 /* The entry of the object's shard; NULL: none, or there is no manifest. */
-struct stk_manifest_shard *stk_roots_entry(struct stoker_verify *verify, uint64_t object);
+struct stk_manifest_shard *stk_manifest_roots_find(struct stoker_verify *verify, uint64_t object);
 /* The shard is there and no manifest's: a finding. */
-int stk_roots_find_extra(struct stoker_verify *verify, uint64_t object,
-                         struct stk_findings *findings, struct stoker_error *error);
-int stk_roots_find_missing(struct stoker_verify *verify, struct stk_findings *findings,
-                           struct stoker_error *error);
-/* The entry is another shard's now; stk_roots_write brings it to the files. */
-int stk_roots_set(struct stoker_verify *verify, uint64_t object,
-                  const struct stk_manifest_shard *values, struct stoker_error *error);
-int stk_roots_write(struct stoker_verify *verify, struct stoker_error *error);
+int stk_manifest_roots_report_extra(struct stoker_verify *verify, uint64_t object,
+                                    struct stk_verify_findings *findings,
+                                    struct stoker_error *error);
+int stk_manifest_roots_report_missing(struct stoker_verify *verify,
+                                      struct stk_verify_findings *findings,
+                                      struct stoker_error *error);
+/* The entry is another shard's now; stk_manifest_roots_write brings it to the files. */
+int stk_manifest_roots_set(struct stoker_verify *verify, uint64_t object,
+                           const struct stk_manifest_shard *values, struct stoker_error *error);
+int stk_manifest_roots_write(struct stoker_verify *verify, struct stoker_error *error);
 
 /* What an index says of the shard in work, member by member. */
-struct stk_known {
+struct stk_index_check {
     const struct stk_index *index; /* lent by the root; NULL: none has the shard */
     uint32_t root, shard;
     bool members, sums;    /* are still compared; there are checksums */
@@ -117,43 +120,45 @@ struct stk_known {
 };
 
 /* Maps the indexes; what is wrong with them is a finding. */
-int stk_indexes_open(struct stoker_verify *verify, struct stk_findings *findings,
-                     struct stoker_error *error);
+int stk_verify_indexes_open(struct stoker_verify *verify, struct stk_verify_findings *findings,
+                            struct stoker_error *error);
 /* After all shards: a good index is the one that the manifest names, else that is a note. */
-int stk_indexes_compare(struct stoker_verify *verify, struct stk_findings *findings,
-                        struct stoker_error *error);
+int stk_verify_indexes_compare(struct stoker_verify *verify, struct stk_verify_findings *findings,
+                               struct stoker_error *error);
 /* The object's shard was written anew. */
-void stk_indexes_spoil(struct stoker_verify *verify, uint64_t object);
-int stk_indexes_remove_stale(struct stoker_verify *verify, struct stoker_error *error);
-void stk_known_init(struct stk_known *known, struct stoker_verify *verify, uint64_t object);
+void stk_verify_indexes_mark_stale(struct stoker_verify *verify, uint64_t object);
+int stk_verify_indexes_remove_stale(struct stoker_verify *verify, struct stoker_error *error);
+void stk_index_check_init(struct stk_index_check *known, struct stoker_verify *verify,
+                          uint64_t object);
 
-struct stk_check;
+struct stk_shard_check;
 /* Findings where the index differs: it is then not asked again about this shard. */
-int stk_known_size(struct stk_check *check, uint64_t bytes, struct stoker_error *error);
-int stk_known_member(struct stk_check *check, struct stk_view key, const char *extension,
-                     uint64_t offset, uint64_t bytes, struct stoker_error *error);
-int stk_known_end(struct stk_check *check, struct stoker_error *error);
-int stk_known_fail(struct stk_check *check, struct stoker_error *found, uint64_t offset,
-                   struct stoker_error *error);
+int stk_index_check_size(struct stk_shard_check *check, uint64_t bytes, struct stoker_error *error);
+int stk_index_check_member(struct stk_shard_check *check, struct stk_view key,
+                           const char *extension, uint64_t offset, uint64_t bytes,
+                           struct stoker_error *error);
+int stk_index_check_end(struct stk_shard_check *check, struct stoker_error *error);
+int stk_index_check_fail(struct stk_shard_check *check, struct stoker_error *found, uint64_t offset,
+                         struct stoker_error *error);
 
 /* ---- the object ---- */
 
 enum { STK_VERIFY_FILES = 256 /* of a folder a stage */ };
 
-struct stk_stage {
-    struct stk_findings findings;
+struct stk_verify_stage {
+    struct stk_verify_findings findings;
     bool done;
 };
 
 struct stoker_verify {
     struct stoker_engine *engine; /* held; const after open, as all down to the lock */
     struct stoker_verify_options options;
-    struct stoker_dataset *named; /* owned: urls and their listing; it is never opened */
-    struct stk_objects objects;   /* lent by named */
-    uint64_t stage_count;         /* roots, then rounds, then the end */
+    struct stoker_dataset *named;    /* owned: urls and their listing; it is never opened */
+    struct stk_source_files objects; /* lent by path_args */
+    uint64_t stage_count;            /* roots, then rounds, then the end */
     uint64_t bytes_total;
-    struct stk_roots roots;
-    struct stk_mended *mended; /* owned: one an object, by its round; repair only */
+    struct stk_manifest_roots roots;
+    struct stk_repair_result *mended; /* owned: one an object, by its round; repair only */
     pthread_t thread;
     bool started;
     _Atomic bool stopping;
@@ -164,8 +169,8 @@ struct stoker_verify {
     pthread_mutex_t lock;
     pthread_cond_t ready; /* a stage is done, or all; with lock */
     struct {
-        struct stk_stage *stages; /* a stage's findings: by its round alone until done */
-        uint64_t next;            /* stage whose findings are being given */
+        struct stk_verify_stage *stages; /* a stage's findings: by its round alone until done */
+        uint64_t next;                   /* stage whose findings are being given */
         bool finished;
         int status;
         struct stoker_error error;
@@ -174,23 +179,23 @@ struct stoker_verify {
 
 /* ---- repair (repair.c) ---- */
 
-enum stk_mended_state {
-    STK_MENDED_NOT = 0,
-    STK_MENDED_BAD,     /* a file to be moved */
-    STK_MENDED_WRITTEN, /* SHARD.repair is whole and on disk */
-    STK_MENDED_DONE     /* it has its name */
+enum stk_repair_state {
+    STK_REPAIR_NONE = 0,
+    STK_REPAIR_MOVE_FILE, /* a file to be moved */
+    STK_REPAIR_WRITTEN,   /* SHARD.repair is whole and on disk */
+    STK_REPAIR_RENAMED    /* it has its name */
 };
 
-struct stk_mended {
-    uint32_t state; /* enum stk_mended_state */
+struct stk_repair_result {
+    uint32_t state; /* enum stk_repair_state */
     uint64_t bytes, samples, dropped, unproven;
     uint8_t sha256[32];
 };
 
 /* Writes SHARD.repair of a checked shard, if there is something to mend and it can be. */
-int stk_repair_shard(struct stk_check *check, uint64_t object, struct stoker_error *error);
+int stk_repair_shard(struct stk_shard_check *check, uint64_t object, struct stoker_error *error);
 /* After all: gives what was written its name, keeps the originals, moves files of a folder. */
-int stk_repair_finish(struct stoker_verify *verify, struct stk_findings *findings,
+int stk_repair_finish(struct stoker_verify *verify, struct stk_verify_findings *findings,
                       struct stoker_error *error);
 
 /* Instead, where the work ended early: what was written goes again. */
@@ -206,86 +211,92 @@ int stk_verify_picture(struct stoker_verify *verify, struct stk_codec **codec,
                        struct stoker_error *error);
 
 /* A picture that was found fine: whether its checksums cover all of its bytes (PNG). */
-bool stk_verify_is_sealed(struct stk_view bytes);
+bool stk_verify_picture_has_checksum(struct stk_view bytes);
 
 /* ---- one shard, or some files of a folder (shard_check.c, tar_walk.c) ---- */
 
-enum { STK_RUN_EXTENSIONS_MAX = 256 };
+enum { STK_SHARD_CHECK_EXTENSIONS_MAX = 256 };
 
-enum stk_sample_flag {
-    STK_SAMPLE_BAD = 1,
-    STK_SAMPLE_SUSPECT = 2,
-    STK_SAMPLE_SCATTERED = 4,
-    STK_SAMPLE_HURT = 7,     /* any of these */
-    STK_SAMPLE_UNPROVEN = 8, /* no checksum stands for its bytes, and nothing speaks against them */
-    STK_SAMPLE_OPEN = 16,    /* a member of it does not prove itself */
-    STK_SAMPLE_RENAMED = 32, /* a member follows damage: an extended header may have named it */
+enum stk_check_sample_flag {
+    STK_CHECK_SAMPLE_BAD = 1,
+    STK_CHECK_SAMPLE_SUSPECT = 2,
+    STK_CHECK_SAMPLE_SCATTERED = 4,
+    STK_CHECK_SAMPLE_DAMAGED = 7, /* any of these */
+    STK_CHECK_SAMPLE_UNVERIFIED =
+        8, /* no checksum stands for its bytes, and nothing speaks against them */
+    STK_CHECK_SAMPLE_NO_CHECKSUM = 16, /* a member of it does not prove itself */
+    STK_CHECK_SAMPLE_RENAMED =
+        32, /* a member follows damage: an extended header may have path_args it */
 };
 
 /* What a range of the tar makes of samples that lie in it, unless something else proves them. */
-enum stk_doubt {
-    STK_DOUBT_WRONG = 1, /* some of the bytes are wrong: they are left out */
-    STK_DOUBT_SUM,       /* a checksum of the packing is wrong: left out, or kept if asked for */
-    STK_DOUBT_UNPROVEN   /* no checksum reaches them: kept, and counted */
+enum stk_shard_doubt {
+    STK_SHARD_DOUBT_WRONG = 1, /* some of the bytes are wrong: they are left out */
+    STK_SHARD_DOUBT_CHECKSUM,  /* a checksum of the packing is wrong: left out, or kept if asked for
+                                */
+    STK_SHARD_DOUBT_UNVERIFIED /* no checksum reaches them: kept, and counted */
 };
 
-struct stk_check_sample {
+struct stk_shard_check_sample {
     uint64_t shape; /* of its extensions, in any order */
     uint32_t last_member;
-    uint8_t flags; /* enum stk_sample_flag */
+    uint8_t flags; /* enum stk_check_sample_flag */
 };
 
 /* Bytes that a repaired shard leaves out, or has as zeros. */
-struct stk_range {
+struct stk_repair_range {
     uint64_t offset, end;
     bool zero;
 };
 
 /* A member of a sample, for repair. */
-struct stk_check_member {
+struct stk_shard_check_member {
     uint64_t header, end; /* its headers, data and padding */
-    uint32_t sample;      /* STK_NO_SAMPLE: dropped whatever its neighbours are */
+    uint32_t sample;      /* STK_SHARD_CHECK_NO_SAMPLE: dropped whatever its neighbours are */
 };
-#define STK_NO_SAMPLE UINT32_MAX
+#define STK_SHARD_CHECK_NO_SAMPLE UINT32_MAX
 
-struct stk_check {
+struct stk_shard_check {
     struct stoker_verify *verify; /* borrowed, as path, findings */
-    struct stk_findings *findings;
+    struct stk_verify_findings *findings;
     const char *path;
-    struct stk_reader reader;
+    struct stk_read_ahead reader;
     struct stk_codec *codec; /* owned; NULL until needed */
-    struct stk_known known;
-    struct stk_sum *sum;    /* owned; NULL until a member does not lie in one block */
+    struct stk_index_check index_check;
+    struct stk_xxh3 *sum;   /* owned; NULL until a member does not lie in one block */
     struct stk_sha256 *sha; /* of the file's bytes; borrowed; NULL: nobody asks */
-    bool packed;
-    bool cut;     /* no sane end marker was seen */
-    bool broken;  /* not all bytes could be read: it cannot be repaired */
-    bool refused; /* its packing passes a limit, or needs what is not there: likewise */
-    bool doubted; /* the packing's checksum is wrong: what nothing else proves is left out */
+    bool is_compressed;
+    bool no_end_marker; /* no sane end marker was seen */
+    bool broken;        /* not all bytes could be read: it cannot be repaired */
+    bool over_limit;    /* its packing passes a limit, or needs what is not there: likewise */
+    bool
+        checksum_failed; /* the packing's checksum is wrong: what nothing else proves is left out */
     bool rewrite; /* what is wrong belongs to no sample: the shard is written anew all the same */
-    uint32_t packing;
+    uint32_t compression;
     int level;
-    uint64_t streams, tar_bytes;   /* so far: that began, that were unpacked */
-    bool unsummed;                 /* one of them has no checksum */
-    bool proved;                   /* for a moment: all before the damage in hand is */
-    uint64_t hurt_stream, hurt_at; /* the last in which the tar was damaged, and where first */
-    uint64_t doubted_stream;       /* one without a checksum, in which damage was seen; 0: none */
+    uint64_t streams, tar_bytes; /* so far: that began, that were unpacked */
+    bool no_checksum;            /* one of them has no checksum */
+    bool verified;               /* for a moment: all before the damage in hand is */
+    uint64_t damaged_stream,
+        damaged_at;             /* the last in which the tar was damaged, and where first */
+    uint64_t unverified_stream; /* one without a checksum, in which damage was seen; 0: none */
 
-    struct stk_words keys;
-    struct stk_check_sample *samples; /* owned */
+    struct stk_string_table keys;
+    struct stk_shard_check_sample *samples; /* owned */
     uint32_t sample_capacity;
-    uint32_t sample;        /* of the last member; STK_NO_SAMPLE: none yet */
-    uint32_t suspects_left; /* so many new samples follow damage */
-    bool behind;            /* the next member follows damage */
-    bool extended;          /* a member has a header that may name it before its own */
+    uint32_t sample;             /* of the last member; STK_SHARD_CHECK_NO_SAMPLE: none yet */
+    uint32_t suspects_remaining; /* so many new samples follow damage */
+    bool follows_damage;         /* the next member follows damage */
+    bool extended;               /* a member has a header that may name it before its own */
     uint32_t member_count;
-    uint64_t run[STK_RUN_EXTENSIONS_MAX]; /* hashes of the extensions of this sample */
+    uint64_t run[STK_SHARD_CHECK_EXTENSIONS_MAX]; /* hashes of the extensions of this sample */
     uint32_t run_count;
-    struct stk_words more; /* sample and extension, where `run` is full or parts may lie apart */
+    struct stk_string_table
+        extra_extensions; /* sample and extension, where `run` is full or parts may lie apart */
 
-    struct stk_check_member *members; /* owned; for repair only, as ranges */
+    struct stk_shard_check_member *members; /* owned; for repair only, as ranges */
     uint32_t members_kept, member_capacity;
-    struct stk_range *ranges; /* owned */
+    struct stk_repair_range *ranges; /* owned */
     uint32_t range_count, range_capacity;
     uint64_t damage; /* findings that repair mends */
 
@@ -298,47 +309,55 @@ struct stk_check {
         uint64_t header, offset, bytes, held;
         char key[256], extension[64];
     } member;
-    uint8_t *hold; /* owned: a member that does not lie in one block */
-    uint64_t hold_bytes;
+    uint8_t *kept_data; /* owned: a member that does not lie in one block */
+    uint64_t kept_data_bytes;
 };
 
-void stk_check_init(struct stk_check *check, struct stoker_verify *verify,
-                    struct stk_findings *findings);
-void stk_check_deinit(struct stk_check *check);
+void stk_shard_check_init(struct stk_shard_check *check, struct stoker_verify *verify,
+                          struct stk_verify_findings *findings);
+void stk_shard_check_deinit(struct stk_shard_check *check);
 /* Negative only for what is ours. */
-int stk_check_shard(struct stk_check *check, uint64_t object, struct stoker_error *error);
-int stk_check_file(struct stk_check *check, uint64_t object, struct stoker_error *error);
+int stk_shard_check_run(struct stk_shard_check *check, uint64_t object, struct stoker_error *error);
+int stk_shard_check_file(struct stk_shard_check *check, uint64_t object,
+                         struct stoker_error *error);
 
 /* What the walk tells the check. step: offsets from the start of the (unpacked) shard. */
-int stk_check_begin(struct stk_check *check, const struct stk_tar_step *step,
-                    struct stoker_error *error);
-int stk_check_data(struct stk_check *check, struct stk_view piece, struct stoker_error *error);
-int stk_check_end(struct stk_check *check, bool whole, struct stoker_error *error);
-int stk_check_padding(struct stk_check *check, uint64_t offset, uint64_t bytes,
-                      struct stoker_error *error);
+int stk_shard_check_begin_member(struct stk_shard_check *check, const struct stk_tar_step *step,
+                                 struct stoker_error *error);
+int stk_shard_check_add_data(struct stk_shard_check *check, struct stk_view piece,
+                             struct stoker_error *error);
+int stk_shard_check_end_member(struct stk_shard_check *check, bool whole,
+                               struct stoker_error *error);
+int stk_shard_check_padding(struct stk_shard_check *check, uint64_t offset, uint64_t bytes,
+                            struct stoker_error *error);
 /* [from, to) can not be read as a tar. found: what was wrong. */
-int stk_check_damage(struct stk_check *check, uint32_t kind, struct stoker_error *found,
-                     uint64_t from, uint64_t to, struct stoker_error *error);
+int stk_shard_check_add_damage(struct stk_shard_check *check, uint32_t kind,
+                               struct stoker_error *found, uint64_t from, uint64_t to,
+                               struct stoker_error *error);
 /* The open member ends at a gap that goes up to `to`. */
-int stk_check_cut(struct stk_check *check, uint64_t to, struct stoker_error *error);
+int stk_shard_check_cut_member(struct stk_shard_check *check, uint64_t to,
+                               struct stoker_error *error);
 /* [from, to) was unpacked, and may be wrong: what repair does with samples there, unless the index
  * proves all members, or the sample proves itself. */
-void stk_check_doubt(struct stk_check *check, uint64_t from, uint64_t to, enum stk_doubt doubt);
+void stk_shard_check_add_doubt(struct stk_shard_check *check, uint64_t from, uint64_t to,
+                               enum stk_shard_doubt doubt);
 /* As the check's own walk reads the shard; without a hash. */
-void stk_check_tape(const struct stk_check *check, struct stk_tape_options *options);
+void stk_shard_check_reader_options(const struct stk_shard_check *check,
+                                    struct stk_shard_reader_options *options);
 /* Repair leaves [offset, end) out, or writes zeros for it. */
-int stk_check_keep_range(struct stk_check *check, uint64_t offset, uint64_t end, bool zero,
-                         struct stoker_error *error);
+int stk_shard_check_add_range(struct stk_shard_check *check, uint64_t offset, uint64_t end,
+                              bool zero, struct stoker_error *error);
 /* Where in the check's shard, for what *found does not say itself. */
-struct stk_spot {
+struct stk_verify_spot {
     uint64_t offset;
     const char *key, *extension; /* key: may be NULL */
 };
 /* A finding at the spot, which may be NULL; *found is used up. */
-int stk_check_find(struct stk_check *check, uint32_t kind, struct stoker_error *found,
-                   const struct stk_spot *spot, struct stoker_error *error);
+int stk_shard_check_add_finding(struct stk_shard_check *check, uint32_t kind,
+                                struct stoker_error *found, const struct stk_verify_spot *spot,
+                                struct stoker_error *error);
 
 /* Reads the started reader to its end: walks it as a tar. */
-int stk_walk(struct stk_check *check, struct stoker_error *error);
+int stk_tar_walk(struct stk_shard_check *check, struct stoker_error *error);
 
 #endif

@@ -48,7 +48,7 @@ static void check_opens(struct stoker_engine *engine, uint64_t samples)
                                              .url_count = 1,
                                              .key_bytes_max = 100,
                                              .header_bytes_max = 8192,
-                                             .unpacked_bytes_max = 4u << 20,
+                                             .decompressed_bytes_max = 4u << 20,
                                              .index = STOKER_INDEX_NEVER};
     struct stoker_dataset_info info = {.struct_size = sizeof info};
     struct stoker_dataset *dataset = NULL;
@@ -71,7 +71,7 @@ static void run(struct stoker_engine *engine, bool deep, bool repair, struct out
                                             .header_bytes_max = 8192,
                                             .pixels_max = 1u << 20,
                                             .decode_bytes_max = 16u << 20,
-                                            .unpacked_bytes_max = 4u << 20};
+                                            .decompressed_bytes_max = 4u << 20};
     struct stoker_error error = {0};
     struct stoker_verify *verify = NULL;
     struct stoker_finding found;
@@ -132,16 +132,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         make_good();
     }
     how = data[bytes - 1];
-    if (stk_world_open(&world, 1, &io, NULL) < 0 ||
-        stk_engine_open_on(&engine, world, &options, NULL) < 0) {
+    if (stk_sim_open(&world, 1, &io, NULL) < 0 ||
+        stk_engine_open_with_io(&engine, world, &options, NULL) < 0) {
         abort();
     }
     if (how % 4 <= AS_REPAIRED) {
-        stk_world_add(world, "/d/a0.tar", input.data, input.bytes);
+        stk_sim_add(world, "/d/a0.tar", input.data, input.bytes);
     } else {
-        stk_world_add(world, "/d/a0.tar", good, sizeof good);
-        stk_world_add(world, how % 4 == AS_INDEX ? "/d/stoker.index" : "/d/stoker.manifest.json",
-                      input.data, input.bytes);
+        stk_sim_add(world, "/d/a0.tar", good, sizeof good);
+        stk_sim_add(world, how % 4 == AS_INDEX ? "/d/stoker.index" : "/d/stoker.manifest.json",
+                    input.data, input.bytes);
     }
     if (how % 4 == AS_REPAIRED) {
         check_repair(engine, world, how & 4, input);

@@ -164,8 +164,8 @@ static inline struct stoker_engine *open_engine(struct stk_io **world_out, uint6
         .struct_size = sizeof options, .threads = 2, .memory_bytes_max = memory_bytes};
     struct stoker_engine *engine = NULL;
 
-    T_EQ("world", stk_world_open(world_out, 1, &io, NULL), 0);
-    T_EQ("engine", stk_engine_open_on(&engine, *world_out, &options, NULL), 0);
+    T_EQ("world", stk_sim_open(world_out, 1, &io, NULL), 0);
+    T_EQ("engine", stk_engine_open_with_io(&engine, *world_out, &options, NULL), 0);
     return engine;
 }
 
@@ -276,7 +276,7 @@ static inline void add_manifest(struct stk_io *world, const struct t_tar *tars,
         T_EQ("shard", stk_manifest_add(&manifest, &shard, NULL), 0);
     }
     T_EQ("text", stk_manifest_text(&manifest, &text, &bytes, NULL), 0);
-    stk_world_add(world, "/data/" STK_MANIFEST_NAME, text, bytes);
+    stk_sim_add(world, "/data/" STK_MANIFEST_NAME, text, bytes);
     stk_free(text);
     json_decref(settings);
     stk_manifest_deinit(&manifest);
@@ -288,11 +288,11 @@ static inline void add_index(struct stk_io *world, const struct t_tar *tar, cons
     static const char *const extensions[] = {"jpg", "png", "txt"};
     struct stk_index_options options = {.shard_count = 1};
     struct stk_index *index = NULL;
-    struct stk_shard_builder *builder = NULL;
+    struct stk_index_shard_builder *builder = NULL;
     uint8_t digest[32];
 
     T_EQ("index", stk_index_open(&index, &options, NULL), 0);
-    T_EQ("shard", stk_shard_begin(index, 0, path, &builder, NULL), 0);
+    T_EQ("shard", stk_index_shard_begin(index, 0, path, &builder, NULL), 0);
     for (int i = 0; i < SAMPLES * 3; i++) {
         char name[64];
         size_t bytes;
@@ -301,14 +301,14 @@ static inline void add_index(struct stk_io *world, const struct t_tar *tar, cons
 
         snprintf(name, sizeof name, "%s%d.%s", prefix, i / 3, extensions[i % 3]);
         T_EQ("member",
-             stk_shard_add(builder, (struct stk_view){(const uint8_t *)name, strlen(name)}, offset,
-                           bytes, NULL),
+             stk_index_shard_add(builder, (struct stk_view){(const uint8_t *)name, strlen(name)},
+                                 offset, bytes, NULL),
              0);
-        T_EQ("sum", stk_shard_checksum(builder, stk_sum64(data, bytes), NULL), 0);
+        T_EQ("sum", stk_index_shard_set_checksum(builder, stk_xxh3_64(data, bytes), NULL), 0);
     }
     digest_of(tar, digest);
-    stk_shard_digest(builder, digest);
-    T_EQ("end", stk_shard_end(builder, tar->bytes, 0, NULL), 0);
+    stk_index_shard_set_digest(builder, digest);
+    T_EQ("end", stk_index_shard_end(builder, tar->bytes, 0, NULL), 0);
     T_EQ("finish", stk_index_finish(index, 0, NULL), 0);
     T_EQ("write", stk_index_write(index, world, "/data/stoker.index", NULL), 0);
     stk_index_close(index);
@@ -338,24 +338,24 @@ static inline void add_beside(const struct beside_row *row, struct stk_io *world
         add_manifest(world, tars, names, 2);
     }
     if (row->beside & INDEX) {
-        stk_world_add(world, "/data", NULL, 0);
+        stk_sim_add(world, "/data", NULL, 0);
         add_index(world, &tars[0], "/data/a.tar", "s");
     }
     if (row->beside & BAD_MANIFEST) {
-        stk_world_add(world, "/data/" STK_MANIFEST_NAME, "{\"kind\":", 8);
+        stk_sim_add(world, "/data/" STK_MANIFEST_NAME, "{\"kind\":", 8);
     }
     if (row->beside & BAD_INDEX) {
-        stk_world_add(world, "/data/stoker.index", "not an index", 12);
+        stk_sim_add(world, "/data/stoker.index", "not an index", 12);
     }
     if (row->at != -1) {
         tars[0].data[(long)at + row->at] ^= 1;
     }
-    stk_world_add(world, "/data/a.tar", tars[0].data, tars[0].bytes);
+    stk_sim_add(world, "/data/a.tar", tars[0].data, tars[0].bytes);
     if (!(row->beside & GONE)) {
-        stk_world_add(world, "/data/b.tar", tars[1].data, tars[1].bytes);
+        stk_sim_add(world, "/data/b.tar", tars[1].data, tars[1].bytes);
     }
     if (row->beside & MORE) {
-        stk_world_add(world, "/data/c.tar", tars[1].data, tars[1].bytes);
+        stk_sim_add(world, "/data/c.tar", tars[1].data, tars[1].bytes);
     }
 }
 

@@ -155,7 +155,7 @@ static void test_damage(void)
         bool good;
 
         make_tar(&other, "o");
-        stk_world_add(world, "/data/z.tar", other.data, other.bytes); /* read after the damage */
+        stk_sim_add(world, "/data/z.tar", other.data, other.bytes); /* read after the damage */
         make_tar(&tar, "s");
         if (row->packed && row->change == CUT) {
             t_tar_gzip(&tar, &packed);
@@ -164,8 +164,8 @@ static void test_damage(void)
             change(row, &tar);
             t_tar_gzip(&tar, &packed);
         }
-        stk_world_add(world, path, row->packed ? packed.data : tar.data,
-                      row->packed ? packed.bytes : tar.bytes);
+        stk_sim_add(world, path, row->packed ? packed.data : tar.data,
+                    row->packed ? packed.bytes : tar.bytes);
         verify_url(engine, "/data", row->deep, false, &run);
         good = T_EQ(row->name, run.status, 0) && T_EQ(row->name, run.count, row->kind != 0) &&
                T_EQ(row->name, run.progress.shards, 2);
@@ -281,13 +281,14 @@ static void test_folder(void)
     struct stk_io *world;
     struct stoker_engine *engine = open_engine(&world, 64u << 20);
 
-    stk_world_add(world, "/root/cat/1.jpg", jpeg.data, jpeg.count);
-    stk_world_add(world, "/root/cat/2.jpg", "words, words, words", 19);
-    stk_world_add(world, "/root/cat/3.jpg", png.data, png.count);
-    stk_world_add(world, "/root/dog/1.png", png.data, png.count);
-    stk_world_add(world, "/root/dog/sub/2.png", late_png.data, late_png.count);
-    stk_world_add(world, "/root/dog/4.png", png.data, png.count);
-    stk_world_rule(world, &(struct stk_world_rule){"/root/dog/4.png", STK_FAULT_EIO, 0, 0, 0, 0});
+    stk_sim_add(world, "/root/cat/1.jpg", jpeg.data, jpeg.count);
+    stk_sim_add(world, "/root/cat/2.jpg", "words, words, words", 19);
+    stk_sim_add(world, "/root/cat/3.jpg", png.data, png.count);
+    stk_sim_add(world, "/root/dog/1.png", png.data, png.count);
+    stk_sim_add(world, "/root/dog/sub/2.png", late_png.data, late_png.count);
+    stk_sim_add(world, "/root/dog/4.png", png.data, png.count);
+    stk_sim_add_rule(world,
+                     &(struct stk_sim_rule){"/root/dog/4.png", STK_SIM_FAULT_EIO, 0, 0, 0, 0});
     verify_url(engine, "/root", true, false, &run);
     T_EQ("folder", run.status, 0);
     T_EQ("folder", run.progress.samples, 6);
@@ -310,7 +311,7 @@ static void test_folder(void)
            is_file(world, "/root.bad/cat/2.jpg", (const uint8_t *)"words, words, words", 19));
     T_TRUE("moved", is_file(world, "/root.bad/dog/sub/2.png", late_png.data, late_png.count));
     T_TRUE("stays", is_file(world, "/root/cat/3.jpg", png.data, png.count));
-    stk_world_add(world, "/root/cat/2.jpg", "other words, words", 18);
+    stk_sim_add(world, "/root/cat/2.jpg", "other words, words", 18);
     verify_url(engine, "/root", true, true, &run);
     T_EQ("in the way", run.found[run.count - 1].kind, STOKER_FINDING_UNREPAIRED);
     T_TRUE("stays",
@@ -342,21 +343,21 @@ static void test_folder_index(void)
         struct stoker_engine *engine = open_engine(&world, 64u << 20);
         struct stk_index_options options = {.shard_count = 1};
         struct stk_index *index = NULL;
-        struct stk_shard_builder *builder = NULL;
+        struct stk_index_shard_builder *builder = NULL;
         struct stk_view key = {(const uint8_t *)row->key, strlen(row->key)};
-        uint64_t sum = stk_sum64(jpeg.data, jpeg.count) ^ row->flipped;
+        uint64_t sum = stk_xxh3_64(jpeg.data, jpeg.count) ^ row->flipped;
 
-        stk_world_add(world, "/root/cat/1.jpg", jpeg.data, jpeg.count);
+        stk_sim_add(world, "/root/cat/1.jpg", jpeg.data, jpeg.count);
         T_EQ("index", stk_index_open(&index, &options, NULL), 0);
-        T_EQ("file", stk_shard_begin(index, 0, "/root/cat/1.jpg", &builder, NULL), 0);
+        T_EQ("file", stk_index_shard_begin(index, 0, "/root/cat/1.jpg", &builder, NULL), 0);
         T_EQ("file",
-             stk_shard_add_file(builder, key, (struct stk_view){(const uint8_t *)"jpg", 3},
-                                row->label, NULL),
+             stk_index_shard_add_file(builder, key, (struct stk_view){(const uint8_t *)"jpg", 3},
+                                      row->label, NULL),
              0);
         if (row->sums) {
-            T_EQ("sum", stk_shard_checksum(builder, sum, NULL), 0);
+            T_EQ("sum", stk_index_shard_set_checksum(builder, sum, NULL), 0);
         }
-        T_EQ("end", stk_shard_end(builder, jpeg.count, 0, NULL), 0);
+        T_EQ("end", stk_index_shard_end(builder, jpeg.count, 0, NULL), 0);
         T_EQ("class", stk_index_add_class(index, "cat", NULL), 0);
         T_EQ("class", stk_index_add_class(index, "dog", NULL), 0);
         T_EQ("finish", stk_index_finish(index, 0, NULL), 0);
@@ -396,7 +397,7 @@ static void test_twins(void)
         struct stoker_verify_options options = {.struct_size = sizeof options,
                                                 .urls = &url,
                                                 .url_count = 1,
-                                                .join_distance = row->join_distance};
+                                                .member_gap_max = row->join_distance};
         struct stoker_verify *verify = NULL;
         struct stoker_finding finding = {0};
         struct t_tar tar = {0};
@@ -413,7 +414,7 @@ static void test_twins(void)
         snprintf(name, sizeof name, "k.e%d", row->again < 0 ? row->members : row->again);
         t_tar_add(&tar, name, "x", 1);
         t_tar_end(&tar);
-        stk_world_add(world, "/data/a.tar", tar.data, tar.bytes);
+        stk_sim_add(world, "/data/a.tar", tar.data, tar.bytes);
         T_EQ(row->name, stoker_verify_open(&verify, engine, &options, NULL), 0);
         while ((status = stoker_verify_next(verify, 1000, &finding, NULL)) != 0) {
             count += status == 1;
@@ -452,7 +453,7 @@ static void test_bounds(void)
     for (int i = 0; i < SAMPLES; i++) {
         tar.data[data_at(i, 0)] = 0;
     }
-    stk_world_add(world, "/data/a.tar", tar.data, tar.bytes);
+    stk_sim_add(world, "/data/a.tar", tar.data, tar.bytes);
     options.findings_max = 2;
     T_EQ("open", stoker_verify_open(&verify, engine, &options, &error), 0);
     while ((status = stoker_verify_next(verify, 1000, &finding, &error)) != 0) {
@@ -468,7 +469,7 @@ static void test_bounds(void)
     stoker_verify_close(NULL);
     stoker_engine_close(engine);
     small = open_engine(&world, 2u << 20);
-    stk_world_add(world, "/data/a.tar", tar.data, tar.bytes);
+    stk_sim_add(world, "/data/a.tar", tar.data, tar.bytes);
     verify_url(small, "/data", false, false, &run);
     T_EQ("no memory for a reader", run.status, STOKER_ERROR_BUDGET);
     T_ERROR("no memory for a reader", &run.error);
