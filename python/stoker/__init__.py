@@ -29,7 +29,6 @@ from collections.abc import Sequence as _Sequence
 from ._stoker import ORDER_VERSION, __version__
 from ._stoker import Array as ArrayColumn
 from ._stoker import Bytes as BytesColumn
-from .checks import Diff, Difference, Finding, Verify, diff, verify
 from .dataset import (
     BadSample,
     Dataset,
@@ -60,7 +59,6 @@ from .errors import (
     TruncatedError,
     UnsupportedError,
 )
-from .explain import Scheduled
 from .fields import (
     Array,
     Boxes,
@@ -78,11 +76,13 @@ from .fields import (
 from .files import CopyReport, FileInfo, Where, cat, cp, ls, rm, stat, sync, where
 from .loader import Loader
 from .mix import Mix, Source
-from .output import Ragged
 from .packing import pack
-from .table import BadRow, pack_table
-from .text import TextLoader
-from .tokens import FIM, TokenLoader, Tokens
+from .schedule import Scheduled
+from .shard_writer import ShardWriter
+from .table_packing import BadRow, pack_table
+from .tensors import Ragged
+from .text_loader import TextLoader
+from .token_loader import FIM, TokenLoader, Tokens
 from .transforms import (
     CenterCrop,
     ColorJitter,
@@ -94,7 +94,7 @@ from .transforms import (
     Resize,
     Transform,
 )
-from .writer import ShardWriter
+from .verification import Diff, Difference, Finding, Verify, diff, verify
 
 _Sequence.register(BytesColumn)
 

@@ -9,10 +9,10 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from . import _stoker, errands
+from . import _stoker, fsspec_source
 from .errors import ArgumentError
-from .output import paths_of
-from .portable import Portable
+from .pickling import Portable
+from .tensors import paths_of
 
 __all__ = [
     "BadSample",
@@ -165,7 +165,8 @@ def share(value: float | None, where: str) -> float:
 def prices() -> dict[str, dict[str, float]]:
     """Dollars of a request (``get``, ``list``, ``put``, ``delete``) and of a ``gigabyte``
     received, by store."""
-    path = os.environ.get("STOKER_PRICES") or os.path.join(os.path.dirname(__file__), "prices.json")
+    own = os.path.join(os.path.dirname(__file__), "store_prices.json")
+    path = os.environ.get("STOKER_PRICES") or own
     where = f"STOKER_PRICES={path}"
     try:
         with open(path, encoding="utf-8") as file:
@@ -272,7 +273,7 @@ class Engine(Portable):
             node_alone=not node_shared,
             no_hedges=hedge_percent_max == 0,
             hedge_percent_max=count(hedge_percent_max, f"{where} hedge_percent_max", high=10),
-            desk=errands.desk(),
+            desk=fsspec_source.desk(),
             check_etags=bool(check_etags),
             far_threads_max=count(far_threads, f"{where} far_threads", low=1, high=256),
             turn_timeout_ms=milliseconds(turn_timeout, f"{where} turn_timeout"),
@@ -307,8 +308,8 @@ class Engine(Portable):
         tuned), ``node_connections``, ``node_connections_max``, ``node_engines`` (of all that
         share), ``alone`` (None: nothing was asked yet; "": shared; else why not).
 
-        The cost is an estimate: counts times the prices in ``prices.json`` of this package, or in
-        the file that ``STOKER_PRICES`` names.
+        The cost is an estimate: counts times the prices in ``store_prices.json`` of this package,
+        or in the file that ``STOKER_PRICES`` names.
         """
         ledger = self._native.ledger()
         table = prices()
@@ -453,7 +454,7 @@ class Dataset(Portable):
         if engine is not None and not isinstance(engine, Engine):
             raise ArgumentError(f"engine {engine!r}", where, "give a stoker.Engine, or none")
         self.engine = engine if engine is not None else default_engine()
-        native, urls = self.engine._native, errands.native_paths(paths_of(source))
+        native, urls = self.engine._native, fsspec_source.native_paths(paths_of(source))
         options: dict[str, Any] = {
             "key_bytes_max": count(key_bytes_max, f"{where} key_bytes_max", low=1),
             "header_bytes_max": parse_bytes(header_bytes_max, f"{where} header_bytes_max"),
@@ -722,7 +723,7 @@ def index(
     engine = engine if engine is not None else default_engine()
     native = _stoker.Indexer(
         engine._native,
-        errands.native_paths(paths_of(source)),
+        fsspec_source.native_paths(paths_of(source)),
         checksums=bool(checksums),
         labels=bool(labels),
         force=bool(force),

@@ -18,10 +18,10 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from . import _stoker, errands, guests
+from . import _stoker, fsspec_copy, fsspec_source
 from .dataset import Engine, count, default_engine, interruptible, parse_bytes, prices, word
 from .errors import ArgumentError, EmptyError
-from .output import paths_of
+from .tensors import paths_of
 
 __all__ = ["CopyReport", "FileInfo", "Where", "cat", "cp", "ls", "rm", "stat", "sync", "where"]
 
@@ -100,7 +100,7 @@ class Where(NamedTuple):
     reason: str
     advice: str
     gigabyte: float
-    """Dollars that 10^9 bytes cost on their way, by ``prices.json`` or ``STOKER_PRICES``."""
+    """Dollars that 10^9 bytes cost on their way, by ``store_prices.json`` or ``STOKER_PRICES``."""
 
 
 _KINDS = ("unknown", "near", "other zone", "other region", "other cloud")
@@ -337,12 +337,12 @@ def _run(
     where = {_stoker.COPY: "cp", _stoker.SYNC: "sync"}.get(kind, "rm")
     to = b"" if destination is None else _native(destination)
     own = native_of(engine, where)
-    sources: Sequence[bytes] = errands.native_paths(paths_of(source))
+    sources: Sequence[bytes] = fsspec_source.native_paths(paths_of(source))
     if not options.get("leftovers"):
         sources = _matches(own, sources, where, kind == _stoker.REMOVE and not options["recursive"])
-    if errands.is_guest(to):
+    if fsspec_source.is_guest(to):
         return _copy_out(own, kind, sources, to, progress, **options)
-    if kind == _stoker.REMOVE and any(map(errands.is_guest, sources)):
+    if kind == _stoker.REMOVE and any(map(fsspec_source.is_guest, sources)):
         return _remove_out(own, sources, progress, **options)
     return run(own, kind, sources, to, progress, **options)
 
@@ -398,27 +398,27 @@ def _copy_out(
     if sync and len(sources) != 1:
         raise ArgumentError("to synchronise is from one folder to another", where,
                             "name one source")
-    order = guests.Order(
+    order = fsspec_copy.Order(
         sync=sync,
         recursive=sync or options["recursive"],
         update=sync or options["update"],
         fresh=options.get("fresh", False),
         delete=options.get("remove_extra", False),
         check=_HASHES[options["check"]],
-        workers=options["workers"] or errands.THREADS,
+        workers=options["workers"] or fsspec_source.THREADS,
     )
-    return _reported(progress, lambda tell: guests.copy(own, sources, to, order, tell))
+    return _reported(progress, lambda tell: fsspec_copy.copy(own, sources, to, order, tell))
 
 
 def _remove_out(
     own: _stoker.Engine, paths: Sequence[bytes], progress: Progress | None, **options: Any
 ) -> CopyReport:
-    if not all(map(errands.is_guest, paths)):
+    if not all(map(fsspec_source.is_guest, paths)):
         raise ArgumentError("some of these are of stores or of this machine, and some of fsspec",
                             "rm", "remove the ones, then the others")
     age_s = (options["leftover_age_s"] or _DAY_S) if options["leftovers"] else None
     return _reported(
-        progress, lambda tell: guests.remove(own, paths, options["recursive"], age_s, tell))
+        progress, lambda tell: fsspec_copy.remove(own, paths, options["recursive"], age_s, tell))
 
 
 def _reported(
@@ -439,7 +439,7 @@ def _reported(
 
 def _native(path: Any) -> bytes:
     """As the library is told it."""
-    return errands.native(paths_of(path)[0])
+    return fsspec_source.native(paths_of(path)[0])
 
 
 def _matched(native: _stoker.Engine, path: bytes) -> tuple[bool, list[bytes]]:
@@ -460,10 +460,10 @@ def _there(native: _stoker.Engine, path: bytes) -> tuple[bool, list[bytes]]:
 def _only(native: _stoker.Engine, path: Any, where: str) -> tuple[bytes, bytes]:
     """The only one, as it is shown and as the library is told it."""
     shown = paths_of(path)[0]
-    pattern, names = _there(native, errands.native(shown))
+    pattern, names = _there(native, fsspec_source.native(shown))
     if len(names) != 1:
         raise ArgumentError(
-            f"{len(names)} names match {errands.shown(errands.native(shown))!r}",
+            f"{len(names)} names match {fsspec_source.shown(fsspec_source.native(shown))!r}",
             where,
             f"{where} is of one; stoker.ls tells of all",
         )
@@ -479,7 +479,7 @@ def _matches(
         pattern, names = _matched(native, path)
         if pattern and exact:
             raise ArgumentError(
-                f"nothing is named {errands.shown(path)!r}, which is a pattern", where,
+                f"nothing is named {fsspec_source.shown(path)!r}, which is a pattern", where,
                 "recursive=True removes what matches it",
             )
         found += names

@@ -25,7 +25,7 @@ from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
 from .errors import ArgumentError
-from .stream import Stream
+from .loader_base import Stream
 
 __all__ = ["KeepState"]
 

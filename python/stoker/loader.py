@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from . import _stoker, errands
+from . import _stoker, fsspec_source
 from .dataset import (
     ON_ERRORS,
     SHUFFLES,
@@ -26,14 +26,14 @@ from .dataset import (
     word,
 )
 from .errors import ArgumentError, BudgetError, ClosedError, EmptyError, ForkedError, StateError
-from .explain import Scheduled, explain
 from .fields import Field, Image, Label, all_exact, resolve
+from .loader_base import Epoch, Stream
 from .mix import Mix, Mixed
-from .output import Column, Pinner, check_word, choose, converter, mask_of, paths_of, pin
-from .portable import Given
+from .pickling import Given
 from .sampling import Sampling
+from .schedule import Scheduled, explain
 from .state import check_exactness, exactness, parse_state
-from .stream import Epoch, Stream
+from .tensors import Column, Pinner, check_word, choose, converter, mask_of, paths_of, pin
 from .transforms import Transform
 
 __all__ = ["Loader"]
@@ -66,7 +66,7 @@ class Loader(Stream):
         source: a class folder, a tar, a glob, braces (``"train-{000..099}.tar"``), a list of
             them, or a :class:`Dataset`; or a :class:`Mix` of several. A URL that the library has no
             store for (``"sftp://host/train/"``) is read through fsspec, slower: see
-            :mod:`stoker.errands`.
+            :mod:`stoker.fsspec_source`.
         batch_size: samples of a batch, of this rank.
         seed: of the order and of what is random in the pictures.
         image: transforms of the picture; the loop gets pairs (images, labels).
@@ -725,7 +725,7 @@ class Loader(Stream):
         stats["exact"] = self._exact
         stats["fingerprint"] = self.state_dict()["fingerprint"]
         stats["store"] = self.engine.ledger()
-        stats["fsspec"] = errands.stats()
+        stats["fsspec"] = fsspec_source.stats()
         run = stats["run_seconds"]
         stats["wait_share"] = min(1.0, stats["wait_seconds"] / run) if run > 0 else 0.0
         stats["samples_per_second"] = stats["samples"] / run if run > 0 else 0.0

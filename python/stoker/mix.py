@@ -14,8 +14,8 @@ from typing import Any
 from . import _stoker
 from .dataset import INDEXES, Dataset, Engine, count, word
 from .errors import ArgumentError, StateError
-from .output import paths_of
 from .sampling import Sampling
+from .tensors import paths_of
 
 __all__ = ["Mix", "Source"]
 

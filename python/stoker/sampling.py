@@ -56,7 +56,7 @@ def _turn(name: str) -> Iterator[bool]:
     """Ranks of a machine come one after the other, so that one scans and the others find its
     table. True: it did not have to wait. Where no lock can be had, or the one who has it takes too
     long, all go on, and scan each for itself."""
-    from .counted import default_folder  # it imports what imports this
+    from .token_counts import default_folder  # it imports what imports this
 
     folder, file = default_folder(), None
     with contextlib.suppress(OSError):

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import servers
 import stoker
-from stoker import errands
+from stoker import fsspec_source
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -191,23 +191,23 @@ def test_sftp_comes_again(sftp, engine, tmp_path, waiting):
 def test_a_file_that_is_replaced(monkeypatch):
     """By another of the same size: what a thread has open is of before, and is not read on once
     somebody looked at the new one. Also where so many were looked at that nobody knows when."""
-    monkeypatch.setattr(errands, "_LOOKED_MAX", 2)
-    monkeypatch.setattr(errands, "_looked", collections.OrderedDict())
+    monkeypatch.setattr(fsspec_source, "_LOOKED_MAX", 2)
+    monkeypatch.setattr(fsspec_source, "_looked", collections.OrderedDict())
     system = fsspec.filesystem("memory")
     told = "memory://replaced/x"
-    reader, other = errands.Hand(), errands.Hand()
+    reader, other = fsspec_source.Hand(), fsspec_source.Hand()
     for number in range(6):
         want = b"%04d" % number
         system.pipe_file("/replaced/x", want)
-        assert other.run(errands._STAT, told, 0, None)["bytes"] == 4
+        assert other.run(fsspec_source._STAT, told, 0, None)["bytes"] == 4
         for _ in range(3 * (number % 2)):
             system.pipe_file(f"/replaced/{_}", b"")
-            other.run(errands._STAT, f"memory://replaced/{_}", 0, None)
+            other.run(fsspec_source._STAT, f"memory://replaced/{_}", 0, None)
         for _ in range(2):
             got = bytearray(4)
-            assert reader.run(errands._READ, told, 0, memoryview(got))["bytes"] == 4
+            assert reader.run(fsspec_source._READ, told, 0, memoryview(got))["bytes"] == 4
             assert got == want
-    assert len(errands._looked) <= 2
+    assert len(fsspec_source._looked) <= 2
     system.rm("/replaced", recursive=True)
 
 
@@ -216,10 +216,10 @@ def test_times_as_file_systems_tell_them():
     for told in ({"mtime": when.timestamp()}, {"LastModified": when}, {"date_time": (2026, 1, 1, 12,
                  0, 0)}, {"modify": "20260101120000"}, {"modify": "20260101120000.250"},
                  {"modificationTime": int(when.timestamp() * 1000)}):
-        assert errands.mtime_ns(told) == int(when.timestamp()) * 10**9, told
+        assert fsspec_source.mtime_ns(told) == int(when.timestamp()) * 10**9, told
     for told in ({}, {"modify": "Jan 01 12:00"}, {"modify": ""},
                  {"date_time": (2026, 0, 0, 0, 0, 0)}):
-        assert errands.mtime_ns(told) == 0, told
+        assert fsspec_source.mtime_ns(told) == 0, told
 
 
 class Ending(fsspec.AbstractFileSystem):
@@ -278,13 +278,13 @@ def parent_of(pid):
 
 def test_passwords_are_not_shown(engine, monkeypatch, caplog):
     """Nobody listens there: what is told names the host, and no password."""
-    monkeypatch.setattr(errands, "_driver", lambda told: None)
+    monkeypatch.setattr(fsspec_source, "_driver", lambda told: None)
     port = servers.free_port()
     with pytest.raises(stoker.Error) as info:
         stoker.Dataset(f"ftp://user:canary0secret@127.0.0.1:{port}/d", engine=engine)
     shown = str(info.value) + repr(info.value) + caplog.text
     assert f"ftp://user@127.0.0.1:{port}/d" in shown and "canary" not in shown
-    asked = errands._returned(f"ftp://user@127.0.0.1:{port}/d/x")
+    asked = fsspec_source._returned(f"ftp://user@127.0.0.1:{port}/d/x")
     assert asked == f"ftp://user:canary0secret@127.0.0.1:{port}/d/x"
 
 
@@ -356,12 +356,12 @@ def test_deadline(odd):
 def test_names(engine):
     """What is no URL stays a path."""
     for path in (b"a/b", b"/x/y", b"c:d", b"s3://b/k", b"HTTP://h/p", b"file:///x", b"a::b", b"x:"):
-        assert errands.native(path) == path
-    assert errands.native(b"zip://in::memory://a.zip") == b"zip::memory://a.zip!/in"
-    assert errands.native(b"zip::memory://a.zip!/in") == b"zip::memory://a.zip!/in"
-    assert errands._returned("zip::memory://a.zip!/in/b") == "zip://in/b::memory://a.zip"
-    assert errands._returned("zip::memory://a.zip!") == "zip://::memory://a.zip"
-    asked = errands._returned("simplecache::zip::memory://a.zip!/in/b")
+        assert fsspec_source.native(path) == path
+    assert fsspec_source.native(b"zip://in::memory://a.zip") == b"zip::memory://a.zip!/in"
+    assert fsspec_source.native(b"zip::memory://a.zip!/in") == b"zip::memory://a.zip!/in"
+    assert fsspec_source._returned("zip::memory://a.zip!/in/b") == "zip://in/b::memory://a.zip"
+    assert fsspec_source._returned("zip::memory://a.zip!") == "zip://::memory://a.zip"
+    asked = fsspec_source._returned("simplecache::zip::memory://a.zip!/in/b")
     assert asked == "simplecache::zip://in/b::memory://a.zip"
 
 
@@ -372,11 +372,12 @@ def test_a_file_of_memory_is_read_by_one_thread_at_a_time(memory):
     wrong = []
 
     def read(seed):
-        random, hand = np.random.default_rng(seed), errands.Hand()
+        random, hand = np.random.default_rng(seed), fsspec_source.Hand()
         for _ in range(400):
             offset = int(random.integers(0, len(data) - 4096))
             buffer = bytearray(4096)
-            answer = hand.run(errands._READ, "memory://shelf/numbers", offset, memoryview(buffer))
+            answer = hand.run(
+                fsspec_source._READ, "memory://shelf/numbers", offset, memoryview(buffer))
             if answer != {"status": 0, "bytes": 4096} or buffer != data[offset : offset + 4096]:
                 wrong.append((offset, answer))
 

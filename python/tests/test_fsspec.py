@@ -27,8 +27,8 @@ import fsspec, sys
 assert "stoker" not in sys.modules
 assert fsspec.open("stoker://s3/files/plain").open().read() == fsspec.get_filesystem_class(
     "stoker")().cat("stoker://s3/files/plain")
-import stoker.filesystem
-assert fsspec.get_filesystem_class("stoker") is stoker.filesystem.StokerFileSystem
+import stoker.fsspec_filesystem
+assert fsspec.get_filesystem_class("stoker") is stoker.fsspec_filesystem.StokerFileSystem
 """
 
 
@@ -46,7 +46,7 @@ def data(ceph_server):
 
 @pytest.fixture
 def fs(ceph, data, engine):
-    from stoker.filesystem import StokerFileSystem
+    from stoker.fsspec_filesystem import StokerFileSystem
 
     fsspec.register_implementation("stoker", StokerFileSystem, clobber=True)
     return StokerFileSystem(engine=engine, skip_instance_cache=True)
@@ -64,7 +64,8 @@ def test_found_by_its_name(ceph, data, tmp_path):
     path = os.pathsep.join([str(tmp_path), *sys.path])
     subprocess.run([sys.executable, "-c", CHILD], check=True, timeout=WAIT,
                    env={**os.environ, "PYTHONPATH": path})
-    code = "import stoker, sys; assert not {'fsspec', 'stoker.filesystem'} & set(sys.modules)"
+    code = ("import stoker, sys; "
+            "assert not {'fsspec', 'stoker.fsspec_filesystem'} & set(sys.modules)")
     subprocess.run([sys.executable, "-c", code], check=True, timeout=WAIT,
                    env={**os.environ, "PYTHONPATH": path})
 
@@ -274,7 +275,7 @@ def in_child(fs, file, out):
 
 def test_forks(ceph, data):
     """A child reads on from where its parent's file stood; the parent's goes on, too."""
-    from stoker.filesystem import StokerFileSystem
+    from stoker.fsspec_filesystem import StokerFileSystem
 
     fs, large = StokerFileSystem(), data["sub/deep/large"]
     context = multiprocessing.get_context("fork")

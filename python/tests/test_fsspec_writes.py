@@ -19,8 +19,8 @@ fsspec = pytest.importorskip("fsspec")
 ROOT = "stoker://gs/b"
 HALF = b"half " * 5000
 FULL = """
-import stoker.filesystem
-fs = stoker.filesystem.StokerFileSystem()
+import stoker.fsspec_filesystem
+fs = stoker.fsspec_filesystem.StokerFileSystem()
 file = fs.open("stoker://gs/b/full", "wb", block_size=1 << 16)
 try:
     file.write(b"x" * (1 << 20))
@@ -32,7 +32,7 @@ file.close()
 
 @pytest.fixture
 def store(monkeypatch):
-    from stoker.filesystem import StokerFileSystem
+    from stoker.fsspec_filesystem import StokerFileSystem
 
     server = object_server.google({})
     for name in [name for name in os.environ if name.startswith(("GS_", "GOOGLE_"))]:
@@ -46,7 +46,7 @@ def store(monkeypatch):
 
 @pytest.fixture
 def fs(store):
-    from stoker.filesystem import StokerFileSystem
+    from stoker.fsspec_filesystem import StokerFileSystem
 
     with stoker.Engine(threads=1, memory="128MiB") as engine:
         yield StokerFileSystem(engine=engine, skip_instance_cache=True)

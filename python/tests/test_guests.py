@@ -17,7 +17,7 @@ import make
 import pytest
 import servers
 import stoker
-from stoker import errands
+from stoker import fsspec_source
 from test_cli import COMMAND
 from test_copy import below
 from test_copy_kept import world  # noqa: F401
@@ -58,7 +58,8 @@ def place(request, tmp_path):
         system = request.getfixturevalue("memory")
         return "memory://far", lambda: held(system, "/far")
     server = request.getfixturevalue("sftp")
-    request.getfixturevalue("monkeypatch").setattr(errands, "THREADS", 2)  # each has to log in
+    # Each has to log in.
+    request.getfixturevalue("monkeypatch").setattr(fsspec_source, "THREADS", 2)
     return f"{server.url}{tmp_path}/far", lambda: below(tmp_path / "far")
 
 
@@ -468,7 +469,7 @@ def test_stopped(broken, memory, tree, tmp_path, monkeypatch):
         if held_up.wait(WAIT_S):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(stoker.guests, "_CLEAN_S", 0.1)
+    monkeypatch.setattr(stoker.fsspec_copy, "_CLEAN_S", 0.1)
     broken(wait)
     memory.pipe_file("/silent", b"12345")
     begun = time.monotonic()
@@ -493,8 +494,8 @@ def test_stopped(broken, memory, tree, tmp_path, monkeypatch):
 def test_a_silent_server(where, broken, memory, tree, monkeypatch):
     """Nobody waits for it for ever."""
     go = threading.Event()
-    monkeypatch.setattr(stoker.guests, "_SILENT_S", 0.3)
-    monkeypatch.setattr(stoker.guests, "_CLEAN_S", 0.1)
+    monkeypatch.setattr(stoker.fsspec_copy, "_SILENT_S", 0.3)
+    monkeypatch.setattr(stoker.fsspec_copy, "_CLEAN_S", 0.1)
 
     def wait(*_, **__):
         go.wait(WAIT_S)
@@ -516,14 +517,14 @@ def test_a_silent_server(where, broken, memory, tree, monkeypatch):
 
 def test_the_first_failure_is_told(engine):
     """Not that nothing answered later."""
-    job = stoker.guests._Job(engine._native, 1)
+    job = stoker.fsspec_copy._Job(engine._native, 1)
     first = job.failure = stoker.CorruptError("first", "x", "")
     job.steps[1] = 0.0, "x"
     assert job._tick(lambda told: None) and job.failure is first
 
 
 def test_what_was_idle_connects_anew(engine):
-    class Job(stoker.guests._Job):
+    class Job(stoker.fsspec_copy._Job):
         def plan(self, hand):
             hand._systems["x"] = None
 
@@ -557,7 +558,7 @@ def test_connections_are_closed(sftp, tmp_path, engine):  # noqa: F811
 
 
 def test_passwords_are_not_shown(monkeypatch, caplog, tree, engine):
-    monkeypatch.setattr(errands, "_driver", lambda told: None)
+    monkeypatch.setattr(fsspec_source, "_driver", lambda told: None)
     url = f"ftp://user:canary0secret@127.0.0.1:{servers.free_port()}"
     for call in (lambda: stoker.cp(tree / "plain", f"{url}/x", engine=engine),
                  lambda: stoker.rm(f"{url}/x", engine=engine),
@@ -593,7 +594,8 @@ def test_signatures_of_sources_are_not_shown(memory, engine):
             assert server.host in str(info.value)
             text = "".join(traceback.format_exception(info.value)) + repr(vars(info.value))
             assert "canary" not in text
-        changed = stoker.guests._changed(stoker.guests._Item(url("x").encode(), "memory://far/x"))
+        item = stoker.fsspec_copy._Item(url("x").encode(), "memory://far/x")
+        changed = stoker.fsspec_copy._changed(item)
         assert "/x'" in str(changed) and "canary" not in str(changed)
 
 

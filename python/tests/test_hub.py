@@ -99,7 +99,7 @@ def test_a_signature_is_used_until_it_ends(hub, engine, uses):
     """Where a signed URL is refused the second time, the hub is asked for another."""
     hub.uses = uses
     pytest.importorskip("fsspec")
-    from stoker.filesystem import StokerFileSystem
+    from stoker.fsspec_filesystem import StokerFileSystem
 
     fs = StokerFileSystem(engine=engine, skip_instance_cache=True)
     name = f"{REPOSITORY}@main", "data/train-000.tar"

@@ -258,7 +258,7 @@ def test_tokens_and_mixes(web):
 
 def test_fsspec(web):
     pytest.importorskip("fsspec")
-    from stoker.filesystem import StokerFileSystem
+    from stoker.fsspec_filesystem import StokerFileSystem
 
     system = StokerFileSystem(skip_instance_cache=True)
     for url in ways(web, "/d/0.tar").values():

@@ -120,7 +120,7 @@ def test_a_glob_is_looked_up_once(world, tmp_path):  # noqa: F811
 
 def test_fsspec_removes_patterns(world):  # noqa: F811
     pytest.importorskip("fsspec")
-    from stoker.filesystem import StokerFileSystem
+    from stoker.fsspec_filesystem import StokerFileSystem
 
     for name in NAMES:
         world.put("s3", f"x/{name}", name.encode())

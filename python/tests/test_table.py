@@ -298,7 +298,7 @@ def test_a_disk_that_fails_is_no_bad_row(monkeypatch, rows, pictures, tmp_path):
             raise OSError(5, "Input/output error")
         return io.open(name, *arguments, **options)
 
-    monkeypatch.setattr("stoker.table.open", broken_open, raising=False)
+    monkeypatch.setattr("stoker.table_packing.open", broken_open, raising=False)
     options = dict(base=pictures, on_error="skip", io_retries=2)
     assert stoker.pack_table(rows, tmp_path / "dst", **options)["bad"] == [] and left == 0
     left = 3
@@ -383,11 +383,12 @@ def test_a_file_that_is_no_quarantine_is_left_alone(rows, pictures, tmp_path):
 
 def test_a_quarantine_is_never_shorter_than_what_is_kept(tmp_path, monkeypatch):
     """Killed between its opening and its first line, a run that goes on has lost none of them."""
-    lines = [stoker.table.BadRow(row, f"p{row}", "MISSING", "no")._asdict() for row in range(9)]
+    lines = [stoker.BadRow(row, f"p{row}", "MISSING", "no")._asdict() for row in range(9)]
     path = tmp_path / "bad"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"row": 9, "to')
-    monkeypatch.setattr(stoker.table._Quarantine, "_line", lambda *_: pytest.fail("written again"))
-    opened = stoker.table._Quarantine(path, 0, 6)
+    quarantine = stoker.table_packing._Quarantine
+    monkeypatch.setattr(quarantine, "_line", lambda *_: pytest.fail("written again"))
+    opened = quarantine(path, 0, 6)
     assert [row.row for row in opened.rows] == list(range(6))
     assert [json.loads(line) for line in path.read_text().splitlines()] == lines[:6]
     opened.close()

@@ -18,7 +18,7 @@ from array import array
 
 import pytest
 import stoker
-import stoker.counted
+import stoker.token_counts
 
 numpy = pytest.importorskip("numpy")
 
@@ -604,7 +604,7 @@ class Counting:
 
 def test_counted_once(files, texts, tmp_path, monkeypatch):
     """The table is kept, shared, gone on with, refused when it is damaged, and checked in use."""
-    monkeypatch.setattr(stoker.counted, "GROUP_DOCUMENTS", 10)
+    monkeypatch.setattr(stoker.token_counts, "GROUP_DOCUMENTS", 10)
 
     def make(tokenizer, **options):
         return stoker.TextLoader(
@@ -659,7 +659,7 @@ def test_counted_once(files, texts, tmp_path, monkeypatch):
 
 def test_two_that_count_at_once(files, tmp_path, monkeypatch):
     """One counts, the other waits for it; a table that does not get on is given up."""
-    monkeypatch.setattr(stoker.counted, "POLL_S", 0.001)
+    monkeypatch.setattr(stoker.token_counts, "POLL_S", 0.001)
     made = [Counting(), Counting()]
 
     def run(tokenizer):
@@ -673,7 +673,7 @@ def test_two_that_count_at_once(files, tmp_path, monkeypatch):
     assert min(each.calls for each in made) == 0
     (table,) = tmp_path.iterdir()
     table.rename(f"{table}.part")
-    monkeypatch.setattr(stoker.counted, "STALLED_S", 0.01)
+    monkeypatch.setattr(stoker.token_counts, "STALLED_S", 0.01)
     with open(f"{table}.part") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(stoker.TimeoutError, match="does not get on"):
@@ -692,7 +692,7 @@ def test_long_documents_are_tokenised_about_once(files, texts, tmp_path):
 
 
 def test_kept_documents_have_a_bound():
-    kept = stoker.counted.Kept(12)
+    kept = stoker.token_counts.Kept(12)
     for number in range(3):
         kept.add(number, array("i", [number]))
     kept.add(0, array("i", [7]))  # it is there

@@ -154,7 +154,7 @@ def test_more_workers_than_batches(plain):
 
 def test_workers_share_the_memory(plain):
     dataset = IterableDataset(plain(10), 4, fields=IDS)
-    alone, one_of_4 = (stoker.workers.Here(dataset, workers) for workers in (1, 4))
+    alone, one_of_4 = (stoker.torch.workers.Here(dataset, workers) for workers in (1, 4))
     budgets = [here.engine.info()["memory_bytes_max"] for here in (alone, one_of_4)]
     assert budgets[1] == budgets[0] // 4
     alone.close(), one_of_4.close()
@@ -559,7 +559,7 @@ def test_errors_keep_their_text(damaged):
 
 def test_workers_see_one_data_set(plain):
     """What grew while a loop started would give samples twice, or not at all."""
-    turns = stoker.workers.Turns()
+    turns = stoker.torch.workers.Turns()
     with stoker.Dataset(plain(64)) as small, stoker.Dataset(plain(65)) as large:
         assert turns.take(11, 0, len(small), small.identity) == (0, 0)
         with pytest.raises(stoker.ChangedError):

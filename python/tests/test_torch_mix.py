@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 
 from make import tar  # noqa: E402
 from stoker.torch import IterableDataset  # noqa: E402
-from stoker.workers import Turns  # noqa: E402
+from stoker.torch.workers import Turns  # noqa: E402
 from torch_tools import IDS, batches, ids_of, plain_ids, short_shutdown  # noqa: E402, F401
 
 try:

@@ -27,7 +27,7 @@ from typing import BinaryIO, NamedTuple, TypeAlias
 
 from . import _stoker
 from .errors import CorruptError, EmptyError, TimeoutError
-from .stream import EPOCH, POSITION
+from .loader_base import EPOCH, POSITION
 
 __all__ = ["Counts", "Kept", "Reading", "default_folder", "open_counts"]
 

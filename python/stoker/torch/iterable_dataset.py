@@ -1,29 +1,4 @@
-"""Samples for a ``torch.utils.data.DataLoader`` with workers, for per-sample Python code.
-
-:class:`stoker.Loader` needs no worker processes. Where each sample has to pass through Python code
-that takes long (a tokenizer, an augmentation of another library), processes are what keeps several
-cores busy; this module puts stoker inside them::
-
-    import stoker
-    import stoker.torch
-    from torch.utils.data import DataLoader
-
-    def prepare(sample):                     # your Python, one sample at a time
-        sample["tokens"] = tokenize(sample.pop("text"))
-        return sample
-
-    dataset = stoker.torch.IterableDataset(
-        "train-{000..099}.tar", batch_size=64, seed=0, transform=prepare,
-        fields={"image": stoker.Image("jpg", [stoker.RandomResizedCrop(224)]),
-                "text": stoker.Text("txt")})
-    batches = DataLoader(dataset, batch_size=64, num_workers=4)   # or StatefulDataLoader
-    for epoch in range(90):
-        dataset.set_epoch(epoch)
-        for batch in batches:
-            ...
-
-This module imports torch; ``import stoker`` does not.
-"""
+"""IterableDataset: a rank's samples, shared among the workers of a DataLoader."""
 
 from __future__ import annotations
 
@@ -34,17 +9,16 @@ from typing import Any
 
 import torch.utils.data
 
-from .dataset import count
-from .errors import ArgumentError, Error, StateError
-from .fields import all_exact
-from .loader import UNOPENED, Loader
-from .mix import Mix
-from .positions import MapDataset
-from .ranks import ranks, sharing
-from .state import STATE_NAMES, exactness, state_values
+from ..dataset import count
+from ..distributed import ranks, sharing
+from ..errors import ArgumentError, Error, StateError
+from ..fields import all_exact
+from ..loader import UNOPENED, Loader
+from ..mix import Mix
+from ..state import STATE_NAMES, exactness, state_values
 from .workers import Here, Source, Turns, items_of, length_of, opened, seed_of
 
-__all__ = ["IterableDataset", "MapDataset"]
+__all__ = ["IterableDataset"]
 
 _POSITION = STATE_NAMES.index("position")
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from .dataset import count
 from .errors import ArgumentError
 
-
 _SHARERS = {
     "accelerate.data_loader": ("DataLoaderDispatcher", "IterableDatasetShard"),
     "transformers.trainer_pt_utils": ("IterableDatasetShard",),

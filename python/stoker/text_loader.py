@@ -13,15 +13,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from . import _stoker
-from .counted import Counts, Kept, Reading, default_folder, open_counts
 from .dataset import SHUFFLES, Engine, count, parse_bytes, word
 from .errors import ArgumentError, CorruptError, FormatError, StateError
+from .fim import Middle
 from .loader import TAILS
-from .middle import Middle
+from .loader_base import EPOCH, POSITION
 from .mix import Mix
-from .output import check_word
-from .stream import EPOCH, POSITION
-from .tokens import FIM, POSITIONS, TokenLoader, Tokens, field_names, row_options
+from .tensors import check_word
+from .token_counts import Counts, Kept, Reading, default_folder, open_counts
+from .token_loader import FIM, POSITIONS, TokenLoader, Tokens, field_names, row_options
 
 __all__ = ["TextLoader"]
 

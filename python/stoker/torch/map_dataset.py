@@ -8,11 +8,11 @@ from typing import Any
 
 import torch.utils.data
 
-from .dataset import count
-from .errors import ArgumentError, StateError
-from .loader import UNOPENED, Loader
-from .ranks import ranks
-from .state import STATE_NAMES
+from ..dataset import count
+from ..distributed import ranks
+from ..errors import ArgumentError, StateError
+from ..loader import UNOPENED, Loader
+from ..state import STATE_NAMES
 from .workers import Here, Source, Turns, items_of, opened, seed_of
 
 __all__ = ["MapDataset"]

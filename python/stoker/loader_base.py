@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .dataset import count
+from .distributed import ranks
 from .errors import ArgumentError
 from .mix import Mixed
-from .portable import Given, Portable, refuse_workers
-from .ranks import ranks
+from .pickling import Given, Portable, refuse_workers
 from .state import state_values
 
 __all__ = ["Epoch", "Stream"]
@@ -255,4 +255,4 @@ def _has_torch() -> bool:
 
 
 def _samplers() -> Any:
-    return importlib.import_module("stoker.sampler")
+    return importlib.import_module("stoker.torch.samplers")

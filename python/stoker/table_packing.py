@@ -28,7 +28,7 @@ from .errors import (
     UnsupportedError,
     from_native,
 )
-from .writer import ShardWriter
+from .shard_writer import ShardWriter
 
 __all__ = ["BadRow", "pack_table"]
 

@@ -7,8 +7,8 @@ from typing import Any, NoReturn
 
 from torch.utils.data import BatchSampler, DistributedSampler
 
-from .errors import StateError
-from .stream import Stream
+from ..errors import StateError
+from ..loader_base import Stream
 
 __all__ = ["LoaderBatchSampler", "LoaderSampler"]
 

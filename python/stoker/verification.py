@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, NoReturn
 
-from . import _stoker, errands
+from . import _stoker, fsspec_source
 from .dataset import (
     Dataset,
     Engine,
@@ -26,7 +26,7 @@ from .dataset import (
     refuse_pickle,
 )
 from .errors import ArgumentError
-from .output import paths_of
+from .tensors import paths_of
 
 __all__ = ["Diff", "Difference", "Finding", "Verify", "diff", "verify"]
 
@@ -142,7 +142,7 @@ def verify(
     if engine is not None and not isinstance(engine, Engine):
         raise ArgumentError(f"engine {engine!r}", where, "give a stoker.Engine, or none")
     native = (engine if engine is not None else default_engine())._native
-    urls = errands.native_paths(paths_of(source))
+    urls = fsspec_source.native_paths(paths_of(source))
     options = {
         "deep": bool(deep),
         "repair": bool(repair),

@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
-from . import _stoker, errands
+from . import _stoker, fsspec_source
 from .dataset import SHUFFLES, Engine, count, default_engine, parse_bytes, word
 from .errors import ArgumentError, ChangedError, ClosedError, EmptyError, ForkedError, StateError
 from .loader import TAILS
+from .loader_base import EPOCH, Epoch, Stream
 from .mix import Mix, Mixed
-from .output import Ragged, check_word, choose, converter, mask_of, paths_of
-from .portable import Portable
+from .pickling import Portable
 from .state import parse_state
-from .stream import EPOCH, Epoch, Stream
+from .tensors import Ragged, check_word, choose, converter, mask_of, paths_of
 
 __all__ = ["FIM", "TokenLoader", "Tokens"]
 
@@ -118,7 +118,7 @@ class Tokens(Portable):
 
     def _open(self) -> None:
         self._native = _stoker.Tokens(
-            self.engine._native, errands.native_paths(self.files), self._dtype, self._cache
+            self.engine._native, fsspec_source.native_paths(self.files), self._dtype, self._cache
         )
         self._info = self._native.info()
 

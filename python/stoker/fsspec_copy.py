@@ -1,7 +1,7 @@
 """What only fsspec knows (``sftp://``, ``ftp://``, ``smb://``, ``memory://`` ...) as a place to
 copy to and to remove from: that part of :func:`stoker.cp`, ``sync`` and ``rm``.
 
-Reading is the library's own work, by errands (``errands.py``), so a source may be anything. Here
+Reading is the library's own work (``fsspec_source.py``), so a source may be anything. Here
 threads write, each one file at a time, by a connection of its own::
 
     lead: finds names --a bounded queue--> threads: write, compare, move --all--> lead: what is last
@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
-from . import _stoker, errands
+from . import _stoker, fsspec_source
 from .errors import (
     ArgumentError,
     ChangedError,
@@ -54,7 +54,7 @@ _QUEUE_MAX = 4096
 _FAILURES_MAX = 100  # then the rest is left alone
 _DEPTH_MAX = 200
 _NAME_MAX = 255
-_STORES = tuple(name + b"://" for name in errands.OWN if name != b"file")
+_STORES = tuple(name + b"://" for name in fsspec_source.OWN if name != b"file")
 _HIDDEN, _PART = ".stoker-", ".part"  # the library's walks leave such names out
 # Of these another try, by a new connection, knows no better.
 _CERTAIN = (Error, FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError,
@@ -126,18 +126,18 @@ class _Job:
         self.planned = self.over = self.stopped = False
         self.failure: BaseException | None = None
 
-    def plan(self, hand: errands.Hand) -> None:
+    def plan(self, hand: fsspec_source.Hand) -> None:
         """Finds what is to be done: calls put."""
         raise NotImplementedError
 
-    def do(self, hand: errands.Hand, item: _Item) -> None:
+    def do(self, hand: fsspec_source.Hand, item: _Item) -> None:
         raise NotImplementedError
 
-    def again(self, hand: errands.Hand, item: _Item) -> None:
+    def again(self, hand: fsspec_source.Hand, item: _Item) -> None:
         """After a connection broke off."""
         self.do(hand, item)
 
-    def finish(self, hand: errands.Hand) -> None:
+    def finish(self, hand: fsspec_source.Hand) -> None:
         """After all was done, and nothing failed."""
 
     def run(self, progress: Callable[[dict[str, Any]], object]) -> None:
@@ -199,12 +199,14 @@ class _Job:
             with self.changed:
                 del self.steps[me]
 
-    def system(self, hand: errands.Hand, told: str, *, ending: bool = False) -> tuple[Any, str]:
+    def system(
+        self, hand: fsspec_source.Hand, told: str, *, ending: bool = False
+    ) -> tuple[Any, str]:
         with self.step(told, ending=ending):  # it may connect
             return hand.system(told)
 
-    def writable(self, hand: errands.Hand, told: str) -> tuple[Any, str]:
-        if errands.is_chain(told):
+    def writable(self, hand: fsspec_source.Hand, told: str) -> tuple[Any, str]:
+        if fsspec_source.is_chain(told):
             raise UnsupportedError("what lies in an archive or behind a cache is only read",
                                    repr(told), "name what the file lies on")
         system, path = self.system(hand, told)
@@ -230,7 +232,7 @@ class _Job:
 
     def fail(self, error: BaseException, told: str) -> None:
         """Of one item: the rest goes on, unless it would fail likewise."""
-        error = errands.told_error(error, told)
+        error = fsspec_source.told_error(error, told)
         with self.changed:
             self.failure = self.failure or error
             self.counts["files_failed"] += 1
@@ -239,14 +241,14 @@ class _Job:
             self.changed.notify_all()
 
     def _lead(self) -> None:
-        hand = errands.Hand()
+        hand = fsspec_source.Hand()
         try:
             self.plan(hand)
         except _Stopped:
             pass
         except BaseException as error:
             with self.changed:
-                self.failure = self.failure or errands.told_error(error, self._about())
+                self.failure = self.failure or fsspec_source.told_error(error, self._about())
         with self.changed:
             self.planned = True
             self.changed.notify_all()
@@ -258,7 +260,7 @@ class _Job:
         except _Stopped:
             pass
         except BaseException as error:
-            self.failure = errands.told_error(error, self._about())
+            self.failure = fsspec_source.told_error(error, self._about())
         with self.changed:
             self.over = True
             self.changed.notify_all()
@@ -278,7 +280,7 @@ class _Job:
             return item
 
     def _follow(self) -> None:
-        hand = errands.Hand()
+        hand = fsspec_source.Hand()
         while (item := self._take()) is not None:
             try:
                 self._tried(hand, item)
@@ -291,7 +293,7 @@ class _Job:
                 self.changed.notify_all()
         hand.forget()
 
-    def _tried(self, hand: errands.Hand, item: _Item) -> None:
+    def _tried(self, hand: fsspec_source.Hand, item: _Item) -> None:
         try:
             return self.do(hand, item)
         except (_Stopped, *_CERTAIN):
@@ -319,10 +321,10 @@ class _Copy(_Job):
     def _about(self) -> str:
         return self.to
 
-    def plan(self, hand: errands.Hand) -> None:
+    def plan(self, hand: fsspec_source.Hand) -> None:
         system, path = self.writable(hand, self.to)
         there = self.look(system, path, self.to)
-        errands.say(self.to, "written")
+        fsspec_source.say(self.to, "written")
         for source in self.sources:
             self._check_nesting(hand, source)
         below = self._goes_below(there)
@@ -338,7 +340,8 @@ class _Copy(_Job):
                     self._plan_item(source, name, kind, below, size, mtime_ns)
         if self.order.delete and not self.counts["files"]:
             raise EmptyError(
-                "the source is empty: nothing is removed", repr(errands.shown(self.sources[0])),
+                "the source is empty: nothing is removed",
+                repr(fsspec_source.shown(self.sources[0])),
                 "check the source; to remove all there is stoker.rm",
             )
 
@@ -361,15 +364,15 @@ class _Copy(_Job):
             _stoker.stat(self.engine, source)[1] == "folder" for source in self.sources
         )
 
-    def _check_nesting(self, hand: errands.Hand, source: bytes) -> None:
+    def _check_nesting(self, hand: fsspec_source.Hand, source: bytes) -> None:
         """A folder that is copied into itself never ends, and one that lies where all else is
         removed is removed."""
-        if not self.order.recursive or not errands.is_guest(source):
+        if not self.order.recursive or not fsspec_source.is_guest(source):
             return
         a, b = (_place(*self.system(hand, told)) for told in (os.fsdecode(source), self.to))
         if a[0] != b[0]:
             return
-        where = f"{errands.shown(source)!r} and {self.to!r}"
+        where = f"{fsspec_source.shown(source)!r} and {self.to!r}"
         if _is_in(b[1], a[1]):
             raise ArgumentError("the destination lies in the source", where,
                                 "copy to a place outside of it")
@@ -380,7 +383,7 @@ class _Copy(_Job):
     def _plan_item(
         self, source: bytes, name: str, kind: str, below: bool, size: int, mtime_ns: int
     ) -> None:
-        shown = errands.shown(source)
+        shown = fsspec_source.shown(source)
         if self.order.sync and not name:
             raise _refusal(errno.ENOTDIR, "the source is a file: folders are synchronised", shown,
                            "copy a file with stoker.cp")
@@ -402,7 +405,7 @@ class _Copy(_Job):
         signed = mtime_ns - (1 << 64) if mtime_ns >> 63 else mtime_ns  # of before 1970
         self.put(_Item(path, _join(self.to, name) if below else self.to, size, signed))
 
-    def do(self, hand: errands.Hand, item: _Item) -> None:
+    def do(self, hand: fsspec_source.Hand, item: _Item) -> None:
         system, path = self.system(hand, item.to)
         there = self.look(system, path, item.to)
         if there is not None and there["type"] == "directory":
@@ -526,7 +529,7 @@ class _Copy(_Job):
                 raise OSError("fsspec could not move it to its name, where something is")
             system.rm_file(aside)
 
-    def _take_away(self, hand: errands.Hand, hidden: str, told: str) -> None:
+    def _take_away(self, hand: fsspec_source.Hand, hidden: str, told: str) -> None:
         """What was begun, as well as it goes: also where the connection broke, once."""
         for _ in range(2):
             try:
@@ -538,7 +541,7 @@ class _Copy(_Job):
             except Exception:
                 hand.forget()
 
-    def finish(self, hand: errands.Hand) -> None:
+    def finish(self, hand: fsspec_source.Hand) -> None:
         if not self.order.delete:
             return
         # Where names are told in another case or form than they were given (SMB, macOS), what was
@@ -618,7 +621,7 @@ def _is_kept(there: dict[str, Any], item: _Item) -> bool:
     if there.get("size") != item.bytes:
         return False
     return item.bytes == 0 or (
-        item.mtime_ns != 0 and errands.mtime_ns(there) + 999_999_999 >= item.mtime_ns
+        item.mtime_ns != 0 and fsspec_source.mtime_ns(there) + 999_999_999 >= item.mtime_ns
     )
 
 
@@ -659,7 +662,8 @@ def _there_already(told: str) -> Error:
 
 
 def _changed(item: _Item) -> ChangedError:
-    return ChangedError("the file changed while it was read", repr(errands.shown(item.source)),
+    told = repr(fsspec_source.shown(item.source))
+    return ChangedError("the file changed while it was read", told,
                         "copy it again when nobody writes to it")
 
 
@@ -670,14 +674,14 @@ class _Remove(_Job):
     def __init__(
         self, engine: _stoker.Engine, names: Sequence[str], recursive: bool, age_s: int | None
     ) -> None:
-        super().__init__(engine, errands.THREADS)
+        super().__init__(engine, fsspec_source.THREADS)
         self.names, self.recursive, self.age_s = names, recursive, age_s
         self.folders: list[str] = []  # each before those in it
 
     def _about(self) -> str:
         return self.names[0]
 
-    def plan(self, hand: errands.Hand) -> None:
+    def plan(self, hand: fsspec_source.Hand) -> None:
         for told in self.names:
             system, path = self.writable(hand, told)
             there = self.look(system, path, told)
@@ -695,7 +699,7 @@ class _Remove(_Job):
         self.count(files=1)
         self.put(_Item(b"", told, link=link))
 
-    def _plan_folder(self, hand: errands.Hand, told: str, depth: int) -> None:
+    def _plan_folder(self, hand: fsspec_source.Hand, told: str, depth: int) -> None:
         """All in it. Links are removed, and never followed."""
         system, path = self.system(hand, told)
         if depth > _DEPTH_MAX:
@@ -712,11 +716,11 @@ class _Remove(_Job):
                 self._put(child, entry.get("type") == "link")
 
     def _is_left(self, name: str, entry: dict[str, Any]) -> bool:
-        modified_ns = errands.mtime_ns(entry)
+        modified_ns = fsspec_source.mtime_ns(entry)
         return (name.startswith(_HIDDEN) and name.endswith(_PART) and modified_ns != 0
                 and time.time() - modified_ns / 1e9 >= (self.age_s or 0))
 
-    def do(self, hand: errands.Hand, item: _Item) -> None:
+    def do(self, hand: fsspec_source.Hand, item: _Item) -> None:
         system, path = self.system(hand, item.to)
         # Of a link to a folder paramiko's rm_file would have the folder removed.
         unlink = getattr(getattr(system, "ftp", None), "remove", None) if item.link else None
@@ -724,13 +728,13 @@ class _Remove(_Job):
             (unlink or system.rm_file)(path)
         self.count(files_removed=1)
 
-    def again(self, hand: errands.Hand, item: _Item) -> None:
+    def again(self, hand: fsspec_source.Hand, item: _Item) -> None:
         try:
             self.do(hand, item)
         except FileNotFoundError:  # it was removed, and only the answer did not come
             self.count(files_removed=1)
 
-    def finish(self, hand: errands.Hand) -> None:
+    def finish(self, hand: fsspec_source.Hand) -> None:
         for told in reversed(self.folders if self.age_s is None else []):
             system, path = self.system(hand, told)
             # Folders of stores go with what is in them, and a root stays.
