@@ -13,12 +13,9 @@ from .distributed import ranks
 from .errors import ArgumentError
 from .mix import Mixed
 from .pickling import Given, Portable, refuse_workers
-from .state import state_values
+from .state import MIX, POSITION, state_values
 
 __all__ = ["Epoch", "Stream"]
-
-EPOCH, POSITION, MIX = 6, 7, 10
-"""Places in a native state."""
 
 
 class Epoch(Iterator[Any]):

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from . import _stoker
+from ._cache_dir import cache_dir
 from .dataset import Dataset, count, word
 from .errors import ArgumentError
 
@@ -56,9 +57,7 @@ def _turn(name: str) -> Iterator[bool]:
     """Ranks of a machine come one after the other, so that one scans and the others find its
     table. True: it did not have to wait. Where no lock can be had, or the one who has it takes too
     long, all go on, and scan each for itself."""
-    from .token_counts import default_folder  # it imports what imports this
-
-    folder, file = default_folder(), None
+    folder, file = cache_dir(), None
     with contextlib.suppress(OSError):
         if folder is not None:
             os.makedirs(folder, exist_ok=True)

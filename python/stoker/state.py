@@ -29,6 +29,9 @@ STATE_NAMES = (
     "identity",
 )
 
+EPOCH, POSITION, MIX = (STATE_NAMES.index(name) for name in ("epoch", "position", "mix"))
+"""Places in a native state."""
+
 _HASHES = ("mix", "subset", "draws", "fingerprint")  # of 64 bits
 _SMALL = (*STATE_NAMES[:5], "repeats", "repeats_apart")  # of 32 bits
 

@@ -13,14 +13,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from . import _stoker
+from ._cache_dir import cache_dir
 from .dataset import SHUFFLES, Engine, count, parse_bytes, word
 from .errors import ArgumentError, CorruptError, FormatError, StateError
 from .fim import Middle
 from .loader import TAILS
-from .loader_base import EPOCH, POSITION
 from .mix import Mix
+from .state import EPOCH, POSITION
 from .tensors import check_word
-from .token_counts import Counts, Kept, Reading, default_folder, open_counts
+from .token_counts import Counts, Kept, Reading, open_counts
 from .token_loader import FIM, POSITIONS, TokenLoader, Tokens, field_names, row_options
 
 __all__ = ["TextLoader"]
@@ -251,7 +252,7 @@ class TextLoader(TokenLoader):
         ).digest()
         kept_in = None if folder is None else os.fspath(folder)
         if folder is None and tokenise.is_exact:
-            kept_in = default_folder()
+            kept_in = cache_dir()
         reading = Reading(self.tokens._native, self._eod)
         ended = _Ended(tokenise, tail)
         try:

@@ -27,9 +27,9 @@ from typing import BinaryIO, NamedTuple, TypeAlias
 
 from . import _stoker
 from .errors import CorruptError, EmptyError, TimeoutError
-from .loader_base import EPOCH, POSITION
+from .state import EPOCH, POSITION
 
-__all__ = ["Counts", "Kept", "Reading", "default_folder", "open_counts"]
+__all__ = ["Counts", "Kept", "Reading", "open_counts"]
 
 MAGIC = b"stoker counts 1\n"
 HEADER = struct.Struct("<16s32sQQ")  # magic, identity, documents, 0
@@ -292,13 +292,3 @@ def _append(file: BinaryIO, total: int, counts: list[int]) -> int:
     file.write(ends.tobytes())
     file.flush()  # who waits sees it grow
     return total
-
-
-def default_folder() -> str | None:
-    """Where tables are kept; None: there is no home. As the library finds it for indexes."""
-    homes = {"STOKER_CACHE": "", "XDG_CACHE_HOME": "stoker", "HOME": ".cache/stoker"}
-    for name, below in homes.items():
-        value = os.environ.get(name, "")
-        if os.path.isabs(value):
-            return os.path.join(value, below) if below else value
-    return None

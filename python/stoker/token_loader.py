@@ -14,10 +14,10 @@ from . import _stoker, fsspec_source
 from .dataset import SHUFFLES, Engine, count, default_engine, parse_bytes, word
 from .errors import ArgumentError, ChangedError, ClosedError, EmptyError, ForkedError, StateError
 from .loader import TAILS
-from .loader_base import EPOCH, Epoch, Stream
+from .loader_base import Epoch, Stream
 from .mix import Mix, Mixed
 from .pickling import Portable
-from .state import parse_state
+from .state import EPOCH, parse_state
 from .tensors import Ragged, check_word, choose, converter, mask_of, paths_of
 
 __all__ = ["FIM", "TokenLoader", "Tokens"]

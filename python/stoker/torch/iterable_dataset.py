@@ -15,12 +15,11 @@ from ..errors import ArgumentError, Error, StateError
 from ..fields import all_exact
 from ..loader import UNOPENED, Loader
 from ..mix import Mix
-from ..state import STATE_NAMES, exactness, state_values
+from ..state import POSITION, exactness, state_values
 from .workers import Here, Source, Turns, items_of, length_of, opened, seed_of
 
 __all__ = ["IterableDataset"]
 
-_POSITION = STATE_NAMES.index("position")
 
 
 class IterableDataset(Source, torch.utils.data.IterableDataset[Any]):
@@ -271,8 +270,8 @@ class Samples(Iterator[Any]):
         native.set_epoch(epoch)
         if done > 0:
             state = list(native.state())
-            state[_POSITION] += done
-            state[_POSITION] = min(state[_POSITION], native.samples())  # the end
+            state[POSITION] += done
+            state[POSITION] = min(state[POSITION], native.samples())  # the end
             native.set_state(tuple(state))
         self._samples = native.samples()
         self._stand(native.place(), 0)

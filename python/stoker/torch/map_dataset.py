@@ -12,12 +12,11 @@ from ..dataset import count
 from ..distributed import ranks
 from ..errors import ArgumentError, StateError
 from ..loader import UNOPENED, Loader
-from ..state import STATE_NAMES
+from ..state import POSITION
 from .workers import Here, Source, Turns, items_of, opened, seed_of
 
 __all__ = ["MapDataset"]
 
-_POSITION = STATE_NAMES.index("position")
 _SCATTERED_MAX = 3
 """Batches one after the other whose numbers neither follow each other nor are evenly spaced."""
 
@@ -242,7 +241,7 @@ class _Walk:
         if native.place() != (epoch, first):
             native.set_epoch(epoch)
             state = list(native.state())
-            state[_POSITION] += first
+            state[POSITION] += first
             native.set_state(tuple(state))
 
     def _made(self, loader: Loader, epoch: int, first: int) -> list[Any]:
