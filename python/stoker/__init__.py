@@ -29,17 +29,9 @@ from collections.abc import Sequence as _Sequence
 from ._stoker import ORDER_VERSION, __version__
 from ._stoker import Array as ArrayColumn
 from ._stoker import Bytes as BytesColumn
-from .dataset import (
-    BadSample,
-    Dataset,
-    Engine,
-    IndexReport,
-    Member,
-    Sample,
-    default_engine,
-    index,
-    order_at,
-)
+from .comparison import Diff, Difference, diff
+from .dataset import BadSample, Dataset, Member, Sample
+from .engine import Engine, default_engine
 from .errors import (
     ArgumentError,
     BudgetError,
@@ -74,15 +66,18 @@ from .fields import (
     Text,
 )
 from .files import CopyReport, FileInfo, Where, cat, cp, ls, rm, stat, sync, where
+from .indexing import IndexReport, index
 from .loader import Loader
 from .mix import Mix, Source
 from .packing import pack
-from .schedule import Scheduled
+from .schedule import Scheduled, order_at
 from .shard_writer import ShardWriter
 from .table_packing import BadRow, pack_table
 from .tensors import Ragged
 from .text_loader import TextLoader
-from .token_loader import FIM, TokenLoader, Tokens
+from .token_files import Tokens
+from .token_loader import TokenLoader
+from .token_rows import FIM
 from .transforms import (
     CenterCrop,
     ColorJitter,
@@ -94,7 +89,7 @@ from .transforms import (
     Resize,
     Transform,
 )
-from .verification import Diff, Difference, Finding, Verify, diff, verify
+from .verification import Finding, Verify, verify
 
 _Sequence.register(BytesColumn)
 
@@ -163,6 +158,7 @@ __all__ = [
     "TruncatedError",
     "UnsupportedError",
     "Verify",
+    "Where",
     "__version__",
     "cat",
     "cp",

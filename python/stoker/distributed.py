@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any, NamedTuple
 
-from .dataset import count
+from ._options import count
 from .errors import ArgumentError
 
 _SHARERS = {

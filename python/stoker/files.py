@@ -18,10 +18,10 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from . import _stoker, fsspec_copy, fsspec_source
-from .dataset import Engine, count, default_engine, interruptible, parse_bytes, prices, word
+from . import _stoker, fsspec_copy, fsspec_remove, fsspec_source
+from ._options import count, interruptible, parse_bytes, paths_of, word
+from .engine import Engine, default_engine, prices
 from .errors import ArgumentError, EmptyError
-from .tensors import paths_of
 
 __all__ = ["CopyReport", "FileInfo", "Where", "cat", "cp", "ls", "rm", "stat", "sync", "where"]
 
@@ -398,7 +398,7 @@ def _copy_out(
     if sync and len(sources) != 1:
         raise ArgumentError("to synchronise is from one folder to another", where,
                             "name one source")
-    order = fsspec_copy.Order(
+    request = fsspec_copy.CopyRequest(
         sync=sync,
         recursive=sync or options["recursive"],
         update=sync or options["update"],
@@ -407,7 +407,7 @@ def _copy_out(
         check=_HASHES[options["check"]],
         workers=options["workers"] or fsspec_source.THREADS,
     )
-    return _reported(progress, lambda tell: fsspec_copy.copy(own, sources, to, order, tell))
+    return _reported(progress, lambda tell: fsspec_copy.copy(own, sources, to, request, tell))
 
 
 def _remove_out(
@@ -418,7 +418,7 @@ def _remove_out(
                             "rm", "remove the ones, then the others")
     age_s = (options["leftover_age_s"] or _DAY_S) if options["leftovers"] else None
     return _reported(
-        progress, lambda tell: fsspec_copy.remove(own, paths, options["recursive"], age_s, tell))
+        progress, lambda tell: fsspec_remove.remove(own, paths, options["recursive"], age_s, tell))
 
 
 def _reported(

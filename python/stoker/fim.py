@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .errors import ArgumentError
-from .token_loader import FIM, row_options
+from .token_rows import FIM, row_options
 
 __all__ = ["Middle"]
 

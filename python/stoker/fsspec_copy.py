@@ -34,14 +34,13 @@ from .errors import (
     CorruptError,
     EmptyError,
     Error,
-    LimitError,
     TimeoutError,
     TruncatedError,
     UnsupportedError,
     from_native,
 )
 
-__all__ = ["Order", "copy", "remove"]
+__all__ = ["CopyRequest", "copy"]
 
 _TICK_S = 0.2
 _CLEAN_S = 1.0  # for threads to take away what they began, once all is to end
@@ -61,7 +60,7 @@ _CERTAIN = (Error, FileExistsError, FileNotFoundError, IsADirectoryError, NotADi
             NotImplementedError, PermissionError)
 
 
-class Order(NamedTuple):
+class CopyRequest(NamedTuple):
     """What is wanted of a copy; check: a hash of hashlib's, or None."""
 
     sync: bool
@@ -91,22 +90,11 @@ def copy(
     engine: _stoker.Engine,
     sources: Sequence[bytes],
     destination: bytes,
-    order: Order,
+    request: CopyRequest,
     progress: Callable[[dict[str, Any]], object],
 ) -> None:
     """Names as the library is told them. progress: called with the numbers of a CopyReport."""
-    _Copy(engine, sources, os.fsdecode(destination), order).run(progress)
-
-
-def remove(
-    engine: _stoker.Engine,
-    paths: Sequence[bytes],
-    recursive: bool,
-    leftover_age_s: int | None,
-    progress: Callable[[dict[str, Any]], object],
-) -> None:
-    """leftover_age_s: not what is there, but hidden files that killed copies left, so old."""
-    _Remove(engine, [os.fsdecode(path) for path in paths], recursive, leftover_age_s).run(progress)
+    _Copy(engine, sources, os.fsdecode(destination), request).run(progress)
 
 
 # ---- threads ----
@@ -309,10 +297,10 @@ class _Job:
 
 class _Copy(_Job):
     def __init__(
-        self, engine: _stoker.Engine, sources: Sequence[bytes], to: str, order: Order
+        self, engine: _stoker.Engine, sources: Sequence[bytes], to: str, request: CopyRequest
     ) -> None:
-        super().__init__(engine, order.workers)
-        self.sources, self.to, self.order = sources, to, order
+        super().__init__(engine, request.workers)
+        self.sources, self.to, self.request = sources, to, request
         self.names: set[str] = set()  # of what is copied
         self.left: set[str] = set()  # of links and others, which are not
         self.making = threading.Lock()
@@ -332,13 +320,13 @@ class _Copy(_Job):
             raise _refusal(errno.ENOTDIR, "the destination is a file, but a folder is copied",
                            self.to, "name a folder")
         for source in self.sources:
-            for name, kind, size, mtime_ns, *_ in self.walk(source, 2 * self.order.recursive):
+            for name, kind, size, mtime_ns, *_ in self.walk(source, 2 * self.request.recursive):
                 if kind == "other":
                     self.left.add(name)
                     self.count(links_left_out=1)
                 else:
                     self._plan_item(source, name, kind, below, size, mtime_ns)
-        if self.order.delete and not self.counts["files"]:
+        if self.request.delete and not self.counts["files"]:
             raise EmptyError(
                 "the source is empty: nothing is removed",
                 repr(fsspec_source.shown(self.sources[0])),
@@ -356,18 +344,18 @@ class _Copy(_Job):
 
     def _goes_below(self, there: dict[str, Any] | None) -> bool:
         """Whether names go below the destination."""
-        if len(self.sources) > 1 or self.order.sync or self.to.endswith("/"):
+        if len(self.sources) > 1 or self.request.sync or self.to.endswith("/"):
             return True
         if there is not None and there["type"] == "directory":
             return True
-        return self.order.recursive and any(
+        return self.request.recursive and any(
             _stoker.stat(self.engine, source)[1] == "folder" for source in self.sources
         )
 
     def _check_nesting(self, hand: fsspec_source.Hand, source: bytes) -> None:
         """A folder that is copied into itself never ends, and one that lies where all else is
         removed is removed."""
-        if not self.order.recursive or not fsspec_source.is_guest(source):
+        if not self.request.recursive or not fsspec_source.is_guest(source):
             return
         a, b = (_place(*self.system(hand, told)) for told in (os.fsdecode(source), self.to))
         if a[0] != b[0]:
@@ -376,7 +364,7 @@ class _Copy(_Job):
         if _is_in(b[1], a[1]):
             raise ArgumentError("the destination lies in the source", where,
                                 "copy to a place outside of it")
-        if self.order.delete and _is_in(a[1], b[1]):
+        if self.request.delete and _is_in(a[1], b[1]):
             raise ArgumentError("the source lies in the destination, and would be removed", where,
                                 "synchronise to a place beside it")
 
@@ -384,10 +372,10 @@ class _Copy(_Job):
         self, source: bytes, name: str, kind: str, below: bool, size: int, mtime_ns: int
     ) -> None:
         shown = fsspec_source.shown(source)
-        if self.order.sync and not name:
+        if self.request.sync and not name:
             raise _refusal(errno.ENOTDIR, "the source is a file: folders are synchronised", shown,
                            "copy a file with stoker.cp")
-        if kind != "file" or (name and not self.order.recursive):
+        if kind != "file" or (name and not self.request.recursive):
             raise _refusal(errno.EISDIR, "this is a folder", shown, "copy it with recursive=True")
         whole = os.fsdecode(source)
         path = os.fsencode(_join(whole, name)) if name else source
@@ -410,10 +398,10 @@ class _Copy(_Job):
         there = self.look(system, path, item.to)
         if there is not None and there["type"] == "directory":
             raise _refusal(errno.EISDIR, "a folder has this name", item.to, "name another place")
-        if there is not None and self.order.update and _is_kept(there, item):
+        if there is not None and self.request.update and _is_kept(there, item):
             self.count(files_done=1, files_kept=1, bytes_done=item.bytes, bytes_kept=item.bytes)
             return
-        if there is not None and self.order.fresh:
+        if there is not None and self.request.fresh:
             raise _there_already(item.to)
         self._make_folder(system, path.rpartition("/")[0], item.to)
         hidden = f"{path[: path.rfind('/') + 1]}{_HIDDEN}{os.urandom(8).hex()}{_PART}"
@@ -441,7 +429,7 @@ class _Copy(_Job):
         source = _stoker.File(self.engine, item.source)
         try:
             begun = source.info()
-            size, digest = begun[2], hashlib.new(self.order.check or "md5", usedforsecurity=False)
+            size, digest = begun[2], hashlib.new(self.request.check or "md5", usedforsecurity=False)
             if size != item.bytes:
                 raise _changed(item)
             with self.step(item.to):
@@ -471,7 +459,7 @@ class _Copy(_Job):
             got = source.readinto(offset, buffer[: item.bytes - offset])
             if got == 0:
                 raise _changed(item)
-            if self.order.check:
+            if self.request.check:
                 digest.update(buffer[:got])
             for begin in range(0, got, _STEP):
                 piece = bytes(buffer[begin : min(got, begin + _STEP)])
@@ -488,9 +476,9 @@ class _Copy(_Job):
                 f"of {item.bytes} bytes that were written the server has {size}", repr(item.to),
                 "look at the server; copy it again",
             )
-        if not self.order.check:
+        if not self.request.check:
             return
-        arrived = hashlib.new(self.order.check, usedforsecurity=False)
+        arrived = hashlib.new(self.request.check, usedforsecurity=False)
         with self.step(item.to):
             file = system.open(hidden, "rb")
         with file:
@@ -501,14 +489,14 @@ class _Copy(_Job):
                 arrived.update(data)
         if arrived.digest() != digest.digest():
             raise CorruptError(
-                f"the server has other bytes than were written: {self.order.check} "
+                f"the server has other bytes than were written: {self.request.check} "
                 f"{arrived.hexdigest()}, not {digest.hexdigest()}", repr(item.to),
                 "look at the server; copy it again",
             )
 
     def _move(self, system: Any, hidden: str, path: str, item: _Item, there: bool) -> None:
         told = item.to
-        if self.order.fresh and self.look(system, path, told) is not None:
+        if self.request.fresh and self.look(system, path, told) is not None:
             raise _there_already(told)  # somebody else was faster
         with self.step(told, item.bytes):
             if _moves(system, hidden, path):
@@ -542,7 +530,7 @@ class _Copy(_Job):
                 hand.forget()
 
     def finish(self, hand: fsspec_source.Hand) -> None:
-        if not self.order.delete:
+        if not self.request.delete:
             return
         # Where names are told in another case or form than they were given (SMB, macOS), what was
         # just copied is not to be removed for it.
@@ -665,79 +653,3 @@ def _changed(item: _Item) -> ChangedError:
     told = repr(fsspec_source.shown(item.source))
     return ChangedError("the file changed while it was read", told,
                         "copy it again when nobody writes to it")
-
-
-# ---- removing ----
-
-
-class _Remove(_Job):
-    def __init__(
-        self, engine: _stoker.Engine, names: Sequence[str], recursive: bool, age_s: int | None
-    ) -> None:
-        super().__init__(engine, fsspec_source.THREADS)
-        self.names, self.recursive, self.age_s = names, recursive, age_s
-        self.folders: list[str] = []  # each before those in it
-
-    def _about(self) -> str:
-        return self.names[0]
-
-    def plan(self, hand: fsspec_source.Hand) -> None:
-        for told in self.names:
-            system, path = self.writable(hand, told)
-            there = self.look(system, path, told)
-            if there is None:
-                raise _refusal(errno.ENOENT, "nothing has this name", told, "look with stoker.ls")
-            if there["type"] != "directory":
-                self._put(told)
-            elif not self.recursive and self.age_s is None:
-                raise _refusal(errno.EISDIR, "this is a folder", told,
-                               "remove it with recursive=True")
-            else:
-                self._plan_folder(hand, told, 0)
-
-    def _put(self, told: str, link: bool = False) -> None:
-        self.count(files=1)
-        self.put(_Item(b"", told, link=link))
-
-    def _plan_folder(self, hand: fsspec_source.Hand, told: str, depth: int) -> None:
-        """All in it. Links are removed, and never followed."""
-        system, path = self.system(hand, told)
-        if depth > _DEPTH_MAX:
-            raise LimitError("folders are nested too deep", repr(told),
-                             f"at most {_DEPTH_MAX} levels")
-        self.folders.append(told)
-        with self.step(told):
-            entries = _entries(system, path)
-        for name, entry in entries:
-            child = _join(told, name)
-            if entry.get("type") == "directory":
-                self._plan_folder(hand, child, depth + 1)
-            elif self.age_s is None or self._is_left(name, entry):
-                self._put(child, entry.get("type") == "link")
-
-    def _is_left(self, name: str, entry: dict[str, Any]) -> bool:
-        modified_ns = fsspec_source.mtime_ns(entry)
-        return (name.startswith(_HIDDEN) and name.endswith(_PART) and modified_ns != 0
-                and time.time() - modified_ns / 1e9 >= (self.age_s or 0))
-
-    def do(self, hand: fsspec_source.Hand, item: _Item) -> None:
-        system, path = self.system(hand, item.to)
-        # Of a link to a folder paramiko's rm_file would have the folder removed.
-        unlink = getattr(getattr(system, "ftp", None), "remove", None) if item.link else None
-        with self.step(item.to):
-            (unlink or system.rm_file)(path)
-        self.count(files_removed=1)
-
-    def again(self, hand: fsspec_source.Hand, item: _Item) -> None:
-        try:
-            self.do(hand, item)
-        except FileNotFoundError:  # it was removed, and only the answer did not come
-            self.count(files_removed=1)
-
-    def finish(self, hand: fsspec_source.Hand) -> None:
-        for told in reversed(self.folders if self.age_s is None else []):
-            system, path = self.system(hand, told)
-            # Folders of stores go with what is in them, and a root stays.
-            if path.strip("/"):
-                with self.step(told), suppress(FileNotFoundError, NotImplementedError):
-                    system.rmdir(path)

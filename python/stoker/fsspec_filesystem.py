@@ -31,7 +31,8 @@ from fsspec.caching import BaseCache, register_cache
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 from . import _stoker, files
-from .dataset import Engine, count, interruptible, parse_bytes
+from ._options import count, interruptible, parse_bytes
+from .engine import Engine
 from .errors import ArgumentError, ChangedError, LimitError, UnsupportedError
 
 __all__ = ["StokerFile", "StokerFileSystem"]

@@ -11,20 +11,20 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from . import _stoker, fsspec_source
-from .dataset import (
+from ._options import (
     ON_ERRORS,
     SHUFFLES,
-    BadSample,
-    Dataset,
-    Engine,
+    TAILS,
     count,
-    default_engine,
     milliseconds,
     parse_bytes,
+    paths_of,
     retries_of,
     share,
     word,
 )
+from .dataset import BadSample, Dataset
+from .engine import Engine, default_engine
 from .errors import ArgumentError, BudgetError, ClosedError, EmptyError, ForkedError, StateError
 from .fields import Field, Image, Label, all_exact, resolve
 from .loader_base import Epoch, Stream
@@ -33,17 +33,10 @@ from .pickling import Given
 from .sampling import Sampling
 from .schedule import Scheduled, explain
 from .state import check_exactness, exactness, parse_state
-from .tensors import Column, Pinner, check_word, choose, converter, mask_of, paths_of, pin
+from .tensors import Column, Pinner, check_word, choose, converter, mask_of, pin
 from .transforms import Transform
 
 __all__ = ["Loader"]
-
-TAILS = {
-    "drop": _stoker.TAIL_DROP,
-    "pad": _stoker.TAIL_PAD,
-    "wrap": _stoker.TAIL_WRAP,
-    "keep": _stoker.TAIL_KEEP,
-}
 
 UNOPENED: Any = object()
 """A source that is none: the options are checked, and nothing is opened."""

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .dataset import count
+from ._options import count
 from .distributed import ranks
 from .errors import ArgumentError
 from .mix import Mixed

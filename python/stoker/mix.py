@@ -12,10 +12,11 @@ from itertools import accumulate
 from typing import Any
 
 from . import _stoker
-from .dataset import INDEXES, Dataset, Engine, count, word
+from ._options import INDEXES, count, paths_of, word
+from .dataset import Dataset
+from .engine import Engine
 from .errors import ArgumentError, StateError
 from .sampling import Sampling
-from .tensors import paths_of
 
 __all__ = ["Mix", "Source"]
 

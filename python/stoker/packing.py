@@ -11,17 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from . import _stoker, files
-from .dataset import (
-    ON_ERRORS,
-    BadSample,
-    Dataset,
-    Engine,
-    count,
-    parse_bytes,
-    retries_of,
-    share,
-    word,
-)
+from ._options import ON_ERRORS, count, parse_bytes, retries_of, share, word
+from .dataset import BadSample, Dataset
+from .engine import Engine
 from .errors import ArgumentError, UnsupportedError, from_native
 
 __all__ = ["file_name", "pack", "pattern_name"]

@@ -13,7 +13,8 @@ from typing import Any
 
 from . import _stoker
 from ._cache_dir import cache_dir
-from .dataset import Dataset, count, word
+from ._options import count, word
+from .dataset import Dataset
 from .errors import ArgumentError
 
 WHERE = "Loader sampling"

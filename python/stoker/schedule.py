@@ -1,14 +1,15 @@
-"""What a loader's order says: which sample stands at which place of a step."""
+"""The order of samples: which one stands at which position of an epoch, and in which step."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 from . import _stoker
-from .dataset import Dataset, count
+from ._options import SHUFFLES, count, word
+from .dataset import Dataset
 from .errors import ArgumentError
 
-__all__ = ["Scheduled"]
+__all__ = ["Scheduled", "explain", "order_at"]
 
 _ALL_RANKS = 2**32 - 1
 
@@ -54,3 +55,27 @@ def explain(
         shard = members[0][0] if members else ""
         rows.append(Scheduled(rank_, slot, epoch_, position, sample, key, shard, real))
     return rows
+
+
+def order_at(
+    sample_count: int,
+    position: int,
+    *,
+    seed: int = 0,
+    epoch: int = 0,
+    shuffle: str = "block",
+    block_samples: int = 1,
+    window: int = 64,
+    groups: int = 1,
+) -> int:
+    """The sample at a position of an epoch: the pure function behind every loader."""
+    return _stoker.order_at(
+        sample_count,
+        block_samples,
+        window,
+        groups,
+        word(shuffle, SHUFFLES, "shuffle"),
+        seed,
+        epoch,
+        position,
+    )

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 from . import _stoker
-from .dataset import Engine, default_engine, parse_bytes, refuse_pickle
+from ._options import parse_bytes, refuse_pickle
+from .engine import Engine, default_engine
 from .errors import ArgumentError
 from .packing import file_name, pattern_name
 

@@ -18,7 +18,8 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .dataset import Engine, count, parse_bytes
+from ._options import count, parse_bytes
+from .engine import Engine
 from .errors import (
     ArgumentError,
     Error,

@@ -289,23 +289,3 @@ class Pinner:
         self._stopped.set()
         if self._thread is not threading.current_thread():
             self._thread.join(timeout=5.0)
-
-
-def paths_of(source: Any) -> Sequence[bytes]:
-    """The urls of a source as bytes: one path or several."""
-    import os
-
-    many = [source] if isinstance(source, (str, bytes, os.PathLike)) else source
-    try:
-        urls = [os.fsencode(path) for path in many]
-    except TypeError:
-        raise ArgumentError(
-            f"source {source!r}", "source", "give a path, or a list of paths"
-        ) from None
-    if not urls or any(not url or b"\0" in url for url in urls):
-        raise ArgumentError(
-            f"source {source!r} has an empty path, or one with a NUL",
-            "source",
-            "give a folder, tars, braces or a list of them",
-        )
-    return urls

@@ -10,23 +10,25 @@ import threading
 from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from . import _stoker
 from ._cache_dir import cache_dir
-from .dataset import SHUFFLES, Engine, count, parse_bytes, word
+from ._options import SHUFFLES, TAILS, count, parse_bytes, word
+from .engine import Engine
 from .errors import ArgumentError, CorruptError, FormatError, StateError
 from .fim import Middle
-from .loader import TAILS
 from .mix import Mix
 from .state import EPOCH, POSITION
 from .tensors import check_word
 from .token_counts import Counts, Kept, Reading, open_counts
-from .token_loader import FIM, POSITIONS, TokenLoader, Tokens, field_names, row_options
+from .token_files import Tokens
+from .token_loader import TokenLoader
+from .token_rows import FIM, POSITIONS, field_names, row_options
+from .tokenizers import Encoder, HuggingFace, digest, encoder, fim_with_ids, name_of
 
 __all__ = ["TextLoader"]
 
-Ids = Sequence[Sequence[int]]
 NEWLINE, NEVER = 10, 256
 """What ends a document; no byte is 256."""
 JSON_ENDINGS = (b".jsonl", b".ndjson", b".json")
@@ -149,7 +151,7 @@ class TextLoader(TokenLoader):
             raise ArgumentError(
                 f"stride= or counts= beside rows={rows!r}", where, "give it with windows"
             )
-        encode = _encoder(tokenizer, special)
+        encode = encoder(tokenizer, special)
         end = encode.id_of(eod) if isinstance(eod, str) else eod
         self._native_options = {
             "batch_size": self.batch_size,
@@ -165,7 +167,7 @@ class TextLoader(TokenLoader):
         append = end is not None if append_eod is None else bool(append_eod)
         if append and end is None:
             raise ArgumentError("append_eod without eod", where, "name the token")
-        fim = _named(fim, encode)
+        fim = fim_with_ids(fim, encode)
         by_text = isinstance(fim, FIM) and fim.level == "characters"
         if by_text and rows == "windows":
             raise ArgumentError(
@@ -195,7 +197,7 @@ class TextLoader(TokenLoader):
             self._text = {
                 "tokenizer": encode.identity,
                 "documents": kind,
-                "field": _name_of(field) if kind == "json" else "",
+                "field": name_of(field) if kind == "json" else "",
                 "context": self.context,
                 "rows": rows,
                 "labels": bool(labels),
@@ -469,9 +471,9 @@ class _Maker:
 class _Tokenise:
     """Numbers of documents and their bytes -> their ids."""
 
-    def __init__(self, read: Callable[[bytes], str], encode: _Encoder) -> None:
+    def __init__(self, read: Callable[[bytes], str], encode: Encoder) -> None:
         self._read, self._encode = read, encode
-        self.is_exact = isinstance(encode, _HuggingFace)  # its identity says what it does
+        self.is_exact = isinstance(encode, HuggingFace)  # its identity says what it does
 
     def __call__(self, numbers: Sequence[int], stored: Sequence[bytes]) -> list[array[int]]:
         return self.ids(self.texts(numbers, stored))
@@ -616,7 +618,7 @@ def _reader(kind: str, field: str | Callable[[Any], str]) -> Callable[[bytes], s
             for name in field.split("."):
                 value = value[name]
         if not isinstance(value, str):
-            raise TypeError(f"{_name_of(field)} is no text but {type(value).__name__}")
+            raise TypeError(f"{name_of(field)} is no text but {type(value).__name__}")
         return value
 
     if kind == "json" and not callable(field) and not (isinstance(field, str) and field):
@@ -624,108 +626,7 @@ def _reader(kind: str, field: str | Callable[[Any], str]) -> Callable[[bytes], s
     return {"json": parsed, "lines": line, "files": bytes.decode}[kind]
 
 
-def _name_of(thing: Any) -> str:
-    if isinstance(thing, str):
-        return thing
-    return f"{getattr(thing, '__module__', '')}.{getattr(thing, '__qualname__', type(thing))}"
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(repr(value).encode()).hexdigest()[:16]
-
-
 def _fim_digest(options: dict[str, Any], fim: FIM | None) -> str | None:
     """Of fill in the middle; fim: by characters. None: there is none."""
     told = sorted(item for item in options.items() if "fim_" in item[0])
-    return _digest([*told, *([fim] if fim else [])]) if told or fim else None
-
-
-# ---- tokenizers ----
-
-
-def _named(fim: Any, encode: _Encoder) -> Any:
-    """Fill in the middle with ids in the place of tokens' names. By characters split_sample and
-    no_prefix stay texts, that are looked for."""
-    if not isinstance(fim, FIM):
-        return fim
-    names = ["prefix", "suffix", "middle"]
-    if fim.level != "characters":
-        names.append("split_sample")
-        if isinstance(fim.no_prefix, str) and fim.no_prefix:
-            fim = fim._replace(no_prefix=tuple(encode([fim.no_prefix])[0]))
-    values = {name: getattr(fim, name) for name in names}
-    return fim._replace(
-        **{name: encode.id_of(v) if isinstance(v, str) else v for name, v in values.items()}
-    )
-
-
-class _Encoder(Protocol):
-    identity: str
-
-    def __call__(self, texts: list[str]) -> Ids: ...
-
-    def id_of(self, token: str) -> int: ...
-
-
-class _HuggingFace:
-    """A ``tokenizers.Tokenizer``: it lets go of the GIL, and is called by several threads."""
-
-    def __init__(self, tokenizer: Any, special: bool) -> None:
-        self._tokenizer, self._special = tokenizer, special
-        self._encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)
-        self.identity = _digest((tokenizer.to_str(), special))
-
-    def __call__(self, texts: list[str]) -> Ids:
-        encodings = self._encode(texts, add_special_tokens=self._special)
-        return [encoding.ids for encoding in encodings]
-
-    def id_of(self, token: str) -> int:
-        found = self._tokenizer.token_to_id(token)
-        if found is None:
-            raise ArgumentError(
-                f"the tokenizer has no token {token!r}", "TextLoader eod", "look at its vocabulary"
-            )
-        return int(found)
-
-
-class _Function:
-    def __init__(self, function: Callable[[list[str]], Ids]) -> None:
-        self._function = function
-        self.identity = _name_of(function)
-
-    def __call__(self, texts: list[str]) -> Ids:
-        return self._function(texts)
-
-    def id_of(self, token: str) -> int:
-        raise ArgumentError(
-            f"eod {token!r}, and the tokenizer is a function", "TextLoader", "give the token's id"
-        )
-
-
-def _encoder(tokenizer: Any, special: bool) -> _Encoder:
-    if isinstance(tokenizer, (str, os.PathLike)):
-        path = os.fspath(tokenizer)
-        if not os.path.isfile(path):
-            raise FileNotFoundError(2, "no such tokenizer", path)
-        try:
-            import tokenizers
-        except ImportError as error:
-            raise ArgumentError(
-                f"a tokenizer's file, and tokenizers cannot be imported: {error}",
-                "TextLoader",
-                "install tokenizers, or give a function",
-            ) from error
-        try:
-            return _HuggingFace(tokenizers.Tokenizer.from_file(path), special)
-        except Exception as error:  # tokenizers raises nothing narrower
-            raise FormatError(
-                f"a tokenizer cannot be read: {error}", repr(path), "give its tokenizer.json"
-            ) from error
-    inner = getattr(tokenizer, "backend_tokenizer", tokenizer)  # transformers' fast ones
-    if hasattr(inner, "encode_batch") and hasattr(inner, "to_str"):
-        return _HuggingFace(inner, special)
-    if callable(tokenizer):
-        return _Function(tokenizer)
-    raise ArgumentError(
-        f"tokenizer {tokenizer!r}", "TextLoader", "give a Tokenizer, its tokenizer.json, a function"
-    )
+    return digest([*told, *([fim] if fim else [])]) if told or fim else None

@@ -1,180 +1,25 @@
-"""Tokens and TokenLoader: files of tokens, as a stream of training batches for language models."""
+"""TokenLoader: files of tokens, as a stream of training batches for language models."""
 
 from __future__ import annotations
 
-import glob
 import os
 import threading
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, chain
-from typing import Any, NamedTuple
+from typing import Any
 
-from . import _stoker, fsspec_source
-from .dataset import SHUFFLES, Engine, count, default_engine, parse_bytes, word
-from .errors import ArgumentError, ChangedError, ClosedError, EmptyError, ForkedError, StateError
-from .loader import TAILS
+from . import _stoker
+from ._options import SHUFFLES, TAILS, count, parse_bytes, word
+from .engine import Engine
+from .errors import ArgumentError, ClosedError, ForkedError, StateError
 from .loader_base import Epoch, Stream
 from .mix import Mix, Mixed
-from .pickling import Portable
 from .state import EPOCH, parse_state
-from .tensors import Ragged, check_word, choose, converter, mask_of, paths_of
+from .tensors import check_word, choose, converter, mask_of
+from .token_files import Tokens, token_paths
+from .token_rows import FIM, field_names, field_values, row_options
 
-__all__ = ["FIM", "TokenLoader", "Tokens"]
-
-STORED = {
-    "uint8": _stoker.UINT8,
-    "int8": _stoker.INT8,
-    "uint16": _stoker.UINT16,
-    "int16": _stoker.INT16,
-    "uint32": _stoker.UINT32,
-    "int32": _stoker.INT32,
-    "uint64": _stoker.UINT64,
-    "int64": _stoker.INT64,
-}
-ROWS = {
-    "windows": _stoker.ROWS_WINDOWS,
-    "packed": _stoker.ROWS_PACKED,
-    "documents": _stoker.ROWS_DOCUMENTS,
-    "padded": _stoker.ROWS_PADDED,
-}
-POSITIONS = {
-    "none": _stoker.POSITIONS_NONE,
-    "reset": _stoker.POSITIONS_RESET,
-    "row": _stoker.POSITIONS_ROW,
-}
-DTYPES = {"int64": _stoker.INT64, "int32": _stoker.INT32}
-
-
-class FIM(NamedTuple):
-    """Fill in the middle (Bavarian et al. 2022): a share of the documents is cut in three at two
-    random places, and given as prefix, suffix, middle (PSM) or suffix, prefix and middle (SPM),
-    behind sentinels: the ids that the tokenizer has for them.
-
-    Which ones, and where, is a function of (seed, epoch, sample). Options have the names of
-    Megatron's ``GPTFIMDataset`` (``fim_rate`` ...); :class:`TextLoader` takes tokens by name, too.
-    """
-
-    prefix: int | str
-    suffix: int | str
-    middle: int | str
-    rate: float = 0.5
-    """Of documents; of their pieces, where they are cut to rows."""
-    spm_rate: float = 0.5
-    """Of those, the ones with the suffix first."""
-    split_sample: int | str | None = None
-    """A token: what lies between two of them (files of a repository) is changed for itself, in the
-    documents that ``rate`` chose."""
-    fragment_rate: float = 0.5
-    """Of such fragments."""
-    fragments_max: int = 4
-    """Fragments of a document that are changed, at most: for their sentinels rows keep room."""
-    no_prefix: Sequence[int] | str = ()
-    """Tokens: what begins with these stays as it is."""
-    whole: bool = False
-    """Only documents that no row cuts (Code Llama's rule)."""
-    level: str = "tokens"
-    """Where cuts lie: between ``"tokens"``, or (of a :class:`TextLoader`) ``"characters"``: then
-    whole documents are changed, each part tokenised for itself, and rows cut them afterwards."""
-
-
-class Tokens(Portable):
-    """Token files, mapped: opening costs the same whatever they hold.
-
-    What each file is, is found out: a Megatron set (named by its prefix, its ``.bin`` or its
-    ``.idx``), an ``.npy`` of integers, a shard of llm.c, or else raw tokens (nanoGPT's
-    ``train.bin``), which need ``stored=``. The files must not be cut while they are in use.
-
-    All of them (but an ``.idx``) may be packed by zstd, and are then read in frames: of a file of
-    many frames (``pzstd``, or ``split -b 4M --filter=zstd``) only those in use are unpacked, of a
-    file of one frame all.
-
-    Args:
-        source: a file, a glob (``"fineweb/train_*.bin"``), or a list of them.
-        stored: dtype of raw files: ``"uint16"``, ``"uint32"`` ...; NumPy's names and objects too.
-        cache: bytes of unpacked frames that are kept. Default: 512 MiB, or a quarter of the memory
-            budget where that is less.
-        engine: default: the process's.
-
-    Attributes:
-        files: the paths, in the order of the tokens: globs are sorted.
-    """
-
-    def __init__(
-        self,
-        source: Any,
-        *,
-        stored: Any = None,
-        cache: int | None = None,
-        engine: Engine | None = None,
-    ) -> None:
-        if engine is not None and not isinstance(engine, Engine):
-            raise ArgumentError(f"engine {engine!r}", "Tokens", "give a stoker.Engine, or none")
-        self.engine = engine if engine is not None else default_engine()
-        self.files = _files(paths_of(source))
-        self._dtype = 0 if stored is None else word(_name(stored), STORED, "Tokens stored")
-        self._cache = count(cache, "Tokens cache", low=1)
-        self._open()
-
-    def _open(self) -> None:
-        self._native = _stoker.Tokens(
-            self.engine._native, fsspec_source.native_paths(self.files), self._dtype, self._cache
-        )
-        self._info = self._native.info()
-
-    def _part(self, files: list[bytes]) -> Tokens:
-        """Some of the files."""
-        part = object.__new__(Tokens)
-        part.engine, part.files = self.engine, files
-        part._dtype, part._cache = self._dtype, self._cache
-        part._open()
-        return part
-
-    def __len__(self) -> int:
-        """Tokens of all files."""
-        return int(self._info["tokens"])
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of the files that hold tokens."""
-        return int(self._info["bytes"])
-
-    @property
-    def documents(self) -> int:
-        """Documents of Megatron sets."""
-        return int(self._info["documents"])
-
-    @property
-    def frames(self) -> int:
-        """Frames of packed files."""
-        return int(self._info["frames"])
-
-    @property
-    def identity(self) -> str:
-        """Of dtypes, counts, and both ends of each file, unpacked; names do not enter it."""
-        return str(self._info["identity"].hex())
-
-    def close(self) -> None:
-        """Lets go of the files; loaders on them go on."""
-        self._native.close()
-
-    def __enter__(self) -> Tokens:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"<stoker.Tokens: {len(self)} tokens in {len(self.files)} files>"
-
-    def _standing(self) -> Any:
-        return self.identity
-
-    def _arrive(self, standing: Any) -> None:
-        if self.identity != standing:
-            raise ChangedError(
-                "the token files are not those that were sent", repr(self.files), "send them anew"
-            )
+__all__ = ["TokenLoader"]
 
 
 class TokenLoader(Stream):
@@ -330,7 +175,7 @@ class TokenLoader(Stream):
                 raise ArgumentError(
                     "chosen samples of tokens", where, "mix whole sources: leave the settings out"
                 )
-            self._leaves = [_files(leaf) for leaf in source.leaves()]
+            self._leaves = [token_paths(leaf) for leaf in source.leaves()]
             self.tokens = Tokens(list(chain(*self._leaves)), stored=stored, engine=engine)
         else:
             self.tokens = Tokens(source, stored=stored, engine=engine)
@@ -517,139 +362,3 @@ class TokenLoader(Stream):
             f"<stoker.TokenLoader of {self.tokens!r}, batches of {self.batch_size} x "
             f"{self.context or 'any'}, rank {self.rank} of {self.world_size}>"
         )
-
-
-def _places(rows: str, positions: str | None) -> str:
-    return positions if positions is not None else "reset" if rows == "packed" else "none"
-
-
-def row_options(
-    where: str,
-    *,
-    rows: str,
-    labels: bool,
-    dtype: Any,
-    pad: int,
-    eod: int | None,
-    append_eod: bool,
-    mask_ends: bool | None,
-    positions: str | None,
-    fim: FIM | None,
-) -> dict[str, Any]:
-    """What says how rows are made, checked, as the extension has it."""
-    ends = 0
-    if mask_ends is not None:
-        ends = _stoker.ENDS_MASKED if mask_ends else _stoker.ENDS_KEPT
-    return {
-        "rows": word(rows, ROWS, f"{where} rows"),
-        "labels": _stoker.LABELS_SHIFTED if labels else _stoker.LABELS_NONE,
-        "dtype": word(_name(dtype), DTYPES, f"{where} dtype"),
-        "pad": count(pad, f"{where} pad", high=2**31 - 1),
-        "has_eod": int(eod is not None),
-        "append_eod": int(bool(append_eod)),
-        "eod": count(eod, f"{where} eod", high=2**31 - 1),
-        "ends": ends,
-        "positions": word(_places(rows, positions), POSITIONS, f"{where} positions"),
-        **_fim_options(fim, where),
-    }
-
-
-def _fim_options(fim: FIM | None, where: str) -> dict[str, Any]:
-    if fim is None:
-        return {}
-    if not isinstance(fim, FIM):
-        raise ArgumentError(f"fim {fim!r}", where, "give a stoker.FIM(prefix, suffix, middle)")
-    if fim.level not in ("tokens", "characters"):
-        raise ArgumentError(f"fim level {fim.level!r}", where, "give 'tokens' or 'characters'")
-    if fim.level == "characters":
-        raise ArgumentError("fim by characters", where, "tokens have none: take a TextLoader")
-    options: dict[str, Any] = {
-        f"fim_{name}": count(getattr(fim, name), f"{where} fim {name}", high=2**31 - 1)
-        for name in ("prefix", "suffix", "middle")
-    }
-    for name in ("rate", "spm_rate"):
-        options[f"fim_{name}"] = _share(fim, name, where)
-    # Only what is asked for: a digest of the options stays what it was.
-    if fim.split_sample is not None:
-        options["has_fim_split"] = 1
-        options["fim_split"] = count(fim.split_sample, f"{where} fim split_sample", high=2**31 - 1)
-        options["fim_fragment_rate"] = _share(fim, "fragment_rate", where)
-        options["fim_fragments_max"] = count(
-            fim.fragments_max, f"{where} fim fragments_max", low=1, high=2**24
-        )
-    if fim.no_prefix:
-        if isinstance(fim.no_prefix, str):
-            raise ArgumentError(f"fim no_prefix {fim.no_prefix!r}", where, "give tokens")
-        ids = [count(each, f"{where} fim no_prefix", high=2**31 - 1) for each in fim.no_prefix]
-        options["fim_no_prefix"] = array("i", ids).tobytes()
-    if fim.whole:
-        options["fim_whole"] = 1
-    return options
-
-
-def _share(fim: FIM, name: str, where: str) -> float:
-    value = getattr(fim, name)
-    if not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise ArgumentError(f"fim {name} {value!r}", where, "give a number from 0 to 1")
-    return float(value)
-
-
-def field_names(
-    names: Sequence[str] | None, rows: str, labels: bool, positions: str | None
-) -> tuple[tuple[str, ...] | None, int, int]:
-    """Names of the fields, None: the loop gets tuples; how many; which one is cu_seqlens, or -1."""
-    places, bounds = _places(rows, positions), -1
-    usual = ["input_ids"]
-    usual += ["labels"] if labels else []
-    usual += ["position_ids"] if places != "none" else []
-    if rows == "packed" or places == "reset":
-        bounds = len(usual)
-        usual.append("cu_seqlens")
-    if names is not None and (isinstance(names, str) or len(names) != len(usual)):
-        raise ArgumentError(
-            f"names {names!r}", "names", f"give {len(usual)}: one each for {', '.join(usual)}"
-        )
-    if names is None:
-        return (tuple(usual) if bounds >= 0 or len(usual) > 2 else None), len(usual), bounds
-    return tuple(names), len(usual), bounds
-
-
-def field_values(
-    batch: _stoker.Batch, convert: Callable[[Any], Any], rows: str, fields: int, bounds: int
-) -> tuple[Any, ...]:
-    """The fields of a batch, converted; see :func:`field_names`."""
-    values: list[Any] = []
-    for field in range(fields):
-        array = batch.array(field)
-        if rows == "documents":
-            values.append(Ragged(*(None if part is None else convert(part) for part in array)))
-        else:
-            values.append(convert(array[0] if field == bounds else array))
-    return tuple(values)
-
-
-def _files(paths: Sequence[bytes]) -> list[bytes]:
-    """Globs by their files, sorted; of a Megatron set that was met twice the .bin alone."""
-    files: list[bytes] = []
-    for path in paths:
-        # Globs are of this machine's names; in a URL '?' begins a query, and '*' is a letter.
-        if b"://" in path or not glob.has_magic(path) or os.path.exists(path):
-            files.append(path)
-            continue
-        found = sorted(glob.glob(path, recursive=True))
-        sets = {name.removesuffix(b".zst") for name in found}
-        found = [
-            name
-            for name in found
-            if not (name.endswith(b".idx") and name.removesuffix(b".idx") + b".bin" in sets)
-        ]
-        if not found:
-            raise EmptyError("no file has such a name", repr(os.fsdecode(path)), "look at the path")
-        files += found
-    return files
-
-
-def _name(dtype: Any) -> Any:
-    """The name of a dtype: of text, torch's ("torch.int64") and NumPy's objects."""
-    text = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
-    return text.removeprefix("torch.")

@@ -115,7 +115,7 @@ def ceph_server(tmp_path_factory, shelf):
 @pytest.fixture(autouse=True)
 def own_default_engine(monkeypatch):
     """An engine reads the environment when it first asks a store: no test asks by another one's."""
-    monkeypatch.setattr(sys.modules["stoker.dataset"], "_default", None)
+    monkeypatch.setattr(sys.modules["stoker.engine"], "_default", None)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 import stoker
-from stoker.dataset import parse_bytes
+from stoker._options import parse_bytes
 
 I = stoker.Image("jpg", [stoker.Resize((8, 8))])
 

@@ -297,6 +297,6 @@ def test_python(clouds, monkeypatch, tmp_path):
 
 def test_prices_are_those_of_the_table():
     """What the library says in dollars is what the package's file has."""
-    table = stoker.dataset.prices()
+    table = stoker.engine.prices()
     assert (table["s3"]["other_region"], table["s3"]["outside"]) == (0.02, 0.09)
     assert (table["gs"]["other_region"], table["gs"]["outside"]) == (0.02, 0.12)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch.utils.data
 
-from ..dataset import count
+from .._options import count
 from ..distributed import ranks, sharing
 from ..errors import ArgumentError, Error, StateError
 from ..fields import all_exact
@@ -19,7 +19,6 @@ from ..state import POSITION, exactness, state_values
 from .workers import Here, Source, Turns, items_of, length_of, opened, seed_of
 
 __all__ = ["IterableDataset"]
-
 
 
 class IterableDataset(Source, torch.utils.data.IterableDataset[Any]):

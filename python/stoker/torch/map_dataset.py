@@ -8,7 +8,7 @@ from typing import Any
 
 import torch.utils.data
 
-from ..dataset import count
+from .._options import count
 from ..distributed import ranks
 from ..errors import ArgumentError, StateError
 from ..loader import UNOPENED, Loader

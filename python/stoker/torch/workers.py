@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from .. import _stoker
-from ..dataset import Dataset, Engine
+from .._options import paths_of
+from ..dataset import Dataset
+from ..engine import Engine
 from ..errors import ArgumentError, ChangedError, StateError
 from ..loader import Loader
 from ..mix import Mix, Mixed
-from ..tensors import paths_of
 
 __all__ = ["Here", "Source", "Turns", "items_of", "length_of", "opened", "seed_of"]
 

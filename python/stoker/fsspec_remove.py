@@ -1,0 +1,109 @@
+"""Removing files and folders that only fsspec knows: that part of :func:`stoker.rm`."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from . import _stoker, fsspec_source
+from .errors import LimitError
+from .fsspec_copy import (
+    _DEPTH_MAX,
+    _HIDDEN,
+    _PART,
+    _entries,
+    _Item,
+    _Job,
+    _join,
+    _refusal,
+)
+
+__all__ = ["remove"]
+
+
+def remove(
+    engine: _stoker.Engine,
+    paths: Sequence[bytes],
+    recursive: bool,
+    leftover_age_s: int | None,
+    progress: Callable[[dict[str, Any]], object],
+) -> None:
+    """leftover_age_s: not what is there, but hidden files that killed copies left, so old."""
+    _Remove(engine, [os.fsdecode(path) for path in paths], recursive, leftover_age_s).run(progress)
+
+
+class _Remove(_Job):
+    def __init__(
+        self, engine: _stoker.Engine, names: Sequence[str], recursive: bool, age_s: int | None
+    ) -> None:
+        super().__init__(engine, fsspec_source.THREADS)
+        self.names, self.recursive, self.age_s = names, recursive, age_s
+        self.folders: list[str] = []  # each before those in it
+
+    def _about(self) -> str:
+        return self.names[0]
+
+    def plan(self, hand: fsspec_source.Hand) -> None:
+        for told in self.names:
+            system, path = self.writable(hand, told)
+            there = self.look(system, path, told)
+            if there is None:
+                raise _refusal(errno.ENOENT, "nothing has this name", told, "look with stoker.ls")
+            if there["type"] != "directory":
+                self._put(told)
+            elif not self.recursive and self.age_s is None:
+                raise _refusal(errno.EISDIR, "this is a folder", told,
+                               "remove it with recursive=True")
+            else:
+                self._plan_folder(hand, told, 0)
+
+    def _put(self, told: str, link: bool = False) -> None:
+        self.count(files=1)
+        self.put(_Item(b"", told, link=link))
+
+    def _plan_folder(self, hand: fsspec_source.Hand, told: str, depth: int) -> None:
+        """All in it. Links are removed, and never followed."""
+        system, path = self.system(hand, told)
+        if depth > _DEPTH_MAX:
+            raise LimitError("folders are nested too deep", repr(told),
+                             f"at most {_DEPTH_MAX} levels")
+        self.folders.append(told)
+        with self.step(told):
+            entries = _entries(system, path)
+        for name, entry in entries:
+            child = _join(told, name)
+            if entry.get("type") == "directory":
+                self._plan_folder(hand, child, depth + 1)
+            elif self.age_s is None or self._is_left(name, entry):
+                self._put(child, entry.get("type") == "link")
+
+    def _is_left(self, name: str, entry: dict[str, Any]) -> bool:
+        modified_ns = fsspec_source.mtime_ns(entry)
+        return (name.startswith(_HIDDEN) and name.endswith(_PART) and modified_ns != 0
+                and time.time() - modified_ns / 1e9 >= (self.age_s or 0))
+
+    def do(self, hand: fsspec_source.Hand, item: _Item) -> None:
+        system, path = self.system(hand, item.to)
+        # Of a link to a folder paramiko's rm_file would have the folder removed.
+        unlink = getattr(getattr(system, "ftp", None), "remove", None) if item.link else None
+        with self.step(item.to):
+            (unlink or system.rm_file)(path)
+        self.count(files_removed=1)
+
+    def again(self, hand: fsspec_source.Hand, item: _Item) -> None:
+        try:
+            self.do(hand, item)
+        except FileNotFoundError:  # it was removed, and only the answer did not come
+            self.count(files_removed=1)
+
+    def finish(self, hand: fsspec_source.Hand) -> None:
+        for told in reversed(self.folders if self.age_s is None else []):
+            system, path = self.system(hand, told)
+            # Folders of stores go with what is in them, and a root stays.
+            if path.strip("/"):
+                with self.step(told), suppress(FileNotFoundError, NotImplementedError):
+                    system.rmdir(path)

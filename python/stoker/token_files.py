@@ -1,0 +1,153 @@
+"""Tokens: files of tokens, mapped."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from . import _stoker, fsspec_source
+from ._options import count, paths_of, word
+from .engine import Engine, default_engine
+from .errors import ArgumentError, ChangedError, EmptyError
+from .pickling import Portable
+
+__all__ = ["Tokens", "dtype_name", "token_paths"]
+
+STORED = {
+    "uint8": _stoker.UINT8,
+    "int8": _stoker.INT8,
+    "uint16": _stoker.UINT16,
+    "int16": _stoker.INT16,
+    "uint32": _stoker.UINT32,
+    "int32": _stoker.INT32,
+    "uint64": _stoker.UINT64,
+    "int64": _stoker.INT64,
+}
+
+
+class Tokens(Portable):
+    """Token files, mapped: opening costs the same whatever they hold.
+
+    What each file is, is found out: a Megatron set (named by its prefix, its ``.bin`` or its
+    ``.idx``), an ``.npy`` of integers, a shard of llm.c, or else raw tokens (nanoGPT's
+    ``train.bin``), which need ``stored=``. The files must not be cut while they are in use.
+
+    All of them (but an ``.idx``) may be packed by zstd, and are then read in frames: of a file of
+    many frames (``pzstd``, or ``split -b 4M --filter=zstd``) only those in use are unpacked, of a
+    file of one frame all.
+
+    Args:
+        source: a file, a glob (``"fineweb/train_*.bin"``), or a list of them.
+        stored: dtype of raw files: ``"uint16"``, ``"uint32"`` ...; NumPy's names and objects too.
+        cache: bytes of unpacked frames that are kept. Default: 512 MiB, or a quarter of the memory
+            budget where that is less.
+        engine: default: the process's.
+
+    Attributes:
+        files: the paths, in the order of the tokens: globs are sorted.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        *,
+        stored: Any = None,
+        cache: int | None = None,
+        engine: Engine | None = None,
+    ) -> None:
+        if engine is not None and not isinstance(engine, Engine):
+            raise ArgumentError(f"engine {engine!r}", "Tokens", "give a stoker.Engine, or none")
+        self.engine = engine if engine is not None else default_engine()
+        self.files = token_paths(paths_of(source))
+        self._dtype = 0 if stored is None else word(dtype_name(stored), STORED, "Tokens stored")
+        self._cache = count(cache, "Tokens cache", low=1)
+        self._open()
+
+    def _open(self) -> None:
+        self._native = _stoker.Tokens(
+            self.engine._native, fsspec_source.native_paths(self.files), self._dtype, self._cache
+        )
+        self._info = self._native.info()
+
+    def _part(self, files: list[bytes]) -> Tokens:
+        """Some of the files."""
+        part = object.__new__(Tokens)
+        part.engine, part.files = self.engine, files
+        part._dtype, part._cache = self._dtype, self._cache
+        part._open()
+        return part
+
+    def __len__(self) -> int:
+        """Tokens of all files."""
+        return int(self._info["tokens"])
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the files that hold tokens."""
+        return int(self._info["bytes"])
+
+    @property
+    def documents(self) -> int:
+        """Documents of Megatron sets."""
+        return int(self._info["documents"])
+
+    @property
+    def frames(self) -> int:
+        """Frames of packed files."""
+        return int(self._info["frames"])
+
+    @property
+    def identity(self) -> str:
+        """Of dtypes, counts, and both ends of each file, unpacked; names do not enter it."""
+        return str(self._info["identity"].hex())
+
+    def close(self) -> None:
+        """Lets go of the files; loaders on them go on."""
+        self._native.close()
+
+    def __enter__(self) -> Tokens:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<stoker.Tokens: {len(self)} tokens in {len(self.files)} files>"
+
+    def _standing(self) -> Any:
+        return self.identity
+
+    def _arrive(self, standing: Any) -> None:
+        if self.identity != standing:
+            raise ChangedError(
+                "the token files are not those that were sent", repr(self.files), "send them anew"
+            )
+
+
+def token_paths(paths: Sequence[bytes]) -> list[bytes]:
+    """Globs by their files, sorted; of a Megatron set that was met twice the .bin alone."""
+    files: list[bytes] = []
+    for path in paths:
+        # Globs are of this machine's names; in a URL '?' begins a query, and '*' is a letter.
+        if b"://" in path or not glob.has_magic(path) or os.path.exists(path):
+            files.append(path)
+            continue
+        found = sorted(glob.glob(path, recursive=True))
+        sets = {name.removesuffix(b".zst") for name in found}
+        found = [
+            name
+            for name in found
+            if not (name.endswith(b".idx") and name.removesuffix(b".idx") + b".bin" in sets)
+        ]
+        if not found:
+            raise EmptyError("no file has such a name", repr(os.fsdecode(path)), "look at the path")
+        files += found
+    return files
+
+
+def dtype_name(dtype: Any) -> Any:
+    """The name of a dtype: of text, torch's ("torch.int64") and NumPy's objects."""
+    text = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
+    return text.removeprefix("torch.")

@@ -1,0 +1,169 @@
+"""How tokens become the rows of a batch: options, fields, and fill in the middle by tokens."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from . import _stoker
+from ._options import count, word
+from .errors import ArgumentError
+from .tensors import Ragged
+from .token_files import dtype_name
+
+__all__ = ["FIM", "POSITIONS", "field_names", "field_values", "row_options"]
+
+ROWS = {
+    "windows": _stoker.ROWS_WINDOWS,
+    "packed": _stoker.ROWS_PACKED,
+    "documents": _stoker.ROWS_DOCUMENTS,
+    "padded": _stoker.ROWS_PADDED,
+}
+POSITIONS = {
+    "none": _stoker.POSITIONS_NONE,
+    "reset": _stoker.POSITIONS_RESET,
+    "row": _stoker.POSITIONS_ROW,
+}
+DTYPES = {"int64": _stoker.INT64, "int32": _stoker.INT32}
+
+
+class FIM(NamedTuple):
+    """Fill in the middle (Bavarian et al. 2022): a share of the documents is cut in three at two
+    random places, and given as prefix, suffix, middle (PSM) or suffix, prefix and middle (SPM),
+    behind sentinels: the ids that the tokenizer has for them.
+
+    Which ones, and where, is a function of (seed, epoch, sample). Options have the names of
+    Megatron's ``GPTFIMDataset`` (``fim_rate`` ...); :class:`TextLoader` takes tokens by name, too.
+    """
+
+    prefix: int | str
+    suffix: int | str
+    middle: int | str
+    rate: float = 0.5
+    """Of documents; of their pieces, where they are cut to rows."""
+    spm_rate: float = 0.5
+    """Of those, the ones with the suffix first."""
+    split_sample: int | str | None = None
+    """A token: what lies between two of them (files of a repository) is changed for itself, in the
+    documents that ``rate`` chose."""
+    fragment_rate: float = 0.5
+    """Of such fragments."""
+    fragments_max: int = 4
+    """Fragments of a document that are changed, at most: for their sentinels rows keep room."""
+    no_prefix: Sequence[int] | str = ()
+    """Tokens: what begins with these stays as it is."""
+    whole: bool = False
+    """Only documents that no row cuts (Code Llama's rule)."""
+    level: str = "tokens"
+    """Where cuts lie: between ``"tokens"``, or (of a :class:`TextLoader`) ``"characters"``: then
+    whole documents are changed, each part tokenised for itself, and rows cut them afterwards."""
+
+
+def _places(rows: str, positions: str | None) -> str:
+    return positions if positions is not None else "reset" if rows == "packed" else "none"
+
+
+def row_options(
+    where: str,
+    *,
+    rows: str,
+    labels: bool,
+    dtype: Any,
+    pad: int,
+    eod: int | None,
+    append_eod: bool,
+    mask_ends: bool | None,
+    positions: str | None,
+    fim: FIM | None,
+) -> dict[str, Any]:
+    """What says how rows are made, checked, as the extension has it."""
+    ends = 0
+    if mask_ends is not None:
+        ends = _stoker.ENDS_MASKED if mask_ends else _stoker.ENDS_KEPT
+    return {
+        "rows": word(rows, ROWS, f"{where} rows"),
+        "labels": _stoker.LABELS_SHIFTED if labels else _stoker.LABELS_NONE,
+        "dtype": word(dtype_name(dtype), DTYPES, f"{where} dtype"),
+        "pad": count(pad, f"{where} pad", high=2**31 - 1),
+        "has_eod": int(eod is not None),
+        "append_eod": int(bool(append_eod)),
+        "eod": count(eod, f"{where} eod", high=2**31 - 1),
+        "ends": ends,
+        "positions": word(_places(rows, positions), POSITIONS, f"{where} positions"),
+        **_fim_options(fim, where),
+    }
+
+
+def _fim_options(fim: FIM | None, where: str) -> dict[str, Any]:
+    if fim is None:
+        return {}
+    if not isinstance(fim, FIM):
+        raise ArgumentError(f"fim {fim!r}", where, "give a stoker.FIM(prefix, suffix, middle)")
+    if fim.level not in ("tokens", "characters"):
+        raise ArgumentError(f"fim level {fim.level!r}", where, "give 'tokens' or 'characters'")
+    if fim.level == "characters":
+        raise ArgumentError("fim by characters", where, "tokens have none: take a TextLoader")
+    options: dict[str, Any] = {
+        f"fim_{name}": count(getattr(fim, name), f"{where} fim {name}", high=2**31 - 1)
+        for name in ("prefix", "suffix", "middle")
+    }
+    for name in ("rate", "spm_rate"):
+        options[f"fim_{name}"] = _share(fim, name, where)
+    # Only what is asked for: a digest of the options stays what it was.
+    if fim.split_sample is not None:
+        options["has_fim_split"] = 1
+        options["fim_split"] = count(fim.split_sample, f"{where} fim split_sample", high=2**31 - 1)
+        options["fim_fragment_rate"] = _share(fim, "fragment_rate", where)
+        options["fim_fragments_max"] = count(
+            fim.fragments_max, f"{where} fim fragments_max", low=1, high=2**24
+        )
+    if fim.no_prefix:
+        if isinstance(fim.no_prefix, str):
+            raise ArgumentError(f"fim no_prefix {fim.no_prefix!r}", where, "give tokens")
+        ids = [count(each, f"{where} fim no_prefix", high=2**31 - 1) for each in fim.no_prefix]
+        options["fim_no_prefix"] = array("i", ids).tobytes()
+    if fim.whole:
+        options["fim_whole"] = 1
+    return options
+
+
+def _share(fim: FIM, name: str, where: str) -> float:
+    value = getattr(fim, name)
+    if not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise ArgumentError(f"fim {name} {value!r}", where, "give a number from 0 to 1")
+    return float(value)
+
+
+def field_names(
+    names: Sequence[str] | None, rows: str, labels: bool, positions: str | None
+) -> tuple[tuple[str, ...] | None, int, int]:
+    """Names of the fields, None: the loop gets tuples; how many; which one is cu_seqlens, or -1."""
+    places, bounds = _places(rows, positions), -1
+    usual = ["input_ids"]
+    usual += ["labels"] if labels else []
+    usual += ["position_ids"] if places != "none" else []
+    if rows == "packed" or places == "reset":
+        bounds = len(usual)
+        usual.append("cu_seqlens")
+    if names is not None and (isinstance(names, str) or len(names) != len(usual)):
+        raise ArgumentError(
+            f"names {names!r}", "names", f"give {len(usual)}: one each for {', '.join(usual)}"
+        )
+    if names is None:
+        return (tuple(usual) if bounds >= 0 or len(usual) > 2 else None), len(usual), bounds
+    return tuple(names), len(usual), bounds
+
+
+def field_values(
+    batch: _stoker.Batch, convert: Callable[[Any], Any], rows: str, fields: int, bounds: int
+) -> tuple[Any, ...]:
+    """The fields of a batch, converted; see :func:`field_names`."""
+    values: list[Any] = []
+    for field in range(fields):
+        array = batch.array(field)
+        if rows == "documents":
+            values.append(Ragged(*(None if part is None else convert(part) for part in array)))
+        else:
+            values.append(convert(array[0] if field == bounds else array))
+    return tuple(values)
