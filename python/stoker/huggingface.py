@@ -25,7 +25,7 @@ from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
 from .errors import ArgumentError
-from .loader_base import Stream
+from .loader_base import LoaderBase
 
 __all__ = ["KeepState"]
 
@@ -41,14 +41,14 @@ class KeepState(TrainerCallback, ExportableState):  # type: ignore[misc] # they 
     """
 
     def __init__(self) -> None:
-        self._loader: Stream | None = None
+        self._loader: LoaderBase | None = None
 
     def on_init_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         args.ignore_data_skip = True
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         loader = others.get("train_dataloader")
-        if not isinstance(loader, Stream):
+        if not isinstance(loader, LoaderBase):
             raise ArgumentError(
                 f"the Trainer's batches come from a {type(loader).__name__}",
                 "KeepState",

@@ -5,9 +5,8 @@ from __future__ import annotations
 import atexit
 import gc
 import os
-import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import _stoker, fsspec_source
@@ -25,15 +24,16 @@ from ._options import (
 )
 from .dataset import BadSample, Dataset
 from .engine import Engine, default_engine
-from .errors import ArgumentError, BudgetError, ClosedError, EmptyError, ForkedError, StateError
+from .errors import ArgumentError, BudgetError, EmptyError, StateError
 from .fields import Field, Image, Label, all_exact, resolve
-from .loader_base import Epoch, Stream
+from .loader_base import LoaderBase
+from .loader_stats import PastStats
 from .mix import Mix, Mixed
 from .pickling import Given
 from .sampling import Sampling
 from .schedule import Scheduled, explain
-from .state import check_exactness, exactness, parse_state
-from .tensors import Column, Pinner, check_word, choose, converter, mask_of, pin
+from .state import check_exactness, exactness
+from .tensors import Column, Convert, check_word
 from .transforms import Transform
 
 __all__ = ["Loader"]
@@ -42,7 +42,7 @@ UNOPENED: Any = object()
 """A source that is none: the options are checked, and nothing is opened."""
 
 
-class Loader(Stream):
+class Loader(LoaderBase):
     """A stream of batches for one rank: decoded, augmented and exactly ordered.
 
     One process, native threads. Every ``for`` over the loader is one epoch::
@@ -252,7 +252,7 @@ class Loader(Stream):
         defaults = Image(None, [], dtype, layout, exif, exact)
         self._native_fields = self._columns(image, fields, defaults)
         self._exact = all_exact(fields, exact)
-        self._past = _Past()
+        self._past = PastStats()
         draws, run = (weights, balance, replacement), (repeats, repeats_apart, epoch)
         self._sampling = Sampling(subset, curriculum, draws, run, tables)
         if (isinstance(source, Mix) or self._sampling.is_there) and self._refresh:
@@ -375,18 +375,7 @@ class Loader(Stream):
         except BaseException:
             self._close_owned()
             raise
-        self._closed = False
-        self._pid = os.getpid()
-        self._output: str | None = None
-        self._convert: Callable[[Any], Any] | None = None
-        self._epoch = 0
-        self._taken = False  # batches of this epoch were given to an iterator
-        self._turning = threading.Lock()
-        self._turn = 0  # grows when the iterator in use becomes stale
-        self._pinner: Pinner | None = None
-        self._pinning = False
-        self._delivered: Any = None  # the place behind the batch last given, if pinned
-        self.mask: Any = None
+        self._begin()
         _open_loaders.add(self)
 
     def _load(self, dataset: Dataset, width: int | None = None, **more: Any) -> _stoker.Loader:
@@ -435,166 +424,26 @@ class Loader(Stream):
         while self._owned:
             self._owned.pop().close()
 
-    # ---- iterating ----
+    # ---- iterating: see LoaderBase ----
 
-    def __iter__(self) -> Iterator[Any]:
-        """One epoch. It begins where :meth:`load_state_dict` went, else at the epoch's start:
-        also when an earlier ``for`` left this epoch in the middle. Nothing is taken before the
-        first ``next()``; until then the iterator goes along with :meth:`set_epoch` and
-        :meth:`load_state_dict`."""
-        self._check_open()
-        self._finish()
-        self._stale()
-        if self._taken:
-            self._native.set_epoch(self._epoch)
-            self._taken = False
-        self._follow()
-        if self._refresh is True and self._is_at_start():
-            self.refresh()
-        self._pinning = self._pins()
-        return Epoch(self)
-
-    def _check_open(self) -> None:
-        if self._pid != os.getpid():
-            raise ForkedError(
-                "the object was made in another process",
-                "loader",
-                "make it again in this process, after the fork; or fork with copy.deepcopy(it), "
-                "which opens where it is used",
-            )
-        if self._closed:
-            raise ClosedError(
-                "the loader is closed", "loader", "make a new one; batches in hand stay valid"
-            )
-
-    def __len__(self) -> int:
-        """Batches that an epoch holds for this rank."""
-        self._follow()
-        return self._native.batches(self._epoch)
-
-    def _stale(self) -> None:
-        """Ends the iterator in use."""
-        self._turn += 1
-        if self._pinner is not None:
-            self._pinner.stop()
-            self._pinner = None
-            self._delivered = None
-
-    def _next(self, turn: int) -> Any:
-        self._check_open()
-        with self._turning:  # threads that share an iterator take turns, and end together
-            value = self._take(turn)
-        if value is None or self.transform is None:
-            return value
-        return self.transform(value)
-
-    def _take(self, turn: int) -> Any:
-        if turn != self._turn:
-            self._check_open()
-            raise StateError(
-                "this iterator is not in use any more",
-                "loader",
-                "set_epoch(), load_state_dict() and a new loop end it",
-            )
-        self._taken = True
-        if self._pinning:
-            if self._pinner is None:
-                self._pinner = Pinner(self._producer())
-            value, mask, place = self._pinner.take()
-            if isinstance(value, BaseException):
-                self._pinner = Pinner(self._producer())  # the next call tries again
-                raise value
-            self._delivered = place
-        else:
-            value, mask = self._produce()
-        if value is None:
-            self._end()
-        self.mask = mask
-        return value
-
-    def _end(self) -> None:
-        self._pinner, self._delivered = None, None  # its thread has ended
-        self._epoch = self._native.place()[0]
-        self._taken = False
-        self._turn += 1
-
-    def _finish(self) -> None:
-        """Turns to the next epoch if the loop had all of this one, and did not ask for its end."""
-        if not self._taken or not self._is_over():
-            return
-        self._stale()
-        if self._native.place()[0] == self._epoch:
-            self._native.next(self._timeout_ms)
-        self._end()
-
-    def _produce(self) -> tuple[Any, Any]:
+    def _next_native(self) -> _stoker.Batch | None:
         try:
-            batch = self._native.next(self._timeout_ms)
+            return self._native.next(self._timeout_ms)
         except BudgetError:
             gc.collect()  # batches may lie in garbage that has cycles
-            batch = self._native.next(self._timeout_ms)
-        return (None, None) if batch is None else self._assemble(batch)
+            return self._native.next(self._timeout_ms)
 
-    def _assemble(self, batch: _stoker.Batch) -> tuple[Any, Any]:
-        if self._convert is None:
-            self._output = choose(self._output_word)
-            self._convert = converter(self._output)
-        assert self._output is not None
-        mask = mask_of(batch, self._output) if self.tail == "pad" else None
-        values = [
-            column.take(batch, self._output, self._convert, self.dataset) for column in self._fields
-        ]
+    def _convert_batch(self, batch: _stoker.Batch, output: str, convert: Convert) -> Any:
+        values = [column.take(batch, output, convert, self.dataset) for column in self._fields]
         if self._pair:
-            return tuple(values), mask
-        return {column.name: v for column, v in zip(self._fields, values, strict=True)}, mask
+            return tuple(values)
+        return {column.name: v for column, v in zip(self._fields, values, strict=True)}
 
-    # ---- pinned memory ----
-
-    def _pins(self) -> bool:
-        if not self._pin or choose(self._output_word) != "torch":
-            return False
-        import torch
-
-        return bool(torch.cuda.is_available())
-
-    def _producer(self) -> Callable[[], Any]:
-        """What the pinning thread calls; it refers to the loader weakly."""
-        reference = weakref.ref(self)
-        self._delivered = self._native.place()
-
-        def produce() -> Any:
-            loader = reference()
-            if loader is None:
-                return None, None, None
-            value, mask = loader._produce()
-            place = loader._native.place()
-            del loader
-            return pin(value), mask, place
-
-        return produce
+    def _before_epoch(self) -> None:
+        if self._refresh is True and self._is_at_start():
+            self.refresh()
 
     # ---- epochs and states ----
-
-    @property
-    def epoch(self) -> int:
-        """The epoch that runs, or that the next loop gives."""
-        return self._epoch
-
-    def set_epoch(self, epoch: int) -> None:
-        """The next loop gives this epoch.
-
-        Where the loader already stands before it, nothing changes; so in
-        ``for epoch in range(loader.epoch, 90): loader.set_epoch(epoch); for ... in loader`` a
-        loader that was put in the middle of an epoch by :meth:`load_state_dict` goes on there.
-        """
-        number = count(epoch, "set_epoch", high=2**64 - 1)
-        self._finish()
-        if not self._taken and number == self._epoch:
-            return
-        if self._taken:
-            self._stale()
-        self._native.set_epoch(number)
-        self._epoch, self._taken = number, False
 
     def _is_at_start(self) -> bool:
         return not self._taken and self._native.place()[1] == 0
@@ -630,7 +479,7 @@ class Loader(Stream):
         What the loop has got is behind it. It is valid for any number of threads, ranks or
         batches ahead; it belongs to the data set, the seed and the order's settings.
         """
-        return {**self._values(self._state()), **exactness(self._exact)}
+        return {**super().state_dict(), **exactness(self._exact)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes to where the state stands; the next loop gives the rest of its epoch.
@@ -638,16 +487,16 @@ class Loader(Stream):
         Raises:
             StateError: the state belongs to another data set, setting or order version.
         """
-        values = parse_state(state)
+        super().load_state_dict(state)
+
+    def _check_state(self, state: dict[str, Any]) -> None:
         check_exactness(state, self._exact)
-        if self._taken:
-            self._stale()  # also if the state is refused
+
+    def _before_state(self, values: tuple[Any, ...]) -> None:
         if self._refresh:
             dataset = self.dataset._as_of(values)
             if dataset is not self.dataset:
                 self._change(dataset)
-        self._load_values(state, values)
-        self._epoch, self._taken = values[6], False
 
     def explain(
         self, step: int, *, epoch: int | None = None, rank: int | str | None = None
@@ -724,22 +573,6 @@ class Loader(Stream):
         stats["samples_per_second"] = stats["samples"] / run if run > 0 else 0.0
         return stats
 
-    def close(self) -> None:
-        """Ends the work, within 0.2 s. Batches in hand stay valid."""
-        if self._closed:
-            return
-        self._closed = True
-        if self._pid == os.getpid():
-            self._stale()
-        self._native.close()
-        self._close_owned()
-
-    def __enter__(self) -> Loader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):
             self.close()
@@ -756,25 +589,6 @@ class Loader(Stream):
         if isinstance(source, Dataset):  # the one that refresh() gave
             return ((self.dataset, *args[1:]), {n: v for n, v in options.items() if n != "source"})
         return args, options
-
-
-class _Past:
-    """What a loader did on the data sets that it had before :meth:`Loader.refresh`."""
-
-    NOW = ("threads", "batches_ahead", "memory_bytes_peak", "bad_samples")  # not sums
-
-    def __init__(self) -> None:
-        self.stats: dict[str, int] = {}
-
-    def add(self, native: _stoker.Loader) -> None:
-        self.stats = self.sum(native.stats())
-
-    def sum(self, stats: dict[str, int]) -> dict[str, int]:
-        if not self.stats:
-            return stats
-        total = {n: v if n in self.NOW else v + self.stats[n] for n, v in stats.items()}
-        total["first_batch_ns"] = self.stats["first_batch_ns"] or stats["first_batch_ns"]
-        return total
 
 
 _open_loaders: weakref.WeakSet[Loader] = weakref.WeakSet()

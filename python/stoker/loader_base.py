@@ -1,21 +1,31 @@
-"""What a loader is to training frameworks, beside its batches: iterators, sampler, ranks."""
+"""What all loaders have in common: iteration, epochs, states, ranks, what frameworks ask.
+
+    for batch in loader -> __iter__ -> Epoch -> _next -> _take -> [Pinner ->] _produce
+                                                                    -> _next_native, _convert_batch
+
+A loader supplies the last two, and opens.
+"""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import threading
-from collections.abc import Iterator, Sequence
-from typing import Any
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Self
 
 from ._options import count
 from .distributed import ranks
-from .errors import ArgumentError
+from .errors import ArgumentError, ClosedError, ForkedError, StateError
 from .mix import Mixed
 from .pickling import Given, Portable, refuse_workers
-from .state import MIX, POSITION, state_values
+from .pinning import Item, Pinner, pin
+from .state import EPOCH, MIX, POSITION, parse_state, state_values
+from .tensors import Convert, choose, converter, mask_of
 
-__all__ = ["Epoch", "Stream"]
+__all__ = ["Epoch", "LoaderBase"]
 
 
 class Epoch(Iterator[Any]):
@@ -25,7 +35,7 @@ class Epoch(Iterator[Any]):
     Grain's.
     """
 
-    def __init__(self, loader: Stream) -> None:
+    def __init__(self, loader: LoaderBase) -> None:
         self._loader, self._turn, self._ended = loader, loader._turn, False
 
     def __next__(self) -> Any:
@@ -53,24 +63,22 @@ class Epoch(Iterator[Any]):
         self.load_state_dict(state)
 
 
-class Stream(Portable):
+class LoaderBase(Portable):
     """What :class:`stoker.Loader` and :class:`stoker.TokenLoader` have in common.
 
     Frameworks look at a loader's ``sampler`` to tell it the epoch, and to see whether it is shared
     out among the ranks already. They find one that says so: none of them shares it out again.
     """
 
+    _subject = "loader"  # in error messages
     _native: Any
     _native_options: dict[str, Any]
     _follows: bool  # the rank is what the process says
-    _taken: bool  # batches of this epoch were given to an iterator
-    _turn: int  # grows when the iterator in use becomes stale
-    _epoch: int
-    _delivered: Any = None  # the place behind the batch last given, if others were taken ahead
     _closed: bool
-    _turning: threading.Lock
     _mixed: Mixed | None = None
-    _pinner: Any = None
+    _pin = False  # pinned memory is wanted
+    _output_word: str
+    mask: Any
     transform: Any  # called with each batch, or None
     batch_size: int
     rank: int
@@ -105,7 +113,41 @@ class Stream(Portable):
             )
         self.transform = transform
 
-    def _next(self, turn: int) -> Any:
+    def _begin(self) -> None:
+        """It is open now, and stands before its first batch."""
+        self._closed = False
+        self._pid = os.getpid()
+        self._output: str | None = None
+        self._convert: Convert | None = None
+        self._epoch = 0
+        self._taken = False  # batches of this epoch were given to an iterator
+        self._turning = threading.Lock()
+        self._turn = 0  # grows when the iterator in use becomes stale
+        self._pinner: Pinner | None = None
+        self._pinning = False
+        self._delivered: Any = None  # the place behind the batch last given, if pinned
+        self.mask = None
+
+    # ---- what a loader supplies ----
+
+    def _next_native(self) -> Any:
+        """The next batch of the library; None: the epoch's end."""
+        raise NotImplementedError
+
+    def _convert_batch(self, batch: Any, output: str, convert: Convert) -> Any:
+        """What the loop gets of a batch. convert: of an array, for that output."""
+        raise NotImplementedError
+
+    def _before_epoch(self) -> None:
+        """A loop begins."""
+
+    def _check_state(self, state: dict[str, Any]) -> None:
+        """StateError, if the loader cannot take the state; nothing has changed yet."""
+
+    def _before_state(self, values: tuple[Any, ...]) -> None:
+        """The loader is about to go to a native state."""
+
+    def _close_owned(self) -> None:
         raise NotImplementedError
 
     def _again(self, width: int | None = None, state: tuple[Any, ...] = ()) -> Any:
@@ -152,10 +194,186 @@ class Stream(Portable):
         state: tuple[Any, ...] = self._native.state(*(self._delivered or ()))
         return state
 
-    # ---- being sent ----
+    # ---- iterating ----
+
+    def __iter__(self) -> Iterator[Any]:
+        """One epoch. It begins where :meth:`load_state_dict` went, else at the epoch's start:
+        also when an earlier ``for`` left this epoch in the middle. Nothing is taken before the
+        first ``next()``; until then the iterator goes along with :meth:`set_epoch` and
+        :meth:`load_state_dict`."""
+        self._check_open()
+        self._finish()
+        self._stale()
+        if self._taken:
+            self._native.set_epoch(self._epoch)
+            self._taken = False
+        self._follow()
+        self._before_epoch()
+        self._pinning = self._pins()
+        return Epoch(self)
+
+    def __len__(self) -> int:
+        """Batches that an epoch holds for this rank."""
+        self._follow()
+        return int(self._native.batches(self._epoch))
 
     def _check_open(self) -> None:
-        raise NotImplementedError
+        if self._pid != os.getpid():
+            raise ForkedError(
+                "the object was made in another process",
+                self._subject,
+                "make it again in this process, after the fork; or fork with copy.deepcopy(it), "
+                "which opens where it is used",
+            )
+        if self._closed:
+            raise ClosedError(
+                "the loader is closed", self._subject, "make a new one; batches in hand stay valid"
+            )
+
+    def _stale(self) -> None:
+        """Ends the iterator in use."""
+        self._turn += 1
+        if self._pinner is not None:
+            self._pinner.stop()
+            self._pinner = None
+            self._delivered = None
+
+    def _next(self, turn: int) -> Any:
+        self._check_open()
+        with self._turning:  # threads that share an iterator take turns, and end together
+            value = self._take(turn)
+        if value is None or self.transform is None:
+            return value
+        return self.transform(value)
+
+    def _take(self, turn: int) -> Any:
+        if turn != self._turn:
+            self._check_open()
+            raise StateError(
+                "this iterator is not in use any more",
+                self._subject,
+                "set_epoch(), load_state_dict() and a new loop end it",
+            )
+        self._taken = True
+        if self._pinning:
+            if self._pinner is None:
+                self._pinner = Pinner(self._producer())
+            value, mask, place = self._pinner.take()
+            if isinstance(value, BaseException):
+                self._pinner = Pinner(self._producer())  # the next call tries again
+                raise value
+            self._delivered = place
+        else:
+            value, mask = self._produce()
+        if value is None:
+            self._end()
+        self.mask = mask
+        return value
+
+    def _end(self) -> None:
+        self._pinner, self._delivered = None, None  # its thread has ended
+        self._epoch = self._native.place()[0]
+        self._taken = False
+        self._turn += 1
+
+    def _finish(self) -> None:
+        """Turns to the next epoch if the loop had all of this one, and did not ask for its end."""
+        if not self._taken or not self._is_over():
+            return
+        self._stale()
+        if self._native.place()[0] == self._epoch:
+            self._next_native()
+        self._end()
+
+    def _produce(self) -> tuple[Any, Any]:
+        """The next batch as the loop gets it, and its mask."""
+        batch = self._next_native()
+        if batch is None:
+            return None, None
+        if self._convert is None:
+            self._output = choose(self._output_word)
+            self._convert = converter(self._output)
+        assert self._output is not None
+        mask = mask_of(batch, self._output) if self.tail == "pad" else None
+        return self._convert_batch(batch, self._output, self._convert), mask
+
+    def _pins(self) -> bool:
+        if not self._pin or choose(self._output_word) != "torch":
+            return False
+        import torch
+
+        return bool(torch.cuda.is_available())
+
+    def _producer(self) -> Callable[[], Item]:
+        """What the pinning thread calls; it refers to the loader weakly."""
+        reference = weakref.ref(self)
+        self._delivered = self._native.place()
+
+        def produce() -> Item:
+            loader = reference()
+            if loader is None:
+                return None, None, None
+            value, mask = loader._produce()
+            place = loader._native.place()
+            del loader
+            return pin(value), mask, place
+
+        return produce
+
+    # ---- epochs and states ----
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that runs, or that the next loop gives."""
+        return self._epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next loop gives this epoch.
+
+        Where the loader already stands before it, nothing changes; so in
+        ``for epoch in range(loader.epoch, 90): loader.set_epoch(epoch); for ... in loader`` a
+        loader that was put in the middle of an epoch by :meth:`load_state_dict` goes on there.
+        """
+        number = count(epoch, "set_epoch", high=2**64 - 1)
+        self._finish()
+        if not self._taken and number == self._epoch:
+            return
+        if self._taken:
+            self._stale()
+        self._native.set_epoch(number)
+        self._epoch, self._taken = number, False
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the stream stands: a few numbers, the same on every rank, fit for JSON."""
+        return self._values(self._state())
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes to where the state stands; the next loop gives the rest of its epoch."""
+        values = parse_state(state)
+        self._check_state(state)
+        if self._taken:
+            self._stale()  # also if the state is refused
+        self._before_state(values)
+        self._load_values(state, values)
+        self._epoch, self._taken = values[EPOCH], False
+
+    def close(self) -> None:
+        """Ends the work, within 0.2 s. Batches in hand stay valid."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._pid == os.getpid():
+            self._stale()
+        self._native.close()
+        self._close_owned()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- being sent ----
 
     def _sending(self) -> Given:
         self._check_open()
@@ -208,18 +426,6 @@ class Stream(Portable):
             self._native.set_state(values)  # says it, if only one of both is of a mix
 
     # ---- what frameworks ask ----
-
-    def __len__(self) -> int:
-        raise NotImplementedError
-
-    def set_epoch(self, epoch: int) -> None:
-        raise NotImplementedError
-
-    def state_dict(self) -> dict[str, Any]:
-        raise NotImplementedError
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        raise NotImplementedError
 
     def get_state(self) -> dict[str, Any]:
         """Grain's name for :meth:`state_dict`."""

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import queue
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +15,7 @@ from . import _stoker
 from .errors import ArgumentError, CorruptError, FormatError
 from .fields import Field
 
-__all__ = ["Column", "Pinner", "Ragged", "choose"]
+__all__ = ["Column", "Ragged", "choose"]
 
 Convert = Callable[[Any], Any]
 
@@ -227,65 +225,3 @@ class Column:
                 "give Text(..., errors='replace'), or take Bytes",
                 offset=error.start,
             ) from error
-
-
-def pin(value: Any) -> Any:
-    """Tensors copied to pinned memory; dicts, tuples and lists keep their form."""
-    if isinstance(value, dict):
-        return {name: pin(item) for name, item in value.items()}
-    if isinstance(value, tuple):
-        return tuple(pin(item) for item in value)
-    if hasattr(value, "pin_memory"):
-        return value.pin_memory()
-    return value
-
-
-Item = tuple[Any, Any, Any]  # value, mask, state; or an exception in place of the value
-
-
-class Pinner:
-    """A thread that keeps one batch ahead in pinned memory.
-
-    It holds neither the loader nor the iterator, so that both can be let go while it works.
-    """
-
-    def __init__(self, produce: Callable[[], Item]) -> None:
-        self._ready: queue.Queue[Item] = queue.Queue(maxsize=1)
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(
-            target=self._work,
-            args=(produce, self._ready, self._stopped),
-            daemon=True,
-            name="stoker-pin",
-        )
-        self._thread.start()
-
-    @staticmethod
-    def _work(
-        produce: Callable[[], Item], ready: queue.Queue[Item], stopped: threading.Event
-    ) -> None:
-        while not stopped.is_set():
-            try:
-                item = produce()
-            except BaseException as error:  # raised again in the loop's thread
-                item = (error, None, None)
-            last = item[0] is None or isinstance(item[0], BaseException)
-            while not stopped.is_set():
-                try:
-                    ready.put(item, timeout=0.05)
-                    break
-                except queue.Full:
-                    continue
-            del item
-            if last:
-                return
-
-    def take(self) -> Item:
-        """The next item. After one that is an exception, or None, there is no other."""
-        return self._ready.get()
-
-    def stop(self) -> None:
-        """The thread ends within a slice of the library's wait."""
-        self._stopped.set()
-        if self._thread is not threading.current_thread():
-            self._thread.join(timeout=5.0)

@@ -6,7 +6,6 @@ import concurrent.futures
 import hashlib
 import json
 import os
-import threading
 from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -188,8 +187,6 @@ class TextLoader(TokenLoader):
         self._rows = rows
         self._names, self._fields, self._bounds = field_names(names, rows, labels, positions)
         self._output_word = check_word(output)
-        self._convert: Callable[[Any], Any] | None = None
-        self._output = ""
         self._owned = True
         self.tokens = Tokens(source, stored="uint8", engine=engine)
         try:
@@ -229,13 +226,7 @@ class TextLoader(TokenLoader):
         except BaseException:
             self.tokens.close()
             raise
-        self._closed = False
-        self._pid = os.getpid()
-        self._turning = threading.Lock()
-        self._turn = 0
-        self._epoch = 0
-        self._taken = False
-        self.mask: Any = None
+        self._begin()
 
     def _open_windows(
         self,

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, chain
 from typing import Any
 
 from . import _stoker
 from ._options import SHUFFLES, TAILS, count, parse_bytes, word
 from .engine import Engine
-from .errors import ArgumentError, ClosedError, ForkedError, StateError
-from .loader_base import Epoch, Stream
+from .errors import ArgumentError
+from .loader_base import LoaderBase
 from .mix import Mix, Mixed
-from .state import EPOCH, parse_state
-from .tensors import check_word, choose, converter, mask_of
+from .tensors import Convert, check_word
 from .token_files import Tokens, token_paths
 from .token_rows import FIM, field_names, field_values, row_options
 
 __all__ = ["TokenLoader"]
 
 
-class TokenLoader(Stream):
+class TokenLoader(LoaderBase):
     """A stream of batches of token windows, packed documents, or documents for one rank, exactly
     ordered.
 
@@ -86,6 +83,7 @@ class TokenLoader(Stream):
     """
 
     _native: _stoker.TokenLoader
+    _subject = "token loader"
 
     def __init__(
         self,
@@ -160,8 +158,6 @@ class TokenLoader(Stream):
         self._rows = rows
         self._names, self._fields, self._bounds = field_names(names, rows, labels, positions)
         self._output_word = check_word(output)
-        self._convert: Callable[[Any], Any] | None = None
-        self._output = ""
         self._owned = not isinstance(source, Tokens)
         self._leaves: list[list[bytes]] = []  # files of a mix's sources
         if isinstance(source, Tokens):
@@ -187,13 +183,7 @@ class TokenLoader(Stream):
         except BaseException:
             self._close_owned()
             raise
-        self._closed = False
-        self._pid = os.getpid()
-        self._turning = threading.Lock()
-        self._turn = 0  # grows when the iterator in use becomes stale
-        self._epoch = 0
-        self._taken = False  # batches of this epoch were given to an iterator
-        self.mask: Any = None
+        self._begin()
 
     def _load(self, tokens: Tokens | None = None, **more: Any) -> Any:
         source = (tokens or self.tokens)._native
@@ -227,101 +217,23 @@ class TokenLoader(Stream):
         if self._owned:
             self.tokens.close()
 
-    # ---- iterating ----
+    # ---- iterating: see LoaderBase ----
 
-    def __iter__(self) -> Iterator[Any]:
-        """One epoch. It begins where :meth:`load_state_dict` went, else at the epoch's start:
-        also when an earlier ``for`` left this epoch in the middle. Until its first ``next()`` the
-        iterator goes along with :meth:`set_epoch` and :meth:`load_state_dict`."""
-        self._check_open()
-        self._finish()
-        self._turn += 1
-        if self._taken:
-            self._native.set_epoch(self._epoch)
-            self._taken = False
-        self._follow()
-        return Epoch(self)
+    def _next_native(self) -> Any:
+        return self._native.next()
 
-    def __len__(self) -> int:
-        """Batches that an epoch holds for this rank."""
-        self._follow()
-        return self._native.batches(self._epoch)
-
-    @property
-    def rows(self) -> int:
-        """Rows of an epoch, over all ranks."""
-        return self._native.samples()
-
-    def _check_open(self) -> None:
-        if self._pid != os.getpid():
-            raise ForkedError(
-                "the object was made in another process",
-                "token loader",
-                "make it again in this process, after the fork; or fork with copy.deepcopy(it), "
-                "which opens where it is used",
-            )
-        if self._closed:
-            raise ClosedError(
-                "the loader is closed", "token loader", "make a new one; batches stay valid"
-            )
-
-    def _next(self, turn: int) -> Any:
-        with self._turning:  # threads that share an iterator take turns, and end together
-            value = self._take(turn)
-        return value if value is None or self.transform is None else self.transform(value)
-
-    def _take(self, turn: int) -> Any:
-        self._check_open()
-        if turn != self._turn:
-            raise StateError(
-                "this iterator is not in use any more",
-                "token loader",
-                "set_epoch(), load_state_dict() and a new loop end it",
-            )
-        self._taken = True
-        batch = self._native.next()
-        if batch is None:
-            self._end()
-            return None
-        if self._convert is None:
-            self._output = choose(self._output_word)
-            self._convert = converter(self._output)
-        self.mask = mask_of(batch, self._output) if self.tail == "pad" else None
-        values = field_values(batch, self._convert, self._rows, self._fields, self._bounds)
+    def _convert_batch(self, batch: Any, output: str, convert: Convert) -> Any:
+        values = field_values(batch, convert, self._rows, self._fields, self._bounds)
         if self._names is not None:
             return dict(zip(self._names, values, strict=True))
         return values if self._fields > 1 else values[0]
 
-    def _end(self) -> None:
-        self._epoch, self._taken = self._native.place()[0], False
-        self._turn += 1
-
-    def _finish(self) -> None:
-        """Turns to the next epoch if the loop had all of this one, and did not ask for its end."""
-        if self._taken and self._is_over():
-            self._native.next()
-            self._end()
+    @property
+    def rows(self) -> int:
+        """Rows of an epoch, over all ranks."""
+        return int(self._native.samples())
 
     # ---- state ----
-
-    @property
-    def epoch(self) -> int:
-        """The epoch that runs, or that the next loop gives."""
-        return self._epoch
-
-    def set_epoch(self, epoch: int) -> None:
-        """The next loop gives this epoch. Where the loader already stands before it (also in its
-        middle, by :meth:`load_state_dict`), nothing changes."""
-        number = count(epoch, "set_epoch", high=2**64 - 1)
-        self._finish()
-        if self._taken or number != self._epoch:
-            self._turn += self._taken
-            self._native.set_epoch(number)
-            self._epoch, self._taken = number, False
-
-    def state_dict(self) -> dict[str, Any]:
-        """Where the stream stands: a few numbers, the same on every rank, fit for JSON."""
-        return self._values(self._native.state())
 
     def stats(self) -> dict[str, int | str]:
         """``epoch`` and ``position``: where the stream of all ranks stands, in rows;
@@ -337,25 +249,9 @@ class TokenLoader(Stream):
             StateError: the state belongs to other tokens, other rows, rules or settings, or
                 another order version; all that differs is named.
         """
-        values = parse_state(state)
-        self._turn += self._taken
-        self._load_values(state, values)
-        self._epoch, self._taken = values[EPOCH], False
+        super().load_state_dict(state)
 
     # ---- the rest ----
-
-    def close(self) -> None:
-        """Lets go of the files. Batches in hand stay valid."""
-        if not self._closed:
-            self._closed = True
-            self._native.close()
-            self._close_owned()
-
-    def __enter__(self) -> TokenLoader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return (

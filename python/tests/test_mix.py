@@ -473,7 +473,7 @@ def test_ranks_that_are_known_late(sources, monkeypatch, batches):
 
 def test_weights_change_beside_pinned_batches(sources, monkeypatch, torch):
     """A thread that pins has taken a batch more: it comes again, with the new weights."""
-    monkeypatch.setattr("stoker.loader.pin", lambda value: value)
+    monkeypatch.setattr("stoker.loader_base.pin", lambda value: value)
     changes = [(FRAME, [0, 1, 1])]
     with loader(stoker.Mix(sources, [3, 2, 1], changes=changes)) as stream:
         want = keys(stream, 80)

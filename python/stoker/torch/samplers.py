@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from torch.utils.data import BatchSampler, DistributedSampler
 
 from ..errors import StateError
-from ..loader_base import Stream
+from ..loader_base import LoaderBase
 
 __all__ = ["LoaderBatchSampler", "LoaderSampler"]
 
@@ -20,7 +20,7 @@ class LoaderSampler(DistributedSampler[int]):
     each rank's share again; and Lightning tells the sampler which epoch begins.
     """
 
-    def __init__(self, loader: Stream) -> None:
+    def __init__(self, loader: LoaderBase) -> None:
         # Not torch's: it wants a data set of numbered items, and an order of its own.
         self._loader = loader
         self.num_replicas, self.rank = loader.world_size, loader.rank
@@ -54,7 +54,7 @@ class LoaderBatchSampler(BatchSampler):
     (``accelerate.skip_first_batches``), which would read them all, and decode nothing.
     """
 
-    def __init__(self, loader: Stream) -> None:
+    def __init__(self, loader: LoaderBase) -> None:
         self.sampler, self._loader = LoaderSampler(loader), loader
         self.batch_size, self.drop_last = loader.batch_size, loader.drop_last
 
