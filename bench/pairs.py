@@ -96,7 +96,7 @@ def run(data, batch_size, options):
     cpu, wall = cpu_seconds(), time.monotonic()
     images = 0
     with stoker.Loader(data, batch_size, seed=1, tail="keep", output="array",
-                       threads=os.cpu_count(), cached=True, **options) as loader:
+                       threads=os.cpu_count(), no_direct_io=True, **options) as loader:
         for batch in loader:
             images += len(next(iter(batch.values())) if isinstance(batch, dict) else batch[0])
             del batch

@@ -46,7 +46,7 @@ def child(url, seconds):
                     each[int(time.monotonic() - begin)] += len(batch["bin"])
                     if time.monotonic() >= begin + seconds:
                         break
-        ledger = engine.ledger()
+        ledger = engine.store_stats()
     print(json.dumps({"each_second": [each[i] for i in range(seconds)],
                       "manners": ledger["manners"]}))
 

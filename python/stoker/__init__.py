@@ -65,12 +65,12 @@ from .fields import (
     MessagePack,
     Text,
 )
-from .files import CopyReport, FileInfo, Where, cat, cp, ls, rm, stat, sync, where
+from .files import CopyReport, FileInfo, Location, cat, cp, location, ls, rm, stat, sync
 from .indexing import IndexReport, index
 from .loader import Loader
 from .mix import Mix, Source
 from .packing import pack
-from .schedule import Scheduled, order_at
+from .schedule import ScheduledSample, order_at
 from .shard_writer import ShardWriter
 from .table_packing import BadRow, pack_table
 from .tensors import Ragged
@@ -131,6 +131,7 @@ __all__ = [
     "Label",
     "LimitError",
     "Loader",
+    "Location",
     "Mask",
     "Member",
     "MessagePack",
@@ -144,7 +145,7 @@ __all__ = [
     "RandomVerticalFlip",
     "Resize",
     "Sample",
-    "Scheduled",
+    "ScheduledSample",
     "ScatteredError",
     "ShardWriter",
     "Source",
@@ -158,13 +159,13 @@ __all__ = [
     "TruncatedError",
     "UnsupportedError",
     "Verify",
-    "Where",
     "__version__",
     "cat",
     "cp",
     "default_engine",
     "diff",
     "index",
+    "location",
     "ls",
     "order_at",
     "pack",
@@ -173,5 +174,4 @@ __all__ = [
     "stat",
     "sync",
     "verify",
-    "where",
 ]

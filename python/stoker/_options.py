@@ -40,7 +40,7 @@ INDEXES = {
 
 ON_ERRORS = {"raise": _stoker.ON_ERROR_RAISE, "skip": _stoker.ON_ERROR_SKIP}
 
-FOREIGN = {
+FOREIGN_INDEXES = {
     "auto": _stoker.FOREIGN_AUTO,
     "never": _stoker.FOREIGN_NEVER,
 }

@@ -92,7 +92,7 @@ def diff(a: Any, b: Any, *, reread: bool = False, engine: Engine | None = None) 
     if engine is not None and not isinstance(engine, Engine):
         raise ArgumentError(f"engine {engine!r}", where, "give a stoker.Engine, or none")
     opened = [
-        side if isinstance(side, Dataset) else Dataset(side, engine=engine, foreign="never")
+        side if isinstance(side, Dataset) else Dataset(side, engine=engine, foreign_index="never")
         for side in (a, b)
     ]
     try:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from . import _stoker, fsspec_source
 from ._options import (
-    FOREIGN,
+    FOREIGN_INDEXES,
     ON_ERRORS,
     count,
     index_words,
@@ -66,19 +66,20 @@ class Dataset(Portable):
             lists tars, or a list of them.
         engine: default: the process's.
         key_bytes_max: longest key. header_bytes_max: longest tar name or PAX block.
-        join_distance: members that may lie between two parts of one sample.
-        unpacked_bytes_max, unpacked_ratio_max: bounds of a compressed shard.
+        member_gap_max: members that may lie between two parts of one sample.
+        decompressed_bytes_max, decompression_ratio_max: bounds of a compressed shard.
         block_bytes: aim for a block of the order. Default: 8 MiB, or what the index says.
         index: ``"auto"``: what of an index is fresh is used, the rest is read; ``"never"``; or
             ``"require"``: :class:`ChangedError` names what differs from the index, and nothing is
             read. Or the path of the index file, used as with ``"auto"``. Default place:
             ``stoker.index`` beside the data, then one in the cache.
-        foreign: ``"auto"``: what DALI's ``wds2idx`` tells of a shard is used instead of reading its
-            headers, and proved whenever a sample is read; from where Energon's ``.tar.idx`` says
-            that samples begin, headers are read side by side, which proves it; or ``"never"``.
-        access_cache_bytes: unpacked pieces that are kept of compressed shards with access points
-            (``stoker.index(access=...)``), within the budget. Default: 512 MiB, a quarter of the
-            budget at most.
+        foreign_index: ``"auto"``: what DALI's ``wds2idx`` tells of a shard is used instead of
+            reading its headers, and proved whenever a sample is read; from where Energon's
+            ``.tar.idx`` says that samples begin, headers are read side by side, which proves it;
+            or ``"never"``.
+        segment_cache_bytes: unpacked pieces that are kept of compressed shards with access points
+            (``stoker.index(seek_points=...)``), within the budget. Default: 512 MiB, a quarter of
+            the budget at most.
         on_error: ``"raise"``; or ``"skip"``: of a tar whose headers are damaged, or that ends
             early, the samples that are surely whole are taken, and the rest is in
             :attr:`quarantine`. For :func:`stoker.pack`, which writes what is left; all that share
@@ -92,13 +93,13 @@ class Dataset(Portable):
         engine: Engine | None = None,
         key_bytes_max: int | None = None,
         header_bytes_max: int | str | None = None,
-        join_distance: int | None = None,
-        unpacked_bytes_max: int | str | None = None,
-        unpacked_ratio_max: int | None = None,
+        member_gap_max: int | None = None,
+        decompressed_bytes_max: int | str | None = None,
+        decompression_ratio_max: int | None = None,
         block_bytes: int | str | None = None,
         index: str | os.PathLike[str] = "auto",
-        foreign: str = "auto",
-        access_cache_bytes: int | str | None = None,
+        foreign_index: str = "auto",
+        segment_cache_bytes: int | str | None = None,
         on_error: str = "raise",
     ) -> None:
         where = "Dataset"
@@ -109,13 +110,17 @@ class Dataset(Portable):
         options: dict[str, Any] = {
             "key_bytes_max": count(key_bytes_max, f"{where} key_bytes_max", low=1),
             "header_bytes_max": parse_bytes(header_bytes_max, f"{where} header_bytes_max"),
-            "join_distance": count(join_distance, f"{where} join_distance"),
-            "unpacked_bytes_max": parse_bytes(unpacked_bytes_max, f"{where} unpacked_bytes_max"),
-            "unpacked_ratio_max": count(unpacked_ratio_max, f"{where} unpacked_ratio_max", low=1),
+            "join_distance": count(member_gap_max, f"{where} member_gap_max"),
+            "unpacked_bytes_max": parse_bytes(
+                decompressed_bytes_max, f"{where} decompressed_bytes_max"
+            ),
+            "unpacked_ratio_max": count(
+                decompression_ratio_max, f"{where} decompression_ratio_max", low=1
+            ),
             "block_bytes": parse_bytes(block_bytes, f"{where} block_bytes"),
             **index_words(index, f"{where} index"),
-            "foreign": word(foreign, FOREIGN, f"{where} foreign"),
-            "access_cache_bytes": parse_bytes(access_cache_bytes, f"{where} access_cache_bytes"),
+            "foreign": word(foreign_index, FOREIGN_INDEXES, f"{where} foreign_index"),
+            "access_cache_bytes": parse_bytes(segment_cache_bytes, f"{where} segment_cache_bytes"),
             "on_error": word(on_error, ON_ERRORS, f"{where} on_error"),
         }
         self._take(interruptible(lambda: _stoker.Dataset(native, urls, **options)))
@@ -199,14 +204,14 @@ class Dataset(Portable):
         return str(self._info["foreign_note"] or "")
 
     @property
-    def marks(self) -> int | None:
+    def jpeg_index_mcus(self) -> int | None:
         """MCUs from one mark of its JPEGs to the next (``stoker index --jpeg-rows``); 0: one a row
         of them; ``None``: no marks are used."""
         mcus = self._info["marks"]
         return None if mcus is None else int(mcus)
 
     @property
-    def marks_note(self) -> str:
+    def jpeg_index_note(self) -> str:
         """Why marks that are there are not used; or empty."""
         return str(self._info["marks_note"] or "")
 

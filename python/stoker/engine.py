@@ -20,7 +20,7 @@ DIRECTS = {
     "never": _stoker.DIRECT_NEVER,
     "always": _stoker.DIRECT_ALWAYS,
 }
-VECTORS = {"auto": _stoker.VECTOR_AUTO, "none": _stoker.VECTOR_NONE, "avx2": _stoker.VECTOR_AVX2}
+SIMDS = {"auto": _stoker.VECTOR_AUTO, "none": _stoker.VECTOR_NONE, "avx2": _stoker.VECTOR_AVX2}
 
 
 def prices() -> dict[str, dict[str, float]]:
@@ -58,7 +58,7 @@ class Engine(Portable):
             suits the mount (``stoker info PATH`` tells both), and of more than 16 KiB no more is
             read along than is wanted. What is given counts as it is, everywhere.
         read_timeout: seconds after which a read is given up. Default 30.
-        vector: ``"auto"``, ``"none"`` or ``"avx2"``: the pixels are the same.
+        simd: ``"auto"``, ``"none"`` or ``"avx2"``: the pixels are the same.
         open_files_max: files kept open at once.
         sandbox: decode pictures, and parse JSON, MessagePack and npz, in helper processes that have
             no files and no network, under seccomp and Landlock. A picture that crashes its decoder,
@@ -72,18 +72,19 @@ class Engine(Portable):
             uses as many as bring more. Default 256.
         node_connections_max: of all engines of this user on this machine together, shared fairly;
             the least of those that run holds. Default 256.
-        node_shared: whether connections, and the rate below each prefix of a bucket, are shared
+        process_sharing: whether connections, and the rate below each prefix of a bucket, are shared
             with this user's other processes here: by a file in ``/dev/shm``, or in the folder that
-            ``STOKER_NODE_DIR`` names. ``ledger()["manners"]["alone"]`` says why they are not.
+            ``STOKER_NODE_DIR`` names. ``store_stats()["manners"]["alone"]`` says why they are not.
         hedge_percent_max: reads whose first byte is late are asked for once more, at most so many
             of 100 requests, and none while a store throttles. 0: none. Default 3, at most 10.
         check_etags: of objects that come whole, and of which the store tells no checksum, an ETag
             that is an MD5 is checked, for 1.5 to 2 s of CPU a GB. Those of SSE-KMS, SSE-C, S3
             Express and of objects that were written by parts are no MD5, and left alone.
-        far_threads: threads that open, list and read by themselves on network file systems and
-            FUSE at once (headers, files that are mapped). Default 8, at most 256.
-        turn_timeout: seconds that an opening waits for another process of this user which lists the
-            same path here (see docs/decisions/0041); then it lists by itself. Default 600.
+        network_fs_threads: threads that open, list and read by themselves on network file systems
+            and FUSE at once (headers, files that are mapped). Default 8, at most 256.
+        single_flight_timeout: seconds that an opening waits for another process of this user which
+            lists the same path here (see docs/decisions/0041); then it lists by itself. Default
+            600.
     """
 
     def __init__(
@@ -98,18 +99,18 @@ class Engine(Portable):
         io_bytes_max: int | str | None = None,
         io_gap_bytes: int | str | None = None,
         read_timeout: float | None = None,
-        vector: str = "auto",
+        simd: str = "auto",
         open_files_max: int | None = None,
         sandbox: bool = False,
         decode_timeout: float | None = None,
         sandbox_helper: str | os.PathLike[str] | None = None,
         connections_max: int | None = None,
         node_connections_max: int | None = None,
-        node_shared: bool = True,
+        process_sharing: bool = True,
         hedge_percent_max: int | None = None,
         check_etags: bool = False,
-        far_threads: int | None = None,
-        turn_timeout: float | None = None,
+        network_fs_threads: int | None = None,
+        single_flight_timeout: float | None = None,
     ) -> None:
         where = "Engine"
         self._native = _stoker.Engine(
@@ -122,7 +123,7 @@ class Engine(Portable):
             io_bytes_max=parse_bytes(io_bytes_max, f"{where} io_bytes_max"),
             io_gap_bytes=parse_bytes(io_gap_bytes, f"{where} io_gap_bytes"),
             read_timeout_ms=milliseconds(read_timeout, f"{where} read_timeout"),
-            vector=word(vector, VECTORS, f"{where} vector"),
+            vector=word(simd, SIMDS, f"{where} simd"),
             open_files_max=count(open_files_max, f"{where} open_files_max", low=1),
             sandbox=bool(sandbox),
             decode_timeout_ms=milliseconds(decode_timeout, f"{where} decode_timeout"),
@@ -131,13 +132,15 @@ class Engine(Portable):
             node_connections_max=count(
                 node_connections_max, f"{where} node_connections_max", low=1, high=1024
             ),
-            node_alone=not node_shared,
+            node_alone=not process_sharing,
             no_hedges=hedge_percent_max == 0,
             hedge_percent_max=count(hedge_percent_max, f"{where} hedge_percent_max", high=10),
             desk=fsspec_source.desk(),
             check_etags=bool(check_etags),
-            far_threads_max=count(far_threads, f"{where} far_threads", low=1, high=256),
-            turn_timeout_ms=milliseconds(turn_timeout, f"{where} turn_timeout"),
+            far_threads_max=count(
+                network_fs_threads, f"{where} network_fs_threads", low=1, high=256
+            ),
+            turn_timeout_ms=milliseconds(single_flight_timeout, f"{where} single_flight_timeout"),
         )
 
     def info(self) -> dict[str, Any]:
@@ -147,7 +150,7 @@ class Engine(Portable):
         kernel enforces)."""
         return self._native.info()
 
-    def ledger(self) -> dict[str, Any]:
+    def store_stats(self) -> dict[str, Any]:
         """What was asked of object stores and web servers since the engine was made.
 
         For each of ``http``, ``s3``, ``gs``, ``az`` and ``hf`` that was asked a dict: ``requests``
@@ -172,15 +175,15 @@ class Engine(Portable):
         The cost is an estimate: counts times the prices in ``store_prices.json`` of this package,
         or in the file that ``STOKER_PRICES`` names.
         """
-        ledger = self._native.ledger()
+        native = self._native.ledger()
         table = prices()
         result: dict[str, Any] = {
-            "retries": ledger.pop("retries"),
-            "damaged": ledger.pop("damaged"),
-            "manners": ledger.pop("manners"),
+            "retries": native.pop("retries"),
+            "damaged": native.pop("damaged"),
+            "manners": native.pop("manners"),
             "cost": 0.0,
         }
-        for name, row in ledger.items():
+        for name, row in native.items():
             if row["requests"] > 0:
                 price = table.get(name, {})
                 counts = {

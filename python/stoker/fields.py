@@ -323,7 +323,7 @@ class Array(Field):
         extensions: the member, ``"npy"``, ``"npz:tokens"``, ``"json:points"``.
         shape: sides of a sample's array, 3 at most; ``None`` for a side that varies. No side
             varies: a tensor [B, *shape]. Only the first varies: a :class:`stoker.Ragged` of rows.
-            Others vary: a Ragged of elements, with the ``sides`` of each sample. Default: one
+            Others vary: a Ragged of elements, with the ``shapes`` of the samples. Default: one
             dimension that varies.
         dtype: of the batch: ``"float32"`` (default), any integer, ``"bool"``, ``"float16"``, ...
             Integers are converted if each fits, floats are rounded; a float never becomes an

@@ -23,7 +23,18 @@ from ._options import count, interruptible, parse_bytes, paths_of, word
 from .engine import Engine, default_engine, prices
 from .errors import ArgumentError, EmptyError
 
-__all__ = ["CopyReport", "FileInfo", "Where", "cat", "cp", "ls", "rm", "stat", "sync", "where"]
+__all__ = [
+    "CopyReport",
+    "FileInfo",
+    "Location",
+    "cat",
+    "cp",
+    "location",
+    "ls",
+    "rm",
+    "stat",
+    "sync",
+]
 
 _CHECKS = {
     "auto": _stoker.CHECK_AUTO,
@@ -80,7 +91,7 @@ class CopyReport(NamedTuple):
     seconds: float
 
 
-class Where(NamedTuple):
+class Location(NamedTuple):
     """Where a bucket is, and where this machine is."""
 
     kind: str
@@ -99,7 +110,7 @@ class Where(NamedTuple):
     """Of the others, in words; with reason and advice."""
     reason: str
     advice: str
-    gigabyte: float
+    dollars_per_gb: float
     """Dollars that 10^9 bytes cost on their way, by ``store_prices.json`` or ``STOKER_PRICES``."""
 
 
@@ -114,7 +125,7 @@ def cp(
     *,
     recursive: bool = False,
     update: bool = False,
-    fresh: bool = False,
+    no_clobber: bool = False,
     workers: int | None = None,
     part_bytes: int | str | None = None,
     memory: int | str | None = None,
@@ -138,7 +149,7 @@ def cp(
         destination: a name; or a folder, if it is one, ends in ``/``, or several sources are named.
         recursive: folders are taken with all below them.
         update: leave out what is there in the same size and no older.
-        fresh: what is there is never replaced: :class:`FileExistsError`.
+        no_clobber: what is there is never replaced: :class:`FileExistsError`.
         workers: files or parts at once. Default 128, between local folders 2 a core, files to
             URLs of fsspec 8.
         part_bytes: of larger files; default 8 MiB. memory: for parts in flight; default 256 MiB.
@@ -160,7 +171,7 @@ def cp(
         engine,
         recursive=bool(recursive),
         update=bool(update),
-        fresh=bool(fresh),
+        fresh=bool(no_clobber),
         encryption=encryption,
         encryption_key=encryption_key,
         encryption_context=encryption_context,
@@ -211,8 +222,8 @@ def rm(
     paths: Any,
     *,
     recursive: bool = False,
-    leftovers: bool = False,
-    older: float | None = None,
+    unfinished_uploads: bool = False,
+    older_than: float | None = None,
     progress: Progress | None = None,
     engine: Engine | None = None,
 ) -> CopyReport:
@@ -220,10 +231,10 @@ def rm(
 
     Args:
         recursive: folders and prefixes with all below them, and what patterns match.
-        leftovers: not objects, but uploads below the paths that nobody ended and that are older
-            than ``older`` seconds (default a day).
+        unfinished_uploads: not objects, but uploads below the paths that nobody ended and that are
+            older than ``older_than`` seconds (default a day).
     """
-    age = 0 if older is None else count(int(older), "rm older", low=1)
+    age = 0 if older_than is None else count(int(older_than), "rm older_than", low=1)
     return _run(
         _stoker.REMOVE,
         paths,
@@ -231,7 +242,7 @@ def rm(
         progress,
         engine,
         recursive=bool(recursive),
-        leftovers=bool(leftovers),
+        leftovers=bool(unfinished_uploads),
         leftover_age_s=age,
     )
 
@@ -244,19 +255,19 @@ def stat(path: str | os.PathLike[str], *, engine: Engine | None = None) -> FileI
     return look(native, name)._replace(name=os.fsdecode(shown))
 
 
-def where(url: str, *, engine: Engine | None = None) -> Where:
+def location(url: str, *, engine: Engine | None = None) -> Location:
     """Where the bucket of a URL is, and where this machine is, and what it costs that they differ.
 
     Asks the bucket, and the metadata of the machine's cloud, which takes a second where there are
     none (``AWS_EC2_METADATA_DISABLED=true``: nobody is asked). Of an endpoint of one's own, and of
     stores that do not tell, ``kind`` is ``"unknown"``. Nothing asks this unbidden.
     """
-    native = native_of(engine, "where")
+    native = native_of(engine, "location")
     name = paths_of(url)[0]
     told = interruptible(lambda: _stoker.where(native, name))
     kind = _KINDS[told.pop("kind")]
     row = prices().get("gs" if told["service"].startswith("Google") else "s3", {})
-    return Where(kind, **told, gigabyte=row.get(_PRICES.get(kind, ""), 0.0))
+    return Location(kind, **told, dollars_per_gb=row.get(_PRICES.get(kind, ""), 0.0))
 
 
 def ls(
@@ -402,7 +413,7 @@ def _copy_out(
         sync=sync,
         recursive=sync or options["recursive"],
         update=sync or options["update"],
-        fresh=options.get("fresh", False),
+        no_clobber=options.get("fresh", False),
         delete=options.get("remove_extra", False),
         check=_HASHES[options["check"]],
         workers=options["workers"] or fsspec_source.THREADS,

@@ -9,7 +9,7 @@ threads write, each one file at a time, by a connection of its own::
 A file is written beside its place under a hidden name (``.stoker-....part``), and moved when the
 server tells as many bytes of it as there should be: no name ever holds half a file. With ``check``
 it is read back before, and its hash compared. A run that was killed may leave such a hidden file
-(``rm(..., leftovers=True)``); the next one leaves out what is whole (``update``).
+(``rm(..., unfinished_uploads=True)``); the next one leaves out what is whole (``update``).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class CopyRequest(NamedTuple):
     sync: bool
     recursive: bool
     update: bool
-    fresh: bool
+    no_clobber: bool
     delete: bool
     check: str | None
     workers: int
@@ -401,7 +401,7 @@ class _Copy(_Job):
         if there is not None and self.request.update and _is_kept(there, item):
             self.count(files_done=1, files_kept=1, bytes_done=item.bytes, bytes_kept=item.bytes)
             return
-        if there is not None and self.request.fresh:
+        if there is not None and self.request.no_clobber:
             raise _there_already(item.to)
         self._make_folder(system, path.rpartition("/")[0], item.to)
         hidden = f"{path[: path.rfind('/') + 1]}{_HIDDEN}{os.urandom(8).hex()}{_PART}"
@@ -496,7 +496,7 @@ class _Copy(_Job):
 
     def _move(self, system: Any, hidden: str, path: str, item: _Item, there: bool) -> None:
         told = item.to
-        if self.request.fresh and self.look(system, path, told) is not None:
+        if self.request.no_clobber and self.look(system, path, told) is not None:
             raise _there_already(told)  # somebody else was faster
         with self.step(told, item.bytes):
             if _moves(system, hidden, path):

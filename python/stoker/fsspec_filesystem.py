@@ -341,7 +341,7 @@ class StokerFileSystem(AbstractFileSystem):
         self, lpath: str, rpath: str, callback: Any = None, mode: str = "overwrite", **_: Any
     ) -> None:
         if not os.path.isdir(lpath):
-            self._copy(lpath, self.url_of(rpath), callback, fresh=mode == "create")
+            self._copy(lpath, self.url_of(rpath), callback, no_clobber=mode == "create")
 
     def get_file(
         self, rpath: str, lpath: Any, callback: Any = None, outfile: Any = None, **_: Any
@@ -613,7 +613,7 @@ class StokerFile(AbstractBufferedFile):
         if self._spool is not None:
             self._spool.flush()
             with self._spool:
-                self.fs._copy(self._spool.name, self._url, None, fresh="x" in self.mode)
+                self.fs._copy(self._spool.name, self._url, None, no_clobber="x" in self.mode)
             self._spool = None
 
     def discard(self) -> None:

@@ -48,13 +48,13 @@ def index(
     *,
     checksums: bool = False,
     labels: bool = False,
-    access: bool | int | str = False,
+    seek_points: bool | int | str = False,
     force: bool = False,
     out: str | os.PathLike[str] | None = None,
     engine: Engine | None = None,
     key_bytes_max: int | None = None,
     header_bytes_max: int | str | None = None,
-    join_distance: int | None = None,
+    member_gap_max: int | None = None,
     progress: Callable[[IndexReport], object] | None = None,
 ) -> IndexReport:
     """Makes the index file of a data set, or brings it up to date, so that it opens at once.
@@ -67,10 +67,10 @@ def index(
         checksums: read all bytes, once, and keep a checksum (XXH3-64) of each member and the
             SHA-256 of each shard.
         labels: keep the numbers in ``.cls`` members.
-        access: note places in gz and zstd shards where unpacking can begin, so that they are read
-            in any order and shuffled: a number of unpacked bytes from one to the next (at least
-            64 KiB), or ``True`` for 1 MiB. zstd can be entered at its frames only; those are noted
-            unasked. ``shards_sequential`` of the report counts what cannot be had.
+        seek_points: note places in gz and zstd shards where unpacking can begin, so that they are
+            read in any order and shuffled: a number of unpacked bytes from one to the next (at
+            least 64 KiB), or ``True`` for 1 MiB. zstd can be entered at its frames only; those are
+            noted unasked. ``shards_sequential`` of the report counts what cannot be had.
         force: read everything again.
         out: where the file goes. Default: ``stoker.index`` in the folder above all shards; in
             the cache where nothing can be written there.
@@ -88,8 +88,8 @@ def index(
         force=bool(force),
         key_bytes_max=count(key_bytes_max, f"{where} key_bytes_max", low=1),
         header_bytes_max=parse_bytes(header_bytes_max, f"{where} header_bytes_max"),
-        join_distance=count(join_distance, f"{where} join_distance"),
-        access_bytes=_access_bytes(access, f"{where} access"),
+        join_distance=count(member_gap_max, f"{where} member_gap_max"),
+        access_bytes=_seek_interval(seek_points, f"{where} seek_points"),
         **({} if out is None else {"out": paths_of(out)[0]}),
     )
     try:
@@ -103,7 +103,7 @@ def index(
     return _report(report)
 
 
-def _access_bytes(value: Any, where: str) -> int:
+def _seek_interval(value: Any, where: str) -> int:
     if isinstance(value, bool):
         return int(value)  # 1: the library's default
     number = parse_bytes(value, where)

@@ -31,7 +31,7 @@ from .loader_stats import PastStats
 from .mix import Mix, Mixed
 from .pickling import Given
 from .sampling import Sampling
-from .schedule import Scheduled, explain
+from .schedule import ScheduledSample, explain
 from .state import check_exactness, exactness
 from .tensors import Column, Convert, check_word
 from .transforms import Transform
@@ -104,7 +104,7 @@ class Loader(LoaderBase):
             buffer protocol, nothing imported) or ``"auto"``: torch if importable, else NumPy.
         engine: an :class:`Engine` shared with others. Default: the process's own.
         batches_ahead: batches being made ahead. Default: tuned while running.
-        cached: the data are known to be in the page cache: no direct reads.
+        no_direct_io: the data are known to be in the page cache: no direct reads.
         timeout: seconds to wait for a batch before :class:`stoker.TimeoutError`. Default: none.
         subset: the samples of this run: a predicate over columns (``"label in (3, 7) and size >
             10_000"``; see below), a list of ids or of keys, or a flag for each sample.
@@ -113,7 +113,7 @@ class Loader(LoaderBase):
         balance: draw so that each value of this column (``"label"``) comes as often as any other,
             and the samples of each value in turn.
         replacement: draw with replacement, all alike.
-        repeats: each sample so many times, each time augmented anew; ``repeats_apart`` positions
+        repeats: each sample so many times, each time augmented anew; ``repeat_distance`` positions
             from copy to copy: 1 (default) is in a row, ``batch_size * world_size // repeats`` is
             once in each part of a global batch.
         curriculum: pairs (position, subset): from this sample of the run on (counted over all
@@ -191,7 +191,7 @@ class Loader(LoaderBase):
         output: str = "auto",
         engine: Engine | None = None,
         batches_ahead: int | None = None,
-        cached: bool = False,
+        no_direct_io: bool = False,
         timeout: float | None = None,
         pixels_max: int | None = None,
         decode_bytes_max: int | str | None = None,
@@ -202,7 +202,7 @@ class Loader(LoaderBase):
         balance: str | None = None,
         replacement: bool = False,
         repeats: int | None = None,
-        repeats_apart: int | None = None,
+        repeat_distance: int | None = None,
         curriculum: Sequence[tuple[int, Any]] | None = None,
         epoch: int | None = None,
         tables: str = "auto",
@@ -234,7 +234,7 @@ class Loader(LoaderBase):
             "batches_ahead": count(batches_ahead, f"{where} batches_ahead", low=1),
             "pixels_max": count(pixels_max, f"{where} pixels_max", low=1, high=2**63),
             "decode_bytes_max": parse_bytes(decode_bytes_max, f"{where} decode_bytes_max"),
-            "cached": int(bool(cached)),
+            "cached": int(bool(no_direct_io)),
             "worker_count": workers,
             "worker": count(worker, f"{where} worker", high=workers - 1),
             "bad_samples_max": count(bad_samples_max, f"{where} bad_samples_max", low=1),
@@ -253,7 +253,7 @@ class Loader(LoaderBase):
         self._native_fields = self._columns(image, fields, defaults)
         self._exact = all_exact(fields, exact)
         self._past = PastStats()
-        draws, run = (weights, balance, replacement), (repeats, repeats_apart, epoch)
+        draws, run = (weights, balance, replacement), (repeats, repeat_distance, epoch)
         self._sampling = Sampling(subset, curriculum, draws, run, tables)
         if (isinstance(source, Mix) or self._sampling.is_there) and self._refresh:
             raise ArgumentError("refresh= of a Mix or chosen samples", where, "make another Loader")
@@ -500,7 +500,7 @@ class Loader(LoaderBase):
 
     def explain(
         self, step: int, *, epoch: int | None = None, rank: int | str | None = None
-    ) -> list[Scheduled]:
+    ) -> list[ScheduledSample]:
         """The samples of a step: which picture was in the batch where the loss jumped?
 
         Nothing is read. Steps count from the epoch's first, as the loop's batches do, for the
@@ -550,8 +550,8 @@ class Loader(LoaderBase):
         (``marked``) and how many resized before their colours were converted (``planar``), and by
         libjpeg-turbo for which reason; ``pngs``: how many by ``stoker``, and by ``libpng``
         (interlaced, damaged or unusual ones); ``exact``: as asked for;
-        ``store``: what the engine asked of stores (:meth:`Engine.ledger`); ``fsspec``: None, or
-        what this process asked fsspec for, by protocol (``requests``, ``lists``, ``bytes``,
+        ``store``: what the engine asked of stores (:meth:`Engine.store_stats`); ``fsspec``: None,
+        or what this process asked fsspec for, by protocol (``requests``, ``lists``, ``bytes``,
         ``seconds`` of all threads), and a ``note`` that it is slower.
         """
         native = self._past.sum(self._native.stats())
@@ -566,7 +566,7 @@ class Loader(LoaderBase):
                 stats[name] = value
         stats["exact"] = self._exact
         stats["fingerprint"] = self.state_dict()["fingerprint"]
-        stats["store"] = self.engine.ledger()
+        stats["store"] = self.engine.store_stats()
         stats["fsspec"] = fsspec_source.stats()
         run = stats["run_seconds"]
         stats["wait_share"] = min(1.0, stats["wait_seconds"] / run) if run > 0 else 0.0

@@ -123,7 +123,7 @@ def pack(
         if engine is not None and engine is not source.engine:
             raise ArgumentError("a Dataset has its own engine", where, "leave out engine=")
         return _run_to(source, name, form, options, progress, stage)
-    with Dataset(source, engine=engine, foreign="never", on_error=on_error) as dataset:
+    with Dataset(source, engine=engine, foreign_index="never", on_error=on_error) as dataset:
         return _run_to(dataset, name, form, options, progress, stage)
 
 
@@ -179,9 +179,9 @@ def _send(engine: Engine, data: str, sending: str, url: str) -> None:
     last = ["stoker.index", "stoker.manifest.json"]
     shards = [os.path.join(data, name) for name in os.listdir(data) if name not in last]
     if shards:
-        files.cp(shards, f"{url}/", update=True, fresh=True, engine=engine)
+        files.cp(shards, f"{url}/", update=True, no_clobber=True, engine=engine)
     for name in last:
-        files.cp(os.path.join(data, name), f"{url}/", fresh=True, engine=engine)
+        files.cp(os.path.join(data, name), f"{url}/", no_clobber=True, engine=engine)
 
 
 def _cache() -> str:

@@ -93,9 +93,9 @@ class Sampling:
         run: tuple[int | None, int | None, int | None],
         tables: str,
     ) -> None:
-        """draws: weights, balance, replacement. run: repeats, repeats_apart, epoch."""
+        """draws: weights, balance, replacement. run: repeats, repeat_distance, epoch."""
         weights, balance, replacement = draws
-        repeats, repeats_apart, epoch = run
+        repeats, repeat_distance, epoch = run
         if (weights is not None) + (balance is not None) + bool(replacement) > 1:
             raise ArgumentError(
                 "more than one of weights, balance and replacement", WHERE, "give one of them"
@@ -109,9 +109,9 @@ class Sampling:
         self.stages = self._stages([(0, subset)] if curriculum is None else curriculum)
         self.weights, self.balance, self.replacement = weights, balance, bool(replacement)
         self.repeats = count(repeats, f"{WHERE} repeats", low=1, high=2**16)
-        self.apart = count(repeats_apart, f"{WHERE} repeats_apart", low=1, high=2**24)
-        if repeats is None and repeats_apart is not None:
-            raise ArgumentError("repeats_apart= without repeats=", WHERE, "give both")
+        self.distance = count(repeat_distance, f"{WHERE} repeat_distance", low=1, high=2**24)
+        if repeats is None and repeat_distance is not None:
+            raise ArgumentError("repeat_distance= without repeats=", WHERE, "give both")
         self.epoch = count(epoch, f"{WHERE} epoch", low=1, high=2**60)
         self.tables = word(tables, TABLES, f"{WHERE} tables")
         self._dataset: Dataset | None = None
@@ -155,7 +155,7 @@ class Sampling:
         return (
             tuple((position, sampler) for (position, _), sampler in stages),
             self.repeats,
-            self.apart,
+            self.distance,
             self.epoch,
         )
 

@@ -9,12 +9,12 @@ from ._options import SHUFFLES, count, word
 from .dataset import Dataset
 from .errors import ArgumentError
 
-__all__ = ["Scheduled", "explain", "order_at"]
+__all__ = ["ScheduledSample", "explain", "order_at"]
 
 _ALL_RANKS = 2**32 - 1
 
 
-class Scheduled(NamedTuple):
+class ScheduledSample(NamedTuple):
     """A sample's place in a step. What stood in for a damaged one is in ``loader.quarantine``."""
 
     rank: int
@@ -38,7 +38,7 @@ def explain(
     dataset: Dataset,
     place: tuple[int, int, int | str],
     mix: tuple[Any, ...] | None,
-) -> list[Scheduled]:
+) -> list[ScheduledSample]:
     """The slots at (epoch, step, rank or "all"). mix: as the loader was opened with it."""
     where = "explain"
     epoch, step, rank = place
@@ -53,7 +53,7 @@ def explain(
     for rank_, slot, epoch_, position, sample, real in slots:
         key, members = dataset._native.sample(sample)
         shard = members[0][0] if members else ""
-        rows.append(Scheduled(rank_, slot, epoch_, position, sample, key, shard, real))
+        rows.append(ScheduledSample(rank_, slot, epoch_, position, sample, key, shard, real))
     return rows
 
 

@@ -110,15 +110,15 @@ class Ragged(Sequence[Any]):
     Attributes:
         values: tensor of all rows: [offsets[-1], ...].
         offsets: int64 [B + 1]: sample i is ``values[offsets[i]:offsets[i + 1]]``.
-        sides: int64 [B, rank] where more than the first side varies: ``values`` is flat then, and
-            item i has these sides. Else ``None``.
+        shapes: int64 [B, rank] where more than the first side varies: ``values`` is flat then, and
+            item i has this shape. Else ``None``.
         labels: the Ragged of the labels of :class:`stoker.Boxes`, or ``None``.
     """
 
-    def __init__(self, values: Any, offsets: Any, sides: Any = None, labels: Any = None) -> None:
-        self.values, self.offsets, self.sides, self.labels = values, offsets, sides, labels
+    def __init__(self, values: Any, offsets: Any, shapes: Any = None, labels: Any = None) -> None:
+        self.values, self.offsets, self.shapes, self.labels = values, offsets, shapes, labels
         self._bounds: list[int] | None = None
-        self._shapes: list[list[int]] | None = None
+        self._shape_list: list[list[int]] | None = None
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -134,19 +134,19 @@ class Ragged(Sequence[Any]):
             self._bounds = self.offsets.tolist()
         values = memoryview(self.values) if isinstance(self.values, _stoker.Array) else self.values
         part = values[self._bounds[number] : self._bounds[number + 1]]
-        if self.sides is None:
+        if self.shapes is None:
             return part
-        if self._shapes is None:
-            self._shapes = self.sides.tolist()
-        sides = self._shapes[number]
+        if self._shape_list is None:
+            self._shape_list = self.shapes.tolist()
+        shape = self._shape_list[number]
         if isinstance(part, memoryview):
             flat: Any = part.cast("B")  # mypy knows formats and shapes as literals only
-            return flat.cast(part.format, sides) if part.nbytes else part
-        return part.reshape(sides)
+            return flat.cast(part.format, shape) if part.nbytes else part
+        return part.reshape(shape)
 
     def nested(self) -> Any:
         """A jagged ``torch.nested`` tensor of the same memory; torch output only."""
-        if self.sides is not None:
+        if self.shapes is not None:
             raise ArgumentError("more than the first side varies", "Ragged", "take the items")
         nested = _import("torch").nested
         return nested.nested_tensor_from_jagged(self.values, self.offsets)
@@ -158,7 +158,7 @@ class Ragged(Sequence[Any]):
         return Ragged(
             values=pinned(self.values),
             offsets=pinned(self.offsets),
-            sides=pinned(self.sides),
+            shapes=pinned(self.shapes),
             labels=pinned(self.labels),
         )
 

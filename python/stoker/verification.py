@@ -89,16 +89,16 @@ def verify(
     *,
     deep: bool = False,
     repair: bool = False,
-    keep_unproven: bool = False,
+    keep_unverified: bool = False,
     findings_max: int | None = None,
     engine: Engine | None = None,
     pixels_max: int | None = None,
     decode_bytes_max: int | str | None = None,
     key_bytes_max: int | None = None,
     header_bytes_max: int | str | None = None,
-    join_distance: int | None = None,
-    unpacked_bytes_max: int | str | None = None,
-    unpacked_ratio_max: int | None = None,
+    member_gap_max: int | None = None,
+    decompressed_bytes_max: int | str | None = None,
+    decompression_ratio_max: int | None = None,
 ) -> Verify:
     """Reads all bytes of a data set and iterates over what is wrong with them.
 
@@ -114,7 +114,7 @@ def verify(
             old one stays as ``SHARD.original``. Damaged files of a folder ``ROOT`` move to
             ``ROOT.bad``. Killed at any instant, the next repair ends it. Iterate to the end:
             shards take their names after all are read.
-        keep_unproven: with ``repair``: where a checksum of the packing (gzip, zstd, xz) is all
+        keep_unverified: with ``repair``: where a checksum of the packing (gzip, zstd, xz) is all
             that is wrong, nobody can tell whether it was damaged or the bytes were. Samples under
             it are left out, but for those that prove themselves (PNG alone, by its CRCs; an index
             with checksums). With this they are kept; a note and ``progress()["unproven"]``
@@ -122,8 +122,8 @@ def verify(
         findings_max: so many are kept, the rest is counted. Default 10,000.
         engine: default: the process's.
         pixels_max, decode_bytes_max: bounds of a picture, as of :class:`Loader`.
-        key_bytes_max, header_bytes_max, join_distance, unpacked_bytes_max, unpacked_ratio_max:
-            as of :class:`Dataset`.
+        key_bytes_max, header_bytes_max, member_gap_max, decompressed_bytes_max,
+            decompression_ratio_max: as of :class:`Dataset`.
     """
     where = "verify"
     if engine is not None and not isinstance(engine, Engine):
@@ -133,14 +133,18 @@ def verify(
     options = {
         "deep": bool(deep),
         "repair": bool(repair),
-        "keep_unproven": bool(keep_unproven),
+        "keep_unproven": bool(keep_unverified),
         "findings_max": count(findings_max, f"{where} findings_max", low=1, high=2**63),
         "pixels_max": count(pixels_max, f"{where} pixels_max", low=1, high=2**63),
         "decode_bytes_max": parse_bytes(decode_bytes_max, f"{where} decode_bytes_max"),
         "key_bytes_max": count(key_bytes_max, f"{where} key_bytes_max", low=1),
         "header_bytes_max": parse_bytes(header_bytes_max, f"{where} header_bytes_max"),
-        "join_distance": count(join_distance, f"{where} join_distance"),
-        "unpacked_bytes_max": parse_bytes(unpacked_bytes_max, f"{where} unpacked_bytes_max"),
-        "unpacked_ratio_max": count(unpacked_ratio_max, f"{where} unpacked_ratio_max", low=1),
+        "join_distance": count(member_gap_max, f"{where} member_gap_max"),
+        "unpacked_bytes_max": parse_bytes(
+            decompressed_bytes_max, f"{where} decompressed_bytes_max"
+        ),
+        "unpacked_ratio_max": count(
+            decompression_ratio_max, f"{where} decompression_ratio_max", low=1
+        ),
     }
     return Verify(interruptible(lambda: _stoker.Verify(native, urls, **options)))

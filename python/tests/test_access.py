@@ -134,19 +134,19 @@ def test_packed_shards_stream_like_tars(data, engine, name):
     assert stoker.Dataset(root, engine=engine).sequential == (not frames)
     if frames:
         assert stream(root, engine) == stream(data, engine)
-    report = stoker.index(root, access="64KiB", engine=engine)
+    report = stoker.index(root, seek_points="64KiB", engine=engine)
     plain, dataset = stoker.Dataset(data, engine=engine), stoker.Dataset(root, engine=engine)
     assert not dataset.sequential and dataset.index_path == report.path
     assert [dataset[i] for i in range(len(plain))] == [plain[i] for i in range(len(plain))]
     for shuffle in ("block", "full", "none"):
         assert stream(dataset, engine, shuffle=shuffle) == stream(plain, engine, shuffle=shuffle)
     # What is kept is bounded; the values are the same when nothing is.
-    small = stoker.Dataset(root, access_cache_bytes=1, engine=engine)
+    small = stoker.Dataset(root, segment_cache_bytes=1, engine=engine)
     assert stream(small, engine) == stream(plain, engine)
     # A run without asking keeps the points; the file has the same bytes whatever made it.
     first = pathlib.Path(report.path).read_bytes()
     assert stoker.index(root, engine=engine).shards_kept == SHARDS
-    stoker.index(root, access="64KiB", force=True, engine=engine)
+    stoker.index(root, seek_points="64KiB", force=True, engine=engine)
     assert pathlib.Path(report.path).read_bytes() == first
 
 
@@ -166,7 +166,7 @@ def test_one_zstd_frame_is_one_segment(tmp_path, engine):
                 info.size = size // 4
                 archive.addfile(info, io.BytesIO(noise(i, info.size)))
         by_command("zstd", "-q", "-c")(plain, root / "a.tar.zst")
-        report = stoker.index(root, access=True, engine=engine)
+        report = stoker.index(root, seek_points=True, engine=engine)
         dataset = stoker.Dataset(root, engine=engine)
         assert dataset.sequential == (name == "large")
         assert dataset[3]["bin"] == noise(3, size // 4)
@@ -198,7 +198,7 @@ def test_what_has_no_access_points_is_said(data, engine):
     assert "bzip2 and xz" in told["sequential_reason"]
     report = stoker.index(root, engine=engine, force=True)
     assert report.shards_sequential == 3 and "--access" in report.sequential_reason
-    plain = stoker.index(data, access=True, engine=engine)
+    plain = stoker.index(data, seek_points=True, engine=engine)
     assert (plain.shards_packed, plain.shards_sequential, plain.sequential_shard) == (0, 0, None)
 
 
@@ -224,7 +224,7 @@ def test_a_seek_table_is_not_believed(data, engine, lie):
 
 def test_a_changed_shard_is_never_read_as_the_old_one(data, engine):
     root = packed(data, "zstd frames")
-    stoker.index(root, access="64KiB", engine=engine)
+    stoker.index(root, seek_points="64KiB", engine=engine)
     path = root / "s-1.tar.zst"
     text = bytearray(path.read_bytes())
     for i in range(len(text) // 3, len(text), 500):
@@ -241,7 +241,7 @@ def test_a_changed_shard_is_never_read_as_the_old_one(data, engine):
 @pytest.mark.parametrize("value", [0, 100, -1, "1", "x", None])
 def test_access_argument(data, engine, value):
     with pytest.raises(stoker.ArgumentError):
-        stoker.index(data, access=value, engine=engine)
+        stoker.index(data, seek_points=value, engine=engine)
 
 
 def test_command(data):
@@ -288,10 +288,10 @@ def test_dali(data, engine):
     assert dataset.identity == plain.identity
     assert stream(dataset, engine) == stream(plain, engine)
     assert [dataset[i] for i in range(SAMPLES)] == [plain[i] for i in range(SAMPLES)]
-    for options in ({"foreign": "never"}, {"index": "never"}):
+    for options in ({"foreign_index": "never"}, {"index": "never"}):
         assert stoker.Dataset(data, engine=engine, **options).shards_foreign == 0
     with pytest.raises(stoker.ArgumentError):
-        stoker.Dataset(data, foreign="perhaps", engine=engine)
+        stoker.Dataset(data, foreign_index="perhaps", engine=engine)
     # An index of our own is made by reading, and then the other is not asked.
     stoker.index(data, engine=engine)
     assert stoker.Dataset(data, engine=engine).shards_foreign == 0
@@ -307,7 +307,8 @@ def test_dali_that_lies(data, engine):
         dataset[number]
     with pytest.raises(stoker.ChangedError, match=r"s-2\.tar"):
         stream(dataset, engine)
-    assert dataset[number - 1] == stoker.Dataset(data, foreign="never", engine=engine)[number - 1]
+    alone = stoker.Dataset(data, foreign_index="never", engine=engine)
+    assert dataset[number - 1] == alone[number - 1]
 
 
 def test_dali_that_is_old(data, engine):
@@ -342,7 +343,7 @@ def test_energon(data, engine):
     assert dataset.shards_foreign == SHARDS and dataset.foreign_note == ""
     assert dataset.identity == plain.identity
     assert stream(dataset, engine) == stream(plain, engine)
-    assert stoker.Dataset(data, engine=engine, foreign="never").shards_foreign == 0
+    assert stoker.Dataset(data, engine=engine, foreign_index="never").shards_foreign == 0
     stoker.pack(dataset, data.parent / "packed")  # nothing of it is hearsay
 
 
@@ -397,7 +398,7 @@ def test_wids_beside(data, engine):
     assert "1 shards that are not there" in note([*shards, {"url": "x.tar", "nsamples": 1}])
     assert "twice" in note([*shards, shards[0]])
     assert "not used" in note([])
-    assert stoker.Dataset(data, engine=engine, foreign="never").foreign_note == ""
+    assert stoker.Dataset(data, engine=engine, foreign_index="never").foreign_note == ""
 
 
 def test_wids(data, engine):

@@ -256,7 +256,7 @@ ROWS = {
     "cut gzip": (cut_gzip, TruncatedError, "bad.tar.gz", None, None),
 }
 
-OPTIONS = {"ratio bomb": {"unpacked_ratio_max": 50}}
+OPTIONS = {"ratio bomb": {"decompression_ratio_max": 50}}
 
 
 def read_all(source, engine, options=None, fields=IMAGE, **loader_options):

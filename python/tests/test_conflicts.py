@@ -33,7 +33,7 @@ def files(tmp_path):
 
 
 def copy(path, **more):
-    with stoker.Engine(threads=1, node_shared=False, read_timeout=20) as engine:
+    with stoker.Engine(threads=1, process_sharing=False, read_timeout=20) as engine:
         return stoker.cp(path, "s3://b/k", part_bytes=PART, engine=engine, **more)
 
 
@@ -91,7 +91,7 @@ CONFLICT = says(409, "ConditionalRequestConflict")
 def test_a_conflict_passes(store, files, name):
     """And is no word of an object that is there."""
     store.script = Script("put" if name == "small" else "end", CONFLICT, 2)
-    copy(files / name, fresh=True)
+    copy(files / name, no_clobber=True)
     assert store.objects == {SPOT: (files / name).read_bytes()}
     assert store.script.met == 3 and not store.uploads
 
@@ -101,7 +101,7 @@ def test_a_conflict_that_does_not(store, files, name, monkeypatch):
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "3")
     store.script = Script("put" if name == "small" else "end", CONFLICT, -1)
     with pytest.raises(stoker.Error, match="ConditionalRequestConflict") as raised:
-        copy(files / name, fresh=True)
+        copy(files / name, no_clobber=True)
     assert not isinstance(raised.value, FileExistsError)
     assert not store.objects and store.script.met == 3
 
@@ -111,7 +111,7 @@ def test_ours_or_anothers(store, files, name, code):
     """A try whose answer was lost made it; or somebody else did meanwhile."""
     step = "put" if name == "small" else "end"
     store.script = Script(step, lost)
-    copy(files / name, fresh=True)
+    copy(files / name, no_clobber=True)
     assert store.objects == {SPOT: (files / name).read_bytes()} and store.script.met == 2
 
     def meanwhile(request):
@@ -125,7 +125,7 @@ def test_ours_or_anothers(store, files, name, code):
     store.etags.clear()
     store.script = Script(step, meanwhile)
     with pytest.raises(FileExistsError, match="s3://b/k"):
-        copy(files / name, fresh=True)
+        copy(files / name, no_clobber=True)
     assert store.objects == {SPOT: OTHER} and not store.uploads
 
 
@@ -187,8 +187,8 @@ def test_leftovers_come_in_short_pages(store, page):
         store.uploads[f"id-{number}"] = (spot, "2026-01-01T00:00:00Z", {})
     store.uploads["other"] = (("b", "else"), "2026-01-01T00:00:00Z", {})
     store.uploads["young"] = (("b", "set/y"), write_server.now(), {})
-    with stoker.Engine(threads=1, node_shared=False) as engine:
-        report = stoker.rm("s3://b/set", leftovers=True, engine=engine)
+    with stoker.Engine(threads=1, process_sharing=False) as engine:
+        report = stoker.rm("s3://b/set", unfinished_uploads=True, engine=engine)
     assert set(store.uploads) == {"other", "young"}
     assert report.files_removed == 10
 
@@ -201,7 +201,7 @@ def test_what_cannot_be_read_can_be_removed(store, kind):
         store.script = Script("GET", says(403, "AccessDenied"), -1)
     else:
         store.classes[SPOT] = (kind, "")
-    with stoker.Engine(threads=1, node_shared=False) as engine:
+    with stoker.Engine(threads=1, process_sharing=False) as engine:
         with pytest.raises(PermissionError):
             stoker.cat("s3://b/k", engine=engine)
         assert stoker.rm("s3://b/k", engine=engine).files_removed == 1

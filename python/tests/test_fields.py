@@ -123,9 +123,9 @@ def test_ragged_rows_and_sides(tmp_path, engine):
         rows, free = batch["r"], batch["f"]
         assert [np.asarray(rows[i]).shape for i in range(3)] == [a.shape for a in arrays]
         if output != "array":
-            assert tuple(rows.values.shape) == (5, 2, 3) and rows.sides is None
+            assert tuple(rows.values.shape) == (5, 2, 3) and rows.shapes is None
             assert all((np.asarray(rows[i]) == a).all() for i, a in enumerate(arrays))
-        assert free.sides.tolist() == [[2, 3], [3, 4], [1, 2]]
+        assert free.shapes.tolist() == [[2, 3], [3, 4], [1, 2]]
         assert all((np.asarray(free[i]) == a).all() for i, a in enumerate(flat))
 
 

@@ -67,7 +67,7 @@ def test_what_fails(url, tree, tmp_path):
         stoker.cp([tree / "plain", f"{url}/none"], tmp_path / "to", progress=told.append)
     assert (tmp_path / "to/plain").exists() and told[-1].files_done == 1
     with pytest.raises(FileExistsError):
-        stoker.cp(tree / "empty", tmp_path / "to/plain", fresh=True)
+        stoker.cp(tree / "empty", tmp_path / "to/plain", no_clobber=True)
     assert (tmp_path / "to/plain").read_bytes() == (tree / "plain").read_bytes()
     for wrong in (lambda: stoker.cp(tree, tmp_path / "x", workers=10**6),
                   lambda: stoker.cp(tree, tmp_path / "x", check="none"),
@@ -111,10 +111,10 @@ def test_ranges(ceph, tree, engine):
             begin = int(random.integers(0, max(1, size + 10)))
             asked.append((which, begin, int(random.choice([0, 1, 100, 5000, 200_000]))))
         asked += [(0, 0, 10**8), (0, 5, 10**7)]  # larger than a request
-        before = engine.ledger()["s3"]["requests"]
+        before = engine.store_stats()["s3"]["requests"]
         found = _stoker.read_ranges([(files[w], begin, n) for w, begin, n in asked], gap)
         assert found == [data[w][begin:begin + n] for w, begin, n in asked]
-        sent = engine.ledger()["s3"]["requests"] - before
+        sent = engine.store_stats()["s3"]["requests"] - before
         assert sent < (30 if gap > 1 else 60 if gap == 0 else 302), gap
     client.put_object(Bucket="ranges", Key="plain", Body=b"another")
     found = _stoker.read_ranges([(files[0], 0, 10), (files[1], 0, 10), (files[2], 0, 10)], 0)

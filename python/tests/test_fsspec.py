@@ -107,7 +107,7 @@ def test_what_is_there(fs, data, nginx, shelf):
 
 def asked(engine):
     """Requests of the store; what was asked twice because it was late counts once."""
-    ledger = engine.ledger()
+    ledger = engine.store_stats()
     return ledger["s3"]["requests"] - ledger["manners"]["hedges"]
 
 
@@ -172,18 +172,18 @@ def test_open_files(fs, data, way):
 def test_reading_ahead(fs, data, engine):
     """In order many small reads are few requests; out of order no more is fetched than needed."""
     fs.exists("stoker://s3/files/sub/deep/large")
-    before = engine.ledger()["s3"]
+    before = engine.store_stats()["s3"]
     with fs.open("stoker://s3/files/sub/deep/large") as file:
         while file.read(10_000):
             pass
-    after = engine.ledger()["s3"]
+    after = engine.store_stats()["s3"]
     assert after["requests"] - before["requests"] < 25
     assert after["bytes"] - before["bytes"] < LARGE * 1.01
     with fs.open("stoker://s3/files/sub/deep/large") as file:
         for at in range(20_000_000, 0, -2_000_000):
             file.seek(at)
             file.read(300_000)
-    assert engine.ledger()["s3"]["bytes"] - after["bytes"] <= 10 * 300_000 + 1000
+    assert engine.store_stats()["s3"]["bytes"] - after["bytes"] <= 10 * 300_000 + 1000
 
 
 def test_text_and_lines(fs):
@@ -322,10 +322,10 @@ def test_parquet(fs, ceph, engine, tmp_path):
     for name in "xy":
         with fs.open(f"stoker://s3/files/p/{name}.parquet") as file:
             assert parquet.read_table(file).equals(table)
-    before = engine.ledger()["s3"]["bytes"]
+    before = engine.store_stats()["s3"]["bytes"]
     found = parquet.read_table("stoker://s3/files/p/x.parquet", columns=["c3"], filesystem=fs)
     assert found.equals(table.select(["c3"]))
-    assert engine.ledger()["s3"]["bytes"] - before < 0.25 * table.nbytes
+    assert engine.store_stats()["s3"]["bytes"] - before < 0.25 * table.nbytes
     dataset = pytest.importorskip("pyarrow.dataset")
     both = dataset.dataset("s3/files/p", filesystem=fs, format="parquet")
     assert both.count_rows() == 400_000

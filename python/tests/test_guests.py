@@ -294,7 +294,7 @@ def test_no_half_file(broken, memory, tree, engine, monkeypatch):
         with pytest.raises(stoker.ArgumentError):
             stoker.cp(tree / "large", "broken://far/large", engine=engine, **options)
     with pytest.raises(FileExistsError):
-        stoker.cp(tree / "plain", "broken://far/large", fresh=True, engine=engine)
+        stoker.cp(tree / "plain", "broken://far/large", no_clobber=True, engine=engine)
     for chain in ("zip://in::memory://far/a.zip", "simplecache::memory://far/x"):
         with pytest.raises(stoker.UnsupportedError, match="only read"):
             stoker.cp(tree / "plain", chain, engine=engine)
@@ -360,7 +360,7 @@ def test_no_answer_is_not_absence(broken, memory, tree, engine, monkeypatch):
     monkeypatch.setattr(memory, "info", fails, raising=False)
     broken(write)
     with pytest.raises(FileExistsError):
-        stoker.cp(tree / "plain", "broken://far/x", fresh=True, engine=engine)
+        stoker.cp(tree / "plain", "broken://far/x", no_clobber=True, engine=engine)
     assert held(memory, "/far") == {"x": b"theirs"}
     broken(refuse)
     failing.append(".stoker-")  # what was begun, and is to be taken away
@@ -446,10 +446,11 @@ def test_leftovers(memory, engine):
     for name in (".stoker-12.part", "a", "sub/.stoker-34.part"):
         memory.pipe_file(f"/far/{name}", b"1")
     assert [item.name for item in stoker.ls("memory://far", recursive=True)] == ["a"]
-    assert stoker.rm("memory://far", leftovers=True, engine=engine).files_removed == 0  # of today
+    # They are of today.
+    assert stoker.rm("memory://far", unfinished_uploads=True, engine=engine).files_removed == 0
     memory.store["/far/a"].created = memory.store["/far/.stoker-12.part"].created = (
         memory.store["/far/a"].created.replace(year=2001))
-    assert stoker.rm("memory://far", leftovers=True, engine=engine).files_removed == 1
+    assert stoker.rm("memory://far", unfinished_uploads=True, engine=engine).files_removed == 1
     assert set(held(memory, "/far")) == {"a", "sub/.stoker-34.part"}
 
 

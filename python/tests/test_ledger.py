@@ -1,4 +1,5 @@
-"""`Engine.ledger()`: each request in its row and its column, as the servers saw it, and its price.
+"""`Engine.store_stats()`: each request in its row and its column, as the servers saw it, and its
+price.
 
 Goal: no kind of store counts in another's row, or beyond the last; what writes, removes and lists
 is counted and priced as such. Method: the same errands with every kind of store, each a server of
@@ -58,7 +59,7 @@ def sort(lines):
 
 def check(engine, store, want):
     """That the ledger has this in the row of the store, nothing in another, and its price."""
-    ledger = engine.ledger()
+    ledger = engine.store_stats()
     assert {name for name in STORES if name in ledger} == {store}
     row = ledger[store]
     assert {name: row[name] for name in COLUMNS} == want
@@ -71,7 +72,7 @@ def check(engine, store, want):
 
 
 def engine_of():
-    return stoker.Engine(threads=1, hedge_percent_max=0, node_shared=False)
+    return stoker.Engine(threads=1, hedge_percent_max=0, process_sharing=False)
 
 
 def errands(engine, base, files):

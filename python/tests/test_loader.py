@@ -386,10 +386,10 @@ def test_same_bytes_whatever_the_threads(folder):
 
 
 def test_same_bytes_on_every_vector_path(folder):
-    want = image_hashes(folder, engine=stoker.Engine(vector="none"))
-    assert image_hashes(folder, engine=stoker.Engine(vector="auto")) == want
+    want = image_hashes(folder, engine=stoker.Engine(simd="none"))
+    assert image_hashes(folder, engine=stoker.Engine(simd="auto")) == want
     try:
-        engine = stoker.Engine(vector="avx2")
+        engine = stoker.Engine(simd="avx2")
     except stoker.Error as error:
         pytest.skip(str(error))
     assert engine.info()["vector"] == "avx2"

@@ -151,7 +151,7 @@ with stoker.Engine(threads=1, memory="256MiB", io_gap_bytes=1, **options) as eng
             seen = [bytes(value)[:5].decode() for batch in loader for value in batch["bin"]]
             epochs += 1
     print(json.dumps({"seen": seen, "rate": epochs * len(seen) / (time.monotonic() - begin),
-                      **engine.ledger()}), flush=True)
+                      **engine.store_stats()}), flush=True)
 """
 
 
@@ -297,10 +297,10 @@ def test_hedges_are_paid_for(shelf, percent, throttled):
         until = time.monotonic() + WAIT
         while store.flying.total() and time.monotonic() < until:
             time.sleep(0.01)
-        before, seen = engine.ledger()["manners"]["hedges"], store.hedges
+        before, seen = engine.store_stats()["manners"]["hedges"], store.hedges
         slow.set()
         assert _stoker.read_ranges(asked[:60], 1) == want[:60]
-        hedges = engine.ledger()["manners"]["hedges"]
+        hedges = engine.store_stats()["manners"]["hedges"]
     assert store.hedges - seen == hedges - before and hedges <= percent / 100 * len(store.asked)
     assert hedges == before if throttled else hedges > 0
 
@@ -374,7 +374,8 @@ def test_a_store_that_is_started_anew(shelf, tmp_path, monkeypatch):
         found += [bytes(value) for value in next(batches)["bin"]]
         proxy.stop()
         gone = time.monotonic()
-        while (engine.ledger()["retries"]["transient"] < 300  # hundreds of reads are on their way
+        # Hundreds of reads are on their way.
+        while (engine.store_stats()["retries"]["transient"] < 300
                or time.monotonic() < gone + 1):
             assert time.monotonic() < gone + WAIT
             time.sleep(0.02)
@@ -393,7 +394,7 @@ def test_alone(shelf, tmp_path, monkeypatch):
         told = finish(start(f"{store.url}/bucket/a.tar", node_connections_max=5))
         assert "link" in told[0]["manners"]["alone"]
         assert told[0]["manners"]["node_connections_max"] == 5 and store.peak <= 5
-        told += finish(start(f"{store.url}/bucket/a.tar", node_shared=False))
+        told += finish(start(f"{store.url}/bucket/a.tar", process_sharing=False))
     assert told[1]["manners"]["alone"] and told[1]["manners"]["node_engines"] == 1
     with pytest.raises(stoker.ArgumentError):
         stoker.Engine(hedge_percent_max=11)

@@ -65,12 +65,12 @@ def test_the_same_pixels(data, option):
     run("index", data)
     without, marked = epoch(data)
     assert not marked
-    assert stoker.Dataset(data).marks is None and "marks " not in run("info", data)
+    assert stoker.Dataset(data).jpeg_index_mcus is None and "marks " not in run("info", data)
     told = json.loads(run("index", option, "--json", data))["marks"]
     assert (told["jpegs"], told["marked"]) == (COUNT, COUNT - 2)
     mcus = 4 if "=" in option else 0
     dataset = stoker.Dataset(data)
-    assert (dataset.marks, dataset.marks_note) == (mcus, "")
+    assert (dataset.jpeg_index_mcus, dataset.jpeg_index_note) == (mcus, "")
     assert json.loads(run("info", "--json", data))["marks_mcus"] == mcus
     assert ("each 4 MCUs" if mcus else "each row of MCUs") in run("info", data)
     images, marked = epoch(data)
@@ -124,7 +124,7 @@ def test_damage_and_other_data(data, tmp_path):
 
 def assert_unused(path, why):
     dataset = stoker.Dataset(path)
-    assert dataset.marks is None and why in dataset.marks_note
+    assert dataset.jpeg_index_mcus is None and why in dataset.jpeg_index_note
     told = json.loads(run("info", "--json", path))
     assert "marks_mcus" not in told and why in told["marks_note"]
     assert why in run("info", path)
@@ -135,9 +135,9 @@ def test_refreshed(data):
     run("index", "--jpeg-rows", data.parent)
     dataset = stoker.Dataset(data.parent)
     pictures(data.with_name("b.tar"), first=50)
-    assert dataset.refresh().marks is None
+    assert dataset.refresh().jpeg_index_mcus is None
     run("index", "--jpeg-rows", data.parent)
-    assert dataset.refresh().marks == 0
+    assert dataset.refresh().jpeg_index_mcus == 0
 
 
 def test_pack_writes_them(data, tmp_path):

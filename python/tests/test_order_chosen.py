@@ -76,7 +76,7 @@ CHOICES = {
     "weights": ({"weights": "json.score"}, ["--weights", "json.score"]),
     "balance": ({"subset": SUBSET, "balance": "label"}, ["--subset", SUBSET, "--balance", "label"]),
     "replacement": ({"replacement": True}, ["--replacement"]),
-    "repeats": ({"repeats": 3, "repeats_apart": 10}, ["--repeats", 3, "--repeats-apart", 10]),
+    "repeats": ({"repeats": 3, "repeat_distance": 10}, ["--repeats", 3, "--repeats-apart", 10]),
     "curriculum": (
         {"curriculum": [(0, "label < 5"), (150, SUBSET), (500, None)], "epoch": 300},
         ["--curriculum", f"0:label < 5;150:{SUBSET};500:", "--epoch-samples", 300],

@@ -224,7 +224,7 @@ def test_places_to_begin_stay(tmp_path, engine, tar):
         assert b"\x00\x00\x00\x00\x00" not in data[4:9] or ending == "gz"  # no time in gzip's head
 
 
-@pytest.mark.parametrize("asked", [{"checksums": True}, {"access": "64KiB"}, {}])
+@pytest.mark.parametrize("asked", [{"checksums": True}, {"seek_points": "64KiB"}, {}])
 def test_what_an_index_saves(tmp_path, engine, tar, asked):
     """One gzip member. Access points: what lies between them has a sum, and unpacking goes on
     behind the damage. Checksums: each member is proved, so that a wrong checksum of the whole costs
@@ -236,7 +236,7 @@ def test_what_an_index_saves(tmp_path, engine, tar, asked):
         stoker.index(tmp_path, engine=engine, **asked)
     times = path.stat()
     data = bytearray(whole)
-    if "access" in asked:  # the block's header, so that unpacking stops there
+    if "seek_points" in asked:  # the block's header, so that unpacking stops there
         data[len(data) // 2 : len(data) // 2 + 3000] = b"\xff" * 3000
     else:
         at = data.index(tar[1]["030.txt"][:30])

@@ -129,7 +129,7 @@ def test_a_wrong_end(tmp_path, engine, values, name):
         assert kinds == ["packing", "unrepaired"], found
         assert path.read_bytes() == damaged
         assert "--keep-unproven" in found[1].advice
-    with stoker.verify(path, engine=engine, repair=True, keep_unproven=True) as check:
+    with stoker.verify(path, engine=engine, repair=True, keep_unverified=True) as check:
         found = list(check)
         progress = check.progress()
     if name == "zstd, size unknown":  # how long the damaged frame was is not known
@@ -180,7 +180,7 @@ def test_command(tmp_path, values):
     assert done.returncode == 1
     assert b"0 samples left out, 24 kept unproven" in done.stdout, done.stdout
     with pytest.raises(stoker.ArgumentError):
-        stoker.verify(path, keep_unproven=True)
+        stoker.verify(path, keep_unverified=True)
 
 
 # ---- blocks of bzip2 ----------------------------------------------------------------------

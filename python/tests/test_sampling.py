@@ -311,7 +311,7 @@ def test_repeats_are_augmented_anew(tars):
                 copies.setdefault(i, []).append(picture.tobytes())
         assert len(copies) == 103 and all(len(group) == 3 for group in copies.values())
         assert sum(len(set(group)) == 3 for group in copies.values()) > 95
-    with stoker.Loader(tars, 12, **options, repeats_apart=4) as run:
+    with stoker.Loader(tars, 12, **options, repeat_distance=4) as run:
         ids = [int(i) for i in next(iter(run))["id"]]
         assert ids[:4] == ids[4:8] == ids[8:] and len(set(ids)) == 4
 
@@ -352,7 +352,7 @@ FAR = [
     {"weights": "json.score"},
     {"balance": "label"},
     {"replacement": True},
-    {"repeats": 3, "repeats_apart": 4},
+    {"repeats": 3, "repeat_distance": 4},
     {"shuffle": "two-level"},
     {"curriculum": [(0, SUBSET), (10**12, None)]},
 ]
@@ -380,7 +380,7 @@ DIFFERENT = [
     ({"subset": SUBSET, "balance": "label"}, "weights, balance or replacement"),
     ({"subset": SUBSET, "replacement": True}, "weights, balance or replacement"),
     ({"subset": SUBSET, "repeats": 2}, "repeats"),
-    ({"subset": SUBSET, "repeats_apart": 9, "repeats": 2}, "distance of repeats"),
+    ({"subset": SUBSET, "repeat_distance": 9, "repeats": 2}, "distance of repeats"),
     ({"subset": SUBSET, "epoch": 50}, "samples of an epoch"),
     ({"curriculum": [(0, SUBSET), (40, None)]}, "subset or curriculum"),
     ({"subset": SUBSET, "shuffle": "two-level"}, "shuffle"),
@@ -470,7 +470,7 @@ REFUSED = [
     ({"weights": [1.0]}, "as many weights"),
     ({"balance": 3}, "name a column"),
     ({"repeats": 0}, "repeats"),
-    ({"repeats_apart": 2}, "without repeats"),
+    ({"repeat_distance": 2}, "without repeats"),
     ({"curriculum": [(5, None)]}, "first at 0"),
     ({"curriculum": [(0, None), (0, "label == 3")]}, "out of sequence"),
     ({"curriculum": [(0, None)], "subset": "label == 3"}, "give the subset to each stage"),

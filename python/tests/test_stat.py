@@ -90,7 +90,7 @@ def test_archived_objects_of_s3(bucket, key):
 
 def test_archived_objects_from_python(bucket, monkeypatch):
     write_server.lead_to(bucket, monkeypatch)
-    with stoker.Engine(threads=1, node_shared=False) as engine:
+    with stoker.Engine(threads=1, process_sharing=False) as engine:
         assert len(list(stoker.ls("s3://b/", engine=engine))) == len(OBJECTS)
         for key, (_, told, readable) in OBJECTS.items():
             found = stoker.stat(f"s3://b/{key}", engine=engine)

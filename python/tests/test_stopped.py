@@ -165,7 +165,7 @@ def test_closed_loader(server, clean, tmp_path, kind):  # noqa: F811
             server.objects["data", f"set/{shard}.tar"] = path.read_bytes()
     clean.setenv("AWS_ENDPOINT_URL", server.url)
     before = len(threads())
-    engine = stoker.Engine(threads=2, memory="64MiB", read_timeout=FAR, node_shared=False)
+    engine = stoker.Engine(threads=2, memory="64MiB", read_timeout=FAR, process_sharing=False)
     dataset = stoker.Dataset("s3://data/set/", engine=engine, index="never")
     assert len(dataset) == 240
     server.silent, came = True, len(server.came)

@@ -269,14 +269,14 @@ def test_ledger(ceph, nginx, shelf, tmp_path, monkeypatch):
     """What was sent, as nginx's log has it; the cost by the table that is named."""
     with stoker.Engine(threads=1, memory="128MiB") as engine:
         asked = len(nginx.log.read_text().splitlines())
-        idle = engine.ledger()
+        idle = engine.store_stats()
         assert idle.pop("manners")["alone"] is None  # nothing was asked yet
         assert idle == {"retries": dict.fromkeys(("throttled", "transient", "other"), 0),
                         "damaged": 0, "cost": 0.0}
         rows(f"{nginx.url}/tars/train-{{000..004}}.tar", engine)
         until = time.monotonic() + 60
         while True:  # nginx logs what it has answered, and reads of the next epoch go on a while
-            web = engine.ledger()
+            web = engine.store_stats()
             logged = nginx.log.read_text().splitlines()[asked:]
             if web["http"]["requests"] == len(logged) or time.monotonic() > until:
                 break
@@ -298,7 +298,7 @@ def test_ledger(ceph, nginx, shelf, tmp_path, monkeypatch):
         assert store["cost"] == pytest.approx(want) and "gs" not in store
         table.write_text("{}")
         with pytest.raises(stoker.ArgumentError, match="prices"):
-            engine.ledger()
+            engine.store_stats()
 
 
 def test_ranks_read_their_share(ceph, shelf):

@@ -26,7 +26,7 @@ HF_TOKEN_PATH HF_HUB_DISABLE_IMPLICIT_TOKEN""".split()
 OPEN = """
 import sys, stoker
 engine = stoker.Engine(threads=1, memory="64MiB", read_timeout=float(sys.argv[2]),
-                       turn_timeout=float(sys.argv[3]))
+                       single_flight_timeout=float(sys.argv[3]))
 stoker.Dataset(sys.argv[1], engine=engine)
 """
 

@@ -134,6 +134,6 @@ def test_what_is_locked_stays(store, files):
         done = run("rm", "--yes", *words)
         assert done.returncode == 3 and "lock" in done.stderr and "d/" in done.stderr, done.stderr
     assert objects(store) == {"d/small": b"old", "d/x": b"old"}
-    with stoker.Engine(threads=1, node_shared=False) as engine, \
+    with stoker.Engine(threads=1, process_sharing=False) as engine, \
             pytest.raises(PermissionError, match="object lock"):
         stoker.rm("s3://b/d/x", engine=engine)

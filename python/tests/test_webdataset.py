@@ -211,7 +211,7 @@ def test_scattered(tmp_path, engine):
     with pytest.raises(stoker.ScatteredError) as caught:
         ours(path, engine)
     assert caught.value.key == "a" and caught.value.shard == str(path)
-    joined = ours(path, engine, join_distance=2)
+    joined = ours(path, engine, member_gap_max=2)
     assert [(s["__key__"], sorted(s)) for s in joined] == [
         (key, ["__key__", "cls", "jpg"]) for key in "abc"
     ]

@@ -1,6 +1,6 @@
 """Where buckets and this machine are.
 
-Goal: `stoker info` and stoker.where tell both, and what it costs that they differ; without
+Goal: `stoker info` and stoker.location tell both, and what it costs that they differ; without
 metadata about a second is lost, once; endpoints of one's own are left alone; a bucket in another
 region than was configured is read, and told as being there.
 Method: a proxy of the test that is Amazon and Google: it takes CONNECT for any host, answers by
@@ -283,16 +283,16 @@ def test_python(clouds, monkeypatch, tmp_path):
     _, machine, _ = clouds
     machine.region = "eu-central-1"
     with stoker.Engine(threads=1, memory="64MiB") as engine:
-        told = stoker.where("s3://bucket/a.tar", engine=engine)
-        assert (told.kind, told.gigabyte) == ("other region", 0.02)
+        told = stoker.location("s3://bucket/a.tar", engine=engine)
+        assert (told.kind, told.dollars_per_gb) == ("other region", 0.02)
         assert told.advice.startswith("stoker sync s3://bucket/a.tar")
         table = tmp_path / "prices.json"
         table.write_text('{"stores": {"s3": {"other_region": 0.5}}}')
         monkeypatch.setenv("STOKER_PRICES", str(table))
-        assert stoker.where("s3://bucket/a.tar", engine=engine).gigabyte == 0.5
-        assert stoker.where("https://example.com/x", engine=engine).kind == "unknown"
+        assert stoker.location("s3://bucket/a.tar", engine=engine).dollars_per_gb == 0.5
+        assert stoker.location("https://example.com/x", engine=engine).kind == "unknown"
         with pytest.raises(stoker.ArgumentError):
-            stoker.where("/a/path", engine=engine)
+            stoker.location("/a/path", engine=engine)
 
 
 def test_prices_are_those_of_the_table():

@@ -44,7 +44,7 @@ def items_of(column: Any) -> Any:
     """A field of a batch as something that gives each sample's value by its index."""
     if getattr(column, "ndim", 0) > 1:  # a tensor: views of it
         return column
-    if hasattr(column, "offsets") and hasattr(column, "sides"):  # ragged: views, with their labels
+    if hasattr(column, "offsets") and hasattr(column, "shapes"):  # ragged: views, with their labels
         labels = column.labels
         return column if labels is None else list(zip(column, labels, strict=True))
     if hasattr(column, "tolist"):  # numbers and bytes as Python has them
