@@ -15,7 +15,7 @@ import xml.etree.ElementTree
 import PIL.Image
 import pytest
 from test_cli import COMMAND
-from test_fault import Proxy
+from test_fault_proxy import Proxy
 
 WAIT = 120
 

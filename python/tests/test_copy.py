@@ -15,7 +15,7 @@ import make
 import pytest
 from make import random_bytes
 from test_cli import COMMAND, on_terminal
-from test_fault import Proxy
+from test_fault_proxy import Proxy
 
 WAIT = 120  # seconds: a bound for what ends much sooner
 PART = 5 << 20

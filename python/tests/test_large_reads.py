@@ -14,7 +14,7 @@ import make
 import pytest
 import stoker
 from fuse_server import Mount
-from test_mounts import ground, stoker as run
+from test_filesystem_info import ground, stoker as run
 
 fuse = pytest.mark.skipif(not Mount.is_possible(), reason="no root, or no /dev/fuse")
 KIB, MIB = 1 << 10, 1 << 20

@@ -3,7 +3,7 @@
 Goal: a role by its source_profile, a role by a web identity, and the role of an instance are asked
 for in a way that a server not of ours understands, and what it answers is used; where botocore's
 answer can be the same, it is. moto serves no portal of SSO: that is tested by servers of our own
-(credentials_test, test_creds.py)."""
+(credentials_test, test_credentials.py)."""
 
 import importlib.util
 import json

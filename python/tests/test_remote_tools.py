@@ -17,7 +17,7 @@ import pytest
 import servers
 import stoker
 from test_cli import COMMAND
-from test_fault import Proxy
+from test_fault_proxy import Proxy
 
 WAIT = 120
 BIG = 3_000_000

@@ -10,8 +10,8 @@ import object_server
 import pytest
 import stoker
 from test_copy import random_bytes
-from test_dialects import clean  # noqa: F401
-from test_keys import Sealing
+from test_providers import clean  # noqa: F401
+from test_sse_keys import Sealing
 
 BYTES = 7 << 20
 TIMEOUT = 6.0  # seconds; a third of it may nothing leave

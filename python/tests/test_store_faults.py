@@ -17,7 +17,7 @@ import pytest
 import servers
 import stoker
 from object_server import checksum
-from test_fault import Proxy
+from test_fault_proxy import Proxy
 
 TIMEOUT = 3.0  # seconds: read_timeout of the engines
 HANG = 60  # seconds: what takes as long would never have ended

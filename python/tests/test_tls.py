@@ -18,7 +18,7 @@ import pytest
 import servers
 import stoker
 from test_cli import COMMAND
-from test_fault import BODY, WAIT, Proxy, behind
+from test_fault_proxy import BODY, WAIT, Proxy, behind
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ import make
 import object_server
 import pytest
 from test_cli import COMMAND
-from test_dialects import clean, run  # noqa: F401
-from test_sums import reach, serve
-from test_whole import HUB
+from test_providers import clean, run  # noqa: F401
+from test_checksums import reach, serve
+from test_composite_checksum import HUB
 
 FILES = {f"set/{'ab'[i % 2]}/{i:02}.jpg": make.encoded(make.pixels(i, 40, 50)) for i in range(24)}
 AT_ONCE = 8

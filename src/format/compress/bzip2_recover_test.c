@@ -2,7 +2,7 @@
  * whatever the portions; what is not whole is told by its CRC; nothing else is given out.
  * Method: noise that bzlib packs in blocks and streams; each damage at many places; each stream
  * unpacked by bzlib and looked for in the text. (The bzip2 and bzip2recover commands as oracles:
- * python/tests/test_salvage.py.) Covers bzip2_recover.c. */
+ * python/tests/test_verify_compressed.py.) Covers bzip2_recover.c. */
 #include "base/mem.h"
 #include "format/compress/bzip2_recover.h"
 

@@ -2,7 +2,7 @@
  * is their turn, the same way again for the same seed; answers and edited heads say what was asked.
  * Method: rows for fault_wire.c, fault_script.c, fault_answer.c and fault_folder.c.
  * fault_connection.c, fault_transfer.c, fault_proxy.c and fault_main.c are run by
- * python/tests/test_fault.py, as clients see them. */
+ * python/tests/test_fault_proxy.py, as clients see them. */
 #include "programs/fault_proxy/fault_folder.h"
 
 #include "base/mem.h"

@@ -2,8 +2,8 @@
  * it is told who said so, and what is no URL is refused without being repeated. Method: rows of
  * variables (endpoint.c). What is sent to Google and Azure is what their documentation says, and no
  * request is made for which there is no room (provider.c, gcs_request.c, azure_request.c,
- * huggingface_request.c); that servers take it is proved in python/tests/test_dialects.py and
- * test_hub.py. */
+ * huggingface_request.c); that servers take it is proved in python/tests/test_providers.py and
+ * test_huggingface_hub.py. */
 #include "storage/provider/provider.h"
 
 #include "base/mem.h"

@@ -1,5 +1,5 @@
 /* Goal: what it means that a bucket and a machine are here and there; location_cost.c. location.c
- * asks them: python/tests/test_where.py, by servers that are Amazon and Google.
+ * asks them: python/tests/test_location.py, by servers that are Amazon and Google.
  * Method: rows of places, and what is to be said of them. */
 #include "tools/inspect/location.h"
 

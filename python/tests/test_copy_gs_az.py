@@ -12,8 +12,8 @@ import make
 import object_server
 import pytest
 from test_copy import LARGE, PART, below, random_bytes
-from test_dialects import CANARY, KEY, clean, run  # noqa: F401
-from test_fault import Proxy
+from test_providers import CANARY, KEY, clean, run  # noqa: F401
+from test_fault_proxy import Proxy
 
 FILES = {"plain": 1000, "empty": 0, "sub/ü +%41&=?#\\.bin": 70_000, "sub/deep/large": LARGE}
 WAYS = ["gs hmac", "gs nobody", "az key", "az nobody"]

@@ -18,8 +18,8 @@ import object_server
 import pytest
 import stoker
 from test_copy import FILES, below, copy, random_bytes, run, tree  # noqa: F401
-from test_dialects import clean  # noqa: F401
-from test_keys import Sealing
+from test_providers import clean  # noqa: F401
+from test_sse_keys import Sealing
 
 boto3 = pytest.importorskip("boto3")
 BUCKET = "train--usw2-az1--x-s3"

@@ -22,7 +22,7 @@ import pytest
 import servers
 import stoker
 from stoker import _stoker
-from test_fault import Proxy
+from test_fault_proxy import Proxy
 
 LONG = bool(os.environ.get("STOKER_TEST_LONG"))
 WAIT = 60  # seconds: a bound for what ends much sooner

@@ -13,8 +13,8 @@ import object_server
 import pytest
 import stoker
 from test_copy import FILES, LARGE, PART, below, bucket, copy, random_bytes, run, tree  # noqa: F401
-from test_dialects import clean  # noqa: F401
-from test_fault import Proxy
+from test_providers import clean  # noqa: F401
+from test_fault_proxy import Proxy
 
 KEY, OTHER = bytes(range(32)), bytes(range(100, 132))
 TEXT, OTHER_TEXT = (base64.b64encode(key).decode() for key in (KEY, OTHER))

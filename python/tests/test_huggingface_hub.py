@@ -14,7 +14,7 @@ import object_server
 import pytest
 import stoker
 from test_cli import COMMAND
-from test_whole import faulty
+from test_composite_checksum import faulty
 
 FIELDS = {"id": "__id__", "key": "__key__", "jpg": stoker.Bytes("jpg"), "bin": stoker.Bytes("bin")}
 TOKEN = "hf_canary0secret0value"

@@ -11,8 +11,8 @@ import subprocess
 import pytest
 import stoker
 from test_cli import COMMAND
-from test_copy_kept import fails, told, world  # noqa: F401
-from test_dialects import clean  # noqa: F401
+from test_copy_between_stores import fails, told, world  # noqa: F401
+from test_providers import clean  # noqa: F401
 
 NAMES = ["a0.tar", "a1.tar", "a2.txt", "b/c0.tar", "b/c1.tar", "literal[0].tar", "{a0,a1}.tar",
          "literal0.tar"]

@@ -18,7 +18,7 @@ import pytest
 import servers
 from test_cli import COMMAND
 from test_copy import PART, bucket, random_bytes  # noqa: F401 (a fixture)
-from test_fault import Proxy
+from test_fault_proxy import Proxy
 
 TIMEOUT = 9  # seconds: --read-timeout
 HANG = 90  # seconds: what takes as long would never have ended

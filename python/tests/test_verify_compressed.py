@@ -20,7 +20,7 @@ import zlib
 
 import pytest
 import stoker
-from test_repair_packed import UNPACK, find, pieces, seekable, tool
+from test_repair_compressed import UNPACK, find, pieces, seekable, tool
 from test_index import run
 
 SAMPLES = 24

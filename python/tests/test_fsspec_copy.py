@@ -20,9 +20,9 @@ import stoker
 from stoker import fsspec_source
 from test_cli import COMMAND
 from test_copy import below
-from test_copy_kept import world  # noqa: F401
-from test_dialects import clean  # noqa: F401
-from test_errands import sftp  # noqa: F401
+from test_copy_between_stores import world  # noqa: F401
+from test_providers import clean  # noqa: F401
+from test_fsspec_source import sftp  # noqa: F401
 
 fsspec = pytest.importorskip("fsspec")
 

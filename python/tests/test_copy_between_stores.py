@@ -17,7 +17,7 @@ import stoker
 import write_server
 from test_cli import COMMAND
 from test_copy import below, random_bytes
-from test_dialects import clean, run  # noqa: F401
+from test_providers import clean, run  # noqa: F401
 
 MIDDLE = (1 << 20) + 300_001  # more than a worker's own buffer, less than a part
 PARTS = (5 << 20) + 70_003  # two parts

@@ -23,7 +23,7 @@ import tarfile
 import pytest
 import stoker
 from test_index import cache, run  # noqa: F401
-from test_repair_packed import seekable
+from test_repair_compressed import seekable
 
 SHARDS, SAMPLES = 4, 30
 

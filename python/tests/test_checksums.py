@@ -15,8 +15,8 @@ import pytest
 import stoker
 from test_cli import COMMAND
 from test_copy import PART, random_bytes
-from test_dialects import clean, run  # noqa: F401
-from test_fault import Proxy
+from test_providers import clean, run  # noqa: F401
+from test_fault_proxy import Proxy
 
 FILES = {f"set/{label}/{i}.jpg": random_bytes(3000 + 17 * i, i) for i, label in
          enumerate("aabbcc")}

@@ -13,8 +13,8 @@ import object_server
 import pytest
 from test_cli import COMMAND
 from test_copy import PART, WAIT, await_true, random_bytes
-from test_dialects import clean  # noqa: F401
-from test_sums import reach, serve
+from test_providers import clean  # noqa: F401
+from test_checksums import reach, serve
 
 SIZE = 2 * PART + 777  # three parts
 DATA = random_bytes(SIZE, 7)

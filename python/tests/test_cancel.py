@@ -21,9 +21,9 @@ import stoker
 from processes import thread_names
 from test_cli import COMMAND
 from test_copy import PART, await_true, random_bytes, run
-from test_dialects import clean  # noqa: F401
-from test_fault import Proxy
-from test_keys import Sealing
+from test_providers import clean  # noqa: F401
+from test_fault_proxy import Proxy
+from test_sse_keys import Sealing
 
 FAR = 60  # seconds: how long all would wait for answers
 SOON = 15  # for what takes 1 s on a machine that has nothing else to do
