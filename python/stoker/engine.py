@@ -135,7 +135,7 @@ class Engine(Portable):
             node_alone=not process_sharing,
             no_hedges=hedge_percent_max == 0,
             hedge_percent_max=count(hedge_percent_max, f"{where} hedge_percent_max", high=10),
-            desk=fsspec_source.desk(),
+            desk=fsspec_source.external_fs(),
             check_etags=bool(check_etags),
             far_threads_max=count(
                 network_fs_threads, f"{where} network_fs_threads", low=1, high=256

@@ -351,9 +351,9 @@ def _run(
     sources: Sequence[bytes] = fsspec_source.native_paths(paths_of(source))
     if not options.get("leftovers"):
         sources = _matches(own, sources, where, kind == _stoker.REMOVE and not options["recursive"])
-    if fsspec_source.is_guest(to):
+    if fsspec_source.is_external(to):
         return _copy_out(own, kind, sources, to, progress, **options)
-    if kind == _stoker.REMOVE and any(map(fsspec_source.is_guest, sources)):
+    if kind == _stoker.REMOVE and any(map(fsspec_source.is_external, sources)):
         return _remove_out(own, sources, progress, **options)
     return run(own, kind, sources, to, progress, **options)
 
@@ -424,7 +424,7 @@ def _copy_out(
 def _remove_out(
     own: _stoker.Engine, paths: Sequence[bytes], progress: Progress | None, **options: Any
 ) -> CopyReport:
-    if not all(map(fsspec_source.is_guest, paths)):
+    if not all(map(fsspec_source.is_external, paths)):
         raise ArgumentError("some of these are of stores or of this machine, and some of fsspec",
                             "rm", "remove the ones, then the others")
     age_s = (options["leftover_age_s"] or _DAY_S) if options["leftovers"] else None

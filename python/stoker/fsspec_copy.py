@@ -114,18 +114,18 @@ class _Job:
         self.planned = self.over = self.stopped = False
         self.failure: BaseException | None = None
 
-    def plan(self, hand: fsspec_source.Hand) -> None:
+    def plan(self, client: fsspec_source.Client) -> None:
         """Finds what is to be done: calls put."""
         raise NotImplementedError
 
-    def do(self, hand: fsspec_source.Hand, item: _Item) -> None:
+    def do(self, client: fsspec_source.Client, item: _Item) -> None:
         raise NotImplementedError
 
-    def again(self, hand: fsspec_source.Hand, item: _Item) -> None:
+    def again(self, client: fsspec_source.Client, item: _Item) -> None:
         """After a connection broke off."""
-        self.do(hand, item)
+        self.do(client, item)
 
-    def finish(self, hand: fsspec_source.Hand) -> None:
+    def finish(self, client: fsspec_source.Client) -> None:
         """After all was done, and nothing failed."""
 
     def run(self, progress: Callable[[dict[str, Any]], object]) -> None:
@@ -188,16 +188,16 @@ class _Job:
                 del self.steps[me]
 
     def system(
-        self, hand: fsspec_source.Hand, told: str, *, ending: bool = False
+        self, client: fsspec_source.Client, told: str, *, ending: bool = False
     ) -> tuple[Any, str]:
         with self.step(told, ending=ending):  # it may connect
-            return hand.system(told)
+            return client.system(told)
 
-    def writable(self, hand: fsspec_source.Hand, told: str) -> tuple[Any, str]:
+    def writable(self, client: fsspec_source.Client, told: str) -> tuple[Any, str]:
         if fsspec_source.is_chain(told):
             raise UnsupportedError("what lies in an archive or behind a cache is only read",
                                    repr(told), "name what the file lies on")
-        system, path = self.system(hand, told)
+        system, path = self.system(client, told)
         if getattr(system, "local_file", False):
             raise ArgumentError("this is a path of this machine", repr(told),
                                 "name the path itself")
@@ -229,9 +229,9 @@ class _Job:
             self.changed.notify_all()
 
     def _lead(self) -> None:
-        hand = fsspec_source.Hand()
+        client = fsspec_source.Client()
         try:
-            self.plan(hand)
+            self.plan(client)
         except _Stopped:
             pass
         except BaseException as error:
@@ -241,10 +241,10 @@ class _Job:
             self.planned = True
             self.changed.notify_all()
             self.changed.wait_for(lambda: not self.busy and (not self.waiting or self.stopped))
-        hand.forget()  # a server ends what was idle while the others worked
+        client.forget()  # a server ends what was idle while the others worked
         try:
             if self.failure is None and not self.stopped:
-                self.finish(hand)
+                self.finish(client)
         except _Stopped:
             pass
         except BaseException as error:
@@ -252,7 +252,7 @@ class _Job:
         with self.changed:
             self.over = True
             self.changed.notify_all()
-        hand.forget()
+        client.forget()
 
     def _about(self) -> str:
         raise NotImplementedError
@@ -268,10 +268,10 @@ class _Job:
             return item
 
     def _follow(self) -> None:
-        hand = fsspec_source.Hand()
+        client = fsspec_source.Client()
         while (item := self._take()) is not None:
             try:
-                self._tried(hand, item)
+                self._tried(client, item)
             except _Stopped:
                 pass
             except BaseException as error:
@@ -279,17 +279,17 @@ class _Job:
             with self.changed:
                 self.busy -= 1
                 self.changed.notify_all()
-        hand.forget()
+        client.forget()
 
-    def _tried(self, hand: fsspec_source.Hand, item: _Item) -> None:
+    def _tried(self, client: fsspec_source.Client, item: _Item) -> None:
         try:
-            return self.do(hand, item)
+            return self.do(client, item)
         except (_Stopped, *_CERTAIN):
             raise
         except Exception:
             self.alive()
-        hand.forget()  # a connection that broke off? Once more, by a new one.
-        self.again(hand, item)
+        client.forget()  # a connection that broke off? Once more, by a new one.
+        self.again(client, item)
 
 
 # ---- copying ----
@@ -309,12 +309,12 @@ class _Copy(_Job):
     def _about(self) -> str:
         return self.to
 
-    def plan(self, hand: fsspec_source.Hand) -> None:
-        system, path = self.writable(hand, self.to)
+    def plan(self, client: fsspec_source.Client) -> None:
+        system, path = self.writable(client, self.to)
         there = self.look(system, path, self.to)
-        fsspec_source.say(self.to, "written")
+        fsspec_source.warn_once(self.to, "written")
         for source in self.sources:
-            self._check_nesting(hand, source)
+            self._check_nesting(client, source)
         below = self._goes_below(there)
         if below and there is not None and there["type"] != "directory":
             raise _refusal(errno.ENOTDIR, "the destination is a file, but a folder is copied",
@@ -352,12 +352,12 @@ class _Copy(_Job):
             _stoker.stat(self.engine, source)[1] == "folder" for source in self.sources
         )
 
-    def _check_nesting(self, hand: fsspec_source.Hand, source: bytes) -> None:
+    def _check_nesting(self, client: fsspec_source.Client, source: bytes) -> None:
         """A folder that is copied into itself never ends, and one that lies where all else is
         removed is removed."""
-        if not self.request.recursive or not fsspec_source.is_guest(source):
+        if not self.request.recursive or not fsspec_source.is_external(source):
             return
-        a, b = (_place(*self.system(hand, told)) for told in (os.fsdecode(source), self.to))
+        a, b = (_place(*self.system(client, told)) for told in (os.fsdecode(source), self.to))
         if a[0] != b[0]:
             return
         where = f"{fsspec_source.shown(source)!r} and {self.to!r}"
@@ -393,8 +393,8 @@ class _Copy(_Job):
         signed = mtime_ns - (1 << 64) if mtime_ns >> 63 else mtime_ns  # of before 1970
         self.put(_Item(path, _join(self.to, name) if below else self.to, size, signed))
 
-    def do(self, hand: fsspec_source.Hand, item: _Item) -> None:
-        system, path = self.system(hand, item.to)
+    def do(self, client: fsspec_source.Client, item: _Item) -> None:
+        system, path = self.system(client, item.to)
         there = self.look(system, path, item.to)
         if there is not None and there["type"] == "directory":
             raise _refusal(errno.EISDIR, "a folder has this name", item.to, "name another place")
@@ -413,7 +413,7 @@ class _Copy(_Job):
             self._move(system, hidden, path, item, there is not None)
         except BaseException:
             self.count(bytes_done=-done)
-            self._take_away(hand, hidden, item.to)
+            self._take_away(client, hidden, item.to)
             raise
         self.count(files_done=1)
 
@@ -517,19 +517,19 @@ class _Copy(_Job):
                 raise OSError("fsspec could not move it to its name, where something is")
             system.rm_file(aside)
 
-    def _take_away(self, hand: fsspec_source.Hand, hidden: str, told: str) -> None:
+    def _take_away(self, client: fsspec_source.Client, hidden: str, told: str) -> None:
         """What was begun, as well as it goes: also where the connection broke, once."""
         for _ in range(2):
             try:
-                system = self.system(hand, told, ending=True)[0]
+                system = self.system(client, told, ending=True)[0]
                 with self.step(told, ending=True):
                     if _look(system, hidden) is not None:
                         system.rm_file(hidden)
                 return
             except Exception:
-                hand.forget()
+                client.forget()
 
-    def finish(self, hand: fsspec_source.Hand) -> None:
+    def finish(self, client: fsspec_source.Client) -> None:
         if not self.request.delete:
             return
         # Where names are told in another case or form than they were given (SMB, macOS), what was
@@ -543,7 +543,7 @@ class _Copy(_Job):
                 self.count(files_spared=1)
                 continue
             told = _join(self.to, name)
-            system, path = self.system(hand, told)
+            system, path = self.system(client, told)
             with self.step(told):
                 system.rm_file(path)
             self.count(files_removed=1)

@@ -47,9 +47,9 @@ class _Remove(_Job):
     def _about(self) -> str:
         return self.names[0]
 
-    def plan(self, hand: fsspec_source.Hand) -> None:
+    def plan(self, client: fsspec_source.Client) -> None:
         for told in self.names:
-            system, path = self.writable(hand, told)
+            system, path = self.writable(client, told)
             there = self.look(system, path, told)
             if there is None:
                 raise _refusal(errno.ENOENT, "nothing has this name", told, "look with stoker.ls")
@@ -59,15 +59,15 @@ class _Remove(_Job):
                 raise _refusal(errno.EISDIR, "this is a folder", told,
                                "remove it with recursive=True")
             else:
-                self._plan_folder(hand, told, 0)
+                self._plan_folder(client, told, 0)
 
     def _put(self, told: str, link: bool = False) -> None:
         self.count(files=1)
         self.put(_Item(b"", told, link=link))
 
-    def _plan_folder(self, hand: fsspec_source.Hand, told: str, depth: int) -> None:
+    def _plan_folder(self, client: fsspec_source.Client, told: str, depth: int) -> None:
         """All in it. Links are removed, and never followed."""
-        system, path = self.system(hand, told)
+        system, path = self.system(client, told)
         if depth > _DEPTH_MAX:
             raise LimitError("folders are nested too deep", repr(told),
                              f"at most {_DEPTH_MAX} levels")
@@ -77,7 +77,7 @@ class _Remove(_Job):
         for name, entry in entries:
             child = _join(told, name)
             if entry.get("type") == "directory":
-                self._plan_folder(hand, child, depth + 1)
+                self._plan_folder(client, child, depth + 1)
             elif self.age_s is None or self._is_left(name, entry):
                 self._put(child, entry.get("type") == "link")
 
@@ -86,23 +86,23 @@ class _Remove(_Job):
         return (name.startswith(_HIDDEN) and name.endswith(_PART) and modified_ns != 0
                 and time.time() - modified_ns / 1e9 >= (self.age_s or 0))
 
-    def do(self, hand: fsspec_source.Hand, item: _Item) -> None:
-        system, path = self.system(hand, item.to)
+    def do(self, client: fsspec_source.Client, item: _Item) -> None:
+        system, path = self.system(client, item.to)
         # Of a link to a folder paramiko's rm_file would have the folder removed.
         unlink = getattr(getattr(system, "ftp", None), "remove", None) if item.link else None
         with self.step(item.to):
             (unlink or system.rm_file)(path)
         self.count(files_removed=1)
 
-    def again(self, hand: fsspec_source.Hand, item: _Item) -> None:
+    def again(self, client: fsspec_source.Client, item: _Item) -> None:
         try:
-            self.do(hand, item)
+            self.do(client, item)
         except FileNotFoundError:  # it was removed, and only the answer did not come
             self.count(files_removed=1)
 
-    def finish(self, hand: fsspec_source.Hand) -> None:
+    def finish(self, client: fsspec_source.Client) -> None:
         for told in reversed(self.folders if self.age_s is None else []):
-            system, path = self.system(hand, told)
+            system, path = self.system(client, told)
             # Folders of stores go with what is in them, and a root stays.
             if path.strip("/"):
                 with self.step(told), suppress(FileNotFoundError, NotImplementedError):

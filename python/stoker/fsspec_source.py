@@ -30,7 +30,7 @@ from typing import Any
 from . import _stoker
 from .errors import ArgumentError, ClosedError, Error, UnsupportedError, from_native
 
-__all__ = ["Hand", "desk", "is_guest", "native", "native_paths", "shown", "stats"]
+__all__ = ["Client", "external_fs", "is_external", "native", "native_paths", "shown", "stats"]
 
 OWN = (b"s3", b"gs", b"az", b"hf", b"http", b"https", b"file")
 THREADS = max(1, min(64, int(os.environ.get("STOKER_FSSPEC_THREADS") or 8)))
@@ -49,8 +49,8 @@ NOTE = "through fsspec: slower than s3://, gs://, az://, hf:// and http(s)://"
 
 _lock = threading.Lock()
 _memory_lock = threading.Lock()
-_desk: tuple[int, _stoker.Desk] | None = None
-_manned = 0  # the process whose threads run
+_external_fs: tuple[int, _stoker.Desk] | None = None
+_serving = 0  # the process whose threads run
 _logins: dict[str, str] = {}  # host as the library sees it -> with its password
 _counts: dict[str, dict[str, float]] = {}
 _said: set[str] = set()
@@ -68,13 +68,13 @@ def _forget_lock() -> None:
 os.register_at_fork(after_in_child=_forget_lock)
 
 
-def desk() -> _stoker.Desk:
+def external_fs() -> _stoker.Desk:
     """Where this process's engines leave errands; it costs nothing until one is used."""
-    global _desk
+    global _external_fs
     with _lock:
-        if _desk is None or _desk[0] != os.getpid():
-            _desk = (os.getpid(), _stoker.Desk())
-        return _desk[1]
+        if _external_fs is None or _external_fs[0] != os.getpid():
+            _external_fs = (os.getpid(), _stoker.Desk())
+        return _external_fs[1]
 
 
 def stats() -> dict[str, Any] | None:
@@ -84,7 +84,7 @@ def stats() -> dict[str, Any] | None:
     return {**found, "note": NOTE} if found else None
 
 
-def say(told: str, what: str) -> None:
+def warn_once(told: str, what: str) -> None:
     """That it is slow: once for each protocol."""
     said = f"{'::'.join(_schemes(told))}:// is {what}"
     with _lock:
@@ -102,7 +102,7 @@ def native_paths(paths: Any) -> tuple[bytes, ...]:
     return tuple(native(path) for path in paths)
 
 
-def is_guest(path: bytes) -> bool:
+def is_external(path: bytes) -> bool:
     """Whether it is a URL that the library has no store for."""
     head = path.partition(b":")[0]
     rest = path[len(head) :]
@@ -119,12 +119,12 @@ def is_guest(path: bytes) -> bool:
 
 
 def native(path: bytes) -> bytes:
-    if not is_guest(path):
+    if not is_external(path):
         return path
     url = os.fsdecode(path)
     told = url if _is_inside(url) else _turned(url)
     _driver(told)
-    _man()
+    _start_threads()
     return os.fsencode(told)
 
 
@@ -237,32 +237,32 @@ def _package(scheme: str, error: ImportError) -> str:
 # ---- the threads ----
 
 
-def _man() -> None:
-    global _manned
-    place = desk()
+def _start_threads() -> None:
+    global _serving
+    requests = external_fs()
     with _lock:
-        if _manned == os.getpid():
+        if _serving == os.getpid():
             return
-        place.man()
-        _manned = os.getpid()
+        requests.man()
+        _serving = os.getpid()
         _counts.clear()
     for number in range(THREADS):
         threading.Thread(
-            target=_work, args=(place,), name=f"stoker-fsspec-{number}", daemon=True
+            target=_work, args=(requests,), name=f"stoker-fsspec-{number}", daemon=True
         ).start()
 
 
-def _work(place: _stoker.Desk) -> None:
-    hand = Hand()
+def _work(requests: _stoker.Desk) -> None:
+    client = Client()
     while True:
         try:
-            errand = place.next(3_600_000)
+            request = requests.next(3_600_000)
         except ClosedError:
             return
-        if errand is not None:
-            number = errand[0]
-            place.answer(number, **hand.run(*errand[1:]))
-            del errand
+        if request is not None:
+            number = request[0]
+            requests.answer(number, **client.run(*request[1:]))
+            del request
 
 
 def _note_look(told: str) -> None:
@@ -276,7 +276,7 @@ def _note_look(told: str) -> None:
         _looked[told] = _time
 
 
-class Hand:
+class Client:
     """What one thread has open: fsspec's file systems are not for several threads."""
 
     def __init__(self) -> None:
@@ -307,7 +307,7 @@ class Hand:
             row["bytes"] += answer.get("bytes", 0) if kind == _READ else 0
             row["seconds"] += seconds
         if first:
-            say(told, "read")
+            warn_once(told, "read")
 
     def _tried(self, kind: int, told: str, offset: int, memory: Any) -> dict[str, Any]:
         try:

@@ -526,11 +526,11 @@ def test_the_first_failure_is_told(engine):
 
 def test_what_was_idle_connects_anew(engine):
     class Job(stoker.fsspec_copy._Job):
-        def plan(self, hand):
-            hand._systems["x"] = None
+        def plan(self, client):
+            client._systems["x"] = None
 
-        def finish(self, hand):
-            assert not hand._systems
+        def finish(self, client):
+            assert not client._systems
             self.count(files_done=1)
 
         def _about(self):

@@ -195,7 +195,7 @@ def test_a_file_that_is_replaced(monkeypatch):
     monkeypatch.setattr(fsspec_source, "_looked", collections.OrderedDict())
     system = fsspec.filesystem("memory")
     told = "memory://replaced/x"
-    reader, other = fsspec_source.Hand(), fsspec_source.Hand()
+    reader, other = fsspec_source.Client(), fsspec_source.Client()
     for number in range(6):
         want = b"%04d" % number
         system.pipe_file("/replaced/x", want)
@@ -336,7 +336,7 @@ def test_shorter_than_told(odd, engine):
 
 
 def test_deadline(odd):
-    """A thread that hangs is left behind, and so is its errand."""
+    """A thread that hangs is left behind, and so is its request."""
     with stoker.Engine(threads=1, memory="64MiB", read_timeout=0.3) as engine:
         with pytest.raises(stoker.TimeoutError, match="odd://x/hangs.tar"):
             stoker.Dataset("odd://x/hangs.tar", engine=engine)
@@ -372,11 +372,11 @@ def test_a_file_of_memory_is_read_by_one_thread_at_a_time(memory):
     wrong = []
 
     def read(seed):
-        random, hand = np.random.default_rng(seed), fsspec_source.Hand()
+        random, client = np.random.default_rng(seed), fsspec_source.Client()
         for _ in range(400):
             offset = int(random.integers(0, len(data) - 4096))
             buffer = bytearray(4096)
-            answer = hand.run(
+            answer = client.run(
                 fsspec_source._READ, "memory://shelf/numbers", offset, memoryview(buffer))
             if answer != {"status": 0, "bytes": 4096} or buffer != data[offset : offset + 4096]:
                 wrong.append((offset, answer))
