@@ -64,7 +64,7 @@ static PyObject *desk_next(PyObject *object, PyObject *arguments)
 
 static PyObject *desk_answer(PyObject *object, PyObject *arguments, PyObject *keywords)
 {
-    static char *names[] = {"number", "status",     "bytes", "mtime_ns", "version", "folder",
+    static char *names[] = {"number", "status",     "bytes", "mtime_ns", "version", "is_folder",
                             "names",  "name_count", "what",  "advice",   NULL};
     struct stk_py_desk *self = (struct stk_py_desk *)object;
     struct stoker_external_reply answer = {.struct_size = sizeof answer};
@@ -113,9 +113,9 @@ static void desk_dealloc(PyObject *object)
 
 static PyMethodDef desk_methods[] = {
     {"next", desk_next, METH_VARARGS, "(number, kind, url, offset, memory or None); None: none."},
-    {"answer", (PyCFunction)(void (*)(void))desk_answer, METH_VARARGS | METH_KEYWORDS,
+    {"reply", (PyCFunction)(void (*)(void))desk_answer, METH_VARARGS | METH_KEYWORDS,
      "Ends an errand."},
-    {"man", desk_man, METH_NOARGS, "Threads will come: errands may wait for them."},
+    {"start", desk_man, METH_NOARGS, "Threads will come: errands may wait for them."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -127,7 +127,7 @@ static PyType_Slot desk_slots[] = {
 };
 
 PyType_Spec stk_py_desk_spec = {
-    .name = "stoker._stoker.Desk",
+    .name = "stoker._stoker.ExternalFs",
     .basicsize = sizeof(struct stk_py_desk),
     .flags = Py_TPFLAGS_DEFAULT,
     .slots = desk_slots,

@@ -57,20 +57,20 @@ static PyObject *engine_new(PyTypeObject *type, PyObject *arguments, PyObject *k
                             "io_bytes_max",
                             "io_gap_bytes",
                             "read_timeout_ms",
-                            "vector",
+                            "simd",
                             "open_files_max",
                             "sandbox",
                             "decode_timeout_ms",
                             "sandbox_helper",
                             "connections_max",
                             "node_connections_max",
-                            "node_alone",
-                            "no_hedges",
+                            "no_process_sharing",
+                            "no_hedging",
                             "hedge_percent_max",
-                            "desk",
+                            "external_fs",
                             "check_etags",
-                            "far_threads_max",
-                            "turn_timeout_ms",
+                            "network_fs_threads_max",
+                            "single_flight_timeout_ms",
                             NULL};
 
     struct stoker_engine_options options = {.struct_size = sizeof options};
@@ -208,7 +208,7 @@ static PyObject *engine_ledger(PyObject *object, PyObject *nothing)
 }
 
 static PyMethodDef engine_methods[] = {
-    {"ledger", engine_ledger, METH_NOARGS, "What was asked of stores, as a dict."},
+    {"store_stats", engine_ledger, METH_NOARGS, "What was asked of stores, as a dict."},
     {"info", engine_info, METH_NOARGS, "What the engine has and uses, as a dict."},
     {"close", engine_close, METH_NOARGS, "Lets go; threads end with the last loader."},
     {NULL, NULL, 0, NULL},

@@ -534,13 +534,13 @@ static PyObject *copy_new(PyTypeObject *type, PyObject *arguments, PyObject *key
                             "destination",
                             "recursive",
                             "update",
-                            "fresh",
-                            "remove_extra",
-                            "leftovers",
+                            "no_clobber",
+                            "delete_extra",
+                            "unfinished_uploads",
                             "workers",
                             "part_bytes",
                             "memory_bytes",
-                            "leftover_age_s",
+                            "unfinished_age_s",
                             "check",
                             "storage_class",
                             "encryption",
@@ -621,8 +621,9 @@ static PyObject *copy_next(PyObject *object, PyObject *timeout)
 #define N(field) #field, (unsigned long long)progress.field
     return Py_BuildValue("O{sKsKsKsKsKsKsKsKsKsKsKsK}N", status > 0 ? Py_True : Py_False, N(listed),
                          N(files), N(bytes), N(files_done), N(bytes_done), N(files_skipped),
-                         N(bytes_skipped), N(files_removed), N(files_failed), N(links_left_out),
-                         N(files_not_deleted), N(run_ns), failure ? failure : Py_NewRef(Py_None));
+                         "bytes_kept", (unsigned long long)progress.bytes_skipped, N(files_removed),
+                         N(files_failed), N(links_left_out), N(files_not_deleted), N(run_ns),
+                         failure ? failure : Py_NewRef(Py_None));
 #undef N
 }
 

@@ -20,9 +20,17 @@ static void indexer_close_now(struct indexer_object *self)
 
 static PyObject *indexer_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
-    static char *names[] = {
-        "engine",           "urls",          "checksums", "labels",       "force", "key_bytes_max",
-        "header_bytes_max", "join_distance", "out",       "access_bytes", NULL};
+    static char *names[] = {"engine",
+                            "urls",
+                            "checksums",
+                            "labels",
+                            "force",
+                            "key_bytes_max",
+                            "header_bytes_max",
+                            "member_gap_max",
+                            "out",
+                            "seek_interval_bytes",
+                            NULL};
     struct stoker_dataset_options dataset = {.struct_size = sizeof dataset};
     struct stoker_indexer_options options = {.struct_size = sizeof options};
     struct stk_py_module *module = PyType_GetModuleState(type);
@@ -99,10 +107,11 @@ static PyObject *indexer_next(PyObject *object, PyObject *timeout)
         /* The path is lent until close: its text is copied here, before leave. */
         result = Py_BuildValue(
             "O{sKsKsKsKsKsKsKsKsKsKsKsKsNszsN}", status > 0 ? Py_True : Py_False, N(shards),
-            N(shards_done), N(shards_reused), N(bytes), N(bytes_done), N(bytes_read), N(elapsed_ns),
-            N(samples), N(members), N(index_bytes), N(shards_compressed), N(shards_sequential),
-            "path", text_or_none(progress.path), "sequential_reason", progress.sequential_reason,
-            "sequential_shard", text_or_none(progress.sequential_shard));
+            N(shards_done), "shards_kept", (unsigned long long)progress.shards_reused, N(bytes),
+            N(bytes_done), N(bytes_read), N(elapsed_ns), N(samples), N(members), N(index_bytes),
+            N(shards_compressed), N(shards_sequential), "path", text_or_none(progress.path),
+            "sequential_reason", progress.sequential_reason, "sequential_shard",
+            text_or_none(progress.sequential_shard));
 #undef N
     }
     if (stk_py_gate_leave(&self->gate)) {

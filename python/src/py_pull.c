@@ -180,10 +180,10 @@ static PyObject *verify_new(PyTypeObject *type, PyObject *arguments, PyObject *k
                             "decode_bytes_max",
                             "key_bytes_max",
                             "header_bytes_max",
-                            "join_distance",
-                            "unpacked_bytes_max",
-                            "unpacked_ratio_max",
-                            "keep_unproven",
+                            "member_gap_max",
+                            "decompressed_bytes_max",
+                            "decompression_ratio_max",
+                            "keep_unverified",
                             NULL};
 
     struct stoker_verify_options options = {.struct_size = sizeof options};
@@ -248,7 +248,7 @@ static PyObject *verify_progress(PyObject *object, PyObject *nothing)
                : Py_BuildValue("{sKsKsKsKsKsKsKsKsKsKsKsK}", COUNT(shards), COUNT(shards_total),
                                COUNT(bytes), COUNT(bytes_total), COUNT(samples), COUNT(members),
                                COUNT(findings), COUNT(notes), COUNT(findings_kept), COUNT(repaired),
-                               COUNT(dropped), COUNT(unverified));
+                               COUNT(dropped), "unproven", (unsigned long long)progress.unverified);
 }
 
 /* ---- Diff ------------------------------------------------------------------------------- */

@@ -36,8 +36,8 @@ static void tokens_leave(struct tokens_object *self)
 /* Tokens(engine, paths, dtype, cache_bytes); Tokens(engine, (), 0, 0, elsewhere, identity) */
 static PyObject *tokens_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
-    static char *names[] = {"engine",    "paths",    "dtype", "cache_bytes",
-                            "elsewhere", "identity", NULL};
+    static char *names[] = {"engine",         "paths",    "dtype", "cache_bytes",
+                            "virtual_tokens", "identity", NULL};
 
     struct stk_py_module *module = PyType_GetModuleState(type);
     struct stoker_tokens_options options = {.struct_size = sizeof options};
@@ -216,7 +216,7 @@ static bool parse_options(PyObject *arguments, PyObject *keywords, struct stk_py
                             "has_eod",
                             "append_eod",
                             "eod",
-                            "ends",
+                            "boundary_labels",
                             "positions",
                             "fim_rate",
                             "fim_spm_rate",
@@ -558,9 +558,9 @@ static PyMethodDef loader_methods[] = {
     {"batches", loader_batches, METH_O, "Batches that an epoch holds for this rank."},
     {"samples", loader_samples, METH_NOARGS, "Rows of an epoch, over all ranks."},
     {"file_end", loader_file_end, METH_O, "Rows of the files up to and with this one."},
-    {"mix_border", loader_mix_border, METH_O, "Where the weights of the mix may change."},
+    {"mix_change_position", loader_mix_border, METH_O, "Where the weights of the mix may change."},
     {"state", loader_state, METH_NOARGS, "Where the stream stands, as a tuple."},
-    {"place", loader_place, METH_NOARGS, "(epoch, position) of the state, at no cost."},
+    {"position", loader_place, METH_NOARGS, "(epoch, position) of the state, at no cost."},
     {"set_state", loader_set_state, METH_O, "Goes to where a state stands."},
     {"close", loader_close, METH_NOARGS, "Ends it; batches in hand stay valid."},
     {NULL, NULL, 0, NULL},

@@ -41,8 +41,8 @@ INDEXES = {
 ON_ERRORS = {"raise": _stoker.ON_ERROR_RAISE, "skip": _stoker.ON_ERROR_SKIP}
 
 FOREIGN_INDEXES = {
-    "auto": _stoker.FOREIGN_AUTO,
-    "never": _stoker.FOREIGN_NEVER,
+    "auto": _stoker.FOREIGN_INDEX_AUTO,
+    "never": _stoker.FOREIGN_INDEX_NEVER,
 }
 TAILS = {
     "drop": _stoker.TAIL_DROP,

@@ -110,17 +110,17 @@ class Dataset(Portable):
         options: dict[str, Any] = {
             "key_bytes_max": count(key_bytes_max, f"{where} key_bytes_max", low=1),
             "header_bytes_max": parse_bytes(header_bytes_max, f"{where} header_bytes_max"),
-            "join_distance": count(member_gap_max, f"{where} member_gap_max"),
-            "unpacked_bytes_max": parse_bytes(
+            "member_gap_max": count(member_gap_max, f"{where} member_gap_max"),
+            "decompressed_bytes_max": parse_bytes(
                 decompressed_bytes_max, f"{where} decompressed_bytes_max"
             ),
-            "unpacked_ratio_max": count(
+            "decompression_ratio_max": count(
                 decompression_ratio_max, f"{where} decompression_ratio_max", low=1
             ),
             "block_bytes": parse_bytes(block_bytes, f"{where} block_bytes"),
             **index_words(index, f"{where} index"),
-            "foreign": word(foreign_index, FOREIGN_INDEXES, f"{where} foreign_index"),
-            "access_cache_bytes": parse_bytes(segment_cache_bytes, f"{where} segment_cache_bytes"),
+            "foreign_index": word(foreign_index, FOREIGN_INDEXES, f"{where} foreign_index"),
+            "segment_cache_bytes": parse_bytes(segment_cache_bytes, f"{where} segment_cache_bytes"),
             "on_error": word(on_error, ON_ERRORS, f"{where} on_error"),
         }
         self._take(interruptible(lambda: _stoker.Dataset(native, urls, **options)))

@@ -20,7 +20,7 @@ DIRECTS = {
     "never": _stoker.DIRECT_NEVER,
     "always": _stoker.DIRECT_ALWAYS,
 }
-SIMDS = {"auto": _stoker.VECTOR_AUTO, "none": _stoker.VECTOR_NONE, "avx2": _stoker.VECTOR_AVX2}
+SIMDS = {"auto": _stoker.SIMD_AUTO, "none": _stoker.SIMD_NONE, "avx2": _stoker.SIMD_AVX2}
 
 
 def prices() -> dict[str, dict[str, float]]:
@@ -123,7 +123,7 @@ class Engine(Portable):
             io_bytes_max=parse_bytes(io_bytes_max, f"{where} io_bytes_max"),
             io_gap_bytes=parse_bytes(io_gap_bytes, f"{where} io_gap_bytes"),
             read_timeout_ms=milliseconds(read_timeout, f"{where} read_timeout"),
-            vector=word(simd, SIMDS, f"{where} simd"),
+            simd=word(simd, SIMDS, f"{where} simd"),
             open_files_max=count(open_files_max, f"{where} open_files_max", low=1),
             sandbox=bool(sandbox),
             decode_timeout_ms=milliseconds(decode_timeout, f"{where} decode_timeout"),
@@ -132,15 +132,17 @@ class Engine(Portable):
             node_connections_max=count(
                 node_connections_max, f"{where} node_connections_max", low=1, high=1024
             ),
-            node_alone=not process_sharing,
-            no_hedges=hedge_percent_max == 0,
+            no_process_sharing=not process_sharing,
+            no_hedging=hedge_percent_max == 0,
             hedge_percent_max=count(hedge_percent_max, f"{where} hedge_percent_max", high=10),
-            desk=fsspec_source.external_fs(),
+            external_fs=fsspec_source.external_fs(),
             check_etags=bool(check_etags),
-            far_threads_max=count(
+            network_fs_threads_max=count(
                 network_fs_threads, f"{where} network_fs_threads", low=1, high=256
             ),
-            turn_timeout_ms=milliseconds(single_flight_timeout, f"{where} single_flight_timeout"),
+            single_flight_timeout_ms=milliseconds(
+                single_flight_timeout, f"{where} single_flight_timeout"
+            ),
         )
 
     def info(self) -> dict[str, Any]:
@@ -175,7 +177,7 @@ class Engine(Portable):
         The cost is an estimate: counts times the prices in ``store_prices.json`` of this package,
         or in the file that ``STOKER_PRICES`` names.
         """
-        native = self._native.ledger()
+        native = self._native.store_stats()
         table = prices()
         result: dict[str, Any] = {
             "retries": native.pop("retries"),

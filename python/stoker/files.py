@@ -171,7 +171,7 @@ def cp(
         engine,
         recursive=bool(recursive),
         update=bool(update),
-        fresh=bool(no_clobber),
+        no_clobber=bool(no_clobber),
         encryption=encryption,
         encryption_key=encryption_key,
         encryption_context=encryption_context,
@@ -210,7 +210,7 @@ def sync(
         destination,
         progress,
         engine,
-        remove_extra=bool(delete),
+        delete_extra=bool(delete),
         encryption=encryption,
         encryption_key=encryption_key,
         encryption_context=encryption_context,
@@ -242,8 +242,8 @@ def rm(
         progress,
         engine,
         recursive=bool(recursive),
-        leftovers=bool(unfinished_uploads),
-        leftover_age_s=age,
+        unfinished_uploads=bool(unfinished_uploads),
+        unfinished_age_s=age,
     )
 
 
@@ -264,7 +264,7 @@ def location(url: str, *, engine: Engine | None = None) -> Location:
     """
     native = native_of(engine, "location")
     name = paths_of(url)[0]
-    told = interruptible(lambda: _stoker.where(native, name))
+    told = interruptible(lambda: _stoker.location(native, name))
     kind = _KINDS[told.pop("kind")]
     row = prices().get("gs" if told["service"].startswith("Google") else "s3", {})
     return Location(kind, **told, dollars_per_gb=row.get(_PRICES.get(kind, ""), 0.0))
@@ -349,7 +349,7 @@ def _run(
     to = b"" if destination is None else _native(destination)
     own = native_of(engine, where)
     sources: Sequence[bytes] = fsspec_source.native_paths(paths_of(source))
-    if not options.get("leftovers"):
+    if not options.get("unfinished_uploads"):
         sources = _matches(own, sources, where, kind == _stoker.REMOVE and not options["recursive"])
     if fsspec_source.is_external(to):
         return _copy_out(own, kind, sources, to, progress, **options)
@@ -413,8 +413,8 @@ def _copy_out(
         sync=sync,
         recursive=sync or options["recursive"],
         update=sync or options["update"],
-        no_clobber=options.get("fresh", False),
-        delete=options.get("remove_extra", False),
+        no_clobber=options.get("no_clobber", False),
+        delete=options.get("delete_extra", False),
         check=_HASHES[options["check"]],
         workers=options["workers"] or fsspec_source.THREADS,
     )
@@ -427,7 +427,7 @@ def _remove_out(
     if not all(map(fsspec_source.is_external, paths)):
         raise ArgumentError("some of these are of stores or of this machine, and some of fsspec",
                             "rm", "remove the ones, then the others")
-    age_s = (options["leftover_age_s"] or _DAY_S) if options["leftovers"] else None
+    age_s = (options["unfinished_age_s"] or _DAY_S) if options["unfinished_uploads"] else None
     return _reported(
         progress, lambda tell: fsspec_remove.remove(own, paths, options["recursive"], age_s, tell))
 
@@ -457,7 +457,7 @@ def _matched(native: _stoker.Engine, path: bytes) -> tuple[bool, list[bytes]]:
     """Whether it is a pattern, and what it stands for."""
     if not any(sign in path for sign in b"{*?["):
         return False, [path]
-    return interruptible(lambda: _stoker.match(native, path))
+    return interruptible(lambda: _stoker.paths_expand(native, path))
 
 
 def _there(native: _stoker.Engine, path: bytes) -> tuple[bool, list[bytes]]:

@@ -106,7 +106,7 @@ class StokerFileSystem(AbstractFileSystem):
         store, _, rest = path.partition("/")
         if not store.startswith("http"):
             return path
-        name = os.fsdecode(_stoker.url_name(os.fsencode(f"{store}://{rest}")))
+        name = os.fsdecode(_stoker.url_alias(os.fsencode(f"{store}://{rest}")))
         return name.replace("://", "/", 1)
 
     @classmethod
@@ -263,7 +263,7 @@ class StokerFileSystem(AbstractFileSystem):
     def _ranges_once(self, paths: Any, starts: Any, ends: Any, gap: int) -> list[Any]:
         native = self._native
         urls = [os.fsencode(self.url_of(path)) for path in paths]
-        _stoker.expect(native, tuple(dict.fromkeys(urls)))
+        _stoker.files_prefetch_metadata(native, tuple(dict.fromkeys(urls)))
         opened: dict[bytes, Any] = {}
         for url in urls:
             if url not in opened:

@@ -29,11 +29,12 @@ def remove(
     engine: _stoker.Engine,
     paths: Sequence[bytes],
     recursive: bool,
-    leftover_age_s: int | None,
+    unfinished_age_s: int | None,
     progress: Callable[[dict[str, Any]], object],
 ) -> None:
-    """leftover_age_s: not what is there, but hidden files that killed copies left, so old."""
-    _Remove(engine, [os.fsdecode(path) for path in paths], recursive, leftover_age_s).run(progress)
+    """unfinished_age_s: not what is there, but hidden files that killed copies left, so old."""
+    names = [os.fsdecode(path) for path in paths]
+    _Remove(engine, names, recursive, unfinished_age_s).run(progress)
 
 
 class _Remove(_Job):

@@ -49,7 +49,7 @@ NOTE = "through fsspec: slower than s3://, gs://, az://, hf:// and http(s)://"
 
 _lock = threading.Lock()
 _memory_lock = threading.Lock()
-_external_fs: tuple[int, _stoker.Desk] | None = None
+_external_fs: tuple[int, _stoker.ExternalFs] | None = None
 _serving = 0  # the process whose threads run
 _logins: dict[str, str] = {}  # host as the library sees it -> with its password
 _counts: dict[str, dict[str, float]] = {}
@@ -68,12 +68,12 @@ def _forget_lock() -> None:
 os.register_at_fork(after_in_child=_forget_lock)
 
 
-def external_fs() -> _stoker.Desk:
+def external_fs() -> _stoker.ExternalFs:
     """Where this process's engines leave errands; it costs nothing until one is used."""
     global _external_fs
     with _lock:
         if _external_fs is None or _external_fs[0] != os.getpid():
-            _external_fs = (os.getpid(), _stoker.Desk())
+            _external_fs = (os.getpid(), _stoker.ExternalFs())
         return _external_fs[1]
 
 
@@ -149,12 +149,12 @@ def _is_inside(told: str) -> bool:
 
 def _named(url: str) -> str:
     """The name of one of http://, or of a chain to it: errands for it come with the whole."""
-    return os.fsdecode(_stoker.url_name(os.fsencode(url)))
+    return os.fsdecode(_stoker.url_alias(os.fsencode(url)))
 
 
 def shown(name: bytes) -> str:
     """Without what opens the door: for messages."""
-    return os.fsdecode(_stoker.url_shown(name))
+    return os.fsdecode(_stoker.url_redact(name))
 
 
 def _turned(url: str) -> str:
@@ -243,7 +243,7 @@ def _start_threads() -> None:
     with _lock:
         if _serving == os.getpid():
             return
-        requests.man()
+        requests.start()
         _serving = os.getpid()
         _counts.clear()
     for number in range(THREADS):
@@ -252,7 +252,7 @@ def _start_threads() -> None:
         ).start()
 
 
-def _work(requests: _stoker.Desk) -> None:
+def _work(requests: _stoker.ExternalFs) -> None:
     client = Client()
     while True:
         try:
@@ -261,7 +261,7 @@ def _work(requests: _stoker.Desk) -> None:
             return
         if request is not None:
             number = request[0]
-            requests.answer(number, **client.run(*request[1:]))
+            requests.reply(number, **client.run(*request[1:]))
             del request
 
 
@@ -452,7 +452,7 @@ def _names(system: Any, path: str) -> dict[str, Any]:
 
 def _told(info: dict[str, Any]) -> dict[str, Any]:
     if info.get("type") == "directory":
-        return {"status": 0, "folder": True}
+        return {"status": 0, "is_folder": True}
     if info.get("size") is None:
         raise OSError(errno.EOPNOTSUPP, "fsspec tells no size of it")
     return {

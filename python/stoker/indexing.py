@@ -88,8 +88,8 @@ def index(
         force=bool(force),
         key_bytes_max=count(key_bytes_max, f"{where} key_bytes_max", low=1),
         header_bytes_max=parse_bytes(header_bytes_max, f"{where} header_bytes_max"),
-        join_distance=count(member_gap_max, f"{where} member_gap_max"),
-        access_bytes=_seek_interval(seek_points, f"{where} seek_points"),
+        member_gap_max=count(member_gap_max, f"{where} member_gap_max"),
+        seek_interval_bytes=_seek_interval(seek_points, f"{where} seek_points"),
         **({} if out is None else {"out": paths_of(out)[0]}),
     )
     try:

@@ -234,7 +234,7 @@ class Loader(LoaderBase):
             "batches_ahead": count(batches_ahead, f"{where} batches_ahead", low=1),
             "pixels_max": count(pixels_max, f"{where} pixels_max", low=1, high=2**63),
             "decode_bytes_max": parse_bytes(decode_bytes_max, f"{where} decode_bytes_max"),
-            "cached": int(bool(no_direct_io)),
+            "no_direct_io": int(bool(no_direct_io)),
             "worker_count": workers,
             "worker": count(worker, f"{where} worker", high=workers - 1),
             "bad_samples_max": count(bad_samples_max, f"{where} bad_samples_max", low=1),
@@ -392,7 +392,7 @@ class Loader(LoaderBase):
         if width is not None and self._mixed is not None:
             dataset = self._mixed.part(width, state)
         try:
-            return self._load(dataset, width, after=self._native)
+            return self._load(dataset, width, continues_from=self._native)
         finally:
             if dataset is not self.dataset:
                 dataset.close()
@@ -404,7 +404,7 @@ class Loader(LoaderBase):
 
     def _change(self, dataset: Dataset) -> None:
         """Goes on with another data set, at the start of an epoch."""
-        native = self._load(dataset, after=self._native)
+        native = self._load(dataset, continues_from=self._native)
         native.set_epoch(self._epoch)
         state = native.state()  # the run goes on, and so does its fingerprint
         native.set_state((*state[:-2], self._native.state()[-2], state[-1]))
@@ -446,7 +446,7 @@ class Loader(LoaderBase):
     # ---- epochs and states ----
 
     def _is_at_start(self) -> bool:
-        return not self._taken and self._native.place()[1] == 0
+        return not self._taken and self._native.position()[1] == 0
 
     def refresh(self, shard_count: int | None = None) -> int:
         """Takes in the shards that were appended to the data set; answers how many it has now.

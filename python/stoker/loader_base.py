@@ -185,7 +185,7 @@ class LoaderBase(Portable):
 
     def _is_over(self) -> bool:
         """Whether all batches of the epoch were given, though the end was not asked for."""
-        _, position = self._delivered or self._native.place()
+        _, position = self._delivered or self._native.position()
         left = int(self._native.samples()) - int(position)
         return left < (self.batch_size * self.world_size if self.tail == "drop" else 1)
 
@@ -272,7 +272,7 @@ class LoaderBase(Portable):
 
     def _end(self) -> None:
         self._pinner, self._delivered = None, None  # its thread has ended
-        self._epoch = self._native.place()[0]
+        self._epoch = self._native.position()[0]
         self._taken = False
         self._turn += 1
 
@@ -281,7 +281,7 @@ class LoaderBase(Portable):
         if not self._taken or not self._is_over():
             return
         self._stale()
-        if self._native.place()[0] == self._epoch:
+        if self._native.position()[0] == self._epoch:
             self._next_native()
         self._end()
 
@@ -307,14 +307,14 @@ class LoaderBase(Portable):
     def _producer(self) -> Callable[[], Item]:
         """What the pinning thread calls; it refers to the loader weakly."""
         reference = weakref.ref(self)
-        self._delivered = self._native.place()
+        self._delivered = self._native.position()
 
         def produce() -> Item:
             loader = reference()
             if loader is None:
                 return None, None, None
             value, mask = loader._produce()
-            place = loader._native.place()
+            place = loader._native.position()
             del loader
             return pin(value), mask, place
 

@@ -74,7 +74,7 @@ class Source:
         return Sampling(*self._settings)
 
     def __repr__(self) -> str:
-        shown = [os.fsdecode(_stoker.url_shown(url)) for url in self.urls]
+        shown = [os.fsdecode(_stoker.url_redact(url)) for url in self.urls]
         return f"<stoker.Source {shown!r:.200}>"
 
 
@@ -465,14 +465,14 @@ class Mixed:
             loader._native.set_state(state)
         before = self.history
         try:
-            border = loader._native.mix_border(0)
+            border = loader._native.mix_change_position(0)
             if at is not None and at < border:
                 raise ArgumentError(
                     f"weights from position {at} on",
                     "set_weights",
                     f"what was given stays: they can change at {border}, or later",
                 )
-            position = border if at is None else loader._native.mix_border(at)
+            position = border if at is None else loader._native.mix_change_position(at)
             self.change(position, values)
             self.renew(loader, state)
         except BaseException:
@@ -516,7 +516,7 @@ class Mixed:
             was = self._as_it_was(loader, state, width)
             try:
                 theirs = [(p, [*w, *[0] * (len(self.ends) - width)]) for p, w in theirs]
-                self._join(own, theirs, was.mix_border(0))
+                self._join(own, theirs, was.mix_change_position(0))
                 if width < len(self.ends) or self.history != theirs:
                     was.close()
                     was = self._with_all(loader, state)

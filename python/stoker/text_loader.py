@@ -389,7 +389,7 @@ class _Ahead:
     def state(self) -> tuple[Any, ...]:
         return self._given
 
-    def place(self) -> tuple[int, int]:
+    def position(self) -> tuple[int, int]:
         return self._given[EPOCH], self._given[POSITION]
 
     def set_state(self, state: tuple[Any, ...]) -> None:
@@ -426,7 +426,9 @@ class _Rows:
             # No document has a token, or there is none: a row of padding.
             tokens, ends, ids = array("i", [options["pad"]]), array("Q", [1]), array("Q", [0])
             options = options | {"append_eod": 0, "fim_rate": 0.0}
-        rows = _stoker.rows((self.engine._native, self.context), options, epoch, tokens, ends, ids)
+        rows = _stoker.token_rows_batch(
+            (self.engine._native, self.context), options, epoch, tokens, ends, ids
+        )
         return _Made(rows, source)
 
 

@@ -80,7 +80,7 @@ def row_options(
     """What says how rows are made, checked, as the extension has it."""
     ends = 0
     if mask_ends is not None:
-        ends = _stoker.ENDS_MASKED if mask_ends else _stoker.ENDS_KEPT
+        ends = _stoker.BOUNDARY_MASKED if mask_ends else _stoker.BOUNDARY_NEXT
     return {
         "rows": word(rows, ROWS, f"{where} rows"),
         "labels": _stoker.LABELS_SHIFTED if labels else _stoker.LABELS_NONE,
@@ -89,7 +89,7 @@ def row_options(
         "has_eod": int(eod is not None),
         "append_eod": int(bool(append_eod)),
         "eod": count(eod, f"{where} eod", high=2**31 - 1),
-        "ends": ends,
+        "boundary_labels": ends,
         "positions": word(_places(rows, positions), POSITIONS, f"{where} positions"),
         **_fim_options(fim, where),
     }

@@ -133,17 +133,17 @@ def verify(
     options = {
         "deep": bool(deep),
         "repair": bool(repair),
-        "keep_unproven": bool(keep_unverified),
+        "keep_unverified": bool(keep_unverified),
         "findings_max": count(findings_max, f"{where} findings_max", low=1, high=2**63),
         "pixels_max": count(pixels_max, f"{where} pixels_max", low=1, high=2**63),
         "decode_bytes_max": parse_bytes(decode_bytes_max, f"{where} decode_bytes_max"),
         "key_bytes_max": count(key_bytes_max, f"{where} key_bytes_max", low=1),
         "header_bytes_max": parse_bytes(header_bytes_max, f"{where} header_bytes_max"),
-        "join_distance": count(member_gap_max, f"{where} member_gap_max"),
-        "unpacked_bytes_max": parse_bytes(
+        "member_gap_max": count(member_gap_max, f"{where} member_gap_max"),
+        "decompressed_bytes_max": parse_bytes(
             decompressed_bytes_max, f"{where} decompressed_bytes_max"
         ),
-        "unpacked_ratio_max": count(
+        "decompression_ratio_max": count(
             decompression_ratio_max, f"{where} decompression_ratio_max", low=1
         ),
     }

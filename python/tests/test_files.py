@@ -100,7 +100,7 @@ def test_ranges(ceph, tree, engine):
         client.put_object(Bucket="ranges", Key=name, Body=(tree / name).read_bytes())
     data = [(tree / name).read_bytes() for name in names]
     urls = tuple(f"s3://ranges/{name}".encode() for name in names)
-    _stoker.expect(engine._native, urls)
+    _stoker.files_prefetch_metadata(engine._native, urls)
     files = [_stoker.File(engine._native, url) for url in urls]
     random = np.random.default_rng(3)
     for gap in (0, 1, 2**32 - 1):

@@ -130,7 +130,7 @@ def test_a_folder_joins_tars(sources):
     with loader(stoker.Mix(tars, [1], epoch=120), tail="wrap") as stream:
         ids(stream, 5)
         state = stream.state_dict()
-        border = stream._native.mix_border(0)
+        border = stream._native.mix_change_position(0)
     both = stoker.Mix([*tars, sources["photos"]], [1, 0], epoch=120)
     with loader(both, tail="wrap") as stream:
         stream.load_state_dict(state)

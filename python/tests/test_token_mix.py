@@ -208,7 +208,7 @@ def test_a_source_joins_later(sources):
         run = Run(stream)
         before = run(30)
         state = saved(stream)
-        border = stream._native.mix_border(0)
+        border = stream._native.mix_change_position(0)
     with loader(stoker.Mix(sources, [3, 2, 0], changes=[(border, [1, 1, 1])], epoch=500)) as stream:
         stream.load_state_dict(state)
         after = Run(stream)(60)

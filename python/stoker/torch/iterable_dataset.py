@@ -156,7 +156,7 @@ class IterableDataset(Source, torch.utils.data.IterableDataset[Any]):
             with here.make(self.batch_size, self._all_options(quarantine=None)) as loader:
                 if place is None:
                     place = self._next_epoch(loader, int(shared["next"]))
-                position = int(loader._native.mix_border(place))
+                position = int(loader._native.mix_change_position(place))
             if position < shared["horizon"]:
                 raise StateError(
                     f"weights from position {place} on",
@@ -273,7 +273,7 @@ class Samples(Iterator[Any]):
             state[POSITION] = min(state[POSITION], native.samples())  # the end
             native.set_state(tuple(state))
         self._samples = native.samples()
-        self._stand(native.place(), 0)
+        self._stand(native.position(), 0)
 
     def _stand(self, place: tuple[int, int], skip: int) -> None:
         """No batch is in hand; the next one begins at the place, `skip` of its samples given."""
@@ -320,23 +320,23 @@ class Samples(Iterator[Any]):
     def _border(self, loader: Loader) -> int:
         """The end of the frame in which the next batch ends; 0 where there is none."""
         samples = int(loader._native.samples())
-        epoch, first = loader._native.place()
+        epoch, first = loader._native.position()
         end = first + loader.batch_size * loader.world_size
         if first >= samples or (end > samples and loader.tail == "drop"):
             return 0
         end = end if loader.tail == "wrap" else min(end, samples)
-        return int(loader._native.mix_border(epoch * samples + end))
+        return int(loader._native.mix_change_position(epoch * samples + end))
 
     def _fetch(self) -> bool:
         """The next batch of the loader; False at the end. A failure leaves all as it was."""
         assert self._loader is not None
         self._agree(True)
         native = self._loader._native
-        before = native.place()
+        before = native.position()
         try:
             value, _ = self._loader._produce()
         except Error:
-            if native.place() != before:  # found in the batch that it gave
+            if native.position() != before:  # found in the batch that it gave
                 native.set_state(native.state(*before))
             raise
         self._columns, self._slot = [], 0
@@ -347,7 +347,7 @@ class Samples(Iterator[Any]):
             self._here.give(self._loader, self._options)
             self._loader = None
             return False
-        self._before, self._after = before, native.place()
+        self._before, self._after = before, native.position()
         self._names = tuple(value) if isinstance(value, dict) else None
         for column in value.values() if isinstance(value, dict) else value:
             self._columns.append(items_of(column))
@@ -424,7 +424,7 @@ class Samples(Iterator[Any]):
             self._loader = self._here.take(self._batch, self._options)
         self._load(self._loader, state)
         self._samples = self._loader._native.samples()
-        self._stand(self._loader._native.place(), slot)
+        self._stand(self._loader._native.position(), slot)
         self._dataset._turns.set(int(state["epoch"]) + 1)
 
     def _load(self, loader: Loader, state: dict[str, Any]) -> None:

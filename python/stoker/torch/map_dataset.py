@@ -194,7 +194,7 @@ class _Walk:
         size = end - first
         before, self._before = self._before, (epoch, first, end)
         loader = self._loader
-        is_next = loader is not None and loader._native.place() == (epoch, first)
+        is_next = loader is not None and loader._native.position() == (epoch, first)
         if not is_next or loader is None or size > self._size:
             stride = self._distance(before, epoch, first, size)
             if loader is None or (size, stride) != (self._size, self._stride):
@@ -238,7 +238,7 @@ class _Walk:
         if not 0 <= first < self._samples:
             raise IndexError(f"position {first} of {self._samples}")
         native = loader._native
-        if native.place() != (epoch, first):
+        if native.position() != (epoch, first):
             native.set_epoch(epoch)
             state = list(native.state())
             state[POSITION] += first

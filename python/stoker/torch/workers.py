@@ -142,7 +142,7 @@ class Source:
         return {**self.__dict__, "_here": None}
 
     def __repr__(self) -> str:
-        paths = ", ".join(repr(os.fsdecode(_stoker.url_shown(path))) for path in self._paths)
+        paths = ", ".join(repr(os.fsdecode(_stoker.url_redact(path))) for path in self._paths)
         sizes = f", batches of {self.batch_size}" if hasattr(self, "batch_size") else ""
         return f"<stoker.torch.{type(self).__name__} of {paths}{sizes}>"
 
