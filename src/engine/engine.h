@@ -12,7 +12,6 @@
 
 #include "base/memory_budget.h"
 #include "decode/image/image_decode.h"
-#include "decode/jpeg_index/jpeg_index.h"
 #include "decode/sandbox/sandbox.h"
 #include "io/io.h"
 
@@ -178,18 +177,22 @@ uint8_t *stk_worker_scratch(struct stk_worker *worker, uint64_t bytes, struct st
 /* JPEGs that the workers decoded, less those `before` (NULL: none): the jpegs* of stats_out. */
 void stk_engine_jpeg_stats(const struct stoker_engine *engine, const struct stoker_stats *before,
                            struct stoker_stats *stats_out);
-/* A picture into its slot (see stk_image_decode), here or in the worker's sandbox, its memory
- * reserved. The worker's own thread. CLOSED: a sandboxed one was cancelled. */
+/* All that decoding one image needs. */
 struct stk_decode_job {
     const struct stk_transform_plan *plan;
     struct stk_view bytes;
     uint64_t key;
-    void *slot;
-    const _Atomic bool *cancelled;
-    uint32_t wait_ms;                           /* for memory */
-    struct stk_jpeg_index_entries entry_points; /* of its sample; a helper does without */
+    void *slot;                                       /* output: see stk_image_decode */
+    const _Atomic bool *cancelled;                    /* true: a sandboxed decoder is stopped */
+    uint32_t wait_ms;                                 /* longest wait for memory of the budget */
+    const struct stk_jpeg_entry_points *entry_points; /* of this JPEG; NULL: none. A sandboxed
+                                                       * decoder does not use them. */
 };
-int stk_worker_decode(struct stk_worker *worker, const struct stk_decode_job *picture,
+/* Decodes an image into its slot, in this process or in the worker's sandbox, and reserves memory
+ * of the budget for a large one. Call it on the worker's own thread. Returns 0 on success,
+ * STOKER_ERROR_CLOSED if a sandboxed job was cancelled, STOKER_ERROR_BUDGET if the memory did not
+ * become free in time, or the error of the decoder. */
+int stk_worker_decode(struct stk_worker *worker, const struct stk_decode_job *job,
                       struct stoker_error *error);
 /* A member into a value, parsed by the worker's sandbox, which it must have: of JSON and
  * MessagePack the whole, of npz an array. What is large is reserved until the caller, who has

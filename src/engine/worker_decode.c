@@ -1,5 +1,6 @@
-/* A picture's bytes into its slot: by the worker itself, or by its helper process. Both ways ask
- * the budget first where a picture takes more than what a decoder keeps anyway. */
+/* Decodes an image into its slot of a batch: in this process, or in the worker's sandbox (a helper
+ * process). Both reserve memory of the budget first if the image needs more than the memory that a
+ * decoder keeps anyway. */
 #include "decode/image/transform_plan.h"
 #include "engine/engine.h"
 #include "engine/worker.h"
@@ -12,42 +13,40 @@ static int reserve(struct stk_worker *worker, uint64_t bytes, uint32_t wait_ms,
     return stk_engine_reserve(worker->engine, bytes, wait_ms, "decoding a large picture", error);
 }
 
-/* ---- here ---- */
+/* ---- in this process ---- */
 
 static int decode_in_process(struct stk_worker *worker, const struct stk_decode_job *job,
                              struct stoker_error *error)
 {
-    struct stk_jpeg_entry_points entry_points;
-    uint64_t ticket = 0;
+    uint64_t needed_bytes = 0;
     bool large;
-    int status = stk_image_decode_memory_bytes(job->plan, job->bytes, &ticket, error);
+    int status = stk_image_decode_memory_bytes(job->plan, job->bytes, &needed_bytes, error);
 
     if (status < 0) {
         return status;
     }
-    /* A decoder never takes more than its bound: it says LIMIT before. */
-    ticket = stk_min(ticket, job->plan->memory_bytes_max);
-    /* Usual pictures live in what is set aside for them; big ones ask for their memory first. */
-    large = ticket > worker->engine->keep_bytes;
-    status = large ? reserve(worker, ticket, job->wait_ms, error) : 0;
+    /* A decoder never takes more than its bound: before that it returns LIMIT. */
+    needed_bytes = stk_min(needed_bytes, job->plan->memory_bytes_max);
+    /* The engine has reserved keep_bytes for an image of usual size; a larger one reserves its
+     * own memory. */
+    large = needed_bytes > worker->engine->keep_bytes;
+    status = large ? reserve(worker, needed_bytes, job->wait_ms, error) : 0;
     if (status == 0) {
-        bool marked = stk_jpeg_index_find(&job->entry_points, job->bytes, &entry_points);
-
-        stk_image_decoder_set_entry_points(worker->decoder, marked ? &entry_points : NULL);
+        stk_image_decoder_set_entry_points(worker->decoder, job->entry_points);
         status =
             stk_image_decode(worker->decoder, job->plan, job->bytes, job->key, job->slot, error);
         stk_image_decoder_set_entry_points(worker->decoder, NULL);
-        if (marked && status == 0 &&
+        if (job->entry_points && status == 0 &&
             (stk_image_decoder_decoded_by(worker->decoder) & ~STK_IMAGE_DECODED_PLANAR) == 1) {
             atomic_fetch_add_explicit(&worker->from_entry_points, 1, memory_order_relaxed);
         }
         stk_image_decoder_trim(worker->decoder, worker->engine->keep_bytes);
-        stk_budget_release(&worker->engine->budget, large ? ticket : 0);
+        stk_budget_release(&worker->engine->budget, large ? needed_bytes : 0);
     }
     return status;
 }
 
-/* ---- by the helper ---- */
+/* ---- in the sandbox ---- */
 
 static void release_arena(struct stk_worker *worker)
 {
@@ -80,35 +79,35 @@ void stk_worker_arena_trim(struct stk_worker *worker)
     }
 }
 
-static int decode_sandboxed(struct stk_worker *worker, const struct stk_decode_job *picture,
+static int decode_sandboxed(struct stk_worker *worker, const struct stk_decode_job *job,
                             uint32_t *by_out, struct stoker_error *error)
 {
-    struct stk_sandbox_decode_job job = {.plan = picture->plan,
-                                         .bytes = picture->bytes,
-                                         .key = picture->key,
-                                         .cancelled = picture->cancelled,
-                                         .granted_bytes = worker->engine->keep_bytes};
+    struct stk_sandbox_decode_job sandboxed = {.plan = job->plan,
+                                               .bytes = job->bytes,
+                                               .key = job->key,
+                                               .cancelled = job->cancelled,
+                                               .granted_bytes = worker->engine->keep_bytes};
     uint64_t more = 0;
-    int status = stk_worker_arena_reserve(worker, stk_sandbox_worker_arena_bytes(&job),
-                                          picture->wait_ms, error);
+    int status = stk_worker_arena_reserve(worker, stk_sandbox_worker_arena_bytes(&sandboxed),
+                                          job->wait_ms, error);
 
     if (status < 0) {
         return status;
     }
-    status = stk_sandbox_worker_decode(worker->sandbox, &job, error);
+    status = stk_sandbox_worker_decode(worker->sandbox, &sandboxed, error);
     if (status == -EAGAIN) {
-        more = stk_min(job.needed_bytes, job.plan->memory_bytes_max);
-        status = reserve(worker, more, picture->wait_ms, error);
+        more = stk_min(sandboxed.needed_bytes, job->plan->memory_bytes_max);
+        status = reserve(worker, more, job->wait_ms, error);
         if (status < 0) {
             more = 0;
         } else {
-            job.granted_bytes = UINT64_MAX; /* its bound, memory_bytes_max, was reserved */
-            status = stk_sandbox_worker_decode(worker->sandbox, &job, error);
+            sandboxed.granted_bytes = UINT64_MAX; /* memory_bytes_max, its bound, is reserved */
+            status = stk_sandbox_worker_decode(worker->sandbox, &sandboxed, error);
         }
     }
     if (status == 0) {
-        stk_image_decode_convert(worker->decoder, job.plan, job.canvas, picture->slot);
-        *by_out = job.decoded_by;
+        stk_image_decode_convert(worker->decoder, job->plan, sandboxed.canvas, job->slot);
+        *by_out = sandboxed.decoded_by;
     }
     stk_budget_release(&worker->engine->budget, more);
     stk_worker_arena_trim(worker);
@@ -143,7 +142,8 @@ void stk_engine_jpeg_stats(const struct stoker_engine *engine, const struct stok
     }
 }
 
-/* Counts a picture; a helper that tells who decoded it is not believed. */
+/* Counts a decoded image by its decoder. The value comes from a sandbox that may lie: numbers out
+ * of range are not counted. */
 static void count_image(struct stk_worker *worker, uint32_t by)
 {
     _Atomic uint64_t *count = NULL;
@@ -162,12 +162,12 @@ static void count_image(struct stk_worker *worker, uint32_t by)
     }
 }
 
-int stk_worker_decode(struct stk_worker *worker, const struct stk_decode_job *picture,
+int stk_worker_decode(struct stk_worker *worker, const struct stk_decode_job *job,
                       struct stoker_error *error)
 {
     uint32_t by = 0;
-    int status = worker->sandbox ? decode_sandboxed(worker, picture, &by, error)
-                                 : decode_in_process(worker, picture, error);
+    int status = worker->sandbox ? decode_sandboxed(worker, job, &by, error)
+                                 : decode_in_process(worker, job, error);
 
     if (status == 0 && !worker->sandbox) {
         by = stk_image_decoder_decoded_by(worker->decoder);

@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "base/retry.h"
+#include "decode/jpeg_index/jpeg_index.h"
 #include "format/compress/decompress.h"
 #include "format/value/value.h"
 #include "loader/fetcher.h"
@@ -541,20 +542,36 @@ static int fill_value(struct task *task, uint32_t field, struct stk_view value)
     return 0;
 }
 
+/* Entry points of exactly these bytes, if the data set has a JPEG index. A sandboxed decoder does
+ * not use them. */
+static bool find_entry_points(const struct task *task, struct stk_view bytes,
+                              struct stk_jpeg_entry_points *entry_points_out)
+{
+    struct stk_jpeg_index_entries entries;
+
+    if (task->worker->sandbox) {
+        return false;
+    }
+    entries = stk_dataset_jpeg_entries(task->pending->loader->dataset, task->sample);
+    return stk_jpeg_index_find(&entries, bytes, entry_points_out);
+}
+
 static int fill_image(struct task *task, uint32_t f, struct stk_view bytes)
 {
     struct stoker_loader *loader = task->pending->loader;
     const struct stk_loader_field *field = &loader->fields[f];
     uint64_t key = stk_fill_value_key(task->pending, task->slot, field->image_field);
-    struct stk_decode_job picture = {
+    struct stk_jpeg_entry_points entry_points;
+    bool has_entry_points = find_entry_points(task, bytes, &entry_points);
+    struct stk_decode_job job = {
         .plan = field->plan,
         .bytes = bytes,
         .key = key,
         .slot = stk_batch_slot(task->pending->batch, f, field->shape.slot_bytes, task->slot),
         .cancelled = &task->pending->cancelled,
         .wait_ms = task->pending->memory_wait_ms,
-        .entry_points = stk_dataset_jpeg_entries(loader->dataset, task->sample)};
-    int status = stk_worker_decode(task->worker, &picture, &task->error);
+        .entry_points = has_entry_points ? &entry_points : NULL};
+    int status = stk_worker_decode(task->worker, &job, &task->error);
 
     task->drawn = field->random && status < 0; /* damage outside a crop is not met */
     return status;
