@@ -3,6 +3,7 @@
 
 #include "base/crypto/digest.h"
 #include "base/mem.h"
+#include "base/options.h"
 #include "dataset/index_locate.h"
 #include "format/compress/decompress.h"
 #include "io/filesystem/filesystem.h"
@@ -497,13 +498,17 @@ static int fill_locally(struct stoker_dataset *dataset, struct stk_index_locatio
 static int resolve(struct stoker_dataset_options *options,
                    const struct stoker_dataset_options *given, struct stoker_error *error)
 {
-    if (!given || given->struct_size < offsetof(struct stoker_dataset_options, key_bytes_max) ||
-        given->struct_size > 4096 || !given->urls || given->url_count == 0) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "no data set is named",
-                        "set struct_size, urls and url_count", "data set options");
+    int status = stk_options_read(options, sizeof *options,
+                                  offsetof(struct stoker_dataset_options, key_bytes_max), given,
+                                  "data set options", error);
+
+    if (status < 0) {
+        return status;
     }
-    memcpy(options, given, stk_min(given->struct_size, sizeof *options));
-    options->struct_size = sizeof *options;
+    if (!options->urls || options->url_count == 0) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "no data set is named",
+                        "set urls and url_count", "data set options");
+    }
     options->key_bytes_max = options->key_bytes_max ? options->key_bytes_max : 4096;
     options->header_bytes_max = options->header_bytes_max ? options->header_bytes_max : 1u << 20;
     options->decompressed_bytes_max =

@@ -1,5 +1,6 @@
 /* What a data set tells of itself, and its members' bytes, for who asks for one sample. */
 #include "base/mem.h"
+#include "base/options.h"
 #include "dataset/dataset.h"
 
 #include "dataset/index_locate.h"
@@ -15,10 +16,6 @@ int stoker_dataset_info(const struct stoker_dataset *dataset, struct stoker_data
     struct stoker_dataset_info full = {0};
     const struct stk_index *index = dataset->index;
 
-    if (info->struct_size > sizeof full || info->struct_size < sizeof info->struct_size) {
-        return STOKER_ERROR_ARGUMENT;
-    }
-    full.struct_size = info->struct_size;
     full.kind = dataset->tars                                ? "joined"
                 : dataset->objects.kind == STK_SOURCE_FOLDER ? "imagefolder"
                                                              : "webdataset";
@@ -39,8 +36,7 @@ int stoker_dataset_info(const struct stoker_dataset *dataset, struct stoker_data
     full.jpeg_indexed = dataset->jpeg_index != NULL;
     full.jpeg_index_mcus = dataset->jpeg_index ? stk_jpeg_index_mcus(dataset->jpeg_index) : 0;
     memcpy(full.identity, stk_index_identity(index), sizeof full.identity);
-    memcpy(info, &full, info->struct_size);
-    return 0;
+    return stk_options_write_output(info, &full, sizeof full, "data set info", NULL);
 }
 
 int stoker_dataset_shard_ends(const struct stoker_dataset *dataset, uint64_t first, uint64_t count,

@@ -1,5 +1,6 @@
 /* The indexer: lists, keeps what is fresh of an index that is there, reads the rest, writes. */
 #include "base/mem.h"
+#include "base/options.h"
 #include "base/thread.h"
 #include "dataset/index_locate.h"
 #include "format/compress/decompress.h"
@@ -81,14 +82,17 @@ int stoker_indexer_open(struct stoker_indexer **indexer_out, struct stoker_engin
     int status;
 
     *indexer_out = NULL;
-    if (options && (options->struct_size < sizeof options->struct_size ||
-                    options->struct_size > sizeof *options)) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the options of an index are unusable",
-                        "set struct_size", "index options");
-    }
     indexer = stk_alloc(1, sizeof *indexer);
     if (!indexer) {
         return no_memory(error);
+    }
+    status = options
+                 ? stk_options_read(&indexer->options, sizeof indexer->options,
+                                    sizeof options->struct_size, options, "index options", error)
+                 : 0;
+    if (status < 0) {
+        stk_free(indexer);
+        return status;
     }
     pthread_mutex_init(&indexer->lock, NULL);
     pthread_condattr_init(&monotonic);
@@ -96,9 +100,6 @@ int stoker_indexer_open(struct stoker_indexer **indexer_out, struct stoker_engin
     pthread_cond_init(&indexer->ended, &monotonic);
     pthread_condattr_destroy(&monotonic);
     indexer->engine = engine;
-    if (options) {
-        memcpy(&indexer->options, options, options->struct_size);
-    }
     status = stk_dataset_new(&indexer->dataset, engine, dataset, error);
     status = status < 0 ? status : check_index_path(indexer, error);
     if (status == 0) {
@@ -137,18 +138,17 @@ void stoker_indexer_close(struct stoker_indexer *indexer)
 int stoker_indexer_next(struct stoker_indexer *indexer, uint32_t timeout_ms,
                         struct stoker_indexer_progress *progress_out, struct stoker_error *error)
 {
-    struct stoker_indexer_progress full = {.struct_size = progress_out->struct_size};
+    struct stoker_indexer_progress full = {0};
     struct stk_dataset_scan_state *scan = &indexer->dataset->scan;
     struct timespec until = stk_engine_deadline(timeout_ms * 1000000ull);
     int status = stk_engine_check(indexer->engine, error);
 
+    status = status < 0
+                 ? status
+                 : stk_options_check_output(progress_out, sizeof full, sizeof full.struct_size,
+                                            "index progress", error);
     if (status < 0) {
         return status;
-    }
-    if (progress_out->struct_size < sizeof full.struct_size ||
-        progress_out->struct_size > sizeof full) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the progress of an index is unusable",
-                        "set struct_size", "index progress");
     }
     pthread_mutex_lock(&indexer->lock);
     while (!indexer->locked.done &&
@@ -176,7 +176,7 @@ int stoker_indexer_next(struct stoker_indexer *indexer, uint32_t timeout_ms,
         full.sequential_reason = indexer->reach.reason;
         full.sequential_shard = indexer->reach.reason ? indexer->reach.shard : NULL;
     }
-    memcpy(progress_out, &full, progress_out->struct_size);
+    stk_options_write_output(progress_out, &full, sizeof full, "index progress", NULL);
     return status;
 }
 

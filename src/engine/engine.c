@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 
 #include "base/mem.h"
+#include "base/options.h"
 #include "base/thread.h"
 #include "engine/worker.h"
 #include "storage/vfs/vfs.h"
@@ -114,15 +115,14 @@ static int resolve(struct stoker_engine *engine, const struct stoker_engine_opti
     struct stoker_engine_options *options = &engine->options;
     uint32_t cores = engine->cores, reserved;
 
-    if (given) {
-        if (given->struct_size < offsetof(struct stoker_engine_options, memory_bytes_max) ||
-            given->struct_size > 4096) {
-            return stk_fail(error, STOKER_ERROR_ARGUMENT, "struct_size is not set",
-                            "set options.struct_size = sizeof options", "engine options");
-        }
-        memcpy(options, given, stk_min(given->struct_size, sizeof *options));
+    int status = given ? stk_options_read(options, sizeof *options,
+                                          offsetof(struct stoker_engine_options, memory_bytes_max),
+                                          given, "engine options", error)
+                       : 0;
+
+    if (status < 0) {
+        return status;
     }
-    options->struct_size = sizeof *options;
     if (options->threads > STK_THREADS_MAX || options->simd > STOKER_SIMD_AVX2 ||
         options->io_backend > STOKER_IO_THREADS || options->direct > STOKER_DIRECT_ALWAYS ||
         options->sandbox > 1 || options->no_process_sharing > 1 || options->no_hedging > 1 ||
@@ -219,10 +219,6 @@ int stoker_engine_info(struct stoker_engine *engine, struct stoker_engine_info *
 {
     struct stoker_engine_info full = {0};
 
-    if (info->struct_size > sizeof full || info->struct_size < sizeof info->struct_size) {
-        return STOKER_ERROR_ARGUMENT;
-    }
-    full.struct_size = info->struct_size;
     full.threads = engine->worker_count;
     full.cores = engine->cores;
     full.memory_bytes_max = engine->budget.bytes_max;
@@ -232,21 +228,15 @@ int stoker_engine_info(struct stoker_engine *engine, struct stoker_engine_info *
     full.io_backend = stk_io_backend(engine->io, &full.io_reason);
     full.simd = stk_image_decode_vector(engine->options.simd);
     full.sandbox = engine->sandbox ? stk_sandbox_name(engine->sandbox) : "off";
-    memcpy(info, &full, info->struct_size);
-    return 0;
+    return stk_options_write_output(info, &full, sizeof full, "engine info", NULL);
 }
 
 int stoker_engine_store_stats(struct stoker_engine *engine, struct stoker_store_stats *ledger)
 {
     struct stoker_store_stats full = {0};
 
-    if (ledger->struct_size > sizeof full || ledger->struct_size < sizeof ledger->struct_size) {
-        return STOKER_ERROR_ARGUMENT;
-    }
     stk_io_store_stats(engine->io, &full);
-    full.struct_size = ledger->struct_size;
-    memcpy(ledger, &full, ledger->struct_size);
-    return 0;
+    return stk_options_write_output(ledger, &full, sizeof full, "store statistics", NULL);
 }
 
 uint64_t stk_engine_now(struct stoker_engine *engine)

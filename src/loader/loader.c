@@ -1,5 +1,6 @@
 /* The loader as its caller sees it: open, next, close. */
 #include "base/mem.h"
+#include "base/options.h"
 #include "base/retry.h"
 #include "engine/worker.h"
 #include "loader/fetcher.h"
@@ -33,14 +34,13 @@ static int resolve(struct stoker_loader_options *options, const struct stoker_lo
                    bool sequential, struct stoker_error *error)
 {
     const char *refused = NULL;
+    int status =
+        stk_options_read(options, sizeof *options, offsetof(struct stoker_loader_options, shuffle),
+                         given, "loader options", error);
 
-    if (!given || given->struct_size < offsetof(struct stoker_loader_options, shuffle) ||
-        given->struct_size > 4096) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "struct_size is not set",
-                        "set options.struct_size = sizeof options", "loader options");
+    if (status < 0) {
+        return status;
     }
-    memcpy(options, given, stk_min(given->struct_size, sizeof *options));
-    options->struct_size = sizeof *options;
     options->shuffle = options->shuffle ? options->shuffle : STOKER_SHUFFLE_BLOCK;
     /* Packed shards have no random access: they are read front to back, in shard order. */
     options->shuffle = sequential ? STOKER_SHUFFLE_NONE : options->shuffle;

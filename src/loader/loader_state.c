@@ -1,4 +1,5 @@
 /* Where a loader is: its state, what leads back to it, and its statistics. */
+#include "base/options.h"
 #include "engine/worker.h"
 #include "loader/fetcher.h"
 #include "loader/quarantine.h"
@@ -133,13 +134,13 @@ int stoker_loader_mix_change_position(const struct stoker_loader *loader, uint64
 int stoker_loader_order(const struct stoker_loader *loader,
                         struct stoker_order_options *options_out)
 {
-    struct stoker_order_options full = {0};
-    size_t bytes = options_out->struct_size;
+    struct stoker_order_options full;
+    int status = stk_options_read(&full, sizeof full, sizeof full.struct_size, options_out,
+                                  "order options", NULL);
 
-    if (bytes < sizeof bytes || bytes > sizeof full) {
-        return STOKER_ERROR_ARGUMENT;
+    if (status < 0) {
+        return status;
     }
-    memcpy(&full, options_out, bytes);
     if ((full.mix != NULL) != (loader->schedule.identity != 0)) {
         return STOKER_ERROR_ARGUMENT;
     }
@@ -155,8 +156,7 @@ int stoker_loader_order(const struct stoker_loader *loader,
     full.sampling = loader->sampling.stages ? &loader->sampling.options : NULL;
     full.shard_ends = loader->schedule.stages.ends;
     full.shard_count = loader->schedule.stages.shard_count;
-    memcpy(options_out, &full, bytes);
-    return 0;
+    return stk_options_write_output(options_out, &full, sizeof full, "order options", NULL);
 }
 
 int stoker_loader_stats(const struct stoker_loader *loader, struct stoker_stats *stats_out)
@@ -166,16 +166,11 @@ int stoker_loader_stats(const struct stoker_loader *loader, struct stoker_stats 
     struct stoker_state place = {0};
     int status = stk_engine_check(engine, NULL);
 
-    if (status == 0 && (stats_out->struct_size > sizeof full ||
-                        stats_out->struct_size < sizeof stats_out->struct_size)) {
-        status = STOKER_ERROR_ARGUMENT;
-    }
     status = status < 0 ? status : stk_loader_update_fingerprint(loader, &place);
     if (status < 0) {
         return status;
     }
     stk_engine_lock(engine, NULL);
-    full.struct_size = stats_out->struct_size;
     full.batches = loader->locked.batches;
     full.samples = loader->locked.delivered;
     full.substituted = loader->locked.counters.substituted;
@@ -203,6 +198,5 @@ int stoker_loader_stats(const struct stoker_loader *loader, struct stoker_stats 
     full.idle_ns -= loader->idle_before_ns;
     full.lock_wait_ns -= loader->lock_wait_before_ns;
     stk_engine_jpeg_stats(engine, &loader->before, &full);
-    memcpy(stats_out, &full, stats_out->struct_size);
-    return 0;
+    return stk_options_write_output(stats_out, &full, sizeof full, "loader statistics", NULL);
 }

@@ -2,6 +2,7 @@
 #include "format/bad_sample/bad_sample.h"
 
 #include "base/mem.h"
+#include "base/options.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -56,19 +57,15 @@ void stk_bad_sample_error(const struct stk_bad_sample *bad_sample, struct stoker
 int stk_bad_sample_entry(const struct stk_bad_sample *bad_sample,
                          struct stoker_quarantine_entry *entry_out)
 {
-    struct stoker_quarantine_entry entry = {.struct_size = entry_out->struct_size};
+    struct stoker_quarantine_entry entry = {0};
 
-    if (entry.struct_size > sizeof entry || entry.struct_size < sizeof entry.struct_size) {
-        return STOKER_ERROR_ARGUMENT;
-    }
     entry.status = bad_sample->status;
     entry.sample = bad_sample->sample;
     entry.offset = bad_sample->offset;
     entry.shard = bad_sample->shard;
     entry.key = bad_sample->key;
     entry.reason = bad_sample->what;
-    memcpy(entry_out, &entry, entry.struct_size);
-    return 0;
+    return stk_options_write_output(entry_out, &entry, sizeof entry, "quarantine entry", NULL);
 }
 
 /* ---- a line of the file ---- */

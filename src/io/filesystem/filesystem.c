@@ -2,6 +2,7 @@
 #include "io/filesystem/filesystem.h"
 
 #include "base/mem.h"
+#include "base/options.h"
 #include "io/io.h"
 #include "io/small_file.h"
 #include "io/user_paths.h"
@@ -296,15 +297,14 @@ int stoker_filesystem_open(struct stoker_filesystem **ground_out, const char *pa
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "not a path of this machine",
                         "name a file or a folder", "'%.400s'", path ? path : "");
     }
-    if (options && (options->struct_size < sizeof options->struct_size ||
-                    options->struct_size > sizeof *options)) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the options are unusable", "set struct_size",
-                        "ground options");
-    }
     if (options) {
-        struct stoker_filesystem_options given = {0};
+        struct stoker_filesystem_options given;
 
-        memcpy(&given, options, options->struct_size);
+        status = stk_options_read(&given, sizeof given, sizeof given.struct_size, options,
+                                  "file system options", error);
+        if (status < 0) {
+            return status;
+        }
         full.timeout_ms = given.timeout_ms ? given.timeout_ms : full.timeout_ms;
         full.files_max = given.files_max ? given.files_max : full.files_max;
     }
@@ -326,24 +326,21 @@ int stoker_filesystem_open(struct stoker_filesystem **ground_out, const char *pa
 int stoker_filesystem_info(const struct stoker_filesystem *filesystem,
                            struct stoker_filesystem_info *info)
 {
-    struct stoker_filesystem_info full = filesystem->info;
-
-    if (info->struct_size < sizeof info->struct_size || info->struct_size > sizeof full) {
-        return STOKER_ERROR_ARGUMENT;
-    }
-    full.struct_size = info->struct_size;
-    memcpy(info, &full, info->struct_size);
-    return 0;
+    return stk_options_write_output(info, &filesystem->info, sizeof filesystem->info,
+                                    "file system info", NULL);
 }
 
 int stoker_filesystem_advice(const struct stoker_filesystem *filesystem, uint32_t index,
                              struct stoker_advice *advice)
 {
-    struct stoker_advice full = {.struct_size = advice->struct_size};
+    struct stoker_advice full = {0};
     const struct stk_mount_advice *from = filesystem->advices;
 
-    if (advice->struct_size < sizeof full.struct_size || advice->struct_size > sizeof full) {
-        return STOKER_ERROR_ARGUMENT;
+    int status =
+        stk_options_check_output(advice, sizeof full, sizeof full.struct_size, "advice", NULL);
+
+    if (status < 0) {
+        return status;
     }
     if (index >= filesystem->advice_count) {
         return 0;
@@ -353,8 +350,9 @@ int stoker_filesystem_advice(const struct stoker_filesystem *filesystem, uint32_
     full.what = from->what;
     full.reason = from->reason;
     full.command = from->command;
-    memcpy(advice, &full, advice->struct_size);
-    return 1;
+    return stk_options_write_output(advice, &full, sizeof full, "advice", NULL) < 0
+               ? STOKER_ERROR_ARGUMENT
+               : 1;
 }
 
 void stoker_filesystem_close(struct stoker_filesystem *filesystem)

@@ -5,6 +5,7 @@
  * of layouts made by the offsets in lustre_user.h. */
 #include "io/filesystem/filesystem.h"
 
+#include "base/options.h"
 #include "test/t.h"
 
 #include <errno.h>
@@ -486,6 +487,10 @@ static void test_here(void)
 {
     struct stoker_filesystem *opened = NULL;
     struct stoker_filesystem_info info = {.struct_size = sizeof info};
+    struct {
+        struct stoker_filesystem_info info;
+        uint64_t more;
+    } newer = {.more = 9};
     struct stoker_filesystem_options options = {.struct_size = sizeof options, .files_max = 3};
     struct stoker_advice advice = {.struct_size = sizeof advice};
     struct stoker_error error = {0};
@@ -497,8 +502,12 @@ static void test_here(void)
     T_TRUE("here", info.coalesce_gap_bytes >= 64 << 10 && info.coalesce_bytes_max >= 64 << 10);
     T_TRUE("here", info.bytes_total > 0 && info.files <= 3 && info.mount_point[0] == '/');
     T_EQ("here", stoker_filesystem_advice(opened, UINT32_MAX, &advice), 0);
-    info.struct_size = sizeof info + 1;
+    info.struct_size = STK_OPTIONS_BYTES_MAX + 1;
     T_EQ("size", stoker_filesystem_info(opened, &info), STOKER_ERROR_ARGUMENT);
+    newer.info.struct_size = sizeof newer;
+    T_EQ("newer", stoker_filesystem_info(opened, &newer.info), 0);
+    T_EQ("newer", newer.info.responds, 1);
+    T_EQ("newer", newer.more, 0);
     stoker_filesystem_close(opened);
     T_EQ("none", stoker_filesystem_open(&opened, "/nonexistent/x", NULL, &error), -ENOENT);
     T_ERROR("none", &error);

@@ -2,6 +2,7 @@
 #include "loader/sampler/sampler.h"
 
 #include "base/mem.h"
+#include "base/options.h"
 
 #include <errno.h>
 #include <string.h>
@@ -11,8 +12,12 @@ static int retain_stages(struct stk_run_sampling *sampling, const struct stoker_
 {
     struct stoker_sampling_options *own = &sampling->options;
 
-    memcpy(own, given, stk_min(given->struct_size, sizeof *own));
-    own->struct_size = sizeof *own;
+    int status = stk_options_read(own, sizeof *own, sizeof own->struct_size, given,
+                                  "sampling options", error);
+
+    if (status < 0) {
+        return status;
+    }
     sampling->stages = stk_alloc(own->stage_count + 1, sizeof *sampling->stages);
     if (!sampling->stages) {
         own->stage_count = 0;

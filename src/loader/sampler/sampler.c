@@ -4,6 +4,7 @@
 #include "base/crypto/digest.h"
 #include "base/mem.h"
 #include "base/memory_budget.h"
+#include "base/options.h"
 #include "base/random.h"
 #include "base/xxh3.h"
 
@@ -29,13 +30,12 @@ static int resolve(struct stoker_sampler_options *options,
                    const struct stoker_sampler_options *given, struct stoker_error *error)
 {
     int ways, draws;
+    int status = stk_options_read(options, sizeof *options, sizeof options->struct_size, given,
+                                  "sampler options", error);
 
-    if (!given || given->struct_size < sizeof given->struct_size || given->struct_size > 4096) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "struct_size is not set",
-                        "set options.struct_size = sizeof options", "sampler options");
+    if (status < 0) {
+        return status;
     }
-    memset(options, 0, sizeof *options);
-    memcpy(options, given, stk_min(given->struct_size, sizeof *options));
     ways = (options->where != NULL) + (options->samples != NULL) + (options->keys != NULL);
     draws = (options->weight != NULL) + (options->weights != NULL) + (options->balance != NULL) +
             (options->replacement != 0);
@@ -365,10 +365,6 @@ int stoker_sampler_info(const struct stoker_sampler *sampler, struct stoker_samp
 {
     struct stoker_sampler_info full = {0};
 
-    if (info_out->struct_size < sizeof full.struct_size || info_out->struct_size > sizeof full) {
-        return STOKER_ERROR_ARGUMENT;
-    }
-    full.struct_size = info_out->struct_size;
     full.ready = sampler->chooser.is_made;
     full.sample_count = sampler->chooser.sample_count;
     full.scanned = sampler->scanned;
@@ -380,8 +376,7 @@ int stoker_sampler_info(const struct stoker_sampler *sampler, struct stoker_samp
     }
     full.table_path = sampler->path[0] ? sampler->path : NULL;
     full.table_note = sampler->note;
-    memcpy(info_out, &full, info_out->struct_size);
-    return 0;
+    return stk_options_write_output(info_out, &full, sizeof full, "sampler info", NULL);
 }
 
 /* ---- the end ---- */

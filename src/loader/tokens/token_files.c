@@ -3,6 +3,7 @@
 #include "loader/tokens/token_set.h"
 
 #include "base/crypto/digest.h"
+#include "base/options.h"
 #include "storage/url/url_alias.h"
 
 #include <errno.h>
@@ -308,37 +309,39 @@ static int open_virtual(struct stoker_tokens **tokens_out, struct stoker_engine 
 }
 
 int stoker_tokens_open(struct stoker_tokens **tokens_out, struct stoker_engine *engine,
-                       const struct stoker_tokens_options *options, struct stoker_error *error)
+                       const struct stoker_tokens_options *given, struct stoker_error *error)
 {
+    struct stoker_tokens_options options;
     struct stoker_tokens *tokens = NULL;
     int status = stk_engine_check(engine, error);
 
     *tokens_out = NULL;
+    status = status < 0 ? status
+                        : stk_options_read(&options, sizeof options, sizeof options.struct_size,
+                                           given, "tokens options", error);
     if (status < 0) {
         return status;
     }
-    if (!options || options->struct_size != sizeof *options ||
-        (options->path_count == 0) == (options->virtual_tokens == 0) ||
-        options->path_count > STK_TOKEN_FILES_MAX ||
-        options->virtual_tokens > STK_TOKEN_SET_VIRTUAL_MAX) {
+    if ((options.path_count == 0) == (options.virtual_tokens == 0) ||
+        options.path_count > STK_TOKEN_FILES_MAX ||
+        options.virtual_tokens > STK_TOKEN_SET_VIRTUAL_MAX) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "token files cannot be opened like this",
-                        "set struct_size, and name 1 to 1,048,576 files, or how many tokens lie "
-                        "elsewhere",
+                        "name 1 to 1,048,576 files, or the number of virtual tokens",
                         "tokens options");
     }
-    if (options->virtual_tokens > 0) {
-        return open_virtual(tokens_out, engine, options, error);
+    if (options.virtual_tokens > 0) {
+        return open_virtual(tokens_out, engine, &options, error);
     }
-    status = tokens_new(&tokens, engine, options->path_count, error);
+    status = tokens_new(&tokens, engine, options.path_count, error);
     if (status < 0) {
         return status;
     }
-    while (status == 0 && tokens->file_count < options->path_count) {
+    while (status == 0 && tokens->file_count < options.path_count) {
         uint32_t i = tokens->file_count++;
 
-        status = open_file(tokens, &tokens->files[i], options->paths[i], options->dtype, error);
+        status = open_file(tokens, &tokens->files[i], options.paths[i], options.dtype, error);
     }
-    status = status < 0 ? status : open_frame_cache(tokens, options->cache_bytes, error);
+    status = status < 0 ? status : open_frame_cache(tokens, options.cache_bytes, error);
     status = status < 0 ? status : identify(tokens, error);
     if (status < 0) {
         stk_token_set_release(tokens);
@@ -396,14 +399,14 @@ void stoker_tokens_close(struct stoker_tokens *tokens)
 
 int stoker_tokens_info(const struct stoker_tokens *tokens, struct stoker_tokens_info *info_out)
 {
-    if (info_out->struct_size != sizeof *info_out) {
-        return STOKER_ERROR_ARGUMENT;
-    }
-    info_out->file_count = tokens->file_count;
-    info_out->tokens = tokens->tokens;
-    info_out->documents = tokens->documents;
-    info_out->bytes = tokens->bytes;
-    info_out->frames = tokens->frames;
-    memcpy(info_out->identity, tokens->identity, sizeof info_out->identity);
-    return 0;
+    struct stoker_tokens_info full = {
+        .file_count = tokens->file_count,
+        .tokens = tokens->tokens,
+        .documents = tokens->documents,
+        .bytes = tokens->bytes,
+        .frames = tokens->frames,
+    };
+
+    memcpy(full.identity, tokens->identity, sizeof full.identity);
+    return stk_options_write_output(info_out, &full, sizeof full, "tokens info", NULL);
 }

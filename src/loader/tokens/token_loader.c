@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "loader/tokens/token_set.h"
 
+#include "base/options.h"
 #include "base/random.h"
 #include "engine/batch/batch.h"
 #include "loader/tokens/order_cursor.h"
@@ -676,9 +677,7 @@ static int check_documents(const struct stoker_token_documents *documents,
     const char *refused = NULL;
     uint64_t window = window_tokens(options), before = 0;
 
-    if (!documents || documents->struct_size != sizeof *documents) {
-        refused = "set struct_size";
-    } else if (documents->count == 0 || documents->count > STK_SEQUENCE_PACKING_DOCUMENTS_MAX) {
+    if (documents->count == 0 || documents->count > STK_SEQUENCE_PACKING_DOCUMENTS_MAX) {
         refused = "give 1 to 1,048,576 documents";
     } else if (options->dtype == STOKER_UINT8) {
         refused = "give rows of int32 or int64";
@@ -695,27 +694,32 @@ static int check_documents(const struct stoker_token_documents *documents,
 }
 
 int stoker_token_rows_batch(struct stoker_batch **batch_out, struct stoker_engine *engine,
-                            const struct stoker_token_documents *documents,
+                            const struct stoker_token_documents *user_documents,
                             const struct stoker_token_loader_options *given,
                             struct stoker_error *error)
 {
     struct stoker_token_loader_options options = {0};
+    struct stoker_token_documents documents;
     struct stoker_token_loader *loader = NULL;
     struct stoker_tokens *tokens = NULL;
     int status = stk_engine_check(engine, error);
 
     *batch_out = NULL;
     status = status < 0 ? status : stk_token_options_resolve(&options, given, error);
-    status = status < 0 ? status : check_documents(documents, &options, error);
+    status = status < 0
+                 ? status
+                 : stk_options_read(&documents, sizeof documents, sizeof documents.struct_size,
+                                    user_documents, "row documents", error);
+    status = status < 0 ? status : check_documents(&documents, &options, error);
     if (status < 0) {
         return status;
     }
     struct stk_token_set_file file = {
-        .run = {.data = (const uint8_t *)documents->tokens,
-                .count = documents->ends[documents->count - 1],
+        .run = {.data = (const uint8_t *)documents.tokens,
+                .count = documents.ends[documents.count - 1],
                 .dtype = STOKER_INT32},
-        .ends = documents->ends,
-        .end_count = documents->count,
+        .ends = documents.ends,
+        .end_count = documents.count,
     };
 
     options.mix = NULL;
@@ -724,11 +728,11 @@ int stoker_token_rows_batch(struct stoker_batch **batch_out, struct stoker_engin
     options.tail = STOKER_TAIL_KEEP;
     options.rank = 0;
     options.world_size = options.group_count = 1;
-    options.chunk_documents = (uint32_t)documents->count;
+    options.chunk_documents = (uint32_t)documents.count;
     options.stride = stk_max(window_tokens(&options), 1);
     status = stk_token_set_borrow(&tokens, engine, &file, error);
-    status = status < 0 ? status : open_loader(&loader, tokens, &options, documents->ids, error);
-    status = status < 0 ? status : stoker_token_loader_set_epoch(loader, documents->epoch, error);
+    status = status < 0 ? status : open_loader(&loader, tokens, &options, documents.ids, error);
+    status = status < 0 ? status : stoker_token_loader_set_epoch(loader, documents.epoch, error);
     status = status < 0 ? status : stoker_token_loader_next(loader, batch_out, error);
     stoker_token_loader_close(loader);
     stoker_tokens_close(tokens);

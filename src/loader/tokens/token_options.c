@@ -2,6 +2,7 @@
 #include "loader/tokens/token_options.h"
 
 #include "base/crypto/digest.h"
+#include "base/options.h"
 #include "loader/rows/sequence_packing.h"
 #include "loader/rows/token_row.h"
 
@@ -143,13 +144,13 @@ int stk_token_options_resolve(struct stoker_token_loader_options *options,
                               struct stoker_error *error)
 {
     const char *refused;
+    int status = stk_options_read(options, sizeof *options,
+                                  offsetof(struct stoker_token_loader_options, shuffle), given,
+                                  "token loader options", error);
 
-    if (!given || given->struct_size < offsetof(struct stoker_token_loader_options, shuffle) ||
-        given->struct_size > 4096) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "struct_size is not set",
-                        "set options.struct_size = sizeof options", "token loader options");
+    if (status < 0) {
+        return status;
     }
-    memcpy(options, given, stk_min(given->struct_size, sizeof *options));
     set_defaults(options);
     refused = refuse_rows(options);
     refused = refused ? refused : refuse_rules(options);

@@ -3,6 +3,7 @@
 #include "order/analysis/order_object.h"
 
 #include "base/mem.h"
+#include "base/options.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -120,16 +121,19 @@ int stoker_order_diff(const struct stoker_order *a, const struct stoker_order *b
                       struct stoker_order_difference *difference_out, struct stoker_error *error)
 {
     const struct stoker_order *const orders[2] = {a, b};
-    struct stoker_order_difference full = {.struct_size = difference_out->struct_size};
+    struct stoker_order_difference full = {0};
     struct stk_schedule_reader readers[2] = {0};
     uint64_t *ids[2] = {NULL, NULL};
-    int status = 0;
+    int status = stk_options_check_output(difference_out, sizeof full, sizeof full.struct_size,
+                                          "order difference", error);
 
-    if (full.struct_size < sizeof full.struct_size || full.struct_size > sizeof full ||
-        stk_partition_stride(&a->partition) > STEP_MAX ||
+    if (status < 0) {
+        return status;
+    }
+    if (stk_partition_stride(&a->partition) > STEP_MAX ||
         stk_partition_stride(&b->partition) > STEP_MAX) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "the orders cannot be compared",
-                        "set struct_size; take at most 2^27 samples a step", "two orders");
+                        "use at most 2^27 samples in a step of all ranks", "two orders");
     }
     for (int i = 0; i < 2; i++) {
         ids[i] = stk_alloc(stk_partition_stride(&orders[i]->partition), sizeof *ids[i]);
@@ -150,6 +154,5 @@ int stoker_order_diff(const struct stoker_order *a, const struct stoker_order *b
     if (status < 0) {
         return stk_fail(error, status, "cannot compare two orders", "free memory", "diff");
     }
-    memcpy(difference_out, &full, full.struct_size);
-    return 0;
+    return stk_options_write_output(difference_out, &full, sizeof full, "order difference", error);
 }

@@ -5,6 +5,7 @@
 #include "order/analysis/block_trace.h"
 
 #include "base/mem.h"
+#include "base/options.h"
 #include "base/random.h"
 
 #include <errno.h>
@@ -325,9 +326,12 @@ int stoker_order_measure(const struct stoker_order *order,
 {
     struct stoker_order_measure_options options;
     struct stoker_order_measures full = {0};
-    size_t bytes = measures_out->struct_size;
-    int status = stk_order_object_options(&options, sizeof options, given, error);
+    int status = stk_options_read(&options, sizeof options, sizeof options.struct_size, given,
+                                  "measure options", error);
 
+    status = status < 0 ? status
+                        : stk_options_check_output(measures_out, sizeof full,
+                                                   sizeof full.struct_size, "measures", error);
     if (status < 0) {
         return status;
     }
@@ -345,13 +349,10 @@ int stoker_order_measure(const struct stoker_order *order,
                         "give a number of nodes that divides the ranks",
                         "nodes %u of world_size %u", options.nodes, order->partition.world_size);
     }
-    if (bytes < sizeof bytes || bytes > sizeof full ||
-        order->schedule.order.options.block_samples == 0) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the order cannot be measured like this",
-                        "set struct_size, and give the samples of a block", "block_samples %llu",
-                        (unsigned long long)order->schedule.order.options.block_samples);
+    if (order->schedule.order.options.block_samples == 0) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the order has no blocks to measure",
+                        "set block_samples of the order", "block_samples 0");
     }
-    full.struct_size = bytes;
     full.nodes = options.nodes;
     write_sizes(order, &options, &full);
     status = measure_mixing(order, &options, &full);
@@ -361,6 +362,5 @@ int stoker_order_measure(const struct stoker_order *order,
     if (status < 0) {
         return stk_fail(error, status, "cannot measure an order", "free memory", "measure");
     }
-    memcpy(measures_out, &full, bytes);
-    return 0;
+    return stk_options_write_output(measures_out, &full, sizeof full, "measures", error);
 }

@@ -2,28 +2,12 @@
 #include "order/analysis/order_object.h"
 
 #include "base/mem.h"
+#include "base/options.h"
 
 #include <errno.h>
 #include <string.h>
 
 #define WINDOW_DEFAULT 64u /* blocks, as a loader's */
-
-int stk_order_object_options(void *options_out, size_t bytes, const void *given,
-                             struct stoker_error *error)
-{
-    size_t caller_bytes = 0;
-
-    memset(options_out, 0, bytes);
-    if (given) {
-        memcpy(&caller_bytes, given, sizeof caller_bytes);
-    }
-    if (caller_bytes < sizeof caller_bytes || caller_bytes > 4096) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "struct_size is not set",
-                        "set options.struct_size = sizeof options", "options of an order");
-    }
-    memcpy(options_out, given, stk_min(caller_bytes, bytes));
-    return 0;
-}
 
 int stoker_order_open(struct stoker_order **order_out, const struct stoker_order_options *given,
                       struct stoker_error *error)
@@ -31,7 +15,8 @@ int stoker_order_open(struct stoker_order **order_out, const struct stoker_order
     struct stoker_order_options options;
     struct stk_order_options settings;
     struct stoker_order *order;
-    int status = stk_order_object_options(&options, sizeof options, given, error);
+    int status = stk_options_read(&options, sizeof options, sizeof options.struct_size, given,
+                                  "order options", error);
 
     *order_out = NULL;
     if (status < 0) {

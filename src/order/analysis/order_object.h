@@ -24,8 +24,4 @@ struct stoker_order {
     struct stk_partition partition; /* of its epochs; rank 0: others are copies with another rank */
 };
 
-/* Copies what the caller's struct has of an options struct of `bytes`, the rest stays 0. ARGUMENT
- * when struct_size, its first member, was not set. */
-int stk_order_object_options(void *options_out, size_t bytes, const void *given,
-                             struct stoker_error *error);
 #endif

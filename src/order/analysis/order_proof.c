@@ -4,6 +4,7 @@
 #include "order/analysis/order_parts.h"
 
 #include "base/mem.h"
+#include "base/options.h"
 #include "base/random.h"
 
 #include <errno.h>
@@ -412,16 +413,16 @@ int stoker_order_verify(const struct stoker_order *order,
                         struct stoker_order_proof *proof_out, struct stoker_error *error)
 {
     struct proof proof = {.order = order};
-    size_t bytes = proof_out->struct_size;
-    int status = stk_order_object_options(&proof.options, sizeof proof.options, given, error);
+    int status = stk_options_read(&proof.options, sizeof proof.options,
+                                  sizeof proof.options.struct_size, given, "verify options", error);
 
     status = status < 0 ? status : check_options(order, &proof.options, error);
+    status = status < 0
+                 ? status
+                 : stk_options_check_output(proof_out, sizeof proof.result,
+                                            sizeof proof.result.struct_size, "order proof", error);
     if (status < 0) {
         return status;
-    }
-    if (bytes < sizeof bytes || bytes > sizeof proof.result) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "struct_size is not set",
-                        "set proof.struct_size = sizeof proof", "proof of an order");
     }
     proof.samples = stk_schedule_is_plain(&order->schedule)
                         ? order->partition.sample_count
@@ -440,8 +441,8 @@ int stoker_order_verify(const struct stoker_order *order,
                  proof.options.epochs);
     }
     if (status == 0) {
-        proof.result.struct_size = bytes;
-        memcpy(proof_out, &proof.result, bytes);
+        status = stk_options_write_output(proof_out, &proof.result, sizeof proof.result,
+                                          "order proof", error);
     }
     stk_schedule_reader_deinit(&proof.reader);
     stk_free(proof.seen);

@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "base/memory_pages.h"
+#include "base/options.h"
 #include "base/thread.h"
 
 #include <errno.h>
@@ -253,27 +254,25 @@ int stoker_order_simulate(const struct stoker_order *order,
                           struct stoker_error *error)
 {
     struct stoker_order_simulate_options options;
-    struct stoker_order_simulation full = {.struct_size = simulation_out->struct_size};
+    struct stoker_order_simulation full = {0};
     struct simulation simulation = {.order = order};
     struct part parts[THREADS_MAX];
     size_t bytes;
     uint32_t count;
-    int status = stk_order_object_options(&options, sizeof options, given, error);
+    int status = stk_options_read(&options, sizeof options, sizeof options.struct_size, given,
+                                  "simulation options", error);
 
     options.nodes = options.nodes ? options.nodes : 1;
     options.threads = options.threads ? options.threads : 1;
     status = status < 0 ? status : check_options(order, &options, error);
-    if (status == 0 &&
-        (full.struct_size < sizeof full.struct_size || full.struct_size > sizeof full)) {
-        status = stk_fail(error, STOKER_ERROR_ARGUMENT, "struct_size is not set",
-                          "set simulation.struct_size = sizeof simulation", "simulation");
-    }
+    status = status < 0 ? status
+                        : stk_options_check_output(simulation_out, sizeof full,
+                                                   sizeof full.struct_size, "simulation", error);
     if (status == 0 && !stk_schedule_is_plain(&order->schedule)) {
         status = stk_order_simulate_parts(order, &options, &full, error);
-        if (status == 0) {
-            memcpy(simulation_out, &full, full.struct_size);
-        }
-        return status;
+        return status < 0 ? status
+                          : stk_options_write_output(simulation_out, &full, sizeof full,
+                                                     "simulation", error);
     }
     if (status < 0) {
         return status;
@@ -298,7 +297,7 @@ int stoker_order_simulate(const struct stoker_order *order,
         run_parts(parts, count);
         add_up(&simulation, parts, count, &full);
         set_bounds(order, options.nodes, &full);
-        memcpy(simulation_out, &full, full.struct_size);
+        status = stk_options_write_output(simulation_out, &full, sizeof full, "simulation", error);
     } else {
         stk_fail(error, status, "cannot simulate an epoch", "free memory, or take fewer threads",
                  "a bit for each of %llu samples, %u times",

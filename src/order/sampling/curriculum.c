@@ -2,6 +2,7 @@
 #include "order/sampling/curriculum.h"
 
 #include "base/mem.h"
+#include "base/options.h"
 #include "base/random.h"
 
 #include <errno.h>
@@ -86,18 +87,19 @@ int stk_curriculum_resolve(struct stk_curriculum_options *options_out,
                            const struct stoker_sampling_options *given, uint64_t sample_count,
                            struct stoker_error *error)
 {
-    struct stoker_sampling_options own = {0};
+    struct stoker_sampling_options own;
+    int status;
 
     *options_out = (struct stk_curriculum_options){.stages = stages_out, .stage_count = 1};
     stages_out[0] = (struct stk_curriculum_stage){0};
     if (!given) {
         return 0;
     }
-    if (given->struct_size < sizeof given->struct_size || given->struct_size > 4096) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "struct_size is not set",
-                        "set sampling.struct_size = sizeof sampling", "sampling options");
+    status = stk_options_read(&own, sizeof own, sizeof own.struct_size, given, "sampling options",
+                              error);
+    if (status < 0) {
+        return status;
     }
-    memcpy(&own, given, stk_min(given->struct_size, sizeof own));
     if (own.stage_count > STK_CURRICULUM_STAGES_MAX || (own.stage_count > 0 && !own.stages)) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "too many stages", "give at most 256",
                         "%zu stages", own.stage_count);

@@ -2,6 +2,7 @@
 #include "order/schedule/schedule.h"
 
 #include "base/mem.h"
+#include "base/options.h"
 #include "base/random.h"
 
 #include <string.h>
@@ -57,13 +58,13 @@ static int resolve(struct request *request, const struct stoker_mix_options *giv
 {
     struct stoker_mix_options *own = &request->given;
     bool is_sound = true;
+    int status =
+        stk_options_read(own, sizeof *own, offsetof(struct stoker_mix_options, unit_samples), given,
+                         "mix options", error);
 
-    if (given->struct_size < offsetof(struct stoker_mix_options, unit_samples) ||
-        given->struct_size > 4096) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "struct_size is not set",
-                        "set mix.struct_size = sizeof mix", "mix options");
+    if (status < 0) {
+        return status;
     }
-    memcpy(own, given, stk_min(given->struct_size, sizeof *own));
     is_sound = own->ends && own->weights && own->source_count > 0 &&
                own->source_count <= STK_MIX_SOURCES_MAX &&
                own->change_count <= STK_MIX_CHANGES_MAX &&
@@ -81,7 +82,6 @@ static int resolve(struct request *request, const struct stoker_mix_options *giv
     for (uint32_t i = 0; i < own->source_count; i++) {
         uint64_t first = i ? own->ends[i - 1] : 0;
         uint64_t count = own->ends[i] > first ? own->ends[i] - first : 0;
-        int status;
 
         request->sources[i].sample_count = count;
         status = own->samplers ? resolve_rule(request, i, count, error) : 0;

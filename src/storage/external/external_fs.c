@@ -3,6 +3,7 @@
 
 #include "base/crypto/secret_memory.h"
 #include "base/mem.h"
+#include "base/options.h"
 #include "io/clock.h"
 #include "storage/url/url_alias.h"
 
@@ -166,12 +167,16 @@ bool stk_external_fs_has_server(struct stoker_external_fs *fs)
 static void copy_strings(struct stk_external_request *request,
                          struct stoker_external_request *errand_out)
 {
-    errand_out->kind = request->call.kind;
-    errand_out->number = request->number;
-    errand_out->url = request->resolved_url;
-    errand_out->offset = request->call.offset;
-    errand_out->bytes = request->call.bytes;
-    errand_out->buffer = request->bytes;
+    struct stoker_external_request full = {
+        .kind = request->call.kind,
+        .number = request->number,
+        .url = request->resolved_url,
+        .offset = request->call.offset,
+        .bytes = request->call.bytes,
+        .buffer = request->bytes,
+    };
+
+    stk_options_write_output(errand_out, &full, sizeof full, "external request", NULL);
 }
 
 /* The first that waits, with memory for its bytes; NULL: there is none. */
@@ -212,9 +217,11 @@ int stoker_external_fs_next(struct stoker_external_fs *fs, uint32_t timeout_ms,
     struct stk_external_request *request = NULL;
     int result = 0;
 
-    if (errand_out->struct_size != sizeof *errand_out) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "struct_size is not set",
-                        "set errand.struct_size = sizeof errand", "desk");
+    result = stk_options_check_output(errand_out, sizeof *errand_out,
+                                      offsetof(struct stoker_external_request, buffer),
+                                      "external request", error);
+    if (result < 0) {
+        return result;
     }
     pthread_mutex_lock(&fs->lock);
     fs->locked.manned = true;
@@ -293,9 +300,11 @@ int stoker_external_fs_reply(struct stoker_external_fs *fs, uint64_t number,
                              const struct stoker_external_reply *answer)
 {
     struct stk_external_request *request;
-    int status;
+    struct stoker_external_reply full;
+    int status = stk_options_read(&full, sizeof full, offsetof(struct stoker_external_reply, what),
+                                  answer, "external reply", NULL);
 
-    if (answer->struct_size != sizeof *answer || answer->status > 0) {
+    if (status < 0 || full.status > 0) {
         return STOKER_ERROR_ARGUMENT;
     }
     pthread_mutex_lock(&fs->lock);
@@ -312,7 +321,7 @@ int stoker_external_fs_reply(struct stoker_external_fs *fs, uint64_t number,
     }
     request->state = COPIED;
     pthread_mutex_unlock(&fs->lock);
-    status = copy_answer(request, answer);
+    status = copy_answer(request, &full);
     stk_free(request->bytes);
     request->bytes = NULL;
     pthread_mutex_lock(&fs->lock);

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/memory_budget.h"
 #include "base/memory_pages.h"
+#include "base/options.h"
 #include "base/thread.h"
 #include "base/xxh3.h"
 #include "storage/url/url_alias.h"
@@ -138,12 +139,12 @@ static int resolve(struct stoker_copy *copy, const struct stoker_copy_options *u
     bool remote = false;
     int status;
 
-    if (!user_options ||
-        user_options->struct_size < offsetof(struct stoker_copy_options, recursive) ||
-        user_options->struct_size > 4096) {
-        return fail_options(error, "no options are given", "set struct_size, kind and sources");
+    status =
+        stk_options_read(options, sizeof *options, offsetof(struct stoker_copy_options, recursive),
+                         user_options, "copy options", error);
+    if (status < 0) {
+        return status;
     }
-    memcpy(options, user_options, stk_min(user_options->struct_size, sizeof *options));
     if (options->destination && stk_url_alias(options->destination, &copy->destination) < 0) {
         return fail_memory(error);
     }
@@ -314,8 +315,7 @@ static uint64_t pop_work(const _Atomic uint64_t *number)
 
 static void find_work(struct stoker_copy *copy, struct stoker_copy_progress *progress, bool listed)
 {
-    struct stoker_copy_progress full = {.struct_size = progress->struct_size,
-                                        .listed = listed,
+    struct stoker_copy_progress full = {.listed = listed,
                                         .files = pop_work(&copy->files),
                                         .bytes = pop_work(&copy->bytes),
                                         .files_done = pop_work(&copy->files_done),
@@ -328,7 +328,7 @@ static void find_work(struct stoker_copy *copy, struct stoker_copy_progress *pro
                                         .files_not_deleted = pop_work(&copy->files_spared)};
 
     full.run_ns = stk_engine_now(copy->engine) - copy->begin_ns;
-    memcpy(progress, &full, stk_min(progress->struct_size, sizeof full));
+    stk_options_write_output(progress, &full, sizeof full, "copy progress", NULL);
 }
 
 int stoker_copy_next(struct stoker_copy *copy, uint32_t timeout_ms,
@@ -338,6 +338,10 @@ int stoker_copy_next(struct stoker_copy *copy, uint32_t timeout_ms,
     int status = stk_engine_check(copy->engine, error);
     bool listed;
 
+    if (status == 0 && progress) {
+        status = stk_options_check_output(progress, sizeof *progress, sizeof progress->struct_size,
+                                          "copy progress", error);
+    }
     if (status < 0) {
         return status;
     }

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/memory_pages.h"
+#include "base/options.h"
 #include "base/thread.h"
 
 #include <errno.h>
@@ -20,16 +21,20 @@ int stoker_diff_open(struct stoker_diff **diff_out, struct stoker_dataset *a,
                      struct stoker_error *error)
 {
     struct stoker_dataset *datasets[2] = {a, b};
+    struct stoker_diff_options full = {0};
     struct stoker_diff *diff;
     pthread_condattr_t monotonic;
     int status;
 
     *diff_out = NULL;
-    if (!a || !b || (options && options->struct_size > 4096)) {
+    if (!a || !b) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "two data sets are needed", "open both",
                         "diff");
     }
-    status = stk_engine_check(a->engine, error);
+    status = options ? stk_options_read(&full, sizeof full, sizeof full.struct_size, options,
+                                        "diff options", error)
+                     : 0;
+    status = status < 0 ? status : stk_engine_check(a->engine, error);
     status = status < 0 ? status : stk_engine_check(b->engine, error);
     if (status < 0) {
         return status;
@@ -44,7 +49,7 @@ int stoker_diff_open(struct stoker_diff **diff_out, struct stoker_dataset *a,
         diff->sides[s].dataset = datasets[s];
         stk_dataset_retain(datasets[s]);
     }
-    diff->reread = options && options->struct_size >= sizeof *options && options->reread;
+    diff->reread = full.reread;
     pthread_mutex_init(&diff->lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -280,10 +285,6 @@ int stoker_diff_progress(struct stoker_diff *diff, struct stoker_diff_progress *
 {
     struct stoker_diff_progress full = {0};
 
-    if (progress->struct_size > sizeof full || progress->struct_size < sizeof(size_t)) {
-        return STOKER_ERROR_ARGUMENT;
-    }
-    full.struct_size = progress->struct_size;
     full.samples_a = diff->sides[0].samples;
     full.samples_b = diff->sides[1].samples;
     full.samples_done = atomic_load_explicit(&diff->count.samples, memory_order_relaxed);
@@ -298,8 +299,7 @@ int stoker_diff_progress(struct stoker_diff *diff, struct stoker_diff_progress *
         full.added = diff->sides[1].count;
     }
     pthread_mutex_unlock(&diff->lock);
-    memcpy(progress, &full, progress->struct_size);
-    return 0;
+    return stk_options_write_output(progress, &full, sizeof full, "diff progress", NULL);
 }
 
 const char *stoker_difference_name(uint32_t kind)

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/memory_budget.h"
+#include "base/options.h"
 #include "engine/engine.h"
 #include "io/io.h"
 #include "storage/object/store.h"
@@ -27,20 +28,10 @@ struct stoker_walk {
     struct stk_walk *walk;
 };
 
-static void fill_stat(struct stoker_file_info *info, const struct stoker_file_info *full)
-{
-    struct stoker_file_info copy = *full;
-
-    copy.struct_size = info->struct_size;
-    memcpy(info, &copy, stk_min(info->struct_size, sizeof copy));
-}
-
 static int check_info(const struct stoker_file_info *info, struct stoker_error *error)
 {
-    return info->struct_size >= offsetof(struct stoker_file_info, etag)
-               ? 0
-               : stk_fail(error, STOKER_ERROR_ARGUMENT, "struct_size is not set",
-                          "set it to sizeof the struct", "file info");
+    return stk_options_check_output(info, sizeof *info, offsetof(struct stoker_file_info, etag),
+                                    "file info", error);
 }
 
 static void copy_text(char *to, size_t to_bytes, const char *text)
@@ -75,8 +66,7 @@ static int stat_path(struct stoker_engine *engine, const char *path, struct stok
     copy_text(full.storage_class, sizeof full.storage_class, about.storage);
     full.archive = about.archive;
     full.restored_until_ns = about.restored_until_ns;
-    fill_stat(info, &full);
-    return 0;
+    return stk_options_write_output(info, &full, sizeof full, "file info", error);
 }
 
 int stoker_paths_expand(struct stoker_engine *engine, const char *path, char **names_out,
@@ -156,7 +146,7 @@ int stoker_walk_next(struct stoker_walk *walk, uint32_t timeout_ms, struct stoke
 
         copy_text(full.etag, sizeof full.etag, item->etag);
         copy_text(full.name, sizeof full.name, item->name);
-        fill_stat(info, &full);
+        stk_options_write_output(info, &full, sizeof full, "file info", NULL);
         stk_free(item);
     }
     return status;
@@ -199,7 +189,7 @@ static int open_named(struct stoker_file **file_out, struct stoker_engine *engin
         full.bytes = stat.bytes;
         full.mtime_ns = stat.mtime_ns;
         copy_text(full.etag, sizeof full.etag, about.etag);
-        fill_stat(info, &full);
+        stk_options_write_output(info, &full, sizeof full, "file info", NULL);
     }
     file->bytes = stat.bytes;
     file->remote = stk_io_is_url(path);
@@ -517,12 +507,11 @@ int stoker_file_read_ranges(struct stoker_range *ranges, size_t count,
     if (count == 0) {
         return 0;
     }
-    if (options && options->struct_size < sizeof full.struct_size) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "struct_size is not set",
-                        "set it to sizeof the struct", "ranges options");
-    }
-    if (options) {
-        memcpy(&full, options, stk_min(options->struct_size, sizeof full));
+    status = options ? stk_options_read(&full, sizeof full, sizeof full.struct_size, options,
+                                        "ranges options", error)
+                     : 0;
+    if (status < 0) {
+        return status;
     }
     for (size_t i = 0; i < count; i++) {
         if (!ranges[i].file || ranges[i].file->engine != ranges[0].file->engine) {

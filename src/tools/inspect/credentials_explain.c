@@ -1,6 +1,7 @@
 /* Who a URL is asked as, for people: nothing is kept, and no secret is given on. */
 #include "base/mem.h"
 #include "base/memory_pages.h"
+#include "base/options.h"
 #include "storage/credentials/credentials.h"
 #include "storage/http/http.h"
 #include "storage/provider/s3_endpoint.h"
@@ -134,16 +135,26 @@ static int fill_host(const char *url, const struct stk_endpoint *site, struct st
 
 int stoker_creds_explain(const char *url, struct stoker_creds *creds, struct stoker_error *error)
 {
+    struct stoker_creds *full;
     char *name = NULL;
-    int status;
+    int status = stk_options_check_output(
+        creds, sizeof *creds, offsetof(struct stoker_creds, step_count), "credentials", error);
 
-    if (!url || !creds || creds->struct_size < sizeof *creds) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "there is nothing to explain into",
-                        "set struct_size", "stoker_creds_explain");
+    if (status == 0 && !url) {
+        status =
+            stk_fail(error, STOKER_ERROR_ARGUMENT, "no URL is given", "name a URL", "credentials");
     }
-    status = stk_url_alias(url, &name) < 0
+    if (status < 0) {
+        return status;
+    }
+    full = stk_alloc(1, sizeof *full);
+    status = !full || stk_url_alias(url, &name) < 0
                  ? stk_fail(error, -ENOMEM, "cannot look for credentials", "free memory", "explain")
-                 : explain(name, creds, error);
+                 : explain(name, full, error);
+    if (full) {
+        stk_options_write_output(creds, full, sizeof *full, "credentials", NULL);
+    }
+    stk_free(full);
     stk_free(name);
     return status;
 }

@@ -1,6 +1,7 @@
 /* Asks the bucket and the machine where they are. */
 #include "tools/inspect/location.h"
 
+#include "base/options.h"
 #include "engine/engine.h"
 #include "storage/credentials/credentials.h"
 #include "storage/http/http.h"
@@ -90,20 +91,13 @@ static int find_machine_region(struct stoker_location *where, struct stoker_erro
     return status;
 }
 
-int stoker_location_check(struct stoker_engine *engine, const char *url,
-                          struct stoker_location *where, struct stoker_error *error)
+static int find_location(struct stoker_engine *engine, const char *url,
+                         struct stoker_location *where, struct stoker_error *error)
 {
     struct stk_store *store = NULL;
     struct stk_object_url *object = NULL;
-    int status = stk_engine_check(engine, error);
+    int status;
 
-    if (status == 0 && (!url || !where || where->struct_size < sizeof *where)) {
-        status = stk_fail(error, STOKER_ERROR_ARGUMENT, "there is nothing to tell into",
-                          "set struct_size, and name a URL", "stoker_where_is");
-    }
-    if (status < 0) {
-        return status;
-    }
     where->bucket_region[0] = where->bucket_zone[0] = where->bucket_from[0] = '\0';
     where->service = "";
     if (!where->machine_known) {
@@ -122,5 +116,26 @@ int stoker_location_check(struct stoker_engine *engine, const char *url,
     }
     stk_location_compare(where, object ? object->url : "");
     stk_object_url_free(object);
+    return status;
+}
+
+int stoker_location_check(struct stoker_engine *engine, const char *url,
+                          struct stoker_location *where, struct stoker_error *error)
+{
+    struct stoker_location full;
+    int status = stk_engine_check(engine, error);
+
+    status = status < 0 ? status
+                        : stk_options_read(&full, sizeof full, sizeof full.struct_size, where,
+                                           "location", error);
+    if (status == 0 && !url) {
+        status =
+            stk_fail(error, STOKER_ERROR_ARGUMENT, "no URL is given", "name a URL", "location");
+    }
+    if (status < 0) {
+        return status;
+    }
+    status = find_location(engine, url, &full, error);
+    stk_options_write_output(where, &full, sizeof full, "location", NULL);
     return status;
 }

@@ -2,6 +2,7 @@
  * their entries into the file in storage order. */
 #include "base/mem.h"
 #include "base/memory_budget.h"
+#include "base/options.h"
 #include "base/xxh3.h"
 #include "dataset/dataset.h"
 #include "decode/jpeg/jpeg.h"
@@ -311,16 +312,17 @@ int stoker_jpeg_indexer_open(struct stoker_jpeg_indexer **marker_out,
                              const struct stoker_jpeg_indexer_options *options,
                              struct stoker_error *error)
 {
+    struct stoker_jpeg_indexer_options full = {0};
     struct stoker_jpeg_indexer *marker;
     int status = stk_engine_check(dataset->engine, error);
 
     *marker_out = NULL;
+    if (status == 0 && options) {
+        status = stk_options_read(&full, sizeof full, sizeof full.struct_size, options,
+                                  "JPEG index options", error);
+    }
     if (status < 0) {
         return status;
-    }
-    if (options && options->struct_size != sizeof *options) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the options of marks are unusable",
-                        "set struct_size", "marker options");
     }
     marker = stk_alloc(1, sizeof *marker);
     if (!marker) {
@@ -328,8 +330,8 @@ int stoker_jpeg_indexer_open(struct stoker_jpeg_indexer **marker_out,
     }
     marker->dataset = dataset;
     marker->rounds_max = stk_max(stk_min(dataset->engine->worker_count, ROUNDS), ROUNDS_FIRST);
-    marker->mcus = options ? options->mcus : 0;
-    marker->check = options && options->check;
+    marker->mcus = full.mcus;
+    marker->check = full.check;
     marker->progress.first_mismatch = STOKER_NO_SAMPLE;
     status = prepare(marker, error);
     if (status < 0) {
@@ -345,9 +347,8 @@ static void fill_progress(struct stoker_jpeg_indexer *marker,
 {
     marker->progress.samples = marker->samples;
     marker->progress.path = marker->path;
-    marker->progress.struct_size = progress_out->struct_size;
-    memcpy(progress_out, &marker->progress,
-           stk_min(progress_out->struct_size, sizeof marker->progress));
+    stk_options_write_output(progress_out, &marker->progress, sizeof marker->progress,
+                             "JPEG index progress", NULL);
 }
 
 /* A call of so many rounds took so long. Each thread has one at least. */
@@ -371,6 +372,11 @@ int stoker_jpeg_indexer_next(struct stoker_jpeg_indexer *marker,
     struct stoker_engine *engine = marker->dataset->engine;
     int status = stk_engine_check(engine, error);
 
+    if (status == 0 && progress_out) {
+        status = stk_options_check_output(progress_out, sizeof *progress_out,
+                                          sizeof progress_out->struct_size, "JPEG index progress",
+                                          error);
+    }
     if (status == 0 && rounds > 0) {
         uint64_t began_ns = stk_engine_now(engine);
 

@@ -1,6 +1,7 @@
 /* The packing of a data set: a thread that plans, has whole shards written in parallel, commits. */
 #include "base/crypto/digest.h"
 #include "base/mem.h"
+#include "base/options.h"
 #include "base/retry.h"
 #include "base/thread.h"
 #include "tools/pack/left_out.h"
@@ -135,15 +136,17 @@ static int resolve(struct stoker_pack *pack, const struct stoker_pack_options *u
                    struct stoker_error *error)
 {
     struct stoker_pack_options *options = &pack->options;
-    int status;
+    int status = stk_options_read(options, sizeof *options,
+                                  offsetof(struct stoker_pack_options, shard_bytes), user_options,
+                                  "pack options", error);
 
-    if (!user_options ||
-        user_options->struct_size < offsetof(struct stoker_pack_options, shard_bytes) ||
-        user_options->struct_size > 4096 || !user_options->destination) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "no destination is named",
-                        "set struct_size and destination", "pack options");
+    if (status < 0) {
+        return status;
     }
-    memcpy(options, user_options, stk_min(user_options->struct_size, sizeof *options));
+    if (!options->destination) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "no destination is named", "set destination",
+                        "pack options");
+    }
     options->shard_bytes = options->shard_bytes ? options->shard_bytes : SHARD_BYTES_DEFAULT;
     options->quality = options->quality ? options->quality : QUALITY_DEFAULT;
     options->shuffle = options->shuffle ? options->shuffle : STOKER_SHUFFLE_NONE;
@@ -190,7 +193,7 @@ void stoker_pack_close(struct stoker_pack *pack)
 
 static void fill_progress(struct stoker_pack *pack, struct stoker_pack_progress *progress)
 {
-    struct stoker_pack_progress full = {.struct_size = progress->struct_size};
+    struct stoker_pack_progress full = {0};
 
     full.phase = pack->phase;
     full.shards = pack->shards;
@@ -207,7 +210,7 @@ static void fill_progress(struct stoker_pack *pack, struct stoker_pack_progress 
     full.samples_left_out = pack->left.count;
     full.retries = pack->retries;
     full.run_ns = stk_engine_now(pack->dataset->engine) - pack->begin_ns;
-    memcpy(progress, &full, stk_min(progress->struct_size, sizeof full));
+    stk_options_write_output(progress, &full, sizeof full, "pack progress", NULL);
 }
 
 int stoker_pack_next(struct stoker_pack *pack, uint32_t timeout_ms,
@@ -216,6 +219,10 @@ int stoker_pack_next(struct stoker_pack *pack, uint32_t timeout_ms,
     struct timespec until = stk_engine_deadline((uint64_t)timeout_ms * 1000000u);
     int status = stk_engine_check(pack->dataset->engine, error);
 
+    if (status == 0 && progress) {
+        status = stk_options_check_output(progress, sizeof *progress, sizeof progress->struct_size,
+                                          "pack progress", error);
+    }
     if (status < 0) {
         return status;
     }

@@ -1,6 +1,7 @@
 /* The shard writer: samples from the caller, one after the other, into the same kind of folder. */
 #include "base/crypto/key_set.h"
 #include "base/mem.h"
+#include "base/options.h"
 #include "engine/engine.h"
 #include "format/tar/tar_write.h"
 #include "format/tar/wds_name.h"
@@ -54,19 +55,22 @@ int stoker_shard_writer_open(struct stoker_shard_writer **writer_out, struct sto
                              const struct stoker_shard_writer_options *options,
                              struct stoker_error *error)
 {
-    struct stoker_shard_writer_options full = {0};
+    struct stoker_shard_writer_options full;
     struct stoker_shard_writer *writer;
     int status = stk_engine_check(engine, error);
 
     *writer_out = NULL;
+    status = status < 0
+                 ? status
+                 : stk_options_read(&full, sizeof full,
+                                    offsetof(struct stoker_shard_writer_options, shard_bytes),
+                                    options, "shard writer options", error);
     if (status < 0) {
         return status;
     }
-    if (!options ||
-        options->struct_size < offsetof(struct stoker_shard_writer_options, shard_bytes) ||
-        options->struct_size > 4096 || !options->destination) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "no destination is named",
-                        "set struct_size and destination", "shard writer options");
+    if (!full.destination) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "no destination is named", "set destination",
+                        "shard writer options");
     }
     writer = stk_alloc(1, sizeof *writer);
     if (!writer) {
@@ -74,7 +78,6 @@ int stoker_shard_writer_open(struct stoker_shard_writer **writer_out, struct sto
     }
     stk_engine_retain(engine);
     writer->engine = engine;
-    memcpy(&full, options, stk_min(options->struct_size, sizeof full));
     status = resolve(writer, &full, error);
     status = status < 0 ? status : open_part(writer, &full, error);
     if (status < 0) {

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/memory_budget.h"
+#include "base/options.h"
 #include "base/thread.h"
 #include "storage/url/url_alias.h"
 
@@ -34,14 +35,17 @@ static int resolve(struct stoker_prewarm *prewarm,
                    const struct stoker_prewarm_options *user_options, struct stoker_error *error)
 {
     struct stoker_prewarm_options *options = &prewarm->options;
+    int status =
+        stk_options_read(options, sizeof *options, offsetof(struct stoker_prewarm_options, workers),
+                         user_options, "prewarm options", error);
 
-    if (!user_options ||
-        user_options->struct_size < offsetof(struct stoker_prewarm_options, workers) ||
-        user_options->struct_size > 4096 || !user_options->paths || user_options->path_count == 0) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "no path is named",
-                        "set struct_size, paths and path_count", "prewarm options");
+    if (status < 0) {
+        return status;
     }
-    memcpy(options, user_options, stk_min(user_options->struct_size, sizeof *options));
+    if (!options->paths || options->path_count == 0) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "no path is named",
+                        "set paths and path_count", "prewarm options");
+    }
     options->workers = options->workers ? options->workers : STK_PREWARM_WORKERS_DEFAULT;
     options->chunk_bytes = options->chunk_bytes ? options->chunk_bytes : STK_PREWARM_PIECE_DEFAULT;
     if (options->workers > STK_PREWARM_WORKERS_MAX ||
@@ -52,7 +56,7 @@ static int resolve(struct stoker_prewarm *prewarm,
     }
     prewarm->paths = stk_alloc(options->path_count, sizeof *prewarm->paths);
     for (size_t i = 0; prewarm->paths && i < options->path_count; i++) {
-        if (stk_url_alias(user_options->paths[i], &prewarm->paths[i]) < 0) {
+        if (stk_url_alias(options->paths[i], &prewarm->paths[i]) < 0) {
             return fail_memory(error);
         }
         prewarm->path_count++;
@@ -170,6 +174,10 @@ int stoker_prewarm_next(struct stoker_prewarm *prewarm, uint32_t timeout_ms,
     struct timespec until = stk_engine_deadline(timeout_ms * 1000000ull);
     int status = stk_engine_check(prewarm->engine, error);
 
+    if (status == 0 && progress) {
+        status = stk_options_check_output(progress, sizeof full, sizeof full.struct_size,
+                                          "prewarm progress", error);
+    }
     if (status < 0) {
         return status;
     }
@@ -194,8 +202,7 @@ int stoker_prewarm_next(struct stoker_prewarm *prewarm, uint32_t timeout_ms,
     full.files_failed = atomic_load(&prewarm->files_failed);
     full.run_ns = stk_engine_now(prewarm->engine) - prewarm->begin_ns;
     if (progress) {
-        full.struct_size = progress->struct_size;
-        memcpy(progress, &full, stk_min(progress->struct_size, sizeof full));
+        stk_options_write_output(progress, &full, sizeof full, "prewarm progress", NULL);
     }
     return status;
 }

@@ -2,6 +2,7 @@
 #include "tools/verify/verify.h"
 
 #include "base/mem.h"
+#include "base/options.h"
 #include "base/thread.h"
 
 #include <errno.h>
@@ -57,17 +58,21 @@ int stoker_verify_open(struct stoker_verify **verify_out, struct stoker_engine *
 static int resolve(struct stoker_verify_options *options,
                    const struct stoker_verify_options *user_options, struct stoker_error *error)
 {
-    if (!user_options || user_options->struct_size < offsetof(struct stoker_verify_options, deep) ||
-        user_options->struct_size > 4096 || !user_options->urls || user_options->url_count == 0) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "no data set is named",
-                        "set struct_size, urls and url_count", "verify options");
+    int status =
+        stk_options_read(options, sizeof *options, offsetof(struct stoker_verify_options, deep),
+                         user_options, "verify options", error);
+
+    if (status < 0) {
+        return status;
     }
-    memcpy(options, user_options, stk_min(user_options->struct_size, sizeof *options));
+    if (!options->urls || options->url_count == 0) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "no data set is named",
+                        "set urls and url_count", "verify options");
+    }
     if (options->keep_unverified && !options->repair) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "keep_unproven is for repair only",
                         "set repair as well, or leave it out", "verify options");
     }
-    options->struct_size = sizeof *options;
     options->findings_max = options->findings_max ? options->findings_max : 10000;
     options->pixels_max = options->pixels_max ? options->pixels_max : 178956970;
     options->decode_bytes_max = options->decode_bytes_max ? options->decode_bytes_max : 1u << 30;
@@ -351,10 +356,6 @@ int stoker_verify_progress(struct stoker_verify *verify, struct stoker_verify_pr
 {
     struct stoker_verify_progress full = {0};
 
-    if (progress->struct_size > sizeof full || progress->struct_size < sizeof(size_t)) {
-        return STOKER_ERROR_ARGUMENT;
-    }
-    full.struct_size = progress->struct_size;
     full.shards = atomic_load_explicit(&verify->count.shards, memory_order_relaxed);
     full.shards_total = verify->objects.count;
     full.bytes = atomic_load_explicit(&verify->count.bytes, memory_order_relaxed);
@@ -367,6 +368,5 @@ int stoker_verify_progress(struct stoker_verify *verify, struct stoker_verify_pr
     full.repaired = atomic_load_explicit(&verify->count.repaired, memory_order_relaxed);
     full.dropped = atomic_load_explicit(&verify->count.dropped, memory_order_relaxed);
     full.unverified = atomic_load_explicit(&verify->count.unproven, memory_order_relaxed);
-    memcpy(progress, &full, progress->struct_size);
-    return 0;
+    return stk_options_write_output(progress, &full, sizeof full, "verify progress", NULL);
 }
