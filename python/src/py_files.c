@@ -620,9 +620,11 @@ static PyObject *copy_next(PyObject *object, PyObject *timeout)
     }
 #define N(field) #field, (unsigned long long)progress.field
     return Py_BuildValue("O{sKsKsKsKsKsKsKsKsKsKsKsK}N", status > 0 ? Py_True : Py_False, N(listed),
-                         N(files), N(bytes), N(files_done), N(bytes_done), N(files_skipped),
-                         "bytes_kept", (unsigned long long)progress.bytes_skipped, N(files_removed),
-                         N(files_failed), N(links_left_out), N(files_not_deleted), N(run_ns),
+                         N(files), N(bytes), N(files_done), N(bytes_done), "files_kept",
+                         (unsigned long long)progress.files_skipped, "bytes_kept",
+                         (unsigned long long)progress.bytes_skipped, N(files_removed),
+                         N(files_failed), N(links_left_out), "files_spared",
+                         (unsigned long long)progress.files_not_deleted, N(run_ns),
                          failure ? failure : Py_NewRef(Py_None));
 #undef N
 }

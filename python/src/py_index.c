@@ -109,9 +109,9 @@ static PyObject *indexer_next(PyObject *object, PyObject *timeout)
             "O{sKsKsKsKsKsKsKsKsKsKsKsKsNszsN}", status > 0 ? Py_True : Py_False, N(shards),
             N(shards_done), "shards_kept", (unsigned long long)progress.shards_reused, N(bytes),
             N(bytes_done), N(bytes_read), N(elapsed_ns), N(samples), N(members), N(index_bytes),
-            N(shards_compressed), N(shards_sequential), "path", text_or_none(progress.path),
-            "sequential_reason", progress.sequential_reason, "sequential_shard",
-            text_or_none(progress.sequential_shard));
+            "shards_packed", (unsigned long long)progress.shards_compressed, N(shards_sequential),
+            "path", text_or_none(progress.path), "sequential_reason", progress.sequential_reason,
+            "sequential_shard", text_or_none(progress.sequential_shard));
 #undef N
     }
     if (stk_py_gate_leave(&self->gate)) {

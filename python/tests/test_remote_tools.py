@@ -77,7 +77,7 @@ def test_the_same_data(shards, tmp_path):
     folder, url = shards
     here, there, warm, beside, fast = (json.loads(run(*words)) for words in (
         ["info", "--json", folder], ["info", "--json", url], ["prewarm", "--json", url],
-        ["diff", "--json", folder, url], ["bench", "data", "--json", "--seconds", 0.1, url]))
+        ["diff", "--json", folder, url], ["bench", "data", "--json", "--epochs", 1, url]))
     for name in ("kind", "samples", "shards", "members", "bytes", "identity"):
         assert there[name] == here[name]
     size = sum(path.stat().st_size for path in folder.iterdir())
