@@ -147,7 +147,7 @@ def bench_images(args, table):
 
 # ---- marks ----
 
-MARKS = {"": None, "marks of rows": "--jpeg-rows", "marks of 4 MCUs": "--jpeg-rows=4"}
+MARKS = {"": None, "marks of rows": "--jpeg-index", "marks of 4 MCUs": "--jpeg-index=4"}
 
 
 def marked_indexes(args, folder):

@@ -5,9 +5,9 @@ bench/results/refused.json.
 usage: run_refused.py [--seconds N] [--share P] [--runs N] [--delay MS] [--name NAME]
 
 One loader reads the samples of a tar one by one (an index lies beside it, so each is a request),
-epoch after epoch, from `stoker fault` with a folder: first a minute without a fault, then one in
-which a share of all requests is answered 503 SlowDown at once, and the rest DELAY ms later. What is
-asked and what is refused the server counts: amplification is requests over those not refused
+epoch after epoch, from `stoker fault-proxy` with a folder: first a minute without a fault, then one
+in which a share of all requests is answered 503 SlowDown at once, and the rest DELAY ms later. What
+is asked and what is refused the server counts: amplification is requests over those not refused
 (0.3: 1.43 by chance alone). Limits: amplification 1.5, samples a second 60 % of the clean minute.
 Each minute has a node of its own (STOKER_NODE_DIR): what one learns the next does not know.
 """
@@ -52,13 +52,14 @@ def child(url, seconds):
 
 
 class Server:
-    """`stoker fault` with a folder; its log is counted when it stopped."""
+    """`stoker fault-proxy` with a folder; its log is counted when it stopped."""
 
     def __init__(self, folder, log, rules):
         self.log = log
         self.process = subprocess.Popen(
-            [BUILD / "stoker", "fault", "--folder", folder, "--connections", "1024", "--log", log,
-             "--rules", json.dumps({"rules": rules, "seed": 5})], stdout=subprocess.PIPE, text=True)
+            [BUILD / "stoker", "fault-proxy", "--folder", folder, "--connections", "1024",
+             "--log", log, "--rules", json.dumps({"rules": rules, "seed": 5})],
+            stdout=subprocess.PIPE, text=True)
         self.url = "http://" + json.loads(self.process.stdout.readline())["listening"]
 
     def statuses(self):

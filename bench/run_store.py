@@ -95,7 +95,7 @@ def stoker_later(source, limit):
 def stoker_client(source, limit):
     """Ranges of 8 MB by `stoker bench store`, 32 at once."""
     done = subprocess.run([build_folder("stoker") / "stoker", "bench", "store", "--json", "--sizes",
-                           "8M", "--at-once", "32", "--bytes", "2G", source],
+                           "8M", "--concurrency", "32", "--bytes", "2G", source],
                           capture_output=True, check=True)
     row = json.loads(done.stdout)["reads"][0]
     return 0, row["bytes"], None, {"wall": row["seconds"], "cpu": row["cpu_seconds"]}

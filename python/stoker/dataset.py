@@ -205,7 +205,7 @@ class Dataset(Portable):
 
     @property
     def jpeg_index_mcus(self) -> int | None:
-        """MCUs from one mark of its JPEGs to the next (``stoker index --jpeg-rows``); 0: one a row
+        """MCUs from one mark of its JPEGs to the next (``stoker index --jpeg-index``); 0: one a row
         of them; ``None``: no marks are used."""
         mcus = self._info["marks"]
         return None if mcus is None else int(mcus)

@@ -30,8 +30,8 @@ def run(*words, ok=0, env=None):
 def test_reads(ceph, tmp_path):
     """Of the objects below a prefix; the page has all that is known."""
     page = tmp_path / "x.html"
-    told = json.loads(run("--json", "--sizes", "1000,64K,9M", "--at-once", "1,4,16", "--seconds",
-                          3, "--plot", page, "s3://data/large"))
+    told = json.loads(run("--json", "--sizes", "1000,64K,9M", "--concurrency", "1,4,16",
+                          "--seconds", 3, "--plot", page, "s3://data/large"))
     assert told["objects"] == 2 and told["object_bytes"] > 40_000_000 and not told["writes"]
     rows = {(row["size"], row["at_once"]): row for row in told["reads"]}
     assert list(rows) == [(size, n) for size in (1000, 65536, 9 << 20) for n in (1, 4, 16)]
@@ -46,7 +46,7 @@ def test_reads(ceph, tmp_path):
     for part in text.split("<svg")[1:]:
         drawing = xml.etree.ElementTree.fromstring("<svg" + part.split("</svg>")[0] + "</svg>")
         assert len(drawing.findall("polyline")) == 3
-    table = run("--sizes", "1K", "--at-once", "2", "--seconds", 1, "s3://data/large/0.tar")
+    table = run("--sizes", "1K", "--concurrency", "2", "--seconds", 1, "s3://data/large/0.tar")
     assert "objects    1," in table and "first byte ms" in table and "1.0" in table
     assert not list(tmp_path.glob("*.part"))
 
@@ -54,7 +54,7 @@ def test_reads(ceph, tmp_path):
 def test_pictures(nginx, tmp_path):
     """The charts alone, as SVG, and as PNG where librsvg is."""
     url = f"{nginx.url}/tars/train-003.tar"
-    words = ("--sizes", "1K,4K", "--at-once", "1,2", "--bytes", 20_000, "--plot")
+    words = ("--sizes", "1K,4K", "--concurrency", "1,2", "--bytes", 20_000, "--plot")
     run(*words, tmp_path / "x.svg", url)
     drawing = xml.etree.ElementTree.fromstring((tmp_path / "x.svg").read_text())
     lines = drawing.findall(".//{http://www.w3.org/2000/svg}polyline")
@@ -77,7 +77,7 @@ def test_first_byte_and_bound(nginx, shelf):
     name = "tars/train-003.tar"
     before = nginx.log.read_text().count(f"/slow/{name}") if nginx.log.exists() else 0
     size = (shelf / name).stat().st_size
-    told = json.loads(run("--json", "--sizes", "1000", "--at-once", "1,8", "--bytes", 60_000,
+    told = json.loads(run("--json", "--sizes", "1000", "--concurrency", "1,8", "--bytes", 60_000,
                           "--seconds", 60, f"{nginx.url}/slow/{name}"))
     assert told["objects"] == 1 and told["object_bytes"] == size
     one, eight = told["reads"]
@@ -102,8 +102,8 @@ def client(ceph, request):
 
 
 def test_writes(client):
-    told = json.loads(run("--json", "--write", "--sizes", "64K,1M", "--at-once", "4", "--seconds",
-                          2, f"s3://{client.name}/a"))
+    told = json.loads(run("--json", "--write", "--sizes", "64K,1M", "--concurrency", "4",
+                          "--seconds", 2, f"s3://{client.name}/a"))
     assert [(row["size"], row["objects"]) for row in told["writes"]] == [(64 << 20, 1),
                                                                          (64 << 10, 64)]
     assert all(row["seconds"] > 0 for row in told["writes"]) and told["objects"] == 65
@@ -121,7 +121,7 @@ def test_ctrl_c(ceph, client, moment, tmp_path):
         if moment == "writing":
             env["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{proxy.port}"
         process = subprocess.Popen(
-            [COMMAND, "bench", "store", "--json", "--write", "--sizes", "64K", "--at-once", "2",
+            [COMMAND, "bench", "store", "--json", "--write", "--sizes", "64K", "--concurrency", "2",
              "--seconds", "100", f"s3://{name}/a"], env=env, stdout=subprocess.PIPE, text=True)
 
         def begun():
@@ -150,13 +150,13 @@ def test_ctrl_c(ceph, client, moment, tmp_path):
 def test_what_fails(ceph, nginx, tmp_path):
     assert "no object" in run("s3://data/none/", ok=1)
     assert "not a list of growing" in run("--sizes", "1M,64K", "s3://data/large", ok=2)
-    assert "not a list of growing" in run("--at-once", "0", "s3://data/large", ok=2)
+    assert "not a list of growing" in run("--concurrency", "0", "s3://data/large", ok=2)
     assert "not a URL" in run(tmp_path, ok=2)
     assert "no URL" in run(ok=2)
     assert "404" in run(f"{nginx.url}/none", ok=3)
     assert "ends in .html" in run("--plot", tmp_path / "x.pdf", "s3://data/large", ok=2)
     assert not list(tmp_path.iterdir())
-    assert "--plot" in run("--sizes", "1K", "--at-once", "1", "--seconds", "0.5", "--plot",
+    assert "--plot" in run("--sizes", "1K", "--concurrency", "1", "--seconds", "0.5", "--plot",
                            tmp_path / "none/x.html", "s3://data/large", ok=3)
     rules = [{"method": "GET", "fault": "status", "status": 403}]
     with Proxy("--to", ceph.url, rules=rules) as proxy:

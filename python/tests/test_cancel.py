@@ -2,8 +2,8 @@
 
 Goal: the first Ctrl-C ends `stoker cp`, `sync` and `rm`, whatever they wait for; what they leave is
 what the same command goes on with; a loader that is closed drops its reads.
-Method: a scripted S3 behind `stoker fault`, whose answers stall; deadlines are set so far away that
-nothing but being stopped can end in time.
+Method: a scripted S3 behind `stoker fault-proxy`, whose answers stall; deadlines are set so far
+away that nothing but being stopped can end in time.
 """
 
 from __future__ import annotations

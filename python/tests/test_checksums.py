@@ -1,9 +1,9 @@
 """Checksums of what stores send: no byte that is not as the server's checksum says gets through.
 
 Method: servers of the tests that tell checksums as the real ones do (Ceph's gateway of Debian 12
-tells none but MD5s as ETags), behind `stoker fault`, which turns a bit of a body or of a checksum.
-What is read is exact, or there is an error that names the URL, the range and both sums; what was
-proven is counted. """
+tells none but MD5s as ETags), behind `stoker fault-proxy`, which turns a bit of a body or of a
+checksum. What is read is exact, or there is an error that names the URL, the range and both sums;
+what was proven is counted. """
 
 import json
 import os

@@ -234,12 +234,12 @@ def test_full_disk(tmp_path):
 
 def test_fresh(bucket, tree, tmp_path):
     for name in ("plain", "sub/deep/large"):
-        copy("cp", "--fresh", tree / name, f"{bucket.url}/key")
-        assert "is there already" in run("cp", "--fresh", "--part-size", "5M", tree / "empty",
+        copy("cp", "--no-clobber", tree / name, f"{bucket.url}/key")
+        assert "is there already" in run("cp", "--no-clobber", "--part-size", "5M", tree / "empty",
                                          f"{bucket.url}/key", ok=3)
         (tmp_path / "other").write_bytes(random_bytes(LARGE, 9))
-        assert "is there already" in run("cp", "--fresh", "--part-size", "5M", tmp_path / "other",
-                                         f"{bucket.url}/key", ok=3)
+        assert "is there already" in run("cp", "--no-clobber", "--part-size", "5M",
+                                         tmp_path / "other", f"{bucket.url}/key", ok=3)
         assert bucket.objects() == {"key": (tree / name).read_bytes()}
         run("rm", f"{bucket.url}/key")
     assert bucket.objects() == {}
@@ -321,10 +321,11 @@ def test_look_and_remove(bucket, tree):
     assert bucket.objects() == {}
     upload = bucket.create_multipart_upload(Bucket=bucket.name, Key="left")["UploadId"]
     bucket.upload_part(Bucket=bucket.name, Key="left", UploadId=upload, PartNumber=1, Body=b"x")
-    run("rm", "--uploads", "-y", bucket.url)  # a young one may be at work
+    run("rm", "--unfinished-uploads", "-y", bucket.url)  # a young one may be at work
     assert len(bucket.list_multipart_uploads(Bucket=bucket.name)["Uploads"]) == 1
     time.sleep(2.1)  # Ceph tells whole seconds
-    told = json.loads(run("rm", "--uploads", "-y", "--older", "1", "--json", bucket.url))
+    told = json.loads(run("rm", "--unfinished-uploads", "-y", "--older-than", "1", "--json",
+                          bucket.url))
     assert told["files_removed"] == 1
     assert "Uploads" not in bucket.list_multipart_uploads(Bucket=bucket.name)
 

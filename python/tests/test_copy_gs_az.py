@@ -1,8 +1,8 @@
 """stoker cp, sync and rm with gs:// and az:// as destinations.
 
 Method: servers of the tests that check what the real ones check: each body against the checksum
-that comes with it, conditions, block lists, signatures; behind `stoker fault` where answers are
-lost and bodies damaged on the way. A name holds the old object or the new one, whole; what must
+that comes with it, conditions, block lists, signatures; behind `stoker fault-proxy` where answers
+are lost and bodies damaged on the way. A name holds the old object or the new one, whole; what must
 not be replaced is not."""
 
 import json
@@ -94,17 +94,17 @@ def test_never_replaced(clean, tmp_path, way, size):  # noqa: F811
     """Also when the answer to the request that made it is lost: it is seen to be ours."""
     (tmp_path / "file").write_bytes(random_bytes(size, 9))
     with Place(way, clean) as place:
-        copy("cp", "--fresh", tmp_path / "file", f"{place.base}/one")
+        copy("cp", "--no-clobber", tmp_path / "file", f"{place.base}/one")
         assert place.objects() == {"one": (tmp_path / "file").read_bytes()}
     with Place(way, clean, {("data", "one"): b"old"}) as place:
-        assert "already" in copy("cp", "--fresh", tmp_path / "file", f"{place.base}/one", ok=3)
+        assert "already" in copy("cp", "--no-clobber", tmp_path / "file", f"{place.base}/one", ok=3)
         assert place.objects() == {"one": b"old"}
     commit = {("gs", 5000): {"method": "PUT"}, ("az", 5000): {"method": "PUT"},
               ("gs", LARGE): {"method": "PUT", "path": "*/one"},
               ("az", LARGE): {"method": "PUT", "query": "*blocklist*"}}[way[:2], size]
     lost = {**commit, "count": 1, "fault": "reset", "at": -1}
     with Place(way, clean, rules=[lost]) as place:
-        copy("cp", "--fresh", tmp_path / "file", f"{place.base}/one")
+        copy("cp", "--no-clobber", tmp_path / "file", f"{place.base}/one")
         assert place.objects() == {"one": (tmp_path / "file").read_bytes()}
 
 

@@ -88,7 +88,7 @@ def test_with_marks(data, tmp_path):
     path = tmp_path / "a.tar"
     path.write_bytes(data.read_bytes())
     wanted, _ = epoch(path, fields=FIELDS, exact=False)
-    subprocess.run([COMMAND, "index", "--jpeg-rows", path], check=True, timeout=60)
+    subprocess.run([COMMAND, "index", "--jpeg-index", path], check=True, timeout=60)
     planar, told = epoch(path, fields=FIELDS, exact=False)
     assert np.array_equal(wanted, planar)
     assert told["jpegs"]["marked"] >= COUNT and told["jpegs"]["planar"] >= COUNT

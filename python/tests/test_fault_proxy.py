@@ -1,4 +1,4 @@
-"""`stoker fault`, as clients see it: each fault once, seen by Python's http.client and by curl.
+"""`stoker fault-proxy`, as clients see it: each fault once, seen by http.client and by curl.
 
 Where a fault is about time, only its order is checked: what comes before, and that it ends."""
 
@@ -24,7 +24,8 @@ WAIT = 60  # seconds: a bound for what ends much sooner
 class Proxy:
     def __init__(self, *words, rules=(), seed=None):
         script = json.dumps({"rules": list(rules), **({"seed": seed} if seed else {})})
-        self.process = subprocess.Popen([COMMAND, "fault", "--rules", script, *map(str, words)],
+        self.process = subprocess.Popen([COMMAND, "fault-proxy", "--rules", script,
+                                         *map(str, words)],
                                         stdout=subprocess.PIPE, text=True)
         self.first = json.loads(self.process.stdout.readline())
         self.host, _, port = self.first["listening"].rpartition(":")
@@ -451,13 +452,13 @@ def test_curl(folder, tmp_path):
 
 def test_usage(tmp_path):
     def run(*words):
-        return subprocess.run([COMMAND, "fault", *words], capture_output=True, text=True)
+        return subprocess.run([COMMAND, "fault-proxy", *words], capture_output=True, text=True)
 
     help_text = run("--help")
     assert help_text.returncode == 0 and "xml-bomb" in help_text.stdout
-    assert subprocess.run([COMMAND, "help", "fault"], capture_output=True, text=True).stdout == \
-        help_text.stdout
-    assert "fault " in subprocess.run([COMMAND, "help"], capture_output=True, text=True).stdout
+    for words, part in ((["fault-proxy"], help_text.stdout), ([], "fault-proxy ")):
+        shown = subprocess.run([COMMAND, "help", *words], capture_output=True, text=True).stdout
+        assert shown == part if words else part in shown
     bad = tmp_path / "bad.json"
     bad.write_text('{"rules": [{"fault": "none such"}]}')
     for words, status in ((("--nothing",), 2), (("--seed", "x"), 2), (("--listen",), 2),

@@ -37,7 +37,7 @@ def stoker(*words, timeout=60):
 
 
 def ground(path, status=0):
-    told = stoker("info", "--mount", "--json", path)
+    told = stoker("info", "--filesystem", "--json", path)
     assert told.returncode == status, told.stderr
     return json.loads(told.stdout)["ground"][0]
 
@@ -133,17 +133,17 @@ def test_silence(tmp_path):
 
 
 def test_words(tmp_path):
-    told = stoker("info", "--mount", tmp_path / "none")
+    told = stoker("info", "--filesystem", tmp_path / "none")
     assert told.returncode == 3 and b"check the path" in told.stderr
-    told = stoker("info", "--mount", "s3://bucket/x")
+    told = stoker("info", "--filesystem", "s3://bucket/x")
     assert told.returncode == 2 and b"paths of this machine" in told.stderr
     (tmp_path / "cat").mkdir()
     shutil.copy(pathlib.Path(__file__), tmp_path / "cat" / "a.tar")
-    told = stoker("info", "--mount", "--json", str(tmp_path / "cat" / "{a,b}*.tar"))
+    told = stoker("info", "--filesystem", "--json", str(tmp_path / "cat" / "{a,b}*.tar"))
     assert json.loads(told.stdout)["ground"][0]["path"].endswith("cat/")
-    assert b"at most 256" in stoker("ls", "--far-threads", "257", tmp_path / "cat").stderr
+    assert b"at most 256" in stoker("ls", "--network-fs-threads", "257", tmp_path / "cat").stderr
     make_data(tmp_path / "data", "tars")
-    assert stoker("ls", "--far-threads", "3", tmp_path / "data").stdout.count(b"\n") >= 120
+    assert stoker("ls", "--network-fs-threads", "3", tmp_path / "data").stdout.count(b"\n") >= 120
 
 
 # ---- prewarm --------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ def test_prewarm(tmp_path):
     tells_cold(told)
     cold = told["bytes_cold"]  # the kernel keeps some of what it is asked to drop
     assert 0 < cold <= size and (told["bytes_read"], told["files"]) == (0, 5)
-    told = prewarm("--piece", "1M", tmp_path / "data")
+    told = prewarm("--chunk-size", "1M", tmp_path / "data")
     assert 0 < told["bytes_read"] <= size <= told["bytes_read"] + told["bytes_warm"]
     assert told["bytes_done"] == size
     assert (told["bytes_cold"], told["files_done"]) == (0, 5)
@@ -220,14 +220,14 @@ def test_prewarm_killed(tmp_path):
     """kill -9 in the middle of a slow mount: the next run reads what is left, no piece twice."""
     size = files_in(tmp_path / "data", 40, 1 << 20)
     with Mount(tmp_path / "data", tmp_path / "m", delay=8) as mount:
-        words = [COMMAND, "prewarm", "--workers", "2", "--piece", "1M", str(mount.point)]
+        words = [COMMAND, "prewarm", "--workers", "2", "--chunk-size", "1M", str(mount.point)]
         running = subprocess.Popen(words, stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + 30
         while mount.requests()["read"] < 12 and time.monotonic() < deadline:
             time.sleep(0.01)
         running.kill()
         running.wait()
-        told = prewarm("--piece", "1M", mount.point)
+        told = prewarm("--chunk-size", "1M", mount.point)
         tells_cold(told)
         assert told["bytes_warm"] > 0 and told["bytes_read"] > 0 and told["bytes_cold"] == 0
         assert told["bytes_done"] == size and told["files_done"] == 40

@@ -60,7 +60,7 @@ def data(tmp_path):
     return pictures(tmp_path / "data" / "a.tar")
 
 
-@pytest.mark.parametrize("option", ["--jpeg-rows", "--jpeg-rows=4"])
+@pytest.mark.parametrize("option", ["--jpeg-index", "--jpeg-index=4"])
 def test_the_same_pixels(data, option):
     run("index", data)
     without, marked = epoch(data)
@@ -79,7 +79,7 @@ def test_the_same_pixels(data, option):
 
 
 def test_a_replaced_picture_is_decoded_without(data, tmp_path):
-    run("index", "--jpeg-rows", data)
+    run("index", "--jpeg-index", data)
     image = make.pixels(3, 200, 180)
     want = make.encoded(image)
     tar = bytearray(data.read_bytes())
@@ -99,7 +99,7 @@ def test_a_replaced_picture_is_decoded_without(data, tmp_path):
 
 
 def test_damage_and_other_data(data, tmp_path):
-    run("index", "--jpeg-rows=2", data)
+    run("index", "--jpeg-index=2", data)
     without, _ = epoch(data)
     marks = data.parent / "stoker.index.marks"
     whole = marks.read_bytes()
@@ -115,7 +115,7 @@ def test_damage_and_other_data(data, tmp_path):
     replace(marks, whole[:100])
     assert_unused(data, "ends too early")
     other = pictures(tmp_path / "other" / "a.tar", first=100)
-    run("index", "--jpeg-rows=2", other)
+    run("index", "--jpeg-index=2", other)
     replace(marks, (other.parent / "stoker.index.marks").read_bytes())
     images, marked = epoch(data)
     assert not marked and np.array_equal(images, without)
@@ -132,16 +132,16 @@ def assert_unused(path, why):
 
 def test_refreshed(data):
     """Shards that were appended, and marked since, are decoded by marks as well."""
-    run("index", "--jpeg-rows", data.parent)
+    run("index", "--jpeg-index", data.parent)
     dataset = stoker.Dataset(data.parent)
     pictures(data.with_name("b.tar"), first=50)
     assert dataset.refresh().jpeg_index_mcus is None
-    run("index", "--jpeg-rows", data.parent)
+    run("index", "--jpeg-index", data.parent)
     assert dataset.refresh().jpeg_index_mcus == 0
 
 
 def test_pack_writes_them(data, tmp_path):
-    told = json.loads(run("pack", "--jpeg-rows", "--json", data, tmp_path / "packed"))
+    told = json.loads(run("pack", "--jpeg-index", "--json", data, tmp_path / "packed"))
     assert told["marks"]["marked"] == COUNT - 2
     assert epoch(tmp_path / "packed")[1]
     assert "are right" in run("verify", "--deep", tmp_path / "packed")
@@ -149,13 +149,13 @@ def test_pack_writes_them(data, tmp_path):
 
 def test_what_can_have_none(tmp_path):
     members = [(f"{n}.txt", b"text") for n in range(3)]
-    told = json.loads(run("index", "--jpeg-rows", "--json", make.tar(tmp_path / "t.tar", members)))
+    told = json.loads(run("index", "--jpeg-index", "--json", make.tar(tmp_path / "t.tar", members)))
     assert told["marks"]["jpegs"] == 0
 
 
 @pytest.mark.parametrize("count", ["0", "1", "1K", "65537"])
 def test_numbers_that_are_none_of_mcus(tmp_path, count):
-    words = [COMMAND, "index", f"--jpeg-rows={count}", pictures(tmp_path / "t.tar")]
+    words = [COMMAND, "index", f"--jpeg-index={count}", pictures(tmp_path / "t.tar")]
     ended = subprocess.run(words, capture_output=True, check=False, timeout=60, text=True)
     assert ended.returncode == 2
-    assert "--jpeg-rows takes a whole number, at least 2, at most 65536\n" in ended.stderr
+    assert "--jpeg-index takes a whole number, at least 2, at most 65536\n" in ended.stderr

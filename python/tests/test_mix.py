@@ -585,7 +585,7 @@ MIXES = [
     ({"epoch": 100}, ("--mix-epoch", "100")),
     ({"end": "stop"}, ("--mix-end", "stop")),
     ({"end": "renormalise"}, ("--mix-end", "renormalise")),
-    ({"batches": "single"}, ("--single",)),
+    ({"batches": "single"}, ("--single-source-steps",)),
 ]
 
 
@@ -616,8 +616,8 @@ def test_command(sources, options, arguments):
 
 def test_command_proves(sources):
     for _, arguments in MIXES:
-        world = () if "--single" in arguments else ("--worlds", "1,2,4,5")
-        histories = ("--histories", "1" if "--single" in arguments else "10")
+        world = () if "--single-source-steps" in arguments else ("--world-sizes", "1,2,4,5")
+        histories = ("--random-runs", "1" if "--single-source-steps" in arguments else "10")
         done = order(
             sources, "--mix", "3,2,1", "--batch", "20", "--verify", *world, *histories, *arguments
         )
@@ -644,7 +644,7 @@ def test_command_tells_mixes_apart(sources):
     assert later["step"] == 2 * FRAME // STEP
     assert diff("mix-epoch=2000")["order_position"] == 2000  # where the shorter epoch ends
     # Batches of one source are of the other set-up's batch size.
-    single = diff("batch=30", more=["--single"])
+    single = diff("batch=30", more=["--single-source-steps"])
     assert single["order_differs"] and single["order_position"] <= 20
     for wrong in ("mix=3,2", "mix=", "mix-end=never", "mix", "single"):
         assert order(sources, *words, wrong).returncode == 2
@@ -661,7 +661,7 @@ def test_command_tells_mixes_apart(sources):
         ("--mix", "3,2,1/5:1,2"),
         ("--mix", "0,0,0"),
         ("--mix-end", "stop"),
-        ("--mix", "3,2,1", "--groups", "4"),
+        ("--mix", "3,2,1", "--home-groups", "4"),
         ("--mix", "3,2,1", "--simulate", "--tail", "wrap"),
     ],
     ids=str,

@@ -257,7 +257,7 @@ def test_command(sources):
     settings = ["--mix", "3,2,1", "--batch", str(STEP), "--seed", "3"]
     done = order(paths, *settings, "--at", "2", "--json")
     assert [json.loads(line)["sample"] for line in done.stdout.splitlines()] == want[2]
-    done = order(paths, *settings, "--verify", "--worlds", "1,2,3", "--histories", "5")
+    done = order(paths, *settings, "--verify", "--world-sizes", "1,2,3", "--random-runs", "5")
     assert done.returncode == 0 and "each position comes exactly once" in done.stdout
     for question in ([], ["--simulate"], ["--find", "bird/000.jpg"], ["--diff", "seed=4"]):
         done = order(paths, *settings, *question)

@@ -269,10 +269,10 @@ def test_find(data):
 
 
 def test_diff():
-    words = ["--samples", 5000, "--block-samples", 10, "--batch", 16, "--world", 2]
-    same = rows(*words, "--diff", "window=64,seed=0")[0]
+    words = ["--samples", 5000, "--block-samples", 10, "--batch", 16, "--world-size", 2]
+    same = rows(*words, "--diff", "window-blocks=64,seed=0")[0]
     assert same == {"order_differs": False, "steps_differ": False, "ranks_differ": False}
-    ranks = rows(*words, "--diff", "world=4,batch=8", status=1)[0]
+    ranks = rows(*words, "--diff", "world-size=4,batch=8", status=1)[0]
     assert (ranks["order_differs"], ranks["steps_differ"], ranks["ranks_differ"]) == (
         False, False, True)
     steps = rows(*words, "--diff", "batch=17", status=1)[0]
@@ -281,36 +281,37 @@ def test_diff():
     assert seed["order_differs"] and (seed["order_epoch"], seed["order_position"]) == (0, 0)
     tail = rows(*words, "--diff", "tail=keep", status=1)[0]
     assert not tail["order_differs"] and (tail["step_epoch"], tail["step"]) == (0, 5000 // 32)
-    assert "order: the same" in run(*words, "--diff", "world=4,batch=8", status=1)
-    for wrong in ["seed", "sed=1", "=1", "seed=x", "groups=100000"]:
+    assert "order: the same" in run(*words, "--diff", "world-size=4,batch=8", status=1)
+    for wrong in ["seed", "sed=1", "=1", "seed=x", "home-groups=100000"]:
         run(*words, "--diff", wrong, status=2)
 
 
 def test_verify():
-    words = ["--samples", 3001, "--block-samples", 7, "--groups", 6, "--batch", 12, "--world", 4]
+    words = ["--samples", 3001, "--block-samples", 7, "--home-groups", 6, "--batch", 12,
+             "--world-size", 4]
     for tail in ("drop", "pad", "wrap", "keep"):
-        proof = rows(*words, "--tail", tail, "--verify", "--histories", 5)[0]
+        proof = rows(*words, "--tail", tail, "--verify", "--random-runs", 5)[0]
         assert proof["exactly_once"] and proof["failures"] == 0
         assert proof["histories"] == 5 and proof["resizes"] > 0 and proof["kills"] > 0
         assert proof["slots"] > 2 * 8 * 2900
-    assert "each sample comes exactly once" in run(*words, "--verify", "--worlds", "1,48")
-    assert "does not divide" in run(*words, "--verify", "--worlds", "5", status=2)
+    assert "each sample comes exactly once" in run(*words, "--verify", "--world-sizes", "1,48")
+    assert "does not divide" in run(*words, "--verify", "--world-sizes", "5", status=2)
 
 
 def test_verify_a_run():
-    words = ["--samples", 3001, "--block-samples", 7, "--groups", 6, "--verify", "--epochs", 3]
+    words = ["--samples", 3001, "--block-samples", 7, "--home-groups", 6, "--verify", "--epochs", 3]
     for tail in ("drop", "pad", "wrap", "keep"):
-        proof = rows(*words, "--tail", tail, "--run", "8x16:10-3,3x5:200-200,5x1:7,2x32")[0]
+        proof = rows(*words, "--tail", tail, "--scenario", "8x16:10-3,3x5:200-200,5x1:7,2x32")[0]
         assert proof["exactly_once"] and proof["failures"] == 0
         assert (proof["stretches"], proof["resizes"], proof["kills"]) == (4, 1, 2)
         assert proof["histories"] == proof["worlds"] == 0
         assert proof["slots"] >= 9003 - 64 * 3 + 3 * 128 + 200 * 15
-    text = run(*words, "--run", "8x16:10-3,2x32")
+    text = run(*words, "--scenario", "8x16:10-3,2x32")
     assert "each sample comes exactly once: in 3 epochs" in text and "1 kills" in text
-    both = rows(*words, "--batch", 4, "--run", "8x16:10-3,2x32", "--worlds", "1,4")[0]
+    both = rows(*words, "--batch", 4, "--scenario", "8x16:10-3,2x32", "--world-sizes", "1,4")[0]
     assert (both["worlds"], both["histories"], both["stretches"]) == (2, 20, 2)
     # Counted by hand: 10 steps of 128, then steps of 64 from position 7 x 128 on.
-    one = rows(*words[:-1], 1, "--run", "8x16:10-3,2x32")[0]
+    one = rows(*words[:-1], 1, "--scenario", "8x16:10-3,2x32")[0]
     assert one["steps"] == 10 + (3001 - 7 * 128) // 64
     assert one["slots"] == 10 * 128 + (3001 - 7 * 128) // 64 * 64
 
@@ -321,7 +322,7 @@ def test_verify_a_run():
     "1x4294967296", "8X8", "8x8:1e3", "\x1b[31m", "9" * 4000, ",".join(["1x1:1"] * 65),
 ])
 def test_verify_refuses_a_run(told):
-    error = run("--samples", 100, "--verify", "--run", told, status=2)
+    error = run("--samples", 100, "--verify", "--scenario", told, status=2)
     assert "not a run" in error and "\x1b" not in error
 
 
@@ -330,16 +331,16 @@ def test_verify_refuses_a_run(told):
     ",".join(["1"] * 65),
 ])
 def test_verify_refuses_worlds(worlds):
-    error = run("--samples", 100, "--verify", "--worlds", worlds, status=2)
+    error = run("--samples", 100, "--verify", "--world-sizes", worlds, status=2)
     assert "not a list of world sizes" in error
 
 
 def test_verify_of_steps_with_large_factors():
     """A step whose smallest divisors are far apart; one that no single rank can have."""
-    proof = rows("--samples", 10**4, "--batch", 1048573, "--verify", "--histories", 1)[0]
+    proof = rows("--samples", 10**4, "--batch", 1048573, "--verify", "--random-runs", 1)[0]
     assert proof["worlds"] == 2 and proof["exactly_once"]
-    proof = rows("--samples", 10**4, "--batch", 1048573, "--world", 4294967291, "--verify",
-                 "--histories", 1)[0]
+    proof = rows("--samples", 10**4, "--batch", 1048573, "--world-size", 4294967291, "--verify",
+                 "--random-runs", 1)[0]
     assert proof["worlds"] == 1 and proof["exactly_once"]
 
 
@@ -351,9 +352,9 @@ def test_too_large_to_verify():
 
 
 @pytest.mark.parametrize("words", [
-    ["--verify", "--samples", 10**8, "--worlds", "1"],
+    ["--verify", "--samples", 10**8, "--world-sizes", "1"],
     ["--simulate", "--samples", 10**9, "--block-samples", "8"],
-    ["--diff", "world=2,batch=128", "--samples", 10**9],
+    ["--diff", "world-size=2,batch=128", "--samples", 10**9],
 ])
 def test_interrupt(words):
     """Ctrl-C ends a proof at once, without a trace."""
@@ -405,20 +406,22 @@ def test_table(data):
     assert full["same_block"] < order["same_block"]
     text = run(folder, *settings(dataset, world=4, nodes=2))
     assert "full permutation" in text and "requests an epoch" in text
-    planned = rows("--samples", 10**9, "--block-samples", 80, "--groups", 64, "--world", 64)[0]
+    planned = rows("--samples", 10**9, "--block-samples", 80, "--home-groups", 64,
+                   "--world-size", 64)[0]
     assert "open_blocks" not in planned["order"] and planned["order"]["window_samples"] == 5120
 
 
 def test_simulate(data):
     folder, dataset = data
-    words = ["--samples", 10**6, "--block-samples", 8, "--groups", 64, "--nodes", 64,
-             "--world", 512, "--batch", 4, "--simulate"]
+    words = ["--samples", 10**6, "--block-samples", 8, "--home-groups", 64, "--nodes", 64,
+             "--world-size", 512, "--batch", 4, "--simulate"]
     got = rows(*words, "--tail", "pad", "--threads", 2)[0]
     assert (got["samples"], got["missing"], got["repeated"]) == (10**6, 0, 0)
     assert got["steps"] == -(-10**6 // 2048) and got["slots"] == got["steps"] * 2048
     assert 50 < got["open_blocks"] <= got["open_blocks_bound"] < 80  # a window of 64 and the pool
     assert 50 < got["step_blocks"] <= got["step_blocks_bound"] < 150
-    small = ["--samples", 20000, "--block-samples", 8, "--groups", 8, "--nodes", 8, "--world", 8]
+    small = ["--samples", 20000, "--block-samples", 8, "--home-groups", 8, "--nodes", 8,
+             "--world-size", 8]
     planned = rows(*small)[0]["order"]["window_blocks"]
     assert planned == rows(*small, "--simulate")[0]["open_blocks_bound"]
     assert rows(*words)[0]["samples"] == 10**6 // 2048 * 2048
@@ -433,7 +436,8 @@ def test_simulate(data):
     [], ["--samples", "0"], ["--samples", "10", "--at", "x"], ["--samples", "10", "--rank", "1"],
     ["--samples", "10", "--batch", "1", "--at", "10"], ["--samples", "10", "--find", "k"],
     ["--samples", "10", "--find", "10"], ["--samples", "10", "--verify", "--at", "1"],
-    ["--samples", "10", "--world", "3", "--nodes", "2"], ["--samples", "10", "--groups", "3"],
+    ["--samples", "10", "--world-size", "3", "--nodes", "2"],
+    ["--samples", "10", "--home-groups", "3"],
 ])
 def test_usage(words):
     assert run(*words, status=2)

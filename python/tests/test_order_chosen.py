@@ -76,7 +76,7 @@ CHOICES = {
     "weights": ({"weights": "json.score"}, ["--weights", "json.score"]),
     "balance": ({"subset": SUBSET, "balance": "label"}, ["--subset", SUBSET, "--balance", "label"]),
     "replacement": ({"replacement": True}, ["--replacement"]),
-    "repeats": ({"repeats": 3, "repeat_distance": 10}, ["--repeats", 3, "--repeats-apart", 10]),
+    "repeats": ({"repeats": 3, "repeat_distance": 10}, ["--repeats", 3, "--repeat-distance", 10]),
     "curriculum": (
         {"curriculum": [(0, "label < 5"), (150, SUBSET), (500, None)], "epoch": 300},
         ["--curriculum", f"0:label < 5;150:{SUBSET};500:", "--epoch-samples", 300],
@@ -118,12 +118,12 @@ def test_answers_are_the_loaders(data, choice):
     assert sum(part["epoch_samples"] for part in report["parts"]) == len(given)
     assert sum(part["requests"] for part in report["parts"]) == report["order"]["requests"] > 0
     assert 0 < report["order"]["open_blocks"] <= report["order"]["window_blocks"]
-    proof = rows(*words, "--verify", "--histories", 2, "--worlds", "1,4")[0]
+    proof = rows(*words, "--verify", "--random-runs", 2, "--world-sizes", "1,4")[0]
     assert proof["exactly_once"] and proof["histories"] == 2
     simulated = rows(*words, "--simulate", "--epoch", 1)[0]
     assert (simulated["samples"], simulated["missing"], simulated["repeated"]) == (len(given), 0, 0)
     assert simulated["open_blocks"] == report["order"]["open_blocks"]
-    same = rows(*words, "--diff", "world=2,batch=10", status=1)[0]
+    same = rows(*words, "--diff", "world-size=2,batch=10", status=1)[0]
     assert (same["order_differs"], same["steps_differ"]) == (False, False)
 
 
@@ -181,7 +181,7 @@ def test_diff_of_choices(data):
 @pytest.mark.parametrize(("words", "says"), [
     (["--mix", "1", "--subset", "label == 3"], "a mix takes whole sources"),
     (["--subset", "label == 3", "--curriculum", "0:"], "each stage"),
-    (["--repeats-apart", "3"], "goes with --repeats"),
+    (["--repeat-distance", "3"], "goes with --repeats"),
     (["--weights", "json.score", "--balance", "label"], "give one of"),
     (["--curriculum", "3:label == 3"], "out of sequence"),
     (["--curriculum", "label == 3"], "POSITION:PREDICATE"),

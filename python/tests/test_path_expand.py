@@ -100,7 +100,7 @@ def test_other_commands(world):  # noqa: F811
     assert json.loads(told("prewarm", "--json", f"{base}/a?.tar"))["files"] == 2
     world.s3.objects["data", "x/large0"] = bytes(70_000)
     world.s3.objects["data", "x/large1"] = bytes(70_000)
-    told("bench", "store", f"{base}/large{{0..1}}", "--sizes", "64K", "--at-once", "1",
+    told("bench", "store", f"{base}/large{{0..1}}", "--sizes", "64K", "--concurrency", "1",
          "--bytes", "128K")
     web = {f"d{i}.tar": b"%d" % i for i in range(3)}
     for name, data in web.items():

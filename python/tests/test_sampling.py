@@ -500,7 +500,7 @@ def test_the_two_level_order(data, dataset):
         for step, batch in zip(range(4), run, strict=False):
             rows = order("--seed", "5", "--at", str(step))
             assert [row["sample"] for row in rows] == batch["id"].tolist()
-    assert order("--verify", "--histories", "3")[0]["exactly_once"] is True
+    assert order("--verify", "--random-runs", "3")[0]["exactly_once"] is True
     table = order("--block-samples", "10")[0]
     assert table["shuffle"] == "two-level"
     assert table["order"]["window_samples"] == SAMPLES // SHARDS

@@ -174,7 +174,7 @@ def test_one_zstd_frame_is_one_segment(tmp_path, engine):
         if name == "large":
             assert report.sequential_shard == str(root / "a.tar.zst")
             assert "frames" in report.sequential_reason
-            done = run("index", "--access", root)
+            done = run("index", "--seek-points", root)
             assert done.returncode == 1 and b"1 of 1 compressed shards" in done.stdout
             assert b"pzstd" in done.stdout
         assert run("index", root).returncode == 0  # nothing was asked for
@@ -190,14 +190,14 @@ def test_what_has_no_access_points_is_said(data, engine):
     ):
         name = path.name if ending == "x" else f"{path.name}.{ending}"
         (root / name).write_bytes(pack(path.read_bytes()))
-    done = run("index", "--access", "--json", root)
+    done = run("index", "--seek-points", "--json", root)
     told = json.loads(done.stdout)
     assert done.returncode == 1
     assert (told["shards_packed"], told["shards_sequential"]) == (3, 2)
     assert told["sequential_shard"].endswith("s-1.tar.bz2")
     assert "bzip2 and xz" in told["sequential_reason"]
     report = stoker.index(root, engine=engine, force=True)
-    assert report.shards_sequential == 3 and "--access" in report.sequential_reason
+    assert report.shards_sequential == 3 and "--seek-points" in report.sequential_reason
     plain = stoker.index(data, seek_points=True, engine=engine)
     assert (plain.shards_packed, plain.shards_sequential, plain.sequential_shard) == (0, 0, None)
 
@@ -246,14 +246,14 @@ def test_access_argument(data, engine, value):
 
 def test_command(data):
     root = packed(data, "python's gzip")
-    assert run("index", "--access=64K", root).returncode == 0
+    assert run("index", "--seek-points=64K", root).returncode == 0
     info = json.loads(run("info", "--json", root).stdout)
     assert not info["sequential"] and info["shuffle"] == "block"
-    assert run("index", "--access", data).returncode == 0  # nothing to do in plain tars
-    assert run("index", "--access=1K", root).returncode == 2
+    assert run("index", "--seek-points", data).returncode == 0  # nothing to do in plain tars
+    assert run("index", "--seek-points=1K", root).returncode == 2
     wanted = run("cat", data, "2/017.bin").stdout
     assert wanted and run("cat", root, "2/017.bin").stdout == wanted
-    assert b"--access[=BYTES]" in run("help", "index").stdout
+    assert b"--seek-points[=BYTES]" in run("help", "index").stdout
 
 
 # ---- indexes of other tools ----

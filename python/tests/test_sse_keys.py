@@ -210,14 +210,14 @@ def test_copied_within_and_not_told(sealing, clean, source):  # noqa: F811
     with Proxy("--to", sealing.url, rules=[
             {"method": "PUT", "path": "*lost", "fault": "reset", "at": -1, "count": 1}]) as proxy:
         clean.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
-        told = copy("cp", "--fresh", f"s3://data/{source}", "s3://data/to/lost")
+        told = copy("cp", "--no-clobber", f"s3://data/{source}", "s3://data/to/lost")
         log = proxy.stop()
     assert told["files_done"] == 1 and sealing.objects["data", "to/lost"] == data
     assert [line["status"] for line in log if line["method"] == "PUT"][-1] == 412
     clean.setenv("AWS_ENDPOINT_URL", sealing.url)
     for other in (random_bytes(1000, 2), data[:-1]):
         sealing.objects["data", "to/other"] = other
-        text = run("cp", "--fresh", f"s3://data/{source}", "s3://data/to/other", ok=3)
+        text = run("cp", "--no-clobber", f"s3://data/{source}", "s3://data/to/other", ok=3)
         assert "is there already" in text and sealing.objects["data", "to/other"] == other
 
 

@@ -1,4 +1,4 @@
-"""What can go wrong between a client and a store, scenario by scenario, through `stoker fault`.
+"""What can go wrong between a client and a store, scenario by scenario, behind a fault proxy.
 
 Whatever is done to requests for bytes (by S3 and by plain HTTP) and to lists: the data are exact,
 or there is an error that names the URL; never other bytes, and never a wait without an end. One

@@ -3,8 +3,8 @@
 Goal: with the authority that is named data come exactly; with another host's certificate, none that
 is trusted, or none at all there is one error that says so, soon, and nothing was asked for.
 Method: nginx with a certificate of this test's own for "localhost"; the command and the package.
-Then `stoker fault --tls`, whose certificate is for any host, and which fails within TLS as it does
-without: seen by Python's ssl, and by the command.
+Then `stoker fault-proxy --tls`, whose certificate is for any host, and which fails within TLS as it
+does without: seen by Python's ssl, and by the command.
 """
 
 import http.client
@@ -246,8 +246,8 @@ def test_fault_options(tmp_path):
             (["--tls", "--tls-name", "a b"], 3), (["--tls", "--tls-cert-out", none], 3),
             (["--tls-cert", none, "--tls-key", there], 3),
             (["--tls-cert", there, "--tls-key", there], 3)):
-        done = subprocess.run([COMMAND, "fault", *map(str, words)], capture_output=True, text=True,
-                              timeout=WAIT, check=False)
+        done = subprocess.run([COMMAND, "fault-proxy", *map(str, words)], capture_output=True,
+                              text=True, timeout=WAIT, check=False)
         assert done.returncode == status and done.stderr and not done.stdout, (words, done)
     assert there.read_text() == "no PEM\n"
     with TlsProxy(tmp_path) as proxy, Proxy() as plain:

@@ -1,4 +1,4 @@
-"""What can go wrong while `stoker cp` writes to a store, through `stoker fault`.
+"""What can go wrong while `stoker cp` writes to a store, through `stoker fault-proxy`.
 
 Goal: whatever becomes of a request that writes, a name holds the old object or the new one, whole;
 success is never told of what is not there; an error names what was asked; nothing that somebody

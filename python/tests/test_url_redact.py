@@ -132,7 +132,7 @@ def test_no_command_shows_it(web, tmp_path, way):
     assert (tmp_path / "all" / "1.tar").read_bytes() == web.files["/d/1.tar"]
     run(tmp_path, "creds", "explain", "--json", one)
     run(tmp_path, "bench", "store", "--json", one, "--seconds", "0.1", "--sizes", "1K",
-        "--at-once", "1", "--plot", "page.html")
+        "--concurrency", "1", "--plot", "page.html")
     run(tmp_path, "pack", url, "packed")
     written(tmp_path)
 
@@ -211,7 +211,7 @@ def test_a_sas_behind_az(tmp_path):
 
 def test_fault_proxy(web):
     """What it has no use for it does not show either."""
-    done = subprocess.run([command(), "fault", "--to", ways(web, "")["password"]],
+    done = subprocess.run([command(), "fault-proxy", "--to", ways(web, "")["password"]],
                           capture_output=True, timeout=60, check=False)
     assert done.returncode == 3 and b"not http://HOST:PORT" in done.stderr
     clean(done.stderr, done.stdout)

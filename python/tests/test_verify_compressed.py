@@ -128,7 +128,7 @@ def test_a_wrong_end(tmp_path, engine, values, name):
     else:
         assert kinds == ["packing", "unrepaired"], found
         assert path.read_bytes() == damaged
-        assert "--keep-unproven" in found[1].advice
+        assert "--keep-unverified" in found[1].advice
     with stoker.verify(path, engine=engine, repair=True, keep_unverified=True) as check:
         found = list(check)
         progress = check.progress()
@@ -174,9 +174,9 @@ def test_damage_inside_is_not_taken_for_its_end(tmp_path, engine, values):
 def test_command(tmp_path, values):
     path = tmp_path / "a.tar.gz"
     path.write_bytes(flip(gzip.compress(make_tar(values)), -7))
-    done = run("verify", "--keep-unproven", path)
+    done = run("verify", "--keep-unverified", path)
     assert done.returncode == 2 and b"repair" in done.stderr
-    done = run("verify", "--repair", "--keep-unproven", path)
+    done = run("verify", "--repair", "--keep-unverified", path)
     assert done.returncode == 1
     assert b"0 samples left out, 24 kept unproven" in done.stdout, done.stdout
     with pytest.raises(stoker.ArgumentError):

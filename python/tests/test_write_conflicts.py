@@ -173,7 +173,7 @@ def test_an_upload_whose_name_is_not_told(store, files, others):
 
     store.uploads["longer"] = (("b", "k2"), write_server.now(), {})
     store.script = Script("begin", garbled)
-    with pytest.raises(stoker.CorruptError, match="rm --uploads"):
+    with pytest.raises(stoker.CorruptError, match="rm --unfinished-uploads"):
         copy(files / "large")
     left = {"id-1", "id-2"} if others else set()
     assert set(store.uploads) == {"before", "at work", "longer"} | left

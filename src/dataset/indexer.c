@@ -194,7 +194,7 @@ static const char *reason_of(const struct stk_index *index, uint32_t shard)
                "tars (stoker pack)";
     }
     return stk_index_seek_points_bytes(index, shard) == 0
-               ? "gzip has access points where they are asked for: --access"
+               ? "gzip has access points where they are asked for: --seek-points"
                : "gzip without a new block for more than 32 MiB: pack it again, or as plain tars "
                  "(stoker pack)";
 }

@@ -22,7 +22,7 @@ struct stk_jpeg_index {
 static int fail_file(int status, const char *what, struct stoker_error *error)
 {
     return stk_fail(error, status, "the marks of JPEGs are not used",
-                    "make them anew: stoker index --jpeg-rows", "%s", what);
+                    "make them anew: stoker index --jpeg-index", "%s", what);
 }
 
 /* What lies there, its pages checked; NULL: out of bounds or damaged. */

@@ -108,7 +108,7 @@ static void test_whole(struct stk_io *world)
     stk_jpeg_index_close(marks);
     T_EQ("another's", stk_jpeg_index_open(&marks, world, PATH, other, &error),
          STOKER_ERROR_CHANGED);
-    T_HAS("another's", error.advice, "--jpeg-rows");
+    T_HAS("another's", error.advice, "--jpeg-index");
     T_TRUE("not given", !marks);
     marks = (void *)pictures;
     T_EQ("none", stk_jpeg_index_open(&marks, world, "/data/x.marks", identity, NULL), -ENOENT);

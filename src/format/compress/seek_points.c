@@ -44,7 +44,7 @@ static const ZSTD_customMem zstd_memory = {alloc_zstd, free_zstd, NULL};
 static int no_memory(struct stoker_error *error)
 {
     return stk_fail(error, -ENOMEM, "no memory for access points",
-                    "free memory, or ask for fewer: a larger --access", "packed shard");
+                    "free memory, or ask for fewer: a larger --seek-points", "packed shard");
 }
 
 int stk_seek_points_builder_open(struct stk_seek_points_builder **builder_out, uint32_t compression,
@@ -193,7 +193,7 @@ int stk_seek_points_builder_finish(struct stk_seek_points_builder *builder, uint
     *image_out = (struct stk_view){0};
     if (builder->status == STOKER_ERROR_LIMIT) {
         return stk_fail(error, builder->status, "too many access points for one shard",
-                        "ask for fewer: a larger --access", "%u points", head->point_count);
+                        "ask for fewer: a larger --seek-points", "%u points", head->point_count);
     }
     if (builder->status < 0) {
         return no_memory(error);

@@ -159,7 +159,7 @@ int stk_segment_cache_read(struct stk_segment_cache *cache,
 static int damaged(struct stoker_error *error, const char *detail)
 {
     return stk_fail(error, STOKER_ERROR_CORRUPT, "a packed shard and its index do not fit",
-                    "check the shard; make the index anew with 'stoker index --force --access'",
+                    "check the shard; rebuild the index: 'stoker index --force --seek-points'",
                     "%s", detail);
 }
 

@@ -309,7 +309,7 @@ static void test_told(void)
     T_STR("away", ground.advices[0].command, "lfs migrate -c 4 -S 4M '/lustre/it'\\''s'");
     T_STR("away", ground.advices[2].command, "stoker prewarm '/lustre/it'\\''s'");
     T_STR("away", ground.advices[4].command,
-          "stoker bench --raw --cold --far-threads 32 '/lustre/it'\\''s'");
+          "stoker bench --raw --cold --network-fs-threads 32 '/lustre/it'\\''s'");
     begin("/gpfs/x");
     ground.probe.has_residency = true;
     ground.probe.files = (struct stk_filesystem_files){.seen = 2, .archived = 1, .bytes = 9};

@@ -261,9 +261,9 @@ static void advise_files(struct stoker_filesystem *filesystem)
                         "8 threads open files here at once, unless "
                         "far_threads says otherwise");
         because(advice, "each waits for a round trip to the server meanwhile: where it bears more, "
-                        "more files are open at once. --far-threads of commands, "
+                        "more files are open at once. --network-fs-threads of commands, "
                         "Engine(far_threads=32); measured by");
-        set_path_command(filesystem, advice, "stoker bench --raw --cold --far-threads 32");
+        set_path_command(filesystem, advice, "stoker bench --raw --cold --network-fs-threads 32");
     }
 }
 

@@ -62,7 +62,7 @@ int stoker_sampler_open(struct stoker_sampler **sampler_out, struct stoker_datas
     }
     if (stk_index_is_sequential(dataset->index)) {
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "packed shards cannot be chosen from",
-                        "index them with --access, or write them anew with 'stoker pack'",
+                        "index them with --seek-points, or write them anew with 'stoker pack'",
                         "sampler");
     }
     sampler = stk_alloc(1, sizeof *sampler);

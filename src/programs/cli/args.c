@@ -18,13 +18,14 @@ enum option_kind {
     OPTION_SHARE,
     OPTION_CHOICE,
     OPTION_TEXT,
-    OPTION_MAYBE_NUMBER, /* this and what follows: only after '='; without it 1 */
-    OPTION_MAYBE_BYTES
+    OPTION_MAYBE_NUMBER, /* this and the next: a value only after '='; without a value 1 */
+    OPTION_MAYBE_BYTES,
+    OPTION_ALIAS, /* a hidden former spelling of the option that `value` names */
 };
 
 struct option {
     const char *name;
-    const char *value; /* how the help calls the value; choices: "a|b|c", counted from `low` */
+    const char *value; /* its name in the help; choices: "a|b|c", numbered from `low` */
     uint32_t commands;
     uint32_t kind;
     size_t field; /* offset in struct args */
@@ -45,231 +46,256 @@ struct option {
 
 /* clang-format off */
 static const struct option options[] = {
-    {"mount", NULL, COMMAND_INFO, OPTION_FLAG, FIELD(mount), 0, 0,
-     "only what PATH lies on: no data set is opened"},
+    {"filesystem", NULL, COMMAND_INFO, OPTION_FLAG, FIELD(filesystem), 0, 0,
+     "show only the file system below PATH; do not open the data set"},
     {"json", NULL, COMMAND_LS | ORDERED | TOOLS | COMMAND_SAMPLE | COMMAND_CREDS | FILES |
      COMMAND_BENCH_STORE | COMMAND_PREWARM, OPTION_FLAG, FIELD(json), 0, 0,
-     "JSON, one object a line"},
+     "JSON output, one object a line"},
     {"check", NULL, COMMAND_PREWARM, OPTION_FLAG, FIELD(check_only), 0, 0,
-     "read nothing: say what is cold"},
+     "read nothing; report how much is cold (not in the page cache)"},
     {"touch", NULL, COMMAND_PREWARM, OPTION_FLAG, FIELD(touch), 0, 0,
-     "one byte of each file, for archives that bring whole files"},
+     "read one byte of each file: for archives that restore entire files"},
     {"workers", "N", COMMAND_PREWARM, OPTION_NUMBER, FIELD(workers), 1, 64,
-     "reads at once; default 16"},
-    {"piece", "BYTES", COMMAND_PREWARM, OPTION_BYTES, FIELD(piece_bytes), 64u << 10, 64u << 20,
-     "of a file at a time; default 4M"},
+     "concurrent reads; default 16"},
+    {"chunk-size", "BYTES", COMMAND_PREWARM, OPTION_BYTES, FIELD(chunk_bytes), 64u << 10, 64u << 20,
+     "bytes of one read; default 4M"},
     {"seconds", "S", COMMAND_PREWARM, OPTION_SECONDS, FIELD(seconds), 0, 0,
-     "stop after S seconds; the same command goes on; default none"},
+     "stop after S seconds; the same command continues; default: no limit"},
     {"files", NULL, COMMAND_LS, OPTION_FLAG, FIELD(files), 0, 0,
-     "files, objects and folders instead of samples"},
+     "list files, objects and folders instead of samples"},
     {"recursive", NULL, COMMAND_LS | COMMAND_CP | COMMAND_RM, OPTION_FLAG, FIELD(recursive), 0, 0,
-     "folders with all that lies below them (-r); of ls with --files"},
+     "include everything below folders (-r); ls: together with --files"},
     {"update", NULL, COMMAND_CP, OPTION_FLAG, FIELD(update), 0, 0,
-     "leave out what is there in the same size and no older"},
-    {"fresh", NULL, COPIES, OPTION_FLAG, FIELD(fresh), 0, 0,
-     "never replace a file or an object: an error where one is there"},
-    {"delete", NULL, COMMAND_SYNC, OPTION_FLAG, FIELD(remove_extra), 0, 0,
-     "once all is copied, remove what the source does not have"},
-    {"uploads", NULL, COMMAND_RM, OPTION_FLAG, FIELD(leftovers), 0, 0,
-     "not objects but uploads below PATH that nobody ended"},
-    {"older", "SECONDS", COMMAND_RM, OPTION_SECONDS, FIELD(seconds), 0, 0,
-     "with --uploads: that are older; default a day"},
-    {"yes", NULL, COMMAND_RM, OPTION_FLAG, FIELD(yes), 0, 0, "do not ask (-y)"},
+     "skip files whose destination has the same size and is not older"},
+    {"no-clobber", NULL, COPIES, OPTION_FLAG, FIELD(no_clobber), 0, 0,
+     "never replace a file or an object; fail if the destination exists"},
+    {"delete", NULL, COMMAND_SYNC, OPTION_FLAG, FIELD(delete_extra), 0, 0,
+     "after copying, remove destination files that the source does not have"},
+    {"unfinished-uploads", NULL, COMMAND_RM, OPTION_FLAG, FIELD(unfinished_uploads), 0, 0,
+     "remove unfinished multipart uploads below PATH instead of objects"},
+    {"older-than", "SECONDS", COMMAND_RM, OPTION_SECONDS, FIELD(seconds), 0, 0,
+     "with --unfinished-uploads: minimum age of an upload; default a day"},
+    {"yes", NULL, COMMAND_RM, OPTION_FLAG, FIELD(yes), 0, 0, "remove without a prompt (-y)"},
     {"workers", "N", COPIES | COMMAND_RM, OPTION_NUMBER, FIELD(workers), 1, 256,
-     "files, or parts of large ones, at once; default 128, between local folders 2 a core"},
+     "concurrent files, or parts of large files; default 128, between local folders 2 a core"},
     {"part-size", "BYTES", COPIES, OPTION_BYTES, FIELD(part_bytes), 5u << 20, 1u << 30,
-     "files above it are copied by parts; default 8M"},
+     "copy larger files in parts of this size; default 8M"},
     {"check", "crc64nvme|crc32c|sha256|md5", COPIES, OPTION_CHOICE, FIELD(check),
      STOKER_CHECK_CRC64NVME, 0,
-     "how the store checks what arrives; default: crc64nvme at Amazon, elsewhere the signature's "
-     "SHA-256"},
+     "checksum by which the store verifies an upload; default: crc64nvme on Amazon S3, elsewhere "
+     "the SHA-256 of the signature"},
     {"storage-class", "NAME", COPIES, OPTION_TEXT, FIELD(storage_class), 0, 0,
-     "of new objects; default: the bucket's"},
+     "storage class of new objects; default: the bucket's"},
     {"sse", "AES256|aws:kms", COPIES, OPTION_TEXT, FIELD(encryption), 0, 0,
-     "encryption of new objects by the store; default: the bucket's"},
+     "server-side encryption of new objects; default: the bucket's"},
     {"sse-kms-key", "ID", COPIES, OPTION_TEXT, FIELD(encryption_key), 0, 0,
-     "the key of --sse aws:kms"},
+     "key of --sse aws:kms"},
     {"sse-kms-context", "JSON", COPIES, OPTION_TEXT, FIELD(encryption_context), 0, 0,
-     "the encryption context of --sse aws:kms: {\"name\": \"text\"}"},
+     "encryption context of --sse aws:kms: {\"name\": \"text\"}"},
     {"sizes", "N,N", COMMAND_BENCH_STORE, OPTION_TEXT, FIELD(sizes), 0, 0,
-     "of the ranges; those above 8M are several requests each; default 64K,1M,8M"},
-    {"at-once", "N,N", COMMAND_BENCH_STORE, OPTION_TEXT, FIELD(at_once), 0, 0,
+     "sizes of the ranges; ranges above 8M take several requests; default 64K,1M,8M"},
+    {"concurrency", "N,N", COMMAND_BENCH_STORE, OPTION_TEXT, FIELD(concurrency), 0, 0,
      "ranges in flight; default 1,8,32,64"},
     {"seconds", "S", COMMAND_BENCH_STORE, OPTION_SECONDS, FIELD(seconds), 0, 0,
-     "for all reading together; each size and number is read once at least; default 20"},
+     "time limit of all reads together; each size and concurrency is measured at least once; "
+     "default 20"},
     {"bytes", "BYTES", COMMAND_BENCH_STORE, OPTION_BYTES, FIELD(bytes_max), 1, UINT64_MAX / 4,
-     "read no more, but for the ranges in flight then; default 4G"},
+     "start no more reads after this many bytes; default 4G"},
     {"write", NULL, COMMAND_BENCH_STORE, OPTION_FLAG, FIELD(write), 0, 0,
-     "write some 70 MB below URL first, measure that too, read it, and remove it"},
+     "write about 70 MB below URL first, measure this too, read it, and remove it"},
     {"plot", "FILE", COMMAND_BENCH_STORE, OPTION_TEXT, FIELD(plot), 0, 0,
-     "charts and the table as a page (.html), or the charts (.svg, .png)"},
+     "write charts and the table as a page (.html), or only the charts (.svg, .png)"},
     {"seed", "N", COMMAND_BENCH_STORE, OPTION_NUMBER, FIELD(seed), 0, UINT64_MAX - 1,
-     "of the places that are read; default 0"},
+     "seed of the random offsets; default 0"},
     {"shards", NULL, COMMAND_LS, OPTION_FLAG, FIELD(shards), 0, 0,
-     "a line for each shard (of a folder: each class folder) instead of each sample"},
+     "one line for each shard (in a folder: for each class folder) instead of each sample"},
     {"limit", "N", COMMAND_LS | COMMAND_VERIFY | COMMAND_DIFF, OPTION_NUMBER, FIELD(limit), 1,
      UINT64_MAX, "print at most N lines"},
     {"deep", NULL, COMMAND_VERIFY, OPTION_FLAG, FIELD(deep), 0, 0,
-     "decode every pixel; any warning of a picture's library counts"},
+     "decode all pixels; a warning of the image decoder counts as damage"},
     {"repair", NULL, COMMAND_VERIFY, OPTION_FLAG, FIELD(repair), 0, 0,
-     "write damaged shards anew without their damaged samples; keep SHARD.original"},
-    {"keep-unproven", NULL, COMMAND_VERIFY, OPTION_FLAG, FIELD(keep_unproven), 0, 0,
-     "with --repair: keep samples of which only a wrong checksum of the packing says ill"},
+     "rewrite damaged shards without their damaged samples; keep SHARD.original"},
+    {"keep-unverified", NULL, COMMAND_VERIFY, OPTION_FLAG, FIELD(keep_unverified), 0, 0,
+     "with --repair: keep samples for which only a checksum of the compressed data is wrong"},
     {"reread", NULL, COMMAND_DIFF, OPTION_FLAG, FIELD(reread), 0, 0,
-     "read all bytes, whatever checksums an index has"},
+     "read all bytes even if an index has checksums"},
     {"batch", "N", STREAM | COMMAND_ORDER, OPTION_NUMBER, FIELD(batch), 1, 1u << 20,
-     "samples a batch; default 256"},
+     "samples of a batch; default 256"},
     {"image", "PIXELS", STREAM, OPTION_NUMBER, FIELD(image), 1, 1u << 14,
-     "decode to PIXELS x PIXELS, as training does: RandomResizedCrop, flip; default 224"},
+     "decode to PIXELS x PIXELS as training does (RandomResizedCrop, flip); default 224"},
     {"dtype", "uint8|float32|float16|bfloat16", STREAM, OPTION_CHOICE, FIELD(dtype),
      STOKER_UINT8, 0,
-     "of pixels; all but uint8 are normalised; default float32"},
+     "type of pixels; all types but uint8 are normalised; default float32"},
     {"layout", "nchw|nhwc", COMMAND_BENCH, OPTION_CHOICE, FIELD(layout), STOKER_NCHW, 0,
-     "of pixels; default nchw"},
+     "layout of pixels; default nchw"},
     {"raw", NULL, COMMAND_BENCH, OPTION_FLAG, FIELD(raw), 0, 0,
-     "bytes of the members, nothing is decoded"},
+     "read the members without decoding them"},
     {"fields", "EXT,EXT", COMMAND_BENCH, OPTION_TEXT, FIELD(fields), 0, 0,
      "with --raw: members to read (jpg;png,cls: jpg or png, and cls); default: those of the first "
      "sample"},
     {"shard-size", "BYTES", COMMAND_PACK, OPTION_BYTES, FIELD(shard_bytes), 4096, UINT64_MAX / 4,
-     "no shard is larger, unless one sample is; default 256M"},
-    {"stage", "DIR", COMMAND_PACK, OPTION_TEXT, FIELD(stage), 0, 0,
-     "where it is packed before it is sent to a URL; default: the cache"},
+     "maximum size of a shard (a larger sample gets a shard of its own); default 256M"},
+    {"staging-dir", "DIR", COMMAND_PACK, OPTION_TEXT, FIELD(staging_dir), 0, 0,
+     "local folder for shards before they are uploaded to a URL; default: the cache"},
     {"pattern", "NAME", COMMAND_PACK, OPTION_TEXT, FIELD(pattern), 0, 0,
      "names of the shards; default shard-%06d.tar"},
     {"shuffle", "SEED", COMMAND_PACK, OPTION_TEXT, FIELD(shuffle_seed), 0, 0,
-     "shuffle the samples by this number; default: the order of the source"},
+     "shuffle the samples with this seed; default: the order of the source"},
     {"short-side", "N", COMMAND_PACK, OPTION_NUMBER, FIELD(short_side), 1, 1u << 16,
-     "make JPEGs smaller whose short side is above N pixels; others are copied"},
+     "shrink JPEGs whose short side is longer than N pixels; copy the others"},
     {"quality", "N", COMMAND_PACK, OPTION_NUMBER, FIELD(quality), 1, 100,
-     "of JPEGs made smaller; default 90"},
+     "JPEG quality of shrunk images; default 90"},
     {"shuffle", "block|full|none|two-level", ORDERED, OPTION_CHOICE, FIELD(shuffle),
      STOKER_SHUFFLE_BLOCK, 0,
      "the order; two-level: shards, then the samples of each; default block"},
-    {"window", "N", ORDERED, OPTION_NUMBER, FIELD(window), 1, UINT32_MAX,
-     "blocks that are mixed with each other; default 64"},
-    {"groups", "N", ORDERED, OPTION_NUMBER, FIELD(groups), 1, UINT32_MAX,
-     "home groups of blocks: nodes meet the same blocks every epoch if they divide a step and are "
-     "a multiple of the nodes, or far above them; default 1"},
+    {"window-blocks", "N", ORDERED, OPTION_NUMBER, FIELD(window_blocks), 1, UINT32_MAX,
+     "blocks of a shuffle window; default 64"},
+    {"home-groups", "N", ORDERED, OPTION_NUMBER, FIELD(home_groups), 1, UINT32_MAX,
+     "groups of blocks. Each node reads the same blocks in every epoch if N divides the samples of "
+     "a step and is a multiple of the nodes, or much larger; default 1"},
     {"seed", "N", COMMAND_BENCH | COMMAND_ORDER, OPTION_NUMBER, FIELD(seed), 0, UINT64_MAX,
-     "of the order and of augmentation; default 0"},
-    {"world", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(world), 1, UINT32_MAX,
-     "ranks; a step is N batches; default 1"},
+     "seed of the order and of augmentation; default 0"},
+    {"world-size", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(world_size), 1, UINT32_MAX,
+     "number of ranks; a step is N batches; default 1"},
     {"nodes", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(nodes), 1, UINT32_MAX,
-     "machines that the ranks are spread over, each with a cache; default 1"},
+     "number of machines, each with a cache and an equal number of ranks; default 1"},
     {"tail", "drop|pad|wrap|keep", COMMAND_ORDER, OPTION_CHOICE, FIELD(tail), STOKER_TAIL_DROP, 0,
-     "what becomes of the samples behind an epoch's last whole step; default drop"},
+     "handling of the samples after the last complete step of an epoch; default drop"},
     {"epoch", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(epoch), 0, UINT64_MAX,
      "the epoch of --at and --simulate, the first of --find; default 0"},
     {"epochs", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(epochs), 1, UINT64_MAX,
-     "epochs that --find, --diff and --verify look at; default 3, 3 and 2"},
+     "number of epochs for --find, --diff and --verify; default 3, 3 and 2"},
     {"at", "STEP", COMMAND_ORDER, OPTION_TEXT, FIELD(at), 0, 0,
-     "list the samples of a step: which were in the batch where the loss jumped?"},
+     "list the samples of a step: which samples were in the batch where the loss jumped?"},
     {"rank", "N", COMMAND_ORDER, OPTION_TEXT, FIELD(rank), 0, 0,
-     "with --at: only those of this rank"},
+     "with --at: list only this rank"},
     {"subset", "PREDICATE", COMMAND_SAMPLE | COMMAND_ORDER, OPTION_TEXT, FIELD(subset), 0, 0,
-     "only samples for which it holds: 'label in (3, 7) and size > 10_000'"},
+     "only samples for which the predicate is true: 'label in (3, 7) and size > 10_000'"},
     {"weights", "COLUMN", COMMAND_SAMPLE | COMMAND_ORDER, OPTION_TEXT, FIELD(weights), 0, 0,
-     "drawn with replacement, as often as this column says"},
+     "draw with replacement, with probabilities in proportion to this column"},
     {"balance", "COLUMN", COMMAND_SAMPLE | COMMAND_ORDER, OPTION_TEXT, FIELD(balance), 0, 0,
-     "each value of this column as often as any other"},
+     "draw each value of this column equally often"},
     {"replacement", NULL, COMMAND_ORDER, OPTION_FLAG, FIELD(replacement), 0, 0,
-     "drawn with replacement, all alike"},
+     "draw with replacement, all samples with the same probability"},
     {"curriculum", "STAGES", COMMAND_ORDER, OPTION_TEXT, FIELD(curriculum), 0, 0,
-     "from each position of the run on other samples: '0:size < 9_000;300000:' are small ones, "
-     "then all"},
+     "a list POSITION:PREDICATE; each predicate selects the samples from its position of the run "
+     "on: '0:size < 9_000;300000:' are small samples first, then all"},
     {"repeats", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(repeats), 1, 65536,
-     "each sample N times; default 1"},
-    {"repeats-apart", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(repeats_apart), 1, 1u << 24,
-     "positions from copy to copy; default 1: in a row"},
+     "repeat each sample N times; default 1"},
+    {"repeat-distance", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(repeat_distance), 1, 1u << 24,
+     "positions between two repeats of a sample; default 1: adjacent"},
     {"epoch-samples", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(epoch_samples), 1,
      UINT64_C(1) << 56,
-     "samples of an epoch of chosen samples; default: one pass, with its repeats"},
+     "length of an epoch of selected samples; default: one pass, with its repeats"},
     {"find", "KEY", COMMAND_ORDER, OPTION_TEXT, FIELD(find), 0, 0,
-     "list the steps where a sample comes (without PATH: its number)"},
+     "list the steps that contain a sample (without PATH: its number)"},
     {"diff", "SETTINGS", COMMAND_ORDER, OPTION_TEXT, FIELD(diff), 0, 0,
-     "where another set-up first differs: seed=1,window=128,world=16 ..."},
+     "first difference from another configuration: seed=1,window-blocks=128,world-size=16 ..."},
     {"verify", NULL, COMMAND_ORDER, OPTION_FLAG, FIELD(verify), 0, 0,
-     "prove by enumeration that each sample comes exactly once"},
-    {"worlds", "N,N", COMMAND_ORDER, OPTION_TEXT, FIELD(worlds), 0, 0,
-     "world sizes that --verify proves; default: up to 8 that divide a step"},
-    {"histories", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(histories), 1, UINT32_MAX,
-     "random runs of --verify, with resizes, other batch sizes and kills; default 20"},
-    {"run", "RUN", COMMAND_ORDER, OPTION_TEXT, FIELD(run), 0, 0,
-     "with --verify: prove this run, of stretches RANKSxBATCH:STEPS-LOST: 8x32:500-20,4x64 is 500 "
-     "steps of 8 ranks, killed 20 behind the state that 4 ranks went on from"},
+     "verify by enumeration that each sample comes exactly once"},
+    {"world-sizes", "N,N", COMMAND_ORDER, OPTION_TEXT, FIELD(world_sizes), 0, 0,
+     "world sizes that --verify checks; default: up to 8 divisors of a step"},
+    {"random-runs", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(random_runs), 1, UINT32_MAX,
+     "random runs that --verify checks, with resizes, other batch sizes and kills; default 20"},
+    {"scenario", "RUN", COMMAND_ORDER, OPTION_TEXT, FIELD(scenario), 0, 0,
+     "with --verify: verify this run, a list of segments RANKSxBATCH:STEPS-LOST: 8x32:500-20,4x64 "
+     "is 500 steps on 8 ranks, a kill, and 4 ranks that resume from the state 20 steps before"},
     {"simulate", NULL, COMMAND_ORDER, OPTION_FLAG, FIELD(simulate), 0, 0,
-     "go through an epoch as each rank of each node does: what nodes have open, of any data set"},
+     "simulate an epoch on all ranks: how many blocks each node has open; any size of data set"},
     {"samples", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(samples), 1, UINT64_C(1) << 56,
-     "without PATH: of a data set that is only planned"},
+     "without PATH: number of samples of a planned data set"},
     {"block-samples", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(block_samples), 1,
-     UINT64_C(1) << 56, "samples a block; default: the data set's"},
+     UINT64_C(1) << 56, "samples of a block; default: the data set's"},
     {"mix", "N,N", COMMAND_ORDER, OPTION_TEXT, FIELD(mix), 0, 0,
-     "each PATH is a source with a weight, 3,2,1; 3,2,1/5000:0,1,1: others from position 5000 on"},
+     "mix sources: one weight for each PATH, 3,2,1; 3,2,1/5000:0,1,1 changes the weights at "
+     "position 5000"},
     {"mix-end", "repeat|stop|renormalise", COMMAND_ORDER, OPTION_CHOICE, FIELD(mix_end),
-     STOKER_MIX_REPEAT, 0, "what comes when a source is through; default repeat"},
+     STOKER_MIX_REPEAT, 0, "what happens at the end of a source; default repeat"},
     {"mix-epoch", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(mix_epoch), 1, UINT64_C(1) << 56,
-     "samples of an epoch of a mix that repeats; default: as many as all sources have"},
-    {"single", NULL, COMMAND_ORDER, OPTION_FLAG, FIELD(single), 0, 0,
-     "each step of a mix is of one source"},
+     "length of an epoch of a mix that repeats; default: the samples of all sources"},
+    {"single-source-steps", NULL, COMMAND_ORDER, OPTION_FLAG, FIELD(single_source_steps), 0, 0,
+     "take all samples of a step from one source of the mix"},
     {"seconds", "S", COMMAND_BENCH, OPTION_SECONDS, FIELD(seconds), 0, 0,
-     "stop after S seconds; default 10, or none where --epochs is given"},
+     "stop after S seconds; default 10, or no limit with --epochs"},
     {"epochs", "N", COMMAND_BENCH, OPTION_NUMBER, FIELD(epochs), 1, UINT64_MAX,
      "stop after N epochs"},
     {"cold", NULL, COMMAND_BENCH, OPTION_FLAG, FIELD(cold), 0, 0,
-     "drop the data set's pages from the page cache first"},
+     "first drop the data set from the page cache"},
     {"on-error", "raise|skip", COMMAND_BENCH, OPTION_CHOICE, FIELD(on_error),
      STOKER_ON_ERROR_RAISE, 0,
-     "a damaged sample stops the run, or is replaced and listed; default raise"},
+     "stop at a damaged sample, or replace and list it; default raise"},
     {"on-error", "raise|skip", COMMAND_PACK, OPTION_CHOICE, FIELD(on_error),
      STOKER_ON_ERROR_RAISE, 0,
-     "a damaged sample stops the work, or is left out and listed; default raise"},
+     "stop at a damaged sample, or leave it out and list it; default raise"},
     {"quarantine", "FILE", COMMAND_BENCH, OPTION_TEXT, FIELD(quarantine), 0, 0,
-     "a line of JSON for each damaged sample is added to FILE"},
+     "append a line of JSON to FILE for each damaged sample"},
     {"quarantine", "FILE", COMMAND_PACK, OPTION_TEXT, FIELD(quarantine), 0, 0,
-     "FILE becomes the list of the damaged samples, a line of JSON each"},
+     "write the list of damaged samples to FILE, one line of JSON each"},
     {"bad-samples-max", "N", COMMAND_BENCH | COMMAND_PACK, OPTION_NUMBER, FIELD(bad_samples_max),
-     1, UINT64_MAX, "stop when more than N samples are damaged; default: no limit"},
+     1, UINT64_MAX, "stop if more than N samples are damaged; default: no limit"},
     {"bad-share-max", "SHARE", COMMAND_BENCH | COMMAND_PACK, OPTION_SHARE, FIELD(bad_share_max),
-     0, 0, "stop when a larger share is damaged, like 0.01; default: no limit"},
+     0, 0, "stop if a larger share of samples is damaged, like 0.01; default: no limit"},
     {"index", "auto|never|require", READERS | COMMAND_ORDER | COMMAND_SAMPLE, OPTION_CHOICE,
      FIELD(index),
      STOKER_INDEX_AUTO, 0,
-     "use what of stoker.index is fresh, none of it, or nothing else; default auto"},
-    {"foreign", "auto|never", READERS | COMMAND_ORDER | COMMAND_SAMPLE, OPTION_CHOICE,
-     FIELD(foreign),
+     "auto: use the entries of stoker.index that are up to date and scan other shards; never: scan "
+     "all; require: fail if a scan is needed; default auto"},
+    {"foreign-index", "auto|never", READERS | COMMAND_ORDER | COMMAND_SAMPLE, OPTION_CHOICE,
+     FIELD(foreign_index),
      STOKER_FOREIGN_INDEX_AUTO, 0,
-     "use indexes that wds2idx (DALI) or Energon left beside shards; default auto"},
+     "use index files of wds2idx (DALI) or Energon next to the shards; default auto"},
     {"out", "FILE", COMMAND_INDEX, OPTION_TEXT, FIELD(out), 0, 0,
-     "where the index goes; default: stoker.index beside the data, else the cache"},
+     "path of the index; default: stoker.index next to the data, else in the cache"},
     {"checksums", NULL, COMMAND_INDEX, OPTION_FLAG, FIELD(checksums), 0, 0,
-     "read all bytes, and keep a checksum of each member, and SHA-256 of each shard"},
+     "read all bytes; store a checksum of each member and the SHA-256 of each shard"},
     {"labels", NULL, COMMAND_INDEX, OPTION_FLAG, FIELD(labels), 0, 0,
-     "keep the numbers in .cls members"},
-    {"access", "[=BYTES]", COMMAND_INDEX, OPTION_MAYBE_BYTES, FIELD(access_bytes), 65536,
-     UINT64_MAX / 4,
-     "places in gz and zstd shards where unpacking can begin, about BYTES of unpacked data apart, "
-     "so that they can be shuffled; default 1M"},
-    {"jpeg-rows", "[=MCUS]", COMMAND_INDEX | COMMAND_PACK, OPTION_MAYBE_NUMBER, FIELD(jpeg_rows), 2,
-     65536,
-     "read all JPEGs, and keep where the decoder can begin in them, at each row of MCUs (0.3 % of "
-     "the data) or each MCUS of them (4: 2 %): crops decode faster, to the same pixels"},
+     "store the numbers of .cls members"},
+    {"seek-points", "[=BYTES]", COMMAND_INDEX, OPTION_MAYBE_BYTES, FIELD(seek_interval_bytes),
+     65536, UINT64_MAX / 4,
+     "store points in gz and zstd shards where decompression can start, about BYTES of "
+     "decompressed data apart, so that the shards can be shuffled; default 1M"},
+    {"jpeg-index", "[=MCUS]", COMMAND_INDEX | COMMAND_PACK, OPTION_MAYBE_NUMBER,
+     FIELD(jpeg_index_mcus), 2, 65536,
+     "read all JPEGs and store entry points of the decoder: one a row of MCUs (0.3 % of the data) "
+     "or one every MCUS (4: 2 %). Crops decode faster, to the same pixels"},
     {"force", NULL, COMMAND_INDEX, OPTION_FLAG, FIELD(force), 0, 0,
-     "read all headers again, whatever an index says"},
+     "read all headers again even if an index is up to date"},
     {"threads", "N", ORDERED | TOOLS | COMMAND_SAMPLE, OPTION_NUMBER, FIELD(threads), 1, 1024,
-     "threads that decode or write; default: the cores granted"},
+     "worker threads; default: the cores that affinity and cgroup allow"},
     {"memory", "BYTES", ALL, OPTION_BYTES, FIELD(memory_bytes), 1u << 20, UINT64_MAX,
-     "the budget, like 512M or 4G; default: half of what is granted"},
+     "memory budget, like 512M or 4G; default: half of the memory that the cgroup allows"},
     {"io", "uring|threads", ALL, OPTION_CHOICE, FIELD(io), STOKER_IO_URING, 0,
-     "how cold data is read; default: found out"},
+     "I/O backend for cold data; default: uring if the kernel supports it"},
     {"direct", "never|always", ALL, OPTION_CHOICE, FIELD(direct), STOKER_DIRECT_NEVER, 0,
      "O_DIRECT for cold data; default: by size"},
     {"read-timeout", "SECONDS", ALL, OPTION_SECONDS, FIELD(read_seconds), 0, 0,
-     "a read, or a request of a store, for which nothing comes for so long is given up; default "
-     "30"},
-    {"far-threads", "N", ALL, OPTION_NUMBER, FIELD(far_threads), 1, 256,
-     "files that are opened and listed at once on network file systems and FUSE; default 8"},
-    {"help", NULL, ALL, OPTION_FLAG, FIELD(help), 0, 0, "this text"},
+     "give up a read, or a request to a store, after this time without data; default 30"},
+    {"network-fs-threads", "N", ALL, OPTION_NUMBER, FIELD(network_fs_threads), 1, 256,
+     "threads that open and list files on network file systems and FUSE; default 8"},
+    {"help", NULL, ALL | COMMAND_CREDS, OPTION_FLAG, FIELD(help), 0, 0, "show this text"},
+
+    /* Spellings of earlier versions. They work as before; the help does not list them. */
+    {"mount", "filesystem", COMMAND_INFO, OPTION_ALIAS, 0, 0, 0, NULL},
+    {"piece", "chunk-size", COMMAND_PREWARM, OPTION_ALIAS, 0, 0, 0, NULL},
+    {"fresh", "no-clobber", COPIES, OPTION_ALIAS, 0, 0, 0, NULL},
+    {"uploads", "unfinished-uploads", COMMAND_RM, OPTION_ALIAS, 0, 0, 0, NULL},
+    {"older", "older-than", COMMAND_RM, OPTION_ALIAS, 0, 0, 0, NULL},
+    {"at-once", "concurrency", COMMAND_BENCH_STORE, OPTION_ALIAS, 0, 0, 0, NULL},
+    {"keep-unproven", "keep-unverified", COMMAND_VERIFY, OPTION_ALIAS, 0, 0, 0, NULL},
+    {"stage", "staging-dir", COMMAND_PACK, OPTION_ALIAS, 0, 0, 0, NULL},
+    {"window", "window-blocks", ORDERED, OPTION_ALIAS, 0, 0, 0, NULL},
+    {"groups", "home-groups", ORDERED, OPTION_ALIAS, 0, 0, 0, NULL},
+    {"world", "world-size", COMMAND_ORDER, OPTION_ALIAS, 0, 0, 0, NULL},
+    {"worlds", "world-sizes", COMMAND_ORDER, OPTION_ALIAS, 0, 0, 0, NULL},
+    {"histories", "random-runs", COMMAND_ORDER, OPTION_ALIAS, 0, 0, 0, NULL},
+    {"run", "scenario", COMMAND_ORDER, OPTION_ALIAS, 0, 0, 0, NULL},
+    {"repeats-apart", "repeat-distance", COMMAND_ORDER, OPTION_ALIAS, 0, 0, 0, NULL},
+    {"single", "single-source-steps", COMMAND_ORDER, OPTION_ALIAS, 0, 0, 0, NULL},
+    {"foreign", "foreign-index", READERS | COMMAND_ORDER | COMMAND_SAMPLE, OPTION_ALIAS, 0, 0, 0,
+     NULL},
+    {"access", "seek-points", COMMAND_INDEX, OPTION_ALIAS, 0, 0, 0, NULL},
+    {"jpeg-rows", "jpeg-index", COMMAND_INDEX | COMMAND_PACK, OPTION_ALIAS, 0, 0, 0, NULL},
+    {"far-threads", "network-fs-threads", ALL, OPTION_ALIAS, 0, 0, 0, NULL},
 };
 /* clang-format on */
 #define OPTION_COUNT (sizeof options / sizeof options[0])
@@ -320,7 +346,7 @@ int args_parse(struct args *args, const struct command *command, int argc, char 
             return term_usage(command->name, "this option takes no value", word,
                               "write it without '='");
         }
-        if (option->kind >= OPTION_MAYBE_NUMBER && !value) {
+        if ((option->kind == OPTION_MAYBE_NUMBER || option->kind == OPTION_MAYBE_BYTES) && !value) {
             *(uint64_t *)(void *)((char *)args + option->field) = 1;
             continue;
         }
@@ -349,7 +375,7 @@ void args_help(FILE *out, const struct command *command)
     fprintf(out, "\nOptions\n");
     for (size_t i = 0; i < OPTION_COUNT; i++) {
         const struct option *option = &options[i];
-        if (option->commands & command->bit) {
+        if ((option->commands & command->bit) && option->kind != OPTION_ALIAS) {
             bool spaced = option->value && option->value[0] != '[';
 
             fprintf(out, "  --%s%s%s\n        %s\n", option->name, spaced ? " " : "",
@@ -393,7 +419,7 @@ int args_open_engine(const struct args *args, struct stoker_engine **engine_out)
         .io_backend = (uint32_t)args->io,
         .direct = (uint32_t)args->direct,
         .read_timeout_ms = milliseconds(args->read_seconds),
-        .network_fs_threads_max = (uint32_t)args->far_threads,
+        .network_fs_threads_max = (uint32_t)args->network_fs_threads,
     };
     int status = stoker_engine_open(engine_out, &engine, &error);
 
@@ -410,7 +436,7 @@ int args_open(const struct args *args, struct stoker_engine **engine_out,
         .urls = args->paths,
         .url_count = args->path_count,
         .index = (uint32_t)args->index,
-        .foreign_index = (uint32_t)args->foreign,
+        .foreign_index = (uint32_t)args->foreign_index,
         .on_error = args->rescue ? STOKER_ON_ERROR_SKIP : STOKER_ON_ERROR_RAISE,
     };
     int exit_status = args_open_engine(args, &engine);
@@ -480,8 +506,9 @@ int args_change(struct args *args, const struct command *command, const char *se
             return option_set(args, option, name + name_bytes + 1); /* commas and all */
         }
         if (!option || name_bytes == bytes || bytes - name_bytes > sizeof value) {
-            return term_usage(command->name, "not a setting", name,
-                              "settings are like seed=1,window=128: options with their values");
+            return term_usage(
+                command->name, "not a setting", name,
+                "settings are like seed=1,window-blocks=128: options with their values");
         }
         snprintf(value, sizeof value, "%.*s", (int)(bytes - name_bytes - 1), name + name_bytes + 1);
         status = option_set(args, option, value);
@@ -507,9 +534,13 @@ static const struct option *option_find(const struct command *command, const cha
                                         size_t name_bytes)
 {
     for (size_t i = 0; i < OPTION_COUNT; i++) {
-        if ((options[i].commands & command->bit) && strlen(options[i].name) == name_bytes &&
-            memcmp(options[i].name, name, name_bytes) == 0) {
-            return &options[i];
+        const struct option *option = &options[i];
+
+        if ((option->commands & command->bit) && strlen(option->name) == name_bytes &&
+            memcmp(option->name, name, name_bytes) == 0) {
+            return option->kind == OPTION_ALIAS
+                       ? option_find(command, option->value, strlen(option->value))
+                       : option;
         }
     }
     return NULL;
@@ -527,7 +558,7 @@ static int option_unknown(const struct command *command, const char *typed, size
              (int)(typed_bytes < sizeof text ? typed_bytes : sizeof text), typed);
     name += strspn(text, "-");
     for (size_t i = 0; i < OPTION_COUNT; i++) {
-        if (options[i].commands & command->bit) {
+        if ((options[i].commands & command->bit) && options[i].kind != OPTION_ALIAS) {
             words[count++] = options[i].name;
         }
     }
@@ -598,6 +629,8 @@ static int option_set(struct args *args, const struct option *option, const char
                  bytes ? "bytes" : "a whole number", (unsigned long long)option->low, most,
                  bytes ? ", with K, M, G or T" : "");
         return term_usage(NULL, "not a number that fits", text, advice);
+    case OPTION_ALIAS: /* option_find returns the option of the new name */
+        break;
     }
     return EXIT_USAGE;
 }

@@ -47,9 +47,9 @@ struct args {
     const char *const *paths;
     size_t path_count;
     const char *name; /* of cat: KEY[.ext] */
-    /* Fields below are written by the table in args.c; 0 means "not given". */
-    uint64_t batch, image, threads, limit, epochs, seed, window, groups;
-    uint64_t memory_bytes, far_threads;
+    /* The option table in args.c writes the fields below; 0 means that the option is absent. */
+    uint64_t batch, image, threads, limit, epochs, seed, window_blocks, home_groups;
+    uint64_t memory_bytes, network_fs_threads;
     double seconds;
     double read_seconds; /* 0: the default */
     uint64_t bad_samples_max;
@@ -57,38 +57,40 @@ struct args {
     uint64_t dtype, layout, shuffle, on_error, io, direct; /* enums of stoker.h, as uint64_t */
     const char *fields, *quarantine, *out;
     uint64_t index;                            /* enum stoker_index_use */
-    uint64_t foreign;                          /* enum stoker_foreign_index_use */
+    uint64_t foreign_index;                    /* enum stoker_foreign_index_use */
     uint64_t shard_bytes, short_side, quality; /* of pack */
     const char *pattern, *shuffle_seed;
-    const char *stage; /* of pack */
+    const char *staging_dir; /* of pack */
     bool json, shards, raw, cold, help;
-    bool deep, repair, keep_unproven, reread;
-    bool rescue;                   /* the data set is opened though tars are damaged */
+    bool deep, repair, keep_unverified, reread;
+    bool rescue;                   /* opens the data set even if tars are damaged */
     bool checksums, labels, force; /* of index */
-    uint64_t access_bytes;         /* of index; 1: default */
-    uint64_t jpeg_rows;            /* MCUs; 1: a row; 0: no marks */
-    uint64_t world, nodes, tail, epoch, samples, block_samples, histories; /* of order */
-    const char *at, *rank, *find, *diff, *worlds, *run, *mix;
+    uint64_t seek_interval_bytes;  /* of index; 1: default */
+    uint64_t jpeg_index_mcus;      /* 1: one entry point a row of MCUs; 0: no JPEG index */
+    /* of order */
+    uint64_t world_size, nodes, tail, epoch, samples, block_samples, random_runs;
+    const char *at, *rank, *find, *diff, *world_sizes, *scenario, *mix;
     uint64_t mix_end, mix_epoch;
-    bool verify, simulate, single;
+    bool verify, simulate, single_source_steps;
     const char *subset, *weights, *balance, *curriculum; /* of sample and order */
-    uint64_t repeats, repeats_apart, epoch_samples;      /* of order */
+    uint64_t repeats, repeat_distance, epoch_samples;    /* of order */
     bool replacement;
     /* of files */
     uint64_t workers, part_bytes, check;
     const char *storage_class, *encryption, *encryption_key, *encryption_context;
-    bool recursive, update, fresh, remove_extra, leftovers, yes, files;
-    bool mount;                         /* of info */
-    const char *sizes, *at_once, *plot; /* of bench store */
+    bool recursive, update, no_clobber, delete_extra, unfinished_uploads, yes, files;
+    bool filesystem;                        /* of info */
+    const char *sizes, *concurrency, *plot; /* of bench store */
     uint64_t bytes_max;
     bool write;
     bool check_only, touch; /* of prewarm */
-    uint64_t piece_bytes;
+    uint64_t chunk_bytes;
 };
 
 /* A command of `stoker`. */
 struct command {
     const char *name;
+    const char *old_name; /* a hidden alias: the name of an earlier version; NULL: none */
     uint32_t bit;
     const char *usage;   /* after "stoker NAME " */
     const char *summary; /* one line */

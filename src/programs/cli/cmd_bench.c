@@ -173,8 +173,8 @@ static int loader_open(struct bench *bench)
         .batch_size = (uint32_t)(args->batch ? args->batch : 256),
         .shuffle = (uint32_t)args->shuffle,
         .tail = STOKER_TAIL_KEEP, /* a small data set still gives a batch */
-        .window_blocks = (uint32_t)args->window,
-        .group_count = (uint32_t)args->groups,
+        .window_blocks = (uint32_t)args->window_blocks,
+        .group_count = (uint32_t)args->home_groups,
         .seed = args->seed,
         .on_error = (uint32_t)args->on_error,
         .quarantine = args->quarantine,

@@ -113,8 +113,8 @@ static int resolve(struct bench *bench)
     status = parse_list(args->sizes ? args->sizes : "64K,1M,8M", "--sizes 64K,1M,8M (up to 1G)",
                         1u << 30, sweep->sizes, &sweep->size_count);
     return status != EXIT_FINE ? status
-                               : parse_list(args->at_once ? args->at_once : "1,8,32,64",
-                                            "--at-once 1,8,32,64 (up to 1024)", 1024,
+                               : parse_list(args->concurrency ? args->concurrency : "1,8,32,64",
+                                            "--concurrency 1,8,32,64 (up to 1024)", 1024,
                                             sweep->at_once, &sweep->at_once_count);
 }
 

@@ -63,9 +63,9 @@ static struct stoker_copy_options options_of(const struct args *args, uint32_t k
         .source_count = args->path_count,
         .recursive = args->recursive,
         .update = args->update,
-        .no_clobber = args->fresh,
-        .delete_extra = args->remove_extra,
-        .unfinished_uploads = args->leftovers,
+        .no_clobber = args->no_clobber,
+        .delete_extra = args->delete_extra,
+        .unfinished_uploads = args->unfinished_uploads,
         .unfinished_age_s = (uint64_t)args->seconds,
         .workers = (uint32_t)args->workers,
         .part_bytes = args->part_bytes,
@@ -144,7 +144,7 @@ static int run_rm(struct args *args)
     if (args->path_count == 0) {
         return term_usage("rm", "no path given", NULL, "usage: stoker rm [options] PATH...");
     }
-    if (args->recursive || args->leftovers) {
+    if (args->recursive || args->unfinished_uploads) {
         status = confirm_removal(args, "all below", args->paths, args->path_count);
     }
     options = options_of(args, STOKER_REMOVE);

@@ -1,5 +1,5 @@
-/* stoker fault: becomes stoker-fault, which lies beside this program. It is one of its own, for it
- * speaks HTTP with whoever comes and needs nothing of the library. */
+/* stoker fault-proxy: executes stoker-fault, a program in the same folder. It is a separate program
+ * because it parses HTTP of any client and needs nothing of the library. */
 #include "programs/cli/args.h"
 
 #include "programs/cli/terminal.h"
@@ -15,9 +15,10 @@
 static int run_words(int argc, char **argv);
 
 const struct command command_fault = {
-    .name = "fault",
+    .name = "fault-proxy",
+    .old_name = "fault",
     .usage = "[options]",
-    .summary = "A proxy, or a small store, that fails as a script says, to test against",
+    .summary = "Run a proxy or a small object store that injects the faults of a script",
     .run_words = run_words,
 };
 
@@ -29,7 +30,8 @@ static int run_words(int argc, char **argv)
     char *slash;
 
     if (argc > WORDS_MAX) {
-        return term_usage("fault", "too many words", argv[WORDS_MAX], "put rules into a file");
+        return term_usage("fault-proxy", "too many words", argv[WORDS_MAX],
+                          "put rules into a file");
     }
     path[bytes > 0 ? bytes : 0] = 0;
     slash = strrchr(path, '/');

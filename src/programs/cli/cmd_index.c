@@ -23,9 +23,11 @@ const struct command command_index = {
         "stopped goes on where it was. With an index a data set opens without reading headers.\n"
         "Compressed shards are read in any order where unpacking can begin inside of them: zstd "
         "at\n"
-        "its frames, gz at access points (--access). Exit status 1 says that --access was asked\n"
+        "its frames, gz at access points (--seek-points). Exit status 1 says that --seek-points "
+        "was asked\n"
         "for and a shard cannot have it (zstd in one frame of more than 32 MiB, bz2, xz).\n"
-        "With --jpeg-rows all JPEGs are read, too, and INDEX.marks tells where decoding can begin\n"
+        "With --jpeg-index all JPEGs are read, too, and INDEX.marks tells where decoding can "
+        "begin\n"
         "in them: delete it, and only the time is lost. verify --deep checks it.\n",
     .run = run,
 };
@@ -42,7 +44,7 @@ static int run(struct args *args)
                                              .out = args->out,
                                              .checksums = args->checksums,
                                              .labels = args->labels,
-                                             .seek_interval_bytes = args->access_bytes,
+                                             .seek_interval_bytes = args->seek_interval_bytes,
                                              .force = args->force};
     struct jpeg_index_report marks = {0};
     int status, marked = EXIT_FINE;
@@ -66,16 +68,16 @@ static int run(struct args *args)
         } while (status == 1 && !main_signal());
     }
     term_live_end();
-    if (status == 0 && args->jpeg_rows) {
-        struct jpeg_index_job job = {engine,    args->paths,     args->path_count,
-                                     args->out, args->jpeg_rows, false};
+    if (status == 0 && args->jpeg_index_mcus) {
+        struct jpeg_index_job job = {engine,    args->paths,           args->path_count,
+                                     args->out, args->jpeg_index_mcus, false};
 
         marked = jpeg_index_run(&job, &marks);
     }
     if (status == 0) {
         report(args, &progress, &marks);
     }
-    missed = args->access_bytes > 0 && progress.shards_sequential > 0;
+    missed = args->seek_interval_bytes > 0 && progress.shards_sequential > 0;
     /* A second signal ends the process at once: what was finished is in the journal. */
     int exit_status = status < 0    ? term_error(status, &error)
                       : status == 1 ? EXIT_SIGNAL + main_signal()

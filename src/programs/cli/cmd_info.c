@@ -56,7 +56,7 @@ static int run(struct args *args)
         return term_usage("info", "no path given", NULL, "usage: stoker info [options] PATH...");
     }
     info_filesystem_open(&filesystems, args);
-    if (args->mount || filesystems.is_silent) {
+    if (args->filesystem || filesystems.is_silent) {
         status = print_filesystems(&filesystems, args);
     } else {
         if (!args->json) {
@@ -75,7 +75,7 @@ static int print_filesystems(const struct info_filesystem *filesystems, const st
         return term_error(filesystems->status, &filesystems->error);
     }
     if (filesystems->count == 0) {
-        return term_usage("info", "--mount is for paths of this machine", args->paths[0],
+        return term_usage("info", "--filesystem is for paths of this machine", args->paths[0],
                           "leave it out for a URL");
     }
     if (args->json) {
@@ -99,8 +99,8 @@ static int run_opened(struct args *args, const struct info_filesystem *filesyste
         .batch = args->batch ? args->batch : 256,
         .image = args->image ? args->image : 224,
         .dtype = args->dtype ? args->dtype : STOKER_FLOAT32,
-        .window = args->window ? args->window : WINDOW_DEFAULT,
-        .groups = args->groups ? args->groups : 1,
+        .window = args->window_blocks ? args->window_blocks : WINDOW_DEFAULT,
+        .groups = args->home_groups ? args->home_groups : 1,
         .shuffle = args->shuffle ? args->shuffle : STOKER_SHUFFLE_BLOCK,
     };
 

@@ -117,10 +117,10 @@ struct stoker_order_options order_settings(const struct order_setup *setup, cons
         .seed = args->seed,
         .shuffle = (uint32_t)(args->shuffle ? args->shuffle : STOKER_SHUFFLE_BLOCK),
         .tail = (uint32_t)args->tail,
-        .window_blocks = (uint32_t)(args->window ? args->window : WINDOW_DEFAULT),
-        .group_count = (uint32_t)(args->groups ? args->groups : 1),
+        .window_blocks = (uint32_t)(args->window_blocks ? args->window_blocks : WINDOW_DEFAULT),
+        .group_count = (uint32_t)(args->home_groups ? args->home_groups : 1),
         .batch_size = (uint32_t)(args->batch ? args->batch : BATCH_DEFAULT),
-        .world_size = (uint32_t)(args->world ? args->world : 1),
+        .world_size = (uint32_t)(args->world_size ? args->world_size : 1),
     };
 
     if (setup->has_mix) {
@@ -371,19 +371,19 @@ static bool is_setting_changed_only(const struct order_setup *setup, const struc
     struct args rest = *changed;
 
     rest.batch = setup->args->batch;
-    rest.world = setup->args->world;
+    rest.world_size = setup->args->world_size;
     rest.seed = setup->args->seed;
     rest.shuffle = setup->args->shuffle;
     rest.tail = setup->args->tail;
-    rest.window = setup->args->window;
-    rest.groups = setup->args->groups;
+    rest.window_blocks = setup->args->window_blocks;
+    rest.home_groups = setup->args->home_groups;
     rest.block_samples = setup->args->block_samples;
     rest.subset = setup->args->subset;
     rest.weights = setup->args->weights;
     rest.balance = setup->args->balance;
     rest.curriculum = setup->args->curriculum;
     rest.repeats = setup->args->repeats;
-    rest.repeats_apart = setup->args->repeats_apart;
+    rest.repeat_distance = setup->args->repeat_distance;
     rest.epoch_samples = setup->args->epoch_samples;
     rest.mix = setup->args->mix;
     rest.mix_end = setup->args->mix_end;
@@ -404,10 +404,10 @@ static int diff(struct order_setup *setup)
 
     if (status == EXIT_FINE && (!*setup->args->diff || !is_setting_changed_only(setup, &changed))) {
         return term_usage("order", "not settings of an order", setup->args->diff,
-                          "give some of samples, block-samples, batch, world, seed, shuffle, tail, "
-                          "window, groups, repeats, repeats-apart, epoch-samples, mix-end and "
-                          "mix-epoch, like seed=1,window=128; mix, subset, weights, balance or "
-                          "curriculum as the last");
+                          "use samples, block-samples, batch, world-size, seed, shuffle, tail, "
+                          "window-blocks, home-groups, repeats, repeat-distance, epoch-samples, "
+                          "mix-end and mix-epoch, like seed=1,window-blocks=128; mix, subset, "
+                          "weights, balance or curriculum must be the last");
     }
     status = status != EXIT_FINE ? status : order_mix_open(setup, &changed); /* the other's */
     status =

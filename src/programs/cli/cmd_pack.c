@@ -36,7 +36,8 @@ const struct command command_pack = {
         "is done in DST.part, and one rename ends it. Interrupted at any point, the same command\n"
         "goes on, to the same bytes.\n"
         "DST may be a prefix in a store, s3://bucket/prefix, where nothing is: the data set is\n"
-        "packed in --stage first, then sent, its manifest last, and no object is ever replaced.\n"
+        "packed in --staging-dir first, then sent, its manifest last, and no object is ever "
+        "replaced.\n"
         "A picture of a class folder becomes KEY.jpg and KEY.cls (the number of its class),\n"
         "with each file beside it that has its name and another extension (.json, .txt), and\n"
         "KEY.json from its line of a metadata.jsonl there or in the root.\n"
@@ -47,7 +48,7 @@ const struct command command_pack = {
     .run = run,
 };
 
-static struct jpeg_index_report packed_jpeg_index; /* of --jpeg-rows */
+static struct jpeg_index_report packed_jpeg_index; /* of --jpeg-index */
 static struct pack_url packed_to;
 
 static int run(struct args *args)
@@ -75,7 +76,7 @@ static int run(struct args *args)
     }
     options.shuffle = args->shuffle_seed ? STOKER_SHUFFLE_FULL : 0;
     options.destination = args->paths[--args->path_count];
-    args->foreign = STOKER_FOREIGN_INDEX_NEVER;
+    args->foreign_index = STOKER_FOREIGN_INDEX_NEVER;
     args->rescue = args->on_error == STOKER_ON_ERROR_SKIP;
     status = args_open(args, &engine, &dataset);
     if (status != EXIT_FINE) {
@@ -94,8 +95,9 @@ static int run(struct args *args)
         status = status < 0 ? term_error(status, &error) : wait_for_end(pack, &progress);
     }
     term_live_end();
-    if (status == EXIT_FINE && args->jpeg_rows) {
-        struct jpeg_index_job job = {engine, &options.destination, 1, NULL, args->jpeg_rows, false};
+    if (status == EXIT_FINE && args->jpeg_index_mcus) {
+        struct jpeg_index_job job = {engine, &options.destination,  1,
+                                     NULL,   args->jpeg_index_mcus, false};
 
         status = jpeg_index_run(&job, &packed_jpeg_index);
     }

@@ -41,7 +41,7 @@ static int run(struct args *args)
     struct stoker_prewarm_options options = {
         .struct_size = sizeof options,
         .workers = (uint32_t)args->workers,
-        .chunk_bytes = (uint32_t)args->piece_bytes,
+        .chunk_bytes = (uint32_t)args->chunk_bytes,
         .timeout_s = (uint32_t)args->seconds + (args->seconds > (uint32_t)args->seconds),
         .check = args->check_only,
         .touch = args->touch,

@@ -39,7 +39,7 @@ const struct command command_verify = {
         "all that is wrong, nothing tells whether it was damaged or the bytes were: samples under "
         "it\n"
         "are left out, but for those that prove themselves (PNG; checksums of an index). With\n"
-        "--keep-unproven they are kept, and counted in a note. Exit status 1 says that there "
+        "--keep-unverified they are kept, and counted in a note. Exit status 1 says that there "
         "were findings, mended or not: verify again to\n"
         "see that none is left. A note (a picture under another kind's name, an index made anew)\n"
         "is no finding.\n",
@@ -57,7 +57,7 @@ static int run(struct args *args)
         .url_count = args->path_count,
         .deep = args->deep,
         .repair = args->repair,
-        .keep_unverified = args->keep_unproven,
+        .keep_unverified = args->keep_unverified,
         .findings_max = args->limit,
     };
     uint64_t start_ns = term_clock_ns();
@@ -102,7 +102,7 @@ static int check_jpeg_index(struct stoker_engine *engine, const struct args *arg
         printf("marks       ");
         term_text(report.path);
         printf("  the marks of %llu samples are wrong, the first of sample %llu: make them anew "
-               "with stoker index --jpeg-rows\n",
+               "with stoker index --jpeg-index\n",
                (unsigned long long)progress->mismatches,
                (unsigned long long)progress->first_mismatch);
         return EXIT_FINDINGS;

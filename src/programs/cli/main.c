@@ -124,7 +124,8 @@ static const struct command *command_find(const char *name, const char *next)
         return &command_bench_store;
     }
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
-        if (strcmp(commands[i]->name, name) == 0) {
+        if (strcmp(commands[i]->name, name) == 0 ||
+            (commands[i]->old_name && strcmp(commands[i]->old_name, name) == 0)) {
             return commands[i];
         }
     }
@@ -170,9 +171,9 @@ static void overview(FILE *out)
     fprintf(out, "usage: stoker COMMAND [options] PATH...\n\n"
                  "Looks at training data, packs it, and measures how fast it can be fed.\n\n");
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
-        fprintf(out, "  %-8s %s\n", commands[i]->name, commands[i]->summary);
+        fprintf(out, "  %-11s %s\n", commands[i]->name, commands[i]->summary);
     }
-    fprintf(out, "  %-8s %s\n", "help", "The options of a command: stoker help COMMAND");
+    fprintf(out, "  %-11s %s\n", "help", "The options of a command: stoker help COMMAND");
     fprintf(out, "\nPATH is a folder of class folders, a tar, a glob or a brace list such as\n"
                  "'train-{000..099}.tar'. stoker --version says which version this is.\n");
 }

@@ -54,7 +54,7 @@ static int open_parts(const struct args *args, struct stoker_engine *engine,
                                                  .urls = &args->paths[i],
                                                  .url_count = 1,
                                                  .index = (uint32_t)args->index,
-                                                 .foreign_index = (uint32_t)args->foreign};
+                                                 .foreign_index = (uint32_t)args->foreign_index};
 
         status = stoker_dataset_open(&parts[i], engine, &options, error);
         if (status == 0) {
@@ -107,7 +107,7 @@ int order_mix_open(struct order_setup *setup, const struct args *args)
     *mix = (struct order_mix){0};
     setup->has_mix = false;
     if (!args->mix) {
-        return args->mix_end || args->mix_epoch || args->single
+        return args->mix_end || args->mix_epoch || args->single_source_steps
                    ? term_usage("order", "a setting of a mix without --mix", NULL,
                                 "give --mix a weight for each PATH, like --mix 3,2,1")
                    : EXIT_FINE;
@@ -135,9 +135,10 @@ int order_mix_open(struct order_setup *setup, const struct args *args)
         .change_count = mix->change_count,
         .source_count = (uint32_t)count,
         .end = (uint32_t)args->mix_end,
-        .unit_samples = args->single ? order_settings(setup, args).batch_size *
-                                           (uint64_t)order_settings(setup, args).world_size
-                                     : 1,
+        .unit_samples = args->single_source_steps
+                            ? order_settings(setup, args).batch_size *
+                                  (uint64_t)order_settings(setup, args).world_size
+                            : 1,
         .epoch_samples = args->mix_epoch,
     };
     setup->has_mix = true;

@@ -115,12 +115,12 @@ static int parse(struct proof *proof)
 {
     const struct args *args = proof->setup->args;
     /* A run that is told is all that is proved, unless more is asked for. */
-    bool told = args->run && !args->worlds && !args->histories;
-    int status = args->run ? parse_run(proof, args->run) : EXIT_FINE;
+    bool told = args->scenario && !args->world_sizes && !args->random_runs;
+    int status = args->scenario ? parse_run(proof, args->scenario) : EXIT_FINE;
 
     if (status == EXIT_FINE && !told) {
-        status = parse_worlds(proof, args->worlds);
-        proof->histories = args->histories ? args->histories : HISTORIES_DEFAULT;
+        status = parse_worlds(proof, args->world_sizes);
+        proof->histories = args->random_runs ? args->random_runs : HISTORIES_DEFAULT;
     }
     proof->epochs = args->epochs ? args->epochs : PROOF_EPOCHS;
     return status;

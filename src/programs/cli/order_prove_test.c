@@ -80,8 +80,8 @@ static int verify(const struct args *args, uint64_t fails_at)
 
 static void test_verify(void)
 {
-    const struct args plain = {.histories = 3}, json = {.histories = 3, .json = true};
-    const struct args told = {.histories = 3, .run = "8x16:10-3,2x32"};
+    const struct args plain = {.random_runs = 3}, json = {.random_runs = 3, .json = true};
+    const struct args told = {.random_runs = 3, .scenario = "8x16:10-3,2x32"};
     uint64_t calls;
 
     T_EQ("nothing", verify(&plain, 0), EXIT_FINE);

@@ -46,7 +46,7 @@ static uint64_t name_of(const struct args *args, const struct stoker_dataset *da
 {
     struct stoker_dataset_info info = {.struct_size = sizeof info};
     const uint64_t numbers[] = {args->shard_bytes, args->short_side, args->quality, args->on_error,
-                                args->jpeg_rows};
+                                args->jpeg_index_mcus};
     uint64_t hash = mix_text(0xcbf29ce484222325ull, url);
 
     stoker_dataset_info(dataset, &info);
@@ -60,14 +60,14 @@ static uint64_t name_of(const struct args *args, const struct stoker_dataset *da
     return hash;
 }
 
-/* --stage, or a folder of the cache. */
+/* --staging-dir, or a folder of the cache. */
 static bool stage_folder(const struct args *args, char *folder, size_t folder_bytes)
 {
     const char *cache = getenv("STOKER_CACHE"), *xdg = getenv("XDG_CACHE_HOME");
     const char *home = getenv("HOME");
 
-    if (args->stage) {
-        return (size_t)snprintf(folder, folder_bytes, "%s", args->stage) < folder_bytes;
+    if (args->staging_dir) {
+        return (size_t)snprintf(folder, folder_bytes, "%s", args->staging_dir) < folder_bytes;
     }
     if (cache && cache[0]) {
         return (size_t)snprintf(folder, folder_bytes, "%s", cache) < folder_bytes;
@@ -148,7 +148,7 @@ int pack_url_prepare(struct pack_url *self, const struct args *args, struct stok
     }
     if (bytes >= sizeof text || !stage_folder(args, folder, sizeof folder)) {
         return fail(EINVAL, "there is no place to pack in before it is sent", url,
-                    "name a folder with --stage");
+                    "name a folder with --staging-dir");
     }
     memcpy(text, url, bytes);
     self->url = text;
@@ -160,7 +160,7 @@ int pack_url_prepare(struct pack_url *self, const struct args *args, struct stok
     number = make_folders(self->stage);
     if (number != 0) {
         return fail(number, "cannot make the folder to pack in", self->stage,
-                    "name another one with --stage");
+                    "name another one with --staging-dir");
     }
     status = access(self->sending, F_OK) == 0 ? EXIT_FINE : check_empty(self);
     if (status != EXIT_FINE) {
@@ -181,7 +181,7 @@ static int begin_sending(struct pack_url *self)
     }
     return number == 0 ? EXIT_FINE
                        : fail(number, "cannot note that sending begins", self->sending,
-                              "name another folder with --stage");
+                              "name another folder with --staging-dir");
 }
 
 static int copy_to_end(struct pack_url *self, const struct stoker_copy_options *options)

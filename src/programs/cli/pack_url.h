@@ -1,7 +1,7 @@
 /* programs/cli/pack_url.h: a data set packed to a URL: made on this machine, then sent, its
  * manifest last.
  *
- *   prepare --stage/data--> pack --> send --> the manifest is there: so is all
+ *   prepare --staging-dir/data--> pack --> send --> the manifest is there: so is all
  *
  * The stage is path_args by URL, source and settings, so the same command goes on in it.
  * Owner: the command. Threads: one. Memory: in the struct. Bound: paths of 4 kB. */

@@ -96,18 +96,18 @@ int sampling_args_open(struct sampling_args *sampling, const struct args *args,
 
     *sampling = (struct sampling_args){0};
     sampling->is_drawn = args->weights || args->balance || args->replacement;
-    sampling->is_there =
-        selects || args->replacement || args->repeats || args->repeats_apart || args->epoch_samples;
+    sampling->is_there = selects || args->replacement || args->repeats || args->repeat_distance ||
+                         args->epoch_samples;
     if (!sampling->is_there) {
         return EXIT_FINE;
     }
-    if (args->mix || (args->repeats_apart && !args->repeats) ||
+    if (args->mix || (args->repeat_distance && !args->repeats) ||
         (args->subset && args->curriculum) || (!dataset && (selects || args->replacement))) {
         return term_usage("order", "options that do not go together", NULL,
                           args->mix          ? "a mix takes whole sources"
                           : !dataset         ? "give a PATH to choose samples of"
                           : args->curriculum ? "give the subset to each stage of the curriculum"
-                                             : "--repeats-apart goes with --repeats");
+                                             : "--repeat-distance goes with --repeats");
     }
     if ((args->weights != NULL) + (args->balance != NULL) + args->replacement > 1) {
         return term_usage("order", "samples are drawn in two ways at once", NULL,
@@ -117,7 +117,7 @@ int sampling_args_open(struct sampling_args *sampling, const struct args *args,
         .struct_size = sizeof sampling->options,
         .stages = sampling->stages,
         .repeats = (uint32_t)args->repeats,
-        .repeat_distance = (uint32_t)args->repeats_apart,
+        .repeat_distance = (uint32_t)args->repeat_distance,
         .epoch_samples = args->epoch_samples,
     };
     status = args->curriculum ? add_stages(sampling, args, dataset)

@@ -1,5 +1,5 @@
-/* stoker-fault: what `stoker fault` starts: a proxy, or a server of a folder, that does what a
- * script says to the requests that pass. */
+/* stoker-fault: what `stoker fault-proxy` starts: a proxy, or a server of a folder, that does what
+ * a script says to the requests that pass. */
 #include "programs/fault_proxy/fault_proxy.h"
 
 #include "base/mem.h"
@@ -30,7 +30,7 @@ struct arguments {
 static volatile sig_atomic_t stopped;
 
 static const char usage[] =
-    "usage: stoker fault [options] [--to http://HOST:PORT | --folder DIR]\n\n"
+    "usage: stoker fault-proxy [options] [--to http://HOST:PORT | --folder DIR]\n\n"
     "Stands between a program and its object store, and makes what goes wrong there go wrong now:\n"
     "a proxy (--to), or a store of its own (--folder: GET, HEAD, ranges, S3's list; without "
     "either,\n"
@@ -85,13 +85,14 @@ static void help(void)
 
 static int print_error(int status, const struct stoker_error *error)
 {
-    fprintf(stderr, "stoker fault: %s: %s\n  %s\n", error->what, error->where, error->advice);
+    fprintf(stderr, "stoker fault-proxy: %s: %s\n  %s\n", error->what, error->where, error->advice);
     return status;
 }
 
 static int fail_usage(const char *what, const char *where)
 {
-    fprintf(stderr, "stoker fault: %s: '%s'\n  'stoker fault --help' tells\n", what, where);
+    fprintf(stderr, "stoker fault-proxy: %s: '%s'\n  'stoker fault-proxy --help' tells\n", what,
+            where);
     return EXIT_USAGE;
 }
 

@@ -83,7 +83,7 @@ int stk_fault_script_open(struct stk_fault_script *script, struct stk_view text,
     script->root = json_loadb((const char *)text.data, text.bytes, JSON_REJECT_DUPLICATES, &at);
     if (!script->root) {
         return stk_fail(error, STOKER_ERROR_FORMAT, "the script is not JSON",
-                        "'stoker fault --help' shows one", "line %d: %s", at.line, at.text);
+                        "'stoker fault-proxy --help' shows one", "line %d: %s", at.line, at.text);
     }
     status = parse(script, error);
     if (status < 0) {
@@ -139,7 +139,7 @@ static int parse(struct stk_fault_script *script, struct stoker_error *error)
         (seed && !json_is_integer(seed)) || json_object_size(script->root) != 1u + (seed != NULL)) {
         return stk_fail(error, STOKER_ERROR_FORMAT,
                         "a script is {\"seed\": a number, \"rules\": [at most 1024]}",
-                        "'stoker fault --help' shows one", "the whole script");
+                        "'stoker fault-proxy --help' shows one", "the whole script");
     }
     script->seed = (uint64_t)json_integer_value(seed);
     script->count = json_array_size(rules);
@@ -339,6 +339,6 @@ static bool glob(const char *pattern, const char *text)
 static int fail_rule(struct stoker_error *error, size_t rule, const char *what, const char *key)
 {
     return stk_fail(error, STOKER_ERROR_FORMAT, what,
-                    "'stoker fault --help' lists the keys and faults", "rule %zu: '%.64s'",
+                    "'stoker fault-proxy --help' lists the keys and faults", "rule %zu: '%.64s'",
                     rule + 1, key);
 }

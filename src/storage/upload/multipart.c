@@ -191,7 +191,7 @@ static int create(struct stk_upload *upload, struct stoker_error *error)
         if (error) {
             snprintf(error->advice, sizeof error->advice,
                      "look at the server and proxies between; it may have begun an upload all the "
-                     "same: 'stoker rm --uploads' removes such");
+                     "same: 'stoker rm --unfinished-uploads' removes such");
         }
     }
 done:

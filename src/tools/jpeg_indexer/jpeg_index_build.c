@@ -270,12 +270,12 @@ static int fail_check(struct stoker_jpeg_indexer *marker, struct stoker_error *e
     stk_jpeg_index_close(marks);
     if (status == -ENOENT) {
         return stk_fail(error, STOKER_ERROR_MISSING, "there are no marks of JPEGs",
-                        "make them: stoker index --jpeg-rows", "'%.600s'", marker->path);
+                        "make them: stoker index --jpeg-index", "'%.600s'", marker->path);
     }
     return status < 0
                ? status
                : stk_fail(error, STOKER_ERROR_CHANGED, "the marks of JPEGs are those of other data",
-                          "make them anew: stoker index --jpeg-rows", "'%.600s'", marker->path);
+                          "make them anew: stoker index --jpeg-index", "'%.600s'", marker->path);
 }
 
 static int prepare(struct stoker_jpeg_indexer *marker, struct stoker_error *error)

@@ -89,7 +89,7 @@ static const char *reason_not_repairable(const struct stk_shard_check *check, ui
     if (dropped == check->keys.count && check->checksum_failed) {
         *advice = check->verify->options.keep_unverified
                       ? "copy it again; 'stoker index --checksums' lets the next be found"
-                      : "copy it again; --repair --keep-unproven keeps what nothing contradicts; "
+                      : "copy it again; --repair --keep-unverified keeps what nothing contradicts; "
                         "'stoker index --checksums' lets the next be found";
         return "not repaired: only the checksum of the whole packed stream shows the damage, not "
                "where it is";

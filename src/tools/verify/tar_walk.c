@@ -80,7 +80,7 @@ static int add_error_finding(struct stk_shard_check *check,
              "a checksum of the packing is wrong, and nothing else tells whether it "
              "or the bytes are",
              "copy the shard again; --repair leaves out what nothing proves, with "
-             "--keep-unproven it keeps it"},
+             "--keep-unverified it keeps it"},
         [STK_SHARD_ERROR_STREAM_END] =
             {0, STOKER_FINDING_PACKING,
              "the end of a packed stream is damaged; the bytes are proved",
