@@ -1,0 +1,166 @@
+/* Threads of a background job: start, wait, stop, join. */
+#include "engine/background_job.h"
+
+#include "base/thread.h"
+
+#include <errno.h>
+
+void stk_background_job_init(struct stk_background_job *job, struct stoker_engine *engine)
+{
+    pthread_condattr_t monotonic;
+
+    pthread_mutex_init(&job->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&job->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    stk_engine_retain(engine);
+    job->engine = engine;
+    job->start_ns = stk_engine_now(engine);
+}
+
+/* `count` threads returned, or could not be started. */
+static void leave_locked(struct stk_background_job *job, uint32_t count)
+{
+    job->locked.running -= count;
+    if (job->locked.running > 0) {
+        return;
+    }
+    if (job->options.finish_locked) {
+        job->options.finish_locked(job->options.context);
+    }
+    job->locked.finished = true;
+    pthread_cond_broadcast(&job->changed);
+}
+
+static void *thread_main(void *argument)
+{
+    struct stk_background_job *job = argument;
+    struct stoker_error error = {0};
+    uint32_t thread;
+    int status;
+
+    if (job->options.thread_name) {
+        pthread_setname_np(pthread_self(), job->options.thread_name);
+    }
+    pthread_mutex_lock(&job->lock);
+    thread = job->locked.begun++;
+    pthread_mutex_unlock(&job->lock);
+    status = job->options.run(job->options.context, thread, &error);
+    pthread_mutex_lock(&job->lock);
+    if (status < 0) {
+        stk_background_job_fail_locked(job, status, &error);
+    }
+    leave_locked(job, 1);
+    pthread_mutex_unlock(&job->lock);
+    return NULL;
+}
+
+int stk_background_job_start(struct stk_background_job *job,
+                             const struct stk_background_job_options *options,
+                             struct stoker_error *error)
+{
+    int status = 0;
+
+    job->options = *options;
+    job->options.threads = stk_max(options->threads, 1);
+    job->options.threads_min = options->threads_min ? options->threads_min : job->options.threads;
+    STK_ASSERT(job->started == 0 && job->options.threads <= STK_BACKGROUND_JOB_THREADS_MAX);
+    job->locked.running = job->options.threads; /* no thread runs yet: without the lock */
+    while (status == 0 && job->started < job->options.threads) {
+        status = stk_thread_start(&job->threads[job->started], NULL, thread_main, job);
+        job->started += status == 0;
+    }
+    if (status < 0) {
+        pthread_mutex_lock(&job->lock);
+        leave_locked(job, job->options.threads - job->started);
+        pthread_mutex_unlock(&job->lock);
+    }
+    return job->started >= job->options.threads_min
+               ? 0
+               : stk_fail_errno(error, -status, "cannot start a thread",
+                                "raise the limit of processes", "%s", job->options.name);
+}
+
+int stk_background_job_next(struct stk_background_job *job, uint32_t timeout_ms,
+                            bool (*take_locked)(void *context, void *entry_out), void *entry_out,
+                            struct stoker_error *error)
+{
+    struct timespec until = stk_engine_deadline((uint64_t)timeout_ms * 1000000u);
+    bool late = timeout_ms == 0, taken;
+    int status = stk_engine_check(job->engine, error);
+
+    if (status < 0) {
+        return status;
+    }
+    pthread_mutex_lock(&job->lock);
+    while (!(taken = take_locked && take_locked(job->options.context, entry_out)) &&
+           !job->locked.finished && !late) {
+        late = pthread_cond_timedwait(&job->changed, &job->lock, &until) == ETIMEDOUT;
+    }
+    status = taken                  ? STK_BACKGROUND_JOB_ENTRY
+             : job->locked.finished ? job->locked.status
+                                    : STK_BACKGROUND_JOB_RUNNING;
+    if (status < 0 && error) {
+        *error = job->locked.error;
+    }
+    pthread_mutex_unlock(&job->lock);
+    return status;
+}
+
+void stk_background_job_fail_locked(struct stk_background_job *job, int status,
+                                    const struct stoker_error *error)
+{
+    if (job->locked.status == 0) {
+        job->locked.status = status;
+        job->locked.error = *error;
+    }
+}
+
+bool stk_background_job_is_finished(struct stk_background_job *job, int *status_out)
+{
+    bool finished;
+
+    pthread_mutex_lock(&job->lock);
+    finished = job->locked.finished;
+    if (status_out) {
+        *status_out = job->locked.status;
+    }
+    pthread_mutex_unlock(&job->lock);
+    return finished;
+}
+
+void stk_background_job_stop(struct stk_background_job *job)
+{
+    pthread_mutex_lock(&job->lock);
+    atomic_store_explicit(&job->stopping, true, memory_order_relaxed);
+    if (job->options.wake_locked) {
+        job->options.wake_locked(job->options.context);
+    }
+    pthread_cond_broadcast(&job->changed);
+    pthread_mutex_unlock(&job->lock);
+}
+
+bool stk_background_job_end(struct stk_background_job *job)
+{
+    if (stk_engine_check(job->engine, NULL) < 0) {
+        return false;
+    }
+    stk_background_job_stop(job);
+    for (uint32_t i = 0; i < job->started; i++) {
+        pthread_join(job->threads[i], NULL);
+    }
+    return true;
+}
+
+void stk_background_job_deinit(struct stk_background_job *job)
+{
+    pthread_cond_destroy(&job->changed);
+    pthread_mutex_destroy(&job->lock);
+    stk_engine_release(job->engine);
+}
+
+uint64_t stk_background_job_elapsed_ns(const struct stk_background_job *job)
+{
+    return stk_engine_now(job->engine) - job->start_ns;
+}
