@@ -1,8 +1,8 @@
 /* The indexer: lists, keeps what is fresh of an index that is there, reads the rest, writes. */
 #include "base/mem.h"
 #include "base/options.h"
-#include "base/thread.h"
 #include "dataset/index_locate.h"
+#include "engine/background_job.h"
 #include "format/compress/decompress.h"
 #include "format/compress/seek_points.h"
 #include "index/index_journal.h"
@@ -18,16 +18,10 @@ struct stoker_indexer {
     struct stk_index_location *location;
     struct stk_index_journal *journal;
     struct stoker_indexer_options options;
-    uint64_t start_ns;
-    pthread_t thread;
-    bool started;
-    pthread_mutex_t lock;
-    pthread_cond_t ended;
-    struct {
+    struct stk_background_job job;
+    struct {                           /* under job.lock */
         char path[STK_PATH_BYTES_MAX]; /* of the index; written once */
-        bool has_path, done;
-        int status;
-        struct stoker_error error;
+        bool has_path;
         uint64_t shards, kept, bytes, index_bytes;
     } locked;
     struct { /* of the thread; const once it is done */
@@ -37,7 +31,7 @@ struct stoker_indexer {
     } reach;
 };
 
-static void *run(void *argument);
+static int run(void *context, uint32_t thread, struct stoker_error *error);
 static int build(struct stoker_indexer *indexer, struct stoker_error *error);
 static int build_folder(struct stoker_indexer *indexer, struct stoker_error *error);
 static int build_tars(struct stoker_indexer *indexer, struct stoker_error *error);
@@ -54,8 +48,7 @@ static void indexer_free(struct stoker_indexer *indexer)
     if (indexer->dataset) {
         stk_dataset_release(indexer->dataset);
     }
-    pthread_cond_destroy(&indexer->ended);
-    pthread_mutex_destroy(&indexer->lock);
+    stk_background_job_deinit(&indexer->job);
     stk_free(indexer);
 }
 
@@ -77,8 +70,8 @@ int stoker_indexer_open(struct stoker_indexer **indexer_out, struct stoker_engin
                         const struct stoker_dataset_options *dataset,
                         const struct stoker_indexer_options *options, struct stoker_error *error)
 {
+    struct stk_background_job_options job = {.name = "indexer", .run = run};
     struct stoker_indexer *indexer;
-    pthread_condattr_t monotonic;
     int status;
 
     *indexer_out = NULL;
@@ -94,12 +87,9 @@ int stoker_indexer_open(struct stoker_indexer **indexer_out, struct stoker_engin
         stk_free(indexer);
         return status;
     }
-    pthread_mutex_init(&indexer->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&indexer->ended, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    stk_background_job_init(&indexer->job, engine);
     indexer->engine = engine;
+    job.context = indexer;
     status = stk_dataset_new(&indexer->dataset, engine, dataset, error);
     status = status < 0 ? status : check_index_path(indexer, error);
     if (status == 0) {
@@ -109,13 +99,7 @@ int stoker_indexer_open(struct stoker_indexer **indexer_out, struct stoker_engin
         indexer->dataset->scan.seek_point_bytes = indexer->options.seek_interval_bytes == 1
                                                       ? STK_SEEK_POINTS_SPACING_DEFAULT
                                                       : indexer->options.seek_interval_bytes;
-        indexer->start_ns = stk_engine_now(engine);
-        status = stk_thread_start(&indexer->thread, NULL, run, indexer);
-        if (status < 0) {
-            stk_fail_errno(error, -status, "cannot start a thread", "raise the limit of threads",
-                           "indexer");
-        }
-        indexer->started = status == 0;
+        status = stk_background_job_start(&indexer->job, &job, error);
     }
     if (status < 0) {
         indexer_free(indexer);
@@ -131,7 +115,7 @@ void stoker_indexer_close(struct stoker_indexer *indexer)
         return;
     }
     atomic_store(&indexer->dataset->scan.stop, true);
-    pthread_join(indexer->thread, NULL);
+    (void)stk_background_job_end(&indexer->job);
     indexer_free(indexer);
 }
 
@@ -140,34 +124,28 @@ int stoker_indexer_next(struct stoker_indexer *indexer, uint32_t timeout_ms,
 {
     struct stoker_indexer_progress full = {0};
     struct stk_dataset_scan_state *scan = &indexer->dataset->scan;
-    struct timespec until = stk_engine_deadline(timeout_ms * 1000000ull);
-    int status = stk_engine_check(indexer->engine, error);
+    int status;
 
-    status = status < 0
-                 ? status
-                 : stk_options_check_output(progress_out, sizeof full, sizeof full.struct_size,
-                                            "index progress", error);
+    status = stk_options_check_output(progress_out, sizeof full, sizeof full.struct_size,
+                                      "index progress", error);
     if (status < 0) {
         return status;
     }
-    pthread_mutex_lock(&indexer->lock);
-    while (!indexer->locked.done &&
-           pthread_cond_timedwait(&indexer->ended, &indexer->lock, &until) == 0) {
+    status = stk_background_job_next(&indexer->job, timeout_ms, NULL, NULL, error);
+    if (status == STOKER_ERROR_FORKED) {
+        return status;
     }
+    pthread_mutex_lock(&indexer->job.lock);
     full.shards = indexer->locked.shards;
     full.shards_reused = indexer->locked.kept;
     full.bytes = indexer->locked.bytes;
     full.index_bytes = indexer->locked.index_bytes;
     full.path = indexer->locked.has_path ? indexer->locked.path : NULL;
-    status = indexer->locked.done ? indexer->locked.status : 1;
-    if (status < 0 && error) {
-        *error = indexer->locked.error;
-    }
-    pthread_mutex_unlock(&indexer->lock);
+    pthread_mutex_unlock(&indexer->job.lock);
     full.shards_done = atomic_load(&scan->shards_done);
     full.bytes_done = atomic_load(&scan->bytes_done);
     full.bytes_read = atomic_load(&scan->bytes_read);
-    full.elapsed_ns = stk_engine_now(indexer->engine) - indexer->start_ns;
+    full.elapsed_ns = stk_background_job_elapsed_ns(&indexer->job);
     if (status == 0) {
         full.samples = stk_index_samples(indexer->dataset->index);
         full.members = stk_index_members(indexer->dataset->index);
@@ -177,7 +155,7 @@ int stoker_indexer_next(struct stoker_indexer *indexer, uint32_t timeout_ms,
         full.sequential_shard = indexer->reach.reason ? indexer->reach.shard : NULL;
     }
     stk_options_write_output(progress_out, &full, sizeof full, "index progress", NULL);
-    return status;
+    return status == STK_BACKGROUND_JOB_RUNNING ? 1 : status;
 }
 
 /* Why a packed shard is read front to back. */
@@ -222,36 +200,32 @@ static int report_seek_points(struct stoker_indexer *indexer, struct stoker_erro
     return status;
 }
 
-static void *run(void *argument)
+static int run(void *context, uint32_t thread, struct stoker_error *error)
 {
-    struct stoker_indexer *indexer = argument;
-    struct stoker_error error = {0};
+    struct stoker_indexer *indexer = context;
     struct stk_stat about;
     int status;
 
+    (void)thread;
     stk_io_set_cancel_flag(&indexer->dataset->scan.stop);
-    status = build(indexer, &error);
-    status = status < 0 ? status : report_seek_points(indexer, &error);
+    status = build(indexer, error);
+    status = status < 0 ? status : report_seek_points(indexer, error);
     if (status == 0 &&
         stk_io_stat_path(indexer->engine->io, indexer->locked.path, &about, NULL) < 0) {
         about.bytes = 0;
     }
-    pthread_mutex_lock(&indexer->lock);
+    pthread_mutex_lock(&indexer->job.lock);
     indexer->locked.index_bytes = status == 0 ? about.bytes : 0;
-    indexer->locked.status = status;
-    indexer->locked.error = error;
-    indexer->locked.done = true;
-    pthread_cond_broadcast(&indexer->ended);
-    pthread_mutex_unlock(&indexer->lock);
-    return NULL;
+    pthread_mutex_unlock(&indexer->job.lock);
+    return status;
 }
 
 static void report_path(struct stoker_indexer *indexer, const char *path)
 {
-    pthread_mutex_lock(&indexer->lock);
+    pthread_mutex_lock(&indexer->job.lock);
     snprintf(indexer->locked.path, sizeof indexer->locked.path, "%s", path);
     indexer->locked.has_path = true;
-    pthread_mutex_unlock(&indexer->lock);
+    pthread_mutex_unlock(&indexer->job.lock);
 }
 
 static int build(struct stoker_indexer *indexer, struct stoker_error *error)
@@ -352,11 +326,11 @@ static void report_shards(struct stoker_indexer *indexer)
         bytes += location->from[i] ? 0 : location->sizes[i];
         kept += location->from[i] != 0;
     }
-    pthread_mutex_lock(&indexer->lock);
+    pthread_mutex_lock(&indexer->job.lock);
     indexer->locked.shards = indexer->dataset->objects.count;
     indexer->locked.kept = kept;
     indexer->locked.bytes = bytes;
-    pthread_mutex_unlock(&indexer->lock);
+    pthread_mutex_unlock(&indexer->job.lock);
 }
 
 /* The index, its stamp, and then no journal any more. */
@@ -383,10 +357,10 @@ static int reuse_whole_index(struct stoker_indexer *indexer)
     stk_index_journal_remove_stale(indexer->engine->io, location->path);
     indexer->dataset->index = location->old;
     location->old = NULL;
-    pthread_mutex_lock(&indexer->lock);
+    pthread_mutex_lock(&indexer->job.lock);
     indexer->locked.shards = stk_index_shards(indexer->dataset->index);
     indexer->locked.kept = indexer->locked.shards;
-    pthread_mutex_unlock(&indexer->lock);
+    pthread_mutex_unlock(&indexer->job.lock);
     return 0;
 }
 

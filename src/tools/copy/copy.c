@@ -5,7 +5,6 @@
 #include "base/memory_budget.h"
 #include "base/memory_pages.h"
 #include "base/options.h"
-#include "base/thread.h"
 #include "base/xxh3.h"
 #include "storage/url/url_alias.h"
 
@@ -24,8 +23,8 @@ static int resolve(struct stoker_copy *copy, const struct stoker_copy_options *u
                    struct stoker_error *error);
 static int reserve(struct stoker_copy *copy, struct stoker_error *error);
 static int start_threads(struct stoker_copy *copy, struct stoker_error *error);
-static void *plan_main(void *argument);
-static void *work_main(void *argument);
+static int run(void *context, uint32_t thread, struct stoker_error *error);
+static void wake_locked(void *context);
 
 static int fail_memory(struct stoker_error *error)
 {
@@ -52,7 +51,6 @@ int stoker_copy_open(struct stoker_copy **copy_out, struct stoker_engine *engine
                      const struct stoker_copy_options *options, struct stoker_error *error)
 {
     struct stoker_copy *copy;
-    pthread_condattr_t monotonic;
     int status = stk_engine_check(engine, error);
 
     *copy_out = NULL;
@@ -63,21 +61,15 @@ int stoker_copy_open(struct stoker_copy **copy_out, struct stoker_engine *engine
     if (!copy) {
         return fail_memory(error);
     }
-    pthread_mutex_init(&copy->lock, NULL);
     pthread_mutex_init(&copy->folders_lock, NULL);
     pthread_cond_init(&copy->work, NULL);
     pthread_cond_init(&copy->turn, NULL);
     pthread_cond_init(&copy->queue_space, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&copy->ended, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    stk_background_job_init(&copy->job, engine);
     copy->engine = engine;
     copy->io = engine->io;
     copy->locked.last = &copy->locked.first;
-    copy->begin_ns = stk_engine_now(engine);
     copy->boot = boot_of(copy->io);
-    stk_engine_retain(engine);
     status = resolve(copy, options, error);
     status = status < 0 ? status : reserve(copy, error);
     status = status < 0 ? status : start_threads(copy, error);
@@ -226,53 +218,47 @@ static int reserve(struct stoker_copy *copy, struct stoker_error *error)
 
 static int start_threads(struct stoker_copy *copy, struct stoker_error *error)
 {
-    int status = 0;
+    struct stk_background_job_options job = {.name = "copy",
+                                             .context = copy,
+                                             .run = run,
+                                             .wake_locked = wake_locked,
+                                             .threads = 1 + copy->worker_count,
+                                             .threads_min = 2};
 
-    while (status == 0 && copy->started < copy->worker_count) {
-        status = stk_thread_start(&copy->workers[copy->started], NULL, work_main, copy);
-        copy->started += status == 0;
-    }
-    if (copy->started > 0) { /* fewer will do */
-        status = stk_thread_start(&copy->planner, NULL, plan_main, copy);
-        copy->planning = status == 0;
-    }
-    return status == 0 ? 0
-                       : stk_fail_errno(error, -status, "cannot start a thread",
-                                        "raise the limit of processes", "copy");
+    return stk_background_job_start(&copy->job, &job, error);
 }
 
 /* Transfers end at once. What they leave at a store that nobody could go on with is removed, as far
  * as it answers soon. */
 void stoker_copy_stop(struct stoker_copy *copy)
 {
-    struct timespec until = stk_engine_deadline(CLEAN_MS * 1000000ull);
-
     if (stk_engine_check(copy->engine, NULL) < 0 ||
         atomic_load_explicit(&copy->hard_stop, memory_order_relaxed)) {
         return;
     }
-    pthread_mutex_lock(&copy->lock);
-    atomic_store_explicit(&copy->stop, true, memory_order_relaxed);
+    stk_background_job_stop(&copy->job);
+    if (copy->job.started > 0) {
+        (void)stk_background_job_next(&copy->job, CLEAN_MS, NULL, NULL, NULL);
+    }
+    atomic_store_explicit(&copy->hard_stop, true, memory_order_relaxed);
+}
+
+static void wake_locked(void *context)
+{
+    struct stoker_copy *copy = context;
+
     pthread_cond_broadcast(&copy->work);
     pthread_cond_broadcast(&copy->queue_space);
-    while (copy->planning && !copy->locked.over &&
-           pthread_cond_timedwait(&copy->ended, &copy->lock, &until) != ETIMEDOUT) {
-    }
-    pthread_mutex_unlock(&copy->lock);
-    atomic_store_explicit(&copy->hard_stop, true, memory_order_relaxed);
 }
 
 void stoker_copy_close(struct stoker_copy *copy)
 {
-    if (!copy || stk_engine_check(copy->engine, NULL) < 0) {
+    if (!copy) {
         return;
     }
     stoker_copy_stop(copy);
-    if (copy->planning) {
-        pthread_join(copy->planner, NULL);
-    }
-    for (uint32_t i = 0; i < copy->started; i++) {
-        pthread_join(copy->workers[i], NULL);
+    if (!stk_background_job_end(&copy->job)) {
+        return;
     }
     for (struct stk_copy_file *file = copy->locked.first, *next; file; file = next) {
         next = file->next;
@@ -298,13 +284,11 @@ void stoker_copy_close(struct stoker_copy *copy)
     stk_key_set_deinit(&copy->other_names);
     stk_key_set_deinit(&copy->folders);
     stk_budget_release(&copy->engine->budget, copy->reserved);
-    pthread_cond_destroy(&copy->ended);
     pthread_cond_destroy(&copy->queue_space);
     pthread_cond_destroy(&copy->turn);
     pthread_cond_destroy(&copy->work);
     pthread_mutex_destroy(&copy->folders_lock);
-    pthread_mutex_destroy(&copy->lock);
-    stk_engine_release(copy->engine);
+    stk_background_job_deinit(&copy->job);
     stk_free(copy);
 }
 
@@ -327,38 +311,33 @@ static void find_work(struct stoker_copy *copy, struct stoker_copy_progress *pro
                                         .links_left_out = pop_work(&copy->links_left_out),
                                         .files_not_deleted = pop_work(&copy->files_spared)};
 
-    full.run_ns = stk_engine_now(copy->engine) - copy->begin_ns;
+    full.run_ns = stk_background_job_elapsed_ns(&copy->job);
     stk_options_write_output(progress, &full, sizeof full, "copy progress", NULL);
 }
 
 int stoker_copy_next(struct stoker_copy *copy, uint32_t timeout_ms,
                      struct stoker_copy_progress *progress, struct stoker_error *error)
 {
-    struct timespec until = stk_engine_deadline((uint64_t)timeout_ms * 1000000u);
-    int status = stk_engine_check(copy->engine, error);
+    int status =
+        progress ? stk_options_check_output(progress, sizeof *progress,
+                                            sizeof progress->struct_size, "copy progress", error)
+                 : 0;
     bool listed;
 
-    if (status == 0 && progress) {
-        status = stk_options_check_output(progress, sizeof *progress, sizeof progress->struct_size,
-                                          "copy progress", error);
-    }
     if (status < 0) {
         return status;
     }
-    pthread_mutex_lock(&copy->lock);
-    while (!copy->locked.over && timeout_ms > 0 &&
-           pthread_cond_timedwait(&copy->ended, &copy->lock, &until) != ETIMEDOUT) {
+    status = stk_background_job_next(&copy->job, timeout_ms, NULL, NULL, error);
+    if (status == STOKER_ERROR_FORKED) {
+        return status;
     }
-    status = copy->locked.over ? copy->locked.status : 1;
+    pthread_mutex_lock(&copy->job.lock);
     listed = copy->locked.listed;
-    if (status < 0 && error) {
-        *error = copy->locked.error;
-    }
-    pthread_mutex_unlock(&copy->lock);
+    pthread_mutex_unlock(&copy->job.lock);
     if (progress) {
         find_work(copy, progress, listed);
     }
-    return status;
+    return status == STK_BACKGROUND_JOB_RUNNING ? 1 : status;
 }
 
 /* ---- the planner ---- */
@@ -375,14 +354,10 @@ static void note_failure(struct stoker_copy *copy, int status, const struct stok
     if (status == STOKER_ERROR_CLOSED) {
         return; /* of another failure, or of the caller's wish */
     }
-    if (copy->locked.status == 0) {
-        copy->locked.status = status;
-        copy->locked.error = *error;
-    }
+    stk_background_job_fail_locked(&copy->job, status, error);
     if (is_final(status) || pop_work(&copy->files_failed) >= STK_COPY_FAILURES_MAX) {
-        atomic_store_explicit(&copy->stop, true, memory_order_relaxed);
-        pthread_cond_broadcast(&copy->work);
-        pthread_cond_broadcast(&copy->queue_space);
+        atomic_store_explicit(&copy->job.stopping, true, memory_order_relaxed);
+        wake_locked(copy);
     }
 }
 
@@ -400,45 +375,35 @@ static void end_open(struct stoker_copy *copy)
     }
 }
 
-static void *plan_main(void *argument)
+static int run_planner(struct stoker_copy *copy, struct stoker_error *error)
 {
-    struct stoker_copy *copy = argument;
-    struct stoker_error error = {0};
-    int status;
+    int status = stk_copy_plan(copy, error);
 
-    stk_io_set_cancel_flag(&copy->stop);
-    status = stk_copy_plan(copy, &error);
-
-    pthread_mutex_lock(&copy->lock);
+    pthread_mutex_lock(&copy->job.lock);
     if (status < 0) {
-        note_failure(copy, status, &error);
+        note_failure(copy, status, error);
     }
     copy->locked.planned = true;
     copy->locked.listed = true;
     pthread_cond_broadcast(&copy->work);
-    while (copy->locked.active > 0 || (!atomic_load_explicit(&copy->stop, memory_order_relaxed) &&
+    while (copy->locked.active > 0 || (!stk_background_job_is_stopping(&copy->job) &&
                                        (copy->locked.waiting > 0 || copy->locked.open))) {
-        pthread_cond_wait(&copy->queue_space, &copy->lock);
+        pthread_cond_wait(&copy->queue_space, &copy->job.lock);
     }
-    status = copy->locked.status;
-    pthread_mutex_unlock(&copy->lock);
+    status = copy->job.locked.status;
+    pthread_mutex_unlock(&copy->job.lock);
     end_open(copy);
-    if (status == 0 && copy->options.delete_extra &&
-        !atomic_load_explicit(&copy->stop, memory_order_relaxed)) {
-        status = stk_copy_remove_extra(copy, &error);
+    if (status < 0) {
+        return status; /* of the first failure, which the job has */
     }
-    pthread_mutex_lock(&copy->lock);
-    if (status < 0 && copy->locked.status == 0) {
-        copy->locked.status = status;
-        copy->locked.error = error;
+    if (copy->options.delete_extra && !stk_background_job_is_stopping(&copy->job)) {
+        status = stk_copy_remove_extra(copy, error);
     }
-    if (copy->locked.status == 0 && atomic_load_explicit(&copy->stop, memory_order_relaxed)) {
-        copy->locked.status = STOKER_ERROR_CLOSED;
+    if (status == 0 && stk_background_job_is_stopping(&copy->job)) {
+        *error = (struct stoker_error){0}; /* stopped by the caller: no failure to describe */
+        status = STOKER_ERROR_CLOSED;
     }
-    copy->locked.over = true;
-    pthread_cond_broadcast(&copy->ended);
-    pthread_mutex_unlock(&copy->lock);
-    return NULL;
+    return status;
 }
 
 /* ---- workers ---- */
@@ -493,17 +458,17 @@ static bool take_work(struct stoker_copy *copy, struct work *work)
 {
     bool taken = false;
 
-    pthread_mutex_lock(&copy->lock);
-    while (!atomic_load_explicit(&copy->stop, memory_order_relaxed)) {
+    pthread_mutex_lock(&copy->job.lock);
+    while (!stk_background_job_is_stopping(&copy->job)) {
         taken = take_locked(copy, work);
         if (taken || (copy->locked.planned && !copy->locked.first && !copy->locked.open &&
                       copy->locked.active == 0)) {
             break;
         }
-        pthread_cond_wait(&copy->work, &copy->lock);
+        pthread_cond_wait(&copy->work, &copy->job.lock);
     }
     copy->locked.active += taken;
-    pthread_mutex_unlock(&copy->lock);
+    pthread_mutex_unlock(&copy->job.lock);
     return taken;
 }
 
@@ -515,18 +480,17 @@ static void finish_file(struct stoker_copy *copy, struct stk_copy_file *file, in
     } else if (status < 0 && status != STOKER_ERROR_CLOSED) {
         atomic_fetch_add_explicit(&copy->files_failed, 1, memory_order_relaxed);
     }
-    pthread_mutex_lock(&copy->lock);
+    pthread_mutex_lock(&copy->job.lock);
     if (status < 0) {
         note_failure(copy, status, error);
     }
-    pthread_mutex_unlock(&copy->lock);
+    pthread_mutex_unlock(&copy->job.lock);
     stk_copy_file_free(file);
 }
 
 static bool may_restart(const struct stoker_copy *copy, const struct stk_copy_file *file)
 {
-    return !file->restarted && !file->locked.told &&
-           !atomic_load_explicit(&copy->stop, memory_order_relaxed);
+    return !file->restarted && !file->locked.told && !stk_background_job_is_stopping(&copy->job);
 }
 
 /* All of a file whose upload the store has lost, once. */
@@ -538,7 +502,7 @@ static void restart_upload(struct stoker_copy *copy, struct stk_copy_file *file)
     atomic_store_explicit(&file->bytes_done, 0, memory_order_relaxed);
     atomic_store_explicit(&file->bytes_reused, 0, memory_order_relaxed);
     file->restarted = true;
-    pthread_mutex_lock(&copy->lock);
+    pthread_mutex_lock(&copy->job.lock);
     memset(&file->locked, 0, sizeof file->locked);
     file->next = copy->locked.first;
     copy->locked.first = file;
@@ -547,7 +511,7 @@ static void restart_upload(struct stoker_copy *copy, struct stk_copy_file *file)
     }
     copy->locked.waiting++;
     pthread_cond_broadcast(&copy->work);
-    pthread_mutex_unlock(&copy->lock);
+    pthread_mutex_unlock(&copy->job.lock);
 }
 
 /* One part; who does the last one ends the file. */
@@ -558,7 +522,7 @@ static void run_part(struct stoker_copy *copy, const struct work *work, uint8_t 
     int status = stk_copy_file_part(copy, file, work->part, buffer, &error);
     bool last, gone = status < 0 && file->upload && stk_upload_is_gone(file->upload);
 
-    pthread_mutex_lock(&copy->lock);
+    pthread_mutex_lock(&copy->job.lock);
     copy->locked.parts_in_flight--;
     file->locked.done++;
     if (status < 0) {
@@ -573,10 +537,9 @@ static void run_part(struct stoker_copy *copy, const struct work *work, uint8_t 
         }
         pthread_cond_broadcast(&copy->turn);
     }
-    last = file->locked.done ==
-           (file->locked.failed || atomic_load_explicit(&copy->stop, memory_order_relaxed)
-                ? file->locked.next
-                : file->part_count);
+    last = file->locked.done == (file->locked.failed || stk_background_job_is_stopping(&copy->job)
+                                     ? file->locked.next
+                                     : file->part_count);
     if (last) {
         file->locked.failed = file->locked.failed || file->locked.done < file->part_count;
         while (*link != file) {
@@ -585,7 +548,7 @@ static void run_part(struct stoker_copy *copy, const struct work *work, uint8_t 
         *link = file->next;
     }
     pthread_cond_signal(&copy->work); /* for its slot */
-    pthread_mutex_unlock(&copy->lock);
+    pthread_mutex_unlock(&copy->job.lock);
     if (last) {
         bool failed = file->locked.failed;
 
@@ -603,14 +566,14 @@ static void open_parts(struct stoker_copy *copy, struct stk_copy_file *file)
     struct stoker_error error = {0};
     int status = stk_copy_file_begin(copy, file, &error);
 
-    pthread_mutex_lock(&copy->lock);
+    pthread_mutex_lock(&copy->job.lock);
     copy->locked.parts_in_flight--; /* of the claim; its parts have their own */
     if (status == 0) {
         file->next = copy->locked.open;
         copy->locked.open = file;
         pthread_cond_broadcast(&copy->work);
     }
-    pthread_mutex_unlock(&copy->lock);
+    pthread_mutex_unlock(&copy->job.lock);
     if (status < 0) {
         finish_file(copy, file, status, &error);
     }
@@ -618,10 +581,10 @@ static void open_parts(struct stoker_copy *copy, struct stk_copy_file *file)
 
 static void release_slot(struct stoker_copy *copy)
 {
-    pthread_mutex_lock(&copy->lock);
+    pthread_mutex_lock(&copy->job.lock);
     copy->locked.parts_in_flight--;
     pthread_cond_signal(&copy->work);
-    pthread_mutex_unlock(&copy->lock);
+    pthread_mutex_unlock(&copy->job.lock);
 }
 
 /* True: what is there is right, and counts as kept, or it was stopped. */
@@ -663,11 +626,11 @@ static uint8_t *acquire_buffer(struct stoker_copy *copy, uint64_t bytes)
     uint8_t *buffer = NULL;
 
     if (bytes <= copy->options.part_bytes) {
-        pthread_mutex_lock(&copy->lock);
+        pthread_mutex_lock(&copy->job.lock);
         if (copy->locked.buffer_count > 0) {
             buffer = copy->locked.buffers[--copy->locked.buffer_count];
         }
-        pthread_mutex_unlock(&copy->lock);
+        pthread_mutex_unlock(&copy->job.lock);
         bytes = copy->options.part_bytes;
     }
     return buffer ? buffer : stk_pages_alloc(bytes);
@@ -680,12 +643,12 @@ static void release_buffer(struct stoker_copy *copy, uint8_t *buffer, uint64_t b
     }
     if (bytes <= copy->options.part_bytes) {
         bytes = copy->options.part_bytes;
-        pthread_mutex_lock(&copy->lock);
+        pthread_mutex_lock(&copy->job.lock);
         if (copy->locked.buffer_count < copy->part_slots) {
             copy->locked.buffers[copy->locked.buffer_count++] = buffer;
             buffer = NULL;
         }
-        pthread_mutex_unlock(&copy->lock);
+        pthread_mutex_unlock(&copy->job.lock);
     }
     if (buffer) {
         stk_pages_free(buffer, bytes);
@@ -731,25 +694,34 @@ static void run_work(struct stoker_copy *copy, const struct work *work, uint8_t 
     }
 }
 
-static void *work_main(void *argument)
+static void run_worker(struct stoker_copy *copy)
 {
-    struct stoker_copy *copy = argument;
     uint8_t *small = stk_pages_alloc(STK_COPY_SMALL_BYTES);
     struct work work;
 
-    stk_io_set_cancel_flag(&copy->stop);
     while (take_work(copy, &work)) {
         run_work(copy, &work, small);
-        pthread_mutex_lock(&copy->lock);
+        pthread_mutex_lock(&copy->job.lock);
         copy->locked.active--;
         if (copy->locked.active == 0) {
             pthread_cond_broadcast(&copy->work); /* the end, maybe */
             pthread_cond_broadcast(&copy->queue_space);
         }
-        pthread_mutex_unlock(&copy->lock);
+        pthread_mutex_unlock(&copy->job.lock);
     }
     if (small) {
         stk_pages_free(small, STK_COPY_SMALL_BYTES);
     }
-    return NULL;
+}
+
+static int run(void *context, uint32_t thread, struct stoker_error *error)
+{
+    struct stoker_copy *copy = context;
+
+    stk_io_set_cancel_flag(&copy->job.stopping);
+    if (thread == 0) {
+        return run_planner(copy, error);
+    }
+    run_worker(copy);
+    return 0;
 }

@@ -14,7 +14,7 @@
 #define TOOLS_COPY_COPY_H
 
 #include "base/crypto/key_set.h"
-#include "engine/engine.h"
+#include "engine/background_job.h"
 #include "io/write.h"
 #include "storage/checksum/composite_checksum.h"
 #include "storage/upload/upload.h"
@@ -79,11 +79,9 @@ struct stoker_copy {
     char **sources, *destination; /* owned */
     bool remote, folder;          /* the destination: of a store; names go below it */
     uint64_t boot;                /* another after each start of the machine */
-    uint64_t begin_ns, reserved;
+    uint64_t reserved;
     uint32_t worker_count, part_slots;
-    pthread_t planner, workers[STK_COPY_WORKERS_MAX];
-    uint32_t started;
-    bool planning;
+    struct stk_background_job job;      /* thread 0 is the planner, the others are workers */
     char root[STK_COPY_PATH_BYTES_MAX]; /* local: the destination without links; of the planner */
     struct stk_key_set names;           /* of the planner: what was copied */
     struct stk_key_set other_names;     /* of the planner: links and others that the source has */
@@ -91,25 +89,21 @@ struct stoker_copy {
         *destination_files; /* of the planner: owned; what the destination has, by name */
     uint64_t destination_count, destination_capacity;
     bool keep_names;
-    _Atomic bool stop;      /* transfers end; what they leave is cleaned up */
-    _Atomic bool hard_stop; /* that ends, too */
+    _Atomic bool hard_stop; /* after job.stopping ended transfers: ends the clean-up, too */
     _Atomic uint64_t files, bytes, files_done, bytes_done, files_kept, bytes_kept;
     _Atomic uint64_t files_removed, files_failed, links_left_out, files_spared;
     _Atomic uint32_t odd_etags; /* objects whose ETag was no MD5, though it looks like one */
     pthread_mutex_t folders_lock;
-    struct stk_key_set folders; /* that are made; with folders_lock */
-    pthread_mutex_t lock;
-    pthread_cond_t work, turn, queue_space, ended;
-    struct {
+    struct stk_key_set folders;              /* that are made; with folders_lock */
+    pthread_cond_t work, turn, queue_space;  /* with job.lock */
+    struct {                                 /* under job.lock */
         struct stk_copy_file *first, **last; /* waiting */
         uint32_t waiting;
         struct stk_copy_file *open;             /* with parts left, or in flight */
         uint32_t parts_in_flight, active;       /* workers at a file */
         uint8_t *buffers[STK_COPY_WORKERS_MAX]; /* of part_bytes, free */
         uint32_t buffer_count;
-        bool planned, listed, over;
-        int status; /* of the first failure */
-        struct stoker_error error;
+        bool planned, listed;
     } locked;
 };
 

@@ -107,7 +107,7 @@ static int add_partial(struct stoker_copy *copy, struct stk_copy_file *file,
         struct stk_view view = {buffer, stk_min(bytes - done, STK_STORE_RANGE_BYTES)};
 
         step = view.bytes;
-        if (atomic_load_explicit(&copy->stop, memory_order_relaxed)) {
+        if (stk_background_job_is_stopping(&copy->job)) {
             status = STOKER_ERROR_CLOSED;
         } else {
             status = read_again(copy, file, partial, done, &view, error);
@@ -201,7 +201,7 @@ int stk_copy_destination_matches(struct stoker_copy *copy, const struct stk_copy
     }
     stk_checksum_begin(&sum, git ? STK_CHECKSUM_GIT_BLOB : STK_CHECKSUM_SHA256, file->bytes);
     do {
-        got = atomic_load_explicit(&copy->stop, memory_order_relaxed)
+        got = stk_background_job_is_stopping(&copy->job)
                   ? STOKER_ERROR_CLOSED
                   : stk_io_read_wait(copy->io, current, done, bytes, buffer.bytes);
         if (got > 0) {

@@ -45,7 +45,7 @@ int stk_copy_destination_list(struct stoker_copy *copy, struct stoker_error *err
     int status = stk_walk_open(&visit, &options, error);
 
     while (status >= 0 || status == STOKER_ERROR_AGAIN) {
-        if (atomic_load_explicit(&copy->stop, memory_order_relaxed)) {
+        if (stk_background_job_is_stopping(&copy->job)) {
             status = STOKER_ERROR_CLOSED;
             break;
         }

@@ -394,8 +394,7 @@ static int count_reused(struct stoker_copy *copy, const struct stk_copy_file *fi
                stk_copy_read_partial(copy, left, *kept_out * bytes, buffer, bytes) &&
                has_state_line(copy, note, *kept_out + 1, stk_xxh3_64(buffer, bytes))) {
             ++*kept_out;
-            status =
-                atomic_load_explicit(&copy->stop, memory_order_relaxed) ? STOKER_ERROR_CLOSED : 0;
+            status = stk_background_job_is_stopping(&copy->job) ? STOKER_ERROR_CLOSED : 0;
         }
     }
     if (note) {
@@ -474,12 +473,13 @@ static int wait_for_turn(struct stoker_copy *copy, struct stk_copy_file *file, u
 {
     bool failed;
 
-    pthread_mutex_lock(&copy->lock);
+    pthread_mutex_lock(&copy->job.lock);
     while (file->locked.turn != index && !file->locked.failed) {
-        pthread_cond_wait(&copy->turn, &copy->lock); /* those before it end by their deadlines */
+        pthread_cond_wait(&copy->turn,
+                          &copy->job.lock); /* those before it end by their deadlines */
     }
     failed = file->locked.failed;
-    pthread_mutex_unlock(&copy->lock);
+    pthread_mutex_unlock(&copy->job.lock);
     return failed ? stk_fail(error, STOKER_ERROR_CLOSED, "another part of the file failed",
                              "see the first error", "'%.400s'", file->from)
                   : 0;
@@ -488,10 +488,10 @@ static int wait_for_turn(struct stoker_copy *copy, struct stk_copy_file *file, u
 /* Of one that failed those that wait are told by who failed. */
 static void end_turn(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t index)
 {
-    pthread_mutex_lock(&copy->lock);
+    pthread_mutex_lock(&copy->job.lock);
     file->locked.turn = index + 1;
     pthread_cond_broadcast(&copy->turn);
-    pthread_mutex_unlock(&copy->lock);
+    pthread_mutex_unlock(&copy->job.lock);
 }
 
 /* In its turn; sum: of its bytes, for the note. */
@@ -602,7 +602,7 @@ bool stk_copy_error_is_resumable(int status)
 static void close_upload(struct stoker_copy *copy, struct stk_copy_file *file, int status)
 {
     const _Atomic bool *before = stk_io_set_cancel_flag(&copy->hard_stop);
-    bool vain = atomic_load_explicit(&copy->stop, memory_order_relaxed) && status < 0 &&
+    bool vain = stk_background_job_is_stopping(&copy->job) && status < 0 &&
                 stk_upload_is_empty(file->upload);
 
     stk_upload_close(file->upload, vain || file->locked.refused ||

@@ -42,12 +42,12 @@ int stk_copy_queue_push(struct stoker_copy *copy, struct stk_copy_file *file)
 {
     bool stopped;
 
-    pthread_mutex_lock(&copy->lock);
+    pthread_mutex_lock(&copy->job.lock);
     while (copy->locked.waiting >= STK_COPY_QUEUE_MAX &&
-           !atomic_load_explicit(&copy->stop, memory_order_relaxed)) {
-        pthread_cond_wait(&copy->queue_space, &copy->lock);
+           !stk_background_job_is_stopping(&copy->job)) {
+        pthread_cond_wait(&copy->queue_space, &copy->job.lock);
     }
-    stopped = atomic_load_explicit(&copy->stop, memory_order_relaxed);
+    stopped = stk_background_job_is_stopping(&copy->job);
     if (!stopped) {
         file->next = NULL;
         *copy->locked.last = file;
@@ -55,7 +55,7 @@ int stk_copy_queue_push(struct stoker_copy *copy, struct stk_copy_file *file)
         copy->locked.waiting++;
         pthread_cond_signal(&copy->work);
     }
-    pthread_mutex_unlock(&copy->lock);
+    pthread_mutex_unlock(&copy->job.lock);
     if (stopped) {
         stk_copy_file_free(file);
         return STOKER_ERROR_CLOSED;
@@ -257,7 +257,7 @@ static int plan_source(struct stoker_copy *copy, const char *source, struct stok
     int status = stk_walk_open(&walk, &options, error);
 
     while (status >= 0 || status == STOKER_ERROR_AGAIN) {
-        if (atomic_load_explicit(&copy->stop, memory_order_relaxed)) {
+        if (stk_background_job_is_stopping(&copy->job)) {
             status = STOKER_ERROR_CLOSED;
             break;
         }
@@ -324,12 +324,9 @@ static bool is_unchanged(struct stoker_copy *copy, const char *to, const char *n
 static int note_entry(struct stoker_copy *copy, int status, const struct stoker_error *error)
 {
     atomic_fetch_add_explicit(&copy->files_failed, 1, memory_order_relaxed);
-    pthread_mutex_lock(&copy->lock);
-    if (copy->locked.status == 0) {
-        copy->locked.status = status;
-        copy->locked.error = *error;
-    }
-    pthread_mutex_unlock(&copy->lock);
+    pthread_mutex_lock(&copy->job.lock);
+    stk_background_job_fail_locked(&copy->job, status, error);
+    pthread_mutex_unlock(&copy->job.lock);
     return atomic_load_explicit(&copy->files_failed, memory_order_relaxed) < STK_COPY_FAILURES_MAX
                ? 0
                : status;

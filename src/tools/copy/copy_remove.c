@@ -146,7 +146,7 @@ int stk_copy_remove_walk(struct stoker_copy *copy, struct stk_walk *walk, const 
     while (status >= 0 || status == STOKER_ERROR_AGAIN) {
         char *path;
 
-        if (atomic_load_explicit(&copy->stop, memory_order_relaxed)) {
+        if (stk_background_job_is_stopping(&copy->job)) {
             status = STOKER_ERROR_CLOSED;
             break;
         }
@@ -200,7 +200,7 @@ static int remove_folder(struct stoker_copy *copy, const char *path, uint32_t de
         const struct stk_entry *entry = &listing.entries[i];
         char *name = stk_copy_join_path(path, entry->name);
 
-        if (atomic_load_explicit(&copy->stop, memory_order_relaxed)) {
+        if (stk_background_job_is_stopping(&copy->job)) {
             status = STOKER_ERROR_CLOSED;
         } else if (!name) {
             status = stk_fail(error, -ENOMEM, "cannot remove", "free memory", "'%.400s'", path);

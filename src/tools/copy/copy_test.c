@@ -322,7 +322,7 @@ static void test_changed(void)
     snprintf(from, sizeof from, "%s", at("changing/from"));
     snprintf(to, sizeof to, "%s", at("changing/to"));
     copy.destination = to;
-    pthread_mutex_init(&copy.lock, NULL);
+    pthread_mutex_init(&copy.job.lock, NULL);
     pthread_mutex_init(&copy.folders_lock, NULL);
     pthread_cond_init(&copy.turn, NULL);
     snprintf(copy.root, sizeof copy.root, "%s", home);
@@ -484,7 +484,7 @@ static void test_same(void)
 
     T_TRUE("abc", sh("printf abc >", at("abc"), "", ""));
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
-        struct stoker_copy copy = {.io = engine->io, .stop = rows[i].stop};
+        struct stoker_copy copy = {.io = engine->io, .job.stopping = rows[i].stop};
 
         snprintf(file.hash, sizeof file.hash, "%s", rows[i].hash);
         T_EQ(rows[i].name, stk_copy_destination_matches(&copy, &file, buffer), rows[i].want);

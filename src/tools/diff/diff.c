@@ -4,7 +4,6 @@
 #include "base/mem.h"
 #include "base/memory_pages.h"
 #include "base/options.h"
-#include "base/thread.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,17 +12,16 @@
 enum { FILES_A_ROUND = 256 };
 
 static int prepare(struct stoker_diff *diff, struct stoker_error *error);
-static int start_thread(struct stoker_diff *diff, struct stoker_error *error);
-static void *diff_main(void *argument);
+static int run(void *context, uint32_t thread, struct stoker_error *error);
 
 int stoker_diff_open(struct stoker_diff **diff_out, struct stoker_dataset *a,
                      struct stoker_dataset *b, const struct stoker_diff_options *options,
                      struct stoker_error *error)
 {
+    struct stk_background_job_options job = {.name = "diff", .thread_name = "stoker-diff"};
     struct stoker_dataset *datasets[2] = {a, b};
     struct stoker_diff_options full = {0};
     struct stoker_diff *diff;
-    pthread_condattr_t monotonic;
     int status;
 
     *diff_out = NULL;
@@ -44,19 +42,16 @@ int stoker_diff_open(struct stoker_diff **diff_out, struct stoker_dataset *a,
         return stk_fail(error, -ENOMEM, "cannot compare data sets", "free memory", "diff");
     }
     diff->engine = a->engine;
-    stk_engine_retain(diff->engine);
+    stk_background_job_init(&diff->job, diff->engine);
     for (int s = 0; s < 2; s++) {
         diff->sides[s].dataset = datasets[s];
         stk_dataset_retain(datasets[s]);
     }
     diff->reread = full.reread;
-    pthread_mutex_init(&diff->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&diff->ready, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    job.context = diff;
+    job.run = run;
     status = prepare(diff, error);
-    status = status < 0 ? status : start_thread(diff, error);
+    status = status < 0 ? status : stk_background_job_start(&diff->job, &job, error);
     if (status < 0) {
         stoker_diff_close(diff);
         return status;
@@ -125,26 +120,10 @@ static int prepare(struct stoker_diff *diff, struct stoker_error *error)
     return 0;
 }
 
-static int start_thread(struct stoker_diff *diff, struct stoker_error *error)
-{
-    int status = stk_thread_start(&diff->thread, NULL, diff_main, diff);
-
-    diff->started = status == 0;
-    return status == 0 ? 0
-                       : stk_fail_errno(error, -status, "cannot start a thread",
-                                        "raise the limit of processes", "diff");
-}
-
 void stoker_diff_close(struct stoker_diff *diff)
 {
-    struct stoker_engine *engine;
-
-    if (!diff || stk_engine_check(diff->engine, NULL) < 0) {
-        return; /* a child of fork lets all lie */
-    }
-    atomic_store_explicit(&diff->stopping, true, memory_order_relaxed);
-    if (diff->started) {
-        pthread_join(diff->thread, NULL);
+    if (!diff || !stk_background_job_end(&diff->job)) {
+        return;
     }
     for (int s = 0; s < 2; s++) {
         struct stk_diff_side *side = &diff->sides[s];
@@ -156,11 +135,8 @@ void stoker_diff_close(struct stoker_diff *diff)
         stk_dataset_release(side->dataset);
     }
     stk_budget_release(&diff->engine->budget, diff->reserved);
-    pthread_cond_destroy(&diff->ready);
-    pthread_mutex_destroy(&diff->lock);
-    engine = diff->engine;
+    stk_background_job_deinit(&diff->job);
     stk_free(diff);
-    stk_engine_release(engine);
 }
 
 /* ---- the thread ------------------------------------------------------------------------- */
@@ -174,24 +150,15 @@ static int read_round(void *context, uint64_t round, struct stoker_error *error)
                             second ? round - diff->sides[0].rounds : round, error);
 }
 
-static void *diff_main(void *argument)
+static int run(void *context, uint32_t thread, struct stoker_error *error)
 {
-    struct stoker_diff *diff = argument;
-    struct stoker_error error = {0};
-    int status;
+    struct stoker_diff *diff = context;
+    int status = stk_engine_parallel(diff->engine, diff->sides[0].rounds + diff->sides[1].rounds,
+                                     read_round, diff, error);
 
-    pthread_setname_np(pthread_self(), "stoker-diff");
-    status = stk_engine_parallel(diff->engine, diff->sides[0].rounds + diff->sides[1].rounds,
-                                 read_round, diff, &error);
-    status = status < 0 ? status : stk_diff_sort(diff, &error);
-    status = status < 0 ? status : stk_diff_merge(diff, &error);
-    pthread_mutex_lock(&diff->lock);
-    diff->locked.finished = true;
-    diff->locked.status = status;
-    diff->locked.error = error;
-    pthread_cond_broadcast(&diff->ready);
-    pthread_mutex_unlock(&diff->lock);
-    return NULL;
+    (void)thread;
+    status = status < 0 ? status : stk_diff_sort(diff, error);
+    return status < 0 ? status : stk_diff_merge(diff, error);
 }
 
 /* ---- the caller ------------------------------------------------------------------------- */
@@ -253,24 +220,9 @@ static int fill_difference(struct stoker_diff *diff, struct stoker_difference *o
 int stoker_diff_next(struct stoker_diff *diff, uint32_t timeout_ms,
                      struct stoker_difference *difference, struct stoker_error *error)
 {
-    struct timespec until = stk_engine_deadline((uint64_t)timeout_ms * 1000000u);
-    bool finished;
-    int status = stk_engine_check(diff->engine, error), waited = 0;
+    int status = stk_background_job_next(&diff->job, timeout_ms, NULL, NULL, error);
 
-    if (status < 0) {
-        return status;
-    }
-    pthread_mutex_lock(&diff->lock);
-    while (!diff->locked.finished && waited == 0) {
-        waited = pthread_cond_timedwait(&diff->ready, &diff->lock, &until);
-    }
-    finished = diff->locked.finished;
-    status = diff->locked.status;
-    if (status < 0 && error) {
-        *error = diff->locked.error;
-    }
-    pthread_mutex_unlock(&diff->lock);
-    if (!finished) {
+    if (status == STK_BACKGROUND_JOB_RUNNING) {
         return stk_fail(error, STOKER_ERROR_AGAIN, "not all is compared yet", "call again", "%u ms",
                         timeout_ms);
     }
@@ -284,21 +236,20 @@ int stoker_diff_next(struct stoker_diff *diff, uint32_t timeout_ms,
 int stoker_diff_progress(struct stoker_diff *diff, struct stoker_diff_progress *progress)
 {
     struct stoker_diff_progress full = {0};
+    int status;
 
     full.samples_a = diff->sides[0].samples;
     full.samples_b = diff->sides[1].samples;
     full.samples_done = atomic_load_explicit(&diff->count.samples, memory_order_relaxed);
     full.bytes = atomic_load_explicit(&diff->count.bytes, memory_order_relaxed);
     full.bytes_total = diff->bytes_total;
-    pthread_mutex_lock(&diff->lock);
-    if (diff->locked.finished && diff->locked.status == 0) {
+    if (stk_background_job_is_finished(&diff->job, &status) && status == 0) {
         full.finished = 1;
         full.same = atomic_load_explicit(&diff->count.same, memory_order_relaxed);
         full.changed = atomic_load_explicit(&diff->count.changed, memory_order_relaxed);
         full.removed = diff->sides[0].count - full.changed;
         full.added = diff->sides[1].count;
     }
-    pthread_mutex_unlock(&diff->lock);
     return stk_options_write_output(progress, &full, sizeof full, "diff progress", NULL);
 }
 

@@ -8,11 +8,12 @@
  * Where both indexes have the SHA-256 of a shard, its samples are numbers of that and no more.
  * Owner: the user. Threads: one of its own, and the engine's workers for rounds.
  * Memory: 24 bytes a sample of both, out of the budget of the engine of `a`; a reader each round.
- * Bound: the samples of both; every loop looks at `stopping`. */
+ * Bound: the samples of both; every loop looks at `job.stopping`. */
 #ifndef TOOLS_DIFF_DIFF_H
 #define TOOLS_DIFF_DIFF_H
 
 #include "dataset/dataset.h"
+#include "engine/background_job.h"
 
 /* Until the merge: a sample. After it: a difference, `key` being the number of the sample on this
  * side and `content` on the other (STOKER_NO_SAMPLE: it has none). */
@@ -31,24 +32,15 @@ struct stk_diff_side {
 };
 
 struct stoker_diff {
-    struct stoker_engine *engine; /* held; of a; const after open, as all down to the lock */
+    struct stoker_engine *engine; /* held; of a; const after open, as all down to count */
     struct stk_diff_side sides[2];
     bool reread;
     bool mixed; /* one is a folder, one is tars: see stk_diff_content */
     uint64_t reserved, bytes_total;
-    pthread_t thread;
-    bool started;
-    _Atomic bool stopping;
     struct {
         _Atomic uint64_t samples, bytes, same, changed;
     } count;
-    pthread_mutex_t lock;
-    pthread_cond_t ready; /* finished; with lock */
-    struct {
-        bool finished;
-        int status;
-        struct stoker_error error;
-    } locked;
+    struct stk_background_job job;
 };
 
 /* ---- diff_shards.c ---- */

@@ -72,7 +72,7 @@ int stk_diff_content(struct stoker_diff *diff, struct stk_diff_side *side, uint6
 
     stk_read_ahead_init(&bytes.reader, side->dataset->engine);
     for (uint64_t i = first; i < end && status == 0; i++) {
-        if (atomic_load_explicit(&diff->stopping, memory_order_relaxed)) {
+        if (stk_background_job_is_stopping(&diff->job)) {
             break;
         }
         status = folder ? file_content(&bytes, (uint32_t)i, error)
@@ -175,7 +175,7 @@ static int shard_content(struct bytes *bytes, uint32_t shard, struct stoker_erro
 
     bytes->shard = shard;
     for (uint64_t i = first; i < first + count && status == 0; i++) {
-        if (atomic_load_explicit(&bytes->diff->stopping, memory_order_relaxed)) {
+        if (stk_background_job_is_stopping(&bytes->diff->job)) {
             break;
         }
         side->entries[i] = (struct stk_diff_entry){.sample = i};
@@ -272,7 +272,7 @@ static int next_block(struct bytes *bytes, struct stoker_error *error)
 
     bytes->block_offset += bytes->block.bytes;
     bytes->block.bytes = 0;
-    if (atomic_load_explicit(&bytes->diff->stopping, memory_order_relaxed)) {
+    if (stk_background_job_is_stopping(&bytes->diff->job)) {
         return stk_fail(error, STOKER_ERROR_CLOSED, "the comparison was stopped", "start it again",
                         "%s", "");
     }

@@ -125,7 +125,7 @@ static int sort_bucket(void *context, uint64_t round, struct stoker_error *error
     uint64_t s = round / BUCKETS, b = round % BUCKETS, first = sort->starts[s][b];
 
     (void)error;
-    if (!atomic_load_explicit(&sort->diff->stopping, memory_order_relaxed)) {
+    if (!stk_background_job_is_stopping(&sort->diff->job)) {
         sort_from(sort->diff->sides[s].entries + first, sort->starts[s][b + 1] - first,
                   sort->first[s] + 1);
     }
@@ -234,7 +234,7 @@ static int merge_sides(struct stoker_diff *diff, struct stoker_error *error)
     int status = 0;
 
     while ((at[0] < a->count || at[1] < b->count) && status == 0 &&
-           !atomic_load_explicit(&diff->stopping, memory_order_relaxed)) {
+           !stk_background_job_is_stopping(&diff->job)) {
         uint64_t ends[2] = {at[0], at[1]}, left[2];
         bool has_a = at[0] < a->count, has_b = at[1] < b->count;
         uint64_t key_a = has_a ? a->entries[at[0]].key : 0,

@@ -3,7 +3,7 @@
 #include "base/mem.h"
 #include "base/options.h"
 #include "base/retry.h"
-#include "base/thread.h"
+#include "engine/background_job.h"
 #include "tools/pack/left_out.h"
 #include "tools/pack/pack_plan.h"
 #include "tools/pack/pack_read.h"
@@ -25,31 +25,23 @@ struct stoker_pack {
     struct stoker_dataset *dataset; /* held; const after open, as all down to the thread */
     struct stoker_pack_options options;
     char *destination, *pattern; /* owned */
-    uint64_t begin_ns;
-    pthread_t thread;
-    struct stk_pack_plan plan; /* of the thread, as all down to the counters */
+    struct stk_pack_plan plan;   /* of the job's thread, as all down to the counters */
     struct stk_staging staging;
     uint64_t *todo;           /* owned: shards that are to be written */
     const char **classes;     /* owned: lent by the dataset */
     struct stk_left_out left; /* its list: const once ended */
-    _Atomic bool stop;
+    struct stk_background_job job;
     _Atomic uint32_t phase;
     _Atomic uint64_t shards, shards_done, samples, samples_done, bytes, bytes_done;
     _Atomic uint64_t shards_kept, samples_kept, bytes_kept, resized, copied;
     _Atomic uint64_t retries;
-    pthread_mutex_t lock;
-    pthread_cond_t ended; /* or to be stopped */
-    struct {
-        bool ended;
-        int status;
-        struct stoker_error error;
-    } locked;
 };
 
 static int resolve(struct stoker_pack *pack, const struct stoker_pack_options *user_options,
                    struct stoker_error *error);
-static void *pack_main(void *argument);
-static int run(struct stoker_pack *pack, struct stoker_error *error);
+static int run(void *context, uint32_t thread, struct stoker_error *error);
+static int pack_all(struct stoker_pack *pack, struct stoker_error *error);
+static void finish_locked(void *context);
 static int write_shards(struct stoker_pack *pack, struct stoker_error *error);
 static int write_shard(void *context, uint64_t round, struct stoker_error *error);
 static int commit(struct stoker_pack *pack, struct stoker_error *error);
@@ -58,8 +50,9 @@ static int fail_memory(struct stoker_error *error);
 int stoker_pack_open(struct stoker_pack **pack_out, struct stoker_dataset *dataset,
                      const struct stoker_pack_options *options, struct stoker_error *error)
 {
+    struct stk_background_job_options job = {
+        .name = "pack", .run = run, .finish_locked = finish_locked};
     struct stoker_pack *pack;
-    pthread_condattr_t monotonic;
     int status = stk_engine_check(dataset->engine, error);
 
     *pack_out = NULL;
@@ -70,33 +63,15 @@ int stoker_pack_open(struct stoker_pack **pack_out, struct stoker_dataset *datas
     if (!pack) {
         return fail_memory(error);
     }
-    status = resolve(pack, options, error);
-    if (status < 0) {
-        goto done;
-    }
-    pthread_mutex_init(&pack->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&pack->ended, &monotonic);
-    pthread_condattr_destroy(&monotonic);
     pack->dataset = dataset;
-    pack->begin_ns = stk_engine_now(dataset->engine);
-    pack->phase = STOKER_PACK_LISTING;
     stk_dataset_retain(dataset);
-    status = stk_thread_start(&pack->thread, NULL, pack_main, pack);
+    stk_background_job_init(&pack->job, dataset->engine);
+    pack->phase = STOKER_PACK_LISTING;
+    job.context = pack;
+    status = resolve(pack, options, error);
+    status = status < 0 ? status : stk_background_job_start(&pack->job, &job, error);
     if (status < 0) {
-        status = stk_fail_errno(error, -status, "cannot start a thread",
-                                "raise the limit of processes", "pack");
-        stk_dataset_release(dataset);
-        pthread_cond_destroy(&pack->ended);
-        pthread_mutex_destroy(&pack->lock);
-    }
-done:
-    if (status < 0) {
-        stk_free(pack->destination);
-        stk_free(pack->pattern);
-        stk_left_out_close(&pack->left);
-        stk_free(pack);
+        stoker_pack_close(pack);
         return status;
     }
     *pack_out = pack;
@@ -174,17 +149,11 @@ static int resolve(struct stoker_pack *pack, const struct stoker_pack_options *u
 
 void stoker_pack_close(struct stoker_pack *pack)
 {
-    if (!pack || stk_engine_check(pack->dataset->engine, NULL) < 0) {
+    if (!pack || !stk_background_job_end(&pack->job)) {
         return;
     }
-    pthread_mutex_lock(&pack->lock);
-    pack->stop = true;
-    pthread_cond_broadcast(&pack->ended); /* those that wait before they try again */
-    pthread_mutex_unlock(&pack->lock);
-    pthread_join(pack->thread, NULL);
     stk_dataset_release(pack->dataset);
-    pthread_cond_destroy(&pack->ended);
-    pthread_mutex_destroy(&pack->lock);
+    stk_background_job_deinit(&pack->job);
     stk_free(pack->destination);
     stk_free(pack->pattern);
     stk_left_out_close(&pack->left);
@@ -209,61 +178,51 @@ static void fill_progress(struct stoker_pack *pack, struct stoker_pack_progress 
     full.copied = pack->copied;
     full.samples_left_out = pack->left.count;
     full.retries = pack->retries;
-    full.run_ns = stk_engine_now(pack->dataset->engine) - pack->begin_ns;
+    full.run_ns = stk_background_job_elapsed_ns(&pack->job);
     stk_options_write_output(progress, &full, sizeof full, "pack progress", NULL);
 }
 
 int stoker_pack_next(struct stoker_pack *pack, uint32_t timeout_ms,
                      struct stoker_pack_progress *progress, struct stoker_error *error)
 {
-    struct timespec until = stk_engine_deadline((uint64_t)timeout_ms * 1000000u);
-    int status = stk_engine_check(pack->dataset->engine, error);
+    int status =
+        progress ? stk_options_check_output(progress, sizeof *progress,
+                                            sizeof progress->struct_size, "pack progress", error)
+                 : 0;
 
-    if (status == 0 && progress) {
-        status = stk_options_check_output(progress, sizeof *progress, sizeof progress->struct_size,
-                                          "pack progress", error);
-    }
     if (status < 0) {
         return status;
     }
-    pthread_mutex_lock(&pack->lock);
-    while (!pack->locked.ended && timeout_ms > 0 &&
-           pthread_cond_timedwait(&pack->ended, &pack->lock, &until) != ETIMEDOUT) {
-    }
-    status = pack->locked.ended ? pack->locked.status : 1;
-    if (status < 0 && error) {
-        *error = pack->locked.error;
-    }
-    pthread_mutex_unlock(&pack->lock);
-    if (progress) {
+    status = stk_background_job_next(&pack->job, timeout_ms, NULL, NULL, error);
+    if (status != STOKER_ERROR_FORKED && progress) {
         fill_progress(pack, progress);
     }
-    return status;
+    return status == STK_BACKGROUND_JOB_RUNNING ? 1 : status;
 }
 
-static void *pack_main(void *argument)
+static int run(void *context, uint32_t thread, struct stoker_error *error)
 {
-    struct stoker_pack *pack = argument;
-    struct stoker_error error = {0};
-    int status = run(pack, &error);
+    struct stoker_pack *pack = context;
+    int status = pack_all(pack, error);
 
+    (void)thread;
     if (status < 0) {
-        stk_left_out_fail(&pack->left, &error);
+        stk_left_out_fail(&pack->left, error);
     }
     stk_pack_plan_close(&pack->plan);
     stk_staging_close(&pack->staging);
     stk_free(pack->todo);
     stk_free(pack->classes);
-    pthread_mutex_lock(&pack->lock);
-    pack->locked.ended = true;
-    pack->locked.status = status;
-    pack->locked.error = error;
-    if (status == 0) {
+    return status;
+}
+
+static void finish_locked(void *context)
+{
+    struct stoker_pack *pack = context;
+
+    if (pack->job.locked.status == 0) {
         pack->phase = STOKER_PACK_DONE;
     }
-    pthread_cond_broadcast(&pack->ended);
-    pthread_mutex_unlock(&pack->lock);
-    return NULL;
 }
 
 /* What decides over the bytes; kept in the plan file and in the manifest. */
@@ -290,9 +249,9 @@ static int open_reader(struct stoker_pack *pack, struct stk_pack_read *reader,
         .strict = pack->options.on_error == STOKER_ON_ERROR_SKIP,
         .io_retries = pack->options.io_retries,
         .io_retry_wait_ms = pack->options.io_retry_wait_ms,
-        .stop = &pack->stop,
-        .lock = &pack->lock,
-        .woken = &pack->ended,
+        .stop = &pack->job.stopping,
+        .lock = &pack->job.lock,
+        .woken = &pack->job.changed,
         .retries = &pack->retries,
     };
 
@@ -389,13 +348,13 @@ static int refuse_inside(struct stoker_pack *pack, struct stoker_error *error)
     return status;
 }
 
-static int run(struct stoker_pack *pack, struct stoker_error *error)
+static int pack_all(struct stoker_pack *pack, struct stoker_error *error)
 {
     char stamp[2 * sizeof pack->plan.stamp + 1];
     json_t *settings = NULL;
     uint64_t ratio;
     int status = stk_pack_plan_open(&pack->plan, pack->dataset, pack->options.shuffle,
-                                    pack->options.seed, &pack->stop, error);
+                                    pack->options.seed, &pack->job.stopping, error);
 
     if (status < 0) {
         return status;
@@ -423,7 +382,7 @@ static int run(struct stoker_pack *pack, struct stoker_error *error)
         status = find_ratio(pack, &ratio, error);
         status = status < 0 ? status
                             : stk_pack_plan_split(&pack->plan, pack->options.shard_bytes, ratio,
-                                                  &pack->stop, error);
+                                                  &pack->job.stopping, error);
         if (status == 0 && pack->plan.shard_count > stk_shard_pattern_max(pack->pattern)) {
             status = stk_fail(error, STOKER_ERROR_LIMIT, "the pattern cannot name so many shards",
                               "write more digits, or make larger shards", "'%.200s': %llu shards",
@@ -575,12 +534,7 @@ static int commit(struct stoker_pack *pack, struct stoker_error *error)
 
 uint64_t stoker_pack_quarantine_count(struct stoker_pack *pack)
 {
-    bool ended;
-
-    pthread_mutex_lock(&pack->lock);
-    ended = pack->locked.ended;
-    pthread_mutex_unlock(&pack->lock);
-    return ended ? pack->left.list.count : 0;
+    return stk_background_job_is_finished(&pack->job, NULL) ? pack->left.list.count : 0;
 }
 
 int stoker_pack_quarantine(struct stoker_pack *pack, uint64_t index,

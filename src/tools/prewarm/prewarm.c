@@ -4,7 +4,6 @@
 #include "base/mem.h"
 #include "base/memory_budget.h"
 #include "base/options.h"
-#include "base/thread.h"
 #include "storage/url/url_alias.h"
 
 #include <errno.h>
@@ -23,7 +22,9 @@ struct job {
     bool is_new;
 };
 
-static void *work_main(void *argument);
+static int run(void *context, uint32_t thread, struct stoker_error *error);
+static void finish_locked(void *context);
+static void wake_locked(void *context);
 
 static int fail_memory(struct stoker_error *error)
 {
@@ -62,41 +63,29 @@ static int resolve(struct stoker_prewarm *prewarm,
         prewarm->path_count++;
     }
     prewarm->end_ns =
-        options->timeout_s ? prewarm->begin_ns + options->timeout_s * 1000000000ull : 0;
+        options->timeout_s ? prewarm->job.start_ns + options->timeout_s * 1000000000ull : 0;
     return prewarm->paths ? 0 : fail_memory(error);
-}
-
-static void count_running(struct stoker_prewarm *prewarm, int more)
-{
-    pthread_mutex_lock(&prewarm->lock);
-    prewarm->locked.running += (uint32_t)more;
-    pthread_mutex_unlock(&prewarm->lock);
 }
 
 static int start(struct stoker_prewarm *prewarm, struct stoker_error *error)
 {
+    struct stk_background_job_options job = {.name = "prewarm",
+                                             .context = prewarm,
+                                             .run = run,
+                                             .finish_locked = finish_locked,
+                                             .wake_locked = wake_locked,
+                                             .threads = prewarm->options.workers};
     uint64_t bytes = (uint64_t)prewarm->options.workers * prewarm->options.chunk_bytes;
     int status = stk_engine_reserve(prewarm->engine, bytes, 0, "pieces of files", error);
 
     prewarm->reserved = status == 0 ? bytes : 0;
-    while (status == 0 && prewarm->started < prewarm->options.workers) {
-        count_running(prewarm, 1);
-        status = stk_thread_start(&prewarm->workers[prewarm->started], NULL, work_main, prewarm);
-        if (status < 0) {
-            count_running(prewarm, -1);
-            return stk_fail_errno(error, -status, "cannot start a thread",
-                                  "raise the limit of threads", "prewarm");
-        }
-        prewarm->started++;
-    }
-    return status;
+    return status < 0 ? status : stk_background_job_start(&prewarm->job, &job, error);
 }
 
 int stoker_prewarm_open(struct stoker_prewarm **prewarm_out, struct stoker_engine *engine,
                         const struct stoker_prewarm_options *options, struct stoker_error *error)
 {
     struct stoker_prewarm *prewarm;
-    pthread_condattr_t monotonic;
     int status = stk_engine_check(engine, error);
 
     *prewarm_out = NULL;
@@ -107,16 +96,10 @@ int stoker_prewarm_open(struct stoker_prewarm **prewarm_out, struct stoker_engin
     if (!prewarm) {
         return fail_memory(error);
     }
-    pthread_mutex_init(&prewarm->lock, NULL);
     pthread_cond_init(&prewarm->changed, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&prewarm->ended, &monotonic);
-    pthread_condattr_destroy(&monotonic);
     prewarm->engine = engine;
     prewarm->io = engine->io;
-    prewarm->begin_ns = stk_engine_now(engine);
-    stk_engine_retain(engine);
+    stk_background_job_init(&prewarm->job, engine);
     status = resolve(prewarm, options, error);
     status = status < 0 ? status : start(prewarm, error);
     if (status < 0) {
@@ -140,15 +123,8 @@ void stoker_prewarm_close(struct stoker_prewarm *prewarm)
 {
     struct stk_prewarm_file *next;
 
-    if (!prewarm || stk_engine_check(prewarm->engine, NULL) < 0) {
+    if (!prewarm || !stk_background_job_end(&prewarm->job)) {
         return;
-    }
-    pthread_mutex_lock(&prewarm->lock);
-    atomic_store(&prewarm->stop, true);
-    pthread_cond_broadcast(&prewarm->changed);
-    pthread_mutex_unlock(&prewarm->lock);
-    for (uint32_t i = 0; i < prewarm->started; i++) {
-        pthread_join(prewarm->workers[i], NULL);
     }
     for (struct stk_prewarm_file *file = prewarm->locked.open; file; file = next) {
         next = file->next;
@@ -161,9 +137,7 @@ void stoker_prewarm_close(struct stoker_prewarm *prewarm)
     stk_free(prewarm->paths);
     stk_budget_release(&prewarm->engine->budget, prewarm->reserved);
     pthread_cond_destroy(&prewarm->changed);
-    pthread_cond_destroy(&prewarm->ended);
-    pthread_mutex_destroy(&prewarm->lock);
-    stk_engine_release(prewarm->engine);
+    stk_background_job_deinit(&prewarm->job);
     stk_free(prewarm);
 }
 
@@ -171,27 +145,22 @@ int stoker_prewarm_next(struct stoker_prewarm *prewarm, uint32_t timeout_ms,
                         struct stoker_prewarm_progress *progress, struct stoker_error *error)
 {
     struct stoker_prewarm_progress full = {0};
-    struct timespec until = stk_engine_deadline(timeout_ms * 1000000ull);
-    int status = stk_engine_check(prewarm->engine, error);
+    int status =
+        progress ? stk_options_check_output(progress, sizeof *progress,
+                                            sizeof progress->struct_size, "prewarm progress", error)
+                 : 0;
 
-    if (status == 0 && progress) {
-        status = stk_options_check_output(progress, sizeof full, sizeof full.struct_size,
-                                          "prewarm progress", error);
-    }
     if (status < 0) {
         return status;
     }
-    pthread_mutex_lock(&prewarm->lock);
-    while (prewarm->locked.running > 0 &&
-           pthread_cond_timedwait(&prewarm->ended, &prewarm->lock, &until) == 0) {
+    status = stk_background_job_next(&prewarm->job, timeout_ms, NULL, NULL, error);
+    if (status == STOKER_ERROR_FORKED) {
+        return status;
     }
-    status = prewarm->locked.running > 0 ? 1 : prewarm->locked.status;
-    if (status < 0 && error) {
-        *error = prewarm->locked.error;
-    }
+    pthread_mutex_lock(&prewarm->job.lock);
     full.listed = prewarm->locked.listed;
     full.cold_is_known = prewarm->locked.tells_cold;
-    pthread_mutex_unlock(&prewarm->lock);
+    pthread_mutex_unlock(&prewarm->job.lock);
     full.files = atomic_load(&prewarm->files);
     full.bytes = atomic_load(&prewarm->bytes);
     full.files_done = atomic_load(&prewarm->files_done);
@@ -200,11 +169,11 @@ int stoker_prewarm_next(struct stoker_prewarm *prewarm, uint32_t timeout_ms,
     full.bytes_warm = atomic_load(&prewarm->bytes_warm);
     full.bytes_cold = atomic_load(&prewarm->bytes_cold);
     full.files_failed = atomic_load(&prewarm->files_failed);
-    full.run_ns = stk_engine_now(prewarm->engine) - prewarm->begin_ns;
+    full.run_ns = stk_background_job_elapsed_ns(&prewarm->job);
     if (progress) {
         stk_options_write_output(progress, &full, sizeof full, "prewarm progress", NULL);
     }
-    return status;
+    return status == STK_BACKGROUND_JOB_RUNNING ? 1 : status;
 }
 
 /* ---- what comes next ---- */
@@ -212,15 +181,6 @@ int stoker_prewarm_next(struct stoker_prewarm *prewarm, uint32_t timeout_ms,
 static bool is_late(struct stoker_prewarm *prewarm)
 {
     return prewarm->end_ns > 0 && stk_engine_now(prewarm->engine) >= prewarm->end_ns;
-}
-
-static void set_failure_locked(struct stoker_prewarm *prewarm, int status,
-                               const struct stoker_error *error)
-{
-    if (prewarm->locked.status == 0) {
-        prewarm->locked.status = status;
-        prewarm->locked.error = *error;
-    }
 }
 
 static struct stk_prewarm_file *file_of(const char *root, struct stk_walk_entry *entry)
@@ -276,12 +236,12 @@ static bool list_locked(struct stoker_prewarm *prewarm, struct job *job)
     int status;
 
     prewarm->locked.listing = true;
-    pthread_mutex_unlock(&prewarm->lock);
+    pthread_mutex_unlock(&prewarm->job.lock);
     status = list_step(prewarm, &job->file, &error);
-    pthread_mutex_lock(&prewarm->lock);
+    pthread_mutex_lock(&prewarm->job.lock);
     prewarm->locked.listing = false;
     if (status < 0) {
-        set_failure_locked(prewarm, status, &error);
+        stk_background_job_fail_locked(&prewarm->job, status, &error);
         prewarm->locked.listed = status == -ENOMEM || prewarm->locked.listed;
     }
     prewarm->locked.listed = prewarm->locked.listed || prewarm->locked.path >= prewarm->path_count;
@@ -302,7 +262,7 @@ static bool take_locked(struct stoker_prewarm *prewarm, struct job *job)
     for (;;) {
         struct stk_prewarm_file *file = prewarm->locked.open;
 
-        if (atomic_load(&prewarm->stop) || is_late(prewarm)) {
+        if (stk_background_job_is_stopping(&prewarm->job) || is_late(prewarm)) {
             return false;
         }
         if (file) {
@@ -323,7 +283,7 @@ static bool take_locked(struct stoker_prewarm *prewarm, struct job *job)
         } else if (prewarm->locked.listed && prewarm->locked.busy == 0) {
             return false;
         } else {
-            pthread_cond_wait(&prewarm->changed, &prewarm->lock);
+            pthread_cond_wait(&prewarm->changed, &prewarm->job.lock);
         }
     }
     prewarm->locked.busy++;
@@ -336,7 +296,7 @@ static int64_t read_piece(struct stoker_prewarm *prewarm, const struct job *job,
 {
     uint64_t done = 0;
 
-    for (uint32_t tries = 0; done < job->bytes && !atomic_load(&prewarm->stop);) {
+    for (uint32_t tries = 0; done < job->bytes && !stk_background_job_is_stopping(&prewarm->job);) {
         int64_t got = stk_io_read_wait(prewarm->io, job->file->file, job->offset + done, buffer,
                                        job->bytes - done);
 
@@ -370,9 +330,9 @@ static int read_uncached(struct stoker_prewarm *prewarm, const struct job *job, 
     int64_t cold = uncached_bytes(prewarm, job), got = 0;
 
     if (cold >= 0) {
-        pthread_mutex_lock(&prewarm->lock);
+        pthread_mutex_lock(&prewarm->job.lock);
         prewarm->locked.tells_cold = true;
-        pthread_mutex_unlock(&prewarm->lock);
+        pthread_mutex_unlock(&prewarm->job.lock);
         atomic_fetch_add(&prewarm->bytes_warm, job->bytes - stk_min((uint64_t)cold, job->bytes));
     }
     /* A mount that is busy drops pages of its read-ahead again: what is cold after it is read a
@@ -408,11 +368,11 @@ static int begin_file(struct stoker_prewarm *prewarm, struct job *job, struct st
     job->bytes = stk_min(job->bytes, prewarm->options.chunk_bytes);
     file->next_offset = prewarm->options.touch ? file->bytes : job->bytes;
     if (file->next_offset < file->bytes) {
-        pthread_mutex_lock(&prewarm->lock);
+        pthread_mutex_lock(&prewarm->job.lock);
         file->next = prewarm->locked.open;
         prewarm->locked.open = file;
         pthread_cond_broadcast(&prewarm->changed);
-        pthread_mutex_unlock(&prewarm->lock);
+        pthread_mutex_unlock(&prewarm->job.lock);
     }
     return 0;
 }
@@ -438,7 +398,7 @@ static void end_job_locked(struct stoker_prewarm *prewarm, struct job *job, int 
     prewarm->locked.busy--;
     file->pieces--;
     if (status < 0) {
-        set_failure_locked(prewarm, status, error);
+        stk_background_job_fail_locked(&prewarm->job, status, error);
         drop_open_locked(prewarm, file); /* the rest of it is left alone */
         atomic_fetch_add(&prewarm->files_failed, !file->failed);
         file->failed = true;
@@ -450,50 +410,54 @@ static void end_job_locked(struct stoker_prewarm *prewarm, struct job *job, int 
     pthread_cond_broadcast(&prewarm->changed);
 }
 
-static void end_worker_locked(struct stoker_prewarm *prewarm)
+static void finish_locked(void *context)
 {
+    struct stoker_prewarm *prewarm = context;
     struct stoker_error error = {0};
 
-    if (--prewarm->locked.running > 0) {
-        pthread_cond_broadcast(&prewarm->changed);
-        return;
-    }
     if (is_late(prewarm) && (prewarm->locked.open || !prewarm->locked.listed)) {
         stk_fail(&error, STOKER_ERROR_TIMEOUT, "not all was read in time",
                  "the same command goes on from here", "%u s", prewarm->options.timeout_s);
-        set_failure_locked(prewarm, STOKER_ERROR_TIMEOUT, &error);
+        stk_background_job_fail_locked(&prewarm->job, STOKER_ERROR_TIMEOUT, &error);
     }
-    pthread_cond_broadcast(&prewarm->ended);
 }
 
-static void *work_main(void *argument)
+static void wake_locked(void *context)
 {
-    struct stoker_prewarm *prewarm = argument;
+    struct stoker_prewarm *prewarm = context;
+
+    pthread_cond_broadcast(&prewarm->changed);
+}
+
+/* One worker. Failures of files are recorded as they come: the others are still read. */
+static int run(void *context, uint32_t thread, struct stoker_error *error)
+{
+    struct stoker_prewarm *prewarm = context;
     uint8_t *buffer = stk_alloc(prewarm->options.chunk_bytes, 1);
-    struct stoker_error error = {0};
     struct job job;
 
-    pthread_mutex_lock(&prewarm->lock);
+    (void)thread;
+    pthread_mutex_lock(&prewarm->job.lock);
     if (!buffer) {
-        set_failure_locked(prewarm, fail_memory(&error), &error);
+        stk_background_job_fail_locked(&prewarm->job, fail_memory(error), error);
         prewarm->locked.listed = true;
     }
     while (buffer && take_locked(prewarm, &job)) {
+        struct stoker_error failure = {0};
         int status = 0;
 
         job.file->pieces += job.is_new;
-        pthread_mutex_unlock(&prewarm->lock);
-        error = (struct stoker_error){0};
-        status = job.is_new ? begin_file(prewarm, &job, &error) : 0;
-        status = status < 0 ? status : read_uncached(prewarm, &job, buffer, &error);
+        pthread_mutex_unlock(&prewarm->job.lock);
+        status = job.is_new ? begin_file(prewarm, &job, &failure) : 0;
+        status = status < 0 ? status : read_uncached(prewarm, &job, buffer, &failure);
         if (status < 0) {
-            stk_error_set_location(&error, job.file->path, job.offset, NULL);
+            stk_error_set_location(&failure, job.file->path, job.offset, NULL);
         }
-        pthread_mutex_lock(&prewarm->lock);
-        end_job_locked(prewarm, &job, status, &error);
+        pthread_mutex_lock(&prewarm->job.lock);
+        end_job_locked(prewarm, &job, status, &failure);
     }
-    end_worker_locked(prewarm);
-    pthread_mutex_unlock(&prewarm->lock);
+    wake_locked(prewarm); /* others wait until no worker has something in hand */
+    pthread_mutex_unlock(&prewarm->job.lock);
     stk_free(buffer);
-    return NULL;
+    return 0;
 }

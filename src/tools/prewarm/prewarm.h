@@ -11,7 +11,7 @@
 #ifndef TOOLS_PREWARM_PREWARM_H
 #define TOOLS_PREWARM_PREWARM_H
 
-#include "engine/engine.h"
+#include "engine/background_job.h"
 #include "storage/walk/walk.h"
 
 #include <pthread.h>
@@ -39,23 +39,18 @@ struct stoker_prewarm {
     struct stoker_prewarm_options options;
     char **paths; /* owned */
     size_t path_count;
-    uint64_t begin_ns, end_ns, reserved; /* end_ns 0: no deadline */
-    pthread_t workers[STK_PREWARM_WORKERS_MAX];
-    uint32_t started;
-    _Atomic bool stop;
+    uint64_t end_ns, reserved;     /* end_ns 0: no deadline */
+    struct stk_background_job job; /* its threads are the workers */
     _Atomic uint64_t files, bytes, files_done, bytes_done, bytes_read, bytes_warm, bytes_cold;
     _Atomic uint64_t files_failed;
-    pthread_mutex_t lock;
-    pthread_cond_t changed, ended;
-    struct {
+    pthread_cond_t changed;     /* work for workers; with job.lock */
+    struct {                    /* under job.lock */
         struct stk_walk *visit; /* of paths[path] */
         size_t path;
         bool listing, listed;          /* one asks visit; it has no more */
         struct stk_prewarm_file *open; /* with pieces left */
-        uint32_t busy, running;        /* workers with something in hand; that go on */
+        uint32_t busy;                 /* workers with something in hand */
         bool tells_cold;               /* somebody told what is in memory */
-        int status;                    /* of the first failure */
-        struct stoker_error error;
     } locked;
 };
 

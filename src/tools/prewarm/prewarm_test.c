@@ -506,7 +506,7 @@ static int64_t await_stop(uint64_t offset, size_t bytes)
     (void)offset;
     (void)bytes;
     atomic_store(&entered, true);
-    while (!atomic_load(&running) || !atomic_load(&atomic_load(&running)->stop)) {
+    while (!atomic_load(&running) || !atomic_load(&atomic_load(&running)->job.stopping)) {
         usleep(1000);
     }
     return stopped_with;

@@ -48,7 +48,7 @@ void stk_shard_check_reader_options(const struct stk_shard_check *check,
         .unpacked_ratio_max = verify->options.decompression_ratio_max,
         .index = check->index_check.index,
         .shard = check->index_check.shard,
-        .stop = &verify->stopping};
+        .stop = &verify->job.stopping};
 }
 
 /* What cannot be read is a finding, and the end. */

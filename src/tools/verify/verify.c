@@ -3,7 +3,6 @@
 
 #include "base/mem.h"
 #include "base/options.h"
-#include "base/thread.h"
 
 #include <errno.h>
 #include <string.h>
@@ -13,13 +12,14 @@ enum { FILES_AHEAD = 64 }; /* of a store, on their way to a worker */
 static int resolve(struct stoker_verify_options *options,
                    const struct stoker_verify_options *user_options, struct stoker_error *error);
 static int prepare(struct stoker_verify *verify, struct stoker_error *error);
-static void *verify_main(void *argument);
+static int run(void *context, uint32_t thread, struct stoker_error *error);
 
 int stoker_verify_open(struct stoker_verify **verify_out, struct stoker_engine *engine,
                        const struct stoker_verify_options *options, struct stoker_error *error)
 {
+    struct stk_background_job_options job = {
+        .name = "verify", .thread_name = "stoker-verify", .run = run};
     struct stoker_verify *verify;
-    pthread_condattr_t monotonic;
     int status;
 
     *verify_out = NULL;
@@ -32,21 +32,11 @@ int stoker_verify_open(struct stoker_verify **verify_out, struct stoker_engine *
         return stk_fail(error, -ENOMEM, "cannot verify", "free memory", "verify");
     }
     verify->engine = engine;
-    stk_engine_retain(engine);
-    pthread_mutex_init(&verify->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&verify->ready, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    stk_background_job_init(&verify->job, engine);
     status = resolve(&verify->options, options, error);
     status = status < 0 ? status : prepare(verify, error);
-    if (status == 0) {
-        status = stk_thread_start(&verify->thread, NULL, verify_main, verify);
-        verify->started = status == 0;
-        status = status == 0 ? 0
-                             : stk_fail_errno(error, -status, "cannot start a thread",
-                                              "raise the limit of processes", "verify");
-    }
+    job.context = verify;
+    status = status < 0 ? status : stk_background_job_start(&verify->job, &job, error);
     if (status < 0) {
         stoker_verify_close(verify);
         return status;
@@ -163,14 +153,8 @@ static int prepare(struct stoker_verify *verify, struct stoker_error *error)
 
 void stoker_verify_close(struct stoker_verify *verify)
 {
-    struct stoker_engine *engine;
-
-    if (!verify || stk_engine_check(verify->engine, NULL) < 0) {
-        return; /* a child of fork lets all lie */
-    }
-    atomic_store_explicit(&verify->stopping, true, memory_order_relaxed);
-    if (verify->started) {
-        pthread_join(verify->thread, NULL);
+    if (!verify || !stk_background_job_end(&verify->job)) {
+        return;
     }
     for (uint64_t i = 0; verify->locked.stages && i < verify->stage_count; i++) {
         stk_verify_findings_deinit(&verify->locked.stages[i].findings);
@@ -181,21 +165,18 @@ void stoker_verify_close(struct stoker_verify *verify)
     if (verify->named) {
         stk_dataset_release(verify->named);
     }
-    pthread_cond_destroy(&verify->ready);
-    pthread_mutex_destroy(&verify->lock);
-    engine = verify->engine;
+    stk_background_job_deinit(&verify->job);
     stk_free(verify);
-    stk_engine_release(engine);
 }
 
 /* ---- the thread ------------------------------------------------------------------------- */
 
 static void stage_done(struct stoker_verify *verify, uint64_t stage)
 {
-    pthread_mutex_lock(&verify->lock);
+    pthread_mutex_lock(&verify->job.lock);
     verify->locked.stages[stage].done = true;
-    pthread_cond_broadcast(&verify->ready);
-    pthread_mutex_unlock(&verify->lock);
+    pthread_cond_broadcast(&verify->job.changed);
+    pthread_mutex_unlock(&verify->job.lock);
 }
 
 static int check_shard(struct stoker_verify *verify, uint64_t object,
@@ -223,7 +204,7 @@ static int check_files(struct stoker_verify *verify, uint64_t first, uint64_t en
     stk_shard_check_init(&check, verify, findings);
     prefetch_metadata(verify, first, end);
     for (uint64_t i = first; i < end && status == 0; i++) {
-        if (atomic_load_explicit(&verify->stopping, memory_order_relaxed)) {
+        if (stk_background_job_is_stopping(&verify->job)) {
             break;
         }
         for (; ahead < stk_min(i + FILES_AHEAD, end); ahead++) {
@@ -248,7 +229,7 @@ static int verify_round(void *context, uint64_t round, struct stoker_error *erro
     uint64_t first = round * STK_VERIFY_FILES;
     int status = 0;
 
-    if (atomic_load_explicit(&verify->stopping, memory_order_relaxed)) {
+    if (stk_background_job_is_stopping(&verify->job)) {
         return 0;
     }
     status =
@@ -262,22 +243,21 @@ static int verify_round(void *context, uint64_t round, struct stoker_error *erro
     return status;
 }
 
-static void *verify_main(void *argument)
+static int run(void *context, uint32_t thread, struct stoker_error *error)
 {
-    struct stoker_verify *verify = argument;
-    struct stoker_error error = {0};
+    struct stoker_verify *verify = context;
     struct stk_verify_findings *last = &verify->locked.stages[verify->stage_count - 1].findings;
     int status;
 
-    pthread_setname_np(pthread_self(), "stoker-verify");
+    (void)thread;
     stage_done(verify, 0);
     status =
-        stk_engine_parallel(verify->engine, verify->stage_count - 2, verify_round, verify, &error);
-    if (status == 0 && !atomic_load_explicit(&verify->stopping, memory_order_relaxed)) {
-        status = stk_manifest_roots_report_missing(verify, last, &error);
-        status = status < 0 ? status : stk_verify_indexes_compare(verify, last, &error);
+        stk_engine_parallel(verify->engine, verify->stage_count - 2, verify_round, verify, error);
+    if (status == 0 && !stk_background_job_is_stopping(&verify->job)) {
+        status = stk_manifest_roots_report_missing(verify, last, error);
+        status = status < 0 ? status : stk_verify_indexes_compare(verify, last, error);
         if (status == 0 && verify->options.repair) {
-            status = stk_repair_finish(verify, last, &error);
+            status = stk_repair_finish(verify, last, error);
         }
     }
     if (status == 0) {
@@ -286,21 +266,16 @@ static void *verify_main(void *argument)
     if (verify->options.repair) {
         stk_repair_abandon(verify);
     }
-    pthread_mutex_lock(&verify->lock);
-    verify->locked.finished = true;
-    verify->locked.status = status;
-    verify->locked.error = error;
-    pthread_cond_broadcast(&verify->ready);
-    pthread_mutex_unlock(&verify->lock);
-    return NULL;
+    return status;
 }
 
 /* ---- the caller ------------------------------------------------------------------------- */
 
-/* The next finding that may be given; *more_out: another may come. */
-static struct stk_verify_finding *take_locked(struct stoker_verify *verify, bool *more_out)
+/* Takes the next finding of the stages that are done, in their order. */
+static bool take_locked(void *context, void *entry_out)
 {
-    *more_out = false;
+    struct stoker_verify *verify = context;
+
     while (verify->locked.next < verify->stage_count) {
         struct stk_verify_stage *stage = &verify->locked.stages[verify->locked.next];
         struct stk_verify_finding *finding = stage->done ? stage->findings.first : NULL;
@@ -308,44 +283,28 @@ static struct stk_verify_finding *take_locked(struct stoker_verify *verify, bool
         if (finding) {
             stage->findings.first = finding->next;
             stage->findings.last = finding->next ? stage->findings.last : NULL;
-            return finding;
+            *(struct stk_verify_finding **)entry_out = finding;
+            return true;
         }
         if (!stage->done) {
-            *more_out = !verify->locked.finished;
-            return NULL;
+            return false;
         }
         verify->locked.next++;
     }
-    *more_out = !verify->locked.finished;
-    return NULL;
+    return false;
 }
 
 int stoker_verify_next(struct stoker_verify *verify, uint32_t timeout_ms,
                        struct stoker_finding *finding, struct stoker_error *error)
 {
-    struct timespec until = stk_engine_deadline((uint64_t)timeout_ms * 1000000u);
     struct stk_verify_finding *taken;
-    bool more;
-    int status = stk_engine_check(verify->engine, error);
+    int status = stk_background_job_next(&verify->job, timeout_ms, take_locked, &taken, error);
 
-    if (status < 0) {
-        return status;
+    if (status == STK_BACKGROUND_JOB_RUNNING) {
+        return stk_fail(error, STOKER_ERROR_AGAIN, "no finding yet", "call again", "%u ms",
+                        timeout_ms);
     }
-    pthread_mutex_lock(&verify->lock);
-    while (!(taken = take_locked(verify, &more)) && more && status == 0) {
-        status = pthread_cond_timedwait(&verify->ready, &verify->lock, &until);
-    }
-    if (!taken && !more) {
-        status = verify->locked.status;
-        if (status < 0 && error) {
-            *error = verify->locked.error;
-        }
-    } else if (!taken) {
-        status = stk_fail(error, STOKER_ERROR_AGAIN, "no finding yet", "call again", "%u ms",
-                          timeout_ms);
-    }
-    pthread_mutex_unlock(&verify->lock);
-    if (!taken) {
+    if (status != STK_BACKGROUND_JOB_ENTRY) {
         return status;
     }
     stk_verify_finding_move(taken, finding);

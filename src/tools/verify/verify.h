@@ -16,6 +16,7 @@
 #include "base/xxh3.h"
 #include "dataset/index_locate.h"
 #include "decode/codec/codec.h"
+#include "engine/background_job.h"
 #include "engine/read_ahead.h"
 #include "format/manifest/manifest.h"
 #include "format/tar/tar.h"
@@ -151,7 +152,7 @@ struct stk_verify_stage {
 };
 
 struct stoker_verify {
-    struct stoker_engine *engine; /* held; const after open, as all down to the lock */
+    struct stoker_engine *engine; /* held; const after open, as all down to job */
     struct stoker_verify_options options;
     struct stoker_dataset *named;    /* owned: urls and their listing; it is never opened */
     struct stk_source_files objects; /* lent by path_args */
@@ -159,21 +160,14 @@ struct stoker_verify {
     uint64_t bytes_total;
     struct stk_manifest_roots roots;
     struct stk_repair_result *mended; /* owned: one an object, by its round; repair only */
-    pthread_t thread;
-    bool started;
-    _Atomic bool stopping;
+    struct stk_background_job job;    /* job.changed: a stage is done */
     struct {
         _Atomic uint64_t shards, bytes, samples, members, findings, notes, kept, repaired, dropped,
             unproven;
     } count;
-    pthread_mutex_t lock;
-    pthread_cond_t ready; /* a stage is done, or all; with lock */
-    struct {
+    struct {                             /* under job.lock */
         struct stk_verify_stage *stages; /* a stage's findings: by its round alone until done */
         uint64_t next;                   /* stage whose findings are being given */
-        bool finished;
-        int status;
-        struct stoker_error error;
     } locked;
 };
 
