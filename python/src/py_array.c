@@ -1,8 +1,9 @@
-/* Array: memory of a batch, by the buffer protocol and DLPack (py_dlpack.c), never copied. */
+/* Array: memory of a batch, shown without a copy by the buffer protocol and DLPack (py_dlpack.c).
+ */
 #include "py.h"
 
 /* Codes of DLPack: 0 int, 1 uint, 2 float, 4 bfloat, 6 bool. The buffer protocol has no bfloat16:
- * its bits are shown as uint16. */
+ * its elements are shown as uint16. */
 static const struct stk_py_dtype dtypes[] = {
     {STOKER_UINT8, "uint8", "B", 1, 1},     {STOKER_FLOAT32, "float32", "f", 4, 2},
     {STOKER_FLOAT16, "float16", "e", 2, 2}, {STOKER_BFLOAT16, "bfloat16", "H", 2, 4},
@@ -13,7 +14,7 @@ static const struct stk_py_dtype dtypes[] = {
     {STOKER_UINT64, "uint64", "Q", 8, 1},
 };
 
-PyObject *stk_py_array_new(struct stk_py_module *module, const struct stk_py_hold *hold,
+PyObject *stk_py_array_new(struct stk_py_module *module, const struct stk_py_batch_ref *ref,
                            const struct stoker_array *array, bool read_only)
 {
     allocfunc alloc = (allocfunc)PyType_GetSlot(module->array_type, Py_tp_alloc);
@@ -26,14 +27,14 @@ PyObject *stk_py_array_new(struct stk_py_module *module, const struct stk_py_hol
         }
     }
     if (!dtype || array->dimension_count > 4) {
-        return stk_py_raise_text(STOKER_ERROR_UNSUPPORTED, "a dtype that has no name here", "batch",
-                                 "use the package and the library of one version");
+        return stk_py_raise_text(STOKER_ERROR_UNSUPPORTED, "the dtype is unknown to the package",
+                                 "batch", "use the package and the library of one version");
     }
     self = (struct stk_py_array *)alloc(module->array_type, 0);
     if (!self) {
         return NULL;
     }
-    self->hold = stk_py_hold_share(hold);
+    self->ref = stk_py_batch_ref_share(ref);
     self->data = array->data;
     self->dtype = dtype;
     self->dimension_count = (int)array->dimension_count;
@@ -49,7 +50,7 @@ PyObject *stk_py_array_new(struct stk_py_module *module, const struct stk_py_hol
 
 static void array_dealloc(PyObject *object)
 {
-    stk_py_hold_close(&((struct stk_py_array *)object)->hold);
+    stk_py_batch_ref_release(&((struct stk_py_array *)object)->ref);
     stk_py_object_free(object);
 }
 
@@ -60,8 +61,8 @@ static int refuse(Py_buffer *view, const char *reason)
     return -1;
 }
 
-/* The whole description is filled in first, then what the consumer did not ask for is taken
- * away. */
+/* Fills in the complete description first, then removes the parts that the consumer did not
+ * request. */
 static int array_getbuffer(PyObject *object, Py_buffer *view, int flags)
 {
     struct stk_py_array *self = (struct stk_py_array *)object;
@@ -191,11 +192,11 @@ static PyMethodDef array_methods[] = {
 };
 
 static PyGetSetDef array_properties[] = {
-    {"shape", array_shape, NULL, "Elements of each dimension; the first is the batch's.", NULL},
-    {"strides", array_strides, NULL, "Bytes from one element to the next, as NumPy.", NULL},
+    {"shape", array_shape, NULL, "Elements of each dimension; the first is the batch size.", NULL},
+    {"strides", array_strides, NULL, "Bytes from one element to the next, as in NumPy.", NULL},
     {"dtype", array_dtype, NULL, "\"uint8\", \"float32\", \"bfloat16\", ...", NULL},
     {"nbytes", array_nbytes, NULL, "Bytes of all elements.", NULL},
-    {"address", array_address, NULL, "Where the first element lies.", NULL},
+    {"address", array_address, NULL, "Address of the first element.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -5,36 +5,36 @@
 #include <unistd.h>
 
 struct batch_object {
-    PyObject_HEAD struct stk_py_hold hold;
+    PyObject_HEAD struct stk_py_batch_ref ref;
 };
 
 /* A sequence of zero-copy views. Each is a slice of `view`, whose exporter is an Array of its own:
  * so a view keeps the batch alive, and no cycle of references is made. */
 struct bytes_object {
-    PyObject_HEAD struct stk_py_hold hold;
-    const uint64_t *offsets; /* [count + 1], lent by the batch */
+    PyObject_HEAD struct stk_py_batch_ref ref;
+    const uint64_t *offsets; /* [count + 1], borrowed from the batch */
     const char *values;
     Py_ssize_t count;
     PyObject *view; /* memoryview of all values, read-only */
 };
 
-static PyObject *bytes_new(struct stk_py_module *module, const struct stk_py_hold *hold,
+static PyObject *bytes_new(struct stk_py_module *module, const struct stk_py_batch_ref *ref,
                            const struct stoker_array *array);
-static PyObject *vector_new(struct stk_py_module *module, const struct stk_py_hold *hold,
+static PyObject *vector_new(struct stk_py_module *module, const struct stk_py_batch_ref *ref,
                             const void *data, uint32_t dtype, Py_ssize_t count);
 
-struct stk_py_hold stk_py_hold_share(const struct stk_py_hold *hold)
+struct stk_py_batch_ref stk_py_batch_ref_share(const struct stk_py_batch_ref *ref)
 {
-    stoker_batch_retain(hold->batch);
-    return *hold;
+    stoker_batch_retain(ref->batch);
+    return *ref;
 }
 
-void stk_py_hold_close(struct stk_py_hold *hold)
+void stk_py_batch_ref_release(struct stk_py_batch_ref *ref)
 {
-    struct stoker_batch *batch = hold->batch;
+    struct stoker_batch *batch = ref->batch;
 
-    hold->batch = NULL;
-    if (batch && hold->process == getpid()) {
+    ref->batch = NULL;
+    if (batch && ref->process == getpid()) {
         stoker_batch_close(batch);
     }
 }
@@ -43,28 +43,28 @@ void stk_py_hold_close(struct stk_py_hold *hold)
 
 PyObject *stk_py_batch_new(struct stk_py_module *module, struct stoker_batch *batch)
 {
-    struct stk_py_hold hold = {batch, getpid()};
+    struct stk_py_batch_ref ref = {batch, getpid()};
     allocfunc alloc = (allocfunc)PyType_GetSlot(module->batch_type, Py_tp_alloc);
     struct batch_object *self = (struct batch_object *)alloc(module->batch_type, 0);
 
     if (!self) {
-        stk_py_hold_close(&hold);
+        stk_py_batch_ref_release(&ref);
         return NULL;
     }
-    self->hold = hold;
+    self->ref = ref;
     return (PyObject *)self;
 }
 
 static void batch_dealloc(PyObject *object)
 {
-    stk_py_hold_close(&((struct batch_object *)object)->hold);
+    stk_py_batch_ref_release(&((struct batch_object *)object)->ref);
     stk_py_object_free(object);
 }
 
 static PyObject *batch_close(PyObject *object, PyObject *nothing)
 {
     (void)nothing;
-    stk_py_hold_close(&((struct batch_object *)object)->hold);
+    stk_py_batch_ref_release(&((struct batch_object *)object)->ref);
     Py_RETURN_NONE;
 }
 
@@ -72,13 +72,13 @@ static struct stoker_batch *batch_of(PyObject *object)
 {
     struct batch_object *self = (struct batch_object *)object;
 
-    return self->hold.batch ? self->hold.batch
-                            : stk_py_raise_text(STOKER_ERROR_CLOSED, "the batch is closed", "batch",
-                                                "take what you need before close()");
+    return self->ref.batch ? self->ref.batch
+                           : stk_py_raise_text(STOKER_ERROR_CLOSED, "the batch is closed", "batch",
+                                               "use the batch before close()");
 }
 
-/* (values, offsets, sides | None) of a ragged field, all of them the batch's memory. */
-static PyObject *ragged_new(struct stk_py_module *module, const struct stk_py_hold *hold,
+/* (values, offsets, shapes | None) of a ragged field; all are views of the batch's memory. */
+static PyObject *ragged_new(struct stk_py_module *module, const struct stk_py_batch_ref *ref,
                             const struct stoker_array *array)
 {
     struct stoker_array values = *array;
@@ -88,7 +88,7 @@ static PyObject *ragged_new(struct stk_py_module *module, const struct stk_py_ho
         .shape = {array->shape[0] + 1},
         .strides = {1},
     };
-    struct stoker_array sides = {
+    struct stoker_array shapes = {
         .dtype = STOKER_INT64,
         .dimension_count = 2,
         .shape = {array->shape[0], array->shape_rank},
@@ -97,11 +97,11 @@ static PyObject *ragged_new(struct stk_py_module *module, const struct stk_py_ho
     PyObject *parts[3];
 
     values.shape[0] = (int64_t)array->offsets[array->shape[0]];
-    memcpy(&offsets.data, &array->offsets, sizeof offsets.data); /* drops const: the batch is */
-    memcpy(&sides.data, &array->shapes, sizeof sides.data);      /* the caller's to change    */
-    parts[0] = stk_py_array_new(module, hold, &values, false);
-    parts[1] = stk_py_array_new(module, hold, &offsets, false);
-    parts[2] = array->shapes ? stk_py_array_new(module, hold, &sides, false) : Py_NewRef(Py_None);
+    memcpy(&offsets.data, &array->offsets, sizeof offsets.data); /* drops const: the caller */
+    memcpy(&shapes.data, &array->shapes, sizeof shapes.data);    /* may change the batch    */
+    parts[0] = stk_py_array_new(module, ref, &values, false);
+    parts[1] = stk_py_array_new(module, ref, &offsets, false);
+    parts[2] = array->shapes ? stk_py_array_new(module, ref, &shapes, false) : Py_NewRef(Py_None);
     if (!parts[0] || !parts[1] || !parts[2]) {
         for (int i = 0; i < 3; i++) {
             Py_XDECREF(parts[i]);
@@ -111,7 +111,7 @@ static PyObject *ragged_new(struct stk_py_module *module, const struct stk_py_ho
     return Py_BuildValue("NNN", parts[0], parts[1], parts[2]);
 }
 
-/* array(field) -> Array | Bytes | (values, offsets, sides | None) */
+/* array(field) -> Array | Bytes | (values, offsets, shapes | None) */
 static PyObject *batch_array(PyObject *object, PyObject *number)
 {
     struct stoker_batch *batch = batch_of(object);
@@ -127,22 +127,22 @@ static PyObject *batch_array(PyObject *object, PyObject *number)
         return stk_py_raise(status, NULL);
     }
     if (array.dtype == STOKER_BYTES) {
-        return bytes_new(stk_py_module_of(object), &((struct batch_object *)object)->hold, &array);
+        return bytes_new(stk_py_module_of(object), &((struct batch_object *)object)->ref, &array);
     }
     if (array.offsets) {
-        return ragged_new(stk_py_module_of(object), &((struct batch_object *)object)->hold, &array);
+        return ragged_new(stk_py_module_of(object), &((struct batch_object *)object)->ref, &array);
     }
-    return stk_py_array_new(stk_py_module_of(object), &((struct batch_object *)object)->hold,
-                            &array, false);
+    return stk_py_array_new(stk_py_module_of(object), &((struct batch_object *)object)->ref, &array,
+                            false);
 }
 
-/* Of the batch itself; read-only, as the header says const. */
+/* A read-only array of the batch itself. */
 static PyObject *batch_vector(PyObject *object, const void *data, uint32_t dtype)
 {
     struct batch_object *self = (struct batch_object *)object;
 
-    return vector_new(stk_py_module_of(object), &self->hold, data, dtype,
-                      (Py_ssize_t)stoker_batch_samples(self->hold.batch));
+    return vector_new(stk_py_module_of(object), &self->ref, data, dtype,
+                      (Py_ssize_t)stoker_batch_samples(self->ref.batch));
 }
 
 static PyObject *batch_ids(PyObject *object, void *closure)
@@ -171,7 +171,7 @@ static PyObject *batch_samples(PyObject *object, void *closure)
 
 static PyMethodDef batch_methods[] = {
     {"array", batch_array, METH_O, "array(field) -> Array | Bytes | tuple"},
-    {"close", batch_close, METH_NOARGS, "Lets go; arrays taken from it stay valid."},
+    {"close", batch_close, METH_NOARGS, "Releases the batch; arrays taken from it stay valid."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -199,7 +199,7 @@ PyType_Spec stk_py_batch_spec = {
 /* ---- Bytes ---- */
 
 /* A read-only Array with one dimension. */
-static PyObject *vector_new(struct stk_py_module *module, const struct stk_py_hold *hold,
+static PyObject *vector_new(struct stk_py_module *module, const struct stk_py_batch_ref *ref,
                             const void *data, uint32_t dtype, Py_ssize_t count)
 {
     struct stoker_array array = {
@@ -210,10 +210,10 @@ static PyObject *vector_new(struct stk_py_module *module, const struct stk_py_ho
     };
 
     memcpy(&array.data, &data, sizeof data); /* drops const: the Array is read-only */
-    return stk_py_array_new(module, hold, &array, true);
+    return stk_py_array_new(module, ref, &array, true);
 }
 
-static PyObject *bytes_new(struct stk_py_module *module, const struct stk_py_hold *hold,
+static PyObject *bytes_new(struct stk_py_module *module, const struct stk_py_batch_ref *ref,
                            const struct stoker_array *array)
 {
     allocfunc alloc = (allocfunc)PyType_GetSlot(module->bytes_type, Py_tp_alloc);
@@ -223,11 +223,11 @@ static PyObject *bytes_new(struct stk_py_module *module, const struct stk_py_hol
     if (!self) {
         return NULL;
     }
-    self->hold = stk_py_hold_share(hold);
+    self->ref = stk_py_batch_ref_share(ref);
     self->offsets = array->offsets;
     self->values = array->data;
     self->count = (Py_ssize_t)array->shape[0];
-    values = vector_new(module, hold, array->data, STOKER_UINT8,
+    values = vector_new(module, ref, array->data, STOKER_UINT8,
                         (Py_ssize_t)array->offsets[array->shape[0]]);
     self->view = values ? PyMemoryView_FromObject(values) : NULL;
     Py_XDECREF(values);
@@ -242,7 +242,7 @@ static void bytes_dealloc(PyObject *object)
     struct bytes_object *self = (struct bytes_object *)object;
 
     Py_XDECREF(self->view);
-    stk_py_hold_close(&self->hold);
+    stk_py_batch_ref_release(&self->ref);
     stk_py_object_free(object);
 }
 
@@ -292,7 +292,7 @@ static PyObject *bytes_subscript(PyObject *object, PyObject *key)
     return list;
 }
 
-/* A list of what `make` gives for each item, in one pass. */
+/* A list with make(item) for each item. */
 static PyObject *list_of(struct bytes_object *self, const char *errors,
                          PyObject *(*make)(const char *values, Py_ssize_t bytes,
                                            const char *errors))
@@ -340,7 +340,7 @@ static PyObject *bytes_values(PyObject *object, void *closure)
     struct bytes_object *self = (struct bytes_object *)object;
 
     (void)closure;
-    return vector_new(stk_py_module_of(object), &self->hold, self->values, STOKER_UINT8,
+    return vector_new(stk_py_module_of(object), &self->ref, self->values, STOKER_UINT8,
                       (Py_ssize_t)self->offsets[self->count]);
 }
 
@@ -349,7 +349,7 @@ static PyObject *bytes_offsets(PyObject *object, void *closure)
     struct bytes_object *self = (struct bytes_object *)object;
 
     (void)closure;
-    return vector_new(stk_py_module_of(object), &self->hold, self->offsets, STOKER_INT64,
+    return vector_new(stk_py_module_of(object), &self->ref, self->offsets, STOKER_INT64,
                       self->count + 1);
 }
 
@@ -362,14 +362,14 @@ static PyObject *bytes_repr(PyObject *object)
 }
 
 static PyMethodDef bytes_methods[] = {
-    {"tolist", bytes_tolist, METH_NOARGS, "A list of bytes: copies, made in one pass."},
+    {"tolist", bytes_tolist, METH_NOARGS, "A list of bytes objects: copies."},
     {"text", bytes_text, METH_VARARGS, "text(errors) -> list of str, from UTF-8"},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef bytes_properties[] = {
     {"values", bytes_values, NULL, "uint8 [bytes]: all values, one after the other.", NULL},
-    {"offsets", bytes_offsets, NULL, "int64 [items + 1]: where each begins in values.", NULL},
+    {"offsets", bytes_offsets, NULL, "int64 [items + 1]: offset of each item in values.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -1,7 +1,6 @@
 /* Dataset: the samples of a folder or of tars. */
 #include "py.h"
 
-#include <string.h>
 #include <unistd.h>
 
 #define MEMBERS_MAX 256 /* of one sample, in one call */
@@ -22,26 +21,7 @@ void stk_py_dataset_leave(struct stk_py_dataset *self)
     }
 }
 
-const char **stk_py_urls(PyObject *tuple)
-{
-    Py_ssize_t count = PyTuple_Size(tuple);
-    const char **urls = count < 0 ? NULL : PyMem_Calloc((size_t)count + 1, sizeof *urls);
-
-    if (!urls && !PyErr_Occurred()) {
-        PyErr_NoMemory();
-    }
-    for (Py_ssize_t i = 0; urls && i < count; i++) {
-        char *text;
-        if (PyBytes_AsStringAndSize(PyTuple_GetItem(tuple, i), &text, NULL) < 0) {
-            PyMem_Free(urls); /* a NUL inside, or not bytes */
-            return NULL;
-        }
-        urls[i] = text;
-    }
-    return urls;
-}
-
-/* Opens on the engine with the GIL released; the caller holds `urls`. */
+/* Opens on the engine with the GIL released; the caller keeps the options' memory. */
 static int dataset_open(struct stk_py_dataset *self, struct stk_py_engine *engine,
                         const struct stoker_dataset_options *options, struct stoker_error *error)
 {
@@ -92,9 +72,8 @@ static PyObject *dataset_new(PyTypeObject *type, PyObject *arguments, PyObject *
             stk_py_u32, &options.on_error)) {
         return NULL;
     }
-    urls = stk_py_urls(tuple);
-    self = urls ? (struct stk_py_dataset *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0)
-                : NULL;
+    urls = stk_py_paths(tuple);
+    self = urls ? stk_py_object_new(type) : NULL;
     if (!self) {
         PyMem_Free(urls);
         return NULL;
@@ -133,11 +112,6 @@ static void dataset_dealloc(PyObject *object)
     stk_py_object_free(object);
 }
 
-static PyObject *text_or_none(const char *text)
-{
-    return text ? stk_py_text(text, strlen(text)) : Py_NewRef(Py_None);
-}
-
 static PyObject *dataset_info(PyObject *object, PyObject *nothing)
 {
     struct stk_py_dataset *self = (struct stk_py_dataset *)object;
@@ -161,24 +135,23 @@ static PyObject *dataset_info(PyObject *object, PyObject *nothing)
             (unsigned long long)info.class_count, "bytes", (unsigned long long)info.bytes,
             "block_samples", (unsigned long long)info.block_samples, "sequential",
             info.sequential ? Py_True : Py_False, "identity", (const char *)info.identity,
-            (Py_ssize_t)sizeof info.identity, "index_path", text_or_none(info.index_path),
-            "index_note", text_or_none(info.index_note), "shards_indexed",
+            (Py_ssize_t)sizeof info.identity, "index_path", stk_py_string(info.index_path),
+            "index_note", stk_py_string(info.index_note), "shards_indexed",
             (unsigned long long)info.shards_indexed, "shards_foreign",
             (unsigned long long)info.shards_foreign, "foreign_note",
-            text_or_none(info.foreign_note), "marks",
+            stk_py_string(info.foreign_note), "marks",
             info.jpeg_indexed ? PyLong_FromUnsignedLong(info.jpeg_index_mcus) : Py_NewRef(Py_None),
-            "marks_note", text_or_none(info.jpeg_index_note));
+            "marks_note", stk_py_string(info.jpeg_index_note));
     }
     stk_py_dataset_leave(self);
     return result;
 }
 
-/* Another data set of the same type; takes it. */
+/* An object of the type of `like`; takes ownership of the data set, also on failure. */
 static PyObject *wrap(PyObject *like, struct stoker_dataset *dataset)
 {
     PyTypeObject *type = Py_TYPE(like);
-    struct stk_py_dataset *self =
-        (struct stk_py_dataset *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    struct stk_py_dataset *self = stk_py_object_new(type);
 
     if (!self) {
         stoker_dataset_close(dataset);
@@ -189,7 +162,7 @@ static PyObject *wrap(PyObject *like, struct stoker_dataset *dataset)
     return (PyObject *)self;
 }
 
-/* refresh(shard_count) -> Dataset, or None when nothing was appended */
+/* refresh(shard_count) -> Dataset, or None if nothing was appended */
 static PyObject *dataset_refresh(PyObject *object, PyObject *count)
 {
     struct stk_py_dataset *self = (struct stk_py_dataset *)object;
@@ -210,7 +183,7 @@ static PyObject *dataset_refresh(PyObject *object, PyObject *count)
     return status == 1 ? wrap(object, newer) : Py_NewRef(Py_None);
 }
 
-/* as_of(state) -> Dataset, or None when it is this one */
+/* as_of(state) -> Dataset, or None if the state belongs to this one */
 static PyObject *dataset_as_of(PyObject *object, PyObject *tuple)
 {
     struct stk_py_dataset *self = (struct stk_py_dataset *)object;
@@ -219,7 +192,7 @@ static PyObject *dataset_as_of(PyObject *object, PyObject *tuple)
     struct stoker_state state;
     int status;
 
-    if (!stk_py_state(tuple, &state) || !stk_py_gate_enter(&self->gate, "data set")) {
+    if (!stk_py_state_parse(tuple, &state) || !stk_py_gate_enter(&self->gate, "data set")) {
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS status = stoker_dataset_as_of(self->dataset, &state, &part, &error);
@@ -230,7 +203,7 @@ static PyObject *dataset_as_of(PyObject *object, PyObject *tuple)
     return status == 1 ? wrap(object, part) : Py_NewRef(Py_None);
 }
 
-/* join((Dataset, ...)) -> this one and the others, put together */
+/* join((Dataset, ...)) -> a data set of this one and the others */
 static PyObject *dataset_join(PyObject *object, PyObject *others)
 {
     struct stk_py_dataset *self = (struct stk_py_dataset *)object;
@@ -240,7 +213,7 @@ static PyObject *dataset_join(PyObject *object, PyObject *others)
     int status = 0;
 
     if (count == 0) {
-        PyErr_SetString(PyExc_TypeError, "the others are a tuple here");
+        PyErr_SetString(PyExc_TypeError, "the others must be a tuple");
         return NULL;
     }
     parts = PyMem_Calloc((size_t)count, sizeof *parts);
@@ -251,7 +224,7 @@ static PyObject *dataset_join(PyObject *object, PyObject *others)
         PyObject *part = entered == 0 ? object : PyTuple_GetItem(others, entered - 1);
 
         if (Py_TYPE(part) != Py_TYPE(object)) {
-            PyErr_SetString(PyExc_TypeError, "the others are Datasets");
+            PyErr_SetString(PyExc_TypeError, "the others must be Datasets");
             break;
         }
         if (!stk_py_gate_enter(&((struct stk_py_dataset *)part)->gate, "data set")) {
@@ -274,7 +247,7 @@ static PyObject *dataset_join(PyObject *object, PyObject *others)
     return status < 0 ? stk_py_raise(status, &error) : wrap(object, joined);
 }
 
-/* url_end(number) -> samples of that url and those before it */
+/* url_end(index) -> number of samples of the URLs up to this one, included */
 static PyObject *dataset_url_end(PyObject *object, PyObject *number)
 {
     struct stk_py_dataset *self = (struct stk_py_dataset *)object;
@@ -307,7 +280,7 @@ static PyObject *dataset_classes(PyObject *object, PyObject *nothing)
         const char *name = "";
         PyObject *text;
         status = stoker_dataset_class(self->dataset, i, &name);
-        text = status < 0 ? NULL : stk_py_text(name, strlen(name));
+        text = status < 0 ? NULL : stk_py_string(name);
         if (!text) {
             Py_CLEAR(list);
         } else {
@@ -327,10 +300,9 @@ static PyObject *members_of(const struct stoker_member_info *members, size_t cou
         PyObject *bytes = members[i].bytes == UINT64_MAX
                               ? Py_NewRef(Py_None)
                               : PyLong_FromUnsignedLongLong(members[i].bytes);
-        PyObject *tuple =
-            Py_BuildValue("NNKN", stk_py_text(members[i].shard, strlen(members[i].shard)),
-                          stk_py_text(members[i].extension, strlen(members[i].extension)),
-                          (unsigned long long)members[i].offset, bytes);
+        PyObject *tuple = Py_BuildValue("NNKN", stk_py_string(members[i].shard),
+                                        stk_py_string(members[i].extension),
+                                        (unsigned long long)members[i].offset, bytes);
         if (!tuple) {
             Py_CLEAR(list);
         } else {
@@ -366,7 +338,7 @@ static PyObject *dataset_sample(PyObject *object, PyObject *index)
             stk_py_raise(status, &error);
         } else {
             PyObject *list = members_of(members, count < MEMBERS_MAX ? count : MEMBERS_MAX);
-            PyObject *text = list ? stk_py_text(key, strlen(key)) : NULL;
+            PyObject *text = list ? stk_py_string(key) : NULL;
             result = text ? PyTuple_Pack(2, text, list) : NULL;
             Py_XDECREF(text);
             Py_XDECREF(list);
@@ -377,13 +349,14 @@ static PyObject *dataset_sample(PyObject *object, PyObject *index)
     return result;
 }
 
-/* One try with a buffer of *capacity bytes; *capacity becomes what the member needs. */
+/* Reads the member into a buffer of *capacity bytes. If that is too small, returns NULL without an
+ * exception. Sets *capacity to the member's size. */
 static PyObject *read_into(struct stk_py_dataset *self, uint64_t sample, const char *extension,
                            size_t *capacity, int *status_out)
 {
     struct stoker_error error = {0};
     PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)*capacity);
-    size_t size = 0, room = *capacity;
+    size_t size = 0, buffer_bytes = *capacity;
     int status;
 
     *status_out = 0;
@@ -392,14 +365,15 @@ static PyObject *read_into(struct stk_py_dataset *self, uint64_t sample, const c
     }
     char *buffer = PyBytes_AsString(bytes);
     Py_BEGIN_ALLOW_THREADS status =
-        stoker_dataset_read(self->dataset, sample, extension, buffer, room, &size, &error);
+        stoker_dataset_read(self->dataset, sample, extension, buffer, buffer_bytes, &size, &error);
     Py_END_ALLOW_THREADS *capacity = size;
     *status_out = status;
     if (status < 0) {
         Py_DECREF(bytes);
-        return status == STOKER_ERROR_LIMIT && size > room ? NULL : stk_py_raise(status, &error);
+        return status == STOKER_ERROR_LIMIT && size > buffer_bytes ? NULL
+                                                                   : stk_py_raise(status, &error);
     }
-    if (size < room) {
+    if (size < buffer_bytes) {
         PyObject *exact = PyBytes_FromStringAndSize(buffer, (Py_ssize_t)size);
         Py_DECREF(bytes);
         bytes = exact;
@@ -421,7 +395,7 @@ static PyObject *dataset_read(PyObject *object, PyObject *arguments)
         !stk_py_gate_enter(&self->gate, "data set")) {
         return NULL;
     }
-    /* The second try has the size that the first learned; a third means the file is growing. */
+    /* The second try uses the size that the first returned; a third is needed if the file grew. */
     for (int i = 0; i < 3 && !bytes && !PyErr_Occurred(); i++) {
         bytes = read_into(self, sample, extension, &capacity, &status);
     }
@@ -429,24 +403,21 @@ static PyObject *dataset_read(PyObject *object, PyObject *arguments)
     return bytes || PyErr_Occurred() ? bytes : stk_py_raise(status, NULL);
 }
 
+static int dataset_bad_sample(void *handle, uint64_t index, struct stoker_quarantine_entry *entry)
+{
+    return stoker_dataset_quarantine(handle, index, entry);
+}
+
 static PyObject *dataset_quarantine(PyObject *object, PyObject *nothing)
 {
     struct stk_py_dataset *self = (struct stk_py_dataset *)object;
-    struct stoker_quarantine_entry entry = {.struct_size = sizeof entry};
-    PyObject *list = PyList_New(0), *tuple;
+    PyObject *list;
 
     (void)nothing;
-    if (!list || !stk_py_gate_enter(&self->gate, "data set")) {
-        Py_XDECREF(list);
+    if (!stk_py_gate_enter(&self->gate, "data set")) {
         return NULL;
     }
-    for (uint64_t i = 0; list && stoker_dataset_quarantine(self->dataset, i, &entry) == 0; i++) {
-        tuple = stk_py_bad_sample(&entry);
-        if (!tuple || PyList_Append(list, tuple) < 0) {
-            Py_CLEAR(list);
-        }
-        Py_XDECREF(tuple);
-    }
+    list = stk_py_bad_samples(self->dataset, dataset_bad_sample);
     stk_py_dataset_leave(self);
     return list;
 }
@@ -456,12 +427,12 @@ static PyMethodDef dataset_methods[] = {
     {"classes", dataset_classes, METH_NOARGS, "Names of the classes."},
     {"sample", dataset_sample, METH_O, "(key, [(shard, extension, offset, bytes), ...])"},
     {"read", dataset_read, METH_VARARGS, "A member's bytes."},
-    {"refresh", dataset_refresh, METH_O, "The data set with what was appended, or None."},
-    {"as_of", dataset_as_of, METH_O, "The data set that a state belongs to, or None: this one."},
-    {"quarantine", dataset_quarantine, METH_NOARGS, "Damage of its tars, as tuples."},
-    {"join", dataset_join, METH_O, "This data set and others, put together."},
-    {"url_end", dataset_url_end, METH_O, "Where the samples of a url end."},
-    {"close", dataset_close, METH_NOARGS, "Lets go; loaders keep what they use."},
+    {"refresh", dataset_refresh, METH_O, "The data set with the appended shards, or None."},
+    {"as_of", dataset_as_of, METH_O, "The data set that a state belongs to; None: this one."},
+    {"quarantine", dataset_quarantine, METH_NOARGS, "Damaged parts of its tars, as tuples."},
+    {"join", dataset_join, METH_O, "A data set of this one and others."},
+    {"url_end", dataset_url_end, METH_O, "Number of samples of the URLs up to this one."},
+    {"close", dataset_close, METH_NOARGS, "Closes it; loaders keep what they use."},
     {NULL, NULL, 0, NULL},
 };
 

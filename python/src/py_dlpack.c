@@ -1,10 +1,10 @@
-/* DLPack: an Array as a capsule that torch, NumPy, JAX and others take without a copy.
+/* DLPack: an Array as a capsule that torch, NumPy, JAX and others import without a copy.
  *
  * The structs are those of DLPack 1.0 (https://dmlc.github.io/dlpack/latest/c_api.html), the
  * protocol is the array API standard's (__dlpack__, 2023.12). A consumer renames the capsule and
- * calls the deleter whenever it likes, from any thread, with or without the GIL; so what a capsule
- * holds is a batch's hold and memory of the C library (the limited API has no PyMem_RawMalloc
- * before 3.13), no Python object. */
+ * calls the deleter at any time, from any thread, with or without the GIL. So a capsule owns a
+ * reference to the batch and memory of malloc (the limited API has no PyMem_RawMalloc before 3.13),
+ * but no Python object. */
 #include "py.h"
 
 #include <stdlib.h>
@@ -33,7 +33,7 @@ struct dl_tensor {
     uint64_t byte_offset;
 };
 
-/* The capsule "dltensor", of consumers that know no versions. */
+/* The capsule "dltensor", for consumers without support of versions. */
 struct dl_managed {
     struct dl_tensor tensor;
     void *context;
@@ -54,20 +54,20 @@ struct dl_managed_versioned {
 _Static_assert(sizeof(struct dl_tensor) == 48, "as in dlpack.h on a 64-bit machine");
 _Static_assert(offsetof(struct dl_managed_versioned, tensor) == 32, "as in dlpack.h");
 
-/* What one capsule owns. */
+/* Memory and references that one capsule owns. */
 struct export {
     union {
         struct dl_managed plain;
         struct dl_managed_versioned versioned;
     } managed;
-    struct stk_py_hold hold;
-    void *copy; /* the elements, when a copy was asked for */
+    struct stk_py_batch_ref ref;
+    void *copy; /* the elements, if a copy was requested */
     int64_t shape[4], strides[4];
 };
 
 static void export_close(struct export *export)
 {
-    stk_py_hold_close(&export->hold);
+    stk_py_batch_ref_release(&export->ref);
     free(export->copy);
     free(export);
 }
@@ -82,7 +82,7 @@ static void delete_versioned(struct dl_managed_versioned *self)
     export_close(self->context);
 }
 
-/* A capsule that nobody took. A taken one has another name. */
+/* Frees a capsule that no consumer imported; an imported one has another name. */
 static void capsule_drop(PyObject *capsule)
 {
     if (PyCapsule_IsValid(capsule, "dltensor")) {
@@ -94,7 +94,7 @@ static void capsule_drop(PyObject *capsule)
     }
 }
 
-/* The elements in C order, in memory of the export's own. */
+/* Copies the elements in C order to memory that the export owns. */
 static bool copy_elements(struct export *export, PyObject *object)
 {
     struct stk_py_array *self = (struct stk_py_array *)object;
@@ -148,7 +148,7 @@ static PyObject *export_array(PyObject *object, bool versioned, bool copy)
             goto done;
         }
     } else {
-        export->hold = stk_py_hold_share(&self->hold);
+        export->ref = stk_py_batch_ref_share(&self->ref);
     }
     if (versioned) {
         struct dl_managed_versioned *managed = &export->managed.versioned;
@@ -172,7 +172,7 @@ done:
     return capsule;
 }
 
-/* Whether the consumer can take a version 1 capsule; -1: the exception is set. */
+/* Returns 1 if the consumer accepts a capsule of version 1, else 0; -1: the exception is set. */
 static int wants_version(PyObject *max_version)
 {
     long major, minor;
@@ -190,7 +190,7 @@ static int wants_version(PyObject *max_version)
     return major >= 1;
 }
 
-/* Whether the device asked for is where the memory is. */
+/* Returns true if the requested device is the CPU. false: the exception is set. */
 static bool on_cpu(PyObject *device)
 {
     long type, id;
@@ -205,7 +205,8 @@ static bool on_cpu(PyObject *device)
         return false;
     }
     if (type != DEVICE_CPU || id != 0) {
-        PyErr_SetString(PyExc_BufferError, "the array lies in host memory: (1, 0)");
+        PyErr_SetString(PyExc_BufferError,
+                        "the array is in host memory: the device must be (1, 0)");
         return false;
     }
     return true;

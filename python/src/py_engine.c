@@ -1,34 +1,7 @@
-/* Engine: threads, rings and memory, shared by loaders. And the gate of shared handles. */
+/* Engine: threads, I/O queues and memory, shared by loaders. */
 #include "py.h"
 
 #include <unistd.h>
-
-bool stk_py_gate_enter(struct stk_py_gate *gate, const char *object)
-{
-    if (stk_py_forked(gate->process, object)) {
-        return false;
-    }
-    if (gate->closed) {
-        stk_py_raise_text(STOKER_ERROR_CLOSED, "the object is closed", object, "open a new one");
-        return false;
-    }
-    gate->users++;
-    return true;
-}
-
-bool stk_py_gate_leave(struct stk_py_gate *gate)
-{
-    gate->users--;
-    return gate->closed && gate->users == 0;
-}
-
-bool stk_py_gate_close(struct stk_py_gate *gate)
-{
-    bool first = !gate->closed;
-
-    gate->closed = true;
-    return first && gate->users == 0 && gate->process == getpid();
-}
 
 static void engine_close_now(struct stk_py_engine *self)
 {
@@ -76,9 +49,9 @@ static PyObject *engine_new(PyTypeObject *type, PyObject *arguments, PyObject *k
     struct stoker_engine_options options = {.struct_size = sizeof options};
     struct stoker_error error = {0};
     struct stk_py_engine *self;
-    int status, sandbox = 0, alone = 0, no_hedges = 0, tags = 0;
+    int status, sandbox = 0, no_sharing = 0, no_hedging = 0, check_etags = 0;
     struct stk_py_module *module = PyType_GetModuleState(type);
-    struct stk_py_desk *desk = NULL;
+    struct stk_py_external_fs *external = NULL;
 
     if (!PyArg_ParseTupleAndKeywords(
             arguments, keywords, "|$O&O&O&O&O&O&O&O&O&O&O&pO&zO&O&ppO&O!pO&O&:Engine", names,
@@ -88,17 +61,18 @@ static PyObject *engine_new(PyTypeObject *type, PyObject *arguments, PyObject *k
             &options.io_gap_bytes, stk_py_u32, &options.read_timeout_ms, stk_py_u32, &options.simd,
             stk_py_u32, &options.open_files_max, &sandbox, stk_py_u32, &options.decode_timeout_ms,
             &options.sandbox_helper, stk_py_u32, &options.connections_max, stk_py_u32,
-            &options.node_connections_max, &alone, &no_hedges, stk_py_u32,
-            &options.hedge_percent_max, module->desk_type, &desk, &tags, stk_py_u32,
-            &options.network_fs_threads_max, stk_py_u32, &options.single_flight_timeout_ms)) {
+            &options.node_connections_max, &no_sharing, &no_hedging, stk_py_u32,
+            &options.hedge_percent_max, module->external_fs_type, &external, &check_etags,
+            stk_py_u32, &options.network_fs_threads_max, stk_py_u32,
+            &options.single_flight_timeout_ms)) {
         return NULL;
     }
-    options.external_fs = desk ? desk->desk : NULL;
+    options.external_fs = external ? external->handle : NULL;
     options.sandbox = (uint8_t)sandbox;
-    options.no_process_sharing = (uint8_t)alone;
-    options.no_hedging = (uint8_t)no_hedges;
-    options.check_etags = (uint8_t)tags;
-    self = (struct stk_py_engine *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    options.no_process_sharing = (uint8_t)no_sharing;
+    options.no_hedging = (uint8_t)no_hedging;
+    options.check_etags = (uint8_t)check_etags;
+    self = stk_py_object_new(type);
     if (!self) {
         return NULL;
     }
@@ -161,11 +135,11 @@ static PyObject *engine_info(PyObject *object, PyObject *nothing)
     return result;
 }
 
-static PyObject *engine_ledger(PyObject *object, PyObject *nothing)
+static PyObject *engine_store_stats(PyObject *object, PyObject *nothing)
 {
     static const char *const names[STOKER_STORES] = {"http", "s3", "gs", "az", "hf"};
     struct stk_py_engine *self = (struct stk_py_engine *)object;
-    struct stoker_store_stats ledger = {.struct_size = sizeof ledger};
+    struct stoker_store_stats stats = {.struct_size = sizeof stats};
     PyObject *result = NULL, *store;
     int status;
 
@@ -173,32 +147,32 @@ static PyObject *engine_ledger(PyObject *object, PyObject *nothing)
     if (!stk_py_gate_enter(&self->gate, "engine")) {
         return NULL;
     }
-    status = stoker_engine_store_stats(self->engine, &ledger);
+    status = stoker_engine_store_stats(self->engine, &stats);
     stk_py_engine_leave(self);
     if (status < 0) {
         return stk_py_raise(status, NULL);
     }
     result = Py_BuildValue(
         "{sKs{sKsKsK}s{sKsKsKsKsKsdsIsIsIsIsIsIsz}}", "damaged",
-        (unsigned long long)ledger.checksum_failures, "retries", "throttled",
-        (unsigned long long)ledger.retries_throttled, "transient",
-        (unsigned long long)ledger.retries_transient, "other",
-        (unsigned long long)ledger.retries_other, "manners", "throttles",
-        (unsigned long long)ledger.throttles, "hedges", (unsigned long long)ledger.hedges,
-        "hedges_won", (unsigned long long)ledger.hedges_won, "waits_connections",
-        (unsigned long long)ledger.connection_waits, "waits_rate",
-        (unsigned long long)ledger.throttle_waits, "rate_max", ledger.rate_max, "connections",
-        ledger.connections, "connections_peak", ledger.connections_peak, "connections_max",
-        ledger.connections_max, "node_connections", ledger.node_connections, "node_connections_max",
-        ledger.node_connections_max, "node_engines", ledger.node_engines, "alone",
-        ledger.sharing_note);
+        (unsigned long long)stats.checksum_failures, "retries", "throttled",
+        (unsigned long long)stats.retries_throttled, "transient",
+        (unsigned long long)stats.retries_transient, "other",
+        (unsigned long long)stats.retries_other, "manners", "throttles",
+        (unsigned long long)stats.throttles, "hedges", (unsigned long long)stats.hedges,
+        "hedges_won", (unsigned long long)stats.hedges_won, "waits_connections",
+        (unsigned long long)stats.connection_waits, "waits_rate",
+        (unsigned long long)stats.throttle_waits, "rate_max", stats.rate_max, "connections",
+        stats.connections, "connections_peak", stats.connections_peak, "connections_max",
+        stats.connections_max, "node_connections", stats.node_connections, "node_connections_max",
+        stats.node_connections_max, "node_engines", stats.node_engines, "alone",
+        stats.sharing_note);
     for (uint32_t i = 0; result && i < STOKER_STORES; i++) {
-        store = Py_BuildValue("{sKsKsKsKsKsK}", "requests", (unsigned long long)ledger.requests[i],
-                              "lists", (unsigned long long)ledger.lists[i], "puts",
-                              (unsigned long long)ledger.puts[i], "deletes",
-                              (unsigned long long)ledger.deletes[i], "bytes",
-                              (unsigned long long)ledger.bytes[i], "checked",
-                              (unsigned long long)ledger.verified_bytes[i]);
+        store = Py_BuildValue("{sKsKsKsKsKsK}", "requests", (unsigned long long)stats.requests[i],
+                              "lists", (unsigned long long)stats.lists[i], "puts",
+                              (unsigned long long)stats.puts[i], "deletes",
+                              (unsigned long long)stats.deletes[i], "bytes",
+                              (unsigned long long)stats.bytes[i], "checked",
+                              (unsigned long long)stats.verified_bytes[i]);
         if (!store || PyDict_SetItemString(result, names[i], store) < 0) {
             Py_CLEAR(result);
         }
@@ -208,9 +182,9 @@ static PyObject *engine_ledger(PyObject *object, PyObject *nothing)
 }
 
 static PyMethodDef engine_methods[] = {
-    {"store_stats", engine_ledger, METH_NOARGS, "What was asked of stores, as a dict."},
-    {"info", engine_info, METH_NOARGS, "What the engine has and uses, as a dict."},
-    {"close", engine_close, METH_NOARGS, "Lets go; threads end with the last loader."},
+    {"store_stats", engine_store_stats, METH_NOARGS, "Requests to object stores, as a dict."},
+    {"info", engine_info, METH_NOARGS, "Threads, memory and I/O backend, as a dict."},
+    {"close", engine_close, METH_NOARGS, "Closes it; its threads end with the last loader."},
     {NULL, NULL, 0, NULL},
 };
 

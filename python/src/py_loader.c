@@ -1,21 +1,16 @@
-/* Loader: a stream of batches. Its calls are serialised by a lock, since libstoker wants one
- * thread at a time in a loader, while Python may close it or ask it from any. */
+/* Loader: a stream of batches. A lock serialises its calls: libstoker allows one thread at a time
+ * in a loader, while Python may use and close it from any thread. */
 #include "py.h"
 
-#include <string.h>
-#include <unistd.h>
-
 struct loader_object {
-    PyObject_HEAD struct stoker_loader *loader; /* only with `lock` */
-    PyThread_type_lock lock;
-    bool closed;
-    pid_t process;
+    PyObject_HEAD struct stoker_loader *loader; /* used under the lock only */
+    struct stk_py_lock lock;
 };
 
 /* The options of stoker_loader_open, with what they borrow. */
 struct request {
     struct stoker_loader_options options;
-    PyObject *after; /* borrowed; NULL: none */
+    PyObject *continues_from; /* borrowed; NULL: none */
     struct stoker_field_options fields[STK_PY_FIELDS_MAX];
     struct stoker_transform *transforms[STK_PY_FIELDS_MAX]; /* owned */
     struct stk_py_mix mix;
@@ -25,64 +20,30 @@ struct request {
 static bool request_fields(struct request *request, PyObject *fields);
 static void request_deinit(struct request *request);
 
-/* Waits for the loader; false: the exception is set (forked, closed, a signal). */
 static bool enter(struct loader_object *self)
 {
-    while (true) {
-        PyLockStatus locked;
-
-        if (stk_py_forked(self->process, "loader")) {
-            return false;
-        }
-        if (self->closed) {
-            stk_py_raise_text(STOKER_ERROR_CLOSED, "the loader is closed", "loader",
-                              "make a new one; batches in hand stay valid");
-            return false;
-        }
-        locked = PyThread_acquire_lock_timed(self->lock, 0, 0);
-        if (locked != PY_LOCK_ACQUIRED) {
-            Py_BEGIN_ALLOW_THREADS locked =
-                PyThread_acquire_lock_timed(self->lock, STK_PY_SLICE_MS * 1000, 0);
-            Py_END_ALLOW_THREADS
-        }
-        if (locked == PY_LOCK_ACQUIRED && !self->closed) {
-            return true;
-        }
-        if (locked == PY_LOCK_ACQUIRED) {
-            PyThread_release_lock(self->lock); /* closed while we waited */
-        } else if (PyErr_CheckSignals() < 0) {
-            return false;
-        }
-    }
+    return stk_py_lock_enter(&self->lock, "loader", "make a new one; batches in hand stay valid");
 }
 
 static void leave(struct loader_object *self)
 {
-    PyThread_release_lock(self->lock);
+    stk_py_lock_leave(&self->lock);
 }
 
-/* A call inside the library is over within STK_PY_SLICE_MS, so this wait is short. */
-static void close_now(struct loader_object *self)
+/* A call inside the library returns within STK_PY_SLICE_MS, so a close waits no longer than that.
+ */
+static void close_handle(PyObject *object)
 {
-    struct stoker_loader *loader;
+    struct loader_object *self = (struct loader_object *)object;
 
-    if (self->closed || self->process != getpid()) {
-        self->closed = true; /* a fork's child forgets its parent's loader */
-        return;
-    }
-    self->closed = true;
-    Py_BEGIN_ALLOW_THREADS PyThread_acquire_lock(self->lock, WAIT_LOCK);
-    loader = self->loader;
+    stoker_loader_close(self->loader);
     self->loader = NULL;
-    stoker_loader_close(loader);
-    PyThread_release_lock(self->lock);
-    Py_END_ALLOW_THREADS
 }
 
 static PyObject *loader_close(PyObject *object, PyObject *nothing)
 {
     (void)nothing;
-    close_now((struct loader_object *)object);
+    stk_py_lock_close(&((struct loader_object *)object)->lock, object, close_handle);
     Py_RETURN_NONE;
 }
 
@@ -90,10 +51,8 @@ static void loader_dealloc(PyObject *object)
 {
     struct loader_object *self = (struct loader_object *)object;
 
-    if (self->lock) {
-        close_now(self);
-        PyThread_free_lock(self->lock);
-    }
+    stk_py_lock_close(&self->lock, object, close_handle);
+    stk_py_lock_deinit(&self->lock);
     stk_py_object_free(object);
 }
 
@@ -146,7 +105,7 @@ static bool request_parse(struct request *request, PyTypeObject *type, PyObject 
             &options->no_direct_io, stk_py_u64, &options->bad_samples_max, &options->bad_share_max,
             stk_py_u32, &options->bad_list_max, stk_py_u32, &options->io_retries,
             &options->quarantine, stk_py_u32, &options->worker, stk_py_u32, &options->worker_count,
-            type, &request->after, &mix, &sampling, stk_py_u64, &options->block_samples)) {
+            type, &request->continues_from, &mix, &sampling, stk_py_u64, &options->block_samples)) {
         return false;
     }
     if (mix != Py_None) {
@@ -175,11 +134,7 @@ static bool open_on(struct loader_object *self, PyObject *object, struct request
     }
     Py_BEGIN_ALLOW_THREADS status =
         stoker_loader_open(&self->loader, dataset->dataset, &request->options, &error);
-    Py_END_ALLOW_THREADS if (stk_py_gate_leave(&dataset->gate))
-    {
-        stoker_dataset_close(dataset->dataset);
-        dataset->dataset = NULL;
-    }
+    Py_END_ALLOW_THREADS stk_py_dataset_leave(dataset);
     if (status < 0) {
         stk_py_raise(status, &error);
     }
@@ -199,30 +154,29 @@ static PyObject *loader_new(PyTypeObject *type, PyObject *arguments, PyObject *k
     if (!request_parse(request, type, arguments, keywords, &dataset)) {
         goto done;
     }
-    self = (struct loader_object *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    self = stk_py_object_new(type);
     if (!self) {
         goto done;
     }
-    self->process = getpid();
-    self->lock = PyThread_allocate_lock();
-    if (!self->lock) {
-        PyErr_NoMemory();
+    if (!stk_py_lock_init(&self->lock)) {
         goto done;
     }
-    if (request->after && !enter((struct loader_object *)request->after)) {
+    if (request->continues_from && !enter((struct loader_object *)request->continues_from)) {
         goto done;
     }
-    if (request->after) {
-        request->options.continues_from = ((struct loader_object *)request->after)->loader;
+    if (request->continues_from) {
+        request->options.continues_from = ((struct loader_object *)request->continues_from)->loader;
     }
     open = open_on(self, dataset, request);
-    if (request->after) {
-        leave((struct loader_object *)request->after);
+    if (request->continues_from) {
+        leave((struct loader_object *)request->continues_from);
     }
 done:
     request_deinit(request);
     PyMem_Free(request);
-    if (!open) {
+    if (open) {
+        self->lock.closed = false;
+    } else {
         Py_CLEAR(self);
     }
     return (PyObject *)self;
@@ -233,7 +187,7 @@ done:
 static bool transform_parse(PyObject *tuple, struct stoker_transform *transform)
 {
     if (!PyTuple_Check(tuple)) {
-        PyErr_SetString(PyExc_TypeError, "a transform is a tuple here");
+        PyErr_SetString(PyExc_TypeError, "a transform must be a tuple");
         return false;
     }
     return PyArg_ParseTuple(
@@ -247,15 +201,15 @@ static bool transform_parse(PyObject *tuple, struct stoker_transform *transform)
         &transform->mean[2], &transform->std[0], &transform->std[1], &transform->std[2]);
 }
 
-/* (path | None, sides, follows | None, labels | None, box format, normalised, keep_empty,
- * rgb_ids) */
-static bool inside_parse(PyObject *tuple, struct stoker_field_options *field)
+/* The last element of a field's tuple: (path | None, shape, follows | None, labels | None, box
+ * format, normalised, keep_empty, rgb_ids) */
+static bool details_parse(PyObject *tuple, struct stoker_field_options *field)
 {
-    PyObject *sides;
+    PyObject *shape;
     uint32_t normalised, keep_empty, rgb_ids;
     Py_ssize_t count;
 
-    if (!PyArg_ParseTuple(tuple, "zO!zzO&O&O&O&:field", &field->path, &PyTuple_Type, &sides,
+    if (!PyArg_ParseTuple(tuple, "zO!zzO&O&O&O&:field", &field->path, &PyTuple_Type, &shape,
                           &field->follows, &field->labels, stk_py_u32, &field->box_format,
                           stk_py_u32, &normalised, stk_py_u32, &keep_empty, stk_py_u32, &rgb_ids)) {
         return false;
@@ -263,15 +217,15 @@ static bool inside_parse(PyObject *tuple, struct stoker_field_options *field)
     field->normalised = normalised != 0;
     field->keep_empty = keep_empty != 0;
     field->rgb_ids = rgb_ids != 0;
-    count = PyTuple_Size(sides);
+    count = PyTuple_Size(shape);
     if (count > 3) {
-        stk_py_raise_text(STOKER_ERROR_ARGUMENT, "too many sides", field->name,
-                          "an array of a sample has 3 at most");
+        stk_py_raise_text(STOKER_ERROR_ARGUMENT, "the shape has too many dimensions", field->name,
+                          "use at most 3 dimensions for a sample");
         return false;
     }
     field->dimension_count = (uint32_t)count;
     for (Py_ssize_t i = 0; i < count; i++) {
-        field->shape[i] = PyLong_AsLongLong(PyTuple_GetItem(sides, i));
+        field->shape[i] = PyLong_AsLongLong(PyTuple_GetItem(shape, i));
         if (field->shape[i] == -1 && PyErr_Occurred()) {
             return false;
         }
@@ -279,32 +233,32 @@ static bool inside_parse(PyObject *tuple, struct stoker_field_options *field)
     return true;
 }
 
-/* (name, kind, extensions | None, transforms, dtype, layout, exif, inside): the text is lent by
- * the tuple, which the caller of Loader() holds. */
+/* (name, kind, extensions | None, transforms, dtype, layout, exif, details): the texts are
+ * borrowed from the tuple, which the caller of Loader() holds. */
 static bool field_parse(struct request *request, size_t index, PyObject *tuple)
 {
     struct stoker_field_options *field = &request->fields[index];
     struct stoker_transform *transforms;
-    PyObject *list, *inside;
+    PyObject *list, *details;
     uint32_t exif;
     Py_ssize_t count;
 
     if (!PyTuple_Check(tuple)) {
-        PyErr_SetString(PyExc_TypeError, "a field is a tuple here");
+        PyErr_SetString(PyExc_TypeError, "a field must be a tuple");
         return false;
     }
     if (!PyArg_ParseTuple(tuple, "sO&zO!O&O&O&O!:field", &field->name, stk_py_u32, &field->kind,
                           &field->extensions, &PyTuple_Type, &list, stk_py_u32, &field->dtype,
-                          stk_py_u32, &field->layout, stk_py_u32, &exif, &PyTuple_Type, &inside) ||
-        !inside_parse(inside, field)) {
+                          stk_py_u32, &field->layout, stk_py_u32, &exif, &PyTuple_Type, &details) ||
+        !details_parse(details, field)) {
         return false;
     }
-    field->exif = exif & 1; /* bits: turned, not exact */
+    field->exif = exif & 1; /* bit 0: apply EXIF orientation; bit 1: pixels need not be exact */
     field->planar = (exif & 2) != 0;
     count = PyTuple_Size(list);
     if (count > STK_PY_TRANSFORMS_MAX) {
         stk_py_raise_text(STOKER_ERROR_ARGUMENT, "too many transforms", field->name,
-                          "a field takes 32 at most");
+                          "use at most 32 transforms");
         return false;
     }
     transforms = PyMem_Calloc((size_t)count + 1, sizeof *transforms);
@@ -329,7 +283,7 @@ static bool request_fields(struct request *request, PyObject *fields)
 
     if (count > STK_PY_FIELDS_MAX) {
         stk_py_raise_text(STOKER_ERROR_ARGUMENT, "too many fields", "fields",
-                          "a loader takes 64 at most");
+                          "use at most 64 fields");
         return false;
     }
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -353,7 +307,7 @@ static void request_deinit(struct request *request)
 
 /* ---- batches ---- */
 
-/* next(timeout_ms) -> Batch, or None at the epoch's end. 0: waits as long as it takes. */
+/* next(timeout_ms) -> Batch, or None at the end of the epoch. timeout_ms 0: no limit. */
 static PyObject *loader_next(PyObject *object, PyObject *timeout)
 {
     struct loader_object *self = (struct loader_object *)object;
@@ -381,7 +335,7 @@ static PyObject *loader_next(PyObject *object, PyObject *timeout)
         waited_ms += STK_PY_SLICE_MS;
         if (timeout_ms > 0 && waited_ms >= timeout_ms) {
             return stk_py_raise_text(STOKER_ERROR_TIMEOUT, "no batch within the timeout", "loader",
-                                     "look at stats(), or give a longer timeout");
+                                     "look at stats(), or set a longer timeout");
         }
     }
     if (status < 0) {
@@ -435,21 +389,6 @@ static PyObject *loader_samples(PyObject *object, PyObject *nothing)
 
 /* ---- state ---- */
 
-/* (order_version, shuffle, tail, window_blocks, group_count, seed, epoch, position,
- * sample_count, block_samples, mix, fingerprint, identity) */
-PyObject *stk_py_state_tuple(const struct stoker_state *state)
-{
-    return Py_BuildValue(
-        "IIIIIKKKKKKKKIIKKy#", state->order_version, state->shuffle, state->tail,
-        state->window_blocks, state->group_count, (unsigned long long)state->seed,
-        (unsigned long long)state->epoch, (unsigned long long)state->position,
-        (unsigned long long)state->sample_count, (unsigned long long)state->block_samples,
-        (unsigned long long)state->mix, (unsigned long long)state->subset,
-        (unsigned long long)state->draws, state->repeats, state->repeat_distance,
-        (unsigned long long)state->epoch_samples, (unsigned long long)state->fingerprint,
-        (const char *)state->identity, (Py_ssize_t)sizeof state->identity);
-}
-
 static PyObject *loader_state(PyObject *object, PyObject *args)
 {
     struct loader_object *self = (struct loader_object *)object;
@@ -471,7 +410,7 @@ static PyObject *loader_state(PyObject *object, PyObject *args)
     return stk_py_state_tuple(&state);
 }
 
-static PyObject *loader_place(PyObject *object, PyObject *nothing)
+static PyObject *loader_position(PyObject *object, PyObject *nothing)
 {
     struct loader_object *self = (struct loader_object *)object;
     uint64_t epoch = 0, position = 0;
@@ -483,40 +422,7 @@ static PyObject *loader_place(PyObject *object, PyObject *nothing)
     }
     status = stoker_loader_position(self->loader, &epoch, &position);
     leave(self);
-    if (status < 0) {
-        return stk_py_raise(status, NULL);
-    }
-    return Py_BuildValue("KK", (unsigned long long)epoch, (unsigned long long)position);
-}
-
-bool stk_py_state(PyObject *tuple, struct stoker_state *state_out)
-{
-    struct stoker_state state = {0};
-    const char *identity;
-    Py_ssize_t identity_bytes;
-
-    if (!PyTuple_Check(tuple) ||
-        !PyArg_ParseTuple(tuple, "O&O&O&O&O&O&O&O&O&O&O&O&O&O&O&O&O&y#:state", stk_py_u32,
-                          &state.order_version, stk_py_u32, &state.shuffle, stk_py_u32, &state.tail,
-                          stk_py_u32, &state.window_blocks, stk_py_u32, &state.group_count,
-                          stk_py_u64, &state.seed, stk_py_u64, &state.epoch, stk_py_u64,
-                          &state.position, stk_py_u64, &state.sample_count, stk_py_u64,
-                          &state.block_samples, stk_py_u64, &state.mix, stk_py_u64, &state.subset,
-                          stk_py_u64, &state.draws, stk_py_u32, &state.repeats, stk_py_u32,
-                          &state.repeat_distance, stk_py_u64, &state.epoch_samples, stk_py_u64,
-                          &state.fingerprint, &identity, &identity_bytes)) {
-        return false;
-    }
-    if (identity_bytes != (Py_ssize_t)sizeof state.identity) {
-        stk_py_raise_text(STOKER_ERROR_STATE, "the identity is not of 32 bytes", "state",
-                          "give what state_dict() gave");
-        return false;
-    }
-    for (size_t i = 0; i < sizeof state.identity; i++) {
-        state.identity[i] = (uint8_t)identity[i];
-    }
-    *state_out = state;
-    return true;
+    return stk_py_position(status, epoch, position);
 }
 
 static PyObject *loader_set_state(PyObject *object, PyObject *tuple)
@@ -526,7 +432,7 @@ static PyObject *loader_set_state(PyObject *object, PyObject *tuple)
     struct stoker_state state;
     int status;
 
-    if (!stk_py_state(tuple, &state) || !enter(self)) {
+    if (!stk_py_state_parse(tuple, &state) || !enter(self)) {
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS status = stoker_loader_set_state(self->loader, &state, &error);
@@ -534,8 +440,9 @@ static PyObject *loader_set_state(PyObject *object, PyObject *tuple)
     return status < 0 ? stk_py_raise(status, &error) : Py_NewRef(Py_None);
 }
 
-/* mix_border(least) -> position of the run where weights may change. */
-static PyObject *loader_mix_border(PyObject *object, PyObject *number)
+/* mix_change_position(least) -> the first position, not before `least`, where weights may change.
+ */
+static PyObject *loader_mix_change_position(PyObject *object, PyObject *number)
 {
     struct loader_object *self = (struct loader_object *)object;
     uint64_t least, position;
@@ -551,37 +458,6 @@ static PyObject *loader_mix_border(PyObject *object, PyObject *number)
 
 /* ---- the order ---- */
 
-#define EXPLAIN_SLOTS 256 /* at once, on the stack */
-
-/* Slots as (rank, slot, epoch, position, sample, real), added to the list; how many, -1: an
- * exception is set. */
-static int explain_some(const struct stoker_order *order, const uint64_t place[3], uint64_t skip,
-                        PyObject *list)
-{
-    struct stoker_slot slots[EXPLAIN_SLOTS];
-    int count = stoker_order_slots(order, place[0], place[1], (uint32_t)place[2], skip, slots,
-                                   EXPLAIN_SLOTS);
-
-    for (int i = 0; i < count; i++) {
-        PyObject *item =
-            Py_BuildValue("IIKKKO", slots[i].rank, slots[i].slot,
-                          (unsigned long long)slots[i].epoch, (unsigned long long)slots[i].position,
-                          (unsigned long long)slots[i].sample, slots[i].real ? Py_True : Py_False);
-        int appended = item ? PyList_Append(list, item) : -1;
-
-        Py_XDECREF(item);
-        if (appended < 0) {
-            return -1;
-        }
-    }
-    if (count < 0) {
-        stk_py_raise_text(count, "there is no such step or rank", "explain",
-                          "steps count from 0 to len(loader) - 1, ranks to world_size - 1");
-        return -1;
-    }
-    return count;
-}
-
 /* explain(epoch, step, rank | 2^32 - 1: all, mix | None) -> list of slots */
 static PyObject *loader_explain(PyObject *object, PyObject *arguments)
 {
@@ -590,19 +466,19 @@ static PyObject *loader_explain(PyObject *object, PyObject *arguments)
     struct stoker_order *order = NULL;
     struct stoker_error error = {0};
     struct stk_py_mix mix = {0};
-    uint64_t place[3], skip = 0;
+    struct stk_py_step step;
     PyObject *list, *tuple;
     int status;
 
-    if (!PyArg_ParseTuple(arguments, "O&O&O&O:explain", stk_py_u64, &place[0], stk_py_u64,
-                          &place[1], stk_py_u64, &place[2], &tuple) ||
+    if (!PyArg_ParseTuple(arguments, "O&O&O&O:explain", stk_py_u64, &step.epoch, stk_py_u64,
+                          &step.step, stk_py_u64, &step.rank, &tuple) ||
         (tuple != Py_None && !stk_py_mix_parse(&mix, stk_py_module_of(object), tuple)) ||
         !enter(self)) {
         stk_py_mix_deinit(&mix);
         return NULL;
     }
     options.mix = tuple == Py_None ? NULL : &mix.options;
-    /* Tables of chosen samples are the loader's: it stays open until the end. */
+    /* The order borrows the loader's tables of samples, so the lock is held until it is closed. */
     status = stoker_loader_order(self->loader, &options);
     status = status < 0 ? status : stoker_order_open(&order, &options, &error);
     stk_py_mix_deinit(&mix);
@@ -610,19 +486,14 @@ static PyObject *loader_explain(PyObject *object, PyObject *arguments)
         leave(self);
         return stk_py_raise(status, &error);
     }
-    list = PyList_New(0);
-    while (list && (status = explain_some(order, place, skip, list)) > 0) {
-        skip += (uint64_t)status;
-    }
-    if (list && status < 0) {
-        Py_CLEAR(list);
-    }
+    list = stk_py_order_slots(order, &step);
     stoker_order_close(order);
     leave(self);
     return list;
 }
 
-/* A count of "jpegs" or "pngs", a space, and by whom or why. Without memory the dictionary goes. */
+/* Adds a count under "KIND NAME": kind is "jpegs" or "pngs", name a decoder or a reason. Without
+ * memory, sets *dict to NULL. */
 static void add_count(PyObject **dict, const char *kind, const char *name, uint64_t count)
 {
     PyObject *key = *dict ? PyUnicode_FromFormat("%s %s", kind, name) : NULL;
@@ -668,56 +539,40 @@ static PyObject *loader_stats(PyObject *object, PyObject *nothing)
     return dict;
 }
 
-PyObject *stk_py_bad_sample(const struct stoker_quarantine_entry *entry)
+static int loader_bad_sample(void *handle, uint64_t index, struct stoker_quarantine_entry *entry)
 {
-    PyObject *offset = entry->offset == STOKER_NO_OFFSET
-                           ? Py_NewRef(Py_None)
-                           : PyLong_FromUnsignedLongLong(entry->offset);
-
-    return Py_BuildValue(
-        "NNNisNN", stk_py_text(entry->shard, strlen(entry->shard)),
-        stk_py_text(entry->key, strlen(entry->key)), offset, entry->status,
-        stoker_status_name(entry->status), stk_py_text(entry->reason, strlen(entry->reason)),
-        entry->sample == STOKER_NO_SAMPLE ? Py_NewRef(Py_None)
-                                          : PyLong_FromUnsignedLongLong(entry->sample));
+    return stoker_loader_quarantine(handle, index, entry);
 }
 
 static PyObject *loader_quarantine(PyObject *object, PyObject *nothing)
 {
     struct loader_object *self = (struct loader_object *)object;
-    struct stoker_quarantine_entry entry = {.struct_size = sizeof entry};
-    PyObject *list = PyList_New(0), *tuple;
+    PyObject *list;
 
     (void)nothing;
-    if (!list || !enter(self)) {
-        Py_XDECREF(list);
+    if (!enter(self)) {
         return NULL;
     }
-    for (uint64_t i = 0; list && stoker_loader_quarantine(self->loader, i, &entry) == 0; i++) {
-        tuple = stk_py_bad_sample(&entry);
-        if (!tuple || PyList_Append(list, tuple) < 0) {
-            Py_CLEAR(list);
-        }
-        Py_XDECREF(tuple);
-    }
+    list = stk_py_bad_samples(self->loader, loader_bad_sample);
     leave(self);
     return list;
 }
 
 static PyMethodDef loader_methods[] = {
     {"next", loader_next, METH_O, "next(timeout_ms) -> Batch | None"},
-    {"set_epoch", loader_set_epoch, METH_O, "Starts an epoch at its first batch."},
-    {"batches", loader_batches, METH_O, "Batches that an epoch holds for this rank."},
-    {"samples", loader_samples, METH_NOARGS, "Samples of an epoch, of all ranks."},
+    {"set_epoch", loader_set_epoch, METH_O, "Continues at the first batch of an epoch."},
+    {"batches", loader_batches, METH_O, "Batches of an epoch for this rank."},
+    {"samples", loader_samples, METH_NOARGS, "Samples of an epoch, of all ranks together."},
     {"state", loader_state, METH_VARARGS,
-     "state([epoch, position]): where the stream stands, or stood a few steps ago, as a tuple."},
-    {"position", loader_place, METH_NOARGS, "(epoch, position) of the state, at no cost."},
-    {"set_state", loader_set_state, METH_O, "Goes to where a state stands."},
-    {"mix_change_position", loader_mix_border, METH_O, "Where the weights of the mix may change."},
+     "state([epoch, position]): the present state, or that of a recent position, as a tuple."},
+    {"position", loader_position, METH_NOARGS, "(epoch, position) of the state; cheap."},
+    {"set_state", loader_set_state, METH_O, "Continues at a state."},
+    {"mix_change_position", loader_mix_change_position, METH_O,
+     "The next position where weights of the mix may change."},
     {"explain", loader_explain, METH_VARARGS, "The slots of a step, as a list of tuples."},
     {"stats", loader_stats, METH_NOARGS, "Counts and times, as a dict."},
-    {"quarantine", loader_quarantine, METH_NOARGS, "Damaged samples met, as tuples."},
-    {"close", loader_close, METH_NOARGS, "Ends the work; batches in hand stay valid."},
+    {"quarantine", loader_quarantine, METH_NOARGS, "Damaged samples found so far, as tuples."},
+    {"close", loader_close, METH_NOARGS, "Closes it; batches stay valid."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,11 +1,12 @@
-/* The mix of a loader: tuples of whole numbers to the struct that stoker_loader_open borrows. */
+/* The mix of a loader: converts tuples of integers to the struct that stoker_loader_open borrows.
+ */
 #include "py.h"
 
-/* The numbers of a tuple, `count` of them; false: the exception is set. */
+/* Converts a tuple of `count` numbers. false: the exception is set. */
 static bool numbers_parse(PyObject *tuple, size_t count, uint64_t *numbers_out)
 {
     if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != (Py_ssize_t)count) {
-        PyErr_SetString(PyExc_TypeError, "a number for each source, in a tuple here");
+        PyErr_SetString(PyExc_TypeError, "a tuple with a number for each source is needed");
         return false;
     }
     for (size_t i = 0; i < count; i++) {
@@ -16,7 +17,7 @@ static bool numbers_parse(PyObject *tuple, size_t count, uint64_t *numbers_out)
     return true;
 }
 
-/* ((position, weights), ...): their weights go to `numbers`, one after the other. */
+/* Parses ((position, weights), ...); the weights are appended to `numbers`. */
 static bool changes_parse(struct stk_py_mix *mix, PyObject *tuple, uint64_t *numbers)
 {
     size_t sources = mix->options.source_count;
@@ -29,7 +30,7 @@ static bool changes_parse(struct stk_py_mix *mix, PyObject *tuple, uint64_t *num
                               &weights) ||
             !numbers_parse(weights, sources, numbers + i * sources)) {
             if (!PyErr_Occurred()) {
-                PyErr_SetString(PyExc_TypeError, "a change is a tuple here");
+                PyErr_SetString(PyExc_TypeError, "a change must be a tuple");
             }
             return false;
         }
@@ -38,7 +39,7 @@ static bool changes_parse(struct stk_py_mix *mix, PyObject *tuple, uint64_t *num
     return true;
 }
 
-/* (Sampler or None, ...), one a source; or (): there is none. */
+/* Parses (Sampler or None, ...) with an item for each source; or (): no samplers. */
 static bool samplers_parse(struct stk_py_mix *mix, struct stk_py_module *module, PyObject *tuple)
 {
     Py_ssize_t count = tuple ? PyTuple_Size(tuple) : 0;
@@ -47,7 +48,8 @@ static bool samplers_parse(struct stk_py_mix *mix, struct stk_py_module *module,
         return true;
     }
     if (count != (Py_ssize_t)mix->options.source_count) {
-        PyErr_SetString(PyExc_TypeError, "a Sampler or None for each source, in a tuple here");
+        PyErr_SetString(PyExc_TypeError,
+                        "a tuple with a Sampler or None for each source is needed");
         return false;
     }
     mix->samplers = PyMem_Calloc((size_t)count, sizeof *mix->samplers);
@@ -73,7 +75,7 @@ bool stk_py_mix_parse(struct stk_py_mix *mix, struct stk_py_module *module, PyOb
     size_t sources, change_count;
 
     if (!PyTuple_Check(tuple)) {
-        PyErr_SetString(PyExc_TypeError, "a mix is a tuple here");
+        PyErr_SetString(PyExc_TypeError, "a mix must be a tuple");
         return false;
     }
     if (!PyArg_ParseTuple(tuple, "O!O!O!O!O&O&O&|O!:mix", &PyTuple_Type, &ends, &PyTuple_Type,

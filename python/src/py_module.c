@@ -1,69 +1,19 @@
-/* The module stoker._stoker: types, numbers of the public header, and the order. */
+/* The module stoker._stoker: registers types, functions and constants of the public header. */
 #include "py.h"
 
-static struct PyModuleDef definition;
-
-/* order_at(sample_count, block_samples, window_blocks, group_count, shuffle, seed, epoch,
- * position) -> sample */
-static PyObject *order_at(PyObject *self, PyObject *arguments)
-{
-    uint64_t sample_count, block_samples, seed, epoch, position, sample;
-    uint32_t window_blocks, group_count, shuffle;
-    int status;
-
-    (void)self;
-    if (!PyArg_ParseTuple(arguments, "O&O&O&O&O&O&O&O&:order_at", stk_py_u64, &sample_count,
-                          stk_py_u64, &block_samples, stk_py_u32, &window_blocks, stk_py_u32,
-                          &group_count, stk_py_u32, &shuffle, stk_py_u64, &seed, stk_py_u64, &epoch,
-                          stk_py_u64, &position)) {
-        return NULL;
-    }
-    status = stoker_order_at(sample_count, block_samples, window_blocks, group_count, shuffle, seed,
-                             epoch, position, &sample);
-    return status < 0 ? stk_py_raise(status, NULL) : PyLong_FromUnsignedLongLong(sample);
-}
-
-static PyObject *name_by(PyObject *url, int64_t (*tell)(const char *, char *, size_t))
-{
-    char *text = PyBytes_AsString(url);
-    int64_t bytes = text ? tell(text, NULL, 0) : 0;
-    PyObject *name;
-
-    if (!text || bytes < 0) {
-        return text ? PyErr_NoMemory() : NULL;
-    }
-    name = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)bytes);
-    if (name) { /* which has room for the NUL */
-        tell(text, PyBytes_AsString(name), (size_t)bytes + 1);
-    }
-    return name;
-}
-
-/* url_name(url) -> name: bytes both */
-static PyObject *url_name(PyObject *self, PyObject *url)
-{
-    (void)self;
-    return name_by(url, stoker_url_alias);
-}
-
-/* url_shown(url) -> name: bytes both */
-static PyObject *url_shown(PyObject *self, PyObject *url)
-{
-    (void)self;
-    return name_by(url, stoker_url_redact);
-}
-
 static PyMethodDef functions[] = {
-    {"order_at", order_at, METH_VARARGS, "The sample at a position of an epoch."},
+    {"order_at", stk_py_order_at, METH_VARARGS, "The sample at a position of an epoch."},
     {"mix_samples", stk_py_mix_samples, METH_VARARGS, "Samples of an epoch of a mix."},
-    {"token_rows_batch", stk_py_rows, METH_VARARGS, "Documents in memory as one batch of rows."},
-    {"url_alias", url_name, METH_O, "What is shown of a URL, and stands for it from now on."},
-    {"url_redact", url_shown, METH_O, "What is shown of a URL."},
-    {"location", stk_py_where, METH_VARARGS, "Where a bucket and this machine are."},
-    {"stat", stk_py_stat, METH_VARARGS, "What a path or URL names."},
-    {"paths_expand", stk_py_match, METH_VARARGS, "What a path with braces or globs stands for."},
-    {"files_prefetch_metadata", stk_py_expect, METH_VARARGS, "Asks for many files at once, ahead."},
-    {"read_ranges", stk_py_read_ranges, METH_VARARGS, "Many ranges of files, side by side."},
+    {"token_rows_batch", stk_py_token_rows_batch, METH_VARARGS, "Rows of documents in memory."},
+    {"url_alias", stk_py_url_alias, METH_O,
+     "The URL without credentials, which now stands for it."},
+    {"url_redact", stk_py_url_redact, METH_O, "The URL without credentials."},
+    {"location", stk_py_location, METH_VARARGS, "Location of a bucket and of this machine."},
+    {"stat", stk_py_stat, METH_VARARGS, "Kind, size and version of a file or object."},
+    {"paths_expand", stk_py_paths_expand, METH_VARARGS, "Expands braces and globs of a path."},
+    {"files_prefetch_metadata", stk_py_files_prefetch_metadata, METH_VARARGS,
+     "Starts requests for the metadata of many files."},
+    {"read_ranges", stk_py_read_ranges, METH_VARARGS, "Reads many ranges of files in parallel."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -173,7 +123,7 @@ static int add_constants(PyObject *module)
     return PyModule_AddStringConstant(module, "__version__", stoker_version());
 }
 
-/* STATUSES: {"CORRUPT": -5001, ...}, for the table of exceptions. */
+/* STATUSES: {"CORRUPT": -5001, ...}, for the table of exceptions in stoker/errors.py. */
 static int add_statuses(PyObject *module)
 {
     static const struct {
@@ -209,7 +159,7 @@ static int module_exec(PyObject *self)
 {
     struct stk_py_module *module = PyModule_GetState(self);
 
-    if (add_type(self, &stk_py_desk_spec, &module->desk_type) < 0 ||
+    if (add_type(self, &stk_py_external_fs_spec, &module->external_fs_type) < 0 ||
         add_type(self, &stk_py_engine_spec, &module->engine_type) < 0 ||
         add_type(self, &stk_py_dataset_spec, &module->dataset_type) < 0 ||
         add_type(self, &stk_py_loader_spec, &module->loader_type) < 0 ||
@@ -217,7 +167,7 @@ static int module_exec(PyObject *self)
         add_type(self, &stk_py_array_spec, &module->array_type) < 0 ||
         add_type(self, &stk_py_bytes_spec, &module->bytes_type) < 0 ||
         add_type(self, &stk_py_pack_spec, &module->pack_type) < 0 ||
-        add_type(self, &stk_py_writer_spec, &module->writer_type) < 0 ||
+        add_type(self, &stk_py_shard_writer_spec, &module->shard_writer_type) < 0 ||
         add_type(self, &stk_py_verify_spec, &module->verify_type) < 0 ||
         add_type(self, &stk_py_diff_spec, &module->diff_type) < 0 ||
         add_type(self, &stk_py_indexer_spec, &module->indexer_type) < 0 ||
@@ -236,7 +186,7 @@ static int module_traverse(PyObject *self, visitproc visit, void *arg)
 {
     struct stk_py_module *module = PyModule_GetState(self);
 
-    Py_VISIT(module->desk_type);
+    Py_VISIT(module->external_fs_type);
     Py_VISIT(module->engine_type);
     Py_VISIT(module->dataset_type);
     Py_VISIT(module->loader_type);
@@ -244,7 +194,7 @@ static int module_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(module->array_type);
     Py_VISIT(module->bytes_type);
     Py_VISIT(module->pack_type);
-    Py_VISIT(module->writer_type);
+    Py_VISIT(module->shard_writer_type);
     Py_VISIT(module->verify_type);
     Py_VISIT(module->diff_type);
     Py_VISIT(module->indexer_type);
@@ -261,7 +211,7 @@ static int module_clear(PyObject *self)
 {
     struct stk_py_module *module = PyModule_GetState(self);
 
-    Py_CLEAR(module->desk_type);
+    Py_CLEAR(module->external_fs_type);
     Py_CLEAR(module->engine_type);
     Py_CLEAR(module->dataset_type);
     Py_CLEAR(module->loader_type);
@@ -269,7 +219,7 @@ static int module_clear(PyObject *self)
     Py_CLEAR(module->array_type);
     Py_CLEAR(module->bytes_type);
     Py_CLEAR(module->pack_type);
-    Py_CLEAR(module->writer_type);
+    Py_CLEAR(module->shard_writer_type);
     Py_CLEAR(module->verify_type);
     Py_CLEAR(module->diff_type);
     Py_CLEAR(module->indexer_type);
@@ -280,14 +230,6 @@ static int module_clear(PyObject *self)
     Py_CLEAR(module->walk_type);
     Py_CLEAR(module->copy_type);
     return 0;
-}
-
-void stk_py_object_free(PyObject *self)
-{
-    PyTypeObject *type = Py_TYPE(self);
-
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-    Py_DECREF(type);
 }
 
 static PyModuleDef_Slot module_slots[] = {

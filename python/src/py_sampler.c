@@ -1,23 +1,22 @@
-/* Sampler: which samples a loader has; and a loader's stages of them. */
+/* Sampler: selects and weights the samples of a loader. And the stages of a loader's sampling. */
 #include "py.h"
 
-#include <string.h>
 #include <unistd.h>
 
 struct sampler_object {
     PyObject_HEAD struct stoker_sampler *sampler;
     pid_t process;
-    bool busy; /* a thread is in it, without the GIL */
+    bool busy; /* a thread runs next() without the GIL */
 };
 
-/* What open borrows. */
+/* Options of stoker_sampler_open, and the memory that they borrow. */
 struct request {
     struct stoker_sampler_options options;
     Py_buffer samples, weights;
     const char **keys; /* PyMem */
 };
 
-/* A buffer of 8-byte numbers, or None. */
+/* Gets a buffer of 8-byte numbers; None: no buffer. */
 static bool numbers_of(PyObject *object, Py_buffer *buffer, uint64_t *count_out)
 {
     if (object == Py_None) {
@@ -46,7 +45,7 @@ static bool request_parse(struct request *request, PyTypeObject *type, PyObject 
 {
     static char *names[] = {"dataset", "where",   "samples", "keys",   "replacement",
                             "weight",  "weights", "balance", "tables", NULL};
-    static const uint64_t none = 0; /* an empty list is one, too */
+    static const uint64_t none = 0; /* an empty list selects nothing; NULL means no list */
     struct stk_py_module *module = PyType_GetModuleState(type);
     struct stoker_sampler_options *options = &request->options;
     PyObject *samples = Py_None, *weights = Py_None, *keys = Py_None;
@@ -67,7 +66,7 @@ static bool request_parse(struct request *request, PyTypeObject *type, PyObject 
                                               : &none;
     options->weights = request->weights.buf;
     if (keys != Py_None) {
-        request->keys = PyTuple_Check(keys) ? stk_py_urls(keys) : NULL;
+        request->keys = PyTuple_Check(keys) ? stk_py_paths(keys) : NULL;
         options->keys = request->keys;
         options->key_count = request->keys ? (uint64_t)PyTuple_Size(keys) : 0;
         return request->keys != NULL;
@@ -87,7 +86,7 @@ static PyObject *sampler_new(PyTypeObject *type, PyObject *arguments, PyObject *
     if (!request_parse(&request, type, arguments, keywords, &object)) {
         goto done;
     }
-    self = (struct sampler_object *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    self = stk_py_object_new(type);
     dataset = (struct stk_py_dataset *)object;
     if (!self || !stk_py_gate_enter(&dataset->gate, "data set")) {
         goto done;
@@ -117,7 +116,7 @@ static void sampler_dealloc(PyObject *object)
     stk_py_object_free(object);
 }
 
-/* next(timeout_ms) -> whether there is more to do. */
+/* next(timeout_ms) -> True while there is more to do */
 static PyObject *sampler_next(PyObject *object, PyObject *timeout)
 {
     struct sampler_object *self = (struct sampler_object *)object;
@@ -129,8 +128,8 @@ static PyObject *sampler_next(PyObject *object, PyObject *timeout)
         return NULL;
     }
     if (self->busy) {
-        return stk_py_raise_text(STOKER_ERROR_ARGUMENT, "another thread makes this sampler",
-                                 "sampler", "make one in each thread, or one before them");
+        return stk_py_raise_text(STOKER_ERROR_ARGUMENT, "another thread is computing this sampler",
+                                 "sampler", "compute it before other threads use it");
     }
     self->busy = true;
     Py_BEGIN_ALLOW_THREADS status = stoker_sampler_next(self->sampler, timeout_ms, &error);
@@ -148,9 +147,8 @@ static PyObject *sampler_info(PyObject *object, PyObject *nothing)
 #define N(field) #field, (unsigned long long)info.field
     return Py_BuildValue("{sKsKsKsKsKsKsNsN}", N(sample_count), N(scanned), N(count),
                          N(class_count), N(table_bytes), N(scan_ns), "table_path",
-                         info.table_path ? stk_py_text(info.table_path, strlen(info.table_path))
-                                         : Py_NewRef(Py_None),
-                         "table_note", stk_py_text(info.table_note, strlen(info.table_note)));
+                         stk_py_string(info.table_path), "table_note",
+                         stk_py_string(info.table_note));
 #undef N
 }
 
@@ -158,7 +156,7 @@ bool stk_py_sampler_of(const struct stk_py_module *module, PyObject *object,
                        const struct stoker_sampler **sampler_out)
 {
     if (Py_TYPE(object) != module->sampler_type) {
-        PyErr_SetString(PyExc_TypeError, "a Sampler, or None");
+        PyErr_SetString(PyExc_TypeError, "a Sampler or None is needed");
         return false;
     }
     *sampler_out = ((struct sampler_object *)object)->sampler;
@@ -179,7 +177,7 @@ bool stk_py_sampling_parse(struct stk_py_sampling *sampling, struct stk_py_modul
                           &options->repeats, stk_py_u32, &options->repeat_distance, stk_py_u64,
                           &options->epoch_samples)) {
         if (!PyErr_Occurred()) {
-            PyErr_SetString(PyExc_TypeError, "a sampling is a tuple here");
+            PyErr_SetString(PyExc_TypeError, "a sampling must be a tuple");
         }
         return false;
     }
@@ -196,7 +194,7 @@ bool stk_py_sampling_parse(struct stk_py_sampling *sampling, struct stk_py_modul
         if (!PyTuple_Check(stage) || !PyArg_ParseTuple(stage, "O&O:stage", stk_py_u64,
                                                        &sampling->stages[i].position, &sampler)) {
             if (!PyErr_Occurred()) {
-                PyErr_SetString(PyExc_TypeError, "a stage is a tuple here");
+                PyErr_SetString(PyExc_TypeError, "a stage must be a tuple");
             }
             return false;
         }
@@ -214,8 +212,8 @@ void stk_py_sampling_deinit(struct stk_py_sampling *sampling)
 }
 
 static PyMethodDef sampler_methods[] = {
-    {"next", sampler_next, METH_O, "Works for a while; whether there is more to do."},
-    {"info", sampler_info, METH_NOARGS, "Counts, and where the table is, as a dict."},
+    {"next", sampler_next, METH_O, "next(timeout_ms) -> True while there is more to do"},
+    {"info", sampler_info, METH_NOARGS, "Counts, and the path of the table, as a dict."},
     {NULL, NULL, 0, NULL},
 };
 
