@@ -320,12 +320,37 @@ static void write_sizes(const struct stoker_order *order,
         options->buffer_samples > 0 ? stk_min(options->buffer_samples, measures->chosen) : window;
 }
 
+/* The caller's array has structs of its own size, which is that of *measures_out. */
+static void copy_parts(void *parts_out, const struct stoker_order_measures *parts, size_t count,
+                       size_t struct_size)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint8_t *part = (uint8_t *)parts_out + i * struct_size;
+
+        memcpy(part, &struct_size, sizeof struct_size);
+        stk_options_write_output(part, &parts[i], sizeof *parts, "measures", NULL);
+    }
+}
+
+static int measure_all(const struct stoker_order *order,
+                       const struct stoker_order_measure_options *options,
+                       struct stoker_order_measures *measures)
+{
+    int status;
+
+    measures->nodes = options->nodes;
+    write_sizes(order, options, measures);
+    status = measure_mixing(order, options, measures);
+    return status < 0 || options->buffer_samples > 0 ? status
+                                                     : measure_trace(order, options, measures);
+}
+
 int stoker_order_measure(const struct stoker_order *order,
                          const struct stoker_order_measure_options *given,
                          struct stoker_order_measures *measures_out, struct stoker_error *error)
 {
     struct stoker_order_measure_options options;
-    struct stoker_order_measures full = {0};
+    struct stoker_order_measures full = {0}, *parts_out;
     int status = stk_options_read(&options, sizeof options, sizeof options.struct_size, given,
                                   "measure options", error);
 
@@ -343,7 +368,6 @@ int stoker_order_measure(const struct stoker_order *order,
     }
     options.nodes = options.nodes ? options.nodes : 1;
     options.walk_max = options.walk_max ? options.walk_max : TRACE_DEFAULT;
-    options.part_max = options.parts ? options.part_max : 0;
     if (order->partition.world_size % options.nodes != 0) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "the nodes do not share out the ranks evenly",
                         "give a number of nodes that divides the ranks",
@@ -353,12 +377,14 @@ int stoker_order_measure(const struct stoker_order *order,
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "the order has no blocks to measure",
                         "set block_samples of the order", "block_samples 0");
     }
-    full.nodes = options.nodes;
-    write_sizes(order, &options, &full);
-    status = measure_mixing(order, &options, &full);
-    if (status == 0 && options.buffer_samples == 0) {
-        status = measure_trace(order, &options, &full);
+    parts_out = options.parts;
+    options.part_max = parts_out ? stk_min(options.part_max, stk_order_parts_count(order)) : 0;
+    options.parts = options.part_max ? stk_alloc(options.part_max, sizeof *options.parts) : NULL;
+    status = options.parts || options.part_max == 0 ? measure_all(order, &options, &full) : -ENOMEM;
+    if (status == 0) {
+        copy_parts(parts_out, options.parts, options.part_max, measures_out->struct_size);
     }
+    stk_free(options.parts);
     if (status < 0) {
         return stk_fail(error, status, "cannot measure an order", "free memory", "measure");
     }

@@ -1,0 +1,309 @@
+/* Goal: public structs that the library fills may be of an older and of a newer program, too.
+ * Method: the rows of struct_size_test.c, for output: what is behind a shorter struct stays, and
+ * the fields of a longer one that this library does not know become 0. */
+#include "tools/files/struct_size_test.h"
+
+static const uint32_t worlds[] = {1, 2};
+
+static void fill_verify_order(void *options)
+{
+    struct stoker_order_verify_options *good = options;
+
+    good->world_sizes = worlds;
+    good->world_size_count = 2;
+}
+
+static void fill_verify(void *options)
+{
+    struct stoker_verify_options *good = options;
+
+    good->urls = urls;
+    good->url_count = 1;
+}
+
+static void fill_copy(void *options)
+{
+    struct stoker_copy_options *good = options;
+
+    good->kind = STOKER_COPY;
+    good->sources = urls;
+    good->source_count = 1;
+    good->destination = spare();
+}
+
+static void fill_prewarm(void *options)
+{
+    struct stoker_prewarm_options *good = options;
+
+    good->paths = urls;
+    good->path_count = 1;
+}
+
+static void fill_nothing(void *options)
+{
+    (void)options;
+}
+
+static int get_engine(void *info, struct stoker_error *error)
+{
+    (void)error;
+    return stoker_engine_info(engine, info);
+}
+
+static int get_store_stats(void *stats, struct stoker_error *error)
+{
+    (void)error;
+    return stoker_engine_store_stats(engine, stats);
+}
+
+static int get_dataset(void *info, struct stoker_error *error)
+{
+    (void)error;
+    return stoker_dataset_info(dataset, info);
+}
+
+static int get_quarantine(void *entry, struct stoker_error *error)
+{
+    (void)error;
+    return stoker_dataset_quarantine(damaged, 0, entry);
+}
+
+static int get_indexer(void *progress, struct stoker_error *error)
+{
+    struct stoker_dataset_options set = {.struct_size = sizeof set, .urls = urls, .url_count = 1};
+    struct stoker_indexer_options options = {.struct_size = sizeof options, .out = spare()};
+    struct stoker_indexer *indexer = NULL;
+    int status = stoker_indexer_open(&indexer, engine, &set, &options, error);
+
+    status = status < 0 ? status : stoker_indexer_next(indexer, 0, progress, error);
+    stoker_indexer_close(indexer);
+    return status;
+}
+
+static int get_jpeg_indexer(void *progress, struct stoker_error *error)
+{
+    struct stoker_jpeg_indexer *indexer = NULL;
+    int status = stoker_jpeg_indexer_open(&indexer, dataset, NULL, error);
+
+    status = status < 0 ? status : stoker_jpeg_indexer_next(indexer, progress, error);
+    stoker_jpeg_indexer_close(indexer);
+    return status;
+}
+
+static int get_measures(void *measures, struct stoker_error *error)
+{
+    struct stoker_order_measure_options options = {.struct_size = sizeof options};
+
+    return stoker_order_measure(order, &options, measures, error);
+}
+
+static int get_simulation(void *simulation, struct stoker_error *error)
+{
+    struct stoker_order_simulate_options options = {.struct_size = sizeof options};
+
+    return stoker_order_simulate(order, &options, simulation, error);
+}
+
+static int get_proof(void *proof, struct stoker_error *error)
+{
+    struct stoker_order_verify_options options = {.struct_size = sizeof options};
+
+    fill_verify_order(&options);
+    return stoker_order_verify(order, &options, proof, error);
+}
+
+static int get_difference(void *difference, struct stoker_error *error)
+{
+    return stoker_order_diff(order, order, 1, difference, error);
+}
+
+static int get_loader_order(void *options, struct stoker_error *error)
+{
+    (void)error;
+    return stoker_loader_order(loader, options);
+}
+
+static int get_sampler(void *info, struct stoker_error *error)
+{
+    (void)error;
+    return stoker_sampler_info(sampler, info);
+}
+
+static int get_stats(void *stats, struct stoker_error *error)
+{
+    (void)error;
+    return stoker_loader_stats(loader, stats);
+}
+
+static int get_tokens(void *info, struct stoker_error *error)
+{
+    (void)error;
+    return stoker_tokens_info(tokens, info);
+}
+
+static int get_pack(void *progress, struct stoker_error *error)
+{
+    struct stoker_pack_options options = {.struct_size = sizeof options, .destination = spare()};
+    struct stoker_pack *pack = NULL;
+    int status = stoker_pack_open(&pack, dataset, &options, error);
+
+    status = status < 0 ? status : stoker_pack_next(pack, 0, progress, error);
+    stoker_pack_close(pack);
+    return status;
+}
+
+static int get_verify(void *progress, struct stoker_error *error)
+{
+    struct stoker_verify_options options = {.struct_size = sizeof options};
+    struct stoker_verify *verify = NULL;
+    int status;
+
+    fill_verify(&options);
+    status = stoker_verify_open(&verify, engine, &options, error);
+    status = status < 0 ? status : stoker_verify_progress(verify, progress);
+    stoker_verify_close(verify);
+    return status;
+}
+
+static int get_diff(void *progress, struct stoker_error *error)
+{
+    struct stoker_diff *diff = NULL;
+    int status = stoker_diff_open(&diff, dataset, dataset, NULL, error);
+
+    status = status < 0 ? status : stoker_diff_progress(diff, progress);
+    stoker_diff_close(diff);
+    return status;
+}
+
+static int get_creds(void *creds, struct stoker_error *error)
+{
+    return stoker_creds_explain("http://localhost/x", creds, error);
+}
+
+static int get_location(void *location, struct stoker_error *error)
+{
+    return stoker_location_check(engine, "http://localhost/x", location, error);
+}
+
+static int get_copy(void *progress, struct stoker_error *error)
+{
+    struct stoker_copy_options options = {.struct_size = sizeof options};
+    struct stoker_copy *copy = NULL;
+    int status;
+
+    fill_copy(&options);
+    status = stoker_copy_open(&copy, engine, &options, error);
+    status = status < 0 ? status : stoker_copy_next(copy, 10000, progress, error);
+    stoker_copy_close(copy);
+    return status;
+}
+
+static int get_stat(void *info, struct stoker_error *error)
+{
+    return stoker_stat(engine, tar_path, info, error);
+}
+
+static int get_file(void *info, struct stoker_error *error)
+{
+    struct stoker_file *file = NULL;
+    int status = stoker_file_open(&file, engine, tar_path, info, error);
+
+    stoker_file_close(file);
+    return status;
+}
+
+static int get_walk(void *info, struct stoker_error *error)
+{
+    return stoker_walk_next(walk, 10000, info, error);
+}
+
+static int get_filesystem(void *info, struct stoker_error *error)
+{
+    (void)error;
+    return stoker_filesystem_info(filesystem, info);
+}
+
+static int get_advice(void *advice, struct stoker_error *error)
+{
+    (void)error;
+    return stoker_filesystem_advice(filesystem, 0, advice);
+}
+
+static int get_prewarm(void *progress, struct stoker_error *error)
+{
+    struct stoker_prewarm_options options = {.struct_size = sizeof options};
+    struct stoker_prewarm *prewarm = NULL;
+    int status;
+
+    fill_prewarm(&options);
+    status = stoker_prewarm_open(&prewarm, engine, &options, error);
+    status = status < 0 ? status : stoker_prewarm_next(prewarm, 10000, progress, error);
+    stoker_prewarm_close(prewarm);
+    return status;
+}
+
+/* An array of output structs has the caller's stride. */
+static void test_parts(void)
+{
+    struct later {
+        struct stoker_order_measures known;
+        uint64_t more;
+    } parts[3] = {{.more = 9}, {.more = 9}, {.more = 9}}, measures = {.more = 9};
+    struct stoker_order_measure_options options = {
+        .struct_size = sizeof options, .parts = &parts[0].known, .part_max = 3};
+    static const uint64_t ends[] = {8, 16}, weights[] = {1, 1};
+    struct stoker_mix_options mix = {
+        .struct_size = sizeof mix, .ends = ends, .weights = weights, .source_count = 2};
+    struct stoker_order_options of_mix = {.struct_size = sizeof of_mix, .mix = &mix};
+    struct stoker_order *opened = NULL;
+
+    fill_order(&of_mix);
+    measures.known.struct_size = sizeof measures;
+    T_EQ("mix", stoker_order_open(&opened, &of_mix, NULL), 0);
+    T_EQ("measure", stoker_order_measure(opened, &options, &measures.known, NULL), 0);
+    T_EQ("all", measures.known.chosen, 16);
+    T_EQ("all", measures.more, 0);
+    for (int i = 0; i < 2; i++) {
+        T_EQ("part", parts[i].known.struct_size, sizeof parts[i]);
+        T_EQ("part", parts[i].known.chosen, 8);
+        T_EQ("part", parts[i].more, 0);
+    }
+    T_EQ("no third part", parts[2].more, 9);
+    stoker_order_close(opened);
+}
+
+static const struct row rows[] = {
+    OPTIONS(stoker_order_options, mix, get_loader_order, fill_nothing),
+    OPTIONS(stoker_location, machine_region, get_location, fill_nothing),
+    OUTPUT(stoker_engine_info, memory_bytes_max, get_engine),
+    OUTPUT(stoker_store_stats, lists, get_store_stats),
+    OUTPUT(stoker_dataset_info, bytes, get_dataset),
+    OUTPUT(stoker_quarantine_entry, offset, get_quarantine),
+    OUTPUT(stoker_indexer_progress, samples, get_indexer),
+    OUTPUT(stoker_jpeg_indexer_progress, mismatches, get_jpeg_indexer),
+    OUTPUT(stoker_order_measures, samples, get_measures),
+    OUTPUT(stoker_order_simulation, requests, get_simulation),
+    OUTPUT(stoker_order_proof, failure, get_proof),
+    OUTPUT(stoker_order_difference, step_epoch, get_difference),
+    OUTPUT(stoker_sampler_info, table_path, get_sampler),
+    OUTPUT(stoker_stats, jpegs, get_stats),
+    OUTPUT(stoker_tokens_info, documents, get_tokens),
+    OUTPUT(stoker_pack_progress, samples_left_out, get_pack),
+    OUTPUT(stoker_verify_progress, repaired, get_verify),
+    OUTPUT(stoker_diff_progress, finished, get_diff),
+    OUTPUT(stoker_creds, steps, get_creds),
+    OUTPUT(stoker_copy_progress, files_not_deleted, get_copy),
+    OUTPUT(stoker_file_info, etag, get_stat),
+    OUTPUT(stoker_file_info, name, get_file),
+    OUTPUT(stoker_file_info, storage_class, get_walk),
+    OUTPUT(stoker_filesystem_info, device, get_filesystem),
+    {"stoker_advice", sizeof(struct stoker_advice), offsetof(struct stoker_advice, command),
+     get_advice, NULL, 1},
+    OUTPUT(stoker_prewarm_progress, run_ns, get_prewarm),
+};
+
+int main(void)
+{
+    test_parts();
+    return run_rows(rows, sizeof rows / sizeof rows[0]);
+}
