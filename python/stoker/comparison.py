@@ -11,8 +11,7 @@ from typing import Any, NamedTuple, NoReturn
 from . import _stoker
 from ._options import refuse_pickle
 from .dataset import Dataset
-from .engine import Engine
-from .errors import ArgumentError
+from .engine import Engine, engine_of
 
 __all__ = ["Diff", "Difference", "diff"]
 
@@ -89,8 +88,8 @@ def diff(a: Any, b: Any, *, reread: bool = False, engine: Engine | None = None) 
         engine: of data sets that are opened here. Default: the process's.
     """
     where = "diff"
-    if engine is not None and not isinstance(engine, Engine):
-        raise ArgumentError(f"engine {engine!r}", where, "give a stoker.Engine, or none")
+    if engine is not None:
+        engine_of(engine, where)
     opened = [
         side if isinstance(side, Dataset) else Dataset(side, engine=engine, foreign_index="never")
         for side in (a, b)

@@ -16,8 +16,7 @@ from ._options import (
     paths_of,
     word,
 )
-from .engine import Engine, default_engine
-from .errors import ArgumentError
+from .engine import Engine, engine_of
 from .pickling import Portable
 
 __all__ = ["BadSample", "Dataset", "Member", "Sample"]
@@ -103,9 +102,7 @@ class Dataset(Portable):
         on_error: str = "raise",
     ) -> None:
         where = "Dataset"
-        if engine is not None and not isinstance(engine, Engine):
-            raise ArgumentError(f"engine {engine!r}", where, "give a stoker.Engine, or none")
-        self.engine = engine if engine is not None else default_engine()
+        self.engine = engine_of(engine, where)
         native, urls = self.engine._native, fsspec_source.native_paths(paths_of(source))
         options: dict[str, Any] = {
             "key_bytes_max": count(key_bytes_max, f"{where} key_bytes_max", low=1),

@@ -12,7 +12,7 @@ from ._options import count, milliseconds, parse_bytes, word
 from .errors import ArgumentError
 from .pickling import Portable
 
-__all__ = ["Engine", "default_engine", "prices"]
+__all__ = ["Engine", "default_engine", "engine_of", "prices"]
 
 IO_BACKENDS = {"auto": _stoker.IO_AUTO, "io_uring": _stoker.IO_URING, "threads": _stoker.IO_THREADS}
 DIRECTS = {
@@ -228,6 +228,19 @@ def default_engine() -> Engine:
         if _default is None or _default[0] != os.getpid():
             _default = (os.getpid(), Engine())  # a fork's child gets its own
         return _default[1]
+
+
+def engine_of(engine: Any, where: str) -> Engine:
+    """The engine that a caller passed; ``None``: the process's. ArgumentError: it is none."""
+    if engine is None:
+        return default_engine()
+    if not isinstance(engine, Engine):
+        raise ArgumentError(
+            f"engine {engine!r} is not a stoker.Engine",
+            where,
+            "pass a stoker.Engine, or no engine=",
+        )
+    return engine
 
 
 def _forget_lock() -> None:

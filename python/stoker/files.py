@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from . import _stoker, fsspec_copy, fsspec_remove, fsspec_source
 from ._options import count, interruptible, parse_bytes, paths_of, word
-from .engine import Engine, default_engine, prices
+from .engine import Engine, engine_of, prices
 from .errors import ArgumentError, EmptyError
 
 __all__ = [
@@ -315,9 +315,7 @@ def cat(
 
 
 def native_of(engine: Engine | None, where: str) -> _stoker.Engine:
-    if engine is not None and not isinstance(engine, Engine):
-        raise ArgumentError(f"engine {engine!r}", where, "give a stoker.Engine, or none")
-    return (engine if engine is not None else default_engine())._native
+    return engine_of(engine, where)._native
 
 
 def _settings(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from . import _stoker, fsspec_source
 from ._options import count, parse_bytes, paths_of
-from .engine import Engine, default_engine
+from .engine import Engine, engine_of
 from .errors import ArgumentError
 
 __all__ = ["IndexReport", "index"]
@@ -77,9 +77,7 @@ def index(
         progress: called with an :class:`IndexReport` about four times a second.
     """
     where = "index"
-    if engine is not None and not isinstance(engine, Engine):
-        raise ArgumentError(f"engine {engine!r}", where, "give a stoker.Engine, or none")
-    engine = engine if engine is not None else default_engine()
+    engine = engine_of(engine, where)
     native = _stoker.Indexer(
         engine._native,
         fsspec_source.native_paths(paths_of(source)),

@@ -12,8 +12,6 @@ from typing import Any
 from . import _stoker, fsspec_source
 from ._options import (
     ON_ERRORS,
-    SHUFFLES,
-    TAILS,
     count,
     milliseconds,
     parse_bytes,
@@ -23,7 +21,7 @@ from ._options import (
     word,
 )
 from .dataset import BadSample, Dataset
-from .engine import Engine, default_engine
+from .engine import Engine, engine_of
 from .errors import ArgumentError, BudgetError, EmptyError, StateError
 from .fields import Field, Image, Label, all_exact, resolve
 from .loader_base import LoaderBase
@@ -218,19 +216,13 @@ class Loader(LoaderBase):
             tail=tail,
             rank=rank,
             world_size=world_size,
+            window=window,
+            groups=groups,
             transform=transform,
         )
         workers = count(worker_count, f"{where} worker_count", low=1) or 1
-        options: dict[str, Any] = {
-            "batch_size": self.batch_size,
-            "seed": self.seed,
-            "shuffle": word(shuffle, SHUFFLES, f"{where} shuffle"),
-            "tail": word(tail, TAILS, f"{where} tail"),
-            "rank": self.rank,
-            "world_size": self.world_size,
+        self._native_options |= {
             "on_error": word(on_error, ON_ERRORS, f"{where} on_error"),
-            "window_blocks": count(window, f"{where} window", low=1),
-            "group_count": count(groups, f"{where} groups", low=1),
             "batches_ahead": count(batches_ahead, f"{where} batches_ahead", low=1),
             "pixels_max": count(pixels_max, f"{where} pixels_max", low=1, high=2**63),
             "decode_bytes_max": parse_bytes(decode_bytes_max, f"{where} decode_bytes_max"),
@@ -242,13 +234,12 @@ class Loader(LoaderBase):
             "io_retries": retries_of(io_retries, f"{where} io_retries"),
         }
         if quarantine is not None:
-            options["quarantine"] = paths_of([quarantine])[0]
+            self._native_options["quarantine"] = paths_of([quarantine])[0]
         self._refresh = self._refreshes(refresh, workers)
         self._timeout_ms = milliseconds(timeout, f"{where} timeout")
         self._output_word = check_word(output)
         self._pin = pin_memory
         self._pair = fields is None
-        self._native_options = options
         defaults = Image(None, [], dtype, layout, exif, exact)
         self._native_fields = self._columns(image, fields, defaults)
         self._exact = all_exact(fields, exact)
@@ -324,11 +315,8 @@ class Loader(LoaderBase):
         own: dict[str, Any],
         index: str | os.PathLike[str],
     ) -> None:
-        self._owned: list[Any] = []  # closed with the loader
         if source is UNOPENED:
             return
-        if engine is not None and not isinstance(engine, Engine):
-            raise ArgumentError(f"engine {engine!r}", "Loader", "give a stoker.Engine, or none")
         if own and engine is not None:
             raise ArgumentError(
                 f"engine= beside {', '.join(own)}=",
@@ -350,7 +338,7 @@ class Loader(LoaderBase):
             if own:
                 engine = Engine(**own)
                 self._owned.append(engine)
-            self.engine = engine if engine is not None else default_engine()
+            self.engine = engine_of(engine, "Loader")
             try:
                 if isinstance(source, Mix):
                     self._mixed = Mixed.of(source, self.engine, index)
@@ -399,8 +387,7 @@ class Loader(LoaderBase):
 
     def _replace(self, native: _stoker.Loader) -> None:
         self._past.add(self._native)
-        self._native.close()
-        self._native = native
+        super()._replace(native)
 
     def _change(self, dataset: Dataset) -> None:
         """Goes on with another data set, at the start of an epoch."""
@@ -408,21 +395,16 @@ class Loader(LoaderBase):
         native.set_epoch(self._epoch)
         state = native.state()  # the run goes on, and so does its fingerprint
         native.set_state((*state[:-2], self._native.state()[-2], state[-1]))
-        self._past.add(self._native)
-        self._native.close()
+        self._replace(native)
         if self.dataset in self._owned:
             self._owned.remove(self.dataset)
             self.dataset.close()
         self._owned.append(dataset)
-        self.dataset, self._native = dataset, native
+        self.dataset = dataset
 
     def _reload(self) -> None:
         self._refreshes(self._refresh, 1)
         super()._reload()
-
-    def _close_owned(self) -> None:
-        while self._owned:
-            self._owned.pop().close()
 
     # ---- iterating: see LoaderBase ----
 
@@ -473,21 +455,8 @@ class Loader(LoaderBase):
             self._change(newer)
         return self.dataset.shard_count
 
-    def state_dict(self) -> dict[str, Any]:
-        """Where the stream stands: a few numbers, the same on every rank, fit for JSON.
-
-        What the loop has got is behind it. It is valid for any number of threads, ranks or
-        batches ahead; it belongs to the data set, the seed and the order's settings.
-        """
-        return {**super().state_dict(), **exactness(self._exact)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes to where the state stands; the next loop gives the rest of its epoch.
-
-        Raises:
-            StateError: the state belongs to another data set, setting or order version.
-        """
-        super().load_state_dict(state)
+    def _more_state(self) -> dict[str, Any]:
+        return exactness(self._exact)
 
     def _check_state(self, state: dict[str, Any]) -> None:
         check_exactness(state, self._exact)

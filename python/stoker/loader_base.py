@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
-from ._options import count
+from ._options import SHUFFLES, TAILS, count, word
 from .distributed import ranks
 from .errors import ArgumentError, ClosedError, ForkedError, StateError
 from .mix import Mixed
@@ -73,6 +73,7 @@ class LoaderBase(Portable):
     _subject = "loader"  # in error messages
     _native: Any
     _native_options: dict[str, Any]
+    _owned: list[Any]  # closed with the loader, the last one first
     _follows: bool  # the rank is what the process says
     _closed: bool
     _mixed: Mixed | None = None
@@ -98,9 +99,11 @@ class LoaderBase(Portable):
         tail: str,
         rank: int | None,
         world_size: int | None,
+        window: int | None,
+        groups: int | None,
         transform: Any,
     ) -> None:
-        """Checks and keeps what every loader is given; it is not open yet."""
+        """Checks and stores the arguments that all loaders have. The loader is not open yet."""
         self._closed = True
         self.batch_size = count(batch_size, f"{where} batch_size", low=1)
         self.seed = count(seed, f"{where} seed", high=2**64 - 1)
@@ -112,6 +115,17 @@ class LoaderBase(Portable):
                 f"transform {transform!r} cannot be called", where, "give a function of one batch"
             )
         self.transform = transform
+        self._native_options = {
+            "batch_size": self.batch_size,
+            "seed": self.seed,
+            "shuffle": word(shuffle, SHUFFLES, f"{where} shuffle"),
+            "tail": word(tail, TAILS, f"{where} tail"),
+            "rank": self.rank,
+            "world_size": self.world_size,
+            "window_blocks": count(window, f"{where} window", low=1),
+            "group_count": count(groups, f"{where} groups", low=1),
+        }
+        self._owned = []
 
     def _begin(self) -> None:
         """It is open now, and stands before its first batch."""
@@ -147,8 +161,13 @@ class LoaderBase(Portable):
     def _before_state(self, values: tuple[Any, ...]) -> None:
         """The loader is about to go to a native state."""
 
+    def _more_state(self) -> dict[str, Any]:
+        """Settings beside the native state; :meth:`_check_state` compares them."""
+        return {}
+
     def _close_owned(self) -> None:
-        raise NotImplementedError
+        while self._owned:
+            self._owned.pop().close()
 
     def _again(self, width: int | None = None, state: tuple[Any, ...] = ()) -> Any:
         """A native loader of the present options and the mix as it is; width: of so many sources
@@ -156,8 +175,9 @@ class LoaderBase(Portable):
         raise NotImplementedError
 
     def _replace(self, native: Any) -> None:
-        """It takes the place of the native loader in use."""
-        raise NotImplementedError
+        """Replaces the native loader in use."""
+        self._native.close()
+        self._native = native
 
     def _reload(self) -> None:
         native = self._again()
@@ -344,13 +364,23 @@ class LoaderBase(Portable):
         self._epoch, self._taken = number, False
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the stream stands: a few numbers, the same on every rank, fit for JSON."""
-        return self._values(self._state())
+        """The position of the stream and the settings that it depends on, as a dict for JSON.
+
+        The state is the same on every rank. The batches that the loop received are behind it. It is
+        valid for any number of threads, ranks and batches ahead; it belongs to the data set, the
+        seed and the settings of the order.
+        """
+        return {**self._values(self._state()), **self._more_state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes to where the state stands; the next loop gives the rest of its epoch."""
-        values = parse_state(state)
+        """Continues at a state: the next loop yields the rest of its epoch.
+
+        Raises:
+            StateError: the state belongs to other data, settings or order version. The error names
+                all differences. The loader is unchanged.
+        """
         self._check_state(state)
+        values = parse_state(state)
         if self._taken:
             self._stale()  # also if the state is refused
         self._before_state(values)

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from . import _stoker
 from ._options import parse_bytes, refuse_pickle
-from .engine import Engine, default_engine
+from .engine import Engine, engine_of
 from .errors import ArgumentError
 from .packing import file_name, pattern_name
 
@@ -141,11 +141,9 @@ class ShardWriter:
         engine: Engine | None = None,
     ) -> None:
         where = "ShardWriter"
-        if engine is not None and not isinstance(engine, Engine):
-            raise ArgumentError(f"engine {engine!r}", where, "give a stoker.Engine, or none")
         if isinstance(classes, (str, bytes)):
             raise ArgumentError(f"classes {classes!r}", where, "give a list of names")
-        self.engine = engine if engine is not None else default_engine()
+        self.engine = engine_of(engine, where)
         self._committed = False
         self._native = _stoker.ShardWriter(
             self.engine._native,

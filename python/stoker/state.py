@@ -74,7 +74,7 @@ def exactness(exact: bool) -> dict[str, Any]:
 
 def check_exactness(state: Mapping[str, Any], exact: bool) -> None:
     """StateError, if the run had other pixels."""
-    there = state.get("exact", True)
+    there = state.get("exact", True) if isinstance(state, Mapping) else True
     if there != exact:
         raise StateError(
             "the state belongs to a run with other pixels",

@@ -13,17 +13,16 @@ from typing import Any, NamedTuple
 
 from . import _stoker
 from ._cache_dir import cache_dir
-from ._options import SHUFFLES, TAILS, count, parse_bytes, word
+from ._options import count, word
 from .engine import Engine
 from .errors import ArgumentError, CorruptError, FormatError, StateError
 from .fim import Middle
 from .mix import Mix
 from .state import EPOCH, POSITION
-from .tensors import check_word
 from .token_counts import Counts, Kept, Reading, open_counts
 from .token_files import Tokens
 from .token_loader import TokenLoader
-from .token_rows import FIM, POSITIONS, field_names, row_options
+from .token_rows import FIM, POSITIONS, row_options
 from .tokenizers import Encoder, HuggingFace, digest, encoder, fim_with_ids, name_of
 
 __all__ = ["TextLoader"]
@@ -138,31 +137,22 @@ class TextLoader(TokenLoader):
             tail=tail,
             rank=rank,
             world_size=world_size,
+            window=window,
+            groups=groups,
             transform=transform,
         )
         if isinstance(source, Mix):
             raise ArgumentError(
                 "a Mix of text", where, "tokenise its sources once, and mix them in a TokenLoader"
             )
-        self.context = count(context, f"{where} context", low=1)  # 0: none
         rows = rows if rows is not None else "packed" if context is not None else "documents"
+        self._keep_rows(where, context, rows, names, labels, positions, block_bytes, output)
         if rows != "windows" and (stride is not None or counts is not None):
             raise ArgumentError(
                 f"stride= or counts= beside rows={rows!r}", where, "give it with windows"
             )
         encode = encoder(tokenizer, special)
         end = encode.id_of(eod) if isinstance(eod, str) else eod
-        self._native_options = {
-            "batch_size": self.batch_size,
-            "seed": self.seed,
-            "shuffle": word(shuffle, SHUFFLES, f"{where} shuffle"),
-            "tail": word(tail, TAILS, f"{where} tail"),
-            "rank": self.rank,
-            "world_size": self.world_size,
-            "window_blocks": count(window, f"{where} window", low=1),
-            "group_count": count(groups, f"{where} groups", low=1),
-            "block_bytes": parse_bytes(block_bytes, f"{where} block_bytes"),
-        }
         append = end is not None if append_eod is None else bool(append_eod)
         if append and end is None:
             raise ArgumentError("append_eod without eod", where, "name the token")
@@ -184,11 +174,8 @@ class TextLoader(TokenLoader):
             positions=positions,
             fim=None if by_text else fim,
         )
-        self._rows = rows
-        self._names, self._fields, self._bounds = field_names(names, rows, labels, positions)
-        self._output_word = check_word(output)
-        self._owned = True
         self.tokens = Tokens(source, stored="uint8", engine=engine)
+        self._owned.append(self.tokens)
         try:
             kind = _kind(documents, self.tokens.files, where)
             self._text = {
@@ -218,13 +205,10 @@ class TextLoader(TokenLoader):
             if rows == "windows":
                 last = () if end is None or not append else (end,)
                 self._maker = self._open_windows(made, tokenise, last, stride, counts)
-            try:
-                self._native: Any = self._load()
-            except BaseException:
-                self._maker.close()
-                raise
+            self._owned.append(self._maker)
+            self._native: Any = self._load()
         except BaseException:
-            self.tokens.close()
+            self._close_owned()
             raise
         self._begin()
 
@@ -274,17 +258,10 @@ class TextLoader(TokenLoader):
         native = _stoker.TokenLoader(source, self._maker.context, **options)
         return _Ahead(native, self._maker, self._threads, self._depth)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Where the stream stands, the same on every rank, fit for JSON."""
-        return {**super().state_dict(), "text": dict(self._text)}
+    def _more_state(self) -> dict[str, Any]:
+        return {"text": dict(self._text)}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes to where the state stands; the next loop gives the rest of its epoch.
-
-        Raises:
-            StateError: the state belongs to other texts, another tokenizer or setting; all that
-                differs is named.
-        """
+    def _check_state(self, state: dict[str, Any]) -> None:
         text = state.get("text") if isinstance(state, dict) else None
         if not isinstance(text, dict):
             raise StateError(
@@ -303,14 +280,6 @@ class TextLoader(TokenLoader):
                 "; ".join(differences),
                 "open the loader with the tokenizer and settings of the saved run",
             )
-        super().load_state_dict(state)
-
-    def close(self) -> None:
-        """Lets go of the files. Batches in hand stay valid."""
-        was_open = not self._closed
-        super().close()
-        if was_open:
-            self._maker.close()
 
     @property
     def counts(self) -> str | None:

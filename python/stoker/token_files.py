@@ -9,8 +9,8 @@ from typing import Any
 
 from . import _stoker, fsspec_source
 from ._options import count, paths_of, word
-from .engine import Engine, default_engine
-from .errors import ArgumentError, ChangedError, EmptyError
+from .engine import Engine, engine_of
+from .errors import ChangedError, EmptyError
 from .pickling import Portable
 
 __all__ = ["Tokens", "dtype_name", "token_paths"]
@@ -57,9 +57,7 @@ class Tokens(Portable):
         cache: int | None = None,
         engine: Engine | None = None,
     ) -> None:
-        if engine is not None and not isinstance(engine, Engine):
-            raise ArgumentError(f"engine {engine!r}", "Tokens", "give a stoker.Engine, or none")
-        self.engine = engine if engine is not None else default_engine()
+        self.engine = engine_of(engine, "Tokens")
         self.files = token_paths(paths_of(source))
         self._dtype = 0 if stored is None else word(dtype_name(stored), STORED, "Tokens stored")
         self._cache = count(cache, "Tokens cache", low=1)

@@ -7,7 +7,7 @@ from itertools import accumulate, chain
 from typing import Any
 
 from . import _stoker
-from ._options import SHUFFLES, TAILS, count, parse_bytes, word
+from ._options import count, parse_bytes
 from .engine import Engine
 from .errors import ArgumentError
 from .loader_base import LoaderBase
@@ -125,22 +125,15 @@ class TokenLoader(LoaderBase):
             tail=tail,
             rank=rank,
             world_size=world_size,
+            window=window,
+            groups=groups,
             transform=transform,
         )
-        self.context = count(context, f"{where} context", low=1)  # 0: none
+        self._keep_rows(where, context, rows, names, labels, positions, block_bytes, output)
         if rows != "windows" and stride is not None:
             raise ArgumentError(f"stride= beside rows={rows!r}", where, "give it with windows")
-        self._native_options = {
-            "batch_size": self.batch_size,
+        self._native_options |= {
             "stride": count(stride, f"{where} stride", low=1),
-            "seed": self.seed,
-            "shuffle": word(shuffle, SHUFFLES, f"{where} shuffle"),
-            "tail": word(tail, TAILS, f"{where} tail"),
-            "rank": self.rank,
-            "world_size": self.world_size,
-            "window_blocks": count(window, f"{where} window", low=1),
-            "group_count": count(groups, f"{where} groups", low=1),
-            "block_bytes": parse_bytes(block_bytes, f"{where} block_bytes"),
             "chunk_documents": count(chunk, f"{where} chunk", low=1),
             **row_options(
                 where,
@@ -155,10 +148,6 @@ class TokenLoader(LoaderBase):
                 fim=fim,
             ),
         }
-        self._rows = rows
-        self._names, self._fields, self._bounds = field_names(names, rows, labels, positions)
-        self._output_word = check_word(output)
-        self._owned = not isinstance(source, Tokens)
         self._leaves: list[list[bytes]] = []  # files of a mix's sources
         if isinstance(source, Tokens):
             if stored is not None or engine not in (None, source.engine):
@@ -175,6 +164,8 @@ class TokenLoader(LoaderBase):
             self.tokens = Tokens(list(chain(*self._leaves)), stored=stored, engine=engine)
         else:
             self.tokens = Tokens(source, stored=stored, engine=engine)
+        if not isinstance(source, Tokens):
+            self._owned.append(self.tokens)
         try:
             if isinstance(source, Mix):
                 self._native = self._open_mix(source)
@@ -184,6 +175,24 @@ class TokenLoader(LoaderBase):
             self._close_owned()
             raise
         self._begin()
+
+    def _keep_rows(
+        self,
+        where: str,
+        context: int | None,
+        rows: str,
+        names: Sequence[str] | None,
+        labels: bool,
+        positions: str | None,
+        block_bytes: int | str | None,
+        output: str,
+    ) -> None:
+        """Checks and stores the arguments that loaders of tokens and of text have."""
+        self.context = count(context, f"{where} context", low=1)  # 0: none
+        self._rows = rows
+        self._names, self._fields, self._bounds = field_names(names, rows, labels, positions)
+        self._native_options["block_bytes"] = parse_bytes(block_bytes, f"{where} block_bytes")
+        self._output_word = check_word(output)
 
     def _load(self, tokens: Tokens | None = None, **more: Any) -> Any:
         source = (tokens or self.tokens)._native
@@ -209,14 +218,6 @@ class TokenLoader(LoaderBase):
         with self.tokens._part(files) as tokens:
             return self._load(tokens, **mix)
 
-    def _replace(self, native: Any) -> None:
-        self._native.close()
-        self._native = native
-
-    def _close_owned(self) -> None:
-        if self._owned:
-            self.tokens.close()
-
     # ---- iterating: see LoaderBase ----
 
     def _next_native(self) -> Any:
@@ -241,15 +242,6 @@ class TokenLoader(LoaderBase):
         :meth:`stoker.Loader.stats` has it: ranks and runs with the same one had the same rows."""
         state = self.state_dict()
         return {name: state[name] for name in ("epoch", "position", "fingerprint")}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes to where the state stands; the next loop gives the rest of its epoch.
-
-        Raises:
-            StateError: the state belongs to other tokens, other rows, rules or settings, or
-                another order version; all that differs is named.
-        """
-        super().load_state_dict(state)
 
     # ---- the rest ----
 

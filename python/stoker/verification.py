@@ -12,8 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from . import _stoker, fsspec_source
 from ._options import count, interruptible, parse_bytes, paths_of, refuse_pickle
-from .engine import Engine, default_engine
-from .errors import ArgumentError
+from .engine import Engine, engine_of
 
 __all__ = ["Finding", "Verify", "verify"]
 
@@ -126,9 +125,7 @@ def verify(
             decompression_ratio_max: as of :class:`Dataset`.
     """
     where = "verify"
-    if engine is not None and not isinstance(engine, Engine):
-        raise ArgumentError(f"engine {engine!r}", where, "give a stoker.Engine, or none")
-    native = (engine if engine is not None else default_engine())._native
+    native = engine_of(engine, where)._native
     urls = fsspec_source.native_paths(paths_of(source))
     options = {
         "deep": bool(deep),
