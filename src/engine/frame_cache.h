@@ -12,6 +12,7 @@
 #ifndef ENGINE_FRAME_CACHE_H
 #define ENGINE_FRAME_CACHE_H
 
+#include "base/piece_cache.h"
 #include "engine/engine.h"
 #include "format/compress/zstd_frames.h"
 

@@ -2,38 +2,28 @@
 #include "index/seek/segment_cache.h"
 
 #include "base/mem.h"
+#include "base/piece_cache.h"
 #include "base/xxh3.h"
 #include "format/compress/decompress.h"
 #include "format/compress/seek_points.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <string.h>
 
 enum { IN_BYTES = 128 << 10 };
 
-enum slot_state { FREE = 0, LOADING, READY };
-
-struct slot {
-    uint32_t shard, state; /* enum slot_state */
-    uint64_t number, used; /* of the segment; clock of the last use */
-    uint8_t *data;         /* owned */
-    uint64_t bytes;
-    uint32_t pins;
-    bool reserved; /* in the budget; else it goes with its last pin */
+/* The segment that a piece of the cache holds, unless the piece is empty. */
+struct key {
+    uint64_t segment;
+    uint32_t shard;
 };
 
 struct stk_segment_cache {
-    struct stk_io *io; /* const, as the next two */
-    struct stk_budget *budget;
+    struct stk_io *io; /* const, as options */
     struct stk_segment_cache_options options;
     _Atomic uint64_t unpacked_bytes;
-    pthread_mutex_t lock;
-    pthread_cond_t loaded;
-    struct {
-        struct slot slots[STK_SEGMENT_CACHE_SEGMENTS_MAX];
-        uint64_t clock, bytes;
-    } locked;
+    struct stk_piece_cache pieces;
+    struct key keys[STK_SEGMENT_CACHE_SEGMENTS_MAX]; /* of pieces; under pieces.lock */
 };
 
 /* A segment, as the image tells it. */
@@ -48,7 +38,7 @@ struct segment {
 static int find(const struct stk_segment_cache_source *from, uint64_t offset,
                 struct segment *segment, struct stoker_error *error);
 static int pin_segment(struct stk_segment_cache *cache, const struct segment *segment,
-                       struct slot **slot_out, struct stoker_error *error);
+                       uint32_t *number_out, struct stoker_error *error);
 static int decompress(struct stk_segment_cache *cache, const struct segment *segment, uint8_t *to,
                       struct stoker_error *error);
 
@@ -60,72 +50,33 @@ int stk_segment_cache_open(struct stk_segment_cache **cache_out, struct stk_io *
     struct stk_segment_cache *cache = stk_alloc(1, sizeof *cache);
 
     *cache_out = NULL;
-    if (!cache) {
+    if (!cache || stk_piece_cache_init(&cache->pieces, budget, STK_SEGMENT_CACHE_SEGMENTS_MAX,
+                                       options->bytes_max) < 0) {
+        stk_free(cache);
         return stk_fail(error, -ENOMEM, "cannot open a data set", "free memory", "packed shards");
     }
     cache->io = io;
-    cache->budget = budget;
     cache->options = *options;
-    pthread_mutex_init(&cache->lock, NULL);
-    pthread_cond_init(&cache->loaded, NULL);
     *cache_out = cache;
     return 0;
-}
-
-static void drop_locked(struct stk_segment_cache *cache, struct slot *slot)
-{
-    if (slot->reserved) {
-        cache->locked.bytes -= slot->bytes;
-        stk_budget_release(cache->budget, slot->bytes);
-    }
-    stk_free(slot->data);
-    *slot = (struct slot){0};
 }
 
 void stk_segment_cache_close(struct stk_segment_cache *cache)
 {
     if (cache) {
-        for (uint32_t i = 0; i < STK_SEGMENT_CACHE_SEGMENTS_MAX; i++) {
-            STK_ASSERT(cache->locked.slots[i].pins == 0);
-            drop_locked(cache, &cache->locked.slots[i]);
-        }
-        pthread_cond_destroy(&cache->loaded);
-        pthread_mutex_destroy(&cache->lock);
+        stk_piece_cache_deinit(&cache->pieces);
         stk_free(cache);
     }
 }
 
 uint64_t stk_segment_cache_trim(struct stk_segment_cache *cache)
 {
-    uint64_t before;
-
-    pthread_mutex_lock(&cache->lock);
-    before = cache->locked.bytes;
-    for (uint32_t i = 0; i < STK_SEGMENT_CACHE_SEGMENTS_MAX; i++) {
-        struct slot *slot = &cache->locked.slots[i];
-
-        if (slot->state == READY && slot->pins == 0) {
-            drop_locked(cache, slot);
-        }
-    }
-    before -= cache->locked.bytes;
-    pthread_mutex_unlock(&cache->lock);
-    return before;
+    return stk_piece_cache_trim(&cache->pieces);
 }
 
 uint64_t stk_segment_cache_decompressed_bytes(const struct stk_segment_cache *cache)
 {
     return atomic_load_explicit(&cache->unpacked_bytes, memory_order_relaxed);
-}
-
-static void unpin(struct stk_segment_cache *cache, struct slot *slot)
-{
-    pthread_mutex_lock(&cache->lock);
-    if (--slot->pins == 0 && !slot->reserved) {
-        drop_locked(cache, slot);
-    }
-    pthread_cond_broadcast(&cache->loaded);
-    pthread_mutex_unlock(&cache->lock);
 }
 
 int stk_segment_cache_read(struct stk_segment_cache *cache,
@@ -136,22 +87,24 @@ int stk_segment_cache_read(struct stk_segment_cache *cache,
     /* Each round goes one segment further. */
     while (buffer->got < buffer->bytes) {
         struct segment segment;
-        struct slot *slot;
+        const struct stk_piece *piece;
         uint64_t at, count;
+        uint32_t number;
         int status = find(from, offset + buffer->got, &segment, error);
 
         if (status <= 0) {
             return status;
         }
-        status = pin_segment(cache, &segment, &slot, error);
+        status = pin_segment(cache, &segment, &number, error);
         if (status < 0) {
             return status;
         }
+        piece = &cache->pieces.locked.pieces[number]; /* pinned: it does not change */
         at = offset + buffer->got - segment.point.out;
-        count = stk_min(buffer->bytes - buffer->got, slot->bytes - at);
-        memcpy(buffer->data + buffer->got, slot->data + at, count);
+        count = stk_min(buffer->bytes - buffer->got, piece->bytes - at);
+        memcpy(buffer->data + buffer->got, piece->data + at, count);
         buffer->got += count;
-        unpin(cache, slot);
+        stk_piece_cache_unpin(&cache->pieces, number);
     }
     return 0;
 }
@@ -230,110 +183,87 @@ static int find(const struct stk_segment_cache_source *from, uint64_t offset,
     return 1;
 }
 
-/* A free slot, and room for the bytes, *reserved, as far as it can be had: those used longest ago
- * go. NULL: all slots are in hand. */
-static struct slot *evict_locked(struct stk_segment_cache *cache, uint64_t bytes, bool *reserved)
-{
-    struct slot *slots = cache->locked.slots, *oldest, *vacant;
-
-    do {
-        oldest = vacant = NULL;
-        for (uint32_t i = 0; i < STK_SEGMENT_CACHE_SEGMENTS_MAX; i++) {
-            struct slot *slot = &slots[i];
-
-            if (slot->state == FREE) {
-                vacant = slot;
-            } else if (slot->state == READY && slot->pins == 0 &&
-                       (!oldest || slot->used < oldest->used)) {
-                oldest = slot;
-            }
-        }
-        *reserved = vacant && cache->locked.bytes + bytes <= cache->options.bytes_max &&
-                    stk_budget_reserve(cache->budget, bytes);
-        if (vacant && (*reserved || !oldest)) {
-            return vacant;
-        }
-        if (oldest) {
-            drop_locked(cache, oldest);
-        }
-    } while (oldest);
-    return NULL;
-}
-
-static struct slot *find_slot_locked(struct stk_segment_cache *cache, const struct segment *segment)
+/* The piece of the segment, which is ready or being filled; STK_PIECE_NONE if there is none. */
+static uint32_t find_piece_locked(const struct stk_segment_cache *cache,
+                                  const struct segment *segment)
 {
     for (uint32_t i = 0; i < STK_SEGMENT_CACHE_SEGMENTS_MAX; i++) {
-        struct slot *slot = &cache->locked.slots[i];
-
-        if (slot->state != FREE && slot->shard == segment->from->shard &&
-            slot->number == segment->number) {
-            return slot;
+        if (cache->keys[i].segment == segment->number &&
+            cache->keys[i].shard == segment->from->shard &&
+            cache->pieces.locked.pieces[i].state != STK_PIECE_EMPTY) {
+            return i;
         }
     }
-    return NULL;
+    return STK_PIECE_NONE;
 }
 
-/* Unpacks into a slot that is LOADING, so nobody else's. */
-static int load(struct stk_segment_cache *cache, const struct segment *segment, struct slot *slot,
-                struct stoker_error *error)
+/* Returns an empty piece, for which the least recently used one is evicted if needed;
+ * STK_PIECE_NONE if all are being filled or pinned. */
+static uint32_t find_empty_locked(struct stk_segment_cache *cache)
 {
-    uint64_t bytes = segment->out_end - segment->point.out;
-    uint8_t *data = stk_alloc(bytes, 1);
-    int status = data ? decompress(cache, segment, data, error)
-                      : stk_fail(error, -ENOMEM, "cannot unpack a shard", "free memory",
-                                 "%llu bytes", (unsigned long long)bytes);
-
-    pthread_mutex_lock(&cache->lock);
-    if (status == 0) {
-        slot->data = data;
-        slot->state = READY;
-        slot->pins = 1;
-    } else {
-        drop_locked(cache, slot);
-        stk_free(data);
+    for (uint32_t i = 0; i < STK_SEGMENT_CACHE_SEGMENTS_MAX; i++) {
+        if (cache->pieces.locked.pieces[i].state == STK_PIECE_EMPTY) {
+            return i;
+        }
     }
-    pthread_cond_broadcast(&cache->loaded);
-    pthread_mutex_unlock(&cache->lock);
-    return status;
+    return stk_piece_cache_evict_locked(&cache->pieces, false);
 }
 
-/* The segment's slot, pinned. */
+struct decompression {
+    struct stk_segment_cache *cache;
+    const struct segment *segment;
+};
+
+static int fill_piece(void *context, uint8_t *data, struct stoker_error *error)
+{
+    const struct decompression *decompression = context;
+
+    return decompress(decompression->cache, decompression->segment, data, error);
+}
+
+/* Without a reservation the piece is freed with its last pin. */
+static int load_locked(struct stk_segment_cache *cache, const struct segment *segment,
+                       uint32_t number, struct stoker_error *error)
+{
+    struct decompression decompression = {cache, segment};
+    struct stk_piece_fill fill = {.bytes = segment->out_end - segment->point.out,
+                                  .what = "cannot unpack a shard",
+                                  .run = fill_piece,
+                                  .context = &decompression};
+
+    fill.reserved = stk_piece_cache_reserve_locked(&cache->pieces, fill.bytes, false);
+    cache->keys[number] = (struct key){segment->number, segment->from->shard};
+    return stk_piece_cache_fill_locked(&cache->pieces, number, &fill, error);
+}
+
+/* Finds the segment's piece, or waits for it, or fills one; pins it. */
 static int pin_segment(struct stk_segment_cache *cache, const struct segment *segment,
-                       struct slot **slot_out, struct stoker_error *error)
+                       uint32_t *number_out, struct stoker_error *error)
 {
-    uint64_t bytes = segment->out_end - segment->point.out;
-    struct slot *slot;
-    bool reserved;
+    struct stk_piece_cache *pieces = &cache->pieces;
+    uint32_t number;
+    int status = 0;
 
-    pthread_mutex_lock(&cache->lock);
-    /* Whoever loads ends: its reads have a deadline. Pins last for a copy. */
-    for (;;) {
-        slot = find_slot_locked(cache, segment);
-        if (slot && slot->state == READY) {
-            slot->pins++;
-            slot->used = ++cache->locked.clock;
-            pthread_mutex_unlock(&cache->lock);
-            *slot_out = slot;
-            return 0;
-        }
-        if (!slot) {
-            slot = evict_locked(cache, bytes, &reserved);
-            if (slot) {
+    pthread_mutex_lock(&pieces->lock);
+    /* A thread that fills a piece ends: its reads have a deadline. Pins last for a copy. */
+    while ((number = find_piece_locked(cache, segment)) == STK_PIECE_NONE ||
+           pieces->locked.pieces[number].state != STK_PIECE_READY) {
+        if (number == STK_PIECE_NONE) {
+            number = find_empty_locked(cache);
+            if (number != STK_PIECE_NONE) {
+                status = load_locked(cache, segment, number, error);
                 break;
             }
         }
-        pthread_cond_wait(&cache->loaded, &cache->lock);
+        stk_piece_cache_wait_locked(pieces, NULL);
     }
-    *slot = (struct slot){.shard = segment->from->shard,
-                          .number = segment->number,
-                          .state = LOADING,
-                          .bytes = bytes,
-                          .used = ++cache->locked.clock,
-                          .reserved = reserved};
-    cache->locked.bytes += reserved ? bytes : 0;
-    pthread_mutex_unlock(&cache->lock);
-    *slot_out = slot;
-    return load(cache, segment, slot, error);
+    if (status == 0) {
+        stk_piece_cache_touch_locked(pieces, number);
+        stk_piece_cache_pin_locked(pieces, number);
+    }
+    pthread_mutex_unlock(&pieces->lock);
+    *number_out = number;
+    return status;
 }
 
 static int start(const struct stk_segment_cache *cache, const struct segment *segment,
