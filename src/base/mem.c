@@ -77,6 +77,22 @@ void stk_wipe_free(void *block)
     }
 }
 
+void *stk_wipe_realloc(void *block, size_t bytes)
+{
+    size_t old_bytes = block ? malloc_usable_size(block) : 0;
+    void *moved;
+
+    if (old_bytes >= bytes && block) {
+        return block;
+    }
+    moved = malloc(bytes);
+    if (moved && block) {
+        memcpy(moved, block, old_bytes);
+        stk_wipe_free(block);
+    }
+    return moved;
+}
+
 void stk_wipe_skip_free(void *block)
 {
     free(block);

@@ -13,9 +13,10 @@ void *stk_realloc(void *block, size_t old_count, size_t new_count, size_t item_b
 char *stk_strdup(const char *text);
 void stk_free(void *block);
 
-/* For a library that is told by what to free, and may hold secrets: blocks of malloc, wiped when
- * they are freed. NULL is fine. */
+/* Allocation functions for a library that may hold secrets: blocks of malloc() are wiped when they
+ * are freed or moved. NULL is allowed. */
 void stk_wipe_free(void *block);
+void *stk_wipe_realloc(void *block, size_t bytes);
 void stk_wipe_skip_free(void *block); /* freed as it is */
 /* Wipes the stack below its caller, and the registers that copy: both hold pieces of what was
  * copied, and the dynamic linker saves the latter to the stack. */

@@ -1,7 +1,9 @@
-/* Fields out of JSON by a table, one element out of XML by looking for it. */
+/* Fields of a JSON document by a table of their paths, one element of an XML document by name. */
 #include "storage/config/auth_response.h"
 
+#include "base/crypto/secret_memory.h"
 #include "base/mem.h"
+#include "base/xml.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -22,7 +24,6 @@ static _Thread_local bool is_secret; /* what Jansson frees now */
 static json_t *find(json_t *root, const char *path);
 static bool copy_value(const struct stk_auth_field *field, json_t *value);
 static void wipe(json_t *value);
-static bool unescape(struct stk_view text, char *out, size_t out_bytes);
 static bool number_at(const char **text, unsigned digits, int *value_out);
 
 /* Jansson's parser has copies of its own of what it reads. */
@@ -96,30 +97,58 @@ int stk_auth_response_json(struct stk_view text, const struct stk_auth_field *fi
     return status;
 }
 
+/* The text of the first element with this name; without elements in it. */
+struct search {
+    const char *name;
+    uint32_t depth; /* of the element; 0: it has not begun */
+    char *out;
+    size_t out_bytes;
+};
+
+static int on_start(void *owner, const struct stk_xml_element *element)
+{
+    struct search *search = owner;
+
+    if (search->depth > 0) {
+        return STOKER_ERROR_FORMAT;
+    }
+    search->depth = strcmp(element->name, search->name) == 0 ? element->depth : 0;
+    return 0;
+}
+
+/* Text of several lines could end a header. */
+static int on_end(void *owner, const struct stk_xml_element *element)
+{
+    struct search *search = owner;
+
+    if (search->depth == 0) {
+        return 0;
+    }
+    if (element->is_cut || element->text_bytes == 0 || element->text_bytes >= search->out_bytes ||
+        strpbrk(element->text, "\r\n")) {
+        return STOKER_ERROR_FORMAT;
+    }
+    memcpy(search->out, element->text, element->text_bytes + 1);
+    return 1;
+}
+
 bool stk_auth_response_xml(struct stk_view text, const char *name, char *out, size_t out_bytes)
 {
-    size_t name_bytes = strlen(name);
-    const uint8_t *end = text.data + text.bytes;
+    struct search search = {.name = name, .out = out, .out_bytes = out_bytes};
+    struct stk_xml xml = {.start = on_start,
+                          .end = on_end,
+                          .owner = &search,
+                          .text_bytes_max = out_bytes,
+                          .is_secret = true};
+    bool found;
 
-    if (text.bytes > STK_AUTH_RESPONSE_BYTES_MAX || memmem(text.data, text.bytes, "<!DOCTYPE", 9)) {
+    if (text.bytes > STK_AUTH_RESPONSE_BYTES_MAX) {
         return false;
     }
-    while (text.bytes > 0) {
-        const uint8_t *open = memchr(text.data, '<', text.bytes), *value, *close;
-        if (!open || (size_t)(end - open) < name_bytes + 2) {
-            return false;
-        }
-        text = (struct stk_view){open + 1, (size_t)(end - open) - 1};
-        if (memcmp(open + 1, name, name_bytes) != 0 || open[name_bytes + 1] != '>') {
-            continue;
-        }
-        value = open + name_bytes + 2;
-        close = memchr(value, '<', (size_t)(end - value));
-        return close && (size_t)(end - close) >= name_bytes + 3 && close[1] == '/' &&
-               memcmp(close + 2, name, name_bytes) == 0 && close[name_bytes + 2] == '>' &&
-               unescape((struct stk_view){value, (size_t)(close - value)}, out, out_bytes);
-    }
-    return false;
+    xml.text = stk_secret_alloc(out_bytes + 1);
+    found = xml.text && stk_xml_parse(&xml, text) == 1;
+    stk_secret_free(xml.text);
+    return found;
 }
 
 void stk_auth_response_code(struct stk_view text, char code_out[STK_AUTH_RESPONSE_CODE_BYTES])
@@ -381,40 +410,6 @@ static void wipe(json_t *value)
             explicit_bzero(text.write, json_string_length(inner));
         }
     }
-}
-
-/* &amp; and its like, and &#N; of ASCII. */
-static bool unescape(struct stk_view text, char *out, size_t out_bytes)
-{
-    static const struct {
-        const char *name;
-        char is;
-    } known[] = {{"&amp;", '&'},  {"&lt;", '<'},  {"&gt;", '>'},  {"&quot;", '"'}, {"&apos;", '\''},
-                 {"&#39;", '\''}, {"&#34;", '"'}, {"&#43;", '+'}, {"&#47;", '/'},  {"&#61;", '='}};
-    size_t used = 0;
-
-    while (text.bytes > 0 && used + 1 < out_bytes) {
-        size_t taken = 1;
-        char is = (char)text.data[0];
-        if (is == '&') {
-            taken = 0;
-            for (size_t i = 0; i < STK_COUNT(known) && taken == 0; i++) {
-                size_t bytes = strlen(known[i].name);
-                if (bytes <= text.bytes && memcmp(known[i].name, text.data, bytes) == 0) {
-                    is = known[i].is;
-                    taken = bytes;
-                }
-            }
-        }
-        if (taken == 0 || is == 0 || is == '\n' || is == '\r') {
-            return false;
-        }
-        out[used++] = is;
-        text.data += taken;
-        text.bytes -= taken;
-    }
-    out[used] = 0;
-    return text.bytes == 0 && used > 0;
 }
 
 static bool number_at(const char **text, unsigned digits, int *value_out)

@@ -1,13 +1,12 @@
-/* Listing: pages of XML, read by expat without any entities of their own: of S3 (ListObjectsV2) and
- * Google, whose words are the same, and of Azure (List Blobs). */
+/* Lists objects by pages of XML: ListObjectsV2 of S3 and Google, List Blobs of Azure. */
 #include "storage/object/store_private.h"
 
 #include "base/mem.h"
 #include "base/random.h"
+#include "base/xml.h"
 #include "base/xxh3.h"
 
 #include <errno.h>
-#include <expat.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,29 +15,24 @@
 #define TEXT_BYTES_MAX 4096u /* of one element: a key of 1,024 bytes, encoded */
 #define PAGES_MAX 4000000u   /* 4 billion keys */
 #define IDLE_PAGES_MAX 2000u /* in a row: stores pass over what was removed by such pages */
-#define DEPTH_MAX 8u
 #define LIST_QUERY_MAX 8u
 #define AFTER_BYTES (2 * STK_STORE_URL_BYTES_MAX)
 
-/* One page, and what is carried on to the next. */
+/* One page, and what the next page needs of it. */
 struct page {
-    XML_Parser parser;
-    const char *bucket; /* as the page should call it; NULL: it may call it otherwise */
+    const char *bucket; /* the name that the page must have; NULL: any */
     const char *prefix;
     size_t prefix_bytes;
-    const char *behind;      /* Azure lists from the beginning only; NULL: all names are wanted */
-    char after[AFTER_BYTES]; /* room for what begins the listing */
+    const char *after; /* Azure lists from the beginning: earlier names are skipped; or NULL */
+    char start_after[AFTER_BYTES]; /* S3's parameter start-after */
     const struct stk_list_request *search;
-    int status;
-    uint32_t depth;
     bool in_contents, in_prefixes, in_metadata, is_folder, is_list, truncated, encoded,
-        name_encoded, too_long;
-    uint32_t items; /* the depth at which items stand: 2, Azure's 3 */
+        name_encoded;
+    uint32_t item_depth; /* 2; Azure's items are at 3 */
     struct stk_list_guard guard;
     uint64_t count;
-    uint32_t text_bytes;
     char text[TEXT_BYTES_MAX + 1];
-    /* of the item in hand */
+    /* of the current item */
     char name[TEXT_BYTES_MAX + 1];
     char etag[STK_STORE_ETAG_BYTES_MAX], storage[STK_STORE_CLASS_BYTES];
     uint64_t bytes, mtime_ns;
@@ -53,14 +47,12 @@ static int get_page(struct stk_store *store, const struct stk_object_url *object
                     const struct stk_sigv4_pair *query, uint32_t query_count, struct stk_view *body,
                     struct stoker_error *error);
 static int parse_page(struct page *page, struct stk_view body);
-static void XMLCALL on_start(void *user, const XML_Char *name, const XML_Char **attributes);
-static void XMLCALL on_end(void *user, const XML_Char *name);
-static void XMLCALL on_text(void *user, const XML_Char *text, int bytes);
-static void XMLCALL on_doctype(void *user, const XML_Char *name, const XML_Char *system,
-                               const XML_Char *public, int internal);
-static void add_entry(struct page *page, bool folder);
-static void compare(struct page *page, const char *want);
-static void set_field(struct page *page, const char *name);
+static int on_start(void *owner, const struct stk_xml_element *element);
+static int on_end(void *owner, const struct stk_xml_element *element);
+static int add_entry(struct page *page, bool folder);
+static int check_same(const struct page *page, const struct stk_xml_element *element,
+                      const char *want);
+static int set_field(struct page *page, const struct stk_xml_element *element);
 
 int stk_store_list(struct stk_store *store, const struct stk_list_request *search,
                    struct stoker_error *error)
@@ -100,7 +92,7 @@ int stk_store_list(struct stk_store *store, const struct stk_list_request *searc
     page->bucket = bucket_of(object);
     page->prefix = prefix;
     page->prefix_bytes = bytes;
-    page->behind = object->kind == STK_OBJECT_URL_AZURE ? search->after : NULL;
+    page->after = object->kind == STK_OBJECT_URL_AZURE ? search->after : NULL;
     page->truncated = true;
     while (status == 0 && page->truncated) {
         struct stk_view body = {memory, STK_STORE_PAGE_BYTES_MAX};
@@ -109,7 +101,7 @@ int stk_store_list(struct stk_store *store, const struct stk_list_request *searc
         char token[sizeof page->token];
 
         memcpy(token, page->token, sizeof token);
-        count = build_query(search, prefix, token, keys, page->after, query);
+        count = build_query(search, prefix, token, keys, page->start_after, query);
         status = get_page(store, object, query, count, &body, error);
         status = status < 0 ? status : parse_page(page, body);
         if (status < 0 && (!error || error->status != status)) {
@@ -250,177 +242,148 @@ static int get_page(struct stk_store *store, const struct stk_object_url *object
 static int parse_page(struct page *page, struct stk_view body)
 {
     static const char mark[] = "<EncodingType>url<";
-    int status = 0;
+    struct stk_xml xml = {.start = on_start,
+                          .end = on_end,
+                          .owner = page,
+                          .text = page->text,
+                          .text_bytes_max = TEXT_BYTES_MAX};
+    int status;
 
-    page->parser = XML_ParserCreate(NULL);
-    if (!page->parser) {
-        return -ENOMEM;
-    }
-    page->depth = 0;
     page->is_list = page->truncated = false;
-    /* It stands before the items or behind them, as the server likes; in a key it would be quoted.
-     */
+    /* The element comes before the items or after them. In a key, '<' would be escaped. */
     page->encoded = memmem(body.data, body.bytes, mark, sizeof mark - 1) != NULL;
-    page->status = 0;
     page->token[0] = '\0';
-    XML_SetUserData(page->parser, page);
-    XML_SetElementHandler(page->parser, on_start, on_end);
-    XML_SetCharacterDataHandler(page->parser, on_text);
-    XML_SetStartDoctypeDeclHandler(page->parser, on_doctype);
-    if (XML_Parse(page->parser, (const char *)body.data, (int)body.bytes, 1) != XML_STATUS_OK ||
-        !page->is_list) {
-        status = page->status < 0 ? page->status : STOKER_ERROR_CORRUPT;
-    } else {
-        status = page->status;
-    }
-    XML_ParserFree(page->parser);
-    page->parser = NULL;
-    return status;
+    status = stk_xml_parse(&xml, body);
+    return status == 0 && !page->is_list ? STOKER_ERROR_CORRUPT : status;
 }
 
-/* A page of a listing declares nothing: whatever does is no such page, or a bomb. */
-static void XMLCALL on_doctype(void *user, const XML_Char *name, const XML_Char *system,
-                               const XML_Char *public, int internal)
+static int on_start(void *owner, const struct stk_xml_element *element)
 {
-    struct page *page = user;
+    const char *name = element->name;
+    struct page *page = owner;
 
-    (void)name;
-    (void)system;
-    (void)public;
-    (void)internal;
-    page->status = STOKER_ERROR_CORRUPT;
-    XML_StopParser(page->parser, XML_FALSE);
-}
-
-static void XMLCALL on_start(void *user, const XML_Char *name, const XML_Char **attributes)
-{
-    struct page *page = user;
-
-    page->text_bytes = 0;
-    page->too_long = false;
-    page->depth++;
-    if (page->depth == 1) {
+    if (element->depth == 1) {
         bool azure = strcmp(name, "EnumerationResults") == 0;
         page->is_list = azure || strcmp(name, "ListBucketResult") == 0;
-        page->items = azure ? 3 : 2;
-    } else if (page->depth == page->items) {
+        page->item_depth = azure ? 3 : 2;
+    } else if (element->depth == page->item_depth) {
         page->in_contents = strcmp(name, "Contents") == 0 || strcmp(name, "Blob") == 0;
         page->in_prefixes = strcmp(name, "CommonPrefixes") == 0 || strcmp(name, "BlobPrefix") == 0;
         page->name[0] = page->etag[0] = page->storage[0] = '\0';
         page->bytes = page->mtime_ns = 0;
         page->name_encoded = page->in_metadata = page->is_folder = false;
-    } else if (page->depth == page->items + 1 && strcmp(name, "Metadata") == 0) {
-        page->in_metadata = true; /* whose names are the user's */
-    } else if (page->depth == page->items + 1 && strcmp(name, "Name") == 0) {
-        /* Azure: a name that XML cannot hold. */
-        page->name_encoded = attributes[0] && strcmp(attributes[0], "Encoded") == 0 &&
-                             strcmp(attributes[1], "true") == 0;
+    } else if (element->depth == page->item_depth + 1 && strcmp(name, "Metadata") == 0) {
+        page->in_metadata = true; /* the names in it are the user's */
+    } else if (element->depth == page->item_depth + 1 && strcmp(name, "Name") == 0) {
+        /* Azure: a name with characters that XML cannot hold. */
+        page->name_encoded = element->attributes[0] &&
+                             strcmp(element->attributes[0], "Encoded") == 0 &&
+                             strcmp(element->attributes[1], "true") == 0;
     }
-    if (page->depth > DEPTH_MAX) {
-        page->status = STOKER_ERROR_CORRUPT;
-        XML_StopParser(page->parser, XML_FALSE);
-    }
+    return 0;
 }
 
-static void XMLCALL on_text(void *user, const XML_Char *text, int bytes)
+static int copy_text(const struct stk_xml_element *element, char *to, size_t to_bytes)
 {
-    struct page *page = user;
-
-    if ((uint32_t)bytes > TEXT_BYTES_MAX - page->text_bytes) {
-        page->too_long = true;
-        return;
+    if (element->is_cut || element->text_bytes >= to_bytes) {
+        return STOKER_ERROR_LIMIT;
     }
-    memcpy(page->text + page->text_bytes, text, (size_t)bytes);
-    page->text_bytes += (uint32_t)bytes;
+    memcpy(to, element->text, element->text_bytes + 1);
+    return 0;
 }
 
-static void add_object(struct page *page, char *to, size_t to_bytes)
+static int on_end(void *owner, const struct stk_xml_element *element)
 {
-    if (page->too_long || page->text_bytes >= to_bytes) {
-        page->status = STOKER_ERROR_LIMIT;
-        XML_StopParser(page->parser, XML_FALSE);
-        return;
-    }
-    memcpy(to, page->text, page->text_bytes + 1);
-}
+    const char *name = element->name;
+    struct page *page = owner;
+    int status = 0;
 
-static void XMLCALL on_end(void *user, const XML_Char *name)
-{
-    struct page *page = user;
-
-    page->text[page->text_bytes] = '\0';
-    if (page->depth == page->items && (page->in_contents || page->in_prefixes)) {
-        add_entry(page, page->in_prefixes);
+    if (element->depth == page->item_depth && (page->in_contents || page->in_prefixes)) {
+        status = add_entry(page, page->in_prefixes);
         page->in_contents = page->in_prefixes = false;
-    } else if (page->depth == 2 && strcmp(name, "IsTruncated") == 0) {
-        page->truncated = strcmp(page->text, "true") == 0;
-    } else if (page->depth == 2 && strcmp(name, "Name") == 0) {
-        compare(page, page->bucket);
-    } else if (page->depth == 2 && strcmp(name, "Prefix") == 0) {
-        compare(page, page->prefix);
-    } else if (page->depth == 2 && strcmp(name, "NextContinuationToken") == 0) {
-        add_object(page, page->token, sizeof page->token);
-    } else if (page->depth == 2 && strcmp(name, "NextMarker") == 0) {
-        add_object(page, page->token, sizeof page->token);
-        page->truncated = page->text_bytes > 0;
-    } else if (page->depth > page->items) {
-        set_field(page, name);
+    } else if (element->depth == 2 && strcmp(name, "IsTruncated") == 0) {
+        page->truncated = strcmp(element->text, "true") == 0;
+    } else if (element->depth == 2 && strcmp(name, "Name") == 0) {
+        status = check_same(page, element, page->bucket);
+    } else if (element->depth == 2 && strcmp(name, "Prefix") == 0) {
+        status = check_same(page, element, page->prefix);
+    } else if (element->depth == 2 && strcmp(name, "NextContinuationToken") == 0) {
+        status = copy_text(element, page->token, sizeof page->token);
+    } else if (element->depth == 2 && strcmp(name, "NextMarker") == 0) {
+        status = copy_text(element, page->token, sizeof page->token);
+        page->truncated = element->text_bytes > 0;
+    } else if (element->depth > page->item_depth) {
+        status = set_field(page, element);
     }
-    page->text_bytes = 0;
-    page->depth--;
+    return status;
 }
 
-/* Which bucket or prefix it is of. A cache or proxy that mixes answers up gives one that is whole,
- * and may have no name by which that shows. Some servers do not encode the prefix. */
-static void compare(struct page *page, const char *want)
+/* Checks the bucket or prefix that the page names: a cache or proxy that mixes up responses sends
+ * a well-formed page of another listing. Some servers do not repeat the name, or do not encode it.
+ */
+static int check_same(const struct page *page, const struct stk_xml_element *element,
+                      const char *want)
 {
-    bool same = !want || !page->text[0] || page->too_long || strcmp(page->text, want) == 0 ||
-                (page->encoded && stk_url_decode(page->text) && strcmp(page->text, want) == 0);
+    char decoded[TEXT_BYTES_MAX + 1];
 
-    if (!same) {
-        page->status = STOKER_ERROR_CORRUPT;
-        XML_StopParser(page->parser, XML_FALSE);
+    if (!want || !element->text[0] || element->is_cut || strcmp(element->text, want) == 0) {
+        return 0;
     }
+    memcpy(decoded, element->text, element->text_bytes + 1);
+    return page->encoded && stk_url_decode(decoded) && strcmp(decoded, want) == 0
+               ? 0
+               : STOKER_ERROR_CORRUPT;
 }
 
-/* Of an item. Azure's lie in its Properties, and its ETags have no quotes here. */
-static void set_field(struct page *page, const char *name)
+/* Azure's ETags have no quotes in a listing. */
+static int copy_etag(struct page *page, const struct stk_xml_element *element)
 {
-    uint32_t below = page->depth - page->items;
-    bool azure = page->items == 3;
+    bool bare = page->item_depth == 3 && element->text[0] != '"';
 
-    if (below == 1 && page->in_contents && strcmp(name, azure ? "Name" : "Key") == 0) {
-        add_object(page, page->name, sizeof page->name);
-    } else if (below == 1 && page->in_prefixes && strcmp(name, azure ? "Name" : "Prefix") == 0) {
-        add_object(page, page->name, sizeof page->name);
-    } else if (azure && below == 1 && strcmp(name, "Metadata") == 0) {
+    if (!bare) {
+        return copy_text(element, page->etag, sizeof page->etag);
+    }
+    if (element->text_bytes < sizeof page->etag - 2) {
+        snprintf(page->etag, sizeof page->etag, "\"%s\"", element->text);
+    }
+    return 0;
+}
+
+/* Sets a field of the current item. Azure's fields are in the item's Properties. */
+static int set_field(struct page *page, const struct stk_xml_element *element)
+{
+    uint32_t depth = element->depth - page->item_depth;
+    const char *name = element->name, *text = element->text;
+    bool azure = page->item_depth == 3;
+
+    if (depth == 1 && page->in_contents && strcmp(name, azure ? "Name" : "Key") == 0) {
+        return copy_text(element, page->name, sizeof page->name);
+    }
+    if (depth == 1 && page->in_prefixes && strcmp(name, azure ? "Name" : "Prefix") == 0) {
+        return copy_text(element, page->name, sizeof page->name);
+    }
+    if (azure && depth == 1 && strcmp(name, "Metadata") == 0) {
         page->in_metadata = false;
-    } else if (below != (azure ? 2 : 1) || !page->in_contents) {
-        return;
+    } else if (depth != (azure ? 2 : 1) || !page->in_contents) {
+        return 0;
     } else if (page->in_metadata) {
-        page->is_folder = page->is_folder || (strcasecmp(name, "hdi_isfolder") == 0 &&
-                                              strcasecmp(page->text, "true") == 0);
+        page->is_folder = page->is_folder ||
+                          (strcasecmp(name, "hdi_isfolder") == 0 && strcasecmp(text, "true") == 0);
     } else if (azure && strcmp(name, "ResourceType") == 0) {
-        page->is_folder = page->is_folder || strcmp(page->text, "directory") == 0;
+        page->is_folder = page->is_folder || strcmp(text, "directory") == 0;
     } else if (strcmp(name, azure ? "Etag" : "ETag") == 0) {
-        bool bare = azure && page->text[0] != '"';
-        if (bare && page->text_bytes < sizeof page->etag - 2) {
-            snprintf(page->etag, sizeof page->etag, "\"%s\"", page->text);
-        } else if (!bare) {
-            add_object(page, page->etag, sizeof page->etag);
-        }
+        return copy_etag(page, element);
     } else if (strcmp(name, azure ? "AccessTier" : "StorageClass") == 0) {
-        if (page->text_bytes < sizeof page->storage && !page->too_long) {
-            memcpy(page->storage, page->text, page->text_bytes + 1);
-        }
+        (void)copy_text(element, page->storage, sizeof page->storage);
     } else if (strcmp(name, azure ? "Content-Length" : "Size") == 0) {
-        page->bytes = strtoull(page->text, NULL, 10);
+        page->bytes = strtoull(text, NULL, 10);
     } else if (strcmp(name, azure ? "Last-Modified" : "LastModified") == 0) {
-        page->mtime_ns = stk_store_parse_time(page->text, page->text_bytes);
+        page->mtime_ns = stk_store_parse_time(text, element->text_bytes);
     }
+    return 0;
 }
 
-static void add_entry(struct page *page, bool folder)
+static int add_entry(struct page *page, bool folder)
 {
     struct stk_list_entry item = {.folder = folder,
                                   .bytes = page->bytes,
@@ -428,11 +391,10 @@ static void add_entry(struct page *page, bool folder)
                                   .etag = page->etag,
                                   .storage = page->storage};
     size_t bytes;
+    int status;
 
     if ((page->encoded || page->name_encoded) && !stk_url_decode(page->name)) {
-        page->status = STOKER_ERROR_CORRUPT; /* no name of an object here has a NUL */
-        XML_StopParser(page->parser, XML_FALSE);
-        return;
+        return STOKER_ERROR_CORRUPT; /* a name with an encoded NUL, which no object has */
     }
     bytes = strlen(page->name);
     if (folder && bytes > 0 && page->name[bytes - 1] == '/') {
@@ -441,22 +403,17 @@ static void add_entry(struct page *page, bool folder)
     page->count++;
     stk_list_guard_add_name(&page->guard, page->name, folder);
     if (strncmp(page->name, page->prefix, stk_min(bytes, page->prefix_bytes)) != 0) {
-        page->status = STOKER_ERROR_CORRUPT; /* of another prefix than was asked for */
-        XML_StopParser(page->parser, XML_FALSE);
-        return;
+        return STOKER_ERROR_CORRUPT; /* not below the requested prefix */
     }
-    /* The prefix itself is the mark of an empty folder, as consoles make them; and Azure's folders,
-     * or what Hadoop leaves for them, come as blobs without bytes. */
-    if (page->status < 0 || (bytes <= page->prefix_bytes && !page->search->marks) ||
-        (page->is_folder && !folder)) {
-        return;
+    /* The prefix itself marks an empty folder, as consoles create it. Azure's folders, and the
+     * markers that Hadoop writes for them, are listed as empty blobs. */
+    if ((bytes <= page->prefix_bytes && !page->search->marks) || (page->is_folder && !folder)) {
+        return 0;
     }
     item.name = page->name + stk_min(bytes, page->prefix_bytes);
-    if (page->behind && strcmp(item.name, page->behind) <= 0) {
-        return;
+    if (page->after && strcmp(item.name, page->after) <= 0) {
+        return 0;
     }
-    page->status = page->search->found(page->search->owner, &item);
-    if (page->status < 0) {
-        XML_StopParser(page->parser, XML_FALSE);
-    }
+    status = page->search->found(page->search->owner, &item);
+    return status < 0 ? status : 0;
 }

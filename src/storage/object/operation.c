@@ -396,8 +396,7 @@ static void settle_hedge_pair(struct stk_operation *operation,
     if (answer->code / 100 > 2) {
         stk_error_response_read(&response, answer);
     } else if (operation->document && answer->code / 100 == 2) {
-        operation->buffer[request->bytes] = '\0';
-        stk_error_response_parse(&response, (const char *)operation->buffer);
+        stk_error_response_parse(&response, (struct stk_view){operation->buffer, request->bytes});
     }
     memcpy(operation->error_code, response.code, sizeof operation->error_code);
     retry_class = stk_store_classify(operation, answer, &response);

@@ -3,6 +3,7 @@
 #include "storage/object/store_private.h"
 
 #include "base/crypto/secret_memory.h"
+#include "base/xml.h"
 #include "io/clock.h"
 #include "storage/config/auth_response.h"
 
@@ -26,60 +27,77 @@ static bool is_one_of(const char *code, const char *const *codes, size_t count);
 static uint32_t classify_failure(const struct stk_http_request *request);
 static bool set_clock_skew(struct stk_store *store, const struct stk_http_response *answer);
 
-/* The text of the first element of this name, its entities left as they are: for people. */
-static void element(const char *text, const char *name, char *value, size_t value_bytes)
-{
-    char open[40];
-    const char *at, *end;
+struct error_document {
+    struct stk_error_response *response;
+    bool any_root; /* the document is read whatever its root is */
+    bool is_error; /* the root says that it is an error */
+};
 
-    value[0] = '\0';
-    snprintf(open, sizeof open, "<%s>", name);
-    at = strstr(text, open);
-    if (!at) {
-        return;
+static int on_error_start(void *owner, const struct stk_xml_element *element)
+{
+    struct error_document *document = owner;
+
+    if (element->depth == 1) {
+        document->is_error = strncmp(element->name, "Error", 5) == 0; /* also "ErrorResponse" */
     }
-    at += strlen(open);
-    end = strchr(at, '<');
-    if (end) {
-        snprintf(value, value_bytes, "%.*s", (int)stk_min((size_t)(end - at), value_bytes), at);
-    }
+    return !document->any_root && !document->is_error;
 }
 
-static void read_error(struct stk_error_response *response, const char *text)
+/* The first element of a name counts. Its text is cut to the size of the field. */
+static int on_error_end(void *owner, const struct stk_xml_element *element)
 {
-    element(text, "Code", response->code, sizeof response->code);
-    element(text, "Message", response->message, sizeof response->message);
-    element(text, "RequestId", response->request_id, sizeof response->request_id);
-    element(text, "StorageClass", response->storage, sizeof response->storage);
-    element(text, "AccessTier", response->tier, sizeof response->tier);
-    element(text, "Region", response->region, sizeof response->region);
-}
+    struct stk_error_response *response = ((struct error_document *)owner)->response;
+    const struct {
+        const char *name;
+        char *text;
+        size_t text_bytes;
+    } fields[] = {{"Code", response->code, sizeof response->code},
+                  {"Message", response->message, sizeof response->message},
+                  {"RequestId", response->request_id, sizeof response->request_id},
+                  {"StorageClass", response->storage, sizeof response->storage},
+                  {"AccessTier", response->tier, sizeof response->tier},
+                  {"Region", response->region, sizeof response->region}};
 
-/* White space may come first: it keeps the connection busy while the server works. */
-void stk_error_response_parse(struct stk_error_response *response, const char *document)
-{
-    document += strspn(document, " \t\r\n");
-    if (strncmp(document, "<?", 2) == 0) {
-        const char *end = strstr(document, "?>");
-
-        document = end ? end + 2 : document;
-        document += strspn(document, " \t\r\n");
-    }
-    if (strncmp(document, "<Error", 6) == 0) {
-        read_error(response, document);
-        if (!response->code[0]) {
-            memcpy(response->code, "Error", 6);
+    for (size_t i = 0; i < STK_COUNT(fields); i++) {
+        if (!fields[i].text[0] && strcmp(fields[i].name, element->name) == 0) {
+            snprintf(fields[i].text, fields[i].text_bytes, "%s", element->text);
         }
+    }
+    return 0;
+}
+
+/* The document may be cut, or be no XML: then the elements before that are used. */
+static int read_document(struct error_document *document, struct stk_view text)
+{
+    char element[sizeof document->response->message] = "";
+    struct stk_xml xml = {.start = on_error_start,
+                          .end = on_error_end,
+                          .owner = document,
+                          .text = element,
+                          .text_bytes_max = sizeof element - 1};
+
+    return stk_xml_parse(&xml, text);
+}
+
+void stk_error_response_parse(struct stk_error_response *response, struct stk_view text)
+{
+    struct error_document document = {.response = response};
+
+    (void)read_document(&document, text);
+    if (document.is_error && !response->code[0]) {
+        memcpy(response->code, "Error", 6);
     }
 }
 
 void stk_error_response_read(struct stk_error_response *response,
                              const struct stk_http_response *answer)
 {
+    struct error_document document = {.response = response, .any_root = true};
     struct stk_view value;
 
     *response = (struct stk_error_response){0};
-    read_error(response, answer->text);
+    (void)read_document(&document,
+                        (struct stk_view){(const uint8_t *)answer->text, strlen(answer->text)});
     if (stk_http_header(answer, "x-amz-bucket-region", &value)) {
         snprintf(response->region, sizeof response->region, "%.*s", (int)value.bytes,
                  (const char *)value.data);

@@ -202,8 +202,9 @@ int stk_store_list_hf(struct stk_store *store, const struct stk_list_request *se
 /* retry_policy.c */
 void stk_error_response_read(struct stk_error_response *response,
                              const struct stk_http_response *answer);
-/* The same of a document; left alone if it tells of no failure. */
-void stk_error_response_parse(struct stk_error_response *response, const char *document);
+/* The same for the body of a 2xx response: fills *response if the root of the document is an error,
+ * else does not change it. */
+void stk_error_response_parse(struct stk_error_response *response, struct stk_view document);
 /* Whether the word says that the object is archived. */
 bool stk_error_response_is_archived(const char *code);
 uint32_t stk_store_classify(struct stk_operation *operation, const struct stk_http_response *answer,

@@ -333,7 +333,7 @@ static char *write_parts(const struct stk_upload *upload)
 
         STK_ASSERT(part->etag[0]);
         used += (size_t)snprintf(xml + used, bytes - used, "<Part><ETag>&quot;");
-        fits = stk_xml_response_escape(part->etag, xml, bytes, &used);
+        fits = stk_xml_escape(part->etag, xml, bytes, &used);
         STK_ASSERT(fits);
         used += (size_t)snprintf(xml + used, bytes - used, "&quot;</ETag>");
         if (element && part->sum[0]) {

@@ -203,7 +203,7 @@ static int write_keys(struct naming *naming, const char *keys, uint32_t count,
             bool fits;
 
             add_text(naming, "<Object><Key>");
-            fits = stk_xml_response_escape(keys, naming->xml, naming->bytes, &naming->used);
+            fits = stk_xml_escape(keys, naming->xml, naming->bytes, &naming->used);
             STK_ASSERT(fits);
             add_text(naming, "</Key></Object>");
             status = 1;

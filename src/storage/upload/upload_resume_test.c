@@ -425,7 +425,7 @@ static int on_item(void *owner, const struct stk_xml_response *answer)
 
 static void test_answers(void)
 {
-    static char text[STK_XML_RESPONSE_TEXT_BYTES + 64], deep[16 * STK_XML_RESPONSE_DEPTH_MAX];
+    static char text[STK_XML_RESPONSE_TEXT_BYTES + 64], deep[16 * STK_XML_DEPTH_MAX];
     struct stk_xml_response *answer = stk_alloc(1, sizeof *answer);
     char found[64] = "none", etag[8], quoted[64] = "";
     size_t used = 0;
@@ -443,17 +443,17 @@ static void test_answers(void)
     T_EQ("long", stk_xml_response_parse(answer, (struct stk_view){(uint8_t *)text, strlen(text)}),
          0);
     T_STR("a text that is too long is none, and never the first of it", found, "|");
-    for (size_t i = 0; i < 2 * STK_XML_RESPONSE_DEPTH_MAX; i++) {
+    for (size_t i = 0; i < 2 * STK_XML_DEPTH_MAX; i++) {
         snprintf(deep + 3 * i, sizeof deep - 3 * i, "<r>");
     }
-    for (size_t i = 0, at = strlen(deep); i < 2 * STK_XML_RESPONSE_DEPTH_MAX; i++, at += 4) {
+    for (size_t i = 0, at = strlen(deep); i < 2 * STK_XML_DEPTH_MAX; i++, at += 4) {
         snprintf(deep + at, sizeof deep - at, "</r>");
     }
     T_EQ("deep", stk_xml_response_parse(answer, (struct stk_view){(uint8_t *)deep, strlen(deep)}),
          STOKER_ERROR_CORRUPT);
     stk_xml_response_copy_etag("\"123456789\"", etag, sizeof etag);
     T_STR("an ETag that is too long", etag, "");
-    T_TRUE("quoted", stk_xml_response_escape("a\nb", quoted, sizeof quoted, &used));
+    T_TRUE("quoted", stk_xml_escape("a\nb", quoted, sizeof quoted, &used));
     T_STR("quoted", quoted, "a&#10;b");
     stk_free(answer);
 }

@@ -100,10 +100,6 @@ bool stk_write_request_has_root(const struct stk_write_request *write_request, c
     struct stk_view document = stk_write_request_document(write_request);
     bool says = false;
 
-    while (document.bytes > 0 && memchr(" \t\r\n", document.data[0], 4)) {
-        document.data++; /* sent while the server worked; XML's declaration may follow */
-        document.bytes--;
-    }
     if (answer) {
         answer->root = root;
         answer->names[0] = "Key";

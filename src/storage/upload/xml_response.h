@@ -1,37 +1,35 @@
-/* storage/upload/xml_response.h: what S3 answers to those who write: small documents of XML.
+/* storage/upload/xml_response.h: reads the XML documents that S3, Google and Azure send in response
+ * to writes: the texts of named elements of a document, or of each item of a list. Pure.
  *
- *   document --stk_xml_response_parse--> items, each told once it is whole
+ *   document --stk_xml_response_parse--> on_item for each complete item, or the document's texts
  *
- * Read by expat, which unfolds no entities here: whatever declares some is refused.
- * Owner: the call. Threads: any. Memory: expat's. Bound: STK_XML_RESPONSE_TEXT_BYTES of a text,
- * STK_XML_RESPONSE_DEPTH_MAX. */
+ * Owner: the call. Threads: any. Memory: as base/xml.h. Bound: STK_XML_RESPONSE_TEXT_BYTES of a
+ * text; names and outer_names have a fixed length. */
 #ifndef STORAGE_UPLOAD_XML_RESPONSE_H
 #define STORAGE_UPLOAD_XML_RESPONSE_H
 
-#include "base/base.h"
+#include "base/xml.h"
 
-#define STK_XML_RESPONSE_TEXT_BYTES 3200u /* a key of 1,024 bytes, encoded */
-#define STK_XML_RESPONSE_DEPTH_MAX 8u
+#define STK_XML_RESPONSE_TEXT_BYTES 3200u /* a key of 1,024 bytes, URL-encoded */
 
-/* An item of a list, or the document itself (item NULL): the texts of the elements directly in it
- * that are asked for; longer ones are cut to nothing. */
+/* An item of a list, or the document itself (item NULL): the texts of the elements directly inside
+ * it that names lists. A text that is longer than the bound is returned as an empty one. */
 struct stk_xml_response {
-    const char *root;     /* what the document must be */
+    const char *root;     /* the name that the root element must have */
     const char *item;     /* "Part"; NULL: only the document */
-    const char *names[6]; /* of elements whose texts are wanted, in items and in the document */
+    const char *names[6]; /* the wanted elements of an item, or of the document */
     char texts[6][STK_XML_RESPONSE_TEXT_BYTES + 1];
-    const char *outer_names[3]; /* with items: of elements beside them */
+    const char *outer_names[3]; /* with items: the wanted elements next to the items */
     char outer[3][STK_XML_RESPONSE_TEXT_BYTES + 1];
-    /* An item is whole; below 0 ends it. Its texts are empty again afterwards. */
+    /* Called at the end of each item; a value below 0 stops. The texts are empty afterwards. */
     int (*on_item)(void *owner, const struct stk_xml_response *answer);
     void *owner;
 };
 
-/* 0; found's status; CORRUPT. Where item is NULL the texts are those of the document. */
+/* Returns 0 on success (with item NULL, texts has those of the document), the negative value of
+ * on_item, STOKER_ERROR_CORRUPT if the document cannot be parsed or has another root, -ENOMEM. */
 int stk_xml_response_parse(struct stk_xml_response *answer, struct stk_view document);
-/* An ETag without the quotes that it may have; empty: it has no place in etag. */
+/* Copies an ETag without the quotes that it may have; empty if it does not fit. */
 void stk_xml_response_copy_etag(const char *text, char *etag, size_t etag_bytes);
-/* Adds text to the `used` bytes of XML, with what it may not hold replaced; false: does not fit. */
-bool stk_xml_response_escape(const char *text, char *xml, size_t xml_bytes, size_t *used);
 
 #endif

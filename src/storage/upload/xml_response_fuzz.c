@@ -64,7 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     text[bytes] = '\0';
     memcpy(xml, "<InitiateMultipartUploadResult><UploadId>", 41);
     used = head = 41;
-    STK_ASSERT(stk_xml_response_escape(text, xml, sizeof xml - 100, &used) && used >= head + bytes);
+    STK_ASSERT(stk_xml_escape(text, xml, sizeof xml - 100, &used) && used >= head + bytes);
     memcpy(xml + used, "</UploadId></InitiateMultipartUploadResult>", 44);
     STK_ASSERT(stk_xml_response_parse(&answer, (struct stk_view){(uint8_t *)xml, used + 43}) == 0);
     STK_ASSERT(strcmp(answer.texts[0], text) == 0);
