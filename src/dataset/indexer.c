@@ -6,7 +6,7 @@
 #include "format/compress/decompress.h"
 #include "format/compress/seek_points.h"
 #include "index/index_journal.h"
-#include "storage/url/url_alias.h"
+#include "storage/url/url_redact.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -2,6 +2,7 @@
 #include "storage/credentials/credential_chain.h"
 
 #include "storage/credentials/aws_sts.h"
+#include "storage/url/url_redact.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -511,7 +512,7 @@ static int from_container(struct stk_credential_chain *search, struct stk_creden
                                              "check the task's role, or the pod's", error);
     }
     if (full) { /* the host alone: a path may be what opens it */
-        stk_http_redact_url(full, shown, sizeof shown);
+        stk_url_redact_short(full, shown, sizeof shown);
         host = strstr(shown, "://");
         host = host ? host + 3 : shown;
         host[strcspn(host, "/")] = 0;

@@ -202,10 +202,8 @@ void stk_http_get_stats(struct stk_http *http, struct stk_http_stats *stats_out)
 int stk_http_call(struct stk_http *http, struct stk_http_request *request,
                   struct stk_http_response *answer_out, struct stoker_error *error);
 
-/* The value of a header (the first so path_args, any case); false: there is none. */
+/* The value of the first header with this name, in upper or lower case; false: there is none. */
 bool stk_http_header(const struct stk_http_response *answer, const char *name,
                      struct stk_view *value_out);
-/* What may be shown of a URL: no user, password, query or fragment. Returns text. */
-const char *stk_http_redact_url(const char *url, char *text, size_t text_bytes);
 
 #endif

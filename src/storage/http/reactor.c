@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/memory_pages.h"
 #include "io/clock.h"
+#include "storage/url/url_redact.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -122,7 +123,7 @@ void stk_http_finish(struct stk_http *http, struct stk_http_request *request,
         request->status =
             stk_fail(&request->error, failure_text->status, failure_text->what,
                      failure_text->advice, "'%s'%s%.200s",
-                     stk_http_redact_url(request->url ? request->url : "", text, sizeof text),
+                     stk_url_redact_short(request->url ? request->url : "", text, sizeof text),
                      detail && detail[0] ? ": " : "", detail ? detail : "");
     }
     request->slot = NULL;

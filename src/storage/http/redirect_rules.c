@@ -1,4 +1,4 @@
-/* Where a redirect may lead, and what of a URL may be shown. */
+/* Which redirects are followed. */
 #include "storage/http/reactor.h"
 
 #include "base/crypto/secret_memory.h"
@@ -10,20 +10,6 @@
 
 static bool same_origin(CURLU *a, CURLU *b);
 static bool is_http(CURLU *url);
-
-const char *stk_http_redact_url(const char *url, char *text, size_t text_bytes)
-{
-    const char *scheme = strstr(url, "://");
-    const char *host = scheme ? scheme + 3 : url;
-    size_t host_bytes = strcspn(host, "/?#"), shown = strcspn(host, "?#");
-    const char *at = memrchr(host, '@', host_bytes);
-    const char *from = at ? at + 1 : host;
-    bool hidden = host[shown] == '?';
-
-    snprintf(text, text_bytes, "%.*s%.*s%s", (int)(host - url), url,
-             (int)stk_min((size_t)(host + shown - from), text_bytes), from, hidden ? "?..." : "");
-    return text;
-}
 
 int stk_http_redirect_resolve(const char *url, struct stk_view location, char **url_out)
 {

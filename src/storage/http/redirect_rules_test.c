@@ -39,17 +39,8 @@ static void test_hops(void)
     }
 }
 
-static void test_texts(void)
+static void test_addresses(void)
 {
-    static const struct {
-        const char *url, *text;
-    } texts[] = {
-        {"http://user:pw@host:80/a/b?sig=1#x", "http://host:80/a/b?..."},
-        {"https://host", "https://host"},
-        {"s3://bucket/a@b", "s3://bucket/a@b"},
-        {"http://host?x", "http://host?..."},
-        {"nonsense", "nonsense"},
-    };
     static const struct {
         const char *ip;
         bool local, loop;
@@ -61,11 +52,7 @@ static void test_texts(void)
         {"fec0::1", false, false},           {"fd00:ec2::254", true, false},
         {"2001:db8::1", false, false},       {"host", false, false},
     };
-    char text[64];
 
-    for (size_t i = 0; i < STK_COUNT(texts); i++) {
-        T_STR(texts[i].url, stk_http_redact_url(texts[i].url, text, sizeof text), texts[i].text);
-    }
     for (size_t i = 0; i < STK_COUNT(ips); i++) {
         T_EQ(ips[i].ip, stk_http_is_link_local(ips[i].ip), ips[i].local);
         T_EQ(ips[i].ip, stk_http_is_loopback(ips[i].ip), ips[i].loop);
@@ -75,6 +62,6 @@ static void test_texts(void)
 int main(void)
 {
     test_hops();
-    test_texts();
+    test_addresses();
     return t_finish();
 }

@@ -1,4 +1,4 @@
-/* From what users write to where it is. */
+/* Parses URLs of objects: store, bucket and key. */
 #include "storage/object/store.h"
 
 #include "base/crypto/secret_memory.h"
@@ -6,6 +6,7 @@
 #include "storage/provider/endpoint.h"
 #include "storage/provider/huggingface_request.h"
 #include "storage/url/url_alias.h"
+#include "storage/url/url_redact.h"
 
 #include <errno.h>
 #include <string.h>
@@ -13,7 +14,6 @@
 
 #define BUCKET_BYTES_MAX 255u
 
-static uint32_t kind_of(const char *url);
 static int parse_keyed(struct stk_object_url *object, char *text, struct stoker_error *error);
 static const char *zone_of(char *bucket, size_t bytes);
 static int parse_arn(struct stk_object_url *object, char *text, struct stoker_error *error);
@@ -25,12 +25,14 @@ static int fail_memory(struct stoker_error *error)
     return stk_fail(error, -ENOMEM, "cannot read a URL", "free memory", "url");
 }
 
-/* By its name, of which it has the parts: encoded they are up to three times as long. */
-static int parse_name(const char *url, struct stk_object_url **object_out,
-                      struct stoker_error *error)
+/* Parses an alias. The block ends with the texts of its parts; URL-encoded they are up to three
+ * times as long as in the alias. */
+static int parse_alias(const char *url, struct stk_object_url **object_out,
+                       struct stoker_error *error)
 {
     size_t bytes = strlen(url);
-    bool arn = kind_of(url) == STK_OBJECT_URL_S3 && stk_s3_is_arn(url + 5);
+    uint32_t scheme = stk_url_scheme_of(url);
+    bool arn = scheme == STK_URL_S3 && stk_s3_is_arn(url + 5);
     struct stk_object_url *object =
         stk_alloc(1, sizeof *object + sizeof *object->landing + (arn ? sizeof *object->arn : 0) +
                          bytes + 1 + 3 * bytes + 2);
@@ -49,12 +51,12 @@ static int parse_name(const char *url, struct stk_object_url **object_out,
     memcpy(text, url, bytes + 1);
     object->url = text;
     text += bytes + 1;
-    object->kind = kind_of(url);
-    if (stk_object_url_has_key(object)) {
-        return parse_keyed(object, text, error);
-    }
-    if (strncasecmp(url, "http://", 7) == 0 || strncasecmp(url, "https://", 8) == 0) {
+    object->kind = scheme;
+    if (scheme == STK_URL_HTTP) {
         return parse_http(object, error);
+    }
+    if (scheme != STK_URL_OTHER) {
+        return parse_keyed(object, text, error);
     }
     return stk_fail(error, STOKER_ERROR_ARGUMENT, "no store is known for this URL",
                     "use s3, gs, az, hf, http or https; sftp, ftp, smb and others by Python: "
@@ -70,17 +72,17 @@ int stk_object_url_parse(const char *url, struct stk_object_url **object_out,
     int status;
 
     *object_out = NULL;
-    if (strlen(url) >= STK_STORE_URL_BYTES_MAX) { /* nothing of it is kept */
+    if (strlen(url) >= STK_STORE_URL_BYTES_MAX) {
         char shown[256];
 
         return stk_fail(error, STOKER_ERROR_LIMIT, "a URL is too long",
                         "shorten it to less than 4096 bytes", "'%.200s'",
-                        stk_http_redact_url(url, shown, sizeof shown));
+                        stk_url_redact_short(url, shown, sizeof shown));
     }
     if (stk_url_alias(url, &name) < 0) {
         return fail_memory(error);
     }
-    status = parse_name(name, &object, error);
+    status = parse_alias(name, &object, error);
     stk_free(name);
     if (status < 0) {
         stk_object_url_free(object);
@@ -97,24 +99,6 @@ void stk_object_url_free(struct stk_object_url *object)
         stk_secret_free(object->target);
     }
     stk_free(object);
-}
-
-static uint32_t kind_of(const char *url)
-{
-    static const struct {
-        const char *scheme;
-        uint32_t kind;
-    } schemes[] = {{"s3://", STK_OBJECT_URL_S3},
-                   {"gs://", STK_OBJECT_URL_GCS},
-                   {"az://", STK_OBJECT_URL_AZURE},
-                   {"hf://", STK_OBJECT_URL_HF}};
-
-    for (size_t i = 0; i < STK_COUNT(schemes); i++) {
-        if (strncasecmp(url, schemes[i].scheme, 5) == 0) {
-            return schemes[i].kind;
-        }
-    }
-    return STK_OBJECT_URL_HTTP;
 }
 
 /* The key is taken as it is written: these stores know no encoding in it. */

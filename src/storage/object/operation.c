@@ -6,7 +6,7 @@
 #include "base/xxh3.h"
 #include "io/clock.h"
 #include "io/io.h"
-#include "storage/url/url_alias.h"
+#include "storage/url/url_split.h"
 
 #include <errno.h>
 #include <string.h>

@@ -25,6 +25,7 @@
 #include "storage/http/http.h"
 #include "storage/provider/s3_endpoint.h"
 #include "storage/throttle/shared_limits.h"
+#include "storage/url/url_split.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -64,12 +65,12 @@ struct stk_store_options {
 };
 
 enum stk_object_url_kind {
-    STK_OBJECT_URL_HTTP = 1,
-    STK_OBJECT_URL_S3,
-    STK_OBJECT_URL_GCS,
-    STK_OBJECT_URL_AZURE,
-    STK_OBJECT_URL_HF,
-    STK_OBJECT_URL_KINDS_END,
+    STK_OBJECT_URL_HTTP = STK_URL_HTTP,
+    STK_OBJECT_URL_S3 = STK_URL_S3,
+    STK_OBJECT_URL_GCS = STK_URL_GCS,
+    STK_OBJECT_URL_AZURE = STK_URL_AZURE,
+    STK_OBJECT_URL_HF = STK_URL_HF,
+    STK_OBJECT_URL_KINDS_END = STK_URL_SCHEMES_END,
 };
 
 /* Where a file of the hub was found: a signed URL of another host, until it is refused there. Of

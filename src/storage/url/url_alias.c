@@ -4,9 +4,11 @@
 #include "base/crypto/digest.h"
 #include "base/crypto/secret_memory.h"
 #include "base/mem.h"
+#include "storage/url/url_redact.h"
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 /* A query, in hidden memory; a signature is the same for many names, which follow each other. */
@@ -322,8 +324,7 @@ uint64_t stk_url_alias_set_bytes_max(uint64_t bytes_max)
     return before;
 }
 
-/* keep: what it stands for, too. */
-static int make_alias(const char *url, bool keep, char **name_out)
+int stk_url_alias(const char *url, char **name_out)
 {
     struct stk_url_parts parts;
     bool login = false, query = false;
@@ -343,24 +344,14 @@ static int make_alias(const char *url, bool keep, char **name_out)
         return -ENOMEM;
     }
     stk_url_redact_parts(&parts, name, bytes, &login, &query);
-    status = keep && login ? store_login(name, parts.login) : 0;
-    status = status == 0 && keep && query ? store_query(name, parts.query) : status;
+    status = login ? store_login(name, parts.login) : 0;
+    status = status == 0 && query ? store_query(name, parts.query) : status;
     if (status < 0) {
         stk_free(name);
         return status;
     }
     *name_out = name;
     return 0;
-}
-
-int stk_url_alias(const char *url, char **name_out)
-{
-    return make_alias(url, true, name_out);
-}
-
-int stk_url_redact(const char *url, char **name_out)
-{
-    return make_alias(url, false, name_out);
 }
 
 static size_t append(char *to, size_t used, const void *data, size_t bytes)
@@ -425,35 +416,15 @@ int stk_url_resolve(const char *url, char **url_out)
     return status;
 }
 
-/* Takes made. */
-static int64_t copy_result(char *made, char *name, size_t name_bytes)
-{
-    size_t bytes = strlen(made), fits = stk_min(bytes, stk_max(name_bytes, 1) - 1);
-
-    if (name_bytes > 0) {
-        memcpy(name, made, fits);
-        name[fits] = '\0';
-    }
-    stk_free(made);
-    return (int64_t)bytes;
-}
-
 int64_t stoker_url_alias(const char *url, char *name, size_t name_bytes)
 {
-    char *made;
+    char *alias;
+    int64_t bytes;
 
-    if (!url || stk_url_alias(url, &made) < 0) {
+    if (!url || stk_url_alias(url, &alias) < 0) {
         return url ? -ENOMEM : STOKER_ERROR_ARGUMENT;
     }
-    return copy_result(made, name, name_bytes);
-}
-
-int64_t stoker_url_redact(const char *url, char *name, size_t name_bytes)
-{
-    char *made;
-
-    if (!url || stk_url_redact(url, &made) < 0) {
-        return url ? -ENOMEM : STOKER_ERROR_ARGUMENT;
-    }
-    return copy_result(made, name, name_bytes);
+    bytes = snprintf(name, name_bytes, "%s", alias);
+    stk_free(alias);
+    return bytes;
 }

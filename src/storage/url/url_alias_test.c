@@ -1,12 +1,13 @@
-/* Goal: no name has what a URL is signed by, names of different objects differ, and those of one
- * that was signed anew do not; what a name stands for is what was path_args last, bounded, and also
- * behind a fork.
+/* Goal: no alias has the secrets of its URL; aliases of different objects differ, aliases of a URL
+ * that was signed again do not; an alias resolves to the last URL that had it, within the bounds,
+ * also in a forked child.
  * Method: rows of URLs with a canary where a secret may stand.
- * Covers url_redact.c. */
+ * Covers url_redact.c and url_split.c. */
 #include "storage/url/url_alias.h"
 
 #include "base/crypto/secret_memory.h"
 #include "base/mem.h"
+#include "storage/url/url_redact.h"
 #include "test/t.h"
 
 #include <pthread.h>
@@ -232,6 +233,61 @@ static void test_shown(void)
     stk_free(name);
 }
 
+/* For messages: neither a login nor a query. */
+static void test_short(void)
+{
+    static const struct short_row {
+        const char *url, *text;
+    } texts[] = {
+        {"http://user:pw@host:80/a/b?sig=1#x", "http://host:80/a/b?..."},
+        {"https://host", "https://host"},
+        {"s3://bucket/a@b", "s3://bucket/a@b"},
+        {"http://host?x", "http://host?..."},
+        {"nonsense", "nonsense"},
+        {"http://" CANARY "@h/a?b#" CANARY, "http://h/a?..."},
+        {"http://h/a#" CANARY "?b", "http://h/a"},
+        {"http://me:a/" CANARY "@h/a", "http://h/a"},
+        {"zip::https://h/a.zip?sig=" CANARY "!/b", "zip::https://h/a.zip?..."},
+        {"s3://key:" CANARY "@bucket/a", "s3://bucket/a"},
+        {"s3://bucket/a?" CANARY, "s3://bucket/a?..."},
+        {"az://c/a?sv=1&sig=" CANARY, "az://c/a"},
+        {"ftp://me:" CANARY "@h/a?" CANARY, "ftp://me@h/a?..."},
+        {"sftp://" CANARY "@h/a?b", "sftp://h/a?..."},
+        {"hf://datasets/o/n@rev/a", "hf://datasets/o/n@rev/a"},
+        {"/data/a@b", "/data/a@b"},
+        {"", ""},
+    };
+    char text[64], cut[12];
+
+    T_EACH(short_row, row, texts)
+    {
+        T_STR(row->url, stk_url_redact_short(row->url, text, sizeof text), row->text);
+        stk_url_redact_short(row->url, cut, sizeof cut);
+        T_TRUE(row->url, strlen(cut) < sizeof cut && strncmp(cut, text, strlen(cut)) == 0);
+    }
+}
+
+static void test_schemes(void)
+{
+    static const struct scheme_row {
+        const char *url;
+        uint32_t scheme;
+    } urls[] = {
+        {"http://h/a", STK_URL_HTTP},    {"HTTPS://h/a", STK_URL_HTTP},
+        {"s3://b/k", STK_URL_S3},        {"S3://b", STK_URL_S3},
+        {"gs://b/k", STK_URL_GCS},       {"az://c/b", STK_URL_AZURE},
+        {"hf://datasets/a", STK_URL_HF}, {"s3:/b", STK_URL_OTHER},
+        {"s3", STK_URL_OTHER},           {"/a/s3://b", STK_URL_OTHER},
+        {"ftp://h/a", STK_URL_OTHER},    {"", STK_URL_OTHER},
+        {"s3a://b/k", STK_URL_OTHER},    {"zip::http://h", STK_URL_OTHER},
+    };
+
+    T_EACH(scheme_row, row, urls)
+    {
+        T_EQ(row->url, stk_url_scheme_of(row->url), row->scheme);
+    }
+}
+
 static void test_bound(void)
 {
     char url[128], *name;
@@ -319,6 +375,8 @@ int main(void)
     test_wholes();
     test_longer();
     test_shown();
+    test_short();
+    test_schemes();
     test_bound();
     test_forks();
     T_EQ("alive", stk_mem_alive(), 0);

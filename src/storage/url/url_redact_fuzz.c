@@ -1,9 +1,11 @@
-/* Fuzz of url_redact.c: any text is split and path_args in the room that it is told to need; a name
- * is its own name, and stands for what has the parts that it does not show. */
-#include "storage/url/url_alias.h"
+/* Fuzz of url_redact.c and url_split.c: any text is split, and redacted in the bytes that it says
+ * it needs; an alias is its own alias and resolves to a URL with the parts that it does not show.
+ */
+#include "storage/url/url_redact.h"
 
 #include "base/crypto/secret_memory.h"
 #include "base/mem.h"
+#include "storage/url/url_alias.h"
 
 #include <string.h>
 
@@ -14,6 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     char *url = stk_alloc(bytes + 1, 1), *name = NULL, *again = NULL, *whole = NULL;
     struct stk_url_parts parts, of_whole;
     bool login, query;
+    char text[64];
 
     STK_ASSERT(url);
     if (bytes > 0) {
@@ -40,7 +43,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
                     memcmp(parts.query.data, of_whole.query.data, parts.query.bytes) == 0));
     } else {
         STK_ASSERT(strcmp(whole, url) == 0);
+        STK_ASSERT(parts.head.bytes + parts.rest.bytes + parts.query.bytes <= strlen(url));
     }
+    STK_ASSERT(stk_url_redact_short(url, text, sizeof text) == text && strlen(text) < sizeof text);
     stk_secret_free(whole);
     stk_free(again);
     stk_free(name);

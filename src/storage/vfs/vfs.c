@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/memory_pages.h"
 #include "io/clock.h"
+#include "storage/url/url_redact.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -443,7 +444,7 @@ static bool fail_remote_write(const char *path, struct stoker_error *error)
     }
     stk_fail(error, STOKER_ERROR_UNSUPPORTED, "stores are only read",
              "write to a folder of this machine, and copy it", "'%s'",
-             stk_http_redact_url(path, shown, sizeof shown));
+             stk_url_redact_short(path, shown, sizeof shown));
     return true;
 }
 

@@ -1,29 +1,28 @@
-/* Who a URL is asked as, for people: nothing is kept, and no secret is given on. */
+/* Reports the credentials that requests of a URL use, to people: without secrets, keeping nothing.
+ */
 #include "base/mem.h"
 #include "base/memory_pages.h"
 #include "base/options.h"
 #include "storage/credentials/credentials.h"
 #include "storage/http/http.h"
-#include "storage/provider/s3_endpoint.h"
+#include "storage/object/store.h"
 #include "storage/url/url_alias.h"
+#include "storage/url/url_redact.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/mman.h>
 
 static const struct {
-    const char *scheme; /* with "://" */
-    uint32_t service;   /* enum stk_credentials_service; 0: none */
+    uint32_t service; /* enum stk_credentials_service; 0: none */
     const char *name;
-} schemes[] = {
-    {"s3://", STK_CREDS_AWS, "S3"},
-    {"gs://", STK_CREDS_GOOGLE, "Google Cloud Storage"},
-    {"az://", STK_CREDS_AZURE, "Azure Blob Storage"},
-    {"hf://", STK_CREDS_HF, "Hugging Face"},
-    {"http://", 0, ""},
-    {"https://", 0, ""},
+} services[STK_URL_SCHEMES_END] = {
+    [STK_URL_S3] = {STK_CREDS_AWS, "S3"},
+    [STK_URL_GCS] = {STK_CREDS_GOOGLE, "Google Cloud Storage"},
+    [STK_URL_AZURE] = {STK_CREDS_AZURE, "Azure Blob Storage"},
+    [STK_URL_HF] = {STK_CREDS_HF, "Hugging Face"},
+    [STK_URL_HTTP] = {0, ""},
 };
 
 static const char own[] = "the service's own"; /* endpoint */
@@ -38,84 +37,56 @@ static void fill_credentials(const struct stk_credentials *found, struct stoker_
 static int explain(const char *url, struct stoker_creds *creds, struct stoker_error *error)
 {
     struct stk_endpoint site = {.account = ""};
-    size_t row = 0;
+    uint32_t scheme = stk_url_scheme_of(url), service = services[scheme].service;
     int status = 0;
 
     *creds = (struct stoker_creds){.struct_size = sizeof *creds, .service = "", .kind = "none"};
     creds->expires_ns = UINT64_MAX;
-    while (row < STK_COUNT(schemes) &&
-           strncasecmp(url, schemes[row].scheme, strlen(schemes[row].scheme)) != 0) {
-        row++;
-    }
-    if (row == STK_COUNT(schemes)) {
+    if (scheme == STK_URL_OTHER) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "no store is known for this URL",
                         "s3, gs, az, hf, http and https are", "'%.200s'", url);
     }
-    creds->service = schemes[row].name;
-    if (schemes[row].service) {
-        status = stk_endpoint_find(schemes[row].service, &site, error);
+    creds->service = services[scheme].name;
+    if (service) {
+        status = stk_endpoint_find(service, &site, error);
     }
     if (status == 0) {
-        fill_endpoint(url, schemes[row].service, &site, creds);
+        fill_endpoint(url, service, &site, creds);
     }
-    if (status == 0 && schemes[row].service) {
-        status = find_credentials(schemes[row].service, creds, error);
+    if (status == 0 && service) {
+        status = find_credentials(service, creds, error);
     }
     return status;
 }
 
-/* What the URL names, as it is asked. */
-struct url_target {
-    struct stk_s3_target target;
-    struct stk_s3_arn arn;
-    char bucket[256], zone[64];
-};
-
-/* As the store reads it (storage/object/object_url.c). */
-static int read_name(const char *url, struct url_target *named, struct stoker_error *error)
+/* Finds the host that requests of an S3 URL go to, and the region of their signature. */
+static int find_host(const struct stk_object_url *object, const struct stk_endpoint *site,
+                     struct stoker_creds *report, struct stoker_error *error)
 {
-    const char *name = url + strlen("s3://");
-    bool arn = stk_s3_is_arn(name);
-    size_t bytes = arn ? stk_s3_arn_parse(name, &named->arn) : strcspn(name, "/"), zone_bytes = 0;
-    const char *zone = arn ? NULL : stk_endpoint_bucket_zone(name, bytes, &zone_bytes);
-
-    if (bytes == 0 || bytes >= sizeof named->bucket || zone_bytes >= sizeof named->zone) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the URL names no bucket and no access point",
-                        "write s3://bucket/key", "'%.200s'", url);
-    }
-    snprintf(named->bucket, sizeof named->bucket, "%.*s", (int)bytes, name);
-    snprintf(named->zone, sizeof named->zone, "%.*s", (int)zone_bytes, zone ? zone : "");
-    named->target.bucket = named->bucket;
-    named->target.zone = zone ? named->zone : NULL;
-    named->target.arn = arn ? &named->arn : NULL;
-    return 0;
-}
-
-/* The host that is asked for it, and the region of its signature. An endpoint of one's own may have
- * a path; outposts leave it away. */
-static int fill_host(const char *url, const struct stk_endpoint *site, struct stoker_creds *report,
-                     struct stoker_error *error)
-{
-    struct url_target named = {.target = {.site = site, .region = report->region}};
+    struct stk_s3_target target = {.site = site,
+                                   .region = report->region,
+                                   .bucket = object->bucket,
+                                   .zone = object->zone,
+                                   .arn = object->arn};
     const char *authority = strstr(site->endpoint, "://");
     const char *base = authority ? strchr(authority + 3, '/') : NULL;
     struct stk_s3_endpoint address;
     char region[sizeof report->region];
-    int status = read_name(url, &named, error);
+    int status = 0;
 
-    base = base ? base : "";
-    if (status == 0 && named.target.zone) {
-        status = stk_endpoint_bucket_region(site, named.zone, url, region, error);
+    base = base ? base : ""; /* the path of a configured endpoint; S3 Outposts does not use it */
+    if (target.zone) {
+        status = stk_endpoint_bucket_region(site, target.zone, object->url, region, error);
     }
     if (status > 0) {
         memcpy(report->region, region, sizeof region);
         snprintf(report->region_from, sizeof report->region_from, "the zone in the bucket's name");
     }
-    status = status < 0 ? status : stk_s3_endpoint_resolve(&named.target, &address, error);
+    status = status < 0 ? status : stk_s3_endpoint_resolve(&target, &address, error);
     if (status < 0) {
         return status;
     }
-    if (named.target.arn) {
+    if (target.arn) {
         snprintf(report->region_from, sizeof report->region_from, "the ARN");
     }
     memcpy(report->region, address.region, sizeof report->region);
@@ -124,13 +95,24 @@ static int fill_host(const char *url, const struct stk_endpoint *site, struct st
                          strncmp(address.root, base, strlen(base)) == 0 ? base : "") >=
         sizeof report->endpoint) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "an endpoint is too long", "use a shorter one",
-                        "'%.200s'", url);
+                        "'%.200s'", object->url);
     }
     snprintf(report->endpoint_from, sizeof report->endpoint_from, "%s",
-             site->endpoint[0]   ? site->endpoint_source
-             : named.target.zone ? "the bucket's zone of S3 Express"
-                                 : own);
+             site->endpoint[0] ? site->endpoint_source
+             : target.zone     ? "the bucket's zone of S3 Express"
+                               : own);
     return 0;
+}
+
+static int fill_host(const char *url, const struct stk_endpoint *site, struct stoker_creds *report,
+                     struct stoker_error *error)
+{
+    struct stk_object_url *object = NULL;
+    int status = stk_object_url_parse(url, &object, error);
+
+    status = status < 0 ? status : find_host(object, site, report, error);
+    stk_object_url_free(object);
+    return status;
 }
 
 int stoker_creds_explain(const char *url, struct stoker_creds *creds, struct stoker_error *error)
@@ -159,7 +141,7 @@ int stoker_creds_explain(const char *url, struct stoker_creds *creds, struct sto
     return status;
 }
 
-/* Nobody says: the service's own. Of the web it is the URL's host. */
+/* The endpoint, and where it was configured: else the service's own; for http the URL's host. */
 static void fill_endpoint(const char *url, uint32_t service, const struct stk_endpoint *site,
                           struct stoker_creds *report)
 {
@@ -173,7 +155,7 @@ static void fill_endpoint(const char *url, uint32_t service, const struct stk_en
         snprintf(report->region, sizeof report->region, "%s", site->region);
         snprintf(report->region_from, sizeof report->region_from, "%s",
                  site->region_source[0] ? site->region_source : "nobody says: the default");
-        if (fill_host(url, site, report, &error) < 0) { /* who would ask is told all the same */
+        if (fill_host(url, site, report, &error) < 0) { /* the credentials are reported anyway */
             report->endpoint[0] = 0;
             snprintf(report->endpoint_from, sizeof report->endpoint_from, "%s: %s", error.what,
                      error.advice);
@@ -183,7 +165,7 @@ static void fill_endpoint(const char *url, uint32_t service, const struct stk_en
     if (service == STK_CREDS_AZURE && !site->endpoint[0]) {
         from = "no account is named: set AZURE_STORAGE_ACCOUNT";
     } else if (service == 0) {
-        stk_http_redact_url(url, report->endpoint, sizeof report->endpoint);
+        stk_url_redact_short(url, report->endpoint, sizeof report->endpoint);
         host = strstr(report->endpoint, "://");
         if (host) {
             host[3 + strcspn(host + 3, "/")] = 0;
@@ -193,7 +175,7 @@ static void fill_endpoint(const char *url, uint32_t service, const struct stk_en
     snprintf(report->endpoint_from, sizeof report->endpoint_from, "%s", from);
 }
 
-/* All that is found lies in pages which no core dump has, and is wiped. */
+/* Keeps what is found in pages that core dumps do not include, and wipes them. */
 static int find_credentials(uint32_t service, struct stoker_creds *report,
                             struct stoker_error *error)
 {
