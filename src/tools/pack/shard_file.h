@@ -8,17 +8,17 @@
  * and what was left out of it, so that nothing of it is read again: shards are only taken for done
  * by it. Owner: a worker of pack, or the shard writer. Threads: one. Memory:
  * STK_SHARD_FILE_BUFFER_BYTES, 40 bytes and the name a member, some 500 bytes a sample left out.
- * Bound: STK_SHARD_FILE_MEMBERS_MAX members. */
+ * Bound: STK_SHARD_DONE_MEMBERS_MAX members. */
 #ifndef TOOLS_PACK_SHARD_FILE_H
 #define TOOLS_PACK_SHARD_FILE_H
 
 #include "base/base.h"
-#include "format/bad_sample/bad_sample_file.h"
 #include "io/write.h"
+#include "tools/pack/shard_done.h"
 
 /* Written at once: larger writes cost twice the CPU, in copying to folios that are new to the
  * caches (Linux 6.18, ext4, 560 MB: 256 KiB 0.5 s, 1 MiB 1.3 s, medians of 6). */
-enum { STK_SHARD_FILE_BUFFER_BYTES = 1 << 18, STK_SHARD_FILE_MEMBERS_MAX = 1 << 28 };
+enum { STK_SHARD_FILE_BUFFER_BYTES = 1 << 18 };
 
 struct stk_shard_file;
 
@@ -56,31 +56,5 @@ uint64_t stk_shard_file_bytes(const struct stk_shard_file *out);
 uint64_t stk_shard_file_samples(const struct stk_shard_file *out);
 /* Ends the tar; both files are synced and have their names. The directory is not synced. */
 int stk_shard_file_finish(struct stk_shard_file *out, struct stoker_error *error);
-
-/* ---- the done file ---- */
-
-struct stk_shard_done_member {
-    uint64_t offset, bytes, sum;
-    int64_t label;                /* of a member "KEY.cls" with a whole number, else -1 */
-    uint32_t name_at, name_bytes; /* in text */
-};
-
-struct stk_shard_done {
-    uint8_t plan[32], sha256[32];
-    uint64_t bytes, samples, member_count;
-    struct stk_shard_done_member *members; /* owned */
-    uint8_t *text;                         /* owned */
-    uint64_t text_bytes;
-    uint64_t undecodable;                /* pictures copied that do not decode */
-    struct stk_bad_sample_list left_out; /* owned: samples left out, in their order */
-};
-
-int stk_shard_done_write(const struct stk_shard_done *done, struct stk_io *io,
-                         const char *directory, const char *name, struct stoker_error *error);
-/* 1: gives *done_out, of a shard that is there with all its bytes. 0: there is none, or not of
- * this plan: the shard is to be made again. */
-int stk_shard_done_read(struct stk_shard_done *done_out, struct stk_io *io, const char *directory,
-                        const char *name, const uint8_t *plan, struct stoker_error *error);
-void stk_shard_done_deinit(struct stk_shard_done *done); /* zeroed is fine */
 
 #endif

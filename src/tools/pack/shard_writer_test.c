@@ -2,7 +2,8 @@
  * and goes on after any stop to the same bytes.
  * Method: a fixed list of samples in the simulated world; rows of refusals; then each call of the
  * seam, or allocation, fails or is the last one before a kill or a power cut; who goes on leaves
- * out as many samples as position says. Covers shard_writer.c and shard_file.c. */
+ * out as many samples as position says. Covers shard_writer.c, shard_file.c and
+ * shard_done.c. */
 #include "base/random.h"
 #include "base/xxh3.h"
 #include "tools/pack/pack_test.h"

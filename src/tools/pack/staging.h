@@ -13,14 +13,13 @@
 #include "base/base.h"
 #include "format/manifest/manifest.h"
 #include "io/write.h"
+#include "tools/pack/staging_files.h"
 
 #define STK_STAGING_SHARDS_MAX (1u << 24)
 #define STK_STAGING_KEY_BYTES_MAX 4096u
 #define STK_STAGING_PLAN_NAME "stoker.plan.json"
 #define STK_STAGING_INDEX_NAME "stoker.index"
 #define STK_STAGING_LEFT_OUT_NAME "stoker.left"
-#define STK_STAGING_DONE_SUFFIX ".done"
-#define STK_STAGING_TEMP_SUFFIX ".tmp"
 
 enum stk_staging_state {
     STK_STAGING_OPEN = 0,     /* shards may be written */
@@ -70,19 +69,5 @@ uint64_t stk_shard_pattern_max(const char *pattern);
 /* The name of shard i into name[capacity]; a checked pattern and 300 bytes never fail. */
 void stk_shard_pattern_name(const char *pattern, uint64_t shard, char *name, size_t capacity);
 #define STK_SHARD_NAME_MAX 300
-
-/* directory/name + ending, owned by the caller; NULL: no memory. */
-char *stk_staging_path(const char *directory, const char *name, const char *ending);
-/* The folder that a path lies in, likewise. */
-char *stk_staging_parent(const char *path);
-/* A small file whole: gives *data_out (with a NUL after it). LIMIT: more than bytes_max. */
-int stk_staging_read_file(struct stk_io *io, const char *path, uint64_t bytes_max,
-                          uint8_t **data_out, size_t *bytes_out, struct stoker_error *error);
-/* The same for a file that may be missing: 1, or 0 and *error is untouched. */
-int stk_staging_find_file(struct stk_io *io, const char *path, uint64_t bytes_max,
-                          uint8_t **data_out, size_t *bytes_out, struct stoker_error *error);
-/* path.tmp, sync, rename. */
-int stk_staging_write_file(struct stk_io *io, const char *path, const void *data, size_t bytes,
-                           struct stoker_error *error);
 
 #endif

@@ -4,7 +4,8 @@
  * for each with many choices of the names that are kept (crash_some); whoever goes on ends with
  * the same bytes. Without one of the syncs of the folder (in stk_index_write, before the manifest;
  * in give_name) some sampling_args keeps the manifest, or the folder's name, and not what it stands
- * for; the one between is shard_writer_test's. Covers staging.c. */
+ * for; the one between is shard_writer_test's. Covers staging.c
+ * and staging_files.c. */
 #include "tools/pack/pack_test.h"
 
 #include "tools/pack/shard_file.h"

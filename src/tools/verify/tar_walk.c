@@ -38,19 +38,6 @@ static int resume(struct walk *walk, struct stoker_error *error);
 static int walk_tar(struct walk *walk, struct stoker_error *error);
 static int open_tar(struct walk *walk, uint64_t base, struct stoker_error *error);
 
-void stk_shard_check_reader_options(const struct stk_shard_check *check,
-                                    struct stk_shard_reader_options *options)
-{
-    const struct stoker_verify *verify = check->verify;
-
-    *options = (struct stk_shard_reader_options){
-        .unpacked_bytes_max = verify->options.decompressed_bytes_max,
-        .unpacked_ratio_max = verify->options.decompression_ratio_max,
-        .index = check->index_check.index,
-        .shard = check->index_check.shard,
-        .stop = &verify->job.stopping};
-}
-
 /* What cannot be read is a finding, and the end. */
 static int unreadable(struct walk *walk, struct stoker_error *cause, struct stoker_error *error)
 {

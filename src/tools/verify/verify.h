@@ -207,7 +207,7 @@ int stk_verify_picture(struct stoker_verify *verify, struct stk_codec **codec,
 /* A picture that was found fine: whether its checksums cover all of its bytes (PNG). */
 bool stk_verify_picture_has_checksum(struct stk_view bytes);
 
-/* ---- one shard, or some files of a folder (shard_check.c, tar_walk.c) ---- */
+/* ---- one shard, or some files of a folder ---- */
 
 enum { STK_SHARD_CHECK_EXTENSIONS_MAX = 256 };
 
@@ -307,51 +307,81 @@ struct stk_shard_check {
     uint64_t kept_data_bytes;
 };
 
-void stk_shard_check_init(struct stk_shard_check *check, struct stoker_verify *verify,
-                          struct stk_verify_findings *findings);
-void stk_shard_check_deinit(struct stk_shard_check *check);
-/* Negative only for what is ours. */
+/* ---- shard_check.c ---- */
+
+/* Reads and checks the shard of an object, or the file of a folder. Damage becomes findings.
+ * Returns 0, or an error that is not about the data: -ENOMEM, STOKER_ERROR_BUDGET ... */
 int stk_shard_check_run(struct stk_shard_check *check, uint64_t object, struct stoker_error *error);
 int stk_shard_check_file(struct stk_shard_check *check, uint64_t object,
                          struct stoker_error *error);
 
-/* What the walk tells the check. step: offsets from the start of the (unpacked) shard. */
+/* ---- tar_walk.c ---- */
+
+/* Reads the started reader to its end, walks it as a tar, and passes members and damage to the
+ * functions of member_check.c and member_content.c. */
+int stk_tar_walk(struct stk_shard_check *check, struct stoker_error *error);
+
+/* ---- member_check.c: names, samples, damage ---- */
+
+/* step: offsets from the start of the (decompressed) shard. */
 int stk_shard_check_begin_member(struct stk_shard_check *check, const struct stk_tar_step *step,
                                  struct stoker_error *error);
-int stk_shard_check_add_data(struct stk_shard_check *check, struct stk_view piece,
-                             struct stoker_error *error);
-int stk_shard_check_end_member(struct stk_shard_check *check, bool whole,
-                               struct stoker_error *error);
+/* The padding after a member is not zero. */
 int stk_shard_check_padding(struct stk_shard_check *check, uint64_t offset, uint64_t bytes,
                             struct stoker_error *error);
-/* [from, to) can not be read as a tar. found: what was wrong. */
+/* [from, to) cannot be read as a tar. cause: the error, which is used up. */
 int stk_shard_check_add_damage(struct stk_shard_check *check, uint32_t kind,
-                               struct stoker_error *found, uint64_t from, uint64_t to,
+                               struct stoker_error *cause, uint64_t from, uint64_t to,
                                struct stoker_error *error);
 /* The open member ends at a gap that goes up to `to`. */
 int stk_shard_check_cut_member(struct stk_shard_check *check, uint64_t to,
                                struct stoker_error *error);
-/* [from, to) was unpacked, and may be wrong: what repair does with samples there, unless the index
- * proves all members, or the sample proves itself. */
+/* [from, to) was decompressed, and may be wrong: what repair does with samples there, unless the
+ * index verifies all members, or the sample verifies itself. */
 void stk_shard_check_add_doubt(struct stk_shard_check *check, uint64_t from, uint64_t to,
                                enum stk_shard_doubt doubt);
-/* As the check's own walk reads the shard; without a hash. */
-void stk_shard_check_reader_options(const struct stk_shard_check *check,
-                                    struct stk_shard_reader_options *options);
-/* Repair leaves [offset, end) out, or writes zeros for it. */
-int stk_shard_check_add_range(struct stk_shard_check *check, uint64_t offset, uint64_t end,
-                              bool zero, struct stoker_error *error);
-/* Where in the check's shard, for what *found does not say itself. */
+/* After the last member: decides about samples next to damage, which may have lost members. */
+void stk_shard_check_suspects(struct stk_shard_check *check);
+
+/* ---- member_content.c: checksums and pictures ---- */
+
+int stk_shard_check_add_data(struct stk_shard_check *check, struct stk_view piece,
+                             struct stoker_error *error);
+/* whole: all of the member's bytes were added; else the shard ends inside the member. */
+int stk_shard_check_end_member(struct stk_shard_check *check, bool whole,
+                               struct stoker_error *error);
+
+/* ---- shard_check_state.c: used by all of the above, by index_check.c and repair.c ---- */
+
+void stk_shard_check_init(struct stk_shard_check *check, struct stoker_verify *verify,
+                          struct stk_verify_findings *findings);
+void stk_shard_check_deinit(struct stk_shard_check *check);
+/* Location in the check's shard, for an error that does not have it. */
 struct stk_verify_spot {
     uint64_t offset;
     const char *key, *extension; /* key: may be NULL */
 };
-/* A finding at the spot, which may be NULL; *found is used up. */
+/* Adds a finding at the spot, which may be NULL; *cause is used up. Returns 0, or -ENOMEM. */
 int stk_shard_check_add_finding(struct stk_shard_check *check, uint32_t kind,
-                                struct stoker_error *found, const struct stk_verify_spot *spot,
+                                struct stoker_error *cause, const struct stk_verify_spot *spot,
                                 struct stoker_error *error);
-
-/* Reads the started reader to its end: walks it as a tar. */
-int stk_tar_walk(struct stk_shard_check *check, struct stoker_error *error);
+/* Options to read the shard as the check's own walk does; without a hash. */
+void stk_shard_check_reader_options(const struct stk_shard_check *check,
+                                    struct stk_shard_reader_options *options);
+/* True if the index has a checksum for each member and all were compared. */
+bool stk_shard_check_is_verified(const struct stk_shard_check *check);
+/* The sample of the open member is damaged. */
+void stk_shard_check_mark_bad(struct stk_shard_check *check);
+/* For repair; without repair they do nothing. add_range: repair leaves [offset, end) out, or writes
+ * zeros for it. Return 0, or -ENOMEM. */
+int stk_shard_check_add_member(struct stk_shard_check *check, const struct stk_tar_step *step,
+                               struct stoker_error *error);
+int stk_shard_check_add_range(struct stk_shard_check *check, uint64_t offset, uint64_t end,
+                              bool zero, struct stoker_error *error);
+/* An array with space for one item after `count`. Returns NULL if there is no memory; then the
+ * array is unchanged. */
+void *stk_shard_check_grow(void *block, uint32_t count, uint32_t *capacity, size_t item_bytes);
+/* Cuts the text to the capacity, and ends it with NUL. */
+void stk_shard_check_copy_text(char *to, size_t capacity, struct stk_view text);
 
 #endif

@@ -2,7 +2,8 @@
  * still read; repair leaves a data set that is clean, with every other member byte for byte.
  * Method: tars in the simulated world, whole and with one thing changed, a row each; manifest and
  * index made by their own rooms. Covers verify.c, finding.c, tar_walk.c, shard_check.c,
- * picture_check.c, manifest_check.c, index_check.c. */
+ * shard_check_state.c, member_check.c, member_content.c, picture_check.c, manifest_check.c,
+ * index_check.c. */
 #include "tools/verify/verify_sets_test.h"
 
 /* ---- damage ----------------------------------------------------------------------------- */

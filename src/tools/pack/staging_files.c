@@ -1,0 +1,108 @@
+/* Paths and small files below a staging folder. */
+#include "tools/pack/staging_files.h"
+
+#include "base/mem.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static int fail_memory(const char *path, struct stoker_error *error)
+{
+    return stk_fail(error, -ENOMEM, "no memory to write a data set", "free memory", "'%.400s'",
+                    path);
+}
+
+char *stk_staging_parent(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *parent = slash ? stk_strdup(path) : stk_strdup(".");
+
+    if (parent && slash) {
+        parent[slash == path ? 1 : slash - path] = 0;
+    }
+    return parent;
+}
+
+char *stk_staging_path(const char *directory, const char *name, const char *ending)
+{
+    size_t a = strlen(directory), b = strlen(name), c = strlen(ending), slash = b > 0;
+    char *path = stk_alloc(a + slash + b + c + 1, 1);
+
+    if (path) {
+        memcpy(path, directory, a);
+        memcpy(path + a, "/", slash);
+        memcpy(path + a + slash, name, b);
+        memcpy(path + a + slash + b, ending, c);
+    }
+    return path;
+}
+
+int stk_staging_read_file(struct stk_io *io, const char *path, uint64_t bytes_max,
+                          uint8_t **data_out, size_t *bytes_out, struct stoker_error *error)
+{
+    struct stk_file *file = NULL;
+    struct stk_stat about = {0};
+    uint8_t *data = NULL;
+    int64_t got = 0;
+    int status = stk_io_open_file(io, path, &file, error);
+
+    *data_out = NULL;
+    if (status < 0) {
+        return status;
+    }
+    status = stk_io_stat_file(io, file, &about, error);
+    if (status == 0 && about.bytes > bytes_max) {
+        status = stk_fail(error, STOKER_ERROR_LIMIT, "the file is too long", "look what it is",
+                          "'%.400s': %llu bytes", path, (unsigned long long)about.bytes);
+    }
+    if (status == 0) {
+        data = stk_alloc(about.bytes + 1, 1);
+        status = data ? 0 : fail_memory(path, error);
+    }
+    if (status == 0) {
+        got = stk_io_read_wait(io, file, 0, data, about.bytes);
+    }
+    if (got < 0) {
+        status = stk_fail(error, (int)got, "cannot read the file", "check the disk", "'%.400s': %s",
+                          path, stoker_status_text((int)got));
+    } else if (status == 0) {
+        *bytes_out = (size_t)got;
+        *data_out = data;
+        data = NULL;
+    }
+    stk_free(data);
+    stk_io_close_file(io, file);
+    return status;
+}
+
+int stk_staging_find_file(struct stk_io *io, const char *path, uint64_t bytes_max,
+                          uint8_t **data_out, size_t *bytes_out, struct stoker_error *error)
+{
+    struct stoker_error local = {0};
+    int status = stk_staging_read_file(io, path, bytes_max, data_out, bytes_out, &local);
+
+    if (status < 0 && status != -ENOENT && error) {
+        *error = local;
+    }
+    return status == -ENOENT ? 0 : status < 0 ? status : 1;
+}
+
+int stk_staging_write_file(struct stk_io *io, const char *path, const void *data, size_t bytes,
+                           struct stoker_error *error)
+{
+    char *temp = stk_staging_path(path, "", STK_STAGING_TEMP_SUFFIX);
+    struct stk_output *out = NULL;
+    int status = temp ? stk_io_create(io, temp, false, &out, error) : fail_memory(path, error);
+
+    if (status == 0) {
+        status = stk_io_write(io, out, data, bytes, error);
+        status = status < 0 ? status : stk_io_sync_output(io, out, error);
+        stk_io_close_output(io, out);
+    }
+    if (status == 0) {
+        status = stk_io_rename(io, temp, path, false, error);
+    }
+    stk_free(temp);
+    return status;
+}
