@@ -127,6 +127,7 @@ int stk_dataset_new(struct stoker_dataset **dataset_out, struct stoker_engine *e
         return no_memory(error);
     }
     dataset->engine = engine;
+    dataset->formats = stk_container_formats;
     dataset->references = 1;
     pthread_mutex_init(&dataset->lock, NULL);
     stk_engine_retain(engine);

@@ -11,6 +11,7 @@
 
 #include "decode/jpeg_index/jpeg_index.h"
 #include "engine/engine.h"
+#include "format/detect/container_detect.h"
 #include "format/tar_recover/tar_recover.h"
 #include "index/foreign/foreign_index.h"
 #include "index/foreign/wids_shards.h"
@@ -46,6 +47,7 @@ struct stoker_dataset {
     struct stoker_dataset_options options; /* what it points to is owned */
     struct stk_source_files objects;       /* class names; paths are in the index */
     uint64_t *url_ends; /* owned: objects of each url and those before it; NULL: not listed */
+    const struct stk_container_format *const *formats; /* of its shards; ends with NULL */
     struct stk_index *index;
     _Atomic(_Atomic(char *) *) paths; /* owned, each too: asked for of a mapped index; or NULL */
     char *index_path;                 /* owned: of the index that was used; or NULL */
@@ -173,6 +175,9 @@ int stk_shard_stream_seek_points(struct stk_shard_stream *stream, struct stk_vie
                                  struct stoker_error *error);
 /* Lent until close; not of a shard that is read by its access points. */
 struct stk_file *stk_shard_stream_file(const struct stk_shard_stream *stream);
+/* The first bytes of the file, at most STK_CONTAINER_HEAD_BYTES; until close. Empty of a shard that
+ * is read by its access points. */
+struct stk_view stk_shard_stream_head(const struct stk_shard_stream *stream);
 uint32_t stk_shard_stream_compression(const struct stk_shard_stream *stream);
 uint64_t stk_shard_stream_object_bytes(const struct stk_shard_stream *stream); /* as it is stored */
 /* Before the first read; reads then only go forward: every byte of the file is read, once, and goes

@@ -2,12 +2,14 @@
 #include "base/mem.h"
 #include "dataset/dataset.h"
 
+#include "base/crc.h"
 #include "base/xxh3.h"
 #include "format/compress/decompress.h"
 #include "format/compress/seek_points.h"
-#include "format/tar/tar.h"
+#include "format/detect/container_detect.h"
+#include "format/tar/tar_container.h"
 #include "format/tar_recover/tar_recover.h"
-#include "index/scan/tar_scan.h"
+#include "index/scan/container_scan.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -262,7 +264,7 @@ struct window {
     size_t bytes, capacity, want;
 };
 
-static int window_fill(struct window *window, const struct stk_tar_step *need,
+static int window_fill(struct window *window, const struct stk_container_step *need,
                        struct stk_view *view_out, struct stoker_error *error)
 {
     uint64_t end = window->offset + window->bytes;
@@ -326,17 +328,18 @@ static bool parse_label(struct stk_view view, int64_t *label_out)
 }
 
 /* Checksum and label of the member just added. */
-static int read_member(struct window *window, const struct stk_tar_step *member,
+static int read_member(struct window *window, const struct stk_container_step *member,
                        struct stk_index_shard_builder *builder, struct stoker_error *error)
 {
     struct stk_dataset_scan_state *scan = &window->dataset->scan;
     bool is_label = scan->labels && member->bytes <= LABEL_BYTES_MAX && ends_with_cls(member->name);
     uint64_t done = 0;
+    uint32_t crc = 0;
     int status = 0;
 
     while (status == 0 && (is_label || scan->checksums) && done < member->bytes) {
-        struct stk_tar_step need = {.offset = member->offset + done,
-                                    .bytes = stk_min(member->bytes - done, CHUNK_BYTES)};
+        struct stk_container_step need = {.offset = member->offset + done,
+                                          .bytes = stk_min(member->bytes - done, CHUNK_BYTES)};
         struct stk_view view;
         int64_t label;
 
@@ -348,46 +351,26 @@ static int read_member(struct window *window, const struct stk_tar_step *member,
         if (scan->checksums) {
             stk_xxh3_add(window->sum, view.data, view.bytes);
         }
+        if (member->checksum_kind == STK_MEMBER_CHECKSUM_CRC32C) {
+            crc = stk_crc32c(crc, view.data, view.bytes);
+        }
         if (is_label && parse_label(view, &label)) {
             status = stk_index_shard_set_label(builder, label, error);
         }
         done += view.bytes;
     }
+    if (status == 0 && scan->checksums && member->checksum_kind == STK_MEMBER_CHECKSUM_CRC32C &&
+        crc != member->checksum) {
+        stk_fail(error, STOKER_ERROR_CORRUPT, "the checksum of a member does not match its data",
+                 "copy the shard again", "CRC32C %08x, but %08x in the container", crc,
+                 member->checksum);
+        stk_error_set_location(error, NULL, member->offset, NULL);
+        return STOKER_ERROR_CORRUPT;
+    }
     if (status == 0 && scan->checksums) {
         status = stk_index_shard_set_checksum(builder, stk_xxh3_done(window->sum), error);
     }
     return status;
-}
-
-static int scan_members(struct window *window, struct stk_tar *tar,
-                        struct stk_index_shard_builder *builder, struct stoker_error *error)
-{
-    struct stk_dataset_scan_state *scan = &window->dataset->scan;
-    struct stk_view bytes = {NULL, 0};
-    int status;
-
-    for (;;) {
-        struct stk_tar_step step = {0};
-
-        status = stk_tar_step(tar, bytes, &step, error);
-        if (status < 0 || step.event == STK_TAR_END) {
-            return status;
-        }
-        bytes = (struct stk_view){NULL, 0};
-        if (atomic_load_explicit(&scan->stop, memory_order_relaxed)) {
-            status = stk_dataset_scan_stopped(error);
-        } else if (step.event == STK_TAR_NEED) {
-            status = window_fill(window, &step, &bytes, error);
-        } else if (step.type == '0') {
-            status = stk_index_shard_add(builder, step.name, step.offset, step.bytes, error);
-            if (status == 0 && (scan->checksums || scan->labels)) {
-                status = read_member(window, &step, builder, error);
-            }
-        }
-        if (status < 0) {
-            return status;
-        }
-    }
 }
 
 /* Parts that an index knows are taken over; so are those that a foreign index tells. */
@@ -447,7 +430,7 @@ struct tars {
 
 /* One tar that is read: its members by a sweep, or alone, when more than headers is asked for. */
 struct one_tar {
-    struct stk_tar_scan_tar tar; /* first: what the sweep knows of it */
+    struct stk_container_scan_shard tar; /* first: what the sweep knows of it */
     struct tars *tars;
     uint32_t shard;          /* of the listing */
     struct stk_index *index; /* where it goes, as `number` */
@@ -456,6 +439,7 @@ struct one_tar {
     struct stk_index_shard_builder *builder; /* owned */
     struct stk_shard_stream *stream;         /* owned */
     struct stk_foreign_index_starts told;
+    uint64_t rows; /* added so far */
 };
 
 static void fail_tars(struct tars *tars, uint64_t shard, int status,
@@ -468,12 +452,6 @@ static void fail_tars(struct tars *tars, uint64_t shard, int status,
         tars->error = *error;
     }
     pthread_mutex_unlock(&tars->lock);
-}
-
-static void set_limits(const struct stoker_dataset *dataset, struct stk_tar_limits *limits)
-{
-    limits->name_bytes_max = dataset->options.key_bytes_max;
-    limits->header_bytes_max = dataset->options.header_bytes_max;
 }
 
 static int read_stream(void *context, uint64_t offset, uint8_t *buffer, size_t bytes,
@@ -520,7 +498,8 @@ static int recover_tar(struct one_tar *one, struct stoker_error *error)
     source.bytes = stk_shard_stream_compression(one->stream) == STK_COMPRESSION_NONE
                        ? stk_shard_stream_object_bytes(one->stream)
                        : UINT64_MAX;
-    set_limits(dataset, &source.limits);
+    source.limits.name_bytes_max = dataset->options.key_bytes_max;
+    source.limits.header_bytes_max = dataset->options.header_bytes_max;
     status = stk_tar_recover_run(&rescue, &source, error);
     status = status < 0 ? status : add_recovered(one, &rescue, error);
     if (status == 0) {
@@ -555,6 +534,7 @@ static void close_one(struct one_tar *one, int status, struct stoker_error *erro
     struct stk_dataset_scan_state *scan = &tars->dataset->scan;
 
     if (stk_tar_recover_is_possible(status) &&
+        (!one->tar.format || one->tar.format == &stk_tar_container) &&
         tars->dataset->options.on_error == STOKER_ON_ERROR_SKIP) {
         status = recover_tar(one, error);
     }
@@ -614,6 +594,66 @@ static bool has_headers_only(const struct one_tar *one)
            !scan->labels;
 }
 
+static bool holds_data(const struct stk_container_step *member)
+{
+    return member->kind == STK_MEMBER_FILE || member->kind == STK_MEMBER_ROW;
+}
+
+/* Adds a file or a row to the index. */
+static int index_member(struct one_tar *one, const struct stk_container_step *member,
+                        struct stoker_error *error)
+{
+    char text[STK_CONTAINER_ROW_NAME_BYTES];
+    struct stk_view name = member->name;
+
+    if (member->kind == STK_MEMBER_ROW) {
+        name = stk_container_row_name(one->tar.format, one->rows++, text);
+    }
+    return stk_index_shard_add(one->builder, name, member->offset, member->bytes, error);
+}
+
+static int scan_members(struct one_tar *one, struct window *window, struct stk_container *container,
+                        struct stoker_error *error)
+{
+    struct stk_dataset_scan_state *scan = &window->dataset->scan;
+    struct stk_view bytes = {NULL, 0};
+    int status;
+
+    for (;;) {
+        struct stk_container_step step = {0};
+
+        status = stk_container_step(container, bytes, &step, error);
+        if (status < 0 || step.event == STK_CONTAINER_END) {
+            return status;
+        }
+        bytes = (struct stk_view){NULL, 0};
+        if (atomic_load_explicit(&scan->stop, memory_order_relaxed)) {
+            status = stk_dataset_scan_stopped(error);
+        } else if (step.event == STK_CONTAINER_NEED) {
+            status = window_fill(window, &step, &bytes, error);
+        } else if (holds_data(&step)) {
+            status = index_member(one, &step, error);
+            if (status == 0 && (scan->checksums || scan->labels)) {
+                status = read_member(window, &step, one->builder, error);
+            }
+        }
+        if (status < 0) {
+            return status;
+        }
+    }
+}
+
+/* Chooses the container format by the path and the first bytes of the decompressed shard. */
+static int choose_format(struct one_tar *one, struct stk_view head, struct stoker_error *error)
+{
+    one->tar.format = stk_container_detect(one->tars->dataset->formats, one->path, head);
+    return one->tar.format->flags & STK_CONTAINER_SEQUENTIAL
+               ? stk_fail(error, STOKER_ERROR_UNSUPPORTED,
+                          "members of this container cannot be read in any order",
+                          "convert the shard to a tar", "%s", one->tar.format->name)
+               : 0;
+}
+
 /* All of it front to back: packed, or for its checksums or labels. */
 static int read_whole_tar(struct one_tar *one, struct stoker_error *error)
 {
@@ -625,19 +665,26 @@ static int read_whole_tar(struct one_tar *one, struct stoker_error *error)
                             .want = WINDOW_BYTES_MIN,
                             .data = stk_alloc(WINDOW_BYTES_MAX, 1),
                             .sum = checksums ? stk_xxh3_open() : NULL};
-    struct stk_tar_limits limits;
-    struct stk_tar *tar = NULL;
-    struct stk_view access = {NULL, 0};
     bool is_plain = stk_shard_stream_compression(one->stream) == STK_COMPRESSION_NONE;
-    uint64_t size = is_plain ? stk_shard_stream_object_bytes(one->stream) : UINT64_MAX;
+    struct stk_container_options options = {
+        .size = is_plain ? stk_shard_stream_object_bytes(one->stream) : UINT64_MAX,
+        .name_bytes_max = dataset->options.key_bytes_max,
+        .header_bytes_max = dataset->options.header_bytes_max};
+    struct stk_container_step begin = {.bytes = STK_CONTAINER_HEAD_BYTES};
+    struct stk_container *container = NULL;
+    struct stk_view access = {NULL, 0}, head = {NULL, 0};
     int status = 0;
 
     if (!window.data || (checksums && !window.sum)) {
         status = stk_fail(error, -ENOMEM, "cannot read headers", "free memory", "window");
     }
-    set_limits(dataset, &limits);
-    status = status < 0 ? status : stk_tar_open(&tar, size, &limits, error);
-    status = status < 0 ? status : scan_members(&window, tar, one->builder, error);
+    if (status == 0 && !is_plain) {
+        status = window_fill(&window, &begin, &head, error);
+        head.bytes = stk_min(head.bytes, begin.bytes);
+        status = status < 0 ? status : choose_format(one, head, error);
+    }
+    status = status < 0 ? status : stk_container_open(&container, one->tar.format, &options, error);
+    status = status < 0 ? status : scan_members(one, &window, container, error);
     status = status < 0 ? status : stk_shard_stream_seek_points(one->stream, &access, error);
     if (status == 0) {
         stk_index_shard_set_seek_points(one->builder, access);
@@ -648,7 +695,7 @@ static int read_whole_tar(struct one_tar *one, struct stoker_error *error)
         status = stk_shard_stream_hash_end(one->stream, digest, error);
         stk_index_shard_set_digest(one->builder, digest);
     }
-    stk_tar_close(tar);
+    stk_container_close(container);
     stk_xxh3_close(window.sum);
     stk_free(window.data);
     return status;
@@ -660,6 +707,9 @@ static int start_one(struct one_tar *one, struct stoker_error *error)
     struct stk_foreign_index *told = one->tars->dataset->foreign_index;
     int status = open_one(one, error);
 
+    if (status == 0 && stk_shard_stream_compression(one->stream) == STK_COMPRESSION_NONE) {
+        status = choose_format(one, stk_shard_stream_head(one->stream), error);
+    }
     if (status == 0 && has_headers_only(one)) {
         one->tar.file = stk_shard_stream_file(one->stream);
         one->tar.bytes = stk_shard_stream_object_bytes(one->stream);
@@ -692,7 +742,8 @@ static void prefetch_headers(struct tars *tars, uint64_t shard)
     }
 }
 
-static int next_tar(void *context, struct stk_tar_scan_tar **tar_out, struct stoker_error *error)
+static int next_tar(void *context, struct stk_container_scan_shard **tar_out,
+                    struct stoker_error *error)
 {
     struct tars *tars = context;
     struct stoker_dataset *dataset = tars->dataset;
@@ -714,7 +765,7 @@ static int next_tar(void *context, struct stk_tar_scan_tar **tar_out, struct sto
         one->tars = tars;
         one->shard = (uint32_t)shard;
         one->path = object_path(dataset, shard);
-        one->tar.refuted = STK_TAR_SCAN_NO_START;
+        one->tar.refuted = STK_CONTAINER_SCAN_NO_START;
         status = atomic_load_explicit(&dataset->scan.stop, memory_order_relaxed)
                      ? stk_dataset_scan_stopped(&why)
                      : tars->plan->begin(tars->plan->context, one->shard, &one->index, &one->number,
@@ -732,20 +783,18 @@ static int next_tar(void *context, struct stk_tar_scan_tar **tar_out, struct sto
     }
 }
 
-static struct one_tar *tar_of_sweep(struct stk_tar_scan_tar *tar)
+static struct one_tar *tar_of_sweep(struct stk_container_scan_shard *tar)
 {
     return (struct one_tar *)(void *)tar;
 }
 
-static int add_member(struct stk_tar_scan_tar *tar, const struct stk_tar_step *member,
+static int add_member(struct stk_container_scan_shard *tar, const struct stk_container_step *member,
                       struct stoker_error *error)
 {
-    return member->type == '0' ? stk_index_shard_add(tar_of_sweep(tar)->builder, member->name,
-                                                     member->offset, member->bytes, error)
-                               : 0;
+    return holds_data(member) ? index_member(tar_of_sweep(tar), member, error) : 0;
 }
 
-static int continue_members(struct stk_tar_scan_tar *tar, struct stoker_error *error)
+static int continue_members(struct stk_container_scan_shard *tar, struct stoker_error *error)
 {
     const struct one_tar *one = tar_of_sweep(tar);
     bool stop = atomic_load_explicit(&one->tars->dataset->scan.stop, memory_order_relaxed);
@@ -754,7 +803,8 @@ static int continue_members(struct stk_tar_scan_tar *tar, struct stoker_error *e
                                                                 : 0;
 }
 
-static void end_one(struct stk_tar_scan_tar *tar, int status, const struct stoker_error *error)
+static void end_one(struct stk_container_scan_shard *tar, int status,
+                    const struct stoker_error *error)
 {
     struct stoker_error why = *error;
 
@@ -763,14 +813,16 @@ static void end_one(struct stk_tar_scan_tar *tar, int status, const struct stoke
 
 static int sweep_round(void *context, uint64_t round, struct stoker_error *error)
 {
-    static const struct stk_tar_scan_callbacks calls = {next_tar, add_member, continue_members,
-                                                        end_one};
+    static const struct stk_container_scan_callbacks calls = {next_tar, add_member,
+                                                              continue_members, end_one};
     struct tars *tars = context;
-    struct stk_tar_scan_options options = {
+    struct stk_container_scan_options options = {
         .io = tars->dataset->engine->io,
         .calls = &calls,
         .context = tars,
         .search_share = SEARCH_SHARE,
+        .name_bytes_max = tars->dataset->options.key_bytes_max,
+        .header_bytes_max = tars->dataset->options.header_bytes_max,
         .prefetch_owner = tars->dataset->scan.keep_cached ? tars->dataset : NULL,
         .bytes_read = &tars->dataset->scan.bytes_read};
 
@@ -778,8 +830,7 @@ static int sweep_round(void *context, uint64_t round, struct stoker_error *error
     int status;
 
     (void)round;
-    set_limits(tars->dataset, &options.limits);
-    status = stk_tar_scan(&options, error);
+    status = stk_container_scan(&options, error);
     stk_io_set_cancel_flag(before);
     return status;
 }

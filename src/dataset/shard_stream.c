@@ -15,6 +15,8 @@
 struct stk_shard_stream {
     struct stoker_dataset *dataset;
     struct stk_file *file;
+    uint8_t head[STK_CONTAINER_HEAD_BYTES];
+    size_t head_bytes;
     struct stk_decompress *unpack; /* NULL: plain */
     uint8_t *in;                   /* STREAM_IN_BYTES, then STREAM_SKIP_BYTES of skip space */
     struct stk_view rest;          /* of `in`, not yet unpacked */
@@ -56,13 +58,13 @@ int stk_shard_stream_open(struct stk_shard_stream **stream_out, struct stoker_da
     status = stk_io_open_file(io, path, &stream->file, error);
     status = status < 0 ? status : stk_io_stat_file(io, stream->file, &about, error);
     if (status == 0) {
-        uint8_t head[8];
-        int64_t got = stk_io_read_wait(io, stream->file, 0, head, sizeof head);
+        int64_t got = stk_io_read_wait(io, stream->file, 0, stream->head, sizeof stream->head);
         stream->object_bytes = about.bytes;
         if (got < 0) {
             status = stk_io_fail_read(io, stream->file, got, "cannot read a shard", error);
         } else {
-            stream->packing = stk_compression_detect((struct stk_view){head, (size_t)got});
+            stream->head_bytes = (size_t)got;
+            stream->packing = stk_compression_detect(stk_shard_stream_head(stream));
         }
     }
     if (status == 0 && stream->packing != STK_COMPRESSION_NONE) {
@@ -120,6 +122,11 @@ int stk_shard_stream_open_shard(struct stk_shard_stream **stream_out,
 struct stk_file *stk_shard_stream_file(const struct stk_shard_stream *stream)
 {
     return stream->file;
+}
+
+struct stk_view stk_shard_stream_head(const struct stk_shard_stream *stream)
+{
+    return (struct stk_view){stream->head, stream->head_bytes};
 }
 
 uint32_t stk_shard_stream_compression(const struct stk_shard_stream *stream)

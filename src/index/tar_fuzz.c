@@ -1,8 +1,9 @@
-/* Fuzz of tar.c, wds_name.c, string_table.c, index_shard.c and index.c: any bytes as a tar, read
- * whole and in portions, with its size known and unknown, and put into an index. The last byte
- * chooses how. No crash, no hang, no member outside of the tar. */
+/* Fuzz of tar.c, tar_container.c, container.c, container_detect.c, wds_name.c, string_table.c,
+ * index_shard.c and index.c: any bytes as a tar, read whole and in portions, with its size known
+ * and unknown, and put into an index. The last byte chooses how. No crash, no hang, no member
+ * outside of the tar. */
 #include "base/base.h"
-#include "format/tar/tar.h"
+#include "format/tar/tar_container.h"
 #include "index/index.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
@@ -25,31 +26,32 @@ static void look_up_all(const struct stk_index *index)
 static int read_tar(struct stk_view tar, size_t chunk, bool is_known,
                     struct stk_index_shard_builder *builder)
 {
-    struct stk_tar_limits limits = {.name_bytes_max = 300, .header_bytes_max = 8192};
-    struct stk_tar *reader = NULL;
-    struct stk_tar_step step = {0};
+    struct stk_container_options options = {
+        .size = is_known ? tar.bytes : UINT64_MAX, .name_bytes_max = 300, .header_bytes_max = 8192};
+    struct stk_container *reader = NULL;
+    struct stk_container_step step = {0};
     struct stk_view input = {0};
     struct stoker_error error = {0};
-    int status = stk_tar_open(&reader, is_known ? tar.bytes : UINT64_MAX, &limits, &error);
+    int status = stk_container_open(&reader, &stk_tar_container, &options, &error);
 
-    while (status == 0 && step.event != STK_TAR_END) {
-        status = stk_tar_step(reader, input, &step, &error);
-        if (status == 0 && step.event == STK_TAR_NEED) {
+    while (status == 0 && step.event != STK_CONTAINER_END) {
+        status = stk_container_step(reader, input, &step, &error);
+        if (status == 0 && step.event == STK_CONTAINER_NEED) {
             size_t left = step.offset < tar.bytes ? tar.bytes - step.offset : 0;
             input.data = tar.data + (left ? step.offset : 0);
             input.bytes = stk_min(left, chunk);
-        } else if (status == 0 && step.event == STK_TAR_MEMBER) {
+        } else if (status == 0 && step.event == STK_CONTAINER_MEMBER) {
             STK_ASSERT(step.header < step.offset && step.offset % 512 == 0);
             STK_ASSERT(!is_known || step.bytes <= tar.bytes - step.offset);
-            STK_ASSERT(step.name.bytes <= limits.name_bytes_max);
-            if (step.type == '0') {
+            STK_ASSERT(step.name.bytes <= options.name_bytes_max);
+            if (step.kind == STK_MEMBER_FILE) {
                 status = stk_index_shard_add(builder, step.name, step.offset, step.bytes, &error);
             }
         }
     }
     STK_ASSERT(status == 0 || (error.status == status && error.what[0] && error.where[0] &&
                                error.advice[0] && error.offset != STOKER_NO_OFFSET));
-    stk_tar_close(reader);
+    stk_container_close(reader);
     return status;
 }
 

@@ -3,11 +3,13 @@
  * fails ends its tar only, and nothing leaks.
  * Method: random tars with long names, nested tars and global headers, beside the parser; the
  * simulated world, with reads counted; every allocation and call of the seam failing once.
- * Covers tar_scan.c and tar_scan_lane.c. */
-#include "index/scan/tar_scan.h"
+ * Covers container_scan.c, container_scan_lane.c and tar_container.c. */
+#include "index/scan/container_scan.h"
 
 #include "base/mem.h"
 #include "base/random.h"
+#include "format/tar/tar.h"
+#include "format/tar/tar_container.h"
 #include "format/tar/tar_write.h"
 #include "io/sim/sim.h"
 #include "test/t.h"
@@ -195,7 +197,7 @@ static struct t_tar make_tar(enum made made, int members, size_t bytes_max)
 /* ---- a sweep over them ------------------------------------------------------------------- */
 
 struct one {
-    struct stk_tar_scan_tar tar; /* first */
+    struct stk_container_scan_shard tar; /* first */
     struct run *run;
     int number;
     bool ended;
@@ -212,7 +214,8 @@ struct run {
     struct one ones[TARS_MAX];
 };
 
-static int next(void *context, struct stk_tar_scan_tar **tar_out, struct stoker_error *error)
+static int next(void *context, struct stk_container_scan_shard **tar_out,
+                struct stoker_error *error)
 {
     struct run *run = context;
 
@@ -224,18 +227,23 @@ static int next(void *context, struct stk_tar_scan_tar **tar_out, struct stoker_
     return 1;
 }
 
-static int member(struct stk_tar_scan_tar *tar, const struct stk_tar_step *step,
+static int member(struct stk_container_scan_shard *tar, const struct stk_container_step *step,
                   struct stoker_error *error)
 {
     struct one *one = (struct one *)(void *)tar;
+    struct stk_tar_step as_tar = {.offset = step->offset,
+                                  .bytes = step->bytes,
+                                  .header = step->header,
+                                  .name = step->name,
+                                  .type = step->kind == STK_MEMBER_FILE ? '0' : '?'};
 
     (void)error;
     T_TRUE("not ended", !one->ended);
-    tell(&one->text, step);
+    tell(&one->text, &as_tar);
     return 0;
 }
 
-static int goes_on(struct stk_tar_scan_tar *tar, struct stoker_error *error)
+static int goes_on(struct stk_container_scan_shard *tar, struct stoker_error *error)
 {
     struct one *one = (struct one *)(void *)tar;
 
@@ -245,7 +253,7 @@ static int goes_on(struct stk_tar_scan_tar *tar, struct stoker_error *error)
     return 0;
 }
 
-static void end(struct stk_tar_scan_tar *tar, int status, const struct stoker_error *error)
+static void end(struct stk_container_scan_shard *tar, int status, const struct stoker_error *error)
 {
     struct one *one = (struct one *)(void *)tar;
 
@@ -261,14 +269,14 @@ static void end(struct stk_tar_scan_tar *tar, int status, const struct stoker_er
 
 static int sweep(struct run *run, struct stoker_error *error)
 {
-    static const struct stk_tar_scan_callbacks calls = {next, member, goes_on, end};
+    static const struct stk_container_scan_callbacks calls = {next, member, goes_on, end};
     _Atomic uint64_t bytes_read = 0;
-    struct stk_tar_scan_options options = {.io = run->io,
-                                           .calls = &calls,
-                                           .context = run,
-                                           .bytes_read = &bytes_read,
-                                           .search_share = run->share};
-    int status = stk_tar_scan(&options, error);
+    struct stk_container_scan_options options = {.io = run->io,
+                                                 .calls = &calls,
+                                                 .context = run,
+                                                 .bytes_read = &bytes_read,
+                                                 .search_share = run->share};
+    int status = stk_container_scan(&options, error);
 
     run->bytes_read = bytes_read;
 
@@ -287,6 +295,7 @@ static void add(struct run *run, const struct t_tar *tar, const uint64_t *starts
     T_EQ("add", stk_sim_add(run->io, path, tar->data, tar->bytes), 0);
     *one = (struct one){.run = run};
     T_EQ("open", stk_io_open_file(run->io, path, &one->tar.file, NULL), 0);
+    one->tar.format = &stk_tar_container;
     one->tar.bytes = tar->bytes;
     one->tar.starts = starts;
     one->tar.start_count = count;
@@ -369,7 +378,7 @@ static void test_random(void)
             if (!T_STR("as the parser", run->ones[i].text.bytes, want[i].bytes)) {
                 printf("seed %llu\n", (unsigned long long)seed);
             }
-            refuted += run->ones[i].tar.refuted != STK_TAR_SCAN_NO_START;
+            refuted += run->ones[i].tar.refuted != STK_CONTAINER_SCAN_NO_START;
             failed += run->ones[i].status < 0;
             t_tar_free(&tars[i]);
         }
@@ -417,7 +426,7 @@ static void test_depth(void)
         }
         T_EQ(rows[r].name, sweep(run, NULL), 0);
         T_STR(rows[r].name, run->ones[rows[r].tars - 1].text.bytes, want.bytes);
-        T_EQ(rows[r].name, run->ones[0].tar.refuted, STK_TAR_SCAN_NO_START);
+        T_EQ(rows[r].name, run->ones[0].tar.refuted, STK_CONTAINER_SCAN_NO_START);
         printf("%s: %d in flight, %d submits, %.1f %% read\n", rows[r].name, in_flight_most,
                submits,
                100.0 * (double)run->bytes_read / (double)(tar.bytes * (size_t)rows[r].tars));
