@@ -7,7 +7,7 @@
 #include "dataset/dataset.h"
 #include "format/compress/seek_points.h"
 #include "io/write.h"
-#include "loader/error_policy_test.h"
+#include "loader/pending/error_policy_test.h"
 
 #include <zstd.h>
 

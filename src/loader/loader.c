@@ -3,16 +3,18 @@
 #include "base/options.h"
 #include "base/retry.h"
 #include "engine/worker.h"
-#include "loader/fetcher.h"
-#include "loader/fill_value.h"
-#include "loader/quarantine.h"
+#include "loader/fetch/fetcher.h"
+#include "loader/loader_close.h"
+#include "loader/loader_state.h"
+#include "loader/pending/pending_batch.h"
+#include "loader/pending/quarantine.h"
+#include "loader/worker_steps.h"
 
 #include <errno.h>
 #include <string.h>
 
 /* In flight to begin with, shared by workers: enough for a local disk; slow storage deepens it. */
 #define AHEAD_BYTES (64u << 20)
-#define GROW_READ_AHEAD_WAIT_NS 20000000u
 #define AHEAD_DEFAULT_MAX 16u
 #define MEMORY_WAIT_NS 10000000000ull
 /* A caller that holds batches is told sooner, but not for what is short only for a moment. */
@@ -93,7 +95,7 @@ int stoker_loader_open(struct stoker_loader **loader_out, struct stoker_dataset 
         return stk_fail(error, -ENOMEM, "cannot open a loader", "free memory", "loader");
     }
     loader->engine = engine;
-    loader->client.step_locked = stk_loader_step_locked;
+    loader->client.step_locked = stk_worker_step_locked;
     loader->client.trim_locked = trim_locked;
     loader->client.memory_returned_locked = memory_returned_locked;
     loader->client.wants_memory_locked = wants_memory_locked;
@@ -126,7 +128,7 @@ int stoker_loader_open(struct stoker_loader **loader_out, struct stoker_dataset 
     stk_engine_lock(engine, NULL);
     loader->locked.pins = 1;
     loader->locked.fetched_tail = &loader->locked.fetched;
-    stk_loader_seek_locked(loader, 0, stk_partition_first(&loader->partition, 0));
+    stk_pending_batches_seek_locked(loader, 0, stk_partition_first(&loader->partition, 0));
     stk_engine_add_client_locked(engine, &loader->client);
     stk_engine_signal_locked(engine, engine->worker_count);
     stk_engine_unlock(engine);
@@ -281,52 +283,6 @@ static int open_pool(struct stoker_loader *loader, struct stoker_error *error)
     return status;
 }
 
-void stk_loader_free(struct stoker_loader *loader)
-{
-    struct stoker_dataset *dataset = loader->dataset;
-
-    stk_shard_stream_close(loader->extract.stream);
-    stk_quarantine_close(loader->quarantine);
-    stk_batch_pool_close(loader->pool);
-    stk_loader_fields_close(loader);
-    stk_schedule_reader_deinit(&loader->plan.reader);
-    stk_schedule_deinit(&loader->schedule);
-    stk_run_sampling_close(&loader->sampling);
-    pthread_cond_destroy(&loader->ready);
-    pthread_mutex_destroy(&loader->fingerprint_lock);
-    stk_free(loader);
-    stk_dataset_release(dataset);
-}
-
-void stoker_loader_close(struct stoker_loader *loader)
-{
-    struct stoker_engine *engine;
-
-    if (!loader || stk_engine_check(loader->engine, NULL) < 0) {
-        return;
-    }
-    engine = loader->engine;
-    stk_engine_retain(engine);
-    stk_engine_lock(engine, NULL);
-    loader->locked.closed = true;
-    atomic_store_explicit(&loader->closing, true, memory_order_relaxed);
-    stk_pending_batches_cancel_locked(loader);
-    /* Samples in work end in the background; the last of them frees the loader. */
-    stk_loader_unpin_locked(loader);
-    stk_engine_unlock(engine);
-    stk_engine_release(engine);
-}
-
-/* The place comes first: dropping flights lets the lock go, and what workers open meanwhile must
- * lie on the new way. */
-void stk_loader_seek_locked(struct stoker_loader *loader, uint64_t epoch, uint64_t position)
-{
-    loader->locked.epoch = loader->locked.open_epoch = epoch;
-    loader->locked.position = loader->locked.open_position = position;
-    stk_pending_batches_cancel_locked(loader);
-    stk_engine_signal_locked(loader->engine, 1);
-}
-
 int stoker_loader_set_epoch(struct stoker_loader *loader, uint64_t epoch,
                             struct stoker_error *error)
 {
@@ -351,7 +307,7 @@ int stoker_loader_set_epoch(struct stoker_loader *loader, uint64_t epoch,
         loader->locked.epoch = epoch;
         loader->locked.position = head->position;
     } else if (!there) {
-        stk_loader_seek_locked(loader, epoch, first);
+        stk_pending_batches_seek_locked(loader, epoch, first);
     }
     loader->locked.resumed = false;
     stk_engine_unlock(engine);
@@ -371,29 +327,6 @@ static void next_epoch_locked(struct stoker_loader *loader)
         loader->locked.open_position = loader->locked.position;
         stk_engine_signal_locked(loader->engine, 1);
     }
-}
-
-static struct stoker_batch *remove_head_locked(struct stoker_loader *loader)
-{
-    struct stk_pending_batch *pending = loader->locked.head;
-    struct stoker_batch *batch = pending->batch;
-    bool added = stk_delivered_add(&loader->locked.delivered_steps, &loader->partition,
-                                   pending->epoch, pending->position);
-
-    STK_ASSERT(added); /* next() leaves room */
-    loader->locked.head = pending->next;
-    if (!pending->next) {
-        loader->locked.tail = NULL;
-    }
-    loader->locked.pending_count--;
-    loader->locked.position = pending->next_position;
-    loader->locked.batches++;
-    loader->locked.delivered += pending->samples;
-    loader->locked.counters.substituted += pending->locked.substituted;
-    pending->batch = NULL;
-    stk_pending_batch_free_locked(pending);
-    stk_engine_signal_locked(loader->engine, 1);
-    return batch;
 }
 
 /* Why nothing can come: the caller holds all the memory, or it never sufficed. */
@@ -428,7 +361,7 @@ static bool drop_read_ahead_locked(struct stk_engine_client *client)
     }
     loader->locked.pins++; /* its caller may close it while the lock is let go */
     shrink_read_ahead_locked(loader);
-    stk_loader_seek_locked(loader, loader->locked.epoch, loader->locked.position);
+    stk_pending_batches_seek_locked(loader, loader->locked.epoch, loader->locked.position);
     stk_loader_unpin_locked(loader);
     return true;
 }
@@ -453,7 +386,8 @@ static int poll_head_locked(struct stoker_loader *loader, struct stoker_batch **
 
             if (status == STOKER_ERROR_BUDGET && shrink_read_ahead_locked(loader)) {
                 /* The batches behind may have what a sample of this one lacks. */
-                stk_loader_seek_locked(loader, loader->locked.epoch, loader->locked.position);
+                stk_pending_batches_seek_locked(loader, loader->locked.epoch,
+                                                loader->locked.position);
                 return STOKER_ERROR_AGAIN;
             }
             if (error) {
@@ -461,14 +395,15 @@ static int poll_head_locked(struct stoker_loader *loader, struct stoker_batch **
             }
             if (!stk_error_is_data(status)) {
                 /* The disk, the network or memory: the next call tries the batch again. */
-                stk_loader_seek_locked(loader, loader->locked.epoch, loader->locked.position);
+                stk_pending_batches_seek_locked(loader, loader->locked.epoch,
+                                                loader->locked.position);
             }
             return status;
         }
         if (listed < 0) {
             return listed;
         }
-        *batch_out = remove_head_locked(loader);
+        *batch_out = stk_pending_batch_take_locked(loader);
         return 1;
     }
     if (is_memory_exhausted_locked(loader)) {
@@ -479,33 +414,6 @@ static int poll_head_locked(struct stoker_loader *loader, struct stoker_batch **
         return loader->locked.open_error.status;
     }
     return STOKER_ERROR_AGAIN;
-}
-
-/* A worker found nothing to do while the caller waits, reads are under way and the ring is full:
- * reads are what is slow, and more of them under way is the cure. Where decoding is what is slow
- * no worker is idle, and memory is left alone. Once a batch, or a while: what the last step
- * brought shows only then. */
-bool stk_loader_grow_read_ahead_locked(struct stoker_loader *loader)
-{
-    uint64_t more = (uint64_t)loader->locked.ahead + 2;
-    uint64_t now_ns;
-
-    if (loader->ahead_option || loader->client.waiting == 0 || loader->locked.fetching == 0 ||
-        loader->locked.opening || loader->locked.pending_count < loader->locked.ahead ||
-        loader->locked.ahead >= STK_LOADER_AHEAD_MAX ||
-        more * loader->batch_bytes > loader->engine->budget.bytes_max / 2) {
-        return false;
-    }
-    now_ns = stk_engine_now(loader->engine);
-    if (loader->locked.ahead_grown_at == loader->locked.batches &&
-        now_ns - loader->locked.ahead_grown_ns < GROW_READ_AHEAD_WAIT_NS) {
-        return false;
-    }
-    loader->locked.ahead_grown_at = loader->locked.batches;
-    loader->locked.ahead_grown_ns = now_ns;
-    loader->locked.ahead++;
-    loader->locked.out_limit++;
-    return true;
 }
 
 static bool before(const struct timespec *a, const struct timespec *b)

@@ -4,8 +4,8 @@
  * Method: a small data set of each kind; a clean run counts the calls; then one run for each call
  * n in which n fails (an allocation, or a call of the simulated world), or all from n on, as on a
  * disk that went away and came back. Covers dataset.c, dataset_scan.c, shard_stream.c, loader.c,
- * pending_batch.c, fetcher.c, fill of samples, quarantine.c and the engine under them. Usage:
- * loader_fail_nth_test [step] (every step-th call; 0: about 60 of each) */
+ * extract_step.c, pending_batch.c, fetcher.c, sample_work.c, quarantine.c and the engine under
+ * them. Usage: loader_fail_nth_test [step] (every step-th call; 0: about 60 of each) */
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "io/sim/sim.h"

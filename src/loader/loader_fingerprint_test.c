@@ -4,9 +4,9 @@
  * Method: streams against stoker_order_fingerprint of the same settings; what waits is looked at
  * in the loader. Covers loader/sampler/run_fingerprint.c too. */
 #include "base/mem.h"
-#include "loader/error_policy_test.h"
+#include "loader/pending/error_policy_test.h"
 
-#include "loader/pending_batch.h"
+#include "loader/pending/pending_batch.h"
 
 static uint64_t print_of(const struct stoker_loader *loader, const struct stoker_mix_options *mix,
                          uint64_t first, uint64_t steps)

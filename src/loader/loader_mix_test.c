@@ -4,7 +4,7 @@
  * Method: tars in the simulated world, as two and as three sources; streams against
  * stoker_order_slots of the same options. */
 #include "base/mem.h"
-#include "loader/error_policy_test.h"
+#include "loader/pending/error_policy_test.h"
 
 static const uint64_t ends[3] = {50, 150, SAMPLES}, weights[3] = {3, 2, 1};
 

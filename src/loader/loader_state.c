@@ -1,8 +1,11 @@
 /* Where a loader is: its state, what leads back to it, and its statistics. */
+#include "loader/loader_state.h"
+
 #include "base/options.h"
 #include "engine/worker.h"
-#include "loader/fetcher.h"
-#include "loader/quarantine.h"
+#include "loader/fetch/fetcher.h"
+#include "loader/pending/pending_batch.h"
+#include "loader/pending/quarantine.h"
 
 #include <string.h>
 
@@ -18,9 +21,11 @@ static void state_of(const struct stoker_loader *loader, struct stoker_state *st
 
 /* ---- the fingerprint, when it is asked for ---- */
 
-int stk_loader_update_fingerprint(const struct stoker_loader *asked, struct stoker_state *place_out)
+int stk_loader_update_fingerprint(const struct stoker_loader *unchanged,
+                                  struct stoker_state *place_out)
 {
-    struct stoker_loader *loader = (struct stoker_loader *)(uintptr_t)asked; /* as it shows const */
+    /* The public functions take a const loader: its state does not change for them. */
+    struct stoker_loader *loader = (struct stoker_loader *)(uintptr_t)unchanged;
     struct stk_delivered copy;
     uint64_t sum;
     int status;
@@ -110,7 +115,7 @@ int stoker_loader_set_state(struct stoker_loader *loader, const struct stoker_st
     }
     pthread_mutex_lock(&loader->fingerprint_lock);
     stk_engine_lock(loader->engine, NULL);
-    stk_loader_seek_locked(loader, state->epoch, state->position);
+    stk_pending_batches_seek_locked(loader, state->epoch, state->position);
     loader->locked.delivered_steps = (struct stk_delivered){.fingerprint = state->fingerprint};
     loader->locked.resumed = true;
     stk_engine_unlock(loader->engine);

@@ -1,7 +1,7 @@
 /* Goal: batches come in the order's order, once each, the same bytes whatever the threads, the
  * faults and the restarts; memory stays in its budget; everything can be closed at any time.
  * Method: tars of numbered samples in the simulated world, read as bytes, labels and keys. Covers
- * loader.c, loader_state.c, pending_batch.c, sample_work.c and fetcher.c. */
+ * loader.c, loader_close.c, loader_state.c and worker_steps.c, and the files below them. */
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "io/sim/sim.h"

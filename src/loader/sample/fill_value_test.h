@@ -1,12 +1,12 @@
-/* loader/fill_value_test.h: samples with values inside members, in the simulated world.
+/* loader/sample/fill_value_test.h: samples with values inside members, in the simulated world.
  *
  *   what sample i holds (and how it may be damaged) -> tar_of -> rig_open -> open_loader
  *
  * Each picture's pixels name their own places, (x, y, sample): so a batch says by itself which crop
  * and flips it had. Owner: the test that includes it. Threads: one. Memory: the rig's, and one tar.
  * Bound: SAMPLES. */
-#ifndef LOADER_FILL_VALUE_TEST_H
-#define LOADER_FILL_VALUE_TEST_H
+#ifndef LOADER_SAMPLE_FILL_VALUE_TEST_H
+#define LOADER_SAMPLE_FILL_VALUE_TEST_H
 
 #include "base/random.h"
 #include "engine/engine.h"

@@ -2,9 +2,9 @@
  * that threads, ranks, restarts and what was learned before change nothing; failures of storage
  * are tried again, then raised.
  * Method: tars with damaged samples in the simulated world, streamed by different threads, world
- * sizes and places to begin at, and compared with each other. Covers retries and substitution in
- * sample_work.c. */
-#include "loader/error_policy_test.h"
+ * sizes and places to begin at, and compared with each other. Covers read_retry.c, sample_read.c,
+ * sample_work.c and substitute.c. */
+#include "loader/pending/error_policy_test.h"
 
 #include "base/mem.h"
 #include "base/random.h"

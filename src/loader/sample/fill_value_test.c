@@ -3,8 +3,8 @@
  * damage in any of them costs the whole sample, by the bad-data policy.
  * Method: samples in the simulated world whose values follow from their number; each picture's
  * pixels name their own places, so that a batch says by itself what crop and flip it had, and the
- * boxes and the mask are computed again from that. Covers loader_field.c and fill_value.c. */
-#include "loader/fill_value_test.h"
+ * boxes and the mask are computed again from that. Covers fill_value.c and sample_fill.c. */
+#include "loader/sample/fill_value_test.h"
 
 #include "base/mem.h"
 

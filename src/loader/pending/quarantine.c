@@ -1,5 +1,5 @@
 /* Damaged samples: noted by workers, listed in the order of delivery. */
-#include "loader/quarantine.h"
+#include "loader/pending/quarantine.h"
 
 #include "base/mem.h"
 #include "base/random.h"

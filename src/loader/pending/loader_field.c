@@ -1,8 +1,9 @@
 /* Fields as they are opened: which member, which shape, whom they follow. */
-#include "base/mem.h"
-#include "loader/fill_value.h"
+#include "loader/pending/loader_field.h"
 
+#include "base/mem.h"
 #include "format/value/value.h"
+#include "loader/pending/loader_private.h"
 
 #include <errno.h>
 #include <string.h>

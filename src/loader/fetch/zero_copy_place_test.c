@@ -1,8 +1,8 @@
 /* Goal: a value that is a read by itself, from a store, comes straight to its place in the batch.
  * Method: the simulated world, which says to be far away and keeps where its reads shall go; the
- * values' addresses are among them. Covers place_of in fetcher.c and
- * fill_value in sample_work.c. */
-#include "loader/error_policy_test.h"
+ * values' addresses are among them. Covers slot_destination in
+ * fetcher.c, and copy_bytes in sample_fill.c. */
+#include "loader/pending/error_policy_test.h"
 
 #define BATCH 16u
 #define SHORTER 20u /* bytes that are left of a file */

@@ -1,4 +1,4 @@
-/* loader/quarantine.h: the damaged samples that a loader met, and how many it may meet.
+/* loader/pending/quarantine.h: the damaged samples that a loader met, and how many it may meet.
  *
  *   worker finds damage -> note in its flight, and `known` when every draw meets it
  *     -> the batch is complete: listed, written, weighed -> delivered, or LIMIT
@@ -12,10 +12,10 @@
  *
  * The file is JSON, an object a line, each line one write at the end: whole lines after a kill -9,
  * and the rest of a torn one is cut off when a loader opens it again. */
-#ifndef LOADER_QUARANTINE_H
-#define LOADER_QUARANTINE_H
+#ifndef LOADER_PENDING_QUARANTINE_H
+#define LOADER_PENDING_QUARANTINE_H
 
-#include "loader/pending_batch.h"
+#include "loader/pending/pending_batch.h"
 
 struct stk_quarantine_options {
     struct stk_io *io; /* borrowed until close */

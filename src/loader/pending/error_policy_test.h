@@ -1,11 +1,11 @@
-/* loader/error_policy_test.h: tars with damaged samples in the simulated world, and streams of
- * them.
+/* loader/pending/error_policy_test.h: tars with damaged samples in the simulated world, and streams
+ * of them.
  *
  *   rig_open -> open_loader -> take | stream -> trace -> same; check_list
  *
  * Owner: the test that includes it. Threads: one. Memory: the rig's. Bound: STREAM samples. */
-#ifndef LOADER_ERROR_POLICY_TEST_H
-#define LOADER_ERROR_POLICY_TEST_H
+#ifndef LOADER_PENDING_ERROR_POLICY_TEST_H
+#define LOADER_PENDING_ERROR_POLICY_TEST_H
 
 #include "engine/engine.h"
 #include "io/sim/sim.h"

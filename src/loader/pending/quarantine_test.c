@@ -2,7 +2,7 @@
  * the threads; what is known to be damaged is not read again.
  * Method: streams of tars with damaged samples in the simulated world, with faults of the file.
  * Covers quarantine.c, and io/write.h as it is used for it. */
-#include "loader/error_policy_test.h"
+#include "loader/pending/error_policy_test.h"
 
 /* The list: each damaged sample once, in the same order whatever the threads. */
 static void test_list(void)

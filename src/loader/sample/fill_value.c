@@ -1,31 +1,28 @@
-/* Values inside members: parsed, checked against their field, put into the slot or aside; and what
- * lies aside laid out when the flight's last slot is done. */
-#include "loader/fill_value.h"
+/* Values inside members: parses the member, checks the value against its field, and copies it into
+ * the slot, or out of line if its size varies. */
+#include "loader/sample/fill_value.h"
 
 #include "base/mem.h"
 #include "base/random.h"
-#include "format/value/value.h"
+#include "loader/pending/ragged_layout.h"
 
 #include <errno.h>
 #include <string.h>
 
-/* A box and its label take 41 bytes here, and at least 4 in a member (an npy of bytes). */
+/* A box and its label take 41 bytes in memory, and at least 4 in a member (an npy of bytes). */
 #define BOX_MEMORY_RATIO 11u
-/* How often memory for a batch's values is asked for when others were quicker to take it. */
-#define GROW_ATTEMPTS 8u
-/* While other batches are in flight: what they hold comes free only after this one. */
 
-/* A value with what it holds of the budget. */
+/* A value, and the memory of the budget that it holds. */
 struct opened {
     struct stk_value value;
     uint64_t reserved;
-    bool lent;                /* by the sample's parsed document */
-    struct stk_parse_job job; /* of the helper, where that parsed it */
+    bool is_shared;           /* a view of the sample's parsed document */
+    struct stk_parse_job job; /* of the sandbox, if it parsed the member */
 };
 
 struct box_list {
     struct stk_image_boxes boxes; /* its arrays are owned */
-    uint64_t left_count;
+    uint64_t visible_count;
 };
 
 static void close_value(const struct stk_fill *fill, struct opened *opened);
@@ -50,25 +47,7 @@ uint64_t stk_fill_value_key(const struct stk_pending_batch *pending, uint32_t sl
         field);
 }
 
-bool stk_fill_value_is_nested(const struct stk_loader_field *field)
-{
-    switch (field->kind) {
-    case STOKER_FIELD_TEXT:
-    case STOKER_FIELD_INT:
-    case STOKER_FIELD_FLOAT:
-        return field->path != NULL;
-    case STOKER_FIELD_ARRAY:
-    case STOKER_FIELD_BOXES:
-    case STOKER_FIELD_BOX_LABELS:
-    case STOKER_FIELD_JSON:
-    case STOKER_FIELD_MSGPACK:
-        return true;
-    default:
-        return false;
-    }
-}
-
-/* ---- opening ---- */
+/* ---- parsing ---- */
 
 static enum stk_value_encoding encoding_of(const struct stk_fill *fill)
 {
@@ -88,55 +67,55 @@ void stk_parse_cache_close(struct stk_parse_cache *parse)
     *parse = (struct stk_parse_cache){0};
 }
 
-/* What opening and using a value takes, at most. */
+/* An upper bound of the memory that opening and using a value takes. */
 static int memory_estimate(const struct stk_fill *fill, enum stk_value_encoding encoding,
-                           const char *path, uint64_t *ticket_out)
+                           const char *path, uint64_t *bytes_out)
 {
     const struct stk_loader_field *field = field_of(fill);
     bool boxes = field->kind == STOKER_FIELD_BOXES;
     bool labels = field->kind == STOKER_FIELD_BOX_LABELS;
-    uint64_t ticket, more = 0;
-    int status = stk_value_memory_bytes(encoding, fill->bytes, path, &ticket, fill->error);
+    uint64_t bytes, more = 0;
+    int status = stk_value_memory_bytes(encoding, fill->bytes, path, &bytes, fill->error);
 
-    if (status == 0 && labels && encoding == STK_VALUE_NPZ) { /* its labels are another array */
+    if (status == 0 && labels && encoding == STK_VALUE_NPZ) { /* its labels are a second array */
         status = stk_value_memory_bytes(encoding, fill->bytes, field->labels, &more, fill->error);
     }
     if (boxes || labels) {
-        uint64_t written = encoding == STK_VALUE_NPZ ? ticket : fill->bytes.bytes;
+        uint64_t written = encoding == STK_VALUE_NPZ ? bytes : fill->bytes.bytes;
 
         more += BOX_MEMORY_RATIO * stk_min(written, UINT64_MAX / 32);
     }
-    *ticket_out = status < 0 ? 0 : ticket + stk_min(more, UINT64_MAX - ticket);
+    *bytes_out = status < 0 ? 0 : bytes + stk_min(more, UINT64_MAX - bytes);
     return status;
 }
 
-/* Documents that take no more are kept until the sample is done. */
+/* Parsed documents up to this size are cached until the sample is filled. */
 static uint64_t shared_bytes_max(const struct stk_fill *fill)
 {
     return fill->pending->loader->engine->keep_bytes / (1 + BOX_MEMORY_RATIO);
 }
 
-/* By this process: its own code and libraries look into the member. */
+/* Parses the member in this process. */
 static int parse_in_process(const struct stk_fill *fill, enum stk_value_encoding encoding,
                             const char *path, struct opened *opened)
 {
     struct stoker_engine *engine = fill->pending->loader->engine;
     bool tree = encoding == STK_VALUE_JSON || encoding == STK_VALUE_MSGPACK;
-    uint64_t ticket, bytes_max = fill->pending->loader->parse_bytes_max;
-    int status = memory_estimate(fill, encoding, path, &ticket);
+    uint64_t bytes, bytes_max = fill->pending->loader->parse_bytes_max;
+    int status = memory_estimate(fill, encoding, path, &bytes);
 
-    /* What is above bytes_max is refused by name, below: it need not be asked for. */
-    if (status == 0 && ticket > engine->keep_bytes && ticket <= bytes_max) {
-        status = stk_engine_reserve(engine, ticket, fill->pending->memory_wait_ms,
+    /* Above bytes_max stk_value_open fails with a better error: nothing is reserved for that. */
+    if (status == 0 && bytes > engine->keep_bytes && bytes <= bytes_max) {
+        status = stk_engine_reserve(engine, bytes, fill->pending->memory_wait_ms,
                                     "reading a large member", fill->error);
-        opened->reserved = status < 0 ? 0 : ticket;
+        opened->reserved = status < 0 ? 0 : bytes;
     }
     if (status < 0) {
         return status;
     }
-    opened->lent = tree && ticket <= shared_bytes_max(fill);
-    return stk_value_open(opened->lent ? &fill->parse->value : &opened->value, encoding,
-                          fill->bytes, opened->lent ? NULL : path, bytes_max, fill->error);
+    opened->is_shared = tree && bytes <= shared_bytes_max(fill);
+    return stk_value_open(opened->is_shared ? &fill->parse->value : &opened->value, encoding,
+                          fill->bytes, opened->is_shared ? NULL : path, bytes_max, fill->error);
 }
 
 static struct stk_parse_job job_of(const struct stk_fill *fill, enum stk_value_encoding encoding)
@@ -157,7 +136,7 @@ static struct stk_parse_job job_of(const struct stk_fill *fill, enum stk_value_e
     };
 }
 
-/* By the worker's helper: a document comes back whole, whatever the path. */
+/* Parses the member in the worker's sandbox, which returns the entire document for any path. */
 static int parse_sandboxed(const struct stk_fill *fill, enum stk_value_encoding encoding,
                            struct opened *opened)
 {
@@ -168,7 +147,7 @@ static int parse_sandboxed(const struct stk_fill *fill, enum stk_value_encoding 
     status = stk_worker_parse(fill->worker, &opened->job, value, fill->error);
     opened->reserved = opened->job.reserved_bytes;
     if (status == 0 && value->tree && opened->reserved == 0) {
-        opened->lent = true;
+        opened->is_shared = true;
         fill->parse->value = *value;
     } else if (status == 0 && value->tree) {
         status = stk_value_find(value, field_of(fill)->path, value, fill->error);
@@ -176,7 +155,7 @@ static int parse_sandboxed(const struct stk_fill *fill, enum stk_value_encoding 
     return status;
 }
 
-/* Of a document that is handed out as it is, only whether it is good. */
+/* Checks a document whose bytes are the value. */
 static int check_sandboxed(const struct stk_fill *fill)
 {
     struct opened opened = {.job = job_of(fill, encoding_of(fill))};
@@ -189,14 +168,14 @@ static int check_sandboxed(const struct stk_fill *fill)
     return status;
 }
 
-/* Opens what lies at a path; a document that another field of the sample looked into is not parsed
- * again. Usual members live in what the heap keeps; large ones ask for their memory first, and are
- * closed with their value: nobody waits for memory while he keeps some. */
+/* Opens the value at a path. A document that another field of the sample has parsed is not parsed
+ * again. A large member reserves its memory first, and is closed with its value: so no thread waits
+ * for memory while it holds some. */
 static int open_value(const struct stk_fill *fill, const char *path, struct opened *opened)
 {
     struct stk_parse_cache *parse = fill->parse;
     enum stk_value_encoding encoding = encoding_of(fill);
-    bool jailed =
+    bool is_sandboxed =
         fill->worker->sandbox && encoding != STK_VALUE_NPY && encoding != STK_VALUE_UNKNOWN;
     int status = 0;
 
@@ -204,11 +183,11 @@ static int open_value(const struct stk_fill *fill, const char *path, struct open
     if (!parse->value.tree || parse->value.encoding != encoding ||
         parse->value.bytes.data != fill->bytes.data) {
         stk_parse_cache_close(parse);
-        status = jailed ? parse_sandboxed(fill, encoding, opened)
-                        : parse_in_process(fill, encoding, path, opened);
+        status = is_sandboxed ? parse_sandboxed(fill, encoding, opened)
+                              : parse_in_process(fill, encoding, path, opened);
     }
     if (status == 0 && parse->value.tree) {
-        opened->lent = true;
+        opened->is_shared = true;
         status = stk_value_find(&parse->value, path, &opened->value, fill->error);
     }
     if (status < 0) {
@@ -219,282 +198,21 @@ static int open_value(const struct stk_fill *fill, const char *path, struct open
 
 static void close_value(const struct stk_fill *fill, struct opened *opened)
 {
-    if (!opened->lent) {
+    if (!opened->is_shared) {
         stk_value_close(&opened->value);
     }
     stk_budget_release(&fill->pending->loader->engine->budget, opened->reserved);
     *opened = (struct opened){0};
 }
 
-/* ---- pieces ---- */
-
-static struct stk_ragged_value *ragged_value_of(struct stk_pending_batch *pending,
-                                                const struct stk_loader_field *field, uint32_t slot)
-{
-    return &pending->ragged_values[(uint64_t)field->out_of_line_index * pending->samples + slot];
-}
-
-static void ragged_value_free(struct stk_pending_batch *pending, struct stk_ragged_value *piece)
-{
-    if (piece->from_reservation) {
-        atomic_fetch_add_explicit(&pending->reserved_left, piece->bytes, memory_order_relaxed);
-    } else {
-        stk_budget_release(&pending->loader->engine->budget, piece->bytes);
-    }
-    stk_free(piece->data);
-    *piece = (struct stk_ragged_value){0};
-}
-
-/* Memory of what the flight was granted when it opened, else of the budget. */
-static int ragged_value_reserve(const struct stk_fill *fill, uint64_t bytes, bool *granted_out)
-{
-    struct stk_pending_batch *pending = fill->pending;
-    struct stoker_engine *engine = pending->loader->engine;
-    /* Relaxed: it is a count; nobody reads memory because of it. */
-    uint64_t left = atomic_load_explicit(&pending->reserved_left, memory_order_relaxed);
-
-    while (left >= bytes &&
-           !atomic_compare_exchange_weak_explicit(&pending->reserved_left, &left, left - bytes,
-                                                  memory_order_relaxed, memory_order_relaxed)) {
-    }
-    *granted_out = left >= bytes;
-    return *granted_out ? 0
-                        : stk_engine_reserve(engine, bytes, fill->pending->memory_wait_ms,
-                                             "a value of a sample", fill->error);
-}
-
-/* An empty piece of so many bytes in place of what a failed attempt may have left. */
-static int value_alloc(const struct stk_fill *fill, uint64_t bytes,
-                       struct stk_ragged_value **piece_out)
-{
-    struct stk_ragged_value *piece = ragged_value_of(fill->pending, field_of(fill), fill->slot);
-    bool granted;
-    int status;
-
-    *piece_out = piece;
-    ragged_value_free(fill->pending, piece);
-    if (bytes == 0) {
-        return 0;
-    }
-    status = ragged_value_reserve(fill, bytes, &granted);
-    if (status < 0) {
-        return status;
-    }
-    *piece = (struct stk_ragged_value){stk_alloc(bytes, 1), bytes, {0}, granted};
-    if (piece->data) {
-        return 0;
-    }
-    ragged_value_free(fill->pending, piece);
-    return stk_fail(fill->error, -ENOMEM, "cannot keep a value", "free memory", "%llu bytes",
-                    (unsigned long long)bytes);
-}
-
-bool stk_ragged_values_estimate(const struct stk_pending_batch *pending, uint64_t *value_bytes)
-{
-    struct stoker_loader *loader = pending->loader;
-    bool known = true;
-
-    for (uint32_t f = 0; f < loader->field_count; f++) {
-        if (loader->fields[f].out_of_line) {
-            uint64_t most =
-                atomic_load_explicit(&loader->out_of_line_bytes[f], memory_order_relaxed);
-
-            known = known && most != UINT64_MAX;
-            value_bytes[f] = most == UINT64_MAX ? 0 : most;
-        }
-    }
-    return known;
-}
-
-int stk_ragged_values_open(struct stk_pending_batch *pending, const uint64_t *value_bytes,
-                           struct stoker_error *error)
-{
-    struct stoker_loader *loader = pending->loader;
-    uint64_t count = (uint64_t)loader->out_of_line_count * pending->samples, sum = 0;
-    int status;
-
-    if (count == 0) {
-        return 0;
-    }
-    for (uint32_t f = 0; f < loader->field_count; f++) {
-        /* The batch has as much, reserved: the sum cannot wrap. */
-        sum += loader->fields[f].out_of_line ? value_bytes[f] + value_bytes[f] / 8 : 0;
-    }
-    status = stk_engine_reserve(loader->engine, sum, 0, "values of a batch", error);
-    if (status < 0) {
-        return status;
-    }
-    pending->reserved_bytes = sum;
-    atomic_store_explicit(&pending->reserved_left, sum, memory_order_relaxed);
-    pending->ragged_values = stk_alloc(count, sizeof *pending->ragged_values);
-    return pending->ragged_values ? 0
-                                  : stk_fail(error, -ENOMEM, "cannot open a batch", "free memory",
-                                             "%u samples", pending->samples);
-}
-
-void stk_ragged_values_close(struct stk_pending_batch *pending)
-{
-    uint64_t count = (uint64_t)pending->loader->out_of_line_count * pending->samples;
-
-    for (uint64_t i = 0; pending->ragged_values && i < count; i++) {
-        ragged_value_free(pending, &pending->ragged_values[i]);
-    }
-    stk_free(pending->ragged_values);
-    pending->ragged_values = NULL;
-    stk_budget_release(&pending->loader->engine->budget, pending->reserved_bytes);
-    pending->reserved_bytes = 0;
-}
-
-/* Room in the batch. What others only keep is given back; else it is waited for, as long as for
- * the memory of a sample. */
-static int grow(struct stk_pending_batch *pending, uint32_t f, uint64_t bytes,
-                struct stoker_error *error)
-{
-    struct stoker_engine *engine = pending->loader->engine;
-    int status = stk_batch_grow(pending->batch, f, bytes, error);
-
-    for (uint32_t i = 0; i < GROW_ATTEMPTS && status == STOKER_ERROR_BUDGET; i++) {
-        uint64_t wanted = stk_batch_buffer_bytes(bytes);
-
-        status =
-            stk_engine_reserve(engine, wanted, pending->memory_wait_ms, "values of a batch", error);
-        if (status < 0) {
-            break;
-        }
-        stk_budget_release(&engine->budget, wanted);
-        status = stk_batch_grow(pending->batch, f, bytes, error);
-    }
-    return status;
-}
-
-static void raise_maximum(_Atomic uint64_t *most, uint64_t bytes)
-{
-    uint64_t seen = atomic_load_explicit(most, memory_order_relaxed);
-
-    while ((seen == UINT64_MAX || seen < bytes) &&
-           !atomic_compare_exchange_weak_explicit(most, &seen, bytes, memory_order_relaxed,
-                                                  memory_order_relaxed)) {
-    }
-}
-
-static int layout_field(struct stk_pending_batch *pending, uint32_t f, struct stoker_error *error)
-{
-    const struct stk_loader_field *field = &pending->loader->fields[f];
-    struct stoker_batch *batch = pending->batch;
-    uint64_t row_bytes = stk_batch_field_row_bytes(&field->shape), total = 0;
-    uint32_t rank = field->shape.dimension_count;
-    int status;
-
-    for (uint32_t slot = 0; slot < pending->samples; slot++) {
-        total +=
-            ragged_value_of(pending, field, slot)->bytes; /* all of it is reserved: cannot wrap */
-    }
-    status = grow(pending, f, total, error);
-    if (status < 0) {
-        return status;
-    }
-    raise_maximum(&pending->loader->out_of_line_bytes[f], total);
-    total = 0;
-    batch->fields[f].offsets[0] = 0;
-    for (uint32_t slot = 0; slot < pending->samples; slot++) {
-        struct stk_ragged_value *piece = ragged_value_of(pending, field, slot);
-
-        if (piece->bytes > 0) {
-            memcpy(batch->fields[f].data + total, piece->data, piece->bytes);
-        }
-        total += piece->bytes;
-        batch->fields[f].offsets[slot + 1] = total / row_bytes;
-        if (batch->fields[f].sides) {
-            memcpy(batch->fields[f].sides + (uint64_t)slot * rank, piece->sides,
-                   rank * sizeof *piece->sides);
-        }
-        ragged_value_free(pending, piece);
-    }
-    return 0;
-}
-
-/* ---- substituted values of members ---- */
-
-/* The value of a slot after substitutions: the last override, else what is in its place. */
-static struct stk_view value_of(const struct stk_pending_batch *pending, uint32_t field,
-                                uint32_t slot)
-{
-    const uint64_t *offsets = pending->batch->fields[field].offsets;
-
-    for (struct stk_value_override *it = pending->locked.overrides; it; it = it->next) {
-        if (it->field == field && it->slot == slot) {
-            return (struct stk_view){it->data, it->bytes};
-        }
-    }
-    return (struct stk_view){pending->batch->fields[field].data + offsets[slot],
-                             offsets[slot + 1] - offsets[slot]};
-}
-
-/* Values of other sizes came in by substitution: lays a field out anew. */
-static int relayout_field(struct stk_pending_batch *pending, uint32_t field,
-                          struct stoker_error *error)
-{
-    struct stoker_engine *engine = pending->loader->engine;
-    struct stoker_batch *batch = pending->batch;
-    uint64_t total = 0, offset = 0;
-    uint8_t *copy;
-    uint64_t *offsets;
-    int status = 0;
-
-    for (uint32_t slot = 0; slot < pending->samples; slot++) {
-        total += value_of(pending, field, slot).bytes;
-    }
-    status = stk_engine_reserve(engine, total, pending->memory_wait_ms,
-                                "laying out substituted values", error);
-    if (status < 0) {
-        return status;
-    }
-    copy = stk_alloc(total, 1);
-    offsets = stk_alloc(pending->samples + 1u, sizeof *offsets);
-    if (!copy || !offsets) {
-        status = stk_fail(error, -ENOMEM, "cannot lay out substituted values", "free memory",
-                          "%llu bytes", (unsigned long long)total);
-        goto done;
-    }
-    for (uint32_t slot = 0; slot < pending->samples; slot++) {
-        struct stk_view value = value_of(pending, field, slot);
-        memcpy(copy + offset, value.data, value.bytes);
-        offset += value.bytes;
-        offsets[slot + 1] = offset;
-    }
-    status = grow(pending, field, total, error);
-    if (status == 0) {
-        memcpy(batch->fields[field].data, copy, total);
-        memcpy(batch->fields[field].offsets, offsets, (pending->samples + 1u) * sizeof *offsets);
-    }
-done:
-    stk_free(copy);
-    stk_free(offsets);
-    stk_budget_release(&engine->budget, total);
-    return status;
-}
-
-int stk_ragged_values_layout(struct stk_pending_batch *pending, struct stoker_error *error)
-{
-    struct stoker_loader *loader = pending->loader;
-    bool touched[STK_BATCH_FIELDS_MAX] = {false};
-    int status = 0;
-
-    for (struct stk_value_override *it = pending->locked.overrides; it; it = it->next) {
-        touched[it->field] = true;
-    }
-    for (uint32_t f = 0; f < loader->field_count && status == 0; f++) {
-        if (loader->fields[f].out_of_line) {
-            status = layout_field(pending, f, error);
-        } else if (touched[f]) {
-            status = relayout_field(pending, f, error);
-        }
-    }
-    stk_ragged_values_close(pending);
-    return status;
-}
-
 /* ---- arrays ---- */
+
+static int ragged_alloc(const struct stk_fill *fill, uint64_t bytes,
+                        struct stk_ragged_value **value_out)
+{
+    return stk_ragged_value_alloc(fill->pending, fill->field, fill->slot, bytes, value_out,
+                                  fill->error);
+}
 
 static struct stk_value_shape wanted_shape(const struct stk_loader_field *field)
 {
@@ -506,7 +224,7 @@ static struct stk_value_shape wanted_shape(const struct stk_loader_field *field)
     return shape;
 }
 
-/* The shape that was found against the field's. An empty list does not say what it would hold. */
+/* Compares the shape of a value with the field's. An empty list fits any inner sides. */
 static int check_shape(const struct stk_fill *fill, struct stk_value_shape *shape)
 {
     struct stk_value_shape want = wanted_shape(field_of(fill));
@@ -536,7 +254,7 @@ static int fill_array(const struct stk_fill *fill, const struct stk_value *value
 {
     const struct stk_loader_field *field = field_of(fill);
     struct stk_value_shape shape;
-    struct stk_ragged_value *piece;
+    struct stk_ragged_value *ragged;
     int status = stk_value_get_shape(value, &shape, fill->error);
 
     status = status < 0 ? status : check_shape(fill, &shape);
@@ -546,23 +264,23 @@ static int fill_array(const struct stk_fill *fill, const struct stk_value *value
     if (!field->out_of_line) {
         return stk_value_copy(value, &shape, field->shape.dtype, slot_of(fill), fill->error);
     }
-    status = value_alloc(fill, shape.count * field->shape.item_bytes, &piece);
+    status = ragged_alloc(fill, shape.count * field->shape.item_bytes, &ragged);
     if (status < 0) {
         return status;
     }
-    memcpy(piece->sides, shape.sides, sizeof piece->sides);
-    return stk_value_copy(value, &shape, field->shape.dtype, piece->data, fill->error);
+    memcpy(ragged->sides, shape.sides, sizeof ragged->sides);
+    return stk_value_copy(value, &shape, field->shape.dtype, ragged->data, fill->error);
 }
 
 static int fill_text(const struct stk_fill *fill, const struct stk_value *value)
 {
-    struct stk_ragged_value *piece;
+    struct stk_ragged_value *ragged;
     struct stk_view text;
     int status = stk_value_text(value, &text, fill->error);
 
-    status = status < 0 ? status : value_alloc(fill, text.bytes, &piece);
+    status = status < 0 ? status : ragged_alloc(fill, text.bytes, &ragged);
     if (status == 0 && text.bytes > 0) {
-        memcpy(piece->data, text.data, text.bytes);
+        memcpy(ragged->data, text.data, text.bytes);
     }
     return status;
 }
@@ -575,7 +293,7 @@ static void box_list_free(struct box_list *list)
     stk_free(list->boxes.is_visible);
 }
 
-/* Corners in pixels, of whatever the member has. */
+/* Converts a box in the field's format to corners in pixels. */
 static int read_corners(const struct stk_loader_field *field, double box[4], uint32_t width,
                         uint32_t height)
 {
@@ -594,7 +312,7 @@ static int read_corners(const struct stk_loader_field *field, double box[4], uin
     box[1] *= down;
     box[2] *= across;
     box[3] *= down;
-    /* NaN is not at most anything, and infinity less itself is NaN. */
+    /* A NaN fails each comparison; infinity minus infinity is NaN. */
     return box[0] <= box[2] && box[1] <= box[3] && box[2] - box[0] < 1e300 &&
                    box[3] - box[1] < 1e300
                ? 0
@@ -636,7 +354,7 @@ static int read_boxes(const struct stk_fill *fill, const struct stk_value *value
     return status;
 }
 
-/* Boxes from the member, moved as the image was. */
+/* Reads the boxes, and transforms them like the image. */
 static int transform_boxes(const struct stk_fill *fill, const struct stk_value *value,
                            struct box_list *list)
 {
@@ -651,7 +369,7 @@ static int transform_boxes(const struct stk_fill *fill, const struct stk_value *
     status = status < 0 ? status : stk_image_boxes_transform(plan, key, boxes, fill->error);
     for (uint64_t i = 0; i < boxes->count && status == 0; i++) {
         boxes->is_visible[i] = boxes->is_visible[i] || field->keep_empty;
-        list->left_count += boxes->is_visible[i];
+        list->visible_count += boxes->is_visible[i];
     }
     return status;
 }
@@ -659,13 +377,14 @@ static int transform_boxes(const struct stk_fill *fill, const struct stk_value *
 static int fill_boxes(const struct stk_fill *fill, const struct stk_value *value)
 {
     struct box_list list = {0};
-    struct stk_ragged_value *piece;
+    struct stk_ragged_value *ragged;
     float *out;
     int status = transform_boxes(fill, value, &list);
 
-    status = status < 0 ? status : value_alloc(fill, list.left_count * 4 * sizeof *out, &piece);
+    status =
+        status < 0 ? status : ragged_alloc(fill, list.visible_count * 4 * sizeof *out, &ragged);
     if (status == 0) {
-        out = (float *)(void *)piece->data;
+        out = (float *)(void *)ragged->data;
         for (uint64_t i = 0; i < list.boxes.count; i++) {
             for (int side = 0; list.boxes.is_visible[i] && side < 4; side++) {
                 *out++ = (float)list.boxes.corners[i][side];
@@ -676,12 +395,12 @@ static int fill_boxes(const struct stk_fill *fill, const struct stk_value *value
     return status;
 }
 
-/* The labels of the boxes that are left: `labels` is one list as long as that of the boxes. */
+/* Copies the labels of the visible boxes. `value` is a list with one label for each box. */
 static int select_labels(const struct stk_fill *fill, const struct box_list *list,
                          const struct stk_value *value)
 {
     struct stk_value_shape shape;
-    struct stk_ragged_value *piece;
+    struct stk_ragged_value *ragged;
     int64_t *all, *out;
     int status = stk_value_get_shape(value, &shape, fill->error);
 
@@ -699,9 +418,9 @@ static int select_labels(const struct stk_fill *fill, const struct box_list *lis
                         (unsigned long long)list->boxes.count);
     }
     status = stk_value_copy(value, &shape, STOKER_INT64, all, fill->error);
-    status = status < 0 ? status : value_alloc(fill, list->left_count * sizeof *out, &piece);
+    status = status < 0 ? status : ragged_alloc(fill, list->visible_count * sizeof *out, &ragged);
     if (status == 0) {
-        out = (int64_t *)(void *)piece->data;
+        out = (int64_t *)(void *)ragged->data;
         for (uint64_t i = 0; i < list->boxes.count; i++) {
             if (list->boxes.is_visible[i]) {
                 *out++ = all[i];
@@ -712,7 +431,8 @@ static int select_labels(const struct stk_fill *fill, const struct box_list *lis
     return status;
 }
 
-/* Of the boxes' document, or another array of their npz: reserved with the boxes. */
+/* Opens the labels in the boxes' document, or a second array of their npz. Their memory was
+ * reserved with the boxes. */
 static int open_labels(const struct stk_fill *fill, const struct opened *boxes,
                        struct stk_value *labels)
 {
@@ -763,7 +483,7 @@ int stk_fill_value_check_mask(const struct stk_fill *fill)
     return status;
 }
 
-/* ---- all of them ---- */
+/* ---- all kinds ---- */
 
 static int fill_opened(const struct stk_fill *fill, const struct opened *opened)
 {

@@ -1,0 +1,344 @@
+/* Fills the fields of a slot: one function for each kind of field. */
+#include "loader/sample/sample_fill.h"
+
+#include "base/mem.h"
+#include "decode/jpeg_index/jpeg_index.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NUMBER_BYTES_MAX 64u /* text of a label or a float */
+
+/* ---- what the functions share ---- */
+
+static const struct stk_loader_field *field_of(const struct stk_sample_task *task, uint32_t f)
+{
+    return &task->pending->loader->fields[f];
+}
+
+static void *slot_of(const struct stk_sample_task *task, uint32_t f)
+{
+    return stk_batch_slot(task->pending->batch, f, field_of(task, f)->shape.slot_bytes, task->slot);
+}
+
+static int fail_missing(struct stk_sample_task *task, uint32_t f)
+{
+    const char *requested = field_of(task, f)->requested;
+
+    return stk_fail(&task->error, STOKER_ERROR_MISSING, "the sample lacks a field",
+                    "'stoker ls' shows what it has; name another extension or skip such samples",
+                    "no member '%s'", requested ? requested : "");
+}
+
+/* Removes the override of an attempt that failed in a later field. */
+static void remove_override(struct stk_sample_task *task, uint32_t f)
+{
+    struct stk_value_override **link = &task->pending->locked.overrides, *gone = NULL;
+
+    stk_engine_lock(task->worker->engine, task->worker);
+    while (*link) {
+        if ((*link)->field == f && (*link)->slot == task->slot) {
+            gone = *link; /* there is one at most: each attempt removes it first */
+            *link = gone->next;
+            break;
+        }
+        link = &(*link)->next;
+    }
+    stk_engine_unlock(task->worker->engine);
+    if (gone) {
+        stk_budget_release(&task->worker->engine->budget, gone->bytes);
+        stk_free(gone->data);
+        stk_free(gone);
+    }
+}
+
+static int add_override(struct stk_sample_task *task, uint32_t f, struct stk_view value)
+{
+    struct stoker_engine *engine = task->worker->engine;
+    struct stk_value_override *override;
+
+    if (stk_engine_reserve(engine, value.bytes, task->pending->memory_wait_ms,
+                           "a substitute's value", &task->error) < 0) {
+        return task->error.status;
+    }
+    override = stk_alloc(1, sizeof *override);
+    if (override) {
+        override->data = stk_alloc(value.bytes, 1);
+    }
+    if (!override || !override->data) {
+        stk_free(override);
+        stk_budget_release(&engine->budget, value.bytes);
+        return stk_fail(&task->error, -ENOMEM, "cannot keep a value", "free memory", "%zu bytes",
+                        value.bytes);
+    }
+    memcpy(override->data, value.data, value.bytes);
+    override->bytes = value.bytes;
+    override->field = f;
+    override->slot = task->slot;
+    stk_engine_lock(engine, task->worker);
+    override->next = task->pending->locked.overrides;
+    task->pending->locked.overrides = override;
+    stk_engine_unlock(engine);
+    return 0;
+}
+
+/* Copies a value of bytes to the space that was planned for it. A value of another size (of a
+ * substitute, or of a file that changed) becomes an override. */
+static int copy_bytes(struct stk_sample_task *task, uint32_t f, struct stk_view value)
+{
+    const struct stoker_batch *batch = task->pending->batch;
+    uint64_t begin = batch->fields[f].offsets[task->slot];
+    uint64_t planned_bytes = batch->fields[f].offsets[task->slot + 1] - begin;
+
+    if (task->is_substitute) {
+        remove_override(task, f);
+    }
+    if (value.bytes != planned_bytes) {
+        return add_override(task, f, value);
+    }
+    if (value.data != batch->fields[f].data + begin) { /* else it was read into its slot */
+        memcpy(batch->fields[f].data + begin, value.data, value.bytes);
+    }
+    return 0;
+}
+
+/* ---- images ---- */
+
+/* Entry points of exactly these bytes, if the data set has a JPEG index. A sandboxed decoder does
+ * not use them. */
+static bool find_entry_points(const struct stk_sample_task *task, struct stk_view bytes,
+                              struct stk_jpeg_entry_points *entry_points_out)
+{
+    struct stk_jpeg_index_entries entries;
+
+    if (task->worker->sandbox) {
+        return false;
+    }
+    entries = stk_dataset_jpeg_entries(task->pending->loader->dataset, task->sample);
+    return stk_jpeg_index_find(&entries, bytes, entry_points_out);
+}
+
+static int fill_image(struct stk_sample_task *task, uint32_t f)
+{
+    const struct stk_loader_field *field = field_of(task, f);
+    struct stk_view bytes = task->members->parts[f].view;
+    struct stk_jpeg_entry_points entry_points;
+    bool has_entry_points = find_entry_points(task, bytes, &entry_points);
+    struct stk_decode_job job = {
+        .plan = field->plan,
+        .bytes = bytes,
+        .key = stk_fill_value_key(task->pending, task->slot, field->image_field),
+        .slot = slot_of(task, f),
+        .cancelled = &task->pending->cancelled,
+        .wait_ms = task->pending->memory_wait_ms,
+        .entry_points = has_entry_points ? &entry_points : NULL};
+    int status = stk_worker_decode(task->worker, &job, &task->error);
+
+    task->is_random = field->random && status < 0; /* damage outside a crop is not noticed */
+    return status;
+}
+
+/* ---- values inside a member ---- */
+
+static int init_fill(struct stk_sample_task *task, uint32_t f, struct stk_fill *fill)
+{
+    const struct stk_loader_field *field = field_of(task, f);
+    const struct stk_sample_part *part = &task->members->parts[f];
+    bool follows_image = field->kind == STOKER_FIELD_MASK || field->kind == STOKER_FIELD_BOXES ||
+                         field->kind == STOKER_FIELD_BOX_LABELS;
+
+    *fill = (struct stk_fill){
+        .pending = task->pending,
+        .worker = task->worker,
+        .slot = task->slot,
+        .field = f,
+        .bytes = part->view,
+        .extension =
+            stk_index_extension(task->pending->loader->dataset->index, part->member.extension),
+        .parse = &task->parse,
+        .error = &task->error,
+    };
+    if (!follows_image) {
+        return 0;
+    }
+    fill->image = task->members->parts[field->image_field].view;
+    return task->members->parts[field->image_field].found ? 0
+                                                          : fail_missing(task, field->image_field);
+}
+
+/* A value at a path, an array, boxes or their labels. */
+static int fill_parsed(struct stk_sample_task *task, uint32_t f)
+{
+    struct stk_fill fill;
+    int status = init_fill(task, f, &fill);
+
+    return status < 0 ? status : stk_fill_value(&fill);
+}
+
+/* The bytes of a member that is checked to be a JSON or MessagePack document. */
+static int fill_document(struct stk_sample_task *task, uint32_t f)
+{
+    int status = fill_parsed(task, f);
+
+    return status < 0 ? status : copy_bytes(task, f, task->members->parts[f].view);
+}
+
+static int fill_mask(struct stk_sample_task *task, uint32_t f)
+{
+    struct stk_fill fill;
+    int status = init_fill(task, f, &fill);
+
+    status = status < 0 ? status : stk_fill_value_check_mask(&fill);
+    return status < 0 ? status : fill_image(task, f);
+}
+
+/* ---- numbers and text ---- */
+
+static int copy_number_text(struct stk_sample_task *task, struct stk_view view,
+                            char text[NUMBER_BYTES_MAX + 1])
+{
+    if (view.bytes == 0 || view.bytes > NUMBER_BYTES_MAX) {
+        return stk_fail(&task->error, STOKER_ERROR_CORRUPT, "a number is empty or too long",
+                        "look at the member with 'stoker cat'", "%zu bytes", view.bytes);
+    }
+    memcpy(text, view.data, view.bytes);
+    text[view.bytes] = 0;
+    return 0;
+}
+
+static int fill_number(struct stk_sample_task *task, uint32_t f)
+{
+    struct stk_view view = task->members->parts[f].view;
+    char text[NUMBER_BYTES_MAX + 1];
+    char *end = text;
+    void *slot = slot_of(task, f);
+    int status;
+
+    if (field_of(task, f)->path) {
+        return fill_parsed(task, f);
+    }
+    status = copy_number_text(task, view, text);
+    if (status < 0) {
+        return status;
+    }
+    errno = 0;
+    if (field_of(task, f)->kind != STOKER_FIELD_FLOAT) {
+        *(int64_t *)slot = strtoll(text, &end, 10);
+    } else {
+        *(double *)slot = strtod(text, &end);
+    }
+    while (*end == ' ' || *end == '\n' || *end == '\r' || *end == '\t') {
+        end++;
+    }
+    if (end == text || *end != 0 || errno == ERANGE || end - text != (ptrdiff_t)view.bytes) {
+        return stk_fail(&task->error, STOKER_ERROR_CORRUPT, "a member is not a number",
+                        "look at it with 'stoker cat', or read it as bytes", "'%.32s'", text);
+    }
+    return 0;
+}
+
+/* The number in a member of a tar; the class of a folder's file. A file of several folders that
+ * form one data set may have no class. */
+static int fill_label(struct stk_sample_task *task, uint32_t f)
+{
+    int64_t label = task->members->sample.label;
+
+    if (task->members->parts[f].found) {
+        return fill_number(task, f);
+    }
+    *(int64_t *)slot_of(task, f) = label;
+    return label < 0 ? fail_missing(task, f) : 0;
+}
+
+static int fill_text(struct stk_sample_task *task, uint32_t f)
+{
+    struct stk_view text = task->members->parts[f].view;
+    uint64_t bad;
+
+    if (field_of(task, f)->path) {
+        return fill_parsed(task, f);
+    }
+    if (!stk_utf8_check(text, &bad)) {
+        stk_fail(&task->error, STOKER_ERROR_FORMAT, "text is not UTF-8",
+                 "save it as UTF-8, or read it as bytes", "byte %llu of the member",
+                 (unsigned long long)bad);
+        task->error.offset = bad;
+        return STOKER_ERROR_FORMAT;
+    }
+    return copy_bytes(task, f, text);
+}
+
+/* ---- bytes, keys, sample ids ---- */
+
+static int fill_bytes(struct stk_sample_task *task, uint32_t f)
+{
+    return copy_bytes(task, f, task->members->parts[f].view);
+}
+
+static int fill_key(struct stk_sample_task *task, uint32_t f)
+{
+    return copy_bytes(task, f, task->members->sample.key);
+}
+
+static int fill_sample_id(struct stk_sample_task *task, uint32_t f)
+{
+    *(int64_t *)slot_of(task, f) = (int64_t)task->sample;
+    return 0;
+}
+
+/* ---- all fields ---- */
+
+static int (*const fill_functions[])(struct stk_sample_task *task, uint32_t f) = {
+    [STOKER_FIELD_IMAGE] = fill_image,   [STOKER_FIELD_LABEL] = fill_label,
+    [STOKER_FIELD_BYTES] = fill_bytes,   [STOKER_FIELD_KEY] = fill_key,
+    [STOKER_FIELD_FLOAT] = fill_number,  [STOKER_FIELD_SAMPLE] = fill_sample_id,
+    [STOKER_FIELD_TEXT] = fill_text,     [STOKER_FIELD_INT] = fill_number,
+    [STOKER_FIELD_ARRAY] = fill_parsed,  [STOKER_FIELD_MASK] = fill_mask,
+    [STOKER_FIELD_BOXES] = fill_parsed,  [STOKER_FIELD_BOX_LABELS] = fill_parsed,
+    [STOKER_FIELD_JSON] = fill_document, [STOKER_FIELD_MSGPACK] = fill_document,
+};
+
+static int fill_field(struct stk_sample_task *task, uint32_t f)
+{
+    const struct stk_loader_field *field = field_of(task, f);
+
+    STK_ASSERT(field->kind < STK_COUNT(fill_functions) && fill_functions[field->kind]);
+    if (!task->members->parts[f].found &&
+        stk_sample_needs_member(task->pending->loader, field, &task->members->sample)) {
+        return fail_missing(task, f);
+    }
+    return fill_functions[field->kind](task, f);
+}
+
+/* Adds the shard, the key and the offset in the shard to the error of a field. */
+static void locate_field_error(struct stk_sample_task *task, uint32_t f)
+{
+    const struct stk_sample_part *part = &task->members->parts[f];
+    uint64_t offset = part->found ? part->member.offset : 0;
+
+    /* The offset of a decoder counts from the member's begin. */
+    if (task->error.offset != STOKER_NO_OFFSET) {
+        offset += task->error.offset;
+        task->error.offset = STOKER_NO_OFFSET;
+    }
+    stk_sample_members_locate_error(task->pending->loader, task->members, offset, &task->error);
+}
+
+int stk_sample_fill(struct stk_sample_task *task)
+{
+    struct stoker_loader *loader = task->pending->loader;
+    uint64_t before = stk_engine_now(loader->engine);
+    int status = 0;
+
+    for (uint32_t f = 0; f < loader->field_count && status == 0; f++) {
+        status = fill_field(task, f);
+        if (status < 0) {
+            locate_field_error(task, f);
+        }
+    }
+    stk_parse_cache_close(&task->parse);
+    task->counters->decode_ns += stk_engine_now(loader->engine) - before;
+    task->counters->samples += status == 0;
+    return status;
+}

@@ -1,0 +1,86 @@
+/* Replaces a bad sample. */
+#include "loader/sample/substitute.h"
+
+#include "base/random.h"
+#include "base/retry.h"
+#include "loader/pending/quarantine.h"
+#include "loader/sample/sample_fill.h"
+#include "loader/sample/sample_read.h"
+
+bool stk_substitute_is_quarantined(struct stk_sample_task *task)
+{
+    return stk_quarantine_find(task->pending->loader->quarantine, task->sample, &task->error);
+}
+
+/* Records the damage in task->error. Returns false if there is no memory for it, which is then the
+ * error of the task. */
+static bool record_damage(struct stk_sample_task *task, uint32_t attempt)
+{
+    struct stk_quarantine_entry entry = {.sample = task->sample,
+                                         .slot = task->slot,
+                                         .attempt = attempt,
+                                         .is_random = task->is_random,
+                                         .error = &task->error};
+    struct stoker_error failed;
+
+    if (stk_quarantine_add(task->pending, &entry, &failed) == 0) {
+        return true;
+    }
+    task->error = failed;
+    return false;
+}
+
+/* Reads the task's sample, a substitute, into the slot. */
+static int read_and_fill(struct stk_sample_task *task)
+{
+    int status;
+
+    stk_sample_members_find(task->pending->loader, task->sample, task->members);
+    status = stk_sample_read_retry(task, stk_sample_read(task, true));
+    return status < 0 ? status : stk_sample_fill(task);
+}
+
+/* Tries substitutes of the same source until one is good. Clears the error then. */
+static void substitute(struct stk_sample_task *task)
+{
+    struct stoker_loader *loader = task->pending->loader;
+    const struct stk_order_place *place = &task->pending->order_places[task->slot];
+    uint64_t key = stk_random_key(stk_random_key(loader->seed, place->epoch), place->position);
+    uint64_t sample = task->sample;
+
+    for (uint32_t attempt = 1; attempt <= STK_LOADER_SUBSTITUTES_MAX; attempt++) {
+        struct stoker_error first = task->error;
+
+        task->sample =
+            stk_schedule_substitute(&loader->schedule, place->epoch, place->position, sample,
+                                    stk_random_key(key, 0x73756273ull << 8 | attempt));
+        task->error.status = 0;
+        task->is_substitute = true;
+        task->is_random = false;
+        if (!stk_substitute_is_quarantined(task) && read_and_fill(task) == 0) {
+            task->error.status = 0;
+            task->pending->batch->ids[task->slot] = task->sample;
+            task->counters->substituted++;
+            return;
+        }
+        if (!stk_error_is_data(task->error.status) || !record_damage(task, attempt)) {
+            return;
+        }
+        task->error = first;
+    }
+}
+
+void stk_substitute_or_fail(struct stk_sample_task *task)
+{
+    struct stoker_engine *engine = task->worker->engine;
+
+    if (stk_error_is_data(task->error.status) && record_damage(task, 0) &&
+        task->pending->loader->on_error == STOKER_ON_ERROR_SKIP) {
+        substitute(task);
+    }
+    if (task->error.status < 0) {
+        stk_engine_lock(engine, task->worker);
+        stk_pending_batch_fail_locked(task->pending, task->slot, &task->error);
+        stk_engine_unlock(engine);
+    }
+}
