@@ -2,7 +2,7 @@
  * what cannot be copied is an error, and costs nobody else its place. Method: real folders, parts
  * small enough that files have several; the parts of a killed run are laid out by hand. Stores:
  * python/tests/test_copy.py. Covers copy_file.c, copy_plan.c, copy_paths.c, copy_remove.c,
- * copy_destination.c, of files.c and copy_checksum.c what they do with files of this machine. */
+ * copy_destination.c, of copy_checksum.c what it does with files of this machine. */
 #include "tools/copy/copy.h"
 
 #include "base/mem.h"
@@ -531,41 +531,6 @@ static void test_names(void)
          1);
 }
 
-static void test_files(void)
-{
-    struct stoker_file_info info = {.struct_size = sizeof info};
-    struct stoker_file *file = NULL;
-    struct stoker_walk *walk = NULL;
-    char byte[8], many[16], all[16];
-    int count = 0;
-
-    T_EQ("stat", stoker_stat(engine, at("some/1"), &info, &error), 0);
-    T_EQ("stat", info.kind == STOKER_FILE && info.bytes == 10, 1);
-    T_EQ("none", stoker_stat(engine, at("none"), &info, &error), -ENOENT);
-    T_EQ("open", stoker_file_open(&file, engine, at("some/1"), NULL, &error), 0);
-    T_EQ("read", stoker_file_read(file, 8, byte, 8, &error), 2);
-    T_EQ("past", stoker_file_read(file, 80, byte, 8, &error), 0);
-    struct stoker_range ranges[] = {{.file = file, .offset = 3, .bytes = 4, .buffer = many},
-                                    {.file = file, .offset = 9, .bytes = 9, .buffer = many + 4},
-                                    {.file = file, .offset = 99, .bytes = 9, .buffer = many + 5},
-                                    {.file = file, .offset = 7, .bytes = 0, .buffer = many + 5}};
-    T_EQ("ranges", stoker_file_read_ranges(ranges, 4, NULL, &error), 0);
-    T_EQ("within", ranges[0].result, 4);
-    T_EQ("cut", ranges[1].result, 1);
-    T_EQ("behind", ranges[2].result + ranges[3].result, 0);
-    T_EQ("whole", stoker_file_read(file, 0, all, 10, &error), 10);
-    T_EQ("bytes", memcmp(many, all + 3, 4) == 0 && many[4] == all[9], 1);
-    ranges[2].file = NULL;
-    T_EQ("no file", stoker_file_read_ranges(ranges, 4, NULL, &error), STOKER_ERROR_ARGUMENT);
-    stoker_file_close(file);
-    T_EQ("walk", stoker_walk_open(&walk, engine, at("some"), 1, &error), 0);
-    while (stoker_walk_next(walk, 60000, &info, &error) == 1) {
-        count++;
-    }
-    T_EQ("walk", count, 2);
-    stoker_walk_close(walk);
-}
-
 /* Copies many to few until the first file is done, and stops it; what is told then. */
 static int run_stopped(void)
 {
@@ -705,7 +670,6 @@ int main(void)
     test_same();
     test_remove();
     test_names();
-    test_files();
     test_stop();
     test_options();
     test_power_cut();
