@@ -603,7 +603,7 @@ static void test_session(void)
                                                  .region = "us-west-2",
                                                  .skew_s = &skew_s};
         struct stk_credential_options options = {
-            .service = STK_CREDS_S3_EXPRESS, .http = http, .session = &session, .backoff_ms = 1};
+            .http = http, .session = &session, .backoff_ms = 1};
         struct stk_credentials got = {0};
         struct stoker_error error = {0};
 
@@ -612,7 +612,7 @@ static void test_session(void)
         setenv("AWS_SECRET_ACCESS_KEY", "s", 1);
         snprintf(session.host, sizeof session.host, "%s", url + strlen("http://"));
         play(row->script);
-        T_EQ(row->name, stk_credential_provider_open(&creds, &options, NULL), 0);
+        T_EQ(row->name, stk_s3_express_provider_open(&creds, &options, NULL), 0);
         T_EQ(row->name, stk_credential_provider_get(creds, &got, &error), 0);
         T_STR(row->name, got.access_key, "AK1");
         T_EQ(row->name, got.expires_ns, NOON + 300 * SECOND);

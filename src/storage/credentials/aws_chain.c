@@ -525,12 +525,6 @@ static int from_container(struct stk_credential_chain *search, struct stk_creden
     return status;
 }
 
-/* How an instance's metadata are asked. */
-struct metadata {
-    const char *base;
-    uint32_t timeout_ms, tries;
-};
-
 /* A variable, or else an option of the profile, that is a number; false: it is none. */
 static bool metadata_number(const struct stk_aws_profile *profiles, const char *variable,
                             uint32_t most, uint32_t *number)
@@ -555,8 +549,8 @@ static bool metadata_number(const struct stk_aws_profile *profiles, const char *
 }
 
 /* 1: they may be asked. 0: they are switched off, or no number of the settings is one. */
-static int metadata_find(struct stk_credential_chain *search, struct metadata *service,
-                         struct stoker_error *error)
+int stk_ec2_metadata_find(struct stk_credential_chain *search, struct stk_ec2_metadata *service,
+                          struct stoker_error *error)
 {
     const struct stk_aws_profile *profiles = &search->profiles;
     const char *off = stk_environment_get("AWS_EC2_METADATA_DISABLED");
@@ -588,8 +582,9 @@ static int metadata_find(struct stk_credential_chain *search, struct metadata *s
     return 1;
 }
 
-static struct stk_auth_request *metadata_request(uint32_t method, const struct metadata *service,
-                                                 const char *path, const char *token)
+struct stk_auth_request *stk_ec2_metadata_request(uint32_t method,
+                                                  const struct stk_ec2_metadata *service,
+                                                  const char *path, const char *token)
 {
     struct stk_auth_request *auth = stk_auth_request_open(method);
     size_t bytes = strlen(service->base);
@@ -611,11 +606,12 @@ static struct stk_auth_request *metadata_request(uint32_t method, const struct m
 
 /* Version 2 only: a token first. Version 1 gives keys to whoever makes the machine send a GET.
  * 1: its text is the token. 0: nobody is there, or nobody who says so answers. */
-static int metadata_token(struct stk_credential_chain *search, const struct metadata *service,
+static int metadata_token(struct stk_credential_chain *search,
+                          const struct stk_ec2_metadata *service,
                           struct stk_auth_request **token_out)
 {
     struct stk_auth_request *token =
-        metadata_request(STK_HTTP_PUT, service, "/latest/api/token", NULL);
+        stk_ec2_metadata_request(STK_HTTP_PUT, service, "/latest/api/token", NULL);
     int status =
         token ? stk_auth_request_send(search, token, "the instance's metadata", NULL) : -ENOMEM;
 
@@ -672,7 +668,7 @@ static int from_metadata(struct stk_credential_chain *search, struct stk_credent
 {
     static const char roles[] = "/latest/meta-data/iam/security-credentials/";
     struct stk_auth_request *token = NULL, *role = NULL, *keys = NULL;
-    struct metadata service;
+    struct stk_ec2_metadata service;
     char path[512];
     int status;
 
@@ -680,17 +676,17 @@ static int from_metadata(struct stk_credential_chain *search, struct stk_credent
         stk_credential_chain_log(search, "the metadata service is not asked here");
         return 0;
     }
-    status = metadata_find(search, &service, error);
+    status = stk_ec2_metadata_find(search, &service, error);
     status = status > 0 ? metadata_token(search, &service, &token) : status;
     if (status > 0) {
-        role = metadata_request(STK_HTTP_GET, &service, roles, token->text);
+        role = stk_ec2_metadata_request(STK_HTTP_GET, &service, roles, token->text);
         status = metadata_role(search, role, error);
     }
     if (status <= 0) {
         goto done;
     }
     snprintf(path, sizeof path, "%s%.256s", roles, role->text);
-    keys = metadata_request(STK_HTTP_GET, &service, path, token->text);
+    keys = stk_ec2_metadata_request(STK_HTTP_GET, &service, path, token->text);
     status = keys ? stk_auth_request_send(search, keys, "the instance's metadata", error)
                   : stk_fail_errno(error, ENOMEM, "cannot ask the instance", "free memory",
                                    "its metadata");
@@ -710,59 +706,5 @@ done:
     stk_auth_request_close(token);
     stk_auth_request_close(role);
     stk_auth_request_close(keys);
-    return status;
-}
-
-/* ---- where the machine is ---- */
-
-static bool metadata_location(struct stk_credential_chain *search, const struct metadata *service,
-                              const char *path, const char *token, char name[64])
-{
-    struct stk_auth_request *auth = metadata_request(STK_HTTP_GET, service, path, token);
-    bool told;
-
-    if (auth) {
-        auth->tries = 1;
-    }
-    told = auth && stk_auth_request_send(search, auth, "the instance's metadata", NULL) == 0 &&
-           auth->code == 200 && stk_machine_location_is_name(auth->text, 64);
-    if (told) {
-        memcpy(name, auth->text, strlen(auth->text) + 1);
-    }
-    stk_auth_request_close(auth);
-    return told;
-}
-
-int stk_machine_location_aws(struct stk_credential_chain *search,
-                             struct stk_machine_location *where)
-{
-    struct metadata service;
-    struct stk_auth_request *token;
-    int status = 0;
-
-    if (metadata_find(search, &service, NULL) <= 0) {
-        snprintf(where->source, sizeof where->source,
-                 "AWS_EC2_METADATA_DISABLED is true, or a setting of the metadata is no number");
-        return 0;
-    }
-    service.timeout_ms = METADATA_S * 1000; /* nobody waits for it */
-    service.tries = 1;
-    token = metadata_request(STK_HTTP_PUT, &service, "/latest/api/token", NULL);
-    if (!token || stk_auth_request_send(search, token, "the instance's metadata", NULL) < 0) {
-        status = -ENOENT;
-    } else if (token->code == 200 && !strpbrk(token->text, "\r\n") &&
-               token->text_bytes < STK_CREDS_KEY_BYTES_MAX &&
-               metadata_location(search, &service, "/latest/meta-data/placement/region",
-                                 token->text, where->region)) {
-        (void)metadata_location(search, &service,
-                                "/latest/meta-data/placement/availability-zone-id", token->text,
-                                where->zone);
-        where->cloud = "Amazon";
-        status = 1;
-    }
-    snprintf(where->source, sizeof where->source, "%s %.200s",
-             status > 0 ? "the instance's metadata, by" : "no metadata of an instance at",
-             service.base);
-    stk_auth_request_close(token);
     return status;
 }

@@ -19,12 +19,6 @@
 #define SSO_AHEAD_S 900u /* as botocore: refreshed so long before its end */
 #define CLOCK_S 30
 
-static stk_credential_lookup from_session;
-
-const struct stk_credential_source stk_credential_chain_s3_express[] = {
-    {"s3-express-session", from_session}};
-const size_t stk_credential_chain_s3_express_count = STK_COUNT(stk_credential_chain_s3_express);
-
 /* Where STS is, and how a request to it is signed. */
 struct sts_endpoint {
     char url[STK_AUTH_REQUEST_URL_BYTES];
@@ -44,9 +38,6 @@ static int fill_form(struct stk_auth_request *auth, const struct stk_sts_role *r
 static int sign_form(struct stk_auth_request *auth, const struct sts_endpoint *sts_endpoint,
                      const struct stk_credentials *source, int64_t skew_s,
                      struct stoker_error *error);
-static uint64_t server_time_s(int64_t skew_s);
-static int read_role(const struct stk_auth_request *auth, const char *from,
-                     struct stk_credentials *found, struct stoker_error *error);
 static int sso_token(struct stk_credential_chain *search, const struct stk_sts_sso *sso,
                      struct stk_sso_token *token, struct stoker_error *error);
 static int sso_refresh(struct stk_credential_chain *search, const struct stk_sts_sso *sso,
@@ -93,7 +84,7 @@ static int request_role(struct stk_credential_chain *search, const struct stk_st
     status = status < 0 ? status : stk_auth_request_send(search, auth, "STS", error);
     if (status == 0 && auth->code == 200) {
         stk_credentials_wipe(found);
-        status = read_role(auth, "STS", found, error);
+        status = stk_sts_read_role(auth, "STS", found, error);
     } else if (status == 0) {
         *skew_s = stk_auth_request_skew_s(auth);
         status = stk_auth_request_fail(auth, "STS",
@@ -251,7 +242,7 @@ static int fill_form(struct stk_auth_request *auth, const struct stk_sts_role *r
     return status;
 }
 
-static uint64_t server_time_s(int64_t skew_s)
+uint64_t stk_sts_server_time_s(int64_t skew_s)
 {
     return (uint64_t)((int64_t)(stk_clock_wall_ns() / SECOND) + skew_s);
 }
@@ -280,7 +271,7 @@ static int sign_form(struct stk_auth_request *auth, const struct sts_endpoint *s
             .access_key = source->access_key,
             .secret = source->secret,
             .token = source->token,
-            .time_s = server_time_s(skew_s),
+            .time_s = stk_sts_server_time_s(skew_s),
         };
         status = stk_sigv4_sign_headers(&request, headers);
     }
@@ -302,8 +293,8 @@ static int sign_form(struct stk_auth_request *auth, const struct sts_endpoint *s
     return status;
 }
 
-static int read_role(const struct stk_auth_request *auth, const char *from,
-                     struct stk_credentials *found, struct stoker_error *error)
+int stk_sts_read_role(const struct stk_auth_request *auth, const char *from,
+                      struct stk_credentials *found, struct stoker_error *error)
 {
     struct stk_view text = {(const uint8_t *)auth->text, auth->text_bytes};
     char expires[64];
@@ -418,163 +409,4 @@ int stk_sts_sso_url(struct stk_credential_chain *search, const char *service, co
         out[bytes - 1] = 0;
     }
     return status < 0 ? status : stk_credential_chain_require_private(out, endpoint.source, error);
-}
-
-/* ---- sessions of S3 Express ----
- * https://docs.aws.amazon.com/AmazonS3/latest/API/API_CreateSession.html */
-
-/* read_only: whoever may not have the other kind. */
-static int sign_session(struct stk_auth_request *auth, const struct stk_credential_session *session,
-                        const struct stk_credentials *source, bool read_only,
-                        struct stoker_error *error)
-{
-    static const struct stk_sigv4_pair query = {"session", NULL};
-    static const struct stk_sigv4_pair mode = {"x-amz-create-session-mode", "ReadOnly"};
-    struct stk_sigv4_headers *headers = stk_alloc(1, sizeof *headers);
-    int64_t skew_s = atomic_load_explicit(session->skew_s, memory_order_relaxed);
-    char target[1024];
-    int status = -ENOMEM;
-
-    if (headers) {
-        const struct stk_sigv4_request request = {
-            .method = "GET",
-            .host = session->host,
-            .path = session->path,
-            .query = &query,
-            .query_count = 1,
-            .headers = &mode,
-            .header_count = read_only,
-            .payload = STK_SIGV4_EMPTY_HASH,
-            .region = session->region,
-            .service = "s3express",
-            .access_key = source->access_key,
-            .secret = source->secret,
-            .token = source->token,
-            .time_s = server_time_s(skew_s),
-        };
-        status = stk_sigv4_sign_headers(&request, headers);
-    }
-    status = status < 0 ? status
-                        : stk_url_encode_target(session->path, &query, 1, target, sizeof target);
-    if (status == 0) {
-        snprintf(auth->url, sizeof auth->url, "%s://%s%s", session->scheme, session->host, target);
-        stk_auth_request_add_header(auth, "Authorization", headers->authorization);
-        stk_auth_request_add_header(auth, "x-amz-date", headers->date);
-        stk_auth_request_add_header(auth, "x-amz-content-sha256", STK_SIGV4_EMPTY_HASH);
-        if (source->token[0]) {
-            stk_auth_request_add_header(auth, "x-amz-security-token", source->token);
-        }
-        if (read_only) {
-            stk_auth_request_add_header(auth, mode.name, mode.value);
-        }
-    } else {
-        status = stk_fail(error, status, "a session of S3 Express cannot be asked for",
-                          "check the keys and the endpoint", "'%s'", session->host);
-    }
-    if (headers) {
-        explicit_bzero(headers, sizeof *headers);
-    }
-    stk_free(headers);
-    return status;
-}
-
-/* What else may be asked for behind a refusal, each once. */
-enum recovery { RECOVERY_NONE, RECOVERY_CLOCK, RECOVERY_KEYS, RECOVERY_MODE, RECOVERIES };
-
-static enum recovery recovery_of(const struct stk_auth_request *auth,
-                                 const struct stk_credential_session *session)
-{
-    static const char *const expired[] = {"ExpiredToken", "InvalidToken", "TokenRefreshRequired",
-                                          "ExpiredTokenException", "InvalidClientTokenId"};
-    int64_t known_s = atomic_load_explicit(session->skew_s, memory_order_relaxed);
-    int64_t skew_s = stk_auth_request_skew_s(auth);
-    char code[STK_AUTH_RESPONSE_CODE_BYTES];
-
-    stk_auth_response_code((struct stk_view){(const uint8_t *)auth->text, auth->text_bytes}, code);
-    for (size_t i = 0; i < STK_COUNT(expired); i++) {
-        if (strcmp(code, expired[i]) == 0) {
-            return RECOVERY_KEYS;
-        }
-    }
-    if (auth->code / 100 == 4 && auth->date_ns != 0 && llabs(skew_s - known_s) > CLOCK_S) {
-        atomic_store_explicit(session->skew_s, skew_s, memory_order_relaxed);
-        return RECOVERY_CLOCK; /* of all requests of the store from now on */
-    }
-    return auth->code == 403 ? RECOVERY_MODE : RECOVERY_NONE;
-}
-
-static int request_session(struct stk_credential_chain *search,
-                           const struct stk_credentials *source, bool read_only,
-                           enum recovery *turn_out, struct stk_credentials *found,
-                           struct stoker_error *error)
-{
-    const struct stk_credential_session *session = search->options->session;
-    struct stk_auth_request *auth = stk_auth_request_open(STK_HTTP_GET);
-    int status = auth ? sign_session(auth, session, source, read_only, error)
-                      : stk_fail_errno(error, ENOMEM, "cannot ask for a session", "free memory",
-                                       "S3 Express");
-
-    *turn_out = RECOVERY_NONE;
-    status = status < 0 ? status : stk_auth_request_send(search, auth, "the bucket", error);
-    if (status == 0 && auth->code == 200) {
-        status = read_role(auth, session->host, found, error);
-    } else if (status == 0) {
-        *turn_out = recovery_of(auth, session);
-        status = stk_auth_request_fail(auth, session->host,
-                                       "allow s3express:CreateSession on the bucket", error);
-    }
-    stk_auth_request_close(auth);
-    return status;
-}
-
-static int find_source(const struct stk_credential_session *session, struct stk_credentials *source,
-                       struct stoker_error *error)
-{
-    int status = stk_credential_provider_get(session->base, source, error);
-
-    if (status == 0 && source->kind != STK_CREDS_KEYS) {
-        status = stk_fail(error, STOKER_ERROR_MISSING, "a bucket of S3 Express wants credentials",
-                          "'stoker creds explain URL' tells where they are looked for", "%s",
-                          session->host);
-    }
-    return status;
-}
-
-/* By the server's clock, by keys that live, and to read where one may not write. */
-static int from_session(struct stk_credential_chain *search, struct stk_credentials *found,
-                        struct stoker_error *error)
-{
-    const struct stk_credential_session *session = search->options->session;
-    struct stk_credentials *source = stk_pages_alloc(sizeof *source);
-    bool turned[RECOVERIES] = {[RECOVERY_NONE] = true};
-    enum recovery recovery = RECOVERY_NONE;
-    int status;
-
-    if (!source) {
-        return stk_fail_errno(error, ENOMEM, "cannot ask for a session", "free memory",
-                              "S3 Express");
-    }
-    madvise(source, sizeof *source, MADV_DONTDUMP);
-    status = find_source(session, source, error);
-    if (status < 0 && source->kind == STK_CREDS_ANONYMOUS &&
-        stk_credential_provider_retry_anonymous(session->base, source->generation)) {
-        status = find_source(session, source, error);
-    }
-    while (status == 0) {
-        status = request_session(search, source, turned[RECOVERY_MODE], &recovery, found, error);
-        if (status == 0 || turned[recovery]) {
-            break;
-        }
-        turned[recovery] = true;
-        if (recovery == RECOVERY_KEYS) {
-            stk_credential_provider_invalidate(session->base, source->generation);
-            status = find_source(session, source, error);
-        } else {
-            status = 0;
-        }
-    }
-    snprintf(found->source, sizeof found->source, "a session of %.400s", session->host);
-    explicit_bzero(source, sizeof *source);
-    stk_pages_free(source, sizeof *source);
-    return status < 0 ? status : 1;
 }

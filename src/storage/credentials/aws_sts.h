@@ -34,6 +34,11 @@ int stk_sts_assume_role(struct stk_credential_chain *search, struct stk_sts_role
  * ARGUMENT: that is no place for tokens; errors of stk_s3_settings_endpoint. */
 int stk_sts_sso_url(struct stk_credential_chain *search, const char *service, const char *region,
                     char *out, size_t out_bytes, struct stoker_error *error);
+/* Reads the keys of a role or a session out of the response. Returns 0 or STOKER_ERROR_FORMAT. */
+int stk_sts_read_role(const struct stk_auth_request *auth, const char *from,
+                      struct stk_credentials *found, struct stoker_error *error);
+/* The time of a server whose clock is skew_s ahead of ours, in seconds since 1970. */
+uint64_t stk_sts_server_time_s(int64_t skew_s);
 int stk_sts_sso(struct stk_credential_chain *search, const struct stk_sts_sso *sso,
                 struct stk_credentials *found, struct stoker_error *error);
 

@@ -48,11 +48,10 @@ struct stk_credential_source {
 /* The chains, in their order. */
 extern const struct stk_credential_source stk_credential_chain_aws[], stk_credential_chain_google[],
     stk_credential_chain_azure[];
-extern const struct stk_credential_source stk_credential_chain_huggingface[],
-    stk_credential_chain_s3_express[];
+extern const struct stk_credential_source stk_credential_chain_huggingface[];
 extern const size_t stk_credential_chain_aws_count, stk_credential_chain_google_count,
     stk_credential_chain_azure_count;
-extern const size_t stk_credential_chain_huggingface_count, stk_credential_chain_s3_express_count;
+extern const size_t stk_credential_chain_huggingface_count;
 
 /* Why the place in hand is passed over, or what it is; to be told by
  * stk_credential_provider_explain. */
@@ -108,14 +107,19 @@ uint64_t stk_credential_chain_extend_expiry(uint64_t expires_ns);
 int stk_auth_request_fail(const struct stk_auth_request *auth, const char *what, const char *advice,
                           struct stoker_error *error);
 
-/* Where the machine is, by one cloud's metadata. 1: told. 0: another service answers there, or it
- * is switched off. Negative: nobody answers, and one address serves all clouds. */
-int stk_machine_location_aws(struct stk_credential_chain *search,
-                             struct stk_machine_location *where);
-int stk_machine_location_google(struct stk_credential_chain *search,
-                                struct stk_machine_location *where);
-/* Of the name of a region or zone that a stranger told: letters, digits, '-'; false: it is none. */
-bool stk_machine_location_is_name(const char *name, size_t bytes_max);
+/* The metadata service of an EC2 instance (aws_chain.c), as variables and the profile configure it.
+ */
+struct stk_ec2_metadata {
+    const char *base;
+    uint32_t timeout_ms, tries;
+};
+/* Returns 1; 0 if it is switched off; STOKER_ERROR_FORMAT if a setting is no number. */
+int stk_ec2_metadata_find(struct stk_credential_chain *search, struct stk_ec2_metadata *service,
+                          struct stoker_error *error);
+/* A request for the token of a session (token NULL, PUT), or with that token. NULL: no memory. */
+struct stk_auth_request *stk_ec2_metadata_request(uint32_t method,
+                                                  const struct stk_ec2_metadata *service,
+                                                  const char *path, const char *token);
 
 /* Runs a program and takes what it writes, by no shell: words as shlex splits them. */
 int stk_credential_process_run(const char *command, char *out, size_t out_bytes, size_t *used_out,

@@ -204,11 +204,6 @@ bool stk_credentials_is_unsigned(uint32_t service)
                     strcmp(wish, "1") == 0);
 }
 
-void stk_credentials_wipe(struct stk_credentials *credentials)
-{
-    explicit_bzero(credentials, sizeof *credentials);
-}
-
 int stk_credential_provider_explain(const struct stk_credential_options *options,
                                     struct stk_credential_trace *trace_out,
                                     struct stk_credentials *credentials_out,
@@ -218,18 +213,6 @@ int stk_credential_provider_explain(const struct stk_credential_options *options
 
     *trace_out = (struct stk_credential_trace){0};
     return search_chain(options, trace_out, credentials_out, &silent, error);
-}
-
-void stk_credential_chain_log(struct stk_credential_chain *search, const char *format, ...)
-{
-    va_list arguments;
-
-    if (search->trace && search->trace->count > 0) {
-        struct stk_credential_step *step = &search->trace->steps[search->trace->count - 1];
-        va_start(arguments, format);
-        vsnprintf(step->reason, sizeof step->reason, format, arguments);
-        va_end(arguments);
-    }
 }
 
 /* ---- their life ---- */
@@ -431,8 +414,7 @@ static int try_service(struct stk_credential_chain *search, struct stk_credentia
         return walk(search, stk_credential_chain_huggingface,
                     stk_credential_chain_huggingface_count, found, error);
     case STK_CREDS_S3_EXPRESS:
-        return walk(search, stk_credential_chain_s3_express, stk_credential_chain_s3_express_count,
-                    found, error);
+        return walk(search, search->options->session_source, 1, found, error);
     }
     return 0;
 }
@@ -474,35 +456,4 @@ static int search_chain(const struct stk_credential_options *options,
     stk_aws_profile_close(&search->profiles);
     stk_free(search);
     return status < 0 ? status : 0;
-}
-
-bool stk_machine_location_is_name(const char *name, size_t bytes_max)
-{
-    size_t bytes = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-");
-
-    return bytes > 0 && bytes < bytes_max && name[bytes] == '\0';
-}
-
-/* Amazon's address is a number, which every cloud's machines have: where nobody answers there, only
- * a host that is path_args by hand is asked too. */
-void stk_machine_location_find(struct stk_http *http, struct stk_machine_location *where)
-{
-    struct stk_credential_options options = {.service = STK_CREDS_AWS, .http = http};
-    struct stk_credential_chain *search = stk_alloc(1, sizeof *search);
-    int status;
-
-    *where = (struct stk_machine_location){.cloud = ""};
-    if (!search || stk_aws_profile_open(&search->profiles, NULL, NULL) < 0) {
-        snprintf(where->source, sizeof where->source, "the files of profiles cannot be read");
-        stk_free(search);
-        return;
-    }
-    search->options = &options;
-    search->until_ns = stk_clock_ns() + STK_CREDENTIAL_CHAIN_TOTAL_MS * UINT64_C(1000000);
-    status = stk_machine_location_aws(search, where);
-    if (status == 0 || (status < 0 && stk_environment_get("GCE_METADATA_HOST"))) {
-        (void)stk_machine_location_google(search, where);
-    }
-    stk_aws_profile_close(&search->profiles);
-    stk_free(search);
 }

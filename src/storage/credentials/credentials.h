@@ -21,6 +21,7 @@
 
 struct stk_http;
 struct stk_credential_provider;
+struct stk_credential_source;
 
 #define STK_CREDS_KEY_BYTES_MAX 512u
 #define STK_CREDS_TOKEN_BYTES_MAX 12288u
@@ -69,7 +70,8 @@ struct stk_credential_options {
     const char *profile;   /* NULL: as the environment says */
     bool anonymous;        /* do not look for any */
     struct stk_http *http; /* borrowed while it is open; NULL: only what needs no network */
-    const struct stk_credential_session *session; /* of STK_CREDS_S3_EXPRESS; copied */
+    const struct stk_credential_session *session;       /* of STK_CREDS_S3_EXPRESS; copied */
+    const struct stk_credential_source *session_source; /* stk_s3_express_provider_open sets it */
     uint32_t backoff_ms; /* before a service is asked once more; doubled each time; 0: 200 */
 };
 
@@ -96,6 +98,10 @@ struct stk_credential_trace {
 };
 
 int stk_credential_provider_open(struct stk_credential_provider **provider_out,
+                                 const struct stk_credential_options *options,
+                                 struct stoker_error *error);
+/* The provider of a session of S3 Express; options have the session. */
+int stk_s3_express_provider_open(struct stk_credential_provider **provider_out,
                                  const struct stk_credential_options *options,
                                  struct stoker_error *error);
 void stk_credential_provider_close(
@@ -129,16 +135,6 @@ int stk_credential_provider_explain(const struct stk_credential_options *options
                                     struct stk_credential_trace *trace_out,
                                     struct stk_credentials *credentials_out,
                                     struct stoker_error *error);
-
-/* Where this machine is. */
-struct stk_machine_location {
-    const char *cloud;         /* "Amazon", "Google"; "": nobody tells; static */
-    char region[64], zone[64]; /* "us-west-2", "usw2-az1"; "us-central1", "us-central1-a" */
-    char source[256];          /* who told it, or why nobody does; for people */
-};
-/* By the metadata of the machine's cloud (version 2 at Amazon), under the variables that the search
- * for credentials honours. Waits a second where nobody answers; a few, where one does slowly. */
-void stk_machine_location_find(struct stk_http *http, struct stk_machine_location *location_out);
 
 /* Whether a secret may go to a URL: by TLS, or to this machine. */
 bool stk_credentials_url_is_private(const char *url);

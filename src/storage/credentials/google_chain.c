@@ -15,7 +15,6 @@
 #define TOKEN_URI "https://oauth2.googleapis.com/token"
 #define METADATA "metadata.google.internal"
 #define METADATA_MS 3000u /* as google-auth: pods of GKE are slow to be known at first */
-#define LOCATION_MS 1000u
 #define LIFE_S 3600u
 #define PATH_BYTES 4096u
 
@@ -586,41 +585,4 @@ static int from_metadata(struct stk_credential_chain *search, struct stk_credent
     }
     stk_auth_request_close(auth);
     return status;
-}
-
-int stk_machine_location_google(struct stk_credential_chain *search,
-                                struct stk_machine_location *where)
-{
-    const char *host = stk_environment_get("GCE_METADATA_HOST"),
-               *off = stk_environment_get("NO_GCE_CHECK");
-    const char *zone, *end;
-    struct stk_auth_request *auth;
-
-    if (off && strcasecmp(off, "true") == 0) {
-        return 0;
-    }
-    auth = stk_auth_request_open(STK_HTTP_GET);
-    if (!auth) {
-        return -ENOMEM;
-    }
-    host = host ? host : METADATA;
-    snprintf(auth->url, sizeof auth->url, "http://%.256s/computeMetadata/v1/instance/zone", host);
-    auth->direct = true;
-    auth->tries = 1;
-    auth->total_ms = auth->connect_ms = LOCATION_MS;
-    stk_auth_request_add_header(auth, "Metadata-Flavor", "Google");
-    if (stk_auth_request_send(search, auth, "the metadata server", NULL) == 0 &&
-        auth->code == 200 && auth->google) {
-        zone = strrchr(auth->text, '/'); /* "projects/123/zones/us-central1-a" */
-        zone = zone ? zone + 1 : auth->text;
-        end = strrchr(zone, '-');
-        if (end && end > zone && stk_machine_location_is_name(zone, sizeof where->zone)) {
-            snprintf(where->zone, sizeof where->zone, "%s", zone);
-            snprintf(where->region, sizeof where->region, "%.*s", (int)(end - zone), zone);
-            snprintf(where->source, sizeof where->source, "the metadata server %.200s", host);
-            where->cloud = "Google";
-        }
-    }
-    stk_auth_request_close(auth);
-    return where->cloud[0] ? 1 : 0;
 }

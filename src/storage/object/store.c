@@ -108,8 +108,7 @@ int stk_store_open_session(struct stk_store *store, const char *bucket,
                            const struct stk_credential_session *given,
                            struct stk_s3_express_session **session_out, struct stoker_error *error)
 {
-    struct stk_credential_options options = {
-        .service = STK_CREDS_S3_EXPRESS, .http = store->http, .session = given};
+    struct stk_credential_options options = {.http = store->http, .session = given};
     struct stk_s3_express_session *session = &store->sessions[store->session_count];
     int status;
 
@@ -118,7 +117,7 @@ int stk_store_open_session(struct stk_store *store, const char *bucket,
         return stk_fail(error, STOKER_ERROR_LIMIT, "there are too many buckets of S3 Express",
                         "use at most 16 in a process", "'%.100s'", bucket);
     }
-    status = stk_credential_provider_open(&session->creds, &options, error);
+    status = stk_s3_express_provider_open(&session->creds, &options, error);
     if (status == 0) {
         memcpy(session->bucket, bucket, strlen(bucket) + 1);
         store->session_count++;
