@@ -89,17 +89,17 @@ done:
     return status;
 }
 
-int stk_azure_blocks_find_unfinished(struct stk_upload *upload, struct stoker_error *error)
+static int begin(struct stk_upload *upload, struct stoker_error *error)
 {
     struct listing listing = {.upload = upload};
 
-    return list(&listing, "uncommitted", on_uncommitted, error);
+    return !upload->options.resume ? 0 : list(&listing, "uncommitted", on_uncommitted, error);
 }
 
 /* ---- what is sent ---- */
 
-int stk_azure_blocks_put(struct stk_upload *upload, uint32_t index, struct stk_view body,
-                         struct stoker_error *error)
+static int put_block(struct stk_upload *upload, uint32_t index, struct stk_view body,
+                     struct stoker_error *error)
 {
     struct stk_upload_part *part = &upload->parts[index];
     char name[STK_BASE64_BYTES];
@@ -155,7 +155,7 @@ static char *write_list(const struct stk_upload *upload)
     return xml;
 }
 
-int stk_azure_blocks_commit(struct stk_upload *upload, struct stoker_error *error)
+static int commit(struct stk_upload *upload, struct stoker_error *error)
 {
     struct stk_write_request *write_request =
         stk_write_request_open(&upload->place, STK_HTTP_PUT, false, error);
@@ -198,3 +198,5 @@ done:
     stk_write_request_close(write_request);
     return status;
 }
+
+const struct stk_upload_operations stk_azure_blocks_operations = {begin, put_block, commit};

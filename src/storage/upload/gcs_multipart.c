@@ -1,4 +1,4 @@
-/* Google's store: S3's words but for conditions and sums.
+/* Multipart uploads of Google Cloud Storage: S3's requests, but for conditions and checksums.
  * https://cloud.google.com/storage/docs/xml-api/post-object-complete */
 #include "base/mem.h"
 #include "base/random.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-int stk_gcs_multipart_open(struct stk_upload *upload, struct stoker_error *error)
+static int choose_temp_key(struct stk_upload *upload, struct stoker_error *error)
 {
     size_t bytes = strlen(upload->key) + 40;
 
@@ -25,7 +25,7 @@ int stk_gcs_multipart_open(struct stk_upload *upload, struct stoker_error *error
     return 0;
 }
 
-/* To its name, if nothing is there. */
+/* Copies the object to its name if there is none of that name. */
 static int move(struct stk_upload *upload, const struct stk_object_url *to,
                 struct stoker_error *error)
 {
@@ -54,7 +54,8 @@ static int move(struct stk_upload *upload, const struct stk_object_url *to,
     return status;
 }
 
-int stk_gcs_multipart_commit(struct stk_upload *upload, struct stoker_error *error)
+/* Checks the object against the checksums of the parts, and moves it to its name. */
+static int finish(struct stk_upload *upload, struct stoker_error *error)
 {
     struct stk_object_url to = upload->place;
     int status = stk_upload_matches_object(upload, &upload->place, error), moved = 0;
@@ -71,3 +72,29 @@ int stk_gcs_multipart_commit(struct stk_upload *upload, struct stoker_error *err
     }
     return status < 0 ? status : moved;
 }
+
+static int commit(struct stk_upload *upload, struct stoker_error *error)
+{
+    struct stk_write_request *write_request;
+    int status = stk_multipart_complete(upload, &write_request, error);
+
+    /* 404: an earlier try whose response was lost may have completed it. */
+    if (status == 0 || (write_request && write_request->exchange.code == 404)) {
+        status = finish(upload, error);
+    }
+    if (status == 0) {
+        upload->id[0] = '\0'; /* nothing is left to abort */
+    }
+    stk_write_request_close(write_request);
+    return status;
+}
+
+static int begin(struct stk_upload *upload, struct stoker_error *error)
+{
+    int status = upload->options.if_absent ? choose_temp_key(upload, error) : 0;
+
+    return status < 0 ? status : stk_multipart_begin(upload, error);
+}
+
+const struct stk_upload_operations stk_gcs_multipart_operations = {begin, stk_multipart_send_part,
+                                                                   commit};

@@ -15,9 +15,6 @@
 #include <string.h>
 #include <strings.h>
 
-#define PART_ROUND (1u << 20)
-#define COPY_PART_BYTES (256u << 20) /* nothing of it passes here */
-
 static int create(struct stk_upload *upload, struct stoker_error *error);
 static int find_unfinished(struct stk_upload *upload, struct stoker_error *error);
 static int find_parts(struct stk_upload *upload, struct stoker_error *error);
@@ -35,113 +32,6 @@ static int fail_lost(struct stk_upload *upload, struct stoker_error *error)
                     "look who ends or removes uploads there (a rule of the bucket, another copy of "
                     "the same), and start it again",
                     "'%.400s'", upload->place.url);
-}
-
-bool stk_upload_is_gone(const struct stk_upload *upload)
-{
-    return atomic_load_explicit(&upload->lost, memory_order_relaxed);
-}
-
-int stk_upload_open(struct stk_upload **upload_out, struct stk_store *store,
-                    const struct stk_object_url *object, uint64_t bytes,
-                    const struct stk_upload_options *options, struct stoker_error *error)
-{
-    uint64_t part = options->part_bytes ? options->part_bytes : STK_STORE_RANGE_BYTES;
-    struct stk_upload *upload = stk_alloc(1, sizeof *upload);
-    struct stk_object_info info;
-    int status = 0;
-
-    STK_ASSERT(bytes > 0);
-    part = stk_max(part, STK_UPLOAD_PART_BYTES_MIN);
-    part = stk_max(part, (bytes + STK_UPLOAD_PARTS_MAX - 1) / STK_UPLOAD_PARTS_MAX);
-    part = (part + PART_ROUND - 1) / PART_ROUND * PART_ROUND;
-    if (bytes > STK_UPLOAD_BYTES_MAX) {
-        status = stk_fail(error, STOKER_ERROR_LIMIT, "an object can not be so large",
-                          "split it: S3 takes 5 TiB", "'%.400s': %llu bytes", object->url,
-                          (unsigned long long)bytes);
-        goto done;
-    }
-    if (upload) {
-        upload->parts = stk_alloc((bytes + part - 1) / part, sizeof *upload->parts);
-    }
-    if (!upload || !upload->parts) {
-        status = stk_fail(error, -ENOMEM, "cannot write an object", "free memory", "'%.400s'",
-                          object->url);
-        goto done;
-    }
-    upload->store = store;
-    upload->place = *object;
-    upload->options = *options;
-    upload->bytes = bytes;
-    upload->part_bytes = part;
-    upload->part_count = (uint32_t)((bytes + part - 1) / part);
-    upload->check =
-        stk_body_checksum_default(store, stk_body_checksum_for_url(object, options->check));
-    upload->key = object->key;
-    status = stk_write_request_check_options(object, options, error);
-    if (status < 0) {
-        goto done;
-    }
-    if (options->if_absent && stk_store_head(store, object, &info, NULL) == 0) {
-        status =
-            stk_write_request_fail_exists(object, error); /* before all of it is sent for nothing */
-        goto done;
-    }
-    if (object->kind == STK_OBJECT_URL_AZURE) {
-        status = options->resume ? stk_azure_blocks_find_unfinished(upload, error) : 0;
-        goto done;
-    }
-    if (object->kind == STK_OBJECT_URL_GCS && options->if_absent) {
-        status = stk_gcs_multipart_open(upload, error);
-    }
-    if (status == 0 && options->resume) {
-        status = find_unfinished(upload, error);
-    }
-    if (status == 0 && !upload->id[0]) {
-        status = create(upload, error);
-    }
-done:
-    if (status < 0) {
-        stk_upload_close(upload, false);
-        return status;
-    }
-    *upload_out = upload;
-    return 0;
-}
-
-uint32_t stk_upload_part_count(const struct stk_upload *upload)
-{
-    return upload->part_count;
-}
-
-uint64_t stk_upload_part_bytes(const struct stk_upload *upload)
-{
-    return upload->part_bytes;
-}
-
-bool stk_upload_is_empty(const struct stk_upload *upload)
-{
-    for (uint32_t i = 0; i < upload->part_count; i++) {
-        if (upload->parts[i].etag[0] || upload->parts[i].left[0]) {
-            return false;
-        }
-    }
-    return true;
-}
-
-void stk_upload_close(struct stk_upload *upload, bool abort)
-{
-    if (upload && abort && upload->id[0]) {
-        stk_upload_abort(upload); /* what it cannot remove now, a sweep finds */
-    }
-    if (upload && upload->uncertain_ns > 0) {
-        stk_upload_abort_duplicates(upload);
-    }
-    if (upload) {
-        stk_free(upload->parts);
-        stk_free(upload->temp_key);
-        stk_free(upload);
-    }
 }
 
 static int create(struct stk_upload *upload, struct stoker_error *error)
@@ -219,8 +109,8 @@ static bool is_same(const char *etag, struct stk_view body)
     return strcasecmp(text, etag) == 0;
 }
 
-int stk_upload_send_part(struct stk_upload *upload, uint32_t index, struct stk_view body,
-                         struct stoker_error *error)
+int stk_multipart_send_part(struct stk_upload *upload, uint32_t index, struct stk_view body,
+                            struct stoker_error *error)
 {
     struct stk_upload_part *part = &upload->parts[index];
     struct stk_body_checksum checksum;
@@ -228,10 +118,6 @@ int stk_upload_send_part(struct stk_upload *upload, uint32_t index, struct stk_v
     char number[12];
     int status;
 
-    STK_ASSERT(index < upload->part_count && body.bytes == stk_upload_part_bytes_at(upload, index));
-    if (upload->place.kind == STK_OBJECT_URL_AZURE) {
-        return stk_azure_blocks_put(upload, index, body, error);
-    }
     stk_body_checksum_init(&checksum, upload->store, upload->check, body);
     memcpy(part->sum, checksum.text, sizeof part->sum);
     part->crc = stk_body_checksum_to_number(&checksum);
@@ -253,7 +139,7 @@ int stk_upload_send_part(struct stk_upload *upload, uint32_t index, struct stk_v
     if (status < 0 && stk_write_request_needs_checksum(write_request, &checksum)) {
         stk_write_request_close(write_request);
         stk_store_require_checksums(upload->store); /* so now it has one */
-        return stk_upload_send_part(upload, index, body, error);
+        return stk_multipart_send_part(upload, index, body, error);
     }
     if (status < 0 && stk_write_request_has_error_code(write_request, "NoSuchUpload")) {
         status = fail_lost(upload, error);
@@ -442,19 +328,21 @@ static bool is_there(const struct stk_upload *upload)
            stk_upload_matches_object(upload, &upload->place, NULL) == 1;
 }
 
-static int commit(struct stk_upload *upload, struct stoker_error *error)
+int stk_multipart_complete(struct stk_upload *upload, struct stk_write_request **request_out,
+                           struct stoker_error *error)
 {
     struct stk_write_request *write_request =
         stk_write_request_open(&upload->place, STK_HTTP_POST, true, error);
     char *xml = write_parts(upload);
     struct stk_body_checksum checksum, combined;
-    bool google = upload->place.kind == STK_OBJECT_URL_GCS, gone, exists;
+    bool google = upload->place.kind == STK_OBJECT_URL_GCS;
     int status;
 
+    *request_out = write_request;
     if (!write_request || !xml) {
-        status = stk_fail(error, -ENOMEM, "cannot write an object", "free memory", "'%.400s'",
-                          upload->place.url);
-        goto done;
+        stk_free(xml);
+        return stk_fail(error, -ENOMEM, "cannot write an object", "free memory", "'%.400s'",
+                        upload->place.url);
     }
     write_request->exchange.request.body = (struct stk_view){(const uint8_t *)xml, strlen(xml)};
     write_request->exchange.timeout_factor = STK_UPLOAD_COMMIT_TIMEOUT_FACTOR;
@@ -474,21 +362,30 @@ static int commit(struct stk_upload *upload, struct stoker_error *error)
         stk_write_request_if_absent(write_request);
     }
     status = stk_write_request_run(write_request, upload->store, error);
-    if (google && (status == 0 || write_request->exchange.code == 404)) {
-        status = stk_gcs_multipart_commit(upload, error);
+    stk_free(xml);
+    return status;
+}
+
+static int commit(struct stk_upload *upload, struct stoker_error *error)
+{
+    struct stk_write_request *write_request;
+    int status = stk_multipart_complete(upload, &write_request, error);
+    bool gone, exists;
+
+    if (status == -ENOMEM) {
         goto done;
     }
     if (status == 0 &&
         !stk_write_request_has_root(write_request, "CompleteMultipartUploadResult")) {
         status = fail_answer(upload, error);
     }
-    /* Said with 200, too, where the server had begun to answer. */
+    /* A server that has begun its response with 200 reports these errors in the body. */
     gone = write_request->exchange.code == 404 ||
            stk_write_request_has_error_code(write_request, "NoSuchUpload");
     exists = write_request->exchange.code == 412 ||
              stk_write_request_has_error_code(write_request, "PreconditionFailed");
     if (status == STOKER_ERROR_CORRUPT || (status < 0 && (gone || exists))) {
-        /* Ended already: by a try whose answer was lost, or by another run of the same copy. */
+        /* An earlier try whose response was lost, or another run of the same copy, completed it. */
         if (is_there(upload)) {
             status = 0;
         } else if (exists) {
@@ -499,18 +396,21 @@ static int commit(struct stk_upload *upload, struct stoker_error *error)
     }
 done:
     if (status == 0) {
-        upload->id[0] = '\0'; /* there is nothing to abort any more */
+        upload->id[0] = '\0'; /* nothing is left to abort */
     }
-    stk_free(xml);
     stk_write_request_close(write_request);
     return status;
 }
 
-int stk_upload_commit(struct stk_upload *upload, struct stoker_error *error)
+int stk_multipart_begin(struct stk_upload *upload, struct stoker_error *error)
 {
-    return upload->place.kind == STK_OBJECT_URL_AZURE ? stk_azure_blocks_commit(upload, error)
-                                                      : commit(upload, error);
+    int status = upload->options.resume ? find_unfinished(upload, error) : 0;
+
+    return status < 0 || upload->id[0] ? status : create(upload, error);
 }
+
+const struct stk_upload_operations stk_multipart_operations = {stk_multipart_begin,
+                                                               stk_multipart_send_part, commit};
 
 /* ---- what an earlier run left ---- */
 

@@ -22,7 +22,27 @@ struct stk_upload_part {
     bool again; /* it was sent more than once: a try may come there late */
 };
 
+struct stk_upload;
+
+/* What differs between services. */
+struct stk_upload_operations {
+    /* Finds an unfinished upload of the object if options.resume is set, else begins a new one. */
+    int (*begin)(struct stk_upload *upload, struct stoker_error *error);
+    /* As stk_upload_send_part and stk_upload_commit. */
+    int (*send_part)(struct stk_upload *upload, uint32_t index, struct stk_view body,
+                     struct stoker_error *error);
+    int (*commit)(struct stk_upload *upload, struct stoker_error *error);
+};
+extern const struct stk_upload_operations stk_multipart_operations;
+/* Completing an upload has no condition there: with if_absent the object is written under another
+ * name and copied to its own by the store. */
+extern const struct stk_upload_operations stk_gcs_multipart_operations;
+/* The name of a block has its number and CRC64, so blocks of an earlier run can be checked by their
+ * names. The store removes uncommitted blocks after a week. */
+extern const struct stk_upload_operations stk_azure_blocks_operations;
+
 struct stk_upload {
+    const struct stk_upload_operations *operations;
     struct stk_store *store;
     struct stk_object_url place; /* lends from the caller's, and from `beside` */
     const char *key;             /* the object's; Google's conditional ones are written beside it */
@@ -75,17 +95,13 @@ void stk_upload_abort(const struct stk_upload *upload);
 /* Aborts those that tries to begin this one have left: begun meanwhile, and without a part. */
 void stk_upload_abort_duplicates(const struct stk_upload *upload);
 
-/* gcs_multipart.c: completing an upload knows no condition, so a fresh object is written beside its
- * name, and copied there by the store if nothing is there. */
-int stk_gcs_multipart_open(struct stk_upload *upload, struct stoker_error *error);
-/* Whether what is there has the sum of the parts; and then moved to its name. */
-int stk_gcs_multipart_commit(struct stk_upload *upload, struct stoker_error *error);
-
-/* azure_blocks.c: a block's name tells its number and CRC64, so that those of an earlier run prove
- * themselves. What is in no list within a week the store removes by itself. */
-int stk_azure_blocks_find_unfinished(struct stk_upload *upload, struct stoker_error *error);
-int stk_azure_blocks_put(struct stk_upload *upload, uint32_t index, struct stk_view body,
-                         struct stoker_error *error);
-int stk_azure_blocks_commit(struct stk_upload *upload, struct stoker_error *error);
+/* multipart.c: S3, and what Google shares with it. */
+int stk_multipart_begin(struct stk_upload *upload, struct stoker_error *error);
+int stk_multipart_send_part(struct stk_upload *upload, uint32_t index, struct stk_view body,
+                            struct stoker_error *error);
+/* Sends the list of parts, after which the store has the object. Sets *request_out (close it with
+ * stk_write_request_close; NULL if there was no memory). Returns the status of the request. */
+int stk_multipart_complete(struct stk_upload *upload, struct stk_write_request **request_out,
+                           struct stoker_error *error);
 
 #endif
