@@ -2,9 +2,7 @@
 #include "storage/object/store_private.h"
 
 #include "base/mem.h"
-#include "base/random.h"
 #include "base/xml.h"
-#include "base/xxh3.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,8 +11,6 @@
 #include <strings.h>
 
 #define TEXT_BYTES_MAX 4096u /* of one element: a key of 1,024 bytes, encoded */
-#define PAGES_MAX 4000000u   /* 4 billion keys */
-#define IDLE_PAGES_MAX 2000u /* in a row: stores pass over what was removed by such pages */
 #define LIST_QUERY_MAX 8u
 #define AFTER_BYTES (2 * STK_STORE_URL_BYTES_MAX)
 
@@ -46,6 +42,8 @@ static const char *bucket_of(const struct stk_object_url *object);
 static int get_page(struct stk_store *store, const struct stk_object_url *object,
                     const struct stk_sigv4_pair *query, uint32_t query_count, struct stk_view *body,
                     struct stoker_error *error);
+static int list_pages(struct stk_store *store, const struct stk_list_request *search,
+                      struct stoker_error *error);
 static int parse_page(struct page *page, struct stk_view body);
 static int on_start(void *owner, const struct stk_xml_element *element);
 static int on_end(void *owner, const struct stk_xml_element *element);
@@ -57,28 +55,30 @@ static int set_field(struct page *page, const struct stk_xml_element *element);
 int stk_store_list(struct stk_store *store, const struct stk_list_request *search,
                    struct stoker_error *error)
 {
+    if (search->more_out) {
+        *search->more_out = true;
+    }
+    if (!stk_object_url_has_key(search->place)) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a web server cannot be listed",
+                        "name each file, with braces: http://host/data-{000..009}.tar", "'%.400s'",
+                        search->place->url);
+    }
+    return search->place->kind == STK_OBJECT_URL_HF ? stk_store_list_hf(store, search, error)
+                                                    : list_pages(store, search, error);
+}
+
+static int list_pages(struct stk_store *store, const struct stk_list_request *search,
+                      struct stoker_error *error)
+{
     const struct stk_object_url *object = search->place;
     struct page *page = stk_alloc(1, sizeof *page);
     uint8_t *memory = stk_alloc(1, STK_STORE_PAGE_BYTES_MAX);
     char prefix[STK_STORE_URL_BYTES_MAX + 1], keys[16];
-    size_t bytes = strlen(object->key ? object->key : "");
+    size_t bytes = strlen(object->key);
     int status = page && memory ? 0 : -ENOMEM;
 
-    if (search->more_out) {
-        *search->more_out = true;
-    }
-    if (status == 0 && object->kind == STK_OBJECT_URL_HF) {
-        status = stk_store_list_hf(store, search, error);
-        goto done;
-    }
     if (status < 0) {
         stk_fail(error, status, "cannot list", "free memory", "store");
-        goto done;
-    }
-    if (!stk_object_url_has_key(object)) {
-        status = stk_fail(error, STOKER_ERROR_ARGUMENT, "a web server cannot be listed",
-                          "name each file, with braces: http://host/data-{000..009}.tar",
-                          "'%.400s'", object->url);
         goto done;
     }
     memcpy(prefix, object->key, bytes + 1);
@@ -122,52 +122,6 @@ done:
     stk_free(memory);
     stk_free(page);
     return status;
-}
-
-void stk_list_guard_add_name(struct stk_list_guard *guard, const char *name, bool folder)
-{
-    guard->names_hash = stk_random_key(guard->names_hash, stk_xxh3_64(name, strlen(name)) + folder);
-    guard->any = true;
-    guard->objects = guard->objects || !folder;
-}
-
-/* A circle of any length is met by what is kept of the pages number 1, 2, 4, 8 ... (Brent). The
- * same names of objects twice are one, too: who tells where it goes on need not listen to it. The
- * same folders may come on two pages. */
-int stk_list_guard_next_page(struct stk_list_guard *guard, const char *next,
-                             const struct stk_object_url *object, struct stoker_error *error)
-{
-    uint64_t sum = stk_xxh3_64(next, strlen(next));
-    bool same = guard->pages > 0 && guard->any &&
-                (guard->names_hash == guard->names_hash_last ||
-                 guard->names_hash == guard->names_hash_saved);
-    bool round = (guard->pages > 0 && (sum == guard->last || sum == guard->saved)) ||
-                 (same && guard->objects);
-
-    guard->idle = !guard->any || same ? guard->idle + 1 : 0;
-    if (!next[0]) {
-        return stk_fail(error, STOKER_ERROR_CORRUPT, "a listing does not tell how it goes on",
-                        "look at the server and proxies", "'%s'", object->url);
-    }
-    if (round) {
-        return stk_fail(error, STOKER_ERROR_CORRUPT, "a listing comes back to a page that it gave",
-                        "look at the server and proxies: it would go on for ever", "'%s'",
-                        object->url);
-    }
-    if (guard->idle >= IDLE_PAGES_MAX || ++guard->pages >= PAGES_MAX) {
-        return stk_fail(error, STOKER_ERROR_LIMIT, "a listing has no end",
-                        "look at the server and proxies; name a longer prefix", "'%s'",
-                        object->url);
-    }
-    if ((guard->pages & (guard->pages - 1)) == 0) {
-        guard->saved = sum;
-        guard->names_hash_saved = guard->names_hash;
-    }
-    guard->last = sum;
-    guard->names_hash_last = guard->names_hash;
-    guard->names_hash = 0;
-    guard->any = guard->objects = false;
-    return 0;
 }
 
 /* An access point, or its alias ("...-s3alias", "...--ol-s3", "....mrap"), stands for a bucket of

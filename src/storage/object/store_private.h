@@ -180,22 +180,23 @@ static inline bool stk_operation_is_full_object(const struct stk_operation *oper
            operation->bytes == operation->info->bytes;
 }
 
-/* object_list.c: whether a listing gets on. A server, or a cache before it, that gives the same
- * pages in a circle, or pages of nothing without an end, would be asked for ever. */
+/* list_guard.c: finds listings that make no progress. A server, or a cache in front of it, that
+ * sends the same pages in a circle, or empty pages without end, would be asked for ever. */
 struct stk_list_guard {
     uint64_t pages;
-    uint32_t idle;        /* pages in a row that told nothing new */
-    uint64_t last, saved; /* sums of where a page's next begins: the last, an older */
-    uint64_t names_hash, names_hash_last,
-        names_hash_saved; /* sums of the names on a page: in hand, the last, an older */
-    bool any, objects;    /* the page in hand has names; of objects */
+    uint32_t idle;        /* consecutive pages without a new name */
+    uint64_t last, saved; /* hashes of continuation tokens: of the last page, of an older one */
+    uint64_t names_hash, names_hash_last, names_hash_saved; /* hashes of the names of a page: of the
+                                                             * current, the last, an older one */
+    bool any, objects; /* the current page has names; has names of objects */
 };
 void stk_list_guard_add_name(struct stk_list_guard *guard, const char *name, bool folder);
-/* The page in hand is over, and this tells where the next one begins: 0 or a filled error. */
+/* Ends the current page; `next` is its continuation token. Returns 0, STOKER_ERROR_CORRUPT if the
+ * listing goes in a circle, STOKER_ERROR_LIMIT if it has too many pages. */
 int stk_list_guard_next_page(struct stk_list_guard *guard, const char *next,
                              const struct stk_object_url *object, struct stoker_error *error);
 
-/* object_list_huggingface.c */
+/* object_list_huggingface.c: stk_store_list of the hub. */
 int stk_store_list_hf(struct stk_store *store, const struct stk_list_request *search,
                       struct stoker_error *error);
 
