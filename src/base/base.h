@@ -35,6 +35,10 @@ int stk_fail(struct stoker_error *error, int status, const char *what, const cha
 /* The same for an errno value (positive): returns -number; its text is appended to `what`. */
 int stk_fail_errno(struct stoker_error *error, int number, const char *what, const char *advice,
                    const char *where_format, ...) __attribute__((format(printf, 5, 6)));
+/* An allocation failed: fills *error, with what the memory was for as its place ("pack plan",
+ * "'%s'"). Returns -ENOMEM. */
+int stk_fail_memory(struct stoker_error *error, const char *where_format, ...)
+    __attribute__((format(printf, 2, 3)));
 /* Adds the place to an error that was filled deeper down; NULL arguments are left as they are.
  * Returns error->status. Rebuilds `where` from shard, offset and key. */
 int stk_error_set_location(struct stoker_error *error, const char *shard, uint64_t offset,

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <time.h>
 
 static void test_errors(void)
 {
@@ -38,6 +39,10 @@ static void test_errors(void)
     T_EQ("errno", stk_fail_errno(&error, ENOENT, "cannot open", "check the path", "'%s'", "x"),
          -ENOENT);
     T_HAS("reason", error.what, "No such file");
+    T_EQ("memory", stk_fail_memory(&error, "index of %d shards\n", 7), -ENOMEM);
+    T_ERROR("memory", &error);
+    T_STR("memory", error.where, "index of 7 shards\\x0a");
+    T_EQ("memory, null", stk_fail_memory(NULL, "index"), -ENOMEM);
     T_EQ("null", stk_fail(NULL, -1, "a", "b", "c"), -1);
     T_STR("name", stoker_status_name(STOKER_ERROR_LIMIT), "STOKER_ERROR_LIMIT");
     T_STR("errno name", stoker_status_name(-EIO), "EIO");
@@ -79,8 +84,34 @@ static void test_thread(void)
     }
 }
 
+/* A wait ends at its time of the monotonic clock, and not before. */
+static void test_cond(void)
+{
+    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    struct timespec until, now;
+    pthread_cond_t cond;
+    int status = 0;
+
+    stk_cond_init(&cond);
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += 20000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&lock);
+    while (status == 0) {
+        status = pthread_cond_timedwait(&cond, &lock, &until);
+    }
+    pthread_mutex_unlock(&lock);
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    T_EQ("timed out", status, ETIMEDOUT);
+    T_TRUE("not before", now.tv_sec > until.tv_sec ||
+                             (now.tv_sec == until.tv_sec && now.tv_nsec >= until.tv_nsec));
+    pthread_cond_destroy(&cond);
+}
+
 int main(void)
 {
+    test_cond();
     test_thread();
     test_errors();
     test_memory();

@@ -3,6 +3,7 @@
  * `shard` and `key` keep every byte, for programs. */
 #include "base/base.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,6 +52,19 @@ int stk_fail_errno(struct stoker_error *error, int number, const char *what, con
         escape(error->where, sizeof error->where);
     }
     return -number;
+}
+
+int stk_fail_memory(struct stoker_error *error, const char *where_format, ...)
+{
+    if (error) {
+        va_list list;
+        reset(error, -ENOMEM, "not enough memory", "free memory, or give the job more");
+        va_start(list, where_format);
+        vsnprintf(error->where, sizeof error->where, where_format, list);
+        va_end(list);
+        escape(error->where, sizeof error->where);
+    }
+    return -ENOMEM;
 }
 
 int stk_error_set_location(struct stoker_error *error, const char *shard, uint64_t offset,

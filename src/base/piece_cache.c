@@ -2,23 +2,19 @@
 #include "base/piece_cache.h"
 
 #include "base/mem.h"
+#include "base/thread.h"
 
 #include <errno.h>
 
 int stk_piece_cache_init(struct stk_piece_cache *cache, struct stk_budget *budget, uint32_t count,
                          uint64_t bytes_max)
 {
-    pthread_condattr_t monotonic;
-
     cache->locked.pieces = stk_alloc(stk_max(count, 1), sizeof *cache->locked.pieces);
     if (!cache->locked.pieces) {
         return -ENOMEM;
     }
     pthread_mutex_init(&cache->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&cache->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    stk_cond_init(&cache->changed);
     cache->budget = budget;
     cache->count = count;
     cache->bytes_max = bytes_max;

@@ -1,7 +1,8 @@
-/* Starts threads that no signal is delivered to. */
+/* Starts threads that no signal is delivered to, and sets up condition variables. */
 #include "base/thread.h"
 
 #include <signal.h>
+#include <time.h>
 
 int stk_thread_start(pthread_t *thread_out, const pthread_attr_t *attributes, void *(*run)(void *),
                      void *context)
@@ -14,4 +15,14 @@ int stk_thread_start(pthread_t *thread_out, const pthread_attr_t *attributes, vo
     number = pthread_create(thread_out, attributes, run, context);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return -number;
+}
+
+void stk_cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t attributes;
+
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &attributes);
+    pthread_condattr_destroy(&attributes);
 }

@@ -10,5 +10,8 @@
 /* As pthread_create; attributes NULL: to be joined, with the usual stack. 0 or -errno. */
 int stk_thread_start(pthread_t *thread_out, const pthread_attr_t *attributes, void *(*run)(void *),
                      void *context);
+/* A condition variable whose timed waits take times of CLOCK_MONOTONIC, so that a change of the
+ * wall clock neither shortens nor prolongs them. */
+void stk_cond_init(pthread_cond_t *cond);
 
 #endif

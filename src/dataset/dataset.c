@@ -48,11 +48,6 @@ int stoker_dataset_open(struct stoker_dataset **dataset_out, struct stoker_engin
     return 0;
 }
 
-static int no_memory(struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "cannot open a data set", "free memory", "data set");
-}
-
 /* Copies the options and what they point to. */
 static int copy_options(struct stoker_dataset *dataset, const struct stoker_dataset_options *given,
                         struct stoker_error *error)
@@ -68,7 +63,7 @@ static int copy_options(struct stoker_dataset *dataset, const struct stoker_data
     for (size_t i = 0; urls && i < given->url_count; i++) {
         complete = stk_url_alias(given->urls[i], &urls[i]) == 0 && complete;
     }
-    return complete ? 0 : no_memory(error);
+    return complete ? 0 : stk_fail_memory(error, "data set");
 }
 
 static void free_options(struct stoker_dataset_options *options)
@@ -124,7 +119,7 @@ int stk_dataset_new(struct stoker_dataset **dataset_out, struct stoker_engine *e
     }
     dataset = stk_alloc(1, sizeof *dataset);
     if (!dataset) {
-        return no_memory(error);
+        return stk_fail_memory(error, "data set");
     }
     dataset->engine = engine;
     dataset->formats = stk_container_formats;

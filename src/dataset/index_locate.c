@@ -18,11 +18,6 @@ static int name_root(struct stk_index_location *location, struct stoker_dataset 
                      struct stoker_error *error);
 static void name_cache(struct stk_index_location *location, const struct stoker_dataset *dataset);
 
-static int no_memory(struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "cannot look for an index", "free memory", "data set");
-}
-
 __attribute__((format(printf, 3, 4))) static void note(struct stk_index_location *location,
                                                        int status, const char *format, ...)
 {
@@ -45,7 +40,7 @@ int stk_index_location_open(struct stk_index_location **sidecar_out, struct stok
 
     *sidecar_out = NULL;
     if (!location) {
-        return no_memory(error);
+        return stk_fail_memory(error, "index of a data set");
     }
     status = name_root(location, dataset, error);
     if (status < 0) {
@@ -165,7 +160,7 @@ static int try_path(struct stk_index_location *location, struct stoker_dataset *
     }
     status = stk_index_open_file(&location->old, dataset->engine->io, path, &why);
     if (status == -ENOMEM) {
-        return no_memory(error);
+        return stk_fail_memory(error, "index of a data set");
     }
     if (status == -ENOENT || status == -ENOTDIR) {
         return 0;
@@ -357,7 +352,7 @@ static int number_names(const struct stk_index_location *location, struct stk_st
             return STOKER_ERROR_CORRUPT; /* numbers would be out of step */
         }
     }
-    return status < 0 ? no_memory(error) : 0;
+    return status < 0 ? stk_fail_memory(error, "index of a data set") : 0;
 }
 
 static void match_shard(struct stk_index_location *location, const char *path, uint64_t object,
@@ -410,7 +405,8 @@ static int match_all(struct stk_index_location *location, struct stoker_dataset 
     uint64_t count = dataset->objects.count, in_place = 0;
     uint8_t *listed = stk_alloc(stk_index_shards(location->old), 1);
     size_t root_bytes = strlen(location->root);
-    int status = listed ? number_names(location, &words, error) : no_memory(error);
+    int status = listed ? number_names(location, &words, error)
+                        : stk_fail_memory(error, "index of a data set");
 
     if (status == STOKER_ERROR_CORRUPT) {
         note(location, status, "%s is not used: it is damaged, or names a shard twice",
@@ -468,7 +464,7 @@ int stk_index_location_match(struct stk_index_location *location, struct stoker_
     location->sizes = stk_alloc(count, sizeof *location->sizes);
     location->mtimes = stk_alloc(count, sizeof *location->mtimes);
     if (!location->from || !location->sizes || !location->mtimes) {
-        return no_memory(error);
+        return stk_fail_memory(error, "index of a data set");
     }
     status = stk_engine_parallel(dataset->engine, (count + STAT_ROUND - 1) / STAT_ROUND, stat_round,
                                  &match, error);

@@ -36,11 +36,6 @@ static int build(struct stoker_indexer *indexer, struct stoker_error *error);
 static int build_folder(struct stoker_indexer *indexer, struct stoker_error *error);
 static int build_tars(struct stoker_indexer *indexer, struct stoker_error *error);
 
-static int no_memory(struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "cannot make an index", "free memory", "indexer");
-}
-
 static void indexer_free(struct stoker_indexer *indexer)
 {
     stk_index_journal_close(indexer->journal);
@@ -63,7 +58,7 @@ static int check_index_path(struct stoker_indexer *indexer, struct stoker_error 
     }
     stk_free((void *)(uintptr_t)options->index_path);
     options->index_path = stk_strdup(indexer->options.out);
-    return options->index_path ? 0 : no_memory(error);
+    return options->index_path ? 0 : stk_fail_memory(error, "index");
 }
 
 int stoker_indexer_open(struct stoker_indexer **indexer_out, struct stoker_engine *engine,
@@ -77,7 +72,7 @@ int stoker_indexer_open(struct stoker_indexer **indexer_out, struct stoker_engin
     *indexer_out = NULL;
     indexer = stk_alloc(1, sizeof *indexer);
     if (!indexer) {
-        return no_memory(error);
+        return stk_fail_memory(error, "index");
     }
     status = options
                  ? stk_options_read(&indexer->options, sizeof indexer->options,

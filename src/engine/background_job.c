@@ -7,13 +7,8 @@
 
 void stk_background_job_init(struct stk_background_job *job, struct stoker_engine *engine)
 {
-    pthread_condattr_t monotonic;
-
     pthread_mutex_init(&job->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&job->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    stk_cond_init(&job->changed);
     stk_engine_retain(engine);
     job->engine = engine;
     job->start_ns = stk_engine_now(engine);

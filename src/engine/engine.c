@@ -75,7 +75,6 @@ int stk_engine_open_with_io(struct stoker_engine **engine_out, struct stk_io *io
                             const struct stoker_engine_options *options, struct stoker_error *error)
 {
     struct stoker_engine *engine;
-    pthread_condattr_t monotonic;
     int status;
 
     *engine_out = NULL;
@@ -89,11 +88,8 @@ int stk_engine_open_with_io(struct stoker_engine **engine_out, struct stk_io *io
     engine->references = 1;
     engine->cores = stk_cgroup_available_cores();
     pthread_mutex_init(&engine->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&engine->work, &monotonic);
-    pthread_cond_init(&engine->done, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    stk_cond_init(&engine->work);
+    stk_cond_init(&engine->done);
 
     status = resolve(engine, options, error);
     engine->budget.bytes_max = engine->options.memory_bytes_max;

@@ -17,12 +17,6 @@ static void make_identity(struct stk_index *index);
 
 enum { KEY_BYTES_DEFAULT = 4096, BLOCK_BYTES_DEFAULT = 8 << 20, BLOCK_SAMPLES_DEFAULT = 256 };
 
-static int no_memory(struct stoker_error *error, uint64_t shard_count)
-{
-    return stk_fail(error, -ENOMEM, "no memory for the index", "free memory or give the job more",
-                    "%llu shards", (unsigned long long)shard_count);
-}
-
 int stk_index_open(struct stk_index **index_out, const struct stk_index_options *options,
                    struct stoker_error *error)
 {
@@ -35,7 +29,8 @@ int stk_index_open(struct stk_index **index_out, const struct stk_index_options 
     }
     if (!index || !index->shards) {
         stk_index_close(index);
-        return no_memory(error, options->shard_count);
+        return stk_fail_memory(error, "index of %llu shards",
+                               (unsigned long long)options->shard_count);
     }
     *index_out = index;
     return 0;
@@ -98,7 +93,8 @@ int stk_index_finish(struct stk_index *index, uint32_t block_bytes, struct stoke
         status = number_samples(index);
     }
     if (status < 0) {
-        return no_memory(error, index->options.shard_count);
+        return stk_fail_memory(error, "index of %llu shards",
+                               (unsigned long long)index->options.shard_count);
     }
     stk_index_set_block(index, 0, block_bytes);
     make_identity(index);

@@ -44,12 +44,6 @@ static int acquire_lock(struct stk_index_journal *journal, struct stoker_error *
     return stk_io_lock(journal->io, path, &journal->process_lock, error);
 }
 
-static int no_memory(const struct stk_index_journal *journal, struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "cannot keep a journal", "free memory", "'%.600s'",
-                    journal->path);
-}
-
 /* Takes the index of one shard; a later record replaces an earlier one of the same name. */
 static int put(struct stk_index_journal *journal, struct stk_index *index, uint64_t mtime_ns,
                struct stoker_error *error)
@@ -62,14 +56,14 @@ static int put(struct stk_index_journal *journal, struct stk_index *index, uint6
         status = stk_string_table_add(&journal->names,
                                       (struct stk_view){(const uint8_t *)name, strlen(name)},
                                       UINT32_MAX / 2, &number);
-        status = status < 0 ? no_memory(journal, error) : 0;
+        status = status < 0 ? stk_fail_memory(error, "'%.600s'", journal->path) : 0;
     }
     if (status == 0 && count == journal->entry_capacity && number == count) {
         uint32_t capacity = count ? count * 2 : 64;
         struct stk_index_journal_entry *entries =
             stk_realloc(journal->entries, count, capacity, sizeof *entries);
 
-        status = entries ? 0 : no_memory(journal, error);
+        status = entries ? 0 : stk_fail_memory(error, "'%.600s'", journal->path);
         journal->entries = entries ? entries : journal->entries;
         journal->entry_capacity = entries ? capacity : journal->entry_capacity;
     }

@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "base/options.h"
 #include "base/retry.h"
+#include "base/thread.h"
 #include "engine/worker.h"
 #include "loader/fetch/fetcher.h"
 #include "loader/loader_close.h"
@@ -83,7 +84,6 @@ int stoker_loader_open(struct stoker_loader **loader_out, struct stoker_dataset 
     struct stoker_engine *engine = dataset->engine;
     struct stoker_loader_options options = {0};
     struct stoker_loader *loader;
-    pthread_condattr_t monotonic;
     int status = stk_engine_check(engine, error);
 
     *loader_out = NULL;
@@ -103,10 +103,7 @@ int stoker_loader_open(struct stoker_loader **loader_out, struct stoker_dataset 
     loader->dataset = dataset;
     loader->opened_ns = stk_engine_now(engine);
     stk_dataset_retain(dataset);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&loader->ready, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    stk_cond_init(&loader->ready);
     pthread_mutex_init(&loader->fingerprint_lock, NULL);
     loader->sequential = stk_index_is_sequential(dataset->index);
     status = resolve(&options, given, loader->sequential, error);

@@ -23,11 +23,6 @@ struct stk_jpeg_index_writer {
     size_t used;
 };
 
-static int no_memory(struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "cannot write marks of JPEGs", "free memory", "marks");
-}
-
 /* Only the last page may be short: called with a full buffer, or at the end. */
 static int flush(struct stk_jpeg_index_writer *writer, struct stoker_error *error)
 {
@@ -40,7 +35,7 @@ static int flush(struct stk_jpeg_index_writer *writer, struct stoker_error *erro
             stk_realloc(writer->sums, writer->sum_capacity, capacity, sizeof *writer->sums);
 
         if (!sums) {
-            return no_memory(error);
+            return stk_fail_memory(error, "JPEG index");
         }
         writer->sums = sums;
         writer->sum_capacity = capacity;
@@ -93,7 +88,7 @@ int stk_jpeg_index_writer_open(struct stk_jpeg_index_writer **writer_out, struct
     }
     writer = stk_alloc(1, sizeof *writer);
     if (!writer) {
-        return no_memory(error);
+        return stk_fail_memory(error, "JPEG index");
     }
     writer->io = io;
     writer->samples = plan->samples;
@@ -102,7 +97,7 @@ int stk_jpeg_index_writer_open(struct stk_jpeg_index_writer **writer_out, struct
     writer->table = stk_alloc(plan->samples + 1, sizeof *writer->table);
     writer->buffer = stk_alloc(BUFFER_PAGES, STK_JPEG_INDEX_PAGE_BYTES);
     if (!writer->path || !writer->part || !writer->table || !writer->buffer) {
-        status = no_memory(error);
+        status = stk_fail_memory(error, "JPEG index");
     } else {
         snprintf(writer->part, path_bytes, "%s.new", plan->path);
         status = stk_io_create(io, writer->part, false, &writer->out, error);

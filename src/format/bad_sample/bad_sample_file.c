@@ -122,12 +122,6 @@ int stk_bad_sample_read_record(struct stk_view *bytes, struct stk_bad_sample **b
 
 /* ---- files ---- */
 
-static int fail_memory(const char *path, struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "no memory to list the damaged samples", "free memory",
-                    "'%.400s'", path);
-}
-
 /* The path with an ending; owned by the caller. */
 static char *with_ending(const char *path, const char *ending)
 {
@@ -160,7 +154,7 @@ int stk_bad_sample_file_open(struct stk_bad_sample_file **out_out, struct stk_io
 
     *out_out = NULL;
     if (!out) {
-        return fail_memory(path, error);
+        return stk_fail_memory(error, "'%.400s'", path);
     }
     out->io = io;
     out->form = form;
@@ -168,7 +162,7 @@ int stk_bad_sample_file_open(struct stk_bad_sample_file **out_out, struct stk_io
     out->temp = with_ending(path, ENDING);
     out->sum = form == STK_BAD_SAMPLE_FILE_RECORDS ? stk_xxh3_open() : NULL;
     if (!out->path || !out->temp || (form == STK_BAD_SAMPLE_FILE_RECORDS && !out->sum)) {
-        status = fail_memory(path, error);
+        status = stk_fail_memory(error, "'%.400s'", path);
     }
     status = status < 0 ? status : stk_io_create(io, out->temp, false, &out->file, error);
     if (status < 0) {
@@ -245,7 +239,7 @@ static int read_whole(struct stk_io *io, const char *path, uint8_t **data_out, s
     }
     if (status == 0) {
         *data_out = stk_alloc(stk_max(about.bytes, 1), 1);
-        status = *data_out ? 0 : fail_memory(path, &local);
+        status = *data_out ? 0 : stk_fail_memory(&local, "'%.400s'", path);
     }
     if (status == 0) {
         got = stk_io_read_wait(io, file, 0, *data_out, about.bytes);
@@ -289,7 +283,7 @@ int stk_bad_sample_file_read(struct stk_io *io, const char *path,
             status = each(context, bad_sample, error);
             status = status < 0 ? status : 1;
         } else if (status < 0) {
-            status = fail_memory(path, error);
+            status = stk_fail_memory(error, "'%.400s'", path);
         }
     }
     stk_free(data);

@@ -36,11 +36,6 @@ static int damaged(struct stoker_error *error, uint64_t offset, const char *deta
     return status;
 }
 
-static int no_memory(struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "cannot read a file packed by zstd", "free memory", "frames");
-}
-
 bool stk_zstd_frames_detect(struct stk_view file)
 {
     uint32_t magic = file.bytes >= 4 ? u32_at(file.data, 0) : 0;
@@ -69,7 +64,7 @@ static int add(struct stk_zstd_frames *frames, uint32_t *capacity, uint64_t in, 
 
         list = stk_realloc(list, *capacity, wanted, sizeof *list);
         if (!list) {
-            return no_memory(error);
+            return stk_fail_memory(error, "zstd frames");
         }
         frames->frames = list;
         *capacity = wanted;
@@ -149,7 +144,7 @@ static int count_bytes(struct stk_view frame, uint64_t at, uint64_t *bytes_out,
 
     *bytes_out = 0;
     if (!context || !piece) {
-        status = no_memory(error);
+        status = stk_fail_memory(error, "zstd frames");
     }
     while (status == 0 && left != 0) {
         ZSTD_outBuffer out = {piece, PIECE_BYTES, 0};
@@ -253,7 +248,7 @@ int stk_zstd_frames_decompress(const struct stk_zstd_frames *frames, struct stk_
 
     STK_ASSERT(frame < frames->count && at->in + at->in_bytes <= file.bytes);
     if (!context) {
-        return no_memory(error);
+        return stk_fail_memory(error, "zstd frames");
     }
     got = ZSTD_decompressDCtx(context, out, bytes, file.data + at->in, at->in_bytes);
     ZSTD_freeDCtx(context);
@@ -269,7 +264,7 @@ int stk_zstd_frames_read_head(struct stk_view file, uint8_t *out, size_t bytes, 
     ZSTD_DCtx *context = ZSTD_createDCtx();
     ZSTD_inBuffer in = {file.data, file.bytes, 0};
     ZSTD_outBuffer to = {out, bytes, 0};
-    int status = context ? 0 : no_memory(error);
+    int status = context ? 0 : stk_fail_memory(error, "zstd frames");
 
     /* Between frames it answers 0, and goes on with the next one. */
     while (status == 0 && to.pos < bytes && in.pos < in.size) {

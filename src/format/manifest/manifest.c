@@ -15,7 +15,6 @@ static const char kind[] = "stoker-manifest";
 static int check(struct stk_manifest *manifest, struct stoker_error *error);
 static int check_shard(const json_t *entry, struct stk_manifest_shard *shard);
 static json_t *shard_json(const struct stk_manifest_shard *shard, bool with_samples);
-static int fail_memory(struct stoker_error *error);
 
 int stk_manifest_parse(struct stk_manifest *manifest, struct stk_view text,
                        struct stoker_error *error)
@@ -61,7 +60,7 @@ int stk_manifest_begin(struct stk_manifest *manifest, json_t *settings, struct s
     *manifest = (struct stk_manifest){0};
     manifest->root = json_pack("{s:s, s:i, s:O, s:[], s:[]}", "kind", kind, "version", VERSION,
                                "pack", settings, "shards", "classes");
-    return manifest->root ? 0 : fail_memory(error);
+    return manifest->root ? 0 : stk_fail_memory(error, "manifest");
 }
 
 int stk_manifest_add(struct stk_manifest *manifest, const struct stk_manifest_shard *shard,
@@ -70,7 +69,7 @@ int stk_manifest_add(struct stk_manifest *manifest, const struct stk_manifest_sh
     json_t *shards = json_object_get(manifest->root, "shards");
 
     if (json_array_append_new(shards, shard_json(shard, true)) < 0) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "manifest");
     }
     manifest->shard_count++;
     manifest->samples += shard->samples;
@@ -89,7 +88,7 @@ int stk_manifest_add_class(struct stk_manifest *manifest, const char *name,
                         "rename the folder", "class '%.200s'", name);
     }
     if (json_array_append_new(classes, text) < 0) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "manifest");
     }
     manifest->class_count++;
     return 0;
@@ -99,7 +98,7 @@ int stk_manifest_set_index(struct stk_manifest *manifest, const struct stk_manif
                            struct stoker_error *error)
 {
     return json_object_set_new(manifest->root, "index", shard_json(index, false)) < 0
-               ? fail_memory(error)
+               ? stk_fail_memory(error, "manifest")
                : 0;
 }
 
@@ -108,7 +107,7 @@ int stk_manifest_set_left_out(struct stk_manifest *manifest, uint64_t samples,
 {
     if (samples > 0 &&
         json_object_set_new(manifest->root, "left_out", json_integer((json_int_t)samples)) < 0) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "manifest");
     }
     return 0;
 }
@@ -130,13 +129,13 @@ int stk_manifest_text(struct stk_manifest *manifest, char **text_out, size_t *by
 
     *text_out = NULL;
     if (json_object_set_new(manifest->root, "samples", samples) < 0) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "manifest");
     }
     bytes = json_dumpb(manifest->root, NULL, 0, flags);
     text = bytes ? stk_alloc(bytes + 2, 1) : NULL;
     if (!text || json_dumpb(manifest->root, text, bytes, flags) != bytes) {
         stk_free(text);
-        return fail_memory(error);
+        return stk_fail_memory(error, "manifest");
     }
     text[bytes] = '\n';
     *text_out = text;
@@ -191,7 +190,7 @@ static int check(struct stk_manifest *manifest, struct stoker_error *error)
     manifest->shard_count = json_array_size(shards);
     manifest->shards = stk_alloc(stk_max(manifest->shard_count, 1), sizeof *manifest->shards);
     if (!manifest->shards) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "manifest");
     }
     for (uint64_t i = 0; i < manifest->shard_count; i++) {
         struct stk_manifest_shard *shard = &manifest->shards[i];
@@ -248,9 +247,4 @@ static json_t *shard_json(const struct stk_manifest_shard *shard, bool with_samp
         entry = NULL;
     }
     return entry;
-}
-
-static int fail_memory(struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "no memory for the manifest", "free memory", "manifest");
 }

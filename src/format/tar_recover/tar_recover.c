@@ -38,12 +38,6 @@ bool stk_tar_recover_is_possible(int status)
            status == STOKER_ERROR_FORMAT || status == STOKER_ERROR_EMPTY;
 }
 
-static int fail_memory(const char *path, struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "no memory for what is left of a damaged tar", "free memory",
-                    "'%.400s'", path);
-}
-
 void stk_tar_recover_deinit(struct stk_tar_recover *rescue)
 {
     stk_free(rescue->members);
@@ -147,7 +141,7 @@ static int add_member(struct walk *walk, const struct stk_tar_step *step,
                         "'%.400s'", walk->source->path);
     }
     if (!grown) {
-        return fail_memory(walk->source->path, error);
+        return stk_fail_memory(error, "'%.400s'", walk->source->path);
     }
     rescue->members = grown;
     if (rescue->text_capacity - rescue->text_bytes < step->name.bytes) {
@@ -155,7 +149,7 @@ static int add_member(struct walk *walk, const struct stk_tar_step *step,
 
         grown = stk_realloc(rescue->text, rescue->text_capacity, capacity, 1);
         if (!grown) {
-            return fail_memory(walk->source->path, error);
+            return stk_fail_memory(error, "'%.400s'", walk->source->path);
         }
         rescue->text = grown;
         rescue->text_capacity = capacity;
@@ -165,7 +159,7 @@ static int add_member(struct walk *walk, const struct stk_tar_step *step,
     }
     if (!stk_wds_name_error(step->name) && stk_wds_name_split(step->name, &key, &extension)) {
         if (!find_sample(rescue, &member, key)) {
-            return fail_memory(walk->source->path, error);
+            return stk_fail_memory(error, "'%.400s'", walk->source->path);
         }
         rescue->samples[member.sample].signature += signature_of(extension);
         rescue->samples[member.sample].renamed |= rescue->follows_damage && !extended;
@@ -199,7 +193,7 @@ static int add_damage(struct walk *walk, struct stoker_error *found, uint64_t sa
     damage = stk_bad_sample_new(STOKER_NO_SAMPLE, found);
     if (!damage || stk_bad_sample_list_add(&rescue->bad_samples, damage) < 0) {
         stk_free(damage);
-        return fail_memory(walk->source->path, error);
+        return stk_fail_memory(error, "'%.400s'", walk->source->path);
     }
     return 0;
 }
@@ -299,7 +293,7 @@ static int classify_samples(struct walk *walk, bool all, struct stoker_error *er
     int status = 0;
 
     if (!numbers) {
-        return fail_memory(walk->source->path, error);
+        return stk_fail_memory(error, "'%.400s'", walk->source->path);
     }
     known = usual_signature(rescue, numbers, &usual);
     for (uint64_t i = 0; status == 0 && i < rescue->sample_count; i++) {
@@ -450,7 +444,8 @@ int stk_tar_recover_run(struct stk_tar_recover *rescue, const struct stk_tar_rec
     int status;
 
     walk.window = stk_alloc(STK_TAR_RECOVER_WINDOW_BYTES, 1);
-    status = walk.window ? open_tar(&walk, 0, &local) : fail_memory(source->path, &local);
+    status = walk.window ? open_tar(&walk, 0, &local)
+                         : stk_fail_memory(&local, "'%.400s'", source->path);
     status = status < 0 ? status : scan_tar(&walk, &local);
     for (uint64_t i = 0; i < rescue->bad_samples.count; i++) {
         all = all ||

@@ -9,11 +9,6 @@
 
 enum { PATH_BYTES = 4096 };
 
-static int no_memory(struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "cannot list the data set", "free memory", "paths");
-}
-
 int stk_wids_shards_add(struct stk_wids_shards *shards, const char *path, uint64_t samples,
                         uint64_t bytes)
 {
@@ -50,7 +45,8 @@ static int read_text(struct stk_io *io, const char *path, uint64_t bytes, struct
     struct stk_file *file = NULL;
     uint8_t *text = stk_alloc(bytes + 1, 1);
     int64_t got;
-    int status = text ? stk_io_open_file(io, path, &file, error) : no_memory(error);
+    int status = text ? stk_io_open_file(io, path, &file, error)
+                      : stk_fail_memory(error, "paths of the data set");
 
     if (status == 0) {
         got = stk_io_read_wait(io, file, 0, text, bytes);
@@ -92,7 +88,7 @@ static int add_all(struct stk_wids_shards *shards, const struct stk_wids_index *
         status = stk_wids_shards_add(shards, path, shard.samples, shard.bytes);
     }
     if (status < 0) {
-        return status == -ENOMEM ? no_memory(error)
+        return status == -ENOMEM ? stk_fail_memory(error, "paths of the data set")
                                  : stk_fail(error, status, "the data set has too many shards",
                                             "pack it into larger ones", "'%.400s'", json);
     }
@@ -118,7 +114,7 @@ static int expand(struct stk_wids_shards *shards, struct stk_io *io, const char 
     if (!is_json(path) || stk_io_stat_path(io, path, &about, NULL) < 0 ||
         about.kind != STK_ENTRY_FILE) {
         status = stk_wids_shards_add(shards, url, STK_WIDS_INDEX_UNKNOWN, STK_WIDS_INDEX_UNKNOWN);
-        return status == -ENOMEM ? no_memory(error)
+        return status == -ENOMEM ? stk_fail_memory(error, "paths of the data set")
                : status < 0      ? stk_fail(error, status, "the data set has too many paths",
                                             "name the folder above them", "'%.400s'", url)
                                  : 0;
@@ -142,7 +138,7 @@ int stk_wids_shards_expand(struct stk_wids_shards *shards, struct stk_io *io,
     int status;
 
     *shards = (struct stk_wids_shards){.url_ends = stk_alloc(url_count + 1, sizeof(uint64_t))};
-    status = shards->url_ends ? 0 : no_memory(error);
+    status = shards->url_ends ? 0 : stk_fail_memory(error, "paths of the data set");
     for (size_t i = 0; status == 0 && i < url_count; i++) {
         status = expand(shards, io, urls[i], error);
         shards->url_ends[i] = shards->count;

@@ -21,11 +21,6 @@ static void digest_choice(struct stoker_sampler *sampler,
 static int complete(struct stoker_sampler *sampler, struct stoker_error *error);
 static void make_choice(struct stoker_sampler *sampler, bool is_made);
 
-static int no_memory(struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "cannot choose samples", "free memory", "sampler");
-}
-
 static int resolve(struct stoker_sampler_options *options,
                    const struct stoker_sampler_options *given, struct stoker_error *error)
 {
@@ -67,7 +62,7 @@ int stoker_sampler_open(struct stoker_sampler **sampler_out, struct stoker_datas
     }
     sampler = stk_alloc(1, sizeof *sampler);
     if (!sampler) {
-        return no_memory(error);
+        return stk_fail_memory(error, "sampler");
     }
     stk_dataset_retain(dataset);
     stk_engine_retain(dataset->engine);
@@ -109,7 +104,7 @@ static int copy_keys(struct stoker_sampler *sampler, const struct stoker_sampler
     sampler->found = stk_alloc(options->key_count + 1, sizeof *sampler->found);
     sampler->key_text = stk_alloc(bytes + 1, 1);
     if (!sampler->keys || !sampler->found || !sampler->key_text) {
-        return no_memory(error);
+        return stk_fail_memory(error, "sampler");
     }
     for (uint64_t i = 0; i < options->key_count; i++) {
         size_t length = strlen(options->keys[i]) + 1;
@@ -132,7 +127,7 @@ static int copy_samples(struct stoker_sampler *sampler,
 {
     sampler->listed = stk_alloc(options->sample_count + 1, sizeof *sampler->listed);
     if (!sampler->listed) {
-        return no_memory(error);
+        return stk_fail_memory(error, "sampler");
     }
     for (uint64_t i = 0; i < options->sample_count; i++) {
         if (options->samples[i] >= sampler->chooser.sample_count) {
@@ -158,7 +153,7 @@ static int copy_weights(struct stoker_sampler *sampler,
     }
     sampler->weights = stk_alloc(options->weight_count + 1, sizeof *sampler->weights);
     if (!sampler->weights) {
-        return no_memory(error);
+        return stk_fail_memory(error, "sampler");
     }
     for (uint64_t i = 0; i < options->weight_count; i++) {
         if (!(options->weights[i] >= 0 && options->weights[i] <= 1e300)) {

@@ -14,11 +14,6 @@
 #define ROUND_SAMPLES 4096u /* a multiple of 64 */
 #define ROUNDS 8u           /* between two looks at the clock, for each worker */
 
-static int no_memory(struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "no memory to choose samples", "free memory", "sampler");
-}
-
 static bool is_weighted(const struct stoker_sampler *sampler)
 {
     return sampler->weight.is_set || sampler->weights;
@@ -42,11 +37,11 @@ int stk_sampler_scan_begin(struct stoker_sampler *sampler, struct stoker_error *
     status = stk_subset_init(&sampler->subset, count, error);
     if (status == 0 && sampler->weight.is_set) {
         sampler->weights = stk_alloc(stk_max(count, 1), sizeof *sampler->weights);
-        status = sampler->weights ? 0 : no_memory(error);
+        status = sampler->weights ? 0 : stk_fail_memory(error, "sampler");
     }
     if (status == 0 && sampler->balance.is_set) {
         sampler->classes = stk_alloc(stk_max(count, 1), sizeof *sampler->classes);
-        status = sampler->classes ? 0 : no_memory(error);
+        status = sampler->classes ? 0 : stk_fail_memory(error, "sampler");
     }
     sampler->started_ns = stk_engine_now(sampler->engine);
     return status;
@@ -171,7 +166,7 @@ static int scan_round(void *context, uint64_t round, struct stoker_error *error)
     uint64_t first = sampler->scanned + round * ROUND_SAMPLES;
     uint64_t end = stk_min(first + ROUND_SAMPLES, sampler->chooser.sample_count);
     struct stk_sample_row *row = stk_alloc(1, sizeof *row);
-    int status = row ? 0 : no_memory(error);
+    int status = row ? 0 : stk_fail_memory(error, "sampler");
 
     if (row) {
         row->dataset = sampler->dataset;
@@ -265,7 +260,7 @@ static int make_alias(const struct stoker_sampler *sampler, const struct stk_sub
     int status;
 
     if (!weights) {
-        return no_memory(error);
+        return stk_fail_memory(error, "sampler");
     }
     for (uint64_t k = 0; k < subset->count; k++) {
         double weight = sampler->weights[stk_subset_select(subset, k)];
@@ -296,7 +291,7 @@ static int make_classes(const struct stoker_sampler *sampler, const struct stk_s
     uint64_t count = subset->count, different = 0;
     uint64_t *hashes = stk_alloc(stk_max(count, 1), sizeof *hashes);
     uint32_t *labels = stk_alloc(stk_max(count, 1), sizeof *labels);
-    int status = hashes && labels && count <= UINT32_MAX ? 0 : no_memory(error);
+    int status = hashes && labels && count <= UINT32_MAX ? 0 : stk_fail_memory(error, "sampler");
 
     for (uint64_t k = 0; status == 0 && k < count; k++) {
         hashes[k] = sampler->classes[stk_subset_select(subset, k)];

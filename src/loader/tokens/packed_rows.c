@@ -48,12 +48,6 @@ static void drop_all(struct stk_packed_rows *packed)
     }
 }
 
-static int fail_memory(const struct stk_packed_rows *packed, struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "cannot pack documents", "free memory", "%llu chunks",
-                    (unsigned long long)packed->chunk_count);
-}
-
 /* Where the documents of a chunk lie, and what they take. */
 static int find_documents(const struct stk_packed_rows *packed, uint64_t first, uint32_t count,
                           struct stk_token_span *spans, uint64_t *counts,
@@ -156,7 +150,10 @@ static int cut_chunks(struct stk_packed_rows *packed, struct stoker_error *error
         packed->file_ends[i] = packed->chunk_count;
     }
     packed->ends = stk_alloc(stk_max(packed->chunk_count, 1), sizeof *packed->ends);
-    return packed->file_ends && packed->ends ? 0 : fail_memory(packed, error);
+    return packed->file_ends && packed->ends
+               ? 0
+               : stk_fail_memory(error, "packed rows, %llu chunks",
+                                 (unsigned long long)packed->chunk_count);
 }
 
 /* Places for so many parts, whose ends are known, and nothing in them. */
@@ -177,7 +174,8 @@ static int init_parts(struct stk_packed_rows *packed, struct part *parts, uint32
     kept = stk_alloc(kept_count, sizeof *kept);
     if (!kept) {
         stk_free(parts);
-        return fail_memory(packed, error);
+        return stk_fail_memory(error, "packed rows, %llu chunks",
+                               (unsigned long long)packed->chunk_count);
     }
     for (uint32_t i = 0; i < kept_count; i++) {
         kept[i].number = STK_PACKED_ROWS_NO_CHUNK;
@@ -199,7 +197,8 @@ int stk_packed_rows_set_ranges(struct stk_packed_rows *packed, const uint64_t *e
     bool same = count == packed->part_count;
 
     if (!parts) {
-        return fail_memory(packed, error);
+        return stk_fail_memory(error, "packed rows, %llu chunks",
+                               (unsigned long long)packed->chunk_count);
     }
     for (uint32_t i = 0; i < count; i++) {
         bool last = i + 1 == count;

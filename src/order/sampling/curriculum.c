@@ -13,11 +13,6 @@ __extension__ typedef unsigned __int128 wide;
 static int init_stage(struct stk_curriculum *stages, const struct stk_curriculum_options *options,
                       uint32_t number, struct stoker_error *error);
 
-static int no_memory(struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "no memory for the stages of a run", "free memory", "stages");
-}
-
 static int copy_ends(struct stk_curriculum *stages, const struct stk_curriculum_options *options,
                      struct stoker_error *error)
 {
@@ -55,10 +50,10 @@ int stk_curriculum_init(struct stk_curriculum *stages, const struct stk_curricul
                         stages->spacing);
     }
     stages->items = stk_alloc(options->stage_count, sizeof *stages->items);
-    status = stages->items ? 0 : no_memory(error);
+    status = stages->items ? 0 : stk_fail_memory(error, "stages of a run");
     if (status == 0 && options->order.shuffle == STOKER_SHUFFLE_TWO_LEVEL) {
         stages->ends = stk_alloc(stk_max(options->shard_count, 1), sizeof *stages->ends);
-        status = stages->ends ? 0 : no_memory(error);
+        status = stages->ends ? 0 : stk_fail_memory(error, "stages of a run");
         stages->shard_count = options->shard_count;
         status = status < 0 ? status : copy_ends(stages, options, error);
     }
@@ -228,7 +223,7 @@ int stk_curriculum_reader_init(struct stk_curriculum_reader *reader,
     *reader = (struct stk_curriculum_reader){.stages = stages};
     if (stages->ends) {
         reader->counts = stk_alloc(stk_max(stages->shard_count, 1), sizeof *reader->counts);
-        return reader->counts ? 0 : no_memory(error);
+        return reader->counts ? 0 : stk_fail_memory(error, "stages of a run");
     }
     return 0;
 }
@@ -246,7 +241,7 @@ int stk_curriculum_reader_error(struct stk_curriculum_reader *reader, struct sto
     int status = reader->status;
 
     if (status == -ENOMEM) {
-        no_memory(error);
+        stk_fail_memory(error, "stages of a run");
     } else if (status < 0) {
         status = reader->faulty->fail(reader->faulty->context, error);
     }

@@ -65,7 +65,6 @@ int stk_credential_provider_open(struct stk_credential_provider **provider_out,
                                  struct stoker_error *error)
 {
     struct stk_credential_provider *provider;
-    pthread_condattr_t attributes;
 
     if (options->profile && strlen(options->profile) >= STK_AWS_PROFILE_NAME_BYTES) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "the name of a profile is too long",
@@ -87,10 +86,7 @@ int stk_credential_provider_open(struct stk_credential_provider **provider_out,
         provider->options.session = &provider->session;
     }
     pthread_mutex_init(&provider->lock, NULL);
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&provider->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    stk_cond_init(&provider->changed);
     *provider_out = provider;
     return 0;
 }

@@ -20,11 +20,6 @@ static int parse_arn(struct stk_object_url *object, char *text, struct stoker_er
 static int parse_hub(struct stk_object_url *object, char *text, struct stoker_error *error);
 static int parse_http(struct stk_object_url *object, struct stoker_error *error);
 
-static int fail_memory(struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "cannot read a URL", "free memory", "url");
-}
-
 /* Parses an alias. The block ends with the texts of its parts; URL-encoded they are up to three
  * times as long as in the alias. */
 static int parse_alias(const char *url, struct stk_object_url **object_out,
@@ -39,7 +34,7 @@ static int parse_alias(const char *url, struct stk_object_url **object_out,
     char *text;
 
     if (!object) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "URL");
     }
     *object_out = object;
     object->landing = (struct stk_signed_url *)(object + 1);
@@ -80,7 +75,7 @@ int stk_object_url_parse(const char *url, struct stk_object_url **object_out,
                         stk_url_redact_short(url, shown, sizeof shown));
     }
     if (stk_url_alias(url, &name) < 0) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "URL");
     }
     status = parse_alias(name, &object, error);
     stk_free(name);
@@ -231,5 +226,5 @@ static int parse_http(struct stk_object_url *object, struct stoker_error *error)
         object->target = encode(whole);
     }
     stk_secret_free(whole);
-    return object->target ? 0 : fail_memory(error);
+    return object->target ? 0 : stk_fail_memory(error, "URL");
 }

@@ -40,7 +40,6 @@ int stk_walk_open(struct stk_walk **walk_out, const struct stk_walk_options *opt
                   struct stoker_error *error)
 {
     struct stk_walk *walk;
-    pthread_condattr_t monotonic;
     size_t bytes = strlen(options->path);
     int status;
 
@@ -71,10 +70,7 @@ int stk_walk_open(struct stk_walk **walk_out, const struct stk_walk_options *opt
     walk->locked.last = &walk->locked.first;
     walk->locked.working = 1;
     pthread_mutex_init(&walk->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&walk->entry_ready, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    stk_cond_init(&walk->entry_ready);
     pthread_cond_init(&walk->queue_space, NULL);
     pthread_cond_init(&walk->range_ended, NULL);
     pthread_mutex_lock(&walk->lock); /* it counts those that it starts, once it is counted itself */

@@ -26,11 +26,6 @@ static int start_threads(struct stoker_copy *copy, struct stoker_error *error);
 static int run(void *context, uint32_t thread, struct stoker_error *error);
 static void wake_locked(void *context);
 
-static int fail_memory(struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "cannot copy", "free memory", "copy");
-}
-
 /* Another number after each start of the machine; 0: not known. What was written before a power
  * cut may not be there, whatever the file's size says. */
 static uint64_t boot_of(struct stk_io *io)
@@ -59,7 +54,7 @@ int stoker_copy_open(struct stoker_copy **copy_out, struct stoker_engine *engine
     }
     copy = stk_alloc(1, sizeof *copy);
     if (!copy) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "copy");
     }
     pthread_mutex_init(&copy->folders_lock, NULL);
     pthread_cond_init(&copy->work, NULL);
@@ -138,7 +133,7 @@ static int resolve(struct stoker_copy *copy, const struct stoker_copy_options *u
         return status;
     }
     if (options->destination && stk_url_alias(options->destination, &copy->destination) < 0) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "copy");
     }
     options->destination = copy->destination;
     status = check_options(options, error);
@@ -147,11 +142,11 @@ static int resolve(struct stoker_copy *copy, const struct stoker_copy_options *u
     }
     copy->sources = stk_alloc(options->source_count, sizeof *copy->sources);
     if (!copy->sources) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "copy");
     }
     for (size_t i = 0; i < options->source_count; i++) {
         if (stk_url_alias(options->sources[i], &copy->sources[i]) < 0) {
-            return fail_memory(error);
+            return stk_fail_memory(error, "copy");
         }
         remote = remote || stk_io_is_url(copy->sources[i]);
     }

@@ -34,11 +34,6 @@ static int sum_member(struct bytes *bytes, uint64_t offset, uint64_t size, uint6
                       struct stoker_error *error);
 static void bytes_deinit(struct bytes *bytes);
 
-static int fail_memory(struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "cannot compare data sets", "free memory", "contents");
-}
-
 /* The pictures that a folder may have (storage/source/source.h). */
 static bool is_picture(const char *kind)
 {
@@ -210,7 +205,7 @@ static int start(struct bytes *bytes, struct stoker_error *error)
 
     bytes->sum = bytes->sum ? bytes->sum : stk_xxh3_open();
     if (status == 0 && !bytes->sum) {
-        status = fail_memory(error);
+        status = stk_fail_memory(error, "contents of samples");
     }
     if (status == 0 && packed) {
         status = stk_shard_stream_open_shard(&bytes->stream, dataset, bytes->shard, error);
@@ -238,7 +233,7 @@ static int add_pieces(struct bytes *bytes, uint64_t offset, uint64_t size,
 
     bytes->piece = bytes->piece ? bytes->piece : stk_alloc(PIECE_BYTES, 1);
     if (!bytes->piece) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "contents of samples");
     }
     while (size > 0 && status == 0) {
         size_t part = (size_t)stk_min(size, PIECE_BYTES), got = 0;

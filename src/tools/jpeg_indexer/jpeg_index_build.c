@@ -46,11 +46,6 @@ struct stoker_jpeg_indexer {
     struct round rounds[ROUNDS];
 };
 
-static int no_memory(struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "cannot make marks of JPEGs", "free memory", "marks");
-}
-
 /* Room for `bytes`, reserved; what is in it stays. */
 static int reserve_buffer(struct stoker_engine *engine, uint8_t **data, size_t *capacity,
                           size_t bytes, struct stoker_error *error)
@@ -69,7 +64,7 @@ static int reserve_buffer(struct stoker_engine *engine, uint8_t **data, size_t *
     grown = stk_realloc(*data, *capacity, bytes, 1);
     if (!grown) {
         stk_budget_release(&engine->budget, bytes - *capacity);
-        return no_memory(error);
+        return stk_fail_memory(error, "JPEG index");
     }
     *data = grown;
     *capacity = bytes;
@@ -326,7 +321,7 @@ int stoker_jpeg_indexer_open(struct stoker_jpeg_indexer **marker_out,
     }
     marker = stk_alloc(1, sizeof *marker);
     if (!marker) {
-        return no_memory(error);
+        return stk_fail_memory(error, "JPEG index");
     }
     marker->dataset = dataset;
     marker->rounds_max = stk_max(stk_min(dataset->engine->worker_count, ROUNDS), ROUNDS_FIRST);

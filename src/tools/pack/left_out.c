@@ -23,11 +23,6 @@ struct report {
 
 static int fail_with_list(struct stk_left_out *left, bool whole, struct stoker_error *error);
 
-static int fail_memory(struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "no memory to list damaged samples", "free memory", "pack");
-}
-
 int stk_left_out_open(struct stk_left_out *left, const struct stk_left_out_options *options,
                       const struct stk_staging *staging, const char *pattern,
                       struct stoker_error *error)
@@ -36,7 +31,7 @@ int stk_left_out_open(struct stk_left_out *left, const struct stk_left_out_optio
     if (options->quarantine) {
         left->options.quarantine = stk_strdup(options->quarantine);
         if (!left->options.quarantine) {
-            return fail_memory(error);
+            return stk_fail_memory(error, "list of damaged samples");
         }
     }
     pthread_mutex_init(&left->lock, NULL);
@@ -69,7 +64,8 @@ static int is_there(struct stk_io *io, const char *destination, const char *endi
     char *folder = stk_staging_path(destination, "", ending);
     char *path = folder ? stk_staging_path(folder, name, "") : NULL;
     struct stk_stat about;
-    int status = path ? stk_io_stat_path(io, path, &about, NULL) == 0 : fail_memory(error);
+    int status = path ? stk_io_stat_path(io, path, &about, NULL) == 0
+                      : stk_fail_memory(error, "list of damaged samples");
 
     stk_free(path);
     stk_free(folder);
@@ -130,7 +126,7 @@ int stk_left_out_begin(struct stk_left_out *left, const struct stk_tar_losses *l
     left->of_shard = stk_alloc(shard_count, sizeof *left->of_shard);
     left->shard_count = left->of_shard ? shard_count : 0;
     if (!left->of_shard) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "list of damaged samples");
     }
     if (losses->count > 0 && !options->skip) {
         mark_damaged(left);
@@ -164,7 +160,7 @@ int stk_left_out_add(struct stk_left_out *left, struct stk_shard_file *out, uint
     int status = error->status;
 
     if (!damage) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "list of damaged samples");
     }
     if (stk_shard_file_add_left_out(out, damage, error) < 0) {
         stk_free(damage);
@@ -237,7 +233,7 @@ static int report_open(struct report *report, struct stk_left_out *left, bool ke
         path = stk_staging_path(left->draft->directory, STK_STAGING_LEFT_OUT_NAME, "");
         status = path ? stk_bad_sample_file_open(&report->records, io, path,
                                                  STK_BAD_SAMPLE_FILE_RECORDS, error)
-                      : fail_memory(error);
+                      : stk_fail_memory(error, "list of damaged samples");
     }
     stk_free(path);
     return status;
@@ -257,7 +253,7 @@ static int report_add(void *context, struct stk_bad_sample *damage, struct stoke
         if (stk_bad_sample_list_add(list, damage) == 0) {
             return 0;
         }
-        status = fail_memory(error);
+        status = stk_fail_memory(error, "list of damaged samples");
     }
     stk_free(damage);
     return status;
@@ -314,7 +310,8 @@ static int report_loss(struct report *report, const struct stk_bad_sample *loss,
 
     stk_bad_sample_error(loss, &found);
     copy = stk_bad_sample_new(loss->sample, &found);
-    return copy ? report_add(report, copy, error) : fail_memory(error);
+    return copy ? report_add(report, copy, error)
+                : stk_fail_memory(error, "list of damaged samples");
 }
 
 /* Takes what is open. */
@@ -357,7 +354,7 @@ int stk_left_out_resume_list(struct stk_left_out *left, const struct stk_manifes
     char *path = stk_staging_path(staging->directory, STK_STAGING_LEFT_OUT_NAME, "");
     struct stk_stat about;
     struct report report;
-    int status = path ? 0 : fail_memory(error);
+    int status = path ? 0 : stk_fail_memory(error, "list of damaged samples");
 
     left->count = stk_manifest_left_out(manifest);
     /* Between the last two removals of that run the list is gone: it was given by then. */

@@ -45,7 +45,6 @@ static void finish_locked(void *context);
 static int write_shards(struct stoker_pack *pack, struct stoker_error *error);
 static int write_shard(void *context, uint64_t round, struct stoker_error *error);
 static int commit(struct stoker_pack *pack, struct stoker_error *error);
-static int fail_memory(struct stoker_error *error);
 
 int stoker_pack_open(struct stoker_pack **pack_out, struct stoker_dataset *dataset,
                      const struct stoker_pack_options *options, struct stoker_error *error)
@@ -61,7 +60,7 @@ int stoker_pack_open(struct stoker_pack **pack_out, struct stoker_dataset *datas
     }
     pack = stk_alloc(1, sizeof *pack);
     if (!pack) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "pack");
     }
     pack->dataset = dataset;
     stk_dataset_retain(dataset);
@@ -140,7 +139,7 @@ static int resolve(struct stoker_pack *pack, const struct stoker_pack_options *u
     pack->destination = strip_slashes(options->destination);
     pack->pattern = stk_strdup(options->pattern ? options->pattern : "shard-%06d.tar");
     if (!pack->destination || !pack->pattern) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "pack");
     }
     status = open_left_out(pack, error);
     options->destination = options->pattern = options->quarantine = NULL; /* borrowed until here */
@@ -324,7 +323,7 @@ static int refuse_inside(struct stoker_pack *pack, struct stoker_error *error)
 {
     char *at = stk_staging_parent(pack->destination);
     struct stk_stat about = {0}, below = {0};
-    int status = at ? 0 : fail_memory(error);
+    int status = at ? 0 : stk_fail_memory(error, "pack");
 
     for (int i = 0; status == 0 && i < FOLDERS_MAX &&
                     stk_io_stat_path(pack->dataset->engine->io, at, &about, NULL) == 0 &&
@@ -338,7 +337,7 @@ static int refuse_inside(struct stoker_pack *pack, struct stoker_error *error)
                               "name one beside it: what is written there would be read again",
                               "'%.200s' in '%.200s'", pack->destination, source);
         } else if (!above) {
-            status = fail_memory(error);
+            status = stk_fail_memory(error, "pack");
         }
         stk_free(at);
         at = above;
@@ -369,7 +368,7 @@ static int pack_all(struct stoker_pack *pack, struct stoker_error *error)
     }
     settings = make_settings(pack);
     if (!settings) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "pack");
     }
     stk_hex(pack->plan.stamp, sizeof pack->plan.stamp, stamp);
     status = stk_staging_open(&pack->staging, pack->dataset->engine->io, pack->destination,
@@ -417,7 +416,7 @@ static int write_shards(struct stoker_pack *pack, struct stoker_error *error)
 
     pack->todo = stk_alloc(plan->shard_count, sizeof *pack->todo);
     if (!pack->todo) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "pack");
     }
     status = stk_left_out_begin(&pack->left, &pack->dataset->bad_samples, plan->sample_count,
                                 plan->shard_count, error);
@@ -522,7 +521,7 @@ static int commit(struct stoker_pack *pack, struct stoker_error *error)
     stoker_dataset_info(pack->dataset, &info);
     pack->classes = stk_alloc(stk_max(info.class_count, 1), sizeof *pack->classes);
     if (!pack->classes) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "pack");
     }
     for (uint64_t i = 0; i < info.class_count; i++) {
         stoker_dataset_class(pack->dataset, i, &pack->classes[i]);
@@ -543,9 +542,4 @@ int stoker_pack_quarantine(struct stoker_pack *pack, uint64_t index,
     return index < stoker_pack_quarantine_count(pack)
                ? stk_bad_sample_entry(pack->left.list.items[index], entry_out)
                : STOKER_ERROR_ARGUMENT;
-}
-
-static int fail_memory(struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "no memory to pack", "free memory", "pack");
 }

@@ -13,8 +13,6 @@
 
 #define PPM 1000000u
 
-static int fail_memory(struct stoker_error *error);
-
 int stk_pack_plan_open(struct stk_pack_plan *plan, struct stoker_dataset *dataset, uint32_t shuffle,
                        uint64_t seed, const _Atomic bool *stop, struct stoker_error *error)
 {
@@ -228,7 +226,7 @@ static int folder_pieces(const struct stk_pack_plan *plan, uint64_t number,
     piece = add_piece(pieces, STK_PACK_PIECE_FILE, key, is_picture(dot + 1) ? "jpg" : dot + 1);
     from = piece ? reserve(pieces, path_bytes + 1) : SIZE_MAX;
     if (from == SIZE_MAX) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "pack plan");
     }
     memcpy(pieces->text + from, path, path_bytes + 1);
     piece->from_at = from;
@@ -237,7 +235,7 @@ static int folder_pieces(const struct stk_pack_plan *plan, uint64_t number,
 
     snprintf(label, sizeof label, "%lld", (long long)sample->label);
     if (sample->label >= 0 && add_text(pieces, key, "cls", label, strlen(label)) < 0) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "pack plan");
     }
     for (uint64_t i = first_sidecar(plan, number);
          i < plan->sidecar_count && plan->sidecars[i].sample == number; i++) {
@@ -250,14 +248,14 @@ static int folder_pieces(const struct stk_pack_plan *plan, uint64_t number,
         }
         if (plan->sidecars[i].is_line) {
             if (add_text(pieces, key, extension, extension + bytes, plan->sidecars[i].bytes) < 0) {
-                return fail_memory(error);
+                return stk_fail_memory(error, "pack plan");
             }
             continue;
         }
         piece = add_piece(pieces, STK_PACK_PIECE_FILE, key, extension);
         from = piece ? reserve(pieces, stem + bytes) : SIZE_MAX;
         if (from == SIZE_MAX) {
-            return fail_memory(error);
+            return stk_fail_memory(error, "pack plan");
         }
         memcpy(pieces->text + from, path, stem);
         memcpy(pieces->text + from + stem, extension, bytes);
@@ -284,7 +282,7 @@ static int tar_pieces(const struct stk_pack_plan *plan, const struct stk_sample 
         extension = stk_index_extension(index, member.extension);
         piece = add_piece(pieces, STK_PACK_PIECE_MEMBER, sample->key, extension);
         if (!piece) {
-            return fail_memory(error);
+            return stk_fail_memory(error, "pack plan");
         }
         if (pieces->count > STK_PACK_PIECES_MAX || piece->name_bytes > STK_TAR_NAME_MAX) {
             return stk_fail(error, STOKER_ERROR_LIMIT, "a sample has too many members",
@@ -412,13 +410,14 @@ int stk_pack_plan_split(struct stk_pack_plan *plan, uint64_t shard_bytes, uint64
         key.bytes = pieces.items[0].key_bytes;
         status = stk_key_set_add(&keys, key);
         if (status <= 0) {
-            status = status < 0 ? fail_memory(error) : fail_duplicate_key(plan, i, &pieces, error);
+            status = status < 0 ? stk_fail_memory(error, "pack plan")
+                                : fail_duplicate_key(plan, i, &pieces, error);
             break;
         }
         status = 0;
         bytes = sample_bytes(&pieces, ratio_ppm);
         if (i == 0 || used + bytes > shard_bytes) {
-            status = begin_shard(plan, i, &capacity) < 0 ? fail_memory(error) : 0;
+            status = begin_shard(plan, i, &capacity) < 0 ? stk_fail_memory(error, "pack plan") : 0;
             used = STK_TAR_END_BYTES;
             plan->bytes += used;
         }
@@ -431,9 +430,4 @@ int stk_pack_plan_split(struct stk_pack_plan *plan, uint64_t shard_bytes, uint64
     stk_key_set_deinit(&keys);
     stk_pack_pieces_deinit(&pieces);
     return status;
-}
-
-static int fail_memory(struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "no memory for the plan", "free memory", "plan");
 }

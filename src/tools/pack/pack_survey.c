@@ -44,7 +44,6 @@ static void table_close(struct table *table);
 static int read_root(struct measure *measure, struct stoker_error *error);
 static int measure_run(void *context, uint64_t round, struct stoker_error *error);
 static int join_runs(struct measure *measure, struct stoker_error *error);
-static int fail_memory(struct stoker_error *error);
 
 int stk_pack_survey_run(struct stk_pack_plan *plan, const _Atomic bool *stop,
                         struct stoker_error *error)
@@ -87,7 +86,7 @@ static int measure_folder(struct stk_pack_plan *plan, const _Atomic bool *stop,
     int status;
 
     plan->file_bytes = stk_alloc(plan->sample_count, sizeof *plan->file_bytes);
-    status = plan->file_bytes ? find_runs(&measure, error) : fail_memory(error);
+    status = plan->file_bytes ? find_runs(&measure, error) : stk_fail_memory(error, "pack plan");
     if (status == 0) {
         status = read_root(&measure, error);
     }
@@ -187,7 +186,7 @@ static int find_runs(struct measure *measure, struct stoker_error *error)
             void *grown =
                 stk_realloc(measure->runs, measure->run_capacity, capacity, sizeof *measure->runs);
             if (!grown) {
-                return fail_memory(error);
+                return stk_fail_memory(error, "pack plan");
             }
             measure->runs = grown;
             measure->run_capacity = capacity;
@@ -271,7 +270,7 @@ static int add_line(struct measure *measure, struct run *run, uint64_t sample,
         run, &(struct stk_pack_sidecar){.sample = sample, .bytes = line->bytes, .is_line = true},
         sizeof extension + line->bytes);
     if (!text) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "pack plan");
     }
     memcpy(text, extension, sizeof extension);
     memcpy(text + sizeof extension, table->text + line->at, line->bytes);
@@ -314,7 +313,7 @@ static int find_sidecars(struct measure *measure, struct run *run, uint64_t samp
             if (text) {
                 memcpy(text, entry->name + stem, bytes);
             } else {
-                status = fail_memory(error);
+                status = stk_fail_memory(error, "pack plan");
             }
         }
         stk_sha256_add(&run->source, entry->name, strlen(entry->name) + 1);
@@ -400,7 +399,7 @@ static int join_runs(struct measure *measure, struct stoker_error *error)
     plan->sidecars = stk_alloc(stk_max(plan->sidecar_count, 1), sizeof *plan->sidecars);
     plan->text = stk_alloc(stk_max(plan->text_bytes, 1), 1);
     if (!plan->sidecars || !plan->text) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "pack plan");
     }
     plan->sidecar_count = plan->text_bytes = 0;
     for (uint64_t i = 0; i < measure->run_count; i++) {
@@ -423,11 +422,6 @@ static int join_runs(struct measure *measure, struct stoker_error *error)
     stk_sha256_add(&stamp, plan->source, sizeof plan->source);
     stk_sha256_done(&stamp, plan->stamp);
     return 0;
-}
-
-static int fail_memory(struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "no memory for the plan", "free memory", "plan");
 }
 
 int stk_pack_plan_fail_stopped(struct stoker_error *error)

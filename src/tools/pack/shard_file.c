@@ -36,7 +36,6 @@ struct stk_shard_file {
 static int flush(struct stk_shard_file *out, struct stoker_error *error);
 static int add_member(struct stk_shard_file *out, struct stk_view name, uint64_t bytes);
 static void end_member(struct stk_shard_file *out);
-static int fail_memory(const char *name, struct stoker_error *error);
 
 int stk_shard_file_open(struct stk_shard_file **out_out, struct stk_io *io, const char *directory,
                         const char *name, const uint8_t *plan, struct stoker_error *error)
@@ -46,7 +45,7 @@ int stk_shard_file_open(struct stk_shard_file **out_out, struct stk_io *io, cons
 
     *out_out = NULL;
     if (!out) {
-        return fail_memory(name, error);
+        return stk_fail_memory(error, "'%.400s'", name);
     }
     out->io = io;
     out->directory = stk_strdup(directory);
@@ -58,7 +57,7 @@ int stk_shard_file_open(struct stk_shard_file **out_out, struct stk_io *io, cons
     memcpy(out->done.plan, plan, sizeof out->done.plan);
     stk_sha256_init(&out->sha);
     if (!out->directory || !out->name || !out->path || !out->temp || !out->buffer || !out->sum) {
-        status = fail_memory(name, error);
+        status = stk_fail_memory(error, "'%.400s'", name);
     }
     if (status == 0) {
         status = stk_io_create(io, out->temp, false, &out->file, error);
@@ -123,8 +122,9 @@ int stk_shard_file_drop_sample(struct stk_shard_file *out, struct stoker_error *
 int stk_shard_file_add_left_out(struct stk_shard_file *out, struct stk_bad_sample *damage,
                                 struct stoker_error *error)
 {
-    return stk_bad_sample_list_add(&out->done.left_out, damage) < 0 ? fail_memory(out->name, error)
-                                                                    : 0;
+    return stk_bad_sample_list_add(&out->done.left_out, damage) < 0
+               ? stk_fail_memory(error, "'%.400s'", out->name)
+               : 0;
 }
 
 struct stk_bad_sample_list *stk_shard_file_left_out(struct stk_shard_file *out)
@@ -159,7 +159,7 @@ int stk_shard_file_begin_member(struct stk_shard_file *out, struct stk_view name
     status = add_member(out, name, bytes);
     if (status < 0) {
         return status == -ENOMEM
-                   ? fail_memory(out->name, error)
+                   ? stk_fail_memory(error, "'%.400s'", out->name)
                    : stk_fail(error, status, "a shard has too many members", "make smaller shards",
                               "'%s': more than %d", out->name, STK_SHARD_DONE_MEMBERS_MAX);
     }
@@ -368,9 +368,4 @@ static int add_member(struct stk_shard_file *out, struct stk_view name, uint64_t
     };
     done->text_bytes += name.bytes;
     return 0;
-}
-
-static int fail_memory(const char *name, struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "no memory to write a shard", "free memory", "'%s'", name);
 }

@@ -49,7 +49,6 @@ static int write_sample(struct stoker_shard_writer *writer, const char *key,
                         const struct stoker_shard_member *members, size_t member_count,
                         struct stoker_error *error);
 static int finish_shard(struct stoker_shard_writer *writer, struct stoker_error *error);
-static int fail_memory(struct stoker_error *error);
 
 int stoker_shard_writer_open(struct stoker_shard_writer **writer_out, struct stoker_engine *engine,
                              const struct stoker_shard_writer_options *options,
@@ -74,7 +73,7 @@ int stoker_shard_writer_open(struct stoker_shard_writer **writer_out, struct sto
     }
     writer = stk_alloc(1, sizeof *writer);
     if (!writer) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "shard writer");
     }
     stk_engine_retain(engine);
     writer->engine = engine;
@@ -100,13 +99,13 @@ static int resolve(struct stoker_shard_writer *writer,
     }
     writer->classes = stk_alloc(stk_max(options->class_count, 1), sizeof *writer->classes);
     if (!writer->pattern || !writer->classes) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "shard writer");
     }
     for (; writer->class_count < options->class_count; writer->class_count++) {
         char *name = stk_strdup(options->classes[writer->class_count]);
 
         if (!name) {
-            return fail_memory(error);
+            return stk_fail_memory(error, "shard writer");
         }
         writer->classes[writer->class_count] = name;
     }
@@ -166,14 +165,14 @@ static json_t *make_settings(const struct stoker_shard_writer *writer, const cha
         json_t *name = make_text(writer->classes[i], "name of a class", status_out, error);
 
         if (name && json_array_append_new(classes, name) < 0) {
-            *status_out = fail_memory(error);
+            *status_out = stk_fail_memory(error, "shard writer");
         }
     }
     if (*status_out == 0) {
         settings = json_pack("{s:s, s:I, s:s, s:O, s:O}", "by", "writer", "shard_bytes",
                              (json_int_t)writer->shard_bytes, "pattern", writer->pattern, "classes",
                              classes, "source", source);
-        *status_out = settings ? 0 : fail_memory(error);
+        *status_out = settings ? 0 : stk_fail_memory(error, "shard writer");
     }
     json_decref(classes);
     json_decref(source);
@@ -198,7 +197,8 @@ static int open_part(struct stoker_shard_writer *writer,
         return find_complete(writer, error);
     }
     writer->resume_key = stk_strdup("");
-    return writer->resume_key ? find_finished(writer, error) : fail_memory(error);
+    return writer->resume_key ? find_finished(writer, error)
+                              : stk_fail_memory(error, "shard writer");
 }
 
 /* The keys of a finished shard: they may not come again, and the last is where it goes on. */
@@ -242,7 +242,7 @@ static int find_finished(struct stoker_shard_writer *writer, struct stoker_error
         status = stk_shard_done_read(&done, writer->staging.io, writer->staging.directory, name,
                                      writer->staging.plan, error);
         if (status == 1 && add_keys(writer, &done) < 0) {
-            status = fail_memory(error);
+            status = stk_fail_memory(error, "shard writer");
         }
         if (status == 1) {
             writer->shard_count++;
@@ -360,7 +360,7 @@ static int make_name(struct stoker_shard_writer *writer, const char *key, const 
         char *grown = stk_realloc(writer->name, writer->name_capacity, bytes, 1);
 
         if (!grown) {
-            return fail_memory(error);
+            return stk_fail_memory(error, "shard writer");
         }
         writer->name = grown;
         writer->name_capacity = bytes;
@@ -385,7 +385,7 @@ static int reserve_buffer(struct stoker_shard_writer *writer, const char *key, u
         stk_key_set_add(&writer->keys, (struct stk_view){(const uint8_t *)key, strlen(key)});
 
     if (status <= 0) {
-        return status < 0 ? fail_memory(error)
+        return status < 0 ? stk_fail_memory(error, "shard writer")
                           : fail_sample(error, "the key was there before",
                                         "give each sample its own", key);
     }
@@ -473,9 +473,4 @@ int stoker_shard_writer_commit(struct stoker_shard_writer *writer, struct stoker
     status = status < 0 ? status : stk_staging_commit(&writer->staging, &content, error);
     writer->committed = status == 0;
     return status;
-}
-
-static int fail_memory(struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "no memory to write shards", "free memory", "shard writer");
 }

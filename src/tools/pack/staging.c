@@ -21,7 +21,6 @@ static int check_destination(struct stk_staging *staging, const char *text,
                              struct stoker_error *error);
 static int check_staging(struct stk_staging *staging, const char *text, struct stoker_error *error);
 static int read_plan(struct stk_staging *staging, const char *text, struct stoker_error *error);
-static int fail_memory(const char *path, struct stoker_error *error);
 
 /* The plan file's text; NULL: no memory. */
 static char *plan_text(json_t *settings, const char *stamp, size_t *bytes_out)
@@ -60,7 +59,7 @@ int stk_staging_open(struct stk_staging *staging, struct stk_io *io, const char 
     }
     text = plan_text(settings, stamp, &bytes);
     if (!staging->destination || !text) {
-        status = fail_memory(destination, error);
+        status = stk_fail_memory(error, "'%.400s'", destination);
         goto done;
     }
     stk_sha256_init(&sha);
@@ -94,7 +93,7 @@ static int lock_destination(struct stk_staging *staging, struct stoker_error *er
 {
     char *path = stk_staging_path(staging->destination, "", ".lock");
     int status = path ? stk_io_lock(staging->io, path, &staging->lock, error)
-                      : fail_memory(staging->destination, error);
+                      : stk_fail_memory(error, "'%.400s'", staging->destination);
 
     stk_free(path);
     return status;
@@ -137,7 +136,7 @@ static int check_destination(struct stk_staging *staging, const char *text,
     if (has_plan) {
         staging->directory = stk_strdup(staging->destination);
         status = staging->directory ? read_plan(staging, text, error)
-                                    : fail_memory(staging->destination, error);
+                                    : stk_fail_memory(error, "'%.400s'", staging->destination);
         staging->is_renamed =
             status == 1; /* STATE names what differs, which tells more than "is there" */
         staging->state = STK_STAGING_COMPLETE;
@@ -155,7 +154,7 @@ static int sync_parent(struct stk_staging *staging, struct stoker_error *error)
 {
     char *parent = stk_staging_parent(staging->destination);
     int status = parent ? stk_io_sync_directory(staging->io, parent, error)
-                        : fail_memory(staging->destination, error);
+                        : stk_fail_memory(error, "'%.400s'", staging->destination);
 
     stk_free(parent);
     return status;
@@ -176,7 +175,7 @@ static int check_staging(struct stk_staging *staging, const char *text, struct s
         staging->directory ? stk_staging_path(staging->directory, STK_STAGING_PLAN_NAME, "") : NULL;
     manifest_path = plan ? stk_staging_path(staging->directory, STK_MANIFEST_NAME, "") : NULL;
     if (!manifest_path) {
-        status = fail_memory(staging->destination, error);
+        status = stk_fail_memory(error, "'%.400s'", staging->destination);
         goto done;
     }
     status = stk_io_make_directory(staging->io, staging->directory, false, error);
@@ -256,7 +255,7 @@ static int read_plan(struct stk_staging *staging, const char *text, struct stoke
     int status;
 
     if (!path) {
-        return fail_memory(staging->directory, error);
+        return stk_fail_memory(error, "'%.400s'", staging->directory);
     }
     status = stk_staging_find_file(staging->io, path, PLAN_BYTES_MAX, &data, &bytes, error);
     if (status <= 0) {
@@ -289,7 +288,7 @@ static int add_shard(struct stk_staging *staging, const char *name, uint32_t sha
     char *path = stk_staging_path(staging->directory, name, "");
     int status = path ? stk_shard_done_read(&done, staging->io, staging->directory, name,
                                             staging->plan, error)
-                      : fail_memory(name, error);
+                      : stk_fail_memory(error, "'%.400s'", name);
 
     if (status == 0) {
         status = stk_fail(error, STOKER_ERROR_CHANGED, "a finished shard is not there any more",
@@ -336,7 +335,8 @@ static int hash_file(struct stk_io *io, const char *path, struct stk_manifest_sh
     uint8_t *buffer = stk_alloc(HASH_BYTES, 1);
     struct stk_sha256 sha;
     int64_t got = 1;
-    int status = buffer ? stk_io_open_file(io, path, &file, error) : fail_memory(path, error);
+    int status = buffer ? stk_io_open_file(io, path, &file, error)
+                        : stk_fail_memory(error, "'%.400s'", path);
 
     stk_sha256_init(&sha);
     while (status == 0 && got > 0) {
@@ -363,7 +363,7 @@ static int write_index(struct stk_staging *staging, struct stk_index *index,
     struct stk_manifest_shard entry = {.name = STK_STAGING_INDEX_NAME};
     char *path = stk_staging_path(staging->directory, STK_STAGING_INDEX_NAME, "");
     int status = path ? stk_index_write(index, staging->io, path, error)
-                      : fail_memory(staging->directory, error);
+                      : stk_fail_memory(error, "'%.400s'", staging->directory);
 
     status = status < 0 ? status : hash_file(staging->io, path, &entry, error);
     status = status < 0 ? status : stk_manifest_set_index(manifest, &entry, error);
@@ -384,7 +384,7 @@ static int write_contents(struct stk_staging *staging, const struct stk_staging_
     char *path = stk_staging_path(staging->directory, STK_MANIFEST_NAME, ""), *text = NULL;
     size_t bytes = 0;
     int status = path ? stk_manifest_begin(&manifest, staging->settings, error)
-                      : fail_memory(staging->directory, error);
+                      : stk_fail_memory(error, "'%.400s'", staging->directory);
 
     status = status < 0 ? status : stk_index_open(&index, &options, error);
     for (uint64_t i = 0; status == 0 && i < content->shard_count; i++) {
@@ -415,7 +415,7 @@ int stk_staging_manifest(const struct stk_staging *staging, struct stk_manifest 
     size_t bytes = 0;
     int status = path ? stk_staging_read_file(staging->io, path, STK_MANIFEST_BYTES_MAX, &data,
                                               &bytes, error)
-                      : fail_memory(staging->directory, error);
+                      : stk_fail_memory(error, "'%.400s'", staging->directory);
 
     *manifest_out = (struct stk_manifest){0};
     if (status == 0) {
@@ -436,7 +436,8 @@ static bool has_ending(const char *name, const char *ending)
 static int remove_name(struct stk_staging *staging, const char *name, struct stoker_error *error)
 {
     char *path = stk_staging_path(staging->directory, name, "");
-    int status = path ? stk_io_remove(staging->io, path, error) : fail_memory(name, error);
+    int status =
+        path ? stk_io_remove(staging->io, path, error) : stk_fail_memory(error, "'%.400s'", name);
 
     stk_free(path);
     return status;
@@ -465,7 +466,7 @@ static int rename_to_destination(struct stk_staging *staging, struct stoker_erro
     char *named = stk_strdup(staging->destination);
     struct stk_stat about = {0};
     int status = named ? stk_io_sync_directory(staging->io, staging->directory, error)
-                       : fail_memory(staging->destination, error);
+                       : stk_fail_memory(error, "'%.400s'", staging->destination);
 
     if (status == 0) { /* an empty folder of that name is in the way of the rename */
         status = exists(staging->io, staging->destination, &about, error);
@@ -564,10 +565,4 @@ void stk_shard_pattern_name(const char *pattern, uint64_t shard, char *name, siz
 
     snprintf(name, capacity, "%.*s%0*llu%s", (int)(percent - pattern), pattern,
              (int)pattern_width(pattern), (unsigned long long)shard, rest);
-}
-
-static int fail_memory(const char *path, struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "no memory to write a data set", "free memory", "'%.400s'",
-                    path);
 }

@@ -26,12 +26,6 @@ static int run(void *context, uint32_t thread, struct stoker_error *error);
 static void finish_locked(void *context);
 static void wake_locked(void *context);
 
-static int fail_memory(struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "cannot prewarm", "free memory, or use fewer workers",
-                    "prewarm");
-}
-
 static int resolve(struct stoker_prewarm *prewarm,
                    const struct stoker_prewarm_options *user_options, struct stoker_error *error)
 {
@@ -58,13 +52,13 @@ static int resolve(struct stoker_prewarm *prewarm,
     prewarm->paths = stk_alloc(options->path_count, sizeof *prewarm->paths);
     for (size_t i = 0; prewarm->paths && i < options->path_count; i++) {
         if (stk_url_alias(options->paths[i], &prewarm->paths[i]) < 0) {
-            return fail_memory(error);
+            return stk_fail_memory(error, "prewarm");
         }
         prewarm->path_count++;
     }
     prewarm->end_ns =
         options->timeout_s ? prewarm->job.start_ns + options->timeout_s * 1000000000ull : 0;
-    return prewarm->paths ? 0 : fail_memory(error);
+    return prewarm->paths ? 0 : stk_fail_memory(error, "prewarm");
 }
 
 static int start(struct stoker_prewarm *prewarm, struct stoker_error *error)
@@ -94,7 +88,7 @@ int stoker_prewarm_open(struct stoker_prewarm **prewarm_out, struct stoker_engin
     }
     prewarm = stk_alloc(1, sizeof *prewarm);
     if (!prewarm) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "prewarm");
     }
     pthread_cond_init(&prewarm->changed, NULL);
     prewarm->engine = engine;
@@ -221,7 +215,7 @@ static int list_step(struct stoker_prewarm *prewarm, struct stk_prewarm_file **f
     }
     if (status == 1) {
         *file_out = file_of(root, entry);
-        return *file_out ? 1 : fail_memory(error);
+        return *file_out ? 1 : stk_fail_memory(error, "prewarm");
     }
     stk_walk_close(prewarm->locked.visit); /* all of it is told, or it failed */
     prewarm->locked.visit = NULL;
@@ -439,7 +433,7 @@ static int run(void *context, uint32_t thread, struct stoker_error *error)
     (void)thread;
     pthread_mutex_lock(&prewarm->job.lock);
     if (!buffer) {
-        stk_background_job_fail_locked(&prewarm->job, fail_memory(error), error);
+        stk_background_job_fail_locked(&prewarm->job, stk_fail_memory(error, "prewarm"), error);
         prewarm->locked.listed = true;
     }
     while (buffer && take_locked(prewarm, &job)) {

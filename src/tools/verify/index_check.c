@@ -17,11 +17,6 @@ static int next_member(struct stk_index_check *index_check, struct stoker_error 
 
 static const char advice_stale[] = "run 'stoker index' again, or remove the index";
 
-static int fail_memory(struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "cannot verify", "free memory", "index");
-}
-
 static int index_path(const struct stk_manifest_root *root, char path[STK_PATH_BYTES_MAX])
 {
     int bytes = root->index_file
@@ -82,7 +77,7 @@ static int open_other_index(struct stoker_verify *verify, const char *file, cons
     roots->count++;
     return root->path && root->index_file
                ? open_index(verify, roots->count - 1, below, findings, error)
-               : fail_memory(error);
+               : stk_fail_memory(error, "index");
 }
 
 int stk_verify_indexes_open(struct stoker_verify *verify, struct stk_verify_findings *findings,
@@ -121,7 +116,7 @@ static int find_index(struct stoker_verify *verify, uint32_t root,
     }
     snprintf(cause->advice, sizeof cause->advice, "%s", advice_stale);
     return stk_verify_add_finding(verify, findings, STOKER_FINDING_INDEX, cause, "") < 0
-               ? fail_memory(error)
+               ? stk_fail_memory(error, "index")
                : 0;
 }
 
@@ -155,7 +150,7 @@ static int match_shards(struct stoker_verify *verify, uint32_t number,
     }
     if (status < 0 || !verify->roots.locations) {
         stk_string_table_deinit(&paths);
-        return fail_memory(error);
+        return stk_fail_memory(error, "index");
     }
     for (uint64_t i = 0; i < stk_index_shards(root->index) && status == 0 && same; i++) {
         char path[STK_PATH_BYTES_MAX];
@@ -373,7 +368,7 @@ int stk_verify_indexes_compare(struct stoker_verify *verify, struct stk_verify_f
             stk_error_set_location(&cause, path, STOKER_NO_OFFSET, NULL);
             status =
                 stk_verify_add_finding(verify, findings, STOKER_FINDING_REINDEXED, &cause, "") < 0
-                    ? fail_memory(error)
+                    ? stk_fail_memory(error, "index")
                     : 0;
         }
     }

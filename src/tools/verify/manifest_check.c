@@ -15,11 +15,6 @@ static int read_manifest(struct stoker_verify *verify, struct stk_manifest_root 
 static int sort_entries(struct stk_manifest_root *root);
 static bool is_complete_folder(struct stoker_verify *verify, const char *path);
 
-static int fail_memory(struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "cannot verify", "free memory", "manifest");
-}
-
 /* The name in the path's folder. */
 static const char *base_name(const char *path)
 {
@@ -182,7 +177,7 @@ static int list_roots(struct stoker_verify *verify, struct stoker_error *error)
     status = roots->items ? 0 : -ENOMEM;
 done:
     stk_string_table_deinit(&folders);
-    return status < 0 ? fail_memory(error) : 0;
+    return status < 0 ? stk_fail_memory(error, "manifest") : 0;
 }
 
 /* Whether a url is this folder, or one above it. */
@@ -242,7 +237,7 @@ static int read_file(struct stk_io *io, const char *path, uint8_t **data_out, si
     }
     if (status == 0) {
         *data_out = stk_alloc(about.bytes + 1, 1);
-        status = *data_out ? 0 : fail_memory(error);
+        status = *data_out ? 0 : stk_fail_memory(error, "manifest");
     }
     if (status == 0) {
         got = stk_io_read_wait(io, file, 0, *data_out, about.bytes);
@@ -271,7 +266,7 @@ static int read_manifest(struct stoker_verify *verify, struct stk_manifest_root 
     int status;
 
     if (!path) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "manifest");
     }
     status = read_file(verify->engine->io, path, &text, &bytes, &cause);
     if (status == 0 && text) {
@@ -279,7 +274,7 @@ static int read_manifest(struct stoker_verify *verify, struct stk_manifest_root 
         root->has_manifest = status == 0;
         status = status < 0 ? status : sort_entries(root);
         if (status == -ENOMEM && !cause.what[0]) {
-            fail_memory(&cause);
+            stk_fail_memory(&cause, "manifest");
         }
     }
     if (status < 0 && stk_verify_is_process_error(status)) {
@@ -289,7 +284,7 @@ static int read_manifest(struct stoker_verify *verify, struct stk_manifest_root 
         cause.shard[0] = '\0';
         strncat(cause.shard, path, sizeof cause.shard - 1);
         status = stk_verify_add_finding(verify, findings, STOKER_FINDING_MANIFEST, &cause, "");
-        status = status < 0 ? fail_memory(error) : 0;
+        status = status < 0 ? stk_fail_memory(error, "manifest") : 0;
     }
     stk_free(text);
     stk_free(path);
@@ -362,7 +357,7 @@ int stk_manifest_roots_report_extra(struct stoker_verify *verify, uint64_t objec
              "remove it, or pack the data set again with it", "%s", "");
     stk_error_set_location(&cause, object_path(verify, object), STOKER_NO_OFFSET, NULL);
     return stk_verify_add_finding(verify, findings, STOKER_FINDING_EXTRA, &cause, "") < 0
-               ? fail_memory(error)
+               ? stk_fail_memory(error, "manifest")
                : 0;
 }
 
@@ -385,7 +380,7 @@ int stk_manifest_roots_report_missing(struct stoker_verify *verify,
                      "copy it again", "%s", "");
             snprintf(cause.shard, sizeof cause.shard, "%s%s", root->path, entry->name);
             if (stk_verify_add_finding(verify, findings, STOKER_FINDING_MISSING, &cause, "") < 0) {
-                return fail_memory(error);
+                return stk_fail_memory(error, "manifest");
             }
         }
     }
@@ -410,7 +405,7 @@ int stk_manifest_roots_set(struct stoker_verify *verify, uint64_t object,
     if (json_object_set_new(json, "bytes", json_integer((json_int_t)values->bytes)) < 0 ||
         json_object_set_new(json, "samples", json_integer((json_int_t)values->samples)) < 0 ||
         json_object_set_new(json, "sha256", json_string(sha)) < 0) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "manifest");
     }
     root->manifest.samples += values->samples - entry->samples;
     entry->bytes = values->bytes;
@@ -426,7 +421,7 @@ static int write_manifest(struct stk_io *io, struct stk_manifest_root *root,
     char *path = manifest_path(root, ""), *part = manifest_path(root, ".part"), *text = NULL;
     struct stk_output *out = NULL;
     size_t bytes = 0;
-    int status = path && part ? 0 : fail_memory(error);
+    int status = path && part ? 0 : stk_fail_memory(error, "manifest");
 
     if (status == 0) { /* the index is of the shards as they were */
         json_object_del(root->manifest.root, "index");

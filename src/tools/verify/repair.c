@@ -44,11 +44,6 @@ static int finish_tars(struct stoker_verify *verify, struct stk_verify_findings 
 static int finish_files(struct stoker_verify *verify, struct stk_verify_findings *findings,
                         struct stoker_error *error);
 
-static int fail_memory(struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "cannot repair", "free memory", "paths");
-}
-
 static const char *object_path(const struct stoker_verify *verify, uint64_t object)
 {
     return verify->objects.text + verify->objects.paths[object];
@@ -76,7 +71,7 @@ static int leave_shard(struct stoker_verify *verify, struct stk_verify_findings 
     stk_fail(&cause, STOKER_ERROR_CORRUPT, why, advice, "%s", "");
     snprintf(cause.shard, sizeof cause.shard, "%s", object_path(verify, object));
     return stk_verify_add_finding(verify, findings, STOKER_FINDING_UNREPAIRED, &cause, "") < 0
-               ? fail_memory(error)
+               ? stk_fail_memory(error, "repair")
                : 0;
 }
 
@@ -122,7 +117,7 @@ static int note_unverified(struct stk_shard_check *check, uint64_t unproven,
 static int write_copy(struct stk_shard_check *check, struct copy *copy, struct stoker_error *error)
 {
     char *path = with_ending(check->path, ending_repair);
-    int status = path ? open_packer(check, copy, error) : fail_memory(error);
+    int status = path ? open_packer(check, copy, error) : stk_fail_memory(error, "repair");
 
     status = status < 0 ? status : stk_io_create(copy->io, path, false, &copy->out, error);
     stk_sha256_init(&copy->sha);
@@ -233,7 +228,8 @@ static int open_packer(const struct stk_shard_check *check, struct copy *copy,
         options.frame_bytes = check->tar_bytes / check->streams + 1;
     }
     copy->packed = stk_alloc(PACKED_BYTES, 1);
-    return copy->packed ? stk_compress_open(&copy->packer, &options, error) : fail_memory(error);
+    return copy->packed ? stk_compress_open(&copy->packer, &options, error)
+                        : stk_fail_memory(error, "repair");
 }
 
 static int write_bytes(struct copy *copy, const uint8_t *data, uint64_t bytes,
@@ -370,8 +366,8 @@ static int keep_original(struct stoker_verify *verify, uint64_t object, struct s
 {
     const char *path = object_path(verify, object);
     char *original = with_ending(path, ending_original);
-    int status =
-        original ? stk_io_link(verify->engine->io, path, original, error) : fail_memory(error);
+    int status = original ? stk_io_link(verify->engine->io, path, original, error)
+                          : stk_fail_memory(error, "repair");
 
     if (status == -EEXIST) {
         status = is_same_file(verify->engine->io, path, original) ? 0 : 1;
@@ -405,7 +401,7 @@ static int rename_repaired(struct stoker_verify *verify, uint64_t object,
     const char *path = object_path(verify, object);
     char *repaired = with_ending(path, ending_repair);
     int status = repaired ? stk_io_rename(verify->engine->io, repaired, path, false, error)
-                          : fail_memory(error);
+                          : stk_fail_memory(error, "repair");
 
     stk_free(repaired);
     if (status == 0) {
@@ -425,7 +421,8 @@ static int abandon_copy(struct stoker_verify *verify, struct stk_verify_findings
                         uint64_t object, struct stoker_error *error)
 {
     char *repaired = with_ending(object_path(verify, object), ending_repair);
-    int status = repaired ? stk_io_remove(verify->engine->io, repaired, error) : fail_memory(error);
+    int status = repaired ? stk_io_remove(verify->engine->io, repaired, error)
+                          : stk_fail_memory(error, "repair");
 
     stk_free(repaired);
     verify->mended[object].state = STK_REPAIR_NONE;
@@ -495,7 +492,7 @@ static int move_file(struct stoker_verify *verify, struct stk_verify_findings *f
     int status;
 
     if (!to) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "repair");
     }
     /* "root/class/1.jpg" to "root.bad/class/1.jpg" */
     snprintf(to, bytes, "%.*s.bad/%s", (int)(root - 1), path, path + root);
