@@ -2,8 +2,8 @@
  * a state goes on where it was taken; what cannot work is refused, and nothing leaks.
  * Method: three files (a Megatron set, npy, raw) in the simulated world, whose token i of file f is
  * a function of both; each row of a batch is compared with the window that stoker_order_at and a
- * walk over the files give (token_files.c, token_loader.c, token_options.c, order_cursor.c); every
- * allocation and every call of the world fails once. */
+ * walk over the files give (token_files.c, token_loader.c, token_loader_next.c, token_options.c,
+ * order_cursor.c); every allocation and every call of the world fails once. */
 #include "test/t.h"
 #include "base/mem.h"
 #include "io/sim/sim.h"

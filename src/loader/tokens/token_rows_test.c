@@ -1,7 +1,8 @@
 /* Goal: documents in memory become the rows that a token loader makes of a file of them, and lines
  * of a file come as its bytes. Method: the same documents as a Megatron set in the simulated world
- * and in memory (token_loader.c), batches compared to the byte for each kind of rows; padded rows
- * by a walk; bytes against the file; what cannot be is refused; every allocation fails once. */
+ * and in memory (token_rows_batch.c), batches compared to the byte for each kind of rows; padded
+ * rows by a walk; bytes against the file; what cannot be is refused; every allocation fails once.
+ */
 #include "test/t.h"
 #include "base/mem.h"
 #include "io/sim/sim.h"
