@@ -1,5 +1,5 @@
-/* loader/pending/error_policy_test.h: tars with damaged samples in the simulated world, and streams
- * of them.
+/* loader/pending/error_policy_test.h: tars with damaged samples in the simulated file system, and
+ * streams of their batches.
  *
  *   rig_open -> open_loader -> take | stream -> trace -> same; check_list
  *

@@ -1,4 +1,4 @@
-/* Damaged samples: noted by workers, listed in the order of delivery. */
+/* Bad samples: noted by workers, listed in the order of delivery. */
 #include "loader/pending/quarantine.h"
 
 #include "base/mem.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define TABLE_SLOTS_MIN 16u
-/* A share says something only of so many samples. */
+/* The share of bad samples is checked from so many samples on. */
 #define SHARE_SAMPLES_MIN 1000u
 
 struct stk_quarantine_note {
@@ -30,17 +30,17 @@ struct table {
 
 struct stk_quarantine {
     struct stk_quarantine_options options; /* const after open */
-    _Atomic uint64_t known_count;
+    _Atomic uint64_t cached_count;
     pthread_mutex_t lock;
     struct {
-        struct table known; /* owns its entries */
+        struct table cached; /* owns its entries */
     } locked;
     struct { /* the loader's caller */
         struct table listed;
         struct stk_bad_sample **list; /* owns its entries */
-        uint64_t list_count, list_room;
-        uint64_t met; /* samples met: those listed, and each meeting of one that found no room */
-        struct stk_quarantine_note **pending; /* sorted; taken from the flight, not listed yet */
+        uint64_t list_count, list_capacity;
+        uint64_t met;                         /* samples listed, and each time one did not fit */
+        struct stk_quarantine_note **pending; /* sorted; taken from the batch, not listed yet */
         uint64_t pending_at, pending_count;
         char *path; /* of the file, with its rank; NULL: none */
         struct stk_output *out;
@@ -95,8 +95,8 @@ void stk_quarantine_close(struct stk_quarantine *quarantine)
     if (!quarantine) {
         return;
     }
-    for (uint64_t i = 0; i < quarantine->locked.known.slot_count; i++) {
-        stk_free(quarantine->locked.known.slots[i]);
+    for (uint64_t i = 0; i < quarantine->locked.cached.slot_count; i++) {
+        stk_free(quarantine->locked.cached.slots[i]);
     }
     for (uint64_t i = 0; i < quarantine->own.list_count; i++) {
         stk_free(quarantine->own.list[i]);
@@ -106,7 +106,7 @@ void stk_quarantine_close(struct stk_quarantine *quarantine)
     stk_free(quarantine->own.path);
     stk_free(quarantine->own.list);
     stk_free(quarantine->own.listed.slots);
-    stk_free(quarantine->locked.known.slots);
+    stk_free(quarantine->locked.cached.slots);
     pthread_mutex_destroy(&quarantine->lock);
     stk_free(quarantine);
 }
@@ -128,7 +128,7 @@ static struct stk_bad_sample *table_find(const struct table *table, uint64_t sam
     return table->slot_count ? *table_place(table, sample) : NULL;
 }
 
-/* Of a sample that is not in it. False: no memory, and nothing changed. */
+/* Adds a sample that is not in the table. Returns false if there is no memory; nothing changed. */
 static bool table_add(struct table *table, struct stk_bad_sample *damage)
 {
     if (2 * (table->count + 1) > table->slot_count) {
@@ -159,56 +159,55 @@ bool stk_quarantine_find(struct stk_quarantine *quarantine, uint64_t sample,
 {
     struct stk_bad_sample *found;
 
-    /* Relaxed: who does not see it yet finds the damage once more. */
-    if (atomic_load_explicit(&quarantine->known_count, memory_order_relaxed) == 0) {
+    /* Relaxed: a thread that does not see it yet finds the damage once more. */
+    if (atomic_load_explicit(&quarantine->cached_count, memory_order_relaxed) == 0) {
         return false;
     }
     pthread_mutex_lock(&quarantine->lock);
-    found = table_find(&quarantine->locked.known, sample);
+    found = table_find(&quarantine->locked.cached, sample);
     pthread_mutex_unlock(&quarantine->lock);
     if (found) {
-        stk_bad_sample_error(found, error); /* const, and there until close */
+        stk_bad_sample_error(found, error); /* constant, and valid until close */
     }
     return found != NULL;
 }
 
-/* No memory for it, or no room: then it is found again, which only costs time. */
-static void add_cached(struct stk_quarantine *quarantine,
-                       const struct stk_quarantine_entry *finding)
+/* Without memory or space it is not cached, and found again, which only costs time. */
+static void add_cached(struct stk_quarantine *quarantine, const struct stk_quarantine_entry *entry)
 {
     struct stk_bad_sample *damage = NULL;
 
     pthread_mutex_lock(&quarantine->lock);
-    if (quarantine->locked.known.count < quarantine->options.list_max &&
-        !table_find(&quarantine->locked.known, finding->sample)) {
-        damage = stk_bad_sample_new(finding->sample, finding->error);
+    if (quarantine->locked.cached.count < quarantine->options.list_max &&
+        !table_find(&quarantine->locked.cached, entry->sample)) {
+        damage = stk_bad_sample_new(entry->sample, entry->error);
     }
-    if (damage && table_add(&quarantine->locked.known, damage)) {
-        atomic_fetch_add_explicit(&quarantine->known_count, 1, memory_order_relaxed);
+    if (damage && table_add(&quarantine->locked.cached, damage)) {
+        atomic_fetch_add_explicit(&quarantine->cached_count, 1, memory_order_relaxed);
         damage = NULL;
     }
     pthread_mutex_unlock(&quarantine->lock);
     stk_free(damage);
 }
 
-int stk_quarantine_add(struct stk_pending_batch *pending,
-                       const struct stk_quarantine_entry *finding, struct stoker_error *error)
+int stk_quarantine_add(struct stk_pending_batch *pending, const struct stk_quarantine_entry *entry,
+                       struct stoker_error *error)
 {
     struct stoker_loader *loader = pending->loader;
     struct stk_quarantine_note *note = stk_alloc(1, sizeof *note);
 
     if (note) {
-        note->slot = finding->slot;
-        note->attempt = finding->attempt;
-        note->damage = stk_bad_sample_new(finding->sample, finding->error);
+        note->slot = entry->slot;
+        note->attempt = entry->attempt;
+        note->damage = stk_bad_sample_new(entry->sample, entry->error);
     }
     if (!note || !note->damage) {
         stk_free(note);
         return stk_fail(error, -ENOMEM, "cannot note a damaged sample", "free memory",
-                        "sample %llu", (unsigned long long)finding->sample);
+                        "sample %llu", (unsigned long long)entry->sample);
     }
-    if (!finding->is_random) {
-        add_cached(loader->quarantine, finding);
+    if (!entry->is_random) {
+        add_cached(loader->quarantine, entry);
     }
     stk_engine_lock(loader->engine, NULL);
     note->next = pending->locked.notes;
@@ -241,7 +240,7 @@ static int compare_notes(const void *a, const void *b)
     return one->attempt < two->attempt ? -1 : one->attempt > two->attempt;
 }
 
-/* The flight's notes become what is pending, in the order of slots and attempts. */
+/* Takes the notes of a batch, sorted by slot and attempt. */
 static int take_notes(struct stk_quarantine *quarantine, struct stk_pending_batch *pending,
                       struct stoker_error *error)
 {
@@ -266,7 +265,7 @@ static int take_notes(struct stk_quarantine *quarantine, struct stk_pending_batc
     return 0;
 }
 
-/* Takes the damage unless it fails. */
+/* Takes ownership of the damage, unless it fails. */
 static int list_add(struct stk_quarantine *quarantine, struct stk_bad_sample *damage,
                     struct stoker_error *error)
 {
@@ -279,15 +278,16 @@ static int list_add(struct stk_quarantine *quarantine, struct stk_bad_sample *da
         stk_free(damage);
         return 0;
     }
-    if (quarantine->own.list_count == quarantine->own.list_room) {
-        uint64_t room = stk_max(2 * quarantine->own.list_room, TABLE_SLOTS_MIN);
-        struct stk_bad_sample **larger = stk_realloc(
-            quarantine->own.list, quarantine->own.list_room, room, sizeof(struct stk_bad_sample *));
+    if (quarantine->own.list_count == quarantine->own.list_capacity) {
+        uint64_t room = stk_max(2 * quarantine->own.list_capacity, TABLE_SLOTS_MIN);
+        struct stk_bad_sample **larger =
+            stk_realloc(quarantine->own.list, quarantine->own.list_capacity, room,
+                        sizeof(struct stk_bad_sample *));
         if (!larger) {
             goto no_memory;
         }
         quarantine->own.list = larger;
-        quarantine->own.list_room = room;
+        quarantine->own.list_capacity = room;
     }
     if (!table_add(&quarantine->own.listed, damage)) {
         goto no_memory;
@@ -300,8 +300,8 @@ no_memory:
                     "%llu samples", (unsigned long long)quarantine->own.list_count);
 }
 
-/* What the loader before it listed, and wrote to the file. Samples have the same numbers there: a
- * data set that grows has the old one as its first part. */
+/* Copies the list of the previous loader. Samples have the same numbers there, since a data set
+ * that grows has the old one as its first part. */
 static int continue_previous(struct stk_quarantine *quarantine, struct stoker_error *error)
 {
     const struct stk_quarantine *after = quarantine->options.after;
@@ -360,10 +360,10 @@ int stk_quarantine_deliver_locked(struct stk_pending_batch *pending, struct stok
     struct stk_quarantine *quarantine = loader->quarantine;
     int status = 0;
 
-    /* Again until nothing is left: what an earlier call could not list comes first. */
+    /* Repeated until nothing is left: entries that an earlier call could not list come first. */
     while (status == 0 && (pending->locked.notes || has_unwritten(quarantine))) {
         status = take_notes(quarantine, pending, error);
-        /* Nobody drops the flights of a loader whose caller waits. */
+        /* The caller of this loader waits: no other thread cancels its batches. */
         stk_engine_unlock(loader->engine);
         status = status < 0 ? status : list_pending(quarantine, error);
         stk_engine_lock(loader->engine, NULL);
@@ -391,7 +391,8 @@ static int open_file(struct stk_quarantine *quarantine, struct stoker_error *err
     return stk_io_append(options->io, quarantine->own.path, &quarantine->own.out, error);
 }
 
-/* What is listed and not written yet. After a failure the next call opens the file anew. */
+/* Writes entries that are listed but not written. After an error the next call opens the file
+ * again. */
 static int write_lines(struct stk_quarantine *quarantine, struct stoker_error *error)
 {
     struct stk_io *io = quarantine->options.io;

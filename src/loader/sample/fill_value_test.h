@@ -1,10 +1,11 @@
-/* loader/sample/fill_value_test.h: samples with values inside members, in the simulated world.
+/* loader/sample/fill_value_test.h: samples with values inside members, in the simulated file
+ * system.
  *
- *   what sample i holds (and how it may be damaged) -> tar_of -> rig_open -> open_loader
+ *   values of sample i (and how it is damaged) -> tar_of -> rig_open -> open_loader
  *
- * Each picture's pixels name their own places, (x, y, sample): so a batch says by itself which crop
- * and flips it had. Owner: the test that includes it. Threads: one. Memory: the rig's, and one tar.
- * Bound: SAMPLES. */
+ * The pixels of each image hold their own positions, (x, y, sample): so a batch shows by itself
+ * which crop and flips were drawn. Owner: the test that includes it. Threads: one.
+ * Memory: the rig's, and one tar. Bound: SAMPLES. */
 #ifndef LOADER_SAMPLE_FILL_VALUE_TEST_H
 #define LOADER_SAMPLE_FILL_VALUE_TEST_H
 

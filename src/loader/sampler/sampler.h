@@ -1,15 +1,14 @@
-/* loader/sampler/sampler.h: which samples of a data set, and how they are drawn: `struct
- * stoker_sampler`.
+/* loader/sampler/sampler.h: struct stoker_sampler: selects samples of a data set, and how often
+ * each is drawn.
  *
- *   open --a table of the same sampling_args and data is there--> mapped -----------+
- *     |                                                                      v
- *     +--> scan: rounds of samples, columns -> bits, weights, classes --> made: sampling_args for
- * loaders (next: in slices, on the caller and the workers)     | table written beside the index,
- * mapped
+ *   open --a table of the same options and data exists--> mapped --------------------------+
+ *     |                                                                                    v
+ *     +--> scan: columns of samples -> bits, weights, classes --> table, written ---> ready for
+ * loaders (next: in slices, on the caller and the workers)       beside the index
  *
- * Owner: the user and the loaders on it (one reference each). Threads: one until it is made, then
- * any. Memory: while scanning a bit a sample, and 12 bytes for weights or balance; a table that is
- * not in a file: its bytes: all of it from the engine's budget. Bound: that of the tables. */
+ * Owner: the user and the loaders on it (one reference each). Threads: one until it is ready, then
+ * any. Memory: while it scans a bit a sample, and 12 bytes for weights or balance; a table that is
+ * not in a file: its bytes; all from the engine's budget. Bound: that of the tables. */
 #ifndef LOADER_SAMPLER_SAMPLER_H
 #define LOADER_SAMPLER_SAMPLER_H
 
@@ -38,32 +37,33 @@ struct stk_sample_column {
     char *path;      /* owned: inside of it; "" */
 };
 
-/* ARGUMENT: the data set has no such column. */
+/* Returns 0 on success, STOKER_ERROR_ARGUMENT if the data set has no such column. */
 int stk_sample_column_open(struct stk_sample_column *column, const struct stoker_dataset *dataset,
                            const char *name, struct stoker_error *error);
 void stk_sample_column_close(struct stk_sample_column *column); /* zeroed is fine */
 
-/* A sample that is being asked. Threads: one. Memory: its members' bytes, parsed. */
+/* The sample whose columns are read. Threads: one. Memory: its members' bytes, parsed. */
 #define STK_SAMPLE_ROW_VALUES (STK_PREDICATE_COLUMNS_MAX + 1)
 struct stk_sample_row {
     struct stoker_dataset *dataset; /* borrowed */
-    struct stk_worker *worker;      /* whose thread this is, and whose helper parses; or NULL */
+    struct stk_worker *worker;      /* of this thread; its sandbox parses members; or NULL */
     uint64_t number;
     struct stk_sample sample;
     char path[STK_PATH_BYTES_MAX]; /* of its shard */
     struct {
         uint8_t *bytes;         /* owned: of a member */
         size_t capacity;        /* reserved, as the next */
-        uint64_t ticket;        /* what the value may take */
+        uint64_t ticket;        /* memory bound of the value */
         struct stk_value value; /* open where encoding is not 0 */
     } values[STK_SAMPLE_ROW_VALUES];
 };
 
-/* The row turns to another sample; what it lent ends. */
+/* Moves the row to another sample; its values become invalid. */
 int stk_sample_row_set(struct stk_sample_row *row, uint64_t number, struct stoker_error *error);
 void stk_sample_row_close(struct stk_sample_row *row); /* zeroed is fine */
-/* slot: the column's number in the row. The value is lent until the next turn. Fails for damage; a
- * sample without such a member or place has NONE. */
+/* Reads a column. slot: the column's number in the row. The value is a view until the row moves. A
+ * sample without such a member or path has the value NONE. Returns 0 on success, or the error of a
+ * damaged member. */
 int stk_sample_row_value(struct stk_sample_row *row, const struct stk_sample_column *column,
                          uint32_t slot, struct stk_predicate_value *value_out,
                          struct stoker_error *error);
@@ -76,17 +76,17 @@ struct stk_sampler_column { /* weights, or classes */
 };
 
 struct stoker_sampler {
-    struct stk_sampling_source chooser; /* first, for rooms that are pure */
-    struct stoker_dataset *dataset;     /* held */
+    struct stk_sampling_source chooser; /* first: pure rooms see this part only */
+    struct stoker_dataset *dataset;     /* one reference */
     struct stoker_engine *engine;
     _Atomic uint32_t references;
-    /* What was asked for; const after open. */
+    /* The options; constant after open. */
     struct stk_predicate query;
     struct stk_sample_column columns[STK_PREDICATE_COLUMNS_MAX];
     bool has_query, replacement;
     struct stk_sampler_column weight, balance;
-    double *weights;  /* owned: given, one a sample; or read */
-    uint64_t *listed; /* owned: samples that were given */
+    double *weights;  /* owned: one a sample, from the options or a column */
+    uint64_t *listed; /* owned: samples of the options */
     uint64_t listed_count;
     const char **keys;      /* owned, into key_text, sorted */
     char *key_text;         /* owned */
@@ -97,11 +97,11 @@ struct stoker_sampler {
     uint8_t choice_digest[32];
     uint64_t subset_identity, draws_identity;
     /* Scanning. */
-    struct stk_subset subset; /* of what was scanned so far */
+    struct stk_subset subset; /* of the samples scanned so far */
     uint64_t *classes;        /* owned: a hash of each sample's value */
     _Atomic uint64_t scanned;
     uint64_t started_ns, scan_ns, reserved;
-    /* Made. */
+    /* Ready. */
     bool is_mapped;
     struct stk_view image;
     struct stk_sampling_table *table;
@@ -111,36 +111,38 @@ struct stoker_sampler {
 
 void stk_sampler_retain(struct stoker_sampler *sampler);
 void stk_sampler_release(struct stoker_sampler *sampler);
-/* It is made. */
+/* The sampling rule of a sampler that is ready. */
 struct stk_sampling_rule stk_sampler_choice(const struct stoker_sampler *sampler);
 
-/* ---- what a loader keeps (run_sampling.c) ---- */
+/* ---- the sampling of a run (run_sampling.c) ---- */
 
 struct stk_run_sampling {
-    struct stoker_sampling_options options; /* a copy; zeroed: none was given */
-    struct stoker_sampling_stage *stages;   /* owned, and their samplers held */
-    struct stoker_sampler **samplers;       /* owned, and held: of the sources of a mix */
+    struct stoker_sampling_options options; /* a copy; zeroed: none */
+    struct stoker_sampling_stage *stages;   /* owned, with a reference of their samplers */
+    struct stoker_sampler **samplers;       /* owned, with a reference: of the sources of a mix */
     uint32_t sampler_count;
 };
 
-/* Opens the schedule of a run on this data set; the request's shards are filled in here. given:
- * NULL for none. ARGUMENT: a sampler is another data set's; UNSUPPORTED: packed shards, or a folder
- * by two levels. */
+/* Opens the schedule of a run on this data set; the shards of the request are set here. Returns 0
+ * on success, STOKER_ERROR_ARGUMENT if a sampler belongs to another data set,
+ * STOKER_ERROR_UNSUPPORTED for compressed shards without seek points, or a folder with a two-level
+ * shuffle. */
 int stk_run_sampling_open(struct stk_run_sampling *sampling, struct stk_schedule *schedule,
                           struct stoker_dataset *dataset, const struct stk_order_options *order,
                           const struct stk_schedule_request *request, struct stoker_error *error);
 void stk_run_sampling_close(struct stk_run_sampling *sampling); /* zeroed is fine */
 
-/* ---- what a run gave (run_fingerprint.c) ---- */
+/* ---- the fingerprint of a run (run_fingerprint.c) ---- */
 
-/* The fingerprint of steps that a loader on this schedule gave, on the engine's threads; its lock
- * is not held. -ENOMEM; CORRUPT: a table was damaged since. */
+/* Computes the fingerprint of the delivered steps of a schedule, on the engine's threads. The
+ * engine's lock is not held. Returns 0 on success, -ENOMEM, STOKER_ERROR_CORRUPT if a table was
+ * damaged since it was opened. */
 int stk_run_fingerprint_get(struct stoker_engine *engine, const struct stk_schedule *schedule,
                             const struct stk_partition *partition,
                             const struct stk_delivered *given, uint64_t *sum_out);
 
-/* The state of a loader as it was at a place, at most to->steps turns and steps before it.
- * ARGUMENT: it was not there; and as above. */
+/* Moves the state of a loader back to a position, at most to->steps steps before it. Returns 0 on
+ * success, STOKER_ERROR_ARGUMENT if the loader did not pass that position, or as above. */
 int stk_run_fingerprint_rewind(struct stoker_engine *engine, const struct stk_schedule *schedule,
                                const struct stk_partition *partition,
                                const struct stk_delivered_span *to, struct stoker_state *state);
@@ -148,17 +150,18 @@ int stk_run_fingerprint_rewind(struct stoker_engine *engine, const struct stk_sc
 /* ---- the scan (sampler_scan.c) ---- */
 
 int stk_sampler_scan_begin(struct stoker_sampler *sampler, struct stoker_error *error);
-/* Some rounds. 1: there is more. */
+/* Scans some rounds. Returns 1 if samples are left, 0 at the end, or an error. */
 int stk_sampler_scan_next(struct stoker_sampler *sampler, uint32_t timeout_ms,
                           struct stoker_error *error);
-/* From what was scanned to the image of a table. */
+/* Makes the image of a table from the scanned columns. */
 int stk_sampler_scan_finish(struct stoker_sampler *sampler, struct stoker_error *error);
 
 /* ---- the file (sampler_table_file.c) ---- */
 
-/* 1: mapped; 0: none is there, or a stale or damaged one (noted). */
+/* Returns 1 if the table was mapped, 0 if none exists, or it is stale or damaged (see note). */
 int stk_sampler_table_find(struct stoker_sampler *sampler, struct stoker_error *error);
-/* Writes the image where it can, and maps it. Where nothing can be written it stays in memory. */
+/* Writes the image to the first writable place, and maps it. If none is writable it stays in
+ * memory. */
 int stk_sampler_table_write(struct stoker_sampler *sampler, struct stoker_error *error);
 
 #endif

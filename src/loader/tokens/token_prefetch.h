@@ -1,43 +1,44 @@
-/* loader/tokens/token_prefetch.h: what the order needs next is on its way before it is asked for.
+/* loader/tokens/token_prefetch.h: prefetches the tokens of the next batches of the order.
  *
- *   coming batches --samples--> places in files --packed--> workers unpack their frames
- *                                               --mapped, and cold--> the kernel reads them
+ *   next batches --samples--> ranges of files --compressed--> workers decompress their frames
+ *                                             --mapped and cold--> the kernel reads them
  *
- * The order is known, so nothing else is read: a window costs its own pages, where a page fault
- * reads what lies around it (megabytes, for 4 KiB of a full shuffle). Whether files are cold is
- * seen by what the thread reads while it makes a batch: warm ones cost no call but that question.
- * Owner: the loader, under its lock. Threads: one at a time. Memory: none but itself; frames are
- * bounded by those that are kept. Bound: STK_AHEAD_* samples. */
+ * The order is known, so nothing else is read: a window costs its own pages, while a page fault
+ * reads megabytes around 4 KiB of a full shuffle. The thread counts its own reads while it makes a
+ * batch to find out whether the files are cold: for warm files no other call is made. Owner: the
+ * loader, under its lock. Threads: one at a time. Memory: its own size; the frame cache bounds
+ * frames. Bound: STK_TOKEN_PREFETCH_*_SAMPLES. */
 #ifndef LOADER_TOKENS_TOKEN_PREFETCH_H
 #define LOADER_TOKENS_TOKEN_PREFETCH_H
 
 #include "loader/tokens/order_cursor.h"
 #include "loader/tokens/token_samples.h"
 
-/* How far it looks: for frames, so that those of the next window of blocks are unpacked while this
- * one is in use; for cold pages, as many reads as disks take at a time. */
+/* Samples that are looked ahead: for frames, those of the next window of blocks, which are
+ * decompressed while this window is in use; for cold pages, as many reads as disks process at once.
+ */
 #define STK_TOKEN_PREFETCH_FRAMES_SAMPLES 65536u
 #define STK_TOKEN_PREFETCH_PAGES_SAMPLES 128u
-/* Batches after which files that gave no read are warm. */
+/* After so many batches without a read the files count as warm. */
 #define STK_TOKEN_PREFETCH_COLD_BATCHES 16u
 
 struct stk_token_prefetch {
     const struct stk_token_samples
-        *samples;                       /* const after open, as the next two; NULL: nothing to do */
-    bool frames, pages;                 /* there are packed files; mapped ones */
-    bool walk_is_valid;                 /* the rest of the walk is valid */
-    uint64_t epoch, position;           /* of the batch that it has come to */
-    uint64_t batches;                   /* from the loader's batch to that one */
-    uint32_t slot;                      /* of that batch */
-    uint64_t last_epoch, last_position; /* the loader's, when it was asked last */
-    uint32_t cold_batches;              /* more that count as cold */
-    uint64_t reads;                     /* of this thread, before the batch */
+        *samples;             /* constant after open, as the next two; NULL: nothing to do */
+    bool frames, pages;       /* compressed files exist; mapped ones */
+    bool walk_is_valid;       /* the members below are valid */
+    uint64_t epoch, position; /* of the batch that the walk has reached */
+    uint64_t batches;         /* from the loader's batch to that one */
+    uint32_t slot;            /* of that batch */
+    uint64_t last_epoch, last_position; /* the loader's, at the last call */
+    uint32_t cold_batches;              /* further batches that count as cold */
+    uint64_t reads;                     /* of this thread before the batch */
 };
 
-/* samples: lent. */
+/* samples: borrowed. */
 void stk_token_prefetch_open(struct stk_token_prefetch *ahead,
                              const struct stk_token_samples *samples);
-/* Before and after the batch at the cursor's position is made, by one thread. */
+/* Call them before and after making the batch at the cursor's position, on one thread. */
 void stk_token_prefetch_begin(struct stk_token_prefetch *ahead, struct stk_order_cursor *cursor);
 void stk_token_prefetch_end(struct stk_token_prefetch *ahead);
 
