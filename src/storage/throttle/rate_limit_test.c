@@ -1,6 +1,5 @@
-/* rate_limit.c in simulated time: a store that takes so many requests a second, one that says no to
- * three of ten whatever it is asked, one that says no to everything for a while, or is not there.
- */
+/* rate_limit.c in simulated time: a store that serves a number of requests a second, one that
+ * refuses a share of all, one that refuses everything for a while, and one that is down. */
 #include "base/random.h"
 #include "storage/throttle/throttle.h"
 #include "test/t.h"
@@ -14,17 +13,17 @@
 /* Clients that always have `flights` requests on their way, of `delay_ms` each. */
 struct simulation {
     uint32_t flights, delay_ms;
-    uint32_t refused_ms;        /* who is refused hears it so soon; 0: as who is not */
-    uint32_t capacity;          /* requests a second that the store takes; 0: any */
-    uint32_t tenths;            /* of a second, in which it counts what it takes; 0: 1 */
-    uint32_t refused;           /* of a thousand, whatever is asked */
-    uint32_t phase_ms;          /* its seconds begin so much earlier */
-    uint32_t alone_ms;          /* until then one flight at a time goes, as when a data set opens */
-    uint32_t from_ms, until_ms; /* that holds then only; until 0: for ever */
-    uint32_t outage_ms, outage_end_ms; /* between them all is refused, */
-    bool away;                         /* or nobody is there: that is known at once */
-    uint64_t end_ms;                   /* simulated until then */
-    uint32_t paces;                    /* 1: one for all; else each flight has its own of so many */
+    uint32_t refused_ms;        /* delay of a refusal; 0: delay_ms */
+    uint32_t capacity;          /* requests that the store serves in a second; 0: all */
+    uint32_t tenths;            /* of a second: the period in which it counts them; 0: 1 */
+    uint32_t refused;           /* refused requests of a thousand, whatever the rate */
+    uint32_t phase_ms;          /* the store's periods begin so much earlier */
+    uint32_t alone_ms;          /* one request at a time until then, as when a data set opens */
+    uint32_t from_ms, until_ms; /* when capacity and refused hold; until 0: always */
+    uint32_t outage_ms, outage_end_ms; /* all requests in this time are refused, */
+    bool away;                         /* or fail at once */
+    uint64_t end_ms;                   /* of the simulation */
+    uint32_t paces;                    /* how many rate limits the clients share in turn */
     uint64_t seed;
     struct {
         uint64_t sent_ns, done_ns;

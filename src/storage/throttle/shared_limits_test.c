@@ -391,13 +391,10 @@ static void put(const char *bytes, size_t count, mode_t mode)
 static void test_files(void)
 {
     static char bytes[sizeof(struct stk_shared_limits_file) + 8];
-    struct stk_shared_limits_file *file = (struct stk_shared_limits_file *)(void *)bytes;
     struct stk_shared_limits_options nowhere = {.folder = "/proc/self"};
-    struct stat stat_before, stat_after;
     char second[160];
     struct stk_shared_limits *node;
     uint64_t now_ns = stk_clock_ns();
-    uint32_t taken = 0;
 
     for (size_t count = 0; count < sizeof bytes; count = count * 2 + 1) {
         put(bytes, count, 0600);
@@ -438,6 +435,17 @@ static void test_files(void)
     T_EQ("without a place", stk_shared_limits_open(&node, &nowhere, NULL), 0);
     T_TRUE("it says why it is alone", stk_shared_limits_note(node)[0] != '\0');
     stk_shared_limits_close(node);
+}
+
+/* A file with a good head whose content is damaged. */
+static void test_damaged_content(void)
+{
+    static char bytes[sizeof(struct stk_shared_limits_file)];
+    struct stk_shared_limits_file *file = (struct stk_shared_limits_file *)(void *)bytes;
+    struct stat stat_before, stat_after;
+    struct stk_shared_limits *node;
+    uint64_t now_ns = stk_clock_ns();
+    uint32_t taken = 0;
 
     file->magic = STK_SHARED_LIMITS_MAGIC;
     file->layout = STK_SHARED_LIMITS_LAYOUT;
@@ -477,6 +485,7 @@ int main(void)
     test_all_taken();
     test_in_its_place();
     test_files();
+    test_damaged_content();
     unlink(file_path);
     rmdir(folder);
     return t_finish();
