@@ -1,7 +1,7 @@
 """stoker: training data, from files to batches, in one process.
 
-A folder of pictures (torchvision's ImageFolder) or tars (WebDataset) becomes an exactly ordered
-stream of decoded, augmented batches::
+A folder of images (torchvision's ImageFolder) or tars (WebDataset) becomes a stream of decoded,
+augmented batches in an exact order::
 
     import stoker
 
@@ -13,13 +13,13 @@ stream of decoded, augmented batches::
         for images, labels in loader:   # torch tensors, else NumPy arrays; no copy
             ...
 
-With ``fields=`` the loop gets dicts::
+With ``fields=`` the loop receives dicts::
 
     loader = stoker.Loader("train-{000..099}.tar", batch_size=256,
                            fields={"image": stoker.Image("jpg", [stoker.Resize((224, 224))]),
                                    "label": stoker.Int("cls"), "key": "__key__"})
 
-For samples inside the workers of a ``torch.utils.data.DataLoader`` there is :mod:`stoker.torch`.
+:mod:`stoker.torch` has data sets for the workers of a ``torch.utils.data.DataLoader``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The folder of this user's cache."""
+"""The cache folder of this user."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ __all__ = ["cache_dir"]
 
 
 def cache_dir() -> str | None:
-    """Where tables, indexes and locks are kept that have no place beside the data; None: there is
-    no home. The library finds it in the same way."""
+    """The folder for tables, indexes and locks that cannot be stored in the data's folder. None:
+    there is no home folder. The library uses the same rules."""
     homes = {"STOKER_CACHE": "", "XDG_CACHE_HOME": "stoker", "HOME": ".cache/stoker"}
     for name, below in homes.items():
         value = os.environ.get(name, "")

@@ -1,4 +1,4 @@
-"""Options that callers give: checked, and as the extension has them."""
+"""Options of callers: checks them, and converts them for the extension module."""
 
 from __future__ import annotations
 
@@ -53,22 +53,28 @@ TAILS = {
 
 
 def word(value: Any, words: dict[str, int], where: str) -> int:
-    """The number of a word."""
+    """The number for a word. Raises ArgumentError with the possible words."""
     try:
         return words[value]
     except (KeyError, TypeError):
-        raise ArgumentError(f"{value!r}", where, f"give one of {', '.join(words)}") from None
+        raise ArgumentError(
+            f"unknown value {value!r}", where, f"pass one of {', '.join(words)}"
+        ) from None
 
 
 def count(value: Any, where: str, low: int = 0, high: int = 2**32 - 1) -> int:
-    """A whole number within bounds; None is 0, the library's default."""
+    """An integer within bounds; None is 0, which means the library's default."""
     if value is None:
         return 0
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise ArgumentError(f"{value!r} is not a whole number", where, f"give {low} to {high}")
+        raise ArgumentError(
+            f"{value!r} is not a whole number", where, f"pass a number from {low} to {high}"
+        )
     number = int(value.__index__())
     if not low <= number <= high:
-        raise ArgumentError(f"{number} is out of bounds", where, f"give {low} to {high}")
+        raise ArgumentError(
+            f"{number} is out of bounds", where, f"pass a number from {low} to {high}"
+        )
     return number
 
 
@@ -76,41 +82,43 @@ _NO_RETRIES = 2**32 - 1
 
 
 def retries_of(value: Any, where: str) -> int:
-    """0 means the default to the library: its word for none is another."""
+    """Retries for the library, where 0 means the default, and another number none."""
     return count(value, where, high=100) or (0 if value is None else _NO_RETRIES)
 
 
 def parse_bytes(value: Any, where: str) -> int:
-    """Bytes of an int or of text such as "2GiB" or "512 MB"; None is 0."""
+    """Bytes from an int or text such as "2GiB" or "512 MB"; None is 0."""
     if not isinstance(value, str):
         return count(value, where, low=1, high=2**63)
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
     unit = match[2].lower() if match else "?"
     if not match or unit not in _UNITS or float(match[1]) <= 0:
-        raise ArgumentError(f"{value!r} is not a number of bytes", where, "give '2GiB' or an int")
+        raise ArgumentError(f"{value!r} is not a number of bytes", where, "pass '2GiB' or an int")
     return count(int(float(match[1]) * _UNITS[unit]), where, low=1, high=2**63)
 
 
 def milliseconds(value: float | None, where: str) -> int:
-    """Whole milliseconds of seconds, at least one; None and 0 are 0: no limit, or the default."""
+    """Milliseconds from seconds, at least one; None and 0 are 0: no limit, or the default."""
     if value is None or value == 0:
         return 0
     if not 0 < value < 4_000_000:
-        raise ArgumentError(f"{value!r} seconds", where, "give a positive number of seconds")
+        raise ArgumentError(
+            f"{value!r} is not a time in seconds", where, "pass a positive number of seconds"
+        )
     return max(1, int(value * 1000))
 
 
 def refuse_pickle(thing: str) -> NoReturn:
     raise TypeError(
         f"a stoker.{thing} cannot be pickled: it holds threads and memory of this process; "
-        "make it in the process that uses it, and send its arguments"
+        "make it in the process that uses it, and pass its arguments to that process"
     )
 
 
 def interruptible(function: Callable[[], T]) -> T:
-    """Runs a call that may wait long, so that Ctrl-C in the main thread is answered at once.
+    """Runs a call that may take long, so that Ctrl-C in the main thread returns at once.
 
-    The call goes on in its thread then, and what it made is let go when it ends.
+    After Ctrl-C the call continues in its thread, and its result is dropped.
     """
     if threading.current_thread() is not threading.main_thread():
         return function()
@@ -133,39 +141,41 @@ def interruptible(function: Callable[[], T]) -> T:
             raise failure[0]
         return result.pop()
     finally:
-        failure.clear()  # a traceback refers to this frame: no cycle is left
+        failure.clear()  # a traceback refers to this frame: avoids a reference cycle
 
 
 def share(value: float | None, where: str) -> float:
     if value is None:
         return 0.0
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
-        raise ArgumentError(f"{value!r} is no share", where, "give more than 0, at most 1")
+        raise ArgumentError(f"{value!r} is not a share", where, "pass a number above 0, at most 1")
     return float(value)
 
 
 def paths_of(source: Any) -> Sequence[bytes]:
-    """The urls of a source as bytes: one path or several."""
+    """The paths of a source as bytes: one path or several."""
     many = [source] if isinstance(source, (str, bytes, os.PathLike)) else source
     try:
         urls = [os.fsencode(path) for path in many]
     except TypeError:
         raise ArgumentError(
-            f"source {source!r}", "source", "give a path, or a list of paths"
+            f"source {source!r} is not a path", "source", "pass a path, or a list of paths"
         ) from None
     if not urls or any(not url or b"\0" in url for url in urls):
         raise ArgumentError(
             f"source {source!r} has an empty path, or one with a NUL",
             "source",
-            "give a folder, tars, braces or a list of them",
+            "pass a folder, tars, braces or a list of them",
         )
     return urls
 
 
 def index_words(value: Any, where: str) -> dict[str, Any]:
-    """index= as _stoker.Dataset parses it: a word, or a path."""
+    """index= for _stoker.Dataset: a word, or a path."""
     if isinstance(value, str) and value in INDEXES:
         return {"index": INDEXES[value]}
     if isinstance(value, (str, os.PathLike)) and os.fspath(value):
         return {"index_path": paths_of(value)[0]}
-    raise ArgumentError(f"{value!r}", where, f"give one of {', '.join(INDEXES)}, or a path")
+    raise ArgumentError(
+        f"unknown value {value!r}", where, f"pass one of {', '.join(INDEXES)}, or a path"
+    )

@@ -1,4 +1,4 @@
-"""Which samples of two data sets differ. They are read in native threads, by an iterator::
+"""diff(): compares two data sets. Native threads read them; the result is an iterator::
 
     for difference in stoker.diff("train-v1/", "train-v2/"):
         print(difference.kind, difference.key, *difference.members)
@@ -17,25 +17,25 @@ __all__ = ["Diff", "Difference", "diff"]
 
 
 class Difference(NamedTuple):
-    """A sample that two data sets do not have in common."""
+    """A sample that differs between two data sets."""
 
     kind: str
     """``"added"``, ``"removed"`` or ``"changed"``."""
     key: str
     sample_a: int | None
-    """Its number in each data set; ``None``: it is not there."""
+    """Its number in each data set; ``None``: it is missing there."""
     sample_b: int | None
     shard_a: str
-    """Path of its shard or file; empty: it is not there."""
+    """Path of its shard or file; empty: it is missing there."""
     shard_b: str
     members: tuple[str, ...]
-    """Of a changed one: ``"jpg"`` differs, ``"+txt"`` is new, ``"-json"`` is gone; ``"cls?"``: in
-    packed shards, perhaps."""
+    """Members of a changed sample: ``"jpg"`` differs, ``"+txt"`` was added, ``"-json"`` was
+    removed; ``"cls?"``: in compressed shards, may differ."""
 
 
 class Diff:
-    """The differences of :func:`diff`: first what was removed or changed, as it lies in ``a``, then
-    what was added, as it lies in ``b``. It is a context manager; ``close`` ends the work."""
+    """The differences of :func:`diff`: first removed and changed samples in the order of ``a``,
+    then added ones in the order of ``b``. A context manager; ``close`` stops the work."""
 
     def __init__(self, native: _stoker.Diff) -> None:
         self._native = native
@@ -53,13 +53,13 @@ class Diff:
         return Difference(*found[:-1], members=tuple(found[-1].split()))
 
     def progress(self) -> dict[str, int]:
-        """Counts so far, and after ``close`` those at its time: ``samples_a``, ``samples_b``,
-        ``samples_done`` (of both), ``bytes`` (read; 0 where indexes have all checksums),
+        """Present counts, after ``close`` those at that time: ``samples_a``, ``samples_b``,
+        ``samples_done`` (of both), ``bytes`` (read; 0 if indexes have all checksums),
         ``bytes_total``; once ``finished``: ``same``, ``added``, ``removed``, ``changed``."""
         return self._native.progress() if self._progress is None else dict(self._progress)
 
     def close(self) -> None:
-        """Ends the work in hand. Leaving the ``with`` does it too."""
+        """Stops the work, as the end of the ``with`` block does."""
         if self._progress is None:
             self._progress = self._native.progress()
         self._native.close()
@@ -75,17 +75,17 @@ class Diff:
 
 
 def diff(a: Any, b: Any, *, reread: bool = False, engine: Engine | None = None) -> Diff:
-    """Iterates over the samples that two data sets, or two versions of one, do not have in common.
+    """Iterates over the samples that differ between two data sets, or two versions of one.
 
-    Samples are matched by key and compared by the XXH3-64 of each member: an index's checksums,
-    and where there are none the bytes. It finds changes, not forgery. Shards and the order of
-    samples and members do not count. Of a folder beside tars only pictures are compared, and a
-    file's name is split as a tar's.
+    Samples are matched by key, and compared by the XXH3-64 of each member: by the checksums of an
+    index, or by the bytes if there are none. This finds changes, not forgery. Shards, and the order
+    of samples and members, are not compared. If a folder is compared with tars, only images are
+    compared, and file names are split as in tars.
 
     Args:
-        a, b: each a :class:`Dataset`, or what one is made of.
-        reread: read all bytes, whatever an index says.
-        engine: of data sets that are opened here. Default: the process's.
+        a, b: each a :class:`Dataset`, or the source of one.
+        reread: read all bytes, even if an index has checksums.
+        engine: for data sets that are opened here. Default: the process's engine.
     """
     where = "diff"
     if engine is not None:
@@ -99,4 +99,4 @@ def diff(a: Any, b: Any, *, reread: bool = False, engine: Engine | None = None) 
     finally:
         for given, side in zip((a, b), opened, strict=True):
             if side is not given:
-                side.close()  # the comparison keeps what it uses
+                side.close()  # the comparison keeps the parts that it uses

@@ -23,32 +23,32 @@ __all__ = ["BadSample", "Dataset", "Member", "Sample"]
 
 
 class BadSample(NamedTuple):
-    """A damaged sample: that a loader met, that ``pack`` left out, or that a data set lacks."""
+    """A damaged sample, found by a loader, by ``pack`` or by a data set."""
 
     shard: str
     key: str
     offset: int | None  # in the shard
     status: int
-    name: str  # of the status: "STOKER_ERROR_CORRUPT"
+    name: str  # name of the status: "STOKER_ERROR_CORRUPT"
     reason: str
-    sample: int | None  # its id; None: it has none
+    sample: int | None  # its id; None: it has no id
 
 
 class Member(NamedTuple):
     """One file of a sample."""
 
     shard: str
-    """Path of the tar, or of the file itself."""
+    """Path of the tar, or of the file."""
     extension: str
     """Lower case, without the first dot: ``"jpg"``, ``"left.jpg"``."""
     offset: int
-    """Where its data begin in the (unpacked) shard, in bytes."""
+    """Offset of its data in the (decompressed) shard, in bytes."""
     bytes: int | None
-    """Its size; ``None``: the whole file, not asked."""
+    """Its size; ``None``: the complete file, whose size was not read."""
 
 
 class Sample(NamedTuple):
-    """A sample as it lies in the data set."""
+    """A sample as it is stored in the data set."""
 
     key: str
     members: list[Member]
@@ -57,32 +57,38 @@ class Sample(NamedTuple):
 class Dataset(Portable):
     """The samples of a class folder (torchvision's ImageFolder) or of tars (WebDataset).
 
-    Opening reads headers only, in parallel; with an index (see :func:`stoker.index`) not even
-    those. It may be shared by loaders.
+    Opening reads the headers of members in parallel; with an index (see :func:`stoker.index`) it
+    reads none. Several loaders and threads may share a data set.
 
     Args:
-        source: a folder, a tar, a glob, braces (``"train-{000..099}.tar"``), a JSON of wids that
-            lists tars, or a list of them.
-        engine: default: the process's.
-        key_bytes_max: longest key. header_bytes_max: longest tar name or PAX block.
-        member_gap_max: members that may lie between two parts of one sample.
-        decompressed_bytes_max, decompression_ratio_max: bounds of a compressed shard.
-        block_bytes: aim for a block of the order. Default: 8 MiB, or what the index says.
-        index: ``"auto"``: what of an index is fresh is used, the rest is read; ``"never"``; or
-            ``"require"``: :class:`ChangedError` names what differs from the index, and nothing is
-            read. Or the path of the index file, used as with ``"auto"``. Default place:
-            ``stoker.index`` beside the data, then one in the cache.
-        foreign_index: ``"auto"``: what DALI's ``wds2idx`` tells of a shard is used instead of
-            reading its headers, and proved whenever a sample is read; from where Energon's
-            ``.tar.idx`` says that samples begin, headers are read side by side, which proves it;
-            or ``"never"``.
-        segment_cache_bytes: unpacked pieces that are kept of compressed shards with access points
-            (``stoker.index(seek_points=...)``), within the budget. Default: 512 MiB, a quarter of
-            the budget at most.
-        on_error: ``"raise"``; or ``"skip"``: of a tar whose headers are damaged, or that ends
-            early, the samples that are surely whole are taken, and the rest is in
-            :attr:`quarantine`. For :func:`stoker.pack`, which writes what is left; all that share
-            an order must see the same damage.
+        source: a folder, a tar, a glob, braces (``"train-{000..099}.tar"``), a JSON file of wids
+            that lists tars, or a list of them.
+        engine: default: the process's engine.
+        key_bytes_max: longest key, in bytes.
+        header_bytes_max: longest tar name or PAX block, in bytes.
+        member_gap_max: most members of other samples between two members of one sample.
+        decompressed_bytes_max, decompression_ratio_max: limits of a compressed shard.
+        block_bytes: target size of a block of the order. Default: 8 MiB, or the value in the index.
+        index: ``"auto"``: uses the entries of an index that are up to date, and reads the other
+            shards; ``"never"``; or ``"require"``: raises :class:`ChangedError` with the differences
+            instead of reading shards. Or the path of an index file, used as with ``"auto"``.
+            Default path: ``stoker.index`` in the folder of the data, else one in the cache.
+        foreign_index: ``"auto"``: uses DALI's ``wds2idx`` files instead of reading headers, and
+            verifies them when samples are read; uses Energon's ``.tar.idx`` files to read headers
+            in parallel, which verifies them; or ``"never"``.
+        segment_cache_bytes: cache of decompressed segments of shards with seek points
+            (``stoker.index(seek_points=...)``), within the memory budget. Default: 512 MiB, at most
+            a quarter of the budget.
+        on_error: ``"raise"``; or ``"skip"``: from a tar with damaged headers, or that ends early,
+            uses the samples that are certainly complete, and lists the others in
+            :attr:`quarantine`. Meant for :func:`stoker.pack`, which writes the remaining samples:
+            all processes that share an order must see the same damage.
+
+    Raises:
+        EmptyError: there is no file.
+        FormatError, CorruptError, TruncatedError: a shard is damaged; the error has shard and
+            offset.
+        ChangedError: with ``index="require"``: the index is not up to date.
     """
 
     def __init__(
@@ -128,7 +134,7 @@ class Dataset(Portable):
         self._classes: list[str] | None = None
 
     def _like(self, native: _stoker.Dataset) -> Dataset:
-        """Another data set of this one's engine."""
+        """Another data set with the engine of this one."""
         other = object.__new__(Dataset)
         other.engine, other._given = self.engine, self._given
         other._take(native)
@@ -149,17 +155,17 @@ class Dataset(Portable):
 
     @property
     def bytes(self) -> int:
-        """Of all members; 0 for a folder, whose files are not asked."""
+        """Bytes of all members; 0 for a folder, where file sizes are not read."""
         return int(self._info["bytes"])
 
     @property
     def block_samples(self) -> int:
-        """Samples of a block of the order."""
+        """Samples in a block of the order."""
         return int(self._info["block_samples"])
 
     @property
     def sequential(self) -> bool:
-        """Whether shards are compressed and without access points: read front to back, in shard
+        """True if shards are compressed without seek points: they are read front to back, in shard
         order."""
         return bool(self._info["sequential"])
 
@@ -170,60 +176,61 @@ class Dataset(Portable):
 
     @property
     def index_path(self) -> str | None:
-        """The index file that was used; ``None``: none was."""
+        """Path of the index file in use; ``None``: no index is used."""
         path = self._info["index_path"]
         return None if path is None else str(path)
 
     @property
     def index_note(self) -> str:
-        """Why an index was not, or not wholly, used; or empty."""
+        """The reason why an index was not used, or only in part; or empty."""
         return str(self._info["index_note"] or "")
 
     @property
     def shards_indexed(self) -> int:
-        """Shards (of a folder: files) that the index told of: nothing of them was read."""
+        """Number of shards (of a folder: files) that the index describes, so they were not read."""
         return int(self._info["shards_indexed"])
 
     @property
     def quarantine(self) -> list[BadSample]:
-        """Under ``on_error="skip"``: places of damage in tars whose headers were read, and samples
-        that are not here for it. Damage in a member's own bytes is not looked for."""
+        """With ``on_error="skip"``: damaged places in tars whose headers were read, and the samples
+        that are missing for it. Contents of members are not checked."""
         return [BadSample(*entry) for entry in self._native.quarantine()]
 
     @property
     def shards_foreign(self) -> int:
-        """Shards that indexes of other tools told of: their headers are read with the samples."""
+        """Number of shards described by indexes of other tools."""
         return int(self._info["shards_foreign"])
 
     @property
     def foreign_note(self) -> str:
-        """Why such an index was not used, or what a JSON of wids has otherwise; or empty."""
+        """The reason why such an index was not used, or differences to a JSON of wids; or empty."""
         return str(self._info["foreign_note"] or "")
 
     @property
     def jpeg_index_mcus(self) -> int | None:
-        """MCUs from one mark of its JPEGs to the next (``stoker index --jpeg-index``); 0: one a row
-        of them; ``None``: no marks are used."""
+        """MCUs between two entry points of its JPEGs (``stoker index --jpeg-index``); 0: one entry
+        point for each row of MCUs; ``None``: no JPEG index is used."""
         mcus = self._info["marks"]
         return None if mcus is None else int(mcus)
 
     @property
     def jpeg_index_note(self) -> str:
-        """Why marks that are there are not used; or empty."""
+        """The reason why an existing JPEG index is not used; or empty."""
         return str(self._info["marks_note"] or "")
 
     def refresh(self, shard_count: int | None = None) -> Dataset:
-        """The data set with the shards that were appended since it was opened, as another one;
-        itself if there are none.
+        """A data set that includes the tars appended since this one was opened; this data set if
+        there are none.
 
-        Appended are tars listed behind all that it has. Only they are read, and blocks of the
-        order keep their size. Of a folder of pictures: :class:`UnsupportedError`.
+        Appended tars are those listed after all present ones. Only they are read, and blocks of the
+        order keep their size. A folder of images raises :class:`UnsupportedError`.
 
         Args:
-            shard_count: that many shards in all, so that all ranks take the same.
+            shard_count: total number of shards, so that all ranks use the same.
+
         Raises:
-            ChangedError: a shard that it has was changed or is gone, another stands before it, or
-                fewer than ``shard_count`` are there.
+            ChangedError: a present shard was changed or removed, another one is listed before it,
+                or there are fewer than ``shard_count``.
         """
         number = count(shard_count, "refresh shard_count", low=1)
         newer = interruptible(lambda: self._native.refresh(number))
@@ -235,7 +242,7 @@ class Dataset(Portable):
 
     @property
     def classes(self) -> list[str]:
-        """Names of the classes of a folder, sorted; a label is an index into them."""
+        """Names of the classes, sorted; a label is an index into them."""
         if self._classes is None:
             self._classes = self._native.classes()
         return list(self._classes)
@@ -254,14 +261,14 @@ class Dataset(Portable):
         return Sample(key, [Member(*member) for member in members])
 
     def read(self, index: int, extension: str | None = None) -> Any:
-        """A member's bytes; of the first member if no extension is given."""
+        """The bytes of a member; without ``extension``, of the first one."""
         number = self._index(index)
         if extension is None:
             extension = self.sample(number).members[0].extension
         return self._native.read(number, extension)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """``{"__key__": key, extension: bytes, ...}``, as webdataset gives it."""
+        """``{"__key__": key, extension: bytes, ...}``, as webdataset returns it."""
         number = self._index(index)
         sample = self.sample(number)
         members = {m.extension: self._native.read(number, m.extension) for m in sample.members}
@@ -276,7 +283,7 @@ class Dataset(Portable):
         return number
 
     def close(self) -> None:
-        """Lets go; loaders keep what they use."""
+        """Closes it. Loaders keep the parts that they use."""
         self._native.close()
 
     def __enter__(self) -> Dataset:
@@ -292,7 +299,7 @@ class Dataset(Portable):
         return self._info["sample_count"], self._info["block_samples"], self._info["identity"]
 
     def _arrive(self, standing: Any) -> None:
-        """Shards that were appended since are left out; other changes are refused."""
+        """Leaves out shards that were appended since; rejects other changes."""
         samples, block_samples, identity = standing
         part = self._native.as_of((*[0] * 8, samples, block_samples, *[0] * 7, identity))
         if part is not None:

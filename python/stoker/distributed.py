@@ -1,4 +1,4 @@
-"""Which rank of how many this process is."""
+"""Rank and world size of this process."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ _SHARERS = {
     "accelerate.data_loader": ("DataLoaderDispatcher", "IterableDatasetShard"),
     "transformers.trainer_pt_utils": ("IterableDatasetShard",),
 }
-"""Classes that share out among processes what an iterable data set gives, by their modules."""
+"""Classes that divide the samples of an iterable data set among processes, by module."""
 
 
 class Sharing(NamedTuple):
-    """What a framework does to the samples of an iterable data set."""
+    """The way in which a framework divides the samples of an iterable data set."""
 
     processes: int
-    """Among which it shares them out; 0 or 1: it does not."""
+    """Number of processes among which it divides them; 0 or 1: it does not."""
     batches: int
-    """Of a worker's batches, so many together are cut, into a slice for each process."""
+    """Number of batches of a worker that are joined and cut into a slice for each process."""
     step: int
-    """Of the DataLoader's batches, so many make the batches of all processes."""
+    """Number of batches of the DataLoader that make the batches of all processes."""
 
 
 def sharing() -> Sharing:
-    """Whether a framework shares out what its caller's callers iterate, or ask for its length.
+    """Finds out if a framework divides the samples that its callers iterate, or count.
 
-    Accelerate, and the Trainer with it, decide so when they prepare a DataLoader, and tell nobody:
-    what is iterated sees it by who does. A forked worker has its parent's callers, too.
+    Accelerate, and the Trainer with it, decide this when they prepare a DataLoader, and do not
+    tell the data set. So the data set looks for their classes in its call stack. A forked worker
+    has the callers of its parent, too.
     """
     frame = sys._getframe(1)
     while frame is not None:
@@ -47,10 +48,10 @@ def sharing() -> Sharing:
 
 
 def ranks(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """The rank and world size: given, or torch.distributed's, or the environment's."""
+    """Rank and world size: the arguments, or torch.distributed's, or the environment's."""
     where = "Loader rank"
     if (rank is None) != (world_size is None):
-        raise ArgumentError("one of rank and world_size alone", where, "give both, or none")
+        raise ArgumentError("only one of rank and world_size is set", where, "pass both, or none")
     if rank is None:
         rank, world_size = _found()
     assert world_size is not None
@@ -72,5 +73,5 @@ def _found() -> tuple[int, int]:
         raise ArgumentError(
             f"RANK={texts[0]!r} WORLD_SIZE={texts[1]!r}",
             "the environment",
-            "set both to numbers, or give rank= and world_size=",
+            "set both to numbers, or pass rank= and world_size=",
         ) from None

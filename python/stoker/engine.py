@@ -1,4 +1,4 @@
-"""Engine: threads, reading and memory of this process."""
+"""Engine: threads, I/O and memory of this process."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ SIMDS = {"auto": _stoker.SIMD_AUTO, "none": _stoker.SIMD_NONE, "avx2": _stoker.S
 
 
 def prices() -> dict[str, dict[str, float]]:
-    """Dollars of a request (``get``, ``list``, ``put``, ``delete``) and of a ``gigabyte``
-    received, by store."""
+    """Prices in dollars by store: of a request (``get``, ``list``, ``put``, ``delete``) and of a
+    ``gigabyte`` received. ArgumentError: the file cannot be read."""
     own = os.path.join(os.path.dirname(__file__), "store_prices.json")
     path = os.environ.get("STOKER_PRICES") or own
     where = f"STOKER_PRICES={path}"
@@ -38,53 +38,57 @@ def prices() -> dict[str, dict[str, float]]:
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         advice = 'write {"stores": {"s3": {"get": 4e-7, "list": 5e-6, "gigabyte": 0}}}'
-        raise ArgumentError(f"no table of prices: {error!r}", where, advice) from None
+        raise ArgumentError(f"cannot read the table of prices: {error!r}", where, advice) from None
 
 
 class Engine(Portable):
-    """Threads, reading and memory of this process, shared by its loaders.
+    """Threads, I/O and memory of this process, which its loaders share. Any thread may use it.
 
     Args:
-        memory: the budget, as bytes or text (``"2GiB"``), never passed. Default: half of what
-            the cgroup grants.
-        threads: decoder threads. Default: the granted cores less ``cores_reserved``, tuned
-            while running.
-        cores_reserved: cores left for the training loop.
+        memory: memory budget, in bytes or as text (``"2GiB"``); a hard limit. Default: half of the
+            cgroup's limit.
+        threads: decoder threads. Default: the available cores less ``cores_reserved``, tuned while
+            running.
+        cores_reserved: cores for the training loop.
         io_backend: ``"auto"``, ``"io_uring"`` or ``"threads"``.
-        direct: O_DIRECT for cold reads: ``"auto"``, ``"never"`` or ``"always"``.
-        io_depth: reads in flight.
-        io_bytes_max, io_gap_bytes: cold samples that lie so near each other are one read of at most
-            so many bytes. Default: on disks 4 MiB and 64 KiB, on network file systems and FUSE what
-            suits the mount (``stoker info PATH`` tells both), and of more than 16 KiB no more is
-            read along than is wanted. What is given counts as it is, everywhere.
-        read_timeout: seconds after which a read is given up. Default 30.
+        direct: O_DIRECT for reads that are not in the page cache: ``"auto"``, ``"never"`` or
+            ``"always"``.
+        io_depth: concurrent reads.
+        io_bytes_max, io_gap_bytes: samples on disk with at most ``io_gap_bytes`` between them are
+            read together, up to ``io_bytes_max``. Default: 4 MiB and 64 KiB on disks; values for
+            the mount on network file systems and FUSE (``stoker info PATH`` shows both), where
+            gaps above 16 KiB are skipped if they exceed the wanted bytes. Values that are passed
+            apply everywhere.
+        read_timeout: timeout of a read in seconds. Default: 30.
         simd: ``"auto"``, ``"none"`` or ``"avx2"``: the pixels are the same.
-        open_files_max: files kept open at once.
-        sandbox: decode pictures, and parse JSON, MessagePack and npz, in helper processes that have
-            no files and no network, under seccomp and Landlock. A picture that crashes its decoder,
-            or keeps it busy for longer than ``decode_timeout`` seconds of CPU time (default 10), is
-            a damaged sample (:class:`stoker.CorruptError`, or skipped), and no more.
-            ``info()["sandbox"]`` says what the kernel enforces. tar headers, indexes and npy are
-            read in this process, by bounded code of this package.
-        sandbox_helper: path of the program ``stoker-decode``; default: the installed one.
-        connections_max: to stores and web servers at once, at most 1,024. It begins with 256,
-            or 128 beside other engines of this user (answers of 2 MiB and more: 16 a core), and
-            uses as many as bring more. Default 256.
-        node_connections_max: of all engines of this user on this machine together, shared fairly;
-            the least of those that run holds. Default 256.
-        process_sharing: whether connections, and the rate below each prefix of a bucket, are shared
-            with this user's other processes here: by a file in ``/dev/shm``, or in the folder that
-            ``STOKER_NODE_DIR`` names. ``store_stats()["manners"]["alone"]`` says why they are not.
-        hedge_percent_max: reads whose first byte is late are asked for once more, at most so many
-            of 100 requests, and none while a store throttles. 0: none. Default 3, at most 10.
-        check_etags: of objects that come whole, and of which the store tells no checksum, an ETag
-            that is an MD5 is checked, for 1.5 to 2 s of CPU a GB. Those of SSE-KMS, SSE-C, S3
-            Express and of objects that were written by parts are no MD5, and left alone.
-        network_fs_threads: threads that open, list and read by themselves on network file systems
-            and FUSE at once (headers, files that are mapped). Default 8, at most 256.
-        single_flight_timeout: seconds that an opening waits for another process of this user which
-            lists the same path here (see docs/decisions/0041); then it lists by itself. Default
-            600.
+        open_files_max: limit of open files.
+        sandbox: decode images, and parse JSON, MessagePack and npz, in helper processes without
+            access to files and network, under seccomp and Landlock. An image that crashes its
+            decoder, or needs more than ``decode_timeout`` seconds of CPU time (default 10), is a
+            damaged sample (:class:`stoker.CorruptError`, or skipped). ``info()["sandbox"]`` says
+            what the kernel enforces. tar headers, indexes and npy are read in this process, by
+            bounded code of this package.
+        sandbox_helper: path of the program ``stoker-decode``. Default: the installed one.
+        connections_max: connections to stores and web servers, at most 1,024. The engine starts
+            with 256, or with 128 if this user has other engines (for responses of 2 MiB and more:
+            16 for each core), and tunes the number by throughput. Default: 256.
+        node_connections_max: connections of all engines of this user on this machine, shared
+            fairly; the smallest value of the running engines applies. Default: 256.
+        process_sharing: share connections, and the request rate for each prefix of a bucket, with
+            this user's other processes on this machine, by a file in ``/dev/shm`` or in the folder
+            of ``STOKER_NODE_DIR``. If sharing is not possible,
+            ``store_stats()["manners"]["alone"]`` has the reason.
+        hedge_percent_max: hedge budget: the share of requests, in percent, that may be sent twice
+            if the first byte is late. No hedges are sent while a store throttles. 0: none. Default:
+            3, at most 10.
+        check_etags: for complete objects without a checksum from the store, verify an ETag that is
+            an MD5; it costs 1.5 to 2 s of CPU for each GB. ETags of SSE-KMS, SSE-C, S3 Express and
+            multipart uploads are not MD5s, and are ignored.
+        network_fs_threads: threads for blocking calls on network file systems and FUSE (open, list,
+            headers, mapped files). Default: 8, at most 256.
+        single_flight_timeout: seconds that an opening waits for another process of this user that
+            lists the same path on this machine (see docs/decisions/0041), before it lists the path
+            itself. Default: 600.
     """
 
     def __init__(
@@ -146,33 +150,36 @@ class Engine(Portable):
         )
 
     def info(self) -> dict[str, Any]:
-        """What the engine has and uses: ``threads``, ``cores``, ``memory_bytes``,
+        """Threads, memory and backends: ``threads``, ``cores``, ``memory_bytes``,
         ``memory_bytes_max``, ``memory_bytes_peak``, ``lost_bytes`` (buffers of reads that never
-        came back), ``io_backend``, ``io_reason``, ``vector``, ``sandbox`` (``"off"``, or what the
+        completed), ``io_backend``, ``io_reason``, ``vector``, ``sandbox`` (``"off"``, or what the
         kernel enforces)."""
         return self._native.info()
 
     def store_stats(self) -> dict[str, Any]:
-        """What was asked of object stores and web servers since the engine was made.
+        """Requests to object stores and web servers since the engine was made.
 
-        For each of ``http``, ``s3``, ``gs``, ``az`` and ``hf`` that was asked a dict: ``requests``
-        sent (those sent again count again), of them ``lists`` (pages of listings), ``puts`` (what
-        writes: objects, parts, copies, beginning and end of an upload) and ``deletes`` (what
-        removes: objects, many at once, uploads), ``bytes`` received,
-        ``checked`` (of them: proven by a checksum that the server told, of the body, or of the
-        whole object when all of its ranges had come), and ``cost`` in US dollars. ``damaged``:
-        bodies that were not as the server's checksum says, and were asked for again. ``retries``:
-        a dict of ``throttled`` (after 429 and 503),
-        ``transient`` (after resets, stalls, other 5xx and wrong answers) and ``other``
-        (credentials, region or clock were put right). ``cost``: of all.
+        For each of ``http``, ``s3``, ``gs``, ``az`` and ``hf`` that was used, a dict:
 
-        ``manners``: ``throttles`` (answers 429, 503, SlowDown), ``hedges`` and ``hedges_won``
-        (reads asked for twice, those whose second answer came first), ``waits_connections`` and
-        ``waits_rate`` (requests that waited for a connection of the node, for their prefix's rate),
-        ``rate_max`` (requests a second, the least of the prefixes that are limited now; 0: none),
-        ``connections``, ``connections_peak``, ``connections_max`` (open, at most, used at once as
-        tuned), ``node_connections``, ``node_connections_max``, ``node_engines`` (of all that
-        share), ``alone`` (None: nothing was asked yet; "": shared; else why not).
+        * ``requests``: sent, including retries; of these ``lists`` (pages of listings), ``puts``
+          (writes: objects, parts, copies, start and end of an upload) and ``deletes`` (objects,
+          batches of objects, uploads).
+        * ``bytes``: received; ``checked``: of these, verified by a checksum of the server, of the
+          response or of the complete object.
+        * ``cost``: in US dollars.
+
+        ``damaged``: responses that did not match the server's checksum, and were requested again.
+        ``retries``: a dict of ``throttled`` (after 429 and 503), ``transient`` (after resets,
+        stalls, other 5xx and invalid responses) and ``other`` (after corrected credentials, region
+        or clock). ``cost``: the sum.
+
+        ``manners``: ``throttles`` (responses 429, 503, SlowDown), ``hedges`` and ``hedges_won``
+        (reads sent twice; those whose second response came first), ``waits_connections`` and
+        ``waits_rate`` (requests that waited for a connection of the node, or for the rate of their
+        prefix), ``rate_max`` (requests per second, the lowest of all limited prefixes; 0: no
+        limit), ``connections``, ``connections_peak``, ``connections_max`` (open, most, present
+        value of the tuning), ``node_connections``, ``node_connections_max``, ``node_engines`` (of
+        all engines that share), ``alone`` (None: no request yet; "": shared; else the reason).
 
         The cost is an estimate: counts times the prices in ``store_prices.json`` of this package,
         or in the file that ``STOKER_PRICES`` names.
@@ -201,7 +208,7 @@ class Engine(Portable):
         return result
 
     def close(self) -> None:
-        """Lets go. Its threads end when its last loader is closed."""
+        """Closes it. Its threads end when its last loader is closed."""
         self._native.close()
 
     def __enter__(self) -> Engine:
@@ -211,7 +218,7 @@ class Engine(Portable):
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """As its options; a process's own engine is the own one of where it comes to."""
+        """Pickles the options; the default engine becomes the default engine of the receiver."""
         if _default is not None and _default[1] is self:
             return default_engine, ()
         return super().__reduce__()
@@ -222,16 +229,16 @@ _default_lock = threading.Lock()
 
 
 def default_engine() -> Engine:
-    """The engine of this process's loaders that name none; made at its first use."""
+    """The engine of loaders without ``engine=``; made on first use."""
     global _default
     with _default_lock:
         if _default is None or _default[0] != os.getpid():
-            _default = (os.getpid(), Engine())  # a fork's child gets its own
+            _default = (os.getpid(), Engine())  # a child after fork makes its own
         return _default[1]
 
 
 def engine_of(engine: Any, where: str) -> Engine:
-    """The engine that a caller passed; ``None``: the process's. ArgumentError: it is none."""
+    """The engine that a caller passed; None: the default engine. Raises ArgumentError."""
     if engine is None:
         return default_engine()
     if not isinstance(engine, Engine):
@@ -245,7 +252,7 @@ def engine_of(engine: Any, where: str) -> Engine:
 
 def _forget_lock() -> None:
     global _default_lock
-    _default_lock = threading.Lock()  # the parent's may be held by a thread that is not here
+    _default_lock = threading.Lock()  # a thread of the parent may hold the old one
 
 
 os.register_at_fork(after_in_child=_forget_lock)

@@ -1,6 +1,6 @@
-"""Exceptions: each says what failed, where, and what to do next.
+"""Exceptions. Each has the failure, its place, and the next step.
 
-Every exception is a :class:`Error` and, where Python has a word for it, that one too: a
+Every exception is an :class:`Error`, and also the matching exception of Python, if there is one: a
 :class:`CorruptError` is a ``ValueError``, a :class:`MissingError` a ``KeyError``, and so on.
 Failures of the operating system are :class:`IOError` (an ``OSError`` with its ``errno``; a missing
 file is also a ``FileNotFoundError``).
@@ -40,14 +40,14 @@ class Error(Exception):
     """Base of all exceptions of this package.
 
     Attributes:
-        status: the number that the C library gave (-5001 ... or ``-errno``).
-        name: its name: ``"STOKER_ERROR_CORRUPT"``, ``"ENOENT"``.
-        what: what failed: ``"cannot read member header"``.
-        where: ``"'train-0042.tar' offset 1048576 key 'a/17'"``.
+        status: status of the C library (-5001 ... or ``-errno``).
+        name: name of the status: ``"STOKER_ERROR_CORRUPT"``, ``"ENOENT"``.
+        what: the failure: ``"cannot read member header"``.
+        where: the place: ``"'train-0042.tar' offset 1048576 key 'a/17'"``.
         advice: the next step.
-        shard: path of the file; ``None`` if it has no meaning.
-        key: key of the sample; ``None`` if it has no meaning.
-        offset: byte offset in the shard; ``None`` if it has no meaning.
+        shard: path of the file; ``None``: not applicable.
+        key: key of the sample; ``None``: not applicable.
+        offset: byte offset in the shard; ``None``: not applicable.
     """
 
     status: int = 0
@@ -95,23 +95,23 @@ class Error(Exception):
 
 
 class CorruptError(Error, ValueError):
-    """The data is damaged."""
+    """The data are damaged."""
 
 
 class TruncatedError(Error, ValueError):
-    """The data ends too early."""
+    """The data end too early."""
 
 
 class FormatError(Error, ValueError):
-    """The data is not of the expected format."""
+    """The data do not have the expected format."""
 
 
 class UnsupportedError(Error, ValueError):
-    """The data uses a feature that stoker does not read."""
+    """The data use a feature that stoker does not support."""
 
 
 class LimitError(Error, ValueError):
-    """A limit named in the options was passed."""
+    """A limit of the options was exceeded."""
 
 
 class MissingError(Error, KeyError):
@@ -119,11 +119,11 @@ class MissingError(Error, KeyError):
 
 
 class ScatteredError(Error, ValueError):
-    """Members of one sample do not lie together."""
+    """Members of one sample are not adjacent."""
 
 
 class ArgumentError(Error, ValueError):
-    """An argument or option is not usable."""
+    """An argument or option is not valid."""
 
 
 class StateError(Error, ValueError):
@@ -131,7 +131,7 @@ class StateError(Error, ValueError):
 
 
 class BudgetError(Error, builtins.MemoryError):
-    """The memory budget is used up: most often batches that are kept."""
+    """The memory budget is used up, in most cases by batches that the caller holds."""
 
 
 class TimeoutError(Error, builtins.TimeoutError):
@@ -154,11 +154,11 @@ class EmptyError(Error, ValueError):
 
 
 class ChangedError(Error, RuntimeError):
-    """The data changed while it was in use."""
+    """The data changed while they were in use."""
 
 
 class IOError(Error, OSError):
-    """The operating system refused: an ``OSError`` with its ``errno``."""
+    """A call of the operating system failed: an ``OSError`` with its ``errno``."""
 
     def _init_base(self) -> None:
         number = -self.status
@@ -225,7 +225,7 @@ def from_native(
     key: str,
     offset: int | None,
 ) -> Error:
-    """The exception of a status of the C library. Empty text means "not known"."""
+    """The exception for a status of the C library. Empty text means "unknown"."""
     if status in _CLASSES:
         kind = _CLASSES[status]
     else:

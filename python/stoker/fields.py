@@ -1,13 +1,13 @@
-"""Fields: what a loader takes of each sample, and as what.
+"""Fields: the parts of a sample that a loader returns, and their types in a batch.
 
 ================ =============================== ======================================
-field            of a sample                     in a batch
+field            part of a sample                in a batch
 ================ =============================== ======================================
-``Image(...)``   a picture                       tensor [B, 3, H, W] or [B, H, W, 3]
-``Label()``      its class                       int64 tensor [B]
+``Image(...)``   an image                        tensor [B, 3, H, W] or [B, H, W, 3]
+``Label()``      the class                       int64 tensor [B]
 ``Int("cls")``   a number as text, or in JSON    int64 tensor [B]
 ``Float("w")``   a number as text, or in JSON    float64 tensor [B]
-``Bytes("pdf")`` a member as it is               :class:`stoker.Bytes`: B views, no copy
+``Bytes("pdf")`` the bytes of a member           :class:`stoker.Bytes`: B views, no copy
 ``Text("txt")``  UTF-8 text, or text in JSON     list of B str
 ``Json("json")`` JSON                            list of B Python objects
 ``MessagePack`` ``("mp")`` MessagePack           list of B Python objects (needs ``msgpack``)
@@ -16,12 +16,12 @@ field            of a sample                     in a batch
 ``Boxes("json")`` boxes                          :class:`stoker.Ragged` float32 [rows, 4]
 ``"__key__"``    the sample's key                list of B str
 ``"__id__"``     the sample's number             int64 tensor [B]
-``"__mask__"``   padding or not (tail="pad")     bool tensor [B]
+``"__mask__"``   False for padding (tail="pad")  bool tensor [B]
 ================ =============================== ======================================
 
-A member of JSON, MessagePack or npz may be named with a path inside: ``Int("json:width")`` is
-``Int("json", path="width")``, ``Array("npz:tokens")`` an array of an npz. Names and indexes stand
-between dots, and ``*`` is each of a list: ``Boxes("json:objects.*.box")``.
+A JSON, MessagePack or npz member can be combined with a path inside it: ``Int("json:width")`` is
+``Int("json", path="width")``, ``Array("npz:tokens")`` is an array of an npz. Dots separate names
+and indexes of a path; ``*`` stands for each item of a list: ``Boxes("json:objects.*.box")``.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ Extensions = str | Sequence[str]
 Inside = tuple[str | None, tuple[int, ...], str | None, str | None, int, int, int, int]
 Native = tuple[str, int, str | None, tuple[Any, ...], int, int, int, Inside]
 
-_PLANAR = 2  # beside exif, 1
+_PLANAR = 2  # a bit beside exif, which is 1
 
 NOTHING_INSIDE: Inside = (None, (), None, None, 0, 0, 0, 0)
 
 
 def dtype_name(dtype: Any, where: str, names: dict[str, int] = DTYPES) -> str | None:
-    """The name of a dtype given as a word, or as torch's or NumPy's object."""
+    """The name of a dtype, which is a word or an object of torch or NumPy."""
     if dtype is None:
         return None
     if isinstance(dtype, str):
@@ -90,39 +90,41 @@ def dtype_name(dtype: Any, where: str, names: dict[str, int] = DTYPES) -> str | 
     name = name.removeprefix("torch.")
     name = {"half": "float16", "float": "float32"}.get(name, name)
     if name not in names:
-        raise ArgumentError(f"dtype {dtype!r}", where, f"give one of {', '.join(names)}")
+        raise ArgumentError(f"unknown dtype {dtype!r}", where, f"pass one of {', '.join(names)}")
     return name
 
 
 def layout_name(layout: Any, where: str) -> str | None:
-    """The name of a layout, checked."""
+    """Checks and returns the name of a layout."""
     if layout is not None and layout not in LAYOUTS:
-        raise ArgumentError(f"layout {layout!r}", where, "give 'NCHW' or 'NHWC'")
+        raise ArgumentError(f"unknown layout {layout!r}", where, "pass 'NCHW' or 'NHWC'")
     return None if layout is None else str(layout)
 
 
 def _extensions(extensions: Extensions | None, where: str) -> str | None:
-    """ "jpg;jpeg": lower case, without a first dot."""
+    """Extensions as "jpg;jpeg": lower case, without a leading dot."""
     if extensions is None:
         return None
     parts = extensions.split(";") if isinstance(extensions, str) else list(extensions)
     names = [part.strip().lower().removeprefix(".") for part in parts]
     if not names or any(not name or ";" in name or "\0" in name for name in names):
-        raise ArgumentError(f"extensions {extensions!r}", where, "give 'jpg' or 'jpg;jpeg'")
+        raise ArgumentError(
+            f"extensions {extensions!r} are not text", where, "pass 'jpg' or 'jpg;jpeg'"
+        )
     return ";".join(names)
 
 
 def _member(extensions: Extensions, path: str | None, where: str) -> tuple[str | None, str | None]:
-    """Extensions and path of "json:width", or of "json" and a path."""
+    """Splits "json:width" into extensions and path."""
     if isinstance(extensions, str) and ":" in extensions:
         extensions, _, inner = extensions.partition(":")
         if path is not None or not inner:
             raise ArgumentError(
-                f"path {path!r} beside {inner!r}", where, "give one path, as in 'json:width'"
+                f"path {path!r} beside {inner!r}", where, "pass one path, as in 'json:width'"
             )
         path = inner
     if path is not None and (not isinstance(path, str) or not path or "\0" in path):
-        raise ArgumentError(f"path {path!r}", where, "give text such as 'width' or 'a.0.b'")
+        raise ArgumentError(f"path {path!r}", where, "pass text such as 'width' or 'a.0.b'")
     return _extensions(extensions, where), path
 
 
@@ -130,7 +132,7 @@ class Field:
     """Base of the fields."""
 
     _kind = 0
-    _list = ""  # how a column of variable length is given: "text", "bytes", "ragged", "json", ...
+    _list = ""  # type of a column of variable length: "text", "bytes", "ragged", "json", ...
 
     extensions: str | None = None
     path: str | None = None
@@ -141,7 +143,7 @@ class Field:
         return name, self._kind, self.extensions, (), 0, 0, 0, inside
 
     def _extra(self, name: str) -> Native | None:
-        """A second field of the library that belongs to this one."""
+        """A second native field that belongs to this one."""
         del name
         return None
 
@@ -151,18 +153,18 @@ class Field:
 
 
 class Image(Field):
-    """A picture, decoded to RGB and transformed.
+    """An image, decoded to RGB and transformed.
 
     Args:
         extensions: the member, ``"jpg"`` or ``"jpg;jpeg;png"`` (the first that a sample has);
-            ``None``: any picture.
-        transforms: what is done to it; they must end in one size for all pictures.
+            ``None``: any image.
+        transforms: transforms in order; the result must have one size for all images.
         dtype: ``"uint8"`` (0..255), ``"float32"``, ``"float16"`` or ``"bfloat16"`` (0..1 before
-            :class:`Normalize`); ``None``: float32 if normalised, else uint8. torch's and
-            NumPy's dtype objects are taken too.
+            :class:`Normalize`), or a dtype object of torch or NumPy. ``None``: float32 if
+            normalised, else uint8.
         layout: ``"NCHW"`` (default) or ``"NHWC"``.
-        exif: turn the picture by its EXIF orientation.
-        exact: as of :class:`Loader`.
+        exif: apply the EXIF orientation.
+        exact: see :class:`Loader`.
     """
 
     _kind = _stoker.FIELD_IMAGE
@@ -183,21 +185,21 @@ class Image(Field):
                 raise ArgumentError(
                     f"{transform!r} is not one of stoker's transforms",
                     "Image",
-                    "use stoker.RandomResizedCrop and its kin; other work fits transform=",
+                    "use the transforms of stoker; for other work use transform=",
                 )
         self.dtype = dtype_name(dtype, "Image")
         self.layout = layout_name(layout, "Image")
         self.exif = exif
         self.exact = exact
         if self.dtype == "uint8" and any(isinstance(t, Normalize) for t in self.transforms):
-            raise ArgumentError("Normalize with dtype uint8", "Image", "take a float dtype")
+            raise ArgumentError("Normalize with dtype uint8", "Image", "use a float dtype")
 
     def _native(self, name: str, defaults: Image) -> Native:
         normalised = any(isinstance(transform, Normalize) for transform in self.transforms)
         dtype = self.dtype or defaults.dtype or ("float32" if normalised else "uint8")
         if dtype == "uint8" and normalised:
             raise ArgumentError(
-                "Normalize with dtype uint8", f"field {name!r}", "take a float dtype"
+                "Normalize with dtype uint8", f"field {name!r}", "use a float dtype"
             )
         layout = self.layout or defaults.layout or "NCHW"
         exif = self.exif if self.exif is not None else bool(defaults.exif)
@@ -215,7 +217,7 @@ class Image(Field):
 
 
 class Label(Field):
-    """The class of a sample: its directory (a folder), or the number in its ``cls`` (tars)."""
+    """The class of a sample: its folder (class folders), or the number in its ``cls`` (tars)."""
 
     _kind = _stoker.FIELD_LABEL
 
@@ -231,35 +233,35 @@ class _Inner(Field):
 
 
 class Int(_Inner):
-    """A whole number: the text of a member, ``Int("cls")``, or what is at a path of JSON or
+    """An integer: the text of a member, ``Int("cls")``, or the value at a path of JSON or
     MessagePack, ``Int("json", path="width")`` or ``Int("json:width")``. int64 [B]."""
 
     _kind = _stoker.FIELD_INT
 
 
 class Float(_Inner):
-    """A number: the text of a member, ``Float("weight")``, or what is at a path of JSON or
+    """A number: the text of a member, ``Float("weight")``, or the value at a path of JSON or
     MessagePack, ``Float("json:score")``. float64 [B]."""
 
     _kind = _stoker.FIELD_FLOAT
 
 
 class Bytes(_Member):
-    """A member as it is: ``Bytes("json")``."""
+    """The bytes of a member: ``Bytes("json")``."""
 
     _kind = _stoker.FIELD_BYTES
     _list = "bytes"
 
 
 class Text(_Inner):
-    """UTF-8 text: a member, ``Text("txt")``, or what is at a path of JSON or MessagePack,
+    """UTF-8 text: a member, ``Text("txt")``, or the value at a path of JSON or MessagePack,
     ``Text("json:caption")``. A list of B str.
 
     Args:
         extensions: the member.
-        errors: what to do with bytes that are not UTF-8, as in ``bytes.decode``. ``"strict"``:
-            such a sample is damaged.
-        path: where in the member the text is.
+        errors: handling of bytes that are not UTF-8, as in ``bytes.decode``. ``"strict"``: such a
+            sample is damaged.
+        path: path of the text in the member.
     """
 
     _kind = _stoker.FIELD_TEXT
@@ -288,14 +290,14 @@ class _Document(_Member):
 
 
 class Json(_Document):
-    """A member of JSON as Python objects, by ``json.loads`` in the loop's thread: a list of B.
+    """A JSON member as Python objects, parsed by ``json.loads`` in the loop's thread: a list of B.
 
     Args:
         extensions: the member.
-        check: the library's threads check that it is JSON (RFC 8259: no NaN, integers of 64 bits),
-            so that a damaged one is a damaged sample as any other: raised, or replaced. ``False``:
-            all that ``json.loads`` takes; what it does not is raised by the loop, whatever
-            ``on_error`` says.
+        check: the library's threads check that it is valid JSON (RFC 8259: no NaN, integers of 64
+            bits), so that an invalid one is handled like any other damaged sample: raised, or
+            replaced. ``False``: everything that ``json.loads`` accepts is allowed; its errors are
+            raised by the loop, regardless of ``on_error``.
     """
 
     _kind = _stoker.FIELD_JSON
@@ -303,9 +305,9 @@ class Json(_Document):
 
 
 class MessagePack(_Document):
-    """A member of MessagePack as Python objects, by the ``msgpack`` package: a list of B.
+    """A MessagePack member as Python objects, parsed by the ``msgpack`` package: a list of B.
 
-    ``Int("mp:path")`` and its kin read MessagePack without that package.
+    ``Int("mp:path")``, ``Array("mp:path")`` and other fields read MessagePack without that package.
 
     Args:
         extensions: the member.
@@ -321,14 +323,14 @@ class Array(Field):
 
     Args:
         extensions: the member, ``"npy"``, ``"npz:tokens"``, ``"json:points"``.
-        shape: sides of a sample's array, 3 at most; ``None`` for a side that varies. No side
-            varies: a tensor [B, *shape]. Only the first varies: a :class:`stoker.Ragged` of rows.
-            Others vary: a Ragged of elements, with the ``shapes`` of the samples. Default: one
-            dimension that varies.
-        dtype: of the batch: ``"float32"`` (default), any integer, ``"bool"``, ``"float16"``, ...
-            Integers are converted if each fits, floats are rounded; a float never becomes an
-            integer.
-        path: where in the member the array is; the name of an array of an npz.
+        shape: shape of a sample's array, at most 3 dimensions; ``None`` for a dimension that
+            varies. If no dimension varies, the batch is a tensor [B, *shape]; if only the first
+            varies, a :class:`stoker.Ragged` of rows; else a Ragged of elements, with the ``shapes``
+            of the samples. Default: one dimension that varies.
+        dtype: dtype in the batch: ``"float32"`` (default), any integer, ``"bool"``, ``"float16"``,
+            ... Integers are converted if each fits, floats are rounded; a float is never converted
+            to an integer.
+        path: path of the array in the member; the name of an array of an npz.
 
     A sample whose array has another shape is damaged: its error names the sample and both shapes.
     """
@@ -346,10 +348,12 @@ class Array(Field):
         sides = (None,) if shape is None else (shape,) if isinstance(shape, int) else tuple(shape)
         for side in sides:
             if side is not None and (isinstance(side, bool) or not 0 < side < 2**31):
-                raise ArgumentError(f"shape {shape!r}", "Array", "give sides of 1 and more")
+                raise ArgumentError(f"shape {shape!r}", "Array", "pass dimensions of 1 or more")
         if not 1 <= len(sides) <= 3:
             raise ArgumentError(
-                f"shape {shape!r}", "Array", "give 1 to 3 sides; one number is an Int or a Float"
+                f"shape {shape!r}",
+                "Array",
+                "pass 1 to 3 dimensions; for one number use Int or Float",
             )
         self.shape = sides
         self.dtype = dtype_name(dtype, "Array", ARRAY_DTYPES) or "float32"
@@ -369,19 +373,19 @@ class Array(Field):
 
 
 class Mask(Field):
-    """A segmentation mask: a grey or palette PNG, its values as they are stored, never converted
-    to colours; or ids that a PNG's colours stand for. It goes the way of its image (the same crop
-    and flips), resized by nearest as torchvision resizes masks; where the image is padded it is 0.
-    uint8 or int64 [B, H, W].
+    """A segmentation mask: a grey or palette PNG with its stored values, never converted to
+    colours; or ids that the colours of a PNG encode. It follows its image (the same crop and
+    flips), and is resized by nearest neighbour, as torchvision resizes masks; padding is 0. uint8
+    or int64 [B, H, W].
 
     Args:
         extensions: the member: ``"mask.png"``.
-        follows: name of the image field; ``None``: the first.
+        follows: name of the image field; ``None``: the first one.
         dtype: ``"uint8"`` or ``"int64"``; default uint8, with ``rgb_ids`` int64. A value above 255
             needs int64.
         rgb_ids: a value is R + 256 G + 65536 B of its pixel, as in COCO's panoptic masks.
 
-    A mask of another size than its image is an error.
+    A mask with another size than its image is an error.
     """
 
     _kind = _stoker.FIELD_MASK
@@ -406,19 +410,19 @@ class Mask(Field):
 
 
 class Boxes(Field):
-    """Boxes that follow their image: shifted and clipped by its crop, scaled, flipped, as
-    torchvision moves ``BoundingBoxes``. A :class:`stoker.Ragged` of float32 rows x1, y1, x2, y2
-    in pixels of the transformed image.
+    """Boxes that follow their image: shifted and clipped by its crop, scaled and flipped, as
+    torchvision transforms ``BoundingBoxes``. A :class:`stoker.Ragged` of float32 rows x1, y1, x2,
+    y2 in pixels of the transformed image.
 
     Args:
         extensions: the member: ``"json"``, ``"json:objects.*.box"``.
-        path: where in the member the list of boxes is.
-        labels: where the list of their labels (whole numbers) is: ``.labels`` of the result, a
-            Ragged of int64 of the boxes that are left.
-        format: as they are written: ``"xyxy"``, ``"xywh"`` or ``"cxcywh"``.
-        normalised: they are shares of the image's sides, not pixels.
-        keep_empty: boxes of which nothing is left stay, without area; else they are dropped.
-        follows: name of the image field; ``None``: the first.
+        path: path of the list of boxes in the member.
+        labels: path of the list of their labels (integers): ``.labels`` of the result, a Ragged of
+            int64 for the remaining boxes.
+        format: format of the stored boxes: ``"xyxy"``, ``"xywh"`` or ``"cxcywh"``.
+        normalised: stored values are fractions of the image's width and height, not pixels.
+        keep_empty: keep boxes that the crop removes completely, with an area of 0; else drop them.
+        follows: name of the image field; ``None``: the first one.
     """
 
     _kind = _stoker.FIELD_BOXES
@@ -437,7 +441,7 @@ class Boxes(Field):
         self.extensions, self.path = _member(extensions, path, "Boxes")
         if format not in BOX_FORMATS:
             raise ArgumentError(
-                f"format {format!r}", "Boxes", f"give one of {', '.join(BOX_FORMATS)}"
+                f"format {format!r}", "Boxes", f"pass one of {', '.join(BOX_FORMATS)}"
             )
         self.labels, self.format, self.follows = labels, format, follows
         self.normalised, self.keep_empty = bool(normalised), bool(keep_empty)
@@ -460,7 +464,7 @@ class Boxes(Field):
 class _Key(Field):
     _kind = _stoker.FIELD_KEY
     _list = "text"
-    errors = "surrogateescape"  # a name in a tar need not be UTF-8; as Python's tarfile
+    errors = "surrogateescape"  # a name in a tar may not be UTF-8; as in Python's tarfile
 
 
 class _Id(Field):
@@ -468,40 +472,42 @@ class _Id(Field):
 
 
 class _Mask(Field):
-    _kind = 0  # not a field of the library: every batch has it
+    _kind = 0  # not a native field: every batch has it
 
 
 WORDS: dict[str, Field] = {"__key__": _Key(), "__id__": _Id(), "__mask__": _Mask()}
 
 
 def resolve(fields: dict[str, Field | str]) -> dict[str, Field]:
-    """The fields with their words replaced, checked."""
+    """Checks the fields, and replaces words such as "__key__"."""
     resolved: dict[str, Field] = {}
     for name, field in fields.items():
         if not isinstance(name, str) or not name or "\0" in name:
-            raise ArgumentError(f"a field is named {name!r}", "fields", "give each a name")
+            raise ArgumentError(
+                f"a field is named {name!r}", "fields", "pass a name for each field"
+            )
         if isinstance(field, str):
             if field not in WORDS:
                 raise ArgumentError(
                     f"field {name!r} is {field!r}",
                     "fields",
-                    f"give a field, as Bytes({field!r}), or one of {', '.join(WORDS)}",
+                    f"pass a field such as Bytes({field!r}), or one of {', '.join(WORDS)}",
                 )
             field = WORDS[field]
         if not isinstance(field, Field):
             raise ArgumentError(
                 f"field {name!r} is {field!r}",
                 "fields",
-                "give Image, Label, Int, Float, Bytes, Text, Json, Array, Mask or Boxes",
+                "pass Image, Label, Int, Float, Bytes, Text, Json, Array, Mask or Boxes",
             )
         resolved[name] = field
     if not any(field._kind for field in resolved.values()):
-        raise ArgumentError("there is no field", "fields", "name at least one")
+        raise ArgumentError("there is no field", "fields", "pass at least one field")
     return resolved
 
 
 def all_exact(fields: dict[str, Any] | None, exact: bool) -> bool:
-    """Whether all pictures of these fields are exact; exact: of those that do not say it."""
+    """True if all images of these fields are exact; exact: the default of images."""
     images = [field for field in (fields or {}).values() if isinstance(field, Image)]
     said = [image.exact for image in images] or [None]
     return all(exact if each is None else each for each in said)

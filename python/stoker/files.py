@@ -1,6 +1,6 @@
-"""Files of this machine and objects of stores by their names: copied, removed, listed, read.
+"""Copies, removes, lists and reads files of this machine and objects of stores.
 
-What the command does as ``stoker cp``, ``sync``, ``rm``, ``ls --files``, ``stat`` and ``cat``::
+The functions behind ``stoker cp``, ``sync``, ``rm``, ``ls --files``, ``stat`` and ``cat``::
 
     stoker.cp("train/", "s3://bucket/train", recursive=True)
     for file in stoker.ls("s3://bucket/train", recursive=True):
@@ -8,7 +8,7 @@ What the command does as ``stoker cp``, ``sync``, ``rm``, ``ls --files``, ``stat
     head = stoker.cat("s3://bucket/train/0.tar", 0, 512)
 
 Names are paths, ``s3://bucket/key``, ``gs://``, ``az://``, ``hf://`` and ``http(s)://``; and URLs
-that fsspec knows (``sftp://host/path``, ``memory://``), which are slower, for each byte passes
+of fsspec (``sftp://host/path``, ``memory://``), which are slower, since their bytes pass through
 Python.
 """
 
@@ -45,73 +45,75 @@ _CHECKS = {
 }
 _TICK_MS = 200
 _DAY_S = 86400
-_PAGE = 1000  # names of a walk, brought over at a time
+_PAGE = 1000  # entries of a walk in one call
 
 
 class FileInfo(NamedTuple):
     """A file, folder or object."""
 
     name: str
-    """As it was asked for; of :func:`ls` its name below what is listed."""
+    """The name that was passed; for :func:`ls` the name relative to the listed folder."""
     kind: str
     """``"file"``, ``"folder"`` or ``"other"``."""
     bytes: int
-    """Of files."""
+    """Size of a file."""
     modified: float | None
-    """Seconds since 1970; ``None``: not known."""
+    """Seconds since 1970; ``None``: unknown."""
     etag: str
-    """As the server tells it, with its quotes; or empty."""
+    """The server's ETag, with its quotes; or empty."""
     storage_class: str = ""
-    """Of :func:`stat`: as the store calls it; empty: its usual one, or not told."""
+    """From :func:`stat`: the store's name; empty: the default class, or not reported."""
     archive: str = ""
-    """Of :func:`stat`: ``"archived"``, ``"being restored"``, ``"restored"``; empty: none of it."""
+    """From :func:`stat`: ``"archived"``, ``"being restored"``, ``"restored"``; else empty."""
     restored_until: float | None = None
-    """Seconds since 1970; ``None``: not told."""
+    """Seconds since 1970; ``None``: not reported."""
 
 
 class CopyReport(NamedTuple):
-    """What a copy did, or has done so far."""
+    """Progress or result of a copy."""
 
     files: int
-    """Found so far; all there are once ``listed`` is true."""
+    """Files found so far; all of them once ``listed`` is true."""
     bytes: int
     files_done: int
-    """With those that were kept."""
+    """Files that are done, including those that were already there."""
     bytes_done: int
     files_kept: int
-    """Were there already, by an earlier run or by ``update``."""
+    """Files that were already there, from an earlier run or by ``update``."""
     bytes_kept: int
     files_removed: int
     files_failed: int
     links_left_out: int
-    """Links out of the source and to folders; devices, pipes."""
+    """Links that leave the source or lead to folders; devices, pipes."""
     files_spared: int
-    """Not removed by ``delete``: there, or above, the source has such a link, device or pipe."""
+    """Files that ``delete`` did not remove, because the source has such a link, device or pipe at
+    the same path or above it."""
     listed: bool
     seconds: float
 
 
 class Location(NamedTuple):
-    """Where a bucket is, and where this machine is."""
+    """The location of a bucket, and of this machine."""
 
     kind: str
     """``"near"``; ``"other zone"``, ``"other region"``, ``"other cloud"``; or ``"unknown"``."""
     service: str
-    """``"S3"``, ``"S3 Express"``, ``"Google Cloud Storage"``; or empty: of none that tells."""
+    """``"S3"``, ``"S3 Express"``, ``"Google Cloud Storage"``; empty: a store that does not report
+    it."""
     bucket_region: str
     bucket_zone: str
     bucket_from: str
-    """Who told it, or why nobody did."""
+    """The source of the value, or the reason why it is unknown."""
     machine_cloud: str
     machine_region: str
     machine_zone: str
     machine_from: str
     what: str
-    """Of the others, in words; with reason and advice."""
+    """For the other kinds: a sentence, with reason and advice."""
     reason: str
     advice: str
     dollars_per_gb: float
-    """Dollars that 10^9 bytes cost on their way, by ``store_prices.json`` or ``STOKER_PRICES``."""
+    """Dollars to transfer 10^9 bytes, by ``store_prices.json`` or ``STOKER_PRICES``."""
 
 
 _KINDS = ("unknown", "near", "other zone", "other region", "other cloud")
@@ -137,31 +139,34 @@ def cp(
     progress: Progress | None = None,
     engine: Engine | None = None,
 ) -> CopyReport:
-    """Copies files and objects, from anywhere to anywhere that can be written.
+    """Copies files and objects from any source to any writable destination.
 
-    No name ever holds half a file. A copy that was killed goes on, when it is made again, with the
-    parts of large files that it had.
+    A name never refers to an incomplete file. If a copy was interrupted, the same call continues
+    it, and reuses uploaded parts of large files.
 
     Args:
         source: a path or URL, or several; with braces and globs (``{00..09}``, ``*.tar``), unless
-            something has that very name. A folder comes below the destination with what is in it,
-            without its own name.
-        destination: a name; or a folder, if it is one, ends in ``/``, or several sources are named.
-        recursive: folders are taken with all below them.
-        update: leave out what is there in the same size and no older.
-        no_clobber: what is there is never replaced: :class:`FileExistsError`.
-        workers: files or parts at once. Default 128, between local folders 2 a core, files to
+            a file has exactly that name. The contents of a folder are copied, without its own name.
+        destination: a name; or a folder, if it is one, ends in ``/``, or there are several sources.
+        recursive: copy folders with everything below them.
+        update: skip files that exist with the same size and are not older.
+        no_clobber: never replace a file: :class:`FileExistsError`.
+        workers: concurrent files or parts. Default: 128, between local folders 2 for each core, to
             URLs of fsspec 8.
-        part_bytes: of larger files; default 8 MiB. memory: for parts in flight; default 256 MiB.
-        check: how a store proves what arrives: ``"auto"``, ``"crc64nvme"``, ``"crc32c"``,
-            ``"sha256"`` or ``"md5"``. What is written by fsspec is compared by its size, and with
-            ``"sha256"`` or ``"md5"`` read back.
-        storage_class: of new objects. encryption, encryption_key, encryption_context:
-            ``"AES256"``; ``"aws:kms"``, its key, and its context, an object of JSON with texts.
-            Keys of one's own (SSE-C) are named, for reading too, by ``STOKER_SSE_C_KEY_FILE``.
+        part_bytes: size of parts of larger files. Default: 8 MiB.
+        memory: memory for parts in flight. Default: 256 MiB.
+        check: the checksum with which a store verifies the upload: ``"auto"``, ``"crc64nvme"``,
+            ``"crc32c"``, ``"sha256"`` or ``"md5"``. For fsspec the sizes are compared, and with
+            ``"sha256"`` or ``"md5"`` the copy is read back.
+        storage_class: storage class of new objects.
+        encryption, encryption_key, encryption_context: ``"AES256"``; or ``"aws:kms"``, its key, and
+            its context, a JSON object with texts. For customer keys (SSE-C), also to read, use
+            ``STOKER_SSE_C_KEY_FILE``.
         progress: called with a :class:`CopyReport` about five times a second, and at the end.
+
     Raises:
-        Error: what failed first; what did not depend on it is done. ``progress`` was told of it.
+        Error: the first failure. Files that do not depend on it were copied; ``progress`` received
+            the counts.
     """
     return _run(
         _stoker.COPY,
@@ -195,14 +200,15 @@ def sync(
     progress: Progress | None = None,
     engine: Engine | None = None,
 ) -> CopyReport:
-    """Makes a folder or prefix like another: copies what is new or changed.
+    """Makes a folder or prefix equal to another one: copies new and changed files.
 
-    What is there in the same size and no older stays.
+    Files that exist with the same size and are not older are skipped.
 
     Args:
-        delete: remove what the source does not have, once all is copied; never after a failure.
+        delete: remove files that the source does not have, after everything was copied; never after
+            a failure.
 
-    The others are as of :func:`cp`.
+    For the other arguments see :func:`cp`.
     """
     return _run(
         _stoker.SYNC,
@@ -227,12 +233,12 @@ def rm(
     progress: Progress | None = None,
     engine: Engine | None = None,
 ) -> CopyReport:
-    """Removes files and objects; asks nobody.
+    """Removes files and objects, without confirmation.
 
     Args:
-        recursive: folders and prefixes with all below them, and what patterns match.
-        unfinished_uploads: not objects, but uploads below the paths that nobody ended and that are
-            older than ``older_than`` seconds (default a day).
+        recursive: folders and prefixes with everything below them, and all matches of patterns.
+        unfinished_uploads: remove, instead of objects, unfinished uploads below the paths that are
+            older than ``older_than`` seconds (default: a day).
     """
     age = 0 if older_than is None else count(int(older_than), "rm older_than", low=1)
     return _run(
@@ -248,19 +254,20 @@ def rm(
 
 
 def stat(path: str | os.PathLike[str], *, engine: Engine | None = None) -> FileInfo:
-    """What a path or URL names, or the only one that a pattern stands for; archived objects too.
-    FileNotFoundError where there is nothing."""
+    """Kind, size and version of a path or URL, or of the only match of a pattern; also of archived
+    objects. Raises FileNotFoundError if there is no such file."""
     native = native_of(engine, "stat")
     shown, name = _only(native, path, "stat")
     return look(native, name)._replace(name=os.fsdecode(shown))
 
 
 def location(url: str, *, engine: Engine | None = None) -> Location:
-    """Where the bucket of a URL is, and where this machine is, and what it costs that they differ.
+    """The location of the bucket of a URL and of this machine, and the cost of a transfer.
 
-    Asks the bucket, and the metadata of the machine's cloud, which takes a second where there are
-    none (``AWS_EC2_METADATA_DISABLED=true``: nobody is asked). Of an endpoint of one's own, and of
-    stores that do not tell, ``kind`` is ``"unknown"``. Nothing asks this unbidden.
+    Sends requests to the bucket, and to the metadata service of the machine's cloud, which takes a
+    second where there is none (``AWS_EC2_METADATA_DISABLED=true`` prevents it). For custom
+    endpoints, and for stores that do not report a location, ``kind`` is ``"unknown"``. No other
+    function sends these requests.
     """
     native = native_of(engine, "location")
     name = paths_of(url)[0]
@@ -273,13 +280,13 @@ def location(url: str, *, engine: Engine | None = None) -> Location:
 def ls(
     path: str | os.PathLike[str], *, recursive: bool = False, engine: Engine | None = None
 ) -> Iterator[FileInfo]:
-    """What lies below a folder or prefix, in no certain order; of a file, itself with an empty
-    name. All below it (``recursive``; then only files), or what lies directly there, with folders.
+    """Lists a folder or prefix in no particular order; for a file, yields it with an empty name.
+    ``recursive``: all files below it; else its direct entries, including folders.
 
-    Braces and globs stand for names (``s3://bucket/{00..09}/*.tar``), unless something has that
-    very name: then all that matches is listed, each in full: ``s3://bucket/00/a.tar``.
+    Braces and globs match names (``s3://bucket/{00..09}/*.tar``), unless a file has exactly that
+    name: then all matches are listed with their full names: ``s3://bucket/00/a.tar``.
 
-    S3 is listed by several threads, each with a part of the keys.
+    Several threads list S3, each a part of the keys.
     """
     native = native_of(engine, "ls")
     pattern, names = _there(native, _native(path))
@@ -295,8 +302,8 @@ def cat(
     *,
     engine: Engine | None = None,
 ) -> bytes:
-    """The bytes of a file from ``start`` up to ``end``, as of a slice. Large ranges of objects are
-    fetched as several, side by side. A pattern may stand for one file."""
+    """The bytes of a file from ``start`` up to ``end``, as in a slice. Large ranges of objects are
+    fetched as several ranges in parallel. A pattern must match one file."""
     native = native_of(engine, "cat")
     name = _only(native, path, "cat")[1]
 
@@ -364,7 +371,7 @@ def run(
     progress: Progress | None = None,
     **options: Any,
 ) -> CopyReport:
-    """Of these very names."""
+    """Copies exactly these names."""
     native = _stoker.Copy(own, kind, tuple(sources), to, **options)
     try:
         while True:
@@ -381,7 +388,7 @@ def run(
         native.close()
 
 
-# What a guest's check may be: it has no sums of its own.
+# The values of check= for fsspec, which has no checksums of its own.
 _HASHES = {_stoker.CHECK_AUTO: None, _stoker.CHECK_SHA256: "sha256", _stoker.CHECK_MD5: "md5"}
 _OF_STORES = ("storage_class", "encryption", "encryption_key", "encryption_context")
 
@@ -394,19 +401,20 @@ def _copy_out(
     progress: Progress | None,
     **options: Any,
 ) -> CopyReport:
-    """To where the library does not write."""
+    """A copy to a URL that the library cannot write."""
     where = "sync" if kind == _stoker.SYNC else "cp"
     for name in _OF_STORES:
         if options.get(name) is not None:
-            raise ArgumentError(f"{name} is of objects in stores", f"{where} {os.fsdecode(to)!r}",
-                                "leave it out")
+            raise ArgumentError(
+                f"{name} applies to stores only", f"{where} {os.fsdecode(to)!r}", "leave it out"
+            )
     if options["check"] not in _HASHES:
-        raise ArgumentError("fsspec proves nothing by itself", f"{where} check",
-                            'say "sha256" or "md5": what was written is read back')
+        raise ArgumentError("fsspec has no checksums of its own", f"{where} check",
+                            'pass "sha256" or "md5": the copy is then read back')
     sync = kind == _stoker.SYNC
     if sync and len(sources) != 1:
-        raise ArgumentError("to synchronise is from one folder to another", where,
-                            "name one source")
+        raise ArgumentError("sync has more than one source", where,
+                            "pass one source folder")
     request = fsspec_copy.CopyRequest(
         sync=sync,
         recursive=sync or options["recursive"],
@@ -423,8 +431,8 @@ def _remove_out(
     own: _stoker.Engine, paths: Sequence[bytes], progress: Progress | None, **options: Any
 ) -> CopyReport:
     if not all(map(fsspec_source.is_external, paths)):
-        raise ArgumentError("some of these are of stores or of this machine, and some of fsspec",
-                            "rm", "remove the ones, then the others")
+        raise ArgumentError("some of the paths are read through fsspec, the others are not",
+                            "rm", "remove them in two calls")
     age_s = (options["unfinished_age_s"] or _DAY_S) if options["unfinished_uploads"] else None
     return _reported(
         progress, lambda tell: fsspec_remove.remove(own, paths, options["recursive"], age_s, tell))
@@ -447,19 +455,19 @@ def _reported(
 
 
 def _native(path: Any) -> bytes:
-    """As the library is told it."""
+    """The path for the library."""
     return fsspec_source.native(paths_of(path)[0])
 
 
 def _matched(native: _stoker.Engine, path: bytes) -> tuple[bool, list[bytes]]:
-    """Whether it is a pattern, and what it stands for."""
+    """True and its matches for a pattern; else False and the path."""
     if not any(sign in path for sign in b"{*?["):
         return False, [path]
     return interruptible(lambda: _stoker.paths_expand(native, path))
 
 
 def _there(native: _stoker.Engine, path: bytes) -> tuple[bool, list[bytes]]:
-    """The same; what matches nothing is the name of something that is not there."""
+    """The same; a pattern without matches is the name of a file that does not exist."""
     try:
         return _matched(native, path)
     except EmptyError:
@@ -467,14 +475,14 @@ def _there(native: _stoker.Engine, path: bytes) -> tuple[bool, list[bytes]]:
 
 
 def _only(native: _stoker.Engine, path: Any, where: str) -> tuple[bytes, bytes]:
-    """The only one, as it is shown and as the library is told it."""
+    """The only match, for messages and for the library."""
     shown = paths_of(path)[0]
     pattern, names = _there(native, fsspec_source.native(shown))
     if len(names) != 1:
         raise ArgumentError(
             f"{len(names)} names match {fsspec_source.shown(fsspec_source.native(shown))!r}",
             where,
-            f"{where} is of one; stoker.ls tells of all",
+            f"{where} takes one file; stoker.ls lists all that match",
         )
     return (names[0] if pattern else shown), names[0]
 
@@ -482,27 +490,27 @@ def _only(native: _stoker.Engine, path: Any, where: str) -> tuple[bytes, bytes]:
 def _matches(
     native: _stoker.Engine, paths: Sequence[bytes], where: str, exact: bool
 ) -> list[bytes]:
-    """What braces and globs stand for. exact: each must be the name of something."""
+    """Expands braces and globs. exact: each match must be a file's name."""
     found: list[bytes] = []
     for path in paths:
         pattern, names = _matched(native, path)
         if pattern and exact:
             raise ArgumentError(
-                f"nothing is named {fsspec_source.shown(path)!r}, which is a pattern", where,
-                "recursive=True removes what matches it",
+                f"no file has the name {fsspec_source.shown(path)!r}, which is a pattern", where,
+                "pass recursive=True to remove all files that match",
             )
         found += names
     return found
 
 
 def look(native: _stoker.Engine, name: bytes) -> FileInfo:
-    """Of this very name, as the library is told it."""
+    """FileInfo of exactly this name."""
     told = interruptible(lambda: _stoker.stat(native, name))
     return _info((os.fsdecode(name), *told[1:]))
 
 
 def walk(native: _stoker.Engine, name: bytes, recursive: bool) -> Iterator[FileInfo]:
-    """What lies below this very name."""
+    """Entries below exactly this name."""
     return _pages(_stoker.Walk(native, name, recursive))
 
 

@@ -1,4 +1,4 @@
-"""Fill in the middle by characters: texts are cut before they are tokenised."""
+"""Fill in the middle by characters: splits texts before they are tokenised."""
 
 from __future__ import annotations
 
@@ -17,21 +17,25 @@ WHERE = "TextLoader fim"
 
 
 class Middle:
-    """Texts -> ids, with a share of the documents as prefix, suffix and middle.
+    """Makes ids from texts, with a share of the documents as prefix, suffix and middle.
 
-    What a document becomes is a function of (seed, epoch, document): each of its fragments draws
-    four numbers of 64 bits from BLAKE2b.
+    The result depends only on (seed, epoch, document): each fragment of a document draws four
+    numbers of 64 bits from BLAKE2b.
     """
 
     def __init__(self, fim: FIM, encode: Any, seed: int, room: int) -> None:
-        # What tokens and rates may be is checked where it is of tokens.
+        # The code of fill in the middle by tokens checks tokens and rates.
         split = fim.split_sample
         if split is not None and not (isinstance(split, str) and split):
-            raise ArgumentError(f"split_sample {split!r}", WHERE, "by characters: give its text")
+            raise ArgumentError(
+                f"split_sample {split!r}", WHERE, "for level='characters' pass its text"
+            )
         if not isinstance(fim.no_prefix, (str, tuple)) or (
             fim.no_prefix and not isinstance(fim.no_prefix, str)
         ):
-            raise ArgumentError(f"no_prefix {fim.no_prefix!r}", WHERE, "by characters: give a text")
+            raise ArgumentError(
+                f"no_prefix {fim.no_prefix!r}", WHERE, "for level='characters' pass a text"
+            )
         self._split: tuple[int, str] | None = None
         if split is not None:
             self._split = encode.id_of(split), split
@@ -62,7 +66,7 @@ class Middle:
         made = [self._document(*each, epoch) for each in zip(texts, numbers, strict=True)]
         found = _joined(made, ids)
         if self._fim.whole and self._room > 0:
-            # A row would cut these: as they were.
+            # A row would cut these documents: they stay unchanged.
             cut = [i for i, each in enumerate(found) if len(each) > self._room and len(made[i]) > 1]
             again = ids([texts[i] for i in cut]) if cut else []
             for i, each in zip(cut, again, strict=True):
@@ -82,7 +86,7 @@ class Middle:
             if self._is_drawn(fragment, fim.fragment_rate, (number, epoch, i + 1))
         ]
         surplus = len(drawn) - fim.fragments_max
-        if surplus > 0:  # some of them in a row, from any one on
+        if surplus > 0:  # splits only some consecutive ones, from a random one on
             first = int(self._draws(number, epoch, 0)[3] * (surplus + 1))
             drawn = drawn[first : first + fim.fragments_max]
         if not drawn:
@@ -113,7 +117,7 @@ class Middle:
         return [fim.prefix, prefix, fim.suffix, suffix, fim.middle, middle]
 
     def _draws(self, number: int, epoch: int, fragment: int) -> tuple[float, float, float, float]:
-        """Numbers in [0, 1), of 53 bits: whether, SPM, and two cuts."""
+        """Numbers in [0, 1), of 53 bits: the choice, SPM, and two splits."""
         key = struct.pack("<4Q", self._seed, epoch, number, fragment)
         drawn = struct.unpack("<4Q", hashlib.blake2b(key, digest_size=32).digest())
         a, b, c, d = ((each >> 11) * 2.0**-53 for each in drawn)
@@ -123,7 +127,7 @@ class Middle:
 def _joined(
     documents: Sequence[Sequence[int | str]], ids: Callable[[list[str]], list[array[int]]]
 ) -> list[array[int]]:
-    """All texts are tokenised at once, and put in their places."""
+    """Tokenises all texts in one call, and returns the ids in their places."""
     texts = [piece for pieces in documents for piece in pieces if isinstance(piece, str) and piece]
     made = iter(ids(texts))
     found = []

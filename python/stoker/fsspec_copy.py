@@ -158,7 +158,7 @@ class _Job:
                 if now > until and not self.over:
                     self.failure = self.failure or TimeoutError(
                         f"no answer to fsspec for {_SILENT_S:.0f} s", repr(told),
-                        "look at the server; the same command goes on",
+                        "check the server; the same command continues the copy",
                     )
                     self.over = True
             told_now = {**self.counts, "listed": self.planned, "seconds": now - self.begun}
@@ -195,12 +195,12 @@ class _Job:
 
     def writable(self, client: fsspec_source.Client, told: str) -> tuple[Any, str]:
         if fsspec_source.is_chain(told):
-            raise UnsupportedError("what lies in an archive or behind a cache is only read",
-                                   repr(told), "name what the file lies on")
+            raise UnsupportedError("files in an archive or behind a cache are read-only",
+                                   repr(told), "write to the underlying file system")
         system, path = self.system(client, told)
         if getattr(system, "local_file", False):
-            raise ArgumentError("this is a path of this machine", repr(told),
-                                "name the path itself")
+            raise ArgumentError("the URL is a path of this machine", repr(told),
+                                "pass the path without file://")
         return system, path
 
     def look(self, system: Any, path: str, told: str) -> dict[str, Any] | None:
@@ -328,9 +328,9 @@ class _Copy(_Job):
                     self._plan_item(source, name, kind, below, size, mtime_ns)
         if self.request.delete and not self.counts["files"]:
             raise EmptyError(
-                "the source is empty: nothing is removed",
+                "the source is empty, so nothing was removed",
                 repr(fsspec_source.shown(self.sources[0])),
-                "check the source; to remove all there is stoker.rm",
+                "check the source; use stoker.rm to remove everything",
             )
 
     def walk(self, path: bytes, deep: int) -> Iterator[tuple[Any, ...]]:
@@ -363,10 +363,10 @@ class _Copy(_Job):
         where = f"{fsspec_source.shown(source)!r} and {self.to!r}"
         if _is_in(b[1], a[1]):
             raise ArgumentError("the destination lies in the source", where,
-                                "copy to a place outside of it")
+                                "copy to a path outside the source")
         if self.request.delete and _is_in(a[1], b[1]):
             raise ArgumentError("the source lies in the destination, and would be removed", where,
-                                "synchronise to a place beside it")
+                                "use a destination outside the source")
 
     def _plan_item(
         self, source: bytes, name: str, kind: str, below: bool, size: int, mtime_ns: int
@@ -381,8 +381,8 @@ class _Copy(_Job):
         path = os.fsencode(_join(whole, name)) if name else source
         name = name or _base(whole)
         if not _is_path(name):
-            error: Error = ArgumentError("this cannot be a path", f"{shown!r} name {name!r}",
-                                         "copy it by itself, to a name of your own")
+            error: Error = ArgumentError("the name cannot be a path", f"{shown!r} name {name!r}",
+                                         "copy it alone, and pass a destination name")
             return self.fail(error, shown)
         if below and name in self.names:
             error = ArgumentError("two sources have the same name", f"{shown!r} name {name!r}",
@@ -473,8 +473,8 @@ class _Copy(_Job):
         if there is None or there.get("size") != item.bytes:
             size = "none" if there is None else there.get("size")
             raise TruncatedError(
-                f"of {item.bytes} bytes that were written the server has {size}", repr(item.to),
-                "look at the server; copy it again",
+                f"{item.bytes} bytes were written, but the server has {size}", repr(item.to),
+                "check the server, then copy it again",
             )
         if not self.request.check:
             return
@@ -489,9 +489,9 @@ class _Copy(_Job):
                 arrived.update(data)
         if arrived.digest() != digest.digest():
             raise CorruptError(
-                f"the server has other bytes than were written: {self.request.check} "
+                f"the server's bytes differ from those written: {self.request.check} "
                 f"{arrived.hexdigest()}, not {digest.hexdigest()}", repr(item.to),
-                "look at the server; copy it again",
+                "check the server, then copy it again",
             )
 
     def _move(self, system: Any, hidden: str, path: str, item: _Item, there: bool) -> None:
@@ -502,7 +502,7 @@ class _Copy(_Job):
             if _moves(system, hidden, path):
                 return
         if not there:
-            raise OSError("fsspec could not move it to its name")
+            raise OSError("fsspec could not rename the temporary file")
         # SMB and HDFS replace nothing. What is there stays until the new one has the name.
         aside = f"{hidden.removesuffix(_PART)}-old{_PART}"
         moved = False
@@ -514,7 +514,7 @@ class _Copy(_Job):
                     if not moved:
                         _moves(system, aside, path)
             if not moved:
-                raise OSError("fsspec could not move it to its name, where something is")
+                raise OSError("fsspec could not rename the temporary file: the destination exists")
             system.rm_file(aside)
 
     def _take_away(self, client: fsspec_source.Client, hidden: str, told: str) -> None:
@@ -652,4 +652,4 @@ def _there_already(told: str) -> Error:
 def _changed(item: _Item) -> ChangedError:
     told = repr(fsspec_source.shown(item.source))
     return ChangedError("the file changed while it was read", told,
-                        "copy it again when nobody writes to it")
+                        "copy it again while no program writes to it")

@@ -94,7 +94,7 @@ class StokerFileSystem(AbstractFileSystem):
         store, _, rest = cls._strip_protocol(path).partition("/")
         if store not in STORES or not rest:
             raise ArgumentError(
-                f"{path!r} names no store",
+                f"{path!r} does not name a store",
                 "stoker://",
                 f"write stoker://STORE/..., STORE one of {', '.join(STORES)}",
             )
@@ -127,7 +127,7 @@ class StokerFileSystem(AbstractFileSystem):
             found = [{"name": name, "size": 0, "type": "directory"} for name in STORES]
         elif path in STORES:
             raise UnsupportedError(
-                "the stores' buckets are not listed", f"stoker://{path}", "name a bucket"
+                "buckets cannot be listed", f"stoker://{path}", "add a bucket to the path"
             )
         else:
             found = self._below(path, False)
@@ -530,7 +530,7 @@ class StokerFile(AbstractBufferedFile):
                  **options: Any) -> None:
         if mode not in ("rb", "wb", "xb"):
             raise UnsupportedError(
-                f"mode {mode!r}", f"stoker://{path}", "objects are read, or written whole"
+                f"unsupported mode {mode!r}", f"stoker://{path}", "use 'rb', 'wb' or 'xb'"
             )
         self.fs, self._url = fs, fs.url_of(path)
         self._native: _stoker.File | None = None
@@ -558,7 +558,7 @@ class StokerFile(AbstractBufferedFile):
                 native = _stoker.File(self.fs._native, os.fsencode(self._url))
                 if before is not None and before.info()[2:5:2] != native.info()[2:5:2]:
                     raise ChangedError(
-                        "the object is another one than before the fork", f"'{self._url}'",
+                        "the object changed since the fork", f"'{self._url}'",
                         "open it again",
                     )
                 self._native, self._process = native, os.getpid()
@@ -597,7 +597,7 @@ class StokerFile(AbstractBufferedFile):
         held = self._spool.tell() + len(data)
         if held > self.fs.spool:
             raise LimitError(
-                f"a file of more than {self.fs.spool} bytes is written", f"'{self._url}'",
+                f"the file is larger than the spool of {self.fs.spool} bytes", f"'{self._url}'",
                 "raise spool of StokerFileSystem, or storage_options={'spool': ...}",
             )
         try:

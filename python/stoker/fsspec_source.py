@@ -112,8 +112,9 @@ def is_external(path: bytes) -> bool:
         if b"::" not in rest:
             return False
         raise ArgumentError(
-            "a chain that begins with a store of the library's own", os.fsdecode(path)[:400],
-            "begin it with what stands before the store: simplecache::s3://..., zip://...::s3://..."
+            "the URL chain begins with a store that the library reads itself",
+            os.fsdecode(path)[:400],
+            "begin the chain with fsspec's file system: simplecache::s3://..., zip://...::s3://..."
         )
     return len(head) > 1 and _has_place(path)  # else a file with an odd name
 
@@ -208,7 +209,7 @@ def _driver(told: str) -> None:
         registry = importlib.import_module("fsspec.registry")
     except ImportError:
         raise UnsupportedError(
-            "the library has no store for this URL, and the package fsspec is not installed",
+            "the library has no client for this URL, and the package fsspec is not installed",
             repr(told), "pip install fsspec; or use s3, gs, az, hf, http, https, or a path",
         ) from None
     for scheme in _schemes(told):
@@ -454,7 +455,7 @@ def _told(info: dict[str, Any]) -> dict[str, Any]:
     if info.get("type") == "directory":
         return {"status": 0, "is_folder": True}
     if info.get("size") is None:
-        raise OSError(errno.EOPNOTSUPP, "fsspec tells no size of it")
+        raise OSError(errno.EOPNOTSUPP, "fsspec reports no size")
     return {
         "status": 0,
         "bytes": int(info["size"]),

@@ -1,7 +1,7 @@
-"""A loader's state in the checkpoints of Hugging Face's Trainer.
+"""Saves a loader's state in the checkpoints of Hugging Face's Trainer.
 
-The Trainer takes its batches from ``get_train_dataloader()``, and at a resume would leave out the
-first ones by a DataLoader of its own. A loader needs no such thing: it goes to its place::
+The Trainer takes its batches from ``get_train_dataloader()``. On resume it would skip the first
+batches with its own DataLoader. A loader does not need this, because it continues at its state::
 
     class Trainer(transformers.Trainer):
         def get_train_dataloader(self):
@@ -10,9 +10,8 @@ first ones by a DataLoader of its own. A loader needs no such thing: it goes to 
     trainer = Trainer(model, arguments, callbacks=[stoker.huggingface.KeepState()])
     trainer.train(resume_from_checkpoint=True)
 
-Samples that workers of a DataLoader make, and a Trainer as it is, go with
-:class:`stoker.torch.MapDataset` as ``train_dataset``: then a resume needs no state but the
-Trainer's.
+To use an unchanged Trainer, with samples that workers of a DataLoader make, pass a
+:class:`stoker.torch.MapDataset` as ``train_dataset``: it needs no state besides the Trainer's.
 
 This module imports transformers; ``import stoker`` does not.
 """
@@ -31,13 +30,13 @@ __all__ = ["KeepState"]
 
 
 class KeepState(TrainerCallback, ExportableState):  # type: ignore[misc] # they have no types
-    """Keeps the loader's state in ``trainer_state.json``, and goes there when training resumes.
+    """Stores the loader's state in ``trainer_state.json``, and restores it on resume.
 
-    It sets ``ignore_data_skip``: there is nothing to leave out. A checkpoint of any number of ranks
-    is good for any other, as long as ``per_device_train_batch_size`` times ranks, which is the
-    loader's batch, stays what it was. In the epoch that was resumed the Trainer counts batches from
-    where it began: the ``epoch`` that it logs is behind, and a last accumulation of gradients that
-    is not full is left out, so let ``gradient_accumulation_steps`` divide ``len(loader)``.
+    It sets ``ignore_data_skip``, since no batches must be skipped. A checkpoint can be resumed with
+    any number of ranks, if ``per_device_train_batch_size`` times ranks, which is the loader's
+    global batch, stays the same. In a resumed epoch the Trainer counts batches from the resume on:
+    the ``epoch`` that it logs is too small, and an incomplete last accumulation of gradients is
+    dropped. So ``gradient_accumulation_steps`` should divide ``len(loader)``.
     """
 
     def __init__(self) -> None:
@@ -59,13 +58,13 @@ class KeepState(TrainerCallback, ExportableState):  # type: ignore[misc] # they 
         if state.global_step > 0:
             if not kept.get("loader"):
                 raise ArgumentError(
-                    "the checkpoint has no state of the loader",
+                    "the checkpoint contains no loader state",
                     "KeepState",
-                    "it was made without KeepState: begin anew, or go on without it",
+                    "it was saved without KeepState: start again, or train without KeepState",
                 )
             loader.load_state_dict(kept["loader"])
 
     def state(self) -> dict[str, Any]:
-        """What the Trainer puts into a checkpoint."""
+        """The state that the Trainer stores in a checkpoint."""
         state = None if self._loader is None else self._loader.state_dict()
         return {"args": {}, "attributes": {}, "loader": state}

@@ -1,4 +1,4 @@
-"""The index file of a data set: made, or brought up to date."""
+"""index(): writes or updates the index file of a data set."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ __all__ = ["IndexReport", "index"]
 
 
 class IndexReport(NamedTuple):
-    """What :func:`index` did, or has done so far."""
+    """Progress or result of :func:`index`."""
 
     path: str
-    """Of the index file."""
+    """Path of the index file."""
     shards: int
-    """Shards, or files of a folder."""
+    """Number of shards, or of files of a folder."""
     shards_kept: int
-    """Of those: not read, as an earlier run knew them."""
+    """Shards that were not read, because the entries of an earlier run are up to date."""
     shards_done: int
-    """Of those: read."""
+    """Shards that were read."""
     bytes: int
-    """Of shards to be read."""
+    """Bytes of shards to read."""
     bytes_done: int
     bytes_read: int
     samples: int
@@ -36,11 +36,11 @@ class IndexReport(NamedTuple):
     shards_packed: int = 0
     """Compressed shards."""
     shards_sequential: int = 0
-    """Of those: can only be read front to back, and make the whole data set so."""
+    """Compressed shards without seek points: they make the complete data set sequential."""
     sequential_shard: str | None = None
     """The first such shard."""
     sequential_reason: str | None = None
-    """Why, and what to do."""
+    """The reason, and what to do."""
 
 
 def index(
@@ -57,23 +57,23 @@ def index(
     member_gap_max: int | None = None,
     progress: Callable[[IndexReport], object] | None = None,
 ) -> IndexReport:
-    """Makes the index file of a data set, or brings it up to date, so that it opens at once.
+    """Writes the index file of a data set, or updates it, so that the data set opens at once.
 
-    Entries of shards that did not change are kept; a run that was stopped, also by a kill, goes on
-    where it was. The file has the same bytes whatever the threads.
+    Entries of unchanged shards are reused. If a run was stopped or killed, the next one continues.
+    The bytes of the file do not depend on the number of threads.
 
     Args:
-        source: as of :class:`Dataset`.
-        checksums: read all bytes, once, and keep a checksum (XXH3-64) of each member and the
+        source: see :class:`Dataset`.
+        checksums: read all bytes once, and store a checksum (XXH3-64) of each member and the
             SHA-256 of each shard.
-        labels: keep the numbers in ``.cls`` members.
-        seek_points: note places in gz and zstd shards where unpacking can begin, so that they are
-            read in any order and shuffled: a number of unpacked bytes from one to the next (at
-            least 64 KiB), or ``True`` for 1 MiB. zstd can be entered at its frames only; those are
-            noted unasked. ``shards_sequential`` of the report counts what cannot be had.
+        labels: store the numbers of ``.cls`` members.
+        seek_points: store seek points of gz and zstd shards, where decompression can begin, so that
+            they can be read in any order and shuffled: the distance in decompressed bytes (at least
+            64 KiB), or ``True`` for 1 MiB. zstd can only be entered at its frames; these are always
+            stored. ``shards_sequential`` of the report counts shards without seek points.
         force: read everything again.
-        out: where the file goes. Default: ``stoker.index`` in the folder above all shards; in
-            the cache where nothing can be written there.
+        out: path of the index file. Default: ``stoker.index`` in the common folder of the shards,
+            or in the cache if that folder cannot be written.
         progress: called with an :class:`IndexReport` about four times a second.
     """
     where = "index"
@@ -106,7 +106,11 @@ def _seek_interval(value: Any, where: str) -> int:
         return int(value)  # 1: the library's default
     number = parse_bytes(value, where)
     if number < 65536:
-        raise ArgumentError(f"{value!r}", where, "give at least 65536 bytes, or True")
+        raise ArgumentError(
+            f"{value!r} is not a distance of seek points",
+            where,
+            "pass at least 65536 bytes, or True",
+        )
     return number
 
 

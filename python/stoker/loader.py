@@ -38,12 +38,13 @@ __all__ = ["Loader"]
 
 UNOPENED: Any = object()
 """A source that is none: the options are checked, and nothing is opened."""
+"""A source that is not opened: only the options are checked."""
 
 
 class Loader(LoaderBase):
-    """A stream of batches for one rank: decoded, augmented and exactly ordered.
+    """A stream of batches for one rank: decoded, augmented, and in an exact order.
 
-    One process, native threads. Every ``for`` over the loader is one epoch::
+    One process with native threads. Every ``for`` over the loader is one epoch::
 
         loader = stoker.Loader("train/", batch_size=256, seed=0,
                                image=[stoker.RandomResizedCrop(224),
@@ -53,107 +54,114 @@ class Loader(LoaderBase):
             for images, labels in loader:   # float32 [256, 3, 224, 224], int64 [256]
                 ...
 
+    Threads: one thread at a time uses a loader; threads that share an iterator take turns. Batches
+    may be used and freed in any thread.
+
     Args:
         source: a class folder, a tar, a glob, braces (``"train-{000..099}.tar"``), a list of
-            them, or a :class:`Dataset`; or a :class:`Mix` of several. A URL that the library has no
-            store for (``"sftp://host/train/"``) is read through fsspec, slower: see
+            them, a :class:`Dataset`, or a :class:`Mix` of several sources. URLs without a native
+            client (``"sftp://host/train/"``) are read through fsspec, which is slower: see
             :mod:`stoker.fsspec_source`.
-        batch_size: samples of a batch, of this rank.
-        seed: of the order and of what is random in the pictures.
-        image: transforms of the picture; the loop gets pairs (images, labels).
-        fields: a dict of fields (see :mod:`stoker.fields`) instead of ``image``; the loop gets
+        batch_size: samples in a batch of this rank.
+        seed: seed of the order and of random transforms.
+        image: transforms of the image; the loop receives pairs (images, labels).
+        fields: a dict of fields (see :mod:`stoker.fields`) instead of ``image``; the loop receives
             dicts with the same names.
-        shuffle: ``"block"`` (blocks over the whole set, then samples within a window of blocks),
-            ``"full"`` (one permutation), ``"two-level"`` (shards, then the samples of each: the
-            classic one, of tars only) or ``"none"`` (storage order, for validation).
-        tail: what becomes of the last batch. ``"drop"``; ``"pad"``: repeats fill it, and
-            :attr:`mask` (or a field ``"__mask__"``) tells them apart; ``"wrap"``: it goes on
-            into the next epoch; ``"keep"``: it is short (for validation). Ranks always get equal
-            numbers of batches.
-        rank, world_size: default: torch.distributed if it is initialised, else the environment's
-            RANK and WORLD_SIZE, else 0 of 1; asked anew when a loop begins. With tensor or
-            pipeline parallelism give those of the data-parallel group.
-        dtype: of images: ``"uint8"``, ``"float32"``, ``"float16"``, ``"bfloat16"``, or torch's
-            or NumPy's objects. Default: float32 if normalised, else uint8.
-        layout: of images: ``"NCHW"`` [B, 3, H, W] or ``"NHWC"`` [B, H, W, 3].
-        threads, memory, sandbox: of an engine of this loader's own; ``memory`` in bytes or
-            ``"2GiB"``; ``sandbox=True``: decode in processes that can do nothing else, for
-            pictures from strangers (see :class:`Engine`).
-        on_error: ``"raise"``; or ``"skip"``: a damaged sample is replaced by another, which is a
-            function of its place alone, counted in ``stats()["substituted"]`` and listed in
-            :attr:`quarantine`. Failures of the machine are always raised.
-        quarantine: a file that gets a line of JSON for each damaged sample (``shard``, ``key``,
-            ``offset``, ``status``, ``reason``, ``sample``); with several ranks ``PATH.rankN``.
-        bad_samples_max, bad_share_max: :class:`LimitError` when more samples are damaged than
-            this, or a larger share of those delivered (once they are 1,000), over the loader's
-            life, also after :meth:`refresh`. Default: no limit.
-        io_retries: how often a read that fails with EIO, ESTALE and the like is tried again,
-            after 0.1 s, 0.2 s, 0.4 s ... Default 3.
-        window: blocks mixed with each other. groups: home groups of blocks.
-        exif: turn pictures by their EXIF orientation.
-        exact: ``False``: a baseline JPEG may be resized (bilinear, bicubic) before it is upsampled
-            and its colours are converted: faster, and about 0.4 of 255 levels off the pixels of
-            libjpeg-turbo and torchvision on average, which ``True`` gives. Either gives the same
-            bytes each time; a state goes on with the setting that it was saved under.
-        transform: called with each batch as the loop would get it; the loop gets its result.
-        pin_memory: copy tensors to pinned memory, one batch ahead, by a thread. Without CUDA it
-            is ignored.
+        shuffle: ``"block"``: shuffles blocks over the complete data set, then samples within a
+            window of blocks; ``"full"``: one permutation of all samples; ``"two-level"``: shuffles
+            shards, then the samples of each shard (tars only); ``"none"``: storage order, for
+            validation.
+        tail: the last batch of an epoch. ``"drop"``: dropped if incomplete; ``"pad"``: filled with
+            repeated samples, which :attr:`mask` (or a field ``"__mask__"``) marks; ``"wrap"``:
+            filled with samples of the next epoch; ``"keep"``: short (for validation). All ranks
+            have the same number of batches.
+        rank, world_size: default: those of torch.distributed if it is initialised, else the
+            environment's RANK and WORLD_SIZE, else 0 of 1. They are read again when a loop begins.
+            With tensor or pipeline parallelism, pass those of the data-parallel group.
+        dtype: dtype of images: ``"uint8"``, ``"float32"``, ``"float16"``, ``"bfloat16"``, or an
+            object of torch or NumPy. Default: float32 if normalised, else uint8.
+        layout: layout of images: ``"NCHW"`` [B, 3, H, W] or ``"NHWC"`` [B, H, W, 3].
+        threads, memory, sandbox: create an engine for this loader with these options. ``memory``
+            is in bytes, or text such as ``"2GiB"``. ``sandbox=True`` decodes untrusted images in
+            restricted helper processes (see :class:`Engine`).
+        on_error: ``"raise"``; or ``"skip"``: replaces a damaged sample by another one, which
+            depends only on the position, counts it in ``stats()["substituted"]`` and lists it in
+            :attr:`quarantine`. I/O failures of the machine are always raised.
+        quarantine: path of a file. Each damaged sample adds a line of JSON (``shard``, ``key``,
+            ``offset``, ``status``, ``reason``, ``sample``). With several ranks: ``PATH.rankN``.
+        bad_samples_max, bad_share_max: if more samples are damaged, or a larger share of those
+            delivered (after the first 1,000), :class:`LimitError` is raised. They count over the
+            loader's life, also after :meth:`refresh`. Default: no limit.
+        io_retries: retries of a read that fails with a transient error (EIO, ESTALE, ...), after
+            0.1 s, 0.2 s, 0.4 s ... Default: 3.
+        window: number of blocks that are mixed with each other.
+        groups: number of home groups of blocks.
+        exif: apply the EXIF orientation of images.
+        exact: ``True``: pixels equal those of libjpeg-turbo and torchvision. ``False``: baseline
+            JPEGs may be resized (bilinear, bicubic) before chroma upsampling and colour conversion,
+            which is faster; pixels then differ by about 0.4 of 255 levels on average. Both are
+            deterministic. A state can only be loaded with the setting that it was saved with.
+        transform: called with each batch; the loop receives its result.
+        pin_memory: copy tensors to pinned memory, one batch ahead, in a thread. Ignored without
+            CUDA.
         output: ``"torch"``, ``"numpy"``, ``"array"`` (:class:`stoker.ArrayColumn`: DLPack and the
-            buffer protocol, nothing imported) or ``"auto"``: torch if importable, else NumPy.
-        engine: an :class:`Engine` shared with others. Default: the process's own.
-        batches_ahead: batches being made ahead. Default: tuned while running.
-        no_direct_io: the data are known to be in the page cache: no direct reads.
-        timeout: seconds to wait for a batch before :class:`stoker.TimeoutError`. Default: none.
+            buffer protocol, without imports) or ``"auto"``: torch if it can be imported, else
+            NumPy.
+        engine: an :class:`Engine` that several loaders share. Default: the process's engine.
+        batches_ahead: number of prefetched batches. Default: tuned while running.
+        no_direct_io: do not use O_DIRECT, because the data are in the page cache.
+        timeout: seconds to wait for a batch before :class:`stoker.TimeoutError`. Default: no limit.
         subset: the samples of this run: a predicate over columns (``"label in (3, 7) and size >
             10_000"``; see below), a list of ids or of keys, or a flag for each sample.
-        weights: draw with replacement, each sample as often as this column (``"json.score"``), or
-            this list of a number for each sample of the data set, says.
-        balance: draw so that each value of this column (``"label"``) comes as often as any other,
-            and the samples of each value in turn.
-        replacement: draw with replacement, all alike.
-        repeats: each sample so many times, each time augmented anew; ``repeat_distance`` positions
-            from copy to copy: 1 (default) is in a row, ``batch_size * world_size // repeats`` is
-            once in each part of a global batch.
-        curriculum: pairs (position, subset): from this sample of the run on (counted over all
-            epochs and ranks) these are the samples. A stage begins its passes anew.
-        epoch: samples of an epoch, of all ranks. Default: one pass of the subset (or the largest
-            stage), with its repeats; of draws as many.
-        tables: what a predicate or a column says of all samples is kept in a file beside the
-            index: ``"auto"``, ``"never"``, or ``"require"``: nothing is scanned
-            (``stoker sample`` makes it). See :attr:`tables`. Of the ranks of a machine that
-            begin together one scans, and the others take its table.
-        worker, worker_count: of this rank's batches only the ``worker``-th and each
-            ``worker_count``-th behind it, for processes that share a rank; what they give in turns
-            is the rank's stream. (:class:`stoker.torch.IterableDataset` does that.)
-        pixels_max: of one picture.
-        decode_bytes_max: memory of one picture's decoder, or of what one member (npz, JSON,
-            MessagePack) unpacks and parses to; default 1 GiB. More is a LimitError.
-        index: of the source, as of :class:`Dataset`.
-        refresh: ``True``: an epoch begins with the shards that are there then (see
-            :meth:`refresh`); ``"call"``: only where :meth:`refresh` is called. With either, a state
-            of before shards were appended is valid: its epoch goes on with the shards it had.
+        weights: draw with replacement in proportion to a column (``"json.score"``) or to a list
+            with a number for each sample of the data set.
+        balance: draw so that each value of this column (``"label"``) is equally frequent, and the
+            samples of each value in turn.
+        replacement: draw with replacement, all samples equally likely.
+        repeats: repeat each sample this many times, each time with its own augmentation.
+        repeat_distance: positions between the repeats of a sample. Default: 1, in a row;
+            ``batch_size * world_size // repeats``: one repeat in each part of a global batch.
+        curriculum: pairs (position, subset): the subset that applies from this sample of the run
+            on, counted over all epochs and ranks. Each stage begins with a new pass.
+        epoch: samples of an epoch, of all ranks. Default: one pass of the subset (of the largest
+            stage), including repeats; for draws, the same number.
+        tables: values of predicates and columns for all samples are stored in a file beside the
+            index: ``"auto"``, ``"never"``, or ``"require"``: an error instead of a scan (``stoker
+            sample`` writes the file). See :attr:`tables`. If several ranks of a machine start
+            together, one scans and the others use its table.
+        worker, worker_count: return only the batches of this rank with ``index % worker_count ==
+            worker``, for processes that share a rank. (:class:`stoker.torch.IterableDataset` uses
+            this.)
+        pixels_max: pixels of one image; more is a damaged sample.
+        decode_bytes_max: memory of one image's decoder, or of one member (npz, JSON, MessagePack)
+            when decompressed and parsed; default 1 GiB. More is a :class:`LimitError`.
+        index: index of the source, see :class:`Dataset`.
+        refresh: ``True``: each epoch begins with the shards that exist at that time (see
+            :meth:`refresh`); ``"call"``: only calls of :meth:`refresh` add shards. With either, a
+            state that was saved before shards were appended is valid: its epoch continues with the
+            shards that it had.
 
-    A predicate's columns are label, class, size, key, shard, sample, members (``cls``) and places
-    in them (``json.meta.width``). It reads as Python; docs/formats.md has the grammar.
+    The columns of a predicate are label, class, size, key, shard, sample, members (``cls``) and
+    paths in members (``json.meta.width``). The syntax is Python's; docs/formats.md has the grammar.
 
-    A batch's memory is its own until the last tensor that shows it is gone, also after
-    :meth:`close`, from any thread. Kept batches cost new memory up to the engine's budget, then
-    :class:`stoker.BudgetError`.
+    A batch owns its memory until the last tensor that views it is freed, also after :meth:`close`.
+    Batches that the caller holds cost additional memory, up to the engine's budget; beyond it,
+    :class:`stoker.BudgetError` is raised.
 
-    It can be pickled and copied, as its arguments and its place: what comes out goes on there, and
-    opens when it is first used, in the process that uses it.
+    A loader can be pickled and copied: the copy has its arguments and its position. It opens on
+    first use, in the process that uses it.
 
     Attributes:
-        batch_size, rank, world_size, seed, tail, shuffle: as given or found.
+        batch_size, rank, world_size, seed, tail, shuffle: as passed or detected.
         dataset: the :class:`Dataset`.
         engine: the :class:`Engine`.
-        quarantine: the damaged samples met so far, each once, as :class:`BadSample`: at most
-            10,000, in the order of delivery.
-        tables: with subset, weights or balance: a dict for each stage (of a Mix: for each source
-            that has them), with ``count`` samples chosen of ``sample_count``, ``scanned`` (0: a
-            table was there), ``scan_ns``, ``table_bytes``, ``table_path`` (None: in memory) and
+        quarantine: damaged samples found so far, each once, as :class:`BadSample`: at most 10,000,
+            in the order of delivery.
+        tables: with subset, weights or balance: a dict for each stage (for a Mix: for each source
+            that has them), with ``count`` samples selected of ``sample_count``, ``scanned`` (0: a
+            table was read), ``scan_ns``, ``table_bytes``, ``table_path`` (None: in memory) and
             ``table_note``.
-        mask: with ``tail="pad"``: bool [B] of the last batch, False for padding; else ``None``.
+        mask: with ``tail="pad"``: bool [B] for the last batch, False for padding; else ``None``.
     """
 
     _native: _stoker.Loader
@@ -247,12 +255,16 @@ class Loader(LoaderBase):
         draws, run = (weights, balance, replacement), (repeats, repeat_distance, epoch)
         self._sampling = Sampling(subset, curriculum, draws, run, tables)
         if (isinstance(source, Mix) or self._sampling.is_there) and self._refresh:
-            raise ArgumentError("refresh= of a Mix or chosen samples", where, "make another Loader")
+            raise ArgumentError(
+                "refresh= with a Mix or chosen samples is not supported",
+                where,
+                "make another Loader",
+            )
         if isinstance(source, (Mix, Mixed)) and self._sampling.is_there:
             raise ArgumentError(
-                "chosen samples of a Mix",
+                "subset=, weights= and the like do not apply to a Mix",
                 where,
-                "give them to its sources: stoker.Source(path, subset=...)",
+                "pass them to its sources: stoker.Source(path, subset=...)",
             )
         own = {"threads": threads, "memory": memory, "sandbox": sandbox or None}
         own = {name: value for name, value in own.items() if value is not None}
@@ -263,16 +275,18 @@ class Loader(LoaderBase):
     def _refreshes(self, refresh: bool | str, workers: int) -> bool | str:
         where = f"Loader refresh={refresh!r}"
         if refresh not in (False, True, "call"):
-            raise ArgumentError("no such way", where, "give True, False or 'call'")
+            raise ArgumentError("unknown value of refresh", where, "pass True, False or 'call'")
         if refresh is True and self.world_size * workers > 1:
             raise ArgumentError(
                 "ranks and workers would not see the same shards",
                 where,
-                "give 'call', and call refresh(shard_count=) on all of them with one number",
+                "pass 'call', and call refresh(shard_count=) with the same number on all of them",
             )
         if refresh and self.tail == "wrap":
             raise ArgumentError(
-                "tail='wrap' goes on into an epoch that is not known yet", where, "use another tail"
+                "tail='wrap' needs samples of the next epoch, which are not known yet",
+                where,
+                "use another tail",
             )
         return refresh
 
@@ -282,17 +296,19 @@ class Loader(LoaderBase):
         fields: dict[str, Field | str] | None,
         defaults: Image,
     ) -> tuple[Any, ...]:
-        """Fills in self._fields; answers the fields as _stoker.Loader parses them."""
+        """Sets self._fields; returns the fields as _stoker.Loader parses them."""
         if fields is None:
             fields = {"image": Image(None, image or []), "label": Label()}
         elif image is not None:
             raise ArgumentError(
-                "image= beside fields=",
+                "image= cannot be combined with fields=",
                 "Loader",
                 "put the transforms in fields: Image('jpg', [...])",
             )
         elif not isinstance(fields, dict):
-            raise ArgumentError(f"fields {fields!r}", "Loader", "give a dict: name to field")
+            raise ArgumentError(
+                f"fields {fields!r} is not a dict", "Loader", "pass a dict from name to field"
+            )
         native: list[Any] = []
         self._fields: list[Column] = []
         self._labelled = any(isinstance(field, Label) for field in fields.values())
@@ -319,9 +335,9 @@ class Loader(LoaderBase):
             return
         if own and engine is not None:
             raise ArgumentError(
-                f"engine= beside {', '.join(own)}=",
+                f"engine= cannot be combined with {', '.join(own)}=",
                 "Loader",
-                "give threads, memory and sandbox to the Engine",
+                "pass threads, memory and sandbox to the Engine",
             )
         if isinstance(source, Mixed):
             self._mixed = source.copy()
@@ -329,10 +345,14 @@ class Loader(LoaderBase):
         if isinstance(source, Dataset):
             if own or engine not in (None, source.engine):
                 raise ArgumentError(
-                    "another engine than the Dataset's", "Loader", "give engine= to the Dataset"
+                    "engine= differs from the Dataset's engine",
+                    "Loader",
+                    "pass engine= to the Dataset",
                 )
             if index != "auto":
-                raise ArgumentError("index= beside a Dataset", "Loader", "give it to the Dataset")
+                raise ArgumentError(
+                    "index= cannot be combined with a Dataset", "Loader", "pass it to the Dataset"
+                )
             self.dataset, self.engine = source, source.engine
         else:
             if own:
@@ -355,7 +375,7 @@ class Loader(LoaderBase):
                 raise EmptyError(
                     "the data set has no samples",
                     f"source {source!r}",
-                    "look at it with 'stoker ls'; a sample's name has a dot in its base name",
+                    "list it with 'stoker ls'; the base name of a sample's file must contain a dot",
                 )
             if self._mixed is not None and self._labelled:
                 self._mixed.check_labels()
@@ -367,7 +387,7 @@ class Loader(LoaderBase):
         _open_loaders.add(self)
 
     def _load(self, dataset: Dataset, width: int | None = None, **more: Any) -> _stoker.Loader:
-        """width: of so many sources of the mix, the first ones."""
+        """width: number of sources of the mix to use, from the first."""
         options = self._native_options | more
         if self._mixed is not None:
             options |= self._mixed.native(self._step, width)
@@ -390,10 +410,10 @@ class Loader(LoaderBase):
         super()._replace(native)
 
     def _change(self, dataset: Dataset) -> None:
-        """Goes on with another data set, at the start of an epoch."""
+        """Continues with another data set, at the start of an epoch."""
         native = self._load(dataset, continues_from=self._native)
         native.set_epoch(self._epoch)
-        state = native.state()  # the run goes on, and so does its fingerprint
+        state = native.state()  # the fingerprint continues, as the run does
         native.set_state((*state[:-2], self._native.state()[-2], state[-1]))
         self._replace(native)
         if self.dataset in self._owned:
@@ -412,7 +432,7 @@ class Loader(LoaderBase):
         try:
             return self._native.next(self._timeout_ms)
         except BudgetError:
-            gc.collect()  # batches may lie in garbage that has cycles
+            gc.collect()  # frees batches that reference cycles keep
             return self._native.next(self._timeout_ms)
 
     def _convert_batch(self, batch: _stoker.Batch, output: str, convert: Convert) -> Any:
@@ -431,20 +451,20 @@ class Loader(LoaderBase):
         return not self._taken and self._native.position()[1] == 0
 
     def refresh(self, shard_count: int | None = None) -> int:
-        """Takes in the shards that were appended to the data set; answers how many it has now.
+        """Adds the shards that were appended to the data set; returns the number of shards.
 
-        Between epochs only: an epoch has the shards that were there when it began, and its states
-        belong to those. Appended are tars listed behind all that are there. With several ranks all
-        call it with the same ``shard_count``: the number that one of them got.
+        Call it between epochs: an epoch has the shards that existed when it began, and its states
+        belong to those. Appended tars are those listed after all present ones. With several ranks,
+        all call it with the same ``shard_count``: the number that one of them returned.
 
         Raises:
             ChangedError: see :meth:`Dataset.refresh`.
-            StateError: the loader stands in the middle of an epoch.
+            StateError: the loader is in the middle of an epoch.
         """
         self._check_open()
         if self.tail == "wrap" or not self._is_at_start():
             raise StateError(
-                "the loader stands in the middle of an epoch"
+                "the loader is in the middle of an epoch"
                 if self.tail != "wrap"
                 else "with tail='wrap' an epoch begins before the last one ends",
                 "refresh",
@@ -470,14 +490,15 @@ class Loader(LoaderBase):
     def explain(
         self, step: int, *, epoch: int | None = None, rank: int | str | None = None
     ) -> list[ScheduledSample]:
-        """The samples of a step: which picture was in the batch where the loss jumped?
+        """The samples of a step, for example of the batch where the loss jumped.
 
-        Nothing is read. Steps count from the epoch's first, as the loop's batches do, for the
-        batch size and number of ranks of this loader.
+        Reads nothing. Steps count from the first batch of the epoch, for the batch size and number
+        of ranks of this loader.
 
         Args:
-            epoch: default: the epoch that runs.
-            rank: default: this one; ``"all"``: the whole global batch.
+            step: index of the batch.
+            epoch: default: the present epoch.
+            rank: default: this rank; ``"all"``: the complete global batch.
         """
         self._check_open()
         self._follow()
@@ -490,7 +511,7 @@ class Loader(LoaderBase):
 
     @property
     def classes(self) -> list[str]:
-        """Names of the classes of a folder; a label is an index into them."""
+        """Names of the classes; a label is an index into them."""
         return self.dataset.classes
 
     @property
@@ -502,26 +523,29 @@ class Loader(LoaderBase):
         return [BadSample(*entry) for entry in self._native.quarantine()]
 
     def stats(self) -> dict[str, Any]:
-        """What the loader did and where its time went.
+        """Counters and times of the loader, as a dict.
 
-        ``batches``, ``samples`` and ``bytes`` delivered; ``substituted``: samples replaced under
-        ``on_error="skip"``; ``bad_samples``: different damaged ones among those met; ``retries``
-        of reads; ``wait_share``: of the time since the first batch was asked for, the
-        share that the training loop waited for data (0 to 1); times in seconds:
-        ``run_seconds``, ``wait_seconds``, ``first_batch_seconds`` (since the loader was made),
-        and of all threads together ``read_seconds``, ``decode_seconds``, ``idle_seconds``,
-        ``lock_wait_seconds``; ``samples_per_second``; ``warm_reads``, ``cold_reads``,
-        ``io_requests`` of the engine and their ``io_bytes``, with what lies between the samples of
-        one; ``memory_bytes_peak`` of the engine; ``threads`` and ``batches_ahead``
-        as tuned now; ``fingerprint``: of the samples that the order scheduled for all ranks so
-        far (16 digits, in the state too): ranks and runs with the same one had the same samples;
-        ``jpegs``: how many were decoded by ``stoker``, how many of those from marks on
-        (``marked``) and how many resized before their colours were converted (``planar``), and by
-        libjpeg-turbo for which reason; ``pngs``: how many by ``stoker``, and by ``libpng``
-        (interlaced, damaged or unusual ones); ``exact``: as asked for;
-        ``store``: what the engine asked of stores (:meth:`Engine.store_stats`); ``fsspec``: None,
-        or what this process asked fsspec for, by protocol (``requests``, ``lists``, ``bytes``,
-        ``seconds`` of all threads), and a ``note`` that it is slower.
+        * ``batches``, ``samples``, ``bytes``: delivered.
+        * ``substituted``: samples replaced under ``on_error="skip"``; ``bad_samples``: distinct
+          damaged samples; ``retries``: retries of reads.
+        * ``wait_share``: share (0 to 1) of the time since the first request for a batch in which
+          the training loop waited for data.
+        * ``run_seconds``, ``wait_seconds``, ``first_batch_seconds`` (since opening); and
+          sums over all threads: ``read_seconds``, ``decode_seconds``, ``idle_seconds``,
+          ``lock_wait_seconds``. ``samples_per_second``.
+        * ``warm_reads``, ``cold_reads``: samples read from and not from the page cache;
+          ``io_requests`` of the engine, and their ``io_bytes``, including gaps between samples.
+        * ``memory_bytes_peak`` of the engine; ``threads`` and ``batches_ahead``: present values of
+          the tuning.
+        * ``fingerprint``: hash of the samples that the order scheduled for all ranks so far (16
+          digits, also in the state): ranks and runs with equal fingerprints had the same samples.
+        * ``jpegs``: number decoded by ``stoker``, of these from an entry point (``marked``) and
+          resized before colour conversion (``planar``), and by libjpeg-turbo for each reason;
+          ``pngs``: number decoded by ``stoker`` and by ``libpng`` (interlaced, damaged or unusual).
+        * ``exact``: the setting.
+        * ``store``: requests of the engine to object stores (:meth:`Engine.store_stats`).
+        * ``fsspec``: None, or requests of this process to fsspec by protocol (``requests``,
+          ``lists``, ``bytes``, ``seconds`` of all threads), and a ``note`` that fsspec is slower.
         """
         native = self._past.sum(self._native.stats())
         stats: dict[str, Any] = {"jpegs": {}, "pngs": {}}
@@ -555,7 +579,7 @@ class Loader(LoaderBase):
     def _sending(self) -> Given:
         args, options = super()._sending()
         source = args[0] if args else options.get("source")
-        if isinstance(source, Dataset):  # the one that refresh() gave
+        if isinstance(source, Dataset):  # refresh() may have replaced it
             return ((self.dataset, *args[1:]), {n: v for n, v in options.items() if n != "source"})
         return args, options
 

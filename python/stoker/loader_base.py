@@ -1,9 +1,9 @@
-"""What all loaders have in common: iteration, epochs, states, ranks, what frameworks ask.
+"""Base of all loaders: iteration, epochs, states, ranks, and names that frameworks use.
 
     for batch in loader -> __iter__ -> Epoch -> _next -> _take -> [Pinner ->] _produce
                                                                     -> _next_native, _convert_batch
 
-A loader supplies the last two, and opens.
+A subclass implements the last two, and opens the native loader.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ __all__ = ["Epoch", "LoaderBase"]
 class Epoch(Iterator[Any]):
     """The iterator of one epoch. It keeps no batch.
 
-    Its state is its loader's: what the loop has got is behind it. The names are torchdata's and
-    Grain's.
+    Its state is the loader's state behind the last batch that the loop received. The method names
+    are those of torchdata and Grain.
     """
 
     def __init__(self, loader: LoaderBase) -> None:
@@ -50,7 +50,7 @@ class Epoch(Iterator[Any]):
         return self._loader.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The iterator goes on where the state stands, to the end of the state's epoch."""
+        """Continues at the state, to the end of the state's epoch."""
         self._loader.load_state_dict(state)
         self._turn, self._ended = self._loader._turn, False
 
@@ -64,23 +64,24 @@ class Epoch(Iterator[Any]):
 
 
 class LoaderBase(Portable):
-    """What :class:`stoker.Loader` and :class:`stoker.TokenLoader` have in common.
+    """Base of :class:`stoker.Loader` and :class:`stoker.TokenLoader`.
 
-    Frameworks look at a loader's ``sampler`` to tell it the epoch, and to see whether it is shared
-    out among the ranks already. They find one that says so: none of them shares it out again.
+    Frameworks use a loader's ``sampler`` to set the epoch, and to check whether the data are
+    already divided among ranks. The sampler says that they are, so frameworks do not divide them
+    again.
     """
 
     _subject = "loader"  # in error messages
     _native: Any
     _native_options: dict[str, Any]
     _owned: list[Any]  # closed with the loader, the last one first
-    _follows: bool  # the rank is what the process says
+    _follows: bool  # rank and world_size were not passed: they are read again for each loop
     _closed: bool
     _mixed: Mixed | None = None
-    _pin = False  # pinned memory is wanted
+    _pin = False  # pin_memory was requested
     _output_word: str
     mask: Any
-    transform: Any  # called with each batch, or None
+    transform: Any  # called with each batch; or None
     batch_size: int
     rank: int
     world_size: int
@@ -112,7 +113,7 @@ class LoaderBase(Portable):
         self._follows = rank is None
         if transform is not None and not callable(transform):
             raise ArgumentError(
-                f"transform {transform!r} cannot be called", where, "give a function of one batch"
+                f"transform {transform!r} cannot be called", where, "pass a function of one batch"
             )
         self.transform = transform
         self._native_options = {
@@ -128,41 +129,41 @@ class LoaderBase(Portable):
         self._owned = []
 
     def _begin(self) -> None:
-        """It is open now, and stands before its first batch."""
+        """Sets the state of an open loader before its first batch."""
         self._closed = False
         self._pid = os.getpid()
         self._output: str | None = None
         self._convert: Convert | None = None
         self._epoch = 0
-        self._taken = False  # batches of this epoch were given to an iterator
+        self._taken = False  # an iterator received batches of this epoch
         self._turning = threading.Lock()
-        self._turn = 0  # grows when the iterator in use becomes stale
+        self._turn = 0  # incremented when the iterator in use becomes stale
         self._pinner: Pinner | None = None
         self._pinning = False
-        self._delivered: Any = None  # the place behind the batch last given, if pinned
+        self._delivered: Any = None  # position behind the last delivered batch, if pinned
         self.mask = None
 
-    # ---- what a loader supplies ----
+    # ---- implemented by loaders ----
 
     def _next_native(self) -> Any:
-        """The next batch of the library; None: the epoch's end."""
+        """The next native batch; None at the end of the epoch."""
         raise NotImplementedError
 
     def _convert_batch(self, batch: Any, output: str, convert: Convert) -> Any:
-        """What the loop gets of a batch. convert: of an array, for that output."""
+        """The value of a batch for the loop. convert: converts an array to that output."""
         raise NotImplementedError
 
     def _before_epoch(self) -> None:
-        """A loop begins."""
+        """Called when a loop begins."""
 
     def _check_state(self, state: dict[str, Any]) -> None:
-        """StateError, if the loader cannot take the state; nothing has changed yet."""
+        """Raises StateError if the loader cannot continue at the state; changes nothing."""
 
     def _before_state(self, values: tuple[Any, ...]) -> None:
-        """The loader is about to go to a native state."""
+        """Called before the loader continues at a native state."""
 
     def _more_state(self) -> dict[str, Any]:
-        """Settings beside the native state; :meth:`_check_state` compares them."""
+        """Settings in the state besides the native ones; :meth:`_check_state` compares them."""
         return {}
 
     def _close_owned(self) -> None:
@@ -170,8 +171,8 @@ class LoaderBase(Portable):
             self._owned.pop().close()
 
     def _again(self, width: int | None = None, state: tuple[Any, ...] = ()) -> Any:
-        """A native loader of the present options and the mix as it is; width: of so many sources
-        of it, the first ones, as the run of that state had them."""
+        """A native loader with the present options and mix. width: with only this many sources of
+        the mix, from the first, which the run of that state had."""
         raise NotImplementedError
 
     def _replace(self, native: Any) -> None:
@@ -183,7 +184,7 @@ class LoaderBase(Portable):
         native = self._again()
         state = self._native.state()
         if self._mixed is not None and state[POSITION] == 0:
-            # At an epoch's start other steps are no other run, also if each is of one source.
+            # At the start of an epoch the size of a step, which the mix includes, may change.
             state = (*state[:MIX], native.state()[MIX], *state[MIX + 1 :])
         native.set_state(state)
         self._replace(native)
@@ -194,7 +195,7 @@ class LoaderBase(Portable):
         return self.batch_size * self.world_size
 
     def _follow(self) -> None:
-        """Takes the rank that the process has now: its group is often made after the loader."""
+        """Reads the rank of the process again: its group is often made after the loader."""
         if not self._follows or self._taken:
             return
         found = ranks(None, None)
@@ -204,22 +205,22 @@ class LoaderBase(Portable):
             self._reload()
 
     def _is_over(self) -> bool:
-        """Whether all batches of the epoch were given, though the end was not asked for."""
+        """True if all batches of the epoch were delivered, but not yet its end."""
         _, position = self._delivered or self._native.position()
         left = int(self._native.samples()) - int(position)
         return left < (self.batch_size * self.world_size if self.tail == "drop" else 1)
 
     def _state(self) -> tuple[Any, ...]:
-        """The native state behind the batch last given."""
+        """The native state behind the last delivered batch."""
         state: tuple[Any, ...] = self._native.state(*(self._delivered or ()))
         return state
 
     # ---- iterating ----
 
     def __iter__(self) -> Iterator[Any]:
-        """One epoch. It begins where :meth:`load_state_dict` went, else at the epoch's start:
-        also when an earlier ``for`` left this epoch in the middle. Nothing is taken before the
-        first ``next()``; until then the iterator goes along with :meth:`set_epoch` and
+        """One epoch. It begins at the loaded state after :meth:`load_state_dict`, else at the start
+        of the epoch, also if an earlier ``for`` stopped in the middle of it. No batch is taken
+        before the first ``next()``; until then the iterator follows :meth:`set_epoch` and
         :meth:`load_state_dict`."""
         self._check_open()
         self._finish()
@@ -233,7 +234,7 @@ class LoaderBase(Portable):
         return Epoch(self)
 
     def __len__(self) -> int:
-        """Batches that an epoch holds for this rank."""
+        """Number of batches of an epoch for this rank."""
         self._follow()
         return int(self._native.batches(self._epoch))
 
@@ -270,9 +271,9 @@ class LoaderBase(Portable):
         if turn != self._turn:
             self._check_open()
             raise StateError(
-                "this iterator is not in use any more",
+                "this iterator has ended",
                 self._subject,
-                "set_epoch(), load_state_dict() and a new loop end it",
+                "set_epoch(), load_state_dict() and a new loop end it: make a new one",
             )
         self._taken = True
         if self._pinning:
@@ -297,7 +298,7 @@ class LoaderBase(Portable):
         self._turn += 1
 
     def _finish(self) -> None:
-        """Turns to the next epoch if the loop had all of this one, and did not ask for its end."""
+        """Advances to the next epoch if the loop received all batches, but not the end."""
         if not self._taken or not self._is_over():
             return
         self._stale()
@@ -306,7 +307,7 @@ class LoaderBase(Portable):
         self._end()
 
     def _produce(self) -> tuple[Any, Any]:
-        """The next batch as the loop gets it, and its mask."""
+        """The next batch, converted for the loop, and its mask."""
         batch = self._next_native()
         if batch is None:
             return None, None
@@ -325,7 +326,7 @@ class LoaderBase(Portable):
         return bool(torch.cuda.is_available())
 
     def _producer(self) -> Callable[[], Item]:
-        """What the pinning thread calls; it refers to the loader weakly."""
+        """The function that the pinning thread calls; it holds a weak reference to the loader."""
         reference = weakref.ref(self)
         self._delivered = self._native.position()
 
@@ -344,15 +345,15 @@ class LoaderBase(Portable):
 
     @property
     def epoch(self) -> int:
-        """The epoch that runs, or that the next loop gives."""
+        """The present epoch, or that of the next loop."""
         return self._epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """The next loop gives this epoch.
+        """Sets the epoch of the next loop.
 
-        Where the loader already stands before it, nothing changes; so in
-        ``for epoch in range(loader.epoch, 90): loader.set_epoch(epoch); for ... in loader`` a
-        loader that was put in the middle of an epoch by :meth:`load_state_dict` goes on there.
+        If the loader is already at the beginning of this epoch, or :meth:`load_state_dict` set it
+        to its middle, nothing changes. So a resumed run can use ``for epoch in range(loader.epoch,
+        90): loader.set_epoch(epoch); for ... in loader``.
         """
         number = count(epoch, "set_epoch", high=2**64 - 1)
         self._finish()
@@ -377,18 +378,18 @@ class LoaderBase(Portable):
 
         Raises:
             StateError: the state belongs to other data, settings or order version. The error names
-                all differences. The loader is unchanged.
+                all differences. The position does not change, but the iterator in use ends.
         """
         self._check_state(state)
         values = parse_state(state)
         if self._taken:
-            self._stale()  # also if the state is refused
+            self._stale()  # also if the state is rejected
         self._before_state(values)
         self._load_values(state, values)
         self._epoch, self._taken = values[EPOCH], False
 
     def close(self) -> None:
-        """Ends the work, within 0.2 s. Batches in hand stay valid."""
+        """Stops the work within 0.2 s. Batches stay valid."""
         if self._closed:
             return
         self._closed = True
@@ -403,7 +404,7 @@ class LoaderBase(Portable):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # ---- being sent ----
+    # ---- pickling ----
 
     def _sending(self) -> Given:
         self._check_open()
@@ -417,45 +418,50 @@ class LoaderBase(Portable):
         if self._native_options.get("worker_count", 1) == 1:
             refuse_workers(type(self).__name__)
         self.load_state_dict(state)
-        self._taken = is_over  # then the next loop is that of the next epoch
+        self._taken = is_over  # then the next loop has the next epoch
 
     # ---- a mix ----
 
     def set_weights(self, weights: Sequence[Any], at: int | None = None) -> int:
-        """Other weights for a :class:`Mix`, also in the middle of a loop; what was given stays.
+        """Changes the weights of a :class:`Mix`, also in the middle of a loop.
 
-        They hold from the end of the frame that the stream is in (see :class:`Mix`), for ever, and
-        are part of the state. All ranks call it after the same batch. Of a mix with an end, which
-        goes through them in every epoch, they can change while the first one runs.
+        They apply from the end of the present frame (see :class:`Mix`) on, and are part of the
+        state. All ranks must call it after the same batch. A mix with an end goes through the
+        changes in every epoch, so its weights can change in the first epoch only.
 
         Args:
-            at: a position of the run, in samples of all ranks: they hold from the end of its frame.
+            at: a position of the run, in samples of all ranks; the weights apply from the end of
+                its frame.
 
         Returns:
-            The position from which they hold. All before it stays as it was.
+            The position from which they apply. Samples before it do not change.
         """
         self._check_open()
         mixed = self._mixed
         if mixed is None:
-            raise ArgumentError("no Mix", "set_weights", "give the loader a Mix as its source")
+            raise ArgumentError(
+                "the loader's source is not a Mix",
+                "set_weights",
+                "pass a Mix as the loader's source",
+            )
         if at is not None:
             at = count(at, "set_weights at", high=2**62)
         with self._turning:
             return mixed.set_weights(self, weights, at)
 
     def _values(self, state: tuple[Any, ...]) -> dict[str, Any]:
-        """A native state as JSON has it."""
+        """A native state as a dict for JSON."""
         mix = {} if self._mixed is None else self._mixed.values(self)
         return {**state_values(state), **mix}
 
     def _load_values(self, state: dict[str, Any], values: tuple[Any, ...]) -> None:
-        """Goes to a state; values: its native part."""
+        """Continues at a state; values: its native part."""
         if self._mixed is not None and values[MIX] != 0:
             self._mixed.load(self, state, values)
         else:
-            self._native.set_state(values)  # says it, if only one of both is of a mix
+            self._native.set_state(values)  # raises if only one of both has a mix
 
-    # ---- what frameworks ask ----
+    # ---- names that frameworks use ----
 
     def get_state(self) -> dict[str, Any]:
         """Grain's name for :meth:`state_dict`."""
@@ -472,14 +478,14 @@ class LoaderBase(Portable):
 
     @property
     def sampler(self) -> Any:
-        """A ``torch.utils.data.DistributedSampler`` whose ``set_epoch()`` is the loader's; None
-        without torch."""
+        """A ``torch.utils.data.DistributedSampler`` whose ``set_epoch()`` sets the loader's epoch;
+        None without torch."""
         return _samplers().LoaderSampler(self) if _has_torch() else None
 
     @property
     def batch_sampler(self) -> Any:
-        """A ``torch.utils.data.BatchSampler`` of :attr:`sampler` that refuses to be iterated;
-        None without torch."""
+        """A ``torch.utils.data.BatchSampler`` of :attr:`sampler` that cannot be iterated; None
+        without torch."""
         return _samplers().LoaderBatchSampler(self) if _has_torch() else None
 
 

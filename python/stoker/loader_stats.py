@@ -1,4 +1,4 @@
-"""What a loader counted on the data sets that it had before."""
+"""Counters of native loaders that a loader has replaced."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ __all__ = ["PastStats"]
 
 
 class PastStats:
-    """What a loader did on the data sets that it had before :meth:`Loader.refresh`."""
+    """Sums of the counters of native loaders that a loader used before."""
 
-    NOW = ("threads", "batches_ahead", "memory_bytes_peak", "bad_samples")  # not sums
+    NOW = ("threads", "batches_ahead", "memory_bytes_peak", "bad_samples")  # present values
 
     def __init__(self) -> None:
         self.stats: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Mix: several sources in one stream, in shares that are kept exactly."""
+"""Mix: several sources in one stream, in exact proportions."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ ENDS = {
 }
 BATCHES = ("mixed", "single")
 
-_SAMPLES, _MIX, _SUBSET, _DRAWS, _IDENTITY = 8, 10, 11, 12, -1  # places in a native state
-_WEIGHTS_MAX = 2**56  # their sum, as whole numbers
-_WEIGHTS_FINE = 2**48  # their sum where they are rounded
+_SAMPLES, _MIX, _SUBSET, _DRAWS, _IDENTITY = 8, 10, 11, 12, -1  # indexes into a native state
+_WEIGHTS_MAX = 2**56  # largest sum of integer weights
+_WEIGHTS_FINE = 2**48  # their sum if they are rounded
 _ADVICE = "give one number for each source, or name: none below 0, not all 0"
 
 History = list[tuple[int, list[int]]]  # (position, weights of all leaves), the first at 0
 
 
 class Source:
-    """A source of a :class:`Mix` with settings of its own: chosen samples of it, or drawn ones, in
-    place of all::
+    """A source of a :class:`Mix` with its own settings, which select or draw samples of it::
 
         mix = stoker.Mix([stoker.Source("web-*.tar", subset="json.score > 0.5"),
                           stoker.Source("photos/", balance="label")], weights=[3, 1])
 
-    The source then has as many samples as are chosen: its default weight, its epochs and its
-    ``repeats`` count them. Drawn ones have no epochs; what ends such a source is its count.
+    The number of selected samples then is the number of samples of the source: its default weight,
+    its epochs and ``repeats`` count them. Drawn samples have no epochs; such a source ends after
+    its number of samples.
 
     Args:
-        source: a class folder or tars, as a :class:`Loader` takes them.
-        subset, weights, balance, replacement, tables: see :class:`Loader`; they look at this source
-            alone, and a list of ids counts its samples from 0.
+        source: a class folder or tars, as in :class:`Loader`.
+        subset, weights, balance, replacement, tables: see :class:`Loader`; they apply to this
+            source only, and a list of ids counts its samples from 0.
         index: see :class:`Dataset`.
     """
 
@@ -64,13 +64,15 @@ class Source:
         index: str | os.PathLike[str] = "auto",
     ) -> None:
         if isinstance(source, (Mix, Source, Dataset)):
-            raise ArgumentError(f"{source!r}", "Source", "give the paths of one source")
+            raise ArgumentError(
+                f"source {source!r} is not a path", "Source", "pass the paths of one source"
+            )
         self.urls, self.index = paths_of(source), index
         self._settings = (subset, None, (weights, balance, replacement), (None, None, None), tables)
         self.is_chosen = Sampling(*self._settings).is_there
 
     def sampling(self) -> Sampling:
-        """For one opened mix."""
+        """The sampling of an opened mix."""
         return Sampling(*self._settings)
 
     def __repr__(self) -> str:
@@ -79,48 +81,48 @@ class Source:
 
 
 class Mix:
-    """Sources for a :class:`Loader` or :class:`TokenLoader`, to be mixed by weight::
+    """Sources for a :class:`Loader` or :class:`TokenLoader`, mixed by weight::
 
         mix = stoker.Mix(["web-{000..999}.tar", "wiki.tar", "code-{00..99}.tar"],
                          weights=[0.6, 0.3, 0.1])
         loader = stoker.Loader(mix, batch_size=256, tail="wrap", fields={...})
         ...
-        loader.set_weights([0.5, 0.3, 0.2])    # from here on; what was given stays
+        loader.set_weights([0.5, 0.3, 0.2])    # from now on; earlier batches do not change
 
-    Of each stretch of about a thousand samples (a frame: longer where a weight is small) every
-    source has its share to within one sample, in a sequence drawn anew each time. A source goes
-    through its own shuffled order, in epochs of its own: at a frame's end each of its samples has
-    come as often as any other, or once more (but for what a dropped tail leaves out). Which sample
-    stands where depends on seed, sources and weights alone, not on ranks or threads.
+    In each frame of about a thousand samples (more if a weight is small) the number of samples of
+    every source equals its share to within one sample, in a random sequence. Each source has its
+    own shuffled order and its own epochs: at the end of a frame, the numbers of uses of any two of
+    its samples differ by at most one (apart from samples that a dropped tail leaves out). The
+    position of a sample depends only on seed, sources and weights, not on ranks or threads.
 
-    Of tokens a sample is a row: a window, a packed sequence or a document, as the loader says.
+    For tokens, a sample is a row: a window, a packed row or a document.
 
     Args:
-        sources: class folders or tars, as a :class:`Loader` takes them, each; or token files, as a
-            :class:`TokenLoader` does; or a :class:`Source`, with settings of its own; or another
-            ``Mix`` (with weights), whose share is then divided by its own.
-        weights: one a source, in any unit; 0 leaves it out. Decimals are taken as they are written
-            (0.1 is a tenth), unless they need more than 56 bits: then to within 2^-48 of the whole.
-            Default: the numbers of samples.
-        repeats: instead: how often each source comes in an epoch: ``[1, 2, 0.5]``.
-        counts: instead: how many samples of each source an epoch has.
-        changes: ``[(position, weights), ...]``: from these positions on (of the run, in samples of
-            all ranks; under another ``end`` than ``"repeat"``: of each epoch) other weights hold.
-            A source that joins later has the weight 0 before.
+        sources: a list. Each item is a class folder or tars, as in :class:`Loader`; or token files,
+            as in :class:`TokenLoader`; or a :class:`Source` with its own settings; or another
+            ``Mix`` (with weights), which divides its share by its own weights.
+        weights: one for each source, in any unit; 0 leaves it out. Decimals are exact (0.1 is a
+            tenth), unless they need more than 56 bits: then they are exact to within 2^-48 of the
+            sum. Default: the numbers of samples.
+        repeats: instead of weights: uses of each source in an epoch: ``[1, 2, 0.5]``.
+        counts: instead of weights: samples of each source in an epoch.
+        changes: ``[(position, weights), ...]``: weights that apply from these positions on (of the
+            run, in samples of all ranks; with another ``end`` than ``"repeat"``: of each epoch). A
+            source that joins later has the weight 0 before.
         end: ``"repeat"``: the stream has no end (an epoch is ``epoch`` samples of it); ``"stop"``:
-            an epoch ends with the first source that is through; ``"renormalise"``: then the others
-            go on in their proportions, until all are through. Sources go on in the next epoch where
-            they were. With ``repeats`` and ``counts`` an epoch ends when all have come.
-        batches: ``"mixed"``, or ``"single"``: each global batch is of one source.
-        epoch: samples of an epoch under ``"repeat"``: a multiple of the loader's ``groups``, and of
-            a global batch of one source, or the next one. Default: as many as all sources have.
+            an epoch ends with the first source that ends; ``"renormalise"``: the other sources
+            continue in their proportions, until all have ended. In the next epoch sources continue
+            at their positions. With ``repeats`` and ``counts`` an epoch ends after all samples.
+        batches: ``"mixed"``, or ``"single"``: each global batch comes from one source.
+        epoch: samples of an epoch with ``end="repeat"``; rounded up to a multiple of the loader's
+            ``groups``, and with ``"single"`` of a global batch. Default: the sum of all sources.
 
-    Fields are looked up in every source: in folders the picture and its label, in tars members by
-    extension. Where labels are asked for, all class folders must have the same classes. Folders
-    are put together with the other sources in memory (10 bytes a member).
+    Fields are looked up in every source: the image and its label in folders, members by extension
+    in tars. If labels are used, all class folders must have the same classes. Folders are joined
+    with the other sources in memory (10 bytes for each member).
 
-    With the loader's ``groups`` a rank meets mostly blocks of its home groups, of every source that
-    has 4 blocks a group.
+    With the loader's ``groups`` a rank reads mostly blocks of its home groups, from each source
+    with at least 4 blocks for each group.
     """
 
     def __init__(
@@ -136,10 +138,10 @@ class Mix:
         epoch: int | None = None,
     ) -> None:
         if isinstance(sources, (str, bytes)) or not isinstance(sources, Sequence) or not sources:
-            raise ArgumentError(f"sources: a {type(sources).__name__}", "Mix", "give a list")
+            raise ArgumentError(f"sources is a {type(sources).__name__}", "Mix", "pass a list")
         if sum(given is not None for given in (weights, repeats, counts)) > 1:
             raise ArgumentError(
-                "more than one of weights, repeats and counts", "Mix", "give one of them"
+                "more than one of weights, repeats and counts is set", "Mix", "pass one of them"
             )
         self.sources = list(sources)
         self.weights = None if weights is None else self._numbers(weights, "weights")
@@ -147,16 +149,22 @@ class Mix:
         self.counts = None if counts is None else self._numbers(counts, "counts")
         self.is_counted = repeats is not None or counts is not None
         if self.is_counted and end not in (None, "stop"):
-            raise ArgumentError(f"end={end!r} beside repeats or counts", "Mix", "leave it out")
+            raise ArgumentError(
+                f"end={end!r} cannot be combined with repeats or counts", "Mix", "leave it out"
+            )
         self.end = end or ("stop" if self.is_counted else "repeat")
         word(self.end, ENDS, "Mix end")
         if batches not in BATCHES:
-            raise ArgumentError(f"{batches!r}", "Mix batches", f"give one of {', '.join(BATCHES)}")
+            raise ArgumentError(
+                f"unknown value {batches!r}", "Mix batches", f"pass one of {', '.join(BATCHES)}"
+            )
         self.batches = batches
         self.epoch = count(epoch, "Mix epoch", low=1, high=_WEIGHTS_MAX)
         if epoch is not None and self.end != "repeat":
             raise ArgumentError(
-                f"epoch= beside end={self.end!r}", "Mix", "an epoch ends where the mix ends"
+                f"epoch= cannot be combined with end={self.end!r}",
+                "Mix",
+                "leave epoch out: an epoch ends where the mix ends",
             )
         for inner in self.sources:
             self._check_inner(inner)
@@ -174,20 +182,22 @@ class Mix:
     def _check_inner(self, inner: Any) -> None:
         if not isinstance(inner, Mix):
             if isinstance(inner, Dataset):
-                raise ArgumentError("an opened stoker.Dataset", "Mix", "give its paths")
+                raise ArgumentError("a source is an opened stoker.Dataset", "Mix", "pass its paths")
             if not isinstance(inner, Source):
                 paths_of(inner)
         elif self.is_counted:
             raise ArgumentError(
-                "a Mix beside repeats or counts", "Mix", "give its sources one by one"
+                "a Mix with repeats or counts contains another Mix",
+                "Mix",
+                "pass the sources of the inner Mix",
             )
         elif (inner.end, inner.batches, inner.epoch) != ("repeat", "mixed", 0) or (
             inner.weights is None or inner.changes
         ):
             raise ArgumentError(
-                "a Mix inside another one with more than weights",
+                "the inner Mix has more settings than weights",
                 "Mix",
-                "give end, batches, epoch and changes to the outer one, and the inner one weights",
+                "pass end, batches, epoch and changes to the outer Mix",
             )
 
     def _changes(self, changes: Iterable[Any]) -> list[tuple[int, list[Fraction]]]:
@@ -203,16 +213,18 @@ class Mix:
                 raise ArgumentError(f"changes {pairs!r}", "Mix", advice)
             read.append((place, self._numbers(weights, "changes")))
         if read and self.is_counted:
-            raise ArgumentError("changes beside repeats or counts", "Mix", "give weights instead")
+            raise ArgumentError(
+                "changes cannot be combined with repeats or counts", "Mix", "pass weights instead"
+            )
         return read
 
     def __repr__(self) -> str:
         return f"<stoker.Mix of {len(self.leaves())} sources, end={self.end!r}>"
 
-    # ---- what the loader asks ----
+    # ---- used by loaders ----
 
     def parts_of(self) -> list[Source]:
-        """The sources, those of inner mixes in place of them."""
+        """The sources; an inner mix is replaced by its sources."""
         found: list[Source] = []
         for inner in self.sources:
             if isinstance(inner, Mix):
@@ -222,14 +234,14 @@ class Mix:
         return found
 
     def leaves(self) -> list[list[bytes]]:
-        """The urls of each source."""
+        """The URLs of each source."""
         return [list(source.urls) for source in self.parts_of()]
 
     def urls(self) -> list[bytes]:
         return [url for leaf in self.leaves() for url in leaf]
 
     def parts(self, weights: list[Fraction]) -> list[Fraction]:
-        """The weight of each leaf when these are the weights of the sources."""
+        """The weight of each leaf for these weights of the sources."""
         parts: list[Fraction] = []
         for inner, weight in zip(self.sources, weights, strict=True):
             if isinstance(inner, Mix):
@@ -241,7 +253,7 @@ class Mix:
         return parts
 
     def sizes(self, lengths: list[int]) -> list[Fraction]:
-        """Samples of each source; lengths: of the leaves."""
+        """Samples of each source in an epoch; lengths: samples of the leaves."""
         sizes, first = [], 0
         for inner in self.sources:
             end = first + (len(inner.leaves()) if isinstance(inner, Mix) else 1)
@@ -251,16 +263,16 @@ class Mix:
 
 
 class Mixed:
-    """A mix of opened sources: where each of them ends in the data set that they make together,
-    and the history of weights."""
+    """A mix of opened sources: the end of each source in the joined data set, and the history of
+    weights."""
 
-    dataset: Dataset  # of :meth:`of`
-    _parts: list[Dataset]  # which it is put together of; else none
+    dataset: Dataset  # the joined data set, set by :meth:`of`
+    _parts: list[Dataset]  # the data sets that were joined; else empty
 
     def __init__(
         self, mix: Mix, ends: list[int], samplers: Sequence[_stoker.Sampler | None] = ()
     ) -> None:
-        """ends: in samples, one for each of the mix's leaves, as samplers."""
+        """ends: in samples, for each leaf of the mix; samplers: the same."""
         self.mix, self.ends = mix, ends
         self._samplers = tuple(samplers) if any(samplers) else ()
         self._parts = []
@@ -274,12 +286,12 @@ class Mixed:
                 self.lengths[source] = sampler.info()["count"]
         self.history: History = [(0, self._first())]
         self.history += [(p, whole(mix.parts(weights))) for p, weights in mix.changes]
-        # Of the order; 0: the data set's. Those of a run that had fewer sources are kept.
+        # Samples of a block; 0: those of the data set. Kept from runs that had fewer sources.
         self.epoch, self.block_samples = mix.epoch, 0
 
     @classmethod
     def of(cls, mix: Mix, engine: Engine, index: Any = "auto", **options: Any) -> Mixed:
-        """Opens the sources; options: of a Dataset."""
+        """Opens the sources; options: those of a Dataset."""
         sources = mix.parts_of()
         own = any(source.index != "auto" for source in sources)
         alone: list[Dataset] = []
@@ -313,7 +325,7 @@ class Mixed:
         return self
 
     def close(self) -> None:
-        """Of what opened it: copies have the same data set."""
+        """Closes the data set, for the object that opened it: copies share it."""
         self.dataset.close()
         for part in self._parts:
             part.close()
@@ -326,16 +338,16 @@ class Mixed:
         return self._parts[0]._like(self._parts[0]._native.join(others))
 
     def check_labels(self) -> None:
-        """A label is a number of a class: all folders must have the same."""
+        """ArgumentError: class folders have different classes, so labels differ in meaning."""
         first: tuple[Source, list[str]] | None = None
         for source, part in zip(self.mix.parts_of(), self._parts, strict=False):
             if part.kind != "imagefolder":
                 continue
             if not part.classes:
                 raise ArgumentError(
-                    f"{source!r} has no class folders, so its pictures have no label",
+                    f"{source!r} has no class folders, so its images have no label",
                     "Mix",
-                    "leave the label out, or put the pictures into one folder a class",
+                    "leave the label out, or put the images into one folder for each class",
                 )
             if first is None:
                 first = source, part.classes
@@ -344,9 +356,9 @@ class Mixed:
                 name = min(here ^ there)
                 has, lacks = (source, first[0]) if name in here else (first[0], source)
                 raise ArgumentError(
-                    f"sources have other classes: {has!r} has {name!r}, and {lacks!r} has not",
+                    f"the sources have different classes: {has!r} has {name!r}, {lacks!r} does not",
                     "Mix labels",
-                    "give all folders the same classes, or leave the label out",
+                    "use the same classes in all folders, or leave the label out",
                 )
 
     @property
@@ -354,7 +366,7 @@ class Mixed:
         return [sampler.info() for sampler in self._samplers if sampler is not None]
 
     def copy(self) -> Mixed:
-        """For another loader."""
+        """A copy for another loader."""
         other = copy.copy(self)
         other.history = list(self.history)
         return other
@@ -365,26 +377,28 @@ class Mixed:
             pairs = list(zip(mix.repeats, self.lengths, strict=True))
             if any(times > 0 and round(times * length) == 0 for times, length in pairs):
                 raise ArgumentError(
-                    "repeats of less than a sample", "Mix", "leave the source out, or repeat more"
+                    "repeats select less than one sample",
+                    "Mix",
+                    "leave the source out, or repeat more",
                 )
             return [round(times * length) for times, length in pairs]
         if mix.counts is not None:
             if any(number.denominator != 1 for number in mix.counts):
-                raise ArgumentError("counts that are not whole", "Mix", "give whole numbers")
+                raise ArgumentError("counts are not integers", "Mix", "pass integers")
             return [int(number) for number in mix.counts]
         return whole(mix.parts(mix.weights or mix.sizes(self.lengths)))
 
     def native(self, step: int, width: int | None = None) -> dict[str, Any]:
-        """Options of _stoker.Loader. step: samples of a global batch; width: of so many sources."""
+        """Options of _stoker.Loader. step: samples of a global batch; width: number of sources."""
         mix, weights = self.mix, self.history[0][1]
         limits = [0] * len(self.ends)
-        if mix.is_counted:  # whole batches of each, where a batch is of one source
+        if mix.is_counted:  # complete batches of each source, if a batch has one source
             unit = self.unit(step)
             if any(0 < n < unit for n in weights):
                 raise ArgumentError(
-                    f"a source of fewer samples an epoch than a batch has: {weights}",
+                    f"a source has fewer samples in an epoch than a batch: {weights}",
                     f"Mix, batches of {unit} samples of one source each",
-                    'leave it out, give more of it, smaller batches, or batches="mixed"',
+                    'leave it out, use more of it, smaller batches, or batches="mixed"',
                 )
             limits = weights = [n // unit * unit for n in weights]
         elif mix.end != "repeat":
@@ -402,15 +416,15 @@ class Mixed:
         return {"mix": own, "block_samples": self.block_samples}
 
     def samples(self, step: int) -> int:
-        """Of an epoch, over all ranks."""
+        """Samples of an epoch, of all ranks."""
         return _stoker.mix_samples(self.ends[-1], self.native(step)["mix"])
 
     def unit(self, step: int) -> int:
-        """So many neighbours are of one source."""
+        """Number of consecutive samples that come from one source."""
         return step if self.mix.batches == "single" else 1
 
     def values(self, loader: Any) -> dict[str, Any]:
-        """What a state has beside the native one, fit for JSON."""
+        """The part of a state besides the native one, for JSON."""
         return {
             **self._settings(loader),
             "weights": [[position, list(weights)] for position, weights in self.history],
@@ -423,10 +437,10 @@ class Mixed:
             "epoch_samples": loader._native.samples(),
         }
 
-    # ---- what the processes of a run agree upon ----
+    # ---- shared by the processes of a run ----
 
     def told(self) -> dict[str, Any]:
-        """What another process needs to have the same run, fit for JSON."""
+        """The values that another process needs for the same run, for JSON."""
         history = [[position, list(weights)] for position, weights in self.history]
         return {"history": history, "epoch": self.epoch, "block_samples": self.block_samples}
 
@@ -435,13 +449,13 @@ class Mixed:
         self.epoch, self.block_samples = told["epoch"], told["block_samples"]
 
     def change(self, position: int, values: Sequence[Any]) -> None:
-        """From a position on, a frame's end, other weights hold."""
+        """Other weights apply from a position on, which is the end of a frame."""
         weights = whole(self.mix.parts(self.mix._numbers(values, "weights")))
         earlier = [change for change in self.history if change[0] < position]
         self.history = [*earlier, (position, weights)]
 
     def changes(self) -> list[tuple[int, list[int]]]:
-        """The history behind its beginning as a Mix takes it: a weight for each of its sources."""
+        """The history after its beginning, as the argument of a Mix: weights of its sources."""
         found = []
         for position, weights in self.history[1:]:
             rest = iter(weights)
@@ -452,14 +466,14 @@ class Mixed:
             found.append((position, parts))
         return found
 
-    # ---- other weights: the loader's native part is made anew ----
+    # ---- other weights: the native loader is opened again ----
 
     def set_weights(self, loader: Any, values: Sequence[Any], at: int | None) -> int:
-        """See :meth:`Loader.set_weights`. The iterator in use goes on with the new weights."""
+        """See :meth:`Loader.set_weights`. The iterator in use continues with the new weights."""
         self.mix._numbers(values, "weights")
         state = loader._state()
         self._check_change(loader, state)
-        if loader._pinner is not None:  # what its thread took ahead is given up
+        if loader._pinner is not None:  # drops the batches that its thread prefetched
             loader._pinner.stop()
             loader._pinner = loader._delivered = None
             loader._native.set_state(state)
@@ -468,9 +482,9 @@ class Mixed:
             border = loader._native.mix_change_position(0)
             if at is not None and at < border:
                 raise ArgumentError(
-                    f"weights from position {at} on",
+                    f"weights cannot change at position {at}",
                     "set_weights",
-                    f"what was given stays: they can change at {border}, or later",
+                    f"use position {border} or later: earlier samples are scheduled",
                 )
             position = border if at is None else loader._native.mix_change_position(at)
             self.change(position, values)
@@ -483,36 +497,36 @@ class Mixed:
     def _check_change(self, loader: Any, state: tuple[Any, ...]) -> None:
         if loader._native_options.get("worker_count", 1) > 1:
             raise ArgumentError(
-                "workers that share a rank stand at different places",
+                "workers that share a rank are at different positions",
                 "set_weights",
-                "give the Mix changes=, the same for all of them",
+                "pass changes= to the Mix, the same for all workers",
             )
         if self.mix.is_counted:
             raise StateError(
-                "an epoch of repeats or counts has no other weights",
+                "the weights of a Mix with repeats or counts cannot change",
                 "set_weights",
-                "give the Mix weights, and an end",
+                "pass weights= and end= to the Mix",
             )
         if self.mix.end != "repeat" and state[6] > 0:
             raise StateError(
                 "the weights of a mix with an end change in its first epoch only",
                 "set_weights",
-                "begin the next epoch with another Loader, or take end='repeat'",
+                "use another Loader for the next epoch, or end='repeat'",
             )
 
     def renew(self, loader: Any, state: tuple[Any, ...] | None) -> None:
-        """The loader goes on from there, or begins, with the history that holds now."""
+        """The loader continues at the state, or begins, with the present history."""
         loader._replace(loader._again() if state is None else self._with_all(loader, state))
 
     def load(self, loader: Any, values: dict[str, Any], state: tuple[Any, ...]) -> None:
-        """Goes to a state, with the weights that were in force until then. values: the state."""
+        """Continues at a state, with the weights that applied until then. values: the state."""
         before = self.history, self.epoch, self.block_samples
         theirs = self._read(values.get("weights"))
         width = len(theirs[0][1])
         try:
             self._adopt(loader, values, state)
             own, self.history = self.history, theirs
-            # First as the state has it: so all else that differs is found, and the place known.
+            # First with the history of the state: this finds other differences, and the position.
             was = self._as_it_was(loader, state, width)
             try:
                 theirs = [(p, [*w, *[0] * (len(self.ends) - width)]) for p, w in theirs]
@@ -541,14 +555,14 @@ class Mixed:
                 )
         epoch, block = values.get("epoch_samples"), state[_MIX - 1]
         if not isinstance(epoch, int) or not 1 <= epoch <= _WEIGHTS_MAX:
-            raise StateError(f"epoch_samples {epoch!r}", where, "give what state_dict() gave")
+            raise StateError(f"epoch_samples {epoch!r}", where, "pass what state_dict() returned")
         if self.mix.end == "repeat" and epoch != here["epoch_samples"]:
             self.epoch = epoch
         if block != loader._native.state()[_MIX - 1]:
             self.block_samples = block
 
     def _as_it_was(self, loader: Any, state: tuple[Any, ...], width: int) -> Any:
-        """The native loader of the run that the state is of, standing there."""
+        """The native loader of the run that saved the state, at that state."""
         native = loader._again(width if width < len(self.ends) else None, state)
         try:
             native.set_state(state)
@@ -558,7 +572,7 @@ class Mixed:
         return native
 
     def _join(self, own: History, theirs: History, border: int) -> None:
-        """One history must go on where the other ends, and none change what was given."""
+        """Raises StateError unless one history continues the other and changes nothing before."""
         same = 0
         while same < min(len(own), len(theirs)) and own[same] == theirs[same]:
             same += 1
@@ -573,7 +587,7 @@ class Mixed:
         raise StateError(
             "the state has other weights than the Mix",
             f"load_state_dict: {there} in the state, {here} here",
-            f"give the Mix the state's weights and changes; new ones can hold from {border} on",
+            f"pass the state's weights and changes to the Mix; new ones can apply from {border} on",
         )
 
     def _read(self, history: Any) -> History:
@@ -587,23 +601,23 @@ class Mixed:
             sound = False
         if not sound:
             raise StateError(
-                "the state has no weights that can be read",
+                "the weights in the state cannot be read",
                 "load_state_dict",
-                "give what state_dict() of a loader of a Mix gave",
+                "pass what state_dict() of a loader with a Mix returned",
             )
         width = len(read[0][1])
         if width > len(self.ends):
             raise StateError(
-                f"the state is of {width} sources, here are {len(self.ends)}",
+                f"the state has {width} sources, the Mix has {len(self.ends)}",
                 "load_state_dict",
-                "keep all sources, and give one that is not wanted any more the weight 0; new ones "
-                "join behind the others",
+                "keep all sources; set the weight of an unwanted one to 0, and append new ones "
+                "at the end",
             )
         return read
 
     def _with_all(self, loader: Any, state: tuple[Any, ...]) -> Any:
-        """A native loader with the history that holds now, at a state whose own history it goes on
-        from: position and fingerprint are the state's."""
+        """A native loader with the present history, at a state whose history it continues: position
+        and fingerprint are the state's."""
         native = loader._again()
         try:
             own, parts = native.state(), list(state)
@@ -619,7 +633,7 @@ class Mixed:
 def _opened(source: Source, engine: Engine, index: Any, options: dict[str, Any]) -> Dataset:
     if source.index != "auto":
         index = source.index
-    elif index not in INDEXES:  # the file of all sources in one
+    elif index not in INDEXES:  # one file for all sources
         index = "auto"
     return Dataset(list(source.urls), engine=engine, index=index, **options)
 
@@ -628,7 +642,7 @@ def _opened(source: Source, engine: Engine, index: Any, options: dict[str, Any])
 def _one(
     alone: list[Dataset], number: int, source: Source, engine: Engine, options: dict[str, Any]
 ) -> Iterator[Dataset]:
-    """The data set of one source; it is there already, or only now."""
+    """The data set of one source; opens it unless it is open."""
     if alone:
         yield alone[number]
         return
@@ -637,7 +651,7 @@ def _one(
 
 
 def whole(parts: list[Fraction]) -> list[int]:
-    """Whole numbers in these proportions: the smallest, or rounded to within 2^-48 of their sum."""
+    """Integers in these proportions: the smallest, or rounded to within 2^-48 of their sum."""
     scale = math.lcm(*(part.denominator for part in parts))
     numbers = [int(part * scale) for part in parts]
     if sum(numbers) // math.gcd(*numbers) > _WEIGHTS_MAX:

@@ -1,4 +1,4 @@
-"""A whole data set written as tars: ``pack``."""
+"""pack(): writes a complete data set as tars."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from .errors import ArgumentError, UnsupportedError, from_native
 
 __all__ = ["file_name", "pack", "pattern_name"]
 
-_SLICE_MS = 50  # between two looks at Ctrl-C
+_SLICE_MS = 50  # between two checks for Ctrl-C
 _PHASES = {1: "listing", 2: "writing", 3: "committing", 4: "done"}
 
 
 def file_name(path: Any, where: str) -> bytes:
-    """A path as bytes; one that is empty or has a NUL is refused."""
+    """A path as bytes. ArgumentError: it is empty, or has a NUL."""
     try:
         name = os.fsencode(path)
     except TypeError:
         name = b""
     if not name or b"\0" in name:
-        raise ArgumentError(f"{path!r} is not a path", where, "give the path of a folder")
+        raise ArgumentError(f"{path!r} is not a path", where, "pass the path of a folder")
     return name
 
 
 def pattern_name(pattern: Any, where: str) -> str | None:
-    """A pattern for the names of shards, or None; the library looks at what is in it."""
+    """A pattern for the names of shards, or None; the library checks its contents."""
     if pattern is not None and not (
         isinstance(pattern, str) and pattern.isprintable()  # so no NUL, and no lone surrogate
     ):
-        raise ArgumentError(f"pattern {pattern!r}", where, "give text such as 'train-%06d.tar'")
+        raise ArgumentError(f"pattern {pattern!r}", where, "pass text such as 'train-%06d.tar'")
     return pattern
 
 
@@ -62,46 +62,46 @@ def pack(
 ) -> dict[str, Any]:
     """Writes a data set as tars of one size, with ``stoker.index`` and ``stoker.manifest.json``.
 
-    What the command ``stoker pack`` does. The same source and arguments give the same bytes,
-    whatever the threads. All work is done in ``destination.part``; one rename ends it. Interrupted
-    at any point, the same call goes on there.
+    The function behind ``stoker pack``. The same source and arguments give the same bytes, for any
+    number of threads. All work is done in ``destination.part``, which is renamed at the end. If the
+    work was interrupted, the same call continues it.
 
-    A picture of a class folder becomes ``KEY.jpg`` and ``KEY.cls`` (the number of its class), and
-    each file beside it that has its name and another extension (``.json``, ``.txt``) goes along, as
-    ``KEY.json`` its line of a ``metadata.jsonl`` there or in the root. A folder of pictures without
+    An image of a class folder becomes ``KEY.jpg`` and ``KEY.cls`` (the number of its class). Files
+    in its folder with its name and another extension (``.json``, ``.txt``) are included; a line of
+    a ``metadata.jsonl`` there or in the root becomes ``KEY.json``. A folder of images without
     sub-folders has no labels. Samples of tars keep all their members.
 
     Args:
         source: a folder, tars, or a Dataset.
-        destination: a folder that is not there yet, or is empty; not in a folder of the source. Or
-            a prefix in a store, ``s3://bucket/prefix``, where nothing is: it is packed in ``stage``
-            then, and sent, the manifest last; no object is ever replaced.
-        stage: a folder with room for all of it. Default: the cache (``STOKER_CACHE``).
-        shard_bytes: no shard is larger, unless one sample is. Default 256 MiB.
-        pattern: names of the shards. Default ``"shard-%06d.tar"``.
-        shuffle: the seed of a shuffle; ``None``: the order of the source.
-        short_side: JPEGs whose short side is longer are made smaller; all else is copied.
-        quality: of JPEGs made smaller. Default 90.
-        on_error: ``"raise"``; or ``"skip"``: samples with damage in their data are left out: what
-            cannot be read or unpacked, does not fit the checksums of an index, or is a JPEG that
-            should be made smaller and does not decode; of a tar that is cut short or has damaged
-            headers, what is not surely whole (of a Dataset: as it was opened). Failures of the
-            machine are always raised. The bytes are the same whatever the threads and however often
-            it was interrupted, also by the other policy.
-        quarantine: a file that becomes the list of what was left out, a line of JSON each, as of a
-            Loader, before the destination has its name. It may be there only when unfinished work
-            is gone on with.
-        bad_samples_max, bad_share_max: :class:`LimitError` when more samples, or a larger share of
-            the source's, are damaged. What was found is listed; the same call with higher limits
-            goes on.
-        io_retries: of a read that fails for the system's reasons. Default 3.
-        engine: default: the process's. A Dataset has its own.
-        progress: is called with what was done so far, some 20 times a second.
+        destination: a folder that does not exist, or is empty; not inside the source. Or an empty
+            prefix in a store, ``s3://bucket/prefix``: the data set is packed in ``stage`` and then
+            uploaded, the manifest last; no object is ever replaced.
+        stage: a folder with space for the complete result. Default: the cache (``STOKER_CACHE``).
+        shard_bytes: largest shard, unless one sample is larger. Default: 256 MiB.
+        pattern: names of the shards. Default: ``"shard-%06d.tar"``.
+        shuffle: seed of a shuffle; ``None``: the order of the source.
+        short_side: JPEGs with a longer short side are resized to it; all other members are copied.
+        quality: quality of resized JPEGs. Default: 90.
+        on_error: ``"raise"``; or ``"skip"``: leaves out damaged samples: those that cannot be read
+            or decompressed, that do not match the checksums of an index, JPEGs that should be
+            resized and cannot be decoded; and, from a tar that ends early or has damaged headers,
+            samples that may be incomplete (for a Dataset: as it was opened). I/O failures of the
+            machine are always raised. The bytes do not depend on threads and interruptions, also
+            under the other policy.
+        quarantine: a file that lists the samples left out, a line of JSON for each, as for a
+            Loader; it is complete before the destination has its name. It may exist only if
+            unfinished work is continued.
+        bad_samples_max, bad_share_max: if more samples, or a larger share of the source, are
+            damaged, :class:`LimitError` is raised. The samples found are listed; the same call with
+            higher limits continues.
+        io_retries: retries of a read that fails with a transient error. Default: 3.
+        engine: default: the process's engine; not with a Dataset, which has its own.
+        progress: called with the present counts about 20 times a second.
 
     Returns:
         ``shards``, ``samples``, ``bytes``, each with ``_done`` and ``_kept`` (of those done: by an
         earlier run), ``resized``, ``copied``, ``samples_left_out``, ``retries``, ``run_ns`` and
-        ``phase``; and ``bad``: what was left out as :class:`BadSample`, at most 10,000 of them.
+        ``phase``; and ``bad``: the samples left out as :class:`BadSample`, at most 10,000.
     """
     where = "pack"
     options: dict[str, Any] = {
@@ -121,7 +121,7 @@ def pack(
     form = pattern_name(pattern, where)
     if isinstance(source, Dataset):
         if engine is not None and engine is not source.engine:
-            raise ArgumentError("a Dataset has its own engine", where, "leave out engine=")
+            raise ArgumentError("a Dataset has its own engine", where, "leave engine= out")
         return _run_to(source, name, form, options, progress, stage)
     with Dataset(source, engine=engine, foreign_index="never", on_error=on_error) as dataset:
         return _run_to(dataset, name, form, options, progress, stage)
@@ -135,15 +135,15 @@ def _run_to(
     progress: Callable[[dict[str, Any]], None] | None,
     stage: str | os.PathLike[str] | None,
 ) -> dict[str, Any]:
-    """To a folder; or to a URL, by way of the stage."""
+    """Packs to a folder, or to a URL by way of the stage."""
     url = os.fsdecode(name)
     if "://" in url and url.rstrip("/").endswith(":"):
-        raise ArgumentError("the URL names no bucket", f"'{url}'", "name s3://bucket/prefix")
+        raise ArgumentError("the URL has no bucket", f"'{url}'", "pass s3://bucket/prefix")
     url = url.rstrip("/")
     if "://" not in url or url.startswith("file://"):
         return _run(dataset, name, form, options, progress)
     if url.startswith(("http:", "https:", "hf:")):
-        raise UnsupportedError("this can only be read", f"'{url}'", "pack to s3:// or to a folder")
+        raise UnsupportedError("the URL is read-only", f"'{url}'", "pack to s3:// or to a folder")
     settings = [url, dataset.identity, form, sorted(options.items())]
     mark = hashlib.sha256(repr(settings).encode()).hexdigest()[:16]
     folder = os.path.join(os.fsdecode(stage or _cache()), f"pack-{mark}")
@@ -162,7 +162,7 @@ def _run_to(
             done = json.load(file)
         done["bad"] = [BadSample(*entry) for entry in done["bad"]]
     else:
-        shutil.rmtree(data, ignore_errors=True)  # it was whole, but not what was told of it
+        shutil.rmtree(data, ignore_errors=True)  # complete, but not the counts reported for it
         done = _run(dataset, os.fsencode(data), form, options, progress)
         with open(ready + ".part", "w", encoding="utf-8") as file:
             json.dump(done, file)
@@ -173,8 +173,8 @@ def _run_to(
 
 
 def _send(engine: Engine, data: str, sending: str, url: str) -> None:
-    """What was packed: the manifest comes last, and says that all is there."""
-    with open(sending, "wb") as mark:  # from here on, what lies there is ours
+    """Uploads the result. The manifest comes last, and shows that it is complete."""
+    with open(sending, "wb") as mark:  # from here on, objects in the destination are from this call
         os.fsync(mark.fileno())
     last = ["stoker.index", "stoker.manifest.json"]
     shards = [os.path.join(data, name) for name in os.listdir(data) if name not in last]

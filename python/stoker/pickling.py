@@ -1,4 +1,4 @@
-"""Objects that go to other processes: as what made them and where they stand, opened there."""
+"""Pickling of objects by their arguments and position; the receiving process opens them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ T = TypeVar("T", bound="Portable")
 
 
 class Portable:
-    """What can be pickled and copied, though it holds threads and memory of its process.
+    """Base of objects that can be pickled although they hold threads and memory of their process.
 
-    The arguments of its constructor are sent, and what :meth:`_standing` tells. The other side
-    gets an object that opens when it is first used; until then it holds nothing, so it may be made,
-    sent on and forked freely. Nothing of this unpickles anything.
+    The pickle contains the arguments of the constructor, and the result of :meth:`_standing`.
+    Unpickling returns an object that opens on first use. Until then it holds no resources, so it
+    may be created, pickled again and forked freely. This module itself unpickles nothing.
     """
 
     _given: Given
@@ -32,23 +32,23 @@ class Portable:
             cls.__init__ = _keeping(cls.__init__)  # type: ignore[method-assign]
 
     def _sending(self) -> Given:
-        """The arguments that make it again."""
+        """The arguments to construct the object again."""
         return self._given
 
     def _standing(self) -> Any:
-        """Where it stands, for :meth:`_arrive`."""
+        """The position of the object, for :meth:`_arrive`."""
         return None
 
     def _arrive(self, standing: Any) -> None:
-        """Goes there: it was made anew, in another place."""
+        """Restores the position of an object that was constructed again."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return sent, (type(self), self._sending(), self._standing())
 
 
 def _keeping(init: Callable[..., None]) -> Callable[..., None]:
-    """The same constructor, which keeps its arguments; of several, as of a class that calls its
-    base's, the first one does."""
+    """The same constructor, which also stores its arguments; if it calls the constructor of a base
+    class, only the first call does."""
 
     @functools.wraps(init)
     def keep(self: Any, *args: Any, **options: Any) -> None:
@@ -60,7 +60,7 @@ def _keeping(init: Callable[..., None]) -> Callable[..., None]:
 
 
 class _Arrival:
-    """What came, of an object that is not open yet."""
+    """Arguments and position of an unpickled object that is not open yet."""
 
     def __init__(self, of: type[Portable], given: Given, standing: Any) -> None:
         self.of, self.given, self.standing = of, given, standing
@@ -69,8 +69,8 @@ class _Arrival:
 
 
 class _Unopened:
-    """Goes before the class of an object that came: its first use opens it, and turns it into one
-    of that class."""
+    """Class of an unpickled object: its first use opens the object, and sets its class to the real
+    one."""
 
     def __getattribute__(self, name: str) -> Any:
         if not name.startswith("__"):
@@ -96,7 +96,7 @@ class _Unopened:
 
 
 def sent(of: type[T], given: Given, standing: Any) -> T:
-    """What pickle and copy make of a Portable."""
+    """The function with which pickle and copy restore a Portable."""
     unopened = _unopened(of)
     thing = unopened.__new__(unopened)
     thing.__dict__["_arrival"] = _Arrival(of, given, standing)
@@ -114,7 +114,7 @@ def _open(thing: Any) -> None:
         return
     with arrival.lock:
         if arrival.is_opening or "_arrival" not in thing.__dict__:
-            return  # this thread is opening it, or another one has
+            return  # this thread is opening it, or another one opened it
         arrival.is_opening = True
         args, options = arrival.given
         try:
@@ -131,14 +131,14 @@ def _open(thing: Any) -> None:
 
 
 def refuse_workers(thing: str) -> None:
-    """A stream that came to one of several workers of a DataLoader would be given by each."""
+    """StateError in one of several workers of a DataLoader: each would return all batches."""
     data = sys.modules.get("torch.utils.data")
     info = None if data is None else data.get_worker_info()
     if info is not None and info.num_workers > 1:
         raise StateError(
             f"a stoker.{thing} in one of {info.num_workers} workers of a DataLoader: each would "
-            "give all of its batches",
+            "return all of its batches",
             "DataLoader",
-            "iterate it without a DataLoader (it has threads of its own), or take "
-            "stoker.torch.IterableDataset, whose workers share out the samples",
+            "iterate it without a DataLoader (it has its own threads), or use "
+            "stoker.torch.IterableDataset, whose workers share the samples",
         )

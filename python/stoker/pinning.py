@@ -1,4 +1,4 @@
-"""Pinned memory: a thread that copies batches to it, one ahead of the training loop."""
+"""Pinned memory: a thread that copies one batch ahead of the training loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Item", "Pinner", "pin"]
 
 
 def pin(value: Any) -> Any:
-    """Tensors copied to pinned memory; dicts, tuples and lists keep their form."""
+    """Copies tensors to pinned memory; dicts, tuples and lists keep their structure."""
     if isinstance(value, dict):
         return {name: pin(item) for name, item in value.items()}
     if isinstance(value, tuple):
@@ -21,13 +21,13 @@ def pin(value: Any) -> Any:
     return value
 
 
-Item = tuple[Any, Any, Any]  # value, mask, state; or an exception in place of the value
+Item = tuple[Any, Any, Any]  # value, mask, position; or an exception instead of the value
 
 
 class Pinner:
-    """A thread that keeps one batch ahead in pinned memory.
+    """A thread that prefetches one batch into pinned memory.
 
-    It holds neither the loader nor the iterator, so that both can be let go while it works.
+    It has no reference to the loader or the iterator, so both can be freed while it works.
     """
 
     def __init__(self, produce: Callable[[], Item]) -> None:
@@ -62,11 +62,11 @@ class Pinner:
                 return
 
     def take(self) -> Item:
-        """The next item. After one that is an exception, or None, there is no other."""
+        """The next item. The stream ends after an exception, or None."""
         return self._ready.get()
 
     def stop(self) -> None:
-        """The thread ends within a slice of the library's wait."""
+        """Stops the thread, within the longest wait of a native call."""
         self._stopped.set()
         if self._thread is not threading.current_thread():
             self._thread.join(timeout=5.0)

@@ -1,4 +1,4 @@
-"""Which samples a loader gives, and how it draws them: subset=, weights=, balance= and the like."""
+"""Selects and draws the samples of a loader: subset=, weights=, balance= and the like."""
 
 from __future__ import annotations
 
@@ -18,27 +18,29 @@ from .dataset import Dataset
 from .errors import ArgumentError
 
 WHERE = "Loader sampling"
-SLICE_MS = 50  # between two looks at Ctrl-C
-TURN_S = 600  # that a rank waits for another's scan
+SLICE_MS = 50  # between two checks for Ctrl-C
+TURN_S = 600  # longest wait of a rank for the scan of another one
 TABLES = {"auto": 0, "never": 1, "require": 2}  # enum stoker_index_use
 
 
 def _plain(values: Any) -> Any:
-    """NumPy's and torch's arrays as lists of Python's numbers (quick: one call)."""
+    """Arrays of NumPy and torch as lists of Python numbers, in one call."""
     return values.tolist() if hasattr(values, "tolist") else values
 
 
 def _chosen(subset: Any, size: int) -> dict[str, Any]:
-    """A subset as the native Sampler takes it."""
+    """A subset for the native Sampler."""
     if isinstance(subset, str):
         return {"where": subset}
     values = _plain(subset)
-    values = list(values) if isinstance(values, Iterable) else [None]  # refused below
+    values = list(values) if isinstance(values, Iterable) else [None]  # rejected below
     kinds = {type(value) for value in values}
     if kinds == {bool}:
         if len(values) != size:
             raise ArgumentError(
-                f"{len(values)} flags for {size} samples", f"{WHERE} subset", "give one for each"
+                f"{len(values)} flags for {size} samples",
+                f"{WHERE} subset",
+                "pass one flag for each sample",
             )
         values = [number for number, flag in enumerate(values) if flag]
     elif kinds and kinds <= {str, bytes}:
@@ -49,15 +51,15 @@ def _chosen(subset: Any, size: int) -> dict[str, Any]:
         raise ArgumentError(
             f"subset {subset!r:.80}",
             WHERE,
-            "give a predicate, a list of ids or keys, or a flag for each sample",
+            "pass a predicate, a list of ids or keys, or a flag for each sample",
         ) from None
 
 
 @contextlib.contextmanager
 def _turn(name: str) -> Iterator[bool]:
-    """Ranks of a machine come one after the other, so that one scans and the others find its
-    table. True: it did not have to wait. Where no lock can be had, or the one who has it takes too
-    long, all go on, and scan each for itself."""
+    """A lock for the ranks of a machine: one scans, and the others find its table. Yields True
+    if it did not have to wait. If there is no lock, or its owner takes too long, the rank scans
+    itself."""
     folder, file = cache_dir(), None
     with contextlib.suppress(OSError):
         if folder is not None:
@@ -76,14 +78,14 @@ def _turn(name: str) -> Iterator[bool]:
                 is_first = False
                 time.sleep(SLICE_MS / 1000)
             except OSError:
-                break  # a file system without locks
+                break  # the file system has no locks
         yield is_first
     finally:
         os.close(file)
 
 
 class Sampling:
-    """The options, checked; opened on a data set by :meth:`native`."""
+    """Checks the options; :meth:`native` opens samplers for a data set."""
 
     def __init__(
         self,
@@ -98,20 +100,24 @@ class Sampling:
         repeats, repeat_distance, epoch = run
         if (weights is not None) + (balance is not None) + bool(replacement) > 1:
             raise ArgumentError(
-                "more than one of weights, balance and replacement", WHERE, "give one of them"
+                "more than one of weights, balance and replacement is set",
+                WHERE,
+                "pass one of them",
             )
         if subset is not None and curriculum is not None:
             raise ArgumentError(
-                "subset= beside curriculum=", WHERE, "give the subset to each stage"
+                "subset= cannot be combined with curriculum=", WHERE, "pass a subset for each stage"
             )
         if balance is not None and not isinstance(balance, str):
-            raise ArgumentError(f"balance {balance!r}", WHERE, 'name a column: balance="label"')
+            raise ArgumentError(
+                f"balance {balance!r}", WHERE, 'pass the name of a column: balance="label"'
+            )
         self.stages = self._stages([(0, subset)] if curriculum is None else curriculum)
         self.weights, self.balance, self.replacement = weights, balance, bool(replacement)
         self.repeats = count(repeats, f"{WHERE} repeats", low=1, high=2**16)
         self.distance = count(repeat_distance, f"{WHERE} repeat_distance", low=1, high=2**24)
         if repeats is None and repeat_distance is not None:
-            raise ArgumentError("repeat_distance= without repeats=", WHERE, "give both")
+            raise ArgumentError("repeat_distance= needs repeats=", WHERE, "pass both")
         self.epoch = count(epoch, f"{WHERE} epoch", low=1, high=2**60)
         self.tables = word(tables, TABLES, f"{WHERE} tables")
         self._dataset: Dataset | None = None
@@ -129,13 +135,13 @@ class Sampling:
             raise ArgumentError(
                 f"curriculum {curriculum!r:.80}",
                 WHERE,
-                "give pairs (position, subset), the first at 0: [(0, 'size < 9_000'), (300, None)]",
+                "pass pairs (position, subset), the first at 0: [(0, 'size < 9_000'), (300, None)]",
             )
         return stages
 
     @property
     def is_there(self) -> bool:
-        """Whether anything was asked for."""
+        """True if any option is set."""
         return (
             len(self.stages) > 1
             or self.stages[0][1] is not None
@@ -147,7 +153,7 @@ class Sampling:
         )
 
     def native(self, dataset: Dataset) -> tuple[Any, ...]:
-        """As _stoker.Loader has it. Tables that are not there are made now."""
+        """The argument of _stoker.Loader. Computes missing tables."""
         if self._dataset is not dataset:
             self._samplers = [self._sampler(subset, dataset) for _, subset in self.stages]
             self._dataset = dataset
@@ -200,7 +206,7 @@ class Sampling:
             return array.array("d", _plain(weights))
         except TypeError:
             raise ArgumentError(
-                f"weights {weights!r:.80}", WHERE, "give a column, or a number for each sample"
+                f"weights {weights!r:.80}", WHERE, "pass a column, or a number for each sample"
             ) from None
 
     def info(self) -> list[dict[str, Any]]:

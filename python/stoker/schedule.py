@@ -1,4 +1,4 @@
-"""The order of samples: which one stands at which position of an epoch, and in which step."""
+"""The order of samples: the sample at each position of an epoch, and in each step."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _ALL_RANKS = 2**32 - 1
 
 
 class ScheduledSample(NamedTuple):
-    """A sample's place in a step. What stood in for a damaged one is in ``loader.quarantine``."""
+    """A sample in a step. Replacements of damaged samples are in ``loader.quarantine``."""
 
     rank: int
     slot: int
-    """Its index in the rank's batch."""
+    """Index in the rank's batch."""
     epoch: int
-    """The step's, but past a wrapped tail."""
+    """Epoch of the step, or the next one in a wrapped tail."""
     position: int
-    """In the order of that epoch."""
+    """Position in the order of that epoch."""
     sample: int
-    """Its number in the data set."""
+    """Number of the sample in the data set."""
     key: str
     shard: str
     """Path of its tar or file."""
@@ -39,11 +39,11 @@ def explain(
     place: tuple[int, int, int | str],
     mix: tuple[Any, ...] | None,
 ) -> list[ScheduledSample]:
-    """The slots at (epoch, step, rank or "all"). mix: as the loader was opened with it."""
+    """The slots at (epoch, step, rank or "all"). mix: the option with which the loader is open."""
     where = "explain"
     epoch, step, rank = place
     if isinstance(rank, str) and rank != "all":
-        raise ArgumentError(f"{rank!r} is no rank", where, 'give a number or "all"')
+        raise ArgumentError(f"{rank!r} is not a rank", where, 'pass a number or "all"')
     number = _ALL_RANKS if isinstance(rank, str) else count(rank, where, high=_ALL_RANKS - 1)
     high = 2**64 - 1
     slots = native.explain(
@@ -68,7 +68,7 @@ def order_at(
     window: int = 64,
     groups: int = 1,
 ) -> int:
-    """The sample at a position of an epoch: the pure function behind every loader."""
+    """The sample at a position of an epoch: the pure function that all loaders use."""
     return _stoker.order_at(
         sample_count,
         block_samples,

@@ -1,4 +1,4 @@
-"""Samples that a program has, written one by one: ``ShardWriter``."""
+"""ShardWriter: writes samples of a program one by one."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from .packing import file_name, pattern_name
 __all__ = ["ShardWriter", "encode"]
 
 _PICTURES = {"jpg": "JPEG", "jpeg": "JPEG", "png": "PNG", "webp": "WEBP"}
-_QUALITY = 95  # of pictures that are encoded here, but PNG
+_QUALITY = 95  # of images that are encoded here, except PNG
 
 
 def _plain(value: Any) -> Any:
-    """What json does not know: numbers and arrays of NumPy and their like, and dates."""
+    """Converts types that json does not support: numbers and arrays of NumPy, dates, and others."""
     for name in ("tolist", "isoformat"):
         if hasattr(value, name):
             return getattr(value, name)()
-    raise TypeError(f"a {type(value).__name__} is not of JSON")
+    raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
 
 
 def _json(value: Any) -> bytes:
     if isinstance(value, str):
-        json.loads(value)  # as webdataset has it: text is JSON already. A ValueError if it is not
+        json.loads(value)  # as in webdataset, text must be JSON; else a ValueError
         return value.encode()
     text = json.dumps(
         value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_plain
@@ -43,7 +43,7 @@ def _array(value: Any, kind: str) -> bytes:
     import numpy as np
 
     if isinstance(value, str):
-        raise TypeError("text is no array")
+        raise TypeError("text is not an array")
     stream = io.BytesIO()
     if kind == "npy":
         np.lib.format.write_array(stream, np.asarray(value), allow_pickle=False)
@@ -73,11 +73,13 @@ def _number(value: Any) -> bytes:
         return str(int(value)).encode()
     if isinstance(value, numbers.Real):
         return repr(float(value)).encode()
-    raise TypeError("give bytes, text or a number, or name it json, npy, npz, jpg, png or webp")
+    raise TypeError(
+        "pass bytes, text or a number, or use the extension json, npy, npz, jpg, png or webp"
+    )
 
 
 def encode(extension: str, value: Any) -> Any:
-    """The bytes of a member, by the last part of its extension and by its type."""
+    """The bytes of a member, by the last part of its extension and by the type of the value."""
     if isinstance(value, (bytes, bytearray)):
         return value
     if isinstance(value, memoryview):
@@ -95,39 +97,39 @@ def encode(extension: str, value: Any) -> Any:
         raise ArgumentError(
             f"a {type(value).__name__} cannot be written as {extension!r}: {error}",
             f"extension {extension!r}",
-            "give its bytes",
+            "pass its bytes",
         ) from error
 
 
 class ShardWriter:
-    """Samples, one after the other, into tars of one size, with index and manifest::
+    """Writes samples one by one to tars of one size, with index and manifest::
 
         with stoker.ShardWriter("train/", classes=["cat", "dog"]) as writer:
             for sample in samples[writer.samples_done :]:
                 writer.write({"__key__": sample.name, "jpg": sample.data, "cls": sample.label})
 
-    The end of the block commits: all data is on disk, then the manifest, then one rename gives the
-    folder its name. An exception does not commit: whole shards stay in ``destination.part``, and
-    the same arguments go on there. ``samples_done`` says how many samples to leave out then; a run
-    that was killed at any instant ends with the same bytes.
+    The end of the block commits: all data are flushed to disk, then the manifest, then one rename
+    gives the folder its name. An exception does not commit: finished shards stay in
+    ``destination.part``, and a writer with the same arguments continues. ``samples_done`` is the
+    number of samples to skip then; a run that was killed at any time ends with the same bytes.
 
-    Values, by the last part of their extension: bytes as they are; ``str`` as UTF-8; whole numbers
-    (``"cls"``), booleans and floats as text; what JSON has under ``json`` (text there is JSON
-    already); arrays under ``npy``, or ``npz`` (a dict of them); PIL images and uint8 arrays
-    ``[H, W, 3]`` or ``[H, W]`` under ``jpg``, ``png`` or ``webp`` (quality 95; give bytes for
-    another). Extensions become lower case; names that begin with ``_`` are left out, as webdataset
-    does it.
+    Values are converted by the last part of their extension: bytes are written unchanged; ``str``
+    as UTF-8; integers (``"cls"``), booleans and floats as text; values under ``json`` as JSON (text
+    must already be JSON); arrays under ``npy``, or ``npz`` (a dict of arrays); PIL images and uint8
+    arrays ``[H, W, 3]`` or ``[H, W]`` under ``jpg``, ``png`` or ``webp`` (quality 95; for another
+    quality pass bytes). Extensions are converted to lower case; names that begin with ``_`` are
+    left out, as in webdataset.
 
-    One thread at a time. Keys are kept for as long as the writer lives, at 16 to 32 bytes each.
+    Threads: one at a time. Memory: 16 to 32 bytes for each key while the writer is open.
 
     Args:
-        destination: a folder that is not there yet, or is empty.
-        shard_bytes: no shard is larger, unless one sample is. Default 256 MiB.
-        pattern: names of the shards. Default ``"shard-%06d.tar"``.
+        destination: a folder that does not exist, or is empty.
+        shard_bytes: largest shard, unless one sample is larger. Default: 256 MiB.
+        pattern: names of the shards. Default: ``"shard-%06d.tar"``.
         classes: names of the numbers under ``cls``, for index and manifest.
-        source: text that names what is written, such as a version: unfinished work of another
-            source is refused, rather than gone on with. It is kept in the manifest.
-        engine: default: the process's.
+        source: text that identifies the source, such as a version: unfinished work of another
+            source is rejected instead of continued. The manifest contains it.
+        engine: default: the process's engine.
     """
 
     def __init__(
@@ -142,7 +144,7 @@ class ShardWriter:
     ) -> None:
         where = "ShardWriter"
         if isinstance(classes, (str, bytes)):
-            raise ArgumentError(f"classes {classes!r}", where, "give a list of names")
+            raise ArgumentError(f"classes {classes!r}", where, "pass a list of names")
         self.engine = engine_of(engine, where)
         self._committed = False
         self._native = _stoker.ShardWriter(
@@ -156,25 +158,27 @@ class ShardWriter:
 
     @property
     def samples_done(self) -> int:
-        """Samples that are on disk for good, in whole shards: of earlier runs and of this one."""
+        """Samples in finished shards, of earlier runs and of this one."""
         return self._native.position()
 
     @property
     def resume_key(self) -> str | None:
-        """The key of the last sample that was on disk when the writer was opened, for samples that
-        have no numbers; ``""``: none was; ``None``: all are, and only commit is left."""
+        """Key of the last finished sample when the writer was opened, for samples without numbers;
+        ``""``: there was none; ``None``: all samples were finished, and only commit is missing."""
         return self._native.resume_key()
 
     def write(self, sample: Mapping[str, Any]) -> None:
-        """One sample: ``{"__key__": key, extension: value, ...}``.
+        """Writes one sample: ``{"__key__": key, extension: value, ...}``.
 
-        A key or value that cannot be written is an ArgumentError: then nothing of the sample was,
-        and the next may follow. After another error (a full disk) the writer is of no more use:
-        another one, with the same arguments, goes on at its ``samples_done``.
+        Raises:
+            ArgumentError: a key or value cannot be written. No part of the sample was written, and
+                the next one may follow.
+            Error: after another error (a full disk) the writer cannot be used any more; a new one
+                with the same arguments continues at its ``samples_done``.
         """
         where = "ShardWriter.write"
         if not isinstance(sample, Mapping) or "__key__" not in sample:
-            raise ArgumentError("a sample has no '__key__'", where, "give a dict with '__key__'")
+            raise ArgumentError("a sample has no '__key__'", where, "pass a dict with '__key__'")
         key = _name(sample["__key__"], f"{where} __key__")
         members = []
         for extension, value in sample.items():
@@ -184,12 +188,12 @@ class ShardWriter:
         self._native.add(key, tuple(members))
 
     def commit(self) -> None:
-        """The last sample was written: index, manifest, and the rename. Only close may follow."""
+        """Writes index and manifest after the last sample, and renames. Only close may follow."""
         self._native.commit()
         self._committed = True
 
     def close(self) -> None:
-        """Lets go. Without commit, whole shards stay in ``destination.part``."""
+        """Closes it. Without commit, finished shards stay in ``destination.part``."""
         self._native.close()
 
     def __enter__(self) -> ShardWriter:
@@ -207,10 +211,10 @@ class ShardWriter:
 
 
 def _name(text: Any, where: str) -> bytes:
-    """Text as the library takes it: bytes without a NUL."""
+    """Text for the library: bytes without a NUL."""
     if not isinstance(text, str) or "\0" in text:
-        raise ArgumentError(f"{text!r} is not a name", where, "give text without NUL")
+        raise ArgumentError(f"{text!r} is not a name", where, "pass text without NUL")
     try:
         return os.fsencode(text)
     except UnicodeEncodeError:
-        raise ArgumentError(f"{text!r} is not a name", where, "give text in UTF-8") from None
+        raise ArgumentError(f"{text!r} is not a name", where, "pass text in UTF-8") from None

@@ -1,4 +1,4 @@
-"""What a state says, natively and as JSON."""
+"""The state of a loader: the native tuple, and the dict for JSON."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ STATE_NAMES = (
 )
 
 EPOCH, POSITION, MIX = (STATE_NAMES.index(name) for name in ("epoch", "position", "mix"))
-"""Places in a native state."""
+"""Indexes into a native state."""
 
 _HASHES = ("mix", "subset", "draws", "fingerprint")  # of 64 bits
 _SMALL = (*STATE_NAMES[:5], "repeats", "repeats_apart")  # of 32 bits
 
 
 def state_values(state: tuple[Any, ...]) -> dict[str, Any]:
-    """A native state as JSON has it; 64 and 256 bits as hexadecimal digits."""
+    """A native state as a dict for JSON; hashes as hexadecimal digits."""
     values: dict[str, Any] = dict(zip(STATE_NAMES, state, strict=True))
     for name in _HASHES:
         values[name] = f"{values[name]:016x}"
@@ -46,12 +46,12 @@ def state_values(state: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def parse_state(state: dict[str, Any]) -> tuple[Any, ...]:
-    """The native state out of what :func:`state_values` made, or StateError."""
+    """The native state from the dict of :func:`state_values`; StateError if it is not valid."""
     is_one = isinstance(state, Mapping)
     missing = [name for name in STATE_NAMES if not is_one or name not in state]
     if missing:
         raise StateError(
-            f"the state has no {missing[0]!r}", "load_state_dict", "give what state_dict() gave"
+            f"the state has no {missing[0]!r}", "load_state_dict", "pass what state_dict() returned"
         )
     try:
         values = []
@@ -63,21 +63,23 @@ def parse_state(state: dict[str, Any]) -> tuple[Any, ...]:
         return (*values, bytes.fromhex(state["identity"]))
     except (TypeError, ValueError) as error:
         raise StateError(
-            f"the state cannot be read: {error}", "load_state_dict", "give what state_dict() gave"
+            f"the state cannot be read: {error}",
+            "load_state_dict",
+            "pass what state_dict() returned",
         ) from error
 
 
 def exactness(exact: bool) -> dict[str, Any]:
-    """What a state says of pixels: nothing where they are exact, as states always were."""
+    """The setting of exact= in a state; left out if True, so that old states stay the same."""
     return {} if exact else {"exact": False}
 
 
 def check_exactness(state: Mapping[str, Any], exact: bool) -> None:
-    """StateError, if the run had other pixels."""
+    """Raises StateError if the run used another setting of exact=."""
     there = state.get("exact", True) if isinstance(state, Mapping) else True
     if there != exact:
         raise StateError(
-            "the state belongs to a run with other pixels",
+            "the state belongs to a run with another setting of exact=",
             f"load_state_dict: exact={there!r} in the state, {exact!r} here",
-            f"give Loader(exact={there!r}), as the saved run did",
+            f"use Loader(exact={there!r}), as the saved run did",
         )

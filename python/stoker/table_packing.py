@@ -1,4 +1,4 @@
-"""Tables of pictures, by path or URL, to tars: ``pack_table``."""
+"""pack_table(): packs images that a table names by path or URL as tars."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ Row = Mapping[str, Any]
 
 _AHEAD = 4  # rows in flight for each thread
 _IMAGE_COLUMNS = ("file_name", "path", "image", "url")
-_RETRY_WAIT_S = 0.1  # before the first; doubles
+_RETRY_WAIT_S = 0.1  # before the first retry; doubles
 _TELL_S = 0.05  # between two calls of progress
-# The row names what cannot be a file here: that is in the table, and stays so.
+# The row's path or URL cannot be a file here: an error of the row, which stays in the table.
 _ROW_ERRORS = (
     errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG,
     errno.ENXIO,
@@ -47,7 +47,7 @@ _ROW_ERRORS = (
 
 
 class _RowFailed(Exception):
-    """What fails lies in this row, and the next ones may be fine."""
+    """The error concerns this row only; the next ones may be fine."""
 
     def __init__(self, error: Error) -> None:
         super().__init__(str(error))
@@ -64,9 +64,9 @@ class BadRow(NamedTuple):
     """A row that could not be packed."""
 
     row: int
-    """Its number, from 0."""
+    """Number of the row, from 0."""
     place: str
-    """What it names: a path or URL."""
+    """Path or URL in the row."""
     status: str
     """``"STOKER_ERROR_FORMAT"``, ``"ENOENT"``."""
     reason: str
@@ -77,7 +77,7 @@ class BadRow(NamedTuple):
 
 def _fail_table(path: str, number: int, problem: object) -> FormatError:
     return FormatError(
-        f"the table cannot be read: {problem}", f"'{path}' row {number}", "mend the table"
+        f"the table cannot be read: {problem}", f"'{path}' row {number}", "correct the table"
     )
 
 
@@ -142,7 +142,7 @@ _READERS: dict[str, Callable[[str], Iterator[Row]]] = {
 
 
 class _Table:
-    """Rows that can be read again and again, and a hash of them."""
+    """Rows that can be read several times, and a hash of them."""
 
     def __init__(self, table: Any) -> None:
         sha = hashlib.sha256()
@@ -152,7 +152,7 @@ class _Table:
             read = _READERS.get(os.path.splitext(path)[1].lower())
             if read is None:
                 endings = ", ".join(_READERS)
-                raise ArgumentError("not a table", f"'{path}'", f"give {endings} or rows of dicts")
+                raise ArgumentError("not a table", f"'{path}'", f"pass {endings} or rows of dicts")
             try:
                 with open(path, "rb") as file:
                     while part := file.read(1 << 20):
@@ -166,14 +166,14 @@ class _Table:
                 rows = [dict(row) for row in table]
             except (TypeError, ValueError):
                 raise ArgumentError(
-                    f"{type(table).__name__} is not a table", "pack_table", "give rows of dicts"
+                    f"{type(table).__name__} is not a table", "pack_table", "pass rows of dicts"
                 ) from None
             sha.update(repr(rows).encode("utf-8", "backslashreplace"))
             self.rows = lambda: iter(rows)
         self.digest = sha.hexdigest()
         first = next(self.rows(), None)
         if first is None:
-            raise ArgumentError("the table has no rows", "pack_table", "give one with rows")
+            raise ArgumentError("the table has no rows", "pack_table", "pass a table with rows")
         self.columns = list(first)
 
     def check(self, columns: Iterable[str]) -> None:
@@ -187,7 +187,7 @@ class _Table:
 
 
 class _Labels:
-    """Numbers of labels: whole numbers stay; text becomes a class, in sorted order."""
+    """Numbers of labels: integers stay; names become classes, in sorted order."""
 
     def __init__(self, column: str | None, table: _Table) -> None:
         self.column = column
@@ -202,34 +202,34 @@ class _Labels:
         value = row.get(self.column) if self.column else None
         if value is None:
             raise _RowFailed(
-                FormatError("the row has no label", f"column {self.column!r}", "mend the table")
+                FormatError("the row has no label", f"column {self.column!r}", "correct the table")
             )
         return self.numbers[str(value)] if self.classes else int(value)
 
 
-# ---- pictures ----
+# ---- images ----
 
 
 def _kind(data: bytes, place: Any) -> str:
-    """The extension of a picture, by its first bytes."""
+    """The extension of an image, by its first bytes."""
     if data[:3] == b"\xff\xd8\xff":
         return "jpg"
     if data[:8] == b"\x89PNG\r\n\x1a\n":
         return "png"
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "webp"
-    raise _RowFailed(FormatError("not a JPEG, PNG or WebP", _shown(place), "look what it is"))
+    raise _RowFailed(FormatError("not a JPEG, PNG or WebP", _shown(place), "check the file"))
 
 
 def _shown(place: Any) -> str:
-    """What a row names, for people."""
+    """The path or URL of a row, for messages."""
     if isinstance(place, Mapping):
         place = place.get("path")
     return f"'{place}'" if isinstance(place, str) else f"a {type(place).__name__}"
 
 
 class _Reader:
-    """Bytes of what a row names, within bounds."""
+    """The bytes of the image of a row, up to a limit."""
 
     def __init__(
         self, base: str, fetch: Callable[[str], Any] | None, retries: int, bytes_max: int
@@ -237,13 +237,13 @@ class _Reader:
         self.base, self.fetch, self.retries, self.bytes_max = base, fetch, retries, bytes_max
 
     def read(self, place: Any) -> bytes:
-        if isinstance(place, Mapping):  # how Hugging Face keeps a picture in Parquet
+        if isinstance(place, Mapping):  # the form in which Hugging Face stores images in Parquet
             place = place["bytes"] if place.get("bytes") is not None else place.get("path")
         if isinstance(place, bytes):
             return self._bounded(place, "bytes of the row")
         if not isinstance(place, str) or not place or "\0" in place:
             raise _RowFailed(
-                FormatError("the row names no picture", _shown(place), "mend the table")
+                FormatError("the row has no image", _shown(place), "correct the table")
             )
         scheme, colon, _ = place.partition("://")
         if not colon:
@@ -252,9 +252,9 @@ class _Reader:
             return self._file(urllib.parse.unquote(urllib.parse.urlsplit(place).path))
         if self.fetch is None:
             raise UnsupportedError(
-                f"{scheme}:// is not fetched by itself",
+                f"{scheme}:// URLs are not fetched automatically",
                 _shown(place),
-                "give fetch=, a function from a URL to its bytes, or download the files first",
+                "pass fetch=, a function from a URL to its bytes, or download the files first",
             )
         return self._fetched(self.fetch, place)
 
@@ -297,14 +297,14 @@ class _Reader:
             attempt += 1
 
 
-# ---- what failed ----
+# ---- failed rows ----
 
 
 class _Quarantine:
-    """The rows that failed: a list, a file of JSON lines, and their bound."""
+    """The rows that failed: a list, a file of JSON lines, and their limit."""
 
     def __init__(self, path: Any, rows_max: int, first: int) -> None:
-        """first: the row to go on with; what the file says of it and of later ones is dropped."""
+        """first: the row at which to continue; lines of the file about later rows are dropped."""
         self.rows_max = rows_max
         self.rows: list[BadRow] = []
         self.file: Any = None
@@ -317,8 +317,8 @@ class _Quarantine:
             raise _os_error(problem, os.fsdecode(path), "name another quarantine file") from None
 
     def _keep(self, path: Any, first: int) -> None:
-        """Rows come in order: what is kept is a beginning, and at no instant is less in the file
-        (written anew it would lose what a kill left unwritten)."""
+        """Rows come in order, so the lines to keep are at the beginning: the file is truncated, not
+        written again, so that a kill loses none of them."""
         if not os.path.isfile(path):
             return
         end = 0
@@ -340,7 +340,7 @@ class _Quarantine:
             raise LimitError(
                 f"more than bad_samples_max={self.rows_max} rows failed",
                 "; ".join(f"row {row.row}: {row.reason}" for row in self.rows[:10]),
-                "mend the table, or raise the limit",
+                "correct the table, or raise the limit",
             )
 
     def close(self) -> None:
@@ -349,8 +349,8 @@ class _Quarantine:
 
 
 def _read_quarantine(path: Any) -> Iterator[tuple[BadRow, int]]:
-    """Of an earlier run, each with the offset of its end; a last line without its end was torn by
-    a kill."""
+    """Rows of an earlier run, each with the offset of its end; a last line without an end is
+    incomplete after a kill, and is dropped."""
     end = 0
     with open(path, "rb") as file:
         for line in file:
@@ -361,9 +361,9 @@ def _read_quarantine(path: Any) -> Iterator[tuple[BadRow, int]]:
                 yield BadRow(**json.loads(line)), end
             except (ValueError, TypeError):
                 raise ArgumentError(
-                    "the file is there, and is no quarantine of pack_table",
+                    "the quarantine file exists, but pack_table did not write it",
                     f"'{os.fsdecode(path)}'",
-                    "name another one, or remove it",
+                    "use another path, or remove the file",
                 ) from None
 
 
@@ -373,7 +373,7 @@ def _read_quarantine(path: Any) -> Iterator[tuple[BadRow, int]]:
 def _ahead(
     work: Callable[[Any], Any], items: Iterator[Any], threads: int
 ) -> Generator[Any, None, None]:
-    """work(item) in order, on threads, with a bounded number in flight."""
+    """work(item) in threads; yields results in order, with a bounded number in flight."""
     pool = concurrent.futures.ThreadPoolExecutor(threads, "stoker-table")
     flight: deque[concurrent.futures.Future[Any]] = deque()
     try:
@@ -388,7 +388,7 @@ def _ahead(
 
 
 class _Maker:
-    """Samples of rows."""
+    """Makes samples from rows."""
 
     def __init__(self, table: _Table, reader: _Reader, **columns: Any) -> None:
         self.reader = reader
@@ -405,7 +405,7 @@ class _Maker:
         try:
             if self.key is not None and row.get(self.key) is None:
                 raise _RowFailed(
-                    FormatError("the row has no key", f"column {self.key!r}", "mend the table")
+                    FormatError("the row has no key", f"column {self.key!r}", "correct the table")
                 )
             data = self.reader.read(place)
             sample: dict[str, Any] = {
@@ -433,9 +433,9 @@ class _Maker:
                     break
             else:
                 raise StateError(
-                    "the unfinished work there does not come from this table",
+                    "the unfinished shards in the destination belong to another table",
                     f"key '{key}'",
-                    "remove the .part folder to begin anew",
+                    "remove the .part folder to start again",
                 )
         yield from rows
 
@@ -444,21 +444,21 @@ def _columns(
     table: _Table, image: str | None, label: str | None, text: str | None,
     extra: Sequence[str] | str, key: str | None,
 ) -> dict[str, Any]:  # fmt: skip
-    """The columns by their use, looked up in the table."""
+    """The columns by their use, found in the table."""
     if image is None:
         found = [name for name in _IMAGE_COLUMNS if name in table.columns]
         if len(found) != 1:
             raise ArgumentError(
-                f"{len(found)} columns may name the picture",
+                f"{len(found)} columns may contain the image",
                 f"columns {', '.join(map(str, table.columns))}",
-                "say which it is: image=",
+                "pass the column: image=",
             )
         image = found[0]
     used = [name for name in (image, label, text, key) if name is not None]
     if extra == "rest":
         extra = [name for name in table.columns if name not in used]
     elif isinstance(extra, str):
-        raise ArgumentError(f"extra {extra!r}", "pack_table", "give a list of columns, or 'rest'")
+        raise ArgumentError(f"extra {extra!r}", "pack_table", "pass a list of columns, or 'rest'")
     table.check([*used, *extra])
     return {"image": image, "label": label, "text": text, "extra": list(extra), "key": key}
 
@@ -485,44 +485,47 @@ def pack_table(
     engine: Engine | None = None,
     progress: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
-    """Packs the pictures that a table names, in its order, as ``pack`` and ``ShardWriter`` do.
+    """Packs the images of a table in its order, as ``pack`` and ``ShardWriter`` do.
 
-    Interrupted at any point, the same call goes on after the last whole shard; of another table or
-    other columns it is refused. A table of Hugging Face's imagefolder (``metadata.jsonl`` or
-    ``metadata.csv`` beside the pictures) needs no more than ``extra="rest"``.
+    If the work was interrupted, the same call continues after the last finished shard; with another
+    table or other columns it is rejected. A table of Hugging Face's imagefolder
+    (``metadata.jsonl`` or ``metadata.csv`` in the folder of the images) only needs
+    ``extra="rest"``.
 
     Args:
         table: path of a ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet`` (needs pyarrow), or rows as
-            dicts. It is read twice when there are labels.
-        destination: a folder that is not there yet, or is empty.
-        image: the column with a path, a ``file://`` URL, or the picture itself (bytes). Default:
-            that of ``file_name``, ``path``, ``image``, ``url`` which the table has.
-        label: a column of whole numbers, or of names: these become classes, sorted. Kept as
+            dicts. It is read twice if there are labels.
+        destination: a folder that does not exist, or is empty.
+        image: the column with a path, a ``file://`` URL, or the bytes of the image. Default: the
+            one of ``file_name``, ``path``, ``image``, ``url`` that the table has.
+        label: a column of integers, or of names, which become classes in sorted order. Stored as
             ``cls``.
-        text: a column of captions, kept as ``txt``.
-        extra: columns kept together as ``json``; ``"rest"``: all that have no other use.
+        text: a column of captions, stored as ``txt``.
+        extra: columns stored together as ``json``; ``"rest"``: all columns without another use.
         key: a column of keys. Default: the number of the row, as ``000000000``.
-        base: where relative paths begin. Default: the folder of the table.
+        base: folder of relative paths. Default: the folder of the table.
         fetch: a function from a URL to its bytes, called from several threads. Without it, rows
-            with ``http://`` and the like are an UnsupportedError: nothing is fetched by itself.
-        shard_bytes, pattern, engine: as of ``ShardWriter``.
-        threads: that read at once. bytes_max: of one picture.
-        io_retries: of a read that fails for the system's reasons, or of ``fetch``. Then such a read
-            is raised, whatever ``on_error`` says; a failed fetch is a failed row.
-        on_error: ``"raise"``, or ``"skip"`` rows without a picture (nothing there, not a JPEG, PNG
-            or WebP, too large), without a label, or with a key that was there before.
-        quarantine: a file that gets a line of JSON for each row that failed.
-        bad_samples_max: rows that may fail; then a LimitError.
-        progress: is called with the result so far, some 20 times a second.
+            with ``http://`` and other URLs raise UnsupportedError: nothing is downloaded
+            automatically.
+        shard_bytes, pattern, engine: see ``ShardWriter``.
+        threads: threads that read.
+        bytes_max: largest image, in bytes.
+        io_retries: retries of a read that fails with a transient error, or of ``fetch``. After them
+            the read error is raised, regardless of ``on_error``; a failed fetch is a failed row.
+        on_error: ``"raise"``, or ``"skip"`` rows without an image (missing, not a JPEG, PNG or
+            WebP, too large), without a label, or with a duplicate key.
+        quarantine: a file that gets a line of JSON for each failed row.
+        bad_samples_max: most failed rows; more raise LimitError.
+        progress: called with the present result about 20 times a second.
 
     Returns:
-        ``samples`` of all, ``samples_kept`` of an earlier run, and ``bad``: a list of BadRow.
+        ``samples``: all; ``samples_kept``: of an earlier run; ``bad``: a list of BadRow.
     """
     where = "pack_table"
     if on_error not in ("raise", "skip"):
-        raise ArgumentError(f"on_error {on_error!r}", where, "give 'raise' or 'skip'")
+        raise ArgumentError(f"on_error {on_error!r}", where, "pass 'raise' or 'skip'")
     if fetch is not None and not callable(fetch):
-        raise ArgumentError(f"fetch {fetch!r}", where, "give a function from URL to bytes")
+        raise ArgumentError(f"fetch {fetch!r}", where, "pass a function from URL to bytes")
     threads = count(threads, f"{where} threads", low=1, high=1024)
     retries = count(io_retries, f"{where} io_retries", high=30)
     rows_max = count(bad_samples_max, f"{where} bad_samples_max", low=1)
@@ -564,7 +567,7 @@ def pack_table(
 
 
 def _write(writer: ShardWriter, sample: dict[str, Any]) -> Error | None:
-    """Why the sample cannot be one, if so."""
+    """The reason why the row cannot be a sample; or None."""
     try:
         writer.write(sample)
     except ArgumentError as error:
@@ -573,6 +576,6 @@ def _write(writer: ShardWriter, sample: dict[str, Any]) -> Error | None:
 
 
 def _in_row(error: Error, number: int) -> Error:
-    """The error with the row's number."""
+    """The error with the number of the row."""
     where = f"row {number}, {error.where}"
     return from_native(error.status, error.name, error.what, where, error.advice, "", "", None)

@@ -1,6 +1,6 @@
-"""From a batch of the library to what the training loop gets: tensors, arrays, lists.
+"""Converts a native batch to values for the training loop: tensors, arrays, lists.
 
-Nothing is imported before it is needed: torch is looked up in ``sys.modules`` first.
+Packages are imported on first use; torch is looked up in ``sys.modules`` first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WORDS = ("auto", "torch", "numpy", "array")
 
 
 def choose(output: str) -> str:
-    """ "auto" as one of the others: torch if it is importable, else NumPy, else "array"."""
+    """Replaces "auto": torch if it can be imported, else NumPy, else "array"."""
     if output != "auto":
         return output
     for name in ("torch", "numpy"):
@@ -37,12 +37,14 @@ def choose(output: str) -> str:
 
 def check_word(output: str) -> str:
     if output not in WORDS:
-        raise ArgumentError(f"output {output!r}", "Loader", f"give one of {', '.join(WORDS)}")
+        raise ArgumentError(
+            f"unknown output {output!r}", "Loader", f"pass one of {', '.join(WORDS)}"
+        )
     return output
 
 
 def converter(output: str) -> Convert:
-    """What makes a tensor of a stoker.ArrayColumn without a copy."""
+    """A function that makes a tensor from a stoker.ArrayColumn without a copy."""
     if output == "torch":
         return _import("torch").from_dlpack  # type: ignore[no-any-return]
     if output == "numpy":
@@ -55,9 +57,9 @@ def _import(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise ArgumentError(
-            f"output={name!r}, and {name} cannot be imported: {error}",
+            f"output={name!r} needs {name}, which cannot be imported: {error}",
             "Loader",
-            f"install {name}, or give output='array'",
+            f"install {name}, or pass output='array'",
         ) from error
 
 
@@ -73,7 +75,7 @@ def _same(array: Any) -> Any:
 
 
 def mask_of(batch: _stoker.Batch, output: str) -> Any:
-    """bool [B], a copy: the library's own is for reading only."""
+    """bool [B], a copy, because the native mask is read-only."""
     flags = batch.mask.tolist()
     if output == "torch":
         torch = _import("torch")
@@ -93,11 +95,11 @@ def _msgpack_parser() -> Convert:
         unpackb = importlib.import_module("msgpack").unpackb
     except ImportError as error:
         raise ArgumentError(
-            f"MessagePack(), and msgpack cannot be imported: {error}",
+            f"MessagePack() needs msgpack, which cannot be imported: {error}",
             "Loader",
-            "install msgpack, or take parts of it: Int('mp:path'), Array('mp:path')",
+            "install msgpack, or read parts of it: Int('mp:path'), Array('mp:path')",
         ) from error
-    # Numbers as keys are MessagePack too, though the package refuses them unless told so.
+    # MessagePack allows numbers as keys, but the package rejects them by default.
     return lambda data: unpackb(data, strict_map_key=False)
 
 
@@ -105,13 +107,13 @@ PARSERS = {"json": _json_parser, "msgpack": _msgpack_parser}
 
 
 class Ragged(Sequence[Any]):
-    """Values of different lengths, one after the other, and where each begins; no copy.
+    """Values of variable length, stored one after the other, with their offsets; no copy.
 
     Attributes:
         values: tensor of all rows: [offsets[-1], ...].
         offsets: int64 [B + 1]: sample i is ``values[offsets[i]:offsets[i + 1]]``.
-        shapes: int64 [B, rank] where more than the first side varies: ``values`` is flat then, and
-            item i has this shape. Else ``None``.
+        shapes: int64 [B, rank] if more than the first dimension varies: ``values`` is flat then,
+            and item i has this shape. Else ``None``.
         labels: the Ragged of the labels of :class:`stoker.Boxes`, or ``None``.
     """
 
@@ -124,7 +126,7 @@ class Ragged(Sequence[Any]):
         return len(self.offsets) - 1
 
     def __getitem__(self, index: Any) -> Any:
-        """A view of one sample's values; of a slice, a list of views."""
+        """A view of one sample's values; for a slice, a list of views."""
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         number = index + len(self) if index < 0 else index
@@ -140,14 +142,14 @@ class Ragged(Sequence[Any]):
             self._shape_list = self.shapes.tolist()
         shape = self._shape_list[number]
         if isinstance(part, memoryview):
-            flat: Any = part.cast("B")  # mypy knows formats and shapes as literals only
+            flat: Any = part.cast("B")  # mypy accepts formats and shapes as literals only
             return flat.cast(part.format, shape) if part.nbytes else part
         return part.reshape(shape)
 
     def nested(self) -> Any:
         """A jagged ``torch.nested`` tensor of the same memory; torch output only."""
         if self.shapes is not None:
-            raise ArgumentError("more than the first side varies", "Ragged", "take the items")
+            raise ArgumentError("more than the first dimension varies", "Ragged", "use the items")
         nested = _import("torch").nested
         return nested.nested_tensor_from_jagged(self.values, self.offsets)
 
@@ -167,13 +169,13 @@ class Ragged(Sequence[Any]):
 
 
 class Column:
-    """Where a field of a batch is, and how it is given."""
+    """The index of a field in a batch, and its conversion."""
 
     def __init__(self, name: str, field: Field, index: int) -> None:
         self.name, self.index = name, index
         self.kind = "mask" if index < 0 else field._list
         self.errors = str(getattr(field, "errors", "strict"))
-        self.labels = -1  # index of the field of the boxes' labels
+        self.labels = -1  # index of the native field with the labels of boxes
 
     def take(self, batch: _stoker.Batch, output: str, convert: Convert, dataset: Any) -> Any:
         if self.kind == "mask":
@@ -195,7 +197,7 @@ class Column:
         return Ragged(*made)
 
     def _parsed(self, batch: _stoker.Batch, column: Any, dataset: Any) -> list[Any]:
-        """Python objects; an error names the sample."""
+        """Python objects; errors have the sample."""
         parse = PARSERS[self.kind]()
         values: list[Any] = []
         for value in column.tolist():
@@ -206,7 +208,7 @@ class Column:
                 raise CorruptError(
                     f"a member is not {self.kind}: {error}",
                     f"field {self.name!r} key {sample.key!r}",
-                    "look at it with 'stoker cat', or take Bytes",
+                    "look at it with 'stoker cat', or use Bytes",
                     shard=sample.members[0].shard,
                     key=sample.key,
                 ) from error
@@ -222,6 +224,6 @@ class Column:
             raise FormatError(
                 f"text is not UTF-8: {error.reason}",
                 f"field {self.name!r} sample {sample}",
-                "give Text(..., errors='replace'), or take Bytes",
+                "use Text(..., errors='replace'), or Bytes",
                 offset=error.start,
             ) from error

@@ -1,4 +1,4 @@
-"""TextLoader: lines of text and JSON, tokenised on the fly by threads, as training batches."""
+"""TextLoader: lines of text and JSON, tokenised by threads on the fly, as training batches."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from .tokenizers import Encoder, HuggingFace, digest, encoder, fim_with_ids, nam
 __all__ = ["TextLoader"]
 
 NEWLINE, NEVER = 10, 256
-"""What ends a document; no byte is 256."""
+"""Ends of documents; no byte equals 256."""
 JSON_ENDINGS = (b".jsonl", b".ndjson", b".json")
 WINDOW_BLOCK_BYTES, WINDOW_BLOCKS = 1 << 20, 64
-"""Of the order of windows: about 256 Ki tokens a block, and so many blocks mixed."""
+"""The order of windows: about 256 Ki tokens in a block, and the number of blocks mixed."""
 KEPT_BYTES_MAX = 1 << 30
-"""Tokenised documents that are kept, for windows."""
+"""Limit of cached tokenised documents, for windows."""
 
 
 class TextLoader(TokenLoader):
-    """A stream of batches of documents that are tokenised when they are needed, exactly ordered.
+    """A stream of batches of documents, tokenised on the fly, in an exact order.
 
     Each document is a line of a JSONL file, a line of text, or a text file::
 
@@ -45,51 +45,53 @@ class TextLoader(TokenLoader):
                                    eod="<|endoftext|>", seed=0)
         for batch in loader: ...    # input_ids, labels, position_ids, cu_seqlens
 
-    ``batch_size`` counts documents, so what a batch holds is a function of its position alone: the
+    ``batch_size`` counts documents, so the contents of a batch depend only on its position: the
     global batches have the same documents for every number of ranks, and a state is one position.
-    Threads read, parse and tokenise some batches ahead; they come in order, and the same whatever
-    the threads.
+    Threads read, parse and tokenise batches ahead; the number of threads does not change batches or
+    their order.
 
-    ``rows="windows"`` are those that :class:`TokenLoader` cuts out of the same tokens in one file,
-    and ``batch_size`` counts them. Windows can only be numbered when each document's count is
-    known: the first loader of a text tokenises all of it once, to count, and keeps 8 bytes a
-    document (see ``counts``); later ones begin at once, at any position. Who reads a text many
-    times tokenises once (Megatron's ``preprocess_data``) and takes :class:`TokenLoader`.
+    ``rows="windows"`` returns the windows that :class:`TokenLoader` cuts from the same tokens in
+    one file, and ``batch_size`` counts them. Windows can only be numbered if the number of tokens
+    of each document is known: the first loader of a text tokenises all of it once to count, and
+    stores 8 bytes for each document (see ``counts``); later loaders begin at once, at any position.
+    If a text is read many times, tokenise it once (Megatron's ``preprocess_data``) and use
+    :class:`TokenLoader`.
 
     Args:
-        source: a file, a glob, or a list of them; plain or packed by zstd, in UTF-8. One pass over
-            them finds the lines, when the loader is made.
-        tokenizer: a ``tokenizers.Tokenizer``, a path of its ``tokenizer.json``, a fast tokenizer
+        source: a file, a glob, or a list of them; plain or compressed by zstd, in UTF-8. Opening
+            reads them once to find the lines.
+        tokenizer: a ``tokenizers.Tokenizer``, the path of its ``tokenizer.json``, a fast tokenizer
             of ``transformers``, or a function: list of texts -> list of lists of ids.
-        batch_size: documents of a batch, of this rank; of windows, rows.
+        batch_size: documents in a batch of this rank; rows for windows.
         context: tokens of a row.
-        field: the text in a line of JSON: a name, names between dots, or a function of the parsed
-            line.
+        field: the text in a line of JSON: a name, names separated by dots, or a function of the
+            parsed line.
         documents: ``"json"``: lines of JSON; ``"lines"``: lines of text; ``"files"``: each file is
-            one. Default: ``"json"`` for ``.jsonl``, ``.ndjson`` and ``.json``, else ``"lines"``.
-        rows: ``"packed"``: the documents of the batch by best fit, in as many rows as it takes;
-            ``"padded"``: a row each, cut or padded; ``"documents"``: as pairs of
-            :class:`Ragged`; ``"windows"``: of all documents in a row. Default: ``"packed"``,
-            without context ``"documents"``.
+            a document. Default: ``"json"`` for ``.jsonl``, ``.ndjson`` and ``.json``, else
+            ``"lines"``.
+        rows: ``"packed"``: the documents of the batch, packed by best fit, in as many rows as
+            needed; ``"padded"``: a row for each document, cut or padded; ``"documents"``: pairs
+            of :class:`Ragged`; ``"windows"``: windows over the sequence of all documents. Default:
+            ``"packed"``; without context ``"documents"``.
         stride: tokens from one window to the next. Default: ``context``.
-        counts: of windows, the folder of the tables of counts, which processes may share. Default:
-            ``$STOKER_CACHE``, else ``$XDG_CACHE_HOME/stoker`` or ``~/.cache/stoker``; of a function
-            as tokenizer, which is known by its name only, none is kept.
-        block_bytes: a block of the order. Default: 8 MiB of text; of windows 1 MiB of tokens of 4
-            bytes: the documents of a window of blocks stay tokenised (up to 1 GiB), so that each is
-            tokenised about once an epoch.
-        eod: the token at documents' ends, by id or by name. Default: none.
-        append_eod: whether it is put there. Default: if there is one.
-        special: whether the tokenizer adds its own special tokens.
-        threads: that tokenise. Default: one a core of the machine's share.
-        ahead: batches that are made ahead. Default: twice the threads.
+        counts: for windows: folder of the tables of counts, which processes may share. Default:
+            ``$STOKER_CACHE``, else ``$XDG_CACHE_HOME/stoker`` or ``~/.cache/stoker``. If the
+            tokenizer is a function, which only its name identifies, no table is stored by default.
+        block_bytes: size of a block of the order. Default: 8 MiB of text; for windows 1 MiB of
+            tokens with 4 bytes: the documents of a window of blocks are cached as tokens (up to
+            1 GiB), so that each is tokenised about once in an epoch.
+        eod: the token at the end of documents, by id or by name. Default: none.
+        append_eod: append the token to documents. Default: True if there is one.
+        special: let the tokenizer add its own special tokens.
+        threads: threads that tokenise. Default: one for each available core.
+        ahead: number of prefetched batches. Default: twice the threads.
         names, labels, mask_ends, positions, fim, pad, dtype, seed, shuffle, tail, rank,
             world_size, window, groups, transform, output, engine: see :class:`TokenLoader`.
-            Fill in the middle is drawn from (seed, epoch, document); behind a wrapped tail the
-            epoch is still the step's. With ``tail="pad"`` packed rows leave the repeats out.
+            Fill in the middle is drawn from (seed, epoch, document); in a wrapped tail the epoch
+            is that of the step. With ``tail="pad"`` packed rows leave the repeats out.
 
-    The state holds a digest of the tokenizer and all settings that decide over a batch: another
-    one is refused, by name. A function as tokenizer or field is known by its name only.
+    The state contains a digest of the tokenizer and all settings that affect batches: a state with
+    others is rejected, and the error names the differences. Only the name identifies a function.
     """
 
     def __init__(
@@ -143,24 +145,26 @@ class TextLoader(TokenLoader):
         )
         if isinstance(source, Mix):
             raise ArgumentError(
-                "a Mix of text", where, "tokenise its sources once, and mix them in a TokenLoader"
+                "a Mix of text is not supported",
+                where,
+                "tokenise its sources once, and mix them in a TokenLoader",
             )
         rows = rows if rows is not None else "packed" if context is not None else "documents"
         self._keep_rows(where, context, rows, names, labels, positions, block_bytes, output)
         if rows != "windows" and (stride is not None or counts is not None):
             raise ArgumentError(
-                f"stride= or counts= beside rows={rows!r}", where, "give it with windows"
+                f"stride= and counts= do not apply to rows={rows!r}", where, "use rows='windows'"
             )
         encode = encoder(tokenizer, special)
         end = encode.id_of(eod) if isinstance(eod, str) else eod
         append = end is not None if append_eod is None else bool(append_eod)
         if append and end is None:
-            raise ArgumentError("append_eod without eod", where, "name the token")
+            raise ArgumentError("append_eod needs eod", where, "pass the token as eod=")
         fim = fim_with_ids(fim, encode)
         by_text = isinstance(fim, FIM) and fim.level == "characters"
         if by_text and rows == "windows":
             raise ArgumentError(
-                "fim by characters in windows", where, "cuts change the counts: take packed rows"
+                "fim with level='characters' does not apply to windows", where, "use rows='packed'"
             )
         options = row_options(
             where,
@@ -222,7 +226,7 @@ class TextLoader(TokenLoader):
     ) -> _Windows:
         step = count(stride, "TextLoader stride", low=1) or self.context
         if not self.context:
-            raise ArgumentError("windows without context", "TextLoader", "give context=")
+            raise ArgumentError("rows='windows' needs context", "TextLoader", "pass context=")
         told = {name: self._text[name] for name in ("tokenizer", "documents", "field")}
         digest = hashlib.sha256(
             repr((sorted(told.items()), bool(tail), self.tokens.identity)).encode()
@@ -265,9 +269,9 @@ class TextLoader(TokenLoader):
         text = state.get("text") if isinstance(state, dict) else None
         if not isinstance(text, dict):
             raise StateError(
-                "the state is none of a TextLoader",
+                "the state does not belong to a TextLoader",
                 "load_state_dict",
-                "give what state_dict() gave",
+                "pass what state_dict() returned",
             )
         differences = [
             f"{name}: {text.get(name)!r} in the state, {value!r} here"
@@ -283,7 +287,7 @@ class TextLoader(TokenLoader):
 
     @property
     def counts(self) -> str | None:
-        """The file with the table of counts; of windows."""
+        """Path of the table of counts; for windows only."""
         return self._maker.counts.path if isinstance(self._maker, _Windows) else None
 
     def __repr__(self) -> str:
@@ -294,26 +298,26 @@ class TextLoader(TokenLoader):
         )
 
 
-# ---- batches ahead ----
+# ---- prefetched batches ----
 
 
 class _Made:
-    """A batch of rows, with the ids and the mask of the documents that it was made of."""
+    """A batch of rows, with ids and mask of the batch of documents that they come from."""
 
     def __init__(self, rows: _stoker.Batch, source: _stoker.Batch) -> None:
         self.array, self.ids, self.mask = rows.array, source.ids, source.mask
 
 
 class _Waiting(NamedTuple):
-    made: concurrent.futures.Future[_Made] | None  # None: the epoch's end
-    state: tuple[Any, ...]  # behind it
+    made: concurrent.futures.Future[_Made] | None  # None: the end of the epoch
+    state: tuple[Any, ...]  # the state behind it
 
 
 class _Ahead:
-    """What a native loader is, of batches that threads make while earlier ones are in use.
+    """Has the methods of a native loader; threads make its batches ahead of the caller.
 
-    Batches are read in order, by the caller; so what is ahead is forgotten by going back to the
-    state behind the last one that was given.
+    The caller's thread reads batches of documents in order. To drop prefetched batches, the native
+    loader goes back to the state behind the last batch that was returned.
     """
 
     def __init__(
@@ -362,7 +366,7 @@ class _Ahead:
         return self._given[EPOCH], self._given[POSITION]
 
     def set_state(self, state: tuple[Any, ...]) -> None:
-        self._native.set_state(state)  # a refused one changes nothing
+        self._native.set_state(state)  # if it raises, nothing has changed
         self._forget()
         self._given = self._native.state()
 
@@ -379,7 +383,7 @@ class _Ahead:
 
 
 class _Rows:
-    """Tokens of documents -> a batch of rows."""
+    """Makes a batch of rows from tokens of documents."""
 
     def __init__(self, engine: Engine, context: int, options: dict[str, Any]) -> None:
         self.engine, self.context, self.options = engine, context, options
@@ -392,7 +396,7 @@ class _Rows:
             tokens.extend(document)
             ends.append(len(tokens))
         if not tokens and options["rows"] == _stoker.ROWS_PACKED:
-            # No document has a token, or there is none: a row of padding.
+            # All documents are empty, or there is none: one row of padding.
             tokens, ends, ids = array("i", [options["pad"]]), array("Q", [1]), array("Q", [0])
             options = options | {"append_eod": 0, "fim_rate": 0.0}
         rows = _stoker.token_rows_batch(
@@ -402,15 +406,16 @@ class _Rows:
 
 
 class _Maker:
-    """Documents -> texts -> ids -> rows. It knows no loader, so threads keep none alive."""
+    """Makes rows from documents: texts, ids, rows. Has no reference to a loader, so that its
+    threads keep none alive."""
 
-    context = 0  # of the batches of documents that it is given
+    context = 0  # of the batches of documents: no limit
 
     def __init__(self, rows: _Rows, tokenise: _Tokenise, middle: Middle | None) -> None:
         self._rows, self._tokenise, self._middle = rows, tokenise, middle
 
     def __call__(self, source: _stoker.Batch, epoch: int) -> _Made:
-        """Packed rows are made without what is padding of the batch."""
+        """Packed rows leave out the padding of the batch."""
         values, offsets, *_ = source.array(0)
         stored, bounds = memoryview(values).cast("B"), memoryview(offsets).tolist()
         all_real = self._rows.options["rows"] != _stoker.ROWS_PACKED
@@ -431,11 +436,11 @@ class _Maker:
 
 
 class _Tokenise:
-    """Numbers of documents and their bytes -> their ids."""
+    """Makes ids from documents: (numbers, bytes) -> ids."""
 
     def __init__(self, read: Callable[[bytes], str], encode: Encoder) -> None:
         self._read, self._encode = read, encode
-        self.is_exact = isinstance(encode, HuggingFace)  # its identity says what it does
+        self.is_exact = isinstance(encode, HuggingFace)  # its digest covers its behaviour
 
     def __call__(self, numbers: Sequence[int], stored: Sequence[bytes]) -> list[array[int]]:
         return self.ids(self.texts(numbers, stored))
@@ -450,15 +455,15 @@ class _Tokenise:
                 found.append(array("i", ids))
             except (OverflowError, TypeError) as error:
                 raise FormatError(
-                    f"the tokenizer gave what is no id: {error}",
+                    f"the tokenizer returned a value that is not an id: {error}",
                     "TextLoader",
-                    "give ids of 32 bits",
+                    "return ids of 32 bits",
                 ) from error
         if len(found) != len(texts):
             raise FormatError(
-                f"the tokenizer gave {len(found)} lists of ids for {len(texts)} texts",
+                f"the tokenizer returned {len(found)} lists of ids for {len(texts)} texts",
                 "TextLoader",
-                "give one for each",
+                "return one list for each text",
             )
         return found
 
@@ -469,7 +474,7 @@ class _Tokenise:
             raise CorruptError(
                 f"a document cannot be read: {type(error).__name__}: {error}",
                 f"document {number}",
-                "look at that line (of all files, from 0), or name another field",
+                "look at that line (counted over all files, from 0), or use another field",
             ) from error
 
 
@@ -477,7 +482,7 @@ class _Tokenise:
 
 
 class _Ended:
-    """The same with the token at documents' ends; one that is empty stays so."""
+    """The same, and appends the token at the end of documents that are not empty."""
 
     def __init__(self, tokenise: _Tokenise, tail: tuple[int, ...]) -> None:
         self._tokenise, self._tail = tokenise, tail
@@ -491,9 +496,9 @@ class _Ended:
 
 
 class _Windows:
-    """Numbers of windows -> the documents that they touch -> ids -> rows.
+    """Makes windows from their numbers: documents that they overlap, ids, rows.
 
-    What is made is a function of the numbers; what is kept spares time only.
+    The result depends only on the numbers; the cache only saves time.
     """
 
     def __init__(
@@ -505,7 +510,7 @@ class _Windows:
         self._kept = Kept(0)
 
     def places(self, given: dict[str, Any]) -> tuple[_stoker.Tokens, dict[str, Any]]:
-        """For the order of the windows: tokens that are not there, and options."""
+        """Virtual tokens for the order of the windows, and options of the native loader."""
         block = given["block_bytes"] or WINDOW_BLOCK_BYTES
         self._kept = Kept(min((given["window_blocks"] or WINDOW_BLOCKS) * block, KEPT_BYTES_MAX))
         tokens = _stoker.Tokens(
@@ -559,20 +564,20 @@ def _kind(documents: str | None, files: Sequence[bytes], where: str) -> str:
     found = {file.removesuffix(b".zst").lower().endswith(JSON_ENDINGS) for file in files}
     if len(found) > 1:
         raise ArgumentError(
-            "JSON and other files in one source", where, "say documents='json' or 'lines'"
+            "the source contains JSON and other files", where, "pass documents='json' or 'lines'"
         )
     return "json" if found.pop() else "lines"
 
 
 def _reader(kind: str, field: str | Callable[[Any], str]) -> Callable[[bytes], str]:
-    """What makes the text of a document's bytes; it raises what json and str raise."""
+    """A function from a document's bytes to its text; it raises the errors of json and str."""
 
     def line(stored: bytes) -> str:
         return stored.decode().removesuffix("\n").removesuffix("\r")
 
     def parsed(stored: bytes) -> str:
         if not stored.strip():
-            return ""  # an empty line, as at the end of a file
+            return ""  # an empty line, for example at the end of a file
         value = json.loads(stored)
         if callable(field):
             value = field(value)
@@ -580,15 +585,17 @@ def _reader(kind: str, field: str | Callable[[Any], str]) -> Callable[[bytes], s
             for name in field.split("."):
                 value = value[name]
         if not isinstance(value, str):
-            raise TypeError(f"{name_of(field)} is no text but {type(value).__name__}")
+            raise TypeError(f"{name_of(field)} is not text but {type(value).__name__}")
         return value
 
     if kind == "json" and not callable(field) and not (isinstance(field, str) and field):
-        raise ArgumentError(f"field {field!r}", "TextLoader", "give a name, or a function")
+        raise ArgumentError(
+            f"field {field!r} is not a name", "TextLoader", "pass a name, or a function"
+        )
     return {"json": parsed, "lines": line, "files": bytes.decode}[kind]
 
 
 def _fim_digest(options: dict[str, Any], fim: FIM | None) -> str | None:
-    """Of fill in the middle; fim: by characters. None: there is none."""
+    """Digest of the options of fill in the middle; fim: by characters. None: not used."""
     told = sorted(item for item in options.items() if "fim_" in item[0])
     return digest([*told, *([fim] if fim else [])]) if told or fim else None

@@ -1,11 +1,11 @@
-"""How many tokens each document of a text has: found out once, and kept in a file.
+"""The number of tokens of each document of a text: counted once, and stored in a file.
 
-    documents --tokenised by threads, once--> counts-DIGEST.bin: where each ends, in tokens
-    window -----------look-up in that table-> documents that it touches --tokenised--> its tokens
+    documents --tokenised by threads, once--> counts-DIGEST.bin: end of each document, in tokens
+    window -----------look-up in that table-> documents that it overlaps --tokenised--> its tokens
 
-So that windows can be numbered, shuffled and shared out before they are made. The table has 8 bytes
-a document, is mapped, and shared by all processes of a machine; who is killed while it is made goes
-on where he was.
+With the table, windows can be numbered, shuffled and divided among ranks before they are made. It
+has 8 bytes for each document, is memory-mapped, and shared by all processes of a machine. If the
+process that counts is killed, the next one continues its work.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ MAGIC = b"stoker counts 1\n"
 HEADER = struct.Struct("<16s32sQQ")  # magic, identity, documents, 0
 END_BYTES = 8
 STALLED_S = 600.0
-"""Another process makes the table, and it has not grown for so long."""
+"""Longest time without growth of a table that another process writes."""
 POLL_S = 0.05
 GROUP_DOCUMENTS, GROUP_BYTES = 256, 1 << 20
-"""Documents that are tokenised at once, at most (one may be longer)."""
+"""Bytes of documents that are tokenised together, at most (one may be longer)."""
 
 Tokenise: TypeAlias = "Callable[[Sequence[int], Sequence[bytes]], list[array[int]]]"
-"""Numbers of documents and their bytes -> their tokens, all that windows have of them."""
+"""(numbers of documents, their bytes) -> their tokens, all of which are in windows."""
 
 
 class Reading:
-    """Documents by number, as bytes."""
+    """Reads documents by number, as bytes."""
 
     def __init__(self, tokens: _stoker.Tokens, eod: int) -> None:
         self._native = _stoker.TokenLoader(
@@ -84,7 +84,7 @@ class Reading:
 
 
 class Counts:
-    """A table that is whole."""
+    """A complete table."""
 
     def __init__(self, file: BinaryIO, path: str, identity: bytes) -> None:
         self.path, self.identity = path, identity
@@ -93,11 +93,11 @@ class Counts:
         self.tokens = self._ends[-1]
 
     def document_at(self, token: int) -> int:
-        """The document that has the token; token < tokens."""
+        """The document that contains the token; token < tokens."""
         return bisect_right(self._ends, token)
 
     def first(self, document: int) -> int:
-        """Tokens before it."""
+        """Number of tokens before the document."""
         return self._ends[document - 1] if document else 0
 
     def touched(self, first: int, end: int) -> Iterator[int]:
@@ -112,9 +112,9 @@ class Counts:
         want = self._ends[document] - self.first(document)
         if count != want:
             raise CorruptError(
-                f"document {document} has {count} tokens, and had {want} when they were counted",
+                f"document {document} has {count} tokens, but had {want} when they were counted",
                 repr(self.path),
-                "the text or the tokenizer has changed: delete that table, it is made anew",
+                "the text or the tokenizer has changed: delete the table, and it is computed again",
             )
 
     def close(self) -> None:
@@ -123,7 +123,7 @@ class Counts:
 
 
 class Kept:
-    """Tokenised documents, the last used ones, up to so many bytes."""
+    """A cache of tokenised documents with a limit in bytes: drops the least recently used ones."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max, self._bytes = bytes_max, 0
@@ -131,7 +131,7 @@ class Kept:
         self._documents: OrderedDict[int, array[int]] = OrderedDict()
 
     def find(self, numbers: Iterable[int]) -> dict[int, array[int]]:
-        """Those that are kept."""
+        """The documents that are cached."""
         found = {}
         with self._lock:
             for number in numbers:
@@ -150,11 +150,11 @@ class Kept:
                 self._bytes -= oldest.itemsize * len(oldest)
 
 
-# ---- making ----
+# ---- counting ----
 
 
 class _Source(NamedTuple):
-    """What is counted."""
+    """The text to count."""
 
     reading: Reading
     tokenise: Tokenise
@@ -168,10 +168,10 @@ def open_counts(
     tokenise: Tokenise,
     threads: int,
 ) -> Counts:
-    """The table in the folder; it is made if it is not there. folder None: made, and not kept.
+    """The table in the folder; counts if it does not exist. folder None: counts, stores nothing.
 
     Raises:
-        TimeoutError: another process makes it, and does not get on.
+        TimeoutError: another process counts, but makes no progress.
     """
     source = _Source(reading, tokenise, threads)
     header = HEADER.pack(MAGIC, identity, reading.documents, 0)
@@ -188,7 +188,7 @@ def open_counts(
         except FileNotFoundError:
             pass
         with open(f"{path}.part", "ab+") as file:
-            # Whoever had the lock before may have given the file its name: then it is there now.
+            # The previous owner of the lock may have finished the file.
             _lock(file, path)
             if not os.path.exists(path):
                 _make(file, header, source)
@@ -202,17 +202,17 @@ def _opened(file: BinaryIO, header: bytes, path: str) -> Counts:
     size = os.fstat(file.fileno()).st_size
     if file.read(HEADER.size) != header or size != HEADER.size + END_BYTES * documents:
         raise CorruptError(
-            "this is no table of counts, or of another text", repr(path), "delete it"
+            "the file is not a table of counts of this text", repr(path), "delete it"
         )
     counts = Counts(file, path, identity)
     if counts.tokens == 0:
         counts.close()
-        raise EmptyError("no document has a token", repr(path), "look at the text")
+        raise EmptyError("no document has a token", repr(path), "check the text")
     return counts
 
 
 def _lock(file: BinaryIO, path: str) -> None:
-    """Waits as long as who has it gets on."""
+    """Waits for the lock while its owner makes progress."""
     seen, since = -1, time.monotonic()
     while True:
         try:
@@ -225,15 +225,15 @@ def _lock(file: BinaryIO, path: str) -> None:
             seen, since = size, time.monotonic()
         if time.monotonic() - since > STALLED_S:
             raise TimeoutError(
-                "another process counts the tokens, and does not get on",
+                "another process counts the tokens, but makes no progress",
                 repr(f"{path}.part"),
-                "look for it, and end it",
+                "find that process, and stop it",
             )
         time.sleep(POLL_S)
 
 
 def _make(file: BinaryIO, header: bytes, source: _Source) -> None:
-    """Goes on behind what the file has."""
+    """Continues behind the documents in the file."""
     total, done = _had(file, header)
     groups = _groups(source.reading, done)
     waiting: deque[Future[list[int]]] = deque()
@@ -251,7 +251,7 @@ def _make(file: BinaryIO, header: bytes, source: _Source) -> None:
 
 
 def _had(file: BinaryIO, header: bytes) -> tuple[int, int]:
-    """What a process that was killed left behind: tokens, documents. Of another text: nothing."""
+    """(tokens, documents) of the file of a killed process; (0, 0) if it is of another text."""
     file.seek(0)
     had = array("Q")
     if file.read(HEADER.size) == header:
@@ -290,5 +290,5 @@ def _append(file: BinaryIO, total: int, counts: list[int]) -> int:
         total += count
         ends.append(total)
     file.write(ends.tobytes())
-    file.flush()  # who waits sees it grow
+    file.flush()  # waiting processes see progress
     return total

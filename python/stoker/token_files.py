@@ -1,4 +1,4 @@
-"""Tokens: files of tokens, mapped."""
+"""Tokens: memory-mapped token files."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ STORED = {
 
 
 class Tokens(Portable):
-    """Token files, mapped: opening costs the same whatever they hold.
+    """Token files, memory-mapped: the time to open does not depend on their size.
 
-    What each file is, is found out: a Megatron set (named by its prefix, its ``.bin`` or its
+    The format of each file is detected: a Megatron set (named by its prefix, its ``.bin`` or its
     ``.idx``), an ``.npy`` of integers, a shard of llm.c, or else raw tokens (nanoGPT's
-    ``train.bin``), which need ``stored=``. The files must not be cut while they are in use.
+    ``train.bin``), which need ``stored=``. Files must not be truncated while they are in use.
 
-    All of them (but an ``.idx``) may be packed by zstd, and are then read in frames: of a file of
-    many frames (``pzstd``, or ``split -b 4M --filter=zstd``) only those in use are unpacked, of a
-    file of one frame all.
+    All files except ``.idx`` may be compressed by zstd, and are then read in frames: of a file of
+    many frames (``pzstd``, or ``split -b 4M --filter=zstd``) only the frames in use are
+    decompressed, of a file of one frame all of it.
 
     Args:
         source: a file, a glob (``"fineweb/train_*.bin"``), or a list of them.
-        stored: dtype of raw files: ``"uint16"``, ``"uint32"`` ...; NumPy's names and objects too.
-        cache: bytes of unpacked frames that are kept. Default: 512 MiB, or a quarter of the memory
-            budget where that is less.
-        engine: default: the process's.
+        stored: dtype of raw files: ``"uint16"``, ``"uint32"`` ..., or an object of NumPy.
+        cache: bytes of cached decompressed frames. Default: 512 MiB, at most a quarter of the
+            memory budget.
+        engine: default: the process's engine.
 
     Attributes:
-        files: the paths, in the order of the tokens: globs are sorted.
+        files: the paths, in the order of the tokens: matches of globs are sorted.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Tokens(Portable):
         self._info = self._native.info()
 
     def _part(self, files: list[bytes]) -> Tokens:
-        """Some of the files."""
+        """The same with some of the files."""
         part = object.__new__(Tokens)
         part.engine, part.files = self.engine, files
         part._dtype, part._cache = self._dtype, self._cache
@@ -83,7 +83,7 @@ class Tokens(Portable):
 
     @property
     def bytes(self) -> int:
-        """Bytes of the files that hold tokens."""
+        """Bytes of the files that contain tokens."""
         return int(self._info["bytes"])
 
     @property
@@ -93,16 +93,16 @@ class Tokens(Portable):
 
     @property
     def frames(self) -> int:
-        """Frames of packed files."""
+        """Frames of compressed files."""
         return int(self._info["frames"])
 
     @property
     def identity(self) -> str:
-        """Of dtypes, counts, and both ends of each file, unpacked; names do not enter it."""
+        """Hash of dtypes, counts, and both ends of each decompressed file; names do not matter."""
         return str(self._info["identity"].hex())
 
     def close(self) -> None:
-        """Lets go of the files; loaders on them go on."""
+        """Closes it; loaders keep the files."""
         self._native.close()
 
     def __enter__(self) -> Tokens:
@@ -120,15 +120,17 @@ class Tokens(Portable):
     def _arrive(self, standing: Any) -> None:
         if self.identity != standing:
             raise ChangedError(
-                "the token files are not those that were sent", repr(self.files), "send them anew"
+                "the token files differ from those of the pickled object",
+                repr(self.files),
+                "pickle the object again",
             )
 
 
 def token_paths(paths: Sequence[bytes]) -> list[bytes]:
-    """Globs by their files, sorted; of a Megatron set that was met twice the .bin alone."""
+    """Replaces globs by their sorted matches; of a Megatron set only the .bin."""
     files: list[bytes] = []
     for path in paths:
-        # Globs are of this machine's names; in a URL '?' begins a query, and '*' is a letter.
+        # Globs match names of this machine; in a URL '?' begins a query, and '*' is a character.
         if b"://" in path or not glob.has_magic(path) or os.path.exists(path):
             files.append(path)
             continue
@@ -140,12 +142,14 @@ def token_paths(paths: Sequence[bytes]) -> list[bytes]:
             if not (name.endswith(b".idx") and name.removesuffix(b".idx") + b".bin" in sets)
         ]
         if not found:
-            raise EmptyError("no file has such a name", repr(os.fsdecode(path)), "look at the path")
+            raise EmptyError(
+                "no file matches the pattern", repr(os.fsdecode(path)), "check the path"
+            )
         files += found
     return files
 
 
 def dtype_name(dtype: Any) -> Any:
-    """The name of a dtype: of text, torch's ("torch.int64") and NumPy's objects."""
+    """The name of a dtype: a word, torch's ("torch.int64") or NumPy's object."""
     text = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
     return text.removeprefix("torch.")

@@ -1,4 +1,4 @@
-"""TokenLoader: files of tokens, as a stream of training batches for language models."""
+"""TokenLoader: token files as a stream of training batches for language models."""
 
 from __future__ import annotations
 
@@ -20,66 +20,67 @@ __all__ = ["TokenLoader"]
 
 
 class TokenLoader(LoaderBase):
-    """A stream of batches of token windows, packed documents, or documents for one rank, exactly
-    ordered.
+    """A stream of batches of token windows, packed rows or documents for one rank, in an exact
+    order.
 
     Every ``for`` over the loader is one epoch::
 
         loader = stoker.TokenLoader("fineweb/train_*.bin", batch_size=32, context=2048, seed=0)
-        for inputs, labels in loader:   # int64 [32, 2048], labels[i] comes behind inputs[i]
+        for inputs, labels in loader:   # int64 [32, 2048]; labels[i] follows inputs[i]
             loss = cross_entropy(model(inputs).flatten(0, 1), labels.flatten())
 
     The order, ranks and states are those of :class:`Loader`: the same global batches for every
     number of ranks, and one position as state.
 
     ``rows="windows"``: each file is cut into windows of ``context + 1`` tokens, one every
-    ``stride``: with the default each token is a label once an epoch. Windows do not go from one
-    file into the next, and what a file has left behind its last whole window is not used.
+    ``stride`` tokens: by default each token is a label once in an epoch. Windows do not cross the
+    end of a file; tokens after the last complete window of a file are not used.
 
-    ``rows="packed"``: documents, put together by best fit: only a document longer than ``context``
-    is cut. The loop gets dicts: ``input_ids``, ``labels`` (-100 at each document's end and in
-    padding), ``position_ids`` (from 0 in each document), all [B, context], and ``cu_seqlens``,
-    int32: where documents begin in the batch as one row of ``B * context`` tokens, and that number,
-    as FlashAttention's ``varlen`` functions want it.
+    ``rows="packed"``: documents, packed by best fit: only a document longer than ``context`` is
+    cut. The loop receives dicts: ``input_ids``, ``labels`` (-100 at the end of each document and in
+    padding), ``position_ids`` (from 0 in each document), all [B, context]; and ``cu_seqlens``,
+    int32: offsets of the documents in the batch as one row of ``B * context`` tokens, and that
+    number, as FlashAttention's ``varlen`` functions expect them.
 
-    ``rows="documents"``: a document a row, as pairs of :class:`Ragged` (inputs, labels).
+    ``rows="documents"``: a document in each row, as pairs of :class:`Ragged` (inputs, labels).
 
-    ``rows="padded"``: a document a row, cut to ``context`` or padded, as pairs of tensors.
+    ``rows="padded"``: a document in each row, cut to ``context`` or padded, as pairs of tensors.
 
-    Documents are those of Megatron sets; in other files each ends with a token ``eod``, which one
-    pass over all tokens finds when the loader is made.
+    Documents are those of Megatron sets; in other files a token ``eod`` ends each document. Opening
+    reads all tokens once to find them.
 
     Args:
-        source: :class:`Tokens`, or what it takes; or a :class:`Mix` of several sources, each of
-            them what Tokens takes, whose weights count rows: see :meth:`set_weights`.
-        batch_size: rows of a batch, of this rank.
-        context: tokens of a row; of documents the most (longer ones are cut), default: all.
-        seed: of the order.
+        source: :class:`Tokens`, or its source; or a :class:`Mix` of such sources, whose weights
+            count rows: see :meth:`set_weights`.
+        batch_size: rows in a batch of this rank.
+        context: tokens of a row; for documents the maximum (longer ones are cut), default: no
+            limit.
+        seed: seed of the order.
         rows: ``"windows"``, ``"packed"``, ``"documents"`` or ``"padded"``.
         stride: tokens from one window to the next. Default: ``context``.
-        labels: ``True``: labels beside the inputs, shifted by one; ``False``: none, and windows of
-            ``context`` tokens.
-        names: the loop gets dicts with these names: one for each of inputs, labels, positions and
-            cu_seqlens, as far as they are there.
+        labels: ``True``: labels as well as inputs, shifted by one; ``False``: no labels, and
+            windows of ``context`` tokens.
+        names: the loop receives dicts with these names, one for each of inputs, labels, positions
+            and cu_seqlens that the batch has.
         eod: the token that ends documents. In windows it is needed for ``mask_ends`` and
             ``positions``.
-        append_eod: documents of Megatron sets get an ``eod`` at their end (a set that
-            ``--append-eod`` wrote has them).
-        mask_ends: no document's last token learns the first one of the next: its label is -100.
-            Default: not in windows. (Megatron's ``eod_mask_loss``.)
+        append_eod: append an ``eod`` to documents of Megatron sets (not if ``--append-eod`` wrote
+            the set).
+        mask_ends: the label of a document's last token is -100 instead of the first token of the
+            next document. Default: True except in windows. (Megatron's ``eod_mask_loss``.)
         positions: ``"reset"``: position ids from 0 in each document, and cu_seqlens; ``"row"``:
-            from 0 in each row; ``"none"``. Default: of packed rows ``"reset"``, else ``"none"``.
+            from 0 in each row; ``"none"``. Default: ``"reset"`` for packed rows, else ``"none"``.
             (Megatron's ``reset_position_ids`` and ``reset_attention_mask``.)
-        fim: :class:`FIM`: fill in the middle. Packed rows and documents keep room for the
+        fim: :class:`FIM`: fill in the middle. Packed rows and documents reserve space for the
             sentinels; windows lose as many tokens at their end. An ``eod`` stays last.
-        chunk: documents that are packed with each other. Default: 4,096.
+        chunk: number of documents that are packed together. Default: 4,096.
         pad: the token of padding.
-        dtype: of the batches: ``"int64"`` or ``"int32"``.
+        dtype: dtype of batches: ``"int64"`` or ``"int32"``.
         stored: dtype of raw files, see :class:`Tokens`.
         shuffle, tail, rank, world_size, window, groups, output: see :class:`Loader`.
-        block_bytes: of stored tokens, about: a block of the order. Default: 8 MiB.
-        transform: called with each batch as the loop would get it; the loop gets its result.
-        engine: default: the process's, or the Tokens'.
+        block_bytes: approximate size of a block of the order, in stored tokens. Default: 8 MiB.
+        transform: called with each batch; the loop receives its result.
+        engine: default: the process's engine, or that of the Tokens.
     """
 
     _native: _stoker.TokenLoader
@@ -131,7 +132,9 @@ class TokenLoader(LoaderBase):
         )
         self._keep_rows(where, context, rows, names, labels, positions, block_bytes, output)
         if rows != "windows" and stride is not None:
-            raise ArgumentError(f"stride= beside rows={rows!r}", where, "give it with windows")
+            raise ArgumentError(
+                f"stride= does not apply to rows={rows!r}", where, "use rows='windows'"
+            )
         self._native_options |= {
             "stride": count(stride, f"{where} stride", low=1),
             "chunk_documents": count(chunk, f"{where} chunk", low=1),
@@ -148,17 +151,21 @@ class TokenLoader(LoaderBase):
                 fim=fim,
             ),
         }
-        self._leaves: list[list[bytes]] = []  # files of a mix's sources
+        self._leaves: list[list[bytes]] = []  # files of each source of a mix
         if isinstance(source, Tokens):
             if stored is not None or engine not in (None, source.engine):
                 raise ArgumentError(
-                    "stored= or another engine beside Tokens", where, "give them to the Tokens"
+                    "stored= and engine= cannot be combined with Tokens",
+                    where,
+                    "pass them to the Tokens",
                 )
             self.tokens = source
         elif isinstance(source, Mix):
             if any(part.is_chosen for part in source.parts_of()):
                 raise ArgumentError(
-                    "chosen samples of tokens", where, "mix whole sources: leave the settings out"
+                    "subset=, weights= and the like do not apply to tokens",
+                    where,
+                    "mix complete sources",
                 )
             self._leaves = [token_paths(leaf) for leaf in source.leaves()]
             self.tokens = Tokens(list(chain(*self._leaves)), stored=stored, engine=engine)
@@ -199,7 +206,7 @@ class TokenLoader(LoaderBase):
         return _stoker.TokenLoader(source, self.context, **(self._native_options | more))
 
     def _open_mix(self, mix: Mix) -> Any:
-        """How many rows a source has is known when all are."""
+        """Opens twice: the rows of a source are known when all rows are."""
         rows = self._load(group_count=1)
         try:
             ends = accumulate(len(leaf) for leaf in self._leaves)
@@ -231,15 +238,15 @@ class TokenLoader(LoaderBase):
 
     @property
     def rows(self) -> int:
-        """Rows of an epoch, over all ranks."""
+        """Rows of an epoch, of all ranks together."""
         return int(self._native.samples())
 
     # ---- state ----
 
     def stats(self) -> dict[str, int | str]:
-        """``epoch`` and ``position``: where the stream of all ranks stands, in rows;
-        ``fingerprint`` of all rows that the order scheduled so far, as
-        :meth:`stoker.Loader.stats` has it: ranks and runs with the same one had the same rows."""
+        """``epoch`` and ``position`` of the stream of all ranks, in rows; ``fingerprint``: hash of
+        all rows that the order scheduled so far, as in :meth:`stoker.Loader.stats`: ranks and runs
+        with equal fingerprints had the same rows."""
         state = self.state_dict()
         return {name: state[name] for name in ("epoch", "position", "fingerprint")}
 

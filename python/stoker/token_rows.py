@@ -1,4 +1,4 @@
-"""How tokens become the rows of a batch: options, fields, and fill in the middle by tokens."""
+"""Rows of tokens: options, fields of a batch, and fill in the middle by tokens."""
 
 from __future__ import annotations
 
@@ -29,35 +29,36 @@ DTYPES = {"int64": _stoker.INT64, "int32": _stoker.INT32}
 
 
 class FIM(NamedTuple):
-    """Fill in the middle (Bavarian et al. 2022): a share of the documents is cut in three at two
-    random places, and given as prefix, suffix, middle (PSM) or suffix, prefix and middle (SPM),
-    behind sentinels: the ids that the tokenizer has for them.
+    """Fill in the middle (Bavarian et al. 2022): splits a share of the documents at two random
+    places into prefix, middle and suffix, and reorders them as prefix, suffix, middle (PSM) or
+    suffix, prefix and middle (SPM), with sentinel tokens before the parts.
 
-    Which ones, and where, is a function of (seed, epoch, sample). Options have the names of
-    Megatron's ``GPTFIMDataset`` (``fim_rate`` ...); :class:`TextLoader` takes tokens by name, too.
+    The choice and the splits depend only on (seed, epoch, sample). Options have the names of
+    Megatron's ``GPTFIMDataset`` (``fim_rate`` ...); :class:`TextLoader` also accepts names of
+    tokens.
     """
 
     prefix: int | str
     suffix: int | str
     middle: int | str
     rate: float = 0.5
-    """Of documents; of their pieces, where they are cut to rows."""
+    """Share of documents; of their pieces, if rows cut them."""
     spm_rate: float = 0.5
-    """Of those, the ones with the suffix first."""
+    """Share of those that begin with the suffix."""
     split_sample: int | str | None = None
-    """A token: what lies between two of them (files of a repository) is changed for itself, in the
-    documents that ``rate`` chose."""
+    """A token: in the documents that ``rate`` selects, each fragment between two such tokens (files
+    of a repository) is split by itself."""
     fragment_rate: float = 0.5
-    """Of such fragments."""
+    """Share of such fragments."""
     fragments_max: int = 4
-    """Fragments of a document that are changed, at most: for their sentinels rows keep room."""
+    """Most fragments of a document that are split: rows reserve space for their sentinels."""
     no_prefix: Sequence[int] | str = ()
-    """Tokens: what begins with these stays as it is."""
+    """Tokens: fragments that begin with them are not split."""
     whole: bool = False
-    """Only documents that no row cuts (Code Llama's rule)."""
+    """Split only documents that no row cuts (Code Llama's rule)."""
     level: str = "tokens"
-    """Where cuts lie: between ``"tokens"``, or (of a :class:`TextLoader`) ``"characters"``: then
-    whole documents are changed, each part tokenised for itself, and rows cut them afterwards."""
+    """Positions of splits: between ``"tokens"``, or (only :class:`TextLoader`) ``"characters"``:
+    then complete documents are split, each part is tokenised alone, and rows are cut afterwards."""
 
 
 def _places(rows: str, positions: str | None) -> str:
@@ -77,7 +78,7 @@ def row_options(
     positions: str | None,
     fim: FIM | None,
 ) -> dict[str, Any]:
-    """What says how rows are made, checked, as the extension has it."""
+    """Checks the options of rows, and converts them for the extension."""
     ends = 0
     if mask_ends is not None:
         ends = _stoker.BOUNDARY_MASKED if mask_ends else _stoker.BOUNDARY_NEXT
@@ -99,18 +100,20 @@ def _fim_options(fim: FIM | None, where: str) -> dict[str, Any]:
     if fim is None:
         return {}
     if not isinstance(fim, FIM):
-        raise ArgumentError(f"fim {fim!r}", where, "give a stoker.FIM(prefix, suffix, middle)")
+        raise ArgumentError(f"fim {fim!r}", where, "pass a stoker.FIM(prefix, suffix, middle)")
     if fim.level not in ("tokens", "characters"):
-        raise ArgumentError(f"fim level {fim.level!r}", where, "give 'tokens' or 'characters'")
+        raise ArgumentError(
+            f"unknown fim level {fim.level!r}", where, "pass 'tokens' or 'characters'"
+        )
     if fim.level == "characters":
-        raise ArgumentError("fim by characters", where, "tokens have none: take a TextLoader")
+        raise ArgumentError("fim with level='characters' needs text", where, "use a TextLoader")
     options: dict[str, Any] = {
         f"fim_{name}": count(getattr(fim, name), f"{where} fim {name}", high=2**31 - 1)
         for name in ("prefix", "suffix", "middle")
     }
     for name in ("rate", "spm_rate"):
         options[f"fim_{name}"] = _share(fim, name, where)
-    # Only what is asked for: a digest of the options stays what it was.
+    # Only options that are set: so the digest of options without them does not change.
     if fim.split_sample is not None:
         options["has_fim_split"] = 1
         options["fim_split"] = count(fim.split_sample, f"{where} fim split_sample", high=2**31 - 1)
@@ -120,7 +123,9 @@ def _fim_options(fim: FIM | None, where: str) -> dict[str, Any]:
         )
     if fim.no_prefix:
         if isinstance(fim.no_prefix, str):
-            raise ArgumentError(f"fim no_prefix {fim.no_prefix!r}", where, "give tokens")
+            raise ArgumentError(
+                f"fim no_prefix {fim.no_prefix!r} is not a list of tokens", where, "pass token ids"
+            )
         ids = [count(each, f"{where} fim no_prefix", high=2**31 - 1) for each in fim.no_prefix]
         options["fim_no_prefix"] = array("i", ids).tobytes()
     if fim.whole:
@@ -131,14 +136,14 @@ def _fim_options(fim: FIM | None, where: str) -> dict[str, Any]:
 def _share(fim: FIM, name: str, where: str) -> float:
     value = getattr(fim, name)
     if not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise ArgumentError(f"fim {name} {value!r}", where, "give a number from 0 to 1")
+        raise ArgumentError(f"fim {name} {value!r}", where, "pass a number from 0 to 1")
     return float(value)
 
 
 def field_names(
     names: Sequence[str] | None, rows: str, labels: bool, positions: str | None
 ) -> tuple[tuple[str, ...] | None, int, int]:
-    """Names of the fields, None: the loop gets tuples; how many; which one is cu_seqlens, or -1."""
+    """(names of the fields, None: the loop gets tuples; their number; index of cu_seqlens or -1)"""
     places, bounds = _places(rows, positions), -1
     usual = ["input_ids"]
     usual += ["labels"] if labels else []
@@ -148,7 +153,7 @@ def field_names(
         usual.append("cu_seqlens")
     if names is not None and (isinstance(names, str) or len(names) != len(usual)):
         raise ArgumentError(
-            f"names {names!r}", "names", f"give {len(usual)}: one each for {', '.join(usual)}"
+            f"names {names!r}", "names", f"pass {len(usual)}: one each for {', '.join(usual)}"
         )
     if names is None:
         return (tuple(usual) if bounds >= 0 or len(usual) > 2 else None), len(usual), bounds

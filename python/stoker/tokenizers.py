@@ -1,4 +1,4 @@
-"""Tokenizers: what makes ids of texts, and the digest that names it."""
+"""Tokenizers: functions from texts to ids, and the digest that identifies them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Ids = Sequence[Sequence[int]]
 
 
 def fim_with_ids(fim: Any, encode: Encoder) -> Any:
-    """Fill in the middle with ids in the place of tokens' names. By characters split_sample and
-    no_prefix stay texts, that are looked for."""
+    """Fill in the middle with ids instead of names of tokens. By characters, split_sample and
+    no_prefix stay texts."""
     if not isinstance(fim, FIM):
         return fim
     names = ["prefix", "suffix", "middle"]
@@ -40,7 +40,7 @@ class Encoder(Protocol):
 
 
 class HuggingFace:
-    """A ``tokenizers.Tokenizer``: it lets go of the GIL, and is called by several threads."""
+    """A ``tokenizers.Tokenizer``: it releases the GIL, so several threads call it."""
 
     def __init__(self, tokenizer: Any, special: bool) -> None:
         self._tokenizer, self._special = tokenizer, special
@@ -55,7 +55,7 @@ class HuggingFace:
         found = self._tokenizer.token_to_id(token)
         if found is None:
             raise ArgumentError(
-                f"the tokenizer has no token {token!r}", "TextLoader eod", "look at its vocabulary"
+                f"the tokenizer has no token {token!r}", "TextLoader eod", "check its vocabulary"
             )
         return int(found)
 
@@ -70,7 +70,9 @@ class _Function:
 
     def id_of(self, token: str) -> int:
         raise ArgumentError(
-            f"eod {token!r}, and the tokenizer is a function", "TextLoader", "give the token's id"
+            f"eod {token!r} is a name, but the tokenizer is a function",
+            "TextLoader",
+            "pass the token's id",
         )
 
 
@@ -83,23 +85,25 @@ def encoder(tokenizer: Any, special: bool) -> Encoder:
             import tokenizers
         except ImportError as error:
             raise ArgumentError(
-                f"a tokenizer's file, and tokenizers cannot be imported: {error}",
+                f"a tokenizer.json needs tokenizers, which cannot be imported: {error}",
                 "TextLoader",
-                "install tokenizers, or give a function",
+                "install tokenizers, or pass a function",
             ) from error
         try:
             return HuggingFace(tokenizers.Tokenizer.from_file(path), special)
-        except Exception as error:  # tokenizers raises nothing narrower
+        except Exception as error:  # tokenizers raises nothing more specific
             raise FormatError(
-                f"a tokenizer cannot be read: {error}", repr(path), "give its tokenizer.json"
+                f"the tokenizer cannot be read: {error}", repr(path), "pass its tokenizer.json"
             ) from error
-    inner = getattr(tokenizer, "backend_tokenizer", tokenizer)  # transformers' fast ones
+    inner = getattr(tokenizer, "backend_tokenizer", tokenizer)  # of fast ones of transformers
     if hasattr(inner, "encode_batch") and hasattr(inner, "to_str"):
         return HuggingFace(inner, special)
     if callable(tokenizer):
         return _Function(tokenizer)
     raise ArgumentError(
-        f"tokenizer {tokenizer!r}", "TextLoader", "give a Tokenizer, its tokenizer.json, a function"
+        f"tokenizer {tokenizer!r} is not supported",
+        "TextLoader",
+        "pass a Tokenizer, its tokenizer.json or a function",
     )
 
 

@@ -1,8 +1,8 @@
 """Transforms with the names, signatures, defaults and meaning of ``torchvision.transforms.v2``.
 
-They are descriptions: the decoder threads do the work, reading only the region of a picture that
-is asked for. What is random (box, flip, jitter) comes from (seed, epoch, position), never from
-threads. Resampling is always antialiased.
+The objects only describe the work. Decoder threads run it, and decode only the required region of
+an image. Random values (crop, flip, jitter) depend on (seed, epoch, position), never on threads.
+Resampling always uses antialiasing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FILTERS = {
     "bilinear": _stoker.BILINEAR,
     "bicubic": _stoker.BICUBIC,
     "nearest": _stoker.NEAREST,
-    # Pillow's numbers, which torchvision takes too.
+    # Pillow's numbers, which torchvision accepts, too.
     0: _stoker.NEAREST,
     2: _stoker.BILINEAR,
     3: _stoker.BICUBIC,
@@ -50,7 +50,7 @@ Native = tuple[Any, ...]
 
 
 class Transform:
-    """Base of the transforms: a kind and the numbers that it needs."""
+    """Base of the transforms: a kind and its parameters."""
 
     def _native(self) -> Native:
         raise NotImplementedError
@@ -111,10 +111,10 @@ def _refuse(what: str, where: str, advice: str) -> ArgumentError:
 
 def _side(value: Any, where: str) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise _refuse(f"a size is a whole number of pixels, not {value!r}", where, "give an int")
+        raise _refuse(f"size {value!r} is not an integer", where, "pass an int")
     number = value.__index__()
     if not 1 <= number <= SIDE_MAX:
-        raise _refuse(f"a size of {number} pixels", where, f"give 1 to {SIDE_MAX}")
+        raise _refuse(f"a size of {number} pixels is out of bounds", where, f"pass 1 to {SIDE_MAX}")
     return int(number)
 
 
@@ -125,18 +125,18 @@ def _pair(size: Any, where: str) -> tuple[int, int]:
             return _side(size[0], where), _side(size[0], where)
         if len(size) == 2:
             return _side(size[0], where), _side(size[1], where)
-        raise _refuse(f"a size of {len(size)} numbers", where, "give an int, or (height, width)")
+        raise _refuse(f"size has {len(size)} numbers", where, "pass an int, or (height, width)")
     return _side(size, where), _side(size, where)
 
 
 def _filter(interpolation: Any, where: str) -> str:
-    """The name of a filter given as a word, an InterpolationMode or Pillow's number."""
+    """The name of a filter, which is a word, an InterpolationMode or Pillow's number."""
     value = getattr(interpolation, "value", interpolation)
     try:
         number = _FILTERS[value]
     except (KeyError, TypeError):
         raise _refuse(
-            f"interpolation {value!r}", where, "give 'bilinear', 'bicubic' or 'nearest'"
+            f"interpolation {value!r}", where, "pass 'bilinear', 'bicubic' or 'nearest'"
         ) from None
     return next(name for name, of in _FILTERS.items() if of == number and isinstance(name, str))
 
@@ -146,33 +146,33 @@ def _antialias(antialias: Any, interpolation: str, where: str) -> None:
         raise _refuse(
             f"antialias={antialias!r}",
             where,
-            "leave it True: shrinking without antialiasing is not offered",
+            "leave it True: resizing without antialiasing is not supported",
         )
 
 
 def _range(value: Any, where: str) -> tuple[float, float]:
     if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != 2:
-        raise _refuse(f"{value!r} is not a pair of numbers", where, "give (low, high)")
+        raise _refuse(f"{value!r} is not a pair of numbers", where, "pass (low, high)")
     low, high = float(value[0]), float(value[1])
     if not (math.isfinite(low) and math.isfinite(high)):
-        raise _refuse(f"{value!r} is not finite", where, "give (low, high)")
+        raise _refuse(f"{value!r} is not finite", where, "pass (low, high)")
     return low, high
 
 
 def _probability(value: Any, where: str) -> float:
     number = float(value)
     if not 0.0 <= number <= 1.0:
-        raise _refuse(f"a probability of {number}", where, "give 0 to 1")
+        raise _refuse(f"{number} is not a probability", where, "pass 0 to 1")
     return number
 
 
 class RandomResizedCrop(Transform):
-    """A random part of the picture, resized to ``size``.
+    """A random crop of the image, resized to ``size``.
 
     Args:
         size: height and width of the result in pixels; an int for a square.
-        scale: low and high bound of the part's share of the area.
-        ratio: low and high bound of the part's width / height (drawn evenly in its logarithm).
+        scale: lower and upper bound of the crop's share of the area.
+        ratio: lower and upper bound of the crop's width / height (uniform in its logarithm).
         interpolation: ``"bilinear"``, ``"bicubic"``, ``"nearest"`` or torchvision's
             ``InterpolationMode``.
         antialias: only ``True``.
@@ -195,7 +195,7 @@ class RandomResizedCrop(Transform):
             self.scale = (min(self.scale), max(self.scale))
             self.ratio = (min(self.ratio), max(self.ratio))
         if self.scale[0] <= 0.0 or self.ratio[0] <= 0.0:
-            raise _refuse("a bound that is not above 0", where, "give positive bounds")
+            raise _refuse("a bound is not above 0", where, "pass positive bounds")
         self.interpolation = _filter(interpolation, where)
         _antialias(antialias, self.interpolation, where)
 
@@ -211,13 +211,13 @@ class RandomResizedCrop(Transform):
 
 
 class Resize(Transform):
-    """The picture resized.
+    """The resized image.
 
     Args:
-        size: an int (or a sequence of one): pixels of the shorter side, the ratio is kept; a
-            sequence of two: (height, width).
-        interpolation: as for :class:`RandomResizedCrop`.
-        max_size: bound of the longer side in pixels; only with an int.
+        size: an int (or a sequence of one): pixels of the shorter side, with the same aspect ratio;
+            a sequence of two: (height, width).
+        interpolation: as in :class:`RandomResizedCrop`.
+        max_size: upper bound of the longer side in pixels; only with an int.
         antialias: only ``True``.
     """
 
@@ -230,14 +230,14 @@ class Resize(Transform):
     ) -> None:
         where = "Resize"
         if size is None:
-            raise _refuse("size=None", where, "give the shorter side and max_size")
+            raise _refuse("size=None is not supported", where, "pass the shorter side and max_size")
         if isinstance(size, Sequence) and not isinstance(size, str) and len(size) == 2:
             self.size: int | tuple[int, int] = _pair(size, where)
             if max_size is not None:
                 raise _refuse(
-                    "max_size beside (height, width)",
+                    "max_size cannot be combined with (height, width)",
                     where,
-                    "give one of the two: a size of one number, or no max_size",
+                    "pass a size of one number, or no max_size",
                 )
         else:
             self.size = _pair(size, where)[0]
@@ -246,7 +246,7 @@ class Resize(Transform):
             raise _refuse(
                 f"max_size {self.max_size} is not above the size {self.size}",
                 where,
-                "give a larger max_size",
+                "pass a larger max_size",
             )
         self.interpolation = _filter(interpolation, where)
         _antialias(antialias, self.interpolation, where)
@@ -263,7 +263,7 @@ class Resize(Transform):
 
 
 class CenterCrop(Transform):
-    """The middle of the picture, padded with 0 where the picture is smaller.
+    """The centre of the image; smaller images are padded with 0.
 
     Args:
         size: height and width of the result in pixels; an int for a square.
@@ -277,12 +277,12 @@ class CenterCrop(Transform):
 
 
 class RandomCrop(Transform):
-    """A random part of the picture, of the size given.
+    """A random crop of the given size.
 
     Args:
         size: height and width of the result in pixels; an int for a square.
-        padding, pad_if_needed, fill, padding_mode: as torchvision names them; only the defaults
-            (no padding) are offered.
+        padding, pad_if_needed, fill, padding_mode: torchvision's parameters; only their defaults
+            (no padding) are supported.
     """
 
     def __init__(
@@ -296,14 +296,14 @@ class RandomCrop(Transform):
         where = "RandomCrop"
         self.size = _pair(size, where)
         if padding not in (None, 0) or pad_if_needed or fill != 0 or padding_mode != "constant":
-            raise _refuse("padding is not offered", where, "leave it out, or pad in transform=")
+            raise _refuse("padding is not supported", where, "leave it out, or pad in transform=")
 
     def _native(self) -> Native:
         return _native(_stoker.RANDOM_CROP, height=self.size[0], width=self.size[1])
 
 
 class RandomHorizontalFlip(Transform):
-    """Left becomes right, with probability ``p``."""
+    """Flips the image horizontally with probability ``p``."""
 
     def __init__(self, p: float = 0.5) -> None:
         self.p = _probability(p, "RandomHorizontalFlip")
@@ -313,7 +313,7 @@ class RandomHorizontalFlip(Transform):
 
 
 class RandomVerticalFlip(Transform):
-    """Top becomes bottom, with probability ``p``."""
+    """Flips the image vertically with probability ``p``."""
 
     def __init__(self, p: float = 0.5) -> None:
         self.p = _probability(p, "RandomVerticalFlip")
@@ -323,11 +323,11 @@ class RandomVerticalFlip(Transform):
 
 
 class ColorJitter(Transform):
-    """Brightness, contrast, saturation and hue changed by random amounts.
+    """Random changes of brightness, contrast, saturation and hue.
 
     Args:
         brightness, contrast, saturation: a number b >= 0 for a factor in [max(0, 1 - b), 1 + b],
-            or the bounds themselves.
+            or the bounds of the factor.
         hue: a number h in [0, 0.5] for a shift in [-h, h] turns, or the bounds in [-0.5, 0.5].
     """
 
@@ -356,14 +356,16 @@ class ColorJitter(Transform):
             return center, center
         if isinstance(value, (int, float)):
             if not value >= 0:
-                raise _refuse(f"{value!r} is below 0", where, "give 0 or more, or (low, high)")
+                raise _refuse(f"{value!r} is below 0", where, "pass 0 or more, or (low, high)")
             bounds = (center - value, center + value)
             if center == 1.0:
                 bounds = (max(bounds[0], 0.0), bounds[1])
         else:
             bounds = _range(value, where)
         if not low <= bounds[0] <= bounds[1] <= high or math.isinf(bounds[1]):
-            raise _refuse(f"bounds {bounds}", where, f"stay within ({low}, {high})")
+            raise _refuse(
+                f"bounds {bounds} are out of range", where, f"stay within ({low}, {high})"
+            )
         return float(bounds[0]), float(bounds[1])
 
     def _native(self) -> Native:
@@ -379,7 +381,7 @@ class ColorJitter(Transform):
 class Normalize(Transform):
     """(value - mean) / std for each of the three channels, of values in [0, 1].
 
-    The result is float32 unless ``dtype=`` says another. The defaults are ImageNet's.
+    The result is float32, unless ``dtype=`` sets another dtype. The defaults are ImageNet's.
     """
 
     def __init__(
@@ -388,17 +390,19 @@ class Normalize(Transform):
         std: Sequence[float] = IMAGENET_STD,
         inplace: bool = False,
     ) -> None:
-        del inplace  # torchvision's; the pixels are ours
+        del inplace  # torchvision's parameter has no meaning here
         self.mean = self._three(mean, "Normalize mean")
         self.std = self._three(std, "Normalize std")
         if min(self.std) <= 0.0:
-            raise _refuse(f"std {self.std} is not above 0", "Normalize", "give positive numbers")
+            raise _refuse(f"std {self.std} is not above 0", "Normalize", "pass positive numbers")
 
     @staticmethod
     def _three(values: Any, where: str) -> tuple[float, float, float]:
         numbers = [float(value) for value in values]
         if len(numbers) != 3 or not all(math.isfinite(number) for number in numbers):
-            raise _refuse(f"{values!r} is not three numbers", where, "give one number a channel")
+            raise _refuse(
+                f"{values!r} is not three numbers", where, "pass one number for each channel"
+            )
         return numbers[0], numbers[1], numbers[2]
 
     def _native(self) -> Native:

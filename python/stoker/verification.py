@@ -1,4 +1,4 @@
-"""What is damaged in a data set. It is read in native threads, by an iterator::
+"""verify(): finds damage in a data set. Native threads read it; the result is an iterator::
 
     with stoker.verify("train/", deep=True) as check:
         for finding in check:
@@ -18,7 +18,7 @@ __all__ = ["Finding", "Verify", "verify"]
 
 
 class Finding(NamedTuple):
-    """What is wrong at one place of a data set."""
+    """Damage at one place of a data set."""
 
     kind: str
     """``"header"``, ``"checksum"``, ``"picture"`` ...: ``stoker help verify`` and stoker.h list
@@ -26,23 +26,23 @@ class Finding(NamedTuple):
     shard: str
     """Path of the tar or file."""
     offset: int | None
-    """In the (unpacked) shard; ``None`` if it has no meaning."""
+    """Offset in the (decompressed) shard; ``None``: not applicable."""
     key: str
-    """Of the sample; empty if it has no meaning, or is not known."""
+    """Key of the sample; empty: not applicable, or unknown."""
     extension: str
     what: str
     advice: str
     status: int
-    """As of the error that reading it would give."""
+    """Status of the error that a read would return."""
     name: str
-    """Of the status: ``"STOKER_ERROR_CORRUPT"``."""
+    """Name of the status: ``"STOKER_ERROR_CORRUPT"``."""
     note: bool
-    """Worth a look, but it reads well: not counted as damage."""
+    """True: unusual, but readable; not counted as damage."""
 
 
 class Verify:
-    """The findings of :func:`verify`, in the order of the shards; a finding is given as soon as
-    all shards before it are read. It is a context manager; ``close`` ends the work."""
+    """The findings of :func:`verify`, in the order of the shards; a finding is returned as soon as
+    all earlier shards are read. A context manager; ``close`` stops the work."""
 
     def __init__(self, native: _stoker.Verify) -> None:
         self._native = native
@@ -60,15 +60,15 @@ class Verify:
         return Finding(*found)
 
     def progress(self) -> dict[str, int]:
-        """Counts so far, and after ``close`` those at its time: ``shards``, ``shards_total``,
-        ``bytes``, ``bytes_total`` (0: not known), ``samples``, ``members``, ``findings``,
+        """Present counts, after ``close`` those at that time: ``shards``, ``shards_total``,
+        ``bytes``, ``bytes_total`` (0: unknown), ``samples``, ``members``, ``findings``,
         ``notes``, ``findings_kept`` (at most ``findings_max``), ``repaired`` (shards or files),
-        ``dropped`` (samples that repair left out), ``unproven`` (that it kept, though no checksum
-        proves them)."""
+        ``dropped`` (samples that the repair left out), ``unproven`` (samples that it kept although
+        no checksum verifies them)."""
         return self._native.progress() if self._progress is None else dict(self._progress)
 
     def close(self) -> None:
-        """Ends the work in hand. Leaving the ``with`` does it too."""
+        """Stops the work, as the end of the ``with`` block does."""
         if self._progress is None:
             self._progress = self._native.progress()
         self._native.close()
@@ -99,30 +99,31 @@ def verify(
     decompressed_bytes_max: int | str | None = None,
     decompression_ratio_max: int | None = None,
 ) -> Verify:
-    """Reads all bytes of a data set and iterates over what is wrong with them.
+    """Reads all bytes of a data set, and iterates over the damage found.
 
-    It checks tar headers, padding and ends, keys, headers and ends of pictures, and what there is
-    to compare with: the SHA-256 of each shard in ``stoker.manifest.json``, the checksums of each
-    member in ``stoker.index``. It goes on after damage. Damage is a :class:`Finding`; exceptions
-    are for what ends the work: no memory, nothing there, a repair that cannot be written.
+    It checks tar headers, padding and ends, keys, headers and ends of images; and compares with the
+    SHA-256 of each shard in ``stoker.manifest.json`` and the checksums of each member in
+    ``stoker.index``, if there are any. It continues after damage. Damage is returned as
+    :class:`Finding`; exceptions mean that the work cannot continue: no memory, no data, a repair
+    that cannot be written.
 
     Args:
-        source: as of :class:`Dataset`.
-        deep: every picture is decoded; any warning of its library counts.
-        repair: damaged shards are written anew without the samples that have the damage; the
-            old one stays as ``SHARD.original``. Damaged files of a folder ``ROOT`` move to
-            ``ROOT.bad``. Killed at any instant, the next repair ends it. Iterate to the end:
-            shards take their names after all are read.
-        keep_unverified: with ``repair``: where a checksum of the packing (gzip, zstd, xz) is all
-            that is wrong, nobody can tell whether it was damaged or the bytes were. Samples under
-            it are left out, but for those that prove themselves (PNG alone, by its CRCs; an index
-            with checksums). With this they are kept; a note and ``progress()["unproven"]``
+        source: see :class:`Dataset`.
+        deep: decode every image; any warning of the decoder counts.
+        repair: write damaged shards again without the damaged samples; the old shard stays as
+            ``SHARD.original``. Damaged files of a folder ``ROOT`` are moved to ``ROOT.bad``. After
+            a kill the next repair finishes the work. Iterate to the end: shards are replaced after
+            all are read.
+        keep_unverified: with ``repair``: if only a checksum of the compression (gzip, zstd, xz) is
+            wrong, either the checksum or the bytes may be damaged. By default samples under it are
+            left out, unless they have their own checksums (PNG by its CRCs; an index with
+            checksums). With this option they are kept; a note and ``progress()["unproven"]``
             count them.
-        findings_max: so many are kept, the rest is counted. Default 10,000.
-        engine: default: the process's.
-        pixels_max, decode_bytes_max: bounds of a picture, as of :class:`Loader`.
+        findings_max: number of findings to keep; more are only counted. Default: 10,000.
+        engine: default: the process's engine.
+        pixels_max, decode_bytes_max: limits of an image, see :class:`Loader`.
         key_bytes_max, header_bytes_max, member_gap_max, decompressed_bytes_max,
-            decompression_ratio_max: as of :class:`Dataset`.
+            decompression_ratio_max: see :class:`Dataset`.
     """
     where = "verify"
     native = engine_of(engine, where)._native

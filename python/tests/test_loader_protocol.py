@@ -138,11 +138,11 @@ def test_an_iterator_before_its_first_batch(make):
     loader.load_state_dict(state)
     assert make.ids(next(iterator)) == want[1][0]
     loader.set_epoch(0)
-    with pytest.raises(stoker.StateError, match="not in use"):
+    with pytest.raises(stoker.StateError, match="this iterator has ended"):
         next(iterator)
     unused = iter(loader)
     assert make.ids(next(iter(loader))) == want[0][0]
-    with pytest.raises(stoker.StateError, match="not in use"):
+    with pytest.raises(stoker.StateError, match="this iterator has ended"):
         next(unused)
 
 

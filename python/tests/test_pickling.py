@@ -198,7 +198,7 @@ def test_other_tokens(tmp_path):
     data = pickle.dumps(stoker.Tokens(tmp_path / "a.bin", stored="uint16"))
     assert len(pickle.loads(data)) == 100
     np.arange(99, dtype=np.uint16).tofile(tmp_path / "a.bin")
-    with pytest.raises(stoker.ChangedError, match="send them anew"):
+    with pytest.raises(stoker.ChangedError, match="pickle the object again"):
         len(pickle.loads(data))
 
 

@@ -189,7 +189,7 @@ def test_nothing_is_fetched_by_itself(server, tmp_path):
         (f"{url}/%C3%BC1.PNG", "HTTPS://example.invalid/a", "s3://bucket/a")
     ):
         for on_error in ("raise", "skip"):
-            with pytest.raises(stoker.UnsupportedError, match="give fetch="):
+            with pytest.raises(stoker.UnsupportedError, match="pass fetch="):
                 stoker.pack_table([{"url": place}], tmp_path / f"{number}", on_error=on_error)
         assert not (tmp_path / f"{number}").exists()
     assert not asked
@@ -235,10 +235,10 @@ def mixed(rows, pictures, tmp_path):
         ({"path": str(tmp_path / "folder.jpg")}, "directory"),
         ({"path": str(tmp_path / "page.jpg") + "/x"}, "Not a directory"),
         ({"path": "x" * 5000}, "too long"),
-        ({"path": None}, "names no picture"),
-        ({"path": ""}, "names no picture"),
-        ({"path": "a\0b"}, "names no picture"),
-        ({"path": 7}, "names no picture"),
+        ({"path": None}, "the row has no image"),
+        ({"path": ""}, "the row has no image"),
+        ({"path": "a\0b"}, "the row has no image"),
+        ({"path": 7}, "the row has no image"),
         ({"n": None}, "no label"),
         ({"k": None}, "no key"),
         ({"k": "a.b"}, "not a key"),
@@ -374,7 +374,7 @@ def test_parquet_needs_pyarrow(tmp_path, monkeypatch):
 
 def test_a_file_that_is_no_quarantine_is_left_alone(rows, pictures, tmp_path):
     path = make.write(tmp_path / "notes.txt", b"my notes\n")
-    with pytest.raises(stoker.ArgumentError, match="no quarantine"):
+    with pytest.raises(stoker.ArgumentError, match="pack_table did not write it"):
         stoker.pack_table(rows, tmp_path / "dst", base=pictures, quarantine=path)
     assert path.read_bytes() == b"my notes\n"
     with pytest.raises(FileNotFoundError):

@@ -630,7 +630,7 @@ def test_counted_once(files, texts, tmp_path, monkeypatch):
     assert loader.counts == str(table) and table.stat().st_size == 64 + 8 * len(texts)
     want = [plain(batch) for batch in loader]
     assert [plain(batch) for batch in make(second)] == want
-    with pytest.raises(stoker.CorruptError, match="delete that table"):
+    with pytest.raises(stoker.CorruptError, match="delete the table"):
         next(iter(make(Counting(shift=1))))
     partial, whole = tmp_path / f"{table.name}.part", table.read_bytes()
     for damaged in (
@@ -658,7 +658,7 @@ def test_counted_once(files, texts, tmp_path, monkeypatch):
 
 
 def test_two_that_count_at_once(files, tmp_path, monkeypatch):
-    """One counts, the other waits for it; a table that does not get on is given up."""
+    """One counts, the other waits for it; a table that makes no progress is given up."""
     monkeypatch.setattr(stoker.token_counts, "POLL_S", 0.001)
     made = [Counting(), Counting()]
 
@@ -676,7 +676,7 @@ def test_two_that_count_at_once(files, tmp_path, monkeypatch):
     monkeypatch.setattr(stoker.token_counts, "STALLED_S", 0.01)
     with open(f"{table}.part") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(stoker.TimeoutError, match="does not get on"):
+        with pytest.raises(stoker.TimeoutError, match="makes no progress"):
             run(Counting())
 
 

@@ -303,7 +303,7 @@ def test_refused(sources, tmp_path):
         loader(stoker.Mix([sources[0], tmp_path / "short.bin"]))
     with pytest.raises(stoker.EmptyError, match="nothing"):
         loader(stoker.Mix([sources[0], tmp_path / "nothing*"]))
-    with loader(sources) as stream, pytest.raises(stoker.ArgumentError, match="no Mix"):
+    with loader(sources) as stream, pytest.raises(stoker.ArgumentError, match="not a Mix"):
         stream.set_weights([1])
     with pytest.raises(stoker.ArgumentError, match="a Mix of text"):
         stoker.TextLoader(stoker.Mix(sources), len, 1)

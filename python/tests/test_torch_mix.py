@@ -167,7 +167,7 @@ def test_set_weights(sources, workers, persistent):
 
 def test_set_weights_is_refused(sources):
     for source, error in (
-        (sources, "no Mix"),
+        (sources, "not a Mix"),
         (mix_of(sources, changes=(), epoch=None, end="stop"), "end='stop'"),
     ):
         with pytest.raises(stoker.ArgumentError, match=error):

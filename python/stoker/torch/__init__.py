@@ -1,14 +1,14 @@
-"""Samples for a ``torch.utils.data.DataLoader`` with workers, for per-sample Python code.
+"""Data sets for a ``torch.utils.data.DataLoader`` with workers, for Python code on each sample.
 
-:class:`stoker.Loader` needs no worker processes. Where each sample has to pass through Python code
-that takes long (a tokenizer, an augmentation of another library), processes are what keeps several
-cores busy; this module puts stoker inside them::
+:class:`stoker.Loader` needs no worker processes. If slow Python code must run on each sample (a
+tokenizer, an augmentation of another library), worker processes use several cores for it; this
+module runs stoker inside them::
 
     import stoker
     import stoker.torch
     from torch.utils.data import DataLoader
 
-    def prepare(sample):                     # your Python, one sample at a time
+    def prepare(sample):                     # your Python code, one sample at a time
         sample["tokens"] = tokenize(sample.pop("text"))
         return sample
 

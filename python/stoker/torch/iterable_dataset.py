@@ -1,4 +1,4 @@
-"""IterableDataset: a rank's samples, shared among the workers of a DataLoader."""
+"""IterableDataset: a rank's samples, divided among the workers of a DataLoader."""
 
 from __future__ import annotations
 
@@ -22,53 +22,53 @@ __all__ = ["IterableDataset"]
 
 
 class IterableDataset(Source, torch.utils.data.IterableDataset[Any]):
-    """The samples of this rank, decoded and augmented, shared among a DataLoader's workers.
+    """The samples of this rank, decoded and augmented, divided among a DataLoader's workers.
 
-    Each worker opens the data by itself, at its first sample, with an engine of one thread; what
-    is sent to it is paths and options. Workers take turns by whole batches, which is what the
-    DataLoader expects: with its ``batch_size`` given here too, it gives exactly the batches of
-    ``stoker.Loader(...)``, in its order, whatever the number of workers; and over all ranks and
-    workers each sample comes once an epoch, as far as ``tail`` says so.
+    Each worker opens the data at its first sample, with an engine of one thread; only paths and
+    options are sent to it. Workers take turns by complete batches, as the DataLoader expects: if
+    its ``batch_size`` is also passed here, it returns exactly the batches of ``stoker.Loader(...)``
+    in the same order, for any number of workers; and each sample occurs once in an epoch over all
+    ranks and workers, apart from what ``tail`` drops.
 
-    Accelerate's ``prepare()``, and Hugging Face's Trainer with its ``train_dataset``, share out
-    what a DataLoader of an iterable data set gives by themselves, and skip what a resumed run has
-    had by reading it. The data set sees that, and gives them all samples to share; each comes once.
-    :class:`MapDataset` is what suits them: ranks read their own samples only, and skip for nothing.
+    Accelerate's ``prepare()``, and Hugging Face's Trainer for its ``train_dataset``, divide the
+    samples of an iterable data set among ranks themselves, and resume by reading and skipping. The
+    data set detects this, and returns the samples of all ranks; each occurs once.
+    :class:`MapDataset` suits them better: ranks read only their own samples, and skip at no cost.
 
-    Under torchdata's ``StatefulDataLoader``, ``state_dict()`` is exact: batches that workers had
-    made ahead, but the loop had not got, come again.
+    With torchdata's ``StatefulDataLoader``, ``state_dict()`` is exact: batches that workers had
+    prefetched, but the loop had not received, are returned again.
 
     Args:
         source: a class folder, a tar, a glob, braces, or a list of them; or a
             :class:`stoker.Mix` (see :meth:`set_weights`).
-        batch_size: the DataLoader's (1 for a DataLoader with ``batch_size=None``).
-        transform: called with each sample, in the worker; the loop gets its result. With workers
-            that are spawned it must be picklable.
-        output: of images and arrays: ``"torch"`` or ``"numpy"``.
+        batch_size: the DataLoader's batch size (1 for a DataLoader with ``batch_size=None``).
+        transform: called with each sample in the worker; the loop receives its result. With
+            spawned workers it must be picklable.
+        output: type of images and arrays: ``"torch"`` or ``"numpy"``.
         rank, world_size: default: torch.distributed if it is initialised, else the environment's
-            RANK and WORLD_SIZE, else 0 of 1; asked when workers are started.
-        threads, memory, sandbox: of each worker's engine. Default: 1 thread; the machine's share
-            divided by the workers.
-        index: as of :class:`stoker.Dataset`; with an index file workers read no headers.
+            RANK and WORLD_SIZE, else 0 of 1; read when workers are started.
+        threads, memory, sandbox: of each worker's engine. Default: 1 thread; the machine's memory
+            share divided by the number of workers.
+        index: see :class:`stoker.Dataset`; with an index file workers read no headers.
         engine, dataset: more options of each worker's :class:`stoker.Engine` and
             :class:`stoker.Dataset`, as dicts.
         **options: those of :class:`stoker.Loader`, with its defaults: ``seed``, ``image`` or
             ``fields``, ``shuffle``, ``tail``, ``dtype``, ``layout``, ``on_error``, ``window`` ...
-            ``quarantine`` is a file for each worker then: ``PATH.workerN`` (``.rankM``), and
-            limits are those of one worker.
+            ``quarantine`` is one file for each worker: ``PATH.workerN`` (``.rankM``), and limits
+            apply to one worker.
 
     A sample is a dict with the names of ``fields``, or a pair (image, label). Images, masks and
-    arrays are tensors; numbers, text, bytes and JSON are Python's; ``Boxes`` with labels are a pair
-    (boxes, labels). What differs in length needs a ``collate_fn``. Beside the Loader's words
-    ``"__key__"``, ``"__id__"`` and ``"__mask__"`` there is ``"__seed__"``: a number drawn from
-    (seed, epoch, position), to seed random Python code with, so that it too is the same after a
-    resume and with any number of workers.
+    arrays are tensors; numbers, text, bytes and JSON are Python objects; ``Boxes`` with labels are
+    pairs (boxes, labels). Values of different lengths need a ``collate_fn``. Besides the Loader's
+    words ``"__key__"``, ``"__id__"`` and ``"__mask__"`` there is ``"__seed__"``: a number drawn
+    from (seed, epoch, position) to seed random Python code, so that its results are the same after
+    a resume and with any number of workers.
 
-    Each loop over the DataLoader is the next epoch, also when the last was left in its middle;
-    :meth:`set_epoch` says which. Workers that persist are told too.
+    Each loop over the DataLoader is the next epoch, also if the last loop stopped early;
+    :meth:`set_epoch` sets it. Persistent workers are told, too.
 
     Attributes:
-        batch_size, rank, world_size: as given; rank and world_size None: found when needed.
+        batch_size, rank, world_size: as passed; rank and world_size None: found when needed.
     """
 
     def __init__(
@@ -97,27 +97,27 @@ class IterableDataset(Source, torch.utils.data.IterableDataset[Any]):
             dataset=({"index": index}, dataset),
             options={"output": output, **options},
         )
-        # What is wrong with the options is said here, and not by a worker later.
+        # Raises here if options are not valid, not later in a worker.
         Loader(UNOPENED, batch_size, rank=rank, world_size=world_size, **self._options)
         self._found: tuple[int, int] | None = None
         self._turns = Turns()
 
-    # ---- what the training loop asks ----
+    # ---- used by the training loop ----
 
     @property
     def epoch(self) -> int:
-        """The epoch that the next loop gives."""
+        """The epoch of the next loop."""
         return self._turns.next[0]
 
     def set_epoch(self, epoch: int, batches_done: int = 0) -> None:
-        """The next loop gives this epoch, and each loop after it the next one.
+        """Sets the epoch of the next loop; each loop after it has the next epoch.
 
         Args:
-            batches_done: of that epoch, left out from its beginning: a run goes on where it had
-                got so many, with any DataLoader and any number of workers.
+            batches_done: number of batches of that epoch to skip: a resumed run continues after
+                them, with any DataLoader and any number of workers.
 
-        A loop that goes on after ``StatefulDataLoader.load_state_dict`` gives the rest of the
-        state's epoch whatever was set here.
+        A loop after ``StatefulDataLoader.load_state_dict`` has the rest of the state's epoch,
+        regardless of this call.
         """
         where = "set_epoch"
         self._turns.set(
@@ -125,30 +125,33 @@ class IterableDataset(Source, torch.utils.data.IterableDataset[Any]):
         )
 
     def set_weights(self, weights: Sequence[Any], at: int | None = None) -> int:
-        """Other weights for a :class:`stoker.Mix` that repeats: from the next epoch on, or from a
-        position of the run. Called where the loop is, also while it goes on.
+        """Changes the weights of a :class:`stoker.Mix` that repeats: from the next epoch on, or
+        from a position of the run. Call it in the process of the loop, also during a loop.
 
-        Workers are ahead of the loop, by as much as they had time for. So that each run has the
-        same samples, where the weights change is a number that all ranks know, and never depends on
-        how far workers are: they look before each batch whether weights changed, and a change that
-        would begin in what one of them has begun is refused.
+        Workers run ahead of the loop, by a distance that depends on time. To keep runs
+        reproducible, all ranks must pass the same position, and it never depends on the progress of
+        workers: before each batch they check for changes, and a change at a position that a worker
+        has already begun is rejected.
 
-        A state that a batch brought which was made before this call does not know of it. So save
-        :attr:`changes` beside the state, and give them to the Mix of the run that goes on.
+        A state in a batch that was made before this call does not contain the change. So save
+        :attr:`changes` with the state, and pass them to the Mix of the resumed run.
 
         Args:
-            at: a position of the run, in samples of all ranks: they hold from the end of its frame.
+            at: a position of the run, in samples of all ranks; the weights apply from the end of
+                its frame.
 
         Returns:
-            The position from which they hold. All before it stays as it was.
+            The position from which they apply. Samples before it do not change.
 
         Raises:
-            StateError: a worker of this rank is behind it already: take a later one.
+            StateError: a worker of this rank is already behind the position: use a later one.
         """
         where, mix = "set_weights", self._mixing("set_weights")
         if mix.end != "repeat":
             raise ArgumentError(
-                f"weights of a Mix with end={mix.end!r}", where, "give the Mix changes="
+                f"the weights of a Mix with end={mix.end!r} cannot change",
+                where,
+                "pass changes= to the Mix",
             )
         mix._numbers(weights, "weights")
         place = None if at is None else count(at, f"{where} at", high=2**62)
@@ -159,7 +162,7 @@ class IterableDataset(Source, torch.utils.data.IterableDataset[Any]):
                 position = int(loader._native.mix_change_position(place))
             if position < shared["horizon"]:
                 raise StateError(
-                    f"weights from position {place} on",
+                    f"weights cannot change at position {place}",
                     where,
                     f"what workers have begun stays: they can change at {shared['horizon']}, or "
                     "later; take the same position on all ranks",
@@ -169,15 +172,17 @@ class IterableDataset(Source, torch.utils.data.IterableDataset[Any]):
 
     @property
     def changes(self) -> list[tuple[int, list[int]]]:
-        """All changes of the weights of a :class:`stoker.Mix`, those that were given to it and
-        those set since, as its ``changes=`` takes them."""
+        """All changes of the weights of a :class:`stoker.Mix`, passed to it or set since, in the
+        form of its ``changes=``."""
         self._mixing("changes")
         with self._opening() as here, self._turns.mixing(here.mixed):
             return here.mixed.changes()
 
     def _mixing(self, where: str) -> Mix:
         if self._mix is None:
-            raise ArgumentError("no Mix", where, "give the IterableDataset a Mix as its source")
+            raise ArgumentError(
+                "the source is not a Mix", where, "pass a Mix as the source of the IterableDataset"
+            )
         return self._mix
 
     def _all_options(self, **more: Any) -> dict[str, Any]:
@@ -185,14 +190,14 @@ class IterableDataset(Source, torch.utils.data.IterableDataset[Any]):
         return {**self._options, "rank": rank, "world_size": world, **more}
 
     def _next_epoch(self, loader: Loader, epoch: int) -> int:
-        """Where it begins, and what a wrapped step of the one before may take of it."""
+        """Start of the epoch in the run, and the samples that a wrapped step before it may use."""
         step = self.batch_size * loader.world_size if self._tail == "wrap" else 0
         return epoch * int(loader._native.samples()) + step
 
     def __len__(self) -> int:
-        """Samples of the next epoch for this rank; ``len(DataLoader)`` is its batches.
+        """Samples of the next epoch for this rank; ``len(DataLoader)`` is its number of batches.
 
-        Where no worker has told it yet, the data set is opened for a moment.
+        If no worker has reported it yet, the data set is opened for a moment.
         """
         rank, world, batch = self._share()
         samples = self._turns.samples
@@ -210,20 +215,20 @@ class IterableDataset(Source, torch.utils.data.IterableDataset[Any]):
         return str(self._options.get("tail", "drop"))
 
     def _share(self) -> tuple[int, int, int]:
-        """The rank whose samples are given, of how many, and the samples of its batches."""
+        """(rank, world size, samples of a batch) of the samples to return."""
         shared = sharing()
         if shared.processes <= 1:
             return *(self._found or ranks(self.rank, self.world_size)), self.batch_size
         if self.rank is not None and (self.rank, self.world_size) != (0, 1):
             raise ArgumentError(
-                f"rank {self.rank} of {self.world_size}, whose samples Accelerate is going to "
-                "share out among ranks again",
+                f"rank {self.rank} of {self.world_size}, whose samples Accelerate will "
+                "share among ranks again",
                 "IterableDataset",
-                "leave out rank= and world_size=, or do not prepare() the DataLoader",
+                "leave rank= and world_size= out, or do not prepare() the DataLoader",
             )
         return 0, 1, self.batch_size * shared.batches
 
-    # ---- what a worker does ----
+    # ---- used by a worker ----
 
     def __iter__(self) -> Samples:
         info = torch.utils.data.get_worker_info()
@@ -236,19 +241,19 @@ class IterableDataset(Source, torch.utils.data.IterableDataset[Any]):
         samples = here.samples(batch, options, self._turns)
         number = None if info is None else info.seed - info.id
         turn = self._turns.take(number, worker, samples, here.dataset.identity)
-        epoch, done = turn  # batches of the loop: of all who share a step
+        epoch, done = turn  # done: batches of the loop, of all processes that share a step
         done *= self.batch_size * options["world_size"] * sharing().step
         return Samples(self, here, (batch, options), epoch, done)
 
     def __getstate__(self) -> dict[str, Any]:
         state = {**self.__dict__, "_here": None}
         if multiprocessing.context.get_spawning_popen() is not None:
-            state["_found"] = self._share()[:2]  # a spawned worker has no torch.distributed to ask
+            state["_found"] = self._share()[:2]  # a spawned worker cannot use torch.distributed
         return state
 
 
 class Samples(Iterator[Any]):
-    """One epoch of one worker, sample by sample. It can say where it stands, and go there."""
+    """One epoch of one worker, sample by sample, with torchdata's methods for its state."""
 
     def __init__(
         self,
@@ -258,11 +263,11 @@ class Samples(Iterator[Any]):
         epoch: int,
         done: int,
     ) -> None:
-        """share: samples of a batch, and the loader's options. done: samples that are left out."""
+        """share: samples of a batch, and the loader's options. done: number of samples to skip."""
         self._dataset, self._here = dataset, here
         self._batch, self._options = share
         self._loader: Loader | None = here.take(*share)
-        self._agreed = -1  # the number of what the loader's Mix was agreed upon
+        self._agreed = -1  # number of shared changes that the loader's Mix has
         self._mix: dict[str, Any] = {}
         self._agree(False)
         native = self._loader._native
@@ -276,8 +281,8 @@ class Samples(Iterator[Any]):
         self._stand(native.position(), 0)
 
     def _stand(self, place: tuple[int, int], skip: int) -> None:
-        """No batch is in hand; the next one begins at the place, `skip` of its samples given."""
-        self._before = self._after = place  # of the loader, around the batch in hand
+        """Drops the present batch; the next one begins at the position, without `skip` samples."""
+        self._before = self._after = place  # positions before and after the present batch
         self._columns: list[Any] = []
         self._names: tuple[str, ...] | None = None
         self._slot = self._slots = 0
@@ -297,8 +302,8 @@ class Samples(Iterator[Any]):
         return self._dataset._transformed(value)
 
     def _agree(self, is_next: bool) -> None:
-        """The loader gets the weights that hold now. is_next: a batch is going to be made, so they
-        cannot change in it any more."""
+        """Sets the present weights in the loader. is_next: a batch will be made now, so its weights
+        cannot change any more."""
         loader = self._loader
         if loader is None or loader._mixed is None:
             return
@@ -307,7 +312,7 @@ class Samples(Iterator[Any]):
         with self._dataset._turns.mixing(mixed, self._agreed) as shared:
             if mixed.told() != before:
                 try:
-                    # One that has begun nothing goes nowhere: blocks may be a longer run's, too.
+                    # Before its first batch it stays: blocks may also be those of a longer run.
                     mixed.renew(loader, loader._native.state() if is_next else None)
                 except BaseException:
                     mixed.take(before)
@@ -318,7 +323,7 @@ class Samples(Iterator[Any]):
                 shared["horizon"] = max(shared["horizon"], self._border(loader))
 
     def _border(self, loader: Loader) -> int:
-        """The end of the frame in which the next batch ends; 0 where there is none."""
+        """The end of the frame in which the next batch ends; 0 without a mix."""
         samples = int(loader._native.samples())
         epoch, first = loader._native.position()
         end = first + loader.batch_size * loader.world_size
@@ -328,7 +333,7 @@ class Samples(Iterator[Any]):
         return int(loader._native.mix_change_position(epoch * samples + end))
 
     def _fetch(self) -> bool:
-        """The next batch of the loader; False at the end. A failure leaves all as it was."""
+        """Takes the next batch of the loader; False at the end. After an error nothing changed."""
         assert self._loader is not None
         self._agree(True)
         native = self._loader._native
@@ -336,7 +341,7 @@ class Samples(Iterator[Any]):
         try:
             value, _ = self._loader._produce()
         except Error:
-            if native.position() != before:  # found in the batch that it gave
+            if native.position() != before:  # the error is in the batch that was delivered
                 native.set_state(native.state(*before))
             raise
         self._columns, self._slot = [], 0
@@ -365,9 +370,9 @@ class Samples(Iterator[Any]):
         return row
 
     def _seed(self, slot: int) -> int:
-        """63 bits of (seed, epoch, position). Positions are counted as the order does it: a step
-        is cut into equal slices for the ranks, and runs on past the data set's end where it is
-        padded or wrapped."""
+        """63 bits of (seed, epoch, position). Positions count as in the order: a step is cut into
+        equal slices for the ranks, and continues after the end of the data set if it is padded or
+        wrapped."""
         assert self._loader is not None
         samples, (of, first) = self._samples, self._before
         rank, world = self._options["rank"], self._options["world_size"]
@@ -382,7 +387,7 @@ class Samples(Iterator[Any]):
     # ---- torchdata's protocol ----
 
     def state_dict(self) -> dict[str, int | str]:
-        """Where this worker stands: a few numbers, fit for JSON, the same on every rank."""
+        """The position of this worker, as a dict for JSON, the same on every rank."""
         within = self._slot < self._slots
         state = self._last
         if self._loader is not None:
@@ -393,7 +398,7 @@ class Samples(Iterator[Any]):
         return {**values, **self._mix, **self._shares(), **exactness(exact)}
 
     def _shares(self) -> dict[str, int]:
-        """What says which positions are this worker's."""
+        """The values that determine which positions belong to this worker."""
         options = self._options
         return {
             "batch_size": self._batch,
@@ -403,7 +408,7 @@ class Samples(Iterator[Any]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes to where the state stands.
+        """Continues at a state.
 
         Raises:
             StateError: the state belongs to another data set, setting, order version or worker.
@@ -419,7 +424,7 @@ class Samples(Iterator[Any]):
                 )
         slot = state.get("slot")
         if not isinstance(slot, int) or not 0 <= slot < self._batch:
-            raise StateError(f"slot {slot!r}", where, "give what state_dict() gave")
+            raise StateError(f"slot {slot!r}", where, "pass what state_dict() returned")
         if self._loader is None:
             self._loader = self._here.take(self._batch, self._options)
         self._load(self._loader, state)

@@ -1,4 +1,4 @@
-"""MapDataset: an epoch's order as numbered items, for frameworks that share out numbers."""
+"""MapDataset: the order of an epoch as numbered items, for frameworks that divide numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .workers import Here, Source, Turns, items_of, opened, seed_of
 __all__ = ["MapDataset"]
 
 _SCATTERED_MAX = 3
-"""Batches one after the other whose numbers neither follow each other nor are evenly spaced."""
+"""Number of consecutive batches whose numbers are neither consecutive nor evenly spaced."""
 
 Run = tuple[int, int, int]
 """Epoch, first position and end."""
@@ -35,10 +35,10 @@ _NOT_OURS = {
 class MapDataset(Source, torch.utils.data.Dataset[Any]):
     """The samples of an epoch in stoker's order: item ``i`` is the sample at position ``i``.
 
-    It is for frameworks that share out and skip *numbers*: Hugging Face's Trainer takes it as
-    ``train_dataset`` and goes on from its checkpoints by itself, at once, with any number of
-    processes that divides the global batch; so do Accelerate's ``prepare()`` and
-    ``skip_first_batches()``, and StatefulDataLoader::
+    Use it with frameworks that divide and skip *numbers*. Hugging Face's Trainer accepts it as
+    ``train_dataset`` and resumes from its checkpoints at once, with any number of processes that
+    divides the global batch; so do Accelerate's ``prepare()`` and ``skip_first_batches()``, and
+    StatefulDataLoader::
 
         arguments = transformers.TrainingArguments(
             ..., train_sampling_strategy="sequential", dataloader_num_workers=4)
@@ -49,23 +49,23 @@ class MapDataset(Source, torch.utils.data.Dataset[Any]):
         trainer = transformers.Trainer(model, arguments, train_dataset=dataset)
         trainer.train(resume_from_checkpoint=True)
 
-    The order is shuffled already, anew in each epoch: so the DataLoader must not shuffle
-    (``shuffle=False``; ``train_sampling_strategy="sequential"``). Numbers that come one after the
-    other are read ahead, of each worker those of its turns; where they jump, the stream goes there.
-    A shuffled sampler would make each sample alone, with the crops of another one's place: that is
-    a StateError.
+    The order is already shuffled, differently in each epoch, so the DataLoader must not shuffle
+    (``shuffle=False``; ``train_sampling_strategy="sequential"``). Consecutive numbers are
+    prefetched, in each worker those of its turns; after a jump the stream continues there. With a
+    shuffling sampler each sample would be made alone, with random values of another position: this
+    raises StateError.
 
     Args:
-        source, transform, output, threads, memory, sandbox, index, engine, dataset: as of
+        source, transform, output, threads, memory, sandbox, index, engine, dataset: see
             :class:`IterableDataset`.
-        **options: those of :class:`stoker.Loader` that say what samples are and in which order:
-            ``seed``, ``image`` or ``fields``, ``shuffle``, ``window``, ``subset``, ``weights`` ...
+        **options: those of :class:`stoker.Loader` that define samples and their order: ``seed``,
+            ``image`` or ``fields``, ``shuffle``, ``window``, ``subset``, ``weights`` ...
 
-    :meth:`set_epoch` says which epoch the items are of; Accelerate and the Trainer call it. A loop
-    of your own calls it as for a DistributedSampler; workers that persist are told too.
+    :meth:`set_epoch` sets the epoch of the items; Accelerate and the Trainer call it. Your own loop
+    must call it as for a DistributedSampler; persistent workers are told, too.
 
-    Its global batches are those of ``stoker.Loader`` with one rank, and of as many ranks as there
-    are, whose slices are put together.
+    Its global batches are those of ``stoker.Loader`` with one rank; with several ranks, those of
+    ``stoker.Loader`` with the slices of all ranks joined.
     """
 
     def __init__(
@@ -95,23 +95,25 @@ class MapDataset(Source, torch.utils.data.Dataset[Any]):
         )
         if self._mix is not None and self._mix.batches == "single":
             raise ArgumentError(
-                "a Mix whose batches are of one source", "MapDataset", "take stoker.Loader"
+                "a Mix with batches of one source is not supported",
+                "MapDataset",
+                "use stoker.Loader",
             )
-        Loader(UNOPENED, 1, **self._options)  # says what is wrong with the options
+        Loader(UNOPENED, 1, **self._options)  # raises if options are not valid
         self._turns = Turns()
         self._walk: _Walk | None = None
 
     @property
     def epoch(self) -> int:
-        """The epoch that items are of."""
+        """The epoch of the items."""
         return self._turns.next[0]
 
     def set_epoch(self, epoch: int) -> None:
-        """Items are those of this epoch from here on."""
+        """Sets the epoch of the items."""
         self._turns.set(count(epoch, "set_epoch", high=2**63 - 1))
 
     def __len__(self) -> int:
-        """Samples of an epoch. The data set is opened for a moment, once."""
+        """Samples of an epoch. Opens the data set for a moment, once."""
         samples = self._turns.samples
         if samples is None:
             options = {**self._options, "quarantine": None}
@@ -129,7 +131,7 @@ class MapDataset(Source, torch.utils.data.Dataset[Any]):
         return self.__getitems__([number])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """The samples at these positions: what a DataLoader asks for a batch."""
+        """The samples at these positions; a DataLoader calls it for a batch."""
         here = opened(self, _workers()[1])
         walk = self._walk
         if self._here is not here or walk is None:
@@ -139,8 +141,8 @@ class MapDataset(Source, torch.utils.data.Dataset[Any]):
         return [self._transformed(row) for row in rows]
 
     def close(self) -> None:
-        """Lets go of what this process has open: that is something only where items were asked for
-        in it (``num_workers=0``)."""
+        """Closes the data set in this process; it is open here only if this process read items
+        (``num_workers=0``)."""
         self._walk = None
         super().close()
 
@@ -154,17 +156,17 @@ def _workers() -> tuple[int, int]:
 
 
 class _Walk:
-    """What one process reads: a loader that stands where the next batch is likely to begin.
+    """The reader of one process: a loader at the position where the next batch probably begins.
 
-    A DataLoader's worker gets the batches of its turns: of each round of all workers and ranks one.
-    So the loader makes every so many-th batch, ahead; where that was wrong it goes to the place
-    that is asked for, and takes the distance that it saw.
+    A DataLoader's worker receives one batch in each round of all workers and ranks. So the loader
+    prefetches every n-th batch. If another position is requested, the loader continues there, and
+    uses the observed distance as n.
     """
 
     def __init__(self, source: MapDataset, here: Here) -> None:
         self._source, self._here = source, here
         self._samples = 0
-        self._loader: Loader | None = None  # that makes every _stride-th batch of _size
+        self._loader: Loader | None = None  # makes every _stride-th batch of _size samples
         self._size = self._stride = 0
         self._guess = _workers()[1] * ranks(None, None)[1]
         self._before: Run | None = None
@@ -176,15 +178,15 @@ class _Walk:
         self._scattered = self._scattered + 1 if len(runs) > 1 and not even else 0
         if self._scattered >= _SCATTERED_MAX:
             raise StateError(
-                f"positions come at random: {indices[:4]} ...",
+                f"positions are requested in random order: {indices[:4]} ...",
                 "MapDataset",
-                "its order is shuffled already: give the DataLoader shuffle=False, the Trainer "
-                'train_sampling_strategy="sequential"',
+                "its order is already shuffled: pass shuffle=False to the DataLoader, or "
+                'train_sampling_strategy="sequential" to the Trainer',
             )
         rows: list[Any] = []
         for first, end in runs:
             whole = len(runs) == 1
-            while first < end:  # a batch of the loader may end at the epoch's end
+            while first < end:  # a batch of the loader may end at the end of the epoch
                 made = self._run(epoch, first, end) if whole else self._alone(epoch, first, end)
                 rows += made
                 first += len(made)
@@ -199,7 +201,7 @@ class _Walk:
             stride = self._distance(before, epoch, first, size)
             if loader is None or (size, stride) != (self._size, self._stride):
                 if loader is not None and first + size == self._samples:
-                    return self._alone(epoch, first, end)  # the epoch's short end
+                    return self._alone(epoch, first, end)  # the short end of the epoch
                 if loader is not None:
                     loader.close()
                 self._size, self._stride = size, stride
@@ -210,8 +212,8 @@ class _Walk:
         return self._made(loader, epoch, first)
 
     def _distance(self, before: Run | None, epoch: int, first: int, size: int) -> int:
-        """From one batch to the next, in batches: as it was last seen, or as ranks and workers let
-        expect it."""
+        """The distance from one batch to the next, in batches: the last observed one, or the one
+        expected from ranks and workers."""
         if before is not None and before[0] == epoch and before[2] - before[1] == size:
             seen, odd = divmod(first - before[1], size)
             if seen > 0 and not odd:
@@ -219,7 +221,7 @@ class _Walk:
         return self._guess
 
     def _alone(self, epoch: int, first: int, end: int) -> list[Any]:
-        """Positions that nothing is known to follow."""
+        """Makes positions that are probably not followed by others."""
         with self._open(end - first, max(1, self._samples)) as loader:
             self._go(loader, epoch, first)
             return self._made(loader, epoch, first)
@@ -259,7 +261,7 @@ class _Walk:
 
 
 def _runs(indices: list[int]) -> list[tuple[int, int]]:
-    """Numbers as runs of ones that follow each other: first, end."""
+    """Splits numbers into runs of consecutive ones: (first, end)."""
     runs: list[tuple[int, int]] = []
     for index in indices:
         if runs and runs[-1][1] == index:

@@ -1,4 +1,4 @@
-"""A loader's order as torch's samplers, which training frameworks look for. It imports torch."""
+"""A loader's order as torch samplers, which training frameworks look for. Imports torch."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ __all__ = ["LoaderBatchSampler", "LoaderSampler"]
 
 
 class LoaderSampler(DistributedSampler[int]):
-    """A rank's order, for those who ask what kind of sampler a loader has.
+    """A rank's order, for frameworks that check the type of a loader's sampler.
 
-    Lightning and Ray Train put a DistributedSampler where they find none, which would share out
-    each rank's share again; and Lightning tells the sampler which epoch begins.
+    Lightning and Ray Train add a DistributedSampler if there is none, which would divide each
+    rank's share again; and Lightning sets the epoch through the sampler.
     """
 
     def __init__(self, loader: LoaderBase) -> None:
-        # Not torch's: it wants a data set of numbered items, and an order of its own.
+        # Does not call torch's constructor, which needs a data set of numbered items.
         self._loader = loader
         self.num_replicas, self.rank = loader.world_size, loader.rank
         self.shuffle, self.seed = loader.shuffle != "none", loader.seed
         self.drop_last = loader.drop_last
 
     @property
-    def epoch(self) -> int:  # type: ignore[override] # torch's is set by others
+    def epoch(self) -> int:  # type: ignore[override] # in torch a plain attribute
         return self._loader._epoch
 
     def set_epoch(self, epoch: int) -> None:
         self._loader.set_epoch(epoch)
 
     def __len__(self) -> int:
-        """Samples of the rank's epoch; a kept tail counts as a whole batch."""
+        """Samples of the rank's epoch; a kept tail counts as a complete batch."""
         return len(self._loader) * self._loader.batch_size
 
     def __iter__(self) -> Iterator[int]:
-        """The sample numbers that the rank's epoch has; nothing is read."""
+        """The numbers of the samples of the rank's epoch; reads nothing."""
         explain: Any = getattr(self._loader, "explain", None)
         if explain is None:
             _refuse("its order cannot be listed")
@@ -48,10 +48,10 @@ class LoaderSampler(DistributedSampler[int]):
 
 
 class LoaderBatchSampler(BatchSampler):
-    """There, so that a loader has all names of torch's DataLoader; no batch is made by it.
+    """Exists so that a loader has all attributes of torch's DataLoader; it makes no batches.
 
-    Who iterates it wants to make a DataLoader of his own that leaves out the first batches
-    (``accelerate.skip_first_batches``), which would read them all, and decode nothing.
+    A caller that iterates it wants to make another DataLoader that skips the first batches
+    (``accelerate.skip_first_batches``), which would read all of them, and decode none.
     """
 
     def __init__(self, loader: LoaderBase) -> None:
@@ -62,13 +62,13 @@ class LoaderBatchSampler(BatchSampler):
         return len(self._loader)
 
     def __iter__(self) -> Iterator[list[int]]:
-        _refuse("batches are not made by a sampler here")
+        _refuse("this sampler does not make batches")
 
 
 def _refuse(what: str) -> NoReturn:
     raise StateError(
         what,
         "a loader's sampler",
-        "iterate the loader; to go on in the middle of an epoch call its load_state_dict() (in "
+        "iterate the loader; to continue in the middle of an epoch call its load_state_dict() (in "
         "Hugging Face's Trainer: ignore_data_skip=True and stoker.huggingface.KeepState)",
     )

@@ -1,4 +1,4 @@
-"""What the processes of a DataLoader have open, and what they agree upon. It imports no torch."""
+"""The open objects of a DataLoader's processes, and their shared state. Imports no torch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ..mix import Mix, Mixed
 __all__ = ["Here", "Source", "Turns", "items_of", "length_of", "opened", "seed_of"]
 
 SEED = "__seed__"
-"""The word of a field that is a number of the sample's own, to seed random code with."""
+"""The word of a field with a number for each sample, to seed random code."""
 
 OUTPUTS = ("torch", "numpy")
 _NOT_HERE = {
@@ -37,23 +37,23 @@ _NOT_HERE = {
 
 
 CHOOSING = {"subset", "weights", "balance", "replacement", "repeats", "curriculum", "epoch"}
-"""Options of a Loader that say how many samples an epoch has."""
+"""Options of a Loader that affect the number of samples of an epoch."""
 
 
 def items_of(column: Any) -> Any:
-    """A field of a batch as something that gives each sample's value by its index."""
+    """A field of a batch as an object that returns a sample's value by index."""
     if getattr(column, "ndim", 0) > 1:  # a tensor: views of it
         return column
-    if hasattr(column, "offsets") and hasattr(column, "shapes"):  # ragged: views, with their labels
+    if hasattr(column, "offsets") and hasattr(column, "shapes"):  # ragged: views, and their labels
         labels = column.labels
         return column if labels is None else list(zip(column, labels, strict=True))
-    if hasattr(column, "tolist"):  # numbers and bytes as Python has them
+    if hasattr(column, "tolist"):  # numbers and bytes as Python objects
         return column.tolist()
     return column
 
 
 def length_of(samples: int, batch: int, rank: int, world: int, tail: str, epoch: int) -> int:
-    """Samples of an epoch for a rank: src/order/partition.c says how epochs are cut."""
+    """Samples of an epoch for a rank; the rules are those of the C library's partition.c."""
     step = batch * world
     if tail == "drop":
         return samples // step * batch
@@ -65,8 +65,8 @@ def length_of(samples: int, batch: int, rank: int, world: int, tail: str, epoch:
 
 
 class Source:
-    """What :mod:`stoker.torch`'s data sets are made of: paths and options, which each worker opens
-    by itself."""
+    """Base of :mod:`stoker.torch`'s data sets: paths and options, which each worker opens
+    itself."""
 
     _here: Here | None = None
     batch_size: int
@@ -81,25 +81,31 @@ class Source:
         dataset: tuple[dict[str, Any], Any],
         options: dict[str, Any],
     ) -> None:
-        """Checks and keeps them. engine, dataset: options, and what was given beside them."""
+        """Checks and stores them. engine, dataset: options, with their names in messages."""
         for name, advice in _NOT_HERE.items():
             if name in options:
                 raise ArgumentError(f"{name}=", where, advice)
         output = options["output"]
         if output not in OUTPUTS:
-            raise ArgumentError(f"output {output!r}", where, f"give one of {', '.join(OUTPUTS)}")
+            raise ArgumentError(
+                f"unknown output {output!r}", where, f"pass one of {', '.join(OUTPUTS)}"
+            )
         if transform is not None and not callable(transform):
             raise ArgumentError(
-                f"transform {transform!r} cannot be called", where, "give a function of one sample"
+                f"transform {transform!r} cannot be called", where, "pass a function of one sample"
             )
         if isinstance(source, Dataset):
             raise ArgumentError(
-                "an opened stoker.Dataset", where, "give its paths: each worker opens them"
+                "the source is an opened stoker.Dataset",
+                where,
+                "pass its paths: each worker opens them",
             )
         for name, (_, given) in (("engine", engine), ("dataset", dataset)):
             if given is not None and not isinstance(given, Mapping):
                 raise ArgumentError(
-                    f"{name} {given!r}", where, "give its options as a dict: each worker opens one"
+                    f"{name} {given!r}",
+                    where,
+                    "pass its options as a dict: each worker opens its own",
                 )
         self._mix = source if isinstance(source, Mix) else None
         self._paths = tuple(paths_of(source) if self._mix is None else self._mix.urls())
@@ -118,12 +124,12 @@ class Source:
             return value
         try:
             return self._transform(value)
-        except StopIteration as error:  # to the DataLoader it would be the epoch's end
+        except StopIteration as error:  # the DataLoader would take it for the end of the epoch
             raise RuntimeError("transform raised StopIteration") from error
 
     @contextlib.contextmanager
     def _opening(self) -> Iterator[Here]:
-        """What this process has open, or opens for a moment."""
+        """The objects of this process; opens them for a moment if needed."""
         here = opened(self, 1)
         try:
             yield here
@@ -132,7 +138,7 @@ class Source:
                 here.close()
 
     def close(self) -> None:
-        """Lets go of what this process has open: that is something only where it iterated itself
+        """Closes the data set in this process; it is open here only if this process iterated
         (``num_workers=0``)."""
         if self._here is not None and self._here.pid == os.getpid():
             self._here.close()
@@ -155,7 +161,7 @@ def seed_of(seed: int, epoch: int, position: int) -> int:
 
 
 class Here:
-    """What one process has open: an engine, the data set, and loaders between two epochs."""
+    """The open objects of one process: an engine, the data set, and loaders between two epochs."""
 
     def __init__(self, dataset: Source, workers: int) -> None:
         self.pid = os.getpid()
@@ -177,8 +183,8 @@ class Here:
         self._free: list[tuple[dict[str, Any], Loader]] = []
 
     def take(self, batch_size: int, options: dict[str, Any]) -> Loader:
-        """A loader of these options: one that an earlier epoch has ended with, which reads ahead
-        already, or a new one."""
+        """A loader with these options: one that finished an earlier epoch, and already prefetches,
+        or a new one."""
         for place, (of, loader) in enumerate(self._free):
             if of == options:
                 del self._free[place]
@@ -194,7 +200,7 @@ class Here:
         return self._mixed
 
     def samples(self, batch_size: int, options: dict[str, Any], turns: Turns) -> int:
-        """Of an epoch, over all ranks, for a loader of these options."""
+        """Samples of an epoch, of all ranks, for a loader with these options."""
         if self._mixed is not None:
             with turns.mixing(self._mixed):
                 return self._mixed.samples(batch_size * int(options["world_size"]))
@@ -219,21 +225,22 @@ class Here:
 
 
 def opened(dataset: Source, workers: int) -> Here:
-    """What this process has open: never what its parent had, whose threads are not here."""
+    """The objects of this process; never those of its parent, whose threads do not exist here."""
     here = dataset._here
     return here if here is not None and here.pid == os.getpid() else Here(dataset, workers)
 
 
 class Turns:
-    """Which epoch comes next, agreed upon by the processes that share a data set.
+    """The next epoch, shared by all processes that use a data set.
 
-    A DataLoader gives each loop a number, its base seed, which all its workers know; workers that
-    persist keep it for all loops. So the n-th time that a worker begins under a number is the n-th
-    loop of it, for every worker, whoever comes first. A few hundred bytes of JSON in a memfd, which
-    children inherit or are sent; a copy made otherwise (pickle, copy) stands apart.
+    A DataLoader gives each loop a number, its base seed, which all its workers know; persistent
+    workers keep one number for all loops. So the n-th time that a worker begins with a number is
+    the n-th loop with it, in every worker and in any order of arrival. The state is a few hundred
+    bytes of JSON in a memfd, which children inherit or receive; other copies (pickle, copy) have
+    their own state.
     """
 
-    LOOPS_MAX = 16  # remembered
+    LOOPS_MAX = 16  # numbers of loops that are stored
 
     def __init__(self, content: bytes | None = None, fd: int | None = None) -> None:
         self._fd = os.memfd_create("stoker-epochs") if fd is None else fd
@@ -248,11 +255,11 @@ class Turns:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[dict[str, Any]]:
-        """What is agreed upon, to be read and changed. An exception leaves it as it was."""
-        # Opened anew, since a lock belongs to what one open() gave, which children inherit.
+        """Yields the shared state, to read and change. After an exception it is unchanged."""
+        # Opens the file again, since a lock belongs to an open file, which children inherit.
         with open(f"/proc/self/fd/{self._fd}", "r+b", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            # Behind the text may be the rest of a longer one, where a writer was killed.
+            # If a writer was killed, the rest of a longer text may follow.
             shared, _ = json.JSONDecoder().raw_decode(file.readall().decode())
             yield shared
             text = json.dumps(shared).encode()
@@ -262,10 +269,10 @@ class Turns:
 
     @contextlib.contextmanager
     def mixing(self, mixed: Mixed, agreed: int = -1) -> Iterator[dict[str, Any]]:
-        """Inside, the mix has the weights that all processes agreed upon, and behind it, they have
-        what it has then. agreed: the number of the agreement that the mix has already.
+        """Inside the block, the mix has the shared weights; after it, all processes have the
+        weights that the mix has then. agreed: the number of changes that the mix already has.
 
-        ``mix`` is what :meth:`Mixed.told` tells, ``agreed`` counts its changes, and before
+        ``mix`` is the result of :meth:`Mixed.told`, ``agreed`` counts its changes, and before
         ``horizon``, a position of the run, weights cannot change any more.
         """
         with self._locked() as shared:
@@ -279,7 +286,7 @@ class Turns:
 
     @property
     def next(self) -> tuple[int, int]:
-        """The next epoch, and its batches that are left out."""
+        """The next epoch, and the number of its batches to skip."""
         with self._locked() as shared:
             return int(shared["next"]), int(shared["done"])
 
@@ -289,7 +296,7 @@ class Turns:
 
     @property
     def samples(self) -> int | None:
-        """Of an epoch, when the data set was last opened."""
+        """Samples of an epoch, when the data set was last opened."""
         with self._locked() as shared:
             return None if shared["samples"] is None else int(shared["samples"])
 
@@ -299,8 +306,8 @@ class Turns:
             shared["samples"] = samples
 
     def take(self, number: int | None, worker: int, samples: int, identity: str) -> tuple[int, int]:
-        """The epoch of the loop that a worker begins, and its batches that are left out. number
-        None: no worker, a loop of its own."""
+        """The epoch of the loop that a worker begins, and the number of its batches to skip. number
+        None: a loop without workers."""
         with self._locked() as shared:
             shared["samples"] = samples
             begun = (it for it in shared["loops"] if it["number"] == number)
@@ -315,7 +322,7 @@ class Turns:
                 raise ChangedError(
                     "the workers of one loop see different data",
                     f"worker {worker}",
-                    "let the data set be while a loop starts; begin the loop anew",
+                    "do not change the data set while a loop starts; start the loop again",
                 )
             mine["workers"].append(worker)
             return int(mine["epoch"]), int(mine["done"])
@@ -328,14 +335,14 @@ class Turns:
 
 
 def _check_told(before: dict[str, Any], after: dict[str, Any], horizon: int) -> None:
-    """Nothing changes in what workers have begun."""
+    """Raises StateError if weights differ in what workers have begun."""
     histories = before["history"], after["history"]
     both = itertools.zip_longest(*histories, fillvalue=None)
     differ = [min(it[0] for it in pair if it) for pair in both if pair[0] != pair[1]]
     is_same = all(before[name] == after[name] for name in ("epoch", "block_samples"))
     if horizon > 0 and (not is_same or any(position < horizon for position in differ)):
         raise StateError(
-            "the state has another history of weights than what workers have begun",
+            "the state has other weights than the batches that workers have begun",
             f"load_state_dict: other weights before {horizon}",
             "load a state before the first loop over the data set",
         )
