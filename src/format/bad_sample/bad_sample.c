@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/options.h"
+#include "base/utf8.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -70,25 +71,6 @@ int stk_bad_sample_entry(const struct stk_bad_sample *bad_sample,
 
 /* ---- a line of the file ---- */
 
-/* Bytes of the UTF-8 character at `text` (RFC 3629) that is no ASCII; 0 when it is none. */
-static uint32_t utf8_bytes(const uint8_t *text)
-{
-    uint32_t bytes = text[0] < 0xc2 ? 0 : text[0] < 0xe0 ? 2 : text[0] < 0xf0 ? 3 : 4;
-    uint32_t code = text[0] & (0xffu >> (bytes + 1));
-
-    for (uint32_t i = 1; i < bytes; i++) {
-        if ((text[i] & 0xc0) != 0x80) {
-            return 0;
-        }
-        code = code << 6 | (text[i] & 0x3f);
-    }
-    if ((bytes == 3 && (code < 0x800 || (code >= 0xd800 && code < 0xe000))) ||
-        (bytes == 4 && (code < 0x10000 || code > 0x10ffff || text[0] > 0xf4))) {
-        return 0;
-    }
-    return bytes;
-}
-
 /* A JSON string. Bytes that are no UTF-8 become \udcNN, as Python's surrogateescape. */
 static void add_text(char **at, const char *text)
 {
@@ -97,7 +79,7 @@ static void add_text(char **at, const char *text)
 
     *out++ = '"';
     while (*byte) {
-        uint32_t bytes = *byte < 0x80 ? 1 : utf8_bytes(byte);
+        uint32_t bytes = stk_utf8_character(byte, 4);
 
         if (*byte < 0x20 || *byte == '"' || *byte == '\\' || *byte == 0x7f) {
             out += snprintf(out, 7, "\\u%04x", *byte++);

@@ -1,6 +1,8 @@
 /* Headers of a tar: ustar where it can say it, PAX before it where it can not. */
 #include "format/tar/tar_write.h"
 
+#include "base/utf8.h"
+
 #include <string.h>
 
 enum {
@@ -111,30 +113,6 @@ static size_t record(uint8_t *out, const char *keyword, struct stk_view value)
     return at;
 }
 
-/* Whether the bytes are UTF-8 (RFC 3629), as a PAX name is unless it says otherwise. */
-static bool is_utf8(struct stk_view text)
-{
-    for (size_t i = 0; i < text.bytes;) {
-        uint8_t byte = text.data[i];
-        size_t more = byte < 0x80 ? 0 : byte < 0xe0 ? 1 : byte < 0xf0 ? 2 : 3;
-        uint8_t low = byte == 0xe0 ? 0xa0 : byte == 0xf0 ? 0x90 : 0x80;
-        uint8_t high = byte == 0xed ? 0x9f : byte == 0xf4 ? 0x8f : 0xbf;
-
-        if ((byte >= 0x80 && byte < 0xc2) || byte > 0xf4 || more >= text.bytes - i) {
-            return false;
-        }
-        for (size_t next = i + 1; next <= i + more; next++) {
-            if (text.data[next] < low || text.data[next] > high) {
-                return false;
-            }
-            low = 0x80;
-            high = 0xbf;
-        }
-        i += more + 1;
-    }
-    return true;
-}
-
 /* The PAX records that a member needs; 0: none. */
 static size_t pax_records(struct stk_view name, uint64_t bytes, uint8_t *out)
 {
@@ -144,7 +122,7 @@ static size_t pax_records(struct stk_view name, uint64_t bytes, uint8_t *out)
 
     STK_ASSERT(name.bytes > 0 && name.bytes <= STK_TAR_NAME_MAX);
     if (!split(name, &prefix, &rest)) {
-        if (!is_utf8(name)) {
+        if (!stk_utf8_check(name, NULL)) {
             at += record(out + at, "hdrcharset",
                          (struct stk_view){(const uint8_t *)binary, sizeof binary - 1});
         }

@@ -68,10 +68,6 @@ struct stk_number stk_number_read(const struct stk_number_type *type, const uint
 /* Whether its numbers lie in memory just as dtype's do. */
 bool stk_number_matches(const struct stk_number_type *type, uint32_t dtype);
 
-/* Whether it is UTF-8 as Python's strict decoder takes it; if not, *offset_out is the first bad
- * byte. */
-bool stk_utf8_check(struct stk_view text, uint64_t *offset_out);
-
 /* ---- values ---- */
 
 struct stk_value_array { /* of npy */

@@ -590,35 +590,6 @@ static void test_floats(void)
     }
 }
 
-static const struct utf8_row {
-    const char *text;
-    int64_t bad; /* -1: good */
-} utf8_rows[] = {
-    {"", -1},
-    {"plain text of ASCII", -1},
-    {"12345678ü", -1},
-    {"\xf4\x8f\xbf\xbf", -1},
-    {"a\x80", 1},
-    {"\xc0\x80", 0},
-    {"\xe0\x9f\xbf", 0},
-    {"\xed\xa0\x80", 0},
-    {"\xf4\x90\x80\x80", 0},
-    {"1234567\xc3", 7},
-    {"\xf5\x80\x80\x80", 0},
-    {"\xe2\x82", 0},
-};
-
-static void test_utf8(void)
-{
-    T_EACH(utf8_row, row, utf8_rows)
-    {
-        uint64_t bad = 0;
-        bool good = stk_utf8_check(view_of(row->text, strlen(row->text)), &bad);
-
-        T_EQ(row->text, good ? -1 : (int64_t)bad, row->bad);
-    }
-}
-
 static void test_fail_nth(void)
 {
     int64_t alive = stk_mem_alive();
@@ -662,7 +633,6 @@ int main(void)
     test_npz();
     test_halves();
     test_floats();
-    test_utf8();
     test_fail_nth();
     return t_finish();
 }
