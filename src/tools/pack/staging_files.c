@@ -7,12 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static int fail_memory(const char *path, struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "no memory to write a data set", "free memory", "'%.400s'",
-                    path);
-}
-
 char *stk_staging_parent(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -58,7 +52,7 @@ int stk_staging_read_file(struct stk_io *io, const char *path, uint64_t bytes_ma
     }
     if (status == 0) {
         data = stk_alloc(about.bytes + 1, 1);
-        status = data ? 0 : fail_memory(path, error);
+        status = data ? 0 : stk_fail_memory(error, "'%.400s'", path);
     }
     if (status == 0) {
         got = stk_io_read_wait(io, file, 0, data, about.bytes);
@@ -93,7 +87,8 @@ int stk_staging_write_file(struct stk_io *io, const char *path, const void *data
 {
     char *temp = stk_staging_path(path, "", STK_STAGING_TEMP_SUFFIX);
     struct stk_output *out = NULL;
-    int status = temp ? stk_io_create(io, temp, false, &out, error) : fail_memory(path, error);
+    int status = temp ? stk_io_create(io, temp, false, &out, error)
+                      : stk_fail_memory(error, "'%.400s'", path);
 
     if (status == 0) {
         status = stk_io_write(io, out, data, bytes, error);

@@ -12,11 +12,6 @@ enum { HEADER_BYTES = 512, SUSPECTS = 2 /* new samples after damage that may lac
 static int add_sample(struct stk_shard_check *check, struct stk_view key,
                       struct stoker_error *error);
 
-static int fail_memory(struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "cannot verify", "free memory", "samples of a shard");
-}
-
 /* A name that the loader refuses. */
 static int find_bad_name(struct stk_shard_check *check, const struct stk_tar_step *step, int number,
                          const char *detail, struct stoker_error *error)
@@ -83,11 +78,11 @@ static int add_sample(struct stk_shard_check *check, struct stk_view key,
         stk_shard_check_grow(check->samples, count, &check->sample_capacity, sizeof *samples);
 
     if (!samples) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "samples of a shard");
     }
     check->samples = samples;
     if (stk_string_table_add(&check->keys, key, STK_SHARD_CHECK_NO_SAMPLE >> 2, &number) < 0) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "samples of a shard");
     }
     check->sample = number;
     if (number < count) {
@@ -141,7 +136,7 @@ static int add_extension(struct stk_shard_check *check, uint64_t offset, struct 
     bool twin;
 
     if (is_duplicate(check, hash, &twin) < 0) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "samples of a shard");
     }
     if (!twin) {
         sample->shape += hash;

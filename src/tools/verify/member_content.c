@@ -10,11 +10,6 @@
 
 static int find_bad_size(struct stk_shard_check *check, struct stoker_error *error);
 
-static int fail_memory(struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "cannot verify", "free memory", "samples of a shard");
-}
-
 /* Room for a member that does not lie in one block. */
 static int keep_bytes(struct stk_shard_check *check, struct stoker_error *error)
 {
@@ -39,7 +34,7 @@ static int keep_bytes(struct stk_shard_check *check, struct stoker_error *error)
     check->kept_data = stk_pages_alloc(bytes);
     if (!check->kept_data) {
         stk_budget_release(&engine->budget, bytes);
-        return fail_memory(error);
+        return stk_fail_memory(error, "samples of a shard");
     }
     check->kept_data_bytes = bytes;
     return 0;
@@ -94,7 +89,7 @@ static int add_sum(struct stk_shard_check *check, struct stk_view piece, struct 
     }
     check->sum = check->sum ? check->sum : stk_xxh3_open();
     if (!check->sum) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "samples of a shard");
     }
     stk_xxh3_add(check->sum, piece.data, piece.bytes);
     return 0;

@@ -7,11 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static int fail_memory(struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "cannot verify", "free memory", "samples of a shard");
-}
-
 void stk_shard_check_init(struct stk_shard_check *check, struct stoker_verify *verify,
                           struct stk_verify_findings *findings)
 {
@@ -50,7 +45,7 @@ int stk_shard_check_add_finding(struct stk_shard_check *check, uint32_t kind,
     check->damage += !stk_verify_finding_is_note(kind) && kind != STOKER_FINDING_INDEX;
     return stk_verify_add_finding(check->verify, check->findings, kind, cause,
                                   spot ? spot->extension : "") < 0
-               ? fail_memory(error)
+               ? stk_fail_memory(error, "samples of a shard")
                : 0;
 }
 
@@ -111,7 +106,7 @@ int stk_shard_check_add_member(struct stk_shard_check *check, const struct stk_t
     members = stk_shard_check_grow(check->members, check->members_kept, &check->member_capacity,
                                    sizeof *members);
     if (!members) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "samples of a shard");
     }
     check->members = members;
     members[check->members_kept++] = (struct stk_shard_check_member){
@@ -131,7 +126,7 @@ int stk_shard_check_add_range(struct stk_shard_check *check, uint64_t offset, ui
     ranges = stk_shard_check_grow(check->ranges, check->range_count, &check->range_capacity,
                                   sizeof *ranges);
     if (!ranges) {
-        return fail_memory(error);
+        return stk_fail_memory(error, "samples of a shard");
     }
     check->ranges = ranges;
     ranges[check->range_count++] = (struct stk_repair_range){offset, end, zero};
