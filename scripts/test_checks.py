@@ -379,5 +379,17 @@ class Checks(unittest.TestCase):
                 self.assertIn(want, findings[0])
 
 
+    def test_headers_stand_alone(self):
+        folder = self.root / "include"
+        self.assertEqual(run("check_headers", folder)[:2], (0, []))
+        for text, want in (("size_t stoker_a(void);\n", "as C:"),
+                           ("int stoker_a(int *class);\n", "as C++:")):
+            write(self.root, "include/stoker/error.h", text)
+            status, findings, output = run("check_headers", folder)
+            self.assertEqual(status, 1, output)
+            self.assertTrue(any("stoker/error.h:0: alone:" in line and want in line
+                                for line in findings), output)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -233,10 +233,11 @@ def check_corpora(root, sources):
 
 
 def check_names(sources):
-    """A name of a file says which file it is, wherever it stands."""
+    """A name of a file says which file it is, wherever it stands. A public header is named by its
+    subject, as <stoker/subject.h>: a room's own header may have that name, too."""
     names = defaultdict(list)
     for source in sources:
-        if source.path.startswith(("src/", "include/", "scripts/", "python/")) and \
+        if source.path.startswith(("src/", "scripts/", "python/")) and \
                 source.name not in ("__init__.py", "conftest.py"):
             names[source.name].append(source)
     for name, same in names.items():
