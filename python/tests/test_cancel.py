@@ -105,7 +105,7 @@ def test_interrupted(server, clean, tmp_path, case):  # noqa: F811
         _, text = process.communicate(timeout=2 * FAR)
         assert time.monotonic() - begun < SOON
     assert process.returncode == 128 + signal.SIGINT
-    assert "interrupted" in text and "goes on from here" in text
+    assert "interrupted" in text and "continues from here" in text
     assert len(server.came) <= came + 3, server.came[came:]  # cleaning up
     assert not [line for line in server.came[came:] if line.startswith("GET")]
     if case == "first parts":  # whose answers never came: nothing to go on with

@@ -110,7 +110,7 @@ WORDS = [
     ("short option", ["ls", "-n", "x"], 2, "", "unknown option: '-n'"),
     ("value missing", ["ls", "x", "--limit"], 2, "", "needs a value"),
     ("value for a flag", ["ls", "--json=1", "x"], 2, "", "takes no value"),
-    ("not a number", ["ls", "--limit", "x1", "x"], 2, "", "not a number that fits: 'x1'"),
+    ("not a number", ["ls", "--limit", "x1", "x"], 2, "", "not a number in range: 'x1'"),
     ("negative", ["ls", "--limit", "-1", "x"], 2, "", "not a number"),
     ("zero where 1 is least", ["ls", "--limit=0", "x"], 2, "", "at least 1"),
     ("too large", ["bench", "data", "--image", "99999", "x"], 2, "", "at most 16384"),

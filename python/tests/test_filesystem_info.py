@@ -128,7 +128,7 @@ def test_silence(tmp_path):
         assert told["kind"] == "fuse" and "bytes_total" not in told
         assert "does not answer" in told["advice"][0]["what"]
         text = stoker("info", mount.point / "x.tar")  # not opened as a data set either
-        assert text.returncode == 1 and b"DOES NOT ANSWER" in text.stdout
+        assert text.returncode == 1 and b"DOES NOT RESPOND" in text.stdout
         assert time.monotonic() - begun < 30
 
 
@@ -136,7 +136,7 @@ def test_words(tmp_path):
     told = stoker("info", "--filesystem", tmp_path / "none")
     assert told.returncode == 3 and b"check the path" in told.stderr
     told = stoker("info", "--filesystem", "s3://bucket/x")
-    assert told.returncode == 2 and b"paths of this machine" in told.stderr
+    assert told.returncode == 2 and b"needs a local path" in told.stderr
     (tmp_path / "cat").mkdir()
     shutil.copy(pathlib.Path(__file__), tmp_path / "cat" / "a.tar")
     told = stoker("info", "--filesystem", "--json", str(tmp_path / "cat" / "{a,b}*.tar"))
@@ -206,7 +206,7 @@ def test_archive(tmp_path):
         assert (checked["files_looked_at"], checked["files_away"]) == (5, 2)
         assert (checked["bytes_away"], checked["bytes_read"]) == (2 << 20, 0)
         text = stoker("prewarm", "--check", mount.point)
-        assert b"away       2 of 5 files looked at, 2.1 MB: in" in text.stdout
+        assert b"archived   2 of 5 inspected files, 2.1 MB: in" in text.stdout
         assert mount.requests()["read"] == 0
         brought = prewarm(mount.point)
         assert (brought["files_away"], brought["bytes_done"]) == (0, size)

@@ -72,7 +72,7 @@ def test_the_same_pixels(data, option):
     dataset = stoker.Dataset(data)
     assert (dataset.jpeg_index_mcus, dataset.jpeg_index_note) == (mcus, "")
     assert json.loads(run("info", "--json", data))["marks_mcus"] == mcus
-    assert ("each 4 MCUs" if mcus else "each row of MCUs") in run("info", data)
+    assert ("every 4 MCUs" if mcus else "every row of MCUs") in run("info", data)
     images, marked = epoch(data)
     assert marked and np.array_equal(images, without)
     assert "22 of 24 JPEGs are right" in run("verify", "--deep", data)

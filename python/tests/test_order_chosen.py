@@ -179,10 +179,10 @@ def test_diff_of_choices(data):
 
 
 @pytest.mark.parametrize(("words", "says"), [
-    (["--mix", "1", "--subset", "label == 3"], "a mix takes whole sources"),
+    (["--mix", "1", "--subset", "label == 3"], "a mix uses all samples of its sources"),
     (["--subset", "label == 3", "--curriculum", "0:"], "each stage"),
     (["--repeat-distance", "3"], "goes with --repeats"),
-    (["--weights", "json.score", "--balance", "label"], "give one of"),
+    (["--weights", "json.score", "--balance", "label"], "use one of"),
     (["--curriculum", "3:label == 3"], "out of sequence"),
     (["--curriculum", "label == 3"], "POSITION:PREDICATE"),
     (["--subset", "label == 30"], "no sample is chosen"),
@@ -196,6 +196,6 @@ def test_refused(data, words, says):
 
 
 def test_planned_samples_cannot_be_chosen():
-    assert "give a PATH" in run("--samples", 100, "--subset", "label == 3", status=2)
+    assert "a PATH is needed" in run("--samples", 100, "--subset", "label == 3", status=2)
     told = rows("--samples", 1000, "--repeats", 2, "--block-samples", 10)[0]
     assert told["parts"][0]["samples"] == 1000 and told["steps"] == 2000 // 256

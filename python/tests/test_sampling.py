@@ -127,7 +127,7 @@ def test_predicates_are_pythons(data, tmp_path):
 
 def test_the_command(data, tmp_path):
     text = run("--subset", "label in (3, 5)", data)
-    assert "bits a sample" in text and "made in" in text
+    assert "bits a sample" in text and "built in" in text
     tables = list(data.glob("stoker.index.*.table"))
     assert len(tables) == 1 and not list(data.glob("*.new")) and not list(data.glob("*.lock"))
     before = tables[0].read_bytes()
@@ -146,7 +146,7 @@ def test_the_command(data, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "nothing to choose by"),
+        ([], "no selection given"),
         (["--subset", "label = 3"], "at 6: '= 3'"),
         (["--subset", "__import__('os').system('true')"], "a comparison is missing"),
         (["--subset", "jpg == 3"], "no such column"),

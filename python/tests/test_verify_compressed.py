@@ -178,7 +178,7 @@ def test_command(tmp_path, values):
     assert done.returncode == 2 and b"repair" in done.stderr
     done = run("verify", "--repair", "--keep-unverified", path)
     assert done.returncode == 1
-    assert b"0 samples left out, 24 kept unproven" in done.stdout, done.stdout
+    assert b"0 samples left out, 24 kept unverified" in done.stdout, done.stdout
     with pytest.raises(stoker.ArgumentError):
         stoker.verify(path, keep_unverified=True)
 

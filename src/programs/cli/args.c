@@ -1,5 +1,5 @@
-/* Options of every command in one table; parsing by hand, because getopt_long neither names the
- * nearest option nor knows units. */
+/* The options of all commands in one table, and the parser: getopt_long neither suggests similar
+ * options nor parses units. */
 #include "programs/cli/args.h"
 
 #include "programs/cli/terminal.h"
@@ -299,7 +299,7 @@ static const struct option options[] = {
 };
 /* clang-format on */
 #define OPTION_COUNT (sizeof options / sizeof options[0])
-#define WORD_MAX 64 /* bytes of a sampling_args or of a word that is compared */
+#define WORD_MAX 64 /* bytes of a value or of a compared word */
 
 static const struct option *option_find(const struct command *command, const char *name,
                                         size_t name_bytes);
@@ -309,7 +309,7 @@ static int choice_find(const char *words, const char *text, uint64_t low, uint64
 static bool number_parse(const char *text, bool with_unit, uint64_t *value_out);
 static unsigned distance(const char *a, const char *b);
 
-/* The option that a letter stands for, or NULL. */
+/* Returns the long name of a short option, or NULL. */
 static const char *short_name(const char *word)
 {
     return strcmp(word, "-h") == 0   ? "help"
@@ -389,7 +389,7 @@ void args_help(FILE *out, const struct command *command)
 const char *args_nearest(const char *typed, const char *const *words)
 {
     const char *best = NULL;
-    unsigned best_distance = 3; /* further away it is no slip of the finger */
+    unsigned best_distance = 3; /* a larger distance is no typing error */
 
     for (; *words; words++) {
         unsigned steps = distance(typed, *words);
@@ -399,58 +399,6 @@ const char *args_nearest(const char *typed, const char *const *words)
         }
     }
     return best;
-}
-
-/* 0 stays 0, and nothing else becomes it. */
-static uint32_t milliseconds(double seconds)
-{
-    double ms = seconds * 1000;
-
-    return ms >= UINT32_MAX ? UINT32_MAX : (uint32_t)ms + (ms > 0 && ms < 1);
-}
-
-int args_open_engine(const struct args *args, struct stoker_engine **engine_out)
-{
-    struct stoker_error error = {0};
-    struct stoker_engine_options engine = {
-        .struct_size = sizeof engine,
-        .memory_bytes_max = args->memory_bytes,
-        .threads = (uint32_t)args->threads,
-        .io_backend = (uint32_t)args->io,
-        .direct = (uint32_t)args->direct,
-        .read_timeout_ms = milliseconds(args->read_seconds),
-        .network_fs_threads_max = (uint32_t)args->network_fs_threads,
-    };
-    int status = stoker_engine_open(engine_out, &engine, &error);
-
-    return status < 0 ? term_error(status, &error) : EXIT_FINE;
-}
-
-int args_open(const struct args *args, struct stoker_engine **engine_out,
-              struct stoker_dataset **dataset_out)
-{
-    struct stoker_error error = {0};
-    struct stoker_engine *engine = NULL;
-    struct stoker_dataset_options dataset_options = {
-        .struct_size = sizeof dataset_options,
-        .urls = args->paths,
-        .url_count = args->path_count,
-        .index = (uint32_t)args->index,
-        .foreign_index = (uint32_t)args->foreign_index,
-        .on_error = args->rescue ? STOKER_ON_ERROR_SKIP : STOKER_ON_ERROR_RAISE,
-    };
-    int exit_status = args_open_engine(args, &engine);
-
-    if (exit_status != EXIT_FINE) {
-        return exit_status;
-    }
-    int status = stoker_dataset_open(dataset_out, engine, &dataset_options, &error);
-    if (status < 0) {
-        stoker_engine_close(engine);
-        return term_error(status, &error);
-    }
-    *engine_out = engine;
-    return EXIT_FINE;
 }
 
 const char *args_dtype_name(uint64_t dtype)
@@ -503,7 +451,7 @@ int args_change(struct args *args, const struct command *command, const char *se
         int status;
 
         if (option && option->kind == OPTION_TEXT && name[name_bytes] == '=') {
-            return option_set(args, option, name + name_bytes + 1); /* commas and all */
+            return option_set(args, option, name + name_bytes + 1); /* with its commas */
         }
         if (!option || name_bytes == bytes || bytes - name_bytes > sizeof value) {
             return term_usage(
@@ -546,7 +494,7 @@ static const struct option *option_find(const struct command *command, const cha
     return NULL;
 }
 
-/* Says which option was likely meant, or which command knows the one that was typed. */
+/* Prints an error that suggests a similar option. Returns EXIT_USAGE. */
 static int option_unknown(const struct command *command, const char *typed, size_t typed_bytes)
 {
     const char *words[OPTION_COUNT + 1] = {0};
@@ -568,8 +516,8 @@ static int option_unknown(const struct command *command, const char *typed, size
                  command->name);
     } else {
         snprintf(advice, sizeof advice,
-                 "'stoker help %s' lists the options; a path that begins with "
-                 "'-' goes after '--'",
+                 "'stoker help %s' lists the options; a path that starts with "
+                 "'-' must follow '--'",
                  command->name);
     }
     return term_usage(command->name, "unknown option", text, advice);
@@ -596,7 +544,7 @@ static int option_set(struct args *args, const struct option *option, const char
             return EXIT_FINE;
         }
         snprintf(advice, sizeof advice, "--%s is one of %s", option->name, option->value);
-        return term_usage(NULL, "no such choice", text, advice);
+        return term_usage(NULL, "invalid value", text, advice);
     case OPTION_SECONDS:
         seconds = strtod(text, &end);
         if (end != text && *end == 0 && isfinite(seconds) && seconds > 0 && seconds < 1e9) {
@@ -628,14 +576,15 @@ static int option_set(struct args *args, const struct option *option, const char
         snprintf(advice, sizeof advice, "--%s takes %s, at least %llu%s%s", option->name,
                  bytes ? "bytes" : "a whole number", (unsigned long long)option->low, most,
                  bytes ? ", with K, M, G or T" : "");
-        return term_usage(NULL, "not a number that fits", text, advice);
+        return term_usage(NULL, "not a number in range", text, advice);
     case OPTION_ALIAS: /* option_find returns the option of the new name */
         break;
     }
     return EXIT_USAGE;
 }
 
-/* The place of `text` in "a|b|c", counted from low. */
+/* Sets *value_out to low plus the index of `text` in "a|b|c". Returns 0, or -1 if it is not in it.
+ */
 static int choice_find(const char *words, const char *text, uint64_t low, uint64_t *value_out)
 {
     size_t bytes = strlen(text);
@@ -659,7 +608,7 @@ static bool number_parse(const char *text, bool with_unit, uint64_t *value_out)
     unsigned shift = 0;
 
     if (text[0] < '0' || text[0] > '9') {
-        return false; /* strtoull would take a sign and make it huge */
+        return false; /* strtoull would accept a sign */
     }
     errno = 0;
     unsigned long long value = strtoull(text, &end, 10);

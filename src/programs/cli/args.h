@@ -1,7 +1,7 @@
-/* programs/cli/args.h: the command line -> struct args. One table tells every option of every
- * command, so that parsing, advice and `stoker help` never disagree.
+/* programs/cli/args.h: parses the command line into struct args. One table defines all options of
+ * all commands, so that parsing, advice and `stoker help` agree.
  *
- *   argv --args_parse--> struct args --args_open--> engine + data set --args_close-->
+ *   argv --args_parse--> struct args --command_open_dataset--> engine + data set
  *
  * Owner: main. Threads: one. Memory: none but the array of paths, which is argv itself.
  * Bound: argv. */
@@ -16,13 +16,13 @@
 /* Exit statuses, the same for every command. */
 enum exit_status {
     EXIT_FINE = 0,
-    EXIT_FINDINGS = 1,    /* the data set has a fault, or does not have what was asked for */
-    EXIT_USAGE = 2,       /* the command line cannot be meant like this */
-    EXIT_ENVIRONMENT = 3, /* files, memory, kernel: the same command may work elsewhere */
+    EXIT_FINDINGS = 1,    /* the data set is damaged, or lacks the requested item */
+    EXIT_USAGE = 2,       /* the command line is invalid */
+    EXIT_ENVIRONMENT = 3, /* files, memory, kernel: the command itself is valid */
     EXIT_SIGNAL = 128,    /* plus its number: Ctrl-C is 130 */
 };
 
-/* Which commands know an option. */
+/* Commands that accept an option. */
 enum command_bit {
     COMMAND_LS = 1,
     COMMAND_CAT = 2,
@@ -96,31 +96,27 @@ struct command {
     const char *summary; /* one line */
     const char *more;    /* further lines of its help */
     int (*run)(struct args *args);
-    /* Instead of run: takes the words as they were typed, --help too. NULL: run. */
+    /* In place of run: receives the words unparsed, including --help. NULL: run. */
     int (*run_words)(int argc, char **argv);
 };
 
-/* argv without the program's and the command's name; moves the paths to its front.
- * EXIT_FINE, or EXIT_USAGE after saying what is wrong. */
+/* Parses argv (without the names of program and command); moves the paths to its front. Returns
+ * EXIT_FINE, or prints an error and returns EXIT_USAGE. */
 int args_parse(struct args *args, const struct command *command, int argc, char **argv);
-/* Settings like "seed=1,window=128" over those that are there. A text is the last one, and takes
- * the rest; it is lent. */
+/* Overwrites settings in args, like "seed=1,window-blocks=128". A text option must be the last one
+ * and takes the rest of the text, which is borrowed. Returns as args_parse. */
 int args_change(struct args *args, const struct command *command, const char *settings);
-/* A whole number, digits only. */
+/* Parses a whole number, digits only. Returns false if it is none. */
 bool args_number(const char *text, uint64_t *value_out);
-/* The same with a unit: 512, 64K, 1M. */
+/* The same with an optional unit: 512, 64K, 1M. */
 bool args_size(const char *text, uint64_t *value_out);
 /* Prints the help of a command, options included. */
 void args_help(FILE *out, const struct command *command);
-/* The word of `words` (ended by NULL) that is nearest to what was typed; NULL: none is near. */
+/* Returns the word of `words` (NULL-terminated) with the smallest edit distance to `typed`; NULL if
+ * none is similar. */
 const char *args_nearest(const char *typed, const char *const *words);
 
-/* Gives both; prints the error and returns an exit status otherwise. */
-int args_open(const struct args *args, struct stoker_engine **engine_out,
-              struct stoker_dataset **dataset_out);
-/* The engine alone. */
-int args_open_engine(const struct args *args, struct stoker_engine **engine_out);
-/* For tables: the name of dtype, shuffle ... as the option spells it. */
+/* Names of enum values, as the options spell them, for tables. */
 const char *args_dtype_name(uint64_t dtype);
 const char *args_shuffle_name(uint64_t shuffle);
 const char *args_tail_name(uint64_t tail);

@@ -1,4 +1,4 @@
-/* programs/cli/bench_store.h: what stoker bench store measured, and its page.
+/* programs/cli/bench_store.h: results of stoker bench store, and its page.
  *
  * Owner: the command. Threads: one. Memory: static. Bound: the numbers below. */
 #ifndef PROGRAMS_CLI_BENCH_STORE_H
@@ -10,12 +10,12 @@
 #define BENCH_LIST_MAX 12 /* sizes, and concurrencies */
 #define BENCH_CELLS_MAX (BENCH_LIST_MAX * BENCH_LIST_MAX)
 
-/* Ranges of one size, so many at once. */
+/* Ranges of one size and concurrency. */
 struct bench_cell {
     uint64_t size, at_once;
     uint64_t requests, bytes, failed;
     double seconds, cpu_seconds;
-    double first[3], all[3]; /* p50, p90, p99 in seconds; of first 0: not known */
+    double first[3], all[3]; /* p50, p90, p99 in seconds; first 0: unknown */
 };
 
 /* Objects written in one go. */

@@ -1,7 +1,8 @@
-/* stoker bench data: streams a data set as training would and tells where the time goes. */
+/* stoker bench data: streams a data set as training does and reports where the time goes. */
 #include "programs/cli/args.h"
 
 #include "programs/cli/bad_samples_report.h"
+#include "programs/cli/command.h"
 #include "programs/cli/main.h"
 #include "programs/cli/terminal.h"
 
@@ -76,11 +77,11 @@ const struct command command_bench = {
     .name = "bench",
     .bit = COMMAND_BENCH,
     .usage = "data [options] PATH...",
-    .summary = "Stream a data set as training would; say how fast ('bench store': a store)",
-    .more = "Pictures are decoded as training does it: RandomResizedCrop(--image), flip with 0.5,\n"
-            "normalised unless --dtype uint8; labels too where the data has them. Ctrl-C ends the\n"
-            "run and prints what was measured so far. With --on-error skip damaged samples are\n"
-            "replaced and listed at the end, and the exit status is 1 if there were some.\n",
+    .summary = "Measure the speed of a loader ('bench store': of an object store)",
+    .more = "Images are transformed as in training: RandomResizedCrop(--image), flip with 0.5,\n"
+            "normalised unless --dtype uint8; with labels if the data has them. Ctrl-C ends the\n"
+            "run and prints the result so far. --on-error skip replaces damaged samples and\n"
+            "lists them at the end; the exit status is 1 if there are any.\n",
     .run = run,
 };
 
@@ -100,7 +101,7 @@ static int run(struct args *args)
     }
     if (args->fields && !args->raw) {
         return term_usage("bench", "--fields needs --raw", args->fields,
-                          "members are given as bytes under --raw only");
+                          "--raw reads the bytes of members");
     }
     bench.args = args;
     status = args->cold ? cache_drop(args) : EXIT_FINE;
@@ -124,7 +125,7 @@ static int measure_run(struct bench *bench)
 
     bench->cpu_start_ns = cpu_ns();
     bench->start_ns = term_clock_ns();
-    status = args_open(bench->args, &bench->engine, &bench->dataset);
+    status = command_open_dataset(bench->args, &bench->engine, &bench->dataset);
     if (status != EXIT_FINE) {
         return status;
     }
@@ -279,7 +280,7 @@ static int fields_choose(struct bench *bench)
     bool labelled = strcmp(bench->measure.dataset.kind, "imagefolder") == 0;
 
     if (bench->measure.dataset.sample_count == 0) {
-        term_fail("there is nothing to read", args->paths[0], "'stoker ls' shows what is there");
+        term_fail("there is nothing to read", args->paths[0], "'stoker ls' lists the data set");
         return EXIT_FINDINGS;
     }
     int status = stoker_dataset_sample(bench->dataset, 0, key, sizeof key, members, &count, &error);
@@ -376,7 +377,7 @@ static int cache_drop(const struct args *args)
     struct stoker_dataset *dataset = NULL;
     struct stoker_dataset_info info = {.struct_size = sizeof info};
     const char *last = NULL;
-    int status = args_open(args, &engine, &dataset);
+    int status = command_open_dataset(args, &engine, &dataset);
 
     if (status != EXIT_FINE) {
         return status;
@@ -421,7 +422,7 @@ static void shares_fill(const struct measure *measure, struct share shares[SHARE
     }
     shares[0] = (struct share){"decode", "bytes to pixels", ratio((double)stats->decode_ns, whole)};
     shares[1] = (struct share){"read", "files to bytes", ratio((double)stats->read_ns, whole)};
-    shares[2] = (struct share){"idle", "no work: batches ahead are full, or bytes are awaited",
+    shares[2] = (struct share){"idle", "no work: enough batches ahead, or waiting for bytes",
                                ratio((double)stats->idle_ns, whole)};
     shares[3] =
         (struct share){"lock", "waiting for each other", ratio((double)stats->lock_wait_ns, whole)};
@@ -449,7 +450,7 @@ static void report_jpegs(const struct stoker_stats *stats)
 
     if (stats->jpegs[0] > 0) {
         printf("  jpegs            %s by stoker's decoder", term_count(text, stats->jpegs[0]));
-        printf(", %s of them by marks\n", term_count(text, stats->jpegs_indexed));
+        printf(", %s of them from entry points\n", term_count(text, stats->jpegs_indexed));
     }
     for (uint32_t i = 1; (reason = stoker_jpeg_reason(i)) != NULL; i++) {
         if (stats->jpegs[i] > 0) {
@@ -481,7 +482,7 @@ static void report(const struct bench *bench)
 
     printf("%s, %s samples%s\n", measure->dataset.kind,
            term_count(a, measure->dataset.sample_count),
-           measure->interrupted ? "; interrupted, this is what was measured so far" : "");
+           measure->interrupted ? "; interrupted, the result so far" : "");
     printf("  samples/s        %.0f\n", ratio((double)measure->samples, seconds));
     printf("  MB/s             %.1f\n", ratio((double)measure->stats.bytes / 1e6, seconds));
     printf("  CPU ms a sample  %.3f\n",

@@ -1,7 +1,8 @@
-/* stoker bench store: how fast a store gives ranges, by their size and how many at once. */
+/* stoker bench store: measures the speed of range reads, by size and concurrency. */
 #include "programs/cli/args.h"
 
 #include "programs/cli/bench_store.h"
+#include "programs/cli/command.h"
 #include "programs/cli/main.h"
 #include "programs/cli/path_args.h"
 #include "programs/cli/terminal.h"
@@ -49,11 +50,11 @@ const struct command command_bench_store = {
     .name = "bench",
     .bit = COMMAND_BENCH_STORE,
     .usage = "store [options] URL",
-    .summary = "Read ranges of a store's objects, by sizes and numbers at once; say how fast it is",
+    .summary = "Measure range reads of an object store, by size and concurrency",
     .more = "URL is an object, or a prefix with objects. Nothing is written to it without\n"
-            "--write, which puts some 70 MB below URL/stoker-bench-..., reads those, and removes\n"
-            "them, after Ctrl-C too. Reading ends after --seconds or --bytes, whichever comes\n"
-            "first.\n",
+            "--write, which puts some 70 MB below URL/stoker-bench-..., reads those, and\n"
+            "removes them, after Ctrl-C too. Reading ends after --seconds or --bytes, whichever\n"
+            "comes first.\n",
     .run = run,
 };
 
@@ -82,14 +83,14 @@ static int parse_list(const char *text, const char *option, uint64_t high, uint6
 
     *count = 0;
     if ((size_t)snprintf(copy, sizeof copy, "%s", text) >= sizeof copy) {
-        return term_usage("bench", "the list is too long", option, "at most 12 numbers");
+        return term_usage("bench", "the list is too long", option, "use at most 12 numbers");
     }
     while ((word = strsep(&rest, ",")) != NULL) {
         uint64_t value;
 
         if (*count == BENCH_LIST_MAX || !args_size(word, &value) || value < 1 || value > high ||
             (*count > 0 && value <= list[*count - 1])) {
-            return term_usage("bench", "not a list of growing numbers", text, option);
+            return term_usage("bench", "not a list of increasing numbers", text, option);
         }
         list[(*count)++] = value;
     }
@@ -130,7 +131,8 @@ static int make_file(const char *path, uint64_t bytes, struct bench *bench)
         fwrite(&word, 1, bytes - i < 8 ? bytes - i : 8, out);
     }
     if (!out || fclose(out) != 0) {
-        term_fail("cannot write a file to be copied", path, "set TMPDIR to a folder with room");
+        term_fail("cannot write a file for the upload", path,
+                  "set TMPDIR to a folder with free space");
         return EXIT_ENVIRONMENT;
     }
     return EXIT_FINE;
@@ -188,7 +190,8 @@ static int write_objects(struct bench *bench)
                          home ? home : "/tmp") >= sizeof bench->folder ||
         !mkdtemp(bench->folder)) {
         bench->folder[0] = 0;
-        term_fail("cannot make a folder", home ? home : "/tmp", "set TMPDIR to a folder with room");
+        term_fail("cannot create a folder", home ? home : "/tmp",
+                  "set TMPDIR to a folder with free space");
         return EXIT_ENVIRONMENT;
     }
     snprintf(path, sizeof path, "%s/large", bench->folder);
@@ -304,7 +307,7 @@ static int find_objects(struct bench *bench)
     }
     bench->sweep.objects = count;
     if (count == 0 && !main_signal()) {
-        term_fail("there is no object with bytes", bench->source, "--write puts some there");
+        term_fail("there is no object that is not empty", bench->source, "--write uploads some");
         return EXIT_FINDINGS;
     }
     return EXIT_FINE;
@@ -569,7 +572,7 @@ static void report(const struct bench_sweep *sweep)
                cell->bytes ? cell->cpu_seconds / ((double)cell->bytes / 1e9) : 0);
         printf(cell->failed ? "  %llu failed\n" : "\n", (unsigned long long)cell->failed);
     }
-    printf("\nrepeated   %llu requests were sent again\n", (unsigned long long)sweep->retries);
+    printf("\nretried    %llu requests\n", (unsigned long long)sweep->retries);
 }
 
 static int print_row(struct bench *bench)
@@ -585,7 +588,7 @@ static int print_row(struct bench *bench)
         (void)term_error(bench->failure.status, &bench->failure);
     }
     if (bench->args->plot && (number = bench_page(sweep, bench->args->plot)) != 0) {
-        term_fail(strerror(number), bench->args->plot, "name another file with --plot");
+        term_fail(strerror(number), bench->args->plot, "use another file for --plot");
         return EXIT_ENVIRONMENT;
     }
     return bench->failure.status < 0 ? EXIT_FINDINGS : EXIT_FINE;
@@ -597,21 +600,22 @@ static int run(struct args *args)
     int status;
 
     if (args->path_count != 2) {
-        return term_usage("bench", args->path_count < 2 ? "no URL given" : "one URL, please", NULL,
+        return term_usage("bench",
+                          args->path_count < 2 ? "no URL given" : "only one URL is allowed", NULL,
                           "usage: stoker bench store [options] URL");
     }
     if (args->plot && !bench_is_drawing(args->plot)) {
-        return term_usage("bench", "not a kind of drawing", args->plot,
+        return term_usage("bench", "unknown format of --plot", args->plot,
                           "--plot takes a file that ends in .html, .svg or .png");
     }
     if (args->plot && !bench_can_draw(args->plot)) {
-        term_fail("rsvg-convert, which draws PNG, is not here", args->plot,
-                  "apt-get install librsvg2-bin; or name a file that ends in .html or .svg");
+        term_fail("rsvg-convert, which draws PNG, is not installed", args->plot,
+                  "apt-get install librsvg2-bin; or use a file that ends in .html or .svg");
         return EXIT_ENVIRONMENT;
     }
     bench.args = args;
     status = resolve(&bench);
-    status = status != EXIT_FINE ? status : args_open_engine(args, &bench.engine);
+    status = status != EXIT_FINE ? status : command_open_engine(args, &bench.engine);
     if (status != EXIT_FINE) {
         return status;
     }

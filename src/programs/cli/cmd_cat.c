@@ -1,7 +1,8 @@
-/* stoker cat: the bytes of one member on stdout. */
+/* stoker cat: writes the bytes of one member, or of a file, to stdout. */
 #include "programs/cli/args.h"
 
 #include "programs/cli/cmd_stat.h"
+#include "programs/cli/command.h"
 #include "programs/cli/path_args.h"
 #include "programs/cli/terminal.h"
 
@@ -13,14 +14,14 @@
 
 #define KEY_BYTES_MAX 4097
 #define MEMBERS_MAX 256
-#define FIRST_BYTES (1u << 20) /* first try where the size is not known */
-#define TRIES_MAX 4            /* a file that grows faster than it is read is given up */
+#define FIRST_BYTES (1u << 20) /* first buffer if the size is unknown */
+#define TRIES_MAX 4            /* gives up if a file grows faster than it is read */
 #define ADVICE_BYTES 512
 
 struct match {
     uint64_t sample;
     char extension[256];
-    uint64_t bytes; /* UINT64_MAX: not known */
+    uint64_t bytes; /* UINT64_MAX: unknown */
 };
 
 static int run(struct args *args);
@@ -34,10 +35,10 @@ const struct command command_cat = {
     .name = "cat",
     .bit = COMMAND_CAT,
     .usage = "[options] PATH... KEY[.EXT] | FILE",
-    .summary = "Write the bytes of one member, or of a whole file, to stdout",
-    .more = "KEY is as `stoker ls` prints it (of a tar: the name up to the first dot of its last\n"
-            "part); EXT may be left out where the sample has one member only. Where shards share\n"
-            "a key, the first one counts.\n",
+    .summary = "Write the bytes of a member, or of a file, to stdout",
+    .more = "KEY as `stoker ls` prints it (in a tar: the name up to the first dot of its last\n"
+            "part). EXT is optional if the sample has only one member. If several shards have\n"
+            "the key, the first one is used.\n",
     .run = run,
 };
 
@@ -49,16 +50,14 @@ static int run(struct args *args)
     int status;
 
     if (args->path_count == 0) {
-        return term_usage("cat", "no path given", NULL,
-                          "usage: stoker cat [options] PATH... KEY[.EXT]");
+        return command_no_path(&command_cat);
     }
     if (args->path_count == 1 && isatty(STDOUT_FILENO)) {
         return term_usage("cat", "no key given", args->paths[0],
-                          "a key after PATH; to write the file itself: stoker cat FILE > copy");
+                          "add a KEY after PATH; to write the file itself: stoker cat FILE > copy");
     }
     if (args->path_count == 1) {
-        status = args_open_engine(args, &engine);
-        status = status == EXIT_FINE ? path_args_expand_all(args, engine) : status;
+        status = command_open_files(args, &engine);
         for (size_t i = 0; i < args->path_count && status == EXIT_FINE; i++) {
             status = stat_write_file(engine, args->paths[i]);
         }
@@ -68,10 +67,10 @@ static int run(struct args *args)
     args->name = args->paths[--args->path_count];
     if (isatty(STDOUT_FILENO) && !strstr(args->name, ".txt") && !strstr(args->name, ".json") &&
         !strstr(args->name, ".cls")) {
-        return term_usage("cat", "a terminal can not show these bytes", args->name,
-                          "send them on: stoker cat ... > file");
+        return term_usage("cat", "a terminal cannot display these bytes", args->name,
+                          "redirect them: stoker cat ... > file");
     }
-    status = args_open(args, &engine, &dataset);
+    status = command_open_dataset(args, &engine, &dataset);
     if (status != EXIT_FINE) {
         return status;
     }
@@ -110,7 +109,7 @@ static int find(struct stoker_dataset *dataset, const char *name, struct match *
     return EXIT_FINDINGS;
 }
 
-/* What follows the key in the name: "" or the extension; NULL: it is another sample's. */
+/* Returns the part of the name after the key: "" or the extension; NULL if the key differs. */
 static const char *name_after_key(const char *name, const char *key)
 {
     size_t bytes = strlen(key);
@@ -156,15 +155,14 @@ static int write_member(struct stoker_dataset *dataset, const struct match *matc
         free(buffer);
         buffer = malloc(capacity ? capacity : 1);
         if (!buffer) {
-            term_fail(strerror(ENOMEM), match->extension,
-                      "a member is read whole: it needs memory");
+            term_fail(strerror(ENOMEM), match->extension, "free memory: an entire member must fit");
             return EXIT_ENVIRONMENT;
         }
         error = (struct stoker_error){0};
         status = stoker_dataset_read(dataset, match->sample, match->extension, buffer, capacity,
                                      &bytes, &error);
         if (bytes <= capacity) {
-            break; /* another limit than our buffer */
+            break; /* not our buffer: another limit */
         }
         capacity = bytes;
     }

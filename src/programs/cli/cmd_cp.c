@@ -1,6 +1,7 @@
-/* stoker cp, sync, rm: files and objects, from anywhere to anywhere. */
+/* stoker cp, sync, rm: copies, synchronises and removes files and objects. */
 #include "programs/cli/args.h"
 
+#include "programs/cli/command.h"
 #include "programs/cli/main.h"
 #include "programs/cli/path_args.h"
 #include "programs/cli/terminal.h"
@@ -8,15 +9,19 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TICK_MS 100
+/* A running copy, for command_wait. */
+struct copy_job {
+    struct stoker_copy *copy;
+    struct stoker_copy_progress progress;
+};
+
 #define CHECK_FIRST STOKER_CHECK_CRC64NVME
 
 static int run_cp(struct args *args);
 static int run_sync(struct args *args);
 static int run_rm(struct args *args);
 static int run(struct args *args, struct stoker_copy_options *options);
-static int wait_for_end(struct stoker_copy *copy, struct stoker_copy_progress *progress);
-static void live_draw(const struct stoker_copy_progress *progress, bool removing);
+static int wait_for_end(struct copy_job *job);
 static void report(const struct args *args, const struct stoker_copy_progress *progress,
                    uint32_t kind);
 
@@ -25,12 +30,12 @@ const struct command command_cp = {
     .bit = COMMAND_CP,
     .usage = "[options] SRC... DST",
     .summary = "Copy files and objects: paths, s3://, gs://, az://, from http(s)://",
-    .more = "A folder (--recursive) comes below DST with what is in it. A file goes to the name\n"
-            "DST, or below it where that is a folder, ends in '/', or there are several SRC. No\n"
-            "name ever holds half a file. A copy that was killed goes on with the parts of large\n"
-            "files that it had, when the same command is given again; --update leaves out what\n"
-            "is whole. SRC may have braces and globs, in URLs too: 's3://b/{00..09}/*.tar'. What\n"
-            "has that very name is meant itself.\n",
+    .more = "The content of a folder (--recursive) is copied below DST. A file gets the name\n"
+            "DST, or a name below it if DST is a folder or ends in '/', or there are several\n"
+            "SRC. No name ever has a part of a file. After a kill, the same command reuses the\n"
+            "finished parts of large files; --update skips complete files. SRC may have braces\n"
+            "and globs, also in URLs: 's3://b/{00..09}/*.tar'. A file with exactly this name\n"
+            "takes precedence.\n",
     .run = run_cp,
 };
 
@@ -38,9 +43,9 @@ const struct command command_sync = {
     .name = "sync",
     .bit = COMMAND_SYNC,
     .usage = "[options] SRC DST",
-    .summary = "Make a folder or prefix like another: copy what is new or changed",
-    .more = "What is at DST in the same size and no older stays. Nothing is removed without\n"
-            "--delete.\n",
+    .summary = "Make a folder or prefix equal to another: copy new and changed files",
+    .more = "Files at DST with the same size that are not older are skipped. Nothing is removed\n"
+            "without --delete.\n",
     .run = run_sync,
 };
 
@@ -48,9 +53,9 @@ const struct command command_rm = {
     .name = "rm",
     .bit = COMMAND_RM,
     .usage = "[options] PATH...",
-    .summary = "Remove files and objects, or uploads that nobody ended",
-    .more = "Asks before it removes folders, or what a pattern (braces, globs) stands for, unless\n"
-            "--yes is given. What has the very name of a pattern is meant itself.\n",
+    .summary = "Remove files and objects, or unfinished multipart uploads",
+    .more = "Asks before it removes folders or the matches of a pattern (braces, globs), unless\n"
+            "--yes is given. A file with exactly the name of the pattern takes precedence.\n",
     .run = run_rm,
 };
 
@@ -107,7 +112,8 @@ static int run_sync(struct args *args)
     return run(args, &options);
 }
 
-/* EXIT_FINE: --yes, or somebody at a terminal says so; nobody there is no. */
+/* Returns EXIT_FINE if --yes was given or the user confirms at the terminal. Without a terminal it
+ * is a usage error. */
 static int confirm_removal(const struct args *args, const char *what, const char *const *paths,
                            size_t count)
 {
@@ -117,8 +123,8 @@ static int confirm_removal(const struct args *args, const char *what, const char
         return EXIT_FINE;
     }
     if (!isatty(STDIN_FILENO)) {
-        return term_usage("rm", "nobody can be asked", args->paths[0],
-                          "--yes removes without asking");
+        return term_usage("rm", "no terminal for a prompt", args->paths[0],
+                          "--yes removes without a prompt");
     }
     fprintf(stderr, "remove %s", what);
     for (size_t i = 0; i < count && i < 3; i++) {
@@ -132,7 +138,7 @@ static int confirm_removal(const struct args *args, const char *what, const char
     if (fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y')) {
         return EXIT_FINE;
     }
-    term_fail("nothing was removed", args->paths[0], "--yes removes without asking");
+    term_fail("nothing was removed", args->paths[0], "--yes removes without a prompt");
     return EXIT_FINDINGS;
 }
 
@@ -142,7 +148,7 @@ static int run_rm(struct args *args)
     int status = EXIT_FINE;
 
     if (args->path_count == 0) {
-        return term_usage("rm", "no path given", NULL, "usage: stoker rm [options] PATH...");
+        return command_no_path(&command_rm);
     }
     if (args->recursive || args->unfinished_uploads) {
         status = confirm_removal(args, "all below", args->paths, args->path_count);
@@ -151,7 +157,7 @@ static int run_rm(struct args *args)
     return status == EXIT_FINE ? run(args, &options) : status;
 }
 
-/* Braces and globs in what is path_args; the destination is meant as it is written. */
+/* Expands braces and globs of the sources; the destination is taken literally. */
 static int name_sources(struct args *args, struct stoker_engine *engine,
                         struct stoker_copy_options *options)
 {
@@ -173,11 +179,10 @@ static int name_sources(struct args *args, struct stoker_engine *engine,
 
 static int run(struct args *args, struct stoker_copy_options *options)
 {
-    struct stoker_copy_progress progress = {.struct_size = sizeof progress};
+    struct copy_job job = {.progress.struct_size = sizeof job.progress};
     struct stoker_engine *engine = NULL;
-    struct stoker_copy *copy = NULL;
     struct stoker_error error = {0};
-    int status = args_open_engine(args, &engine);
+    int status = command_open_engine(args, &engine);
 
     if (status == EXIT_FINE) {
         status = name_sources(args, engine, options);
@@ -187,51 +192,32 @@ static int run(struct args *args, struct stoker_copy_options *options)
         return status;
     }
     main_defer_signals(true);
-    status = stoker_copy_open(&copy, engine, options, &error);
-    status = status < 0 ? term_error(status, &error) : wait_for_end(copy, &progress);
-    term_live_end();
-    if (copy) {
-        report(args, &progress, options->kind);
+    status = stoker_copy_open(&job.copy, engine, options, &error);
+    status = status < 0 ? term_error(status, &error) : wait_for_end(&job);
+    if (job.copy) {
+        report(args, &job.progress, options->kind);
     }
-    stoker_copy_close(copy);
+    stoker_copy_close(job.copy);
     stoker_engine_close(engine);
     return status;
 }
 
-static int wait_for_end(struct stoker_copy *copy, struct stoker_copy_progress *progress)
+static int next(void *self, struct stoker_error *error)
 {
-    for (;;) {
-        struct stoker_error error = {0};
-        int status = stoker_copy_next(copy, TICK_MS, progress, &error);
+    struct copy_job *job = self;
 
-        if (status < 0) {
-            return term_error(status, &error);
-        }
-        if (status == 0) {
-            return EXIT_FINE;
-        }
-        if (main_signal()) {
-            stoker_copy_stop(copy);
-            (void)stoker_copy_next(copy, 0, progress, NULL); /* with what was whole by then */
-            term_live_end();
-            term_fail("interrupted", "what is whole stays", "the same command goes on from here");
-            return EXIT_SIGNAL + main_signal();
-        }
-        live_draw(progress, progress->files_removed > 0);
-    }
+    return stoker_copy_next(job->copy, COMMAND_TICK_MS, &job->progress, error);
 }
 
-static void live_draw(const struct stoker_copy_progress *progress, bool removing)
+static void draw(const void *self)
 {
+    const struct stoker_copy_progress *progress = &((const struct copy_job *)self)->progress;
     double seconds = (double)progress->run_ns / 1e9, share = -1;
     uint64_t moved = progress->bytes_done - progress->bytes_skipped;
     char line[200], done[TERM_NUMBER_BYTES], all[TERM_NUMBER_BYTES], bytes[TERM_NUMBER_BYTES];
     char rate[TERM_NUMBER_BYTES], left[TERM_NUMBER_BYTES] = "?";
 
-    if (!term_is_live()) {
-        return;
-    }
-    if (removing) {
+    if (progress->files_removed > 0) {
         snprintf(line, sizeof line, "%s removed", term_count(done, progress->files_removed));
         term_live(-1, line);
         return;
@@ -248,6 +234,19 @@ static void live_draw(const struct stoker_copy_progress *progress, bool removing
              progress->listed ? "" : "+", term_bytes(bytes, progress->bytes_done),
              term_bytes(rate, seconds > 0 ? (uint64_t)((double)moved / seconds) : 0), left);
     term_live(share, line);
+}
+
+static int wait_for_end(struct copy_job *job)
+{
+    struct stoker_error error = {0};
+    int status = command_wait(&(struct command_job){next, draw, job}, &error);
+
+    if (status == 1) {
+        stoker_copy_stop(job->copy);
+        (void)stoker_copy_next(job->copy, 0, &job->progress, NULL); /* the final progress */
+        return command_interrupted("complete files stay");
+    }
+    return command_result(status, &error);
 }
 
 static void report_json(const struct stoker_copy_progress *progress)
@@ -286,8 +285,7 @@ static void report(const struct args *args, const struct stoker_copy_progress *p
                term_bytes(rate, seconds > 0 ? (uint64_t)((double)moved / seconds) : 0));
     }
     if (progress->files_skipped > 0 || progress->bytes_skipped > 0) {
-        printf("kept       %s files, %s that were there\n",
-               term_count(files, progress->files_skipped),
+        printf("skipped    %s files, %s that existed\n", term_count(files, progress->files_skipped),
                term_bytes(bytes, progress->bytes_skipped));
     }
     if (progress->files_removed > 0 || kind == STOKER_REMOVE) {
@@ -298,7 +296,7 @@ static void report(const struct args *args, const struct stoker_copy_progress *p
                term_count(files, progress->links_left_out));
     }
     if (progress->files_not_deleted > 0) {
-        printf("spared     %s files that are there where those are\n",
+        printf("not deleted %s files: the destination has something else at or below them\n",
                term_count(files, progress->files_not_deleted));
     }
     if (progress->files_failed > 0) {

@@ -1,4 +1,4 @@
-/* stoker creds: who a URL would be asked as, from where that is known, and why not as another. */
+/* stoker creds: explains which credentials requests for a URL use, and why. */
 #include "programs/cli/args.h"
 
 #include "programs/cli/terminal.h"
@@ -15,11 +15,11 @@ const struct command command_creds = {
     .name = "creds",
     .bit = COMMAND_CREDS,
     .usage = "explain [options] URL",
-    .summary = "Tell which credentials a URL is asked with, from where, and why",
-    .more = "Walks along the places where credentials may be, in the order of the service's own\n"
-            "libraries, and asks the services that are set up there. Nothing that it prints is a\n"
-            "secret. Exit status 1 says that a place is set up and does not work: none behind it\n"
-            "is asked, for it would be another identity.\n",
+    .summary = "Explain which credentials requests for a URL use, from where, and why",
+    .more = "Tries the places where credentials may be, in the order of the service's own\n"
+            "libraries, and sends requests to credential services that are configured. The\n"
+            "output has no secrets. Exit status 1: a place is configured and does not work.\n"
+            "Later places are not tried, since they would be another identity.\n",
     .run = run,
 };
 
@@ -30,7 +30,7 @@ static int run(struct args *args)
     int status;
 
     if (args->path_count != 2 || strcmp(args->paths[0], "explain") != 0) {
-        return term_usage("creds", "say what is to be explained", NULL,
+        return term_usage("creds", "say what to explain", NULL,
                           "usage: stoker creds explain [options] URL");
     }
     status = stoker_creds_explain(args->paths[1], &creds, &error);
@@ -45,10 +45,16 @@ static int run(struct args *args)
     return EXIT_FINE;
 }
 
+/* In JSON, where names do not change. */
 static const char *const verdicts[] = {[STOKER_CREDS_SKIPPED] = "passed over",
                                        [STOKER_CREDS_USED] = "used",
                                        [STOKER_CREDS_FAILED] = "failed",
                                        [STOKER_CREDS_NOT_TRIED] = "not asked"};
+
+static const char *const verdict_texts[] = {[STOKER_CREDS_SKIPPED] = "skipped",
+                                            [STOKER_CREDS_USED] = "used",
+                                            [STOKER_CREDS_FAILED] = "failed",
+                                            [STOKER_CREDS_NOT_TRIED] = "not tried"};
 
 static void print_row(const char *name, const char *value, const char *from)
 {
@@ -74,7 +80,8 @@ static void print(const struct stoker_creds *creds)
     for (uint32_t i = 0; i < creds->step_count; i++) {
         const struct stoker_creds_step *step = &creds->steps[i];
 
-        printf("%s  %u. %-30s %-12s", i ? "" : "\n", i + 1, step->source, verdicts[step->verdict]);
+        printf("%s  %u. %-30s %-12s", i ? "" : "\n", i + 1, step->source,
+               verdict_texts[step->verdict]);
         term_text(step->reason);
         fputc('\n', stdout);
     }

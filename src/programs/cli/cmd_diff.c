@@ -1,12 +1,13 @@
-/* stoker diff: which samples two data sets do not have in common. */
+/* stoker diff: lists the differences between the samples of two data sets. */
 #include "programs/cli/args.h"
 
+#include "programs/cli/command.h"
 #include "programs/cli/terminal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define SLICE_MS 200 /* between two looks at the live line */
+#define SLICE_MS 200 /* between two updates of the live line */
 
 static int run(struct args *args);
 static int open_both(const struct args *args, struct stoker_engine *engine,
@@ -21,14 +22,13 @@ const struct command command_diff = {
     .name = "diff",
     .bit = COMMAND_DIFF,
     .usage = "[options] A B",
-    .summary = "List the samples that two data sets do not have in common",
-    .more =
-        "Samples are matched by key and compared by the XXH3-64 of each member: where an index\n"
-        "with checksums is there (stoker index --checksums, stoker pack) nothing is read, else\n"
-        "all bytes are. Which shard a sample lies in does not count. A folder and the tars that\n"
-        "were packed of it are the same; of these only the pictures are compared.\n"
-        "A line is: added|removed|changed  KEY  SHARD [-> SHARD]  MEMBERS; of those +EXT is only\n"
-        "in B, -EXT only in A. Exit status 1 says that they differ.\n",
+    .summary = "List the differences between the samples of two data sets",
+    .more = "Matches samples by key and compares them by the XXH3-64 of each member. With an\n"
+            "index that has checksums (stoker index --checksums, stoker pack) nothing is read,\n"
+            "else all bytes. The shard of a sample is ignored. A folder equals the tars that\n"
+            "were packed from it; only images are compared then.\n"
+            "Line: added|removed|changed  KEY  SHARD [-> SHARD]  MEMBERS; +EXT: only in B,\n"
+            "-EXT: only in A. Exit status 1: they differ.\n",
     .run = run,
 };
 
@@ -43,9 +43,10 @@ static int run(struct args *args)
     int status;
 
     if (args->path_count != 2) {
-        return term_usage("diff", "give two data sets", NULL, "usage: stoker diff [options] A B");
+        return term_usage("diff", "two data sets are needed", NULL,
+                          "usage: stoker diff [options] A B");
     }
-    status = args_open_engine(args, &engine);
+    status = command_open_engine(args, &engine);
     if (status == EXIT_FINE) {
         status = open_both(args, engine, datasets);
     }

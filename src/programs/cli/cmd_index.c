@@ -1,43 +1,45 @@
-/* stoker index: makes the index file of a data set, so that it opens at once. */
+/* stoker index: builds the index file of a data set, so that it opens without a scan. */
 #include "programs/cli/args.h"
 
+#include "programs/cli/command.h"
 #include "programs/cli/jpeg_index_run.h"
 #include "programs/cli/main.h"
 #include "programs/cli/terminal.h"
 
-#define WAIT_MS 100u
+/* A running indexer, for command_wait. */
+struct index_job {
+    struct stoker_indexer *indexer;
+    struct stoker_indexer_progress progress;
+};
 
 static int run(struct args *args);
-static void draw(const struct stoker_indexer_progress *progress);
+static int next(void *self, struct stoker_error *error);
+static void draw(const void *self);
 static void report(const struct args *args, const struct stoker_indexer_progress *progress,
-                   const struct jpeg_index_report *marks);
+                   const struct jpeg_index_report *jpegs);
 
 const struct command command_index = {
     .name = "index",
     .bit = COMMAND_INDEX,
     .usage = "[options] PATH...",
-    .summary = "Make the index file of a data set, or bring it up to date",
-    .more =
-        "Reads the headers of tars that are new or changed, and lists class folders. A run that "
-        "was\n"
-        "stopped goes on where it was. With an index a data set opens without reading headers.\n"
-        "Compressed shards are read in any order where unpacking can begin inside of them: zstd "
-        "at\n"
-        "its frames, gz at access points (--seek-points). Exit status 1 says that --seek-points "
-        "was asked\n"
-        "for and a shard cannot have it (zstd in one frame of more than 32 MiB, bz2, xz).\n"
-        "With --jpeg-index all JPEGs are read, too, and INDEX.marks tells where decoding can "
-        "begin\n"
-        "in them: delete it, and only the time is lost. verify --deep checks it.\n",
+    .summary = "Build the index file of a data set, or update it",
+    .more = "Reads the headers of new or changed tars and lists class folders. A stopped run\n"
+            "continues where it was. A data set with an index opens without reading headers.\n"
+            "Compressed shards can be read in any order from points where decompression can\n"
+            "start: the frames of zstd, and the seek points of gz (--seek-points). Exit status\n"
+            "1: --seek-points was given and a shard cannot have them (zstd in one frame of more\n"
+            "than 32 MiB, bz2, xz). --jpeg-index reads all JPEGs, too, and writes entry points\n"
+            "of the decoder to INDEX.marks. The file only saves time; it can be deleted. verify\n"
+            "--deep verifies it.\n",
     .run = run,
 };
 
 static int run(struct args *args)
 {
     struct stoker_engine *engine = NULL;
-    struct stoker_indexer *indexer = NULL;
     struct stoker_error error = {0};
-    struct stoker_indexer_progress progress = {.struct_size = sizeof progress};
+    struct index_job job = {.progress.struct_size = sizeof job.progress};
+    const struct stoker_indexer_progress *progress = &job.progress;
     struct stoker_dataset_options dataset = {
         .struct_size = sizeof dataset, .urls = args->paths, .url_count = args->path_count};
     struct stoker_indexer_options options = {.struct_size = sizeof options,
@@ -46,45 +48,38 @@ static int run(struct args *args)
                                              .labels = args->labels,
                                              .seek_interval_bytes = args->seek_interval_bytes,
                                              .force = args->force};
-    struct jpeg_index_report marks = {0};
-    int status, marked = EXIT_FINE;
-    bool missed;
+    struct jpeg_index_report jpeg_report = {0};
+    int status, jpeg_status = EXIT_FINE;
+    bool is_sequential;
 
     if (args->path_count == 0) {
-        return term_usage("index", "no path given", NULL, "usage: stoker index [options] PATH...");
+        return command_no_path(&command_index);
     }
-    status = args_open_engine(args, &engine);
+    status = command_open_engine(args, &engine);
     if (status != EXIT_FINE) {
         return status;
     }
     main_defer_signals(true);
-    status = stoker_indexer_open(&indexer, engine, &dataset, &options, &error);
+    status = stoker_indexer_open(&job.indexer, engine, &dataset, &options, &error);
     if (status == 0) {
-        do {
-            status = stoker_indexer_next(indexer, WAIT_MS, &progress, &error);
-            if (status == 1 && term_is_live()) {
-                draw(&progress);
-            }
-        } while (status == 1 && !main_signal());
+        status = command_wait(&(struct command_job){next, draw, &job}, &error);
     }
-    term_live_end();
     if (status == 0 && args->jpeg_index_mcus) {
-        struct jpeg_index_job job = {engine,    args->paths,           args->path_count,
-                                     args->out, args->jpeg_index_mcus, false};
+        struct jpeg_index_job jpegs = {engine,    args->paths,           args->path_count,
+                                       args->out, args->jpeg_index_mcus, false};
 
-        marked = jpeg_index_run(&job, &marks);
+        jpeg_status = jpeg_index_run(&jpegs, &jpeg_report);
     }
     if (status == 0) {
-        report(args, &progress, &marks);
+        report(args, progress, &jpeg_report);
     }
-    missed = args->seek_interval_bytes > 0 && progress.shards_sequential > 0;
-    /* A second signal ends the process at once: what was finished is in the journal. */
-    int exit_status = status < 0    ? term_error(status, &error)
-                      : status == 1 ? EXIT_SIGNAL + main_signal()
-                      : marked      ? marked
-                      : missed      ? EXIT_FINDINGS
-                                    : EXIT_FINE;
-    stoker_indexer_close(indexer);
+    is_sequential = args->seek_interval_bytes > 0 && progress->shards_sequential > 0;
+    /* A second signal ends the process at once: the journal has the finished shards. */
+    int exit_status = status != 0     ? command_result(status, &error)
+                      : jpeg_status   ? jpeg_status
+                      : is_sequential ? EXIT_FINDINGS
+                                      : EXIT_FINE;
+    stoker_indexer_close(job.indexer);
     stoker_engine_close(engine);
     return exit_status;
 }
@@ -94,8 +89,16 @@ static double seconds(const struct stoker_indexer_progress *progress)
     return progress->elapsed_ns > 0 ? (double)progress->elapsed_ns / 1e9 : 1e-9;
 }
 
-static void draw(const struct stoker_indexer_progress *progress)
+static int next(void *self, struct stoker_error *error)
 {
+    struct index_job *job = self;
+
+    return stoker_indexer_next(job->indexer, COMMAND_TICK_MS, &job->progress, error);
+}
+
+static void draw(const void *self)
+{
+    const struct stoker_indexer_progress *progress = &((const struct index_job *)self)->progress;
     char line[256], a[TERM_NUMBER_BYTES], b[TERM_NUMBER_BYTES], c[TERM_NUMBER_BYTES];
     uint64_t rest = progress->shards - progress->shards_reused;
     double share = rest ? (double)progress->shards_done / (double)rest : 0;
@@ -112,7 +115,7 @@ static void draw(const struct stoker_indexer_progress *progress)
 }
 
 static void report(const struct args *args, const struct stoker_indexer_progress *progress,
-                   const struct jpeg_index_report *marks)
+                   const struct jpeg_index_report *jpegs)
 {
     char a[TERM_NUMBER_BYTES], b[TERM_NUMBER_BYTES], c[TERM_NUMBER_BYTES];
 
@@ -133,23 +136,23 @@ static void report(const struct args *args, const struct stoker_indexer_progress
             json_str("sequential_reason", progress->sequential_reason);
         }
         json_double("seconds", seconds(progress));
-        jpeg_index_report_json(marks);
+        jpeg_index_report_json(jpegs);
         json_close('}');
         return;
     }
     term_text(progress->path);
     printf(": %s samples, %s members, %s\n", term_count(a, progress->samples),
            term_count(b, progress->members), term_bytes(c, progress->index_bytes));
-    printf("  %s of %s kept, ", term_count(a, progress->shards_reused),
+    printf("  %s of %s reused, ", term_count(a, progress->shards_reused),
            term_count(b, progress->shards));
     printf("%s read of %s in %s\n", term_bytes(a, progress->bytes_read),
            term_bytes(b, progress->bytes_done), term_time(c, seconds(progress)));
     if (progress->shards_sequential > 0) {
-        printf("  %s of %s compressed shards are read front to back, so the data set is: '",
-               term_count(a, progress->shards_sequential),
-               term_count(b, progress->shards_compressed));
+        printf(
+            "  %s of %s compressed shards, and so the data set, can only be read front to back: '",
+            term_count(a, progress->shards_sequential), term_count(b, progress->shards_compressed));
         term_text(progress->sequential_shard);
         printf("': %s\n", progress->sequential_reason);
     }
-    jpeg_index_report_print(marks);
+    jpeg_index_report_print(jpegs);
 }

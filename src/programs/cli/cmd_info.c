@@ -1,7 +1,7 @@
-/* stoker info: what a data set is, how it will be read and ordered, and what a stream of it takes.
- */
+/* stoker info: shows a data set, how it is read and ordered, and the memory that a loader needs. */
 #include "programs/cli/args.h"
 
+#include "programs/cli/command.h"
 #include "programs/cli/info_filesystem.h"
 #include "programs/cli/info_location.h"
 #include "programs/cli/terminal.h"
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define WINDOW_DEFAULT 64 /* blocks, as stoker.h says */
-/* How many batches a loader keeps in flight by itself: docs/ARCHITECTURE.md, "Memory". */
+/* Prefetched batches of a loader by default: docs/ARCHITECTURE.md, "Memory". */
 #define AHEAD_BYTES (64u << 20)
 #define AHEAD_MIN 2
 #define AHEAD_MAX 16
@@ -34,16 +34,14 @@ const struct command command_info = {
     .name = "info",
     .bit = COMMAND_INFO,
     .usage = "[options] PATH...",
-    .summary = "Say what a data set is, what it lies on, and how it will be read",
-    .more =
-        "Of local paths file system, server and disk are told, and what of them slows training\n"
-        "down, with the command that changes it: a FINDING makes the exit status 1. Of buckets of\n"
-        "S3 and Google their region is told (of S3 Express the zone), and that of this machine, "
-        "by\n"
-        "its cloud's metadata: that they differ is a finding, too. Where no metadata answer, "
-        "which\n"
-        "takes a second, AWS_EC2_METADATA_DISABLED=true asks none. The memory that a stream takes\n"
-        "is worked out for the given batch and picture; nothing is decoded.\n",
+    .summary = "Show a data set, the file system below it, and how it will be read",
+    .more = "Local paths: shows file system, server and disk, and settings that slow training\n"
+            "down, with the command that changes them. A FINDING makes the exit status 1.\n"
+            "Buckets of S3 and Google: shows their region (S3 Express: zone) and the region of\n"
+            "this machine, from its cloud's metadata service. If the regions differ, this is a\n"
+            "finding, too. If no metadata service responds, this takes a second;\n"
+            "AWS_EC2_METADATA_DISABLED=true skips it. The memory of a loader is computed for\n"
+            "the given batch and image size; nothing is decoded.\n",
     .run = run,
 };
 
@@ -53,7 +51,7 @@ static int run(struct args *args)
     int status;
 
     if (args->path_count == 0) {
-        return term_usage("info", "no path given", NULL, "usage: stoker info [options] PATH...");
+        return command_no_path(&command_info);
     }
     info_filesystem_open(&filesystems, args);
     if (args->filesystem || filesystems.is_silent) {
@@ -68,15 +66,15 @@ static int run(struct args *args)
     return status;
 }
 
-/* Without a data set: it is not asked for, or could not be read. */
+/* Without a data set: --filesystem, or a file system that does not respond. */
 static int print_filesystems(const struct info_filesystem *filesystems, const struct args *args)
 {
     if (filesystems->status < 0) {
         return term_error(filesystems->status, &filesystems->error);
     }
     if (filesystems->count == 0) {
-        return term_usage("info", "--filesystem is for paths of this machine", args->paths[0],
-                          "leave it out for a URL");
+        return term_usage("info", "--filesystem needs a local path", args->paths[0],
+                          "leave it out for URLs");
     }
     if (args->json) {
         json_open(NULL, '{');
@@ -104,7 +102,7 @@ static int run_opened(struct args *args, const struct info_filesystem *filesyste
         .shuffle = args->shuffle ? args->shuffle : STOKER_SHUFFLE_BLOCK,
     };
 
-    int status = args_open(args, &engine, &dataset);
+    int status = command_open_dataset(args, &engine, &dataset);
     if (status != EXIT_FINE) {
         return status;
     }
@@ -112,7 +110,7 @@ static int run_opened(struct args *args, const struct info_filesystem *filesyste
     stoker_dataset_info(dataset, &facts.dataset);
     info_location_open(&locations, engine, args);
     if (facts.dataset.sequential) {
-        facts.shuffle = STOKER_SHUFFLE_NONE; /* as a loader does, whatever it is asked for */
+        facts.shuffle = STOKER_SHUFFLE_NONE; /* as a loader does for sequential shards */
     }
     facts.batch_bytes = facts.batch * facts.image * facts.image * 3 * args_dtype_bytes(facts.dtype);
     facts.batches_ahead = AHEAD_BYTES / facts.batch_bytes;
@@ -176,32 +174,32 @@ static void facts_print(const struct facts *facts)
            term_count(b, mixed < dataset->sample_count ? mixed : dataset->sample_count));
     printf("  groups      %s\n", term_count(a, facts->groups));
     printf("machine\n");
-    printf("  cores       %u granted, %u decode threads\n", engine->cores, engine->threads);
+    printf("  cores       %u available, %u decode threads\n", engine->cores, engine->threads);
     printf("  memory      %s budget\n", term_bytes(a, engine->memory_bytes_max));
     printf("  io          %s: %s\n", engine->io_backend, engine->io_reason);
     printf("  vector      %s\n", engine->simd);
-    printf("memory of a stream\n");
+    printf("memory of a loader\n");
     printf("  one batch   %s = %llu samples x 3 x %llu x %llu x %llu bytes (%s)\n",
            term_bytes(a, facts->batch_bytes), (unsigned long long)facts->batch,
            (unsigned long long)facts->image, (unsigned long long)facts->image,
            (unsigned long long)args_dtype_bytes(facts->dtype), args_dtype_name(facts->dtype));
-    printf("  in flight   %s = %llu batches ahead and the one in your hands\n",
+    printf("  in flight   %s = %llu batches ahead and the current one\n",
            term_bytes(a, facts->batch_bytes * (facts->batches_ahead + 1)),
            (unsigned long long)facts->batches_ahead);
-    printf("  besides     for each of %u threads a sample's bytes and the decoder's rows;\n"
-           "              one batch more for each that you keep, up to the budget\n",
+    printf("  in addition for each of %u threads the bytes of a sample and the decoder's rows;\n"
+           "              each batch that you keep, up to the budget\n",
            engine->threads);
 }
 
-/* Nothing if there are none. */
+/* Prints nothing if there is no JPEG index. */
 static void jpeg_index_print_used(const struct stoker_dataset_info *dataset)
 {
     if (dataset->jpeg_indexed && dataset->jpeg_index_mcus) {
-        printf("  marks       of JPEGs, each %u MCUs\n", dataset->jpeg_index_mcus);
+        printf("  jpeg index  an entry point every %u MCUs\n", dataset->jpeg_index_mcus);
     } else if (dataset->jpeg_indexed) {
-        printf("  marks       of JPEGs, each row of MCUs\n");
+        printf("  jpeg index  an entry point every row of MCUs\n");
     } else if (dataset->jpeg_index_note[0]) {
-        printf("  marks       ");
+        printf("  jpeg index  ");
         term_text(dataset->jpeg_index_note);
         printf("\n");
     }

@@ -1,7 +1,8 @@
-/* stoker ls: what is in a data set: a line for each sample, or for each shard. */
+/* stoker ls: lists a data set: a line for each sample or shard, or the files below a path. */
 #include "programs/cli/args.h"
 
 #include "programs/cli/cmd_stat.h"
+#include "programs/cli/command.h"
 #include "programs/cli/path_args.h"
 #include "programs/cli/terminal.h"
 
@@ -9,7 +10,7 @@
 
 #define KEY_BYTES_MAX 4097   /* the library's default bound, and the NUL */
 #define PLACE_BYTES_MAX 4097 /* of a path */
-#define MEMBERS_MAX 256      /* listed of one sample; more are counted */
+#define MEMBERS_MAX 256      /* of a sample that are listed; others are only counted */
 
 struct listing {
     struct stoker_dataset *dataset;
@@ -21,7 +22,7 @@ struct listing {
     size_t member_count; /* may be more than MEMBERS_MAX */
 };
 
-/* A shard, or a class folder, while its samples go by. */
+/* Sums of the current shard or class folder. */
 struct shard {
     char path[PLACE_BYTES_MAX];
     uint64_t samples, members, bytes;
@@ -41,8 +42,8 @@ const struct command command_ls = {
     .bit = COMMAND_LS,
     .usage = "[options] PATH...",
     .summary = "List samples: key, members with bytes@offset, shard",
-    .more = "A line is: KEY  EXT BYTES@OFFSET  ...  SHARD. The offset is that of the data in the\n"
-            "unpacked shard. Files of a folder are not asked for their size.\n",
+    .more = "Line: KEY  EXT BYTES@OFFSET  ...  SHARD. OFFSET is that of the data in the\n"
+            "decompressed shard. Sizes of files in class folders are not read.\n",
     .run = run,
 };
 
@@ -53,18 +54,17 @@ static int run(struct args *args)
     int status;
 
     if (args->path_count == 0) {
-        return term_usage("ls", "no path given", NULL, "usage: stoker ls [options] PATH...");
+        return command_no_path(&command_ls);
     }
     if (args->files) {
-        status = args_open_engine(args, &engine);
-        status = status == EXIT_FINE ? path_args_expand_all(args, engine) : status;
+        status = command_open_files(args, &engine);
         for (size_t i = 0; i < args->path_count && status == EXIT_FINE; i++) {
             status = stat_list_files(engine, args, args->paths[i]);
         }
         stoker_engine_close(engine);
         return status;
     }
-    status = args_open(args, &engine, &listing.dataset);
+    status = command_open_dataset(args, &engine, &listing.dataset);
     if (status != EXIT_FINE) {
         return status;
     }
@@ -98,7 +98,7 @@ static int list_samples(struct listing *listing)
     return EXIT_FINE;
 }
 
-/* Samples come in storage order, so a shard's stand together. */
+/* Samples are in storage order, so those of a shard are adjacent. */
 static int list_shards(struct listing *listing)
 {
     static struct shard shard;

@@ -1,14 +1,15 @@
-/* stoker order: what the order of a data set costs and how well it mixes; which sample comes
- * where; where two set-ups differ. Its proofs are in order_prove.c. */
-#include "programs/cli/order_prove.h"
+/* stoker order: cost and mixing of an order (order_table.c), its samples by step and its steps by
+ * sample, differences between two configurations, and proofs (order_prove.c). */
+#include "programs/cli/order_args.h"
 
+#include "programs/cli/order_mix.h"
+#include "programs/cli/order_prove.h"
+#include "programs/cli/order_table.h"
 #include "programs/cli/terminal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define BATCH_DEFAULT 256
-#define WINDOW_DEFAULT 64 /* blocks, as stoker.h says */
 #define EPOCHS_DEFAULT 3
 #define SLOTS 256
 #define KEY_BYTES 4097
@@ -24,34 +25,32 @@ const struct command command_order = {
     .name = "order",
     .bit = COMMAND_ORDER,
     .usage = "[options] PATH... | --samples N [options]",
-    .summary = "Show what an order costs and how it mixes; where a sample comes; prove it",
+    .summary = "Show cost and mixing of an order, find samples in it, verify it",
     .more =
-        "Without --at, --find, --diff, --verify or --simulate: memory, requests and mixing of "
-        "these settings,\n"
-        "beside a shuffle buffer of as many samples as the windows hold, a full permutation and "
-        "the\n"
-        "classic shuffle by two levels (shards, then the samples of each; of tars).\n"
-        "Nothing but the index or headers is read: the order is a function of the settings.\n"
-        "Distances are in data sets: a full permutation has 0.333. Batch mates are the samples of\n"
-        "one step, of all ranks.\n",
+        "Without --at, --find, --diff, --verify or --simulate: memory, requests and mixing of\n"
+        "this order, compared with a shuffle buffer of the same memory, a full permutation and\n"
+        "the two-level shuffle (shards, then the samples of each; tars only).\n"
+        "Reads only the index or the headers: the order is a function of the settings.\n"
+        "Distances are in data sets: 0.333 in a full permutation. Batch mates are the samples\n"
+        "of one step on all ranks.\n",
     .run = run,
 };
 
 static int run(struct args *args)
 {
     struct order_setup setup = {0};
-    int asked = (args->at != NULL) + (args->find != NULL) + (args->diff != NULL) + args->verify +
-                args->simulate;
+    int queries = (args->at != NULL) + (args->find != NULL) + (args->diff != NULL) + args->verify +
+                  args->simulate;
     int status;
 
     if (args->path_count == 0 && args->samples == 0) {
         return term_usage("order", "no path given", NULL,
                           "usage: stoker order [options] PATH..., or --samples N");
     }
-    if (asked > 1 || (args->rank && !args->at)) {
-        return term_usage("order", "options that do not go together", NULL,
-                          "give one of --at, --find, --diff, --verify and --simulate; --rank goes "
-                          "with --at");
+    if (queries > 1 || (args->rank && !args->at)) {
+        return term_usage("order", "options exclude each other", NULL,
+                          "use one of --at, --find, --diff, --verify and --simulate; --rank needs "
+                          "--at");
     }
     status = setup_open(&setup, args);
     if (status == EXIT_FINE) {
@@ -74,7 +73,7 @@ static int setup_open(struct order_setup *setup, const struct args *args)
     setup->info.struct_size = sizeof setup->info;
     if (args->path_count > 0) {
         if (args->samples) {
-            return term_usage("order", "a path and --samples", NULL, "give one of both");
+            return term_usage("order", "a path and --samples", NULL, "use one of them");
         }
         status = order_open_sources(args, &setup->engine, &setup->dataset);
         if (status != EXIT_FINE) {
@@ -108,48 +107,7 @@ static void setup_close(struct order_setup *setup)
     free(setup->shard_ends);
 }
 
-struct stoker_order_options order_settings(const struct order_setup *setup, const struct args *args)
-{
-    struct stoker_order_options options = {
-        .struct_size = sizeof options,
-        .sample_count = setup->dataset ? setup->info.sample_count : args->samples,
-        .block_samples = args->block_samples ? args->block_samples : setup->info.block_samples,
-        .seed = args->seed,
-        .shuffle = (uint32_t)(args->shuffle ? args->shuffle : STOKER_SHUFFLE_BLOCK),
-        .tail = (uint32_t)args->tail,
-        .window_blocks = (uint32_t)(args->window_blocks ? args->window_blocks : WINDOW_DEFAULT),
-        .group_count = (uint32_t)(args->home_groups ? args->home_groups : 1),
-        .batch_size = (uint32_t)(args->batch ? args->batch : BATCH_DEFAULT),
-        .world_size = (uint32_t)(args->world_size ? args->world_size : 1),
-    };
-
-    if (setup->has_mix) {
-        options.mix = &setup->mix.options;
-    }
-    if (setup->choice.is_there) {
-        options.sampling = &setup->choice.options;
-    }
-    if (setup->shard_ends) {
-        options.shard_ends = setup->shard_ends;
-        options.shard_count = setup->info.shard_count;
-    }
-    if (setup->info.sequential) {
-        options.shuffle = STOKER_SHUFFLE_NONE; /* as a loader does, whatever it is asked for */
-    }
-    return options;
-}
-
-int order_open(const struct order_setup *setup, const struct args *args,
-               struct stoker_order **order_out)
-{
-    struct stoker_order_options options = order_settings(setup, args);
-    struct stoker_error error = {0};
-    int status = stoker_order_open(order_out, &options, &error);
-
-    return status < 0 ? term_error(status, &error) : EXIT_FINE;
-}
-
-/* ---- where samples come ---- */
+/* ---- samples of a step, steps of a sample ---- */
 
 static int slot_print(const struct order_setup *setup, const struct stoker_slot *slot)
 {
@@ -205,7 +163,7 @@ static int list(struct order_setup *setup)
 
     if (!args_number(args->at, &step) ||
         (args->rank && (!args_number(args->rank, &rank) || rank >= STOKER_ALL_RANKS))) {
-        return term_usage("order", "not a number that fits", args->rank ? args->rank : args->at,
+        return term_usage("order", "not a number in range", args->rank ? args->rank : args->at,
                           "steps and ranks count from 0");
     }
     while ((count = stoker_order_slots(setup->order, args->epoch, step, (uint32_t)rank, skip, slots,
@@ -219,7 +177,8 @@ static int list(struct order_setup *setup)
         skip += (uint64_t)count;
     }
     if (count < 0) {
-        snprintf(advice, sizeof advice, "epoch %llu has %llu steps, counted from 0, of %u ranks",
+        snprintf(advice, sizeof advice,
+                 "epoch %llu has %llu steps of %u ranks, both counted from 0",
                  (unsigned long long)args->epoch,
                  (unsigned long long)stoker_order_steps(setup->order, args->epoch),
                  order_settings(setup, args).world_size);
@@ -228,7 +187,7 @@ static int list(struct order_setup *setup)
     return EXIT_FINE;
 }
 
-/* A line for each time that a sample comes in an epoch: once, but for a mix. */
+/* Prints a line for each occurrence of a sample in an epoch: one, except in a mix. */
 static int find_in_epoch(struct order_setup *setup, uint64_t epoch, uint64_t sample)
 {
     int found = 0, status = EXIT_FINE;
@@ -258,7 +217,7 @@ static int find_in_epoch(struct order_setup *setup, uint64_t epoch, uint64_t sam
                                           : status;
 }
 
-/* In each epoch that was asked for. */
+/* In each of the requested epochs. */
 static int find_sample(struct order_setup *setup, uint64_t sample)
 {
     uint64_t epochs = setup->args->epochs ? setup->args->epochs : EPOCHS_DEFAULT;
@@ -279,7 +238,7 @@ static int find(struct order_setup *setup)
     if (!setup->dataset) {
         if (!args_number(wanted, &sample)) {
             return term_usage("order", "not a number", wanted,
-                              "without PATH, give a sample's number");
+                              "without PATH, use the number of a sample");
         }
         return find_sample(setup, sample);
     }
@@ -305,7 +264,7 @@ static int find(struct order_setup *setup)
     return status;
 }
 
-/* ---- two set-ups ---- */
+/* ---- two configurations ---- */
 
 static void difference_print(const struct stoker_order_difference *difference, uint64_t epochs)
 {
@@ -330,7 +289,7 @@ static void difference_print(const struct stoker_order_difference *difference, u
                (unsigned long long)difference->step_epoch,
                (unsigned long long)difference->step_number);
     } else {
-        printf("steps: hold the same samples\n");
+        printf("steps: have the same samples\n");
     }
     if (difference->rank) {
         printf("ranks: differ from epoch %llu step %llu rank %u on\n",
@@ -365,7 +324,7 @@ static void difference_print_json(const struct stoker_order_difference *differen
     json_close('}');
 }
 
-/* Whether nothing but what makes an order was changed. */
+/* Returns true if only settings of an order were changed. */
 static bool is_setting_changed_only(const struct order_setup *setup, const struct args *changed)
 {
     struct args rest = *changed;
@@ -398,7 +357,7 @@ static int diff(struct order_setup *setup)
     uint64_t epochs = setup->args->epochs ? setup->args->epochs : EPOCHS_DEFAULT;
     struct args changed = *setup->args;
     struct stoker_order *other = NULL;
-    struct sampling_args own = setup->choice; /* what points into it is put back below */
+    struct sampling_args own = setup->choice; /* restored below, since options point into it */
     struct stoker_error error = {0};
     int status = args_change(&changed, &command_order, setup->args->diff);
 
@@ -409,7 +368,8 @@ static int diff(struct order_setup *setup)
                           "mix-end and mix-epoch, like seed=1,window-blocks=128; mix, subset, "
                           "weights, balance or curriculum must be the last");
     }
-    status = status != EXIT_FINE ? status : order_mix_open(setup, &changed); /* the other's */
+    status = status != EXIT_FINE ? status
+                                 : order_mix_open(setup, &changed); /* of the other configuration */
     status =
         status != EXIT_FINE ? status : sampling_args_open(&setup->choice, &changed, setup->dataset);
     status = status != EXIT_FINE ? status : order_open(setup, &changed, &other);

@@ -1,7 +1,8 @@
-/* stoker pack: a folder or tars -> tars of one size, with index and manifest. */
+/* stoker pack: writes a folder or tars as tars of one size, with index and manifest. */
 #include "programs/cli/args.h"
 
 #include "programs/cli/bad_samples_report.h"
+#include "programs/cli/command.h"
 #include "programs/cli/jpeg_index_run.h"
 #include "programs/cli/main.h"
 #include "programs/cli/pack_url.h"
@@ -11,7 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TICK_MS 100 /* between two looks at Ctrl-C, and two drawings */
+/* A running pack, for command_wait. */
+struct pack_job {
+    struct stoker_pack *pack;
+    struct stoker_pack_progress progress;
+};
 
 static int run(struct args *args);
 static struct bad_samples_list bad_list(const struct stoker_pack_progress *progress,
@@ -19,8 +24,7 @@ static struct bad_samples_list bad_list(const struct stoker_pack_progress *progr
 static void print_complete(struct stoker_engine *engine, struct stoker_pack_progress *progress);
 static int check(const struct args *args, uint64_t *seed_out);
 static bool seed_parse(const char *text, uint64_t *seed_out);
-static int wait_for_end(struct stoker_pack *pack, struct stoker_pack_progress *progress);
-static void live_draw(const struct stoker_pack_progress *progress);
+static int wait_for_end(struct pack_job *job);
 static void report(const char *destination, const struct stoker_pack_progress *progress,
                    struct stoker_pack *pack);
 static void report_json(const char *destination, const struct stoker_pack_progress *progress,
@@ -30,21 +34,19 @@ const struct command command_pack = {
     .name = "pack",
     .bit = COMMAND_PACK,
     .usage = "[options] SRC... DST",
-    .summary = "Write a data set as tars of one size, with index and manifest of SHA-256",
-    .more =
-        "DST is a folder that is not there, or empty, and not in a folder that is packed. Work\n"
-        "is done in DST.part, and one rename ends it. Interrupted at any point, the same command\n"
-        "goes on, to the same bytes.\n"
-        "DST may be a prefix in a store, s3://bucket/prefix, where nothing is: the data set is\n"
-        "packed in --staging-dir first, then sent, its manifest last, and no object is ever "
-        "replaced.\n"
-        "A picture of a class folder becomes KEY.jpg and KEY.cls (the number of its class),\n"
-        "with each file beside it that has its name and another extension (.json, .txt), and\n"
-        "KEY.json from its line of a metadata.jsonl there or in the root.\n"
-        "With --on-error skip, samples with damage in their data are left out: what cannot be\n"
-        "read or unpacked, does not fit the checksums of an index, or cannot be made smaller;\n"
-        "of a tar that is cut short or has damaged headers, what is not surely whole.\n"
-        "Failures of the disk or the network are tried again, then end the work.\n",
+    .summary = "Write a data set as tars of one size, with an index and a manifest of SHA-256",
+    .more = "DST is a new or empty folder outside of the source folders. Files are written to\n"
+            "DST.part; one rename completes the work. After an interruption at any point the\n"
+            "same command continues, and the result has the same bytes.\n"
+            "DST may also be an unused prefix of a store, s3://bucket/prefix: the data set is\n"
+            "packed in --staging-dir first, then uploaded, the manifest last. Objects are never\n"
+            "replaced. An image of a class folder becomes KEY.jpg and KEY.cls (the number of\n"
+            "its class), with each file of the same name and another extension (.json, .txt),\n"
+            "and KEY.json from its line in a metadata.jsonl of the folder or the root.\n"
+            "--on-error skip leaves out samples with damaged data: that cannot be read or\n"
+            "decompressed, do not match the checksums of an index, or cannot be shrunk; of a\n"
+            "tar that ends early or has damaged headers, samples that may be incomplete.\n"
+            "Failures of the disk or the network are retried, then end the work.\n",
     .run = run,
 };
 
@@ -62,11 +64,10 @@ static int run(struct args *args)
                                           .quarantine = args->quarantine,
                                           .bad_samples_max = args->bad_samples_max,
                                           .bad_share_max = args->bad_share_max};
-    struct stoker_pack_progress progress = {.struct_size = sizeof progress};
+    struct pack_job job = {.progress.struct_size = sizeof job.progress};
     struct stoker_error error = {0};
     struct stoker_engine *engine = NULL;
     struct stoker_dataset *dataset = NULL;
-    struct stoker_pack *pack = NULL;
     const char *named;
     int status;
 
@@ -78,7 +79,7 @@ static int run(struct args *args)
     options.destination = args->paths[--args->path_count];
     args->foreign_index = STOKER_FOREIGN_INDEX_NEVER;
     args->rescue = args->on_error == STOKER_ON_ERROR_SKIP;
-    status = args_open(args, &engine, &dataset);
+    status = command_open_dataset(args, &engine, &dataset);
     if (status != EXIT_FINE) {
         return status;
     }
@@ -88,33 +89,32 @@ static int run(struct args *args)
         status = pack_url_prepare(&packed_to, args, engine, dataset, named);
         options.destination = packed_to.data;
     }
-    if (status == EXIT_FINE && packed_to.whole) {
-        print_complete(engine, &progress);
+    if (status == EXIT_FINE && packed_to.is_packed) {
+        print_complete(engine, &job.progress);
     } else if (status == EXIT_FINE) {
-        status = stoker_pack_open(&pack, dataset, &options, &error);
-        status = status < 0 ? term_error(status, &error) : wait_for_end(pack, &progress);
+        status = stoker_pack_open(&job.pack, dataset, &options, &error);
+        status = status < 0 ? term_error(status, &error) : wait_for_end(&job);
     }
-    term_live_end();
     if (status == EXIT_FINE && args->jpeg_index_mcus) {
-        struct jpeg_index_job job = {engine, &options.destination,  1,
-                                     NULL,   args->jpeg_index_mcus, false};
+        struct jpeg_index_job jpegs = {engine, &options.destination,  1,
+                                       NULL,   args->jpeg_index_mcus, false};
 
-        status = jpeg_index_run(&job, &packed_jpeg_index);
+        status = jpeg_index_run(&jpegs, &packed_jpeg_index);
     }
     if (status == EXIT_FINE && packed_to.url) {
         status = pack_url_send(&packed_to);
     }
     if (status == EXIT_FINE) {
-        (args->json ? report_json : report)(named, &progress, pack);
-    } else if (pack && !args->json) { /* damage may have ended it */
-        struct bad_samples_list bad = bad_list(&progress, pack);
+        (args->json ? report_json : report)(named, &job.progress, job.pack);
+    } else if (job.pack && !args->json) { /* damage may be the reason */
+        struct bad_samples_list bad = bad_list(&job.progress, job.pack);
 
         bad.total = bad.total < bad.count ? bad.count : bad.total;
         if (bad.count > 0) {
             bad_samples_report(&bad);
         }
     }
-    stoker_pack_close(pack);
+    stoker_pack_close(job.pack);
     stoker_dataset_close(dataset);
     stoker_engine_close(engine);
     return status;
@@ -123,17 +123,17 @@ static int run(struct args *args)
 static int check(const struct args *args, uint64_t *seed_out)
 {
     if (args->path_count < 2) {
-        return term_usage("pack", "give a source and a destination", NULL,
+        return term_usage("pack", "a source and a destination are needed", NULL,
                           "usage: stoker pack [options] SRC... DST");
     }
     if (args->shuffle_seed && !seed_parse(args->shuffle_seed, seed_out)) {
         return term_usage("pack", "not a number", args->shuffle_seed,
-                          "--shuffle takes the seed, like --shuffle 7");
+                          "--shuffle takes a seed, like --shuffle 7");
     }
     return EXIT_FINE;
 }
 
-/* Of what an earlier run packed, and did not send. */
+/* Progress of an earlier run that packed everything and did not upload it. */
 static void print_complete(struct stoker_engine *engine, struct stoker_pack_progress *progress)
 {
     const char *path = packed_to.data;
@@ -160,25 +160,11 @@ static bool seed_parse(const char *text, uint64_t *seed_out)
     return text[0] >= '0' && text[0] <= '9' && *end == 0 && errno == 0;
 }
 
-static int wait_for_end(struct stoker_pack *pack, struct stoker_pack_progress *progress)
+static int next(void *self, struct stoker_error *error)
 {
-    for (;;) {
-        struct stoker_error error = {0};
-        int status = stoker_pack_next(pack, TICK_MS, progress, &error);
+    struct pack_job *job = self;
 
-        if (status < 0) {
-            return term_error(status, &error);
-        }
-        if (status == 0) {
-            return EXIT_FINE;
-        }
-        if (main_signal()) {
-            term_live_end();
-            term_fail("interrupted", "what is whole is kept", "the same command goes on from here");
-            return EXIT_SIGNAL + main_signal();
-        }
-        live_draw(progress);
-    }
+    return stoker_pack_next(job->pack, COMMAND_TICK_MS, &job->progress, error);
 }
 
 static double seconds_of(const struct stoker_pack_progress *progress)
@@ -186,17 +172,15 @@ static double seconds_of(const struct stoker_pack_progress *progress)
     return (double)progress->run_ns / 1e9;
 }
 
-static void live_draw(const struct stoker_pack_progress *progress)
+static void draw(const void *self)
 {
+    const struct stoker_pack_progress *progress = &((const struct pack_job *)self)->progress;
     double seconds = seconds_of(progress), share = -1;
     uint64_t fresh = progress->samples_done - progress->samples_resumed;
     uint64_t left = progress->samples - progress->samples_done - progress->samples_left_out;
     char line[200], count[TERM_NUMBER_BYTES], rate[TERM_NUMBER_BYTES],
         time[TERM_NUMBER_BYTES] = "?", bad[40] = "";
 
-    if (!term_is_live()) {
-        return;
-    }
     if (progress->phase == STOKER_PACK_WRITING && seconds > 0) {
         double bytes = (double)(progress->bytes_done - progress->bytes_resumed) / seconds;
 
@@ -214,10 +198,19 @@ static void live_draw(const struct stoker_pack_progress *progress)
                  term_bytes(rate, (uint64_t)bytes), time);
     } else {
         snprintf(line, sizeof line, "%s",
-                 progress->phase == STOKER_PACK_LISTING ? "looking at the source"
+                 progress->phase == STOKER_PACK_LISTING ? "listing the source"
                                                         : "writing index and manifest");
     }
     term_live(share, line);
+}
+
+static int wait_for_end(struct pack_job *job)
+{
+    struct stoker_error error = {0};
+    int status = command_wait(&(struct command_job){next, draw, job}, &error);
+
+    return status == 1 ? command_interrupted("complete shards stay")
+                       : command_result(status, &error);
 }
 
 static int bad_at(void *pack, uint64_t index, struct stoker_quarantine_entry *entry)
@@ -254,12 +247,12 @@ static void report(const char *destination, const struct stoker_pack_progress *p
         printf("left out   %s damaged samples\n", term_count(number, progress->samples_left_out));
     }
     if (progress->samples_resumed > 0) {
-        printf("kept       %s samples of an earlier run\n",
+        printf("reused     %s samples of an earlier run\n",
                term_count(kept, progress->samples_resumed));
     }
     if (progress->resized + progress->copied > 0) {
         printf("resized    %s JPEGs", term_count(number, progress->resized));
-        printf(", %s copied as they were\n", term_count(number, progress->copied));
+        printf(", %s copied unchanged\n", term_count(number, progress->copied));
     }
     if (seconds > 0) {
         printf("time       %s, %s/s\n", term_time(time, seconds),

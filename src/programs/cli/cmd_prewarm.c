@@ -1,43 +1,47 @@
-/* stoker prewarm: files read ahead of training, once. */
+/* stoker prewarm: reads files once before training. */
 #include "programs/cli/args.h"
 
+#include "programs/cli/command.h"
 #include "programs/cli/main.h"
 #include "programs/cli/path_args.h"
 #include "programs/cli/terminal.h"
 
 #include <string.h>
 
-#define TICK_MS 100
+/* A running prewarm, for command_wait. */
+struct prewarm_job {
+    struct stoker_prewarm *prewarm;
+    struct stoker_prewarm_progress progress;
+};
 
-/* Files of this machine whose bytes are in an archive behind their file system, of those that were
- * looked at: 1,000 of a folder. */
-struct remote_files {
-    uint64_t looked, files, bytes; /* looked 0: no file system tells */
+/* Local files whose bytes are in an archive below the file system, among the inspected ones: at
+ * most 1,000 of a folder. */
+struct archived_files {
+    uint64_t inspected, files, bytes; /* inspected 0: the file system does not report it */
 };
 
 static int run(struct args *args);
-static void print_uncached(const struct args *args, struct remote_files *remote_files);
-static int wait_for_end(struct stoker_prewarm *prewarm, uint32_t timeout_s,
-                        struct stoker_prewarm_progress *progress);
+static void print_uncached(const struct args *args, struct archived_files *archived);
+static int wait_for_end(struct prewarm_job *job, uint32_t timeout_s);
 static void report(const struct args *args, const struct stoker_prewarm_progress *progress,
-                   const struct remote_files *remote_files);
+                   const struct archived_files *archived);
 
 const struct command command_prewarm = {
     .name = "prewarm",
     .bit = COMMAND_PREWARM,
     .usage = "[options] PATH...",
-    .summary = "Read files ahead of training: into memory, out of an archive",
-    .more =
-        "What the page cache has is passed over: a run that was killed goes on where it was when\n"
-        "it is begun again. Of URLs nothing is kept here: only a proxy or the server remembers.\n"
-        "Of archives behind a file system (HSM, lazy loading) it is told what is still away.\n"
-        "Exit status 1: some of it is still cold or away, or could not be read in time.\n",
+    .summary = "Read files before training: into the page cache, out of an archive",
+    .more = "Skips data that is in the page cache: after a kill, the same command continues\n"
+            "where it was. Data of URLs is not stored on this machine: only a proxy or the\n"
+            "server caches it. For archives below a file system (HSM, lazy loading) it reports\n"
+            "the files that are still archived. Exit status 1: some data is still cold or\n"
+            "archived, or could not be read in time.\n",
     .run = run,
 };
 
 static int run(struct args *args)
 {
-    struct stoker_prewarm_progress progress = {.struct_size = sizeof progress};
+    struct prewarm_job job = {.progress.struct_size = sizeof job.progress};
     struct stoker_prewarm_options options = {
         .struct_size = sizeof options,
         .workers = (uint32_t)args->workers,
@@ -47,17 +51,14 @@ static int run(struct args *args)
         .touch = args->touch,
     };
     struct stoker_engine *engine = NULL;
-    struct stoker_prewarm *prewarm = NULL;
     struct stoker_error error = {0};
-    struct remote_files remote_files = {0};
+    struct archived_files archived = {0};
     int status;
 
     if (args->path_count == 0) {
-        return term_usage("prewarm", "no path given", NULL,
-                          "usage: stoker prewarm [options] PATH...");
+        return command_no_path(&command_prewarm);
     }
-    status = args_open_engine(args, &engine);
-    status = status == EXIT_FINE ? path_args_expand_all(args, engine) : status;
+    status = command_open_files(args, &engine);
     if (status != EXIT_FINE) {
         stoker_engine_close(engine);
         return status;
@@ -65,39 +66,37 @@ static int run(struct args *args)
     options.paths = args->paths;
     options.path_count = args->path_count;
     main_defer_signals(true);
-    status = stoker_prewarm_open(&prewarm, engine, &options, &error);
-    status = status < 0 ? term_error(status, &error)
-                        : wait_for_end(prewarm, options.timeout_s, &progress);
-    term_live_end();
+    status = stoker_prewarm_open(&job.prewarm, engine, &options, &error);
+    status = status < 0 ? term_error(status, &error) : wait_for_end(&job, options.timeout_s);
     if (status == EXIT_FINE) {
-        print_uncached(args, &remote_files);
+        print_uncached(args, &archived);
     }
-    if (prewarm) {
-        report(args, &progress, &remote_files);
+    if (job.prewarm) {
+        report(args, &job.progress, &archived);
     }
-    if (status == EXIT_FINE && (progress.bytes_cold > 0 || remote_files.files > 0)) {
+    if (status == EXIT_FINE && (job.progress.bytes_cold > 0 || archived.files > 0)) {
         status = EXIT_FINDINGS;
     }
-    stoker_prewarm_close(prewarm);
+    stoker_prewarm_close(job.prewarm);
     stoker_engine_close(engine);
     return status;
 }
 
-static void print_uncached(const struct args *args, struct remote_files *remote_files)
+static void print_uncached(const struct args *args, struct archived_files *archived)
 {
     for (size_t i = 0; i < args->path_count; i++) {
         struct stoker_filesystem_info info = {.struct_size = sizeof info};
-        struct stoker_filesystem *ground = NULL;
+        struct stoker_filesystem *filesystem = NULL;
 
         if (!strstr(args->paths[i], "://") &&
-            stoker_filesystem_open(&ground, args->paths[i], NULL, NULL) == 0 &&
-            stoker_filesystem_info(ground, &info) == 0 &&
+            stoker_filesystem_open(&filesystem, args->paths[i], NULL, NULL) == 0 &&
+            stoker_filesystem_info(filesystem, &info) == 0 &&
             info.residency != STOKER_RESIDENCY_UNKNOWN) {
-            remote_files->looked += info.files;
-            remote_files->files += info.files_archived;
-            remote_files->bytes += info.bytes_archived;
+            archived->inspected += info.files;
+            archived->files += info.files_archived;
+            archived->bytes += info.bytes_archived;
         }
-        stoker_filesystem_close(ground);
+        stoker_filesystem_close(filesystem);
     }
 }
 
@@ -108,15 +107,13 @@ static uint64_t rate_of(const struct stoker_prewarm_progress *progress)
     return seconds > 0 ? (uint64_t)((double)progress->bytes_read / seconds) : 0;
 }
 
-static void live_draw(const struct stoker_prewarm_progress *progress)
+static void draw(const void *self)
 {
+    const struct stoker_prewarm_progress *progress = &((const struct prewarm_job *)self)->progress;
     double share = -1;
     char line[200], done[TERM_NUMBER_BYTES], all[TERM_NUMBER_BYTES], bytes[TERM_NUMBER_BYTES];
     char rate[TERM_NUMBER_BYTES];
 
-    if (!term_is_live()) {
-        return;
-    }
     if (progress->listed && progress->bytes > 0) {
         share = (double)progress->bytes_done / (double)progress->bytes;
     }
@@ -127,35 +124,29 @@ static void live_draw(const struct stoker_prewarm_progress *progress)
     term_live(share, line);
 }
 
-static int wait_for_end(struct stoker_prewarm *prewarm, uint32_t timeout_s,
-                        struct stoker_prewarm_progress *progress)
+static int next(void *self, struct stoker_error *error)
 {
-    for (;;) {
-        struct stoker_error error = {0};
-        int status = stoker_prewarm_next(prewarm, TICK_MS, progress, &error);
+    struct prewarm_job *job = self;
 
-        if (status == STOKER_ERROR_TIMEOUT && timeout_s > 0 &&
-            progress->run_ns >= timeout_s * 1000000000ull) {
-            term_error(status, &error);
-            return EXIT_FINDINGS;
-        }
-        if (status < 0) {
-            return term_error(status, &error);
-        }
-        if (status == 0) {
-            return EXIT_FINE;
-        }
-        if (main_signal()) {
-            term_live_end();
-            term_fail("interrupted", "what was read stays", "the same command goes on from here");
-            return EXIT_SIGNAL + main_signal();
-        }
-        live_draw(progress);
+    return stoker_prewarm_next(job->prewarm, COMMAND_TICK_MS, &job->progress, error);
+}
+
+static int wait_for_end(struct prewarm_job *job, uint32_t timeout_s)
+{
+    struct stoker_error error = {0};
+    int status = command_wait(&(struct command_job){next, draw, job}, &error);
+
+    if (status == STOKER_ERROR_TIMEOUT && timeout_s > 0 &&
+        job->progress.run_ns >= timeout_s * 1000000000ull) {
+        term_error(status, &error);
+        return EXIT_FINDINGS;
     }
+    return status == 1 ? command_interrupted("data that was read stays in memory")
+                       : command_result(status, &error);
 }
 
 static void report(const struct args *args, const struct stoker_prewarm_progress *progress,
-                   const struct remote_files *remote_files)
+                   const struct archived_files *archived)
 {
     double seconds = (double)progress->run_ns / 1e9;
     uint64_t rate = rate_of(progress);
@@ -173,10 +164,10 @@ static void report(const struct args *args, const struct stoker_prewarm_progress
             json_u64("bytes_warm", progress->bytes_warm);
             json_u64("bytes_cold", progress->bytes_cold);
         }
-        if (remote_files->looked > 0) {
-            json_u64("files_looked_at", remote_files->looked);
-            json_u64("files_away", remote_files->files);
-            json_u64("bytes_away", remote_files->bytes);
+        if (archived->inspected > 0) {
+            json_u64("files_looked_at", archived->inspected);
+            json_u64("files_away", archived->files);
+            json_u64("bytes_away", archived->bytes);
         }
         json_u64("bytes_per_second", rate);
         json_double("seconds", seconds);
@@ -190,12 +181,12 @@ static void report(const struct args *args, const struct stoker_prewarm_progress
         printf("in memory  %s before\n", term_bytes(a, progress->bytes_warm));
         printf("cold       %s\n", term_bytes(a, progress->bytes_cold));
     } else {
-        printf("cold       not told here\n");
+        printf("cold       unknown here\n");
     }
-    if (remote_files->files > 0) {
-        printf("away       %s of %s files looked at, %s: in an archive behind the file system\n",
-               term_count(a, remote_files->files), term_count(b, remote_files->looked),
-               term_bytes(c, remote_files->bytes));
+    if (archived->files > 0) {
+        printf("archived   %s of %s inspected files, %s: in an archive below the file system\n",
+               term_count(a, archived->files), term_count(b, archived->inspected),
+               term_bytes(c, archived->bytes));
     }
     if (progress->files_failed > 0) {
         printf("failed     %s files\n", term_count(a, progress->files_failed));

@@ -1,6 +1,7 @@
-/* stoker sample: which samples a loader would choose, and the tables for it, made ahead of time. */
+/* stoker sample: selects samples as a loader does, and builds the tables for it in advance. */
 #include "programs/cli/sampling_args.h"
 
+#include "programs/cli/command.h"
 #include "programs/cli/main.h"
 #include "programs/cli/terminal.h"
 
@@ -11,11 +12,11 @@ const struct command command_sample = {
     .name = "sample",
     .bit = COMMAND_SAMPLE,
     .usage = "[options] PATH...",
-    .summary = "Choose samples by a predicate, weights or classes; make the tables for it",
-    .more =
-        "As subset=, weights= and balance= of a Loader, which then finds its table and scans\n"
-        "nothing. Columns: label, class, size, key, shard, sample, a member (cls), a place in one\n"
-        "(json.width). Example: stoker sample --subset 'label in (3, 7) and size > 10_000' DATA\n",
+    .summary = "Select samples by a predicate, weights or classes, and build the tables",
+    .more = "The same as subset=, weights= and balance= of a Loader, which then uses the table\n"
+            "and does not scan. Columns: label, class, size, key, shard, sample, a member\n"
+            "(cls), a value inside of a member (json.width). Example: stoker sample --subset\n"
+            "'label in (3, 7) and size > 10_000' DATA\n",
     .run = run,
 };
 
@@ -33,14 +34,13 @@ static int run(struct args *args)
     int status, exit_status;
 
     if (args->path_count == 0) {
-        return term_usage("sample", "no path given", NULL,
-                          "usage: stoker sample [options] PATH...");
+        return command_no_path(&command_sample);
     }
     if (!args->subset && !args->weights && !args->balance) {
-        return term_usage("sample", "nothing to choose by", NULL,
-                          "give --subset, --weights or --balance");
+        return term_usage("sample", "no selection given", NULL,
+                          "use --subset, --weights or --balance");
     }
-    exit_status = args_open(args, &engine, &dataset);
+    exit_status = command_open_dataset(args, &engine, &dataset);
     if (exit_status != EXIT_FINE) {
         return exit_status;
     }
@@ -51,10 +51,8 @@ static int run(struct args *args)
         stoker_sampler_info(sampler, &info);
         report(args, &info);
     }
-    exit_status = status == STOKER_ERROR_EMPTY ? (term_error(status, &error), EXIT_FINDINGS)
-                  : status < 0                 ? term_error(status, &error)
-                  : status == 1                ? EXIT_SIGNAL + main_signal()
-                                               : EXIT_FINE;
+    exit_status = command_result(status, &error);
+    exit_status = status == STOKER_ERROR_EMPTY ? EXIT_FINDINGS : exit_status;
     stoker_sampler_close(sampler);
     stoker_dataset_close(dataset);
     stoker_engine_close(engine);
@@ -85,11 +83,11 @@ static void report(const struct args *args, const struct stoker_sampler_info *in
     printf("\n  table: %s, %.2f bits a sample, ", term_bytes(a, info->table_bytes),
            (double)info->table_bytes * 8 / (double)(info->sample_count ? info->sample_count : 1));
     if (info->scanned > 0) {
-        printf("made in %s\n  ", term_time(b, (double)info->scan_ns / 1e9));
+        printf("built in %s\n  ", term_time(b, (double)info->scan_ns / 1e9));
     } else {
-        fputs("was there\n  ", stdout);
+        fputs("reused\n  ", stdout);
     }
-    term_text(info->table_path ? info->table_path : "not kept");
+    term_text(info->table_path ? info->table_path : "in memory only");
     putchar('\n');
     if (info->table_note[0]) {
         fputs("  ", stdout);

@@ -1,6 +1,7 @@
-/* stoker stat, ls --files, cat of one file: files and objects by their names. */
+/* stoker stat, ls --files, cat of one file: attributes and bytes of files and objects. */
 #include "programs/cli/cmd_stat.h"
 
+#include "programs/cli/command.h"
 #include "programs/cli/path_args.h"
 #include "programs/cli/terminal.h"
 
@@ -9,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CAT_BYTES (32u << 20) /* at a time: four ranges of an object side by side */
+#define CAT_BYTES (32u << 20) /* of one read: four concurrent ranges of an object */
 #define WAIT_MS 1000
 
 static int run(struct args *args);
@@ -19,9 +20,8 @@ const struct command command_stat = {
     .bit = COMMAND_STAT,
     .usage = "[options] PATH...",
     .summary = "Size, time and version of files and objects",
-    .more =
-        "Of objects the storage class, too; of archived ones, which cannot be read, whether they\n"
-        "are being restored, and of restored ones until when.\n",
+    .more = "Objects: shows the storage class, too; whether an archived object, which cannot be\n"
+            "read, is being restored; and until when a restored one is readable.\n",
     .run = run,
 };
 
@@ -91,7 +91,7 @@ static void print_text(const char *path, const struct stoker_file_info *info)
     term_text(info->etag);
     if (info->storage_class[0] || info->archive != STOKER_ARCHIVE_NONE) {
         printf("\n  storage class ");
-        term_text(info->storage_class[0] ? info->storage_class : "not told");
+        term_text(info->storage_class[0] ? info->storage_class : "unknown");
         printf("%s%s", info->archive != STOKER_ARCHIVE_NONE ? ", " : "",
                archive_name(info->archive));
     }
@@ -108,10 +108,9 @@ static int run(struct args *args)
     int status, worst = EXIT_FINE;
 
     if (args->path_count == 0) {
-        return term_usage("stat", "no path given", NULL, "usage: stoker stat [options] PATH...");
+        return command_no_path(&command_stat);
     }
-    status = args_open_engine(args, &engine);
-    status = status == EXIT_FINE ? path_args_expand_all(args, engine) : status;
+    status = command_open_files(args, &engine);
     for (size_t i = 0; i < args->path_count && status == EXIT_FINE; i++) {
         struct stoker_error error = {0};
         int found;

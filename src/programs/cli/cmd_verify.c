@@ -1,13 +1,14 @@
-/* stoker verify: reads all of a data set, and prints what is wrong with it. */
+/* stoker verify: reads an entire data set and lists damage. */
 #include "programs/cli/args.h"
 
+#include "programs/cli/command.h"
 #include "programs/cli/jpeg_index_run.h"
 #include "programs/cli/main.h"
 #include "programs/cli/terminal.h"
 
 #include <string.h>
 
-#define SLICE_MS 200 /* between two looks at the live line */
+#define SLICE_MS 200 /* between two updates of the live line */
 
 static int run(struct args *args);
 static int print_findings(struct stoker_verify *verify, const struct args *args, uint64_t start_ns);
@@ -22,27 +23,24 @@ const struct command command_verify = {
     .name = "verify",
     .bit = COMMAND_VERIFY,
     .usage = "[options] PATH...",
-    .summary = "Read everything and list what is damaged; --repair takes it out",
-    .more =
-        "Checks every tar header, padding and end, every key, every picture's header and end\n"
-        "(--deep: all its pixels, and INDEX.marks against them), and what is there to compare\n"
-        "with: the SHA-256 of each shard\n"
-        "in stoker.manifest.json and the checksums in stoker.index. Goes on after damage.\n"
-        "A line is: KIND  SHARD @OFFSET  KEY.EXT  WHAT.\n"
-        "\n"
-        "--repair writes each damaged shard anew without the samples that are damaged (gz, zstd,\n"
-        "bz2 and xz shards packed the same way again), keeps the old one as SHARD.original, "
-        "brings\n"
-        "the manifest up to date, and removes an index of the old bytes (run 'stoker index'\n"
-        "again). Damaged files of a folder ROOT move to ROOT.bad. Where a checksum of the packing "
-        "is\n"
-        "all that is wrong, nothing tells whether it was damaged or the bytes were: samples under "
-        "it\n"
-        "are left out, but for those that prove themselves (PNG; checksums of an index). With\n"
-        "--keep-unverified they are kept, and counted in a note. Exit status 1 says that there "
-        "were findings, mended or not: verify again to\n"
-        "see that none is left. A note (a picture under another kind's name, an index made anew)\n"
-        "is no finding.\n",
+    .summary = "Read everything and list damage; --repair removes it",
+    .more = "Verifies every tar header, padding and end, every key, every image's header and\n"
+            "end (--deep: all pixels, and INDEX.marks), and, if they exist, the SHA-256 of each\n"
+            "shard in stoker.manifest.json and the checksums in stoker.index. Continues after\n"
+            "damage.\n"
+            "Line: KIND  SHARD @OFFSET  KEY.EXT  WHAT.\n"
+            "\n"
+            "--repair rewrites each damaged shard without its damaged samples (gz, zstd, bz2\n"
+            "and xz shards with the same compression), keeps the old one as SHARD.original,\n"
+            "updates the manifest, and removes an index of the old bytes (run 'stoker index'\n"
+            "again). Damaged files of a folder ROOT move to ROOT.bad. If only a checksum of the\n"
+            "compressed data is wrong, it is unknown whether the checksum or the data is\n"
+            "damaged: these samples are left out, unless they have a checksum of their own\n"
+            "(PNG; checksums of an index). --keep-unverified keeps them and counts them in a\n"
+            "note.\n"
+            "Exit status 1: there were findings, repaired or not; verify again to see that none\n"
+            "is left. A note (an image with the extension of another format, a rebuilt index)\n"
+            "is no finding.\n",
     .run = run,
 };
 
@@ -64,10 +62,9 @@ static int run(struct args *args)
     int status;
 
     if (args->path_count == 0) {
-        return term_usage("verify", "no path given", NULL,
-                          "usage: stoker verify [options] PATH...");
+        return command_no_path(&command_verify);
     }
-    status = args_open_engine(args, &engine);
+    status = command_open_engine(args, &engine);
     if (status == EXIT_FINE) {
         status = stoker_verify_open(&verify, engine, &options, &error);
         status = status < 0 ? term_error(status, &error) : print_findings(verify, args, start_ns);
@@ -80,7 +77,7 @@ static int run(struct args *args)
     return status;
 }
 
-/* Marks of JPEGs, if there are any, beside those that are made of the pictures now. */
+/* Compares the JPEG index, if there is one, with entry points computed now. */
 static int check_jpeg_index(struct stoker_engine *engine, const struct args *args, int status)
 {
     struct jpeg_index_job job = {engine, args->paths, args->path_count, NULL, 0, true};
@@ -101,15 +98,15 @@ static int check_jpeg_index(struct stoker_engine *engine, const struct args *arg
     if (progress->mismatches) {
         printf("marks       ");
         term_text(report.path);
-        printf("  the marks of %llu samples are wrong, the first of sample %llu: make them anew "
-               "with stoker index --jpeg-index\n",
+        printf("  the entry points of %llu samples are wrong, the first of sample %llu: rebuild "
+               "them with stoker index --jpeg-index\n",
                (unsigned long long)progress->mismatches,
                (unsigned long long)progress->first_mismatch);
         return EXIT_FINDINGS;
     }
     term_text(report.path);
-    printf(": the marks of %llu of %llu JPEGs are right\n", (unsigned long long)progress->indexed,
-           (unsigned long long)progress->pictures);
+    printf(": the entry points of %llu of %llu JPEGs are right\n",
+           (unsigned long long)progress->indexed, (unsigned long long)progress->pictures);
     return status;
 }
 
@@ -143,9 +140,8 @@ static int print_findings(struct stoker_verify *verify, const struct args *args,
     }
     term_live_end();
     if (main_signal()) {
-        term_fail("interrupted", "what follows is what was read so far",
-                  args->repair ? "the same command repairs all of it"
-                               : "run it again for the rest");
+        term_fail("interrupted", "this is the result so far",
+                  args->repair ? "the same command repairs the rest" : "run it again for the rest");
     } else if (status < 0) {
         return term_error(status, &error) == EXIT_USAGE ? EXIT_USAGE : EXIT_ENVIRONMENT;
     }
@@ -248,7 +244,7 @@ static void summary_print(struct stoker_verify *verify, double seconds, bool rep
                progress.bytes_total ? "shard" : "file", progress.repaired == 1 ? "" : "s",
                term_count(samples, progress.dropped), progress.dropped == 1 ? "" : "s");
         if (progress.unverified > 0) {
-            printf(", %s kept unproven", term_count(samples, progress.unverified));
+            printf(", %s kept unverified", term_count(samples, progress.unverified));
         }
         putchar('\n');
     }

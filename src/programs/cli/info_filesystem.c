@@ -7,7 +7,7 @@
 
 #define PATH_BYTES 4096
 
-/* Up to the first character of a pattern, and there up to the last slash. */
+/* The part of a path before the first character of a pattern, up to its last slash. */
 static bool plain_path(const char *path, char out[PATH_BYTES])
 {
     size_t plain = strcspn(path, "*?[{"), bytes = strlen(path);
@@ -122,7 +122,7 @@ static void print_requests(const struct stoker_filesystem_info *info)
     if (info->read_bytes != STOKER_UNKNOWN || info->version[0]) {
         printf("  requests    ");
         if (info->read_bytes != STOKER_UNKNOWN) {
-            printf("reads of %s at most", term_bytes(a, info->read_bytes));
+            printf("reads of at most %s", term_bytes(a, info->read_bytes));
         }
         if (info->write_bytes != STOKER_UNKNOWN) {
             printf(", writes of %s", term_bytes(a, info->write_bytes));
@@ -144,14 +144,14 @@ static void print_requests(const struct stoker_filesystem_info *info)
     }
     if (info->file_attribute_cache_s != STOKER_UNKNOWN &&
         info->folder_attribute_cache_s != STOKER_UNKNOWN) {
-        printf("  attributes  believed for %llu s (files), %llu s (folders) at most\n",
+        printf("  attributes  cached for at most %llu s (files), %llu s (folders)\n",
                (unsigned long long)info->file_attribute_cache_s,
                (unsigned long long)info->folder_attribute_cache_s);
     }
     if (info->read_ahead_bytes != STOKER_UNKNOWN) {
         printf("  read-ahead  %s\n", term_bytes(a, info->read_ahead_bytes));
     }
-    printf("  cold reads  of %s at most, over gaps of %s\n",
+    printf("  cold reads  of at most %s, across gaps up to %s\n",
            term_bytes(a, info->coalesce_bytes_max), term_bytes(b, info->coalesce_gap_bytes));
 }
 
@@ -176,7 +176,7 @@ static void print_storage(const struct stoker_filesystem_info *info)
     if (info->device[0]) {
         printf("  disk        ");
         term_text(info->device);
-        printf(", %s", info->rotational == 1 ? "turns" : "does not turn");
+        printf(", %s", info->rotational == 1 ? "rotational" : "solid state");
         if (info->queue_depth != STOKER_UNKNOWN) {
             printf(", queue of %llu", (unsigned long long)info->queue_depth);
         }
@@ -196,11 +196,11 @@ static void print_storage(const struct stoker_filesystem_info *info)
     if (info->residency != STOKER_RESIDENCY_UNKNOWN) {
         printf("  data        %s", presence_name(info->residency));
         if (info->files_archived > 0) {
-            printf(": %s of %s files looked at are away, %s", term_count(a, info->files_archived),
-                   term_count(b, info->files),
+            printf(": %s of %s inspected files are archived, %s",
+                   term_count(a, info->files_archived), term_count(b, info->files),
                    term_bytes((char[TERM_NUMBER_BYTES]){0}, info->bytes_archived));
         }
-        printf(" (by: %s)\n", info->residency_source);
+        printf(" (source: %s)\n", info->residency_source);
     }
 }
 
@@ -211,8 +211,8 @@ void info_filesystem_print(const struct info_filesystem *filesystems)
     for (uint32_t i = 0; i < filesystems->count; i++) {
         const struct stoker_filesystem_info *info = &filesystems->infos[i];
 
-        printf("lies on\n  file system %s (%s)%s%s\n", info->kind, group_name(info->group),
-               info->is_read_only ? ", read only" : "", info->responds ? "" : ", DOES NOT ANSWER");
+        printf("storage\n  file system %s (%s)%s%s\n", info->kind, group_name(info->group),
+               info->is_read_only ? ", read only" : "", info->responds ? "" : ", DOES NOT RESPOND");
         print_text("mounted at", info->mount_point);
         print_text("source", info->source);
         print_text("server", info->server);

@@ -1,6 +1,6 @@
-/* programs/cli/info_filesystem.h: what paths lie on, for stoker info.
+/* programs/cli/info_filesystem.h: file systems below paths, for stoker info.
  *
- *   paths --info_filesystem_open--> one ground for each mount --print | json--> advice
+ *   paths --info_filesystem_open--> one row for each mount --print | json--> advice
  * --info_filesystem_close-->
  *
  * Owner: the command. Threads: one. Memory: a block each. Bound: INFO_FILESYSTEMS_MAX mounts. */
@@ -15,18 +15,18 @@ struct info_filesystem {
     struct stoker_filesystem *grounds[INFO_FILESYSTEMS_MAX];
     struct stoker_filesystem_info infos[INFO_FILESYSTEMS_MAX];
     uint32_t count;
-    bool is_silent; /* one of them does not answer */
-    int status;     /* of the first path that could not be looked at */
+    bool is_silent; /* one of them does not respond */
+    int status;     /* of the first path that could not be inspected */
     struct stoker_error error;
 };
 
-/* URLs are passed over; of patterns the folder before them is looked at. */
+/* Skips URLs; for a pattern it inspects the folder before it. */
 void info_filesystem_open(struct info_filesystem *filesystems, const struct args *args);
 void info_filesystem_close(struct info_filesystem *filesystems);
 void info_filesystem_print(const struct info_filesystem *filesystems);
-/* "ground": [...] of an object that is open. */
+/* Prints the member "ground": [...] of the current JSON object. */
 void info_filesystem_json(const struct info_filesystem *filesystems);
-/* EXIT_FINDINGS: one of the advices is a finding. */
+/* Returns EXIT_FINDINGS if an advice is a finding. */
 int info_filesystem_status(const struct info_filesystem *filesystems);
 
 #endif

@@ -1,4 +1,4 @@
-/* stoker info: where buckets are, where this machine is, and what it costs that they differ. */
+/* stoker info: regions of buckets and of this machine, and the cost if they differ. */
 #include "programs/cli/info_location.h"
 
 #include "programs/cli/terminal.h"
@@ -10,7 +10,7 @@ static bool is_finding(const struct stoker_location *where)
     return where->kind > STOKER_LOCATION_SAME;
 }
 
-/* False: no URL of a bucket, or one that is known. */
+/* Returns false if the URL has no bucket, or its bucket is already listed. */
 static bool take_bucket(struct info_location *locations, const char *url)
 {
     char *bucket = locations->buckets[locations->count];
@@ -42,7 +42,9 @@ void info_location_open(struct info_location *locations, struct stoker_engine *e
         if (!take_bucket(locations, args->paths[i])) {
             continue;
         }
-        *row = locations->count ? row[-1] : (struct stoker_location){0}; /* this machine is known */
+        *row = locations->count
+                   ? row[-1]
+                   : (struct stoker_location){0}; /* reuse the location of this machine */
         row->struct_size = sizeof *row;
         if (stoker_location_check(engine, args->paths[i], row, &error) < 0) {
             row->kind = STOKER_LOCATION_UNKNOWN;
@@ -56,7 +58,7 @@ void info_location_open(struct info_location *locations, struct stoker_engine *e
 static void print_place(const char *name, const char *region, const char *zone, const char *from)
 {
     printf("  %-11s ", name);
-    term_text(region[0] ? region : "not told");
+    term_text(region[0] ? region : "unknown");
     if (zone[0]) {
         printf(", zone ");
         term_text(zone);
@@ -86,7 +88,7 @@ void info_location_print(const struct info_location *locations)
             printf("\n              ");
             term_text(where->reason);
             printf("\n              %s",
-                   strncmp(where->advice, "stoker ", 7) == 0 ? "run where it is, or: " : "");
+                   strncmp(where->advice, "stoker ", 7) == 0 ? "run in its region, or: " : "");
             term_text(where->advice);
             putchar('\n');
         }

@@ -1,5 +1,5 @@
-/* programs/cli/info_location.h: where the buckets of URLs are, and where this machine is, for
- * stoker info.
+/* programs/cli/info_location.h: regions of the buckets of URLs and of this machine, for stoker
+ * info.
  *
  *   URLs --info_location_open--> one row a bucket --print | json--> findings
  *
@@ -17,13 +17,13 @@ struct info_location {
     uint32_t count;
 };
 
-/* What cannot be asked is told as not known: it is no reason to tell nothing of the data. */
+/* Failed requests are reported as unknown; they do not fail the command. */
 void info_location_open(struct info_location *locations, struct stoker_engine *engine,
                         const struct args *args);
 void info_location_print(const struct info_location *locations);
-/* "where": [...] of an object that is open. */
+/* Prints the member "where": [...] of the current JSON object. */
 void info_location_json(const struct info_location *locations);
-/* EXIT_FINDINGS: data and machine are apart. */
+/* Returns EXIT_FINDINGS if bucket and machine are in different regions. */
 int info_location_status(const struct info_location *locations);
 
 #endif

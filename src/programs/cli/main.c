@@ -22,7 +22,7 @@ static const struct command *command_find(const char *name, const char *next);
 static int command_unknown(const char *typed);
 static int help(int argc, char **argv);
 static void overview(FILE *out);
-static bool name_urls(int argc, char **argv);
+static bool alias_urls(int argc, char **argv);
 
 int main(int argc, char **argv)
 {
@@ -50,8 +50,8 @@ int main(int argc, char **argv)
     if (!command) {
         return command_unknown(argv[1]);
     }
-    if (!name_urls(argc, argv)) {
-        return term_usage(NULL, "there is no memory", argv[1], "free some");
+    if (!alias_urls(argc, argv)) {
+        return term_usage(NULL, "out of memory", argv[1], "free memory");
     }
     if (command->run_words) {
         return term_finish(command->run_words(argc - 2, argv + 2));
@@ -65,9 +65,9 @@ int main(int argc, char **argv)
     return term_finish(status);
 }
 
-/* URLs by their names, which hold no secret: nothing that is printed does then, and ps, and a core
- * dump of this process, no longer show what they were. */
-static bool name_urls(int argc, char **argv)
+/* Replaces URLs that contain credentials by their aliases, so that no output, ps(1) or core dump of
+ * this process contains the credentials. Returns false if memory is exhausted. */
+static bool alias_urls(int argc, char **argv)
 {
     for (int i = 2; i < argc; i++) {
         char *url = strncmp(argv[i], "--", 2) == 0 && strchr(argv[i], '=')
@@ -107,8 +107,8 @@ void main_defer_signals(bool on)
     graceful = on;
 }
 
-/* A command that can stop in the middle and report asks for it by main_defer_signals; all others,
- * and a second signal, end at once. */
+/* After main_defer_signals(true) a signal is only recorded, and the command ends by itself. Else,
+ * and on a second signal, the process ends at once. */
 static void on_interrupt(int number)
 {
     if (!graceful || interrupted) {
@@ -168,12 +168,14 @@ static int help(int argc, char **argv)
 
 static void overview(FILE *out)
 {
-    fprintf(out, "usage: stoker COMMAND [options] PATH...\n\n"
-                 "Looks at training data, packs it, and measures how fast it can be fed.\n\n");
+    fprintf(
+        out,
+        "usage: stoker COMMAND [options] PATH...\n\n"
+        "Inspects, indexes, packs and verifies training data, and measures how fast it loads.\n\n");
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
         fprintf(out, "  %-11s %s\n", commands[i]->name, commands[i]->summary);
     }
     fprintf(out, "  %-11s %s\n", "help", "The options of a command: stoker help COMMAND");
     fprintf(out, "\nPATH is a folder of class folders, a tar, a glob or a brace list such as\n"
-                 "'train-{000..099}.tar'. stoker --version says which version this is.\n");
+                 "'train-{000..099}.tar'. stoker --version prints the version.\n");
 }

@@ -1,6 +1,6 @@
-/* programs/cli/main.h: what the commands ask of main: has someone pressed Ctrl-C?
+/* programs/cli/main.h: signals that end a command, like Ctrl-C.
  *
- *   ends at once --main_defer_signals(true)--> a signal is noted --again--> ends at once
+ *   ends at once --main_defer_signals(true)--> is recorded --second signal--> ends at once
  *
  * Owner: main. Threads: one. Memory: none. Bound: none. */
 #ifndef PROGRAMS_CLI_MAIN_H
@@ -8,9 +8,9 @@
 
 #include <stdbool.h>
 
-/* true: a signal is only noted, and the command sees it here within its own wait. */
+/* true: a signal is only recorded, and the command polls main_signal(). */
 void main_defer_signals(bool on);
-/* The signal's number; 0: none came. */
+/* Returns the number of the recorded signal; 0: none. */
 int main_signal(void);
 
 #endif

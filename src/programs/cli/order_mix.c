@@ -1,12 +1,14 @@
-/* stoker order --mix: each path is a source, with a weight and, from some positions on, others. */
-#include "programs/cli/order_prove.h"
+/* stoker order --mix: each path is a source with a weight, which may change at given positions. */
+#include "programs/cli/order_mix.h"
 
+#include "programs/cli/command.h"
 #include "programs/cli/terminal.h"
 
 #include <string.h>
 #include <sys/stat.h>
 
-/* "3,2,1": a weight for each path. *text stands behind it then. */
+/* Parses "3,2,1", a weight for each path, and moves *text past it. Returns false if it is invalid.
+ */
 static bool take_weights(const char **text, size_t count, uint64_t *weights)
 {
     for (size_t i = 0; i < count; i++) {
@@ -18,20 +20,20 @@ static bool take_weights(const char **text, size_t count, uint64_t *weights)
     return true;
 }
 
-/* "3,2,1/1020:0,1,1/5000:1,1,1": weights, and others from a position on. */
+/* Parses "3,2,1/1020:0,1,1/5000:1,1,1": weights, and their changes at positions. */
 static bool parse(struct order_mix *mix, const char *text, size_t count)
 {
-    bool fine = take_weights(&text, count, mix->weights[0]);
+    bool is_valid = take_weights(&text, count, mix->weights[0]);
 
-    while (fine && *text == '/' && mix->change_count < ORDER_CHANGES_MAX) {
+    while (is_valid && *text == '/' && mix->change_count < ORDER_CHANGES_MAX) {
         struct stoker_mix_change *change = &mix->changes[mix->change_count++];
 
         text++;
-        fine = order_take_number(&text, ":", &change->position) && *text == ':' &&
-               (text++, take_weights(&text, count, mix->weights[mix->change_count]));
+        is_valid = order_take_number(&text, ":", &change->position) && *text == ':' &&
+                   (text++, take_weights(&text, count, mix->weights[mix->change_count]));
         change->weights = mix->weights[mix->change_count];
     }
-    return fine && *text == '\0';
+    return is_valid && *text == '\0';
 }
 
 static bool is_folder(const char *path)
@@ -41,7 +43,7 @@ static bool is_folder(const char *path)
     return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
 }
 
-/* Each path as a data set of its own: into parts, and whether one is a class folder. 0, or the
+/* Opens each path as a data set; sets *has_classes if one is a class folder. Returns 0 or the
  * library's status. */
 static int open_parts(const struct args *args, struct stoker_engine *engine,
                       struct stoker_dataset **parts, bool *has_classes, struct stoker_error *error)
@@ -77,9 +79,9 @@ int order_open_sources(const struct args *args, struct stoker_engine **engine_ou
         has_folder = has_folder || is_folder(args->paths[i]);
     }
     if (!has_folder || args->path_count > ORDER_SOURCES_MAX) {
-        return args_open(args, engine_out, dataset_out);
+        return command_open_dataset(args, engine_out, dataset_out);
     }
-    status = args_open_engine(args, engine_out);
+    status = command_open_engine(args, engine_out);
     if (status != EXIT_FINE) {
         return status;
     }
@@ -95,7 +97,8 @@ int order_open_sources(const struct args *args, struct stoker_engine **engine_ou
     }
     stoker_engine_close(*engine_out);
     *engine_out = NULL;
-    return status < 0 ? term_error(status, &error) : args_open(args, engine_out, dataset_out);
+    return status < 0 ? term_error(status, &error)
+                      : command_open_dataset(args, engine_out, dataset_out);
 }
 
 int order_mix_open(struct order_setup *setup, const struct args *args)
@@ -109,12 +112,12 @@ int order_mix_open(struct order_setup *setup, const struct args *args)
     if (!args->mix) {
         return args->mix_end || args->mix_epoch || args->single_source_steps
                    ? term_usage("order", "a setting of a mix without --mix", NULL,
-                                "give --mix a weight for each PATH, like --mix 3,2,1")
+                                "add --mix with a weight for each PATH, like --mix 3,2,1")
                    : EXIT_FINE;
     }
     if (count == 0 || count > ORDER_SOURCES_MAX || !parse(mix, args->mix, count)) {
         snprintf(advice, sizeof advice,
-                 "give a whole number for each of the %zu PATHs (1 to %d), like 3,2,1 or "
+                 "use a whole number for each of the %zu PATHs (1 to %d), like 3,2,1 or "
                  "3,2,1/1000000:0,1,1; quote globs",
                  count, ORDER_SOURCES_MAX);
         return term_usage("order", "not weights of a mix", args->mix, advice);
@@ -123,8 +126,8 @@ int order_mix_open(struct order_setup *setup, const struct args *args)
         int status = stoker_dataset_url_end(setup->dataset, i, &mix->ends[i]);
 
         if (status < 0) {
-            return term_usage("order", "a source that was not listed", args->paths[i],
-                              "give tars, or folders");
+            return term_usage("order", "the samples of a source are not listed", args->paths[i],
+                              "use tars or folders");
         }
     }
     mix->options = (struct stoker_mix_options){

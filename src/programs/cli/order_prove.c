@@ -1,6 +1,7 @@
-/* stoker order --verify and --simulate: proofs by enumeration. */
+/* stoker order --verify and --simulate: verification by enumeration. */
 #include "programs/cli/order_prove.h"
 
+#include "programs/cli/order_table.h"
 #include "programs/cli/terminal.h"
 
 #include <string.h>
@@ -9,36 +10,23 @@
 #define HISTORIES_DEFAULT 20
 #define WORLDS_MAX 64
 #define WORLDS_DEFAULT 8
-#define DIVISORS_MAX 65536 /* beyond, no more are looked for */
-#define STRETCHES_MAX 64
+#define DIVISORS_MAX 65536 /* limit of the search for divisors */
+#define SEGMENTS_MAX 64
 #define LIVE_S 0.1
 
-/* What is to be proved, and what was found so far. */
+/* What to verify, and the result so far. */
 struct proof {
     const struct order_setup *setup;
     uint32_t worlds[WORLDS_MAX];
-    struct stoker_order_segment stretches[STRETCHES_MAX];
-    size_t world_count, stretch_count;
+    struct stoker_order_segment segments[SEGMENTS_MAX];
+    size_t world_count, segment_count;
     uint64_t histories, epochs;
     uint64_t parts_done, begin_ns;
     double drawn_s; /* when the live line was last drawn */
     struct stoker_order_proof sum;
 };
 
-/* ---- what is asked for ---- */
-
-bool order_take_number(const char **text, const char *ends, uint64_t *value_out)
-{
-    char word[24];
-    size_t bytes = strspn(*text, "0123456789");
-
-    if (bytes == 0 || bytes >= sizeof word || ((*text)[bytes] && !strchr(ends, (*text)[bytes]))) {
-        return false;
-    }
-    snprintf(word, sizeof word, "%.*s", (int)bytes, *text);
-    *text += bytes;
-    return args_number(word, value_out);
-}
+/* ---- options ---- */
 
 static void add_world_size(struct proof *proof, uint64_t size, uint64_t world)
 {
@@ -52,8 +40,8 @@ static void add_world_size(struct proof *proof, uint64_t size, uint64_t world)
     }
 }
 
-/* "1,2,8", or up to eight sizes that divide a step: its smallest divisors, the one that was given,
- * and a rank for each sample. */
+/* "1,2,8", or up to eight divisors of a step: the smallest ones, --world-size, and one rank for
+ * each sample. */
 static int parse_worlds(struct proof *proof, const char *text)
 {
     const struct stoker_order_options options = order_settings(proof->setup, proof->setup->args);
@@ -72,36 +60,37 @@ static int parse_worlds(struct proof *proof, const char *text)
         if (!order_take_number(&at, ",", &world) || world == 0 || world > UINT32_MAX ||
             proof->world_count == WORLDS_MAX) {
             return term_usage("order", "not a list of world sizes", text,
-                              "give at most 64 of them, like 1,2,8");
+                              "use at most 64 of them, like 1,2,8");
         }
         proof->worlds[proof->world_count++] = (uint32_t)world;
     }
     return EXIT_FINE;
 }
 
-/* "8x32:500-20,4x64:100,16x16": ranks x batch size : steps - those lost. */
+/* "8x32:500-20,4x64:100,16x16": ranks x batch size : steps - lost steps. */
 static int parse_run(struct proof *proof, const char *text)
 {
     for (const char *at = text; at; at = *at == ',' ? at + 1 : NULL) {
         uint64_t world, batch = 0, steps = 0, lost = 0;
-        bool fine = proof->stretch_count < STRETCHES_MAX && order_take_number(&at, "x", &world) &&
-                    *at == 'x' && (at++, order_take_number(&at, ":,", &batch));
+        bool is_valid = proof->segment_count < SEGMENTS_MAX &&
+                        order_take_number(&at, "x", &world) && *at == 'x' &&
+                        (at++, order_take_number(&at, ":,", &batch));
 
-        if (fine && *at == ':') {
+        if (is_valid && *at == ':') {
             at++;
-            fine = order_take_number(&at, "-,", &steps) && steps > 0;
+            is_valid = order_take_number(&at, "-,", &steps) && steps > 0;
         }
-        if (fine && *at == '-') {
+        if (is_valid && *at == '-') {
             at++;
-            fine = order_take_number(&at, ",", &lost) && lost <= steps;
+            is_valid = order_take_number(&at, ",", &lost) && lost <= steps;
         }
-        if (!fine || world == 0 || world > UINT32_MAX || batch == 0 || batch > UINT32_MAX ||
+        if (!is_valid || world == 0 || world > UINT32_MAX || batch == 0 || batch > UINT32_MAX ||
             (steps == 0 && *at == ',')) {
             return term_usage("order", "not a run", text,
-                              "give RANKSxBATCH:STEPS-LOST,...,RANKSxBATCH, at most 64, like "
+                              "use RANKSxBATCH:STEPS-LOST,...,RANKSxBATCH, at most 64, like "
                               "8x32:500-20,4x64");
         }
-        proof->stretches[proof->stretch_count++] = (struct stoker_order_segment){
+        proof->segments[proof->segment_count++] = (struct stoker_order_segment){
             .world_size = (uint32_t)world,
             .batch_size = (uint32_t)batch,
             .steps = steps,
@@ -114,11 +103,11 @@ static int parse_run(struct proof *proof, const char *text)
 static int parse(struct proof *proof)
 {
     const struct args *args = proof->setup->args;
-    /* A run that is told is all that is proved, unless more is asked for. */
-    bool told = args->scenario && !args->world_sizes && !args->random_runs;
+    /* --scenario alone verifies only this run. */
+    bool is_scenario_only = args->scenario && !args->world_sizes && !args->random_runs;
     int status = args->scenario ? parse_run(proof, args->scenario) : EXIT_FINE;
 
-    if (status == EXIT_FINE && !told) {
+    if (status == EXIT_FINE && !is_scenario_only) {
         status = parse_worlds(proof, args->world_sizes);
         proof->histories = args->random_runs ? args->random_runs : HISTORIES_DEFAULT;
     }
@@ -130,7 +119,7 @@ static int parse(struct proof *proof)
 
 static void draw_progress(struct proof *proof)
 {
-    uint64_t parts = proof->world_count + proof->histories + (proof->stretch_count > 0);
+    uint64_t parts = proof->world_count + proof->histories + (proof->segment_count > 0);
     double seconds = term_seconds_since(proof->begin_ns);
     char text[2 * TERM_NUMBER_BYTES + 32], number[TERM_NUMBER_BYTES];
 
@@ -141,10 +130,10 @@ static void draw_progress(struct proof *proof)
     }
 }
 
-/* One world, one history or the run that was told: so that progress shows. */
-static int prove_part(struct proof *proof, const struct stoker_order_verify_options *asked)
+/* Verifies one world size, one random run or the scenario, and draws the progress. */
+static int prove_part(struct proof *proof, const struct stoker_order_verify_options *part)
 {
-    struct stoker_order_verify_options options = *asked;
+    struct stoker_order_verify_options options = *part;
     struct stoker_order_proof found = {.struct_size = sizeof found};
     struct stoker_error error = {0};
     int status;
@@ -187,10 +176,10 @@ static int prove(struct proof *proof)
                                                          .world_sizes = proof->worlds,
                                                          .world_size_count = proof->world_count});
     }
-    if (proof->stretch_count > 0 && status == EXIT_FINE) {
+    if (proof->segment_count > 0 && status == EXIT_FINE) {
         status = prove_part(
-            proof, &(struct stoker_order_verify_options){.segments = proof->stretches,
-                                                         .segment_count = proof->stretch_count});
+            proof, &(struct stoker_order_verify_options){.segments = proof->segments,
+                                                         .segment_count = proof->segment_count});
     }
     term_live_end();
     return status;
@@ -206,7 +195,7 @@ static void proof_print(const struct proof *proof)
            : proof->setup->has_mix
                ? "each position comes exactly once, each sample once an epoch of its source"
            : proof->setup->choice.is_there
-               ? "each position comes exactly once, each sample as often a pass as was asked for"
+               ? "each position comes exactly once, each sample as often a pass as requested"
                : "each sample comes exactly once",
            (unsigned long long)proof->epochs);
     for (size_t i = 0; i < proof->world_count; i++) {
@@ -215,10 +204,10 @@ static void proof_print(const struct proof *proof)
     if (sum->histories) {
         printf(",\nand in %s random runs", term_count(a, sum->histories));
     }
-    if (proof->stretch_count) {
-        printf(",\nand in a run of %s stretches", term_count(a, proof->stretch_count));
+    if (proof->segment_count) {
+        printf(",\nand in a run of %s segments", term_count(a, proof->segment_count));
     }
-    if (sum->histories || proof->stretch_count) {
+    if (sum->histories || proof->segment_count) {
         printf(" with %s resizes", term_count(a, sum->resizes));
         printf(" and %s kills", term_count(a, sum->kills));
     }
@@ -238,7 +227,7 @@ static void proof_print_json(const struct proof *proof)
     json_u64("epochs", proof->epochs);
     json_u64("worlds", proof->world_count);
     json_u64("histories", sum->histories);
-    json_u64("stretches", proof->stretch_count);
+    json_u64("stretches", proof->segment_count);
     json_u64("resizes", sum->resizes);
     json_u64("kills", sum->kills);
     json_u64("steps", sum->steps);
@@ -283,7 +272,7 @@ static void simulation_print(const struct order_setup *setup,
     printf("  %20s  %20s\n%-34s", "at most", "bound", "open at once");
     order_cell_bytes(setup, got->open_blocks_max);
     order_cell_bytes(setup, got->open_blocks_bound);
-    printf("\n%-34s", "in the hands of a step's ranks");
+    printf("\n%-34s", "in use by the ranks of a step");
     order_cell_bytes(setup, got->step_blocks_max);
     order_cell_bytes(setup, got->step_blocks_bound);
     printf("\n%-34s", "requests of all nodes");

@@ -1,7 +1,9 @@
-/* Goal: what a proof or a simulation finds is the command's exit status, in any part of it.
- * Method: the library's answers are made here, as an order cannot be broken from outside: a failure
- * in one world, in one history, in the run that was told; each bound passed (order_prove.c). */
+/* Goal: a finding of a proof or a simulation, in any part of it, becomes the exit status.
+ * Method: this file fakes the library's results, since an order cannot be broken from outside: a
+ * failure in one world size, in one random run, in the scenario; each bound exceeded
+ * (order_prove.c, order_args.c). */
 #include "programs/cli/order_prove.h"
+#include "programs/cli/order_table.h"
 #include "programs/cli/terminal.h"
 #include "test/t.h"
 
@@ -42,11 +44,13 @@ uint64_t stoker_order_samples(const struct stoker_order *order)
     return 100;
 }
 
-struct stoker_order_options order_settings(const struct order_setup *setup, const struct args *args)
+int stoker_order_open(struct stoker_order **order_out, const struct stoker_order_options *options,
+                      struct stoker_error *error)
 {
-    (void)setup;
-    (void)args;
-    return (struct stoker_order_options){.batch_size = 6, .world_size = 2};
+    (void)order_out;
+    (void)options;
+    (void)error;
+    return 0;
 }
 
 void order_cell_bytes(const struct order_setup *setup, uint64_t blocks)
@@ -80,8 +84,10 @@ static int verify(const struct args *args, uint64_t fails_at)
 
 static void test_verify(void)
 {
-    const struct args plain = {.random_runs = 3}, json = {.random_runs = 3, .json = true};
-    const struct args told = {.random_runs = 3, .scenario = "8x16:10-3,2x32"};
+    const struct args plain = {.random_runs = 3, .batch = 6, .world_size = 2},
+                      json = {.random_runs = 3, .json = true, .batch = 6, .world_size = 2};
+    const struct args scenario = {
+        .random_runs = 3, .scenario = "8x16:10-3,2x32", .batch = 6, .world_size = 2};
     uint64_t calls;
 
     T_EQ("nothing", verify(&plain, 0), EXIT_FINE);
@@ -92,9 +98,9 @@ static void test_verify(void)
         T_EQ("as JSON", verify(&json, call), EXIT_FINDINGS);
         T_EQ("what comes behind it is proved, too", fake.verified, calls);
     }
-    T_EQ("beside a run", verify(&told, 0), EXIT_FINE);
+    T_EQ("beside a run", verify(&scenario, 0), EXIT_FINE);
     T_EQ("the run as well", fake.verified, calls + 1);
-    T_EQ("in the run", verify(&told, calls + 1), EXIT_FINDINGS);
+    T_EQ("in the run", verify(&scenario, calls + 1), EXIT_FINDINGS);
     fake.status = STOKER_ERROR_ARGUMENT;
     T_EQ("what is refused", verify(&plain, 0), EXIT_USAGE);
     T_EQ("ends at once", fake.verified, 1);
@@ -103,7 +109,7 @@ static void test_verify(void)
 
 static int simulate(uint64_t missing, uint64_t repeated, uint64_t open, uint64_t step)
 {
-    const struct args args = {.nodes = 1};
+    const struct args args = {.nodes = 1, .batch = 6, .world_size = 2};
     const struct order_setup setup = {.args = &args};
 
     fake.simulated = (struct stoker_order_simulation){.samples = 100,

@@ -1,6 +1,6 @@
-/* stoker order without a question: what these settings cost and how they mix, beside other ways; of
- * a mix and of chosen samples also by source and stage. */
-#include "programs/cli/order_prove.h"
+/* stoker order without a query: cost and mixing of the order, compared with other orders; for a mix
+ * and selected samples also by source and stage. */
+#include "programs/cli/order_table.h"
 
 #include "programs/cli/terminal.h"
 
@@ -16,11 +16,11 @@ _Static_assert(PARTS_MAX >= SAMPLING_ARGS_STAGES_MAX, "a row for each stage");
 struct column {
     const char *name, *json;
     struct stoker_order_measures measures;
-    uint64_t shuffle; /* 0: that of the command line */
+    uint64_t shuffle; /* 0: as the command line */
     bool is_buffer;
 };
 
-/* Bytes of a block; 0: not known. */
+/* Bytes of a block; 0: unknown. */
 static double block_bytes_of(const struct order_setup *setup)
 {
     struct stoker_order_options options = order_settings(setup, setup->args);
@@ -160,7 +160,7 @@ static void table_print_json(const struct order_setup *setup, const struct colum
     json_close('}');
 }
 
-/* Rows of sources, or stages. */
+/* Prints rows of sources or stages. */
 static void parts_print(const struct order_setup *setup, const struct stoker_order_measures *whole,
                         const struct stoker_order_measures *parts)
 {
@@ -194,7 +194,7 @@ static void parts_print(const struct order_setup *setup, const struct stoker_ord
     printf("\n");
 }
 
-/* Each way that these settings can be compared with. */
+/* Columns: this order and the orders to compare with. Returns their number. */
 static size_t name_columns(const struct order_setup *setup, struct column *columns)
 {
     bool is_two_level = setup->args->shuffle == STOKER_SHUFFLE_TWO_LEVEL;
@@ -208,7 +208,7 @@ static size_t name_columns(const struct order_setup *setup, struct column *colum
                                            .is_buffer = true,
                                            .shuffle = is_two_level ? STOKER_SHUFFLE_BLOCK : 0};
     }
-    if (!setup->choice.is_drawn) { /* draws are the same in all of them */
+    if (!setup->choice.is_drawn) { /* with replacement all shuffles are the same */
         columns[count++] = (struct column){
             .name = "full permutation", .json = "full", .shuffle = STOKER_SHUFFLE_FULL};
     }
@@ -223,7 +223,7 @@ static size_t name_columns(const struct order_setup *setup, struct column *colum
     return count;
 }
 
-/* parts: of this order's; NULL for others. */
+/* parts: only for this order; NULL: none. */
 static int measure(struct order_setup *setup, struct column *column, uint64_t buffer_samples,
                    struct stoker_order_measures *parts)
 {
@@ -258,12 +258,13 @@ int order_report(struct order_setup *setup)
 
     first = &columns[0].measures;
     for (size_t i = 0; i < count && status == EXIT_FINE; i++) {
-        /* As many samples as all nodes have in their windows. */
-        uint64_t room = columns[i].is_buffer ? first->window_blocks_max * first->nodes *
-                                                   order_settings(setup, setup->args).block_samples
-                                             : 0;
+        /* As many samples as the windows of all nodes. */
+        uint64_t buffer_samples = columns[i].is_buffer
+                                      ? first->window_blocks_max * first->nodes *
+                                            order_settings(setup, setup->args).block_samples
+                                      : 0;
 
-        status = measure(setup, &columns[i], room, i == 0 ? parts : NULL);
+        status = measure(setup, &columns[i], buffer_samples, i == 0 ? parts : NULL);
         if (columns[i].is_buffer) {
             columns[i].measures.window_blocks_max = first->window_blocks_max;
         }

@@ -1,6 +1,7 @@
 /* stoker pack to a URL: the stage on this machine, and what goes to the store in which order. */
 #include "programs/cli/pack_url.h"
 
+#include "programs/cli/command.h"
 #include "programs/cli/main.h"
 #include "programs/cli/terminal.h"
 
@@ -13,7 +14,6 @@
 
 #define MANIFEST "stoker.manifest.json"
 #define INDEX "stoker.index"
-#define TICK_MS 100
 #define FILES_MAX 1000000u
 
 static int fail(int number, const char *what, const char *where, const char *advice)
@@ -26,7 +26,7 @@ static int fail(int number, const char *what, const char *where, const char *adv
     return term_error(-number, &error);
 }
 
-/* FNV-1a: it names a folder. */
+/* FNV-1a, for the name of a folder. */
 static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++) {
@@ -40,7 +40,7 @@ static uint64_t mix_text(uint64_t hash, const char *text)
     return text ? mix(hash, text, strlen(text) + 1) : mix(hash, "\1", 1);
 }
 
-/* What makes the same bytes at the same place. */
+/* Hash of everything that determines the packed bytes and their URL. */
 static uint64_t name_of(const struct args *args, const struct stoker_dataset *dataset,
                         const char *url)
 {
@@ -96,7 +96,7 @@ static int make_folders(const char *path)
     return mkdir(part, 0700) != 0 && errno != EEXIST ? errno : 0;
 }
 
-/* Nothing lies there yet. */
+/* Fails if there are objects below the URL. */
 static int check_empty(struct pack_url *self)
 {
     struct stoker_file_info *info = calloc(1, sizeof *info);
@@ -114,15 +114,15 @@ static int check_empty(struct pack_url *self)
         info->struct_size = sizeof *info;
         status = status < 0 && status != STOKER_ERROR_AGAIN
                      ? status
-                     : stoker_walk_next(walk, TICK_MS, info, &error);
+                     : stoker_walk_next(walk, COMMAND_TICK_MS, info, &error);
     } while (status == STOKER_ERROR_AGAIN && !main_signal());
     stoker_walk_close(walk);
     if (status == 1) {
         snprintf(below, sizeof below, "%s/%s", self->url, info->name);
         free(info);
         return fail(EEXIST, "there are objects already", below,
-                    "name another prefix, remove it (stoker rm -r), or give the settings that it "
-                    "was begun with, to go on");
+                    "use another prefix, remove it (stoker rm -r), or repeat the settings of the "
+                    "unfinished run to continue it");
     }
     free(info);
     return status < 0 && status != -ENOENT && status != STOKER_ERROR_AGAIN
@@ -138,17 +138,18 @@ int pack_url_prepare(struct pack_url *self, const struct args *args, struct stok
     int number, status;
 
     if (strncmp(url, "http", 4) == 0 || strncmp(url, "hf:", 3) == 0) {
-        return term_usage("pack", "this can only be read", url, "pack to s3:// or to a folder");
+        return term_usage("pack", "this URL is read-only", url, "pack to s3:// or to a folder");
     }
     while (bytes > 0 && url[bytes - 1] == '/') {
         bytes--;
     }
     if (bytes == 0 || url[bytes - 1] == ':') {
-        return term_usage("pack", "the URL names no bucket", url, "name s3://bucket/prefix");
+        return term_usage("pack", "the URL names no bucket", url,
+                          "write it like s3://bucket/prefix");
     }
     if (bytes >= sizeof text || !stage_folder(args, folder, sizeof folder)) {
-        return fail(EINVAL, "there is no place to pack in before it is sent", url,
-                    "name a folder with --staging-dir");
+        return fail(EINVAL, "no folder to pack in before the upload", url,
+                    "set a folder with --staging-dir");
     }
     memcpy(text, url, bytes);
     self->url = text;
@@ -159,18 +160,19 @@ int pack_url_prepare(struct pack_url *self, const struct args *args, struct stok
     snprintf(self->sending, sizeof self->sending, "%s/sending", self->stage);
     number = make_folders(self->stage);
     if (number != 0) {
-        return fail(number, "cannot make the folder to pack in", self->stage,
-                    "name another one with --staging-dir");
+        return fail(number, "cannot create the staging folder", self->stage,
+                    "set another folder with --staging-dir");
     }
     status = access(self->sending, F_OK) == 0 ? EXIT_FINE : check_empty(self);
     if (status != EXIT_FINE) {
         (void)rmdir(self->stage); /* if it is empty */
     }
-    self->whole = access(self->data, F_OK) == 0; /* by the rename that ends packing */
+    self->is_packed =
+        access(self->data, F_OK) == 0; /* the rename that completes packing has happened */
     return status;
 }
 
-/* From here on, what lies at the URL is ours. */
+/* Records that the upload has started: from here on, objects at the URL are ours. */
 static int begin_sending(struct pack_url *self)
 {
     int file = open(self->sending, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -180,39 +182,49 @@ static int begin_sending(struct pack_url *self)
         close(file);
     }
     return number == 0 ? EXIT_FINE
-                       : fail(number, "cannot note that sending begins", self->sending,
-                              "name another folder with --staging-dir");
+                       : fail(number, "cannot record the start of the upload", self->sending,
+                              "set another folder with --staging-dir");
+}
+
+/* A running upload, for command_wait. */
+struct upload {
+    struct stoker_copy *copy;
+    struct stoker_copy_progress progress;
+};
+
+static int next(void *self, struct stoker_error *error)
+{
+    struct upload *upload = self;
+
+    return stoker_copy_next(upload->copy, COMMAND_TICK_MS, &upload->progress, error);
+}
+
+static void draw(const void *self)
+{
+    const struct stoker_copy_progress *progress = &((const struct upload *)self)->progress;
+    char line[120], done[TERM_NUMBER_BYTES], all[TERM_NUMBER_BYTES];
+
+    if (progress->bytes > 0) {
+        snprintf(line, sizeof line, "uploading, %s of %s", term_bytes(done, progress->bytes_done),
+                 term_bytes(all, progress->bytes));
+        term_live((double)progress->bytes_done / (double)progress->bytes, line);
+    }
 }
 
 static int copy_to_end(struct pack_url *self, const struct stoker_copy_options *options)
 {
-    struct stoker_copy_progress progress = {.struct_size = sizeof progress};
+    struct upload upload = {.progress.struct_size = sizeof upload.progress};
     struct stoker_error error = {0};
-    struct stoker_copy *copy = NULL;
-    char line[120], done[TERM_NUMBER_BYTES], all[TERM_NUMBER_BYTES];
-    int status = stoker_copy_open(&copy, self->engine, options, &error);
+    int status = stoker_copy_open(&upload.copy, self->engine, options, &error);
 
-    while (status >= 0) {
-        status = stoker_copy_next(copy, TICK_MS, &progress, &error);
-        if (status == 0 || main_signal()) {
-            break;
-        }
-        if (status > 0 && term_is_live() && progress.bytes > 0) {
-            snprintf(line, sizeof line, "sending, %s of %s", term_bytes(done, progress.bytes_done),
-                     term_bytes(all, progress.bytes));
-            term_live((double)progress.bytes_done / (double)progress.bytes, line);
-        }
+    if (status >= 0) {
+        status = command_wait(&(struct command_job){next, draw, &upload}, &error);
     }
-    stoker_copy_close(copy);
-    term_live_end();
-    if (main_signal()) {
-        term_fail("interrupted", self->url, "the same command goes on from here");
-        return EXIT_SIGNAL + main_signal();
-    }
-    return status < 0 ? term_error(status, &error) : EXIT_FINE;
+    stoker_copy_close(upload.copy);
+    return main_signal() ? command_interrupted(self->url) : command_result(status, &error);
 }
 
-/* Adds a path of the stage; false: no memory. */
+/* Adds a path of the staging folder. Returns false if memory is exhausted. */
 static bool add_path(const struct pack_url *self, const char *name, char ***paths, size_t *count)
 {
     char **more = realloc(*paths, (*count + 1) * sizeof *more);
@@ -230,28 +242,28 @@ static bool add_path(const struct pack_url *self, const char *name, char ***path
     return true;
 }
 
-/* All that was packed but index and manifest. */
+/* Lists all packed files except index and manifest. */
 static int list_shards(struct pack_url *self, char ***paths, size_t *count)
 {
     struct stoker_file_info *info = calloc(1, sizeof *info);
     struct stoker_walk *walk = NULL;
     struct stoker_error error = {0};
     int status = info ? stoker_walk_open(&walk, self->engine, self->data, 0, &error) : -ENOMEM;
-    bool room = true;
+    bool has_memory = true;
 
-    while ((status >= 0 || status == STOKER_ERROR_AGAIN) && room && *count < FILES_MAX) {
+    while ((status >= 0 || status == STOKER_ERROR_AGAIN) && has_memory && *count < FILES_MAX) {
         info->struct_size = sizeof *info;
-        status = stoker_walk_next(walk, TICK_MS, info, &error);
+        status = stoker_walk_next(walk, COMMAND_TICK_MS, info, &error);
         if (status == 0) {
             break;
         }
         if (status == 1 && strcmp(info->name, MANIFEST) != 0 && strcmp(info->name, INDEX) != 0) {
-            room = add_path(self, info->name, paths, count);
+            has_memory = add_path(self, info->name, paths, count);
         }
     }
     stoker_walk_close(walk);
     free(info);
-    return !room        ? fail(ENOMEM, "no memory", self->data, "free memory")
+    return !has_memory  ? fail(ENOMEM, "no memory", self->data, "free memory")
            : status < 0 ? term_error(status, &error)
                         : EXIT_FINE;
 }
@@ -276,7 +288,7 @@ int pack_url_send(struct pack_url *self)
     }
     options.sources = &one;
     options.source_count = 1;
-    options.update = 0; /* these are small, and compared where they are there */
+    options.update = 0; /* small: compared with an existing object */
     for (int i = 0; i < 2 && status == EXIT_FINE; i++) {
         snprintf(path, sizeof path, "%s/%s", self->data, i == 0 ? INDEX : MANIFEST);
         status = copy_to_end(self, &options);

@@ -1,4 +1,4 @@
-/* Words of the command line with braces and globs. */
+/* Expands braces and globs of path arguments. */
 #include "programs/cli/path_args.h"
 
 #include "programs/cli/terminal.h"
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of all words; kept to the end of the process. */
+/* All expanded paths; valid until the process ends. */
 static struct {
     const char **paths;
     size_t count, capacity;
@@ -51,7 +51,7 @@ int path_args_expand(struct path_args *expanded, struct stoker_engine *engine,
             names = NULL;
         }
         if (!add(names ? names : words[i], names ? found : 1)) {
-            term_fail("no memory for all names", words[i], "name fewer at once");
+            term_fail("out of memory for the matches", words[i], "use a narrower pattern");
             return EXIT_ENVIRONMENT;
         }
     }

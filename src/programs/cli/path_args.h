@@ -1,6 +1,6 @@
-/* programs/cli/path_args.h: paths of the command line that stand for others: braces and globs.
+/* programs/cli/path_args.h: expands braces and globs of path arguments.
  *
- *   words --stoker_paths_expand--> names, each word's in its place
+ *   words --stoker_paths_expand--> paths, in the order of the words
  *
  * Owner: run() of a command, until the process ends. Threads: one. Memory: the names.
  * Bound: the library's, of one pattern. */
@@ -14,13 +14,13 @@
 struct path_args {
     const char *const *paths;
     size_t count;
-    bool pattern; /* some word stood for others */
+    bool pattern; /* a word was a pattern */
 };
 
-/* What the words stand for; an exit status. */
+/* Expands words. Returns an exit status. */
 int path_args_expand(struct path_args *expanded, struct stoker_engine *engine,
                      const char *const *words, size_t count);
-/* The same of all paths of a command, in their place. */
+/* Expands all paths of a command in place. Returns an exit status. */
 int path_args_expand_all(struct args *args, struct stoker_engine *engine);
 
 #endif

@@ -1,33 +1,34 @@
-/* Chosen samples on the command line: one stage, or those of --curriculum. */
+/* Selected samples of the command line: one stage, or the stages of --curriculum. */
 #include "programs/cli/sampling_args.h"
 
+#include "programs/cli/command.h"
 #include "programs/cli/main.h"
 #include "programs/cli/terminal.h"
 
 #include <string.h>
 
-#define WAIT_MS 100u
+static int next(void *sampler, struct stoker_error *error)
+{
+    return stoker_sampler_next(sampler, COMMAND_TICK_MS, error);
+}
 
-int sampling_args_scan(struct stoker_sampler *sampler, struct stoker_error *error)
+static void draw(const void *sampler)
 {
     struct stoker_sampler_info info = {.struct_size = sizeof info};
     char line[256], a[TERM_NUMBER_BYTES], b[TERM_NUMBER_BYTES];
-    int status;
 
-    do {
-        status = stoker_sampler_next(sampler, WAIT_MS, error);
-        stoker_sampler_info(sampler, &info);
-        if (status == 1 && term_is_live()) {
-            snprintf(line, sizeof line, "%s of %s samples", term_count(a, info.scanned),
-                     term_count(b, info.sample_count));
-            term_live((double)info.scanned / (double)info.sample_count, line);
-        }
-    } while (status == 1 && !main_signal());
-    term_live_end();
-    return status;
+    stoker_sampler_info(sampler, &info);
+    snprintf(line, sizeof line, "%s of %s samples", term_count(a, info.scanned),
+             term_count(b, info.sample_count));
+    term_live((double)info.scanned / (double)info.sample_count, line);
 }
 
-/* A stage of those that a predicate names; "": all. */
+int sampling_args_scan(struct stoker_sampler *sampler, struct stoker_error *error)
+{
+    return command_wait(&(struct command_job){next, draw, sampler}, error);
+}
+
+/* Adds a stage of the samples that match a predicate; "": all. */
 static int add_stage(struct sampling_args *sampling, const struct args *args,
                      struct stoker_dataset *dataset, const char *where)
 {
@@ -47,16 +48,16 @@ static int add_stage(struct sampling_args *sampling, const struct args *args,
         main_defer_signals(false);
     }
     if (status < 0) {
-        return term_error(status, &error);
+        return command_result(status, &error);
     }
     snprintf(sampling->names[number], sizeof sampling->names[number], "%s",
              options.where ? options.where : "all samples");
     sampling->stages[number].sampler = sampling->samplers[number];
     sampling->options.stage_count = number + 1;
-    return status == 1 ? EXIT_SIGNAL + main_signal() : EXIT_FINE;
+    return command_result(status, &error);
 }
 
-/* "0:size < 9_000;300000:": from each position on, those that its predicate names. */
+/* "0:size < 9_000;300000:": from each position on the samples that match its predicate. */
 static int add_stages(struct sampling_args *sampling, const struct args *args,
                       struct stoker_dataset *dataset)
 {
@@ -64,7 +65,8 @@ static int add_stages(struct sampling_args *sampling, const struct args *args,
     int status = EXIT_FINE;
 
     if (strlen(args->curriculum) >= sizeof text) {
-        return term_usage("order", "too long a curriculum", NULL, "give at most 4,095 characters");
+        return term_usage("order", "the curriculum is too long", NULL,
+                          "use at most 4,095 characters");
     }
     snprintf(text, sizeof text, "%s", args->curriculum);
     for (; at && status == EXIT_FINE; at = next) {
@@ -79,7 +81,7 @@ static int add_stages(struct sampling_args *sampling, const struct args *args,
         if (!colon || (next && colon > next) || !args_number(at, &position) ||
             sampling->options.stage_count == SAMPLING_ARGS_STAGES_MAX) {
             return term_usage("order", "not a curriculum", args->curriculum,
-                              "give at most 32 stages POSITION:PREDICATE;POSITION:PREDICATE, like "
+                              "use at most 32 stages POSITION:PREDICATE;POSITION:PREDICATE, like "
                               "'0:size < 9_000;300000:'");
         }
         sampling->stages[sampling->options.stage_count].position = position;
@@ -103,15 +105,15 @@ int sampling_args_open(struct sampling_args *sampling, const struct args *args,
     }
     if (args->mix || (args->repeat_distance && !args->repeats) ||
         (args->subset && args->curriculum) || (!dataset && (selects || args->replacement))) {
-        return term_usage("order", "options that do not go together", NULL,
-                          args->mix          ? "a mix takes whole sources"
-                          : !dataset         ? "give a PATH to choose samples of"
-                          : args->curriculum ? "give the subset to each stage of the curriculum"
+        return term_usage("order", "options exclude each other", NULL,
+                          args->mix          ? "a mix uses all samples of its sources"
+                          : !dataset         ? "a PATH is needed to select samples"
+                          : args->curriculum ? "add the subset to each stage of the curriculum"
                                              : "--repeat-distance goes with --repeats");
     }
     if ((args->weights != NULL) + (args->balance != NULL) + args->replacement > 1) {
-        return term_usage("order", "samples are drawn in two ways at once", NULL,
-                          "give one of --weights, --balance and --replacement");
+        return term_usage("order", "two ways to draw samples", NULL,
+                          "use one of --weights, --balance and --replacement");
     }
     sampling->options = (struct stoker_sampling_options){
         .struct_size = sizeof sampling->options,

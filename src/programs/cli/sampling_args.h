@@ -1,4 +1,4 @@
-/* programs/cli/sampling_args.h: samples that the command line chooses: --subset, --weights,
+/* programs/cli/sampling_args.h: selection of samples on the command line: --subset, --weights,
  * --balance and the like.
  *
  *   struct args --sampling_args_open--> samplers, scanned with progress --> sampling options
@@ -17,15 +17,17 @@ struct sampling_args {
     struct stoker_sampling_options options;
     struct stoker_sampling_stage stages[SAMPLING_ARGS_STAGES_MAX];
     struct stoker_sampler *samplers[SAMPLING_ARGS_STAGES_MAX]; /* owned */
-    char names[SAMPLING_ARGS_STAGES_MAX][64];                  /* of the stages, for tables */
+    char names[SAMPLING_ARGS_STAGES_MAX][64];                  /* of the stages, for the table */
     bool is_there, is_drawn;
 };
 
-/* Scans to the end, or to a signal, with progress. 0, 1: interrupted; or the library's status. */
+/* Builds a sampler, with a live line. Returns 0 on success, 1 if interrupted by a signal, or the
+ * library's status. */
 int sampling_args_scan(struct stoker_sampler *sampler, struct stoker_error *error);
-/* What args choose of a data set (NULL: it is only planned, and nothing can be); an exit status. */
+/* Opens the samplers of args; dataset NULL: a planned data set, which has no samplers. Returns an
+ * exit status. */
 int sampling_args_open(struct sampling_args *choice, const struct args *args,
                        struct stoker_dataset *dataset);
-void sampling_args_close(struct sampling_args *choice); /* zeroed is fine */
+void sampling_args_close(struct sampling_args *choice); /* a zeroed one is allowed */
 
 #endif

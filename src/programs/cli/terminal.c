@@ -57,7 +57,7 @@ int term_finish(int status)
     }
     if (term.closed) {
         term_fail("cannot write the result", strerror(term.failure),
-                  "look for room where stdout goes");
+                  "free space where stdout goes");
         return EXIT_ENVIRONMENT;
     }
     return status;

@@ -1,0 +1,100 @@
+/* Steps that commands share. */
+#include "programs/cli/command.h"
+
+#include "programs/cli/main.h"
+#include "programs/cli/path_args.h"
+#include "programs/cli/terminal.h"
+
+int command_no_path(const struct command *command)
+{
+    char usage[200];
+
+    snprintf(usage, sizeof usage, "usage: stoker %s %s", command->name, command->usage);
+    return term_usage(command->name, "no path given", NULL, usage);
+}
+
+/* Only 0 becomes 0. */
+static uint32_t milliseconds(double seconds)
+{
+    double ms = seconds * 1000;
+
+    return ms >= UINT32_MAX ? UINT32_MAX : (uint32_t)ms + (ms > 0 && ms < 1);
+}
+
+int command_open_engine(const struct args *args, struct stoker_engine **engine_out)
+{
+    struct stoker_error error = {0};
+    struct stoker_engine_options engine = {
+        .struct_size = sizeof engine,
+        .memory_bytes_max = args->memory_bytes,
+        .threads = (uint32_t)args->threads,
+        .io_backend = (uint32_t)args->io,
+        .direct = (uint32_t)args->direct,
+        .read_timeout_ms = milliseconds(args->read_seconds),
+        .network_fs_threads_max = (uint32_t)args->network_fs_threads,
+    };
+    int status = stoker_engine_open(engine_out, &engine, &error);
+
+    return status < 0 ? term_error(status, &error) : EXIT_FINE;
+}
+
+int command_open_files(struct args *args, struct stoker_engine **engine_out)
+{
+    int status = command_open_engine(args, engine_out);
+
+    return status == EXIT_FINE ? path_args_expand_all(args, *engine_out) : status;
+}
+
+int command_open_dataset(const struct args *args, struct stoker_engine **engine_out,
+                         struct stoker_dataset **dataset_out)
+{
+    struct stoker_error error = {0};
+    struct stoker_engine *engine = NULL;
+    struct stoker_dataset_options dataset_options = {
+        .struct_size = sizeof dataset_options,
+        .urls = args->paths,
+        .url_count = args->path_count,
+        .index = (uint32_t)args->index,
+        .foreign_index = (uint32_t)args->foreign_index,
+        .on_error = args->rescue ? STOKER_ON_ERROR_SKIP : STOKER_ON_ERROR_RAISE,
+    };
+    int exit_status = command_open_engine(args, &engine);
+
+    if (exit_status != EXIT_FINE) {
+        return exit_status;
+    }
+    int status = stoker_dataset_open(dataset_out, engine, &dataset_options, &error);
+    if (status < 0) {
+        stoker_engine_close(engine);
+        return term_error(status, &error);
+    }
+    *engine_out = engine;
+    return EXIT_FINE;
+}
+
+int command_wait(const struct command_job *job, struct stoker_error *error)
+{
+    int status;
+
+    do {
+        status = job->next(job->self, error);
+        if (status == 1 && term_is_live()) {
+            job->draw(job->self);
+        }
+    } while (status == 1 && !main_signal());
+    term_live_end();
+    return status;
+}
+
+int command_result(int status, const struct stoker_error *error)
+{
+    return status < 0 ? term_error(status, error)
+           : status   ? EXIT_SIGNAL + main_signal()
+                      : EXIT_FINE;
+}
+
+int command_interrupted(const char *what_stays)
+{
+    term_fail("interrupted", what_stays, "the same command continues from here");
+    return EXIT_SIGNAL + main_signal();
+}

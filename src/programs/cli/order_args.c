@@ -1,0 +1,63 @@
+/* Settings of `stoker order`: defaults, and what the data set determines. */
+#include "programs/cli/order_args.h"
+
+#include "programs/cli/terminal.h"
+
+#include <string.h>
+
+#define BATCH_DEFAULT 256
+#define WINDOW_DEFAULT 64 /* blocks, as in stoker/loader.h */
+
+struct stoker_order_options order_settings(const struct order_setup *setup, const struct args *args)
+{
+    struct stoker_order_options options = {
+        .struct_size = sizeof options,
+        .sample_count = setup->dataset ? setup->info.sample_count : args->samples,
+        .block_samples = args->block_samples ? args->block_samples : setup->info.block_samples,
+        .seed = args->seed,
+        .shuffle = (uint32_t)(args->shuffle ? args->shuffle : STOKER_SHUFFLE_BLOCK),
+        .tail = (uint32_t)args->tail,
+        .window_blocks = (uint32_t)(args->window_blocks ? args->window_blocks : WINDOW_DEFAULT),
+        .group_count = (uint32_t)(args->home_groups ? args->home_groups : 1),
+        .batch_size = (uint32_t)(args->batch ? args->batch : BATCH_DEFAULT),
+        .world_size = (uint32_t)(args->world_size ? args->world_size : 1),
+    };
+
+    if (setup->has_mix) {
+        options.mix = &setup->mix.options;
+    }
+    if (setup->choice.is_there) {
+        options.sampling = &setup->choice.options;
+    }
+    if (setup->shard_ends) {
+        options.shard_ends = setup->shard_ends;
+        options.shard_count = setup->info.shard_count;
+    }
+    if (setup->info.sequential) {
+        options.shuffle = STOKER_SHUFFLE_NONE; /* as a loader does for sequential shards */
+    }
+    return options;
+}
+
+int order_open(const struct order_setup *setup, const struct args *args,
+               struct stoker_order **order_out)
+{
+    struct stoker_order_options options = order_settings(setup, args);
+    struct stoker_error error = {0};
+    int status = stoker_order_open(order_out, &options, &error);
+
+    return status < 0 ? term_error(status, &error) : EXIT_FINE;
+}
+
+bool order_take_number(const char **text, const char *ends, uint64_t *value_out)
+{
+    char word[24];
+    size_t bytes = strspn(*text, "0123456789");
+
+    if (bytes == 0 || bytes >= sizeof word || ((*text)[bytes] && !strchr(ends, (*text)[bytes]))) {
+        return false;
+    }
+    snprintf(word, sizeof word, "%.*s", (int)bytes, *text);
+    *text += bytes;
+    return args_number(word, value_out);
+}
