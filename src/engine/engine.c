@@ -1,4 +1,4 @@
-/* The engine: its life, and what the user asks of it. The workers are in worker.c. */
+/* Opening and closing an engine, its clients, and its memory budget. worker.c has the threads. */
 #include "engine/engine.h"
 
 #include "base/mem.h"
@@ -14,7 +14,7 @@
 #define ARENA_BYTES_MAX (8ull << 30)
 #define GRANT_WAIT_MS 100u
 
-#define REMOTE_DEPTH 256u /* as many as the connections that a node has */
+#define REMOTE_DEPTH 256u /* as many as the connections of a node */
 
 static bool grant_reserve(void *owner, uint64_t bytes);
 static void grant_release(void *owner, uint64_t bytes);
@@ -37,7 +37,7 @@ static int open_io(struct stoker_engine *engine, struct stoker_error *error)
                                      .network_fs_threads_max =
                                          engine->options.network_fs_threads_max};
 
-    struct stk_vfs_options route = {
+    struct stk_vfs_options vfs = {
         .depth = engine->remote_depth,
         .read_timeout_ms = options.read_timeout_ms,
         .connections_max = engine->options.connections_max,
@@ -53,12 +53,12 @@ static int open_io(struct stoker_engine *engine, struct stoker_error *error)
     int status = real ? 0 : stk_io_open(&real, &options, error);
 
     engine->io = NULL;
-    return status < 0 ? status : stk_vfs_open(&engine->io, real, &route, error);
+    return status < 0 ? status : stk_vfs_open(&engine->io, real, &vfs, error);
 }
 
 static int open_sandbox(struct stoker_engine *engine, struct stoker_error *error)
 {
-    /* Nothing larger than the budget is ever reserved. */
+    /* No job reserves more than the budget. */
     struct stk_sandbox_options options = {
         .helper = engine->options.sandbox_helper,
         .arena_bytes = stk_min(engine->options.memory_bytes_max, ARENA_BYTES_MAX),
@@ -67,7 +67,7 @@ static int open_sandbox(struct stoker_engine *engine, struct stoker_error *error
     };
     int status = engine->options.sandbox ? stk_sandbox_open(&engine->sandbox, &options, error) : 0;
 
-    engine->options.sandbox_helper = NULL; /* was only lent */
+    engine->options.sandbox_helper = NULL; /* borrowed during open */
     return status;
 }
 
@@ -126,8 +126,8 @@ static int resolve(struct stoker_engine *engine, const struct stoker_engine_opti
         options->node_connections_max > 1024 || options->hedge_percent_max > 10 ||
         options->network_fs_threads_max > 256) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "an engine option is out of its range",
-                        "use at most 1024 threads and connections, 256 far threads, 10 percent of "
-                        "hedges, and the values of the enums",
+                        "use at most 1024 threads and connections, 256 threads for network file "
+                        "systems, 10 percent of hedged requests, and values of the enums",
                         "engine options");
     }
     reserved = options->cores_reserved < cores ? options->cores_reserved : cores - 1;
@@ -189,7 +189,8 @@ void stk_engine_release(struct stoker_engine *engine)
 {
     pthread_t reaper;
 
-    /* A child of fork has no threads to join and locks of unknown state: it lets all lie. */
+    /* A forked child has no threads to join, and its locks are in an unknown state: it frees
+     * nothing. */
     if (engine->pid != getpid() ||
         atomic_fetch_sub_explicit(&engine->references, 1, memory_order_acq_rel) != 1) {
         return;
@@ -198,7 +199,7 @@ void stk_engine_release(struct stoker_engine *engine)
         engine_free(engine);
         return;
     }
-    /* A worker that ended the last loader cannot join itself. */
+    /* A worker that released the last reference cannot join itself. */
     if (stk_thread_start(&reaper, NULL, reaper_main, engine) == 0) {
         pthread_detach(reaper);
     }
@@ -227,12 +228,12 @@ int stoker_engine_info(struct stoker_engine *engine, struct stoker_engine_info *
     return stk_options_write_output(info, &full, sizeof full, "engine info", NULL);
 }
 
-int stoker_engine_store_stats(struct stoker_engine *engine, struct stoker_store_stats *ledger)
+int stoker_engine_store_stats(struct stoker_engine *engine, struct stoker_store_stats *stats)
 {
     struct stoker_store_stats full = {0};
 
     stk_io_store_stats(engine->io, &full);
-    return stk_options_write_output(ledger, &full, sizeof full, "store statistics", NULL);
+    return stk_options_write_output(stats, &full, sizeof full, "store statistics", NULL);
 }
 
 uint64_t stk_engine_now(struct stoker_engine *engine)
@@ -311,7 +312,7 @@ bool stk_engine_wants_memory_locked(const struct stoker_engine *engine)
 void stk_engine_drop_read_ahead_locked(struct stoker_engine *engine,
                                        const struct stk_engine_client *for_client)
 {
-    /* Ends at the first that drops something: the list may be another one then. */
+    /* Ends at the first client that drops something: the list may have changed by then. */
     for (struct stk_engine_client *it = engine->locked.clients; it; it = it->next) {
         if (it != for_client && it->waiting == 0 && it->drop_read_ahead_locked &&
             it->drop_read_ahead_locked(it)) {
@@ -320,22 +321,22 @@ void stk_engine_drop_read_ahead_locked(struct stoker_engine *engine,
     }
 }
 
-void stk_engine_add_memory_holder(struct stoker_engine *engine, struct stk_memory_holder *keeper)
+void stk_engine_add_memory_holder(struct stoker_engine *engine, struct stk_memory_holder *holder)
 {
     stk_engine_lock(engine, NULL);
-    keeper->next = engine->locked.memory_holders;
-    engine->locked.memory_holders = keeper;
+    holder->next = engine->locked.memory_holders;
+    engine->locked.memory_holders = holder;
     stk_engine_unlock(engine);
 }
 
-void stk_engine_remove_memory_holder(struct stoker_engine *engine, struct stk_memory_holder *keeper)
+void stk_engine_remove_memory_holder(struct stoker_engine *engine, struct stk_memory_holder *holder)
 {
     struct stk_memory_holder **link = &engine->locked.memory_holders;
 
     stk_engine_lock(engine, NULL);
-    for (; *link != keeper; link = &(*link)->next) {
+    for (; *link != holder; link = &(*link)->next) {
     }
-    *link = keeper->next;
+    *link = holder->next;
     stk_engine_unlock(engine);
 }
 
@@ -370,9 +371,9 @@ int stk_engine_service_get(struct stoker_engine *engine,
     return 0;
 }
 
-static void end_reserve_wait(struct stoker_engine *engine, bool asked)
+static void end_reserve_wait(struct stoker_engine *engine, bool waiting)
 {
-    if (asked) {
+    if (waiting) {
         stk_engine_lock(engine, NULL);
         engine->locked.reserving--;
         stk_engine_unlock(engine);
@@ -402,14 +403,14 @@ const struct stk_budget_hooks *stk_engine_allocator(const struct stoker_engine *
 int stk_engine_reserve(struct stoker_engine *engine, uint64_t bytes, uint32_t wait_ms,
                        const char *what, struct stoker_error *error)
 {
-    uint32_t waited_ms = 0; /* of real time: a simulated clock may stand still */
-    bool asked = false;
+    uint32_t waited_ms = 0; /* in real time: a simulated clock may not advance */
+    bool waiting = false;
 
     while (!stk_budget_reserve(&engine->budget, bytes)) {
         struct timespec pause = {.tv_nsec = 1000000};
 
-        if (!asked && wait_ms > 0) { /* idle workers give back what they keep */
-            asked = true;
+        if (!waiting && wait_ms > 0) { /* idle workers free their large scratch buffers */
+            waiting = true;
             stk_engine_lock(engine, NULL);
             engine->locked.reserving++;
             pthread_cond_broadcast(&engine->work);
@@ -420,16 +421,16 @@ int stk_engine_reserve(struct stoker_engine *engine, uint64_t bytes, uint32_t wa
             continue;
         }
         if (bytes > engine->budget.bytes_max || waited_ms++ >= wait_ms) {
-            end_reserve_wait(engine, asked);
+            end_reserve_wait(engine, waiting);
             return stk_fail(error, STOKER_ERROR_BUDGET, "cannot take memory for a sample",
-                            "grant more memory, or close batches that you keep",
-                            "%s: %llu bytes wanted, %llu of %llu in use", what,
+                            "raise memory_bytes_max, or close batches that are no longer used",
+                            "%s: %llu bytes needed, %llu of %llu in use", what,
                             (unsigned long long)bytes,
                             (unsigned long long)atomic_load(&engine->budget.bytes),
                             (unsigned long long)engine->budget.bytes_max);
         }
         nanosleep(&pause, NULL);
     }
-    end_reserve_wait(engine, asked);
+    end_reserve_wait(engine, waiting);
     return 0;
 }

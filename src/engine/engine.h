@@ -1,12 +1,14 @@
-/* engine/engine.h: threads and memory of a process, and who gives them work.
+/* engine/engine.h: worker threads and memory budget of a process, shared by its data sets, loaders
+ * and tools.
  *
- *   workers: rounds of jobs (opening a data set) > steps of clients (the loaders)
- *   service: what the clients share beside workers (the loader's fetcher)
+ *   workers: rounds of parallel jobs (opening a data set) first, then steps of clients (loaders)
+ *   service: an object that clients share and that has its own thread (the loader's fetcher)
  *
- * Owner: the user, its data sets, loaders and batch pools (one reference each).
- * Threads: any. One lock for all scheduling; it is never held over I/O or decoding. Lock order:
- * batch pool before engine.
- * Memory: workers' scratch and fetch chunks, all from `budget`. Bound: memory_bytes_max. */
+ * Owner: the user, its data sets, loaders, background jobs and batch pools hold one reference each.
+ * Threads: any. One lock protects all scheduling; it is never held during I/O or decoding. Lock
+ * order: batch pool before engine.
+ * Memory: scratch buffers of workers and fetch buffers, all from `budget`. Bound:
+ * memory_bytes_max. */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
@@ -20,10 +22,11 @@
 #include <time.h>
 
 #define STK_THREADS_MAX 1024u
-/* What a worker keeps between samples, at most, of each of three kinds; less with a small budget,
- * of which all of them take no more than an eighth. They are reserved when the engine opens:
- *   what its decoder keeps | a usual picture, while it is decoded | a usual document (JSON ...)
- * What is larger asks for its memory first. */
+/* Memory that a worker may keep between samples, for each of three kinds:
+ *   the decoder's state | an image of common size during decoding | a document (JSON ...) of common
+ *   size
+ * It is reserved when the engine opens, and less with a small budget: all workers together take at
+ * most 1 / STK_WORKER_KEEP_PART of it. Larger images and documents reserve their memory first. */
 #define STK_WORKER_KEEP_BYTES (4u << 20)
 #define STK_WORKER_KEEP_KINDS 3u
 #define STK_WORKER_KEEP_PART 8u
@@ -35,9 +38,9 @@ struct stk_worker {
     pthread_t thread;
     uint32_t index;
     struct stk_image_decoder *decoder;
-    struct stk_sandbox_worker *sandbox; /* NULL: it decodes here */
-    uint64_t arena_bytes;               /* of the jail, reserved */
-    uint8_t *scratch;                   /* bytes of the sample in hand */
+    struct stk_sandbox_worker *sandbox; /* NULL: it decodes in this process */
+    uint64_t arena_bytes;               /* of the sandbox; reserved in the budget */
+    uint8_t *scratch;                   /* bytes of the current sample */
     uint64_t scratch_bytes;
     bool started;                                /* const while the thread runs */
     _Atomic uint64_t idle_ns, lock_wait_ns;      /* written by the worker, read by stats */
@@ -46,12 +49,12 @@ struct stk_worker {
     _Atomic uint64_t pngs[STOKER_PNG_READERS];
 };
 
-/* A loop whose rounds run on all workers and on the caller. */
+/* A loop whose rounds run on all workers and on the calling thread. */
 struct stk_parallel_job {
     struct stk_parallel_job *next;
     int (*run)(void *context, uint64_t round, struct stoker_error *error);
     void *context;
-    bool sandboxed; /* not on a thread without a helper */
+    bool sandboxed; /* rounds run only on workers that have a helper process */
     struct {
         uint64_t rounds, next_round, running, failed_round;
         int status;
@@ -59,122 +62,132 @@ struct stk_parallel_job {
     } locked;
 };
 
-/* Who gives the workers steps to do, and memory back: of any kind, so nobody but its own callbacks
- * knows what it is a part of. All are called under the engine's lock, and only the first two must
- * be there. */
+/* A source of work for the workers, which also gives back memory. Each kind of client embeds this
+ * struct, and only the client's own callbacks may cast it. All callbacks are called with the
+ * engine's lock; those after trim_locked are optional. */
 struct stk_engine_client {
     struct stk_engine_client *next; /* in the engine's list; under its lock */
-    /* One piece of work; false (and the lock never let go) when there is none. */
+    /* Does one piece of work and returns true, or returns false, without having released the lock,
+     * if there is none. */
     bool (*step_locked)(struct stk_engine_client *client, struct stk_worker *worker);
-    /* Frees memory that it only keeps; the bytes. */
+    /* Frees cached memory. Returns the bytes. */
     uint64_t (*trim_locked)(struct stk_engine_client *client);
-    /* Memory of the budget was released: what failed for lack of memory may be tried again. */
+    /* Called after memory of the budget was released: the client may retry what failed for lack of
+     * memory. */
     void (*memory_returned_locked)(struct stk_engine_client *client);
-    /* Whether its caller waits for memory. */
+    /* Returns true if a caller of the client waits for memory. */
     bool (*wants_memory_locked)(const struct stk_engine_client *client);
-    /* Drops what it has read ahead, to read it again later. May let the lock go for a moment; false
-     * (and the lock never let go) when it has read nothing ahead. */
+    /* Drops data that was read ahead, to be read again later. May release the lock for a moment.
+     * Returns false, without having released the lock, if nothing was read ahead. */
     bool (*drop_read_ahead_locked)(struct stk_engine_client *client);
-    uint32_t waiting; /* callers that wait for it: served first; under the engine's lock */
+    uint32_t waiting; /* callers that wait for the client, which is then served first; with lock */
 };
 
-/* Who keeps memory of the budget that it can do without: data sets. trim_locked: under the engine's
- * lock; the bytes that came free. */
+/* An object that caches data in memory of the budget, such as a data set. trim_locked frees cached
+ * data and returns the bytes; it is called with the engine's lock. */
 struct stk_memory_holder {
     struct stk_memory_holder *next;
-    uint64_t (*trim_locked)(struct stk_memory_holder *keeper);
+    uint64_t (*trim_locked)(struct stk_memory_holder *holder);
 };
 
-/* What clients share, with threads and memory of its own; made by the first that needs it. */
+/* An object that clients share, with its own threads and memory. The first client that needs it
+ * creates it. */
 struct stk_engine_service {
     void (*close)(struct stk_engine_service *service); /* takes */
     uint64_t (*trim)(
-        struct stk_engine_service *service); /* no lock held; the bytes that came free */
+        struct stk_engine_service *service); /* without the lock; returns the bytes that it freed */
 };
 
 struct stoker_engine {
     struct stk_io *io;                    /* const after open, as all down to the lock */
-    struct stoker_engine_options options; /* resolved: no zero is left */
+    struct stoker_engine_options options; /* resolved: defaults are filled in */
     struct stk_budget budget;
     struct stk_budget_hooks grant; /* of the budget */
-    struct stk_sandbox *sandbox;   /* NULL: none was asked for */
+    struct stk_sandbox *sandbox;   /* NULL: not requested */
     struct stk_worker *workers;
     uint32_t worker_count;
-    uint32_t keep_bytes; /* of one kind: see STK_WORKER_KEEP_BYTES */
+    uint32_t keep_bytes; /* for one kind: see STK_WORKER_KEEP_BYTES */
     uint32_t cores;
-    uint32_t remote_depth; /* reads in flight from stores, beside io_depth of this machine's */
-    bool gap_is_set, bytes_is_set; /* options.io_gap_bytes, io_bytes_max: not their defaults */
+    uint32_t
+        remote_depth; /* reads of remote objects in flight, in addition to io_depth local ones */
+    bool gap_is_set, bytes_is_set; /* the user set options.io_gap_bytes, io_bytes_max */
     pid_t pid;
     _Atomic uint32_t references;
     pthread_mutex_t lock;
-    pthread_cond_t work; /* something for workers; with lock */
-    pthread_cond_t done; /* a job's round ended; with lock */
+    pthread_cond_t work; /* there is work for workers; with lock */
+    pthread_cond_t done; /* a round of a job ended; with lock */
     struct {
         struct stk_parallel_job *jobs;
         struct stk_engine_client *clients;
         struct stk_memory_holder *memory_holders;
         struct stk_engine_service *service; /* set once */
-        uint64_t returned_batches;          /* batches that came back so far */
+        uint64_t returned_batches;          /* batches that callers closed so far */
         uint32_t sleeping;
         uint32_t reserving; /* threads that wait for memory */
         bool stopping;
     } locked;
 };
 
-/* As stoker_engine_open, on a given io (a simulated world in tests), which it takes. */
+/* As stoker_engine_open, with the given io (simulated files in tests). Takes ownership of io. */
 int stk_engine_open_with_io(struct stoker_engine **engine_out, struct stk_io *io,
                             const struct stoker_engine_options *options,
                             struct stoker_error *error);
-/* 0, or FORKED in a child of the process that opened it. */
+/* Returns 0, or STOKER_ERROR_FORKED in a child of the process that opened the engine. */
 int stk_engine_check(const struct stoker_engine *engine, struct stoker_error *error);
 void stk_engine_retain(struct stoker_engine *engine);
-void stk_engine_release(struct stoker_engine *engine); /* the last one ends the threads */
-/* Takes the lock; waiting is counted on worker (which may be NULL). */
+/* Releasing the last reference stops the threads and frees the engine. */
+void stk_engine_release(struct stoker_engine *engine);
+/* Takes the lock. The waiting time is added to the worker's counter (worker may be NULL). */
 void stk_engine_lock(struct stoker_engine *engine, struct stk_worker *worker);
 void stk_engine_unlock(struct stoker_engine *engine);
 void stk_engine_add_client_locked(struct stoker_engine *engine, struct stk_engine_client *client);
 void stk_engine_remove_client_locked(struct stoker_engine *engine,
                                      struct stk_engine_client *client);
-/* A batch came back: tells each client. */
+/* Call it after a batch was closed: calls memory_returned_locked of each client. */
 void stk_engine_memory_returned_locked(struct stoker_engine *engine);
-/* Whether the caller of any client waits for memory. */
+/* Returns true if a caller of any client waits for memory. */
 bool stk_engine_wants_memory_locked(const struct stoker_engine *engine);
-/* Has the first client that read ahead drop it: not the one it is for, and none whose caller waits.
- * May let the lock go for a moment. */
+/* Makes one client drop data that it read ahead, so that for_client gets memory: the first client
+ * that has some, is not for_client, and has no waiting caller. May release the lock for a
+ * moment. */
 void stk_engine_drop_read_ahead_locked(struct stoker_engine *engine,
                                        const struct stk_engine_client *for_client);
-void stk_engine_add_memory_holder(struct stoker_engine *engine, struct stk_memory_holder *keeper);
+void stk_engine_add_memory_holder(struct stoker_engine *engine, struct stk_memory_holder *holder);
 void stk_engine_remove_memory_holder(struct stoker_engine *engine,
-                                     struct stk_memory_holder *keeper);
-/* The engine's service, made by make() when it has none. make: no lock held; of two that made
- * one at the same time, one is closed again. */
+                                     struct stk_memory_holder *holder);
+/* Returns the engine's service in *service_out, and creates it with make() if there is none. make
+ * is called without the lock; if two threads create one at the same time, one of them is closed. */
 int stk_engine_service_get(struct stoker_engine *engine,
                            int (*make)(struct stk_engine_service **service_out,
                                        struct stoker_engine *engine, struct stoker_error *error),
                            struct stk_engine_service **service_out, struct stoker_error *error);
-/* New work for about `count` workers. */
+/* Wakes about `count` workers. */
 void stk_engine_signal_locked(struct stoker_engine *engine, uint64_t count);
-/* Runs run(context, 0..rounds-1) on the workers and the caller; the error of the lowest failed
- * round, whatever the threads. Later rounds may be left out after a failure. */
+/* Calls run(context, round) for rounds 0 to rounds - 1 on the workers and the calling thread.
+ * Returns 0, or the error of the lowest round that failed, for any number of threads. After a
+ * failure later rounds may be skipped. */
 int stk_engine_parallel(struct stoker_engine *engine, uint64_t rounds,
                         int (*run)(void *context, uint64_t round, struct stoker_error *error),
                         void *context, struct stoker_error *error);
-/* The same for rounds that parse what strangers wrote: on a sandboxed engine by the workers alone,
- * whose helpers do it. Not on a worker's thread. */
+/* The same for rounds that parse untrusted input: on an engine with a sandbox only workers run
+ * them, which pass the input to their helper processes. Must not be called on a worker's thread. */
 int stk_engine_parallel_sandboxed(struct stoker_engine *engine, uint64_t rounds,
                                   int (*run)(void *context, uint64_t round,
                                              struct stoker_error *error),
                                   void *context, struct stoker_error *error);
-/* The worker whose thread this is; NULL: another thread. */
+/* Returns the worker of the calling thread, or NULL if it is not a worker of this engine. */
 struct stk_worker *stk_worker_current(const struct stoker_engine *engine);
-/* Reserves, making room by freeing pooled batches and waiting up to wait_ms. BUDGET. */
+/* Reserves bytes of the budget. If they are not free, trims caches and pooled batches, and waits up
+ * to wait_ms. what: the purpose, for the error. Returns 0, or STOKER_ERROR_BUDGET. */
 int stk_engine_reserve(struct stoker_engine *engine, uint64_t bytes, uint32_t wait_ms,
                        const char *what, struct stoker_error *error);
-/* The same for a library: waits shortly. Lent as long as the engine. */
+/* Hooks that reserve memory for third-party libraries and wait a short time. Valid as long as the
+ * engine. */
 const struct stk_budget_hooks *stk_engine_allocator(const struct stoker_engine *engine);
-/* The worker's scratch with room for `bytes`; NULL and *error when there is none. */
+/* Returns the worker's scratch buffer of at least `bytes`, or NULL and sets *error. */
 uint8_t *stk_worker_scratch(struct stk_worker *worker, uint64_t bytes, struct stoker_error *error);
-/* JPEGs that the workers decoded, less those `before` (NULL: none): the jpegs* of stats_out. */
+/* Counts JPEGs that the workers decoded, minus the counts in `before` (may be NULL), in the fields
+ * jpegs* of stats_out. */
 void stk_engine_jpeg_stats(const struct stoker_engine *engine, const struct stoker_stats *before,
                            struct stoker_stats *stats_out);
 /* All that decoding one image needs. */
@@ -194,26 +207,29 @@ struct stk_decode_job {
  * become free in time, or the error of the decoder. */
 int stk_worker_decode(struct stk_worker *worker, const struct stk_decode_job *job,
                       struct stoker_error *error);
-/* A member into a value, parsed by the worker's sandbox, which it must have: of JSON and
- * MessagePack the whole, of npz an array. What is large is reserved until the caller, who has
- * closed the value, releases it. The worker's own thread. CLOSED: it was cancelled. */
+/* All that parsing a member into a value needs. */
 struct stk_parse_job {
     uint32_t encoding; /* JSON, MSGPACK, NPZ */
-    bool check_only;   /* only whether it is good as a whole: there is no value */
+    bool check_only;   /* only checks the complete member; there is no value */
     struct stk_view bytes;
-    const char *path, *second_path; /* of an npz; other: an array that will be opened, too, while
-                                 the first is; NULL: none */
-    uint64_t small_bytes;           /* what takes no more is not reserved */
-    uint64_t ratio; /* what the caller takes beside it, for each byte of a large one */
+    const char *path;        /* of the array in an npz file */
+    const char *second_path; /* of an array that will be open at the same time; NULL: none */
+    uint64_t small_bytes;    /* a value that needs no more memory than this is not reserved */
+    uint64_t ratio;          /* memory that the caller needs for each byte of a large value */
     uint64_t memory_bytes_max;
-    uint32_t wait_ms; /* for memory */
+    uint32_t wait_ms; /* longest wait for memory of the budget */
     const _Atomic bool *cancelled;
-    uint64_t reserved_bytes; /* out, also of a failure */
-    uint64_t second_bytes;   /* out: what the other takes */
+    uint64_t reserved_bytes; /* out, also after a failure: the caller releases them */
+    uint64_t second_bytes;   /* out: memory that the second array needs */
 };
+/* Parses a member in the worker's sandbox, which must exist: a complete JSON or MessagePack
+ * document, or one array of an npz file. Call it on the worker's own thread. The memory of a large
+ * value stays reserved until the caller has closed the value and releases reserved_bytes. Returns 0
+ * on success, STOKER_ERROR_CLOSED if the job was cancelled, STOKER_ERROR_LIMIT or
+ * STOKER_ERROR_BUDGET for lack of memory, or the error of the parser. */
 int stk_worker_parse(struct stk_worker *worker, struct stk_parse_job *job,
                      struct stk_value *value_out, struct stoker_error *error);
-/* The other array, while the first is open: its memory is reserved. */
+/* Parses the second array while the first is open; stk_worker_parse() reserved its memory. */
 int stk_worker_parse_with(struct stk_worker *worker, const struct stk_parse_job *job,
                           struct stk_value *value_out, struct stoker_error *error);
 uint64_t stk_engine_now(struct stoker_engine *engine);

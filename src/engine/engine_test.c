@@ -1,6 +1,6 @@
-/* Goal: jobs run every round once and tell the lowest failure; clients are served in turns, those
- * that somebody waits for first; the service is made once and closed with the engine.
- * Method: an engine with two workers on the simulated world. Covers engine.c and worker.c. */
+/* Goal: parallel jobs run each round once and report the lowest failure; clients are served in
+ * turns, those with waiting callers first; the service is created once and closed with the engine.
+ * Method: an engine with two workers over simulated files. Covers engine.c and worker.c. */
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "engine/worker.h"
@@ -183,7 +183,7 @@ static void test_reserve(void)
     T_TRUE("engine", stk_engine_reserve(engine, 4 << 20, 0, "half", &error) == 0);
     T_TRUE("engine",
            stk_engine_reserve(engine, 4 << 20, 5, "a bit too much", &error) == STOKER_ERROR_BUDGET);
-    T_TRUE("engine", strstr(error.where, "a bit too much: 4194304 bytes wanted") != NULL);
+    T_TRUE("engine", strstr(error.where, "a bit too much: 4194304 bytes needed") != NULL);
     stk_budget_release(&engine->budget, 4 << 20);
     T_TRUE("engine", stk_engine_reserve(engine, 4 << 20, 0, "half", &error) == 0);
     stk_budget_release(&engine->budget, 4 << 20);

@@ -1,6 +1,5 @@
-/* Frames of packed files, unpacked when they are first wanted and kept while there is room. The
- * order mixes samples of some blocks, so where the frames of a window fit, each is unpacked
- * about once an epoch. */
+/* Decompresses frames at their first use, or ahead, and caches them. The order mixes samples of a
+ * window of blocks, so if the frames of a window fit, each is decompressed about once an epoch. */
 #include "engine/frame_cache.h"
 
 #include "base/mem.h"
@@ -41,8 +40,8 @@ int stk_frame_cache_open(struct stk_frame_cache **cache_out, struct stoker_engin
 
     *cache_out = NULL;
     if (frames >= STK_PIECE_NONE) {
-        return stk_fail(error, STOKER_ERROR_LIMIT, "too many frames in packed token files",
-                        "pack them in larger frames, or open fewer files", "%llu frames",
+        return stk_fail(error, STOKER_ERROR_LIMIT, "too many frames in compressed token files",
+                        "compress them in larger frames, or open fewer files", "%llu frames",
                         (unsigned long long)frames);
     }
     cache = stk_alloc(1, sizeof *cache);
@@ -71,7 +70,7 @@ void stk_frame_cache_close(struct stk_frame_cache *cache)
     stk_engine_remove_client_locked(cache->engine, &cache->client);
     cache->work.count = 0;
     cache->work.closing = true;
-    while (cache->work.running > 0) { /* as long as a frame takes to unpack */
+    while (cache->work.running > 0) { /* at most the time to decompress one frame */
         struct timespec until = stk_engine_deadline(CLOSE_POLL_NS);
 
         pthread_cond_timedwait(&cache->engine->done, &cache->engine->lock, &until);
@@ -105,7 +104,7 @@ static int reserve_locked(struct stk_frame_cache *cache, uint64_t bytes, bool by
     return stk_piece_cache_reserve_locked(&cache->pieces, bytes, by_worker) ? 0
            : by_worker ? STOKER_ERROR_BUDGET
                        : stk_engine_reserve(cache->engine, bytes, 0,
-                                            "a frame of a packed token file", error);
+                                            "a frame of a compressed token file", error);
 }
 
 /* Decompresses a frame that is not cached. Releases the lock meanwhile. */
@@ -115,7 +114,7 @@ static int load_locked(struct stk_frame_cache *cache, const struct stk_zstd_file
     struct frame frame = {file, number};
     struct stk_piece_fill fill = {.bytes = stk_zstd_frame_bytes(&file->frames, number),
                                   .reserved = true,
-                                  .what = "cannot unpack tokens",
+                                  .what = "cannot decompress tokens",
                                   .run = decompress,
                                   .context = &frame};
     int status = reserve_locked(cache, fill.bytes, by_worker, error);
@@ -142,8 +141,8 @@ static int load_wait_locked(struct stk_frame_cache *cache, const struct stk_zstd
         late = !stk_piece_cache_wait_locked(&cache->pieces, &until);
     }
     if (piece->state == STK_PIECE_LOADING) {
-        return stk_fail(error, STOKER_ERROR_TIMEOUT, "a frame is not unpacked in time",
-                        "look whether the disk answers", "%u ms", STK_FRAME_CACHE_WAIT_MS);
+        return stk_fail(error, STOKER_ERROR_TIMEOUT, "a frame was not decompressed in time",
+                        "check that the disk responds", "%u ms", STK_FRAME_CACHE_WAIT_MS);
     }
     if (piece->state == STK_PIECE_EMPTY) {
         return load_locked(cache, file, frame, false, error);
@@ -292,7 +291,7 @@ static bool step_locked(struct stk_engine_client *client, struct stk_worker *wor
     return true;
 }
 
-/* What is kept is bounded by itself. */
+/* The cache keeps to its own bound. */
 static uint64_t trim_locked(struct stk_engine_client *client)
 {
     (void)client;

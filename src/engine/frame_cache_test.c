@@ -1,9 +1,9 @@
-/* Goal: any bytes of packed files come as they were packed, by any number of threads and with any
- * bound; what is wanted is unpacked by workers before it is read, never more than half the bound;
- * damage and lack of memory are told to who reads, and to nobody else; nothing leaks.
- * Method: files packed by libzstd in frames, an engine on a simulated world (frame_cache.c); reads
- * at random places compared with the array; the count of frames that workers unpacked, waited for
- * with a deadline; allocations that fail while workers unpack. */
+/* Goal: reads of compressed files return the original bytes for any number of threads and any
+ * bound; workers decompress prefetched frames ahead, up to half the bound; damage and lack of
+ * memory are reported to the caller that reads the frame, and only to it; nothing leaks.
+ * Method: files compressed by libzstd in frames, an engine over simulated files (frame_cache.c);
+ * reads at random offsets compared with the array; the number of frames that workers decompressed,
+ * with a deadline; allocations that fail while workers decompress. */
 #include "base/mem.h"
 #include "engine/frame_cache.h"
 

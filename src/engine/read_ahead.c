@@ -1,4 +1,4 @@
-/* Reading ahead: a ring of blocks, of which the oldest is lent. */
+/* Reads ahead into a ring of blocks, and returns the oldest one. */
 #include "engine/read_ahead.h"
 
 #include "base/memory_pages.h"
@@ -36,7 +36,7 @@ void stk_read_ahead_deinit(struct stk_read_ahead *reader)
     *reader = (struct stk_read_ahead){0};
 }
 
-/* Memory of a block that was never taken, or that the kernel kept. */
+/* Allocates blocks that were never allocated, or whose memory was left to the kernel. */
 static int prepare(struct stk_read_ahead *reader, struct stoker_error *error)
 {
     uint64_t bytes = (uint64_t)CAPACITY * STK_READ_AHEAD_BLOCKS;
@@ -79,10 +79,10 @@ int stk_read_ahead_start(struct stk_read_ahead *reader, const char *path,
         stk_read_ahead_stop(reader);
         return status;
     }
-    if (about.bytes > STK_VFS_ROUND_TRIP_BYTES) { /* a smaller one comes with its checksum */
+    if (about.bytes > STK_VFS_ROUND_TRIP_BYTES) { /* a smaller object comes with its checksum */
         stk_vfs_fetch_checksum(io, reader->file);
     }
-    stk_io_prefetch(io, reader->file, reader); /* all of an object, where there is memory for it */
+    stk_io_prefetch(io, reader->file, reader); /* the complete object, if there is memory for it */
     reader->bytes = about.bytes;
     reader->offset = reader->requested = 0;
     reader->first = reader->waiting = 0;
@@ -92,12 +92,12 @@ int stk_read_ahead_start(struct stk_read_ahead *reader, const char *path,
 void stk_read_ahead_stop(struct stk_read_ahead *reader)
 {
     struct stk_io *io = reader->engine->io;
-    bool flying = false;
+    bool in_flight = false;
 
     for (int i = 0; i < STK_READ_AHEAD_BLOCKS; i++) {
-        flying = flying || reader->blocks[i].in_flight;
+        in_flight = in_flight || reader->blocks[i].in_flight;
     }
-    if (flying) { /* closing gives every read back, or says that it is lost */
+    if (in_flight) { /* closing returns every read, or marks it as leaked */
         stk_io_queue_close(io, reader->queue);
         reader->queue = NULL;
     }
@@ -168,7 +168,7 @@ int stk_read_ahead_seek(struct stk_read_ahead *reader, uint64_t offset, struct s
     return status;
 }
 
-/* Asks for blocks until the ring is full or the file ends. */
+/* Requests blocks until the ring is full or the file ends. */
 static int request_blocks(struct stk_read_ahead *reader, struct stoker_error *error)
 {
     struct stk_io *io = reader->engine->io;
@@ -203,7 +203,7 @@ static int request_blocks(struct stk_read_ahead *reader, struct stoker_error *er
     return 0;
 }
 
-/* Ends: each read comes back by the deadline that the engine sets. */
+/* Waits for the oldest block. Ends, since the engine sets a deadline for each read. */
 static int take_oldest(struct stk_read_ahead *reader, struct stk_view *block_out,
                        struct stoker_error *error)
 {
@@ -221,7 +221,7 @@ static int take_oldest(struct stk_read_ahead *reader, struct stk_view *block_out
     }
     *block_out = (struct stk_view){block->memory + block->read.skip, (size_t)got};
     reader->offset += (uint64_t)got;
-    if ((uint64_t)got < block->read.bytes) { /* it was cut since start */
+    if ((uint64_t)got < block->read.bytes) { /* the file was truncated after start */
         reader->bytes = reader->offset;
     }
     return 0;

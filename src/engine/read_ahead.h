@@ -1,12 +1,12 @@
-/* engine/read_ahead.h: a file's bytes front to back, in big blocks, read ahead.
+/* engine/read_ahead.h: reads a file from front to back in large blocks, ahead of the caller.
  *
  *   zeroed -init-> idle -start-> block, block, ... , empty -stop-> idle ... -deinit->
  *
- * What lies in memory is copied block by block; at the first cold block all further ones are asked
- * for ahead, past the page cache where the engine reads so.
- * An object of a store is asked for as a whole, by large ranges, where the budget has room for it.
+ * Blocks in the page cache are copied one by one. At the first block that is not, all further ones
+ * are requested ahead, with direct I/O if the engine uses it.
+ * An object of a store is prefetched completely, by large ranges, if the budget has space for it.
  * Owner: one round of a job (verify, diff). Threads: one.
- * Memory: STK_READER_BYTES out of the engine's budget, from the first start to deinit.
+ * Memory: its blocks, from the engine's budget, from the first start to deinit.
  * Bound: STK_READ_AHEAD_BLOCKS reads in flight. */
 #ifndef ENGINE_READ_AHEAD_H
 #define ENGINE_READ_AHEAD_H
@@ -17,32 +17,33 @@ enum { STK_READ_AHEAD_BLOCK_BYTES = 1 << 20, STK_READ_AHEAD_BLOCKS = 4 };
 
 struct stk_read_ahead_block {
     struct stk_read read;
-    uint8_t *memory; /* owned; room for STK_READ_AHEAD_BLOCK_BYTES wherever they begin */
+    uint8_t *memory; /* owned; STK_READ_AHEAD_BLOCK_BYTES, and space to align them */
     bool in_flight;
 };
 
 struct stk_read_ahead {
     struct stoker_engine *engine; /* borrowed */
-    struct stk_queue *queue;      /* owned; NULL: nothing was cold yet */
+    struct stk_queue *queue;      /* owned; NULL: all blocks were in the page cache so far */
     struct stk_file *file;        /* owned; NULL: idle */
     uint64_t bytes;               /* of the file, as it was at start */
-    uint64_t offset;              /* of the next block to lend */
-    uint64_t requested;           /* all before it is lent or in flight */
-    uint32_t first, waiting;      /* ring of blocks: the oldest that was asked for, how many */
-    uint64_t reserved;            /* of the budget */
+    uint64_t offset;              /* of the next block to return */
+    uint64_t requested;           /* all before it is returned or in flight */
+    uint32_t first, waiting;      /* ring of blocks: the oldest requested one, how many */
+    uint64_t reserved;            /* in the budget */
     struct stk_read_ahead_block blocks[STK_READ_AHEAD_BLOCKS];
 };
 
 void stk_read_ahead_init(struct stk_read_ahead *reader, struct stoker_engine *engine);
-void stk_read_ahead_deinit(struct stk_read_ahead *reader); /* stops; zeroed is fine */
+void stk_read_ahead_deinit(
+    struct stk_read_ahead *reader); /* stops first; a zeroed reader is allowed */
 int stk_read_ahead_start(struct stk_read_ahead *reader, const char *path,
                          struct stoker_error *error);
-/* The next block, lent until the next call; empty at the end. An error that is the file's has the
- * offset, and reading may only be stopped after it. */
+/* Returns 0 and the next block, which is valid until the next call, and empty at the end of the
+ * file; or an error, after which the reader may only be stopped. Errors of the file have its
+ * offset. */
 int stk_read_ahead_next(struct stk_read_ahead *reader, struct stk_view *block_out,
                         struct stoker_error *error);
-/* The next block begins there, up to `bytes`; what was asked for ahead is waited for and
- * dropped. */
+/* Moves to an offset up to `bytes`. Waits for blocks that were requested ahead, and drops them. */
 int stk_read_ahead_seek(struct stk_read_ahead *reader, uint64_t offset, struct stoker_error *error);
 void stk_read_ahead_stop(struct stk_read_ahead *reader);
 

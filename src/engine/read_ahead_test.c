@@ -1,6 +1,6 @@
-/* Goal: a reader gives a file's bytes front to back, however the disk answers; what fails has its
- * offset; a reader can be used again after anything.
- * Method: a file in the simulated world under rules, a row each, read twice with one reader. */
+/* Goal: a reader returns a file's bytes from front to back, however the disk behaves; an error has
+ * its offset; a reader can be used again after each of them.
+ * Method: a simulated file with fault rules, a row each, read twice with one reader. */
 #include "base/mem.h"
 #include "engine/read_ahead.h"
 #include "io/sim/sim.h"

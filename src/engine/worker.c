@@ -1,4 +1,4 @@
-/* The threads of an engine, and jobs that run on all of them. */
+/* Worker threads of an engine, and parallel jobs that run on all of them. */
 #include "engine/worker.h"
 
 #include "base/mem.h"
@@ -8,18 +8,19 @@
 #include <signal.h>
 
 #define SCRATCH_BYTES_MIN (256u << 10)
-#define SCRATCH_KEEP_BYTES (4u << 20) /* more than this goes back when others need it */
+/* A larger buffer is freed when other threads need memory. */
+#define SCRATCH_KEEP_BYTES (4u << 20)
 
 static void *worker_main(void *argument);
 
-/* What workers take without asking is asked for here, once. */
+/* Reserves, once, the memory that workers use without a reservation of their own. */
 static int reserve_worker_memory(struct stoker_engine *engine, struct stoker_error *error)
 {
     uint64_t shares = (uint64_t)engine->options.threads * STK_WORKER_KEEP_KINDS;
     uint64_t part = engine->budget.bytes_max / STK_WORKER_KEEP_PART;
 
     engine->keep_bytes = (uint32_t)stk_min(part / shares, STK_WORKER_KEEP_BYTES);
-    return stk_engine_reserve(engine, shares * engine->keep_bytes, 0, "what the workers keep",
+    return stk_engine_reserve(engine, shares * engine->keep_bytes, 0, "buffers of the workers",
                               error);
 }
 
@@ -51,7 +52,7 @@ int stk_workers_start(struct stoker_engine *engine, struct stoker_error *error)
             stk_image_decoder_close(worker->decoder);
             break;
         }
-        /* Taken now: a caller that later holds the whole budget must not stop the workers. */
+        /* Allocated now: a caller that later holds the whole budget must not stop the workers. */
         if (!stk_worker_scratch(worker, SCRATCH_BYTES_MIN, error)) {
             stk_sandbox_worker_close(worker->sandbox);
             stk_image_decoder_close(worker->decoder);
@@ -125,7 +126,7 @@ uint64_t stk_engine_trim(struct stoker_engine *engine)
     stk_engine_unlock(engine);
     bytes += service ? service->trim(service) : 0;
     return bytes > 0 ? bytes
-                     : stk_io_prefetch_trim(engine->io); /* what was brought is wanted soon */
+                     : stk_io_prefetch_trim(engine->io); /* last: prefetched data is needed soon */
 }
 
 void stk_engine_signal_locked(struct stoker_engine *engine, uint64_t count)
@@ -141,7 +142,7 @@ void stk_engine_signal_locked(struct stoker_engine *engine, uint64_t count)
     }
 }
 
-/* One round of the job; false when none is left to begin. */
+/* Runs one round of the job. Returns false if all rounds were started. */
 static bool job_step_locked(struct stoker_engine *engine, struct stk_parallel_job *job)
 {
     struct stoker_error error = {0};
@@ -170,10 +171,10 @@ static bool job_step_locked(struct stoker_engine *engine, struct stk_parallel_jo
     return true;
 }
 
-static int run_job(struct stoker_engine *engine, struct stk_parallel_job *asked,
+static int run_job(struct stoker_engine *engine, struct stk_parallel_job *request,
                    struct stoker_error *error)
 {
-    struct stk_parallel_job job = *asked;
+    struct stk_parallel_job job = *request;
     struct stk_parallel_job **link;
 
     stk_engine_lock(engine, NULL);
@@ -182,7 +183,7 @@ static int run_job(struct stoker_engine *engine, struct stk_parallel_job *asked,
     stk_engine_signal_locked(engine, job.locked.rounds);
     while (job.sandboxed ? job.locked.next_round < job.locked.rounds
                          : job_step_locked(engine, &job)) {
-        if (job.sandboxed) { /* until the last round ends, when there is none to begin */
+        if (job.sandboxed) { /* the workers run the rounds */
             pthread_cond_wait(&engine->done, &engine->lock);
         }
     }
@@ -231,7 +232,7 @@ static bool jobs_step_locked(struct stoker_engine *engine)
     return false;
 }
 
-/* Another client comes first at each step, so that two share the workers' time evenly. */
+/* Moves the first client to the end of the list, so that clients share the workers evenly. */
 static void rotate_locked(struct stoker_engine *engine)
 {
     struct stk_engine_client *first = engine->locked.clients;
@@ -247,7 +248,7 @@ static void rotate_locked(struct stoker_engine *engine)
     first->next = NULL;
 }
 
-/* Any client's work, those first whose caller waits. */
+/* Does one step of a client. Clients with waiting callers come first. */
 static bool clients_step_locked(struct stoker_engine *engine, struct stk_worker *worker)
 {
     rotate_locked(engine);
@@ -269,8 +270,8 @@ static void scratch_free(struct stk_worker *worker)
     worker->scratch_bytes = 0;
 }
 
-/* A huge sample's scratch is kept for the next one, but not while another thread waits for
- * memory, which may well be this. */
+/* Frees the scratch buffer of a very large sample while another thread waits for memory. Otherwise
+ * the buffer is kept for the next sample. */
 static bool release_scratch_locked(struct stk_worker *worker)
 {
     if (worker->engine->locked.reserving == 0 || worker->scratch_bytes <= SCRATCH_KEEP_BYTES) {
@@ -286,7 +287,7 @@ uint8_t *stk_worker_scratch(struct stk_worker *worker, uint64_t bytes, struct st
 {
     struct stoker_engine *engine = worker->engine;
 
-    /* A huge sample's scratch goes back as soon as a usual one comes. */
+    /* The buffer of a very large sample is replaced at the next small one. */
     if (bytes <= worker->scratch_bytes &&
         (worker->scratch_bytes <= SCRATCH_KEEP_BYTES || bytes > worker->scratch_bytes / 4)) {
         return worker->scratch;
@@ -298,7 +299,7 @@ uint8_t *stk_worker_scratch(struct stk_worker *worker, uint64_t bytes, struct st
         return NULL;
     }
     bytes = stk_round_up(stk_max(bytes + bytes / 4, SCRATCH_BYTES_MIN), 4096);
-    /* Before the threads run, nobody could give anything back. */
+    /* Before the threads run, no thread could release memory: no wait. */
     if (stk_engine_reserve(engine, bytes, worker->started ? engine->options.read_timeout_ms : 0,
                            "a sample's bytes", error) < 0) {
         return NULL;

@@ -1,12 +1,12 @@
-/* A member's values by the worker's helper process: JSON, MessagePack and npz are read by libraries
- * and unpacked by zlib, which need not be trusted with a stranger's bytes in this process. */
+/* Parses members in the worker's helper process: JSON, MessagePack and npz need libraries and zlib,
+ * which must not handle untrusted input in this process. */
 #include "engine/engine.h"
 #include "engine/worker.h"
 #include "format/value/value.h"
 
 #include <errno.h>
 
-/* Rounding of places in the arena. */
+/* Rounding of offsets in the arena. */
 #define MARGIN_BYTES 8192u
 
 static int fail_memory_limit(uint64_t bytes, uint64_t bytes_max, struct stoker_error *error)
@@ -17,15 +17,15 @@ static int fail_memory_limit(uint64_t bytes, uint64_t bytes_max, struct stoker_e
                     (unsigned long long)bytes, (unsigned long long)bytes_max);
 }
 
-/* One attempt with so much memory, of which the helper has a half; the other is for the bytes and
- * what is packed there, and what is unpacked here. */
+/* One attempt with a limit of memory. The helper gets one half; the other is for the input and the
+ * serialized value, and for the value in this process. */
 struct attempt {
     const char *path;
     uint64_t granted_bytes;
-    uint64_t needed_bytes; /* out, with -EAGAIN: what would do */
+    uint64_t needed_bytes; /* out, with -EAGAIN: enough for the next attempt */
 };
 
-/* Of the arena: the bytes, and room for what is packed. */
+/* Arena for the input and the serialized value. */
 static uint64_t arena_bytes(const struct stk_parse_job *job, const struct attempt *attempt)
 {
     return stk_min(job->bytes.bytes, UINT64_MAX / 4) + attempt->granted_bytes / 2 + MARGIN_BYTES;
@@ -59,7 +59,7 @@ static int run(struct stk_worker *worker, const struct stk_parse_job *job, struc
     return status;
 }
 
-/* As an attempt that is granted what it said it needs: that it needs more is no answer. */
+/* An attempt with the memory that an earlier one needed. If it needs more, that is an error. */
 static int attempt_full(struct stk_worker *worker, const struct stk_parse_job *job,
                         struct attempt *attempt, struct stk_value *value_out,
                         struct stoker_error *error)
@@ -67,7 +67,7 @@ static int attempt_full(struct stk_worker *worker, const struct stk_parse_job *j
     int status = run(worker, job, attempt, value_out, error);
 
     if (arena_bytes(job, attempt) >
-        STK_WORKER_ARENA_KEEP_BYTES) { /* it was part of what was granted */
+        STK_WORKER_ARENA_KEEP_BYTES) { /* the rest belonged to the granted memory */
         stk_sandbox_worker_trim(worker->sandbox);
     }
     return status == -EAGAIN
@@ -78,7 +78,7 @@ static int attempt_full(struct stk_worker *worker, const struct stk_parse_job *j
 int stk_worker_parse(struct stk_worker *worker, struct stk_parse_job *job,
                      struct stk_value *value_out, struct stoker_error *error)
 {
-    struct attempt other = {.path = job->second_path}; /* granted nothing: it says its needs */
+    struct attempt other = {.path = job->second_path}; /* without memory: reports what it needs */
     struct attempt own = {.path = job->path, .granted_bytes = job->small_bytes};
     uint64_t more;
     int status = stk_worker_arena_reserve(worker, arena_bytes(job, &own), job->wait_ms, error);
