@@ -1,12 +1,11 @@
-/* decode/codec/codec.h: pictures to rows of RGBX, by their libraries, only the wanted region.
+/* decode/codec/codec.h: decodes JPEG, PNG and WebP images to rows of RGBX, only the requested box.
  *
- *   probe(bytes) -> info -> begin(box) -> rows ... -> end        (begin again: the next picture)
+ *   probe(bytes) -> info -> begin(box) -> rows ... -> end        (begin again: the next image)
  *
- * JPEG: our own decoder, and libjpeg-turbo for what that leaves to it (crop_scanline and
- * skip_scanlines with a margin): every sample equals libjpeg-turbo's full decode either way; PNG:
- * room png, and libpng for what that leaves to it; WebP: libwebp's cropping. Grey, palette, alpha,
- * CMYK and 16 bits become RGB as PIL's convert("RGB") does. A row has 4 bytes a pixel: R, G, B,
- * anything.
+ * JPEG: decode/jpeg, and libjpeg-turbo for images that decode/jpeg does not handle. Both give the
+ * samples of libjpeg-turbo's full decode. PNG: decode/png, and libpng for the rest. WebP: libwebp
+ * with cropping. Grey, palette, alpha, CMYK and 16-bit images become RGB as PIL's convert("RGB")
+ * does it. A row has 4 bytes per pixel: R, G, B and one unused byte.
  * Owner: a worker keeps one codec for its life. Threads: one. Memory: bounded by
  * memory_bytes_max of begin. Bound: limits. */
 #ifndef DECODE_CODEC_CODEC_H

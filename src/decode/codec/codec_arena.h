@@ -1,9 +1,9 @@
-/* decode/codec/codec_arena.h: the memory of one picture, taken piece by piece, given back at once.
+/* decode/codec/codec_arena.h: the memory of one image; all allocations are released together.
  *
- *   begin(expected) -> take ... -> reset      (the block stays for the next picture)   trim
+ *   begin(expected) -> take ... -> reset      (the block stays for the next image)   trim
  *
- * Libraries that decode allocate dozens of small things a picture; here that is moving a mark in
- * a block that stays warm in the cache, and what a hostile picture may take has a hard end.
+ * Image libraries make dozens of small allocations per image. Here an allocation only advances a
+ * pointer in a block that stays in the CPU cache, and the total for one image is bounded.
  * Owner: a codec. Threads: one. Memory: stk_alloc. Bound: bytes_max of begin. */
 #ifndef DECODE_CODEC_CODEC_ARENA_H
 #define DECODE_CODEC_CODEC_ARENA_H

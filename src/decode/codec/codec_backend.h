@@ -1,10 +1,11 @@
-/* decode/codec/codec_backend.h: what codec.c asks of each picture library; private to the room.
+/* decode/codec/codec_backend.h: the interface between codec.c and the image libraries; private to
+ * the room.
  *
  *   probe -> (open) begin -> rows ... -> end (close)
  *
- * The three have the same five verbs and one contract: stk_codec's. A begin that fails is
- * followed by end all the same. Owner: a codec. Threads: one. Memory: the codec's scratch, and
- * what libwebp takes itself. Bound: memory_bytes_max of the request. */
+ * The three backends have the same five functions, with the contract of stk_codec. The caller calls
+ * end also after a begin that failed. Owner: a codec. Threads: one. Memory: the codec's arena, and
+ * libwebp's own allocations. Bound: memory_bytes_max of the request. */
 #ifndef DECODE_CODEC_CODEC_BACKEND_H
 #define DECODE_CODEC_CODEC_BACKEND_H
 

@@ -1,8 +1,8 @@
-/* decode/codec/jpeg_header.h: what a JPEG says of itself before its first scan.
+/* decode/codec/jpeg_header.h: reads the header of a JPEG up to its first scan.
  *
- *   bytes -> header -> bytes that libjpeg will take
+ *   bytes -> header -> bytes that libjpeg accepts
  *
- * Owner: values. Threads: any. Memory: none. Bound: each byte is looked at once. */
+ * Owner: values. Threads: any. Memory: none. Bound: each byte is read once. */
 #ifndef DECODE_CODEC_JPEG_HEADER_H
 #define DECODE_CODEC_JPEG_HEADER_H
 

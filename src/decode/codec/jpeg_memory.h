@@ -1,10 +1,10 @@
-/* decode/codec/jpeg_memory.h: libjpeg's memory manager, over a scratch.
+/* decode/codec/jpeg_memory.h: a memory manager for libjpeg that allocates from an arena.
  *
- *   init (after jpeg_create_decompress) -> pictures, scratch reset after each -> deinit
+ *   init (after jpeg_create_decompress) -> images, the arena is reset after each -> deinit
  *
- * All that a picture takes, quantisation and Huffman tables included, is gone with it: nothing of
- * one picture reaches the next. Owner: a stk_codec_jpeg. Threads: one. Memory: the scratch.
- * Bound: the scratch's; passing it is JERR_OUT_OF_MEMORY. */
+ * All memory of an image, quantisation and Huffman tables included, is released with the image, so
+ * no data of one image reaches the next. Owner: a stk_codec_jpeg. Threads: one. Memory: the arena.
+ * Bound: the arena's; exceeding it is JERR_OUT_OF_MEMORY. */
 #ifndef DECODE_CODEC_JPEG_MEMORY_H
 #define DECODE_CODEC_JPEG_MEMORY_H
 

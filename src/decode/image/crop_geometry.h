@@ -1,10 +1,10 @@
-/* decode/image/crop_geometry.h: which pixels of a picture become a sample. Pure arithmetic.
+/* decode/image/crop_geometry.h: computes which pixels of an image become a sample.
  *
- *   picture -EXIF-> turned -crops-> source canvas -resize-> target -crops-> output canvas -flips->
+ *   image -EXIF-> turned -crops-> source canvas -resize-> target -crops-> output canvas -flips->
  *
  * Crops before the resize (or RandomResizedCrop's own) make the source canvas, crops after it the
- * output canvas; a plan without a resize has only the latter. A canvas may be larger than what it
- * shows, as CenterCrop pads: the rest is zero. Sizes and boxes are those of torchvision v2.
+ * output canvas. A plan without a resize has only an output canvas. A canvas may be larger than the
+ * image, since CenterCrop pads with zeros. Sizes and boxes are those of torchvision v2.
  * Owner: values. Threads: any. Memory: none. Bound: sides up to 2^31. */
 #ifndef DECODE_IMAGE_CROP_GEOMETRY_H
 #define DECODE_IMAGE_CROP_GEOMETRY_H

@@ -1,11 +1,11 @@
-/* decode/image/image_decode.h: bytes of a picture -> pixels in a slot: geometry, codec, resize,
- * jitter, output format. The job is a plain struct: bytes in, slot out, parameters.
+/* decode/image/image_decode.h: decodes the bytes of an image into a slot: geometry, codec, resize,
+ * jitter, output format. A decode job is a plain struct: bytes, slot, parameters.
  *
  *   plan (const, from the transforms) + key (seed, epoch, position) + bytes -> slot
  *
- * Everything random comes from `key`, by counters: same pixels whatever the threads.
- * Pixels are integers up to uint8; no libm. Owner: loader. Threads: a plan: any; a decoder: one.
- * Memory: the decoder's scratch. Bound: memory_bytes_max. */
+ * All random numbers are functions of `key`, so that the pixels do not depend on the threads.
+ * Arithmetic up to uint8 is integer; libm is not used. Owner: loader. Threads: a plan: any; a
+ * decoder: one. Memory: the decoder's arena. Bound: memory_bytes_max. */
 #ifndef DECODE_IMAGE_IMAGE_DECODE_H
 #define DECODE_IMAGE_IMAGE_DECODE_H
 

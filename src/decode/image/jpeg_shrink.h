@@ -1,15 +1,15 @@
-/* decode/image/jpeg_shrink.h: JPEGs with a short side above N, made smaller on the way into a
- * shard.
+/* decode/image/jpeg_shrink.h: resizes a JPEG whose short side exceeds N, for pack --short-side.
  *
- *   bytes -probe-> fits: kept | larger: decode -> resize -> encode
+ *   bytes -probe-> fits: unchanged | larger: decode -> resize -> encode
  *
- * Only JPEGs, known by their content: a PNG may be a mask, which must keep its values. The size is
- * that of torchvision's Resize(N) (antialiased, bilinear). The EXIF orientation goes along as a
- * tag, so that readers that turn by it and those that do not see what they saw before; other
- * metadata (other EXIF, colour profile, comments) stays behind. Grey and CMYK become RGB; 4:2:0.
- * The same picture gives the same bytes whatever the processor (libjpeg-turbo of one version).
+ * Only JPEGs are resized; their content decides, not the file name. A PNG may be a mask, whose
+ * values must not change. The size is that of torchvision's Resize(N) (antialiased, bilinear). The
+ * EXIF orientation is kept as a tag, so that readers with and without EXIF support see the same
+ * image as before; other metadata (EXIF, colour profile, comments) is dropped. Grey and CMYK become
+ * RGB; the subsampling is 4:2:0. The result is the same on every processor (libjpeg-turbo of one
+ * version).
  * Owner: one worker's round. Threads: one. Memory: decoder, rows and the result, grown to the
- * largest picture. Bound: STK_JPEG_SHRINK_BYTES_MAX of a decoder, STK_JPEG_SHRINK_PIXELS_MAX
+ * largest image. Bound: STK_JPEG_SHRINK_BYTES_MAX of a decoder, STK_JPEG_SHRINK_PIXELS_MAX
  * pixels. */
 #ifndef DECODE_IMAGE_JPEG_SHRINK_H
 #define DECODE_IMAGE_JPEG_SHRINK_H

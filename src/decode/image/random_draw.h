@@ -1,8 +1,8 @@
-/* decode/image/random_draw.h: the random numbers of one sample, by counters.
+/* decode/image/random_draw.h: the random numbers of one sample.
  *
- * A draw is a hash of (key, kind of transform, which one of that kind, number of the draw): it
- * does not depend on what else was drawn, so a plan with one transform more or less keeps the
- * crops and flips that it had. The scheme is frozen: it is part of "same seed, same pixels".
+ * A draw is a hash of (key, kind of transform, index within that kind, number of the draw). It does
+ * not depend on other draws: adding or removing a transform does not change the crops and flips of
+ * the rest of the plan. The scheme is frozen; it is part of "same seed, same pixels".
  * Owner: values. Threads: any. Memory: none. Bound: none. */
 #ifndef DECODE_IMAGE_RANDOM_DRAW_H
 #define DECODE_IMAGE_RANDOM_DRAW_H

@@ -1,6 +1,6 @@
-/* decode/image/transform_plan.h: what stk_transform_plan_open made of the transforms.
- * Owner: whoever opened it. Threads: any; const after open. Memory: the transforms' copy.
- * Bound: STK_TRANSFORM_PLAN_MAX transforms, outputs up to SIDE_MAX pixels a side. */
+/* decode/image/transform_plan.h: the plan that stk_transform_plan_open makes of the transforms.
+ * Owner: the caller that opened it. Threads: any; const after open. Memory: a copy of the
+ * transforms. Bound: STK_TRANSFORM_PLAN_MAX transforms, outputs up to SIDE_MAX pixels a side. */
 #ifndef DECODE_IMAGE_TRANSFORM_PLAN_H
 #define DECODE_IMAGE_TRANSFORM_PLAN_H
 

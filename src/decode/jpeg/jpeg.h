@@ -1,16 +1,16 @@
-/* decode/jpeg/jpeg.h: a box of a baseline JPEG as rows of RGBX, exact to the bit with
- * libjpeg-turbo's default decoder (islow, fancy upsampling), or no answer.
+/* decode/jpeg/jpeg.h: decodes a box of a baseline JPEG to rows of RGBX, bit-exact with
+ * libjpeg-turbo's default decoder (islow, fancy upsampling), or returns a reason why it does not.
  *
  *   read(bytes) -> frame -> plan(box) -> begin(workspace) -> rows ... (begin again: the next)
- *        \______________\_____________\_________________\______> a reason: ask libjpeg-turbo
+ *        \______________\_____________\_________________\______> a reason: use libjpeg-turbo
  *
- * Whatever libjpeg-turbo would warn of or refuse, and whatever is rare, has a reason instead of an
- * answer; the caller then decodes the picture with the library, from the first row that was not
- * given. Rows that were given are right. As many MCUs are parsed as the library would for the same
- * box, so that damage is seen where the library sees it.
- * Owner: a worker keeps one decoder for its life. Threads: one. Memory: the decoder (tables, about
- * 150 kB, of one size for ever) by stk_alloc; a picture's workspace is lent by the caller.
- * Bound: plan says the bytes of the workspace; the file's bytes are read in one pass. */
+ * The decoder returns a reason instead of rows if libjpeg-turbo would warn or fail, and for rare
+ * kinds of JPEG. The caller then decodes the image with the library, from the first row that is
+ * missing. Rows that were returned are correct. The decoder parses as many MCUs as the library
+ * would for the same box, so that both detect the same damage.
+ * Owner: a worker keeps one decoder for its life. Threads: one. Memory: the decoder (tables of a
+ * fixed size, about 150 kB) by stk_alloc; the caller provides the workspace of an image.
+ * Bound: plan returns the bytes of the workspace; the bytes of the file are read once. */
 #ifndef DECODE_JPEG_JPEG_H
 #define DECODE_JPEG_JPEG_H
 

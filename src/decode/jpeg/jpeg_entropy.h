@@ -1,4 +1,4 @@
-/* decode/jpeg/jpeg_entropy.h: MCUs out of the bits: parsed, or decoded and transformed into planes.
+/* decode/jpeg/jpeg_entropy.h: reads MCUs: parses them, or decodes and transforms them into planes.
  * Two builds of the same text (jpeg_entropy_inner.h): plain, and with BMI2's shifts.
  * Owner: a decoder. Threads: one. Memory: none. Bound: one MCU reads STK_JPEG_MCU_BYTES_MAX. */
 #ifndef DECODE_JPEG_JPEG_ENTROPY_H

@@ -1,10 +1,10 @@
-/* decode/jpeg/jpeg_huffman.h: Huffman tables, made from the bytes of a DHT, kept while the bytes
- * are the same.
+/* decode/jpeg/jpeg_huffman.h: Huffman tables, built from the bytes of a DHT segment and reused
+ * while the bytes are the same.
  *
- *   counts and symbols -> prepare -> a table that gives up to two coefficients a look-up
+ *   counts and symbols -> prepare -> a table that returns up to two coefficients per lookup
  *
- * The table is indexed by the next STK_JPEG_LOOKUP_BITS bits of the data. Where they hold a whole
- * coefficient (code and value), the entry has it; where they hold the next one too, it has both.
+ * The index into the table is the next STK_JPEG_LOOKUP_BITS bits of the data. If these bits hold a
+ * complete coefficient (code and value), the entry has it; if they hold two, the entry has both.
  * Owner: a decoder. Threads: one. Memory: inside the decoder. Bound: fixed sizes. */
 #ifndef DECODE_JPEG_JPEG_HUFFMAN_H
 #define DECODE_JPEG_JPEG_HUFFMAN_H

@@ -1,4 +1,4 @@
-/* decode/jpeg/jpeg_markers.h: numbers of ITU-T T.81 that more than one file needs.
+/* decode/jpeg/jpeg_markers.h: marker codes of ITU-T T.81 that several files use.
  * Owner: const. Threads: any. Memory: none. Bound: none. */
 #ifndef DECODE_JPEG_JPEG_MARKERS_H
 #define DECODE_JPEG_JPEG_MARKERS_H

@@ -1,12 +1,11 @@
-/* decode/jpeg/jpeg_planes.h: from coefficients to samples to RGBX; plain C, SSE2, NEON, AVX2: the
- * same bytes.
+/* decode/jpeg/jpeg_planes.h: coefficients to samples to RGBX, in plain C, SSE2, NEON and AVX2, with
+ * the same bytes.
  *
- * All of it is libjpeg-turbo's arithmetic: the inverse transform of jidctint.c as its vector code
- * computes it, 16-bit products and sums that wrap included (plain C wraps on purpose, so that
- * hostile coefficients too have one meaning); "fancy" upsampling of jdsample.c; colours of
- * jdcolor.c. Rows inside a workspace may be read and written up to STK_JPEG_ROW_SLACK samples
- * past their end.
- * Owner: const tables. Threads: any. Memory: none. Bound: none. */
+ * The arithmetic is libjpeg-turbo's: the inverse transform of jidctint.c as its vector code
+ * computes it, with 16-bit products and sums that wrap (plain C wraps as well, so that hostile
+ * coefficients have the same result on every path); "fancy" upsampling of jdsample.c; colours of
+ * jdcolor.c. Rows inside a workspace may be read and written up to STK_JPEG_ROW_SLACK samples past
+ * their end. Owner: const tables. Threads: any. Memory: none. Bound: none. */
 #ifndef DECODE_JPEG_JPEG_PLANES_H
 #define DECODE_JPEG_JPEG_PLANES_H
 

@@ -1,11 +1,11 @@
-/* decode/jpeg/jpeg_segment.h: entropy-coded bytes without their stuffing, a window at a time.
+/* decode/jpeg/jpeg_segment.h: entropy-coded bytes without stuffing, one window at a time.
  *
- *   begin -> (decode MCUs while at <= limit; more when it is passed) ... -> restart -> ...
+ *   begin -> (decode MCUs while at <= limit; refill when at > limit) ... -> restart -> ...
  *
- * A segment ends at a marker or at the end of the file. The window holds its bytes with each
- * FF 00 made FF; while at <= limit, at least STK_JPEG_MCU_BYTES_MAX bytes may be read without
- * looking, of which those behind the segment's end are zero.
- * Owner: a decoder. Threads: one. Memory: the window is lent. Bound: STK_JPEG_WINDOW_BYTES. */
+ * A segment ends at a marker or at the end of the file. The window holds the bytes of the segment
+ * with each FF 00 replaced by FF. While at <= limit, at least STK_JPEG_MCU_BYTES_MAX bytes may be
+ * read without a check; bytes after the end of the segment are zero.
+ * Owner: a decoder. Threads: one. Memory: the caller's window. Bound: STK_JPEG_WINDOW_BYTES. */
 #ifndef DECODE_JPEG_JPEG_SEGMENT_H
 #define DECODE_JPEG_JPEG_SEGMENT_H
 

@@ -1,12 +1,12 @@
-/* decode/jpeg_index/jpeg_index.h: the file with places where decoding of a data set's JPEGs can
- * begin (the marks of decode/jpeg/jpeg.h), beside its index: docs/formats.md.
+/* decode/jpeg_index/jpeg_index.h: the file of entry points, where decoding of a JPEG can begin
+ * (decode/jpeg/jpeg.h). It lies next to the index; docs/formats.md specifies it.
  *
  *   writer_open -> add(entries of sample 0, 1, ...) -> commit -file- open -> of(sample) -> find
  *
- * A page is checked at its first touch. What it says is not believed: entries are found by the
- * picture's length and XXH3-64, and the decoder refuses marks that do not fit the data.
- * Owner: the data set; the maker of a file. Threads: a writer: one; look-ups: any.
- * Memory: mapped, and a bit a page; a writer 8 bytes a sample. Bound: 2^32 - 1 samples. */
+ * Each page is checked at first use. The content is not trusted: entries are found by the length
+ * and XXH3-64 of the image, and the decoder rejects entry points that do not fit the data. Owner:
+ * the data set; the writer of a file. Threads: a writer: one; lookups: any. Memory: mapped, and one
+ * bit per page; a writer 8 bytes per sample. Bound: 2^32 - 1 samples. */
 #ifndef DECODE_JPEG_INDEX_JPEG_INDEX_H
 #define DECODE_JPEG_INDEX_JPEG_INDEX_H
 

@@ -1,10 +1,10 @@
-/* decode/jpeg_index/jpeg_index_file.h: the file as it lies; private to the room.
+/* decode/jpeg_index/jpeg_index_file.h: layout of the file; private to the room.
  *
- *   head | entries of samples, one after another | table: where those of each begin, and their end
- *        | sums of pages | foot
+ *   head | entries of each sample, in order | table: offset of each sample's entries, and their end
+ *        | checksums of pages | foot
  *
- * Numbers have their little end first. The table begins at the next multiple of 8.
- * Owner: none. Threads: any. Memory: none. Bound: what the file holds. */
+ * Numbers are little-endian. The table begins at the next multiple of 8.
+ * Owner: none. Threads: any. Memory: none. Bound: the length of the file. */
 #ifndef DECODE_JPEG_INDEX_JPEG_INDEX_FILE_H
 #define DECODE_JPEG_INDEX_JPEG_INDEX_FILE_H
 

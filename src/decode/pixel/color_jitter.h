@@ -1,9 +1,9 @@
-/* decode/pixel/color_jitter.h: brightness, contrast, saturation and hue of a finished RGBX picture.
+/* decode/pixel/color_jitter.h: brightness, contrast, saturation and hue of a decoded RGBX image.
  *
- * The definitions are torchvision v2's for uint8 tensors (each step ends in 8 bits, fractions cut
- * off); the arithmetic is in integers with 16 fraction bits, so every machine gets the same. One
- * step differs from torchvision's floats by at most 1/255, hue by at most 2/255.
- * Owner: values. Threads: any. Memory: none. Bound: factors in [0, STK_COLOR_JITTER_FACTOR_MAX]. */
+ * The definitions are those of torchvision v2 for uint8 tensors (each step ends in 8 bits,
+ * fractions are cut off). The arithmetic is integer with 16 fraction bits, so that all machines
+ * agree. One step differs from torchvision's floats by at most 1/255, hue by at most 2/255. Owner:
+ * values. Threads: any. Memory: none. Bound: factors in [0, STK_COLOR_JITTER_FACTOR_MAX]. */
 #ifndef DECODE_PIXEL_COLOR_JITTER_H
 #define DECODE_PIXEL_COLOR_JITTER_H
 

@@ -1,6 +1,6 @@
-/* decode/pixel/pixel_kernels.h: the inner loops, in plain C, SSE2, NEON and AVX2; all give the same
- * bytes. Rows are RGBX: 4 bytes a pixel; X is carried along and means nothing.
- * Owner: const tables. Threads: any. Memory: none. Bound: none. */
+/* decode/pixel/pixel_kernels.h: the inner loops in plain C, SSE2, NEON and AVX2, with the same
+ * bytes. Rows are RGBX: 4 bytes per pixel; X is copied along and has no meaning. Owner: const
+ * tables. Threads: any. Memory: none. Bound: none. */
 #ifndef DECODE_PIXEL_PIXEL_KERNELS_H
 #define DECODE_PIXEL_PIXEL_KERNELS_H
 

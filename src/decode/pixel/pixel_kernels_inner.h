@@ -1,5 +1,5 @@
-/* decode/pixel/pixel_kernels_inner.h: what pixel_kernels.c lends to the vector files: the plain
- * loops, for tails.
+/* decode/pixel/pixel_kernels_inner.h: the plain loops of pixel_kernels.c that the vector files use
+ * for the ends of rows.
  * Owner: const. Threads: any. Memory: none. Bound: none. */
 #ifndef DECODE_PIXEL_PIXEL_KERNELS_INNER_H
 #define DECODE_PIXEL_PIXEL_KERNELS_INNER_H

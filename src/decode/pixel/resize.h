@@ -1,14 +1,13 @@
-/* decode/pixel/resize.h: antialiased resize of RGBX rows, top down, a band at a time.
+/* decode/pixel/resize.h: antialiased resize of RGBX rows, from top to bottom.
  *
- *   begin(source size, target size, window) -> need() rows -> give them -> row(i) -> ...
+ *   begin(source size, target size, window) -> rows_wanted() -> push rows -> row(i) -> ...
  *
- * Each source row is made narrow as soon as it is given, into a ring that holds the taps of one
- * output row; each output row is finished from the ring while it is in the first cache. Integers
- * on every path. Horizontal first, 8 bits in between and the weights of
- * decode/pixel/resize_weights.h make it the same pixels as torchvision v2 (uint8, antialias=True,
- * bilinear and bicubic; nearest too).
+ * Each source row is resized horizontally when it is pushed, into a ring that holds the rows of one
+ * output row. Each output row is finished from the ring while it is in the L1 cache. All paths use
+ * integers. Horizontal first, 8 bits in between and the weights of resize_weights.h give the pixels
+ * of torchvision v2 (uint8, antialias=True, bilinear and bicubic; nearest too).
  * Owner: a worker keeps one. Threads: one. Memory: weights, ring and a few source rows, grown to
- * the largest picture. Bound: memory_bytes_max of begin; sides up to STK_RESIZE_SIDE_MAX. */
+ * the largest image. Bound: memory_bytes_max of begin; sides up to STK_RESIZE_SIDE_MAX. */
 #ifndef DECODE_PIXEL_RESIZE_H
 #define DECODE_PIXEL_RESIZE_H
 

@@ -1,7 +1,7 @@
-/* decode/pixel/resize_plan.h: what resize.c and resize_planar.c have in common: the axes of a plan,
- * and the one block of memory that a picture's tables and rows are cut from; private to the room.
- * Owner: each has a block of its own. Threads: one. Memory: stk_alloc, grown and kept.
- * Bound: bytes_max of reserve. */
+/* decode/pixel/resize_plan.h: the axes and the memory block that resize.c and resize_planar.c
+ * share; private to the room. Tables and rows of an image are cut from one block. Owner: each has a
+ * block of its own. Threads: one. Memory: stk_alloc, grown and kept. Bound: bytes_max of reserve.
+ */
 #ifndef DECODE_PIXEL_RESIZE_PLAN_H
 #define DECODE_PIXEL_RESIZE_PLAN_H
 

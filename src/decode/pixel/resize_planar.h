@@ -1,13 +1,13 @@
-/* decode/pixel/resize_planar.h: antialiased resize of a picture's components as they are stored,
- * before they are upsampled and their colours converted.
+/* decode/pixel/resize_planar.h: antialiased resize of the components of an image before upsampling
+ * and colour conversion.
  *
- *   begin(sizes, window, planes) -> lacks(row)? give bands of rows : row(i) -> samples -> colours
+ *   begin(sizes, window, planes) -> needs(row)? push bands of rows : row(i) -> samples -> colours
  *
- * The weights of an output are those of resize.h's axes, spread onto the samples that upsampling
- * would take (resize_weights.h, compose): what differs from rows that were upsampled and converted
- * first is rounding in between, and colours beyond 0..255. Four rows are narrowed together, as the
- * four channels of a pixel are in resize.h.
- * Owner: a worker keeps one. Threads: one. Memory: weights and rings, grown to the largest picture.
+ * The weights of an output are those of resize.h, spread onto the samples that upsampling would use
+ * (compose in resize_weights.h). The result differs from upsampling and converting first by the
+ * rounding in between, and by colours outside 0..255. Four rows are resized together, as resize.h
+ * does it with the four channels of a pixel.
+ * Owner: a worker keeps one. Threads: one. Memory: weights and rings, grown to the largest image.
  * Bound: memory_bytes_max of begin; sides up to STK_RESIZE_SIDE_MAX. */
 #ifndef DECODE_PIXEL_RESIZE_PLANAR_H
 #define DECODE_PIXEL_RESIZE_PLANAR_H

@@ -1,9 +1,9 @@
-/* decode/pixel/resize_shuffles.h: a FILTER axis laid out for vectors that take one row of samples:
- * four outputs lie under the same 16 samples, of which a shuffle picks each output's pairs.
+/* decode/pixel/resize_shuffles.h: weights of an axis in the layout for vectors of one row of
+ * samples: four outputs use the same 16 samples, and a shuffle selects the pairs of each output.
  *
- *   fits(source, target)? -> bytes -> build(axis) -> kernels->narrow
+ *   fits(source, target)? -> bytes -> build(weights) -> kernels
  *
- * Owner: planar. Threads: one. Memory: the caller's. Bound: STK_RESIZE_SIDE_MAX. */
+ * Owner: resize_planar.c. Threads: one. Memory: the caller's. Bound: STK_RESIZE_SIDE_MAX. */
 #ifndef DECODE_PIXEL_RESIZE_SHUFFLES_H
 #define DECODE_PIXEL_RESIZE_SHUFFLES_H
 

@@ -1,13 +1,13 @@
-/* decode/pixel/resize_weights.h: the weights of one axis of a resize: which source samples make an
- * output.
+/* decode/pixel/resize_weights.h: the weights of one axis of a resize: the source samples of each
+ * output and their shares.
  *
  *   range (which samples are needed) -> bytes (how much memory) -> build (fills the tables)
  *
- * Weights are computed in doubles with + - * / only (no libm, so every machine gets the same) and
- * rounded to 16 bits with as many fraction bits as the largest weight leaves. This is the
- * definition that torch 2 uses for its antialiased uint8 path ("upsample_bilinear2d_aa",
- * "upsample_bicubic2d_aa" with a = -0.5), and so what torchvision v2 gives.
- * Owner: resize. Threads: one. Memory: the caller's, cut up by build. Bound: STK_RESIZE_SIDE_MAX.
+ * Weights are computed in doubles with + - * / only (no libm, so that all machines agree) and
+ * rounded to 16 bits, with as many fraction bits as the largest weight leaves. This is the
+ * definition of torch 2 for its antialiased uint8 path ("upsample_bilinear2d_aa",
+ * "upsample_bicubic2d_aa" with a = -0.5), which torchvision v2 uses. Owner: resize. Threads: one.
+ * Memory: the caller's, cut up by build. Bound: STK_RESIZE_SIDE_MAX.
  */
 #ifndef DECODE_PIXEL_RESIZE_WEIGHTS_H
 #define DECODE_PIXEL_RESIZE_WEIGHTS_H

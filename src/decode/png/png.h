@@ -1,18 +1,16 @@
-/* decode/png/png.h: rows of a PNG that is not interlaced, up to the last that is wanted, the same
- * bytes as libpng's, or no answer.
+/* decode/png/png.h: decodes the rows of a PNG up to the last requested row, with libpng's bytes, or
+ * returns false. Interlaced PNGs are left to libpng.
  *
- *   read(bytes) -> frame -> begin(box, workspace) -> row ... (begin again: the next picture)
- *        \______________________\____________________\____> false: ask libpng
+ *   read(bytes) -> frame -> begin(box, workspace) -> row ... (begin again: the next image)
+ *        \______________________\____________________\____> false: use libpng
  *
- * The data is inflated by ISA-L in bands as they are wanted, and taken back from PNG's filters up
- * to the last column that is wanted; above the box, from the last row that does not need the one
- * above it. Whatever libpng would warn of or refuse, and whatever is rare, is left to it:
- * the caller then decodes the picture with the library, from the first row that was not given.
- * Two things libpng refuses are not seen here, though no checksum is wrong: prefix codes that leave
- * room, which zlib does not take; and damage in a chunk that the rows do not need, but that libpng
- * reads ahead.
- * Owner: a worker. Threads: one. Memory: the workspace is lent by the caller; none besides.
- * Bound: stk_png_workspace_bytes: two rows, and STK_PNG_FIXED_BYTES. */
+ * ISA-L inflates the data in bands. PNG filters are reversed up to the last requested column; above
+ * the box, from the last row that does not depend on the row above it. If libpng would warn or
+ * fail, and for rare kinds, the functions return false: the caller then decodes the image with
+ * libpng, from the first row that is missing. Two faults that libpng rejects are not detected here,
+ * although no checksum is wrong: incomplete prefix codes, which zlib rejects; and damage in a chunk
+ * that the rows do not need but that libpng reads ahead. Owner: a worker. Threads: one. Memory: the
+ * caller's workspace only. Bound: stk_png_workspace_bytes: two rows, and STK_PNG_FIXED_BYTES. */
 #ifndef DECODE_PNG_PNG_H
 #define DECODE_PNG_PNG_H
 

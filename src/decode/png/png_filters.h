@@ -1,7 +1,6 @@
-/* decode/png/png_filters.h: rows taken back from PNG's filters; plain C and AVX2 give the same
- * bytes.
+/* decode/png/png_filters.h: reverses the filters of PNG rows; plain C and AVX2 give the same bytes.
  *
- * A row is given as the file has it: a byte that says which filter, and the pixels' bytes. The
+ * A row has the layout of the file: one byte for the filter, then the bytes of the pixels. The
  * filters are those of the PNG specification, 9.2.
  * Owner: const tables. Threads: any. Memory: none. Bound: none. */
 #ifndef DECODE_PNG_PNG_FILTERS_H

@@ -1,4 +1,4 @@
-/* decode/png/png_stream.h: one chunk; the bytes that the IDAT chunks inflate to; private to the
+/* decode/png/png_stream.h: reads one chunk; inflates the IDAT chunks as one stream; private to the
  * room.
  *
  *   chunk_read;   begin -> read ... -> end

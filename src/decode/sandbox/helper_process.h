@@ -1,9 +1,9 @@
-/* decode/sandbox/helper_process.h: a child process with two descriptors and nothing else.
+/* decode/sandbox/helper_process.h: starts and ends a child process that has two descriptors only.
  *
- *   start -> running -> (kill) -> ended, by whose hand
+ *   start -> running -> (kill) -> ended, with the reason
  *
- * Owner: a jail. Threads: the one that started it: when that thread ends, the child is killed.
- * Memory: none. Bound: one process. */
+ * Owner: a sandbox worker. Threads: the one that started it: the child is killed when that thread
+ * ends. Memory: none. Bound: one process. */
 #ifndef DECODE_SANDBOX_HELPER_PROCESS_H
 #define DECODE_SANDBOX_HELPER_PROCESS_H
 

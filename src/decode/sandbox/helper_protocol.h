@@ -1,17 +1,17 @@
-/* decode/sandbox/helper_protocol.h: what an engine and its decode helper say to each other.
+/* decode/sandbox/helper_protocol.h: the messages between an engine and its decode helper.
  *
  *   engine                                        helper (stoker-decode)
- *   hello ------------------------------------>   maps the arena, gives all rights away
+ *   hello ------------------------------------>   maps the arena, drops all privileges
  *         <------------------------------------   ready
- *   command (where, how; the picture lies in the arena) ->
- *         <------------------------------------   answer (pixels lie in the arena)
- *   parse (a member of JSON, MessagePack, npz) ->
- *         <------------------------------------   answer (its values, packed, lie in the arena)
- *   hang up ---------------------------------->   ends
+ *   command (size, parameters; the image lies in the arena) ->
+ *         <------------------------------------   reply (pixels lie in the arena)
+ *   parse (a JSON, MessagePack or npz member) ->
+ *         <------------------------------------   reply (its serialised values lie in the arena)
+ *   close ------------------------------------>   ends
  *
- * Messages are plain structs over a socket that keeps their borders (SOCK_SEQPACKET), so that what
- * is believed is looked at in a copy; the arena holds only bytes of pictures and pixels. Both ends
- * are of one version: PROTOCOL changes with every change here.
+ * Messages are plain structs over a SOCK_SEQPACKET socket, which keeps message boundaries: the
+ * receiver checks a private copy. The arena holds only bytes of images and pixels. Both ends have
+ * the same version: PROTOCOL changes with every change here.
  * Owner: values. Threads: one at each end. Memory: none. Bound: sizeof the messages. */
 #ifndef DECODE_SANDBOX_HELPER_PROTOCOL_H
 #define DECODE_SANDBOX_HELPER_PROTOCOL_H

@@ -1,19 +1,19 @@
-/* decode/sandbox/sandbox.h: pictures decoded, and members parsed, in a process that can do nothing
- * else.
+/* decode/sandbox/sandbox.h: decodes images and parses members in a helper process without
+ * privileges.
  *
- *   off --first picture--> running --picture--> running       (one helper process a worker)
- *                             |  crashed, too slow, or it answers nonsense
+ *   off --first image--> running --image--> running       (one helper process per worker)
+ *                             |  crash, timeout, or an invalid reply
  *                             v
- *                          killed: this picture is damaged; the next one starts another
+ *                          killed: this image is damaged; the next one starts a new helper
  *
- * The helper (stoker-decode) sees the bytes of one picture in an arena that both map, and leaves
- * pixels there; of JSON, MessagePack and npz the values (value.h, stk_value_serialize). Before it
- * sees any it has given up files, network, processes and all descriptors but two
- * (programs/decode_helper/helper_confine.h). Nothing that it says is believed: see sandbox.c.
- * Owner: the engine; each worker its jail. Threads: stk_sandbox_stop: any; a jail: the worker that
- * uses it, as the helper dies with that thread.
- * Memory: an arena a jail (sparse; what was touched is the caller's to reserve), and a process of
- * a few MiB. Bound: arena_bytes, decode_bytes_max, timeout_ms. */
+ * The helper (stoker-decode) reads the bytes of one image from an arena that both processes map,
+ * and writes pixels there; for JSON, MessagePack and npz it writes values (value.h,
+ * stk_value_serialize). Before it reads any data it drops access to files, network, processes and
+ * all descriptors but two (helper_confine.h). The engine does not trust its replies: see sandbox.c.
+ * Owner: the engine; each worker has its sandbox worker. Threads: stk_sandbox_stop: any; a sandbox
+ * worker: the thread that uses it, since the helper dies with that thread.
+ * Memory: one arena per sandbox worker (sparse; the caller reserves the touched part), and a
+ * process of a few MiB. Bound: arena_bytes, decode_bytes_max, timeout_ms. */
 #ifndef DECODE_SANDBOX_SANDBOX_H
 #define DECODE_SANDBOX_SANDBOX_H
 
