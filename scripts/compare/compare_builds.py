@@ -35,8 +35,8 @@ RENAMED = {"--filesystem": "--mount", "--foreign-index": "--foreign", "--seek-po
 # Values that differ from run to run, and sentences.
 VOLATILE = re.compile(
     r"(_ms|_us|_ns|_s|seconds|time|per_second|rate|mb_s|memory\w*|cpu\w*|peak\w*|\w*_peak|wait\w*"
-    r"|notes?|message|what|advice|error|version|findings?|text|why|resident\w*|cached\w*|cold\w*|device"
-    r"|inode|pid|start\w*|elapsed\w*|threads|\w*_free)$")
+    r"|notes?|message|what|advice|error|version|findings?|text|why|resident\w*|cached\w*"
+    r"|cold\w*|device|inode|pid|start\w*|elapsed\w*|threads|\w*_free)$")
 
 
 def clean(value):
