@@ -1,4 +1,4 @@
-/* The loader as its caller sees it: open, next, close. */
+/* The public functions of a loader: open, next, set_epoch. loader_close.c has close. */
 #include "base/mem.h"
 #include "base/options.h"
 #include "base/retry.h"
@@ -14,11 +14,13 @@
 #include <errno.h>
 #include <string.h>
 
-/* In flight to begin with, shared by workers: enough for a local disk; slow storage deepens it. */
+/* Initial read-ahead, shared by the worker processes of a rank: enough for a local disk; for slow
+ * storage it grows. */
 #define AHEAD_BYTES (64u << 20)
 #define AHEAD_DEFAULT_MAX 16u
 #define MEMORY_WAIT_NS 10000000000ull
-/* A caller that holds batches is told sooner, but not for what is short only for a moment. */
+/* A caller that holds batches gets the error sooner, but not if memory is short for a moment only.
+ */
 #define MEMORY_WAIT_HOLDING_NS 100000000ull
 #define MEMORY_POLL_NS 20000000ull
 
@@ -45,7 +47,7 @@ static int resolve(struct stoker_loader_options *options, const struct stoker_lo
         return status;
     }
     options->shuffle = options->shuffle ? options->shuffle : STOKER_SHUFFLE_BLOCK;
-    /* Packed shards have no random access: they are read front to back, in shard order. */
+    /* Compressed shards without seek points are read front to back, in shard order. */
     options->shuffle = sequential ? STOKER_SHUFFLE_NONE : options->shuffle;
     options->tail = options->tail ? options->tail : STOKER_TAIL_DROP;
     options->window_blocks = options->window_blocks ? options->window_blocks : 64;
@@ -73,8 +75,8 @@ static int resolve(struct stoker_loader_options *options, const struct stoker_lo
     } else if (!(options->bad_share_max >= 0 && options->bad_share_max <= 1)) {
         refused = "bad_share_max is a share: 0 to 1";
     }
-    return refused ? stk_fail(error, STOKER_ERROR_ARGUMENT, "a loader option is not usable",
-                              refused, "loader options")
+    return refused ? stk_fail(error, STOKER_ERROR_ARGUMENT, "a loader option is not valid", refused,
+                              "loader options")
                    : 0;
 }
 
@@ -173,8 +175,10 @@ static int open_order(struct stoker_loader *loader, const struct stoker_loader_o
     int status;
 
     if (options->mix && loader->sequential) {
-        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "packed shards cannot be mixed",
-                        "give them access points with 'stoker index', or unpack them", "mix");
+        return stk_fail(error, STOKER_ERROR_UNSUPPORTED,
+                        "compressed shards without seek points cannot be mixed",
+                        "add seek points with 'stoker index --seek-points', or decompress them",
+                        "mix");
     }
     status = stk_run_sampling_open(
         &loader->sampling, &loader->schedule, loader->dataset, &order,
@@ -197,12 +201,12 @@ static int open_order(struct stoker_loader *loader, const struct stoker_loader_o
     loader->shuffle = options->shuffle;
     loader->cached = options->no_direct_io;
     loader->ahead_option = options->batches_ahead;
-    /* A validation pass ends at its last batch; training runs on into the next epoch. */
+    /* A validation pass ends with its last batch; training continues with the next epoch. */
     loader->prefetch_epochs = options->tail != STOKER_TAIL_KEEP;
     return stk_partition_check(&loader->partition, error);
 }
 
-/* A batch that can never be had is an error now, not a wait later. */
+/* A batch that can never fit in the budget is an error of open, not a wait in next. */
 static int check_budget(const struct stoker_loader *loader, struct stoker_error *error)
 {
     uint64_t bytes_max = loader->engine->budget.bytes_max;
@@ -210,10 +214,11 @@ static int check_budget(const struct stoker_loader *loader, struct stoker_error 
     if (loader->batch_bytes <= bytes_max) {
         return 0;
     }
-    return stk_fail(error, STOKER_ERROR_BUDGET, "one batch is larger than the memory budget",
-                    "lower batch_size, or grant memory for 3 batches and 1 MiB a thread",
-                    "a batch takes %llu bytes, the budget is %llu",
-                    (unsigned long long)loader->batch_bytes, (unsigned long long)bytes_max);
+    return stk_fail(
+        error, STOKER_ERROR_BUDGET, "one batch is larger than the memory budget",
+        "lower batch_size, or raise the memory budget to 3 batches and 1 MiB per thread",
+        "a batch takes %llu bytes, the budget is %llu", (unsigned long long)loader->batch_bytes,
+        (unsigned long long)bytes_max);
 }
 
 static uint64_t trim_locked(struct stk_engine_client *client)
@@ -264,7 +269,8 @@ static int open_pool(struct stoker_loader *loader, struct stoker_error *error)
         varies = varies || stk_batch_field_varies(&shapes[f]);
         slot_bytes += shapes[f].slot_bytes;
     }
-    /* About: fields of one member, and small ones of large members, are not told apart. */
+    /* An estimate: several fields of one member, and small fields of large members, count in full.
+     */
     slot_bytes += varies ? stk_index_bytes(index) / samples : 0;
     loader->batch_bytes = stk_max(slot_bytes * loader->partition.batch_size, 1);
     uint32_t workers = loader->partition.worker_count;
@@ -275,7 +281,7 @@ static int open_pool(struct stoker_loader *loader, struct stoker_error *error)
     status = stk_batch_pool_open(&loader->pool, &owner, shapes, loader->field_count,
                                  loader->partition.batch_size, error);
     if (status == 0) {
-        stk_engine_retain(engine); /* the pool's, given back by pool_gone */
+        stk_engine_retain(engine); /* the pool's reference, released by pool_gone */
     }
     return status;
 }
@@ -300,7 +306,7 @@ int stoker_loader_set_epoch(struct stoker_loader *loader, uint64_t epoch,
                  (loader->locked.position == first || loader->locked.resumed);
     struct stk_pending_batch *head = loader->locked.head;
     bool next = epoch == loader->locked.epoch + 1 && head && head->epoch == epoch;
-    if (next) { /* read ahead over the epoch's end */
+    if (next) { /* its batches were read ahead */
         loader->locked.epoch = epoch;
         loader->locked.position = head->position;
     } else if (!there) {
@@ -311,7 +317,7 @@ int stoker_loader_set_epoch(struct stoker_loader *loader, uint64_t epoch,
     return 0;
 }
 
-/* The end of an epoch: the next call begins the next one. */
+/* Ends the epoch: the next call begins the next one. */
 static void next_epoch_locked(struct stoker_loader *loader)
 {
     uint64_t next = loader->locked.epoch + 1;
@@ -326,7 +332,7 @@ static void next_epoch_locked(struct stoker_loader *loader)
     }
 }
 
-/* Why nothing can come: the caller holds all the memory, or it never sufficed. */
+/* Whether no batch can be opened: the caller holds all memory, or the budget is too small. */
 static bool is_memory_exhausted_locked(struct stoker_loader *loader)
 {
     uint64_t waited_ns = stk_engine_now(loader->engine) - loader->locked.memory_failed_since_ns;
@@ -337,7 +343,7 @@ static bool is_memory_exhausted_locked(struct stoker_loader *loader)
             loader->locked.open_error.status != STOKER_ERROR_BUDGET);
 }
 
-/* Memory is short: half of what is read ahead. False when one batch at a time is left. */
+/* Halves the read-ahead, since memory is short. Returns false if only one batch is left. */
 static bool shrink_read_ahead_locked(struct stoker_loader *loader)
 {
     bool more = loader->locked.ahead > 1;
@@ -347,8 +353,8 @@ static bool shrink_read_ahead_locked(struct stoker_loader *loader)
     return more;
 }
 
-/* Another client's caller waits for memory, while this loader, whose caller is elsewhere, keeps
- * some for what it read ahead: that is dropped, to be read again when it is wanted. */
+/* Drops batches that were read ahead, because the caller of another client waits for memory and no
+ * caller waits for this loader. They are read again later. */
 static bool drop_read_ahead_locked(struct stk_engine_client *client)
 {
     struct stoker_loader *loader = stk_loader_from_client(client);
@@ -356,14 +362,14 @@ static bool drop_read_ahead_locked(struct stk_engine_client *client)
     if (loader->locked.closed || loader->locked.pending_count == 0) {
         return false;
     }
-    loader->locked.pins++; /* its caller may close it while the lock is let go */
+    loader->locked.pins++; /* its caller may close it while the lock is released */
     shrink_read_ahead_locked(loader);
     stk_pending_batches_seek_locked(loader, loader->locked.epoch, loader->locked.position);
     stk_loader_unpin_locked(loader);
     return true;
 }
 
-/* One look at the head: 1 and the batch, 0 at the end, an error, or AGAIN. */
+/* Checks the head once. Returns 1 and the batch, 0 at the end, STOKER_ERROR_AGAIN, or an error. */
 static int poll_head_locked(struct stoker_loader *loader, struct stoker_batch **batch_out,
                             struct stoker_error *error)
 {
@@ -382,7 +388,7 @@ static int poll_head_locked(struct stoker_loader *loader, struct stoker_batch **
             int status = head->locked.error.status;
 
             if (status == STOKER_ERROR_BUDGET && shrink_read_ahead_locked(loader)) {
-                /* The batches behind may have what a sample of this one lacks. */
+                /* Later batches may hold the memory that a sample of this batch needs. */
                 stk_pending_batches_seek_locked(loader, loader->locked.epoch,
                                                 loader->locked.position);
                 return STOKER_ERROR_AGAIN;
@@ -391,7 +397,7 @@ static int poll_head_locked(struct stoker_loader *loader, struct stoker_batch **
                 *error = head->locked.error;
             }
             if (!stk_error_is_data(status)) {
-                /* The disk, the network or memory: the next call tries the batch again. */
+                /* An error of disk, network or memory: the next call reads the batch again. */
                 stk_pending_batches_seek_locked(loader, loader->locked.epoch,
                                                 loader->locked.position);
             }
@@ -407,7 +413,7 @@ static int poll_head_locked(struct stoker_loader *loader, struct stoker_batch **
         if (error) {
             *error = loader->locked.open_error;
         }
-        loader->locked.open_failed_for_memory = false; /* the next call tries again */
+        loader->locked.open_failed_for_memory = false; /* the next call tries to open it again */
         return loader->locked.open_error.status;
     }
     return STOKER_ERROR_AGAIN;
@@ -435,11 +441,11 @@ static int wait_locked(struct stoker_loader *loader, uint32_t timeout_ms,
         if (loader->locked.open_failed_for_memory && !loader->locked.head) {
             loader->locked.waiting_for_memory = true;
             if (lapsed) {
-                /* Not every byte that comes free is announced: so this tries again and again. */
+                /* Not all memory that becomes free is signalled: so this retries at intervals. */
                 stk_engine_drop_read_ahead_locked(engine, &loader->client);
                 loader->locked.open_failed_for_memory = false;
                 lapsed = false;
-                continue; /* meanwhile the head may have become complete, and nobody waited */
+                continue; /* the head may have become complete while the lock was released */
             }
         }
         stk_engine_signal_locked(engine, 1);
@@ -464,20 +470,20 @@ int stoker_loader_next(struct stoker_loader *loader, uint32_t timeout_ms,
     begin = stk_engine_now(engine);
     stk_engine_lock(engine, NULL);
     while (loader->locked.delivered_steps.run_count >
-           STK_DELIVERED_RUNS_MAX / 2) { /* after as many jumps */
+           STK_DELIVERED_RUNS_MAX / 2) { /* after so many seeks */
         stk_engine_unlock(engine);
         status = stk_loader_update_fingerprint(loader, &(struct stoker_state){0});
         if (status < 0) {
-            return stk_fail(error, status, "cannot work out the fingerprint of the run",
-                            "free memory; a damaged table is made anew by 'stoker sample'",
-                            "loader");
+            return stk_fail(error, status, "cannot compute the fingerprint of the run",
+                            "free memory; 'stoker sample' writes a damaged table again", "loader");
         }
         stk_engine_lock(engine, NULL);
     }
     if (loader->locked.first_next_ns == 0) {
         loader->locked.first_next_ns = begin;
     }
-    /* What the caller keeps comes on top of what is in flight, so that it costs no speed. */
+    /* Batches that the caller keeps do not count as read-ahead, so that keeping them costs no
+     * speed. */
     uint32_t out = stk_batch_pool_in_use(loader->pool);
     uint32_t flying = loader->locked.pending_count + loader->locked.opening;
     uint32_t held = out > flying ? out - flying : 0;
@@ -486,7 +492,7 @@ int stoker_loader_next(struct stoker_loader *loader, uint32_t timeout_ms,
     loader->client.waiting++;
     status = wait_locked(loader, timeout_ms, batch_out, error);
     loader->client.waiting--;
-    if (loader->locked.waiting_for_memory) { /* others may read ahead again */
+    if (loader->locked.waiting_for_memory) { /* other clients may read ahead again */
         loader->locked.waiting_for_memory = false;
         stk_engine_signal_locked(engine, 1);
     }

@@ -236,7 +236,7 @@ static const struct refused_row {
     {"no weights", "usable", 50, 1, 3, 1, sizeof(struct stoker_mix_options), false, false,
      STOKER_ERROR_ARGUMENT},
     {"no size", "struct_size", 50, 1, 3, 1, 0, true, false, STOKER_ERROR_ARGUMENT},
-    {"packed", "packed", 50, 1, 3, 1, sizeof(struct stoker_mix_options), true, true,
+    {"packed", "compressed shards", 50, 1, 3, 1, sizeof(struct stoker_mix_options), true, true,
      STOKER_ERROR_UNSUPPORTED},
 };
 

@@ -1,4 +1,4 @@
-/* Where a loader is: its state, what leads back to it, and its statistics. */
+/* State, position, order and statistics of a loader. */
 #include "loader/loader_state.h"
 
 #include "base/options.h"
@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#define BACK_MAX 4096u /* steps that a state may lie behind the stream */
+#define BACK_MAX 4096u /* steps that state_at goes back, at most */
 
 static void state_of(const struct stoker_loader *loader, struct stoker_state *state_out)
 {
@@ -19,7 +19,7 @@ static void state_of(const struct stoker_loader *loader, struct stoker_state *st
     stk_schedule_write_state(&loader->schedule, loader->sampling.options.epoch_samples, state_out);
 }
 
-/* ---- the fingerprint, when it is asked for ---- */
+/* ---- the fingerprint ---- */
 
 int stk_loader_update_fingerprint(const struct stoker_loader *unchanged,
                                   struct stoker_state *place_out)

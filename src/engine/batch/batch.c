@@ -10,15 +10,15 @@
 #include <unistd.h>
 
 struct stk_batch_pool {
-    struct stk_batch_owner keeper;                             /* const after open */
-    struct stk_batch_field_shape fields[STK_BATCH_FIELDS_MAX]; /* const after open */
-    uint32_t field_count, slots;                               /* const after open */
-    pid_t pid;                                                 /* const after open */
+    struct stk_batch_owner owner;                              /* constant after open */
+    struct stk_batch_field_shape fields[STK_BATCH_FIELDS_MAX]; /* constant after open */
+    uint32_t field_count, slots;                               /* constant after open */
+    pid_t pid;                                                 /* constant after open */
     _Atomic uint32_t out_count;
     pthread_mutex_t lock;
     struct {
         struct stoker_batch *free_list;
-        uint32_t users; /* batches out, and closes that are not through yet */
+        uint32_t users; /* batches in use, and calls of close in progress */
         bool closed;
     } locked;
 };
@@ -27,7 +27,7 @@ static void batch_free(struct stoker_batch *batch);
 static void pool_free(struct stk_batch_pool *pool);
 static int reserve(struct stk_batch_pool *pool, uint64_t bytes, struct stoker_error *error);
 
-int stk_batch_pool_open(struct stk_batch_pool **pool_out, const struct stk_batch_owner *keeper,
+int stk_batch_pool_open(struct stk_batch_pool **pool_out, const struct stk_batch_owner *owner,
                         const struct stk_batch_field_shape *fields, uint32_t field_count,
                         uint32_t slots, struct stoker_error *error)
 {
@@ -39,7 +39,7 @@ int stk_batch_pool_open(struct stk_batch_pool **pool_out, const struct stk_batch
     if (!pool) {
         return stk_fail(error, -ENOMEM, "cannot open a batch pool", "free memory", "batch pool");
     }
-    pool->keeper = *keeper;
+    pool->owner = *owner;
     memcpy(pool->fields, fields, field_count * sizeof *fields);
     pool->field_count = field_count;
     pool->slots = slots;
@@ -85,12 +85,12 @@ uint64_t stk_batch_pool_trim(struct stk_batch_pool *pool)
 
 static void pool_free(struct stk_batch_pool *pool)
 {
-    struct stk_batch_owner keeper = pool->keeper;
+    struct stk_batch_owner owner = pool->owner;
 
     stk_batch_pool_trim(pool);
     pthread_mutex_destroy(&pool->lock);
     stk_free(pool);
-    keeper.release(keeper.owner);
+    owner.release(owner.owner);
 }
 
 static void batch_free(struct stoker_batch *batch)
@@ -104,30 +104,30 @@ static void batch_free(struct stoker_batch *batch)
     }
     stk_free(batch->ids);
     stk_free(batch->mask);
-    stk_budget_release(pool->keeper.budget, batch->bytes);
+    stk_budget_release(pool->owner.budget, batch->bytes);
     stk_free(batch);
 }
 
 static int reserve(struct stk_batch_pool *pool, uint64_t bytes, struct stoker_error *error)
 {
-    if (stk_budget_reserve(pool->keeper.budget, bytes)) {
+    if (stk_budget_reserve(pool->owner.budget, bytes)) {
         return 0;
     }
     return stk_fail(
         error, STOKER_ERROR_BUDGET, "cannot take memory for a batch",
-        "close batches that you keep, or grant more memory",
+        "close batches that you keep, or raise the memory budget",
         "%llu bytes wanted, %llu of %llu in use, %u batches out", (unsigned long long)bytes,
-        (unsigned long long)atomic_load(&pool->keeper.budget->bytes),
-        (unsigned long long)pool->keeper.budget->bytes_max, atomic_load(&pool->out_count));
+        (unsigned long long)atomic_load(&pool->owner.budget->bytes),
+        (unsigned long long)pool->owner.budget->bytes_max, atomic_load(&pool->out_count));
 }
 
-/* Variable fields grow by an eighth, so that a pool settles after a few batches. */
+/* Arrays of varying size grow by an eighth, so that they stop growing after a few batches. */
 uint64_t stk_batch_buffer_bytes(uint64_t bytes)
 {
     return stk_round_up(stk_max(bytes + bytes / 8, 1), 4096);
 }
 
-/* Field memory of at least `bytes`; what was there is lost when it grows. */
+/* Makes a field's buffer at least `bytes` large; its contents are lost if it grows. */
 static int field_reserve(struct stoker_batch *batch, uint32_t field, uint64_t bytes,
                          struct stoker_error *error)
 {
@@ -141,7 +141,7 @@ static int field_reserve(struct stoker_batch *batch, uint32_t field, uint64_t by
     stk_pages_free(batch->fields[field].data, capacity);
     batch->fields[field].data = NULL;
     batch->fields[field].capacity = 0;
-    stk_budget_release(pool->keeper.budget, capacity);
+    stk_budget_release(pool->owner.budget, capacity);
     batch->bytes -= capacity;
 
     if (bytes > UINT64_MAX / 4) {
@@ -156,7 +156,7 @@ static int field_reserve(struct stoker_batch *batch, uint32_t field, uint64_t by
     }
     batch->fields[field].data = stk_pages_alloc(bytes);
     if (!batch->fields[field].data) {
-        stk_budget_release(pool->keeper.budget, bytes);
+        stk_budget_release(pool->owner.budget, bytes);
         return stk_fail(error, -ENOMEM, "cannot take memory for a batch",
                         "free memory or lower the batch size", "%llu bytes",
                         (unsigned long long)bytes);
@@ -166,7 +166,7 @@ static int field_reserve(struct stoker_batch *batch, uint32_t field, uint64_t by
     return 0;
 }
 
-/* A batch with its small arrays, without field memory. */
+/* Allocates a batch with its small arrays, without buffers of fields. */
 static struct stoker_batch *batch_new(struct stk_batch_pool *pool)
 {
     struct stoker_batch *batch = stk_alloc(1, sizeof *batch);
@@ -198,7 +198,7 @@ static struct stoker_batch *batch_new(struct stk_batch_pool *pool)
     return batch;
 }
 
-/* A batch from the free list, or a new one, with room for the values. */
+/* Takes a batch of the free list, or a new one, and makes it large enough for the values. */
 static int take(struct stk_batch_pool *pool, const uint64_t *value_bytes,
                 struct stoker_batch **batch_out, struct stoker_error *error)
 {
@@ -241,7 +241,7 @@ int stk_batch_pool_get(struct stk_batch_pool *pool, uint32_t samples, const uint
     *batch_out = NULL;
     status = take(pool, value_bytes, &batch, error);
     if (status == STOKER_ERROR_BUDGET) {
-        /* A batch that was too small to grow went back to the budget: there may be room now. */
+        /* A batch that could not grow was freed: its memory may suffice now. */
         stk_batch_pool_trim(pool);
         status = take(pool, value_bytes, &batch, error);
     }
@@ -293,7 +293,7 @@ uint32_t stk_batch_pool_in_use(const struct stk_batch_pool *pool)
 
 void stoker_batch_retain(struct stoker_batch *batch)
 {
-    /* Relaxed: whoever holds already keeps it alive. */
+    /* Relaxed: the caller's reference keeps it alive. */
     atomic_fetch_add_explicit(&batch->holders, 1, memory_order_relaxed);
 }
 
@@ -302,8 +302,8 @@ void stoker_batch_close(struct stoker_batch *batch)
     struct stk_batch_pool *pool;
     bool closed, last;
 
-    /* In a child of fork the lock may be held by a thread that is not there: all is let lie.
-     * Acquire-release: the last holder sees what all others did to the batch. */
+    /* In a child of fork a thread that does not exist may hold the lock: the batch is not freed.
+     * Acquire-release: the last holder sees all writes of the other holders. */
     if (!batch || batch->pool->pid != getpid() ||
         atomic_fetch_sub_explicit(&batch->holders, 1, memory_order_acq_rel) != 1) {
         return;
@@ -320,8 +320,8 @@ void stoker_batch_close(struct stoker_batch *batch)
         batch_free(batch);
     }
     atomic_fetch_sub_explicit(&pool->out_count, 1, memory_order_relaxed);
-    /* The keeper may take its own lock, under which it may ask this pool: so none is held. */
-    pool->keeper.returned(pool->keeper.owner);
+    /* The owner may take its own lock, under which it may call this pool: so no lock is held. */
+    pool->owner.returned(pool->owner.owner);
     pthread_mutex_lock(&pool->lock);
     last = --pool->locked.users == 0 && pool->locked.closed;
     pthread_mutex_unlock(&pool->lock);
@@ -330,7 +330,7 @@ void stoker_batch_close(struct stoker_batch *batch)
     }
 }
 
-/* The sides of a row of ragged values. */
+/* The sides of a slot of a ragged field. */
 static void describe_rows(const struct stk_batch_field_shape *shape, struct stoker_array *array)
 {
     array->shape_rank = array->shapes ? shape->dimension_count : 0;

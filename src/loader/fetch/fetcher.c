@@ -151,7 +151,7 @@ int stk_fetch_reserve(struct stk_fetcher *fetcher, struct stk_fetch *fetch, uint
     while (!buffer) {
         /* Reserving waits for space in the budget; the buffer then takes the released space. */
         status = stk_engine_reserve(engine, most, engine->options.read_timeout_ms,
-                                    "bytes of a packed shard", error);
+                                    "bytes of a compressed shard", error);
         if (status < 0) {
             return status;
         }

@@ -1,4 +1,4 @@
-/* Fields as they are opened: which member, which shape, whom they follow. */
+/* Opens the fields of a loader. */
 #include "loader/pending/loader_field.h"
 
 #include "base/mem.h"
@@ -11,13 +11,13 @@
 #define SIDE_MAX (1ll << 31)
 #define SLOT_BYTES_MAX (1ull << 40)
 
-static int open_array(struct stk_loader_field *field, const struct stoker_field_options *asked,
+static int open_array(struct stk_loader_field *field, const struct stoker_field_options *given,
                       struct stoker_error *error);
-static int open_boxes(struct stk_loader_field *field, const struct stoker_field_options *asked,
+static int open_boxes(struct stk_loader_field *field, const struct stoker_field_options *given,
                       struct stoker_error *error);
 static int follow(struct stoker_loader *loader, uint32_t index,
                   const struct stoker_loader_options *options, struct stoker_error *error);
-static int copy_paths(struct stk_loader_field *field, const struct stoker_field_options *asked,
+static int copy_paths(struct stk_loader_field *field, const struct stoker_field_options *given,
                       struct stoker_error *error);
 
 static int set_extensions(struct stoker_loader *loader, struct stk_loader_field *field,
@@ -53,21 +53,21 @@ static int set_extensions(struct stoker_loader *loader, struct stk_loader_field 
     return 0;
 }
 
-/* Whether it draws which part of a picture is decoded. */
+/* Whether the transform selects a random part of the image. */
 static bool is_random(uint32_t kind)
 {
     return kind == STOKER_RANDOM_RESIZED_CROP || kind == STOKER_RANDOM_CROP;
 }
 
-static int open_image(struct stk_loader_field *field, const struct stoker_field_options *asked,
+static int open_image(struct stk_loader_field *field, const struct stoker_field_options *given,
                       const struct stoker_loader_options *options, struct stoker_error *error)
 {
-    struct stk_transform_plan_options decode = {.transforms = asked->transforms,
-                                                .transform_count = asked->transform_count,
-                                                .dtype = asked->dtype,
-                                                .layout = asked->layout,
-                                                .exif = asked->exif,
-                                                .planar = asked->planar,
+    struct stk_transform_plan_options decode = {.transforms = given->transforms,
+                                                .transform_count = given->transform_count,
+                                                .dtype = given->dtype,
+                                                .layout = given->layout,
+                                                .exif = given->exif,
+                                                .planar = given->planar,
                                                 .pixels_max = options->pixels_max,
                                                 .memory_bytes_max = options->decode_bytes_max};
     struct stk_image_shape shape;
@@ -76,8 +76,8 @@ static int open_image(struct stk_loader_field *field, const struct stoker_field_
     if (status < 0) {
         return status;
     }
-    for (size_t i = 0; i < asked->transform_count; i++) {
-        field->random = field->random || is_random(asked->transforms[i].kind);
+    for (size_t i = 0; i < given->transform_count; i++) {
+        field->random = field->random || is_random(given->transforms[i].kind);
     }
     stk_transform_plan_shape(field->plan, &shape);
     field->shape.dtype = shape.dtype;
@@ -109,36 +109,37 @@ static bool has_tars(const struct stoker_dataset *dataset)
 }
 
 static int open_field(struct stoker_loader *loader, struct stk_loader_field *field,
-                      const struct stoker_field_options *asked,
+                      const struct stoker_field_options *given,
                       const struct stoker_loader_options *options, struct stoker_error *error)
 {
     bool folder = loader->dataset->objects.kind == STK_SOURCE_FOLDER;
-    const char *extensions = asked->extensions;
-    int status = copy_paths(field, asked, error);
+    const char *extensions = given->extensions;
+    int status = copy_paths(field, given, error);
 
     if (status < 0) {
         return status;
     }
-    field->kind = asked->kind;
+    field->kind = given->kind;
     field->shape.slot_bytes = 8;
-    switch (asked->kind) {
+    switch (given->kind) {
     case STOKER_FIELD_IMAGE:
         if (!folder && !extensions) {
             extensions = "jpg;jpeg;jpe;jfif;png;webp";
         }
-        status = open_image(field, asked, options, error);
+        status = open_image(field, given, options, error);
         field->image_field = (uint32_t)(field - loader->fields);
         break;
     case STOKER_FIELD_LABEL:
         field->shape.dtype = STOKER_INT64;
-        /* Of folders and tars put together a file has its folder's, others that of their member. */
+        /* In a data set of folders and tars a file has the class of its folder, a sample of a tar
+         * the number in its member. */
         extensions = !has_tars(loader->dataset) ? NULL : extensions ? extensions : "cls";
         if (!has_tars(loader->dataset) && stk_index_classes(loader->dataset->index) == 0) {
             status = stk_fail(error, STOKER_ERROR_MISSING,
-                              "the pictures lie in no class folder, so they have no label",
-                              "leave the field out, put them into one folder a class "
-                              "(root/cat/1.jpg), or name the folder above if this one is a class",
-                              "field '%.100s'", asked->name);
+                              "the images are in no class folder, so they have no label",
+                              "remove the field, put the images into one folder per class "
+                              "(root/cat/1.jpg), or open the parent folder if this one is a class",
+                              "field '%.100s'", given->name);
         }
         break;
     case STOKER_FIELD_SAMPLE:
@@ -152,27 +153,27 @@ static int open_field(struct stoker_loader *loader, struct stk_loader_field *fie
         field->shape.dtype = STOKER_INT64;
         break;
     case STOKER_FIELD_ARRAY:
-        status = open_array(field, asked, error);
+        status = open_array(field, given, error);
         break;
-    case STOKER_FIELD_MASK: /* its shape comes from the image */
+    case STOKER_FIELD_MASK: /* the image sets its shape */
         break;
     case STOKER_FIELD_BOXES:
     case STOKER_FIELD_BOX_LABELS:
-        status = open_boxes(field, asked, error);
+        status = open_boxes(field, given, error);
         break;
     case STOKER_FIELD_KEY:
     case STOKER_FIELD_BYTES:
     case STOKER_FIELD_JSON:
     case STOKER_FIELD_MSGPACK:
     case STOKER_FIELD_TEXT:
-        field->out_of_line = asked->kind == STOKER_FIELD_TEXT && asked->path;
+        field->out_of_line = given->kind == STOKER_FIELD_TEXT && given->path;
         field->shape.dtype = STOKER_BYTES;
         field->shape.slot_bytes = 0;
-        extensions = asked->kind == STOKER_FIELD_KEY ? NULL : extensions;
+        extensions = given->kind == STOKER_FIELD_KEY ? NULL : extensions;
         break;
     default:
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a field has no such kind",
-                        "use enum stoker_field_kind", "kind %u", asked->kind);
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a field has an unknown kind",
+                        "use enum stoker_field_kind", "kind %u", given->kind);
     }
     return status == 0 && extensions ? set_extensions(loader, field, extensions, error) : status;
 }
@@ -184,7 +185,7 @@ int stk_loader_fields_open(struct stoker_loader *loader,
     int status = 0;
 
     for (size_t i = 0; i < options->field_count && status == 0; i++) {
-        loader->field_count = (uint32_t)i + 1; /* what was half made is freed, too */
+        loader->field_count = (uint32_t)i + 1; /* close frees a field that failed, too */
         status = open_field(loader, &loader->fields[i], &options->fields[i], options, &own);
         if (status == 0 && loader->fields[i].out_of_line) {
             loader->fields[i].out_of_line_index = loader->out_of_line_count++;
@@ -192,7 +193,7 @@ int stk_loader_fields_open(struct stoker_loader *loader,
         }
     }
     for (uint32_t i = 0; i < loader->field_count && status == 0; i++) {
-        status = follow(loader, i, options, &own); /* an image may come after its mask */
+        status = follow(loader, i, options, &own); /* an image may stand after its mask */
     }
     loader->parse_bytes_max = options->decode_bytes_max;
     if (status < 0 && error) {
@@ -213,40 +214,40 @@ void stk_loader_fields_close(struct stoker_loader *loader)
     }
 }
 
-static int copy_paths(struct stk_loader_field *field, const struct stoker_field_options *asked,
+static int copy_paths(struct stk_loader_field *field, const struct stoker_field_options *given,
                       struct stoker_error *error)
 {
-    field->path = asked->path ? stk_strdup(asked->path) : NULL;
-    field->labels = asked->labels ? stk_strdup(asked->labels) : NULL;
-    if ((asked->path && !field->path) || (asked->labels && !field->labels)) {
+    field->path = given->path ? stk_strdup(given->path) : NULL;
+    field->labels = given->labels ? stk_strdup(given->labels) : NULL;
+    if ((given->path && !field->path) || (given->labels && !field->labels)) {
         return stk_fail(error, -ENOMEM, "cannot open a field", "free memory", "a path");
     }
     return 0;
 }
 
-static int fail_field(const struct stoker_field_options *asked, const char *what,
+static int fail_field(const struct stoker_field_options *given, const char *what,
                       const char *advice, struct stoker_error *error)
 {
     return stk_fail(error, STOKER_ERROR_ARGUMENT, what, advice, "field '%.64s'",
-                    asked->name ? asked->name : "");
+                    given->name ? given->name : "");
 }
 
-/* Sides and strides of a slot in C order; a side of -1 makes it ragged. */
-static int open_array(struct stk_loader_field *field, const struct stoker_field_options *asked,
+/* Sets sides and strides of a slot, in C order. A side of -1 makes the field ragged. */
+static int open_array(struct stk_loader_field *field, const struct stoker_field_options *given,
                       struct stoker_error *error)
 {
     struct stk_batch_field_shape *shape = &field->shape;
     uint64_t bytes;
 
-    shape->dtype = asked->dtype ? asked->dtype : STOKER_FLOAT32;
+    shape->dtype = given->dtype ? given->dtype : STOKER_FLOAT32;
     shape->item_bytes = stk_dtype_bytes(shape->dtype);
-    shape->dimension_count = asked->dimension_count;
-    memcpy(shape->shape, asked->shape, sizeof shape->shape);
-    if (shape->item_bytes == 0 || asked->dimension_count > STK_COUNT(shape->shape)) {
-        return fail_field(asked, "an array's dtype or shape is not usable",
-                          "give a dtype of numbers, and 3 sides at most", error);
+    shape->dimension_count = given->dimension_count;
+    memcpy(shape->shape, given->shape, sizeof shape->shape);
+    if (shape->item_bytes == 0 || given->dimension_count > STK_COUNT(shape->shape)) {
+        return fail_field(given, "the dtype or shape of an array is not valid",
+                          "use a numeric dtype, and 3 sides at most", error);
     }
-    if (asked->dimension_count == 0) {
+    if (given->dimension_count == 0) {
         shape->dimension_count = 1;
         shape->shape[0] = -1;
     }
@@ -255,14 +256,14 @@ static int open_array(struct stk_loader_field *field, const struct stoker_field_
         int64_t side = shape->shape[i - 1];
 
         if (side == 0 || side < -1 || side > SIDE_MAX) {
-            return fail_field(asked, "a side of an array is not usable",
-                              "give sides of 1 and more, and -1 for one that varies", error);
+            return fail_field(given, "a side of an array is not valid",
+                              "use sides of at least 1, and -1 for a side that varies", error);
         }
         shape->ragged = shape->ragged || side < 0;
         shape->strides[i - 1] = (int64_t)(bytes / shape->item_bytes);
         bytes *= side < 0 ? 1 : (uint64_t)side;
         if (bytes > SLOT_BYTES_MAX) {
-            return fail_field(asked, "an array is larger than memory", "give smaller sides", error);
+            return fail_field(given, "an array is larger than memory", "give smaller sides", error);
         }
     }
     shape->slot_bytes = shape->ragged ? 0 : bytes;
@@ -270,35 +271,35 @@ static int open_array(struct stk_loader_field *field, const struct stoker_field_
     return 0;
 }
 
-static int open_boxes(struct stk_loader_field *field, const struct stoker_field_options *asked,
+static int open_boxes(struct stk_loader_field *field, const struct stoker_field_options *given,
                       struct stoker_error *error)
 {
-    struct stoker_field_options array = *asked;
+    struct stoker_field_options array = *given;
 
-    field->box_format = asked->box_format ? asked->box_format : STOKER_XYXY;
-    field->normalised = asked->normalised;
-    field->keep_empty = asked->keep_empty;
+    field->box_format = given->box_format ? given->box_format : STOKER_XYXY;
+    field->normalised = given->normalised;
+    field->keep_empty = given->keep_empty;
     if (field->box_format > STOKER_CXCYWH) {
-        return fail_field(asked, "there is no such format of boxes", "use xyxy, xywh or cxcywh",
+        return fail_field(given, "the format of the boxes is unknown", "use xyxy, xywh or cxcywh",
                           error);
     }
-    if ((asked->kind == STOKER_FIELD_BOX_LABELS) != (asked->labels != NULL)) {
-        return fail_field(asked, "labels belong to BOX_LABELS, and it needs them",
+    if ((given->kind == STOKER_FIELD_BOX_LABELS) != (given->labels != NULL)) {
+        return fail_field(given, "labels are for BOX_LABELS, which needs them",
                           "give the path of the labels", error);
     }
-    array.dtype = asked->labels ? STOKER_INT64 : STOKER_FLOAT32;
-    array.dimension_count = asked->labels ? 1 : 2;
+    array.dtype = given->labels ? STOKER_INT64 : STOKER_FLOAT32;
+    array.dimension_count = given->labels ? 1 : 2;
     array.shape[0] = -1;
     array.shape[1] = 4;
     return open_array(field, &array, error);
 }
 
 static int open_mask(struct stk_loader_field *field, const struct stk_transform_plan *image,
-                     const struct stoker_field_options *asked, struct stoker_error *error)
+                     const struct stoker_field_options *given, struct stoker_error *error)
 {
     struct stk_image_shape shape;
     int status =
-        stk_transform_plan_link(&field->plan, image, asked->rgb_ids != 0, asked->dtype, error);
+        stk_transform_plan_link(&field->plan, image, given->rgb_ids != 0, given->dtype, error);
 
     if (status < 0) {
         return status;
@@ -312,11 +313,11 @@ static int open_mask(struct stk_loader_field *field, const struct stk_transform_
     return 0;
 }
 
-/* Finds the image of a mask or of boxes. */
+/* Finds the image that a mask or boxes follow. */
 static int follow(struct stoker_loader *loader, uint32_t index,
                   const struct stoker_loader_options *options, struct stoker_error *error)
 {
-    const struct stoker_field_options *asked = &options->fields[index];
+    const struct stoker_field_options *given = &options->fields[index];
     struct stk_loader_field *field = &loader->fields[index];
     uint32_t image = 0;
 
@@ -326,17 +327,17 @@ static int follow(struct stoker_loader *loader, uint32_t index,
     }
     while (image < loader->field_count &&
            (loader->fields[image].kind != STOKER_FIELD_IMAGE ||
-            (asked->follows && (!options->fields[image].name ||
-                                strcmp(options->fields[image].name, asked->follows) != 0)))) {
+            (given->follows && (!options->fields[image].name ||
+                                strcmp(options->fields[image].name, given->follows) != 0)))) {
         image++;
     }
     if (image == loader->field_count) {
-        return fail_field(asked, "there is no image that a mask or boxes could follow",
-                          "add an image field, or name the one that there is", error);
+        return fail_field(given, "there is no image field that a mask or boxes can follow",
+                          "add an image field, or name an existing one", error);
     }
     field->image_field = image;
     field->random = loader->fields[image].random;
     return field->kind == STOKER_FIELD_MASK
-               ? open_mask(field, loader->fields[image].plan, asked, error)
+               ? open_mask(field, loader->fields[image].plan, given, error)
                : 0;
 }

@@ -5,16 +5,16 @@
 
 #include <string.h>
 
-/* What a key is used for. Cuts take two; fragments have keys of their own. */
+/* Uses of a key. Cuts take two numbers; each fragment has a key of its own. */
 enum { USE_RATE, USE_SPM, USE_CUTS, USE_FRAGMENTS = 4, USE_FIRST };
 
-/* A number in [0, 1), of 53 bits. */
+/* Returns a number in [0, 1) of 53 bits. */
 static double draw(uint64_t key, uint64_t use)
 {
     return (double)(stk_random_key(key, use) >> 11) * 0x1p-53;
 }
 
-/* A number in [0, bound): the bias is below bound / 2^64. */
+/* Returns a number in [0, bound); the bias is below bound / 2^64. */
 static uint64_t draw_below(uint64_t key, uint64_t use, uint64_t bound)
 {
     __extension__ unsigned __int128 product = (unsigned __int128)stk_random_key(key, use) * bound;
@@ -27,7 +27,7 @@ uint64_t stk_fim_added_max(const struct stk_fim *fim)
     return fim->rate <= 0 ? 0 : STK_FIM_SENTINELS * (fim->has_split ? fim->fragments_max : 1);
 }
 
-/* Behind the last one, as many as have room. */
+/* Appends tokens, as many as fit in the capacity. */
 static void append(struct stk_fim_output *out, const int64_t *tokens, uint64_t count)
 {
     count = stk_min(count, out->capacity - out->count);
@@ -35,9 +35,9 @@ static void append(struct stk_fim_output *out, const int64_t *tokens, uint64_t c
     out->count += count;
 }
 
-/* Two cuts, each anywhere from before the first token to behind the last, as Megatron's
- * GPTFIMDataset draws them. The order of the parts is that paper's: PSM, or SPM in the variant that
- * keeps prefix and middle together. */
+/* Draws two cuts, each from before the first token to behind the last one, like Megatron's
+ * GPTFIMDataset. The order of the parts is that of the paper: PSM, or SPM in the variant that keeps
+ * prefix and middle together. */
 static void append_changed(const struct stk_fim *fim, const int64_t *tokens, uint64_t count,
                            uint64_t key, struct stk_fim_output *out)
 {
@@ -59,7 +59,7 @@ static void append_changed(const struct stk_fim *fim, const int64_t *tokens, uin
     append(out, tokens + low, high - low);
 }
 
-/* Whether something may be changed, and is drawn. */
+/* Whether the document may be changed, and the random number says so. */
 static bool is_drawn(const struct stk_fim *fim, const int64_t *tokens, uint64_t count, double rate,
                      uint64_t key)
 {
@@ -87,8 +87,8 @@ static uint64_t fragment_tokens(const struct stk_fim *fim, const int64_t *tokens
     return at;
 }
 
-/* Fragments that are drawn; with out all are put, of the drawn ones `most` from `first` on
- * changed. */
+/* Counts the fragments to change. With an output, appends all fragments, and changes `most` of
+ * those to change, beginning with number `first`. */
 static uint64_t apply_range(const struct stk_fim *fim, const int64_t *tokens, uint64_t count,
                             uint64_t key, const uint64_t range[2], struct stk_fim_output *out)
 {
@@ -130,7 +130,7 @@ bool stk_fim_apply(const struct stk_fim *fim, const int64_t *tokens, uint64_t co
         return false;
     }
     drawn = apply_range(fim, tokens, count, key, range, NULL);
-    if (drawn > range[1]) { /* some of them in a row, from any one on */
+    if (drawn > range[1]) { /* consecutive ones, from a random one on */
         range[0] = draw_below(key, USE_FIRST, drawn - range[1] + 1);
     }
     if (drawn > 0) {

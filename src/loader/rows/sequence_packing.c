@@ -1,5 +1,5 @@
-/* Best-fit decreasing in linear time: pieces are sorted by counting, sequences lie in a list for
- * each number of free tokens, and a bitmap in three levels finds the next list that holds one. */
+/* Best-fit decreasing in linear time: a counting sort orders the pieces; each number of free tokens
+ * has a list of sequences; a bitmap in levels finds the next list that is not empty. */
 #include "loader/rows/sequence_packing.h"
 
 #include "base/mem.h"
@@ -18,7 +18,7 @@ struct set {
     uint64_t *levels[LEVELS];
 };
 
-/* All that a plan needs while it is made. */
+/* Data for making a plan. */
 struct packer {
     uint32_t length, reserve, piece_count, sequence_count;
     uint32_t piece_max;                /* tokens of a piece: length less reserve */
@@ -27,7 +27,7 @@ struct packer {
     uint32_t *free_tokens;             /* [sequence]: no more sequences than pieces */
     uint32_t *next;                    /* [sequence] */
     uint32_t *heads; /* [length + 1]: the newest sequence with so many free tokens */
-    struct set set;  /* which heads there are */
+    struct set set;  /* lists that are not empty */
     uint64_t *words; /* of the set */
 };
 
@@ -51,13 +51,13 @@ static void set_remove(struct set *set, uint32_t number)
     for (uint32_t level = 0; level < LEVELS; level++) {
         set->levels[level][number >> 6] &= ~(UINT64_C(1) << (number & 63));
         if (set->levels[level][number >> 6] != 0) {
-            return; /* the levels above still have it */
+            return; /* the levels above do not change */
         }
         number >>= 6;
     }
 }
 
-/* The smallest number >= from; NONE. Climbs until a word has one, then goes down again. */
+/* Returns the smallest number >= from, or NONE. Goes up until a word has a bit, then down again. */
 static uint32_t set_next(const struct set *set, uint32_t from, uint32_t size)
 {
     uint32_t level = 0, at = from;
@@ -91,13 +91,14 @@ static int count_pieces(struct packer *packer, const uint64_t *counts, uint32_t 
     uint64_t total = 0;
 
     for (uint32_t i = 0; i < document_count && total <= STK_SEQUENCE_PACKING_PIECES_MAX; i++) {
-        /* One document alone may be past the bound: then the sum need not hold it. */
+        /* One document alone may exceed the bound: it is refused before the sum could overflow. */
         total += stk_min(counts[i] / packer->piece_max, STK_SEQUENCE_PACKING_PIECES_MAX + 1) +
                  (counts[i] % packer->piece_max > 0);
     }
     if (total > STK_SEQUENCE_PACKING_PIECES_MAX) {
-        return stk_fail(error, STOKER_ERROR_LIMIT, "documents of a chunk are too long to be packed",
-                        "take longer sequences, or fewer documents a chunk",
+        return stk_fail(error, STOKER_ERROR_LIMIT,
+                        "the documents of a chunk are too long to be packed",
+                        "use longer sequences, or fewer documents per chunk",
                         "%u documents, more than %u pieces of %u tokens", document_count,
                         STK_SEQUENCE_PACKING_PIECES_MAX, packer->length);
     }
@@ -141,7 +142,8 @@ static void packer_close(struct packer *packer)
     stk_free(packer->words);
 }
 
-/* Longest first, by counting; of one length in the order of documents. `heads` counts meanwhile. */
+/* Sorts the pieces by length, longest first, stable, with a counting sort. `heads` holds the
+ * counts. */
 static void sort_pieces(struct packer *packer, const uint64_t *counts, uint32_t document_count)
 {
     uint32_t *places = packer->heads, place = 0;
@@ -150,7 +152,7 @@ static void sort_pieces(struct packer *packer, const uint64_t *counts, uint32_t 
         places[packer->piece_max] += (uint32_t)(counts[i] / packer->piece_max);
         places[counts[i] % packer->piece_max]++;
     }
-    places[0] = 0; /* what is left of a document that fits exactly is no piece */
+    places[0] = 0; /* a document that fits exactly leaves no rest */
     for (uint32_t n = packer->piece_max; n > 0; n--) {
         uint32_t count = places[n];
 
@@ -211,7 +213,7 @@ static void place_pieces(struct packer *packer)
     }
 }
 
-/* Pieces sequence by sequence, in the order in which they were info_location. */
+/* Copies the pieces sequence by sequence, in the order in which they were placed. */
 static int lay_out(const struct packer *packer, struct stk_sequence_packing *packing,
                    struct stoker_error *error)
 {
@@ -227,13 +229,13 @@ static int lay_out(const struct packer *packer, struct stk_sequence_packing *pac
     for (uint32_t i = 0; i < packer->piece_count; i++) {
         ends[packer->sequence_of[i]]++;
     }
-    for (uint32_t i = 0; i < packer->sequence_count; i++) { /* counts -> where each begins */
+    for (uint32_t i = 0; i < packer->sequence_count; i++) { /* counts -> begins */
         uint32_t count = ends[i];
 
         ends[i] = place;
         place += count;
     }
-    for (uint32_t i = 0; i < packer->piece_count; i++) { /* -> where each ends */
+    for (uint32_t i = 0; i < packer->piece_count; i++) { /* begins -> ends */
         pieces[ends[packer->sequence_of[i]]++] = packer->pieces[i];
     }
     *packing = (struct stk_sequence_packing){

@@ -1,6 +1,6 @@
-/* A row of tokens: documents put one behind the other, changed by fill in the middle on the way,
- * and written out with labels and positions. Everything is done in int64, in memory that stays in
- * the processor's cache, and narrowed at the end. */
+/* A row of tokens: appends documents, changes them by fill in the middle, and writes the row with
+ * labels and positions. Tokens are int64, in memory that stays in the processor's cache, and are
+ * narrowed when they are written. */
 #include "loader/rows/token_row.h"
 
 #include "base/mem.h"
@@ -48,7 +48,7 @@ void stk_token_row_clear(struct stk_token_row *row)
 
 /* ---- documents ---- */
 
-/* Behind the row's last token, as many as have room. */
+/* Appends tokens to the row, as many as fit in its capacity. */
 static void put(struct stk_token_row *row, const int64_t *tokens, uint64_t count)
 {
     count = stk_min(count, row->capacity - row->count);
@@ -63,7 +63,8 @@ static void begin_document(struct stk_token_row *row)
     }
 }
 
-/* Fill in the middle of what is a whole document, or not; false: as it is. */
+/* Applies fill in the middle to an entire document, or a part of one. Returns false if it does not
+ * change. */
 static bool put_changed(struct stk_token_row *row, const struct stk_token_row_rules *rules,
                         const int64_t *tokens, uint64_t count, uint64_t key)
 {
@@ -76,7 +77,7 @@ static bool put_changed(struct stk_token_row *row, const struct stk_token_row_ru
     return true;
 }
 
-/* Without the EOD that may stand at its end: nothing comes behind that. */
+/* Excludes the EOD at the end: no part of the document may stand behind it. */
 static uint64_t body_count(const struct stk_token_row_rules *rules, const int64_t *tokens,
                            uint64_t count)
 {
@@ -98,7 +99,7 @@ void stk_token_row_add(struct stk_token_row *row, const struct stk_token_row_rul
         memcpy(row->scratch, tokens, count * sizeof *tokens);
     }
     if (may_change && put_changed(row, rules, row->scratch, body, key)) {
-        row->next_token = STK_TOKEN_ROW_LABEL_IGNORED; /* the middle is last now */
+        row->next_token = STK_TOKEN_ROW_LABEL_IGNORED; /* the middle is the last part now */
         put(row, row->scratch + body, count - body);
         STK_ASSERT(row->count - before <= count + stk_fim_added_max(&rules->fim));
     } else {
@@ -109,7 +110,7 @@ void stk_token_row_add(struct stk_token_row *row, const struct stk_token_row_rul
     }
 }
 
-/* The end of the document that begins at `first`: behind its EOD, or at the window's end. */
+/* Returns the end of the document that begins at `first`: behind its EOD, or the window's end. */
 static uint64_t document_end(const struct stk_token_row_rules *rules, const int64_t *tokens,
                              uint64_t first, uint64_t count)
 {
@@ -138,7 +139,8 @@ void stk_token_row_add_window(struct stk_token_row *row, const struct stk_token_
 
         end = rules->has_eod ? document_end(rules, tokens, first, count) : count;
         body = body_count(rules, tokens + first, end - first);
-        is_complete = number > 0 && body < end - first; /* behind an EOD, and with its own */
+        is_complete =
+            number > 0 && body < end - first; /* begins behind an EOD, and ends with its own */
         begin_document(row);
         if (changes && (is_complete || !rules->fim.uncut_only) &&
             put_changed(row, rules, tokens + first, body, document_key)) {

@@ -346,7 +346,7 @@ static int read_boxes(const struct stk_fill *fill, const struct stk_value *value
     for (uint64_t i = 0; i < boxes->count && status == 0; i++) {
         if (read_corners(field_of(fill), boxes->corners[i], boxes->width, boxes->height) < 0) {
             status = stk_fail(fill->error, STOKER_ERROR_CORRUPT,
-                              "a box ends before it begins, or is no number",
+                              "a box ends before it begins, or is not a number",
                               "check the format of the boxes: xyxy, xywh or cxcywh", "box %llu",
                               (unsigned long long)i);
         }
@@ -408,8 +408,8 @@ static int select_labels(const struct stk_fill *fill, const struct box_list *lis
         return status;
     }
     if (shape.rank != 1 || shape.count != list->boxes.count) {
-        return stk_fail(fill->error, STOKER_ERROR_FORMAT, "boxes and their labels differ in number",
-                        "give a path to one label a box", "%llu labels, %llu boxes",
+        return stk_fail(fill->error, STOKER_ERROR_FORMAT, "the numbers of boxes and labels differ",
+                        "use a path to one label per box", "%llu labels, %llu boxes",
                         (unsigned long long)shape.count, (unsigned long long)list->boxes.count);
     }
     all = stk_alloc(list->boxes.count, sizeof *all);

@@ -1,7 +1,8 @@
-/* The fingerprint of steps that were given, on all threads: a sum does not care who adds what. */
+/* The fingerprint of delivered steps, computed by all threads: it is a sum, so their order does not
+ * matter. */
 #include "loader/sampler/sampler.h"
 
-/* Samples that one thread goes through at a time: a few milliseconds. */
+/* Samples of one round of a thread: a few milliseconds. */
 #define PART_SAMPLES (1u << 17)
 
 struct fingerprint_sum {

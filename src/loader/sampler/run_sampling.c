@@ -1,4 +1,4 @@
-/* What a loader keeps of its samplers, and the schedule that they make. */
+/* The samplers of a run, and the schedule made from them. */
 #include "loader/sampler/sampler.h"
 
 #include "base/mem.h"
@@ -25,13 +25,13 @@ static int retain_stages(struct stk_run_sampling *sampling, const struct stoker_
                         "sampling");
     }
     for (size_t i = 0; i < own->stage_count; i++) {
-        /* Held by all loaders on it, though const for them. */
+        /* Loaders see it as const, but each has a reference. */
         struct stoker_sampler *sampler = (struct stoker_sampler *)(uintptr_t)own->stages[i].sampler;
 
         if (sampler && memcmp(stk_index_identity(sampler->dataset->index),
                               stk_index_identity(dataset->index), 32) != 0) {
-            own->stage_count = i; /* so many are held */
-            return stk_fail(error, STOKER_ERROR_ARGUMENT, "a sampler is of another data set",
+            own->stage_count = i; /* number of references */
+            return stk_fail(error, STOKER_ERROR_ARGUMENT, "a sampler belongs to another data set",
                             "open it on the data set of the loader", "stage %zu", i);
         }
         if (sampler) {
@@ -43,7 +43,7 @@ static int retain_stages(struct stk_run_sampling *sampling, const struct stoker_
     return 0;
 }
 
-/* The schedule found them usable. Each is of a data set of its source alone. */
+/* The schedule has checked them. Each belongs to a data set of its source alone. */
 static int retain_sources(struct stk_run_sampling *sampling, const struct stoker_mix_options *mix,
                           struct stoker_error *error)
 {
@@ -58,7 +58,7 @@ static int retain_sources(struct stk_run_sampling *sampling, const struct stoker
         return stk_fail(error, -ENOMEM, "cannot keep the samplers of a mix", "free memory", "mix");
     }
     for (uint32_t i = 0; i < mix->source_count; i++) {
-        /* Held by all loaders on it, though const for them. */
+        /* Loaders see it as const, but each has a reference. */
         struct stoker_sampler *sampler = (struct stoker_sampler *)(uintptr_t)mix->samplers[i];
 
         if (sampler) {
@@ -69,7 +69,7 @@ static int retain_sources(struct stk_run_sampling *sampling, const struct stoker
     return 0;
 }
 
-/* Where the samples of each shard end, given. */
+/* Returns the end of each shard's samples; the caller frees it. */
 static int list_shards(const struct stoker_dataset *dataset, struct stk_schedule_request *request,
                        struct stoker_error *error)
 {
@@ -99,8 +99,10 @@ int stk_run_sampling_open(struct stk_run_sampling *sampling, struct stk_schedule
     int status = 0;
 
     if (request.sampling && stk_index_is_sequential(dataset->index)) {
-        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "packed shards cannot be chosen from",
-                        "give them access points with 'stoker index', or unpack them", "sampling");
+        return stk_fail(error, STOKER_ERROR_UNSUPPORTED,
+                        "compressed shards without seek points cannot be sampled",
+                        "add seek points with 'stoker index --seek-points', or decompress them",
+                        "sampling");
     }
     if (is_two_level) {
         status = list_shards(dataset, &request, error);

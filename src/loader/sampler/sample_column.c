@@ -1,4 +1,4 @@
-/* Columns: what is known of a sample without decoding it, under names. */
+/* Columns: named values of a sample that need no decoding. */
 #include "loader/sampler/sampler.h"
 
 #include "base/mem.h"
@@ -7,15 +7,15 @@
 #include <errno.h>
 #include <string.h>
 
-#define MEMBER_BYTES_MAX (64u << 20) /* of a member that is read for a column */
+#define MEMBER_BYTES_MAX (64u << 20) /* largest member that is read for a column */
 #define MEMORY_WAIT_MS 1000u
-#define PARSE_BYTES_MAX (256u << 20) /* of what it is parsed to */
-#define DIGITS_MAX 18u               /* of a number that certainly has 63 bits */
+#define PARSE_BYTES_MAX (256u << 20) /* memory bound of its parsed value */
+#define DIGITS_MAX 18u               /* digits of a number that surely fits in 63 bits */
 #define NUMBER_BYTES_MAX 64u         /* a text this short may be a number */
 
 static const char *const built_in[] = {"label", "class", "size", "key", "shard", "sample"};
 
-/* Where a name's path begins: behind the first part that is a format with places inside. */
+/* Returns the begin of the path in a name: behind the first part that is a structured format. */
 static size_t split(const char *name)
 {
     static const char *const formats[] = {"json", "mp", "msg", "msgpack", "npz"};
@@ -88,7 +88,7 @@ static void drop_values(struct stk_sample_row *row)
     }
 }
 
-/* Bytes for a member, instead of those that the slot has. */
+/* Makes the slot's buffer large enough for a member. */
 static int reserve_slot(struct stk_sample_row *row, uint32_t slot, size_t capacity,
                         struct stoker_error *error)
 {
@@ -141,7 +141,7 @@ static struct stk_predicate_value text(const void *data, size_t bytes)
     return (struct stk_predicate_value){.kind = STK_PREDICATE_TEXT, .text = {data, bytes}};
 }
 
-/* Reads a member whole. 0: the sample has none. */
+/* Reads an entire member. Returns 1; 0 if the sample has none; or an error. */
 static int read_member(struct stk_sample_row *row, const char *extension, uint32_t slot,
                        struct stk_view *bytes_out, struct stoker_error *error)
 {
@@ -173,14 +173,14 @@ static int read_member(struct stk_sample_row *row, const char *extension, uint32
     return 1;
 }
 
-/* What lies at a place inside a member. Lists, maps and null compare with nothing. */
+/* Returns the value at a path of a member. Lists, maps and null are NONE. */
 struct inside {
     struct stk_view bytes; /* of the member */
     uint32_t encoding;
     const char *path;
 };
 
-/* Here: libraries of this process look into the member. */
+/* Parses the member in this process. */
 static int open_in_process(struct stk_sample_row *row, uint32_t slot, const struct inside *inside,
                            struct stoker_error *error)
 {
@@ -197,7 +197,8 @@ static int open_in_process(struct stk_sample_row *row, uint32_t slot, const stru
                                        inside->path, PARSE_BYTES_MAX, error);
 }
 
-/* By the worker's helper: a document comes back whole, an npz as the array that is asked for. */
+/* Parses the member in the worker's sandbox: it returns an entire document, or one array of an npz.
+ */
 static int open_sandboxed(struct stk_sample_row *row, uint32_t slot, const struct inside *inside,
                           struct stoker_error *error)
 {
@@ -227,7 +228,7 @@ static int nested_value(struct stk_sample_row *row, uint32_t slot, const struct 
     struct stk_view lent;
     int status;
 
-    drop_value(row, slot); /* of an attempt before */
+    drop_value(row, slot); /* of an earlier attempt */
     status = jailed ? open_sandboxed(row, slot, inside, error)
                     : open_in_process(row, slot, inside, error);
     if (status < 0) {
@@ -252,13 +253,13 @@ static int nested_value(struct stk_sample_row *row, uint32_t slot, const struct 
     return 0;
 }
 
-/* Of memory, and no fault of the text. */
+/* An error of memory, not of the text. */
 static bool is_short(int status)
 {
     return status == -ENOMEM || status == STOKER_ERROR_BUDGET;
 }
 
-/* Of digits alone, as labels are: no library needs to look at it. */
+/* Digits only, like labels: no parser is needed. */
 static bool is_whole_number(struct stk_view bytes, int64_t *number_out)
 {
     bool is_negative = bytes.data[0] == '-';
@@ -278,7 +279,7 @@ static bool is_whole_number(struct stk_view bytes, int64_t *number_out)
     return true;
 }
 
-/* A member that is text: a number if all of it is one (as JSON writes them, in any locale). */
+/* A text member: a number if the entire text is one (as in JSON, for any locale). */
 static int value_of_text(struct stk_sample_row *row, uint32_t slot, struct stk_view bytes,
                          struct stk_predicate_value *value_out, struct stoker_error *error)
 {
@@ -328,7 +329,7 @@ static int member_value(struct stk_sample_row *row, const struct stk_sample_colu
                : nested_value(row, slot, &inside, value_out, error);
 }
 
-/* A folder's class; of tars what the index says, or what the .cls member says. */
+/* The class of a folder; for tars the label of the index, or the number of the .cls member. */
 static int label(struct stk_sample_row *row, uint32_t slot, struct stk_predicate_value *value_out,
                  struct stoker_error *error)
 {
@@ -347,7 +348,7 @@ static int label(struct stk_sample_row *row, uint32_t slot, struct stk_predicate
     return 0;
 }
 
-/* Of all members; of a folder's file what the system says. */
+/* The sum of all members; for a file of a folder its size in the file system. */
 static int size(struct stk_sample_row *row, struct stk_predicate_value *value_out,
                 struct stoker_error *error)
 {

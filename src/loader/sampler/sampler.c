@@ -1,4 +1,4 @@
-/* A sampler as its user sees it: open, next, info, close. */
+/* The public functions of a sampler: open, next, info, close. */
 #include "loader/sampler/sampler.h"
 
 #include "base/crypto/digest.h"
@@ -35,7 +35,7 @@ static int resolve(struct stoker_sampler_options *options,
     draws = (options->weight != NULL) + (options->weights != NULL) + (options->balance != NULL) +
             (options->replacement != 0);
     if (ways > 1 || draws > 1 || options->tables > STOKER_INDEX_REQUIRE) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "samples are chosen in two ways at once",
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "samples are selected in two ways at once",
                         "give one of where, samples and keys; and one of weight, weights, balance "
                         "and replacement",
                         "sampler options");
@@ -56,8 +56,10 @@ int stoker_sampler_open(struct stoker_sampler **sampler_out, struct stoker_datas
         return status;
     }
     if (stk_index_is_sequential(dataset->index)) {
-        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "packed shards cannot be chosen from",
-                        "index them with --seek-points, or write them anew with 'stoker pack'",
+        return stk_fail(error, STOKER_ERROR_UNSUPPORTED,
+                        "compressed shards without seek points cannot be sampled",
+                        "add seek points with 'stoker index --seek-points', or pack them again "
+                        "with 'stoker pack'",
                         "sampler");
     }
     sampler = stk_alloc(1, sizeof *sampler);
@@ -85,7 +87,7 @@ int stoker_sampler_open(struct stoker_sampler **sampler_out, struct stoker_datas
     return 0;
 }
 
-/* ---- what was asked for ---- */
+/* ---- the options ---- */
 
 static int compare_texts(const void *a, const void *b)
 {
@@ -113,7 +115,8 @@ static int copy_keys(struct stoker_sampler *sampler, const struct stoker_sampler
         at += length;
     }
     qsort(sampler->keys, options->key_count, sizeof *sampler->keys, compare_texts);
-    for (uint64_t i = 0; i < options->key_count; i++) { /* twice is once */
+    for (uint64_t i = 0; i < options->key_count;
+         i++) { /* a sample that is listed twice counts once */
         if (i == 0 || strcmp(sampler->keys[i], sampler->keys[kept - 1]) != 0) {
             sampler->keys[kept++] = sampler->keys[i];
         }
@@ -147,8 +150,8 @@ static int copy_weights(struct stoker_sampler *sampler,
 {
     if (options->weight_count != sampler->chooser.sample_count) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "there are not as many weights as samples",
-                        "give one for each sample of the data set", "%llu weights, %llu samples",
-                        (unsigned long long)options->weight_count,
+                        "set one weight for each sample of the data set",
+                        "%llu weights, %llu samples", (unsigned long long)options->weight_count,
                         (unsigned long long)sampler->chooser.sample_count);
     }
     sampler->weights = stk_alloc(options->weight_count + 1, sizeof *sampler->weights);
@@ -157,8 +160,8 @@ static int copy_weights(struct stoker_sampler *sampler,
     }
     for (uint64_t i = 0; i < options->weight_count; i++) {
         if (!(options->weights[i] >= 0 && options->weights[i] <= 1e300)) {
-            return stk_fail(error, STOKER_ERROR_ARGUMENT, "a weight is not usable",
-                            "a weight is a number from 0 on", "weight of sample %llu",
+            return stk_fail(error, STOKER_ERROR_ARGUMENT, "a weight is not valid",
+                            "a weight is a number of at least 0", "weight of sample %llu",
                             (unsigned long long)i);
         }
         sampler->weights[i] = options->weights[i];
@@ -209,7 +212,7 @@ static int copy_choice(struct stoker_sampler *sampler, const struct stoker_sampl
     }
     sampler->replacement = options->replacement != 0;
     sampler->table_use = options->tables;
-    /* What costs a scan is kept; what the caller has listed he has anyway. */
+    /* A table that needs a scan is written to a file; a list of the caller is not. */
     sampler->writes_file = options->tables != STOKER_INDEX_NEVER &&
                            (where || options->keys || options->weight || options->balance);
     return status;
@@ -231,13 +234,13 @@ static void add_numbers(struct stk_sha256 *sha, const char *name, const void *nu
     }
 }
 
-/* The same whatever was listed twice, and in which sequence. */
+/* The digest does not depend on the order of the list, or on samples listed twice. */
 static void add_listed(struct stk_sha256 *sha, struct stoker_sampler *sampler)
 {
     uint64_t sum[2] = {0, 0}, samples = sampler->listed_count;
     struct stk_subset subset = {0};
 
-    /* As a set: sorting by a bitmap. Without memory it is only a less shared name. */
+    /* The list as a set: a bitmap sorts it. Without memory the sum is 0. */
     if (stk_subset_init(&subset, sampler->chooser.sample_count, NULL) == 0) {
         for (uint64_t i = 0; i < samples; i++) {
             stk_subset_add(&subset, sampler->listed[i]);
@@ -256,7 +259,7 @@ static uint64_t finish_identity(struct stk_sha256 *sha)
 
     stk_sha256_done(sha, digest);
     memcpy(&identity, digest, sizeof identity);
-    return identity ? identity : 1; /* 0: no sampling_args */
+    return identity ? identity : 1; /* 0: no subset and no weights */
 }
 
 static void add_subset(struct stk_sha256 *sha, struct stoker_sampler *sampler,
@@ -285,7 +288,7 @@ static void add_draws(struct stk_sha256 *sha, const struct stoker_sampler_option
     }
 }
 
-/* What tells this sampling_args from others: for states, and for the name of the file. */
+/* The identity of these options: for states, and for the name of the file. */
 static void digest_choice(struct stoker_sampler *sampler,
                           const struct stoker_sampler_options *options)
 {
@@ -306,7 +309,7 @@ static void digest_choice(struct stoker_sampler *sampler,
     stk_sha256_done(&sha, sampler->choice_digest);
 }
 
-/* ---- making ---- */
+/* ---- scanning ---- */
 
 int stoker_sampler_next(struct stoker_sampler *sampler, uint32_t timeout_ms,
                         struct stoker_error *error)
@@ -374,7 +377,7 @@ int stoker_sampler_info(const struct stoker_sampler *sampler, struct stoker_samp
     return stk_options_write_output(info_out, &full, sizeof full, "sampler info", NULL);
 }
 
-/* ---- the end ---- */
+/* ---- close ---- */
 
 void stk_sampler_retain(struct stoker_sampler *sampler)
 {

@@ -1,6 +1,6 @@
-/* The scan: every sample is asked whether it is chosen, and for its weight or class; then the
- * tables are made. Rounds are runs of samples, so no two write the same word, and what comes out
- * does not depend on threads. */
+/* The scan: evaluates the predicate, the weight and the class of each sample, then makes the
+ * tables. A round is a range of samples, so no two rounds write the same word, and the result does
+ * not depend on the number of threads. */
 #include "loader/sampler/sampler.h"
 
 #include "base/mem.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define ROUND_SAMPLES 4096u /* a multiple of 64 */
-#define ROUNDS 8u           /* between two looks at the clock, for each worker */
+#define ROUNDS 8u           /* rounds of a worker between two checks of the clock */
 
 static bool is_weighted(const struct stoker_sampler *sampler)
 {
@@ -25,11 +25,11 @@ int stk_sampler_scan_begin(struct stoker_sampler *sampler, struct stoker_error *
     int status;
 
     bytes += sampler->weight.is_set ? count * 8 : 0;
-    bytes += is_weighted(sampler) ? count * 12 : 0; /* numbers, and the table twice */
+    bytes += is_weighted(sampler) ? count * 12 : 0; /* the numbers, and the table twice */
     bytes += sampler->balance.is_set ? count * 20 : 0;
     bytes += sampler->listed_count * 8;
     bytes += sampler->weights ? count * 8 : 0;
-    status = stk_engine_reserve(sampler->engine, bytes, 0, "tables of chosen samples", error);
+    status = stk_engine_reserve(sampler->engine, bytes, 0, "tables of selected samples", error);
     if (status < 0) {
         return status;
     }
@@ -71,7 +71,7 @@ static bool is_listed_key(struct stoker_sampler *sampler, struct stk_view key)
     return entry != NULL;
 }
 
-/* 1: it is chosen. */
+/* Returns 1 if the sample is selected, 0 if not, or an error. */
 static int is_chosen(struct stoker_sampler *sampler, struct stk_sample_row *row,
                      struct stoker_error *error)
 {
@@ -113,7 +113,7 @@ static int read_weight(struct stoker_sampler *sampler, struct stk_sample_row *ro
                                                 : weight;
     if (!(weight >= 0 && weight <= 1e300)) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "a sample has no weight",
-                        "a weight is a number from 0 on; choose only samples that have one",
+                        "a weight is a number of at least 0; select only samples that have one",
                         "sample %llu key '%.*s'", (unsigned long long)row->number,
                         (int)stk_min(row->sample.key.bytes, 200),
                         (const char *)row->sample.key.data);
@@ -122,7 +122,7 @@ static int read_weight(struct stoker_sampler *sampler, struct stk_sample_row *ro
     return 0;
 }
 
-/* Values are told apart by 64 bits of a hash; 3 and 3.0 are one. */
+/* A value is identified by a hash of 64 bits; 3 and 3.0 are the same class. */
 static int read_class(struct stoker_sampler *sampler, struct stk_sample_row *row,
                       struct stoker_error *error)
 {
@@ -152,7 +152,7 @@ static int read_class(struct stoker_sampler *sampler, struct stk_sample_row *row
     case STK_PREDICATE_UNKNOWN:
     case STK_PREDICATE_NONE:
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "a sample has no value to balance by",
-                        "choose only samples that have one", "sample %llu key '%.*s'",
+                        "select only samples that have one", "sample %llu key '%.*s'",
                         (unsigned long long)row->number, (int)stk_min(row->sample.key.bytes, 200),
                         (const char *)row->sample.key.data);
     }
@@ -242,8 +242,8 @@ static int check_keys(const struct stoker_sampler *sampler, struct stoker_error 
     return 0;
 }
 
-/* Weights as whole numbers of 32 bits: as they are if they are such, else in parts of the largest;
- * none above 0 becomes 0. */
+/* Converts weights to integers of 32 bits: unchanged if they are such, else scaled by the largest
+ * one. A positive weight never becomes 0. */
 static uint32_t integer_weight(double weight, double largest, bool is_whole)
 {
     double part = is_whole ? weight : weight / largest * 4294967295.0;

@@ -1,5 +1,5 @@
-/* The file of a sampler's table: STEM.HEX.table, where STEM is the path of the data set's index (or
- * where that would be), and HEX begins the digest of what was asked for. */
+/* The file of a sampler's table: STEM.HEX.table. STEM is the path of the data set's index (or the
+ * path that it would have), HEX the begin of the digest of the options. */
 #include "loader/sampler/sampler.h"
 
 #include "base/crypto/digest.h"
@@ -14,7 +14,7 @@
 #define PLACES 3
 
 struct places {
-    char paths[PLACES][sizeof((struct stoker_sampler *)0)->path]; /* empty: none */
+    char paths[PLACES][sizeof((struct stoker_sampler *)0)->path]; /* empty: no path */
 };
 
 static void name(struct places *places, int i, const struct stoker_sampler *sampler,
@@ -30,7 +30,7 @@ static void name(struct places *places, int i, const struct stoker_sampler *samp
     }
 }
 
-/* Beside the index that was used, where it would be, and in the cache. */
+/* Possible paths: beside the index that was used, beside its default path, and in the cache. */
 static int list_paths(const struct stoker_sampler *sampler, struct places *places,
                       struct stoker_error *error)
 {
@@ -56,14 +56,14 @@ __attribute__((format(printf, 2, 3))) static void note(struct stoker_sampler *sa
 {
     __builtin_va_list list;
 
-    if (!sampler->note[0]) { /* the first reason is the one to tell */
+    if (!sampler->note[0]) { /* the note has the first reason */
         __builtin_va_start(list, format);
         vsnprintf(sampler->note, sizeof sampler->note, format, list);
         __builtin_va_end(list);
     }
 }
 
-/* 1: mapped. */
+/* Returns 1 if the table was mapped. */
 static int try_path(struct stoker_sampler *sampler, const char *path, struct stoker_error *error)
 {
     struct stk_io *io = sampler->engine->io;
@@ -120,14 +120,14 @@ int stk_sampler_table_find(struct stoker_sampler *sampler, struct stoker_error *
     }
     places = stk_alloc(1, sizeof *places);
     status = places ? list_paths(sampler, places, error)
-                    : stk_fail(error, -ENOMEM, "cannot look for a table", "free memory", "table");
+                    : stk_fail(error, -ENOMEM, "cannot find a table", "free memory", "table");
     for (int i = 0; i < PLACES && status == 0; i++) {
         status = places->paths[i][0] ? try_path(sampler, places->paths[i], error) : 0;
     }
     stk_free(places);
     if (status == 0 && sampler->table_use == STOKER_INDEX_REQUIRE) {
         return stk_fail(error, STOKER_ERROR_CHANGED, "there is no fresh table of these samples",
-                        "make it with 'stoker sample', or let it be made (tables = auto)", "%s",
+                        "create it with 'stoker sample', or set tables = auto", "%s",
                         sampler->note[0] ? sampler->note : "none was found");
     }
     return status;
@@ -152,7 +152,7 @@ static int make_folders(struct stk_io *io, const char *path)
     return status;
 }
 
-/* FILE.new, sync, rename, sync of the directory: whole or not there. */
+/* Writes FILE.new, syncs, renames, syncs the directory: the file is complete or does not exist. */
 static int write_at(struct stoker_sampler *sampler, const char *path, struct stoker_error *error)
 {
     struct stk_io *io = sampler->engine->io;
@@ -185,7 +185,7 @@ static int write_at(struct stoker_sampler *sampler, const char *path, struct sto
     return status;
 }
 
-/* A place that cannot be written is no failure: neither is one that another process writes now. */
+/* A path that cannot be written is no error, nor is one that another process writes now. */
 static bool is_write_denied(int status)
 {
     return status == -EACCES || status == -EPERM || status == -EROFS || status == -EBUSY ||
@@ -205,7 +205,8 @@ int stk_sampler_table_write(struct stoker_sampler *sampler, struct stoker_error 
                         : stk_fail(error, -ENOMEM, "cannot keep a table", "free memory", "table");
     }
     for (int i = 0; places && i < PLACES && status == 0 && !sampler->is_mapped; i++) {
-        if (!places->paths[i][0] || stk_io_is_url(places->paths[i])) { /* stores are only read */
+        if (!places->paths[i][0] ||
+            stk_io_is_url(places->paths[i])) { /* tables are not written to stores */
             continue;
         }
         if (i == PLACES - 1) {

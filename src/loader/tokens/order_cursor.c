@@ -1,4 +1,4 @@
-/* A position in an order, and what a rank gets there. */
+/* The position of a stream in an order, and the samples of a rank there. */
 #include "loader/tokens/order_cursor.h"
 
 #include <string.h>
@@ -68,7 +68,7 @@ struct stk_order_cursor_slot stk_order_cursor_get(struct stk_order_cursor *curso
     return stk_order_cursor_get_at(cursor, cursor->epoch, cursor->position, slot);
 }
 
-/* All that was given becomes part of the fingerprint. */
+/* Adds all delivered steps to the fingerprint. */
 static void update_fingerprint(struct stk_order_cursor *cursor)
 {
     const struct stk_partition *partition = &cursor->partition;

@@ -1,26 +1,26 @@
-/* Chunks of documents and their plans: which sequences there are, and those that are in use. */
+/* Chunks of documents, the number of their sequences, and the cached plans of those in use. */
 #include "base/mem.h"
 #include "loader/tokens/token_samples.h"
 
 #include <errno.h>
 #include <string.h>
 
-/* Plans that are kept, of each part: twice what a window of the order meets; of a full permutation,
- * where every sample may be in another chunk, as many as may be. */
+/* Cached plans of each part: twice the chunks of a window of the order. In a full permutation each
+ * sample may be in another chunk: then the maximum. */
 #define CACHED_CHUNKS_MIN 64u
-#define CACHED_CHUNKS_MAX 16384u /* of all parts, but for their least */
+#define CACHED_CHUNKS_MAX 16384u /* of all parts, beyond their minimum */
 
-/* Chunks that one order goes through. */
+/* A range of chunks that one order reads. */
 struct part {
     uint64_t end; /* its last chunk is before this one */
     uint32_t first_kept, kept_count;
 };
 
 struct stk_packed_rows {
-    const struct stk_token_documents *documents; /* const after open, as all but kept */
+    const struct stk_token_documents *documents; /* constant after open, as all members but kept */
     struct stk_packed_rows_options options;
     uint64_t chunk_count;
-    uint64_t *file_ends;                /* [files]: chunks of the files up to and with this one */
+    uint64_t *file_ends;                /* [files]: chunks up to the end of this file */
     uint64_t *ends;                     /* [chunks]: sequences, likewise */
     struct part *parts;                 /* [part_count]: usually one of all */
     struct stk_packed_rows_chunk *kept; /* [kept_count]: part by part; chunk n of a part has place
@@ -48,7 +48,7 @@ static void drop_all(struct stk_packed_rows *packed)
     }
 }
 
-/* Where the documents of a chunk lie, and what they take. */
+/* Sets the spans of a chunk's documents, and their token counts. */
 static int find_documents(const struct stk_packed_rows *packed, uint64_t first, uint32_t count,
                           struct stk_token_span *spans, uint64_t *counts,
                           struct stoker_error *error)
@@ -67,7 +67,7 @@ static int find_documents(const struct stk_packed_rows *packed, uint64_t first, 
     return 0;
 }
 
-/* Which documents of which file are a chunk. */
+/* Sets the file and the first document of a chunk. */
 static uint64_t chunk_bounds(const struct stk_packed_rows *packed, uint64_t number,
                              uint64_t *first_out, uint32_t *count_out)
 {
@@ -82,7 +82,7 @@ static uint64_t chunk_bounds(const struct stk_packed_rows *packed, uint64_t numb
     return file;
 }
 
-/* Makes the plan of a chunk; nothing is reserved for it yet. */
+/* Makes the plan of a chunk, without reserving memory of the budget. */
 static int plan_chunk(const struct stk_packed_rows *packed, uint64_t number,
                       struct stk_packed_rows_chunk *chunk_out, struct stoker_error *error)
 {
@@ -121,7 +121,7 @@ static int plan_chunk(const struct stk_packed_rows *packed, uint64_t number,
 
 /* ---- open ---- */
 
-/* A round of the count: the sequences of one chunk. */
+/* One round: counts the sequences of one chunk. */
 static int count_chunk(void *context, uint64_t number, struct stoker_error *error)
 {
     struct stk_packed_rows *packed = context;
@@ -136,7 +136,7 @@ static int count_chunk(void *context, uint64_t number, struct stoker_error *erro
     return status;
 }
 
-/* Chunks of each file. */
+/* Counts the chunks of each file. */
 static int cut_chunks(struct stk_packed_rows *packed, struct stoker_error *error)
 {
     const struct stk_token_documents *documents = packed->documents;
@@ -156,12 +156,12 @@ static int cut_chunks(struct stk_packed_rows *packed, struct stoker_error *error
                                  (unsigned long long)packed->chunk_count);
 }
 
-/* Places for so many parts, whose ends are known, and nothing in them. */
+/* Allocates empty cache slots for parts whose ends are known. */
 static int init_parts(struct stk_packed_rows *packed, struct part *parts, uint32_t count,
                       struct stoker_error *error)
 {
     uint64_t windows = packed->options.window_count;
-    /* Twice the chunks of a window: it is as long in every part. */
+    /* Twice the chunks of a window, which has the same size in every part. */
     uint64_t wanted = stk_min(2 * packed->chunk_count / windows + 1, CACHED_CHUNKS_MAX / count);
     struct stk_packed_rows_chunk *kept;
     uint32_t kept_count = 0;
@@ -214,7 +214,7 @@ int stk_packed_rows_set_ranges(struct stk_packed_rows *packed, const uint64_t *e
     return init_parts(packed, parts, count, error);
 }
 
-/* Where the plan of a chunk is kept. */
+/* Returns the cache slot of a chunk. */
 static struct stk_packed_rows_chunk *place_of(const struct stk_packed_rows *packed, uint64_t number)
 {
     uint32_t low = 0, high = packed->part_count - 1;
@@ -257,7 +257,7 @@ int stk_packed_rows_open(struct stk_packed_rows **packed_out,
     }
     if (status == 0 && stk_packed_rows_samples(packed) == 0) {
         status = stk_fail(error, STOKER_ERROR_EMPTY, "no document has a token",
-                          "look whether these are the files that you mean", "%u files",
+                          "check that these are the right files", "%u files",
                           documents->tokens->file_count);
     }
     if (status < 0) {
@@ -311,13 +311,13 @@ int stk_packed_rows_location(const struct stk_packed_rows *packed, uint64_t samp
     if (status == 0) {
         uint64_t end = last.span.first + last.span.count;
 
-        /* Documents of a set may lie anywhere: then it is a guess, of no tokens. */
+        /* The documents of a set may lie anywhere: then the location is a guess without tokens. */
         place_out->span.count = end > place_out->span.first ? end - place_out->span.first : 0;
     }
     return status;
 }
 
-/* Memory for a plan; that of all other plans is given back where there is none. */
+/* Reserves memory for a plan; if there is none, frees all other plans first. */
 static int reserve(struct stk_packed_rows *packed, uint64_t bytes, struct stoker_error *error)
 {
     if (stk_engine_reserve(engine_of(packed), bytes, 0, "a plan of packing", NULL) == 0) {

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Tokens that one round of the search goes through, and at once. */
+/* Tokens of one round of the search, and of one read. */
 #define ROUND_TOKENS (4u << 20)
 #define READ_TOKENS 4096u
 
@@ -27,12 +27,12 @@ uint64_t stk_token_ends_find(const uint64_t *ends, uint64_t count, uint64_t valu
 
 /* ---- the search for EOD ---- */
 
-/* One pass counts what each round finds, a second one writes it down. */
+/* The first pass counts the ends that each round finds, the second pass writes them. */
 struct search {
     const struct stoker_tokens *tokens;
     uint32_t file;
     int64_t eod;
-    uint64_t *counts; /* [rounds]: of each; then the sum of those before it */
+    uint64_t *counts; /* [rounds]: count of each; then the sum of the rounds before */
     uint64_t *cuts;   /* NULL in the first pass */
 };
 
@@ -66,7 +66,7 @@ static int search_round(void *context, uint64_t round, struct stoker_error *erro
     return 0;
 }
 
-/* Where the documents of one file end. */
+/* Finds the ends of the documents of one file. */
 static int search_file(struct stk_token_documents *documents, uint32_t file, int64_t eod,
                        uint64_t *count_out, struct stoker_error *error)
 {
@@ -78,7 +78,7 @@ static int search_file(struct stk_token_documents *documents, uint32_t file, int
 
     search.counts = stk_alloc(rounds + 1, sizeof *search.counts);
     if (!search.counts) {
-        return stk_fail(error, status, "cannot look for documents", "free memory", "%llu rounds",
+        return stk_fail(error, status, "cannot find the documents", "free memory", "%llu rounds",
                         (unsigned long long)rounds);
     }
     status = stk_engine_parallel(engine, rounds, search_round, &search, error);
@@ -96,11 +96,11 @@ static int search_file(struct stk_token_documents *documents, uint32_t file, int
         documents->bytes += bytes;
         documents->document_ends[file] = search.cuts = stk_alloc(found + 1, sizeof *search.cuts);
         status = search.cuts ? stk_engine_parallel(engine, rounds, search_round, &search, error)
-                             : stk_fail(error, -ENOMEM, "cannot look for documents", "free memory",
+                             : stk_fail(error, -ENOMEM, "cannot find the documents", "free memory",
                                         "%llu documents", (unsigned long long)found);
     }
     if (status == 0 && (found > 0 ? search.cuts[found - 1] : 0) < tokens) {
-        search.cuts[found++] = tokens; /* the last one need not end with it */
+        search.cuts[found++] = tokens; /* the last document may end without EOD */
     }
     stk_free(search.counts);
     *count_out = found;
@@ -118,8 +118,8 @@ static int open_file(struct stk_token_documents *documents, uint32_t i, bool has
     int status = 0;
 
     if (!told && !has_eod) {
-        stk_fail(error, STOKER_ERROR_ARGUMENT, "this file does not say where its documents are",
-                 "say which token ends them (eod), or give Megatron sets", "documents");
+        stk_fail(error, STOKER_ERROR_ARGUMENT, "this file has no index of its documents",
+                 "set eod, the token that ends a document, or use Megatron sets", "documents");
         return stk_error_set_location(error, file->path, STOKER_NO_OFFSET, NULL);
     }
     if (!told) {

@@ -1,4 +1,4 @@
-/* Token files: found out what they are, mapped, held and read. */
+/* Token files: detects their kind, maps and reads them. */
 #include "base/mem.h"
 #include "loader/tokens/token_set.h"
 
@@ -10,7 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Bytes at either end of a file that enter the identity: it must not cost a pass over the data. */
+/* Bytes at both ends of a file that are part of the identity, which must not need a pass over the
+ * data. */
 #define IDENTITY_BYTES 4096u
 #define FRAME_CACHE_BYTES_MAX (512ull << 20)
 
@@ -20,8 +21,8 @@ static bool ends_with(const char *text, size_t bytes, const char *ending)
            memcmp(text + bytes - strlen(ending), ending, strlen(ending)) == 0;
 }
 
-/* Maps a whole file. Both ends are looked at when it is opened: they are announced, or each would
- * be a page fault that reads megabytes around it. */
+/* Maps an entire file. Open reads both ends: they are prefetched, since each page fault would read
+ * megabytes around it. */
 static int map(struct stk_io *io, const char *path, struct stk_view *view_out,
                struct stoker_error *error)
 {
@@ -53,8 +54,8 @@ static bool is_file(struct stk_io *io, const char *path)
     return stk_io_stat_path(io, path, &stat, NULL) == 0 && stat.kind == STK_ENTRY_FILE;
 }
 
-/* x.bin, x.bin.zst, x.idx, or x alone where there is no such file: the set x.bin and x.idx, where
- * x.idx is there (Megatron names a set by its prefix). Fills in both names; false: it is no set. */
+/* Finds the set of x.bin and x.idx for a path x.bin, x.bin.zst, x.idx, or x (Megatron names a set
+ * by its prefix). Sets both names. Returns false if x.idx does not exist: no set. */
 static bool find_megatron(struct stk_io *io, const char *path,
                           char idx[STK_TOKEN_SET_PATH_BYTES_MAX],
                           char bin[STK_TOKEN_SET_PATH_BYTES_MAX])
@@ -75,14 +76,14 @@ static bool find_megatron(struct stk_io *io, const char *path,
     }
     if (!packed && !is_file(io, bin)) {
         snprintf(bin, STK_TOKEN_SET_PATH_BYTES_MAX, "%.*s.bin.zst", (int)bytes, path);
-        if (!is_file(io, bin)) { /* then the one that is usual is path_args as missing */
+        if (!is_file(io, bin)) { /* then the usual one is reported as missing */
             snprintf(bin, STK_TOKEN_SET_PATH_BYTES_MAX, "%.*s.bin", (int)bytes, path);
         }
     }
     return true;
 }
 
-/* Maps the file of the tokens, and finds the frames of one that is packed. */
+/* Maps the file of the tokens, and finds the frames of a compressed one. */
 static int map_tokens(struct stoker_tokens *tokens, struct stk_token_set_file *file,
                       const char *path, struct stoker_error *error)
 {
@@ -115,7 +116,7 @@ static int open_megatron(struct stoker_tokens *tokens, struct stk_token_set_file
     return status < 0 ? stk_error_set_location(error, idx, STOKER_NO_OFFSET, NULL) : 0;
 }
 
-/* A packed file of one of the other kinds: which one its first bytes say. */
+/* Detects the kind of a compressed file by its first bytes. */
 static int open_compressed(struct stk_token_set_file *file, uint32_t dtype,
                            struct stoker_error *error)
 {
@@ -161,7 +162,7 @@ static int open_file(struct stoker_tokens *tokens, struct stk_token_set_file *fi
                  ? open_megatron(tokens, file, idx, bin, error)
                  : open_run(tokens, file, dtype, error);
     if (status == 0) {
-        tokens->tokens += file->run.count; /* all of it is mapped: no sum can wrap */
+        tokens->tokens += file->run.count; /* all files are mapped: the sum cannot wrap */
         tokens->documents += file->set.document_count;
         tokens->bytes += file->view.bytes;
     }
@@ -200,7 +201,8 @@ int stk_token_set_read(const struct stoker_tokens *tokens, uint32_t number, uint
         return 0;
     }
     if (file->compressed) {
-        /* At the end of the room, where what is widened does not reach what is yet to be. */
+        /* Stored tokens lie at the end of the buffer, so that widening does not overwrite tokens
+         * not read yet. */
         uint64_t bytes = count * stk_token_bytes(run.dtype);
         uint8_t *stored = (uint8_t *)out + count * sizeof *out - bytes;
         int status = stk_token_set_read_stored(tokens, number, first * stk_token_bytes(run.dtype),
@@ -215,7 +217,7 @@ int stk_token_set_read(const struct stoker_tokens *tokens, uint32_t number, uint
     fits = stk_token_widen(&run, first, count, STOKER_INT64, out);
     if (!fits) {
         stk_fail(error, STOKER_ERROR_FORMAT, "a token does not fit its dtype",
-                 "look whether the file's dtype is right", "a batch of int64");
+                 "check the dtype of the file", "a batch of int64");
         return stk_error_set_location(error, file->path, STOKER_NO_OFFSET, NULL);
     }
     return 0;
@@ -223,8 +225,8 @@ int stk_token_set_read(const struct stoker_tokens *tokens, uint32_t number, uint
 
 /* ---- open and close ---- */
 
-/* SHA-256 over each file's dtype, count, and both ends of its tokens: the files may move, or be
- * packed, not change. */
+/* SHA-256 of each file's dtype, count, and both ends of its tokens: the files may be moved or
+ * compressed, but not change. */
 static int identify(struct stoker_tokens *tokens, struct stoker_error *error)
 {
     uint8_t digest[32], ends[2 * IDENTITY_BYTES];
@@ -251,7 +253,7 @@ static int identify(struct stoker_tokens *tokens, struct stoker_error *error)
     return status;
 }
 
-/* Kept frames: what the caller says, else a quarter of the budget and 512 MiB at most. */
+/* Opens the frame cache with the option's size, else a quarter of the budget, at most 512 MiB. */
 static int open_frame_cache(struct stoker_tokens *tokens, uint64_t bytes_max,
                             struct stoker_error *error)
 {
@@ -263,7 +265,7 @@ static int open_frame_cache(struct stoker_tokens *tokens, uint64_t bytes_max,
                                       bytes_max ? bytes_max : usual, error);
 }
 
-/* With room for the files; none is open yet. */
+/* Allocates a set with space for the files; none is open yet. */
 static int tokens_new(struct stoker_tokens **tokens_out, struct stoker_engine *engine,
                       size_t file_count, struct stoker_error *error)
 {
@@ -284,7 +286,7 @@ static int tokens_new(struct stoker_tokens **tokens_out, struct stoker_engine *e
     return 0;
 }
 
-/* No file, but how many tokens there are, and what they are. */
+/* A set without files: only the number and the dtype of its tokens are known. */
 static int open_virtual(struct stoker_tokens **tokens_out, struct stoker_engine *engine,
                         const struct stoker_tokens_options *options, struct stoker_error *error)
 {
@@ -366,7 +368,7 @@ int stk_token_set_borrow(struct stoker_tokens **tokens_out, struct stoker_engine
 
 void stk_token_set_retain(struct stoker_tokens *tokens)
 {
-    /* Relaxed: whoever holds already keeps it alive. */
+    /* Relaxed: the caller's reference keeps it alive. */
     atomic_fetch_add_explicit(&tokens->references, 1, memory_order_relaxed);
 }
 
@@ -374,7 +376,7 @@ void stk_token_set_release(struct stoker_tokens *tokens)
 {
     struct stoker_engine *engine = tokens->engine;
 
-    /* Acquire-release: the last one sees what all others did. */
+    /* Acquire-release: the last one sees all writes of the others. */
     if (atomic_fetch_sub_explicit(&tokens->references, 1, memory_order_acq_rel) != 1) {
         return;
     }

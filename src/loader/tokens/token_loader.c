@@ -101,7 +101,7 @@ static int open_pool(struct stoker_token_loader *loader, uint32_t batch_size,
     }
     if (!loader->ragged && bytes > engine->budget.bytes_max) {
         return stk_fail(error, STOKER_ERROR_BUDGET, "one batch is larger than the memory budget",
-                        "lower batch_size or context, or grant more memory",
+                        "lower batch_size or context, or raise the memory budget",
                         "a batch takes %llu bytes, the budget is %llu", (unsigned long long)bytes,
                         (unsigned long long)engine->budget.bytes_max);
     }
@@ -200,13 +200,13 @@ int stoker_token_loader_open(struct stoker_token_loader **loader_out, struct sto
     *loader_out = NULL;
     status = status < 0 ? status : stk_token_options_resolve(&options, given, error);
     if (status == 0 && tokens->is_virtual && options.rows != STOKER_ROWS_WINDOWS) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "tokens that lie elsewhere have no documents",
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "virtual tokens have no documents",
                         "take windows", "token loader options");
     }
     for (uint32_t i = 0; status == 0 && options.dtype == STOKER_UINT8 && i < tokens->file_count;
          i++) {
         if (tokens->files[i].run.dtype != STOKER_UINT8) {
-            stk_fail(error, STOKER_ERROR_ARGUMENT, "a file's tokens are no bytes",
+            stk_fail(error, STOKER_ERROR_ARGUMENT, "the tokens of a file are not bytes",
                      "take int32 or int64", "uint8");
             status = stk_error_set_location(error, tokens->files[i].path, STOKER_NO_OFFSET, NULL);
         }

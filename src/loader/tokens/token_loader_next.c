@@ -14,9 +14,8 @@ static int fail_too_long(const struct stoker_token_loader *loader, const char *p
                          struct stoker_error *error)
 {
     stk_fail(error, STOKER_ERROR_FORMAT, "a token does not fit its dtype",
-             loader->dtype == STOKER_INT32
-                 ? "ask for int64, and look whether the file's dtype is right"
-                 : "look whether the file's dtype is right",
+             loader->dtype == STOKER_INT32 ? "use int64, and check the dtype of the file"
+                                           : "check the dtype of the file",
              "a batch of %s", loader->dtype == STOKER_INT32 ? "int32" : "int64");
     return path ? stk_error_set_location(error, path, STOKER_NO_OFFSET, NULL) : STOKER_ERROR_FORMAT;
 }

@@ -1,4 +1,4 @@
-/* Options of a token loader: what they default to, what cannot be, and what a state belongs to. */
+/* Options of a token loader: defaults, checks, identity. */
 #include "loader/tokens/token_options.h"
 
 #include "base/crypto/digest.h"
@@ -11,7 +11,7 @@
 #define CHUNK_DOCUMENTS 4096u
 #define FIM_FRAGMENTS 4u
 
-/* What defaults stand for. */
+/* Sets the defaults. */
 static void set_defaults(struct stoker_token_loader_options *options)
 {
     bool windows;
@@ -41,7 +41,7 @@ static void set_defaults(struct stoker_token_loader_options *options)
 
 static bool is_share(double value)
 {
-    return value >= 0 && value <= 1; /* and no NaN */
+    return value >= 0 && value <= 1; /* also false for NaN */
 }
 
 static const char *refuse_rows(const struct stoker_token_loader_options *options)
@@ -132,7 +132,7 @@ struct stk_fim stk_token_options_fim(const struct stoker_token_loader_options *o
     return fim;
 }
 
-/* Documents as they are stored, of bytes. */
+/* Checks the options of rows of bytes, which are documents as they are stored. */
 static bool is_bytes(const struct stoker_token_loader_options *options)
 {
     return options->dtype == STOKER_UINT8 && options->rows == STOKER_ROWS_DOCUMENTS &&
@@ -162,16 +162,17 @@ int stk_token_options_resolve(struct stoker_token_loader_options *options,
         refused = "shuffle or tail is out of its range";
     } else if (options->dtype != STOKER_INT32 && options->dtype != STOKER_INT64 &&
                !is_bytes(options)) {
-        refused = "tokens come as int32 or int64; documents without labels as uint8, too";
+        refused = "dtype must be int32 or int64, or uint8 for documents without labels";
     }
-    return refused ? stk_fail(error, STOKER_ERROR_ARGUMENT, "a token loader option is not usable",
+    return refused ? stk_fail(error, STOKER_ERROR_ARGUMENT, "a token loader option is not valid",
                               refused, "token loader options")
                    : 0;
 }
 
 /* ---- identity ---- */
 
-/* A digest of some settings, as a part of the identity: that which differs can be path_args. */
+/* A digest of some settings, as a part of the identity, so that an error can name the part that
+ * differs. */
 static void identify_part(uint8_t *part, size_t part_bytes, const void *settings, size_t bytes)
 {
     struct stk_sha256 sha;
@@ -191,7 +192,7 @@ const struct stk_identity_part stk_token_identity_parts[STK_TOKEN_IDENTITY_PARTS
     {"fill in the middle (rates, sentinels)", 28, 4},
 };
 
-/* Settings that came later: states without them stay what they were. */
+/* Settings that were added later: the identity of states without them does not change. */
 #define FIM_MORE_BYTES_MAX (48u + 8u * STK_FIM_NO_PREFIX_MAX)
 static size_t add_more(const struct stk_fim *fim, uint8_t *out)
 {

@@ -1,7 +1,7 @@
-/* A walk through the order, in front of the loader that goes through it. */
+/* A walk through the order, ahead of the loader. */
 #include "loader/tokens/token_prefetch.h"
 
-/* Samples that one batch may go on by, for frames: the walk gets in front little by little. */
+/* Samples that the walk advances in one batch, for frames: it gets ahead little by little. */
 #define STEP_BATCHES 4u
 #define STEP_SAMPLES 64u
 
@@ -19,14 +19,14 @@ void stk_token_prefetch_open(struct stk_token_prefetch *ahead,
                                          .cold_batches = STK_TOKEN_PREFETCH_COLD_BATCHES};
     for (uint32_t i = 0; i < tokens->file_count; i++) {
         ahead->frames = ahead->frames || tokens->files[i].compressed;
-        /* Rows that are packed are made chunk by chunk: what lies around them is needed, too. */
+        /* Packed rows are made chunk by chunk: the other documents of the chunk are needed, too. */
         ahead->pages =
             ahead->pages || (!tokens->files[i].compressed && tokens->files[i].view.bytes &&
                              samples->kind != STOKER_ROWS_PACKED);
     }
 }
 
-/* A sample's tokens on their way; false: there is no room for them now. */
+/* Prefetches the tokens of a sample. Returns false if there is no space for them now. */
 static bool prefetch_sample(const struct stk_token_prefetch *ahead, uint64_t sample)
 {
     const struct stoker_tokens *tokens = ahead->samples->tokens;
@@ -35,7 +35,7 @@ static bool prefetch_sample(const struct stk_token_prefetch *ahead, uint64_t sam
     uint64_t offset, bytes;
 
     if (stk_token_samples_location(ahead->samples, sample, &place, NULL) < 0) {
-        return true; /* whoever makes the row says why */
+        return true; /* making the row reports the error */
     }
     file = &tokens->files[place.file];
     offset = place.span.first * stk_token_bytes(file->run.dtype);
@@ -50,7 +50,7 @@ static bool prefetch_sample(const struct stk_token_prefetch *ahead, uint64_t sam
     return true;
 }
 
-/* The batch behind this one, in the next epoch at an epoch's end. */
+/* Moves to the next batch, or to the next epoch at the end of an epoch. */
 static void next_batch(const struct stk_partition *partition, uint64_t *epoch, uint64_t *position)
 {
     *position += stk_partition_stride(partition);
@@ -60,7 +60,7 @@ static void next_batch(const struct stk_partition *partition, uint64_t *epoch, u
     }
 }
 
-/* The loader came to another batch: the next one, or anywhere. */
+/* Adjusts the walk to the loader's batch: the next one, or any after a seek. */
 static void restart_walk(struct stk_token_prefetch *ahead, const struct stk_order_cursor *cursor)
 {
     next_batch(&cursor->partition, &ahead->last_epoch, &ahead->last_position);

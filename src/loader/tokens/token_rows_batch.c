@@ -25,13 +25,13 @@ static int check_documents(const struct stoker_token_documents *documents,
         refused = "give rows of int32 or int64";
     }
     for (uint64_t i = 0; !refused && i < documents->count; before = documents->ends[i++]) {
-        refused = documents->ends[i] < before ? "ends must not fall" : NULL;
+        refused = documents->ends[i] < before ? "ends must not decrease" : NULL;
         if (!refused && window > 0 && documents->ends[i] - before != window) {
-            refused = "give windows that are as long as context, and one more for labels";
+            refused = "use windows as long as context, and one more token for labels";
         }
     }
-    return refused ? stk_fail(error, STOKER_ERROR_ARGUMENT, "documents cannot be made to rows",
-                              refused, "row documents")
+    return refused ? stk_fail(error, STOKER_ERROR_ARGUMENT, "documents cannot form rows", refused,
+                              "row documents")
                    : 0;
 }
 

@@ -1,4 +1,4 @@
-/* Samples by number, whatever they are, as rows of tokens. */
+/* Samples by number, and the row of tokens of a sample. */
 #include "loader/tokens/token_samples.h"
 
 #include "base/mem.h"
@@ -60,20 +60,20 @@ static int open_documents(struct stk_token_samples *samples,
     if (status == 0 && options->append_eod &&
         stk_token_documents_end_with_eod(&samples->documents)) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT,
-                        "an EOD is to be appended to documents that "
+                        "append_eod is set for documents that "
                         "end with it",
                         "append it to Megatron sets only: in other files it is what ends documents",
                         "append_eod");
     }
     if (status == 0 && samples->documents.count == 0) {
         return stk_fail(error, STOKER_ERROR_EMPTY, "there is no document",
-                        "look whether these are the files that you mean", "%u files",
+                        "check that these are the right files", "%u files",
                         samples->tokens->file_count);
     }
     return status;
 }
 
-/* The order has so many windows of blocks, or none. */
+/* Returns the number of windows of blocks that the tokens have; 1 for a full shuffle. */
 static uint32_t window_count_of(const struct stk_token_samples *samples,
                                 const struct stoker_token_loader_options *options)
 {
@@ -86,7 +86,7 @@ static uint32_t window_count_of(const struct stk_token_samples *samples,
     return (uint32_t)stk_min(samples->tokens->bytes / window + 1, UINT32_MAX);
 }
 
-/* Fills in samples that say what they are to be. */
+/* Opens the samples of the kind that the options set. */
 static int find_samples(struct stk_token_samples *samples,
                         const struct stoker_token_loader_options *options,
                         struct stoker_error *error)
@@ -144,17 +144,17 @@ int stk_token_samples_share(struct stk_token_samples *samples, const struct stok
 
     stk_token_options_identity(tokens, options, identity);
     if (samples->tokens != tokens || memcmp(samples->identity, identity, sizeof identity) != 0) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the rows of another loader are other ones",
-                        "give rows_of a loader of the same tokens, rows and rules", "rows_of");
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "rows_of is a loader with other rows",
+                        "set rows_of to a loader of the same tokens, rows and rules", "rows_of");
     }
-    /* Relaxed: whoever holds already keeps it alive. */
+    /* Relaxed: the caller's reference keeps it alive. */
     atomic_fetch_add_explicit(&samples->references, 1, memory_order_relaxed);
     return 0;
 }
 
 void stk_token_samples_release(struct stk_token_samples *samples)
 {
-    /* Acquire-release: the last one sees what all others did. */
+    /* Acquire-release: the last one sees all writes of the others. */
     if (!samples || atomic_fetch_sub_explicit(&samples->references, 1, memory_order_acq_rel) != 1) {
         return;
     }
@@ -219,7 +219,7 @@ uint64_t stk_token_samples_spacing(const struct stk_token_samples *samples)
 
 /* ---- rows ---- */
 
-/* A document's tokens that are used: context is a bound with all that is added. */
+/* Tokens of a document that are used: context bounds the row, with all tokens that are added. */
 static uint64_t used_of(const struct stk_token_samples *samples, uint64_t count)
 {
     uint64_t added = sentinels_of(samples) + samples->rules.append_eod;
@@ -282,14 +282,14 @@ static int window_row(const struct stk_token_samples *samples, uint64_t sample, 
     return status;
 }
 
-/* The key of a document, from where on it is used. */
+/* Returns the random key of a document. */
 static uint64_t document_key(const struct stk_token_samples *samples, uint64_t key, uint64_t number,
                              uint64_t first)
 {
     return stk_random_key(stk_random_key(key, samples->ids ? samples->ids[number] : number), first);
 }
 
-/* A piece of a document that may have an EOD more than is stored. */
+/* Reads a piece of a document; an EOD may be added to the stored tokens. */
 static int add_piece(const struct stk_token_samples *samples,
                      const struct stk_packed_rows_chunk *chunk,
                      const struct stk_sequence_piece *piece, uint64_t key,
@@ -363,7 +363,7 @@ int stk_token_samples_row(struct stk_token_samples *samples, uint64_t sample, ui
     stk_token_row_clear(row);
     switch (samples->kind) {
     case STOKER_ROWS_PACKED:
-        pthread_mutex_lock(&samples->lock); /* as long as the plan is lent */
+        pthread_mutex_lock(&samples->lock); /* while the plan is used */
         status = packed_row(samples, sample, key, row, error);
         pthread_mutex_unlock(&samples->lock);
         return status;
