@@ -1,9 +1,9 @@
-"""Accelerate with a stoker.Loader as it is:
+"""Accelerate with an unchanged stoker.Loader:
 
     accelerate launch --cpu --num_processes 2 examples/accelerate_loop.py PATH CHECKPOINTS
 
-prepare() gives the loader back untouched: it is shared out among the ranks already. Registered for
-checkpointing, its state lies beside the model's, for any number of ranks.
+prepare() returns the loader unchanged, since its samples are already divided among the ranks. After
+register_for_checkpointing() checkpoints contain its state, for any number of ranks.
 """
 
 import pathlib
@@ -22,7 +22,7 @@ GLOBAL_BATCH, EPOCHS = 12, 2
 
 
 class Step:
-    """A number that is saved with the rest."""
+    """A number that checkpoints contain."""
 
     number = 0
 

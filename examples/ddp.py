@@ -1,10 +1,9 @@
-"""DistributedDataParallel that may be killed and resized at any step:
+"""DistributedDataParallel that can be killed and resized at any step:
 
     torchrun --nproc-per-node 2 examples/ddp.py PATH CHECKPOINTS
 
-Kill it, and start it with 3 processes, or 1: each step has the same samples, and the model ends
-with the same weights. The batch of all ranks together stays the same; the loader finds its rank by
-itself.
+Kill it, and start it with 3 processes, or 1: each step has the same samples, and the final weights
+of the model are the same. The global batch stays the same; the loader detects its rank.
 """
 
 import os
@@ -43,7 +42,7 @@ def train(folder):
         saved = torch.load(folder / "last.pt")
         model.module.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
-        loader.load_state_dict(saved["loader"])  # any rank's state is good for all
+        loader.load_state_dict(saved["loader"])  # the state is the same on all ranks
         step = saved["step"]
 
     for epoch in range(loader.epoch, EPOCHS):
@@ -72,7 +71,7 @@ def main():
     folder = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
     alone = {} if "RANK" in os.environ else {"rank": 0, "world_size": 1, "store": dist.HashStore()}
     dist.init_process_group("gloo", **alone)  # "nccl" on GPUs
-    train(folder)  # a function: the model, which holds on to the group, is gone when that ends
+    train(folder)  # a function, so that the model, which uses the group, is freed at its end
     dist.destroy_process_group()
 
 

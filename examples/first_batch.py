@@ -1,4 +1,4 @@
-"""The first batch of a folder of pictures, or of tars: python examples/first_batch.py PATH"""
+"""Reads the first batch of a folder of images, or of tars: python examples/first_batch.py PATH"""
 
 import sys
 
@@ -10,5 +10,5 @@ loader = stoker.Loader(
     seed=0,
     image=[stoker.RandomResizedCrop(96), stoker.RandomHorizontalFlip(), stoker.Normalize()],
 )
-images, labels = next(iter(loader))  # torch tensors if torch is importable, else NumPy arrays
+images, labels = next(iter(loader))  # torch tensors if torch can be imported, else NumPy arrays
 print(f"{len(loader)} batches of {tuple(images.shape)} {images.dtype}, labels {labels.tolist()}")

@@ -2,8 +2,8 @@
 
     torchrun --nproc-per-node 2 examples/fsdp.py PATH CHECKPOINTS
 
-torch.distributed.checkpoint saves and loads whatever has state_dict() and load_state_dict(): the
-loader lies beside the model, and goes on at its step on however many ranks.
+torch.distributed.checkpoint saves and loads all objects with state_dict() and load_state_dict(). So
+checkpoints contain the loader, which continues at its step on any number of ranks.
 """
 
 import os
@@ -26,7 +26,7 @@ GLOBAL_BATCH, EPOCHS = 12, 2
 
 
 class Training:
-    """Model and optimizer as one thing that has a state."""
+    """Model and optimizer as one object with a state."""
 
     def __init__(self, model, optimizer):
         self.model, self.optimizer = model, optimizer
@@ -65,7 +65,7 @@ def train(folder):
     )
     saved = {"training": Training(model, optimizer), "loader": loader}
     step = 0
-    done = sorted(folder.glob("step-*/.metadata")) if folder else []  # written last: it is whole
+    done = sorted(folder.glob("step-*/.metadata")) if folder else []  # .metadata is written last
     if done:
         dcp.load(saved, checkpoint_id=done[-1].parent)
         step = int(done[-1].parent.name.removeprefix("step-"))
@@ -89,7 +89,7 @@ def main():
     folder = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
     alone = {} if "RANK" in os.environ else {"rank": 0, "world_size": 1, "store": dist.HashStore()}
     dist.init_process_group("gloo", **alone)  # "nccl" on GPUs
-    train(folder)  # a function: the model, which holds on to the group, is gone when that ends
+    train(folder)  # a function, so that the model, which uses the group, is freed at its end
     dist.destroy_process_group()
 
 

@@ -2,7 +2,7 @@
 
     torchrun --nproc-per-node 2 examples/hf_trainer.py PATH CHECKPOINTS
 
-The Trainer gets its batches from get_train_dataloader(); KeepState keeps the loader's state in the
+The Trainer takes its batches from get_train_dataloader(). KeepState saves the loader's state in the
 Trainer's checkpoints. The names of the fields are the arguments of the model's forward().
 """
 

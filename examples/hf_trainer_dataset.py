@@ -1,9 +1,9 @@
-"""Hugging Face's Trainer, as it is, with a stoker.torch.MapDataset as its train_dataset:
+"""Hugging Face's unchanged Trainer with a stoker.torch.MapDataset as its train_dataset:
 
     torchrun --nproc-per-node 2 examples/hf_trainer_dataset.py PATH CHECKPOINTS
 
-What the Trainer writes into a checkpoint, its step, is all that a resume needs: a position is a
-number, and going there reads nothing. hf_trainer.py has the Trainer with a stoker.Loader.
+A resume only needs the step in the Trainer's checkpoint: a position is a number, and skipping to it
+reads nothing. hf_trainer.py uses the Trainer with a stoker.Loader.
 """
 
 import os
@@ -59,7 +59,7 @@ def main():
         str(folder),
         num_train_epochs=EPOCHS,
         per_device_train_batch_size=GLOBAL_BATCH // int(os.environ.get("WORLD_SIZE", "1")),
-        train_sampling_strategy="sequential",  # the order is shuffled already
+        train_sampling_strategy="sequential",  # the order is already shuffled
         dataloader_num_workers=workers,
         dataloader_drop_last=True,
         use_cpu=True,

@@ -1,10 +1,10 @@
-"""Lightning with a stoker.Loader as it is:
+"""Lightning with an unchanged stoker.Loader:
 
     python examples/lightning_fit.py PATH [CHECKPOINTS [RANKS]]
 
-Lightning keeps the loader's state in its checkpoints, so a run that was killed goes on at its step,
-also with another number of ranks. It starts them itself, after the loader was made: the loader asks
-for its rank when the loop begins.
+Lightning saves the loader's state in its checkpoints, so a killed run continues at its step, also
+with another number of ranks. Lightning starts the ranks after the loader was made; the loader reads
+its rank when the loop begins.
 """
 
 import pathlib

@@ -1,8 +1,8 @@
 """Ray Train with a stoker.Loader: python examples/ray_train.py PATH [STORAGE [RANKS]]
 
-Each worker makes its loader inside the training function, where Ray has told torch.distributed the
-ranks, and reports the loader's state in its checkpoints. A worker that dies is started again by
-Ray; a run of the same name goes on at its step, also with another number of workers.
+Each worker makes its loader inside the training function, where Ray has initialised
+torch.distributed, and reports the loader's state in its checkpoints. Ray restarts workers that die.
+A run with the same name continues at its step, also with another number of workers.
 """
 
 import pathlib

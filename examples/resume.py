@@ -1,6 +1,6 @@
-"""Stops in the middle of an epoch and goes on with other threads: python examples/resume.py PATH
+"""Stops in mid-epoch, and continues with other threads: python examples/resume.py PATH
 
-The ids and pixels after the resume are those of a run that never stopped.
+The ids and pixels after the resume equal those of a run without a stop.
 """
 
 import json
@@ -34,11 +34,11 @@ with open_loader(threads=2) as loader:
 with open_loader(threads=1) as loader:
     batches = iter(loader)
     parts = [seen(next(batches)), seen(next(batches))]
-    state = json.dumps(loader.state_dict())  # as a checkpoint would keep it
+    state = json.dumps(loader.state_dict())  # as in a checkpoint
 
 with open_loader(threads=3) as loader:
     loader.load_state_dict(json.loads(state))
-    for epoch in range(loader.epoch, 1):  # the loop that any training script has
+    for epoch in range(loader.epoch, 1):  # the loop of any training script
         loader.set_epoch(epoch)
         parts += [seen(batch) for batch in loader]
 

@@ -1,7 +1,7 @@
 """Python code for each sample, in a DataLoader's workers: python examples/torch_workers.py PATH
 
-Where the transforms of stoker do all the work, stoker.Loader is faster and needs no processes.
-With torchdata's StatefulDataLoader in place of DataLoader, its state_dict() is exact.
+If the transforms of stoker do all the work, stoker.Loader is faster and needs no processes. With
+torchdata's StatefulDataLoader instead of DataLoader, state_dict() is exact.
 """
 
 import random
@@ -18,11 +18,11 @@ except ImportError as error:
 
 
 def prepare(sample):
-    """Slow or special Python goes here. The seed is the sample's own, the same after a resume."""
+    """Slow Python code. Each sample has its own seed, which is the same after a resume."""
     dice = random.Random(sample.pop("seed"))
     image = sample["image"]
     if dice.random() < 0.5:
-        image[:, 8:24, 8:24] = 0  # ours: it may be written to
+        image[:, 8:24, 8:24] = 0  # the array is writable
     return sample
 
 

@@ -1,6 +1,6 @@
 """Two loaders on one engine, in an epoch loop: python examples/train_and_validate.py PATH
 
-A linear classifier in NumPy stands for the model, so that nothing else is needed.
+The model is a linear classifier in NumPy, so that no other package is needed.
 """
 
 import sys
@@ -21,7 +21,7 @@ check = stoker.Loader(
     sys.argv[1],
     batch_size=16,
     shuffle="none",
-    tail="keep",  # the short last batch counts too
+    tail="keep",  # includes the short last batch
     engine=engine,
     output="numpy",
     image=[stoker.Resize(36), stoker.CenterCrop(32), stoker.Normalize()],

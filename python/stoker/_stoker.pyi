@@ -320,7 +320,7 @@ class Array:
     def nbytes(self) -> int: ...
     @property
     def address(self) -> int:
-        """Where the first element lies."""
+        """Address of the first element."""
     def tolist(self) -> list[Any]: ...
     def __len__(self) -> int: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
@@ -345,11 +345,11 @@ class Bytes(Sequence[memoryview]):
         """uint8: all values, one after the other; read-only."""
     @property
     def offsets(self) -> Array:
-        """int64 [items + 1]: where each begins in values; read-only."""
+        """int64 [items + 1]: offset of each item in values; read-only."""
     def tolist(self) -> list[bytes]:
-        """Copies, made in one pass."""
+        """A list of copies."""
     def text(self, errors: str, /) -> list[str]:
-        """UTF-8 decoded, in one pass."""
+        """A list of texts, decoded from UTF-8."""
     @overload
     def __getitem__(self, index: int, /) -> memoryview: ...
     @overload

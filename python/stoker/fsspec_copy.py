@@ -1,15 +1,15 @@
-"""What only fsspec knows (``sftp://``, ``ftp://``, ``smb://``, ``memory://`` ...) as a place to
-copy to and to remove from: that part of :func:`stoker.cp`, ``sync`` and ``rm``.
+"""Copies to URLs of fsspec (``sftp://``, ``ftp://``, ``smb://``, ``memory://`` ...): a part of
+:func:`stoker.cp` and ``sync``; ``rm`` uses its threads.
 
-Reading is the library's own work (``fsspec_source.py``), so a source may be anything. Here
-threads write, each one file at a time, by a connection of its own::
+The library reads the sources (``fsspec_source.py``), so a source may be any path or URL. Threads
+write one file at a time, each with its own connection::
 
-    lead: finds names --a bounded queue--> threads: write, compare, move --all--> lead: what is last
+    lead: finds names --bounded queue--> threads: write, compare, rename --all done--> lead: finish
 
-A file is written beside its place under a hidden name (``.stoker-....part``), and moved when the
-server tells as many bytes of it as there should be: no name ever holds half a file. With ``check``
-it is read back before, and its hash compared. A run that was killed may leave such a hidden file
-(``rm(..., unfinished_uploads=True)``); the next one leaves out what is whole (``update``).
+A file is first written to the same folder under a hidden name (``.stoker-....part``). It is renamed
+if the server reports the expected size; so a name never refers to an incomplete file. With
+``check`` the file is read back before, and its hash compared. A killed run may leave hidden files
+(``rm(..., unfinished_uploads=True)`` removes them); the next run skips complete files (``update``).
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ from .errors import (
 __all__ = ["CopyRequest", "copy"]
 
 _TICK_S = 0.2
-_CLEAN_S = 1.0  # for threads to take away what they began, once all is to end
-_SILENT_S = 120.0  # that one request may last
-_SLOW = 1e6  # bytes a second, which it may last longer for what it copies or sends on
-_PIECE = 4 << 20  # read at once
-_STEP = 256 << 10  # written at once
+_CLEAN_S = 1.0  # time for threads to remove unfinished files after a stop
+_SILENT_S = 120.0  # longest time of one request
+_SLOW = 1e6  # bytes per second; adds to that time for the bytes that a request copies
+_PIECE = 4 << 20  # bytes of one read
+_STEP = 256 << 10  # bytes of one write
 _PAGE = 1000
 _QUEUE_MAX = 4096
-_FAILURES_MAX = 100  # then the rest is left alone
+_FAILURES_MAX = 100  # then the other files are not copied
 _DEPTH_MAX = 200
 _NAME_MAX = 255
 _STORES = tuple(name + b"://" for name in fsspec_source.OWN if name != b"file")
-_HIDDEN, _PART = ".stoker-", ".part"  # the library's walks leave such names out
-# Of these another try, by a new connection, knows no better.
+_HIDDEN, _PART = ".stoker-", ".part"  # walks of the library skip such names
+# Errors that a retry with a new connection cannot cure.
 _CERTAIN = (Error, FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError,
             NotImplementedError, PermissionError)
 
 
 class CopyRequest(NamedTuple):
-    """What is wanted of a copy; check: a hash of hashlib's, or None."""
+    """Options of a copy; check: the name of a hash of hashlib, or None."""
 
     sync: bool
     recursive: bool
@@ -73,7 +73,7 @@ class CopyRequest(NamedTuple):
 
 
 class _Item(NamedTuple):
-    """Copied from source to `to`; or removed, of which `link` says that it is one."""
+    """A file to copy from source to `to`, or to remove; link: it is a symbolic link."""
 
     source: bytes
     to: str
@@ -93,7 +93,7 @@ def copy(
     request: CopyRequest,
     progress: Callable[[dict[str, Any]], object],
 ) -> None:
-    """Names as the library is told them. progress: called with the numbers of a CopyReport."""
+    """Sources and destination are aliases. progress: called with the counts of a CopyReport."""
     _Copy(engine, sources, os.fsdecode(destination), request).run(progress)
 
 
@@ -101,32 +101,32 @@ def copy(
 
 
 class _Job:
-    """Items on their way from the thread that finds them to those that do them."""
+    """A queue of items, the thread that finds them, and the threads that process them."""
 
     def __init__(self, engine: _stoker.Engine, workers: int) -> None:
         self.engine, self.workers = engine, workers
         self.begun = time.monotonic()
         self.counts: collections.Counter[str] = collections.Counter()
-        self.changed = threading.Condition()  # with its lock, what follows
+        self.changed = threading.Condition()  # its lock guards all following fields
         self.waiting: collections.deque[_Item] = collections.deque()
         self.busy = 0
-        self.steps: dict[int, tuple[float, str]] = {}  # requests in flight: until when; by thread
+        self.steps: dict[int, tuple[float, str]] = {}  # requests by thread: deadline, alias
         self.planned = self.over = self.stopped = False
         self.failure: BaseException | None = None
 
     def plan(self, client: fsspec_source.Client) -> None:
-        """Finds what is to be done: calls put."""
+        """Finds the items; calls put for each."""
         raise NotImplementedError
 
     def do(self, client: fsspec_source.Client, item: _Item) -> None:
         raise NotImplementedError
 
     def again(self, client: fsspec_source.Client, item: _Item) -> None:
-        """After a connection broke off."""
+        """Processes the item again after a lost connection."""
         self.do(client, item)
 
     def finish(self, client: fsspec_source.Client) -> None:
-        """After all was done, and nothing failed."""
+        """Called after all items, unless one failed."""
 
     def run(self, progress: Callable[[dict[str, Any]], object]) -> None:
         threads = [threading.Thread(target=self._lead, name="stoker-copy", daemon=True)]
@@ -148,16 +148,16 @@ class _Job:
             until = time.monotonic() + _CLEAN_S
             for thread in threads:
                 thread.join(max(0.0, until - time.monotonic()))
-            self.failure = None  # its traceback refers to this frame: no cycle is left
+            self.failure = None  # its traceback refers to this frame: avoids a reference cycle
 
     def _tick(self, progress: Callable[[dict[str, Any]], object]) -> bool:
         with self.changed:
             self.changed.wait_for(lambda: self.over, _TICK_S)
             now = time.monotonic()
-            for until, told in self.steps.values():
+            for until, alias in self.steps.values():
                 if now > until and not self.over:
                     self.failure = self.failure or TimeoutError(
-                        f"no answer to fsspec for {_SILENT_S:.0f} s", repr(told),
+                        f"no answer to fsspec for {_SILENT_S:.0f} s", repr(alias),
                         "check the server; the same command continues the copy",
                     )
                     self.over = True
@@ -166,21 +166,21 @@ class _Job:
         progress(told_now)
         return over
 
-    # ---- of the threads ----
+    # ---- used by the threads ----
 
     def alive(self) -> None:
         if self.stopped:
             raise _Stopped
 
     @contextmanager
-    def step(self, told: str, size: int = 0, *, ending: bool = False) -> Iterator[None]:
-        """Around a request to fsspec, which might not come back. size: bytes that it may move;
-        ending: it puts in order what is to end."""
+    def step(self, alias: str, size: int = 0, *, ending: bool = False) -> Iterator[None]:
+        """Sets a deadline for a request to fsspec, which may never return. size: bytes that it
+        transfers; ending: it may run after a stop, to clean up."""
         if not ending:
             self.alive()
         me = threading.get_ident()
         with self.changed:
-            self.steps[me] = (time.monotonic() + _SILENT_S + size / _SLOW, told)
+            self.steps[me] = (time.monotonic() + _SILENT_S + size / _SLOW, alias)
         try:
             yield
         finally:
@@ -188,23 +188,23 @@ class _Job:
                 del self.steps[me]
 
     def system(
-        self, client: fsspec_source.Client, told: str, *, ending: bool = False
+        self, client: fsspec_source.Client, alias: str, *, ending: bool = False
     ) -> tuple[Any, str]:
-        with self.step(told, ending=ending):  # it may connect
-            return client.system(told)
+        with self.step(alias, ending=ending):  # this may connect
+            return client.system(alias)
 
-    def writable(self, client: fsspec_source.Client, told: str) -> tuple[Any, str]:
-        if fsspec_source.is_chain(told):
+    def writable(self, client: fsspec_source.Client, alias: str) -> tuple[Any, str]:
+        if fsspec_source.is_chain(alias):
             raise UnsupportedError("files in an archive or behind a cache are read-only",
-                                   repr(told), "write to the underlying file system")
-        system, path = self.system(client, told)
+                                   repr(alias), "write to the underlying file system")
+        system, path = self.system(client, alias)
         if getattr(system, "local_file", False):
-            raise ArgumentError("the URL is a path of this machine", repr(told),
+            raise ArgumentError("the URL is a path of this machine", repr(alias),
                                 "pass the path without file://")
         return system, path
 
-    def look(self, system: Any, path: str, told: str) -> dict[str, Any] | None:
-        with self.step(told):
+    def look(self, system: Any, path: str, alias: str) -> dict[str, Any] | None:
+        with self.step(alias):
             return _look(system, path)
 
     def count(self, **more: int) -> None:
@@ -218,9 +218,9 @@ class _Job:
             self.waiting.append(item)
             self.changed.notify_all()
 
-    def fail(self, error: BaseException, told: str) -> None:
-        """Of one item: the rest goes on, unless it would fail likewise."""
-        error = fsspec_source.told_error(error, told)
+    def fail(self, error: BaseException, alias: str) -> None:
+        """Records the failure of one item. Others continue, unless they would fail likewise."""
+        error = fsspec_source.error_for(error, alias)
         with self.changed:
             self.failure = self.failure or error
             self.counts["files_failed"] += 1
@@ -236,19 +236,19 @@ class _Job:
             pass
         except BaseException as error:
             with self.changed:
-                self.failure = self.failure or fsspec_source.told_error(error, self._about())
+                self.failure = self.failure or fsspec_source.error_for(error, self._about())
         with self.changed:
             self.planned = True
             self.changed.notify_all()
             self.changed.wait_for(lambda: not self.busy and (not self.waiting or self.stopped))
-        client.forget()  # a server ends what was idle while the others worked
+        client.forget()  # the server may have closed an idle connection
         try:
             if self.failure is None and not self.stopped:
                 self.finish(client)
         except _Stopped:
             pass
         except BaseException as error:
-            self.failure = fsspec_source.told_error(error, self._about())
+            self.failure = fsspec_source.error_for(error, self._about())
         with self.changed:
             self.over = True
             self.changed.notify_all()
@@ -301,10 +301,10 @@ class _Copy(_Job):
     ) -> None:
         super().__init__(engine, request.workers)
         self.sources, self.to, self.request = sources, to, request
-        self.names: set[str] = set()  # of what is copied
-        self.left: set[str] = set()  # of links and others, which are not
+        self.names: set[str] = set()  # names of copied files
+        self.left: set[str] = set()  # names of links and others, which are not copied
         self.making = threading.Lock()
-        self.folders: set[str] = set()  # that are there; with `making`
+        self.folders: set[str] = set()  # existing folders; guarded by `making`
 
     def _about(self) -> str:
         return self.to
@@ -343,7 +343,7 @@ class _Copy(_Job):
             walk.close()
 
     def _goes_below(self, there: dict[str, Any] | None) -> bool:
-        """Whether names go below the destination."""
+        """True if the destination is a folder for the names."""
         if len(self.sources) > 1 or self.request.sync or self.to.endswith("/"):
             return True
         if there is not None and there["type"] == "directory":
@@ -353,11 +353,11 @@ class _Copy(_Job):
         )
 
     def _check_nesting(self, client: fsspec_source.Client, source: bytes) -> None:
-        """A folder that is copied into itself never ends, and one that lies where all else is
-        removed is removed."""
+        """ArgumentError if source and destination contain each other: the copy would not end, or
+        would remove the source."""
         if not self.request.recursive or not fsspec_source.is_external(source):
             return
-        a, b = (_place(*self.system(client, told)) for told in (os.fsdecode(source), self.to))
+        a, b = (_place(*self.system(client, alias)) for alias in (os.fsdecode(source), self.to))
         if a[0] != b[0]:
             return
         where = f"{fsspec_source.shown(source)!r} and {self.to!r}"
@@ -390,7 +390,7 @@ class _Copy(_Job):
             return self.fail(error, shown)
         self.names.add(name)
         self.count(files=1, bytes=size)
-        signed = mtime_ns - (1 << 64) if mtime_ns >> 63 else mtime_ns  # of before 1970
+        signed = mtime_ns - (1 << 64) if mtime_ns >> 63 else mtime_ns  # a time before 1970
         self.put(_Item(path, _join(self.to, name) if below else self.to, size, signed))
 
     def do(self, client: fsspec_source.Client, item: _Item) -> None:
@@ -417,15 +417,15 @@ class _Copy(_Job):
             raise
         self.count(files_done=1)
 
-    def _make_folder(self, system: Any, folder: str, told: str) -> None:
-        with self.making:  # who comes next finds it made
+    def _make_folder(self, system: Any, folder: str, alias: str) -> None:
+        with self.making:  # the next thread finds it
             if folder.strip("/") and folder not in self.folders:
-                with self.step(told):
+                with self.step(alias):
                     system.makedirs(folder, exist_ok=True)
                 self.folders.add(folder)
 
     def _write(self, system: Any, hidden: str, item: _Item) -> Iterator[int]:
-        """All of it, compared with what the server tells; gives how many bytes went."""
+        """Writes the file, and compares its size with the server's; returns the bytes written."""
         source = _stoker.File(self.engine, item.source)
         try:
             begun = source.info()
@@ -435,7 +435,7 @@ class _Copy(_Job):
             with self.step(item.to):
                 out = system.open(hidden, "wb")
             try:
-                if hasattr(out, "set_pipelined"):  # paramiko's: else each 32 KiB is a round trip
+                if hasattr(out, "set_pipelined"):  # paramiko: else each 32 KiB needs a round trip
                     out.set_pipelined(True)
                 yield from self._pour(source, out, item, digest)
             except BaseException:
@@ -444,7 +444,7 @@ class _Copy(_Job):
                 raise
             with self.step(item.to, item.bytes):
                 out.close()
-            # Each range of a store's object is of the version that was opened.
+            # All ranges of a store's object come from the version that was opened.
             if not item.source.lower().startswith(_STORES):
                 if begun[1:4] != _stoker.stat(self.engine, item.source)[1:4]:
                     raise _changed(item)
@@ -495,18 +495,18 @@ class _Copy(_Job):
             )
 
     def _move(self, system: Any, hidden: str, path: str, item: _Item, there: bool) -> None:
-        told = item.to
-        if self.request.no_clobber and self.look(system, path, told) is not None:
-            raise _there_already(told)  # somebody else was faster
-        with self.step(told, item.bytes):
+        alias = item.to
+        if self.request.no_clobber and self.look(system, path, alias) is not None:
+            raise _there_already(alias)  # another process was faster
+        with self.step(alias, item.bytes):
             if _moves(system, hidden, path):
                 return
         if not there:
             raise OSError("fsspec could not rename the temporary file")
-        # SMB and HDFS replace nothing. What is there stays until the new one has the name.
+        # SMB and HDFS do not replace files. The old file stays until the new one has its name.
         aside = f"{hidden.removesuffix(_PART)}-old{_PART}"
         moved = False
-        with self.step(told, item.bytes):
+        with self.step(alias, item.bytes):
             if _moves(system, path, aside):
                 try:
                     moved = _moves(system, hidden, path)
@@ -517,12 +517,12 @@ class _Copy(_Job):
                 raise OSError("fsspec could not rename the temporary file: the destination exists")
             system.rm_file(aside)
 
-    def _take_away(self, client: fsspec_source.Client, hidden: str, told: str) -> None:
-        """What was begun, as well as it goes: also where the connection broke, once."""
+    def _take_away(self, client: fsspec_source.Client, hidden: str, alias: str) -> None:
+        """Tries to remove an unfinished file; once more if the connection was lost."""
         for _ in range(2):
             try:
-                system = self.system(client, told, ending=True)[0]
-                with self.step(told, ending=True):
+                system = self.system(client, alias, ending=True)[0]
+                with self.step(alias, ending=True):
                     if _look(system, hidden) is not None:
                         system.rm_file(hidden)
                 return
@@ -532,9 +532,9 @@ class _Copy(_Job):
     def finish(self, client: fsspec_source.Client) -> None:
         if not self.request.delete:
             return
-        # Where names are told in another case or form than they were given (SMB, macOS), what was
-        # just copied is not to be removed for it.
-        names, left = ({_folded(name) for name in told} for told in (self.names, self.left))
+        # Servers may return names in another case or Unicode form (SMB, macOS): compares folded
+        # names, so that copied files are not removed.
+        names, left = ({_folded(name) for name in group} for group in (self.names, self.left))
         for name, kind, *_ in self.walk(os.fsencode(self.to), 1):
             folded = _folded(name)
             if kind != "file" or folded in names:
@@ -542,18 +542,18 @@ class _Copy(_Job):
             if any(part in left for part in _above(folded)):
                 self.count(files_spared=1)
                 continue
-            told = _join(self.to, name)
-            system, path = self.system(client, told)
-            with self.step(told):
+            alias = _join(self.to, name)
+            system, path = self.system(client, alias)
+            with self.step(alias):
                 system.rm_file(path)
             self.count(files_removed=1)
 
 
 def _moves(system: Any, old: str, new: str) -> bool:
-    """False: it did not, maybe because something has the name."""
+    """Returns False if it failed, for example because the name exists."""
     spec = importlib.import_module("fsspec.spec")
     try:
-        if type(system).mv is spec.AbstractFileSystem.mv:  # which takes names for patterns
+        if type(system).mv is spec.AbstractFileSystem.mv:  # which interprets names as patterns
             system.cp_file(old, new)
             system.rm_file(old)
             return True
@@ -571,7 +571,7 @@ def _moves(system: Any, old: str, new: str) -> bool:
 
 
 def _place(system: Any, path: str) -> tuple[Any, str]:
-    """Places whose first parts are the same are of one tree."""
+    """A tuple that begins with another one's elements is below it."""
     options = system.storage_options
     return (type(system), options.get("host")), posixpath.normpath(f"/{path.strip('/')}")
 
@@ -599,13 +599,13 @@ def _entries(system: Any, path: str) -> list[tuple[str, dict[str, Any]]]:
     for entry in system.ls(path, detail=True):
         whole = entry["name"].rstrip("/")
         name = whole.rpartition("/")[2]
-        if whole != path.rstrip("/") and name not in ("", ".", ".."):  # some list the folder, too
+        if whole != path.rstrip("/") and name not in ("", ".", ".."):  # not the folder
             found.append((name, entry))
     return found
 
 
 def _is_kept(there: dict[str, Any], item: _Item) -> bool:
-    """Same size and no older. Stores tell whole seconds; without a time it is not known."""
+    """True for the same size and not older. Stores have seconds; without a time: False."""
     if there.get("size") != item.bytes:
         return False
     return item.bytes == 0 or (
@@ -631,7 +631,7 @@ def _is_path(name: str) -> bool:
 
 
 def _above(name: str) -> Iterator[str]:
-    """It, and the folders above it."""
+    """The folder, and those above it."""
     while name:
         yield name
         name = name.rpartition("/")[0]
@@ -641,15 +641,15 @@ def _folded(name: str) -> str:
     return unicodedata.normalize("NFC", name).casefold()
 
 
-def _refusal(number: int, what: str, told: str, advice: str) -> Error:
-    return from_native(-number, errno.errorcode[number], what, repr(told), advice, told, "", None)
+def _refusal(number: int, what: str, alias: str, advice: str) -> Error:
+    return from_native(-number, errno.errorcode[number], what, repr(alias), advice, alias, "", None)
 
 
-def _there_already(told: str) -> Error:
-    return _refusal(errno.EEXIST, "it is there already", told, "name another place")
+def _there_already(alias: str) -> Error:
+    return _refusal(errno.EEXIST, "the destination exists", alias, "use another destination")
 
 
 def _changed(item: _Item) -> ChangedError:
-    told = repr(fsspec_source.shown(item.source))
-    return ChangedError("the file changed while it was read", told,
+    name = repr(fsspec_source.shown(item.source))
+    return ChangedError("the file changed while it was read", name,
                         "copy it again while no program writes to it")

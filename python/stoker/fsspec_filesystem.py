@@ -1,16 +1,17 @@
 """stoker as a file system of fsspec: ``stoker://s3/bucket/key``.
 
-Behind ``stoker://`` comes the store (``s3``, ``gs``, ``az``, ``hf``, ``http``, ``https``), then
-what follows ``://`` in its own URLs. Everything is read by libstoker: many requests at once, each
-of the version that was opened, tried again where that helps::
+The store (``s3``, ``gs``, ``az``, ``hf``, ``http``, ``https``) follows ``stoker://``, then the rest
+of its own URL. libstoker reads with many concurrent requests, all of the version that was opened,
+and with retries::
 
     import fsspec
     with fsspec.open("stoker://s3/bucket/table.parquet") as file:
         ...
     fs = fsspec.filesystem("stoker")
-    parts = fs.cat_ranges(paths, starts, ends)     # side by side, near ones joined
+    parts = fs.cat_ranges(paths, starts, ends)     # in parallel; near ranges are joined
 
-Needs the package fsspec, which finds this module by its name; ``import stoker`` does not load it.
+Needs the package fsspec, which finds this module by an entry point; ``import stoker`` does not
+import it.
 """
 
 from __future__ import annotations
@@ -38,24 +39,24 @@ from .errors import ArgumentError, ChangedError, LimitError, UnsupportedError
 __all__ = ["StokerFile", "StokerFileSystem"]
 
 STORES = ("s3", "gs", "az", "hf", "http", "https")
-_FIRST = 256 << 10  # fetched at least: takes no longer than less
-_STEP = 8 << 20  # one fetch ahead at most
-_THREADS = 16  # that read ahead, for all files of the process
+_FIRST = 256 << 10  # smallest fetch: fewer bytes would not be faster
+_STEP = 8 << 20  # largest fetch of the read-ahead
+_THREADS = 16  # threads for read-ahead of all files of the process
 _LINE = 64 << 10
-_FRAMES = 16  # of those who close a file, looked at for one that is left by an exception
+_FRAMES = 16  # callers of close() that are checked for an exception
 
 
 class StokerFileSystem(AbstractFileSystem):
-    """Objects of stores and web servers, by libstoker.
+    """Objects of stores and web servers, read and written by libstoker.
 
-    Thread safe; may be pickled and forked: a child opens what it uses itself.
+    Thread-safe. Can be pickled and forked: a child process opens its own connections.
 
     Args:
-        engine: whose connections and memory are used; default: that of the process's loaders.
-        ahead: bytes that an open file has read ahead of its reader, once it is read in order.
-        gap: :meth:`cat_ranges` joins ranges of an object with less than so many bytes between.
-        spool: bytes at most of a file that is written: until it is closed they lie in the folder
-            for temporary files (``TMPDIR``). More is a :class:`stoker.LimitError`.
+        engine: its connections and memory are used. Default: the process's engine.
+        ahead: bytes of read-ahead of an open file, if it is read in order.
+        gap: :meth:`cat_ranges` joins ranges of an object with fewer bytes between them.
+        spool: largest file to write, in bytes: until it is closed, its bytes are in the folder for
+            temporary files (``TMPDIR``). More raises :class:`stoker.LimitError`.
     """
 
     protocol = "stoker"
@@ -90,7 +91,7 @@ class StokerFileSystem(AbstractFileSystem):
 
     @classmethod
     def url_of(cls, path: str) -> str:
-        """``"s3://bucket/key"`` of ``"stoker://s3/bucket/key"`` or ``"s3/bucket/key"``."""
+        """``"s3://bucket/key"`` from ``"stoker://s3/bucket/key"`` or ``"s3/bucket/key"``."""
         store, _, rest = cls._strip_protocol(path).partition("/")
         if store not in STORES or not rest:
             raise ArgumentError(
@@ -102,7 +103,7 @@ class StokerFileSystem(AbstractFileSystem):
 
     @classmethod
     def _shown(cls, path: str) -> str:
-        """Without a password or a signature; in this process it is as good."""
+        """The URL without password and signature; this process can still use it."""
         store, _, rest = path.partition("/")
         if not store.startswith("http"):
             return path
@@ -113,7 +114,7 @@ class StokerFileSystem(AbstractFileSystem):
     def _parent(cls, path: str) -> str:
         return cls._strip_protocol(path).rpartition("/")[0]
 
-    # ---- what is there ----
+    # ---- metadata ----
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
         path = self._strip_protocol(path)
@@ -176,7 +177,7 @@ class StokerFileSystem(AbstractFileSystem):
         return True
 
     def created(self, path: str) -> Any:
-        return self.modified(path)  # objects are made whole
+        return self.modified(path)  # objects are written at once
 
     def modified(self, path: str) -> Any:
         import datetime
@@ -210,12 +211,12 @@ class StokerFileSystem(AbstractFileSystem):
         on_error: str = "return",
         **_: Any,
     ) -> list[Any]:
-        """The bytes of many ranges, all in flight at once; near ones of an object are joined.
+        """The bytes of many ranges, read in parallel; near ranges of an object are joined.
 
         Args:
-            starts, ends: of each, or one number for all; as of a slice.
-            max_gap: joins ranges with at most so many bytes between; default: the file system's.
-            on_error: ``"return"``: an exception in the place of what failed; ``"raise"``.
+            starts, ends: for each path, or one number for all; as in a slice.
+            max_gap: joins ranges with at most so many bytes between them. Default: ``gap``.
+            on_error: ``"return"``: returns an exception for a range that failed; ``"raise"``.
         """
         if not isinstance(paths, (list, tuple)):
             raise TypeError("cat_ranges takes a list of paths")
@@ -253,7 +254,7 @@ class StokerFileSystem(AbstractFileSystem):
     def _ranges(self, paths: Any, starts: Any, ends: Any, gap: int) -> list[Any]:
         found = self._ranges_once(paths, starts, ends, gap)
         again = [i for i, one in enumerate(found) if isinstance(one, ChangedError)]
-        if again:  # what was known of the object was of an earlier one: it is asked for anew
+        if again:  # the metadata were those of an earlier object: reads them again
             chosen = ([of[i] for i in again] for of in (paths, starts, ends))
             fresh = self._ranges_once(*chosen, gap)
             for i, one in zip(again, fresh):
@@ -297,8 +298,8 @@ class StokerFileSystem(AbstractFileSystem):
         compression: str | None = None,
         **options: Any,
     ) -> Any:
-        """As fsspec's, and what it lays around a file for text and compression hands on that it was
-        left by an exception, and that it was closed."""
+        """Like fsspec's open; its wrappers for text and compression also forward exceptions and
+        close()."""
         settings = {"block_size": block_size, "cache_options": cache_options}
         if "b" not in mode:
             words = {k: options.pop(k) for k in ("encoding", "errors", "newline") if k in options}
@@ -373,7 +374,7 @@ class StokerFileSystem(AbstractFileSystem):
             return super().rm(path, recursive, maxdepth)
         given = [path] if isinstance(path, str) else path
         names: list[str] = []
-        for name in given:  # what has that very name is meant; else, as fsspec has it, a glob
+        for name in given:  # a file with exactly that name; else, as in fsspec, a glob
             if has_magic(name) and not self.exists(name):
                 matches = self.glob(name)
                 if not matches:
@@ -381,7 +382,7 @@ class StokerFileSystem(AbstractFileSystem):
                 names += matches
             else:
                 if not recursive:
-                    self.info(name)  # S3 takes what is not there for removed
+                    self.info(name)  # S3 reports success for missing objects
                 names.append(name)
         urls = [os.fsencode(self.url_of(name)) for name in names]
         files.run(self._native, _stoker.REMOVE, urls, b"", recursive=bool(recursive))
@@ -413,7 +414,7 @@ def _entry(name: str, info: files.FileInfo) -> dict[str, Any]:
 
 
 def _pool() -> concurrent.futures.ThreadPoolExecutor:
-    """Threads that read ahead, of this process."""
+    """The threads of this process for read-ahead."""
     global _threads
     with _pool_lock:
         if _threads is None or _threads[0] != os.getpid():
@@ -428,14 +429,14 @@ _pool_lock = threading.Lock()
 
 def _forget_lock() -> None:
     global _pool_lock
-    _pool_lock = threading.Lock()  # the parent's may be held by a thread that is not here
+    _pool_lock = threading.Lock()  # a thread of the parent may hold the old one
 
 
 os.register_at_fork(after_in_child=_forget_lock)
 
 
 class _Part:
-    """Bytes of a file from `begin` up to `end`, that are here or on their way."""
+    """Bytes of a file from `begin` up to `end`, fetched or in flight."""
 
     def __init__(self, begin: int, end: int, data: Any) -> None:
         self.begin, self.end, self.data = begin, end, data
@@ -447,8 +448,8 @@ class _Part:
 
 
 class _Ahead(BaseCache):
-    """Reads ahead of who reads in order, more the longer it lasts; of others it fetches what they
-    ask for. Any thread."""
+    """Read-ahead, which grows while a file is read in order; for other reads fetches only the
+    requested bytes. Any thread may use it."""
 
     name = "stoker"
 
@@ -461,7 +462,7 @@ class _Ahead(BaseCache):
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._parts: collections.deque[_Part] = collections.deque()  # without gaps
-        self._end = -1  # of the read before
+        self._end = -1  # end of the previous read
         self._step = _FIRST
 
     def _fetch(self, start: int | None, stop: int | None) -> bytes:
@@ -470,7 +471,7 @@ class _Ahead(BaseCache):
         if first >= last:
             return b""
         if self._process != os.getpid():
-            self._anew()  # in a fork's child nothing is on its way
+            self._anew()  # a child after fork has no reads in flight
         with self._lock:
             try:
                 return self._take(first, last)
@@ -491,7 +492,7 @@ class _Ahead(BaseCache):
             missing = _Part(known, min(max(last, known + _FIRST), self.size), b"")
             parts.append(missing)
             if in_order:
-                self._read_on(missing.end, last)  # meanwhile
+                self._read_on(missing.end, last)  # in parallel
             missing.data = interruptible(lambda: self.fetcher(known, missing.end))
         elif in_order:
             self._read_on(parts[-1].end, last)
@@ -504,7 +505,7 @@ class _Ahead(BaseCache):
         )
 
     def _read_on(self, begin: int, last: int) -> None:
-        """Asks for what comes behind `begin`, while the reader is at `last`."""
+        """Starts fetches from `begin` on, while the reader is at `last`."""
         until = min(self.size, last + min(self._most, 4 * self._step))
         while begin < until and until - begin >= min(self._step, self.size - begin):
             end = min(begin + self._step, self.size)
@@ -519,11 +520,11 @@ register_cache(_Ahead, clobber=True)
 
 
 class StokerFile(AbstractBufferedFile):
-    """An object that is read, always in the version that was opened, or written.
+    """An open object: read, always in the version that was opened, or written.
 
-    What is written goes to a temporary file first, and to the store when it is closed: a name
-    never holds half an object. Left by an exception, it writes nothing: also where others close it
-    while they are left by one, as ``with fsspec.open(...)`` does.
+    Written bytes go to a temporary file, and to the store on close: a name never refers to an
+    incomplete object. After an exception nothing is written, also if another object closes the file
+    because of the exception, as ``with fsspec.open(...)`` does.
     """
 
     def __init__(self, fs: StokerFileSystem, path: str, mode: str = "rb", *args: Any,
@@ -538,7 +539,7 @@ class StokerFile(AbstractBufferedFile):
         self._lock = threading.Lock()
         self._spool: Any = None
         self._left = False
-        self._during = sys.exc_info()[1]  # it is opened in somebody's except block
+        self._during = sys.exc_info()[1]  # set if it is opened in an except block
         if mode == "rb":
             options["size"] = self._handle().info()[2]
         super().__init__(fs, path, mode, *args, **options)
@@ -549,9 +550,9 @@ class StokerFile(AbstractBufferedFile):
     __repr__ = __str__
 
     def _handle(self) -> _stoker.File:
-        """The open object; after a fork opened anew, as the same version."""
+        """The open object; after a fork opens the same version again."""
         if self._process != os.getpid():
-            self._lock = threading.Lock()  # the parent's may be held by a thread not here
+            self._lock = threading.Lock()  # a thread of the parent may hold it
         with self._lock:
             if self._native is None or self._process != os.getpid():
                 before = self._native
@@ -587,7 +588,7 @@ class StokerFile(AbstractBufferedFile):
         try:
             self._keep(self.buffer.getbuffer())
         except BaseException:
-            self._drop()  # what did not go in whole is not written again, nor sent
+            self._drop()  # an incomplete write is not repeated or sent
             raise
         if final and self.autocommit:
             self.commit()
@@ -644,8 +645,8 @@ class StokerFile(AbstractBufferedFile):
         self._left = self._left or kind is not None
 
     def _is_left(self) -> bool:
-        """Whether whoever closes it is left by an exception: one of the callers is an ``__exit__``
-        that was given it. fsspec's own, and those of others, close as if all were well."""
+        """True if an exception is the reason for close(): a caller is an ``__exit__`` with an
+        exception. Other objects, fsspec's among them, close the file without passing it on."""
         why, frame = sys.exc_info()[1], sys._getframe(1)
         if why is None or why is self._during:
             return False
@@ -666,13 +667,13 @@ class StokerFile(AbstractBufferedFile):
             self.close()
 
     def _drop(self) -> None:
-        """What was written so far is nothing."""
+        """Drops the bytes written so far."""
         self.discard()
         self.closed = True
 
 
 class _Text(io.TextIOWrapper):
-    """Text over an open file."""
+    """A text wrapper of an open file."""
 
     def __exit__(self, kind: Any, *_: object) -> None:
         self.buffer._leave(kind)  # type: ignore[attr-defined]
@@ -680,7 +681,7 @@ class _Text(io.TextIOWrapper):
 
 
 class _Packed(io.BufferedIOBase):
-    """What packs or unpacks an open file, and closes it too."""
+    """A compression wrapper of an open file that also closes it."""
 
     def __init__(self, outer: Any, file: StokerFile) -> None:
         self._outer, self._file = outer, file
@@ -737,6 +738,6 @@ class _Packed(io.BufferedIOBase):
         self.close()
 
     def __del__(self) -> None:
-        self._leave(True)  # was never closed: nothing is written
+        self._leave(True)  # it was never closed, so nothing is written
         if not self.closed:
             self.close()

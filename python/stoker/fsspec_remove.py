@@ -1,4 +1,4 @@
-"""Removing files and folders that only fsspec knows: that part of :func:`stoker.rm`."""
+"""Removes files and folders of fsspec's URLs: a part of :func:`stoker.rm`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def remove(
     unfinished_age_s: int | None,
     progress: Callable[[dict[str, Any]], object],
 ) -> None:
-    """unfinished_age_s: not what is there, but hidden files that killed copies left, so old."""
+    """unfinished_age_s: removes only hidden files of killed copies that are at least so old."""
     names = [os.fsdecode(path) for path in paths]
     _Remove(engine, names, recursive, unfinished_age_s).run(progress)
 
@@ -43,40 +43,41 @@ class _Remove(_Job):
     ) -> None:
         super().__init__(engine, fsspec_source.THREADS)
         self.names, self.recursive, self.age_s = names, recursive, age_s
-        self.folders: list[str] = []  # each before those in it
+        self.folders: list[str] = []  # parents before their children
 
     def _about(self) -> str:
         return self.names[0]
 
     def plan(self, client: fsspec_source.Client) -> None:
-        for told in self.names:
-            system, path = self.writable(client, told)
-            there = self.look(system, path, told)
+        for alias in self.names:
+            system, path = self.writable(client, alias)
+            there = self.look(system, path, alias)
             if there is None:
-                raise _refusal(errno.ENOENT, "nothing has this name", told, "look with stoker.ls")
+                raise _refusal(errno.ENOENT, "no file has this name", alias,
+                               "list the folder with stoker.ls")
             if there["type"] != "directory":
-                self._put(told)
+                self._put(alias)
             elif not self.recursive and self.age_s is None:
-                raise _refusal(errno.EISDIR, "this is a folder", told,
+                raise _refusal(errno.EISDIR, "this is a folder", alias,
                                "remove it with recursive=True")
             else:
-                self._plan_folder(client, told, 0)
+                self._plan_folder(client, alias, 0)
 
-    def _put(self, told: str, link: bool = False) -> None:
+    def _put(self, alias: str, link: bool = False) -> None:
         self.count(files=1)
-        self.put(_Item(b"", told, link=link))
+        self.put(_Item(b"", alias, link=link))
 
-    def _plan_folder(self, client: fsspec_source.Client, told: str, depth: int) -> None:
-        """All in it. Links are removed, and never followed."""
-        system, path = self.system(client, told)
+    def _plan_folder(self, client: fsspec_source.Client, alias: str, depth: int) -> None:
+        """Plans everything in a folder. Links are removed, and never followed."""
+        system, path = self.system(client, alias)
         if depth > _DEPTH_MAX:
-            raise LimitError("folders are nested too deep", repr(told),
-                             f"at most {_DEPTH_MAX} levels")
-        self.folders.append(told)
-        with self.step(told):
+            raise LimitError("folders are nested too deep", repr(alias),
+                             f"remove folders of at most {_DEPTH_MAX} levels")
+        self.folders.append(alias)
+        with self.step(alias):
             entries = _entries(system, path)
         for name, entry in entries:
-            child = _join(told, name)
+            child = _join(alias, name)
             if entry.get("type") == "directory":
                 self._plan_folder(client, child, depth + 1)
             elif self.age_s is None or self._is_left(name, entry):
@@ -89,7 +90,7 @@ class _Remove(_Job):
 
     def do(self, client: fsspec_source.Client, item: _Item) -> None:
         system, path = self.system(client, item.to)
-        # Of a link to a folder paramiko's rm_file would have the folder removed.
+        # paramiko's rm_file would follow a link to a folder, and remove the folder.
         unlink = getattr(getattr(system, "ftp", None), "remove", None) if item.link else None
         with self.step(item.to):
             (unlink or system.rm_file)(path)
@@ -98,13 +99,13 @@ class _Remove(_Job):
     def again(self, client: fsspec_source.Client, item: _Item) -> None:
         try:
             self.do(client, item)
-        except FileNotFoundError:  # it was removed, and only the answer did not come
+        except FileNotFoundError:  # it was removed, only the response was lost
             self.count(files_removed=1)
 
     def finish(self, client: fsspec_source.Client) -> None:
-        for told in reversed(self.folders if self.age_s is None else []):
-            system, path = self.system(client, told)
-            # Folders of stores go with what is in them, and a root stays.
+        for alias in reversed(self.folders if self.age_s is None else []):
+            system, path = self.system(client, alias)
+            # Stores remove folders with their contents; the root stays.
             if path.strip("/"):
-                with self.step(told), suppress(FileNotFoundError, NotImplementedError):
+                with self.step(alias), suppress(FileNotFoundError, NotImplementedError):
                     system.rmdir(path)

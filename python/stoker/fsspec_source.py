@@ -1,15 +1,16 @@
-"""URLs that the library has no store for, read through fsspec: ``sftp://``, ``ftp://``,
-``smb://``, ``memory://``, ``zip://folder::https://host/a.zip``, ``simplecache::sftp://...`` and
-what else is installed.
+"""Reads URLs that the library has no client for through fsspec: ``sftp://``, ``ftp://``,
+``smb://``, ``memory://``, ``zip://folder::https://host/a.zip``, ``simplecache::sftp://...`` and all
+other installed protocols.
 
-The library asks for sizes, names and bytes; a few threads of this process get them from fsspec. It
-is slower than the library's own stores (each byte passes Python), and the same else: order, states,
-deadlines, retries. What they need to log in stands in fsspec's configuration
-(https://filesystem-spec.readthedocs.io, "Configuration") or in the URL, whose password no error
-shows.
+The library sends requests for sizes, names and bytes; a few threads of this process serve them with
+fsspec. This is slower than the library's clients, since all bytes pass through Python. Order,
+states, timeouts and retries are the same. Credentials come from fsspec's configuration
+(https://filesystem-spec.readthedocs.io, "Configuration") or from the URL; errors never show its
+password.
 
-Of a chain, like ``zip://folder::sftp://host/a.zip``, the library is told
-``zip::sftp://host/a.zip!/folder``: so paths grow at their end. Errors name it like that.
+The library uses an alias of the URL, without a password. The alias of a chain, such as
+``zip://folder::sftp://host/a.zip``, is ``zip::sftp://host/a.zip!/folder``, so that paths grow at
+the end. Errors show aliases.
 """
 
 from __future__ import annotations
@@ -34,34 +35,34 @@ __all__ = ["Client", "external_fs", "is_external", "native", "native_paths", "sh
 
 OWN = (b"s3", b"gs", b"az", b"hf", b"http", b"https", b"file")
 THREADS = max(1, min(64, int(os.environ.get("STOKER_FSSPEC_THREADS") or 8)))
-"""That ask fsspec at once; each has its own connection."""
-_OPEN_MAX = 16  # files that a thread keeps open
-_LOOKED_MAX = 4096  # files of which it is known when they were looked at last
-_SFTP_BYTES = 255 << 10  # OpenSSH's sftp-server answers with so many at once, others with fewer
+"""Threads that call fsspec; each has its own connections."""
+_OPEN_MAX = 16  # open files of a thread
+_STAT_TIMES_MAX = 4096  # files with a time of their last stat
+_SFTP_BYTES = 255 << 10  # most bytes in a response of OpenSSH's sftp-server; others send fewer
 _INSIDE = "!/"
-# What urllib, which most file systems of fsspec take names apart with, leaves out or stops at; and
-# what stands for it meanwhile.
-_ODD = "?#\t\n\r"
-_EVEN = "".join(chr(0xE000 + number) for number in range(len(_ODD)))
-_TO_EVEN, _TO_ODD = str.maketrans(_ODD, _EVEN), str.maketrans(_EVEN, _ODD)
+# Most file systems of fsspec parse names with urllib, which drops these characters or stops at
+# them. So they are replaced by others before, and restored after.
+_SPECIAL = "?#\t\n\r"
+_SUBSTITUTES = "".join(chr(0xE000 + number) for number in range(len(_SPECIAL)))
+_ESCAPE, _UNESCAPE = str.maketrans(_SPECIAL, _SUBSTITUTES), str.maketrans(_SUBSTITUTES, _SPECIAL)
 _STAT, _LIST, _READ = 1, 2, 3
 NOTE = "through fsspec: slower than s3://, gs://, az://, hf:// and http(s)://"
 
 _lock = threading.Lock()
 _memory_lock = threading.Lock()
 _external_fs: tuple[int, _stoker.ExternalFs] | None = None
-_serving = 0  # the process whose threads run
-_logins: dict[str, str] = {}  # host as the library sees it -> with its password
+_serving = 0  # process id, once its threads run
+_logins: dict[str, str] = {}  # scheme and host of an alias -> the same with the password
 _counts: dict[str, dict[str, float]] = {}
-_said: set[str] = set()
-_time = 0  # grows by each look at a file
-_looked: dict[str, int] = {}  # the time then
-_looked_before = 0  # the time when it was emptied
+_warned: set[str] = set()
+_stat_clock = 0  # incremented by each stat of a file
+_stat_times: dict[str, int] = {}  # clock at the last stat of a file
+_stat_times_cleared = 0  # clock when the times were cleared
 
 
 def _forget_lock() -> None:
     global _lock, _memory_lock
-    _lock = threading.Lock()  # the parent's may be held by a thread that is not here
+    _lock = threading.Lock()  # a thread of the parent may hold the old one
     _memory_lock = threading.Lock()
 
 
@@ -69,7 +70,7 @@ os.register_at_fork(after_in_child=_forget_lock)
 
 
 def external_fs() -> _stoker.ExternalFs:
-    """Where this process's engines leave errands; it costs nothing until one is used."""
+    """The queue of this process's engines for requests; it uses no threads until it is needed."""
     global _external_fs
     with _lock:
         if _external_fs is None or _external_fs[0] != os.getpid():
@@ -78,32 +79,32 @@ def external_fs() -> _stoker.ExternalFs:
 
 
 def stats() -> dict[str, Any] | None:
-    """What this process asked fsspec for, by protocol; None: nothing."""
+    """Requests of this process to fsspec by protocol; None: there were none."""
     with _lock:
         found = {name: dict(row) for name, row in _counts.items() if row["requests"]}
     return {**found, "note": NOTE} if found else None
 
 
-def warn_once(told: str, what: str) -> None:
-    """That it is slow: once for each protocol."""
-    said = f"{'::'.join(_schemes(told))}:// is {what}"
+def warn_once(alias: str, what: str) -> None:
+    """Logs once for each protocol that fsspec is slow."""
+    message = f"{'::'.join(_schemes(alias))}:// is {what}"
     with _lock:
-        if said in _said:
+        if message in _warned:
             return
-        _said.add(said)
-    logging.getLogger("stoker").warning("%s %s", said, NOTE)
+        _warned.add(message)
+    logging.getLogger("stoker").warning("%s %s", message, NOTE)
 
 
 # ---- names ----
 
 
 def native_paths(paths: Any) -> tuple[bytes, ...]:
-    """The paths as the library is told them; ready to be read."""
+    """The aliases of paths. Starts the threads if they are needed."""
     return tuple(native(path) for path in paths)
 
 
 def is_external(path: bytes) -> bool:
-    """Whether it is a URL that the library has no store for."""
+    """True for a URL that the library has no client for."""
     head = path.partition(b":")[0]
     rest = path[len(head) :]
     if not rest.startswith((b"://", b"::")) or not head or not _is_scheme(head):
@@ -116,56 +117,56 @@ def is_external(path: bytes) -> bool:
             os.fsdecode(path)[:400],
             "begin the chain with fsspec's file system: simplecache::s3://..., zip://...::s3://..."
         )
-    return len(head) > 1 and _has_place(path)  # else a file with an odd name
+    return len(head) > 1 and _has_scheme(path)  # else the name of a file
 
 
 def native(path: bytes) -> bytes:
     if not is_external(path):
         return path
     url = os.fsdecode(path)
-    told = url if _is_inside(url) else _turned(url)
-    _driver(told)
+    alias = url if _is_nested(url) else _alias_of(url)
+    _check_installed(alias)
     _start_threads()
-    return os.fsencode(told)
+    return os.fsencode(alias)
 
 
 def _is_scheme(head: bytes) -> bool:
     return head.replace(b"+", b"").replace(b"-", b"").replace(b".", b"").isalnum()
 
 
-def _has_place(path: bytes) -> bool:
-    """scheme://..., or a::b::scheme://..."""
+def _has_scheme(path: bytes) -> bool:
+    """True for scheme://..., and a::b::scheme://..."""
     parts = path.split(b"://", 1)
     return len(parts) == 2 and all(map(_is_scheme, parts[0].split(b"::")))
 
 
-def is_chain(told: str) -> bool:
-    return "::" in told.partition("://")[0]
+def is_chain(alias: str) -> bool:
+    return "::" in alias.partition("://")[0]
 
 
-def _is_inside(told: str) -> bool:
-    """Whether it is told as what lies in something else."""
-    return is_chain(told) and (_INSIDE in told or told.endswith("!"))
+def _is_nested(alias: str) -> bool:
+    """True for the alias of a chain, whose path is inside an archive."""
+    return is_chain(alias) and (_INSIDE in alias or alias.endswith("!"))
 
 
-def _named(url: str) -> str:
-    """The name of one of http://, or of a chain to it: errands for it come with the whole."""
+def _http_alias(url: str) -> str:
+    """The native alias of http://, or of a chain to it; requests have the complete URL."""
     return os.fsdecode(_stoker.url_alias(os.fsencode(url)))
 
 
 def shown(name: bytes) -> str:
-    """Without what opens the door: for messages."""
+    """A URL without credentials, for messages."""
     return os.fsdecode(_stoker.url_redact(name))
 
 
-def _turned(url: str) -> str:
-    """With what grows at its end, and without a password."""
+def _alias_of(url: str) -> str:
+    """The alias of a URL: the path at its end, and no password."""
     bits = url.split("::")
-    placed = next(i for i, bit in enumerate(bits) if "://" in bit)
-    if placed == len(bits) - 1:
+    index = next(i for i, bit in enumerate(bits) if "://" in bit)
+    if index == len(bits) - 1:
         scheme, _, rest = url.partition("://")
-        if bits[placed].lower().startswith(("http://", "https://")):
-            return _named(url)
+        if bits[index].lower().startswith(("http://", "https://")):
+            return _http_alias(url)
         login, slash, path = rest.partition("/")
         user, at, host = login.rpartition("@")
         if ":" in user:
@@ -174,16 +175,16 @@ def _turned(url: str) -> str:
                 _logins[name] = f"{scheme}://{login}"
             return f"{name}{slash}{path}"
         return url
-    scheme, _, inside = bits[placed].partition("://")
-    base = _turned("::".join(bits[placed + 1 :]))
-    return "::".join([*bits[:placed], scheme, base]) + _INSIDE + inside.lstrip("/")
+    scheme, _, inside = bits[index].partition("://")
+    base = _alias_of("::".join(bits[index + 1 :]))
+    return "::".join([*bits[:index], scheme, base]) + _INSIDE + inside.lstrip("/")
 
 
-def _returned(told: str) -> str:
-    """What fsspec is asked for."""
-    base, inside, path = told.partition(_INSIDE) if _is_inside(told) else (told, "", "")
-    if not inside and _is_inside(told):
-        base, inside = told[:-1], _INSIDE
+def _resolve(alias: str) -> str:
+    """The URL of an alias, for fsspec."""
+    base, inside, path = alias.partition(_INSIDE) if _is_nested(alias) else (alias, "", "")
+    if not inside and _is_nested(alias):
+        base, inside = alias[:-1], _INSIDE
     with _lock:
         logins = sorted(_logins.items(), key=lambda item: -len(item[0]))
     for name, login in logins:
@@ -194,35 +195,35 @@ def _returned(told: str) -> str:
     if not inside:
         return base
     bits = base.split("::")
-    placed = next(i for i, bit in enumerate(bits) if "://" in bit)
-    bits[placed - 1] += f"://{path}"
+    index = next(i for i, bit in enumerate(bits) if "://" in bit)
+    bits[index - 1] += f"://{path}"
     return "::".join(bits)
 
 
-def _schemes(told: str) -> list[str]:
-    return told.split("://", 1)[0].split("::")
+def _schemes(alias: str) -> list[str]:
+    return alias.split("://", 1)[0].split("::")
 
 
-def _driver(told: str) -> None:
-    """Checks that fsspec and what it needs for this URL are installed."""
+def _check_installed(alias: str) -> None:
+    """Raises UnsupportedError unless fsspec and its packages for this URL are installed."""
     try:
         registry = importlib.import_module("fsspec.registry")
     except ImportError:
         raise UnsupportedError(
             "the library has no client for this URL, and the package fsspec is not installed",
-            repr(told), "pip install fsspec; or use s3, gs, az, hf, http, https, or a path",
+            repr(alias), "pip install fsspec; or use s3, gs, az, hf, http, https, or a path",
         ) from None
-    for scheme in _schemes(told):
+    for scheme in _schemes(alias):
         try:
             registry.get_filesystem_class(scheme)
         except ImportError as error:
             raise UnsupportedError(
-                f"fsspec lacks a package for {scheme}://: {error}", repr(told),
+                f"fsspec lacks a package for {scheme}://: {error}", repr(alias),
                 f"pip install {_package(scheme, error)}",
             ) from None
         except ValueError:
             raise UnsupportedError(
-                f"neither the library nor fsspec knows {scheme}://", repr(told),
+                f"neither the library nor fsspec knows {scheme}://", repr(alias),
                 "use s3, gs, az, hf, http, https, a path, or a protocol that fsspec lists",
             ) from None
 
@@ -266,39 +267,39 @@ def _work(requests: _stoker.ExternalFs) -> None:
             del request
 
 
-def _note_look(told: str) -> None:
-    """What was opened before may be another file than the one that was just looked at."""
-    global _time, _looked_before
+def _note_stat(alias: str) -> None:
+    """Marks open files with this name as old: the stat may have been of a newer file."""
+    global _stat_clock, _stat_times_cleared
     with _lock:
-        if len(_looked) >= _LOOKED_MAX:
-            _looked.clear()
-            _looked_before = _time
-        _time += 1
-        _looked[told] = _time
+        if len(_stat_times) >= _STAT_TIMES_MAX:
+            _stat_times.clear()
+            _stat_times_cleared = _stat_clock
+        _stat_clock += 1
+        _stat_times[alias] = _stat_clock
 
 
 class Client:
-    """What one thread has open: fsspec's file systems are not for several threads."""
+    """Open files of one thread, since fsspec's file systems are not thread-safe."""
 
     def __init__(self) -> None:
         self._systems: dict[str, Any] = {}
         self._files: collections.OrderedDict[str, tuple[Any, int]] = collections.OrderedDict()
 
-    def run(self, kind: int, told: str, offset: int, memory: Any) -> dict[str, Any]:
-        """The words of the answer; never raises."""
+    def run(self, kind: int, alias: str, offset: int, memory: Any) -> dict[str, Any]:
+        """The arguments of the reply. Never raises."""
         begun = time.monotonic()
         try:
-            answer = self._tried(kind, told, offset, memory)
+            answer = self._with_retry(kind, alias, offset, memory)
         except BaseException as error:
             answer = _failure(error)
         finally:
             if memory is not None:
                 memory.release()
-        self._count(kind, told, answer, time.monotonic() - begun)
+        self._count(kind, alias, answer, time.monotonic() - begun)
         return answer
 
-    def _count(self, kind: int, told: str, answer: dict[str, Any], seconds: float) -> None:
-        scheme = "::".join(_schemes(told))
+    def _count(self, kind: int, alias: str, answer: dict[str, Any], seconds: float) -> None:
+        scheme = "::".join(_schemes(alias))
         with _lock:
             first = scheme not in _counts
             row = _counts.setdefault(
@@ -308,31 +309,31 @@ class Client:
             row["bytes"] += answer.get("bytes", 0) if kind == _READ else 0
             row["seconds"] += seconds
         if first:
-            warn_once(told, "read")
+            warn_once(alias, "read")
 
-    def _tried(self, kind: int, told: str, offset: int, memory: Any) -> dict[str, Any]:
+    def _with_retry(self, kind: int, alias: str, offset: int, memory: Any) -> dict[str, Any]:
         try:
-            answer = self._ask(kind, told, offset, memory)
-            # paramiko takes a connection that ends for the end of the file.
+            answer = self._serve_serialised(kind, alias, offset, memory)
+            # paramiko reports a lost connection as the end of the file.
             if kind != _READ or answer["bytes"] == len(memory):
                 return answer
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError):
             raise
         except Exception:
             pass
-        self.forget()  # a connection that broke off? Once more, by a new one.
-        return self._ask(kind, told, offset, memory)
+        self.forget()  # the connection may be lost: retries once with a new one
+        return self._serve_serialised(kind, alias, offset, memory)
 
-    def _ask(self, kind: int, told: str, offset: int, memory: Any) -> dict[str, Any]:
-        if "memory" in _schemes(told):  # its files are one object each, with one place to read at
+    def _serve_serialised(self, kind: int, alias: str, offset: int, memory: Any) -> dict[str, Any]:
+        if "memory" in _schemes(alias):  # its files have one position for all threads
             with _memory_lock:
-                return self._asked(kind, told, offset, memory)
-        return self._asked(kind, told, offset, memory)
+                return self._serve(kind, alias, offset, memory)
+        return self._serve(kind, alias, offset, memory)
 
-    def _asked(self, kind: int, told: str, offset: int, memory: Any) -> dict[str, Any]:
-        system, path = self.system(told)
+    def _serve(self, kind: int, alias: str, offset: int, memory: Any) -> dict[str, Any]:
+        system, path = self.system(alias)
         if kind == _READ:
-            return {"status": 0, "bytes": self._read(system, path, told, offset, memory)}
+            return {"status": 0, "bytes": self._read(system, path, alias, offset, memory)}
         invalidate = getattr(system, "invalidate_cache", None)
         if kind == _LIST:
             if invalidate:
@@ -340,18 +341,18 @@ class Client:
             return _names(system, path)
         if invalidate and not _is_archive(system):
             invalidate(system._parent(path))
-        found = _told(system.info(path))
-        _note_look(told)
+        found = _stat_reply(system.info(path))
+        _note_stat(alias)
         return found
 
-    def _read(self, system: Any, path: str, told: str, offset: int, memory: Any) -> int:
+    def _read(self, system: Any, path: str, alias: str, offset: int, memory: Any) -> int:
         wanted = len(memory)
         if getattr(system, "async_impl", False):  # a range is one request
             data = system.cat_file(path, start=offset, end=offset + wanted)[:wanted]
             memory[: len(data)] = data
             return len(data)
-        file = self._opened(system, path, told)
-        if hasattr(file, "MAX_REQUEST_SIZE"):  # paramiko's: else each 32 KiB is a round trip
+        file = self._opened(system, path, alias)
+        if hasattr(file, "MAX_REQUEST_SIZE"):  # paramiko: else each 32 KiB needs a round trip
             file.MAX_REQUEST_SIZE = _SFTP_BYTES
         done = 0
         file.seek(offset)
@@ -363,45 +364,45 @@ class Client:
             done += len(data)
         return done
 
-    def _opened(self, system: Any, path: str, told: str) -> Any:
-        """Kept open, until somebody looks at it: what has the name since may be another file."""
-        file, since = self._files.pop(told, (None, 0))
+    def _opened(self, system: Any, path: str, alias: str) -> Any:
+        """Opens the file. Reuses an open one unless a later stat may have been of a newer file."""
+        file, since = self._files.pop(alias, (None, 0))
         with _lock:
-            now, looked = _time, _looked.get(told, _looked_before)
+            now, looked = _stat_clock, _stat_times.get(alias, _stat_times_cleared)
         if file is not None and since < looked:
-            with suppress(Exception):  # its connection may be gone
+            with suppress(Exception):  # the connection may be lost
                 file.close()
             file = None
         if file is None:
             while len(self._files) >= _OPEN_MAX:
                 self._files.popitem(last=False)[1][0].close()
             file, since = system.open(path, "rb", cache_type="none"), now
-        self._files[told] = file, since
+        self._files[alias] = file, since
         return file
 
-    def system(self, told: str) -> tuple[Any, str]:
-        """The file system that a URL is of, and its path there."""
+    def system(self, alias: str) -> tuple[Any, str]:
+        """The file system of an alias, and the path in it."""
         core = importlib.import_module("fsspec.core")
-        if _is_inside(told):
-            base, _, inside = told.partition(_INSIDE)
+        if _is_nested(alias):
+            base, _, inside = alias.partition(_INSIDE)
             key = base.removesuffix("!")
             if key not in self._systems:
-                self._systems[key] = core.url_to_fs(_returned(key + _INSIDE))[0]
+                self._systems[key] = core.url_to_fs(_resolve(key + _INSIDE))[0]
             return self._systems[key], inside.strip("/")
-        scheme, _, rest = told.partition("://")
-        rest = rest if "/" in rest else f"{rest}/"  # else it would be the folder of a login
-        even = f"{scheme}://{rest}".translate(_TO_EVEN)
+        scheme, _, rest = alias.partition("://")
+        rest = rest if "/" in rest else f"{rest}/"  # the root, not the home folder
+        escaped = f"{scheme}://{rest}".translate(_ESCAPE)
         key = f"{scheme}://{rest.partition('/')[0]}"
         if key not in self._systems:
-            self._systems[key] = core.url_to_fs(_returned(even))[0]
+            self._systems[key] = core.url_to_fs(_resolve(escaped))[0]
         system = self._systems[key]
-        path = system._strip_protocol(even.removeprefix(scheme[: scheme.rfind(":") + 1]))
-        return system, path.translate(_TO_ODD)
+        path = system._strip_protocol(escaped.removeprefix(scheme[: scheme.rfind(":") + 1]))
+        return system, path.translate(_UNESCAPE)
 
     def forget(self) -> None:
-        """All that is open: the next call connects anew."""
+        """Closes all connections; the next call opens new ones."""
         for file, _ in self._files.values():
-            with suppress(Exception):  # its connection may be gone
+            with suppress(Exception):  # the connection may be lost
                 file.close()
         self._files.clear()
         for system in self._systems.values():
@@ -409,14 +410,14 @@ class Client:
                 kept = getattr(type(system), "_cache", {})
                 kept.pop(getattr(system, "_fs_token", None), None)
                 client = getattr(system, "client", None)
-                if hasattr(client, "open_sftp"):  # paramiko's thread keeps its connection alive
+                if hasattr(client, "open_sftp"):  # paramiko's thread keeps the connection open
                     client.close()
                 system = getattr(system, "__dict__", {}).get("fs")
         self._systems.clear()
 
 
 def _is_archive(system: Any) -> bool:
-    """Whose listing is the archive's own: it stays."""
+    """True for archives: their listing cannot become stale."""
     return hasattr(system, "_get_dirs")
 
 
@@ -451,7 +452,7 @@ def _names(system: Any, path: str) -> dict[str, Any]:
     }
 
 
-def _told(info: dict[str, Any]) -> dict[str, Any]:
+def _stat_reply(info: dict[str, Any]) -> dict[str, Any]:
     if info.get("type") == "directory":
         return {"status": 0, "is_folder": True}
     if info.get("size") is None:
@@ -465,18 +466,18 @@ def _told(info: dict[str, Any]) -> dict[str, Any]:
 
 
 def mtime_ns(info: dict[str, Any]) -> int:
-    """0: not told."""
+    """Time of modification; 0: unknown."""
     for name in ("mtime", "modified", "LastModified", "last_modified", "updated", "date_time",
                  "modify", "modificationTime", "created"):
         value = info.get(name)
         try:
             if isinstance(value, tuple) and len(value) >= 6:
                 value = datetime.datetime(*value[:6], tzinfo=datetime.timezone.utc)
-            elif name == "modify" and isinstance(value, str):  # FTP's, RFC 3659
+            elif name == "modify" and isinstance(value, str):  # FTP, RFC 3659
                 value = datetime.datetime.strptime(value[:14] + "Z", "%Y%m%d%H%M%S%z")
         except ValueError:
             continue
-        if name == "modificationTime" and isinstance(value, int):  # HDFS's, in ms
+        if name == "modificationTime" and isinstance(value, int):  # HDFS, in ms
             value /= 1000
         if isinstance(value, datetime.datetime):
             value = value.timestamp()
@@ -494,15 +495,14 @@ def _version(info: dict[str, Any]) -> int:
     return 0
 
 
-def told_error(error: BaseException, told: str) -> Error:
-    """What failed, as the library would tell it; without the exception, which may show a password.
-    """
+def error_for(error: BaseException, alias: str) -> Error:
+    """The exception of this package for an exception of fsspec, which may show a password."""
     if isinstance(error, Error):
         return error
     answer = _failure(error)
     status = answer["status"]
-    return from_native(status, errno.errorcode.get(-status, ""), answer["what"], repr(told),
-                       answer["advice"], told, "", None)
+    return from_native(status, errno.errorcode.get(-status, ""), answer["what"], repr(alias),
+                       answer["advice"], alias, "", None)
 
 
 def _failure(error: BaseException) -> dict[str, Any]:
@@ -528,5 +528,5 @@ def _failure(error: BaseException) -> dict[str, Any]:
     return {
         "status": status,
         "what": what.replace("\0", " ").encode("ascii", "replace").decode()[:190],
-        "advice": "look at the server, and at fsspec's settings for it",
+        "advice": "check the server, and fsspec's settings for it",
     }

@@ -559,7 +559,7 @@ def test_connections_are_closed(sftp, tmp_path, engine):  # noqa: F811
 
 
 def test_passwords_are_not_shown(monkeypatch, caplog, tree, engine):
-    monkeypatch.setattr(fsspec_source, "_driver", lambda told: None)
+    monkeypatch.setattr(fsspec_source, "_check_installed", lambda told: None)
     url = f"ftp://user:canary0secret@127.0.0.1:{servers.free_port()}"
     for call in (lambda: stoker.cp(tree / "plain", f"{url}/x", engine=engine),
                  lambda: stoker.rm(f"{url}/x", engine=engine),

@@ -191,8 +191,8 @@ def test_sftp_comes_again(sftp, engine, tmp_path, waiting):
 def test_a_file_that_is_replaced(monkeypatch):
     """By another of the same size: what a thread has open is of before, and is not read on once
     somebody looked at the new one. Also where so many were looked at that nobody knows when."""
-    monkeypatch.setattr(fsspec_source, "_LOOKED_MAX", 2)
-    monkeypatch.setattr(fsspec_source, "_looked", collections.OrderedDict())
+    monkeypatch.setattr(fsspec_source, "_STAT_TIMES_MAX", 2)
+    monkeypatch.setattr(fsspec_source, "_stat_times", collections.OrderedDict())
     system = fsspec.filesystem("memory")
     told = "memory://replaced/x"
     reader, other = fsspec_source.Client(), fsspec_source.Client()
@@ -207,7 +207,7 @@ def test_a_file_that_is_replaced(monkeypatch):
             got = bytearray(4)
             assert reader.run(fsspec_source._READ, told, 0, memoryview(got))["bytes"] == 4
             assert got == want
-    assert len(fsspec_source._looked) <= 2
+    assert len(fsspec_source._stat_times) <= 2
     system.rm("/replaced", recursive=True)
 
 
@@ -278,13 +278,13 @@ def parent_of(pid):
 
 def test_passwords_are_not_shown(engine, monkeypatch, caplog):
     """Nobody listens there: what is told names the host, and no password."""
-    monkeypatch.setattr(fsspec_source, "_driver", lambda told: None)
+    monkeypatch.setattr(fsspec_source, "_check_installed", lambda told: None)
     port = servers.free_port()
     with pytest.raises(stoker.Error) as info:
         stoker.Dataset(f"ftp://user:canary0secret@127.0.0.1:{port}/d", engine=engine)
     shown = str(info.value) + repr(info.value) + caplog.text
     assert f"ftp://user@127.0.0.1:{port}/d" in shown and "canary" not in shown
-    asked = fsspec_source._returned(f"ftp://user@127.0.0.1:{port}/d/x")
+    asked = fsspec_source._resolve(f"ftp://user@127.0.0.1:{port}/d/x")
     assert asked == f"ftp://user:canary0secret@127.0.0.1:{port}/d/x"
 
 
@@ -359,9 +359,9 @@ def test_names(engine):
         assert fsspec_source.native(path) == path
     assert fsspec_source.native(b"zip://in::memory://a.zip") == b"zip::memory://a.zip!/in"
     assert fsspec_source.native(b"zip::memory://a.zip!/in") == b"zip::memory://a.zip!/in"
-    assert fsspec_source._returned("zip::memory://a.zip!/in/b") == "zip://in/b::memory://a.zip"
-    assert fsspec_source._returned("zip::memory://a.zip!") == "zip://::memory://a.zip"
-    asked = fsspec_source._returned("simplecache::zip::memory://a.zip!/in/b")
+    assert fsspec_source._resolve("zip::memory://a.zip!/in/b") == "zip://in/b::memory://a.zip"
+    assert fsspec_source._resolve("zip::memory://a.zip!") == "zip://::memory://a.zip"
+    asked = fsspec_source._resolve("simplecache::zip::memory://a.zip!/in/b")
     assert asked == "simplecache::zip://in/b::memory://a.zip"
 
 
