@@ -1,11 +1,12 @@
-/* storage/config/ini.h: ~/.aws/config and credentials as botocore reads them (Python's
+/* storage/config/ini.h: parses ~/.aws/config and ~/.aws/credentials as botocore does (with Python's
  * configparser). Pure.
  *
  *   text --stk_ini_parse--> entries, in their order --stk_ini_get--> a value
  *
- * Sections and options may come once only; names of options in lower case; full lines of comment
- * by '#' or ';'; a line that is indented deeper than its option goes on with the value.
- * Owner: the caller. Threads: any, to read. Memory: one copy of the text, wiped in deinit, for it
+ * A section or option may be there only once; names of options are case-insensitive; a line that
+ * begins with '#' or ';' is a comment; a line that is indented more than its option continues the
+ * value.
+ * Owner: the caller. Threads: any, to read. Memory: one copy of the text, wiped in deinit, as it
  * holds secrets. Bound: STK_INI_BYTES_MAX, STK_INI_ENTRIES_MAX. */
 #ifndef STORAGE_CONFIG_INI_H
 #define STORAGE_CONFIG_INI_H
@@ -17,7 +18,7 @@
 
 struct stk_ini_entry {
     const char *section, *name; /* name NULL: the section itself */
-    const char *value;          /* continued lines behind '\n' */
+    const char *value;          /* continuation lines follow a '\n' */
     uint32_t line;              /* from 1 */
 };
 
@@ -26,21 +27,22 @@ struct stk_ini { /* zeroed: empty */
     size_t text_bytes;
     struct stk_ini_entry *entries;
     size_t count, capacity;
-    uint32_t *slots; /* owned: places of entries and 1, by hash; 0: free */
+    uint32_t *slots; /* owned: hash table of indexes of entries, plus 1; 0: free */
     size_t slot_count;
 };
 
-/* FORMAT with the line where it is none, never with its text; -ENOMEM; LIMIT. */
+/* Returns 0, STOKER_ERROR_FORMAT with the number of the bad line (never its text), -ENOMEM, or
+ * STOKER_ERROR_LIMIT. */
 int stk_ini_parse(struct stk_ini *ini, struct stk_view text, struct stoker_error *error);
 void stk_ini_deinit(struct stk_ini *ini);
 bool stk_ini_has(const struct stk_ini *ini, const char *section);
-/* NULL: it is not there; name NULL: the section itself. Lent until deinit. */
+/* NULL: there is none; name NULL: the section itself. Valid until deinit. */
 const struct stk_ini_entry *stk_ini_find(const struct stk_ini *ini, const char *section,
                                          const char *name);
-/* NULL: it is not there. Lent until deinit. */
+/* NULL: there is none. Valid until deinit. */
 const char *stk_ini_get(const struct stk_ini *ini, const char *section, const char *name);
-/* Of a value that is itself "name = value" lines: the value of a name, of the last such line. 1: it
- * is there; 0: it is not; LIMIT: it does not fit. */
+/* Finds a name in a value that consists of "name = value" lines; the last such line counts. Returns
+ * 1, 0 if there is none, STOKER_ERROR_LIMIT if it does not fit. */
 int stk_ini_get_nested(const char *value, const char *name, char *out, size_t out_bytes);
 
 #endif

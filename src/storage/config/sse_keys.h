@@ -1,14 +1,14 @@
-/* storage/config/sse_keys.h: keys of encryption that a customer sends with each request (S3's
- * SSE-C).
+/* storage/config/sse_keys.h: customer-provided encryption keys, which S3 needs with each request
+ * (SSE-C).
  *
  *   STOKER_SSE_C_KEY_FILE, STOKER_SSE_C_KEY --open--> keys by prefix --find--> the key of an object
  *
- * Lines of text: "KEY" is for all objects, "s3://bucket/prefix KEY" for those whose URL begins so;
- * of several the longest. KEY: 32 bytes in base64 or in hex. Empty lines and those that begin with
- * '#' are passed over. A file of exactly 32 bytes is a key as it is.
+ * Lines of text: "KEY" is for all objects, "s3://bucket/prefix KEY" for objects whose URL begins
+ * with the prefix; the longest prefix applies. KEY: 32 bytes in base64 or in hex. Empty lines and
+ * lines that begin with '#' are ignored. A file of exactly 32 bytes is a key itself.
  * https://docs.aws.amazon.com/AmazonS3/latest/userguide/ServerSideEncryptionCustomerKeys.html
- * Owner: the caller, in memory that no core dump has. Threads: any, once it is open. Memory: the
- * struct. Bound: STK_SSE_KEYS_MAX, STK_SSE_KEYS_FILE_BYTES_MAX. */
+ * Owner: the caller, in memory that core dumps do not include. Threads: any, once it is open.
+ * Memory: the struct. Bound: STK_SSE_KEYS_MAX, STK_SSE_KEYS_FILE_BYTES_MAX. */
 #ifndef STORAGE_CONFIG_SSE_KEYS_H
 #define STORAGE_CONFIG_SSE_KEYS_H
 
@@ -29,12 +29,13 @@ struct stk_sse_keys {
     uint32_t count;
 };
 
-/* What the environment names. MISSING, LIMIT, FORMAT: no error shows a key. */
+/* Reads the keys that the environment names. Returns 0, STOKER_ERROR_MISSING, _LIMIT or _FORMAT; no
+ * error contains a key. */
 int stk_sse_keys_open(struct stk_sse_keys *sse_keys, struct stoker_error *error);
 /* Adds the keys of a text; from: "STOKER_SSE_C_KEY", for errors. */
 int stk_sse_keys_add(struct stk_sse_keys *sse_keys, struct stk_view text, const char *from,
                      struct stoker_error *error);
-/* Lends; NULL: none is for it. */
+/* NULL: there is no key for the object. Valid until sse_keys changes. */
 const struct stk_sse_key *stk_sse_keys_find(const struct stk_sse_keys *sse_keys, const char *bucket,
                                             const char *key);
 

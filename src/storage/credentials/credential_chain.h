@@ -1,15 +1,15 @@
-/* storage/credentials/credential_chain.h: one walk along the chain of places where credentials may
- * be.
+/* storage/credentials/credential_chain.h: one search along the chain of sources of credentials.
+ * Private to storage/credentials and tools/inspect.
  *
- *   search --place--> found, or "not here, because ..." --next place--> ... --> found, or none
+ *   chain --source--> found, or "skipped, because ..." --next source--> ... --> found, or none
  *
- * A place that is not set up is passed over; one that is and fails ends the search with its error:
- * another identity than the one that was meant would be worse.
- * Owner: the caller, for one walk. Threads: one. Memory: the profiles; secrets are wiped.
- * Bound: STK_CREDS_STEPS_MAX places; STK_CREDENTIAL_CHAIN_REQUEST_MS a request, of which there are
- * STK_CREDENTIAL_CHAIN_TRIES where no answer comes and STK_CREDENTIAL_CHAIN_BUSY_TRIES where one
- * says "not now"; STK_CREDENTIAL_CHAIN_TOTAL_MS all requests of a walk; and what a
- * credential_process takes (70 s). */
+ * A source that is not configured is skipped. One that is configured and fails ends the search with
+ * its error: another identity than the intended one would be worse.
+ * Owner: the caller, for one search. Threads: one. Memory: the profiles; secrets are wiped.
+ * Bound: STK_CREDS_STEPS_MAX sources; STK_CREDENTIAL_CHAIN_REQUEST_MS a request, with
+ * STK_CREDENTIAL_CHAIN_TRIES tries without a response and STK_CREDENTIAL_CHAIN_BUSY_TRIES with a
+ * response that says "not now"; STK_CREDENTIAL_CHAIN_TOTAL_MS for all requests of a search; and the
+ * time of a credential_process (70 s). */
 #ifndef STORAGE_CREDENTIALS_CREDENTIAL_CHAIN_H
 #define STORAGE_CREDENTIALS_CREDENTIAL_CHAIN_H
 
@@ -29,23 +29,24 @@
 
 struct stk_credential_chain {
     const struct stk_credential_options *options;
-    struct stk_aws_profile profiles;    /* of Amazon's files */
-    struct stk_credential_trace *trace; /* lent; NULL: nobody asks why */
-    uint64_t until_ns;                  /* monotonic: no request behind it */
-    const char
-        *unreachable; /* who may know and did not answer: "the metadata service"; static; NULL */
+    struct stk_aws_profile profiles;    /* AWS only */
+    struct stk_credential_trace *trace; /* borrowed; NULL: not recorded */
+    uint64_t until_ns;                  /* monotonic: no request after that */
+    const char *unreachable; /* the service that did not respond, "the metadata service"; static;
+                                NULL: none */
 };
 
-/* Looks in one place: 1: found. 0: not here. Negative: here, and it failed. */
+/* Searches one source. Returns 1 if it has credentials, 0 if it is not configured, an error if it
+ * failed. */
 typedef int stk_credential_lookup(struct stk_credential_chain *search,
                                   struct stk_credentials *found, struct stoker_error *error);
 
 struct stk_credential_source {
-    const char *name; /* as botocore and Google's and Azure's libraries call it */
+    const char *name; /* the name in the service's own libraries */
     stk_credential_lookup *find;
 };
 
-/* The chains, in their order. */
+/* The sources of each service, in order. */
 extern const struct stk_credential_source stk_credential_chain_aws[], stk_credential_chain_google[],
     stk_credential_chain_azure[];
 extern const struct stk_credential_source stk_credential_chain_huggingface[];
@@ -53,14 +54,14 @@ extern const size_t stk_credential_chain_aws_count, stk_credential_chain_google_
     stk_credential_chain_azure_count;
 extern const size_t stk_credential_chain_huggingface_count;
 
-/* Why the place in hand is passed over, or what it is; to be told by
- * stk_credential_provider_explain. */
+/* Records why the current source is skipped, or what it found, for stk_credential_provider_explain.
+ */
 void stk_credential_chain_log(struct stk_credential_chain *search, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* ---- asking services ---- */
+/* ---- requests to services (auth_request.c) ---- */
 
-/* A small request; its texts are wiped with it. */
+/* A small request; its texts are wiped in close. */
 struct stk_auth_request {
     uint32_t method; /* enum stk_http_method */
     char url[STK_AUTH_REQUEST_URL_BYTES];
@@ -69,41 +70,41 @@ struct stk_auth_request {
     uint32_t header_count;
     char body[STK_AUTH_REQUEST_BODY_BYTES];
     size_t body_bytes;
-    uint32_t connect_ms, total_ms, tries; /* 0: as above; tries without any answer */
-    bool direct;                          /* by no proxy: metadata services */
-    bool retry_not_found;                 /* 404 says "not yet": Azure's metadata */
-    /* The answer. */
+    uint32_t connect_ms, total_ms, tries; /* 0: the defaults above; tries without a response */
+    bool direct;                          /* use no proxy: metadata services */
+    bool retry_not_found;                 /* 404 means "not yet": Azure's metadata */
+    /* The response. */
     uint32_t code;
-    bool google;      /* by "Metadata-Flavor: Google" */
-    uint64_t date_ns; /* the server's clock, in seconds; 0: not told */
+    bool google;      /* has "Metadata-Flavor: Google" */
+    uint64_t date_ns; /* the Date header; 0: none */
     size_t text_bytes;
     char text[STK_AUTH_RESPONSE_BYTES_MAX + 1];
 };
 
 /* Zeroed, on the heap; NULL: no memory. */
 struct stk_auth_request *stk_auth_request_open(uint32_t method);
-void stk_auth_request_close(struct stk_auth_request *auth); /* wipes; NULL is fine */
+void stk_auth_request_close(struct stk_auth_request *auth); /* wipes; NULL is allowed */
 void stk_auth_request_add_header(struct stk_auth_request *auth, const char *name,
                                  const char *value);
-/* Adds "name=value" to a form, encoded; false: it is full. */
+/* Appends "name=value" to a form, encoded; false: it is full. */
 bool stk_auth_request_add_field(struct stk_auth_request *auth, const char *name, const char *value);
-/* 0 with whatever code came, tried again where that may help (429, 5xx, codes of throttling);
- * negative: no answer came. what: "the metadata service", for the error. Without a
- * search->options->http: UNSUPPORTED. */
+/* Sends the request, with retries if they may help (429, 5xx, error codes of throttling). Returns 0
+ * with any status code, an error if there was no response, STOKER_ERROR_UNSUPPORTED without
+ * search->options->http. what: "the metadata service", for the error. */
 int stk_auth_request_send(struct stk_credential_chain *search, struct stk_auth_request *auth,
                           const char *what, struct stoker_error *error);
-/* Whether the answer says that the service cannot say now. */
+/* Whether the response asks to try again later. */
 bool stk_auth_request_is_busy(const struct stk_auth_request *auth);
-/* Seconds from our clock to that of the server that answered; 0 where it did not tell, or they go
- * together (30 s). */
+/* Server clock minus local clock in seconds; 0 if it is unknown or less than 30 s. */
 int64_t stk_auth_request_skew_s(const struct stk_auth_request *auth);
-/* A time that the server path_args, by our clock. */
+/* Converts a time of the server to the local clock. */
 uint64_t stk_auth_request_local_time(const struct stk_auth_request *auth, uint64_t theirs_s);
-/* When keys of an instance end, for us: botocore's rule. AWS has them live on when its metadata
- * service cannot give new ones; so where less than 12 to 20 minutes are left (who knows how long it
- * takes) they are used for so long from now on, and then asked for again. */
+/* The expiry to use for keys of an instance, by botocore's rule: AWS keeps them valid while its
+ * metadata service cannot issue new ones. So keys with less than 12 to 20 minutes left are used for
+ * that long from now on, and then fetched again. */
 uint64_t stk_credential_chain_extend_expiry(uint64_t expires_ns);
-/* The error of an answer that is no 2xx: names the code of the service, and no more of its text. */
+/* Fills the error for a response that is not 2xx, with the error code of the service but no other
+ * text of the response. */
 int stk_auth_request_fail(const struct stk_auth_request *auth, const char *what, const char *advice,
                           struct stoker_error *error);
 
@@ -121,22 +122,25 @@ struct stk_auth_request *stk_ec2_metadata_request(uint32_t method,
                                                   const struct stk_ec2_metadata *service,
                                                   const char *path, const char *token);
 
-/* Runs a program and takes what it writes, by no shell: words as shlex splits them. */
+/* Runs a program without a shell and reads its output; words are split as shlex does. */
 int stk_credential_process_run(const char *command, char *out, size_t out_bytes, size_t *used_out,
                                struct stoker_error *error);
-/* Splits like Python's shlex (POSIX): quotes and backslashes. Count, or -1: a quote does not end,
- * too many words. Words lie in `text`, of the command's length + 1. */
+/* Splits as Python's shlex (POSIX) does. Returns the number of words, or -1 if a quote is not
+ * closed or there are too many. Words are in text, which has the length of the command and 1. */
 int stk_credential_process_split(const char *command, char *text, char **words, int words_max);
 
-/* A small file of a secret, without the line end at its end. 0; MISSING; LIMIT. */
+/* Reads a small file with a secret, without white space at its end. Returns 0, STOKER_ERROR_MISSING
+ * or STOKER_ERROR_LIMIT. */
 int stk_credential_chain_read_file(const char *path, char *out, size_t out_bytes, const char *what,
                                    struct stoker_error *error);
-/* Whether a URL is plain HTTP to this machine: a loopback address, or localhost. */
+/* Whether a URL of plain HTTP is on this machine: a loopback address, or localhost. */
 bool stk_credential_chain_is_loopback_url(const char *url);
-/* ARGUMENT: no secret may go there (stk_credentials_url_is_private); what: who names the URL. */
+/* Returns 0, or STOKER_ERROR_ARGUMENT unless stk_credentials_url_is_private. what: where the URL is
+ * set. */
 int stk_credential_chain_require_private(const char *url, const char *what,
                                          struct stoker_error *error);
-/* Copies text that came from a variable or a file; LIMIT where it does not fit. */
+/* Copies a credential of one line. Returns 0, or STOKER_ERROR_LIMIT if it does not fit. what: where
+ * it is set. */
 int stk_credential_chain_copy_text(const char *text, char *out, size_t out_bytes, const char *what,
                                    struct stoker_error *error);
 

@@ -285,19 +285,18 @@ struct stk_range_coverage *stk_store_new_coverage(struct stk_store *store,
     bool vain = info->bytes <= STK_STORE_RANGE_BYTES ||
                 atomic_load_explicit(&store->without_checksum, memory_order_relaxed) >=
                     STK_STORE_NO_CHECKSUM_MAX;
-    struct stk_range_coverage *cover;
+    struct stk_range_coverage *coverage;
 
     *ask_out = amazon;
     if (info->bytes == 0 || !info->etag[0] || object->kind == STK_OBJECT_URL_AZURE ||
         object->kind == STK_OBJECT_URL_HF || (amazon && (lazy || (vain && !required)))) {
         return NULL;
     }
-    cover = stk_range_coverage_new(info->bytes); /* NULL: goes without */
-    if (cover && amazon) {
-        stk_range_coverage_set_tentative(
-            cover, STK_CHECKSUM_CRC64); /* what S3 makes where nobody asks for another */
+    coverage = stk_range_coverage_new(info->bytes); /* NULL: it is not verified */
+    if (coverage && amazon) {
+        stk_range_coverage_set_tentative(coverage, STK_CHECKSUM_CRC64); /* S3's default */
     }
-    return cover;
+    return coverage;
 }
 
 void stk_store_init_checksum(struct stk_operation *operation, const struct stk_object_url *object,
@@ -311,14 +310,15 @@ void stk_store_init_checksum(struct stk_operation *operation, const struct stk_o
 
 void stk_store_checksum_reply(const struct stk_operation *operation,
                               const struct stk_http_response *answer,
-                              struct stk_range_coverage *cover, struct stk_checksum *checksum)
+                              struct stk_range_coverage *coverage, struct stk_checksum *checksum)
 {
     struct stk_store *store = operation->store;
     struct stk_response_checksums seals;
 
     *checksum = (struct stk_checksum){.kind = STK_CHECKSUM_NONE};
     if (operation->status < 0) {
-        stk_range_coverage_set_expected(cover, &(struct stk_checksum){.kind = STK_CHECKSUM_NONE});
+        stk_range_coverage_set_expected(coverage,
+                                        &(struct stk_checksum){.kind = STK_CHECKSUM_NONE});
         return;
     }
     stk_checksum_read_headers(&seals, answer, stk_object_url_provider(operation->object), true,
@@ -329,7 +329,7 @@ void stk_store_checksum_reply(const struct stk_operation *operation,
         *checksum = seals.object;
         atomic_fetch_add_explicit(&store->without_checksum, 1, memory_order_relaxed);
     }
-    switch (stk_range_coverage_set_expected(cover, &seals.object)) {
+    switch (stk_range_coverage_set_expected(coverage, &seals.object)) {
     case STK_RANGE_COVERAGE_VERIFIED: /* all ranges had come before this answer */
         stk_store_count_verified(store, operation->object, operation->info->bytes);
         break;
@@ -459,18 +459,18 @@ static uint32_t fail_damaged(struct stk_operation *operation, const struct stk_c
 }
 
 int stk_store_checksum_add(struct stk_store *store, const struct stk_object_url *object,
-                           struct stk_range_coverage *cover, uint64_t offset, struct stk_view bytes,
-                           struct stoker_error *error)
+                           struct stk_range_coverage *coverage, uint64_t offset,
+                           struct stk_view bytes, struct stoker_error *error)
 {
-    uint64_t all = stk_range_coverage_bytes(cover);
+    uint64_t all = stk_range_coverage_bytes(coverage);
     struct stk_checksum want, got;
 
-    switch (stk_range_coverage_add(cover, offset, bytes)) {
+    switch (stk_range_coverage_add(coverage, offset, bytes)) {
     case STK_RANGE_COVERAGE_VERIFIED:
         stk_store_count_verified(store, object, all);
         break;
     case STK_RANGE_COVERAGE_MISMATCH:
-        stk_range_coverage_get_mismatch(cover, &want, &got);
+        stk_range_coverage_get_mismatch(coverage, &want, &got);
         stk_store_count_damaged(store);
         fail_checksum(error, 0, all - 1, true, &want, &got);
         if (error) {
@@ -516,7 +516,7 @@ static uint32_t verify_body(struct stk_operation *operation, bool *proven)
 
 uint32_t stk_store_verify_body(struct stk_operation *operation)
 {
-    struct stk_range_coverage *cover = operation->coverage;
+    struct stk_range_coverage *coverage = operation->coverage;
     struct stk_checksum want, got;
     bool proven = false;
     uint32_t retry_class = verify_body(operation, &proven);
@@ -524,19 +524,19 @@ uint32_t stk_store_verify_body(struct stk_operation *operation)
     if (proven) {
         stk_store_count_verified(operation->store, operation->object, operation->bytes);
     }
-    if (retry_class != STK_RETRY_CLASS_SUCCESS || proven || !cover) {
+    if (retry_class != STK_RETRY_CLASS_SUCCESS || proven || !coverage) {
         return retry_class;
     }
     if (stk_checksum_is_combinable(&operation->seals.object)) {
-        stk_range_coverage_set_expected(cover, &operation->seals.object);
+        stk_range_coverage_set_expected(coverage, &operation->seals.object);
     }
-    switch (stk_range_coverage_add(cover, operation->offset,
+    switch (stk_range_coverage_add(coverage, operation->offset,
                                    (struct stk_view){operation->buffer, operation->bytes})) {
     case STK_RANGE_COVERAGE_VERIFIED:
         stk_store_count_verified(operation->store, operation->object, operation->info->bytes);
         break;
     case STK_RANGE_COVERAGE_MISMATCH: /* who read the other ranges has them already: it ends here */
-        stk_range_coverage_get_mismatch(cover, &want, &got);
+        stk_range_coverage_get_mismatch(coverage, &want, &got);
         return fail_damaged(operation, &want, &got, true);
     case STK_RANGE_COVERAGE_INCOMPLETE:
         break;

@@ -91,7 +91,7 @@ int stk_operation_run(struct stk_store *store, struct stk_operation *operation,
     operation->stop = stk_io_cancel_flag();
     stk_operation_start(store, operation);
     pthread_mutex_lock(&waiter.lock);
-    while (!waiter.done) { /* the exchange ends by its deadline */
+    while (!waiter.done) { /* the operation ends by its deadline */
         pthread_cond_wait(&waiter.arrived, &waiter.lock);
     }
     pthread_mutex_unlock(&waiter.lock);

@@ -1,9 +1,9 @@
-/* storage/provider/endpoint.h: where a service's stores are, as variables and files say, and who
- * says so.
+/* storage/provider/endpoint.h: finds the endpoint of a service in variables and files, and where it
+ * is set.
  *
  *   environment, ~/.aws/config --stk_endpoint_find--> endpoint, region, account
  *
- * Read as the services' own libraries do: AWS_ENDPOINT_URL_S3 and profiles (botocore),
+ * Reads them as the services' own libraries do: AWS_ENDPOINT_URL_S3 and profiles (botocore),
  * STORAGE_EMULATOR_HOST (google-cloud-storage), AZURE_STORAGE_CONNECTION_STRING (azure-storage),
  * HF_ENDPOINT (huggingface_hub).
  * Owner: values. Threads: any. Memory: none is kept; files are wiped. Bound: the arrays below. */
@@ -14,29 +14,29 @@
 
 struct stk_endpoint {
     char endpoint[512];        /* "https://storage.googleapis.com"; S3: empty for Amazon's own */
-    char endpoint_source[640]; /* "AWS_ENDPOINT_URL", "/home/me/.aws/config:7"; empty: nobody */
+    char endpoint_source[640]; /* "AWS_ENDPOINT_URL", "/home/me/.aws/config:7"; empty: not set */
     char region[64];           /* S3; never empty */
     char region_source[640];
-    char account[64];                /* Azure; empty: nobody says */
+    char account[64];                /* Azure; empty: not set */
     struct stk_s3_settings settings; /* S3 */
 };
 
-/* service: enum stk_credentials_service. ARGUMENT: an endpoint that is no URL of http or https;
- * errors of the profiles and of their settings. */
+/* service: enum stk_credentials_service. Returns 0, STOKER_ERROR_ARGUMENT if an endpoint is no URL
+ * of http or https, or errors of aws_profile.h and s3_settings.h. */
 int stk_endpoint_find(uint32_t service, struct stk_endpoint *site_out, struct stoker_error *error);
 
-/* "us-west-2" of "usw2-az1", "us-gov-west-1" of "usgw1-az1"; false: it does not follow from the
- * zone's name. */
+/* Derives the region from the id of a zone: "us-west-2" from "usw2-az1", "us-gov-west-1" from
+ * "usgw1-az1". False: it cannot be derived. */
 bool stk_endpoint_zone_region(const char *zone, char region_out[64]);
 
-/* "usw2-az1" of "name--usw2-az1--x-s3", a bucket of S3 Express, and of an access point of one,
- * "name--usw2-az1--xa-s3". NULL: a usual bucket. */
+/* The zone in the name of a bucket of S3 Express ("usw2-az1" in "name--usw2-az1--x-s3"), or of an
+ * access point of one ("name--usw2-az1--xa-s3"). NULL: another bucket. */
 const char *stk_endpoint_bucket_zone(const char *bucket, size_t bytes, size_t *zone_bytes_out);
 
-/* The region of a bucket of S3 Express: that of its zone, whatever is configured: Amazon's own
- * libraries ask where it is not, and find no such host. Servers of one's own go by what is
- * configured. 1: it is *region_out; 0: as configured; ARGUMENT: nobody knows it; url: for the
- * error. */
+/* The region of a bucket of S3 Express is that of its zone, whatever is configured (Amazon's
+ * libraries use the configured one, and do not find the host). With a configured endpoint the
+ * configured region is used. Returns 1 and sets *region_out, 0 if the configured region is to be
+ * used, STOKER_ERROR_ARGUMENT if the region is unknown. url: for the error. */
 int stk_endpoint_bucket_region(const struct stk_endpoint *site, const char *zone, const char *url,
                                char region_out[64], struct stoker_error *error);
 

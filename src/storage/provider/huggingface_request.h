@@ -1,7 +1,8 @@
-/* storage/provider/huggingface_request.h: names and listings of Hugging Face's hub. Pure.
+/* storage/provider/huggingface_request.h: names of repositories and listings of Hugging Face's hub.
+ * Pure.
  *
  *   "datasets/org/name@revision/path" --stk_hf_split--> repository and path
- *   a page of JSON --stk_hf_tree_parse--> what lies in a folder
+ *   a page of JSON --stk_hf_tree_parse--> the entries of a folder
  *
  * https://huggingface.co/docs/hub/api
  * Owner: values. Threads: any. Memory: Jansson's while it parses. Bound: the caller's page;
@@ -16,27 +17,28 @@
 struct stk_hf_repository {
     const char *kind;                 /* "datasets", "models", "spaces"; static */
     char name[STK_HF_NAME_BYTES];     /* "org/name" */
-    char revision[STK_HF_NAME_BYTES]; /* "main" where none is path_args */
+    char revision[STK_HF_NAME_BYTES]; /* "main" if none is given */
 };
 
-/* How many bytes of the text name the repository, its revision included: a '/' or the end follows.
- * 0: it names none. "refs/pr/1" and "refs/convert/parquet" are revisions too. */
+/* Returns the bytes of the repository and its revision at the start of the text, before a '/' or
+ * the end; 0: it names none. "refs/pr/1" and "refs/convert/parquet" are revisions too. */
 size_t stk_hf_split(const char *text);
-/* Of such a text, NUL-ended. False: it names none, or does not fit. */
+/* Parses these bytes, NUL-terminated. False: they name no repository, or do not fit. */
 bool stk_hf_repository_parse(const char *text, struct stk_hf_repository *repository_out);
 
 struct stk_hf_entry {
-    const char *path; /* from the repository's root; lent for the call */
+    const char *path; /* from the root of the repository; valid during the call */
     bool folder;
     uint64_t bytes;
-    const char *hash; /* hex, of the file's bytes: 64 digits are SHA-256, 40 are the SHA-1 of a git
-                         blob, "blob N", NUL, the bytes; NULL: none is told */
+    const char
+        *hash; /* hex: 64 digits are the SHA-256 of the file, 40 its git blob hash; NULL: unknown */
 };
-/* Calls found for each entry; below 0 ends it. FORMAT: it is no such page. */
+/* Calls found for each entry; a value below 0 stops. Returns 0, that value, or STOKER_ERROR_FORMAT
+ * if this is no such page. */
 int stk_hf_tree_parse(struct stk_view page,
                       int (*found)(void *owner, const struct stk_hf_entry *entry), void *owner);
-/* 1: the URL of a header 'Link: <URL>; rel="next"'; 0: there is none; CORRUPT: it cannot be
- * followed, and what lies behind it would be missed. */
+/* Reads the URL of the next page from a header 'Link: <URL>; rel="next"'. Returns 1, 0 if there is
+ * none, STOKER_ERROR_CORRUPT if it cannot be parsed, as entries would be missed. */
 int stk_hf_next_page(struct stk_view link, char *url, size_t url_bytes);
 
 #endif

@@ -1,15 +1,16 @@
-/* storage/provider/provider.h: how Google's and Azure's stores, and Hugging Face's hub, are asked:
- * URL and headers of one request. Pure but for the site, which endpoint.h finds.
+/* storage/provider/provider.h: builds URL and headers of a request to Google's and Azure's stores,
+ * and to Hugging Face's hub. Pure; endpoint.h finds the endpoint.
  *
- *   what is wanted, by whom, from where --stk_provider_request_build--> URL, further headers
+ *   object, credentials, endpoint --stk_provider_request_build--> URL, further headers
  *
- * Google: the XML interface, by bearer token or by Signature Version 4 with HMAC keys.
+ * Google: the XML API, with a bearer token, or Signature Version 4 with HMAC keys.
  * https://cloud.google.com/storage/docs/xml-api/overview
- * Azure: Blob Storage, by Shared Key, a SAS or a bearer token.
+ * Azure: Blob Storage, with Shared Key, a SAS or a bearer token.
  * https://learn.microsoft.com/rest/api/storageservices/authorize-with-shared-key
- * Hugging Face: files by their revision, which lead to signed URLs; see huggingface_request.h.
- * A bearer token or a SAS goes by TLS, or to this machine; never else.
- * Owner: the caller. Threads: any (a cache: one). Memory: the caller's room. Bound: the room. */
+ * Hugging Face: files of a revision, which redirect to signed URLs; see huggingface_request.h.
+ * A bearer token or a SAS is sent only over TLS, or to this machine.
+ * Owner: the caller. Threads: any (a key cache: one). Memory: the caller's buffer. Bound: the
+ * buffer. */
 #ifndef STORAGE_PROVIDER_PROVIDER_H
 #define STORAGE_PROVIDER_PROVIDER_H
 
@@ -21,7 +22,7 @@
 #define STK_PROVIDER_AZURE_VERSION "2023-11-03"
 
 struct stk_provider_request {
-    /* Given. */
+    /* Set by the caller. */
     uint32_t service;   /* enum stk_credentials_service */
     const char *method; /* "GET" */
     const struct stk_endpoint *site;
@@ -29,35 +30,34 @@ struct stk_provider_request {
     const char *bucket, *key;           /* raw; Azure: the container; key "": the bucket itself */
     const struct stk_sigv4_pair *query; /* raw */
     uint32_t query_count;
-    const struct stk_sigv4_pair *headers; /* that are sent anyway: Range, If-Match ... */
+    const struct stk_sigv4_pair *headers; /* sent by the caller: Range, If-Match ... */
     uint32_t header_count;
     bool tree, deep;  /* the hub: a page of the listing of the folder `key`, or of all below it */
-    const char *link; /* the hub: a further page, as the one before told it; NULL: the first */
+    const char *link; /* the hub: the URL of the page from the page before; NULL: the first */
     struct stk_view body;
-    uint64_t time_s; /* since 1970, as the server sees it */
+    uint64_t time_s; /* since 1970, by the server's clock */
     struct stk_sigv4_key_cache *cache;
     char *buffer;
     size_t buffer_bytes;
-    /* Made; in room. */
+    /* Set by the build; texts are in buffer. */
     size_t buffer_used;
     const char *url;
-    const char
-        *headers_out[STK_PROVIDER_HEADERS_MAX]; /* "Name: value", beside those that were given */
+    const char *headers_out[STK_PROVIDER_HEADERS_MAX]; /* "Name: value", in addition to headers */
     uint32_t headers_out_count;
 };
 
-/* LIMIT: there is no room; ARGUMENT: a secret would go out in plain text, or no account is
- * path_args; FORMAT: a key that is none. */
+/* Returns 0, STOKER_ERROR_LIMIT if the buffer is full, STOKER_ERROR_ARGUMENT if a secret would be
+ * sent in plain text or no account is set, STOKER_ERROR_FORMAT if a key is malformed. */
 int stk_provider_request_build(struct stk_provider_request *wish, struct stoker_error *error);
 
-/* The parts of the room, made of the same things. */
+/* Private to storage/provider: the builder of each service. */
 int stk_provider_request_google(struct stk_provider_request *wish, struct stoker_error *error);
 int stk_provider_request_huggingface(struct stk_provider_request *wish, struct stoker_error *error);
 int stk_provider_request_azure(struct stk_provider_request *wish, struct stoker_error *error);
-/* Text into the room; NULL: it is full. */
+/* Writes text into the buffer; NULL: it is full. */
 char *stk_provider_request_print(struct stk_provider_request *wish, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* A line "Name: value". */
+/* Adds a header to headers_out. */
 void stk_provider_request_add_header(struct stk_provider_request *wish, const char *name,
                                      const char *value);
 void stk_provider_request_add_bearer(

@@ -1,10 +1,10 @@
-/* storage/provider/s3_endpoint.h: where S3 is asked for a bucket, or for what an ARN names. Pure.
+/* storage/provider/s3_endpoint.h: host, path and signing names for a bucket of S3, or for the
+ * access point that an ARN names. Pure.
  *
- *   what a URL names, what is configured --stk_s3_endpoint_resolve--> host, path, and what the
- * signature says
+ *   URL's bucket or ARN, settings --stk_s3_endpoint_resolve--> host, path, region and service
  *
- * As botocore's rules for endpoints have it, over all clouds of Amazon, but for one: a bucket of S3
- * Express at a server of one's own is asked by its path, like any other there.
+ * Follows botocore's endpoint rules for all of Amazon's partitions, with one difference: with a
+ * configured endpoint, a bucket of S3 Express is addressed by path as any other bucket is.
  * Owner: values. Threads: any. Memory: none. Bound: the arrays below. */
 #ifndef STORAGE_PROVIDER_S3_ENDPOINT_H
 #define STORAGE_PROVIDER_S3_ENDPOINT_H
@@ -23,30 +23,30 @@ struct stk_s3_arn {
     char region[64], account[16], name[64], outpost[64];
 };
 
-/* Whether the text is meant to begin with an ARN. */
+/* Whether the text begins with "arn:". */
 bool stk_s3_is_arn(const char *text);
-/* Reads the ARN that the text begins with; a key may follow it behind a '/'. Returns its bytes; 0:
- * it is none that names something with objects in it. */
+/* Parses the ARN at the start of the text; a key may follow after a '/'. Returns its length; 0: it
+ * is no ARN of something that has objects. */
 size_t stk_s3_arn_parse(const char *text, struct stk_s3_arn *arn_out);
 
 struct stk_s3_target {
     const struct stk_endpoint *site;
-    const char *bucket;           /* as errors show it, too */
-    const char *zone;             /* S3 Express; NULL: not there */
+    const char *bucket;           /* also shown by errors */
+    const char *zone;             /* S3 Express; NULL: another bucket */
     const struct stk_s3_arn *arn; /* NULL: a bucket */
-    const char *region;           /* of the bucket, as far as is known */
+    const char *region;           /* of the bucket, if it is known */
 };
 
 struct stk_s3_endpoint {
     bool tls;
     char host[768];      /* with its port, as it is sent */
-    char root[800];      /* of the path, raw: what stands before the key */
-    char region[64];     /* of the signature, as what follows */
+    char root[800];      /* the raw path before the key */
+    char region[64];     /* region and service of the signature */
     const char *service; /* "s3", "s3express", "s3-outposts", "s3-object-lambda" */
 };
 
-/* ARGUMENT: settings or names that do not go together; UNSUPPORTED: an access point of several
- * regions; LIMIT. */
+/* Returns 0, STOKER_ERROR_ARGUMENT if settings and names contradict each other,
+ * STOKER_ERROR_UNSUPPORTED for a multi-region access point, STOKER_ERROR_LIMIT. */
 int stk_s3_endpoint_resolve(const struct stk_s3_target *target, struct stk_s3_endpoint *address_out,
                             struct stoker_error *error);
 

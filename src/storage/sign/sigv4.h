@@ -1,13 +1,12 @@
-/* storage/sign/sigv4.h: signs requests as Amazon's stores want it (Signature Version 4), and
- * encodes URLs.
+/* storage/sign/sigv4.h: signs requests with AWS Signature Version 4, and URL-encodes paths and
+ * queries. Pure.
  *
  *   method, host, path, query, headers, payload's hash --> Authorization, or a presigned URL
  *
- * Nothing is taken over from a URL that was encoded by others: path and query are given raw and
- * encoded here, once, so that what is signed is what is sent. The path is never made shorter: a
- * key may hold "//" and "..".
+ * Path and query are given raw and encoded here once, so that the request is sent exactly as it was
+ * signed. The path is not normalized: a key may contain "//" and "..".
  * https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html
- * Owner: values. Threads: any (a cache: one). Memory: the caller's. Bound: path_args below. */
+ * Owner: values. Threads: any (a key cache: one). Memory: the caller's. Bound: the limits below. */
 #ifndef STORAGE_SIGN_SIGV4_H
 #define STORAGE_SIGN_SIGV4_H
 
@@ -20,7 +19,7 @@
 #define STK_SIGV4_DATE_BYTES 17u       /* "20261121T235900Z" and NUL */
 #define STK_SIGV4_EXPIRES_MAX_S 604800u
 #define STK_SIGV4_UNSIGNED_PAYLOAD "UNSIGNED-PAYLOAD"
-/* SHA-256 of nothing. */
+/* SHA-256 of an empty payload. */
 #define STK_SIGV4_EMPTY_HASH "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 struct stk_sigv4_pair {
@@ -28,7 +27,8 @@ struct stk_sigv4_pair {
     const char *value; /* NULL: "" */
 };
 
-/* The key of a day, region and service: four of the five HMACs of a signature. Zeroed is empty. */
+/* Caches the signing key of a day, region and service, which is four of the five HMACs of a
+ * signature. Zeroed is empty. */
 struct stk_sigv4_key_cache {
     uint64_t generation;
     char scope[128];
@@ -37,49 +37,51 @@ struct stk_sigv4_key_cache {
 
 struct stk_sigv4_request {
     const char *method;
-    const char *host; /* as it is sent: with the port if it is not the scheme's own */
+    const char *host; /* as it is sent: with the port if it is not the scheme's default */
     const char *path; /* raw, "/bucket/key" */
     const struct stk_sigv4_pair *query; /* raw, in any order */
     uint32_t query_count;
-    const struct stk_sigv4_pair *headers; /* to be signed beside those that are made here */
+    const struct stk_sigv4_pair *headers; /* signed in addition to those that are made here */
     uint32_t header_count;
     const char *payload; /* SHA-256 in hex, or STK_SIGV4_UNSIGNED_PAYLOAD */
     const char *region, *service;
     const char *access_key, *secret, *token; /* token NULL or empty: none */
     const char *token_name;                  /* its header; NULL: x-amz-security-token */
-    uint64_t time_s;                         /* since 1970, as the server sees it */
+    uint64_t time_s;                         /* since 1970, by the server's clock */
     struct stk_sigv4_key_cache *cache;       /* NULL: none */
     uint64_t generation;                     /* of the secret, for the cache */
 };
 
-/* What is sent as headers: Authorization, x-amz-date, x-amz-content-sha256 and, with a token,
+/* The caller sends Authorization and x-amz-date from here, x-amz-content-sha256 and, with a token,
  * x-amz-security-token (or token_name). */
 struct stk_sigv4_headers {
     char authorization[STK_SIGV4_TEXT_BYTES_MAX];
     char date[STK_SIGV4_DATE_BYTES];
 };
 
-/* 0; STOKER_ERROR_LIMIT: more parameters or headers, or longer, than the bounds above;
- * STOKER_ERROR_ARGUMENT: two headers of one name. */
+/* Returns 0, STOKER_ERROR_LIMIT if parameters or headers exceed the limits above,
+ * STOKER_ERROR_ARGUMENT if two headers have one name. */
 int stk_sigv4_sign_headers(const struct stk_sigv4_request *request,
                            struct stk_sigv4_headers *headers_out);
-/* "/path?query" with the signature in the query: to be sent as it is, by anybody. */
+/* Writes "/path?query" with the signature in the query. Whoever has this URL may send it. */
 int stk_sigv4_presign(const struct stk_sigv4_request *request, uint32_t expires_s, char *text,
                       size_t text_bytes);
-/* "/path?query", encoded, in the order given. STOKER_ERROR_LIMIT: does not fit. */
+/* Writes "/path?query", encoded, in the given order. Returns 0, or STOKER_ERROR_LIMIT if it does
+ * not fit.
+ */
 int stk_url_encode_target(const char *path, const struct stk_sigv4_pair *query,
                           uint32_t query_count, char *text, size_t text_bytes);
-/* Adds the encoding of `raw` to the text of `*used` bytes, NUL-ended. slash: '/' stays as it is.
- * False: does not fit. */
+/* Appends the encoding of raw to the *used bytes of text, with a NUL. slash: '/' is not encoded.
+ * False: it does not fit. */
 bool stk_url_encode(const char *raw, bool slash, char *text, size_t text_bytes, size_t *used);
-/* In place: %41 is A, + is a blank, a % without two digits stays. False: there is a NUL
- * in it, where the text ends now: it is another name than was meant. */
+/* Decodes in place: %41 is A, + is a blank, a % without two hex digits stays. False: the text has
+ * an encoded NUL, where it ends now, so it is another name than the sender's. */
 bool stk_url_decode(char *text);
-/* The SHA-256 of data in hex, NUL-ended. */
+/* Writes the SHA-256 of data in hex, with a NUL. */
 void stk_sigv4_hash(struct stk_view data, char text_out[65]);
 /* HMAC of RFC 2104 over SHA-256. */
 void stk_sigv4_hmac(struct stk_view key, struct stk_view data, uint8_t mac_out[32]);
-/* "20261121T235900Z"; a year past 9999 is cut to it. */
+/* Writes "20261121T235900Z"; later years become 9999. */
 void stk_sigv4_date(uint64_t time_s, char text_out[STK_SIGV4_DATE_BYTES]);
 
 #endif

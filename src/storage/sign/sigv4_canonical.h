@@ -1,5 +1,5 @@
-/* storage/sign/sigv4_canonical.h: the parts of the room: a request's canonical form, hashed as it
- * is made.
+/* storage/sign/sigv4_canonical.h: the canonical form of a request, hashed while it is made. Private
+ * to storage/sign.
  *
  *   sorted query, sorted headers --> SHA-256 of the canonical request
  *
@@ -9,9 +9,9 @@
 
 #include "storage/sign/sigv4.h"
 
-bool stk_url_is_unreserved(uint8_t byte); /* stays as it is in a URL */
+bool stk_url_is_unreserved(uint8_t byte); /* not encoded in a URL */
 
-/* Headers or parameters, sorted, pointing into what was given. */
+/* Sorted headers or parameters; texts are borrowed from the request. */
 struct stk_sigv4_sorted {
     struct stk_sigv4_pair pairs[STK_SIGV4_QUERY_MAX + STK_SIGV4_HEADERS_MAX];
     uint32_t count;
@@ -19,7 +19,8 @@ struct stk_sigv4_sorted {
 
 /* Sorts parameters as their encodings sort: by name, then value. */
 void stk_sigv4_sort_query(struct stk_sigv4_sorted *query);
-/* Sorts headers by name, whatever the case. ARGUMENT: two of one name. */
+/* Sorts headers by name, case-insensitively. Returns 0, or STOKER_ERROR_ARGUMENT if two have one
+ * name. */
 int stk_sigv4_sort_headers(struct stk_sigv4_sorted *headers);
 /* "host;range;x-amz-date" */
 int stk_sigv4_signed_headers(const struct stk_sigv4_sorted *headers, char *text, size_t text_bytes);

@@ -1,7 +1,8 @@
-/* storage/throttle/shared_limits_file.h: the file that processes share, and how it is come by.
+/* storage/throttle/shared_limits_file.h: layout of the file that processes share, and how to open
+ * it.
  *
- * Owner: struct stk_shared_limits. Threads: any process at any time: all words are atomic, a pace
- * is its holder's. Memory: one mapping. Bound: the size of struct stk_shared_limits_file. */
+ * Owner: struct stk_shared_limits. Threads: any process at any time: all words are atomic; a rate
+ * belongs to its holder. Memory: one mapping. Bound: the size of struct stk_shared_limits_file. */
 #ifndef STORAGE_THROTTLE_SHARED_LIMITS_FILE_H
 #define STORAGE_THROTTLE_SHARED_LIMITS_FILE_H
 
@@ -9,20 +10,20 @@
 
 #include <stdatomic.h>
 
-#define STK_SHARED_LIMITS_LAYOUT 4u /* in the name: other layouts are other files */
+#define STK_SHARED_LIMITS_LAYOUT 4u /* part of the name: another layout is another file */
 #define STK_SHARED_LIMITS_MAGIC 0x31656e6b6f747320ull
 
 struct stk_shared_limits_member {
-    _Atomic uint32_t connections_max; /* 0: nobody */
+    _Atomic uint32_t connections_max; /* 0: no process */
     _Atomic uint32_t requested;
-    _Atomic uint64_t requested_ns; /* the demand */
+    _Atomic uint64_t requested_ns; /* when `requested` was set */
 };
 
 struct stk_shared_limits_rate {
     _Atomic uint64_t prefix; /* 0: none */
     _Atomic uint64_t used_ns;
-    _Atomic uint64_t rate;   /* pace.rate, for those who only look */
-    _Atomic uint32_t holder; /* member + 1 while it is changed */
+    _Atomic uint64_t rate;   /* limit.rate, for readers that do not hold it */
+    _Atomic uint32_t holder; /* member + 1 while it changes the limit; 0: none */
     uint32_t unused;
     struct stk_rate_limit limit;
 };
@@ -35,14 +36,14 @@ struct stk_shared_limits_file {
     struct stk_shared_limits_rate rates[STK_SHARED_LIMITS_RATES];
 };
 
-/* The file of this user in the folder: opened, or made; a damaged one is made anew. Below 0:
- * -errno, and *reason_out (static) says what is wrong. */
+/* Opens or creates the file of this user in a folder; replaces a damaged one. Returns 0, or -errno
+ * and the reason in *reason_out (static). */
 int stk_shared_limits_file_open(const char *folder, int *fd_out,
                                 struct stk_shared_limits_file **file_out, const char **reason_out);
-/* Whether bytes have the head of such a file. */
+/* Whether `bytes` at head are the head of a file with file_bytes. */
 bool stk_shared_limits_file_is_valid(const void *head, size_t bytes, uint64_t file_bytes);
 #define STK_SHARED_LIMITS_HEAD_BYTES 16u
-/* The lock on a member's byte; the kernel lets go of it when its process ends. */
+/* Locks the byte of a member; the kernel releases the lock when the process ends. */
 bool stk_shared_limits_lock_member(int fd, uint32_t member);
 void stk_shared_limits_unlock_member(int fd, uint32_t member);
 

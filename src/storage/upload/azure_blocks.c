@@ -121,12 +121,12 @@ static int put_block(struct stk_upload *upload, uint32_t index, struct stk_view 
     stk_write_request_add_query(write_request, "blockid", name);
     stk_write_request_add_query(write_request, "comp", "block");
     stk_write_request_add_header(write_request, "Content-Type", "application/octet-stream");
-    write_request->exchange.request.body = body;
+    write_request->operation.request.body = body;
     status = stk_write_request_run(write_request, upload->store, error);
-    if (status == 0 && write_request->exchange.code != 201) {
+    if (status == 0 && write_request->operation.code != 201) {
         status = stk_fail(error, STOKER_ERROR_CORRUPT, "the server's answer cannot be read",
                           "look at the server and proxies between", "'%.400s': HTTP %u",
-                          upload->place.url, write_request->exchange.code);
+                          upload->place.url, write_request->operation.code);
     }
     status = status == 0 ? stk_write_request_check_reply(write_request, &checksum, error) : status;
     if (status == 0) {
@@ -169,11 +169,11 @@ static int commit(struct stk_upload *upload, struct stoker_error *error)
                           upload->place.url);
         goto done;
     }
-    write_request->exchange.request.body = (struct stk_view){(const uint8_t *)xml, strlen(xml)};
-    write_request->exchange.timeout_factor = STK_UPLOAD_COMMIT_TIMEOUT_FACTOR;
+    write_request->operation.request.body = (struct stk_view){(const uint8_t *)xml, strlen(xml)};
+    write_request->operation.timeout_factor = STK_UPLOAD_COMMIT_TIMEOUT_FACTOR;
     stk_write_request_add_query(write_request, "comp", "blocklist");
     stk_body_checksum_init(&checksum, upload->store, STK_UPLOAD_CHECKSUM_AZURE,
-                           write_request->exchange.request.body);
+                           write_request->operation.request.body);
     stk_write_request_set_options(write_request, &upload->options, &checksum);
     stk_write_request_add_header(write_request, "x-ms-blob-content-type",
                                  "application/octet-stream");
@@ -181,10 +181,10 @@ static int commit(struct stk_upload *upload, struct stoker_error *error)
         stk_write_request_if_absent(write_request);
     }
     status = stk_write_request_run(write_request, upload->store, error);
-    if (status == 0 && write_request->exchange.code != 201) {
+    if (status == 0 && write_request->operation.code != 201) {
         status = stk_fail(error, STOKER_ERROR_CORRUPT, "the server's answer cannot be read",
                           "look at the server and proxies between", "'%.400s': HTTP %u",
-                          upload->place.url, write_request->exchange.code);
+                          upload->place.url, write_request->operation.code);
     }
     if (status < 0 && stk_write_request_already_exists(
                           write_request)) { /* it may be ours: an answer may have been lost */

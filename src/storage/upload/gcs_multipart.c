@@ -42,10 +42,10 @@ static int move(struct stk_upload *upload, const struct stk_object_url *to,
     } else {
         stk_write_request_add_header(write_request, "x-goog-copy-source", source);
         stk_write_request_if_absent(write_request);
-        write_request->exchange.timeout_factor = STK_UPLOAD_COMMIT_TIMEOUT_FACTOR;
+        write_request->operation.timeout_factor = STK_UPLOAD_COMMIT_TIMEOUT_FACTOR;
         status = stk_write_request_run(write_request, upload->store, error);
     }
-    if (status < 0 && write_request->exchange.code == 412) {
+    if (status < 0 && write_request->operation.code == 412) {
         status = stk_upload_matches_object(upload, to, NULL) == 1
                      ? 0
                      : stk_write_request_fail_exists(to, error);
@@ -79,7 +79,7 @@ static int commit(struct stk_upload *upload, struct stoker_error *error)
     int status = stk_multipart_complete(upload, &write_request, error);
 
     /* 404: an earlier try whose response was lost may have completed it. */
-    if (status == 0 || (write_request && write_request->exchange.code == 404)) {
+    if (status == 0 || (write_request && write_request->operation.code == 404)) {
         status = finish(upload, error);
     }
     if (status == 0) {

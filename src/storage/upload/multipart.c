@@ -58,7 +58,7 @@ static int create(struct stk_upload *upload, struct stoker_error *error)
     }
     upload->asked_ns = stk_clock_ns();
     status = stk_write_request_run(write_request, upload->store, error);
-    upload->tries = write_request->exchange.sends;
+    upload->tries = write_request->operation.sends;
     if (status == 0) {
         *response = (struct stk_xml_response){.root = "InitiateMultipartUploadResult",
                                               .names = {"UploadId"}};
@@ -133,7 +133,7 @@ int stk_multipart_send_part(struct stk_upload *upload, uint32_t index, struct st
     stk_write_request_add_query(write_request, "partNumber", number);
     stk_write_request_add_query(write_request, "uploadId", upload->id);
     stk_body_checksum_add_headers(&checksum, write_request);
-    write_request->exchange.request.body = body;
+    write_request->operation.request.body = body;
     status = stk_write_request_run(write_request, upload->store, error);
     part->again = stk_write_request_may_repeat(write_request);
     if (status < 0 && stk_write_request_needs_checksum(write_request, &checksum)) {
@@ -175,13 +175,13 @@ int stk_upload_copy_part(struct stk_upload *upload, uint32_t index,
              (unsigned long long)(begin + stk_upload_part_bytes_at(upload, index) - 1));
     stk_write_request_add_query(write_request, "partNumber", number);
     stk_write_request_add_query(write_request, "uploadId", upload->id);
-    write_request->exchange.source = from;
+    write_request->operation.source = from;
     stk_write_request_add_header(write_request, "x-amz-copy-source", source);
     stk_write_request_add_header(write_request, "x-amz-copy-source-range", range);
     if (info->etag[0]) {
         stk_write_request_add_header(write_request, "x-amz-copy-source-if-match", info->etag);
     }
-    write_request->exchange.timeout_factor = STK_UPLOAD_COMMIT_TIMEOUT_FACTOR;
+    write_request->operation.timeout_factor = STK_UPLOAD_COMMIT_TIMEOUT_FACTOR;
     status = stk_write_request_run(write_request, upload->store, error);
     part->again = stk_write_request_may_repeat(write_request);
     if (status < 0 && stk_write_request_has_error_code(write_request, "NoSuchUpload")) {
@@ -302,7 +302,7 @@ int stk_upload_matches_object(const struct stk_upload *upload, const struct stk_
     if (!write_request) {
         return -ENOMEM;
     }
-    write_request->exchange.wants_checksum = !google; /* which tells it unasked */
+    write_request->operation.wants_checksum = !google; /* which tells it unasked */
     status = stk_write_request_run(write_request, upload->store, error);
     if (status == 0) {
         stk_checksum_read_headers(&seals, &write_request->answer,
@@ -344,13 +344,13 @@ int stk_multipart_complete(struct stk_upload *upload, struct stk_write_request *
         return stk_fail(error, -ENOMEM, "cannot write an object", "free memory", "'%.400s'",
                         upload->place.url);
     }
-    write_request->exchange.request.body = (struct stk_view){(const uint8_t *)xml, strlen(xml)};
-    write_request->exchange.timeout_factor = STK_UPLOAD_COMMIT_TIMEOUT_FACTOR;
+    write_request->operation.request.body = (struct stk_view){(const uint8_t *)xml, strlen(xml)};
+    write_request->operation.timeout_factor = STK_UPLOAD_COMMIT_TIMEOUT_FACTOR;
     stk_write_request_add_query(write_request, "uploadId", upload->id);
     stk_body_checksum_init(&checksum, upload->store, STK_UPLOAD_CHECKSUM_AUTO,
-                           write_request->exchange.request.body);
+                           write_request->operation.request.body);
     if (checksum.payload[0]) {
-        write_request->exchange.payload = checksum.payload;
+        write_request->operation.payload = checksum.payload;
     }
     stk_write_request_add_header(write_request, "Content-Type", "application/xml");
     if (!google && stk_upload_combine_checksums(upload, &combined)) {
@@ -380,9 +380,9 @@ static int commit(struct stk_upload *upload, struct stoker_error *error)
         status = fail_answer(upload, error);
     }
     /* A server that has begun its response with 200 reports these errors in the body. */
-    gone = write_request->exchange.code == 404 ||
+    gone = write_request->operation.code == 404 ||
            stk_write_request_has_error_code(write_request, "NoSuchUpload");
-    exists = write_request->exchange.code == 412 ||
+    exists = write_request->operation.code == 412 ||
              stk_write_request_has_error_code(write_request, "PreconditionFailed");
     if (status == STOKER_ERROR_CORRUPT || (status < 0 && (gone || exists))) {
         /* An earlier try whose response was lost, or another run of the same copy, completed it. */

@@ -1,9 +1,9 @@
-/* storage/upload/multipart.h: an object that is written by parts, as the room's files share it.
+/* storage/upload/multipart.h: the state of an upload in parts. Private to storage/upload.
  *
- * S3's words are Google's, too (multipart.c); what differs there is in gcs_multipart.c; Azure has
- * blocks and their list (azure_blocks.c).
- * Owner: the caller of upload.h. Threads: a part is one thread's. Memory: 260 bytes a part.
- * Bound: STK_UPLOAD_PARTS_MAX. */
+ * upload.c chooses the operations of the service. S3's requests are also Google's (multipart.c);
+ * gcs_multipart.c has what differs there; Azure has blocks and block lists (azure_blocks.c).
+ * Owner: the caller of upload.h. Threads: each part belongs to one thread. Memory: 260 bytes a
+ * part. Bound: STK_UPLOAD_PARTS_MAX. */
 #ifndef STORAGE_UPLOAD_MULTIPART_H
 #define STORAGE_UPLOAD_MULTIPART_H
 
@@ -12,14 +12,15 @@
 
 #define STK_UPLOAD_ETAG_BYTES 80u
 #define STK_UPLOAD_ID_BYTES 1024u
-#define STK_UPLOAD_COMMIT_TIMEOUT_FACTOR 10u /* servers may join the parts first */
+#define STK_UPLOAD_COMMIT_TIMEOUT_FACTOR 10u /* a server may assemble the object first */
 
 struct stk_upload_part {
-    char etag[STK_UPLOAD_ETAG_BYTES]; /* as the server told; empty: it is not there */
-    char left[STK_UPLOAD_ETAG_BYTES]; /* of an earlier run, of the right size; not proven yet */
+    char etag[STK_UPLOAD_ETAG_BYTES]; /* as the server returned it; empty: not sent */
+    char left[STK_UPLOAD_ETAG_BYTES]; /* of an unfinished upload, with the right size; bytes not
+                                         compared yet */
     char sum[STK_BASE64_BYTES];
     uint64_t crc;
-    bool again; /* it was sent more than once: a try may come there late */
+    bool again; /* sent more than once: a try may arrive late */
 };
 
 struct stk_upload;
@@ -44,19 +45,19 @@ extern const struct stk_upload_operations stk_azure_blocks_operations;
 struct stk_upload {
     const struct stk_upload_operations *operations;
     struct stk_store *store;
-    struct stk_object_url place; /* lends from the caller's, and from `beside` */
-    const char *key;             /* the object's; Google's conditional ones are written beside it */
-    char *temp_key;              /* owned; NULL: it is written at its own name */
+    struct stk_object_url place; /* borrows from the caller's, and from temp_key */
+    const char *key;             /* of the object */
+    char *temp_key; /* owned: Google, written there first; NULL: written under its own key */
     struct stk_upload_options options;
     uint64_t bytes, part_bytes;
     uint32_t part_count, check;
     char id[STK_UPLOAD_ID_BYTES];
-    /* When the store began it, by its clock, and for how long it was asked to before: 0 but where
-     * an answer may have been lost, and there may be two of it. begun_ns 0: it was asked to at
-     * asked_ns, by ours, and did not tell. */
+    /* If a response may have been lost, there may be a second upload. begun_ns: when this one
+     * began, by the clock of the store; uncertain_ns: how long requests for it were sent before,
+     * else 0. begun_ns 0: unknown; the requests began at asked_ns by the local clock. */
     uint64_t begun_ns, uncertain_ns, asked_ns;
-    uint32_t tries;                /* such as may have begun one */
-    _Atomic bool lost;             /* the store says that there is none: it was ended, or removed */
+    uint32_t tries;                /* requests that may have begun an upload */
+    _Atomic bool lost;             /* the store no longer has it: it was completed or removed */
     struct stk_upload_part *parts; /* each written by one thread */
 };
 
@@ -67,32 +68,32 @@ static inline uint64_t stk_upload_part_bytes_at(const struct stk_upload *upload,
     return stk_min(upload->bytes - begin, upload->part_bytes);
 }
 
-/* The sum of the whole out of those of the parts; false: there is none. */
+/* Combines the checksums of the parts; false: there are none to combine. */
 bool stk_upload_combine_checksums(const struct stk_upload *upload, struct stk_body_checksum *proof);
 
-/* By the checksum of the whole that a store keeps with an object. 1: what is at the place is what
- * was sent; 0: it is something else, or nobody can tell; or the error. */
+/* Compares an object with what was sent, by the checksum that the store keeps with it. Returns 1 if
+ * they are equal, 0 if they differ or it is unknown, or an error. */
 int stk_upload_matches_object(const struct stk_upload *upload, const struct stk_object_url *place,
                               struct stoker_error *error);
 
-/* multipart_list.c: an upload that nobody ended, as a listing tells it: texts are lent, and empty
- * where nothing is told. */
+/* multipart_list.c: an unfinished upload of a listing. Texts are valid during the call, and empty
+ * if the listing has none. */
 struct stk_unfinished_upload {
     const char *key, *id, *begun, *check, *class;
 };
 struct stk_multipart_list {
     struct stk_store *store;
     const struct stk_object_url *place;
-    bool exact;       /* of this key only; else all below it */
-    uint64_t *now_ns; /* told: the server's clock; left alone where it tells none; NULL */
-    int (*found)(void *owner, const struct stk_unfinished_upload *left); /* below 0 ends it */
+    bool exact;       /* only of this key; else all below it */
+    uint64_t *now_ns; /* result: the server's clock; unchanged if it reports none; may be NULL */
+    int (*found)(void *owner, const struct stk_unfinished_upload *left); /* below 0: stop */
     void *owner;
 };
 int stk_multipart_list_read(const struct stk_multipart_list *wanted, struct stoker_error *error);
 
-/* multipart_abort.c: aborts the upload, again where a part may come behind that. */
+/* multipart_abort.c: aborts the upload; once more if a part may arrive after that. */
 void stk_upload_abort(const struct stk_upload *upload);
-/* Aborts those that tries to begin this one have left: begun meanwhile, and without a part. */
+/* Aborts uploads that earlier tries to begin this one left: those without a part from that time. */
 void stk_upload_abort_duplicates(const struct stk_upload *upload);
 
 /* multipart.c: S3, and what Google shares with it. */

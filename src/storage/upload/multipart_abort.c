@@ -40,7 +40,7 @@ static int abort_one(void *owner, const struct stk_unfinished_upload *unfinished
     status = stk_write_request_run(write_request, abort_search->store, abort_search->error);
     if (status == 0) {
         ++*abort_search->count;
-    } else if (write_request->exchange.code == 404) {
+    } else if (write_request->operation.code == 404) {
         status = 0; /* another was quicker */
     }
     stk_write_request_close(write_request);
@@ -76,7 +76,7 @@ static int abort_upload(const struct stk_upload *upload, const char *id, uint32_
     if (write_request) {
         stk_write_request_add_query(write_request, "uploadId", id);
         status = stk_write_request_run(write_request, upload->store, NULL);
-        *code_out = write_request->exchange.code;
+        *code_out = write_request->operation.code;
     }
     stk_write_request_close(write_request);
     return status;

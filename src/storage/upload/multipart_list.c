@@ -62,7 +62,7 @@ static struct stk_write_request *request_page(const struct listing *listing,
         stk_write_request_open(list->place, STK_HTTP_GET, true, error);
 
     if (write_request) {
-        write_request->exchange.keyed = false;
+        write_request->operation.keyed = false;
         if (list->exact) {
             stk_write_request_add_query(write_request, "encoding-type", "url");
         }

@@ -40,7 +40,7 @@ int stk_upload_put(struct stk_store *store, const struct stk_object_url *place,
     if (place->kind == STK_OBJECT_URL_AZURE) {
         stk_write_request_add_header(write_request, "x-ms-blob-type", "BlockBlob");
     }
-    write_request->exchange.request.body = body;
+    write_request->operation.request.body = body;
     status = stk_write_request_run(write_request, store, error);
     if (status < 0 && stk_write_request_needs_checksum(write_request, &checksum)) {
         stk_write_request_close(write_request);
@@ -56,7 +56,7 @@ int stk_upload_put(struct stk_store *store, const struct stk_object_url *place,
         status = stk_write_request_matches_body(store, place, body)
                      ? 0
                      : stk_write_request_fail_exists(place, error);
-    } else if (options->if_absent && write_request->exchange.code == 412) {
+    } else if (options->if_absent && write_request->operation.code == 412) {
         /* It may be ours, by a try whose answer was lost: libcurl's own tries are not counted. */
         stk_md5(body.data, body.bytes, digest);
         stk_hex(digest, sizeof digest, etag);
@@ -91,7 +91,7 @@ int stk_upload_copy(struct stk_store *store, const struct stk_object_url *from,
                           from->url);
         goto done;
     }
-    write_request->exchange.source = from;
+    write_request->operation.source = from;
     stk_write_request_add_header(write_request, "x-amz-copy-source", source);
     if (info->etag[0]) {
         stk_write_request_add_header(write_request, "x-amz-copy-source-if-match", info->etag);
@@ -100,9 +100,9 @@ int stk_upload_copy(struct stk_store *store, const struct stk_object_url *from,
     if (options->if_absent) {
         stk_write_request_if_absent(write_request);
     }
-    write_request->exchange.timeout_factor = 10; /* the server reads and writes it all */
+    write_request->operation.timeout_factor = 10; /* the server reads and writes it all */
     status = stk_write_request_run(write_request, store, error);
-    if (status < 0 && write_request->exchange.code == 412 && options->if_absent) {
+    if (status < 0 && write_request->operation.code == 412 && options->if_absent) {
         struct stk_object_info current; /* else it is the source that is another */
 
         /* It may be ours, by a try whose answer was lost. */
@@ -127,7 +127,7 @@ int stk_upload_remove(struct stk_store *store, const struct stk_object_url *plac
     int status = write_request ? stk_write_request_check_key(place, error) : -ENOMEM;
 
     status = status < 0 ? status : stk_write_request_run(write_request, store, error);
-    if (write_request && status < 0 && write_request->exchange.code == 404 &&
+    if (write_request && status < 0 && write_request->operation.code == 404 &&
         (stk_write_request_has_error_code(write_request, "NoSuchKey") ||
          stk_write_request_has_error_code(write_request, "BlobNotFound"))) {
         status = 0;
@@ -255,13 +255,13 @@ int stk_upload_remove_many(struct stk_store *store, const struct stk_object_url 
     if (status <= 0) { /* none is left */
         goto done;
     }
-    write_request->exchange.keyed = false;
-    write_request->exchange.request.body = (struct stk_view){(const uint8_t *)xml, strlen(xml)};
+    write_request->operation.keyed = false;
+    write_request->operation.request.body = (struct stk_view){(const uint8_t *)xml, strlen(xml)};
     stk_write_request_add_query(write_request, "delete", NULL);
     /* It must have one; S3 Express knows no MD5. */
     stk_body_checksum_init(&checksum, store,
                            place->zone ? STK_UPLOAD_CHECKSUM_CRC32C : STK_UPLOAD_CHECKSUM_MD5,
-                           write_request->exchange.request.body);
+                           write_request->operation.request.body);
     stk_body_checksum_add_headers(&checksum, write_request);
     stk_write_request_add_header(write_request, "Content-Type", "application/xml");
     status = stk_write_request_run(write_request, store, error);

@@ -25,13 +25,13 @@ struct stk_write_request *stk_write_request_open(const struct stk_object_url *ob
         stk_fail(error, -ENOMEM, "cannot send a request", "free memory", "'%.200s'", object->url);
         return NULL;
     }
-    write_request->exchange.object = object;
-    write_request->exchange.method = method;
-    write_request->exchange.keyed = true;
+    write_request->operation.object = object;
+    write_request->operation.method = method;
+    write_request->operation.keyed = true;
     if (document) {
-        write_request->exchange.document = true;
-        write_request->exchange.buffer = write_request->document;
-        write_request->exchange.buffer_bytes = STK_WRITE_REQUEST_DOCUMENT_BYTES;
+        write_request->operation.document = true;
+        write_request->operation.buffer = write_request->document;
+        write_request->operation.buffer_bytes = STK_WRITE_REQUEST_DOCUMENT_BYTES;
     }
     return write_request;
 }
@@ -54,28 +54,28 @@ void stk_write_request_add_query(struct stk_write_request *write_request, const 
 int stk_write_request_run(struct stk_write_request *write_request, struct stk_store *store,
                           struct stoker_error *error)
 {
-    write_request->exchange.extra_headers = write_request->extra_headers;
-    write_request->exchange.extra_header_count = write_request->extra_header_count;
-    write_request->exchange.query = write_request->query;
-    write_request->exchange.query_count = write_request->query_count;
-    return stk_operation_run(store, &write_request->exchange, &write_request->answer, error);
+    write_request->operation.extra_headers = write_request->extra_headers;
+    write_request->operation.extra_header_count = write_request->extra_header_count;
+    write_request->operation.query = write_request->query;
+    write_request->operation.query_count = write_request->query_count;
+    return stk_operation_run(store, &write_request->operation, &write_request->answer, error);
 }
 
 bool stk_write_request_may_repeat(const struct stk_write_request *write_request)
 {
-    return write_request->exchange.attempts > 1 || write_request->exchange.request.sends > 1 ||
-           write_request->exchange.code == 0;
+    return write_request->operation.attempts > 1 || write_request->operation.request.sends > 1 ||
+           write_request->operation.code == 0;
 }
 
 bool stk_write_request_has_error_code(const struct stk_write_request *write_request,
                                       const char *word)
 {
-    return strcmp(write_request->exchange.error_code, word) == 0;
+    return strcmp(write_request->operation.error_code, word) == 0;
 }
 
 bool stk_write_request_may_have_succeeded(const struct stk_write_request *write_request)
 {
-    switch (write_request->exchange.request.failure) {
+    switch (write_request->operation.request.failure) {
     case STK_HTTP_RESET:
     case STK_HTTP_BROKEN:
     case STK_HTTP_FIRST_BYTE:
@@ -85,13 +85,13 @@ bool stk_write_request_may_have_succeeded(const struct stk_write_request *write_
     case STK_HTTP_OTHER:
         return true;
     default:
-        return write_request->exchange.code != 0 && write_request->exchange.attempts > 1;
+        return write_request->operation.code != 0 && write_request->operation.attempts > 1;
     }
 }
 
 struct stk_view stk_write_request_document(const struct stk_write_request *write_request)
 {
-    return (struct stk_view){write_request->document, write_request->exchange.request.bytes};
+    return (struct stk_view){write_request->document, write_request->operation.request.bytes};
 }
 
 bool stk_write_request_has_root(const struct stk_write_request *write_request, const char *root)
@@ -105,7 +105,7 @@ bool stk_write_request_has_root(const struct stk_write_request *write_request, c
         answer->names[0] = "Key";
         says = stk_xml_response_parse(answer, document) == 0 &&
                (!answer->texts[0][0] ||
-                strcmp(answer->texts[0], write_request->exchange.object->key) == 0);
+                strcmp(answer->texts[0], write_request->operation.object->key) == 0);
     }
     stk_free(answer);
     return says;
@@ -141,8 +141,8 @@ void stk_write_request_close(struct stk_write_request *write_request)
 bool stk_write_request_needs_checksum(const struct stk_write_request *write_request,
                                       const struct stk_body_checksum *checksum)
 {
-    return write_request->exchange.object->kind == STK_OBJECT_URL_S3 && checksum->sum_bytes == 0 &&
-           write_request->exchange.code == 400 &&
+    return write_request->operation.object->kind == STK_OBJECT_URL_S3 && checksum->sum_bytes == 0 &&
+           write_request->operation.code == 400 &&
            (stk_write_request_has_error_code(write_request, "InvalidRequest") ||
             stk_write_request_has_error_code(write_request, "MissingContentMD5"));
 }
@@ -170,7 +170,7 @@ int stk_write_request_check_reply(const struct stk_write_request *write_request,
                                   const struct stk_body_checksum *checksum,
                                   struct stoker_error *error)
 {
-    const struct stk_object_url *object = write_request->exchange.object;
+    const struct stk_object_url *object = write_request->operation.object;
     char expected[STK_CHECKSUM_TEXT_BYTES], actual[STK_CHECKSUM_TEXT_BYTES];
     struct stk_response_checksums reported;
     struct stk_checksum ours;
@@ -186,7 +186,7 @@ int stk_write_request_check_reply(const struct stk_write_request *write_request,
         memcpy(ours.sum, checksum->sum, checksum->sum_bytes);
     } else {
         ours =
-            stk_checksum_compute(reported.body.kind, false, write_request->exchange.request.body);
+            stk_checksum_compute(reported.body.kind, false, write_request->operation.request.body);
     }
     if (stk_checksum_equal(&ours, &reported.body)) {
         return 0;
@@ -303,7 +303,7 @@ void stk_body_checksum_add_headers(const struct stk_body_checksum *checksum,
                                    struct stk_write_request *write_request)
 {
     if (checksum->payload[0]) {
-        write_request->exchange.payload = checksum->payload;
+        write_request->operation.payload = checksum->payload;
     }
     if (checksum->check == STK_UPLOAD_CHECKSUM_MD5) {
         stk_write_request_add_header(write_request, "Content-MD5", checksum->text);
@@ -343,7 +343,7 @@ void stk_write_request_set_options(struct stk_write_request *write_request,
                                    const struct stk_upload_options *options,
                                    const struct stk_body_checksum *checksum)
 {
-    uint32_t kind = write_request->exchange.object->kind;
+    uint32_t kind = write_request->operation.object->kind;
 
     if (checksum) {
         stk_body_checksum_add_headers(checksum, write_request);
@@ -438,7 +438,7 @@ int stk_upload_encryption_context(const char *json, char **text_out, struct stok
 
 void stk_write_request_if_absent(struct stk_write_request *write_request)
 {
-    if (write_request->exchange.object->kind == STK_OBJECT_URL_GCS) {
+    if (write_request->operation.object->kind == STK_OBJECT_URL_GCS) {
         stk_write_request_add_header(write_request, "x-goog-if-generation-match", "0");
     } else {
         stk_write_request_add_header(write_request, "If-None-Match", "*");
@@ -447,7 +447,7 @@ void stk_write_request_if_absent(struct stk_write_request *write_request)
 
 bool stk_write_request_already_exists(const struct stk_write_request *write_request)
 {
-    return write_request->exchange.code == 412 ||
+    return write_request->operation.code == 412 ||
            stk_write_request_has_error_code(write_request, "PreconditionFailed") ||
            stk_write_request_has_error_code(write_request, "BlobAlreadyExists");
 }

@@ -1,12 +1,12 @@
-/* tools/inspect/location.h: where a bucket is and where this machine is, and what it costs that
- * they differ.
+/* tools/inspect/location.h: compares the location of a bucket with that of this machine, and what
+ * reading across them costs.
  *
- *   URL --the store asks--> region, zone of the bucket --\
- *   metadata of the cloud --> those of the machine -------+--stk_location_compare--> kind, words,
- * dollars
+ *   URL --request to the store--> region, zone of the bucket --\
+ *   metadata service of the cloud --> those of the machine -----+--stk_location_compare--> kind,
+ * cost
  *
- * Pure but for stoker_location_check. Owner: values. Threads: any. Memory: none is kept.
- * Bound: a request of the bucket, three of the metadata. */
+ * Pure but for stoker_location_check and stk_machine_location_find. Owner: values. Threads: any.
+ * Memory: none is kept. Bound: one request to the bucket, three to the metadata service. */
 #ifndef TOOLS_INSPECT_LOCATION_H
 #define TOOLS_INSPECT_LOCATION_H
 
@@ -23,7 +23,8 @@ struct stk_machine_location {
  * credentials configure it. Waits a second if there is none, a few if it is slow. */
 void stk_machine_location_find(struct stk_http *http, struct stk_machine_location *location_out);
 
-/* From service, bucket_..., machine_...: kind, gigabyte, what, reason, advice. url: of the data. */
+/* Sets kind, dollars_per_gb, what, reason and advice by service, bucket_... and machine_.... url:
+ * the data, for the advice. */
 void stk_location_compare(struct stoker_location *where, const char *url);
 
 #endif
