@@ -10,7 +10,7 @@
 static int reserve(struct stk_worker *worker, uint64_t bytes, uint32_t wait_ms,
                    struct stoker_error *error)
 {
-    return stk_engine_reserve(worker->engine, bytes, wait_ms, "decoding a large picture", error);
+    return stk_engine_reserve(worker->engine, bytes, wait_ms, "decoding a large image", error);
 }
 
 /* ---- in this process ---- */

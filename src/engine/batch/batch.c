@@ -116,7 +116,7 @@ static int reserve(struct stk_batch_pool *pool, uint64_t bytes, struct stoker_er
     return stk_fail(
         error, STOKER_ERROR_BUDGET, "cannot take memory for a batch",
         "close batches that you keep, or raise the memory budget",
-        "%llu bytes wanted, %llu of %llu in use, %u batches out", (unsigned long long)bytes,
+        "%llu bytes wanted, %llu of %llu in use, %u batches in use", (unsigned long long)bytes,
         (unsigned long long)atomic_load(&pool->owner.budget->bytes),
         (unsigned long long)pool->owner.budget->bytes_max, atomic_load(&pool->out_count));
 }
@@ -170,7 +170,7 @@ static int field_reserve(struct stoker_batch *batch, uint32_t field, uint64_t by
 static struct stoker_batch *batch_new(struct stk_batch_pool *pool)
 {
     struct stoker_batch *batch = stk_alloc(1, sizeof *batch);
-    bool whole;
+    bool is_complete;
 
     if (!batch) {
         return NULL;
@@ -178,20 +178,20 @@ static struct stoker_batch *batch_new(struct stk_batch_pool *pool)
     batch->pool = pool;
     batch->ids = stk_alloc(pool->slots, sizeof *batch->ids);
     batch->mask = stk_alloc(pool->slots, sizeof *batch->mask);
-    whole = batch->ids && batch->mask;
-    for (uint32_t i = 0; whole && i < pool->field_count; i++) {
+    is_complete = batch->ids && batch->mask;
+    for (uint32_t i = 0; is_complete && i < pool->field_count; i++) {
         if (stk_batch_field_varies(&pool->fields[i])) {
             batch->fields[i].offsets = stk_alloc(pool->slots + 1u, sizeof(uint64_t));
-            whole = batch->fields[i].offsets != NULL;
+            is_complete = batch->fields[i].offsets != NULL;
         }
         if (stk_batch_field_has_sides(&pool->fields[i])) {
             uint64_t count = (uint64_t)pool->slots * pool->fields[i].dimension_count;
 
             batch->fields[i].sides = stk_alloc(count, sizeof(uint64_t));
-            whole = whole && batch->fields[i].sides;
+            is_complete = is_complete && batch->fields[i].sides;
         }
     }
-    if (!whole) {
+    if (!is_complete) {
         batch_free(batch);
         return NULL;
     }

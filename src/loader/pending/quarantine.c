@@ -279,15 +279,15 @@ static int list_add(struct stk_quarantine *quarantine, struct stk_bad_sample *da
         return 0;
     }
     if (quarantine->own.list_count == quarantine->own.list_capacity) {
-        uint64_t room = stk_max(2 * quarantine->own.list_capacity, TABLE_SLOTS_MIN);
+        uint64_t capacity = stk_max(2 * quarantine->own.list_capacity, TABLE_SLOTS_MIN);
         struct stk_bad_sample **larger =
-            stk_realloc(quarantine->own.list, quarantine->own.list_capacity, room,
+            stk_realloc(quarantine->own.list, quarantine->own.list_capacity, capacity,
                         sizeof(struct stk_bad_sample *));
         if (!larger) {
             goto no_memory;
         }
         quarantine->own.list = larger;
-        quarantine->own.list_capacity = room;
+        quarantine->own.list_capacity = capacity;
     }
     if (!table_add(&quarantine->own.listed, damage)) {
         goto no_memory;
@@ -376,17 +376,17 @@ int stk_quarantine_deliver_locked(struct stk_pending_batch *pending, struct stok
 static int open_file(struct stk_quarantine *quarantine, struct stoker_error *error)
 {
     const struct stk_quarantine_options *options = &quarantine->options;
-    size_t room = strlen(options->path) + sizeof ".rank4294967295";
+    size_t capacity = strlen(options->path) + sizeof ".rank4294967295";
 
-    quarantine->own.path = stk_alloc(room, 1);
+    quarantine->own.path = stk_alloc(capacity, 1);
     if (!quarantine->own.path) {
         return stk_fail(error, -ENOMEM, "cannot open a loader", "free memory", "'%s'",
                         options->path);
     }
     if (options->world_size > 1) {
-        snprintf(quarantine->own.path, room, "%s.rank%u", options->path, options->rank);
+        snprintf(quarantine->own.path, capacity, "%s.rank%u", options->path, options->rank);
     } else {
-        snprintf(quarantine->own.path, room, "%s", options->path);
+        snprintf(quarantine->own.path, capacity, "%s", options->path);
     }
     return stk_io_append(options->io, quarantine->own.path, &quarantine->own.out, error);
 }

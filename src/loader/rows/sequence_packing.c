@@ -256,7 +256,7 @@ int stk_sequence_packing_open(struct stk_sequence_packing *packing, const uint64
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "documents cannot be packed like this",
                         "take sequences of 1 to 16,777,216 tokens (5 at least for fill in the "
                         "middle), and 1,048,576 documents a chunk at most",
-                        "%u documents, sequences of %u tokens, %u of them kept free for each",
+                        "%u documents, sequences of %u tokens, %u of them reserved in each piece",
                         document_count, length, reserve);
     }
     status = count_pieces(&packer, counts, document_count, error);

@@ -3,22 +3,22 @@
 #include "loader/sampler/sampler.h"
 
 /* Samples of one round of a thread: a few milliseconds. */
-#define PART_SAMPLES (1u << 17)
+#define ROUND_SAMPLES (1u << 17)
 
 struct fingerprint_sum {
     const struct stk_schedule *schedule;
     const struct stk_partition *partition;
     struct stk_delivered_span span;
-    uint64_t piece_steps;
+    uint64_t round_steps;
     _Atomic uint64_t sum;
 };
 
-static int fingerprint_part(void *context, uint64_t piece, struct stoker_error *error)
+static int fingerprint_round(void *context, uint64_t round, struct stoker_error *error)
 {
     struct fingerprint_sum *fingerprint_sum = context;
     const struct stk_delivered_span *span = &fingerprint_sum->span;
-    uint64_t step = piece * fingerprint_sum->piece_steps, sum = 0;
-    uint64_t end = stk_min(step + fingerprint_sum->piece_steps, span->steps);
+    uint64_t step = round * fingerprint_sum->round_steps, sum = 0;
+    uint64_t end = stk_min(step + fingerprint_sum->round_steps, span->steps);
     uint64_t stride = stk_partition_stride(fingerprint_sum->partition);
     struct stk_schedule_reader reader;
     int status = stk_schedule_reader_init(&reader, fingerprint_sum->schedule, error);
@@ -42,13 +42,13 @@ int stk_run_fingerprint_get(struct stoker_engine *engine, const struct stk_sched
     struct stk_delivered left = *given;
     int status = 0;
 
-    fingerprint_sum.piece_steps = stk_max(PART_SAMPLES / step_samples, 1);
+    fingerprint_sum.round_steps = stk_max(ROUND_SAMPLES / step_samples, 1);
     while (status == 0 && stk_delivered_next(&left, partition, &fingerprint_sum.span)) {
-        uint64_t pieces = (fingerprint_sum.span.steps - 1) / fingerprint_sum.piece_steps + 1;
+        uint64_t rounds = (fingerprint_sum.span.steps - 1) / fingerprint_sum.round_steps + 1;
 
-        status = pieces > 1
-                     ? stk_engine_parallel(engine, pieces, fingerprint_part, &fingerprint_sum, NULL)
-                     : fingerprint_part(&fingerprint_sum, 0, NULL);
+        status = rounds > 1 ? stk_engine_parallel(engine, rounds, fingerprint_round,
+                                                  &fingerprint_sum, NULL)
+                            : fingerprint_round(&fingerprint_sum, 0, NULL);
     }
     *sum_out = fingerprint_sum.sum;
     return status;

@@ -77,8 +77,8 @@ static void drop_value(struct stk_sample_row *row, uint32_t slot)
         stk_value_close(&row->values[slot].value);
         row->values[slot].value.encoding = 0;
     }
-    stk_budget_release(&row->dataset->engine->budget, row->values[slot].ticket);
-    row->values[slot].ticket = 0;
+    stk_budget_release(&row->dataset->engine->budget, row->values[slot].reserved_bytes);
+    row->values[slot].reserved_bytes = 0;
 }
 
 static void drop_values(struct stk_sample_row *row)
@@ -184,13 +184,13 @@ struct inside {
 static int open_in_process(struct stk_sample_row *row, uint32_t slot, const struct inside *inside,
                            struct stoker_error *error)
 {
-    uint64_t ticket = 0;
-    int status =
-        stk_value_memory_bytes(inside->encoding, inside->bytes, inside->path, &ticket, error);
-    if (status == 0 && ticket > 0) {
-        status = stk_engine_reserve(row->dataset->engine, ticket, MEMORY_WAIT_MS,
+    uint64_t reserved_bytes = 0;
+    int status = stk_value_memory_bytes(inside->encoding, inside->bytes, inside->path,
+                                        &reserved_bytes, error);
+    if (status == 0 && reserved_bytes > 0) {
+        status = stk_engine_reserve(row->dataset->engine, reserved_bytes, MEMORY_WAIT_MS,
                                     "parsing members of a scan", error);
-        row->values[slot].ticket = status == 0 ? ticket : 0;
+        row->values[slot].reserved_bytes = status == 0 ? reserved_bytes : 0;
     }
     return status < 0 ? status
                       : stk_value_open(&row->values[slot].value, inside->encoding, inside->bytes,
@@ -215,7 +215,7 @@ static int open_sandboxed(struct stk_sample_row *row, uint32_t slot, const struc
     };
     int status = stk_worker_parse(row->worker, &job, value, error);
 
-    row->values[slot].ticket = job.reserved_bytes;
+    row->values[slot].reserved_bytes = job.reserved_bytes;
     return status == 0 && value->tree ? stk_value_find(value, inside->path, value, error) : status;
 }
 
@@ -225,7 +225,7 @@ static int nested_value(struct stk_sample_row *row, uint32_t slot, const struct 
     struct stk_value *value = &row->values[slot].value;
     bool jailed = row->worker && row->worker->sandbox && inside->encoding != STK_VALUE_UNKNOWN &&
                   inside->encoding != STK_VALUE_NPY;
-    struct stk_view lent;
+    struct stk_view view;
     int status;
 
     drop_value(row, slot); /* of an earlier attempt */
@@ -247,8 +247,8 @@ static int nested_value(struct stk_sample_row *row, uint32_t slot, const struct 
     } else if (stk_value_float(value, &value_out->real, NULL) == 0) {
         value_out->kind =
             value_out->real == value_out->real ? STK_PREDICATE_REAL : STK_PREDICATE_NONE;
-    } else if (stk_value_text(value, &lent, NULL) == 0) {
-        *value_out = text(lent.data, lent.bytes);
+    } else if (stk_value_text(value, &view, NULL) == 0) {
+        *value_out = text(view.data, view.bytes);
     }
     return 0;
 }
@@ -293,11 +293,11 @@ static int value_of_text(struct stk_sample_row *row, uint32_t slot, struct stk_v
     if (bytes.bytes > 0 && bytes.bytes <= NUMBER_BYTES_MAX &&
         (bytes.data[0] == '-' || (bytes.data[0] >= '0' && bytes.data[0] <= '9'))) {
         struct stoker_error why = {0};
-        int64_t whole;
+        int64_t number;
         int status;
 
-        if (is_whole_number(bytes, &whole)) {
-            *value_out = integer(whole);
+        if (is_whole_number(bytes, &number)) {
+            *value_out = integer(number);
             return 0;
         }
         status =

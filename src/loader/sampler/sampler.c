@@ -97,7 +97,7 @@ static int compare_texts(const void *a, const void *b)
 static int copy_keys(struct stoker_sampler *sampler, const struct stoker_sampler_options *options,
                      struct stoker_error *error)
 {
-    uint64_t bytes = 0, at = 0, kept = 0;
+    uint64_t bytes = 0, at = 0, count = 0;
 
     for (uint64_t i = 0; i < options->key_count; i++) {
         bytes += strlen(options->keys[i]) + 1;
@@ -117,11 +117,11 @@ static int copy_keys(struct stoker_sampler *sampler, const struct stoker_sampler
     qsort(sampler->keys, options->key_count, sizeof *sampler->keys, compare_texts);
     for (uint64_t i = 0; i < options->key_count;
          i++) { /* a sample that is listed twice counts once */
-        if (i == 0 || strcmp(sampler->keys[i], sampler->keys[kept - 1]) != 0) {
-            sampler->keys[kept++] = sampler->keys[i];
+        if (i == 0 || strcmp(sampler->keys[i], sampler->keys[count - 1]) != 0) {
+            sampler->keys[count++] = sampler->keys[i];
         }
     }
-    sampler->key_count = kept;
+    sampler->key_count = count;
     return 0;
 }
 
@@ -325,13 +325,14 @@ int stoker_sampler_next(struct stoker_sampler *sampler, uint32_t timeout_ms,
 
 static int complete(struct stoker_sampler *sampler, struct stoker_error *error)
 {
-    uint64_t kept;
+    uint64_t needed;
     int status = stk_sampler_scan_finish(sampler, error);
 
     status = status < 0 ? status : stk_sampler_table_write(sampler, error);
-    kept = sampler->is_mapped || status < 0 ? 0 : stk_min(sampler->image.bytes, sampler->reserved);
-    stk_budget_release(&sampler->engine->budget, sampler->reserved - kept);
-    sampler->reserved = kept;
+    needed =
+        sampler->is_mapped || status < 0 ? 0 : stk_min(sampler->image.bytes, sampler->reserved);
+    stk_budget_release(&sampler->engine->budget, sampler->reserved - needed);
+    sampler->reserved = needed;
     make_choice(sampler, status == 0);
     return status;
 }

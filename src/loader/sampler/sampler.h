@@ -51,10 +51,10 @@ struct stk_sample_row {
     struct stk_sample sample;
     char path[STK_PATH_BYTES_MAX]; /* of its shard */
     struct {
-        uint8_t *bytes;         /* owned: of a member */
-        size_t capacity;        /* reserved, as the next */
-        uint64_t ticket;        /* memory bound of the value */
-        struct stk_value value; /* open where encoding is not 0 */
+        uint8_t *bytes;          /* owned: of a member */
+        size_t capacity;         /* reserved, as the next */
+        uint64_t reserved_bytes; /* memory bound of the value */
+        struct stk_value value;  /* open where encoding is not 0 */
     } values[STK_SAMPLE_ROW_VALUES];
 };
 

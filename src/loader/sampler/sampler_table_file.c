@@ -217,7 +217,7 @@ int stk_sampler_table_write(struct stoker_sampler *sampler, struct stoker_error 
             status = try_path(sampler, places->paths[i], error);
             status = status < 0 ? status : 0;
         } else if (is_write_denied(status)) {
-            note(sampler, "the table is not kept: %.160s: %.300s", why.what, why.where);
+            note(sampler, "the table is not stored: %.160s: %.300s", why.what, why.where);
             status = 0;
         } else if (error) {
             *error = why;

@@ -355,7 +355,7 @@ static void test_files(void)
         T_EQ("in memory", sample_of(dataset, &require, &sampler, NULL), 0);
         T_EQ("info", stoker_sampler_info(sampler, &info), 0);
         T_TRUE("elsewhere", !info.table_path || strstr(info.table_path, "/data/") == NULL);
-        T_HAS("note", info.table_note, "not kept");
+        T_HAS("note", info.table_note, "not stored");
         stoker_sampler_close(sampler);
         require = options;
         require.tables = STOKER_INDEX_REQUIRE;

@@ -13,19 +13,20 @@
 /* A range of chunks that one order reads. */
 struct part {
     uint64_t end; /* its last chunk is before this one */
-    uint32_t first_kept, kept_count;
+    uint32_t first_cached, cached_count;
 };
 
 struct stk_packed_rows {
-    const struct stk_token_documents *documents; /* constant after open, as all members but kept */
+    const struct stk_token_documents
+        *documents; /* constant after open, as all members but cached */
     struct stk_packed_rows_options options;
     uint64_t chunk_count;
-    uint64_t *file_ends;                /* [files]: chunks up to the end of this file */
-    uint64_t *ends;                     /* [chunks]: sequences, likewise */
-    struct part *parts;                 /* [part_count]: usually one of all */
-    struct stk_packed_rows_chunk *kept; /* [kept_count]: part by part; chunk n of a part has place
-                                         * n mod kept_count of it */
-    uint32_t part_count, kept_count;
+    uint64_t *file_ends;                  /* [files]: chunks up to the end of this file */
+    uint64_t *ends;                       /* [chunks]: sequences, likewise */
+    struct part *parts;                   /* [part_count]: usually one of all */
+    struct stk_packed_rows_chunk *cached; /* [cached_count]: part by part; chunk n of a part has
+                                           * place n mod cached_count of it */
+    uint32_t part_count, cached_count;
 };
 
 static struct stoker_engine *engine_of(const struct stk_packed_rows *packed)
@@ -43,8 +44,8 @@ static void chunk_drop(struct stk_packed_rows *packed, struct stk_packed_rows_ch
 
 static void drop_all(struct stk_packed_rows *packed)
 {
-    for (uint32_t i = 0; i < packed->kept_count; i++) {
-        chunk_drop(packed, &packed->kept[i]);
+    for (uint32_t i = 0; i < packed->cached_count; i++) {
+        chunk_drop(packed, &packed->cached[i]);
     }
 }
 
@@ -163,30 +164,30 @@ static int init_parts(struct stk_packed_rows *packed, struct part *parts, uint32
     uint64_t windows = packed->options.window_count;
     /* Twice the chunks of a window, which has the same size in every part. */
     uint64_t wanted = stk_min(2 * packed->chunk_count / windows + 1, CACHED_CHUNKS_MAX / count);
-    struct stk_packed_rows_chunk *kept;
-    uint32_t kept_count = 0;
+    struct stk_packed_rows_chunk *cached;
+    uint32_t cached_count = 0;
 
     for (uint32_t i = 0; i < count; i++) {
-        parts[i].first_kept = kept_count;
-        parts[i].kept_count = (uint32_t)stk_max(wanted, CACHED_CHUNKS_MIN);
-        kept_count += parts[i].kept_count;
+        parts[i].first_cached = cached_count;
+        parts[i].cached_count = (uint32_t)stk_max(wanted, CACHED_CHUNKS_MIN);
+        cached_count += parts[i].cached_count;
     }
-    kept = stk_alloc(kept_count, sizeof *kept);
-    if (!kept) {
+    cached = stk_alloc(cached_count, sizeof *cached);
+    if (!cached) {
         stk_free(parts);
         return stk_fail_memory(error, "packed rows, %llu chunks",
                                (unsigned long long)packed->chunk_count);
     }
-    for (uint32_t i = 0; i < kept_count; i++) {
-        kept[i].number = STK_PACKED_ROWS_NO_CHUNK;
+    for (uint32_t i = 0; i < cached_count; i++) {
+        cached[i].number = STK_PACKED_ROWS_NO_CHUNK;
     }
     drop_all(packed);
-    stk_free(packed->kept);
+    stk_free(packed->cached);
     stk_free(packed->parts);
-    packed->kept = kept;
+    packed->cached = cached;
     packed->parts = parts;
     packed->part_count = count;
-    packed->kept_count = kept_count;
+    packed->cached_count = cached_count;
     return 0;
 }
 
@@ -228,7 +229,8 @@ static struct stk_packed_rows_chunk *place_of(const struct stk_packed_rows *pack
             low = middle + 1;
         }
     }
-    return &packed->kept[packed->parts[low].first_kept + number % packed->parts[low].kept_count];
+    return &packed->cached[packed->parts[low].first_cached +
+                           number % packed->parts[low].cached_count];
 }
 
 int stk_packed_rows_open(struct stk_packed_rows **packed_out,
@@ -274,7 +276,7 @@ void stk_packed_rows_close(struct stk_packed_rows *packed)
         return;
     }
     drop_all(packed);
-    stk_free(packed->kept);
+    stk_free(packed->cached);
     stk_free(packed->parts);
     stk_free(packed->ends);
     stk_free(packed->file_ends);
@@ -333,24 +335,24 @@ int stk_packed_rows_get(struct stk_packed_rows *packed, uint64_t sample,
 {
     STK_ASSERT(sample < stk_packed_rows_samples(packed));
     uint64_t number = stk_token_ends_find(packed->ends, packed->chunk_count, sample);
-    struct stk_packed_rows_chunk *kept = place_of(packed, number), made;
+    struct stk_packed_rows_chunk *cached = place_of(packed, number), made;
 
-    if (kept->number != number) {
+    if (cached->number != number) {
         int status = plan_chunk(packed, number, &made, error);
 
         if (status < 0) {
             return status;
         }
-        chunk_drop(packed, kept);
+        chunk_drop(packed, cached);
         status = reserve(packed, made.bytes, error);
         if (status < 0) {
             made.bytes = 0;
             chunk_drop(packed, &made);
             return status;
         }
-        *kept = made;
+        *cached = made;
     }
-    *chunk_out = kept;
+    *chunk_out = cached;
     *sequence_out = (uint32_t)(sample - (number > 0 ? packed->ends[number - 1] : 0));
     return 0;
 }

@@ -114,15 +114,15 @@ static int open_file(struct stk_token_documents *documents, uint32_t i, bool has
 {
     const struct stk_token_set_file *file = &documents->tokens->files[i];
     uint64_t count = file->ends ? file->end_count : file->set.document_count;
-    bool told = file->ends || file->set.documents;
+    bool has_index = file->ends || file->set.documents;
     int status = 0;
 
-    if (!told && !has_eod) {
+    if (!has_index && !has_eod) {
         stk_fail(error, STOKER_ERROR_ARGUMENT, "this file has no index of its documents",
                  "set eod, the token that ends a document, or use Megatron sets", "documents");
         return stk_error_set_location(error, file->path, STOKER_NO_OFFSET, NULL);
     }
-    if (!told) {
+    if (!has_index) {
         status = search_file(documents, i, eod, &count, error);
     }
     documents->count += count;

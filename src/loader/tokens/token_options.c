@@ -67,7 +67,7 @@ static const char *refuse_rows(const struct stoker_token_loader_options *options
         return "where documents begin is counted in 31 bits: take smaller batches";
     }
     if (options->context > 0 && added > 0 && options->context <= added) {
-        return "context must have room for sentinels and EOD, and a token";
+        return "context must have space for sentinels, EOD and one token";
     }
     if (documents && options->positions != STOKER_POSITIONS_NONE) {
         return "positions of documents count from 0: there is no field of them";
