@@ -10,6 +10,7 @@
 #include "io/ipc/single_flight.h"
 #include "io/user_paths.h"
 #include "storage/url/url_alias.h"
+#include "storage/vfs/vfs.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -280,7 +281,7 @@ static bool should_share_result(const struct stoker_dataset *dataset, const char
     }
     if (stk_io_is_url(dataset->options.urls[0])) {
         /* Others may mean something else in each process: memory://, other credentials. */
-        return !stk_io_is_external_url(dataset->options.urls[0]);
+        return !stk_vfs_is_external_url(dataset->options.urls[0]);
     }
     if (stk_io_stat_path(dataset->engine->io, root[0] ? root : ".", &about, NULL) < 0) {
         return false;
@@ -545,7 +546,7 @@ void stk_dataset_release(struct stoker_dataset *dataset)
             stk_io_close_file(engine->io, dataset->locked.files[i].file);
         }
     }
-    stk_io_prefetch_release(engine->io, dataset);
+    stk_vfs_prefetch_release(engine->io, dataset);
     stk_jpeg_index_close(dataset->jpeg_index);
     stk_free(dataset->locked.files);
     paths = atomic_load(&dataset->paths);
@@ -619,7 +620,7 @@ int stk_dataset_pin(struct stoker_dataset *dataset, uint32_t shard, struct stk_f
         status = stk_index_path(dataset->index, shard, path, error);
         status = status < 0 ? status : stk_io_open_file(io, path, file_out, error);
         if (status == 0 &&
-            stk_io_round_trip_bytes(io, *file_out) == 0) { /* an object is no open file */
+            stk_vfs_round_trip_bytes(*file_out) == 0) { /* an object is no open file */
             pthread_mutex_lock(&dataset->lock);
             dataset->locked.in_use++;
             pthread_mutex_unlock(&dataset->lock);
@@ -700,7 +701,7 @@ void stk_dataset_unpin(struct stoker_dataset *dataset, uint32_t shard, struct st
     struct stk_dataset_file *entry = stk_dataset_file_slot(dataset, shard);
 
     if (!entry) {
-        bool far = stk_io_round_trip_bytes(dataset->engine->io, file) > 0;
+        bool far = stk_vfs_round_trip_bytes(file) > 0;
 
         stk_io_close_file(dataset->engine->io, file);
         if (far) {

@@ -10,6 +10,7 @@
 #include "format/tar/tar_container.h"
 #include "format/tar_recover/tar_recover.h"
 #include "index/scan/container_scan.h"
+#include "storage/vfs/vfs.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -737,7 +738,7 @@ static void prefetch_headers(struct tars *tars, uint64_t shard)
 
     while (dataset->scan.keep_cached && next < end) {
         if (atomic_compare_exchange_strong(&tars->heads, &next, next + 1)) {
-            stk_io_prefetch_head(dataset->engine->io, object_path(dataset, next), dataset);
+            stk_vfs_prefetch_head(dataset->engine->io, object_path(dataset, next), dataset);
         }
     }
 }

@@ -232,7 +232,7 @@ int stoker_engine_store_stats(struct stoker_engine *engine, struct stoker_store_
 {
     struct stoker_store_stats full = {0};
 
-    stk_io_store_stats(engine->io, &full);
+    stk_vfs_store_stats(engine->io, &full);
     return stk_options_write_output(stats, &full, sizeof full, "store statistics", NULL);
 }
 

@@ -80,9 +80,9 @@ int stk_read_ahead_start(struct stk_read_ahead *reader, const char *path,
         return status;
     }
     if (about.bytes > STK_VFS_ROUND_TRIP_BYTES) { /* a smaller object comes with its checksum */
-        stk_vfs_fetch_checksum(io, reader->file);
+        stk_vfs_fetch_checksum(reader->file);
     }
-    stk_io_prefetch(io, reader->file, reader); /* the complete object, if there is memory for it */
+    stk_vfs_prefetch(reader->file, reader); /* the complete object, if there is memory for it */
     reader->bytes = about.bytes;
     reader->offset = reader->requested = 0;
     reader->first = reader->waiting = 0;
@@ -111,7 +111,7 @@ void stk_read_ahead_stop(struct stk_read_ahead *reader)
         block->in_flight = false;
     }
     if (reader->file) {
-        stk_io_prefetch_release(io, reader);
+        stk_vfs_prefetch_release(io, reader);
         stk_io_close_file(io, reader->file);
         reader->file = NULL;
     }

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/memory_pages.h"
+#include "storage/vfs/vfs.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -126,7 +127,7 @@ uint64_t stk_engine_trim(struct stoker_engine *engine)
     stk_engine_unlock(engine);
     bytes += service ? service->trim(service) : 0;
     return bytes > 0 ? bytes
-                     : stk_io_prefetch_trim(engine->io); /* last: prefetched data is needed soon */
+                     : stk_vfs_prefetch_trim(engine->io); /* last: prefetched data is needed soon */
 }
 
 void stk_engine_signal_locked(struct stoker_engine *engine, uint64_t count)

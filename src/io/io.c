@@ -1,4 +1,5 @@
-/* The seam's functions: through the table, and the making of listings. */
+/* The functions of io/io.h and io/write.h, which call the tables of the implementation; and the
+ * builder of listings. */
 #include "io/io.h"
 
 #include "base/mem.h"
@@ -8,7 +9,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 static int reserve(void **block, uint64_t *capacity, uint64_t want, size_t item_bytes);
 static int compare_names(const void *left, const void *right);
@@ -28,15 +28,17 @@ int stk_io_open_file(struct stk_io *io, const char *path, struct stk_file **file
 
 void stk_io_close_file(struct stk_io *io, struct stk_file *file)
 {
+    (void)io;
     if (file) {
-        io->table->close_file(io, file);
+        file->ops->close(file);
     }
 }
 
 int stk_io_stat_file(struct stk_io *io, struct stk_file *file, struct stk_stat *stat_out,
                      struct stoker_error *error)
 {
-    return io->table->stat_file(io, file, stat_out, error);
+    (void)io;
+    return file->ops->stat(file, stat_out, error);
 }
 
 int stk_io_stat_path(struct stk_io *io, const char *path, struct stk_stat *stat_out,
@@ -54,13 +56,15 @@ int stk_io_list(struct stk_io *io, const char *path, struct stk_listing *listing
 int64_t stk_io_read_now(struct stk_io *io, struct stk_file *file, uint64_t offset, void *buffer,
                         size_t bytes)
 {
-    return io->table->read_now(io, file, offset, buffer, bytes);
+    (void)io;
+    return file->ops->read_now(file, offset, buffer, bytes);
 }
 
 int64_t stk_io_read_wait(struct stk_io *io, struct stk_file *file, uint64_t offset, void *buffer,
                          size_t bytes)
 {
-    return io->table->read_wait(io, file, offset, buffer, bytes);
+    (void)io;
+    return file->ops->read_wait(file, offset, buffer, bytes);
 }
 
 int stk_io_map(struct stk_io *io, struct stk_file *file, struct stk_view *view_out,
@@ -113,7 +117,8 @@ struct stk_read *stk_io_reap(struct stk_io *io, struct stk_queue *queue, uint32_
 bool stk_io_last_read_error(struct stk_io *io, struct stk_file *file, int status,
                             struct stoker_error *error_out)
 {
-    return io->table->last_read_error && io->table->last_read_error(io, file, status, error_out);
+    (void)io;
+    return file->ops->last_error && file->ops->last_error(file, status, error_out);
 }
 
 int stk_io_fail_read(struct stk_io *io, struct stk_file *file, int64_t status, const char *what,
@@ -122,88 +127,29 @@ int stk_io_fail_read(struct stk_io *io, struct stk_file *file, int64_t status, c
     const char *advice = status == STOKER_ERROR_TIMEOUT
                              ? "check the file system, or raise read_timeout_ms"
                              : "check the file and its disk (dmesg has the kernel's log)";
-    struct stoker_error known;
+    struct stoker_error last;
 
-    if (stk_io_last_read_error(io, file, (int)status, &known)) {
+    if (stk_io_last_read_error(io, file, (int)status, &last)) {
         if (error) {
-            *error = known;
+            *error = last;
         }
         return (int)status;
     }
     return stk_fail(error, (int)status, what, advice, "%s", stoker_status_text((int)status));
 }
 
-void stk_io_prefetch_head(struct stk_io *io, const char *path, const void *owner)
-{
-    if (io->table->prefetch) {
-        io->table->prefetch->prefetch_head(io, path, owner);
-    }
-}
-
-void stk_io_prefetch(struct stk_io *io, struct stk_file *file, const void *owner)
-{
-    if (io->table->prefetch) {
-        io->table->prefetch->prefetch(io, file, owner);
-    }
-}
-
-bool stk_io_is_prefetched(struct stk_io *io, struct stk_file *file, uint64_t offset, uint64_t bytes)
-{
-    return io->table->prefetch && io->table->prefetch->is_prefetched(io, file, offset, bytes);
-}
-
-int64_t stk_io_prefetch_peek(struct stk_io *io, struct stk_file *file, uint64_t offset,
-                             void *buffer, size_t bytes)
-{
-    return io->table->prefetch ? io->table->prefetch->peek(io, file, offset, buffer, bytes)
-                               : -EAGAIN;
-}
-
-void stk_io_prefetch_release(struct stk_io *io, const void *owner)
-{
-    if (io->table->prefetch) {
-        io->table->prefetch->release(io, owner);
-    }
-}
-
-uint64_t stk_io_prefetch_trim(struct stk_io *io)
-{
-    return io->table->prefetch ? io->table->prefetch->trim(io) : 0;
-}
-
-void stk_io_list_many(struct stk_io *io, const char *paths, size_t count,
-                      struct stk_listing *listings_out)
-{
-    for (size_t i = 0; i < count; i++) {
-        listings_out[i] = (struct stk_listing){.count = 0};
-    }
-    if (io->table->list_many && count > 0) {
-        io->table->list_many(io, paths, count, listings_out);
-    }
-}
-
-void stk_io_prefetch_metadata(struct stk_io *io, const char *paths, size_t count)
-{
-    if (io->table->prefetch_metadata && count > 0) {
-        io->table->prefetch_metadata(io, paths, count);
-    }
-}
-
 int64_t stk_io_uncached_bytes(struct stk_io *io, struct stk_file *file, uint64_t offset,
                               uint64_t bytes)
 {
-    return io->table->uncached_bytes ? io->table->uncached_bytes(io, file, offset, bytes) : -ENOSYS;
-}
-
-uint32_t stk_io_round_trip_bytes(struct stk_io *io, struct stk_file *file)
-{
-    return io->table->round_trip_bytes ? io->table->round_trip_bytes(io, file) : 0;
+    (void)io;
+    return file->ops->uncached_bytes ? file->ops->uncached_bytes(file, offset, bytes) : -ENOSYS;
 }
 
 bool stk_io_mount_of(struct stk_io *io, struct stk_file *file, struct stk_mount_info *mount_out)
 {
     *mount_out = (struct stk_mount_info){0};
-    return io->table->mount_of && io->table->mount_of(io, file, mount_out);
+    (void)io;
+    return file->ops->mount_of && file->ops->mount_of(file, mount_out);
 }
 
 bool stk_io_is_url(const char *path)
@@ -217,20 +163,6 @@ bool stk_io_is_url(const char *path)
         at += scheme + 2;
     }
     return scheme > 1 && strncmp(at + scheme, "://", 3) == 0 && strncmp(path, "file://", 7) != 0;
-}
-
-bool stk_io_is_external_url(const char *path)
-{
-    static const char *const ours[] = {"s3", "gs", "az", "hf", "http", "https"};
-    size_t scheme = strcspn(path, ":");
-
-    for (size_t i = 0; i < STK_COUNT(ours); i++) {
-        if (scheme == strlen(ours[i]) && strncasecmp(path, ours[i], scheme) == 0 &&
-            strncmp(path + scheme, "://", 3) == 0) {
-            return false;
-        }
-    }
-    return stk_io_is_url(path);
 }
 
 static _Thread_local const _Atomic bool *thread_cancel_flag;
@@ -263,13 +195,6 @@ const char *stk_io_backend(struct stk_io *io, const char **reason_out)
     return io->table->backend(io, reason_out);
 }
 
-void stk_io_store_stats(struct stk_io *io, struct stoker_store_stats *stats_out)
-{
-    if (io->table->store_stats) {
-        io->table->store_stats(io, stats_out);
-    }
-}
-
 uint64_t stk_io_leaked_bytes(struct stk_io *io)
 {
     return io->table->leaked_bytes(io);
@@ -285,7 +210,7 @@ int stk_io_open_exclusive(struct stk_io *io, const char *path, struct stk_output
                           uint64_t *bytes, struct stoker_error *error)
 {
     if (!io->table->write->open_exclusive) {
-        *bytes = 0; /* one process has a simulated world, and begins anew */
+        *bytes = 0; /* only one process uses a simulated file system, and it starts empty */
         return io->table->write->create(io, path, false, out_out, error);
     }
     return io->table->write->open_exclusive(io, path, out_out, bytes, error);
@@ -395,7 +320,7 @@ int stk_listing_add(struct stk_listing_builder *builder, const struct stk_entry 
     memcpy(builder->names + builder->names_bytes, entry->name, bytes);
     mine = &builder->entries[builder->count++];
     *mine = *entry;
-    mine->name = NULL; /* the names still move: build sets it, in the order of adding */
+    mine->name = NULL; /* the names may still move: build sets it, in the order of adding */
     builder->names_bytes += bytes;
     return 0;
 }

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/memory_pages.h"
+#include "storage/vfs/vfs.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -49,7 +50,7 @@ int stk_scan_lane_open(struct stk_scan_lane *lane, const struct stk_container_sc
     struct stk_container_options opened = container_options(options, chain->shard);
     int status = -ENOMEM;
 
-    lane->round_trip_bytes = stk_io_round_trip_bytes(options->io, chain->shard->file);
+    lane->round_trip_bytes = stk_vfs_round_trip_bytes(chain->shard->file);
     if (reserve_buffer(lane)) {
         status = stk_container_open(&lane->parser, chain->shard->format, &opened, error);
     }
@@ -183,10 +184,9 @@ static int read_narrow(struct stk_scan_lane *lane, const struct stk_container_sc
         return stk_fail(&lane->error, -ENOMEM, "cannot read headers", "free memory", "%zu bytes",
                         bytes);
     }
-    got =
-        lane->round_trip_bytes
-            ? stk_io_prefetch_peek(options->io, shard->file, lane->need.offset, lane->buffer, bytes)
-            : stk_io_read_now(options->io, shard->file, lane->need.offset, lane->buffer, bytes);
+    got = lane->round_trip_bytes
+              ? stk_vfs_prefetch_peek(shard->file, lane->need.offset, lane->buffer, bytes)
+              : stk_io_read_now(options->io, shard->file, lane->need.offset, lane->buffer, bytes);
     if (got < 0 && got != -EAGAIN) {
         return fail_read(lane, options, got);
     }
@@ -214,12 +214,12 @@ static size_t remote_read_bytes(struct stk_scan_lane *lane,
     uint64_t end = lane->window_at + lane->window.bytes, from = lane->need.offset;
     uint64_t bytes = stk_min(stk_max(lane->need.bytes, READ_BYTES_MIN), shard->bytes - from);
 
-    lane->prefetched = stk_io_is_prefetched(options->io, shard->file, from, bytes);
+    lane->prefetched = stk_vfs_is_prefetched(shard->file, from, bytes);
     if (!lane->prefetched && options->prefetch_owner && !lane->chain->prefetching &&
         lane->members > 0 && (from - lane->start) / lane->members <= lane->round_trip_bytes) {
         lane->chain->prefetching = true;
-        stk_io_prefetch(options->io, shard->file, options->prefetch_owner);
-        lane->prefetched = stk_io_is_prefetched(options->io, shard->file, from, bytes);
+        stk_vfs_prefetch(shard->file, options->prefetch_owner);
+        lane->prefetched = stk_vfs_is_prefetched(shard->file, from, bytes);
     }
     if (lane->prefetched) {
         return READ_BYTES_MIN;

@@ -1,9 +1,9 @@
-/* Goal: a call that never returns is given up at its deadline: its buffer counts as lost, the
- * rest goes on, closing does not wait for it, and what comes back later harms nobody.
+/* Goal: a call that never returns is abandoned at its deadline: its buffer counts as leaked, other
+ * calls continue, closing does not wait for it, and a late return does no harm.
  * Method: a file system in a child process (the kernel's FUSE protocol, linux/fuse.h) that answers
  * for the file "good" and stays silent for others; when the child dies the kernel ends the calls.
- * Covers thread_pool.c, and the deadlines of posix.c, uring_queue.c, thread_queue.c, local_path.c.
- * Needs root and /dev/fuse.
+ * Covers thread_pool.c, posix_call.c, and the deadlines of posix.c, uring_queue.c, thread_queue.c,
+ * local_path.c. Needs root and /dev/fuse.
  *
  * usage: hang_test [serve FOLDER]
  *   serve   only mounts that file system, writes one byte when it is there, and serves it until it

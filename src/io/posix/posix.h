@@ -1,12 +1,14 @@
-/* io/posix/posix.h: what the two real backends share: the machine's files, and how one read is cut.
+/* io/posix/posix.h: the POSIX implementation of io/io.h, with two backends for queues: io_uring and
+ * threads. This header declares what its files share: open files, and how one read is split.
  *
- *   path --near--> a local file system: called directly, confined to its mount (openat2)
- *        `--far--> network, FUSE, unknown: on a pool thread, given up at the deadline
+ *   path --local---> called directly, confined to its mount (openat2)
+ *        `-network-> network, FUSE, unknown: on a pool thread, abandoned at the deadline
  *
- *   stk_read --span--> O_DIRECT, rounded out; or as it is --kernel--> short? go on --> result
+ *   stk_read --stk_read_part--> O_DIRECT, rounded out; or buffered --kernel--> short? go on -->
+ * result
  *
- * Owner: the stk_io. Threads: any; what serves a queue: the queue's.
- * Memory: taken in open, one block a file. Bound: path_args here, in io/read_list.h and
+ * Owner: the stk_io. Threads: any; functions of a queue: the thread of the queue.
+ * Memory: allocated in open, one block a file. Bound: the limits here, in io/read_list.h and
  * io/posix/thread_pool.h. */
 #ifndef IO_POSIX_POSIX_H
 #define IO_POSIX_POSIX_H
@@ -17,7 +19,7 @@
 
 #include <stdatomic.h>
 
-/* A kernel that answers "again" for ever is an error in the end. */
+/* A read that the kernel answers with EAGAIN or EINTR fails after so many attempts. */
 #define STK_READ_PART_RETRIES_MAX 64u
 
 struct stk_local_paths;
@@ -25,26 +27,28 @@ struct stk_listing_builder;
 struct stat;
 
 struct stk_posix {
-    struct stk_io io;                    /* first: it is what callers hold */
+    struct stk_io io;                    /* first: callers hold a pointer to it */
     struct stk_io_options options;       /* const after open; defaults filled in */
-    struct stk_local_paths *local_paths; /* which paths are near */
-    struct stk_thread_pool *calls;       /* for what is far */
+    struct stk_local_paths *local_paths; /* tells which paths are on local file systems */
+    struct stk_thread_pool *calls;       /* for calls on network file systems */
     char reason[256];                    /* const after open */
     _Atomic uint64_t leaked_bytes;
-    _Atomic bool probe_refused; /* no cachestat here */
+    _Atomic bool probe_refused; /* the kernel has no cachestat */
 };
 
 struct stk_posix_file {
-    _Atomic uint32_t users; /* its opener, and every call or read on a thread, lost ones too */
+    struct stk_file file;   /* first */
+    _Atomic uint32_t users; /* its opener, and each call or read on a thread, also abandoned ones */
     int fd;
     bool is_network;
     bool regular;
-    struct stk_mount_info mount; /* when it was opened, as bytes */
+    struct stk_posix *posix;
+    struct stk_mount_info mount; /* when the file was opened, like bytes */
     uint64_t bytes;
     _Atomic int direct_fd;       /* STK_DIRECT_UNTRIED, STK_DIRECT_REFUSED, or open with O_DIRECT */
-    _Atomic bool direct_refused; /* a read by direct_fd was refused: back to buffered */
-    _Atomic bool nowait_refused; /* the file system knows no RWF_NOWAIT */
-    _Atomic bool warm;           /* the last read_now found its bytes */
+    _Atomic bool direct_refused; /* a read by direct_fd was refused: use buffered reads */
+    _Atomic bool nowait_refused; /* the file system does not support RWF_NOWAIT */
+    _Atomic bool warm;           /* the last read_now found its bytes in memory */
 };
 #define STK_DIRECT_UNTRIED (-1)
 #define STK_DIRECT_REFUSED (-2)
@@ -59,21 +63,48 @@ static inline struct stk_posix *stk_posix(struct stk_io *io)
     return (struct stk_posix *)(void *)io;
 }
 
-/* A thread that hangs in a file keeps it open, so that its number names no other file. */
+/* A thread that hangs in a call on a file keeps the file open, so that its descriptor is not reused
+ * for another file. */
 static inline void stk_posix_file_acquire(struct stk_posix_file *file)
 {
     atomic_fetch_add_explicit(&file->users, 1, memory_order_relaxed);
 }
-void stk_posix_file_release(struct stk_posix_file *file);
 
-/* The part of one read that is still to be asked from the kernel. A value: it stays usable after
- * its read was given up. */
+/* posix_file.c: open files */
+void stk_posix_file_release(struct stk_posix_file *file);
+/* The size from which the options demand O_DIRECT. */
+uint64_t stk_posix_direct_bytes_min(const struct stk_posix *posix);
+/* Opens the file of fd again with O_DIRECT. Returns a descriptor or STK_DIRECT_REFUSED. */
+int stk_posix_open_direct(int fd);
+/* Returns the descriptor for direct reads, which the first call opens; -1: use buffered reads. */
+int stk_posix_file_direct_fd(struct stk_posix_file *file);
+/* Reads with pread until `bytes`, the end of the file or an error: the count or -errno. */
+int64_t stk_posix_read_fd(int fd, uint64_t offset, uint8_t *buffer, size_t bytes);
+uint32_t stk_posix_entry_kind(const struct stat *stat); /* enum stk_entry_kind */
+void stk_posix_stat_convert(const struct stat *from, struct stk_stat *to);
+/* Sets the size and mount of a file, whose fd and is_network are set. */
+void stk_posix_set_mount(struct stk_posix_file *file, const struct stat *stat);
+bool stk_posix_file_mount_of(struct stk_file *file, struct stk_mount_info *mount_out);
+/* Returns how many pages of the range the page cache lacks, or -errno: ENOSYS before Linux 6.5,
+ * EPERM. */
+int64_t stk_posix_uncached_pages(int fd, uint64_t offset, uint64_t bytes);
+/* The same; 0 if it is unknown. *pages_out: pages of the range, or 0 if it is unknown. */
+uint64_t stk_posix_file_pages_missing(struct stk_posix_file *file, uint64_t offset, uint64_t bytes,
+                                      uint64_t *pages_out);
+int stk_posix_map(struct stk_io *io, struct stk_file *file, struct stk_view *view_out,
+                  struct stoker_error *error);
+void stk_posix_unmap(struct stk_io *io, struct stk_view view);
+void stk_posix_map_prefetch(struct stk_io *io, struct stk_view part);
+uint64_t stk_posix_thread_disk_reads(struct stk_io *io);
+
+/* read_part.c: the part of one read that the kernel has not returned yet. A value: it stays valid
+ * after its read was abandoned. */
 struct stk_read_part {
     int fd;
     int buffered_fd;
     bool direct;
-    bool is_network; /* may hang: never to be begun by the submitter */
-    bool refused;    /* out: O_DIRECT was, the file should learn it */
+    bool is_network; /* may hang: the submitter must not start it */
+    bool refused;    /* out: the file system refused O_DIRECT */
     uint8_t *buffer;
     uint64_t offset; /* of buffer[0] in the file */
     uint64_t wanted_offset;
@@ -84,17 +115,17 @@ struct stk_read_part {
     int failure; /* 0 or -errno */
 };
 
-void stk_read_part_init(struct stk_read_part *span, struct stk_posix *posix, struct stk_read *read);
-/* What a read of (fd, buffer + done, bytes - done, offset + done) returned: a count or -errno.
- * True: the span is finished; false: read on. */
-bool stk_read_part_advance(struct stk_read_part *span, int64_t returned);
-/* Fills the out fields of *read from a finished span. */
-void stk_read_part_finish(const struct stk_read_part *span, struct stk_read *read);
+void stk_read_part_init(struct stk_read_part *part, struct stk_posix *posix, struct stk_read *read);
+/* returned: the result of a read of (fd, buffer + done, bytes - done, offset + done), a count or
+ * -errno. Returns true if the read is finished; false if it needs another call. */
+bool stk_read_part_advance(struct stk_read_part *part, int64_t returned);
+/* Sets the out fields of *read from a finished part. */
+void stk_read_part_finish(const struct stk_read_part *part, struct stk_read *read);
 
-/* Ends a read without data: `lost` when the kernel may still write into its buffer. */
-void stk_posix_abandon(struct stk_posix *posix, struct stk_read *read, int status, bool lost);
+/* Ends a read without data. leaked: the kernel may still write into its buffer. */
+void stk_posix_abandon(struct stk_posix *posix, struct stk_read *read, int status, bool leaked);
 
-/* The backends. The probe: 0, or -errno with the reason as a sentence. */
+/* The backends. stk_uring_probe returns 0, or -errno and the reason as a sentence. */
 int stk_uring_probe(char *reason, size_t reason_bytes);
 int stk_uring_queue_open(struct stk_io *io, struct stk_queue **queue_out,
                          struct stoker_error *error);
@@ -111,33 +142,21 @@ struct stk_read *stk_thread_queue_reap(struct stk_io *io, struct stk_queue *queu
                                        uint32_t timeout_ms);
 void stk_thread_queue_wake(struct stk_io *io, struct stk_queue *queue);
 
-/* write.c: files being written; both backends. */
+/* posix_write.c: files that are written; for both backends. */
 extern const struct stk_write_table stk_posix_write_table;
 
-/* local_path.c: opens a path confined to a mount that is known to be local. A descriptor or -errno;
- * -EXDEV: not known to be local, so ask on a pool thread. */
-int stk_local_paths_open(struct stk_local_paths **places_out, struct stk_thread_pool *calls);
-void stk_local_paths_close(struct stk_local_paths *places);
-int stk_local_path_open(struct stk_local_paths *places, const char *path, int flags);
-/* The same below an open directory that is near: -EXDEV when the name leads out of it. */
-int stk_local_path_open_at(struct stk_local_paths *places, int directory_fd, const char *name,
+/* local_path.c: opens a path if it is on a local mount, without leaving the mount. Returns a
+ * descriptor or -errno; -EXDEV: the path may be on a network mount, so open it on a pool thread. */
+int stk_local_paths_open(struct stk_local_paths **paths_out, struct stk_thread_pool *calls);
+void stk_local_paths_close(struct stk_local_paths *paths);
+int stk_local_path_open(struct stk_local_paths *paths, const char *path, int flags);
+/* The same below an open local directory. Returns -EXDEV if the name leaves its mount. */
+int stk_local_path_open_at(struct stk_local_paths *paths, int directory_fd, const char *name,
                            int flags);
-/* Adds the entries of an open directory: 0 or -errno. -EXDEV: an entry leads out of the mount.
- * places NULL: goes wherever links lead, and may hang. */
-int stk_local_path_list(struct stk_local_paths *places, int fd,
-                        struct stk_listing_builder *builder);
-uint32_t stk_posix_entry_kind(const struct stat *stat); /* enum stk_entry_kind */
-/* What an opening told, into the file, whose fd and far are set; and out again: stk_io_mount_of. */
-void stk_posix_set_mount(struct stk_posix_file *file, const struct stat *stat);
-bool stk_posix_mount_of(struct stk_io *io, struct stk_file *file, struct stk_mount_info *mount_out);
-/* Whether the file system of fd is on this machine. May hang if it is not. */
+/* Adds the entries of an open directory. Returns 0 or -errno; -EXDEV if an entry leaves the mount.
+ * If paths is NULL, it follows links to other mounts and may hang. */
+int stk_local_path_list(struct stk_local_paths *paths, int fd, struct stk_listing_builder *builder);
+/* Returns true if the file system of fd is on this machine. May hang if it is not. */
 bool stk_local_path_is_local(int fd);
-/* Pages of the range that the page cache has not, or -errno: ENOSYS before Linux 6.5, EPERM. */
-int64_t stk_posix_uncached_bytes(int fd, uint64_t offset, uint64_t bytes);
-int stk_posix_map(struct stk_io *io, struct stk_file *file, struct stk_view *view_out,
-                  struct stoker_error *error);
-void stk_posix_unmap(struct stk_io *io, struct stk_view view);
-void stk_posix_map_prefetch(struct stk_io *io, struct stk_view part);
-uint64_t stk_posix_thread_disk_reads(struct stk_io *io);
 
 #endif

@@ -156,23 +156,22 @@ static int open_file(struct stk_io *io, const char *path, struct stk_file **file
     if (status < 0) {
         return stk_sim_fail(error, -status, "cannot open the file", path);
     }
-    *file_out = (struct stk_file *)(void *)node;
+    *file_out = &node->file;
     return 0;
 }
 
-static void close_file(struct stk_io *io, struct stk_file *file)
+static void close_file(struct stk_file *file)
 {
-    struct stk_sim *world = stk_sim_of(io);
+    struct stk_sim *world = node_of(file)->sim;
 
     pthread_mutex_lock(&world->lock);
     stk_sim_node_release(world, node_of(file));
     pthread_mutex_unlock(&world->lock);
 }
 
-static int stat_file(struct stk_io *io, struct stk_file *file, struct stk_stat *stat_out,
-                     struct stoker_error *error)
+static int stat_file(struct stk_file *file, struct stk_stat *stat_out, struct stoker_error *error)
 {
-    struct stk_sim *world = stk_sim_of(io);
+    struct stk_sim *world = node_of(file)->sim;
     int status;
 
     pthread_mutex_lock(&world->lock);
@@ -252,11 +251,10 @@ static int list(struct stk_io *io, const char *path, struct stk_listing *listing
     return status < 0 ? stk_sim_fail(error, -status, "cannot list the folder", path) : 0;
 }
 
-static int64_t read_now(struct stk_io *io, struct stk_file *file, uint64_t offset, void *buffer,
-                        size_t bytes)
+static int64_t read_now(struct stk_file *file, uint64_t offset, void *buffer, size_t bytes)
 {
-    struct stk_sim *world = stk_sim_of(io);
     const struct stk_sim_node *node = node_of(file);
+    struct stk_sim *world = node->sim;
     bool cold = false, failed;
     uint64_t end, count = 0;
 
@@ -287,11 +285,10 @@ static int64_t read_now(struct stk_io *io, struct stk_file *file, uint64_t offse
     return failed ? -EIO : cold ? -EAGAIN : (int64_t)count;
 }
 
-static int64_t read_wait(struct stk_io *io, struct stk_file *file, uint64_t offset, void *buffer,
-                         size_t bytes)
+static int64_t read_wait(struct stk_file *file, uint64_t offset, void *buffer, size_t bytes)
 {
-    struct stk_sim *world = stk_sim_of(io);
     const struct stk_sim_node *node = node_of(file);
+    struct stk_sim *world = node->sim;
     uint64_t timeout_ns = world->options.read_timeout_ms * TICKS_MS;
     struct outcome outcome;
 
@@ -454,37 +451,33 @@ static void sim_close(struct stk_io *io)
     stk_free(world);
 }
 
+static const struct stk_file_ops file_ops = {
+    .close = close_file, .stat = stat_file, .read_now = read_now, .read_wait = read_wait};
+
 static const struct stk_io_table sim_table = {
-    open_file,
-    close_file,
-    stat_file,
-    stat_path,
-    list,
-    read_now,
-    read_wait,
-    queue_open,
-    queue_close,
-    submit,
-    reap,
-    wake,
-    clock_ns,
-    backend,
-    leaked_bytes,
-    stk_sim_map,
-    stk_sim_unmap,
-    stk_sim_map_prefetch,
-    stk_sim_thread_disk_reads,
-    sim_close,
-    &stk_sim_write_table,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
+    .open_file = open_file,
+    .stat_path = stat_path,
+    .list = list,
+    .queue_open = queue_open,
+    .queue_close = queue_close,
+    .submit = submit,
+    .reap = reap,
+    .wake = wake,
+    .clock_ns = clock_ns,
+    .backend = backend,
+    .leaked_bytes = leaked_bytes,
+    .map_file = stk_sim_map,
+    .unmap = stk_sim_unmap,
+    .map_prefetch = stk_sim_map_prefetch,
+    .thread_disk_reads = stk_sim_thread_disk_reads,
+    .close = sim_close,
+    .write = &stk_sim_write_table,
 };
+
+struct stk_file_ops *stk_sim_file_ops(struct stk_io *io)
+{
+    return &stk_sim_of(io)->file_ops;
+}
 
 int stk_sim_open(struct stk_io **io_out, uint64_t seed, const struct stk_io_options *options,
                  struct stoker_error *error)
@@ -497,6 +490,7 @@ int stk_sim_open(struct stk_io **io_out, uint64_t seed, const struct stk_io_opti
     pthread_mutex_init(&world->lock, NULL);
     pthread_cond_init(&world->wake, NULL);
     world->io.table = &sim_table;
+    world->file_ops = file_ops;
     world->seed = seed;
     world->now_ns = STK_SIM_CLOCK_START;
     world->options = options ? *options : (struct stk_io_options){0};

@@ -45,6 +45,9 @@ struct stk_sim_rule {
 /* Gives *io_out; an empty world. The same seed gives the same faults. */
 int stk_sim_open(struct stk_io **io_out, uint64_t seed, const struct stk_io_options *options,
                  struct stoker_error *error);
+/* The operations of all files of this simulation. A test may replace some of them before other
+ * threads use the files. */
+struct stk_file_ops *stk_sim_file_ops(struct stk_io *io);
 /* Copies bytes; parents are made. data NULL: a directory. 0, -ENOMEM, -EEXIST or -ENOTDIR.
  * A relative path starts at the root. */
 int stk_sim_add(struct stk_io *io, const char *path, const void *data, size_t bytes);

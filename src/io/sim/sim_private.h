@@ -33,6 +33,8 @@ struct stk_sim_names {
 
 /* A file, directory or link, apart from its name. */
 struct stk_sim_node {
+    struct stk_file file; /* first: an open file is its node */
+    struct stk_sim *sim;
     struct stk_sim_node *previous, *next; /* of all nodes of the world */
     uint64_t users;                       /* names and handles */
     uint32_t kind;                        /* enum stk_entry_kind; OTHER: a link */
@@ -58,7 +60,8 @@ struct stk_sim_rule_state {
 };
 
 struct stk_sim {
-    struct stk_io io; /* first */
+    struct stk_io io;             /* first */
+    struct stk_file_ops file_ops; /* of all files; a test may replace some */
     struct stk_io_options options;
     uint64_t seed;
     pthread_mutex_t lock; /* of all below */

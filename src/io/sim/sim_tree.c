@@ -26,6 +26,8 @@ struct stk_sim_node *stk_sim_node_new(struct stk_sim *world, uint32_t kind)
     struct stk_sim_node *node = stk_alloc(1, sizeof *node);
 
     if (node) {
+        node->file.ops = &world->file_ops;
+        node->sim = world;
         node->kind = kind;
         node->inode = ++world->inode_last;
         node->mtime_ns = STK_SIM_CLOCK_START;

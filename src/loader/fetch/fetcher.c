@@ -6,6 +6,7 @@
 #include "engine/worker.h"
 #include "loader/fetch/coalesce.h"
 #include "loader/fetch/fetch_buffer.h"
+#include "storage/vfs/vfs.h"
 
 #include <errno.h>
 
@@ -236,7 +237,7 @@ static bool needs_read(const struct stk_fetch *fetch)
 static void set_read_options(struct stk_fetcher *fetcher, struct stk_fetch *fetch)
 {
     const struct stoker_engine_options *options = &fetcher->engine->options;
-    uint32_t round_trip_bytes = stk_io_round_trip_bytes(fetcher->engine->io, fetch->file);
+    uint32_t round_trip_bytes = stk_vfs_round_trip_bytes(fetch->file);
     struct stk_read_sizes reads = {.free_gap_bytes = options->io_gap_bytes,
                                    .gap_bytes = options->io_gap_bytes,
                                    .bytes_max = options->io_bytes_max,

@@ -15,13 +15,6 @@ static struct far {
     _Atomic uint32_t count;
 } fars[4];
 
-static uint32_t far_bytes(struct stk_io *io, struct stk_file *file)
-{
-    (void)io;
-    (void)file;
-    return 1; /* nothing is joined */
-}
-
 static int far_submit(struct stk_io *io, struct stk_queue *queue, struct stk_read *reads)
 {
     struct far *far = (struct far *)(uintptr_t)io->table;
@@ -37,9 +30,9 @@ static void make_far(struct stk_io *world, struct far *far)
 {
     far->near = world->table;
     far->table = *world->table;
-    far->table.round_trip_bytes = far_bytes;
     far->table.submit = far_submit;
     world->table = &far->table;
+    stk_sim_file_ops(world)->round_trip_bytes = 1; /* nothing is joined */
 }
 
 static uint32_t count_placed(const struct far *far, const struct stoker_batch *batch)

@@ -1,4 +1,4 @@
-/* Files whose bytes are brought by errands. */
+/* Files of the external file system: each operation is a request. */
 #include "storage/external/external_fs.h"
 
 #include "base/mem.h"
@@ -10,9 +10,10 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#define DEVICE 0x6775657374ull /* of all of them; inodes are hashes of URLs */
+#define DEVICE 0x6775657374ull /* of all external files; their inodes are hashes of URLs */
 
 struct stk_external_file {
+    struct stk_file file;   /* first */
     _Atomic uint32_t users; /* its opener, and reads in flight */
     struct stoker_external_fs *fs;
     uint32_t timeout_ms;
@@ -24,7 +25,7 @@ struct stk_external_file {
 
 static struct stk_external_file *external_file_of(const struct stk_file *file)
 {
-    return (struct stk_external_file *)((uintptr_t)file - 2);
+    return (struct stk_external_file *)(uintptr_t)file;
 }
 
 static uint64_t inode_of(const char *url, size_t bytes)
@@ -78,7 +79,8 @@ int stk_external_file_open(struct stoker_external_fs *fs, const char *url, uint3
     external->stat = stat;
     pthread_mutex_init(&external->lock, NULL);
     memcpy(external->url, url, bytes);
-    *file_out = (struct stk_file *)((uintptr_t)external | 2);
+    external->file.ops = &stk_external_file_ops;
+    *file_out = &external->file;
     return 0;
 }
 
@@ -91,7 +93,7 @@ void stk_external_file_close(struct stk_file *file)
 {
     struct stk_external_file *external = external_file_of(file);
 
-    /* Release and acquire: the last one sees all that the others did with it. */
+    /* Release and acquire: the last user sees all writes of the others. */
     if (atomic_fetch_sub_explicit(&external->users, 1, memory_order_acq_rel) == 1) {
         stk_external_fs_release(external->fs);
         pthread_mutex_destroy(&external->lock);
@@ -99,9 +101,12 @@ void stk_external_file_close(struct stk_file *file)
     }
 }
 
-void stk_external_file_stat(const struct stk_file *file, struct stk_stat *stat_out)
+int stk_external_file_stat(struct stk_file *file, struct stk_stat *stat_out,
+                           struct stoker_error *error)
 {
+    (void)error;
     *stat_out = external_file_of(file)->stat;
+    return 0;
 }
 
 int stk_external_file_list(struct stoker_external_fs *fs, const char *url, uint32_t timeout_ms,
@@ -165,8 +170,7 @@ int64_t stk_external_file_finish_read(const struct stk_file *file, int status,
     return status;
 }
 
-int64_t stk_external_file_read(const struct stk_file *file, uint64_t offset, void *buffer,
-                               size_t bytes)
+int64_t stk_external_file_read(struct stk_file *file, uint64_t offset, void *buffer, size_t bytes)
 {
     const struct stk_external_file *external = external_file_of(file);
     uint64_t expected =
@@ -191,22 +195,21 @@ int64_t stk_external_file_read(const struct stk_file *file, uint64_t offset, voi
     return got < 0 ? got : (int64_t)expected;
 }
 
-bool stk_external_file_last_error(const struct stk_file *file, int status,
-                                  struct stoker_error *error_out)
+bool stk_external_file_last_error(struct stk_file *file, int status, struct stoker_error *error_out)
 {
     struct stk_external_file *external = external_file_of(file);
-    bool known;
+    bool found;
 
     pthread_mutex_lock(&external->lock);
-    known = external->error.status == status;
-    if (known) {
+    found = external->error.status == status;
+    if (found) {
         *error_out = external->error;
     }
     pthread_mutex_unlock(&external->lock);
-    return known;
+    return found;
 }
 
-int stk_external_file_map(const struct stk_file *file, uint8_t **pages_out, uint64_t *bytes_out,
+int stk_external_file_map(struct stk_file *file, uint8_t **pages_out, uint64_t *bytes_out,
                           struct stoker_error *error)
 {
     const struct stk_external_file *external = external_file_of(file);
@@ -231,3 +234,21 @@ int stk_external_file_map(const struct stk_file *file, uint8_t **pages_out, uint
     }
     return 0;
 }
+
+/* None of its bytes is in memory. */
+static int64_t read_now(struct stk_file *file, uint64_t offset, void *buffer, size_t bytes)
+{
+    (void)file;
+    (void)offset;
+    (void)buffer;
+    (void)bytes;
+    return -EAGAIN;
+}
+
+const struct stk_file_ops stk_external_file_ops = {.close = stk_external_file_close,
+                                                   .stat = stk_external_file_stat,
+                                                   .read_now = read_now,
+                                                   .read_wait = stk_external_file_read,
+                                                   .last_error = stk_external_file_last_error,
+                                                   .round_trip_bytes =
+                                                       STK_EXTERNAL_FS_ROUND_TRIP_BYTES};

@@ -22,6 +22,7 @@
 #define STK_EXTERNAL_FS_READ_BYTES (1u << 20)
 #define STK_EXTERNAL_FS_URL_BYTES_MAX 4096u
 #define STK_EXTERNAL_FS_MAP_BYTES_MAX (4ull << 30)
+#define STK_EXTERNAL_FS_ROUND_TRIP_BYTES (1u << 20) /* see struct stk_file_ops */
 
 struct stoker_external_fs;
 struct stk_external_queue;
@@ -66,27 +67,28 @@ struct stk_read *stk_external_queue_reap(struct stk_external_queue *queue, struc
 /* Milliseconds until the next deadline; UINT32_MAX: nothing is in flight. */
 uint32_t stk_external_queue_timeout_ms(const struct stk_external_queue *queue);
 
-/* external_file.c: files of it. A pointer to one has bit 1 set, so that it is told from others. */
-struct stk_external_file;
+/* external_file.c: files of it, with the operations of struct stk_file_ops. */
+extern const struct stk_file_ops stk_external_file_ops;
 static inline bool stk_file_is_external(const struct stk_file *file)
 {
-    return ((uintptr_t)file & 2) != 0;
+    return file->ops == &stk_external_file_ops;
 }
 int stk_external_file_open(struct stoker_external_fs *fs, const char *url, uint32_t timeout_ms,
                            struct stk_file **file_out, struct stoker_error *error);
 void stk_external_file_close(struct stk_file *file);
 int stk_external_file_stat_url(struct stoker_external_fs *fs, const char *url, uint32_t timeout_ms,
                                struct stk_stat *stat_out, struct stoker_error *error);
-void stk_external_file_stat(const struct stk_file *file, struct stk_stat *stat_out);
+int stk_external_file_stat(struct stk_file *file, struct stk_stat *stat_out,
+                           struct stoker_error *error);
 int stk_external_file_list(struct stoker_external_fs *fs, const char *url, uint32_t timeout_ms,
                            struct stk_listing *listing_out, struct stoker_error *error);
-/* Fewer only at the end, or where the file got shorter: then STOKER_ERROR_CHANGED. */
-int64_t stk_external_file_read(const struct stk_file *file, uint64_t offset, void *buffer,
-                               size_t bytes);
-bool stk_external_file_last_error(const struct stk_file *file, int status,
+/* Returns fewer bytes only at the end of the file; STOKER_ERROR_CHANGED if the file became shorter.
+ */
+int64_t stk_external_file_read(struct stk_file *file, uint64_t offset, void *buffer, size_t bytes);
+bool stk_external_file_last_error(struct stk_file *file, int status,
                                   struct stoker_error *error_out);
-/* Its bytes as memory: pages, to be freed by stk_pages_free. */
-int stk_external_file_map(const struct stk_file *file, uint8_t **pages_out, uint64_t *bytes_out,
+/* Reads the whole file into pages, which the caller frees with stk_pages_free. */
+int stk_external_file_map(struct stk_file *file, uint8_t **pages_out, uint64_t *bytes_out,
                           struct stoker_error *error);
 
 /* of external_file.c, for external_queue.c */

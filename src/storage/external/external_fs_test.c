@@ -91,7 +91,7 @@ static void test_files(void)
 
     T_EQ("open", stk_external_file_open(desk, "x://file", LONG_MS, &file, &error), 0);
     T_EQ("is a guest", stk_file_is_external(file), 1);
-    stk_external_file_stat(file, &stat);
+    stk_external_file_stat(file, &stat, NULL);
     T_EQ("size", stat.bytes, BYTES);
     T_EQ("version", stat.version, 9);
     T_EQ("all", stk_external_file_read(file, 0, bytes, BYTES + 5), BYTES);

@@ -7,6 +7,7 @@
 #include "storage/source/path_list.h"
 
 #include "base/mem.h"
+#include "storage/vfs/vfs.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -154,7 +155,7 @@ static void read_ahead(struct walk *walk, const struct stk_listing *listing, siz
         }
     }
     if (count > 1) {
-        stk_io_list_many(walk->io, paths, count, ahead->listings);
+        stk_vfs_list_many(walk->io, paths, count, ahead->listings);
         ahead->count = count;
     }
     stk_free(paths);

@@ -1,6 +1,7 @@
 /* What a path with a pattern stands for, where files are meant rather than data sets. */
 #include "base/mem.h"
 #include "storage/source/path_list.h"
+#include "storage/vfs/vfs.h"
 
 #include <errno.h>
 #include <string.h>
@@ -103,7 +104,7 @@ int stk_source_expand(struct stk_io *io, const char *path, char **text_out, size
     } else {
         status = stk_path_list_expand_braces(path, &text, &count, error);
         if (status == 0 && !has_glob(path)) {
-            stk_io_prefetch_metadata(io, text, count);
+            stk_vfs_prefetch_metadata(io, text, count);
         }
     }
     for (const char *name = text; status == 0 && count > 0; count--) {

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "storage/source/path_list.h"
 #include "storage/url/url_alias.h"
+#include "storage/vfs/vfs.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -228,7 +229,7 @@ static int list_url(struct listing *listing, const char *url)
     }
     status = stk_path_list_expand_braces(url, &text, &count, listing->error);
     if (status == 0 && !stk_glob_has_magic(url)) {
-        stk_io_prefetch_metadata(listing->io, text, count);
+        stk_vfs_prefetch_metadata(listing->io, text, count);
     }
     for (const char *name = text; status == 0 && count > 0; count--) {
         status = list_name(listing, name);

@@ -1,7 +1,6 @@
-/* What was told of objects and folders lately: a table of fixed size, where a new one takes the
- * place of an old one; and the last listing that nobody has taken yet. Keyed by a hash of 128 bits,
- * so that no URL is kept. */
-#include "storage/vfs/remote_file.h"
+/* Metadata of objects and folders: a hash table of fixed associativity. Keys are hashes of 128
+ * bits, so the table holds no URLs. */
+#include "storage/vfs/metadata_cache.h"
 
 #include "base/mem.h"
 #include "base/random.h"
@@ -9,20 +8,21 @@
 #include "io/clock.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <string.h>
 
-#define WAYS 4u        /* places that an object may have */
-#define ETAG_BYTES 64u /* a longer one is not kept */
-#define SETS_MIN 128u  /* it grows with what is added */
+#define WAYS 4u        /* entries of a set */
+#define ETAG_BYTES 64u /* objects with a longer ETag are not cached */
+#define SETS_MIN 128u  /* the table grows with its entries */
 
 struct entry {
     uint64_t key[2];
     uint64_t bytes, mtime_ns, until_ns; /* until_ns 0: free */
-    bool folder;                        /* then that is all */
+    bool folder;                        /* it has no other fields */
     char etag[ETAG_BYTES];
     char modified[32]; /* an HTTP date has 29 bytes */
     char storage[STK_STORE_CLASS_BYTES];
-    struct stk_checksum whole;
+    struct stk_checksum checksum;
 };
 
 struct stk_metadata_cache {
@@ -33,7 +33,7 @@ struct stk_metadata_cache {
     struct {
         uint64_t key[2], until_ns; /* until_ns 0: there is none */
         struct stk_listing listing;
-    } kept;
+    } last; /* the listing of the last folder */
 };
 
 static void key_of(const char *url, size_t bytes, uint64_t key[2])
@@ -45,7 +45,7 @@ static void key_of(const char *url, size_t bytes, uint64_t key[2])
     }
 }
 
-int stk_metadata_cache_open(struct stk_metadata_cache **known_out)
+int stk_metadata_cache_open(struct stk_metadata_cache **cache_out)
 {
     struct stk_metadata_cache *cache = stk_alloc(1, sizeof *cache);
 
@@ -58,21 +58,21 @@ int stk_metadata_cache_open(struct stk_metadata_cache **known_out)
         return -ENOMEM;
     }
     pthread_mutex_init(&cache->lock, NULL);
-    *known_out = cache;
+    *cache_out = cache;
     return 0;
 }
 
 void stk_metadata_cache_close(struct stk_metadata_cache *cache)
 {
     if (cache) {
-        stk_listing_free(&cache->kept.listing);
+        stk_listing_free(&cache->last.listing);
         pthread_mutex_destroy(&cache->lock);
         stk_free(cache->entries);
         stk_free(cache);
     }
 }
 
-/* The place of a key: its own, else a free one, else the oldest. */
+/* The entry of a key: its own, else a free one, else the oldest of its set. */
 static struct entry *set_of(struct entry *entries, uint64_t sets, const uint64_t key[2],
                             bool *own_out)
 {
@@ -89,7 +89,7 @@ static struct entry *set_of(struct entry *entries, uint64_t sets, const uint64_t
     return best;
 }
 
-/* No memory for a larger table is no matter: old answers make room. */
+/* If there is no memory for a larger table, new entries replace old ones. */
 static void grow(struct stk_metadata_cache *cache)
 {
     uint64_t sets = cache->sets * 2;
@@ -109,7 +109,7 @@ static void grow(struct stk_metadata_cache *cache)
     cache->sets = sets;
 }
 
-/* In place of what has its key. With the lock. */
+/* Replaces the entry with the same key. With the lock. */
 static void set_entry(struct stk_metadata_cache *cache, const struct entry *new, uint64_t ms)
 {
     struct entry *entry;
@@ -125,21 +125,21 @@ static void set_entry(struct stk_metadata_cache *cache, const struct entry *new,
 }
 
 void stk_metadata_cache_add(struct stk_metadata_cache *cache, const char *url,
-                            const struct stk_object_info *about)
+                            const struct stk_object_info *info)
 {
     struct entry new = {
-        .bytes = about->bytes, .mtime_ns = about->mtime_ns, .whole = about->checksum};
+        .bytes = info->bytes, .mtime_ns = info->mtime_ns, .checksum = info->checksum};
 
-    if (strlen(about->etag) >= ETAG_BYTES || strlen(about->modified) >= sizeof new.modified) {
+    if (strlen(info->etag) >= ETAG_BYTES || strlen(info->modified) >= sizeof new.modified) {
         return;
     }
     key_of(url, strlen(url), new.key);
-    memcpy(new.etag, about->etag, strlen(about->etag) + 1);
-    memcpy(new.modified, about->modified, strlen(about->modified) + 1);
-    memcpy(new.storage, about->storage, sizeof new.storage);
+    memcpy(new.etag, info->etag, strlen(info->etag) + 1);
+    memcpy(new.modified, info->modified, strlen(info->modified) + 1);
+    memcpy(new.storage, info->storage, sizeof new.storage);
     pthread_mutex_lock(&cache->lock);
     set_entry(cache, &new, 1000ull * STK_VFS_METADATA_TTL_S);
-    cache->kept.until_ns = 0; /* it may have been written just now */
+    cache->last.until_ns = 0; /* the folder may have a new object */
     pthread_mutex_unlock(&cache->lock);
 }
 
@@ -152,10 +152,10 @@ void stk_metadata_cache_add_folder(struct stk_metadata_cache *cache, const char 
     pthread_mutex_lock(&cache->lock);
     set_entry(cache, &new, STK_VFS_FOLDER_TTL_MS);
     if (listing) {
-        stk_listing_free(&cache->kept.listing);
-        cache->kept.listing = *listing;
-        memcpy(cache->kept.key, new.key, sizeof new.key);
-        cache->kept.until_ns = stk_clock_ns() + STK_VFS_FOLDER_TTL_MS * 1000000ull;
+        stk_listing_free(&cache->last.listing);
+        cache->last.listing = *listing;
+        memcpy(cache->last.key, new.key, sizeof new.key);
+        cache->last.until_ns = stk_clock_ns() + STK_VFS_FOLDER_TTL_MS * 1000000ull;
     }
     pthread_mutex_unlock(&cache->lock);
 }
@@ -168,19 +168,19 @@ bool stk_metadata_cache_take_listing(struct stk_metadata_cache *cache, const cha
 
     key_of(url, strlen(url), key);
     pthread_mutex_lock(&cache->lock);
-    found = cache->kept.until_ns > stk_clock_ns() && cache->kept.key[0] == key[0] &&
-            cache->kept.key[1] == key[1];
+    found = cache->last.until_ns > stk_clock_ns() && cache->last.key[0] == key[0] &&
+            cache->last.key[1] == key[1];
     if (found) {
-        *listing_out = cache->kept.listing;
-        cache->kept.listing = (struct stk_listing){0};
-        cache->kept.until_ns = 0;
+        *listing_out = cache->last.listing;
+        cache->last.listing = (struct stk_listing){0};
+        cache->last.until_ns = 0;
     }
     pthread_mutex_unlock(&cache->lock);
     return found;
 }
 
-/* NULL: nothing is known, or no more. With the lock. */
-static const struct entry *is_fresh(const struct stk_metadata_cache *cache, const char *url)
+/* Returns the valid entry of a URL, or NULL. With the lock. */
+static const struct entry *find_valid(const struct stk_metadata_cache *cache, const char *url)
 {
     const struct entry *entry;
     uint64_t key[2];
@@ -197,27 +197,27 @@ bool stk_metadata_cache_has_folder(struct stk_metadata_cache *cache, const char 
     bool folder;
 
     pthread_mutex_lock(&cache->lock);
-    entry = is_fresh(cache, url);
+    entry = find_valid(cache, url);
     folder = entry && entry->folder;
     pthread_mutex_unlock(&cache->lock);
     return folder;
 }
 
 bool stk_metadata_cache_find(struct stk_metadata_cache *cache, const char *url,
-                             struct stk_object_info *about_out)
+                             struct stk_object_info *info_out)
 {
     const struct entry *entry;
     bool object;
 
     pthread_mutex_lock(&cache->lock);
-    entry = is_fresh(cache, url);
+    entry = find_valid(cache, url);
     object = entry && !entry->folder;
     if (object) {
-        *about_out = (struct stk_object_info){
-            .bytes = entry->bytes, .mtime_ns = entry->mtime_ns, .checksum = entry->whole};
-        memcpy(about_out->etag, entry->etag, sizeof entry->etag);
-        memcpy(about_out->modified, entry->modified, sizeof entry->modified);
-        memcpy(about_out->storage, entry->storage, sizeof entry->storage);
+        *info_out = (struct stk_object_info){
+            .bytes = entry->bytes, .mtime_ns = entry->mtime_ns, .checksum = entry->checksum};
+        memcpy(info_out->etag, entry->etag, sizeof entry->etag);
+        memcpy(info_out->modified, entry->modified, sizeof entry->modified);
+        memcpy(info_out->storage, entry->storage, sizeof entry->storage);
     }
     pthread_mutex_unlock(&cache->lock);
     return object;
@@ -233,7 +233,7 @@ static void remove_entry(struct stk_metadata_cache *cache, const char *url, size
     key_of(url, bytes, key);
     entry = set_of(cache->entries, cache->sets, key, &own);
     if (own) {
-        entry->until_ns = 1; /* long ago, but not free: what is counted stays counted */
+        entry->until_ns = 1; /* expired, but not free: it stays in `added` */
     }
 }
 
@@ -243,12 +243,12 @@ void stk_metadata_cache_remove(struct stk_metadata_cache *cache, const char *url
 
     pthread_mutex_lock(&cache->lock);
     remove_entry(cache, url, bytes);
-    for (; bytes > 0; bytes--) { /* it may have been the last in its folders: "x" and "x/" */
+    for (; bytes > 0; bytes--) { /* the folders may not exist any more: "x" and "x/" */
         if (url[bytes - 1] == '/') {
             remove_entry(cache, url, bytes);
             remove_entry(cache, url, bytes - 1);
         }
     }
-    cache->kept.until_ns = 0;
+    cache->last.until_ns = 0;
     pthread_mutex_unlock(&cache->lock);
 }

@@ -1,72 +1,70 @@
-/* Objects that are kept in memory: brought whole by large ranges side by side, because their
- * headers are walked now and their samples are asked for soon. What was given out is let go.
- *
- *   block: absent --bring--> flying --came--> full --given out, or trimmed--> absent
- *                               `--failed--> absent: who waits for it is told
- */
-#include "storage/vfs/remote_file.h"
+/* Objects that are fetched into memory before they are read: the headers of a shard are scanned now
+ * and its samples are read soon. See prefetch.h. */
+#include "storage/vfs/prefetch.h"
 
 #include "base/mem.h"
-#include "base/memory_budget.h"
 #include "base/memory_pages.h"
 #include "base/random.h"
 #include "base/xxh3.h"
+#include "io/io.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <string.h>
 
-#define HEAD_BYTES STK_VFS_ROUND_TRIP_BYTES /* the first block: tells whether more is worth it */
+#define HEAD_BYTES (1u << 20) /* of the first block: about what arrives in one round trip */
 #define BUCKETS 256u
-#define BUDGET_SHARE 2u /* one in so many bytes of the budget may be kept */
-/* A block is used up when something of each such piece was given out, and all but one in so many of
- * its bytes: the rest are headers. Of samples that are smaller than a piece nothing can be told. */
+#define BUDGET_SHARE 2u /* the prefetch may use one in so many bytes of the budget */
+/* A block is used up when some bytes of each piece of this size were read, and all but one in so
+ * many of its bytes: the rest are headers. If samples are smaller than a piece,
+ * only the second condition counts. */
 #define PIECE_BYTES (8u << 10)
 #define CONSUMED_PART 8u
-#define TRIM_PART 4u /* one in so many bytes is given back at a time */
+#define TRIM_PART 4u /* trim frees one in so many bytes */
 
 struct transfer;
 
 struct block {
-    uint8_t *data; /* owned pages; NULL: absent, or a flight has not got them yet */
+    uint8_t *data; /* owned pages; NULL: absent, or the transfer has not allocated them yet */
     uint64_t consumed, pieces[STK_STORE_RANGE_BYTES / PIECE_BYTES / 64]; /* a bit each */
-    uint32_t given_pieces;
+    uint32_t read_pieces;
     bool used_up;
-    uint32_t users;            /* who copy from it */
-    struct transfer *transfer; /* NULL: it is full, or absent */
+    uint32_t users;            /* reads that copy from it */
+    struct transfer *transfer; /* NULL: the block is full, or absent */
 };
 
 struct object {
-    struct object *next, *newer;    /* of its bucket; of all */
-    struct stk_remote_file *remote; /* a user of it */
+    struct object *next, *newer;     /* in its bucket; of all objects */
+    struct stk_range_source *source; /* retained */
     const void *owner;
     uint64_t key;
     struct stk_range_read *waiters; /* by arrived_next */
-    uint32_t references;            /* the table's, of flights, of who copies */
-    uint32_t alive;                 /* blocks with data */
+    uint32_t references;            /* of the table, of transfers, of reads that copy */
+    uint32_t alive;                 /* blocks that are not absent */
     bool linked;                    /* in the table */
-    bool whole;                     /* all of it was asked for: its remote's cover sees each byte */
+    bool whole;                     /* all blocks were requested: the coverage sees each byte */
     uint32_t count;
     struct block blocks[];
 };
 
-/* A range on its way to a block. It is over when it has come and the block's pages were filled:
- * they are while it is waited for. */
+/* A range request that fills a block. It ends when the range has arrived and the pages of the block
+ * were populated, which happens while the request is in flight. */
 struct transfer {
     struct stk_operation operation; /* first */
-    _Atomic uint32_t left;          /* of both */
-    struct transfer *next;          /* of those that are to be started */
+    _Atomic uint32_t left;          /* of these two steps */
+    struct transfer *next;          /* of the transfers that are to be started */
     struct stk_prefetch *prefetch;
     struct object *object;
     uint32_t block;
 };
 
 struct stk_prefetch {
-    struct stk_budget *budget; /* lent */
-    _Atomic uint32_t objects;  /* 0: nothing is looked for */
+    struct stk_budget *budget; /* the caller's */
+    _Atomic uint32_t objects;  /* 0: reads need no lookup */
     pthread_mutex_t lock;
-    pthread_cond_t all_arrived; /* the last flight; with lock */
+    pthread_cond_t all_arrived; /* no transfer is in flight; with lock */
     struct {
-        uint32_t flights;
+        uint32_t transfers;
         struct object *buckets[BUCKETS], *oldest, **newest;
         uint64_t bytes; /* reserved */
     } locked;
@@ -75,9 +73,9 @@ struct stk_prefetch {
 static void begin_transfers(struct transfer *transfer, struct stk_store *store);
 static void allocate_pages(struct transfer *transfer);
 static void on_range_done(struct transfer *transfer);
-static void on_range(struct stk_operation *operation, const struct stk_http_response *answer);
+static void on_range(struct stk_operation *operation, const struct stk_http_response *response);
 
-int stk_prefetch_open(struct stk_prefetch **kept_out, struct stk_budget *budget)
+int stk_prefetch_open(struct stk_prefetch **prefetch_out, struct stk_budget *budget)
 {
     struct stk_prefetch *prefetch = stk_alloc(1, sizeof *prefetch);
 
@@ -88,17 +86,17 @@ int stk_prefetch_open(struct stk_prefetch **kept_out, struct stk_budget *budget)
     prefetch->locked.newest = &prefetch->locked.oldest;
     pthread_mutex_init(&prefetch->lock, NULL);
     pthread_cond_init(&prefetch->all_arrived, NULL);
-    *kept_out = prefetch;
+    *prefetch_out = prefetch;
     return 0;
 }
 
-uint64_t stk_prefetch_key(const struct stk_object_url *place, const struct stk_object_info *info)
+uint64_t stk_prefetch_key(const struct stk_object_url *url, const struct stk_object_info *info)
 {
-    return stk_mix64(stk_xxh3_64(place->url, strlen(place->url)) ^
+    return stk_mix64(stk_xxh3_64(url->url, strlen(url->url)) ^
                      stk_mix64(stk_xxh3_64(info->etag, strlen(info->etag))) ^ info->bytes);
 }
 
-static bool is_same(const struct stk_remote_file *a, const struct stk_remote_file *b)
+static bool is_same(const struct stk_range_source *a, const struct stk_range_source *b)
 {
     return a->info.bytes == b->info.bytes && strcmp(a->info.etag, b->info.etag) == 0 &&
            strcmp(a->info.modified, b->info.modified) == 0 &&
@@ -106,17 +104,17 @@ static bool is_same(const struct stk_remote_file *a, const struct stk_remote_fil
 }
 
 static struct object *find_locked(struct stk_prefetch *prefetch,
-                                  const struct stk_remote_file *remote)
+                                  const struct stk_range_source *source)
 {
-    struct object *object = prefetch->locked.buckets[remote->key % BUCKETS];
+    struct object *object = prefetch->locked.buckets[source->key % BUCKETS];
 
-    while (object && (object->key != remote->key || !is_same(object->remote, remote))) {
+    while (object && (object->key != source->key || !is_same(object->source, source))) {
         object = object->next;
     }
     return object;
 }
 
-/* ---- blocks: a small one, then such as a range is large ---- */
+/* ---- blocks: the first is small, the others have the size of a range ---- */
 
 static uint32_t block_at(uint64_t offset)
 {
@@ -130,7 +128,7 @@ static uint64_t block_begin(uint32_t block)
 
 static uint64_t block_bytes(const struct object *object, uint32_t block)
 {
-    return stk_min(block_begin(block + 1), object->remote->info.bytes) - block_begin(block);
+    return stk_min(block_begin(block + 1), object->source->info.bytes) - block_begin(block);
 }
 
 static uint64_t pages_bytes(const struct object *object, uint32_t block)
@@ -148,9 +146,9 @@ static bool is_full(const struct block *block)
     return block->data && !block->transfer;
 }
 
-/* ---- objects and blocks that go ---- */
+/* ---- freeing objects and blocks ---- */
 
-/* Out of the table: nobody finds it any more. */
+/* Removes the object from the table. */
 static void unlink_locked(struct stk_prefetch *prefetch, struct object *object)
 {
     struct object **link = &prefetch->locked.buckets[object->key % BUCKETS];
@@ -178,7 +176,7 @@ static void free_pages(struct stk_prefetch *prefetch, uint8_t *data, uint64_t by
     pthread_mutex_unlock(&prefetch->lock);
 }
 
-/* Nobody knows it any more. The bytes that came free. */
+/* Frees an object without references. Returns the bytes of its pages. */
 static uint64_t free_object(struct stk_prefetch *prefetch, struct object *object)
 {
     uint64_t bytes = 0;
@@ -189,12 +187,12 @@ static uint64_t free_object(struct stk_prefetch *prefetch, struct object *object
             free_pages(prefetch, object->blocks[i].data, pages_bytes(object, i));
         }
     }
-    stk_remote_file_release(object->remote);
+    object->source->ops->release(object->source);
     stk_free(object);
     return bytes;
 }
 
-/* Lets the lock go, and frees the object if that was the last one. */
+/* Drops a reference, releases the lock, and frees the object if that was the last reference. */
 static uint64_t release_unlock(struct stk_prefetch *prefetch, struct object *object)
 {
     bool last = --object->references == 0;
@@ -203,7 +201,8 @@ static uint64_t release_unlock(struct stk_prefetch *prefetch, struct object *obj
     return last ? free_object(prefetch, object) : 0;
 }
 
-/* Takes the pages of a block that nobody uses; an object without any is none. Lets the lock go. */
+/* Frees the pages of a block without users, and removes an object without pages from the table.
+ * Releases the lock. */
 static void empty_unlock(struct stk_prefetch *prefetch, struct object *object, uint32_t i)
 {
     uint64_t bytes = pages_bytes(object, i);
@@ -212,7 +211,7 @@ static void empty_unlock(struct stk_prefetch *prefetch, struct object *object, u
     object->blocks[i] = (struct block){0};
     if (--object->alive == 0 && object->linked) {
         unlink_locked(prefetch, object);
-        object->references--; /* the table's; the caller has another */
+        object->references--; /* of the table; the caller has another one */
     }
     release_unlock(prefetch, object);
     free_pages(prefetch, data, bytes);
@@ -225,7 +224,7 @@ void stk_prefetch_close(struct stk_prefetch *prefetch, struct stk_store *store)
     }
     stk_prefetch_release(prefetch, store, NULL);
     pthread_mutex_lock(&prefetch->lock);
-    while (prefetch->locked.flights > 0) { /* the reactor ends what was stopped at once */
+    while (prefetch->locked.transfers > 0) { /* the reactor ends cancelled requests at once */
         pthread_cond_wait(&prefetch->all_arrived, &prefetch->lock);
     }
     pthread_mutex_unlock(&prefetch->lock);
@@ -235,14 +234,14 @@ void stk_prefetch_close(struct stk_prefetch *prefetch, struct stk_store *store)
     stk_free(prefetch);
 }
 
-/* ---- bringing ---- */
+/* ---- fetching ---- */
 
 static struct object *new_object_locked(struct stk_prefetch *prefetch,
-                                        struct stk_remote_file *remote, const void *owner)
+                                        struct stk_range_source *source, const void *owner)
 {
-    uint64_t bytes = remote->info.bytes;
+    uint64_t bytes = source->info.bytes;
     bool fits = bytes <= prefetch->budget->bytes_max /
-                             BUDGET_SHARE; /* else no more than the first block is */
+                             BUDGET_SHARE; /* else only the first block is fetched */
     uint32_t count = bytes == 0 ? 0 : fits ? 1 + block_at(bytes - 1) : 1;
     struct object *object =
         count ? stk_alloc(1, sizeof *object + count * sizeof object->blocks[0]) : NULL;
@@ -250,10 +249,10 @@ static struct object *new_object_locked(struct stk_prefetch *prefetch,
     if (!object) {
         return NULL;
     }
-    object->remote = remote;
-    atomic_fetch_add_explicit(&remote->users, 1, memory_order_relaxed);
+    object->source = source;
+    source->ops->retain(source);
     object->owner = owner;
-    object->key = remote->key;
+    object->key = source->key;
     object->count = count;
     object->references = 1;
     object->linked = true;
@@ -265,11 +264,12 @@ static struct object *new_object_locked(struct stk_prefetch *prefetch,
     return object;
 }
 
-/* A flight to each of the first `count` blocks that are absent, in order, or to none. */
+/* Creates a transfer for each absent block among the first `count`, in order; or none if the memory
+ * of all of them cannot be reserved. */
 static struct transfer *start_locked(struct stk_prefetch *prefetch, struct object *object,
                                      uint32_t count)
 {
-    struct transfer *flights = NULL, **tail = &flights;
+    struct transfer *transfers = NULL, **tail = &transfers;
     uint64_t missing = 0, left;
 
     for (uint32_t i = 0; i < count; i++) {
@@ -291,31 +291,32 @@ static struct transfer *start_locked(struct stk_prefetch *prefetch, struct objec
             object->blocks[i].transfer = transfer;
             object->references++;
             object->alive++;
-            prefetch->locked.flights++;
+            prefetch->locked.transfers++;
             left -= pages_bytes(object, i);
             *tail = transfer;
             tail = &transfer->next;
         }
     }
     prefetch->locked.bytes += missing - left;
-    stk_budget_release(prefetch->budget, left); /* of blocks for which there was no memory */
-    return flights;
+    stk_budget_release(prefetch->budget,
+                       left); /* of blocks whose transfer could not be allocated */
+    return transfers;
 }
 
 void stk_prefetch_start(struct stk_prefetch *prefetch, struct stk_store *store,
-                        struct stk_remote_file *remote, const void *owner, bool whole)
+                        struct stk_range_source *source, const void *owner, bool whole)
 {
     struct object *object;
-    struct transfer *flights = NULL, *next;
+    struct transfer *transfers = NULL, *next;
 
     pthread_mutex_lock(&prefetch->lock);
-    object = find_locked(prefetch, remote);
-    object = object ? object : new_object_locked(prefetch, remote, owner);
+    object = find_locked(prefetch, source);
+    object = object ? object : new_object_locked(prefetch, source, owner);
     if (object) {
-        bool fits = block_at(remote->info.bytes - 1) < object->count;
+        bool fits = block_at(source->info.bytes - 1) < object->count;
 
-        flights = start_locked(prefetch, object, !whole ? 1 : fits ? object->count : 0);
-        object->whole = object->whole || (whole && flights);
+        transfers = start_locked(prefetch, object, !whole ? 1 : fits ? object->count : 0);
+        object->whole = object->whole || (whole && transfers);
     }
     if (object && object->alive == 0) {
         unlink_locked(prefetch, object);
@@ -323,12 +324,12 @@ void stk_prefetch_start(struct stk_prefetch *prefetch, struct stk_store *store,
     } else {
         pthread_mutex_unlock(&prefetch->lock);
     }
-    for (struct transfer *transfer = flights; transfer; transfer = transfer->next) {
+    for (struct transfer *transfer = transfers; transfer; transfer = transfer->next) {
         begin_transfers(transfer, store);
     }
-    for (; flights; flights = next) {
-        next = flights->next;
-        allocate_pages(flights);
+    for (; transfers; transfers = next) {
+        next = transfers->next;
+        allocate_pages(transfers);
     }
 }
 
@@ -341,13 +342,14 @@ static void begin_transfers(struct transfer *transfer, struct stk_store *store)
     object->blocks[transfer->block].data = data;
     pthread_mutex_unlock(&transfer->prefetch->lock);
     if (!data) {
-        transfer->operation.status = STOKER_ERROR_CLOSED; /* who waits for it asks by himself */
+        transfer->operation.status =
+            STOKER_ERROR_CLOSED; /* reads that wait for the block send their own request */
         on_range(&transfer->operation, NULL);
         return;
     }
-    stk_store_init_read(&transfer->operation, object->remote->object, &object->remote->info,
+    stk_store_init_read(&transfer->operation, object->source->object, &object->source->info,
                         block_begin(transfer->block), block_bytes(object, transfer->block), data);
-    transfer->operation.coverage = object->remote->coverage;
+    transfer->operation.coverage = object->source->coverage;
     transfer->operation.done = on_range;
     stk_operation_start(store, &transfer->operation);
 }
@@ -363,7 +365,7 @@ static void allocate_pages(struct transfer *transfer)
     on_range_done(transfer);
 }
 
-/* Whether a read wants bytes of blocks that are on their way. */
+/* Returns true if a block of the range is in flight. */
 static bool is_in_flight(const struct object *object, uint64_t offset, uint64_t bytes)
 {
     for (uint32_t i = block_at(offset); i <= block_at(offset + bytes - 1); i++) {
@@ -374,29 +376,30 @@ static bool is_in_flight(const struct object *object, uint64_t offset, uint64_t 
     return false;
 }
 
-/* Who waits for nothing more; of a block that failed all who wanted it are told. */
+/* Removes the waiting reads that have no block in flight any more. If the block failed, all reads
+ * of it get its status. */
 static struct stk_range_read *take_waiters_locked(struct object *object, uint32_t block, int status)
 {
-    struct stk_range_read *list = NULL, **link = &object->waiters, *parts;
+    struct stk_range_read *list = NULL, **link = &object->waiters, *read;
 
-    while ((parts = *link)) {
+    while ((read = *link)) {
         bool missing =
-            block >= block_at(parts->offset) && block <= block_at(parts->offset + parts->bytes - 1);
+            block >= block_at(read->offset) && block <= block_at(read->offset + read->bytes - 1);
 
         if (missing && status < 0 && status != STOKER_ERROR_CLOSED) {
-            parts->status = status;
-        } else if (is_in_flight(object, parts->offset, parts->bytes)) {
-            link = &parts->arrived_next;
+            read->status = status;
+        } else if (is_in_flight(object, read->offset, read->bytes)) {
+            link = &read->arrived_next;
             continue;
         }
-        *link = parts->arrived_next;
-        parts->arrived_next = list;
-        list = parts;
+        *link = read->arrived_next;
+        read->arrived_next = list;
+        list = read;
     }
     return list;
 }
 
-/* On the reactor, or on the thread that brings: who is the last one ends the flight. */
+/* On the reactor, or on the thread that started the transfer: the second call ends it. */
 static void on_range_done(struct transfer *transfer)
 {
     struct stk_operation *operation = &transfer->operation;
@@ -418,66 +421,65 @@ static void on_range_done(struct transfer *transfer)
     for (; waiters; waiters = next) {
         next = waiters->arrived_next;
         if (waiters->status < 0) {
-            stk_remote_file_set_error(waiters->remote, &operation->error);
+            waiters->source->ops->set_error(waiters->source, &operation->error);
         }
         waiters->done(waiters);
     }
     stk_free(transfer);
     pthread_mutex_lock(&prefetch->lock);
-    if (--prefetch->locked.flights ==
-        0) { /* with the lock: until it is let go, kept is not closed */
+    if (--prefetch->locked.transfers == 0) { /* under the lock: close waits for it */
         pthread_cond_signal(&prefetch->all_arrived);
     }
     pthread_mutex_unlock(&prefetch->lock);
 }
 
-static void on_range(struct stk_operation *operation, const struct stk_http_response *answer)
+static void on_range(struct stk_operation *operation, const struct stk_http_response *response)
 {
-    (void)answer;
+    (void)response;
     on_range_done((struct transfer *)(void *)operation);
 }
 
 /* ---- reading ---- */
 
-/* What was seen not to be as its checksum says is given to nobody: who asks for it by himself is
- * told. */
+/* Returns NULL if the checksum of the object did not match: then reads send their own requests, and
+ * report the error if it persists. */
 static struct object *find_usable_locked(struct stk_prefetch *prefetch,
-                                         const struct stk_remote_file *remote)
+                                         const struct stk_range_source *source)
 {
-    struct object *object = find_locked(prefetch, remote);
-    struct stk_range_coverage *cover = object ? object->remote->coverage : NULL;
+    struct object *object = find_locked(prefetch, source);
+    struct stk_range_coverage *coverage = object ? object->source->coverage : NULL;
 
-    return cover && stk_range_coverage_is_mismatch(cover) ? NULL : object;
+    return coverage && stk_range_coverage_is_mismatch(coverage) ? NULL : object;
 }
 
-struct stk_remote_file *stk_prefetch_find_file(struct stk_prefetch *prefetch,
-                                               const struct stk_remote_file *like)
+struct stk_range_source *stk_prefetch_find_source(struct stk_prefetch *prefetch,
+                                                  const struct stk_range_source *like)
 {
-    struct stk_remote_file *remote = NULL;
+    struct stk_range_source *source = NULL;
     struct object *object;
 
     pthread_mutex_lock(&prefetch->lock);
-    object = find_usable_locked(prefetch, like); /* who opens it anew reads it anew */
-    if (object && object->whole && object->remote->coverage) {
-        remote = object->remote;
-        atomic_fetch_add_explicit(&remote->users, 1, memory_order_relaxed);
+    object = find_usable_locked(prefetch, like); /* a damaged object is fetched again */
+    if (object && object->whole && object->source->coverage) {
+        source = object->source;
+        source->ops->retain(source);
     }
     pthread_mutex_unlock(&prefetch->lock);
-    return remote;
+    return source;
 }
 
-bool stk_prefetch_has(struct stk_prefetch *prefetch, const struct stk_remote_file *remote,
+bool stk_prefetch_has(struct stk_prefetch *prefetch, const struct stk_range_source *source,
                       uint64_t offset, uint64_t bytes)
 {
     const struct object *object;
     bool has;
 
     if (atomic_load_explicit(&prefetch->objects, memory_order_relaxed) == 0 || bytes == 0 ||
-        offset + bytes > remote->info.bytes) {
+        offset + bytes > source->info.bytes) {
         return false;
     }
     pthread_mutex_lock(&prefetch->lock);
-    object = find_usable_locked(prefetch, remote);
+    object = find_usable_locked(prefetch, source);
     has = object != NULL;
     for (uint32_t i = block_at(offset); has && i <= block_at(offset + bytes - 1); i++) {
         has = i < object->count && !is_absent(&object->blocks[i]);
@@ -486,12 +488,12 @@ bool stk_prefetch_has(struct stk_prefetch *prefetch, const struct stk_remote_fil
     return has;
 }
 
-/* All blocks of a range, if they are full, with a user more each. */
+/* Adds a user to each block of the range if all of them are full; else returns NULL. */
 static struct object *retain_locked(struct stk_prefetch *prefetch,
-                                    const struct stk_remote_file *remote, uint32_t first,
+                                    const struct stk_range_source *source, uint32_t first,
                                     uint32_t last)
 {
-    struct object *object = find_usable_locked(prefetch, remote);
+    struct object *object = find_usable_locked(prefetch, source);
 
     for (uint32_t i = first; object && i <= last; i++) {
         object = i < object->count && is_full(&object->blocks[i]) ? object : NULL;
@@ -503,21 +505,21 @@ static struct object *retain_locked(struct stk_prefetch *prefetch,
     return object;
 }
 
-/* Whether all of a block was given out, now that [begin, end) of it was. */
+/* Marks [begin, end) of a block as read. Returns true if the block is used up. */
 static bool is_consumed(struct block *block, uint64_t begin, uint64_t end, uint64_t bytes)
 {
     for (uint64_t i = begin / PIECE_BYTES; i <= (end - 1) / PIECE_BYTES; i++) {
         uint64_t bit = 1ull << (i % 64);
 
-        block->given_pieces += (block->pieces[i / 64] & bit) == 0;
+        block->read_pieces += (block->pieces[i / 64] & bit) == 0;
         block->pieces[i / 64] |= bit;
     }
     block->consumed += end - begin;
-    return block->given_pieces == (bytes + PIECE_BYTES - 1) / PIECE_BYTES &&
+    return block->read_pieces == (bytes + PIECE_BYTES - 1) / PIECE_BYTES &&
            block->consumed >= bytes - bytes / CONSUMED_PART;
 }
 
-/* Back from a block; peeked: [begin, end) of it will be asked for again. */
+/* Removes a user of a block. peeked: [begin, end) of it will be read again. */
 static void release_bytes(struct stk_prefetch *prefetch, struct object *object, uint32_t i,
                           uint64_t begin, uint64_t end, bool peeked)
 {
@@ -534,21 +536,21 @@ static void release_bytes(struct stk_prefetch *prefetch, struct object *object, 
     }
 }
 
-int64_t stk_prefetch_read(struct stk_prefetch *prefetch, const struct stk_remote_file *remote,
+int64_t stk_prefetch_read(struct stk_prefetch *prefetch, const struct stk_range_source *source,
                           uint64_t offset, uint8_t *buffer, uint64_t bytes, bool peek)
 {
     struct object *object;
     uint32_t first, last;
 
     if (atomic_load_explicit(&prefetch->objects, memory_order_relaxed) == 0 || bytes == 0 ||
-        offset >= remote->info.bytes) {
+        offset >= source->info.bytes) {
         return -EAGAIN;
     }
-    bytes = stk_min(bytes, remote->info.bytes - offset);
+    bytes = stk_min(bytes, source->info.bytes - offset);
     first = block_at(offset);
     last = block_at(offset + bytes - 1);
     pthread_mutex_lock(&prefetch->lock);
-    object = retain_locked(prefetch, remote, first, last);
+    object = retain_locked(prefetch, source, first, last);
     pthread_mutex_unlock(&prefetch->lock);
     if (!object) {
         return -EAGAIN;
@@ -559,39 +561,39 @@ int64_t stk_prefetch_read(struct stk_prefetch *prefetch, const struct stk_remote
 
         memcpy(buffer + (begin - offset), object->blocks[i].data + (begin - at), end - begin);
         release_bytes(prefetch, object, i, begin - at, end - at,
-                      peek); /* with the last it may go */
+                      peek); /* the last one may free the object */
     }
     return (int64_t)bytes;
 }
 
-bool stk_prefetch_wait(struct stk_prefetch *prefetch, struct stk_range_read *parts)
+bool stk_prefetch_wait(struct stk_prefetch *prefetch, struct stk_range_read *read)
 {
     struct object *object;
     bool waits;
 
     pthread_mutex_lock(&prefetch->lock);
-    object = find_locked(prefetch, parts->remote);
-    waits = object && is_in_flight(object, parts->offset, parts->bytes);
+    object = find_locked(prefetch, read->source);
+    waits = object && is_in_flight(object, read->offset, read->bytes);
     if (waits) {
-        parts->arrived_next = object->waiters;
-        object->waiters = parts;
+        read->arrived_next = object->waiters;
+        object->waiters = read;
     }
     pthread_mutex_unlock(&prefetch->lock);
     return waits;
 }
 
-bool stk_prefetch_cancel_wait(struct stk_prefetch *prefetch, struct stk_range_read *parts)
+bool stk_prefetch_cancel_wait(struct stk_prefetch *prefetch, struct stk_range_read *read)
 {
     struct object *object;
     struct stk_range_read **link;
     bool found = false;
 
     pthread_mutex_lock(&prefetch->lock);
-    object = find_locked(prefetch, parts->remote);
+    object = find_locked(prefetch, read->source);
     for (link = object ? &object->waiters : NULL; link && *link && !found;) {
-        found = *link == parts;
+        found = *link == read;
         if (found) {
-            *link = parts->arrived_next;
+            *link = read->arrived_next;
         } else {
             link = &(*link)->arrived_next;
         }
@@ -600,9 +602,9 @@ bool stk_prefetch_cancel_wait(struct stk_prefetch *prefetch, struct stk_range_re
     return found;
 }
 
-/* ---- giving up ---- */
+/* ---- releasing ---- */
 
-/* The next object of an owner (NULL: of any), taken out; its flights are cancelled. */
+/* Removes the next object of an owner (NULL: of any) from the table and cancels its transfers. */
 static struct object *take_locked(struct stk_prefetch *prefetch, const void *owner)
 {
     struct object *object = prefetch->locked.oldest;
@@ -629,7 +631,7 @@ void stk_prefetch_release(struct stk_prefetch *prefetch, struct stk_store *store
     pthread_mutex_lock(&prefetch->lock);
     while ((object = take_locked(prefetch, owner))) {
         some = true;
-        release_unlock(prefetch, object); /* what flies goes when it has come */
+        release_unlock(prefetch, object); /* transfers in flight hold references */
         pthread_mutex_lock(&prefetch->lock);
     }
     pthread_mutex_unlock(&prefetch->lock);
@@ -647,13 +649,13 @@ uint64_t stk_prefetch_trim(struct stk_prefetch *prefetch)
     missing = prefetch->locked.bytes / TRIM_PART;
     for (object = prefetch->locked.oldest; object && bytes <= missing; object = next) {
         next = object->newer;
-        if (object->references > 1) { /* in use, or on its way */
+        if (object->references > 1) { /* in use, or in flight */
             continue;
         }
         unlink_locked(prefetch, object);
         bytes += release_unlock(prefetch, object);
         pthread_mutex_lock(&prefetch->lock);
-        next = prefetch->locked.oldest; /* others may have gone meanwhile */
+        next = prefetch->locked.oldest; /* other threads may have removed objects */
     }
     pthread_mutex_unlock(&prefetch->lock);
     return bytes;

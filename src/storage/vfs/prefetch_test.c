@@ -24,7 +24,7 @@ static void open_bringing(struct bringing *bringing, const char *url, uint64_t b
     *bringing = (struct bringing){.budget = {.bytes_max = bytes_max}};
     bringing->io = open_route(timeout_ms, &bringing->budget);
     T_EQ("open", stk_io_open_file(bringing->io, url, &bringing->file, NULL), 0);
-    stk_remote_file_wait_checksum(stk_remote_file_of(bringing->file));
+    stk_remote_checksum_wait(&stk_remote_file_of(bringing->file)->checksum);
 }
 
 static void close_bringing(struct bringing *bringing)
@@ -103,14 +103,14 @@ static void test_bring(const char *url)
 
     open_bringing(&it, url, 2 * FILE_BYTES, TIMEOUT_MS);
     set_fault(NONE, 0, 0);
-    T_TRUE("nothing comes", !stk_io_is_prefetched(it.io, it.file, 0, 1));
-    stk_io_prefetch_head(it.io, url, &it);
-    T_TRUE("the head comes", stk_io_is_prefetched(it.io, it.file, 0, STK_VFS_ROUND_TRIP_BYTES));
-    T_TRUE("no more", !stk_io_is_prefetched(it.io, it.file, STK_VFS_ROUND_TRIP_BYTES - 1, 2));
-    stk_io_prefetch(it.io, it.file, &it);
-    T_TRUE("all of it comes", stk_io_is_prefetched(it.io, it.file, 0, FILE_BYTES));
-    T_TRUE("its end is its end", !stk_io_is_prefetched(it.io, it.file, FILE_BYTES, 1));
-    stk_io_prefetch(it.io, it.file, &it);
+    T_TRUE("nothing comes", !stk_vfs_is_prefetched(it.file, 0, 1));
+    stk_vfs_prefetch_head(it.io, url, &it);
+    T_TRUE("the head comes", stk_vfs_is_prefetched(it.file, 0, STK_VFS_ROUND_TRIP_BYTES));
+    T_TRUE("no more", !stk_vfs_is_prefetched(it.file, STK_VFS_ROUND_TRIP_BYTES - 1, 2));
+    stk_vfs_prefetch(it.file, &it);
+    T_TRUE("all of it comes", stk_vfs_is_prefetched(it.file, 0, FILE_BYTES));
+    T_TRUE("its end is its end", !stk_vfs_is_prefetched(it.file, FILE_BYTES, 1));
+    stk_vfs_prefetch(it.file, &it);
     T_EQ("reserved once", in_use(&it), FILE_BYTES);
     await_brought(&it);
     T_EQ("over a border, at once", stk_io_read_now(it.io, it.file, (9u << 20) - 7, buffer, 14), 14);
@@ -127,7 +127,7 @@ static void test_bring(const char *url)
     close_bringing(&it);
 
     open_bringing(&it, url, 2 * FILE_BYTES - 1, TIMEOUT_MS);
-    stk_io_prefetch(it.io, it.file, &it);
+    stk_vfs_prefetch(it.file, &it);
     T_EQ("there is no room for it", in_use(&it), 0);
     read_through(&it, "read", 3000000, 0);
     close_bringing(&it);
@@ -142,11 +142,11 @@ static void test_peek(const char *url)
 
     open_bringing(&it, url, 2 * FILE_BYTES, TIMEOUT_MS);
     set_fault(NONE, 0, 0);
-    T_EQ("nothing is here", stk_io_prefetch_peek(it.io, it.file, 0, buffer, 9), -EAGAIN);
-    stk_io_prefetch(it.io, it.file, &it);
+    T_EQ("nothing is here", stk_vfs_prefetch_peek(it.file, 0, buffer, 9), -EAGAIN);
+    stk_vfs_prefetch(it.file, &it);
     await_brought(&it);
     for (int i = 0; i < 3; i++) {
-        T_EQ("peek", stk_io_prefetch_peek(it.io, it.file, 0, buffer, FILE_BYTES), FILE_BYTES);
+        T_EQ("peek", stk_vfs_prefetch_peek(it.file, 0, buffer, FILE_BYTES), FILE_BYTES);
         T_TRUE("peek", memcmp(buffer, content, FILE_BYTES) == 0);
     }
     T_EQ("all of it stays", in_use(&it), FILE_BYTES);
@@ -171,7 +171,7 @@ static void test_bring_faults(const char *url, const struct row *row)
                   row->status < 0 && row->count > 100 ? HASTY_MS : TIMEOUT_MS);
     /* What may pass does so, whenever this thread comes to the next line. */
     set_fault(row->fault, row->from, row->status < 0 && row->count > 1 ? 100000 : row->count);
-    stk_io_prefetch(it.io, it.file, &it);
+    stk_vfs_prefetch(it.file, &it);
     if (row->from == 0 && (row->status == 0 || row->count > 1)) {
         if (row->status < 0) {
             set_fault(row->fault, row->from, row->count);
@@ -192,26 +192,26 @@ static void test_bring_ends(const char *url)
     open_bringing(&it, url, 4 * FILE_BYTES, TIMEOUT_MS);
     set_fault(NONE, 0, 0);
     do { /* some may have come before this thread goes on */
-        stk_io_prefetch(it.io, it.file, &it);
-    } while (stk_io_prefetch_trim(it.io) > 0 && stk_clock_ns() < until_ns);
-    T_TRUE("what flies stays", stk_io_is_prefetched(it.io, it.file, 0, FILE_BYTES));
+        stk_vfs_prefetch(it.file, &it);
+    } while (stk_vfs_prefetch_trim(it.io) > 0 && stk_clock_ns() < until_ns);
+    T_TRUE("what flies stays", stk_vfs_is_prefetched(it.file, 0, FILE_BYTES));
     await_brought(&it);
-    stk_io_prefetch_release(it.io, other);
-    T_TRUE("it is another's", stk_io_is_prefetched(it.io, it.file, 0, 1));
-    T_EQ("given back", stk_io_prefetch_trim(it.io), FILE_BYTES);
+    stk_vfs_prefetch_release(it.io, other);
+    T_TRUE("it is another's", stk_vfs_is_prefetched(it.file, 0, 1));
+    T_EQ("given back", stk_vfs_prefetch_trim(it.io), FILE_BYTES);
     T_EQ("given back", in_use(&it), 0);
     read_through(&it, "read", 5000000, 0);
 
     /* Its owner lets go of what never comes: who waits for it asks by himself. */
     set_fault(SILENT, 0, BROUGHT_BLOCKS);
-    stk_io_prefetch(it.io, it.file, &it);
+    stk_vfs_prefetch(it.file, &it);
     T_EQ("queue", stk_io_queue_open(it.io, &queue, NULL), 0);
     read.file = it.file;
     T_EQ("taken", stk_io_submit(it.io, queue, &read), 1);
     while (atomic_load(&asked) < BROUGHT_BLOCKS && stk_clock_ns() < until_ns) {
         stk_io_reap(it.io, queue, 1);
     }
-    stk_io_prefetch_release(it.io, &it);
+    stk_vfs_prefetch_release(it.io, &it);
     while (stk_clock_ns() < until_ns && !stk_io_reap(it.io, queue, 100)) {
     }
     T_EQ("by himself", read.result, 9);
@@ -223,7 +223,7 @@ static void test_bring_ends(const char *url)
 
     /* A queue is closed while its read waits for what never comes. */
     set_fault(SILENT, 0, 1000);
-    stk_io_prefetch(it.io, it.file, &it);
+    stk_vfs_prefetch(it.file, &it);
     T_EQ("taken", stk_io_submit(it.io, queue, &read), 1);
     stk_io_queue_close(it.io, queue);
     T_EQ("closed", read.result, STOKER_ERROR_CLOSED);
@@ -241,11 +241,11 @@ static void test_bring_damaged(const char *url)
 
     open_bringing(&it, url, 4 * FILE_BYTES, TIMEOUT_MS);
     set_fault(FLIP, 0, 1);
-    stk_io_prefetch_head(it.io, url, &it);
+    stk_vfs_prefetch_head(it.io, url, &it);
     await_asked(1);
-    stk_io_prefetch(it.io, it.file, &it);
+    stk_vfs_prefetch(it.file, &it);
     T_EQ("open", stk_io_open_file(it.io, url, &late, NULL), 0);
-    stk_remote_file_wait_checksum(stk_remote_file_of(late));
+    stk_remote_checksum_wait(&stk_remote_file_of(late)->checksum);
     for (uint64_t at = 0; at < FILE_BYTES; at += 1u << 20) { /* until all of it has come */
         (void)stk_io_read_wait(it.io, late, at, &byte, 1);
     }
@@ -254,7 +254,7 @@ static void test_bring_damaged(const char *url)
         T_EQ("damaged", stk_io_read_wait(it.io, late, at, &byte, 1), STOKER_ERROR_CORRUPT);
     }
     T_EQ("open anew", stk_io_open_file(it.io, url, &anew, NULL), 0);
-    stk_remote_file_wait_checksum(stk_remote_file_of(anew));
+    stk_remote_checksum_wait(&stk_remote_file_of(anew)->checksum);
     T_EQ("whole this time", stk_io_read_wait(it.io, anew, 0, &byte, 1), 1);
     stk_io_close_file(it.io, anew);
     read_through(&it, "by himself", 3000000, 0);
@@ -270,7 +270,7 @@ static void test_bring_no_memory(const char *url)
         open_bringing(&it, url, 4 * FILE_BYTES, TIMEOUT_MS);
         set_fault(NONE, 0, 0);
         stk_mem_fail_nth(n);
-        stk_io_prefetch(it.io, it.file, &it);
+        stk_vfs_prefetch(it.file, &it);
         stk_mem_fail_nth(0);
         read_through(&it, "read", 6000000, 0);
         close_bringing(&it);

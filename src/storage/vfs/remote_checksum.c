@@ -1,87 +1,115 @@
-/* The checksum of an object that is read by ranges: of those S3 tells none, so it is asked for. */
-#include "storage/vfs/remote_file.h"
+/* The checksum of an object that is read by ranges. */
+#include "storage/vfs/remote_checksum.h"
 
 #include "base/mem.h"
 #include "io/clock.h"
+#include "io/io.h"
 
 #include <time.h>
 
 #define POLL_NS 50000000u
 
 struct checksum_request {
-    struct stk_operation exchange;
-    struct stk_remote_file *remote; /* a user of it */
+    struct stk_operation operation;
+    struct stk_remote_checksum *checksum;
+    struct stk_range_source *source; /* retained; embedded beside the checksum */
 };
 
-static void on_checksum(struct stk_operation *exchange, const struct stk_http_response *answer);
+static void on_reply(struct stk_operation *operation, const struct stk_http_response *response);
 
-void stk_remote_file_fetch_checksum(struct stk_vfs *vfs, struct stk_remote_file *remote, bool sure)
+void stk_remote_checksum_init(struct stk_remote_checksum *checksum)
 {
-    struct stk_store *store;
-    struct checksum_request *checksum_request;
-    bool ask;
+    *checksum = (struct stk_remote_checksum){.locked = {.requested = false}};
+    pthread_mutex_init(&checksum->lock, NULL);
+    pthread_cond_init(&checksum->arrived, NULL);
+}
 
-    if (stk_vfs_open_store(vfs, &store, NULL) < 0) {
-        return;
+void stk_remote_checksum_deinit(struct stk_remote_checksum *checksum)
+{
+    pthread_cond_destroy(&checksum->arrived);
+    pthread_mutex_destroy(&checksum->lock);
+}
+
+void stk_remote_checksum_fetch(struct stk_remote_checksum *checksum,
+                               struct stk_range_source *source, struct stk_store *store,
+                               bool required)
+{
+    struct checksum_request *request;
+    bool request_it;
+
+    source->coverage =
+        stk_store_new_coverage(store, source->object, &source->info, required, &request_it);
+    request = source->coverage && request_it ? stk_alloc(1, sizeof *request) : NULL;
+    if (!request) {
+        return; /* reads work without the checksum */
     }
-    remote->coverage = stk_store_new_coverage(store, remote->object, &remote->info, sure, &ask);
-    checksum_request = remote->coverage && ask ? stk_alloc(1, sizeof *checksum_request) : NULL;
-    if (!checksum_request) {
-        return; /* it goes without */
-    }
-    checksum_request->remote = remote;
-    atomic_fetch_add_explicit(&remote->users, 1, memory_order_relaxed);
-    remote->checksum_requested = true;
-    stk_store_init_checksum(&checksum_request->exchange, remote->object, &remote->info);
-    checksum_request->exchange.done = on_checksum;
-    checksum_request->exchange.owner = checksum_request;
-    stk_operation_start(store, &checksum_request->exchange);
+    request->checksum = checksum;
+    request->source = source;
+    source->ops->retain(source);
+    checksum->locked.requested = true; /* no other thread uses it yet */
+    stk_store_init_checksum(&request->operation, source->object, &source->info);
+    request->operation.done = on_reply;
+    request->operation.owner = request;
+    stk_operation_start(store, &request->operation);
 }
 
 /* On the reactor. */
-static void on_checksum(struct stk_operation *exchange, const struct stk_http_response *answer)
+static void on_reply(struct stk_operation *operation, const struct stk_http_response *response)
 {
-    struct checksum_request *checksum_request = exchange->owner;
-    struct stk_remote_file *remote = checksum_request->remote;
-    struct stk_checksum whole;
+    struct checksum_request *request = operation->owner;
+    struct stk_remote_checksum *checksum = request->checksum;
+    struct stk_range_source *source = request->source;
+    struct stk_checksum composite;
 
-    stk_store_checksum_reply(exchange, answer, remote->coverage, &whole);
-    pthread_mutex_lock(&remote->lock);
-    if (whole.kind != STK_CHECKSUM_NONE) {
-        remote->composite_checksum = whole;
+    stk_store_checksum_reply(operation, response, source->coverage, &composite);
+    pthread_mutex_lock(&checksum->lock);
+    if (composite.kind != STK_CHECKSUM_NONE) {
+        checksum->locked.composite = composite;
     }
-    remote->checksum_requested = false;
-    pthread_cond_broadcast(&remote->checksum_known);
-    pthread_mutex_unlock(&remote->lock);
-    stk_free(checksum_request);
-    stk_remote_file_release(remote);
+    checksum->locked.requested = false;
+    pthread_cond_broadcast(&checksum->arrived);
+    pthread_mutex_unlock(&checksum->lock);
+    stk_free(request);
+    source->ops->release(source); /* may free the checksum */
 }
 
-/* Of any answer. One that was compared with the answer's body already is nothing new. */
-void stk_remote_file_set_checksums(struct stk_remote_file *remote,
-                                   const struct stk_response_checksums *seals)
+/* A checksum that was compared with the body of the response is of no further use. */
+void stk_remote_checksum_add(struct stk_remote_checksum *checksum,
+                             const struct stk_response_checksums *reported)
 {
-    if (seals->object.kind != STK_CHECKSUM_NONE && !stk_checksum_is_combinable(&seals->object) &&
-        !stk_checksum_equal(&seals->object, &seals->body)) {
-        pthread_mutex_lock(&remote->lock);
-        remote->composite_checksum = seals->object;
-        pthread_mutex_unlock(&remote->lock);
+    if (reported->object.kind != STK_CHECKSUM_NONE &&
+        !stk_checksum_is_combinable(&reported->object) &&
+        !stk_checksum_equal(&reported->object, &reported->body)) {
+        pthread_mutex_lock(&checksum->lock);
+        checksum->locked.composite = reported->object;
+        pthread_mutex_unlock(&checksum->lock);
     }
 }
 
-void stk_remote_file_wait_checksum(struct stk_remote_file *remote)
+void stk_remote_checksum_wait(struct stk_remote_checksum *checksum)
 {
-    const _Atomic bool *stop = stk_io_cancel_flag();
+    const _Atomic bool *cancel = stk_io_cancel_flag();
 
-    pthread_mutex_lock(&remote->lock);
-    /* It ends by its deadline; it is not this thread's, so it goes on when this one does not. */
-    while (remote->checksum_requested &&
-           !(stop && atomic_load_explicit(stop, memory_order_relaxed))) {
+    pthread_mutex_lock(&checksum->lock);
+    /* The request ends by its deadline. It belongs to the file, so it goes on if this thread is
+     * cancelled. */
+    while (checksum->locked.requested &&
+           !(cancel && atomic_load_explicit(cancel, memory_order_relaxed))) {
         uint64_t until_ns = stk_clock_wall_ns() + POLL_NS;
         struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
                                  .tv_nsec = (long)(until_ns % 1000000000u)};
 
-        pthread_cond_timedwait(&remote->checksum_known, &remote->lock, &until);
+        pthread_cond_timedwait(&checksum->arrived, &checksum->lock, &until);
     }
-    pthread_mutex_unlock(&remote->lock);
+    pthread_mutex_unlock(&checksum->lock);
+}
+
+struct stk_checksum stk_remote_checksum_composite(struct stk_remote_checksum *checksum)
+{
+    struct stk_checksum composite;
+
+    pthread_mutex_lock(&checksum->lock);
+    composite = checksum->locked.composite;
+    pthread_mutex_unlock(&checksum->lock);
+    return composite;
 }

@@ -1,20 +1,22 @@
-/* Remote files: opening, asking, listing, and reads that wait. */
+/* Remote files: open, stat, list, and reads that wait. */
 #include "storage/vfs/remote_file.h"
 
 #include "base/mem.h"
 #include "base/memory_pages.h"
 #include "base/xxh3.h"
 #include "io/listing.h"
+#include "storage/vfs/vfs.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-#define DEVICE 0x73746f7265ull /* of all that is remote; inodes are hashes of URLs */
+#define DEVICE 0x73746f7265ull /* of all remote files; their inodes are hashes of URLs */
 
-/* A listing in the making. */
+/* A listing that is being built. */
 struct listing_builder {
-    struct stk_vfs *vfs;
+    struct stk_remote_fs *fs;
     struct stk_listing_builder builder;
     size_t url_bytes;
     uint64_t count;
@@ -22,10 +24,9 @@ struct listing_builder {
     char path[2 * STK_STORE_URL_BYTES_MAX];
 };
 
-static int find(struct stk_vfs *vfs, const struct stk_object_url *object, bool archived,
+static int find(struct stk_remote_fs *fs, const struct stk_object_url *object, bool archived,
                 struct stk_object_info *info_out, struct stoker_error *error);
-static int has_children(struct stk_vfs *vfs, const char *url, struct stoker_error *error);
-static void wait_done(struct stk_range_read *parts);
+static int has_children(struct stk_remote_fs *fs, const char *url, struct stoker_error *error);
 
 /* The same for "s3://b/x" and "s3://b/x/". */
 static uint64_t inode_of(const char *url)
@@ -43,88 +44,122 @@ static uint64_t version_of(const struct stk_object_info *info)
     return info->etag[0] ? stk_xxh3_64(info->etag, strlen(info->etag)) | 1 : 0;
 }
 
-int stk_remote_file_open(struct stk_vfs *vfs, const char *url, struct stk_file **file_out,
-                         struct stoker_error *error)
+static struct stk_remote_file *file_of_source(struct stk_range_source *source)
 {
-    struct stk_remote_file *remote = stk_alloc(1, sizeof *remote), *twin;
-    int status;
-
-    if (!remote) {
-        return stk_fail(error, -ENOMEM, "cannot open an object", "free memory", "store");
-    }
-    pthread_mutex_init(&remote->lock, NULL);
-    pthread_cond_init(&remote->checksum_known, NULL);
-    atomic_init(&remote->users, 1);
-    status = stk_object_url_parse(url, &remote->object, error);
-    if (status == 0 && stk_object_url_has_key(remote->object) && !remote->object->key[0]) {
-        status =
-            stk_fail(error, -EISDIR, "a bucket is not an object", "name a key in it", "'%s'", url);
-    }
-    status = status < 0 ? status : find(vfs, remote->object, false, &remote->info, error);
-    if (status == 0 && remote->info.folder) {
-        status = stk_fail(error, -EISDIR, "this is a folder", "name a blob in it", "'%s'", url);
-    }
-    if (status < 0) {
-        stk_remote_file_release(remote);
-        return status;
-    }
-    remote->key = stk_prefetch_key(remote->object, &remote->info);
-    twin = vfs->prefetch ? stk_prefetch_find_file(vfs->prefetch, remote) : NULL;
-    if (twin) {
-        stk_remote_file_release(remote);
-        remote = twin;
-    } else {
-        stk_remote_file_fetch_checksum(vfs, remote, false);
-    }
-    *file_out = (struct stk_file *)((uintptr_t)remote | 1);
-    return 0;
+    return (struct stk_remote_file *)((uint8_t *)source - offsetof(struct stk_remote_file, source));
 }
 
-void stk_remote_file_release(struct stk_remote_file *remote)
+static void retain_source(struct stk_range_source *source)
 {
-    /* Release and acquire: the last one sees all that the others did with it. */
+    atomic_fetch_add_explicit(&file_of_source(source)->users, 1, memory_order_relaxed);
+}
+
+static void release(struct stk_remote_file *remote)
+{
+    /* Release and acquire: the last user sees all writes of the others. */
     if (atomic_fetch_sub_explicit(&remote->users, 1, memory_order_acq_rel) == 1) {
-        stk_object_url_free(remote->object);
-        stk_range_coverage_free(remote->coverage);
-        pthread_cond_destroy(&remote->checksum_known);
+        stk_object_url_free(remote->source.object);
+        stk_range_coverage_free(remote->source.coverage);
+        stk_remote_checksum_deinit(&remote->checksum);
         pthread_mutex_destroy(&remote->lock);
         stk_free(remote);
     }
 }
 
-void stk_remote_file_set_error(struct stk_remote_file *remote, const struct stoker_error *error)
+static void release_source(struct stk_range_source *source)
 {
+    release(file_of_source(source));
+}
+
+static void set_error(struct stk_range_source *source, const struct stoker_error *error)
+{
+    struct stk_remote_file *remote = file_of_source(source);
+
     pthread_mutex_lock(&remote->lock);
-    remote->error = *error;
+    remote->locked.error = *error;
     pthread_mutex_unlock(&remote->lock);
 }
 
-/* By what is known, or by asking. archived: such an object is found, too, and what of it is in an
- * archive is wanted, which a listing does not tell. */
-static int find(struct stk_vfs *vfs, const struct stk_object_url *object, bool archived,
+static void add_checksums(struct stk_range_source *source,
+                          const struct stk_response_checksums *checksums)
+{
+    stk_remote_checksum_add(&file_of_source(source)->checksum, checksums);
+}
+
+static const struct stk_range_source_ops source_ops = {.retain = retain_source,
+                                                       .release = release_source,
+                                                       .set_error = set_error,
+                                                       .add_checksums = add_checksums};
+
+int stk_remote_file_open(struct stk_remote_fs *fs, const char *url, struct stk_file **file_out,
+                         struct stoker_error *error)
+{
+    struct stk_remote_file *remote = stk_alloc(1, sizeof *remote);
+    struct stk_range_source *source, *shared;
+    struct stk_store *store;
+    int status;
+
+    if (!remote) {
+        return stk_fail(error, -ENOMEM, "cannot open an object", "free memory", "store");
+    }
+    remote->file.ops = &stk_remote_file_ops;
+    remote->fs = fs;
+    source = &remote->source;
+    source->ops = &source_ops;
+    pthread_mutex_init(&remote->lock, NULL);
+    stk_remote_checksum_init(&remote->checksum);
+    atomic_init(&remote->users, 1);
+    status = stk_object_url_parse(url, &source->object, error);
+    if (status == 0 && stk_object_url_has_key(source->object) && !source->object->key[0]) {
+        status =
+            stk_fail(error, -EISDIR, "a bucket is not an object", "name a key in it", "'%s'", url);
+    }
+    status = status < 0 ? status : find(fs, source->object, false, &source->info, error);
+    if (status == 0 && source->info.folder) {
+        status = stk_fail(error, -EISDIR, "this is a folder", "name a blob in it", "'%s'", url);
+    }
+    if (status < 0) {
+        release(remote);
+        return status;
+    }
+    source->key = stk_prefetch_key(source->object, &source->info);
+    shared = fs->prefetch ? stk_prefetch_find_source(fs->prefetch, source) : NULL;
+    if (shared) {
+        release(remote);
+        remote = file_of_source(shared);
+    } else if (stk_lazy_store_open(&fs->store, &store, NULL) == 0) {
+        stk_remote_checksum_fetch(&remote->checksum, source, store, false);
+    }
+    *file_out = &remote->file;
+    return 0;
+}
+
+/* Finds the metadata of an object in the cache or with a HEAD request. archived: finds archived
+ * objects as well, and the state of their archive, which a listing does not report. */
+static int find(struct stk_remote_fs *fs, const struct stk_object_url *object, bool archived,
                 struct stk_object_info *info_out, struct stoker_error *error)
 {
     struct stk_store *store;
     int status;
 
-    if (stk_metadata_cache_find(vfs->metadata_cache, object->url, info_out) &&
+    if (stk_metadata_cache_find(fs->metadata_cache, object->url, info_out) &&
         !(archived && stk_store_class_may_be_archive(info_out->storage))) {
         return 0;
     }
-    status = stk_vfs_open_store(vfs, &store, error);
+    status = stk_lazy_store_open(&fs->store, &store, error);
     if (status == 0) {
         status = archived ? stk_store_head_archived(store, object, info_out, error)
                           : stk_store_head(store, object, info_out, error);
     }
     if (status == 0 && !info_out->folder && info_out->archive != STOKER_ARCHIVE_ARCHIVED &&
         info_out->archive != STOKER_ARCHIVE_RESTORING) {
-        stk_metadata_cache_add(vfs->metadata_cache, object->url, info_out);
+        stk_metadata_cache_add(fs->metadata_cache, object->url, info_out);
     }
     return status;
 }
 
-/* An object, else a prefix with something below it. */
-int stk_remote_file_stat_url(struct stk_vfs *vfs, const char *url, struct stk_stat *stat_out,
+/* An object, else a prefix with objects below it. */
+int stk_remote_file_stat_url(struct stk_remote_fs *fs, const char *url, struct stk_stat *stat_out,
                              struct stk_object_info *info_out, struct stoker_error *error)
 {
     struct stoker_error why = {0};
@@ -140,11 +175,11 @@ int stk_remote_file_stat_url(struct stk_vfs *vfs, const char *url, struct stk_st
     folder = stk_object_url_has_key(object) && (!object->key[0] || url[bytes - 1] == '/');
     *stat_out =
         (struct stk_stat){.device = DEVICE, .inode = inode_of(url), .kind = STK_ENTRY_DIRECTORY};
-    if (stk_metadata_cache_has_folder(vfs->metadata_cache, url)) {
+    if (stk_metadata_cache_has_folder(fs->metadata_cache, url)) {
         stk_object_url_free(object);
         return 0;
     }
-    status = folder ? -ENOENT : find(vfs, object, info_out != NULL, &info, &why);
+    status = folder ? -ENOENT : find(fs, object, info_out != NULL, &info, &why);
     if (status == 0 && !info.folder) {
         stat_out->kind = STK_ENTRY_FILE;
         stat_out->bytes = info.bytes;
@@ -154,7 +189,7 @@ int stk_remote_file_stat_url(struct stk_vfs *vfs, const char *url, struct stk_st
             *info_out = info;
         }
     } else if (status == -ENOENT && stk_object_url_has_key(object)) {
-        status = has_children(vfs, url, error);
+        status = has_children(fs, url, error);
     } else if (error) {
         *error = why;
     }
@@ -162,37 +197,27 @@ int stk_remote_file_stat_url(struct stk_vfs *vfs, const char *url, struct stk_st
     return status;
 }
 
-void stk_remote_file_stat(const struct stk_remote_file *remote, struct stk_stat *stat_out)
-{
-    *stat_out = (struct stk_stat){.bytes = remote->info.bytes,
-                                  .mtime_ns = remote->info.mtime_ns,
-                                  .device = DEVICE,
-                                  .inode = inode_of(remote->object->url),
-                                  .kind = STK_ENTRY_FILE,
-                                  .version = version_of(&remote->info)};
-}
-
-/* What a store lists twice, on two pages maybe, is there once. An object may have the name of a
- * folder. */
+/* Removes duplicates, since a store may list an entry on two pages. An object and a folder may have
+ * the same name. */
 static void merge(struct stk_listing *listing)
 {
-    size_t prefetch = 0;
+    size_t count = 0;
 
     for (size_t i = 0; i < listing->count; i++) {
         const struct stk_entry *entry = &listing->entries[i];
         bool again = false;
 
-        for (size_t j = prefetch; j > 0 && !again; j--) {
+        for (size_t j = count; j > 0 && !again; j--) {
             if (strcmp(listing->entries[j - 1].name, entry->name) != 0) {
                 break;
             }
             again = listing->entries[j - 1].kind == entry->kind;
         }
         if (!again) {
-            listing->entries[prefetch++] = *entry;
+            listing->entries[count++] = *entry;
         }
     }
-    listing->count = prefetch;
+    listing->count = count;
 }
 
 static int add_listed(void *owner, const struct stk_list_entry *item)
@@ -204,14 +229,14 @@ static int add_listed(void *owner, const struct stk_list_entry *item)
                               .device = DEVICE};
     struct stk_object_info info = {.bytes = item->bytes, .mtime_ns = item->mtime_ns};
 
-    if (++listing_builder->count > listing_builder->vfs->names_max) {
+    if (++listing_builder->count > listing_builder->fs->names_max) {
         return stk_fail(listing_builder->error, STOKER_ERROR_LIMIT, "a listing has too many names",
                         "look at the server if it should have an end; name a longer prefix, or set "
                         "STOKER_LIST_NAMES_MAX",
                         "'%.*s': more than %llu", (int)stk_min(listing_builder->url_bytes, 400),
-                        listing_builder->path, (unsigned long long)listing_builder->vfs->names_max);
+                        listing_builder->path, (unsigned long long)listing_builder->fs->names_max);
     }
-    /* "a//b" has a folder without a name, which no path can say. */
+    /* "a//b" has a folder without a name, which no path can name. */
     if (bytes == 0 || strchr(item->name, '/') ||
         listing_builder->url_bytes + bytes >= STK_STORE_URL_BYTES_MAX) {
         return 0;
@@ -221,29 +246,29 @@ static int add_listed(void *owner, const struct stk_list_entry *item)
     if (!item->folder && item->etag[0]) {
         memcpy(info.etag, item->etag, stk_min(strlen(item->etag), sizeof info.etag - 1));
         stk_object_info_set_class(&info, item->storage);
-        stk_metadata_cache_add(listing_builder->vfs->metadata_cache, listing_builder->path, &info);
+        stk_metadata_cache_add(listing_builder->fs->metadata_cache, listing_builder->path, &info);
     }
     return stk_listing_add(&listing_builder->builder, &entry);
 }
 
-/* Gathers what lies in url: all of it, or (more_out: whether there is more) the first page that has
- * something. */
-static int add_from(struct listing_builder *listing_builder, struct stk_vfs *vfs, const char *url,
-                    bool *more_out, struct stoker_error *error)
+/* Adds the entries below url. more_out: NULL to add all; else adds the first page that has entries,
+ * and sets *more_out if there are more. */
+static int add_from(struct listing_builder *listing_builder, struct stk_remote_fs *fs,
+                    const char *url, bool *more_out, struct stoker_error *error)
 {
     struct stk_object_url *object = NULL;
     struct stk_store *store;
     int status = stk_object_url_parse(url, &object, error);
 
     if (status == 0) {
-        listing_builder->vfs = vfs;
+        listing_builder->fs = fs;
         listing_builder->error = error;
         listing_builder->url_bytes = strlen(url);
         memcpy(listing_builder->path, url, listing_builder->url_bytes);
         if (url[listing_builder->url_bytes - 1] != '/') {
             listing_builder->path[listing_builder->url_bytes++] = '/';
         }
-        status = stk_vfs_open_store(vfs, &store, error);
+        status = stk_lazy_store_open(&fs->store, &store, error);
     }
     if (status == 0) {
         struct stk_list_request search = {.place = object,
@@ -265,12 +290,12 @@ static int add_from(struct listing_builder *listing_builder, struct stk_vfs *vfs
     return status;
 }
 
-/* What lies below: see add_from. */
-static int list_children(struct stk_vfs *vfs, const char *url, bool *more_out,
+/* Lists the entries below url: see add_from. */
+static int list_children(struct stk_remote_fs *fs, const char *url, bool *more_out,
                          struct stk_listing *listing_out, struct stoker_error *error)
 {
     struct listing_builder *listing_builder = stk_alloc(1, sizeof *listing_builder);
-    int status = listing_builder ? add_from(listing_builder, vfs, url, more_out, error) : -ENOMEM;
+    int status = listing_builder ? add_from(listing_builder, fs, url, more_out, error) : -ENOMEM;
 
     if (status == 0) {
         status = stk_listing_build(&listing_builder->builder, listing_out);
@@ -287,15 +312,15 @@ static int list_children(struct stk_vfs *vfs, const char *url, bool *more_out,
                : status;
 }
 
-/* Whether it is a folder; if that told all that is in it, who lists it next need not ask again. */
-static int has_children(struct stk_vfs *vfs, const char *url, struct stoker_error *error)
+/* Returns 0 if url is a folder, and caches its listing if one page holds all of it. */
+static int has_children(struct stk_remote_fs *fs, const char *url, struct stoker_error *error)
 {
     struct stk_listing listing = {0};
     bool more = false;
-    int status = list_children(vfs, url, &more, &listing, error);
+    int status = list_children(fs, url, &more, &listing, error);
 
     if (status == 0) {
-        stk_metadata_cache_add_folder(vfs->metadata_cache, url, more ? NULL : &listing);
+        stk_metadata_cache_add_folder(fs->metadata_cache, url, more ? NULL : &listing);
     }
     if (more) {
         stk_listing_free(&listing);
@@ -303,12 +328,12 @@ static int has_children(struct stk_vfs *vfs, const char *url, struct stoker_erro
     return status;
 }
 
-int stk_remote_file_list(struct stk_vfs *vfs, const char *url, struct stk_listing *listing_out,
+int stk_remote_file_list(struct stk_remote_fs *fs, const char *url, struct stk_listing *listing_out,
                          struct stoker_error *error)
 {
-    return stk_metadata_cache_take_listing(vfs->metadata_cache, url, listing_out)
+    return stk_metadata_cache_take_listing(fs->metadata_cache, url, listing_out)
                ? 0
-               : list_children(vfs, url, NULL, listing_out, error);
+               : list_children(fs, url, NULL, listing_out, error);
 }
 
 /* A read that waits. */
@@ -318,87 +343,9 @@ struct waiter {
     bool done;
 };
 
-/* Takes parts, of which `waits` says whether done will come. */
-static int64_t wait_for(struct stk_range_read *parts, struct waiter *waiter, bool waits)
+static void on_done(struct stk_range_read *read)
 {
-    int64_t result;
-
-    pthread_mutex_lock(&waiter->lock);
-    while (waits && !waiter->done) { /* each part ends by its deadline */
-        pthread_cond_wait(&waiter->arrived, &waiter->lock);
-    }
-    pthread_mutex_unlock(&waiter->lock);
-    pthread_cond_destroy(&waiter->arrived);
-    pthread_mutex_destroy(&waiter->lock);
-    result = parts->status < 0 ? parts->status : (int64_t)parts->bytes;
-    stk_range_read_free(parts);
-    return result;
-}
-
-static void set_waiter(struct stk_range_read *parts, struct waiter *waiter)
-{
-    pthread_mutex_init(&waiter->lock, NULL);
-    pthread_cond_init(&waiter->arrived, NULL);
-    parts->done = wait_done;
-    parts->owner = waiter;
-}
-
-/* What is kept, or on its way to be. -EAGAIN: it is not. */
-static int64_t read_prefetched(struct stk_prefetch *prefetch, struct stk_remote_file *remote,
-                               uint64_t offset, void *buffer, uint64_t bytes)
-{
-    int64_t result = stk_prefetch_read(prefetch, remote, offset, buffer, bytes, false);
-    struct waiter waiter = {.done = false};
-    struct stk_range_read *parts;
-
-    if (result != -EAGAIN || !stk_prefetch_has(prefetch, remote, offset, bytes)) {
-        return result;
-    }
-    parts = stk_range_read_new_waiting(remote, offset, bytes, buffer);
-    if (!parts) {
-        return -ENOMEM;
-    }
-    set_waiter(parts, &waiter);
-    result = wait_for(parts, &waiter, stk_prefetch_wait(prefetch, parts));
-    return result < 0 ? result : stk_prefetch_read(prefetch, remote, offset, buffer, bytes, false);
-}
-
-int64_t stk_remote_file_read(struct stk_vfs *vfs, struct stk_remote_file *remote, uint64_t offset,
-                             void *buffer, size_t bytes)
-{
-    struct waiter waiter = {.done = false};
-    struct stk_range_read *parts;
-    struct stk_store *store;
-    uint64_t wanted;
-    int64_t result;
-    int status;
-
-    if (offset >= remote->info.bytes || bytes == 0) {
-        return 0;
-    }
-    wanted = stk_min(bytes, remote->info.bytes - offset);
-    result =
-        vfs->prefetch ? read_prefetched(vfs->prefetch, remote, offset, buffer, wanted) : -EAGAIN;
-    if (result != -EAGAIN) {
-        return result;
-    }
-    status = stk_vfs_open_store(vfs, &store, NULL);
-    if (status < 0) {
-        return status;
-    }
-    parts = stk_range_read_new(remote, offset, wanted, buffer);
-    if (!parts) {
-        return -ENOMEM;
-    }
-    set_waiter(parts, &waiter);
-    parts->stop = stk_io_cancel_flag();
-    stk_range_read_start(parts, store);
-    return wait_for(parts, &waiter, true);
-}
-
-static void wait_done(struct stk_range_read *parts)
-{
-    struct waiter *waiter = parts->owner;
+    struct waiter *waiter = read->owner;
 
     pthread_mutex_lock(&waiter->lock);
     waiter->done = true;
@@ -406,47 +353,174 @@ static void wait_done(struct stk_range_read *parts)
     pthread_mutex_unlock(&waiter->lock);
 }
 
-int stk_remote_file_map(struct stk_vfs *vfs, struct stk_remote_file *remote,
-                        struct stk_view *view_out, struct stoker_error *error)
+static void set_waiter(struct stk_range_read *read, struct waiter *waiter)
 {
-    uint64_t bytes = remote->info.bytes;
-    struct stk_remote_file_mapping *map;
+    pthread_mutex_init(&waiter->lock, NULL);
+    pthread_cond_init(&waiter->arrived, NULL);
+    read->done = on_done;
+    read->owner = waiter;
+}
+
+/* Takes the read. waits: done will be called. */
+static int64_t wait_for(struct stk_range_read *read, struct waiter *waiter, bool waits)
+{
+    int64_t result;
+
+    pthread_mutex_lock(&waiter->lock);
+    while (waits && !waiter->done) { /* each request ends by its deadline */
+        pthread_cond_wait(&waiter->arrived, &waiter->lock);
+    }
+    pthread_mutex_unlock(&waiter->lock);
+    pthread_cond_destroy(&waiter->arrived);
+    pthread_mutex_destroy(&waiter->lock);
+    result = read->status < 0 ? read->status : (int64_t)read->bytes;
+    stk_range_read_free(read);
+    return result;
+}
+
+/* Reads bytes that are prefetched or in flight. Returns -EAGAIN if they are not. */
+static int64_t read_prefetched(struct stk_prefetch *prefetch, struct stk_range_source *source,
+                               uint64_t offset, void *buffer, uint64_t bytes)
+{
+    int64_t result = stk_prefetch_read(prefetch, source, offset, buffer, bytes, false);
+    struct waiter waiter = {.done = false};
+    struct stk_range_read *read;
+
+    if (result != -EAGAIN || !stk_prefetch_has(prefetch, source, offset, bytes)) {
+        return result;
+    }
+    read = stk_range_read_new_waiting(source, offset, bytes, buffer);
+    if (!read) {
+        return -ENOMEM;
+    }
+    set_waiter(read, &waiter);
+    result = wait_for(read, &waiter, stk_prefetch_wait(prefetch, read));
+    return result < 0 ? result : stk_prefetch_read(prefetch, source, offset, buffer, bytes, false);
+}
+
+int64_t stk_remote_file_read(struct stk_remote_file *remote, uint64_t offset, void *buffer,
+                             size_t bytes)
+{
+    struct stk_remote_fs *fs = remote->fs;
+    struct stk_range_source *source = &remote->source;
+    struct waiter waiter = {.done = false};
+    struct stk_range_read *read;
+    struct stk_store *store;
+    uint64_t wanted;
+    int64_t result;
+    int status;
+
+    if (offset >= source->info.bytes || bytes == 0) {
+        return 0;
+    }
+    wanted = stk_min(bytes, source->info.bytes - offset);
+    result = fs->prefetch ? read_prefetched(fs->prefetch, source, offset, buffer, wanted) : -EAGAIN;
+    if (result != -EAGAIN) {
+        return result;
+    }
+    status = stk_lazy_store_open(&fs->store, &store, NULL);
+    if (status < 0) {
+        return status;
+    }
+    read = stk_range_read_new(source, offset, wanted, buffer);
+    if (!read) {
+        return -ENOMEM;
+    }
+    set_waiter(read, &waiter);
+    read->stop = stk_io_cancel_flag();
+    stk_range_read_start(read, store);
+    return wait_for(read, &waiter, true);
+}
+
+int stk_remote_file_map(struct stk_remote_file *remote, uint8_t **pages_out, uint64_t *bytes_out,
+                        struct stoker_error *error)
+{
+    const char *url = remote->source.object->url;
+    uint64_t bytes = remote->source.info.bytes;
     int64_t got;
 
-    *view_out = (struct stk_view){(const uint8_t *)"", 0};
+    *pages_out = NULL;
+    *bytes_out = bytes;
     if (bytes == 0) {
         return 0;
     }
     if (bytes > STK_VFS_MAP_BYTES_MAX) {
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "a remote file is too large to be mapped",
-                        "copy it to a disk of this machine", "'%.400s': %llu bytes",
-                        remote->object->url, (unsigned long long)bytes);
+                        "copy it to a disk of this machine", "'%.400s': %llu bytes", url,
+                        (unsigned long long)bytes);
     }
-    map = stk_alloc(1, sizeof *map);
-    if (map) {
-        map->bytes = bytes;
-        map->pages = stk_pages_alloc(bytes);
-    }
-    if (!map || !map->pages) {
-        stk_free(map);
+    *pages_out = stk_pages_alloc(bytes);
+    if (!*pages_out) {
         return stk_fail(error, -ENOMEM, "cannot hold a remote file", "free memory", "'%.400s'",
-                        remote->object->url);
+                        url);
     }
-    got = stk_remote_file_read(vfs, remote, 0, map->pages, bytes);
+    got = stk_remote_file_read(remote, 0, *pages_out, bytes);
     if (got < 0) {
-        stk_pages_free(map->pages, bytes);
-        stk_free(map);
+        stk_pages_free(*pages_out, bytes);
         pthread_mutex_lock(&remote->lock);
         if (error) {
-            *error = remote->error;
+            *error = remote->locked.error;
         }
         pthread_mutex_unlock(&remote->lock);
         return (int)got;
     }
-    pthread_mutex_lock(&vfs->lock);
-    map->next = vfs->locked.maps;
-    vfs->locked.maps = map;
-    pthread_mutex_unlock(&vfs->lock);
-    *view_out = (struct stk_view){map->pages, bytes};
     return 0;
 }
+
+/* ---- the operations ---- */
+
+static void close_file(struct stk_file *file)
+{
+    release(stk_remote_file_of(file));
+}
+
+static int stat_file(struct stk_file *file, struct stk_stat *stat_out, struct stoker_error *error)
+{
+    const struct stk_range_source *source = &stk_remote_file_of(file)->source;
+
+    (void)error;
+    *stat_out = (struct stk_stat){.bytes = source->info.bytes,
+                                  .mtime_ns = source->info.mtime_ns,
+                                  .device = DEVICE,
+                                  .inode = inode_of(source->object->url),
+                                  .kind = STK_ENTRY_FILE,
+                                  .version = version_of(&source->info)};
+    return 0;
+}
+
+/* Only prefetched bytes are in memory. The end of the file is known. */
+static int64_t read_now(struct stk_file *file, uint64_t offset, void *buffer, size_t bytes)
+{
+    const struct stk_remote_file *remote = stk_remote_file_of(file);
+    struct stk_prefetch *prefetch = remote->fs->prefetch;
+
+    return offset >= remote->source.info.bytes || bytes == 0 ? 0
+           : prefetch ? stk_prefetch_read(prefetch, &remote->source, offset, buffer, bytes, false)
+                      : -EAGAIN;
+}
+
+static int64_t read_wait(struct stk_file *file, uint64_t offset, void *buffer, size_t bytes)
+{
+    return stk_remote_file_read(stk_remote_file_of(file), offset, buffer, bytes);
+}
+
+static bool last_error(struct stk_file *file, int status, struct stoker_error *error_out)
+{
+    struct stk_remote_file *remote = stk_remote_file_of(file);
+    bool found;
+
+    pthread_mutex_lock(&remote->lock);
+    found = remote->locked.error.status == status;
+    if (found) {
+        *error_out = remote->locked.error;
+    }
+    pthread_mutex_unlock(&remote->lock);
+    return found;
+}
+
+const struct stk_file_ops stk_remote_file_ops = {.close = close_file,
+                                                 .stat = stat_file,
+                                                 .read_now = read_now,
+                                                 .read_wait = read_wait,
+                                                 .last_error = last_error,
+                                                 .round_trip_bytes = STK_VFS_ROUND_TRIP_BYTES};

@@ -1,14 +1,14 @@
-/* A queue of local and remote reads. Waiting is the real queue's: what comes from a store wakes it.
+/* A queue of local and remote reads. It waits in the queue of the backend, which remote reads wake.
  *
- *   submit: runs of local reads -> the real queue; remote ones -> the reactor
- *   reactor: done -> `arrived` -> wakes the real queue; reap takes both */
-#include "storage/vfs/remote_file.h"
+ *   submit: runs of local reads -> the queue of the backend; remote ones -> the reactor
+ *   reactor: done -> `arrived` -> wakes the queue of the backend; reap takes both */
+#include "storage/vfs/vfs_private.h"
 
 #include "base/mem.h"
 
 #include <errno.h>
 
-/* A read that ended while it was submitted; its `next` is still the submitter's. */
+/* A read that ended during submit, when its `next` still belongs to the submitter's list. */
 struct ended {
     struct stk_read *read;
     int64_t result;
@@ -16,21 +16,22 @@ struct ended {
 
 struct vfs_queue {
     struct stk_vfs *vfs;
-    struct stk_queue *real;
-    struct stk_external_queue *errands; /* NULL: nobody runs any */
+    struct stk_queue *backend;
+    struct stk_external_queue *external; /* NULL: there is no external file system */
     /* The queue's own thread: */
-    struct stk_range_read *flying; /* remote reads, by next and previous */
-    uint32_t live;                 /* of them, and those in `ended`; at most depth */
+    struct stk_range_read *in_flight; /* remote reads, by next and previous */
+    uint32_t live;                    /* remote and external reads, and those in `ended`; at most
+                                         depth */
     struct ended *ended;
     uint32_t ended_count;
     pthread_mutex_t lock;
-    pthread_cond_t came; /* with lock: for closing */
+    pthread_cond_t arrived; /* with lock: for close */
     struct {
         struct stk_range_read *arrived, **arrived_tail; /* by arrived_next */
     } locked;
 };
 
-static void on_range_read(struct stk_range_read *parts);
+static void on_range_read(struct stk_range_read *remote);
 
 static struct vfs_queue *vfs_queue(struct stk_queue *queue)
 {
@@ -41,7 +42,7 @@ static void wake_backend(void *owner)
 {
     struct vfs_queue *queue = owner;
 
-    stk_io_wake(queue->vfs->backend, queue->real);
+    stk_io_wake(queue->vfs->backend, queue->backend);
 }
 
 int stk_vfs_queue_open(struct stk_io *io, struct stk_queue **queue_out, struct stoker_error *error)
@@ -54,23 +55,23 @@ int stk_vfs_queue_open(struct stk_io *io, struct stk_queue **queue_out, struct s
     }
     if (!queue || !queue->ended) {
         stk_free(queue);
-        return stk_fail(error, -ENOMEM, "cannot open a queue of reads", "free memory", "route");
+        return stk_fail(error, -ENOMEM, "cannot open a queue of reads", "free memory", "vfs");
     }
     queue->vfs = stk_vfs_of(io);
-    status = stk_io_queue_open(queue->vfs->backend, &queue->real, error);
+    status = stk_io_queue_open(queue->vfs->backend, &queue->backend, error);
     if (status < 0) {
         stk_free(queue->ended);
         stk_free(queue);
         return status;
     }
     pthread_mutex_init(&queue->lock, NULL);
-    pthread_cond_init(&queue->came, NULL);
+    pthread_cond_init(&queue->arrived, NULL);
     queue->locked.arrived_tail = &queue->locked.arrived;
     if (queue->vfs->options.external_fs &&
-        stk_external_queue_open(&queue->errands, queue->vfs->options.external_fs, wake_backend,
+        stk_external_queue_open(&queue->external, queue->vfs->options.external_fs, wake_backend,
                                 queue) < 0) {
         stk_vfs_queue_close(io, (struct stk_queue *)(void *)queue);
-        return stk_fail(error, -ENOMEM, "cannot open a queue of reads", "free memory", "route");
+        return stk_fail(error, -ENOMEM, "cannot open a queue of reads", "free memory", "vfs");
     }
     *queue_out = (struct stk_queue *)(void *)queue;
     return 0;
@@ -80,57 +81,57 @@ static void end(struct vfs_queue *queue, struct stk_read *read, int64_t result)
 {
     queue->ended[queue->ended_count++] = (struct ended){read, result};
     queue->live++;
-    stk_io_wake(queue->vfs->backend, queue->real);
+    stk_io_wake(queue->vfs->backend, queue->backend);
 }
 
-/* Readies a remote read; NULL: it has ended already, or there is no memory. */
+/* Prepares a remote read. Returns NULL if it ended already, or if there is no memory. */
 static struct stk_range_read *begin(struct vfs_queue *queue, struct stk_read *read,
                                     int64_t *result_out)
 {
-    struct stk_remote_file *remote = stk_remote_file_of(read->file);
-    struct stk_prefetch *prefetch = queue->vfs->prefetch;
-    uint64_t bytes = remote->info.bytes;
-    struct stk_range_read *parts;
+    struct stk_range_source *source = &stk_remote_file_of(read->file)->source;
+    struct stk_prefetch *prefetch = queue->vfs->remote.prefetch;
+    uint64_t bytes = source->info.bytes;
+    struct stk_range_read *remote;
 
     *result_out = 0;
     if (read->offset >= bytes || read->bytes == 0) {
         return NULL;
     }
     bytes = stk_min(read->bytes, bytes - read->offset);
-    *result_out = prefetch ? stk_prefetch_read(prefetch, remote, read->offset, read->buffer, bytes,
+    *result_out = prefetch ? stk_prefetch_read(prefetch, source, read->offset, read->buffer, bytes,
                                                read->keep_cached)
                            : -EAGAIN;
     if (*result_out >= 0) {
         return NULL;
     }
-    parts = prefetch && stk_prefetch_has(prefetch, remote, read->offset, bytes)
-                ? stk_range_read_new_waiting(remote, read->offset, bytes, read->buffer)
-                : stk_range_read_new(remote, read->offset, bytes, read->buffer);
-    if (!parts) {
+    remote = prefetch && stk_prefetch_has(prefetch, source, read->offset, bytes)
+                 ? stk_range_read_new_waiting(source, read->offset, bytes, read->buffer)
+                 : stk_range_read_new(source, read->offset, bytes, read->buffer);
+    if (!remote) {
         *result_out = -ENOMEM;
         return NULL;
     }
-    parts->read = read;
-    parts->stop = read->cancelled;
-    parts->owner = queue;
-    parts->done = on_range_read;
-    return parts;
+    remote->read = read;
+    remote->stop = read->cancelled;
+    remote->owner = queue;
+    remote->done = on_range_read;
+    return remote;
 }
 
-static void start_remote(struct vfs_queue *queue, struct stk_range_read *parts,
+static void start_remote(struct vfs_queue *queue, struct stk_range_read *remote,
                          struct stk_store *store)
 {
     queue->live++;
-    parts->previous = NULL;
-    parts->next = queue->flying;
-    if (parts->next) {
-        parts->next->previous = parts;
+    remote->previous = NULL;
+    remote->next = queue->in_flight;
+    if (remote->next) {
+        remote->next->previous = remote;
     }
-    queue->flying = parts;
-    if (parts->count > 0) {
-        stk_range_read_start(parts, store);
-    } else if (!stk_prefetch_wait(queue->vfs->prefetch, parts)) {
-        on_range_read(parts); /* they came just now, or went: settle looks */
+    queue->in_flight = remote;
+    if (remote->count > 0) {
+        stk_range_read_start(remote, store);
+    } else if (!stk_prefetch_wait(queue->vfs->remote.prefetch, remote)) {
+        on_range_read(remote); /* they arrived or were dropped just now: has_arrived checks */
     }
 }
 
@@ -146,7 +147,7 @@ static int submit_run(struct vfs_queue *queue, struct stk_read **list)
     }
     rest = last->next;
     last->next = NULL;
-    taken = stk_io_submit(queue->vfs->backend, queue->real, first);
+    taken = stk_io_submit(queue->vfs->backend, queue->backend, first);
     last->next = rest;
     *list = rest;
     return taken < want ? -taken - 1 : taken; /* below 0: no room for all */
@@ -154,7 +155,7 @@ static int submit_run(struct vfs_queue *queue, struct stk_read **list)
 
 static void submit_external(struct vfs_queue *queue, struct stk_read *read)
 {
-    int status = queue->errands ? stk_external_queue_submit(queue->errands, read) : -EBADF;
+    int status = queue->external ? stk_external_queue_submit(queue->external, read) : -EBADF;
 
     if (status < 0) {
         end(queue, read, status);
@@ -172,7 +173,7 @@ int stk_vfs_queue_submit(struct stk_io *io, struct stk_queue *opaque, struct stk
 
     (void)io;
     while (read) {
-        struct stk_range_read *parts;
+        struct stk_range_read *remote;
         int64_t result;
 
         if (stk_file_is_local(read->file)) {
@@ -194,15 +195,16 @@ int stk_vfs_queue_submit(struct stk_io *io, struct stk_queue *opaque, struct stk
             read = next;
             continue;
         }
-        parts = begin(queue, read, &result);
-        if (parts && !store && (result = stk_vfs_open_store(queue->vfs, &store, NULL)) < 0) {
-            stk_range_read_free(parts);
-            parts = NULL;
+        remote = begin(queue, read, &result);
+        if (remote && !store &&
+            (result = stk_lazy_store_open(&queue->vfs->remote.store, &store, NULL)) < 0) {
+            stk_range_read_free(remote);
+            remote = NULL;
         }
-        if (!parts) {
+        if (!remote) {
             end(queue, read, result);
         } else {
-            start_remote(queue, parts, store);
+            start_remote(queue, remote, store);
         }
         read = next;
     }
@@ -210,94 +212,97 @@ int stk_vfs_queue_submit(struct stk_io *io, struct stk_queue *opaque, struct stk
 }
 
 /* On the reactor, or on the queue's thread. */
-static void on_range_read(struct stk_range_read *parts)
+static void on_range_read(struct stk_range_read *remote)
 {
-    struct vfs_queue *queue = parts->owner;
+    struct vfs_queue *queue = remote->owner;
     bool first;
 
     pthread_mutex_lock(&queue->lock);
     first = queue->locked.arrived == NULL;
-    parts->arrived_next = NULL;
-    *queue->locked.arrived_tail = parts;
-    queue->locked.arrived_tail = &parts->arrived_next;
-    if (first) { /* with the lock: until it is let go, the queue is not closed */
-        pthread_cond_signal(&queue->came);
-        stk_io_wake(queue->vfs->backend, queue->real);
+    remote->arrived_next = NULL;
+    *queue->locked.arrived_tail = remote;
+    queue->locked.arrived_tail = &remote->arrived_next;
+    if (first) { /* under the lock: close waits for it */
+        pthread_cond_signal(&queue->arrived);
+        stk_io_wake(queue->vfs->backend, queue->backend);
     }
     pthread_mutex_unlock(&queue->lock);
 }
 
 static struct stk_range_read *pop_arrived_locked(struct vfs_queue *queue)
 {
-    struct stk_range_read *parts = queue->locked.arrived;
+    struct stk_range_read *remote = queue->locked.arrived;
 
     queue->locked.arrived = NULL;
     queue->locked.arrived_tail = &queue->locked.arrived;
-    return parts;
+    return remote;
 }
 
-/* Of bytes that were on their way to be kept: whether they came. If they went again meanwhile, the
- * read is sent by itself, but not any more when the queue is being closed. */
-static bool has_arrived(struct vfs_queue *queue, struct stk_range_read *parts, bool closing)
+/* For a read that waited for a prefetch: returns true if its bytes arrived, or if it failed. If the
+ * bytes were dropped meanwhile, starts requests for them and returns false, unless the queue is
+ * being closed. */
+static bool has_arrived(struct vfs_queue *queue, struct stk_range_read *remote, bool closing)
 {
     struct stk_store *store = NULL;
     struct stk_range_read *again;
     int64_t got;
 
-    if (parts->status < 0 || parts->count > 0) {
+    if (remote->status < 0 || remote->count > 0) {
         return true;
     }
-    got = stk_prefetch_read(queue->vfs->prefetch, parts->remote, parts->offset, parts->buffer,
-                            parts->bytes, parts->read->keep_cached);
+    got = stk_prefetch_read(queue->vfs->remote.prefetch, remote->source, remote->offset,
+                            remote->buffer, remote->bytes, remote->read->keep_cached);
     if (got >= 0) {
         return true;
     }
-    parts->status = closing ? STOKER_ERROR_CLOSED : stk_vfs_open_store(queue->vfs, &store, NULL);
-    again = parts->status == 0
-                ? stk_range_read_new(parts->remote, parts->offset, parts->bytes, parts->buffer)
+    remote->status = closing ? STOKER_ERROR_CLOSED
+                             : stk_lazy_store_open(&queue->vfs->remote.store, &store, NULL);
+    again = remote->status == 0
+                ? stk_range_read_new(remote->source, remote->offset, remote->bytes, remote->buffer)
                 : NULL;
     if (!again) {
-        parts->status = parts->status < 0 ? parts->status : -ENOMEM;
+        remote->status = remote->status < 0 ? remote->status : -ENOMEM;
         return true;
     }
-    again->read = parts->read;
-    again->stop = parts->stop;
+    again->read = remote->read;
+    again->stop = remote->stop;
     again->owner = queue;
     again->done = on_range_read;
     start_remote(queue, again, store);
     return false;
 }
 
-/* Fills the read of remote parts that have come, and lets them go. NULL: it goes on. */
-static struct stk_read *finish_read(struct vfs_queue *queue, struct stk_range_read *parts,
+/* Sets the result of a read whose requests have ended, and frees them. Returns NULL if the read
+ * continues with new requests. */
+static struct stk_read *finish_read(struct vfs_queue *queue, struct stk_range_read *remote,
                                     bool closing)
 {
-    struct stk_read *read = has_arrived(queue, parts, closing) ? parts->read : NULL;
+    struct stk_read *read = has_arrived(queue, remote, closing) ? remote->read : NULL;
 
     if (read) {
-        read->result = parts->status < 0 ? parts->status : (int64_t)parts->bytes;
+        read->result = remote->status < 0 ? remote->status : (int64_t)remote->bytes;
         read->skip = 0;
         read->leaked = false;
-        read->sent_ns = parts->count > 0 ? parts->parts[0].request.sent_ns : 0;
-        read->first_ns = parts->count > 0 ? parts->parts[0].request.first_byte_ns : 0;
+        read->sent_ns = remote->count > 0 ? remote->parts[0].request.sent_ns : 0;
+        read->first_ns = remote->count > 0 ? remote->parts[0].request.first_byte_ns : 0;
         read->done_ns = 0;
-        for (uint32_t i = 0; i < parts->count; i++) {
-            read->done_ns = stk_max(read->done_ns, parts->parts[i].request.done_ns);
+        for (uint32_t i = 0; i < remote->count; i++) {
+            read->done_ns = stk_max(read->done_ns, remote->parts[i].request.done_ns);
         }
     }
-    *(parts->previous ? &parts->previous->next : &queue->flying) = parts->next;
-    if (parts->next) {
-        parts->next->previous = parts->previous;
+    *(remote->previous ? &remote->previous->next : &queue->in_flight) = remote->next;
+    if (remote->next) {
+        remote->next->previous = remote->previous;
     }
-    stk_range_read_free(parts);
+    stk_range_read_free(remote);
     queue->live--;
     return read;
 }
 
-/* What has come from stores, before the list of local reads. */
-static struct stk_read *submit_remote(struct vfs_queue *queue, struct stk_read *list)
+/* Adds the remote reads that have ended to the front of the list. */
+static struct stk_read *take_remote(struct vfs_queue *queue, struct stk_read *list)
 {
-    struct stk_range_read *parts, *next;
+    struct stk_range_read *remote, *next;
 
     for (; queue->ended_count > 0; queue->ended_count--) {
         struct ended *ended = &queue->ended[queue->ended_count - 1];
@@ -309,20 +314,20 @@ static struct stk_read *submit_remote(struct vfs_queue *queue, struct stk_read *
         list = ended->read;
         queue->live--;
     }
-    if (queue->errands) {
+    if (queue->external) {
         uint32_t count;
 
-        list = stk_external_queue_reap(queue->errands, list, &count);
+        list = stk_external_queue_reap(queue->external, list, &count);
         queue->live -= count;
     }
     pthread_mutex_lock(&queue->lock);
-    parts = pop_arrived_locked(queue);
+    remote = pop_arrived_locked(queue);
     pthread_mutex_unlock(&queue->lock);
-    for (; parts; parts = next) {
+    for (; remote; remote = next) {
         struct stk_read *read;
 
-        next = parts->arrived_next;
-        read = finish_read(queue, parts, false);
+        next = remote->arrived_next;
+        read = finish_read(queue, remote, false);
         if (read) {
             read->next = list;
             list = read;
@@ -338,13 +343,13 @@ struct stk_read *stk_vfs_queue_reap(struct stk_io *io, struct stk_queue *opaque,
     struct stk_read *list = NULL, *local, *last;
 
     (void)io;
-    list = queue->live > 0 ? submit_remote(queue, NULL) : NULL;
-    if (queue->live > 0 && queue->errands) {
-        timeout_ms = (uint32_t)stk_min(timeout_ms, stk_external_queue_timeout_ms(queue->errands));
+    list = queue->live > 0 ? take_remote(queue, NULL) : NULL;
+    if (queue->live > 0 && queue->external) {
+        timeout_ms = (uint32_t)stk_min(timeout_ms, stk_external_queue_timeout_ms(queue->external));
     }
-    local = stk_io_reap(queue->vfs->backend, queue->real, list ? 0 : timeout_ms);
+    local = stk_io_reap(queue->vfs->backend, queue->backend, list ? 0 : timeout_ms);
     if (queue->live > 0) {
-        list = submit_remote(queue, list);
+        list = take_remote(queue, list);
     }
     if (!local) {
         return list;
@@ -358,37 +363,37 @@ struct stk_read *stk_vfs_queue_reap(struct stk_io *io, struct stk_queue *opaque,
 void stk_vfs_queue_wake(struct stk_io *io, struct stk_queue *opaque)
 {
     (void)io;
-    stk_io_wake(vfs_queue(opaque)->vfs->backend, vfs_queue(opaque)->real);
+    stk_io_wake(vfs_queue(opaque)->vfs->backend, vfs_queue(opaque)->backend);
 }
 
-/* Every remote read comes back: the reactor copies into their buffers, so none is ever lost. */
+/* All remote reads end: the reactor copies into their buffers, so no buffer is ever leaked. */
 void stk_vfs_queue_close(struct stk_io *io, struct stk_queue *opaque)
 {
     struct vfs_queue *queue = vfs_queue(opaque);
     struct stk_store *store = NULL;
 
     (void)io;
-    for (struct stk_range_read *parts = queue->flying; parts; parts = parts->next) {
-        stk_range_read_cancel(parts);
-        if (parts->count == 0 && stk_prefetch_cancel_wait(queue->vfs->prefetch, parts)) {
-            on_range_read(parts);
+    for (struct stk_range_read *remote = queue->in_flight; remote; remote = remote->next) {
+        stk_range_read_cancel(remote);
+        if (remote->count == 0 && stk_prefetch_cancel_wait(queue->vfs->remote.prefetch, remote)) {
+            on_range_read(remote);
         }
     }
-    if (queue->flying && stk_vfs_open_store(queue->vfs, &store, NULL) == 0) {
+    if (queue->in_flight && stk_lazy_store_open(&queue->vfs->remote.store, &store, NULL) == 0) {
         stk_store_cancel_marked(store);
     }
-    while (queue->flying) {
-        struct stk_range_read *parts, *next;
+    while (queue->in_flight) {
+        struct stk_range_read *remote, *next;
 
         pthread_mutex_lock(&queue->lock);
-        while (!queue->locked.arrived) { /* the reactor ends what was stopped at once */
-            pthread_cond_wait(&queue->came, &queue->lock);
+        while (!queue->locked.arrived) { /* the reactor ends cancelled requests at once */
+            pthread_cond_wait(&queue->arrived, &queue->lock);
         }
-        parts = pop_arrived_locked(queue);
+        remote = pop_arrived_locked(queue);
         pthread_mutex_unlock(&queue->lock);
-        for (; parts; parts = next) {
-            next = parts->arrived_next;
-            (void)finish_read(queue, parts, true);
+        for (; remote; remote = next) {
+            next = remote->arrived_next;
+            (void)finish_read(queue, remote, true);
         }
     }
     for (; queue->ended_count > 0; queue->ended_count--) {
@@ -397,9 +402,9 @@ void stk_vfs_queue_close(struct stk_io *io, struct stk_queue *opaque)
         ended->read->result = ended->result;
         ended->read->leaked = false;
     }
-    stk_external_queue_close(queue->errands);
-    stk_io_queue_close(queue->vfs->backend, queue->real);
-    pthread_cond_destroy(&queue->came);
+    stk_external_queue_close(queue->external);
+    stk_io_queue_close(queue->vfs->backend, queue->backend);
+    pthread_cond_destroy(&queue->arrived);
     pthread_mutex_destroy(&queue->lock);
     stk_free(queue->ended);
     stk_free(queue);

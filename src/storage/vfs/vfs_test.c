@@ -1,9 +1,9 @@
-/* Goal: behind the seam a URL is a file: the same bytes, sizes, errors, whatever the server does,
- * and a local file stays what it is. Never bytes of another version, never a hang, never a secret
- * in an error. Method: a server of this test with faults on its n-th answers, asked as dataset,
- * loader and sweep ask: open, stat, list, read_wait, queues. Covers metadata_cache.c,
- * remote_file.c, range_read.c, vfs_queue.c, batch_lookup.c; of store operation.c, signed_request.c,
- * object_list.c, object_read.c, object_url.c. */
+/* Goal: a URL is a file like a local one: the same bytes, sizes and errors, whatever the server
+ * does. Never bytes of another version, never a hang, never a secret in an error. Method: a server
+ * of this test injects faults into its n-th responses; the calls are those of dataset, loader and
+ * scan: open, stat, list, read_wait, queues. Covers vfs.c, vfs_store.c, lazy_store.c,
+ * metadata_cache.c, remote_file.c, remote_checksum.c, range_read.c, vfs_queue.c, batch_lookup.c;
+ * of storage/object operation.c, signed_request.c, object_list.c, object_read.c, object_url.c. */
 #include "storage/vfs/vfs_test.h"
 
 #include "base/mem.h"
@@ -26,7 +26,7 @@ static void check_row(struct stk_io *io, struct stk_io *calm, const char *url,
     set_fault(row->fault, row->from, row->count);
     memset(buffer, 0xee, FILE_BYTES);
     T_EQ(row->name, stk_io_open_file(io, url, &file, &error), 0);
-    stk_remote_file_wait_checksum(stk_remote_file_of(file));
+    stk_remote_checksum_wait(&stk_remote_file_of(file)->checksum);
     got = stk_io_read_wait(io, file, 0, buffer, FILE_BYTES);
     if (got == STOKER_ERROR_TIMEOUT && row->status != got && calm) {
         stk_io_close_file(io, file);
@@ -78,7 +78,7 @@ static void test_files(struct stk_io *io, const char *url)
     T_EQ(url, about.bytes, FILE_BYTES);
     T_EQ(url, about.mtime_ns, 1795255200ull * 1000000000u);
     T_EQ(url, stk_io_read_now(io, file, 0, buffer, 1), -EAGAIN);
-    T_EQ(url, stk_io_round_trip_bytes(io, file), STK_VFS_ROUND_TRIP_BYTES);
+    T_EQ(url, stk_vfs_round_trip_bytes(file), STK_VFS_ROUND_TRIP_BYTES);
     T_TRUE(url, !stk_io_mount_of(io, file, &mounted));
     for (size_t i = 0; i < STK_COUNT(reads); i++) {
         T_EQ(url, stk_io_read_wait(io, file, reads[i].offset, buffer, reads[i].bytes),
@@ -412,7 +412,7 @@ static void test_expect(void)
         at += snprintf(at, 64, "http://127.0.0.1:%d/%s%d", server.port, i == 7 ? "no" : "file", i) +
               1;
     }
-    stk_io_prefetch_metadata(io, names, 64);
+    stk_vfs_prefetch_metadata(io, names, 64);
     atomic_store(&connections, 0);
     at = names;
     for (int i = 0; i < 64; i++, at += strlen(at) + 1) {
@@ -521,7 +521,7 @@ int main(void)
     test_far_between(io, urls[0]);
     test_long_key(io);
     test_listed_twice(io);
-    stk_io_store_stats(io, &ledger);
+    stk_vfs_store_stats(io, &ledger);
     T_TRUE("read by ranges, and proven",
            ledger.verified_bytes[STOKER_STORE_S3] >= 5 * FILE_BYTES &&
                ledger.verified_bytes[STOKER_STORE_HTTP] >= 5 * FILE_BYTES);

@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "base/memory_budget.h"
 #include "base/memory_pages.h"
-#include "storage/vfs/remote_file.h"
+#include "storage/vfs/vfs_private.h"
 #include "test/server.h"
 #include "test/t.h"
 

@@ -5,6 +5,7 @@
 #include "base/thread.h"
 #include "io/clock.h"
 #include "io/write.h"
+#include "storage/vfs/vfs.h"
 #include "storage/walk/key_range.h"
 
 #include <errno.h>
@@ -336,7 +337,7 @@ static void *walk_main(void *argument)
 
 static int walk_root(struct stk_walk *walk, struct stoker_error *error)
 {
-    bool foreign = stk_io_is_external_url(walk->path);
+    bool foreign = stk_vfs_is_external_url(walk->path);
     bool keys = stk_io_is_url(walk->path) && !foreign;
     struct stk_stat stat = {.kind = STK_ENTRY_DIRECTORY};
     char path[STK_WALK_PATH_BYTES_MAX];
@@ -385,7 +386,7 @@ static bool is_below_root(struct stk_walk *walk, const char *path)
     char real[STK_WALK_PATH_BYTES_MAX];
     size_t bytes = strlen(walk->real);
 
-    if (stk_io_is_external_url(walk->path)) {
+    if (stk_vfs_is_external_url(walk->path)) {
         return true;
     }
     if (stk_io_resolve(walk->io, path, real, sizeof real) < 0) {

@@ -7,6 +7,7 @@
 #include "base/options.h"
 #include "base/xxh3.h"
 #include "storage/url/url_alias.h"
+#include "storage/vfs/vfs.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -105,7 +106,7 @@ static int check_options(const struct stoker_copy_options *options, struct stoke
                             "at most 256 workers, parts of 5 MiB to 1 GiB");
     }
     to_store = options->destination && stk_io_is_url(options->destination);
-    if (to_store && stk_io_is_external_url(options->destination)) {
+    if (to_store && stk_vfs_is_external_url(options->destination)) {
         struct stk_object_url *none;
 
         return stk_object_url_parse(options->destination, &none,

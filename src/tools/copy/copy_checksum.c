@@ -1,6 +1,7 @@
 /* Checksums of a source that are made in order, and what counts in them since an earlier run. */
 #include "base/crypto/digest.h"
 #include "base/memory_pages.h"
+#include "storage/vfs/vfs.h"
 #include "tools/copy/copy.h"
 
 #include <errno.h>
@@ -114,7 +115,7 @@ static int add_partial(struct stoker_copy *copy, struct stk_copy_file *file,
         }
         status = status < 0 ? status : stk_copy_checksum_add(file, view, error);
         if (status == 0 && kept) {
-            status = stk_vfs_checksum_add(copy->io, file->source, done, view, error);
+            status = stk_vfs_checksum_add(file->source, done, view, error);
         }
     }
     if (buffer) {

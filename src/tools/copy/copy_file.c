@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "base/memory_pages.h"
 #include "base/xxh3.h"
+#include "storage/vfs/vfs.h"
 #include "tools/copy/copy.h"
 
 #include <errno.h>
@@ -175,7 +176,7 @@ static int copy_small(struct stoker_copy *copy, struct stk_copy_file *file, uint
     } else if (status == 0) {
         body.bytes = file->bytes;
         if (body.bytes > STK_STORE_RANGE_BYTES) { /* it comes by ranges */
-            stk_vfs_fetch_checksum(copy->io, file->source);
+            stk_vfs_fetch_checksum(file->source);
         }
         status = stk_copy_file_read(copy, file, 0, &body, error);
         status = status < 0 ? status : check_etag(copy, file, body, error);
@@ -226,7 +227,7 @@ static int open_source(struct stoker_copy *copy, struct stk_copy_file *file,
     struct stk_stat stat;
     int status = 0;
 
-    if (stk_io_is_url(file->from) && !stk_io_is_external_url(file->from)) {
+    if (stk_io_is_url(file->from) && !stk_vfs_is_external_url(file->from)) {
         status = stk_object_url_parse(file->from, &file->from_object, error);
     }
     if (status == 0 && copy->remote) {
@@ -304,7 +305,7 @@ int stk_copy_file_begin(struct stoker_copy *copy, struct stk_copy_file *file,
     int status = open_source(copy, file, error);
 
     if (status == 0 && !stk_copy_is_server_side(file)) {
-        stk_vfs_fetch_checksum(copy->io, file->source);
+        stk_vfs_fetch_checksum(file->source);
         /* S3 has told by now; others do so with the first part. */
         file->in_order = !file->to_object ||
                          (file->from_object && (file->from_object->kind != STK_OBJECT_URL_S3 ||

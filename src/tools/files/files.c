@@ -238,7 +238,7 @@ void stoker_files_prefetch_metadata(struct stoker_engine *engine, const char *co
         stk_engine_check(engine, NULL) == 0 && count > 1 ? join_names(paths, count) : NULL;
 
     if (names) {
-        stk_io_prefetch_metadata(engine->io, names, count);
+        stk_vfs_prefetch_metadata(engine->io, names, count);
     }
     stk_free(names);
 }

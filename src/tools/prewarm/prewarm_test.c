@@ -170,6 +170,7 @@ static void test_failures(struct stoker_engine *engine, uint64_t all)
 static struct hindered {
     struct stk_io_table table; /* first: of the world, but for what stands below */
     const struct stk_io_table *world;
+    struct stk_file_ops file_ops; /* of the world's files, as they were */
     struct stk_io *io;
     int64_t (*meet)(uint64_t offset, size_t bytes); /* of a read; PASS: the world reads */
     int64_t (*cold)(void);                          /* of a piece; NULL: nobody tells */
@@ -186,20 +187,17 @@ static int hindered_open(struct stk_io *io, const char *path, struct stk_file **
     return hindered.world->open_file(io, path, file_out, error);
 }
 
-static int64_t hindered_read(struct stk_io *io, struct stk_file *file, uint64_t offset,
-                             void *buffer, size_t bytes)
+static int64_t hindered_read(struct stk_file *file, uint64_t offset, void *buffer, size_t bytes)
 {
     int64_t result;
 
     atomic_fetch_add(&hindered.reads, 1);
     result = hindered.meet ? hindered.meet(offset, bytes) : PASS;
-    return result != PASS ? result : hindered.world->read_wait(io, file, offset, buffer, bytes);
+    return result != PASS ? result : hindered.file_ops.read_wait(file, offset, buffer, bytes);
 }
 
-static int64_t hindered_cold(struct stk_io *io, struct stk_file *file, uint64_t offset,
-                             uint64_t bytes)
+static int64_t hindered_cold(struct stk_file *file, uint64_t offset, uint64_t bytes)
 {
-    (void)io;
     (void)file;
     (void)offset;
     (void)bytes;
@@ -223,10 +221,13 @@ static struct stoker_engine *open_hindered(bool small)
     T_EQ("world", stk_sim_open(&world, 1, &io, NULL), 0);
     T_EQ("add", stk_sim_add(world, LARGE, data, sizeof data), 0);
     T_EQ("add", small ? stk_sim_add(world, SMALL, data, PIECE) : 0, 0);
-    hindered = (struct hindered){.table = *world->table, .world = world->table, .io = world};
+    hindered = (struct hindered){.table = *world->table,
+                                 .world = world->table,
+                                 .file_ops = *stk_sim_file_ops(world),
+                                 .io = world};
     hindered.table.open_file = hindered_open;
-    hindered.table.read_wait = hindered_read;
-    hindered.table.uncached_bytes = hindered_cold;
+    stk_sim_file_ops(world)->read_wait = hindered_read;
+    stk_sim_file_ops(world)->uncached_bytes = hindered_cold;
     hindered.table.clock_ns = hindered_clock;
     world->table = &hindered.table;
     T_EQ("engine", stk_engine_open_with_io(&engine, world, &options, NULL), 0);

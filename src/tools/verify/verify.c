@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/options.h"
+#include "storage/vfs/vfs.h"
 
 #include <errno.h>
 #include <string.h>
@@ -95,7 +96,7 @@ static void prefetch_metadata(struct stoker_verify *verify, uint64_t first, uint
         at = stpcpy(at, text + paths[i]) + 1;
     }
     if (names) {
-        stk_io_prefetch_metadata(verify->engine->io, names, end - first);
+        stk_vfs_prefetch_metadata(verify->engine->io, names, end - first);
     }
     stk_free(names);
 }
@@ -208,7 +209,7 @@ static int check_files(struct stoker_verify *verify, uint64_t first, uint64_t en
             break;
         }
         for (; ahead < stk_min(i + FILES_AHEAD, end); ahead++) {
-            stk_io_prefetch_head(io, verify->objects.text + verify->objects.paths[ahead], &check);
+            stk_vfs_prefetch_head(io, verify->objects.text + verify->objects.paths[ahead], &check);
         }
         check.damage = 0;
         status = stk_shard_check_file(&check, i, error);
@@ -217,7 +218,7 @@ static int check_files(struct stoker_verify *verify, uint64_t first, uint64_t en
         }
         atomic_fetch_add_explicit(&verify->count.shards, 1, memory_order_relaxed);
     }
-    stk_io_prefetch_release(io, &check);
+    stk_vfs_prefetch_release(io, &check);
     stk_shard_check_deinit(&check);
     return status;
 }

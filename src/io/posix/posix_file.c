@@ -1,0 +1,227 @@
+/* Open files of the POSIX file system: their descriptors, their size and mount, the page cache, and
+ * maps. */
+#include "io/posix/posix.h"
+
+#include "base/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define NANOSECONDS 1000000000ull
+
+void stk_posix_file_release(struct stk_posix_file *file)
+{
+    /* Release and acquire: the last user sees all writes of the others. */
+    if (atomic_fetch_sub_explicit(&file->users, 1, memory_order_acq_rel) == 1) {
+        int direct = atomic_load_explicit(&file->direct_fd, memory_order_relaxed);
+
+        if (file->fd >= 0) {
+            close(file->fd);
+        }
+        if (direct >= 0) {
+            close(direct);
+        }
+        stk_free(file);
+    }
+}
+
+uint64_t stk_posix_direct_bytes_min(const struct stk_posix *posix)
+{
+    return posix->options.direct == STOKER_DIRECT_NEVER    ? UINT64_MAX
+           : posix->options.direct == STOKER_DIRECT_ALWAYS ? 0
+                                                           : STK_DIRECT_BYTES_MIN;
+}
+
+/* Opens through /proc, since the path may name another file by now. */
+int stk_posix_open_direct(int fd)
+{
+    char path[32];
+    struct statx info;
+    int direct;
+
+    if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_DIOALIGN, &info) == 0 &&
+        (info.stx_mask & STATX_DIOALIGN) &&
+        (info.stx_dio_offset_align == 0 || info.stx_dio_offset_align > STK_IO_ALIGN ||
+         info.stx_dio_mem_align > STK_IO_ALIGN)) {
+        return STK_DIRECT_REFUSED;
+    }
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    direct = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+    return direct >= 0 ? direct : STK_DIRECT_REFUSED;
+}
+
+int stk_posix_file_direct_fd(struct stk_posix_file *file)
+{
+    /* Acquire and release: a thread that reads the descriptor sees it open. */
+    int fd = atomic_load_explicit(&file->direct_fd, memory_order_acquire), mine;
+
+    if (!file->regular || file->bytes < stk_posix_direct_bytes_min(file->posix) ||
+        fd == STK_DIRECT_REFUSED ||
+        atomic_load_explicit(&file->direct_refused, memory_order_relaxed)) {
+        return -1;
+    }
+    if (fd >= 0) {
+        return fd;
+    }
+    mine = stk_posix_open_direct(file->fd);
+    if (!atomic_compare_exchange_strong_explicit(&file->direct_fd, &fd, mine, memory_order_acq_rel,
+                                                 memory_order_acquire)) {
+        if (mine >= 0) {
+            close(mine);
+        }
+        mine = fd;
+    }
+    return mine >= 0 ? mine : -1;
+}
+
+int64_t stk_posix_read_fd(int fd, uint64_t offset, uint8_t *buffer, size_t bytes)
+{
+    uint32_t retries = 0;
+    size_t done = 0;
+
+    while (done < bytes) {
+        ssize_t count = pread(fd, buffer + done, bytes - done, (off_t)(offset + done));
+
+        if (count < 0 && (errno == EINTR || errno == EAGAIN) &&
+            ++retries <= STK_READ_PART_RETRIES_MAX) {
+            continue;
+        }
+        if (count < 0) {
+            return -errno;
+        }
+        if (count == 0) {
+            break;
+        }
+        done += (size_t)count;
+    }
+    return (int64_t)done;
+}
+
+uint32_t stk_posix_entry_kind(const struct stat *stat)
+{
+    return S_ISREG(stat->st_mode)   ? STK_ENTRY_FILE
+           : S_ISDIR(stat->st_mode) ? STK_ENTRY_DIRECTORY
+                                    : STK_ENTRY_OTHER;
+}
+
+void stk_posix_stat_convert(const struct stat *from, struct stk_stat *to)
+{
+    *to = (struct stk_stat){
+        .bytes = (uint64_t)from->st_size,
+        .mtime_ns = (uint64_t)from->st_mtim.tv_sec * NANOSECONDS + (uint64_t)from->st_mtim.tv_nsec,
+        .device = from->st_dev,
+        .inode = from->st_ino,
+        .kind = stk_posix_entry_kind(from),
+    };
+}
+
+void stk_posix_set_mount(struct stk_posix_file *file, const struct stat *stat)
+{
+    file->regular = S_ISREG(stat->st_mode);
+    file->bytes = (uint64_t)stat->st_size;
+    file->mount.device = stat->st_dev;
+    file->mount.block_bytes = (uint32_t)stk_min((uint64_t)stat->st_blksize, UINT32_MAX);
+    if (file->is_network) {
+        /* Doubles the read-ahead window, which limits the requests of reads through the page cache
+         * (FUSE). Sends no request to a server. */
+        (void)posix_fadvise(file->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    }
+}
+
+bool stk_posix_file_mount_of(struct stk_file *opaque, struct stk_mount_info *mount_out)
+{
+    const struct stk_posix_file *file = stk_posix_file(opaque);
+
+    *mount_out = file->mount;
+    return file->is_network;
+}
+
+int64_t stk_posix_uncached_pages(int fd, uint64_t offset, uint64_t bytes)
+{
+    struct {
+        uint64_t offset, bytes;
+    } range = {offset, bytes};
+    /* struct cachestat of linux/mman.h, Linux 6.5. */
+    struct {
+        uint64_t cached, dirty, writeback, evicted, recently_evicted;
+    } found;
+    const long cachestat_number = 451; /* the same on every architecture */
+    uint64_t pages = (offset + bytes - 1) / STK_IO_ALIGN - offset / STK_IO_ALIGN + 1;
+
+    if (syscall(cachestat_number, fd, &range, &found, 0) < 0) {
+        return -errno;
+    }
+    return (int64_t)(found.cached < pages ? pages - found.cached : 0);
+}
+
+uint64_t stk_posix_file_pages_missing(struct stk_posix_file *file, uint64_t offset, uint64_t bytes,
+                                      uint64_t *pages_out)
+{
+    uint64_t end = stk_min(offset + bytes, file->bytes);
+    int64_t cold;
+
+    *pages_out = 0;
+    if (!file->regular || offset >= end ||
+        atomic_load_explicit(&file->posix->probe_refused, memory_order_relaxed)) {
+        return 0;
+    }
+    cold = stk_posix_uncached_pages(file->fd, offset, end - offset);
+    if (cold < 0) {
+        /* EPERM is also returned for files of other users: the next file may work. */
+        atomic_store_explicit(&file->posix->probe_refused, cold == -ENOSYS, memory_order_relaxed);
+        return 0;
+    }
+    *pages_out = (end - 1) / STK_IO_ALIGN - offset / STK_IO_ALIGN + 1;
+    return (uint64_t)cold;
+}
+
+int stk_posix_map(struct stk_io *io, struct stk_file *file, struct stk_view *view_out,
+                  struct stoker_error *error)
+{
+    const struct stk_posix_file *of = stk_posix_file(file);
+    void *memory;
+
+    (void)io;
+    *view_out = (struct stk_view){(const uint8_t *)"", 0};
+    if (of->bytes == 0) {
+        return 0;
+    }
+    memory = mmap(NULL, of->bytes, PROT_READ, MAP_PRIVATE, of->fd, 0);
+    if (memory == MAP_FAILED) {
+        return stk_fail_errno(error, errno, "cannot map a file", "check the file and its disk",
+                              "%llu bytes", (unsigned long long)of->bytes);
+    }
+    *view_out = (struct stk_view){memory, of->bytes};
+    return 0;
+}
+
+void stk_posix_unmap(struct stk_io *io, struct stk_view view)
+{
+    (void)io;
+    munmap((void *)(uintptr_t)view.data, view.bytes);
+}
+
+void stk_posix_map_prefetch(struct stk_io *io, struct stk_view part)
+{
+    /* Pages are powers of two. */
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)part.data & ~(page - 1);
+
+    (void)io;
+    /* If the kernel refuses, the pages are read at their first use. */
+    madvise((void *)first, (uintptr_t)part.data + part.bytes - first, MADV_WILLNEED);
+}
+
+uint64_t stk_posix_thread_disk_reads(struct stk_io *io)
+{
+    struct rusage usage = {0};
+
+    (void)io;
+    getrusage(RUSAGE_THREAD, &usage);
+    return (uint64_t)usage.ru_majflt + (uint64_t)usage.ru_inblock;
+}
