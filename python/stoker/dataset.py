@@ -136,7 +136,7 @@ class Dataset(Portable):
     def _like(self, native: _stoker.Dataset) -> Dataset:
         """Another data set with the engine of this one."""
         other = object.__new__(Dataset)
-        other.engine, other._given = self.engine, self._given
+        other.engine, other._arguments = self.engine, self._arguments
         other._take(native)
         return other
 
@@ -295,12 +295,12 @@ class Dataset(Portable):
     def __repr__(self) -> str:
         return f"<stoker.Dataset {self.kind}, {len(self)} samples, {self.shard_count} shards>"
 
-    def _standing(self) -> Any:
+    def _pickled_state(self) -> Any:
         return self._info["sample_count"], self._info["block_samples"], self._info["identity"]
 
-    def _arrive(self, standing: Any) -> None:
+    def _restore(self, saved: Any) -> None:
         """Leaves out shards that were appended since; rejects other changes."""
-        samples, block_samples, identity = standing
+        samples, block_samples, identity = saved
         part = self._native.as_of((*[0] * 8, samples, block_samples, *[0] * 7, identity))
         if part is not None:
             self._take(part)

@@ -271,10 +271,10 @@ def location(url: str, *, engine: Engine | None = None) -> Location:
     """
     native = native_of(engine, "location")
     name = paths_of(url)[0]
-    told = interruptible(lambda: _stoker.location(native, name))
-    kind = _KINDS[told.pop("kind")]
-    row = prices().get("gs" if told["service"].startswith("Google") else "s3", {})
-    return Location(kind, **told, dollars_per_gb=row.get(_PRICES.get(kind, ""), 0.0))
+    found = interruptible(lambda: _stoker.location(native, name))
+    kind = _KINDS[found.pop("kind")]
+    row = prices().get("gs" if found["service"].startswith("Google") else "s3", {})
+    return Location(kind, **found, dollars_per_gb=row.get(_PRICES.get(kind, ""), 0.0))
 
 
 def ls(
@@ -375,9 +375,9 @@ def run(
     native = _stoker.Copy(own, kind, tuple(sources), to, **options)
     try:
         while True:
-            goes_on, told, failure = native.next(_TICK_MS)
-            told |= {"listed": bool(told["listed"]), "seconds": told.pop("run_ns") / 1e9}
-            report = CopyReport(**told)
+            goes_on, counts, failure = native.next(_TICK_MS)
+            counts |= {"listed": bool(counts["listed"]), "seconds": counts.pop("run_ns") / 1e9}
+            report = CopyReport(**counts)
             if progress is not None:
                 progress(report)
             if failure is not None:
@@ -505,8 +505,8 @@ def _matches(
 
 def look(native: _stoker.Engine, name: bytes) -> FileInfo:
     """FileInfo of exactly this name."""
-    told = interruptible(lambda: _stoker.stat(native, name))
-    return _info((os.fsdecode(name), *told[1:]))
+    info = interruptible(lambda: _stoker.stat(native, name))
+    return _info((os.fsdecode(name), *info[1:]))
 
 
 def walk(native: _stoker.Engine, name: bytes, recursive: bool) -> Iterator[FileInfo]:

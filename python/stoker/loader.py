@@ -27,7 +27,7 @@ from .fields import Field, Image, Label, all_exact, resolve
 from .loader_base import LoaderBase
 from .loader_stats import PastStats
 from .mix import Mix, Mixed
-from .pickling import Given
+from .pickling import Arguments
 from .sampling import Sampling
 from .schedule import ScheduledSample, explain
 from .state import check_exactness, exactness
@@ -216,7 +216,7 @@ class Loader(LoaderBase):
         worker_count: int = 1,
     ) -> None:
         where = "Loader"
-        self._keep(
+        self._store_arguments(
             where,
             batch_size=batch_size,
             seed=seed,
@@ -383,7 +383,7 @@ class Loader(LoaderBase):
         except BaseException:
             self._close_owned()
             raise
-        self._begin()
+        self._reset()
         _open_loaders.add(self)
 
     def _load(self, dataset: Dataset, width: int | None = None, **more: Any) -> _stoker.Loader:
@@ -395,7 +395,7 @@ class Loader(LoaderBase):
             options["sampling"] = self._sampling.native(dataset)
         return _stoker.Loader(dataset._native, self._native_fields, **options)
 
-    def _again(self, width: int | None = None, state: tuple[Any, ...] = ()) -> _stoker.Loader:
+    def _reopen(self, width: int | None = None, state: tuple[Any, ...] = ()) -> _stoker.Loader:
         dataset = self.dataset
         if width is not None and self._mixed is not None:
             dataset = self._mixed.part(width, state)
@@ -448,7 +448,7 @@ class Loader(LoaderBase):
     # ---- epochs and states ----
 
     def _is_at_start(self) -> bool:
-        return not self._taken and self._native.position()[1] == 0
+        return not self._started and self._native.position()[1] == 0
 
     def refresh(self, shard_count: int | None = None) -> int:
         """Adds the shards that were appended to the data set; returns the number of shards.
@@ -501,7 +501,7 @@ class Loader(LoaderBase):
             rank: default: this rank; ``"all"``: the complete global batch.
         """
         self._check_open()
-        self._follow()
+        self._update_rank()
         epoch = self._epoch if epoch is None else epoch
         mix = None if self._mixed is None else self._mixed.native(self._step)["mix"]
         where = epoch, step, self.rank if rank is None else rank
@@ -576,8 +576,8 @@ class Loader(LoaderBase):
             f"rank {self.rank} of {self.world_size}>"
         )
 
-    def _sending(self) -> Given:
-        args, options = super()._sending()
+    def _pickled_arguments(self) -> Arguments:
+        args, options = super()._pickled_arguments()
         source = args[0] if args else options.get("source")
         if isinstance(source, Dataset):  # refresh() may have replaced it
             return ((self.dataset, *args[1:]), {n: v for n, v in options.items() if n != "source"})

@@ -1,6 +1,6 @@
 """Base of all loaders: iteration, epochs, states, ranks, and names that frameworks use.
 
-    for batch in loader -> __iter__ -> Epoch -> _next -> _take -> [Pinner ->] _produce
+    for batch in loader -> __iter__ -> Epoch -> _next -> _next_value -> [Pinner ->] _produce
                                                                     -> _next_native, _convert_batch
 
 A subclass implements the last two, and opens the native loader.
@@ -20,7 +20,7 @@ from ._options import SHUFFLES, TAILS, count, word
 from .distributed import ranks
 from .errors import ArgumentError, ClosedError, ForkedError, StateError
 from .mix import Mixed
-from .pickling import Given, Portable, refuse_workers
+from .pickling import Arguments, Portable, refuse_workers
 from .pinning import Item, Pinner, pin
 from .state import EPOCH, MIX, POSITION, parse_state, state_values
 from .tensors import Convert, choose, converter, mask_of
@@ -36,10 +36,10 @@ class Epoch(Iterator[Any]):
     """
 
     def __init__(self, loader: LoaderBase) -> None:
-        self._loader, self._turn, self._ended = loader, loader._turn, False
+        self._loader, self._generation, self._ended = loader, loader._generation, False
 
     def __next__(self) -> Any:
-        value = None if self._ended else self._loader._next(self._turn)
+        value = None if self._ended else self._loader._next(self._generation)
         if value is None:
             self._ended = True
             raise StopIteration
@@ -52,7 +52,7 @@ class Epoch(Iterator[Any]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues at the state, to the end of the state's epoch."""
         self._loader.load_state_dict(state)
-        self._turn, self._ended = self._loader._turn, False
+        self._generation, self._ended = self._loader._generation, False
 
     def get_state(self) -> dict[str, Any]:
         """Grain's name for :meth:`state_dict`."""
@@ -75,7 +75,7 @@ class LoaderBase(Portable):
     _native: Any
     _native_options: dict[str, Any]
     _owned: list[Any]  # closed with the loader, the last one first
-    _follows: bool  # rank and world_size were not passed: they are read again for each loop
+    _follows_rank: bool  # rank and world_size were not passed: they are read again for each loop
     _closed: bool
     _mixed: Mixed | None = None
     _pin = False  # pin_memory was requested
@@ -90,7 +90,7 @@ class LoaderBase(Portable):
     tail: str
     num_workers, prefetch_factor = 0, None  # a DataLoader's names: there are no worker processes
 
-    def _keep(
+    def _store_arguments(
         self,
         where: str,
         *,
@@ -110,7 +110,7 @@ class LoaderBase(Portable):
         self.seed = count(seed, f"{where} seed", high=2**64 - 1)
         self.shuffle, self.tail = shuffle, tail
         self.rank, self.world_size = ranks(rank, world_size)
-        self._follows = rank is None
+        self._follows_rank = rank is None
         if transform is not None and not callable(transform):
             raise ArgumentError(
                 f"transform {transform!r} cannot be called", where, "pass a function of one batch"
@@ -128,19 +128,19 @@ class LoaderBase(Portable):
         }
         self._owned = []
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         """Sets the state of an open loader before its first batch."""
         self._closed = False
         self._pid = os.getpid()
         self._output: str | None = None
         self._convert: Convert | None = None
         self._epoch = 0
-        self._taken = False  # an iterator received batches of this epoch
-        self._turning = threading.Lock()
-        self._turn = 0  # incremented when the iterator in use becomes stale
+        self._started = False  # an iterator received batches of this epoch
+        self._next_lock = threading.Lock()
+        self._generation = 0  # incremented when the iterator in use becomes stale
         self._pinner: Pinner | None = None
         self._pinning = False
-        self._delivered: Any = None  # position behind the last delivered batch, if pinned
+        self._delivered_position: Any = None  # position behind the last delivered batch, if pinned
         self.mask = None
 
     # ---- implemented by loaders ----
@@ -170,7 +170,7 @@ class LoaderBase(Portable):
         while self._owned:
             self._owned.pop().close()
 
-    def _again(self, width: int | None = None, state: tuple[Any, ...] = ()) -> Any:
+    def _reopen(self, width: int | None = None, state: tuple[Any, ...] = ()) -> Any:
         """A native loader with the present options and mix. width: with only this many sources of
         the mix, from the first, which the run of that state had."""
         raise NotImplementedError
@@ -181,7 +181,7 @@ class LoaderBase(Portable):
         self._native = native
 
     def _reload(self) -> None:
-        native = self._again()
+        native = self._reopen()
         state = self._native.state()
         if self._mixed is not None and state[POSITION] == 0:
             # At the start of an epoch the size of a step, which the mix includes, may change.
@@ -194,9 +194,9 @@ class LoaderBase(Portable):
         """Samples of a global batch."""
         return self.batch_size * self.world_size
 
-    def _follow(self) -> None:
+    def _update_rank(self) -> None:
         """Reads the rank of the process again: its group is often made after the loader."""
-        if not self._follows or self._taken:
+        if not self._follows_rank or self._started:
             return
         found = ranks(None, None)
         if found != (self.rank, self.world_size):
@@ -204,15 +204,15 @@ class LoaderBase(Portable):
             self._native_options.update(rank=self.rank, world_size=self.world_size)
             self._reload()
 
-    def _is_over(self) -> bool:
+    def _is_epoch_done(self) -> bool:
         """True if all batches of the epoch were delivered, but not yet its end."""
-        _, position = self._delivered or self._native.position()
+        _, position = self._delivered_position or self._native.position()
         left = int(self._native.samples()) - int(position)
         return left < (self.batch_size * self.world_size if self.tail == "drop" else 1)
 
     def _state(self) -> tuple[Any, ...]:
         """The native state behind the last delivered batch."""
-        state: tuple[Any, ...] = self._native.state(*(self._delivered or ()))
+        state: tuple[Any, ...] = self._native.state(*(self._delivered_position or ()))
         return state
 
     # ---- iterating ----
@@ -223,19 +223,19 @@ class LoaderBase(Portable):
         before the first ``next()``; until then the iterator follows :meth:`set_epoch` and
         :meth:`load_state_dict`."""
         self._check_open()
-        self._finish()
-        self._stale()
-        if self._taken:
+        self._finish_epoch()
+        self._end_iterator()
+        if self._started:
             self._native.set_epoch(self._epoch)
-            self._taken = False
-        self._follow()
+            self._started = False
+        self._update_rank()
         self._before_epoch()
-        self._pinning = self._pins()
+        self._pinning = self._uses_pinning()
         return Epoch(self)
 
     def __len__(self) -> int:
         """Number of batches of an epoch for this rank."""
-        self._follow()
+        self._update_rank()
         return int(self._native.batches(self._epoch))
 
     def _check_open(self) -> None:
@@ -251,31 +251,31 @@ class LoaderBase(Portable):
                 "the loader is closed", self._subject, "make a new one; batches in hand stay valid"
             )
 
-    def _stale(self) -> None:
+    def _end_iterator(self) -> None:
         """Ends the iterator in use."""
-        self._turn += 1
+        self._generation += 1
         if self._pinner is not None:
             self._pinner.stop()
             self._pinner = None
-            self._delivered = None
+            self._delivered_position = None
 
     def _next(self, turn: int) -> Any:
         self._check_open()
-        with self._turning:  # threads that share an iterator take turns, and end together
-            value = self._take(turn)
+        with self._next_lock:  # threads that share an iterator take turns, and end together
+            value = self._next_value(turn)
         if value is None or self.transform is None:
             return value
         return self.transform(value)
 
-    def _take(self, turn: int) -> Any:
-        if turn != self._turn:
+    def _next_value(self, turn: int) -> Any:
+        if turn != self._generation:
             self._check_open()
             raise StateError(
                 "this iterator has ended",
                 self._subject,
                 "set_epoch(), load_state_dict() and a new loop end it: make a new one",
             )
-        self._taken = True
+        self._started = True
         if self._pinning:
             if self._pinner is None:
                 self._pinner = Pinner(self._producer())
@@ -283,28 +283,28 @@ class LoaderBase(Portable):
             if isinstance(value, BaseException):
                 self._pinner = Pinner(self._producer())  # the next call tries again
                 raise value
-            self._delivered = place
+            self._delivered_position = place
         else:
             value, mask = self._produce()
         if value is None:
-            self._end()
+            self._end_epoch()
         self.mask = mask
         return value
 
-    def _end(self) -> None:
-        self._pinner, self._delivered = None, None  # its thread has ended
+    def _end_epoch(self) -> None:
+        self._pinner, self._delivered_position = None, None  # its thread has ended
         self._epoch = self._native.position()[0]
-        self._taken = False
-        self._turn += 1
+        self._started = False
+        self._generation += 1
 
-    def _finish(self) -> None:
+    def _finish_epoch(self) -> None:
         """Advances to the next epoch if the loop received all batches, but not the end."""
-        if not self._taken or not self._is_over():
+        if not self._started or not self._is_epoch_done():
             return
-        self._stale()
+        self._end_iterator()
         if self._native.position()[0] == self._epoch:
             self._next_native()
-        self._end()
+        self._end_epoch()
 
     def _produce(self) -> tuple[Any, Any]:
         """The next batch, converted for the loop, and its mask."""
@@ -318,7 +318,7 @@ class LoaderBase(Portable):
         mask = mask_of(batch, self._output) if self.tail == "pad" else None
         return self._convert_batch(batch, self._output, self._convert), mask
 
-    def _pins(self) -> bool:
+    def _uses_pinning(self) -> bool:
         if not self._pin or choose(self._output_word) != "torch":
             return False
         import torch
@@ -328,7 +328,7 @@ class LoaderBase(Portable):
     def _producer(self) -> Callable[[], Item]:
         """The function that the pinning thread calls; it holds a weak reference to the loader."""
         reference = weakref.ref(self)
-        self._delivered = self._native.position()
+        self._delivered_position = self._native.position()
 
         def produce() -> Item:
             loader = reference()
@@ -356,13 +356,13 @@ class LoaderBase(Portable):
         90): loader.set_epoch(epoch); for ... in loader``.
         """
         number = count(epoch, "set_epoch", high=2**64 - 1)
-        self._finish()
-        if not self._taken and number == self._epoch:
+        self._finish_epoch()
+        if not self._started and number == self._epoch:
             return
-        if self._taken:
-            self._stale()
+        if self._started:
+            self._end_iterator()
         self._native.set_epoch(number)
-        self._epoch, self._taken = number, False
+        self._epoch, self._started = number, False
 
     def state_dict(self) -> dict[str, Any]:
         """The position of the stream and the settings that it depends on, as a dict for JSON.
@@ -382,11 +382,11 @@ class LoaderBase(Portable):
         """
         self._check_state(state)
         values = parse_state(state)
-        if self._taken:
-            self._stale()  # also if the state is rejected
+        if self._started:
+            self._end_iterator()  # also if the state is rejected
         self._before_state(values)
         self._load_values(state, values)
-        self._epoch, self._taken = values[EPOCH], False
+        self._epoch, self._started = values[EPOCH], False
 
     def close(self) -> None:
         """Stops the work within 0.2 s. Batches stay valid."""
@@ -394,7 +394,7 @@ class LoaderBase(Portable):
             return
         self._closed = True
         if self._pid == os.getpid():
-            self._stale()
+            self._end_iterator()
         self._native.close()
         self._close_owned()
 
@@ -406,19 +406,19 @@ class LoaderBase(Portable):
 
     # ---- pickling ----
 
-    def _sending(self) -> Given:
+    def _pickled_arguments(self) -> Arguments:
         self._check_open()
-        return super()._sending()
+        return super()._pickled_arguments()
 
-    def _standing(self) -> Any:
-        return self.state_dict(), self._taken and self._is_over()
+    def _pickled_state(self) -> Any:
+        return self.state_dict(), self._started and self._is_epoch_done()
 
-    def _arrive(self, standing: Any) -> None:
-        state, is_over = standing
+    def _restore(self, saved: Any) -> None:
+        state, is_done = saved
         if self._native_options.get("worker_count", 1) == 1:
             refuse_workers(type(self).__name__)
         self.load_state_dict(state)
-        self._taken = is_over  # then the next loop has the next epoch
+        self._started = is_done  # then the next loop has the next epoch
 
     # ---- a mix ----
 
@@ -446,7 +446,7 @@ class LoaderBase(Portable):
             )
         if at is not None:
             at = count(at, "set_weights at", high=2**62)
-        with self._turning:
+        with self._next_lock:
             return mixed.set_weights(self, weights, at)
 
     def _values(self, state: tuple[Any, ...]) -> dict[str, Any]:

@@ -439,14 +439,14 @@ class Mixed:
 
     # ---- shared by the processes of a run ----
 
-    def told(self) -> dict[str, Any]:
+    def shared_values(self) -> dict[str, Any]:
         """The values that another process needs for the same run, for JSON."""
         history = [[position, list(weights)] for position, weights in self.history]
         return {"history": history, "epoch": self.epoch, "block_samples": self.block_samples}
 
-    def take(self, told: dict[str, Any]) -> None:
-        self.history = [(position, list(weights)) for position, weights in told["history"]]
-        self.epoch, self.block_samples = told["epoch"], told["block_samples"]
+    def take(self, values: dict[str, Any]) -> None:
+        self.history = [(position, list(weights)) for position, weights in values["history"]]
+        self.epoch, self.block_samples = values["epoch"], values["block_samples"]
 
     def change(self, position: int, values: Sequence[Any]) -> None:
         """Other weights apply from a position on, which is the end of a frame."""
@@ -475,7 +475,7 @@ class Mixed:
         self._check_change(loader, state)
         if loader._pinner is not None:  # drops the batches that its thread prefetched
             loader._pinner.stop()
-            loader._pinner = loader._delivered = None
+            loader._pinner = loader._delivered_position = None
             loader._native.set_state(state)
         before = self.history
         try:
@@ -516,7 +516,7 @@ class Mixed:
 
     def renew(self, loader: Any, state: tuple[Any, ...] | None) -> None:
         """The loader continues at the state, or begins, with the present history."""
-        loader._replace(loader._again() if state is None else self._with_all(loader, state))
+        loader._replace(loader._reopen() if state is None else self._with_all(loader, state))
 
     def load(self, loader: Any, values: dict[str, Any], state: tuple[Any, ...]) -> None:
         """Continues at a state, with the weights that applied until then. values: the state."""
@@ -563,7 +563,7 @@ class Mixed:
 
     def _as_it_was(self, loader: Any, state: tuple[Any, ...], width: int) -> Any:
         """The native loader of the run that saved the state, at that state."""
-        native = loader._again(width if width < len(self.ends) else None, state)
+        native = loader._reopen(width if width < len(self.ends) else None, state)
         try:
             native.set_state(state)
         except BaseException:
@@ -618,7 +618,7 @@ class Mixed:
     def _with_all(self, loader: Any, state: tuple[Any, ...]) -> Any:
         """A native loader with the present history, at a state whose history it continues: position
         and fingerprint are the state's."""
-        native = loader._again()
+        native = loader._reopen()
         try:
             own, parts = native.state(), list(state)
             for place in (_SAMPLES, _MIX, _SUBSET, _DRAWS, _IDENTITY):

@@ -12,58 +12,58 @@ from .errors import StateError
 
 __all__ = ["Portable"]
 
-Given = tuple[tuple[Any, ...], dict[str, Any]]
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 T = TypeVar("T", bound="Portable")
 
 
 class Portable:
     """Base of objects that can be pickled although they hold threads and memory of their process.
 
-    The pickle contains the arguments of the constructor, and the result of :meth:`_standing`.
+    The pickle contains the arguments of the constructor, and the result of :meth:`_pickled_state`.
     Unpickling returns an object that opens on first use. Until then it holds no resources, so it
     may be created, pickled again and forked freely. This module itself unpickles nothing.
     """
 
-    _given: Given
+    _arguments: Arguments
 
     def __init_subclass__(cls, **words: Any) -> None:
         super().__init_subclass__(**words)
         if "__init__" in cls.__dict__:
-            cls.__init__ = _keeping(cls.__init__)  # type: ignore[method-assign]
+            cls.__init__ = _storing_arguments(cls.__init__)  # type: ignore[method-assign]
 
-    def _sending(self) -> Given:
+    def _pickled_arguments(self) -> Arguments:
         """The arguments to construct the object again."""
-        return self._given
+        return self._arguments
 
-    def _standing(self) -> Any:
-        """The position of the object, for :meth:`_arrive`."""
+    def _pickled_state(self) -> Any:
+        """The position of the object, for :meth:`_restore`."""
         return None
 
-    def _arrive(self, standing: Any) -> None:
+    def _restore(self, saved: Any) -> None:
         """Restores the position of an object that was constructed again."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return sent, (type(self), self._sending(), self._standing())
+        return sent, (type(self), self._pickled_arguments(), self._pickled_state())
 
 
-def _keeping(init: Callable[..., None]) -> Callable[..., None]:
+def _storing_arguments(init: Callable[..., None]) -> Callable[..., None]:
     """The same constructor, which also stores its arguments; if it calls the constructor of a base
     class, only the first call does."""
 
     @functools.wraps(init)
     def keep(self: Any, *args: Any, **options: Any) -> None:
-        if "_given" not in self.__dict__:
-            self.__dict__["_given"] = (args, options)
+        if "_arguments" not in self.__dict__:
+            self.__dict__["_arguments"] = (args, options)
         init(self, *args, **options)
 
     return keep
 
 
-class _Arrival:
+class _Unpickled:
     """Arguments and position of an unpickled object that is not open yet."""
 
-    def __init__(self, of: type[Portable], given: Given, standing: Any) -> None:
-        self.of, self.given, self.standing = of, given, standing
+    def __init__(self, of: type[Portable], arguments: Arguments, saved: Any) -> None:
+        self.of, self.arguments, self.saved = of, arguments, saved
         self.lock = threading.RLock()
         self.is_opening = False
 
@@ -82,24 +82,26 @@ class _Unopened:
         object.__setattr__(self, name, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        arrival = self.__dict__.get("_arrival")
-        if arrival is None:  # another thread opened it
+        unpickled = self.__dict__.get("_unpickled")
+        if unpickled is None:  # another thread opened it
             return self.__reduce__()
-        return sent, (arrival.of, arrival.given, arrival.standing)
+        return sent, (unpickled.of, unpickled.arguments, unpickled.saved)
 
     def __repr__(self) -> str:
-        arrival = self.__dict__.get("_arrival")
-        return repr(self) if arrival is None else f"<stoker.{arrival.of.__name__}, not open yet>"
+        unpickled = self.__dict__.get("_unpickled")
+        return (
+            repr(self) if unpickled is None else f"<stoker.{unpickled.of.__name__}, not open yet>"
+        )
 
     def __del__(self) -> None:
         pass
 
 
-def sent(of: type[T], given: Given, standing: Any) -> T:
+def sent(of: type[T], arguments: Arguments, saved: Any) -> T:
     """The function with which pickle and copy restore a Portable."""
     unopened = _unopened(of)
     thing = unopened.__new__(unopened)
-    thing.__dict__["_arrival"] = _Arrival(of, given, standing)
+    thing.__dict__["_unpickled"] = _Unpickled(of, arguments, saved)
     return thing
 
 
@@ -109,25 +111,25 @@ def _unopened(of: type[T]) -> type[T]:
 
 
 def _open(thing: Any) -> None:
-    arrival = thing.__dict__.get("_arrival")
-    if arrival is None:
+    unpickled = thing.__dict__.get("_unpickled")
+    if unpickled is None:
         return
-    with arrival.lock:
-        if arrival.is_opening or "_arrival" not in thing.__dict__:
+    with unpickled.lock:
+        if unpickled.is_opening or "_unpickled" not in thing.__dict__:
             return  # this thread is opening it, or another one opened it
-        arrival.is_opening = True
-        args, options = arrival.given
+        unpickled.is_opening = True
+        args, options = unpickled.arguments
         try:
-            arrival.of.__init__(thing, *args, **options)
-            thing._arrive(arrival.standing)
+            unpickled.of.__init__(thing, *args, **options)
+            thing._restore(unpickled.saved)
         except BaseException:
             thing.__dict__.clear()
-            thing.__dict__["_arrival"] = arrival
+            thing.__dict__["_unpickled"] = unpickled
             raise
         finally:
-            arrival.is_opening = False
-        object.__setattr__(thing, "__class__", arrival.of)
-        del thing.__dict__["_arrival"]
+            unpickled.is_opening = False
+        object.__setattr__(thing, "__class__", unpickled.of)
+        del thing.__dict__["_unpickled"]
 
 
 def refuse_workers(thing: str) -> None:

@@ -19,7 +19,7 @@ from .errors import ArgumentError
 
 WHERE = "Loader sampling"
 SLICE_MS = 50  # between two checks for Ctrl-C
-TURN_S = 600  # longest wait of a rank for the scan of another one
+SCAN_WAIT_S = 600  # longest wait of a rank for the scan of another one
 TABLES = {"auto": 0, "never": 1, "require": 2}  # enum stoker_index_use
 
 
@@ -56,7 +56,7 @@ def _chosen(subset: Any, size: int) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _turn(name: str) -> Iterator[bool]:
+def _scan_lock(name: str) -> Iterator[bool]:
     """A lock for the ranks of a machine: one scans, and the others find its table. Yields True
     if it did not have to wait. If there is no lock, or its owner takes too long, the rank scans
     itself."""
@@ -69,7 +69,7 @@ def _turn(name: str) -> Iterator[bool]:
         yield True
         return
     try:
-        is_first, end = True, time.monotonic() + TURN_S
+        is_first, end = True, time.monotonic() + SCAN_WAIT_S
         while time.monotonic() < end:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -183,8 +183,8 @@ class Sampling:
         made = self._found(dataset, options)
         if made is not None:
             return made
-        told = repr((dataset.identity, columns)).encode()
-        with _turn(hashlib.sha256(told).hexdigest()[:32]) as is_first:
+        identity = repr((dataset.identity, columns)).encode()
+        with _scan_lock(hashlib.sha256(identity).hexdigest()[:32]) as is_first:
             made = self._found(dataset, options)
             if made is not None or is_first:
                 return made or self._made(dataset, options)

@@ -546,7 +546,7 @@ def pack_table(
         head = next(rows, None)
         bad = _Quarantine(quarantine, rows_max, head[0] if head else sys.maxsize)
         result = {"samples_kept": writer.samples_done, "samples": writer.samples_done}
-        told = 0.0
+        reported = 0.0
         rows = itertools.chain([head] if head else [], rows)
         try:
             with contextlib.closing(_ahead(maker.make, rows, threads)) as made:
@@ -558,8 +558,8 @@ def pack_table(
                         bad.add(number, _shown(row.get(columns["image"])), failure)
                         if on_error == "raise":
                             raise failure
-                    if progress is not None and time.monotonic() - told > _TELL_S:
-                        told = time.monotonic()
+                    if progress is not None and time.monotonic() - reported > _TELL_S:
+                        reported = time.monotonic()
                         progress({"row": number, **result, "bad": list(bad.rows)})
         finally:
             bad.close()

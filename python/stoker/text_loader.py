@@ -19,7 +19,7 @@ from .errors import ArgumentError, CorruptError, FormatError, StateError
 from .fim import Middle
 from .mix import Mix
 from .state import EPOCH, POSITION
-from .token_counts import Counts, Kept, Reading, open_counts
+from .token_counts import Counts, Reading, TokenCache, open_counts
 from .token_files import Tokens
 from .token_loader import TokenLoader
 from .token_rows import FIM, POSITIONS, row_options
@@ -32,7 +32,7 @@ NEWLINE, NEVER = 10, 256
 JSON_ENDINGS = (b".jsonl", b".ndjson", b".json")
 WINDOW_BLOCK_BYTES, WINDOW_BLOCKS = 1 << 20, 64
 """The order of windows: about 256 Ki tokens in a block, and the number of blocks mixed."""
-KEPT_BYTES_MAX = 1 << 30
+CACHE_BYTES_MAX = 1 << 30
 """Limit of cached tokenised documents, for windows."""
 
 
@@ -131,7 +131,7 @@ class TextLoader(TokenLoader):
         engine: Engine | None = None,
     ) -> None:
         where = "TextLoader"
-        self._keep(
+        self._store_arguments(
             where,
             batch_size=batch_size,
             seed=seed,
@@ -150,7 +150,9 @@ class TextLoader(TokenLoader):
                 "tokenise its sources once, and mix them in a TokenLoader",
             )
         rows = rows if rows is not None else "packed" if context is not None else "documents"
-        self._keep_rows(where, context, rows, names, labels, positions, block_bytes, output)
+        self._store_row_arguments(
+            where, context, rows, names, labels, positions, block_bytes, output
+        )
         if rows != "windows" and (stride is not None or counts is not None):
             raise ArgumentError(
                 f"stride= and counts= do not apply to rows={rows!r}", where, "use rows='windows'"
@@ -201,55 +203,55 @@ class TextLoader(TokenLoader):
             self._depth = count(ahead, f"{where} ahead", low=1) or 2 * self._threads
             self._eod = NEVER if kind == "files" else NEWLINE
             tokenise = _Tokenise(_reader(kind, field), encode)
-            made = _Rows(
+            made = _RowBuilder(
                 self.tokens.engine, self.context, {**options, "batch_size": 1, "seed": self.seed}
             )
             middle = Middle(fim, encode, self.seed, self.context - append) if by_text else None
-            self._maker: _Maker | _Windows = _Maker(made, tokenise, middle)
+            self._row_maker: _DocumentRows | _WindowRows = _DocumentRows(made, tokenise, middle)
             if rows == "windows":
                 last = () if end is None or not append else (end,)
-                self._maker = self._open_windows(made, tokenise, last, stride, counts)
-            self._owned.append(self._maker)
+                self._row_maker = self._open_windows(made, tokenise, last, stride, counts)
+            self._owned.append(self._row_maker)
             self._native: Any = self._load()
         except BaseException:
             self._close_owned()
             raise
-        self._begin()
+        self._reset()
 
     def _open_windows(
         self,
-        made: _Rows,
+        made: _RowBuilder,
         tokenise: _Tokenise,
         tail: tuple[int, ...],
         stride: int | None,
         folder: str | os.PathLike[str] | None,
-    ) -> _Windows:
+    ) -> _WindowRows:
         step = count(stride, "TextLoader stride", low=1) or self.context
         if not self.context:
             raise ArgumentError("rows='windows' needs context", "TextLoader", "pass context=")
-        told = {name: self._text[name] for name in ("tokenizer", "documents", "field")}
+        parts = {name: self._text[name] for name in ("tokenizer", "documents", "field")}
         digest = hashlib.sha256(
-            repr((sorted(told.items()), bool(tail), self.tokens.identity)).encode()
+            repr((sorted(parts.items()), bool(tail), self.tokens.identity)).encode()
         ).digest()
-        kept_in = None if folder is None else os.fspath(folder)
+        folder_path = None if folder is None else os.fspath(folder)
         if folder is None and tokenise.is_exact:
-            kept_in = cache_dir()
+            folder_path = cache_dir()
         reading = Reading(self.tokens._native, self._eod)
-        ended = _Ended(tokenise, tail)
+        with_eod = _AppendEod(tokenise, tail)
         try:
-            counts = open_counts(kept_in, digest, reading, ended, self._threads)
+            counts = open_counts(folder_path, digest, reading, with_eod, self._threads)
         except BaseException:
             reading.close()
             raise
-        return _Windows(made, ended, reading, counts, step)
+        return _WindowRows(made, with_eod, reading, counts, step)
 
-    def _again(self, width: int | None = None, state: tuple[Any, ...] = ()) -> Any:
+    def _reopen(self, width: int | None = None, state: tuple[Any, ...] = ()) -> Any:
         return self._load()
 
     def _load(self, tokens: Tokens | None = None, **more: Any) -> Any:
         source: Any = self.tokens._native
-        if isinstance(self._maker, _Windows):
-            source, made = self._maker.places(self._native_options)
+        if isinstance(self._row_maker, _WindowRows):
+            source, made = self._row_maker.order_source(self._native_options)
         else:
             made = {
                 "rows": _stoker.ROWS_DOCUMENTS,
@@ -259,8 +261,8 @@ class TextLoader(TokenLoader):
                 "eod": self._eod,
             }
         options = self._native_options | made
-        native = _stoker.TokenLoader(source, self._maker.context, **options)
-        return _Ahead(native, self._maker, self._threads, self._depth)
+        native = _stoker.TokenLoader(source, self._row_maker.context, **options)
+        return _Prefetcher(native, self._row_maker, self._threads, self._depth)
 
     def _more_state(self) -> dict[str, Any]:
         return {"text": dict(self._text)}
@@ -288,10 +290,10 @@ class TextLoader(TokenLoader):
     @property
     def counts(self) -> str | None:
         """Path of the table of counts; for windows only."""
-        return self._maker.counts.path if isinstance(self._maker, _Windows) else None
+        return self._row_maker.counts.path if isinstance(self._row_maker, _WindowRows) else None
 
     def __repr__(self) -> str:
-        unit = "windows" if isinstance(self._maker, _Windows) else "documents"
+        unit = "windows" if isinstance(self._row_maker, _WindowRows) else "documents"
         return (
             f"<stoker.TextLoader of {len(self.tokens.files)} files, batches of {self.batch_size} "
             f"{unit}, rank {self.rank} of {self.world_size}>"
@@ -301,19 +303,19 @@ class TextLoader(TokenLoader):
 # ---- prefetched batches ----
 
 
-class _Made:
+class _RowBatch:
     """A batch of rows, with ids and mask of the batch of documents that they come from."""
 
     def __init__(self, rows: _stoker.Batch, source: _stoker.Batch) -> None:
         self.array, self.ids, self.mask = rows.array, source.ids, source.mask
 
 
-class _Waiting(NamedTuple):
-    made: concurrent.futures.Future[_Made] | None  # None: the end of the epoch
+class _Queued(NamedTuple):
+    made: concurrent.futures.Future[_RowBatch] | None  # None: the end of the epoch
     state: tuple[Any, ...]  # the state behind it
 
 
-class _Ahead:
+class _Prefetcher:
     """Has the methods of a native loader; threads make its batches ahead of the caller.
 
     The caller's thread reads batches of documents in order. To drop prefetched batches, the native
@@ -323,66 +325,66 @@ class _Ahead:
     def __init__(
         self,
         native: _stoker.TokenLoader,
-        maker: _Maker | _Windows,
+        maker: _DocumentRows | _WindowRows,
         threads: int,
         depth: int,
     ) -> None:
-        self._native, self._maker, self._depth = native, maker, depth
+        self._native, self._row_maker, self._depth = native, maker, depth
         self._pool = concurrent.futures.ThreadPoolExecutor(threads, "stoker-text")
-        self._queue: deque[_Waiting] = deque()
-        self._given = native.state()
+        self._queue: deque[_Queued] = deque()
+        self._delivered_state = native.state()
         self.batches, self.samples = native.batches, native.samples
 
-    def next(self) -> _Made | None:
+    def next(self) -> _RowBatch | None:
         while len(self._queue) < self._depth and not self._at_end():
             epoch = self._native.state()[EPOCH]
             source = self._native.next()
-            made = None if source is None else self._pool.submit(self._maker, source, epoch)
-            self._queue.append(_Waiting(made, self._native.state()))
+            made = None if source is None else self._pool.submit(self._row_maker, source, epoch)
+            self._queue.append(_Queued(made, self._native.state()))
         first = self._queue[0]
         try:
             value = None if first.made is None else first.made.result()
         except BaseException:
-            self._forget()  # the stream stays before this batch
-            self._native.set_state(self._given)
+            self._drop()  # the stream stays before this batch
+            self._native.set_state(self._delivered_state)
             raise
         self._queue.popleft()
-        self._given = first.state
+        self._delivered_state = first.state
         return value
 
     def _at_end(self) -> bool:
         return bool(self._queue) and self._queue[-1].made is None
 
-    def _forget(self) -> None:
+    def _drop(self) -> None:
         for waiting in self._queue:
             if waiting.made is not None:
                 waiting.made.cancel()
         self._queue.clear()
 
     def state(self) -> tuple[Any, ...]:
-        return self._given
+        return self._delivered_state
 
     def position(self) -> tuple[int, int]:
-        return self._given[EPOCH], self._given[POSITION]
+        return self._delivered_state[EPOCH], self._delivered_state[POSITION]
 
     def set_state(self, state: tuple[Any, ...]) -> None:
         self._native.set_state(state)  # if it raises, nothing has changed
-        self._forget()
-        self._given = self._native.state()
+        self._drop()
+        self._delivered_state = self._native.state()
 
     def set_epoch(self, epoch: int) -> None:
-        self._forget()
-        self._native.set_state(self._given)
+        self._drop()
+        self._native.set_state(self._delivered_state)
         self._native.set_epoch(epoch)
-        self._given = self._native.state()
+        self._delivered_state = self._native.state()
 
     def close(self) -> None:
-        self._forget()
+        self._drop()
         self._pool.shutdown(wait=True)
         self._native.close()
 
 
-class _Rows:
+class _RowBuilder:
     """Makes a batch of rows from tokens of documents."""
 
     def __init__(self, engine: Engine, context: int, options: dict[str, Any]) -> None:
@@ -390,7 +392,7 @@ class _Rows:
 
     def __call__(
         self, source: _stoker.Batch, epoch: int, documents: Sequence[array[int]], ids: array[int]
-    ) -> _Made:
+    ) -> _RowBatch:
         tokens, ends, options = array("i"), array("Q"), self.options
         for document in documents:
             tokens.extend(document)
@@ -402,19 +404,19 @@ class _Rows:
         rows = _stoker.token_rows_batch(
             (self.engine._native, self.context), options, epoch, tokens, ends, ids
         )
-        return _Made(rows, source)
+        return _RowBatch(rows, source)
 
 
-class _Maker:
+class _DocumentRows:
     """Makes rows from documents: texts, ids, rows. Has no reference to a loader, so that its
     threads keep none alive."""
 
     context = 0  # of the batches of documents: no limit
 
-    def __init__(self, rows: _Rows, tokenise: _Tokenise, middle: Middle | None) -> None:
+    def __init__(self, rows: _RowBuilder, tokenise: _Tokenise, middle: Middle | None) -> None:
         self._rows, self._tokenise, self._middle = rows, tokenise, middle
 
-    def __call__(self, source: _stoker.Batch, epoch: int) -> _Made:
+    def __call__(self, source: _stoker.Batch, epoch: int) -> _RowBatch:
         """Packed rows leave out the padding of the batch."""
         values, offsets, *_ = source.array(0)
         stored, bounds = memoryview(values).cast("B"), memoryview(offsets).tolist()
@@ -481,7 +483,7 @@ class _Tokenise:
 # ---- windows ----
 
 
-class _Ended:
+class _AppendEod:
     """The same, and appends the token at the end of documents that are not empty."""
 
     def __init__(self, tokenise: _Tokenise, tail: tuple[int, ...]) -> None:
@@ -495,24 +497,26 @@ class _Ended:
         return found
 
 
-class _Windows:
+class _WindowRows:
     """Makes windows from their numbers: documents that they overlap, ids, rows.
 
     The result depends only on the numbers; the cache only saves time.
     """
 
     def __init__(
-        self, rows: _Rows, tokenise: _Ended, reading: Reading, counts: Counts, stride: int
+        self, rows: _RowBuilder, tokenise: _AppendEod, reading: Reading, counts: Counts, stride: int
     ) -> None:
         self._rows, self._tokenise, self._reading, self.counts = rows, tokenise, reading, counts
         self.context, self._stride = rows.context, stride
         self._length = self.context + (rows.options["labels"] == _stoker.LABELS_SHIFTED)
-        self._kept = Kept(0)
+        self._cache = TokenCache(0)
 
-    def places(self, given: dict[str, Any]) -> tuple[_stoker.Tokens, dict[str, Any]]:
+    def order_source(self, given: dict[str, Any]) -> tuple[_stoker.Tokens, dict[str, Any]]:
         """Virtual tokens for the order of the windows, and options of the native loader."""
         block = given["block_bytes"] or WINDOW_BLOCK_BYTES
-        self._kept = Kept(min((given["window_blocks"] or WINDOW_BLOCKS) * block, KEPT_BYTES_MAX))
+        self._cache = TokenCache(
+            min((given["window_blocks"] or WINDOW_BLOCKS) * block, CACHE_BYTES_MAX)
+        )
         tokens = _stoker.Tokens(
             self._rows.engine._native, (), 0, 0, self.counts.tokens, self.counts.identity
         )
@@ -523,7 +527,7 @@ class _Windows:
             "labels": self._rows.options["labels"],
         }
 
-    def __call__(self, source: _stoker.Batch, epoch: int) -> _Made:
+    def __call__(self, source: _stoker.Batch, epoch: int) -> _RowBatch:
         ids = array("Q", source.ids.tolist())
         spans = [(number * self._stride, number * self._stride + self._length) for number in ids]
         touched = {number for span in spans for number in self.counts.touched(*span)}
@@ -532,12 +536,12 @@ class _Windows:
         return self._rows(source, epoch, windows, ids)
 
     def _documents(self, numbers: Sequence[int]) -> dict[int, array[int]]:
-        found = self._kept.find(numbers)
+        found = self._cache.find(numbers)
         missing = [number for number in numbers if number not in found]
         made = self._tokenise(missing, self._reading.read(missing))
         for number, ids in zip(missing, made, strict=True):
             self.counts.check(number, len(ids))
-            self._kept.add(number, ids)
+            self._cache.add(number, ids)
             found[number] = ids
         return found
 
@@ -597,5 +601,5 @@ def _reader(kind: str, field: str | Callable[[Any], str]) -> Callable[[bytes], s
 
 def _fim_digest(options: dict[str, Any], fim: FIM | None) -> str | None:
     """Digest of the options of fill in the middle; fim: by characters. None: not used."""
-    told = sorted(item for item in options.items() if "fim_" in item[0])
-    return digest([*told, *([fim] if fim else [])]) if told or fim else None
+    used = sorted(item for item in options.items() if "fim_" in item[0])
+    return digest([*used, *([fim] if fim else [])]) if used or fim else None

@@ -29,7 +29,7 @@ from . import _stoker
 from .errors import CorruptError, EmptyError, TimeoutError
 from .state import EPOCH, POSITION
 
-__all__ = ["Counts", "Kept", "Reading", "open_counts"]
+__all__ = ["Counts", "Reading", "TokenCache", "open_counts"]
 
 MAGIC = b"stoker counts 1\n"
 HEADER = struct.Struct("<16s32sQQ")  # magic, identity, documents, 0
@@ -122,7 +122,7 @@ class Counts:
         self._map.close()
 
 
-class Kept:
+class TokenCache:
     """A cache of tokenised documents with a limit in bytes: drops the least recently used ones."""
 
     def __init__(self, bytes_max: int) -> None:

@@ -114,11 +114,11 @@ class Tokens(Portable):
     def __repr__(self) -> str:
         return f"<stoker.Tokens: {len(self)} tokens in {len(self.files)} files>"
 
-    def _standing(self) -> Any:
+    def _pickled_state(self) -> Any:
         return self.identity
 
-    def _arrive(self, standing: Any) -> None:
-        if self.identity != standing:
+    def _restore(self, saved: Any) -> None:
+        if self.identity != saved:
             raise ChangedError(
                 "the token files differ from those of the pickled object",
                 repr(self.files),

@@ -118,7 +118,7 @@ class TokenLoader(LoaderBase):
         engine: Engine | None = None,
     ) -> None:
         where = "TokenLoader"
-        self._keep(
+        self._store_arguments(
             where,
             batch_size=batch_size,
             seed=seed,
@@ -130,7 +130,9 @@ class TokenLoader(LoaderBase):
             groups=groups,
             transform=transform,
         )
-        self._keep_rows(where, context, rows, names, labels, positions, block_bytes, output)
+        self._store_row_arguments(
+            where, context, rows, names, labels, positions, block_bytes, output
+        )
         if rows != "windows" and stride is not None:
             raise ArgumentError(
                 f"stride= does not apply to rows={rows!r}", where, "use rows='windows'"
@@ -181,9 +183,9 @@ class TokenLoader(LoaderBase):
         except BaseException:
             self._close_owned()
             raise
-        self._begin()
+        self._reset()
 
-    def _keep_rows(
+    def _store_row_arguments(
         self,
         where: str,
         context: int | None,
@@ -215,7 +217,7 @@ class TokenLoader(LoaderBase):
         finally:
             rows.close()
 
-    def _again(self, width: int | None = None, state: tuple[Any, ...] = ()) -> Any:
+    def _reopen(self, width: int | None = None, state: tuple[Any, ...] = ()) -> Any:
         if self._mixed is None:
             return self._load(rows_of=self._native)
         mix = self._mixed.native(self._step, width)

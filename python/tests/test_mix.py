@@ -478,7 +478,7 @@ def test_weights_change_beside_pinned_batches(sources, monkeypatch, torch):
     with loader(stoker.Mix(sources, [3, 2, 1], changes=changes)) as stream:
         want = keys(stream, 80)
     with loader(stoker.Mix(sources, [3, 2, 1]), output="torch", pin_memory=True) as stream:
-        monkeypatch.setattr(stream, "_pins", lambda: True)
+        monkeypatch.setattr(stream, "_uses_pinning", lambda: True)
         run = Run(stream)
         got = run(23)
         time.sleep(0.1)

@@ -692,7 +692,7 @@ def test_long_documents_are_tokenised_about_once(files, texts, tmp_path):
 
 
 def test_kept_documents_have_a_bound():
-    kept = stoker.token_counts.Kept(12)
+    kept = stoker.token_counts.TokenCache(12)
     for number in range(3):
         kept.add(number, array("i", [number]))
     kept.add(0, array("i", [7]))  # it is there

@@ -65,7 +65,7 @@ class IterableDataset(Source, torch.utils.data.IterableDataset[Any]):
     a resume and with any number of workers.
 
     Each loop over the DataLoader is the next epoch, also if the last loop stopped early;
-    :meth:`set_epoch` sets it. Persistent workers are told, too.
+    :meth:`set_epoch` sets it. It also reaches persistent workers.
 
     Attributes:
         batch_size, rank, world_size: as passed; rank and world_size None: found when needed.
@@ -89,7 +89,7 @@ class IterableDataset(Source, torch.utils.data.IterableDataset[Any]):
         **options: Any,
     ) -> None:
         self.batch_size, self.rank, self.world_size = batch_size, rank, world_size
-        self._keep(
+        self._store_arguments(
             "IterableDataset",
             source,
             transform=transform,
@@ -308,9 +308,9 @@ class Samples(Iterator[Any]):
         if loader is None or loader._mixed is None:
             return
         mixed = loader._mixed
-        before = mixed.told()
+        before = mixed.shared_values()
         with self._dataset._turns.mixing(mixed, self._agreed) as shared:
-            if mixed.told() != before:
+            if mixed.shared_values() != before:
                 try:
                     # Before its first batch it stays: blocks may also be those of a longer run.
                     mixed.renew(loader, loader._native.state() if is_next else None)

@@ -62,7 +62,7 @@ class MapDataset(Source, torch.utils.data.Dataset[Any]):
             ``image`` or ``fields``, ``shuffle``, ``window``, ``subset``, ``weights`` ...
 
     :meth:`set_epoch` sets the epoch of the items; Accelerate and the Trainer call it. Your own loop
-    must call it as for a DistributedSampler; persistent workers are told, too.
+    must call it as for a DistributedSampler; it also reaches persistent workers.
 
     Its global batches are those of ``stoker.Loader`` with one rank; with several ranks, those of
     ``stoker.Loader`` with the slices of all ranks joined.
@@ -85,7 +85,7 @@ class MapDataset(Source, torch.utils.data.Dataset[Any]):
         for name, advice in _NOT_OURS.items():
             if name in options:
                 raise ArgumentError(f"{name}=", "MapDataset", advice)
-        self._keep(
+        self._store_arguments(
             "MapDataset",
             source,
             transform=transform,

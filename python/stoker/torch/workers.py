@@ -71,7 +71,7 @@ class Source:
     _here: Here | None = None
     batch_size: int
 
-    def _keep(
+    def _store_arguments(
         self,
         where: str,
         source: Any,
@@ -272,17 +272,17 @@ class Turns:
         """Inside the block, the mix has the shared weights; after it, all processes have the
         weights that the mix has then. agreed: the number of changes that the mix already has.
 
-        ``mix`` is the result of :meth:`Mixed.told`, ``agreed`` counts its changes, and before
+        ``mix`` is that of :meth:`Mixed.shared_values`, ``agreed`` counts its changes, and before
         ``horizon``, a position of the run, weights cannot change any more.
         """
         with self._locked() as shared:
             if shared["mix"] is not None and shared["agreed"] != agreed:
                 mixed.take(shared["mix"])
-            before = mixed.told()
+            before = mixed.shared_values()
             yield shared
-            if mixed.told() != before:
-                _check_told(before, mixed.told(), shared["horizon"])
-                shared.update(mix=mixed.told(), agreed=shared["agreed"] + 1)
+            if mixed.shared_values() != before:
+                _check_shared(before, mixed.shared_values(), shared["horizon"])
+                shared.update(mix=mixed.shared_values(), agreed=shared["agreed"] + 1)
 
     @property
     def next(self) -> tuple[int, int]:
@@ -334,7 +334,7 @@ class Turns:
             return Turns, (json.dumps(shared).encode(),)
 
 
-def _check_told(before: dict[str, Any], after: dict[str, Any], horizon: int) -> None:
+def _check_shared(before: dict[str, Any], after: dict[str, Any], horizon: int) -> None:
     """Raises StateError if weights differ in what workers have begun."""
     histories = before["history"], after["history"]
     both = itertools.zip_longest(*histories, fillvalue=None)
