@@ -160,5 +160,5 @@ def test_what_other_stores_do_not_have(clean, tmp_path):  # noqa: F811
     with Place("gs nobody", clean) as place:
         text = copy("cp", "--sse", "aws:kms", tmp_path / "file", f"{place.base}/x", ok=1)
         assert "encrypts" in text and place.objects() == {}
-        assert "only be read" in copy("cp", tmp_path / "file", "http://127.0.0.1:9/x", ok=1)
-        assert "only be read" in copy("cp", tmp_path / "file", "hf://datasets/a/b/x", ok=1)
+        assert "is read-only" in copy("cp", tmp_path / "file", "http://127.0.0.1:9/x", ok=1)
+        assert "is read-only" in copy("cp", tmp_path / "file", "hf://datasets/a/b/x", ok=1)

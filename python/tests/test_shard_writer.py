@@ -282,7 +282,7 @@ def test_an_exception_does_not_commit(tmp_path, whole):
     with stoker.ShardWriter(destination, shard_bytes=8192, classes=classes) as writer:
         assert 31 < writer.samples_done < 40
         assert writer.resume_key == f"k/{writer.samples_done - 1:03}"
-        with pytest.raises(stoker.ArgumentError, match="was there before"):
+        with pytest.raises(stoker.ArgumentError, match="was already added"):
             writer.write(small(0))  # who leaves out nothing is told so
         for number in range(writer.samples_done, 40):
             writer.write(small(number))

@@ -242,7 +242,7 @@ def mixed(rows, pictures, tmp_path):
         ({"n": None}, "no label"),
         ({"k": None}, "no key"),
         ({"k": "a.b"}, "not a key"),
-        ({"k": "k0"}, "was there before"),
+        ({"k": "k0"}, "was already added"),
     ]
     table, expected = [], {}
     for number in range(24):

@@ -383,7 +383,7 @@ def test_one_frame_without_a_checksum(tmp_path, engine):
     path.write_bytes(data)
     found = find(path, engine, repair=True)
     packing = next(f for f in found if f.kind == "packing")
-    assert "no checksum proves the" in packing.what
+    assert "no checksum verifies the" in packing.what
     left = read(path)
     assert left.items() <= members.items() and len(left) > len(members) // 3
     assert found[-1].kind == "unproven" and f"{len(left)} of " in found[-1].what

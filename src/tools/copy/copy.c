@@ -88,16 +88,15 @@ static int check_options(const struct stoker_copy_options *options, struct stoke
 
     if (options->kind < STOKER_COPY || options->kind > STOKER_REMOVE ||
         options->source_count == 0 || !options->sources) {
-        return fail_options(error, "no kind or no source is named", "set kind and sources");
+        return fail_options(error, "no kind or no source is set", "set kind and sources");
     }
     if ((options->destination == NULL) != (options->kind == STOKER_REMOVE) ||
         (options->destination && !options->destination[0])) {
-        return fail_options(error, "a destination is missing, or not wanted",
-                            "to copy and to synchronise needs one, to remove none");
+        return fail_options(error, "a destination is missing or not allowed",
+                            "copy and sync need a destination, remove takes none");
     }
     if (options->kind == STOKER_SYNC && options->source_count != 1) {
-        return fail_options(error, "to synchronise is from one folder to another",
-                            "name one source");
+        return fail_options(error, "sync needs exactly one source folder", "name one source");
     }
     if (options->workers > STK_COPY_WORKERS_MAX || options->check > STOKER_CHECK_MD5 ||
         (options->part_bytes && (options->part_bytes < STK_UPLOAD_PART_BYTES_MIN ||
@@ -113,7 +112,7 @@ static int check_options(const struct stoker_copy_options *options, struct stoke
                                     error); /* it is no place of a store */
     }
     if (to_store && !stk_copy_can_write(options->destination)) {
-        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "this can only be read",
+        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "this location is read-only",
                         "copy to s3://, gs://, az:// or to a path", "'%.400s'",
                         options->destination);
     }

@@ -1,14 +1,14 @@
-/* tools/copy/copy.h: the parts of the room: what is copied, who does it, and names.
+/* tools/copy/copy.h: copy, sync and remove of files and objects: the planner, its workers, paths.
  *
- *   planner: walks --names--> files --a bounded queue--> workers
- *   worker: a small file, or a part of a large one --last part--> commit
- *   a large file for this machine, or of a checksum that is made in order: parts come in any order,
- *   and wait for their turn to be summed and written
+ *   planner: walks the sources --> files --bounded queue--> workers
+ *   worker: copies a small file, or a part of a large one; the last part commits the file
+ *   large files that are written to this machine, or whose checksum needs the bytes in order: parts
+ *   arrive in any order, and wait for their turn to be hashed and written
  *
- * Each unit of work waits in the file system or for an answer, so each has a thread; how many are
- * in flight is bounded by workers and, of parts, by memory.
- * Owner: struct stoker_copy. Threads: planner, workers, the caller; `locked` with its lock.
- * Memory: a block a file waiting, a buffer of at most part_bytes a worker.
+ * Each unit of work blocks in the file system or waits for a response, so each has a thread. The
+ * number in flight is bounded by workers and, for parts, by memory.
+ * Owner: struct stoker_copy. Threads: planner, workers, the caller; `locked` with job.lock.
+ * Memory: a block for each queued file, a buffer of at most part_bytes for each worker.
  * Bound: STK_COPY_QUEUE_MAX files waiting, part_slots parts in flight. */
 #ifndef TOOLS_COPY_COPY_H
 #define TOOLS_COPY_COPY_H
@@ -28,46 +28,49 @@
 #define STK_COPY_WORKERS_DEFAULT 128u
 #define STK_COPY_WORKERS_MAX 256u
 #define STK_COPY_PART_BYTES_MAX (1ull << 30)
-#define STK_COPY_SMALL_BYTES (1u << 20) /* a buffer that each worker may have beside the parts */
+#define STK_COPY_SMALL_BYTES (1u << 20) /* buffer of each worker, in addition to the parts */
 #define STK_COPY_PATH_BYTES_MAX (2 * STK_WALK_PATH_BYTES_MAX)
-#define STK_COPY_FAILURES_MAX 100u /* then the rest is left alone */
+#define STK_COPY_FAILURES_MAX 100u /* then the copy stops */
 
-/* A file on its way, or names to be removed. */
+/* A file of the destination. */
 struct stk_destination_file {
     char *name; /* owned */
     uint64_t bytes, mtime_ns;
 };
 
+/* A file to be copied, or object keys to be removed. */
 struct stk_copy_file {
     struct stk_copy_file *next;
-    char *from, *to; /* owned; to: NULL of names to be removed */
+    char *from, *to; /* owned; to: NULL for keys to be removed */
     uint64_t bytes, mtime_ns, version;
-    char *keys; /* owned: of objects to be removed, NUL-ended, one after the other */
+    char *keys; /* owned: of objects to be removed, each with its NUL */
     uint32_t key_count;
-    char hash[72]; /* of what has its size at the destination: if it has this one, too, it stays */
-    /* Of one with parts; const once it is in the list of open ones: */
+    char hash[72]; /* of the source, if the destination has the same size: with the same hash it is
+                      skipped */
+    /* For a file with parts; const once it is in the list of open files: */
     struct stk_file *source;
     struct stk_object_url *from_object,
-        *to_object; /* NULL: of this machine, or brought by errands */
+        *to_object; /* NULL: a local file, or one of an external file system */
     struct stk_object_info info;
-    /* The source's checksum, where it has to be made in order; of whoever has the turn. */
+    /* The source's checksum, if it needs the bytes in order; used by the thread that has the turn.
+     */
     struct stk_composite_checksum *checksum;
-    struct stk_store *store;        /* lent: the source's */
-    struct stoker_error *error;     /* lent, while whole asks */
-    bool in_order, checksum_failed; /* parts take turns; it is not as its checksum says */
+    struct stk_store *store;        /* borrowed: the source's */
+    struct stoker_error *error;     /* borrowed while the checksum is verified */
+    bool in_order, checksum_failed; /* parts take turns; the checksum does not match */
     struct stk_upload *upload;
     struct stk_output *out;
-    struct stk_output *state_file; /* beside it: what is written; NULL: nobody goes on with it */
-    char *part_path;               /* owned: where it is written */
+    struct stk_output *state_file; /* next to it: the parts that are written; NULL: not resumable */
+    char *part_path;               /* owned: path of the partial file */
     uint64_t part_bytes;
-    uint32_t part_count, parts_reused;         /* kept: of an earlier run, the first ones */
-    _Atomic uint64_t bytes_done, bytes_reused; /* of the copy's */
-    bool upload_lost, restarted;   /* the store lost its upload; it was begun again since it did */
+    uint32_t part_count, parts_reused; /* parts_reused: the first ones, from an earlier run */
+    _Atomic uint64_t bytes_done, bytes_reused; /* included in those of the copy */
+    bool upload_lost, restarted;   /* the store lost the upload; it was restarted for that */
     struct {                       /* with the copy's lock */
-        uint32_t next, done, turn; /* parts: to be handed out; done; to be written next */
+        uint32_t next, done, turn; /* parts: next to start; done; next to be written */
         bool failed;
-        bool told;    /* and counted */
-        bool refused; /* and the same would fail again: what was sent is removed */
+        bool told;    /* its failure was recorded and counted */
+        bool refused; /* a retry would fail, too: the uploaded parts are removed */
     } locked;
 };
 
@@ -77,45 +80,47 @@ struct stoker_copy {
     struct stoker_copy_options options;
     struct stk_upload_options upload;
     char **sources, *destination; /* owned */
-    bool remote, folder;          /* the destination: of a store; names go below it */
-    uint64_t boot;                /* another after each start of the machine */
+    bool remote, folder;          /* the destination: is remote; is a folder */
+    uint64_t boot;                /* changes with each start of the machine */
     uint64_t reserved;
     uint32_t worker_count, part_slots;
     struct stk_background_job job;      /* thread 0 is the planner, the others are workers */
-    char root[STK_COPY_PATH_BYTES_MAX]; /* local: the destination without links; of the planner */
-    struct stk_key_set names;           /* of the planner: what was copied */
-    struct stk_key_set other_names;     /* of the planner: links and others that the source has */
+    char root[STK_COPY_PATH_BYTES_MAX]; /* planner only; local: the destination without symbolic
+                                           links */
+    struct stk_key_set names;           /* planner only: names that were copied */
+    struct stk_key_set other_names;     /* planner only: links and other entries of the source */
     struct stk_destination_file
-        *destination_files; /* of the planner: owned; what the destination has, by name */
+        *destination_files; /* planner only; owned: files of the destination, by name */
     uint64_t destination_count, destination_capacity;
     bool keep_names;
     _Atomic bool hard_stop; /* after job.stopping ended transfers: ends the clean-up, too */
     _Atomic uint64_t files, bytes, files_done, bytes_done, files_kept, bytes_kept;
     _Atomic uint64_t files_removed, files_failed, links_left_out, files_spared;
-    _Atomic uint32_t odd_etags; /* objects whose ETag was no MD5, though it looks like one */
+    _Atomic uint32_t odd_etags; /* objects whose ETag looks like an MD5 but is none */
     pthread_mutex_t folders_lock;
-    struct stk_key_set folders;              /* that are made; with folders_lock */
+    struct stk_key_set folders;              /* that were created; with folders_lock */
     pthread_cond_t work, turn, queue_space;  /* with job.lock */
     struct {                                 /* under job.lock */
         struct stk_copy_file *first, **last; /* waiting */
         uint32_t waiting;
-        struct stk_copy_file *open;             /* with parts left, or in flight */
-        uint32_t parts_in_flight, active;       /* workers at a file */
+        struct stk_copy_file *open;             /* with parts left or in flight */
+        uint32_t parts_in_flight, active;       /* active: workers with work */
         uint8_t *buffers[STK_COPY_WORKERS_MAX]; /* of part_bytes, free */
         uint32_t buffer_count;
         bool planned, listed;
     } locked;
 };
 
-/* copy_plan.c: the planner: 0 or a failure that ends all. */
+/* copy_plan.c: runs the planner. Returns 0, or an error that ends the copy. */
 int stk_copy_plan(struct stoker_copy *copy, struct stoker_error *error);
-/* After all is copied: what the source does not have. */
+/* After all files were copied: removes files that the source does not have. */
 int stk_copy_remove_extra(struct stoker_copy *copy, struct stoker_error *error);
-/* Takes file; waits for room. CLOSED: it is stopped. */
+/* Takes ownership of file; waits for space in the queue. Returns 0, or STOKER_ERROR_CLOSED if the
+ * copy was stopped. */
 int stk_copy_queue_push(struct stoker_copy *copy, struct stk_copy_file *file);
 struct stk_copy_file *stk_copy_file_new(const char *from, const char *to);
 void stk_copy_file_free(struct stk_copy_file *file);
-/* It was there, and stays. */
+/* Counts a file that is up to date. */
 void stk_copy_count_skipped(struct stoker_copy *copy, uint64_t bytes);
 
 /* copy_remove.c */
@@ -125,70 +130,69 @@ int stk_copy_remove_keys(struct stoker_copy *copy, struct stk_copy_file *file,
 int stk_copy_remove_walk(struct stoker_copy *copy, struct stk_walk *walk, const char *root,
                          bool extra, struct stoker_error *error);
 
-/* copy_file.c: a small one whole; buffer of at least its bytes. */
+/* copy_file.c: copies a small file; buffer: of at least its size. */
 int stk_copy_file_small(struct stoker_copy *copy, struct stk_copy_file *file, uint8_t *buffer,
                         struct stoker_error *error);
 int stk_copy_file_begin(struct stoker_copy *copy, struct stk_copy_file *file,
                         struct stoker_error *error);
 int stk_copy_file_part(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t index,
                        uint8_t *buffer, struct stoker_error *error);
-/* Whether the same command may get on where this failed: what was sent stays for it. */
+/* Returns true if the same command may continue after this error: uploaded parts are kept. */
 bool stk_copy_error_is_resumable(int status);
-/* All of a part of the source; CHANGED: it is not there any more. */
+/* Reads a complete part of the source. Returns 0, or STOKER_ERROR_CHANGED if the source changed. */
 int stk_copy_file_read(struct stoker_copy *copy, struct stk_copy_file *file, uint64_t offset,
                        struct stk_view *part, struct stoker_error *error);
-/* After all parts are done or one failed: commits, or cleans up. */
+/* After the last part, or after a failure: commits, or cleans up. */
 int stk_copy_file_end(struct stoker_copy *copy, struct stk_copy_file *file,
                       struct stoker_error *error);
 
-/* copy_checksum.c: the source's checksum, where it is made of its bytes in order: by whoever has
- * the turn. All do nothing where there is none. */
+/* copy_checksum.c: verifies a checksum of the source that needs the bytes in order. Called by the
+ * thread that has the turn. All do nothing if there is no such checksum. */
 int stk_copy_checksum_open(struct stoker_copy *copy, struct stk_copy_file *file,
                            struct stoker_error *error);
 int stk_copy_checksum_add(struct stk_copy_file *file, struct stk_view bytes,
                           struct stoker_error *error);
-/* After all was added. CORRUPT: it is wrong. body: all of it; NULL: it is read again, where that is
- * needed. */
+/* After all bytes were added. body: the complete file; NULL: it is read again if needed. Returns 0,
+ * or STOKER_ERROR_CORRUPT if the checksum does not match. */
 int stk_copy_checksum_verify(struct stoker_copy *copy, struct stk_copy_file *file,
                              const struct stk_view *body, struct stoker_error *error);
-/* In the turn of the first part that comes: what an earlier run left is before it. */
+/* Adds the bytes that an earlier run copied. Called in the turn of the first part. */
 int stk_copy_checksum_resume(struct stoker_copy *copy, struct stk_copy_file *file,
                              struct stoker_error *error);
-/* All of it, of what an earlier run left. */
+/* Reads bytes of a partial file of an earlier run. Returns false if they are not all there. */
 bool stk_copy_read_partial(struct stoker_copy *copy, struct stk_file *left, uint64_t offset,
                            uint8_t *buffer, uint64_t bytes);
-/* 1: what lies at the destination has the file's hash; 0: it has not, or cannot be read; CLOSED: it
- * was stopped. */
+/* Returns 1 if the destination has the file's hash; 0 if not, or if it cannot be read;
+ * STOKER_ERROR_CLOSED if the copy was stopped. */
 int stk_copy_destination_matches(struct stoker_copy *copy, const struct stk_copy_file *file,
                                  struct stk_view buffer);
 int stk_copy_fail_no_buffer(const struct stk_copy_file *file, struct stoker_error *error);
 
-/* copy_destination.c: what lies at a destination that is far: listed once, instead of asked for by
- * name.
+/* copy_destination.c: lists a remote destination once, instead of one request for each name.
  * Owner: the planner's. Bound: STK_COPY_DESTINATION_FILES_MAX names. */
 #define STK_COPY_DESTINATION_FILES_MAX (1u << 28)
 int stk_copy_destination_list(struct stoker_copy *copy, struct stoker_error *error);
 bool stk_copy_destination_find(const struct stoker_copy *copy, const char *name,
                                uint64_t *bytes_out, uint64_t *mtime_ns_out);
 
-/* copy_paths.c: what a source's last part is called; lent by path. bytes_out: of it. */
+/* copy_paths.c: returns the last component of a source, inside path, and its size in bytes_out. */
 const char *stk_copy_base_name(const char *path, size_t *bytes_out);
-/* Whether a name of a store can be a path below a folder: no "..", no empty part. */
+/* Returns true if an object key is a safe path below a folder: no "..", no empty component. */
 bool stk_copy_is_safe_path(const char *name);
-/* Whether objects can be written below a URL. */
+/* Returns true if objects can be written below a URL. */
 bool stk_copy_can_write(const char *url);
-/* Whether what lies below can be told. */
+/* Returns true if a path or URL can be listed. */
 bool stk_copy_can_list(const char *path);
-/* Destination and name, owned by the caller; NULL: no memory. */
+/* Joins folder and name; owned by the caller. Returns NULL if there is no memory. */
 char *stk_copy_join_path(const char *folder, const char *name);
-/* Makes the folders of a local destination, and checks that they lie below its root. */
+/* Creates the folders of a local destination, and checks that they are below its root. */
 int stk_copy_make_folders(struct stoker_copy *copy, const char *path, struct stoker_error *error);
-/* Where a file is written: beside `to`, one name for all that is ever copied from `from`. note:
- * where it stands of which version it is, and the sum of each part. */
+/* Path of the partial file: next to `to`, and always the same for a source. note: path of the file
+ * that has its version and the checksum of each part. */
 char *stk_copy_partial_path(const struct stk_copy_file *file, bool note);
-/* Whether the store copies it by itself, so that no byte of it comes here: from S3 to S3. */
+/* Returns true if the store copies the object itself (from S3 to S3), without a download. */
 bool stk_copy_is_server_side(const struct stk_copy_file *file);
-/* Another number of another source, part size, and start of the machine. */
+/* A number that depends on the source's version, the part size, and the start of the machine. */
 uint64_t stk_copy_version(const struct stoker_copy *copy, const struct stk_copy_file *file);
 
 #endif

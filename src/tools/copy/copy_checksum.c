@@ -90,7 +90,7 @@ static int read_again(struct stoker_copy *copy, struct stk_copy_file *file,
     return stk_copy_read_partial(copy, partial, offset, (uint8_t *)(uintptr_t)view->data,
                                  view->bytes)
                ? 0
-               : stk_fail(error, -EIO, "cannot read again what was copied", "check the disk",
+               : stk_fail(error, -EIO, "cannot read the copied file again", "check the disk",
                           "'%.400s' offset %llu", file->from, (unsigned long long)offset);
 }
 

@@ -58,8 +58,8 @@ int stk_copy_destination_list(struct stoker_copy *copy, struct stoker_error *err
 
             stk_free(entry);
             if (added < 0) {
-                status = stk_fail(error, added, "the destination has too much to be compared with",
-                                  "free memory; synchronise smaller folders one by one", "'%.400s'",
+                status = stk_fail(error, added, "the destination has too many files to compare",
+                                  "free memory, or sync smaller folders one by one", "'%.400s'",
                                   copy->destination);
             }
         }

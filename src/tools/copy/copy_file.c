@@ -25,7 +25,7 @@ static void close_file(struct stoker_copy *copy, struct stk_copy_file *file);
 static int fail_changed(const struct stk_copy_file *file, struct stoker_error *error)
 {
     return stk_fail(error, STOKER_ERROR_CHANGED, "the file changed while it was read",
-                    "copy it again when nobody writes to it", "'%.400s'", file->from);
+                    "copy it again when no process writes to it", "'%.400s'", file->from);
 }
 
 /* ---- small ones ---- */
@@ -72,7 +72,7 @@ static int check_etag(struct stoker_copy *copy, struct stk_copy_file *file, stru
     status = stk_copy_file_read(copy, file, 0, &body, error);
     if (status == 0 && etag_differs(file->info.etag, body)) {
         if (stk_xxh3_64(body.data, body.bytes) != before) {
-            return stk_fail(error, STOKER_ERROR_CORRUPT, "an object comes damaged",
+            return stk_fail(error, STOKER_ERROR_CORRUPT, "an object arrived damaged",
                             "look at the server and proxies between", "'%.400s'", file->from);
         }
         atomic_fetch_add_explicit(&copy->odd_etags, 1, memory_order_relaxed);
@@ -503,7 +503,7 @@ static int write_part(struct stoker_copy *copy, struct stk_copy_file *file, uint
 
     if ((status == -ENOSPC || status == -EDQUOT) && error && index > 0 && file->state_file) {
         snprintf(error->advice, sizeof error->advice,
-                 "free space, and the same command goes on with the %llu bytes that this file has; "
+                 "free space and run the same command again, which continues after %llu bytes; "
                  "or remove it",
                  (unsigned long long)(index * file->part_bytes));
     }

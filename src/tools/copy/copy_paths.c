@@ -99,14 +99,16 @@ static int make_folder(struct stoker_copy *copy, char *path, size_t bytes,
         if (status == 0 && copy->folder && copy->root[0] &&
             (stk_io_resolve(copy->io, path, real, sizeof real) < 0 ||
              !is_below(copy->root, real))) {
-            status = stk_fail(error, -ELOOP, "a link in the destination leads out of it",
-                              "remove the link, or copy to where it leads", "'%.400s'", path);
+            status =
+                stk_fail(error, -ELOOP, "a symbolic link in the destination points outside of it",
+                         "remove the link, or copy to its target", "'%.400s'", path);
         }
         path[bytes] = after;
     }
     if (status == 0 &&
         stk_key_set_add(&copy->folders, (struct stk_view){(const uint8_t *)path, bytes}) < 0) {
-        status = stk_fail(error, -ENOMEM, "cannot make a folder", "free memory", "'%.400s'", path);
+        status =
+            stk_fail(error, -ENOMEM, "cannot create a folder", "free memory", "'%.400s'", path);
     }
     return status;
 }
@@ -122,7 +124,7 @@ int stk_copy_make_folders(struct stoker_copy *copy, const char *to, struct stoke
     }
     path = stk_strdup(to);
     if (!path) {
-        return stk_fail(error, -ENOMEM, "cannot make a folder", "free memory", "'%.400s'", to);
+        return stk_fail(error, -ENOMEM, "cannot create a folder", "free memory", "'%.400s'", to);
     }
     pthread_mutex_lock(&copy->folders_lock); /* whoever comes next finds them made */
     status = make_folder(copy, path, (size_t)(slash - to), error);

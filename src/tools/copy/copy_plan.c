@@ -89,7 +89,7 @@ static int make_root(struct stoker_copy *copy, struct stoker_error *error)
         }
         stk_free(path);
     } else if (stat.kind != STK_ENTRY_DIRECTORY) {
-        status = stk_fail(error, -ENOTDIR, "the destination is a file, but a folder is copied",
+        status = stk_fail(error, -ENOTDIR, "the destination is a file, but the source is a folder",
                           "name a folder", "'%.400s'", copy->destination);
     }
     if (status == 0) {
@@ -205,13 +205,13 @@ static int check_nesting(const struct stoker_copy *copy, const char *source,
     }
     if (is_in(to, from)) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "the destination lies in the source",
-                        "copy to a place outside of it", "'%.300s' into '%.300s'", source,
+                        "copy to a folder outside of it", "'%.300s' into '%.300s'", source,
                         copy->destination);
     }
     if (copy->options.delete_extra && is_in(from, to)) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT,
                         "the source lies in the destination, and would be removed",
-                        "synchronise to a place beside it", "'%.300s' in '%.300s'", source,
+                        "sync to a folder next to it", "'%.300s' in '%.300s'", source,
                         copy->destination);
     }
     return 0;
@@ -237,7 +237,7 @@ int stk_copy_plan(struct stoker_copy *copy, struct stoker_error *error)
     if (status == 0 && copy->options.delete_extra &&
         atomic_load_explicit(&copy->files, memory_order_relaxed) == 0) {
         status = stk_fail(error, STOKER_ERROR_EMPTY, "the source is empty: nothing is removed",
-                          "check the source; to remove all there is 'stoker rm'", "'%.400s'",
+                          "check the source; use 'stoker rm' to remove everything", "'%.400s'",
                           copy->sources[0]);
     }
     return status;
@@ -338,8 +338,8 @@ static int check_entry(struct stoker_copy *copy, const char *source,
 {
     if (copy->options.kind == STOKER_SYNC && !entry->name[0]) {
         /* A page that a web server made of a folder, maybe: what it lacks is not to be removed. */
-        return stk_fail(error, -ENOTDIR, "the source is a file: folders are synchronised",
-                        "copy a file with 'stoker cp'; of web servers name each file", "'%.400s'",
+        return stk_fail(error, -ENOTDIR, "the source is a file; sync needs a folder",
+                        "copy a file with 'stoker cp'; for web servers name each file", "'%.400s'",
                         source);
     }
     if (entry->kind != STK_ENTRY_FILE || (!copy->options.recursive && entry->name[0])) {
@@ -347,8 +347,8 @@ static int check_entry(struct stoker_copy *copy, const char *source,
                         source);
     }
     if (!copy->remote && copy->folder && !stk_copy_is_safe_path(name)) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a key cannot be a path of this machine",
-                        "copy it by itself, to a name of your own", "'%.400s' key '%.200s'", source,
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "an object key is not a valid local path",
+                        "copy it alone, to a name that you choose", "'%.400s' key '%.200s'", source,
                         name);
     }
     if (copy->keep_names) {

@@ -228,7 +228,7 @@ static int remove_partial_files(struct stoker_copy *copy, const char *path,
 
     status = status < 0 ? status : stk_object_url_parse(path, &object, error);
     if (status == 0 && object->kind != STK_OBJECT_URL_S3 && object->kind != STK_OBJECT_URL_GCS) {
-        status = stk_fail(error, STOKER_ERROR_UNSUPPORTED, "there are no uploads here",
+        status = stk_fail(error, STOKER_ERROR_UNSUPPORTED, "this location has no uploads",
                           "name s3://bucket/prefix or gs://bucket/prefix", "'%.400s'", path);
     }
     if (status == 0) {
@@ -269,7 +269,7 @@ int stk_copy_remove(struct stoker_copy *copy, const char *path, struct stoker_er
         return remove_partial_files(copy, path, error);
     }
     if (stk_io_is_url(path) && !stk_copy_can_write(path)) {
-        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "this can only be read",
+        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "this location is read-only",
                         "objects of s3://, gs:// and az://, and files can be removed", "'%.400s'",
                         path);
     }

@@ -223,8 +223,8 @@ int stoker_diff_next(struct stoker_diff *diff, uint32_t timeout_ms,
     int status = stk_background_job_next(&diff->job, timeout_ms, NULL, NULL, error);
 
     if (status == STK_BACKGROUND_JOB_RUNNING) {
-        return stk_fail(error, STOKER_ERROR_AGAIN, "not all is compared yet", "call again", "%u ms",
-                        timeout_ms);
+        return stk_fail(error, STOKER_ERROR_AGAIN, "the comparison is not finished", "call again",
+                        "%u ms", timeout_ms);
     }
     if (status < 0 || (diff->sides[0].returned_count == diff->sides[0].count &&
                        diff->sides[1].returned_count == diff->sides[1].count)) {

@@ -221,7 +221,7 @@ static int start(struct bytes *bytes, struct stoker_error *error)
 static int fail_short(struct stoker_error *error)
 {
     return stk_fail(error, STOKER_ERROR_TRUNCATED, "the shard ends inside a member",
-                    "it was cut since it was opened: copy it again", "%s", "");
+                    "the shard was truncated after it was opened: copy it again", "%s", "");
 }
 
 /* By single reads: of a packed shard, or of members that lie before what was read. */

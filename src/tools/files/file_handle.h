@@ -1,6 +1,6 @@
-/* tools/files/file_handle.h: an open file or object of those who read by names.
+/* tools/files/file_handle.h: a file or object that was opened by stoker_file_open().
  *
- * Owner: the user. Threads: any; const after open. Memory: a block. Bound: none of its own. */
+ * Owner: the user. Threads: any; const after open. Memory: one block. Bound: none of its own. */
 #ifndef TOOLS_FILES_FILE_HANDLE_H
 #define TOOLS_FILES_FILE_HANDLE_H
 
@@ -14,8 +14,8 @@ struct stoker_file {
     char path[];
 };
 
-/* Fills *error (may be NULL) of a read that failed, and, where the object is another one by now,
- * forgets what was known of it. Returns status. */
+/* Fills *error (may be NULL) for a read that failed. If the object was replaced or removed, drops
+ * its cached metadata. Returns status. */
 int stk_file_fail(struct stoker_file *file, int64_t status, uint64_t offset,
                   struct stoker_error *error);
 

@@ -44,7 +44,8 @@ static void copy_text(char *to, size_t to_bytes, const char *text)
 static int copy_name(const char *path, char **name_out, struct stoker_error *error)
 {
     return stk_url_alias(path, name_out) < 0
-               ? stk_fail(error, -ENOMEM, "cannot look at a file", "free memory", "files")
+               ? stk_fail(error, -ENOMEM, "cannot get information about a file", "free memory",
+                          "files")
                : 0;
 }
 
@@ -515,8 +516,9 @@ int stoker_file_read_ranges(struct stoker_range *ranges, size_t count,
     }
     for (size_t i = 0; i < count; i++) {
         if (!ranges[i].file || ranges[i].file->engine != ranges[0].file->engine) {
-            return stk_fail(error, STOKER_ERROR_ARGUMENT, "ranges are of files of one engine",
-                            "give each range a file of the same engine", "range %zu", i);
+            return stk_fail(error, STOKER_ERROR_ARGUMENT,
+                            "ranges belong to files of different engines",
+                            "use files of one engine", "range %zu", i);
         }
     }
     reading.engine = ranges[0].file->engine;
@@ -531,7 +533,7 @@ int stoker_file_read_ranges(struct stoker_range *ranges, size_t count,
     reading.order = stk_alloc(count, sizeof *reading.order);
     reading.runs = stk_alloc(count, sizeof *reading.runs);
     if (!reading.order || !reading.runs) {
-        status = stk_fail(error, -ENOMEM, "cannot read ranges", "ask for fewer at once",
+        status = stk_fail(error, -ENOMEM, "cannot read ranges", "request fewer at once",
                           "%zu ranges", count);
     } else {
         plan_all(&reading);

@@ -57,7 +57,7 @@ static int reserve_buffer(struct stoker_engine *engine, uint8_t **data, size_t *
         return 0;
     }
     bytes = stk_round_up(bytes + bytes / 2, 4096);
-    status = stk_engine_reserve(engine, bytes - *capacity, WAIT_MS, "marks of JPEGs", error);
+    status = stk_engine_reserve(engine, bytes - *capacity, WAIT_MS, "building a JPEG index", error);
     if (status < 0) {
         return status;
     }
@@ -196,8 +196,8 @@ static void check_sample(struct stoker_jpeg_indexer *marker, struct round *round
 static int open_decoder(struct stoker_engine *engine, struct round *round,
                         struct stoker_error *error)
 {
-    int status =
-        stk_engine_reserve(engine, stk_jpeg_decoder_bytes(), WAIT_MS, "marks of JPEGs", error);
+    int status = stk_engine_reserve(engine, stk_jpeg_decoder_bytes(), WAIT_MS,
+                                    "building a JPEG index", error);
 
     if (status == 0) {
         status = stk_jpeg_decoder_open(&round->decoder, STOKER_SIMD_AUTO, error);
@@ -264,13 +264,13 @@ static int fail_check(struct stoker_jpeg_indexer *marker, struct stoker_error *e
 
     stk_jpeg_index_close(marks);
     if (status == -ENOENT) {
-        return stk_fail(error, STOKER_ERROR_MISSING, "there are no marks of JPEGs",
-                        "make them: stoker index --jpeg-index", "'%.600s'", marker->path);
+        return stk_fail(error, STOKER_ERROR_MISSING, "the data set has no JPEG index",
+                        "build it: stoker index --jpeg-index", "'%.600s'", marker->path);
     }
     return status < 0
                ? status
-               : stk_fail(error, STOKER_ERROR_CHANGED, "the marks of JPEGs are those of other data",
-                          "make them anew: stoker index --jpeg-index", "'%.600s'", marker->path);
+               : stk_fail(error, STOKER_ERROR_CHANGED, "the JPEG index belongs to other data",
+                          "build it again: stoker index --jpeg-index", "'%.600s'", marker->path);
 }
 
 static int prepare(struct stoker_jpeg_indexer *marker, struct stoker_error *error)
@@ -280,9 +280,10 @@ static int prepare(struct stoker_jpeg_indexer *marker, struct stoker_error *erro
     int status;
 
     if (!dataset->index_path || stk_index_is_sequential(dataset->index)) {
-        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "the data set can have no marks of JPEGs",
-                        dataset->index_path ? "unpack its shards, or give them access points"
-                                            : "make an index first: stoker index",
+        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "the data set cannot have a JPEG index",
+                        dataset->index_path
+                            ? "decompress its shards, or index them with seek points"
+                            : "build an index first: stoker index",
                         "%s", dataset->index_path ? dataset->index_path : "no index file");
     }
     snprintf(marker->path, sizeof marker->path, "%s%s", dataset->index_path, STK_JPEG_INDEX_SUFFIX);

@@ -85,9 +85,9 @@ int stk_left_out_check(const struct stk_left_out *left, struct stk_io *io, const
     status = is_there(io, destination, ".part", "", error);
     status = status != 0 ? status : is_there(io, destination, "", STK_STAGING_PLAN_NAME, error);
     if (status == 0) {
-        status =
-            stk_fail_errno(error, EEXIST, "the quarantine file is there already",
-                           "name another one, or remove it", "'%.600s'", left->options.quarantine);
+        status = stk_fail_errno(error, EEXIST, "the quarantine file already exists",
+                                "choose another one, or remove it", "'%.600s'",
+                                left->options.quarantine);
     }
     return status < 0 ? status : 0;
 }
@@ -207,9 +207,8 @@ int stk_left_out_write_list(struct stk_left_out *left, struct stoker_error *erro
 {
     if (left->count == left->sample_count) {
         mark_damaged(left);
-        return stk_fail(error, STOKER_ERROR_EMPTY, "no sample is left: all are damaged",
-                        "look at the list, and at what the source is", "'%.300s'",
-                        left->draft->destination);
+        return stk_fail(error, STOKER_ERROR_EMPTY, "all samples are damaged",
+                        "check the list and the source", "'%.300s'", left->draft->destination);
     }
     return fail_with_list(left, true, error);
 }
@@ -293,8 +292,8 @@ static int report_shard(struct report *report, uint64_t shard, struct stoker_err
     status =
         stk_shard_done_read(&done, staging->io, staging->directory, name, staging->plan, error);
     if (status == 0) {
-        status = stk_fail(error, STOKER_ERROR_CHANGED, "a finished shard is not there any more",
-                          "run it again: it goes on from there", "'%.300s'", name);
+        status = stk_fail(error, STOKER_ERROR_CHANGED, "a finished shard is missing",
+                          "run it again: it continues from there", "'%.300s'", name);
     }
     status = status < 0 ? status : report_samples(report, &done.left_out, error);
     stk_shard_done_deinit(&done);
@@ -364,9 +363,9 @@ int stk_left_out_resume_list(struct stk_left_out *left, const struct stk_manifes
         if (status == 0 && left->count > 0) {
             status = stk_bad_sample_file_read(staging->io, path, report_add, &report, error);
             if (status == 0) {
-                status = stk_fail(error, STOKER_ERROR_CORRUPT,
-                                  "the list of what was left out is damaged",
-                                  "remove the .part folder and pack again", "'%.400s'", path);
+                status =
+                    stk_fail(error, STOKER_ERROR_CORRUPT, "the list of samples left out is damaged",
+                             "remove the .part folder and pack again", "'%.400s'", path);
             }
             status = status < 0 ? status : 0;
         }

@@ -265,7 +265,7 @@ static void test_threads(void)
                   "{\"shard\": \"/src/s-0.tar\", \"key\": \"k0-0\", \"offset\": ");
             T_HAS("a line", first_list,
                   "\"status\": \"STOKER_ERROR_CORRUPT\", \"reason\": \"the "
-                  "member's checksum is not the index's\", \"sample\": 0}\n");
+                  "member does not match its checksum in the index\", \"sample\": 0}\n");
         }
         T_TRUE("the same bytes", memcmp(first, digest, sizeof first) == 0);
         T_STR("the same list", read_list(world), first_list);

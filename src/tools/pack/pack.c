@@ -118,7 +118,7 @@ static int resolve(struct stoker_pack *pack, const struct stoker_pack_options *u
         return status;
     }
     if (!options->destination) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "no destination is named", "set destination",
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "no destination is set", "set destination",
                         "pack options");
     }
     options->shard_bytes = options->shard_bytes ? options->shard_bytes : SHARD_BYTES_DEFAULT;
@@ -334,7 +334,7 @@ static int refuse_inside(struct stoker_pack *pack, struct stoker_error *error)
 
         if (source) {
             status = stk_fail(error, STOKER_ERROR_ARGUMENT, "the destination lies in the source",
-                              "name one beside it: what is written there would be read again",
+                              "choose a folder next to it: files in the source would be read again",
                               "'%.200s' in '%.200s'", pack->destination, source);
         } else if (!above) {
             status = stk_fail_memory(error, "pack");
@@ -383,8 +383,8 @@ static int pack_all(struct stoker_pack *pack, struct stoker_error *error)
                             : stk_pack_plan_split(&pack->plan, pack->options.shard_bytes, ratio,
                                                   &pack->job.stopping, error);
         if (status == 0 && pack->plan.shard_count > stk_shard_pattern_max(pack->pattern)) {
-            status = stk_fail(error, STOKER_ERROR_LIMIT, "the pattern cannot name so many shards",
-                              "write more digits, or make larger shards", "'%.200s': %llu shards",
+            status = stk_fail(error, STOKER_ERROR_LIMIT, "the pattern cannot name that many shards",
+                              "use more digits, or larger shards", "'%.200s': %llu shards",
                               pack->pattern, (unsigned long long)pack->plan.shard_count);
         }
         status = status < 0 ? status : write_shards(pack, error);

@@ -27,13 +27,13 @@ int stk_pack_plan_open(struct stk_pack_plan *plan, struct stoker_dataset *datase
     plan->folder = dataset->objects.kind == STK_SOURCE_FOLDER;
     plan->sample_count = order.sample_count = stk_index_samples(dataset->index);
     if (plan->sample_count == 0) {
-        return stk_fail(error, STOKER_ERROR_EMPTY, "the source has no samples", "look what it is",
-                        "source");
+        return stk_fail(error, STOKER_ERROR_EMPTY, "the source has no samples",
+                        "check what the file is", "source");
     }
     if (plan->shuffled && stk_index_is_sequential(dataset->index)) {
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED,
                         "compressed shards can only be read front to back, not shuffled",
-                        "pack them in their order first, then shuffle that", "source");
+                        "pack them in their order first, then shuffle the result", "source");
     }
     status = stk_foreign_index_require_verified(dataset->index, error);
     status = status < 0 ? status : stk_order_init(&plan->order, &order, error);
@@ -164,9 +164,9 @@ static int check_names(const struct stk_pack_pieces *pieces, const char *path,
         if (stk_wds_name_error(name) || name.bytes > STK_TAR_NAME_MAX ||
             !stk_wds_name_split(name, &key, &extension) ||
             key.bytes != pieces->items[i].key_bytes) {
-            return stk_fail(error, STOKER_ERROR_ARGUMENT,
-                            "readers of WebDataset would pass over a file of this name",
-                            "rename it or its folder: no __name__ in front", "'%.400s'", path);
+            return stk_fail(
+                error, STOKER_ERROR_ARGUMENT, "readers of WebDataset skip files of this name",
+                "rename it or its folder: no __name__ at the beginning", "'%.400s'", path);
         }
         for (size_t j = 0; j < i; j++) {
             struct stk_view other = stk_pack_piece_name(pieces, &pieces->items[j]);
@@ -176,7 +176,7 @@ static int check_names(const struct stk_pack_pieces *pieces, const char *path,
                                 "two files of a sample would have one name",
                                 "rename one: the label of a class folder is called .cls, and a "
                                 "line of metadata.jsonl .json",
-                                "'%.400s': '%.200s' comes twice", path, (const char *)name.data);
+                                "'%.400s': '%.200s' occurs twice", path, (const char *)name.data);
             }
         }
     }

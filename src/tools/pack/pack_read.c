@@ -78,8 +78,8 @@ int stk_pack_read_sample(struct stk_pack_read *reader, uint64_t sample, struct s
         const struct stk_pack_piece *piece = &reader->pieces.items[i];
 
         if (is_stopped(reader)) {
-            return stk_fail(error, -ECANCELED, "the packing was stopped",
-                            "run it again: it goes on", "sample %llu", (unsigned long long)sample);
+            return stk_fail(error, -ECANCELED, "packing was stopped", "run it again: it continues",
+                            "sample %llu", (unsigned long long)sample);
         }
         if (out || piece->picture) {
             status = write_piece(reader, piece, out, error);
@@ -228,7 +228,7 @@ static int read_once(struct stk_pack_read *reader, const struct source_shard *so
         got = (size_t)count;
     }
     if (got < bytes) {
-        return stk_fail(error, STOKER_ERROR_TRUNCATED, "a file ends before its data",
+        return stk_fail(error, STOKER_ERROR_TRUNCATED, "a file is shorter than its data",
                         "fetch it again", "%zu of %zu bytes", got, bytes);
     }
     return 0;
@@ -338,9 +338,10 @@ static int compare_sum(struct stk_pack_read *reader, const struct stk_pack_piece
     if (status < 0 || want == sum) {
         return status;
     }
-    status = stk_fail(error, STOKER_ERROR_CORRUPT, "the member's checksum is not the index's",
-                      "fetch the file again; 'stoker verify' lists all such damage", "%llu bytes",
-                      (unsigned long long)piece->bytes);
+    status =
+        stk_fail(error, STOKER_ERROR_CORRUPT, "the member does not match its checksum in the index",
+                 "fetch the file again; 'stoker verify' lists all such damage", "%llu bytes",
+                 (unsigned long long)piece->bytes);
     return mark_damaged(reader, status);
 }
 

@@ -426,6 +426,5 @@ static int join_runs(struct measure *measure, struct stoker_error *error)
 
 int stk_pack_plan_fail_stopped(struct stoker_error *error)
 {
-    return stk_fail(error, -ECANCELED, "the packing was stopped", "run it again: it goes on",
-                    "plan");
+    return stk_fail(error, -ECANCELED, "packing was stopped", "run it again: it continues", "plan");
 }

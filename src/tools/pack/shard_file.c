@@ -172,7 +172,7 @@ int stk_shard_file_begin_member(struct stk_shard_file *out, struct stk_view name
     return 0;
 }
 
-int stk_shard_file_get_space(struct stk_shard_file *out, uint8_t **room_out, size_t *bytes_out,
+int stk_shard_file_get_space(struct stk_shard_file *out, uint8_t **space_out, size_t *bytes_out,
                              struct stoker_error *error)
 {
     /* Room for the padding too, so that the end of a member needs no second flush. */
@@ -187,7 +187,7 @@ int stk_shard_file_get_space(struct stk_shard_file *out, uint8_t **room_out, siz
     if (status < 0) {
         return status;
     }
-    *room_out = out->buffer + out->used;
+    *space_out = out->buffer + out->used;
     *bytes_out = (size_t)stk_min(room - STK_TAR_BLOCK, out->remaining);
     return 0;
 }

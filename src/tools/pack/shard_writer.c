@@ -68,7 +68,7 @@ int stoker_shard_writer_open(struct stoker_shard_writer **writer_out, struct sto
         return status;
     }
     if (!full.destination) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "no destination is named", "set destination",
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "no destination is set", "set destination",
                         "shard writer options");
     }
     writer = stk_alloc(1, sizeof *writer);
@@ -95,7 +95,7 @@ static int resolve(struct stoker_shard_writer *writer,
     if (writer->shard_bytes < SHARD_BYTES_MIN || options->class_count > CLASSES_MAX ||
         (options->class_count > 0 && !options->classes)) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "an option is out of its range",
-                        "make shards of 4 KiB or more", "shard writer options");
+                        "use shards of 4 KiB or more", "shard writer options");
     }
     writer->classes = stk_alloc(stk_max(options->class_count, 1), sizeof *writer->classes);
     if (!writer->pattern || !writer->classes) {
@@ -149,7 +149,7 @@ static json_t *make_text(const char *text, const char *what, int *status_out,
 
     if (!value) {
         *status_out = stk_fail(error, STOKER_ERROR_UNSUPPORTED, "the text is not UTF-8",
-                               "give it in UTF-8", "%s: '%.200s'", what, text);
+                               "encode it as UTF-8", "%s: '%.200s'", what, text);
     }
     return value;
 }
@@ -271,8 +271,9 @@ static int check_open(const struct stoker_shard_writer *writer, struct stoker_er
 
     if (status == 0 && (writer->failed || writer->committed)) {
         status = stk_fail(error, STOKER_ERROR_CLOSED,
-                          writer->failed ? "the writer failed before" : "the writer has committed",
-                          writer->failed ? "open it again and go on at its position"
+                          writer->failed ? "the writer failed before"
+                                         : "the writer was already committed",
+                          writer->failed ? "open it again and continue at its position"
                                          : "open one with another destination",
                           "shard writer");
     }
@@ -286,8 +287,9 @@ int stoker_shard_writer_add(struct stoker_shard_writer *writer, const char *key,
     int status = check_open(writer, error);
 
     if (status == 0 && writer->staging.state == STK_STAGING_COMPLETE) {
-        status = stk_fail(error, STOKER_ERROR_ARGUMENT, "all samples were added before",
-                          "leave out as many as position says, and commit", "key '%.200s'", key);
+        status =
+            stk_fail(error, STOKER_ERROR_ARGUMENT, "all samples were already added",
+                     "skip as many samples as position says, then commit", "key '%.200s'", key);
     }
     status = status < 0 ? status : check_sample(writer, key, members, member_count, error);
     if (status < 0) {
@@ -317,7 +319,7 @@ static int check_sample(struct stoker_shard_writer *writer, const char *key,
                         struct stoker_error *error)
 {
     if (member_count == 0 || member_count > STK_PACK_PIECES_MAX || !key || !key[0]) {
-        return fail_sample(error, "a sample needs a key and members", "give 1 to 4,096 members",
+        return fail_sample(error, "a sample needs a key and members", "add 1 to 4,096 members",
                            key ? key : "");
     }
     for (size_t i = 0; i < member_count; i++) {
@@ -325,8 +327,8 @@ static int check_sample(struct stoker_shard_writer *writer, const char *key,
         int status;
 
         if (!is_extension(members[i].extension)) {
-            return fail_sample(error, "not an extension",
-                               "give 1 to 255 bytes without '/', and no '.' in front", key);
+            return fail_sample(error, "not a valid extension",
+                               "use 1 to 255 bytes without '/' and without a leading '.'", key);
         }
         status = make_name(writer, key, members[i].extension, &name, error);
         if (status < 0) {
@@ -334,12 +336,13 @@ static int check_sample(struct stoker_shard_writer *writer, const char *key,
         }
         if (strlen(key) > STK_STAGING_KEY_BYTES_MAX || stk_wds_name_error(name) ||
             !stk_wds_name_split(name, &key_back, &extension) || key_back.bytes != strlen(key)) {
-            return fail_sample(error, "not a key of WebDataset",
-                               "no dot after the last '/', no '..', no __name__ in front", key);
+            return fail_sample(error, "not a valid WebDataset key",
+                               "no dot after the last '/', no '..', no __name__ at the beginning",
+                               key);
         }
         for (size_t j = 0; j < i; j++) {
             if (strcasecmp(members[i].extension, members[j].extension) == 0) {
-                return fail_sample(error, "an extension comes twice in a sample", "rename one",
+                return fail_sample(error, "an extension occurs twice in a sample", "rename one",
                                    key);
             }
         }
@@ -354,7 +357,7 @@ static int make_name(struct stoker_shard_writer *writer, const char *key, const 
     size_t bytes = key_bytes + 1 + extension_bytes;
 
     if (bytes > STK_TAR_NAME_MAX) {
-        return fail_sample(error, "the key is too long", "give 4,096 bytes at most", "");
+        return fail_sample(error, "the key is too long", "use at most 4,096 bytes", "");
     }
     if (bytes > writer->name_capacity) {
         char *grown = stk_realloc(writer->name, writer->name_capacity, bytes, 1);
@@ -386,8 +389,8 @@ static int reserve_buffer(struct stoker_shard_writer *writer, const char *key, u
 
     if (status <= 0) {
         return status < 0 ? stk_fail_memory(error, "shard writer")
-                          : fail_sample(error, "the key was there before",
-                                        "give each sample its own", key);
+                          : fail_sample(error, "the key was already added",
+                                        "use a different key for each sample", key);
     }
     status = 0;
     if (writer->out && stk_shard_file_samples(writer->out) > 0 &&
@@ -398,8 +401,8 @@ static int reserve_buffer(struct stoker_shard_writer *writer, const char *key, u
         return status;
     }
     if (writer->shard_count >= stk_shard_pattern_max(writer->pattern)) {
-        return stk_fail(error, STOKER_ERROR_LIMIT, "the pattern cannot name so many shards",
-                        "write more digits, or make larger shards", "'%.200s'", writer->pattern);
+        return stk_fail(error, STOKER_ERROR_LIMIT, "the pattern cannot name that many shards",
+                        "use more digits, or larger shards", "'%.200s'", writer->pattern);
     }
     stk_shard_pattern_name(writer->pattern, writer->shard_count, name, sizeof name);
     return stk_shard_file_open(&writer->out, writer->staging.io, writer->staging.directory, name,

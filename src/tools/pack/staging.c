@@ -49,8 +49,8 @@ int stk_staging_open(struct stk_staging *staging, struct stk_io *io, const char 
 
     *staging = (struct stk_staging){.io = io, .settings = json_incref(settings)};
     if (length == 0 || strspn(destination, "/") == length) {
-        status = stk_fail(error, STOKER_ERROR_ARGUMENT, "no folder to write to is named",
-                          "name one that is not there yet", "destination");
+        status = stk_fail(error, STOKER_ERROR_ARGUMENT, "no output folder is set",
+                          "choose one that does not exist", "destination");
         goto done;
     }
     staging->destination = stk_strdup(destination);
@@ -141,8 +141,8 @@ static int check_destination(struct stk_staging *staging, const char *text,
             status == 1; /* STATE names what differs, which tells more than "is there" */
         staging->state = STK_STAGING_COMPLETE;
     } else {
-        status = stk_fail(error, -EEXIST, "the destination is there already",
-                          "name another one, or remove it", "'%.400s'", staging->destination);
+        status = stk_fail(error, -EEXIST, "the destination already exists",
+                          "choose another one, or remove it", "'%.400s'", staging->destination);
     }
 done:
     stk_listing_free(&listing);
@@ -187,8 +187,8 @@ static int check_staging(struct stk_staging *staging, const char *text, struct s
         for (size_t i = 0; status == 0 && i < listing.count; i++) {
             if (strcmp(listing.entries[i].name, STK_STAGING_PLAN_NAME STK_STAGING_TEMP_SUFFIX) !=
                 0) {
-                status = stk_fail(error, -EEXIST, "there are files where the work is to be done",
-                                  "remove the folder, or name another destination", "'%.300s/%s'",
+                status = stk_fail(error, -EEXIST, "the folder for unfinished work has other files",
+                                  "remove the folder, or choose another destination", "'%.300s/%s'",
                                   staging->directory, listing.entries[i].name);
             }
         }
@@ -268,8 +268,8 @@ static int read_plan(struct stk_staging *staging, const char *text, struct stoke
         difference(json_object_get(before, "settings"), staging->settings, detail, sizeof detail);
         json_decref(before);
         status = stk_fail(error, STOKER_ERROR_STATE,
-                          "the unfinished work there was begun with other settings",
-                          "give the same ones again to go on, or remove that folder to begin anew",
+                          "the unfinished work there was started with other settings",
+                          "use the same settings to continue, or remove that folder to start again",
                           "'%.300s': %s", staging->directory, detail);
     }
 done:
@@ -291,8 +291,8 @@ static int add_shard(struct stk_staging *staging, const char *name, uint32_t sha
                       : stk_fail_memory(error, "'%.400s'", name);
 
     if (status == 0) {
-        status = stk_fail(error, STOKER_ERROR_CHANGED, "a finished shard is not there any more",
-                          "run it again: it goes on from there", "'%.400s'", path);
+        status = stk_fail(error, STOKER_ERROR_CHANGED, "a finished shard is missing",
+                          "run it again: it continues from there", "'%.400s'", path);
     }
     status = status < 0 ? status : stk_index_shard_begin(index, shard, path, &builder, error);
     for (uint64_t i = 0; status == 0 && i < done.member_count; i++) {
@@ -532,8 +532,8 @@ int stk_shard_pattern_check(const char *pattern, struct stoker_error *error)
         (digits > 0 && percent[1] != '0') || bytes > PATTERN_BYTES_MAX || bytes < 5 ||
         strcmp(pattern + bytes - 4, ".tar") != 0 || strpbrk(pattern, "/*?[]{}\\\n") ||
         pattern[0] == '.' || (digits == 2 && (unsigned)(percent[2] - '0') > 9)) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "not a pattern for the names of shards",
-                        "write one %06d in a plain name that ends with .tar: train-%06d.tar",
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "not a valid pattern for shard names",
+                        "use one %06d in a file name that ends with .tar: train-%06d.tar",
                         "'%.200s'", pattern);
     }
     stk_shard_pattern_name(pattern, 0, name, sizeof name);

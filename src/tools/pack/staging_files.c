@@ -47,8 +47,9 @@ int stk_staging_read_file(struct stk_io *io, const char *path, uint64_t bytes_ma
     }
     status = stk_io_stat_file(io, file, &about, error);
     if (status == 0 && about.bytes > bytes_max) {
-        status = stk_fail(error, STOKER_ERROR_LIMIT, "the file is too long", "look what it is",
-                          "'%.400s': %llu bytes", path, (unsigned long long)about.bytes);
+        status =
+            stk_fail(error, STOKER_ERROR_LIMIT, "the file is too large", "check what the file is",
+                     "'%.400s': %llu bytes", path, (unsigned long long)about.bytes);
     }
     if (status == 0) {
         data = stk_alloc(about.bytes + 1, 1);

@@ -1,4 +1,4 @@
-/* Workers that list, open and read; what is told of them. */
+/* Workers that list, open and read files, and their progress. */
 #include "tools/prewarm/prewarm.h"
 
 #include "base/mem.h"
@@ -11,11 +11,11 @@
 #include <string.h>
 
 #define TICK_MS 100u
-#define TRIES 3u /* of a read that comes too late, where no deadline is given */
+#define TRIES 3u /* of a read that times out, if no deadline is set */
 
 #define READS 3
 
-/* What a worker has to do: a piece of a file that is open, or a file of the listing. */
+/* Work for a worker: a piece of an open file, or a file of the listing. */
 struct job {
     struct stk_prewarm_file *file;
     uint64_t offset, bytes;
@@ -38,8 +38,8 @@ static int resolve(struct stoker_prewarm *prewarm,
         return status;
     }
     if (!options->paths || options->path_count == 0) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "no path is named",
-                        "set paths and path_count", "prewarm options");
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "no path is set", "set paths and path_count",
+                        "prewarm options");
     }
     options->workers = options->workers ? options->workers : STK_PREWARM_WORKERS_DEFAULT;
     options->chunk_bytes = options->chunk_bytes ? options->chunk_bytes : STK_PREWARM_PIECE_DEFAULT;
@@ -124,7 +124,7 @@ void stoker_prewarm_close(struct stoker_prewarm *prewarm)
         next = file->next;
         free_file(prewarm, file);
     }
-    stk_walk_close(prewarm->locked.visit);
+    stk_walk_close(prewarm->locked.walk);
     for (size_t i = 0; i < prewarm->path_count; i++) {
         stk_free(prewarm->paths[i]);
     }
@@ -170,7 +170,7 @@ int stoker_prewarm_next(struct stoker_prewarm *prewarm, uint32_t timeout_ms,
     return status == STK_BACKGROUND_JOB_RUNNING ? 1 : status;
 }
 
-/* ---- what comes next ---- */
+/* ---- the next job ---- */
 
 static bool is_late(struct stoker_prewarm *prewarm)
 {
@@ -197,7 +197,8 @@ static struct stk_prewarm_file *file_of(const char *root, struct stk_walk_entry 
     return file;
 }
 
-/* One step of the listing, by one worker, without the lock: 1 and a file, 0: nothing yet. */
+/* One step of the listing, by one worker, without the lock. Returns 1 and a file, or 0 if there is
+ * none yet. */
 static int list_step(struct stoker_prewarm *prewarm, struct stk_prewarm_file **file_out,
                      struct stoker_error *error)
 {
@@ -206,10 +207,10 @@ static int list_step(struct stoker_prewarm *prewarm, struct stk_prewarm_file **f
     struct stk_walk_entry *entry;
     int status = 0;
 
-    if (!prewarm->locked.visit) {
-        status = stk_walk_open(&prewarm->locked.visit, &options, error);
+    if (!prewarm->locked.walk) {
+        status = stk_walk_open(&prewarm->locked.walk, &options, error);
     }
-    status = status < 0 ? status : stk_walk_next(prewarm->locked.visit, TICK_MS, &entry, error);
+    status = status < 0 ? status : stk_walk_next(prewarm->locked.walk, TICK_MS, &entry, error);
     if (status == STOKER_ERROR_AGAIN) {
         return 0;
     }
@@ -217,13 +218,13 @@ static int list_step(struct stoker_prewarm *prewarm, struct stk_prewarm_file **f
         *file_out = file_of(root, entry);
         return *file_out ? 1 : stk_fail_memory(error, "prewarm");
     }
-    stk_walk_close(prewarm->locked.visit); /* all of it is told, or it failed */
-    prewarm->locked.visit = NULL;
+    stk_walk_close(prewarm->locked.walk); /* it ended, or it failed */
+    prewarm->locked.walk = NULL;
     prewarm->locked.path++;
     return status;
 }
 
-/* With the lock, which it lets go meanwhile. True: *job is a file that was just found. */
+/* Releases the lock for a while. Returns true if *job is a file that was just found. */
 static bool list_locked(struct stoker_prewarm *prewarm, struct job *job)
 {
     struct stoker_error error = {0};
@@ -249,7 +250,7 @@ static bool list_locked(struct stoker_prewarm *prewarm, struct job *job)
     return true;
 }
 
-/* False: there is nothing more to do. */
+/* Returns false if there is no more work. */
 static bool take_locked(struct stoker_prewarm *prewarm, struct job *job)
 {
     *job = (struct job){0};
@@ -294,21 +295,21 @@ static int64_t read_piece(struct stoker_prewarm *prewarm, const struct job *job,
         int64_t got = stk_io_read_wait(prewarm->io, job->file->file, job->offset + done, buffer,
                                        job->bytes - done);
 
-        if (got == STOKER_ERROR_TIMEOUT) { /* an archive takes its time */
+        if (got == STOKER_ERROR_TIMEOUT) { /* an archive may be slow */
             if (prewarm->end_ns > 0 ? is_late(prewarm) : ++tries == TRIES) {
                 return got;
             }
             continue;
         }
         if (got <= 0) {
-            return got < 0 ? got : (int64_t)done; /* it is shorter by now */
+            return got < 0 ? got : (int64_t)done; /* the file was truncated */
         }
         done += (uint64_t)got;
     }
     return (int64_t)done;
 }
 
-/* Negative: it is not told, or not asked for. */
+/* Returns the bytes that are not cached; negative if that is unknown, or not used. */
 static int64_t uncached_bytes(struct stoker_prewarm *prewarm, const struct job *job)
 {
     return prewarm->options.touch
@@ -316,7 +317,7 @@ static int64_t uncached_bytes(struct stoker_prewarm *prewarm, const struct job *
                : stk_io_uncached_bytes(prewarm->io, job->file->file, job->offset, job->bytes);
 }
 
-/* What of a piece is in memory is passed over; a part that is not makes all of it be read. */
+/* Skips a piece that is cached completely. Otherwise reads all of it. */
 static int read_uncached(struct stoker_prewarm *prewarm, const struct job *job, uint8_t *buffer,
                          struct stoker_error *error)
 {
@@ -329,8 +330,8 @@ static int read_uncached(struct stoker_prewarm *prewarm, const struct job *job, 
         pthread_mutex_unlock(&prewarm->job.lock);
         atomic_fetch_add(&prewarm->bytes_warm, job->bytes - stk_min((uint64_t)cold, job->bytes));
     }
-    /* A mount that is busy drops pages of its read-ahead again: what is cold after it is read a
-     * second time. */
+    /* A busy mount drops pages of its read-ahead: pages that are still missing are read a second
+     * time. */
     for (int i = 0; i < READS && cold != 0 && !prewarm->options.check; i++) {
         got = read_piece(prewarm, job, buffer);
         if (got < 0) {
@@ -349,7 +350,7 @@ static int read_uncached(struct stoker_prewarm *prewarm, const struct job *job, 
     return 0;
 }
 
-/* A new file is opened; a large one goes to the others, too. */
+/* Opens a new file. Pieces of a large one are shared with other workers. */
 static int begin_file(struct stoker_prewarm *prewarm, struct job *job, struct stoker_error *error)
 {
     struct stk_prewarm_file *file = job->file;
@@ -393,7 +394,7 @@ static void end_job_locked(struct stoker_prewarm *prewarm, struct job *job, int 
     file->pieces--;
     if (status < 0) {
         stk_background_job_fail_locked(&prewarm->job, status, error);
-        drop_open_locked(prewarm, file); /* the rest of it is left alone */
+        drop_open_locked(prewarm, file); /* the rest of it is not read */
         atomic_fetch_add(&prewarm->files_failed, !file->failed);
         file->failed = true;
     }
@@ -410,8 +411,8 @@ static void finish_locked(void *context)
     struct stoker_error error = {0};
 
     if (is_late(prewarm) && (prewarm->locked.open || !prewarm->locked.listed)) {
-        stk_fail(&error, STOKER_ERROR_TIMEOUT, "not all was read in time",
-                 "the same command goes on from here", "%u s", prewarm->options.timeout_s);
+        stk_fail(&error, STOKER_ERROR_TIMEOUT, "not all files were read in time",
+                 "run the same command again to continue", "%u s", prewarm->options.timeout_s);
         stk_background_job_fail_locked(&prewarm->job, STOKER_ERROR_TIMEOUT, &error);
     }
 }

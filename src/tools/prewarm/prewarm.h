@@ -1,13 +1,12 @@
-/* tools/prewarm/prewarm.h: files read once, ahead of training, by many threads.
+/* tools/prewarm/prewarm.h: reads files once, before training, with many threads.
  *
- *   paths --visit--> files --a thread each, or its pieces--> what is cold of a piece --> read
- *                                                            `what is in memory is passed over
+ *   paths --walk--> files --a thread for each file, or for a piece of it--> read, if not cached
+ *                                                                `skipped, if in the page cache
  *
- * What is in the page cache is what there is to go on from: a run that was killed begins again,
- * and reads only what is still cold. Where nobody tells that (objects, a kernel before 6.5) all is
- * read.
- * Owner: struct stoker_prewarm. Threads: workers; `locked` with its lock.
- * Memory: a piece each worker, of the engine's budget. Bound: workers, and files that are open. */
+ * The page cache is the only state: a run after a kill starts again and reads only pieces that are
+ * not cached. If the kernel does not report that (objects, kernels before 6.5), all pieces are
+ * read. Owner: struct stoker_prewarm. Threads: workers; `locked` with job.lock. Memory: a piece for
+ * each worker, of the engine's budget. Bound: workers, and open files. */
 #ifndef TOOLS_PREWARM_PREWARM_H
 #define TOOLS_PREWARM_PREWARM_H
 
@@ -23,13 +22,13 @@
 #define STK_PREWARM_PIECE_MIN (64u << 10)
 #define STK_PREWARM_PIECE_MAX (64u << 20)
 
-/* One file in hand. */
+/* One open file. */
 struct stk_prewarm_file {
     struct stk_prewarm_file *next; /* in the list of open ones */
     char *path;                    /* owned */
     struct stk_file *file;
-    uint64_t bytes, next_offset; /* at: of the next piece, with the lock */
-    uint32_t pieces;             /* in hand, with the lock */
+    uint64_t bytes, next_offset; /* next_offset: of the next piece, with the lock */
+    uint32_t pieces;             /* being read, with the lock */
     bool failed;                 /* with the lock */
 };
 
@@ -43,14 +42,14 @@ struct stoker_prewarm {
     struct stk_background_job job; /* its threads are the workers */
     _Atomic uint64_t files, bytes, files_done, bytes_done, bytes_read, bytes_warm, bytes_cold;
     _Atomic uint64_t files_failed;
-    pthread_cond_t changed;     /* work for workers; with job.lock */
-    struct {                    /* under job.lock */
-        struct stk_walk *visit; /* of paths[path] */
+    pthread_cond_t changed;    /* work for workers; with job.lock */
+    struct {                   /* under job.lock */
+        struct stk_walk *walk; /* of paths[path] */
         size_t path;
-        bool listing, listed;          /* one asks visit; it has no more */
+        bool listing, listed;          /* a worker calls the walk; it has no more files */
         struct stk_prewarm_file *open; /* with pieces left */
-        uint32_t busy;                 /* workers with something in hand */
-        bool tells_cold;               /* somebody told what is in memory */
+        uint32_t busy;                 /* workers with a job */
+        bool tells_cold;               /* the kernel reported which pages are cached */
     } locked;
 };
 

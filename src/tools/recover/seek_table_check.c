@@ -42,7 +42,7 @@ void stk_shard_reader_use_seek_table(struct stk_shard_reader *shard_reader)
         status == 1 && stk_zstd_seek_table_head_is_valid(&shard_reader->table.foot, head);
     if (status != 0 && !shard_reader->table.comparing) {
         shard_reader->table.foot = (struct stk_zstd_seek_table){0};
-        set_mismatch(shard_reader, bytes - sizeof foot, "its foot does not fit the file");
+        set_mismatch(shard_reader, bytes - sizeof foot, "its footer does not match the file");
     }
 }
 
@@ -94,7 +94,7 @@ static uint32_t compare_sum(struct stk_shard_reader *shard_reader, const uint8_t
         set_mismatch(
             shard_reader,
             stk_zstd_seek_table_entry_offset(&shard_reader->table.foot, shard_reader->table.next),
-            "a checksum in it is not that of the frame, which has its own");
+            "a checksum in it differs from the frame's own");
     }
     return ended->check == STK_DECOMPRESS_CHECK_NONE ? STK_DECOMPRESS_CHECK_MISMATCH : ended->check;
 }
@@ -122,9 +122,9 @@ uint32_t stk_shard_reader_check_seek_table(struct stk_shard_reader *shard_reader
             break; /* of several frames; or the table says more than there is: see below */
         }
         if (to < end && (to != before || bytes > 0)) {
-            set_mismatch(shard_reader, position, "no frame ends where it says");
+            set_mismatch(shard_reader, position, "no frame ends at an offset that it lists");
         } else if (to == end && shard_reader->table.out + bytes != out) {
-            set_mismatch(shard_reader, position, "a frame has not so many bytes as it says");
+            set_mismatch(shard_reader, position, "a frame does not have the size that it lists");
         } else if (to == end && shard_reader->table.in == before &&
                    shard_reader->table.foot.entry_bytes == 12) {
             check = compare_sum(shard_reader, entry, ended);
@@ -134,8 +134,7 @@ uint32_t stk_shard_reader_check_seek_table(struct stk_shard_reader *shard_reader
     if (shard_reader->table.comparing && is_table &&
         (shard_reader->table.in != shard_reader->table.foot.at ||
          shard_reader->table.next != shard_reader->table.foot.frame_count)) {
-        set_mismatch(shard_reader, shard_reader->table.foot.at,
-                     "its frames are not all that there are");
+        set_mismatch(shard_reader, shard_reader->table.foot.at, "it does not list all frames");
     }
     shard_reader->table.comparing = shard_reader->table.comparing && !is_table;
     return check;

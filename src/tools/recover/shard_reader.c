@@ -270,9 +270,9 @@ static int resume_after_block(struct stk_shard_reader *shard_reader, struct stok
         shard_reader->bytes / shard_reader->options.unpacked_ratio_max >
             shard_reader->reader->bytes) {
         shard_reader->more =
-            stk_fail(&shard_reader->failure, STOKER_ERROR_LIMIT, "cannot unpack the shard",
+            stk_fail(&shard_reader->failure, STOKER_ERROR_LIMIT, "cannot decompress the shard",
                      "raise the limit if you trust the shard, or store it unpacked",
-                     "bzip2: it unpacks to more than unpacked_ratio_max times its size");
+                     "bzip2: it decompresses to more than unpacked_ratio_max times its size");
     }
     return status < 0 ? status : 0;
 }
@@ -312,9 +312,9 @@ static int run(struct stk_shard_reader *shard_reader, size_t *used, struct stoke
             shard_reader, &ended, shard_reader->offset + *used + shard_reader->skip, error);
         if (shard_reader->position_unknown) { /* what follows may lie elsewhere */
             shard_reader->more =
-                stk_fail(&shard_reader->failure, STOKER_ERROR_CORRUPT, "cannot unpack the shard",
-                         "copy the shard again or leave it out",
-                         "%s: a checksum is wrong, and where its data ends is not certain",
+                stk_fail(&shard_reader->failure, STOKER_ERROR_CORRUPT,
+                         "cannot decompress the shard", "copy the shard again or leave it out",
+                         "%s: a checksum is wrong, and the end of its data is not certain",
                          stk_compression_name(shard_reader->compression));
         }
     }
@@ -360,7 +360,7 @@ static int fill(struct stk_shard_reader *shard_reader, struct stoker_error *erro
 static void end_gap(struct stk_shard_reader *shard_reader, uint64_t to, bool exact)
 {
     struct stk_shard_gap *gap = &shard_reader->gap;
-    char text[96] = ", and what is up to the next place to begin is lost";
+    char text[96] = ", and the data up to the next resume point is lost";
 
     gap->to = to;
     gap->exact = exact;
@@ -375,12 +375,12 @@ static void end_gap(struct stk_shard_reader *shard_reader, uint64_t to, bool exa
                  (unsigned long long)(to - gap->from));
     }
     if (gap->doubted_from < gap->from) {
-        snprintf(text, sizeof text, ", and %llu bytes of the tar have nothing else to prove them",
+        snprintf(text, sizeof text, ", and nothing else verifies %llu bytes of the tar",
                  (unsigned long long)(gap->from - gap->doubted_from));
     }
     strncat(gap->error.what, text, sizeof gap->error.what - strlen(gap->error.what) - 1);
     if (gap->trusted_end < gap->doubted_from) {
-        snprintf(text, sizeof text, "; no checksum proves the %llu bytes before",
+        snprintf(text, sizeof text, "; no checksum verifies the %llu bytes before",
                  (unsigned long long)(gap->doubted_from - gap->trusted_end));
         strncat(gap->error.what, text, sizeof gap->error.what - strlen(gap->error.what) - 1);
     }

@@ -167,7 +167,7 @@ static int match_shards(struct stoker_verify *verify, uint32_t number,
         if (object >= 0) {
             verify->roots.locations[object] = (struct stk_verify_location){number + 1, (uint32_t)i};
         } else if (root->complete) {
-            stk_fail(&cause, STOKER_ERROR_CHANGED, "the index has a shard that is not there",
+            stk_fail(&cause, STOKER_ERROR_CHANGED, "the index lists a shard that does not exist",
                      advice_stale, "shard %s", path);
             status = find_index(verify, number, findings, &cause, error);
             break; /* one is enough to know */
@@ -228,7 +228,7 @@ int stk_index_check_size(struct stk_shard_check *check, uint64_t bytes, struct s
     if (indexed == bytes) {
         return 0;
     }
-    stk_fail(&cause, STOKER_ERROR_CHANGED, "the index was made of another shard", advice_stale,
+    stk_fail(&cause, STOKER_ERROR_CHANGED, "the index was built from another shard", advice_stale,
              "%llu bytes, not %llu", (unsigned long long)indexed, (unsigned long long)bytes);
     return stk_index_check_fail(check, &cause, STOKER_NO_OFFSET, error);
 }
@@ -290,9 +290,8 @@ int stk_index_check_member(struct stk_shard_check *check, struct stk_view key,
         status = status == 0 ? 1 : status;
     }
     if (status == 0) {
-        stk_fail(&cause, STOKER_ERROR_CHANGED, "the index says something else of this member",
-                 advice_stale, "%.*s.%s", (int)stk_min(key.bytes, 200), (const char *)key.data,
-                 extension);
+        stk_fail(&cause, STOKER_ERROR_CHANGED, "the index differs for this member", advice_stale,
+                 "%.*s.%s", (int)stk_min(key.bytes, 200), (const char *)key.data, extension);
     }
     return status == 1 ? 0 : stk_index_check_fail(check, &cause, offset, error);
 }
@@ -308,7 +307,7 @@ int stk_index_check_end(struct stk_shard_check *check, struct stoker_error *erro
     }
     status = next_member(&check->index_check, &cause);
     if (status == 1) {
-        status = stk_fail(&cause, STOKER_ERROR_CHANGED, "the index has members that are not there",
+        status = stk_fail(&cause, STOKER_ERROR_CHANGED, "the index lists members that do not exist",
                           advice_stale, "from offset %llu",
                           (unsigned long long)check->index_check.place.offset);
     }
@@ -363,8 +362,8 @@ int stk_verify_indexes_compare(struct stoker_verify *verify, struct stk_verify_f
                          : find_index(verify, i, findings, &cause, error);
         } else if (memcmp(digest, root->manifest.index.sha256, sizeof digest) != 0) {
             stk_fail(&cause, STOKER_ERROR_CHANGED,
-                     "the index has not the SHA-256 of the manifest, but fits the data",
-                     "nothing is wrong if the data set was indexed anew", "%s", "");
+                     "the index does not have the SHA-256 of the manifest, but matches the data",
+                     "this is expected if the data set was indexed again", "%s", "");
             stk_error_set_location(&cause, path, STOKER_NO_OFFSET, NULL);
             status =
                 stk_verify_add_finding(verify, findings, STOKER_FINDING_REINDEXED, &cause, "") < 0

@@ -41,8 +41,8 @@ static int lock_roots(struct stoker_verify *verify, struct stoker_error *error)
 
         if (stk_io_is_url(root->path)) {
             return stk_fail(error, STOKER_ERROR_UNSUPPORTED,
-                            "a data set in a store is not repaired there",
-                            "copy it to this machine, repair it there, and send it: stoker cp",
+                            "a data set in an object store cannot be repaired in place",
+                            "copy it to this machine, repair it, and upload it: stoker cp",
                             "'%.600s'", root->path);
         }
         if (snprintf(path, sizeof path, "%sstoker.repair.lock", root->path) >= (int)sizeof path) {
@@ -232,8 +232,8 @@ static int read_file(struct stk_io *io, const char *path, uint8_t **data_out, si
     }
     status = stk_io_stat_file(io, file, &about, error);
     if (status == 0 && about.bytes > STK_MANIFEST_BYTES_MAX) {
-        status = stk_fail(error, STOKER_ERROR_LIMIT, "the manifest is too long",
-                          "look what the file is", "%llu bytes", (unsigned long long)about.bytes);
+        status = stk_fail(error, STOKER_ERROR_LIMIT, "the manifest is too large",
+                          "check what the file is", "%llu bytes", (unsigned long long)about.bytes);
     }
     if (status == 0) {
         *data_out = stk_alloc(about.bytes + 1, 1);
@@ -376,7 +376,7 @@ int stk_manifest_roots_report_missing(struct stoker_verify *verify,
             if (root->seen[j]) {
                 continue;
             }
-            stk_fail(&cause, STOKER_ERROR_MISSING, "a shard of the manifest is not there",
+            stk_fail(&cause, STOKER_ERROR_MISSING, "a shard of the manifest is missing",
                      "copy it again", "%s", "");
             snprintf(cause.shard, sizeof cause.shard, "%s%s", root->path, entry->name);
             if (stk_verify_add_finding(verify, findings, STOKER_FINDING_MISSING, &cause, "") < 0) {

@@ -21,8 +21,8 @@ static int find_bad_name(struct stk_shard_check *check, const struct stk_tar_ste
     int status;
 
     stk_wds_name_text(step->name, text, sizeof text);
-    stk_fail(&cause, number, "a member's name is not fit for a key",
-             "rename it where the tar is made; --repair leaves it out", "%s", detail);
+    stk_fail(&cause, number, "a member's name is not a valid key",
+             "rename it where the tar is created; --repair leaves it out", "%s", detail);
     status = stk_shard_check_add_finding(check, STOKER_FINDING_NAME, &cause,
                                          &(struct stk_verify_spot){step->offset, text, ""}, error);
     check->sample = STK_SHARD_CHECK_NO_SAMPLE;
@@ -61,8 +61,8 @@ static int join_sample(struct stk_shard_check *check, struct stk_view key, uint6
         return 0;
     }
     sample->flags |= STK_CHECK_SAMPLE_SCATTERED | STK_CHECK_SAMPLE_BAD;
-    stk_fail(&cause, STOKER_ERROR_SCATTERED, "a key comes again after other samples",
-             "sort the members by key where the tar is made, or raise join_distance",
+    stk_fail(&cause, STOKER_ERROR_SCATTERED, "a key occurs again after other samples",
+             "sort the members by key where the tar is created, or raise join_distance",
              "%u members lie between", between);
     return stk_shard_check_add_finding(
         check, STOKER_FINDING_SCATTERED, &cause,
@@ -144,7 +144,8 @@ static int add_extension(struct stk_shard_check *check, uint64_t offset, struct 
     }
     sample->flags |= STK_CHECK_SAMPLE_BAD;
     stk_fail(&cause, STOKER_ERROR_CORRUPT, "the sample has two members with one extension",
-             "keep one of them where the tar is made", "extension '%s'", check->member.extension);
+             "keep one of them where the tar is created", "extension '%s'",
+             check->member.extension);
     return stk_shard_check_add_finding(
         check, STOKER_FINDING_DUPLICATE, &cause,
         &(struct stk_verify_spot){offset, check->member.key, check->member.extension}, error);
@@ -182,7 +183,7 @@ int stk_shard_check_begin_member(struct stk_shard_check *check, const struct stk
     }
     if (strcmp(check->member.extension, "__key__") == 0) {
         return find_bad_name(check, step, STOKER_ERROR_CORRUPT,
-                             "the extension '__key__' stands for the key", error);
+                             "the extension '__key__' is reserved", error);
     }
     check->member.keyed = true;
     check->member.picture = stk_verify_is_picture(check->member.extension);

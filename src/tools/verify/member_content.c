@@ -71,8 +71,8 @@ static int find_bad_size(struct stk_shard_check *check, struct stoker_error *err
 
     check->member.picture = false;
     stk_shard_check_mark_bad(check);
-    stk_fail(&cause, STOKER_ERROR_LIMIT, "a picture's file is too large to be looked at",
-             "look what it is, or leave it out", "%llu bytes",
+    stk_fail(&cause, STOKER_ERROR_LIMIT, "an image file is too large to check",
+             "check what it is, or leave it out", "%llu bytes",
              (unsigned long long)check->member.bytes);
     return stk_shard_check_add_finding(
         check, STOKER_FINDING_PICTURE, &cause,
@@ -106,7 +106,7 @@ static int compare_sum(struct stk_shard_check *check, struct stoker_error *error
         return 0;
     }
     stk_shard_check_mark_bad(check);
-    stk_fail(&cause, STOKER_ERROR_CORRUPT, "the member's checksum is not the index's",
+    stk_fail(&cause, STOKER_ERROR_CORRUPT, "the member does not match its checksum in the index",
              "copy the shard again, or leave the sample out (--repair)", "%llu bytes",
              (unsigned long long)check->member.bytes);
     return stk_shard_check_add_finding(

@@ -63,9 +63,10 @@ int stk_verify_picture(struct stoker_verify *verify, struct stk_codec **codec,
     }
     if (status == 0 && named != info.kind) {
         *kind_out = STOKER_FINDING_MISNAMED;
-        status = stk_fail(error, STOKER_ERROR_FORMAT, "a good picture under another kind's name",
-                          "it reads well; rename it if other programs go by the name",
-                          "a %s is called .%s", names[info.kind], extension);
+        status = stk_fail(error, STOKER_ERROR_FORMAT,
+                          "a valid image with the extension of another format",
+                          "stoker reads it; rename it if other programs rely on the extension",
+                          "a %s file has the extension .%s", names[info.kind], extension);
     }
     return status < 0 && !stk_verify_is_process_error(status) ? 1 : status;
 }
@@ -170,7 +171,7 @@ static int read_rows(struct stk_codec *codec, const struct stk_codec_info *info,
     }
     warning = stk_codec_warning(codec);
     return !warning ? 0
-                    : stk_fail(error, STOKER_ERROR_CORRUPT, "the picture decodes with a warning",
+                    : stk_fail(error, STOKER_ERROR_CORRUPT, "the image decodes with a warning",
                                advice_damaged, "%s", warning);
 }
 
@@ -198,7 +199,7 @@ static int decode(struct stoker_verify *verify, struct stk_codec **codec, struct
     if (status == 0) {
         space = stk_alloc((size_t)row_pixels * ROWS, 4);
         status = space ? read_rows(*codec, info, space, row_pixels, error)
-                       : stk_fail(error, -ENOMEM, "cannot decode a picture", "free memory",
+                       : stk_fail(error, -ENOMEM, "cannot decode an image", "free memory",
                                   "%u pixels a row", row_pixels);
         stk_free(space);
         stk_codec_end(*codec);

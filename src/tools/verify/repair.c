@@ -83,20 +83,22 @@ static const char *reason_not_repairable(const struct stk_shard_check *check, ui
 {
     if (dropped == check->keys.count && check->checksum_failed) {
         *advice = check->verify->options.keep_unverified
-                      ? "copy it again; 'stoker index --checksums' lets the next be found"
-                      : "copy it again; --repair --keep-unverified keeps what nothing contradicts; "
-                        "'stoker index --checksums' lets the next be found";
-        return "not repaired: only the checksum of the whole packed stream shows the damage, not "
+                      ? "copy it again; 'stoker index --checksums' detects the next one"
+                      : "copy it again; --repair --keep-unverified keeps samples that nothing "
+                        "contradicts; "
+                        "'stoker index --checksums' detects the next one";
+        return "not repaired: only the checksum of the complete compressed stream shows the "
+               "damage, not "
                "where it is";
     }
     if (dropped == check->keys.count) {
         *advice = "copy the shard again, or remove it";
-        return "not repaired: no whole sample is left";
+        return "not repaired: no intact sample is left";
     }
     if (check->range_count == 0 && !check->no_end_marker && !check->checksum_failed &&
         !check->rewrite) {
-        *advice = "copy it again; 'stoker index --checksums' lets the next damage be found";
-        return "not repaired: nothing in the shard shows what was changed";
+        *advice = "copy it again; 'stoker index --checksums' detects the next damage";
+        return "not repaired: nothing in the shard shows which data changed";
     }
     return NULL;
 }
@@ -107,7 +109,7 @@ static int note_unverified(struct stk_shard_check *check, uint64_t unproven,
 {
     struct stoker_error cause = {0};
 
-    stk_fail(&cause, STOKER_ERROR_CORRUPT, "samples are kept that no checksum proves",
+    stk_fail(&cause, STOKER_ERROR_CORRUPT, "samples are kept that no checksum verifies",
              "compare them with another copy, if there is one", "%llu of %u",
              (unsigned long long)unproven, check->keys.count);
     return stk_shard_check_add_finding(check, STOKER_FINDING_UNPROVEN, &cause, NULL, error);
@@ -143,13 +145,13 @@ int stk_repair_shard(struct stk_shard_check *check, uint64_t object, struct stok
     int status;
 
     if (check->broken || check->over_limit) {
-        return leave_shard(verify, check->findings, object,
-                           check->broken ? "not repaired: the shard cannot be read to its end"
-                                         : "not repaired: the shard cannot be unpacked to its end",
-                           check->broken
-                               ? "copy it again from where it is whole"
-                               : "raise the limit that the finding names, if you trust the shard",
-                           error);
+        return leave_shard(
+            verify, check->findings, object,
+            check->broken ? "not repaired: the shard cannot be read to its end"
+                          : "not repaired: the shard cannot be decompressed to its end",
+            check->broken ? "copy it again from an intact copy"
+                          : "raise the limit that the finding names, if you trust the shard",
+            error);
     }
     status = plan(check, &dropped, &unproven, error);
     if (status < 0) {
@@ -162,8 +164,8 @@ int stk_repair_shard(struct stk_shard_check *check, uint64_t object, struct stok
     status = write_copy(check, &copy, error);
     if (status == STOKER_ERROR_BUDGET) {
         return leave_shard(verify, check->findings, object,
-                           "not repaired: the memory budget has no room to pack it again",
-                           "grant more memory (--memory), or fewer threads", error);
+                           "not repaired: the memory budget is too small to compress it again",
+                           "raise the memory limit (--memory), or use fewer threads", error);
     }
     if (status == 0) {
         stk_sha256_done(&copy.sha, result->sha256);
@@ -428,7 +430,7 @@ static int abandon_copy(struct stoker_verify *verify, struct stk_verify_findings
     verify->mended[object].state = STK_REPAIR_NONE;
     return status < 0 ? status
                       : leave_shard(verify, findings, object,
-                                    "not repaired: SHARD.original is there from an earlier repair",
+                                    "not repaired: SHARD.original exists from an earlier repair",
                                     "move it away, and repair again", error);
 }
 

@@ -39,18 +39,18 @@ static int compare_digest(struct stk_shard_check *check, const struct stk_manife
 
     stk_sha256_done(check->sha, digest);
     if (!entry && memcmp(digest, check->index_check.digest, sizeof digest) != 0) {
-        stk_fail(&cause, STOKER_ERROR_CORRUPT, "the shard has not the SHA-256 of the index",
+        stk_fail(&cause, STOKER_ERROR_CORRUPT, "the shard does not have the SHA-256 of the index",
                  "copy it again, or index it again if it was changed on purpose", "%s", "");
     } else if (!entry || (check->reader.bytes == entry->bytes &&
                           memcmp(digest, entry->sha256, sizeof digest) == 0)) {
         return 0;
     } else if (check->reader.bytes != entry->bytes) {
-        stk_fail(&cause, STOKER_ERROR_CHANGED, "the shard has not the size of the manifest",
+        stk_fail(&cause, STOKER_ERROR_CHANGED, "the shard does not have the size of the manifest",
                  "copy it again, or repair it if it was changed on purpose", "%llu bytes, not %llu",
                  (unsigned long long)check->reader.bytes, (unsigned long long)entry->bytes);
     } else {
-        stk_fail(&cause, STOKER_ERROR_CORRUPT, "the shard has not the SHA-256 of the manifest",
-                 "copy it again", "%s", "");
+        stk_fail(&cause, STOKER_ERROR_CORRUPT,
+                 "the shard does not have the SHA-256 of the manifest", "copy it again", "%s", "");
     }
     return stk_shard_check_add_finding(check, STOKER_FINDING_DIGEST, &cause, NULL, error);
 }
@@ -109,9 +109,9 @@ static int file_index_entry(struct stk_shard_check *check, uint64_t object,
         (index_check->current.key.bytes != strlen(key) ||
          memcmp(index_check->current.key.data, key, index_check->current.key.bytes) != 0 ||
          index_check->current.label != check->verify->objects.classes[object])) {
-        status = stk_fail(&cause, STOKER_ERROR_CHANGED,
-                          "the index says something else of this file", "index it again",
-                          "class %lld, not %lld", (long long)index_check->current.label,
+        status = stk_fail(&cause, STOKER_ERROR_CHANGED, "the index differs for this file",
+                          "index it again", "class %lld, not %lld",
+                          (long long)index_check->current.label,
                           (long long)check->verify->objects.classes[object]);
     }
     if (status == 0 && index_check->sums) {

@@ -60,17 +60,17 @@ static int add_error_finding(struct stk_shard_check *check,
     } rows[] = {
         [STK_SHARD_ERROR_INDEX] =
             {STK_SHARD_DOUBT_WRONG, STOKER_FINDING_CHECKSUM,
-             "the unpacked bytes have not the index's sum",
+             "the decompressed bytes do not match the checksum in the index",
              "copy the shard again, or leave out the samples there (--repair)"},
         [STK_SHARD_ERROR_CHECKSUM] =
             {STK_SHARD_DOUBT_CHECKSUM, STOKER_FINDING_PACKING,
-             "a checksum of the packing is wrong, and nothing else tells whether it "
-             "or the bytes are",
-             "copy the shard again; --repair leaves out what nothing proves, with "
-             "--keep-unverified it keeps it"},
+             "a checksum of the compression is wrong, and nothing else tells whether "
+             "the checksum or the data is",
+             "copy the shard again; --repair leaves out unverified samples, with "
+             "--keep-unverified it keeps them"},
         [STK_SHARD_ERROR_STREAM_END] =
             {0, STOKER_FINDING_PACKING,
-             "the end of a packed stream is damaged; the bytes are proved",
+             "the end of a compressed stream is damaged; the data is verified",
              "copy the shard again, or --repair: nothing is left out for it"},
         [STK_SHARD_ERROR_UNVERIFIED] = {STK_SHARD_DOUBT_UNVERIFIED, 0, "", ""},
     };
@@ -110,8 +110,8 @@ static int add_error_findings(struct walk *walk, struct stoker_error *error)
     }
     if (status == 0 && walk->tape.mismatch.what) {
         check->rewrite = true;
-        stk_fail(&cause, STOKER_ERROR_CORRUPT, "the seek table does not fit the frames",
-                 "stoker reads well without it, other programs may not: copy the shard again, or "
+        stk_fail(&cause, STOKER_ERROR_CORRUPT, "the seek table does not match the frames",
+                 "stoker does not need it, other programs may: copy the shard again, or "
                  "--repair",
                  "%s", walk->tape.mismatch.what);
         cause.offset = walk->tape.mismatch.at;

@@ -57,11 +57,11 @@ static int resolve(struct stoker_verify_options *options,
         return status;
     }
     if (!options->urls || options->url_count == 0) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "no data set is named",
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "no data set is set",
                         "set urls and url_count", "verify options");
     }
     if (options->keep_unverified && !options->repair) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "keep_unproven is for repair only",
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "keep_unverified is for repair only",
                         "set repair as well, or leave it out", "verify options");
     }
     options->findings_max = options->findings_max ? options->findings_max : 10000;

@@ -1,14 +1,14 @@
-/* tools/verify/verify.h: reads all of a data set and says what is wrong with it; goes on after
- * damage.
+/* tools/verify/verify.h: reads a complete data set and reports what is wrong with it; continues
+ * after damage.
  *
  *   open: list -> thread: roots | shard, shard, ... (rounds of the engine) | missing | repair
  *                            \______ findings, stage by stage, in this order ______/--> next
  *
- * One pass over each shard: its bytes are hashed, walked as a tar, and its members summed and
- * looked at, while the next blocks are being read.
- * Owner: the user. Threads: one of its own, and the engine's workers for rounds.
- * Memory: a reader, keys and 16 bytes a sample of each shard in work (20 a member more to repair);
- * the findings. Bound: findings_max findings; the engine's budget for bytes of files. */
+ * One pass over each shard: its bytes are hashed and walked as a tar, and its members are hashed
+ * and checked, while the next blocks are being read. Owner: the user. Threads: one of its own, and
+ * the engine's workers for rounds. Memory: for each shard being read: a reader, keys, 16 bytes a
+ * sample (and 20 a member to repair); the findings. Bound: findings_max findings; the engine's
+ * budget for bytes of files. */
 #ifndef TOOLS_VERIFY_VERIFY_H
 #define TOOLS_VERIFY_VERIFY_H
 
@@ -41,110 +41,113 @@ struct stk_verify_findings {
 
 struct stoker_verify;
 
-/* Counts it, and keeps it if there is room. Its place and words are those of `error`. Negative
- * only without memory. */
+/* Counts a finding, and stores it unless findings_max are stored. `error` has its location and
+ * text. Returns 0, or -ENOMEM. */
 int stk_verify_add_finding(struct stoker_verify *verify, struct stk_verify_findings *findings,
                            uint32_t kind, const struct stoker_error *error, const char *extension);
 void stk_verify_findings_deinit(struct stk_verify_findings *findings);
-/* Worth a look, but no damage. */
+/* Returns true for a note, which is no damage. */
 bool stk_verify_finding_is_note(uint32_t kind);
-/* Takes the finding. */
+/* Takes ownership of the finding. */
 void stk_verify_finding_move(struct stk_verify_finding *finding, struct stoker_finding *out);
-/* Whether an error is about the process (memory, budget), not about what it read. */
+/* Returns true if an error is about the process (memory, budget), not about the data. */
 bool stk_verify_is_process_error(int status);
 
-/* ---- what the data is compared with (manifest_check.c, index_check.c) ---- */
+/* ---- manifests and indexes (manifest_check.c, index_check.c) ---- */
 
 /* A folder that holds shards, and may hold their manifest. */
 struct stk_manifest_root {
     char *path;    /* owned; with '/' at its end, or empty: the working directory */
-    bool complete; /* all of its shards are listed: one that is missing is missed */
+    bool complete; /* all of its shards are listed, so a missing one is found */
     bool has_manifest;
     bool changed; /* repair changed entries */
     struct stk_file_lock
-        *lock; /* owned: one repair at a time; NULL: none, or nothing can be written */
+        *lock; /* owned: one repair at a time; NULL: no repair, or the folder is read-only */
     struct stk_manifest manifest;
     uint32_t *by_name;       /* owned: entries of the manifest, sorted */
-    bool *seen;              /* owned: of entries: the shard is there */
-    char *index_file;        /* owned; NULL: stoker.index in `path`. Else nothing but the index
-                                belongs to this root: it lies above the shards, or in the cache */
-    struct stk_index *index; /* owned; NULL: none that can be read */
+    bool *seen;              /* owned: for each entry: the shard exists */
+    char *index_file;        /* owned; NULL: stoker.index in `path`. Else this root has only the
+                                index, which is above the shards or in the cache folder */
+    struct stk_index *index; /* owned; NULL: none, or not readable */
     _Atomic bool stale;      /* the index: repair removes it */
 };
 
 enum { STK_MANIFEST_ROOTS_EXTRA = 2 };
 
-/* Where an index has an object. */
+/* Position of an object in an index. */
 struct stk_verify_location {
-    uint32_t root; /* its number + 1; 0: no index has it */
+    uint32_t root; /* its number + 1; 0: in no index */
     uint32_t shard;
 };
 
 struct stk_manifest_roots {
-    struct stk_manifest_root *items; /* owned; const after open but for `changed` and its entries */
-    uint32_t count;                  /* there is room for STK_MANIFEST_ROOTS_EXTRA more */
+    struct stk_manifest_root *items; /* owned; const after open except for `changed` and entries */
+    uint32_t count;                  /* items has space for STK_MANIFEST_ROOTS_EXTRA more */
     uint32_t *of_object;             /* owned; tars only */
     struct stk_verify_location *locations; /* owned; NULL: there is no index */
 };
 
-/* Reads the manifests; what is wrong with them is a finding. -EBUSY: another repair is at work. */
+/* Reads the manifests. Damage in them becomes findings. Returns 0, -EBUSY if another repair runs,
+ * or an error of the process. */
 int stk_manifest_roots_open(struct stoker_verify *verify, struct stk_verify_findings *findings,
                             struct stoker_error *error);
 void stk_manifest_roots_deinit(struct stoker_verify *verify);
-/* The entry of the object's shard; NULL: none, or there is no manifest. */
+/* Returns the manifest entry of the object's shard, or NULL. */
 struct stk_manifest_shard *stk_manifest_roots_find(struct stoker_verify *verify, uint64_t object);
-/* The shard is there and no manifest's: a finding. */
+/* Adds a finding if the shard exists and its manifest does not list it; report_missing: findings
+ * for the reverse. */
 int stk_manifest_roots_report_extra(struct stoker_verify *verify, uint64_t object,
                                     struct stk_verify_findings *findings,
                                     struct stoker_error *error);
 int stk_manifest_roots_report_missing(struct stoker_verify *verify,
                                       struct stk_verify_findings *findings,
                                       struct stoker_error *error);
-/* The entry is another shard's now; stk_manifest_roots_write brings it to the files. */
+/* Replaces the entry of a repaired shard. stk_manifest_roots_write() writes changed manifests. */
 int stk_manifest_roots_set(struct stoker_verify *verify, uint64_t object,
                            const struct stk_manifest_shard *values, struct stoker_error *error);
 int stk_manifest_roots_write(struct stoker_verify *verify, struct stoker_error *error);
 
-/* What an index says of the shard in work, member by member. */
+/* Compares the current shard with its index, member by member. */
 struct stk_index_check {
-    const struct stk_index *index; /* lent by the root; NULL: none has the shard */
+    const struct stk_index *index; /* borrowed from the root; NULL: the shard is in none */
     uint32_t root, shard;
-    bool members, sums;    /* are still compared; there are checksums */
-    const uint8_t *digest; /* of the whole shard; NULL: not known */
+    bool members, sums;    /* members are still compared; the index has checksums */
+    const uint8_t *digest; /* of the complete shard; NULL: unknown */
     uint64_t sample, end;
     struct stk_sample current;
     uint32_t member;
     bool loaded; /* current is sample */
     struct stk_member place;
-    bool summed; /* the member in work has a checksum: sum */
+    bool summed; /* the current member has a checksum: sum */
     uint64_t sum;
 };
 
-/* Maps the indexes; what is wrong with them is a finding. */
+/* Maps the indexes. Damage in them becomes findings. */
 int stk_verify_indexes_open(struct stoker_verify *verify, struct stk_verify_findings *findings,
                             struct stoker_error *error);
-/* After all shards: a good index is the one that the manifest names, else that is a note. */
+/* After all shards: adds a note if an index that matches the data is not the one in the manifest.
+ */
 int stk_verify_indexes_compare(struct stoker_verify *verify, struct stk_verify_findings *findings,
                                struct stoker_error *error);
-/* The object's shard was written anew. */
+/* The object's shard was repaired, so its index no longer matches. */
 void stk_verify_indexes_mark_stale(struct stoker_verify *verify, uint64_t object);
 int stk_verify_indexes_remove_stale(struct stoker_verify *verify, struct stoker_error *error);
-void stk_index_check_init(struct stk_index_check *known, struct stoker_verify *verify,
+void stk_index_check_init(struct stk_index_check *index_check, struct stoker_verify *verify,
                           uint64_t object);
 
 struct stk_shard_check;
-/* Findings where the index differs: it is then not asked again about this shard. */
+/* Add a finding if the index differs. Then the rest of this shard is not compared. */
 int stk_index_check_size(struct stk_shard_check *check, uint64_t bytes, struct stoker_error *error);
 int stk_index_check_member(struct stk_shard_check *check, struct stk_view key,
                            const char *extension, uint64_t offset, uint64_t bytes,
                            struct stoker_error *error);
 int stk_index_check_end(struct stk_shard_check *check, struct stoker_error *error);
-int stk_index_check_fail(struct stk_shard_check *check, struct stoker_error *found, uint64_t offset,
+int stk_index_check_fail(struct stk_shard_check *check, struct stoker_error *cause, uint64_t offset,
                          struct stoker_error *error);
 
 /* ---- the object ---- */
 
-enum { STK_VERIFY_FILES = 256 /* of a folder a stage */ };
+enum { STK_VERIFY_FILES = 256 /* of a folder, in a stage */ };
 
 struct stk_verify_stage {
     struct stk_verify_findings findings;
@@ -154,20 +157,22 @@ struct stk_verify_stage {
 struct stoker_verify {
     struct stoker_engine *engine; /* held; const after open, as all down to job */
     struct stoker_verify_options options;
-    struct stoker_dataset *named;    /* owned: urls and their listing; it is never opened */
-    struct stk_source_files objects; /* lent by path_args */
-    uint64_t stage_count;            /* roots, then rounds, then the end */
+    struct stoker_dataset *named;    /* owned: URLs and their listing; never opened */
+    struct stk_source_files objects; /* borrowed from named */
+    uint64_t stage_count;            /* manifests, then rounds, then the end */
     uint64_t bytes_total;
     struct stk_manifest_roots roots;
-    struct stk_repair_result *mended; /* owned: one an object, by its round; repair only */
-    struct stk_background_job job;    /* job.changed: a stage is done */
+    struct stk_repair_result
+        *mended; /* owned: one for each object, written by its round; repair only */
+    struct stk_background_job job; /* job.changed: a stage is done */
     struct {
         _Atomic uint64_t shards, bytes, samples, members, findings, notes, kept, repaired, dropped,
             unproven;
     } count;
-    struct {                             /* under job.lock */
-        struct stk_verify_stage *stages; /* a stage's findings: by its round alone until done */
-        uint64_t next;                   /* stage whose findings are being given */
+    struct { /* under job.lock */
+        struct stk_verify_stage
+            *stages;   /* the findings of a stage belong to its round until done */
+        uint64_t next; /* stage whose findings next() returns */
     } locked;
 };
 
@@ -175,9 +180,9 @@ struct stoker_verify {
 
 enum stk_repair_state {
     STK_REPAIR_NONE = 0,
-    STK_REPAIR_MOVE_FILE, /* a file to be moved */
-    STK_REPAIR_WRITTEN,   /* SHARD.repair is whole and on disk */
-    STK_REPAIR_RENAMED    /* it has its name */
+    STK_REPAIR_MOVE_FILE, /* the file must be moved */
+    STK_REPAIR_WRITTEN,   /* SHARD.repair is complete and on disk */
+    STK_REPAIR_RENAMED    /* it has its final name */
 };
 
 struct stk_repair_result {
@@ -186,25 +191,26 @@ struct stk_repair_result {
     uint8_t sha256[32];
 };
 
-/* Writes SHARD.repair of a checked shard, if there is something to mend and it can be. */
+/* Writes SHARD.repair for a checked shard, if it has damage that can be repaired. */
 int stk_repair_shard(struct stk_shard_check *check, uint64_t object, struct stoker_error *error);
-/* After all: gives what was written its name, keeps the originals, moves files of a folder. */
+/* After all shards: renames repaired shards, keeps the originals, moves damaged files of a folder.
+ */
 int stk_repair_finish(struct stoker_verify *verify, struct stk_verify_findings *findings,
                       struct stoker_error *error);
 
-/* Instead, where the work ended early: what was written goes again. */
+/* If verify ended early: removes repaired shards that were not renamed. */
 void stk_repair_abandon(struct stoker_verify *verify);
 
 /* ---- one picture (picture_check.c) ---- */
 
 bool stk_verify_is_picture(const char *extension);
-/* 0: fine. 1: *kind_out and *error tell what is wrong with it. Negative: ours, see *error.
- * codec: made at the first need, for deep. */
+/* Returns 0 if the image is good, 1 if it is not (*kind_out and *error describe it), or an error of
+ * the process. codec: opened at the first need, for `deep`. */
 int stk_verify_picture(struct stoker_verify *verify, struct stk_codec **codec,
                        struct stk_view bytes, const char *extension, uint32_t *kind_out,
                        struct stoker_error *error);
 
-/* A picture that was found fine: whether its checksums cover all of its bytes (PNG). */
+/* For a good image: returns true if its own checksums cover all of its bytes (PNG). */
 bool stk_verify_picture_has_checksum(struct stk_view bytes);
 
 /* ---- one shard, or some files of a folder ---- */
@@ -215,20 +221,19 @@ enum stk_check_sample_flag {
     STK_CHECK_SAMPLE_BAD = 1,
     STK_CHECK_SAMPLE_SUSPECT = 2,
     STK_CHECK_SAMPLE_SCATTERED = 4,
-    STK_CHECK_SAMPLE_DAMAGED = 7, /* any of these */
-    STK_CHECK_SAMPLE_UNVERIFIED =
-        8, /* no checksum stands for its bytes, and nothing speaks against them */
-    STK_CHECK_SAMPLE_NO_CHECKSUM = 16, /* a member of it does not prove itself */
+    STK_CHECK_SAMPLE_DAMAGED = 7,      /* any of these */
+    STK_CHECK_SAMPLE_UNVERIFIED = 8,   /* no checksum covers its bytes, and nothing shows damage */
+    STK_CHECK_SAMPLE_NO_CHECKSUM = 16, /* one of its members has no checksum of its own */
     STK_CHECK_SAMPLE_RENAMED =
-        32, /* a member follows damage: an extended header may have path_args it */
+        32, /* a member follows damage: a lost extended header may have named it */
 };
 
-/* What a range of the tar makes of samples that lie in it, unless something else proves them. */
+/* What repair does with samples in a range of the tar, unless another checksum verifies them. */
 enum stk_shard_doubt {
     STK_SHARD_DOUBT_WRONG = 1, /* some of the bytes are wrong: they are left out */
-    STK_SHARD_DOUBT_CHECKSUM,  /* a checksum of the packing is wrong: left out, or kept if asked for
-                                */
-    STK_SHARD_DOUBT_UNVERIFIED /* no checksum reaches them: kept, and counted */
+    STK_SHARD_DOUBT_CHECKSUM,  /* a checksum of the compression is wrong: left out, or kept with
+                                  keep_unverified */
+    STK_SHARD_DOUBT_UNVERIFIED /* no checksum covers them: kept, and counted */
 };
 
 struct stk_shard_check_sample {
@@ -237,7 +242,7 @@ struct stk_shard_check_sample {
     uint8_t flags; /* enum stk_check_sample_flag */
 };
 
-/* Bytes that a repaired shard leaves out, or has as zeros. */
+/* Bytes that a repaired shard leaves out, or replaces by zeros. */
 struct stk_repair_range {
     uint64_t offset, end;
     bool zero;
@@ -246,7 +251,7 @@ struct stk_repair_range {
 /* A member of a sample, for repair. */
 struct stk_shard_check_member {
     uint64_t header, end; /* its headers, data and padding */
-    uint32_t sample;      /* STK_SHARD_CHECK_NO_SAMPLE: dropped whatever its neighbours are */
+    uint32_t sample;      /* STK_SHARD_CHECK_NO_SAMPLE: always dropped */
 };
 #define STK_SHARD_CHECK_NO_SAMPLE UINT32_MAX
 
@@ -257,36 +262,36 @@ struct stk_shard_check {
     struct stk_read_ahead reader;
     struct stk_codec *codec; /* owned; NULL until needed */
     struct stk_index_check index_check;
-    struct stk_xxh3 *sum;   /* owned; NULL until a member does not lie in one block */
-    struct stk_sha256 *sha; /* of the file's bytes; borrowed; NULL: nobody asks */
+    struct stk_xxh3 *sum;   /* owned; NULL until a member does not fit in one block */
+    struct stk_sha256 *sha; /* of the file's bytes; borrowed; NULL: not needed */
     bool is_compressed;
-    bool no_end_marker; /* no sane end marker was seen */
-    bool broken;        /* not all bytes could be read: it cannot be repaired */
-    bool over_limit;    /* its packing passes a limit, or needs what is not there: likewise */
-    bool
-        checksum_failed; /* the packing's checksum is wrong: what nothing else proves is left out */
-    bool rewrite; /* what is wrong belongs to no sample: the shard is written anew all the same */
+    bool no_end_marker;   /* no valid end marker was found */
+    bool broken;          /* not all bytes could be read: it cannot be repaired */
+    bool over_limit;      /* its compression passes a limit, or is not supported: likewise */
+    bool checksum_failed; /* a checksum of the compression is wrong: repair leaves out samples that
+                             nothing else verifies */
+    bool rewrite;         /* damage belongs to no sample: the shard is written again nevertheless */
     uint32_t compression;
     int level;
-    uint64_t streams, tar_bytes; /* so far: that began, that were unpacked */
+    uint64_t streams, tar_bytes; /* so far: begun, decompressed */
     bool no_checksum;            /* one of them has no checksum */
-    bool verified;               /* for a moment: all before the damage in hand is */
+    bool verified;               /* temporary: all bytes before the current damage are verified */
     uint64_t damaged_stream,
-        damaged_at;             /* the last in which the tar was damaged, and where first */
+        damaged_at; /* the last stream in which the tar was damaged, and its first offset there */
     uint64_t unverified_stream; /* one without a checksum, in which damage was seen; 0: none */
 
     struct stk_string_table keys;
     struct stk_shard_check_sample *samples; /* owned */
     uint32_t sample_capacity;
     uint32_t sample;             /* of the last member; STK_SHARD_CHECK_NO_SAMPLE: none yet */
-    uint32_t suspects_remaining; /* so many new samples follow damage */
+    uint32_t suspects_remaining; /* so many more new samples may lack members after damage */
     bool follows_damage;         /* the next member follows damage */
-    bool extended;               /* a member has a header that may name it before its own */
+    bool extended;               /* a member has an extended header, which may name it */
     uint32_t member_count;
     uint64_t run[STK_SHARD_CHECK_EXTENSIONS_MAX]; /* hashes of the extensions of this sample */
     uint32_t run_count;
     struct stk_string_table
-        extra_extensions; /* sample and extension, where `run` is full or parts may lie apart */
+        extra_extensions; /* sample and extension, if `run` is full or members may be apart */
 
     struct stk_shard_check_member *members; /* owned; for repair only, as ranges */
     uint32_t members_kept, member_capacity;
@@ -294,16 +299,16 @@ struct stk_shard_check {
     uint32_t range_count, range_capacity;
     uint64_t damage; /* findings that repair mends */
 
-    struct { /* the member whose data goes by */
+    struct { /* the current member */
         bool open, keyed, picture;
-        bool sealed;  /* its own checksums cover each of its bytes, and are right */
-        bool summing; /* the index has a checksum, to be compared at the end */
-        bool summed;  /* with the whole member at once */
+        bool sealed;  /* its own checksums cover each of its bytes, and match */
+        bool summing; /* the index has a checksum, which is compared at the end */
+        bool summed;  /* hashed as one block */
         uint64_t sum;
         uint64_t header, offset, bytes, held;
         char key[256], extension[64];
     } member;
-    uint8_t *kept_data; /* owned: a member that does not lie in one block */
+    uint8_t *kept_data; /* owned: a member that does not fit in one block */
     uint64_t kept_data_bytes;
 };
 
