@@ -6,7 +6,7 @@
 
 #include "base/xxh3.h"
 #include "index/string_table.h"
-#include "io/write.h"
+#include "io/atomic_file.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -108,7 +108,7 @@ int stk_index_stamp_read(struct stk_index_stamp *stamp, struct stk_io *io, const
     return status;
 }
 
-static int write_all(const struct stk_index_stamp *stamp, struct stk_io *io, struct stk_output *out,
+static int write_all(const struct stk_index_stamp *stamp, struct stk_io *io, const char *path,
                      const struct head *head, struct stoker_error *error)
 {
     uint64_t mtimes_bytes = stamp->count * 8;
@@ -132,9 +132,11 @@ static int write_all(const struct stk_index_stamp *stamp, struct stk_io *io, str
     used += head->names_bytes;
     sum = stk_xxh3_64(text, used);
     memcpy(text + used, &sum, sizeof sum);
-    status = stk_io_write(io, out, text, used + sizeof sum, error);
+    /* A stamp that a power cut takes is made again. */
+    status = stk_atomic_file_store(io, path, ".new", (struct stk_view){text, used + sizeof sum},
+                                   STK_ATOMIC_FILE_NO_DIRECTORY_SYNC, error);
     stk_free(text);
-    return status < 0 ? status : stk_io_sync_output(io, out, error);
+    return status;
 }
 
 int stk_index_stamp_write(const struct stk_index_stamp *stamp, struct stk_io *io,
@@ -142,9 +144,8 @@ int stk_index_stamp_write(const struct stk_index_stamp *stamp, struct stk_io *io
                           struct stoker_error *error)
 {
     struct head head = {.version = STAMP_VERSION, .count = stamp->count};
-    char path[STK_PATH_BYTES_MAX], part[STK_PATH_BYTES_MAX];
+    char path[STK_PATH_BYTES_MAX];
     struct stk_stat of_index;
-    struct stk_output *out = NULL;
     int status;
 
     for (uint64_t i = 0; stamp->names && i < stamp->count; i++) {
@@ -153,18 +154,12 @@ int stk_index_stamp_write(const struct stk_index_stamp *stamp, struct stk_io *io
     memcpy(head.magic, STAMP_MAGIC, sizeof head.magic);
     memcpy(head.identity, stk_index_identity(index), sizeof head.identity);
     status = stamp_path(index_path, "", path, error);
-    status = status < 0 ? status : stamp_path(index_path, ".new", part, error);
     status = status < 0 ? status : stk_io_stat_path(io, index_path, &of_index, error);
     if (status < 0) {
         return status;
     }
     head.inode = of_index.inode;
-    status = stk_io_create(io, part, false, &out, error);
-    if (status == 0) {
-        status = write_all(stamp, io, out, &head, error);
-    }
-    stk_io_close_output(io, out);
-    return status < 0 ? status : stk_io_rename(io, part, path, false, error);
+    return write_all(stamp, io, path, &head, error);
 }
 
 /* The folder of a file and all above it, below the root, each once. */

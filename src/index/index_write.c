@@ -4,19 +4,18 @@
 
 #include "base/mem.h"
 #include "base/xxh3.h"
-#include "io/write.h"
+#include "io/atomic_file.h"
 
 #include <errno.h>
 #include <string.h>
 
 enum { BUFFER_PAGES = 64 };
 
-/* Either out or image takes the bytes. After the first failure all puts do nothing. */
+/* Either file or image takes the bytes. After the first failure all puts do nothing. */
 struct save {
     const struct stk_index *index;
-    struct stk_io *io;
-    struct stk_output *out; /* owned; NULL: to image */
-    uint8_t *image;         /* owned */
+    struct stk_atomic_file file; /* not open: to image */
+    uint8_t *image;              /* owned */
     uint64_t image_bytes, image_capacity;
     uint8_t *buffer; /* owned: BUFFER_PAGES, begins at a page */
     size_t used;
@@ -82,7 +81,7 @@ static void save_all(struct save *save)
 
 static void deinit(struct save *save)
 {
-    stk_io_close_output(save->io, save->out);
+    stk_atomic_file_close(&save->file);
     stk_free(save->image);
     stk_free(save->buffer);
     stk_free(save->sums);
@@ -119,33 +118,23 @@ static int folder_of(const char *path, char folder[STK_PATH_BYTES_MAX])
 int stk_index_write(const struct stk_index *index, struct stk_io *io, const char *path,
                     struct stoker_error *error)
 {
-    char folder[STK_PATH_BYTES_MAX], part[STK_PATH_BYTES_MAX];
-    struct save save = {.index = index, .io = io, .name = path, .error = error};
+    char folder[STK_PATH_BYTES_MAX];
+    struct save save = {.index = index, .name = path, .error = error};
 
     if (folder_of(path, folder) < 0) {
         return stk_fail_errno(error, ENAMETOOLONG, "cannot write an index", "use a shorter path",
                               "'%.600s'", path);
     }
     save.root = index->root ? index->root : folder;
-    memcpy(part, path, strlen(path));
-    memcpy(part + strlen(path), ".new", 5);
-    save.status = stk_io_create(io, part, false, &save.out, error);
+    save.status = stk_atomic_file_open(&save.file, io, path, ".new", error);
     if (save.status < 0) {
         return save.status;
     }
     save_all(&save);
     if (save.status == 0) {
-        save.status = stk_io_sync_output(io, save.out, error);
+        save.status = stk_atomic_file_commit(&save.file, STK_ATOMIC_FILE_SYNC_DIRECTORY, error);
     }
     deinit(&save);
-    if (save.status == 0) {
-        save.status = stk_io_rename(io, part, path, false, error);
-    }
-    if (save.status == 0) {
-        save.status = stk_io_sync_directory(io, folder[0] ? folder : ".", error);
-    } else {
-        stk_io_remove(io, part, NULL);
-    }
     return save.status;
 }
 
@@ -155,8 +144,8 @@ static void emit(struct save *save, const void *data, size_t bytes)
     if (save->status < 0 || bytes == 0) {
         return;
     }
-    if (save->out) {
-        save->status = stk_io_write(save->io, save->out, data, bytes, save->error);
+    if (save->file.output) {
+        save->status = stk_atomic_file_write(&save->file, data, bytes, save->error);
         return;
     }
     if (save->image_capacity - save->image_bytes < bytes) {

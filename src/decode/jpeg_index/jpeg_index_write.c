@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/xxh3.h"
-#include "io/write.h"
+#include "io/atomic_file.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -12,10 +12,8 @@
 #define BUFFER_PAGES 64u
 
 struct stk_jpeg_index_writer {
-    struct stk_io *io;
-    struct stk_output *out;
-    char *path, *part; /* owned */
-    uint64_t *table;   /* owned: samples + 1 */
+    struct stk_atomic_file file;
+    uint64_t *table; /* owned: samples + 1 */
     uint64_t samples, added, at;
     uint64_t *sums; /* owned: of pages */
     uint64_t sum_count, sum_capacity;
@@ -44,7 +42,7 @@ static int flush(struct stk_jpeg_index_writer *writer, struct stoker_error *erro
         writer->sums[writer->sum_count++] = stk_xxh3_64(
             writer->buffer + from, stk_min(STK_JPEG_INDEX_PAGE_BYTES, writer->used - from));
     }
-    status = stk_io_write(writer->io, writer->out, writer->buffer, writer->used, error);
+    status = stk_atomic_file_write(&writer->file, writer->buffer, writer->used, error);
     writer->used = 0;
     return status;
 }
@@ -78,7 +76,6 @@ int stk_jpeg_index_writer_open(struct stk_jpeg_index_writer **writer_out, struct
                                          .samples = plan->samples,
                                          .mcus = plan->mcus};
     struct stk_jpeg_index_writer *writer;
-    size_t path_bytes = strlen(plan->path) + sizeof ".new";
     int status;
 
     *writer_out = NULL;
@@ -90,18 +87,12 @@ int stk_jpeg_index_writer_open(struct stk_jpeg_index_writer **writer_out, struct
     if (!writer) {
         return stk_fail_memory(error, "JPEG index");
     }
-    writer->io = io;
     writer->samples = plan->samples;
-    writer->path = stk_strdup(plan->path);
-    writer->part = stk_alloc(path_bytes, 1);
     writer->table = stk_alloc(plan->samples + 1, sizeof *writer->table);
     writer->buffer = stk_alloc(BUFFER_PAGES, STK_JPEG_INDEX_PAGE_BYTES);
-    if (!writer->path || !writer->part || !writer->table || !writer->buffer) {
-        status = stk_fail_memory(error, "JPEG index");
-    } else {
-        snprintf(writer->part, path_bytes, "%s.new", plan->path);
-        status = stk_io_create(io, writer->part, false, &writer->out, error);
-    }
+    status = writer->table && writer->buffer
+                 ? stk_atomic_file_open(&writer->file, io, plan->path, ".new", error)
+                 : stk_fail_memory(error, "JPEG index");
     memcpy(head.magic, STK_JPEG_INDEX_HEADER_MAGIC, sizeof head.magic);
     memcpy(head.identity, plan->identity, sizeof head.identity);
     status = status < 0 ? status : put(writer, &head, sizeof head, error);
@@ -145,32 +136,22 @@ static int put_end(struct stk_jpeg_index_writer *writer, struct stoker_error *er
     foot.pages_sum = stk_xxh3_64(writer->sums, sums_bytes);
     foot.foot_sum = stk_xxh3_64(&foot, offsetof(struct stk_jpeg_index_footer, foot_sum));
     writer->at = foot.file_bytes;
-    status = stk_io_write(writer->io, writer->out, writer->sums, sums_bytes, error);
-    return status < 0 ? status : stk_io_write(writer->io, writer->out, &foot, sizeof foot, error);
+    status = stk_atomic_file_write(&writer->file, writer->sums, sums_bytes, error);
+    return status < 0 ? status : stk_atomic_file_write(&writer->file, &foot, sizeof foot, error);
 }
 
 int stk_jpeg_index_writer_commit(struct stk_jpeg_index_writer *writer, uint64_t *bytes_out,
                                  struct stoker_error *error)
 {
-    const char *slash = strrchr(writer->path, '/');
     int status;
 
     STK_ASSERT(writer->added == writer->samples);
     status = put_end(writer, error);
-    status = status < 0 ? status : stk_io_sync_output(writer->io, writer->out, error);
-    stk_io_close_output(writer->io, writer->out);
-    writer->out = NULL;
-    status =
-        status < 0 ? status : stk_io_rename(writer->io, writer->part, writer->path, false, error);
     if (status < 0) {
-        stk_io_remove(writer->io, writer->part, NULL);
         return status;
     }
     *bytes_out = writer->at;
-    if (slash) {
-        writer->path[slash - writer->path + 1] = '\0';
-    }
-    return stk_io_sync_directory(writer->io, slash ? writer->path : ".", error);
+    return stk_atomic_file_commit(&writer->file, STK_ATOMIC_FILE_SYNC_DIRECTORY, error);
 }
 
 void stk_jpeg_index_writer_close(struct stk_jpeg_index_writer *writer)
@@ -178,12 +159,7 @@ void stk_jpeg_index_writer_close(struct stk_jpeg_index_writer *writer)
     if (!writer) {
         return;
     }
-    if (writer->out) {
-        stk_io_close_output(writer->io, writer->out);
-        stk_io_remove(writer->io, writer->part, NULL);
-    }
-    stk_free(writer->path);
-    stk_free(writer->part);
+    stk_atomic_file_close(&writer->file);
     stk_free(writer->table);
     stk_free(writer->sums);
     stk_free(writer->buffer);

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/xxh3.h"
+#include "io/atomic_file.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -12,12 +13,10 @@
 #define FILE_BYTES_MAX (UINT64_C(1) << 36)
 
 struct stk_bad_sample_file {
-    struct stk_io *io; /* borrowed */
-    char *path, *temp; /* owned */
+    struct stk_atomic_file file;
     enum stk_bad_sample_file_format form;
-    struct stk_xxh3 *sum;    /* owned; RECORDS: of what was written */
-    struct stk_output *file; /* owned; NULL: committed, or never begun */
-    size_t used;             /* of the buffer: whole lines that are not written yet */
+    struct stk_xxh3 *sum; /* owned; RECORDS: of what was written */
+    size_t used;          /* of the buffer: whole lines that are not written yet */
     char buffer[8 * STK_BAD_SAMPLE_LINE_BYTES];
 };
 
@@ -122,18 +121,6 @@ int stk_bad_sample_read_record(struct stk_view *bytes, struct stk_bad_sample **b
 
 /* ---- files ---- */
 
-/* The path with an ending; owned by the caller. */
-static char *with_ending(const char *path, const char *ending)
-{
-    size_t bytes = strlen(path) + strlen(ending) + 1;
-    char *text = stk_alloc(bytes, 1);
-
-    if (text) {
-        snprintf(text, bytes, "%s%s", path, ending);
-    }
-    return text;
-}
-
 static int flush(struct stk_bad_sample_file *out, struct stoker_error *error)
 {
     size_t bytes = out->used;
@@ -142,7 +129,7 @@ static int flush(struct stk_bad_sample_file *out, struct stoker_error *error)
     if (out->sum) {
         stk_xxh3_add(out->sum, out->buffer, bytes);
     }
-    return bytes > 0 ? stk_io_write(out->io, out->file, out->buffer, bytes, error) : 0;
+    return bytes > 0 ? stk_atomic_file_write(&out->file, out->buffer, bytes, error) : 0;
 }
 
 int stk_bad_sample_file_open(struct stk_bad_sample_file **out_out, struct stk_io *io,
@@ -156,15 +143,12 @@ int stk_bad_sample_file_open(struct stk_bad_sample_file **out_out, struct stk_io
     if (!out) {
         return stk_fail_memory(error, "'%.400s'", path);
     }
-    out->io = io;
     out->form = form;
-    out->path = stk_strdup(path);
-    out->temp = with_ending(path, ENDING);
     out->sum = form == STK_BAD_SAMPLE_FILE_RECORDS ? stk_xxh3_open() : NULL;
-    if (!out->path || !out->temp || (form == STK_BAD_SAMPLE_FILE_RECORDS && !out->sum)) {
+    if (form == STK_BAD_SAMPLE_FILE_RECORDS && !out->sum) {
         status = stk_fail_memory(error, "'%.400s'", path);
     }
-    status = status < 0 ? status : stk_io_create(io, out->temp, false, &out->file, error);
+    status = status < 0 ? status : stk_atomic_file_open(&out->file, io, path, ENDING, error);
     if (status < 0) {
         stk_bad_sample_file_close(out);
         return status;
@@ -193,30 +177,15 @@ int stk_bad_sample_file_add(struct stk_bad_sample_file *out,
 
 int stk_bad_sample_file_commit(struct stk_bad_sample_file *out, struct stoker_error *error)
 {
-    char *slash = strrchr(out->path, '/');
     int status = flush(out, error);
 
     if (status == 0 && out->form == STK_BAD_SAMPLE_FILE_RECORDS) {
         uint64_t sum = stk_xxh3_done(out->sum);
 
-        status = stk_io_write(out->io, out->file, &sum, sizeof sum, error);
+        status = stk_atomic_file_write(&out->file, &sum, sizeof sum, error);
     }
-    status = status < 0 ? status : stk_io_sync_output(out->io, out->file, error);
-    if (status < 0) {
-        return status;
-    }
-    stk_io_close_output(out->io, out->file);
-    out->file = NULL;
-    status = stk_io_rename(out->io, out->temp, out->path, false, error);
-    if (status < 0) {
-        (void)stk_io_remove(out->io, out->temp, NULL);
-        return status;
-    }
-    if (!slash) {
-        return stk_io_sync_directory(out->io, ".", error);
-    }
-    *(slash == out->path ? slash + 1 : slash) = 0; /* the path is not needed any more */
-    return stk_io_sync_directory(out->io, out->path, error);
+    return status < 0 ? status
+                      : stk_atomic_file_commit(&out->file, STK_ATOMIC_FILE_SYNC_DIRECTORY, error);
 }
 
 /* 1: *data_out has the file; 0: it is not there. */
@@ -295,12 +264,7 @@ void stk_bad_sample_file_close(struct stk_bad_sample_file *out)
     if (!out) {
         return;
     }
-    if (out->file) {
-        stk_io_close_output(out->io, out->file);
-        (void)stk_io_remove(out->io, out->temp, NULL);
-    }
+    stk_atomic_file_close(&out->file);
     stk_xxh3_close(out->sum);
-    stk_free(out->temp);
-    stk_free(out->path);
     stk_free(out);
 }

@@ -5,7 +5,7 @@
 #include "base/crypto/digest.h"
 #include "base/mem.h"
 #include "dataset/index_locate.h"
-#include "io/write.h"
+#include "io/atomic_file.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -152,35 +152,20 @@ static int make_folders(struct stk_io *io, const char *path)
     return status;
 }
 
-/* Writes FILE.new, syncs, renames, syncs the directory: the file is complete or does not exist. */
 static int write_at(struct stoker_sampler *sampler, const char *path, struct stoker_error *error)
 {
     struct stk_io *io = sampler->engine->io;
-    const char *slash = strrchr(path, '/');
-    char part[sizeof sampler->path + 8];
+    char lock_path[sizeof sampler->path + 8];
     struct stk_file_lock *lock = NULL;
-    struct stk_output *out = NULL;
     int status;
 
-    snprintf(part, sizeof part, "%s.lock", path);
-    status = stk_io_lock(io, part, &lock, error);
+    snprintf(lock_path, sizeof lock_path, "%s.lock", path);
+    status = stk_io_lock(io, lock_path, &lock, error);
     if (status < 0) {
         return status;
     }
-    snprintf(part, sizeof part, "%s.new", path);
-    status = stk_io_create(io, part, false, &out, error);
-    status = status < 0 ? status
-                        : stk_io_write(io, out, sampler->image.data, sampler->image.bytes, error);
-    status = status < 0 ? status : stk_io_sync_output(io, out, error);
-    stk_io_close_output(io, out);
-    status = status < 0 ? status : stk_io_rename(io, part, path, false, error);
-    if (status < 0) {
-        stk_io_remove(io, part, NULL);
-    } else {
-        snprintf(part, sizeof part, "%.*s", slash ? (int)(slash - path + 1) : 1,
-                 slash ? path : ".");
-        status = stk_io_sync_directory(io, part, error);
-    }
+    status = stk_atomic_file_store(io, path, ".new", sampler->image, STK_ATOMIC_FILE_SYNC_DIRECTORY,
+                                   error);
     stk_io_unlock(io, lock);
     return status;
 }

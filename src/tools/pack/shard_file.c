@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/xxh3.h"
 #include "format/tar/tar_write.h"
+#include "io/atomic_file.h"
 #include "tools/pack/staging_files.h"
 
 #include <errno.h>
@@ -13,9 +14,9 @@
 #define LABEL_DIGITS_MAX 18 /* fit in 63 bits */
 
 struct stk_shard_file {
-    struct stk_io *io;       /* borrowed */
-    struct stk_output *file; /* NULL: finished or not begun */
-    char *directory, *name, *path, *temp;
+    struct stk_io *io; /* borrowed */
+    struct stk_atomic_file file;
+    char *directory, *name;
     uint8_t *buffer;
     size_t used;      /* of the buffer, not yet written */
     uint64_t written; /* bytes before the buffer */
@@ -41,7 +42,8 @@ int stk_shard_file_open(struct stk_shard_file **out_out, struct stk_io *io, cons
                         const char *name, const uint8_t *plan, struct stoker_error *error)
 {
     struct stk_shard_file *out = stk_alloc(1, sizeof *out);
-    int status = 0;
+    char *path;
+    int status;
 
     *out_out = NULL;
     if (!out) {
@@ -50,18 +52,15 @@ int stk_shard_file_open(struct stk_shard_file **out_out, struct stk_io *io, cons
     out->io = io;
     out->directory = stk_strdup(directory);
     out->name = stk_strdup(name);
-    out->path = stk_staging_path(directory, name, "");
-    out->temp = stk_staging_path(directory, name, STK_STAGING_TEMP_SUFFIX);
+    path = stk_staging_path(directory, name, "");
     out->buffer = stk_alloc(STK_SHARD_FILE_BUFFER_BYTES, 1);
     out->sum = stk_xxh3_open();
     memcpy(out->done.plan, plan, sizeof out->done.plan);
     stk_sha256_init(&out->sha);
-    if (!out->directory || !out->name || !out->path || !out->temp || !out->buffer || !out->sum) {
-        status = stk_fail_memory(error, "'%.400s'", name);
-    }
-    if (status == 0) {
-        status = stk_io_create(io, out->temp, false, &out->file, error);
-    }
+    status = out->directory && out->name && path && out->buffer && out->sum
+                 ? stk_atomic_file_open(&out->file, io, path, STK_STAGING_TEMP_SUFFIX, error)
+                 : stk_fail_memory(error, "'%.400s'", name);
+    stk_free(path);
     if (status < 0) {
         stk_shard_file_close(out);
         return status;
@@ -75,15 +74,10 @@ void stk_shard_file_close(struct stk_shard_file *out)
     if (!out) {
         return;
     }
-    if (out->file) {
-        stk_io_close_output(out->io, out->file);
-        (void)stk_io_remove(out->io, out->temp, NULL); /* the next run would write over it */
-    }
+    stk_atomic_file_close(&out->file);
     stk_shard_done_deinit(&out->done);
     stk_xxh3_close(out->sum);
     stk_free(out->buffer);
-    stk_free(out->temp);
-    stk_free(out->path);
     stk_free(out->name);
     stk_free(out->directory);
     stk_free(out);
@@ -101,10 +95,10 @@ void stk_shard_file_begin_sample(struct stk_shard_file *out)
 int stk_shard_file_drop_sample(struct stk_shard_file *out, struct stoker_error *error)
 {
     if (out->mark.written) {
-        int status = stk_io_truncate(out->io, out->file, out->mark.at, error);
+        int status = stk_io_truncate(out->io, out->file.output, out->mark.at, error);
 
         if (status < 0) {
-            stk_error_set_location(error, out->temp, out->mark.at, NULL);
+            stk_error_set_location(error, out->file.temporary, out->mark.at, NULL);
             return status;
         }
         out->sha = out->mark.sha;
@@ -238,7 +232,7 @@ int stk_shard_file_finish(struct stk_shard_file *out, struct stoker_error *error
 {
     int status = 0;
 
-    STK_ASSERT(out->remaining == 0 && out->file);
+    STK_ASSERT(out->remaining == 0 && out->file.output);
     if (STK_SHARD_FILE_BUFFER_BYTES - out->used < STK_TAR_END_BYTES) {
         status = flush(out, error);
     }
@@ -247,17 +241,12 @@ int stk_shard_file_finish(struct stk_shard_file *out, struct stoker_error *error
         out->used += STK_TAR_END_BYTES;
         status = flush(out, error);
     }
-    if (status == 0) {
-        status = stk_io_sync_output(out->io, out->file, error);
-    }
     if (status < 0) {
         return status;
     }
     stk_sha256_done(&out->sha, out->done.sha256);
     out->done.bytes = out->written;
-    stk_io_close_output(out->io, out->file);
-    out->file = NULL;
-    status = stk_io_rename(out->io, out->temp, out->path, false, error);
+    status = stk_atomic_file_commit(&out->file, STK_ATOMIC_FILE_NO_DIRECTORY_SYNC, error);
     if (status == 0) {
         status = stk_shard_done_write(&out->done, out->io, out->directory, out->name, error);
     }
@@ -281,9 +270,9 @@ static int flush(struct stk_shard_file *out, struct stoker_error *error)
         out->mark.written = true;
     }
     stk_sha256_add(&out->sha, out->buffer + hashed, out->used - hashed);
-    status = stk_io_write(out->io, out->file, out->buffer, out->used, error);
+    status = stk_atomic_file_write(&out->file, out->buffer, out->used, error);
     if (status < 0) { /* here, that nobody above takes the source for the place */
-        stk_error_set_location(error, out->temp, out->written, NULL);
+        stk_error_set_location(error, out->file.temporary, out->written, NULL);
     }
     out->written += out->used;
     out->used = 0;

@@ -2,6 +2,7 @@
 #include "tools/pack/staging_files.h"
 
 #include "base/mem.h"
+#include "io/atomic_file.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -86,19 +87,6 @@ int stk_staging_find_file(struct stk_io *io, const char *path, uint64_t bytes_ma
 int stk_staging_write_file(struct stk_io *io, const char *path, const void *data, size_t bytes,
                            struct stoker_error *error)
 {
-    char *temp = stk_staging_path(path, "", STK_STAGING_TEMP_SUFFIX);
-    struct stk_output *out = NULL;
-    int status = temp ? stk_io_create(io, temp, false, &out, error)
-                      : stk_fail_memory(error, "'%.400s'", path);
-
-    if (status == 0) {
-        status = stk_io_write(io, out, data, bytes, error);
-        status = status < 0 ? status : stk_io_sync_output(io, out, error);
-        stk_io_close_output(io, out);
-    }
-    if (status == 0) {
-        status = stk_io_rename(io, temp, path, false, error);
-    }
-    stk_free(temp);
-    return status;
+    return stk_atomic_file_store(io, path, STK_STAGING_TEMP_SUFFIX, (struct stk_view){data, bytes},
+                                 STK_ATOMIC_FILE_NO_DIRECTORY_SYNC, error);
 }

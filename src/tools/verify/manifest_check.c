@@ -2,7 +2,7 @@
 #include "base/mem.h"
 #include "tools/verify/verify.h"
 
-#include "io/write.h"
+#include "io/atomic_file.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -418,24 +418,19 @@ int stk_manifest_roots_set(struct stoker_verify *verify, uint64_t object,
 static int write_manifest(struct stk_io *io, struct stk_manifest_root *root,
                           struct stoker_error *error)
 {
-    char *path = manifest_path(root, ""), *part = manifest_path(root, ".part"), *text = NULL;
-    struct stk_output *out = NULL;
+    char *path = manifest_path(root, ""), *text = NULL;
     size_t bytes = 0;
-    int status = path && part ? 0 : stk_fail_memory(error, "manifest");
+    int status = path ? 0 : stk_fail_memory(error, "manifest");
 
     if (status == 0) { /* the index is of the shards as they were */
         json_object_del(root->manifest.root, "index");
         status = stk_manifest_text(&root->manifest, &text, &bytes, error);
     }
-    status = status < 0 ? status : stk_io_create(io, part, false, &out, error);
-    status = status < 0 ? status : stk_io_write(io, out, text, bytes, error);
-    status = status < 0 ? status : stk_io_sync_output(io, out, error);
-    stk_io_close_output(io, out);
-    status = status < 0 ? status : stk_io_rename(io, part, path, false, error);
-    status =
-        status < 0 ? status : stk_io_sync_directory(io, root->path[0] ? root->path : ".", error);
+    status = status < 0 ? status
+                        : stk_atomic_file_store(io, path, ".part",
+                                                (struct stk_view){(const uint8_t *)text, bytes},
+                                                STK_ATOMIC_FILE_SYNC_DIRECTORY, error);
     stk_free(text);
-    stk_free(part);
     stk_free(path);
     return status;
 }
