@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/options.h"
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Headers of a tar: ustar where it can say it, PAX before it where it can not. */
 #include "format/tar/tar_write.h"
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 
 #include <string.h>
 

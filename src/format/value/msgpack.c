@@ -3,7 +3,7 @@
 #include "format/value/value_private.h"
 
 #include "base/mem.h"
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 
 #include <msgpack.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #include "loader/sample/sample_fill.h"
 
 #include "base/mem.h"
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "decode/jpeg_index/jpeg_index.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* Fuzz of utf8.c: any bytes. Another decoder, which builds the code points, agrees on what is good
  * and on the first bad byte; and no byte behind the text is read. */
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 
 #include "base/mem.h"
 

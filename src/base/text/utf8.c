@@ -1,5 +1,5 @@
 /* UTF-8 by the table of RFC 3629, section 4; eight characters of ASCII at a time. */
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 
 #include <string.h>
 

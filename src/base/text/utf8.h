@@ -1,8 +1,8 @@
-/* base/utf8.h: the check for UTF-8 (RFC 3629: the shortest form, no surrogates, at most U+10FFFF),
- * as strict as Python's decoder.
- * Owner: the caller; text is borrowed. Threads: any. Memory: none. Bound: none. */
-#ifndef BASE_UTF8_H
-#define BASE_UTF8_H
+/* base/text/utf8.h: the check for UTF-8 (RFC 3629: the shortest form, no surrogates, at most
+ * U+10FFFF), as strict as Python's decoder. Owner: the caller; text is borrowed. Threads: any.
+ * Memory: none. Bound: none. */
+#ifndef BASE_TEXT_UTF8_H
+#define BASE_TEXT_UTF8_H
 
 #include "base/base.h"
 

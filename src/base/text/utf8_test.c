@@ -1,6 +1,6 @@
 /* Goal: UTF-8 is accepted, all else is refused at its first bad byte.
  * Method: rows; and every code point, encoded, alone and behind text, whole and cut. */
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "test/t.h"
 
 #include <string.h>
