@@ -12,6 +12,7 @@
 #ifndef INDEX_INDEX_FILE_H
 #define INDEX_INDEX_FILE_H
 
+#include "base/paged_file.h"
 #include "index/index_shard.h"
 
 #include <string.h>
@@ -21,7 +22,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is used as i
 #define STK_INDEX_FILE_HEAD_MAGIC "STOKERIX"
 #define STK_INDEX_FILE_FOOT_MAGIC "XIREKOTS"
 #define STK_INDEX_FILE_VERSION 2u
-#define STK_INDEX_FILE_PAGE_BYTES 16384u
+#define STK_INDEX_FILE_PAGE_BYTES STK_PAGED_FILE_PAGE_BYTES
 /* Numbers of a near column that share a base. */
 #define STK_INDEX_FILE_GROUP 32u
 
@@ -133,8 +134,7 @@ static inline uint64_t stk_index_file_load(const uint8_t *from, uint32_t width)
 struct stk_index_map {
     struct stk_io *io;                           /* NULL: bytes in memory, lent */
     struct stk_view image;                       /* mapped, or lent */
-    _Atomic uint64_t *checked_pages;             /* owned: a bit a page that was checked */
-    const uint64_t *sums;                        /* of pages; in the image */
+    struct stk_paged_file file;                  /* the image's pages */
     const struct stk_index_file_record *records; /* tars; checked */
     uint32_t extension_count;
     struct stk_index_file_foot foot; /* a copy */

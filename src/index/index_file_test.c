@@ -577,7 +577,7 @@ static uint64_t good_pages(const struct stk_index *index)
     uint64_t pages = index->map->foot.pages_at / STK_INDEX_FILE_PAGE_BYTES + 1, count = 0;
 
     for (uint64_t i = 0; i < pages; i++) {
-        count += atomic_load(&index->map->checked_pages[i / 64]) >> i % 64 & 1;
+        count += atomic_load(&index->map->file.checked_pages[i / 64]) >> i % 64 & 1;
     }
     return count;
 }

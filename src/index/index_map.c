@@ -95,7 +95,7 @@ void stk_index_map_close(struct stk_index_map *map)
         if (map->io) {
             stk_io_unmap(map->io, map->image);
         }
-        stk_free(map->checked_pages);
+        stk_paged_file_close(&map->file);
         stk_free(map);
     }
 }
@@ -200,16 +200,13 @@ static int check_foot(const struct stk_index_map *map, struct stoker_error *erro
 {
     const struct stk_index_file_foot *foot = &map->foot;
     uint64_t at = map->image.bytes - sizeof *foot;
-    uint64_t page_count, item, want, sums;
+    uint64_t item, want, sums;
     bool sane;
 
     sane = foot->version == STK_INDEX_FILE_VERSION &&
            foot->page_bytes == STK_INDEX_FILE_PAGE_BYTES && foot->file_bytes == map->image.bytes &&
-           foot->pages_at <= at && foot->pages_at >= sizeof(struct stk_index_file_head) &&
-           foot->pages_at % 8 == 0;
-    page_count =
-        sane ? (foot->pages_at + STK_INDEX_FILE_PAGE_BYTES - 1) / STK_INDEX_FILE_PAGE_BYTES : 0;
-    sane = sane && at - foot->pages_at == page_count * 8;
+           foot->pages_at >= sizeof(struct stk_index_file_head) &&
+           stk_paged_file_fits(map->image.bytes, foot->pages_at, sizeof *foot);
     sane = sane && (foot->kind == STK_INDEX_FILE_TARS || foot->kind == STK_INDEX_FILE_FOLDER);
     sane = sane && foot->sequential <= 1 && foot->block_samples > 0 &&
            foot->shard_count < UINT32_MAX && foot->key_bytes_max > 0;
@@ -229,17 +226,14 @@ static int check_foot(const struct stk_index_map *map, struct stoker_error *erro
 static int check_records(struct stk_index_map *map, struct stoker_error *error)
 {
     const struct stk_index_file_foot *foot = &map->foot;
-    uint64_t sums_bytes = map->image.bytes - sizeof *foot - foot->pages_at;
     uint64_t samples = 0, members = 0, bytes = 0;
-    int status = 0;
+    int status = stk_paged_file_open(&map->file, map->image, foot->pages_at, foot->pages_sum);
 
-    map->sums = (const uint64_t *)(const void *)(map->image.data + foot->pages_at);
-    if (stk_xxh3_64(map->sums, sums_bytes) != foot->pages_sum) {
+    if (status == STOKER_ERROR_CORRUPT) {
         return stk_index_map_fail(map, foot->pages_at, "its sums are not what was written", error);
     }
-    map->checked_pages = stk_alloc(sums_bytes / 8 / 64 + 1, sizeof *map->checked_pages);
-    if (!map->checked_pages) {
-        return stk_fail(error, -ENOMEM, "cannot map an index", "free memory", "'%s'", map->name);
+    if (status < 0) {
+        return stk_fail_memory(error, "'%s'", map->name);
     }
     if (foot->kind == STK_INDEX_FILE_FOLDER) {
         return 0; /* a record for each file: checked when it is asked for */
@@ -401,40 +395,20 @@ static int read_texts(const struct stk_index_map *map, const struct stk_index_fi
     return 0;
 }
 
-static bool page_is_valid(const struct stk_index_map *map, uint64_t page)
-{
-    _Atomic uint64_t *word = &map->checked_pages[page / 64];
-    uint64_t bit = 1ull << page % 64, start = page * STK_INDEX_FILE_PAGE_BYTES;
-    uint64_t bytes = stk_min(STK_INDEX_FILE_PAGE_BYTES, map->foot.pages_at - start);
-
-    if (atomic_load_explicit(word, memory_order_relaxed) & bit) {
-        return true;
-    }
-    if (stk_xxh3_64(map->image.data + start, bytes) != map->sums[page]) {
-        return false;
-    }
-    atomic_fetch_or_explicit(word, bit, memory_order_relaxed);
-    return true;
-}
-
 const void *stk_index_map_view(const struct stk_index_map *map, uint64_t at, uint64_t bytes,
                                struct stoker_error *error)
 {
-    uint64_t end;
+    uint64_t damaged = STOKER_NO_OFFSET;
+    const void *view = stk_paged_file_view(&map->file, at, bytes, &damaged);
 
-    if (!stk_add(at, bytes, &end) || end > map->foot.pages_at) {
-        stk_index_map_fail(map, at, "a place is out of bounds", error);
-        return NULL;
+    if (!view) {
+        bool outside = damaged == STOKER_NO_OFFSET;
+
+        stk_index_map_fail(map, outside ? at : damaged,
+                           outside ? "a place is out of bounds" : "a page is not what was written",
+                           error);
     }
-    for (uint64_t page = at / STK_INDEX_FILE_PAGE_BYTES; page * STK_INDEX_FILE_PAGE_BYTES < end;
-         page++) {
-        if (!page_is_valid(map, page)) {
-            stk_index_map_fail(map, page * STK_INDEX_FILE_PAGE_BYTES,
-                               "a page is not what was written", error);
-            return NULL;
-        }
-    }
-    return map->image.data + at;
+    return view;
 }
 
 /* The last shard that starts at or before the sample; empty shards start where the next does. */

@@ -3,13 +3,12 @@
 #include "index/index_file.h"
 
 #include "base/mem.h"
+#include "base/paged_file.h"
 #include "base/xxh3.h"
 #include "io/atomic_file.h"
 
 #include <errno.h>
 #include <string.h>
-
-enum { BUFFER_PAGES = 64 };
 
 /* Either file or image takes the bytes. After the first failure all puts do nothing. */
 struct save {
@@ -17,19 +16,14 @@ struct save {
     struct stk_atomic_file file; /* not open: to image */
     uint8_t *image;              /* owned */
     uint64_t image_bytes, image_capacity;
-    uint8_t *buffer; /* owned: BUFFER_PAGES, begins at a page */
-    size_t used;
-    uint64_t at;    /* in the file, of what is put next */
-    uint64_t *sums; /* owned: of the pages so far */
-    uint64_t sum_count, sum_capacity;
+    struct stk_paged_writer pages;
     struct stk_index_file_foot foot;
     const char *name, *root;
     int status;
     struct stoker_error *error;
 };
 
-static void emit(struct save *save, const void *data, size_t bytes);
-static void flush(struct save *save);
+static int emit(void *context, const void *data, size_t bytes, struct stoker_error *error);
 static void put(struct save *save, const void *data, uint64_t bytes);
 static void align(struct save *save);
 static int relative(struct save *save, const char *path, struct stk_view *path_out);
@@ -60,11 +54,7 @@ static void save_all(struct save *save)
                                        .page_bytes = STK_INDEX_FILE_PAGE_BYTES};
 
     STK_ASSERT(index->finished && !index->map);
-    save->buffer = stk_alloc(BUFFER_PAGES, STK_INDEX_FILE_PAGE_BYTES);
-    if (!save->buffer) {
-        no_memory(save);
-        return;
-    }
+    save->status = stk_paged_writer_open(&save->pages, emit, save, save->error);
     memcpy(head.magic, STK_INDEX_FILE_HEAD_MAGIC, sizeof head.magic);
     put(save, &head, sizeof head);
     if (index->folder) {
@@ -74,8 +64,6 @@ static void save_all(struct save *save)
     }
     put_texts(save, &index->locked.extensions, &save->foot.extensions);
     put_texts(save, &index->locked.classes, &save->foot.classes);
-    align(save);
-    flush(save);
     put_foot(save);
 }
 
@@ -83,8 +71,7 @@ static void deinit(struct save *save)
 {
     stk_atomic_file_close(&save->file);
     stk_free(save->image);
-    stk_free(save->buffer);
-    stk_free(save->sums);
+    stk_paged_writer_close(&save->pages);
 }
 
 int stk_index_image(const struct stk_index *index, const char *root, struct stk_view *image_out,
@@ -138,81 +125,41 @@ int stk_index_write(const struct stk_index *index, struct stk_io *io, const char
     return save.status;
 }
 
-/* To the file or the image, past the buffer. */
-static void emit(struct save *save, const void *data, size_t bytes)
+/* To the file or the image. */
+static int emit(void *context, const void *data, size_t bytes, struct stoker_error *error)
 {
-    if (save->status < 0 || bytes == 0) {
-        return;
-    }
+    struct save *save = context;
+
     if (save->file.output) {
-        save->status = stk_atomic_file_write(&save->file, data, bytes, save->error);
-        return;
+        return stk_atomic_file_write(&save->file, data, bytes, error);
     }
     if (save->image_capacity - save->image_bytes < bytes) {
         uint64_t capacity = (save->image_capacity + bytes) * 2;
         uint8_t *image = stk_realloc(save->image, save->image_capacity, capacity, 1);
 
         if (!image) {
-            no_memory(save);
-            return;
+            return stk_fail_memory(error, "'%s'", save->name);
         }
         save->image = image;
         save->image_capacity = capacity;
     }
     memcpy(save->image + save->image_bytes, data, bytes);
     save->image_bytes += bytes;
-}
-
-/* Only the file's last page may be short, so this is called with a full buffer or at the end. */
-static void flush(struct save *save)
-{
-    size_t pages = (save->used + STK_INDEX_FILE_PAGE_BYTES - 1) / STK_INDEX_FILE_PAGE_BYTES;
-
-    if (save->status == 0 && save->sum_capacity - save->sum_count < pages) {
-        uint64_t capacity = (save->sum_capacity + pages) * 2;
-        uint64_t *sums = stk_realloc(save->sums, save->sum_capacity, capacity, sizeof *sums);
-
-        if (!sums) {
-            no_memory(save);
-            return;
-        }
-        save->sums = sums;
-        save->sum_capacity = capacity;
-    }
-    for (size_t page = 0; save->status == 0 && page < pages; page++) {
-        size_t start = page * STK_INDEX_FILE_PAGE_BYTES;
-
-        save->sums[save->sum_count++] = stk_xxh3_64(
-            save->buffer + start, stk_min(STK_INDEX_FILE_PAGE_BYTES, save->used - start));
-    }
-    emit(save, save->buffer, save->used);
-    save->used = 0;
+    return 0;
 }
 
 static void put(struct save *save, const void *data, uint64_t bytes)
 {
-    const size_t capacity = (size_t)BUFFER_PAGES * STK_INDEX_FILE_PAGE_BYTES;
-    const uint8_t *from = data;
-
-    save->at += bytes;
-    while (save->status == 0 && bytes > 0) {
-        size_t count = stk_min(bytes, capacity - save->used);
-
-        memcpy(save->buffer + save->used, from, count);
-        save->used += count;
-        from += count;
-        bytes -= count;
-        if (save->used == capacity) {
-            flush(save);
-        }
+    if (save->status == 0) {
+        save->status = stk_paged_writer_put(&save->pages, data, bytes, save->error);
     }
 }
 
 static void align(struct save *save)
 {
-    static const uint8_t zeros[8];
-
-    put(save, zeros, -save->at % 8);
+    if (save->status == 0) {
+        save->status = stk_paged_writer_align(&save->pages, save->error);
+    }
 }
 
 static int relative(struct save *save, const char *path, struct stk_view *path_out)
@@ -266,9 +213,9 @@ static void put_tars(struct save *save)
         put_block(save, shard->of.part, record);
     }
     align(save);
-    save->foot.records = (struct stk_index_file_section){save->at, count * sizeof *records};
+    save->foot.records = (struct stk_index_file_section){save->pages.at, count * sizeof *records};
     put(save, records, count * sizeof *records);
-    save->foot.paths = (struct stk_index_file_section){save->at, path_at};
+    save->foot.paths = (struct stk_index_file_section){save->pages.at, path_at};
     for (uint64_t i = 0; save->status == 0 && i < count; i++) {
         put(save, index->shards[i].path + strlen(save->root), records[i].path_bytes);
     }
@@ -295,7 +242,7 @@ static void put_block(struct save *save, const struct stk_index_part *part,
     memcpy(record->identity, part->identity, sizeof record->identity);
     memcpy(record->sha256, part->sha256, sizeof record->sha256);
     align(save);
-    record->block_at = save->at;
+    record->block_at = save->pages.at;
     put(save, part->checksums, part->checksums ? members * 8 : 0);
     for (uint32_t column = 0; column < STK_INDEX_COLUMNS; column++) {
         put_bases(save, part, record, column);
@@ -393,7 +340,7 @@ static void put_folder(struct save *save)
     const struct stk_index *index = save->index;
     uint64_t count = index->options.shard_count, path_at = 0;
 
-    save->foot.paths.at = save->at;
+    save->foot.paths.at = save->pages.at;
     for (uint64_t i = 0; save->status == 0 && i < count; i++) {
         const struct stk_index_shard *file = &index->shards[i];
         struct stk_view path;
@@ -411,10 +358,10 @@ static void put_folder(struct save *save)
         }
         put(save, path.data, path.bytes);
     }
-    save->foot.paths.bytes = save->at - save->foot.paths.at;
+    save->foot.paths.bytes = save->pages.at - save->foot.paths.at;
     align(save);
-    save->foot.records =
-        (struct stk_index_file_section){save->at, count * sizeof(struct stk_index_file_entry)};
+    save->foot.records = (struct stk_index_file_section){
+        save->pages.at, count * sizeof(struct stk_index_file_entry)};
     for (uint64_t i = 0; save->status == 0 && i < count; i++) {
         const struct stk_index_shard *file = &index->shards[i];
         struct stk_index_file_entry entry = {path_at, file->key_bytes, file->extension,
@@ -429,7 +376,7 @@ static void put_folder(struct save *save)
         put(save, &entry, sizeof entry);
     }
     if (index->locked.file_sums) {
-        save->foot.sums = (struct stk_index_file_section){save->at, count * 8};
+        save->foot.sums = (struct stk_index_file_section){save->pages.at, count * 8};
         put(save, index->locked.file_sums, count * 8);
     }
 }
@@ -437,7 +384,7 @@ static void put_folder(struct save *save)
 static void put_texts(struct save *save, const struct stk_string_table *words,
                       struct stk_index_file_section *section)
 {
-    *section = (struct stk_index_file_section){save->at, words->byte_count};
+    *section = (struct stk_index_file_section){save->pages.at, words->byte_count};
     put(save, words->bytes, words->byte_count);
 }
 
@@ -445,17 +392,20 @@ static void put_foot(struct save *save)
 {
     const struct stk_index *index = save->index;
     struct stk_index_file_foot *foot = &save->foot;
-    uint64_t sums_bytes = save->sum_count * sizeof *save->sums;
+    struct stk_paged_layout layout;
 
+    if (save->status == 0) {
+        save->status = stk_paged_writer_end(&save->pages, sizeof *foot, &layout, save->error);
+    }
     if (save->status < 0) {
         return;
     }
     memcpy(foot->magic, STK_INDEX_FILE_FOOT_MAGIC, sizeof foot->magic);
     foot->version = STK_INDEX_FILE_VERSION;
     foot->page_bytes = STK_INDEX_FILE_PAGE_BYTES;
-    foot->file_bytes = save->at + sums_bytes + sizeof *foot;
-    foot->pages_at = save->at;
-    foot->pages_sum = stk_xxh3_64(save->sums, sums_bytes);
+    foot->file_bytes = layout.file_bytes;
+    foot->pages_at = layout.data_bytes;
+    foot->pages_sum = layout.checksums_digest;
     foot->kind = index->folder ? STK_INDEX_FILE_FOLDER : STK_INDEX_FILE_TARS;
     foot->sequential = index->sequential;
     foot->shard_count = index->options.shard_count;
@@ -467,6 +417,5 @@ static void put_foot(struct save *save)
     foot->key_bytes_max = index->options.key_bytes_max;
     memcpy(foot->identity, index->identity, sizeof foot->identity);
     foot->foot_sum = stk_xxh3_64(foot, offsetof(struct stk_index_file_foot, foot_sum));
-    emit(save, save->sums, sums_bytes);
-    emit(save, foot, sizeof *foot);
+    save->status = stk_paged_writer_finish(&save->pages, foot, sizeof *foot, save->error);
 }

@@ -15,8 +15,7 @@ struct stk_jpeg_index {
     struct stk_view image;
     struct stk_jpeg_index_header head; /* copies */
     struct stk_jpeg_index_footer foot;
-    const uint64_t *sums;   /* of pages; in the image */
-    _Atomic uint64_t *good; /* owned: a bit a page that was checked */
+    struct stk_paged_file file; /* the image's pages */
 };
 
 static int fail_file(int status, const char *what, struct stoker_error *error)
@@ -28,25 +27,9 @@ static int fail_file(int status, const char *what, struct stoker_error *error)
 /* What lies there, its pages checked; NULL: out of bounds or damaged. */
 static const void *verify_page(const struct stk_jpeg_index *index, uint64_t at, uint64_t bytes)
 {
-    uint64_t end, pages_at = index->foot.pages_at;
+    uint64_t damaged;
 
-    if (!stk_add(at, bytes, &end) || end > pages_at) {
-        return NULL;
-    }
-    for (uint64_t page = at / STK_JPEG_INDEX_PAGE_BYTES; page * STK_JPEG_INDEX_PAGE_BYTES < end;
-         page++) {
-        uint64_t from = page * STK_JPEG_INDEX_PAGE_BYTES, bit = UINT64_C(1) << page % 64;
-
-        if (atomic_load_explicit(&index->good[page / 64], memory_order_relaxed) & bit) {
-            continue;
-        }
-        if (stk_xxh3_64(index->image.data + from,
-                        stk_min(STK_JPEG_INDEX_PAGE_BYTES, pages_at - from)) != index->sums[page]) {
-            return NULL;
-        }
-        atomic_fetch_or_explicit(&index->good[page / 64], bit, memory_order_relaxed);
-    }
-    return index->image.data + at;
+    return stk_paged_file_view(&index->file, at, bytes, &damaged);
 }
 
 static bool foot_is_sane(const struct stk_jpeg_index *index)
@@ -54,12 +37,9 @@ static bool foot_is_sane(const struct stk_jpeg_index *index)
     const struct stk_jpeg_index_footer *foot = &index->foot;
     uint64_t bytes = index->image.bytes, samples = index->head.samples;
     uint64_t table = (samples + 1) * sizeof(uint64_t); /* samples are below 2^32 */
-    uint64_t pages = foot->pages_at / STK_JPEG_INDEX_PAGE_BYTES +
-                     (foot->pages_at % STK_JPEG_INDEX_PAGE_BYTES != 0);
 
     return foot->foot_sum == stk_xxh3_64(foot, offsetof(struct stk_jpeg_index_footer, foot_sum)) &&
-           foot->file_bytes == bytes && foot->pages_at <= bytes && foot->pages_at % 8 == 0 &&
-           bytes - foot->pages_at == pages * 8 + sizeof *foot &&
+           foot->file_bytes == bytes && stk_paged_file_fits(bytes, foot->pages_at, sizeof *foot) &&
            foot->table_at >= sizeof(struct stk_jpeg_index_header) &&
            foot->table_at <= foot->pages_at && foot->pages_at - foot->table_at == table;
 }
@@ -67,7 +47,7 @@ static bool foot_is_sane(const struct stk_jpeg_index *index)
 static int check(struct stk_jpeg_index *index, const uint8_t *identity, struct stoker_error *error)
 {
     const struct stk_view *image = &index->image;
-    uint64_t sums_bytes;
+    int status;
 
     if (image->bytes < sizeof index->head ||
         memcmp(image->data, STK_JPEG_INDEX_HEADER_MAGIC, 8) != 0) {
@@ -88,14 +68,11 @@ static int check(struct stk_jpeg_index *index, const uint8_t *identity, struct s
     if (index->head.samples > STK_JPEG_INDEX_SAMPLES_MAX || !foot_is_sane(index)) {
         return fail_file(STOKER_ERROR_CORRUPT, "the file's foot is damaged", error);
     }
-    sums_bytes = image->bytes - sizeof index->foot - index->foot.pages_at;
-    index->sums = (const uint64_t *)(const void *)(image->data + index->foot.pages_at);
-    if (stk_xxh3_64(index->sums, sums_bytes) != index->foot.pages_sum) {
-        return fail_file(STOKER_ERROR_CORRUPT, "the sums of the file's pages are damaged", error);
-    }
-    index->good = stk_alloc(sums_bytes / 8 / 64 + 1, sizeof *index->good);
-    if (!index->good) {
-        return stk_fail(error, -ENOMEM, "cannot map marks of JPEGs", "free memory", "marks");
+    status = stk_paged_file_open(&index->file, *image, index->foot.pages_at, index->foot.pages_sum);
+    if (status < 0) {
+        return status == -ENOMEM
+                   ? stk_fail_memory(error, "JPEG index")
+                   : fail_file(status, "the sums of the file's pages are damaged", error);
     }
     if (!verify_page(index, 0, sizeof index->head)) {
         return fail_file(STOKER_ERROR_CORRUPT, "the file's head is damaged", error);
@@ -159,7 +136,7 @@ void stk_jpeg_index_close(struct stk_jpeg_index *index)
         if (index->io) {
             stk_io_unmap(index->io, index->image);
         }
-        stk_free(index->good);
+        stk_paged_file_close(&index->file);
         stk_free(index);
     }
 }

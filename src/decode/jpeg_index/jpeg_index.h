@@ -10,13 +10,14 @@
 #ifndef DECODE_JPEG_INDEX_JPEG_INDEX_H
 #define DECODE_JPEG_INDEX_JPEG_INDEX_H
 
+#include "base/paged_file.h"
 #include "decode/jpeg/jpeg.h"
 
 struct stk_io;
 
 #define STK_JPEG_INDEX_SUFFIX ".marks" /* behind the name of the index */
 #define STK_JPEG_INDEX_IDENTITY_BYTES 32u
-#define STK_JPEG_INDEX_PAGE_BYTES 16384u
+#define STK_JPEG_INDEX_PAGE_BYTES STK_PAGED_FILE_PAGE_BYTES
 #define STK_JPEG_INDEX_SAMPLES_MAX UINT32_MAX
 
 /* Before the marks of a picture. Entries of a sample follow each other without gaps. */

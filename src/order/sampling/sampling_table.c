@@ -42,13 +42,6 @@ static void source_of(const struct stk_sampling_table_content *content,
     }
 }
 
-static void sum_pages(const uint8_t *image, uint64_t bytes, uint64_t *sums)
-{
-    for (uint64_t at = 0; at < bytes; at += STK_SAMPLING_TABLE_PAGE_BYTES) {
-        *sums++ = stk_xxh3_64(image + at, stk_min(STK_SAMPLING_TABLE_PAGE_BYTES, bytes - at));
-    }
-}
-
 int stk_sampling_table_image(const struct stk_sampling_table_content *content,
                              struct stk_view *image_out, struct stoker_error *error)
 {
@@ -71,7 +64,7 @@ int stk_sampling_table_image(const struct stk_sampling_table_content *content,
         foot.parts[part][1] = bytes[part];
         at = stk_round_up(at + bytes[part], 8);
     }
-    page_count = (at + STK_SAMPLING_TABLE_PAGE_BYTES - 1) / STK_SAMPLING_TABLE_PAGE_BYTES;
+    page_count = stk_paged_file_page_count(at);
     foot.pages_at = at;
     foot.file_bytes = at + page_count * 8 + sizeof foot;
     image = stk_alloc(foot.file_bytes, 1);
@@ -89,7 +82,7 @@ int stk_sampling_table_image(const struct stk_sampling_table_content *content,
             memcpy(image + foot.parts[part][0], data[part], bytes[part]);
         }
     }
-    sum_pages(image, at, (uint64_t *)(void *)(image + at));
+    stk_paged_file_checksums((struct stk_view){image, at}, (uint64_t *)(void *)(image + at));
     foot.pages_sum = stk_xxh3_64(image + at, page_count * 8);
     foot.foot_sum = stk_xxh3_64(&foot, offsetof(struct stk_sampling_table_foot, foot_sum));
     memcpy(image + at + page_count * 8, &foot, sizeof foot);
@@ -160,7 +153,8 @@ static int read_foot(struct stk_sampling_table *table, struct stoker_error *erro
     struct stk_sampling_table_foot *foot = &table->foot;
     struct stk_sampling_table_head head;
     struct stk_view image = table->image;
-    uint64_t at = image.bytes - sizeof *foot, page_count;
+    uint64_t at = image.bytes - sizeof *foot;
+    int status;
 
     if (image.bytes < sizeof head || memcmp(image.data, STK_SAMPLING_TABLE_HEAD_MAGIC, 8) != 0) {
         return stk_fail(error, STOKER_ERROR_FORMAT, "the file is no table of chosen samples",
@@ -180,23 +174,19 @@ static int read_foot(struct stk_sampling_table *table, struct stoker_error *erro
         foot->foot_sum != stk_xxh3_64(foot, offsetof(struct stk_sampling_table_foot, foot_sum))) {
         return damaged(table->name, at, "its foot is not what was written: it may be cut", error);
     }
-    page_count = foot->pages_at / STK_SAMPLING_TABLE_PAGE_BYTES +
-                 (foot->pages_at % STK_SAMPLING_TABLE_PAGE_BYTES > 0);
     if (foot->version != STK_SAMPLING_TABLE_VERSION ||
         foot->page_bytes != STK_SAMPLING_TABLE_PAGE_BYTES || foot->file_bytes != image.bytes ||
-        foot->pages_at > at || foot->pages_at % 8 != 0 || foot->pages_at < sizeof head ||
-        at - foot->pages_at != page_count * 8 || foot->sample_count > STK_ORDER_SAMPLES_MAX ||
-        foot->count > foot->sample_count || foot->class_count > foot->count || !parts_fit(foot)) {
+        foot->pages_at < sizeof head ||
+        !stk_paged_file_fits(image.bytes, foot->pages_at, sizeof *foot) ||
+        foot->sample_count > STK_ORDER_SAMPLES_MAX || foot->count > foot->sample_count ||
+        foot->class_count > foot->count || !parts_fit(foot)) {
         return damaged(table->name, at, "its foot contradicts itself", error);
     }
-    table->sums = (const uint64_t *)(const void *)(image.data + foot->pages_at);
-    if (stk_xxh3_64(table->sums, page_count * 8) != foot->pages_sum) {
-        return damaged(table->name, foot->pages_at, "its sums are not what was written", error);
-    }
-    table->checked_pages = stk_alloc(page_count / 64 + 1, sizeof *table->checked_pages);
-    return table->checked_pages
-               ? 0
-               : stk_fail(error, -ENOMEM, "cannot map a table", "free memory", "'%s'", table->name);
+    status = stk_paged_file_open(&table->file, image, foot->pages_at, foot->pages_sum);
+    return status == -ENOMEM ? stk_fail_memory(error, "'%s'", table->name)
+           : status < 0
+               ? damaged(table->name, foot->pages_at, "its sums are not what was written", error)
+               : 0;
 }
 
 /* The tables as mix/ has them. They only read what is lent. */
@@ -262,48 +252,30 @@ int stk_sampling_table_open(struct stk_sampling_table **table_out, struct stk_vi
 void stk_sampling_table_close(struct stk_sampling_table *table)
 {
     if (table) {
-        stk_free(table->checked_pages);
+        stk_paged_file_close(&table->file);
         stk_free(table->name);
         stk_free(table);
     }
 }
 
-/* Two threads that check a page at once both find the same. */
 static bool page_is_valid(const void *context, const void *at, size_t bytes)
 {
     const struct stk_sampling_table *table = context;
-    uint64_t first = (uint64_t)((const uint8_t *)at - table->image.data), end = first + bytes;
+    uint64_t first = (uint64_t)((const uint8_t *)at - table->image.data);
+    uint64_t damaged_at = STOKER_NO_OFFSET;
 
-    STK_ASSERT(end <= table->foot.pages_at);
-    for (uint64_t page = first / STK_SAMPLING_TABLE_PAGE_BYTES;
-         page * STK_SAMPLING_TABLE_PAGE_BYTES < end; page++) {
-        uint64_t start = page * STK_SAMPLING_TABLE_PAGE_BYTES, bit = UINT64_C(1) << page % 64;
-        _Atomic uint64_t *word = &table->checked_pages[page / 64];
-
-        if (atomic_load_explicit(word, memory_order_relaxed) & bit) {
-            continue;
-        }
-        if (stk_xxh3_64(table->image.data + start,
-                        stk_min(STK_SAMPLING_TABLE_PAGE_BYTES, table->foot.pages_at - start)) !=
-            table->sums[page]) {
-            return false;
-        }
-        atomic_fetch_or_explicit(word, bit, memory_order_relaxed);
-    }
-    return true;
+    STK_ASSERT(first + bytes <= table->foot.pages_at);
+    return stk_paged_file_view(&table->file, first, bytes, &damaged_at) != NULL;
 }
 
 /* Which page is not remembered: it is looked for again. */
 static int fail_page(const void *context, struct stoker_error *error)
 {
     const struct stk_sampling_table *table = context;
+    uint64_t damaged_at = STOKER_NO_OFFSET;
 
-    for (uint64_t start = 0; start < table->foot.pages_at; start += STK_SAMPLING_TABLE_PAGE_BYTES) {
-        uint64_t bytes = stk_min(STK_SAMPLING_TABLE_PAGE_BYTES, table->foot.pages_at - start);
-
-        if (!page_is_valid(context, table->image.data + start, bytes)) {
-            return damaged(table->name, start, "a page is not what was written", error);
-        }
+    if (!stk_paged_file_view(&table->file, 0, table->foot.pages_at, &damaged_at)) {
+        return damaged(table->name, damaged_at, "a page is not what was written", error);
     }
     return damaged(table->name, STOKER_NO_OFFSET, "its numbers contradict each other", error);
 }

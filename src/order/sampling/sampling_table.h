@@ -12,14 +12,13 @@
 #ifndef ORDER_SAMPLING_SAMPLING_TABLE_H
 #define ORDER_SAMPLING_SAMPLING_TABLE_H
 
+#include "base/paged_file.h"
 #include "order/sampling/sampling.h"
-
-#include <stdatomic.h>
 
 #define STK_SAMPLING_TABLE_HEAD_MAGIC "STOKERTB"
 #define STK_SAMPLING_TABLE_FOOT_MAGIC "BTREKOTS"
 #define STK_SAMPLING_TABLE_VERSION 1u
-#define STK_SAMPLING_TABLE_PAGE_BYTES 16384u
+#define STK_SAMPLING_TABLE_PAGE_BYTES STK_PAGED_FILE_PAGE_BYTES
 
 /* Little end first, as the machines that stoker runs on. */
 struct stk_sampling_table_head {
@@ -69,9 +68,8 @@ int stk_sampling_table_image(const struct stk_sampling_table_content *content,
 struct stk_sampling_table {
     struct stk_view image; /* lent */
     struct stk_sampling_table_foot foot;
-    const uint64_t *sums;
-    _Atomic uint64_t *checked_pages; /* owned: a bit for each page that was checked */
-    char *name;                      /* owned: for errors */
+    struct stk_paged_file file; /* the image's pages */
+    char *name;                 /* owned: for errors */
     /* Empty where the file has none: count 0. */
     struct stk_subset subset;
     struct stk_alias_table alias;
