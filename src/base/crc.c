@@ -1,8 +1,8 @@
-/* CRCs by tables of eight bytes at a time, and by folding where the processor multiplies without
- * carries: 64 bytes at a time are replaced by 64 that are congruent to them (Gopal, Ozturk and
- * others, "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ", 2009), and a table ends
- * it. Polynomials are kept with their bits turned round, as the sums are: the highest bit of a
- * sum is x^0. Sums of 32 bits are kept in the low half of a word. */
+/* CRCs by tables, eight bytes at a time; with carry-less multiplication by folding: 64 bytes at a
+ * time are replaced by 64 congruent ones (Gopal, Ozturk and others, "Fast CRC Computation for
+ * Generic Polynomials Using PCLMULQDQ", 2009), and a table does the rest. Polynomials are stored
+ * bit-reversed, as the checksums are: the highest bit of a checksum is x^0. Checksums of 32 bits
+ * are in the low half of a word. */
 #include "base/crc.h"
 
 #include <pthread.h>
@@ -106,7 +106,7 @@ static uint64_t word(const uint8_t *at)
     return value;
 }
 
-/* Without the turning at both ends. */
+/* Without the inversion at both ends. */
 static uint64_t by_table(const struct kind *kind, uint64_t sum, const uint8_t *at, size_t bytes)
 {
     const uint64_t (*table)[256] = kind->table;
@@ -127,13 +127,13 @@ static uint64_t by_table(const struct kind *kind, uint64_t sum, const uint8_t *a
 #if defined(__x86_64__)
 #    include <immintrin.h>
 
-/* `from` moved by the distance of `by`, onto `to`. */
+/* Shifts `from` by the distance that `by` stands for, and adds it to `to`. */
 #    define FOLD(from, by, to)                                                                     \
         _mm_xor_si128(_mm_xor_si128(_mm_clmulepi64_si128(from, by, 0x00),                          \
                                     _mm_clmulepi64_si128(from, by, 0x11)),                         \
                       to)
 
-/* All but the last bytes % 16; at least 64 bytes. */
+/* Folds all but the last bytes % 16; needs at least 64 bytes. */
 __attribute__((target("pclmul,sse4.1"))) static uint64_t
 by_folding(const struct kind *kind, uint64_t sum, const uint8_t *at, size_t bytes)
 {
@@ -194,8 +194,8 @@ uint64_t stk_crc64(uint64_t crc, const void *data, size_t bytes)
     return sum_of(NVME, crc, data, bytes);
 }
 
-/* To append n bytes is to multiply by x^(8n): the first sum so moved, and the second added. What
- * the sums are turned by at their ends cancels out. */
+/* Appending n bytes multiplies by x^(8n): shifts the first checksum and adds the second one. The
+ * inversions at the ends cancel out. */
 static uint64_t join(uint32_t which, uint64_t first, uint64_t second, uint64_t bytes)
 {
     const struct kind *kind = &kinds[which];

@@ -1,6 +1,6 @@
-/* Errors as values: what failed, where, and the next step. Names in `where` may come out of files
- * that anybody made, and the text goes to terminals and logs: so nothing in it controls one.
- * `shard` and `key` keep every byte, for programs. */
+/* Errors as values: what failed, where, and the next step. Names in `where` may come from untrusted
+ * files, and the text is shown in terminals and logs: control characters in it are escaped. `shard`
+ * and `key` keep every byte, for programs. */
 #include "base/base.h"
 
 #include <errno.h>
@@ -91,7 +91,7 @@ int stk_error_set_location(struct stoker_error *error, const char *shard, uint64
     return error->status;
 }
 
-/* "'shard' offset 512 key 'a/b'", each part only when it is known; the bytes written. */
+/* Writes "'shard' offset 512 key 'a/b'", known parts only. Returns the number of bytes. */
 static size_t prefix_text(const struct stoker_error *error, char *text, size_t capacity)
 {
     char offset[32] = "";
@@ -108,7 +108,7 @@ static size_t prefix_text(const struct stoker_error *error, char *text, size_t c
     return strlen(text);
 }
 
-/* What `where` says behind the place that is known so far: the place is written anew. */
+/* Copies the part of `where` behind the place: the place is written again. */
 static void keep_detail(const struct stoker_error *error, char *detail)
 {
     char prefix[sizeof error->where];
@@ -134,7 +134,7 @@ static void place_text(struct stoker_error *error, const char *detail)
     escape(error->where, sizeof error->where);
 }
 
-/* Bytes of the control character at `text`, 0 if it is none: C0 and DEL, and C1 in UTF-8. */
+/* Returns the size of the control character at `text` (C0, DEL, C1 in UTF-8), 0 if it is none. */
 static size_t control_bytes(const char *text)
 {
     const unsigned char *byte = (const unsigned char *)text;
@@ -145,7 +145,7 @@ static size_t control_bytes(const char *text)
     return byte[0] == 0xc2 && byte[1] >= 0x80 && byte[1] < 0xa0 ? 2 : 0;
 }
 
-/* Writes control characters as \xNN; what has no room any more is left out. */
+/* Writes control characters as \xNN; the end of a text that becomes too long is cut off. */
 static void escape(char *text, size_t capacity)
 {
     char escaped[sizeof((struct stoker_error *)0)->where];
@@ -212,8 +212,8 @@ const char *stoker_version(void)
     return STOKER_VERSION;
 }
 
-/* The one place that ends the process: our own mistake, found before it does harm. The message
- * travels in the core file and in the debugger, since the library prints nothing. */
+/* The only place that ends the process: a programming error was detected. The library prints
+ * nothing: the message is in the core file, and visible in a debugger. */
 static char assert_message[512];
 
 _Noreturn void stk_assert_failed(const char *condition, const char *file, int line)

@@ -1,4 +1,4 @@
-/* The allocation seam. */
+/* The allocator, with failure injection for tests. */
 #include "base/mem.h"
 
 #include <malloc.h>
@@ -10,7 +10,7 @@ static _Atomic uint64_t call_count;
 static _Atomic uint64_t fail_at; /* call number that fails; 0: none */
 static _Atomic int64_t alive_count;
 
-/* Relaxed everywhere: the counters order nothing but themselves. */
+/* All accesses are relaxed: the counters synchronize nothing else. */
 bool stk_mem_call_fails(void)
 {
     uint64_t call = atomic_fetch_add_explicit(&call_count, 1, memory_order_relaxed) + 1;

@@ -1,4 +1,4 @@
-/* Budgets, and allocators that ask them. */
+/* Memory budgets, and an allocator that reserves from one. */
 #include "base/memory_budget.h"
 
 #include "base/mem.h"

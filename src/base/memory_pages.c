@@ -1,4 +1,4 @@
-/* Pages, huge ones where they cost less. */
+/* Memory in pages: huge pages if they cost less. */
 #include "base/memory_pages.h"
 
 #include "base/mem.h"
@@ -81,7 +81,7 @@ static uint64_t thread_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Whether they are there now; a kernel that cannot: they come as they are touched. */
+/* Returns true if the pages are present now; older kernels provide them at the first access. */
 static bool populate(uint8_t *pages, size_t bytes)
 {
 #ifdef MADV_POPULATE_WRITE
@@ -93,8 +93,8 @@ static bool populate(uint8_t *pages, size_t bytes)
 #endif
 }
 
-/* Fills 2 MiB. Huge pages cost a fifth of small ones, but where machines lend memory to each other
- * one that nothing has touched yet may cost seven times as much as those. */
+/* Fills 2 MiB. A huge page costs a fifth of small ones; but on virtual machines that share memory,
+ * a huge page that was never used may cost seven times as much. */
 static void fill_step(uint8_t *pages)
 {
     bool huge = stk_page_policy_choose(&process_page_policy);

@@ -1,5 +1,5 @@
-/* base/random.h: random numbers out of keys, for the order and augmentation: the same key gives the
- * same number on every machine.
+/* base/random.h: counter-based random numbers for the order and augmentation: the same key gives
+ * the same number on every machine.
  * Owner: values. Threads: any. Memory: none. Bound: none. */
 #ifndef BASE_RANDOM_H
 #define BASE_RANDOM_H
@@ -18,7 +18,7 @@ static inline uint64_t stk_mix64(uint64_t x)
     return x;
 }
 
-/* A new key out of a key and a word: counter-based, so (seed, epoch, position, use) chains. */
+/* Derives a key from a key and a word, so that (seed, epoch, position, use) can be chained. */
 static inline uint64_t stk_random_key(uint64_t key, uint64_t word)
 {
     return stk_mix64(stk_mix64(key + 0x9e3779b97f4a7c15ULL) ^ (word * 0xd6e8feb86659fd93ULL + 1));

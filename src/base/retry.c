@@ -1,4 +1,4 @@
-/* Failures by what a further try can do about them. */
+/* Classes of errors, and the waits between retries. */
 #include "base/retry.h"
 
 #include <errno.h>
@@ -12,8 +12,8 @@ bool stk_error_is_data(int status)
            status == STOKER_ERROR_LIMIT || status == STOKER_ERROR_MISSING;
 }
 
-/* What a disk under load, a mount that moves or a network may answer for a while. Not
- * STOKER_ERROR_TIMEOUT: such a read has waited for long, and its buffer is lost. */
+/* Errors that a disk under load, a failover of a mount or a network may return for a while. Not
+ * STOKER_ERROR_TIMEOUT: such a read has waited for long already, and its buffer is lost. */
 bool stk_error_is_transient(int status)
 {
     static const int numbers[] = {

@@ -1,8 +1,9 @@
-/* base/simd.h: vectors of 16 bytes as SSE2 and NEON both have them, for the kernels' files.
+/* base/simd.h: operations on vectors of 16 bytes that SSE2 and NEON both have, for the files with
+ * SIMD kernels.
  *
- * One text serves both: each name does the same to the bit on both, wrapping and saturating as it
- * says. Lanes count from the least address. STK_SIMD: the set's name; not defined: there is none.
- * Owner: values. Threads: any. Memory: none. Bound: none. */
+ * The same source serves both: each function gives the same bits on both, wrapping or saturating as
+ * its name says. Lane 0 is at the lowest address. STK_SIMD is the name of the instruction set; it
+ * is not defined if there is none. Owner: values. Threads: any. Memory: none. Bound: none. */
 #ifndef BASE_SIMD_H
 #define BASE_SIMD_H
 

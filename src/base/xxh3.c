@@ -8,7 +8,7 @@ uint64_t stk_xxh3_64(const void *data, size_t bytes)
     return XXH3_64bits(data, bytes);
 }
 
-/* The state is the library's: it wants 64-byte places, and may grow with the library. */
+/* libxxhash allocates the state: it needs alignment to 64 bytes, and its size may change. */
 struct stk_xxh3 *stk_xxh3_open(void)
 {
     XXH3_state_t *state = XXH3_createState();

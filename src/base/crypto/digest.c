@@ -1,4 +1,4 @@
-/* Digests, by the libraries that do them best. */
+/* Digests by libcrypto, and text forms of bytes. */
 #include "base/crypto/digest.h"
 
 /* The calls below allocate nothing and cannot fail, unlike the EVP ones that replace them. */

@@ -1,4 +1,4 @@
-/* base/crypto/digest.h: digests for identity, and their text.
+/* base/crypto/digest.h: SHA-256, SHA-1 and MD5, hexadecimal digits and base64.
  * Owner: values. Threads: any. Memory: none. Bound: none. */
 #ifndef BASE_CRYPTO_DIGEST_H
 #define BASE_CRYPTO_DIGEST_H
@@ -14,7 +14,7 @@ void stk_sha256_init(struct stk_sha256 *sha);
 void stk_sha256_add(struct stk_sha256 *sha, const void *data, size_t bytes);
 void stk_sha256_done(struct stk_sha256 *sha, uint8_t digest_out[32]);
 
-/* SHA-1 (FIPS 180-4) likewise: what git names its files by, and some object stores sum by. */
+/* SHA-1 (FIPS 180-4): names of files in git (Hugging Face), checksums of some object stores. */
 struct stk_sha1 {
     uint64_t context[12]; /* a SHA_CTX */
 };
@@ -23,7 +23,7 @@ void stk_sha1_init(struct stk_sha1 *sha);
 void stk_sha1_add(struct stk_sha1 *sha, const void *data, size_t bytes);
 void stk_sha1_done(struct stk_sha1 *sha, uint8_t digest_out[20]);
 
-/* MD5 (RFC 1321) likewise, which object stores use against damage. */
+/* MD5 (RFC 1321): object stores use it to detect damage. */
 struct stk_md5 {
     uint64_t context[12]; /* an MD5_CTX */
 };
@@ -32,12 +32,13 @@ void stk_md5_init(struct stk_md5 *md5);
 void stk_md5_add(struct stk_md5 *md5, const void *data, size_t bytes);
 void stk_md5_done(struct stk_md5 *md5, uint8_t digest_out[16]);
 
-/* In lower-case digits, text_out of 2 * bytes + 1. */
+/* Writes lower-case hexadecimal digits; text_out has 2 * bytes + 1 bytes. */
 void stk_hex(const uint8_t *data, size_t bytes, char *text_out);
-/* Back again: `count` bytes of just so many digits, lower case. False: they are none. */
+/* Reads `count` bytes from exactly 2 * count lower-case digits. Returns false if the text is
+ * anything else. */
 bool stk_hex_decode(const char *text, uint8_t *bytes, size_t count);
 
-/* Of all at once; and base64 of at most 64 bytes. */
+/* Digests of bytes in one call; base64 of at most 64 bytes. */
 void stk_md5(const void *data, size_t bytes, uint8_t digest_out[16]);
 void stk_sha1(const void *data, size_t bytes, uint8_t digest_out[20]);
 #define STK_BASE64_BYTES 92u

@@ -1,7 +1,7 @@
-/* base/crypto/key_set.h: a set of keys, to tell when one comes twice.
+/* base/crypto/key_set.h: a set of keys, to find duplicates.
  *
- * By 128 bits of their SHA-256: equal hashes are taken for equal keys, and nobody makes two keys
- * that meet. Keys are not kept.
+ * Stores 128 bits of the SHA-256 of each key, not the key: equal hashes are taken for equal keys,
+ * and collisions cannot be constructed.
  * Owner: the caller. Threads: one. Memory: 16 bytes a slot, half of them or more free.
  * Bound: the caller's. */
 #ifndef BASE_CRYPTO_KEY_SET_H
@@ -14,10 +14,10 @@ struct stk_key_set {      /* zeroed: empty */
     uint64_t count, capacity;
 };
 
-/* 1: it is new; 0: it was there; or -ENOMEM. */
+/* Returns 1 if the key is new, 0 if it was in the set, -ENOMEM. */
 int stk_key_set_add(struct stk_key_set *keys, struct stk_view key);
-/* Whether it is there. */
+/* Returns true if the key is in the set. */
 bool stk_key_set_has(const struct stk_key_set *keys, struct stk_view key);
-void stk_key_set_deinit(struct stk_key_set *keys); /* zeroed is fine */
+void stk_key_set_deinit(struct stk_key_set *keys); /* a zeroed one is allowed */
 
 #endif

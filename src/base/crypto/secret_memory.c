@@ -1,8 +1,8 @@
 /* Blocks of powers of two, by free lists; a header of 16 bytes before each says which.
  *
- *   small: cut from chunks, which are never given back    large: pages of its own, some kept
+ *   small: cut from chunks, which are never unmapped    large: own pages, some are cached
  *
- * All of it is zero while it is free, so that a block needs no zeroing when it is taken. */
+ * Free memory is always zero, so a block need not be zeroed when it is allocated. */
 #include "base/crypto/secret_memory.h"
 
 #include <assert.h>
@@ -36,7 +36,7 @@ static struct {
     size_t kept_bytes; /* of free large blocks */
 } locked;
 
-/* Of LeakSanitizer, where it is: it does not look for pointers in mapped pages by itself. */
+/* From LeakSanitizer, if it is present: it does not search mapped pages for pointers by itself. */
 extern void __lsan_register_root_region(const void *begin, size_t bytes) __attribute__((weak));
 extern void __lsan_unregister_root_region(const void *begin, size_t bytes) __attribute__((weak));
 
@@ -50,7 +50,7 @@ static void release_lock(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* A child of a process with threads has nobody who would give the lock free. */
+/* In the child of a fork, no thread exists that could release the lock. */
 static void register_fork_handlers(void)
 {
     pthread_atfork(acquire_lock, release_lock, release_lock);
@@ -83,7 +83,7 @@ static unsigned log2_of(size_t bytes)
     return bytes <= 1u << LEAST_LOG2 ? LEAST_LOG2 : 64u - (unsigned)__builtin_clzll(bytes - 1);
 }
 
-/* Zeroed; what is left of an older chunk is lost: less than a block of the largest size. */
+/* Returns a zeroed block. The rest of an older chunk, less than the largest block, is lost. */
 static struct head *cut_locked(size_t bytes)
 {
     struct head *head;
