@@ -1,4 +1,4 @@
-/* Steps that wait to be fingerprinted, in as few numbers as possible. */
+/* Steps whose fingerprint is not computed yet, as runs. */
 #include "order/delivered.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 /* The order of an epoch. Letters as in the header: S samples a block, F whole blocks, H groups
  * of K blocks each.
  *
- * A block shuffle lays the positions of an epoch out so:
+ * Positions of an epoch with a block shuffle:
  *
  *   0                    pool_first        pool_first + pool_samples                    N
  *   |  groups, interleaved   |        pool        |        groups, interleaved          |
@@ -304,8 +304,8 @@ static int check(const struct stk_order_options *options, struct stoker_error *e
                         (unsigned long long)options->sample_count);
     }
     if (options->shuffle < STOKER_SHUFFLE_BLOCK || options->shuffle > STOKER_SHUFFLE_NONE) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "there is no such shuffle",
-                        "take block, full or none", "shuffle %u", options->shuffle);
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "unknown shuffle", "use block, full or none",
+                        "shuffle %u", options->shuffle);
     }
     if (options->shuffle != STOKER_SHUFFLE_BLOCK) {
         return 0;
@@ -320,7 +320,7 @@ static int check(const struct stk_order_options *options, struct stoker_error *e
     blocks = options->sample_count / options->block_samples;
     if (options->group_count > 1 && blocks / options->group_count < STK_ORDER_GROUP_BLOCKS_MIN) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "too many groups for the data set",
-                        "take fewer groups, or smaller blocks",
+                        "use fewer groups, or smaller blocks",
                         "group_count %u, but %llu blocks allow at most %llu", options->group_count,
                         (unsigned long long)blocks,
                         (unsigned long long)stk_max(1, blocks / STK_ORDER_GROUP_BLOCKS_MIN));

@@ -1,4 +1,5 @@
-/* order/order.h: (seed, epoch, position) -> sample, O(1) time and state. Version 1.
+/* order/order.h: the order of samples: maps (seed, epoch, position) to a sample, in O(1) time and
+ * memory. Order version 1.
  *
  *   position --group and window--> block of the window, sample in it --keys--> sample
  *   step = G positions --sorted by home group, cut in equal slices--> slots of a rank
@@ -11,7 +12,7 @@
 #include "base/base.h"
 
 #define STK_ORDER_SAMPLES_MAX (UINT64_C(1) << 56)
-/* Fewer blocks a group than this, and much of the data would be left over by the groups. */
+/* With fewer blocks a group, too many blocks would belong to no group. */
 #define STK_ORDER_GROUP_BLOCKS_MIN 4
 
 struct stk_order_options {
@@ -23,20 +24,20 @@ struct stk_order_options {
     uint64_t seed;
 };
 
-/* A permutation of [0, count) with its key's rounds worked out, for keys that are used often. */
+/* A permutation of [0, count) whose rounds are computed once, for keys that are used often. */
 #define STK_PERMUTE_ROUNDS_MAX 10
 struct stk_permutation {
     uint64_t count;
     uint64_t factor[STK_PERMUTE_ROUNDS_MAX], summand[STK_PERMUTE_ROUNDS_MAX];
 };
 
-/* A number to divide by, with its reciprocal: half a dozen divisions make one position, and each
- * took four times as long as the multiplication that replaces it. */
+/* A divisor with its reciprocal: a position needs six divisions, and a multiplication takes a
+ * quarter of the time of a division. */
 struct stk_divisor {
     uint64_t number, reciprocal; /* floor((2^64 - 1) / number) */
 };
 
-/* Made by init; const. */
+/* Const after init. */
 struct stk_order {
     struct stk_order_options options;
     struct stk_divisor by_groups, by_block; /* group_count, block_samples */
@@ -52,7 +53,7 @@ struct stk_order {
     struct stk_permutation deal; /* by key_run: which block belongs to which group */
 };
 
-/* The keys of one epoch; const. Cheap to make: one a batch is fine. Borrows the order. */
+/* The keys of one epoch; const. Cheap enough to compute for each batch. Borrows the order. */
 struct stk_order_epoch {
     const struct stk_order *order;
     uint64_t epoch;
@@ -62,8 +63,9 @@ struct stk_order_epoch {
     uint64_t pool_first;         /* position of the pool, a multiple of H */
 };
 
-/* ARGUMENT when groups are too many for the blocks, or a count is out of bounds. Only a block
- * shuffle looks at blocks and groups. Less than one window of blocks, also none, is fine. */
+/* Returns 0 on success, STOKER_ERROR_ARGUMENT if there are too many groups for the blocks or a
+ * count is out of range. Only a block shuffle uses blocks and groups. Fewer blocks than a window,
+ * also none, are allowed. */
 int stk_order_init(struct stk_order *order, const struct stk_order_options *options,
                    struct stoker_error *error);
 void stk_order_epoch_begin(struct stk_order_epoch *epoch_out, const struct stk_order *order,
@@ -71,46 +73,47 @@ void stk_order_epoch_begin(struct stk_order_epoch *epoch_out, const struct stk_o
 /* position < sample_count. */
 uint64_t stk_order_sample(const struct stk_order_epoch *epoch, uint64_t position);
 
-/* The samples at first .. first + count - 1, all of the epoch, by position: several times faster
- * than one by one, as neighbours share their keys. */
+/* Writes the samples at positions first to first + count - 1 of the epoch: several times faster
+ * than single calls, since adjacent positions share keys. */
 void stk_order_samples(const struct stk_order_epoch *epoch, uint64_t first, uint64_t count,
                        uint64_t *samples_out);
-/* The samples at first, first + group_count, first + 2 * group_count ..., count of them: of one
- * home group, as what a rank has of a step lies (stk_partition_run). */
+/* Writes the `count` samples at first, first + group_count, first + 2 * group_count ...: the ones
+ * of one home group, as in the part of a step that a rank has (stk_partition_run). */
 void stk_order_samples_strided(const struct stk_order_epoch *epoch, uint64_t first, uint64_t count,
                                uint64_t *samples_out);
-/* Where a sample stands: the inverse of stk_order_sample, in O(1) too. sample < sample_count. */
+/* Returns the position of a sample: the inverse of stk_order_sample, also O(1). sample <
+ * sample_count. */
 uint64_t stk_order_position(const struct stk_order_epoch *epoch, uint64_t sample);
-/* A mix of (epoch, position, sample), and its sum (modulo 2^64) over positions of one epoch. So it
- * does not matter in which pieces, nor by how many ranks or workers, they are gone through. */
+/* Hash of (epoch, position, sample), and the sum (modulo 2^64) of these hashes over positions of
+ * one epoch. The sum does not depend on the pieces, ranks or workers by which it is computed. */
 uint64_t stk_order_fingerprint_term(const struct stk_order_epoch *epoch, uint64_t position,
                                     uint64_t sample);
 uint64_t stk_order_fingerprint(const struct stk_order_epoch *epoch, uint64_t first, uint64_t count);
-/* The same of samples that something else chose for these positions. */
+/* The same for samples that a caller chose for these positions. */
 uint64_t stk_order_fingerprint_of(uint64_t epoch, uint64_t first, uint64_t count,
                                   const uint64_t *samples);
 
 /* A keyed bijection of [0, count); index < count. */
 uint64_t stk_permute(uint64_t key, uint64_t index, uint64_t count);
-/* The same in two parts: stk_permute(key, i, count) == stk_permutation_apply(made from key, i). */
+/* The same in two steps: stk_permute(key, i, count) == stk_permutation_apply(init with key, i). */
 void stk_permutation_init(struct stk_permutation *permutation, uint64_t key, uint64_t count);
 uint64_t stk_permutation_apply(const struct stk_permutation *permutation, uint64_t index);
-/* values[i] = stk_permutation_apply(p, values[i]), several at once; count <= STK_PERMUTE_STRIDE. */
+/* values[i] = stk_permutation_apply(p, values[i]), vectorised; count <= STK_PERMUTE_STRIDE. */
 #define STK_PERMUTE_STRIDE 256u
 void stk_permutation_apply_all(const struct stk_permutation *permutation, uint64_t *values,
                                uint32_t count);
 /* stk_permutation_invert(p, stk_permutation_apply(p, i)) == i. */
 uint64_t stk_permutation_invert(const struct stk_permutation *permutation, uint64_t value);
 
-/* How an epoch is cut into steps, and steps into ranks. Positions run over the whole run:
+/* Divides an epoch into steps, and a step among ranks. Positions count over the run:
  * run position = epoch * sample_count + position in the epoch. A step is batch_size * world_size
- * positions; which ones never depends on how they are shared out.
+ * positions; its positions do not depend on the number of ranks or workers.
  *
  *   steps of an epoch   0  1  2  3  4  5  6     worker_count 3: worker 1 has steps 1 and 4
- *   their workers       0  1  2  0  1  2  0     taken in turns they are those of one worker
+ *   their workers       0  1  2  0  1  2  0     in turn, they are the steps of one worker
  *
- * Workers share a rank's steps whole, so each has a partition of its own. Below, "steps" are those
- * of this partition's worker. */
+ * A worker gets complete steps of a rank, so each worker has its own partition. Below, "steps" are
+ * the steps of this partition's worker. */
 struct stk_partition {
     uint64_t sample_count;
     uint32_t batch_size, rank, world_size, tail; /* tail: enum stoker_tail */
@@ -120,24 +123,25 @@ struct stk_partition {
 
 /* One slot of a batch. */
 struct stk_order_place {
-    uint64_t epoch;    /* differs from the asked one only past a wrapped tail */
+    uint64_t epoch;    /* differs from the requested one only in a wrapped tail */
     uint64_t position; /* in that epoch */
     bool real;         /* false: padding (a repeat) */
 };
 
-/* ARGUMENT when a number is out of bounds; the other functions expect a checked partition. */
+/* Returns 0, or STOKER_ERROR_ARGUMENT if a number is out of range. The other functions expect a
+ * partition that was checked. */
 int stk_partition_check(const struct stk_partition *partition, struct stoker_error *error);
-/* The position (in the epoch) where an epoch's first step begins: with one worker 0 but under
- * wrap, where the steps tile the run from its start. It may lie past an epoch shorter than a step.
- * A wrapped run that changed its batch or world size goes on where its last step ended, not
+/* Returns the position in the epoch where its first step begins: 0 with one worker, except for tail
+ * wrap, whose steps divide the run from its start. May lie behind an epoch that is shorter than a
+ * step. A wrapped run that changed its batch or world size continues where its last step ended, not
  * here. */
 uint64_t stk_partition_first(const struct stk_partition *partition, uint64_t epoch);
-/* From one step to the next, in positions. */
+/* Distance between two steps, in positions. */
 uint64_t stk_partition_stride(const struct stk_partition *partition);
-/* Steps of an epoch: the same for every rank. Under wrap, those that begin in it. */
+/* Steps of an epoch: the same for every rank. With tail wrap, the steps that begin in it. */
 uint64_t stk_partition_steps(const struct stk_partition *partition, uint64_t epoch);
-/* Steps left when the epoch stands at `position`: any, also one between two steps of this
- * partition, as after a resume with another batch size. */
+/* Steps left from `position` of the epoch, which may lie between two steps of this partition, as
+ * after a resume with another batch size. */
 uint64_t stk_partition_steps_from(const struct stk_partition *partition, uint64_t epoch,
                                   uint64_t position);
 /* Slots that this rank has in the step that begins at `position`: batch_size, fewer (also 0)
@@ -145,15 +149,15 @@ uint64_t stk_partition_steps_from(const struct stk_partition *partition, uint64_
 uint32_t stk_partition_batch_slots(const struct stk_partition *partition, uint64_t epoch,
                                    uint64_t position);
 /* Slot i of this rank in the step that begins at `position`. The step's positions, sorted by
- * (position mod group_count, position), are cut into one slice a rank: a rank meets nearly only
- * its own groups' blocks. */
+ * (position mod group_count, position), are divided into one slice for each rank: so a rank reads
+ * almost only blocks of its own groups. */
 void stk_partition_place(const struct stk_partition *partition, uint64_t epoch, uint64_t position,
                          uint32_t slot, struct stk_order_place *place_out);
-/* The place of a slot, and how many slots from it on stand group_count positions apart in one
- * epoch, all of them real or none: at least 1. */
+/* Sets *first_out to the place of a slot. Returns how many slots from there on are group_count
+ * positions apart in one epoch and all real or all padding: at least 1. */
 uint32_t stk_partition_run(const struct stk_partition *partition, uint64_t epoch, uint64_t position,
                            uint32_t slot, struct stk_order_place *first_out);
-/* Where the epoch after `epoch` begins when that one ended at `position`. */
+/* Returns the start of the next epoch if `epoch` ended at `position`. */
 uint64_t stk_partition_next_epoch_start(const struct stk_partition *partition, uint64_t epoch,
                                         uint64_t position);
 /* stk_order_fingerprint of the real slots of all ranks in the step that begins at `position`. */
@@ -161,24 +165,24 @@ uint64_t stk_partition_fingerprint(const struct stk_partition *partition,
                                    const struct stk_order *order, uint64_t epoch,
                                    uint64_t position);
 
-/* Where a position is delivered. */
+/* Step, rank and slot in which a position is delivered. */
 struct stk_delivery {
     uint64_t epoch, step; /* of the step: a wrapped one may begin in an epoch before */
     uint64_t position;    /* where the step begins */
     uint32_t rank, slot;
 };
-/* The inverse of stk_partition_place for a run that was not cut anew, in O(1). Steps are counted
- * over all workers. false: a dropped tail, it is not delivered in this epoch. */
+/* The inverse of stk_partition_place for a run whose batch and world size did not change, in O(1).
+ * Steps count over all workers. Returns false if the position is in a dropped tail. */
 bool stk_partition_find(const struct stk_partition *partition, uint64_t epoch, uint64_t position,
                         struct stk_delivery *delivery_out);
 
-/* Some bytes of an identity that stand for something of their own. */
+/* Bytes of an identity that are the digest of one group of settings. */
 struct stk_identity_part {
     const char *name;
     uint32_t first, bytes;
 };
 
-/* What a stream calls its parts when it refuses a state. */
+/* Names of the settings of a stream, for the error if a state does not fit. */
 struct stk_state_labels {
     const char *samples;                   /* "number of samples" */
     const char *block_samples;             /* "samples a block" */
@@ -189,11 +193,13 @@ struct stk_state_labels {
     uint64_t positions, epoch_max; /* of an epoch; the last one there may be */
 };
 
-/* A stream's state at its very beginning: the caller adds epoch, position and fingerprint. Rank,
- * world and batch size are not in it: it is the same on every rank, and valid in every world. */
+/* Makes the state at the start of a stream; the caller adds epoch, position and fingerprint. Rank,
+ * world and batch size are not part of it: it is equal on all ranks, and valid for every world
+ * size. */
 void stk_state_make(struct stoker_state *state_out, const struct stk_order *order,
                     const struct stk_partition *partition, const uint8_t identity[32]);
-/* STATE, with everything path_args in which the state differs from the stream's own. */
+/* Returns 0, or STOKER_ERROR_STATE with all settings in which the state differs from the stream's
+ * own. */
 int stk_state_validate(const struct stoker_state *state, const struct stoker_state *own,
                        const struct stk_state_labels *words, struct stoker_error *error);
 

@@ -1,4 +1,4 @@
-/* Steps of an epoch and slices of ranks, by arithmetic on positions alone. */
+/* Computes the steps of an epoch and the slices of ranks, by arithmetic on positions only. */
 #include "order/order.h"
 
 /* a * b mod m without overflow. */
@@ -90,13 +90,13 @@ int stk_partition_check(const struct stk_partition *partition, struct stoker_err
                         partition->worker, partition->worker_count);
     }
     if (partition->tail < STOKER_TAIL_DROP || partition->tail > STOKER_TAIL_KEEP) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "there is no such tail",
-                        "take drop, pad, wrap or keep", "tail %u", partition->tail);
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "unknown tail", "use drop, pad, wrap or keep",
+                        "tail %u", partition->tail);
     }
     if (partition->sample_count > STK_ORDER_SAMPLES_MAX ||
         step_size(partition) > STK_ORDER_SAMPLES_MAX / workers_of(partition)) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "a count of the partition is too large",
-                        "take at most 2^56 samples in the data set and in a step of all workers",
+                        "use at most 2^56 samples in the data set and in a step of all workers",
                         "sample_count %llu batch_size %u world_size %u worker_count %u",
                         (unsigned long long)partition->sample_count, partition->batch_size,
                         partition->world_size, partition->worker_count);

@@ -1,5 +1,5 @@
-/* The state of a stream: whose it is and how far it went. The position does not say who had which
- * part of a step, so any rank's state restores all, in any world. */
+/* The state of a stream: its settings and its position. The position does not depend on the
+ * division of steps among ranks, so the state of any rank restores all, for any world size. */
 #include "order/order.h"
 
 #include <stdio.h>

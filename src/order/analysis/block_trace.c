@@ -1,4 +1,4 @@
-/* Counters of what each node has of each block, up and down. */
+/* Counts the samples that each node has of each block: up, then down again. */
 #include "order/analysis/block_trace.h"
 
 #include "base/mem.h"

@@ -1,5 +1,5 @@
-/* order/analysis/block_trace.h: the blocks of an order, followed through epochs: how many nodes
- * have open, and ask for.
+/* order/analysis/block_trace.h: follows the blocks of an order through epochs: how many blocks are
+ * open on a node, and how many it requests.
  *
  *   epoch 0 --samples a node had of each block--> what its cache holds
  *   epoch 1 --the same, by pass--> requests, hits --once more, counting down--> blocks open
@@ -31,27 +31,28 @@ struct stk_block_trace {
     struct stk_order_parts_reader reader;
 };
 
-/* 1: opened; 0: it would pass its bound, or there is nothing to walk through. -ENOMEM. The passes
- * of `epoch` are looked up. */
+/* Returns 1 if it is open, 0 if it would exceed its bound or the epoch is empty, -ENOMEM.
+ * Determines the passes of `epoch`. */
 int stk_block_trace_open(struct stk_block_trace *trace, const struct stoker_order *order,
                          uint64_t nodes, uint64_t epoch);
-void stk_block_trace_close(struct stk_block_trace *trace); /* zeroed is fine */
-/* Goes through the epoch before (the first one: itself) and the epoch. */
+void stk_block_trace_close(struct stk_block_trace *trace); /* a zeroed one is allowed */
+/* Reads the epoch before (of epoch 0: epoch 0 itself) and the epoch. */
 int stk_block_trace_run(struct stk_block_trace *trace);
 
-/* The same in the hands of a caller: what a node had of the epoch, in any sequence; then, in the
- * sequence of its ranks, one sample after the other. */
+/* The same step by step: first count the samples of a node in the epoch, in any sequence; then add
+ * them one by one, in the sequence of its ranks. */
 uint64_t stk_block_trace_block(const struct stk_block_trace *trace,
                                const struct stk_order_part_sample *visit);
 uint64_t stk_block_trace_cell(const struct stk_block_trace *trace,
                               const struct stk_order_part_sample *visit, uint64_t node);
-/* Whether a block was begun that the node did not have open. */
+/* Returns true if the sample is in a block that was not open on the node. */
 bool stk_block_trace_add(struct stk_block_trace *trace, const struct stk_order_part_sample *visit,
                          uint64_t node);
 
 /* ---- order_simulate_parts.c ---- */
 
-/* stoker_order_simulate of a mix, or of chosen samples; options are checked. LIMIT, -ENOMEM. */
+/* stoker_order_simulate for a mix or chosen samples, with checked options. Returns 0 on success,
+ * STOKER_ERROR_LIMIT, -ENOMEM. */
 int stk_order_simulate_parts(const struct stoker_order *order,
                              const struct stoker_order_simulate_options *options,
                              struct stoker_order_simulation *result, struct stoker_error *error);

@@ -1,5 +1,6 @@
-/* Where two orders first differ: in the sequence of samples, in what a step holds, in what a rank
- * has of it. Two runs whose losses part are looked at in this order. */
+/* Finds the first difference of two orders: in the sequence of samples, in the samples of a step,
+ * in the samples of a rank. This is the sequence in which to compare two runs with different
+ * losses. */
 #include "order/analysis/order_object.h"
 
 #include "base/mem.h"

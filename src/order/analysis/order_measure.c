@@ -1,7 +1,6 @@
-/* How well an order mixes, and what it costs: blocks open at once, requests, hits of a cache; of
- * all of it, and of each source or stage. The mixing is looked at in steps over eight epochs;
- * blocks are followed through whole epochs (block_trace.c), one to fill the caches and the next to
- * count. */
+/* Measures how well an order mixes and what it costs (open blocks, requests, cache hits), in total
+ * and for each source or stage. Mixing is measured in steps of eight epochs; blocks are followed
+ * through complete epochs (block_trace.c): one fills the caches, the next is counted. */
 #include "order/analysis/block_trace.h"
 
 #include "base/mem.h"
@@ -369,9 +368,10 @@ int stoker_order_measure(const struct stoker_order *order,
     options.nodes = options.nodes ? options.nodes : 1;
     options.walk_max = options.walk_max ? options.walk_max : TRACE_DEFAULT;
     if (order->partition.world_size % options.nodes != 0) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the nodes do not share out the ranks evenly",
-                        "give a number of nodes that divides the ranks",
-                        "nodes %u of world_size %u", options.nodes, order->partition.world_size);
+        return stk_fail(error, STOKER_ERROR_ARGUMENT,
+                        "the number of ranks is not a multiple of the number of nodes",
+                        "use a number of nodes that divides the ranks", "nodes %u of world_size %u",
+                        options.nodes, order->partition.world_size);
     }
     if (order->schedule.order.options.block_samples == 0) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "the order has no blocks to measure",

@@ -1,4 +1,4 @@
-/* An order as an object: where each sample comes, and which sample each place has. */
+/* An order as an object: finds the slot of a sample, and the sample of a slot. */
 #include "order/analysis/order_object.h"
 
 #include "base/mem.h"
@@ -24,7 +24,7 @@ int stoker_order_open(struct stoker_order **order_out, const struct stoker_order
     }
     order = stk_alloc(1, sizeof *order);
     if (!order) {
-        return stk_fail(error, -ENOMEM, "cannot open an order", "free memory", "order");
+        return stk_fail_memory(error, "order");
     }
     settings = (struct stk_order_options){
         .sample_count = options.sample_count,

@@ -1,5 +1,5 @@
-/* order/analysis/order_object.h: what a run will do, by arithmetic alone: `struct stoker_order` of
- * stoker.h.
+/* order/analysis/order_object.h: `struct stoker_order` of the public header: predicts what a run
+ * will do, by arithmetic only.
  *
  *   settings --open--> order + partition --slots, find, fingerprint--> places of samples
  *                                        --measure--> mixing, memory, requests (order_measure.c,

@@ -1,4 +1,4 @@
-/* Sources, stages and the whole: what stands where, and how many blocks that keeps open. */
+/* Parts of an order: the sample at a position, and a bound of the open blocks. */
 #include "order/analysis/order_parts.h"
 
 #define NODES_LOOKED_AT (1u << 20) /* one by one; each of more may have samples of all groups */

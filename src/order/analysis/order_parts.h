@@ -1,11 +1,11 @@
-/* order/analysis/order_parts.h: what an order is put together of: the sources of a mix, the stages
- * of chosen samples, or all of a plain order; and which block of which part stands at a position.
+/* order/analysis/order_parts.h: the parts of an order (sources of a mix, stages of chosen samples,
+ * or one part for a plain order), and the block at a position.
  *
  *   position --schedule--> part, its pass, place in that pass, number among the part's samples
  *                                                                --/ block_samples--> block
  *
- * A block is so many samples of one part that lie beside each other among those that it gives: with
- * chosen samples it is wider on disk than it is long.
+ * A block is block_samples adjacent samples among those that a part delivers: with chosen samples
+ * it spans more samples on disk.
  *
  * Owner: the caller. Threads: an order: any; a reader: one. Memory: that of schedule readers.
  * Bound: STK_ORDER_PARTS_CHUNK positions at a time. */
@@ -30,8 +30,8 @@ struct stk_order_part_sample {
 };
 
 uint32_t stk_order_parts_count(const struct stoker_order *order);
-/* open_bound is for nodes that go through all positions in sequence, or through any part of so many
- * `positions` out of it (a step's, in the hands of its ranks); 0: none. */
+/* open_bound is for nodes that read all positions in sequence, or any part of `positions` positions
+ * (of a step, which its ranks share); 0: none. */
 void stk_order_parts_get(const struct stoker_order *order, uint32_t number, uint64_t nodes,
                          uint64_t positions, struct stk_order_part *part_out);
 /* Blocks of all parts. */
@@ -43,8 +43,9 @@ struct stk_order_parts_reader {
 };
 int stk_order_parts_reader_init(struct stk_order_parts_reader *reader,
                                 const struct stoker_order *order);
-void stk_order_parts_reader_deinit(struct stk_order_parts_reader *reader); /* zeroed is fine */
-/* What stands at first .. first + count - 1, all of the epoch. count <= STK_ORDER_PARTS_CHUNK. */
+void stk_order_parts_reader_deinit(
+    struct stk_order_parts_reader *reader); /* a zeroed one is allowed */
+/* Writes the samples at first to first + count - 1 of the epoch. count <= STK_ORDER_PARTS_CHUNK. */
 void stk_order_parts_read(struct stk_order_parts_reader *reader, uint64_t epoch, uint64_t first,
                           uint64_t count, struct stk_order_part_sample *visits_out);
 

@@ -1,6 +1,6 @@
-/* Proof by enumeration: every slot of every rank is asked for, and each sample counted. Of mixes
- * and chosen samples that shows that ranks have what the schedule says; that the schedule itself
- * gives each sample once a pass of its source or stage is counted beside it. */
+/* Proof by enumeration: reads every slot of every rank and counts each sample. For mixes and chosen
+ * samples this proves that the ranks have the samples of the schedule; a second count proves that
+ * the schedule has each sample once a pass of its source or stage. */
 #include "order/analysis/order_parts.h"
 
 #include "base/mem.h"
@@ -34,7 +34,7 @@ struct passes {
     uint32_t times;        /* so often each sample comes a pass; 0: it is drawn */
 };
 
-/* A stretch of a run between two changes: state in, state out. */
+/* A segment of a run between two changes: state in, state out. */
 struct run_position {
     uint64_t epoch, position;
 };
@@ -354,8 +354,8 @@ static int check_stretches(const struct stoker_order *order,
         status = stk_partition_check(&cut, error);
         if (status == 0 && stretch->lost > stretch->steps) {
             status = stk_fail(
-                error, STOKER_ERROR_ARGUMENT, "a stretch loses more than it ran",
-                "give at most as many lost steps as steps", "stretch %zu: %llu steps, %llu lost", i,
+                error, STOKER_ERROR_ARGUMENT, "a segment loses more steps than it has",
+                "give at most as many lost steps as steps", "segment %zu: %llu steps, %llu lost", i,
                 (unsigned long long)stretch->steps, (unsigned long long)stretch->lost);
         }
     }
@@ -380,7 +380,8 @@ static int check_options(const struct stoker_order *order,
     }
     if (options->epochs > EPOCHS_MAX ||
         (options->histories > 0 && options->world_size_count == 0)) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the order cannot be verified like this",
+        return stk_fail(error, STOKER_ERROR_ARGUMENT,
+                        "the options of the verification are out of range",
                         "give at most 64 epochs, and world sizes for the histories",
                         "%u epochs, %u histories, %zu world sizes", options->epochs,
                         options->histories, options->world_size_count);
@@ -436,7 +437,7 @@ int stoker_order_verify(const struct stoker_order *order,
         status = check_all(&proof, error);
     }
     if (status == -ENOMEM) {
-        stk_fail(error, status, "cannot verify an order", "free memory, or ask for fewer epochs",
+        stk_fail(error, status, "cannot verify an order", "free memory, or verify fewer epochs",
                  "%llu samples in %u epochs", (unsigned long long)proof.samples,
                  proof.options.epochs);
     }

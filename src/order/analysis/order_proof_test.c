@@ -78,7 +78,7 @@ static const struct run_row {
     size_t stretch_count;
     uint64_t resizes, kills, slots;
 } run_rows[] = {
-    {"one stretch", STOKER_TAIL_DROP, {{2, 6, 0, 0}}, 1, 0, 0, 83 * 12},
+    {"one segment", STOKER_TAIL_DROP, {{2, 6, 0, 0}}, 1, 0, 0, 83 * 12},
     {"its steps do not end the last one", STOKER_TAIL_KEEP, {{2, 6, 3, 0}}, 1, 0, 0, 1001},
     {"a resize", STOKER_TAIL_DROP, {{2, 6, 10, 0}, {1, 7, 0, 0}}, 2, 1, 0, 120 + 125 * 7},
     {"a kill", STOKER_TAIL_DROP, {{2, 6, 10, 3}, {1, 7, 0, 0}}, 2, 0, 1, 120 + 131 * 7},
@@ -362,7 +362,7 @@ static void test_refused(void)
     options.segments = &(struct stoker_order_segment){2, 3, 4, 5};
     options.segment_count = 1;
     T_EQ("lost", stoker_order_verify(order, &options, &proof, &error), STOKER_ERROR_ARGUMENT);
-    T_HAS("lost", error.where, "stretch 0: 4 steps, 5 lost");
+    T_HAS("lost", error.where, "segment 0: 4 steps, 5 lost");
     options.segments = &(struct stoker_order_segment){0, 3, 4, 0};
     T_EQ("nobody", stoker_order_verify(order, &options, &proof, &error), STOKER_ERROR_ARGUMENT);
     options.segment_count = 0;

@@ -1,10 +1,9 @@
-/* An epoch of a cluster, as each rank of each node goes through it: every sample is ticked off, and
- * the blocks that a node has begun and not finished are counted, step by step.
+/* Simulates an epoch of a cluster, rank by rank of each node: marks every sample, and counts the
+ * blocks that a node has begun and not finished, step by step.
  *
- * A block belongs to one home group, and here a group to one node. So nodes are gone through one
- * after the other, whole epochs at a time: what a node has open fits in the processor's cache, and
- * threads share nodes out without a lock. Each has a bitmap of its own; together they must be
- * full. */
+ * A block belongs to one home group, and here a group to one node. So nodes are simulated one after
+ * the other, a complete epoch each: the open blocks of a node fit in the processor's cache, and
+ * threads take nodes without a lock. Each thread has a bitmap; together they must be full. */
 #include "order/analysis/block_trace.h"
 
 #include "base/mem.h"
@@ -240,7 +239,7 @@ static int check_options(const struct stoker_order *order,
     }
     return advice ? stk_fail(error, STOKER_ERROR_ARGUMENT,
                              stk_schedule_is_plain(&order->schedule)
-                                 ? "blocks have no home on one node in such an epoch"
+                                 ? "blocks do not stay on one node in such an epoch"
                                  : "such an epoch cannot be simulated",
                              advice, "%u nodes of world_size %u, %llu groups, %llu samples a step",
                              options->nodes, partition->world_size, (unsigned long long)groups,
@@ -299,7 +298,7 @@ int stoker_order_simulate(const struct stoker_order *order,
         set_bounds(order, options.nodes, &full);
         status = stk_options_write_output(simulation_out, &full, sizeof full, "simulation", error);
     } else {
-        stk_fail(error, status, "cannot simulate an epoch", "free memory, or take fewer threads",
+        stk_fail(error, status, "cannot simulate an epoch", "free memory, or use fewer threads",
                  "a bit for each of %llu samples, %u times",
                  (unsigned long long)order->partition.sample_count, count);
     }

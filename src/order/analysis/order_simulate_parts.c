@@ -1,6 +1,6 @@
 /* A simulated epoch of a mix or of chosen samples: every position must come exactly once, and in
- * each pass of a source or stage no sample twice; blocks are followed as in block_trace.c, as each
- * rank of each node asks for its slots. */
+ * each pass of a source or stage no sample twice; blocks are followed by block_trace.c, in the
+ * sequence in which the ranks of each node request their slots. */
 #include "order/analysis/block_trace.h"
 
 #include "base/mem.h"
@@ -164,8 +164,8 @@ int stk_order_simulate_parts(const struct stoker_order *order,
     int status = stk_block_trace_open(&simulation.walk, order, options->nodes, options->epoch);
 
     if (status == 0) {
-        return stk_fail(error, STOKER_ERROR_LIMIT, "too many blocks and nodes to follow",
-                        "take fewer nodes, or larger blocks: 16 bytes for each pair, 1 GiB in all",
+        return stk_fail(error, STOKER_ERROR_LIMIT, "too many blocks and nodes to simulate",
+                        "use fewer nodes, or larger blocks: 16 bytes for each pair, 1 GiB in all",
                         "%llu blocks, %u nodes", (unsigned long long)stk_order_parts_blocks(order),
                         options->nodes);
     }

@@ -1,4 +1,4 @@
-/* Segments are laid out once; a draw then is a search in a few numbers, and one permutation.
+/* Segments are computed once; a draw is then a search in a few numbers, and one permutation.
  *
  * Letters as in the header: S_i is the sum of the weights up to source i, T of all; a frame has L
  * units. F_i(f) = floor(f * L * S_i / T) units of the segment's first f frames are of the sources

@@ -1,22 +1,23 @@
-/* order/mix/mix.h: (seed, weights, position) -> source, and position in it; O(1) time. Version 1.
+/* order/mix/mix.h: a mix of sources by weights: maps (seed, weights, position) to a source and a
+ * position in it, in O(1) time. Version 1.
  *
- *   0             change            source 2 used up                                the end
+ *   0             change            source 2 exhausted                              the end
  *   | frame | frame | fr | frame | frame | frame | f | frame | frame | ...               |
  *   |  segment: weights  |  segment: other weights   |  segment: without source 2        |
  *
- * A frame is a run of positions in which each source has its share; a keyed permutation says who
- * has which. At the end of the n-th position of a segment, if a frame ends there, the first i
- * sources together have floor(n * S_i / T) of them (S_i: sum of their weights, T: of all), so every
- * source, and every run of neighbouring sources, is within one of its share. Only the last frame of
- * a segment is cut where the weights change or a source ends.
+ * A frame is a run of positions in which each source has its share; a keyed permutation assigns the
+ * positions to the sources. If a frame ends after n positions of a segment, the first i sources
+ * together have floor(n * S_i / T) of them (S_i: sum of their weights, T: of all), so every source,
+ * and every run of adjacent sources, is within one sample of its share. Only the last frame of a
+ * segment is shorter, where the weights change or a source ends.
  *
- * A source counts its own positions 0, 1, 2, ...: none left out, none twice. Inside a frame they
- * come in a drawn sequence. With home groups (order/order.h) that sequence keeps nearly all samples
- * at positions of their group: those that a source's own order gives it.
+ * A source counts its own positions 0, 1, 2, ..., without gaps or repeats. Within a frame they come
+ * in a random sequence. With home groups (order/order.h), this sequence keeps almost all samples at
+ * positions of their group: the group that the source's own order assigns.
  *
  * Pure: no I/O, no threads, no clock.
- * Owner: the caller. Threads: any after init. Memory: taken in init, 40 bytes a source and segment.
- * Bound: STK_MIX_SOURCES_MAX sources, STK_MIX_CHANGES_MAX changes. */
+ * Owner: the caller. Threads: any after init. Memory: allocated in init, 40 bytes a source and
+ * segment. Bound: STK_MIX_SOURCES_MAX sources, STK_MIX_CHANGES_MAX changes. */
 #ifndef ORDER_MIX_MIX_H
 #define ORDER_MIX_MIX_H
 
@@ -37,7 +38,7 @@
 #define STK_MIX_FRAME_GROUPS_MAX (UINT64_C(1) << 16)
 #define STK_MIX_FRAME_MAX (UINT64_C(1) << 32) /* units: a share is at least 2^-32 */
 
-/* What comes when a source has had its epochs. */
+/* What happens when a source has delivered its limit. */
 enum stk_mix_end {
     STK_MIX_REPEAT,      /* its next epoch: the mix has no end */
     STK_MIX_STOP,        /* the end of the mix */
@@ -49,17 +50,17 @@ struct stk_mix_source {
     uint64_t sample_limit; /* samples to give; 0: without end. Not looked at under REPEAT */
 };
 
-/* From `position` on these weights hold, one a source; 0 leaves a source out. */
+/* New weights from `position` on, one for each source; 0 excludes a source. */
 struct stk_mix_change {
     uint64_t position;
-    const uint64_t *weights; /* lent during init */
+    const uint64_t *weights; /* borrowed during init */
 };
 
 struct stk_mix_options {
     uint64_t seed;
-    const struct stk_mix_source *sources; /* lent during init */
-    const uint64_t *weights;              /* from position 0 on; lent during init */
-    const struct stk_mix_change *changes; /* by position, none twice; lent during init */
+    const struct stk_mix_source *sources; /* borrowed during init */
+    const uint64_t *weights;              /* from position 0 on; borrowed during init */
+    const struct stk_mix_change *changes; /* by position, none twice; borrowed during init */
     uint32_t source_count, change_count;
     uint32_t end;          /* enum stk_mix_end */
     uint64_t unit_samples; /* so many neighbours are from one source; 1 mixes batches, the size of
@@ -104,28 +105,30 @@ struct stk_mix_draw {
     uint64_t position; /* in that epoch */
 };
 
-/* ARGUMENT when a number is out of bounds, or nothing is to be mixed; ENOMEM. */
+/* Returns 0 on success, STOKER_ERROR_ARGUMENT if a number is out of range or there is no source,
+ * -ENOMEM. */
 int stk_mix_init(struct stk_mix *mix, const struct stk_mix_options *options,
                  struct stoker_error *error);
-void stk_mix_deinit(struct stk_mix *mix); /* zeroed is fine */
+void stk_mix_deinit(struct stk_mix *mix); /* a zeroed one is allowed */
 
-/* Samples that a source gives in all of a mix that has an end. */
+/* Samples that a source delivers in total, for a mix with an end. */
 uint64_t stk_mix_delivered(const struct stk_mix *mix, uint32_t source);
 /* position < mix->end. */
 void stk_mix_draw_at(const struct stk_mix *mix, uint64_t position, struct stk_mix_draw *draw_out);
-/* The draws at first .. first + count - 1: several times faster than one by one. */
+/* Writes the draws at first to first + count - 1: several times faster than single calls. */
 void stk_mix_draw_range(const struct stk_mix *mix, uint64_t first, uint64_t count,
                         struct stk_mix_draw *draws_out);
-/* Where the index-th sample that the source gives comes (of all that it gives in the mix, not of an
- * epoch of it; turns are not looked at): the inverse of a draw. false: it does not come. */
+/* Finds the position of the index-th sample that the source delivers in the mix (not in an epoch of
+ * the source; cycles are ignored): the inverse of a draw. Returns false if there is none. */
 bool stk_mix_find(const struct stk_mix *mix, uint32_t source, uint64_t index,
                   uint64_t *position_out);
-/* Where the weights may change when everything before `given` has been given: the end of the frame
- * that holds given - 1. A change there or later keeps the draws of every position before `given`;
- * one at or behind the end changes nothing. A multiple of the unit. */
+/* Returns the first position where the weights may change if all positions before `given` were
+ * delivered: the end of the frame with position given - 1, a multiple of the unit. A change there
+ * or later does not change the draws before `given`; a change at or behind the end has no effect.
+ */
 uint64_t stk_mix_change_position(const struct stk_mix *mix, uint64_t given);
 
-/* What a position gives: the sample that the source's own order has there. */
+/* The draw at a position, and the sample that the source's own order has there. */
 struct stk_mix_item {
     struct stk_mix_draw draw;
     uint64_t sample; /* of the source */
@@ -137,7 +140,7 @@ struct stk_mix_frame {
     uint32_t *draws, *holes, *excess; /* owned with it: while they are dealt */
 };
 
-/* Goes through positions: keeps the frame it is in, and the keys of the sources' epochs.
+/* Reads positions in sequence: caches the current frame, and the keys of the sources' epochs.
  * Owner: the caller. Threads: one. Memory: 128 kB (with groups as long as a frame is, at most 3 MB)
  * and half a kB a source, taken in init. */
 #define STK_MIX_FRAME_CACHED 4096u /* longer frames are gone through one by one, */
@@ -152,11 +155,13 @@ struct stk_mix_reader {
     uint64_t cached_max;                 /* units */
 };
 
-/* ARGUMENT when an order is not as long as its source; ENOMEM. */
+/* Returns 0 on success, STOKER_ERROR_ARGUMENT if the length of an order is not that of its source,
+ * -ENOMEM. */
 int stk_mix_reader_init(struct stk_mix_reader *reader, const struct stk_mix *mix,
                         const struct stk_order *orders, struct stoker_error *error);
-void stk_mix_reader_deinit(struct stk_mix_reader *reader); /* zeroed is fine */
-/* The items at first .. first + count - 1. Fast if they are neighbours, a frame or more of them. */
+void stk_mix_reader_deinit(struct stk_mix_reader *reader); /* a zeroed one is allowed */
+/* Writes the items at first to first + count - 1. Fast for calls in sequence, of a frame or more.
+ */
 void stk_mix_read(struct stk_mix_reader *reader, uint64_t first, uint64_t count,
                   struct stk_mix_item *items_out);
 
@@ -167,10 +172,10 @@ struct stk_weight_tree_node {
     uint32_t parent; /* index of a node before, or STK_WEIGHT_TREE_ROOT */
     uint64_t weight; /* among the children of its parent */
 };
-/* The weights of the leaves, in their sequence, so that each has exactly its part of its parent's
- * part: as small as whole numbers can be. ARGUMENT when they would pass STK_MIX_WEIGHTS_MAX.
- * Leaves of one parent should be neighbours: then the parent too is within one of its share.
- * weights_out has a place for each node. */
+/* Computes the weights of the leaves, in their sequence: the smallest whole numbers by which each
+ * leaf has exactly its share of its parent's share. Returns 0 on success, STOKER_ERROR_ARGUMENT if
+ * their sum would exceed STK_MIX_WEIGHTS_MAX, -ENOMEM. If the leaves of a parent are adjacent, the
+ * parent is within one sample of its share, too. weights_out has node_count entries. */
 int stk_weight_tree_flatten(const struct stk_weight_tree_node *nodes, uint32_t node_count,
                             uint64_t *weights_out, uint32_t *leaf_count_out,
                             struct stoker_error *error);

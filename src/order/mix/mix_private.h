@@ -1,5 +1,5 @@
-/* order/mix/mix_private.h: what the files of a mix share: where a unit stands in its segment and
- * frame, and whose it is. Letters as in mix.c.
+/* order/mix/mix_private.h: arithmetic that the files of this room share: segment, frame and source
+ * of a unit. Letters as in mix.c.
  * Owner: values. Threads: any. Memory: none. Bound: that of mix.h. */
 #ifndef ORDER_MIX_MIX_PRIVATE_H
 #define ORDER_MIX_MIX_PRIVATE_H
@@ -23,7 +23,8 @@ struct stk_mix_pick {
 /* Whose the drawn-th unit of the frame is: the sources have theirs one after the other. */
 struct stk_mix_pick stk_mix_pick_at(const struct stk_mix_segment *segment, uint32_t source_count,
                                     uint64_t frame, uint64_t drawn);
-/* A draw, and how many from there on are neighbours in the source and of the same unit. */
+/* Sets *draw_out. Returns how many draws from there on are adjacent in the source and in the same
+ * unit. */
 uint64_t stk_mix_draw_run(const struct stk_mix *mix, uint64_t position,
                           struct stk_mix_draw *draw_out);
 /* With home groups, and units of one sample: which draw an offset of the frame has; its inverse;
@@ -38,7 +39,7 @@ void stk_mix_group_frame(const struct stk_mix *mix, const struct stk_mix_segment
 uint64_t stk_mix_group_unit(const struct stk_mix *mix, uint64_t first, struct stk_mix_pick pick,
                             uint64_t offset);
 
-/* How many units of the frame are of the sources up to this one. */
+/* Number of units of the frame that belong to this source and the sources before it. */
 uint64_t stk_mix_frame_units_up_to(const struct stk_mix_segment *segment, uint32_t source,
                                    uint64_t frame);
 

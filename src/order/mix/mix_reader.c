@@ -24,8 +24,8 @@ int stk_mix_reader_init(struct stk_mix_reader *reader, const struct stk_mix *mix
     for (uint32_t i = 0; i < mix->source_count; i++) {
         if (orders[i].options.sample_count != mix->samples[i].number) {
             *reader = (struct stk_mix_reader){0};
-            return stk_fail(error, STOKER_ERROR_ARGUMENT, "an order is not of its source",
-                            "make orders and mix of the same counts",
+            return stk_fail(error, STOKER_ERROR_ARGUMENT, "an order does not belong to its source",
+                            "create the orders and the mix with the same counts",
                             "source %u: %llu samples, order: %llu", i,
                             (unsigned long long)mix->samples[i].number,
                             (unsigned long long)orders[i].options.sample_count);
@@ -39,8 +39,7 @@ int stk_mix_reader_init(struct stk_mix_reader *reader, const struct stk_mix *mix
     }
     if (!reader->epochs || !reader->items || (mix->deals_groups && !reader->frame.drawn)) {
         stk_mix_reader_deinit(reader);
-        return stk_fail_errno(error, 12, "no memory to read a mix", "free some memory",
-                              "%u sources", mix->source_count);
+        return stk_fail_memory(error, "mix, %u sources", mix->source_count);
     }
     if (mix->deals_groups) {
         reader->frame.draws = reader->frame.drawn + reader->cached_max;

@@ -1,4 +1,4 @@
-/* Segments, laid out once: weights, changes and ends -> counts of every frame. Letters as in mix.c.
+/* Computes the segments: weights, changes and ends -> counts of every frame. Letters as in mix.c.
  */
 #include "order/mix/mix_private.h"
 
@@ -52,8 +52,7 @@ int stk_mix_init(struct stk_mix *mix, const struct stk_mix_options *options,
     mix->segments =
         stk_alloc((size_t)options->source_count + options->change_count + 1, sizeof *mix->segments);
     status = mix->segments ? lay_out(&layout, error)
-                           : stk_fail_errno(error, 12, "no memory for a mix", "free some memory",
-                                            "%u sources", options->source_count);
+                           : stk_fail_memory(error, "mix, %u sources", options->source_count);
     if (status < 0) {
         stk_mix_deinit(mix);
     }
@@ -101,7 +100,7 @@ static int check(const struct stk_mix_options *options, struct stoker_error *err
              source->sample_limit < unit)) {
             return stk_fail(
                 error, STOKER_ERROR_ARGUMENT, "too few or too many samples in a source",
-                "leave it out, or take smaller batches", "source %u: %llu samples, limit %llu", i,
+                "leave it out, or use smaller batches", "source %u: %llu samples, limit %llu", i,
                 (unsigned long long)source->sample_count, (unsigned long long)source->sample_limit);
         }
     }
@@ -127,8 +126,8 @@ static int check_weights(const struct stk_mix_options *options, const uint64_t *
     for (uint32_t i = 0; i < options->source_count; i++) {
         if (weights[i] > STK_MIX_WEIGHTS_MAX - total) {
             return stk_fail(error, STOKER_ERROR_ARGUMENT, "the weights are too large",
-                            "divide them: their sum may be 2^56", "weights from position %llu",
-                            (unsigned long long)position);
+                            "divide them: their sum may be at most 2^56",
+                            "weights from position %llu", (unsigned long long)position);
         }
         total += weights[i];
     }
@@ -325,15 +324,14 @@ static int add_segment(struct layout *layout, struct stoker_error *error)
     }
     frame = frame_of(layout, total);
     if (frame == 0) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a weight is too small beside the others",
-                        "give each source at least 2^-32 of the mix, or none",
-                        "weights from position %llu",
-                        (unsigned long long)(layout->position * layout->unit));
+        return stk_fail(
+            error, STOKER_ERROR_ARGUMENT, "a weight is too small compared with the others",
+            "give each source at least 2^-32 of the mix, or none", "weights from position %llu",
+            (unsigned long long)(layout->position * layout->unit));
     }
     segment->quota = stk_alloc((size_t)source_count * 5, sizeof *segment->quota);
     if (!segment->quota) {
-        return stk_fail_errno(error, 12, "no memory for a mix", "free some memory", "%u sources",
-                              source_count);
+        return stk_fail_memory(error, "mix, %u sources", source_count);
     }
     layout->mix->segment_count++;
     segment->remainder = segment->quota + source_count;

@@ -1,5 +1,5 @@
-/* A tree of weights as one list: the part of a leaf is the product of the parts on its way, kept
- * as a fraction in its lowest terms; their common denominator makes weights of them. */
+/* Flattens a tree of weights: the share of a leaf is the product of the shares on its path, as a
+ * fraction in lowest terms; the common denominator turns the fractions into weights. */
 #include "order/mix/mix.h"
 
 #include "base/mem.h"
@@ -42,8 +42,7 @@ int stk_weight_tree_flatten(const struct stk_weight_tree_node *nodes, uint32_t n
     }
     parts = stk_alloc((size_t)node_count + 1, sizeof *parts);
     if (!parts) {
-        return stk_fail_errno(error, 12, "no memory for a tree of weights", "free some memory",
-                              "%u nodes", node_count);
+        return stk_fail_memory(error, "tree of weights, %u nodes", node_count);
     }
     status = check(nodes, node_count, parts, error);
     parts[node_count].above = parts[node_count].below = 1;

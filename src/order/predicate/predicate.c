@@ -1,5 +1,5 @@
-/* The predicate: a parser by recursive descent, and a walk over what it made. The answer of each
- * part is 1, 0 or "not known yet"; `and` and `or` stop at the first part that settles them. */
+/* A recursive-descent parser, and the evaluation of its syntax tree. The value of a node is 1, 0 or
+ * "unknown"; `and` and `or` stop at the first operand that decides them. */
 #include "order/predicate/predicate.h"
 
 #include "base/mem.h"
@@ -416,7 +416,7 @@ static int parse_one(struct parser *parser, uint32_t *node_out)
 
     if (parser->depth == STK_PREDICATE_DEPTH_MAX) {
         return stk_fail(parser->error, STOKER_ERROR_LIMIT, "a subset is nested too deep",
-                        "write it with fewer brackets", "64 deep at %zu", parser->at);
+                        "write it with fewer parentheses", "64 deep at %zu", parser->at);
     }
     parser->depth++;
     if (accept_word(parser, "not")) {
@@ -484,8 +484,7 @@ static int start(struct parser *parser, struct stk_predicate *query, struct stk_
     query->operands = stk_alloc(text.bytes + 1, sizeof *query->operands);
     query->literals = stk_alloc(text.bytes + 1, sizeof *query->literals);
     if (!query->text || !query->nodes || !query->operands || !query->literals) {
-        return stk_fail(error, -ENOMEM, "cannot read a subset", "free memory", "%zu bytes",
-                        text.bytes);
+        return stk_fail_memory(error, "predicate, %zu bytes", text.bytes);
     }
     return 0;
 }

@@ -1,8 +1,8 @@
-/* order/predicate/predicate.h: which samples: a predicate over columns, "label in (3, 7) and size >
- * 10_000".
+/* order/predicate/predicate.h: selects samples by a predicate over columns, such as
+ * "label in (3, 7) and size > 10_000".
  *
  *   text --parse--> query, names of its columns
- *   values of columns --holds--> true | false | "first tell me column c" (and so on)
+ *   values of columns --evaluate--> true | false | the column whose value is needed next
  *
  *   either    := both {"or" both}                  both := one {"and" one}
  *   one       := "not" one | "(" either ")" | operand test
@@ -11,9 +11,9 @@
  *   operand   := literal | COLUMN ["%" number]
  *   literal   := ["-"] number | 'text' | "text" | "true" | "false"
  *
- * It reads as Python does. A comparison with what a sample does not have (none), or between text
- * and a number, is false, != too; so `not size > 5` holds for samples without a size. Columns are
- * asked for only when the answer depends on them: cheap ones go first, to the left.
+ * The syntax is that of Python. A comparison with a missing value (none), or between text and a
+ * number, is false, also !=; so `not size > 5` is true for samples without a size. A column is
+ * requested only if the result depends on it: write cheap columns first.
  *
  * Pure. Owner: the caller. Threads: one for parse, any after it. Memory: taken in parse, 100 bytes
  * a byte of text. Bound: STK_PREDICATE_BYTES_MAX, STK_PREDICATE_DEPTH_MAX,
@@ -28,7 +28,7 @@
 #define STK_PREDICATE_COLUMNS_MAX 32u
 
 enum stk_predicate_kind {
-    STK_PREDICATE_UNKNOWN, /* not yet told */
+    STK_PREDICATE_UNKNOWN, /* not read yet */
     STK_PREDICATE_NONE,    /* the sample has none */
     STK_PREDICATE_INT,     /* also true and false: 1 and 0 */
     STK_PREDICATE_REAL,    /* never NaN */
@@ -57,19 +57,21 @@ struct stk_predicate {
     const char *columns[STK_PREDICATE_COLUMNS_MAX]; /* names, none twice; in `text` */
 };
 
-/* ARGUMENT: says where it cannot be read; LIMIT; ENOMEM. */
+/* Returns 0 on success, STOKER_ERROR_ARGUMENT with the offset of the syntax error,
+ * STOKER_ERROR_LIMIT, -ENOMEM. */
 int stk_predicate_parse(struct stk_predicate *query, struct stk_view text,
                         struct stoker_error *error);
-/* The name of one column and nothing else: a query of that column, which is never asked. */
+/* Parses the name of one column and nothing else; the query is only used for the name. */
 int stk_predicate_parse_column(struct stk_predicate *query, struct stk_view text,
                                struct stoker_error *error);
-void stk_predicate_deinit(struct stk_predicate *query); /* zeroed is fine */
+void stk_predicate_deinit(struct stk_predicate *query); /* a zeroed one is allowed */
 
-/* values: one a column. 1 or 0; -1: *column_out, which is UNKNOWN, decides. */
+/* values: one for each column. Returns 1 (true), 0 (false), or -1 if the result depends on the
+ * value of *column_out, which is UNKNOWN. */
 int stk_predicate_evaluate(const struct stk_predicate *query,
                            const struct stk_predicate_value *values, uint32_t *column_out);
 
-/* Below, equal, above: -1, 0, 1. Both are numbers, or both are texts. */
+/* Returns -1, 0 or 1: less, equal, greater. Both are numbers, or both are texts. */
 int stk_predicate_compare(const struct stk_predicate_value *a, const struct stk_predicate_value *b);
 
 #endif

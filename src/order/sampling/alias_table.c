@@ -1,6 +1,6 @@
 /* Walker's alias method: as many columns of equal height as samples; each column belongs to one
- * sample below its threshold and to another above it. A random number chooses a column, and what is
- * left of it the height.
+ * sample below its threshold and to another above it. A random number selects a column, and its
+ * remaining bits the height.
  *
  * Filled by one sweep over the light samples and one over the heavy ones, which needs no memory of
  * its own (Huebschle-Schneider and Sanders, "Parallel weighted random sampling", 2019). In whole
@@ -40,8 +40,7 @@ int stk_alias_table_init(struct stk_alias_table *alias, const uint32_t *weights,
     alias->aliases = stk_alloc(count, sizeof *alias->aliases);
     if (!alias->thresholds || !alias->aliases) {
         stk_alias_table_deinit(alias);
-        return stk_fail_errno(error, 12, "no memory for a table of weights", "free some memory",
-                              "%llu weights", (unsigned long long)count);
+        return stk_fail_memory(error, "alias table, %llu weights", (unsigned long long)count);
     }
     fill(alias, weights, sum);
     return 0;

@@ -23,8 +23,8 @@ int stk_class_balance_init(struct stk_class_balance *classes, const uint32_t *la
     classes->starts = stk_alloc((size_t)label_count + 2, sizeof *classes->starts);
     classes->samples = stk_alloc(sample_count, sizeof *classes->samples);
     if (!classes->starts || !classes->samples) {
-        status = stk_fail_errno(error, 12, "no memory to sort by class", "free some memory",
-                                "%llu samples", (unsigned long long)sample_count);
+        status =
+            stk_fail_memory(error, "class balance, %llu samples", (unsigned long long)sample_count);
     } else {
         status = sort(classes, labels, sample_count, label_count, error);
     }

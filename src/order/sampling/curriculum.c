@@ -1,4 +1,4 @@
-/* Chosen samples: stage, pass, place in it, and the sample behind it. */
+/* Chosen samples: finds the stage, the pass, the position in it, and the sample. */
 #include "order/sampling/curriculum.h"
 
 #include "base/mem.h"
@@ -25,7 +25,7 @@ static int copy_ends(struct stk_curriculum *stages, const struct stk_curriculum_
     }
     if (!is_rising || end != options->order.sample_count) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "a two-level shuffle needs shards",
-                        "give where the samples of each shard end, in rising sequence",
+                        "give the end of the samples of each shard in ascending order",
                         "%u shards of %llu samples", options->shard_count,
                         (unsigned long long)options->order.sample_count);
     }

@@ -1,20 +1,20 @@
-/* order/sampling/sampling.h: other ways to choose samples than each once an epoch, all of them
- * functions of a position of the run, with no state but tables made once.
+/* order/sampling/sampling.h: ways to choose samples other than each once an epoch: pure functions
+ * of the run position, with tables that are built once.
  *
  *   stk_alias_table      with replacement, by weight        8 bytes a sample
  *   stk_class_balance    each class as often as the others  4 bytes a sample
- *   stk_two_level     the classic shuffle: shards, then the samples of each
- *   stk_repeats    each sample several times in a row, or in a step
+ *   stk_two_level        the classic shuffle: shards, then the samples of each
+ *   stk_repeats          each sample several times in a row, or in a step
  *
- * Augmentation is keyed by the position, so two draws of one sample differ.
- * Owner: the caller. Threads: any after init (shards: after begin). Memory: taken in init.
+ * The key of augmentation is the position, so two draws of a sample are augmented differently.
+ * Owner: the caller. Threads: any after init (shards: after begin). Memory: allocated in init.
  * Bound: 2^32 - 1 samples of alias and classes, STK_ORDER_SAMPLES_MAX of the others. */
 #ifndef ORDER_SAMPLING_SAMPLING_H
 #define ORDER_SAMPLING_SAMPLING_H
 
 #include "order/sampling/subset.h"
 
-/* A random number for each position of a run. Two uses of a seed take different `use`s. */
+/* Key of the random numbers of a run's positions. Each purpose has its own `use`. */
 enum stk_draw_use {
     STK_DRAW_USE_ALIAS = 1,
     STK_DRAW_USE_UNIFORM,
@@ -28,16 +28,17 @@ struct stk_alias_table {
     struct stk_mapped_table mapped; /* not owned, then */
 };
 
-/* weights: `count` of them, not all 0; a sample of weight 0 is never drawn. The chance of each is
- * its part of the sum to within 2^-32. ARGUMENT, ENOMEM. */
+/* weights: `count` of them, not all 0; a sample with weight 0 is never drawn. The probability of a
+ * sample is its share of the sum, within 2^-32. Returns 0 on success, STOKER_ERROR_ARGUMENT,
+ * -ENOMEM. */
 int stk_alias_table_init(struct stk_alias_table *alias, const uint32_t *weights, uint64_t count,
                          struct stoker_error *error);
-void stk_alias_table_deinit(struct stk_alias_table *alias); /* zeroed is fine */
+void stk_alias_table_deinit(struct stk_alias_table *alias); /* a zeroed one is allowed */
 /* STK_MAPPED_TABLE_DAMAGED. */
 uint64_t stk_alias_table_draw(const struct stk_alias_table *alias, uint64_t key, uint64_t position);
 
-/* Samples by class. Of every `class_count` positions one is of each class that has samples; a class
- * goes through all its samples before one comes again. */
+/* Samples by class. Every `class_count` positions have one sample of each class that is not empty;
+ * a sample comes again only after all samples of its class. */
 struct stk_class_balance {
     uint32_t class_count; /* with samples */
     uint64_t sample_count;
@@ -46,16 +47,17 @@ struct stk_class_balance {
     struct stk_mapped_table mapped; /* not owned, then */
 };
 
-/* labels: one a sample, below label_count. ARGUMENT, ENOMEM. */
+/* labels: one for each sample, below label_count. Returns 0 on success, STOKER_ERROR_ARGUMENT,
+ * -ENOMEM. */
 int stk_class_balance_init(struct stk_class_balance *classes, const uint32_t *labels,
                            uint64_t sample_count, uint32_t label_count, struct stoker_error *error);
-void stk_class_balance_deinit(struct stk_class_balance *classes); /* zeroed is fine */
+void stk_class_balance_deinit(struct stk_class_balance *classes); /* a zeroed one is allowed */
 /* STK_MAPPED_TABLE_DAMAGED. */
 uint64_t stk_class_balance_draw(const struct stk_class_balance *classes, uint64_t key,
                                 uint64_t position);
 
-/* The classic two-level shuffle, under its own name to be compared with: shards in an order of the
- * epoch, then the samples of each in an order of the epoch and shard. */
+/* The classic two-level shuffle, for comparisons: the shards in an order that depends on the epoch,
+ * then the samples of each shard in an order that depends on epoch and shard. */
 struct stk_two_level {
     uint64_t seed, key, sample_count;
     uint32_t shard_count;
@@ -66,21 +68,21 @@ struct stk_two_level {
 
 int stk_two_level_init(struct stk_two_level *shards, const uint64_t *counts, uint32_t shard_count,
                        uint64_t seed, struct stoker_error *error);
-void stk_two_level_deinit(struct stk_two_level *shards); /* zeroed is fine */
+void stk_two_level_deinit(struct stk_two_level *shards); /* a zeroed one is allowed */
 /* O(shards), once an epoch. */
 void stk_two_level_begin(struct stk_two_level *shards, uint64_t epoch);
 /* position < sample_count */
 uint64_t stk_two_level_sample(const struct stk_two_level *shards, uint64_t position);
 
-/* Repeated augmentation: `spread` positions of an order come `times` times one after the other, so
- * copies are `spread` apart. With spread 1 a sample's copies are neighbours; with batch / times
- * they are in one batch, and on different ranks. */
+/* Repeated augmentation: `spread` positions of an order come `times` times in sequence, so copies
+ * are `spread` positions apart. With spread 1 the copies of a sample are adjacent; with batch /
+ * times they are in one batch, and on different ranks. */
 struct stk_repeats {
     uint64_t position_count; /* of the order */
     uint32_t times, spread;  /* > 0 */
 };
 
-/* position < position_count * times: the position of the order. */
+/* Returns the position in the order. position < position_count * times. */
 static inline uint64_t stk_repeats_position(const struct stk_repeats *repeats, uint64_t position)
 {
     uint64_t turn = (uint64_t)repeats->spread * repeats->times;

@@ -1,4 +1,4 @@
-/* The file of a table: parts one after the other, sums of its pages, a foot that tells where. */
+/* The file of a sampling table: its parts, checksums of pages, and a footer with their places. */
 #include "order/sampling/sampling_table.h"
 
 #include "base/mem.h"
@@ -69,8 +69,8 @@ int stk_sampling_table_image(const struct stk_sampling_table_content *content,
     foot.file_bytes = at + page_count * 8 + sizeof foot;
     image = stk_alloc(foot.file_bytes, 1);
     if (!image) {
-        return stk_fail(error, -ENOMEM, "no memory for a table", "free memory", "%llu bytes",
-                        (unsigned long long)foot.file_bytes);
+        return stk_fail_memory(error, "sampling table, %llu bytes",
+                               (unsigned long long)foot.file_bytes);
     }
     memcpy(head.magic, STK_SAMPLING_TABLE_HEAD_MAGIC, sizeof head.magic);
     memcpy(foot.magic, STK_SAMPLING_TABLE_FOOT_MAGIC, sizeof foot.magic);
@@ -94,8 +94,8 @@ int stk_sampling_table_image(const struct stk_sampling_table_content *content,
 
 static int damaged(const char *name, uint64_t at, const char *detail, struct stoker_error *error)
 {
-    stk_fail(error, STOKER_ERROR_CORRUPT, "a table of chosen samples is damaged",
-             "remove it: it is made anew", "%s", detail);
+    stk_fail(error, STOKER_ERROR_CORRUPT, "the sampling table is damaged",
+             "remove it: it will be created again", "%s", detail);
     stk_error_set_location(error, name, at, NULL);
     return STOKER_ERROR_CORRUPT;
 }
@@ -157,14 +157,15 @@ static int read_foot(struct stk_sampling_table *table, struct stoker_error *erro
     int status;
 
     if (image.bytes < sizeof head || memcmp(image.data, STK_SAMPLING_TABLE_HEAD_MAGIC, 8) != 0) {
-        return stk_fail(error, STOKER_ERROR_FORMAT, "the file is no table of chosen samples",
-                        "remove it: it is made anew", "'%s'", table->name);
+        return stk_fail(error, STOKER_ERROR_FORMAT, "the file is not a sampling table",
+                        "remove it: it will be created again", "'%s'", table->name);
     }
     memcpy(&head, image.data, sizeof head);
     if (head.version != STK_SAMPLING_TABLE_VERSION ||
         head.page_bytes != STK_SAMPLING_TABLE_PAGE_BYTES) {
-        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "a table has another version",
-                        "remove it: it is made anew", "'%s' version %u", table->name, head.version);
+        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "the sampling table has another version",
+                        "remove it: it will be created again", "'%s' version %u", table->name,
+                        head.version);
     }
     if (image.bytes < sizeof head + sizeof *foot || image.bytes % 8 != 0) {
         return damaged(table->name, image.bytes, "it ends too early", error);
@@ -237,9 +238,8 @@ int stk_sampling_table_open(struct stk_sampling_table **table_out, struct stk_vi
         table->image = image;
         table->name = stk_strdup(name);
     }
-    status = table && table->name
-                 ? read_foot(table, error)
-                 : stk_fail(error, -ENOMEM, "cannot map a table", "free memory", "'%s'", name);
+    status = table && table->name ? read_foot(table, error)
+                                  : stk_fail_memory(error, "sampling table, '%s'", name);
     if (status < 0) {
         stk_sampling_table_close(table);
         return status;

@@ -1,11 +1,9 @@
-/* order/sampling/sampling_table.h: tables of O(samples) bits that tell which samples a run has and
- * how it draws them, as a file: made once, mapped by every process, used as it lies. The format:
- * docs/formats.md.
+/* order/sampling/sampling_table.h: the file with the tables of a sampler (chosen samples, weights,
+ * classes): built once, mapped by every process and used in place. Format: docs/formats.md.
  *
- *   subset, alias, classes (mix/) --image--> bytes --write, map (room sampler)--> bytes
- *   bytes --open: head, foot, sums of pages--> subset, alias, classes, lent
- *                              page by page checked at the first look; no number in them is
- * believed
+ *   subset, alias, classes --image--> bytes --written and mapped by loader/sampler--> bytes
+ *   bytes --open: header, footer, checksums of pages--> subset, alias, classes, borrowed
+ *                              each page is checked at its first use; numbers are not trusted
  *
  * Pure. Owner: the sampler. Threads: look-ups: any. Memory: a bit a page, and the image's maker's.
  * Bound: STK_ORDER_SAMPLES_MAX samples; alias and classes 2^32 - 1. */
@@ -20,7 +18,7 @@
 #define STK_SAMPLING_TABLE_VERSION 1u
 #define STK_SAMPLING_TABLE_PAGE_BYTES STK_PAGED_FILE_PAGE_BYTES
 
-/* Little end first, as the machines that stoker runs on. */
+/* Little-endian, as the machines that stoker supports. */
 struct stk_sampling_table_head {
     char magic[8];
     uint32_t version, page_bytes;
@@ -48,11 +46,11 @@ struct stk_sampling_table_foot {
     uint64_t parts[STK_SAMPLING_TABLE_PARTS]
                   [2];       /* where each begins, a multiple of 8, and its bytes; 0, 0 */
     uint8_t identity[32];    /* of the data set */
-    uint8_t rule_digest[32]; /* what was asked for */
+    uint8_t rule_digest[32]; /* of the request */
     uint64_t foot_sum;
 };
 
-/* What goes into a file, all lent. NULL: none. alias and classes count what the subset holds. */
+/* Content of a file, borrowed. NULL: none. alias and classes number the samples of the subset. */
 struct stk_sampling_table_content {
     uint64_t sample_count;
     const struct stk_subset *subset;
@@ -61,7 +59,7 @@ struct stk_sampling_table_content {
     uint8_t identity[32], rule_digest[32];
 };
 
-/* The bytes of a file, given: stk_free. The same content gives the same bytes. */
+/* Makes the bytes of a file; free them with stk_free. The same content gives the same bytes. */
 int stk_sampling_table_image(const struct stk_sampling_table_content *content,
                              struct stk_view *image_out, struct stoker_error *error);
 
@@ -70,14 +68,15 @@ struct stk_sampling_table {
     struct stk_sampling_table_foot foot;
     struct stk_paged_file file; /* the image's pages */
     char *name;                 /* owned: for errors */
-    /* Empty where the file has none: count 0. */
+    /* count 0: not in the file. */
     struct stk_subset subset;
     struct stk_alias_table alias;
     struct stk_class_balance classes;
 };
 
-/* O(1). image: 8-aligned, lent until close. FORMAT: it is no table; UNSUPPORTED: a later version;
- * CORRUPT; ENOMEM. Gives *table_out; what it lends is lent until close, and is at its address. */
+/* Opens a table in O(1). image: at a multiple of 8, borrowed until close. Returns 0 on success,
+ * STOKER_ERROR_FORMAT if it is not a table, STOKER_ERROR_UNSUPPORTED if it has another version,
+ * STOKER_ERROR_CORRUPT, -ENOMEM. The tables inside are valid until close. */
 int stk_sampling_table_open(struct stk_sampling_table **table_out, struct stk_view image,
                             const char *name, struct stoker_error *error);
 void stk_sampling_table_close(struct stk_sampling_table *table); /* NULL is fine */

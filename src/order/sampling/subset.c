@@ -1,7 +1,7 @@
 /* Rank and select on a bitmap. Ranks lie as in rank9 (Vigna, "Broadword implementation of
- * rank/select queries", 2008): of each block of 8 words, how many ones come before it, and in a
- * second number how many come before each of its words 1 to 7, 9 bits each. A select looks up in
- * which block the 4096th one before it lies, and then halves what is between. */
+ * rank/select queries", 2008): for each block of 8 words, the number of ones before it, and a
+ * second number with the ones before each of its words 1 to 7, 9 bits each. A select looks up the
+ * block of the nearest 4096th one, and continues by binary search. */
 #include "order/sampling/subset.h"
 
 #include "base/mem.h"
@@ -47,8 +47,7 @@ int stk_subset_init(struct stk_subset *subset, uint64_t sample_count, struct sto
     subset->selects = stk_alloc(sample_count / SELECT_STRIDE + 2, sizeof *subset->selects);
     if (!subset->words || !subset->ranks || !subset->selects) {
         stk_subset_deinit(subset);
-        return stk_fail_errno(error, 12, "no memory for a subset", "free some memory",
-                              "%llu samples", (unsigned long long)sample_count);
+        return stk_fail_memory(error, "subset, %llu samples", (unsigned long long)sample_count);
     }
     return 0;
 }

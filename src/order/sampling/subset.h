@@ -1,10 +1,10 @@
-/* order/sampling/subset.h: some of N samples, numbered anew: the k-th, and how many stand before
- * one.
+/* order/sampling/subset.h: a subset of N samples with rank and select: the number of chosen samples
+ * before a sample, and the k-th chosen sample.
  *
- *   zeroed --init--> open --add--> open --seal--> sealed: rank, select --deinit--> zeroed
+ *   zeroed --init--> open --add--> open --freeze--> frozen: rank, select --deinit--> zeroed
  *
- * The order of a run counts only what is in the subset (order -> k -> select -> sample), so nothing
- * is skipped, whatever the subset. A curriculum is a mix (order/mix/mix.h) whose sources are
+ * The order of a run counts only samples of the subset (order -> k -> select -> sample), so no
+ * position is skipped. A curriculum is a mix (order/mix/mix.h) whose sources are
  * subsets, with a change of weights where a stage begins. Owner: the caller. Threads: one while
  * open, then any. Memory: 1.27 bits a sample, taken in init. Bound: STK_ORDER_SAMPLES_MAX samples.
  */
@@ -13,12 +13,12 @@
 
 #include "order/order.h"
 
-/* A table in memory that others made: a file that is mapped. Each place is asked for before it is
- * looked at, and what is read there is not believed. */
+/* A table in a mapped file. Each place is checked before it is read, and the numbers there are not
+ * trusted. */
 struct stk_mapped_table {
-    /* Whether the bytes are what was written. NULL: the table was made here. */
+    /* Returns true if the bytes have their checksum. NULL: the table was built in this process. */
     bool (*check)(const void *context, const void *at, size_t bytes);
-    /* Why not: fills *error (may be NULL), and answers its status. */
+    /* Fills *error (may be NULL) with the damage. Returns its status. */
     int (*fail)(const void *context, struct stoker_error *error);
     const void *context;
 };
@@ -29,7 +29,7 @@ static inline bool stk_mapped_table_check(const struct stk_mapped_table *lent, c
     return !lent->check || lent->check(lent->context, at, bytes);
 }
 
-/* What a look-up in a lent table answers that is damaged. */
+/* Result of a lookup in a mapped table that is damaged. */
 #define STK_MAPPED_TABLE_DAMAGED UINT64_MAX
 
 struct stk_subset {
@@ -46,21 +46,22 @@ uint64_t stk_subset_words(uint64_t sample_count);
 uint64_t stk_subset_ranks(uint64_t sample_count);
 uint64_t stk_subset_selects(uint64_t count);
 
-/* None of the samples. ARGUMENT when there are too many; ENOMEM. */
+/* Makes an empty subset. Returns 0 on success, STOKER_ERROR_ARGUMENT if there are too many samples,
+ * -ENOMEM. */
 int stk_subset_init(struct stk_subset *subset, uint64_t sample_count, struct stoker_error *error);
-void stk_subset_deinit(struct stk_subset *subset); /* zeroed is fine */
-/* sample < sample_count; twice is once. */
+void stk_subset_deinit(struct stk_subset *subset); /* a zeroed one is allowed */
+/* sample < sample_count; adding a sample again has no effect. */
 void stk_subset_add(struct stk_subset *subset, uint64_t sample);
-/* Everything that was not in it, and nothing else. */
+/* Replaces the subset by its complement. */
 void stk_subset_invert(struct stk_subset *subset);
-/* No more to come; may be called again after an add. */
+/* Builds the tables for rank and select; call it again after an add. */
 void stk_subset_freeze(struct stk_subset *subset);
 
 bool stk_subset_has(const struct stk_subset *subset, uint64_t sample);
-/* Sealed: how many of the subset come before the sample; sample <= sample_count.
+/* Frozen: returns the number of chosen samples before the sample (sample <= sample_count), or
  * STK_MAPPED_TABLE_DAMAGED. */
 uint64_t stk_subset_rank(const struct stk_subset *subset, uint64_t sample);
-/* Sealed: the sample with rank k; k < count. rank(select(k)) == k. STK_MAPPED_TABLE_DAMAGED. */
+/* Frozen: returns the sample with rank k (k < count), or STK_MAPPED_TABLE_DAMAGED. */
 uint64_t stk_subset_select(const struct stk_subset *subset, uint64_t k);
 
 #endif

@@ -1,5 +1,5 @@
-/* The classic two-level shuffle. Shards have different counts, so where a shard begins in an epoch
- * is a sum over those before it: made once an epoch, then a position finds its shard by halving. */
+/* The classic two-level shuffle. The start of a shard in an epoch is the sum of the counts of the
+ * shards before it: computed once an epoch, then a binary search finds the shard of a position. */
 #include "order/sampling/sampling.h"
 
 #include "base/mem.h"
@@ -18,8 +18,7 @@ int stk_two_level_init(struct stk_two_level *shards, const uint64_t *counts, uin
     shards->turns = stk_alloc((size_t)shard_count + 1, sizeof *shards->turns);
     if (!shards->starts || !shards->turns) {
         stk_two_level_deinit(shards);
-        return stk_fail_errno(error, 12, "no memory for an order of shards", "free some memory",
-                              "%u shards", shard_count);
+        return stk_fail_memory(error, "order of shards, %u shards", shard_count);
     }
     for (uint32_t i = 0; i < shard_count; i++) {
         if (counts[i] > STK_ORDER_SAMPLES_MAX - sum) {

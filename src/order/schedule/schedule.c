@@ -1,4 +1,4 @@
-/* One question for the loader, whatever answers it: which sample stands here? */
+/* One interface for the loader: the sample at a position, for orders, mixes and stages. */
 #include "order/schedule/schedule.h"
 
 #include "base/mem.h"
@@ -42,10 +42,11 @@ static int resolve_rule(struct request *request, uint32_t source, uint64_t count
         return 0;
     }
     if (!chooser->is_made || chooser->sample_count != count) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the sampler of a source is not usable here",
-                        "make it with stoker_sampler_next, of a data set of that source alone",
-                        "source %u of %llu samples, sampler of %llu", source,
-                        (unsigned long long)count, (unsigned long long)chooser->sample_count);
+        return stk_fail(
+            error, STOKER_ERROR_ARGUMENT, "the sampler of a source belongs to other samples",
+            "open it on a data set of that source alone, and complete it with stoker_sampler_next",
+            "source %u of %llu samples, sampler of %llu", source, (unsigned long long)count,
+            (unsigned long long)chooser->sample_count);
     }
     *rule = chooser->rule;
     request->has_choices = true;
@@ -110,8 +111,7 @@ static int open_mix(struct stk_schedule *schedule, const struct stk_order_option
     int status;
 
     if (!request) {
-        return stk_fail_errno(error, 12, "no memory for a mix", "free some memory", "%u sources",
-                              mix->source_count);
+        return stk_fail_memory(error, "mix, %u sources", mix->source_count);
     }
     status = resolve(request, mix, order->seed, error);
     if (status == 0) {
@@ -135,8 +135,8 @@ static int open_stages(struct stk_schedule *schedule, const struct stk_order_opt
 
     if (!stages || request->shard_count > UINT32_MAX) {
         stk_free(stages);
-        return stk_fail_errno(error, 12, "no memory for the stages of a run", "free some memory",
-                              "%llu shards", (unsigned long long)request->shard_count);
+        return stk_fail_memory(error, "stages of a run, %llu shards",
+                               (unsigned long long)request->shard_count);
     }
     status =
         stk_curriculum_resolve(&draw_sample, stages, request->sampling, order->sample_count, error);
@@ -154,8 +154,9 @@ int stk_schedule_open(struct stk_schedule *schedule, const struct stk_order_opti
 {
     *schedule = (struct stk_schedule){0};
     if (request->mix && (request->sampling || order->shuffle == STOKER_SHUFFLE_TWO_LEVEL)) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a mix has whole sources",
-                        "choose samples, or shuffle by two levels, without a mix", "sampling");
+        return stk_fail(error, STOKER_ERROR_ARGUMENT,
+                        "a mix cannot be combined with sampling or a two-level shuffle",
+                        "remove the mix, or the sampling and the two-level shuffle", "sampling");
     }
     if (request->mix) {
         return open_mix(schedule, order, request->mix, error);
@@ -281,8 +282,8 @@ static int init_stages(struct stk_schedule *schedule, const struct stk_schedule_
     whole.shuffle = STOKER_SHUFFLE_NONE;
     stages.order = options->order;
     if (options->mix) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "stages beside a mix",
-                        "choose samples without a mix, or mix whole sources", "schedule");
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "stages cannot be combined with a mix",
+                        "remove the mix or the stages", "schedule");
     }
     status = stk_order_init(&schedule->order, &whole, error);
     status = status < 0 ? status : stk_curriculum_init(&schedule->stages, &stages, error);
@@ -336,8 +337,7 @@ static int init_rules(struct stk_schedule *schedule, const struct stk_schedule_o
     schedule->rules = stk_alloc(source_count, sizeof *schedule->rules);
     schedule->draw_keys = stk_alloc(source_count, sizeof *schedule->draw_keys);
     if (!schedule->rules || !schedule->draw_keys) {
-        return stk_fail_errno(error, 12, "no memory for a mix", "free some memory", "%u sources",
-                              source_count);
+        return stk_fail_memory(error, "mix, %u sources", source_count);
     }
     for (uint32_t i = 0; i < source_count; i++) {
         const struct stk_sampling_rule *rule = &options->rules[i];
@@ -368,8 +368,7 @@ static int init_sources(struct stk_schedule *schedule, const struct stk_schedule
     schedule->firsts = stk_alloc(source_count, sizeof *schedule->firsts);
     schedule->cycle_samples = stk_alloc(source_count, sizeof *schedule->cycle_samples);
     if (!schedule->orders || !schedule->firsts || !schedule->cycle_samples) {
-        return stk_fail_errno(error, 12, "no memory for a mix", "free some memory", "%u sources",
-                              source_count);
+        return stk_fail_memory(error, "mix, %u sources", source_count);
     }
     for (uint32_t i = 0; i < source_count; i++) {
         const struct stk_mix_source *source = &options->mix->sources[i];
@@ -378,8 +377,9 @@ static int init_sources(struct stk_schedule *schedule, const struct stk_schedule
 
         if (options->ends[i] > options->order.sample_count || options->ends[i] < first ||
             options->ends[i] - first != samples_of(options, i)) {
-            return stk_fail(error, STOKER_ERROR_ARGUMENT, "the sources of a mix are out of place",
-                            "give where each source's samples end, in rising sequence",
+            return stk_fail(error, STOKER_ERROR_ARGUMENT,
+                            "the ends of the sources are not in ascending order",
+                            "give the end of each source's samples in ascending order",
                             "source %u ends at %llu", i, (unsigned long long)options->ends[i]);
         }
         order.sample_count = source->sample_count;
@@ -396,7 +396,7 @@ static int init_sources(struct stk_schedule *schedule, const struct stk_schedule
     }
     if (grouped == 0 && schedule->mix.groups.number > 1) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "too many groups for the sources of a mix",
-                        "take fewer groups, or smaller blocks",
+                        "use fewer groups, or smaller blocks",
                         "group_count %u, and no source has so many times %u blocks",
                         options->order.group_count, STK_ORDER_GROUP_BLOCKS_MIN);
     }
