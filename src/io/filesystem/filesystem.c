@@ -1,4 +1,4 @@
-/* Puts together what the table of mounts, the file system and /sys tell of a path. */
+/* Collects what the mount table, the file system and /sys report about a path. */
 #include "io/filesystem/filesystem.h"
 
 #include "base/mem.h"
@@ -14,19 +14,6 @@
 
 #define TIMEOUT_DEFAULT_MS 5000u
 #define FILES_DEFAULT 1000u
-
-char *stk_mountinfo_read(const char *prefix)
-{
-    char path[STK_FILESYSTEM_TEXT_BYTES];
-    char *text = stk_alloc(1, STK_MOUNTINFO_BYTES_MAX);
-
-    snprintf(path, sizeof path, "%s/proc/self/mountinfo", prefix);
-    if (text && !stk_small_file_read_text(path, text, STK_MOUNTINFO_BYTES_MAX)) {
-        stk_free(text);
-        text = NULL;
-    }
-    return text;
-}
 
 static void set_option_text(const struct stk_mount_row *row, const char *name, char *out,
                             size_t out_bytes)
@@ -52,8 +39,8 @@ static uint64_t larger_option(const struct stk_mount_row *row, const char *most,
     return number == STOKER_UNKNOWN ? stk_mount_number(row, same, STOKER_UNKNOWN) : number;
 }
 
-/* As nfs(5) and the file systems' own words have it; the kernel tells acregmin and the like only
- * where they are not the usual ones. */
+/* Options as in nfs(5) and the documentation of other file systems. The kernel shows acregmin and
+ * similar options only if they differ from the default. */
 static void set_options(struct stoker_filesystem *filesystem, const struct stk_mount_row *row)
 {
     struct stoker_filesystem_info *info = &filesystem->info;
@@ -81,7 +68,7 @@ static void set_options(struct stoker_filesystem *filesystem, const struct stk_m
     info->folder_attribute_cache_s = larger_option(row, "acdirmax", "actimeo");
     if (has_word(row, "noac")) {
         info->file_attribute_cache_s = info->folder_attribute_cache_s = 0;
-    } else if (is_nfs) { /* nfs(5): 60 s where nothing is told */
+    } else if (is_nfs) { /* nfs(5): the default is 60 s */
         info->file_attribute_cache_s =
             info->file_attribute_cache_s == STOKER_UNKNOWN ? 60 : info->file_attribute_cache_s;
         info->folder_attribute_cache_s =
@@ -127,21 +114,21 @@ static void set_read_sizes(struct stoker_filesystem *filesystem)
 static void set_probe_info(struct stoker_filesystem *filesystem)
 {
     struct stoker_filesystem_info *info = &filesystem->info;
-    const struct stk_mount_probe_info *told = &filesystem->probe;
-    const struct stk_filesystem_files *files = &told->files;
+    const struct stk_mount_probe_info *probe = &filesystem->probe;
+    const struct stk_filesystem_files *files = &probe->files;
 
-    info->is_folder = told->is_folder;
-    if (told->has_space) {
-        info->block_bytes = told->block_bytes;
-        info->bytes_total = told->bytes_total;
-        info->bytes_free = told->bytes_free;
-        info->files_total = told->files_total;
-        info->files_free = told->files_free;
+    info->is_folder = probe->is_folder;
+    if (probe->has_space) {
+        info->block_bytes = probe->block_bytes;
+        info->bytes_total = probe->bytes_total;
+        info->bytes_free = probe->bytes_free;
+        info->files_total = probe->files_total;
+        info->files_free = probe->files_free;
     }
-    if (told->has_layout) {
-        info->stripe_count = told->layout.stripe_count;
-        info->stripe_bytes = told->layout.stripe_bytes;
-        info->stripe_parts = told->layout.parts;
+    if (probe->has_layout) {
+        info->stripe_count = probe->layout.stripe_count;
+        info->stripe_bytes = probe->layout.stripe_bytes;
+        info->stripe_parts = probe->layout.parts;
     }
     info->files = files->seen;
     info->bytes = files->bytes;
@@ -151,7 +138,7 @@ static void set_probe_info(struct stoker_filesystem *filesystem)
         filesystem->kind->group == STOKER_FILESYSTEM_MEMORY) {
         info->residency = STOKER_RESIDENCY_RESIDENT;
         info->residency_source = "the file system keeps no archive";
-    } else if (told->has_residency && files->seen > 0 &&
+    } else if (probe->has_residency && files->seen > 0 &&
                filesystem->kind->group != STOKER_FILESYSTEM_LAYERED) {
         info->residency = files->archived == 0             ? STOKER_RESIDENCY_RESIDENT
                           : files->archived == files->seen ? STOKER_RESIDENCY_ARCHIVED
@@ -242,7 +229,7 @@ void stk_filesystem_evaluate(struct stoker_filesystem *filesystem, const char *p
         stk_filesystem_type_of((struct stk_view){NULL, 0}, (uint32_t)filesystem->probe.magic);
     filesystem->info.major = filesystem->probe.major;
     filesystem->info.minor = filesystem->probe.minor;
-    /* By its number, for links lead elsewhere; by its name, where nobody tells the number. */
+    /* By the ID of the mount, since the path may have links; by the path if the ID is unknown. */
     if ((filesystem->probe.mount_id > 0 &&
          stk_mount_of_id(text, filesystem->probe.mount_id, &row)) ||
         stk_mount_of_path(text, filesystem->path, &row)) {
@@ -267,14 +254,14 @@ int stk_filesystem_inspect(struct stoker_filesystem *filesystem,
 
     stk_filesystem_init(filesystem);
     if (!stk_path_absolute(request->path, filesystem->path, sizeof filesystem->path)) {
-        return stk_fail(error, -ENAMETOOLONG, "the path is too long", "name it from nearer by",
+        return stk_fail(error, -ENAMETOOLONG, "the path is too long", "use a shorter path",
                         "'%.400s'", request->path);
     }
     absolute.path = filesystem->path;
     absolute.is_fuse = is_fuse_path(filesystem->path, request->prefix);
     status = stk_mount_probe(&absolute, &filesystem->probe);
     if (status < 0 && status != STOKER_ERROR_TIMEOUT) {
-        return stk_fail_errno(error, -status, "cannot look at a path", "check the path", "'%.600s'",
+        return stk_fail_errno(error, -status, "cannot inspect a path", "check the path", "'%.600s'",
                               request->path);
     }
     filesystem->info.responds = status == 0;
@@ -282,7 +269,7 @@ int stk_filesystem_inspect(struct stoker_filesystem *filesystem,
     return 0;
 }
 
-int stoker_filesystem_open(struct stoker_filesystem **ground_out, const char *path,
+int stoker_filesystem_open(struct stoker_filesystem **filesystem_out, const char *path,
                            const struct stoker_filesystem_options *options,
                            struct stoker_error *error)
 {
@@ -292,7 +279,7 @@ int stoker_filesystem_open(struct stoker_filesystem **ground_out, const char *pa
     struct stoker_filesystem *filesystem;
     int status;
 
-    *ground_out = NULL;
+    *filesystem_out = NULL;
     if (!path || !path[0] || stk_io_is_url(path)) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "not a path of this machine",
                         "name a file or a folder", "'%.400s'", path ? path : "");
@@ -312,14 +299,14 @@ int stoker_filesystem_open(struct stoker_filesystem **ground_out, const char *pa
     request.files_max = full.files_max;
     filesystem = stk_alloc(1, sizeof *filesystem);
     if (!filesystem) {
-        return stk_fail(error, -ENOMEM, "cannot look at a path", "free memory", "'%.400s'", path);
+        return stk_fail(error, -ENOMEM, "cannot inspect a path", "free memory", "'%.400s'", path);
     }
     status = stk_filesystem_inspect(filesystem, &request, error);
     if (status < 0) {
         stk_free(filesystem);
         return status;
     }
-    *ground_out = filesystem;
+    *filesystem_out = filesystem;
     return 0;
 }
 

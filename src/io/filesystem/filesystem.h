@@ -1,11 +1,12 @@
-/* io/filesystem/filesystem.h: what a path lies on, and what of it slows training down.
+/* io/filesystem/filesystem.h: the file system of a path, and advice on settings that slow reads
+ * down.
  *
- *   /proc/self/mountinfo --text of the path--> mount --\
- *   a thread: statx, statfs, xattrs, a few files -------+--> facts --> advice
- *   /sys: read-ahead, disk -----------------------------/
+ *   /proc/self/mountinfo --path--> mount ----------------\
+ *   a thread: statx, statfs, xattrs, a few files ---------+--> facts --> advice
+ *   /sys: read-ahead, disk -------------------------------/
  *
- * A call on a dead server never returns: so what is asked of the file system is asked on a thread
- * that is left behind at the deadline, and the table of mounts alone tells the rest.
+ * A call on a dead server never returns, so the calls run on a thread that is abandoned at the
+ * deadline; then only the mount table is used.
  * Owner: the caller. Threads: one. Memory: one block, 70 KiB.
  * Bound: STK_FILESYSTEM_ADVICES, files_max of a folder, the deadline. */
 #ifndef IO_FILESYSTEM_FILESYSTEM_H
@@ -18,21 +19,19 @@
 
 #define STK_FILESYSTEM_TEXT_BYTES 4096u
 #define STK_FILESYSTEM_ADVICES 16u
-#define STK_MOUNTINFO_BYTES_MAX (4u << 20)
 
 struct stk_filesystem_files {
     uint64_t seen, archived, bytes, bytes_archived;
-    uint64_t largest_bytes; /* of the largest */
+    uint64_t largest_bytes; /* of the largest file */
 };
 
-/* What the file system itself told. */
+/* The results of the calls on the file system. */
 struct stk_mount_probe_info {
     int status; /* 0, or -errno of the path */
     uint64_t mount_id, magic;
     uint64_t major, minor;
     bool is_folder, has_space, has_layout, has_residency;
-    uint32_t
-        file_block_bytes; /* st_blksize of the file, or of one in the folder; 0: there is none */
+    uint32_t file_block_bytes; /* st_blksize of the file, or of one in the folder; 0: no file */
     uint64_t block_bytes, bytes_total, bytes_free, files_total, files_free;
     struct stk_stripe_layout layout;
     struct stk_filesystem_files files;
@@ -44,7 +43,7 @@ struct stk_mount_advice {
 };
 
 struct stoker_filesystem {
-    struct stoker_filesystem_info info; /* its texts lie below */
+    struct stoker_filesystem_info info; /* its texts are in the arrays below */
     const struct stk_filesystem_type *kind;
     struct stk_mount_probe_info probe;
     struct stk_request_size requests;
@@ -58,32 +57,30 @@ struct stoker_filesystem {
 
 struct stk_filesystem_request {
     const char *path;
-    const char *prefix; /* before /proc and /sys: tests bring their own */
+    const char *prefix; /* prepended to /proc and /sys, for tests */
     uint32_t timeout_ms, files_max;
-    bool is_fuse; /* a program answers: see mount_probe.c */
+    bool is_fuse; /* a program serves the file system: see mount_probe.c */
 };
 
-/* The table of mounts as text, owned. NULL: it cannot be read. */
-char *stk_mountinfo_read(const char *prefix);
-/* A zeroed one with nothing told. */
+/* Sets all facts of a zeroed struct to unknown. */
 void stk_filesystem_init(struct stoker_filesystem *filesystem);
-/* From path, told and info.answers: the mount, /sys and advice. */
+/* Sets the mount, the facts of /sys and the advice, from path, probe and info.responds. */
 void stk_filesystem_evaluate(struct stoker_filesystem *filesystem, const char *prefix);
-/* All of it: begin, ask, judge. */
+/* init, probe and evaluate. */
 int stk_filesystem_inspect(struct stoker_filesystem *filesystem,
                            const struct stk_filesystem_request *request,
                            struct stoker_error *error);
 
-/* enum stoker_filesystem_group of the mount of a device (st_dev), by the table alone; of none that
- * is there UNKNOWN. */
+/* Returns enum stoker_filesystem_group of the mount of a device (st_dev), by the mount table;
+ * UNKNOWN if it has no such mount. */
 uint32_t stk_filesystem_group_of(uint64_t device);
-/* mount_probe.c: asks the file system. `path` is from the root on. STOKER_ERROR_TIMEOUT: it did not
- * answer; *info_out is zeroed then. */
+/* mount_probe.c: calls the file system. path is absolute. Returns STOKER_ERROR_TIMEOUT and zeroes
+ * *info_out if it does not respond. */
 int stk_mount_probe(const struct stk_filesystem_request *request,
                     struct stk_mount_probe_info *info_out);
-/* block_device.c: read-ahead and disk out of /sys. */
+/* block_device.c: reads the read-ahead and the disk from /sys. */
 void stk_block_device_read(struct stoker_filesystem *filesystem, const char *prefix);
-/* mount_advice.c: from the facts alone. */
+/* mount_advice.c: sets the advice from the facts. */
 void stk_mount_advise(struct stoker_filesystem *filesystem);
 
 #endif

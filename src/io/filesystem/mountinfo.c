@@ -1,10 +1,27 @@
-/* Rows and options of the table of mounts. Nothing in it is believed to be well formed: type and
- * source are words of whoever info_filesystem. */
+/* Rows and options of the mount table. They may be malformed: the program that mounts a file system
+ * chooses type and source. */
 #include "io/filesystem/mountinfo.h"
 
+#include "base/mem.h"
+#include "io/small_file.h"
+
+#include <stdio.h>
 #include <string.h>
 
 #define NUMBER_DIGITS_MAX 18
+
+char *stk_mountinfo_read(const char *prefix)
+{
+    char path[4096];
+    char *text = stk_alloc(1, STK_MOUNTINFO_BYTES_MAX);
+
+    snprintf(path, sizeof path, "%s/proc/self/mountinfo", prefix);
+    if (text && !stk_small_file_read_text(path, text, STK_MOUNTINFO_BYTES_MAX)) {
+        stk_free(text);
+        text = NULL;
+    }
+    return text;
+}
 
 /* The next field, up to a blank. */
 static struct stk_view take_field(struct stk_view *line)
@@ -61,7 +78,7 @@ static bool parse_row(struct stk_view line, struct stk_mount_row *row)
         !whole_number(take_field(&line), &row->parent) || !device_numbers(take_field(&line), row)) {
         return false;
     }
-    (void)take_field(&line); /* what of the file system is info_filesystem */
+    (void)take_field(&line); /* the root of the mount within its file system */
     row->point = take_field(&line);
     row->options = take_field(&line);
     do { /* optional fields, ended by a dash */
@@ -92,7 +109,7 @@ bool stk_mount_next(struct stk_view *text, struct stk_mount_row *row_out)
     return false;
 }
 
-/* One byte of a field with its escape undone; the bytes it took. */
+/* Decodes one byte of a field. Returns how many bytes of the field it took. */
 static size_t unescape(struct stk_view field, size_t at, char *out)
 {
     const uint8_t *from = field.data + at;
@@ -117,7 +134,7 @@ void stk_mount_unescape(struct stk_view field, char *out, size_t out_bytes)
     out[used] = '\0';
 }
 
-/* The length of the mount point, or 0 when the path does not begin with it; of the root 1. */
+/* The length of the mount point if the path begins with it (1 for the root), else 0. */
 static size_t begins(struct stk_view point, const char *path)
 {
     size_t used = 0;

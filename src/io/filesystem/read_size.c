@@ -1,14 +1,14 @@
-/* What suits a mount: options of nfs(5), mount.cifs(8), Documentation/filesystems/9p.rst and
- * fuse.rst; st_blksize of those that tell none. Nothing of it is believed beyond the bounds. */
+/* Sizes of requests: options of nfs(5), mount.cifs(8), Documentation/filesystems/9p.rst and
+ * fuse.rst; st_blksize of mounts without such options. All values are limited. */
 #include "io/filesystem/read_size.h"
 
 #include "base/mem.h"
-#include "io/filesystem/filesystem.h"
+#include "io/filesystem/filesystem_type.h"
 
 #include <string.h>
 #include <sys/sysmacros.h>
 
-#define NINE_HEADER_BYTES 24u /* of msize, what is not data: P9_IOHDRSZ */
+#define NINE_HEADER_BYTES 24u /* part of msize that is no data: P9_IOHDRSZ */
 
 static bool is_fuse(const struct stk_mount_row *row)
 {
@@ -38,7 +38,7 @@ struct stk_request_size stk_request_size_of(const struct stk_mount_row *row)
     if (!requests.has_round_trip) {
         return requests;
     }
-    /* NFS, SMB and the parallel ones have all requests of a read on their way at once. */
+    /* NFS, SMB and parallel file systems send all requests of a read at once. */
     requests.is_sequential = is_fuse(row) || stk_filesystem_type_is(kind, "9p") ||
                              stk_filesystem_type_is(kind, "virtiofs");
     bytes = option_bytes(row, kind);
@@ -61,7 +61,7 @@ struct stk_read_sizes stk_read_size_of(const struct stk_request_size *requests,
     if (!requests->has_round_trip) {
         return reads;
     }
-    if (bytes == 0) { /* a small st_blksize is the page, and says nothing */
+    if (bytes == 0) { /* a small st_blksize is the page size, not a request size */
         bytes =
             block_bytes >= STK_READ_SIZE_REQUEST_MIN
                 ? stk_min(block_bytes, STK_READ_SIZE_REQUEST_MAX) & ~(STK_READ_SIZE_PAGE_BYTES - 1)

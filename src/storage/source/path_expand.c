@@ -1,6 +1,9 @@
-/* What a path with a pattern stands for, where files are meant rather than data sets. */
-#include "base/mem.h"
+/* Expands braces and globs to paths of files, for commands on files rather than data sets. */
 #include "storage/source/path_list.h"
+
+#include "base/crypto/secret_memory.h"
+#include "base/mem.h"
+#include "storage/url/url_alias.h"
 #include "storage/vfs/vfs.h"
 
 #include <errno.h>
@@ -12,14 +15,72 @@ bool stk_path_is_http(const char *path)
     return strncasecmp(path, "http://", 7) == 0 || strncasecmp(path, "https://", 8) == 0;
 }
 
-/* '?' begins a query of a web server's URL. */
+/* In an http URL, '?' begins the query. */
 static bool has_glob(const char *path)
 {
     return !stk_path_is_http(path) && stk_glob_has_magic(path);
 }
 
-/* No bucket and no host has such a name. */
-static bool is_url(const char *path)
+/* Adds an alias of each URL: the pattern has one query, so all of them have the same signature. */
+static int add_aliases(char *text, size_t count, struct stk_path_list *names)
+{
+    char *at = text, *made = NULL;
+    int status = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        size_t bytes = strlen(at);
+
+        status = status < 0 ? status : stk_url_alias(at, &made);
+        status = status < 0 ? status : stk_path_list_add(names, made, strlen(made));
+        stk_free(made);
+        made = NULL;
+        explicit_bzero(at, bytes);
+        at += bytes + 1;
+    }
+    return status;
+}
+
+static int expand_url(const char *name, const char *url, char **text_out, size_t *count_out,
+                      struct stoker_error *error)
+{
+    struct stk_path_list names = {0};
+    char *text = NULL;
+    int status = stk_braces_expand(url, &text, count_out, NULL);
+
+    if (status < 0) {
+        return stk_fail(error, status, "the braces of a URL cannot be expanded",
+                        "close each, and write those of its query as %7B and %7D", "'%.400s'",
+                        name);
+    }
+    status = add_aliases(text, *count_out, &names);
+    stk_free(text);
+    if (status == 0) {
+        *text_out = names.text;
+        names.text = NULL;
+    } else {
+        status = stk_path_list_fail(error, status, name);
+    }
+    stk_path_list_deinit(&names);
+    return status;
+}
+
+int stk_path_list_expand_braces(const char *name, char **text_out, size_t *count_out,
+                                struct stoker_error *error)
+{
+    char *url = NULL;
+    int status;
+
+    if (stk_url_resolve(name, &url) < 0) {
+        return stk_path_list_fail(error, -ENOMEM, name);
+    }
+    status = strcmp(url, name) == 0 ? stk_braces_expand(name, text_out, count_out, error)
+                                    : expand_url(name, url, text_out, count_out, error);
+    stk_secret_free(url);
+    return status;
+}
+
+/* Returns true for a URL with braces in its bucket or host: no such name exists. */
+static bool has_host_braces(const char *path)
 {
     const char *place = stk_io_is_url(path) ? strstr(path, "://") : NULL;
     const char *brace = strchr(path, '{');
@@ -27,18 +88,19 @@ static bool is_url(const char *path)
     return place && brace && brace < place + 3 + strcspn(place + 3, "/");
 }
 
-/* 1: something has this very name. 0: nothing has. Below 0: who knows; and what a pattern stands
- * for in its place must not be removed for it. */
+/* Returns 1 if a file with exactly this name exists, 0 if not. A status below 0 means that it is
+ * unknown: then the path must not be expanded, since its matches might be deleted instead. */
 static int is_there(struct stk_io *io, const char *path, struct stoker_error *error)
 {
     struct stk_stat stat = {0};
-    int status = is_url(path) ? -ENOENT : stk_io_stat_path(io, path, &stat, error);
+    int status = has_host_braces(path) ? -ENOENT : stk_io_stat_path(io, path, &stat, error);
 
     if (status == 0) {
         return 1;
     }
     if (status == -ENOENT || status == -ENOTDIR || stk_path_is_http(path) ||
-        (status == -EACCES && !has_glob(path))) { /* who may only read is not told what is not */
+        (status == -EACCES &&
+         !has_glob(path))) { /* without permission to list, S3 reports this for missing objects */
         return 0;
     }
     return status;
@@ -63,7 +125,7 @@ static int add_matches(struct stk_io *io, const char *name, struct stk_path_list
     return status;
 }
 
-/* As one text, in their order. */
+/* Copies the paths into one text, in order. */
 static int copy_paths(const struct stk_path_list *names, char **text_out, size_t *count_out)
 {
     char *text = stk_alloc(1, names->bytes + 1);

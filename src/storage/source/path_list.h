@@ -1,9 +1,9 @@
-/* storage/source/path_list.h: the parts of the room: many paths in one text, and the ways to find
- * them.
+/* storage/source/path_list.h: a list of paths in one text, and the functions that the files of
+ * storage/source share.
  *
  *   zeroed -add-> growing -sort-> in byte order; moved into struct stk_source_files at the end
  *
- * Owner: the listing in progress. Threads: one. Memory: doubles as it grows.
+ * Owner: the listing that is being built. Threads: one. Memory: doubles as it grows.
  * Bound: STK_SOURCE_FILES_MAX paths, STK_PATH_LIST_BYTES_MAX of text. */
 #ifndef STORAGE_SOURCE_PATH_LIST_H
 #define STORAGE_SOURCE_PATH_LIST_H
@@ -19,15 +19,17 @@ struct stk_path_list {
     uint64_t count, offsets_capacity;
 };
 
-/* Copies a name of `bytes` bytes: 0, -ENOMEM or STOKER_ERROR_LIMIT. */
+/* Copies a name of `bytes` bytes. Returns 0, -ENOMEM or STOKER_ERROR_LIMIT. */
 int stk_path_list_add(struct stk_path_list *names, const char *name, size_t bytes);
+/* Grows the text to at least so many bytes. Returns 0 or -ENOMEM. */
+int stk_path_list_reserve(struct stk_path_list *names, uint64_t bytes);
 /* Sorts the names from `first` on by their bytes; `unique` drops repeated ones. */
 void stk_path_list_sort(struct stk_path_list *names, uint64_t first, bool unique);
 void stk_path_list_deinit(struct stk_path_list *names);
-/* Fills *error for a status of the functions above that has no text yet. */
+/* Fills *error for a status of the functions above. Returns status. */
 int stk_path_list_fail(struct stoker_error *error, int status, const char *path);
 
-/* Of http(s)://: such a server cannot be listed. path_expand.c */
+/* path_expand.c: returns true for http(s)://, whose servers cannot be listed. */
 bool stk_path_is_http(const char *path);
 
 static inline const char *stk_path_list_get(const struct stk_path_list *names, uint64_t index)
@@ -35,37 +37,38 @@ static inline const char *stk_path_list_get(const struct stk_path_list *names, u
     return names->text + names->offsets[index];
 }
 
-/* What one folder holds, at any depth. */
+/* The contents of one folder, at any depth. */
 struct stk_folder_scan {
     struct stk_path_list tars;     /* sorted */
-    struct stk_path_list pictures; /* of class folders, in torchvision's order */
+    struct stk_path_list pictures; /* in class folders, in torchvision's order */
     struct stk_path_list classes;  /* sorted */
     int64_t *labels;               /* class of each picture */
     uint64_t labels_capacity;
 };
 
-/* folder_scan.c: walks the folder `root` (without '/' at its end, but "/" itself). An error is
- * filled here, also for a folder that is neither kind. */
+/* folder_scan.c: scans the folder `root` (without a final '/', except "/" itself). Fills *error,
+ * also if the folder has neither tars nor class folders. */
 int stk_folder_scan_run(struct stk_io *io, const char *root, struct stk_folder_scan *folder,
                         struct stoker_error *error);
 void stk_folder_scan_deinit(struct stk_folder_scan *folder);
 bool stk_path_is_tar(const char *name);
 bool stk_path_is_picture(const char *name);
 
-/* stk_braces_expand of a name, or of what it stands for (storage/url/url_alias.h): gives names. */
+/* path_expand.c: stk_braces_expand of a path, or of the URL of an alias (storage/url/url_alias.h).
+ * Gives paths and aliases. */
 int stk_path_list_expand_braces(const char *name, char **text_out, size_t *count_out,
                                 struct stoker_error *error);
 
-/* braces.c: stk_braces_expand with another bound than STK_SOURCE_BRACES_MAX. Pure. */
+/* braces.c: stk_braces_expand with a limit other than STK_SOURCE_BRACES_MAX. Pure. */
 int stk_braces_expand_max(const char *pattern, uint64_t count_max, char **text_out,
                           size_t *count_out, struct stoker_error *error);
 
 /* glob.c: adds the paths that exist and match, sorted: * ? [a-z] [!a-z] within a name, ** for
- * any number of folders. A name that begins with '.' is matched by a pattern that does. */
+ * any number of folders. Only a pattern that begins with '.' matches a name that does. */
 int stk_glob(struct stk_io *io, const char *pattern, struct stk_path_list *names,
              struct stoker_error *error);
 bool stk_glob_has_magic(const char *pattern);
-/* One name against one part of a pattern. Pure. */
+/* Matches one name against one part of a pattern. Pure. */
 bool stk_glob_match(const char *pattern, size_t pattern_bytes, const char *name);
 
 #endif

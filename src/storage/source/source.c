@@ -1,4 +1,5 @@
-/* From what the user path_args to the objects to read: braces, globs, folders, in a fixed order. */
+/* The paths that the user names -> the objects to read: braces, globs and folders, in a fixed
+ * order. */
 #include "storage/source/source.h"
 
 #include "base/crypto/secret_memory.h"
@@ -8,10 +9,9 @@
 #include "storage/vfs/vfs.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
-/* One listing in the making. */
+/* A listing that is being built. */
 struct listing {
     struct stk_io *io;
     struct stoker_error *error;
@@ -27,8 +27,6 @@ static int list_path(struct listing *listing, const char *path);
 static int list_folder(struct listing *listing, const char *path);
 static int check_mixed(struct listing *listing, const char *path);
 static int build_files(struct listing *listing, struct stk_source_files *objects_out);
-static int names_grow(void **block, uint64_t *capacity, uint64_t want, size_t item_bytes);
-static int compare_names(const void *left, const void *right, void *text);
 
 int stk_source_list(struct stk_io *io, const char *const *urls, size_t url_count,
                     struct stk_source_files *objects_out, struct stoker_error *error)
@@ -69,124 +67,7 @@ void stk_source_files_deinit(struct stk_source_files *objects)
     *objects = (struct stk_source_files){0};
 }
 
-int stk_path_list_add(struct stk_path_list *names, const char *name, size_t bytes)
-{
-    void *text = names->text, *offsets = names->offsets;
-    int status;
-
-    if (names->count >= STK_SOURCE_FILES_MAX || bytes >= STK_PATH_LIST_BYTES_MAX - names->bytes) {
-        return STOKER_ERROR_LIMIT;
-    }
-    status = names_grow(&text, &names->capacity, names->bytes + bytes + 1, 1);
-    names->text = text;
-    if (status == 0) {
-        status = names_grow(&offsets, &names->offsets_capacity, names->count + 1,
-                            sizeof *names->offsets);
-        names->offsets = offsets;
-    }
-    if (status == 0) {
-        memcpy(names->text + names->bytes, name, bytes);
-        names->text[names->bytes + bytes] = '\0';
-        names->offsets[names->count++] = names->bytes;
-        names->bytes += bytes + 1;
-    }
-    return status;
-}
-
-void stk_path_list_sort(struct stk_path_list *names, uint64_t first, bool unique)
-{
-    uint64_t unique_count = first;
-
-    if (names->count - first < 2) {
-        return;
-    }
-    qsort_r(names->offsets + first, names->count - first, sizeof *names->offsets, compare_names,
-            names->text);
-    for (uint64_t i = first; i < names->count && unique; i++) {
-        if (unique_count == first ||
-            strcmp(stk_path_list_get(names, i), stk_path_list_get(names, unique_count - 1)) != 0) {
-            names->offsets[unique_count++] = names->offsets[i];
-        }
-    }
-    names->count = unique ? unique_count : names->count;
-}
-
-void stk_path_list_deinit(struct stk_path_list *names)
-{
-    stk_free(names->text);
-    stk_free(names->offsets);
-    *names = (struct stk_path_list){0};
-}
-
-int stk_path_list_fail(struct stoker_error *error, int status, const char *path)
-{
-    if (status == STOKER_ERROR_LIMIT) {
-        return stk_fail(error, status, "the data set has too many files",
-                        "pack them into tars: at most 2^31 objects", "'%.400s'", path);
-    }
-    return stk_fail_errno(error, -status, "cannot list the data set",
-                          "give the process more memory", "'%.400s'", path);
-}
-
-/* The names of what a pattern stands for: all of it is signed alike. */
-static int add_names(char *text, size_t count, struct stk_path_list *names)
-{
-    char *at = text, *made = NULL;
-    int status = 0;
-
-    for (size_t i = 0; i < count; i++) {
-        size_t bytes = strlen(at);
-
-        status = status < 0 ? status : stk_url_alias(at, &made);
-        status = status < 0 ? status : stk_path_list_add(names, made, strlen(made));
-        stk_free(made);
-        made = NULL;
-        explicit_bzero(at, bytes);
-        at += bytes + 1;
-    }
-    return status;
-}
-
-static int expand(const char *name, const char *whole, char **text_out, size_t *count_out,
-                  struct stoker_error *error)
-{
-    struct stk_path_list names = {0};
-    char *text = NULL;
-    int status = stk_braces_expand(whole, &text, count_out, NULL);
-
-    if (status < 0) {
-        return stk_fail(error, status, "the braces of a URL cannot be expanded",
-                        "close each, and write those of its query as %7B and %7D", "'%.400s'",
-                        name);
-    }
-    status = add_names(text, *count_out, &names);
-    stk_free(text);
-    if (status == 0) {
-        *text_out = names.text;
-        names.text = NULL;
-    } else {
-        status = stk_path_list_fail(error, status, name);
-    }
-    stk_path_list_deinit(&names);
-    return status;
-}
-
-int stk_path_list_expand_braces(const char *name, char **text_out, size_t *count_out,
-                                struct stoker_error *error)
-{
-    char *whole = NULL;
-    int status;
-
-    if (stk_url_resolve(name, &whole) < 0) {
-        return stk_path_list_fail(error, -ENOMEM, name);
-    }
-    status = strcmp(whole, name) == 0 ? stk_braces_expand(name, text_out, count_out, error)
-                                      : expand(name, whole, text_out, count_out, error);
-    stk_secret_free(whole);
-    return status;
-}
-
-/* Also in what a name stands for: a parameter may have them, which the name does not show. */
+/* Also looks for braces in the URL of an alias: its query may have them. */
 static int has_braces(const char *name, bool *has_out)
 {
     char *whole = NULL;
@@ -203,7 +84,7 @@ static int has_braces(const char *name, bool *has_out)
     return 0;
 }
 
-/* A name that exists is meant as it is, whatever characters it has. */
+/* A path that exists is used as it is, even if it contains braces. */
 static int list_url(struct listing *listing, const char *url)
 {
     struct stk_stat stat = {0};
@@ -220,7 +101,7 @@ static int list_url(struct listing *listing, const char *url)
                         "only files and objects can be read, no pipes",
                         "name the path or the URL of the data", "'%.400s'", url);
     }
-    /* A URL with braces is a pattern: to ask whether there is such an object takes a while. */
+    /* A URL with braces is always a pattern: checking for such an object would take a request. */
     if (has_braces(url, &braces) < 0) {
         return stk_path_list_fail(listing->error, -ENOMEM, url);
     }
@@ -297,7 +178,7 @@ static int list_path(struct listing *listing, const char *path)
         return stk_fail(listing->error, STOKER_ERROR_ARGUMENT, "a single picture is not a data set",
                         "name the folder that holds the class folders, or tars", "'%.400s'", path);
     }
-    /* What is path_args outright is a shard, whatever its ending. */
+    /* A file that the user names is a shard, whatever its extension. */
     status = stk_path_list_add(&listing->tars, path, strlen(path));
     return status < 0 ? stk_path_list_fail(listing->error, status, path)
                       : check_mixed(listing, path);
@@ -351,18 +232,14 @@ static int check_mixed(struct listing *listing, const char *path)
                     "'%.400s' differs from the paths before it", path);
 }
 
-/* Moves the names into *objects_out; the class names follow the paths in one text. */
+/* Moves the paths into *objects_out, with the class names behind them in the same text. */
 static int build_files(struct listing *listing, struct stk_source_files *objects_out)
 {
     struct stk_path_list *paths = listing->has_folder ? &listing->folder.pictures : &listing->tars;
     struct stk_path_list *classes = &listing->folder.classes;
-    void *text = paths->text;
-    int status = 0;
+    int status =
+        listing->has_folder ? stk_path_list_reserve(paths, paths->bytes + classes->bytes) : 0;
 
-    if (listing->has_folder) {
-        status = names_grow(&text, &paths->capacity, paths->bytes + classes->bytes, 1);
-        paths->text = text;
-    }
     if (status < 0) {
         return stk_path_list_fail(listing->error, status, paths->text);
     }
@@ -390,28 +267,4 @@ static int build_files(struct listing *listing, struct stk_source_files *objects
     }
     *paths = (struct stk_path_list){0};
     return 0;
-}
-
-static int names_grow(void **block, uint64_t *capacity, uint64_t want, size_t item_bytes)
-{
-    uint64_t more = stk_max(stk_max(*capacity * 2, 256), want);
-    void *grown;
-
-    if (want <= *capacity) {
-        return 0;
-    }
-    grown = stk_realloc(*block, *capacity, more, item_bytes);
-    if (!grown) {
-        return -ENOMEM;
-    }
-    *block = grown;
-    *capacity = more;
-    return 0;
-}
-
-static int compare_names(const void *left, const void *right, void *text)
-{
-    const uint64_t *a = left, *b = right;
-
-    return strcmp((const char *)text + *a, (const char *)text + *b);
 }

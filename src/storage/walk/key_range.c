@@ -1,4 +1,4 @@
-/* Keys below a prefix of S3, by stretches. */
+/* Lists the keys below an S3 prefix, by key ranges. */
 #include "storage/walk/key_range.h"
 
 #include "base/xxh3.h"
@@ -26,11 +26,11 @@ static int on_key(void *owner, const struct stk_list_entry *entry)
     struct stk_key_range *range = listing->range;
     size_t bytes = strlen(entry->name);
     struct stk_object_info info = {.bytes = entry->bytes, .mtime_ns = entry->mtime_ns};
-    struct stk_walk_entry told = {.bytes = entry->bytes,
-                                  .mtime_ns = entry->mtime_ns,
-                                  .kind = entry->folder ? STK_ENTRY_DIRECTORY : STK_ENTRY_FILE,
-                                  .hash = entry->hash};
-    bool mark = bytes == 0 || entry->name[bytes - 1] == '/'; /* of a folder that may be empty */
+    struct stk_walk_entry listed = {.bytes = entry->bytes,
+                                    .mtime_ns = entry->mtime_ns,
+                                    .kind = entry->folder ? STK_ENTRY_DIRECTORY : STK_ENTRY_FILE,
+                                    .hash = entry->hash};
+    bool marker = bytes == 0 || entry->name[bytes - 1] == '/'; /* of a folder */
 
     if (bytes >= sizeof range->last) {
         return STOKER_ERROR_LIMIT;
@@ -45,7 +45,7 @@ static int on_key(void *owner, const struct stk_list_entry *entry)
         if (++range->keys == PAGE_KEYS) {
             range->keys = 0;
             range->pages++;
-            pthread_cond_signal(&walk->range_ended); /* somebody may cut it */
+            pthread_cond_signal(&walk->range_ended); /* another thread may split the range */
         }
         pthread_mutex_unlock(&walk->lock);
         if (listing->unordered) {
@@ -55,7 +55,7 @@ static int on_key(void *owner, const struct stk_list_entry *entry)
             return STOKER_ERROR_EMPTY;
         }
     }
-    if ((mark && entry->bytes == 0 && !walk->folder_markers) || stk_walk_is_hidden(entry->name)) {
+    if ((marker && entry->bytes == 0 && !walk->folder_markers) || stk_walk_is_hidden(entry->name)) {
         return 0;
     }
     if (!entry->folder && entry->etag && entry->etag[0]) {
@@ -67,15 +67,15 @@ static int on_key(void *owner, const struct stk_list_entry *entry)
             memcpy(listing->url + listing->url_bytes, entry->name, bytes + 1);
             stk_vfs_set_metadata(walk->io, listing->url, &info);
         }
-        told.version = stk_xxh3_64(entry->etag, etag_bytes) | 1;
-        told.etag = entry->etag;
+        listed.version = stk_xxh3_64(entry->etag, etag_bytes) | 1;
+        listed.etag = entry->etag;
     }
-    return stk_walk_push(walk, &told, entry->name);
+    return stk_walk_push(walk, &listed, entry->name);
 }
 
 int stk_key_range_list(struct stk_walk *walk, uint32_t index, struct stoker_error *error)
 {
-    struct stk_key_range *range = &walk->locked.stretches[index];
+    struct stk_key_range *range = &walk->locked.ranges[index];
     struct listing listing = {.walk = walk, .range = range};
     struct stk_list_request search = {
         .deep = walk->deep, .marks = walk->folder_markers, .found = on_key, .owner = &listing};
@@ -113,11 +113,11 @@ done:
 
 bool stk_key_range_split_locked(struct stk_walk *walk, uint32_t index)
 {
-    struct stk_key_range *own = &walk->locked.stretches[index], *best = NULL;
+    struct stk_key_range *own = &walk->locked.ranges[index], *best = NULL;
     char middle[STK_WALK_PATH_BYTES_MAX];
 
     for (uint32_t i = 0; i < walk->threads_max; i++) {
-        struct stk_key_range *one = &walk->locked.stretches[i];
+        struct stk_key_range *one = &walk->locked.ranges[i];
 
         if (one->busy && one->pages > 0 && (!best || one->pages > best->pages)) {
             best = one;
@@ -134,15 +134,15 @@ bool stk_key_range_split_locked(struct stk_walk *walk, uint32_t index)
     memcpy(own->until, best->until, sizeof own->until);
     memcpy(own->last, middle, strlen(middle) + 1);
     memcpy(best->until, middle, strlen(middle) + 1);
-    walk->locked.cut = true;
+    walk->locked.split = true;
     return true;
 }
 
-/* Behind what both have in common, a byte half way; where the next byte is no further away, at one
- * behind it. Only printable ones, so that the name stays UTF-8. */
+/* Keeps the common prefix and appends a byte half way between the two next bytes. If they are
+ * adjacent, keeps one more byte. Uses only printable ASCII, so that the key stays valid UTF-8. */
 bool stk_key_range_middle(const char *last, const char *until, char *middle, size_t middle_bytes)
 {
-    bool open = until[0] == '\0'; /* nothing above */
+    bool open = until[0] == '\0'; /* there is no upper bound */
     size_t at = 0;
 
     for (;; at++) {
@@ -158,7 +158,7 @@ bool stk_key_range_middle(const char *last, const char *until, char *middle, siz
             middle[at + 1] = '\0';
             return strcmp(middle, last) > 0 && (open || strcmp(middle, until) < 0);
         }
-        open = open || high != (uint8_t)last[at]; /* below here `until` says nothing any more */
+        open = open || high != (uint8_t)last[at]; /* from here on `until` is no bound any more */
         if (!last[at]) {
             return false;
         }

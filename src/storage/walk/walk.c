@@ -1,9 +1,8 @@
-/* The queue, its threads, and folders of this machine. */
+/* The threads of a walk, and the walk of local folders. */
 #include "storage/walk/walk.h"
 
 #include "base/mem.h"
 #include "base/thread.h"
-#include "io/clock.h"
 #include "io/write.h"
 #include "storage/vfs/vfs.h"
 #include "storage/walk/key_range.h"
@@ -26,8 +25,8 @@ static int start(struct stk_walk *walk, void *(*run)(void *), uint32_t *started)
     return status;
 }
 
-/* Only S3's order and start are relied on, and buckets of Express have none: Azure's accounts with
- * folders put '/' before all other bytes. */
+/* Only S3 is known to list in byte order and to start behind a key, and S3 Express buckets do not.
+ * Azure accounts with folders sort '/' before all other bytes. */
 static bool is_unordered(const char *path)
 {
     const char *end = strchr(path + stk_min(strlen(path), 5), '/');
@@ -53,9 +52,9 @@ int stk_walk_open(struct stk_walk **walk_out, const struct stk_walk_options *opt
     if (walk) {
         walk->threads_max = options->threads ? options->threads : STK_WALK_THREADS_DEFAULT;
         walk->threads_max = (uint32_t)stk_min(walk->threads_max, STK_WALK_THREADS_MAX);
-        walk->locked.stretches = stk_alloc(walk->threads_max, sizeof *walk->locked.stretches);
+        walk->locked.ranges = stk_alloc(walk->threads_max, sizeof *walk->locked.ranges);
     }
-    if (!walk || !walk->locked.stretches) {
+    if (!walk || !walk->locked.ranges) {
         stk_free(walk);
         return stk_fail(error, -ENOMEM, "cannot list", "free memory", "'%.200s'", options->path);
     }
@@ -74,7 +73,7 @@ int stk_walk_open(struct stk_walk **walk_out, const struct stk_walk_options *opt
     stk_cond_init(&walk->entry_ready);
     pthread_cond_init(&walk->queue_space, NULL);
     pthread_cond_init(&walk->range_ended, NULL);
-    pthread_mutex_lock(&walk->lock); /* it counts those that it starts, once it is counted itself */
+    pthread_mutex_lock(&walk->lock); /* the thread starts others only after it is counted itself */
     status = start(walk, walk_main, &walk->thread_count);
     pthread_mutex_unlock(&walk->lock);
     if (status < 0) {
@@ -99,7 +98,7 @@ void stk_walk_close(struct stk_walk *walk)
     pthread_cond_broadcast(&walk->range_ended);
     pthread_mutex_unlock(&walk->lock);
     if (walk->thread_count > 0) {
-        pthread_join(walk->threads[0], NULL); /* it starts and counts the others */
+        pthread_join(walk->threads[0], NULL); /* it starts the others */
     }
     count = walk->thread_count;
     for (uint32_t i = 1; i < count; i++) {
@@ -113,120 +112,8 @@ void stk_walk_close(struct stk_walk *walk)
     pthread_cond_destroy(&walk->queue_space);
     pthread_cond_destroy(&walk->entry_ready);
     pthread_mutex_destroy(&walk->lock);
-    stk_free(walk->locked.stretches);
+    stk_free(walk->locked.ranges);
     stk_free(walk);
-}
-
-static struct timespec after_ms(uint32_t timeout_ms)
-{
-    uint64_t until = stk_clock_ns() + timeout_ms * 1000000ull;
-
-    return (struct timespec){.tv_sec = (time_t)(until / 1000000000u),
-                             .tv_nsec = (long)(until % 1000000000u)};
-}
-
-int stk_walk_next(struct stk_walk *walk, uint32_t timeout_ms, struct stk_walk_entry **item_out,
-                  struct stoker_error *error)
-{
-    struct timespec until = after_ms(timeout_ms);
-    int status = 0;
-
-    pthread_mutex_lock(&walk->lock);
-    while (!walk->locked.first && walk->locked.working > 0 && walk->locked.status == 0 &&
-           status == 0) {
-        if (pthread_cond_timedwait(&walk->entry_ready, &walk->lock, &until) == ETIMEDOUT) {
-            status = STOKER_ERROR_AGAIN;
-        }
-    }
-    if (walk->locked.first) {
-        *item_out = walk->locked.first;
-        walk->locked.first = (*item_out)->next;
-        if (!walk->locked.first) {
-            walk->locked.last = &walk->locked.first;
-        }
-        if (walk->locked.waiting-- == STK_WALK_QUEUE_MAX / 2) {
-            pthread_cond_broadcast(&walk->queue_space); /* in gulps: to wake for each costs more */
-        }
-        status = 1;
-    } else if (walk->locked.status < 0) {
-        status = walk->locked.status;
-        if (error) {
-            *error = walk->locked.error;
-        }
-    } else if (status == STOKER_ERROR_AGAIN) {
-        stk_fail(error, status, "nothing is ready yet", "ask again", "'%.400s'", walk->path);
-    }
-    pthread_mutex_unlock(&walk->lock);
-    return status;
-}
-
-bool stk_walk_is_hidden(const char *name)
-{
-    const char *slash = strrchr(name, '/'), *last = slash ? slash + 1 : name;
-    size_t bytes = strlen(last), first = strlen(STK_WALK_HIDDEN_PREFIX);
-
-    return bytes > first + strlen(STK_WALK_HIDDEN_SUFFIX) &&
-           memcmp(last, STK_WALK_HIDDEN_PREFIX, first) == 0 &&
-           strcmp(last + bytes - strlen(STK_WALK_HIDDEN_SUFFIX), STK_WALK_HIDDEN_SUFFIX) == 0;
-}
-
-int stk_walk_push(struct stk_walk *walk, const struct stk_walk_entry *user_options,
-                  const char *name)
-{
-    size_t bytes = strlen(name), etag_bytes = user_options->etag ? strlen(user_options->etag) : 0;
-    size_t hash_bytes = user_options->hash ? strlen(user_options->hash) : 0;
-    struct stk_walk_entry *item = stk_alloc(1, sizeof *item + bytes + etag_bytes + hash_bytes + 3);
-    bool stop;
-
-    if (!item) {
-        return -ENOMEM;
-    }
-    *item = *user_options;
-    item->next = NULL;
-    memcpy(item->name, name, bytes + 1);
-    memcpy(item->name + bytes + 1, user_options->etag ? user_options->etag : "", etag_bytes + 1);
-    item->etag = item->name + bytes + 1;
-    memcpy(item->name + bytes + etag_bytes + 2, user_options->hash ? user_options->hash : "",
-           hash_bytes + 1);
-    item->hash = item->name + bytes + etag_bytes + 2;
-    pthread_mutex_lock(&walk->lock);
-    while (walk->locked.waiting >= STK_WALK_QUEUE_MAX &&
-           !atomic_load_explicit(&walk->stop, memory_order_relaxed)) {
-        pthread_cond_wait(&walk->queue_space, &walk->lock);
-    }
-    stop = atomic_load_explicit(&walk->stop, memory_order_relaxed);
-    if (!stop) {
-        *walk->locked.last = item;
-        walk->locked.last = &item->next;
-        walk->locked.waiting++;
-        pthread_cond_signal(&walk->entry_ready);
-    }
-    pthread_mutex_unlock(&walk->lock);
-    if (stop) {
-        stk_free(item);
-        return STOKER_ERROR_CLOSED;
-    }
-    return atomic_fetch_add_explicit(&walk->count, 1, memory_order_relaxed) < STK_WALK_ENTRIES_MAX
-               ? 0
-               : STOKER_ERROR_LIMIT;
-}
-
-void stk_walk_fail(struct stk_walk *walk, int status, const struct stoker_error *error)
-{
-    pthread_mutex_lock(&walk->lock);
-    if (walk->locked.status == 0 && status != STOKER_ERROR_CLOSED) {
-        walk->locked.status = status;
-        walk->locked.error = *error;
-        if (error->status != status) { /* it came from below an interface that fills none */
-            stk_fail(&walk->locked.error, status, "the listing cannot be gone on with",
-                     "free memory; list smaller folders one by one", "'%.400s'", walk->path);
-        }
-        atomic_store_explicit(&walk->stop, true, memory_order_relaxed);
-    }
-    pthread_cond_broadcast(&walk->entry_ready);
-    pthread_cond_broadcast(&walk->range_ended);
-    pthread_cond_broadcast(&walk->queue_space);
-    pthread_mutex_unlock(&walk->lock);
 }
 
 static void finish_thread(struct stk_walk *walk)
@@ -238,9 +125,9 @@ static void finish_thread(struct stk_walk *walk)
     pthread_mutex_unlock(&walk->lock);
 }
 
-/* ---- of s3:// ---- */
+/* ---- s3:// ---- */
 
-/* Lists stretches until there are none. index: of the thread. */
+/* Lists ranges until there are none. index: of the thread. */
 static void list_ranges(struct stk_walk *walk, uint32_t index)
 {
     struct stoker_error error = {0};
@@ -251,18 +138,18 @@ static void list_ranges(struct stk_walk *walk, uint32_t index)
 
         status = stk_key_range_list(walk, index, &error);
         pthread_mutex_lock(&walk->lock);
-        walk->locked.stretches[index].busy = false;
+        walk->locked.ranges[index].busy = false;
         pthread_cond_broadcast(&walk->range_ended);
         while (status == 0 && any && !more &&
                !atomic_load_explicit(&walk->stop, memory_order_relaxed)) {
             more = stk_key_range_split_locked(walk, index);
             any = more;
             for (uint32_t i = 0; i < walk->threads_max; i++) {
-                any = any || walk->locked.stretches[i].busy;
+                any = any || walk->locked.ranges[i].busy;
             }
             if (!more && any) {
                 pthread_cond_wait(&walk->range_ended,
-                                  &walk->lock); /* a page came, or a stretch ended */
+                                  &walk->lock); /* a page arrived, or a range ended */
             }
         }
         pthread_mutex_unlock(&walk->lock);
@@ -275,7 +162,7 @@ static void list_ranges(struct stk_walk *walk, uint32_t index)
     }
 }
 
-/* A thread that waits for a stretch to be cut. */
+/* A thread that waits until a range is split. */
 static void *range_main(void *argument)
 {
     struct stk_walk *walk = argument;
@@ -291,7 +178,7 @@ static void *range_main(void *argument)
         taken = stk_key_range_split_locked(walk, index);
         any = taken;
         for (uint32_t i = 0; i < walk->threads_max; i++) {
-            any = any || walk->locked.stretches[i].busy;
+            any = any || walk->locked.ranges[i].busy;
         }
         if (!taken && any) {
             pthread_cond_wait(&walk->range_ended, &walk->lock);
@@ -308,17 +195,17 @@ static void *range_main(void *argument)
 static void start_helpers(struct stk_walk *walk)
 {
     pthread_mutex_lock(&walk->lock);
-    walk->locked.stretches[0].busy = true;
+    walk->locked.ranges[0].busy = true;
     while (walk->deep && walk->thread_count < walk->threads_max) {
         if (start(walk, range_main, &walk->thread_count) < 0) {
-            break; /* fewer will do */
+            break; /* fewer threads work as well */
         }
         walk->locked.working++;
     }
     pthread_mutex_unlock(&walk->lock);
 }
 
-/* ---- of this machine, and of URLs that errands are run for ---- */
+/* ---- local folders, and those of an external file system ---- */
 
 static void *walk_main(void *argument)
 {
@@ -337,8 +224,8 @@ static void *walk_main(void *argument)
 
 static int walk_root(struct stk_walk *walk, struct stoker_error *error)
 {
-    bool foreign = stk_vfs_is_external_url(walk->path);
-    bool keys = stk_io_is_url(walk->path) && !foreign;
+    bool external = stk_vfs_is_external_url(walk->path);
+    bool keys = stk_io_is_url(walk->path) && !external;
     struct stk_stat stat = {.kind = STK_ENTRY_DIRECTORY};
     char path[STK_WALK_PATH_BYTES_MAX];
     size_t least;
@@ -367,20 +254,20 @@ static int walk_root(struct stk_walk *walk, struct stoker_error *error)
         list_ranges(walk, 0);
         return 0;
     }
-    status = foreign ? 0 : stk_io_resolve(walk->io, walk->path, walk->real, sizeof walk->real);
+    status = external ? 0 : stk_io_resolve(walk->io, walk->path, walk->real, sizeof walk->real);
     if (status < 0) {
         return stk_fail_errno(error, -status, "cannot follow the path", "check the path",
                               "'%.400s'", walk->path);
     }
     memcpy(path, walk->path, walk->path_bytes + 1);
-    least = foreign ? (size_t)(strstr(path, "://") - path) + 3 : 1;
+    least = external ? (size_t)(strstr(path, "://") - path) + 3 : 1;
     while (walk->path_bytes > least && path[walk->path_bytes - 1] == '/') {
         path[--walk->path_bytes] = '\0';
     }
     return walk_folder(walk, path, 0, error);
 }
 
-/* Whether what a link leads to is below the root; of other servers' it is their own matter. */
+/* Returns true if the target of a link is below the root, or if the server follows links itself. */
 static bool is_below_root(struct stk_walk *walk, const char *path)
 {
     char real[STK_WALK_PATH_BYTES_MAX];
@@ -418,7 +305,7 @@ static int walk_entry(struct stk_walk *walk, char *path, const struct stk_entry 
     }
     status = stk_io_stat_path(walk->io, path, &stat, error);
     if (status == -ENOENT) {
-        return 0; /* it went while we looked */
+        return 0; /* it was deleted after it was listed */
     }
     if (status == 0) {
         struct stk_walk_entry item = {.bytes = stat.bytes,

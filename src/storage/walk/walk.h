@@ -1,14 +1,13 @@
-/* storage/walk/walk.h: what lies at and below a path or a URL, item after item.
+/* storage/walk/walk.h: lists a path or URL recursively, entry after entry.
  *
- *   folder, guest -> one thread, folder after folder ----------.
- *   s3://, deep ---> threads, each with a stretch of keys -----+--> a bounded queue --next--> items
- *                    (one that has nothing to do takes the     |
- *                    second half of another's)                 |
- *   a file --------------------------------------------------- '
+ *   folder, external URL -> one thread, folder after folder --.
+ *   s3://, deep ----> threads, each with a range of keys -----+--> a bounded queue --next-->
+ * entries (a thread without work takes the        | second half of another range)           | a
+ * file ---------------------------------------------------'
  *
- * Links are followed to files below the root, nowhere else. Items come in no certain order.
- * Owner: the caller. Threads: its own; next: one. Memory: an item each, at most
- * STK_WALK_QUEUE_MAX waiting. Bound: STK_WALK_ENTRIES_MAX, STK_WALK_DEPTH_MAX, paths of
+ * Links to files below the root are followed, others are not. The order of entries is undefined.
+ * Owner: the caller. Threads: its own; next: one. Memory: one block an entry, at most
+ * STK_WALK_QUEUE_MAX in the queue. Bound: STK_WALK_ENTRIES_MAX, STK_WALK_DEPTH_MAX, paths of
  * STK_WALK_PATH_BYTES_MAX. */
 #ifndef STORAGE_WALK_WALK_H
 #define STORAGE_WALK_WALK_H
@@ -21,40 +20,41 @@
 #define STK_WALK_PATH_BYTES_MAX 4096u
 #define STK_WALK_THREADS_MAX 16u
 #define STK_WALK_THREADS_DEFAULT 8u
-/* What is being written bears such a name, and is left out. */
+/* Files that stoker is writing have such names; a walk skips them. */
 #define STK_WALK_HIDDEN_PREFIX ".stoker-"
 #define STK_WALK_HIDDEN_SUFFIX ".part"
 
 struct stk_walk;
 
 struct stk_walk_options {
-    struct stk_io *io;   /* lent as long as the walk */
-    const char *path;    /* lent for the call */
-    bool deep;           /* else only what lies directly there, folders too */
-    bool folder;         /* of s3://: a prefix, whatever object has its name */
-    bool special_files;  /* with what is not followed, devices and pipes; else they are left out */
-    bool folder_markers; /* with the objects that stand for folders, the root's ("") too */
-    uint32_t threads;    /* of s3://, deep; 0: STK_WALK_THREADS_DEFAULT */
+    struct stk_io *io;   /* must outlive the walk */
+    const char *path;    /* used during the call */
+    bool deep;           /* recursive; else lists only the direct entries, with folders */
+    bool folder;         /* s3://: the path is a prefix, even if an object has its name */
+    bool special_files;  /* include links that are not followed, devices and pipes */
+    bool folder_markers; /* include the objects that mark folders, also that of the root ("") */
+    uint32_t threads;    /* for s3://, deep; 0: STK_WALK_THREADS_DEFAULT */
 };
 
 struct stk_walk_entry {
     struct stk_walk_entry *next;
     uint64_t bytes, mtime_ns, version; /* of files */
-    uint32_t kind;                     /* enum stk_entry_kind: files, if not deep folders, others */
-    const char *etag;                  /* as it is sent; empty: none */
-    const char *hash;                  /* hex, of its bytes: SHA-256, or git's; empty: none */
-    char name[];                       /* below the root; empty: the root itself is a file. One that
-                                        * ends in '/' has bytes, unless marks were asked for */
+    uint32_t kind;                     /* enum stk_entry_kind; folders only if not deep */
+    const char *etag;                  /* as the server sent it; empty: none */
+    const char *hash;                  /* hex: SHA-256 of its bytes, or a git hash; empty: none */
+    char name[]; /* below the root; empty: the root itself, a file. A name that ends
+                  * in '/' is an object with bytes, or a folder marker */
 };
 
-/* Gives *walk_out. What the path is, is found out by next. */
+/* Starts a walk. If the path does not exist, next fails. */
 int stk_walk_open(struct stk_walk **walk_out, const struct stk_walk_options *options,
                   struct stoker_error *error);
-/* 1: gives *item_out, to be freed by stk_free. 0: that was all. STOKER_ERROR_AGAIN: none within
- * timeout_ms. Else what failed, after what came before it. */
-int stk_walk_next(struct stk_walk *walk, uint32_t timeout_ms, struct stk_walk_entry **item_out,
+/* Returns 1 and an entry, which the caller frees with stk_free; 0 at the end; STOKER_ERROR_AGAIN if
+ * there was no entry within timeout_ms; else the failure of the walk, after the entries before it.
+ */
+int stk_walk_next(struct stk_walk *walk, uint32_t timeout_ms, struct stk_walk_entry **entry_out,
                   struct stoker_error *error);
-void stk_walk_close(struct stk_walk *walk); /* takes; NULL is fine */
+void stk_walk_close(struct stk_walk *walk); /* takes; NULL is allowed */
 bool stk_walk_is_hidden(const char *name);
 
 #endif
