@@ -126,7 +126,7 @@ def test_silence(tmp_path):
         told = ground(mount.point / "below" / "it", 1)
         assert not told["answers"] and told["mount_point"] == str(mount.point)
         assert told["kind"] == "fuse" and "bytes_total" not in told
-        assert "does not answer" in told["advice"][0]["what"]
+        assert "does not respond" in told["advice"][0]["what"]
         text = stoker("info", mount.point / "x.tar")  # not opened as a data set either
         assert text.returncode == 1 and b"DOES NOT RESPOND" in text.stdout
         assert time.monotonic() - begun < 30
@@ -200,7 +200,7 @@ def test_archive(tmp_path):
         assert (told["presence"], told["files"], told["files_away"]) == ("partly", 5, 2)
         assert told["bytes_away"] == 2 << 20
         (advice,) = [a for a in told["advice"] if a["level"] == "finding"]
-        assert advice["what"] == "2 of 5 files looked at are not here"
+        assert advice["what"] == "2 of 5 checked files are archived"
         assert advice["command"] == f"stoker prewarm {mount.point}"
         checked = prewarm("--check", mount.point, status=1)
         assert (checked["files_looked_at"], checked["files_away"]) == (5, 2)

@@ -1,8 +1,7 @@
-/* What the machine grants to this process: cores and memory, by affinity and control groups.
+/* The cores and the memory that the machine grants to this process, by affinity and control groups.
  *
- * A limit may sit on any level between the process's group and the root of what is info_filesystem,
- * so each level is asked. Files: cgroups(7), Documentation/admin-guide/cgroup-v2.rst and cgroup-v1.
- */
+ * Each level between the group of the process and the visible root may have a limit, so all levels
+ * are read. Files: cgroups(7), Documentation/admin-guide/cgroup-v2.rst and cgroup-v1. */
 #include "io/cgroup.h"
 
 #include "base/mem.h"
@@ -17,10 +16,10 @@
 
 #define LEVELS_MAX 64
 #define CPUS_MAX 65536
-/* Where nothing says how much there is. */
+/* If the size is unknown. */
 #define MEMORY_BYTES_DEFAULT (1ull << 30)
 
-/* One hierarchy: where the process's group lies in the file tree, and where that tree begins. */
+/* One hierarchy: the directory of the process's group, and the mount point of the hierarchy. */
 struct hierarchy {
     char directory[PATH_MAX];
     size_t top_bytes; /* length of the mount point within `directory` */
@@ -94,7 +93,7 @@ uint64_t stk_cgroup_memory_bytes(const char *prefix)
         const char *controller, *file;
     } limits[] = {
         {"", "memory.max"},
-        {"", "memory.high"}, /* above it the group is slowed down until it is of no use */
+        {"", "memory.high"}, /* above this limit the kernel throttles the group heavily */
         {"memory", "memory.limit_in_bytes"},
     };
     struct hierarchy hierarchy;
@@ -142,7 +141,7 @@ static bool find_hierarchy(const char *prefix, const char *controller, struct hi
         !mount_of(text, controller, &root, &point)) {
         goto done;
     }
-    /* A container sees its own group as the mount's root, whatever name it has outside. */
+    /* In a container, the mount's root is the container's own group. */
     root_bytes = strcmp(root, "/") == 0 ? 0 : strlen(root);
     if (strncmp(group, root, root_bytes) != 0 ||
         (group[root_bytes] != '/' && group[root_bytes] != '\0') || strstr(group, "/..")) {
@@ -220,7 +219,7 @@ static bool mount_of(char *text, const char *controller, char **root_out, char *
     return false;
 }
 
-/* Whether a comma-separated list that stops at `end` has the word. */
+/* Returns true if a comma-separated list that ends at `end` contains the word. */
 static bool has_word(const char *list, const char *word, const char *end)
 {
     size_t bytes = strlen(word);

@@ -1,7 +1,6 @@
-/* io/cgroup.h: the cores and the memory that this machine and its control groups grant to the
- * process, under a prefix so that tests can bring their own /proc.
- * Owner: values. Threads: any. Memory: the stack, and one text while it is read.
- * Bound: STK_CGROUP_TEXT_BYTES a file. */
+/* io/cgroup.h: the cores and the memory that the machine and its control groups grant to the
+ * process. A prefix is prepended to /proc and /sys, for tests. Owner: values. Threads: any. Memory:
+ * the stack, and one text while it is read. Bound: STK_CGROUP_TEXT_BYTES a file. */
 #ifndef IO_CGROUP_H
 #define IO_CGROUP_H
 

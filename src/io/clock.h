@@ -1,4 +1,4 @@
-/* io/clock.h: the clocks of this machine, for who has no struct stk_io to ask.
+/* io/clock.h: the clocks of this machine, for code without a struct stk_io.
  * Owner: values. Threads: any. Memory: none. Bound: none. */
 #ifndef IO_CLOCK_H
 #define IO_CLOCK_H
@@ -7,7 +7,7 @@
 
 /* Monotonic. */
 uint64_t stk_clock_ns(void);
-/* Since 1970, for what others' clocks are compared with: it may be set, and jump. */
+/* Since 1970, to compare with the clocks of servers. It may jump when it is set. */
 uint64_t stk_clock_wall_ns(void);
 
 #endif

@@ -1,8 +1,8 @@
-/* io/listing.h: makes a struct stk_listing out of names that come in any order.
+/* io/listing.h: builds a struct stk_listing from names in any order.
  *
- *   zeroed --add--> growing --build--> a listing, given (sorted)
+ *   zeroed --add--> growing --build--> a listing, sorted, given to the caller
  *
- * Owner: the call. Threads: one. Memory: grows by doubling; deinit frees what was not built.
+ * Owner: the call. Threads: one. Memory: grows by doubling; deinit frees it.
  * Bound: STK_LISTING_NAMES_BYTES_MAX. */
 #ifndef IO_LISTING_H
 #define IO_LISTING_H
@@ -18,7 +18,7 @@ struct stk_listing_builder {
     uint64_t names_bytes, names_capacity;
 };
 
-/* 0 or -ENOMEM. Copies the name of *entry. */
+/* Copies *entry with its name. Returns 0 or -ENOMEM. */
 int stk_listing_add(struct stk_listing_builder *builder, const struct stk_entry *entry);
 int stk_listing_build(struct stk_listing_builder *builder, struct stk_listing *listing_out);
 void stk_listing_builder_deinit(struct stk_listing_builder *builder);

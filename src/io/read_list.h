@@ -1,7 +1,7 @@
-/* io/read_list.h: finished reads in the order in which they finished, and the limits of reading,
- * which the real backends and the simulated file system share.
- * Owner: a queue. Threads: the queue's. Memory: none; a list links the caller's reads.
- * Bound: the limits path_args here. */
+/* io/read_list.h: a list of finished reads, and the limits of reads, which all implementations of
+ * io/io.h share.
+ * Owner: a queue. Threads: that of the queue. Memory: none; the list links the caller's reads.
+ * Bound: the limits defined here. */
 #ifndef IO_READ_LIST_H
 #define IO_READ_LIST_H
 
@@ -10,14 +10,14 @@
 #define STK_DEPTH_DEFAULT 128u
 #define STK_DEPTH_MAX 4096u
 #define STK_TIMEOUT_DEFAULT_MS 30000u
-/* DIRECT_AUTO: smaller files are read once, through the page cache. */
+/* STOKER_DIRECT_AUTO: smaller files are read through the page cache. */
 #define STK_DIRECT_BYTES_MIN (1u << 20)
-/* A closing queue waits while reads come back at least this often, but never longer than MAX. */
+/* Closing a queue waits as long as reads finish at least this often, but never longer than MAX. */
 #define STK_CLOSE_QUIET_MS 100u
 #define STK_CLOSE_WAIT_MS_MAX 2000u
 
-/* Finished reads in order. The `next` of the last is written only when another follows or the
- * list is taken: so a submitter may still walk the list that it submitted. */
+/* Finished reads in order. The `next` of the last read is written only when another read is added
+ * or the list is taken, since the submitter may still iterate over the list that it submitted. */
 struct stk_read_list {
     struct stk_read *first, *last;
 };

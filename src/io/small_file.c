@@ -1,4 +1,4 @@
-/* Small files of the machine: read at once, and written whole or not at all. */
+/* Reads small files, and writes them atomically. */
 #include "io/small_file.h"
 
 #include <errno.h>

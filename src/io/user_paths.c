@@ -1,4 +1,4 @@
-/* Paths as the user means them: from the root on, and the cache folder. */
+/* Absolute paths, and the cache folder. */
 #include "io/user_paths.h"
 
 #include "io/io.h"

@@ -1,4 +1,5 @@
-/* Read-ahead and disk, out of /sys (Documentation/ABI/testing/sysfs-class-bdi, sysfs-block). */
+/* Reads the read-ahead and the disk from /sys (Documentation/ABI/testing/sysfs-class-bdi,
+ * sysfs-block). */
 #include "io/filesystem/filesystem.h"
 
 #include "io/small_file.h"
@@ -50,7 +51,7 @@ static void set_scheduler(struct stoker_filesystem *filesystem, const char *fold
              (int)stk_min(end - begin, 60), begin);
 }
 
-/* The folder of the disk, of which a partition's lies one below. */
+/* The folder of the disk: the parent of the folder of a partition. */
 static bool find_disk(const struct stoker_filesystem *filesystem, const char *prefix, char *folder,
                       size_t folder_bytes)
 {
@@ -62,7 +63,7 @@ static bool find_disk(const struct stoker_filesystem *filesystem, const char *pr
              (unsigned long long)filesystem->info.minor);
     if (!read_text(folder, "uevent", text, sizeof text) &&
         strncmp(filesystem->source, "/dev/", 5) == 0) {
-        /* btrfs has a number of its own */
+        /* btrfs has its own device number */
         snprintf(folder, folder_bytes, "%s/sys/class/block/%.200s", prefix, name + 1);
     }
     if (!read_text(folder, "uevent", text, sizeof text)) {
@@ -90,7 +91,7 @@ void stk_block_device_read(struct stoker_filesystem *filesystem, const char *pre
         info->read_ahead_bytes = kilobytes == STOKER_UNKNOWN ? kilobytes : kilobytes * KIB;
         return;
     }
-    if (kilobytes == STOKER_UNKNOWN) { /* a partition's is its disk's */
+    if (kilobytes == STOKER_UNKNOWN) { /* a partition has that of its disk */
         kilobytes = read_number(folder, "queue/read_ahead_kb");
     }
     info->read_ahead_bytes = kilobytes == STOKER_UNKNOWN ? kilobytes : kilobytes * KIB;

@@ -83,7 +83,7 @@ static const struct row {
     {"/fast", "xfs", STOKER_FILESYSTEM_DISK, "", STOKER_UNKNOWN, STOKER_UNKNOWN,
      "scheduler mq-deadline|"},
     {"/btr/x", "btrfs", STOKER_FILESYSTEM_DISK, "", STOKER_UNKNOWN, STOKER_UNKNOWN,
-     "sda says that it turns|"},
+     "sda is a rotating disk|"},
     {"/strange", "unknown", STOKER_FILESYSTEM_UNKNOWN, "", STOKER_UNKNOWN, STOKER_UNKNOWN, ""},
     {"/twice/y", "nfs", STOKER_FILESYSTEM_NETWORK, "[fd00::1]", 1 << 20, 2, ""},
     {"/udp/d", "nfs", STOKER_FILESYSTEM_NETWORK, "10.0.0.1", 1 << 20, 2, "NFS over UDP|"},
@@ -236,7 +236,7 @@ static void test_silence(void)
     ground.probe = (struct stk_mount_probe_info){0};
     stk_filesystem_evaluate(&ground, tree);
     T_STR("silent", ground.info.kind, "nfs");
-    T_STR("silent", ground.advices[0].what, "filer.lan does not answer");
+    T_STR("silent", ground.advices[0].what, "filer.lan does not respond");
     T_HAS("silent", ground.advices[0].reason, "the mount is hard");
     T_STR("silent", ground.advices[0].command, "rpcinfo -T tcp filer.lan nfs");
     T_EQ("silent", ground.info.bytes_total, STOKER_UNKNOWN);
@@ -305,7 +305,7 @@ static void test_told(void)
     T_EQ("away", ground.info.residency, STOKER_RESIDENCY_ARCHIVED);
     T_EQ("away", ground.info.stripe_count, 1);
     check_advice("away",
-                 "large files lie on one|mounted without flock|600 of 600|many small|8 threads|");
+                 "large files are on one|mounted without flock|600 of 600|many small|8 threads|");
     T_STR("away", ground.advices[0].command, "lfs migrate -c 4 -S 4M '/lustre/it'\\''s'");
     T_STR("away", ground.advices[2].command, "stoker prewarm '/lustre/it'\\''s'");
     T_STR("away", ground.advices[4].command,
@@ -322,7 +322,7 @@ static void test_told(void)
     ground.probe.files_total = 1000;
     ground.probe.files_free = 9;
     stk_filesystem_evaluate(&ground, tree);
-    check_advice("full", "nearly full|hardly any inodes|scheduler|");
+    check_advice("full", "nearly full|few inodes|scheduler|");
     begin("/ceph/x"); /* what is read only needs no room */
     ground.probe.has_space = true;
     ground.probe.bytes_total = 1000;
@@ -351,7 +351,7 @@ static void test_files(void)
         {"small ones, of one stripe", "/flock/d", 1, 1000, 10, 10000, ""},
         {"small ones, nothing told", "/flock/d", STOKER_UNKNOWN, 1000, 10, 10000, ""},
         {"large ones, striped", "/flock/d", 4, 5ull << 30, 2, 6ull << 30, ""},
-        {"large ones, of one stripe", "/flock/d", 1, 5ull << 30, 2, 6ull << 30, "large files lie|"},
+        {"large ones, of one stripe", "/flock/d", 1, 5ull << 30, 2, 6ull << 30, "large files are|"},
         {"not so large ones", "/flock/d", 1, 1ull << 30, 2, 2ull << 30, ""},
         {"many, not small", "/gpfs/d", STOKER_UNKNOWN, 1 << 20, 600, 600ull << 20, ""},
         {"many small ones", "/gpfs/d", STOKER_UNKNOWN, 1000, 600, 600000, "many small|8 threads|"},

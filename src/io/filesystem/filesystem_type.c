@@ -1,5 +1,5 @@
-/* Types as each file system registers them; magics of linux/magic.h and of the file systems' own
- * sources. What FUSE mounts says its type as fuse.NAME, with one magic for all. */
+/* The types that file systems register, and the magic numbers of linux/magic.h and of the sources
+ * of the file systems. FUSE mounts have the type fuse.NAME, and one magic number for all. */
 #include "io/filesystem/filesystem_type.h"
 
 #include <string.h>

@@ -1,7 +1,8 @@
-/* What of a mount slows training down, why, and the command that changes it. From the facts alone:
- * options of nfs(5), mount.cifs(8), lfs(1), Documentation/filesystems/9p.rst and fuse.rst.
+/* Advice on mount settings that slow reads down: the setting, the reason, and a command to change
+ * it. Depends only on the facts. Options: nfs(5), mount.cifs(8), lfs(1),
+ * Documentation/filesystems/9p.rst and fuse.rst.
  *
- * A finding costs reads or safety now; a hint may help. */
+ * A finding costs speed or safety now; a hint may help. */
 #include "io/filesystem/filesystem.h"
 
 #include <inttypes.h>
@@ -12,15 +13,15 @@
 #define KIB ((uint64_t)1 << 10)
 #define READ_BYTES_MIN MIB /* of one request to a server */
 #define STRIPED_BYTES_MIN (4096 * MIB)
-#define SMALL_BYTES (256 * KIB) /* files of which it is better to have fewer */
+#define SMALL_BYTES (256 * KIB) /* smaller files are better packed */
 #define SMALL_FILES_MIN 500u
-#define FREE_SHARE_MIN 100u /* one in so many bytes or inodes */
+#define FREE_SHARE_MIN 100u /* advice if less than one in so many bytes or inodes is free */
 
 __attribute__((format(printf, 3, 4))) static struct stk_mount_advice *
 advise(struct stoker_filesystem *filesystem, uint32_t level, const char *format, ...)
 {
     static struct stk_mount_advice
-        lost; /* never read: STK_FILESYSTEM_ADVICES is above the number of rules */
+        lost; /* never used: STK_FILESYSTEM_ADVICES is larger than the number of rules */
     struct stk_mount_advice *advice = filesystem->advice_count < STK_FILESYSTEM_ADVICES
                                           ? &filesystem->advices[filesystem->advice_count++]
                                           : &lost;
@@ -43,7 +44,7 @@ __attribute__((format(printf, 2, 3))) static void because(struct stk_mount_advic
     __builtin_va_end(list);
 }
 
-/* A word of a shell: in single quotes where it has to be. */
+/* Quotes a word for the shell if needed. */
 static void quote(const char *word, char *out, size_t out_bytes)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -67,7 +68,7 @@ static void quote(const char *word, char *out, size_t out_bytes)
     out[used] = '\0';
 }
 
-/* The mount made anew with other options. */
+/* The command that mounts again with other options. */
 static void set_remount_command(const struct stoker_filesystem *filesystem,
                                 struct stk_mount_advice *advice, const char *options)
 {
@@ -95,9 +96,9 @@ static void advise_no_response(struct stoker_filesystem *filesystem)
     if (filesystem->info.responds) {
         return;
     }
-    advice = advise(filesystem, STOKER_ADVICE_FINDING, "%s does not answer",
+    advice = advise(filesystem, STOKER_ADVICE_FINDING, "%s does not respond",
                     filesystem->server[0] ? filesystem->server : filesystem->point);
-    because(advice, "a call on it would wait for ever: the server is down, cut off or overloaded%s",
+    because(advice, "calls on it wait forever: the server is down, unreachable or overloaded%s",
             strcmp(filesystem->recovery, "hard") == 0 ? ", and the mount is hard" : "");
     if (strcmp(filesystem->kind->name, "nfs") == 0) {
         snprintf(advice->command, sizeof advice->command, "rpcinfo -T tcp %.300s nfs",
@@ -114,39 +115,39 @@ static void advise_nfs(struct stoker_filesystem *filesystem)
     if (info->read_bytes < READ_BYTES_MIN) {
         advice = advise(filesystem, STOKER_ADVICE_FINDING, "rsize is %" PRIu64 " KiB",
                         info->read_bytes / KIB);
-        because(advice, "each request fetches no more: a read of 1 MiB waits for several round "
-                        "trips. The kernel takes up to 1 MiB, and the server says how much it can");
+        because(advice, "requests are no larger: a read of 1 MiB needs several round trips. The "
+                        "kernel supports up to 1 MiB, and the server may set a lower limit");
         set_remount_command(filesystem, advice, "rsize=1048576,wsize=1048576");
     }
     if (strncmp(filesystem->recovery, "soft", 4) == 0) {
         advice = advise(filesystem, STOKER_ADVICE_FINDING, "the mount is %s", filesystem->recovery);
-        because(advice, "a server that is slow for longer than timeo x retrans makes reads fail "
-                        "with EIO, and training ends; hard waits. stoker's own deadline says so "
-                        "after read_timeout_ms in either case");
+        because(advice, "if the server is slow for longer than timeo x retrans, reads fail with "
+                        "EIO and training ends; a hard mount waits. stoker reports a timeout after "
+                        "read_timeout_ms in either case");
         set_remount_command(filesystem, advice, "hard");
     }
     if (strncmp(filesystem->transport, "udp", 3) == 0) {
         advice = advise(filesystem, STOKER_ADVICE_FINDING, "NFS over UDP");
-        because(advice, "a lost packet costs a whole request, and on fast links fragments are put "
-                        "together wrongly (nfs(5))");
+        because(advice, "a lost packet repeats a whole request, and on fast links fragments may be "
+                        "reassembled wrongly (nfs(5))");
         set_remount_command(filesystem, advice, "proto=tcp");
     }
     if (info->connections == 1 && !is_efs && strncmp(filesystem->transport, "rdma", 4) != 0) {
         advice = advise(filesystem, STOKER_ADVICE_HINT, "one connection (nconnect=1)");
-        because(advice, "all reads of this mount share one TCP stream: one core and one path of "
-                        "the network. Several give more on links above 10 Gb/s (Linux 5.3)");
+        because(advice, "all reads of this mount share one TCP stream: one core and one network "
+                        "path. Several connections are faster on links above 10 Gb/s (Linux 5.3)");
         set_remount_command(filesystem, advice, "nconnect=8");
     }
     if (info->file_attribute_cache_s == 0 || info->folder_attribute_cache_s == 0) {
-        advice =
-            advise(filesystem, STOKER_ADVICE_FINDING, "attributes are not kept (noac, actimeo=0)");
-        because(advice, "each open and stat asks the server again; data that training reads does "
-                        "not change meanwhile");
+        advice = advise(filesystem, STOKER_ADVICE_FINDING,
+                        "attributes are not cached (noac, actimeo=0)");
+        because(advice, "each open and stat sends a request to the server; training data does not "
+                        "change meanwhile");
         set_remount_command(filesystem, advice, "actimeo=600");
     }
 }
 
-/* A buffered read is cut into pieces of the read-ahead window, one after the other. */
+/* A buffered read is split into pieces of the read-ahead window, one after the other. */
 static void advise_read_ahead(struct stoker_filesystem *filesystem)
 {
     const struct stoker_filesystem_info *info = &filesystem->info;
@@ -154,12 +155,13 @@ static void advise_read_ahead(struct stoker_filesystem *filesystem)
     struct stk_mount_advice *advice;
 
     if (filesystem->kind->group != STOKER_FILESYSTEM_NETWORK || info->read_ahead_bytes >= wanted) {
-        return; /* not told is more, too */
+        return; /* unknown is larger as well */
     }
     advice = advise(filesystem, STOKER_ADVICE_HINT, "read-ahead is %" PRIu64 " KiB",
                     info->read_ahead_bytes / KIB);
-    because(advice, "the page cache cuts each read into pieces of it: requests are smaller than "
-                    "the mount could take. A few times the size of a request keeps some in flight");
+    because(advice, "the page cache splits each read into pieces of this size: requests are "
+                    "smaller than the mount allows. A few times the size of a request keeps "
+                    "several in flight");
     snprintf(advice->command, sizeof advice->command,
              "echo %" PRIu64 " > /sys/class/bdi/%" PRIu64 ":%" PRIu64 "/read_ahead_kb",
              4 * wanted / KIB, info->major, info->minor);
@@ -174,27 +176,27 @@ static void advise_lustre(struct stoker_filesystem *filesystem)
     struct stk_mount_advice *advice;
 
     if (info->stripe_count == 1 && filesystem->probe.files.largest_bytes >= STRIPED_BYTES_MIN) {
-        advice = advise(filesystem, STOKER_ADVICE_HINT, "large files lie on one OST each");
-        because(advice, "a file is read at what one server gives, and all ranks that read it meet "
-                        "there. Several stripes spread it");
+        advice = advise(filesystem, STOKER_ADVICE_HINT, "large files are on one OST each");
+        because(advice, "reads of a file are limited to one server, which all ranks share. Several "
+                        "stripes spread the load");
         set_path_command(filesystem, advice,
                          info->is_folder ? "lfs migrate -c 4 -S 4M" : "lfs migrate -c 4");
     }
     if (info->stripe_count != STOKER_UNKNOWN && info->stripe_count > 1 && info->files > 0 &&
         info->bytes / info->files < MIB) {
         advice = advise(filesystem, STOKER_ADVICE_HINT, "small files are striped");
-        because(advice, "each open asks every OST that has a stripe: for files below some MiB one "
-                        "is best");
+        because(advice, "each open sends a request to every OST with a stripe: one stripe is best "
+                        "for files of a few MiB");
         set_path_command(filesystem, advice, "lfs setstripe -c 1");
     }
     if (!stk_mount_option(&row, "flock", &value)) {
         advice = advise(filesystem, STOKER_ADVICE_HINT, "mounted without flock");
-        because(advice, "stoker's locks (index, pack) then hold nothing back between nodes");
+        because(advice, "stoker's locks (index, pack) then do not work between nodes");
         set_remount_command(filesystem, advice, "flock");
     }
 }
 
-/* Of other servers and of programs behind FUSE. */
+/* Other servers, and programs behind FUSE. */
 static void advise_requests(struct stoker_filesystem *filesystem)
 {
     const struct stoker_filesystem_info *info = &filesystem->info;
@@ -207,8 +209,8 @@ static void advise_requests(struct stoker_filesystem *filesystem)
     }
     advice = advise(filesystem, STOKER_ADVICE_FINDING, "a request fetches %" PRIu64 " KiB at most",
                     info->read_bytes / KIB);
-    because(advice, "each request waits for a round trip, or for another process: 1 MiB needs "
-                    "fewer of them");
+    because(advice, "each request waits for a round trip, or for another process: with 1 MiB "
+                    "there are fewer of them");
     if (strcmp(name, "9p") == 0) {
         set_remount_command(filesystem, advice, "trans=virtio,msize=1048576");
     } else if (strcmp(name, "smb") == 0) {
@@ -228,8 +230,8 @@ static void advise_store(struct stoker_filesystem *filesystem)
         if (strcmp(filesystem->kind->name, stores[i].kind) == 0) {
             advice = advise(filesystem, STOKER_ADVICE_HINT, "%s is a bucket behind a program",
                             filesystem->point);
-            because(advice, "stoker asks the store itself: many ranges at once, no copy through "
-                            "another process, no stat for each file");
+            because(advice, "stoker can read from the store itself: many ranges at once, no copy "
+                            "through another process, no stat of each file");
             snprintf(advice->command, sizeof advice->command, "stoker info %s://BUCKET/PREFIX",
                      stores[i].scheme);
         }
@@ -243,26 +245,26 @@ static void advise_files(struct stoker_filesystem *filesystem)
 
     if (info->files_archived > 0 && info->residency >= STOKER_RESIDENCY_PARTIAL) {
         advice = advise(filesystem, STOKER_ADVICE_FINDING,
-                        "%" PRIu64 " of %" PRIu64 " files looked at are not here",
+                        "%" PRIu64 " of %" PRIu64 " checked files are archived",
                         info->files_archived, info->files);
         because(advice, "their bytes are in an archive behind the file system: the first read of "
-                        "each waits until it is fetched");
+                        "each file waits until it is restored");
         set_path_command(filesystem, advice, "stoker prewarm");
     }
     if ((filesystem->kind->group == STOKER_FILESYSTEM_NETWORK ||
          filesystem->kind->group == STOKER_FILESYSTEM_FUSE) &&
         info->files >= SMALL_FILES_MIN && info->bytes / info->files < SMALL_BYTES) {
         advice =
-            advise(filesystem, STOKER_ADVICE_HINT, "many small files on a file system of others");
-        because(advice, "each costs an open, its attributes and a close, each a round trip to the "
-                        "server of the names; in tars a sample costs none of them");
+            advise(filesystem, STOKER_ADVICE_HINT, "many small files on a network file system");
+        because(advice, "each needs an open, its attributes and a close, each a round trip to the "
+                        "metadata server; samples in tars need none of them");
         set_path_command(filesystem, advice, "stoker pack --out PACKED");
         advice = advise(filesystem, STOKER_ADVICE_HINT,
                         "8 threads open files here at once, unless "
-                        "far_threads says otherwise");
-        because(advice, "each waits for a round trip to the server meanwhile: where it bears more, "
-                        "more files are open at once. --network-fs-threads of commands, "
-                        "Engine(far_threads=32); measured by");
+                        "network_fs_threads sets another number");
+        because(advice, "each waits for a round trip to the server. If the server allows it, open "
+                        "more files at once: --network-fs-threads of commands, "
+                        "Engine(network_fs_threads=32); measure it with");
         set_path_command(filesystem, advice, "stoker bench --raw --cold --network-fs-threads 32");
     }
 }
@@ -278,13 +280,13 @@ static void advise_space(struct stoker_filesystem *filesystem)
     if (info->bytes_total > 0 && info->bytes_free < info->bytes_total / FREE_SHARE_MIN) {
         advice = advise(filesystem, STOKER_ADVICE_HINT, "nearly full: %" PRIu64 " MiB are free",
                         info->bytes_free / MIB);
-        because(advice, "an index, a checkpoint or packed shards may not find room");
+        because(advice, "there may be no space for an index, a checkpoint or packed shards");
         set_path_command(filesystem, advice, "df -h");
     }
     if (info->files_total > 0 && info->files_free < info->files_total / FREE_SHARE_MIN) {
-        advice = advise(filesystem, STOKER_ADVICE_HINT, "hardly any inodes are free: %" PRIu64,
+        advice = advise(filesystem, STOKER_ADVICE_HINT, "few inodes are free: %" PRIu64,
                         info->files_free);
-        because(advice, "a file cannot be made though there are bytes for it");
+        because(advice, "files cannot be created, although there is free space");
         set_path_command(filesystem, advice, "df -i");
     }
 }
@@ -295,22 +297,24 @@ static void advise_disk(struct stoker_filesystem *filesystem)
 
     if (filesystem->kind->group == STOKER_FILESYSTEM_LAYERED) {
         advice = advise(filesystem, STOKER_ADVICE_HINT, "a layer of a container's image");
-        because(advice, "data that is written here is lost with the container, and is first copied "
-                        "up; mount a folder of the host for it");
+        because(advice, "data that is written here is lost with the container, and files are "
+                        "copied before their first change; mount a folder of the host");
     }
     if (filesystem->info.rotational == 1 && filesystem->device[0] &&
         strncmp(filesystem->device, "loop", 4) != 0 && strncmp(filesystem->device, "vd", 2) != 0) {
         advice =
-            advise(filesystem, STOKER_ADVICE_HINT, "%s says that it turns", filesystem->device);
-        because(advice, "a read elsewhere costs some 8 ms: tars that are read in runs are a "
-                        "hundred times as fast as single files");
+            advise(filesystem, STOKER_ADVICE_HINT, "%s is a rotating disk", filesystem->device);
+        because(advice, "a random read takes about 8 ms: sequential reads of tars are a hundred "
+                        "times as fast as reads of single files");
         set_path_command(filesystem, advice, "stoker pack --out PACKED");
     }
     if (strncmp(filesystem->device, "nvme", 4) == 0 && filesystem->scheduler[0] &&
         strcmp(filesystem->scheduler, "none") != 0) {
-        advice = advise(filesystem, STOKER_ADVICE_HINT, "scheduler %s before an NVMe disk",
+        advice = advise(filesystem, STOKER_ADVICE_HINT, "scheduler %s on an NVMe disk",
                         filesystem->scheduler);
-        because(advice, "it orders what the disk takes in any order, and costs CPU for each read");
+        because(advice,
+                "it reorders requests, which the disk does not need, and costs CPU time for each "
+                "read");
         snprintf(advice->command, sizeof advice->command,
                  "echo none > /sys/block/%s/queue/scheduler", filesystem->device);
     }

@@ -1,8 +1,8 @@
-/* What the file system itself tells of a path, asked on a thread that may never come back.
+/* Calls on the file system of a path, on a thread that is abandoned if they hang.
  *
  * A thread that waits for a program behind FUSE cannot be killed (request_wait_answer in
- * fs/fuse/dev.c), so that a process with one cannot end either: there a child asks, which is left
- * to init. NFS lets itself be killed. */
+ * fs/fuse/dev.c), and neither can its process. So a child process makes the calls on FUSE, and init
+ * reaps it. Waits on NFS can be killed. */
 #include "io/filesystem/filesystem.h"
 
 #include "base/mem.h"
@@ -25,15 +25,15 @@
 
 #define XATTR_BYTES_MAX (64u << 10)
 #define BLOCK_BYTES 512u
-/* Whatever small bytes a file system keeps beside an inode, it needs no block for. */
+/* Files up to this size may be stored in the inode, without a block. */
 #define INLINE_BYTES_MAX 4096u
 #define DEPTH_MAX 2
 
 struct probe {
     struct stk_task task; /* first */
-    struct stk_mount_probe_info told;
+    struct stk_mount_probe_info info;
     uint32_t files_max;
-    bool is_fuse, has_blocks; /* a program answers; it told of blocks of some file */
+    bool is_fuse, has_blocks; /* a program serves the file system; a file had blocks */
     char path[STK_FILESYSTEM_TEXT_BYTES];
 };
 
@@ -48,16 +48,16 @@ static int probe_by_thread(struct probe *probe, uint32_t timeout_ms,
 
     status = status < 0 ? status : stk_thread_pool_call(pool, &probe->task, timeout_ms);
     if (status == 0) {
-        *info_out = probe->told;
+        *info_out = probe->info;
     }
-    if (status != STOKER_ERROR_TIMEOUT) { /* else it is the pool's */
+    if (status != STOKER_ERROR_TIMEOUT) { /* else it belongs to the pool */
         stk_free(probe);
     }
     stk_thread_pool_close(pool);
     return status;
 }
 
-/* The child ends by a signal, if it can. */
+/* Kills the child, if it can be killed. */
 static int probe_by_child(struct probe *probe, uint32_t timeout_ms,
                           struct stk_mount_probe_info *info_out)
 {
@@ -70,11 +70,11 @@ static int probe_by_child(struct probe *probe, uint32_t timeout_ms,
     }
     child = fork();
     if (child == 0) {
-        dup2(ends[1], 0); /* nothing else stays open: pipes that others wait at, above all */
+        dup2(ends[1], 0); /* closes all other descriptors, above all pipes */
         close_range(1, UINT32_MAX, 0);
         probe_run(&probe->task);
-        (void)send(0, &probe->told, sizeof probe->told, MSG_NOSIGNAL);
-        kill(getpid(), SIGKILL); /* nothing of the parent's is flushed or freed */
+        (void)send(0, &probe->info, sizeof probe->info, MSG_NOSIGNAL);
+        kill(getpid(), SIGKILL); /* without flushing or freeing the parent's data */
     }
     close(ends[1]);
     ready.fd = ends[0];
@@ -121,23 +121,23 @@ static void probe_drop(struct stk_task *task)
     stk_free((struct probe *)(void *)task);
 }
 
-static void probe_space(struct stk_mount_probe_info *told, const char *path)
+static void probe_space(struct stk_mount_probe_info *info, const char *path)
 {
     struct statfs space;
 
     if (statfs(path, &space) < 0) {
         return;
     }
-    told->has_space = true;
-    told->magic = (uint32_t)space.f_type;
-    told->block_bytes = (uint64_t)space.f_bsize;
-    told->bytes_total = (uint64_t)space.f_blocks * (uint64_t)space.f_bsize;
-    told->bytes_free = (uint64_t)space.f_bavail * (uint64_t)space.f_bsize;
-    told->files_total = (uint64_t)space.f_files;
-    told->files_free = (uint64_t)space.f_ffree;
+    info->has_space = true;
+    info->magic = (uint32_t)space.f_type;
+    info->block_bytes = (uint64_t)space.f_bsize;
+    info->bytes_total = (uint64_t)space.f_blocks * (uint64_t)space.f_bsize;
+    info->bytes_free = (uint64_t)space.f_bavail * (uint64_t)space.f_bsize;
+    info->files_total = (uint64_t)space.f_files;
+    info->files_free = (uint64_t)space.f_ffree;
 }
 
-/* By what is there: a file system that knows no such attribute refuses its name. */
+/* Tries each attribute: a file system without it returns an error. */
 static bool probe_layout(const char *path, bool is_folder, struct stk_stripe_layout *layout)
 {
     uint8_t *value = stk_alloc(1, XATTR_BYTES_MAX);
@@ -156,8 +156,8 @@ static bool probe_layout(const char *path, bool is_folder, struct stk_stripe_lay
     return found;
 }
 
-/* A file without blocks has its bytes elsewhere, unless it is a hole all over: these are zeros, and
- * nothing is to be fetched. To open a file fetches nothing. */
+/* A file without blocks has its bytes in an archive, unless it is one hole: then they are zeros,
+ * and nothing needs to be fetched. Opening a file fetches nothing. */
 static bool is_hole(const char *path)
 {
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -171,21 +171,22 @@ static bool is_hole(const char *path)
 
 static void inspect_file(struct probe *probe, const char *path, const struct stat *about)
 {
-    struct stk_filesystem_files *files = &probe->told.files;
+    struct stk_filesystem_files *files = &probe->info.files;
     uint64_t bytes = (uint64_t)about->st_size;
     struct stk_stripe_layout layout = {0};
     bool away = false;
 
-    if (probe->told.has_residency && probe->told.magic == 0x0bd00bd0 &&
+    if (probe->info.has_residency && probe->info.magic == 0x0bd00bd0 &&
         probe_layout(path, false, &layout)) {
         away = layout.is_released;
-    } else if (probe->told.has_residency) { /* a program may fetch what is opened: it is not */
+    } else if (probe->info.has_residency) { /* a program may fetch files that are opened: so it is
+                                               not opened */
         away =
             about->st_blocks == 0 && bytes > INLINE_BYTES_MAX && (probe->is_fuse || !is_hole(path));
     }
     probe->has_blocks = probe->has_blocks || about->st_blocks > 0;
-    if (probe->told.file_block_bytes == 0) {
-        probe->told.file_block_bytes = (uint32_t)stk_min((uint64_t)about->st_blksize, UINT32_MAX);
+    if (probe->info.file_block_bytes == 0) {
+        probe->info.file_block_bytes = (uint32_t)stk_min((uint64_t)about->st_blksize, UINT32_MAX);
     }
     files->seen++;
     files->bytes += bytes;
@@ -194,14 +195,14 @@ static void inspect_file(struct probe *probe, const char *path, const struct sta
     files->bytes_archived += away ? bytes : 0;
 }
 
-/* Some of the files of a folder and of those in it, as they come. */
+/* Checks some files of a folder and of its sub-folders. */
 static void inspect_folder(struct probe *probe, const char *folder, int depth)
 {
     DIR *names = opendir(folder);
     struct dirent *entry;
     char *path = stk_alloc(1, STK_FILESYSTEM_TEXT_BYTES);
 
-    while (names && path && probe->told.files.seen < probe->files_max &&
+    while (names && path && probe->info.files.seen < probe->files_max &&
            (entry = readdir(names)) != NULL) {
         struct stat about;
 
@@ -223,47 +224,47 @@ static void inspect_folder(struct probe *probe, const char *folder, int depth)
     stk_free(path);
 }
 
-/* Where files may be away, and blocks tell it. Of a network file system whose server squeezes its
- * blocks only none at all counts. */
+/* File systems whose files may be archived, as the number of blocks shows. A server may compress
+ * blocks, so only 0 blocks count on a network file system. */
 static uint32_t group_of(uint64_t magic)
 {
     return stk_filesystem_type_of((struct stk_view){NULL, 0}, (uint32_t)magic)->group;
 }
 
-/* Programs behind FUSE often know no blocks: then none says nothing. */
+/* Programs behind FUSE often report no blocks: then 0 blocks mean nothing. */
 static void evaluate_blocks(struct probe *probe)
 {
     if (probe->is_fuse && !probe->has_blocks) {
-        probe->told.has_residency = false;
-        probe->told.files.archived = probe->told.files.bytes_archived = 0;
+        probe->info.has_residency = false;
+        probe->info.files.archived = probe->info.files.bytes_archived = 0;
     }
 }
 
 static void probe_run(struct stk_task *task)
 {
     struct probe *probe = (struct probe *)(void *)task;
-    struct stk_mount_probe_info *told = &probe->told;
+    struct stk_mount_probe_info *info = &probe->info;
     struct statx mount;
     struct stat about;
 
     if (stat(probe->path, &about) < 0) {
-        told->status = -errno;
+        info->status = -errno;
         return;
     }
-    told->is_folder = S_ISDIR(about.st_mode);
-    told->major = major(about.st_dev);
-    told->minor = minor(about.st_dev);
+    info->is_folder = S_ISDIR(about.st_mode);
+    info->major = major(about.st_dev);
+    info->minor = minor(about.st_dev);
     if (statx(AT_FDCWD, probe->path, 0, STATX_MNT_ID, &mount) == 0 &&
         (mount.stx_mask & STATX_MNT_ID)) {
-        told->mount_id = mount.stx_mnt_id;
+        info->mount_id = mount.stx_mnt_id;
     }
-    probe_space(told, probe->path);
-    told->has_layout = probe_layout(probe->path, told->is_folder, &told->layout);
-    probe->is_fuse = group_of(told->magic) == STOKER_FILESYSTEM_FUSE;
-    told->has_residency =
-        told->has_space && (probe->is_fuse || group_of(told->magic) == STOKER_FILESYSTEM_NETWORK ||
-                            group_of(told->magic) == STOKER_FILESYSTEM_UNKNOWN);
-    if (told->is_folder) {
+    probe_space(info, probe->path);
+    info->has_layout = probe_layout(probe->path, info->is_folder, &info->layout);
+    probe->is_fuse = group_of(info->magic) == STOKER_FILESYSTEM_FUSE;
+    info->has_residency =
+        info->has_space && (probe->is_fuse || group_of(info->magic) == STOKER_FILESYSTEM_NETWORK ||
+                            group_of(info->magic) == STOKER_FILESYSTEM_UNKNOWN);
+    if (info->is_folder) {
         inspect_folder(probe, probe->path, 1);
     } else if (S_ISREG(about.st_mode)) {
         inspect_file(probe, probe->path, &about);

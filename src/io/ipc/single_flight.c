@@ -1,4 +1,4 @@
-/* Turns by flock: a kernel lock, so that kill -9 ends it. */
+/* Single flight with flock: the kernel releases the lock of a killed process. */
 #include "io/ipc/single_flight.h"
 
 #include "io/clock.h"
@@ -13,11 +13,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* This user's, and nobody else's to write: what lies there is believed. */
+/* Opens the folder of this user. No other user may write to it, since its files are trusted. */
 static bool make_folder(char *folder, size_t folder_bytes)
 {
     const char *node = getenv("STOKER_NODE_DIR");
-    struct stat about;
+    struct stat info;
 
     if ((size_t)snprintf(folder, folder_bytes, "%s/stoker-turns-%u",
                          node && node[0] == '/' ? node : "/dev/shm",
@@ -25,8 +25,8 @@ static bool make_folder(char *folder, size_t folder_bytes)
         (mkdir(folder, 0700) < 0 && errno != EEXIST)) {
         return false;
     }
-    return lstat(folder, &about) == 0 && S_ISDIR(about.st_mode) && about.st_uid == geteuid() &&
-           (about.st_mode & 077) == 0;
+    return lstat(folder, &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == geteuid() &&
+           (info.st_mode & 077) == 0;
 }
 
 static void sibling_path(const struct stk_single_flight *flight, const char *ending,
@@ -55,7 +55,8 @@ static bool try_lock(int fd, int kind)
     return result == 0;
 }
 
-/* Whether an open file still has this name: who removed it held its lock, which counts no more. */
+/* Returns true if an open file still has this name. The process that removed the name had the lock,
+ * so the lock of a file without the name does not count. */
 static bool has_name(const struct stk_single_flight *flight, const char *ending, int fd)
 {
     char path[STK_SINGLE_FLIGHT_PATH_BYTES + 8];
@@ -69,7 +70,7 @@ static bool has_name(const struct stk_single_flight *flight, const char *ending,
 static void close_lock(int *fd)
 {
     if (*fd >= 0) {
-        (void)flock(*fd, LOCK_UN); /* a child of fork may still have the descriptor */
+        (void)flock(*fd, LOCK_UN); /* a forked child may still have the descriptor */
         close(*fd);
         *fd = -1;
     }
@@ -77,13 +78,13 @@ static void close_lock(int *fd)
 
 static enum stk_single_flight_role become_leader(struct stk_single_flight *flight)
 {
-    (void)unlink(flight->path); /* what a kill left */
+    (void)unlink(flight->path); /* left by a killed process */
     flight->is_leader = true;
     close_lock(&flight->wait);
     return STK_SINGLE_FLIGHT_LEADER;
 }
 
-/* Another has it. AGAIN: it ended, and removed the file of the lock. */
+/* Another process is the leader. Returns AGAIN if it ended and removed the lock file. */
 static int wait_for_leader(struct stk_single_flight *flight, uint64_t end_ns)
 {
     flight->wait = open_sibling(flight, "wait", O_RDWR | O_CREAT);
@@ -91,14 +92,15 @@ static int wait_for_leader(struct stk_single_flight *flight, uint64_t end_ns)
         return STK_SINGLE_FLIGHT_UNAVAILABLE;
     }
     for (bool waits = false; stk_clock_ns() < end_ns;) {
-        waits = waits || try_lock(flight->wait, LOCK_SH); /* refused while somebody looks */
+        waits = waits || try_lock(flight->wait,
+                                  LOCK_SH); /* fails while another process checks for waiters */
         if (try_lock(flight->lock, LOCK_SH)) {
-            struct stat about;
+            struct stat info;
 
             if (!has_name(flight, "lock", flight->lock)) {
                 return STOKER_ERROR_AGAIN;
             }
-            if (lstat(flight->path, &about) == 0 && S_ISREG(about.st_mode)) {
+            if (lstat(flight->path, &info) == 0 && S_ISREG(info.st_mode)) {
                 return STK_SINGLE_FLIGHT_FOLLOWER;
             }
             (void)flock(flight->lock, LOCK_UN);
@@ -112,7 +114,7 @@ static int wait_for_leader(struct stk_single_flight *flight, uint64_t end_ns)
     return STK_SINGLE_FLIGHT_UNAVAILABLE;
 }
 
-/* AGAIN: the file of the lock was removed meanwhile. */
+/* Returns AGAIN if the lock file was removed meanwhile. */
 static int try_begin(struct stk_single_flight *flight, uint64_t end_ns)
 {
     flight->lock = open_sibling(flight, "lock", O_RDWR | O_CREAT);
@@ -123,7 +125,7 @@ static int try_begin(struct stk_single_flight *flight, uint64_t end_ns)
         return has_name(flight, "lock", flight->lock) ? (int)become_leader(flight)
                                                       : STOKER_ERROR_AGAIN;
     }
-    /* A file system without locks says so by another number. */
+    /* On a file system without locks, errno has another value. */
     return errno == EWOULDBLOCK ? wait_for_leader(flight, end_ns) : STK_SINGLE_FLIGHT_UNAVAILABLE;
 }
 
@@ -131,7 +133,7 @@ enum stk_single_flight_role stk_single_flight_begin(struct stk_single_flight *fl
                                                     const char *key, uint32_t timeout_ms)
 {
     uint64_t end_ns = stk_clock_ns() + timeout_ms * 1000000ull;
-    int whose = STOKER_ERROR_AGAIN;
+    int role = STOKER_ERROR_AGAIN;
     char folder[STK_SINGLE_FLIGHT_PATH_BYTES];
 
     *flight = (struct stk_single_flight){.lock = -1, .wait = -1};
@@ -143,25 +145,25 @@ enum stk_single_flight_role stk_single_flight_begin(struct stk_single_flight *fl
     do {
         close_lock(&flight->wait);
         close_lock(&flight->lock);
-        whose = try_begin(flight, end_ns);
-    } while (whose == STOKER_ERROR_AGAIN && stk_clock_ns() < end_ns);
-    if (whose == STK_SINGLE_FLIGHT_UNAVAILABLE || whose == STOKER_ERROR_AGAIN) {
+        role = try_begin(flight, end_ns);
+    } while (role == STOKER_ERROR_AGAIN && stk_clock_ns() < end_ns);
+    if (role == STK_SINGLE_FLIGHT_UNAVAILABLE || role == STOKER_ERROR_AGAIN) {
         close_lock(&flight->wait);
         close_lock(&flight->lock);
         return STK_SINGLE_FLIGHT_UNAVAILABLE;
     }
-    return (enum stk_single_flight_role)whose;
+    return (enum stk_single_flight_role)role;
 }
 
 bool stk_single_flight_has_waiters(const struct stk_single_flight *flight)
 {
     int fd = flight->is_leader ? open_sibling(flight, "wait", O_RDWR) : -1;
-    bool awaited = fd >= 0 && !try_lock(fd, LOCK_EX);
+    bool has_waiters = fd >= 0 && !try_lock(fd, LOCK_EX);
 
     if (fd >= 0) {
         close_lock(&fd);
     }
-    return awaited;
+    return has_waiters;
 }
 
 int stk_single_flight_publish(const struct stk_single_flight *flight, struct stk_view result)
@@ -191,8 +193,8 @@ int stk_single_flight_publish(const struct stk_single_flight *flight, struct stk
     return status;
 }
 
-/* Nobody else uses this key now: its files go. Who opened them before sees that they have no name
- * any more, and begins anew. */
+/* Removes the files if no other process uses this key. A process that opened them before sees that
+ * they have no name any more, and starts again. */
 static void remove_files(struct stk_single_flight *flight)
 {
     char path[STK_SINGLE_FLIGHT_PATH_BYTES + 8];
@@ -212,7 +214,7 @@ void stk_single_flight_end(struct stk_single_flight *flight)
 {
     bool last = flight->is_leader;
 
-    /* The last one of those who waited. */
+    /* The last process that waited. */
     if (!flight->is_leader && flight->wait >= 0 && flight->lock >= 0 &&
         try_lock(flight->wait, LOCK_EX)) {
         (void)unlink(flight->path);

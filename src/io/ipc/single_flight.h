@@ -1,15 +1,17 @@
-/* io/ipc/single_flight.h: processes of a machine that would all do the same work at the same time:
- * one does it, the others wait and take what it leaves.
+/* io/ipc/single_flight.h: single flight between the processes of a machine: if several processes
+ * need the result of the same work, one of them (the leader) does it, and the others wait for the
+ * result.
  *
- *   begin --lock free--> mine: the work --publish, if anybody waits--> end
- *         `-lock held--> waits --its holder ended, a result is there--> taken: map it --> end
- *                              `-it ended without one (kill -9)--> mine
+ *   begin --lock free--> leader: the work --publish, if processes wait--> end
+ *         `-lock held--> waits --the leader ended with a result--> follower: map it --> end
+ *                              `-it ended without one (kill -9)--> leader
  *
- * Only who waited takes a result, so none is older than its wish for it; the last one removes it.
- * Files lie in a folder of this user alone, below STOKER_NODE_DIR, else /dev/shm: KEY.lock,
- * KEY.wait, and KEY.result while it is taken. Who ends and holds KEY.lock alone removes it; a lock
- * counts only if its file still has that name. Locks (flock) end with their process.
- * Owner: the caller. Threads: one a turn. Memory: none. Bound: timeout_ms. */
+ * Only processes that were already waiting use the result, so a result is never older than the
+ * request; the last of them removes it. The files are in a folder of this user below
+ * STOKER_NODE_DIR or /dev/shm: KEY.lock, KEY.wait, and KEY.result while it is used. A process that
+ * ends and is the only one with KEY.lock removes the file; a lock counts only if its file still has
+ * that name. Locks (flock) end with their process. Owner: the caller. Threads: one for each flight.
+ * Memory: none. Bound: timeout_ms. */
 #ifndef IO_IPC_SINGLE_FLIGHT_H
 #define IO_IPC_SINGLE_FLIGHT_H
 
@@ -26,20 +28,20 @@ struct stk_single_flight {
 
 enum stk_single_flight_role {
     STK_SINGLE_FLIGHT_UNAVAILABLE =
-        0, /* no place for turns, or the wait was too long: each for itself */
+        0, /* no folder for the files, or a timeout: the process does the work itself */
     STK_SINGLE_FLIGHT_LEADER,
-    STK_SINGLE_FLIGHT_FOLLOWER, /* path holds the result; empty: it has none to give */
+    STK_SINGLE_FLIGHT_FOLLOWER, /* the file `path` has the result; an empty file: there is none */
 };
 
-/* key: hex digits. Waits up to timeout_ms. */
+/* key: hex digits. Waits at most timeout_ms. */
 enum stk_single_flight_role stk_single_flight_begin(struct stk_single_flight *flight,
                                                     const char *key, uint32_t timeout_ms);
-/* Of mine: whether anybody waits now. */
+/* Leader only: returns true if other processes wait for the result. */
 bool stk_single_flight_has_waiters(const struct stk_single_flight *flight);
-/* Of mine: the result, whole or not there. Empty: there is none, and nobody need wait for one. 0 or
- * -errno. */
+/* Leader only: publishes the result atomically. An empty result means that there is none, so that
+ * no process waits for it. Returns 0 or -errno. */
 int stk_single_flight_publish(const struct stk_single_flight *flight, struct stk_view result);
-/* Any of them; twice is fine. */
+/* Ends any role. May be called twice. */
 void stk_single_flight_end(struct stk_single_flight *flight);
 
 #endif

@@ -1,10 +1,10 @@
-/* Which paths may be opened without fear of a hang.
+/* Opens paths on local mounts without a pool thread.
  *
- * A call that names a file on a dead network mount never returns, and even statfs on it hangs.
- * So the mount table is read as text, each mount point is tried once on a pool thread, and a
- * path below a local one is opened by openat2 with RESOLVE_NO_XDEV: links and ".." that leave
- * the mount answer EXDEV instead of going there. That costs one call and no thread.
- * A mount made later is met as EXDEV too: slower, still right. */
+ * A call on a dead network mount never returns, not even statfs. So the mount table is read as
+ * text, each mount point is opened once on a pool thread, and a path below a local one is opened by
+ * openat2 with RESOLVE_NO_XDEV: links and ".." that leave the mount fail with EXDEV. That takes one
+ * call and no thread. A later mount fails with EXDEV as well, and is then opened on a pool thread.
+ */
 #include "io/posix/posix.h"
 
 #include "base/mem.h"
@@ -33,9 +33,9 @@
 enum mount_state { MOUNT_UNKNOWN = 0, MOUNT_LOCAL, MOUNT_NETWORK };
 
 struct mount {
-    const char *path; /* lent by the table's text, without a last '/'; "" is the root */
+    const char *path; /* a view of the table's text, without a final '/'; "" is the root */
     size_t path_bytes;
-    int fd;            /* of a near one, O_PATH */
+    int fd;            /* of a local mount, O_PATH */
     _Atomic int state; /* enum mount_state; release by the prober, acquire by users of fd */
 };
 
@@ -45,7 +45,7 @@ struct stk_local_paths {
     struct mount *mounts;
     uint32_t count;
     _Atomic bool openat2_missing;
-    pthread_mutex_t lock; /* of the change from MOUNT_UNKNOWN */
+    pthread_mutex_t lock; /* for changes from MOUNT_UNKNOWN */
 };
 
 struct probe {
@@ -55,56 +55,56 @@ struct probe {
     char path[]; /* "/" for the root */
 };
 
-static int entry_stat(struct stk_local_paths *places, int fd, const char *name, struct stat *stat);
+static int entry_stat(struct stk_local_paths *paths, int fd, const char *name, struct stat *stat);
 static int read_table(char **text_out);
-static int parse_table(struct stk_local_paths *places);
+static int parse_table(struct stk_local_paths *paths);
 static char *mount_point(char *line);
-static struct mount *find_mount(struct stk_local_paths *places, const char *path);
-static bool is_local_mount(struct stk_local_paths *places, struct mount *mount);
+static struct mount *find_mount(struct stk_local_paths *paths, const char *path);
+static bool is_local_mount(struct stk_local_paths *paths, struct mount *mount);
 static void probe_run(struct stk_task *task);
 static void probe_drop(struct stk_task *task);
 
-int stk_local_paths_open(struct stk_local_paths **places_out, struct stk_thread_pool *calls)
+int stk_local_paths_open(struct stk_local_paths **paths_out, struct stk_thread_pool *calls)
 {
-    struct stk_local_paths *places = stk_alloc(1, sizeof *places);
+    struct stk_local_paths *paths = stk_alloc(1, sizeof *paths);
     int status = -ENOMEM;
 
-    if (!places) {
+    if (!paths) {
         goto done;
     }
-    pthread_mutex_init(&places->lock, NULL);
-    places->calls = calls;
-    status = read_table(&places->text);
+    pthread_mutex_init(&paths->lock, NULL);
+    paths->calls = calls;
+    status = read_table(&paths->text);
     if (status == 0) {
-        status = parse_table(places);
+        status = parse_table(paths);
     }
     if (status < 0) {
         goto done;
     }
-    *places_out = places;
-    places = NULL;
+    *paths_out = paths;
+    paths = NULL;
 done:
-    stk_local_paths_close(places);
+    stk_local_paths_close(paths);
     return status;
 }
 
-void stk_local_paths_close(struct stk_local_paths *places)
+void stk_local_paths_close(struct stk_local_paths *paths)
 {
-    if (!places) {
+    if (!paths) {
         return;
     }
-    for (uint32_t i = 0; i < places->count; i++) {
-        if (places->mounts[i].fd >= 0) {
-            close(places->mounts[i].fd);
+    for (uint32_t i = 0; i < paths->count; i++) {
+        if (paths->mounts[i].fd >= 0) {
+            close(paths->mounts[i].fd);
         }
     }
-    pthread_mutex_destroy(&places->lock);
-    stk_free(places->mounts);
-    stk_free(places->text);
-    stk_free(places);
+    pthread_mutex_destroy(&paths->lock);
+    stk_free(paths->mounts);
+    stk_free(paths->text);
+    stk_free(paths);
 }
 
-int stk_local_path_open(struct stk_local_paths *places, const char *path, int flags)
+int stk_local_path_open(struct stk_local_paths *paths, const char *path, int flags)
 {
     char absolute[2 * PATH_MAX];
     size_t used = 0, bytes = strlen(path);
@@ -125,35 +125,35 @@ int stk_local_path_open(struct stk_local_paths *places, const char *path, int fl
         absolute[used++] = '/';
     }
     memcpy(absolute + used, path, bytes + 1);
-    mount = find_mount(places, absolute);
-    if (!mount || !is_local_mount(places, mount)) {
+    mount = find_mount(paths, absolute);
+    if (!mount || !is_local_mount(paths, mount)) {
         return -EXDEV;
     }
     rest = absolute + mount->path_bytes;
     rest += strspn(rest, "/");
-    return stk_local_path_open_at(places, mount->fd, rest[0] ? rest : ".", flags);
+    return stk_local_path_open_at(paths, mount->fd, rest[0] ? rest : ".", flags);
 }
 
-int stk_local_path_open_at(struct stk_local_paths *places, int directory_fd, const char *name,
+int stk_local_path_open_at(struct stk_local_paths *paths, int directory_fd, const char *name,
                            int flags)
 {
     struct open_how how = {.flags = (uint64_t)(flags | O_CLOEXEC), .resolve = RESOLVE_NO_XDEV};
     int fd = -1;
 
-    if (!atomic_load_explicit(&places->openat2_missing, memory_order_relaxed)) {
+    if (!atomic_load_explicit(&paths->openat2_missing, memory_order_relaxed)) {
         fd = (int)syscall(SYS_openat2, directory_fd, name, &how, sizeof how);
         if (fd >= 0 || (errno != ENOSYS && errno != EPERM)) {
             return fd >= 0 ? fd : -errno;
         }
-        /* Before Linux 5.6, or behind an old seccomp filter: links may then lead into a hang. */
-        atomic_store_explicit(&places->openat2_missing, errno == ENOSYS, memory_order_relaxed);
+        /* Before Linux 5.6, or with an old seccomp filter: then a link to a dead mount may hang. */
+        atomic_store_explicit(&paths->openat2_missing, errno == ENOSYS, memory_order_relaxed);
     }
     fd = openat(directory_fd, name, flags | O_CLOEXEC);
     return fd >= 0 ? fd : -errno;
 }
 
-/* Numbers of linux/magic.h and of the file systems' own sources. Overlay counts as local though
- * its lower layer may be anything. */
+/* Magic numbers of linux/magic.h and of the sources of the file systems. Overlay counts as local,
+ * though its lower layer may be on a network. */
 bool stk_local_path_is_local(int fd)
 {
     static const uint32_t local_magics[] = {
@@ -200,7 +200,7 @@ static bool is_link(int directory_fd, const char *name)
     return fstatat(directory_fd, name, &stat, AT_SYMLINK_NOFOLLOW) < 0 || S_ISLNK(stat.st_mode);
 }
 
-int stk_local_path_list(struct stk_local_paths *places, int fd, struct stk_listing_builder *builder)
+int stk_local_path_list(struct stk_local_paths *paths, int fd, struct stk_listing_builder *builder)
 {
     union {
         char bytes[LIST_BUFFER_BYTES];
@@ -228,7 +228,7 @@ int stk_local_path_list(struct stk_local_paths *places, int fd, struct stk_listi
                 entry.kind = STK_ENTRY_FILE;
             } else if (raw->d_type == DT_DIR || raw->d_type == DT_LNK ||
                        raw->d_type == DT_UNKNOWN) {
-                status = entry_stat(places, fd, raw->d_name, &stat);
+                status = entry_stat(paths, fd, raw->d_name, &stat);
                 if (status == -EXDEV) {
                     return status;
                 }
@@ -267,21 +267,21 @@ static int read_table(char **text_out)
     return 0;
 }
 
-static int parse_table(struct stk_local_paths *places)
+static int parse_table(struct stk_local_paths *paths)
 {
-    char *line = places->text, *next;
+    char *line = paths->text, *next;
     uint32_t lines = 1;
 
     for (const char *c = line; *c; c++) {
         lines += *c == '\n';
     }
     lines = (uint32_t)stk_min(lines, MOUNTS_MAX);
-    places->mounts = stk_alloc(lines + 1, sizeof *places->mounts);
-    if (!places->mounts) {
+    paths->mounts = stk_alloc(lines + 1, sizeof *paths->mounts);
+    if (!paths->mounts) {
         return -ENOMEM;
     }
-    places->mounts[0] = (struct mount){.path = "", .fd = -1};
-    for (places->count = 1; line && places->count <= lines; line = next) {
+    paths->mounts[0] = (struct mount){.path = "", .fd = -1};
+    for (paths->count = 1; line && paths->count <= lines; line = next) {
         char *path;
 
         next = strchr(line, '\n');
@@ -290,14 +290,14 @@ static int parse_table(struct stk_local_paths *places)
         }
         path = mount_point(line);
         if (path && strcmp(path, "/") != 0) {
-            places->mounts[places->count++] =
+            paths->mounts[paths->count++] =
                 (struct mount){.path = path, .path_bytes = strlen(path), .fd = -1};
         }
     }
     return 0;
 }
 
-/* The field of the mount point, its \040 escapes undone in place; NULL in a line without one. */
+/* The mount point of a line, with its escapes (\040) decoded in place; NULL if it has none. */
 static char *mount_point(char *line)
 {
     char *path = line, *from, *to;
@@ -321,13 +321,13 @@ static char *mount_point(char *line)
     return path[0] == '/' ? path : NULL;
 }
 
-/* The longest mount point that begins the path, as text. */
-static struct mount *find_mount(struct stk_local_paths *places, const char *path)
+/* The longest mount point that is a prefix of the path. */
+static struct mount *find_mount(struct stk_local_paths *paths, const char *path)
 {
     struct mount *best = NULL;
 
-    for (uint32_t i = 0; i < places->count; i++) {
-        struct mount *mount = &places->mounts[i];
+    for (uint32_t i = 0; i < paths->count; i++) {
+        struct mount *mount = &paths->mounts[i];
 
         if (strncmp(path, mount->path, mount->path_bytes) == 0 &&
             (path[mount->path_bytes] == '/' || path[mount->path_bytes] == '\0') &&
@@ -338,7 +338,7 @@ static struct mount *find_mount(struct stk_local_paths *places, const char *path
     return best;
 }
 
-static bool is_local_mount(struct stk_local_paths *places, struct mount *mount)
+static bool is_local_mount(struct stk_local_paths *paths, struct mount *mount)
 {
     int state = atomic_load_explicit(&mount->state, memory_order_acquire);
     struct probe *probe;
@@ -354,18 +354,18 @@ static bool is_local_mount(struct stk_local_paths *places, struct mount *mount)
     probe->task = (struct stk_task){.run = probe_run, .drop = probe_drop};
     probe->fd = -1;
     state = MOUNT_NETWORK;
-    if (stk_thread_pool_call(places->calls, &probe->task, PROBE_TIMEOUT_MS) == 0) {
-        pthread_mutex_lock(&places->lock);
+    if (stk_thread_pool_call(paths->calls, &probe->task, PROBE_TIMEOUT_MS) == 0) {
+        pthread_mutex_lock(&paths->lock);
         if (atomic_load_explicit(&mount->state, memory_order_relaxed) == MOUNT_UNKNOWN &&
             probe->local) {
             mount->fd = probe->fd;
             probe->fd = -1;
             atomic_store_explicit(&mount->state, MOUNT_LOCAL, memory_order_release);
         }
-        pthread_mutex_unlock(&places->lock);
+        pthread_mutex_unlock(&paths->lock);
         probe_drop(&probe->task);
     }
-    /* Pairs with the acquire above; does nothing when the mount was found near. */
+    /* Pairs with the acquire above; does nothing if the mount was found to be local. */
     state = MOUNT_UNKNOWN;
     atomic_compare_exchange_strong_explicit(&mount->state, &state, MOUNT_NETWORK,
                                             memory_order_release, memory_order_acquire);
@@ -390,14 +390,14 @@ static void probe_drop(struct stk_task *task)
     stk_free(probe);
 }
 
-static int entry_stat(struct stk_local_paths *places, int fd, const char *name, struct stat *stat)
+static int entry_stat(struct stk_local_paths *paths, int fd, const char *name, struct stat *stat)
 {
     int status, entry;
 
-    if (!places) {
+    if (!paths) {
         return fstatat(fd, name, stat, 0) < 0 ? -errno : 0;
     }
-    entry = stk_local_path_open_at(places, fd, name, O_PATH);
+    entry = stk_local_path_open_at(paths, fd, name, O_PATH);
     if (entry < 0) {
         return entry;
     }

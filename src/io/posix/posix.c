@@ -114,7 +114,7 @@ static int stat_file(struct stk_file *opaque, struct stk_stat *stat_out, struct 
     }
     stk_posix_call_free(call);
     if (status < 0) {
-        return fail_path(error, -status, "cannot ask for the size", "an open file");
+        return fail_path(error, -status, "cannot get the size of a file", "an open file");
     }
     stk_posix_stat_convert(&stat, stat_out);
     return 0;
@@ -391,7 +391,7 @@ static int fail_path(struct stoker_error *error, int number, const char *what, c
 
     if (number == -STOKER_ERROR_TIMEOUT) {
         return stk_fail(error, STOKER_ERROR_TIMEOUT, what,
-                        "no answer in time: check the server or mount, or raise read_timeout_ms",
+                        "no response in time: check the server or mount, or raise read_timeout_ms",
                         "'%s'", path);
     }
     for (size_t i = 0; i < STK_COUNT(table); i++) {

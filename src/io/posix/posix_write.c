@@ -1,5 +1,5 @@
-/* Writing on the real machine. Each call goes straight to the kernel and waits: what writes is a
- * tool, on a thread of its own. */
+/* Writing with POSIX calls. Each call waits for the kernel: only tools write, on threads of their
+ * own. */
 #include "io/write.h"
 
 #include "base/mem.h"
@@ -17,8 +17,8 @@
 
 struct out {
     int fd;
-    int failure;               /* 0, or the -errno that every further call gives */
-    uint64_t written, started; /* bytes; of them, those whose way to the disk has begun */
+    int failure;               /* 0, or the -errno that each further call returns */
+    uint64_t written, started; /* bytes; those of them whose write-back has started */
     bool claimed;
     char path[]; /* for errors */
 };
@@ -28,17 +28,17 @@ struct lock {
     char path[];
 };
 
-/* A holder that ends takes its file away, and the next tries again: so often at most. */
+/* A holder that ends removes its file, and the next process tries again: at most so often. */
 #define LOCK_TRIES 100u
 #define LOCK_TEXT_BYTES 128u
 
-/* Dirty pages are sent to the disk so often: else the sync at the end waits for all of them (two
+/* Write-back starts after so many dirty bytes: else the final sync waits for all of them (two
  * shards of 256 MiB: 3 s of packing became 1.6 s, medians of 4 pairs). */
 #define EARLY_BYTES (UINT64_C(8) << 20)
-/* Of a longer write the kernel makes folios of up to 2 MiB (ext4 and XFS), for which it takes the
- * memory that was free for longest: the host of a virtual machine may have taken it back (free page
- * reporting), and brings each page anew. 2 GiB from file to file, ext4: 7.3 -> 1.5 s, medians of 3
- * pairs; of 8, 16, 32, 128 and 512 KiB and no end it was the best. */
+/* For longer writes the kernel allocates folios of up to 2 MiB (ext4 and XFS) from memory that was
+ * free for the longest time. The host of a virtual machine may have reclaimed it (free page
+ * reporting), and must provide each page again. Copying 2 GiB on ext4: 7.3 -> 1.5 s, medians of 3
+ * pairs. This size was the best of 8, 16, 32, 128 and 512 KiB and unlimited. */
 #define PIECE_BYTES (32u << 10)
 
 static int fail_path(struct stoker_error *error, int number, const char *what, const char *path);
@@ -59,7 +59,7 @@ static struct out *out_of(struct stk_output *out)
     return (struct out *)(void *)out;
 }
 
-/* Without its file yet; NULL and the error when there is no memory. */
+/* Allocates an output without a file. Returns NULL and fills *error if there is no memory. */
 static struct out *out_new(const char *path, struct stoker_error *error)
 {
     size_t path_bytes = strlen(path) + 1;
@@ -73,7 +73,7 @@ static struct out *out_new(const char *path, struct stoker_error *error)
     return out;
 }
 
-/* Takes both; the descriptor may be a -errno. */
+/* Takes output and descriptor, which may be a -errno. */
 static int out_give(struct out *out, int fd, struct stk_output **out_out,
                     struct stoker_error *error)
 {
@@ -170,14 +170,14 @@ static int write_out(struct stk_io *io, struct stk_output *opaque, const void *d
         if (count > 0) {
             done += (size_t)count;
         } else if (count == 0) {
-            out->failure = -EIO; /* write(2) knows no such answer for a file */
+            out->failure = -EIO; /* write(2) never returns 0 for a file */
         } else if (errno != EINTR) {
             out->failure = -errno;
         }
     }
     out->written += done;
     if (out->written - out->started >= EARLY_BYTES) {
-        /* Only a hint: it neither waits nor takes an error that the sync is to give. */
+        /* Only a hint: it neither waits nor clears an error that sync must report. */
         (void)sync_file_range(out->fd, (off_t)out->started, (off_t)(out->written - out->started),
                               SYNC_FILE_RANGE_WRITE);
         out->started = out->written;
@@ -204,8 +204,8 @@ static int cut_out(struct stk_io *io, struct stk_output *opaque, uint64_t bytes,
                              : fail_path(error, -out->failure, "cannot cut the file", out->path);
 }
 
-/* After a failed sync Linux takes the lost pages for clean, and the next sync would succeed
- * (fsync(2), errors): so the failure stays. */
+/* After a failed sync Linux marks the lost pages as clean, and the next sync would succeed
+ * (fsync(2), errors): so the failure is stored. */
 static int sync_out(struct stk_io *io, struct stk_output *opaque, struct stoker_error *error)
 {
     struct out *out = out_of(opaque);
@@ -229,7 +229,7 @@ static void close_out(struct stk_io *io, struct stk_output *opaque)
     stk_free(out_of(opaque));
 }
 
-/* Whether a device, a pipe or a socket is there, or at the end of a link that is. */
+/* Returns true if the path, or the target of the link there, is a device, pipe or socket. */
 static bool is_special(const char *path)
 {
     struct stat info;
@@ -247,7 +247,7 @@ static int rename_path(struct stk_io *io, const char *from, const char *to, bool
     if (fresh) {
         status = rename_fresh(from, to);
     } else if (is_special(to)) {
-        status = -ENXIO; /* root's rename would do it, and /dev/null be a file from then on */
+        status = -ENXIO; /* root could replace /dev/null by a file */
     } else {
         status = rename(from, to) < 0 ? -errno : 0;
     }
@@ -291,7 +291,7 @@ static int remove_path(struct stk_io *io, const char *path, struct stoker_error 
     int status = unlink(path) < 0 ? -errno : 0;
 
     (void)io;
-    if (status == -EISDIR) { /* Linux's own answer; POSIX would have EPERM */
+    if (status == -EISDIR) { /* as Linux returns; POSIX requires EPERM */
         status = rmdir(path) < 0 ? -errno : 0;
     }
     return status < 0 && status != -ENOENT ? fail_path(error, -status, "cannot remove", path) : 0;
@@ -305,7 +305,7 @@ static int sync_directory(struct stk_io *io, const char *path, struct stoker_err
     (void)io;
     if (fd >= 0) {
         close(fd);
-        /* Some network file systems cannot sync a folder, for the server does it anyway. */
+        /* Some network file systems do not support it, since the server syncs folders itself. */
         status = status == -EINVAL || status == -EOPNOTSUPP ? 0 : status;
     }
     return status < 0 ? fail_path(error, -status, "cannot bring the folder to the disk", path) : 0;
@@ -340,7 +340,7 @@ static int lock(struct stk_io *io, const char *path, struct stk_file_lock **lock
         return fail_path(error, -status, "cannot take the lock", path);
     }
     snprintf(place, sizeof place, "'%s' is held by %s", path, holder);
-    return stk_fail_errno(error, EBUSY, "somebody else is at work here",
+    return stk_fail_errno(error, EBUSY, "another process has the lock",
                           "wait until it ends, or stop it and run this again", "%s", place);
 }
 
@@ -349,7 +349,7 @@ static void unlock(struct stk_io *io, struct stk_file_lock *opaque)
     struct lock *lock = (struct lock *)(void *)opaque;
 
     (void)io;
-    /* The name first: who opened the file before sees that it is not there any more. */
+    /* Removes the name first: processes that have the file open see that it has no name. */
     (void)unlink(lock->path);
     (void)flock(lock->fd, LOCK_UN); /* a child of fork may still have the descriptor */
     close(lock->fd);
@@ -411,10 +411,11 @@ static int fail_place(struct stoker_error *error, int number, const char *what, 
     return stk_fail_errno(error, number, what, advice, "%s", place);
 }
 
-/* A descriptor or -errno. Cut only once it is known to be a file: O_TRUNC would come first. */
+/* Returns a descriptor or -errno. Truncates only after the check that it is a file, so not with
+ * O_TRUNC. */
 static int open_out(const char *path, bool fresh)
 {
-    /* O_NONBLOCK: a pipe without a reader must not stop us here. */
+    /* O_NONBLOCK: opening a pipe without a reader must not block. */
     int flags = O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
     struct stat found;
     int fd, status = 0;
@@ -440,7 +441,7 @@ static int open_out(const char *path, bool fresh)
     return fd;
 }
 
-/* Cuts off what is behind the last newline. 0 or -errno. */
+/* Truncates the file after its last newline. Returns 0 or -errno. */
 static int cut_line(int fd, uint64_t bytes)
 {
     char text[4096];
@@ -467,7 +468,7 @@ static int cut_line(int fd, uint64_t bytes)
     return bytes > 0 && ftruncate(fd, 0) < 0 ? -errno : 0;
 }
 
-/* A descriptor at the end of a file of lines, or -errno. */
+/* Returns a descriptor at the end of a file of lines, or -errno. */
 static int open_lines(const char *path)
 {
     int flags = O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
@@ -493,7 +494,7 @@ static int open_lines(const char *path)
     return fd;
 }
 
-/* What is there, if it is a file; with O_CREAT a new one else. A descriptor or -errno. */
+/* Opens a file; with O_CREAT, creates a missing one. Returns a descriptor or -errno. */
 static int open_regular(const char *path, int access)
 {
     int flags = O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, fd;
@@ -512,7 +513,7 @@ static int open_regular(const char *path, int access)
     return fd;
 }
 
-/* Another user's that a kill left is opened to be read. */
+/* A lock file that a killed process of another user left is opened read-only. */
 static int open_lock(const char *path)
 {
     int fd = open_regular(path, O_RDWR | O_CREAT);
@@ -524,7 +525,7 @@ static int open_lock(const char *path)
     return fd;
 }
 
-/* Locks an open file: 0, -EBUSY, or -EAGAIN: its holder ended, and took the name away. */
+/* Locks an open file. Returns 0; -EBUSY; or -EAGAIN if its holder ended and removed the name. */
 static int hold(int fd, const char *path)
 {
     struct stat mine, there;
@@ -536,8 +537,8 @@ static int hold(int fd, const char *path)
     if (result < 0 && errno == EWOULDBLOCK) {
         return -EBUSY;
     }
-    /* ENOLCK, ENOSYS, EOPNOTSUPP, EINVAL, EBADF: no locks here. Work that was possible without them
-     * stays so. */
+    /* ENOLCK, ENOSYS, EOPNOTSUPP, EINVAL, EBADF: the file system has no locks. Work continues
+     * without them. */
     if (fstat(fd, &mine) < 0 || stat(path, &there) < 0 || mine.st_ino != there.st_ino ||
         mine.st_dev != there.st_dev) {
         return -EAGAIN;
@@ -545,7 +546,7 @@ static int hold(int fd, const char *path)
     return 0;
 }
 
-/* As hold, and writes who has it. */
+/* Acquires the lock, and writes its holder into the file. */
 static int take_lock(int fd, const char *path)
 {
     char host[64] = "", text[LOCK_TEXT_BYTES];
@@ -556,21 +557,21 @@ static int take_lock(int fd, const char *path)
     }
     (void)gethostname(host, sizeof host - 1);
     bytes = snprintf(text, sizeof text, "process %ld on %s\n", (long)getpid(), host);
-    /* Only for who reads it: the lock is the descriptor's. */
+    /* Only for readers: the descriptor has the lock. */
     if (ftruncate(fd, 0) < 0 || pwrite(fd, text, (size_t)bytes, 0) < 0) {
         return 0;
     }
     return 0;
 }
 
-/* Who has it, as far as its file tells. */
+/* The holder that the file names. */
 static void read_holder(int fd, char text[LOCK_TEXT_BYTES])
 {
     char found[LOCK_TEXT_BYTES];
     ssize_t got = pread(fd, found, sizeof found - 1, 0);
 
     if (got <= 0) {
-        return; /* it has not written yet */
+        return; /* the holder has not written it yet */
     }
     found[got] = '\0';
     found[strcspn(found, "\n")] = '\0';
@@ -580,7 +581,7 @@ static void read_holder(int fd, char text[LOCK_TEXT_BYTES])
     memcpy(text, found, sizeof found);
 }
 
-/* A signal may end a sync on a network mount; whoever wants to stop does not call again. */
+/* A signal may interrupt a sync on a network mount: try again. */
 static int sync_fd(int fd, bool data_only)
 {
     int result;
@@ -596,13 +597,13 @@ static int rename_fresh(const char *from, const char *to)
     if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) {
         return 0;
     }
-    /* EINVAL: the file system does not know the flag. ENOSYS, EPERM: an old seccomp filter. */
+    /* EINVAL: the file system does not support the flag. ENOSYS, EPERM: an old seccomp filter. */
     return errno == EINVAL || errno == ENOSYS || errno == EPERM ? rename_checked(from, to) : -errno;
 }
 
-/* Without RENAME_NOREPLACE. A file gets its second name by link, which never replaces; a kill in
- * between leaves both names on the whole file. A folder that comes up after the check is replaced
- * only if it is empty (rename(2)), so nothing is lost. */
+/* Emulates RENAME_NOREPLACE. A file gets its new name by link, which never replaces; if the process
+ * is killed then, both names are left. A folder that is created after the check is replaced only if
+ * it is empty (rename(2)), so nothing is lost. */
 static int rename_checked(const char *from, const char *to)
 {
     struct stat source, target;

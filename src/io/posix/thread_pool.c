@@ -1,4 +1,4 @@
-/* Threads for calls that may never return: started when needed, left behind when they hang. */
+/* Threads for calls that may never return: started on demand, abandoned if they hang. */
 #include "io/posix/thread_pool.h"
 
 #include "base/mem.h"
@@ -48,7 +48,7 @@ void stk_thread_pool_close(struct stk_thread_pool *pool)
     STK_ASSERT(pool->locked.first == NULL);
     pool->locked.closing = true;
     pthread_cond_broadcast(&pool->locked.work);
-    /* Healthy threads are idle, so they end at once. */
+    /* Threads that do not hang are idle, so they end at once. */
     while (pool->locked.threads > pool->locked.stuck) {
         pthread_cond_wait(&pool->locked.left, &pool->lock);
     }
@@ -154,7 +154,7 @@ static void wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, uint64_
     pthread_cond_clockwait(condition, lock, CLOCK_MONOTONIC, &until);
 }
 
-/* A failure to start is not an error: the tasks wait for the threads there are, or time out. */
+/* A failure to start is no error: the tasks wait for the existing threads, or time out. */
 static void start_thread_locked(struct stk_thread_pool *pool)
 {
     pthread_attr_t attributes;
@@ -209,7 +209,7 @@ static void *thread_main(void *argument)
     return NULL;
 }
 
-/* False: this thread was stuck, and one in its place is enough. */
+/* Returns false if this thread hung and was replaced: it ends. */
 static bool finish_locked(struct stk_thread_pool *pool, struct stk_task *task)
 {
     struct stk_inbox *inbox = task->inbox;

@@ -1,9 +1,9 @@
-/* Queues on a pool of threads with pread, for where io_uring is forbidden.
+/* The backend for queues with a pool of threads and pread, if io_uring is forbidden.
  *
- *   slot: free -submit-> flying (a task of the pool) -inbox-> finished
- *                           `-deadline-> back at once if it never ran, else lost
+ *   slot: free -submit-> in flight (a task of the pool) -inbox-> finished
+ *                           `-deadline-> free if it never ran, else leaked
  *
- * The slots live in the pool's memory, since a thread that hangs outlives its queue. */
+ * The slots are in the memory of the pool, since a thread that hangs outlives its queue. */
 #include "io/clock.h"
 #include "io/posix/posix.h"
 
@@ -12,22 +12,22 @@
 #include <errno.h>
 #include <unistd.h>
 
-/* Enough to keep a fast disk busy; more threads are only started while reads wait. */
+/* Enough to keep a fast disk busy. Threads are started only while reads wait. */
 #define THREADS_MAX 32u
-/* Slots of lost reads, in multiples of depth, until submit refuses. */
+/* Slots for leaked reads, in multiples of depth; further reads fail. */
 #define LEAKED_FACTOR 1u
 
 struct slot {
     struct stk_task task; /* first */
     struct stk_read_part span;
     struct stk_read *read;
-    struct stk_posix_file *file; /* a user of it, also when the read is lost */
+    struct stk_posix_file *file; /* retained, also if the read is leaked */
     uint64_t deadline_ns;
-    struct slot *next, *previous; /* in `flying`, by deadline; or in `free` by next */
+    struct slot *next, *previous; /* in flight, by deadline; or in `free` by next */
     struct slot_home *home;
 };
 
-/* Of the pool: what an abandoned slot still needs. */
+/* Memory of the pool, which abandoned slots still use. */
 struct slot_home {
     struct stk_thread_pool *pool;
     struct slot *free; /* under the pool's lock */
@@ -37,9 +37,9 @@ struct slot_home {
 struct threads_queue {
     struct stk_posix *posix;
     struct stk_thread_pool *pool;
-    struct slot_home *home;    /* lent by the pool */
-    uint32_t depth, live;      /* live: reads that reap has not yet given back */
-    struct slot *first, *last; /* flying */
+    struct slot_home *home;    /* owned by the pool */
+    uint32_t depth, live;      /* live: reads that reap has not returned yet */
+    struct slot *first, *last; /* in flight */
     struct stk_inbox inbox;
     struct stk_read_list finished;
 };
@@ -87,18 +87,18 @@ done:
     return status;
 }
 
-/* Waits while reads come back; what stays away is lost. Every read is its submitter's again. */
+/* Waits as long as reads finish, and leaks the rest. Each read is its submitter's again. */
 void stk_thread_queue_close(struct stk_io *io, struct stk_queue *opaque)
 {
     struct threads_queue *queue = threads_queue(opaque);
-    uint64_t start_ns = stk_clock_ns(), now_ns = start_ns, heard_ns = start_ns;
+    uint64_t start_ns = stk_clock_ns(), now_ns = start_ns, finished_ns = start_ns;
     struct slot *slot, *next;
 
     (void)io;
     pthread_mutex_lock(&queue->pool->lock);
     for (slot = queue->first; slot; slot = next) {
         next = slot->next;
-        /* What no thread has begun is not begun. */
+        /* Pending reads are not started any more. */
         if (slot->task.state == STK_TASK_PENDING) {
             stk_thread_pool_abandon_locked(queue->pool, &slot->task);
             stk_posix_abandon(queue->posix, slot->read, STOKER_ERROR_CLOSED, false);
@@ -106,13 +106,13 @@ void stk_thread_queue_close(struct stk_io *io, struct stk_queue *opaque)
             stk_posix_file_release(slot->file);
         }
     }
-    while (queue->first && now_ns < heard_ns + STK_CLOSE_QUIET_MS * 1000000ull &&
+    while (queue->first && now_ns < finished_ns + STK_CLOSE_QUIET_MS * 1000000ull &&
            now_ns < start_ns + STK_CLOSE_WAIT_MS_MAX * 1000000ull) {
         struct stk_read *before = queue->finished.last;
 
-        take_finished_locked(queue, heard_ns + STK_CLOSE_QUIET_MS * 1000000ull);
+        take_finished_locked(queue, finished_ns + STK_CLOSE_QUIET_MS * 1000000ull);
         now_ns = stk_clock_ns();
-        heard_ns = queue->finished.last != before ? now_ns : heard_ns;
+        finished_ns = queue->finished.last != before ? now_ns : finished_ns;
     }
     expire_locked(queue, UINT64_MAX, STOKER_ERROR_CLOSED);
     pthread_mutex_unlock(&queue->pool->lock);
@@ -136,7 +136,7 @@ int stk_thread_queue_submit(struct stk_io *io, struct stk_queue *opaque, struct 
         queue->live++;
         taken++;
         if (!slot) {
-            /* All slots are held by reads that never came back. */
+            /* All slots belong to leaked reads. */
             stk_posix_abandon(posix, read, STOKER_ERROR_TIMEOUT, false);
             stk_read_list_add(&queue->finished, read);
             continue;
@@ -242,7 +242,7 @@ static void take_finished_locked(struct threads_queue *queue, uint64_t until_ns)
     }
 }
 
-/* Gives up what is past its deadline: lost if a thread hangs in it. */
+/* Abandons the reads past their deadline; a running one is leaked. */
 static void expire_locked(struct threads_queue *queue, uint64_t now_ns, int status)
 {
     while (queue->first && queue->first->deadline_ns <= now_ns) {
@@ -274,7 +274,7 @@ static void slot_drop(struct stk_task *task)
 {
     struct slot *slot = (struct slot *)(void *)task;
 
-    /* The last user, if the file was closed meanwhile; closing may hang again. */
+    /* If the file was closed meanwhile, this closes its descriptor, which may hang again. */
     stk_posix_file_release(slot->file);
     pthread_mutex_lock(&slot->home->pool->lock);
     slot_free_locked(slot);

@@ -1,10 +1,11 @@
-/* Queues on io_uring: deep, one system call for many reads, a deadline for each.
+/* The backend for queues with io_uring: many reads in flight, one system call for many reads, a
+ * deadline for each.
  *
- *   slot: free -submit-> unsent -send-> flying --completion--> finished (or unsent: read on)
- *                                         `-deadline-> cancelling -grace over-> lost
+ *   slot: free -submit-> unsent -send-> in flight --completion--> finished (or unsent: next part)
+ *                                         `-deadline-> cancelling -grace time-> leaked
  *
- * Every read flies in a slot of the queue, never in the caller's struct: a completion that comes
- * after its read was lost finds a slot that nobody else uses. */
+ * The kernel gets a slot of the queue, never the caller's struct: the slot of a leaked read is not
+ * reused until its completion arrives. */
 #include "io/clock.h"
 #include "io/posix/posix.h"
 
@@ -22,15 +23,16 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How long a cancelled read may take to come back before its buffer is lost. */
+/* How long a cancelled read may take before its buffer is leaked. */
 #define CANCEL_GRACE_MS 50u
-/* A buffered read that the page cache lacks is copied by whoever reaps, piece by piece as pages
- * arrive. From here on a kernel thread of its own pays: cold 4 MiB reads, 16 deep, gave 0.4 to 0.6
- * GB/s without and 0.7 to 2.5 with; 100 kB reads gain nothing and cost a third more processor. */
+/* The thread that reaps copies a buffered read that is not in the page cache, piece by piece as
+ * pages arrive. From this size on a kernel thread for the read is faster: uncached 4 MiB reads, 16
+ * in flight, reached 0.4 to 0.6 GB/s without and 0.7 to 2.5 with it; 100 kB reads gain nothing and
+ * use a third more CPU time. */
 #define ASYNC_BYTES_MIN (256u << 10)
-/* Kernel threads of a queue, for such reads and for file systems that cannot do without. */
+/* Kernel threads of a queue, for such reads and for file systems that block. */
 #define KERNEL_THREADS_MAX 32u
-/* Slots of lost reads, in multiples of depth, until submit refuses. */
+/* Slots for leaked reads, in multiples of depth; further reads fail. */
 #define LEAKED_FACTOR 1u
 #define NONE UINT32_MAX
 
@@ -46,10 +48,10 @@ enum completion { OF_READ = 0, OF_WAKE, OF_CANCEL };
 
 struct slot {
     struct stk_read_part span;
-    struct stk_read *read; /* NULL once given back */
+    struct stk_read *read; /* NULL after it was returned */
     uint64_t deadline_ns;
-    uint32_t state;          /* enum slot_state; DEAD: given back while unsent */
-    uint32_t next, previous; /* in `flying` or `cancelling`, by deadline */
+    uint32_t state;          /* enum slot_state; FINISHED: returned while unsent */
+    uint32_t next, previous; /* in `in_flight` or `cancelling`, by deadline */
     uint32_t link;           /* in `free` or `unsent` */
 };
 
@@ -62,12 +64,12 @@ struct uring_queue {
     struct io_uring ring;
     int wake_fd;
     bool ring_open, armed, woken;
-    uint32_t depth, live; /* live: reads that reap has not yet given back */
+    uint32_t depth, live; /* live: reads that reap has not returned yet */
     struct slot *slots;
     uint32_t slot_count;
     uint32_t free;
     struct slot_list unsent; /* by link */
-    struct slot_list flying, cancelling;
+    struct slot_list in_flight, cancelling;
     struct stk_read_list finished;
 };
 
@@ -116,7 +118,7 @@ int stk_uring_queue_open(struct stk_io *io, struct stk_queue **queue_out,
     queue->depth = queue->posix->options.depth;
     queue->slot_count = queue->depth * (1 + LEAKED_FACTOR);
     queue->free = NONE;
-    queue->unsent = queue->flying = queue->cancelling = (struct slot_list){NONE, NONE};
+    queue->unsent = queue->in_flight = queue->cancelling = (struct slot_list){NONE, NONE};
     queue->slots = stk_alloc(queue->slot_count, sizeof *queue->slots);
     queue->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (!queue->slots) {
@@ -141,22 +143,23 @@ done:
     return status;
 }
 
-/* Waits while reads come back; what stays away is lost. Every read is its submitter's again. */
+/* Waits as long as reads finish, and leaks the rest. Each read is its submitter's again. */
 void stk_uring_queue_close(struct stk_io *io, struct stk_queue *opaque)
 {
     struct uring_queue *queue = uring_queue(opaque);
-    uint64_t start_ns = stk_clock_ns(), now_ns = start_ns, heard_ns = start_ns;
+    uint64_t start_ns = stk_clock_ns(), now_ns = start_ns, finished_ns = start_ns;
 
     (void)io;
     cancel_overdue(queue, UINT64_MAX, UINT64_MAX);
-    while (queue->cancelling.first != NONE && now_ns < heard_ns + STK_CLOSE_QUIET_MS * 1000000ull &&
+    while (queue->cancelling.first != NONE &&
+           now_ns < finished_ns + STK_CLOSE_QUIET_MS * 1000000ull &&
            now_ns < start_ns + STK_CLOSE_WAIT_MS_MAX * 1000000ull) {
         struct stk_read *before = queue->finished.last;
 
-        wait_for_completion(queue, now_ns, heard_ns + STK_CLOSE_QUIET_MS * 1000000ull);
+        wait_for_completion(queue, now_ns, finished_ns + STK_CLOSE_QUIET_MS * 1000000ull);
         drain(queue);
         now_ns = stk_clock_ns();
-        heard_ns = queue->finished.last != before ? now_ns : heard_ns;
+        finished_ns = queue->finished.last != before ? now_ns : finished_ns;
     }
     for (uint32_t i = 0; i < queue->slot_count && queue->slots; i++) {
         if (queue->slots[i].read) {
@@ -187,7 +190,7 @@ int stk_uring_submit(struct stk_io *io, struct stk_queue *opaque, struct stk_rea
         queue->live++;
         taken++;
         if (!slot) {
-            /* All slots are held by reads that never came back. */
+            /* All slots belong to leaked reads. */
             stk_posix_abandon(posix, read, STOKER_ERROR_TIMEOUT, false);
             stk_read_list_add(&queue->finished, read);
             continue;
@@ -195,7 +198,7 @@ int stk_uring_submit(struct stk_io *io, struct stk_queue *opaque, struct stk_rea
         slot->read = read;
         slot->deadline_ns = deadline_ns;
         stk_read_part_init(&slot->span, posix, read);
-        list_add(queue, &queue->flying, slot);
+        list_add(queue, &queue->in_flight, slot);
         unsent_add(queue, slot);
     }
     send_slots(queue);
@@ -220,8 +223,8 @@ struct stk_read *stk_uring_reap(struct stk_io *io, struct stk_queue *opaque, uin
         if (queue->finished.first || queue->woken || now_ns >= until_ns) {
             break;
         }
-        if (queue->flying.first != NONE) {
-            next_ns = stk_min(next_ns, queue->slots[queue->flying.first].deadline_ns);
+        if (queue->in_flight.first != NONE) {
+            next_ns = stk_min(next_ns, queue->slots[queue->in_flight.first].deadline_ns);
         }
         if (queue->cancelling.first != NONE) {
             next_ns = stk_min(next_ns, queue->slots[queue->cancelling.first].deadline_ns);
@@ -240,7 +243,7 @@ struct stk_read *stk_uring_reap(struct stk_io *io, struct stk_queue *opaque, uin
 void stk_uring_wake(struct stk_io *io, struct stk_queue *opaque)
 {
     (void)io;
-    /* Fails only when the counter is full: then a wake is on its way already. */
+    /* Fails only if the counter is full: then a wake is pending already. */
     (void)eventfd_write(uring_queue(opaque)->wake_fd, 1);
 }
 
@@ -249,7 +252,7 @@ static struct uring_queue *uring_queue(struct stk_queue *queue)
     return (struct uring_queue *)(void *)queue;
 }
 
-/* A order_setup that works is not enough: some filters let it through and forbid the rest. */
+/* A successful setup is not enough: some filters allow it and forbid the other calls. */
 static int try_ring(struct io_uring *ring, const char **step_out)
 {
     static const char text[8] = "stoker";
@@ -308,8 +311,8 @@ static void explain_failure(int status, const char *step, char *reason, size_t r
     }
 }
 
-/* Completions are run when this thread enters the kernel anyway, not by interrupting it; kernels
- * before 5.19 do not know that flag. */
+/* With COOP_TASKRUN, completions run when this thread enters the kernel, without interrupting it.
+ * Kernels before 5.19 do not support the flag. */
 static int ring_open(struct io_uring *ring, uint32_t entries)
 {
     struct io_uring_params parameters = {
@@ -323,7 +326,7 @@ static int ring_open(struct io_uring *ring, uint32_t entries)
         status = io_uring_queue_init(entries, ring, 0);
     }
     if (status == 0) {
-        /* The kernel's own bound is 4 a core; fine too where this is refused. */
+        /* If this fails, the limit of the kernel applies: 4 a core. */
         (void)io_uring_register_iowq_max_workers(ring, workers);
     }
     return status;
@@ -347,7 +350,7 @@ static void slot_free(struct uring_queue *queue, struct slot *slot)
     queue->free = (uint32_t)(slot - queue->slots);
 }
 
-/* Its read is done one way or the other; the slot is the caller's to free or keep. */
+/* Returns the read of a slot; the caller frees the slot or keeps it. */
 static void slot_finish(struct uring_queue *queue, struct slot *slot)
 {
     stk_read_list_add(&queue->finished, slot->read);
@@ -382,7 +385,7 @@ static void unsent_add(struct uring_queue *queue, struct slot *slot)
     queue->unsent.last = index;
 }
 
-/* Hands to the kernel what the ring has room for; the rest waits for the next call. */
+/* Sends as many slots as the ring has space for; the next call sends the rest. */
 static void send_slots(struct uring_queue *queue)
 {
     struct io_uring_sqe *sqe;
@@ -422,8 +425,8 @@ static void prepare(struct uring_queue *queue, struct io_uring_sqe *sqe, struct 
     io_uring_prep_read(sqe, span->fd, span->buffer + span->done, span->bytes - span->done,
                        span->offset + span->done);
     sqe->user_data = (uint64_t)(slot - queue->slots) << 2 | OF_READ;
-    /* A file system that hangs must hang in a kernel thread: some (FUSE past the page cache) wait
-     * although they are asked not to. */
+    /* If a file system hangs, it must hang in a kernel thread: some (FUSE with O_DIRECT) wait even
+     * in a nonblocking read. */
     if (span->is_network || (!span->direct && span->bytes - span->done >= ASYNC_BYTES_MIN)) {
         sqe->flags |= IOSQE_ASYNC;
     }
@@ -468,7 +471,7 @@ static void complete(struct uring_queue *queue, struct slot *slot, int result)
         unsent_add(queue, slot);
         return;
     }
-    list_remove(queue, cancelling ? &queue->cancelling : &queue->flying, slot);
+    list_remove(queue, cancelling ? &queue->cancelling : &queue->in_flight, slot);
     if (cancelling && (!finished || slot->span.failure)) {
         stk_posix_abandon(queue->posix, slot->read, STOKER_ERROR_TIMEOUT, false);
     } else {
@@ -478,16 +481,16 @@ static void complete(struct uring_queue *queue, struct slot *slot, int result)
     slot_free(queue, slot);
 }
 
-/* Asks the kernel to stop what is past its deadline. */
+/* Cancels the reads past their deadline. */
 static void cancel_overdue(struct uring_queue *queue, uint64_t now_ns, uint64_t grace_ns)
 {
     uint32_t index;
 
-    while ((index = queue->flying.first) != NONE && queue->slots[index].deadline_ns <= now_ns) {
+    while ((index = queue->in_flight.first) != NONE && queue->slots[index].deadline_ns <= now_ns) {
         struct slot *slot = &queue->slots[index];
         struct io_uring_sqe *sqe;
 
-        list_remove(queue, &queue->flying, slot);
+        list_remove(queue, &queue->in_flight, slot);
         if (slot->state == SLOT_UNSENT) {
             stk_posix_abandon(queue->posix, slot->read, STOKER_ERROR_TIMEOUT, false);
             slot_finish(queue, slot);
@@ -505,7 +508,8 @@ static void cancel_overdue(struct uring_queue *queue, uint64_t now_ns, uint64_t 
     }
 }
 
-/* Gives up what did not stop: the kernel may still write into those buffers. */
+/* Leaks the reads whose cancellation did not succeed: the kernel may still write into their
+ * buffers. */
 static void leak_overdue(struct uring_queue *queue, uint64_t now_ns)
 {
     uint32_t index;
@@ -529,7 +533,7 @@ static void wait_for_completion(struct uring_queue *queue, uint64_t now_ns, uint
     int status = io_uring_submit_and_wait_timeout(&queue->ring, &cqe, 1, &wait, NULL);
 
     if (status == -EAGAIN || status == -EBUSY || status == -ENOMEM) {
-        /* The kernel is short of memory: ask again, but not at full speed. */
+        /* The kernel is short of memory: try again after a pause. */
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
 }

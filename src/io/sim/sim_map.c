@@ -1,4 +1,4 @@
-/* Mapped files of a simulated world: copies, and what is said about their pages. */
+/* Maps of simulated files: copies, and counters of their pages. */
 #include "io/sim/sim_private.h"
 
 #include "base/mem.h"
@@ -6,17 +6,17 @@
 #include <errno.h>
 #include <string.h>
 
-/* A copy: as a mapping of a file that is only ever replaced. */
+/* A copy behaves like a map, since mapped files are only replaced. */
 int stk_sim_map(struct stk_io *io, struct stk_file *file, struct stk_view *view_out,
                 struct stoker_error *error)
 {
-    struct stk_sim *world = stk_sim_of(io);
+    struct stk_sim *sim = stk_sim_of(io);
     const struct stk_sim_node *node = (const struct stk_sim_node *)(void *)file;
     uint8_t *copy = NULL;
     int status;
 
-    pthread_mutex_lock(&world->lock);
-    status = stk_sim_count_call(world);
+    pthread_mutex_lock(&sim->lock);
+    status = stk_sim_count_call(sim);
     if (status == 0) {
         copy = stk_alloc(stk_max(node->bytes, 1), 1);
         status = copy ? 0 : -ENOMEM;
@@ -25,7 +25,7 @@ int stk_sim_map(struct stk_io *io, struct stk_file *file, struct stk_view *view_
         memcpy(copy, node->data, node->bytes);
     }
     *view_out = (struct stk_view){copy, status == 0 ? node->bytes : 0};
-    pthread_mutex_unlock(&world->lock);
+    pthread_mutex_unlock(&sim->lock);
     if (view_out->bytes == 0) {
         stk_free(copy);
         view_out->data = (const uint8_t *)"";
@@ -46,10 +46,10 @@ void stk_sim_map_prefetch(struct stk_io *io, struct stk_view part)
 
 uint64_t stk_sim_thread_disk_reads(struct stk_io *io)
 {
-    struct stk_sim *world = stk_sim_of(io);
+    struct stk_sim *sim = stk_sim_of(io);
 
-    return atomic_fetch_add_explicit(&world->reads,
-                                     atomic_load_explicit(&world->reads_step, memory_order_relaxed),
+    return atomic_fetch_add_explicit(&sim->reads,
+                                     atomic_load_explicit(&sim->reads_step, memory_order_relaxed),
                                      memory_order_relaxed);
 }
 

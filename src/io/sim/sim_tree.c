@@ -1,4 +1,4 @@
-/* The tree of the simulated world: nodes with users, names with a synced copy. */
+/* The tree of the simulated file system: nodes with users, names with a durable copy. */
 #include "io/sim/sim_private.h"
 
 #include "base/mem.h"
@@ -9,33 +9,33 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LINKS_MAX 40 /* as Linux, path_resolution(7) */
+#define LINKS_MAX 40 /* the limit of Linux, path_resolution(7) */
 
 static uint64_t names_find(const struct stk_sim_names *names, const char *text, bool *found_out);
-static int names_put(struct stk_sim *world, struct stk_sim_names *names, const char *text,
+static int names_put(struct stk_sim *sim, struct stk_sim_names *names, const char *text,
                      struct stk_sim_node *node);
-static void names_remove(struct stk_sim *world, struct stk_sim_names *names, uint64_t at);
+static void names_remove(struct stk_sim *sim, struct stk_sim_names *names, uint64_t at);
 static void names_free(struct stk_sim_names *names);
-static void node_free(struct stk_sim *world, struct stk_sim_node *node);
-static uint64_t hash_below(const struct stk_sim *world, const struct stk_sim_node *directory,
+static void node_free(struct stk_sim *sim, struct stk_sim_node *node);
+static uint64_t hash_below(const struct stk_sim *sim, const struct stk_sim_node *directory,
                            const char *name);
-static int restore(struct stk_sim *world, struct stk_sim_node *directory);
+static int restore(struct stk_sim *sim, struct stk_sim_node *directory);
 
-struct stk_sim_node *stk_sim_node_new(struct stk_sim *world, uint32_t kind)
+struct stk_sim_node *stk_sim_node_new(struct stk_sim *sim, uint32_t kind)
 {
     struct stk_sim_node *node = stk_alloc(1, sizeof *node);
 
     if (node) {
-        node->file.ops = &world->file_ops;
-        node->sim = world;
+        node->file.ops = &sim->file_ops;
+        node->sim = sim;
         node->kind = kind;
-        node->inode = ++world->inode_last;
+        node->inode = ++sim->inode_last;
         node->mtime_ns = STK_SIM_CLOCK_START;
-        node->next = world->nodes;
+        node->next = sim->nodes;
         if (node->next) {
             node->next->previous = node;
         }
-        world->nodes = node;
+        sim->nodes = node;
     }
     return node;
 }
@@ -45,25 +45,25 @@ void stk_sim_node_retain(struct stk_sim_node *node)
     node->users++;
 }
 
-/* What a directory names is dropped with it; only crash makes directories that go with names. */
-void stk_sim_node_release(struct stk_sim *world, struct stk_sim_node *node)
+/* Frees the names of a directory with it; only a crash frees directories that have names. */
+void stk_sim_node_release(struct stk_sim *sim, struct stk_sim_node *node)
 {
     if (!node || (node->users > 0 && --node->users > 0)) {
         return;
     }
     while (node->names.count > 0) {
-        names_remove(world, &node->names, node->names.count - 1);
+        names_remove(sim, &node->names, node->names.count - 1);
     }
     while (node->synced.count > 0) {
-        names_remove(world, &node->synced, node->synced.count - 1);
+        names_remove(sim, &node->synced, node->synced.count - 1);
     }
-    node_free(world, node);
+    node_free(sim, node);
 }
 
-void stk_sim_nodes_deinit(struct stk_sim *world)
+void stk_sim_nodes_deinit(struct stk_sim *sim)
 {
-    while (world->nodes) {
-        node_free(world, world->nodes);
+    while (sim->nodes) {
+        node_free(sim, sim->nodes);
     }
 }
 
@@ -75,7 +75,7 @@ struct stk_sim_node *stk_sim_node_child(const struct stk_sim_node *directory, co
     return found ? directory->names.items[at].node : NULL;
 }
 
-int stk_sim_node_link(struct stk_sim *world, struct stk_sim_node *directory, const char *name,
+int stk_sim_node_link(struct stk_sim *sim, struct stk_sim_node *directory, const char *name,
                       struct stk_sim_node *node)
 {
     struct stk_sim_node *old = stk_sim_node_child(directory, name);
@@ -86,17 +86,17 @@ int stk_sim_node_link(struct stk_sim *world, struct stk_sim_node *directory, con
         old->parent = NULL;
         old->name = NULL;
     }
-    status = names_put(world, &directory->names, name, node);
+    status = names_put(sim, &directory->names, name, node);
     if (status == 0) {
         node->parent = directory;
         node->name = directory->names.items[names_find(&directory->names, name, &found)].text;
-        node->hash = node->hash ? node->hash : hash_below(world, directory, name);
-        directory->mtime_ns = world->now_ns + world->changes++;
+        node->hash = node->hash ? node->hash : hash_below(sim, directory, name);
+        directory->mtime_ns = sim->now_ns + sim->changes++;
     }
     return status;
 }
 
-void stk_sim_node_unlink(struct stk_sim *world, struct stk_sim_node *directory, const char *name)
+void stk_sim_node_unlink(struct stk_sim *sim, struct stk_sim_node *directory, const char *name)
 {
     bool found;
     uint64_t at = names_find(&directory->names, name, &found);
@@ -104,17 +104,17 @@ void stk_sim_node_unlink(struct stk_sim *world, struct stk_sim_node *directory, 
 
     STK_ASSERT(found);
     if (item->node->parent == directory && item->node->name == item->text) {
-        item->node->parent = NULL; /* else it was renamed and already has another */
+        item->node->parent = NULL; /* else it was renamed and has another name already */
         item->node->name = NULL;
     }
-    names_remove(world, &directory->names, at);
-    directory->mtime_ns = world->now_ns + world->changes++;
+    names_remove(sim, &directory->names, at);
+    directory->mtime_ns = sim->now_ns + sim->changes++;
 }
 
-int stk_sim_node_resolve(struct stk_sim *world, const char *path, struct stk_sim_node **node_out)
+int stk_sim_node_resolve(struct stk_sim *sim, const char *path, struct stk_sim_node **node_out)
 {
     char rest[PATH_MAX], next[PATH_MAX], name[NAME_MAX + 1];
-    struct stk_sim_node *node = world->root, *child;
+    struct stk_sim_node *node = sim->root, *child;
     char *part = rest;
     int links = 0;
 
@@ -156,13 +156,13 @@ int stk_sim_node_resolve(struct stk_sim *world, const char *path, struct stk_sim
         }
         memcpy(rest, next, sizeof rest);
         part = rest;
-        node = rest[0] == '/' ? world->root : node;
+        node = rest[0] == '/' ? sim->root : node;
     }
     *node_out = node;
     return 0;
 }
 
-int stk_sim_node_resolve_parent(struct stk_sim *world, const char *path,
+int stk_sim_node_resolve_parent(struct stk_sim *sim, const char *path,
                                 struct stk_sim_node **parent_out, char *name_out, bool *folder_out)
 {
     char text[PATH_MAX];
@@ -189,17 +189,17 @@ int stk_sim_node_resolve_parent(struct stk_sim *world, const char *path,
     snprintf(name_out, NAME_MAX + 1, "%s",
              strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ? "" : name);
     *name = '\0';
-    status = stk_sim_node_resolve(world, text, parent_out);
+    status = stk_sim_node_resolve(sim, text, parent_out);
     return status == 0 && (*parent_out)->kind != STK_ENTRY_DIRECTORY ? -ENOTDIR : status;
 }
 
-int stk_sim_node_sync_names(struct stk_sim *world, struct stk_sim_node *directory)
+int stk_sim_node_sync_names(struct stk_sim *sim, struct stk_sim_node *directory)
 {
     struct stk_sim_names *names = &directory->names, copy = {0};
     int status = 0;
 
     for (uint64_t i = 0; i < names->count && status == 0; i++) {
-        status = names_put(world, &copy, names->items[i].text, names->items[i].node);
+        status = names_put(sim, &copy, names->items[i].text, names->items[i].node);
     }
     if (status == 0) {
         struct stk_sim_names old = directory->synced;
@@ -208,38 +208,38 @@ int stk_sim_node_sync_names(struct stk_sim *world, struct stk_sim_node *director
         copy = old;
     }
     while (copy.count > 0) {
-        names_remove(world, &copy, copy.count - 1);
+        names_remove(sim, &copy, copy.count - 1);
     }
     names_free(&copy);
     return status;
 }
 
-int stk_sim_node_sync_name(struct stk_sim *world, struct stk_sim_node *directory, const char *name)
+int stk_sim_node_sync_name(struct stk_sim *sim, struct stk_sim_node *directory, const char *name)
 {
-    return names_put(world, &directory->synced, name, stk_sim_node_child(directory, name));
+    return names_put(sim, &directory->synced, name, stk_sim_node_child(directory, name));
 }
 
-/* Whether a change of a name is kept. */
-static bool is_synced_elsewhere(const struct stk_sim *world, const struct stk_sim_node *directory,
+/* Decides whether a change of a name is durable. */
+static bool is_synced_elsewhere(const struct stk_sim *sim, const struct stk_sim_node *directory,
                                 const char *name, uint64_t seed)
 {
-    return stk_mix64(stk_random_key(hash_below(world, directory, name), seed)) & 1;
+    return stk_mix64(stk_random_key(hash_below(sim, directory, name), seed)) & 1;
 }
 
-/* What a name was before it became another of the same directory. */
-static void drop_old_names(struct stk_sim *world, struct stk_sim_node *directory,
+/* The old name of a node that was renamed within its directory. */
+static void drop_old_names(struct stk_sim *sim, struct stk_sim_node *directory,
                            const struct stk_sim_node *node)
 {
     for (uint64_t i = directory->synced.count; i > 0; i--) {
         struct stk_sim_name *item = &directory->synced.items[i - 1];
 
         if (item->node == node && stk_sim_node_child(directory, item->text) != node) {
-            names_remove(world, &directory->synced, i - 1);
+            names_remove(sim, &directory->synced, i - 1);
         }
     }
 }
 
-static int sync_some_of(struct stk_sim *world, struct stk_sim_node *directory, uint64_t seed)
+static int sync_some_of(struct stk_sim *sim, struct stk_sim_node *directory, uint64_t seed)
 {
     int status = 0;
 
@@ -249,9 +249,9 @@ static int sync_some_of(struct stk_sim *world, struct stk_sim_node *directory, u
         uint64_t at = names_find(&directory->synced, item->text, &found);
 
         if ((!found || directory->synced.items[at].node != item->node) &&
-            is_synced_elsewhere(world, directory, item->text, seed)) {
-            drop_old_names(world, directory, item->node);
-            status = names_put(world, &directory->synced, item->text, item->node);
+            is_synced_elsewhere(sim, directory, item->text, seed)) {
+            drop_old_names(sim, directory, item->node);
+            status = names_put(sim, &directory->synced, item->text, item->node);
         }
     }
     for (uint64_t i = directory->synced.count; i > 0 && status == 0; i--) {
@@ -259,51 +259,51 @@ static int sync_some_of(struct stk_sim *world, struct stk_sim_node *directory, u
 
         /* Removed, not renamed: a rename loses no file. */
         if (!stk_sim_node_child(directory, item->text) && !item->node->parent &&
-            is_synced_elsewhere(world, directory, item->text, seed)) {
-            names_remove(world, &directory->synced, i - 1);
+            is_synced_elsewhere(sim, directory, item->text, seed)) {
+            names_remove(sim, &directory->synced, i - 1);
         }
     }
     return status;
 }
 
-int stk_sim_nodes_sync_partial(struct stk_sim *world, uint64_t seed)
+int stk_sim_nodes_sync_partial(struct stk_sim *sim, uint64_t seed)
 {
     struct stk_sim_node *next;
     int status = 0;
 
-    for (struct stk_sim_node *node = world->nodes; node && status == 0; node = next) {
+    for (struct stk_sim_node *node = sim->nodes; node && status == 0; node = next) {
         stk_sim_node_retain(
-            node); /* what is forgotten may be the last use of a node, but not of this */
+            node); /* the removed name may be the last use of a node, but not of this one */
         if (node->kind == STK_ENTRY_DIRECTORY) {
-            status = sync_some_of(world, node, seed);
+            status = sync_some_of(sim, node, seed);
         }
         next = node->next;
-        stk_sim_node_release(world, node);
+        stk_sim_node_release(sim, node);
     }
     return status;
 }
 
-/* All nodes are held meanwhile, so that none goes while its new place is still to come. */
-int stk_sim_nodes_crash(struct stk_sim *world)
+/* All nodes are retained meanwhile, so that none is freed before it gets its new name. */
+int stk_sim_nodes_crash(struct stk_sim *sim)
 {
     struct stk_sim_node *next;
     int status;
 
-    for (struct stk_sim_node *node = world->nodes; node; node = node->next) {
+    for (struct stk_sim_node *node = sim->nodes; node; node = node->next) {
         stk_sim_node_retain(node);
         node->parent = NULL;
         node->name = NULL;
         node->bytes = node->bytes_synced;
     }
-    for (struct stk_sim_node *node = world->nodes; node; node = node->next) {
+    for (struct stk_sim_node *node = sim->nodes; node; node = node->next) {
         while (node->names.count > 0) {
-            names_remove(world, &node->names, node->names.count - 1);
+            names_remove(sim, &node->names, node->names.count - 1);
         }
     }
-    status = restore(world, world->root);
-    for (struct stk_sim_node *node = world->nodes; node; node = next) {
-        next = node->next; /* still held, so this drop cannot free it */
-        stk_sim_node_release(world, node);
+    status = restore(sim, sim->root);
+    for (struct stk_sim_node *node = sim->nodes; node; node = next) {
+        next = node->next; /* still retained, so this release cannot free it */
+        stk_sim_node_release(sim, node);
     }
     return status;
 }
@@ -348,7 +348,7 @@ bool stk_sim_node_path_below(const struct stk_sim_node *directory, const char *n
     }
 }
 
-/* Where the text is, or belongs. */
+/* The index of a name, or where to insert it. */
 static uint64_t names_find(const struct stk_sim_names *names, const char *text, bool *found_out)
 {
     uint64_t low = 0, high = names->count;
@@ -366,8 +366,8 @@ static uint64_t names_find(const struct stk_sim_names *names, const char *text, 
     return low;
 }
 
-/* Another node that had the name loses a use. */
-static int names_put(struct stk_sim *world, struct stk_sim_names *names, const char *text,
+/* A replaced node loses a use. */
+static int names_put(struct stk_sim *sim, struct stk_sim_names *names, const char *text,
                      struct stk_sim_node *node)
 {
     bool found;
@@ -380,7 +380,7 @@ static int names_put(struct stk_sim *world, struct stk_sim_names *names, const c
         struct stk_sim_node *old = names->items[at].node;
 
         names->items[at].node = node;
-        stk_sim_node_release(world, old);
+        stk_sim_node_release(sim, old);
         return 0;
     }
     if (names->count == names->capacity) {
@@ -405,14 +405,14 @@ failed:
     return -ENOMEM;
 }
 
-static void names_remove(struct stk_sim *world, struct stk_sim_names *names, uint64_t at)
+static void names_remove(struct stk_sim *sim, struct stk_sim_names *names, uint64_t at)
 {
     struct stk_sim_name item = names->items[at];
 
     names->count--;
     memmove(names->items + at, names->items + at + 1, (names->count - at) * sizeof *names->items);
     stk_free(item.text);
-    stk_sim_node_release(world, item.node);
+    stk_sim_node_release(sim, item.node);
 }
 
 static void names_free(struct stk_sim_names *names)
@@ -424,12 +424,12 @@ static void names_free(struct stk_sim_names *names)
     *names = (struct stk_sim_names){0};
 }
 
-static void node_free(struct stk_sim *world, struct stk_sim_node *node)
+static void node_free(struct stk_sim *sim, struct stk_sim_node *node)
 {
     if (node->previous) {
         node->previous->next = node->next;
     } else {
-        world->nodes = node->next;
+        sim->nodes = node->next;
     }
     if (node->next) {
         node->next->previous = node->previous;
@@ -441,13 +441,13 @@ static void node_free(struct stk_sim *world, struct stk_sim_node *node)
     stk_free(node);
 }
 
-/* As if of the whole path, byte by byte. */
-static uint64_t hash_below(const struct stk_sim *world, const struct stk_sim_node *directory,
+/* The same hash as of the whole path, byte by byte. */
+static uint64_t hash_below(const struct stk_sim *sim, const struct stk_sim_node *directory,
                            const char *name)
 {
     uint64_t hash = directory->hash;
 
-    if (directory != world->root) {
+    if (directory != sim->root) {
         hash = stk_random_key(hash, '/');
     }
     for (const char *c = name; *c; c++) {
@@ -456,21 +456,21 @@ static uint64_t hash_below(const struct stk_sim *world, const struct stk_sim_nod
     return hash;
 }
 
-/* A node that two synced directories name, since only one side of its rename was synced, stays
- * where it is met first. As deep as the paths are: PATH_MAX / 2 at most. */
-static int restore(struct stk_sim *world, struct stk_sim_node *directory)
+/* If only one directory of a rename was synced, two directories may have the node: it stays in the
+ * first one found. Recursion depth: that of paths, at most PATH_MAX / 2. */
+static int restore(struct stk_sim *sim, struct stk_sim_node *directory)
 {
     int status = 0;
 
     for (uint64_t i = 0; i < directory->synced.count && status == 0; i++) {
         struct stk_sim_name *item = &directory->synced.items[i];
 
-        if (item->node->parent || item->node == world->root) {
+        if (item->node->parent || item->node == sim->root) {
             continue;
         }
-        status = stk_sim_node_link(world, directory, item->text, item->node);
+        status = stk_sim_node_link(sim, directory, item->text, item->node);
         if (status == 0) {
-            status = restore(world, item->node);
+            status = restore(sim, item->node);
         }
     }
     return status;

@@ -1,4 +1,4 @@
-/* Writing in the simulated world: the same promises as io/write.c, with faults and power cuts. */
+/* Writing in the simulated file system: as io/write.h says, with faults and power cuts. */
 #include "io/sim/sim_private.h"
 
 #include "base/mem.h"
@@ -11,7 +11,7 @@
 
 struct sim_output {
     struct stk_sim_node *node;
-    int failure; /* 0, or the -errno that every further call gives */
+    int failure; /* 0, or the -errno that each further call returns */
     char path[]; /* for errors */
 };
 
@@ -20,26 +20,26 @@ struct sim_lock {
     char path[];
 };
 
-/* The last part of a path, and where it is. */
+/* The last component of a path, and its directory. */
 struct place {
-    struct stk_sim_node *parent, *node; /* node: NULL when nothing has the name */
+    struct stk_sim_node *parent, *node; /* node: NULL if no node has the name */
     char name[NAME_MAX + 1];
     bool folder; /* the path ends in '/' */
 };
 
 enum open_mode { OPEN_TRUNCATE, OPEN_EXCLUSIVE, OPEN_LINES };
 
-static int find(struct stk_sim *world, const char *path, struct place *place);
-static int open_node(struct stk_sim *world, const char *path, enum open_mode mode,
+static int find(struct stk_sim *sim, const char *path, struct place *place);
+static int open_node(struct stk_sim *sim, const char *path, enum open_mode mode,
                      struct stk_sim_node **node_out);
-static int add_bytes(struct stk_sim *world, struct stk_sim_node *node, const void *data,
+static int add_bytes(struct stk_sim *sim, struct stk_sim_node *node, const void *data,
                      size_t bytes);
-static int lock_node(struct stk_sim *world, const char *path, struct stk_sim_node **node_out);
-static int rename_node(struct stk_sim *world, const char *from, const char *to, bool exclusive);
+static int lock_node(struct stk_sim *sim, const char *path, struct stk_sim_node **node_out);
+static int rename_node(struct stk_sim *sim, const char *from, const char *to, bool exclusive);
 static int rename_allowed(const struct place *from, const struct place *to, bool exclusive);
-static int link_node(struct stk_sim *world, const char *from, const char *to);
-static int make_node(struct stk_sim *world, const char *path, bool exclusive);
-static int remove_node(struct stk_sim *world, const char *path);
+static int link_node(struct stk_sim *sim, const char *from, const char *to);
+static int make_node(struct stk_sim *sim, const char *path, bool exclusive);
+static int remove_node(struct stk_sim *sim, const char *path);
 
 static struct sim_output *out_of(struct stk_output *out)
 {
@@ -49,16 +49,16 @@ static struct sim_output *out_of(struct stk_output *out)
 static int open_sim_output(struct stk_io *io, const char *path, enum open_mode mode,
                            struct stk_output **out_out, struct stoker_error *error)
 {
-    struct stk_sim *world = stk_sim_of(io);
+    struct stk_sim *sim = stk_sim_of(io);
     size_t path_bytes = strlen(path) + 1;
     struct sim_output *out = stk_alloc(1, sizeof *out + path_bytes);
     int status = -ENOMEM;
 
     if (out) {
         memcpy(out->path, path, path_bytes);
-        pthread_mutex_lock(&world->lock);
-        status = open_node(world, path, mode, &out->node);
-        pthread_mutex_unlock(&world->lock);
+        pthread_mutex_lock(&sim->lock);
+        status = open_node(sim, path, mode, &out->node);
+        pthread_mutex_unlock(&sim->lock);
     }
     if (status < 0) {
         stk_free(out);
@@ -83,16 +83,16 @@ static int append(struct stk_io *io, const char *path, struct stk_output **out_o
 static int write_output(struct stk_io *io, struct stk_output *opaque, const void *data,
                         size_t bytes, struct stoker_error *error)
 {
-    struct stk_sim *world = stk_sim_of(io);
+    struct stk_sim *sim = stk_sim_of(io);
     struct sim_output *out = out_of(opaque);
     int status;
 
-    pthread_mutex_lock(&world->lock);
-    status = stk_sim_count_call(world);
+    pthread_mutex_lock(&sim->lock);
+    status = stk_sim_count_call(sim);
     if (out->failure == 0) {
-        out->failure = status < 0 ? status : add_bytes(world, out->node, data, bytes);
+        out->failure = status < 0 ? status : add_bytes(sim, out->node, data, bytes);
     }
-    pthread_mutex_unlock(&world->lock);
+    pthread_mutex_unlock(&sim->lock);
     return out->failure < 0
                ? stk_sim_fail(error, -out->failure, "cannot write to the file", out->path)
                : 0;
@@ -101,40 +101,40 @@ static int write_output(struct stk_io *io, struct stk_output *opaque, const void
 static int truncate_output(struct stk_io *io, struct stk_output *opaque, uint64_t bytes,
                            struct stoker_error *error)
 {
-    struct stk_sim *world = stk_sim_of(io);
+    struct stk_sim *sim = stk_sim_of(io);
     struct sim_output *out = out_of(opaque);
     int status;
 
-    pthread_mutex_lock(&world->lock);
-    status = stk_sim_count_call(world);
+    pthread_mutex_lock(&sim->lock);
+    status = stk_sim_count_call(sim);
     STK_ASSERT(bytes <= out->node->bytes);
     if (out->failure == 0 && status == 0) {
         out->node->bytes = bytes;
         out->node->bytes_synced = stk_min(out->node->bytes_synced, bytes);
     }
     out->failure = out->failure < 0 ? out->failure : status;
-    pthread_mutex_unlock(&world->lock);
+    pthread_mutex_unlock(&sim->lock);
     return out->failure < 0 ? stk_sim_fail(error, -out->failure, "cannot cut the file", out->path)
                             : 0;
 }
 
 static int sync_output(struct stk_io *io, struct stk_output *opaque, struct stoker_error *error)
 {
-    struct stk_sim *world = stk_sim_of(io);
+    struct stk_sim *sim = stk_sim_of(io);
     struct sim_output *out = out_of(opaque);
     int status;
 
-    pthread_mutex_lock(&world->lock);
-    status = stk_sim_count_call(world);
+    pthread_mutex_lock(&sim->lock);
+    status = stk_sim_count_call(sim);
     if (status == 0 &&
-        stk_sim_match_rule(world, STK_SIM_FAULT_SYNC, out->node, out->node->bytes, 1)) {
+        stk_sim_match_rule(sim, STK_SIM_FAULT_SYNC, out->node, out->node->bytes, 1)) {
         status = -EIO;
     }
     out->failure = out->failure < 0 ? out->failure : status;
     if (out->failure == 0) {
         out->node->bytes_synced = out->node->bytes;
     }
-    pthread_mutex_unlock(&world->lock);
+    pthread_mutex_unlock(&sim->lock);
     return out->failure < 0
                ? stk_sim_fail(error, -out->failure, "cannot bring the file to the disk", out->path)
                : 0;
@@ -142,99 +142,99 @@ static int sync_output(struct stk_io *io, struct stk_output *opaque, struct stok
 
 static void close_output(struct stk_io *io, struct stk_output *opaque)
 {
-    struct stk_sim *world = stk_sim_of(io);
+    struct stk_sim *sim = stk_sim_of(io);
 
-    pthread_mutex_lock(&world->lock);
-    stk_sim_node_release(world, out_of(opaque)->node);
-    pthread_mutex_unlock(&world->lock);
+    pthread_mutex_lock(&sim->lock);
+    stk_sim_node_release(sim, out_of(opaque)->node);
+    pthread_mutex_unlock(&sim->lock);
     stk_free(out_of(opaque));
 }
 
 static int rename_path(struct stk_io *io, const char *from, const char *to, bool exclusive,
                        struct stoker_error *error)
 {
-    struct stk_sim *world = stk_sim_of(io);
+    struct stk_sim *sim = stk_sim_of(io);
     int status;
 
-    pthread_mutex_lock(&world->lock);
-    status = rename_node(world, from, to, exclusive);
-    pthread_mutex_unlock(&world->lock);
+    pthread_mutex_lock(&sim->lock);
+    status = rename_node(sim, from, to, exclusive);
+    pthread_mutex_unlock(&sim->lock);
     return status < 0 ? stk_sim_fail(error, -status, "cannot rename", from) : 0;
 }
 
 static int link_path(struct stk_io *io, const char *from, const char *to,
                      struct stoker_error *error)
 {
-    struct stk_sim *world = stk_sim_of(io);
+    struct stk_sim *sim = stk_sim_of(io);
     int status;
 
-    pthread_mutex_lock(&world->lock);
-    status = link_node(world, from, to);
-    pthread_mutex_unlock(&world->lock);
+    pthread_mutex_lock(&sim->lock);
+    status = link_node(sim, from, to);
+    pthread_mutex_unlock(&sim->lock);
     return status < 0 ? stk_sim_fail(error, -status, "cannot give a second name", from) : 0;
 }
 
 static int make_directory(struct stk_io *io, const char *path, bool exclusive,
                           struct stoker_error *error)
 {
-    struct stk_sim *world = stk_sim_of(io);
+    struct stk_sim *sim = stk_sim_of(io);
     int status;
 
-    pthread_mutex_lock(&world->lock);
-    status = make_node(world, path, exclusive);
-    pthread_mutex_unlock(&world->lock);
+    pthread_mutex_lock(&sim->lock);
+    status = make_node(sim, path, exclusive);
+    pthread_mutex_unlock(&sim->lock);
     return status < 0 ? stk_sim_fail(error, -status, "cannot make the folder", path) : 0;
 }
 
 static int remove_path(struct stk_io *io, const char *path, struct stoker_error *error)
 {
-    struct stk_sim *world = stk_sim_of(io);
+    struct stk_sim *sim = stk_sim_of(io);
     int status;
 
-    pthread_mutex_lock(&world->lock);
-    status = remove_node(world, path);
-    pthread_mutex_unlock(&world->lock);
+    pthread_mutex_lock(&sim->lock);
+    status = remove_node(sim, path);
+    pthread_mutex_unlock(&sim->lock);
     return status < 0 && status != -ENOENT ? stk_sim_fail(error, -status, "cannot remove", path)
                                            : 0;
 }
 
 static int sync_directory(struct stk_io *io, const char *path, struct stoker_error *error)
 {
-    struct stk_sim *world = stk_sim_of(io);
+    struct stk_sim *sim = stk_sim_of(io);
     struct stk_sim_node *node = NULL;
     int status;
 
-    pthread_mutex_lock(&world->lock);
-    status = stk_sim_count_call(world);
+    pthread_mutex_lock(&sim->lock);
+    status = stk_sim_count_call(sim);
     if (status == 0) {
-        status = stk_sim_node_resolve(world, path, &node);
+        status = stk_sim_node_resolve(sim, path, &node);
     }
     if (status == 0 && node->kind != STK_ENTRY_DIRECTORY) {
         status = -ENOTDIR;
-    } else if (status == 0 && stk_sim_match_rule(world, STK_SIM_FAULT_SYNC, node, 0, 1)) {
+    } else if (status == 0 && stk_sim_match_rule(sim, STK_SIM_FAULT_SYNC, node, 0, 1)) {
         status = -EIO;
     } else if (status == 0) {
-        status = stk_sim_node_sync_names(world, node);
+        status = stk_sim_node_sync_names(sim, node);
     }
-    pthread_mutex_unlock(&world->lock);
+    pthread_mutex_unlock(&sim->lock);
     return status < 0 ? stk_sim_fail(error, -status, "cannot bring the folder to the disk", path)
                       : 0;
 }
 
-/* The holder is always the one process that the world knows. */
+/* The holder is always the one simulated process. */
 static int lock(struct stk_io *io, const char *path, struct stk_file_lock **lock_out,
                 struct stoker_error *error)
 {
-    struct stk_sim *world = stk_sim_of(io);
+    struct stk_sim *sim = stk_sim_of(io);
     size_t path_bytes = strlen(path) + 1;
     struct sim_lock *lock = stk_alloc(1, sizeof *lock + path_bytes);
     int status = -ENOMEM;
 
     if (lock) {
         memcpy(lock->path, path, path_bytes);
-        pthread_mutex_lock(&world->lock);
-        status = lock_node(world, path, &lock->node);
-        pthread_mutex_unlock(&world->lock);
+        pthread_mutex_lock(&sim->lock);
+        status = lock_node(sim, path, &lock->node);
+        pthread_mutex_unlock(&sim->lock);
     }
     if (status == 0) {
         *lock_out = (struct stk_file_lock *)(void *)lock;
@@ -242,32 +242,32 @@ static int lock(struct stk_io *io, const char *path, struct stk_file_lock **lock
     }
     stk_free(lock);
     if (status == -EBUSY) {
-        return stk_fail_errno(error, EBUSY, "somebody else is at work here",
+        return stk_fail_errno(error, EBUSY, "another process has the lock",
                               "wait until it ends, or stop it and run this again",
                               "'%s' is held by process 1 on world", path);
     }
     return stk_sim_fail(error, -status, "cannot take the lock", path);
 }
 
-/* As a process that ends: the lock goes in any case, its file only if the power is on. */
+/* As at the end of a process: always releases the lock, and removes its file unless the process was
+ * killed. */
 static void unlock(struct stk_io *io, struct stk_file_lock *opaque)
 {
-    struct stk_sim *world = stk_sim_of(io);
+    struct stk_sim *sim = stk_sim_of(io);
     struct sim_lock *lock = (struct sim_lock *)(void *)opaque;
     struct place place = {0};
 
-    pthread_mutex_lock(&world->lock);
-    if (!stk_sim_is_off(world) && find(world, lock->path, &place) == 0 &&
-        place.node == lock->node) {
-        stk_sim_node_unlink(world, place.parent, place.name);
+    pthread_mutex_lock(&sim->lock);
+    if (!stk_sim_is_off(sim) && find(sim, lock->path, &place) == 0 && place.node == lock->node) {
+        stk_sim_node_unlink(sim, place.parent, place.name);
     }
     lock->node->locked = false;
-    stk_sim_node_release(world, lock->node);
-    pthread_mutex_unlock(&world->lock);
+    stk_sim_node_release(sim, lock->node);
+    pthread_mutex_unlock(&sim->lock);
     stk_free(lock);
 }
 
-/* Links are not followed: a path leads to itself. */
+/* Does not follow links: returns the path itself. */
 static int sim_resolve(struct stk_io *io, const char *path, char *real, size_t real_bytes)
 {
     struct stk_stat stat;
@@ -288,61 +288,61 @@ const struct stk_write_table stk_sim_write_table = {
 
 uint64_t stk_sim_calls(struct stk_io *io)
 {
-    struct stk_sim *world = stk_sim_of(io);
+    struct stk_sim *sim = stk_sim_of(io);
     uint64_t calls;
 
-    pthread_mutex_lock(&world->lock);
-    calls = world->calls;
-    pthread_mutex_unlock(&world->lock);
+    pthread_mutex_lock(&sim->lock);
+    calls = sim->calls;
+    pthread_mutex_unlock(&sim->lock);
     return calls;
 }
 
 void stk_sim_fail_nth(struct stk_io *io, uint64_t n)
 {
-    struct stk_sim *world = stk_sim_of(io);
+    struct stk_sim *sim = stk_sim_of(io);
 
-    pthread_mutex_lock(&world->lock);
-    world->fail_at = n > 0 ? world->calls + n : 0;
-    pthread_mutex_unlock(&world->lock);
+    pthread_mutex_lock(&sim->lock);
+    sim->fail_at = n > 0 ? sim->calls + n : 0;
+    pthread_mutex_unlock(&sim->lock);
 }
 
 void stk_sim_kill_nth(struct stk_io *io, uint64_t n)
 {
-    struct stk_sim *world = stk_sim_of(io);
+    struct stk_sim *sim = stk_sim_of(io);
 
-    pthread_mutex_lock(&world->lock);
-    world->cut_at = n > 0 ? world->calls + n : 0;
-    pthread_mutex_unlock(&world->lock);
+    pthread_mutex_lock(&sim->lock);
+    sim->cut_at = n > 0 ? sim->calls + n : 0;
+    pthread_mutex_unlock(&sim->lock);
 }
 
 int stk_sim_crash_partial(struct stk_io *io, uint64_t seed)
 {
-    struct stk_sim *world = stk_sim_of(io);
+    struct stk_sim *sim = stk_sim_of(io);
     int status;
 
-    pthread_mutex_lock(&world->lock);
-    status = stk_sim_nodes_sync_partial(world, seed);
-    pthread_mutex_unlock(&world->lock);
+    pthread_mutex_lock(&sim->lock);
+    status = stk_sim_nodes_sync_partial(sim, seed);
+    pthread_mutex_unlock(&sim->lock);
     return status < 0 ? status : stk_sim_crash(io);
 }
 
 int stk_sim_crash(struct stk_io *io)
 {
-    struct stk_sim *world = stk_sim_of(io);
+    struct stk_sim *sim = stk_sim_of(io);
     int status;
 
-    pthread_mutex_lock(&world->lock);
-    world->cut_at = 0;
-    status = stk_sim_nodes_crash(world);
-    pthread_mutex_unlock(&world->lock);
+    pthread_mutex_lock(&sim->lock);
+    sim->cut_at = 0;
+    status = stk_sim_nodes_crash(sim);
+    pthread_mutex_unlock(&sim->lock);
     return status;
 }
 
-/* *place lasts until a name in its parent changes. */
-static int find(struct stk_sim *world, const char *path, struct place *place)
+/* *place is valid until a name in its parent changes. */
+static int find(struct stk_sim *sim, const char *path, struct place *place)
 {
     int status =
-        stk_sim_node_resolve_parent(world, path, &place->parent, place->name, &place->folder);
+        stk_sim_node_resolve_parent(sim, path, &place->parent, place->name, &place->folder);
 
     if (status == 0) {
         place->node = stk_sim_node_child(place->parent, place->name);
@@ -350,7 +350,7 @@ static int find(struct stk_sim *world, const char *path, struct place *place)
     return status;
 }
 
-/* Cuts off what is behind the last newline. */
+/* Truncates the file after its last newline. */
 static int truncate_to_line(struct stk_sim_node *node)
 {
     const uint8_t *last = node->bytes ? memrchr(node->data, '\n', node->bytes) : NULL;
@@ -364,16 +364,16 @@ static int truncate_to_line(struct stk_sim_node *node)
     return 0;
 }
 
-/* Gives a node with one more user. */
-static int open_node(struct stk_sim *world, const char *path, enum open_mode mode,
+/* Returns a retained node. */
+static int open_node(struct stk_sim *sim, const char *path, enum open_mode mode,
                      struct stk_sim_node **node_out)
 {
     struct place place = {0};
     struct stk_sim_node *node;
-    int status = stk_sim_count_call(world);
+    int status = stk_sim_count_call(sim);
 
     if (status == 0) {
-        status = find(world, path, &place);
+        status = find(sim, path, &place);
     }
     if (status < 0) {
         return status;
@@ -388,41 +388,40 @@ static int open_node(struct stk_sim *world, const char *path, enum open_mode mod
     if (node && node->kind != STK_ENTRY_FILE) {
         return node->target ? -ELOOP : -EISDIR;
     }
-    if (stk_sim_is_denied(world, node ? node : place.parent)) {
+    if (stk_sim_is_denied(sim, node ? node : place.parent)) {
         return -EACCES;
     }
     if (!node) {
-        node = stk_sim_node_new(world, STK_ENTRY_FILE);
-        status = node ? stk_sim_node_link(world, place.parent, place.name, node) : -ENOMEM;
+        node = stk_sim_node_new(sim, STK_ENTRY_FILE);
+        status = node ? stk_sim_node_link(sim, place.parent, place.name, node) : -ENOMEM;
         if (status < 0) {
-            stk_sim_node_release(world, node);
+            stk_sim_node_release(sim, node);
             return status;
         }
     }
-    /* The cut lasts without a sync, as a journal may have it. */
+    /* The truncation is durable without a sync, as a journal may make it. */
     status = mode == OPEN_LINES ? truncate_to_line(node) : 0;
     if (status < 0) {
         return status;
     }
     node->bytes = mode == OPEN_LINES ? node->bytes : 0;
     node->bytes_synced = mode == OPEN_LINES ? node->bytes_synced : 0;
-    node->mtime_ns = world->now_ns + world->changes++;
+    node->mtime_ns = sim->now_ns + sim->changes++;
     stk_sim_node_retain(node);
     *node_out = node;
     return 0;
 }
 
-static int add_bytes(struct stk_sim *world, struct stk_sim_node *node, const void *data,
-                     size_t bytes)
+static int add_bytes(struct stk_sim *sim, struct stk_sim_node *node, const void *data, size_t bytes)
 {
     const struct stk_sim_rule *full;
     uint64_t fitting = bytes;
     int status = 0;
 
-    if (stk_sim_match_rule(world, STK_SIM_FAULT_WRITE, node, node->bytes, bytes)) {
+    if (stk_sim_match_rule(sim, STK_SIM_FAULT_WRITE, node, node->bytes, bytes)) {
         return -EIO;
     }
-    full = stk_sim_match_rule(world, STK_SIM_FAULT_FULL, node, node->bytes, bytes);
+    full = stk_sim_match_rule(sim, STK_SIM_FAULT_FULL, node, node->bytes, bytes);
     if (full) {
         fitting = full->offset - stk_min(full->offset, node->bytes);
         status = -ENOSPC;
@@ -440,34 +439,34 @@ static int add_bytes(struct stk_sim *world, struct stk_sim_node *node, const voi
     if (fitting > 0) {
         memcpy(node->data + node->bytes, data, fitting);
         node->bytes += fitting;
-        node->mtime_ns = world->now_ns + world->changes++;
+        node->mtime_ns = sim->now_ns + sim->changes++;
     }
     return status;
 }
 
-/* Gives a node with one more user, that is locked. */
-static int lock_node(struct stk_sim *world, const char *path, struct stk_sim_node **node_out)
+/* Returns a retained and locked node. */
+static int lock_node(struct stk_sim *sim, const char *path, struct stk_sim_node **node_out)
 {
     static const char holder[] = "process 1 on world\n";
     struct place place = {0};
     bool locked;
-    int status = find(world, path, &place);
+    int status = find(sim, path, &place);
 
     locked = status == 0 && place.node && place.node->locked;
-    status = open_node(world, path, locked ? OPEN_LINES : OPEN_TRUNCATE, node_out);
+    status = open_node(sim, path, locked ? OPEN_LINES : OPEN_TRUNCATE, node_out);
     if (status < 0) {
         return status;
     }
     if (locked) {
-        stk_sim_node_release(world, *node_out);
+        stk_sim_node_release(sim, *node_out);
         return -EBUSY;
     }
     (*node_out)->locked = true;
-    (void)add_bytes(world, *node_out, holder, sizeof holder - 1); /* only for who reads it */
+    (void)add_bytes(sim, *node_out, holder, sizeof holder - 1); /* only for readers */
     return 0;
 }
 
-/* The answers of Linux, in its order (fs/namei.c, do_renameat2). */
+/* The checks of Linux, in its order (fs/namei.c, do_renameat2). */
 static int rename_allowed(const struct place *from, const struct place *to, bool exclusive)
 {
     bool directory = from->node && from->node->kind == STK_ENTRY_DIRECTORY;
@@ -508,16 +507,16 @@ static int rename_allowed(const struct place *from, const struct place *to, bool
     return 0;
 }
 
-static int rename_node(struct stk_sim *world, const char *from, const char *to, bool exclusive)
+static int rename_node(struct stk_sim *sim, const char *from, const char *to, bool exclusive)
 {
     struct place source = {0}, target = {0};
-    int status = stk_sim_count_call(world);
+    int status = stk_sim_count_call(sim);
 
     if (status == 0) {
-        status = find(world, from, &source);
+        status = find(sim, from, &source);
     }
     if (status == 0) {
-        status = find(world, to, &target);
+        status = find(sim, to, &target);
     }
     if (status == 0) {
         status = rename_allowed(&source, &target, exclusive);
@@ -525,31 +524,31 @@ static int rename_node(struct stk_sim *world, const char *from, const char *to, 
     if (status < 0 || source.node == target.node) {
         return status;
     }
-    if (stk_sim_is_denied(world, source.parent) || stk_sim_is_denied(world, target.parent)) {
+    if (stk_sim_is_denied(sim, source.parent) || stk_sim_is_denied(sim, target.parent)) {
         return -EACCES;
     }
-    if (stk_sim_match_rule(world, STK_SIM_FAULT_RENAME, source.node, source.node->bytes, 1)) {
+    if (stk_sim_match_rule(sim, STK_SIM_FAULT_RENAME, source.node, source.node->bytes, 1)) {
         return -EIO;
     }
-    status = stk_sim_node_link(world, target.parent, target.name, source.node);
+    status = stk_sim_node_link(sim, target.parent, target.name, source.node);
     if (status == 0) {
-        stk_sim_node_unlink(world, source.parent, source.name);
+        stk_sim_node_unlink(sim, source.parent, source.name);
     }
     return status;
 }
 
-/* A copy with the same number: as good as the file itself while nobody writes to it by name. */
-static int link_node(struct stk_sim *world, const char *from, const char *to)
+/* A copy with the same inode number: equivalent as long as the file is not written by name. */
+static int link_node(struct stk_sim *sim, const char *from, const char *to)
 {
     struct place source = {0}, target = {0};
     struct stk_sim_node *node;
-    int status = stk_sim_count_call(world);
+    int status = stk_sim_count_call(sim);
 
     if (status == 0) {
-        status = find(world, from, &source);
+        status = find(sim, from, &source);
     }
     if (status == 0) {
-        status = find(world, to, &target);
+        status = find(sim, to, &target);
     }
     if (status < 0) {
         return status;
@@ -557,61 +556,61 @@ static int link_node(struct stk_sim *world, const char *from, const char *to)
     if (!source.node || target.node) {
         return source.node ? -EEXIST : -ENOENT;
     }
-    if (source.node->kind != STK_ENTRY_FILE || stk_sim_is_denied(world, target.parent)) {
+    if (source.node->kind != STK_ENTRY_FILE || stk_sim_is_denied(sim, target.parent)) {
         return source.node->kind != STK_ENTRY_FILE ? -EPERM : -EACCES;
     }
-    node = stk_sim_node_new(world, STK_ENTRY_FILE);
+    node = stk_sim_node_new(sim, STK_ENTRY_FILE);
     if (!node) {
         return -ENOMEM;
     }
-    status = add_bytes(world, node, source.node->data, source.node->bytes);
+    status = add_bytes(sim, node, source.node->data, source.node->bytes);
     if (status == 0) {
         node->inode = source.node->inode;
         node->bytes_synced = source.node->bytes_synced;
-        status = stk_sim_node_link(world, target.parent, target.name, node);
+        status = stk_sim_node_link(sim, target.parent, target.name, node);
     }
     if (status < 0) {
-        stk_sim_node_release(world, node);
+        stk_sim_node_release(sim, node);
     }
     return status;
 }
 
-static int make_node(struct stk_sim *world, const char *path, bool exclusive)
+static int make_node(struct stk_sim *sim, const char *path, bool exclusive)
 {
     struct place place = {0};
     struct stk_sim_node *node = NULL;
-    int status = stk_sim_count_call(world);
+    int status = stk_sim_count_call(sim);
 
     if (status == 0) {
-        status = find(world, path, &place);
+        status = find(sim, path, &place);
     }
     if (status < 0) {
         return status;
     }
     if (place.node || !place.name[0]) {
-        bool fine = !exclusive && stk_sim_node_resolve(world, path, &node) == 0 &&
+        bool fine = !exclusive && stk_sim_node_resolve(sim, path, &node) == 0 &&
                     node->kind == STK_ENTRY_DIRECTORY;
 
         return fine ? 0 : -EEXIST;
     }
-    if (stk_sim_is_denied(world, place.parent)) {
+    if (stk_sim_is_denied(sim, place.parent)) {
         return -EACCES;
     }
-    node = stk_sim_node_new(world, STK_ENTRY_DIRECTORY);
-    status = node ? stk_sim_node_link(world, place.parent, place.name, node) : -ENOMEM;
+    node = stk_sim_node_new(sim, STK_ENTRY_DIRECTORY);
+    status = node ? stk_sim_node_link(sim, place.parent, place.name, node) : -ENOMEM;
     if (status < 0) {
-        stk_sim_node_release(world, node);
+        stk_sim_node_release(sim, node);
     }
     return status;
 }
 
-static int remove_node(struct stk_sim *world, const char *path)
+static int remove_node(struct stk_sim *sim, const char *path)
 {
     struct place place = {0};
-    int status = stk_sim_count_call(world);
+    int status = stk_sim_count_call(sim);
 
     if (status == 0) {
-        status = find(world, path, &place);
+        status = find(sim, path, &place);
     }
     if (status < 0) {
         return status;
@@ -628,9 +627,9 @@ static int remove_node(struct stk_sim *world, const char *path)
     if (place.node->names.count > 0) {
         return -ENOTEMPTY;
     }
-    if (stk_sim_is_denied(world, place.parent)) {
+    if (stk_sim_is_denied(sim, place.parent)) {
         return -EACCES;
     }
-    stk_sim_node_unlink(world, place.parent, place.name);
+    stk_sim_node_unlink(sim, place.parent, place.name);
     return 0;
 }

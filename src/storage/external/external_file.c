@@ -161,8 +161,9 @@ int64_t stk_external_file_finish_read(const struct stk_file *file, int status,
         return (int64_t)expected;
     }
     if (status == 0) {
-        status = stk_fail(&error, STOKER_ERROR_CHANGED, "it is shorter than when it was opened",
-                          "open the data set again", "'%.600s'", external->url);
+        status =
+            stk_fail(&error, STOKER_ERROR_CHANGED, "the file is shorter than when it was opened",
+                     "open the data set again", "'%.600s'", external->url);
     }
     pthread_mutex_lock(&external->lock);
     external->error = error;

@@ -1,4 +1,4 @@
-/* The desk itself: errands that wait, that are taken, and what is answered. */
+/* The requests of an external file system: waiting, taken and replied to. */
 #include "storage/external/external_fs.h"
 
 #include "base/crypto/secret_memory.h"
@@ -13,21 +13,21 @@
 #include <string.h>
 #include <time.h>
 
-#define TICK_NS 100000000ull /* within which one that is to end ends */
+#define TICK_NS 100000000ull /* a cancelled call ends within it */
 
 enum request_state { NEW = 0, WAITING, TAKEN, COPIED, ABANDONED, DONE };
 
 struct stk_external_request {
     struct stk_external_request *next, *previous; /* of waiting, or of taken */
-    uint32_t state;                               /* enum request_state; with the desk's lock */
+    uint32_t state;                               /* enum request_state; with lock */
     uint64_t number, taken_ns;
     struct stk_external_call call; /* url is within the block */
-    uint8_t *bytes;                /* lent to who took it */
+    uint8_t *bytes;                /* used by the thread that took it */
     int status;
     struct stk_external_reply reply;
     void (*done)(struct stk_external_request *request, void *owner);
     void *owner;
-    char *resolved_url; /* what url stands for, which is what its reader asks for; hidden */
+    char *resolved_url; /* the URL behind an alias, for the thread that takes it; secret memory */
     char url[];
 };
 
@@ -37,11 +37,11 @@ struct request_list {
 
 struct stoker_external_fs {
     pthread_mutex_t lock;
-    pthread_cond_t work, answered; /* there is an errand; one is done */
+    pthread_cond_t work, replied; /* there is a request; one is done */
     struct {
         uint32_t users;
-        bool closed, manned;
-        uint64_t number, answered_ns; /* the last one was */
+        bool closed, has_server;
+        uint64_t number, replied_ns; /* the time of the last reply */
         struct request_list waiting, taken;
     } locked;
 };
@@ -77,29 +77,31 @@ static void finish_locked(struct stoker_external_fs *fs, struct stk_external_req
     request->state = DONE;
     request->status = status;
     request->done(request, request->owner);
-    pthread_cond_broadcast(&fs->answered);
+    pthread_cond_broadcast(&fs->replied);
 }
 
 static void reject_locked(struct stoker_external_fs *fs, struct stk_external_request *request)
 {
-    stk_fail(&request->reply.error, STOKER_ERROR_CLOSED, "nobody reads from this URL any more",
-             "keep open what reads it", "'%.400s'", request->url);
+    stk_fail(&request->reply.error, STOKER_ERROR_CLOSED,
+             "the external file system of this URL is closed",
+             "keep the file system open while its URLs are read", "'%.400s'", request->url);
     finish_locked(fs, request, STOKER_ERROR_CLOSED);
 }
 
-/* ---- for those who run errands ---- */
+/* ---- for threads that serve requests ---- */
 
-int stoker_external_fs_open(struct stoker_external_fs **desk_out, struct stoker_error *error)
+int stoker_external_fs_open(struct stoker_external_fs **fs_out, struct stoker_error *error)
 {
     struct stoker_external_fs *fs = stk_alloc(1, sizeof *fs);
 
-    *desk_out = fs;
+    *fs_out = fs;
     if (!fs) {
-        return stk_fail(error, -ENOMEM, "cannot open a desk", "free memory", "desk");
+        return stk_fail(error, -ENOMEM, "cannot open an external file system", "free memory",
+                        "external file system");
     }
     pthread_mutex_init(&fs->lock, NULL);
     pthread_cond_init(&fs->work, NULL);
-    pthread_cond_init(&fs->answered, NULL);
+    pthread_cond_init(&fs->replied, NULL);
     fs->locked.users = 1;
     return 0;
 }
@@ -117,7 +119,7 @@ void stoker_external_fs_close(struct stoker_external_fs *fs)
         remove_request(&fs->locked.waiting, request);
         reject_locked(fs, request);
     }
-    /* What is taken may be answered by nobody: its asker waits until the deadline at most. */
+    /* There may be no reply to a taken request: its caller waits until the deadline at most. */
     pthread_cond_broadcast(&fs->work);
     pthread_mutex_unlock(&fs->lock);
     stk_external_fs_release(fs);
@@ -144,28 +146,28 @@ void stk_external_fs_release(struct stoker_external_fs *fs)
     if (!last) {
         return;
     }
-    while ((request = fs->locked.taken.first)) { /* left by who asked */
+    while ((request = fs->locked.taken.first)) { /* abandoned by their callers */
         remove_request(&fs->locked.taken, request);
         request_free(request);
     }
     pthread_cond_destroy(&fs->work);
-    pthread_cond_destroy(&fs->answered);
+    pthread_cond_destroy(&fs->replied);
     pthread_mutex_destroy(&fs->lock);
     stk_free(fs);
 }
 
 bool stk_external_fs_has_server(struct stoker_external_fs *fs)
 {
-    bool manned;
+    bool has_server;
 
     pthread_mutex_lock(&fs->lock);
-    manned = fs->locked.manned && !fs->locked.closed;
+    has_server = fs->locked.has_server && !fs->locked.closed;
     pthread_mutex_unlock(&fs->lock);
-    return manned;
+    return has_server;
 }
 
 static void copy_strings(struct stk_external_request *request,
-                         struct stoker_external_request *errand_out)
+                         struct stoker_external_request *request_out)
 {
     struct stoker_external_request full = {
         .kind = request->call.kind,
@@ -176,10 +178,10 @@ static void copy_strings(struct stk_external_request *request,
         .buffer = request->bytes,
     };
 
-    stk_options_write_output(errand_out, &full, sizeof full, "external request", NULL);
+    stk_options_write_output(request_out, &full, sizeof full, "external request", NULL);
 }
 
-/* The first that waits, with memory for its bytes; NULL: there is none. */
+/* Takes the first waiting request and allocates memory for its bytes; NULL: there is none. */
 static struct stk_external_request *take_locked(struct stoker_external_fs *fs)
 {
     struct stk_external_request *request;
@@ -201,42 +203,43 @@ static struct stk_external_request *take_locked(struct stoker_external_fs *fs)
     return NULL;
 }
 
-static bool wait_until(pthread_cond_t *answered, pthread_mutex_t *lock, uint64_t until_ns)
+static bool wait_until(pthread_cond_t *replied, pthread_mutex_t *lock, uint64_t until_ns)
 {
     struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
                              .tv_nsec = (long)(until_ns % 1000000000u)};
 
-    return pthread_cond_clockwait(answered, lock, CLOCK_MONOTONIC, &until) == 0 ||
+    return pthread_cond_clockwait(replied, lock, CLOCK_MONOTONIC, &until) == 0 ||
            stk_clock_ns() < until_ns;
 }
 
 int stoker_external_fs_next(struct stoker_external_fs *fs, uint32_t timeout_ms,
-                            struct stoker_external_request *errand_out, struct stoker_error *error)
+                            struct stoker_external_request *request_out, struct stoker_error *error)
 {
     uint64_t until_ns = stk_clock_ns() + timeout_ms * 1000000ull;
     struct stk_external_request *request = NULL;
     int result = 0;
 
-    result = stk_options_check_output(errand_out, sizeof *errand_out,
+    result = stk_options_check_output(request_out, sizeof *request_out,
                                       offsetof(struct stoker_external_request, buffer),
                                       "external request", error);
     if (result < 0) {
         return result;
     }
     pthread_mutex_lock(&fs->lock);
-    fs->locked.manned = true;
+    fs->locked.has_server = true;
     while (!fs->locked.closed && !(request = take_locked(fs)) &&
            wait_until(&fs->work, &fs->lock, until_ns)) {
     }
     if (request) {
-        copy_strings(request, errand_out);
+        copy_strings(request, request_out);
         result = 1;
     } else if (fs->locked.closed) {
         result = STOKER_ERROR_CLOSED;
     }
     pthread_mutex_unlock(&fs->lock);
     return result == STOKER_ERROR_CLOSED
-               ? stk_fail(error, result, "the desk is closed", "end the thread", "desk")
+               ? stk_fail(error, result, "the external file system is closed", "end the thread",
+                          "external file system")
                : result;
 }
 
@@ -266,7 +269,7 @@ static int read_listing(struct stk_external_request *request,
     return status;
 }
 
-/* Of an errand that nobody may give up now, without the lock. */
+/* Copies the reply to a request that cannot be abandoned now. Without the lock. */
 static int copy_answer(struct stk_external_request *request,
                        const struct stoker_external_reply *answer)
 {
@@ -275,7 +278,7 @@ static int copy_answer(struct stk_external_request *request,
 
     if (status < 0) {
         return stk_fail(&reply->error, status, answer->what ? answer->what : "cannot be read",
-                        answer->advice ? answer->advice : "look at the server", "'%.600s'",
+                        answer->advice ? answer->advice : "check the server", "'%.600s'",
                         request->url);
     }
     if (request->call.kind == STOKER_EXTERNAL_READ) {
@@ -325,13 +328,13 @@ int stoker_external_fs_reply(struct stoker_external_fs *fs, uint64_t number,
     stk_free(request->bytes);
     request->bytes = NULL;
     pthread_mutex_lock(&fs->lock);
-    fs->locked.answered_ns = stk_clock_ns();
+    fs->locked.replied_ns = stk_clock_ns();
     finish_locked(fs, request, status);
     pthread_mutex_unlock(&fs->lock);
     return 0;
 }
 
-/* ---- for those who ask ---- */
+/* ---- for callers of requests ---- */
 
 struct stk_external_request *stk_external_request_new(const struct stk_external_call *call)
 {
@@ -375,7 +378,7 @@ static bool abandon_locked(struct stoker_external_fs *fs, struct stk_external_re
         return true;
     }
     if (request->state == TAKEN) {
-        request->state = ABANDONED; /* freed when it is answered */
+        request->state = ABANDONED; /* freed by the reply */
         return true;
     }
     return false;
@@ -388,8 +391,8 @@ bool stk_external_request_abandon(struct stoker_external_fs *fs,
 
     pthread_mutex_lock(&fs->lock);
     gone = abandon_locked(fs, request);
-    while (!gone && request->state == COPIED) { /* at most STK_EXTERNAL_FS_READ_BYTES */
-        pthread_cond_wait(&fs->answered, &fs->lock);
+    while (!gone && request->state == COPIED) { /* it copies at most STK_EXTERNAL_FS_READ_BYTES */
+        pthread_cond_wait(&fs->replied, &fs->lock);
     }
     pthread_mutex_unlock(&fs->lock);
     return gone;
@@ -422,45 +425,44 @@ static void note_done(struct stk_external_request *request, void *owner)
     *(bool *)owner = true;
 }
 
-/* Since when it may be late: who took it has his time from then, and what waits for somebody to
- * take it is not late while others are answered. */
-static uint64_t has_started_locked(const struct stoker_external_fs *fs,
-                                   const struct stk_external_request *request, uint64_t asked_ns)
+/* The start of a request's deadline: when it was taken; while it waits, the time of the last reply
+ * to another request. */
+static uint64_t start_ns_locked(const struct stoker_external_fs *fs,
+                                const struct stk_external_request *request, uint64_t sent_ns)
 {
-    return stk_max(asked_ns,
-                   request->state == WAITING ? fs->locked.answered_ns : request->taken_ns);
+    return stk_max(sent_ns, request->state == WAITING ? fs->locked.replied_ns : request->taken_ns);
 }
 
 uint64_t stk_external_request_deadline_ns(struct stoker_external_fs *fs,
                                           const struct stk_external_request *request,
-                                          uint64_t asked_ns, uint32_t timeout_ms)
+                                          uint64_t sent_ns, uint32_t timeout_ms)
 {
     uint64_t begun_ns;
 
     pthread_mutex_lock(&fs->lock);
-    begun_ns = has_started_locked(fs, request, asked_ns);
+    begun_ns = start_ns_locked(fs, request, sent_ns);
     pthread_mutex_unlock(&fs->lock);
     return begun_ns + timeout_ms * 1000000ull;
 }
 
-/* 0: it is done. TIMEOUT: nobody answered in time, CLOSED: the caller's thread is to end; then it
- * was given up. */
+/* Returns 0 if the request is done; TIMEOUT if there was no reply in time, or CLOSED if the thread
+ * was cancelled: then the request was abandoned. */
 static int wait_locked(struct stoker_external_fs *fs, struct stk_external_request *request,
                        const bool *done, uint32_t timeout_ms)
 {
     const _Atomic bool *stop = stk_io_cancel_flag();
-    uint64_t asked_ns = stk_clock_ns(), now_ns = asked_ns;
+    uint64_t sent_ns = stk_clock_ns(), now_ns = sent_ns;
     int status = 0;
 
     while (!*done && status == 0) {
-        uint64_t until_ns = has_started_locked(fs, request, asked_ns) + timeout_ms * 1000000ull;
+        uint64_t until_ns = start_ns_locked(fs, request, sent_ns) + timeout_ms * 1000000ull;
 
         if (stop && atomic_load_explicit(stop, memory_order_relaxed)) {
             status = STOKER_ERROR_CLOSED;
         } else if (now_ns >= until_ns) {
             status = STOKER_ERROR_TIMEOUT;
         } else {
-            (void)wait_until(&fs->answered, &fs->lock,
+            (void)wait_until(&fs->replied, &fs->lock,
                              stop ? stk_min(until_ns, now_ns + TICK_NS) : until_ns);
             now_ns = stk_clock_ns();
         }
@@ -469,7 +471,7 @@ static int wait_locked(struct stoker_external_fs *fs, struct stk_external_reques
         return status;
     }
     while (!*done) {
-        pthread_cond_wait(&fs->answered, &fs->lock);
+        pthread_cond_wait(&fs->replied, &fs->lock);
     }
     return 0;
 }
@@ -484,18 +486,20 @@ int stk_external_fs_call(struct stoker_external_fs *fs, const struct stk_externa
 
     *reply_out = (struct stk_external_reply){0};
     if (!request) {
-        return stk_fail(error, -ENOMEM, "cannot ask", "free memory", "'%.400s'", call->url);
+        return stk_fail(error, -ENOMEM, "cannot send a request", "free memory", "'%.400s'",
+                        call->url);
     }
     stk_external_request_start(fs, request, note_done, &done);
     pthread_mutex_lock(&fs->lock);
     status = wait_locked(fs, request, &done, timeout_ms);
     pthread_mutex_unlock(&fs->lock);
     if (status == STOKER_ERROR_CLOSED) {
-        return stk_fail(error, status, "it was stopped", "begin it again", "'%.600s'", call->url);
+        return stk_fail(error, status, "the read was cancelled", "start it again", "'%.600s'",
+                        call->url);
     }
     if (status < 0) {
-        return stk_fail(error, status, "no answer within the deadline",
-                        "look at the server, or raise read_timeout of the engine", "'%.600s'",
+        return stk_fail(error, status, "no reply within the deadline",
+                        "check the server, or raise read_timeout of the engine", "'%.600s'",
                         call->url);
     }
     status = stk_external_request_end(request, reply_out);

@@ -1,24 +1,23 @@
-/* storage/external/external_fs.h: errands that the caller of the library runs: what lies behind
- * URLs that no store of ours has. The library asks, threads of the caller take the errands and
- * answer.
+/* storage/external/external_fs.h: the external file system: requests for URLs that the library has
+ * no client for (sftp://...). Threads of the library's caller take the requests and reply to them.
  *
- *   asked --> waiting --next--> taken --answer--> copied --> done: to who asked
- *                |                `-deadline--> left: what is answered is dropped
- *                `-deadline--> given back at once
+ *   call --> waiting --next--> taken --reply--> copied --> done: to the caller of call
+ *                |                `-deadline--> abandoned: the reply is dropped
+ *                `-deadline--> ends at once
  *
- * Memory for bytes is taken with the errand, and copied from when it is answered: who asked may be
- * gone by then. So it is bounded by the threads that take errands.
- * Owner: the opener, and every route that was given it: the last one frees it. Threads: any.
- * Memory: a block an errand; STK_EXTERNAL_FS_READ_BYTES each for those that are taken.
- * Bound: those who ask: the depth of queues, and a thread each. */
+ * A request is taken with a buffer of its own, from which the reply is copied: the buffer of an
+ * abandoned read may be gone by then. So the number of threads that take requests limits the
+ * memory. Owner: the opener, and each vfs that uses it: the last one frees it. Threads: any.
+ * Memory: one block a request, and STK_EXTERNAL_FS_READ_BYTES for each that is taken.
+ * Bound: the depth of queues, and one request for each thread that waits. */
 #ifndef STORAGE_EXTERNAL_EXTERNAL_FS_H
 #define STORAGE_EXTERNAL_EXTERNAL_FS_H
 
 #include "io/io.h"
 #include "io/listing.h"
 
-/* Larger reads are several errands. So eight threads at a server that gives 300 kB/s have each in
- * the 30 s that a read may take. */
+/* A larger read is several requests. Eight threads that share 300 kB/s of a server then finish each
+ * request within the 30 s of a read. */
 #define STK_EXTERNAL_FS_READ_BYTES (1u << 20)
 #define STK_EXTERNAL_FS_URL_BYTES_MAX 4096u
 #define STK_EXTERNAL_FS_MAP_BYTES_MAX (4ull << 30)
@@ -27,41 +26,44 @@
 struct stoker_external_fs;
 struct stk_external_queue;
 
-/* What an errand is for. */
+/* The parameters of a request. */
 struct stk_external_call {
     uint32_t kind;   /* enum stoker_external_kind */
-    const char *url; /* lent for the call */
+    const char *url; /* used during the call */
     uint64_t offset;
-    uint8_t *buffer; /* of the asker; written by nobody but him and the answer */
+    uint8_t *buffer; /* of the caller; only the caller and the reply write it */
     uint32_t bytes;
 };
-/* What was answered. */
+/* A reply. */
 struct stk_external_reply {
     struct stk_stat stat;               /* of STAT; without device and inode */
-    uint64_t bytes;                     /* of READ: so many came */
-    struct stk_listing_builder listing; /* of LIST: the receiver's */
+    uint64_t bytes;                     /* of READ: the bytes read */
+    struct stk_listing_builder listing; /* of LIST; owned by the receiver */
     struct stoker_error error;          /* of a failure */
 };
 
 void stk_external_fs_retain(struct stoker_external_fs *fs);
-void stk_external_fs_release(struct stoker_external_fs *fs); /* NULL is fine */
-/* Whether anybody ever took errands. */
+void stk_external_fs_release(struct stoker_external_fs *fs); /* NULL is allowed */
+/* Returns true if a thread has ever waited for requests, and the file system is not closed. */
 bool stk_external_fs_has_server(struct stoker_external_fs *fs);
-/* Asks and waits: 0, or what failed. TIMEOUT: for timeout_ms nobody who took it answered, or nobody
- * took it and none was answered. CLOSED: what the thread obeys (io/io.h) says so. */
+/* Sends a request and waits for the reply. Returns 0 or the status of the failure; TIMEOUT if the
+ * thread that took it did not reply within timeout_ms, or if no thread took it and there was no
+ * reply to another request for timeout_ms; CLOSED if the cancel flag of this thread (io/io.h) was
+ * set. */
 int stk_external_fs_call(struct stoker_external_fs *fs, const struct stk_external_call *call,
                          uint32_t timeout_ms, struct stk_external_reply *reply_out,
                          struct stoker_error *error);
 
-/* external_queue.c: many READs in flight for one thread. wake is called by any thread, when one
+/* external_queue.c: many READs in flight for one thread. Any thread calls wake when one of them
  * ended. */
 int stk_external_queue_open(struct stk_external_queue **queue_out, struct stoker_external_fs *fs,
                             void (*wake)(void *owner), void *owner);
-/* Takes; NULL is fine. Reads in flight are given up: their buffers are their owners' again. */
+/* Takes; NULL is allowed. Abandons the reads in flight: their buffers are their owners' again. */
 void stk_external_queue_close(struct stk_external_queue *queue);
-/* Of a file of external_file.c. 0: it will be given by take, once. Else it was not taken. */
+/* Submits a read of an external file. Returns 0 if reap will return it, else -ENOMEM. */
 int stk_external_queue_submit(struct stk_external_queue *queue, struct stk_read *read);
-/* Those that ended, or whose deadline has passed, before `list`. *count_out: how many. */
+/* Adds the reads that ended, or whose deadline has passed, to the front of `list`. *count_out: how
+ * many. */
 struct stk_read *stk_external_queue_reap(struct stk_external_queue *queue, struct stk_read *list,
                                          uint32_t *count_out);
 /* Milliseconds until the next deadline; UINT32_MAX: nothing is in flight. */
@@ -91,34 +93,35 @@ bool stk_external_file_last_error(struct stk_file *file, int status,
 int stk_external_file_map(struct stk_file *file, uint8_t **pages_out, uint64_t *bytes_out,
                           struct stoker_error *error);
 
-/* of external_file.c, for external_queue.c */
+/* external_file.c, for external_queue.c */
 struct stk_external_file_info {
     const char *url;
-    uint64_t bytes_left; /* of the file behind offset */
+    uint64_t bytes_left; /* of the file after offset */
     uint32_t timeout_ms;
 };
 void stk_external_file_get_info(const struct stk_file *file, uint64_t offset,
                                 struct stk_external_file_info *read_out);
 void stk_external_file_retain(const struct stk_file *file);
-/* What became of a read that should have brought `wanted` bytes; keeps why it failed. */
+/* Returns the result of a read of `wanted` bytes, and stores the error of a failure in the file. */
 int64_t stk_external_file_finish_read(const struct stk_file *file, int status,
                                       const struct stk_external_reply *reply, uint64_t wanted);
 
 /* external_fs.c, for external_queue.c */
 struct stk_external_request;
 struct stk_external_request *stk_external_request_new(const struct stk_external_call *call);
-/* done: called with the desk's lock, when it is answered or cannot be. */
+/* done: called with the lock of the file system, when there is a reply, or there will be none. */
 void stk_external_request_start(struct stoker_external_fs *fs, struct stk_external_request *request,
                                 void (*done)(struct stk_external_request *request, void *owner),
                                 void *owner);
-/* When it will be late; later, if others are answered until then and nobody has taken it. */
+/* The deadline of a request. As long as no thread has taken it, replies to other requests extend
+ * it. */
 uint64_t stk_external_request_deadline_ns(struct stoker_external_fs *fs,
                                           const struct stk_external_request *request,
-                                          uint64_t asked_ns, uint32_t timeout_ms);
-/* Takes it, unless false: its answer is being copied, and done comes at once. */
+                                          uint64_t sent_ns, uint32_t timeout_ms);
+/* Takes the request. Returns false if its reply is being copied: then done is called at once. */
 bool stk_external_request_abandon(struct stoker_external_fs *fs,
                                   struct stk_external_request *request);
-/* Of one that is done: takes it. */
+/* Takes a request that is done, and returns its status. */
 int stk_external_request_end(struct stk_external_request *request,
                              struct stk_external_reply *reply_out);
 void stk_external_fs_lock(struct stoker_external_fs *fs);

@@ -1,4 +1,4 @@
-/* Many reads in flight, for one thread. */
+/* A queue of reads of external files, for one thread. */
 #include "storage/external/external_fs.h"
 
 #include "base/mem.h"
@@ -7,12 +7,12 @@
 #include <errno.h>
 
 struct pending_read {
-    struct pending_read *next, *previous; /* as they were asked for, and are taken */
+    struct pending_read *next, *previous; /* in the order of submission */
     struct pending_read *ended_next;
     struct stk_external_queue *queue;
     struct stk_external_request *request;
     struct stk_read *read;
-    uint64_t asked_ns, wanted;
+    uint64_t sent_ns, wanted;
     uint32_t timeout_ms;
 };
 
@@ -21,7 +21,7 @@ struct stk_external_queue {
     void (*wake)(void *owner);
     void *owner;
     struct pending_read *first, *last; /* the queue's own thread */
-    struct pending_read *ended;        /* with the desk's lock */
+    struct pending_read *ended;        /* with the lock of the file system */
 };
 
 int stk_external_queue_open(struct stk_external_queue **queue_out, struct stoker_external_fs *fs,
@@ -37,7 +37,7 @@ int stk_external_queue_open(struct stk_external_queue **queue_out, struct stoker
     return 0;
 }
 
-/* With the desk's lock. */
+/* With the lock of the file system. */
 static void on_done(struct stk_external_request *request, void *owner)
 {
     struct pending_read *pending_read = owner;
@@ -52,15 +52,15 @@ static void on_done(struct stk_external_request *request, void *owner)
 int stk_external_queue_submit(struct stk_external_queue *queue, struct stk_read *read)
 {
     struct pending_read *pending_read = stk_alloc(1, sizeof *pending_read);
-    struct stk_external_file_info about;
+    struct stk_external_file_info info;
     struct stk_external_call call;
 
-    stk_external_file_get_info(read->file, read->offset, &about);
+    stk_external_file_get_info(read->file, read->offset, &info);
     call = (struct stk_external_call){.kind = STOKER_EXTERNAL_READ,
-                                      .url = about.url,
+                                      .url = info.url,
                                       .offset = read->offset,
                                       .buffer = read->buffer,
-                                      .bytes = (uint32_t)stk_min(read->bytes, about.bytes_left)};
+                                      .bytes = (uint32_t)stk_min(read->bytes, info.bytes_left)};
     if (pending_read) {
         pending_read->request = stk_external_request_new(&call);
     }
@@ -71,8 +71,8 @@ int stk_external_queue_submit(struct stk_external_queue *queue, struct stk_read 
     pending_read->queue = queue;
     pending_read->read = read;
     pending_read->wanted = call.bytes;
-    pending_read->asked_ns = stk_clock_ns();
-    pending_read->timeout_ms = about.timeout_ms;
+    pending_read->sent_ns = stk_clock_ns();
+    pending_read->timeout_ms = info.timeout_ms;
     pending_read->previous = queue->last;
     *(queue->last ? &queue->last->next : &queue->first) = pending_read;
     queue->last = pending_read;
@@ -81,7 +81,7 @@ int stk_external_queue_submit(struct stk_external_queue *queue, struct stk_read 
     return 0;
 }
 
-/* Out of the queue; what it read is known. */
+/* Sets the result of a read and removes it from the queue. */
 static struct stk_read *finish_read(struct stk_external_queue *queue,
                                     struct pending_read *pending_read, int status,
                                     const struct stk_external_reply *reply)
@@ -114,11 +114,11 @@ static struct stk_read *finish_expired(struct stk_external_queue *queue,
                                        struct pending_read *pending_read, int status)
 {
     struct stk_external_reply reply = {0};
-    struct stk_external_file_info about;
+    struct stk_external_file_info info;
 
-    stk_external_file_get_info(pending_read->read->file, 0, &about);
-    stk_fail(&reply.error, status, "no answer within the deadline",
-             "look at the server, or raise read_timeout of the engine", "'%.600s'", about.url);
+    stk_external_file_get_info(pending_read->read->file, 0, &info);
+    stk_fail(&reply.error, status, "no reply within the deadline",
+             "check the server, or raise read_timeout of the engine", "'%.600s'", info.url);
     return finish_read(queue, pending_read, status, &reply);
 }
 
@@ -136,8 +136,8 @@ static struct pending_read *take_ended(struct stk_external_queue *queue)
 static uint64_t deadline_of(const struct stk_external_queue *queue,
                             const struct pending_read *pending_read)
 {
-    return stk_external_request_deadline_ns(queue->fs, pending_read->request,
-                                            pending_read->asked_ns, pending_read->timeout_ms);
+    return stk_external_request_deadline_ns(queue->fs, pending_read->request, pending_read->sent_ns,
+                                            pending_read->timeout_ms);
 }
 
 struct stk_read *stk_external_queue_reap(struct stk_external_queue *queue, struct stk_read *list,

@@ -1,9 +1,9 @@
-/* Braces: "shard-{000..099}.tar" and "{train,val}/{a..c}" into names, in the order of bash.
+/* Expands braces: "shard-{000..099}.tar" and "{train,val}/{a..c}", in the order of bash.
  *
  * The grammar is that of Python's braceexpand, which webdataset uses: alternatives, ranges of
  * numbers (padded when either end has a leading zero) and letters, a step, nesting, '\' before
- * a literal brace, comma or backslash. The pattern becomes a tree whose nodes know how many names
- * they stand for, so a pattern for too many is refused before any is written. */
+ * a literal brace, comma or backslash. The pattern is parsed into a tree whose nodes have the
+ * number of their names, so a pattern with too many names fails before any is written. */
 #include "storage/source/path_list.h"
 
 #include "base/mem.h"
@@ -24,8 +24,8 @@ enum node_kind { NODE_LITERAL = 1, NODE_NUMBERS, NODE_LETTERS, NODE_CHOICE, NODE
 struct node {
     uint32_t kind;        /* enum node_kind */
     uint32_t first, next; /* child, sibling */
-    uint64_t count;       /* names that it stands for, at least 1 */
-    uint64_t length_max;  /* bytes of the longest */
+    uint64_t count;       /* number of its names, at least 1 */
+    uint64_t length_max;  /* bytes of the longest name */
     const char *start;    /* literal */
     int64_t from, step;   /* range */
     int width;            /* numbers: padded to this, sign included */
@@ -33,7 +33,7 @@ struct node {
 
 struct tree {
     const char *pattern;
-    uint64_t count_max; /* names of the whole */
+    uint64_t count_max; /* names of the whole pattern */
     struct node *nodes;
     uint32_t count, capacity;
     struct stoker_error *error;
@@ -107,7 +107,7 @@ done:
     return status;
 }
 
-/* Literals and groups side by side: as many names as the product of theirs. */
+/* A sequence of literals and groups: its number of names is the product of theirs. */
 static int parse_sequence(struct tree *tree, const char *start, const char *end, int depth,
                           uint32_t *node_out)
 {
@@ -148,7 +148,7 @@ static int parse_sequence(struct tree *tree, const char *start, const char *end,
     return status;
 }
 
-/* From '{' to behind its '}'. Without comma or range it means itself, as in the shell. */
+/* Parses from '{' to its '}'. Without a comma or range it is literal, as in the shell. */
 static int parse_group(struct tree *tree, const char *start, const char *end, int depth,
                        uint32_t parent, uint32_t *last)
 {
@@ -201,7 +201,8 @@ static int parse_choice(struct tree *tree, const char *start, const char *end, i
     return status;
 }
 
-/* "from..to" or "from..to..step" of numbers or letters; NONE in *node_out if it is no range. */
+/* Parses "from..to" or "from..to..step" of numbers or letters; sets *node_out to NONE if it is no
+ * range. */
 static int parse_range(struct tree *tree, const char *start, const char *end, uint32_t *node_out)
 {
     const char *cursor = start, *second;
@@ -252,7 +253,7 @@ static int parse_range(struct tree *tree, const char *start, const char *end, ui
     return 0;
 }
 
-/* A number, or a letter as its place in A..Za..z. */
+/* A number, or the index of a letter in A..Za..z. */
 static bool read_end(const char **cursor, const char *end, int64_t *value_out, bool *letter_out)
 {
     const char *at = *cursor;
@@ -275,14 +276,14 @@ static bool read_end(const char **cursor, const char *end, int64_t *value_out, b
     return digits > 0 && digits <= DIGITS_MAX;
 }
 
-/* "00", "-07": a leading zero asks for equal width. */
+/* "00", "-07": a leading zero requires equal width. */
 static bool padded(const char *start, const char *end)
 {
     start += *start == '-';
     return end - start > 1 && *start == '0';
 }
 
-/* The '}' of a group whose inside begins at start; whether it has a comma of its own. */
+/* Finds the '}' of a group whose content begins at start, and whether the group has a comma. */
 static const char *closing(const char *start, const char *end, bool *comma_out)
 {
     int level = 0;
@@ -336,7 +337,7 @@ static int add_literal(struct tree *tree, const char *start, const char *end, ui
     return append(tree, parent, last, node);
 }
 
-/* The last child of a sequence or sampling_args, with its names counted. */
+/* Appends a child to a sequence or choice, and counts its names. */
 static int append(struct tree *tree, uint32_t parent, uint32_t *last, uint32_t child)
 {
     struct node *to = &tree->nodes[parent];
@@ -362,7 +363,7 @@ static int too_many(struct tree *tree)
                     tree->pattern, (unsigned long long)tree->count_max);
 }
 
-/* Writes the name-th expansion of a node; returns the end. */
+/* Writes the name-th expansion of a node. Returns its end. */
 static char *emit(const struct tree *tree, uint32_t index, uint64_t name, char *out)
 {
     const struct node *node = &tree->nodes[index];
@@ -392,7 +393,7 @@ static char *emit(const struct tree *tree, uint32_t index, uint64_t name, char *
             name -= tree->nodes[index].count;
         }
         return emit(tree, index, name, out);
-    default: /* NODE_SEQUENCE: the last part turns fastest */
+    default: /* NODE_SEQUENCE: the last part varies fastest */
         for (index = node->first; index != NONE; index = tree->nodes[index].next) {
             rest /= tree->nodes[index].count;
             out = emit(tree, index, name / rest % tree->nodes[index].count, out);

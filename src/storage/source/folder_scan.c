@@ -1,5 +1,5 @@
-/* What one folder holds: shards at any depth, or pictures in class folders, or pictures and nothing
- * below: those have no label.
+/* Scans one folder: shards at any depth, or pictures in class folders, or pictures without
+ * sub-folders, which have no labels.
  *
  * The order of pictures is that of torchvision.datasets.ImageFolder (make_dataset): classes by
  * name, then the folders of a class by their whole path, then names; links are followed. Sorting
@@ -16,7 +16,7 @@
 #include <strings.h>
 
 #define NO_CLASS (-1)
-#define AHEAD_MAX 64u /* folders that are listed at once */
+#define AHEAD_MAX 64u /* folders that are listed at the same time */
 
 /* Pictures of one folder: a run of `pictures`. */
 struct run {
@@ -32,15 +32,15 @@ struct walk {
     size_t bytes;
     struct {
         uint64_t device, inode;
-    } above[STK_SOURCE_DEPTH_MAX + 1]; /* the folders on the way here */
-    struct run *runs;                  /* of the class in work */
+    } above[STK_SOURCE_DEPTH_MAX + 1]; /* the parent folders */
+    struct run *runs;                  /* of the current class */
     uint64_t run_count, run_capacity;
     uint64_t root_pictures;
-    char *refused;       /* the first picture of a kind that is not read; owned */
+    char *refused;       /* the first picture of an unsupported format; owned */
     char *class_without; /* the first class without pictures; owned */
 };
 
-/* Listings of folders that the walk comes to next. */
+/* Listings of the next folders of the scan. */
 struct ahead {
     struct stk_listing listings[AHEAD_MAX];
     size_t next, count;
@@ -140,7 +140,7 @@ static void read_ahead(struct walk *walk, const struct stk_listing *listing, siz
             continue;
         }
         if (push(walk, listing->entries[i].name, &before) < 0) {
-            break; /* which is told when it comes to it */
+            break; /* the scan reports it when it gets there */
         }
         grown = stk_realloc(paths, bytes, bytes + walk->bytes + 1, 1);
         if (grown) {
@@ -161,7 +161,7 @@ static void read_ahead(struct walk *walk, const struct stk_listing *listing, siz
     stk_free(paths);
 }
 
-/* The folders of a listing; those behind a network are listed many at once. */
+/* Scans the folders of a listing; lists many remote folders at once. */
 static int walk_folders(struct walk *walk, const struct stk_listing *listing, int depth,
                         int64_t label)
 {
@@ -192,15 +192,15 @@ static int walk_folders(struct walk *walk, const struct stk_listing *listing, in
             pop(walk, before);
         }
     }
-    for (; ahead && ahead->count > 0; ahead->count--) { /* one that was taken is empty */
+    for (; ahead && ahead->count > 0; ahead->count--) { /* a listing that was used is empty */
         stk_listing_free(&ahead->listings[ahead->count - 1]);
     }
     stk_free(ahead);
     return status;
 }
 
-/* Files first, then folders: so the pictures of a folder stay one run. Takes what *given has;
- * NULL, or without any: it is listed here. */
+/* Scans files first, then folders, so the pictures of a folder are one run. Takes the listing
+ * *given; lists the folder itself if it is NULL or empty. */
 static int walk_folder(struct walk *walk, int depth, int64_t label, struct stk_listing *given)
 {
     struct stk_listing listing = given ? *given : (struct stk_listing){0};
@@ -225,7 +225,7 @@ static int walk_folder(struct walk *walk, int depth, int64_t label, struct stk_l
     return status;
 }
 
-/* The pictures of a root without sub-folders, as if it were a class without a name. */
+/* Scans the pictures of a root without sub-folders, as a class without a name. */
 static int scan_root(struct walk *walk)
 {
     struct stk_listing listing = {0};
@@ -251,7 +251,7 @@ static int walk_file(struct walk *walk, const struct stk_entry *entry, int depth
         return walk_other(walk, entry);
     }
     if (depth == 0 && picture) {
-        /* Without a class; ImageFolder passes over them too. */
+        /* Pictures without a class are skipped, as ImageFolder does. */
         walk->root_pictures++;
         return 0;
     }
@@ -275,7 +275,7 @@ static int walk_file(struct walk *walk, const struct stk_entry *entry, int depth
     return status;
 }
 
-/* A link that leads nowhere, a pipe: no matter, unless it is path_args like data, or is a loop. */
+/* Ignores a dangling link or a pipe, unless it has the name of a tar or picture, or is a loop. */
 static int walk_other(struct walk *walk, const struct stk_entry *entry)
 {
     struct stk_stat stat = {0};
@@ -298,7 +298,7 @@ static int walk_other(struct walk *walk, const struct stk_entry *entry)
     return status;
 }
 
-/* The path is a folder of the root: a class, whatever it is called. */
+/* Each folder of the root is a class. */
 static int walk_class(struct walk *walk, const char *name, struct stk_listing *given)
 {
     struct stk_folder_scan *folder = walk->folder;
@@ -382,7 +382,7 @@ static int begin_walk(struct walk *walk)
     return run->path ? 0 : fail_memory(walk);
 }
 
-/* Puts the runs of a class, which were met depth first, in the order of their paths. */
+/* Sorts the runs of a class, which were found depth first, by their paths. */
 static int end_class(struct walk *walk, uint64_t first)
 {
     struct stk_path_list *pictures = &walk->folder->pictures;
@@ -390,7 +390,7 @@ static int end_class(struct walk *walk, uint64_t first)
     int status = 0;
 
     if (walk->run_count > 2) {
-        /* With two runs, the second lies in the first. */
+        /* If there are two runs, the second folder is in the first. */
         sorted = stk_alloc(count, sizeof *sorted);
         status = sorted ? 0 : fail_memory(walk);
     }
@@ -421,7 +421,7 @@ static int compare_runs(const void *left, const void *right)
     return strcmp(a->path, b->path);
 }
 
-/* Whether what was found is one of the two kinds. */
+/* Checks that the folder has either tars or pictures. */
 static int classify_folder(struct walk *walk, const char *root)
 {
     const struct stk_folder_scan *folder = walk->folder;
@@ -443,7 +443,7 @@ static int classify_folder(struct walk *walk, const char *root)
     }
     if (folder->pictures.count == 0 && walk->root_pictures > 0) {
         return stk_fail(walk->error, STOKER_ERROR_MISSING,
-                        "the pictures lie beside folders without any: it has no classes",
+                        "the pictures are next to folders without pictures: there are no classes",
                         "put them into one folder a class (root/cat/1.jpg), or move the folders "
                         "away: pictures alone are a data set without labels",
                         "'%s'", root);

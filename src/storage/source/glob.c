@@ -1,4 +1,4 @@
-/* Globs, over listings of the seam: so they see the same world as everything else. */
+/* Globs, by listings of io/io.h. */
 #include "storage/source/path_list.h"
 
 #include <errno.h>
@@ -11,11 +11,11 @@ struct glob {
     struct stoker_error *error;
     const char *pattern;
     bool folders_only;
-    char path[PATH_MAX]; /* built so far */
+    char path[PATH_MAX]; /* the prefix matched so far */
     size_t bytes;
     struct {
         uint64_t device, inode;
-    } above[STK_SOURCE_DEPTH_MAX + 1]; /* folders that a ** went into */
+    } above[STK_SOURCE_DEPTH_MAX + 1]; /* the folders that ** descended into */
 };
 
 static int expand(struct glob *glob, const char *rest, int depth);
@@ -53,10 +53,10 @@ int stk_glob(struct stk_io *io, const char *pattern, struct stk_path_list *names
     memcpy(copy, pattern, bytes);
     copy[bytes] = '\0';
     start = copy + strspn(copy, "/");
-    if (stk_io_is_url(copy)) { /* it begins below the host or bucket */
+    if (stk_io_is_url(copy)) { /* the pattern begins after the host or bucket */
         start = strstr(copy, "://") + 3;
         start += strcspn(start, "/");
-        start += *start == '/'; /* of file:///... too, in a chain */
+        start += *start == '/'; /* also for file:///... in a chain */
         glob.bytes = (size_t)(start - copy);
         memcpy(glob.path, copy, glob.bytes);
         start += strspn(start, "/");
@@ -73,7 +73,7 @@ bool stk_glob_has_magic(const char *pattern)
     return strpbrk(pattern, "*?[") != NULL;
 }
 
-/* With one star to come back to: what an earlier star could do, the last one can do too. */
+/* Backtracks only to the last star: it can match all that an earlier star could. */
 bool stk_glob_match(const char *pattern, size_t pattern_bytes, const char *name)
 {
     const char *end = pattern + pattern_bytes, *name_end = name + strlen(name);
@@ -115,7 +115,7 @@ bool stk_glob_match(const char *pattern, size_t pattern_bytes, const char *name)
     return pattern == end;
 }
 
-/* The rest of the pattern below the path built so far. */
+/* Matches the rest of the pattern below the current path. */
 static int expand(struct glob *glob, const char *rest, int depth)
 {
     size_t part_bytes = strcspn(rest, "/"), before;
@@ -129,7 +129,7 @@ static int expand(struct glob *glob, const char *rest, int depth)
     memcpy(part, rest, part_bytes);
     part[part_bytes] = '\0';
     if (strcmp(part, "**") == 0) {
-        /* ** after ** adds nothing but paths found twice. */
+        /* A second ** would only find paths twice. */
         while (strncmp(next, "**", 2) == 0 && (next[2] == '/' || next[2] == '\0')) {
             rest = next;
             next += 2 + strspn(next + 2, "/");
@@ -171,7 +171,7 @@ static int expand_part(struct glob *glob, const char *part, size_t part_bytes, c
     return status;
 }
 
-/* stars: begins with the **; rest: what follows it, "" for all files below. */
+/* stars: the pattern from ** on; rest: the pattern after it, "" for all files below. */
 static int expand_deep(struct glob *glob, const char *stars, const char *rest, int depth)
 {
     struct stk_listing listing = {0};
@@ -201,7 +201,7 @@ static int expand_deep(struct glob *glob, const char *stars, const char *rest, i
     return status;
 }
 
-/* A ** goes on in a folder, unless that leads round and round. */
+/* Descends into a folder for **, unless it is a loop. */
 static int open_folder(struct glob *glob, const struct stk_entry *entry, const char *stars,
                        int depth)
 {
@@ -228,7 +228,7 @@ static int open_folder(struct glob *glob, const struct stk_entry *entry, const c
     return status;
 }
 
-/* What is no folder has no entries: other paths may still match. */
+/* Not a folder: it has no entries, but other paths may match. */
 static int list_here(struct glob *glob, struct stk_listing *listing_out)
 {
     int status = stk_io_list(glob->io, glob->bytes ? glob->path : ".", listing_out, glob->error);
@@ -260,7 +260,7 @@ static void pop(struct glob *glob, size_t before)
     glob->path[before] = '\0';
 }
 
-/* The path matches if it is there. */
+/* Adds the path if it exists. */
 static int add(struct glob *glob)
 {
     struct stk_stat stat = {0};
@@ -277,7 +277,8 @@ static int add(struct glob *glob)
     return status;
 }
 
-/* The listing has just told: of a store nobody is asked again. Of this machine it may be a link. */
+/* Adds an entry of a listing. Objects need no further request; a local entry may be a dangling
+ * link. */
 static int add_listed(struct glob *glob, const struct stk_entry *entry)
 {
     int status = 0;
@@ -291,8 +292,8 @@ static int add_listed(struct glob *glob, const struct stk_entry *entry)
     return status < 0 ? stk_path_list_fail(glob->error, status, glob->path) : 0;
 }
 
-/* "[a-z]" or "[!a-z]" at *pattern: moves behind it. False: it is no bracket. A ']' in front is
- * meant itself, and so is a '[' that nothing closes. */
+/* Parses "[a-z]" or "[!a-z]" at *pattern and moves behind it. Returns false if it is no bracket
+ * expression. A leading ']' is literal, and so is an unclosed '['. */
 static bool bracket(const char **pattern, const char *end, uint32_t letter, bool *matches_out)
 {
     const char *cursor = *pattern + 1;
@@ -322,7 +323,7 @@ static bool bracket(const char **pattern, const char *end, uint32_t letter, bool
     return true;
 }
 
-/* The next character of UTF-8 (RFC 3629); a byte that is none stands for itself, above them. */
+/* The next UTF-8 character (RFC 3629). An invalid byte gets a code above all characters. */
 static uint32_t letter_at(const char **cursor, const char *end)
 {
     const uint8_t *byte = (const uint8_t *)*cursor;

@@ -1,8 +1,9 @@
-/* storage/source/source.h: what the user names -> the objects to read, in a fixed order.
+/* storage/source/source.h: expands the paths that the user names to the objects to read, in a fixed
+ * order.
  *
  *   urls --braces--> --globs--> paths --list--> tars (webdataset) or class folders (imagefolder)
  *
- * Owner: the dataset. Threads: one. Memory: one arena for the names.
+ * Owner: the dataset. Threads: one. Memory: one text for the paths.
  * Bound: STK_SOURCE_FILES_MAX objects, STK_SOURCE_DEPTH_MAX folders deep. */
 #ifndef STORAGE_SOURCE_SOURCE_H
 #define STORAGE_SOURCE_SOURCE_H
@@ -11,37 +12,38 @@
 
 #define STK_SOURCE_FILES_MAX (1u << 31)
 #define STK_SOURCE_DEPTH_MAX 64
-#define STK_SOURCE_BRACES_MAX 10000000u /* names one pattern may stand for */
+#define STK_SOURCE_BRACES_MAX 10000000u /* paths of one pattern */
 
 enum stk_source_kind { STK_SOURCE_TARS = 1, STK_SOURCE_FOLDER };
 
 struct stk_source_files {
     uint32_t kind; /* enum stk_source_kind */
     uint64_t count;
-    uint64_t *url_ends; /* objects of each url and those before it */
+    uint64_t *url_ends; /* the number of objects of each URL and of those before it */
     uint64_t *paths;    /* offset of each path in `text` */
     int64_t *classes;   /* folder: class index of each object, or -1; tars: NULL */
     uint64_t class_count;
-    uint64_t *class_names; /* offset of each in `text`, sorted as bytes */
-    uint64_t root_bytes;   /* folder: length of the root path with its '/', which a key drops */
+    uint64_t *class_names; /* offset of each in `text`, in byte order */
+    uint64_t root_bytes;   /* folder: length of the root path with its '/', which keys omit */
     char *text;
     uint64_t text_bytes;
 };
 
-/* Expands and lists. A directory that holds tars (*.tar, *.tar.gz, .tgz, .tar.zst, .tar.bz2,
- * .tar.xz, at any depth) is a list of shards in byte order; else its sub-folders are classes
- * (torchvision ImageFolder's rules: sorted names, links followed, pictures by extension:
- * jpg jpeg jpe jfif png webp; ppm, bmp, tif(f), gif are refused by name rather than skipped).
+/* Expands and lists the URLs. A directory that contains tars (*.tar, *.tar.gz, .tgz, .tar.zst,
+ * .tar.bz2, .tar.xz, at any depth) is a list of shards in byte order; else its sub-folders are
+ * classes (torchvision ImageFolder's rules: sorted names, links followed, pictures by extension:
+ * jpg jpeg jpe jfif png webp; ppm, bmp, tif(f), gif are an error rather than skipped).
  * Pictures in a directory without sub-folders are a folder too, without classes.
  * Errors: nothing found (EMPTY), unreadable directory (-EACCES), symlink loop (-ELOOP), a
  * class folder without pictures (EMPTY, as torchvision), mixed kinds (ARGUMENT). */
 int stk_source_list(struct stk_io *io, const char *const *urls, size_t url_count,
                     struct stk_source_files *objects_out, struct stoker_error *error);
-void stk_source_files_deinit(struct stk_source_files *objects); /* zeroed is fine */
+void stk_source_files_deinit(struct stk_source_files *objects); /* may be zeroed */
 
-/* The files and folders that a path stands for: itself, if something has that very name, or it is
- * no pattern (0); else what its braces and globs match, in that order (1). Of http(s):// only
- * braces. Gives *text_out: names, NUL-ended, one after the other. EMPTY: a glob matches nothing. */
+/* Expands a path. Returns 0 and the path itself if a file has exactly this name or it is no
+ * pattern; else 1 and the matches of its braces and globs, in that order. In http(s):// URLs only
+ * braces are expanded. Gives *text_out: paths, NUL-ended, one after the other. Returns EMPTY if a
+ * glob matches nothing. */
 int stk_source_expand(struct stk_io *io, const char *path, char **text_out, size_t *count_out,
                       struct stoker_error *error);
 

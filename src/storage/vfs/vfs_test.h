@@ -1,5 +1,5 @@
-/* storage/vfs/vfs_test.h: a server for the tests of the room, with faults on its n-th answers, and
- * a route to it.
+/* storage/vfs/vfs_test.h: a server for the tests of storage/vfs, with faults in its n-th responses,
+ * and a virtual file system that reads from it.
  * Owner: the test. Threads: the server's, one a connection. Memory: the content. Bound: one test a
  * program. */
 #ifndef STORAGE_VFS_VFS_TEST_H
