@@ -1,5 +1,4 @@
-/* What servers tell of bytes. Nothing of it is believed to be well formed: what is not is as if it
- * had not been told. */
+/* Parses the checksums that servers report. A malformed one counts as absent. */
 #include "storage/checksum/checksum.h"
 
 #include "base/crc.h"

@@ -1,4 +1,4 @@
-/* In order: the part at hand, and the sum of those before it. */
+/* Sums bytes in order: the current part, and the checksums of the parts before it. */
 #include "storage/checksum/composite_checksum.h"
 
 #include "base/crc.h"

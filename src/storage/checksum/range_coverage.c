@@ -1,5 +1,5 @@
-/* Ranges that came, in any order, and the sum of all. Neighbours are joined at once, so there are
- * few pieces unless small reads are scattered. */
+/* Received ranges in any order, and the checksum of each piece. Adjacent pieces are combined at
+ * once, so there are few unless small reads are scattered. */
 #include "storage/checksum/checksum.h"
 
 #include "base/crc.h"

@@ -79,18 +79,18 @@ int stk_auth_response_json(struct stk_view text, const struct stk_auth_field *fi
 
     if (text.bytes > STK_AUTH_RESPONSE_BYTES_MAX) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "an answer about credentials is too long",
-                        "look what answers there", "%s: %zu bytes", what, text.bytes);
+                        "check which server responds there", "%s: %zu bytes", what, text.bytes);
     }
     root = load(text, JSON_REJECT_DUPLICATES, &at);
     if (!json_is_object(root)) {
-        status = stk_fail(error, STOKER_ERROR_FORMAT, "credentials are not told as a JSON object",
-                          "look what answers there", "%s", what);
+        status = stk_fail(error, STOKER_ERROR_FORMAT, "credentials are no JSON object",
+                          "check which server responds there", "%s", what);
     }
     for (size_t i = 0; status == 0 && i < count; i++) {
         if (!copy_value(&fields[i], find(root, fields[i].path))) {
-            status = stk_fail(error, STOKER_ERROR_FORMAT,
-                              "a field of credentials is missing or cannot be meant",
-                              "look what answers there", "'%s' in %s", fields[i].path, what);
+            status =
+                stk_fail(error, STOKER_ERROR_FORMAT, "a field of credentials is missing or invalid",
+                         "check which server responds there", "'%s' in %s", fields[i].path, what);
         }
     }
     unload(root);

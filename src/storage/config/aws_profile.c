@@ -1,4 +1,4 @@
-/* Which file, which section, which value. */
+/* Finds the files, sections and values of a profile. */
 #include "storage/config/aws_profile.h"
 
 #include "base/mem.h"

@@ -1,4 +1,5 @@
-/* Line by line, into one text: each name and value NUL-ended, a value's lines joined. */
+/* Parses line by line into one text: each name and value ends with a NUL, lines of a value are
+ * joined. */
 #include "storage/config/ini.h"
 
 #include "base/mem.h"
@@ -34,7 +35,7 @@ int stk_ini_parse(struct stk_ini *ini, struct stk_view text, struct stoker_error
     *ini = (struct stk_ini){0};
     if (text.bytes > STK_INI_BYTES_MAX) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "a configuration file is too long",
-                        "1 MiB is taken: look what the file is", "%zu bytes", text.bytes);
+                        "check the file: the limit is 1 MiB", "%zu bytes", text.bytes);
     }
     ini->text_bytes = 3 * text.bytes + 16; /* "[a" and "a=" grow by an end each */
     ini->text = stk_alloc(ini->text_bytes, 1);

@@ -1,4 +1,4 @@
-/* One table: what each setting is called, where, and which texts it knows. */
+/* A table of settings: their names in each place, and the values that they accept. */
 #include "storage/config/s3_settings.h"
 
 #include <stddef.h>
@@ -287,11 +287,11 @@ static int find_in_services(const struct stk_aws_profile *profiles, const char *
         return 0;
     }
     if (!stk_aws_profile_has_section(profiles, "services", name)) {
-        return stk_fail(error, STOKER_ERROR_FORMAT, "a profile names services that are not there",
-                        "write a section [services NAME], or correct the profile",
-                        "services %.100s, %s", name,
-                        stk_aws_profile_location(profiles, profiles->name, "services",
-                                                 endpoint->source, sizeof endpoint->source));
+        return stk_fail(
+            error, STOKER_ERROR_FORMAT, "a profile names a services section that does not exist",
+            "write a section [services NAME], or correct the profile", "services %.100s, %s", name,
+            stk_aws_profile_location(profiles, profiles->name, "services", endpoint->source,
+                                     sizeof endpoint->source));
     }
     lines = stk_aws_profile_section(profiles, "services", name, service);
     snprintf(endpoint->source, sizeof endpoint->source, "[services %.100s] of %s", name,

@@ -1,4 +1,4 @@
-/* Keys out of lines of text. */
+/* Parses customer-provided keys from lines of text. */
 #include "storage/config/sse_keys.h"
 
 #include "base/crypto/digest.h"
@@ -68,7 +68,7 @@ static int add(struct stk_sse_keys *sse_keys, struct stk_view prefix, const uint
     uint8_t digest[16];
 
     if (sse_keys->count == STK_SSE_KEYS_MAX || prefix.bytes >= sizeof added->prefix) {
-        return stk_fail(error, STOKER_ERROR_LIMIT, "there are too many customers' keys",
+        return stk_fail(error, STOKER_ERROR_LIMIT, "there are too many customer-provided keys",
                         "use at most 16, and shorter prefixes", "%s", where);
     }
     memcpy(added->prefix, prefix.bytes ? prefix.data : (const uint8_t *)"", prefix.bytes);

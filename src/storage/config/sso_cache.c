@@ -1,4 +1,4 @@
-/* One file a session, path_args by the SHA-1 of its name. */
+/* One file for each session; its name is the SHA-1 of the session's name. */
 #include "storage/config/sso_cache.h"
 
 #include "base/crypto/digest.h"

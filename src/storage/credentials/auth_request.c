@@ -1,4 +1,4 @@
-/* Small requests to services that hand out credentials. */
+/* Small requests to services that issue credentials, with retries. */
 #include "storage/credentials/credential_chain.h"
 
 #include "base/mem.h"
@@ -83,10 +83,11 @@ int stk_auth_request_send(struct stk_credential_chain *search, struct stk_auth_r
     uint64_t wait_ms = 0;
 
     if (!answer || !search->options->http) {
-        status = answer ? stk_fail(error, STOKER_ERROR_UNSUPPORTED, "no service can be asked here",
-                                   "open it with a reactor", "%s", what)
-                        : stk_fail_errno(error, ENOMEM, "cannot ask for credentials", "free memory",
-                                         "%s", what);
+        status = answer
+                     ? stk_fail(error, STOKER_ERROR_UNSUPPORTED, "no service can be queried here",
+                                "open it with a reactor", "%s", what)
+                     : stk_fail_errno(error, ENOMEM, "cannot ask for credentials", "free memory",
+                                      "%s", what);
         stk_free(answer);
         return status;
     }
@@ -115,10 +116,11 @@ int stk_auth_request_send(struct stk_credential_chain *search, struct stk_auth_r
             .not_before_ns = begin_ns,
         };
         if (left_ms == 0) {
-            status = i > 0 ? status
-                           : stk_fail(error, STOKER_ERROR_TIMEOUT, "credentials take too long",
-                                      "'stoker creds explain URL' tells what is asked for them",
-                                      "%s", what);
+            status =
+                i > 0 ? status
+                      : stk_fail(error, STOKER_ERROR_TIMEOUT, "credentials take too long",
+                                 "run 'stoker creds explain URL' for the sources that are searched",
+                                 "%s", what);
             break;
         }
         status = stk_http_call(search->options->http, &request, answer, error);

@@ -1,4 +1,4 @@
-/* Amazon's chain, in botocore's order and with its names. */
+/* AWS: the sources of botocore's chain, in its order and with its names. */
 #include "storage/credentials/credential_chain.h"
 
 #include "storage/credentials/aws_sts.h"
@@ -122,7 +122,7 @@ static int from_file(struct stk_credential_chain *search, profile_getter *get, c
     }
     if (!secret || !secret[0] || !key[0]) {
         return stk_fail(error, STOKER_ERROR_MISSING, "half of the credentials is not set",
-                        "give the profile aws_access_key_id and aws_secret_access_key",
+                        "set both aws_access_key_id and aws_secret_access_key in the profile",
                         "profile '%s' of '%s'", profiles->name, path);
     }
     token = token ? token : get(profiles, profiles->name, "aws_session_token");
@@ -225,7 +225,7 @@ static int from_profile(struct stk_credential_chain *search, const char *profile
     memcpy(search->profiles.name, name, sizeof name);
     if (status == 0) {
         status = stk_fail(error, STOKER_ERROR_MISSING, "a source_profile has no credentials",
-                          "give it keys, or a credential_process", "profile '%s'", profile);
+                          "add keys or a credential_process to it", "profile '%s'", profile);
     }
     return status;
 }
@@ -247,11 +247,12 @@ static int from_source(struct stk_credential_chain *search, const char *source, 
             return status != 0 ? status
                                : stk_fail(error, STOKER_ERROR_MISSING,
                                           "a credential_source has no credentials",
-                                          "is the program where the profile thinks it is?",
+                                          "check that the program runs in the environment that the "
+                                          "profile expects",
                                           "'%s' of profile '%s'", source, profile);
         }
     }
-    return stk_fail(error, STOKER_ERROR_FORMAT, "a credential_source is not known",
+    return stk_fail(error, STOKER_ERROR_FORMAT, "a credential_source is unknown",
                     "Environment, EcsContainer and Ec2InstanceMetadata are", "profile '%s'",
                     profile);
 }
@@ -333,7 +334,7 @@ static int from_web_identity(struct stk_credential_chain *search, struct stk_cre
                              struct stoker_error *error)
 {
     const struct stk_aws_profile *profiles = &search->profiles;
-    bool variables = !search->options->profile; /* a profile that is path_args goes before them */
+    bool variables = !search->options->profile; /* a selected profile takes precedence */
     const char *values[3];
     char place[STK_AWS_PROFILE_PATH_BYTES];
     static const struct {
@@ -401,7 +402,7 @@ static int from_sso(struct stk_credential_chain *search, struct stk_credentials 
         sso.region = stk_aws_profile_section(profiles, "sso-session", sso.session, "sso_region");
     }
     if (!sso.account || !sso.role || !sso.start_url || !sso.region) {
-        return stk_fail(error, STOKER_ERROR_MISSING, "a profile of SSO is not whole",
+        return stk_fail(error, STOKER_ERROR_MISSING, "a profile of SSO is incomplete",
                         "it takes sso_account_id, sso_role_name, sso_start_url and sso_region",
                         "profile '%s'", name);
     }
@@ -488,7 +489,7 @@ static int from_container(struct stk_credential_chain *search, struct stk_creden
         return 0;
     }
     if (relative ? relative[0] != '/' : !is_allowed_url(full)) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a container endpoint may not be asked",
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a container endpoint is not allowed",
                         "https, this machine, or the addresses of ECS and EKS", "%s",
                         relative ? "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI does not begin with /"
                                  : "AWS_CONTAINER_CREDENTIALS_FULL_URI");
@@ -575,7 +576,7 @@ int stk_ec2_metadata_find(struct stk_credential_chain *search, struct stk_ec2_me
         !metadata_number(profiles, "AWS_METADATA_SERVICE_NUM_ATTEMPTS", METADATA_TRIES_MAX,
                          &service->tries)) {
         return stk_fail(error, STOKER_ERROR_FORMAT, "a setting is no number",
-                        "whole seconds and whole tries are, from 1 on",
+                        "use whole numbers from 1",
                         "AWS_METADATA_SERVICE_TIMEOUT or ..._NUM_ATTEMPTS");
     }
     service->timeout_ms = seconds * 1000;
@@ -657,8 +658,8 @@ static int metadata_role(struct stk_credential_chain *search, struct stk_auth_re
     }
     role->text[strcspn(role->text, "\r\n")] = 0;
     if (strpbrk(role->text, " ?#%")) {
-        return stk_fail(error, STOKER_ERROR_FORMAT, "the name of a role cannot be meant",
-                        "look what answers there", "the instance's metadata");
+        return stk_fail(error, STOKER_ERROR_FORMAT, "the name of a role is invalid",
+                        "check which server responds there", "the instance's metadata");
     }
     return 1;
 }

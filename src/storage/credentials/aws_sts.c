@@ -1,4 +1,4 @@
-/* https://docs.aws.amazon.com/STS/latest/APIReference: forms in, XML out. */
+/* STS and SSO. STS: https://docs.aws.amazon.com/STS/latest/APIReference, forms and XML. */
 #include "storage/credentials/aws_sts.h"
 
 #include "base/mem.h"
@@ -306,7 +306,7 @@ int stk_sts_read_role(const struct stk_auth_request *auth, const char *from,
         !stk_auth_response_xml(text, "Expiration", expires, sizeof expires) ||
         !stk_auth_response_time(expires, &seconds)) {
         return stk_fail(error, STOKER_ERROR_FORMAT, "an answer has no credentials",
-                        "look what answers there", "%s", from);
+                        "check which server responds there", "%s", from);
     }
     found->expires_ns = stk_auth_request_local_time(auth, seconds);
     return 0;

@@ -1,5 +1,5 @@
-/* Azure's chain: keys and SAS as Azure's command takes them from the environment, then identities
- * in azure-identity's order: environment, workload, managed. */
+/* Azure: keys and SAS from the environment as in the Azure CLI, then identities in azure-identity's
+ * order: environment, workload, managed. */
 #include "storage/credentials/credential_chain.h"
 
 #include "io/clock.h"
@@ -349,7 +349,7 @@ static int from_managed(struct stk_credential_chain *search, struct stk_credenti
     }
     if (identity.variable && !stk_credentials_url_is_private(identity.endpoint) &&
         strncmp(identity.endpoint, "http://169.254.", 15) != 0) {
-        status = stk_fail(error, STOKER_ERROR_ARGUMENT, "an identity endpoint may not be asked",
+        status = stk_fail(error, STOKER_ERROR_ARGUMENT, "an identity endpoint is not allowed",
                           "https, or this machine, may be", "%s", identity.variable);
     } else if (strpbrk(identity.secret, "\r\n") || strlen(identity.secret) > 4096) {
         status = stk_fail(error, STOKER_ERROR_FORMAT, "a secret is not a line",

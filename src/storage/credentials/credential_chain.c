@@ -1,4 +1,4 @@
-/* What the chains of all services share: the trace, checks of texts, files and URLs. */
+/* Helpers of all chains: the trace; checks of texts, files and URLs. */
 #include "storage/credentials/credential_chain.h"
 
 #include "base/random.h"
@@ -43,14 +43,14 @@ int stk_credential_chain_read_file(const char *path, char *out, size_t out_bytes
     if (used + 1 == out_bytes) {
         explicit_bzero(out, out_bytes);
         return stk_fail(error, STOKER_ERROR_LIMIT, "a file of credentials is too long",
-                        "look what the file is", "%s '%s'", what, path);
+                        "check the file", "%s '%s'", what, path);
     }
     while (used > 0 && strchr(" \t\r\n", out[used - 1])) {
         out[--used] = 0;
     }
     if (used == 0) {
         return stk_fail(error, STOKER_ERROR_MISSING, "a file of credentials is empty",
-                        "look what writes the file", "%s '%s'", what, path);
+                        "check the program that writes the file", "%s '%s'", what, path);
     }
     return 0;
 }
@@ -99,7 +99,7 @@ int stk_credential_chain_require_private(const char *url, const char *what,
     return stk_credentials_url_is_private(url)
                ? 0
                : stk_fail(error, STOKER_ERROR_ARGUMENT, "a secret would go out in plain text",
-                          "only https is asked for tokens", "%s", what);
+                          "use https", "%s", what);
 }
 
 uint64_t stk_credential_chain_extend_expiry(uint64_t expires_ns)

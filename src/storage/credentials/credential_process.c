@@ -1,4 +1,4 @@
-/* credential_process: a program of the user's, started as the SDKs do, with a deadline. */
+/* credential_process: runs a program of the user as the SDKs do, with a deadline. */
 #include "storage/credentials/credential_chain.h"
 
 #include "base/mem.h"

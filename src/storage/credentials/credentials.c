@@ -1,4 +1,5 @@
-/* Credentials that live: found along a chain of places, kept, refreshed ahead by one at a time. */
+/* A provider: searches the chain, caches the credentials, and refreshes them before they expire;
+ * one thread at a time. */
 #include "storage/credentials/credentials.h"
 
 #include "base/mem.h"
@@ -115,9 +116,10 @@ int stk_credential_provider_get(struct stk_credential_provider *provider,
     while (status == 0 && !is_alive_locked(provider)) {
         if (provider->locked.refreshing) {
             if (pthread_cond_timedwait(&provider->changed, &provider->lock, &until) == ETIMEDOUT) {
-                status = stk_fail(error, STOKER_ERROR_TIMEOUT, "no credentials came",
-                                  "'stoker creds explain URL' tells where they are looked for",
-                                  "a refresh of more than %d seconds", WAIT_S);
+                status =
+                    stk_fail(error, STOKER_ERROR_TIMEOUT, "no credentials came",
+                             "run 'stoker creds explain URL' for the sources that are searched",
+                             "a refresh of more than %d seconds", WAIT_S);
             }
         } else if (provider->locked.failures > 0 && stk_clock_ns() < provider->locked.retry_ns) {
             status = provider->locked.error.status;
@@ -329,18 +331,19 @@ static int store_locked(struct stk_credential_provider *provider, struct stk_cre
 
     if (found->kind == STK_CREDS_ANONYMOUS && provider->locked.known) {
         return silent ? stk_fail(error, STOKER_ERROR_TIMEOUT,
-                                 "a service that gave credentials "
+                                 "a service that returned credentials "
                                  "does not answer",
-                                 "it is asked again soon", "%s", silent)
+                                 "wait: it is queried again soon", "%s", silent)
                       : stk_fail(error, STOKER_ERROR_MISSING, "credentials are gone",
-                                 "'stoker creds explain URL' tells where they are looked for",
-                                 "where they were before");
+                                 "run 'stoker creds explain URL' for the sources that are searched",
+                                 "the source that had them before");
     }
     if (unsure) {
         found->expires_ns = now_ns + ANONYMOUS_NS;
     }
     if (!is_alive(found, now_ns)) { /* given too old, or our clock is wrong */
-        return stk_fail(error, STOKER_ERROR_CHANGED, "credentials are too old as they come",
+        return stk_fail(error, STOKER_ERROR_CHANGED,
+                        "credentials are expired when they are received",
                         "refresh them, and check the machine's clock", "%.200s", found->source);
     }
     stk_credentials_wipe(&provider->locked.now);

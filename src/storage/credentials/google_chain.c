@@ -1,4 +1,4 @@
-/* Google's chain: HMAC keys, application default credentials (AIP-4110), the metadata server. */
+/* Google: HMAC keys, application default credentials (AIP-4110), the metadata server. */
 #include "storage/credentials/credential_chain.h"
 
 #include "base/mem.h"
@@ -119,7 +119,7 @@ static int send_form(struct stk_credential_chain *search, struct stk_auth_reques
 
     if (status == 0 && (!fits || strlen(url) >= sizeof auth->url)) {
         status = stk_fail(error, STOKER_ERROR_LIMIT, "a request for a token is too long",
-                          "look what the file of credentials is", "Google's credentials");
+                          "check the file of credentials", "Google's credentials");
     }
     if (status == 0) {
         memcpy(auth->url, url, strlen(url) + 1);
@@ -163,8 +163,8 @@ static int self_signed_jwt(const struct file *file, struct stk_credentials *foun
         file->email, file->scope, (unsigned long long)now_s, (unsigned long long)(now_s + LIFE_S));
 
     if ((size_t)bytes >= sizeof claims || strpbrk(file->email, "\"\\")) {
-        return stk_fail(error, STOKER_ERROR_FORMAT, "a client_email is none",
-                        "look what the file of credentials is", "Google's credentials");
+        return stk_fail(error, STOKER_ERROR_FORMAT, "a client_email is invalid",
+                        "check the file of credentials", "Google's credentials");
     }
     found->kind = STK_CREDS_BEARER;
     found->expires_ns = (now_s + LIFE_S) * SECOND;
@@ -299,7 +299,7 @@ static int impersonate(struct stk_credential_chain *search, const struct file *f
         status = build_request(file, auth)
                      ? stk_auth_request_send(search, auth, "Google's impersonation", error)
                      : stk_fail(error, STOKER_ERROR_LIMIT, "there are too many delegates",
-                                "look what the file of credentials is", "delegates");
+                                "check the file of credentials", "delegates");
     }
     if (status == 0) {
         status = auth->code != 200
@@ -411,7 +411,7 @@ static int check_universe(struct file *file, struct stoker_error *error)
 
     if (strspn(file->universe, letters) != bytes || file->universe[0] == '.') {
         return stk_fail(error, STOKER_ERROR_FORMAT, "a universe_domain is no domain",
-                        "look what the file of credentials is", "'%.64s'", file->universe);
+                        "check the file of credentials", "'%.64s'", file->universe);
     }
     if (strcmp(file->universe, "googleapis.com") == 0) {
         file->universe[0] = '\0';

@@ -1,4 +1,4 @@
-/* Hugging Face's token: from where huggingface_hub takes it, in its order. */
+/* Hugging Face: the sources of huggingface_hub's token, in its order. */
 #include "storage/credentials/credential_chain.h"
 
 #include <stdio.h>

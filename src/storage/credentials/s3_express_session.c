@@ -60,7 +60,7 @@ static int sign_session(struct stk_auth_request *auth, const struct stk_credenti
             stk_auth_request_add_header(auth, mode.name, mode.value);
         }
     } else {
-        status = stk_fail(error, status, "a session of S3 Express cannot be asked for",
+        status = stk_fail(error, status, "a session of S3 Express cannot be requested",
                           "check the keys and the endpoint", "'%s'", session->host);
     }
     if (headers) {
@@ -126,7 +126,7 @@ static int find_source(const struct stk_credential_session *session, struct stk_
 
     if (status == 0 && source->kind != STK_CREDS_KEYS) {
         status = stk_fail(error, STOKER_ERROR_MISSING, "a bucket of S3 Express wants credentials",
-                          "'stoker creds explain URL' tells where they are looked for", "%s",
+                          "run 'stoker creds explain URL' for the sources that are searched", "%s",
                           session->host);
     }
     return status;

@@ -1,5 +1,6 @@
-/* How many connections may be open: those that a node's budget leaves, and no more than bring
- * something. Counts sockets: what is kept open unused counts, too, and is closed for others. */
+/* The number of open connections: within the leases of this process, and only as many as increase
+ * the goodput. Sockets are counted: an idle connection counts too, and is closed for other
+ * processes. */
 #include "storage/http/reactor.h"
 
 #include "base/mem.h"

@@ -1,4 +1,4 @@
-/* What the other rooms call: opening and closing, submitting, waiting for one, reading headers. */
+/* The public functions: open and close, submit, call and wait, read headers. */
 #include "storage/http/http.h"
 
 #include "base/crypto/secret_memory.h"

@@ -1,6 +1,6 @@
-/* Goal: what a server may do ends in the right bytes or the right failure, within the deadlines;
- * secrets go to no other host and into no error; connections are kept and bounded. Method: a
- * server of this test, whose paths name what it does, asked by rows. */
+/* Goal: whatever a server does, a request ends with the right bytes or the right failure within its
+ * deadlines; secrets reach no other host and no error; connections are kept and bounded. Method:
+ * rows of requests to a server of this test, whose paths name what it does. */
 #include "storage/http/http.h"
 
 #include "base/mem.h"

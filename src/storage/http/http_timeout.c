@@ -1,5 +1,5 @@
-/* Whether a request gets on, and what ends one that does not. A link may be slow, and is then slow
- * for all; what stands still, or crawls while others do not, is ended. */
+/* Progress of requests, and the timeouts that end them. On a slow link all requests are slow; one
+ * that stands still, or is slow while others are not, is ended. */
 #include "storage/http/reactor.h"
 
 #include "io/clock.h"

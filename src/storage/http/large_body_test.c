@@ -1,6 +1,6 @@
-/* Goal: few large answers are on their way at once, what may not be sent yet keeps none of their
- * places, and small ones do not wait for them (reactor.c, connection_pool.c). Method: a server of
- * this test, which answers, or holds an answer back for ever. */
+/* Goal: few large bodies are in flight at once, waiting requests do not occupy their places, and
+ * small bodies do not wait for them (reactor.c, connection_pool.c). Method: a server of this test,
+ * which answers, or holds a response back for ever. */
 #include "storage/http/http.h"
 
 #include "base/mem.h"

@@ -1,7 +1,7 @@
-/* Goal: who sends an answer in pieces is told at once that one arrived, so that Nagle's algorithm
- * does not keep the next until a timer of 40 ms is over (socket_poll.c); an answer that comes whole
- * costs nothing more. Method: a server of this test, which sends the rest of an answer only when
- * the client has asked its kernel for that; its setsockopt stands before the C library's. */
+/* Goal: a sender of a response in pieces gets an acknowledgement at once, so that Nagle's algorithm
+ * does not delay the next piece by a timer of 40 ms (socket_poll.c); a complete response costs
+ * nothing more. Method: a server of this test, which sends the rest of a response only after the
+ * client has requested that from its kernel; this test replaces setsockopt of the C library. */
 #include "storage/http/http.h"
 
 #include "base/mem.h"

@@ -1,4 +1,4 @@
-/* The reactor: takes requests, keeps connections busy, and ends what is past its deadline. */
+/* The reactor: takes requests, keeps connections busy, and ends requests at their deadlines. */
 #include "storage/http/reactor.h"
 
 #include "base/crypto/secret_memory.h"
@@ -41,15 +41,15 @@ static const struct failure_text {
     [STK_HTTP_STALL] = {STOKER_ERROR_TIMEOUT, "the answer stopped coming",
                         "try again later, or with fewer requests at a time"},
     [STK_HTTP_SLOW] = {STOKER_ERROR_TIMEOUT, "the answer comes too slowly, and others do not",
-                       "look at the server and proxies between"},
+                       "check the server and the proxies in between"},
     [STK_HTTP_TOTAL] = {STOKER_ERROR_TIMEOUT, "the request was not done in time",
                         "try again later, or with fewer requests at a time"},
     [STK_HTTP_CANCELLED] = {STOKER_ERROR_CLOSED, "the request was cancelled",
                             "nothing is wrong: it was not wanted any more"},
     [STK_HTTP_REJECTED] = {STOKER_ERROR_CORRUPT, "the answer is not what was asked for",
-                           "look at the server and proxies between"},
+                           "check the server and the proxies in between"},
     [STK_HTTP_LIMIT] = {STOKER_ERROR_LIMIT, "the answer is larger than it may be",
-                        "look at the server and proxies between"},
+                        "check the server and the proxies in between"},
     [STK_HTTP_REDIRECT] = {STOKER_ERROR_UNSUPPORTED,
                            "the server redirects to where none is allowed",
                            "check the URL: no plain text after TLS, no local addresses, no loops"},

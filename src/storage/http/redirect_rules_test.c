@@ -1,5 +1,5 @@
-/* Goal: redirects lead where they may, and what is shown of a URL has no secret. Method: rows,
- * without a server; with one http_test.c follows them. Covers redirect_rules.c. */
+/* Goal: redirects are followed only where that is allowed. Method: rows, without a server;
+ * http_test.c follows them with one. Covers redirect_rules.c. */
 #include "storage/http/reactor.h"
 
 #include "base/crypto/secret_memory.h"

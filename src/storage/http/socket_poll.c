@@ -1,5 +1,5 @@
-/* Which sockets are ready: libcurl says what it waits for, and only what came is looked at. To ask
- * all of many connections in each turn would cost more than the bytes that they bring. */
+/* Waits with epoll for the sockets that libcurl names, and handles only the ready ones: to check
+ * all of many connections each time would cost more than their bytes. */
 #include "storage/http/reactor.h"
 
 #include "io/clock.h"

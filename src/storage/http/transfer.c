@@ -1,4 +1,4 @@
-/* One request as libcurl sees it: its options, and what is called while it runs. */
+/* One transfer of libcurl: its options and its callbacks. */
 #include "storage/http/reactor.h"
 
 #include "io/clock.h"

@@ -31,18 +31,17 @@ int stk_list_guard_next_page(struct stk_list_guard *guard, const char *next,
 
     guard->idle = !guard->any || same ? guard->idle + 1 : 0;
     if (!next[0]) {
-        return stk_fail(error, STOKER_ERROR_CORRUPT, "a listing does not tell how it goes on",
-                        "look at the server and proxies", "'%s'", object->url);
+        return stk_fail(error, STOKER_ERROR_CORRUPT, "a listing has no link to its next page",
+                        "check the server and proxies", "'%s'", object->url);
     }
     if (round) {
-        return stk_fail(error, STOKER_ERROR_CORRUPT, "a listing comes back to a page that it gave",
-                        "look at the server and proxies: it would go on for ever", "'%s'",
+        return stk_fail(error, STOKER_ERROR_CORRUPT, "a listing repeats a page",
+                        "check the server and proxies: the listing would never end", "'%s'",
                         object->url);
     }
     if (guard->idle >= IDLE_PAGES_MAX || ++guard->pages >= PAGES_MAX) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "a listing has no end",
-                        "look at the server and proxies; name a longer prefix", "'%s'",
-                        object->url);
+                        "check the server and proxies; name a longer prefix", "'%s'", object->url);
     }
     if ((guard->pages & (guard->pages - 1)) == 0) {
         guard->saved = sum;

@@ -105,7 +105,7 @@ static int list_pages(struct stk_store *store, const struct stk_list_request *se
         status = get_page(store, object, query, count, &body, error);
         status = status < 0 ? status : parse_page(page, body);
         if (status < 0 && (!error || error->status != status)) {
-            stk_fail(error, status, "a listing cannot be read", "look at the server and proxies",
+            stk_fail(error, status, "a listing cannot be read", "check the server and proxies",
                      "'%s'", object->url);
         }
         if (status == 0 && search->more_out) {

@@ -1,4 +1,4 @@
-/* Listing of Hugging Face's hub: pages of JSON, each of which tells where the next is. */
+/* Lists Hugging Face's hub by pages of JSON; each response has a link to the next page. */
 #include "storage/object/store_private.h"
 
 #include "base/mem.h"
@@ -48,8 +48,8 @@ int stk_store_list_hf(struct stk_store *store, const struct stk_list_request *se
 
             more = next > 0;
             if (next < 0) {
-                status = stk_fail(error, next, "a listing does not tell how it goes on",
-                                  "look at HF_ENDPOINT, and proxies", "'%s'", search->place->url);
+                status = stk_fail(error, next, "a listing has no link to its next page",
+                                  "check HF_ENDPOINT and proxies", "'%s'", search->place->url);
             } else if (more) {
                 status =
                     stk_list_guard_next_page(&listing.guard, parts->link, search->place, error);
@@ -80,8 +80,8 @@ static int get_page(struct stk_store *store, struct stk_operation *operation,
     status = stk_hf_tree_parse((struct stk_view){operation->buffer, operation->request.bytes},
                                add_entry, listing);
     if (status == STOKER_ERROR_FORMAT) {
-        stk_fail(error, status, "a listing cannot be read", "look at HF_ENDPOINT, and proxies",
-                 "'%s'", object->url);
+        stk_fail(error, status, "a listing cannot be read", "check HF_ENDPOINT and proxies", "'%s'",
+                 object->url);
     }
     return status;
 }

@@ -1,4 +1,4 @@
-/* Asking for an object: what it is, and its bytes. */
+/* Metadata of an object, reads of its ranges, and the verification of their checksums. */
 #include "storage/object/store_private.h"
 
 #include "base/mem.h"
@@ -162,7 +162,7 @@ static int run_head(struct stk_store *store, const struct stk_object_url *object
     if (status == 0) {
         stk_store_head_reply(&operation, answer, info_out);
         if (info_out->bytes == UINT64_MAX) {
-            status = stk_fail(error, STOKER_ERROR_UNSUPPORTED, "the server tells no size",
+            status = stk_fail(error, STOKER_ERROR_UNSUPPORTED, "the server reports no size",
                               "serve the file as it is: with Content-Length and ranges", "'%.400s'",
                               object->url);
         } else if (object->kind == STK_OBJECT_URL_AZURE && info_out->bytes == 0) {

@@ -1,4 +1,4 @@
-/* A request with all of its tries. */
+/* An operation with all of its tries: back-off, deadlines, hedges, turns. */
 #include "storage/object/store_private.h"
 
 #include "base/mem.h"
@@ -16,17 +16,15 @@
  * succeeds, retries become rare. The numbers are those of the SDKs' standard mode. */
 #define COST_TRANSIENT 14u
 #define COST_THROTTLED 5u
-#define COST_INEFFECTIVE                                                                           \
-    1u /* at most half of all are refused then, and hundreds may be at once                        \
-        */
-/* Tries while no server has ever answered: what is path_args is wrong then, more often than away.
- */
+/* A retry of a store that throttles at any rate: there may be hundreds at once. */
+#define COST_INEFFECTIVE 1u
+/* Tries while no server has ever responded: the URL or the endpoint is likely to be wrong. */
 #define UNKNOWN_ATTEMPTS_MAX 4u
-#define IMMEDIATE_TRIES_MAX                                                                        \
-    48u                  /* without a wait, since waiting helps nobody: not of the others          \
-                          */
-#define SLOW_MS 1000u    /* a retry for which there are no tokens waits for so much longer */
-#define OUT_TRIES_MAX 5u /* in an outage waits grow no further: few are let through anyway */
+/* Tries without back-off, while waiting does not help; counted apart from the others. */
+#define IMMEDIATE_TRIES_MAX 48u
+#define SLOW_MS 1000u /* added to the back-off of a retry without tokens */
+#define OUT_TRIES_MAX                                                                              \
+    5u /* in an outage the back-off grows no further, as few requests are admitted */
 
 /* Waits of stk_operation_run. */
 struct waiter {
@@ -270,8 +268,9 @@ static int on_begin(struct stk_http_request *request, const struct stk_http_resp
     }
     if (operation->abandoned ||
         (first->hedge && first->hedge->hedge_won && first->hedge != operation)) {
-        return stk_fail(&request->error, STOKER_ERROR_CLOSED, "another answer came first",
-                        "nothing is wrong", "a hedge");
+        return stk_fail(&request->error, STOKER_ERROR_CLOSED,
+                        "the other try of a hedged request responded first", "nothing is wrong",
+                        "a hedge");
     }
     unwatch_first_byte(operation);
     status = stk_store_check_response(request, answer);
@@ -407,7 +406,7 @@ static void settle_hedge_pair(struct stk_operation *operation,
         operation->request.failure = STK_HTTP_BROKEN;
         operation->request.status =
             stk_fail(&operation->request.error, STOKER_ERROR_TRUNCATED, "the answer ends too early",
-                     "look at the server and proxies between", "%llu bytes of %llu",
+                     "check the server and the proxies in between", "%llu bytes of %llu",
                      (unsigned long long)operation->received, (unsigned long long)operation->bytes);
     }
     if (retry_class == STK_RETRY_CLASS_SUCCESS && operation->ranged) {
@@ -542,7 +541,7 @@ static void unwatch_first_byte(struct stk_operation *operation)
     }
 }
 
-/* Bytes of a version that is path_args: both tries bring the same. */
+/* A read of a fixed version: both tries return the same bytes. */
 static bool may_hedge(const struct stk_operation *operation)
 {
     return operation->ranged && operation->method == STK_HTTP_GET && operation->info &&

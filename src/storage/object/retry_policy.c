@@ -1,5 +1,4 @@
-/* What an answer means: whether it is what was asked for, whether to ask again, and what to tell.
- */
+/* Classifies responses and failures: success, retry or error; checks headers; fills errors. */
 #include "storage/object/store_private.h"
 
 #include "base/crypto/secret_memory.h"
@@ -289,30 +288,32 @@ static const struct reported_text {
     {"ContainerNotFound", 0, -ENOENT, "there is no such container",
      "check its name, and the storage account"},
     {"InvalidBucketName", 0, -EINVAL, "a bucket cannot have this name", "check the URL"},
-    {"KeyTooLongError", 0, -ENAMETOOLONG, "the key is too long", "S3 takes 1,024 bytes"},
+    {"KeyTooLongError", 0, -ENAMETOOLONG, "the key is too long",
+     "shorten it: the limit of S3 is 1,024 bytes"},
     {"InvalidAccessKeyId", 0, -EACCES, "the server does not know the access key",
-     "'stoker creds explain URL' tells where it is from; keys are of one endpoint"},
+     "run 'stoker creds explain URL' for its source; keys are valid at one endpoint"},
     {"SignatureDoesNotMatch", 0, -EACCES, "the signature is not the one that the server expects",
      "the secret key may be another's ('stoker creds explain URL' tells where it is from), or a "
      "proxy changes requests"},
     {NULL, 400, -EINVAL, "the server does not accept the request",
-     "see what it says; often it is the region, the endpoint or a credential"},
-    {NULL, 401, -EACCES, "the server wants credentials",
-     "'stoker creds explain URL' tells where they are looked for"},
+     "read its message; often the cause is the region, the endpoint or a credential"},
+    {NULL, 401, -EACCES, "the server requires credentials",
+     "run 'stoker creds explain URL' for the sources that are searched"},
     {NULL, 403, -EACCES, "access is denied",
      "check the credentials, and that they may read the bucket and list it"},
     {NULL, 404, -ENOENT, "there is no such object", "check bucket and key with stoker ls"},
-    {NULL, 405, STOKER_ERROR_UNSUPPORTED, "the server does not do this", "check the URL"},
+    {NULL, 405, STOKER_ERROR_UNSUPPORTED, "the server does not support this request",
+     "check the URL"},
     {NULL, 409, -EBUSY, "the object is being changed", "try again later"},
     {NULL, 412, STOKER_ERROR_CHANGED, "the object was replaced while it was read",
      "open the data set again; write new data under new names"},
     {NULL, 416, STOKER_ERROR_CHANGED, "the object is shorter than it was",
      "open the data set again; write new data under new names"},
-    {NULL, 429, -EBUSY, "the server has too many requests",
+    {NULL, 429, -EBUSY, "the server receives too many requests",
      "use fewer connections, or spread the data over more prefixes"},
-    {NULL, 503, -EBUSY, "the server has too many requests",
+    {NULL, 503, -EBUSY, "the server receives too many requests",
      "use fewer connections, or spread the data over more prefixes"},
-    {NULL, 0, -EIO, "the server refuses", "look at the code, and at the server's log"},
+    {NULL, 0, -EIO, "the server rejects the request", "check the error code, and the server's log"},
 };
 
 static const struct reported_text *set_reported_text(uint32_t code, const char *name)
@@ -466,7 +467,7 @@ int stk_store_fail(struct stk_operation *operation, const struct stk_http_respon
 static int fail_header(struct stk_http_request *request, const char *what, const char *detail)
 {
     return stk_fail(&request->error, STOKER_ERROR_CORRUPT, what,
-                    "look at the server and proxies between", "%s", detail);
+                    "check the server and the proxies in between", "%s", detail);
 }
 
 /* Same text, with or without the W/ of a weak one. */
@@ -531,7 +532,8 @@ int stk_store_check_response(struct stk_http_request *request,
         }
         if (first != begin || last != end - 1 ||
             (answer->content_bytes != UINT64_MAX && answer->content_bytes != end - begin)) {
-            return fail_header(request, "another range came than was asked for", "Content-Range");
+            return fail_header(request, "the response is another range than the requested one",
+                               "Content-Range");
         }
         if (operation->info && total != UINT64_MAX && total != operation->info->bytes) {
             return stk_fail(&request->error, STOKER_ERROR_CHANGED,
@@ -544,7 +546,7 @@ int stk_store_check_response(struct stk_http_request *request,
     }
     if (answer->code != 200 || (operation->info && answer->content_bytes != UINT64_MAX &&
                                 answer->content_bytes != operation->info->bytes)) {
-        return fail_header(request, "another answer came than a range", "not HTTP 206");
+        return fail_header(request, "the response is not the requested range", "not HTTP 206");
     }
     /* A server that knows no ranges sends the whole: what is not wanted is thrown away. */
     request->skip = begin;

@@ -1,5 +1,5 @@
-/* Makes what is sent: URL, headers, signature. Anew for each try, so that no try goes out with a
- * signature or credentials that have expired while it waited. */
+/* Builds and signs a request: URL, headers, signature. Done again for each try, so that no try is
+ * sent with a signature or credentials that expired while it waited. */
 #include "storage/object/store_private.h"
 
 #include "base/mem.h"

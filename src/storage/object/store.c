@@ -1,4 +1,5 @@
-/* Opening a store: what the environment configures, and what is shared by all requests. */
+/* Opens a store with the configuration of the environment; regions, sessions and retry tokens of
+ * all requests. */
 #include "storage/object/store_private.h"
 
 #include "base/memory_pages.h"

@@ -1,4 +1,4 @@
-/* One service after the other: what is set, else what the service itself uses. */
+/* The endpoint of each service: the configured one, else the service's default. */
 #include "storage/provider/endpoint.h"
 
 #include "storage/config/auth_response.h"
@@ -99,7 +99,7 @@ int stk_endpoint_bucket_region(const struct stk_endpoint *site, const char *zone
     }
     return own || named ? 0
                         : stk_fail(error, STOKER_ERROR_ARGUMENT,
-                                   "the region of a bucket of S3 Express is not known",
+                                   "the region of a bucket of S3 Express is unknown",
                                    "set AWS_REGION to the region of the bucket's zone",
                                    "'%.200s': zone '%.60s'", url, zone);
 }

@@ -1,4 +1,4 @@
-/* Google Cloud Storage by its XML interface: S3's words, path style. */
+/* Google Cloud Storage by its XML API: S3's requests, path style. */
 #include "storage/provider/provider.h"
 
 #include "storage/config/aws_profile.h"

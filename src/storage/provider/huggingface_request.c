@@ -129,8 +129,9 @@ int stk_provider_request_huggingface(struct stk_provider_request *wish, struct s
     if (wish->link) {
         if (strncmp(wish->link, endpoint, endpoint_bytes) != 0 ||
             wish->link[endpoint_bytes] != '/') {
-            return stk_fail(error, STOKER_ERROR_CORRUPT, "a listing goes on at another host",
-                            "look at HF_ENDPOINT, and at the server", "'%.200s'", wish->bucket);
+            return stk_fail(error, STOKER_ERROR_CORRUPT,
+                            "the next page of a listing is on another host",
+                            "check HF_ENDPOINT and the server", "'%.200s'", wish->bucket);
         }
         write_raw(&writer, wish->link);
     } else {
@@ -145,7 +146,7 @@ int stk_provider_request_huggingface(struct stk_provider_request *wish, struct s
         write_raw(&writer, wish->key[0] ? "/" : "");
         write_encoded(&writer, wish->key, true);
         if (writer.fits && wish->tree && wish->buffer[wish->buffer_used - 1] == '/') {
-            wish->buffer_used--; /* a folder is path_args without it */
+            wish->buffer_used--; /* the URL of a folder has no trailing slash */
         }
         write_raw(&writer, wish->tree && wish->deep ? "?recursive=true" : "");
     }

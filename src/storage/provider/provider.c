@@ -1,4 +1,4 @@
-/* What the dialects share: room, and that no secret goes out in plain text. */
+/* What all services share: the buffer, and the check that no secret is sent in plain text. */
 #include "storage/provider/provider.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
-/* Names of hosts: first what does not go together, then one function a kind of place. */
+/* Host names of S3: first refuses contradicting settings, then one function for each kind of
+ * target. */
 #include "storage/provider/s3_endpoint.h"
 
 #include <stdarg.h>
@@ -17,8 +18,8 @@ struct builder {
     struct stk_s3_endpoint *address;
     struct stoker_error *error;
     const struct stk_aws_partition *cloud;
-    const char *region; /* with which the host is path_args */
-    bool global;        /* it is of the cloud's first region, whose host is path_args without one */
+    const char *region; /* in the name of the host */
+    bool global;        /* the default region of the partition, whose host name has no region */
     bool fips, dual;
     const char *authority, *base; /* of an endpoint of one's own, where there is one; base: "/a" */
     size_t authority_bytes, base_bytes;
@@ -228,7 +229,7 @@ static int check(const struct builder *builder)
     bool own = builder->authority != NULL;
 
     if (!is_label(builder->region, any_case)) {
-        return fail(builder, "a region's name is none",
+        return fail(builder, "the name of a region is invalid",
                     "check AWS_REGION, and region in the config file");
     }
     if (builder->fips && strcmp(builder->cloud->name, "aws-cn") == 0) {
@@ -356,8 +357,7 @@ static int of_outpost_alias(struct builder *builder)
     outpost[17] = 0;
     if (!is_label(outpost, any_case) || !is_host(bucket, false) ||
         !strchr("eo", bucket[bytes - 50]) || strncmp(bucket + bytes - 12, "beta", 4) == 0) {
-        return fail(builder, "the name of a bucket on an outpost is none",
-                    "look how it is written");
+        return fail(builder, "the name of a bucket on an outpost is invalid", "check its spelling");
     }
     builder->address->service = "s3-outposts";
     if (bucket[bytes - 50] == 'e') {

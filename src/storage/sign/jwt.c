@@ -62,7 +62,7 @@ int stk_jwt_rs256(const char *key, const char *key_id, const char *claims, char 
                used + 1 >= out_bytes || !(out[used++] = '.') ||
                !add((const uint8_t *)claims, strlen(claims), out, out_bytes, &used)) {
         status = stk_fail(error, STOKER_ERROR_LIMIT, "a statement is too long to be signed",
-                          "look what the file of credentials is", "%zu bytes", strlen(claims));
+                          "check the file of credentials", "%zu bytes", strlen(claims));
     } else if (!context || EVP_DigestSignInit(context, NULL, EVP_sha256(), NULL, private) <= 0 ||
                EVP_DigestSign(context, signature, &signature_bytes, (uint8_t *)out, used) <= 0) {
         status = stk_fail(error, STOKER_ERROR_FORMAT, "a private key cannot sign",
@@ -70,7 +70,7 @@ int stk_jwt_rs256(const char *key, const char *key_id, const char *claims, char 
     } else if (used + 1 >= out_bytes || !(out[used++] = '.') ||
                !add(signature, signature_bytes, out, out_bytes, &used)) {
         status = stk_fail(error, STOKER_ERROR_LIMIT, "a statement is too long to be signed",
-                          "look what the file of credentials is", "%zu bytes", strlen(claims));
+                          "check the file of credentials", "%zu bytes", strlen(claims));
     }
     EVP_MD_CTX_free(context);
     EVP_PKEY_free(private);

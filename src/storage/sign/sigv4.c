@@ -1,4 +1,4 @@
-/* A signature: over the canonical request, with a key made of the secret, the day, the region and
+/* The signature of a canonical request, with a key derived from the secret, the day, the region and
  * the service. */
 #include "storage/sign/sigv4.h"
 

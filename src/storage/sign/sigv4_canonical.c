@@ -1,4 +1,4 @@
-/* The canonical request: what both sides hash, so it must be the same to the byte. */
+/* The canonical request. Client and server hash it, so it must be the same to the byte. */
 #include "storage/sign/sigv4_canonical.h"
 
 #include "base/crypto/digest.h"

@@ -1,4 +1,4 @@
-/* Percent-encoding, and the small pure parts of a signature. */
+/* Percent-encoding of paths and queries. */
 #include "storage/sign/sigv4.h"
 
 #include "base/crypto/digest.h"

@@ -1,4 +1,5 @@
-/* How many connections: more while more bytes come, fewer when fewer bring the same. */
+/* Hill climbing on the number of connections: more while that brings more bytes, fewer if fewer
+ * bring the same. */
 #include "storage/throttle/throttle.h"
 
 /* In percent of what came before: worth more connections; given up for fewer. */

@@ -1,4 +1,4 @@
-/* When a request is late, how many may be asked for twice, and who gets how much of a budget. */
+/* Latency percentiles, the budget of hedged requests, and fair shares of a limit. */
 #include "storage/throttle/throttle.h"
 
 #define FIRST_US 128u

@@ -1,9 +1,9 @@
-/* The rate of requests below a prefix. A store that is asked too much says so to more or less of
- * what it is asked; half as much then brings as many good answers as before, or fewer "too much".
- * Where it brings half as many good answers and as many of the other kind, the store does not say
- * no because of the rate, and to halve it again would only be slow. A store that says no to all for
- * a while, or is not there, tells nothing of the rate that it allows when it is well: a few ask
- * whether it is, and then what held before holds again. */
+/* The rate of requests below a prefix. A store throttles a share of the requests that exceed its
+ * rate. If half the rate then brings as many successes as before, or a smaller share is throttled,
+ * the limit works. If it brings half as many successes and the same share is throttled, the rate is
+ * not the reason, and halving it again would only cost time. A store that fails all requests for a
+ * while, or is down, says nothing about its usual rate: a few requests probe it, and then the rate
+ * before holds again. */
 #include "storage/throttle/throttle.h"
 
 #include <string.h>

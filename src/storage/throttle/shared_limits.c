@@ -1,4 +1,5 @@
-/* What the processes of a user share: leases, demands, and paces of prefixes. */
+/* Limits that the processes of a user share: leases, requested connections, and rates of prefixes.
+ */
 #include "storage/throttle/shared_limits.h"
 
 #include "base/mem.h"

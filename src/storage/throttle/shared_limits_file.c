@@ -1,5 +1,5 @@
-/* Opening the shared file: only this user's, whole, and with its memory reserved: a write to a page
- * that /dev/shm has no room for would end the process. */
+/* Opens the shared file: it must belong to this user, be complete, and have its memory reserved, as
+ * a write to a page that /dev/shm has no memory for would kill the process. */
 #include "storage/throttle/shared_limits_file.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* What processes share: forked ranks that take leases of one budget, some of which are killed; one
- * rate; files that are not what they should be. */
+/* Limits that processes share: forked processes that take leases of one limit, some of which are
+ * killed; one rate; damaged and foreign files. */
 #include "base/random.h"
 #include "io/clock.h"
 #include "storage/throttle/shared_limits.h"

@@ -1,5 +1,5 @@
-/* Manners in simulated time: servers that are not well, links that are full, delays, hedges that
- * are paid for, shares. */
+/* Throttling in simulated time: failing servers, full links, latencies, the budget of hedges,
+ * shares. */
 #include "test/t.h"
 #include "base/random.h"
 #include "storage/throttle/throttle.h"

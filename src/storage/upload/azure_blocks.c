@@ -1,4 +1,4 @@
-/* Azure's blobs by blocks: https://learn.microsoft.com/rest/api/storageservices/put-block-list */
+/* Azure's block blobs: https://learn.microsoft.com/rest/api/storageservices/put-block-list */
 #include "base/crc.h"
 #include "base/mem.h"
 #include "storage/upload/multipart.h"
@@ -125,7 +125,7 @@ static int put_block(struct stk_upload *upload, uint32_t index, struct stk_view 
     status = stk_write_request_run(write_request, upload->store, error);
     if (status == 0 && write_request->operation.code != 201) {
         status = stk_fail(error, STOKER_ERROR_CORRUPT, "the server's answer cannot be read",
-                          "look at the server and proxies between", "'%.400s': HTTP %u",
+                          "check the server and the proxies in between", "'%.400s': HTTP %u",
                           upload->place.url, write_request->operation.code);
     }
     status = status == 0 ? stk_write_request_check_reply(write_request, &checksum, error) : status;
@@ -183,7 +183,7 @@ static int commit(struct stk_upload *upload, struct stoker_error *error)
     status = stk_write_request_run(write_request, upload->store, error);
     if (status == 0 && write_request->operation.code != 201) {
         status = stk_fail(error, STOKER_ERROR_CORRUPT, "the server's answer cannot be read",
-                          "look at the server and proxies between", "'%.400s': HTTP %u",
+                          "check the server and the proxies in between", "'%.400s': HTTP %u",
                           upload->place.url, write_request->operation.code);
     }
     if (status < 0 && stk_write_request_already_exists(

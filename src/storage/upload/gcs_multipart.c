@@ -62,7 +62,7 @@ static int finish(struct stk_upload *upload, struct stoker_error *error)
 
     if (status == 0) {
         return stk_fail(error, STOKER_ERROR_CORRUPT, "an object is not what was sent",
-                        "look at the server and proxies between, and who else writes it",
+                        "check the server and the proxies in between, and who else writes it",
                         "'%.400s'", upload->place.url);
     }
     if (status > 0 && upload->temp_key) {

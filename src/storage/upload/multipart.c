@@ -1,4 +1,4 @@
-/* Objects that are written by parts. */
+/* Multipart uploads of S3: begin or resume, parts, completion. */
 #include "storage/upload/multipart.h"
 
 #include "base/crc.h"
@@ -22,13 +22,13 @@ static int find_parts(struct stk_upload *upload, struct stoker_error *error);
 static int fail_answer(const struct stk_upload *upload, struct stoker_error *error)
 {
     return stk_fail(error, STOKER_ERROR_CORRUPT, "the server's answer cannot be read",
-                    "look at the server and proxies between", "'%.400s'", upload->place.url);
+                    "check the server and the proxies in between", "'%.400s'", upload->place.url);
 }
 
 static int fail_lost(struct stk_upload *upload, struct stoker_error *error)
 {
     atomic_store_explicit(&upload->lost, true, memory_order_relaxed);
-    return stk_fail(error, STOKER_ERROR_CHANGED, "the store knows this upload no more",
+    return stk_fail(error, STOKER_ERROR_CHANGED, "the store no longer has this upload",
                     "look who ends or removes uploads there (a rule of the bucket, another copy of "
                     "the same), and start it again",
                     "'%.400s'", upload->place.url);
@@ -79,9 +79,10 @@ static int create(struct stk_upload *upload, struct stoker_error *error)
         (status < 0 && stk_write_request_may_have_succeeded(write_request))) {
         upload->uncertain_ns = 1; /* what it began, maybe, is looked for, and removed */
         if (error) {
-            snprintf(error->advice, sizeof error->advice,
-                     "look at the server and proxies between; it may have begun an upload all the "
-                     "same: 'stoker rm --unfinished-uploads' removes such");
+            snprintf(
+                error->advice, sizeof error->advice,
+                "check the server and the proxies in between; it may have begun an upload all the "
+                "same: 'stoker rm --unfinished-uploads' removes such");
         }
     }
 done:

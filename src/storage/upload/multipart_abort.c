@@ -1,4 +1,4 @@
-/* Uploads that nobody ended, and those that are given up: found, and aborted. */
+/* Finds and aborts unfinished uploads. */
 #include "base/mem.h"
 #include "io/clock.h"
 #include "storage/upload/multipart.h"

@@ -1,4 +1,4 @@
-/* Uploads that nobody ended, page by page. */
+/* Lists unfinished uploads, page by page. */
 #include "base/mem.h"
 #include "storage/upload/multipart.h"
 
@@ -48,7 +48,7 @@ static int on_upload(void *owner, const struct stk_xml_response *answer)
 static int fail_page(const struct listing *listing, int status, const char *what,
                      struct stoker_error *error)
 {
-    return stk_fail(error, status, what, "look at the server and proxies between",
+    return stk_fail(error, status, what, "check the server and the proxies in between",
                     "'%.400s': uploads", listing->list->place->url);
 }
 
@@ -96,8 +96,7 @@ static int set_next_page(struct listing *listing, const char *key, const char *i
         memcpy(listing->id, answer->outer[NEXT_ID], sizeof listing->id);
     }
     if (!listing->key[0] || (strcmp(key, listing->key) == 0 && strcmp(id, listing->id) == 0)) {
-        return fail_page(listing, STOKER_ERROR_CORRUPT,
-                         "a listing comes back to a page that it gave", error);
+        return fail_page(listing, STOKER_ERROR_CORRUPT, "a listing repeats a page", error);
     }
     return 1;
 }

@@ -1,4 +1,4 @@
-/* Whole objects: written, copied, removed. */
+/* Writes, copies and removes objects, each in one request. */
 #include "base/crypto/digest.h"
 #include "base/mem.h"
 #include "storage/upload/write_request.h"
@@ -13,7 +13,7 @@
 static int fail_answer(const struct stk_object_url *place, struct stoker_error *error)
 {
     return stk_fail(error, STOKER_ERROR_CORRUPT, "the server's answer cannot be read",
-                    "look at the server and proxies between", "'%.400s'", place->url);
+                    "check the server and the proxies in between", "'%.400s'", place->url);
 }
 
 int stk_upload_put(struct stk_store *store, const struct stk_object_url *place,

@@ -1,4 +1,4 @@
-/* Uploads of an object in parts, whatever the service: which of them does what is in a table. */
+/* Uploads in parts, for all services: a table has the operations of each. */
 #include "storage/upload/upload.h"
 
 #include "base/mem.h"
@@ -40,7 +40,7 @@ int stk_upload_open(struct stk_upload **upload_out, struct stk_store *store,
     part = (part + PART_ROUND - 1) / PART_ROUND * PART_ROUND;
     if (bytes > STK_UPLOAD_BYTES_MAX) {
         status = stk_fail(error, STOKER_ERROR_LIMIT, "an object can not be so large",
-                          "split it: S3 takes 5 TiB", "'%.400s': %llu bytes", object->url,
+                          "split it: the limit of S3 is 5 TiB", "'%.400s': %llu bytes", object->url,
                           (unsigned long long)bytes);
         goto done;
     }

@@ -1,4 +1,4 @@
-/* One request, and proofs of bodies. */
+/* Requests that write, and checksums of their bodies. */
 #include "storage/upload/write_request.h"
 
 #include "base/crc.h"
@@ -194,7 +194,7 @@ int stk_write_request_check_reply(const struct stk_write_request *write_request,
     stk_checksum_text(&ours, expected);
     stk_checksum_text(&reported.body, actual);
     return stk_fail(error, STOKER_ERROR_CORRUPT, "the server answers of other bytes than were sent",
-                    "look at the server and proxies between: answers may be mixed up",
+                    "check the server and proxies between: answers may be mixed up",
                     "'%.300s': sent %s, told %s", object->url, expected, actual);
 }
 

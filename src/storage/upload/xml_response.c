@@ -1,4 +1,4 @@
-/* Items and texts of a document, out of the elements that base/xml.h reports. */
+/* Collects items and texts from the elements that base/xml.h reports. */
 #include "storage/upload/xml_response.h"
 
 #include <errno.h>

@@ -1,6 +1,5 @@
-/* Fuzz of xml_response.c: any document; items and texts end where they should, quoting fits, and
- * what was quoted is read back as it was. Of write_request.c: any text is an encryption context or
- * an error. */
+/* Fuzz of xml_response.c: any document; items and texts stay within their bounds, and escaped text
+ * is read back unchanged. Of write_request.c: any text is an encryption context or an error. */
 #include "storage/upload/xml_response.h"
 
 #include "base/mem.h"

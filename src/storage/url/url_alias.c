@@ -1,4 +1,4 @@
-/* What names stand for: logins by host, queries by name. */
+/* The queries and logins of aliases: logins by host, queries by the hash of an alias. */
 #include "storage/url/url_alias.h"
 
 #include "base/crypto/digest.h"

@@ -190,7 +190,7 @@ static void test_wholes(void)
     want_whole("http://~2744ccd10c7533b@w/b/c", "http://me:a%40b:c%7Cd@w/b/c");
     want_whole("http://~2744ccd10c7533b@w:1/b", "http://~2744ccd10c7533b@w:1/b");
     want_whole("http://w/b/c", "http://w/b/c");
-    /* An archive is asked for as it was path_args, whatever of it. */
+    /* An alias of a member resolves with the query of its archive. */
     stk_free(name_of("http://w/z.zip?sig=one"));
     want_whole("zip::http://w/z.zip!/a#1", "zip::http://w/z.zip?sig=one!/a#1");
     stk_free(name_of("zip://a::http://me:x@w/"));

@@ -1,4 +1,4 @@
-/* The text of a URL without its secrets, and with what distinguishes it from other URLs. */
+/* Redacts URLs: removes secrets, keeps or hashes what distinguishes one object from another. */
 #include "storage/url/url_redact.h"
 
 #include "base/crypto/digest.h"

@@ -1,4 +1,4 @@
-/* Where the parts of a URL are. */
+/* Splits URLs: schemes, logins, queries, and the tail of a chain. */
 #include "storage/url/url_split.h"
 
 #include <string.h>

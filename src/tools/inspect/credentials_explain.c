@@ -1,5 +1,5 @@
-/* Reports the credentials that requests of a URL use, to people: without secrets, keeping nothing.
- */
+/* Reports to people which credentials requests of a URL use. Nothing is kept, no secret is
+ * reported. */
 #include "base/mem.h"
 #include "base/memory_pages.h"
 #include "base/options.h"

@@ -46,7 +46,7 @@ static const struct row {
      "https://x--usw2-az1--x-s3.s3express-usw2-az1.us-west-2.amazonaws.com", 0, 9, "zone",
      "us-west-2"},
     {"S3 Express, its zone not told", "s3://x--xyz-az1--x-s3", {NULL}, 0, "S3", "anonymous", "",
-     "", 0, 9, "is not known: set AWS_REGION", NULL},
+     "", 0, 9, "is unknown: set AWS_REGION", NULL},
     {"S3 Express, by the region that is set", "s3://x--xyz-az1--x-s3/key",
      {"AWS_REGION=eu-west-3", "AWS_USE_FIPS_ENDPOINT=true"}, 0, "S3", "anonymous", "",
      "https://x--xyz-az1--x-s3.s3express-fips-xyz-az1.eu-west-3.amazonaws.com", 0, 9, NULL, NULL},

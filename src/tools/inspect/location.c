@@ -1,4 +1,4 @@
-/* Asks the bucket and the machine where they are. */
+/* Finds the locations of a bucket and of this machine. */
 #include "tools/inspect/location.h"
 
 #include "base/options.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* Amazon's own host, though it was path_args by hand. */
+/* Whether a configured endpoint is one of Amazon's hosts. */
 static bool is_aws_endpoint(const char *endpoint)
 {
     const char *host = strstr(endpoint, "://"), *end;
@@ -29,7 +29,7 @@ static bool is_aws_endpoint(const char *endpoint)
     return end - host > 14 && strncasecmp(end - 14, ".amazonaws.com", 14) == 0;
 }
 
-/* Which of them it is of; "": nobody tells where that is, and bucket_from says why. */
+/* Finds the service of a bucket; "": its location is unknown, and bucket_from has the reason. */
 static int find_service(const struct stk_object_url *object, struct stoker_location *where,
                         struct stoker_error *error)
 {
@@ -40,7 +40,7 @@ static int find_service(const struct stk_object_url *object, struct stoker_locat
     where->service = "";
     if (!google && object->kind != STK_OBJECT_URL_S3) {
         snprintf(where->bucket_from, sizeof where->bucket_from,
-                 "this kind of store tells no place");
+                 "this kind of store has no location");
         return 0;
     }
     status = stk_endpoint_find(google ? STK_CREDS_GOOGLE : STK_CREDS_AWS, &site, error);

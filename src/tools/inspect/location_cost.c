@@ -1,4 +1,4 @@
-/* What of a bucket and a machine that are apart costs. */
+/* The cost of reading a bucket from another region, zone or cloud. */
 #include "tools/inspect/location.h"
 
 #include <stdio.h>

@@ -108,8 +108,8 @@ static int find_google(struct stk_credential_chain *search, struct stk_machine_l
     return where->cloud[0] ? 1 : 0;
 }
 
-/* Amazon's address is a number, which every cloud's machines have: where nobody answers there, only
- * a host that is path_args by hand is asked too. */
+/* The address of Amazon's metadata service is the same in all clouds. So if there is no response
+ * from it, Google's is queried only if GCE_METADATA_HOST is set. */
 void stk_machine_location_find(struct stk_http *http, struct stk_machine_location *where)
 {
     struct stk_credential_options options = {.service = STK_CREDS_AWS, .http = http};
