@@ -24,7 +24,8 @@ struct sts_endpoint {
     char url[STK_AUTH_REQUEST_URL_BYTES];
     char host[256], path[512];
     char region[64];
-    char from[sizeof((struct stk_service_endpoint *)0)->source]; /* who names it; empty: nobody */
+    char from[sizeof((struct stk_service_endpoint *)0)->source]; /* where it is set; empty: nowhere
+                                                                  */
     bool fips;                                                   /* its region's name says so */
 };
 

@@ -20,29 +20,29 @@
 #include <time.h>
 
 #define SECOND UINT64_C(1000000000)
-#define AHEAD_NS (15 * 60 * SECOND) /* a refresh begins so long before the end, at most */
-#define MARGIN_NS (10 * SECOND)     /* what lives shorter is not used, if more was given */
-#define RETRY_FIRST_NS SECOND       /* behind a failure; doubled each time */
+#define AHEAD_NS (15 * 60 * SECOND) /* a refresh begins at most this long before the expiry */
+#define MARGIN_NS (10 * SECOND)     /* credentials with less left are not used */
+#define RETRY_FIRST_NS SECOND       /* after a failure; doubled each time */
 #define RETRY_LAST_NS (60 * SECOND)
-#define ANONYMOUS_NS (60 * SECOND) /* as nobody, while a service that may know does not answer */
-#define WAIT_S 200                 /* for another's refresh: more than any takes */
+#define ANONYMOUS_NS (60 * SECOND) /* anonymous, while a service does not respond */
+#define WAIT_S 200                 /* for the refresh of another thread: longer than any takes */
 
 struct stk_credential_provider {
-    struct stk_credential_options options; /* const after open; profile is the object's */
+    struct stk_credential_options options; /* const after open; owns profile */
     char profile[STK_AWS_PROFILE_NAME_BYTES];
     struct stk_credential_session session;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct {                        /* only while lock is held */
         struct stk_credentials now; /* kind 0: none */
-        uint64_t begun_ns;          /* of their life: when they were given */
+        uint64_t begun_ns;          /* when they were issued */
         uint64_t generation;
         bool refreshing, has_thread, stale;
-        bool known;                /* somebody was found, ever */
-        uint64_t unsure;           /* the last generation that is nobody by a guess; 0: none */
-        pthread_t thread;          /* the last that refreshed; joined before the next */
-        uint32_t failures;         /* since the last success */
-        uint64_t retry_ns;         /* not before; monotonic */
+        bool known;        /* credentials were found before */
+        uint64_t unsure;   /* the last generation that is anonymous without certainty; 0: none */
+        pthread_t thread;  /* of the last refresh; joined before the next */
+        uint32_t failures; /* since the last success */
+        uint64_t retry_ns; /* of the next try; monotonic */
         struct stoker_error error; /* of the last failure */
     } locked;
 };
@@ -170,7 +170,7 @@ void stk_credential_provider_invalidate(struct stk_credential_provider *provider
     if (provider->locked.now.generation == generation) {
         stk_credentials_wipe(&provider->locked.now);
         provider->locked.stale =
-            provider->locked.refreshing; /* what is on its way may be no newer */
+            provider->locked.refreshing; /* the running refresh may return the same */
     }
     pthread_mutex_unlock(&provider->lock);
 }
@@ -181,7 +181,7 @@ bool stk_credential_provider_retry_anonymous(struct stk_credential_provider *pro
     bool doubt;
 
     pthread_mutex_lock(&provider->lock);
-    doubt = generation <= provider->locked.unsure; /* whoever is known once is not unsure again */
+    doubt = generation <= provider->locked.unsure; /* never after credentials were found */
     if (doubt && provider->locked.now.generation == generation) {
         stk_credentials_wipe(&provider->locked.now);
         provider->locked.stale = provider->locked.refreshing;
@@ -195,7 +195,8 @@ bool stk_credentials_is_unsigned(uint32_t service)
     static const char *const names[] = {[STK_CREDS_AWS] = "AWS_NO_SIGN_REQUEST",
                                         [STK_CREDS_GOOGLE] = "GS_NO_SIGN_REQUEST",
                                         [STK_CREDS_AZURE] = "AZURE_NO_SIGN_REQUEST"};
-    const char *name = service < STK_COUNT(names) ? names[service] : NULL; /* the hub has none */
+    const char *name =
+        service < STK_COUNT(names) ? names[service] : NULL; /* the hub has no such variable */
     const char *wish = name ? stk_environment_get(name) : NULL;
 
     return wish && (strcasecmp(wish, "true") == 0 || strcasecmp(wish, "yes") == 0 ||
@@ -213,9 +214,9 @@ int stk_credential_provider_explain(const struct stk_credential_options *options
     return search_chain(options, trace_out, credentials_out, &silent, error);
 }
 
-/* ---- their life ---- */
+/* ---- lifetime and refresh ---- */
 
-/* What is left of their life, and all of it. */
+/* The remaining and the whole lifetime. */
 static void lifetime(const struct stk_credentials *who, uint64_t begun_ns, uint64_t *left_out,
                      uint64_t *life_out)
 {
@@ -241,7 +242,7 @@ static bool is_alive_locked(const struct stk_credential_provider *provider)
     return is_alive(&provider->locked.now, provider->locked.begun_ns);
 }
 
-/* Whether a refresh is to begin while they still live; of many processes not all at once. */
+/* Whether a refresh should begin before the expiry; at different times in different processes. */
 static bool is_due_locked(const struct stk_credential_provider *provider)
 {
     uint64_t left, life, ahead;
@@ -260,7 +261,7 @@ static int copy_locked(struct stk_credential_provider *provider,
                        struct stk_credentials *credentials_out)
 {
     if (is_due_locked(provider)) {
-        start_thread_locked(provider); /* if not, then next time */
+        start_thread_locked(provider); /* else at the next call */
     }
     *credentials_out = provider->locked.now;
     return 0;
@@ -271,7 +272,7 @@ static int start_thread_locked(struct stk_credential_provider *provider)
     int status;
 
     if (provider->locked.has_thread) {
-        pthread_join(provider->locked.thread, NULL); /* it is over: nobody refreshes */
+        pthread_join(provider->locked.thread, NULL); /* it has ended: no refresh is running */
         provider->locked.has_thread = false;
     }
     status = stk_thread_start(&provider->locked.thread, NULL, refresh_thread, provider);
@@ -290,7 +291,7 @@ static void *refresh_thread(void *given)
     return NULL;
 }
 
-/* Lets go of the lock while it asks; whoever needs credentials meanwhile waits for it. */
+/* Releases the lock while it searches; threads that need credentials wait. */
 static void refresh_locked(struct stk_credential_provider *provider)
 {
     struct stk_credentials found = {0};
@@ -322,7 +323,7 @@ static void refresh_locked(struct stk_credential_provider *provider)
     pthread_cond_broadcast(&provider->changed);
 }
 
-/* In place of the old ones, unless they are worse: these stay then. */
+/* Replaces the old credentials, unless the new ones are worse. */
 static int store_locked(struct stk_credential_provider *provider, struct stk_credentials *found,
                         const char *silent, struct stoker_error *error)
 {
@@ -341,7 +342,7 @@ static int store_locked(struct stk_credential_provider *provider, struct stk_cre
     if (unsure) {
         found->expires_ns = now_ns + ANONYMOUS_NS;
     }
-    if (!is_alive(found, now_ns)) { /* given too old, or our clock is wrong */
+    if (!is_alive(found, now_ns)) { /* already expired, or the local clock is wrong */
         return stk_fail(error, STOKER_ERROR_CHANGED,
                         "credentials are expired when they are received",
                         "refresh them, and check the machine's clock", "%.200s", found->source);

@@ -41,7 +41,7 @@ struct file {
     char delegates[2048]; /* each behind a '\n' */
     uint64_t life_s;      /* of who is impersonated */
     const char *scope;    /* that is asked for */
-    struct file *source;  /* who asks for the token of this one; NULL: itself */
+    struct file *source;  /* whose credentials request the token; NULL: its own */
 };
 
 static int from_file(struct stk_credential_chain *search, const char *path,

@@ -127,7 +127,7 @@ static bool remove_closed_sockets(struct stk_http_pool *budget)
     return left;
 }
 
-/* Closes the connection of one that nobody uses; libcurl finds it dead later. */
+/* Closes an unused connection; libcurl notices later. */
 static bool close_idle(struct stk_http *http)
 {
     struct stk_http_pool *budget = &http->pool;

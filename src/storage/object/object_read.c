@@ -91,14 +91,14 @@ void stk_store_head_reply(const struct stk_operation *operation,
     }
     info->checksum = operation->hf_checksum;
     if (operation->object->kind == STK_OBJECT_URL_HF && !operation->request.redirect_url &&
-        info->checksum.kind == STK_CHECKSUM_NONE) { /* it led nowhere else */
+        info->checksum.kind == STK_CHECKSUM_NONE) { /* without a redirect to another host */
         info->checksum = stk_checksum_of_hf_etag(answer);
     }
     info->folder = info->bytes == 0 && (is_header(answer, "x-ms-resource-type", "directory") ||
                                         is_header(answer, "x-ms-meta-hdi_isfolder", "true"));
     set_storage_class(info, answer);
     if (operation->method == STK_HTTP_GET && info->archive == STOKER_ARCHIVE_ARCHIVED) {
-        info->archive = STOKER_ARCHIVE_NONE; /* whatever it is called: a byte of it came */
+        info->archive = STOKER_ARCHIVE_NONE; /* whatever its class: a byte was read */
     }
 }
 
@@ -112,7 +112,7 @@ void stk_store_init_head(struct stk_operation *operation, const struct stk_objec
     operation->buffer_bytes = 1;
 }
 
-/* Of a blob without bytes a range cannot be told from a folder. */
+/* A range of an empty blob does not show whether it is a folder. */
 static int head_folder(struct stk_store *store, const struct stk_object_url *object,
                        struct stk_object_info *info, struct stk_http_response *answer,
                        struct stoker_error *error)
@@ -130,7 +130,7 @@ static int head_folder(struct stk_store *store, const struct stk_object_url *obj
     return status;
 }
 
-/* No byte of it can be read, but HEAD tells of it. */
+/* An archived object cannot be read, but HEAD has its metadata. */
 static int head_archived(struct stk_store *store, const struct stk_object_url *object,
                          struct stk_object_info *info, struct stk_http_response *answer)
 {
@@ -274,7 +274,7 @@ uint32_t stk_object_url_provider(const struct stk_object_url *object)
                                                   : STK_CHECKSUM_FROM_HTTP;
 }
 
-/* A small object of S3 comes whole, with its checksum, unless somebody reads it by ranges. */
+/* A small object of S3 is usually read completely, with its checksum. */
 struct stk_range_coverage *stk_store_new_coverage(struct stk_store *store,
                                                   const struct stk_object_url *object,
                                                   const struct stk_object_info *info, bool required,
@@ -330,10 +330,10 @@ void stk_store_checksum_reply(const struct stk_operation *operation,
         atomic_fetch_add_explicit(&store->without_checksum, 1, memory_order_relaxed);
     }
     switch (stk_range_coverage_set_expected(coverage, &seals.object)) {
-    case STK_RANGE_COVERAGE_VERIFIED: /* all ranges had come before this answer */
+    case STK_RANGE_COVERAGE_VERIFIED: /* all ranges were received before this response */
         stk_store_count_verified(store, operation->object, operation->info->bytes);
         break;
-    case STK_RANGE_COVERAGE_MISMATCH: /* who reads of it next is told */
+    case STK_RANGE_COVERAGE_MISMATCH: /* the next read of the object fails */
         stk_store_count_damaged(store);
         break;
     case STK_RANGE_COVERAGE_INCOMPLETE:
@@ -397,7 +397,8 @@ int stk_store_part_checksum(struct stk_store *store, const struct stk_object_url
         status = STOKER_ERROR_UNSUPPORTED;
     } else if (status < 0 && status != STOKER_ERROR_CHANGED && operation.code != 412 &&
                operation.code != 429 && (operation.code / 100 == 4 || operation.code == 501)) {
-        status = STOKER_ERROR_UNSUPPORTED; /* it does not know parts, or does not tell us */
+        status =
+            STOKER_ERROR_UNSUPPORTED; /* the server does not know parts, or does not report them */
     }
     stk_free(answer);
     return status;
@@ -425,7 +426,7 @@ void stk_store_count_damaged(struct stk_store *store)
     atomic_fetch_add_explicit(&store->checksum_failures, 1, memory_order_relaxed);
 }
 
-/* Bytes first to last, of the object `whole`. */
+/* Damage in bytes first to last; whole: of the object. */
 static int fail_checksum(struct stoker_error *error, uint64_t first, uint64_t last, bool checksum,
                          const struct stk_checksum *want, const struct stk_checksum *got)
 {
@@ -535,7 +536,7 @@ uint32_t stk_store_verify_body(struct stk_operation *operation)
     case STK_RANGE_COVERAGE_VERIFIED:
         stk_store_count_verified(operation->store, operation->object, operation->info->bytes);
         break;
-    case STK_RANGE_COVERAGE_MISMATCH: /* who read the other ranges has them already: it ends here */
+    case STK_RANGE_COVERAGE_MISMATCH: /* other ranges were already returned: no retry */
         stk_range_coverage_get_mismatch(coverage, &want, &got);
         return fail_damaged(operation, &want, &got, true);
     case STK_RANGE_COVERAGE_INCOMPLETE:

@@ -110,7 +110,7 @@ uint64_t stk_store_throttle_keys(const struct stk_store *store, const struct stk
     struct stk_url_parts parts;
 
     if (object->kind == STK_OBJECT_URL_HTTP && stk_url_split(object->url, &parts)) {
-        text = (const char *)parts.rest.data; /* host/part/, whoever asks */
+        text = (const char *)parts.rest.data; /* host/part/, for all users */
         *group_out = stk_random_key(stk_xxh3_64(parts.head.data, parts.head.bytes),
                                     stk_xxh3_64(text, strcspn(text, "/?#")));
         text += strcspn(text, "/?#");
@@ -149,7 +149,7 @@ static void submit(struct stk_operation *operation)
         .connect_ms = (uint32_t)stk_min(stk_max(timeout_ms / 3, 1), STK_HTTP_CONNECT_MS),
         .first_byte_ms = stk_max(timeout_ms / 3, 1) * patience,
         .stall_ms = stk_max(timeout_ms / 3, 1),
-        /* While bytes come it may go on; a document is short. */
+        /* A read may take any time while bytes arrive; a document is short. */
         .by_progress = !operation->document,
         .group = operation->latency_group,
         .total_ms = (uint32_t)stk_min(10ull * patience * stk_max(timeout_ms, 1000), UINT32_MAX),
@@ -184,7 +184,7 @@ static bool was_healthy(const struct stk_operation *operation)
                memory_order_relaxed) == operation->latency_group;
 }
 
-/* Nobody is there. Of who holds a file for the hub, or is led to, we know less. */
+/* The server is down. This is not known of a server that the hub or a redirect led to. */
 static bool is_outage(const struct stk_operation *operation)
 {
     uint32_t failure = operation->request.failure;
@@ -193,7 +193,7 @@ static bool is_outage(const struct stk_operation *operation)
            !operation->used_signed_url && !operation->request.redirect_url;
 }
 
-/* When it fails, unless something comes before. */
+/* The deadline of an operation without further progress. */
 static uint64_t end_of(const struct stk_operation *operation)
 {
     uint64_t times = operation->in_outage && was_healthy(operation) ? STK_STORE_OUTAGE_FACTOR : 1;
@@ -201,7 +201,7 @@ static uint64_t end_of(const struct stk_operation *operation)
     return operation->progress_ns + times * operation->store->options.timeout_ms * MS;
 }
 
-/* The store lets few through, and this one may not be among them. */
+/* In an outage few requests are admitted, and this one may not be among them. */
 static int wait_for_outage_end(struct stk_operation *operation, uint64_t now_ns)
 {
     operation->in_outage = true;
@@ -214,7 +214,7 @@ static int wait_for_outage_end(struct stk_operation *operation, uint64_t now_ns)
                      "%llu s", (unsigned long long)(now_ns - operation->progress_ns) / (1000 * MS));
 }
 
-/* On the reactor, as all below: lets it go when it is its turn. */
+/* On the reactor, as all below: sends the request if it has got its turn. */
 static int admit(struct stk_http_request *request, char *room)
 {
     struct stk_operation *operation = request->owner;
@@ -256,7 +256,7 @@ static int admit(struct stk_http_request *request, char *room)
     return status;
 }
 
-/* A good answer begins. Of two tries the first one that comes here goes on. */
+/* A 2xx response begins. The first of two tries that gets here continues. */
 static int on_begin(struct stk_http_request *request, const struct stk_http_response *answer)
 {
     struct stk_operation *operation = request->owner, *first = operation;
@@ -280,7 +280,7 @@ static int on_begin(struct stk_http_request *request, const struct stk_http_resp
     if (first->hedge == operation) {
         operation->hedge_won = true;
         if (first->received == 0) {
-            first->seals = operation->seals; /* of the bytes that are coming */
+            first->seals = operation->seals; /* for the bytes that follow */
         }
         if (!first->ended) {
             stk_http_cancel(store->http, &first->request);
@@ -293,15 +293,14 @@ static int on_begin(struct stk_http_request *request, const struct stk_http_resp
         late->hedge_of = NULL;
         late->object = NULL;
         late->info = NULL;
-        late->request.stop = late->request.stop_also = NULL; /* which were the first one's */
+        late->request.stop = late->request.stop_also = NULL; /* set for the first try */
         late->stop = NULL;
         stk_http_cancel(store->http, &late->request);
     }
     return 0;
 }
 
-/* What an answer, or none, tells of the store: enum stk_rate_limit_response. too_much: it says so.
- */
+/* Maps a response or a failure to enum stk_rate_limit_response. too_much: it is throttled. */
 static uint32_t has_error_reply(const struct stk_operation *operation,
                                 const struct stk_http_response *answer, bool too_much)
 {
@@ -310,7 +309,7 @@ static uint32_t has_error_reply(const struct stk_operation *operation,
                                                              : STK_RATE_LIMIT_OK;
 }
 
-/* The store's pace goes by it, whatever becomes of the request. */
+/* Updates the rate limit of the store, whatever becomes of the operation. */
 static struct stk_shared_limits_state record_latency(struct stk_operation *operation,
                                                      const struct stk_http_response *answer,
                                                      bool too_much)
@@ -342,7 +341,8 @@ static struct stk_shared_limits_state record_latency(struct stk_operation *opera
     return retry_class;
 }
 
-/* The hub leads to who has the bytes, and tells of them what that does not know. */
+/* The hub redirects to the server that has the bytes, and reports a checksum that this server
+ * lacks. */
 static void on_redirect(struct stk_http_request *request, const struct stk_http_response *answer)
 {
     struct stk_operation *operation = request->owner;
@@ -358,7 +358,7 @@ static void on_done(struct stk_http_request *request, const struct stk_http_resp
     struct stk_operation *operation = request->owner;
 
     unwatch_first_byte(operation);
-    if (operation->hedge) { /* which goes on */
+    if (operation->hedge) { /* which continues */
         operation->ended = true;
         if (operation->hedge->hedge_won || answer->code == 0) {
             return;
@@ -369,7 +369,7 @@ static void on_done(struct stk_http_request *request, const struct stk_http_resp
     settle_hedge_pair(operation, answer);
 }
 
-/* The try in flight is over, its hedge too, if it had one. */
+/* The current try is over, and its hedge if it had one. */
 static void settle_hedge_pair(struct stk_operation *operation,
                               const struct stk_http_response *answer)
 {
@@ -390,7 +390,8 @@ static void settle_hedge_pair(struct stk_operation *operation,
         operation->waited_ns = 0;
     }
     if (request->sent_bytes > 0) {
-        operation->progress_ns = stk_clock_ns(); /* a long body moved, whatever came of it */
+        operation->progress_ns =
+            stk_clock_ns(); /* part of a long body was sent, whatever the result */
     }
     if (answer->code / 100 > 2) {
         stk_error_response_read(&response, answer);
@@ -402,7 +403,7 @@ static void settle_hedge_pair(struct stk_operation *operation,
     reported = record_latency(operation, answer, retry_class == STK_RETRY_CLASS_THROTTLED);
     if (retry_class == STK_RETRY_CLASS_SUCCESS && operation->ranged &&
         operation->received < operation->bytes) {
-        retry_class = STK_RETRY_CLASS_TRANSIENT; /* less came than was promised, without an error */
+        retry_class = STK_RETRY_CLASS_TRANSIENT; /* fewer bytes than announced, without an error */
         operation->request.failure = STK_HTTP_BROKEN;
         operation->request.status =
             stk_fail(&operation->request.error, STOKER_ERROR_TRUNCATED, "the answer ends too early",
@@ -425,7 +426,7 @@ static void settle_hedge_pair(struct stk_operation *operation,
     }
 }
 
-/* What a try that brought nothing costs and waits; false: it was the last. */
+/* Sets cost and back-off after a try without progress; false: it was the last one. */
 static bool wait_for_next(struct stk_operation *operation, uint32_t retry_class,
                           const struct stk_shared_limits_state *reported, uint64_t *wait_ms)
 {
@@ -447,7 +448,7 @@ static bool wait_for_next(struct stk_operation *operation, uint32_t retry_class,
                                      (uint32_t)stk_min(operation->attempts, OUT_TRIES_MAX));
         return true;
     }
-    if (operation->in_outage) { /* somebody is there: an outage was no lack of progress of theirs */
+    if (operation->in_outage) { /* the outage is over, and does not count as lack of progress */
         operation->in_outage = false;
         operation->progress_ns = stk_clock_ns();
     }
@@ -459,14 +460,14 @@ static bool wait_for_next(struct stk_operation *operation, uint32_t retry_class,
     operation->immediate_attempts += reported->ineffective && throttled;
     cost = !throttled ? COST_TRANSIENT : reported->ineffective ? COST_INEFFECTIVE : COST_THROTTLED;
     if (stk_store_acquire_retry_tokens(store, cost)) {
-        operation->cost += cost; /* all of it comes back with a good answer */
+        operation->cost += cost; /* a success releases all tokens */
     } else {
         *wait_ms += stk_store_random(store, SLOW_MS) + SLOW_MS;
     }
     return true;
 }
 
-/* False: it has been tried for long enough. */
+/* Returns false if it is not to be retried. */
 static bool retry(struct stk_operation *operation, uint32_t retry_class,
                   const struct stk_shared_limits_state *reported,
                   const struct stk_http_response *answer)
@@ -478,7 +479,7 @@ static bool retry(struct stk_operation *operation, uint32_t retry_class,
                   operation->request.failure != STK_HTTP_SLOW && operation->attempts < 1000;
 
     if (retry_class != STK_RETRY_CLASS_IMMEDIATE &&
-        got_on) { /* this is another request, for the rest */
+        got_on) { /* a new request for the remaining bytes */
         operation->progress_attempts = operation->attempts - operation->immediate_attempts;
     } else if (retry_class != STK_RETRY_CLASS_IMMEDIATE &&
                !wait_for_next(operation, retry_class, reported, &wait_ms)) {
@@ -489,7 +490,7 @@ static bool retry(struct stk_operation *operation, uint32_t retry_class,
         operation->waited_ns + told_ms * MS >= STK_STORE_WAIT_MAX_MS * MS) {
         return false;
     }
-    wait_ms = stk_min(wait_ms, (end_ns - now_ns) / MS); /* at its end it is tried once more */
+    wait_ms = stk_min(wait_ms, (end_ns - now_ns) / MS); /* it is retried at its end */
     operation->progress_ns += told_ms * MS;
     operation->waited_ns += told_ms * MS;
     wait_ms += told_ms;
@@ -515,7 +516,7 @@ static void wake(struct stk_operation *operation, const struct stk_http_response
 
 /* ---- hedges ---- */
 
-/* Turns are given in order, so those that wait for a first byte stand in order too. */
+/* Requests are admitted in order, so the list of those without a first byte is in order, too. */
 static void watch_first_byte(struct stk_operation *operation)
 {
     struct stk_store *store = operation->store;
@@ -584,10 +585,10 @@ static void on_hedge(struct stk_http_request *request, const struct stk_http_res
         return;
     }
     if (won && !first->ended) {
-        stk_http_abort(late->store->http, &first->request); /* its done comes here first */
+        stk_http_abort(late->store->http, &first->request); /* its done is called within */
     }
     first->hedge = NULL;
-    if (!first->ended) { /* it goes on alone */
+    if (!first->ended) { /* the hedge continues alone */
         record_latency(late, answer, answer->code == 429 || answer->code == 503);
         stk_free(late);
         return;
@@ -595,7 +596,7 @@ static void on_hedge(struct stk_http_request *request, const struct stk_http_res
     if (won && request->failure == STK_HTTP_NO_FAILURE) {
         atomic_fetch_add_explicit(&late->store->hedges_won, 1, memory_order_relaxed);
     }
-    /* What it brought is what the try brought. */
+    /* The bytes of the hedge become those of the operation. */
     first->request.failure = request->failure;
     first->request.status = request->status;
     first->request.error = request->error;
@@ -611,15 +612,15 @@ static void on_hedge(struct stk_http_request *request, const struct stk_http_res
     settle_hedge_pair(first, answer);
 }
 
-/* Asks for the same bytes once more. */
+/* Sends a second request for the same bytes. */
 static void hedge(struct stk_operation *operation)
 {
     struct stk_operation *late = stk_alloc(1, sizeof *late);
 
     if (!late) {
-        return; /* it was only to be faster */
+        return; /* a failed hedge is no error */
     }
-    memcpy(late, operation, sizeof *late); /* all that makes it ask for the same */
+    memcpy(late, operation, sizeof *late); /* everything that selects the bytes */
     late->offset = operation->offset + operation->received;
     late->bytes = operation->bytes - operation->received;
     late->received = 0;

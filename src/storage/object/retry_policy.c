@@ -15,12 +15,12 @@
 #include <strings.h>
 #include <time.h>
 
-#define SKEW_S 240u           /* clocks may be so far apart */
-#define BACKOFF_BASE_MS 50u   /* of what passes by itself */
-#define THROTTLE_BASE_MS 200u /* of what is too much for the server */
+#define SKEW_S 240u           /* a larger difference of clocks is corrected */
+#define BACKOFF_BASE_MS 50u   /* after a transient failure */
+#define THROTTLE_BASE_MS 200u /* after a throttled response */
 #define BACKOFF_MAX_MS 20000u
-#define BACKOFF_INEFFECTIVE_MS 20u /* where to wait longer does not help */
-#define CHECKSUM_DOUBTS_MAX 3u     /* how often who we are is asked anew where that was not told */
+#define BACKOFF_INEFFECTIVE_MS 20u /* if waiting longer does not help */
+#define CHECKSUM_DOUBTS_MAX 3u     /* retries with new credentials after an anonymous guess */
 
 static bool is_one_of(const char *code, const char *const *codes, size_t count);
 static uint32_t classify_failure(const struct stk_http_request *request);
@@ -102,7 +102,7 @@ void stk_error_response_read(struct stk_error_response *response,
                  (const char *)value.data);
     }
     if (!response->code[0] && (stk_http_header(answer, "x-ms-error-code", &value) ||
-                               stk_http_header(answer, "X-Error-Code", &value))) { /* the hub's */
+                               stk_http_header(answer, "X-Error-Code", &value))) { /* of the hub */
         snprintf(response->code, sizeof response->code, "%.*s", (int)value.bytes,
                  (const char *)value.data);
     }
@@ -138,7 +138,7 @@ static void set_signed_url(struct stk_operation *operation)
     }
 }
 
-/* Unless another has taken its place already. */
+/* Unless it was replaced already. */
 static void drop_signed_url(struct stk_signed_url *landing, const char *url)
 {
     if (landing->url && strcmp(landing->url, url) == 0) {
@@ -147,7 +147,7 @@ static void drop_signed_url(struct stk_signed_url *landing, const char *url)
     }
 }
 
-/* Whether the refusal is of who we are, and that may be another by now. */
+/* Whether credentials were rejected and other ones may be available now. */
 static bool is_retry_request(struct stk_operation *operation,
                              const struct stk_http_response *answer,
                              const struct stk_error_response *response)
@@ -205,7 +205,7 @@ uint32_t stk_store_classify(struct stk_operation *operation, const struct stk_ht
     if (operation->used_signed_url && code / 100 == 4 && code != 412 && code != 416 &&
         code != 429) {
         drop_signed_url(operation->object->landing, operation->request.url);
-        operation->moves++; /* by the hub again, and what that says holds */
+        operation->moves++; /* query the hub again; its response is final */
         return STK_RETRY_CLASS_IMMEDIATE;
     }
     /* Who holds the file refuses the signature that the hub has just given: it was for one use, and
@@ -250,7 +250,7 @@ static uint32_t classify_failure(const struct stk_http_request *request)
     case STK_HTTP_STALL:
     case STK_HTTP_SLOW:
         return STK_RETRY_CLASS_TRANSIENT;
-    case STK_HTTP_REJECTED: /* a wrong answer may be a proxy's: once more, but it counts as a try */
+    case STK_HTTP_REJECTED: /* a wrong response may be a proxy's: retried, but it counts */
         return request->status == STOKER_ERROR_CORRUPT ? STK_RETRY_CLASS_TRANSIENT
                                                        : STK_RETRY_CLASS_PERMANENT;
     default:
@@ -258,7 +258,7 @@ static uint32_t classify_failure(const struct stk_http_request *request)
     }
 }
 
-/* Whether the server's clock is far from what was assumed: it is assumed from now on. */
+/* Sets the clock skew by the Date header; true: it differs from the one before. */
 static bool set_clock_skew(struct stk_store *store, const struct stk_http_response *answer)
 {
     int64_t ours = (int64_t)(stk_clock_wall_ns() / 1000000000u), theirs, known;
@@ -337,7 +337,8 @@ static const char *advice_of(const struct reported_text *reported_text,
                : reported_text->advice;
 }
 
-/* Which server was asked, where the URL does not tell: "'http://host/..': why" -> "host: why". */
+/* Names the server, which the URL of the object does not: "'http://host/..': why" -> "host: why".
+ */
 static void name_server(struct stk_operation *operation)
 {
     char *where = operation->error.where, copy[sizeof operation->error.where];
@@ -387,7 +388,7 @@ static bool is_locked(const struct stk_operation *operation,
             strcmp(response->code, "BlobImmutableDueToPolicy") == 0);
 }
 
-/* It is not for now: the user is to know for how long. */
+/* Advises how long to wait if Retry-After exceeds the bound. */
 static void describe_retry_after(struct stk_operation *operation,
                                  const struct stk_http_response *answer)
 {
@@ -470,7 +471,7 @@ static int fail_header(struct stk_http_request *request, const char *what, const
                     "check the server and the proxies in between", "%s", detail);
 }
 
-/* Same text, with or without the W/ of a weak one. */
+/* Compares ETags without the W/ of a weak one. */
 static bool same_etag(const char *a, struct stk_view b)
 {
     const char *text = (const char *)b.data;
@@ -484,7 +485,8 @@ static bool same_etag(const char *a, struct stk_view b)
     return strlen(a) == bytes && memcmp(a, text, bytes) == 0;
 }
 
-/* What the answer tells of the bytes that are wanted: when a body breaks off, the first does. */
+/* Reads the checksums of the wanted bytes; if a body broke off, those of the first response are
+ * kept. */
 static void read_checksums(struct stk_operation *operation, const struct stk_http_response *answer)
 {
     const struct stk_object_info *info = operation->info;
@@ -497,7 +499,8 @@ static void read_checksums(struct stk_operation *operation, const struct stk_htt
     stk_checksum_read_headers(seals, answer, stk_object_url_provider(operation->object), all,
                               operation->store->options.check_md5_etags &&
                                   !operation->object->zone);
-    if (info && info->checksum.kind != STK_CHECKSUM_NONE) { /* who has the bytes knows no better */
+    if (info &&
+        info->checksum.kind != STK_CHECKSUM_NONE) { /* the hub's checksum is the right one */
         seals->object = info->checksum;
         seals->body = whole ? info->checksum : seals->body;
         seals->unreliable = seals->unreliable && !whole;
@@ -548,7 +551,7 @@ int stk_store_check_response(struct stk_http_request *request,
                                 answer->content_bytes != operation->info->bytes)) {
         return fail_header(request, "the response is not the requested range", "not HTTP 206");
     }
-    /* A server that knows no ranges sends the whole: what is not wanted is thrown away. */
+    /* A server without ranges sends the whole object: other bytes are discarded. */
     request->skip = begin;
     request->truncate = true;
     read_checksums(operation, answer);
@@ -564,7 +567,7 @@ uint64_t stk_store_backoff(struct stk_store *store, uint32_t retry_class, uint32
     return stk_store_random(store, most);
 }
 
-/* Seconds; the date that it may be as well is not worth a clock that may be off. */
+/* Only seconds are parsed; a date would depend on the difference of clocks. */
 uint64_t stk_store_retry_after(const struct stk_http_response *answer)
 {
     struct stk_view value;
@@ -606,7 +609,7 @@ uint64_t stk_store_parse_time(const char *text, size_t bytes)
     }
     memcpy(copy, text, bytes);
     copy[bytes] = '\0';
-    /* Of a listing; parts of seconds not. */
+    /* The format of listings, without fractions of seconds. */
     time = strptime(copy, "%Y-%m-%dT%H:%M:%S", &parts) ? timegm(&parts) : 0;
     return time > 0 ? (uint64_t)time * 1000000000u : 0;
 }

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Text that is made for one sending. */
+/* The buffer for the texts of one try. */
 struct room {
     char *at;
     size_t left;
@@ -26,8 +26,8 @@ struct draft {
     uint32_t signed_count;
     uint32_t header_count;
     struct stk_s3_endpoint s3;
-    const char *path;                       /* of S3, raw: that of the address, and the key */
-    struct stk_s3_express_session *session; /* S3 Express; NULL: the store's own keys sign */
+    const char *path;                       /* S3, raw: the root of the endpoint, and the key */
+    struct stk_s3_express_session *session; /* S3 Express; NULL: the keys of the store sign */
 };
 
 static const char *const methods[] = {[STK_HTTP_GET] = "GET",
@@ -85,7 +85,7 @@ int stk_store_sign_request(struct stk_http_request *request, char *room)
     } else {
         status = prepare_other(&draft);
     }
-    stk_wipe_registers(); /* which copied keys and tokens; they would be saved to the stack */
+    stk_wipe_registers(); /* they copied keys and tokens, and would be saved to the stack */
     request->headers = operation->headers;
     request->header_count = draft.header_count;
     request->scratch_bytes = (uint32_t)(draft.room.at - room);
@@ -145,7 +145,8 @@ static void add_conditions(struct draft *draft, bool to_sign)
                          operation->offset + operation->bytes - 1),
                    to_sign);
     }
-    /* A weak ETag never matches (RFC 9110, 13.1.1): then by time, and the answer's is compared. */
+    /* A weak ETag never matches (RFC 9110, 13.1.1): the condition is the time, and the ETag of the
+     * response is compared. */
     if (info && info->etag[0] && strncmp(info->etag, "W/", 2) != 0) {
         add_header(draft, "If-Match", info->etag, to_sign);
     } else if (info && info->modified[0]) {
@@ -230,7 +231,7 @@ static int prepare_s3(struct draft *draft)
                                              draft->s3.tls ? "https" : "http", draft->s3.host);
         size_t start = strlen(url);
 
-        if (!draft->room.full) { /* the path goes on where the host ends */
+        if (!draft->room.full) { /* the path follows the host */
             draft->room.at--;
             draft->room.left++;
             draft->room.full =
@@ -246,7 +247,7 @@ static int prepare_s3(struct draft *draft)
     return status;
 }
 
-/* The bucket's, from its first request on. */
+/* Finds or opens the session of the bucket. */
 static int open_session(struct draft *draft)
 {
     struct stk_store *store = draft->store;
@@ -259,7 +260,7 @@ static int open_session(struct draft *draft)
     snprintf(express_session.scheme, sizeof express_session.scheme, "%s",
              s3->tls ? "https" : "http");
     snprintf(express_session.region, sizeof express_session.region, "%s", s3->region);
-    /* As the bucket's URL: the path without the key. */
+    /* The path of the bucket, without the key. */
     if ((size_t)snprintf(express_session.host, sizeof express_session.host, "%s", s3->host) >=
             sizeof express_session.host ||
         (size_t)snprintf(express_session.path, sizeof express_session.path, "%s", s3->root) >=
@@ -271,7 +272,7 @@ static int open_session(struct draft *draft)
                                   &draft->session, error);
 }
 
-/* Fills store->credentials: the store's own, or those of a session. */
+/* Sets store->credentials to those of the store, or of a session. */
 static int find_keys(struct draft *draft)
 {
     struct stk_store *store = draft->store;
@@ -308,7 +309,7 @@ static int add_customer_keys(struct draft *draft)
     const struct stk_object_url *places[2] = {operation->object, operation->source};
 
     if (operation->method == STK_HTTP_DELETE || (operation->query_count && !operation->keyed)) {
-        places[0] = NULL; /* of the bucket, or nothing of its bytes */
+        places[0] = NULL; /* a request to the bucket, or one without bytes of the object */
     }
     for (uint32_t i = 0; i < 2; i++) {
         const struct stk_sse_key *key =
@@ -331,7 +332,7 @@ static int add_customer_keys(struct draft *draft)
     return 0;
 }
 
-/* By the dialect of the service. */
+/* Builds the request of another service than S3. */
 static int prepare_other(struct draft *draft)
 {
     struct stk_operation *operation = draft->operation;
@@ -363,10 +364,10 @@ static int prepare_other(struct draft *draft)
         *error = service->error;
         return status;
     }
-    /* Refused at one landing it goes by the hub: another's may be as old. */
+    /* After a signed URL was rejected, the hub is queried: another cached one may be as old. */
     operation->used_signed_url =
         !operation->tree && operation->moves == 0 && operation->object->landing->url != NULL;
-    if (operation->used_signed_url) { /* signed already, and nobody's token goes there */
+    if (operation->used_signed_url) { /* signed already: no token is sent there */
         operation->request.url_from_server = true;
         operation->request.server_is_local = operation->object->landing->here;
         operation->request.url = print(&draft->room, "%s", operation->object->landing->url);
@@ -453,7 +454,8 @@ static int add_signature(struct draft *draft)
         request.payload = operation->payload;
     } else if (operation->request.body.bytes > 0 && sign_payload != STK_FLAG_YES &&
                (draft->s3.tls || sign_payload == STK_FLAG_NO)) {
-        request.payload = STK_SIGV4_UNSIGNED_PAYLOAD; /* TLS proves it, or nobody is to */
+        request.payload =
+            STK_SIGV4_UNSIGNED_PAYLOAD; /* TLS protects the body, or it needs no protection */
     } else if (operation->request.body.bytes > 0 && draft->room.left > 65) {
         stk_sigv4_hash(operation->request.body, hash);
         request.payload = hash;

@@ -14,7 +14,7 @@
 #include <strings.h>
 #include <sys/mman.h>
 
-#define TOKENS_MAX 500u /* as the SDKs' */
+#define TOKENS_MAX 500u /* the SDKs' default */
 
 static int open_service(struct stk_store *store, struct stk_store_endpoint *service, uint32_t kind,
                         struct stoker_error *error);
@@ -65,7 +65,7 @@ int stk_store_open(struct stk_store **store_out, const struct stk_store_options 
     return 0;
 }
 
-/* What the environment says wrong of one service is no matter to who uses another. */
+/* An invalid setting of one service must not affect the others: the error is kept. */
 static int open_service(struct stk_store *store, struct stk_store_endpoint *service, uint32_t kind,
                         struct stoker_error *error)
 {
@@ -131,11 +131,11 @@ void stk_store_close(struct stk_store *store)
 {
     if (store) {
         if (store->http) {
-            stk_http_shutdown(store->http); /* requests in flight are signed with what goes next */
+            stk_http_shutdown(store->http); /* requests in flight use what is freed below */
         }
         for (uint32_t i = 0; i < store->session_count; i++) {
             stk_credential_provider_close(
-                store->sessions[i].creds); /* which ask by those that go next */
+                store->sessions[i].creds); /* sessions use the credentials that are freed below */
         }
         stk_credential_provider_close(store->creds);
         stk_credential_provider_close(store->gcs.creds);
@@ -241,7 +241,7 @@ void stk_store_set_region(struct stk_store *store, const char *bucket, const cha
             known_bucket = &store->locked.buckets[i];
         }
     }
-    if (!known_bucket) { /* of more buckets than places the last is forgotten */
+    if (!known_bucket) { /* if all entries are used, the last one is replaced */
         store->locked.bucket_count =
             (uint32_t)stk_min(store->locked.bucket_count + 1, STK_STORE_BUCKETS_MAX);
         known_bucket = &store->locked.buckets[store->locked.bucket_count - 1];
@@ -276,7 +276,7 @@ uint64_t stk_store_random(struct stk_store *store, uint64_t bound)
     return stk_random_key(store->options.seed, count) % (bound + 1);
 }
 
-/* What is wrong is told to who asks S3 for something: it is no matter to who uses another store. */
+/* An invalid setting is reported by requests to S3: it must not affect other stores. */
 static void configure(struct stk_store_config *config)
 {
     const char *payer = stk_environment_get("AWS_REQUEST_PAYER");
