@@ -144,8 +144,8 @@ static int head_archived(struct stk_store *store, const struct stk_object_url *o
     return status;
 }
 
-/* By a byte of it instead of HEAD: a refusal then has a body that says why, and URLs that were
- * signed for GET work. */
+/* Reads one byte instead of HEAD: then an error response has a body with the reason, and URLs that
+ * are signed for GET work. */
 static int run_head(struct stk_store *store, const struct stk_object_url *object, bool archived,
                     struct stk_object_info *info_out, struct stoker_error *error)
 {
@@ -341,8 +341,8 @@ void stk_store_checksum_reply(const struct stk_operation *operation,
     }
 }
 
-/* The size of the body that a GET would have, its place in the object, and the seal of it. What
- * cannot be is no answer. */
+/* Reads size, offset and checksum of a part from the response to HEAD. Impossible values count as
+ * absent. */
 static bool set_part_checksum(struct stk_composite_checksum_part *part,
                               const struct stk_http_response *answer,
                               const struct stk_object_info *info)
@@ -484,8 +484,8 @@ int stk_store_checksum_add(struct stk_store *store, const struct stk_object_url 
     return 0;
 }
 
-/* A checksum that may be of other bytes is asked for twice: if the same bytes come again they are
- * believed. */
+/* If an unreliable checksum does not match, the bytes are read again: if they are the same, they
+ * are taken as correct. */
 static uint32_t verify_body(struct stk_operation *operation, bool *proven)
 {
     const struct stk_checksum *want = &operation->seals.body;

@@ -12,8 +12,8 @@
 #include <string.h>
 
 #define MS 1000000ull
-/* What a retry costs of the tokens that all requests of a store share: when many fail, and none
- * succeeds, retries become rare. The numbers are those of the SDKs' standard mode. */
+/* Costs of a retry in tokens, which all requests of a store share: if many fail and none succeeds,
+ * retries become rare. The numbers are those of the SDKs' standard mode. */
 #define COST_TRANSIENT 14u
 #define COST_THROTTLED 5u
 /* A retry of a store that throttles at any rate: there may be hundreds at once. */
@@ -101,8 +101,8 @@ int stk_operation_run(struct stk_store *store, struct stk_operation *operation,
     return operation->status;
 }
 
-/* The bucket, and what its keys begin with up to the first '/': stores count by something like it.
- * Of the web the host and the first part of the path. */
+/* The key is the bucket and the first part of the object's key, as stores limit rates by similar
+ * prefixes. On a web server it is the host and the first part of the path. */
 uint64_t stk_store_throttle_keys(const struct stk_store *store, const struct stk_object_url *object,
                                  uint64_t *group_out)
 {
@@ -124,8 +124,8 @@ uint64_t stk_store_throttle_keys(const struct stk_store *store, const struct stk
     return stk_random_key(*group_out, end ? stk_xxh3_64(text, (size_t)(end - text)) : 0);
 }
 
-/* One try, for what has not come yet. A third of the time for each of the ways to be slow, so that
- * there is time for another try. */
+/* Submits a try for the bytes that are missing. Each way to be slow gets a third of the time, so
+ * that there is time for another try. */
 static void submit(struct stk_operation *operation)
 {
     struct stk_http_request *request = &operation->request;

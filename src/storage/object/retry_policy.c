@@ -125,8 +125,8 @@ bool stk_error_response_is_archived(const char *code)
     return is_one_of(code, codes, STK_COUNT(codes));
 }
 
-/* Where the hub's redirect led is asked next time, until it is refused there: a signed URL lives
- * some minutes, and each answer of the hub counts against its limits. */
+/* Caches the signed URL that the hub redirected to, until it is rejected: it is valid for some
+ * minutes, and each request to the hub counts against its rate limit. */
 static void set_signed_url(struct stk_operation *operation)
 {
     struct stk_signed_url *landing = operation->object->landing;
@@ -208,8 +208,8 @@ uint32_t stk_store_classify(struct stk_operation *operation, const struct stk_ht
         operation->moves++; /* query the hub again; its response is final */
         return STK_RETRY_CLASS_IMMEDIATE;
     }
-    /* Who holds the file refuses the signature that the hub has just given: it was for one use, and
-     * that was lost with its connection; or it ended on the way. The hub itself has not said no. */
+    /* The server rejects a signature that the hub has just issued: it was for one use, which was
+     * lost with its connection, or it has expired. The hub itself has not denied access. */
     if (operation->object->kind == STK_OBJECT_URL_HF && operation->request.redirect_url &&
         (code == 401 || code == 403) && operation->moves++ < STK_STORE_SIGNED_URLS_MAX) {
         return STK_RETRY_CLASS_IMMEDIATE;
@@ -276,8 +276,7 @@ static bool set_clock_skew(struct stk_store *store, const struct stk_http_respon
     return true;
 }
 
-/* What an answer means to a reader, by the server's own word for it, or by HTTP's number; 0: any
- * other. */
+/* The error for a response, by the server's error code or by the HTTP status; 0: any other. */
 static const struct reported_text {
     const char *name;
     uint32_t code;
@@ -353,8 +352,8 @@ static void name_server(struct stk_operation *operation)
              why ? copy + (why - where) + 1 : "");
 }
 
-/* With the call that brings it back. Objects that S3 moved to an archive by itself come back to
- * stay, the others for some days. */
+/* Advises the command that restores the object: permanently from INTELLIGENT_TIERING, else for some
+ * days. */
 static int fail_archived(struct stk_operation *operation, const struct stk_error_response *response)
 {
     bool tiering = strcmp(response->storage, "INTELLIGENT_TIERING") == 0 || response->tier[0];
@@ -377,8 +376,8 @@ static int fail_archived(struct stk_operation *operation, const struct stk_error
     return operation->error.status;
 }
 
-/* Stores say so with words for all that is forbidden: S3 and Ceph "... object lock", MinIO "WORM
- * protected", Azure's immutable storage by a code of its own. */
+/* Stores use the status of denied access for locked objects: S3 and Ceph say "... object lock",
+ * MinIO "WORM protected", Azure has an error code. */
 static bool is_locked(const struct stk_operation *operation,
                       const struct stk_error_response *response)
 {

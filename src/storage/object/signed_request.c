@@ -105,8 +105,8 @@ static bool needs_header(const struct stk_operation *operation, const char *name
     return operation->query_count > 0 && strcmp(operation->query[0].name, name) == 0;
 }
 
-/* By what stores charge for. Azure's list of a blob's blocks is a read there, and where a bucket is
- * is no list. */
+/* Counts requests by the classes that stores charge for. Azure's block list is a read; the location
+ * of a bucket is no list. */
 static void count(const struct stk_operation *operation)
 {
     struct stk_store *store = operation->store;
@@ -125,8 +125,8 @@ static void count(const struct stk_operation *operation)
     }
 }
 
-/* Range, and that it is still the version which was opened. Of a whole object S3 and Google tell
- * the checksum, of a range they may not. */
+/* Adds Range and the condition on the version that was opened. Without Range S3 and Google report
+ * the checksum; with it they may not. */
 static void add_conditions(struct draft *draft, bool to_sign)
 {
     const struct stk_operation *operation = draft->operation;
@@ -294,8 +294,8 @@ static int find_keys(struct draft *draft)
     return status;
 }
 
-/* Of the object, and of the one that it is copied from. Amazon's libraries refuse to send a key in
- * plain text, too. */
+/* Adds the customer-provided keys of the object, and of the source of a copy. A key is not sent in
+ * plain text, as in Amazon's libraries. */
 static int add_customer_keys(struct draft *draft)
 {
     static const char *const names[2][3] = {
