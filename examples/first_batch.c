@@ -1,4 +1,4 @@
-/* The first batch of a folder or of tars, as training would get it.
+/* Reads the first batch of a folder or of tars, as in training.
  *
  *   cc -Iinclude examples/first_batch.c -Lbuild -lstoker -Wl,-rpath,$PWD/build -o first_batch
  *   ./first_batch train/                      or: ./first_batch 'train-{000..099}.tar'
@@ -44,7 +44,7 @@ int main(int argc, char **argv)
     if (status >= 0) {
         status = stoker_loader_open(&loader, dataset, &options, &error);
     }
-    if (status >= 0) { /* up to a minute; a program with a user waits 0.1 s, again and again */
+    if (status >= 0) { /* waits a minute; interactive programs wait 0.1 s in a loop */
         status = stoker_loader_next(loader, 60000, &batch, &error);
     }
     if (status == 1) {
@@ -58,7 +58,7 @@ int main(int argc, char **argv)
     } else if (status < 0) {
         fprintf(stderr, "%s: %s\n  %s\n", error.what, error.where, error.advice);
     }
-    stoker_batch_close(batch); /* NULL is fine, here and below */
+    stoker_batch_close(batch); /* NULL is allowed, here and below */
     stoker_loader_close(loader);
     stoker_dataset_close(dataset);
     stoker_engine_close(engine);

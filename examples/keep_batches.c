@@ -1,5 +1,6 @@
-/* Batches are yours: keep them, hand them to other threads, close them after the loader. When the
- * budget is used up, next() says so instead of waiting for ever.
+/* The caller owns batches: it may keep them, pass them to other threads, and close them after the
+ * loader. If the batches use the entire memory budget, next() returns STOKER_ERROR_BUDGET instead
+ * of waiting forever.
  *
  *   cc -Iinclude examples/keep_batches.c -Lbuild -lstoker -Wl,-rpath,$PWD/build -o keep_batches
  *   ./keep_batches train/
@@ -36,17 +37,18 @@ int main(int argc, char **argv)
     if (status >= 0) {
         status = stoker_loader_open(&loader, dataset, &options, &error);
     }
-    while (status >= 0 && count < KEPT_MAX) { /* 0 is an epoch's end: the next call goes on */
+    while (status >= 0 &&
+           count < KEPT_MAX) { /* 0 is the end of an epoch: the next call starts the next one */
         status = stoker_loader_next(loader, 60000, &kept[count], &error);
         count += status == 1;
     }
     printf("%zu batches kept, then %s\n", count, stoker_status_name(status));
-    if (status == STOKER_ERROR_BUDGET) { /* let one go and there is room again */
+    if (status == STOKER_ERROR_BUDGET) { /* after one is closed there is memory again */
         stoker_batch_close(kept[--count]);
         kept[count] = NULL;
         status = stoker_loader_next(loader, 60000, &kept[count], &error);
         count += status == 1;
-        printf("one closed, one more given: %s\n", status < 0 ? error.what : "yes");
+        printf("one closed, one more read: %s\n", status < 0 ? error.what : "yes");
     } else {
         fprintf(stderr, "%s: %s\n  %s\n", error.what, error.where, error.advice);
     }
@@ -54,7 +56,7 @@ int main(int argc, char **argv)
     stoker_dataset_close(dataset);
     stoker_engine_close(engine);
     while (count > 0) {
-        stoker_batch_close(kept[--count]); /* their memory lived until here */
+        stoker_batch_close(kept[--count]); /* frees their memory */
     }
     return status < 0;
 }

@@ -1,4 +1,4 @@
-/* Stop in the middle of an epoch, go on in a new loader: no sample twice, none left out.
+/* Stops in the middle of an epoch and resumes in a new loader: no sample twice, none left out.
  *
  *   cc -Iinclude examples/resume.c -Lbuild -lstoker -Wl,-rpath,$PWD/build -o resume
  *   ./resume train/   */
@@ -55,7 +55,7 @@ int main(int argc, char **argv)
         die();
     }
     print_ids(first, 2);
-    stoker_loader_state(first, &state); /* a plain struct: write it beside the weights */
+    stoker_loader_state(first, &state); /* a plain struct: store it with the weights */
     stoker_loader_set_state(second, &state, &error) < 0 ? die() : print_ids(second, 1000000);
     stoker_loader_close(first);
     stoker_loader_close(second);
