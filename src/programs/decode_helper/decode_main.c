@@ -1,6 +1,6 @@
-/* stoker-decode: decodes pictures and parses members for an engine that was opened with sandbox.
- * Not for people: it speaks decode/sandbox/helper_protocol.h over descriptor 3 and ends at once
- * without. */
+/* stoker-decode: decodes images and parses members for an engine with a sandbox. Not for
+ * interactive use: it speaks the protocol of decode/sandbox/helper_protocol.h on descriptor 3, and
+ * exits at once without it. */
 #include "programs/decode_helper/helper_serve.h"
 
 int main(void)

@@ -1,4 +1,5 @@
-/* Privileges, limits, Landlock and seccomp, in this order: each needs what the next takes. */
+/* Privileges, limits, Landlock and seccomp, in this order: each step needs calls that the next one
+ * forbids. */
 #include "programs/decode_helper/helper_confine.h"
 
 #include "decode/sandbox/helper_protocol.h"
@@ -14,7 +15,8 @@
 #include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-/* The sanitizers' run time makes calls of its own: what is not allowed fails, but does not kill. */
+/* With sanitizers, whose runtime makes calls of its own, a forbidden call fails but does not kill.
+ */
 #    define OTHERWISE SCMP_ACT_ERRNO(EPERM)
 #else
 #    define OTHERWISE SCMP_ACT_KILL_PROCESS
@@ -36,7 +38,7 @@ static uint64_t bits(unsigned count)
     return (1ull << count) - 1;
 }
 
-/* All rights that a version knows are handled, and none is granted. */
+/* Handles all rights of a version, and grants none. */
 int stk_helper_confine_files(uint32_t *version_out)
 {
     long version = syscall(LANDLOCK_CREATE, NULL, 0, LANDLOCK_VERSION);
@@ -45,7 +47,7 @@ int stk_helper_confine_files(uint32_t *version_out)
     int status;
 
     *version_out = 0;
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) { /* the kernel asks for it */
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) { /* required by the kernel */
         return -errno;
     }
     if (version < 1) {
@@ -123,7 +125,7 @@ static int allow_unconditional(scmp_filter_ctx filter)
     return status;
 }
 
-/* Calls that are allowed with some arguments only. */
+/* Calls that are allowed only with some arguments. */
 static int allow_conditional(scmp_filter_ctx filter)
 {
     const struct scmp_arg_cmp on_socket = SCMP_A0(SCMP_CMP_EQ, STK_HELPER_SOCKET);
@@ -148,7 +150,7 @@ static int allow_conditional(scmp_filter_ctx filter)
         status = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 2, self, by_abort);
     }
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    if (status == 0) { /* its last words go nowhere, but do not hide the reason */
+    if (status == 0) { /* its message is lost, but does not hide the reason */
         status = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EBADF), SCMP_SYS(writev), 0);
     }
 #endif

@@ -1,4 +1,4 @@
-/* One picture or member after the other, for one worker of one engine. */
+/* Serves one command after the other, for one worker of one engine. */
 #include "programs/decode_helper/helper_serve.h"
 
 #include "decode/sandbox/helper_protocol.h"
@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 struct server {
-    stk_helper_serve_hook *first; /* NULL: nobody */
+    stk_helper_serve_hook *first; /* NULL: none */
     struct stk_image_decoder *decoder;
     uint8_t *arena;
     uint64_t arena_bytes;
@@ -34,7 +34,7 @@ static int prepare(struct server *server, const struct stk_helper_handshake *hel
 {
     void *arena;
 
-    /* A worker that is gone takes its helper along, whatever this does then. */
+    /* If the worker dies, the kernel kills this process. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != hello->parent) {
         return -1;
     }
@@ -52,7 +52,7 @@ static bool begin(struct server *server)
 {
     struct stk_helper_handshake hello;
     struct stk_helper_handshake_reply ready = {.protocol = STK_HELPER_PROTOCOL};
-    const char *step = "memory to share, or the parent";
+    const char *step = "shared memory, or the parent";
 
     if (recv(STK_HELPER_SOCKET, &hello, sizeof hello, MSG_TRUNC) != sizeof hello ||
         hello.protocol != STK_HELPER_PROTOCOL) {
@@ -100,7 +100,7 @@ static int choose_plan(struct server *server, struct stoker_error *error)
     return stk_transform_plan_open(&server->plan, &options, error);
 }
 
-/* Whether the picture and the canvas lie in the arena. */
+/* Returns true if the image and the canvas are inside of the arena. */
 static bool fits(const struct server *server)
 {
     const struct stk_helper_decode_request *command = &server->asked.command;
@@ -111,7 +111,7 @@ static bool fits(const struct server *server)
            canvas_bytes <= server->arena_bytes - command->canvas_offset;
 }
 
-/* ---- a picture ---- */
+/* ---- images ---- */
 
 static int decode(struct server *server, struct stoker_error *error)
 {
@@ -131,7 +131,7 @@ static int decode(struct server *server, struct stoker_error *error)
     status = server->first ? server->first(bytes, error) : 0;
     status =
         status < 0 ? status : stk_image_decode_memory_bytes(server->plan, bytes, &ticket, error);
-    ticket = stk_min(ticket, command->memory_bytes_max); /* more is refused, not taken */
+    ticket = stk_min(ticket, command->memory_bytes_max); /* larger images are refused */
     if (status == 0 && ticket > command->granted_bytes) {
         server->answer.kind = STK_HELPER_NEEDS_MEMORY;
         server->answer.value = ticket;
@@ -148,9 +148,9 @@ static int decode(struct server *server, struct stoker_error *error)
     return status;
 }
 
-/* ---- a member ---- */
+/* ---- members ---- */
 
-/* Whether [offset, offset + bytes) lies in the arena. */
+/* Returns true if [offset, offset + bytes) is inside of the arena. */
 static bool in_arena(const struct server *server, uint64_t offset, uint64_t bytes)
 {
     return offset <= server->arena_bytes && bytes <= server->arena_bytes - offset;
@@ -204,7 +204,7 @@ static int parse(struct server *server, struct stoker_error *error)
     return status;
 }
 
-/* ---- all of them ---- */
+/* ---- commands ---- */
 
 static bool answer(struct server *server)
 {

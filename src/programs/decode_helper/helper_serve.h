@@ -1,7 +1,7 @@
-/* programs/decode_helper/helper_serve.h: the life of a decode helper: hello, confinement, pictures
- * and members, end.
+/* programs/decode_helper/helper_serve.h: serves decode and parse commands of an engine in a
+ * confined process.
  *
- *   hello -> arena mapped, decoder made -> confined -> ready -> (command -> answer) ... -> hung up
+ *   hello -> arena mapped, decoder created -> confined -> ready -> (command -> reply) ... -> closed
  *
  * Owner: the program's main. Threads: one. Memory: a decoder, a plan, the arena. Bound: what the
  * command grants, and RLIMIT_AS. */
@@ -10,10 +10,10 @@
 
 #include "decode/image/image_decode.h"
 
-/* Looks first at the bytes of a picture or member; below 0: that is the answer. For tests. */
+/* For tests: called with the bytes of each image or member; a negative result becomes the reply. */
 typedef int stk_helper_serve_hook(struct stk_view bytes, struct stoker_error *error);
 
-/* Until the engine hangs up; the program's exit status. */
-int stk_helper_serve(stk_helper_serve_hook *first); /* NULL: nobody */
+/* Serves until the engine closes the connection. Returns the program's exit status. */
+int stk_helper_serve(stk_helper_serve_hook *first); /* NULL: none */
 
 #endif

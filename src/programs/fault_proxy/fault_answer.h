@@ -1,9 +1,11 @@
-/* programs/fault_proxy/fault_answer.h: answers made here, and heads that are changed as they pass.
+/* programs/fault_proxy/fault_answer.h: responses that the proxy generates, and edits of forwarded
+ * heads.
  *
- *   rule + request --stk_fault_answer_make--> head, body, what is repeated for ever
+ *   rule + request --stk_fault_answer_make--> head, body, bytes to repeat forever
  *   head + rule    --stk_fault_edit_*-------> a head as text
  *
- * Owner: the link. Threads: one. Memory: the text, to be given back. Bound: STK_FAULT_TEXT_MAX. */
+ * Owner: the connection. Threads: one. Memory: the text, freed by deinit. Bound:
+ * STK_FAULT_TEXT_MAX. */
 #ifndef PROGRAMS_FAULT_PROXY_FAULT_ANSWER_H
 #define PROGRAMS_FAULT_PROXY_FAULT_ANSWER_H
 
@@ -14,15 +16,15 @@
 struct stk_fault_text { /* zeroed: empty */
     char *data;
     size_t bytes, capacity;
-    bool failed; /* no memory, or too long: nothing is appended any more */
+    bool failed; /* out of memory, or too long: further appends are ignored */
 };
 
 struct stk_fault_answer {       /* zeroed: none */
     struct stk_fault_text text; /* head and body */
     size_t head_bytes;
-    struct stk_view repeat; /* behind the text, for ever; static */
+    struct stk_view repeat; /* sent forever after the text; static */
     uint32_t status;
-    bool close; /* the connection ends behind it */
+    bool close; /* the connection ends after it */
 };
 
 void stk_fault_text_add(struct stk_fault_text *text, const char *format, ...)
@@ -30,25 +32,25 @@ void stk_fault_text_add(struct stk_fault_text *text, const char *format, ...)
 void stk_fault_text_bytes(struct stk_fault_text *text, const void *data, size_t bytes);
 void stk_fault_text_deinit(struct stk_fault_text *text);
 
-/* wall_seconds: the true time. 0, or -ENOMEM. */
+/* Generates the response of a rule. wall_seconds: the current time. Returns 0, or -ENOMEM. */
 int stk_fault_answer_make(struct stk_fault_answer *answer, const struct stk_fault_rule *rule,
                           const struct stk_fault_request *request, bool to_head,
                           int64_t wall_seconds);
-/* An answer of one status with S3's error text. */
+/* Generates a response with an S3 error body. Returns 0, or -ENOMEM. */
 int stk_fault_answer_error(struct stk_fault_answer *answer, uint32_t status, const char *code,
                            const char *message, bool to_head);
 void stk_fault_answer_deinit(struct stk_fault_answer *answer);
 
-/* The request's head as it goes on. rule may be NULL. */
+/* Appends the head of a request as it is forwarded. rule may be NULL. */
 void stk_fault_edit_request(struct stk_fault_text *text, const struct stk_fault_head *head,
                             const struct stk_fault_rule *rule);
-/* The answer's head as it goes on; *status_out: what it says. */
+/* Appends the head of a response as it is forwarded, and sets *status_out. */
 void stk_fault_edit_answer(struct stk_fault_text *text, const struct stk_fault_head *head,
                            const struct stk_fault_rule *rule, int64_t wall_seconds,
                            uint32_t *status_out);
-/* Whether a header wants a certain version: who swaps answers has not heard it. */
+/* Returns true if a header is a condition on a version; swapped responses ignore it. */
 bool stk_fault_is_condition(struct stk_view name);
-/* Whether the request's signature says that a header, or the path, may not be changed. */
+/* Returns true if the request's signature covers a header, or the path. */
 bool stk_fault_is_signed(const struct stk_fault_head *head, const char *header);
 
 #endif

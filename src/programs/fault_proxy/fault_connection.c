@@ -1,5 +1,5 @@
-/* The life of a connection. Every pump moves what it can and says whether it moved anything; step
- * turns until nothing moves. */
+/* State machine of a connection. Each function of a phase moves bytes and returns whether it moved
+ * any; step repeats until nothing moves. */
 #include "programs/fault_proxy/fault_connection.h"
 
 #include "base/mem.h"
@@ -17,7 +17,7 @@
 
 #define MS 1000000u     /* of nanoseconds */
 #define LINGER_MS 1000u /* for the client to take what was sent */
-#define TURNS_MAX 64u   /* of one step, so that no link starves the others */
+#define TURNS_MAX 64u   /* of one step, so that no connection starves the others */
 
 static bool run_turn(struct stk_fault_connection *connection, uint64_t now_ns,
                      int64_t wall_seconds);
@@ -39,7 +39,7 @@ static void reset_exchange(struct stk_fault_exchange *exchange)
     *exchange = (struct stk_fault_exchange){.file = {.file = -1}};
 }
 
-int stk_fault_connection_open(struct stk_fault_connection **link_out,
+int stk_fault_connection_open(struct stk_fault_connection **connection_out,
                               struct stk_fault_config *config, int client, uint64_t number,
                               uint64_t now_ns)
 {
@@ -64,7 +64,7 @@ int stk_fault_connection_open(struct stk_fault_connection **link_out,
     connection->to_client.data = memory + 3 * STK_FAULT_BUFFER_BYTES;
     connection->exchange.file.file = -1;
     connection->deadline_ns = now_ns + config->idle_ms * MS;
-    *link_out = connection;
+    *connection_out = connection;
     return 0;
 }
 
@@ -126,7 +126,7 @@ void stk_fault_connection_step(struct stk_fault_connection *connection, uint64_t
         ever = ever || moved;
     }
     if (moved && connection->phase != STK_FAULT_CONNECTION_CLOSED) {
-        connection->wake_ns = now_ns; /* more can be done: at once, but after the others */
+        connection->wake_ns = now_ns; /* continue at once, after the other connections */
     }
     if (ever) {
         connection->deadline_ns = now_ns + connection->config->idle_ms * MS;
@@ -139,7 +139,8 @@ void stk_fault_connection_step(struct stk_fault_connection *connection, uint64_t
 
 /* ---- one turn ---- */
 
-/* A client that does not trust us, or speaks no TLS, asks for nothing: one line tells why. */
+/* A client that does not trust the certificate, or uses no TLS, sends no request: log the reason.
+ */
 static void log_handshake(struct stk_fault_connection *connection)
 {
     const char *reason = stk_tls_connection_error(connection->tls);
@@ -151,7 +152,7 @@ static void log_handshake(struct stk_fault_connection *connection)
     }
 }
 
-/* What the client sends is read in every phase: so it is seen when it leaves. */
+/* Reads from the client in every phase, to notice when it closes. */
 static bool read_client(struct stk_fault_connection *connection)
 {
     int64_t got = connection->client_done
@@ -201,7 +202,7 @@ static bool read_head(struct stk_fault_connection *connection, uint64_t now_ns)
 
     if (connection->upstream >= 0 &&
         stk_fault_transfer_receive(connection->upstream, NULL, &connection->from_upstream) >= 0) {
-        stk_fault_transfer_close(connection); /* it ended, or spoke unasked */
+        stk_fault_transfer_close(connection); /* it closed, or sent unrequested bytes */
     }
     status = stk_fault_head_parse(&head, stk_fault_transfer_pending(&connection->from_client), true,
                                   NULL);
@@ -226,7 +227,7 @@ static bool read_head(struct stk_fault_connection *connection, uint64_t now_ns)
     return false;
 }
 
-/* The text of a view that stands in a line of the log: printable ASCII, cut. */
+/* Copies a view for the log: printable ASCII, cut. */
 static void printable(char *out, size_t out_bytes, struct stk_view text)
 {
     size_t used = 0;
@@ -270,9 +271,9 @@ static void choose(struct stk_fault_connection *connection, const struct stk_fau
     connection->phase = STK_FAULT_CONNECTION_WAIT;
 }
 
-/* ---- what becomes of the request ---- */
+/* ---- handling of a request ---- */
 
-/* The request goes on: its head now, its body as it comes. */
+/* Forwards the request: the head now, the body as it arrives. */
 static void next_exchange(struct stk_fault_connection *connection,
                           const struct stk_fault_head *head)
 {
@@ -307,7 +308,8 @@ static int answer_here(struct stk_fault_connection *connection, const struct stk
         return stk_fault_answer_make(&now->answer, now->rule, request, now->to_head, wall_seconds);
     }
     if (connection->config->folder >= 0) {
-        /* The folder hears what a server would have: without a range, or of another path. */
+        /* The folder gets the request that a server would get: without a range, or of another path.
+         */
         bool no_range = now->rule && now->rule->fault == STK_FAULT_NO_RANGE;
         bool swap = now->rule && now->rule->fault == STK_FAULT_SWAP && now->rule->with;
         struct stk_fault_request other = *request;
@@ -335,7 +337,7 @@ static int answer_here(struct stk_fault_connection *connection, const struct stk
                                   now->to_head);
 }
 
-/* A folder's head passes the same edits as a server's. */
+/* Edits the head of a folder's response like a server's. */
 static void edit_own(struct stk_fault_connection *connection, int64_t wall_seconds)
 {
     struct stk_fault_exchange *now = &connection->exchange;
@@ -381,11 +383,12 @@ static void begin_answer(struct stk_fault_connection *connection, const struct s
     now->close = now->close || now->answer.close;
     connection->phase = STK_FAULT_CONNECTION_DRAIN;
     if (now->expects && !now->request_body.done) {
-        now->close = now->request_body.done = true; /* it waits for our word before its body */
+        now->close = now->request_body.done =
+            true; /* the client waits for 100 Continue before its body */
     }
 }
 
-/* The delay is over: who answers? */
+/* After the delay: forwards, or generates the response. */
 static bool begin(struct stk_fault_connection *connection, uint64_t now_ns, int64_t wall_seconds)
 {
     struct stk_fault_exchange *now = &connection->exchange;
@@ -423,7 +426,7 @@ static bool begin(struct stk_fault_connection *connection, uint64_t now_ns, int6
     return true;
 }
 
-/* ---- to the client, as far as the fault lets it ---- */
+/* ---- to the client, limited by the fault ---- */
 
 static bool flush_out(struct stk_fault_connection *connection, uint64_t now_ns)
 {
@@ -508,7 +511,7 @@ static bool end_reached(struct stk_fault_connection *connection, uint64_t now_ns
     return true;
 }
 
-/* Nothing comes, until the client leaves or the rule's time is over. */
+/* Sends nothing until the client closes or the rule's time is over. */
 static bool stall(struct stk_fault_connection *connection, uint64_t now_ns)
 {
     struct stk_fault_exchange *now = &connection->exchange;
@@ -529,7 +532,7 @@ static bool stall(struct stk_fault_connection *connection, uint64_t now_ns)
     return false;
 }
 
-/* The phases behind which the connection ends. */
+/* Phases before the connection ends. */
 static bool begin_close(struct stk_fault_connection *connection, uint64_t now_ns)
 {
     uint64_t end_ns = connection->closing_ns + LINGER_MS * MS;
@@ -556,7 +559,7 @@ static bool begin_close(struct stk_fault_connection *connection, uint64_t now_ns
     return false;
 }
 
-/* Tells what became of the exchange, and forgets it. */
+/* Logs the exchange, and resets it. */
 static void finish(struct stk_fault_connection *connection, uint64_t now_ns, const char *end)
 {
     struct stk_fault_exchange *now = &connection->exchange;

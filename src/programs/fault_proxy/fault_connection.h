@@ -1,15 +1,15 @@
-/* programs/fault_proxy/fault_connection.h: one client's connection, the exchanges on it, and what
- * is done to them.
+/* programs/fault_proxy/fault_connection.h: the connection of a client, its exchanges and their
+ * faults.
  *
- *   HEAD -a request's head came-> WAIT (delay_ms) -> DRAIN (its body, where we answer) -> ANSWER
- *     ^                                `-> FORWARD (both ways, as the answer comes)        |
+ *   HEAD -head of a request-> WAIT (delay_ms) -> DRAIN (its body, if the proxy answers) -> ANSWER
+ *     ^                                `-> FORWARD (in both directions)                     |
  *     `--------------------------- kept alive ---------------------------------------------'
- *                                    else -> STALL, RESET (what was sent arrives first), LINGER
- *                                            (the end is told, what still comes is read), GONE
+ *                                    else -> STALL, RESET (after sent bytes arrived), LINGER (after
+ *                                            the end, reads until the client closes), CLOSED
  *
- * stk_fault_connection_step does what can be done without waiting, and leaves in the link what to
- * wait for. Owner: the proxy. Threads: one. Memory: four buffers of STK_FAULT_BUFFER_BYTES, taken
- * in open, and an answer's text. Bound: a deadline of idle_ms for every wait. */
+ * stk_fault_connection_step does all that needs no waiting, and stores in the connection what to
+ * wait for. Owner: the proxy. Threads: one. Memory: four buffers of STK_FAULT_BUFFER_BYTES,
+ * allocated by open, and the text of a response. Bound: a deadline of idle_ms for every wait. */
 #ifndef PROGRAMS_FAULT_PROXY_FAULT_CONNECTION_H
 #define PROGRAMS_FAULT_PROXY_FAULT_CONNECTION_H
 
@@ -32,37 +32,37 @@ enum stk_fault_connection_phase {
     STK_FAULT_CONNECTION_CLOSED
 };
 
-/* Bytes on their way: [at, end) of data. */
+/* Bytes in transit: [at, end) of data. */
 struct stk_fault_buffer {
     uint8_t *data; /* owned */
     size_t at, end;
 };
 
-/* What all links share. */
+/* Settings and counters that all connections share. */
 struct stk_fault_config {
     struct stk_fault_script script;
-    struct sockaddr_storage to; /* where requests go on to; family 0: nowhere */
+    struct sockaddr_storage to; /* the server to forward to; family 0: none */
     socklen_t to_bytes;
-    int folder;                 /* or this one is served; -1: none */
-    struct stk_tls_server *tls; /* what clients speak; NULL: plain HTTP */
+    int folder;                 /* the folder to serve; -1: none */
+    struct stk_tls_server *tls; /* TLS for clients; NULL: plain HTTP */
     uint64_t idle_ms, start_ns, requests;
-    /* One line about an exchange that is over. */
-    void (*log)(void *owner, json_t *line); /* takes the line */
+    /* Logs a finished exchange. */
+    void (*log)(void *owner, json_t *line); /* takes ownership of line */
     void *owner;
 };
 
-/* What is known of the exchange in hand. */
+/* The current exchange. */
 struct stk_fault_exchange {
-    struct stk_fault_rule *rule; /* lent by the script; NULL: none */
+    struct stk_fault_rule *rule; /* owned by the script; NULL: none */
     struct stk_fault_body request_body, answer_body;
     struct stk_fault_answer answer;
     struct stk_fault_folder_body file;
     char method[16], path[4096], range[64];
-    uint64_t number, start_ns, begun_ns; /* begun: the answer's first byte may go */
-    uint64_t head_sent;                  /* bytes of the answer's head */
-    uint64_t made, sent;                 /* bytes of the answer: into `out`, to the client */
+    uint64_t number, start_ns, begun_ns; /* begun: the first byte of the response may be sent */
+    uint64_t head_sent;                  /* bytes of the response's head */
+    uint64_t made, sent;                 /* bytes of the response: into to_client, to the client */
     uint64_t limit;                      /* no byte from here on is sent */
-    uint64_t up_bytes;                   /* of the request's head, as it went on */
+    uint64_t up_bytes;                   /* of the request's head, as forwarded */
     uint64_t request_bytes;              /* bytes of the request's body */
     uint32_t status;
     bool to_head, has_head, expects, close, fresh, retried;
@@ -75,22 +75,23 @@ struct stk_fault_connection {
     uint64_t number;
     uint32_t phase; /* enum stk_fault_connection_phase */
     bool connecting, client_done, upstream_done, upstream_kept;
-    uint64_t deadline_ns, wake_ns; /* wake: 0: nothing to do by the clock alone */
-    uint64_t last_ns, closing_ns;  /* the last step; when the end began */
+    uint64_t deadline_ns, wake_ns;                    /* wake_ns 0: no timer */
+    uint64_t last_ns, closing_ns;                     /* the last step; when the end began */
     struct stk_fault_buffer from_client, to_upstream; /* from the client; to upstream */
     struct stk_fault_buffer from_upstream, to_client; /* from upstream; to the client */
     struct stk_fault_exchange exchange;
 };
 
-/* Takes the client's descriptor, also on failure. */
-int stk_fault_connection_open(struct stk_fault_connection **link_out,
-                              struct stk_fault_config *world, int client, uint64_t number,
+/* Takes ownership of the client's descriptor, also on failure. Returns 0, or a negative errno. */
+int stk_fault_connection_open(struct stk_fault_connection **connection_out,
+                              struct stk_fault_config *config, int client, uint64_t number,
                               uint64_t now_ns);
-void stk_fault_connection_close(struct stk_fault_connection *connection); /* takes; NULL is fine */
-/* What can be done now is done. */
+void stk_fault_connection_close(
+    struct stk_fault_connection *connection); /* takes ownership; NULL is allowed */
+/* Does all that needs no waiting. */
 void stk_fault_connection_step(struct stk_fault_connection *connection, uint64_t now_ns,
                                int64_t wall_seconds);
-/* Which of POLLIN and POLLOUT each descriptor waits for. */
+/* Sets the events (POLLIN, POLLOUT) that each descriptor waits for. */
 void stk_fault_connection_events(const struct stk_fault_connection *connection, short *client_out,
                                  short *upstream_out);
 

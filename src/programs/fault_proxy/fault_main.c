@@ -1,5 +1,5 @@
-/* stoker-fault: what `stoker fault-proxy` starts: a proxy, or a server of a folder, that does what
- * a script says to the requests that pass. */
+/* stoker-fault, the program of `stoker fault-proxy`: a proxy, or a server of a folder, that injects
+ * the faults of a script. */
 #include "programs/fault_proxy/fault_proxy.h"
 
 #include "base/mem.h"
@@ -31,43 +31,42 @@ static volatile sig_atomic_t stopped;
 
 static const char usage[] =
     "usage: stoker fault-proxy [options] [--to http://HOST:PORT | --folder DIR]\n\n"
-    "Stands between a program and its object store, and makes what goes wrong there go wrong now:\n"
-    "a proxy (--to), or a store of its own (--folder: GET, HEAD, ranges, S3's list; without "
-    "either,\n"
-    "only the answers that rules give).\n\n"
-    "  --listen PLACE   default 127.0.0.1:0, any port of this machine only\n"
-    "  --to URL         where requests go on to; http only. Host stays as the client wrote it, so\n"
-    "                   that signatures hold\n"
+    "A proxy between a program and its object store (--to), or a store of its own (--folder: GET,\n"
+    "HEAD, ranges, S3's list), that injects faults; without either, only the responses of "
+    "rules.\n\n"
+    "  --listen PLACE   default 127.0.0.1:0, any port, local clients only\n"
+    "  --to URL         server to forward to; http only. The Host header stays as the client sent\n"
+    "                   it, so that signatures stay valid\n"
     "  --folder DIR     serve these files; the first part of a path is the bucket\n"
     "  --script FILE    rules, as JSON\n"
-    "  --rules JSON     the same, here\n"
-    "  --seed N         of all that is left to chance; default: the script's\n"
-    "  --log FILE       a JSON line for each exchange; default: standard output, where lines that\n"
-    "                   nobody takes are left out, and counted in the next: lost_before\n"
-    "  --connections N  at once; default 256\n"
-    "  --idle SECONDS   a connection on which nothing moves for so long ends; default 600\n"
-    "  --tls            clients speak TLS, with a certificate that is made now, for a day\n"
-    "  --tls-name NAME  a host or address that it is for, up to 16; default localhost and "
-    "127.0.0.1.\n"
-    "                   Another one than clients ask is a wrong host\n"
+    "  --rules JSON     rules, on the command line\n"
+    "  --seed N         seed of all probabilities; default: the script's\n"
+    "  --log FILE       a JSON line for each exchange; default: standard output, where lines\n"
+    "                   without a reader are dropped, and counted in the next: lost_before\n"
+    "  --connections N  maximum number of connections; default 256\n"
+    "  --idle SECONDS   close connections without progress after this time; default 600\n"
+    "  --tls            TLS for clients, with a new certificate, valid for a day\n"
+    "  --tls-name NAME  host or address of the certificate, up to 16; default localhost and\n"
+    "                   127.0.0.1. Another name than the clients use is a wrong host\n"
     "  --tls-cert-out FILE\n"
-    "                   where it is written, as PEM, for clients to trust (AWS_CA_BUNDLE=FILE)\n"
+    "                   write the certificate, as PEM, for clients to trust (AWS_CA_BUNDLE=FILE)\n"
     "  --tls-cert FILE --tls-key FILE\n"
-    "                   clients speak TLS, with this certificate and its key, both PEM\n\n"
-    "The first line of the output says where it listens. A script:\n\n"
+    "                   TLS for clients, with this certificate and its key, both PEM\n\n"
+    "The first line of the output is the address. A script:\n\n"
     "  {\"seed\": 7, \"rules\": [\n"
     "    {\"method\": \"GET\", \"path\": \"/bucket/*\", \"nth\": 3, \"fault\": \"reset\", \"at\": "
     "1000},\n"
     "    {\"probability\": 0.3, \"until_ms\": 60000, \"fault\": \"status\", \"status\": 503}]}\n\n"
-    "Which requests: method; path, query (* is anything, ? one byte); range (true: one with a\n"
-    "Range); of those that fit: nth, from, every, count (at most so often), probability, seed (of\n"
-    "its chance: else that depends on how many rules stand before it); after_ms, until_ms since "
-    "the\n"
-    "start. The first rule that fits applies.\n"
-    "What: fault, and at: how many bytes of the body pass before (reset, stall, truncate; -1: the\n"
-    "request is done, its answer lost; without at: the request does not get through). For any:\n"
-    "delay_ms before the answer, rate (bytes a second), headers {name: value} of the answer,\n"
-    "name (of the rule, in the log). The faults:\n\n";
+    "Conditions: method; path, query (* matches anything, ? one byte); range (true: with a Range\n"
+    "header); among the matching requests: nth, from, every, count (at most), probability, seed\n"
+    "(of the probability: else it depends on the number of rules before); after_ms, until_ms "
+    "since\n"
+    "the start. The first rule that matches applies.\n"
+    "Effects: fault; at: number of body bytes before it (reset, stall, truncate; -1: the server\n"
+    "handles the request and its response is lost; without at: the request is not forwarded).\n"
+    "With any fault: delay_ms before the response, rate (bytes a second), headers {name: value} "
+    "of\n"
+    "the response, name (of the rule, in the log). Faults:\n\n";
 
 static void on_signal(int number)
 {
@@ -91,12 +90,13 @@ static int print_error(int status, const struct stoker_error *error)
 
 static int fail_usage(const char *what, const char *where)
 {
-    fprintf(stderr, "stoker fault-proxy: %s: '%s'\n  'stoker fault-proxy --help' tells\n", what,
+    fprintf(stderr,
+            "stoker fault-proxy: %s: '%s'\n  'stoker fault-proxy --help' lists the options\n", what,
             where);
     return EXIT_USAGE;
 }
 
-/* What does not go together. */
+/* Checks options that exclude or need each other. */
 static int check(const struct arguments *arguments)
 {
     bool own = arguments->names.count > 0 || arguments->certificate_out;
@@ -106,17 +106,17 @@ static int check(const struct arguments *arguments)
         return fail_usage("out of range", "--connections 1..1024, --idle 1..1000000");
     }
     if ((arguments->to && arguments->folder) || (arguments->script && arguments->rules)) {
-        return fail_usage("only one of them",
+        return fail_usage("options exclude each other",
                           arguments->to ? "--to, --folder" : "--script, --rules");
     }
     if (!arguments->certificate != !arguments->key) {
-        return fail_usage("one needs the other", "--tls-cert, --tls-key");
+        return fail_usage("both options are needed", "--tls-cert, --tls-key");
     }
     if (arguments->certificate && (arguments->tls || own)) {
-        return fail_usage("only one of them", "--tls-cert, --tls");
+        return fail_usage("options exclude each other", "--tls-cert, --tls");
     }
     return own && !arguments->tls
-               ? fail_usage("of a certificate that --tls makes", "--tls-name, --tls-cert-out")
+               ? fail_usage("these options need --tls", "--tls-name, --tls-cert-out")
                : 0;
 }
 
@@ -155,14 +155,14 @@ static int parse(struct arguments *arguments, int argc, char **argv)
         }
         if (!options[o].text && !options[o].number) {
             if (argv[i][bytes] == '=') {
-                return fail_usage("an option takes no value", argv[i]);
+                return fail_usage("this option takes no value", argv[i]);
             }
             arguments->tls = true;
             continue;
         }
         const char *value = argv[i][bytes] == '=' ? argv[i] + bytes + 1 : argv[++i];
         if (!value) {
-            return fail_usage("an option lacks its value", options[o].name);
+            return fail_usage("this option needs a value", options[o].name);
         }
         if (options[o].text) {
             *options[o].text = value;
@@ -173,7 +173,7 @@ static int parse(struct arguments *arguments, int argc, char **argv)
         arguments->has_seed = arguments->has_seed || options[o].number == &arguments->seed;
         if (options[o].text == &name) {
             if (arguments->names.count == STK_TLS_SERVER_NAMES_MAX) {
-                return fail_usage("a name too many", name);
+                return fail_usage("too many names", name);
             }
             arguments->names.of[arguments->names.count++] = name;
         }
@@ -181,7 +181,7 @@ static int parse(struct arguments *arguments, int argc, char **argv)
     return check(arguments);
 }
 
-/* The whole file, at most STK_FAULT_SCRIPT_BYTES_MAX + 1 of it. */
+/* Reads a file, at most STK_FAULT_SCRIPT_BYTES_MAX + 1 bytes. */
 static int read_script(const char *path, char **text_out, size_t *bytes_out,
                        struct stoker_error *error)
 {
@@ -225,16 +225,16 @@ static int open_script(struct stk_fault_script *script, const struct arguments *
     return status;
 }
 
-static int open_upstream(struct stk_fault_config *world, const struct arguments *arguments,
+static int open_upstream(struct stk_fault_config *config, const struct arguments *arguments,
                          struct stoker_error *error)
 {
     char place[300];
 
     if (arguments->folder) {
-        world->folder = open(arguments->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        return world->folder >= 0 ? 0
-                                  : stk_fail_errno(error, errno, "cannot open the folder",
-                                                   "check the path", "'%s'", arguments->folder);
+        config->folder = open(arguments->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        return config->folder >= 0 ? 0
+                                   : stk_fail_errno(error, errno, "cannot open the folder",
+                                                    "check the path", "'%s'", arguments->folder);
     }
     if (!arguments->to) {
         return 0;
@@ -242,15 +242,14 @@ static int open_upstream(struct stk_fault_config *world, const struct arguments 
     if (strncmp(arguments->to, "http://", 7) != 0 || strpbrk(arguments->to + 7, "/?#@") ||
         strlen(arguments->to) >= sizeof place) {
         return stk_fail(error, -EINVAL, "not http://HOST:PORT",
-                        "a TLS server needs a proxy that speaks plain HTTP before it", "'%s'",
-                        arguments->to);
+                        "put a plain HTTP proxy before a TLS server", "'%s'", arguments->to);
     }
     snprintf(place, sizeof place, "%s%s", arguments->to + 7,
              strrchr(arguments->to + 7, ':') &&
                      !strchr("]", arguments->to[strlen(arguments->to) - 1])
                  ? ""
                  : ":80");
-    return stk_fault_proxy_resolve(place, &world->to, &world->to_bytes, error);
+    return stk_fault_proxy_resolve(place, &config->to, &config->to_bytes, error);
 }
 
 static int open_tls(struct stk_tls_server **tls_out, const struct arguments *arguments,
@@ -267,14 +266,14 @@ static int open_tls(struct stk_tls_server **tls_out, const struct arguments *arg
                           : 0;
 }
 
-/* Where the log goes. */
+/* Destination of the log. */
 struct log {
     int fd;
-    uint64_t lost; /* lines that nobody was there to take */
+    uint64_t lost; /* lines dropped without a reader */
 };
 
-/* False: nobody reads, and to wait for that would hold up all that passes here. POLLOUT of a pipe
- * promises PIPE_BUF bytes; for the rest of a longer line it is waited a little. */
+/* Returns false if there is no reader: waiting for one would block all connections. POLLOUT of a
+ * pipe guarantees PIPE_BUF bytes; the rest of a longer line may wait for REST_MS. */
 static bool write_line(int fd, const char *text, size_t bytes)
 {
     struct pollfd ready = {.fd = fd, .events = POLLOUT};
@@ -321,17 +320,17 @@ static int run(const struct arguments *arguments, struct stoker_error *error)
 {
     struct stk_fault_proxy proxy = {
         .listener = -1,
-        .links_max = (uint32_t)arguments->links,
-        .world = {.folder = -1, .idle_ms = arguments->idle_seconds * 1000}};
+        .connections_max = (uint32_t)arguments->links,
+        .config = {.folder = -1, .idle_ms = arguments->idle_seconds * 1000}};
     struct log log = {.fd = STDOUT_FILENO};
     char place[96];
-    int status = open_script(&proxy.world.script, arguments, error);
+    int status = open_script(&proxy.config.script, arguments, error);
 
-    status = status < 0 ? status : open_upstream(&proxy.world, arguments, error);
-    status = status < 0 ? status : open_tls(&proxy.world.tls, arguments, error);
+    status = status < 0 ? status : open_upstream(&proxy.config, arguments, error);
+    status = status < 0 ? status : open_tls(&proxy.config.tls, arguments, error);
     status = status < 0 ? status : stk_fault_proxy_open(&proxy, arguments->listen, place, error);
-    proxy.world.owner = &log;
-    proxy.world.log = log_line;
+    proxy.config.owner = &log;
+    proxy.config.log = log_line;
     if (status == 0 && arguments->log) {
         log.fd = open(arguments->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     }
@@ -340,7 +339,7 @@ static int run(const struct arguments *arguments, struct stoker_error *error)
                                 arguments->log);
     }
     if (status == 0) {
-        printf("{\"listening\":\"%s\"%s}\n", place, proxy.world.tls ? ",\"tls\":true" : "");
+        printf("{\"listening\":\"%s\"%s}\n", place, proxy.config.tls ? ",\"tls\":true" : "");
         fflush(stdout);
         status = stk_fault_proxy_run(&proxy, &stopped, error);
     }

@@ -58,10 +58,10 @@ int stk_fault_proxy_open(struct stk_fault_proxy *proxy, const char *place, char 
     if (status < 0) {
         return status;
     }
-    proxy->links = stk_alloc(proxy->links_max, sizeof *proxy->links);
-    if (!proxy->links) {
+    proxy->connections = stk_alloc(proxy->connections_max, sizeof *proxy->connections);
+    if (!proxy->connections) {
         return stk_fail_errno(error, ENOMEM, "cannot keep the connections", "ask for fewer",
-                              "%u connections", proxy->links_max);
+                              "%u connections", proxy->connections_max);
     }
     proxy->listener = socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (proxy->listener < 0 ||
@@ -75,25 +75,25 @@ int stk_fault_proxy_open(struct stk_fault_proxy *proxy, const char *place, char 
     getnameinfo((struct sockaddr *)&address, bytes, host, sizeof host, port, sizeof port,
                 NI_NUMERICHOST | NI_NUMERICSERV);
     snprintf(place_out, 96, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
-    proxy->world.start_ns = stk_fault_proxy_clock_ns();
+    proxy->config.start_ns = stk_fault_proxy_clock_ns();
     return 0;
 }
 
 int stk_fault_proxy_run(struct stk_fault_proxy *proxy, const volatile sig_atomic_t *stop,
                         struct stoker_error *error)
 {
-    struct pollfd *polled = stk_alloc(1 + 2 * (size_t)proxy->links_max, sizeof *polled);
+    struct pollfd *polled = stk_alloc(1 + 2 * (size_t)proxy->connections_max, sizeof *polled);
 
     if (!polled) {
         return stk_fail_errno(error, ENOMEM, "cannot wait for connections", "ask for fewer",
-                              "%u connections", proxy->links_max);
+                              "%u connections", proxy->connections_max);
     }
     while (!*stop) {
         uint64_t now_ns = stk_fault_proxy_clock_ns();
-        polled[0] = (struct pollfd){.fd = proxy->count < proxy->links_max ? proxy->listener : -1,
-                                    .events = POLLIN};
+        polled[0] = (struct pollfd){
+            .fd = proxy->count < proxy->connections_max ? proxy->listener : -1, .events = POLLIN};
         for (size_t i = 0; i < proxy->count; i++) {
-            struct stk_fault_connection *connection = proxy->links[i];
+            struct stk_fault_connection *connection = proxy->connections[i];
             polled[1 + 2 * i] = (struct pollfd){.fd = connection->client};
             polled[2 + 2 * i] = (struct pollfd){.fd = connection->upstream};
             stk_fault_connection_events(connection, &polled[1 + 2 * i].events,
@@ -110,7 +110,7 @@ int stk_fault_proxy_run(struct stk_fault_proxy *proxy, const volatile sig_atomic
         now_ns = stk_fault_proxy_clock_ns();
         size_t before = proxy->count;
         step_all(proxy, polled, now_ns);
-        if (before < proxy->links_max && polled[0].revents) {
+        if (before < proxy->connections_max && polled[0].revents) {
             accept_all(proxy, now_ns);
         }
     }
@@ -121,18 +121,18 @@ int stk_fault_proxy_run(struct stk_fault_proxy *proxy, const volatile sig_atomic
 void stk_fault_proxy_close(struct stk_fault_proxy *proxy)
 {
     for (size_t i = 0; i < proxy->count; i++) {
-        stk_fault_connection_close(proxy->links[i]);
+        stk_fault_connection_close(proxy->connections[i]);
     }
-    stk_free(proxy->links);
+    stk_free(proxy->connections);
     if (proxy->listener >= 0) {
         close(proxy->listener);
     }
-    if (proxy->world.folder >= 0) {
-        close(proxy->world.folder);
+    if (proxy->config.folder >= 0) {
+        close(proxy->config.folder);
     }
-    stk_tls_server_close(proxy->world.tls);
-    stk_fault_script_deinit(&proxy->world.script);
-    *proxy = (struct stk_fault_proxy){.listener = -1, .world = {.folder = -1}};
+    stk_tls_server_close(proxy->config.tls);
+    stk_fault_script_deinit(&proxy->config.script);
+    *proxy = (struct stk_fault_proxy){.listener = -1, .config = {.folder = -1}};
 }
 
 uint64_t stk_fault_proxy_clock_ns(void)
@@ -145,13 +145,14 @@ uint64_t stk_fault_proxy_clock_ns(void)
 
 static void accept_all(struct stk_fault_proxy *proxy, uint64_t now_ns)
 {
-    while (proxy->count < proxy->links_max) {
+    while (proxy->count < proxy->connections_max) {
         int client = accept4(proxy->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (client < 0 || stk_fault_connection_open(&proxy->links[proxy->count], &proxy->world,
-                                                    client, ++proxy->numbers, now_ns) < 0) {
+        if (client < 0 ||
+            stk_fault_connection_open(&proxy->connections[proxy->count], &proxy->config, client,
+                                      ++proxy->numbers, now_ns) < 0) {
             return;
         }
-        proxy->links[proxy->count++]->wake_ns = now_ns; /* its request may be there already */
+        proxy->connections[proxy->count++]->wake_ns = now_ns; /* its request may be there already */
     }
 }
 
@@ -161,7 +162,7 @@ static int wait_ms(const struct stk_fault_proxy *proxy, uint64_t now_ns)
     uint64_t least = TURN_MS_MAX;
 
     for (size_t i = 0; i < proxy->count; i++) {
-        uint64_t wake = proxy->links[i]->wake_ns;
+        uint64_t wake = proxy->connections[i]->wake_ns;
         if (wake != 0) {
             least = wake <= now_ns ? 0 : stk_min(least, (wake - now_ns) / 1000000 + 1);
         }
@@ -179,7 +180,7 @@ static void step_all(struct stk_fault_proxy *proxy, const struct pollfd *polled,
 
     clock_gettime(CLOCK_REALTIME, &wall);
     for (size_t i = 0; i < proxy->count; i++) {
-        struct stk_fault_connection *connection = proxy->links[i];
+        struct stk_fault_connection *connection = proxy->connections[i];
         bool due = (connection->wake_ns != 0 && connection->wake_ns <= now_ns) ||
                    connection->deadline_ns <= now_ns;
         if (due || polled[1 + 2 * i].revents || polled[2 + 2 * i].revents) {
@@ -188,7 +189,7 @@ static void step_all(struct stk_fault_proxy *proxy, const struct pollfd *polled,
         if (connection->phase == STK_FAULT_CONNECTION_CLOSED) {
             stk_fault_connection_close(connection);
         } else {
-            proxy->links[kept++] = connection;
+            proxy->connections[kept++] = connection;
         }
     }
     proxy->count = kept;

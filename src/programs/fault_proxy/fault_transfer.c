@@ -1,4 +1,4 @@
-/* Bytes on their way, changed as the fault wants them. */
+/* Moves bytes, and changes them as the fault defines. */
 #include "programs/fault_proxy/fault_transfer.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #define MS 1000000u      /* of nanoseconds */
-#define OTHER_BYTES 0x5a /* what a swapped body is mixed with */
+#define OTHER_BYTES 0x5a /* XORed with a swapped body */
 
 struct stk_view stk_fault_transfer_pending(const struct stk_fault_buffer *buffer)
 {
@@ -85,7 +85,7 @@ void stk_fault_transfer_refuse(struct stk_fault_connection *connection, uint32_t
 
     now->status = status;
     now->limit = UINT64_MAX;
-    now->request_body.done = true; /* what is left of it is not waited for */
+    now->request_body.done = true; /* do not wait for the rest of it */
     connection->phase =
         stk_fault_answer_error(&now->answer, status, code, message, now->to_head) < 0
             ? STK_FAULT_CONNECTION_CLOSED
@@ -102,7 +102,7 @@ uint64_t stk_fault_transfer_allowed(const struct stk_fault_connection *connectio
 
 /* ---- both ways between client and server ---- */
 
-/* How many bytes of the request's body a reader that crawls takes now. */
+/* Returns the bytes of the request's body that a slow reader takes now. */
 static size_t may_read(struct stk_fault_connection *connection)
 {
     struct stk_fault_exchange *now = &connection->exchange;
@@ -118,7 +118,7 @@ static size_t may_read(struct stk_fault_connection *connection)
     return allowed > now->request_bytes ? allowed - now->request_bytes : 0;
 }
 
-/* Body bytes of the request: on, or (where we answer) away. */
+/* Forwards the body of the request, or drops it if the response is generated. */
 static bool pump_request(struct stk_fault_connection *connection, bool away)
 {
     struct stk_fault_exchange *now = &connection->exchange;
@@ -167,7 +167,7 @@ static bool send_up(struct stk_fault_connection *connection)
     return sent > 0;
 }
 
-/* The answer's head as it goes on, once it is there. */
+/* Forwards the head of the response once it is complete. */
 static bool read_answer_head(struct stk_fault_connection *connection, int64_t wall_seconds)
 {
     struct stk_fault_exchange *now = &connection->exchange;
@@ -202,7 +202,7 @@ static bool read_answer_head(struct stk_fault_connection *connection, int64_t wa
     return true;
 }
 
-/* The bytes of a body as the fault wants them. */
+/* Changes bytes of a body as the fault defines. */
 static void change_body(struct stk_fault_exchange *now, uint8_t *bytes, size_t count)
 {
     uint64_t begin = now->made - now->head_sent; /* of the body */
@@ -308,7 +308,7 @@ bool stk_fault_transfer_forward(struct stk_fault_connection *connection, int64_t
     return moved;
 }
 
-/* Our own answer into `out`: its text, then its file, then what is repeated. */
+/* Copies the generated response to to_client: text, then file, then repeated bytes. */
 bool stk_fault_transfer_answer(struct stk_fault_connection *connection)
 {
     struct stk_fault_exchange *now = &connection->exchange;

@@ -1,4 +1,4 @@
-/* Heads by hand: a line, a name, a value; nothing is kept, nothing is copied. */
+/* Parses heads line by line, without copies. */
 #include "programs/fault_proxy/fault_wire.h"
 
 #include <string.h>
@@ -95,7 +95,7 @@ int stk_fault_body_init(struct stk_fault_body *body_out, const struct stk_fault_
         const struct stk_fault_header *header = &head->headers[i];
         if (stk_fault_view_equals(header->name, "transfer-encoding")) {
             if (chunked || !stk_fault_view_equals(header->value, "chunked")) {
-                return fail_format(error, "a transfer encoding is not known", "only chunked is");
+                return fail_format(error, "unknown transfer encoding", "only chunked is supported");
             }
             chunked = true;
         } else if (stk_fault_view_equals(header->name, "content-length")) {
@@ -146,7 +146,7 @@ int64_t stk_fault_body_consume(struct stk_fault_body *body, struct stk_view byte
             body->state = body->remaining == 0 ? CHUNK_DATA_CR : CHUNK_DATA;
             at += some;
         } else if (chunk_step(body, bytes.data[at++]) < 0) {
-            return fail_format(error, "a body's chunks are not well formed", "a chunk");
+            return fail_format(error, "invalid chunks of a body", "a chunk");
         }
     }
     return (int64_t)at;
@@ -256,7 +256,7 @@ static int parse_status(struct stk_fault_head *head, struct stk_view line,
         (line.data[7] != '0' && line.data[7] != '1') || line.data[8] != ' ' ||
         !stk_fault_number((struct stk_view){line.data + 9, 3}, &code) || code < 100 ||
         (line.bytes > 12 && line.data[12] != ' ')) {
-        return fail_format(error, "an answer does not begin as HTTP/1.1 does", "the first line");
+        return fail_format(error, "a response does not begin as HTTP/1.1 does", "the first line");
     }
     head->minor = line.data[7] - '0';
     head->status = (uint32_t)code;
@@ -302,7 +302,7 @@ static int parse_header(struct stk_fault_head *head, struct stk_view line,
     struct stk_fault_header *header = &head->headers[head->header_count];
 
     if (head->header_count == STK_FAULT_HEADERS_MAX) {
-        return fail_format(error, "a message has too many headers", "128 are taken");
+        return fail_format(error, "a message has too many headers", "at most 128");
     }
     if (!colon) {
         return fail_format(error, "a header has no colon", "a head");
@@ -318,7 +318,7 @@ static int parse_header(struct stk_fault_head *head, struct stk_view line,
     }
     if (!is_token(header->name) || memchr(line.data, '\n', line.bytes) ||
         memchr(line.data, '\r', line.bytes) || memchr(line.data, 0, line.bytes)) {
-        return fail_format(error, "a header is not well formed", "a head");
+        return fail_format(error, "an invalid header", "a head");
     }
     head->header_count++;
     return 0;
@@ -337,6 +337,6 @@ static bool is_token(struct stk_view text)
 
 static int fail_format(struct stoker_error *error, const char *what, const char *where)
 {
-    return stk_fail(error, STOKER_ERROR_FORMAT, what, "look at what speaks at the other end", "%s",
+    return stk_fail(error, STOKER_ERROR_FORMAT, what, "check the program at the other end", "%s",
                     where);
 }

@@ -1,12 +1,11 @@
-/* programs/fault_proxy/fault_wire.h: HTTP/1.1 as it stands on the wire: heads, and where a body
- * ends. Pure.
+/* programs/fault_proxy/fault_wire.h: parses HTTP/1.1 messages: heads, and the end of bodies. Pure.
  *
  *   bytes --stk_fault_head_parse--> head --stk_fault_body_init--> body --stk_fault_body_consume-->
  * its end
  *
- * Strict where two readers could disagree about where a message ends (RFC 9112): a length and
- * chunks at once, lengths that differ, blanks before a colon, and folded lines are refused.
- * Owner: values. Threads: any. Memory: none; heads lend the bytes they were parsed from.
+ * Refuses messages whose end is ambiguous (RFC 9112): a length together with chunks, different
+ * lengths, blanks before a colon, and folded lines.
+ * Owner: values. Threads: any. Memory: none; heads point into the bytes that were parsed.
  * Bound: STK_FAULT_HEAD_BYTES_MAX, STK_FAULT_HEADERS_MAX. */
 #ifndef PROGRAMS_FAULT_PROXY_FAULT_WIRE_H
 #define PROGRAMS_FAULT_PROXY_FAULT_WIRE_H
@@ -36,7 +35,7 @@ enum stk_fault_framing {
     STK_FAULT_UNTIL_CLOSE
 };
 
-/* A body as it passes by. */
+/* State of a body that is being forwarded. */
 struct stk_fault_body {
     uint32_t framing;   /* enum stk_fault_framing */
     uint32_t state;     /* of chunks: internal */
@@ -45,18 +44,21 @@ struct stk_fault_body {
     bool done;
 };
 
-/* 1: *head_out is filled. 0: more bytes are needed. Negative: it is no HTTP/1.1. */
+/* Returns 1 and fills *head_out; 0 if more bytes are needed; a negative status if it is no
+ * HTTP/1.1. */
 int stk_fault_head_parse(struct stk_fault_head *head_out, struct stk_view bytes, bool request,
                          struct stoker_error *error);
-/* The value of a header, by its name in any case; {NULL, 0}: it is not there. */
+/* Returns the value of a header (case-insensitive name); {NULL, 0} if there is none. */
 struct stk_view stk_fault_header(const struct stk_fault_head *head, const char *name);
-bool stk_fault_view_equals(struct stk_view view, const char *text); /* in any case */
-/* A whole number; false: it is none, or too large. */
+bool stk_fault_view_equals(struct stk_view view, const char *text); /* case-insensitive */
+/* Parses a whole number. Returns false if it is none, or too large. */
 bool stk_fault_number(struct stk_view text, uint64_t *value_out);
-/* How the body behind a head ends. to_head: the head answers a HEAD request. */
+/* Determines how the body after a head ends. to_head: the head responds to HEAD. Returns 0, or a
+ * negative status. */
 int stk_fault_body_init(struct stk_fault_body *body_out, const struct stk_fault_head *head,
                         bool request, bool to_head, struct stoker_error *error);
-/* How many of these bytes are the body's; body->done where it ends there. Negative: bad chunks. */
+/* Returns how many of the bytes belong to the body, and sets body->done at its end; a negative
+ * status if chunks are invalid. */
 int64_t stk_fault_body_consume(struct stk_fault_body *body, struct stk_view bytes,
                                struct stoker_error *error);
 

@@ -1,4 +1,4 @@
-/* By libssl. Errors are told by the first entry of its queue, which is empty before each call. */
+/* Uses libssl. Errors are the first entry of its error queue, which is empty before each call. */
 #include "programs/tls_server/tls_server.h"
 
 #include "base/mem.h"
@@ -23,7 +23,7 @@ struct stk_tls_server {
 struct stk_tls_connection {
     SSL *ssl; /* owned */
     short receive_waits, send_waits;
-    bool broken; /* libssl is not to be asked again */
+    bool broken; /* libssl must not be called again */
     const char *reason;
 };
 
@@ -36,9 +36,9 @@ static const char *last_reason(void)
     return text ? text : "";
 }
 
-/* ---- a server ---- */
+/* ---- server ---- */
 
-/* Never asks at the terminal. */
+/* Never prompts at the terminal. */
 static int no_passphrase(char *out, int out_bytes, int writes, void *owner)
 {
     (void)out, (void)out_bytes, (void)writes, (void)owner;
@@ -53,7 +53,7 @@ static int open_context(struct stk_tls_server **tls_out, struct stoker_error *er
     if (!server || !context) {
         stk_free(server);
         SSL_CTX_free(context);
-        return stk_fail_errno(error, ENOMEM, "cannot begin TLS", "free some memory", "libssl");
+        return stk_fail_errno(error, ENOMEM, "cannot start TLS", "free memory", "libssl");
     }
     SSL_CTX_set_default_passwd_cb(context, no_passphrase);
     SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
@@ -76,11 +76,11 @@ int stk_tls_server_open_files(struct stk_tls_server **tls_out, const char *certi
     ERR_clear_error();
     if (SSL_CTX_use_certificate_chain_file(server->context, certificate_path) != 1) {
         status = stk_fail(error, -EINVAL, "cannot use the certificate",
-                          "a PEM file, the server's own certificate first", "'%s' (%s)",
+                          "use a PEM file with the server's own certificate first", "'%s' (%s)",
                           certificate_path, last_reason());
     } else if (SSL_CTX_use_PrivateKey_file(server->context, key_path, SSL_FILETYPE_PEM) != 1) {
         status = stk_fail(error, -EINVAL, "cannot use the key of the certificate",
-                          "a PEM file without a passphrase, of the key that the certificate is for",
+                          "use a PEM file with the key of the certificate, without a passphrase",
                           "'%s' (%s)", key_path, last_reason());
     }
     if (status < 0) {
@@ -99,7 +99,7 @@ void stk_tls_server_close(struct stk_tls_server *server)
     }
 }
 
-/* ---- a certificate of our own ---- */
+/* ---- self-signed certificate ---- */
 
 static bool is_host(const char *name)
 {
@@ -242,8 +242,8 @@ int stk_tls_server_open_self_signed(struct stk_tls_server **tls_out,
         GENERAL_NAME *name = name_of(names->of[i]);
         GENERAL_NAME_free(name);
         if (!name) {
-            return stk_fail(error, -EINVAL, "a certificate is for no such name",
-                            "a host, as other.test or *.other.test, or an address", "'%s'",
+            return stk_fail(error, -EINVAL, "a certificate cannot have this name",
+                            "use a host, as other.test or *.other.test, or an address", "'%s'",
                             names->of[i]);
         }
     }
@@ -257,7 +257,7 @@ int stk_tls_server_open_self_signed(struct stk_tls_server **tls_out,
     return 0;
 }
 
-/* ---- an end ---- */
+/* ---- connections ---- */
 
 struct stk_tls_connection *stk_tls_server_accept(struct stk_tls_server *server, int descriptor)
 {
