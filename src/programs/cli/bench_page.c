@@ -26,9 +26,9 @@ static const char *const colours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7"
                                       "#e69f00", "#56b4e9", "#000000", "#999999"};
 #define COLOURS (sizeof colours / sizeof colours[0])
 
-static char rsvg[] = "rsvg-convert"; /* words of programs are not const */
+static char rsvg[] = "rsvg-convert"; /* argv is not const */
 
-/* Runs a program without a word of it, and waits: its exit status; -1: it cannot be run. */
+/* Runs a program without its output. Returns its exit status; -1 if it cannot run. */
 static int run_quietly(char *const words[])
 {
     posix_spawn_file_actions_t actions;
@@ -112,7 +112,7 @@ static double y_of(const struct chart *chart, double value)
     return HEIGHT - BOTTOM - value / chart->top * (HEIGHT - TOP - BOTTOM);
 }
 
-/* 1, 2 or 5 times a power of ten, at least `value` / 4. */
+/* Returns 1, 2 or 5 times a power of ten, at least `value` / 4. */
 static double step_of(double value)
 {
     double ten = 1e-6, part;
@@ -166,7 +166,7 @@ static void draw_line(FILE *out, const struct bench_sweep *sweep, const struct c
     }
 }
 
-/* False: nothing is known of it. */
+/* Returns false if the value is unknown. */
 static bool find_top(const struct bench_sweep *sweep, struct chart *chart)
 {
     for (uint32_t i = 0; i < sweep->cell_count; i++) {
@@ -250,7 +250,7 @@ static void write_page(FILE *out, const struct bench_sweep *sweep)
     write_rows(out, sweep);
 }
 
-/* The charts as one drawing, two by two. */
+/* Writes the charts as one drawing, two by two. */
 static void write_drawing(FILE *out, const struct bench_sweep *sweep)
 {
     double row = HEIGHT + 36;
@@ -311,10 +311,10 @@ static int write_file(const struct bench_sweep *sweep, const char *path, bool dr
     return fclose(out) != 0 && number == 0 ? errno : number;
 }
 
-/* By librsvg's program, from the drawing. */
+/* Converts the drawing by librsvg's program. */
 static int make_png(const struct bench_sweep *sweep, char *part)
 {
-    static char to[] = "--output", end[] = "--"; /* PNG is what it makes */
+    static char to[] = "--output", end[] = "--"; /* its default format is PNG */
     char drawing[PATH_BYTES + 8];
     char *const words[] = {rsvg, to, part, end, drawing, NULL};
     int number;

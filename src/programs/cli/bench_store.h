@@ -18,7 +18,7 @@ struct bench_cell {
     double first[3], all[3]; /* p50, p90, p99 in seconds; first 0: unknown */
 };
 
-/* Objects written in one go. */
+/* Objects of one upload. */
 struct bench_put {
     uint64_t size, objects;
     double seconds, cpu_seconds;
@@ -37,8 +37,8 @@ struct bench_sweep {
     bool interrupted;
 };
 
-/* Whether it can be written: PNG needs librsvg's rsvg-convert. */
-bool bench_is_drawing(const char *path); /* by its ending */
+/* Return true if the file can be written: PNG needs librsvg's rsvg-convert. */
+bool bench_is_drawing(const char *path); /* by its extension */
 bool bench_can_draw(const char *path);
 /* Writes a page that needs nothing else: charts and a table; of .svg and .png the charts. 0, or
  * errno; what was there stays until the new one is whole. */

@@ -20,14 +20,14 @@
 #define NAMES_BYTES 4096 /* the text of --fields */
 #define BAR_CELLS 32
 
-/* What one run measured. */
+/* Result of one run. */
 struct measure {
     struct stoker_stats stats;
     struct stoker_engine_info engine;
     struct stoker_dataset_info dataset;
     uint64_t index_ns, first_ns, run_ns; /* first: from the start of index */
     uint64_t cpu_ns, batches, samples, epochs;
-    uint64_t batch_bytes; /* of one batch as the loop gets it */
+    uint64_t batch_bytes; /* of one delivered batch */
     uint64_t process_bytes_peak;
     bool interrupted;
 };
@@ -41,12 +41,12 @@ struct bench {
     size_t field_count;
     struct stoker_transform transforms[3];
     size_t transform_count;
-    char names[NAMES_BYTES]; /* the fields' names point here */
+    char names[NAMES_BYTES]; /* fields point into it */
     uint64_t start_ns, loop_ns, cpu_start_ns, live_ns;
     struct measure measure;
 };
 
-/* One line of the table of where the time went. */
+/* One line of the table of thread time. */
 struct share {
     const char *name, *meaning;
     double value;
@@ -173,7 +173,7 @@ static int loader_open(struct bench *bench)
         .field_count = bench->field_count,
         .batch_size = (uint32_t)(args->batch ? args->batch : 256),
         .shuffle = (uint32_t)args->shuffle,
-        .tail = STOKER_TAIL_KEEP, /* a small data set still gives a batch */
+        .tail = STOKER_TAIL_KEEP, /* a small data set has a batch, too */
         .window_blocks = (uint32_t)args->window_blocks,
         .group_count = (uint32_t)args->home_groups,
         .seed = args->seed,
@@ -269,7 +269,7 @@ static void live_draw(struct bench *bench, uint64_t now_ns)
     term_live(share, line);
 }
 
-/* Pictures and, where the data has them, labels; or the members' bytes. */
+/* Fields: images and, if the data has them, labels; or the bytes of members. */
 static int fields_choose(struct bench *bench)
 {
     static struct stoker_member_info members[MEMBERS_MAX];
@@ -309,7 +309,7 @@ static int fields_choose(struct bench *bench)
     return EXIT_FINE;
 }
 
-/* A field of bytes for each name of --fields, or for each member of the first sample. */
+/* Fields of bytes: one for each name of --fields, or for each member of the first sample. */
 static int fields_raw(struct bench *bench, const struct stoker_member_info *members,
                       size_t member_count)
 {
@@ -336,7 +336,7 @@ static int fields_raw(struct bench *bench, const struct stoker_member_info *memb
         char *name = bench->names + used;
         int bytes = snprintf(name, sizeof bench->names - used, "%s", members[m].extension);
         if ((size_t)bytes >= sizeof bench->names - used) {
-            break; /* 64 absurdly long names: the first ones do */
+            break; /* names too long: use the first ones */
         }
         used += (size_t)bytes + 1;
         bench->fields[bench->field_count++] = (struct stoker_field_options){
@@ -362,14 +362,14 @@ static void transforms_set(struct bench *bench, uint64_t dtype)
         .probability = 0.5,
     };
     bench->transforms[2] = (struct stoker_transform){
-        .kind = STOKER_NORMALIZE, /* the means and deviations of ImageNet, as torchvision's */
+        .kind = STOKER_NORMALIZE, /* means and deviations of ImageNet, as in torchvision */
         .mean = {0.485f, 0.456f, 0.406f},
         .std = {0.229f, 0.224f, 0.225f},
     };
     bench->transform_count = dtype == STOKER_UINT8 ? 2 : 3;
 }
 
-/* Opens the data set once, untimed, to learn its files, and tells the kernel to drop their pages.
+/* Opens the data set once, untimed, to find its files, and requests the kernel to drop their pages.
  */
 static int cache_drop(const struct args *args)
 {
@@ -398,7 +398,7 @@ static int cache_drop(const struct args *args)
     return EXIT_FINE;
 }
 
-/* Only a hint: pages that are dirty or mapped by others stay. */
+/* A hint: dirty pages and pages that others map stay. */
 static void file_drop(const char *path)
 {
     FILE *file = fopen(path, "rb");
@@ -409,7 +409,7 @@ static void file_drop(const char *path)
     }
 }
 
-/* Of the time that the decode threads had. */
+/* Shares of the time of the decode threads. */
 static void shares_fill(const struct measure *measure, struct share shares[SHARES])
 {
     const struct stoker_stats *stats = &measure->stats;
@@ -418,7 +418,7 @@ static void shares_fill(const struct measure *measure, struct share shares[SHARE
         (double)(stats->read_ns + stats->decode_ns + stats->idle_ns + stats->lock_wait_ns);
 
     if (known > whole) {
-        whole = known; /* threads that began before the first next() */
+        whole = known; /* threads that started before the first next() */
     }
     shares[0] = (struct share){"decode", "bytes to pixels", ratio((double)stats->decode_ns, whole)};
     shares[1] = (struct share){"read", "files to bytes", ratio((double)stats->read_ns, whole)};
@@ -442,7 +442,7 @@ static struct bad_samples_list bad_list(const struct bench *bench)
                                      .from = bench->loader};
 }
 
-/* Who decoded the JPEGs, and why libjpeg-turbo did. */
+/* Prints which decoder decoded the JPEGs, and why libjpeg-turbo did. */
 static void report_jpegs(const struct stoker_stats *stats)
 {
     char text[TERM_NUMBER_BYTES];
@@ -579,7 +579,7 @@ static void report_json(const struct bench *bench)
     json_close('}');
 }
 
-/* Of the whole process: all threads, user and system. */
+/* CPU time of the process: all threads, user and system. */
 static uint64_t cpu_ns(void)
 {
     struct rusage usage = {0};
@@ -589,7 +589,7 @@ static uint64_t cpu_ns(void)
            ((uint64_t)usage.ru_utime.tv_usec + (uint64_t)usage.ru_stime.tv_usec) * 1000u;
 }
 
-/* VmHWM of /proc/self/status (proc(5)), in kB there; 0: not told. */
+/* VmHWM of /proc/self/status (proc(5)), in kB there; 0: unknown. */
 static uint64_t process_bytes_peak(void)
 {
     FILE *file = fopen("/proc/self/status", "r");

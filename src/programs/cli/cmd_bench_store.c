@@ -33,15 +33,15 @@ struct bench {
     struct stoker_file *files[OBJECTS_MAX];
     uint64_t bytes[OBJECTS_MAX];
     uint32_t file_count;
-    uint64_t random, left; /* left: bytes that may still be read */
+    uint64_t random, left; /* left: bytes that may be read */
     uint64_t begin_ns;
     struct stoker_range *ranges; /* ROUND_MAX */
     uint8_t *buffers;            /* BUFFERS_BYTES */
-    double *first, *all;         /* of the cell, count each */
+    double *first, *all;         /* of the cell, `count` each */
     size_t count, capacity;
     struct stoker_error failure; /* the first */
-    char source[NAME_BYTES];     /* the URL, or what was written below it */
-    char folder[NAME_BYTES / 2]; /* of this machine, for what is written; empty: none */
+    char source[NAME_BYTES];     /* the URL, or the uploaded objects below it */
+    char folder[NAME_BYTES / 2]; /* local, for uploads; empty: none */
 };
 
 static int run(struct args *args);
@@ -75,7 +75,7 @@ static uint64_t draw(struct bench *bench)
     return bench->random;
 }
 
-/* "64K,1M": ascending, without doubles. */
+/* Parses "64K,1M": increasing numbers. */
 static int parse_list(const char *text, const char *option, uint64_t high, uint64_t *list,
                       uint32_t *count)
 {
@@ -138,7 +138,7 @@ static int make_file(const char *path, uint64_t bytes, struct bench *bench)
     return EXIT_FINE;
 }
 
-/* Until it ends, or somebody presses Ctrl-C where that counts. */
+/* Waits for the end of a copy; some copies also end at a signal. */
 static int copy_to_end(struct bench *bench, const struct stoker_copy_options *options,
                        bool stoppable)
 {
@@ -207,7 +207,7 @@ static int write_objects(struct bench *bench)
                                                 : put(bench, folder, SMALL_BYTES, SMALL_COUNT);
 }
 
-/* What was written, here and there; uploads that were cut off, too. */
+/* Removes local files, uploaded objects, and unfinished uploads. */
 static void clean(struct bench *bench)
 {
     const char *source = bench->source;
@@ -229,7 +229,7 @@ static void clean(struct bench *bench)
     if (bench->sweep.put_count > 0) {
         (void)copy_to_end(bench, &options, false);
     }
-    if (bench->sweep.put_count < 2) { /* cut off: some may be there, whole or in parts */
+    if (bench->sweep.put_count < 2) { /* interrupted: there may be objects or unfinished uploads */
         struct stoker_file_info info = {.struct_size = sizeof info};
         struct timespec second = {.tv_sec = 1, .tv_nsec = 200000000};
 
@@ -243,9 +243,9 @@ static void clean(struct bench *bench)
     }
 }
 
-/* ---- what is read ---- */
+/* ---- objects to read ---- */
 
-/* Those at and below a URL. */
+/* Lists objects at and below a URL. */
 static int add_objects(struct bench *bench, const char *source, char names[][NAME_BYTES],
                        uint32_t *count_out)
 {
@@ -313,7 +313,7 @@ static int find_objects(struct bench *bench)
     return EXIT_FINE;
 }
 
-/* Ranges of one size, at random places of the objects that are as large. */
+/* Draws ranges of one size at random offsets of the objects that are large enough. */
 static uint32_t fill_round(struct bench *bench, const struct bench_cell *cell, uint32_t count)
 {
     uint64_t slots = BUFFERS_BYTES / cell->size;
@@ -424,7 +424,7 @@ static void live_draw(const struct bench *bench, const struct bench_cell *cell, 
     (void)bench;
 }
 
-/* One cell, for so long, or so many bytes. */
+/* Measures one cell, limited by time and bytes. */
 static int measure(struct bench *bench, struct bench_cell *cell, double seconds, uint64_t bytes,
                    double share)
 {
@@ -438,7 +438,7 @@ static int measure(struct bench *bench, struct bench_cell *cell, double seconds,
            fill_round(bench, cell, count) > 0) {
         status = run_round(bench, cell, count);
         live_draw(bench, cell, share);
-        /* The next round is as long as between two looks, and whole turns of all at once. */
+        /* The next round takes about ROUND_SECONDS, and is a multiple of the concurrency. */
         double more = (double)cell->requests / (cell->seconds + 1e-9) * ROUND_SECONDS;
         uint64_t turns = (uint64_t)(more / (double)cell->at_once);
         uint64_t left = (bytes > cell->bytes ? bytes - cell->bytes : 0) / cell->size + 1;
@@ -479,7 +479,7 @@ static int measure_all(struct bench *bench)
     }
     for (uint32_t i = 0; i < cells && status == EXIT_FINE && !main_signal(); i++) {
         struct bench_cell *cell = &sweep->cells[sweep->cell_count++];
-        /* What a cell leaves is for those behind it. */
+        /* The unused rest of a cell is for the next ones. */
         double left = seconds - term_seconds_since(bench->begin_ns);
 
         cell->size = sweep->sizes[i / sweep->at_once_count];
@@ -490,7 +490,7 @@ static int measure_all(struct bench *bench)
     return status;
 }
 
-/* ---- telling ---- */
+/* ---- report ---- */
 
 static void json_percentiles(const char *key, const double values[3])
 {

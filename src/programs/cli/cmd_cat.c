@@ -83,7 +83,7 @@ static int run(struct args *args)
     return status;
 }
 
-/* The first sample whose key is the name, or the name up to a dot before one of its extensions. */
+/* Finds the first sample whose key is the name, or the name without one of its extensions. */
 static int find(struct stoker_dataset *dataset, const char *name, struct match *match)
 {
     static char key[KEY_BYTES_MAX];

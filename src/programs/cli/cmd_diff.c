@@ -112,7 +112,7 @@ static int print_differences(struct stoker_diff *diff, const struct args *args, 
     return progress.added + progress.removed + progress.changed ? EXIT_FINDINGS : EXIT_FINE;
 }
 
-/* The share, the rate, and the time left at that rate. */
+/* Draws the share, the rate, and the remaining time. */
 static void live(struct stoker_diff *diff, double seconds)
 {
     struct stoker_diff_progress progress = {.struct_size = sizeof progress};
@@ -136,7 +136,7 @@ static void live(struct stoker_diff *diff, double seconds)
     term_live(share, line);
 }
 
-/* EXIT_FINE, or what there is no memory for. */
+/* Returns EXIT_FINE, or EXIT_ENVIRONMENT if memory is exhausted. */
 static int difference_print(const struct stoker_difference *difference, bool json)
 {
     const char *shards[2] = {difference->shard_a, difference->shard_b};

@@ -156,7 +156,7 @@ static int print_findings(struct stoker_verify *verify, const struct args *args,
                                : EXIT_FINE;
 }
 
-/* The share, the rate, and the time left at that rate. */
+/* Draws the share, the rate, and the remaining time. */
 static void live(struct stoker_verify *verify, double seconds)
 {
     struct stoker_verify_progress progress = {.struct_size = sizeof progress};

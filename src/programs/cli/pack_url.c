@@ -1,4 +1,4 @@
-/* stoker pack to a URL: the stage on this machine, and what goes to the store in which order. */
+/* stoker pack to a URL: the local staging folder, and the upload. */
 #include "programs/cli/pack_url.h"
 
 #include "programs/cli/command.h"

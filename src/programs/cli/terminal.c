@@ -1,4 +1,4 @@
-/* Streams, colours, the live line, numbers for people, JSON. */
+/* Output streams, colours, live line, numbers for people, JSON. */
 #include "programs/cli/terminal.h"
 
 #include "programs/cli/args.h"
@@ -19,12 +19,12 @@
 
 static struct {
     bool color;    /* of stderr */
-    bool live;     /* stderr is a terminal that can go back to the start of a line */
+    bool live;     /* stderr is a terminal with carriage return */
     bool utf8;     /* of the locale */
-    bool drawn;    /* a live line is on the screen */
+    bool drawn;    /* a live line is displayed */
     bool closed;   /* stdout failed */
     int failure;   /* errno of it */
-    bool comma[8]; /* JSON: an item stands before, by depth */
+    bool comma[8]; /* JSON: there is an item before, by depth */
     int depth;
 } term;
 
@@ -40,7 +40,7 @@ void term_init(void)
     const char *type = getenv("TERM");
     const char *no_color = getenv("NO_COLOR");
 
-    setlocale(LC_CTYPE, ""); /* numbers stay those of "C": LC_NUMERIC is not asked */
+    setlocale(LC_CTYPE, ""); /* LC_NUMERIC stays "C" */
     term.utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
     term.live = isatty(STDERR_FILENO) && type && strcmp(type, "dumb") != 0;
     term.color = term.live && !(no_color && no_color[0]);

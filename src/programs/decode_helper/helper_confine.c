@@ -102,7 +102,7 @@ static int drop_capabilities(void)
 
 static int allow_unconditional(scmp_filter_ctx filter)
 {
-    /* Ending, memory, and what the C library asks of itself. */
+    /* Exit, memory, and internal calls of the C library. */
     static const int plain[] = {SCMP_SYS(exit),
                                 SCMP_SYS(exit_group),
                                 SCMP_SYS(brk),
@@ -146,7 +146,7 @@ static int allow_conditional(scmp_filter_ctx filter)
     for (size_t i = 0; i < STK_COUNT(rows) && status == 0; i++) {
         status = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, rows[i].call, 1, &rows[i].when);
     }
-    if (status == 0) { /* abort(): a crash that says what it is */
+    if (status == 0) { /* abort(): a crash with a message */
         status = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 2, self, by_abort);
     }
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)

@@ -189,7 +189,7 @@ static int parse(struct server *server, struct stoker_error *error)
     if (status < 0) {
         return status;
     }
-    /* Parsed, and the walk that packs it; what is packed takes at most its ticket and its bytes. */
+    /* Memory of the parsed value and of the packed result: at most its ticket and its bytes. */
     need = 2 * stk_min(ticket, UINT64_MAX / 4) + asked->bytes;
     if (need > asked->granted_bytes && ticket <= asked->memory_bytes_max) {
         server->answer.kind = STK_HELPER_NEEDS_MEMORY;

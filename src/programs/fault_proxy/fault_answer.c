@@ -1,4 +1,4 @@
-/* What S3 says when it says no, lists that never end, and heads with a line changed. */
+/* Error responses of S3, endless lists, and edited heads. */
 #include "programs/fault_proxy/fault_answer.h"
 
 #include "base/mem.h"
@@ -262,7 +262,7 @@ static void make_text(struct stk_fault_answer *answer, const struct stk_fault_ru
     end_answer(answer, rule, &body, date, to_head);
 }
 
-/* Head and body in one text; takes the body. */
+/* Joins head and body; takes ownership of the body. */
 static void end_answer(struct stk_fault_answer *answer, const struct stk_fault_rule *rule,
                        struct stk_fault_text *body, const char *date, bool to_head)
 {
@@ -292,7 +292,7 @@ static void end_answer(struct stk_fault_answer *answer, const struct stk_fault_r
     stk_fault_text_deinit(body);
 }
 
-/* Two keys a page and the word that there is more. */
+/* Appends a page of two keys that says that there are more. */
 static void add_list(struct stk_fault_text *body, const struct stk_fault_rule *rule,
                      const struct stk_fault_request *request)
 {

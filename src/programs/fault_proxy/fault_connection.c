@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define MS 1000000u     /* of nanoseconds */
-#define LINGER_MS 1000u /* for the client to take what was sent */
+#define LINGER_MS 1000u /* time for the client to read sent bytes */
 #define TURNS_MAX 64u   /* of one step, so that no connection starves the others */
 
 static bool run_turn(struct stk_fault_connection *connection, uint64_t now_ns,
@@ -523,7 +523,7 @@ static bool stall(struct stk_fault_connection *connection, uint64_t now_ns)
             now->answer.text.bytes ? STK_FAULT_CONNECTION_ANSWER : STK_FAULT_CONNECTION_FORWARD;
         return true;
     }
-    if (connection->client_done || now_ns >= end_ns) { /* nobody was asked for an answer */
+    if (connection->client_done || now_ns >= end_ns) { /* there was no request to a server */
         finish(connection, now_ns,
                connection->client_done ? "stalled until the client left" : "stalled");
         connection->phase = STK_FAULT_CONNECTION_CLOSED;

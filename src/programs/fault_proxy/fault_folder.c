@@ -1,4 +1,5 @@
-/* Files as objects: the ETag is made of size, time and inode, so it changes when the file does. */
+/* Serves files as objects. The ETag is computed from size, time and inode, so it changes with the
+ * file. */
 #include "programs/fault_proxy/fault_folder.h"
 
 #include "base/mem.h"
@@ -108,7 +109,8 @@ static bool decode_path(const char *path, char out[PATH_BYTES_MAX])
     return *path == 0;
 }
 
-/* One range of RFC 9110, 14.1.2: 206 by 1; 0: none, or one that is to be overlooked; -1: 416. */
+/* Parses one range (RFC 9110, 14.1.2). Returns 1 (206), 0 (no range, or one to ignore), or -1
+ * (416). */
 static int parse_range(struct stk_view value, uint64_t bytes, struct range *range_out)
 {
     const uint8_t *dash;
@@ -202,7 +204,7 @@ static int compare_keys(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* The value of a name in a query, decoded; empty where it is not there. */
+/* Returns the decoded value of a name in a query; empty if absent. */
 static void query_value(const char *query, const char *name, char out[PATH_BYTES_MAX])
 {
     size_t bytes = strlen(name);
@@ -224,7 +226,7 @@ static void query_value(const char *query, const char *name, char out[PATH_BYTES
     }
 }
 
-/* A key as it stands in XML, or percent-encoded where the client asked for that. */
+/* Appends a key escaped for XML, or percent-encoded if the client requested it. */
 static void add_key(struct stk_fault_text *text, const char *key, size_t bytes, bool encoded)
 {
     for (size_t i = 0; i < bytes; i++) {
@@ -245,12 +247,12 @@ static void add_key(struct stk_fault_text *text, const char *key, size_t bytes, 
 
 struct page {
     char prefix[PATH_BYTES_MAX], delimiter[PATH_BYTES_MAX], after[PATH_BYTES_MAX];
-    char last[PATH_BYTES_MAX]; /* what the page ends with */
+    char last[PATH_BYTES_MAX]; /* last key of the page */
     uint64_t keys_max, count;
     bool encoded, more;
 };
 
-/* The bytes of the key that make its common prefix; 0: it has none. */
+/* Returns the length of the key's common prefix; 0: none. */
 static size_t common(const struct page *page, const char *key)
 {
     const char *at =
@@ -271,7 +273,7 @@ static void add_entry(struct stk_fault_text *text, struct page *page, int bucket
     bytes = folder ? folder : strlen(key);
     if (folder &&
         (strncmp(key, page->last, folder) == 0 || strncmp(key, page->after, folder) == 0)) {
-        return; /* told before */
+        return; /* already listed */
     }
     if (page->count == page->keys_max) {
         page->more = true;
@@ -296,7 +298,7 @@ static void add_entry(struct stk_fault_text *text, struct page *page, int bucket
                        (unsigned long long)stat.st_ino, (unsigned long long)stat.st_size);
 }
 
-/* name: of the bucket, and what of a path stands behind it. */
+/* name: the bucket, and the rest of the path. */
 static void list_text(struct stk_fault_text *body, struct page *page, const char *name, int bucket,
                       const struct found *found, const char *query)
 {
@@ -401,7 +403,7 @@ static void keep_entry(struct found *found, const char *below, const char *name)
     found->count += found->keys[found->count] != NULL;
 }
 
-/* Files in all folders below; names that are too long, and folders too deep, are not seen. */
+/* Finds files in all folders below; skips names that are too long and folders that are too deep. */
 static void list_folder(struct found *found, int folder, const char *below, unsigned depth)
 {
     int again = open_beneath(folder, below[0] ? below : ".", O_RDONLY | O_DIRECTORY);

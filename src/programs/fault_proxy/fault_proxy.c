@@ -1,4 +1,4 @@
-/* The loop: who is ready, or due, takes a step. */
+/* The loop: steps connections that are ready or due. */
 #include "programs/fault_proxy/fault_proxy.h"
 
 #include "base/mem.h"
@@ -99,7 +99,7 @@ int stk_fault_proxy_run(struct stk_fault_proxy *proxy, const volatile sig_atomic
             stk_fault_connection_events(connection, &polled[1 + 2 * i].events,
                                         &polled[2 + 2 * i].events);
             for (size_t j = 1 + 2 * i; j <= 2 + 2 * i; j++) {
-                polled[j].fd = polled[j].events ? polled[j].fd : -1; /* no news of its end either */
+                polled[j].fd = polled[j].events ? polled[j].fd : -1; /* also ignores hang-ups */
             }
         }
         if (poll(polled, 1 + 2 * proxy->count, wait_ms(proxy, now_ns)) < 0 && errno != EINTR) {
@@ -152,11 +152,11 @@ static void accept_all(struct stk_fault_proxy *proxy, uint64_t now_ns)
                                       ++proxy->numbers, now_ns) < 0) {
             return;
         }
-        proxy->connections[proxy->count++]->wake_ns = now_ns; /* its request may be there already */
+        proxy->connections[proxy->count++]->wake_ns = now_ns; /* its request may have arrived */
     }
 }
 
-/* Until the first link is due. */
+/* Returns the time until the first connection is due. */
 static int wait_ms(const struct stk_fault_proxy *proxy, uint64_t now_ns)
 {
     uint64_t least = TURN_MS_MAX;

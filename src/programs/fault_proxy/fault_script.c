@@ -1,4 +1,4 @@
-/* Rules by a table of keys: what a key is, where its value goes, and what it may be. */
+/* Parses rules with a table of keys: type, field and range of each. */
 #include "programs/fault_proxy/fault_script.h"
 
 #include "base/mem.h"
@@ -200,7 +200,7 @@ static int read_fault(uint32_t *fault, const char *name)
     return -1;
 }
 
-/* Text that stands in a head has no end of line in it. */
+/* Texts for a head must not contain a line end. */
 static bool is_line(const char *text)
 {
     return text && !strpbrk(text, "\r\n");
@@ -256,7 +256,7 @@ static int read_key(struct stk_fault_rule *rule, const struct key *key, json_t *
     return -1;
 }
 
-/* What a fault does where the rule does not say more. */
+/* Default parameters of the faults. */
 static void defaults(struct stk_fault_rule *rule)
 {
     static const struct {
@@ -310,7 +310,7 @@ static bool matches_schedule(const struct stk_fault_script *script,
            (rule->count == 0 || rule->fired < rule->count) && drawn < rule->probability;
 }
 
-/* '*' is any bytes, '?' is one. Of several stars only the last is ever tried again, so it takes
+/* '*' matches any bytes, '?' one. Only the last of several stars is retried, so that matching takes
  * at most pattern x text steps. */
 static bool glob(const char *pattern, const char *text)
 {

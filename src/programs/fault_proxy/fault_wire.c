@@ -5,7 +5,7 @@
 #include <strings.h>
 
 #define CHUNK_DIGITS_MAX 15u      /* of hexadecimal: less than 2^60 bytes */
-#define CHUNK_LINE_BYTES_MAX 256u /* with its extensions, which nobody uses */
+#define CHUNK_LINE_BYTES_MAX 256u /* with its extensions, which are rare */
 #define TRAILER_BYTES_MAX 16384u
 
 enum chunk_state {
@@ -235,7 +235,7 @@ static size_t head_bytes(struct stk_view bytes)
     return end ? (size_t)(end - bytes.data) + 4 : 0;
 }
 
-/* The bytes up to the next line's end, which is there. */
+/* Returns the bytes up to the next line end, which exists. */
 static struct stk_view line_of(struct stk_view *rest)
 {
     const uint8_t *end = memmem(rest->data, rest->bytes, "\r\n", 2);

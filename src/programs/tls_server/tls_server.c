@@ -170,7 +170,7 @@ static bool set_serial(X509 *certificate)
     return good;
 }
 
-/* No authority: who trusts it trusts this server, until its process ends, and nobody else. */
+/* The certificate is no authority: clients that trust it trust only this server. */
 static X509 *make_certificate(EVP_PKEY *key, const struct stk_tls_server_names *names)
 {
     X509 *certificate = X509_new();
@@ -282,7 +282,7 @@ void stk_tls_connection_free(struct stk_tls_connection *connection)
     }
 }
 
-/* What libssl returned, as recv and send would have; what it waits for in waits_out. */
+/* Converts a result of libssl to that of recv or send; sets *waits_out to the event to wait for. */
 static ssize_t outcome(struct stk_tls_connection *connection, int returned, size_t moved,
                        short *waits_out)
 {
