@@ -49,8 +49,8 @@ struct stoker_engine_options {
     uint8_t no_hedging;            /* 1: never send a request twice to reduce latency */
     uint32_t hedge_percent_max; /* hedged requests, in percent of all requests; default 3, at most
                                    10 */
-    struct stoker_external_fs *external_fs; /* borrowed until the engine is closed: serves URLs that
-                                               the library has no client for; NULL: none */
+    struct stoker_external_fs *external_fs; /* serves URLs that the library has no client for; the
+                                               engine keeps it alive; NULL: none */
     uint8_t check_etags; /* 1: if an object is read entirely and the store reports no checksum,
                             verify an ETag that is an MD5: 1.5 to 2 s of CPU a GB. ETags of SSE-KMS,
                             SSE-C, S3 Express and multipart objects are not MD5s */

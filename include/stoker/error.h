@@ -14,14 +14,14 @@ extern "C" {
     X(-5002, TRUNCATED, "the data ends too early")                                                 \
     X(-5003, FORMAT, "the data is not of the expected format")                                     \
     X(-5004, UNSUPPORTED, "the data uses a feature that stoker does not read")                     \
-    X(-5005, LIMIT, "a limit named in the options was passed")                                     \
+    X(-5005, LIMIT, "a limit of the options was exceeded")                                         \
     X(-5006, MISSING, "a field or a label is missing")                                             \
-    X(-5007, SCATTERED, "members of one sample do not lie together")                               \
-    X(-5008, ARGUMENT, "an argument or option is not usable")                                      \
+    X(-5007, SCATTERED, "members of one sample are not adjacent")                                  \
+    X(-5008, ARGUMENT, "an argument or option is invalid")                                         \
     X(-5009, STATE, "the state belongs to another data set, setting or order version")             \
-    X(-5010, BUDGET, "the memory budget is used up")                                               \
-    X(-5011, TIMEOUT, "a deadline passed")                                                         \
-    X(-5012, FORKED, "the object was made in another process")                                     \
+    X(-5010, BUDGET, "the memory budget is exhausted")                                             \
+    X(-5011, TIMEOUT, "a timeout expired")                                                         \
+    X(-5012, FORKED, "the object was created in another process")                                  \
     X(-5013, CLOSED, "the object is closed")                                                       \
     X(-5014, EMPTY, "there is nothing to read")                                                    \
     X(-5015, AGAIN, "nothing is ready yet")                                                        \

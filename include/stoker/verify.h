@@ -15,27 +15,27 @@ struct stoker_verify;
 
 /* Number, name, sentence. */
 #define STOKER_FINDINGS(X)                                                                         \
-    X(1, UNREADABLE, "unreadable", "the system cannot read it")                                    \
-    X(2, HEADER, "header", "a tar header is damaged: what follows is lost up to the next one")     \
-    X(3, END, "end", "the data ends early, or not with an end marker")                             \
+    X(1, UNREADABLE, "unreadable", "the file cannot be read")                                      \
+    X(2, HEADER, "header", "a tar header is damaged; data up to the next header is lost")          \
+    X(3, END, "end", "the data ends early, or without an end marker")                              \
     X(4, PADDING, "padding", "the bytes between two members are not zero")                         \
     X(5, PACKING, "packing", "the gzip, zstd, bzip2 or xz stream is damaged")                      \
-    X(6, NAME, "name", "a member's name is not fit for a key")                                     \
-    X(7, DUPLICATE, "duplicate", "a sample has two members with one extension")                    \
-    X(8, SCATTERED, "scattered", "members of one sample do not lie together")                      \
-    X(9, DIGEST, "digest", "the shard's size or SHA-256 is not the manifest's")                    \
-    X(10, CHECKSUM, "checksum", "the member's checksum is not the index's")                        \
-    X(11, PICTURE, "picture", "no picture, or its header, chunks or end are damaged")              \
-    X(12, PIXELS, "pixels", "the picture does not decode cleanly")                                 \
-    X(13, MISNAMED, "misnamed", "a good picture under another kind's name (a note)")               \
-    X(14, MISSING, "missing", "the manifest lists a shard that is not there")                      \
+    X(6, NAME, "name", "a member's name cannot be a key")                                          \
+    X(7, DUPLICATE, "duplicate", "a sample has two members with the same extension")               \
+    X(8, SCATTERED, "scattered", "members of one sample are not adjacent")                         \
+    X(9, DIGEST, "digest", "the shard's size or SHA-256 differs from the manifest")                \
+    X(10, CHECKSUM, "checksum", "the member's checksum differs from the index")                    \
+    X(11, PICTURE, "picture", "no image, or its header, chunks or end are damaged")                \
+    X(12, PIXELS, "pixels", "the image does not decode without errors")                            \
+    X(13, MISNAMED, "misnamed", "an image with the extension of another format (a note)")          \
+    X(14, MISSING, "missing", "the manifest lists a shard that does not exist")                    \
     X(15, EXTRA, "extra", "a shard is not in the manifest")                                        \
-    X(16, MANIFEST, "manifest", "the manifest itself is damaged")                                  \
-    X(17, INDEX, "index", "the index is damaged, or of other data")                                \
-    X(18, UNREPAIRED, "unrepaired", "repair left it as it is")                                     \
-    X(19, REINDEXED, "reindexed", "a good index, not the one that the manifest names (a note)")    \
-    X(20, TABLE, "table", "a zstd seek table tells places where no frame begins")                  \
-    X(21, UNPROVEN, "unproven", "repair kept samples that no checksum proves (a note)")
+    X(16, MANIFEST, "manifest", "the manifest is damaged")                                         \
+    X(17, INDEX, "index", "the index is damaged, or belongs to other data")                        \
+    X(18, UNREPAIRED, "unrepaired", "repair did not change it")                                    \
+    X(19, REINDEXED, "reindexed", "a valid index that the manifest does not name (a note)")        \
+    X(20, TABLE, "table", "a zstd seek table has entries where no frame starts")                   \
+    X(21, UNPROVEN, "unproven", "repair kept samples that no checksum verifies (a note)")
 
 enum stoker_finding_kind {
 #define X(number, kind, name, sentence) STOKER_FINDING_##kind = (number),
