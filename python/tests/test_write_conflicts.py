@@ -153,7 +153,7 @@ def test_an_upload_that_vanishes(store, files, step, code):
 def test_uploads_that_always_vanish(store, files, step):
     reports = []
     store.script = Script(step, vanished(), -1)
-    with pytest.raises(stoker.ChangedError, match="knows this upload no more.*s3://b/k"):
+    with pytest.raises(stoker.ChangedError, match="no longer has this upload.*s3://b/k"):
         copy(files / "large", progress=reports.append)
     assert store.begun == 2 and not store.uploads and not store.objects
     assert (reports[-1].files_done, reports[-1].files_failed) == (0, 1)
