@@ -241,7 +241,7 @@ def mixed(rows, pictures, tmp_path):
         ({"path": 7}, "the row has no image"),
         ({"n": None}, "no label"),
         ({"k": None}, "no key"),
-        ({"k": "a.b"}, "not a key"),
+        ({"k": "a.b"}, "not a valid WebDataset key"),
         ({"k": "k0"}, "was already added"),
     ]
     table, expected = [], {}

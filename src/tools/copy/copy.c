@@ -1,4 +1,4 @@
-/* Opening a copy, its workers, and what is told of it. */
+/* Opens a copy, runs its workers, and reports progress. */
 #include "tools/copy/copy.h"
 
 #include "base/mem.h"
@@ -27,8 +27,8 @@ static int start_threads(struct stoker_copy *copy, struct stoker_error *error);
 static int run(void *context, uint32_t thread, struct stoker_error *error);
 static void wake_locked(void *context);
 
-/* Another number after each start of the machine; 0: not known. What was written before a power
- * cut may not be there, whatever the file's size says. */
+/* Returns a number that changes with each start of the machine; 0: unknown. After a power cut, data
+ * that was written may be missing although the file has its size. */
 static uint64_t boot_of(struct stk_io *io)
 {
     struct stk_file *file;
@@ -151,7 +151,7 @@ static int resolve(struct stoker_copy *copy, const struct stoker_copy_options *u
         remote = remote || stk_io_is_url(copy->sources[i]);
     }
     if (options->kind == STOKER_SYNC && !stk_copy_can_list(copy->sources[0])) {
-        /* What it tells of a folder is a page, which would be taken for the only file. */
+        /* It returns a page for a folder, which would be copied as the only file. */
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "a web server cannot be listed",
                         "name each file to 'stoker cp', with braces: http://host/{000..009}.tar",
                         "'%.400s'", copy->sources[0]);
@@ -181,7 +181,7 @@ static int resolve(struct stoker_copy *copy, const struct stoker_copy_options *u
 
         status = stk_upload_encryption_context(options->encryption_context, &context, error);
         copy->upload.encryption_context = context;
-        options->encryption_context = NULL; /* was lent */
+        options->encryption_context = NULL; /* borrowed during open */
     }
     return status;
 }
@@ -223,8 +223,8 @@ static int start_threads(struct stoker_copy *copy, struct stoker_error *error)
     return stk_background_job_start(&copy->job, &job, error);
 }
 
-/* Transfers end at once. What they leave at a store that nobody could go on with is removed, as far
- * as it answers soon. */
+/* Ends transfers at once. Uploads that cannot be resumed are removed, if the store responds within
+ * CLEAN_MS. */
 void stoker_copy_stop(struct stoker_copy *copy)
 {
     if (stk_engine_check(copy->engine, NULL) < 0 ||
@@ -287,24 +287,25 @@ void stoker_copy_close(struct stoker_copy *copy)
     stk_free(copy);
 }
 
-static uint64_t pop_work(const _Atomic uint64_t *number)
+static uint64_t load(const _Atomic uint64_t *number)
 {
     return atomic_load_explicit(number, memory_order_relaxed);
 }
 
-static void find_work(struct stoker_copy *copy, struct stoker_copy_progress *progress, bool listed)
+static void fill_progress(struct stoker_copy *copy, struct stoker_copy_progress *progress,
+                          bool listed)
 {
     struct stoker_copy_progress full = {.listed = listed,
-                                        .files = pop_work(&copy->files),
-                                        .bytes = pop_work(&copy->bytes),
-                                        .files_done = pop_work(&copy->files_done),
-                                        .bytes_done = pop_work(&copy->bytes_done),
-                                        .files_skipped = pop_work(&copy->files_kept),
-                                        .bytes_skipped = pop_work(&copy->bytes_kept),
-                                        .files_removed = pop_work(&copy->files_removed),
-                                        .files_failed = pop_work(&copy->files_failed),
-                                        .links_left_out = pop_work(&copy->links_left_out),
-                                        .files_not_deleted = pop_work(&copy->files_spared)};
+                                        .files = load(&copy->files),
+                                        .bytes = load(&copy->bytes),
+                                        .files_done = load(&copy->files_done),
+                                        .bytes_done = load(&copy->bytes_done),
+                                        .files_skipped = load(&copy->files_kept),
+                                        .bytes_skipped = load(&copy->bytes_kept),
+                                        .files_removed = load(&copy->files_removed),
+                                        .files_failed = load(&copy->files_failed),
+                                        .links_left_out = load(&copy->links_left_out),
+                                        .files_not_deleted = load(&copy->files_spared)};
 
     full.run_ns = stk_background_job_elapsed_ns(&copy->job);
     stk_options_write_output(progress, &full, sizeof full, "copy progress", NULL);
@@ -330,14 +331,14 @@ int stoker_copy_next(struct stoker_copy *copy, uint32_t timeout_ms,
     listed = copy->locked.listed;
     pthread_mutex_unlock(&copy->job.lock);
     if (progress) {
-        find_work(copy, progress, listed);
+        fill_progress(copy, progress, listed);
     }
     return status == STK_BACKGROUND_JOB_RUNNING ? 1 : status;
 }
 
 /* ---- the planner ---- */
 
-/* What is in the way of all files, not of one. */
+/* Returns true for an error that affects all files, not one. */
 static bool is_final(int status)
 {
     return status == -ENOSPC || status == -EDQUOT || status == -EROFS || status == -ENOMEM ||
@@ -347,16 +348,16 @@ static bool is_final(int status)
 static void note_failure(struct stoker_copy *copy, int status, const struct stoker_error *error)
 {
     if (status == STOKER_ERROR_CLOSED) {
-        return; /* of another failure, or of the caller's wish */
+        return; /* after another failure, or stopped by the caller */
     }
     stk_background_job_fail_locked(&copy->job, status, error);
-    if (is_final(status) || pop_work(&copy->files_failed) >= STK_COPY_FAILURES_MAX) {
+    if (is_final(status) || load(&copy->files_failed) >= STK_COPY_FAILURES_MAX) {
         atomic_store_explicit(&copy->job.stopping, true, memory_order_relaxed);
         wake_locked(copy);
     }
 }
 
-/* Files that were stopped between two parts; no worker is at anything any more. */
+/* Ends files that were stopped between two parts. No worker runs any more. */
 static void end_open(struct stoker_copy *copy)
 {
     while (copy->locked.open) {
@@ -414,7 +415,7 @@ static bool is_small(const struct stoker_copy *copy, const struct stk_copy_file 
     return file->keys || file->bytes <= copy->options.part_bytes;
 }
 
-/* What is more than small is one of the parts in flight. */
+/* A file that is not small counts as one of the parts in flight. */
 static bool needs_slot(const struct stk_copy_file *file)
 {
     return !file->keys && file->bytes > STK_COPY_SMALL_BYTES;
@@ -448,7 +449,7 @@ static bool take_locked(struct stoker_copy *copy, struct work *work)
     return true;
 }
 
-/* Waits for work; false: there is none any more. */
+/* Waits for work. Returns false if there is no more. */
 static bool take_work(struct stoker_copy *copy, struct work *work)
 {
     bool taken = false;
@@ -488,12 +489,11 @@ static bool may_restart(const struct stoker_copy *copy, const struct stk_copy_fi
     return !file->restarted && !file->locked.told && !stk_background_job_is_stopping(&copy->job);
 }
 
-/* All of a file whose upload the store has lost, once. */
+/* Queues a file again whose upload the store has lost, once. */
 static void restart_upload(struct stoker_copy *copy, struct stk_copy_file *file)
 {
-    atomic_fetch_sub_explicit(&copy->bytes_done, pop_work(&file->bytes_done), memory_order_relaxed);
-    atomic_fetch_sub_explicit(&copy->bytes_kept, pop_work(&file->bytes_reused),
-                              memory_order_relaxed);
+    atomic_fetch_sub_explicit(&copy->bytes_done, load(&file->bytes_done), memory_order_relaxed);
+    atomic_fetch_sub_explicit(&copy->bytes_kept, load(&file->bytes_reused), memory_order_relaxed);
     atomic_store_explicit(&file->bytes_done, 0, memory_order_relaxed);
     atomic_store_explicit(&file->bytes_reused, 0, memory_order_relaxed);
     file->restarted = true;
@@ -509,7 +509,7 @@ static void restart_upload(struct stoker_copy *copy, struct stk_copy_file *file)
     pthread_mutex_unlock(&copy->job.lock);
 }
 
-/* One part; who does the last one ends the file. */
+/* Copies one part. The last one ends the file. */
 static void run_part(struct stoker_copy *copy, const struct work *work, uint8_t *buffer)
 {
     struct stk_copy_file *file = work->file, **link = &copy->locked.open;
@@ -582,7 +582,8 @@ static void release_slot(struct stoker_copy *copy)
     pthread_mutex_unlock(&copy->job.lock);
 }
 
-/* True: what is there is right, and counts as kept, or it was stopped. */
+/* Returns true if the destination is up to date, and counted as skipped, or if the copy was
+ * stopped. */
 static bool finish_skipped(struct stoker_copy *copy, struct stk_copy_file *file,
                            struct stk_view buffer)
 {
@@ -650,7 +651,7 @@ static void release_buffer(struct stoker_copy *copy, uint8_t *buffer, uint64_t b
     }
 }
 
-/* By a buffer of its own, which is given back before anything is copied. */
+/* Uses a buffer of its own, which is released before the copy. */
 static bool is_skipped(struct stoker_copy *copy, struct stk_copy_file *file, uint8_t *small)
 {
     uint64_t bytes = needs_slot(file) ? copy->options.part_bytes : STK_COPY_SMALL_BYTES;
@@ -677,7 +678,7 @@ static void run_work(struct stoker_copy *copy, const struct work *work, uint8_t 
         return;
     }
     if (bytes > STK_COPY_SMALL_BYTES && !file->keys && !stk_copy_is_server_side(file)) {
-        buffer = acquire_buffer(copy, bytes); /* NULL: who needs it fails */
+        buffer = acquire_buffer(copy, bytes); /* NULL: a function that needs it fails */
     }
     if (work->open) {
         run_part(copy, work, buffer);

@@ -1,4 +1,4 @@
-/* Checksums of a source that are made in order, and what counts in them since an earlier run. */
+/* Checksums of a source that need its bytes in order, with those of an earlier run. */
 #include "base/crypto/digest.h"
 #include "base/memory_pages.h"
 #include "storage/vfs/vfs.h"
@@ -124,7 +124,7 @@ static int add_partial(struct stoker_copy *copy, struct stk_copy_file *file,
     return status;
 }
 
-/* What was written, or, of an upload, what was sent: as far as one can look at it. */
+/* Reads the written file, or the uploaded object, if possible. */
 static int reread_bytes(struct stoker_copy *copy, struct stk_copy_file *file,
                         struct stoker_error *error)
 {

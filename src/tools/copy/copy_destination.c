@@ -1,4 +1,4 @@
-/* What a far destination has already: one listing instead of a question for each file. */
+/* Files of a remote destination: one listing instead of a request for each file. */
 #include "base/mem.h"
 #include "tools/copy/copy.h"
 

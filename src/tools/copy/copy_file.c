@@ -1,4 +1,4 @@
-/* One file: whole, or its parts. */
+/* Copies one file, at once or in parts. */
 #include "base/crypto/digest.h"
 #include "base/mem.h"
 #include "base/memory_pages.h"
@@ -40,7 +40,7 @@ static bool is_other_version(const struct stk_copy_file *file, const struct stk_
                           : has_mtime && stat->mtime_ns != file->mtime_ns);
 }
 
-/* An MD5 as a store made it of the whole object: 32 hex digits in quotes. */
+/* An MD5 of the complete object as a store reports it: 32 hex digits in quotes. */
 static bool etag_differs(const char *etag, struct stk_view body)
 {
     uint8_t digest[16];
@@ -80,7 +80,7 @@ static int check_etag(struct stoker_copy *copy, struct stk_copy_file *file, stru
     return status;
 }
 
-/* What is damaged is read again. */
+/* Reads damaged data again. */
 static int verify_small(struct stoker_copy *copy, struct stk_copy_file *file, struct stk_view body,
                         struct stoker_error *error)
 {
@@ -98,7 +98,7 @@ static int verify_small(struct stoker_copy *copy, struct stk_copy_file *file, st
     return status;
 }
 
-/* Of what a killed run left, or of what is whole by now. */
+/* Removes files of a killed run, or of a file that is complete. */
 static void remove_state_file(struct stoker_copy *copy, const struct stk_copy_file *file)
 {
     char *path = stk_copy_partial_path(file, true);
@@ -143,7 +143,7 @@ static int write_small(struct stoker_copy *copy, struct stk_copy_file *file, str
     return status; /* whoever wants the same hidden file has it when close_file gave it back */
 }
 
-/* A file that is in no store, and that somebody wrote to while it was read, may be half of each. */
+/* A local file that a process changed while it was read may be a mix of two versions. */
 static int check_read(struct stoker_copy *copy, struct stk_copy_file *file,
                       struct stoker_error *error)
 {
@@ -306,7 +306,7 @@ int stk_copy_file_begin(struct stoker_copy *copy, struct stk_copy_file *file,
 
     if (status == 0 && !stk_copy_is_server_side(file)) {
         stk_vfs_fetch_checksum(file->source);
-        /* S3 has told by now; others do so with the first part. */
+        /* S3 has reported errors by now; others report them with the first part. */
         file->in_order = !file->to_object ||
                          (file->from_object && (file->from_object->kind != STK_OBJECT_URL_S3 ||
                                                 stk_vfs_composite_checksum(file->source, &whole)));
@@ -445,7 +445,7 @@ static int find_finished_parts(struct stoker_copy *copy, struct stk_copy_file *f
     return status;
 }
 
-/* What an earlier run wrote of the same file is gone on with, by whole parts. */
+/* Continues after the complete parts that an earlier run wrote. */
 static int open_parts(struct stoker_copy *copy, struct stk_copy_file *file,
                       struct stoker_error *error)
 {
@@ -486,7 +486,7 @@ static int wait_for_turn(struct stoker_copy *copy, struct stk_copy_file *file, u
                   : 0;
 }
 
-/* Of one that failed those that wait are told by who failed. */
+/* After a failure, the failed part wakes those that wait. */
 static void end_turn(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t index)
 {
     pthread_mutex_lock(&copy->job.lock);
@@ -513,7 +513,7 @@ static int write_part(struct stoker_copy *copy, struct stk_copy_file *file, uint
     return status;
 }
 
-/* What is done of a part after those before it: summed, and, if it is for this machine, written. */
+/* Work on a part after all parts before it: hashes it and, for a local file, writes it. */
 static int run_in_turn(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t index,
                        struct stk_view part, struct stoker_error *error)
 {
@@ -584,7 +584,7 @@ static int check_source(struct stoker_copy *copy, const struct stk_copy_file *fi
     return status;
 }
 
-/* Busy or broken servers, and an end by somebody's wish. */
+/* Errors of busy or broken servers, and a stop by the caller. */
 bool stk_copy_error_is_resumable(int status)
 {
     static const int passing[] = {
@@ -599,7 +599,8 @@ bool stk_copy_error_is_resumable(int status)
     return false;
 }
 
-/* What may pass is gone on with, as after a kill; else nobody would, and somebody pays. */
+/* After a temporary error the upload is kept for the next run, as after a kill; else it is removed,
+ * since a store charges for it. */
 static void close_upload(struct stoker_copy *copy, struct stk_copy_file *file, int status)
 {
     const _Atomic bool *before = stk_io_set_cancel_flag(&copy->hard_stop);
@@ -635,7 +636,7 @@ int stk_copy_file_end(struct stoker_copy *copy, struct stk_copy_file *file,
             remove_state_file(copy, file);
         }
     }
-    /* Without a whole part there is nothing to go on with; nor with what is damaged. */
+    /* Without a complete part, or with damage, the partial file is useless. */
     if (file->part_path && (status == STOKER_ERROR_CHANGED ||
                             (status < 0 && (file->locked.turn == 0 || !can_resume(copy, file))) ||
                             file->checksum_failed || stk_vfs_checksum_failed(file->source))) {

@@ -1,4 +1,4 @@
-/* Names: of destinations, of their folders, and of what is being written. */
+/* Paths of destinations, of their folders, and of partial files. */
 #include "tools/copy/copy.h"
 
 #include "base/mem.h"
@@ -126,7 +126,7 @@ int stk_copy_make_folders(struct stoker_copy *copy, const char *to, struct stoke
     if (!path) {
         return stk_fail(error, -ENOMEM, "cannot create a folder", "free memory", "'%.400s'", to);
     }
-    pthread_mutex_lock(&copy->folders_lock); /* whoever comes next finds them made */
+    pthread_mutex_lock(&copy->folders_lock); /* the next thread finds them created */
     status = make_folder(copy, path, (size_t)(slash - to), error);
     pthread_mutex_unlock(&copy->folders_lock);
     stk_free(path);
@@ -162,7 +162,7 @@ bool stk_copy_can_write(const char *url)
     bool can = stk_object_url_parse(url, &object, NULL) < 0 || stk_upload_is_supported(object);
 
     stk_object_url_free(object);
-    return can; /* what is no URL at all is told later, and better */
+    return can; /* for an invalid URL a later step has a better error */
 }
 
 bool stk_copy_can_list(const char *path)

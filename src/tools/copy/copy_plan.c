@@ -1,4 +1,4 @@
-/* The planner: what is copied, and where it goes. */
+/* The planner: finds the files to copy, and their destinations. */
 #include "base/mem.h"
 #include "tools/copy/copy.h"
 
@@ -153,7 +153,7 @@ static int find_destination_kind(struct stoker_copy *copy, struct stoker_error *
     return copy->folder && !copy->remote ? make_root(copy, error) : 0;
 }
 
-/* The real path of the destination, or of what is there of the way to it. */
+/* The real path of the destination, or of its deepest folder that exists. */
 static void resolve_local(const struct stoker_copy *copy, char *real)
 {
     char *path = stk_strdup(copy->destination), *slash;
@@ -275,8 +275,8 @@ static int plan_source(struct stoker_copy *copy, const char *source, struct stok
     return status;
 }
 
-/* What has its name at the destination, or lies below it there, is no less the source's for it: it
- * is not removed. */
+/* A skipped entry of the source: the destination's entries of that name, and below it, are not
+ * removed. */
 static int skip_entry(struct stoker_copy *copy, const char *name, struct stoker_error *error)
 {
     struct stk_view key = {(const uint8_t *)name, strlen(name)};
@@ -295,7 +295,7 @@ void stk_copy_count_skipped(struct stoker_copy *copy, uint64_t bytes)
     atomic_fetch_add_explicit(&copy->bytes_done, bytes, memory_order_relaxed);
 }
 
-/* What is there already, and need not be copied again if its hash is right, where one is told. */
+/* Returns true if the destination is up to date, or may be, by its hash, if the source has one. */
 static bool is_unchanged(struct stoker_copy *copy, const char *to, const char *name,
                          const struct stk_walk_entry *entry)
 {
@@ -417,7 +417,7 @@ static int plan_entry(struct stoker_copy *copy, const char *source,
     file->version = entry->version;
     if (kept) {
         snprintf(file->hash, sizeof file->hash, "%s",
-                 entry->hash); /* a worker reads what is there */
+                 entry->hash); /* a worker reads the destination */
     }
     status = stk_copy_queue_push(copy, file);
 done:

@@ -1,4 +1,4 @@
-/* Removing: objects by the thousand, files and folders one by one. */
+/* Removes objects in batches of a thousand, and files and folders one by one. */
 #include "base/mem.h"
 #include "io/clock.h"
 #include "tools/copy/copy.h"
@@ -39,7 +39,7 @@ static int flush(struct stoker_copy *copy, struct key_batch *key_batch, bool her
     return status;
 }
 
-/* key: of the whole object, in the bucket of url. */
+/* key: of the object, in the bucket of url. */
 static int add_key(struct stoker_copy *copy, struct key_batch *key_batch, const char *url,
                    const char *key, struct stoker_error *error)
 {
@@ -63,7 +63,7 @@ static int add_key(struct stoker_copy *copy, struct key_batch *key_batch, const 
     return 0;
 }
 
-/* What was known of them is no more. */
+/* Drops their cached metadata. */
 static void drop_metadata(struct stoker_copy *copy, const struct stk_object_url *object,
                           const struct stk_copy_file *file)
 {
@@ -139,7 +139,7 @@ int stk_copy_remove_walk(struct stoker_copy *copy, struct stk_walk *walk, const 
     struct stk_object_url *object = NULL;
     struct stk_walk_entry *item;
     int status = url ? stk_object_url_parse(root, &object, error) : 0;
-    /* Other stores are told of one after the other. */
+    /* Other stores have no batches: one request for each. */
     uint32_t most =
         object && object->kind == STK_OBJECT_URL_S3 ? STK_UPLOAD_REMOVE_MAX : REMOVE_BATCH_MIN;
 
@@ -277,7 +277,7 @@ int stk_copy_remove(struct stoker_copy *copy, const char *path, struct stoker_er
     stat.kind = STK_ENTRY_DIRECTORY;
     status = options.folder ? 0 : stk_io_stat_path(copy->io, path, &stat, error);
     if (status == -EACCES && stk_io_is_url(path) && !copy->options.recursive) {
-        /* What may be removed may not be read, or not yet: an archived object. */
+        /* An object may be removable although it cannot be read, such as an archived one. */
         stat.kind = STK_ENTRY_FILE;
         status = 0;
     }

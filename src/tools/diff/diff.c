@@ -1,4 +1,4 @@
-/* Comparing: a thread that finds all differences, and the caller who pulls them. */
+/* Diff: a thread that finds all differences, and the caller, who takes them. */
 #include "tools/diff/diff.h"
 
 #include "base/mem.h"
@@ -60,7 +60,7 @@ int stoker_diff_open(struct stoker_diff **diff_out, struct stoker_dataset *a,
     return 0;
 }
 
-/* Of tars: what is read of a folder's files is not known before. */
+/* Only for tars: the bytes to read of a folder's files are unknown before. */
 static void count_bytes(struct stoker_diff *diff)
 {
     for (int s = 0; s < 2; s++) {

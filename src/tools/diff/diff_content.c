@@ -1,4 +1,4 @@
-/* What a sample contains, as one number: of the checksums of its index, or of the bytes. */
+/* Hashes the content of a sample, by the checksums of its index or by its bytes. */
 #include "base/mem.h"
 #include "tools/diff/diff.h"
 
@@ -21,9 +21,9 @@ struct bytes {
     uint32_t shard;
     bool started;
     struct stk_read_ahead reader; /* of a plain shard, or file */
-    struct stk_view block;        /* lent by the reader */
+    struct stk_view block;        /* borrowed from the reader */
     uint64_t block_offset;
-    struct stk_shard_stream *stream; /* owned; of a packed shard */
+    struct stk_shard_stream *stream; /* owned; of a compressed shard */
     uint8_t *piece;                  /* owned: PIECE_BYTES, for what is not read in its order */
     struct stk_xxh3 *sum;            /* owned */
 };
@@ -175,7 +175,7 @@ static int shard_content(struct bytes *bytes, uint32_t shard, struct stoker_erro
         }
         side->entries[i] = (struct stk_diff_entry){.sample = i};
         if (side->shared_shards && side->shared_shards[shard]) {
-            /* The same on both sides, and on none beside: that is all that counts. */
+            /* Only equality matters: the same number on both sides, and for no other sample. */
             side->entries[i].content = stk_xxh3_64(stk_index_shard_digest(index, shard), 32);
             side->entries[i].key = stk_random_key(side->entries[i].content, i - first);
         } else {
@@ -224,7 +224,7 @@ static int fail_short(struct stoker_error *error)
                     "the shard was truncated after it was opened: copy it again", "%s", "");
 }
 
-/* By single reads: of a packed shard, or of members that lie before what was read. */
+/* Reads members one by one: of a compressed shard, or before the current offset. */
 static int add_pieces(struct bytes *bytes, uint64_t offset, uint64_t size,
                       struct stoker_error *error)
 {

@@ -1,4 +1,4 @@
-/* Which members make the difference between two samples of one key. */
+/* Finds the members in which two samples of one key differ. */
 #include "base/mem.h"
 #include "tools/diff/diff.h"
 
@@ -72,7 +72,7 @@ int stk_diff_members(const struct stoker_diff *diff, const uint64_t samples[2], 
     return status;
 }
 
-/* Appends a word; one that does not fit whole is left out. */
+/* Appends a word, unless it does not fit. */
 static void add(char *text, size_t capacity, const char *before, const char *extension,
                 const char *after)
 {
@@ -109,7 +109,7 @@ static int load(const struct stoker_diff *diff, struct half *half, uint64_t samp
     return status;
 }
 
-/* XXH3-64 and size of one member's bytes. 1: it lies in a packed shard, and is not read. */
+/* XXH3-64 and size of a member. Returns 1 if it is in a compressed shard, and not read. */
 static int read_sum(const struct half *half, const struct stk_member *location, uint64_t *sum_out,
                     uint64_t *bytes_out, struct stoker_error *error)
 {
@@ -155,7 +155,7 @@ static int read_sum(const struct half *half, const struct stk_member *location, 
     return status;
 }
 
-/* 0: the same; 1: they differ; 2: that is not known. */
+/* Returns 0 if they are equal, 1 if they differ, 2 if that is unknown. */
 static int compare(const struct half *a, uint32_t at, const struct half *b, uint32_t with,
                    struct stoker_error *error)
 {

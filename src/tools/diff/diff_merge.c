@@ -1,4 +1,4 @@
-/* Sorting entries, and merging the two sides into what differs.
+/* Sorts entries, and merges the two sides into differences.
  *
  * Radix sort in place, most significant byte first ("American flag": McIlroy, Bostic, McIlroy
  * 1993): the first byte by one round for each side, then 256 buckets for each, in parallel. */
@@ -226,7 +226,7 @@ static int pair(struct stoker_diff *diff, uint64_t kept[2], const uint64_t left[
     return 0;
 }
 
-/* In place: what is kept never passes what was read. */
+/* In place: the write position never passes the read position. */
 static int merge_sides(struct stoker_diff *diff, struct stoker_error *error)
 {
     struct stk_diff_side *a = &diff->sides[0], *b = &diff->sides[1];

@@ -1,4 +1,4 @@
-/* Shards that both sides have, by their SHA-256: what is in them need not be looked at. */
+/* Finds shards that both sides have, by SHA-256: their samples need not be compared. */
 #include "base/mem.h"
 #include "tools/diff/diff.h"
 
@@ -7,7 +7,7 @@
 #include <string.h>
 
 struct hashed {
-    const uint8_t *digest; /* lent by the index */
+    const uint8_t *digest; /* borrowed from the index */
     uint32_t shard;
 };
 

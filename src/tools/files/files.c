@@ -1,5 +1,5 @@
-/* Files by their names: what they are, what lies below them, their bytes; and many ranges of them,
- * side by side: near ones of an object come in one request. */
+/* Files and objects by name: metadata, listings, reads, and reads of many ranges in parallel, where
+ * adjacent ranges of an object are joined into one request. */
 #include "tools/files/file_handle.h"
 
 #include "base/mem.h"
@@ -250,7 +250,7 @@ int stk_file_fail(struct stoker_file *file, int64_t status, uint64_t offset,
     struct stk_io *io = file->engine->io;
 
     if (status == STOKER_ERROR_CHANGED || status == -ENOENT) {
-        stk_vfs_set_metadata(io, file->path, NULL); /* who opens it again asks */
+        stk_vfs_set_metadata(io, file->path, NULL); /* the next open requests it again */
     }
     if (error && !stk_io_last_read_error(io, file->file, (int)status, error)) {
         stk_fail(error, (int)status, "cannot read the file", "check the disk, or the server",
@@ -350,7 +350,7 @@ static void read_local(struct reading *reading, struct stoker_range *range)
     }
 }
 
-/* What of a range lies within its file. */
+/* Bytes of a range that are inside its file. */
 static uint64_t range_is_inside(const struct stoker_range *range)
 {
     uint64_t size = range->file->bytes;
@@ -398,7 +398,7 @@ static int plan_all(struct reading *reading)
         }
     }
     reading->count = held;
-    if (!reading->apart) { /* else they are asked for in the caller's order */
+    if (!reading->apart) { /* else they are requested in the caller's order */
         qsort(reading->order, held, sizeof *reading->order, compare);
     }
     for (size_t i = 0; i < held; i += reading->runs[reading->run_count++].count) {

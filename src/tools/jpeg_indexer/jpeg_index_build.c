@@ -1,5 +1,5 @@
-/* Makes the marks of a data set's JPEGs, or checks them: samples in rounds on the engine's threads,
- * their entries into the file in storage order. */
+/* Builds or checks the JPEG index of a data set: rounds of samples on the engine's threads; entries
+ * are written in storage order. */
 #include "base/mem.h"
 #include "base/memory_budget.h"
 #include "base/options.h"
@@ -24,7 +24,7 @@
 _Static_assert(2ull * READ_BYTES_MAX <= UINT32_MAX, "an entry counts the picture's bytes");
 #define WAIT_MS 30000u /* for memory */
 
-/* What one thread makes of ROUND_SAMPLES samples. */
+/* Work of one thread on ROUND_SAMPLES samples. */
 struct round {
     struct stk_jpeg_decoder *decoder; /* owned, as all here; kept for the next round */
     uint8_t *picture, *space, *entries;
@@ -136,7 +136,7 @@ static int add_entry(struct stoker_jpeg_indexer *marker, struct round *round,
     return 0;
 }
 
-/* A member whole: 1; 0: it is too large to have marks. */
+/* Reads a complete member. Returns 1, or 0 if it is too large for an entry. */
 static int read_picture(struct stoker_jpeg_indexer *marker, struct round *round, uint64_t sample,
                         const char *extension, struct stk_view *picture_out,
                         struct stoker_error *error)
@@ -228,7 +228,7 @@ static int run_round(void *context, uint64_t number, struct stoker_error *error)
     return status;
 }
 
-/* What a round made, into the file. */
+/* Writes the entries of a round. */
 static int finish_round(struct stoker_jpeg_indexer *marker, struct round *round, uint64_t first,
                         struct stoker_error *error)
 {
@@ -254,7 +254,7 @@ static int finish_round(struct stoker_jpeg_indexer *marker, struct round *round,
     return status;
 }
 
-/* Nothing is there to be checked: why. */
+/* Returns the reason why there is no index to check. */
 static int fail_check(struct stoker_jpeg_indexer *marker, struct stoker_error *error)
 {
     struct stoker_dataset *dataset = marker->dataset;

@@ -1,4 +1,4 @@
-/* What is left out: limits while shards are written, the list when they are. */
+/* Samples left out: limits while shards are written, and the list afterwards. */
 #include "tools/pack/left_out.h"
 
 #include "base/mem.h"
@@ -8,7 +8,7 @@
 
 #define FIRST_BYTES 600u /* of the first damaged samples, in a sentence */
 
-/* What a shard that was given up had left out. */
+/* Samples left out of a shard that failed. */
 struct stk_left_out_unfinished {
     struct stk_left_out_unfinished *next;
     uint64_t shard;
@@ -136,7 +136,7 @@ int stk_left_out_begin(struct stk_left_out *left, const struct stk_tar_losses *l
     return 0;
 }
 
-/* The sentence is made when all is known (stk_left_out_fail). */
+/* stk_left_out_fail() completes the text. */
 int stk_left_out_check_limit(struct stk_left_out *left, struct stoker_error *error)
 {
     if (left->count <= left->most) {
@@ -270,7 +270,8 @@ static int report_samples(struct report *report, struct stk_bad_sample_list *dam
     return status;
 }
 
-/* Of a shard: what it had when it was given up, or what its done file says. 1: it had some. */
+/* Samples left out of a shard: those before it failed, or those in its done file. Returns 1 if any.
+ */
 static int report_shard(struct report *report, uint64_t shard, struct stoker_error *error)
 {
     struct stk_left_out *left = report->left;
@@ -300,7 +301,7 @@ static int report_shard(struct report *report, uint64_t shard, struct stoker_err
     return status < 0 ? status : 1;
 }
 
-/* Of the source's scan. */
+/* Samples that the scan of the source lost. */
 static int report_loss(struct report *report, const struct stk_bad_sample *loss,
                        struct stoker_error *error)
 {
@@ -327,8 +328,8 @@ static int report_end(struct report *report, int status, struct stoker_error *er
     return status;
 }
 
-/* whole: all shards are; else what was found so far. Under raise that is the first, which is the
- * same whatever the threads. */
+/* whole: all shards are complete; else lists the samples found so far. Without `skip` that is the
+ * first one, which is the same for any number of threads. */
 static int fail_with_list(struct stk_left_out *left, bool whole, struct stoker_error *error)
 {
     struct report report;

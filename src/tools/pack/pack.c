@@ -1,4 +1,4 @@
-/* The packing of a data set: a thread that plans, has whole shards written in parallel, commits. */
+/* Packs a data set: a thread plans, lets the engine write shards in parallel, and commits. */
 #include "base/crypto/digest.h"
 #include "base/mem.h"
 #include "base/options.h"
@@ -28,7 +28,7 @@ struct stoker_pack {
     struct stk_pack_plan plan;   /* of the job's thread, as all down to the counters */
     struct stk_staging staging;
     uint64_t *todo;           /* owned: shards that are to be written */
-    const char **classes;     /* owned: lent by the dataset */
+    const char **classes;     /* owned array; names borrowed from the dataset */
     struct stk_left_out left; /* its list: const once ended */
     struct stk_background_job job;
     _Atomic uint32_t phase;
@@ -224,7 +224,7 @@ static void finish_locked(void *context)
     }
 }
 
-/* What decides over the bytes; kept in the plan file and in the manifest. */
+/* Settings that determine the bytes, for the plan file and the manifest. */
 static json_t *make_settings(const struct stoker_pack *pack)
 {
     const struct stoker_pack_options *options = &pack->options;
@@ -257,7 +257,7 @@ static int open_reader(struct stoker_pack *pack, struct stk_pack_read *reader,
     return stk_pack_read_open(reader, &pack->plan, &options, error);
 }
 
-/* How much smaller pictures become, by a fixed sampling_args of samples. */
+/* Measures how much smaller images become, with a fixed choice of samples. */
 static int find_ratio(struct stoker_pack *pack, uint64_t *ratio_out, struct stoker_error *error)
 {
     uint64_t count = stk_min(pack->plan.sample_count, RATIO_SAMPLES);
@@ -317,8 +317,8 @@ static const char *find_source_hash(const struct stoker_pack *pack, const struct
     return NULL;
 }
 
-/* What is written into a folder of the source would be of the source when the work goes on. What
- * cannot be looked at is passed. */
+/* Refuses a destination inside a folder of the source, since its files would be part of the source
+ * when the work continues. Folders that cannot be read are skipped. */
 static int refuse_inside(struct stoker_pack *pack, struct stoker_error *error)
 {
     char *at = stk_staging_parent(pack->destination);
@@ -395,7 +395,7 @@ static int pack_all(struct stoker_pack *pack, struct stoker_error *error)
     return status < 0 ? status : commit(pack, error);
 }
 
-/* Whether a shard of an earlier run is what this one would make of its samples. */
+/* Returns true if a shard of an earlier run equals the one that this run would write. */
 static bool is_reused(const struct stoker_pack *pack, const struct stk_shard_done *done,
                       uint64_t shard)
 {
@@ -406,7 +406,7 @@ static bool is_reused(const struct stoker_pack *pack, const struct stk_shard_don
                                                            : done->left_out.count == 0);
 }
 
-/* Finds what an earlier run finished, and has the rest written. */
+/* Finds shards of an earlier run, and writes the rest. */
 static int write_shards(struct stoker_pack *pack, struct stoker_error *error)
 {
     const struct stk_pack_plan *plan = &pack->plan;

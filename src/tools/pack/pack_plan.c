@@ -1,4 +1,4 @@
-/* The plan: the pieces of a sample, and the cut into shards. */
+/* Lists the pieces of a sample, and splits samples into shards. */
 #include "tools/pack/pack_plan.h"
 
 #include "base/crypto/key_set.h"

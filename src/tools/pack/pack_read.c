@@ -1,5 +1,5 @@
-/* Reading samples: whole files, members of tars by their place, members of compressed tars from a
- * stream that goes forward. */
+/* Reads samples: complete files, members of tars by their offset, members of compressed tars from a
+ * stream. */
 #include "tools/pack/pack_read.h"
 
 #include "base/mem.h"
@@ -235,7 +235,7 @@ static int read_once(struct stk_pack_read *reader, const struct source_shard *so
 }
 
 /* Waits before try `attempt` (from 1). False: the failure is not one that may pass, the tries are
- * used up, or nobody wants the sample any more. */
+ * used up, or packing was stopped. */
 static bool wait_for_retry(const struct stk_pack_read *reader, int status, uint32_t attempt)
 {
     const struct stk_pack_read_options *options = &reader->options;
@@ -279,8 +279,7 @@ static int read_part(struct stk_pack_read *reader, const struct stk_pack_piece *
         close_source(reader, piece, source_shard);
         if (piece->kind == STK_PACK_PIECE_MEMBER) {
             stk_dataset_reopen_later(reader->plan->dataset, piece->member.shard);
-            stk_shard_stream_close(
-                reader->stream); /* one that failed gives that failure for ever */
+            stk_shard_stream_close(reader->stream); /* after an error it returns the same error */
             reader->stream = NULL;
         }
         if (error) {
@@ -320,7 +319,7 @@ static int copy(struct stk_pack_read *reader, const struct stk_pack_piece *piece
     return status < 0 ? status : compare_sum(reader, piece, stk_shard_file_checksum(out), error);
 }
 
-/* What the index says of the bytes, if it says something. */
+/* Compares the bytes with the checksum of the index, if there is one. */
 static int compare_sum(struct stk_pack_read *reader, const struct stk_pack_piece *piece,
                        uint64_t sum, struct stoker_error *error)
 {
@@ -381,7 +380,8 @@ static int shrink(struct stk_pack_read *reader, const struct stk_pack_piece *pie
     }
     bytes = smaller = (struct stk_view){reader->picture, piece->bytes};
     status = stk_jpeg_shrink_run(reader->shrink, bytes, &smaller, &local);
-    /* Of all, whatever the policy: shards are cut by it. What does not decode stays as it is. */
+    /* All images, whatever the policy: shards are split by it. An image that does not decode is
+     * copied. */
     reader->bytes_before += bytes.bytes;
     reader->bytes_after += smaller.bytes;
     if (status < 0 && (reader->options.strict || !stk_error_is_data(status))) {

@@ -1,5 +1,5 @@
-/* What the source of a pack has: sizes and times of its files, the files beside pictures, and the
- * lines of metadata.jsonl; folder after folder, in parallel. */
+/* Surveys the source of a pack: sizes and times of files, sidecar files of images, and lines of
+ * metadata.jsonl; by folder, in parallel. */
 #include "tools/pack/pack_plan.h"
 
 #include "base/crypto/digest.h"
@@ -279,7 +279,8 @@ static int add_line(struct measure *measure, struct run *run, uint64_t sample,
     return 0;
 }
 
-/* The files beside a picture that differ from it in the extension only. path has room behind. */
+/* Finds sidecar files, which differ from an image only in the extension. path has space for them.
+ */
 static int find_sidecars(struct measure *measure, struct run *run, uint64_t sample,
                          const struct stk_listing *listing, char path[2 * STK_PATH_BYTES_MAX],
                          struct stoker_error *error)

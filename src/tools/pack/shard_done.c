@@ -91,7 +91,7 @@ int stk_shard_done_read(struct stk_shard_done *done_out, struct stk_io *io, cons
     }
     status = stk_staging_find_file(io, path, DONE_BYTES_MAX, &data, &bytes, error);
     if (status <= 0) {
-        goto done; /* never written whole */
+        goto done; /* it was not completed */
     }
     status = stk_io_stat_path(io, shard, &about, &local);
     if (status < 0) {
@@ -129,7 +129,7 @@ void stk_shard_done_deinit(struct stk_shard_done *done)
     *done = (struct stk_shard_done){0};
 }
 
-/* 1: it is whole; 0: it is not; or -ENOMEM. */
+/* Returns 1, 0 if the file is damaged, or -ENOMEM. */
 static int parse(struct stk_shard_done *done, const uint8_t *data, size_t bytes)
 {
     struct head head;

@@ -1,4 +1,4 @@
-/* Writing one shard: the bytes go once through one buffer, where they are also hashed. */
+/* Writes one shard: the bytes pass through one buffer, in which they are also hashed. */
 #include "tools/pack/shard_file.h"
 
 #include "base/crypto/digest.h"
@@ -271,7 +271,7 @@ static int flush(struct stk_shard_file *out, struct stoker_error *error)
     }
     stk_sha256_add(&out->sha, out->buffer + hashed, out->used - hashed);
     status = stk_atomic_file_write(&out->file, out->buffer, out->used, error);
-    if (status < 0) { /* here, that nobody above takes the source for the place */
+    if (status < 0) { /* set here, so that callers do not add the source's */
         stk_error_set_location(error, out->file.temporary, out->written, NULL);
     }
     out->written += out->used;
@@ -279,7 +279,7 @@ static int flush(struct stk_shard_file *out, struct stoker_error *error)
     return status;
 }
 
-/* The class that a member "KEY.cls" tells, which lies whole in the buffer; -1: none. */
+/* Returns the class in a member "KEY.cls", which is complete in the buffer; -1: none. */
 static int64_t find_label(const struct stk_shard_file *out,
                           const struct stk_shard_done_member *member)
 {

@@ -1,4 +1,4 @@
-/* The shard writer: samples from the caller, one after the other, into the same kind of folder. */
+/* The shard writer: writes samples of the caller, one after the other, into a staging folder. */
 #include "base/crypto/key_set.h"
 #include "base/mem.h"
 #include "base/options.h"
@@ -154,7 +154,7 @@ static json_t *make_text(const char *text, const char *what, int *status_out,
     return value;
 }
 
-/* What decides over the bytes, but the samples; kept in the plan file and in the manifest. */
+/* Settings that determine the bytes, except the samples, for the plan file and the manifest. */
 static json_t *make_settings(const struct stoker_shard_writer *writer, const char *source_text,
                              int *status_out, struct stoker_error *error)
 {

@@ -1,4 +1,4 @@
-/* The .part folder: its plan, small files in it, the names of shards, and the commit. */
+/* The .part folder: its plan file, names of shards, and the commit. */
 #include "tools/pack/staging.h"
 
 #include "base/crypto/digest.h"
@@ -99,7 +99,7 @@ static int lock_destination(struct stk_staging *staging, struct stoker_error *er
     return status;
 }
 
-/* Whether a path is there: 1, 0 (and *error untouched) or an error. */
+/* Returns 1 if a path exists, 0 (with *error unchanged) if not, or an error. */
 static int exists(struct stk_io *io, const char *path, struct stk_stat *about,
                   struct stoker_error *error)
 {
@@ -138,7 +138,8 @@ static int check_destination(struct stk_staging *staging, const char *text,
         status = staging->directory ? read_plan(staging, text, error)
                                     : stk_fail_memory(error, "'%.400s'", staging->destination);
         staging->is_renamed =
-            status == 1; /* STATE names what differs, which tells more than "is there" */
+            status ==
+            1; /* STATE names the difference, which is more useful than "already exists" */
         staging->state = STK_STAGING_COMPLETE;
     } else {
         status = stk_fail(error, -EEXIST, "the destination already exists",
@@ -198,7 +199,7 @@ static int check_staging(struct stk_staging *staging, const char *text, struct s
         if (status == 0) { /* no power cut leaves what follows, but not the plan */
             status = stk_io_sync_directory(staging->io, staging->directory, error);
         }
-        if (status == 0) { /* or takes the folder away with what a writer told of */
+        if (status == 0) { /* else removing the folder would lose files of another writer */
             status = sync_parent(staging, error);
         }
     } else if (status > 0) {
@@ -495,7 +496,7 @@ int stk_staging_commit(struct stk_staging *staging, const struct stk_staging_con
 
     if (staging->state == STK_STAGING_OPEN) {
         status = write_contents(staging, content, error);
-        /* Before a done file goes: without them the manifest alone tells what is there. */
+        /* Before a done file is removed: without them, only the manifest lists the shards. */
         status =
             status < 0 ? status : stk_io_sync_directory(staging->io, staging->directory, error);
     }
@@ -507,7 +508,7 @@ int stk_staging_commit(struct stk_staging *staging, const struct stk_staging_con
         status = rename_to_destination(staging, error);
     }
     if (status == 0 && content->left_out > 0) {
-        /* For good, before the plan goes: nobody would take it away without one. */
+        /* Permanently, before the plan file is removed: without a plan no run would remove it. */
         status = remove_name(staging, STK_STAGING_LEFT_OUT_NAME, error);
         status =
             status < 0 ? status : stk_io_sync_directory(staging->io, staging->directory, error);

@@ -1,5 +1,5 @@
-/* Places to go on: access points of an index, which also prove what lies between them, and blocks
- * of bzip2. What streams say by their ends. */
+/* Resume points: seek points of an index, whose checksums also verify the data between them, and
+ * blocks of bzip2. Records errors at the ends of streams. */
 #include "tools/recover/resume_points.h"
 
 #include "base/mem.h"
@@ -93,7 +93,7 @@ static bool find_point(const struct stk_shard_reader *shard_reader, uint64_t *nu
 
 /* ---- sums between points ---------------------------------------------------------------- */
 
-/* Unpacking is at point `number` of the index; false: nothing is compared from here on. */
+/* Decompression is at seek point `number`. Returns false if no data is compared from here on. */
 static bool verify_from(struct stk_shard_reader *shard_reader, uint64_t number)
 {
     struct stk_seek_points_head head;
@@ -196,7 +196,7 @@ int stk_shard_reader_stream_ended(struct stk_shard_reader *shard_reader,
     uint32_t check = ended->check;
 
     if (shard_reader->gap_open) {
-        return 0; /* nothing of it is given */
+        return 0; /* none of its data was returned */
     }
     if (shard_reader->table.comparing && !shard_reader->inexact) {
         check = stk_shard_reader_check_seek_table(
@@ -283,7 +283,7 @@ int stk_shard_reader_resume_from_index(struct stk_shard_reader *shard_reader,
 
 /* ---- blocks of bzip2 -------------------------------------------------------------------- */
 
-/* From behind the begin of the block that failed: unpacking may have run over the next ones. */
+/* Searches after the start of the block that failed: the library may have read the next ones. */
 static int start_blocks(struct stk_shard_reader *shard_reader, struct stoker_error *error)
 {
     uint64_t at =

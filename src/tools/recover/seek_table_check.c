@@ -1,5 +1,5 @@
-/* The seek table of zstd: compared with the frames as they end, and a place to go on where it was
- * true so far. */
+/* Compares the seek table of zstd with the frames as they end, and resumes at its entries as long
+ * as it matched. */
 #include "tools/recover/resume_points.h"
 
 #include "format/compress/decompress.h"
@@ -29,7 +29,7 @@ void stk_shard_reader_use_seek_table(struct stk_shard_reader *shard_reader)
 
     if (shard_reader->compression != STK_COMPRESSION_ZSTD || bytes < sizeof foot + sizeof head ||
         read_at(shard_reader, bytes - sizeof foot, foot, sizeof foot) != (int64_t)sizeof foot) {
-        return; /* what cannot be read is told where its bytes are read */
+        return; /* the error is reported when these bytes are read in order */
     }
     status = stk_zstd_seek_table_read_footer((struct stk_view){foot, sizeof foot}, bytes,
                                              &shard_reader->table.foot, NULL);
@@ -78,7 +78,7 @@ static void next_entry(struct stk_shard_reader *shard_reader, uint64_t packed_by
     shard_reader->table.next++;
 }
 
-/* The entry's checksum against the one frame that it is of: what it proves, or gives away. */
+/* Compares the entry's checksum with the one frame that it covers. */
 static uint32_t compare_sum(struct stk_shard_reader *shard_reader, const uint8_t *entry,
                             const struct stk_decompress_end *ended)
 {
@@ -99,8 +99,8 @@ static uint32_t compare_sum(struct stk_shard_reader *shard_reader, const uint8_t
     return ended->check == STK_DECOMPRESS_CHECK_NONE ? STK_DECOMPRESS_CHECK_MISMATCH : ended->check;
 }
 
-/* Entries up to where the frame ended: each ends where a frame does, and all unpacked bytes up to
- * there are told. One that spans several frames is true as well: reading may begin at it. */
+/* Compares entries up to the end of the frame: each must end where a frame ends, with the same
+ * number of decompressed bytes. An entry may span several frames: reading may start at it, too. */
 uint32_t stk_shard_reader_check_seek_table(struct stk_shard_reader *shard_reader,
                                            const struct stk_decompress_end *ended, uint64_t out)
 {

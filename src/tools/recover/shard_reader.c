@@ -1,4 +1,4 @@
-/* A tape of a shard: the file's blocks, unpacked; over damage it goes on where it can. */
+/* Reads the blocks of a shard, decompresses them, and continues after damage. */
 #include "tools/recover/resume_points.h"
 
 #include "base/mem.h"
@@ -65,7 +65,7 @@ int stk_shard_reader_start(struct stk_shard_reader *shard_reader, struct stk_rea
     return read_block(shard_reader, &shard_reader->compressed, error);
 }
 
-/* Looks at the first block: how is it packed? */
+/* Detects the compression by the first block. */
 static int begin(struct stk_shard_reader *shard_reader, struct stoker_error *error)
 {
     int status;
@@ -190,14 +190,14 @@ int stk_shard_reader_next(struct stk_shard_reader *shard_reader, struct stoker_e
     return STK_SHARD_READER_END;
 }
 
-/* ---- unpacking -------------------------------------------------------------------------- */
+/* ---- decompression -------------------------------------------------------------------------- */
 
 static bool is_last(const struct stk_shard_reader *shard_reader)
 {
     return shard_reader->stopped || shard_reader->reader->offset >= shard_reader->reader->bytes;
 }
 
-/* Something to unpack, if there is anything left. */
+/* Gets the next bytes to decompress, if there are any. */
 static int refill(struct stk_shard_reader *shard_reader, struct stoker_error *error)
 {
     if (shard_reader->compressed.bytes > 0 || shard_reader->blocks) {
@@ -217,8 +217,9 @@ static void drop_compressed(struct stk_shard_reader *shard_reader, size_t bytes)
     shard_reader->compressed_offset += bytes;
 }
 
-/* The first tar header in the room, at any byte: behind a gap nobody knows where blocks begin. What
- * is before it is left out; without one all but what may be the begin of one. */
+/* Searches the buffer for the first tar header, at any byte, since the offset of blocks after a gap
+ * is unknown. Data before it is dropped; without a header, all but its possible start is dropped.
+ */
 static size_t align(struct stk_shard_reader *shard_reader, size_t used)
 {
     size_t at = 0;
@@ -255,7 +256,7 @@ int stk_shard_reader_next_block(struct stk_shard_reader *shard_reader, struct st
     return status < 0 ? status : 1;
 }
 
-/* A block of bzip2 is over: the next one follows it without a gap, if it is whole. */
+/* A block of bzip2 ended: the next one follows without a gap, if it is intact. */
 static int resume_after_block(struct stk_shard_reader *shard_reader, struct stoker_error *error)
 {
     int status = 0;
@@ -310,7 +311,7 @@ static int run(struct stk_shard_reader *shard_reader, size_t *used, struct stoke
     if (status == 0 && stk_decompress_stream_end(shard_reader->decompress, &ended)) {
         status = stk_shard_reader_stream_ended(
             shard_reader, &ended, shard_reader->offset + *used + shard_reader->skip, error);
-        if (shard_reader->position_unknown) { /* what follows may lie elsewhere */
+        if (shard_reader->position_unknown) { /* the next data may be at another offset */
             shard_reader->more =
                 stk_fail(&shard_reader->failure, STOKER_ERROR_CORRUPT,
                          "cannot decompress the shard", "copy the shard again or leave it out",
@@ -321,7 +322,7 @@ static int run(struct stk_shard_reader *shard_reader, size_t *used, struct stoke
     return status == 0 && shard_reader->blocks ? resume_after_block(shard_reader, error) : status;
 }
 
-/* The next piece into the room, so that only the last one is not whole blocks; or a gap. */
+/* Fills the buffer with the next piece of complete blocks (the last may be shorter), or a gap. */
 static int fill(struct stk_shard_reader *shard_reader, struct stoker_error *error)
 {
     size_t used = shard_reader->kept_bytes;
@@ -356,7 +357,7 @@ static int fill(struct stk_shard_reader *shard_reader, struct stoker_error *erro
 
 /* ---- over damage ------------------------------------------------------------------------ */
 
-/* What is known of the gap's end. */
+/* Sets the end of the gap. */
 static void end_gap(struct stk_shard_reader *shard_reader, uint64_t to, bool exact)
 {
     struct stk_shard_gap *gap = &shard_reader->gap;
@@ -386,8 +387,8 @@ static void end_gap(struct stk_shard_reader *shard_reader, uint64_t to, bool exa
     }
 }
 
-/* What is known of the bytes before the damage: the gap's `sure` and `doubted`. end: of all that
- * was unpacked; summed: sums of the index were compared up to here. */
+/* Sets trusted_end and doubted_from of the gap. end: of all decompressed data; summed: data that
+ * was compared with the index ends here. */
 static void open_gap(struct stk_shard_reader *shard_reader, uint64_t from, uint64_t end,
                      bool summed)
 {
@@ -430,7 +431,7 @@ static int try_resume(struct stk_shard_reader *shard_reader, size_t *used,
         (void)stk_xxh3_done(shard_reader->verification.sum);
     }
     shard_reader->verification.proving =
-        false; /* until a place to go on is known, as for the seek table */
+        false; /* until a resume point is found, as for the seek table */
     shard_reader->table.comparing = shard_reader->position_unknown = false;
     if (number == STOKER_ERROR_CORRUPT) {
         status = stk_shard_reader_resume_from_index(shard_reader, error);
@@ -471,7 +472,7 @@ void stk_shard_reader_resume_at(struct stk_shard_reader *shard_reader, uint64_t 
     shard_reader->tried_offset = in + 1;
     shard_reader->skip = to - out;
     shard_reader->more = 1;
-    /* Damage may have unpacked to more than was there. */
+    /* Damaged data may decompress to more than the original. */
     end_gap(shard_reader, stk_max(to, shard_reader->gap.from), to >= shard_reader->gap.from);
 }
 
@@ -484,7 +485,7 @@ static bool is_stream_start(const struct stk_shard_reader *shard_reader,
            (shard_reader->compression != STK_COMPRESSION_ZSTD || look[0] == 0x28);
 }
 
-/* So that a look lies in `packed` and `behind`, where the file has that much. */
+/* Fills `compressed` and `lookahead` with enough bytes for a check, if the file has them. */
 static int look_ahead(struct stk_shard_reader *shard_reader, struct stoker_error *error)
 {
     int status = refill(shard_reader, error);

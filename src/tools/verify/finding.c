@@ -1,4 +1,4 @@
-/* Findings: kept small, given large. */
+/* Findings: stored compactly, returned as struct stoker_finding. */
 #include "base/mem.h"
 #include "tools/verify/verify.h"
 

@@ -1,4 +1,4 @@
-/* The indexes beside the data: what they say of each shard, and whether it is so. */
+/* Compares the indexes of a data set with its shards. */
 #include "base/mem.h"
 #include "tools/verify/verify.h"
 
@@ -54,7 +54,7 @@ static int open_index(struct stoker_verify *verify, uint32_t number, const char 
                : find_index(verify, number, findings, &cause, error);
 }
 
-/* An index that lies where no shard does, if it is there. */
+/* Adds an index in a folder without shards, if it exists. */
 static int open_other_index(struct stoker_verify *verify, const char *file, const char *below,
                             struct stk_verify_findings *findings, struct stoker_error *error)
 {
@@ -93,7 +93,8 @@ int stk_verify_indexes_open(struct stoker_verify *verify, struct stk_verify_find
     if (status == 0) {
         status = open_other_index(verify, sidecar->next_to_data, NULL, findings, error);
     }
-    /* As a data set does it: the cached one counts where there is none beside. */
+    /* As a data set does: the index in the cache folder is used if there is none next to the data.
+     */
     if (status == 0 &&
         stk_io_stat_path(verify->engine->io, sidecar->next_to_data, &about, NULL) < 0) {
         status = open_other_index(verify, sidecar->cache, sidecar->root, findings, error);
@@ -102,7 +103,7 @@ int stk_verify_indexes_open(struct stoker_verify *verify, struct stk_verify_find
     return status;
 }
 
-/* A finding about the index as a whole. */
+/* Adds a finding about the complete index. */
 static int find_index(struct stoker_verify *verify, uint32_t root,
                       struct stk_verify_findings *findings, struct stoker_error *cause,
                       struct stoker_error *error)
@@ -131,7 +132,7 @@ static int number_objects(struct stoker_verify *verify, struct stk_string_table 
 
         status = stk_string_table_add(paths, (struct stk_view){(const uint8_t *)path, strlen(path)},
                                       1u << 30, &number);
-        /* The same file path_args twice: the first one is compared. */
+        /* A file that is named twice is compared once. */
     }
     return status;
 }

@@ -105,7 +105,7 @@ void stk_manifest_roots_deinit(struct stoker_verify *verify)
     *roots = (struct stk_manifest_roots){0};
 }
 
-/* Folders that were path_args: an index of shards in folders below lies there. */
+/* Adds folders that the user named: an index of shards in subfolders is there. */
 static int add_urls(struct stoker_verify *verify, struct stk_string_table *folders)
 {
     int status = 0;
@@ -216,7 +216,7 @@ static char *manifest_path(const struct stk_manifest_root *root, const char *end
     return path;
 }
 
-/* A whole file in memory; *data_out is NULL when there is none. */
+/* Reads a complete file; *data_out is NULL if it does not exist. */
 static int read_file(struct stk_io *io, const char *path, uint8_t **data_out, size_t *bytes_out,
                      struct stoker_error *error)
 {

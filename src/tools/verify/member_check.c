@@ -1,4 +1,4 @@
-/* Names and samples of a shard's members, and damage between them, as the walk brings them. */
+/* Checks names and samples of members, and damage between members, in the order of the walk. */
 #include "base/random.h"
 #include "format/tar/wds_name.h"
 #include "tools/verify/verify.h"
@@ -247,9 +247,9 @@ void stk_shard_check_add_doubt(struct stk_shard_check *check, uint64_t from, uin
     }
 }
 
-/* Damage in the tar came with the packed stream, or was there before it was packed: the stream's
- * checksum will tell (over_gap). Where it has none, all that follows in it may be made of what is
- * wrong. */
+/* The compressed stream was damaged, or the tar was damaged before it was compressed: the checksum
+ * at the end of the stream decides (skip_gap in tar_walk.c). Without a checksum, all data that
+ * follows in the stream may be wrong. */
 static void mark_damaged_stream(struct stk_shard_check *check, uint64_t at)
 {
     if (!check->is_compressed || check->damaged_stream == check->streams) {
@@ -294,7 +294,7 @@ int stk_shard_check_add_damage(struct stk_shard_check *check, uint32_t kind,
         strncat(cause->what, text, sizeof cause->what - strlen(cause->what) - 1);
     }
     if (check->keys.count > 0 && check->sample != STK_SHARD_CHECK_NO_SAMPLE) {
-        /* In a packed stream what is wrong may begin before it shows. */
+        /* In a compressed stream, damage may begin before it is detected. */
         check->samples[check->sample].flags |=
             check->is_compressed && !stk_shard_check_is_verified(check) ? STK_CHECK_SAMPLE_BAD
                                                                         : STK_CHECK_SAMPLE_SUSPECT;
@@ -312,9 +312,8 @@ int stk_shard_check_add_damage(struct stk_shard_check *check, uint32_t kind,
                : stk_shard_check_add_range(check, from, to, false, error);
 }
 
-/* A sample beside damage may have lost members. It is taken for whole if it has the extensions
- * that most samples of the shard have (majority by Boyer and Moore, 1981), and was not given its
- * name by a header that is lost. */
+/* A sample next to damage may have lost members. It is complete if it has the extensions that most
+ * samples of the shard have (majority by Boyer and Moore, 1981), and if no lost header named it. */
 void stk_shard_check_suspects(struct stk_shard_check *check)
 {
     uint64_t shape = 0, votes = 0, count = 0, whole = 0;

@@ -1,4 +1,4 @@
-/* Contents of members: checksums of the index, and pictures. */
+/* Checks contents of members: checksums of the index, and images. */
 #include "base/memory_pages.h"
 #include "tools/verify/verify.h"
 
@@ -10,7 +10,7 @@
 
 static int find_bad_size(struct stk_shard_check *check, struct stoker_error *error);
 
-/* Room for a member that does not lie in one block. */
+/* Allocates memory for a member that does not fit in one block. */
 static int keep_bytes(struct stk_shard_check *check, struct stoker_error *error)
 {
     struct stoker_engine *engine = check->verify->engine;

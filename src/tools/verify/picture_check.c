@@ -1,4 +1,4 @@
-/* One picture: what kind it is, its header, its chunks and end; and, for deep, all its pixels. */
+/* Checks one image: format, header, chunks and end; with `deep`, all its pixels. */
 #include "base/mem.h"
 #include "tools/verify/verify.h"
 
@@ -18,7 +18,7 @@ static int check_jpeg(struct stk_view bytes, struct stoker_error *error);
 static int decode(struct stoker_verify *verify, struct stk_codec **codec, struct stk_view bytes,
                   const struct stk_codec_info *info, struct stoker_error *error);
 
-/* What names the kind: all after the last dot, so that "left.png" is one. 0: no picture. */
+/* Returns the format by the text after the last dot, so that "left.png" is one; 0: no image. */
 static uint32_t kind_of(const char *extension)
 {
     static const struct {

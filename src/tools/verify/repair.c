@@ -1,10 +1,10 @@
-/* Repair: a damaged shard is written anew beside itself, without what is damaged. When all are
- * written they take their names, in an order that can be ended at any point and begun again:
+/* Repair writes a damaged shard again, next to the original, without the damaged samples. After all
+ * are written they get their names, in an order that can be interrupted at any point and repeated:
  *
- *   1. SHARD.repair whole and synced      SHARD is as it was; the next repair writes it again
+ *   1. SHARD.repair complete, synced      SHARD is unchanged; the next repair writes it again
  *   2. SHARD.original = SHARD (a link)    the same
- *   3. the manifest tells of the new one  SHARD does not fit it, is still damaged, and the next
- *                                         repair makes the same bytes of it again
+ *   3. manifest has the new shard         SHARD does not match it and is still damaged; the next
+ *                                         repair writes the same bytes again
  *   4. SHARD.repair -> SHARD              done */
 #include "base/mem.h"
 #include "tools/verify/verify.h"
@@ -29,7 +29,7 @@ struct copy {
     struct stk_io *io;
     struct stk_output *out;
     struct stk_sha256 sha;       /* of what is written */
-    uint64_t bytes, tar_bytes;   /* written; before they were packed */
+    uint64_t bytes, tar_bytes;   /* written; before compression */
     struct stk_compress *packer; /* owned; NULL: a plain tar */
     uint8_t *packed;             /* owned, with it: PACKED_BYTES */
 };
@@ -213,7 +213,7 @@ static int plan(struct stk_shard_check *check, uint64_t *dropped_out, uint64_t *
     return 0;
 }
 
-/* As the shard was packed: where unpacking could begin inside of it, it can again. */
+/* Compresses as the shard was: if decompression could start inside of it, it can again. */
 static int open_packer(const struct stk_shard_check *check, struct copy *copy,
                        struct stoker_error *error)
 {
@@ -276,7 +276,7 @@ static int emit_zeros(struct copy *copy, uint64_t bytes, struct stoker_error *er
     return status;
 }
 
-/* What of a piece of the tar, that begins at `at`, stays. */
+/* Writes those bytes of a piece of the tar, which begins at `at`, that are not left out. */
 static int copy_piece(struct stk_shard_check *check, struct copy *copy, uint64_t at,
                       struct stk_view piece, uint32_t *next, struct stoker_error *error)
 {
@@ -523,7 +523,7 @@ static int finish_files(struct stoker_verify *verify, struct stk_verify_findings
 
     for (uint64_t i = 0; i < verify->objects.count && status == 0; i++) {
         const char *path = object_path(verify, i);
-        /* "./" and "../": what would be beside them has no name that one can guess. */
+        /* "./" and "../": the name of a folder next to them is unknown. */
         bool named = root > 1 && path[root - 1] == '/' && path[root - 2] != '.';
 
         if (verify->mended[i].state != STK_REPAIR_MOVE_FILE) {

@@ -9,7 +9,7 @@ static const char *object_path(const struct stoker_verify *verify, uint64_t obje
     return verify->objects.text + verify->objects.paths[object];
 }
 
-/* Opens the object; 1: it cannot be read, which is told. */
+/* Opens the object. Returns 1 if it cannot be read, after adding a finding. */
 static int start(struct stk_shard_check *check, uint64_t object, struct stoker_error *error)
 {
     struct stoker_error cause = {0};
@@ -30,7 +30,7 @@ static int start(struct stk_shard_check *check, uint64_t object, struct stoker_e
     return status < 0 ? status : 1;
 }
 
-/* The bytes against the manifest's entry, or without one against the index. */
+/* Compares the SHA-256 with the manifest's entry, or without one with the index. */
 static int compare_digest(struct stk_shard_check *check, const struct stk_manifest_shard *entry,
                           struct stoker_error *error)
 {
@@ -91,7 +91,7 @@ int stk_shard_check_run(struct stk_shard_check *check, uint64_t object, struct s
 
 /* ---- files of a folder ------------------------------------------------------------------ */
 
-/* What an index says of the file: its key, its class, its checksum. */
+/* Compares key and class of the file with the index, and takes its checksum. */
 static int file_index_entry(struct stk_shard_check *check, uint64_t object,
                             struct stoker_error *error)
 {
@@ -131,7 +131,7 @@ int stk_shard_check_file(struct stk_shard_check *check, uint64_t object, struct 
 
     check->broken = false;
     if (check->sum) {
-        (void)stk_xxh3_done(check->sum); /* of a file that could not be read to its end */
+        (void)stk_xxh3_done(check->sum); /* of a file that was not read to its end */
     }
     status = start(check, object, error);
     memset(&check->member, 0, sizeof check->member);

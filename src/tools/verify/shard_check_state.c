@@ -1,4 +1,4 @@
-/* What the parts of a shard's check share: findings, and the members and ranges for repair. */
+/* State that the parts of a shard's check share: findings, and members and ranges for repair. */
 #include "base/mem.h"
 #include "base/memory_pages.h"
 #include "tools/verify/verify.h"

@@ -1,5 +1,5 @@
-/* A shard's tape, walked as a tar; after damage the walk goes on at the next block that is a header
- * by its checksum. */
+/* Walks a shard as a tar. After damage the walk continues at the next block that is a header by its
+ * checksum. */
 #include "tools/verify/verify.h"
 
 #include "format/compress/decompress.h"
@@ -11,16 +11,16 @@ enum { BLOCK_BYTES = 512 };
 
 struct walk {
     struct stk_shard_check *check;
-    struct stk_shard_reader tape;
+    struct stk_shard_reader reader;
     struct stk_view piece; /* of the tar; begins at a multiple of BLOCK_BYTES */
     uint64_t offset;       /* of the piece */
     bool ended;            /* no piece follows */
     struct stk_tar *tar;   /* owned */
     uint64_t base;         /* where it began */
     uint64_t last_end;     /* of the last member */
-    bool jumped;           /* over a gap: the tar's parser does not know of it yet */
-    bool damaged; /* the packing ends too early: told already, and what the tar lacks comes from it
-                   */
+    bool jumped;           /* over a gap, of which the tar parser does not know yet */
+    bool damaged; /* the compressed data ends too early: has a finding, which explains that the tar
+                     ends early, too */
     struct {
         bool open;
         uint64_t fed, end, padded_end;
@@ -38,7 +38,7 @@ static int resume(struct walk *walk, struct stoker_error *error);
 static int walk_tar(struct walk *walk, struct stoker_error *error);
 static int open_tar(struct walk *walk, uint64_t base, struct stoker_error *error);
 
-/* What cannot be read is a finding, and the end. */
+/* Adds a finding for data that cannot be read, and ends the walk. */
 static int unreadable(struct walk *walk, struct stoker_error *cause, struct stoker_error *error)
 {
     walk->check->broken = true;
@@ -49,8 +49,8 @@ static int unreadable(struct walk *walk, struct stoker_error *cause, struct stok
     return stk_shard_check_add_finding(walk->check, STOKER_FINDING_UNREADABLE, cause, NULL, error);
 }
 
-/* What streams say by their ends, and sums of the index: bytes that were unpacked without an error,
- * and are not right, or may not be. */
+/* Adds a finding for data that was decompressed without an error, but whose stream or index has
+ * another checksum, or none. */
 static int add_error_finding(struct stk_shard_check *check,
                              const struct stk_shard_error *shard_error, struct stoker_error *error)
 {
@@ -99,22 +99,22 @@ static int add_error_findings(struct walk *walk, struct stoker_error *error)
     struct stoker_error cause = {0};
     int status = 0;
 
-    for (uint32_t i = 0; i < walk->tape.error_count && status == 0; i++) {
-        const struct stk_shard_error *shard_error = &walk->tape.errors[i];
+    for (uint32_t i = 0; i < walk->reader.error_count && status == 0; i++) {
+        const struct stk_shard_error *shard_error = &walk->reader.errors[i];
 
-        /* A stale index is what is wrong itself. */
+        /* If the index is stale, its checksums mean nothing. */
         if (shard_error->kind != STK_SHARD_ERROR_INDEX ||
             !check->verify->roots.items[check->index_check.root].stale) {
             status = add_error_finding(check, shard_error, error);
         }
     }
-    if (status == 0 && walk->tape.mismatch.what) {
+    if (status == 0 && walk->reader.mismatch.what) {
         check->rewrite = true;
         stk_fail(&cause, STOKER_ERROR_CORRUPT, "the seek table does not match the frames",
                  "stoker does not need it, other programs may: copy the shard again, or "
                  "--repair",
-                 "%s", walk->tape.mismatch.what);
-        cause.offset = walk->tape.mismatch.at;
+                 "%s", walk->reader.mismatch.what);
+        cause.offset = walk->reader.mismatch.at;
         status = stk_shard_check_add_finding(check, STOKER_FINDING_TABLE, &cause, NULL, error);
     }
     return status;
@@ -130,7 +130,7 @@ int stk_tar_walk(struct stk_shard_check *check, struct stoker_error *error)
     stk_shard_check_reader_options(check, &options);
     options.sha = check->sha;
     options.counter = &check->verify->count.bytes;
-    status = stk_shard_reader_start(&walk.tape, &check->reader, &options, &cause);
+    status = stk_shard_reader_start(&walk.reader, &check->reader, &options, &cause);
     status = status < 0 ? unreadable(&walk, &cause, error) : next_piece(&walk, error);
     if (status == 0 && !check->broken) {
         status = open_tar(&walk, 0, error);
@@ -138,19 +138,19 @@ int stk_tar_walk(struct stk_shard_check *check, struct stoker_error *error)
     if (status == 0 && !check->broken) {
         status = walk_tar(&walk, error);
     }
-    if (status == 0 && !check->broken && stk_shard_reader_drain(&walk.tape, &cause) < 0) {
+    if (status == 0 && !check->broken && stk_shard_reader_drain(&walk.reader, &cause) < 0) {
         status = unreadable(&walk, &cause, error);
     }
     if (status == 0 && !check->broken) {
         status = add_error_findings(&walk, error);
     }
-    check->broken = check->broken || walk.tape.stopped;
-    check->compression = walk.tape.compression;
-    check->level = walk.tape.level;
-    check->streams = walk.tape.streams;
-    check->tar_bytes = walk.tape.bytes;
+    check->broken = check->broken || walk.reader.stopped;
+    check->compression = walk.reader.compression;
+    check->level = walk.reader.level;
+    check->streams = walk.reader.streams;
+    check->tar_bytes = walk.reader.bytes;
     stk_tar_close(walk.tar);
-    stk_shard_reader_stop(&walk.tape);
+    stk_shard_reader_stop(&walk.reader);
     return status;
 }
 
@@ -167,7 +167,7 @@ static int open_tar(struct walk *walk, uint64_t base, struct stoker_error *error
     return stk_tar_open(&walk->tar, size, &limits, error);
 }
 
-/* The next piece, fed to the member whose data goes by; an empty one at the end. */
+/* Takes the next piece, and passes it to the open member; an empty one at the end. */
 static int next_piece(struct walk *walk, struct stoker_error *error)
 {
     struct stoker_error cause = {0};
@@ -176,32 +176,32 @@ static int next_piece(struct walk *walk, struct stoker_error *error)
     walk->offset += walk->piece.bytes;
     walk->piece.bytes = 0;
     while (status == 0 && event == STK_SHARD_READER_GAP && !walk->ended) {
-        event = stk_shard_reader_next(&walk->tape, &cause);
+        event = stk_shard_reader_next(&walk->reader, &cause);
         if (event < 0) {
             walk->ended = true;
             return unreadable(walk, &cause, error);
         }
-        walk->check->is_compressed = walk->tape.compression != STK_COMPRESSION_NONE;
+        walk->check->is_compressed = walk->reader.compression != STK_COMPRESSION_NONE;
         status = event == STK_SHARD_READER_GAP ? skip_gap(walk, error) : 0;
         walk->ended = event == STK_SHARD_READER_END;
     }
-    walk->check->broken = walk->check->broken || walk->tape.stopped;
+    walk->check->broken = walk->check->broken || walk->reader.stopped;
     if (status < 0 || walk->ended) {
         return status;
     }
-    walk->piece = walk->tape.piece;
-    walk->offset = walk->tape.offset;
-    walk->check->streams = walk->tape.streams;
-    walk->check->no_checksum = walk->tape.no_checksum;
+    walk->piece = walk->reader.piece;
+    walk->offset = walk->reader.offset;
+    walk->check->streams = walk->reader.streams;
+    walk->check->no_checksum = walk->reader.no_checksum;
     return feed(walk, error);
 }
 
-/* Part of the tar is not there. What hangs on it: the member whose data went by, and, since damage
- * in a packed stream reaches further than it shows, the one before it. */
+/* A part of the tar is missing. That affects the current member, and, since damage in a compressed
+ * stream may begin before it is detected, the one before it. */
 static int skip_gap(struct walk *walk, struct stoker_error *error)
 {
     struct stk_shard_check *check = walk->check;
-    struct stk_shard_gap *gap = &walk->tape.gap;
+    struct stk_shard_gap *gap = &walk->reader.gap;
     int status = 0;
 
     if (walk->member.open) {
@@ -216,7 +216,7 @@ static int skip_gap(struct walk *walk, struct stoker_error *error)
                                   STK_SHARD_DOUBT_UNVERIFIED);
         stk_shard_check_add_doubt(check, gap->doubted_from, gap->from, STK_SHARD_DOUBT_CHECKSUM);
         if (check->damaged_stream == check->streams && !gap->verified) {
-            /* It began there, or behind what checksums prove. */
+            /* It began there, or after the data that checksums verify. */
             stk_shard_check_add_doubt(check, stk_max(check->damaged_at, gap->trusted_end),
                                       gap->from, STK_SHARD_DOUBT_WRONG);
         }
@@ -233,7 +233,7 @@ static int skip_gap(struct walk *walk, struct stoker_error *error)
     return status;
 }
 
-/* Behind a gap, at the next header. 1: the walk goes on; 0: none came. */
+/* Continues after a gap, at the next header. Returns 1, or 0 if there is none. */
 static int resume(struct walk *walk, struct stoker_error *error)
 {
     uint64_t from = walk->offset, header;
@@ -241,7 +241,7 @@ static int resume(struct walk *walk, struct stoker_error *error)
 
     walk->jumped = false;
     status = find_header(walk, from, &header, error);
-    walk->jumped = false; /* over what gaps there were on the way */
+    walk->jumped = false; /* gaps on the way were skipped */
     if (status == 0 && header > from) {
         status = stk_shard_check_add_range(walk->check, from, header, false, error);
     }
@@ -262,7 +262,7 @@ static bool is_zero(const uint8_t *data, uint64_t bytes)
     return true;
 }
 
-/* What the piece has of the open member: data, then padding. */
+/* Passes bytes of the piece to the open member: data, then padding. */
 static int feed(struct walk *walk, struct stoker_error *error)
 {
     uint64_t piece_end = walk->offset + walk->piece.bytes;
@@ -386,7 +386,7 @@ static int tar_failed(struct walk *walk, struct stoker_error *cause, struct stok
         return number;
     }
     if (walk->damaged) {
-        return 0; /* the packing's end was told, and cut the member short */
+        return 0; /* the end of the compressed data has a finding, and cut the member */
     }
     if (cause->offset != STOKER_NO_OFFSET) {
         cause->offset += walk->base;

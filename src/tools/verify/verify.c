@@ -1,4 +1,4 @@
-/* Verifying: a thread that goes through the stages, and the caller who pulls what they found. */
+/* Verify: a thread that runs the stages, and the caller, who takes their findings. */
 #include "tools/verify/verify.h"
 
 #include "base/mem.h"
@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { FILES_AHEAD = 64 }; /* of a store, on their way to a worker */
+enum { FILES_AHEAD = 64 }; /* of a store, prefetched for a worker */
 
 static int resolve(struct stoker_verify_options *options,
                    const struct stoker_verify_options *user_options, struct stoker_error *error);
@@ -76,8 +76,8 @@ static int resolve(struct stoker_verify_options *options,
     return 0;
 }
 
-/* What objects of a store are, which a listing may have told too long ago, or too little of, is
- * asked for at once: one after the other would take a round trip each. A hint. */
+/* Requests metadata of remote objects together, since the listing may be too old or incomplete, and
+ * one request after the other would take a round trip each. Only a hint. */
 static void prefetch_metadata(struct stoker_verify *verify, uint64_t first, uint64_t end)
 {
     const char *text = verify->objects.text;
@@ -101,7 +101,7 @@ static void prefetch_metadata(struct stoker_verify *verify, uint64_t first, uint
     stk_free(names);
 }
 
-/* Lists the objects, asks for the tars' sizes (for the time left), makes the stages. */
+/* Lists the objects, gets the sizes of tars (for the progress), creates the stages. */
 static int prepare(struct stoker_verify *verify, struct stoker_error *error)
 {
     struct stk_io *io = verify->engine->io;
