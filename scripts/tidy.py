@@ -32,7 +32,7 @@ PARSER_ROOMS = {"format", "codec", "jpeg", "png", "field", "index", "foreign", "
 PARSER_FILES = {"braces.c", "manifest.c", "journal.c", "index_journal.c", "stamp.c",
                 "index_stamp.c", "wire.c", "fault_wire.c", "ini.c", "seal.c", "checksum.c",
                 "sampling_table.c"}
-READERS = re.compile(r"\b(json_load\w*|msgpack_unpack_next|inflate|ZSTD_decompressStream"
+READERS = re.compile(r"\b(json_load\w*|XML_Parse|msgpack_unpack_next|inflate|ZSTD_decompressStream"
                      r"|BZ2_bzDecompress|lzma_code|jpeg_read_header|png_read_info|WebPDecode)\s*\(")
 HEADER_WORDS = ("Owner", "Threads", "Memory", "Bound")
 FOLDERS = ("include", "src", "python", "scripts", "bench", "examples", ".ci")
