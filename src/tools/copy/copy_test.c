@@ -1,6 +1,6 @@
-/* Goal: between folders of this machine the same bytes and names arrive, once, and nothing half;
- * what cannot be copied is an error, and costs nobody else its place. Method: real folders, parts
- * small enough that files have several; the parts of a killed run are laid out by hand. Stores:
+/* Goal: copies between local folders have the same bytes and names, and no partial file; a file
+ * that cannot be copied is an error, and the others are copied. Method: real folders, parts small
+ * enough that files have several; the parts of a killed run are laid out by hand. Stores:
  * python/tests/test_copy.py. Covers copy_file.c, copy_plan.c, copy_paths.c, copy_remove.c,
  * copy_destination.c, of copy_checksum.c what it does with files of this machine. */
 #include "tools/copy/copy.h"

@@ -1,8 +1,8 @@
-/* Goal: the samples that two data sets do not have in common are found, each once, whatever the
- * shards, the order, the packing and the threads; checksums of an index are taken for the bytes;
- * what cannot be read is an error; nothing leaks when any call fails.
- * Method: rows of two small data sets in the simulated world; random sets beside counting by hand;
- * a disk that fails for what must not be read; fail-nth. Covers diff.c, diff_content.c,
+/* Goal: each sample in which two data sets differ is found once, for any shards, order, compression
+ * and number of threads; checksums of an index replace the bytes; data that cannot be read is an
+ * error; nothing leaks when any call fails.
+ * Method: rows of two small simulated data sets; random sets compared with a simple count; a disk
+ * that fails for data that must not be read; fail-nth. Covers diff.c, diff_content.c,
  * diff_member.c, diff_merge.c, diff_shards.c. */
 #include "base/mem.h"
 #include "tools/diff/diff.h"

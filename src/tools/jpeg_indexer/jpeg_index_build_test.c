@@ -1,7 +1,7 @@
-/* Goal: with marks a loader gives the same batches as without, and says that it used them; they
- * are not used for a picture that was replaced, nor with another index; the file is the same
- * whatever the threads; a check finds marks that are not what they should be.
- * Method: a tar of JPEGs of several kinds in the simulated world. Covers jpeg_index_build.c. */
+/* Goal: with a JPEG index a loader returns the same batches as without, and counts that it used it;
+ * it is not used for an image that was replaced, nor with another index; the file is the same for
+ * any number of threads; a check finds wrong entries.
+ * Method: a simulated tar of JPEGs of several kinds. Covers jpeg_index_build.c. */
 #include "tools/jpeg_indexer/jpeg_index_build_test.h"
 
 #include "base/xxh3.h"

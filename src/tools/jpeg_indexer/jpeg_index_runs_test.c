@@ -1,9 +1,9 @@
-/* Goal: each JPEG of a data set gets its marks, whatever its name, size or place, and what a run
- * tells of itself is true; a check finds each sample whose marks are others, too many or missing;
- * a picture that says more of itself than its bytes can hold costs nothing; memory is given back,
- * and a run that fails or is given up leaves nothing.
- * Method: tars in the simulated world, and files of marks written here. Covers jpeg_index_build.c,
- * and where index_locate.c takes the file. */
+/* Goal: each JPEG of a data set gets its entry, for any name, size or position, and the progress is
+ * correct; a check finds each sample whose entries are wrong, extra or missing; an image whose
+ * header claims more than its bytes hold uses no memory; memory is released, and a run that fails
+ * or is closed early leaves no file.
+ * Method: simulated tars, and index files written here. Covers jpeg_index_build.c, and how
+ * index_locate.c finds the file. */
 #include "tools/jpeg_indexer/jpeg_index_build_test.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-/* Goal: a folder or tars become the same bytes whatever the threads and whatever stopped the work
- * before; what is packed is what was there; nothing has its final name before it is whole.
- * Method: the simulated world: rows of sources and of refusals; then every call of the seam fails,
- * or is the last before a kill or a power cut, and the run after it is compared byte by byte.
+/* Goal: a folder or tars are packed into the same bytes for any number of threads and after any
+ * interruption; samples are unchanged; no file has its final name before it is complete.
+ * Method: simulated files: rows of sources and of refusals; then each call of the I/O interface
+ * fails, or is the last before a kill or a power cut, and the next run is compared byte by byte.
  * Covers pack.c, pack_plan.c, pack_survey.c, pack_read.c, shard_file.c, staging.c, manifest.c. */
 #include "tools/pack/pack_test.h"
 
@@ -431,7 +431,7 @@ static void test_other_work(void)
     }
 }
 
-/* A disk that was full is path_args as the place, whatever the samples were read from. */
+/* An error of a full disk names the destination, whatever the samples were read from. */
 static void test_goes_on(void)
 {
     for (int kind = 0; kind < 3; kind++) { /* a folder, tars, packed tars */

@@ -1,8 +1,8 @@
-/* Goal: the shard writer keeps what it was given, refuses what would not come back under its key,
- * and goes on after any stop to the same bytes.
- * Method: a fixed list of samples in the simulated world; rows of refusals; then each call of the
- * seam, or allocation, fails or is the last one before a kill or a power cut; who goes on leaves
- * out as many samples as position says. Covers shard_writer.c, shard_file.c and
+/* Goal: the shard writer stores samples unchanged, refuses those that a reader would not find under
+ * their key, and continues after any interruption to the same bytes.
+ * Method: a fixed list of samples over simulated files; rows of refusals; then each call of the I/O
+ * interface, or allocation, fails or is the last before a kill or a power cut; the next run skips
+ * as many samples as position says. Covers shard_writer.c, shard_file.c and
  * shard_done.c. */
 #include "base/random.h"
 #include "base/xxh3.h"

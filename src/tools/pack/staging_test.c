@@ -1,11 +1,11 @@
-/* Goal: a data set whose folder has its final name is whole after a power cut, whichever of the
- * changed names the disk kept; what only unfinished work has is not in it.
- * Method: two small shards in the simulated world; the power goes at each call of a commit, and
- * for each with many choices of the names that are kept (crash_some); whoever goes on ends with
- * the same bytes. Without one of the syncs of the folder (in stk_index_write, before the manifest;
- * in give_name) some sampling_args keeps the manifest, or the folder's name, and not what it stands
- * for; the one between is shard_writer_test's. Covers staging.c
- * and staging_files.c. */
+/* Goal: a data set whose folder has its final name is complete after a power cut, whichever of the
+ * changed names the disk kept, and has no files of unfinished work.
+ * Method: two small simulated shards; a power cut at each call of a commit, each with many choices
+ * of the names that are kept (stk_sim_crash_partial); the next run ends with the same bytes.
+ * Without one of the syncs of the folder (in stk_index_write, before the manifest; in
+ * rename_to_destination) some choice keeps the manifest, or the folder's name, without the files
+ * that it stands for; shard_writer_test.c tests the sync between. Covers staging.c and
+ * staging_files.c. */
 #include "tools/pack/pack_test.h"
 
 #include "tools/pack/shard_file.h"

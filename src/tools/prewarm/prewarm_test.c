@@ -1,7 +1,7 @@
-/* Goal: each byte of each file is read once, whatever the pieces; what fails costs no other file
- * its turn; what is warm is passed over.
- * Method: a folder of files of all sizes around the piece, on the real machine; the simulated world
- * with reads that come late, short or not at all, and pages that leave memory again. */
+/* Goal: each byte of each file is read once, for any size of pieces; an error of one file does not
+ * stop the others; cached pieces are skipped.
+ * Method: a real folder with files of all sizes around the piece; simulated files with reads that
+ * are late, short or fail, and pages that are dropped from memory. */
 #include "tools/prewarm/prewarm.h"
 
 #include "base/mem.h"

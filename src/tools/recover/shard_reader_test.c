@@ -1,8 +1,8 @@
-/* Goal: a tape gives the tar's bytes, wherever the packing is damaged: what is behind an exact gap
- * lies where it lay; what a wrong checksum covers is doubted; reading again gives the same; nothing
- * that is wrong is given without a word; a wrong end of a stream costs nothing, and a seek table
- * that lies is noticed. Method: tars of noise packed by compress.c in the simulated world, damaged
- * by bursts, cuts and flips; the pieces compared with the tar; an index of the whole shard;
+/* Goal: a reader returns the tar's bytes, wherever the compressed data is damaged: data after an
+ * exact gap has its offset; data under a wrong checksum is doubted; a second read returns the same;
+ * no wrong data is returned without an error; a wrong end of a stream loses nothing, and a wrong
+ * seek table is detected. Method: tars of noise compressed by compress.c over simulated files,
+ * damaged by bursts, cuts and flips; pieces compared with the tar; an index of the complete shard;
  * fail-nth. Covers shard_reader.c, resume_points.c, seek_table_check.c. */
 #include "tools/recover/shard_reader.h"
 

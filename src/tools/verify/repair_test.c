@@ -1,8 +1,8 @@
-/* Goal: whatever fails or ends a repair, the old shard's bytes are not lost, nothing leaks or
- * hangs, and repair again comes to the bytes of one that was left alone.
- * Method: a data set with manifest, index and one damaged member in the simulated world; fail-nth
- * over memory and over the seam, cut_nth and power cuts over each call of a repair. Covers
- * repair.c. */
+/* Goal: after any failure or interruption of a repair, the bytes of the old shard are not lost,
+ * nothing leaks or hangs, and a second repair writes the same bytes as an undisturbed one.
+ * Method: a simulated data set with manifest, index and one damaged member; fail-nth over memory
+ * and over the I/O interface, cut_nth and power cuts over each call of a repair. Covers repair.c.
+ */
 #include "tools/verify/verify_sets_test.h"
 
 /* One shard in gzip: a damaged header in it, and its end is cut off. */
