@@ -2,7 +2,9 @@
  * indexed and read as one of tars: a format is a row of the table, and nothing else. Method: the
  * formats of test/tiny.h in the data set's table; plain and gzipped shards; headers only and
  * complete reads with checksums. What formats cannot do is an error with advice. */
+#include "dataset/dataset_scan.h"
 #include "dataset/dataset_test.h"
+#include "format/detect/container_detect.h"
 #include "format/tar/tar_container.h"
 #include "test/tiny.h"
 

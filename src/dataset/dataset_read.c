@@ -16,7 +16,7 @@ int stoker_dataset_info(const struct stoker_dataset *dataset, struct stoker_data
     struct stoker_dataset_info full = {0};
     const struct stk_index *index = dataset->index;
 
-    full.kind = dataset->tars                                ? "joined"
+    full.kind = stk_dataset_is_joined(dataset)               ? "joined"
                 : dataset->objects.kind == STK_SOURCE_FOLDER ? "imagefolder"
                                                              : "webdataset";
     full.sample_count = stk_index_samples(index);
@@ -275,7 +275,7 @@ static int read_compressed(struct stoker_dataset *dataset, const struct stk_memb
                         "call again with more room", "%llu bytes",
                         (unsigned long long)member->bytes);
     }
-    status = stk_shard_stream_open_shard(&stream, dataset, member->shard, error);
+    status = stk_dataset_open_stream(&stream, dataset, member->shard, error);
     if (status == 0) {
         status = stk_shard_stream_read(stream, member->offset, buffer, member->bytes, &got, error);
         stk_shard_stream_close(stream);

@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "dataset/dataset.h"
 
+#include "dataset/dataset_scan.h"
 #include "dataset/index_locate.h"
 #include "format/compress/decompress.h"
 
@@ -124,7 +125,7 @@ int stoker_dataset_refresh(const struct stoker_dataset *dataset, uint64_t shard_
     int status;
 
     *newer_out = NULL;
-    if (dataset->objects.kind != STK_SOURCE_TARS || dataset->tars) {
+    if (dataset->objects.kind != STK_SOURCE_TARS || stk_dataset_is_joined(dataset)) {
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "class folders do not grow while in use",
                         "open the data set anew", "'%.400s'", dataset->options.urls[0]);
     }
@@ -152,7 +153,8 @@ static int open_first_shards(struct stoker_dataset **part_out, const struct stok
     if (status == 0) {
         part->objects.kind = STK_SOURCE_TARS;
         part->mtimes = dataset->mtimes ? stk_alloc(shards, sizeof *part->mtimes) : NULL;
-        status = stk_dataset_reserve_files(part, shards, error);
+        part->objects.count = shards;
+        status = stk_open_files_reserve(&part->files, shards, error);
         status = status < 0 ? status : stk_index_open(&part->index, &options, error);
     }
     for (uint64_t i = 0; status == 0 && i < shards; i++) {
@@ -187,7 +189,7 @@ int stoker_dataset_as_of(const struct stoker_dataset *dataset, const struct stok
                          struct stoker_dataset **part_out, struct stoker_error *error)
 {
     uint64_t count = stk_index_shards(dataset->index);
-    bool tars = dataset->objects.kind == STK_SOURCE_TARS && !dataset->tars;
+    bool tars = dataset->objects.kind == STK_SOURCE_TARS && !stk_dataset_is_joined(dataset);
 
     *part_out = NULL;
     if (has_identity_of(dataset, state) &&
@@ -280,26 +282,27 @@ static int joined_layout(struct stoker_dataset *joined, struct stoker_dataset *c
     uint64_t shards = 0, tars = 0;
 
     joined->url_ends = stk_alloc(count, sizeof *joined->url_ends);
-    joined->tars = stk_alloc(count, sizeof *joined->tars);
-    if (!joined->url_ends || !joined->tars) {
+    joined->files.ranges = stk_alloc(count, sizeof *joined->files.ranges);
+    if (!joined->url_ends || !joined->files.ranges) {
         return stk_fail(error, -ENOMEM, "cannot put data sets together", "free memory",
                         "%zu data sets", count);
     }
-    joined->tar_span_count = (uint32_t)count;
+    joined->files.range_count = (uint32_t)count;
     for (size_t i = 0; i < count; i++) {
         bool folder = stk_index_is_folder(parts[i]->index);
 
-        joined->tars[i].files_before = folder ? UINT64_MAX : shards - tars;
+        joined->files.ranges[i].files_before = folder ? UINT64_MAX : shards - tars;
         shards += stk_index_shards(parts[i]->index);
         tars += folder ? 0 : stk_index_shards(parts[i]->index);
-        joined->tars[i].end = joined->url_ends[i] = shards;
+        joined->files.ranges[i].end = joined->url_ends[i] = shards;
     }
     if (shards >= UINT32_MAX) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "too many files in one data set",
                         "pack the folders as tars", "%" PRIu64 " files and shards", shards);
     }
     joined->objects.kind = STK_SOURCE_TARS;
-    return stk_dataset_reserve_files(joined, stk_max(tars, 1), error);
+    joined->objects.count = stk_max(tars, 1);
+    return stk_open_files_reserve(&joined->files, joined->objects.count, error);
 }
 
 static int fill_joined(struct stoker_dataset *joined, struct stoker_dataset *const *parts,
@@ -339,7 +342,7 @@ int stoker_dataset_join(struct stoker_dataset *const *parts, size_t part_count,
 
     *joined_out = NULL;
     for (size_t i = 0; is_sound && i < part_count; i++) {
-        is_sound = parts[i]->engine == parts[0]->engine && !parts[i]->tars;
+        is_sound = parts[i]->engine == parts[0]->engine && !stk_dataset_is_joined(parts[i]);
     }
     if (!is_sound) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "these data sets cannot be put together",

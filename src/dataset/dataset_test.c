@@ -1,7 +1,8 @@
 /* Goal: a data set's samples can be looked up and read singly, with few files open, plain or
  * packed; jobs of the engine report the lowest failed round; wrong options are path_args.
  * Method: tars in the simulated world; rows of damage; counts. Covers dataset.c,
- * dataset_read.c, dataset_scan.c, engine.c and worker.c. */
+ * dataset_read.c, dataset_scan.c, shard_scan.c, shard_recover.c, shard_stream.c, open_files.c,
+ * engine.c and worker.c. */
 #include "dataset/dataset.h"
 #include "io/sim/sim.h"
 #include "test/t.h"
@@ -100,7 +101,7 @@ static void test_reads(void)
     }
     T_EQ("plain", open_dataset(engine, "/plain", &dataset, &error), 0);
     check_reads("plain", dataset);
-    T_TRUE("few files are open", dataset->locked.open_count <= 2);
+    T_TRUE("few files are open", dataset->files.locked.open_count <= 2);
     stoker_dataset_close(dataset);
     T_EQ("packed", open_dataset(engine, "/packed/*.tar.gz", &dataset, &error), 0);
     check_reads("packed", dataset);

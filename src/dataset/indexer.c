@@ -1,7 +1,9 @@
 /* The indexer: lists, keeps what is fresh of an index that is there, reads the rest, writes. */
 #include "base/mem.h"
 #include "base/options.h"
+#include "dataset/dataset_scan.h"
 #include "dataset/index_locate.h"
+#include "dataset/shard_scan.h"
 #include "engine/background_job.h"
 #include "format/compress/decompress.h"
 #include "format/compress/seek_points.h"
@@ -507,7 +509,7 @@ static int build_tars(struct stoker_indexer *indexer, struct stoker_error *error
                                         .key_bytes_max = dataset->options.key_bytes_max,
                                         .join_distance = dataset->options.member_gap_max};
     struct stk_index_stamp stamp = {.valid = true, .count = dataset->objects.count};
-    struct stk_dataset_scan_callbacks plan = {indexer, begin_shard, end_shard};
+    struct stk_shard_scan_callbacks calls = {indexer, begin_shard, end_shard};
     int status = stk_index_location_match(location, dataset, error);
 
     if (status < 0) {
@@ -528,7 +530,7 @@ static int build_tars(struct stoker_indexer *indexer, struct stoker_error *error
     status = choose_path(indexer, error);
     report_shards(indexer);
     status = status < 0 ? status : stk_index_open(&dataset->index, &options, error);
-    status = status < 0 ? status : stk_dataset_scan_tars(dataset, &plan, error);
+    status = status < 0 ? status : stk_shard_scan(dataset, &calls, error);
     if (status == 0) {
         uint64_t block = indexer->options.force ? 0 : stk_index_location_block_samples(location);
 

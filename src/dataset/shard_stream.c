@@ -1,9 +1,8 @@
-/* The bytes of a shard, packed or not, front to back. */
-#include "base/mem.h"
-#include "dataset/dataset.h"
+/* The decompressed bytes of a shard, from front to back or by its seek points. */
+#include "dataset/shard_stream.h"
 
 #include "base/crypto/digest.h"
-#include "format/compress/decompress.h"
+#include "base/mem.h"
 #include "format/compress/seek_points.h"
 
 #include <errno.h>
@@ -13,39 +12,40 @@
 #define STREAM_SKIP_BYTES (64u << 10)
 
 struct stk_shard_stream {
-    struct stoker_dataset *dataset;
+    struct stk_shard_stream_options options;
     struct stk_file *file;
     uint8_t head[STK_CONTAINER_HEAD_BYTES];
     size_t head_bytes;
-    struct stk_decompress *unpack; /* NULL: plain */
-    uint8_t *in;                   /* STREAM_IN_BYTES, then STREAM_SKIP_BYTES of skip space */
-    struct stk_view rest;          /* of `in`, not yet unpacked */
+    struct stk_decompress *decompress; /* NULL: plain */
+    uint8_t *in;          /* STREAM_IN_BYTES, then STREAM_SKIP_BYTES for bytes that are skipped */
+    struct stk_view rest; /* of `in`, not yet decompressed */
     uint64_t object_bytes, in_offset, position;
-    uint32_t packing;
+    uint32_t compression;
     bool ended;
-    struct stk_seek_points_builder *maker; /* owned; NULL: no points are collected */
-    struct stk_segment_cache_source from;  /* its file: pinned; NULL: front to back */
-    bool hashes;                           /* every byte of the file goes through sha, once */
-    uint64_t hashed;                       /* of a plain file: so many of its bytes did */
+    struct stk_seek_points_builder *builder; /* owned; NULL: no points are collected */
+    struct stk_segment_cache_source from;    /* its file: pinned; NULL: front to back */
+    bool hashes;                             /* every byte of the file is added to sha, once */
+    uint64_t hashed;                         /* plain files: the number of bytes that were added */
     struct stk_sha256 sha;
 };
 
 static int stream_restart(struct stk_shard_stream *stream, struct stoker_error *error);
 static int stream_next(struct stk_shard_stream *stream, uint8_t *buffer, size_t bytes,
                        size_t *got_out, struct stoker_error *error);
-static int open_reach(struct stk_shard_stream **stream_out, struct stoker_dataset *dataset,
-                      uint32_t shard, struct stoker_error *error);
+static int open_random_access(struct stk_shard_stream **stream_out,
+                              const struct stk_shard_stream_options *options, uint32_t shard,
+                              struct stoker_error *error);
 
 static void count_read(const struct stk_shard_stream *stream, int64_t bytes)
 {
-    atomic_fetch_add_explicit(&stream->dataset->scan.bytes_read, (uint64_t)bytes,
-                              memory_order_relaxed);
+    atomic_fetch_add_explicit(stream->options.bytes_read, (uint64_t)bytes, memory_order_relaxed);
 }
 
-int stk_shard_stream_open(struct stk_shard_stream **stream_out, struct stoker_dataset *dataset,
-                          const char *path, struct stoker_error *error)
+int stk_shard_stream_open(struct stk_shard_stream **stream_out,
+                          const struct stk_shard_stream_options *options, const char *path,
+                          struct stoker_error *error)
 {
-    struct stk_io *io = dataset->engine->io;
+    struct stk_io *io = options->io;
     struct stk_shard_stream *stream = stk_alloc(1, sizeof *stream);
     struct stk_stat about;
     int status;
@@ -54,7 +54,7 @@ int stk_shard_stream_open(struct stk_shard_stream **stream_out, struct stoker_da
     if (!stream) {
         return stk_fail(error, -ENOMEM, "cannot open a shard", "free memory", "'%s'", path);
     }
-    stream->dataset = dataset;
+    stream->options = *options;
     status = stk_io_open_file(io, path, &stream->file, error);
     status = status < 0 ? status : stk_io_stat_file(io, stream->file, &about, error);
     if (status == 0) {
@@ -64,10 +64,10 @@ int stk_shard_stream_open(struct stk_shard_stream **stream_out, struct stoker_da
             status = stk_io_fail_read(io, stream->file, got, "cannot read a shard", error);
         } else {
             stream->head_bytes = (size_t)got;
-            stream->packing = stk_compression_detect(stk_shard_stream_head(stream));
+            stream->compression = stk_compression_detect(stk_shard_stream_head(stream));
         }
     }
-    if (status == 0 && stream->packing != STK_COMPRESSION_NONE) {
+    if (status == 0 && stream->compression != STK_COMPRESSION_NONE) {
         stream->in = stk_alloc(STREAM_IN_BYTES + STREAM_SKIP_BYTES, 1);
         status = stream->in ? stream_restart(stream, error)
                             : stk_fail(error, -ENOMEM, "cannot open a packed shard", "free memory",
@@ -81,8 +81,9 @@ int stk_shard_stream_open(struct stk_shard_stream **stream_out, struct stoker_da
     return 0;
 }
 
-static int open_reach(struct stk_shard_stream **stream_out, struct stoker_dataset *dataset,
-                      uint32_t shard, struct stoker_error *error)
+static int open_random_access(struct stk_shard_stream **stream_out,
+                              const struct stk_shard_stream_options *options, uint32_t shard,
+                              struct stoker_error *error)
 {
     struct stk_shard_stream *stream = stk_alloc(1, sizeof *stream);
     int status;
@@ -90,11 +91,11 @@ static int open_reach(struct stk_shard_stream **stream_out, struct stoker_datase
     if (!stream) {
         return stk_fail(error, -ENOMEM, "cannot open a shard", "free memory", "packed shard");
     }
-    stream->dataset = dataset;
-    stream->packing = stk_index_shard_compression(dataset->index, shard);
-    stream->object_bytes = stk_index_shard_bytes(dataset->index, shard);
-    stream->from = (struct stk_segment_cache_source){.index = dataset->index, .shard = shard};
-    status = stk_dataset_pin(dataset, shard, &stream->from.file, error);
+    stream->options = *options;
+    stream->compression = stk_index_shard_compression(options->index, shard);
+    stream->object_bytes = stk_index_shard_bytes(options->index, shard);
+    stream->from = (struct stk_segment_cache_source){.index = options->index, .shard = shard};
+    status = stk_open_files_pin(options->files, options->index, shard, &stream->from.file, error);
     if (status < 0) {
         stk_free(stream);
         return status;
@@ -104,19 +105,19 @@ static int open_reach(struct stk_shard_stream **stream_out, struct stoker_datase
 }
 
 int stk_shard_stream_open_shard(struct stk_shard_stream **stream_out,
-                                struct stoker_dataset *dataset, uint32_t shard,
+                                const struct stk_shard_stream_options *options, uint32_t shard,
                                 struct stoker_error *error)
 {
     char path[STK_PATH_BYTES_MAX];
     int status;
 
     *stream_out = NULL;
-    if (stk_index_shard_compression(dataset->index, shard) != STK_COMPRESSION_NONE &&
-        stk_index_is_random_access(dataset->index, shard)) {
-        return open_reach(stream_out, dataset, shard, error);
+    if (stk_index_shard_compression(options->index, shard) != STK_COMPRESSION_NONE &&
+        stk_index_is_random_access(options->index, shard)) {
+        return open_random_access(stream_out, options, shard, error);
     }
-    status = stk_index_path(dataset->index, shard, path, error);
-    return status < 0 ? status : stk_shard_stream_open(stream_out, dataset, path, error);
+    status = stk_index_path(options->index, shard, path, error);
+    return status < 0 ? status : stk_shard_stream_open(stream_out, options, path, error);
 }
 
 struct stk_file *stk_shard_stream_file(const struct stk_shard_stream *stream)
@@ -131,7 +132,7 @@ struct stk_view stk_shard_stream_head(const struct stk_shard_stream *stream)
 
 uint32_t stk_shard_stream_compression(const struct stk_shard_stream *stream)
 {
-    return stream->packing;
+    return stream->compression;
 }
 
 uint64_t stk_shard_stream_object_bytes(const struct stk_shard_stream *stream)
@@ -145,13 +146,13 @@ void stk_shard_stream_close(struct stk_shard_stream *stream)
         return;
     }
     if (stream->file) {
-        stk_io_close_file(stream->dataset->engine->io, stream->file);
+        stk_io_close_file(stream->options.io, stream->file);
     }
     if (stream->from.file) {
-        stk_dataset_unpin(stream->dataset, stream->from.shard, stream->from.file);
+        stk_open_files_unpin(stream->options.files, stream->from.shard, stream->from.file);
     }
-    stk_decompress_close(stream->unpack);
-    stk_seek_points_builder_close(stream->maker);
+    stk_decompress_close(stream->decompress);
+    stk_seek_points_builder_close(stream->builder);
     stk_free(stream->in);
     stk_free(stream);
 }
@@ -161,12 +162,15 @@ int stk_shard_stream_collect_seek_points(struct stk_shard_stream *stream, uint64
 {
     int status;
 
-    if (stream->packing != STK_COMPRESSION_GZIP && stream->packing != STK_COMPRESSION_ZSTD) {
+    if (stream->compression != STK_COMPRESSION_GZIP &&
+        stream->compression != STK_COMPRESSION_ZSTD) {
         return 0;
     }
-    STK_ASSERT(stream->unpack && stream->position == 0);
-    status = stk_seek_points_builder_open(&stream->maker, stream->packing, spacing, true, error);
-    return status < 0 ? status : stk_decompress_set_builder(stream->unpack, stream->maker, error);
+    STK_ASSERT(stream->decompress && stream->position == 0);
+    status =
+        stk_seek_points_builder_open(&stream->builder, stream->compression, spacing, true, error);
+    return status < 0 ? status
+                      : stk_decompress_set_builder(stream->decompress, stream->builder, error);
 }
 
 int stk_shard_stream_seek_points(struct stk_shard_stream *stream, struct stk_view *image_out,
@@ -176,37 +180,33 @@ int stk_shard_stream_seek_points(struct stk_shard_stream *stream, struct stk_vie
     int status = 0;
 
     *image_out = (struct stk_view){NULL, 0};
-    if (!stream->maker) {
+    if (!stream->builder) {
         return 0;
     }
-    /* The parser may stop before the packing does. */
+    /* The parser may stop before the compressed stream ends. */
     while (status == 0 && got > 0) {
         status = stream_next(stream, stream->in + STREAM_IN_BYTES, STREAM_SKIP_BYTES, &got, error);
     }
     return status < 0 ? status
-                      : stk_seek_points_builder_finish(stream->maker, stream->object_bytes,
+                      : stk_seek_points_builder_finish(stream->builder, stream->object_bytes,
                                                        image_out, error);
 }
 
 static int stream_restart(struct stk_shard_stream *stream, struct stoker_error *error)
 {
-    /* Who collects points, or hashes, goes forward. */
-    STK_ASSERT(!stream->maker && (!stream->hashes || stream->position == 0));
-    stk_decompress_close(stream->unpack);
-    stream->unpack = NULL;
+    /* A stream that collects seek points or hashes cannot start over. */
+    STK_ASSERT(!stream->builder && (!stream->hashes || stream->position == 0));
+    stk_decompress_close(stream->decompress);
+    stream->decompress = NULL;
     stream->rest = (struct stk_view){stream->in, 0};
     stream->in_offset = 0;
     stream->position = 0;
     stream->ended = false;
-    return stk_decompress_open(
-        &stream->unpack, stream->packing,
-        &(struct stk_decompress_limits){stream->dataset->options.decompressed_bytes_max,
-                                        stream->dataset->options.decompression_ratio_max,
-                                        stk_engine_allocator(stream->dataset->engine)},
-        error);
+    return stk_decompress_open(&stream->decompress, stream->compression, &stream->options.limits,
+                               error);
 }
 
-/* The next unpacked bytes, up to `bytes`; *got_out 0 at the end. */
+/* Reads the next decompressed bytes, up to `bytes`; sets *got_out, 0 at the end. */
 static int stream_next(struct stk_shard_stream *stream, uint8_t *buffer, size_t bytes,
                        size_t *got_out, struct stoker_error *error)
 {
@@ -215,10 +215,10 @@ static int stream_next(struct stk_shard_stream *stream, uint8_t *buffer, size_t 
         int status;
 
         if (stream->rest.bytes == 0 && stream->in_offset < stream->object_bytes) {
-            int64_t got = stk_io_read_wait(stream->dataset->engine->io, stream->file,
-                                           stream->in_offset, stream->in, STREAM_IN_BYTES);
+            int64_t got = stk_io_read_wait(stream->options.io, stream->file, stream->in_offset,
+                                           stream->in, STREAM_IN_BYTES);
             if (got < 0) {
-                return stk_io_fail_read(stream->dataset->engine->io, stream->file, got,
+                return stk_io_fail_read(stream->options.io, stream->file, got,
                                         "cannot read a packed shard", error);
             }
             count_read(stream, got);
@@ -231,7 +231,7 @@ static int stream_next(struct stk_shard_stream *stream, uint8_t *buffer, size_t 
             stream->rest = (struct stk_view){stream->in, (size_t)got};
             stream->in_offset += (uint64_t)got;
         }
-        status = stk_decompress_run(stream->unpack, &stream->rest,
+        status = stk_decompress_run(stream->decompress, &stream->rest,
                                     stream->in_offset >= stream->object_bytes, buffer, bytes,
                                     got_out, error);
         if (status < 0) {
@@ -243,20 +243,19 @@ static int stream_next(struct stk_shard_stream *stream, uint8_t *buffer, size_t 
     return 0;
 }
 
-/* Of a plain file: the count, or negative. */
+/* Plain files: returns the number of bytes that were read, or negative. */
 static int64_t read_at(struct stk_shard_stream *stream, uint64_t offset, uint8_t *buffer,
                        size_t bytes, struct stoker_error *error)
 {
-    int64_t got =
-        stk_io_read_wait(stream->dataset->engine->io, stream->file, offset, buffer, bytes);
+    int64_t got = stk_io_read_wait(stream->options.io, stream->file, offset, buffer, bytes);
 
     if (got < 0) {
-        return stk_io_fail_read(stream->dataset->engine->io, stream->file, got,
-                                "cannot read a shard", error);
+        return stk_io_fail_read(stream->options.io, stream->file, got, "cannot read a shard",
+                                error);
     }
     count_read(stream, got);
     if (stream->hashes) {
-        size_t known = stream->hashed - offset; /* offset <= hashed: nobody goes back, or skips */
+        size_t known = stream->hashed - offset; /* offset <= hashed: hash_up_to was called */
 
         if (known < (uint64_t)got) {
             stk_sha256_add(&stream->sha, buffer + known, (size_t)got - known);
@@ -266,7 +265,7 @@ static int64_t read_at(struct stk_shard_stream *stream, uint64_t offset, uint8_t
     return got;
 }
 
-/* Reads a plain file on to the offset, or to its end. */
+/* Reads a plain file up to the offset, or to its end. */
 static int hash_up_to(struct stk_shard_stream *stream, uint64_t offset, struct stoker_error *error)
 {
     int64_t got = 1;
@@ -297,11 +296,11 @@ int stk_shard_stream_hash_end(struct stk_shard_stream *stream, uint8_t digest_ou
     size_t got = 1;
     int status = 0;
 
-    if (stream->packing == STK_COMPRESSION_NONE) {
+    if (stream->compression == STK_COMPRESSION_NONE) {
         status = hash_up_to(stream, stream->object_bytes, error);
     }
-    /* The parser may stop before the packing does. */
-    while (status == 0 && stream->packing != STK_COMPRESSION_NONE && got > 0) {
+    /* The parser may stop before the compressed stream ends. */
+    while (status == 0 && stream->compression != STK_COMPRESSION_NONE && got > 0) {
         status = stream_next(stream, stream->in + STREAM_IN_BYTES, STREAM_SKIP_BYTES, &got, error);
     }
     if (status == 0) {
@@ -319,14 +318,14 @@ int stk_shard_stream_read(struct stk_shard_stream *stream, uint64_t offset, uint
 
     *got_out = 0;
     if (stream->from.file) {
-        struct stk_segment_buffer room = {buffer, bytes, 0};
+        struct stk_segment_buffer segment = {buffer, bytes, 0};
 
-        status = stk_segment_cache_read(stream->dataset->segment_cache, &stream->from, offset,
-                                        &room, error);
-        *got_out = room.got;
+        status = stk_segment_cache_read(stream->options.segment_cache, &stream->from, offset,
+                                        &segment, error);
+        *got_out = segment.got;
         return status;
     }
-    if (stream->packing == STK_COMPRESSION_NONE) {
+    if (stream->compression == STK_COMPRESSION_NONE) {
         int64_t count;
 
         status = stream->hashes ? hash_up_to(stream, offset, error) : 0;

@@ -39,7 +39,7 @@ static int open_stream(struct stoker_loader *loader, uint32_t shard, struct stok
     }
     close_stream(loader);
     loader->extract.shard = shard;
-    return stk_shard_stream_open_shard(&loader->extract.stream, loader->dataset, shard, error);
+    return stk_dataset_open_stream(&loader->extract.stream, loader->dataset, shard, error);
 }
 
 static int extract_once(struct stk_fetch *fetch, struct stoker_error *error)

@@ -521,9 +521,9 @@ static void test_open_files(void)
     for (int i = 0; i < 20; i++) {
         stoker_loader_next(loader, 5, &batch, NULL);
         stoker_batch_close(batch);
-        pthread_mutex_lock(&dataset->lock);
-        in_use = dataset->locked.in_use;
-        pthread_mutex_unlock(&dataset->lock);
+        pthread_mutex_lock(&dataset->files.lock);
+        in_use = dataset->files.locked.in_use;
+        pthread_mutex_unlock(&dataset->files.lock);
         most = in_use > most ? in_use : most;
     }
     T_TRUE("open files", most > 0 && most <= 8 + 2 * 2);

@@ -182,7 +182,9 @@ static void fetch_rest(struct stk_pending_batch *pending, struct stk_worker *wor
 
     stk_engine_lock(engine, worker);
     /* Files of a folder are fetched one by one. */
-    count = loader->dataset->locked.files ? pending->samples - pending->locked.next_slot : 0;
+    count = stk_open_files_has_slots(&loader->dataset->files)
+                ? pending->samples - pending->locked.next_slot
+                : 0;
     first = stk_pending_batch_claim_locked(pending, count);
     stk_engine_unlock(engine);
     for (struct stk_fetch *it = list; it; it = it->next) {

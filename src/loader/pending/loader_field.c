@@ -98,21 +98,12 @@ static int open_image(struct stk_loader_field *field, const struct stoker_field_
     return 0;
 }
 
-static bool has_tars(const struct stoker_dataset *dataset)
-{
-    bool has = !dataset->tars && dataset->objects.kind == STK_SOURCE_TARS;
-
-    for (uint32_t i = 0; i < dataset->tar_span_count; i++) {
-        has = has || dataset->tars[i].files_before != UINT64_MAX;
-    }
-    return has;
-}
-
 static int open_field(struct stoker_loader *loader, struct stk_loader_field *field,
                       const struct stoker_field_options *given,
                       const struct stoker_loader_options *options, struct stoker_error *error)
 {
     bool folder = loader->dataset->objects.kind == STK_SOURCE_FOLDER;
+    bool has_tars = stk_dataset_has_containers(loader->dataset);
     const char *extensions = given->extensions;
     int status = copy_paths(field, given, error);
 
@@ -133,8 +124,8 @@ static int open_field(struct stoker_loader *loader, struct stk_loader_field *fie
         field->shape.dtype = STOKER_INT64;
         /* In a data set of folders and tars a file has the class of its folder, a sample of a tar
          * the number in its member. */
-        extensions = !has_tars(loader->dataset) ? NULL : extensions ? extensions : "cls";
-        if (!has_tars(loader->dataset) && stk_index_classes(loader->dataset->index) == 0) {
+        extensions = !has_tars ? NULL : extensions ? extensions : "cls";
+        if (!has_tars && stk_index_classes(loader->dataset->index) == 0) {
             status = stk_fail(error, STOKER_ERROR_MISSING,
                               "the images are in no class folder, so they have no label",
                               "remove the field, put the images into one folder per class "

@@ -178,8 +178,8 @@ static int read_compressed(struct stk_sample_task *task, struct stk_view *view)
     if (!scratch) {
         return task->error.status;
     }
-    status = stk_shard_stream_open_shard(&stream, task->pending->loader->dataset, span->shard,
-                                         &task->error);
+    status =
+        stk_dataset_open_stream(&stream, task->pending->loader->dataset, span->shard, &task->error);
     if (status < 0) {
         return status;
     }

@@ -208,7 +208,7 @@ static int start(struct bytes *bytes, struct stoker_error *error)
         status = stk_fail_memory(error, "contents of samples");
     }
     if (status == 0 && packed) {
-        status = stk_shard_stream_open_shard(&bytes->stream, dataset, bytes->shard, error);
+        status = stk_dataset_open_stream(&bytes->stream, dataset, bytes->shard, error);
     } else if (status == 0) {
         status = stk_read_ahead_start(&bytes->reader, path, error);
         bytes->block = (struct stk_view){0};

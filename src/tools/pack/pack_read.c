@@ -181,7 +181,7 @@ static int open_source(struct stk_pack_read *reader, const struct stk_pack_piece
     } else if (!reader->stream || reader->stream_shard != shard) {
         stk_shard_stream_close(reader->stream);
         reader->stream = NULL;
-        status = stk_shard_stream_open_shard(&reader->stream, dataset, shard, error);
+        status = stk_dataset_open_stream(&reader->stream, dataset, shard, error);
         reader->stream_shard = shard;
     }
     source_shard->open = status == 0;

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/options.h"
+#include "dataset/dataset_scan.h"
 #include "storage/vfs/vfs.h"
 
 #include <errno.h>
