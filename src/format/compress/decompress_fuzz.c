@@ -1,6 +1,8 @@
 /* Fuzz: any bytes as a packed stream, in portions. The last two bytes choose the packing and the
  * portions. No crash, no hang, no byte past the limits; what unpacks, unpacks to the same bytes
- * stream by stream, and no stream's checksum is wrong then. */
+ * stream by stream, and no stream's checksum is wrong then.
+ * Covers decompress.c, decompress_gzip.c, decompress_zstd.c, decompress_bzip2.c and
+ * decompress_xz.c. */
 #include "base/base.h"
 #include "format/compress/decompress.h"
 
