@@ -1,10 +1,12 @@
-/* index/index_shard.h: how index.c and index_shard.c keep shards; private to the room.
+/* index/index_shard.h: shards of an index in memory, for index.c and index_shard.c; private to the
+ * room.
  *
- *   index.shards[i]:  empty -stk_index_shard_end-> tar (a part) | file (a label)
+ *   index.shards[i]:  empty -stk_index_shard_end-> container (a part) | file (a label)
  *
- * Owner: the index. Threads: slot i only by the builder of shard i until finish; `locked` under
- * the lock until finish; all const after it.
- * Memory: one block for each array of a part. Bound: see index.h. */
+ * Owner: the index. Threads: slot i only by the builder of shard i until finish; `locked` with the
+ * lock until finish; all const after it.
+ * Memory: one block for each array of a part.
+ * Bound: see index.h. */
 #ifndef INDEX_INDEX_SHARD_H
 #define INDEX_INDEX_SHARD_H
 
@@ -20,14 +22,14 @@ enum {
     STK_INDEX_MEMBERS_MAX = 1 << 30
 };
 #define STK_INDEX_CLASSES_MAX (1u << 24)
-/* Data in a tar begins at a block, so 32 bits of blocks reach 2 TiB. */
+/* Data in a tar begins at a block: 32 bits count the blocks of 2 TiB. */
 enum { STK_INDEX_OFFSET_UNIT = 512 };
 
-/* The members of one tar, grouped by sample; samples by their first member. */
+/* The members of one container, grouped by sample; samples in the order of their first member. */
 struct stk_index_part {
     struct stk_string_table keys; /* number: sample of the shard */
     uint32_t *first_member;       /* sample_count + 1 of them */
-    uint16_t *extensions;         /* of a member: number in the index's words */
+    uint16_t *extensions;         /* of each member: number in index.locked.extensions */
     uint32_t *units;              /* offsets in units; NULL if wide */
     uint32_t *sizes;              /* NULL if wide */
     uint64_t *wide;               /* else NULL: offset, size, offset, size, ... */
@@ -36,7 +38,7 @@ struct stk_index_part {
     int64_t *labels;     /* of samples; NULL: none */
     uint64_t bytes;
     uint8_t identity[32];
-    uint8_t *seek_points; /* image of access points; NULL: none */
+    uint8_t *seek_points; /* image of the seek points; NULL: none */
     uint32_t seek_points_bytes;
     uint8_t sha256[32];
     bool has_digest;
@@ -72,8 +74,8 @@ struct stk_index {
     char *root;                       /* owned; NULL: not set */
     pthread_mutex_t lock;
     struct {
-        struct stk_string_table extensions;  /* each with its NUL */
-        struct stk_string_table classes;     /* each with its NUL */
+        struct stk_string_table extensions;  /* each with a NUL */
+        struct stk_string_table classes;     /* each with a NUL */
         struct stk_index_arena_block *arena; /* owned: paths */
         uint64_t *file_sums;                 /* owned: of each file of a folder; NULL: none */
         uint64_t file_sum_count;
@@ -86,11 +88,12 @@ struct stk_index {
 };
 
 uint64_t stk_index_shard_sample_count(const struct stk_index_shard *shard);
-/* An index with nothing in it but its lock and its options; shards are the caller's affair. */
+/* Makes an index with its lock and options only; the caller adds the shards. NULL: no memory. */
 struct stk_index *stk_index_new(const struct stk_index_options *options);
-/* The path, and the key if it is not empty, in the arena: NULL: no memory. Takes the lock. */
+/* Copies the path, and the key if it is not empty, to the arena. NULL: no memory. Takes the lock.
+ */
 const char *stk_index_add_text(struct stk_index *index, const char *path, struct stk_view key);
-/* Numbers an extension (with its NUL) in the index. Takes the lock. */
+/* Sets *number_out to the number of an extension (with its NUL). Takes the lock. */
 int stk_index_add_extension(struct stk_index *index, struct stk_view text, uint32_t *number_out);
 void stk_index_part_close(struct stk_index_part *part);
 uint64_t stk_index_part_memory_bytes(const struct stk_index_part *part);

@@ -1,7 +1,10 @@
-/* format/compress/library_allocator.h: allocators of zlib, bzlib and zstd on a struct
- * stk_budget_allocator (liblzma's are stk_budget_allocator_alloc and stk_budget_allocator_free), so
- * that a library's memory is granted, and tests count it and make it fail. Owner: the stream whose
- * opaque it is. Threads: one. Memory: base/mem.h. Bound: the grant's. */
+/* format/compress/library_allocator.h: allocation functions for zlib, bzlib and libzstd, by a
+ * struct stk_budget_allocator (liblzma uses stk_budget_allocator_alloc and
+ * stk_budget_allocator_free), so that the memory of libraries is reserved in the budget, and tests
+ * count it and make it fail.
+ * Owner: the stream whose opaque it is. Threads: one.
+ * Memory: base/mem.h.
+ * Bound: the budget's. */
 #ifndef FORMAT_COMPRESS_LIBRARY_ALLOCATOR_H
 #define FORMAT_COMPRESS_LIBRARY_ALLOCATOR_H
 

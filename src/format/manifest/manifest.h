@@ -1,12 +1,12 @@
-/* format/manifest/manifest.h: stoker.manifest.json: which shards make a data set, and their
- * SHA-256.
+/* format/manifest/manifest.h: stoker.manifest.json: the shards of a data set, and their SHA-256.
  *
  *   text -parse-> struct stk_manifest -text-> the same text
  *
- * The text is JSON with sorted keys (docs/formats.md) and holds no time, path or version of a
- * program: the same data gives the same bytes. What is read is not trusted: names are plain file
- * names, numbers are in bounds, hashes have 64 digits.
- * Owner: the caller. Threads: one. Memory: about 300 bytes a shard (jansson).
+ * The text is JSON with sorted keys (docs/formats.md), without time, path or program version: the
+ * same data gives the same bytes. A manifest is untrusted input: names must be plain file names,
+ * numbers must be in bounds, hashes must have 64 digits.
+ * Owner: the caller. Threads: one.
+ * Memory: about 300 bytes per shard (jansson).
  * Bound: STK_MANIFEST_BYTES_MAX of text. */
 #ifndef FORMAT_MANIFEST_MANIFEST_H
 #define FORMAT_MANIFEST_MANIFEST_H
@@ -19,7 +19,7 @@
 #define STK_MANIFEST_BYTES_MAX (1u << 30)
 
 struct stk_manifest_shard {
-    const char *name; /* lent until deinit */
+    const char *name; /* valid until deinit */
     uint64_t bytes, samples;
     uint8_t sha256[32];
 };
@@ -29,17 +29,18 @@ struct stk_manifest {
     struct stk_manifest_shard *shards; /* owned */
     uint64_t shard_count, class_count;
     uint64_t samples;                /* of all shards */
-    struct stk_manifest_shard index; /* name NULL: the manifest names no index; samples 0 */
+    struct stk_manifest_shard index; /* name NULL: the manifest has no index; samples 0 */
 };
 
-/* FORMAT: not a manifest; UNSUPPORTED: a later version; CORRUPT: names the entry. */
+/* Returns 0, STOKER_ERROR_FORMAT if the text is no manifest, STOKER_ERROR_UNSUPPORTED if it has a
+ * later version, or STOKER_ERROR_CORRUPT, with the wrong entry. */
 int stk_manifest_parse(struct stk_manifest *manifest, struct stk_view text,
                        struct stoker_error *error);
-void stk_manifest_deinit(struct stk_manifest *manifest); /* zeroed is fine */
-/* The name of a class, lent until deinit. */
+void stk_manifest_deinit(struct stk_manifest *manifest); /* zeroed is allowed */
+/* The name of a class, valid until deinit. */
 const char *stk_manifest_class(const struct stk_manifest *manifest, uint64_t class_index);
 
-/* Building: begin, add each shard in order, then text. */
+/* Building: begin, add the shards in order, then text. */
 int stk_manifest_begin(struct stk_manifest *manifest, json_t *settings, struct stoker_error *error);
 int stk_manifest_add(struct stk_manifest *manifest, const struct stk_manifest_shard *shard,
                      struct stoker_error *error);
@@ -47,11 +48,11 @@ int stk_manifest_add_class(struct stk_manifest *manifest, const char *name,
                            struct stoker_error *error);
 int stk_manifest_set_index(struct stk_manifest *manifest, const struct stk_manifest_shard *index,
                            struct stoker_error *error);
-/* So many samples of the source are not in the shards; 0: it does not speak of it. */
+/* The number of samples of the source that are not in the shards; 0: the field is left out. */
 int stk_manifest_set_left_out(struct stk_manifest *manifest, uint64_t samples,
                               struct stoker_error *error);
 uint64_t stk_manifest_left_out(const struct stk_manifest *manifest);
-/* Gives *text_out. */
+/* Returns 0 and sets *text_out, owned by the caller. */
 int stk_manifest_text(struct stk_manifest *manifest, char **text_out, size_t *bytes_out,
                       struct stoker_error *error);
 

@@ -1,20 +1,22 @@
-/* format/tar/wds_name.h: names of tar members -> key and extension, exactly as webdataset derives
+/* format/tar/wds_name.h: key and extension of a tar member's name, exactly as webdataset derives
  * them (docs/formats.md; source: webdataset tariterators.py, base_plus_ext and tar_file_iterator).
- * Pure. Owner: values. Threads: any. Memory: none. Bound: none. */
+ * Pure. Owner: values. Threads: any.
+ * Memory: none.
+ * Bound: none. */
 #ifndef FORMAT_TAR_WDS_NAME_H
 #define FORMAT_TAR_WDS_NAME_H
 
 #include "base/base.h"
 
-/* False: webdataset skips it (no dot in the base name, __meta__ names). The key and extension
- * are parts of `name`; the extension keeps its case here (it is lower-cased in the index). */
+/* Returns false if webdataset skips the member (no dot in the base name, __meta__ names). Key and
+ * extension are views of `name`; the extension keeps its case (the index lower-cases it). */
 bool stk_wds_name_split(struct stk_view name, struct stk_view *key_out,
                         struct stk_view *extension_out);
-/* NULL if the name is fit to be a key, else why it is refused: "..", absolute, NUL; not UTF-8
- * is fine. Lent for ever. */
+/* Returns NULL if the name can be a key, else a text that says why not: "..", absolute, NUL. Names
+ * that are not UTF-8 are allowed. */
 const char *stk_wds_name_error(struct stk_view name);
-/* The name for an error's text: control bytes become '?', and what does not fit is cut between
- * two characters of UTF-8. Ends with NUL; capacity is at least 1. */
+/* Writes the name for an error: control bytes become '?', and a long name is cut between two
+ * characters of UTF-8. Ends with NUL; capacity is at least 1. */
 void stk_wds_name_text(struct stk_view name, char *text, size_t capacity);
 
 #endif

@@ -1,6 +1,7 @@
-/* format/tokens/token_bytes.h: numbers out of bytes of any alignment, little endian; private to the
- * room.
- * Owner: values. Threads: any. Memory: none. Bound: none. */
+/* format/tokens/token_bytes.h: reads little-endian numbers at any alignment; private to the room.
+ * Owner: values. Threads: any.
+ * Memory: none.
+ * Bound: none. */
 #ifndef FORMAT_TOKENS_TOKEN_BYTES_H
 #define FORMAT_TOKENS_TOKEN_BYTES_H
 

@@ -1,10 +1,12 @@
-/* format/tokens/token_widen_inner.h: the loops that widen tokens; compiled twice, for any processor
- * and for AVX2, where the compiler makes vectors of them: 4 tokens an instruction. Private to the
- * room.
+/* format/tokens/token_widen_inner.h: the loops that widen tokens to int32 or int64. They are
+ * compiled twice, for any processor and for AVX2, where the compiler vectorizes them: 4 tokens per
+ * instruction. Private to the room.
  *
- * A token that does not fit comes back changed, or negative out of an unsigned one: that is summed
- * up beside the loop, so that it has no branch; where it cannot happen the compiler drops it.
- * Owner: values. Threads: any. Memory: none. Bound: none. */
+ * A token that does not fit changes its value, or becomes negative from an unsigned one. The loop
+ * collects that without a branch; the compiler removes it where it cannot happen.
+ * Owner: values. Threads: any.
+ * Memory: none.
+ * Bound: none. */
 #ifndef FORMAT_TOKENS_TOKEN_WIDEN_INNER_H
 #define FORMAT_TOKENS_TOKEN_WIDEN_INNER_H
 
@@ -12,8 +14,8 @@
 
 #include <string.h>
 
-/* out[i] = data[i], of type FROM, as TO; *fits_out says whether all fit. UNSIGNED: 1 where FROM has
- * no sign. */
+/* out[i] = data[i], of type FROM, as TO. Sets *fits_out: all tokens fit. UNSIGNED: 1 if FROM is
+ * unsigned. */
 #define WIDEN(NAME, FROM, UNSIGNED, TO)                                                            \
     static inline void NAME(const uint8_t *data, uint64_t count, TO *out, bool *fits_out)          \
     {                                                                                              \
@@ -77,7 +79,7 @@ static inline bool widen_to_32(uint32_t dtype, const uint8_t *data, uint64_t cou
     case STOKER_INT64:
         i64_to_32(data, count, out, &fits);
         break;
-    default: /* parsers give no other */
+    default: /* parsers return no other dtype */
         break;
     }
     return fits;
@@ -112,7 +114,7 @@ static inline bool widen_to_64(uint32_t dtype, const uint8_t *data, uint64_t cou
     case STOKER_INT64:
         i64_to_64(data, count, out, &fits);
         break;
-    default: /* parsers give no other */
+    default: /* parsers return no other dtype */
         break;
     }
     return fits;

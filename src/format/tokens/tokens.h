@@ -1,11 +1,12 @@
-/* format/tokens/tokens.h: token files, and samples cut out of them. Pure: bytes in, numbers out.
+/* format/tokens/tokens.h: token files, and samples as ranges of their tokens.
  *
- *   file --raw, npy, llmc--> run of tokens                --windows--> sample i = tokens a .. b
- *   .bin + .idx --megatron--> run, sequences, documents   --documents--> sample i = tokens a .. b
+ *   file --raw, npy, llmc--> array of tokens                --windows--> sample i = tokens a .. b
+ *   .bin + .idx --megatron--> array, sequences, documents   --documents--> sample i = tokens a .. b
  *
- * Only headers are looked at when a file is opened, so that opening costs the same for a thousand
- * tokens and for 10^12; entries of an .idx are checked when they are used.
- * Owner: values; they lend the files' bytes. Threads: any. Memory: of windows 16 bytes a file.
+ * Opening a file reads its header only, so that it takes the same time for 10^3 and 10^12 tokens.
+ * Entries of an .idx are validated when they are used.
+ * Pure. Owner: values, which borrow the bytes of the files. Threads: any.
+ * Memory: windows: 16 bytes per file.
  * Bound: STK_TOKEN_FILES_MAX. */
 #ifndef FORMAT_TOKENS_TOKENS_H
 #define FORMAT_TOKENS_TOKENS_H
@@ -16,26 +17,26 @@
 
 enum stk_token_format {
     STK_TOKENS_UNKNOWN,
-    STK_TOKENS_RAW,  /* nothing but tokens */
-    STK_TOKENS_NPY,  /* numpy.save: an array of integers, read as one row */
+    STK_TOKENS_RAW,  /* tokens without a header */
+    STK_TOKENS_NPY,  /* numpy.save: an array of integers, read as one sequence */
     STK_TOKENS_LLMC, /* a header of 1,024 bytes, then tokens (llm.c, modded-nanogpt) */
 };
 
-/* Tokens in a row. */
+/* Consecutive tokens. */
 struct stk_token_array {
     const uint8_t *data; /* need not be aligned */
     uint64_t count;
     uint32_t dtype; /* enum stoker_dtype: an integer of 1, 2, 4 or 8 bytes */
 };
 
-/* By what npy and llm.c begin with; a raw file has no mark: UNKNOWN. */
+/* Returns the format by the magic number of npy or llm.c. A raw file has none: UNKNOWN. */
 enum stk_token_format stk_token_format_of(struct stk_view bytes);
 
-/* Bytes of a token; 0 when dtype is none that tokens are stored as. */
+/* The size of a token; 0 if tokens cannot have this dtype. */
 uint32_t stk_token_bytes(uint32_t dtype);
 
-/* A whole file. raw: dtype is the caller's; the others say theirs. FORMAT, CORRUPT, TRUNCATED,
- * UNSUPPORTED (numbers that are no integers). */
+/* Open a complete file. The caller knows the dtype of a raw file; other formats state it. Return 0,
+ * STOKER_ERROR_FORMAT, _CORRUPT, _TRUNCATED, or _UNSUPPORTED (numbers that are no integers). */
 int stk_tokens_open_raw(struct stk_token_array *run_out, struct stk_view bytes, uint32_t dtype,
                         struct stoker_error *error);
 int stk_tokens_open_npy(struct stk_token_array *run_out, struct stk_view bytes,
@@ -43,14 +44,13 @@ int stk_tokens_open_npy(struct stk_token_array *run_out, struct stk_view bytes,
 int stk_tokens_open_llmc(struct stk_token_array *run_out, struct stk_view bytes,
                          struct stoker_error *error);
 
-/* The same for a file of which only the head is at hand: its first STK_TOKEN_HEAD_BYTES, or all.
- * What it is shows in them; dtype: of a raw file, 0: it may not be one. The run has no data;
- * *data_at_out: where in the file it begins. */
+/* Opens a file by its head: its first STK_TOKEN_HEAD_BYTES, or all of it. dtype: of a raw file; 0:
+ * raw files are an error. The array has no data; *data_at_out is where they begin in the file. */
 #define STK_TOKEN_HEAD_BYTES 65548u
 int stk_tokens_open_head(struct stk_token_array *run_out, uint64_t *data_at_out,
                          struct stk_view head, uint64_t file_bytes, uint32_t dtype,
                          struct stoker_error *error);
-/* A whole file of any of these kinds. */
+/* Opens a complete file of any of these formats. */
 int stk_tokens_open_any(struct stk_token_array *run_out, struct stk_view bytes, uint32_t dtype,
                         struct stoker_error *error);
 
@@ -66,14 +66,15 @@ struct stk_megatron {
 };
 
 struct stk_token_span {
-    uint64_t first, count; /* tokens of the run */
+    uint64_t first, count; /* tokens of the array */
 };
 
-/* Checks that the header and the three or four arrays fill the .idx exactly. */
+/* Returns 0, or an error unless the header and the three or four arrays fill the .idx exactly. */
 int stk_megatron_open(struct stk_megatron *out, struct stk_view idx, struct stk_view bin,
                       struct stoker_error *error);
-/* sequence < sequence_count, document < document_count. CORRUPT: the entry points outside of the
- * .bin or of the .idx, or a document's sequences do not lie one behind the other. */
+/* sequence < sequence_count, document < document_count. Return 0, or STOKER_ERROR_CORRUPT if the
+ * entry refers to bytes outside of the .bin or the .idx, or the sequences of a document are not
+ * consecutive. */
 int stk_megatron_sequence(const struct stk_megatron *megatron, uint64_t sequence,
                           struct stk_token_span *span_out, struct stoker_error *error);
 int stk_megatron_document(const struct stk_megatron *megatron, uint64_t document,
@@ -81,12 +82,12 @@ int stk_megatron_document(const struct stk_megatron *megatron, uint64_t document
 
 /* ---- token_window.c: fixed windows ---- */
 
-/* Windows of `length` tokens, one every `stride`, of each file for itself: no window crosses the
- * end of a file, and what is left of a file behind its last whole window is not used. */
+/* Windows of `length` tokens, one every `stride` tokens. No window crosses the end of a file; the
+ * tokens of a file behind its last complete window are not used. */
 struct stk_token_windows {
     uint64_t length, stride;
     uint32_t file_count;
-    uint64_t *ends; /* [file_count]: windows of the files up to and with this one; owned */
+    uint64_t *ends; /* [file_count]: number of windows up to and including this file; owned */
 };
 
 struct stk_token_window {
@@ -94,8 +95,8 @@ struct stk_token_window {
     uint64_t first; /* token of that file */
 };
 
-/* counts: tokens of each file. length and stride > 0. ARGUMENT; EMPTY: no file holds a window;
- * -ENOMEM. */
+/* counts: tokens of each file. length and stride > 0. Returns 0, -ENOMEM, STOKER_ERROR_ARGUMENT, or
+ * STOKER_ERROR_EMPTY if no file has a window. */
 int stk_token_windows_open(struct stk_token_windows *windows, uint64_t length, uint64_t stride,
                            const uint64_t *counts, uint32_t file_count, struct stoker_error *error);
 void stk_token_windows_close(struct stk_token_windows *windows);
@@ -105,9 +106,9 @@ struct stk_token_window stk_token_windows_get(const struct stk_token_windows *wi
 
 /* ---- token_widen.c ---- */
 
-/* Tokens first .. first + count - 1 as int32 or int64 (STOKER_INT32, STOKER_INT64); they lie in the
- * run. Writes no byte past out[count - 1]. false: one is too large for int32 (out holds
- * rubbish). */
+/* Writes tokens first .. first + count - 1 of the array as int32 or int64 (STOKER_INT32,
+ * STOKER_INT64), and no byte behind out[count - 1]. Returns false if a token is too large for
+ * int32; out is undefined then. */
 bool stk_token_widen(const struct stk_token_array *run, uint64_t first, uint64_t count,
                      uint32_t dtype, void *out);
 /* The same without vector code. */

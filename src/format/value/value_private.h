@@ -1,5 +1,7 @@
-/* format/value/value_private.h: what value.c asks of each format; private to the room.
- * Owner: the value. Threads: one. Memory: see value.h. Bound: see value.h. */
+/* format/value/value_private.h: the functions of each encoding for value.c; private to the room.
+ * Owner: the value. Threads: one.
+ * Memory: see value.h.
+ * Bound: see value.h. */
 #ifndef FORMAT_VALUE_VALUE_PRIVATE_H
 #define FORMAT_VALUE_VALUE_PRIVATE_H
 
@@ -14,9 +16,9 @@ int stk_npy_parse(struct stk_value_array *array, struct stk_view bytes, struct s
 int stk_value_array_copy(const struct stk_value_array *array, uint32_t dtype, void *out,
                          struct stoker_error *error);
 
-struct stk_npz_member { /* the array that was asked for */
+struct stk_npz_member { /* the requested array */
     struct stk_view packed;
-    uint64_t bytes; /* unpacked */
+    uint64_t bytes; /* decompressed */
     uint32_t method, crc;
 };
 int stk_npz_find(struct stk_npz_member *member, struct stk_view bytes, const char *name,
@@ -39,19 +41,19 @@ enum stk_value_node_kind {
 struct stk_value_node {
     uint32_t kind;            /* enum stk_value_node_kind */
     struct stk_number number; /* NUMBER, BOOL (0, 1) */
-    struct stk_view text;     /* TEXT, BYTES; lent by the tree */
+    struct stk_view text;     /* TEXT, BYTES; of the tree */
     uint64_t length;          /* LIST, MAP */
 };
 
-/* One format's way through its own nodes. */
+/* The operations on the nodes of one encoding. */
 struct stk_value_tree_type {
     void (*read)(const void *node, struct stk_value_node *out);
     const void *(*item)(const void *list, uint64_t index);                  /* index < length */
     const void *(*member)(const void *map, const char *name, size_t bytes); /* NULL: none */
-    /* The pair after `before` (NULL: the first), of as many as the map's length. */
+    /* The pair after `before` (NULL: the first pair). A map has `length` pairs. */
     const void *(*pair)(const void *map, const void *before, struct stk_value_node *name_out,
                         const void **value_out);
-    /* See stk_value_validate; NULL: parsing has checked all. */
+    /* As stk_value_validate; NULL: parsing has validated the document. */
     int (*check)(const struct stk_value_tree *tree, struct stoker_error *error);
     void (*close)(struct stk_value_tree *tree);
 };
@@ -59,12 +61,12 @@ struct stk_value_tree_type {
 struct stk_value_tree {
     const struct stk_value_tree_type *type;
     const void *root;
-    void *document; /* owned; the library's */
+    void *document; /* owned; of the library */
 };
 
 uint64_t stk_json_memory_bytes(struct stk_view bytes);
 int stk_json_open(struct stk_value_tree *tree, struct stk_view bytes, struct stoker_error *error);
-/* Walks the headers: counts that the bytes cannot hold are found before memory is taken. */
+/* Walks over the headers, to find counts that the bytes cannot have before memory is allocated. */
 int stk_msgpack_check(struct stk_view bytes, uint64_t *memory_bytes_out,
                       struct stoker_error *error);
 int stk_msgpack_open(struct stk_value_tree *tree, struct stk_view bytes,
@@ -72,16 +74,17 @@ int stk_msgpack_open(struct stk_value_tree *tree, struct stk_view bytes,
 
 /* ---- value_tree_flat.c: a tree as bytes ---- */
 
-/* LIMIT: more than capacity. out: aligned to 8 bytes. */
+/* out: aligned to 8 bytes. Returns 0, or STOKER_ERROR_LIMIT if it is more than capacity. */
 int stk_value_tree_flatten(const struct stk_value_tree *tree, uint8_t *out, uint64_t capacity,
                            uint64_t *bytes_out, struct stoker_error *error);
-/* Copies them first: whoever wrote them may still do so. CORRUPT: no tree was written so. */
+/* Copies the bytes first: their writer may still change them. Returns 0, -ENOMEM or
+ * STOKER_ERROR_CORRUPT. */
 int stk_value_tree_flat_open(struct stk_value_tree *tree, struct stk_view bytes,
                              struct stoker_error *error);
 
 /* ---- value_tree.c ---- */
 
-/* Goes down to the end of the path, or to its first `*`. */
+/* Follows the path to its end, or to its first `*`. */
 int stk_value_tree_find(const struct stk_value_tree *tree, const char *path,
                         struct stk_value_location *place_out, struct stoker_error *error);
 int stk_value_tree_shape(const struct stk_value_tree *tree, const struct stk_value_location *place,
