@@ -242,7 +242,7 @@ static int read_uncompressed(struct stoker_dataset *dataset, const struct stk_me
         *bytes_out = about.bytes;
         if (about.bytes > capacity) {
             status = stk_fail(error, STOKER_ERROR_LIMIT, "the buffer is too small",
-                              "call again with more room", "%llu bytes",
+                              "call again with a larger buffer", "%llu bytes",
                               (unsigned long long)about.bytes);
         } else {
             got = stk_io_read_wait(io, file, member->offset, buffer, about.bytes);
@@ -272,7 +272,7 @@ static int read_compressed(struct stoker_dataset *dataset, const struct stk_memb
     *bytes_out = member->bytes;
     if (member->bytes > capacity) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "the buffer is too small",
-                        "call again with more room", "%llu bytes",
+                        "call again with a larger buffer", "%llu bytes",
                         (unsigned long long)member->bytes);
     }
     status = stk_dataset_open_stream(&stream, dataset, member->shard, error);

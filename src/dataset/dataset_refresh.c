@@ -18,7 +18,7 @@ static int changed(struct stoker_error *error, const char *what, const char *pat
 {
     return stk_fail(error, STOKER_ERROR_CHANGED, what,
                     "append shards by names that sort behind those that are there, or open the "
-                    "data set anew",
+                    "data set again",
                     "'%.600s'", path);
 }
 
@@ -51,7 +51,7 @@ static int cut(struct stoker_dataset *newer, const struct stoker_dataset *before
                uint64_t shard_count, struct stoker_error *error)
 {
     if (shard_count > newer->objects.count) {
-        return stk_fail(error, STOKER_ERROR_CHANGED, "there are fewer shards than were asked for",
+        return stk_fail(error, STOKER_ERROR_CHANGED, "there are fewer shards than requested",
                         "wait until all machines see the same files",
                         "%" PRIu64 " of %" PRIu64 " in '%.400s'", newer->objects.count, shard_count,
                         before->options.urls[0]);
@@ -127,7 +127,7 @@ int stoker_dataset_refresh(const struct stoker_dataset *dataset, uint64_t shard_
     *newer_out = NULL;
     if (dataset->objects.kind != STK_SOURCE_TARS || stk_dataset_is_joined(dataset)) {
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "class folders do not grow while in use",
-                        "open the data set anew", "'%.400s'", dataset->options.urls[0]);
+                        "open the data set again", "'%.400s'", dataset->options.urls[0]);
     }
     status = stk_dataset_new(&newer, dataset->engine, &dataset->options, error);
     status = status < 0 ? status : look(newer, dataset, shard_count, error);

@@ -95,7 +95,7 @@ static int charge(struct stoker_dataset *dataset, uint64_t bytes, struct stoker_
 
     if (stk_engine_reserve(dataset->engine, bytes, 0, "the index", NULL) < 0) {
         return stk_fail(error, STOKER_ERROR_BUDGET, "the index is larger than the memory granted",
-                        "make an index file, which is not kept in memory (stoker index), or grant "
+                        "make an index file, which needs no memory (stoker index), or grant "
                         "more memory",
                         "%llu bytes for more of it, %llu of %llu in use", (unsigned long long)bytes,
                         (unsigned long long)atomic_load(&budget->bytes),

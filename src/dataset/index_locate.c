@@ -76,7 +76,7 @@ static const char *object_path(const struct stoker_dataset *dataset, uint64_t ob
     return dataset->objects.text + dataset->objects.paths[object];
 }
 
-/* A folder that was path_args alone, or else the deepest one above all shards. */
+/* Sets the root: the folder if one was named alone, else the deepest folder that has all shards. */
 static int name_root(struct stk_index_location *location, struct stoker_dataset *dataset,
                      struct stoker_error *error)
 {
@@ -204,7 +204,7 @@ int stk_index_location_find(struct stk_index_location *location, struct stoker_d
         status = try_path(location, dataset, location->cache, error);
     }
     if (status == 0) {
-        note(location, -ENOENT, "there is none beside the data or in the cache");
+        note(location, -ENOENT, "there is none next to the data or in the cache");
     }
     return status < 0 ? status : 0;
 }
@@ -446,8 +446,9 @@ void stk_index_location_require_kind(struct stk_index_location *location, uint32
     bool folder = kind == STK_SOURCE_FOLDER;
 
     if (location->old && stk_index_is_folder(location->old) != folder) {
-        note(location, STOKER_ERROR_CHANGED, "%s is stale: it tells of %s, here are %s",
-             location->path, folder ? "tars" : "class folders", folder ? "class folders" : "tars");
+        note(location, STOKER_ERROR_CHANGED,
+             "%s is out of date: it has %s, but the data set has %s", location->path,
+             folder ? "tars" : "class folders", folder ? "class folders" : "tars");
         stk_index_close(location->old);
         location->old = NULL;
     }

@@ -161,16 +161,17 @@ static const char *reason_of(const struct stk_index *index, uint32_t shard)
     uint32_t packing = stk_index_shard_compression(index, shard);
 
     if (packing == STK_COMPRESSION_ZSTD) {
-        return "zstd without a new frame for more than 32 MiB, and unpacking begins at frames "
-               "only: pack it in frames (pzstd, t2sz), or as plain tars (stoker pack)";
+        return "zstd without a new frame for more than 32 MiB, and decompression begins at frames "
+               "only: compress it in frames (pzstd, t2sz), or write plain tars (stoker pack)";
     }
     if (packing != STK_COMPRESSION_GZIP) {
-        return "bzip2 and xz have no access points: pack it as gz, as zstd in frames, or as plain "
-               "tars (stoker pack)";
+        return "bzip2 and xz have no seek points: use gz, zstd in frames, or plain tars (stoker "
+               "pack)";
     }
     return stk_index_seek_points_bytes(index, shard) == 0
-               ? "gzip has access points where they are asked for: --seek-points"
-               : "gzip without a new block for more than 32 MiB: pack it again, or as plain tars "
+               ? "gzip has seek points only if they are requested: --seek-points"
+               : "gzip without a new block for more than 32 MiB: compress it again, or write plain "
+                 "tars "
                  "(stoker pack)";
 }
 
@@ -307,7 +308,8 @@ static int choose_path(struct stoker_indexer *indexer, struct stoker_error *erro
                  ? status
                  : stk_index_journal_open(&indexer->journal, io, location->cache, fresh, error);
     if (is_write_denied(status) || status == -ENOENT || status == -ENOTDIR) {
-        stk_fail(error, status, "the index can be written neither beside the data nor in the cache",
+        stk_fail(error, status,
+                 "the index can be written neither next to the data nor in the cache",
                  "name a place with --out, or a folder with STOKER_CACHE", "'%.300s', '%.300s': %s",
                  location->next_to_data, location->cache, stoker_status_text(status));
     }

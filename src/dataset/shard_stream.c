@@ -70,8 +70,8 @@ int stk_shard_stream_open(struct stk_shard_stream **stream_out,
     if (status == 0 && stream->compression != STK_COMPRESSION_NONE) {
         stream->in = stk_alloc(STREAM_IN_BYTES + STREAM_SKIP_BYTES, 1);
         status = stream->in ? stream_restart(stream, error)
-                            : stk_fail(error, -ENOMEM, "cannot open a packed shard", "free memory",
-                                       "'%s'", path);
+                            : stk_fail(error, -ENOMEM, "cannot open a compressed shard",
+                                       "free memory", "'%s'", path);
     }
     if (status < 0) {
         stk_shard_stream_close(stream);
@@ -89,7 +89,7 @@ static int open_random_access(struct stk_shard_stream **stream_out,
     int status;
 
     if (!stream) {
-        return stk_fail(error, -ENOMEM, "cannot open a shard", "free memory", "packed shard");
+        return stk_fail(error, -ENOMEM, "cannot open a shard", "free memory", "compressed shard");
     }
     stream->options = *options;
     stream->compression = stk_index_shard_compression(options->index, shard);
@@ -219,7 +219,7 @@ static int stream_next(struct stk_shard_stream *stream, uint8_t *buffer, size_t 
                                            stream->in, STREAM_IN_BYTES);
             if (got < 0) {
                 return stk_io_fail_read(stream->options.io, stream->file, got,
-                                        "cannot read a packed shard", error);
+                                        "cannot read a compressed shard", error);
             }
             count_read(stream, got);
             if (stream->hashes) {

@@ -70,7 +70,7 @@ static int add_access(struct stk_index_shard_builder *builder, uint64_t object_b
     uint8_t *image = stk_alloc(stk_seek_points_offset(1) + 3, 1);
 
     if (!image) {
-        return stk_fail(error, -ENOMEM, "no memory for access points", "free memory", "test");
+        return stk_fail(error, -ENOMEM, "no memory for seek points", "free memory", "test");
     }
     memcpy(image, &head, sizeof head);
     memcpy(image + sizeof head, &point, sizeof point);

@@ -150,7 +150,7 @@ int stk_index_map_fail(const struct stk_index_map *map, uint64_t at, const char 
                        struct stoker_error *error)
 {
     stk_fail(error, STOKER_ERROR_CORRUPT, "the index is damaged",
-             "make it anew with 'stoker index --force'", "%s", detail);
+             "make it again with 'stoker index --force'", "%s", detail);
     stk_error_set_location(error, map->name, at, NULL);
     return STOKER_ERROR_CORRUPT;
 }
@@ -164,12 +164,12 @@ static int read_foot(struct stk_index_map *map, struct stoker_error *error)
 
     if (bytes < sizeof head || memcmp(map->image.data, STK_INDEX_FILE_HEAD_MAGIC, 8) != 0) {
         return stk_fail(error, STOKER_ERROR_FORMAT, "the file is no index",
-                        "make it anew with 'stoker index --force'", "'%s'", map->name);
+                        "make it again with 'stoker index --force'", "'%s'", map->name);
     }
     memcpy(&head, map->image.data, sizeof head);
     if (head.version != STK_INDEX_FILE_VERSION || head.page_bytes != STK_INDEX_FILE_PAGE_BYTES) {
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "the index has another version",
-                        "make it anew with 'stoker index --force'", "'%s' version %u", map->name,
+                        "make it again with 'stoker index --force'", "'%s' version %u", map->name,
                         head.version);
     }
     if (bytes < sizeof head + sizeof *foot || bytes % 8 != 0) {
@@ -583,7 +583,7 @@ static int tar_member(const struct lookup *lookup, uint64_t number, struct stk_m
         (lookup->record->compression == STK_COMPRESSION_NONE &&
          end > lookup->record->object_bytes)) {
         return fail_column(lookup, STK_INDEX_COLUMN_SIZES, number,
-                           "a member lies outside of its shard", error);
+                           "a member is outside of its shard", error);
     }
     if (extension >= lookup->map->extension_count) {
         return fail_column(lookup, STK_INDEX_COLUMN_EXTENSIONS, number,

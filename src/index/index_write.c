@@ -168,7 +168,7 @@ static int relative(struct save *save, const char *path, struct stk_view *path_o
 
     if (strncmp(path, save->root, root_bytes) != 0 || path[root_bytes] == '\0') {
         save->status = stk_fail(save->error, STOKER_ERROR_ARGUMENT,
-                                "a shard does not lie below the root of the index",
+                                "a shard is not below the root of the index",
                                 "write the index into a folder above all shards",
                                 "'%.300s' not in '%.300s'", path, save->root);
         return save->status;

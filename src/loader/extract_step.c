@@ -123,7 +123,7 @@ static void fail_slots_locked(struct stk_pending_batch *pending, uint32_t first,
     struct stoker_error error;
     bool is_last;
 
-    stk_fail(&error, -ENOMEM, "cannot read a sample", "free memory", "packed shard");
+    stk_fail(&error, -ENOMEM, "cannot read a sample", "free memory", "compressed shard");
     stk_pending_batch_fail_locked(pending, first, &error);
     is_last = stk_pending_batch_end_slots_locked(pending, count, &(struct stk_loader_counters){0});
     STK_ASSERT(!is_last); /* the step holds a pin */

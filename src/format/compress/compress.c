@@ -61,7 +61,7 @@ static int no_memory(const struct stk_compress *compress, struct stoker_error *e
 {
     return compress && compress->memory.refused
                ? stk_fail(error, STOKER_ERROR_BUDGET,
-                          "the memory budget has no room to pack a shard",
+                          "the memory budget is too small to compress a shard",
                           "grant more memory, or fewer threads", "packer")
                : stk_fail(error, -ENOMEM, "no memory to pack a shard", "free memory", "packer");
 }
@@ -430,7 +430,7 @@ int stk_compress_run(struct stk_compress *compress, struct stk_view *in, bool la
     }
     output->used = output->bytes - step.out_bytes;
     if (status == STOKER_ERROR_LIMIT) {
-        return stk_fail(error, status, "a packed shard would have too many frames",
+        return stk_fail(error, status, "a compressed shard would have too many frames",
                         "make smaller shards", "%u frames", compress->frame_count);
     }
     if (status < 0) {

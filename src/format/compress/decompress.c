@@ -83,7 +83,7 @@ int stk_decompress_open(struct stk_decompress **decompress_out, uint32_t compres
         refused = decompress && decompress->memory.refused;
         stk_decompress_close(decompress);
         return stk_fail(
-            error, refused ? STOKER_ERROR_BUDGET : -ENOMEM, "no memory to unpack a shard",
+            error, refused ? STOKER_ERROR_BUDGET : -ENOMEM, "no memory to decompress a shard",
             refused ? "grant more memory" : "free memory", "%s", stk_compression_name(compression));
     }
     *decompress_out = decompress;
@@ -105,7 +105,7 @@ int stk_decompress_set_builder(struct stk_decompress *decompress,
 
     STK_ASSERT(library->has_seek_points && decompress->in_total == 0 && !decompress->builder);
     if (library->collect_seek_points && library->collect_seek_points(decompress) < 0) {
-        return stk_fail(error, -ENOMEM, "no memory for access points", "free memory", "window");
+        return stk_fail(error, -ENOMEM, "no memory for seek points", "free memory", "window");
     }
     decompress->builder = builder;
     return 0;
@@ -119,7 +119,8 @@ int stk_decompress_start_at(struct stk_decompress *decompress, const struct stk_
     STK_ASSERT(decompress->in_total == 0 && !decompress->begun && !decompress->builder);
     decompress->in_total = point->in;
     if (point->out > decompress->bytes_max) {
-        return fail(decompress, error, STOKER_ERROR_LIMIT, "unpacked it passes unpacked_bytes_max");
+        return fail(decompress, error, STOKER_ERROR_LIMIT,
+                    "it decompresses to more than decompressed_bytes_max");
     }
     decompress->out_total = point->out;
     if (point->kind == STK_SEEK_POINT_STREAM) {
@@ -128,7 +129,7 @@ int stk_decompress_start_at(struct stk_decompress *decompress, const struct stk_
     STK_ASSERT(decompress->library->start_at);
     status = decompress->library->start_at(decompress, point, window);
     if (status < 0) {
-        return fail(decompress, error, status, "its access point has no fit window");
+        return fail(decompress, error, status, "the window of its seek point is damaged");
     }
     decompress->begun = true;
     decompress->between = false;
@@ -176,7 +177,7 @@ static int run_step(struct stk_decompress *decompress, struct stk_decompress_ste
 {
     int status;
 
-    step->detail = "the packed data is damaged, or something else follows it";
+    step->detail = "the compressed data is damaged, or other data follows it";
     status = decompress->library->step(decompress, step);
     if (status > 0) {
         stk_decompress_end_stream(decompress, (uint32_t)status);
@@ -189,7 +190,7 @@ int stk_decompress_run(struct stk_decompress *decompress, struct stk_view *in, b
                        struct stoker_error *error)
 {
     size_t written = 0;
-    const char *detail = "the input ends inside the packed stream";
+    const char *detail = "the input ends inside the compressed stream";
     int status = 0;
 
     *written_out = 0;
@@ -289,12 +290,12 @@ uint64_t stk_decompress_stream_count(const struct stk_decompress *decompress)
 static int check_limits(const struct stk_decompress *decompress, const char **detail_out)
 {
     if (decompress->out_total > decompress->bytes_max) {
-        *detail_out = "unpacked it passes unpacked_bytes_max";
+        *detail_out = "it decompresses to more than decompressed_bytes_max";
         return STOKER_ERROR_LIMIT;
     }
     if (decompress->out_total > RATIO_FREE_BYTES &&
         decompress->out_total / decompress->ratio_max > decompress->in_total) {
-        *detail_out = "it unpacks to more than unpacked_ratio_max times its size";
+        *detail_out = "it decompresses to more than decompression_ratio_max times its size";
         return STOKER_ERROR_LIMIT;
     }
     return 0;
@@ -306,16 +307,16 @@ static int fail(const struct stk_decompress *decompress, struct stoker_error *er
     const char *advice = "copy the shard again or leave it out";
 
     if (status == STOKER_ERROR_LIMIT) {
-        advice = "raise the limit if you trust the shard, or store it unpacked";
+        advice = "raise the limit if you trust the shard, or store it uncompressed";
     } else if (status == -ENOMEM) {
         status = decompress->memory.refused ? STOKER_ERROR_BUDGET : status;
         advice =
             decompress->memory.refused ? "grant more memory" : "free memory or give the job more";
         detail = "no memory for the window";
     } else if (status == STOKER_ERROR_UNSUPPORTED) {
-        advice = "pack the shard again without it";
+        advice = "compress the shard again without it";
     }
-    stk_fail(error, status, "cannot unpack the shard", advice, "%s: %s",
+    stk_fail(error, status, "cannot decompress the shard", advice, "%s: %s",
              stk_compression_name(decompress->compression), detail);
     stk_error_set_location(error, NULL, decompress->in_total, NULL);
     return status;

@@ -60,7 +60,7 @@ static int step_xz(struct stk_decompress *decompress, struct stk_decompress_step
     case LZMA_MEM_ERROR:
         return -ENOMEM;
     case LZMA_MEMLIMIT_ERROR:
-        step->detail = "it needs more than 256 MiB to unpack";
+        step->detail = "it needs more than 256 MiB to decompress";
         return STOKER_ERROR_LIMIT;
     case LZMA_OPTIONS_ERROR:
         step->detail = "it uses a filter or a check that liblzma does not know";

@@ -43,8 +43,8 @@ static const ZSTD_customMem zstd_memory = {alloc_zstd, free_zstd, NULL};
 
 static int no_memory(struct stoker_error *error)
 {
-    return stk_fail(error, -ENOMEM, "no memory for access points",
-                    "free memory, or ask for fewer: a larger --seek-points", "packed shard");
+    return stk_fail(error, -ENOMEM, "no memory for seek points",
+                    "free memory, or use a larger --seek-points", "compressed shard");
 }
 
 int stk_seek_points_builder_open(struct stk_seek_points_builder **builder_out, uint32_t compression,
@@ -192,7 +192,7 @@ int stk_seek_points_builder_finish(struct stk_seek_points_builder *builder, uint
 
     *image_out = (struct stk_view){0};
     if (builder->status == STOKER_ERROR_LIMIT) {
-        return stk_fail(error, builder->status, "too many access points for one shard",
+        return stk_fail(error, builder->status, "too many seek points for one shard",
                         "ask for fewer: a larger --seek-points", "%u points", head->point_count);
     }
     if (builder->status < 0) {

@@ -13,7 +13,7 @@
 #define FOOTER_MAGIC 0x8f92eab1u
 #define FOOTER_BYTES 9u
 #define PIECE_BYTES (128u << 10)
-#define ADVICE "look at it with 'zstd -t', or pack it again"
+#define ADVICE "check it with 'zstd -t', or compress it again"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "zstd's numbers are little endian");
 
@@ -27,8 +27,8 @@ static uint32_t u32_at(const uint8_t *array, uint64_t index)
 
 static int damaged(struct stoker_error *error, uint64_t offset, const char *detail)
 {
-    int status = stk_fail(error, STOKER_ERROR_CORRUPT, "a file packed by zstd is damaged", ADVICE,
-                          "offset %llu: %s", (unsigned long long)offset, detail);
+    int status = stk_fail(error, STOKER_ERROR_CORRUPT, "a file compressed by zstd is damaged",
+                          ADVICE, "offset %llu: %s", (unsigned long long)offset, detail);
 
     if (error) {
         error->offset = offset;
@@ -55,7 +55,7 @@ static int add(struct stk_zstd_frames *frames, uint32_t *capacity, uint64_t in, 
     }
     if (frames->count == STK_ZSTD_FRAMES_MAX ||
         out_bytes > STK_ZSTD_FRAMES_BYTES_MAX - frames->out_bytes) {
-        return stk_fail(error, STOKER_ERROR_LIMIT, "a packed file is too large", ADVICE,
+        return stk_fail(error, STOKER_ERROR_LIMIT, "a compressed file is too large", ADVICE,
                         "%u frames, %llu bytes, and a frame of %llu", frames->count,
                         (unsigned long long)frames->out_bytes, (unsigned long long)out_bytes);
     }
@@ -178,7 +178,7 @@ static int scan_frames(struct stk_zstd_frames *frames, struct stk_view file,
         if (ZSTD_isError(bytes) || bytes == 0) {
             return stk_zstd_frames_detect((struct stk_view){data, rest})
                        ? stk_fail(error, STOKER_ERROR_TRUNCATED,
-                                  "a file packed by zstd ends too early", ADVICE,
+                                  "a file compressed by zstd ends too early", ADVICE,
                                   "in the frame at offset %llu", (unsigned long long)at)
                        : damaged(error, at, "no frame begins here");
         }

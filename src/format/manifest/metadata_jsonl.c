@@ -104,7 +104,7 @@ static int add_line(struct stk_metadata_jsonl *metadata, struct stk_view line, s
     if (!object) {
         status = fail_line(number, "a line of the metadata is not JSON", why.text, error);
     } else if (!name || !name[0]) {
-        status = fail_line(number, "a line of the metadata names no picture",
+        status = fail_line(number, "a line of the metadata does not name a picture",
                            "it has no text \"file_name\"", error);
     } else if (add(metadata, name, at, line.bytes) < 0) {
         status = stk_fail(error, -ENOMEM, "no memory for metadata", "free memory", "line %llu",

@@ -88,7 +88,7 @@ static struct stk_view field_text(const uint8_t *field, size_t width);
 static int fail(struct stoker_error *error, int status, uint64_t offset, const char *detail);
 
 /* Other readers differ in what they then call the member: nothing, or as its own header says. */
-static const char *const empty_name = "an extended header gives an empty name";
+static const char *const empty_name = "an extended header has an empty name";
 static const char *const advice_damaged =
     "copy the tar again or leave it out; 'tar --list' shows what can be read of it";
 

@@ -207,7 +207,7 @@ static uint64_t find_lost(struct walk *walk, struct stoker_error *found)
     uint64_t last = rescue->sample_count - 1;
 
     if (found->key[0] && stk_wds_name_split(name, &key, &extension)) {
-        found->key[key.bytes] = 0; /* members are path_args, samples are listed */
+        found->key[key.bytes] = 0; /* members are named, samples are listed */
         if (rescue->sample_count > 0 && is_key_of(rescue, last, key)) {
             return last;
         }
@@ -273,13 +273,13 @@ static const char *lost_reason(const struct stk_tar_recover *rescue,
                                const uint64_t *usual)
 {
     if (all) {
-        return "the packed tar is damaged, and nothing proves this sample";
+        return "the compressed tar is damaged, so this sample is uncertain";
     }
     if (sample->renamed && rescue->extended) {
         return "the tar is damaged before it, maybe in the header that names it";
     }
     return sample->uncertain && !(usual && sample->signature == *usual)
-               ? "the tar is damaged beside it, and it lacks a member"
+               ? "the tar is damaged next to it, and it lacks a member"
                : NULL;
 }
 
@@ -392,7 +392,7 @@ static int handle_damage(struct walk *walk, struct stoker_error *found, struct s
         return number;
     }
     if (last) {
-        strncat(found->what, ", and so many places before that the rest is given up",
+        strncat(found->what, ", and at so many places before that the rest is skipped",
                 sizeof found->what - strlen(found->what) - 1);
     }
     status = record_damage(walk, found, error);

@@ -130,8 +130,8 @@ int stk_tokens_open_llmc(struct stk_token_array *run_out, struct stk_view bytes,
     }
     if (stk_u32_at(bytes.data, 1) != kind->version) {
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "an unknown version of llm.c's tokens",
-                        "write the file anew with llm.c's dev/data, or as raw tokens", "version %u",
-                        stk_u32_at(bytes.data, 1));
+                        "write the file again with llm.c's dev/data, or as raw tokens",
+                        "version %u", stk_u32_at(bytes.data, 1));
     }
     count = stk_u32_at(bytes.data, 2); /* below 2^32: the product cannot wrap */
     have = bytes.bytes - LLMC_HEADER_BYTES;

@@ -33,7 +33,7 @@ int stk_token_windows_open(struct stk_token_windows *windows, uint64_t length, u
     }
     if (total == 0) {
         stk_free(ends);
-        return stk_fail(error, STOKER_ERROR_EMPTY, "no file holds a whole window",
+        return stk_fail(error, STOKER_ERROR_EMPTY, "no file has a complete window",
                         "take a shorter context, or more tokens a file",
                         "%llu tokens a window, %u files", (unsigned long long)length, file_count);
     }

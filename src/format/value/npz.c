@@ -169,7 +169,7 @@ static int locate(struct stk_view bytes, const struct entry *entry, struct stk_n
         return damaged(error, entry->offset, "an array reaches past the end");
     }
     if ((entry->flags & FLAG_ENCRYPTED) || (entry->method != STORED && entry->method != DEFLATED)) {
-        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "an npz is packed in an unusual way",
+        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "an npz uses an unsupported compression",
                         "save it with numpy.savez or savez_compressed", "method %u, flags %u",
                         entry->method, entry->flags);
     }
@@ -177,7 +177,7 @@ static int locate(struct stk_view bytes, const struct entry *entry, struct stk_n
         return damaged(error, entry->offset, "a stored array has two sizes");
     }
     if (entry->bytes > RATIO_FREE && entry->bytes / STK_NPZ_RATIO_MAX > entry->packed_bytes) {
-        return stk_fail(error, STOKER_ERROR_LIMIT, "an npz claims to unpack to too much",
+        return stk_fail(error, STOKER_ERROR_LIMIT, "an npz states a size that is too large",
                         STK_VALUE_ADVICE, "%llu bytes from %llu", (unsigned long long)entry->bytes,
                         (unsigned long long)entry->packed_bytes);
     }
@@ -254,7 +254,7 @@ static int inflate_all(const struct stk_npz_member *member, uint8_t *out,
     int code = inflateInit2(&stream, -MAX_WBITS);
 
     if (code != Z_OK) {
-        return stk_fail_errno(error, 12, "cannot unpack an npz", "free memory", "inflate");
+        return stk_fail_errno(error, 12, "cannot decompress an npz", "free memory", "inflate");
     }
     while (code == Z_OK) { /* zlib counts in 32 bits */
         uint32_t chunk = (uint32_t)stk_min(member->packed.bytes - in, 1u << 30);
@@ -271,11 +271,11 @@ static int inflate_all(const struct stk_npz_member *member, uint8_t *out,
     }
     inflateEnd(&stream);
     if (code == Z_MEM_ERROR) {
-        return stk_fail_errno(error, 12, "cannot unpack an npz", "free memory", "inflate");
+        return stk_fail_errno(error, 12, "cannot decompress an npz", "free memory", "inflate");
     }
     return code == Z_STREAM_END && made == member->bytes
                ? 0
-               : damaged(error, STOKER_NO_OFFSET, "an array does not unpack to its size");
+               : damaged(error, STOKER_NO_OFFSET, "an array does not decompress to its size");
 }
 
 int stk_npz_inflate(const struct stk_npz_member *member, uint8_t *out, struct stoker_error *error)

@@ -73,7 +73,7 @@ static int open_npz(struct stk_value *value, struct stoker_error *error)
     }
     value->inflated = stk_alloc(member.bytes, 1);
     if (!value->inflated) {
-        return stk_fail_errno(error, 12, "cannot unpack an npz", "free memory", "%llu bytes",
+        return stk_fail_errno(error, 12, "cannot decompress an npz", "free memory", "%llu bytes",
                               (unsigned long long)member.bytes);
     }
     value->inflated_bytes = member.bytes;
@@ -162,7 +162,7 @@ int stk_value_serialize(const struct stk_value *value, uint8_t *out, uint64_t ca
         return stk_value_tree_flatten(value->tree, out, capacity, bytes_out, error);
     }
     if (value->inflated_bytes > capacity) {
-        return stk_fail(error, STOKER_ERROR_LIMIT, "a member holds more than there is room for",
+        return stk_fail(error, STOKER_ERROR_LIMIT, "a member needs more memory than allowed",
                         "raise decode_bytes_max, or leave the member out", "%llu of %llu bytes",
                         (unsigned long long)value->inflated_bytes, (unsigned long long)capacity);
     }
@@ -178,7 +178,7 @@ static int unpack_array(struct stk_value *value, struct stk_view packed, struct 
 
     value->inflated = stk_alloc(packed.bytes, 1);
     if (!value->inflated) {
-        return stk_fail_errno(error, 12, "cannot unpack an npz", "free memory", "%zu bytes",
+        return stk_fail_errno(error, 12, "cannot decompress an npz", "free memory", "%zu bytes",
                               packed.bytes);
     }
     memcpy(value->inflated, packed.data, packed.bytes);
@@ -249,7 +249,7 @@ int stk_value_int(const struct stk_value *value, int64_t *out, struct stoker_err
     int status = get_number(value, &number, error);
 
     if (status == 0 && !stk_number_write(out, STOKER_INT64, &number)) {
-        status = not_a(value, "a whole number of 64 bits",
+        status = not_a(value, "an integer of 64 bits",
                        number.kind == STK_NUMBER_REAL ? "a fraction" : "a larger one", error);
     }
     return status;

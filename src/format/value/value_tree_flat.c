@@ -163,7 +163,7 @@ int stk_value_tree_flatten(const struct stk_value_tree *tree, uint8_t *out, uint
         status = stk_fail_errno(error, 12, "cannot hand over a member", "free memory", "%llu nodes",
                                 (unsigned long long)walk.count);
     } else if (bytes > capacity) {
-        status = stk_fail(error, STOKER_ERROR_LIMIT, "a member holds more than there is room for",
+        status = stk_fail(error, STOKER_ERROR_LIMIT, "a member needs more memory than allowed",
                           "raise decode_bytes_max, or leave the member out", "%llu of %llu bytes",
                           (unsigned long long)bytes, (unsigned long long)capacity);
     } else {

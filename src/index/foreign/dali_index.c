@@ -13,7 +13,7 @@ static int fail(const struct stk_dali_index *dali, int status, const char *detai
 {
     uint64_t at = dali->text_bytes - dali->rest.bytes;
 
-    stk_fail(error, status, "an index of DALI cannot be used", "make it anew with wds2idx", "%s",
+    stk_fail(error, status, "an index of DALI cannot be used", "make it again with wds2idx", "%s",
              detail);
     return stk_error_set_location(error, NULL, at, NULL), status;
 }
@@ -109,7 +109,7 @@ int stk_dali_index_next(struct stk_dali_index *dali, struct stk_dali_index_membe
                    : fail(dali, STOKER_ERROR_CORRUPT, "it ends before its last sample", error);
     }
     if (dali->line_begins && dali->lines++ == dali->samples) {
-        return fail(dali, STOKER_ERROR_CORRUPT, "it has more samples than it says", error);
+        return fail(dali, STOKER_ERROR_CORRUPT, "it has more samples than it states", error);
     }
     extension = take_word(&dali->rest);
     if (!take_byte(&dali->rest, ' ') || !parse_number(take_word(&dali->rest), &offset) ||

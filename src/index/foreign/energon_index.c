@@ -24,7 +24,7 @@ int stk_energon_index_open(struct stk_energon_index *energon, struct stk_view te
     *energon = (struct stk_energon_index){.text = text};
     if (text.bytes == 0 || text.bytes % 8 != 0 || text.bytes > STK_ENERGON_INDEX_BYTES_MAX) {
         return stk_fail(error, STOKER_ERROR_FORMAT, "an index of Energon cannot be used",
-                        "make it anew with 'energon prepare'", "%zu bytes are no list of offsets",
+                        "make it again with 'energon prepare'", "%zu bytes are no list of offsets",
                         text.bytes);
     }
     energon->samples = text.bytes / 8 - 1;
@@ -33,7 +33,7 @@ int stk_energon_index_open(struct stk_energon_index *energon, struct stk_view te
 
         if (offset % BLOCK != 0 || offset > tar_bytes || (i > 0 && offset <= before)) {
             stk_fail(error, STOKER_ERROR_CORRUPT, "an index of Energon cannot be used",
-                     "make it anew with 'energon prepare'", "sample %llu at %llu of %llu bytes",
+                     "make it again with 'energon prepare'", "sample %llu at %llu of %llu bytes",
                      (unsigned long long)i, (unsigned long long)offset,
                      (unsigned long long)tar_bytes);
             return stk_error_set_location(error, NULL, 8 * i, NULL), STOKER_ERROR_CORRUPT;

@@ -269,7 +269,7 @@ static int fill(struct import *import, struct stoker_error *error)
             continue;
         }
         if (member.offset - end > STK_FOREIGN_INDEX_GAP_MAX) {
-            return reject(import, "more than %u bytes lie between two members",
+            return reject(import, "more than %u bytes are between two members",
                           STK_FOREIGN_INDEX_GAP_MAX);
         }
         end = stk_round_up(member.offset + member.bytes, BLOCK);
@@ -363,8 +363,8 @@ int stk_foreign_index_check(const struct stk_index *index, struct stk_view heade
     }
     return fits == 0 ? 0
                      : stk_fail(error, STOKER_ERROR_CHANGED,
-                                "the index beside a shard tells of another shard",
-                                "remove the .idx file, or make it anew with wds2idx", "%s", why);
+                                "the index next to a shard is of another shard",
+                                "remove the .idx file, or make it again with wds2idx", "%s", why);
 }
 
 /* ---- Energon ---------------------------------------------------------------------------- */

@@ -200,7 +200,7 @@ static void test_refused(void)
         {"no header", "v1.2 1\njpg 1024 700 a0.jpg\n", AS_TOLD, false, "leaves out"},
         {"left out", "v1.2 1\njpg 3072 512 a1.jpg\n", AS_TOLD, false, "leaves out"},
         {"too far", "v1.2 2\njpg 512 700 a0.jpg\njpg 12800 1 a3.jpg\n", AS_TOLD, false,
-         "lie between"},
+         "are between"},
         {"climbs", "v1.2 1\njpg 512 700 ../a0.jpg\n", AS_TOLD, false, "name"},
     };
 

@@ -26,7 +26,7 @@ static int compare(const struct stk_tar_step *step, uint64_t end,
         return is_part ? 1 : 2;
     }
     *why_out = step->offset > end || step->bytes != claim->bytes
-                   ? "a member has another place or size"
+                   ? "a member has another offset or size"
                    : "a member has another name";
     return step->offset == end && step->bytes == claim->bytes && is_part &&
                    key.bytes == claim->key.bytes &&
@@ -53,7 +53,7 @@ int stk_header_check(struct stk_view headers, const struct stk_header_claim *cla
         int status = stk_tar_step(tar, bytes, &step, NULL);
 
         bytes = (struct stk_view){NULL, 0};
-        *why_out = "there is no header where a member is told";
+        *why_out = "there is no header before a member of the index";
         if (status < 0 || step.event == STK_TAR_END) {
             fits = status == -ENOMEM ? -ENOMEM : 1;
         } else if (step.event == STK_TAR_MEMBER) {

@@ -18,7 +18,7 @@ static int check(struct stk_wids_index *index, struct stoker_error *error);
 static int fail(int status, const char *detail, struct stoker_error *error)
 {
     return stk_fail(error, status, "an index of wids cannot be used",
-                    "make it anew with widsindex, or name the shards themselves", "%s", detail);
+                    "make it again with widsindex, or name the shards themselves", "%s", detail);
 }
 
 int stk_wids_index_open(struct stk_wids_index **wids_out, struct stk_view text,
@@ -98,7 +98,7 @@ static int check(struct stk_wids_index *index, struct stoker_error *error)
         if (json_string_length(url) == 0 || !is_count(json_object_get(shard, "nsamples")) ||
             (bytes && !is_count(bytes))) {
             return stk_fail(error, STOKER_ERROR_CORRUPT, "an index of wids cannot be used",
-                            "make it anew with widsindex",
+                            "make it again with widsindex",
                             "shard %zu has no url, or no number of samples", i);
         }
     }

@@ -53,7 +53,8 @@ int stk_segment_cache_open(struct stk_segment_cache **cache_out, struct stk_io *
     if (!cache || stk_piece_cache_init(&cache->pieces, budget, STK_SEGMENT_CACHE_SEGMENTS_MAX,
                                        options->bytes_max) < 0) {
         stk_free(cache);
-        return stk_fail(error, -ENOMEM, "cannot open a data set", "free memory", "packed shards");
+        return stk_fail(error, -ENOMEM, "cannot open a data set", "free memory",
+                        "compressed shards");
     }
     cache->io = io;
     cache->options = *options;
@@ -111,7 +112,7 @@ int stk_segment_cache_read(struct stk_segment_cache *cache,
 
 static int damaged(struct stoker_error *error, const char *detail)
 {
-    return stk_fail(error, STOKER_ERROR_CORRUPT, "a packed shard and its index do not fit",
+    return stk_fail(error, STOKER_ERROR_CORRUPT, "a compressed shard and its index do not match",
                     "check the shard; rebuild the index: 'stoker index --force --seek-points'",
                     "%s", detail);
 }
@@ -145,14 +146,14 @@ static int find(const struct stk_segment_cache_source *from, uint64_t offset,
                            : stk_index_seek_points(index, shard, 0, sizeof segment->head, error);
 
     if (!head) {
-        return damaged(error, "it has no access points");
+        return damaged(error, "it has no seek points");
     }
     memcpy(&segment->head, head, sizeof segment->head);
     if (!stk_seek_points_head_is_valid(&segment->head, bytes,
                                        stk_index_shard_compression(index, shard),
                                        stk_index_shard_bytes(index, shard)) ||
         !stk_seek_points_is_random_access(&segment->head)) {
-        return damaged(error, "its access points contradict it");
+        return damaged(error, "its seek points do not match it");
     }
     if (offset >= segment->head.out_bytes) {
         return 0;
@@ -175,7 +176,7 @@ static int find(const struct stk_segment_cache_source *from, uint64_t offset,
     if (!stk_seek_points_segment(&segment->head, bytes, low, &segment->point,
                                  is_last ? NULL : &next, &segment->out_end) ||
         offset < segment->point.out || offset >= segment->out_end) {
-        return damaged(error, "an access point contradicts the others");
+        return damaged(error, "a seek point does not match the others");
     }
     segment->from = from;
     segment->number = low;
@@ -227,7 +228,7 @@ static int load_locked(struct stk_segment_cache *cache, const struct segment *se
 {
     struct decompression decompression = {cache, segment};
     struct stk_piece_fill fill = {.bytes = segment->out_end - segment->point.out,
-                                  .what = "cannot unpack a shard",
+                                  .what = "cannot decompress a shard",
                                   .run = fill_piece,
                                   .context = &decompression};
 
@@ -284,10 +285,10 @@ static int start(const struct stk_segment_cache *cache, const struct segment *se
         }
         status = stk_seek_points_window(point, stored, window, &window_bytes);
         if (status == -ENOMEM) {
-            return stk_fail(error, status, "cannot unpack a shard", "free memory", "window");
+            return stk_fail(error, status, "cannot decompress a shard", "free memory", "window");
         }
         if (status < 0) {
-            return damaged(error, "the window of an access point is damaged");
+            return damaged(error, "the window of a seek point is damaged");
         }
     }
     status = stk_decompress_open(decompress_out, segment->head.compression,
@@ -320,11 +321,11 @@ static int decompress_segment(struct stk_segment_cache *cache, const struct segm
                                  stk_min(stk_min(want, IN_BYTES), segment->head.in_bytes - at));
 
             if (got < 0) {
-                return stk_fail(error, (int)got, "cannot read a packed shard",
+                return stk_fail(error, (int)got, "cannot read a compressed shard",
                                 "check the file and its disk", "%s", stoker_status_text((int)got));
             }
             if (got == 0) {
-                return stk_fail(error, STOKER_ERROR_TRUNCATED, "a packed shard ends too early",
+                return stk_fail(error, STOKER_ERROR_TRUNCATED, "a compressed shard ends too early",
                                 "fetch the shard again", "at byte %llu", (unsigned long long)at);
             }
             rest = (struct stk_view){in, (size_t)got};
@@ -351,7 +352,7 @@ static int decompress(struct stk_segment_cache *cache, const struct segment *seg
     struct stk_decompress *decompress = NULL;
     int status =
         buffer ? start(cache, segment, &decompress, buffer + IN_BYTES, error)
-               : stk_fail(error, -ENOMEM, "cannot unpack a shard", "free memory", "room to read");
+               : stk_fail(error, -ENOMEM, "cannot decompress a shard", "free memory", "buffer");
 
     if (status == 0) {
         status = decompress_segment(cache, segment, decompress, buffer, to, error);

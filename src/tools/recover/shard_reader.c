@@ -26,7 +26,7 @@ static int resume_from_magic(struct stk_shard_reader *shard_reader, struct stoke
 
 int stk_shard_reader_fail_memory(struct stoker_error *error)
 {
-    return stk_fail(error, -ENOMEM, "cannot unpack a shard", "free memory", "%d bytes",
+    return stk_fail(error, -ENOMEM, "cannot decompress a shard", "free memory", "%d bytes",
                     BUFFER_BYTES);
 }
 
