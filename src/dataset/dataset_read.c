@@ -1,4 +1,4 @@
-/* What a data set tells of itself, and its members' bytes, for who asks for one sample. */
+/* The description of a data set, and reads of single members. */
 #include "base/mem.h"
 #include "base/options.h"
 #include "dataset/dataset.h"
@@ -82,7 +82,7 @@ static int check_sample(const struct stoker_dataset *dataset, uint64_t sample,
                     (unsigned long long)stk_index_samples(dataset->index));
 }
 
-/* The table of paths that were asked for of a mapped index. Made by who asks first. */
+/* Returns the table of paths of a mapped index. The first caller makes it. */
 static _Atomic(char *) *paths_of(struct stoker_dataset *dataset)
 {
     _Atomic(char *) *paths = atomic_load_explicit(&dataset->paths, memory_order_acquire);
@@ -99,7 +99,8 @@ static _Atomic(char *) *paths_of(struct stoker_dataset *dataset)
     return paths;
 }
 
-/* A shard's path, lent until the data set is closed. Made once, by whoever asks first. */
+/* Sets *path_out to a shard's path, valid until the data set is closed. The first caller makes it.
+ */
 static int shard_path(const struct stoker_dataset *dataset, uint32_t shard, const char **path_out,
                       struct stoker_error *error)
 {
@@ -195,7 +196,7 @@ static int find_member(const struct stoker_dataset *dataset, const struct stk_sa
                     "'stoker ls' shows what it has", "extension '%s'", extension ? extension : "");
 }
 
-/* A member that a foreign index told: reads the headers before it, and compares. */
+/* Reads the headers before a member of a foreign index, and compares them with it. */
 static int verify_foreign_member(struct stoker_dataset *dataset, uint64_t sample_id,
                                  const struct stk_sample *sample, uint32_t number,
                                  const struct stk_member *member, struct stoker_error *error)

@@ -1,5 +1,5 @@
-/* A data set that grew, as another one; one as it was before it grew; and several as one. What they
- * are made of is never touched: loaders on it go on with what they have. */
+/* Makes data sets of others: of one that grew, of one as it was before it grew, and of several. The
+ * original does not change: its loaders continue with it. */
 #include "base/mem.h"
 #include "dataset/dataset.h"
 
@@ -196,7 +196,7 @@ int stoker_dataset_as_of(const struct stoker_dataset *dataset, const struct stok
         stk_index_block_samples(dataset->index) == state->block_samples) {
         return 0;
     }
-    /* Shards without samples make several firsts of one count: the identity tells which it is. */
+    /* Shards without samples give several prefixes of one count: the identity selects one. */
     for (uint64_t i = tars ? count : 0; i > 0 && state->block_samples > 0; i--) {
         struct stoker_dataset *part = NULL;
         uint64_t samples = stk_index_first_sample(dataset->index, i - 1) +
@@ -275,7 +275,8 @@ static int add_part(struct stoker_dataset *joined, uint64_t first,
     return status;
 }
 
-/* What is known before shards are copied: where parts end, which are tars, how many. */
+/* Sets what is needed before shards are copied: the ends of parts, their kinds, and their number.
+ */
 static int joined_layout(struct stoker_dataset *joined, struct stoker_dataset *const *parts,
                          size_t count, struct stoker_error *error)
 {

@@ -1,4 +1,4 @@
-/* Finds the index file of a data set and tells what of it is still true. */
+/* Finds the index file of a data set, and which of its entries are up to date. */
 #include "dataset/index_locate.h"
 
 #include "base/crypto/digest.h"
@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define STAT_ROUND 64u /* shards asked for their size in a round */
+#define STAT_ROUND 64u /* shards whose status is requested in one round */
 
 static int name_root(struct stk_index_location *location, struct stoker_dataset *dataset,
                      struct stoker_error *error);
@@ -24,7 +24,7 @@ __attribute__((format(printf, 3, 4))) static void note(struct stk_index_location
     __builtin_va_list list;
 
     if (location->note[0]) {
-        return; /* the first reason is the one to tell */
+        return; /* the first reason counts */
     }
     location->note_status = status;
     __builtin_va_start(list, format);
@@ -310,7 +310,7 @@ struct match {
     struct stoker_dataset *dataset;
 };
 
-/* What cannot be asked is left to the scan, which says why. */
+/* If the status cannot be read, the scan reports why. */
 static int stat_round(void *context, uint64_t round, struct stoker_error *error)
 {
     struct match *match = context;
@@ -329,8 +329,8 @@ static int stat_round(void *context, uint64_t round, struct stoker_error *error)
     return 0;
 }
 
-/* Numbers of the old index's shards by their names below the root. CORRUPT: a page is damaged, or
- * a name comes twice, as where somebody listed a shard twice. */
+/* Numbers the old index's shards by their names below the root. Returns STOKER_ERROR_CORRUPT if a
+ * page is damaged, or a name comes twice. */
 static int number_names(const struct stk_index_location *location, struct stk_string_table *words,
                         struct stoker_error *error)
 {
@@ -371,7 +371,7 @@ static void match_shard(struct stk_index_location *location, const char *path, u
     }
 }
 
-/* Shards of the old index that were not asked for: gone, or another's. */
+/* Finds shards of the old index that are not in the listing, and whether they still exist. */
 static int find_extra_shards(struct stk_index_location *location, struct stoker_dataset *dataset,
                              const uint8_t *listed, struct stoker_error *error)
 {
@@ -506,7 +506,7 @@ void stk_dataset_open_jpeg_index(struct stoker_dataset *dataset)
         char note[sizeof why.what + sizeof why.where];
 
         snprintf(note, sizeof note, "%s: %s", why.what, why.where);
-        dataset->jpeg_index_note = stk_strdup(note); /* without memory for it: not told */
+        dataset->jpeg_index_note = stk_strdup(note); /* without memory there is no note */
     }
 }
 

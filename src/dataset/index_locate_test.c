@@ -1,6 +1,6 @@
 /* Goal: a data set opens by its index as by a scan, in a number of calls that does not grow with
- * its samples; what changed since is path_args, and with index = require refused; a damaged index
- * is read again or path_args, never believed; a data set that grew is another one, and a state of
+ * its samples; what changed since is in a note, and with index = require an error; a damaged index
+ * is scanned again or an error, never trusted; a data set that grew is another one, and a state of
  * before finds what it belongs to. Method: tars and class folders in the simulated world, rows of
  * changes; all that a data set tells as text, by index and by scan. Covers index_locate.c,
  * index_stamp.c, dataset_refresh.c and the opening in dataset.c. */
@@ -372,7 +372,7 @@ static void test_calls(void)
     T_TRUE("few", calls[0] < 20);
 }
 
-/* A damaged page is found where it is first touched: path_args by a data set that is open, and read
+/* A damaged page is found where it is first touched: an error for a data set that is open, and read
  * again by one that has to make its index anew. */
 static void test_damaged_page(void)
 {

@@ -1,6 +1,6 @@
-/* The stamp of an index file: mtimes, which a copy of the data changes, so they lie apart. It
- * counts only for the very index file (its inode) that it was written for: beside a copy it says
- * nothing, and only the sizes of shards tell whether the index is fresh. */
+/* The stamp of an index file: mtimes, which change when data is copied, so they are in a file of
+ * their own. It is valid only for the index file (its inode) that it was written for. Next to a
+ * copy it is not, and only the sizes of shards decide whether the index is up to date. */
 #include "base/mem.h"
 #include "dataset/index_locate.h"
 

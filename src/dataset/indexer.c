@@ -1,4 +1,5 @@
-/* The indexer: lists, keeps what is fresh of an index that is there, reads the rest, writes. */
+/* The indexer: lists, keeps the entries of an existing index that are up to date, scans the rest,
+ * and writes the index. */
 #include "base/mem.h"
 #include "base/options.h"
 #include "dataset/dataset_scan.h"
@@ -90,7 +91,7 @@ int stoker_indexer_open(struct stoker_indexer **indexer_out, struct stoker_engin
     status = stk_dataset_new(&indexer->dataset, engine, dataset, error);
     status = status < 0 ? status : check_index_path(indexer, error);
     if (status == 0) {
-        indexer->dataset->options.on_error = STOKER_ON_ERROR_RAISE; /* an index tells of all */
+        indexer->dataset->options.on_error = STOKER_ON_ERROR_RAISE; /* an index has all samples */
         indexer->dataset->scan.checksums = indexer->options.checksums;
         indexer->dataset->scan.labels = indexer->options.labels;
         indexer->dataset->scan.seek_point_bytes = indexer->options.seek_interval_bytes == 1
@@ -155,7 +156,7 @@ int stoker_indexer_next(struct stoker_indexer *indexer, uint32_t timeout_ms,
     return status == STK_BACKGROUND_JOB_RUNNING ? 1 : status;
 }
 
-/* Why a packed shard is read front to back. */
+/* Returns why a compressed shard is read from front to back. */
 static const char *reason_of(const struct stk_index *index, uint32_t shard)
 {
     uint32_t packing = stk_index_shard_compression(index, shard);
@@ -265,7 +266,7 @@ static bool is_write_denied(int status)
     return status == -EACCES || status == -EPERM || status == -EROFS;
 }
 
-/* Opens the journal where the index goes: that is also how it is known that it can. */
+/* Opens the journal at the path of the index, which also checks that it can be written. */
 static int choose_path(struct stoker_indexer *indexer, struct stoker_error *error)
 {
     struct stk_index_location *location = indexer->location;
@@ -392,7 +393,7 @@ static int build_folder(struct stoker_indexer *indexer, struct stoker_error *err
     return status;
 }
 
-/* Access points are asked for, the shard could have some, and has none. */
+/* True if seek points are requested, the shard could have some, and has none. */
 static bool lacks_seek_points(const struct stoker_indexer *indexer, const struct stk_index *index,
                               uint32_t shard)
 {
@@ -403,7 +404,7 @@ static bool lacks_seek_points(const struct stoker_indexer *indexer, const struct
            stk_index_seek_points_bytes(index, shard) == 0;
 }
 
-/* Checksums of its members and of the shard itself are asked for, and some are missing. */
+/* True if checksums of members and of the shard are requested, and some are missing. */
 static bool lacks_checksums(const struct stoker_indexer *indexer, const struct stk_index *index,
                             uint32_t shard)
 {
@@ -411,7 +412,7 @@ static bool lacks_checksums(const struct stoker_indexer *indexer, const struct s
            (!stk_index_shard_has_checksums(index, shard) || !stk_index_shard_digest(index, shard));
 }
 
-/* A shard's entry is no good when it lacks what is asked for now. */
+/* Drops entries of shards that lack something that is requested now. */
 static void drop_incomplete_entries(struct stoker_indexer *indexer)
 {
     struct stk_index_location *location = indexer->location;
@@ -445,7 +446,7 @@ static const char *path_of(const struct stoker_indexer *indexer, uint32_t shard)
     return objects->text + objects->paths[shard];
 }
 
-/* What an index or a journal knows is taken over; else the shard gets an index of its own. */
+/* Copies the shard from the index or the journal; else it is scanned into an index of its own. */
 static int begin_shard(void *context, uint32_t shard, struct stk_index **index_out,
                        uint32_t *number_out, struct stoker_error *error)
 {

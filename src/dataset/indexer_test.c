@@ -352,7 +352,7 @@ static void test_extras(void)
     stoker_engine_close(engine);
 }
 
-/* Where nothing may be written beside the data, and where another place is path_args. */
+/* Where nothing may be written beside the data, and where another path is set. */
 static void test_places(void)
 {
     struct stoker_indexer_options options = {.struct_size = sizeof options, .out = "/else/x.index"};

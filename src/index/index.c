@@ -110,7 +110,7 @@ static int compare_extensions(const void *left, const void *right, void *table)
     return strcmp((const char *)a.data, (const char *)b.data); /* each has its NUL */
 }
 
-/* Numbers were given in the order of arrival, which is that of the threads. */
+/* Numbers were assigned in the order of the threads; renumber them by text. */
 static int sort_extensions(struct stk_index *index)
 {
     struct stk_string_table *table = &index->locked.extensions;
@@ -195,7 +195,7 @@ void stk_index_set_block(struct stk_index *index, uint64_t block_samples, uint32
     index->block_samples = block_samples ? block_samples : BLOCK_SAMPLES_DEFAULT;
     block_bytes = block_bytes ? block_bytes : BLOCK_BYTES_DEFAULT;
     if (block_samples || index->bytes == 0 || index->sample_count == 0) {
-        return; /* no bytes: a folder, whose files were not asked */
+        return; /* no bytes: a folder, whose file sizes are unknown */
     }
     /* block_bytes / (bytes / samples), rounded. */
     if (stk_multiply(block_bytes, index->sample_count, &scaled) &&

@@ -13,7 +13,7 @@
 
 struct head {
     uint64_t magic, image_bytes, mtime_ns;
-    uint64_t sum; /* of what stands before */
+    uint64_t sum; /* of the bytes before */
 };
 
 static int file_path(const struct stk_index_journal *journal, uint32_t number,
@@ -76,7 +76,7 @@ static int put(struct stk_index_journal *journal, struct stk_index *index, uint6
     return 0;
 }
 
-/* Records up to the first that is not whole. */
+/* Reads records up to the first incomplete one. */
 static int parse(struct stk_index_journal *journal, struct stk_view image,
                  struct stoker_error *error)
 {
@@ -191,8 +191,8 @@ int stk_index_journal_open(struct stk_index_journal **journal_out, struct stk_io
     return 0;
 }
 
-/* A run that failed before its first shard was done leaves its own file empty; those of earlier
- * runs may be, too. What cannot be removed does no harm. */
+/* A run that failed before its first shard was done leaves an empty file, as earlier runs may have.
+ * A file that cannot be removed does no harm. */
 static void remove_empty(const struct stk_index_journal *journal, uint32_t file_count, bool all)
 {
     char path[STK_PATH_BYTES_MAX];
@@ -262,7 +262,7 @@ void stk_index_journal_remove_stale(struct stk_io *io, const char *index_path)
            stk_io_stat_path(io, path, &about, NULL) == 0) {
         stale.file_count++;
     }
-    /* What stays does no harm, and what another run writes now is its own. */
+    /* Files that stay do no harm; another run writes its own files. */
     if ((stale.file_count > 0 ||
          (lock_path(&stale, path) == 0 && stk_io_stat_path(io, path, &about, NULL) == 0)) &&
         acquire_lock(&stale, NULL) == 0) {

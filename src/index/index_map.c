@@ -1,5 +1,5 @@
-/* A file of an index, used as it lies. Sums protect from damage, checks of every place from
- * those who make right sums for wrong places. */
+/* A mapped index file. Checksums detect damage; checks of all offsets protect from files that were
+ * made with wrong offsets and right checksums. */
 #include "index/index_file.h"
 
 #include "base/mem.h"
@@ -222,7 +222,7 @@ static int check_foot(const struct stk_index_map *map, struct stoker_error *erro
     return sane ? 0 : stk_index_map_fail(map, at, "its foot contradicts itself", error);
 }
 
-/* After it, what records say of places in the file is true, and sums of pages may be used. */
+/* Validates the footer: then offsets of records are in bounds, and page checksums can be used. */
 static int check_records(struct stk_index_map *map, struct stoker_error *error)
 {
     const struct stk_index_file_foot *foot = &map->foot;
@@ -236,7 +236,7 @@ static int check_records(struct stk_index_map *map, struct stoker_error *error)
         return stk_fail_memory(error, "'%s'", map->name);
     }
     if (foot->kind == STK_INDEX_FILE_FOLDER) {
-        return 0; /* a record for each file: checked when it is asked for */
+        return 0; /* a record per file: validated when it is used */
     }
     map->records = stk_index_map_view(map, foot->records.at, foot->records.bytes, error);
     if (!map->records) {
@@ -456,7 +456,7 @@ static const struct stk_index_file_entry *view_entry(const struct stk_index_map 
     return entry;
 }
 
-/* A tar, and what of it is looked up. */
+/* A container, and the requested entry of it. */
 struct lookup {
     const struct stk_index_map *map;
     const struct stk_index_file_record *record;
@@ -470,7 +470,7 @@ static void lookup_open(struct lookup *lookup, const struct stk_index_map *map, 
     stk_index_file_block_layout(lookup->record, &lookup->block);
 }
 
-/* Any number may be in the file: what it means is checked by who asks. */
+/* The file may have any number: the caller validates it. */
 static int lookup_number(const struct lookup *lookup, uint32_t column, uint64_t at,
                          uint64_t *number_out, struct stoker_error *error)
 {

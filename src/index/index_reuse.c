@@ -1,4 +1,4 @@
-/* A shard's part taken over from another index: what did not change is not read again. */
+/* Copies a shard's part from another index, so that unchanged shards are not scanned again. */
 #include "index/index_file.h"
 
 #include "base/mem.h"
@@ -196,7 +196,7 @@ static int copy_part(const struct stk_index_part *from, struct stk_index_part *p
     return complete ? 0 : -ENOMEM;
 }
 
-/* What look-ups in memory take for granted. */
+/* Validates what look-ups in memory rely on. */
 static bool is_sane(const struct stk_index_part *part, const struct stk_index_file_record *record,
                     uint32_t extension_count)
 {

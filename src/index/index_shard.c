@@ -1,5 +1,5 @@
-/* A shard's part of the index: members are grouped into samples as they come, and packed once
- * all are there. */
+/* A shard's part of the index: members are grouped into samples as they are added, and stored
+ * compactly at the end of the shard. */
 #include "index/index_shard.h"
 
 #include "base/crypto/digest.h"
@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* As it comes; packed at the end of the shard. */
+/* A member as it was added; stored compactly at the end of the shard. */
 struct raw_member {
     uint64_t offset, bytes;
     uint32_t sample;
@@ -37,7 +37,7 @@ struct stk_index_shard_builder {
     bool has_digest, unproved;
     struct stk_view access;      /* owned; empty: none */
     bool joined;                 /* some members of a sample do not follow each other */
-    struct stk_index_shard file; /* what add_file made of it; kind empty: not called */
+    struct stk_index_shard file; /* set by add_file; kind empty: not called */
     char path[];                 /* owned, with its NUL */
 };
 
@@ -431,7 +431,7 @@ static int sort_members(struct stk_index_shard_builder *builder, const uint32_t 
     return 0;
 }
 
-/* Checksums and labels, which the builder had beside the members. */
+/* Copies checksums and labels of the builder. */
 static int copy_extras(struct stk_index_shard_builder *builder, struct stk_index_part *part,
                        struct stoker_error *error)
 {

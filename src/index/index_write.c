@@ -1,5 +1,5 @@
-/* An index in memory -> its file: front to back in one pass, so that what is known last (sums,
- * counts, places) stands in the foot. */
+/* Writes an index to its file, from front to back in one pass, so that checksums, counts and
+ * offsets, which are known last, are in the footer. */
 #include "index/index_file.h"
 
 #include "base/mem.h"
@@ -298,7 +298,7 @@ static struct span span_of(const struct stk_index_part *part,
     return span;
 }
 
-/* Of a near column; of any column the width is found. */
+/* For grouped columns the bases; for all columns the width. */
 static void put_bases(struct save *save, const struct stk_index_part *part,
                       struct stk_index_file_record *record, uint32_t column)
 {

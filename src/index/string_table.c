@@ -75,8 +75,8 @@ void stk_string_table_deinit(struct stk_string_table *table)
     *table = (struct stk_string_table){0};
 }
 
-/* Salted with an address of the heap, so that names cannot be made to collide from outside; no
- * result depends on it, since numbers are given in the order of arrival. */
+/* Salted with an address of the heap, so that input cannot be made to collide. No result depends
+ * on it: numbers are assigned in the order of add. */
 static uint64_t hash(const struct stk_string_table *table, struct stk_view word)
 {
     uint64_t hash = table->salt ^ word.bytes;

@@ -1,4 +1,4 @@
-/* Damaged samples: kept as their error was, told as JSON and in sentences. */
+/* Damaged samples: made from errors, and written as JSON and as sentences. */
 #include "format/bad_sample/bad_sample.h"
 
 #include "base/mem.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A sentence about the first entries: what fits a message. */
+/* Writes a sentence about the first entries, as many as fit into a message. */
 #define MESSAGE_ENTRIES 8u
 
 /* ---- one damaged sample ---- */

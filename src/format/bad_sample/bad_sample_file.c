@@ -22,7 +22,7 @@ struct stk_bad_sample_file {
 
 static const char magic[8] = "stkleft1";
 
-/* What a record begins with; three texts follow, each with its NUL. */
+/* The begin of a record; three texts follow, each with its NUL. */
 struct head {
     uint64_t sample, offset;
     int64_t status;

@@ -23,7 +23,7 @@ static const char stream_head[] = "BZh9"; /* of the largest blocks: fits all */
 
 struct stk_bzip2_blocks {
     struct stk_budget_allocator memory;
-    uint8_t *room;  /* owned: SHIFT_BYTES, packed bytes of the block, END_BYTES */
+    uint8_t *room;  /* owned: SHIFT_BYTES, compressed bytes of the block, END_BYTES */
     uint64_t bytes; /* of the block so far, from the byte in which it begins */
     uint64_t bits;  /* of the last bytes: 64 */
     uint64_t at;    /* in the file: behind the last byte */
@@ -112,7 +112,8 @@ static struct stk_view make_stream(struct stk_bzip2_blocks *blocks, uint64_t blo
     return (struct stk_view){to, stream_bytes};
 }
 
-/* A magic begins so many bits before the end of what came. True: it ended a block. */
+/* A magic number begins so many bits before the end of the input. Returns true if it ended a block.
+ */
 static bool at_magic(struct stk_bzip2_blocks *blocks, uint32_t bits_back, bool block,
                      struct stk_view *stream_out, uint64_t *at_out)
 {
@@ -149,7 +150,7 @@ bool stk_bzip2_blocks_next(struct stk_bzip2_blocks *blocks, struct stk_view *in,
     }
     while (in->bytes > 0 && !ended) {
         if (blocks->open && blocks->bytes == STK_BZIP2_BLOCKS_BYTES_MAX) {
-            blocks->open = false; /* what is so long is none */
+            blocks->open = false; /* longer data is no block */
         }
         if (blocks->open) {
             blocks->room[SHIFT_BYTES + blocks->bytes++] = in->data[0];

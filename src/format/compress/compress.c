@@ -1,5 +1,5 @@
-/* Bytes to packed streams: one loop over four libraries. zstd in frames gathers each frame whole,
- * so that its header tells its size. */
+/* Bytes to compressed streams: one loop over four libraries. With zstd in frames the input of a
+ * frame is gathered first, so that its header has its size. */
 #include "format/compress/compress.h"
 
 #include "base/mem.h"
@@ -30,10 +30,10 @@ struct stk_compress {
     uint32_t state;   /* enum state */
     bool is_open;     /* the library was set up */
     bool fresh;       /* the stream in work has got nothing yet, and is not the first */
-    bool last;        /* no input follows what `gathered` has */
+    bool last;        /* no input follows the bytes in `gathered` */
     uint64_t in_left; /* of the frame in work */
     /* zstd in frames: */
-    uint8_t *gathered, *held; /* owned: input of a frame; what is to go out */
+    uint8_t *gathered, *held; /* owned: the input of a frame; its output */
     size_t gathered_bytes, held_at, held_bytes, held_capacity;
     uint8_t *table; /* owned: entries so far */
     uint32_t frame_count, frame_capacity;
@@ -47,7 +47,7 @@ struct stk_compress {
     } of;
 };
 
-/* Input and output of one turn of a library. */
+/* Input and output of one step of a library. */
 struct step {
     struct stk_view in;
     uint8_t *out;
@@ -203,7 +203,7 @@ static void advance(struct step *step, size_t in_left, size_t out_left)
     step->out_bytes = out_left;
 }
 
-/* 1: what was asked to end has ended and is out. */
+/* Returns 1 if the requested end is reached and all output is written. */
 static int gzip_step(struct stk_compress *compress, struct step *step)
 {
     z_stream *stream = &compress->of.gzip;
@@ -344,7 +344,7 @@ static int compress_frame(struct stk_compress *compress)
     return status;
 }
 
-/* Takes input or gives output; the end sets DONE. */
+/* Takes input or writes output; the end sets DONE. */
 static int frame_step(struct stk_compress *compress, struct stk_view *in, bool last,
                       struct step *step)
 {
@@ -383,7 +383,7 @@ static int frame_step(struct stk_compress *compress, struct stk_view *in, bool l
 
 /* ---- the rest ---- */
 
-/* Takes input or gives output; the end sets DONE. */
+/* Takes input or writes output; the end sets DONE. */
 static int stream_step(struct stk_compress *compress, struct stk_view *in, bool last,
                        struct step *step)
 {
@@ -421,8 +421,8 @@ int stk_compress_run(struct stk_compress *compress, struct stk_view *in, bool la
     struct step step = {.out = output->data, .out_bytes = output->bytes};
     int status = 0;
 
-    /* Each turn takes input, fills out, or changes the state; without input only the last one, or
-     * one that drains, has something to do. */
+    /* Each step takes input, writes output, or changes the state. Without input only the last
+     * step, or one that drains, has something to do. */
     while (status == 0 && compress->state != DONE && step.out_bytes > 0 &&
            (in->bytes > 0 || last || compress->state != COMPRESSING)) {
         status = is_framed_zstd(compress) ? frame_step(compress, in, last, &step)

@@ -1,4 +1,4 @@
-/* Access points: collected while a shard is unpacked, and looked at without trust. */
+/* Seek points: collected while a shard is decompressed, and validated before they are used. */
 #include "format/compress/seek_points.h"
 
 #include "base/mem.h"
@@ -22,7 +22,7 @@ struct stk_seek_points_builder {
     uint8_t *texts; /* owned: windows, end to end */
     uint64_t text_bytes, text_capacity;
     ZSTD_CCtx *packer; /* owned; NULL: no windows */
-    uint8_t *room;     /* owned: of a packed window */
+    uint8_t *room;     /* owned: of a compressed window */
     size_t room_bytes;
     int status;
 };
@@ -120,7 +120,7 @@ static void end_segment(struct stk_seek_points_builder *builder)
     }
 }
 
-/* Room for one more of both; what an image may have is checked here. */
+/* Makes space for one more point and window, within the limits of an image. */
 static int grow(struct stk_seek_points_builder *builder)
 {
     uint64_t count = builder->head.point_count;

@@ -1,4 +1,4 @@
-/* Frames of zstd: found by their headers, or by a seek table, and unpacked one at a time. */
+/* Frames of zstd: found by their headers, or by a seek table, and decompressed one at a time. */
 #include "format/compress/zstd_frames.h"
 
 #include "base/mem.h"
@@ -80,7 +80,7 @@ static int add(struct stk_zstd_frames *frames, uint32_t *capacity, uint64_t in, 
 struct table {
     const uint8_t *entries;
     uint32_t count, entry_bytes;
-    uint64_t bytes; /* of the whole skippable frame */
+    uint64_t bytes; /* of the skippable frame */
 };
 
 static bool find_table(struct stk_view file, struct table *table)
@@ -132,7 +132,7 @@ static int read_table(struct stk_zstd_frames *frames, struct stk_view file,
 
 /* ---- the walk ---- */
 
-/* Unpacks a frame to learn how much there is. */
+/* Decompresses a frame to find its size. */
 static int count_bytes(struct stk_view frame, uint64_t at, uint64_t *bytes_out,
                        struct stoker_error *error)
 {

@@ -1,4 +1,4 @@
-/* Lines of JSON: each is parsed for its name, and kept by it. */
+/* Lines of JSON: each is parsed for its name, and stored by it. */
 #include "format/manifest/metadata_jsonl.h"
 
 #include "base/mem.h"
@@ -94,8 +94,8 @@ static int add_line(struct stk_metadata_jsonl *metadata, struct stk_view line, s
                     uint64_t number, struct stoker_error *error)
 {
     json_error_t why;
-    /* The flag: a whole number above 63 bits is no mistake of the file. Its text is what is kept.
-     */
+    /* JSON_DECODE_INT_AS_REAL: an integer of more than 63 bits is no error. The text of the line
+     * is used anyway. */
     json_t *object = json_loadb((const char *)line.data, line.bytes,
                                 JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &why);
     const char *name = json_string_value(json_object_get(object, "file_name"));

@@ -1,5 +1,6 @@
-/* The headers of a tar. The state is a position: every turn eats a block or an extended header
- * whole, or asks for bytes. Layout of a header: POSIX.1-2017 pax, "ustar Interchange Format". */
+/* Parses the headers of a tar. The state is a position: each step takes a block or a complete
+ * extended header, or requests bytes. Layout of a header: POSIX.1-2017 pax, "ustar Interchange
+ * Format". */
 #include "format/tar/tar.h"
 
 #include "base/mem.h"
@@ -29,9 +30,9 @@ static_assert(offsetof(struct tar_header_disk, type) == 156, "as in the standard
 static_assert(offsetof(struct tar_header_disk, magic) == 257, "as in the standard");
 static_assert(offsetof(struct tar_header_disk, prefix) == 345, "as in the standard");
 
-/* What extended headers say of members. */
+/* Fields of members by extended headers. */
 struct tar_override {
-    uint8_t *name;       /* owned; room for name_bytes_max */
+    uint8_t *name;       /* owned; name_bytes_max bytes */
     uint32_t name_bytes; /* 0: nothing said */
     bool sized, sparse;
     uint64_t bytes;
@@ -41,7 +42,7 @@ enum tar_state { AT_HEADER, IN_PAYLOAD, AT_END, FAILED };
 
 struct stk_tar {
     struct stk_tar_limits limits; /* const after open */
-    uint64_t size;                /* of the object; UINT64_MAX until known */
+    uint64_t size;                /* of the object; UINT64_MAX: unknown */
     uint64_t position;            /* of the next byte to take */
     struct stk_view input;        /* the object from `position` on; borrowed until NEED */
     bool asked;                   /* the last event was NEED */
@@ -87,7 +88,7 @@ static bool is_zero(const uint8_t *data, size_t bytes);
 static struct stk_view field_text(const uint8_t *field, size_t width);
 static int fail(struct stoker_error *error, int status, uint64_t offset, const char *detail);
 
-/* Other readers differ in what they then call the member: nothing, or as its own header says. */
+/* Other readers differ: the member has no name, or that of its own header. */
 static const char *const empty_name = "an extended header has an empty name";
 static const char *const advice_damaged =
     "copy the tar again or leave it out; 'tar --list' shows what can be read of it";
@@ -140,7 +141,7 @@ int stk_tar_step(struct stk_tar *tar, struct stk_view bytes, struct stk_tar_step
             tar->size = tar->position;
         }
     }
-    /* Each turn takes at least a block, or makes an event, or fails. */
+    /* Each step takes at least a block, or makes an event, or fails. */
     while (status == 0 && step_out->event == 0) {
         switch (tar->state) {
         case AT_HEADER:
@@ -164,8 +165,8 @@ int stk_tar_step(struct stk_tar *tar, struct stk_view bytes, struct stk_tar_step
     return status;
 }
 
-/* `want` bytes in one piece, out of the input or gathered in `hold`. NULL: *step asks for more,
- * or, without an event, the object ended with tar->held bytes of them. */
+/* Returns `want` consecutive bytes, of the input or gathered in `hold`. NULL: *step requests more,
+ * or, without an event, the object ended with tar->held of these bytes. */
 static const uint8_t *gather(struct stk_tar *tar, uint8_t *hold, size_t want,
                              struct stk_tar_step *step)
 {
@@ -197,7 +198,7 @@ static const uint8_t *gather(struct stk_tar *tar, uint8_t *hold, size_t want,
     return NULL;
 }
 
-/* Over data that nobody reads. The caller knows that the sum does not wrap. */
+/* Skips the data of a member. The caller made sure that the sum does not overflow. */
 static void skip(struct stk_tar *tar, uint64_t bytes)
 {
     size_t take = stk_min(bytes, tar->input.bytes);
@@ -504,7 +505,7 @@ static bool read_decimal(struct stk_view text, uint64_t *number_out)
     return text.bytes > 0;
 }
 
-/* What one extended header says; of its records with the same key the last counts. */
+/* The fields of one extended header. If a key comes twice, the last record counts. */
 struct tar_records {
     struct stk_view name;
     bool sized, sparse;

@@ -24,7 +24,8 @@ static struct stk_tar *parser_of(const struct stk_container *container)
     return ((const struct tar_container *)(const void *)container)->parser;
 }
 
-/* By the name only: old tars have no magic number, and the parser reports what is no tar. */
+/* By the name only: old tars have no magic number, and the parser reports files that are no tars.
+ */
 static bool matches(const char *path, struct stk_view head)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;

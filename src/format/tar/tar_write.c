@@ -8,7 +8,7 @@
 enum {
     NAME_BYTES = 100,
     PREFIX_BYTES = 155,
-    RECORD_EXTRA_MAX = 64, /* of a PAX record beside the name: length, keyword, '=', newline */
+    RECORD_EXTRA_MAX = 64, /* of a PAX record without the name: length, keyword, '=', newline */
 };
 #define USTAR_SIZE_END (UINT64_C(1) << 33) /* eleven octal digits */
 
@@ -152,7 +152,7 @@ static void block_write(uint8_t *out, struct stk_view name, uint64_t bytes, uint
     uint64_t sum = 0;
 
     if (!split(name, &prefix,
-               &rest)) { /* the PAX header has it; who can not read that sees a part */
+               &rest)) { /* the PAX header has the complete name; other readers see a part of it */
         rest = (struct stk_view){name.data, NAME_BYTES};
     }
     memset(out, 0, STK_TAR_BLOCK);

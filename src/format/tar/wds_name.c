@@ -1,4 +1,4 @@
-/* Names of tar members: webdataset's rules for keys, and what is no key at all. */
+/* Names of tar members: webdataset's rules for keys, and names that cannot be keys. */
 #include "format/tar/wds_name.h"
 
 #include <string.h>
@@ -103,7 +103,7 @@ static size_t find_first(struct stk_view name, size_t from, uint8_t byte)
     return found ? (size_t)(found - name.data) : NOWHERE;
 }
 
-/* Of the bytes before `end`. */
+/* In the bytes before `end`. */
 static size_t find_last(struct stk_view name, size_t end, uint8_t byte)
 {
     const uint8_t *found = end > 0 ? memrchr(name.data, byte, end) : NULL;

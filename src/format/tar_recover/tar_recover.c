@@ -1,4 +1,4 @@
-/* Members of a damaged tar, one after the other, and which samples they make whole. */
+/* Reads the members of a damaged tar in order, and finds the complete samples. */
 #include "format/tar_recover/tar_recover.h"
 
 #include "base/mem.h"
@@ -28,7 +28,7 @@ struct walk {
     uint8_t *window;     /* owned */
     uint64_t at;         /* of the window */
     size_t bytes;        /* in it */
-    uint64_t asked;      /* up to where the tar's parser asked for bytes */
+    uint64_t asked;      /* up to the last offset that the parser requested */
     uint64_t places;     /* of damage */
 };
 
@@ -214,7 +214,7 @@ static uint64_t find_lost(struct walk *walk, struct stoker_error *found)
         return UINT64_MAX;
     }
     if (rescue->sample_count > 0) {
-        /* A packed tar's member is known before its data is read. */
+        /* The parser returns a member of a compressed tar before its data is read. */
         if (walk->source->bytes == UINT64_MAX && found->status == STOKER_ERROR_TRUNCATED) {
             return last;
         }
@@ -267,7 +267,7 @@ static bool usual_signature(const struct stk_tar_recover *rescue, uint64_t *numb
     return 2 * most > count;
 }
 
-/* Why the sample is not kept; NULL: it is. all: nothing of the tar is proved. */
+/* Returns why the sample is lost; NULL: it is kept. all: all samples of the tar are uncertain. */
 static const char *lost_reason(const struct stk_tar_recover *rescue,
                                const struct stk_tar_recover_sample *sample, bool all,
                                const uint64_t *usual)
@@ -283,7 +283,7 @@ static const char *lost_reason(const struct stk_tar_recover *rescue,
                : NULL;
 }
 
-/* What is doubtful is lost, or kept. all: everything is. */
+/* Decides for each uncertain sample whether it is lost. all: all samples are uncertain. */
 static int classify_samples(struct walk *walk, bool all, struct stoker_error *error)
 {
     struct stk_tar_recover *rescue = walk->rescue;
@@ -302,7 +302,7 @@ static int classify_samples(struct walk *walk, bool all, struct stoker_error *er
         struct stoker_error found = {0};
 
         if (sample->lost || !why) {
-            continue; /* told already, or fine */
+            continue; /* listed already, or intact */
         }
         sample->lost = true;
         stk_fail(&found, STOKER_ERROR_CORRUPT, why,
@@ -326,7 +326,7 @@ static int fill(struct walk *walk, uint64_t offset, uint64_t bytes, struct stoke
     if (bytes > STK_TAR_RECOVER_WINDOW_BYTES) {
         bytes = STK_TAR_RECOVER_WINDOW_BYTES; /* a long header comes in parts */
     }
-    if (offset >= walk->at && offset < end) { /* a packed tar is not read twice */
+    if (offset >= walk->at && offset < end) { /* a compressed tar is not read twice */
         kept = (size_t)(end - offset);
         memmove(walk->window, walk->window + (offset - walk->at), kept);
     }
@@ -335,7 +335,7 @@ static int fill(struct walk *walk, uint64_t offset, uint64_t bytes, struct stoke
     if (kept >= bytes && kept > 0) {
         return 0;
     }
-    /* What is asked for behind the damage of a packed tar would cost what lies before it. */
+    /* Bytes behind the damage of a compressed tar would be read from its begin again. */
     room = walk->source->bytes == UINT64_MAX ? bytes : STK_TAR_RECOVER_WINDOW_BYTES;
     status = walk->source->read(walk->source->context, offset + kept, walk->window + kept,
                                 room - kept, &got, error);
@@ -399,7 +399,7 @@ static int handle_damage(struct walk *walk, struct stoker_error *found, struct s
     if (status < 0 || packed || last || ends_early(number) || at == UINT64_MAX) {
         return status;
     }
-    /* What an extended header holds is no header, and it is not read again. */
+    /* The payload of an extended header is no header: it is not searched. */
     return resume(walk, stk_max(at / BLOCK_BYTES * BLOCK_BYTES + BLOCK_BYTES, walk->asked), error);
 }
 
@@ -460,7 +460,7 @@ int stk_tar_recover_run(struct stk_tar_recover *rescue, const struct stk_tar_rec
     return status;
 }
 
-/* ---- what was lost, by shard ---- */
+/* ---- losses by shard ---- */
 
 int stk_tar_losses_add(struct stk_tar_losses *losses, uint32_t shard,
                        struct stk_bad_sample_list *damages)

@@ -1,12 +1,13 @@
-/* Megatron's .idx beside a .bin (NVIDIA/Megatron-LM, megatron/core/datasets/indexed_dataset.py):
+/* Megatron's .idx, the index of a .bin (NVIDIA/Megatron-LM,
+ * megatron/core/datasets/indexed_dataset.py):
  *
  *   "MMIDIDX\0\0" | u64 version 1 | u8 dtype | u64 sequences | u64 documents + 1     34 bytes
  *   i32 length[sequences] | i64 pointer[sequences] | i64 document[documents + 1] | i8
  * mode[sequences]
  *
  * Lengths count tokens, pointers bytes of the .bin, documents sequences: document d is the
- * sequences document[d] .. document[d + 1] - 1. Modes are there in multimodal sets only, and only
- * the file's size tells. */
+ * sequences document[d] .. document[d + 1] - 1. Only multimodal sets have modes; the size
+ * of the file shows it. */
 #include "format/tokens/tokens.h"
 
 #include "format/tokens/token_bytes.h"
@@ -62,7 +63,7 @@ static int check_header(struct stk_view idx, struct stoker_error *error)
     return 0;
 }
 
-/* Cuts what follows the header into its arrays. */
+/* Cuts the bytes behind the header into arrays. */
 static int split_arrays(struct stk_megatron *out, struct stk_view idx, struct stoker_error *error)
 {
     uint64_t bytes, boundary_count = stk_u64_at(idx.data + MAGIC_BYTES + 9, 1), of_documents;

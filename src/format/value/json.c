@@ -4,7 +4,7 @@
 #include <jansson.h>
 #include <string.h>
 
-/* What jansson 2.14 takes for each, with malloc's own: structs of hashtable.h and
+/* The memory of jansson 2.14 per item, with malloc's overhead: structs of hashtable.h and
  * jansson_private.h, tables at their first growth. */
 #define MAP_BYTES 320u
 #define LIST_BYTES 192u
@@ -106,7 +106,7 @@ void stk_value_start(void)
     json_object_seed(0);
 }
 
-/* jansson goes down by recursion, to 2,048 lists: less stack is asked for here. */
+/* jansson parses by recursion, to 2,048 lists. This limit needs less stack. */
 static bool too_deep(struct stk_view bytes)
 {
     uint32_t depth = 0;

@@ -10,7 +10,7 @@
 
 #define FIXED_BYTES (16u << 10) /* the zone's first chunk, and structs */
 
-/* How far a value's header goes, and what it says. */
+/* The size of a value's header, and its fields. */
 struct header {
     uint64_t bytes;    /* of the header and the content that follows, without inner values */
     uint64_t children; /* values inside */
@@ -192,7 +192,7 @@ static const void *item(const void *list, uint64_t index)
     return &((const msgpack_object *)list)->via.array.ptr[index];
 }
 
-/* Of two with one name the last counts, as in Python. */
+/* If a name comes twice, the last one counts, as in Python. */
 static const void *member(const void *map, const char *name, size_t bytes)
 {
     const msgpack_object_map *pairs = &((const msgpack_object *)map)->via.map;
@@ -233,8 +233,8 @@ static bool is_key(const msgpack_object *object)
     return object->type != MSGPACK_OBJECT_ARRAY && object->type != MSGPACK_OBJECT_MAP;
 }
 
-/* Why readers of whole documents (Python's msgpack) refuse it; NULL: they do not. Recursion of at
- * most STK_MSGPACK_DEPTH_MAX. */
+/* Returns why readers of complete documents (Python's msgpack) refuse it; NULL: they do not.
+ * Recursion of at most STK_MSGPACK_DEPTH_MAX. */
 static const char *objection(const msgpack_object *object)
 {
     struct stk_view text = {NULL, 0};

@@ -135,7 +135,7 @@ static int unsupported(const struct reader *reader, const char *what, const char
                     descr);
 }
 
-/* What is not a plain number, by name: the array interface's type letters. */
+/* Names of types that are no plain numbers, by the array interface's type letters. */
 static int fail_kind(const struct reader *reader, const char *descr, char kind)
 {
     static const struct {

@@ -1,6 +1,6 @@
-/* NumPy's .npz: a zip of .npy files. Of the zip (PKWARE's APPNOTE.TXT 6.3) only what savez writes
- * is read: the central directory at the end, members that are stored or deflated. One member is
- * unpacked, so that overlapping members, the trick of the worst zip bombs, win nothing. */
+/* NumPy's .npz: a zip of .npy files. Only the parts of a zip (PKWARE's APPNOTE.TXT 6.3) that
+ * savez writes are read: the central directory at the end, members that are stored or deflated. One
+ * member is decompressed, so zip bombs by overlapping members have no effect. */
 #include "format/value/value_private.h"
 
 #include "base/mem.h"
@@ -13,7 +13,7 @@
 #define COMMENT_MAX 65535u /* may follow it */
 #define CENTRAL_BYTES 46u  /* central file header, without name, extra and comment */
 #define LOCAL_BYTES 30u    /* local file header, likewise */
-#define RATIO_FREE 4096u   /* unpacked bytes that are never too many */
+#define RATIO_FREE 4096u   /* a decompressed size that is always allowed */
 #define ZIP64_ID 1u        /* of an extra field */
 #define NAMES_MAX 120u     /* of names listed in an error */
 
@@ -153,7 +153,7 @@ static int missing(const char *name, const char *names, struct stoker_error *err
                     "name the array, as in 'npz:tokens'", "it has %s", names[0] ? names : "none");
 }
 
-/* Where the packed bytes lie: the local header has a name and an extra field of its own. */
+/* Sets the offset of the compressed bytes: the local header has its own name and extra field. */
 static int locate(struct stk_view bytes, const struct entry *entry, struct stk_npz_member *member,
                   struct stoker_error *error)
 {
@@ -210,7 +210,7 @@ int stk_npz_find(struct stk_npz_member *member, struct stk_view bytes, const cha
                               stk_min(word32(end + 16), (uint64_t)(end - bytes.data))) {
         return damaged(error, (uint64_t)(end - bytes.data), "its directory is not there");
     }
-    /* Of two with one name the later counts, as in Python's zipfile. */
+    /* If a name comes twice, the last one counts, as in Python's zipfile. */
     for (uint32_t i = 0; i < word16(end + 10); i++) {
         int status = read_entry(directory, &at, &entry, error);
 

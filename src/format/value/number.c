@@ -190,7 +190,7 @@ bool stk_number_write(void *out, uint32_t dtype, const struct stk_number *number
     negative = number->kind == STK_NUMBER_INT && number->integer < 0;
     bits = number->kind == STK_NUMBER_INT ? (uint64_t)number->integer : number->natural;
     if (row->kind == 'i') {
-        /* -2^(b-1) to 2^(b-1) - 1: what is left after the sign has no bit from b-1 on. */
+        /* -2^(b-1) to 2^(b-1) - 1: without the sign no bit from b-1 on is set. */
         if ((negative ? ~bits : bits) >> (8 * row->bytes - 1)) {
             return false;
         }

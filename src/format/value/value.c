@@ -81,7 +81,7 @@ static int open_npz(struct stk_value *value, struct stoker_error *error)
     unpacked = (struct stk_view){value->inflated, member.bytes};
     status = status < 0 ? status : stk_npy_parse(&value->array, unpacked, error);
     if (status < 0 && error) {
-        error->offset = STOKER_NO_OFFSET; /* it would count unpacked bytes */
+        error->offset = STOKER_NO_OFFSET; /* it would count decompressed bytes */
     }
     return status;
 }
@@ -185,7 +185,7 @@ static int unpack_array(struct stk_value *value, struct stk_view packed, struct 
     npy.data = value->inflated;
     status = stk_npy_parse(&value->array, npy, error);
     if (status < 0 && error) {
-        error->offset = STOKER_NO_OFFSET; /* it would count unpacked bytes */
+        error->offset = STOKER_NO_OFFSET; /* it would count decompressed bytes */
     }
     return status;
 }

@@ -76,7 +76,7 @@ int stk_value_tree_find(const struct stk_value_tree *tree, const char *path,
     return descend(tree, place_out, error);
 }
 
-/* What a place is: with a `*` left in its path it must be a list. */
+/* Checks the kind of a node: if its path has a `*` left, it must be a list. */
 static int read_node(const struct stk_value_tree *tree, const struct stk_value_location *place,
                      struct stk_value_node *node, struct stoker_error *error)
 {
@@ -129,7 +129,7 @@ int stk_value_tree_shape(const struct stk_value_tree *tree, const struct stk_val
     }
 }
 
-/* What a copy needs at every depth. */
+/* The state of a copy, for all depths. */
 struct copy {
     const struct stk_value_tree *tree;
     const struct stk_value_shape *shape;

@@ -157,7 +157,7 @@ int stk_value_tree_flatten(const struct stk_value_tree *tree, uint8_t *out, uint
     for (uint64_t i = 0; i < walk.count && good; i++) {
         good = !walk.nodes[i] || visit(&walk, walk.nodes[i]);
     }
-    /* Each is below what its document took in memory: the sum cannot wrap. */
+    /* Each is less than the memory of its document: the sum cannot overflow. */
     bytes = sizeof(struct flat_head) + walk.count * sizeof *writer.nodes + walk.text_bytes;
     if (!good) {
         status = stk_fail_errno(error, 12, "cannot hand over a member", "free memory", "%llu nodes",
@@ -198,7 +198,7 @@ static const void *item(const void *list, uint64_t index)
     return flat + flat->value + index;
 }
 
-/* Of two with one name the last counts. */
+/* If a name comes twice, the last one counts. */
 static const void *member(const void *map, const char *name, size_t bytes)
 {
     const struct flat_node *flat = map, *first = flat + flat->value;
@@ -299,7 +299,7 @@ int stk_value_tree_flat_open(struct stk_value_tree *tree, struct stk_view bytes,
         return stk_fail_errno(error, 12, "cannot read a member", "free memory", "%zu bytes",
                               bytes.bytes);
     }
-    /* First the copy, which nobody else can change, then the look at it. */
+    /* Copy first, since the other process can still change the bytes; then validate. */
     memcpy(copy, bytes.data, bytes.bytes);
     if (!is_flat(copy, bytes.bytes)) {
         stk_free(copy);

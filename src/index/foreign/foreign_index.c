@@ -1,4 +1,4 @@
-/* Shards told by wds2idx: read, and proved bit by bit. */
+/* Shards by the index files of wds2idx: read, and verified when members are read. */
 #include "index/foreign/foreign_index.h"
 
 #include "base/mem.h"
@@ -24,7 +24,7 @@ struct stk_foreign_index {
     char note[1024]; /* under the lock until the scans are over */
 };
 
-/* Steps return 0, 1: it is not used, why says it, or what nothing survives. */
+/* Steps return 0; 1: the file is not used, for the reason in `why`; or a fatal error. */
 struct import {
     struct stk_io *io;
     struct stk_file *tar; /* owned */
@@ -180,7 +180,8 @@ __attribute__((format(printf, 2, 3))) static int reject(struct import *import, c
     return 1;
 }
 
-/* "a/b-0.x.tar" -> "a/b-0.idx", as wds2idx names what it writes. false: too long. */
+/* Sets "a/b-0.idx" for "a/b-0.x.tar", as wds2idx names its files. Returns false if it is too long.
+ */
 static bool name_index(const char *path, char *name_out)
 {
     const char *slash = strrchr(path, '/');
@@ -238,7 +239,7 @@ static int read_text(struct import *import, struct stoker_error *error)
     return got < 0 ? reject(import, "it cannot be read: %s", stoker_status_text((int)got)) : 0;
 }
 
-/* An error of what is only tried: all but a lack of memory is a reason to scan. */
+/* Handles an error of reading the index file: scan the shard, unless there is no memory. */
 static int reject_error(struct import *import, const struct stoker_error *why,
                         struct stoker_error *error)
 {
@@ -291,7 +292,7 @@ static int fill(struct import *import, struct stoker_error *error)
     return status == 0 ? check_end(import, dali.end) : status;
 }
 
-/* Whether a member is where it is told to be. */
+/* Checks whether a member is at the offset in the index file. */
 static int probe(struct import *import, const struct stk_dali_index_member *member)
 {
     uint8_t buffer[STK_FOREIGN_INDEX_GAP_MAX];
@@ -369,7 +370,8 @@ int stk_foreign_index_check(const struct stk_index *index, struct stk_view heade
 
 /* ---- Energon ---------------------------------------------------------------------------- */
 
-/* The index as a whole: it is small, and what contradicts itself is not worth a read. */
+/* Validates the complete index file first: it is small, and reading an inconsistent one is useless.
+ */
 static int choose_starts(struct import *import, struct stk_foreign_index_starts *starts)
 {
     struct stk_energon_index energon;
@@ -448,7 +450,7 @@ uint64_t stk_foreign_index_used(const struct stk_foreign_index *foreign)
 
 /* ---- wids ------------------------------------------------------------------------------- */
 
-/* The shards of the listing with what the JSON says of each, if it does. */
+/* Adds the shards of the listing, with the numbers of the JSON file if it has them. */
 static int align(struct stk_foreign_index *foreign, const struct stk_wids_shards *named,
                  const struct stk_foreign_index_listing *listing, struct stk_wids_shards *shards)
 {

@@ -1,4 +1,4 @@
-/* Headers between two members of a tar, compared with what an index tells. */
+/* Compares the headers between two members of a tar with the entry of an index. */
 #include "index/foreign/header_check.h"
 
 #include "format/tar/tar.h"
@@ -47,7 +47,7 @@ int stk_header_check(struct stk_view headers, const struct stk_header_claim *cla
     if (stk_tar_open(&tar, UINT64_MAX, NULL, NULL) < 0) {
         return -ENOMEM;
     }
-    /* Each round asks for later bytes, or tells a member. */
+    /* Each round requests later bytes, or returns a member. */
     while (fits == 2) {
         struct stk_tar_step step = {0};
         int status = stk_tar_step(tar, bytes, &step, NULL);

@@ -59,7 +59,7 @@ void stk_wids_index_close(struct stk_wids_index *index)
     }
 }
 
-/* A whole number that is not negative. */
+/* Reads an integer that is not negative. */
 static bool is_count(const json_t *value)
 {
     return json_is_integer(value) && json_integer_value(value) >= 0;

@@ -48,7 +48,7 @@ int stk_container_scan(const struct stk_container_scan_options *options, struct 
         scan->lanes[i].next = scan->spare;
         scan->spare = &scan->lanes[i];
     }
-    /* Each turn runs a lane, or opens a shard, or waits for a read. */
+    /* Each round runs a lane, or opens a shard, or waits for a read. */
     while (scan->used > 0 || (scan->more && scan->status == 0)) {
         if (scan->ready) {
             run_ready(scan);
