@@ -110,6 +110,29 @@ static void test_formats(void)
     }
 }
 
+/* Shards are found by the endings of their formats. */
+static void test_folder(void)
+{
+    struct stk_io *world;
+    struct stoker_engine *engine = t_engine(&world, 2);
+    struct stoker_dataset *dataset = NULL;
+    struct stoker_error error = {0};
+    struct stoker_dataset_info info = {.struct_size = sizeof info};
+
+    T_EQ("folder", stk_sim_add(world, "/data", NULL, 0), 0);
+    add_tiny(world, "/data/a.tiny", false, false);
+    add_tiny(world, "/data/b.tiny", true, false);
+    add_tiny(world, "/data/c.tiny.gz", false, true);
+    add_tiny(world, "/data/d.other", false, false);
+    t_shard(world, "/data/e.tar", 0, 3, 100);
+    T_EQ("list", open_scanned(engine, "/data", formats, false, &dataset, &error), 0);
+    T_EQ("info", stoker_dataset_info(dataset, &info), 0);
+    T_EQ("shards", info.shard_count, 4);
+    T_EQ("samples", info.sample_count, 3 * (2 + ROWS) + 3);
+    stoker_dataset_close(dataset);
+    stoker_engine_close(engine);
+}
+
 static void test_errors(void)
 {
     struct stk_io *world;
@@ -146,6 +169,7 @@ static void test_errors(void)
 int main(void)
 {
     test_formats();
+    test_folder();
     test_errors();
     return t_finish();
 }

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/xxh3.h"
 #include "dataset/shard_scan.h"
+#include "format/detect/container_detect.h"
 
 #include <errno.h>
 #include <string.h>
@@ -41,14 +42,16 @@ static int store_url_ends(struct stoker_dataset *dataset, struct stoker_error *e
 
 int stk_dataset_list(struct stoker_dataset *dataset, struct stoker_error *error)
 {
+    const char *endings[STK_CONTAINER_ENDINGS_MAX];
     struct stk_wids_shards *shards = &dataset->shards;
     int status = stk_wids_shards_expand(shards, dataset->engine->io, dataset->options.urls,
                                         dataset->options.url_count, error);
 
     if (status == 0) {
+        stk_container_endings(dataset->formats, endings);
         status =
             stk_source_list(dataset->engine->io, (const char *const *)(const void *)shards->paths,
-                            shards->count, &dataset->objects, error);
+                            shards->count, endings, &dataset->objects, error);
     }
     if (status == 0) {
         status = store_url_ends(dataset, error);

@@ -3,6 +3,7 @@
 
 #include "base/crypto/digest.h"
 #include "base/mem.h"
+#include "format/detect/container_detect.h"
 #include "index/string_table.h"
 #include "io/user_paths.h"
 #include "storage/source/path_list.h"
@@ -244,16 +245,18 @@ static int match_classes(struct stk_index_location *location, struct stoker_data
 static int match_pictures(struct stk_index_location *location, struct stoker_dataset *dataset,
                           struct stoker_error *error)
 {
+    const char *endings[STK_CONTAINER_ENDINGS_MAX];
     struct stk_listing listing = {0};
     uint64_t count = stk_index_shards(location->old), found = 0;
     size_t root_bytes = strlen(location->root);
     int status = stk_io_list(dataset->engine->io, location->root, &listing, error);
 
+    stk_container_endings(dataset->formats, endings);
     for (size_t i = 0; status == 0 && i < listing.count && !location->note[0]; i++) {
         const char *name = listing.entries[i].name;
         char path[STK_PATH_BYTES_MAX];
 
-        if (!stk_path_is_picture(name) && !stk_path_is_tar(name)) {
+        if (!stk_path_is_picture(name) && !stk_path_is_shard(name, endings)) {
             continue;
         }
         status = found < count ? stk_index_path(location->old, found, path, error) : 0;

@@ -16,7 +16,11 @@
 #include "base/base.h"
 
 /* So many bytes of a file's begin are enough for any format's `matches`. */
-enum { STK_CONTAINER_HEAD_BYTES = 16, STK_CONTAINER_ROW_NAME_BYTES = 64 };
+enum {
+    STK_CONTAINER_HEAD_BYTES = 16,
+    STK_CONTAINER_ROW_NAME_BYTES = 64,
+    STK_CONTAINER_ENDINGS_MAX = 256
+};
 
 enum stk_container_flag {
     /* Members are listed in a footer or an index part. The size of the file must be known, and any
@@ -71,6 +75,8 @@ struct stk_container_format {
     uint32_t flags;            /* enum stk_container_flag */
     uint32_t block_bytes;      /* with find_start: members begin at multiples of it; a power of 2 */
     const char *row_extension; /* ROWS: "bin"; else NULL */
+    /* Endings of the names of shards in a folder, and NULL behind them: ".tar". */
+    const char *const *endings;
     /* True if a file of this path with this begin has the format. The head has at most
      * STK_CONTAINER_HEAD_BYTES, fewer if the file is shorter. */
     bool (*matches)(const char *path, struct stk_view head);

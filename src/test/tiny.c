@@ -279,10 +279,13 @@ static int footer_step(struct stk_container *container, struct stk_view bytes,
     return 0;
 }
 
+static const char *const endings[] = {".tiny", ".tiny.gz", NULL};
+
 const struct stk_container_format t_tiny_walk = {
     .name = "tiny",
     .flags = STK_CONTAINER_ROWS,
     .row_extension = "bin",
+    .endings = endings,
     .matches = matches_walk,
     .open = open_reader,
     .step = walk_step,
@@ -293,6 +296,7 @@ const struct stk_container_format t_tiny_footer = {
     .name = "tiny with a footer",
     .flags = STK_CONTAINER_ROWS | STK_CONTAINER_FOOTER,
     .row_extension = "bin",
+    .endings = endings,
     .matches = matches_footer,
     .open = open_reader,
     .step = footer_step,
@@ -303,6 +307,7 @@ const struct stk_container_format t_tiny_sequential = {
     .name = "sequential tiny",
     .flags = STK_CONTAINER_ROWS | STK_CONTAINER_SEQUENTIAL,
     .row_extension = "bin",
+    .endings = endings,
     .matches = matches_walk,
     .open = open_reader,
     .step = walk_step,

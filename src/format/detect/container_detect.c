@@ -20,3 +20,17 @@ stk_container_detect(const struct stk_container_format *const *formats, const ch
     }
     return formats[0];
 }
+
+void stk_container_endings(const struct stk_container_format *const *formats,
+                           const char *endings_out[STK_CONTAINER_ENDINGS_MAX])
+{
+    size_t count = 0;
+
+    for (; *formats; formats++) {
+        for (const char *const *ending = (*formats)->endings; ending && *ending; ending++) {
+            STK_ASSERT(count + 1 < STK_CONTAINER_ENDINGS_MAX);
+            endings_out[count++] = *ending;
+        }
+    }
+    endings_out[count] = NULL;
+}

@@ -18,4 +18,8 @@ const struct stk_container_format *
 stk_container_detect(const struct stk_container_format *const *formats, const char *path,
                      struct stk_view head);
 
+/* Collects the endings of all formats of a table, and NULL behind them. */
+void stk_container_endings(const struct stk_container_format *const *formats,
+                           const char *endings_out[STK_CONTAINER_ENDINGS_MAX]);
+
 #endif

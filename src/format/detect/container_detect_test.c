@@ -34,8 +34,21 @@ static void test_detect(void)
                             &stk_tar_container);
 }
 
+static void test_endings(void)
+{
+    static const struct stk_container_format *const formats[] = {&stk_tar_container, &t_tiny_walk,
+                                                                 NULL};
+    const char *endings[STK_CONTAINER_ENDINGS_MAX];
+
+    stk_container_endings(formats, endings);
+    T_STR("first", endings[0], ".tar");
+    T_STR("of the second format", endings[6], ".tiny");
+    T_TRUE("the end", endings[8] == NULL);
+}
+
 int main(void)
 {
     test_detect();
+    test_endings();
     return t_finish();
 }

@@ -132,8 +132,12 @@ static uint64_t find_start(const struct stk_container_options *options, uint64_t
     return start;
 }
 
+static const char *const endings[] = {".tar",     ".tar.gz", ".tgz", ".tar.zst",
+                                      ".tar.bz2", ".tar.xz", NULL};
+
 const struct stk_container_format stk_tar_container = {
     .name = "tar",
+    .endings = endings,
     .block_bytes = BLOCK_BYTES,
     .matches = matches,
     .open = open_container,

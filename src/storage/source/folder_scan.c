@@ -69,12 +69,14 @@ static bool is_refused(const char *name)
     return ends_with(name, endings, STK_COUNT(endings));
 }
 
-bool stk_path_is_tar(const char *name)
+bool stk_path_is_shard(const char *name, const char *const *endings)
 {
-    static const char *const endings[] = {".tar",     ".tar.gz",  ".tgz",
-                                          ".tar.zst", ".tar.bz2", ".tar.xz"};
+    size_t count = 0;
 
-    return ends_with(name, endings, STK_COUNT(endings));
+    while (endings[count]) {
+        count++;
+    }
+    return ends_with(name, endings, count);
 }
 
 bool stk_path_is_picture(const char *name)
@@ -243,7 +245,8 @@ static int scan_root(struct walk *walk)
 
 static int walk_file(struct walk *walk, const struct stk_entry *entry, int depth, int64_t label)
 {
-    bool tar = stk_path_is_tar(entry->name), picture = stk_path_is_picture(entry->name);
+    bool tar = stk_path_is_shard(entry->name, walk->folder->endings);
+    bool picture = stk_path_is_picture(entry->name);
     size_t before;
     int status = 0;
 
@@ -286,7 +289,7 @@ static int walk_other(struct walk *walk, const struct stk_entry *entry)
         return status;
     }
     status = stk_io_stat_path(walk->io, walk->path, &stat, walk->error);
-    if (stk_path_is_tar(entry->name) || stk_path_is_picture(entry->name)) {
+    if (stk_path_is_shard(entry->name, walk->folder->endings) || stk_path_is_picture(entry->name)) {
         status = status < 0 ? status
                             : stk_fail(walk->error, STOKER_ERROR_UNSUPPORTED,
                                        "not a file: a pipe, socket or device",

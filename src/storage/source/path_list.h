@@ -39,6 +39,7 @@ static inline const char *stk_path_list_get(const struct stk_path_list *names, u
 
 /* The contents of one folder, at any depth. */
 struct stk_folder_scan {
+    const char *const *endings;    /* in: of the names of shards; NULL behind the last */
     struct stk_path_list tars;     /* sorted */
     struct stk_path_list pictures; /* in class folders, in torchvision's order */
     struct stk_path_list classes;  /* sorted */
@@ -51,7 +52,8 @@ struct stk_folder_scan {
 int stk_folder_scan_run(struct stk_io *io, const char *root, struct stk_folder_scan *folder,
                         struct stoker_error *error);
 void stk_folder_scan_deinit(struct stk_folder_scan *folder);
-bool stk_path_is_tar(const char *name);
+/* True if the name ends with one of the endings, in upper or lower case. */
+bool stk_path_is_shard(const char *name, const char *const *endings);
 bool stk_path_is_picture(const char *name);
 
 /* path_expand.c: stk_braces_expand of a path, or of the URL of an alias (storage/url/url_alias.h).

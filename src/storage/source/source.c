@@ -15,6 +15,7 @@
 struct listing {
     struct stk_io *io;
     struct stoker_error *error;
+    const char *const *endings; /* of shards in folders */
     struct stk_path_list tars;
     struct stk_folder_scan folder;
     bool has_folder;
@@ -29,9 +30,10 @@ static int check_mixed(struct listing *listing, const char *path);
 static int build_files(struct listing *listing, struct stk_source_files *objects_out);
 
 int stk_source_list(struct stk_io *io, const char *const *urls, size_t url_count,
-                    struct stk_source_files *objects_out, struct stoker_error *error)
+                    const char *const *endings, struct stk_source_files *objects_out,
+                    struct stoker_error *error)
 {
-    struct listing listing = {.io = io, .error = error};
+    struct listing listing = {.io = io, .error = error, .endings = endings};
     uint64_t *url_ends = stk_alloc(url_count + 1, sizeof *url_ends);
     int status = url_ends ? 0 : stk_path_list_fail(error, -ENOMEM, "paths");
 
@@ -186,7 +188,7 @@ static int list_path(struct listing *listing, const char *path)
 
 static int list_folder(struct listing *listing, const char *path)
 {
-    struct stk_folder_scan folder = {0};
+    struct stk_folder_scan folder = {.endings = listing->endings};
     size_t bytes = strlen(path);
     char *root = stk_strdup(path);
     int status;

@@ -29,15 +29,16 @@ struct stk_source_files {
     uint64_t text_bytes;
 };
 
-/* Expands and lists the URLs. A directory that contains tars (*.tar, *.tar.gz, .tgz, .tar.zst,
- * .tar.bz2, .tar.xz, at any depth) is a list of shards in byte order; else its sub-folders are
- * classes (torchvision ImageFolder's rules: sorted names, links followed, pictures by extension:
- * jpg jpeg jpe jfif png webp; ppm, bmp, tif(f), gif are an error rather than skipped).
+/* Expands and lists the URLs. A directory that contains files with one of the endings (NULL behind
+ * the last; for tars .tar, .tar.gz, ...) at any depth is a list of shards in byte order; else its
+ * sub-folders are classes (torchvision ImageFolder's rules: sorted names, links followed, pictures
+ * by extension: jpg jpeg jpe jfif png webp; ppm, bmp, tif(f), gif are an error, not skipped).
  * Pictures in a directory without sub-folders are a folder too, without classes.
  * Errors: nothing found (EMPTY), unreadable directory (-EACCES), symlink loop (-ELOOP), a
  * class folder without pictures (EMPTY, as torchvision), mixed kinds (ARGUMENT). */
 int stk_source_list(struct stk_io *io, const char *const *urls, size_t url_count,
-                    struct stk_source_files *objects_out, struct stoker_error *error);
+                    const char *const *endings, struct stk_source_files *objects_out,
+                    struct stoker_error *error);
 void stk_source_files_deinit(struct stk_source_files *objects); /* may be zeroed */
 
 /* Expands a path. Returns 0 and the path itself if a file has exactly this name or it is no

@@ -18,6 +18,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+static const char *const endings[] = {".tar",     ".tar.gz", ".tgz", ".tar.zst",
+                                      ".tar.bz2", ".tar.xz", NULL};
+
 static const struct braces_row {
     const char *name, *pattern;
     int status;
@@ -274,7 +277,8 @@ static void test_lists(void)
         while (count < STK_COUNT(row->urls) && row->urls[count]) {
             count++;
         }
-        T_EQ(row->name, stk_source_list(io, row->urls, count, &objects, &error), row->status);
+        T_EQ(row->name, stk_source_list(io, row->urls, count, endings, &objects, &error),
+             row->status);
         if (row->status < 0) {
             T_ERROR(row->name, &error);
             T_HAS(row->name, error.where, row->paths);
@@ -305,9 +309,9 @@ static void test_depth(void)
         snprintf(path + strlen(path), sizeof path - strlen(path), "/f");
     }
     T_EQ("chain", stk_sim_add(io, path, NULL, 0), 0);
-    T_EQ("folder", stk_source_list(io, &folder, 1, &objects, &error), STOKER_ERROR_LIMIT);
+    T_EQ("folder", stk_source_list(io, &folder, 1, endings, &objects, &error), STOKER_ERROR_LIMIT);
     T_ERROR("folder", &error);
-    T_EQ("glob", stk_source_list(io, &glob, 1, &objects, &error), STOKER_ERROR_LIMIT);
+    T_EQ("glob", stk_source_list(io, &glob, 1, endings, &objects, &error), STOKER_ERROR_LIMIT);
     T_ERROR("glob", &error);
     stk_io_close(io);
 }
@@ -326,7 +330,7 @@ static void test_memory(void)
             struct stoker_error error = {0};
 
             stk_mem_fail_nth(n);
-            status = stk_source_list(io, &urls[i], 1, &objects, &error);
+            status = stk_source_list(io, &urls[i], 1, endings, &objects, &error);
             stk_mem_fail_nth(0);
             if (status < 0) {
                 T_EQ(urls[i], status, -ENOMEM);
@@ -383,7 +387,7 @@ static void test_oracle(void)
     if (pipe && pclose(pipe) == 0) {
         T_EQ("chdir", chdir(folder), 0);
         T_EQ("io", stk_io_open(&io, &options, NULL), 0);
-        T_EQ("list", stk_source_list(io, &url, 1, &objects, NULL), 0);
+        T_EQ("list", stk_source_list(io, &url, 1, endings, &objects, NULL), 0);
         join(&objects, got, sizeof got, false);
         T_STR("the order of torchvision", got, want);
         T_TRUE("all of it", objects.count > 12);
