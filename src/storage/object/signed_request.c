@@ -339,7 +339,7 @@ static int prepare_other(struct draft *draft)
     struct stk_store_endpoint *service = stk_store_find_endpoint(draft->store, operation->object);
     struct stoker_error *error = &operation->request.error;
     int64_t skew_s = atomic_load_explicit(&draft->store->skew_s, memory_order_relaxed);
-    struct stk_provider_request wish = {
+    struct stk_provider_request request = {
         .service = operation->object->kind == STK_OBJECT_URL_GCS     ? STK_CREDS_GOOGLE
                    : operation->object->kind == STK_OBJECT_URL_AZURE ? STK_CREDS_AZURE
                                                                      : STK_CREDS_HF,
@@ -388,17 +388,17 @@ static int prepare_other(struct draft *draft)
         add_header(draft, operation->extra_headers[i].name, operation->extra_headers[i].value,
                    true);
     }
-    wish.header_count = draft->signed_count;
-    wish.buffer = draft->room.at;
-    wish.buffer_bytes = draft->room.left;
-    status = stk_provider_request_build(&wish, error);
-    draft->room.at += wish.buffer_used;
-    draft->room.left -= wish.buffer_used;
-    for (uint32_t i = 0; i < wish.headers_out_count; i++) {
+    request.header_count = draft->signed_count;
+    request.buffer = draft->room.at;
+    request.buffer_bytes = draft->room.left;
+    status = stk_provider_request_build(&request, error);
+    draft->room.at += request.buffer_used;
+    draft->room.left -= request.buffer_used;
+    for (uint32_t i = 0; i < request.headers_out_count; i++) {
         STK_ASSERT(draft->header_count < STK_COUNT(operation->headers));
-        operation->headers[draft->header_count++] = wish.headers_out[i];
+        operation->headers[draft->header_count++] = request.headers_out[i];
     }
-    operation->request.url = wish.url;
+    operation->request.url = request.url;
     return status;
 }
 

@@ -11,18 +11,18 @@
 #define TEXT_BYTES 8192u /* to be signed: URL and headers */
 #define KEY_BYTES 256u
 
-static char *make_url(struct stk_provider_request *wish);
-static int sign(struct stk_provider_request *wish, const char *path, const char *date,
+static char *make_url(struct stk_provider_request *request);
+static int sign(struct stk_provider_request *request, const char *path, const char *date,
                 struct stoker_error *error);
-static bool string_to_sign(const struct stk_provider_request *wish, const char *path,
+static bool string_to_sign(const struct stk_provider_request *request, const char *path,
                            const char *date, char *text);
-static const char *given_header(const struct stk_provider_request *wish, const char *name);
+static const char *given_header(const struct stk_provider_request *request, const char *name);
 
-int stk_provider_request_azure(struct stk_provider_request *wish, struct stoker_error *error)
+int stk_provider_request_azure(struct stk_provider_request *request, struct stoker_error *error)
 {
-    const char *endpoint = wish->site->endpoint, *rest = strstr(endpoint, "://");
+    const char *endpoint = request->site->endpoint, *rest = strstr(endpoint, "://");
     size_t host_bytes = rest ? strcspn(rest + 3, "/") + (size_t)(rest + 3 - endpoint) : 0;
-    time_t seconds = (time_t)wish->time_s;
+    time_t seconds = (time_t)request->time_s;
     char date[40], *url;
     struct tm parts;
     int status = 0;
@@ -30,54 +30,55 @@ int stk_provider_request_azure(struct stk_provider_request *wish, struct stoker_
     if (!rest) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "no account of Azure is named",
                         "set AZURE_STORAGE_ACCOUNT, or AZURE_STORAGE_CONNECTION_STRING",
-                        "az://%.100s", wish->bucket);
+                        "az://%.100s", request->bucket);
     }
     gmtime_r(&seconds, &parts);
     strftime(date, sizeof date, "%a, %d %b %Y %H:%M:%S GMT", &parts);
-    stk_provider_request_add_header(wish, "x-ms-version", STK_PROVIDER_AZURE_VERSION);
-    stk_provider_request_add_header(wish, "x-ms-date", date);
-    if (wish->credentials->kind == STK_CREDS_BEARER) {
-        stk_provider_request_add_bearer(wish);
+    stk_provider_request_add_header(request, "x-ms-version", STK_PROVIDER_AZURE_VERSION);
+    stk_provider_request_add_header(request, "x-ms-date", date);
+    if (request->credentials->kind == STK_CREDS_BEARER) {
+        stk_provider_request_add_bearer(request);
     }
-    url = make_url(wish);
-    if (url && wish->credentials->kind == STK_CREDS_KEYS) {
-        status = sign(wish, url + host_bytes, date, error);
+    url = make_url(request);
+    if (url && request->credentials->kind == STK_CREDS_KEYS) {
+        status = sign(request, url + host_bytes, date, error);
     }
-    wish->url = status == 0 && wish->buffer_used < wish->buffer_bytes ? url : NULL;
+    request->url = status == 0 && request->buffer_used < request->buffer_bytes ? url : NULL;
     return status;
 }
 
 /* NULL: no room. */
-static char *make_url(struct stk_provider_request *wish)
+static char *make_url(struct stk_provider_request *request)
 {
     char path[2 * STK_SIGV4_TEXT_BYTES_MAX],
-        *url = stk_provider_request_print(wish, "%s", wish->site->endpoint);
-    bool deep = wish->key[0] != 0, sas = wish->credentials->kind == STK_CREDS_SAS;
-    int bytes = snprintf(path, sizeof path, "/%s%s%s", wish->bucket, deep ? "/" : "", wish->key);
+        *url = stk_provider_request_print(request, "%s", request->site->endpoint);
+    bool deep = request->key[0] != 0, sas = request->credentials->kind == STK_CREDS_SAS;
+    int bytes =
+        snprintf(path, sizeof path, "/%s%s%s", request->bucket, deep ? "/" : "", request->key);
 
     if (!url || bytes < 0 || (size_t)bytes >= sizeof path) {
         return NULL;
     }
-    wish->buffer_used--; /* the path goes on where the endpoint ends */
-    if (stk_url_encode_target(path, wish->query, wish->query_count,
-                              wish->buffer + wish->buffer_used,
-                              wish->buffer_bytes - wish->buffer_used) < 0) {
+    request->buffer_used--; /* the path goes on where the endpoint ends */
+    if (stk_url_encode_target(path, request->query, request->query_count,
+                              request->buffer + request->buffer_used,
+                              request->buffer_bytes - request->buffer_used) < 0) {
         return NULL;
     }
-    wish->buffer_used += strlen(wish->buffer + wish->buffer_used) + !sas;
+    request->buffer_used += strlen(request->buffer + request->buffer_used) + !sas;
     /* A SAS as it was given: its signature is encoded already. */
-    if (sas && !stk_provider_request_print(wish, "%c%s", wish->query_count ? '&' : '?',
-                                           wish->credentials->token)) {
+    if (sas && !stk_provider_request_print(request, "%c%s", request->query_count ? '&' : '?',
+                                           request->credentials->token)) {
         return NULL;
     }
     return url;
 }
 
 /* path: of the URL as it is sent, with its query. */
-static int sign(struct stk_provider_request *wish, const char *path, const char *date,
+static int sign(struct stk_provider_request *request, const char *path, const char *date,
                 struct stoker_error *error)
 {
-    const char *secret = wish->credentials->secret;
+    const char *secret = request->credentials->secret;
     uint8_t key[KEY_BYTES + 4], mac[32];
     char text[TEXT_BYTES], code[64];
     size_t bytes = strlen(secret), padding = 0;
@@ -89,43 +90,43 @@ static int sign(struct stk_provider_request *wish, const char *path, const char 
     if (got < (int)padding || bytes == 0) {
         return stk_fail(error, STOKER_ERROR_FORMAT, "an account's key is not in base64",
                         "copy all of it, with the = at its end", "account '%.100s'",
-                        wish->credentials->access_key);
+                        request->credentials->access_key);
     }
-    if (!string_to_sign(wish, path, date, text)) {
+    if (!string_to_sign(request, path, date, text)) {
         explicit_bzero(key, sizeof key);
-        wish->buffer_bytes = wish->buffer_used;
+        request->buffer_bytes = request->buffer_used;
         return 0;
     }
     stk_sigv4_hmac((struct stk_view){key, (size_t)got - padding},
                    (struct stk_view){(const uint8_t *)text, strlen(text)}, mac);
     explicit_bzero(key, sizeof key);
     EVP_EncodeBlock((uint8_t *)code, mac, sizeof mac);
-    snprintf(text, sizeof text, "SharedKey %s:%s", wish->credentials->access_key, code);
-    stk_provider_request_add_header(wish, "Authorization", text);
+    snprintf(text, sizeof text, "SharedKey %s:%s", request->credentials->access_key, code);
+    stk_provider_request_add_header(request, "Authorization", text);
     return 0;
 }
 
 /* All that begin with x-ms-, by name; names are lower case already. False: no room. */
-static bool add_ms_headers(const struct stk_provider_request *wish, const char *date, char *text,
+static bool add_ms_headers(const struct stk_provider_request *request, const char *date, char *text,
                            size_t *used)
 {
     struct stk_sigv4_pair sorted[STK_SIGV4_HEADERS_MAX] = {
         {"x-ms-date", date}, {"x-ms-version", STK_PROVIDER_AZURE_VERSION}};
     uint32_t count = 2;
 
-    for (uint32_t i = 0; i < wish->header_count; i++) {
+    for (uint32_t i = 0; i < request->header_count; i++) {
         uint32_t at = count;
 
-        if (strncmp(wish->headers[i].name, "x-ms-", 5) != 0) {
+        if (strncmp(request->headers[i].name, "x-ms-", 5) != 0) {
             continue;
         }
         if (count == STK_SIGV4_HEADERS_MAX) {
             return false;
         }
-        for (; at > 0 && strcmp(sorted[at - 1].name, wish->headers[i].name) > 0; at--) {
+        for (; at > 0 && strcmp(sorted[at - 1].name, request->headers[i].name) > 0; at--) {
             sorted[at] = sorted[at - 1];
         }
-        sorted[at] = wish->headers[i];
+        sorted[at] = request->headers[i];
         count++;
     }
     for (uint32_t i = 0; i < count; i++) {
@@ -141,7 +142,7 @@ static bool add_ms_headers(const struct stk_provider_request *wish, const char *
 }
 
 /* The version of the words since 2015: an empty length is "". */
-static bool string_to_sign(const struct stk_provider_request *wish, const char *path,
+static bool string_to_sign(const struct stk_provider_request *request, const char *path,
                            const char *date, char *text)
 {
     const struct stk_sigv4_pair *sorted[STK_SIGV4_QUERY_MAX];
@@ -149,35 +150,36 @@ static bool string_to_sign(const struct stk_provider_request *wish, const char *
     char length[24] = "";
     int made;
 
-    if (wish->body.bytes > 0) {
-        snprintf(length, sizeof length, "%zu", wish->body.bytes);
+    if (request->body.bytes > 0) {
+        snprintf(length, sizeof length, "%zu", request->body.bytes);
     }
-    made = snprintf(text, TEXT_BYTES, "%s\n\n\n%s\n%s\n%s\n\n%s\n%s\n%s\n%s\n%s\n", wish->method,
-                    length, given_header(wish, "Content-MD5"), given_header(wish, "Content-Type"),
-                    given_header(wish, "If-Modified-Since"), given_header(wish, "If-Match"),
-                    given_header(wish, "If-None-Match"), given_header(wish, "If-Unmodified-Since"),
-                    given_header(wish, "Range"));
-    if (made < 0 || made >= (int)TEXT_BYTES || wish->query_count > STK_SIGV4_QUERY_MAX) {
+    made =
+        snprintf(text, TEXT_BYTES, "%s\n\n\n%s\n%s\n%s\n\n%s\n%s\n%s\n%s\n%s\n", request->method,
+                 length, given_header(request, "Content-MD5"),
+                 given_header(request, "Content-Type"), given_header(request, "If-Modified-Since"),
+                 given_header(request, "If-Match"), given_header(request, "If-None-Match"),
+                 given_header(request, "If-Unmodified-Since"), given_header(request, "Range"));
+    if (made < 0 || made >= (int)TEXT_BYTES || request->query_count > STK_SIGV4_QUERY_MAX) {
         return false;
     }
     used = (size_t)made;
-    if (!add_ms_headers(wish, date, text, &used)) {
+    if (!add_ms_headers(request, date, text, &used)) {
         return false;
     }
-    made = snprintf(text + used, TEXT_BYTES - used, "/%s%.*s", wish->credentials->access_key,
+    made = snprintf(text + used, TEXT_BYTES - used, "/%s%.*s", request->credentials->access_key,
                     (int)path_bytes, path);
     if (made < 0 || (size_t)made >= TEXT_BYTES - used) {
         return false;
     }
     used += (size_t)made;
-    for (uint32_t i = 0; i < wish->query_count; i++) { /* by name */
+    for (uint32_t i = 0; i < request->query_count; i++) { /* by name */
         uint32_t at = i;
-        for (; at > 0 && strcmp(sorted[at - 1]->name, wish->query[i].name) > 0; at--) {
+        for (; at > 0 && strcmp(sorted[at - 1]->name, request->query[i].name) > 0; at--) {
             sorted[at] = sorted[at - 1];
         }
-        sorted[at] = &wish->query[i];
+        sorted[at] = &request->query[i];
     }
-    for (uint32_t i = 0; i < wish->query_count; i++) {
+    for (uint32_t i = 0; i < request->query_count; i++) {
         made = snprintf(text + used, TEXT_BYTES - used, "\n%s:%s", sorted[i]->name,
                         sorted[i]->value ? sorted[i]->value : "");
         if (made < 0 || (size_t)made >= TEXT_BYTES - used) {
@@ -188,11 +190,11 @@ static bool string_to_sign(const struct stk_provider_request *wish, const char *
     return true;
 }
 
-static const char *given_header(const struct stk_provider_request *wish, const char *name)
+static const char *given_header(const struct stk_provider_request *request, const char *name)
 {
-    for (uint32_t i = 0; i < wish->header_count; i++) {
-        if (strcasecmp(wish->headers[i].name, name) == 0) {
-            return wish->headers[i].value;
+    for (uint32_t i = 0; i < request->header_count; i++) {
+        if (strcasecmp(request->headers[i].name, name) == 0) {
+            return request->headers[i].value;
         }
     }
     return "";

@@ -88,74 +88,75 @@ bool stk_hf_repository_parse(const char *text, struct stk_hf_repository *reposit
 
 /* A URL in parts: those that are encoded, and those that stand as they are. */
 struct writer {
-    struct stk_provider_request *wish;
+    struct stk_provider_request *request;
     bool fits;
 };
 
 static void write_raw(struct writer *writer, const char *text)
 {
-    struct stk_provider_request *wish = writer->wish;
+    struct stk_provider_request *request = writer->request;
     size_t bytes = strlen(text);
 
-    writer->fits = writer->fits && bytes < wish->buffer_bytes - wish->buffer_used;
+    writer->fits = writer->fits && bytes < request->buffer_bytes - request->buffer_used;
     if (writer->fits) {
-        memcpy(wish->buffer + wish->buffer_used, text, bytes + 1);
-        wish->buffer_used += bytes;
+        memcpy(request->buffer + request->buffer_used, text, bytes + 1);
+        request->buffer_used += bytes;
     }
 }
 
 static void write_encoded(struct writer *writer, const char *text, bool slash)
 {
-    struct stk_provider_request *wish = writer->wish;
+    struct stk_provider_request *request = writer->request;
 
     writer->fits =
-        writer->fits && wish->buffer_used < wish->buffer_bytes &&
-        stk_url_encode(text, slash, wish->buffer, wish->buffer_bytes, &wish->buffer_used);
+        writer->fits && request->buffer_used < request->buffer_bytes &&
+        stk_url_encode(text, slash, request->buffer, request->buffer_bytes, &request->buffer_used);
 }
 
-int stk_provider_request_huggingface(struct stk_provider_request *wish, struct stoker_error *error)
+int stk_provider_request_huggingface(struct stk_provider_request *request,
+                                     struct stoker_error *error)
 {
-    const char *endpoint = wish->site->endpoint;
+    const char *endpoint = request->site->endpoint;
     size_t endpoint_bytes = strlen(endpoint);
-    struct writer writer = {wish, true};
+    struct writer writer = {request, true};
     struct stk_hf_repository repository;
-    char *url = wish->buffer;
+    char *url = request->buffer;
 
-    if (!stk_hf_repository_parse(wish->bucket, &repository)) {
+    if (!stk_hf_repository_parse(request->bucket, &repository)) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "a URL of Hugging Face names no repository",
                         "write hf://datasets/org/name@revision/path, or hf://org/name/path",
-                        "'%.200s'", wish->bucket);
+                        "'%.200s'", request->bucket);
     }
-    if (wish->link) {
-        if (strncmp(wish->link, endpoint, endpoint_bytes) != 0 ||
-            wish->link[endpoint_bytes] != '/') {
+    if (request->link) {
+        if (strncmp(request->link, endpoint, endpoint_bytes) != 0 ||
+            request->link[endpoint_bytes] != '/') {
             return stk_fail(error, STOKER_ERROR_CORRUPT,
                             "the next page of a listing is on another host",
-                            "check HF_ENDPOINT and the server", "'%.200s'", wish->bucket);
+                            "check HF_ENDPOINT and the server", "'%.200s'", request->bucket);
         }
-        write_raw(&writer, wish->link);
+        write_raw(&writer, request->link);
     } else {
         bool model = strcmp(repository.kind, "models") == 0;
         write_raw(&writer, endpoint);
-        write_raw(&writer, wish->tree ? "/api/" : "/");
-        write_raw(&writer, model && !wish->tree ? "" : repository.kind);
-        write_raw(&writer, model && !wish->tree ? "" : "/");
+        write_raw(&writer, request->tree ? "/api/" : "/");
+        write_raw(&writer, model && !request->tree ? "" : repository.kind);
+        write_raw(&writer, model && !request->tree ? "" : "/");
         write_encoded(&writer, repository.name, true);
-        write_raw(&writer, wish->tree ? "/tree/" : "/resolve/");
+        write_raw(&writer, request->tree ? "/tree/" : "/resolve/");
         write_encoded(&writer, repository.revision, false);
-        write_raw(&writer, wish->key[0] ? "/" : "");
-        write_encoded(&writer, wish->key, true);
-        if (writer.fits && wish->tree && wish->buffer[wish->buffer_used - 1] == '/') {
-            wish->buffer_used--; /* the URL of a folder has no trailing slash */
+        write_raw(&writer, request->key[0] ? "/" : "");
+        write_encoded(&writer, request->key, true);
+        if (writer.fits && request->tree && request->buffer[request->buffer_used - 1] == '/') {
+            request->buffer_used--; /* the URL of a folder has no trailing slash */
         }
-        write_raw(&writer, wish->tree && wish->deep ? "?recursive=true" : "");
+        write_raw(&writer, request->tree && request->deep ? "?recursive=true" : "");
     }
-    wish->buffer_used += writer.fits; /* the NUL */
-    if (writer.fits && wish->credentials->kind == STK_CREDS_BEARER) {
-        stk_provider_request_add_bearer(wish);
-        writer.fits = wish->headers_out_count > 0;
+    request->buffer_used += writer.fits; /* the NUL */
+    if (writer.fits && request->credentials->kind == STK_CREDS_BEARER) {
+        stk_provider_request_add_bearer(request);
+        writer.fits = request->headers_out_count > 0;
     }
-    wish->url = writer.fits && wish->buffer_used <= wish->buffer_bytes ? url : NULL;
+    request->url = writer.fits && request->buffer_used <= request->buffer_bytes ? url : NULL;
     return 0;
 }
 

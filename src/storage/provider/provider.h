@@ -48,19 +48,20 @@ struct stk_provider_request {
 
 /* Returns 0, STOKER_ERROR_LIMIT if the buffer is full, STOKER_ERROR_ARGUMENT if a secret would be
  * sent in plain text or no account is set, STOKER_ERROR_FORMAT if a key is malformed. */
-int stk_provider_request_build(struct stk_provider_request *wish, struct stoker_error *error);
+int stk_provider_request_build(struct stk_provider_request *request, struct stoker_error *error);
 
 /* Private to storage/provider: the builder of each service. */
-int stk_provider_request_google(struct stk_provider_request *wish, struct stoker_error *error);
-int stk_provider_request_huggingface(struct stk_provider_request *wish, struct stoker_error *error);
-int stk_provider_request_azure(struct stk_provider_request *wish, struct stoker_error *error);
+int stk_provider_request_google(struct stk_provider_request *request, struct stoker_error *error);
+int stk_provider_request_huggingface(struct stk_provider_request *request,
+                                     struct stoker_error *error);
+int stk_provider_request_azure(struct stk_provider_request *request, struct stoker_error *error);
 /* Writes text into the buffer; NULL: it is full. */
-char *stk_provider_request_print(struct stk_provider_request *wish, const char *format, ...)
+char *stk_provider_request_print(struct stk_provider_request *request, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* Adds a header to headers_out. */
-void stk_provider_request_add_header(struct stk_provider_request *wish, const char *name,
+void stk_provider_request_add_header(struct stk_provider_request *request, const char *name,
                                      const char *value);
 void stk_provider_request_add_bearer(
-    struct stk_provider_request *wish); /* "Authorization: Bearer ..." */
+    struct stk_provider_request *request); /* "Authorization: Bearer ..." */
 
 #endif

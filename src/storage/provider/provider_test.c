@@ -221,22 +221,22 @@ static void test_shared_key(void)
     struct stk_credentials who = {
         .kind = STK_CREDS_KEYS, .access_key = "acc", .secret = "a2V5LW9mLWFjY291bnQ="};
     struct stk_endpoint site = {.endpoint = "https://acc.blob.core.windows.net"};
-    struct stk_provider_request wish = {.service = STK_CREDS_AZURE,
-                                        .method = "GET",
-                                        .site = &site,
-                                        .credentials = &who,
-                                        .bucket = "bucket",
-                                        .key = "a b",
-                                        .headers = headers,
-                                        .header_count = STK_COUNT(headers),
-                                        .time_s = 1445412480,
-                                        .buffer = room,
-                                        .buffer_bytes = sizeof room};
+    struct stk_provider_request request = {.service = STK_CREDS_AZURE,
+                                           .method = "GET",
+                                           .site = &site,
+                                           .credentials = &who,
+                                           .bucket = "bucket",
+                                           .key = "a b",
+                                           .headers = headers,
+                                           .header_count = STK_COUNT(headers),
+                                           .time_s = 1445412480,
+                                           .buffer = room,
+                                           .buffer_bytes = sizeof room};
 
-    T_EQ("made", stk_provider_request_build(&wish, NULL), 0);
-    T_STR("url", wish.url, "https://acc.blob.core.windows.net/bucket/a%20b");
-    T_EQ("lines", wish.headers_out_count, 3);
-    T_STR("line", wish.headers_out[2], "Authorization: SharedKey acc:" SHARED_KEY);
+    T_EQ("made", stk_provider_request_build(&request, NULL), 0);
+    T_STR("url", request.url, "https://acc.blob.core.windows.net/bucket/a%20b");
+    T_EQ("lines", request.headers_out_count, 3);
+    T_STR("line", request.headers_out[2], "Authorization: SharedKey acc:" SHARED_KEY);
 }
 
 /* The same with all that is signed, given in no order, by a key of 64 bytes, as Azure's are; worked
@@ -254,31 +254,31 @@ static void test_shared_key_of_a_block(void)
                                   .secret = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJy"
                                             "gpKissLS4vMDEyMzQ1Njc4OTo7PD0+Pw=="};
     struct stk_endpoint site = {.endpoint = "https://acc.blob.core.windows.net"};
-    struct stk_provider_request wish = {.service = STK_CREDS_AZURE,
-                                        .method = "PUT",
-                                        .site = &site,
-                                        .credentials = &who,
-                                        .bucket = "bucket",
-                                        .key = "k",
-                                        .query = query,
-                                        .query_count = STK_COUNT(query),
-                                        .headers = more,
-                                        .header_count = STK_COUNT(more),
-                                        .body = {(const uint8_t *)"abc", 3},
-                                        .time_s = 1445412480,
-                                        .buffer = room,
-                                        .buffer_bytes = sizeof room};
+    struct stk_provider_request request = {.service = STK_CREDS_AZURE,
+                                           .method = "PUT",
+                                           .site = &site,
+                                           .credentials = &who,
+                                           .bucket = "bucket",
+                                           .key = "k",
+                                           .query = query,
+                                           .query_count = STK_COUNT(query),
+                                           .headers = more,
+                                           .header_count = STK_COUNT(more),
+                                           .body = {(const uint8_t *)"abc", 3},
+                                           .time_s = 1445412480,
+                                           .buffer = room,
+                                           .buffer_bytes = sizeof room};
 
-    T_EQ("made", stk_provider_request_build(&wish, NULL), 0);
-    T_EQ("lines", wish.headers_out_count, 3);
-    T_STR("line", wish.headers_out[2],
+    T_EQ("made", stk_provider_request_build(&request, NULL), 0);
+    T_EQ("lines", request.headers_out_count, 3);
+    T_STR("line", request.headers_out[2],
           "Authorization: SharedKey acc:jqrFfZ/DU22Bhu4X4shfdJc5FQKWmSf7mCUoh1Rooig=");
 }
 
-static bool has_line(const struct stk_provider_request *wish, const char *part)
+static bool has_line(const struct stk_provider_request *request, const char *part)
 {
-    for (uint32_t i = 0; i < wish->headers_out_count; i++) {
-        if (strstr(wish->headers_out[i], part)) {
+    for (uint32_t i = 0; i < request->headers_out_count; i++) {
+        if (strstr(request->headers_out[i], part)) {
             return true;
         }
     }
@@ -323,28 +323,30 @@ static void test_google_keys(void)
         static char room[4096];
         char signed_by[512];
         struct stk_endpoint site = {.account = ""};
-        struct stk_provider_request wish = {.service = STK_CREDS_GOOGLE,
-                                            .method = "PUT",
-                                            .site = &site,
-                                            .credentials = &row->who,
-                                            .bucket = "bucket",
-                                            .key = "k",
-                                            .body = {(const uint8_t *)"abc", 3},
-                                            .time_s = 1445412480,
-                                            .cache = &cache,
-                                            .buffer = room,
-                                            .buffer_bytes = sizeof room};
+        struct stk_provider_request request = {.service = STK_CREDS_GOOGLE,
+                                               .method = "PUT",
+                                               .site = &site,
+                                               .credentials = &row->who,
+                                               .bucket = "bucket",
+                                               .key = "k",
+                                               .body = {(const uint8_t *)"abc", 3},
+                                               .time_s = 1445412480,
+                                               .cache = &cache,
+                                               .buffer = room,
+                                               .buffer_bytes = sizeof room};
 
         snprintf(site.endpoint, sizeof site.endpoint, "%s", row->endpoint);
         setenv("GS_USER_PROJECT", row->payer, 1);
-        T_EQ(row->endpoint, stk_provider_request_build(&wish, NULL), 0);
-        T_TRUE(row->endpoint, has_line(&wish, row->payload));
-        T_TRUE(row->endpoint, has_line(&wish, "Credential=GOOG1E/20151021/auto/s3/aws4_request"));
-        T_EQ(row->endpoint, has_line(&wish, "x-goog-user-project: me"), row->paid);
-        snprintf(signed_by, sizeof signed_by, "%s", wish.headers_out[wish.headers_out_count - 1]);
-        wish.cache = NULL; /* what is cached is of these keys */
-        T_EQ(row->endpoint, stk_provider_request_build(&wish, NULL), 0);
-        T_STR(row->endpoint, signed_by, wish.headers_out[wish.headers_out_count - 1]);
+        T_EQ(row->endpoint, stk_provider_request_build(&request, NULL), 0);
+        T_TRUE(row->endpoint, has_line(&request, row->payload));
+        T_TRUE(row->endpoint,
+               has_line(&request, "Credential=GOOG1E/20151021/auto/s3/aws4_request"));
+        T_EQ(row->endpoint, has_line(&request, "x-goog-user-project: me"), row->paid);
+        snprintf(signed_by, sizeof signed_by, "%s",
+                 request.headers_out[request.headers_out_count - 1]);
+        request.cache = NULL; /* what is cached is of these keys */
+        T_EQ(row->endpoint, stk_provider_request_build(&request, NULL), 0);
+        T_STR(row->endpoint, signed_by, request.headers_out[request.headers_out_count - 1]);
     }
     unsetenv("GS_USER_PROJECT");
 }
@@ -364,19 +366,19 @@ static void test_google_universe(void)
         char room[256];
         struct stk_credentials who = {.kind = STK_CREDS_BEARER, .token = "t"};
         struct stk_endpoint site = {.endpoint = "https://storage.googleapis.com"};
-        struct stk_provider_request wish = {.service = STK_CREDS_GOOGLE,
-                                            .method = "GET",
-                                            .site = &site,
-                                            .credentials = &who,
-                                            .bucket = "bucket",
-                                            .key = "k",
-                                            .buffer = room,
-                                            .buffer_bytes = sizeof room};
+        struct stk_provider_request request = {.service = STK_CREDS_GOOGLE,
+                                               .method = "GET",
+                                               .site = &site,
+                                               .credentials = &who,
+                                               .bucket = "bucket",
+                                               .key = "k",
+                                               .buffer = room,
+                                               .buffer_bytes = sizeof room};
 
         snprintf(site.endpoint_source, sizeof site.endpoint_source, "%s", ways[i].from);
         snprintf(who.universe, sizeof who.universe, "%s", ways[i].universe);
-        T_EQ(ways[i].url, stk_provider_request_build(&wish, NULL), 0);
-        T_STR(ways[i].url, wish.url, ways[i].url);
+        T_EQ(ways[i].url, stk_provider_request_build(&request, NULL), 0);
+        T_STR(ways[i].url, request.url, ways[i].url);
     }
 }
 
@@ -386,17 +388,17 @@ static void test_revision(void)
     static char room[4096];
     struct stk_credentials who = {.kind = STK_CREDS_ANONYMOUS};
     struct stk_endpoint site = {.endpoint = "https://h"};
-    struct stk_provider_request wish = {.service = STK_CREDS_HF,
-                                        .method = "GET",
-                                        .site = &site,
-                                        .credentials = &who,
-                                        .bucket = "datasets/a/b@refs/pr/1",
-                                        .key = "k",
-                                        .buffer = room,
-                                        .buffer_bytes = sizeof room};
+    struct stk_provider_request request = {.service = STK_CREDS_HF,
+                                           .method = "GET",
+                                           .site = &site,
+                                           .credentials = &who,
+                                           .bucket = "datasets/a/b@refs/pr/1",
+                                           .key = "k",
+                                           .buffer = room,
+                                           .buffer_bytes = sizeof room};
 
-    T_EQ("revision", stk_provider_request_build(&wish, NULL), 0);
-    T_STR("revision", wish.url, "https://h/datasets/a/b/resolve/refs%2Fpr%2F1/k");
+    T_EQ("revision", stk_provider_request_build(&request, NULL), 0);
+    T_STR("revision", request.url, "https://h/datasets/a/b/resolve/refs%2Fpr%2F1/k");
 }
 
 /* Keys that are none, and words for which there is no room: nothing is sent unsigned. */
@@ -407,14 +409,14 @@ static void test_unsigned(void)
     const char *const keys[] = {"", "=", "a", key};
     struct stk_credentials who = {.kind = STK_CREDS_KEYS, .access_key = "acc"};
     struct stk_endpoint site = {.endpoint = "https://a"};
-    struct stk_provider_request wish = {.service = STK_CREDS_AZURE,
-                                        .method = "GET",
-                                        .site = &site,
-                                        .credentials = &who,
-                                        .bucket = "bucket",
-                                        .key = "k",
-                                        .buffer = room,
-                                        .buffer_bytes = sizeof room};
+    struct stk_provider_request request = {.service = STK_CREDS_AZURE,
+                                           .method = "GET",
+                                           .site = &site,
+                                           .credentials = &who,
+                                           .bucket = "bucket",
+                                           .key = "k",
+                                           .buffer = room,
+                                           .buffer_bytes = sizeof room};
 
     memset(huge, 'x', sizeof huge - 1);
     memset(key, 'A', 260); /* of 195 bytes: Azure's have 64 */
@@ -422,16 +424,16 @@ static void test_unsigned(void)
         struct stoker_error error = {0};
 
         snprintf(who.secret, sizeof who.secret, "%s", keys[i]);
-        T_EQ(keys[i], stk_provider_request_build(&wish, &error), STOKER_ERROR_FORMAT);
-        T_TRUE(keys[i], !wish.url);
+        T_EQ(keys[i], stk_provider_request_build(&request, &error), STOKER_ERROR_FORMAT);
+        T_TRUE(keys[i], !request.url);
         T_ERROR(keys[i], &error);
     }
     snprintf(who.secret, sizeof who.secret, "a2V5LW9mLWFjY291bnQ=");
-    T_EQ("room", stk_provider_request_build(&wish, NULL), 0);
-    wish.headers = many;
-    wish.header_count = 1;
-    T_EQ("no room", stk_provider_request_build(&wish, NULL), STOKER_ERROR_LIMIT);
-    T_TRUE("no room", !wish.url);
+    T_EQ("room", stk_provider_request_build(&request, NULL), 0);
+    request.headers = many;
+    request.header_count = 1;
+    T_EQ("no room", stk_provider_request_build(&request, NULL), STOKER_ERROR_LIMIT);
+    T_TRUE("no room", !request.url);
 }
 
 static void test_requests(void)
@@ -441,40 +443,41 @@ static void test_requests(void)
         static char room[4096];
         struct stk_endpoint site = {.account = ""};
         struct stoker_error error = {0};
-        struct stk_provider_request wish = {.service = row->service,
-                                            .method = "GET",
-                                            .site = &site,
-                                            .credentials = &row->who,
-                                            .key = row->key,
-                                            .bucket = row->service == STK_CREDS_HF ? "bucket/x"
-                                                                                   : "bucket",
-                                            .tree = row->lists,
-                                            .headers = headers,
-                                            .header_count = STK_COUNT(headers),
-                                            .time_s = 1445412480,
-                                            .buffer = room,
-                                            .buffer_bytes = sizeof room};
+        struct stk_provider_request request = {.service = row->service,
+                                               .method = "GET",
+                                               .site = &site,
+                                               .credentials = &row->who,
+                                               .key = row->key,
+                                               .bucket = row->service == STK_CREDS_HF ? "bucket/x"
+                                                                                      : "bucket",
+                                               .tree = row->lists,
+                                               .headers = headers,
+                                               .header_count = STK_COUNT(headers),
+                                               .time_s = 1445412480,
+                                               .buffer = room,
+                                               .buffer_bytes = sizeof room};
         snprintf(site.endpoint, sizeof site.endpoint, "%s", row->endpoint);
         if (row->lists) {
-            wish.query = listing;
-            wish.query_count = STK_COUNT(listing);
+            request.query = listing;
+            request.query_count = STK_COUNT(listing);
         }
-        int status = stk_provider_request_build(&wish, &error);
+        int status = stk_provider_request_build(&request, &error);
         if (!row->url) {
-            T_TRUE(row->name, status < 0 && !wish.url);
+            T_TRUE(row->name, status < 0 && !request.url);
             T_ERROR(row->name, &error);
             T_TRUE(row->name, !memmem(&error, sizeof error, CANARY, strlen(CANARY)));
             continue;
         }
         T_EQ(row->name, status, 0);
-        T_STR(row->name, wish.url, row->url);
-        T_STR(row->name, wish.headers_out_count ? wish.headers_out[wish.headers_out_count - 1] : "",
+        T_STR(row->name, request.url, row->url);
+        T_STR(row->name,
+              request.headers_out_count ? request.headers_out[request.headers_out_count - 1] : "",
               row->line);
-        size_t needed = wish.buffer_used;
+        size_t needed = request.buffer_used;
         for (size_t bytes = 0; bytes < needed; bytes++) { /* less room: refused, never cut */
-            wish.buffer_bytes = bytes;
-            status = stk_provider_request_build(&wish, NULL);
-            T_TRUE(row->name, status == STOKER_ERROR_LIMIT && wish.buffer_used <= bytes);
+            request.buffer_bytes = bytes;
+            status = stk_provider_request_build(&request, NULL);
+            T_TRUE(row->name, status == STOKER_ERROR_LIMIT && request.buffer_used <= bytes);
         }
     }
 }
@@ -627,21 +630,21 @@ static void test_next_page(void)
     for (size_t i = 0; i < STK_COUNT(pages); i++) {
         static char room[4096];
         struct stoker_error error = {0};
-        struct stk_provider_request wish = {.service = STK_CREDS_HF,
-                                            .method = "GET",
-                                            .site = &site,
-                                            .credentials = &who,
-                                            .key = "",
-                                            .bucket = "datasets/a/b",
-                                            .tree = true,
-                                            .link = pages[i].link,
-                                            .buffer = room,
-                                            .buffer_bytes = sizeof room};
+        struct stk_provider_request request = {.service = STK_CREDS_HF,
+                                               .method = "GET",
+                                               .site = &site,
+                                               .credentials = &who,
+                                               .key = "",
+                                               .bucket = "datasets/a/b",
+                                               .tree = true,
+                                               .link = pages[i].link,
+                                               .buffer = room,
+                                               .buffer_bytes = sizeof room};
 
-        T_EQ(pages[i].link, stk_provider_request_build(&wish, &error),
+        T_EQ(pages[i].link, stk_provider_request_build(&request, &error),
              pages[i].good ? 0 : STOKER_ERROR_CORRUPT);
         if (pages[i].good) {
-            T_STR(pages[i].link, wish.url, pages[i].link);
+            T_STR(pages[i].link, request.url, pages[i].link);
         } else {
             T_ERROR(pages[i].link, &error);
         }
