@@ -428,7 +428,7 @@ def test_simulate(data):
     text = run(folder, *settings(dataset, world=4, nodes=2), "--simulate")
     assert "0 missing, 0 repeated" in text and "bound" in text
     refused = run(folder, *settings(dataset, world=2, nodes=2, batch=7), "--simulate", status=2)
-    assert "no home" in refused and "global batch" in refused
+    assert "do not stay on one node" in refused and "global batch" in refused
     assert "use one of" in run("--samples", 9, "--simulate", "--verify", status=2)
 
 
