@@ -72,6 +72,7 @@ CLEAN = {
     "src/programs/cli/main.c": "#include <stoker/stoker.h>\n#include <stdio.h>\n"
                                "int main(void)\n{\n    puts(\"hello\");\n    return 0;\n}\n",
     "python/tests/test_tar.py": "def test_one():\n    pass\n",
+    "docs/page.md": "`format/tar/tar.h` and `src/base`\n",
     "python/module.c": "#include <stoker/stoker.h>\n#include \"own.h\"\n",
     "python/own.h": "#ifndef OWN_H\n#define OWN_H\n#endif\n",
 }
@@ -95,6 +96,10 @@ ADDED = [
      "src/format/tar/tar.c:13: columns: 101"),
     ("101 columns of Python", "tidy", "scripts/tool.py", "#" * 101 + "\n",
      "scripts/tool.py:2: columns: 101"),
+    ("a document that names no file", "check_docs", "docs/page.md", "`format/tar/none.c`\n",
+     "docs/page.md:2: name: no file 'format/tar/none.c'"),
+    ("a document with a dead link", "check_docs", "docs/page.md", "[a](none.md)\n",
+     "docs/page.md:2: link: 'none.md'"),
     ("101 columns of shell", "tidy", "check", "#" * 101 + "\n", "check:3: columns: 101"),
     ("tab", "tidy", "src/format/tar/tar.c", "\tint a;\n", "src/format/tar/tar.c:13: tab:"),
     ("leftover", "tidy", "src/format/tar/tar.c", "/* TO" "DO: later */\n",
