@@ -283,7 +283,7 @@ static void test_faults(void)
     }
 }
 
-/* A state of another data set, setting or order version is refused, and the difference path_args.
+/* A state of another data set, setting or order version is refused, and the difference named.
  */
 static void test_other_states(struct stoker_loader *loader, const struct stoker_state *good)
 {

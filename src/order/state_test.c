@@ -1,5 +1,5 @@
 /* Goal: a state holds what identifies its stream and nothing of who took it; one of another stream
- * is refused, and every difference is path_args as the user knows it.
+ * is refused, and every difference is named as the user knows it.
  * Method: a state, changed in each of its parts; several at once; all at once, which must fit. */
 #include "order/order.h"
 
@@ -185,7 +185,7 @@ static void test_same(void)
     T_EQ("another place", stk_state_validate(&other, &own, &words, NULL), 0);
 }
 
-/* An identity of parts: those that differ are path_args, each with its own bytes. */
+/* An identity of parts: those that differ are named, each with its own bytes. */
 static void test_parts(void)
 {
     static const struct stk_identity_part parts[] = {

@@ -201,8 +201,7 @@ void stk_jpeg_scalar_interleave(const uint8_t *r, const uint8_t *g, const uint8_
     }
 }
 
-/* ---- the sampling_args
- * --------------------------------------------------------------------------- */
+/* ---- the choice of kernels ---- */
 
 static const struct stk_jpeg_kernels scalar_kernels = {
     .name = "none",

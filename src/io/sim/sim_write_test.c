@@ -435,7 +435,7 @@ static void test_faults(void)
 
 enum { SYNC_FILE = 1, SYNC_FOLDER = 2 };
 
-/* "new" to x; each step but the path_args syncs. */
+/* "new" to x; each step but the named syncs. */
 static int commit(struct stk_io *io, int syncs)
 {
     struct stk_output *out = NULL;

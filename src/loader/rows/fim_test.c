@@ -1,7 +1,7 @@
 /* Goal: documents with split tokens are changed fragment by fragment, at the rates and for as many
  * as asked; what begins with no_prefix, or was cut, stays; without the options all is as it was.
  * Method: numbered tokens, put back by their sentinels (fim.c; token_row.c calls it); rates and the
- * sampling_args among fragments by chi-squares and shares of many keys. What one document becomes
+ * choices among fragments by chi-squares and shares of many keys. What one document becomes
  * is token_row_test.c's. */
 #include "loader/rows/fim.h"
 

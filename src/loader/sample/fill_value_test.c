@@ -248,7 +248,7 @@ static void test_values(void)
     }
 }
 
-/* Under raise the first damaged sample ends the stream, and is path_args. */
+/* Under raise the first damaged sample ends the stream, and is named. */
 static void test_raise(void)
 {
     static const struct rig_options options = {.threads = 2, .damaged = true};

@@ -1,6 +1,6 @@
 /* Goal: a sampler chooses what its predicate says, weighs and balances by columns, keeps its table
  * and finds it again; a stale, damaged or unwritable one is an answer and not a wrong
- * sampling_args. Method: tars in a simulated world whose samples' values are functions of their
+ * choice. Method: tars in a simulated world whose samples' values are functions of their
  * numbers; rows of predicates against those functions; the same bytes from 1 and 3 threads; each
  * call of the seam and each allocation failing once. */
 #include "dataset/dataset_test.h"
@@ -367,7 +367,7 @@ static void test_files(void)
     t_drop(bytes[1]);
 }
 
-/* A table is of one data set and one sampling_args: another one under its name is not taken, also
+/* A table is of one data set and one choice: another one under its name is not taken, also
  * where both have as many samples. */
 static void test_strangers(void)
 {

@@ -598,7 +598,7 @@ static void test_refused(void)
     }
 }
 
-/* A state of the first row, offered to the others: what differs is path_args. */
+/* A state of the first row, offered to the others: what differs is named. */
 static const struct other_row {
     const char *name;
     struct stoker_token_loader_options options;

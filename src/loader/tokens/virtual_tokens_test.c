@@ -1,4 +1,4 @@
-/* Goal: windows of tokens that lie elsewhere are path_args in the order in which a file of the same
+/* Goal: windows of tokens that lie elsewhere are named in the order in which a file of the same
  * tokens gives them, and rows made of their tokens are that file's rows.
  * Method: a raw file in the simulated world; a loader of it beside one that knows its count only
  * (token_files.c, token_loader.c), whose ids are made to rows out of the array that the file was

@@ -252,7 +252,7 @@ static void check_run(struct proof *proof)
     check(proof, cut.world_size);
 }
 
-/* ---- what a mix or a sampling_args of samples schedules ---- */
+/* ---- what a mix or a choice of samples schedules ---- */
 
 /* Goes through the epochs, and of a mix without end on to the end of its frame: there every source
  * has given its first samples, all of them. came: NULL to count passes only. */

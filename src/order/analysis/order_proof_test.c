@@ -1,5 +1,5 @@
 /* Goal: verify finds nothing in the real order, enumerates what it says, and finds an order, a mix
- * or a sampling_args that repeats, loses or moves samples; diff names the first place.
+ * or a choice that repeats, loses or moves samples; diff names the first place.
  * Method: settings in a table; orders made wrong by hand (counts and keys of the struct changed
  * behind the library's back); runs whose slots are counted by hand; differences set up at a known
  * place. */

@@ -326,7 +326,7 @@ static uint64_t order_at(const struct stk_curriculum *stages,
                         : stk_order_sample(&pass->keys, position);
 }
 
-/* Up to `count` numbers of the sampling_args from a place in the stage on, within a pass; how many.
+/* Up to `count` numbers of the choice from a place in the stage on, within a pass; how many.
  */
 static uint64_t read_pass(struct stk_curriculum_reader *reader,
                           const struct stk_curriculum_item *item, uint64_t place, uint64_t count,

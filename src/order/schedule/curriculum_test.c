@@ -1,4 +1,4 @@
-/* Goal: chosen samples come as often as their sampling_args says: each of a subset once a pass,
+/* Goal: chosen samples come as often as their choice says: each of a subset once a pass,
  * whatever worlds and resumes; copies as told; draws by weight and class; a curriculum's stages
  * where they begin. Reads in any pieces agree, and a damaged table is an answer, never a wrong
  * sample. Method: small runs are walked through and counted; random histories change world and
