@@ -16,7 +16,8 @@ struct stoker_order_measure_options {
     uint64_t buffer_samples; /* not 0: measure a shuffle buffer of this size over the storage order
                                 instead of the order; only the mixing is measured */
     uint64_t walk_max;       /* samples; blocks of larger data sets are not walked; default 2^24 */
-    /* Output, borrowed during the call: one for each source of the mix or stage of the sampling. */
+    /* Output, borrowed during the call: one for each source of the mix or stage of the sampling,
+     * each as long as the struct_size of the measures says. */
     struct stoker_order_measures *parts;
     size_t part_max; /* capacity of parts */
 };
