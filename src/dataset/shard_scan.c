@@ -166,22 +166,30 @@ static int read_member(struct window *window, const struct stk_container_step *m
     return status;
 }
 
+/* Adds a row to the index. Apart from index_member, which is called for each member of a scan. */
+static int index_row(struct one_shard *one, const struct stk_container_step *row,
+                     struct stoker_error *error)
+{
+    char text[STK_CONTAINER_ROW_NAME_BYTES];
+    struct stk_view name = stk_container_row_name(one->scan.format, one->rows++, text);
+
+    return stk_index_shard_add(one->target.builder, name, row->offset, row->bytes, error);
+}
+
 static bool holds_data(const struct stk_container_step *member)
 {
     return member->kind == STK_MEMBER_FILE || member->kind == STK_MEMBER_ROW;
 }
 
-/* Adds a file or a row to the index. */
+/* Adds a member to the index, if it is a file or a row. */
 static int index_member(struct one_shard *one, const struct stk_container_step *member,
                         struct stoker_error *error)
 {
-    char text[STK_CONTAINER_ROW_NAME_BYTES];
-    struct stk_view name = member->name;
-
-    if (member->kind == STK_MEMBER_ROW) {
-        name = stk_container_row_name(one->scan.format, one->rows++, text);
+    if (member->kind == STK_MEMBER_FILE) {
+        return stk_index_shard_add(one->target.builder, member->name, member->offset, member->bytes,
+                                   error);
     }
-    return stk_index_shard_add(one->target.builder, name, member->offset, member->bytes, error);
+    return member->kind == STK_MEMBER_ROW ? index_row(one, member, error) : 0;
 }
 
 static int scan_members(struct one_shard *one, struct window *window,
@@ -450,7 +458,7 @@ static struct one_shard *one_of(struct stk_container_scan_shard *scan)
 static int add_member(struct stk_container_scan_shard *scan,
                       const struct stk_container_step *member, struct stoker_error *error)
 {
-    return holds_data(member) ? index_member(one_of(scan), member, error) : 0;
+    return index_member(one_of(scan), member, error);
 }
 
 static int continue_members(struct stk_container_scan_shard *scan, struct stoker_error *error)

@@ -90,7 +90,9 @@ static int next_step(struct stk_container *container, struct stk_view bytes,
 
     *step_out = (struct stk_container_step){
         .event = step.event,
-        .kind = step.event == STK_TAR_MEMBER ? kind_of(step.type) : 0,
+        .kind = step.type == '0' ? STK_MEMBER_FILE
+                : step.type      ? kind_of(step.type)
+                                 : 0,
         .offset = step.offset,
         .bytes = step.bytes,
         .header = step.header,
