@@ -152,6 +152,67 @@ def share(value: float | None, where: str) -> float:
     return float(value)
 
 
+def order_options(
+    where: str, *, shuffle: str, tail: str, window: int | None, groups: int | None
+) -> dict[str, Any]:
+    """Native options of the order, for all loaders."""
+    return {
+        "shuffle": word(shuffle, SHUFFLES, f"{where} shuffle"),
+        "tail": word(tail, TAILS, f"{where} tail"),
+        "window_blocks": count(window, f"{where} window", low=1),
+        "group_count": count(groups, f"{where} groups", low=1),
+    }
+
+
+def sample_limits(
+    where: str,
+    *,
+    key_bytes_max: int | None,
+    header_bytes_max: int | str | None,
+    member_gap_max: int | None,
+) -> dict[str, Any]:
+    """Native limits of keys, headers and samples, for Dataset, index and verify."""
+    return {
+        "key_bytes_max": count(key_bytes_max, f"{where} key_bytes_max", low=1),
+        "header_bytes_max": parse_bytes(header_bytes_max, f"{where} header_bytes_max"),
+        "member_gap_max": count(member_gap_max, f"{where} member_gap_max"),
+    }
+
+
+def decompression_limits(
+    where: str,
+    *,
+    decompressed_bytes_max: int | str | None,
+    decompression_ratio_max: int | None,
+) -> dict[str, Any]:
+    """Native limits of compressed shards, for Dataset and verify."""
+    return {
+        "decompressed_bytes_max": parse_bytes(
+            decompressed_bytes_max, f"{where} decompressed_bytes_max"
+        ),
+        "decompression_ratio_max": count(
+            decompression_ratio_max, f"{where} decompression_ratio_max", low=1
+        ),
+    }
+
+
+def bad_sample_options(
+    where: str,
+    *,
+    on_error: str,
+    bad_samples_max: int | None,
+    bad_share_max: float | None,
+    io_retries: int | None,
+) -> dict[str, Any]:
+    """Native options for damaged samples and failed reads, for Loader and pack."""
+    return {
+        "on_error": word(on_error, ON_ERRORS, f"{where} on_error"),
+        "bad_samples_max": count(bad_samples_max, f"{where} bad_samples_max", low=1),
+        "bad_share_max": share(bad_share_max, f"{where} bad_share_max"),
+        "io_retries": retries_of(io_retries, f"{where} io_retries"),
+    }
+
+
 def paths_of(source: Any) -> Sequence[bytes]:
     """The paths of a source as bytes: one path or several."""
     many = [source] if isinstance(source, (str, bytes, os.PathLike)) else source

@@ -10,10 +10,12 @@ from ._options import (
     FOREIGN_INDEXES,
     ON_ERRORS,
     count,
+    decompression_limits,
     index_words,
     interruptible,
     parse_bytes,
     paths_of,
+    sample_limits,
     word,
 )
 from .engine import Engine, engine_of
@@ -111,14 +113,16 @@ class Dataset(Portable):
         self.engine = engine_of(engine, where)
         native, urls = self.engine._native, fsspec_source.native_paths(paths_of(source))
         options: dict[str, Any] = {
-            "key_bytes_max": count(key_bytes_max, f"{where} key_bytes_max", low=1),
-            "header_bytes_max": parse_bytes(header_bytes_max, f"{where} header_bytes_max"),
-            "member_gap_max": count(member_gap_max, f"{where} member_gap_max"),
-            "decompressed_bytes_max": parse_bytes(
-                decompressed_bytes_max, f"{where} decompressed_bytes_max"
+            **sample_limits(
+                where,
+                key_bytes_max=key_bytes_max,
+                header_bytes_max=header_bytes_max,
+                member_gap_max=member_gap_max,
             ),
-            "decompression_ratio_max": count(
-                decompression_ratio_max, f"{where} decompression_ratio_max", low=1
+            **decompression_limits(
+                where,
+                decompressed_bytes_max=decompressed_bytes_max,
+                decompression_ratio_max=decompression_ratio_max,
             ),
             "block_bytes": parse_bytes(block_bytes, f"{where} block_bytes"),
             **index_words(index, f"{where} index"),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from . import _stoker, fsspec_source
-from ._options import count, parse_bytes, paths_of
+from ._options import parse_bytes, paths_of, sample_limits
 from .engine import Engine, engine_of
 from .errors import ArgumentError
 
@@ -84,9 +84,12 @@ def index(
         checksums=bool(checksums),
         labels=bool(labels),
         force=bool(force),
-        key_bytes_max=count(key_bytes_max, f"{where} key_bytes_max", low=1),
-        header_bytes_max=parse_bytes(header_bytes_max, f"{where} header_bytes_max"),
-        member_gap_max=count(member_gap_max, f"{where} member_gap_max"),
+        **sample_limits(
+            where,
+            key_bytes_max=key_bytes_max,
+            header_bytes_max=header_bytes_max,
+            member_gap_max=member_gap_max,
+        ),
         seek_interval_bytes=_seek_interval(seek_points, f"{where} seek_points"),
         **({} if out is None else {"out": paths_of(out)[0]}),
     )

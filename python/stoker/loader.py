@@ -1,4 +1,4 @@
-"""Loader: a folder of pictures or tars, as a stream of training batches."""
+"""Loader: a folder of images or tars, as a stream of training batches."""
 
 from __future__ import annotations
 
@@ -11,14 +11,11 @@ from typing import Any
 
 from . import _stoker, fsspec_source
 from ._options import (
-    ON_ERRORS,
+    bad_sample_options,
     count,
     milliseconds,
     parse_bytes,
     paths_of,
-    retries_of,
-    share,
-    word,
 )
 from .dataset import BadSample, Dataset
 from .engine import Engine, engine_of
@@ -230,16 +227,19 @@ class Loader(LoaderBase):
         )
         workers = count(worker_count, f"{where} worker_count", low=1) or 1
         self._native_options |= {
-            "on_error": word(on_error, ON_ERRORS, f"{where} on_error"),
+            **bad_sample_options(
+                where,
+                on_error=on_error,
+                bad_samples_max=bad_samples_max,
+                bad_share_max=bad_share_max,
+                io_retries=io_retries,
+            ),
             "batches_ahead": count(batches_ahead, f"{where} batches_ahead", low=1),
             "pixels_max": count(pixels_max, f"{where} pixels_max", low=1, high=2**63),
             "decode_bytes_max": parse_bytes(decode_bytes_max, f"{where} decode_bytes_max"),
             "no_direct_io": int(bool(no_direct_io)),
             "worker_count": workers,
             "worker": count(worker, f"{where} worker", high=workers - 1),
-            "bad_samples_max": count(bad_samples_max, f"{where} bad_samples_max", low=1),
-            "bad_share_max": share(bad_share_max, f"{where} bad_share_max"),
-            "io_retries": retries_of(io_retries, f"{where} io_retries"),
         }
         if quarantine is not None:
             self._native_options["quarantine"] = paths_of([quarantine])[0]

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
-from ._options import SHUFFLES, TAILS, count, word
+from ._options import count, order_options
 from .distributed import ranks
 from .errors import ArgumentError, ClosedError, ForkedError, StateError
 from .mix import Mixed
@@ -119,12 +119,9 @@ class LoaderBase(Portable):
         self._native_options = {
             "batch_size": self.batch_size,
             "seed": self.seed,
-            "shuffle": word(shuffle, SHUFFLES, f"{where} shuffle"),
-            "tail": word(tail, TAILS, f"{where} tail"),
             "rank": self.rank,
             "world_size": self.world_size,
-            "window_blocks": count(window, f"{where} window", low=1),
-            "group_count": count(groups, f"{where} groups", low=1),
+            **order_options(where, shuffle=shuffle, tail=tail, window=window, groups=groups),
         }
         self._owned = []
 

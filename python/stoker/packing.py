@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import _stoker, files
-from ._options import ON_ERRORS, count, parse_bytes, retries_of, share, word
+from ._options import bad_sample_options, count, parse_bytes
 from .dataset import BadSample, Dataset
 from .engine import Engine
 from .errors import ArgumentError, UnsupportedError, from_native
@@ -110,10 +110,13 @@ def pack(
         "seed": count(shuffle, f"{where} shuffle", high=2**64 - 1),
         "short_side": count(short_side, f"{where} short_side", low=1, high=2**16),
         "quality": count(quality, f"{where} quality", low=1, high=100),
-        "on_error": word(on_error, ON_ERRORS, f"{where} on_error"),
-        "bad_samples_max": count(bad_samples_max, f"{where} bad_samples_max", low=1),
-        "bad_share_max": share(bad_share_max, f"{where} bad_share_max"),
-        "io_retries": retries_of(io_retries, f"{where} io_retries"),
+        **bad_sample_options(
+            where,
+            on_error=on_error,
+            bad_samples_max=bad_samples_max,
+            bad_share_max=bad_share_max,
+            io_retries=io_retries,
+        ),
     }
     if quarantine is not None:
         options["quarantine"] = file_name(quarantine, f"{where} quarantine")

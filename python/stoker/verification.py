@@ -11,7 +11,15 @@ from __future__ import annotations
 from typing import Any, NamedTuple, NoReturn
 
 from . import _stoker, fsspec_source
-from ._options import count, interruptible, parse_bytes, paths_of, refuse_pickle
+from ._options import (
+    count,
+    decompression_limits,
+    interruptible,
+    parse_bytes,
+    paths_of,
+    refuse_pickle,
+    sample_limits,
+)
 from .engine import Engine, engine_of
 
 __all__ = ["Finding", "Verify", "verify"]
@@ -135,14 +143,16 @@ def verify(
         "findings_max": count(findings_max, f"{where} findings_max", low=1, high=2**63),
         "pixels_max": count(pixels_max, f"{where} pixels_max", low=1, high=2**63),
         "decode_bytes_max": parse_bytes(decode_bytes_max, f"{where} decode_bytes_max"),
-        "key_bytes_max": count(key_bytes_max, f"{where} key_bytes_max", low=1),
-        "header_bytes_max": parse_bytes(header_bytes_max, f"{where} header_bytes_max"),
-        "member_gap_max": count(member_gap_max, f"{where} member_gap_max"),
-        "decompressed_bytes_max": parse_bytes(
-            decompressed_bytes_max, f"{where} decompressed_bytes_max"
+        **sample_limits(
+            where,
+            key_bytes_max=key_bytes_max,
+            header_bytes_max=header_bytes_max,
+            member_gap_max=member_gap_max,
         ),
-        "decompression_ratio_max": count(
-            decompression_ratio_max, f"{where} decompression_ratio_max", low=1
+        **decompression_limits(
+            where,
+            decompressed_bytes_max=decompressed_bytes_max,
+            decompression_ratio_max=decompression_ratio_max,
         ),
     }
     return Verify(interruptible(lambda: _stoker.Verify(native, urls, **options)))
