@@ -87,7 +87,8 @@ class Dataset(Portable):
             all processes that share an order must see the same damage.
 
     Raises:
-        EmptyError: there is no file.
+        FileNotFoundError: a path does not exist.
+        EmptyError: there are no tars or images.
         FormatError, CorruptError, TruncatedError: a shard is damaged; the error has shard and
             offset.
         ChangedError: with ``index="require"``: the index is not up to date.
@@ -130,18 +131,18 @@ class Dataset(Portable):
             "segment_cache_bytes": parse_bytes(segment_cache_bytes, f"{where} segment_cache_bytes"),
             "on_error": word(on_error, ON_ERRORS, f"{where} on_error"),
         }
-        self._take(interruptible(lambda: _stoker.Dataset(native, urls, **options)))
+        self._set_native(interruptible(lambda: _stoker.Dataset(native, urls, **options)))
 
-    def _take(self, native: _stoker.Dataset) -> None:
+    def _set_native(self, native: _stoker.Dataset) -> None:
         self._native = native
         self._info = native.info()
         self._classes: list[str] | None = None
 
-    def _like(self, native: _stoker.Dataset) -> Dataset:
+    def _wrap(self, native: _stoker.Dataset) -> Dataset:
         """Another data set with the engine of this one."""
         other = object.__new__(Dataset)
         other.engine, other._arguments = self.engine, self._arguments
-        other._take(native)
+        other._set_native(native)
         return other
 
     @property
@@ -238,11 +239,11 @@ class Dataset(Portable):
         """
         number = count(shard_count, "refresh shard_count", low=1)
         newer = interruptible(lambda: self._native.refresh(number))
-        return self if newer is None else self._like(newer)
+        return self if newer is None else self._wrap(newer)
 
     def _as_of(self, state: tuple[Any, ...]) -> Dataset:
         part = self._native.as_of(state)
-        return self if part is None else self._like(part)
+        return self if part is None else self._wrap(part)
 
     @property
     def classes(self) -> list[str]:
@@ -307,4 +308,4 @@ class Dataset(Portable):
         samples, block_samples, identity = saved
         part = self._native.as_of((*[0] * 8, samples, block_samples, *[0] * 7, identity))
         if part is not None:
-            self._take(part)
+            self._set_native(part)

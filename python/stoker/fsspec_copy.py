@@ -43,11 +43,11 @@ from .errors import (
 __all__ = ["CopyRequest", "copy"]
 
 _TICK_S = 0.2
-_CLEAN_S = 1.0  # time for threads to remove unfinished files after a stop
-_SILENT_S = 120.0  # longest time of one request
-_SLOW = 1e6  # bytes per second; adds to that time for the bytes that a request copies
-_PIECE = 4 << 20  # bytes of one read
-_STEP = 256 << 10  # bytes of one write
+_CLEANUP_S = 1.0  # time for threads to remove unfinished files after a stop
+_REQUEST_S = 120.0  # longest time of one request
+_BYTES_PER_S_MIN = 1e6  # bytes per second; adds to that time for the bytes that a request copies
+_READ_BYTES = 4 << 20  # bytes of one read
+_WRITE_BYTES = 256 << 10  # bytes of one write
 _PAGE = 1000
 _QUEUE_MAX = 4096
 _FAILURES_MAX = 100  # then the other files are not copied
@@ -56,7 +56,7 @@ _NAME_MAX = 255
 _STORES = tuple(name + b"://" for name in fsspec_source.OWN if name != b"file")
 _HIDDEN, _PART = ".stoker-", ".part"  # walks of the library skip such names
 # Errors that a retry with a new connection cannot cure.
-_CERTAIN = (Error, FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError,
+_NOT_RETRIED = (Error, FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError,
             NotImplementedError, PermissionError)
 
 
@@ -129,9 +129,9 @@ class _Job:
         """Called after all items, unless one failed."""
 
     def run(self, progress: Callable[[dict[str, Any]], object]) -> None:
-        threads = [threading.Thread(target=self._lead, name="stoker-copy", daemon=True)]
+        threads = [threading.Thread(target=self._find_items, name="stoker-copy", daemon=True)]
         threads += [
-            threading.Thread(target=self._follow, name=f"stoker-copy-{number}", daemon=True)
+            threading.Thread(target=self._process_items, name=f"stoker-copy-{number}", daemon=True)
             for number in range(self.workers)
         ]
         for thread in threads:
@@ -145,7 +145,7 @@ class _Job:
             with self.changed:
                 self.stopped = True
                 self.changed.notify_all()
-            until = time.monotonic() + _CLEAN_S
+            until = time.monotonic() + _CLEANUP_S
             for thread in threads:
                 thread.join(max(0.0, until - time.monotonic()))
             self.failure = None  # its traceback refers to this frame: avoids a reference cycle
@@ -157,7 +157,7 @@ class _Job:
             for until, alias in self.steps.values():
                 if now > until and not self.over:
                     self.failure = self.failure or TimeoutError(
-                        f"no answer to fsspec for {_SILENT_S:.0f} s", repr(alias),
+                        f"no response to fsspec within {_REQUEST_S:.0f} s", repr(alias),
                         "check the server; the same command continues the copy",
                     )
                     self.over = True
@@ -168,7 +168,7 @@ class _Job:
 
     # ---- used by the threads ----
 
-    def alive(self) -> None:
+    def check_running(self) -> None:
         if self.stopped:
             raise _Stopped
 
@@ -177,10 +177,10 @@ class _Job:
         """Sets a deadline for a request to fsspec, which may never return. size: bytes that it
         transfers; ending: it may run after a stop, to clean up."""
         if not ending:
-            self.alive()
+            self.check_running()
         me = threading.get_ident()
         with self.changed:
-            self.steps[me] = (time.monotonic() + _SILENT_S + size / _SLOW, alias)
+            self.steps[me] = (time.monotonic() + _REQUEST_S + size / _BYTES_PER_S_MIN, alias)
         try:
             yield
         finally:
@@ -203,9 +203,9 @@ class _Job:
                                 "pass the path without file://")
         return system, path
 
-    def look(self, system: Any, path: str, alias: str) -> dict[str, Any] | None:
+    def info(self, system: Any, path: str, alias: str) -> dict[str, Any] | None:
         with self.step(alias):
-            return _look(system, path)
+            return _info(system, path)
 
     def count(self, **more: int) -> None:
         with self.changed:
@@ -214,7 +214,7 @@ class _Job:
     def put(self, item: _Item) -> None:
         with self.changed:
             self.changed.wait_for(lambda: len(self.waiting) < _QUEUE_MAX or self.stopped)
-            self.alive()
+            self.check_running()
             self.waiting.append(item)
             self.changed.notify_all()
 
@@ -228,7 +228,7 @@ class _Job:
                 self.stopped = True
             self.changed.notify_all()
 
-    def _lead(self) -> None:
+    def _find_items(self) -> None:
         client = fsspec_source.Client()
         try:
             self.plan(client)
@@ -236,7 +236,7 @@ class _Job:
             pass
         except BaseException as error:
             with self.changed:
-                self.failure = self.failure or fsspec_source.error_for(error, self._about())
+                self.failure = self.failure or fsspec_source.error_for(error, self._subject())
         with self.changed:
             self.planned = True
             self.changed.notify_all()
@@ -248,16 +248,16 @@ class _Job:
         except _Stopped:
             pass
         except BaseException as error:
-            self.failure = fsspec_source.error_for(error, self._about())
+            self.failure = fsspec_source.error_for(error, self._subject())
         with self.changed:
             self.over = True
             self.changed.notify_all()
         client.forget()
 
-    def _about(self) -> str:
+    def _subject(self) -> str:
         raise NotImplementedError
 
-    def _take(self) -> _Item | None:
+    def _next_item(self) -> _Item | None:
         with self.changed:
             self.changed.wait_for(lambda: self.waiting or self.planned or self.stopped)
             if self.stopped or not self.waiting:
@@ -267,11 +267,11 @@ class _Job:
             self.changed.notify_all()
             return item
 
-    def _follow(self) -> None:
+    def _process_items(self) -> None:
         client = fsspec_source.Client()
-        while (item := self._take()) is not None:
+        while (item := self._next_item()) is not None:
             try:
-                self._tried(client, item)
+                self._do_with_retry(client, item)
             except _Stopped:
                 pass
             except BaseException as error:
@@ -281,14 +281,14 @@ class _Job:
                 self.changed.notify_all()
         client.forget()
 
-    def _tried(self, client: fsspec_source.Client, item: _Item) -> None:
+    def _do_with_retry(self, client: fsspec_source.Client, item: _Item) -> None:
         try:
             return self.do(client, item)
-        except (_Stopped, *_CERTAIN):
+        except (_Stopped, *_NOT_RETRIED):
             raise
         except Exception:
-            self.alive()
-        client.forget()  # a connection that broke off? Once more, by a new one.
+            self.check_running()
+        client.forget()  # the connection may be lost: retries once with a new one
         self.again(client, item)
 
 
@@ -306,18 +306,18 @@ class _Copy(_Job):
         self.making = threading.Lock()
         self.folders: set[str] = set()  # existing folders; guarded by `making`
 
-    def _about(self) -> str:
+    def _subject(self) -> str:
         return self.to
 
     def plan(self, client: fsspec_source.Client) -> None:
         system, path = self.writable(client, self.to)
-        there = self.look(system, path, self.to)
+        there = self.info(system, path, self.to)
         fsspec_source.warn_once(self.to, "written")
         for source in self.sources:
             self._check_nesting(client, source)
-        below = self._goes_below(there)
+        below = self._is_folder_destination(there)
         if below and there is not None and there["type"] != "directory":
-            raise _refusal(errno.ENOTDIR, "the destination is a file, but a folder is copied",
+            raise _error(errno.ENOTDIR, "the destination is a file, but a folder is copied",
                            self.to, "name a folder")
         for source in self.sources:
             for name, kind, size, mtime_ns, *_ in self.walk(source, 2 * self.request.recursive):
@@ -337,12 +337,12 @@ class _Copy(_Job):
         walk = _stoker.Walk(self.engine, path, deep)
         try:
             while (page := walk.next(_PAGE)) is not None:
-                self.alive()
+                self.check_running()
                 yield from page
         finally:
             walk.close()
 
-    def _goes_below(self, there: dict[str, Any] | None) -> bool:
+    def _is_folder_destination(self, there: dict[str, Any] | None) -> bool:
         """True if the destination is a folder for the names."""
         if len(self.sources) > 1 or self.request.sync or self.to.endswith("/"):
             return True
@@ -357,7 +357,7 @@ class _Copy(_Job):
         would remove the source."""
         if not self.request.recursive or not fsspec_source.is_external(source):
             return
-        a, b = (_place(*self.system(client, alias)) for alias in (os.fsdecode(source), self.to))
+        a, b = (_tree_key(*self.system(client, alias)) for alias in (os.fsdecode(source), self.to))
         if a[0] != b[0]:
             return
         where = f"{fsspec_source.shown(source)!r} and {self.to!r}"
@@ -373,10 +373,10 @@ class _Copy(_Job):
     ) -> None:
         shown = fsspec_source.shown(source)
         if self.request.sync and not name:
-            raise _refusal(errno.ENOTDIR, "the source is a file: folders are synchronised", shown,
+            raise _error(errno.ENOTDIR, "the source is a file, but sync copies folders", shown,
                            "copy a file with stoker.cp")
         if kind != "file" or (name and not self.request.recursive):
-            raise _refusal(errno.EISDIR, "this is a folder", shown, "copy it with recursive=True")
+            raise _error(errno.EISDIR, "this is a folder", shown, "copy it with recursive=True")
         whole = os.fsdecode(source)
         path = os.fsencode(_join(whole, name)) if name else source
         name = name or _base(whole)
@@ -395,14 +395,14 @@ class _Copy(_Job):
 
     def do(self, client: fsspec_source.Client, item: _Item) -> None:
         system, path = self.system(client, item.to)
-        there = self.look(system, path, item.to)
+        there = self.info(system, path, item.to)
         if there is not None and there["type"] == "directory":
-            raise _refusal(errno.EISDIR, "a folder has this name", item.to, "name another place")
-        if there is not None and self.request.update and _is_kept(there, item):
+            raise _error(errno.EISDIR, "a folder has this name", item.to, "use another name")
+        if there is not None and self.request.update and _is_up_to_date(there, item):
             self.count(files_done=1, files_kept=1, bytes_done=item.bytes, bytes_kept=item.bytes)
             return
         if there is not None and self.request.no_clobber:
-            raise _there_already(item.to)
+            raise _exists_error(item.to)
         self._make_folder(system, path.rpartition("/")[0], item.to)
         hidden = f"{path[: path.rfind('/') + 1]}{_HIDDEN}{os.urandom(8).hex()}{_PART}"
         done = 0
@@ -410,10 +410,10 @@ class _Copy(_Job):
             for bytes_written in self._write(system, hidden, item):
                 done += bytes_written
                 self.count(bytes_done=bytes_written)
-            self._move(system, hidden, path, item, there is not None)
+            self._rename(system, hidden, path, item, there is not None)
         except BaseException:
             self.count(bytes_done=-done)
-            self._take_away(client, hidden, item.to)
+            self._remove_unfinished(client, hidden, item.to)
             raise
         self.count(files_done=1)
 
@@ -437,7 +437,7 @@ class _Copy(_Job):
             try:
                 if hasattr(out, "set_pipelined"):  # paramiko: else each 32 KiB needs a round trip
                     out.set_pipelined(True)
-                yield from self._pour(source, out, item, digest)
+                yield from self._transfer(source, out, item, digest)
             except BaseException:
                 with suppress(Exception), self.step(item.to, ending=True):
                     out.close()
@@ -452,8 +452,8 @@ class _Copy(_Job):
             source.close()
         self._compare(system, hidden, item, digest)
 
-    def _pour(self, source: _stoker.File, out: Any, item: _Item, digest: Any) -> Iterator[int]:
-        buffer = memoryview(bytearray(max(1, min(item.bytes, _PIECE))))
+    def _transfer(self, source: _stoker.File, out: Any, item: _Item, digest: Any) -> Iterator[int]:
+        buffer = memoryview(bytearray(max(1, min(item.bytes, _READ_BYTES))))
         offset = 0
         while offset < item.bytes:
             got = source.readinto(offset, buffer[: item.bytes - offset])
@@ -461,15 +461,15 @@ class _Copy(_Job):
                 raise _changed(item)
             if self.request.check:
                 digest.update(buffer[:got])
-            for begin in range(0, got, _STEP):
-                piece = bytes(buffer[begin : min(got, begin + _STEP)])
+            for begin in range(0, got, _WRITE_BYTES):
+                piece = bytes(buffer[begin : min(got, begin + _WRITE_BYTES)])
                 with self.step(item.to):
                     out.write(piece)
                 yield len(piece)
             offset += got
 
     def _compare(self, system: Any, hidden: str, item: _Item, digest: Any) -> None:
-        there = self.look(system, hidden, item.to)
+        there = self.info(system, hidden, item.to)
         if there is None or there.get("size") != item.bytes:
             size = "none" if there is None else there.get("size")
             raise TruncatedError(
@@ -485,7 +485,7 @@ class _Copy(_Job):
             data = b"-"
             while data:
                 with self.step(item.to):
-                    data = file.read(_PIECE)
+                    data = file.read(_READ_BYTES)
                 arrived.update(data)
         if arrived.digest() != digest.digest():
             raise CorruptError(
@@ -494,10 +494,10 @@ class _Copy(_Job):
                 "check the server, then copy it again",
             )
 
-    def _move(self, system: Any, hidden: str, path: str, item: _Item, there: bool) -> None:
+    def _rename(self, system: Any, hidden: str, path: str, item: _Item, there: bool) -> None:
         alias = item.to
-        if self.request.no_clobber and self.look(system, path, alias) is not None:
-            raise _there_already(alias)  # another process was faster
+        if self.request.no_clobber and self.info(system, path, alias) is not None:
+            raise _exists_error(alias)  # another process was faster
         with self.step(alias, item.bytes):
             if _moves(system, hidden, path):
                 return
@@ -517,13 +517,13 @@ class _Copy(_Job):
                 raise OSError("fsspec could not rename the temporary file: the destination exists")
             system.rm_file(aside)
 
-    def _take_away(self, client: fsspec_source.Client, hidden: str, alias: str) -> None:
+    def _remove_unfinished(self, client: fsspec_source.Client, hidden: str, alias: str) -> None:
         """Tries to remove an unfinished file; once more if the connection was lost."""
         for _ in range(2):
             try:
                 system = self.system(client, alias, ending=True)[0]
                 with self.step(alias, ending=True):
-                    if _look(system, hidden) is not None:
+                    if _info(system, hidden) is not None:
                         system.rm_file(hidden)
                 return
             except Exception:
@@ -539,7 +539,7 @@ class _Copy(_Job):
             folded = _folded(name)
             if kind != "file" or folded in names:
                 continue
-            if any(part in left for part in _above(folded)):
+            if any(part in left for part in _with_parents(folded)):
                 self.count(files_spared=1)
                 continue
             alias = _join(self.to, name)
@@ -564,13 +564,13 @@ def _moves(system: Any, old: str, new: str) -> bool:
             "half of it if it broke off", repr(new), "copy to another one",
         ) from None
     except Exception:
-        if _look(system, old) is None:
+        if _info(system, old) is None:
             raise
         return False
-    return _look(system, old) is None
+    return _info(system, old) is None
 
 
-def _place(system: Any, path: str) -> tuple[Any, str]:
+def _tree_key(system: Any, path: str) -> tuple[Any, str]:
     """A tuple that begins with another one's elements is below it."""
     options = system.storage_options
     return (type(system), options.get("host")), posixpath.normpath(f"/{path.strip('/')}")
@@ -580,7 +580,7 @@ def _is_in(path: str, folder: str) -> bool:
     return path == folder or path.startswith(f"{folder.rstrip('/')}/")
 
 
-def _look(system: Any, path: str) -> dict[str, Any] | None:
+def _info(system: Any, path: str) -> dict[str, Any] | None:
     invalidate = getattr(system, "invalidate_cache", None)
     if invalidate:
         invalidate(system._parent(path))
@@ -604,7 +604,7 @@ def _entries(system: Any, path: str) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
-def _is_kept(there: dict[str, Any], item: _Item) -> bool:
+def _is_up_to_date(there: dict[str, Any], item: _Item) -> bool:
     """True for the same size and not older. Stores have seconds; without a time: False."""
     if there.get("size") != item.bytes:
         return False
@@ -630,7 +630,7 @@ def _is_path(name: str) -> bool:
     )
 
 
-def _above(name: str) -> Iterator[str]:
+def _with_parents(name: str) -> Iterator[str]:
     """The folder, and those above it."""
     while name:
         yield name
@@ -641,12 +641,12 @@ def _folded(name: str) -> str:
     return unicodedata.normalize("NFC", name).casefold()
 
 
-def _refusal(number: int, what: str, alias: str, advice: str) -> Error:
+def _error(number: int, what: str, alias: str, advice: str) -> Error:
     return from_native(-number, errno.errorcode[number], what, repr(alias), advice, alias, "", None)
 
 
-def _there_already(alias: str) -> Error:
-    return _refusal(errno.EEXIST, "the destination exists", alias, "use another destination")
+def _exists_error(alias: str) -> Error:
+    return _error(errno.EEXIST, "the destination exists", alias, "use another destination")
 
 
 def _changed(item: _Item) -> ChangedError:

@@ -16,10 +16,10 @@ from .fsspec_copy import (
     _HIDDEN,
     _PART,
     _entries,
+    _error,
     _Item,
     _Job,
     _join,
-    _refusal,
 )
 
 __all__ = ["remove"]
@@ -45,20 +45,20 @@ class _Remove(_Job):
         self.names, self.recursive, self.age_s = names, recursive, age_s
         self.folders: list[str] = []  # parents before their children
 
-    def _about(self) -> str:
+    def _subject(self) -> str:
         return self.names[0]
 
     def plan(self, client: fsspec_source.Client) -> None:
         for alias in self.names:
             system, path = self.writable(client, alias)
-            there = self.look(system, path, alias)
+            there = self.info(system, path, alias)
             if there is None:
-                raise _refusal(errno.ENOENT, "no file has this name", alias,
+                raise _error(errno.ENOENT, "no file has this name", alias,
                                "list the folder with stoker.ls")
             if there["type"] != "directory":
                 self._put(alias)
             elif not self.recursive and self.age_s is None:
-                raise _refusal(errno.EISDIR, "this is a folder", alias,
+                raise _error(errno.EISDIR, "this is a folder", alias,
                                "remove it with recursive=True")
             else:
                 self._plan_folder(client, alias, 0)
@@ -80,10 +80,10 @@ class _Remove(_Job):
             child = _join(alias, name)
             if entry.get("type") == "directory":
                 self._plan_folder(client, child, depth + 1)
-            elif self.age_s is None or self._is_left(name, entry):
+            elif self.age_s is None or self._is_unfinished(name, entry):
                 self._put(child, entry.get("type") == "link")
 
-    def _is_left(self, name: str, entry: dict[str, Any]) -> bool:
+    def _is_unfinished(self, name: str, entry: dict[str, Any]) -> bool:
         modified_ns = fsspec_source.mtime_ns(entry)
         return (name.startswith(_HIDDEN) and name.endswith(_PART) and modified_ns != 0
                 and time.time() - modified_ns / 1e9 >= (self.age_s or 0))

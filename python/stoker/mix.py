@@ -300,7 +300,7 @@ class Mixed:
                 alone = [_opened(source, engine, index, options) for source in sources]
             joins = own or any(part.kind == "imagefolder" for part in alone)
             if joins:
-                dataset = alone[0]._like(
+                dataset = alone[0]._wrap(
                     alone[0]._native.join(tuple(part._native for part in alone[1:]))
                 )
                 ends = [dataset._native.url_end(number) for number in range(len(sources))]
@@ -335,7 +335,7 @@ class Mixed:
         if not self._parts:
             return self.dataset._as_of(state)
         others = tuple(part._native for part in self._parts[1:width])
-        return self._parts[0]._like(self._parts[0]._native.join(others))
+        return self._parts[0]._wrap(self._parts[0]._native.join(others))
 
     def check_labels(self) -> None:
         """ArgumentError: class folders have different classes, so labels differ in meaning."""

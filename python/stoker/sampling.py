@@ -188,7 +188,7 @@ class Sampling:
             made = self._found(dataset, options)
             if made is not None or is_first:
                 return made or self._made(dataset, options)
-        return self._made(dataset, options)  # no table can be stored: each process scans, without the lock
+        return self._made(dataset, options)  # no table can be stored: each scans
 
     def _found(self, dataset: Dataset, options: dict[str, Any]) -> _stoker.Sampler | None:
         sampler = _stoker.Sampler(dataset._native, tables=self.tables, **options)

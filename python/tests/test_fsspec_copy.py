@@ -470,7 +470,7 @@ def test_stopped(broken, memory, tree, tmp_path, monkeypatch):
         if held_up.wait(WAIT_S):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(stoker.fsspec_copy, "_CLEAN_S", 0.1)
+    monkeypatch.setattr(stoker.fsspec_copy, "_CLEANUP_S", 0.1)
     broken(wait)
     memory.pipe_file("/silent", b"12345")
     begun = time.monotonic()
@@ -495,8 +495,8 @@ def test_stopped(broken, memory, tree, tmp_path, monkeypatch):
 def test_a_silent_server(where, broken, memory, tree, monkeypatch):
     """Nobody waits for it for ever."""
     go = threading.Event()
-    monkeypatch.setattr(stoker.fsspec_copy, "_SILENT_S", 0.3)
-    monkeypatch.setattr(stoker.fsspec_copy, "_CLEAN_S", 0.1)
+    monkeypatch.setattr(stoker.fsspec_copy, "_REQUEST_S", 0.3)
+    monkeypatch.setattr(stoker.fsspec_copy, "_CLEANUP_S", 0.1)
 
     def wait(*_, **__):
         go.wait(WAIT_S)
@@ -533,7 +533,7 @@ def test_what_was_idle_connects_anew(engine):
             assert not client._systems
             self.count(files_done=1)
 
-        def _about(self):
+        def _subject(self):
             return "x"
 
     told = []
