@@ -75,7 +75,7 @@ class Index:
     files: list[File] = field(default_factory=list)
     classes: list[bytes] = field(default_factory=list)
     block_samples: int = 0
-    join_distance: int = 0
+    member_gap_max: int = 0
     key_bytes_max: int = 4096
     identity: bytes = b""
 
@@ -111,7 +111,7 @@ def read(content: bytes) -> Index:
     }
     extensions = section["extensions"].decode("utf-8", "surrogateescape").split("\0")[:-1]
     index = Index(classes=section["classes"].split(b"\0")[:-1], identity=foot[96:128])
-    index.block_samples, index.join_distance, index.key_bytes_max = struct.unpack_from(
+    index.block_samples, index.member_gap_max, index.key_bytes_max = struct.unpack_from(
         "<QII", foot, 80
     )
     if kind == 1:
@@ -233,7 +233,7 @@ def write(index: Index) -> bytes:
     foot += struct.pack("<II", 2 if index.files else 1, any(s.packing for s in index.shards))
     foot += struct.pack("<QQQ", len(index.shards) + len(index.files), samples, member_count)
     foot += struct.pack("<QQ", size, index.block_samples or block_samples(size, samples))
-    foot += struct.pack("<II", index.join_distance, index.key_bytes_max) + identity(index)
+    foot += struct.pack("<II", index.member_gap_max, index.key_bytes_max) + identity(index)
     for section in (records, paths, extensions, classes, file_sums):
         foot += struct.pack("<QQ", *section)
     foot += bytes(16)

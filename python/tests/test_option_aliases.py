@@ -66,7 +66,7 @@ def steady(text, root):
     text = re.sub(r"stoker-[0-9a-f]{16}", "N", text.replace(str(root), ""))
     text = re.sub(r"\"[a-z_]*(identity|free|memory)[a-z_]*\": [^,}]*", "S", text)
     text = re.sub(r"\"[a-z_]*(seconds|_ns)\": ?[0-9.]+", "T", text)
-    return re.sub(r"[0-9.,]+ ?(µs|us|ms|s|[kKMG]?B/s)\b", "T", text)
+    return re.sub(r" *[0-9.,]+ ?(µs|us|ms|s|[kKMG]?B/s)\b", "T", text)
 
 
 @pytest.mark.parametrize("command, old, new, more", ALIASES,

@@ -36,13 +36,14 @@ RENAMED = {"--filesystem": "--mount", "--foreign-index": "--foreign", "--seek-po
 VOLATILE = re.compile(
     r"(_ms|_us|_ns|_s|seconds|time|per_second|rate|mb_s|memory\w*|cpu\w*|peak\w*|\w*_peak|wait\w*"
     r"|notes?|message|what|advice|error|version|findings?|text|why|resident\w*|cached\w*"
-    r"|cold\w*|device|inode|pid|start\w*|elapsed\w*|threads|\w*_free)$")
+    r"|cold\w*|shares|device|inode|pid|start\w*|elapsed\w*|threads|\w*_free)$")
 
 
 def clean(value):
     """A JSON value without what differs from run to run."""
     if isinstance(value, dict):
-        return {key: "-" if VOLATILE.search(key) and not isinstance(item, (dict, list))
+        return {key: "-" if VOLATILE.search(key) and (key == "shares" or
+                                                      not isinstance(item, (dict, list)))
                 else clean(item) for key, item in value.items()}
     return [clean(item) for item in value] if isinstance(value, list) else value
 

@@ -87,8 +87,8 @@ static int open_segment_cache(struct stoker_dataset *dataset, struct stoker_erro
         .bytes_max = options->segment_cache_bytes
                          ? options->segment_cache_bytes
                          : stk_min(CACHE_BYTES_DEFAULT, budget->bytes_max / 4),
-        .unpacked_bytes_max = options->decompressed_bytes_max,
-        .unpacked_ratio_max = options->decompression_ratio_max,
+        .decompressed_bytes_max = options->decompressed_bytes_max,
+        .decompression_ratio_max = options->decompression_ratio_max,
         .grant = stk_engine_allocator(dataset->engine),
     };
     int status =

@@ -146,7 +146,7 @@ static int open_first_shards(struct stoker_dataset **part_out, const struct stok
 {
     struct stk_index_options options = {.shard_count = shards,
                                         .key_bytes_max = stk_index_key_bytes_max(dataset->index),
-                                        .join_distance = stk_index_join_distance(dataset->index)};
+                                        .member_gap_max = stk_index_member_gap_max(dataset->index)};
     struct stoker_dataset *part = NULL;
     int status = stk_dataset_new(&part, dataset->engine, &dataset->options, error);
 
@@ -319,7 +319,7 @@ static int fill_joined(struct stoker_dataset *joined, struct stoker_dataset *con
 
         options.shard_count += stk_index_shards(index);
         options.key_bytes_max = stk_max(options.key_bytes_max, stk_index_key_bytes_max(index));
-        options.join_distance = stk_max(options.join_distance, stk_index_join_distance(index));
+        options.member_gap_max = stk_max(options.member_gap_max, stk_index_member_gap_max(index));
         /* Blocks are as long in all of them: no longer than any has them. */
         block_samples = stk_min(block_samples, stk_index_block_samples(index));
         like = !like && stk_index_classes(index) > 0 ? index : like;

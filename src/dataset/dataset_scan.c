@@ -70,7 +70,7 @@ int stk_dataset_scan(struct stoker_dataset *dataset, const struct stk_dataset_re
 {
     struct stk_index_options options = {.shard_count = dataset->objects.count,
                                         .key_bytes_max = dataset->options.key_bytes_max,
-                                        .join_distance = dataset->options.member_gap_max};
+                                        .member_gap_max = dataset->options.member_gap_max};
     bool folder = dataset->objects.kind == STK_SOURCE_FOLDER;
     uint64_t rounds = (dataset->objects.count + FOLDER_ROUND - 1) / FOLDER_ROUND;
     struct scan scan = {dataset, reuse};

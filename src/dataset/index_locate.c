@@ -170,11 +170,11 @@ static int try_path(struct stk_index_location *location, struct stoker_dataset *
         note(location, status, "%s is not used: %s (%s)", path, why.what, why.where);
         return 0;
     }
-    if (stk_index_join_distance(location->old) > dataset->options.member_gap_max ||
+    if (stk_index_member_gap_max(location->old) > dataset->options.member_gap_max ||
         stk_index_key_bytes_max(location->old) > dataset->options.key_bytes_max) {
         note(location, STOKER_ERROR_ARGUMENT,
-             "%s is not used: it was made with join_distance %u and key_bytes_max %u", path,
-             stk_index_join_distance(location->old), stk_index_key_bytes_max(location->old));
+             "%s is not used: it was made with member_gap_max %u and key_bytes_max %u", path,
+             stk_index_member_gap_max(location->old), stk_index_key_bytes_max(location->old));
         stk_index_close(location->old);
         location->old = NULL;
         return 0;

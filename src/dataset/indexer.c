@@ -455,7 +455,7 @@ static int begin_shard(void *context, uint32_t shard, struct stk_index **index_o
     const struct stk_index_location *location = indexer->location;
     struct stk_index_options options = {.shard_count = 1,
                                         .key_bytes_max = dataset->options.key_bytes_max,
-                                        .join_distance = dataset->options.member_gap_max};
+                                        .member_gap_max = dataset->options.member_gap_max};
     const char *path = path_of(indexer, shard);
     uint32_t old = location->from[shard];
     const struct stk_index *one;
@@ -510,7 +510,7 @@ static int build_tars(struct stoker_indexer *indexer, struct stoker_error *error
     struct stk_index_location *location = indexer->location;
     struct stk_index_options options = {.shard_count = dataset->objects.count,
                                         .key_bytes_max = dataset->options.key_bytes_max,
-                                        .join_distance = dataset->options.member_gap_max};
+                                        .member_gap_max = dataset->options.member_gap_max};
     struct stk_index_stamp stamp = {.valid = true, .count = dataset->objects.count};
     struct stk_shard_scan_callbacks calls = {indexer, begin_shard, end_shard};
     int status = stk_index_location_match(location, dataset, error);

@@ -499,9 +499,9 @@ bool stk_index_is_file(const struct stk_index *index, uint32_t shard)
     return index->map ? index->folder : index->shards[shard].kind == STK_INDEX_SHARD_FILE;
 }
 
-uint32_t stk_index_join_distance(const struct stk_index *index)
+uint32_t stk_index_member_gap_max(const struct stk_index *index)
 {
-    return index->options.join_distance;
+    return index->options.member_gap_max;
 }
 
 uint32_t stk_index_key_bytes_max(const struct stk_index *index)

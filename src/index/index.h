@@ -24,9 +24,9 @@ struct stk_io;
 #define STK_PATH_BYTES_MAX 4096
 
 struct stk_index_options {
-    uint64_t shard_count;   /* at most 2^32 - 1 */
-    uint32_t key_bytes_max; /* 0: 4,096 */
-    uint32_t join_distance; /* members that may be between members of one sample */
+    uint64_t shard_count;    /* at most 2^32 - 1 */
+    uint32_t key_bytes_max;  /* 0: 4,096 */
+    uint32_t member_gap_max; /* members that may be between members of one sample */
 };
 
 int stk_index_open(struct stk_index **index_out, const struct stk_index_options *options,
@@ -40,7 +40,7 @@ int stk_index_shard_begin(struct stk_index *index, uint32_t shard, const char *p
                           struct stk_index_shard_builder **builder_out, struct stoker_error *error);
 /* Adds a member with data, in storage order. Members are grouped by webdataset's key; names that
  * webdataset skips are skipped. Returns 0, -ENOMEM, STOKER_ERROR_SCATTERED if a key comes again
- * more than join_distance members later, STOKER_ERROR_CORRUPT if the name cannot be a key, or
+ * more than member_gap_max members later, STOKER_ERROR_CORRUPT if the name cannot be a key, or
  * STOKER_ERROR_LIMIT; stk_index_shard_end returns STOKER_ERROR_CORRUPT if a sample has an extension
  * twice. error->shard, offset (of the data) and key are set. */
 int stk_index_shard_add(struct stk_index_shard_builder *builder, struct stk_view name,
@@ -137,7 +137,7 @@ bool stk_index_is_sequential(
  * and sizes. Folders: keys and labels. */
 const uint8_t *stk_index_identity(const struct stk_index *index);
 /* The options that the shards were grouped with. */
-uint32_t stk_index_join_distance(const struct stk_index *index);
+uint32_t stk_index_member_gap_max(const struct stk_index *index);
 uint32_t stk_index_key_bytes_max(const struct stk_index *index);
 
 /* Return 0; a mapped index can return STOKER_ERROR_CORRUPT, and the result is not set then. */

@@ -93,7 +93,7 @@ struct stk_index_file_foot {
     uint64_t pages_sum; /* XXH3-64 of the page checksums */
     uint32_t kind, sequential;
     uint64_t shard_count, sample_count, member_count, bytes, block_samples;
-    uint32_t join_distance, key_bytes_max;
+    uint32_t member_gap_max, key_bytes_max;
     uint8_t identity[32];
     struct stk_index_file_section records;    /* stk_index_file_record or stk_index_file_entry */
     struct stk_index_file_section paths;      /* of containers, without separators */

@@ -39,7 +39,7 @@ enum extra {
 /* Data sets of every kind. */
 static const struct set {
     const char *name;
-    uint32_t extras, join_distance;
+    uint32_t extras, member_gap_max;
     const char *shards[SHARDS][NAMES_MAX];
 } sets[] = {
     {"nothing", 0, 0, {{0}}},
@@ -145,7 +145,7 @@ static int fill_file(struct stk_index *index, uint32_t shard, const char *root,
 static int make(struct stk_index **index_out, const struct set *set, const char *root,
                 struct stoker_error *error)
 {
-    struct stk_index_options options = {.join_distance = set->join_distance};
+    struct stk_index_options options = {.member_gap_max = set->member_gap_max};
     struct stk_index *index = NULL;
     int status;
 
@@ -230,7 +230,7 @@ static int tell(const struct stk_index *index, struct text *text, struct stoker_
         (unsigned long long)stk_index_samples(index), (unsigned long long)stk_index_members(index),
         (unsigned long long)stk_index_bytes(index),
         (unsigned long long)stk_index_block_samples(index), stk_index_is_folder(index),
-        stk_index_is_sequential(index), stk_index_join_distance(index),
+        stk_index_is_sequential(index), stk_index_member_gap_max(index),
         stk_index_key_bytes_max(index), stk_index_identity(index)[0],
         stk_index_identity(index)[31]);
     for (uint64_t i = 0; i < stk_index_classes(index); i++) {
@@ -458,7 +458,8 @@ static void test_hostile(void)
 /* Parts that are taken over, from a file or from memory, make the same file. */
 static void check_reuse(const struct set *set, bool from_memory)
 {
-    struct stk_index_options options = {.shard_count = SHARDS, .join_distance = set->join_distance};
+    struct stk_index_options options = {.shard_count = SHARDS,
+                                        .member_gap_max = set->member_gap_max};
     struct stk_view image = image_of(set), again = {0};
     struct stk_index *old = NULL, *index = NULL;
     struct stoker_error error = {0};

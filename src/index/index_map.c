@@ -110,7 +110,7 @@ static int start(struct stk_index **index_out, struct stk_index_map *map,
 
     if (status == 0) {
         struct stk_index_options options = {foot->shard_count, foot->key_bytes_max,
-                                            foot->join_distance};
+                                            foot->member_gap_max};
         index = stk_index_new(&options);
         status = index ? 0
                        : stk_fail(error, -ENOMEM, "cannot map an index", "free memory", "'%s'",

@@ -105,7 +105,7 @@ static void ask(const struct stk_index *index)
 static void take_over(const struct stk_index *from)
 {
     struct stk_index_options options = {.shard_count = stk_min(stk_index_shards(from), SHARDS_MAX),
-                                        .join_distance = stk_index_join_distance(from)};
+                                        .member_gap_max = stk_index_member_gap_max(from)};
     struct stk_index *to = NULL;
     struct stk_view image = {0};
     struct stoker_error error = {0};

@@ -336,7 +336,7 @@ static int find_sample(struct stk_index_shard_builder *builder, struct stk_view 
     }
     if (sample < count) {
         uint32_t between = builder->member_count - builder->last_member[sample] - 1;
-        if (between > builder->index->options.join_distance) {
+        if (between > builder->index->options.member_gap_max) {
             return fail(builder, STOKER_ERROR_SCATTERED, offset, key, error);
         }
         builder->joined = true;
@@ -688,9 +688,9 @@ static int fail(const struct stk_index_shard_builder *builder, int status, uint6
     if (status == STOKER_ERROR_SCATTERED) {
         stk_fail(&cause, status, "members of a sample are apart",
                  "write a sample's members one after another ('tar --sort=name'), or raise "
-                 "join_distance",
+                 "member_gap_max",
                  "its key came before, more than %u members ago",
-                 builder->index->options.join_distance);
+                 builder->index->options.member_gap_max);
     } else if (status == STOKER_ERROR_LIMIT) {
         stk_fail(&cause, status, "the shard passes a limit of the index",
                  "shorten its names or raise key_bytes_max; split larger shards",

@@ -24,7 +24,7 @@ static struct stk_view view(const char *text)
 /* Members of one shard at 512, 1024, ...; 3 bytes each. */
 static const struct row {
     const char *name;
-    uint32_t join_distance, key_bytes_max;
+    uint32_t member_gap_max, key_bytes_max;
     const char *names[NAMES_MAX];
     const char *want; /* "key ext@offset+bytes ...;" or "STATUS offset key" */
 } rows[] = {
@@ -123,7 +123,7 @@ static void test_rows(void)
     {
         struct stk_index_options options = {.shard_count = 1,
                                             .key_bytes_max = row->key_bytes_max,
-                                            .join_distance = row->join_distance};
+                                            .member_gap_max = row->member_gap_max};
         struct stk_index *index;
         struct stoker_error error = {0};
         char text[TEXT_BYTES_MAX];
@@ -390,7 +390,7 @@ static void test_size(void)
 static int make_all(void)
 {
     static const char *const names[NAMES_MAX] = {"a.jpg", "b.jpg", "a.cls"};
-    struct stk_index_options options = {.shard_count = 2, .join_distance = 1};
+    struct stk_index_options options = {.shard_count = 2, .member_gap_max = 1};
     struct stk_index *index = NULL;
     struct stk_index_shard_builder *builder = NULL;
     struct stoker_error error = {0};

@@ -413,7 +413,7 @@ static void put_foot(struct save *save)
     foot->member_count = index->member_count;
     foot->bytes = index->bytes;
     foot->block_samples = index->block_samples;
-    foot->join_distance = index->options.join_distance;
+    foot->member_gap_max = index->options.member_gap_max;
     foot->key_bytes_max = index->options.key_bytes_max;
     memcpy(foot->identity, index->identity, sizeof foot->identity);
     foot->foot_sum = stk_xxh3_64(foot, offsetof(struct stk_index_file_foot, foot_sum));

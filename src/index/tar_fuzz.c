@@ -68,7 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         return 0;
     }
     how = data[bytes - 1];
-    options.join_distance = how >> 4;
+    options.member_gap_max = how >> 4;
     status = stk_index_open(&index, &options, NULL);
     if (status == 0) {
         status = stk_index_shard_begin(index, 0, "fuzz.tar", &builder, NULL);

@@ -135,7 +135,7 @@ int stk_foreign_index_read(struct stk_foreign_index *foreign, struct stk_index *
     int status;
 
     /* The members of a joined sample do not lie in the order of its numbers. */
-    if (stk_index_join_distance(index) > 0) {
+    if (stk_index_member_gap_max(index) > 0) {
         return 0;
     }
     import = stk_alloc(1, sizeof *import);

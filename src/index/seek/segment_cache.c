@@ -292,8 +292,8 @@ static int start(const struct stk_segment_cache *cache, const struct segment *se
         }
     }
     status = stk_decompress_open(decompress_out, segment->head.compression,
-                                 &(struct stk_decompress_limits){options->unpacked_bytes_max,
-                                                                 options->unpacked_ratio_max,
+                                 &(struct stk_decompress_limits){options->decompressed_bytes_max,
+                                                                 options->decompression_ratio_max,
                                                                  options->grant},
                                  error);
     return status < 0 ? status

@@ -20,9 +20,9 @@
 #define STK_SEGMENT_CACHE_SEGMENTS_MAX 1024u
 
 struct stk_segment_cache_options {
-    uint64_t bytes_max;          /* of kept segments */
-    uint64_t unpacked_bytes_max; /* of a shard */
-    uint32_t unpacked_ratio_max;
+    uint64_t bytes_max;              /* of kept segments */
+    uint64_t decompressed_bytes_max; /* of a shard */
+    uint32_t decompression_ratio_max;
     const struct stk_budget_hooks *grant; /* of what libraries take; lent */
 };
 

@@ -78,7 +78,7 @@ static void rig_open(struct rig *rig, uint64_t bytes_max, uint64_t budget_bytes,
     struct stk_io_options io = {.depth = 8, .read_timeout_ms = 1000};
     struct stk_index_options options = {.shard_count = 1};
     struct stk_segment_cache_options reach = {
-        .bytes_max = bytes_max, .unpacked_bytes_max = 1 << 30, .unpacked_ratio_max = 1100};
+        .bytes_max = bytes_max, .decompressed_bytes_max = 1 << 30, .decompression_ratio_max = 1100};
     struct stk_index_shard_builder *builder;
     struct stk_view image = make_image();
 

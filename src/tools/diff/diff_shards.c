@@ -63,8 +63,8 @@ int stk_diff_pair_shards(struct stoker_diff *diff, struct stoker_error *error)
     int status = 0;
 
     if (diff->reread || diff->mixed || stk_index_is_folder(diff->sides[0].dataset->index) ||
-        stk_index_join_distance(diff->sides[0].dataset->index) !=
-            stk_index_join_distance(diff->sides[1].dataset->index)) {
+        stk_index_member_gap_max(diff->sides[0].dataset->index) !=
+            stk_index_member_gap_max(diff->sides[1].dataset->index)) {
         return 0;
     }
     for (int s = 0; s < 2 && status == 0; s++) {

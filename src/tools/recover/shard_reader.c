@@ -33,10 +33,10 @@ int stk_shard_reader_fail_memory(struct stoker_error *error)
 int stk_shard_reader_reopen(struct stk_shard_reader *shard_reader, uint64_t done,
                             struct stoker_error *error)
 {
-    struct stk_decompress_limits limits = {.bytes_max = shard_reader->options.unpacked_bytes_max,
-                                           .ratio_max = shard_reader->options.unpacked_ratio_max,
-                                           .grant =
-                                               stk_engine_allocator(shard_reader->reader->engine)};
+    struct stk_decompress_limits limits = {
+        .bytes_max = shard_reader->options.decompressed_bytes_max,
+        .ratio_max = shard_reader->options.decompression_ratio_max,
+        .grant = stk_engine_allocator(shard_reader->reader->engine)};
     int status;
 
     if (shard_reader->decompress) {
@@ -268,12 +268,12 @@ static int resume_after_block(struct stk_shard_reader *shard_reader, struct stok
         shard_reader->more = shard_reader->failure.status = STOKER_ERROR_CORRUPT;
     }
     if (shard_reader->bytes > RATIO_FREE_BYTES &&
-        shard_reader->bytes / shard_reader->options.unpacked_ratio_max >
+        shard_reader->bytes / shard_reader->options.decompression_ratio_max >
             shard_reader->reader->bytes) {
         shard_reader->more =
             stk_fail(&shard_reader->failure, STOKER_ERROR_LIMIT, "cannot decompress the shard",
                      "raise the limit if you trust the shard, or store it unpacked",
-                     "bzip2: it decompresses to more than unpacked_ratio_max times its size");
+                     "bzip2: it decompresses to more than decompression_ratio_max times its size");
     }
     return status < 0 ? status : 0;
 }

@@ -45,8 +45,8 @@ struct stk_shard_gap {
 };
 
 struct stk_shard_reader_options {
-    uint64_t unpacked_bytes_max;
-    uint32_t unpacked_ratio_max;
+    uint64_t decompressed_bytes_max;
+    uint32_t decompression_ratio_max;
     const struct stk_index *index; /* borrowed; NULL: none matches the shard */
     uint32_t shard;                /* there */
     struct stk_sha256 *sha;        /* borrowed: of the file's bytes; NULL: not needed */

@@ -192,7 +192,7 @@ static void check_digest(const char *name, struct stk_sha256 *heard, uint64_t by
 static void listen(const char *name, struct rig *rig, struct heard *heard)
 {
     struct stk_shard_reader_options options = {
-        .unpacked_bytes_max = 1ull << 40, .unpacked_ratio_max = 1100, .index = rig->index};
+        .decompressed_bytes_max = 1ull << 40, .decompression_ratio_max = 1100, .index = rig->index};
     struct stk_read_ahead reader;
     struct stk_shard_reader tape = {0};
     struct stoker_error error = {0};

@@ -199,7 +199,7 @@ void stk_index_check_init(struct stk_index_check *index_check, struct stoker_ver
     index_check->end =
         index_check->sample + stk_index_shard_samples(index_check->index, index_check->shard);
     /* Joined samples do not lie in the order of their members. */
-    index_check->members = stk_index_join_distance(index_check->index) == 0;
+    index_check->members = stk_index_member_gap_max(index_check->index) == 0;
 }
 
 int stk_index_check_fail(struct stk_shard_check *check, struct stoker_error *cause, uint64_t offset,

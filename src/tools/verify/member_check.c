@@ -62,7 +62,7 @@ static int join_sample(struct stk_shard_check *check, struct stk_view key, uint6
     }
     sample->flags |= STK_CHECK_SAMPLE_SCATTERED | STK_CHECK_SAMPLE_BAD;
     stk_fail(&cause, STOKER_ERROR_SCATTERED, "a key occurs again after other samples",
-             "sort the members by key where the tar is created, or raise join_distance",
+             "sort the members by key where the tar is created, or raise member_gap_max",
              "%u members lie between", between);
     return stk_shard_check_add_finding(
         check, STOKER_FINDING_SCATTERED, &cause,

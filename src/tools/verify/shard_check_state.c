@@ -55,8 +55,8 @@ void stk_shard_check_reader_options(const struct stk_shard_check *check,
     const struct stoker_verify *verify = check->verify;
 
     *options = (struct stk_shard_reader_options){
-        .unpacked_bytes_max = verify->options.decompressed_bytes_max,
-        .unpacked_ratio_max = verify->options.decompression_ratio_max,
+        .decompressed_bytes_max = verify->options.decompressed_bytes_max,
+        .decompression_ratio_max = verify->options.decompression_ratio_max,
         .index = check->index_check.index,
         .shard = check->index_check.shard,
         .stop = &verify->job.stopping};

@@ -380,7 +380,7 @@ static void test_twins(void)
         const char *name;
         int members; /* of one sample */
         int again;   /* this member comes twice; -1: none does */
-        uint32_t join_distance;
+        uint32_t member_gap_max;
         uint32_t kind; /* wanted; 0: clean */
     } rows[] = {
         {"many", 600, -1, 0, 0},
@@ -398,7 +398,7 @@ static void test_twins(void)
         struct stoker_verify_options options = {.struct_size = sizeof options,
                                                 .urls = &url,
                                                 .url_count = 1,
-                                                .member_gap_max = row->join_distance};
+                                                .member_gap_max = row->member_gap_max};
         struct stoker_verify *verify = NULL;
         struct stoker_finding finding = {0};
         struct t_tar tar = {0};
@@ -409,7 +409,7 @@ static void test_twins(void)
             snprintf(name, sizeof name, "k.e%d", i);
             t_tar_add(&tar, name, "x", 1);
         }
-        if (row->join_distance) {
+        if (row->member_gap_max) {
             t_tar_add(&tar, "other.e0", "x", 1);
         }
         snprintf(name, sizeof name, "k.e%d", row->again < 0 ? row->members : row->again);
