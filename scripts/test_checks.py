@@ -10,6 +10,7 @@ import sys
 import tempfile
 import unittest
 
+import check_circles
 import sources
 
 SCRIPTS = pathlib.Path(__file__).resolve().parent
@@ -383,6 +384,13 @@ class Checks(unittest.TestCase):
                 self.assertEqual((status, len(findings)), (1, 1), output)
                 self.assertIn(want, findings[0])
 
+    def test_circles(self):
+        edges = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a", "e"}, "e": {"f"}, "f": {"d"}}
+        self.assertEqual(sorted(check_circles.circles_of(edges)), [["b", "c"], ["d", "e", "f"]])
+        self.assertEqual(check_circles.circles_of({"a": {"b"}, "b": set()}), [])
+        write(self.root, "src/io/loop.h",
+              "/* a.c and b.c are one loop, and\n * call each other. */\n")
+        self.assertEqual(check_circles.named_machines(self.root)["io"], [{"a.c", "b.c"}])
 
     def test_headers_stand_alone(self):
         folder = self.root / "include"

@@ -4,6 +4,7 @@
  *   workers: rounds of parallel jobs (opening a data set) first, then steps of clients (loaders)
  *   service: an object that clients share and that has its own thread (the loader's fetcher)
  *
+ * engine.c and worker.c are one state machine, that of the scheduler, and call each other.
  * Owner: the user, its data sets, loaders, background jobs and batch pools hold one reference each.
  * Threads: any. One lock protects all scheduling; it is never held during I/O or decoding. Lock
  * order: batch pool before engine.

@@ -663,19 +663,3 @@ uint64_t stk_index_shard_sample_count(const struct stk_index_shard *shard)
 {
     return shard->kind == STK_INDEX_SHARD_FILE ? 1 : shard->of.part->keys.count;
 }
-
-void stk_index_part_close(struct stk_index_part *part)
-{
-    if (part) {
-        stk_string_table_deinit(&part->keys);
-        stk_free(part->first_member);
-        stk_free(part->extensions);
-        stk_free(part->units);
-        stk_free(part->sizes);
-        stk_free(part->wide);
-        stk_free(part->checksums);
-        stk_free(part->labels);
-        stk_free(part->seek_points);
-        stk_free(part);
-    }
-}

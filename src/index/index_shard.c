@@ -715,3 +715,19 @@ uint64_t stk_index_part_memory_bytes(const struct stk_index_part *part)
            (samples + 1) * sizeof *part->first_member + members * a_member +
            (part->labels ? samples * sizeof *part->labels : 0) + part->seek_points_bytes;
 }
+
+void stk_index_part_close(struct stk_index_part *part)
+{
+    if (part) {
+        stk_string_table_deinit(&part->keys);
+        stk_free(part->first_member);
+        stk_free(part->extensions);
+        stk_free(part->units);
+        stk_free(part->sizes);
+        stk_free(part->wide);
+        stk_free(part->checksums);
+        stk_free(part->labels);
+        stk_free(part->seek_points);
+        stk_free(part);
+    }
+}

@@ -201,9 +201,7 @@ void stk_jpeg_scalar_interleave(const uint8_t *r, const uint8_t *g, const uint8_
     }
 }
 
-/* ---- the choice of kernels ---- */
-
-static const struct stk_jpeg_kernels scalar_kernels = {
+const struct stk_jpeg_kernels stk_jpeg_kernels_scalar = {
     .name = "none",
     .entropy = &stk_jpeg_entropy_scalar,
     .coefficient_index = scalar_coefficient_index,
@@ -214,26 +212,3 @@ static const struct stk_jpeg_kernels scalar_kernels = {
     .to_rgbx = stk_jpeg_scalar_to_rgbx,
     .interleave = stk_jpeg_scalar_interleave,
 };
-
-static const struct stk_jpeg_kernels *vector_kernels(void)
-{
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2")) {
-        return &stk_jpeg_kernels_avx2;
-    }
-#endif
-    return NULL;
-}
-
-const struct stk_jpeg_kernels *stk_jpeg_kernels_get(uint32_t vector)
-{
-    const struct stk_jpeg_kernels *found = NULL;
-
-    if (vector != STOKER_SIMD_NONE) {
-        found = vector_kernels();
-    }
-    if (vector == STOKER_SIMD_AUTO && !found) {
-        found = stk_jpeg_kernels_simd();
-    }
-    return found || vector == STOKER_SIMD_AVX2 ? found : &scalar_kernels;
-}

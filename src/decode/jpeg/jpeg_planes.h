@@ -46,7 +46,7 @@ void stk_jpeg_scalar_to_rgbx(const uint8_t *y, const uint8_t *cb, const uint8_t 
                              uint8_t *out);
 void stk_jpeg_scalar_interleave(const uint8_t *r, const uint8_t *g, const uint8_t *b,
                                 uint32_t count, uint8_t *out);
-extern const struct stk_jpeg_kernels stk_jpeg_kernels_avx2;
+extern const struct stk_jpeg_kernels stk_jpeg_kernels_scalar, stk_jpeg_kernels_avx2;
 /* Vectors of 16 bytes; NULL: neither SSE2 nor NEON. What AUTO comes to without AVX2. */
 const struct stk_jpeg_kernels *stk_jpeg_kernels_simd(void);
 

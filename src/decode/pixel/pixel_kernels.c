@@ -10,16 +10,6 @@
 #if defined(__x86_64__)
 #    include <cpuid.h>
 
-/* AVX2 with an operating system that saves its registers, and F16C. */
-static const struct stk_pixel_kernels *vector_kernels(void)
-{
-    unsigned int eax, ebx, ecx = 0, edx;
-
-    if (!__builtin_cpu_supports("avx2") || !__get_cpuid(1, &eax, &ebx, &ecx, &edx)) {
-        return NULL;
-    }
-    return ecx & bit_F16C ? &stk_pixel_kernels_avx2 : NULL;
-}
 #else
 static const struct stk_pixel_kernels *vector_kernels(void)
 {
@@ -215,7 +205,7 @@ uint64_t stk_pixel_scalar_grey_sum(const uint8_t *rgbx, uint64_t pixels)
     return sum;
 }
 
-static const struct stk_pixel_kernels scalar_kernels = {
+const struct stk_pixel_kernels stk_pixel_kernels_scalar = {
     .name = "none",
     .horizontal = stk_pixel_scalar_horizontal,
     .vertical = stk_pixel_scalar_vertical,
@@ -225,16 +215,6 @@ static const struct stk_pixel_kernels scalar_kernels = {
     .recolor = stk_pixel_scalar_recolor,
     .grey_sum = stk_pixel_scalar_grey_sum,
 };
-
-const struct stk_pixel_kernels *stk_pixel_kernels_get(uint32_t vector)
-{
-    const struct stk_pixel_kernels *vectors = vector == STOKER_SIMD_NONE ? NULL : vector_kernels();
-
-    if (vector == STOKER_SIMD_AUTO && !vectors) {
-        vectors = stk_pixel_kernels_simd();
-    }
-    return vectors || vector == STOKER_SIMD_AVX2 ? vectors : &scalar_kernels;
-}
 
 uint32_t stk_pixel_bytes(uint32_t dtype)
 {

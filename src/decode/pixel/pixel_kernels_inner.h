@@ -9,6 +9,7 @@
 extern const struct stk_pixel_kernels stk_pixel_kernels_avx2;
 /* Vectors of 16 bytes; NULL: neither SSE2 nor NEON. What AUTO comes to without AVX2. */
 const struct stk_pixel_kernels *stk_pixel_kernels_simd(void);
+extern const struct stk_pixel_kernels stk_pixel_kernels_scalar;
 
 void stk_pixel_scalar_horizontal(const struct stk_resize_weights *axis, const uint8_t *in,
                                  uint8_t *out);

@@ -4,7 +4,13 @@
 
 #include "decode/png/png_stream.h"
 
+#include <isa-l/crc.h>
 #include <string.h>
+
+uint32_t stk_png_crc(const uint8_t *data, uint64_t bytes)
+{
+    return crc32_gzip_refl(0, data, bytes);
+}
 
 #define SIGNATURE_BYTES 8u
 #define HEADER_BYTES 13u

@@ -2,7 +2,6 @@
  * its bytes are. */
 #include "decode/png/png_stream.h"
 
-#include <isa-l/crc.h>
 #include <isa-l/igzip_lib.h>
 #include <string.h>
 
@@ -15,11 +14,6 @@ struct stk_png_stream {
 };
 
 _Static_assert(sizeof(struct stk_png_stream) <= (104u << 10), "fits into STK_PNG_FIXED_BYTES");
-
-uint32_t stk_png_crc(const uint8_t *data, uint64_t bytes)
-{
-    return crc32_gzip_refl(0, data, bytes);
-}
 
 uint64_t stk_png_stream_bytes(void)
 {

@@ -335,16 +335,6 @@ static int begin_stream(struct stk_decompress *decompress)
     return decompress->library->begin(decompress);
 }
 
-void stk_decompress_end_stream(struct stk_decompress *decompress, uint32_t check)
-{
-    decompress->begun = decompress->between = true;
-    decompress->has_ended = decompress->by_stream;
-    decompress->end = (struct stk_decompress_end){.check = check};
-    if (decompress->library->describe_end) {
-        decompress->library->describe_end(decompress, &decompress->end);
-    }
-}
-
 /* Adds the output of a step, and a seek point behind it if decompression can start there. */
 static void add_to_builder(struct stk_decompress *decompress, const uint8_t *out, size_t bytes)
 {

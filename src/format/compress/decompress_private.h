@@ -93,7 +93,15 @@ static inline void stk_decompress_skip(struct stk_decompress *decompress, struct
 }
 
 /* Ends the stream, with an enum stk_decompress_check. */
-void stk_decompress_end_stream(struct stk_decompress *decompress, uint32_t check);
+static inline void stk_decompress_end_stream(struct stk_decompress *decompress, uint32_t check)
+{
+    decompress->begun = decompress->between = true;
+    decompress->has_ended = decompress->by_stream;
+    decompress->end = (struct stk_decompress_end){.check = check};
+    if (decompress->library->describe_end) {
+        decompress->library->describe_end(decompress, &decompress->end);
+    }
+}
 
 /* Advances a step by what the library left of input and output. */
 static inline void stk_decompress_advance(struct stk_decompress_step *step, size_t in_left,

@@ -122,15 +122,6 @@ static inline uint32_t first_with(const uint64_t *quota, uint32_t count, uint64_
     return low;
 }
 
-/* Whether the sources up to this one have quota + 1 units in the frame: F_i(frame + 1) -
- * F_i(frame) - quota_i. */
-static bool has_more(const struct stk_mix_segment *segment, uint32_t source, uint64_t frame)
-{
-    uint64_t part = (uint64_t)((stk_u128)frame * segment->remainder[source] % segment->total);
-
-    return part + segment->remainder[source] >= segment->total;
-}
-
 /* Whose the drawn-th unit of the frame is: the sources have theirs one after the other. */
 struct stk_mix_pick stk_mix_pick_at(const struct stk_mix_segment *segment, uint32_t source_count,
                                     uint64_t frame, uint64_t drawn)
@@ -147,7 +138,8 @@ struct stk_mix_pick stk_mix_pick_at(const struct stk_mix_segment *segment, uint3
         pick.source = first_with(segment->quota, source_count, drawn + 1);
     } else {
         pick.source = first_with(segment->quota, source_count, drawn);
-        while (segment->quota[pick.source] == drawn && !has_more(segment, pick.source, frame)) {
+        while (segment->quota[pick.source] == drawn &&
+               !stk_mix_frame_has_more(segment, pick.source, frame)) {
             pick.source++;
         }
     }
@@ -155,15 +147,6 @@ struct stk_mix_pick stk_mix_pick_at(const struct stk_mix_segment *segment, uint3
                  drawn -
                  (pick.source ? stk_mix_units_up_to(segment, pick.source - 1, frame + 1) : 0);
     return pick;
-}
-
-uint64_t stk_mix_frame_units_up_to(const struct stk_mix_segment *segment, uint32_t source,
-                                   uint64_t frame)
-{
-    if (frame == segment->frames) {
-        return segment->rest_quota[source];
-    }
-    return segment->quota[source] + (segment->is_even ? 0 : has_more(segment, source, frame));
 }
 
 /* The last frame of the segment that begins with at most `given` units of the source given in it,

@@ -42,6 +42,8 @@ uint64_t stk_mix_group_unit(const struct stk_mix *mix, uint64_t first, struct st
 /* Number of units of the frame that belong to this source and the sources before it. */
 uint64_t stk_mix_frame_units_up_to(const struct stk_mix_segment *segment, uint32_t source,
                                    uint64_t frame);
+/* Whether the frame has one unit of the source more than its quota. */
+bool stk_mix_frame_has_more(const struct stk_mix_segment *segment, uint32_t source, uint64_t frame);
 
 static inline struct stk_divisor stk_divisor_of(uint64_t number)
 {

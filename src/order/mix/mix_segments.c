@@ -360,3 +360,22 @@ static int add_segment(struct layout *layout, struct stoker_error *error)
     segment->end = layout->position;
     return 0;
 }
+
+/* Whether the sources up to this one have quota + 1 units in the frame: F_i(frame + 1) -
+ * F_i(frame) - quota_i. */
+bool stk_mix_frame_has_more(const struct stk_mix_segment *segment, uint32_t source, uint64_t frame)
+{
+    uint64_t part = (uint64_t)((stk_u128)frame * segment->remainder[source] % segment->total);
+
+    return part + segment->remainder[source] >= segment->total;
+}
+
+uint64_t stk_mix_frame_units_up_to(const struct stk_mix_segment *segment, uint32_t source,
+                                   uint64_t frame)
+{
+    if (frame == segment->frames) {
+        return segment->rest_quota[source];
+    }
+    return segment->quota[source] +
+           (segment->is_even ? 0 : stk_mix_frame_has_more(segment, source, frame));
+}

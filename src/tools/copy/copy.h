@@ -142,6 +142,8 @@ bool stk_copy_error_is_resumable(int status);
 /* Reads a complete part of the source. Returns 0, or STOKER_ERROR_CHANGED if the source changed. */
 int stk_copy_file_read(struct stoker_copy *copy, struct stk_copy_file *file, uint64_t offset,
                        struct stk_view *part, struct stoker_error *error);
+/* Fails with STOKER_ERROR_CHANGED: the source changed while it was copied. */
+int stk_copy_fail_changed(const struct stk_copy_file *file, struct stoker_error *error);
 /* After the last part, or after a failure: commits, or cleans up. */
 int stk_copy_file_end(struct stoker_copy *copy, struct stk_copy_file *file,
                       struct stoker_error *error);

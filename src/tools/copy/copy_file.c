@@ -22,12 +22,6 @@ static int open_parts(struct stoker_copy *copy, struct stk_copy_file *file,
                       struct stoker_error *error);
 static void close_file(struct stoker_copy *copy, struct stk_copy_file *file);
 
-static int fail_changed(const struct stk_copy_file *file, struct stoker_error *error)
-{
-    return stk_fail(error, STOKER_ERROR_CHANGED, "the file changed while it was read",
-                    "copy it again when no process writes to it", "'%.400s'", file->from);
-}
-
 /* ---- small ones ---- */
 
 /* Than was planned. The hub's listings, and some servers, tell no time. */
@@ -154,7 +148,7 @@ static int check_read(struct stoker_copy *copy, struct stk_copy_file *file,
                      : stk_io_stat_file(copy->io, file->source, &stat, error);
 
     return status == 0 && !file->from_object && is_other_version(file, &stat)
-               ? fail_changed(file, error)
+               ? stk_copy_fail_changed(file, error)
                : status;
 }
 
@@ -241,39 +235,13 @@ static int open_source(struct stoker_copy *copy, struct stk_copy_file *file,
             status = stk_fail(error, -EISDIR, "not a file", "name a file; folders need --recursive",
                               "'%.400s'", file->from);
         } else if (is_other_version(file, &stat)) {
-            status = fail_changed(file, error);
+            status = stk_copy_fail_changed(file, error);
         } else { /* more than the listing knew, maybe: what a killed run left is of this version */
             file->mtime_ns = stat.mtime_ns;
             file->version = stat.version;
         }
     }
     return status;
-}
-
-/* Short reads are changes: the file was longer when it was opened. */
-int stk_copy_file_read(struct stoker_copy *copy, struct stk_copy_file *file, uint64_t offset,
-                       struct stk_view *part, struct stoker_error *error)
-{
-    uint8_t *buffer = (uint8_t *)(uintptr_t)part->data;
-    size_t done = 0;
-
-    while (done < part->bytes) {
-        int64_t got = stk_io_read_wait(copy->io, file->source, offset + done, buffer + done,
-                                       part->bytes - done);
-
-        if (got == 0) {
-            return fail_changed(file, error);
-        }
-        if (got < 0) {
-            if (!error || !stk_io_last_read_error(copy->io, file->source, (int)got, error)) {
-                stk_fail(error, (int)got, "cannot read the file", "check the disk, or the server",
-                         "'%.400s' offset %llu", file->from, (unsigned long long)offset);
-            }
-            return (int)got;
-        }
-        done += (size_t)got;
-    }
-    return 0;
 }
 
 static void close_file(struct stoker_copy *copy, struct stk_copy_file *file)
@@ -579,7 +547,7 @@ static int check_source(struct stoker_copy *copy, const struct stk_copy_file *fi
     }
     status = stk_io_stat_path(copy->io, file->from, &stat, error);
     if (status == 0 && is_other_version(file, &stat)) {
-        status = fail_changed(file, error);
+        status = stk_copy_fail_changed(file, error);
     }
     return status;
 }

@@ -14,8 +14,9 @@
  * table is compared with the frames, and used as long as it matches. A stream of which only the
  * checksum is wrong is no gap: its data is returned, and recorded in `errors`.
  * The same file and index result in the same pieces and gaps, so that repair can read it again.
- * Owner: a check, or repair. Threads: one. Memory: 256 KiB, and the library's.
- * Bound: STK_SHARD_READER_TRIES_MAX resume points of the third kind. */
+ * shard_reader.c, resume_points.c and seek_table_check.c are one state machine, and call each
+ * other. Owner: a check, or repair. Threads: one. Memory: 256 KiB, and the library's. Bound:
+ * STK_SHARD_READER_TRIES_MAX resume points of the third kind. */
 #ifndef TOOLS_RECOVER_SHARD_READER_H
 #define TOOLS_RECOVER_SHARD_READER_H
 
