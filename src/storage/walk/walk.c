@@ -4,13 +4,13 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "io/write.h"
+#include "storage/url/url_split.h"
 #include "storage/vfs/vfs.h"
 #include "storage/walk/key_range.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 static void *walk_main(void *argument);
 static int walk_root(struct stk_walk *walk, struct stoker_error *error);
@@ -32,7 +32,7 @@ static bool is_unordered(const char *path)
     const char *end = strchr(path + stk_min(strlen(path), 5), '/');
     size_t bytes = end ? (size_t)(end - path) : strlen(path);
 
-    return strncasecmp(path, "s3://", 5) != 0 ||
+    return stk_url_scheme_of(path) != STK_URL_S3 ||
            (bytes > 11 && memcmp(path + bytes - 6, "--x-s3", 6) == 0);
 }
 

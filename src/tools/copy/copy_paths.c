@@ -4,11 +4,11 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "base/xxh3.h"
+#include "storage/url/url_split.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 const char *stk_copy_base_name(const char *path, size_t *bytes_out)
 {
@@ -177,7 +177,7 @@ bool stk_copy_can_list(const char *path)
 
 static bool is_s3(const char *url)
 {
-    return strncasecmp(url, "s3://", 5) == 0;
+    return stk_url_scheme_of(url) == STK_URL_S3;
 }
 
 bool stk_copy_is_server_side(const struct stk_copy_file *file)
