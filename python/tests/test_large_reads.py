@@ -177,7 +177,7 @@ def test_told(tmp_path):
         told = ground(mount.point / "a.tar")
         assert (told["joined_gap_bytes"], told["joined_bytes_max"]) == (256 * KIB, MIB)
         text = run("info", "--filesystem", mount.point).stdout.decode()
-        assert "cold reads  of 1.0 MB at most, over gaps of 262.1 kB" in text, text
+        assert "cold reads  of at most 1.0 MB, across gaps up to 262.1 kB" in text, text
     with Mount(tmp_path / "data", tmp_path / "n", max_read=128 * KIB) as mount:
         told = ground(mount.point, 1)
         assert (told["joined_gap_bytes"], told["joined_bytes_max"]) == (64 * KIB, 128 * KIB)

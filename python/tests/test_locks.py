@@ -82,7 +82,7 @@ def test_two_at_once(data, job, end):
     second = subprocess.run(words, capture_output=True, timeout=60)
     try:
         assert second.returncode == 3, second.stderr
-        assert b"somebody else is at work here" in second.stderr
+        assert b"another process has the lock" in second.stderr
         assert f"process {first.pid} on {os.uname().nodename}".encode() in second.stderr
     finally:
         first.send_signal(signal.SIGKILL if end == "kill -9" else signal.SIGCONT)

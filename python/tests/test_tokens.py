@@ -283,7 +283,7 @@ def test_batches_outlive_the_loader(files):
         ({"batch_size": 0}, stoker.ArgumentError, "batch_size"),
         ({"context": 0}, stoker.ArgumentError, "context"),
         ({"context": None}, stoker.ArgumentError, "context"),
-        ({"context": 10**6}, stoker.EmptyError, "whole window"),
+        ({"context": 10**6}, stoker.EmptyError, "complete window"),
         ({"dtype": "float32"}, stoker.ArgumentError, "dtype"),
         ({"stored": "uint17"}, stoker.ArgumentError, "stored"),
         ({"stored": None}, stoker.ArgumentError, "dtype"),
