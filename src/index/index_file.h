@@ -1,5 +1,5 @@
-/* index/index_file.h: the format of the index file; private to the room. docs/formats.md describes
- * it for others.
+/* index/index_file.h: the format of the index file; private to this folder. docs/formats.md
+ * describes it for others.
  *
  *   head | blocks of shards, or files of a folder | records | text | page checksums | footer
  *
@@ -133,8 +133,8 @@ static inline uint64_t stk_index_file_load(const uint8_t *from, uint32_t width)
 }
 
 struct stk_index_map {
-    struct stk_io *io;                           /* NULL: bytes in memory, lent */
-    struct stk_view image;                       /* mapped, or lent */
+    struct stk_io *io;                           /* NULL: borrowed bytes in memory */
+    struct stk_view image;                       /* mapped, or borrowed */
     struct stk_paged_file file;                  /* the image's pages */
     const struct stk_index_file_record *records; /* tars; checked */
     uint32_t extension_count;

@@ -89,7 +89,7 @@ int stk_index_open_file(struct stk_index **index_out, struct stk_io *io, const c
     return status;
 }
 
-/* Takes the map. */
+/* Takes ownership of the map. */
 static int start(struct stk_index **index_out, struct stk_index_map *map,
                  struct stoker_error *error)
 {

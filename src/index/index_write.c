@@ -10,7 +10,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Either file or image takes the bytes. After the first failure all puts do nothing. */
+/* Either file or image receives the bytes. After the first failure all puts do nothing. */
 struct save {
     const struct stk_index *index;
     struct stk_atomic_file file; /* not open: to image */

@@ -1,4 +1,4 @@
-/* Which library a picture belongs to, and what a file is when it is not a picture. */
+/* Selects the library for an image, and identifies files that are not images. */
 #include "decode/codec/codec.h"
 
 #include "base/mem.h"
@@ -9,15 +9,15 @@
 #include <string.h>
 
 struct stk_codec {
-    uint32_t kind;      /* of the picture in progress; 0: none */
-    uint32_t last_kind; /* of the picture begun last */
+    uint32_t kind;      /* of the image in progress; 0: none */
+    uint32_t last_kind; /* of the current image */
     uint32_t rows_left; /* of its box */
     bool failed;        /* no more rows come */
     struct stk_codec_arena arena;
     struct stk_codec_jpeg *jpeg;                      /* owned */
     struct stk_codec_png *png;                        /* owned */
     struct stk_codec_webp *webp;                      /* owned */
-    const struct stk_jpeg_entry_points *entry_points; /* borrowed: of the next picture */
+    const struct stk_jpeg_entry_points *entry_points; /* borrowed: of the next image */
 };
 
 static const struct magic_row {
@@ -86,7 +86,7 @@ static const char *name_text(const char *text, size_t bytes)
     return text_begins(text, bytes, "{") ? "JSON" : "text";
 }
 
-/* What bytes that are no picture look like. */
+/* Describes bytes that are not an image. */
 static const char *name_other(struct stk_view bytes)
 {
     size_t looked = stk_min(bytes.bytes, TEXT_BYTES_MAX);

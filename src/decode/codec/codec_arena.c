@@ -1,4 +1,4 @@
-/* Scratch memory of a codec: a mark that moves through a block. */
+/* Scratch memory of a codec: an offset that advances through a block. */
 #include "decode/codec/codec_arena.h"
 
 #include "base/mem.h"

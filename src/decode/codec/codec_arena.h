@@ -20,27 +20,27 @@ struct stk_codec_arena_block {
 struct stk_codec_arena {
     struct stk_codec_arena_block *blocks; /* owned; the one in use first */
     uint64_t bytes;                       /* held in blocks */
-    uint64_t used_bytes;                  /* by this picture */
-    uint64_t bytes_max;                   /* of this picture */
-    int status;                           /* why take gave NULL: LIMIT or -ENOMEM */
+    uint64_t used_bytes;                  /* by this image */
+    uint64_t bytes_max;                   /* of this image */
+    int status;                           /* why alloc returned NULL: LIMIT or -ENOMEM */
 };
 
-/* Starts a picture that may take up to bytes_max and will probably take expected_bytes: they are
- * made ready in one block. 0, LIMIT or -ENOMEM. */
+/* Starts an image that may allocate up to bytes_max, and reserves one block of expected_bytes.
+ * Returns 0 on success, LIMIT if bytes_max is exceeded, -ENOMEM if memory is exhausted. */
 int stk_codec_arena_begin(struct stk_codec_arena *arena, uint64_t bytes_max,
                           uint64_t expected_bytes, struct stoker_error *error);
-/* Lends until reset: not zeroed, aligned to STK_CODEC_ARENA_ALIGN. NULL: scratch->status says why.
- */
+/* Allocates memory that is valid until reset, not zeroed, aligned to STK_CODEC_ARENA_ALIGN. Returns
+ * NULL on failure; arena->status has the reason. */
 void *stk_codec_arena_alloc(struct stk_codec_arena *arena, uint64_t bytes);
-/* Fills the error that belongs to a NULL of take; returns scratch->status. */
+/* Fills *error for a failed alloc. Returns arena->status. */
 int stk_codec_arena_fail(const struct stk_codec_arena *arena, struct stoker_error *error);
-/* Takes back what was lent; the largest block is kept. */
+/* Releases all allocations; the largest block stays allocated. */
 void stk_codec_arena_reset(struct stk_codec_arena *arena);
 /* After reset: frees the block if it is larger than keep_bytes. */
 void stk_codec_arena_trim(struct stk_codec_arena *arena, uint64_t keep_bytes);
 
 #define STK_CODEC_ARENA_ALIGN                                                                      \
-    64u /* a cache line, and twice what libjpeg-turbo's AVX2 code wants                            \
+    64u /* a cache line, and twice what libjpeg-turbo's AVX2 code needs                            \
          */
 
 #endif

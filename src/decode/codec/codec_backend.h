@@ -1,5 +1,5 @@
 /* decode/codec/codec_backend.h: the interface between codec.c and the image libraries; private to
- * the room.
+ * this folder.
  *
  *   probe -> (open) begin -> rows ... -> end (close)
  *
@@ -13,20 +13,20 @@
 #include "decode/codec/codec_arena.h"
 
 struct stk_codec_request {
-    struct stk_view bytes;             /* lent until end */
+    struct stk_view bytes;             /* valid until end */
     const struct stk_codec_info *info; /* borrowed by begin */
     struct stk_codec_box box;
     uint64_t memory_bytes_max;
     const struct stk_jpeg_entry_points
-        *entry_points; /* NULL, or lent until end: of a JPEG, this very one */
+        *entry_points; /* NULL, or valid until end: the entry points of this JPEG */
 };
 
-struct stk_codec_row_shape { /* of the rows that the caller gives */
+struct stk_codec_row_shape { /* of the caller's row buffers */
     uint32_t row_pixels;
     uint32_t skip_pixels;
 };
 
-/* Every error about the content of a picture ends with one of these. */
+/* Every error about the content of an image ends with one of these. */
 #define STK_CODEC_ADVICE_DAMAGED                                                                   \
     "fetch the file again; on_error=\"skip\" replaces damaged samples while training goes on"
 #define STK_CODEC_ADVICE_CONVERT "save the picture as an ordinary 8-bit JPEG, PNG or WebP"
@@ -49,10 +49,11 @@ void stk_codec_jpeg_to_rgbx(const struct stk_codec_jpeg *jpeg, const uint8_t *co
                             uint32_t count, uint8_t *out);
 void stk_codec_jpeg_end(struct stk_codec_jpeg *jpeg);
 const char *stk_codec_jpeg_warning(const struct stk_codec_jpeg *jpeg); /* "": none */
-/* Beside the scratch; trim, between pictures: gives them back if they are more. */
+/* Returns the bytes allocated outside the arena; trim, called between images, frees them if they
+ * exceed keep_bytes. */
 uint64_t stk_codec_jpeg_bytes(const struct stk_codec_jpeg *jpeg);
 void stk_codec_jpeg_trim(struct stk_codec_jpeg *jpeg, uint64_t keep_bytes);
-/* Why libjpeg-turbo decodes the picture begun last; 0: it does not. */
+/* Returns why libjpeg-turbo decodes the current image, 0 if it does not. */
 uint32_t stk_codec_jpeg_fallback(const struct stk_codec_jpeg *jpeg);
 
 int stk_codec_png_probe(struct stk_view bytes, struct stk_codec_info *info_out,
@@ -67,7 +68,7 @@ int stk_codec_png_rows(struct stk_codec_png *png, uint8_t *const *rows, uint32_t
                        struct stoker_error *error);
 void stk_codec_png_end(struct stk_codec_png *png);
 const char *stk_codec_png_warning(const struct stk_codec_png *png); /* "": none */
-/* Whether libpng decodes the picture begun last, and not room png. */
+/* Returns whether libpng, not decode/png, decodes the current image. */
 bool stk_codec_png_is_fallback(const struct stk_codec_png *png);
 
 int stk_codec_webp_probe(struct stk_view bytes, struct stk_codec_info *info_out,
@@ -82,12 +83,14 @@ int stk_codec_webp_rows(struct stk_codec_webp *webp, uint8_t *const *rows, uint3
                         struct stoker_error *error);
 void stk_codec_webp_end(struct stk_codec_webp *webp);
 
-/* EXIF orientation 1..8 of a TIFF block, "Exif\0\0" before it or not; 0: it names none. */
+/* Returns the EXIF orientation 1..8 of a TIFF block, with or without "Exif\0\0" before it, 0 if it
+ * has none. */
 uint8_t stk_exif_orientation(struct stk_view tiff);
-/* tiff:Orientation of an XMP packet, where PIL looks when EXIF names none; 0: neither. */
+/* Returns tiff:Orientation of an XMP packet, which PIL reads if EXIF has no orientation, 0 if there
+ * is none. */
 uint8_t stk_xmp_orientation(struct stk_view packet);
 
-/* Big- and little-endian words; the caller knows that the bytes are there. */
+/* Big- and little-endian words; the caller checks that the bytes exist. */
 static inline uint32_t stk_big16(const uint8_t *bytes)
 {
     return (uint32_t)bytes[0] << 8 | bytes[1];

@@ -1,7 +1,7 @@
-/* JPEG by our own decoder (room jpeg), and by libjpeg-turbo where that does not answer: only the
- * box is inverse transformed and converted, with a margin, so that each of its samples equals the
- * full decode's. Rows that ours gave before it found damage are libjpeg's rows too, so the library
- * goes on below them. */
+/* Decodes JPEGs with decode/jpeg, and with libjpeg-turbo if decode/jpeg cannot. Only the box, with
+ * a margin, is inverse transformed and converted; its samples equal those of a full decode. Rows
+ * that decode/jpeg returned before it found damage equal libjpeg's rows, so libjpeg continues below
+ * them. */
 #include "decode/codec/codec_backend.h"
 #include "decode/codec/jpeg_header.h"
 #include "decode/codec/jpeg_memory.h"
@@ -14,7 +14,7 @@
 #include <setjmp.h>
 #include <string.h>
 
-/* Each scan of a progressive picture visits all of its blocks, whatever few bytes it has. */
+/* Each scan of a progressive image visits all of its blocks, whatever few bytes it has. */
 #define SCANS_MAX 500
 #define SCAN_PIXELS_MAX (UINT64_C(1) << 32) /* scans times pixels: 24 scans of 178 megapixels */
 
@@ -23,8 +23,8 @@
  * so narrow (one chroma sample) that libjpeg would choose another upsampling. */
 #define MARGIN_PIXELS 2
 
-/* How much wider than the box a row of libjpeg's may be, which crops to iMCUs of at most 4 blocks:
- * should it have to go on where ours stopped, its rows must have room. */
+/* Extra width of a libjpeg row, because libjpeg crops to iMCUs of at most 4 blocks. Row buffers
+ * include it so that libjpeg can continue where decode/jpeg stopped. */
 #define CROP_PIXELS_MAX (2 * MARGIN_PIXELS + 4 * 8)
 
 struct stk_codec_jpeg {
@@ -36,7 +36,7 @@ struct stk_codec_jpeg {
     jmp_buf jump;
     bool created;
     bool data_ended;            /* the source had no more bytes */
-    int status;                 /* what made it jump */
+    int status;                 /* the cause of the longjmp */
     struct stoker_error *error; /* borrowed during a call */
 
     struct stk_codec_request request; /* its info: borrowed by begin */
@@ -45,12 +45,12 @@ struct stk_codec_jpeg {
     uint32_t row_count;
     char warning[JMSG_LENGTH_MAX]; /* the first; "": none */
 
-    struct stk_jpeg_decoder *own; /* owned; NULL until the first picture */
+    struct stk_jpeg_decoder *own; /* owned; NULL until the first image */
     struct stk_jpeg_frame frame;
-    struct stk_codec_info info; /* of the picture that ours has begun */
+    struct stk_codec_info info; /* of the image that decode/jpeg decodes */
     bool by_own;                /* its rows come from there */
-    bool moved;                 /* it has gone over to libjpeg, with rows given */
-    uint32_t left;              /* enum stk_jpeg_reason of the picture begun last */
+    bool moved;                 /* libjpeg took over after some rows were returned */
+    uint32_t left;              /* enum stk_jpeg_reason of the current image */
 };
 
 static void error_exit(j_common_ptr cinfo);
@@ -129,7 +129,7 @@ void stk_codec_jpeg_close(struct stk_codec_jpeg *jpeg)
 
 /* ---- our own decoder ---------------------------------------------------------------------- */
 
-/* The scratch for a picture: what its header says that it takes, less what our decoder is. */
+/* The scratch for an image: the header's estimate, less the size of our decoder. */
 static int begin_scratch(struct stk_codec_jpeg *jpeg, struct stoker_error *error)
 {
     uint64_t bytes_max = jpeg->request.memory_bytes_max, expected = jpeg->info.memory_bytes;
@@ -139,7 +139,8 @@ static int begin_scratch(struct stk_codec_jpeg *jpeg, struct stoker_error *error
                                  expected - stk_min(held, expected), error);
 }
 
-/* Begins with ours, or says why it does not answer; fails for want of memory alone. */
+/* Starts decode/jpeg, or records why it does not decode the image. Fails only if memory is
+ * exhausted. */
 static int begin_native(struct stk_codec_jpeg *jpeg, uint32_t *reason_out,
                         struct stoker_error *error)
 {
@@ -210,8 +211,8 @@ int stk_codec_jpeg_begin(struct stk_codec_jpeg *jpeg, const struct stk_codec_req
     return status;
 }
 
-/* libjpeg goes on with what is left of the box; what it says of the data is what it would have
- * said without us. */
+/* libjpeg decodes the rest of the box. Its errors and warnings are those of a decode by libjpeg
+ * alone. */
 static int switch_to_libjpeg(struct stk_codec_jpeg *jpeg, uint32_t reason,
                              struct stoker_error *error)
 {
@@ -332,7 +333,7 @@ static int step_create(struct stk_codec_jpeg *jpeg)
     return 0;
 }
 
-/* Jumps out with a status of ours. */
+/* Leaves libjpeg by longjmp with one of our statuses. */
 _Noreturn static void fail_and_jump(struct stk_codec_jpeg *jpeg, int status, const char *what,
                                     const char *advice)
 {
@@ -347,8 +348,8 @@ _Noreturn static void fail_truncated(struct stk_codec_jpeg *jpeg)
                   STK_CODEC_ADVICE_DAMAGED);
 }
 
-/* libjpeg blurs block edges of a progressive picture whose low coefficients were not sent in
- * full, by looking at blocks two away: such a picture is decoded whole (jdcoefct.c,
+/* libjpeg blurs block edges of a progressive image whose low coefficients were not sent in
+ * full, by looking at blocks two away: such an image is decoded whole (jdcoefct.c,
  * smoothing_ok: the first 10 coefficients). */
 static bool is_smoothed(const struct jpeg_decompress_struct *cinfo)
 {
@@ -499,9 +500,9 @@ static void error_exit(j_common_ptr cinfo)
     longjmp(jpeg->jump, 1);
 }
 
-/* Warnings are tolerated, as PIL does, but for the one that says that bits were wanted and the
- * data had ended, or its end marker came: the rest of the picture would be grey. (The same
- * warning at another marker is damage that the decoder gets over, and is tolerated.) */
+/* Warnings are tolerated, as in PIL. The exception is the warning that more bits were needed after
+ * the end of the data or its end marker: the rest of the image would be grey. (The same warning at
+ * another marker is damage from which the decoder recovers, and is tolerated.) */
 static void emit_message(j_common_ptr cinfo, int level)
 {
     struct stk_codec_jpeg *jpeg = cinfo->client_data;
@@ -537,9 +538,9 @@ static void source_nothing(j_decompress_ptr cinfo)
     (void)cinfo;
 }
 
-/* The data is in memory as a whole, so that this is its end. The entropy decoder asks a few bytes
- * ahead, so the first call is answered with an end marker and it is seen later whether a bit was
- * missing. The second can only come from inside a marker segment. */
+/* All data is in memory, so this is its end. The entropy decoder reads a few bytes ahead. The first
+ * call therefore returns an end marker, and a later check finds whether a bit was missing. A second
+ * call can only come from inside a marker segment. */
 static boolean source_fill(j_decompress_ptr cinfo)
 {
     static const JOCTET end_marker[2] = {0xff, JPEG_EOI};

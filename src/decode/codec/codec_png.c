@@ -1,6 +1,6 @@
-/* PNG by room png, and by libpng where that does not answer, row by row without its
- * transformations: pixels become RGBX here, as PIL's modes and convert("RGB") make them, and only
- * inside the box. Rows that room png gave are libpng's too, so that it goes on below them. */
+/* Decodes PNGs with decode/png, and with libpng if decode/png cannot, row by row and without
+ * libpng's transformations. This file converts the pixels of the box to RGBX, as PIL's modes and
+ * convert("RGB") do. Rows of decode/png equal libpng's rows, so libpng continues below them. */
 #include "decode/codec/codec_backend.h"
 
 #include "base/mem.h"
@@ -17,12 +17,12 @@
 #define PALETTE_COUNT 256u
 /* zlib's window and tables (zlib.h: about 44 kB), libpng's structs and read buffer. */
 #define FIXED_BYTES (256u << 10)
-#define CHUNK_BYTES_MAX (1u << 20) /* kept in memory; PLTE needs 768 bytes */
-/* Bytes behind those that the last row needed, that libpng is given to say that they are too many:
- * it would inflate all of them, a thousandfold. */
+#define CHUNK_BYTES_MAX (1u << 20) /* stored in memory; PLTE needs 768 bytes */
+/* Number of bytes after those of the last row that libpng receives, so that it reports excess data.
+ * libpng would inflate all of them, up to a thousandfold. */
 #define SPARE_BYTES_MAX (16u << 10)
 #define SPARE_ENDED 1 /* all rows are there; the rest of the data was not looked at */
-#define PASSES 7      /* of an interlaced picture */
+#define PASSES 7      /* of an interlaced image */
 
 struct stk_codec_png {
     struct stk_codec_arena *arena; /* borrowed */
@@ -31,8 +31,8 @@ struct stk_codec_png {
     jmp_buf jump;
     int status;
     struct stoker_error *error; /* borrowed during a call */
-    struct stk_view bytes;      /* lent until end */
-    uint64_t at, spare;         /* bytes given to libpng; those since its last row was there */
+    struct stk_view bytes;      /* valid until end */
+    uint64_t at, spare;         /* bytes passed to libpng; those since its last row was complete */
 
     struct stk_codec_request request; /* its info: the one below */
     struct stk_codec_info picture;
@@ -42,7 +42,7 @@ struct stk_codec_png {
     struct stk_codec_box box;
     uint32_t stored; /* enum stk_codec_pixel_format */
     uint32_t height;
-    uint32_t y; /* the next row of the picture */
+    uint32_t y; /* the next row of the image */
     int color, depth;
     uint8_t *row;    /* one row as it is in the file */
     uint8_t **image; /* interlaced: all of them; else NULL */
@@ -87,7 +87,7 @@ static uint32_t channels(uint8_t color)
     return color < sizeof counts ? counts[color] : 0;
 }
 
-/* Orientation: eXIf, or XMP in a plain iTXt; both may lie behind the picture. */
+/* Orientation: eXIf, or XMP in a plain iTXt; both may lie behind the image. */
 static uint8_t find_orientation(struct stk_view bytes)
 {
     static const char xmp[] = "XML:com.adobe.xmp\0\0"; /* keyword, not compressed */
@@ -142,7 +142,8 @@ int stk_codec_png_probe(struct stk_view bytes, struct stk_codec_info *info_out,
     orientation = find_orientation(bytes);
     info_out->kind = STK_CODEC_PNG;
     info_out->orientation = orientation ? orientation : 1;
-    /* Below 2^31 * 64 bits: cannot wrap. libpng keeps two rows, each padded; a third is ours. */
+    /* Below 2^31 * 64 bits: cannot wrap. libpng allocates two padded rows; this file allocates a
+     * third. */
     row_bytes = ((uint64_t)info_out->width * channels(header[9]) * header[8] + 7) / 8 + 128;
     info_out->memory_bytes = FIXED_BYTES + 4 * row_bytes;
     if (header[12]) {
@@ -170,7 +171,8 @@ void stk_codec_png_close(struct stk_codec_png *png)
     stk_free(png);
 }
 
-/* A mask's values are in pixels of this kind, or they are not what was asked for. */
+/* Checks that the mask has pixels of this kind; otherwise its values cannot be read as
+ * requested. */
 static bool is_stored(uint32_t stored, uint32_t color, uint32_t depth)
 {
     if (stored == STK_CODEC_VALUES) {
@@ -185,7 +187,8 @@ static int begin_scratch(struct stk_codec_png *png, struct stoker_error *error)
                                  png->picture.memory_bytes, error);
 }
 
-/* Whether room png decodes it. What is asked for and cannot be given is left to be refused. */
+/* Returns whether decode/png decodes the image. Unsupported requests are left to the libpng path,
+ * which refuses them. */
 static bool begin_native(struct stk_codec_png *png)
 {
     const struct stk_png_box box = {png->box.x, png->box.y, png->box.width, png->box.height};
@@ -298,7 +301,7 @@ bool stk_codec_png_is_fallback(const struct stk_codec_png *png)
 
 void stk_codec_png_end(struct stk_codec_png *png)
 {
-    /* libpng would give back piece by piece what the scratch takes back as a whole. */
+    /* libpng frees its blocks one at a time; the arena releases them together. */
     png->reader = NULL;
     png->info = NULL;
     png->image = NULL;
@@ -391,7 +394,7 @@ static png_voidp on_alloc(png_structp reader, png_alloc_size_t bytes)
 
 static void on_free(png_structp reader, png_voidp piece)
 {
-    (void)reader, (void)piece; /* the scratch is reset as a whole */
+    (void)reader, (void)piece; /* the arena is reset at once */
 }
 
 /* ---- the steps, which may jump ---------------------------------------------------------- */
@@ -406,8 +409,8 @@ static void *take(struct stk_codec_png *png, uint64_t bytes)
     return piece;
 }
 
-/* Chunks that change no pixel of ours are passed over unread: text, profiles and gamma may be
- * large, compressed or damaged. */
+/* Chunks that do not affect the pixels are skipped: text, profiles and gamma may be large,
+ * compressed or damaged. */
 static void open_reader(struct stk_codec_png *png)
 {
     static const png_byte passed[] = "bKGD\0cHRM\0eXIf\0gAMA\0hIST\0iCCP\0iTXt\0oFFs\0pCAL\0pHYs\0"
@@ -555,7 +558,7 @@ static void convert_8(const struct stk_codec_png *png, const uint8_t *from, uint
     }
 }
 
-/* 16 bits, big-endian. PIL takes the high byte, but of plain grey (its mode I;16) it clips
+/* 16 bits, big-endian. PIL uses the high byte, except for plain grey (mode I;16), where it clips
  * values above 255. */
 static void convert_16(const struct stk_codec_png *png, const uint8_t *from, uint8_t *to)
 {

@@ -15,11 +15,11 @@
 #define FRAME_HEADER_BYTES 16u /* of ANMF, before the frame's own chunks */
 #define MARGIN_PIXELS 2u       /* chroma is interpolated between neighbours */
 #define FIXED_BYTES (256u << 10)
-/* libwebp's lossy decoder keeps lines, not the picture: samples, contexts and filter state. */
+/* libwebp's lossy decoder keeps lines, not the image: samples, contexts and filter state. */
 #define LOSSY_COLUMN_BYTES 128u
 /* Of the lossless decoder: the prefix codes of one group of pixels (src/dec/vp8l_dec.c: tables of
  * at most 2,970 entries of 4 bytes, and 600 bytes). How many groups there are is not known before
- * the picture is half decoded. libwebp's encoder writes at most 2,600 (histogram_enc.c,
+ * the image is half decoded. libwebp's encoder writes at most 2,600 (histogram_enc.c,
  * MAX_HUFF_IMAGE_SIZE), none smaller than this in the file. A file made to hurt can have 65,536,
  * 0.8 GB, and libwebp takes no allocator that could stop it. */
 #define LOSSLESS_GROUP_BYTES 12500u
@@ -27,16 +27,16 @@
 #define LOSSLESS_GROUPS_MAX 2600u
 
 struct frame {
-    struct stk_view bytes; /* what WebPDecode takes */
+    struct stk_view bytes; /* memory that WebPDecode allocates */
     uint32_t x, y, width, height;
 };
 
 struct stk_codec_webp {
     struct stk_codec_arena *arena; /* borrowed */
     struct stk_codec_box box;
-    struct stk_codec_box got; /* what lies in pixels, in coordinates of the picture */
+    struct stk_codec_box got; /* the region stored in pixels, in coordinates of the image */
     uint8_t *pixels;
-    uint32_t y; /* the next row of the picture */
+    uint32_t y; /* the next row of the image */
 };
 
 static int fail_status(VP8StatusCode code, struct stoker_error *error)
@@ -88,7 +88,7 @@ static uint32_t little24(const uint8_t *bytes)
     return stk_little16(bytes) | (uint32_t)bytes[2] << 16;
 }
 
-/* The picture's one frame, or an animation's first. libwebp takes the chunks inside ANMF as they
+/* The image's one frame, or an animation's first. libwebp takes the chunks inside ANMF as they
  * are: ALPH and VP8, or VP8L. */
 static int find_frame(struct stk_view bytes, const WebPBitstreamFeatures *features,
                       struct frame *frame_out, struct stoker_error *error)
@@ -121,7 +121,7 @@ static int find_frame(struct stk_view bytes, const WebPBitstreamFeatures *featur
     return 0;
 }
 
-/* Upper estimate: the pixels of the box, and what libwebp takes. */
+/* Upper bound: the pixels of the box and the memory that libwebp allocates. */
 static uint64_t estimate(uint64_t width, uint64_t height, uint64_t file_bytes, bool lossless,
                          bool alpha)
 {
@@ -132,9 +132,9 @@ static uint64_t estimate(uint64_t width, uint64_t height, uint64_t file_bytes, b
         uint64_t cells = ((width + 3) / 4) * ((height + 3) / 4);
         uint64_t groups = stk_min(cells, file_bytes / LOSSLESS_GROUP_FILE_BYTES + 1);
 
-        bytes += 4 * pixels + pixels + 64 * 4 * width; /* picture, transforms, cached lines */
+        bytes += 4 * pixels + pixels + 64 * 4 * width; /* image, transforms, cached lines */
         bytes += LOSSLESS_GROUP_BYTES * stk_min(groups, LOSSLESS_GROUPS_MAX);
-        bytes += alpha && !lossless ? pixels : 0; /* the plane beside the lossy picture */
+        bytes += alpha && !lossless ? pixels : 0; /* the plane beside the lossy image */
     }
     return bytes;
 }
@@ -170,7 +170,7 @@ int stk_codec_webp_probe(struct stk_view bytes, struct stk_codec_info *info_out,
     info_out->width = (uint32_t)features.width;
     info_out->height = (uint32_t)features.height;
     info_out->orientation = orientation ? orientation : 1;
-    /* An animation does not say (format 0) what its frames are: the worse is taken. */
+    /* An animation does not state the format of its frames (format 0): the larger bound is used. */
     info_out->memory_bytes = estimate(info_out->width, info_out->height, bytes.bytes,
                                       features.format != 1, features.has_alpha);
     return 0;
@@ -195,8 +195,9 @@ void stk_codec_webp_close(struct stk_codec_webp *webp)
     stk_free(webp);
 }
 
-/* One side of what is decoded, in coordinates of the frame: the box and its margin, cut to the
- * frame. False: they do not meet. libwebp crops at even coordinates. */
+/* Computes one side of the decoded region, in coordinates of the frame: the box and its margin,
+ * clipped to the frame. Returns false if they do not intersect. libwebp crops at even
+ * coordinates. */
 static bool cut(uint32_t box_start, uint32_t box_length, uint32_t frame_start,
                 uint32_t frame_length, uint32_t *start_out, uint32_t *length_out)
 {
@@ -274,7 +275,7 @@ int stk_codec_webp_begin(struct stk_codec_webp *webp, const struct stk_codec_req
         !cut(box->y, box->height, frame.y, frame.height, &part.y, &part.height)) {
         part = (struct stk_codec_box){0};
     }
-    /* The estimate of the probe covers it: the part and its margin lie inside the picture. */
+    /* The estimate of the probe covers it: the part and its margin lie inside the image. */
     status = stk_codec_arena_begin(webp->arena, request->memory_bytes_max,
                                    (uint64_t)part.width * part.height * 4 + STK_CODEC_ARENA_ALIGN,
                                    error);

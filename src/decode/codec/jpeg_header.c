@@ -1,4 +1,4 @@
-/* What a JPEG's header says, without libjpeg: ITU-T T.81 annex B, up to the first scan. */
+/* Reads the header of a JPEG without libjpeg: ITU-T T.81 annex B, up to the first scan. */
 #include "decode/codec/jpeg_header.h"
 
 #include "decode/jpeg/jpeg.h"
@@ -186,11 +186,11 @@ int stk_jpeg_header_read(struct stk_view bytes, struct stk_jpeg_header *header_o
     return status < 0 ? status : 0;
 }
 
-/* libjpeg's tables, decoder objects, and the row pointers of small pictures (seen: 40 kB at most),
+/* libjpeg's tables, decoder objects, and the row pointers of small images (seen: 40 kB at most),
  * or our own decoder (206 kB). */
 #define FIXED_BYTES (288u << 10)
 
-/* What libjpeg takes beside those. */
+/* Other memory that libjpeg allocates. */
 static uint64_t library_bytes(const struct stk_jpeg_header *header)
 {
     /* Sides are below 2^16 and factors at most 4, so that nothing here can wrap. */

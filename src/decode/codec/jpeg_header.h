@@ -20,10 +20,11 @@ struct stk_jpeg_header {
     uint8_t exif_orientation, xmp_orientation; /* 0: none */
 };
 
-/* bytes begin with FF D8. TRUNCATED, CORRUPT or UNSUPPORTED on failure. */
+/* bytes must start with FF D8. Returns 0 on success, TRUNCATED, CORRUPT or UNSUPPORTED on
+ * failure. */
 int stk_jpeg_header_read(struct stk_view bytes, struct stk_jpeg_header *header_out,
                          struct stoker_error *error);
-/* Upper bound of the scratch that decoding takes. */
+/* Returns an upper bound of the scratch that decoding needs. */
 uint64_t stk_jpeg_header_memory_bytes(const struct stk_jpeg_header *header);
 
 #endif

@@ -1,6 +1,6 @@
 /* libjpeg's memory manager (the interface is struct jpeg_memory_mgr in jpeglib.h): arrays whose
  * rows are aligned and padded for vector code, and "virtual" coefficient arrays that are simply
- * in memory, because a picture too large for that was refused by its header. */
+ * in memory, because an image too large for that was refused by its header. */
 #include "decode/codec/jpeg_memory.h"
 
 #include <jerror.h>
@@ -33,7 +33,7 @@ static void *take(j_common_ptr cinfo, uint64_t bytes)
 
 static void *alloc_small(j_common_ptr cinfo, int pool, size_t bytes)
 {
-    (void)pool; /* permanent or not: all of it ends with the picture */
+    (void)pool; /* permanent or not: all of it ends with the image */
     return take(cinfo, bytes);
 }
 
@@ -67,7 +67,7 @@ static JBLOCKARRAY alloc_barray(j_common_ptr cinfo, int pool, JDIMENSION blocks,
     return alloc_rows(cinfo, (uint64_t)blocks * sizeof(JBLOCK), rows);
 }
 
-/* Only colour quantisation, which stoker never asks for, has virtual arrays of samples. */
+/* Only colour quantisation, which stoker does not use, has virtual arrays of samples. */
 static jvirt_sarray_ptr request_virt_sarray(j_common_ptr cinfo, int pool, boolean zero,
                                             JDIMENSION samples, JDIMENSION rows, JDIMENSION access)
 {
@@ -122,7 +122,7 @@ static JBLOCKARRAY access_virt_barray(j_common_ptr cinfo, jvirt_barray_ptr array
 
 static void free_pool(j_common_ptr cinfo, int pool)
 {
-    (void)cinfo, (void)pool; /* the scratch is reset as a whole */
+    (void)cinfo, (void)pool; /* the arena is reset at once */
 }
 
 static void self_destruct(j_common_ptr cinfo)

@@ -15,15 +15,15 @@
 #include <jpeglib.h>
 
 struct stk_jpeg_memory {
-    struct jpeg_memory_mgr manager; /* first: libjpeg hands it back */
+    struct jpeg_memory_mgr manager; /* first member: libjpeg passes its address back */
     struct jpeg_memory_mgr *original;
     struct stk_codec_arena *arena; /* borrowed until deinit */
-    jvirt_barray_ptr arrays;       /* asked for, in this picture */
+    jvirt_barray_ptr arrays;       /* requested for this image */
 };
 
 void stk_jpeg_memory_init(struct stk_jpeg_memory *memory, struct jpeg_decompress_struct *cinfo,
                           struct stk_codec_arena *arena);
-/* Between pictures: forgets the arrays and tables that lay in the scratch. */
+/* Call between images: clears the arrays and tables that were in the arena. */
 void stk_jpeg_memory_reset(struct stk_jpeg_memory *memory, struct jpeg_decompress_struct *cinfo);
 /* Before jpeg_destroy_decompress. */
 void stk_jpeg_memory_deinit(struct stk_jpeg_memory *memory, struct jpeg_decompress_struct *cinfo);

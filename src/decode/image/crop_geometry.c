@@ -79,7 +79,7 @@ static void middle_crop(struct stk_crop_canvas *canvas, const double ratio[2])
     } else if (in_ratio > ratio[1]) {
         most = stk_rounded((double)height * ratio[1]);
     }
-    /* torchvision would fail on an empty box, which very narrow pictures give. */
+    /* Very narrow images produce an empty box, on which torchvision would fail. */
     width = (uint32_t)stk_min(stk_max((uint64_t)most, 1), width);
     height = (uint32_t)stk_min(stk_max((uint64_t)high, 1), height);
     crop(canvas, (canvas->width - width) / 2, (canvas->height - height) / 2, width, height);
@@ -138,7 +138,7 @@ static void resized(const struct stoker_transform *transform, uint32_t width, ui
 
 static void resample(struct stk_crop_geometry *geometry, const struct stoker_transform *transform)
 {
-    /* Crops so far were kept on the output canvas: they are of the source. */
+    /* The preceding crops were applied to the output canvas; they belong to the source. */
     geometry->source = geometry->output;
     geometry->filter = transform->filter;
     if (transform->kind == STOKER_RESIZE) {
@@ -238,7 +238,7 @@ bool stk_orientation_swaps_sides(uint8_t orientation)
     return orientation >= 5;
 }
 
-/* Which sides of the stored picture run backwards in the turned one. */
+/* Which sides of the stored image run backwards in the turned one. */
 static bool backwards_x(uint8_t orientation)
 {
     return orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;

@@ -12,7 +12,7 @@
 #include "base/base.h"
 #include "decode/codec/codec.h"
 
-/* A part of the layer below, somewhere on an area of zeros. */
+/* A part of the layer below, placed on an area of zeros. */
 struct stk_crop_canvas {
     uint32_t width, height;
     struct stk_codec_box visible; /* of the canvas: where there are pixels; may be empty */
@@ -20,29 +20,30 @@ struct stk_crop_canvas {
 };
 
 struct stk_crop_geometry {
-    struct stk_crop_canvas source; /* of the turned picture */
+    struct stk_crop_canvas source; /* of the turned image */
     uint32_t target_width, target_height, filter;
     struct stk_crop_canvas output; /* of the target */
     bool flip_horizontal, flip_vertical;
 };
 
-/* width and height: of the turned picture. Transforms that say nothing about geometry are passed
- * over. FORMAT: a RandomCrop is larger than the picture that it gets. */
+/* width and height are those of the turned image. Transforms without geometry are skipped. Returns
+ * 0 on success, FORMAT if a RandomCrop is larger than its input. */
 int stk_crop_geometry_init(struct stk_crop_geometry *geometry,
                            const struct stoker_transform *transforms, size_t count, uint32_t width,
                            uint32_t height, uint64_t key, struct stoker_error *error);
 
-/* Corners (x1, y1, x2, y2) of the turned picture -> of the output canvas, as torchvision v2 moves
- * BoundingBoxes: shifted and clipped by each crop, scaled, flipped. false: nothing is left, and
- * the box has no area. */
+/* Maps a box (x1, y1, x2, y2) of the turned image to the output canvas, as torchvision v2
+ * transforms BoundingBoxes: each crop shifts and clips it, then it is scaled and flipped. Returns
+ * false if the result has no area. */
 bool stk_crop_geometry_box(const struct stk_crop_geometry *geometry, double box[4]);
 
 /* EXIF orientations 1..8: 5 and above swap width and height. */
 bool stk_orientation_swaps_sides(uint8_t orientation);
-/* The box of the stored picture (width x height) that `box` of the turned one shows. */
+/* Returns the box of the stored image (width x height) that corresponds to `box` of the turned
+ * image. */
 struct stk_codec_box stk_orientation_box(uint8_t orientation, uint32_t width, uint32_t height,
                                          const struct stk_codec_box *box);
-/* Pixel (x, y) of a turned picture lies at start + x * step_x + y * step_y of the stored one,
+/* Pixel (x, y) of a turned image lies at start + x * step_x + y * step_y of the stored one,
  * which is width x height with rows of `stride` (all in the same unit). */
 struct stk_orientation {
     int64_t start, step_x, step_y;

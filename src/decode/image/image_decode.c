@@ -1,5 +1,5 @@
-/* One picture: header, geometry, rows from the codec into the resizer, finished rows into the
- * slot. A picture that EXIF turns is decoded whole (its region) first; one that is jittered is
+/* One image: header, geometry, rows from the codec into the resizer, finished rows into the
+ * slot. An image that EXIF turns is decoded whole (its region) first; one that is jittered is
  * finished in 8 bits first. */
 #include "decode/image/image_decode.h"
 
@@ -14,10 +14,10 @@
 
 #include <string.h>
 
-/* Rows asked of the codec at once. */
+/* Rows requested from the codec per call. */
 #define ROWS_MAX 16u
 
-/* Pixels that a codec's row may have beside the picture (an MCU on both sides, and more). */
+/* Pixels that a codec's row may have beside the image (an MCU on both sides, and more). */
 #define ROW_MARGIN 128u
 
 /* Draws of a ColorJitter: a value for each step, then the order. */
@@ -38,22 +38,22 @@ struct stk_image_decoder {
     uint32_t by;          /* see stk_image_decoder_decoded_by */
 };
 
-/* The picture in hand. */
+/* The image in hand. */
 struct job {
     struct stk_image_decoder *decoder;
     const struct stk_transform_plan *plan;
     uint64_t key;
     uint8_t orientation;
     struct stk_codec_info info;
-    uint32_t width, height; /* of the turned picture */
+    uint32_t width, height; /* of the turned image */
     struct stk_crop_geometry geometry;
     struct stk_resize_plan resize;
-    struct stk_codec_box box;        /* of the turned picture: the pixels that are read */
+    struct stk_codec_box box;        /* of the turned image: the pixels that are read */
     uint32_t x0, y0, x1, y1;         /* of the source canvas: what the window needs */
     uint32_t first_row;              /* of the source canvas: the box's */
     uint32_t pad_left, pad_right;    /* zeros of the source canvas beside the box */
     uint32_t next_row;               /* of the source canvas */
-    uint32_t skip;                   /* pixels before x0 in a row given to the resizer */
+    uint32_t skip;                   /* pixels before x0 in a row pushed to the resizer */
     struct stk_orientation turn;     /* bytes in decoder->stored; not used by orientation 1 */
     struct stk_jpeg_plane planes[3]; /* that are resized, */
     uint32_t plane_count;            /* 0: rows are */
@@ -244,7 +244,7 @@ static struct stk_resize_plan resize_plan(const struct stk_crop_geometry *geomet
     };
 }
 
-/* From the window back to the box of the picture. False: the output shows nothing of it. */
+/* From the window back to the box of the image. False: the output shows nothing of it. */
 static bool locate(struct job *job)
 {
     const struct stk_crop_canvas *source = &job->geometry.source;
@@ -294,7 +294,7 @@ static int decode_stored(struct job *job, const struct stk_codec_box *stored, ui
     return status < 0 ? status : 0;
 }
 
-/* Whether the picture's planes are resized instead of its rows, and begins with it: not where there
+/* Whether the image's planes are resized instead of its rows, and begins with it: not where there
  * is something to turn, beside it or to pick. */
 static int begin_planar(struct job *job, uint64_t bytes_max, struct stoker_error *error)
 {
@@ -611,7 +611,7 @@ static int produce(struct job *job, bool shown, void *slot, struct stoker_error 
     return status;
 }
 
-/* The picture that was located, once through. */
+/* The image that was located, once through. */
 static int decode_visible(struct job *job, struct stk_view bytes, bool shown, void *slot,
                           struct stoker_error *error)
 {
@@ -691,7 +691,7 @@ int stk_image_decode_memory_bytes(const struct stk_transform_plan *plan, struct 
     if (status < 0) {
         return status;
     }
-    /* A random box is not larger than the picture; a larger source never takes less, but for the
+    /* A random box is not larger than the image; a larger source never takes less, but for the
      * one that needs no weights because it has the target's size. */
     resize = resize_plan(&job.geometry);
     for (uint32_t more = 0; more < 2 && resize.window_width > 0 && resize.window_height > 0;

@@ -1,4 +1,4 @@
-/* Decode, resize, encode: row by row, so that no whole picture is in memory. */
+/* Decodes, resizes and encodes row by row, so that memory never holds a full image. */
 #include "decode/image/jpeg_shrink.h"
 
 #include "base/mem.h"
@@ -13,7 +13,7 @@
 
 #include <jpeglib.h>
 
-#define ROWS_MAX 16 /* that the decoder gives at once */
+#define ROWS_MAX 16 /* that the decoder returns per call */
 
 struct failure {
     struct jpeg_error_mgr manager; /* first: libjpeg knows this part */
@@ -201,7 +201,7 @@ static int shrink_picture(struct stk_jpeg_shrink *shrink, struct stk_view bytes,
     return status;
 }
 
-/* Row after row of the target; the decoder is asked for what each lacks. */
+/* Computes the target row by row and reads the source rows that each one needs. */
 static int encode_rows(struct stk_jpeg_shrink *shrink, const struct stk_resize_plan *plan,
                        struct stoker_error *error)
 {

@@ -4,7 +4,7 @@
  *
  * Only JPEGs are resized; their content decides, not the file name. A PNG may be a mask, whose
  * values must not change. The size is that of torchvision's Resize(N) (antialiased, bilinear). The
- * EXIF orientation is kept as a tag, so that readers with and without EXIF support see the same
+ * EXIF orientation stays as a tag, so that readers with and without EXIF support see the same
  * image as before; other metadata (EXIF, colour profile, comments) is dropped. Grey and CMYK become
  * RGB; the subsampling is 4:2:0. The result is the same on every processor (libjpeg-turbo of one
  * version).
@@ -25,9 +25,9 @@ struct stk_jpeg_shrink;
 int stk_jpeg_shrink_open(struct stk_jpeg_shrink **shrink_out, uint32_t short_side, uint32_t quality,
                          struct stoker_error *error);
 void stk_jpeg_shrink_close(struct stk_jpeg_shrink *shrink); /* NULL is fine */
-/* 1: *out is the smaller picture, lent until the next call. 0: keep it as it is: it fits, or is no
- * JPEG. Negative: it does not decode, and *error says why: what is damaged is not made
- * to look whole; or memory. */
+/* Returns 1 if *out is the smaller image, valid until the next call; 0 if the image fits or is not
+ * a JPEG, and the caller uses the original; negative if the image is damaged (*error has the
+ * reason) or memory is exhausted. A damaged image is never re-encoded. */
 int stk_jpeg_shrink_run(struct stk_jpeg_shrink *shrink, struct stk_view bytes, struct stk_view *out,
                         struct stoker_error *error);
 

@@ -33,7 +33,7 @@ struct walk {
     const char *name;
     int stage;              /* 0: geometry, 1: flips and colours, 2: Normalize */
     bool resamples;         /* one Resize or RandomResizedCrop was seen */
-    uint32_t width, height; /* fixed from here on; 0: depends on the picture */
+    uint32_t width, height; /* fixed from here on; 0: depends on the image */
     const float *mean, *std;
     struct stoker_error *error;
 };

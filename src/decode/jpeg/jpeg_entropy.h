@@ -9,19 +9,19 @@
 #include "decode/jpeg/jpeg_segment.h"
 
 #define STK_JPEG_COEFFICIENT_NONE 64u /* behind the block: for what lies past coefficient 63 */
-#define STK_JPEG_BLOCK_VALUES 80u     /* coefficients and that place, a whole number of vectors */
+#define STK_JPEG_BLOCK_VALUES 80u /* coefficients and that place, an integral number of vectors */
 
 /* One block of an MCU. */
 struct stk_jpeg_block {
     const struct stk_jpeg_huffman_table *dc, *ac; /* borrowed */
     const int16_t *quantiser;                     /* borrowed; as the block is laid out */
     uint32_t component;
-    uint8_t *to; /* of column 0 of those that are kept */
+    uint8_t *to; /* of column 0 of the stored columns */
     size_t stride;
     uint32_t step; /* samples from one MCU to the next */
 };
 
-/* Makes 8 rows of 8 samples out of a block. */
+/* Computes 8 rows of 8 samples from a block. */
 typedef void stk_jpeg_idct(const int16_t *block, const int16_t *quantiser, uint8_t *to,
                            size_t stride);
 
@@ -36,12 +36,12 @@ struct stk_jpeg_mcu_state {
     int16_t block[STK_JPEG_BLOCK_VALUES] __attribute__((aligned(64))); /* zero */
 };
 
-/* The next `count` MCUs of the segment: parsed only, or kept as columns `column` and following.
- * false: bits ran out (or count them as damage later: mcus->damage). */
+/* Decodes the next `count` MCUs of the segment: parses them only, or stores them from column
+ * `column` on. Returns false if the bits ran out; other damage is counted in mcus->damage. */
 struct stk_jpeg_entropy_kernels {
     bool (*skip)(struct stk_jpeg_mcu_state *mcus, uint32_t count);
     bool (*decode)(struct stk_jpeg_mcu_state *mcus, uint32_t column, uint32_t count);
-    /* The same of two segments of one picture, side by side: two streams of bits in one core. */
+    /* The same of two segments of one image, side by side: two streams of bits in one core. */
     bool (*decode_two)(struct stk_jpeg_mcu_state mcus[2], uint32_t column, uint32_t count);
 };
 extern const struct stk_jpeg_entropy_kernels stk_jpeg_entropy_scalar, stk_jpeg_entropy_avx2;

@@ -39,8 +39,8 @@ INLINE int32_t take_value(struct stk_jpeg_bit_reader *bits, uint32_t count)
     return value + (low & (1 - (1 << count)));
 }
 
-/* A symbol whose code and value do not fit an entry. k moves by what it says; a code that does
- * not exist moves it to where damage is. */
+/* Decodes a symbol whose code and value do not fit a table entry, and advances k by its run. If the
+ * code does not exist, k advances to the position that means damage. */
 INLINE uint32_t take_long(struct stk_jpeg_bit_reader *bits,
                           const struct stk_jpeg_huffman_table *table,
                           const struct stk_jpeg_lookup *look, uint32_t *size_out)
@@ -87,7 +87,7 @@ INLINE uint32_t take_dc(struct stk_jpeg_bit_reader *bits,
     return size ? (uint32_t)take_value(bits, size) : 0;
 }
 
-/* AC coefficients behind k into their places; gives k at the end of the block: see
+/* Stores the AC coefficients after k. Returns k at the end of the block: see
  * stk_jpeg_block_overran. */
 INLINE uint32_t take_ac(struct stk_jpeg_bit_reader *bits,
                         const struct stk_jpeg_huffman_table *table, const uint8_t *places,

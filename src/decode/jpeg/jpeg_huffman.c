@@ -1,5 +1,5 @@
-/* Huffman tables: ITU-T T.81 annex C makes the codes, F.1.2 says what the symbols mean; and the
- * plain build of what reads by them. */
+/* Huffman tables: ITU-T T.81 annex C defines the codes, F.1.2 the meaning of the symbols. Also the
+ * plain build of the entropy decoder. */
 #include "decode/jpeg/jpeg_huffman.h"
 
 #include <string.h>
@@ -7,14 +7,14 @@
 #define LOOK_COUNT (1u << STK_JPEG_LOOKUP_BITS)
 #define SKIP_COUNT (1u << STK_JPEG_SKIP_BITS)
 
-/* What the first code of an index says. */
+/* The meaning of the first code of an index. */
 struct symbol {
     uint8_t code_bits;  /* 0: the code is longer than the index */
     uint8_t value_bits; /* 0..15 */
     uint8_t advance;
 };
 
-/* How far an AC symbol moves k; of DC symbols nobody asks it. */
+/* The distance by which an AC symbol advances k; unused for DC symbols. */
 static uint32_t advance_of(uint8_t symbol)
 {
     uint32_t run = symbol >> 4, size = symbol & 15;
@@ -31,7 +31,7 @@ static int32_t extend(uint32_t value, uint32_t bits)
     return value >> (bits - 1) ? (int32_t)value : (int32_t)value - (1 << bits) + 1;
 }
 
-/* Annex C.2: codes in order of length. The all-ones code does not exist, as libjpeg wants it. */
+/* Annex C.2: codes in order of length. The all-ones code does not exist, as in libjpeg. */
 static bool make_codes(struct stk_jpeg_long_codes *codes, uint32_t kind, const uint8_t *source)
 {
     uint32_t code = 0, index = 0;

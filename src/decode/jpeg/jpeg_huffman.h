@@ -40,7 +40,8 @@ struct stk_jpeg_skip_lookup { /* the same without values: as many symbols as fit
     uint8_t advance;          /* of k, all together */
 };
 
-/* Codes longer than an index: code < end[length], left in 16 bits, says the length. */
+/* For codes longer than an index: code < end[length], left-aligned in 16 bits, determines the
+ * length. */
 struct stk_jpeg_long_codes {
     uint32_t end[17];  /* by length; 16-bit fractions, never falling */
     int32_t first[17]; /* index of the symbol of code 0 of this length, so to say */
@@ -56,15 +57,15 @@ struct stk_jpeg_huffman_table {
     uint64_t used;            /* when last: see prepare */
 };
 
-#define STK_JPEG_HUFFMAN_CACHED 4u /* a kind; a picture has at most 3, libjpeg's encoder 2 */
+#define STK_JPEG_HUFFMAN_CACHED 4u /* a kind; an image has at most 3, libjpeg's encoder 2 */
 
 struct stk_jpeg_huffman_cache {
     struct stk_jpeg_huffman_table cached[2][STK_JPEG_HUFFMAN_CACHED]; /* DC, AC */
     uint64_t clock;
 };
 
-/* The table of these bytes (16 counts, symbols); at most STK_JPEG_HUFFMAN_CACHED of a kind stay
- * alive. NULL: they are no prefix code, or a DC symbol is above 15. */
+/* Returns the table for these bytes (16 counts, symbols), NULL if they are not a prefix code or a
+ * DC symbol is above 15. At most STK_JPEG_HUFFMAN_CACHED tables of a kind stay cached. */
 const struct stk_jpeg_huffman_table *stk_jpeg_huffman_get(struct stk_jpeg_huffman_cache *tables,
                                                           uint32_t kind, struct stk_view bytes);
 

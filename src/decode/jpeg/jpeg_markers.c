@@ -1,5 +1,5 @@
-/* The markers of a JPEG up to its picture data (ITU-T T.81 annex B), read as libjpeg reads them;
- * what it would warn of, or refuse, is a reason to leave the picture to it. */
+/* Reads the markers of a JPEG up to its image data (ITU-T T.81 annex B), as libjpeg does. If
+ * libjpeg would warn or fail, the image is left to libjpeg. */
 #include "decode/jpeg/jpeg_markers.h"
 
 #include <string.h>
@@ -53,7 +53,7 @@ const char *stk_jpeg_reason_name(uint32_t reason)
     return reason_names[reason];
 }
 
-/* What the application markers say about colours. */
+/* The colour information of the application markers. */
 struct colors {
     bool jfif, adobe;
     uint8_t transform; /* Adobe's */
@@ -112,8 +112,8 @@ static uint32_t read_codes(struct stk_jpeg_frame *frame, struct stk_view segment
     return STK_JPEG_DECODED;
 }
 
-/* How the samples of three components lie to each other: each factor must divide the largest, as
- * libjpeg's upsampling wants it, and an MCU has 10 blocks at most. */
+/* Checks the sampling factors of three components: each factor must divide the largest, as
+ * libjpeg's upsampling requires, and an MCU has at most 10 blocks. */
 static uint32_t check_sampling(struct stk_jpeg_frame *frame)
 {
     uint32_t blocks = 0;

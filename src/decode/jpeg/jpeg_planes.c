@@ -1,4 +1,4 @@
-/* The sample kernels in plain C: what the vector file must equal, byte by byte. */
+/* The sample kernels in plain C: the vector files must match them byte by byte. */
 #include "decode/jpeg/jpeg_planes.h"
 
 #include <string.h>
@@ -119,7 +119,7 @@ static void scalar_h1v2(const uint8_t *near, const uint8_t *far, bool below, uin
     }
 }
 
-/* Samples at a time whose sums are kept, so that a compiler makes vectors of both loops. */
+/* Number of samples whose sums are stored at a time, so that compilers vectorise both loops. */
 #define WIDE_SAMPLES 64u
 
 static void sum_columns(const uint8_t *near, const uint8_t *far, size_t count, uint16_t *sums)
@@ -152,7 +152,7 @@ static void scalar_h2v2(const uint8_t *near, const uint8_t *far, uint32_t count,
 
 /* ---- colours ------------------------------------------------------------------------------ */
 
-/* (factor * x + 2^15) >> 16 as vector code has it: half of what twice x gives, rounded. */
+/* (factor * x + 2^15) >> 16 as vector code computes it: half the product with twice x, rounded. */
 static int16_t scale(int16_t x, int16_t factor)
 {
     int16_t twice = (int16_t)(2 * x);
@@ -161,7 +161,7 @@ static int16_t scale(int16_t x, int16_t factor)
     return (int16_t)((product + 1) >> 1);
 }
 
-/* JFIF's factors times 2^16, rounded, brought into 16 bits by adding the sample itself:
+/* JFIF's factors times 2^16, rounded, reduced to 16 bits by adding the sample itself:
  * 1.402: 91881 = 2^16 + 26345, 1.772: 116130 = 2^17 - 14942, -0.71414: -46802 = 18734 - 2^16. */
 #define COLOR_PIXELS 64u
 

@@ -18,7 +18,7 @@ struct stk_jpeg_kernels {
     uint32_t (*coefficient_index)(uint32_t row, uint32_t column);
     stk_jpeg_idct *idct;
     /* Twice as wide: out[0..2 * count). in[-1] and in[count] are its neighbours, or copies of the
-     * first and last sample, which comes to what libjpeg does at a picture's sides. */
+     * first and last sample, which comes to what libjpeg does at an image's sides. */
     void (*upsample_h2v1)(const uint8_t *in, uint32_t count, uint8_t *out);
     /* One row of twice as many: 3 parts of the near row, 1 of the far; below: the far one is. */
     void (*upsample_h1v2)(const uint8_t *near, const uint8_t *far, bool below, uint32_t count,
@@ -33,7 +33,8 @@ struct stk_jpeg_kernels {
                        uint8_t *out);
 };
 
-/* vector: enum stoker_simd. NULL: this machine cannot. AUTO never fails. */
+/* vector: enum stoker_simd. Returns NULL if this machine lacks the instruction set. AUTO never
+ * fails. */
 const struct stk_jpeg_kernels *stk_jpeg_kernels_get(uint32_t vector);
 
 /* As stk_jpeg_decoder_open; kernels are borrowed. A bench leaves stages out with it. */
@@ -47,7 +48,8 @@ void stk_jpeg_scalar_to_rgbx(const uint8_t *y, const uint8_t *cb, const uint8_t 
 void stk_jpeg_scalar_interleave(const uint8_t *r, const uint8_t *g, const uint8_t *b,
                                 uint32_t count, uint8_t *out);
 extern const struct stk_jpeg_kernels stk_jpeg_kernels_scalar, stk_jpeg_kernels_avx2;
-/* Vectors of 16 bytes; NULL: neither SSE2 nor NEON. What AUTO comes to without AVX2. */
+/* Returns the kernels with vectors of 16 bytes, NULL without SSE2 and NEON. AUTO selects them if
+ * there is no AVX2. */
 const struct stk_jpeg_kernels *stk_jpeg_kernels_simd(void);
 
 /* The transform's constants: round(x * 2^13). */

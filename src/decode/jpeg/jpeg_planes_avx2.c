@@ -254,7 +254,7 @@ INLINE __m256i scale(__m256i twice, int factor)
     return _mm256_srai_epi16(_mm256_add_epi16(product, _mm256_set1_epi16(1)), 1);
 }
 
-/* Factors of 2^16 and more are brought into 16 bits by adding the sample itself:
+/* Factors of 2^16 and more are reduced to 16 bits by adding the sample itself:
  * 91881 = 2^16 + 26345, 116130 = 2^17 - 14942, -46802 = 18734 - 2^16. */
 INLINE __m256i green_part(__m256i cb, __m256i cr)
 {

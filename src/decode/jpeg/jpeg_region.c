@@ -1,9 +1,9 @@
-/* A box of a JPEG: which MCUs it needs, the planes that they go to, and rows out of those.
- *
- * A component's plane is a ring of twice the MCU rows that are read together, and one more, as with
- * marks two rows are read side by side. So a row of pixels finds the rows of chroma above and below
- * it that "fancy" upsampling asks for; it holds the columns of MCUs that the box and its neighbours
- * lie in, and one sample more on both sides, a copy where the picture ends. */
+/* Decodes a box of a JPEG: selects the MCUs, decodes them to planes and converts these to rows. The
+ * plane of a component is a ring. It holds one MCU row more than twice those that are read
+ * together; with entry points, two rows are read side by side. Thus each row of pixels has the rows
+ * of chroma above and below it that "fancy" upsampling needs. A plane holds the columns of MCUs
+ * that contain the box and its neighbours, and one more sample on both sides, which is a copy at
+ * the edge of the image. */
 #include "decode/jpeg/jpeg.h"
 
 #include "base/mem.h"
@@ -13,16 +13,16 @@
 #include <string.h>
 
 #define ALIGN 64u
-#define SIDE_PAD 64u   /* before a plane's first column: room for its neighbour, aligned */
+#define SIDE_PAD 64u   /* space before a plane's first column for its neighbour, aligned */
 #define ALIAS_MIN 512u /* strides of such a multiple fall onto few sets of a cache */
 
 enum method { METHOD_NONE, METHOD_WIDE, METHOD_HIGH, METHOD_BOTH, METHOD_REPEAT };
 
 struct plane {
-    uint8_t *data; /* column 0 of those kept, row 0 of the ring */
+    uint8_t *data; /* column 0 of the stored columns, row 0 of the ring */
     size_t stride;
     uint32_t rows;          /* of the ring */
-    uint32_t width, height; /* samples of the whole component */
+    uint32_t width, height; /* samples of the full component */
     uint32_t first;         /* sample of column 0 */
     uint32_t h_ratio, v_ratio;
     uint32_t method;
@@ -36,17 +36,17 @@ struct stk_jpeg_decoder {
     struct stk_jpeg_huffman_cache tables;
     int16_t quantisers[3][64] __attribute__((aligned(64))); /* of components, as blocks lie */
 
-    /* The picture in progress. */
+    /* The image in progress. */
     const struct stk_jpeg_frame *frame; /* borrowed until the next begin */
     struct stk_jpeg_box box;
     struct plane planes[3];
-    uint32_t column_first, column_end; /* MCUs that are kept */
+    uint32_t column_first, column_end; /* stored MCUs */
     uint32_t mcu_row;                  /* the next to be read */
-    uint32_t band_row;                 /* the next to be lent as planes */
+    uint32_t band_row;                 /* the next to return as planes */
     uint32_t restart_left;             /* MCUs before the next restart marker */
     uint32_t restarts;
-    uint32_t y;                                /* the next row of the picture to be given */
-    uint32_t ready_end;                        /* rows of the picture before it can be made */
+    uint32_t y;                                /* the next row of the image to return */
+    uint32_t ready_end;                        /* rows of the image before it can be made */
     bool context;                              /* some component looks at the next MCU row */
     struct stk_jpeg_entry_points entry_points; /* borrowed; no bytes: none */
     uint32_t marks_row;                        /* of an MCU row */
@@ -183,7 +183,7 @@ uint64_t stk_jpeg_workspace_bytes(const struct stk_jpeg_frame *frame,
     return bytes;
 }
 
-/* Lays one component into the workspace; returns what is behind it. */
+/* Places one component in the workspace. Returns the address after it. */
 static uint8_t *assign_plane(struct stk_jpeg_decoder *decoder, uint32_t i, uint8_t *space)
 {
     const struct stk_jpeg_frame *frame = decoder->frame;
@@ -264,7 +264,7 @@ static uint32_t find_tables(struct stk_jpeg_decoder *decoder)
 
 /* ---- MCU rows ----------------------------------------------------------------------------- */
 
-/* The next `count` MCUs: parsed, or kept from column `column` on (of those that are kept). */
+/* Decodes the next `count` MCUs: parses them, or stores them from column `column` on. */
 static uint32_t run_mcus(struct stk_jpeg_decoder *decoder, bool kept, uint32_t column,
                          uint32_t count)
 {
@@ -296,7 +296,7 @@ static uint32_t run_mcus(struct stk_jpeg_decoder *decoder, bool kept, uint32_t c
                                                                     : STK_JPEG_DECODED;
 }
 
-/* What upsampling finds beside the picture: copies of its first and last samples. */
+/* Fills the samples beside the image for upsampling: copies of its first and last samples. */
 static void pad_sides(struct stk_jpeg_decoder *decoder)
 {
     for (uint32_t i = 0; i < decoder->frame->component_count; i++) {
@@ -329,7 +329,7 @@ static uint32_t run_row(struct stk_jpeg_decoder *decoder)
     return reason ? reason : run_mcus(decoder, false, 0, decoder->frame->mcu_columns - end);
 }
 
-/* ---- marks -------------------------------------------------------------------------------- */
+/* ---- entry points ------------------------------------------------------------------------- */
 
 struct mark {
     uint64_t at; /* byte of the scan */
@@ -349,7 +349,8 @@ uint64_t stk_jpeg_entry_point_count(const struct stk_jpeg_frame *frame, uint32_t
     return row * frame->mcu_rows - 1;
 }
 
-/* Mark i; the first of all is not written; one behind the last: the scan's end. */
+/* Returns entry point i. The first one is not stored; the one after the last is the end of the
+ * scan. */
 static struct mark read_entry_point(const struct stk_jpeg_decoder *decoder, uint64_t i)
 {
     const struct stk_view *bytes = &decoder->entry_points.bytes;
@@ -377,7 +378,7 @@ static struct mark read_entry_point(const struct stk_jpeg_decoder *decoder, uint
     return mark;
 }
 
-/* Begins at a mark, with the bytes up to another one and not more. */
+/* Starts at an entry point and reads the bytes up to another one, not more. */
 static bool begin_at(struct stk_jpeg_decoder *decoder, uint32_t stream, uint64_t i, uint64_t end_i)
 {
     struct stk_jpeg_mcu_state *mcus = &decoder->streams[stream];
@@ -398,7 +399,7 @@ static bool begin_at(struct stk_jpeg_decoder *decoder, uint32_t stream, uint64_t
     return !stk_jpeg_segment_overran(&mcus->segment);
 }
 
-/* Whether the bits and the predictors are where a mark says that they are. */
+/* Returns whether the bit position and the predictors match the entry point. */
 static bool matches_entry_point(struct stk_jpeg_decoder *decoder, uint32_t stream, uint64_t i)
 {
     struct stk_jpeg_mcu_state *mcus = &decoder->streams[stream];
@@ -410,7 +411,7 @@ static bool matches_entry_point(struct stk_jpeg_decoder *decoder, uint32_t strea
            memcmp(mark.dc, mcus->dc, sizeof mark.dc) == 0;
 }
 
-/* Whether a stream ended, if it had to, where the next mark stands, and without damage. */
+/* Returns whether a stream that had to end did so at the next entry point and without damage. */
 static bool ended_cleanly(struct stk_jpeg_decoder *decoder, uint32_t stream, uint64_t next,
                           bool passed)
 {
@@ -423,8 +424,9 @@ static bool ended_cleanly(struct stk_jpeg_decoder *decoder, uint32_t stream, uin
            matches_entry_point(decoder, stream, next);
 }
 
-/* The kept part of `count` (1, 2) MCU rows, from the mark before it on, past marks that it must
- * fit. Two rows are two streams of bits, which are read side by side (decision 49). */
+/* Decodes the stored part of `count` (1, 2) MCU rows, from the preceding entry point on, and checks
+ * each entry point passed. Two rows are two streams of bits, which are read side by side (decision
+ * 49). */
 static uint32_t run_indexed_rows(struct stk_jpeg_decoder *decoder, uint32_t count)
 {
     const struct stk_jpeg_entropy_kernels *entropy = decoder->kernels->entropy;
@@ -513,7 +515,7 @@ uint32_t stk_jpeg_decoder_index(struct stk_jpeg_decoder *decoder,
 
 /* ---- a box -------------------------------------------------------------------------------- */
 
-/* Rows of the picture before the one returned can be made when so many MCU rows were read. */
+/* Rows of the image before the one returned can be made when so many MCU rows were read. */
 static uint32_t rows_ready_end(const struct stk_jpeg_decoder *decoder, uint32_t mcu_rows)
 {
     const struct stk_jpeg_frame *frame = decoder->frame;
@@ -528,7 +530,7 @@ static uint32_t rows_ready_end(const struct stk_jpeg_decoder *decoder, uint32_t 
     return mcu_rows * 8 * frame->v_max - (decoder->context ? frame->v_max : 0);
 }
 
-/* The next row of MCUs; with marks two, where the box needs the one below as well. */
+/* Decodes the next row of MCUs; with entry points two, if the box also needs the row below. */
 static uint32_t read_mcu_rows(struct stk_jpeg_decoder *decoder)
 {
     bool marked = decoder->entry_points.bytes.data;
@@ -548,7 +550,7 @@ static uint32_t read_mcu_rows(struct stk_jpeg_decoder *decoder)
     return reason;
 }
 
-/* Takes the marks; false: they are not this picture's. */
+/* Stores the entry points. Returns false if they do not belong to this image. */
 static bool set_entry_points(struct stk_jpeg_decoder *decoder,
                              const struct stk_jpeg_entry_points *entry_points)
 {

@@ -7,8 +7,9 @@
 
 #define MARKER_RST0 0xd0
 
-/* Copies bytes up to the first FF, at most `room`; returns how many, and may write 15 bytes more.
- * FF is rare in coded data, one byte of 256: too near for two passes, and calls, each time. */
+/* Copies at most `room` bytes up to the first FF and may write 15 bytes more. Returns the number of
+ * bytes copied. FF is rare in coded data (one byte of 256), but too frequent for two passes or a
+ * call each time. */
 static size_t copy_before_ff(uint8_t *to, const uint8_t *from, size_t room)
 {
     size_t at = 0;
@@ -128,7 +129,7 @@ bool stk_jpeg_segment_overran(const struct stk_jpeg_segment *segment)
 {
     const struct stk_jpeg_bit_reader *bits = &segment->bits;
 
-    return bits->at - bits->count / 8 > segment->filled; /* not before it is whole: see limit */
+    return bits->at - bits->count / 8 > segment->filled; /* not before it is complete: see limit */
 }
 
 bool stk_jpeg_segment_refill(struct stk_jpeg_segment *segment)
@@ -142,7 +143,8 @@ bool stk_jpeg_segment_refill(struct stk_jpeg_segment *segment)
     }
     bits->at -= bits->count / 8; /* whole bytes are read again, from their new place */
     bits->count %= 8;
-    rest = bits->at - (bits->count > 0); /* a byte that is begun stays: its place may be asked */
+    rest = bits->at -
+           (bits->count > 0); /* a byte in use stays in the window: its position may be requested */
     left = (size_t)(segment->filled - rest);
     segment->anchor_source = segment->from - stuffed(rest, segment->filled);
     segment->anchor = segment->window;
@@ -158,7 +160,7 @@ bool stk_jpeg_segment_restart(struct stk_jpeg_segment *segment, uint32_t n)
     const struct stk_jpeg_bit_reader *bits = &segment->bits;
     const uint8_t *marker = segment->from;
 
-    /* All bytes were begun, and no more: libjpeg warns of bytes that are left. */
+    /* All bytes, and no others, must have been used: libjpeg warns about unused bytes. */
     if (bits->at - bits->count / 8 != segment->filled) {
         return false;
     }

@@ -11,8 +11,8 @@
 
 #include "decode/jpeg/jpeg.h"
 
-/* What 10 blocks of 64 coefficients take at most, with a code of 16 and a value of 15 bits each
- * (2,480), what a refill reads ahead (8 + 8), and a round number. */
+/* The maximum size of 10 blocks of 64 coefficients with a code of 16 and a value of 15 bits each
+ * (2,480), plus the read-ahead of a refill (8 + 8), rounded up. */
 #define STK_JPEG_MCU_BYTES_MAX 2560u
 #define STK_JPEG_WINDOW_BYTES (16u << 10)
 
@@ -27,8 +27,8 @@ struct stk_jpeg_bit_reader {
 struct stk_jpeg_segment {
     struct stk_jpeg_bit_reader bits;
     const uint8_t *limit;      /* of bits.at, before an MCU */
-    uint8_t *window;           /* lent: STK_JPEG_WINDOW_BYTES */
-    uint8_t *filled;           /* in the window: end of what was copied */
+    uint8_t *window;           /* borrowed: STK_JPEG_WINDOW_BYTES */
+    uint8_t *filled;           /* in the window: end of the copied bytes */
     const uint8_t *from, *end; /* of the file's bytes: not yet copied */
     /* A byte of the window whose place in the file is known, at bits.at or before it. */
     const uint8_t *anchor, *anchor_source;
@@ -37,18 +37,19 @@ struct stk_jpeg_segment {
 
 void stk_jpeg_segment_begin(struct stk_jpeg_segment *segment, struct stk_view data,
                             uint8_t *window);
-/* The same, the first `used` (0..7) bits being used up. */
+/* As stk_jpeg_segment_begin, but the first `used` (0..7) bits are skipped. */
 void stk_jpeg_segment_begin_at_bit(struct stk_jpeg_segment *segment, struct stk_view data,
                                    uint32_t used, uint8_t *window);
-/* The byte of the file with the next bit, and the bits of it that are used up; NULL: bits were used
- * that are not there. Looks at the bytes since it was asked last. */
+/* Finds the file offset of the byte that holds the next bit, and the number of its bits already
+ * used. It scans the bytes since the previous call. Returns NULL if bits beyond the end were
+ * used. */
 const uint8_t *stk_jpeg_segment_position(struct stk_jpeg_segment *segment, uint32_t *used_out);
-/* After `limit` was passed: false when bits were used that are not there. */
+/* Call after `limit` was passed. Returns false if bits beyond the end were used. */
 bool stk_jpeg_segment_refill(struct stk_jpeg_segment *segment);
-/* Goes on behind marker RSTn. false: bytes are left of the segment, or another marker stands
- * there. */
+/* Continues after marker RSTn. Returns false if bytes of the segment are left or another marker
+ * follows. */
 bool stk_jpeg_segment_restart(struct stk_jpeg_segment *segment, uint32_t n);
-/* Whether a bit was used that is not there: to be asked before pixels are given away. */
+/* Returns whether a bit beyond the end was used. Call it before pixels are returned. */
 bool stk_jpeg_segment_overran(const struct stk_jpeg_segment *segment);
 
 #endif

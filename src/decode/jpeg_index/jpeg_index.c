@@ -11,7 +11,7 @@
 #include <string.h>
 
 struct stk_jpeg_index {
-    struct stk_io *io; /* NULL: the image is lent */
+    struct stk_io *io; /* NULL: the image is borrowed */
     struct stk_view image;
     struct stk_jpeg_index_header head; /* copies */
     struct stk_jpeg_index_footer foot;
@@ -24,7 +24,8 @@ static int fail_file(int status, const char *what, struct stoker_error *error)
                     "make them anew: stoker index --jpeg-index", "%s", what);
 }
 
-/* What lies there, its pages checked; NULL: out of bounds or damaged. */
+/* Returns the data at this position after checking its pages, NULL if it is out of bounds or
+ * damaged. */
 static const void *verify_page(const struct stk_jpeg_index *index, uint64_t at, uint64_t bytes)
 {
     uint64_t damaged;
@@ -83,7 +84,7 @@ static int check(struct stk_jpeg_index *index, const uint8_t *identity, struct s
     return 0;
 }
 
-/* Takes the view if there is an io. */
+/* Takes ownership of the view if there is an io. */
 static int start(struct stk_jpeg_index **marks_out, struct stk_io *io, struct stk_view image,
                  const uint8_t *identity, struct stoker_error *error)
 {

@@ -20,22 +20,23 @@ struct stk_io;
 #define STK_JPEG_INDEX_PAGE_BYTES STK_PAGED_FILE_PAGE_BYTES
 #define STK_JPEG_INDEX_SAMPLES_MAX UINT32_MAX
 
-/* Before the marks of a picture. Entries of a sample follow each other without gaps. */
+/* Precedes the entry points of an image. The entries of a sample are contiguous. */
 struct stk_jpeg_index_entry {
-    uint64_t sum;   /* XXH3-64 of the picture */
-    uint32_t bytes; /* of the picture */
-    uint32_t count; /* of marks, STK_JPEG_ENTRY_POINT_BYTES each */
+    uint64_t sum;   /* XXH3-64 of the image */
+    uint32_t bytes; /* of the image */
+    uint32_t count; /* of entry points, STK_JPEG_ENTRY_POINT_BYTES each */
 };
 _Static_assert(sizeof(struct stk_jpeg_index_entry) == 16, "as in docs/formats.md");
 
 /* ---- look-ups ---- */
 
 struct stk_jpeg_index;
-/* identity: of the index (STK_JPEG_INDEX_IDENTITY_BYTES). CHANGED: the file is another data set's;
- * CORRUPT, TRUNCATED, FORMAT, UNSUPPORTED: it is no good; -ENOENT: there is none. */
+/* identity: that of the index (STK_JPEG_INDEX_IDENTITY_BYTES). Returns 0 on success, CHANGED if the
+ * file belongs to another data set, CORRUPT, TRUNCATED, FORMAT or UNSUPPORTED if the file is
+ * unusable, -ENOENT if it does not exist. */
 int stk_jpeg_index_open(struct stk_jpeg_index **marks_out, struct stk_io *io, const char *path,
                         const uint8_t *identity, struct stoker_error *error);
-/* The same of bytes that lie in memory, lent until close, 8-aligned. */
+/* As open, for bytes in memory that are 8-aligned and valid until close. */
 int stk_jpeg_index_open_image(struct stk_jpeg_index **marks_out, struct stk_view image,
                               const uint8_t *identity, struct stoker_error *error);
 void stk_jpeg_index_close(struct stk_jpeg_index *index); /* NULL is fine */
@@ -43,15 +44,15 @@ uint64_t stk_jpeg_index_samples(const struct stk_jpeg_index *index);
 uint32_t
 stk_jpeg_index_mcus(const struct stk_jpeg_index *index); /* as stk_jpeg_entry_points has it */
 
-/* The entries of a sample, lent until close; no bytes: it has none, or they are damaged. */
+/* The entries of a sample, valid until close; empty if there are none or they are damaged. */
 struct stk_jpeg_index_entries {
     uint32_t mcus;
     struct stk_view entries;
 };
 struct stk_jpeg_index_entries stk_jpeg_index_get(const struct stk_jpeg_index *index,
                                                  uint64_t sample);
-/* The marks of this very picture among them; false: there are none. Reads the whole picture, for
- * its sum, if an entry has its length. */
+/* Finds the entry points of this image among the entries. If an entry has the length of the image,
+ * it reads the entire image to compute its checksum. Returns false if there are none. */
 bool stk_jpeg_index_find(const struct stk_jpeg_index_entries *of, struct stk_view picture,
                          struct stk_jpeg_entry_points *marks_out);
 
@@ -68,13 +69,14 @@ struct stk_jpeg_index_writer;
 int stk_jpeg_index_writer_open(struct stk_jpeg_index_writer **writer_out, struct stk_io *io,
                                const struct stk_jpeg_index_options *plan,
                                struct stoker_error *error);
-/* The entries of the next sample, which may be none. */
+/* Writes the entries of the next sample; there may be none. */
 int stk_jpeg_index_writer_add(struct stk_jpeg_index_writer *writer, struct stk_view entries,
                               struct stoker_error *error);
-/* After the last sample: the file is whole, synced, and has its name. *bytes_out: its size. */
+/* Call after the last sample: completes and syncs the file and renames it to its final name.
+ * *bytes_out is its size. */
 int stk_jpeg_index_writer_commit(struct stk_jpeg_index_writer *writer, uint64_t *bytes_out,
                                  struct stoker_error *error);
-/* Takes it; what was not committed is removed. NULL is fine. */
+/* Takes ownership; NULL is allowed. Removes the file if it was not committed. */
 void stk_jpeg_index_writer_close(struct stk_jpeg_index_writer *writer);
 
 #endif

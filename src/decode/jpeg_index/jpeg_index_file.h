@@ -1,4 +1,4 @@
-/* decode/jpeg_index/jpeg_index_file.h: layout of the file; private to the room.
+/* decode/jpeg_index/jpeg_index_file.h: layout of the file; private to this folder.
  *
  *   head | entries of each sample, in order | table: offset of each sample's entries, and their end
  *        | checksums of pages | foot

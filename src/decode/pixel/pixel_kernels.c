@@ -1,4 +1,4 @@
-/* The inner loops in plain C: what the vector files must equal, byte by byte. */
+/* The inner loops in plain C: the vector files must match them byte by byte. */
 #include "decode/pixel/pixel_kernels.h"
 
 #include "decode/pixel/color_jitter.h"

@@ -10,7 +10,7 @@ struct stk_resize_weights;
 struct stk_resize_shuffles;
 struct stk_color_transform;
 
-/* How a finished RGBX row becomes part of a slot. */
+/* How a finished RGBX row is converted to a part of a slot. */
 struct stk_pixel_convert {
     uint32_t dtype;  /* enum stoker_dtype: UINT8, FLOAT32, FLOAT16, BFLOAT16 */
     uint32_t layout; /* enum stoker_layout */
@@ -24,7 +24,7 @@ struct stk_pixel_kernels {
     const char *name; /* "none", "sse2", "neon", "avx2" */
     /* One row through a FILTER axis with wide weights: output x is
      * clamp((sum over t of in[first[x] + t] * weights[x][t] + half) >> shift).
-     * in: readable for axis->stride pixels from each first[x]; out: room for a multiple of 4
+     * in: readable for axis->stride pixels from each first[x]; out: space for a multiple of 4
      * pixels. */
     void (*horizontal)(const struct stk_resize_weights *axis, const uint8_t *in, uint8_t *out);
     /* The same downwards: out[i] = clamp((sum over t of rows[t][i] * weights[t] + half) >> shift)
@@ -38,10 +38,10 @@ struct stk_pixel_kernels {
     /* The reverse; writes no more than count samples of a row. rows may be the same. */
     void (*deinterleave)(const uint8_t *in, uint32_t count, uint8_t *const rows[4]);
     /* One row of samples, as horizontal does four; NULL: not faster than four. Reads up to 31
-     * samples past the last that is needed, writes whole blocks of STK_RESIZE_SHUFFLES_OUTPUTS. */
+     * samples past the last that is needed, writes full blocks of STK_RESIZE_SHUFFLES_OUTPUTS. */
     void (*horizontal_one)(const struct stk_resize_shuffles *picks, const uint8_t *in,
                            uint8_t *out);
-    /* Row y of a picture into its slot; reads and writes nothing beside it. */
+    /* Row y of an image into its slot; reads and writes nothing beside it. */
     void (*convert)(const struct stk_pixel_convert *convert, const uint8_t *rgbx, uint32_t y,
                     void *slot);
     /* Pixels in place: see decode/pixel/color_jitter.h. */
@@ -50,10 +50,11 @@ struct stk_pixel_kernels {
     uint64_t (*grey_sum)(const uint8_t *rgbx, uint64_t pixels);
 };
 
-/* vector: enum stoker_simd. NULL: this machine cannot. AUTO never fails. */
+/* vector: enum stoker_simd. Returns NULL if this machine lacks the instruction set. AUTO never
+ * fails. */
 const struct stk_pixel_kernels *stk_pixel_kernels_get(uint32_t vector);
 
-/* Bytes of one value; 0 for what is no pixel type. */
+/* Returns the bytes of one value, 0 if it is not a pixel type. */
 uint32_t stk_pixel_bytes(uint32_t dtype);
 /* Fills scale, bias and table from dtype, and from mean and std (of values in [0, 1]), which are
  * NULL when there is nothing to normalise. dtype, layout, width and height are the caller's. */

@@ -343,8 +343,8 @@ INLINE void convert_pixels(const struct stk_pixel_convert *convert, const uint8_
     stk_pixel_scalar_convert_from(convert, rgbx, x, y, slot);
 }
 
-/* A float32 batch is far larger than the caches, and nobody reads it on this core: written past
- * them, its lines need not be fetched first. Needs rows of whole vectors, aligned. */
+/* A float32 batch is far larger than the caches, and this core does not read it again. Non-temporal
+ * stores avoid fetching its cache lines. Rows must be aligned and consist of full vectors. */
 static void convert_streamed(const struct stk_pixel_convert *convert, const uint8_t *rgbx,
                              uint32_t y, float *slot)
 {
@@ -366,7 +366,7 @@ static void convert_streamed(const struct stk_pixel_convert *convert, const uint
         }
     }
     if (y == 0 || y + 1 == convert->height) {
-        _mm_sfence(); /* the picture's last row, whichever end it came from */
+        _mm_sfence(); /* the image's last row, whichever end it came from */
     }
 }
 
@@ -479,7 +479,7 @@ INLINE __m256i grey8(struct pixels8 p)
     __m256i quotient = _mm256_srai_epi32(multiply(_mm256_srai_epi32(sum, 4), 13421), 23);
     __m256i rest = _mm256_sub_epi32(sum, multiply(quotient, 10000));
 
-    /* The comparison gives -1 where the quotient is 1 too low. */
+    /* The comparison returns -1 where the quotient is 1 too low. */
     return _mm256_sub_epi32(quotient, _mm256_cmpgt_epi32(rest, _mm256_set1_epi32(9999)));
 }
 

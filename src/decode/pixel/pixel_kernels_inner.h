@@ -7,7 +7,8 @@
 #include "decode/pixel/pixel_kernels.h"
 
 extern const struct stk_pixel_kernels stk_pixel_kernels_avx2;
-/* Vectors of 16 bytes; NULL: neither SSE2 nor NEON. What AUTO comes to without AVX2. */
+/* Returns the kernels with vectors of 16 bytes, NULL without SSE2 and NEON. AUTO selects them if
+ * there is no AVX2. */
 const struct stk_pixel_kernels *stk_pixel_kernels_simd(void);
 extern const struct stk_pixel_kernels stk_pixel_kernels_scalar;
 

@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-/* Source rows that may be given at once: a few rows of a codec's group, still in the first
- * cache when they are made narrow. */
+/* Maximum number of source rows per push: a few rows of a codec's group, still in the L1 cache when
+ * they are resized horizontally. */
 #define STAGE_ROWS 8u
 
 /* Rows that a codec writes begin so many bytes after a multiple of 64: into rows that are aligned
@@ -19,11 +19,11 @@ struct stk_resize {
     const struct stk_pixel_kernels *kernels;
     struct stk_resize_block block; /* owned; everything below is cut from it */
 
-    /* Of the picture in hand. */
+    /* Of the image in hand. */
     struct stk_resize_weights across, down;
     const uint8_t **taps; /* [most taps of an output row] */
     uint8_t *stage;       /* STAGE_ROWS source rows; not used when `across` copies */
-    uint8_t *ring;        /* ring_rows narrow rows; whole source rows when `across` copies */
+    uint8_t *ring;        /* ring_rows narrow rows; full source rows when `across` copies */
     uint64_t stage_stride, ring_stride; /* bytes */
     uint32_t ring_rows, region_rows, skip, width;
     uint32_t given;  /* source rows of the region so far */
@@ -47,7 +47,7 @@ static struct layout layout_of(const struct stk_resize_plan *plan, uint32_t row_
     bool copies = stk_resize_weights_mode(&across) == STK_RESIZE_WEIGHTS_COPY;
     struct layout layout = {.ring_rows = (uint32_t)down_taps + STAGE_ROWS};
 
-    /* The horizontal pass reads whole groups of taps, past the end of a row. */
+    /* The horizontal pass reads full groups of taps, past the end of a row. */
     layout.stage_stride = stk_round_up(4 * (row_pixels + across_taps) + ROW_SHIFT, 64);
     layout.ring_stride =
         copies ? layout.stage_stride : stk_round_up(4 * (uint64_t)plan->window_width, 64);
@@ -183,7 +183,7 @@ uint32_t stk_resize_wanted(struct stk_resize *resize, uint32_t row, uint8_t **ro
     if (resize->given >= end) {
         return 0;
     }
-    /* The ring has room for the taps of this row and STAGE_ROWS more. */
+    /* The ring holds the taps of this row and STAGE_ROWS more. */
     count = (uint32_t)stk_min(capacity, stk_min(STAGE_ROWS, resize->region_rows - resize->given));
     for (uint32_t i = 0; i < count; i++) {
         rows_out[i] = copies_across(resize) ? ring_row(resize, resize->given + i)

@@ -1,6 +1,7 @@
 /* decode/pixel/resize_plan.h: the axes and the memory block that resize.c and resize_planar.c
- * share; private to the room. Tables and rows of an image are cut from one block. Owner: each has a
- * block of its own. Threads: one. Memory: stk_alloc, grown and kept. Bound: bytes_max of reserve.
+ * share; private to this folder. Tables and rows of an image are cut from one block. Owner: each
+ * has a block of its own. Threads: one. Memory: stk_alloc, grown and kept. Bound: bytes_max of
+ * reserve.
  */
 #ifndef DECODE_PIXEL_RESIZE_PLAN_H
 #define DECODE_PIXEL_RESIZE_PLAN_H
@@ -30,7 +31,7 @@ struct stk_resize_block {
     uint64_t bytes;
 };
 
-/* Gives the memory back if it is more than keep_bytes. */
+/* Frees the memory if it is larger than keep_bytes. */
 static inline void stk_resize_block_trim(struct stk_resize_block *block, uint64_t keep_bytes)
 {
     if (block->bytes > keep_bytes) {
@@ -39,8 +40,8 @@ static inline void stk_resize_block_trim(struct stk_resize_block *block, uint64_
     }
 }
 
-/* Room for `bytes` behind the start; what was in it is of no use any more. LIMIT: it would be more
- * than bytes_max. */
+/* Reserves `bytes` after the start; the previous content is lost. Returns 0 on success, LIMIT if
+ * the size exceeds bytes_max. */
 static inline int stk_resize_block_reserve(struct stk_resize_block *block, uint64_t bytes,
                                            uint64_t bytes_max, struct stoker_error *error)
 {

@@ -16,7 +16,7 @@
 
 struct part {
     struct stk_resize_weights across, down;
-    struct stk_resize_shuffles picks; /* of `across`, when the picture is picked */
+    struct stk_resize_shuffles picks; /* of `across`, when the image is picked */
     uint32_t x0, y0, y1; /* samples that are needed: columns from x0 on, rows [y0, y1) */
     uint32_t width;      /* of the columns */
     uint32_t given;      /* the row behind the last that came, y0 at least */
@@ -28,7 +28,7 @@ struct stk_resize_planar {
     const struct stk_pixel_kernels *kernels;
     struct stk_resize_block block; /* owned; everything below is cut from it */
 
-    /* Of the picture in hand. */
+    /* Of the image in hand. */
     struct part parts[STK_RESIZE_PLANES_MAX];
     uint32_t part_count, width;
     const uint8_t **taps; /* [most taps of an output row] */
@@ -114,7 +114,7 @@ uint64_t stk_resize_planar_memory_bytes(const struct stk_resize_plan *plan)
     return layout_of(plan).end + STK_RESIZE_BLOCK_ALIGN;
 }
 
-/* Of one picture: sizes follow from ratios. */
+/* Of one image: sizes follow from ratios. */
 static bool same_plane(const struct stk_resize_plane *a, const struct stk_resize_plane *b)
 {
     return a->h_ratio == b->h_ratio && a->v_ratio == b->v_ratio && a->smooth_x == b->smooth_x &&

@@ -29,7 +29,7 @@ struct stk_resize_shuffles {
 bool stk_resize_shuffles_fit(const struct stk_resize_axis *plan);
 /* Memory for any axis of so many outputs and taps (a multiple of 4), a multiple of 64. Pure. */
 uint64_t stk_resize_shuffles_bytes(uint32_t count, uint32_t taps_max);
-/* memory: 64-byte aligned, lent for as long as the picks are used. */
+/* memory: 64-byte aligned, valid as long as the picks are used. */
 void stk_resize_shuffles_build(struct stk_resize_shuffles *picks,
                                const struct stk_resize_weights *axis, void *memory);
 

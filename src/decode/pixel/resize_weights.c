@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Beyond so many outputs, only those of the window decide about the fraction bits: the work for
- * one picture stays bounded. */
+ * one image stays bounded. */
 #define SCAN_MAX 65536u
 
 /* torch tries up to so many fraction bits. */
@@ -82,7 +82,7 @@ INLINE uint32_t output_weights_by(double (*filter)(double x), const struct scali
 {
     double center = scaling->scale * ((double)i + 0.5), total = 0.0;
     uint32_t count = span(scaling, i, first_out);
-    double first = (double)*first_out; /* sums of whole numbers are exact */
+    double first = (double)*first_out; /* sums of integers are exact */
 
     for (uint32_t t = 0; t < stride; t++) {
         double place = first + (double)(int32_t)t - center + 0.5;

@@ -19,7 +19,7 @@
 
 struct stk_resize_axis {
     uint32_t source, target;       /* samples are resized to outputs */
-    uint32_t window, window_count; /* of the outputs: what is wanted */
+    uint32_t window, window_count; /* of the outputs: the requested window */
     uint32_t filter;               /* enum stoker_filter */
     bool flip;                     /* the window's outputs run backwards */
 };
@@ -49,9 +49,9 @@ enum stk_resize_weights_mode stk_resize_weights_mode(const struct stk_resize_axi
 uint32_t stk_resize_weights_taps_max(const struct stk_resize_axis *plan);
 /* The samples that the window needs: [*start, *end). Pure. */
 void stk_resize_weights_range(const struct stk_resize_axis *plan, uint32_t *start, uint32_t *end);
-/* Memory that build takes, a multiple of 64. */
+/* Returns the memory that build needs, a multiple of 64. */
 uint64_t stk_resize_weights_bytes(const struct stk_resize_axis *plan, bool wide);
-/* memory: 64-byte aligned, stk_resize_weights_bytes long, lent for as long as the axis is used. */
+/* memory: 64-byte aligned, stk_resize_weights_bytes long, valid as long as the axis is used. */
 void stk_resize_weights_build(struct stk_resize_weights *axis, const struct stk_resize_axis *plan,
                               bool wide, void *memory);
 
@@ -65,10 +65,10 @@ struct stk_resize_subsampling {
     uint32_t pixel;      /* where the pixels' range starts */
     uint32_t start, end; /* out: samples that are needed; axis->first counts from the start */
 };
-/* Memory that compose takes for any such samples, a multiple of 64. */
+/* Returns the memory that compose needs for any such samples, a multiple of 64. */
 uint64_t stk_resize_weights_compose_bytes(const struct stk_resize_axis *plan, bool wide);
 /* As build; plan and pixels: the axis over pixels, which lives as long, and its plan. It is
- * wide where that one has room for it, and of mode FILTER. */
+ * wide if that axis has space for wide weights, and of mode FILTER. */
 void stk_resize_weights_compose(struct stk_resize_weights *axis, const struct stk_resize_axis *plan,
                                 const struct stk_resize_weights *pixels,
                                 struct stk_resize_subsampling *samples, void *memory);

@@ -16,7 +16,7 @@
 
 #include "base/base.h"
 
-/* What the chunks before the picture's data say. */
+/* The content of the chunks before the image data. */
 struct stk_png_frame {
     uint32_t width, height;
     uint32_t color, depth; /* PNG's colour type, and bits a sample */
@@ -26,7 +26,8 @@ struct stk_png_frame {
     uint64_t data_at;        /* the first IDAT chunk, in the file */
 };
 
-/* Reads the chunks up to the first IDAT, their checksums too. False: libpng is to read it. */
+/* Reads the chunks up to the first IDAT and verifies their checksums. Returns false if libpng must
+ * decode the image. */
 bool stk_png_frame_read(struct stk_view bytes, struct stk_png_frame *frame_out);
 
 struct stk_png_box { /* inside the frame */
@@ -38,30 +39,30 @@ uint64_t stk_png_workspace_bytes(const struct stk_png_frame *frame);
 
 struct stk_png_kernels;
 struct stk_png_stream;
-struct stk_png_rows {                      /* a picture in progress */
+struct stk_png_rows {                      /* an image in progress */
     const struct stk_png_kernels *kernels; /* borrowed: static */
     struct stk_png_stream *stream;         /* in the workspace */
-    struct stk_view bytes;                 /* lent until the next begin */
+    struct stk_view bytes;                 /* valid until the next begin */
     uint64_t at;                           /* the next chunk */
     uint64_t row_bytes, used_bytes;        /* of pixels; up to the box's last column */
     uint32_t unit;                         /* bytes from a sample to its left neighbour */
-    uint32_t height, y_end;                /* of the picture; behind the box's last row */
-    uint32_t y, first;                     /* the next row to be given; the box's first */
+    uint32_t height, y_end;                /* of the image; behind the box's last row */
+    uint32_t y, first;                     /* the next row to return; the box's first */
     uint32_t band_first, band_count;       /* rows inflated */
     uint32_t done;                         /* rows of the band taken back from their filters */
-    uint32_t band_rows;                    /* as many as the band has room for */
+    uint32_t band_rows;                    /* the number of rows that the band holds */
     uint8_t *band;                         /* rows of 1 + row_bytes */
     uint8_t *above;                        /* the row before the band */
 };
 
-/* vector: enum stoker_simd. The frame, the file's bytes and the workspace (aligned to 64) stay
- * lent until the next begin. False: this machine has no such vectors. */
+/* vector: enum stoker_simd. The frame, the file's bytes and the workspace (aligned to 64) must stay
+ * valid until the next begin. Returns false if this machine lacks the instruction set. */
 bool stk_png_rows_begin(struct stk_png_rows *rows, const struct stk_png_frame *frame,
                         struct stk_view bytes, const struct stk_png_box *box, void *workspace,
                         uint32_t vector);
-/* The next row of the box: the picture's row as it is in the file from its first column on,
- * right as far as the box's last column; lent until the next call. NULL: ask libpng for this
- * row and those below. */
+/* Returns the next row of the box in file format, from the image's first column to the box's last
+ * column, valid until the next call. Returns NULL if libpng must decode this row and those
+ * below. */
 const uint8_t *stk_png_rows_next(struct stk_png_rows *rows);
 
 #endif

@@ -1,5 +1,5 @@
-/* The chunks of a PNG up to its picture data (PNG specification, 5 and 11); what libpng would warn
- * of, or refuse, is left to it. */
+/* Reads the chunks of a PNG up to its image data (PNG specification, 5 and 11). If libpng would
+ * warn or fail, the image is left to libpng. */
 #include "decode/png/png.h"
 
 #include "decode/png/png_stream.h"
@@ -16,7 +16,7 @@ uint32_t stk_png_crc(const uint8_t *data, uint64_t bytes)
 #define HEADER_BYTES 13u
 #define CHUNK_COUNT_MAX 65536u
 #define PALETTE_BYTES_MAX 768u
-#define SIDE_MAX 1000000u /* libpng's own bound (png_set_user_limits) unless it is told another */
+#define SIDE_MAX 1000000u /* libpng's default bound (see png_set_user_limits) */
 /* Larger ones libpng warns of, as it is set up here (png_set_chunk_malloc_max). */
 #define CHUNK_BYTES_MAX (1u << 20)
 
@@ -75,7 +75,7 @@ static uint32_t count_samples(uint32_t color, uint32_t depth)
     }
 }
 
-/* IHDR: neither interlaced nor with methods that nobody has written down. */
+/* IHDR: not interlaced, and only methods that the specification defines. */
 static bool read_header(struct stk_png_frame *frame, const struct stk_png_chunk *chunk)
 {
     const uint8_t *data = chunk->content.data;

@@ -18,7 +18,8 @@ struct stk_png_kernels {
                           uint32_t unit);
 };
 
-/* vector: enum stoker_simd. NULL: this machine cannot. AUTO never fails. */
+/* vector: enum stoker_simd. Returns NULL if this machine lacks the instruction set. AUTO never
+ * fails. */
 const struct stk_png_kernels *stk_png_kernels_get(uint32_t vector);
 extern const struct stk_png_kernels stk_png_kernels_avx2;
 

@@ -53,7 +53,7 @@ bool stk_png_rows_begin(struct stk_png_rows *rows, const struct stk_png_frame *f
     rows->band = space;
     rows->above = space + band_bytes_of(frame->row_bytes);
     memset(rows->above, 0, rows->used_bytes);
-    /* libpng takes no IDAT as too large that is not larger than the picture. */
+    /* libpng takes no IDAT as too large that is not larger than the image. */
     stk_png_stream_begin(rows->stream, bytes, frame->data_at,
                          stk_max(line_bytes * frame->height, 1u << 20));
     return true;
@@ -83,7 +83,7 @@ static bool fill_band(struct stk_png_rows *rows)
             return false;
         }
     }
-    /* Behind the picture's last row libpng looks for the end of the data. */
+    /* Behind the image's last row libpng looks for the end of the data. */
     return rows->band_first + rows->band_count < rows->height || stk_png_stream_end(rows->stream);
 }
 
@@ -100,7 +100,7 @@ static void skip_rows(struct stk_png_rows *rows)
     }
 }
 
-/* Takes the next row of the band, or four, back from their filters. */
+/* Reverses the filters of the next row of the band, or of the next four. */
 static void unfilter_more(struct stk_png_rows *rows)
 {
     uint32_t i = rows->done;

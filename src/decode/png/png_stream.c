@@ -7,7 +7,7 @@
 
 struct stk_png_stream {
     struct inflate_state state;
-    struct stk_view bytes; /* the file's, lent */
+    struct stk_view bytes; /* borrowed from the file */
     uint64_t at;           /* the next chunk */
     uint64_t chunk_bytes_max;
     bool begun; /* the first byte of the data was seen */
@@ -63,7 +63,8 @@ static bool next_chunk(struct stk_png_stream *stream)
     return true;
 }
 
-/* Inflates what it can. False: damage, or the chunks end before the data does. */
+/* Inflates as much as possible. Returns false if the data is damaged or the chunks end before the
+ * data does. */
 static bool inflate_more(struct stk_png_stream *stream)
 {
     struct inflate_state *state = &stream->state;

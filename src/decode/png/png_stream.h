@@ -1,5 +1,5 @@
-/* decode/png/png_stream.h: reads one chunk; inflates the IDAT chunks as one stream; private to the
- * room.
+/* decode/png/png_stream.h: reads one chunk; inflates the IDAT chunks as one stream; private to this
+ * folder.
  *
  *   chunk_read;   begin -> read ... -> end
  *
@@ -16,16 +16,16 @@ struct stk_png_chunk {
 };
 
 uint32_t stk_png_crc(const uint8_t *data, uint64_t bytes);
-/* False: it is not whole, has no name, or another checksum. */
+/* Returns false if the chunk is incomplete, has an invalid name or a wrong checksum. */
 bool stk_png_chunk_read(struct stk_view bytes, uint64_t at, struct stk_png_chunk *chunk_out);
 
 struct stk_png_stream;
 uint64_t stk_png_stream_bytes(void); /* of one */
 void stk_png_stream_begin(struct stk_png_stream *stream, struct stk_view bytes, uint64_t at,
                           uint64_t chunk_bytes_max);
-/* Exactly so many bytes more. False: damage, or there are not so many. */
+/* Reads exactly this number of bytes. Returns false if the data is damaged or too short. */
 bool stk_png_stream_read(struct stk_png_stream *stream, uint8_t *to, uint64_t bytes);
-/* Whether the data ends here, its checksum right. */
+/* Returns whether the data ends here with a correct checksum. */
 bool stk_png_stream_end(struct stk_png_stream *stream);
 
 #endif

@@ -22,7 +22,7 @@
 
 #define PROGRAM "stoker-decode"
 #define WAIT_BY_PIDFD ((idtype_t)3) /* P_PIDFD, which older headers lack */
-#define FIRST_SAFE 16 /* descriptors from here on are not those that the child is given */
+#define FIRST_SAFE 16               /* descriptors from here on are not passed to the child */
 
 /* A duplicate that does not collide with the numbers which the child gets. */
 static int raise_descriptor(int descriptor)
@@ -148,8 +148,8 @@ int stk_helper_process_stop(struct stk_helper_process *child)
     if (child->process == 0) {
         return 0;
     }
-    /* An end that came before ours is asked for first: afterwards all are by SIGKILL. Somebody's
-     * wait(-1) may have taken it: then nobody knows. */
+    /* Check first whether the helper ended before we kill it: afterwards every exit is by SIGKILL.
+     * If another wait(-1) in the process reaped it, the cause is unknown. */
     if (waitid(WAIT_BY_PIDFD, (id_t)child->handle, &ended, WEXITED | WNOHANG) == 0) {
         if (ended.si_pid == 0) {
             syscall(SYS_pidfd_send_signal, child->handle, SIGKILL, NULL, 0);
@@ -167,8 +167,8 @@ int stk_helper_process_stop(struct stk_helper_process *child)
     return result;
 }
 
-/* The file that holds this code: a program (whose name dladdr takes from argv, so it is asked of
- * the kernel) or a library. */
+/* Finds the file that holds this code: a program or a library. dladdr takes the name of a program
+ * from argv, so the kernel's link is read instead. */
 static bool own_file(char *path, size_t capacity)
 {
     static const char here;

@@ -20,16 +20,16 @@ struct stk_helper_process {
 /* Starts `program` with its end of a socket and `arena` as its only descriptors. */
 int stk_helper_process_start(struct stk_helper_process *child, const char *program, int arena,
                              struct stoker_error *error);
-/* Its memory may grow up to this; beyond, it gets none. */
+/* Limits the memory of the helper; allocations beyond the limit fail. */
 void stk_helper_process_limit_memory(const struct stk_helper_process *child,
                                      uint64_t address_bytes);
-/* CPU time that it has used. */
+/* Returns the CPU time that the helper has used. */
 uint64_t stk_helper_process_cpu_ns(const struct stk_helper_process *child);
-/* Kills it if it still runs. Returns the signal that ended it before, 0 when it ran or left by
- * itself, -1 when nobody knows. */
+/* Kills the helper if it still runs. Returns the signal that ended it earlier, 0 if it was running
+ * or exited, -1 if the cause is unknown. */
 int stk_helper_process_stop(struct stk_helper_process *child);
 
-/* Where the helper lies when no option says it: beside the file this code was loaded from. */
+/* Finds the default path of the helper: beside the file that this code was loaded from. */
 int stk_helper_process_locate(char *path, size_t capacity, struct stoker_error *error);
 
 #endif

@@ -19,7 +19,7 @@
 #include "decode/image/transform_plan.h"
 
 #define STK_HELPER_PROTOCOL 0x73746b05u
-/* Descriptors that a helper begins with, and no others. */
+/* The only descriptors that a helper starts with. */
 #define STK_HELPER_SOCKET 3
 #define STK_HELPER_ARENA 4
 
@@ -39,7 +39,7 @@ struct stk_helper_handshake_reply {
 
 enum stk_helper_request_kind { STK_HELPER_DECODE = 1, STK_HELPER_PARSE };
 
-/* The picture lies at the arena's begin. */
+/* The image is at the start of the arena. */
 struct stk_helper_decode_request {
     uint32_t protocol;
     uint32_t sequence;
@@ -47,20 +47,19 @@ struct stk_helper_decode_request {
     uint32_t transform_count, dtype, layout, exif, planar, pixel_format;
     uint64_t bytes, canvas_offset;
     uint64_t key;
-    uint64_t granted_bytes; /* decode only if it takes no more than this */
+    uint64_t granted_bytes; /* decode only if it needs no more than this */
     uint64_t pixels_max, memory_bytes_max;
     struct stoker_transform transforms[STK_TRANSFORM_PLAN_MAX]; /* only transform_count are sent */
 };
 
-/* The member lies at the arena's begin, then the path and a NUL. */
+/* The member is at the start of the arena, followed by the path and a NUL. */
 struct stk_helper_parse_request {
     uint32_t protocol;
     uint32_t sequence;
-    uint32_t work; /* PARSE */
-    uint32_t encoding,
-        check_only; /* enum stk_value_encoding; 1: only whether it is good as a whole */
+    uint32_t work;                 /* PARSE */
+    uint32_t encoding, check_only; /* enum stk_value_encoding; 1: only checks the complete value */
     uint64_t bytes, path_offset, path_bytes;
-    uint64_t buffer_offset, buffer_bytes; /* for what is packed */
+    uint64_t buffer_offset, buffer_bytes; /* for the packed value */
     uint64_t granted_bytes, memory_bytes_max;
 };
 
@@ -72,7 +71,7 @@ struct stk_helper_reply {
     uint32_t kind;     /* enum stk_helper_reply_kind */
     int32_t status;    /* FAILED */
     uint64_t value;    /* DONE: bytes packed, or stk_image_decoder_decoded_by; NEEDS: bytes; FAILED:
-                          offset in the picture */
+                          offset in the image */
     char what[192], where[768], advice[256]; /* only FAILED sends them */
 };
 

@@ -1,10 +1,9 @@
-/* Jails: one picture or member at a time to the helper, and what comes back, looked at.
- *
- * The helper may be in the hands of whoever made the picture. So: an answer counts only if it is
- * for this command and of a known kind; a status only if a picture can cause it; text is cut and
- * cleaned; the arena is sealed, so that it cannot be made shorter under us; the canvas is read by
- * code that takes any bytes. What else it does (crash, loop, sleep, nonsense) ends the helper and
- * is damage of that picture alone. */
+/* Sandbox workers: sends one image or member at a time to the helper and checks the reply. An
+ * attacker who wrote the image may control the helper. Therefore a reply is accepted only if it is
+ * for this command and of a known kind; a status only if an image can cause it; text is truncated
+ * and sanitised; the arena is sealed so that the helper cannot shrink it; the code that reads the
+ * canvas accepts any bytes. If the helper misbehaves otherwise (crash, loop, sleep, invalid data),
+ * it is killed and only that image is reported as damaged. */
 #include "decode/sandbox/sandbox.h"
 
 #include "base/mem.h"
@@ -25,11 +24,11 @@
 #include <unistd.h>
 
 #define START_MS 10000u /* for a helper to be ready */
-#define SLICE_MS 50u    /* between two looks at a slow picture's clock, and whether it is wanted */
+#define SLICE_MS 50u    /* between two looks at a slow image's clock, and whether it is wanted */
 #define IDLE_MAX 4u     /* a helper that uses no CPU gets this many times the time */
 #define END_MS 1000u    /* for a process whose socket is closed to have ended */
-#define KILLS_MAX 3u    /* a helper killed by others is started again, for the same picture */
-/* Programs and libraries that a helper maps, beside its arena and the picture's memory. */
+#define KILLS_MAX 3u    /* a helper killed by others is started again, for the same image */
+/* Programs and libraries that a helper maps, beside its arena and the image's memory. */
 #define PROGRAM_BYTES (256ull << 20)
 
 struct stk_sandbox {
@@ -46,13 +45,13 @@ struct stk_sandbox_worker {
     int arena; /* memfd */
     uint8_t *memory;
     uint64_t touched_bytes; /* of the arena */
-    uint64_t limit_bytes;   /* memory that the child may take for a picture */
+    uint64_t limit_bytes;   /* memory that the child may take for an image */
     uint64_t starts;
     uint32_t sequence;
     struct stk_helper_reply answer;
 };
 
-/* What an error says, of a picture and of a member that is parsed. */
+/* Error texts for an image and for a parsed member. */
 struct words {
     const char *unwanted, *forbidden, *ended, *crashed, *nonsense, *slow, *otherwise;
 };
@@ -75,7 +74,7 @@ static const struct words of_member = {
     "cannot read the member",
 };
 
-/* One command, whichever it is, and what came of it. */
+/* One command and its result. */
 struct request {
     const struct words *words;
     void *command;
@@ -152,7 +151,7 @@ const char *stk_sandbox_name(const struct stk_sandbox *sandbox)
     return sandbox->name;
 }
 
-/* ---- a jail ---- */
+/* ---- a sandbox worker ---- */
 
 int stk_sandbox_worker_open(struct stk_sandbox_worker **helper_out, struct stk_sandbox *sandbox,
                             struct stoker_error *error)
@@ -175,8 +174,8 @@ int stk_sandbox_worker_open(struct stk_sandbox_worker **helper_out, struct stk_s
     return 0;
 }
 
-/* Sealed: its size is what it is. Sparse: only what is touched takes memory. Not for a fork's
- * child, which has nothing to do with it. */
+/* Sealed: its size cannot change. Sparse: only pages in use take memory. Not inherited by a forked
+ * child. */
 static int arena_open(struct stk_sandbox_worker *helper, struct stoker_error *error)
 {
     uint64_t bytes = helper->sandbox->arena_bytes;
@@ -236,9 +235,9 @@ void stk_sandbox_worker_trim(struct stk_sandbox_worker *helper)
 
 /* ---- waiting ---- */
 
-/* Waits for a message; its bytes in *got_out. The usual way is one call; the rest is looked at
- * where that takes long. The clock is the helper's CPU time, so that neither a loaded nor a stopped
- * machine makes a picture look bad; one that sleeps is given up, too. */
+/* Waits for a message and stores its length in *got_out. The common case is one call; progress is
+ * checked only if it takes long. The clock is the helper's CPU time, so that a loaded or stopped
+ * machine does not make an image fail; a helper that sleeps too long is abandoned as well. */
 static enum outcome receive(struct stk_sandbox_worker *helper, uint32_t timeout_ms,
                             const _Atomic bool *cancelled, void *message, size_t capacity,
                             size_t *got_out)
@@ -290,8 +289,8 @@ static int is_closed(const struct words *words, struct stoker_error *error)
 
 /* ---- starting ---- */
 
-/* A failure here is never the picture's: it has not been seen yet. *killed_out: the helper was
- * killed by somebody else before it was ready. */
+/* A failure here is never caused by the image, which the helper has not read yet. *killed_out:
+ * another process killed the helper before it was ready. */
 static int start(struct stk_sandbox_worker *helper, struct stk_helper_handshake_reply *ready,
                  bool *killed_out, struct stoker_error *error)
 {
@@ -358,7 +357,7 @@ static int nonsense(struct stk_sandbox_worker *helper, const struct words *words
                     "look at it with care: it may be made for that", "%s", what);
 }
 
-/* What stk_image_decode and stk_value_open can answer about what they are given. */
+/* The statuses that stk_image_decode and stk_value_open can return about their input. */
 static bool is_expected_status(int status)
 {
     return status == STOKER_ERROR_CORRUPT || status == STOKER_ERROR_TRUNCATED ||
@@ -427,7 +426,7 @@ static int check_reply(struct stk_sandbox_worker *helper, struct request *reques
 
 /* ---- asking ---- */
 
-/* The command, and what it is about. False: the helper is not there to hear it. */
+/* Sends the command and its input. Returns false if the helper is gone. */
 static bool send_request(struct stk_sandbox_worker *helper, const struct request *request)
 {
     uint64_t limit = helper->sandbox->arena_bytes + PROGRAM_BYTES + request->memory_bytes_max;
@@ -455,7 +454,7 @@ static int too_slow(const struct stk_sandbox_worker *helper, const struct words 
                     "given up after %u ms", helper->sandbox->timeout_ms);
 }
 
-/* One attempt. *killed_out: the helper was killed by somebody else. */
+/* One attempt. *killed_out: another process killed the helper. */
 static int attempt(struct stk_sandbox_worker *helper, struct request *request, bool *killed_out,
                    struct stoker_error *error)
 {
@@ -516,7 +515,7 @@ static int serve(struct stk_sandbox_worker *helper, struct request *request,
     return status;
 }
 
-/* ---- pictures ---- */
+/* ---- images ---- */
 
 uint64_t stk_sandbox_worker_arena_bytes(const struct stk_sandbox_decode_job *job)
 {

@@ -19,29 +19,30 @@
 
 #include "decode/image/image_decode.h"
 
-struct stk_sandbox;        /* what an engine's jails share */
+struct stk_sandbox;        /* shared by the sandbox workers of an engine */
 struct stk_sandbox_worker; /* a worker's helper process */
 
 struct stk_sandbox_options {
     const char *helper;   /* path of the program; NULL: beside this library or command */
-    uint64_t arena_bytes; /* of a jail: most that a picture and its pixels take */
-    uint32_t timeout_ms;  /* CPU time for one picture */
+    uint64_t arena_bytes; /* per sandbox worker: maximum bytes of an image and its pixels */
+    uint32_t timeout_ms;  /* CPU time for one image */
     uint32_t vector;      /* enum stoker_simd */
 };
 
-/* Starts a helper once, to know that it can be: what cannot be had is said here. */
+/* Starts a helper once to check that it can start; reports features that are missing. */
 int stk_sandbox_open(struct stk_sandbox **sandbox_out, const struct stk_sandbox_options *options,
                      struct stoker_error *error);
-void stk_sandbox_close(struct stk_sandbox *sandbox); /* after its jails */
-/* Pictures under way and later ones answer CLOSED, soon. */
+void stk_sandbox_close(struct stk_sandbox *sandbox); /* call after its workers are closed */
+/* Current and later images return CLOSED soon after this call. */
 void stk_sandbox_stop(struct stk_sandbox *sandbox);
-/* What the kernel enforces, for people. Lends until close. */
+/* Describes what the kernel enforces, as text for users, valid until close. */
 const char *stk_sandbox_name(const struct stk_sandbox *sandbox);
 
 int stk_sandbox_worker_open(struct stk_sandbox_worker **helper_out, struct stk_sandbox *sandbox,
                             struct stoker_error *error);
 void stk_sandbox_worker_close(struct stk_sandbox_worker *helper); /* kills the helper */
-/* Process id of the helper, 0 when none runs; helpers started so far. For tests. */
+/* Returns the process id of the helper, 0 if none runs, and the number of helpers started so far.
+ * For tests. */
 int stk_sandbox_worker_process(const struct stk_sandbox_worker *helper);
 uint64_t stk_sandbox_worker_starts(const struct stk_sandbox_worker *helper);
 
@@ -50,36 +51,37 @@ struct stk_sandbox_decode_job {
     struct stk_view bytes;
     uint64_t key;
     uint64_t granted_bytes;        /* of memory, by the caller's budget */
-    const _Atomic bool *cancelled; /* nobody wants it any more: CLOSED. NULL: never */
+    const _Atomic bool *cancelled; /* set when the request is cancelled: CLOSED. NULL: never */
     uint64_t needed_bytes;         /* out, with -EAGAIN */
-    const uint8_t *canvas;         /* out; lent until the next call */
-    uint32_t decoded_by;           /* out: what the helper says of stk_image_decoder_decoded_by */
+    const uint8_t *canvas;         /* out; valid until the next call */
+    uint32_t decoded_by;           /* out: stk_image_decoder_decoded_by as the helper reports it */
 };
 
-/* Bytes of the arena that this job touches. */
+/* Returns the bytes of the arena that this job uses. */
 uint64_t stk_sandbox_worker_arena_bytes(const struct stk_sandbox_decode_job *job);
-/* 0: job->canvas is there for stk_image_decode_convert. -EAGAIN: it takes more memory than was
- * granted. CORRUPT, too, when the decoder crashed, was too slow or talked nonsense; errno values
- * and CLOSED (within 0.1 s) are about this machine, not about the picture. */
+/* Returns 0 on success (job->canvas is ready for stk_image_decode_convert), -EAGAIN if the image
+ * needs more memory than was granted, CORRUPT also if the decoder crashed, was too slow or sent
+ * invalid data. errno values and CLOSED (within 0.1 s) concern this machine, not the image. */
 int stk_sandbox_worker_decode(struct stk_sandbox_worker *helper, struct stk_sandbox_decode_job *job,
                               struct stoker_error *error);
 
 struct stk_sandbox_parse_job {
     uint32_t encoding; /* enum stk_value_encoding: JSON, MSGPACK, NPZ */
-    bool check_only;   /* only whether it is good as a whole, see stk_value_validate */
+    bool check_only;   /* only checks the complete value, see stk_value_validate */
     struct stk_view bytes;
     const char *path;      /* of an npz: the array's name; else not looked at */
-    uint64_t buffer_bytes; /* of the arena, for what is packed */
+    uint64_t buffer_bytes; /* of the arena, for the packed value */
     uint64_t granted_bytes, memory_bytes_max;
     const _Atomic bool *cancelled;
-    uint64_t needed_bytes;  /* out, with -EAGAIN; more than is packed */
-    struct stk_view packed; /* out, but for `whole`; for stk_value_deserialize; lent as a canvas */
+    uint64_t needed_bytes; /* out, with -EAGAIN; more than is packed */
+    struct stk_view
+        packed; /* out, except `whole`; for stk_value_deserialize; valid as long as a canvas */
 };
 
-/* As stk_sandbox_worker_decode. MISSING, too: an npz has no such array. */
+/* As stk_sandbox_worker_decode. Also returns MISSING if an npz has no such array. */
 int stk_sandbox_worker_parse(struct stk_sandbox_worker *helper, struct stk_sandbox_parse_job *job,
                              struct stoker_error *error);
-/* Between pictures: gives the arena's memory back. */
+/* Call between images: frees the arena's memory. */
 void stk_sandbox_worker_trim(struct stk_sandbox_worker *helper);
 
 #endif

@@ -1,4 +1,4 @@
-/* Random reads of packed shards: segments between access points, unpacked whole and kept. */
+/* Random reads of packed shards: unpacks full segments between access points and caches them. */
 #include "index/seek/segment_cache.h"
 
 #include "base/mem.h"

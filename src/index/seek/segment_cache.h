@@ -3,11 +3,11 @@
  *   read(shard, offset) -> segments --kept--------------------> copied
  *                                   \--unpacked, sum checked--/
  *
- * A segment is unpacked as a whole, by one thread; others that want it wait for that one. The
- * order mixes samples of some blocks, so segments are kept: where all of a window's fit, each is
+ * One thread unpacks a full segment; other threads that need it wait for that thread. The
+ * order mixes samples of some blocks, so segments are cached: where all of a window's fit, each is
  * unpacked about once an epoch.
  * Owner: the data set. Threads: any.
- * Memory: kept segments, from the budget, and given back when others want it; while one is
+ * Memory: cached segments, from the budget, freed when others need it; while one is
  * unpacked 160 KiB and the library's. Bound: bytes_max kept; beyond the budget only what threads
  * have in hand, a segment each. */
 #ifndef INDEX_SEEK_SEGMENT_CACHE_H
@@ -20,24 +20,24 @@
 #define STK_SEGMENT_CACHE_SEGMENTS_MAX 1024u
 
 struct stk_segment_cache_options {
-    uint64_t bytes_max;              /* of kept segments */
+    uint64_t bytes_max;              /* of cached segments */
     uint64_t decompressed_bytes_max; /* of a shard */
     uint32_t decompression_ratio_max;
-    const struct stk_budget_hooks *grant; /* of what libraries take; lent */
+    const struct stk_budget_hooks *grant; /* of library allocations; borrowed */
 };
 
 struct stk_segment_cache;
 
-/* io, budget: lent until close. */
+/* io and budget must stay valid until close. */
 int stk_segment_cache_open(struct stk_segment_cache **cache_out, struct stk_io *io,
                            struct stk_budget *budget,
                            const struct stk_segment_cache_options *options,
                            struct stoker_error *error);
 void stk_segment_cache_close(struct stk_segment_cache *cache);
-/* Frees what is only kept; the bytes. */
+/* Frees the cached segments that are not in use. Returns the bytes freed. */
 uint64_t stk_segment_cache_trim(struct stk_segment_cache *cache);
 
-/* A shard that stk_index_is_random_access, and its open file; lent for a read. */
+/* A shard for which stk_index_is_random_access holds, and its open file; borrowed for one read. */
 struct stk_segment_cache_source {
     const struct stk_index *index;
     struct stk_file *file;
@@ -49,12 +49,12 @@ struct stk_segment_buffer {
     size_t bytes, got; /* got: out */
 };
 
-/* Fills the room from the offset on (of unpacked bytes); fewer bytes only where the shard ends.
- * CORRUPT: the shard, or its access points, are not what was indexed. */
+/* Fills the buffer from the offset (in unpacked bytes) on; fewer bytes only at the end of the
+ * shard. Returns CORRUPT if the shard or its access points differ from those indexed. */
 int stk_segment_cache_read(struct stk_segment_cache *cache,
                            const struct stk_segment_cache_source *from, uint64_t offset,
                            struct stk_segment_buffer *buffer, struct stoker_error *error);
-/* So far, over all shards. */
+/* Returns the total number of bytes unpacked so far, for all shards. */
 uint64_t stk_segment_cache_decompressed_bytes(const struct stk_segment_cache *cache);
 
 #endif
