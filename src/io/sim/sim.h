@@ -42,14 +42,14 @@ struct stk_sim_rule {
     uint64_t latency_ns;
 };
 
-/* Opens an empty simulation. The same seed gives the same faults. */
+/* Opens an empty simulation. The same seed causes the same faults. */
 int stk_sim_open(struct stk_io **io_out, uint64_t seed, const struct stk_io_options *options,
                  struct stoker_error *error);
 /* The operations of all files of this simulation. A test may replace some of them before other
  * threads use the files. */
 struct stk_file_ops *stk_sim_file_ops(struct stk_io *io);
 /* Adds a file with a copy of the bytes, and its parents; data NULL: a directory. A relative path
- * starts at the root. Returns 0, -ENOMEM, -EEXIST or -ENOTDIR. */
+ * starts at the root. Returns 0 on success, -ENOMEM, -EEXIST or -ENOTDIR. */
 int stk_sim_add(struct stk_io *io, const char *path, const void *data, size_t bytes);
 /* Adds a link path -> target, which may be a loop. */
 int stk_sim_add_link(struct stk_io *io, const char *path, const char *target);
@@ -72,7 +72,8 @@ void stk_sim_kill_nth(struct stk_io *io, uint64_t n);
  * What survives: bytes that were synced, under names whose directory was synced after they changed;
  * and all files that the test added. All else is lost: a truncated file is empty, and so is a file
  * whose name was synced but not its data. (kill_nth without a crash is the other extreme: all
- * survives. crash_partial does either, name by name.) Returns 0 or -ENOMEM. */
+ * survives. crash_partial does either, name by name.) Returns 0 on success, -ENOMEM if there is no
+ * memory. */
 int stk_sim_crash(struct stk_io *io);
 /* The same, but each name that changed after its directory was synced is, by the seed, the old or
  * the new one, as on a real disk. A rename within a directory happened or did not happen. */

@@ -441,7 +441,7 @@ static void node_free(struct stk_sim *sim, struct stk_sim_node *node)
     stk_free(node);
 }
 
-/* The same hash as of the whole path, byte by byte. */
+/* Returns the hash of the complete path, computed byte by byte. */
 static uint64_t hash_below(const struct stk_sim *sim, const struct stk_sim_node *directory,
                            const char *name)
 {

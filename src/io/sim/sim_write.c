@@ -1,4 +1,4 @@
-/* Writing in the simulated file system: as io/write.h says, with faults and power cuts. */
+/* Writes in the simulated file system: implements io/write.h, with faults and power cuts. */
 #include "io/sim/sim_private.h"
 
 #include "base/mem.h"

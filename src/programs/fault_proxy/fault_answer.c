@@ -292,7 +292,7 @@ static void end_answer(struct stk_fault_answer *answer, const struct stk_fault_r
     stk_fault_text_deinit(body);
 }
 
-/* Appends a page of two keys that says that there are more. */
+/* Appends a page of two keys. The page reports that more keys follow. */
 static void add_list(struct stk_fault_text *body, const struct stk_fault_rule *rule,
                      const struct stk_fault_request *request)
 {
@@ -468,7 +468,7 @@ static const char *default_code(uint32_t status)
     }
 }
 
-/* RFC 9110, 5.6.7; names in English whatever the locale. */
+/* RFC 9110, 5.6.7. The names are English in every locale. */
 static void date_text(char out[DATE_BYTES], int64_t wall_seconds)
 {
     static const char days[7][4] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};

@@ -32,11 +32,12 @@ void stk_fault_text_add(struct stk_fault_text *text, const char *format, ...)
 void stk_fault_text_bytes(struct stk_fault_text *text, const void *data, size_t bytes);
 void stk_fault_text_deinit(struct stk_fault_text *text);
 
-/* Generates the response of a rule. wall_seconds: the current time. Returns 0, or -ENOMEM. */
+/* Generates the response of a rule. wall_seconds: the current time. Returns 0 on success, or
+ * -ENOMEM. */
 int stk_fault_answer_make(struct stk_fault_answer *answer, const struct stk_fault_rule *rule,
                           const struct stk_fault_request *request, bool to_head,
                           int64_t wall_seconds);
-/* Generates a response with an S3 error body. Returns 0, or -ENOMEM. */
+/* Generates a response with an S3 error body. Returns 0 on success, or -ENOMEM. */
 int stk_fault_answer_error(struct stk_fault_answer *answer, uint32_t status, const char *code,
                            const char *message, bool to_head);
 void stk_fault_answer_deinit(struct stk_fault_answer *answer);

@@ -540,7 +540,7 @@ static bool begin_close(struct stk_fault_connection *connection, uint64_t now_ns
     int unsent = 0;
 
     connection->from_client.at =
-        connection->from_client.end; /* read and thrown away: closing before would reset */
+        connection->from_client.end; /* read and discarded: closing earlier would reset */
     if (connection->phase == STK_FAULT_CONNECTION_STALL) {
         return stall(connection, now_ns);
     }

@@ -82,7 +82,8 @@ struct stk_fault_connection {
     struct stk_fault_exchange exchange;
 };
 
-/* Takes ownership of the client's descriptor, also on failure. Returns 0, or a negative errno. */
+/* Takes ownership of the client's descriptor, also on failure. Returns 0 on success, or a
+ * negative errno. */
 int stk_fault_connection_open(struct stk_fault_connection **connection_out,
                               struct stk_fault_config *config, int client, uint64_t number,
                               uint64_t now_ns);

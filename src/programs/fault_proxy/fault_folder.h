@@ -19,7 +19,8 @@ struct stk_fault_folder_body {
     uint64_t offset, bytes;
 };
 
-/* Generates the response, which may be an error. folder: its descriptor. Returns 0, or -ENOMEM. */
+/* Generates the response, which may be an error. folder: its descriptor. Returns 0 on success,
+ * or -ENOMEM. */
 int stk_fault_folder_answer(struct stk_fault_answer *answer, struct stk_fault_folder_body *body_out,
                             int folder, const struct stk_fault_head *head,
                             const struct stk_fault_request *request);

@@ -23,15 +23,15 @@ struct stk_fault_proxy { /* zeroed, with listener and config.folder -1: not open
     uint64_t numbers;
 };
 
-/* Resolves "127.0.0.1:8080" or "[::1]:8080" to the first address of the host. Returns 0, or a
- * negative status. */
+/* Resolves "127.0.0.1:8080" or "[::1]:8080" to the first address of the host. Returns 0 on
+ * success, or a negative status. */
 int stk_fault_proxy_resolve(const char *place, struct sockaddr_storage *address_out,
                             socklen_t *bytes_out, struct stoker_error *error);
-/* Listens; port 0: any. place_out: the address, as text. proxy->config and links_max must be set.
- * Returns 0, or a negative status. */
+/* Listens; port 0: any. place_out: the address, as text. proxy->config and links_max must be
+ * set. Returns 0 on success, or a negative status. */
 int stk_fault_proxy_open(struct stk_fault_proxy *proxy, const char *place, char place_out[96],
                          struct stoker_error *error);
-/* Runs until a signal handler sets *stop. Returns 0, or a negative status. */
+/* Runs until a signal handler sets *stop. Returns 0 on success, or a negative status. */
 int stk_fault_proxy_run(struct stk_fault_proxy *proxy, const volatile sig_atomic_t *stop,
                         struct stoker_error *error);
 void stk_fault_proxy_close(struct stk_fault_proxy *proxy);

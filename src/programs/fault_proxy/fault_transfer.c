@@ -100,9 +100,9 @@ uint64_t stk_fault_transfer_allowed(const struct stk_fault_connection *connectio
     return rate * (passed_ms / 1000) + rate * (passed_ms % 1000) / 1000;
 }
 
-/* ---- both ways between client and server ---- */
+/* ---- both directions between client and server ---- */
 
-/* Returns the bytes of the request's body that a slow reader takes now. */
+/* Returns the number of body bytes that a slow reader accepts now. */
 static size_t may_read(struct stk_fault_connection *connection)
 {
     struct stk_fault_exchange *now = &connection->exchange;
@@ -245,7 +245,8 @@ static bool pump_answer(struct stk_fault_connection *connection)
     return taken > 0;
 }
 
-/* The server closed a connection that was kept alive, before it saw the request: once more. */
+/* Sends the request again if the server closed a reused connection before it read the
+ * request. */
 static bool retry_upstream(struct stk_fault_connection *connection)
 {
     struct stk_fault_exchange *now = &connection->exchange;

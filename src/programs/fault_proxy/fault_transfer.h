@@ -23,7 +23,7 @@ int64_t stk_fault_transfer_receive(int descriptor, struct stk_tls_connection *tl
 
 /* Returns the number of bytes that the rule's rate allows until now. */
 uint64_t stk_fault_transfer_allowed(const struct stk_fault_connection *connection, uint64_t now_ns);
-/* Starts to connect. Returns 0, or a negative errno. */
+/* Starts to connect. Returns 0 on success, or a negative errno. */
 int stk_fault_transfer_connect(struct stk_fault_connection *connection);
 void stk_fault_transfer_close(
     struct stk_fault_connection *connection); /* closes the connection to the server */

@@ -161,7 +161,7 @@ static int hexadecimal(uint8_t byte)
     return byte >= 'a' && byte <= 'f' ? byte - 'a' + 10 : -1;
 }
 
-/* One byte of the line before a chunk. */
+/* Processes one byte of the line before a chunk. */
 static int chunk_size_step(struct stk_fault_body *body, uint8_t byte)
 {
     int digit = hexadecimal(byte);
@@ -226,7 +226,7 @@ static int chunk_step(struct stk_fault_body *body, uint8_t byte)
     return -1;
 }
 
-/* Up to and with the first empty line; 0: it is not there yet. */
+/* Returns the bytes up to and including the first empty line, or 0 if it has not arrived. */
 static size_t head_bytes(struct stk_view bytes)
 {
     size_t limit = stk_min(bytes.bytes, STK_FAULT_HEAD_BYTES_MAX);

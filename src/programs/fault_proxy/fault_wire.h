@@ -51,10 +51,11 @@ int stk_fault_head_parse(struct stk_fault_head *head_out, struct stk_view bytes,
 /* Returns the value of a header (case-insensitive name); {NULL, 0} if there is none. */
 struct stk_view stk_fault_header(const struct stk_fault_head *head, const char *name);
 bool stk_fault_view_equals(struct stk_view view, const char *text); /* case-insensitive */
-/* Parses a whole number. Returns false if it is none, or too large. */
+/* Parses a decimal integer. Returns false if the text is not an integer or the value is too
+ * large. */
 bool stk_fault_number(struct stk_view text, uint64_t *value_out);
-/* Determines how the body after a head ends. to_head: the head responds to HEAD. Returns 0, or a
- * negative status. */
+/* Determines how the body after a head ends. to_head: the head responds to HEAD. Returns 0 on
+ * success, or a negative status. */
 int stk_fault_body_init(struct stk_fault_body *body_out, const struct stk_fault_head *head,
                         bool request, bool to_head, struct stoker_error *error);
 /* Returns how many of the bytes belong to the body, and sets body->done at its end; a negative

@@ -61,7 +61,7 @@ static bool is(struct stk_view name, const char *text)
            strncasecmp((const char *)name.data, text, name.bytes) == 0;
 }
 
-/* The better of what is there and what is new. */
+/* Replaces the checksum if the new one is better. */
 static void add_checksum(struct stk_checksum *checksum, uint32_t kind, struct stk_view text,
                          uint32_t parts)
 {
@@ -76,7 +76,7 @@ static void add_checksum(struct stk_checksum *checksum, uint32_t kind, struct st
 static uint32_t kind_of(struct stk_view name)
 {
     for (uint32_t kind = 1; kind < STK_CHECKSUM_KINDS; kind++) {
-        if (kind != STK_CHECKSUM_GIT_BLOB && is(name, kinds[kind].name)) { /* which no list tells */
+        if (kind != STK_CHECKSUM_GIT_BLOB && is(name, kinds[kind].name)) { /* in no list */
             return kind;
         }
     }
@@ -118,19 +118,19 @@ static void read_list(struct stk_checksum *checksum, struct stk_view list)
 
 /* ---- dialects ---- */
 
-/* What is found on the way through the headers. */
+/* The values that are found while the headers are parsed. */
 struct parsed_headers {
     struct stk_response_checksums *seals;
     bool all, tag;
-    bool composite;             /* the type that S3 tells */
+    bool composite;             /* the type that S3 reports */
     struct stk_checksum joined; /* of more than one part's sums: not of the body as it comes */
     bool stored_gzip, gzip;     /* Google: as it is stored, as it comes */
     bool sealed_otherwise;      /* encrypted: then an ETag is no MD5 */
     struct stk_view etag;
 };
 
-/* "c29tZQ==-12": of how many parts it is, which is cut off; 0: of none. False: of a strange number.
- */
+/* Parses "c29tZQ==-12": cuts off the number of parts, 0 if there is none. Returns false if the
+ * number is invalid. */
 static bool read_parts(struct stk_view *value, uint32_t *parts)
 {
     const uint8_t *dash = value->bytes ? memchr(value->data, '-', value->bytes) : NULL;
@@ -191,7 +191,7 @@ static void read_google(struct parsed_headers *parsed_headers, struct stk_view n
     }
 }
 
-/* Microsoft writes the same number with its lowest byte first. */
+/* Microsoft writes the bytes of the number in little-endian order. */
 static void read_azure(struct parsed_headers *parsed_headers, struct stk_view name,
                        struct stk_view value)
 {
@@ -230,8 +230,9 @@ static void choose_checksums(struct parsed_headers *parsed_headers, uint32_t dia
     struct stk_response_checksums *seals = parsed_headers->seals;
 
     if (dialect == STK_CHECKSUM_FROM_AWS) {
-        /* Of a range S3 tells the sum of a part which the range is, if it is one, and of what was
-         * put together of sums a sum of sums. Other servers tell that of the whole. */
+        /* For a range, S3 reports the checksum of a part only if the range is that part. For an
+         * object with a composite checksum, S3 reports the checksum of checksums. Other servers
+         * report the checksum of the complete object. */
         seals->unreliable = seals->body.kind && (parsed_headers->composite ? seals->body.parts == 0
                                                                            : !parsed_headers->all);
         seals->object = parsed_headers->all && !seals->unreliable ? seals->body : seals->object;
@@ -240,7 +241,7 @@ static void choose_checksums(struct parsed_headers *parsed_headers, uint32_t dia
         }
     } else {
         seals->unreliable =
-            seals->body.kind == STK_CHECKSUM_MD5 && !parsed_headers->all; /* or of the whole */
+            seals->body.kind == STK_CHECKSUM_MD5 && !parsed_headers->all; /* or of the object */
         if (parsed_headers->stored_gzip && !parsed_headers->gzip) {
             seals->object =
                 (struct stk_checksum){0}; /* unpacked on the way: it is of other bytes */
@@ -253,7 +254,8 @@ static void choose_checksums(struct parsed_headers *parsed_headers, uint32_t dia
     }
 }
 
-/* Digits in quotes: 32 are what a store makes of an object that was written at once. */
+/* Reads digits in quotes. Stores set an ETag of 32 digits for an object that one request
+ * wrote. */
 static bool read_tag(struct stk_view etag, uint32_t kind, struct stk_checksum *checksum)
 {
     struct stk_checksum found = {.kind = kind};
@@ -330,7 +332,7 @@ struct stk_checksum stk_checksum_of_hf_etag(const struct stk_http_response *answ
          !read_tag(tag, STK_CHECKSUM_GIT_BLOB, &found))) {
         return found;
     }
-    /* Mirrors (Pulp's) tell the commit where they know no better. */
+    /* Mirrors such as Pulp report the commit if they have no better value. */
     if (stk_http_header(answer, "X-Repo-Commit", &commit) && commit.bytes == tag.bytes - 2 &&
         memcmp(commit.data, tag.data + 1, commit.bytes) == 0) {
         return (struct stk_checksum){.kind = STK_CHECKSUM_NONE};
@@ -339,7 +341,7 @@ struct stk_checksum stk_checksum_of_hf_etag(const struct stk_http_response *answ
     return found;
 }
 
-/* ---- seals of bytes ---- */
+/* ---- checksums of bytes ---- */
 
 static void put(struct stk_checksum *checksum, uint64_t value)
 {

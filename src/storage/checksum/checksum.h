@@ -1,7 +1,7 @@
 /* storage/checksum/checksum.h: checksums that servers report in headers: parsed, compared, and
  * combined over ranges.
  *
- *   headers --stk_checksum_read_headers--> checksum of the body, of the whole object
+ *   headers --stk_checksum_read_headers--> checksum of the body, of the object
  *   body --stk_checksum_compute--> its checksum, to be compared
  *   ranges in any order --stk_range_coverage_add--> complete: verified, or a mismatch
  *
@@ -52,19 +52,20 @@ enum stk_checksum_provider {
 
 struct stk_response_checksums {
     struct stk_checksum body;   /* of the response body */
-    struct stk_checksum object; /* of the whole object */
-    /* Some servers send this header with the checksum of other bytes than the body: of a part of
-     * the range, or of the whole object. */
+    struct stk_checksum object; /* of the complete object */
+    /* Some servers send this header with the checksum of bytes other than the body: of a part of
+     * the range, or of the complete object. */
     bool unreliable;
 };
 
-/* Reads the checksums of a response 200 or 206. dialect: enum stk_checksum_provider. all: the body
- * is the whole object. tag: if there is no checksum, an ETag that is an MD5 is used. */
+/* Reads the checksums of a response 200 or 206. dialect: enum stk_checksum_provider. all: the
+ * body is the complete object. tag: if there is no checksum, an ETag that is an MD5 is used. */
 void stk_checksum_read_headers(struct stk_response_checksums *checksums_out,
                                const struct stk_http_response *answer, uint32_t dialect, bool all,
                                bool tag);
-/* Reads the checksum of a whole file from a response of Hugging Face's hub, also from its redirect:
- * the server that has the bytes sends an unrelated ETag. NONE if there is none. */
+/* Reads the checksum of a complete file from a response of Hugging Face's hub, also from its
+ * redirect: the server that stores the bytes sends an unrelated ETag. Returns NONE if there is no
+ * checksum. */
 struct stk_checksum stk_checksum_of_hf_etag(const struct stk_http_response *answer);
 /* The checksum of bytes; twice: the checksum of that checksum, as S3 has it for an object of one
  * part.

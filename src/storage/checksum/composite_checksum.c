@@ -15,13 +15,13 @@ struct stk_composite_checksum {
     void *owner;
     uint32_t count, number; /* parts; the one at hand, from 1; 0: none yet */
     uint64_t begin, end;    /* of the one at hand */
-    uint64_t step;          /* parts seem to be as large; 0: each is asked for */
-    bool lost;              /* it is not known where they end */
+    uint64_t step;          /* assumed size of parts; 0: ask reads each */
+    bool lost;              /* the ends of parts are unknown */
     bool second;            /* pass */
     struct stk_checksum_state part, parts;
     struct stk_checksum part_told, last; /* of the part at hand; of the one before it, as it came */
     struct stk_composite_checksum_mismatch wrong;
-    uint64_t crc, first_crc; /* CRC64 of what came in this pass, in the first */
+    uint64_t crc, first_crc; /* CRC64 of the bytes of this pass, in the first pass */
     uint8_t *sums;           /* SUM_BYTES a part; owned */
 };
 
@@ -63,7 +63,7 @@ void stk_composite_checksum_free(struct stk_composite_checksum *whole)
     }
 }
 
-/* Whether the parts may all be as large as the first, but the last. */
+/* Returns whether all parts except the last may have the size of the first part. */
 static bool are_equal_parts(const struct stk_composite_checksum *whole, uint64_t step)
 {
     uint64_t before, all;
@@ -72,7 +72,7 @@ static bool are_equal_parts(const struct stk_composite_checksum *whole, uint64_t
            stk_multiply(step, whole->count, &all) && before < whole->bytes && whole->bytes <= all;
 }
 
-/* Whether a part can be so large at its place. Only the last may be empty. */
+/* Returns whether a part can have this size at its position. Only the last may be empty. */
 static bool part_fits(const struct stk_composite_checksum *whole,
                       const struct stk_composite_checksum_part *part_info)
 {
@@ -84,7 +84,7 @@ static bool part_fits(const struct stk_composite_checksum *whole,
            (parts_left <= 1 || part_info->bytes < left);
 }
 
-/* Of the part at hand; or it is lost. */
+/* Finds the end of the current part, or sets `lost`. */
 static int find_end(struct stk_composite_checksum *whole)
 {
     struct stk_composite_checksum_part part_info = {.offset = UINT64_MAX};
@@ -135,7 +135,8 @@ static void begin_parts(struct stk_composite_checksum *whole)
                        (uint64_t)whole->count * stk_checksum_bytes(whole->want.kind));
 }
 
-/* A server's word on one part is looked at only where the whole is wrong: to find which it is. */
+/* Compares a part with the server's checksum only if the complete object differs, to find the
+ * damaged part. */
 static bool differs(const struct stk_checksum *part_info, const struct stk_checksum *came)
 {
     return part_info->kind == came->kind && part_info->parts == 0 &&
@@ -196,7 +197,7 @@ int stk_composite_checksum_add(struct stk_composite_checksum *whole, struct stk_
     return status;
 }
 
-/* The sums differ: are the parts as they seemed to be? */
+/* The checksums differ: checks whether the parts have the assumed sizes. */
 static int check_parts(struct stk_composite_checksum *whole)
 {
     for (uint32_t i = 0; i < whole->count; i++) {
@@ -253,7 +254,7 @@ int stk_composite_checksum_verify(struct stk_composite_checksum *whole)
         }
         return verdict;
     }
-    if (whole->second && whole->crc != whole->first_crc) { /* what came at first was damaged */
+    if (whole->second && whole->crc != whole->first_crc) { /* damaged in the first pass */
         for (uint32_t i = 0; i < 8; i++) {
             crcs[0].sum[i] = (uint8_t)(whole->crc >> (56 - 8 * i));
             crcs[1].sum[i] = (uint8_t)(whole->first_crc >> (56 - 8 * i));

@@ -1,4 +1,4 @@
-/* storage/checksum/composite_checksum.h: verifies checksums of a whole object that cannot be
+/* storage/checksum/composite_checksum.h: verifies checksums of an object that cannot be
  * combined from checksums of ranges. Needs the bytes in order.
  *
  *   expected checksum --new--> bytes in order --add--> ... --verify--> verified, mismatch or
@@ -7,11 +7,11 @@
  * That is SHA-256, SHA-1 or MD5 of all bytes, or S3's checksum of an object that was written in
  * parts: the checksum of the parts' checksums, of any kind:
  * https://docs.aws.amazon.com/AmazonS3/latest/userguide/checking-object-integrity-upload.html
- * The size of the first part is asked for. If all parts may have it, that is assumed until the
- * checksum differs; then the other parts are asked for. If their sizes differ, all bytes are needed
+ * ask reads the size of the first part. If all parts may have it, that is assumed until the
+ * checksum differs; then ask reads the other parts. If their sizes differ, all bytes are needed
  * once more. Responses are not trusted: if sizes do not add up, the result is unknown.
  * Owner: its opener. Threads: one at a time. Memory: 32 bytes a part.
- * Bound: STK_COMPOSITE_CHECKSUM_PARTS_MAX parts; each is asked for at most twice. */
+ * Bound: STK_COMPOSITE_CHECKSUM_PARTS_MAX parts; ask reads each at most twice. */
 #ifndef STORAGE_CHECKSUM_COMPOSITE_CHECKSUM_H
 #define STORAGE_CHECKSUM_COMPOSITE_CHECKSUM_H
 
@@ -34,14 +34,15 @@ enum stk_composite_checksum_result {
                                        more */
 };
 
-/* The damaged range: one part if the server reports checksums of parts, else the whole object. */
+/* The damaged range: one part if the server reports checksums of parts, else the complete
+ * object. */
 struct stk_composite_checksum_mismatch {
-    uint32_t part; /* from 1; 0: the whole object */
+    uint32_t part; /* from 1; 0: the complete object */
     uint64_t first, last;
     struct stk_checksum want, got;
 };
 
-/* ask: reads part `number` (from 1) from the server; may wait. It returns 0,
+/* ask: reads part `number` (from 1) from the server; may wait. It returns 0 on success,
  * STOKER_ERROR_UNSUPPORTED if the server does not report parts, or an error that the calling add or
  * verify returns. Returns NULL if there is no memory. */
 struct stk_composite_checksum *stk_composite_checksum_new(
@@ -49,11 +50,11 @@ struct stk_composite_checksum *stk_composite_checksum_new(
     int (*ask)(void *owner, uint32_t number, struct stk_composite_checksum_part *part_out),
     void *owner);
 void stk_composite_checksum_free(struct stk_composite_checksum *whole); /* NULL is allowed */
-/* Adds the bytes after those that were added last; at most the bytes of the object. Returns 0 or an
- * error of ask. */
+/* Adds the bytes that follow the last added bytes, at most to the end of the object. Returns 0
+ * on success, or an error of ask. */
 int stk_composite_checksum_add(struct stk_composite_checksum *whole, struct stk_view bytes);
-/* After all bytes: returns enum stk_composite_checksum_result (RESTART at most once) or an error of
- * ask. */
+/* Call after all bytes are added. Returns enum stk_composite_checksum_result (RESTART at most
+ * once), or an error of ask. */
 int stk_composite_checksum_verify(struct stk_composite_checksum *whole);
 void stk_composite_checksum_get_mismatch(const struct stk_composite_checksum *whole,
                                          struct stk_composite_checksum_mismatch *mismatch_out);

@@ -17,7 +17,7 @@ struct stk_range_coverage {
     pthread_mutex_t lock;
     struct {
         struct stk_checksum want; /* its kind alone while `guessed` */
-        bool guessed; /* nobody told yet: pieces are summed by the kind that is likely */
+        bool guessed;             /* the kind is unknown: pieces use the likely kind */
         bool wrong;
         struct piece *pieces; /* by offset, with gaps between; owned */
         uint32_t count, capacity;
@@ -94,7 +94,7 @@ static uint64_t combine(uint32_t kind, uint64_t first, uint64_t second, uint64_t
                : stk_crc32_combine((uint32_t)first, (uint32_t)second, bytes);
 }
 
-/* How many pieces begin before it. */
+/* Returns the number of pieces that begin before it. */
 static uint32_t find_locked(const struct stk_range_coverage *coverage, uint64_t offset)
 {
     uint32_t low = 0, high = coverage->locked.count;
@@ -120,7 +120,7 @@ static bool is_new_locked(const struct stk_range_coverage *coverage, uint32_t at
            (at == coverage->locked.count || offset + bytes <= pieces[at].offset);
 }
 
-/* False: there is no room for another. */
+/* Returns false if there is no room for another piece. */
 static bool insert_locked(struct stk_range_coverage *coverage, uint32_t at,
                           const struct piece *piece)
 {
@@ -144,7 +144,7 @@ static bool insert_locked(struct stk_range_coverage *coverage, uint32_t at,
     return true;
 }
 
-/* The piece number `at` and the next become one, if they touch. */
+/* Joins piece `at` and the next piece if they touch. */
 static void join_locked(struct stk_range_coverage *coverage, uint32_t at)
 {
     struct piece *first = &coverage->locked.pieces[at], *second = first + 1;
@@ -192,13 +192,13 @@ enum stk_range_coverage_result stk_range_coverage_add(struct stk_range_coverage 
     wanted = kind != STK_CHECKSUM_NONE && !coverage->locked.wrong &&
              is_new_locked(coverage, find_locked(coverage, offset), offset, bytes.bytes);
     pthread_mutex_unlock(&coverage->lock);
-    if (wanted) { /* without the lock: it takes its time */
+    if (wanted) { /* without the lock, because it takes long */
         checksum = stk_checksum_compute(kind, false, bytes);
         piece.crc = crc_of(&checksum);
     }
     pthread_mutex_lock(&coverage->lock);
     at = find_locked(coverage, offset);
-    wanted = wanted && coverage->locked.want.kind == kind; /* not told to be another meanwhile */
+    wanted = wanted && coverage->locked.want.kind == kind; /* the kind was not changed meanwhile */
     if (wanted && !coverage->locked.wrong && is_new_locked(coverage, at, offset, bytes.bytes) &&
         insert_locked(coverage, at, &piece)) {
         join_locked(coverage, at);

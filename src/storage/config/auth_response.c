@@ -26,7 +26,7 @@ static bool copy_value(const struct stk_auth_field *field, json_t *value);
 static void wipe(json_t *value);
 static bool number_at(const char **text, unsigned digits, int *value_out);
 
-/* Jansson's parser has copies of its own of what it reads. */
+/* Jansson's parser makes its own copies of the text that it reads. */
 static void free_json(void *memory)
 {
     if (is_secret) {
@@ -36,7 +36,8 @@ static void free_json(void *memory)
     }
 }
 
-/* Whoever gave Jansson another memory than the C library's knows what becomes of it. */
+/* Replaces only the C library's allocator: an allocator that the process has set stays in
+ * use. */
 static void hook_allocator(void)
 {
     json_malloc_t allocates;
@@ -116,7 +117,7 @@ static int on_start(void *owner, const struct stk_xml_element *element)
     return 0;
 }
 
-/* Text of several lines could end a header. */
+/* A text of several lines could end a header early. */
 static int on_end(void *owner, const struct stk_xml_element *element)
 {
     struct search *search = owner;
@@ -318,7 +319,7 @@ static bool copy_text(const struct stk_auth_field *field, json_t *value)
     if (!json_is_string(value) || bytes >= field->out_bytes ||
         memchr(json_string_value(value), 0, bytes) ||
         (field->kind != STK_AUTH_FIELD_LINES && strpbrk(json_string_value(value), "\r\n"))) {
-        return false; /* text of several lines does not belong into a header */
+        return false; /* a header cannot contain a text of several lines */
     }
     memcpy(field->out, json_string_value(value), bytes + 1);
     return true;
@@ -391,8 +392,8 @@ static bool copy_value(const struct stk_auth_field *field, json_t *value)
     return false;
 }
 
-/* Strings were copied out: what Jansson keeps of them is overwritten before it frees it. Only
- * objects in objects: answers about credentials have no lists of secrets. */
+/* Overwrites strings before Jansson frees them; the caller has copied them. Visits only objects
+ * in objects: responses about credentials have no lists of secrets. */
 static void wipe(json_t *value)
 {
     const char *name;

@@ -35,8 +35,8 @@ struct stk_auth_field {
     size_t out_bytes; /* if out is text */
 };
 
-/* Returns 0, STOKER_ERROR_FORMAT with the name of the field that is missing or wrong, or
- * STOKER_ERROR_LIMIT. what: "the answer of the metadata service", for errors. */
+/* Returns 0 on success, STOKER_ERROR_FORMAT with the name of the field if it is missing or
+ * wrong, or STOKER_ERROR_LIMIT. what: "the answer of the metadata service", for errors. */
 int stk_auth_response_json(struct stk_view text, const struct stk_auth_field *fields, size_t count,
                            const char *what, struct stoker_error *error);
 /* Copies the text of the first <name> element of a document. False: there is none, it has elements

@@ -181,7 +181,7 @@ static int load(struct stk_ini *ini, const char *path, struct stoker_error *erro
     return status;
 }
 
-/* The last section of that kind and name, as it is written. */
+/* Returns the last section of that kind and name, with its original text. */
 static const char *section_of(const struct stk_aws_profile *profiles, const char *kind,
                               const char *name)
 {

@@ -20,8 +20,9 @@ struct stk_aws_profile { /* zeroed: no files */
     bool named; /* selected by the caller or the environment: it must exist */
 };
 
-/* Reads both files; a missing file is empty. profile NULL: the environment selects one. Returns 0,
- * STOKER_ERROR_MISSING if the selected profile is in neither file, errors of stk_ini_parse. */
+/* Reads both files; a missing file is empty. profile NULL: the environment selects one. Returns
+ * 0 on success, STOKER_ERROR_MISSING if the selected profile is in neither file, errors of
+ * stk_ini_parse. */
 int stk_aws_profile_open(struct stk_aws_profile *profiles, const char *profile,
                          struct stoker_error *error);
 void stk_aws_profile_close(struct stk_aws_profile *profiles);

@@ -68,8 +68,8 @@ void stk_ini_deinit(struct stk_ini *ini)
     *ini = (struct stk_ini){0};
 }
 
-/* Where the entry is, or would be. A file of nothing but names would take minutes, were each sought
- * among all. */
+/* Returns the slot of the entry, or the slot where it would be inserted. A hash table is used
+ * because a linear search would take minutes for a file that contains only names. */
 static uint32_t *slot_of(const struct stk_ini *ini, const char *section, const char *name)
 {
     uint64_t hash = stk_xxh3_64(section, strlen(section));
@@ -201,7 +201,7 @@ static int begin_option(struct reader *reader, struct stk_view line, struct stok
                : 0;
 }
 
-/* The last value lies at the end of the text: it grows in place. */
+/* The last value is at the end of the text, so it grows in place. */
 static void continue_value(struct reader *reader, struct stk_view line)
 {
     char *text = reader->ini->text;
@@ -227,7 +227,7 @@ static int add_entry(struct reader *reader, const char *name, const char *value)
     return 0;
 }
 
-/* Room for twice as many, and four slots for each, so that few are full. */
+/* Doubles the capacity, with four slots for each entry, so that collisions are rare. */
 static int grow(struct stk_ini *ini)
 {
     size_t capacity = ini->capacity ? 2 * ini->capacity : 32;
@@ -254,7 +254,7 @@ static int grow(struct stk_ini *ini)
     return 0;
 }
 
-/* Copies into the text, which has room for all of it. */
+/* Copies into the text, which has enough capacity. */
 static const char *copy_text(struct reader *reader, struct stk_view text, bool lower)
 {
     char *at = reader->ini->text + reader->used;

@@ -31,8 +31,8 @@ struct stk_ini { /* zeroed: empty */
     size_t slot_count;
 };
 
-/* Returns 0, STOKER_ERROR_FORMAT with the number of the bad line (never its text), -ENOMEM, or
- * STOKER_ERROR_LIMIT. */
+/* Returns 0 on success, STOKER_ERROR_FORMAT with the number of the bad line (never its text),
+ * -ENOMEM, or STOKER_ERROR_LIMIT. */
 int stk_ini_parse(struct stk_ini *ini, struct stk_view text, struct stoker_error *error);
 void stk_ini_deinit(struct stk_ini *ini);
 bool stk_ini_has(const struct stk_ini *ini, const char *section);

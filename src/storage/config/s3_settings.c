@@ -9,7 +9,7 @@
 
 #define ATTEMPTS_MAX 100u
 
-/* As botocore's partitions have them. */
+/* The same partitions as in botocore. */
 static const struct stk_aws_partition clouds[] = {
     {"cn-", "aws-cn", "amazonaws.com.cn", "api.amazonwebservices.com.cn", false},
     {"us-gov-", "aws-us-gov", "amazonaws.com", "api.aws", false},
@@ -20,13 +20,13 @@ static const struct stk_aws_partition clouds[] = {
     {"us-isof-", "aws-iso-f", "csp.hci.ic.gov", "api.aws.hci.ic.gov", true}};
 static const struct stk_aws_partition usual = {"", "aws", "amazonaws.com", "api.aws", false};
 
-/* The texts of a setting, and what each means; NULL ends it. */
+/* The texts of a setting and their values. NULL ends the list. */
 struct word {
     const char *text;
     uint32_t value;
 };
 
-/* botocore takes "true" alone for yes; the others are what people write. */
+/* botocore accepts only "true" for yes. Users also write the other texts. */
 static const struct word flag[] = {
     {"true", STK_FLAG_YES}, {"1", STK_FLAG_YES}, {"yes", STK_FLAG_YES}, {"false", STK_FLAG_NO},
     {"0", STK_FLAG_NO},     {"no", STK_FLAG_NO}, {"", STK_FLAG_NO},     {NULL, 0}};
@@ -38,8 +38,8 @@ static const struct word addressing[] = {{"auto", STK_S3_ADDRESSING_AUTO},
                                          {"path", STK_S3_ADDRESSING_PATH},
                                          {"virtual", STK_S3_ADDRESSING_VIRTUAL},
                                          {NULL, 0}};
-/* Manners are our own (storage/throttle/throttle.h), whatever the mode: no more than a check of its
- * name. */
+/* The mode has no effect: storage/throttle/throttle.h has the rules for rates. Only the name of
+ * the mode is checked. */
 static const struct word modes[] = {{"legacy", 0}, {"standard", 0}, {"adaptive", 0}, {NULL, 0}};
 
 #define AT(field) (uint32_t)offsetof(struct stk_s3_settings, field)
@@ -70,9 +70,9 @@ static const struct row {
      AT(verify_when_required)},
 };
 
-/* A setting's text as somebody wrote it, and where. */
+/* The text of a setting, and the place where it is set. */
 struct setting_text {
-    const char *text; /* NULL: nobody */
+    const char *text; /* NULL: not set */
     char inner[64];   /* room for one of "s3 =" */
     char where[STK_AWS_PROFILE_PATH_BYTES + 64];
 };
@@ -88,7 +88,7 @@ static bool remove_part(char *text, const char *part);
 int stk_s3_settings_read(const struct stk_aws_profile *profiles, struct stk_s3_settings *settings,
                          struct stoker_error *error)
 {
-    /* It alone asks for more than the general setting, and never for less. */
+    /* This setting can only enable what the general setting does not enable. */
     static const struct row dual = {NULL, NULL, "use_dualstack_endpoint", flag, AT(dual_stack)};
     struct stk_s3_settings more = {0};
     struct setting_text setting_text;
@@ -147,7 +147,7 @@ static int find_inner(const struct stk_aws_profile *profiles, const char *name,
                      : 0;
 }
 
-/* No error repeats the text: it may be a secret on the wrong line. */
+/* Errors do not contain the text: it may be a secret on the wrong line. */
 static int parse_setting(const struct row *row, const struct setting_text *setting_text,
                          struct stk_s3_settings *settings, struct stoker_error *error)
 {
@@ -261,7 +261,7 @@ static void endpoint_variable(const char *service, char *variable, size_t variab
     }
 }
 
-/* Whether endpoints that are configured are looked at: 1, 0 or a filled error. */
+/* Returns 1 if configured endpoints are used, 0 if they are ignored, or a filled error. */
 static int uses_endpoints(const struct stk_aws_profile *profiles, struct stoker_error *error)
 {
     static const struct row row = {"AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
@@ -277,7 +277,8 @@ static int uses_endpoints(const struct stk_aws_profile *profiles, struct stoker_
     return status < 0 ? status : settings.ignore_endpoints != STK_FLAG_YES;
 }
 
-/* Of the services section that the profile names. As the other functions here. */
+/* Searches the services section that the profile names. Returns the same values as the other
+ * functions of this file. */
 static int find_in_services(const struct stk_aws_profile *profiles, const char *service,
                             struct stk_service_endpoint *endpoint, struct stoker_error *error)
 {

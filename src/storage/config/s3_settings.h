@@ -6,7 +6,7 @@
  * A variable takes precedence over the profile's own value, and that over its "s3 =" section. A
  * value that a setting does not know is an error, never the default: requests of a user who
  * mistypes "true" for FIPS must not go to another endpoint. Owner: values. Threads: any. Memory:
- * none is kept. Bound: the arrays below. */
+ * none is retained. Bound: the arrays below. */
 #ifndef STORAGE_CONFIG_S3_SETTINGS_H
 #define STORAGE_CONFIG_S3_SETTINGS_H
 
@@ -54,8 +54,8 @@ struct stk_s3_settings {   /* zeroed: nothing is set */
     char ca_file[STK_AWS_PROFILE_PATH_BYTES]; /* PEM; empty: not set */
 };
 
-/* Returns 0, STOKER_ERROR_ARGUMENT for an unknown value (with its variable, or file and line), or
- * STOKER_ERROR_LIMIT for one that is too long. */
+/* Returns 0 on success, STOKER_ERROR_ARGUMENT for an unknown value (with its variable, or file
+ * and line), or STOKER_ERROR_LIMIT for one that is too long. */
 int stk_s3_settings_read(const struct stk_aws_profile *profiles,
                          struct stk_s3_settings *settings_out, struct stoker_error *error);
 

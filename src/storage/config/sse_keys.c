@@ -100,7 +100,7 @@ int stk_sse_keys_add(struct stk_sse_keys *sse_keys, struct stk_view text, const 
     char where[512];
     int status = 0;
 
-    if (text.bytes == KEY_BYTES) { /* no line that tells one is so short */
+    if (text.bytes == KEY_BYTES) { /* no line with a key is so short */
         return add(sse_keys, (struct stk_view){0}, text.data, from, error);
     }
     for (uint32_t number = 1; next < end && status == 0; number++) {
@@ -122,7 +122,7 @@ int stk_sse_keys_add(struct stk_sse_keys *sse_keys, struct stk_view text, const 
     return status;
 }
 
-/* The key stands behind the last blank: a prefix may hold some. */
+/* The key follows the last blank: a prefix may contain blanks. */
 static int add_line(struct stk_sse_keys *sse_keys, struct stk_view line, const char *where,
                     struct stoker_error *error)
 {
@@ -173,7 +173,7 @@ static int digit(uint8_t c, uint32_t base)
                                                 : -1;
 }
 
-/* 64 digits of hex, or 43 of base64 and '=', whose last two bits are none. */
+/* Accepts 64 hexadecimal digits, or 43 of base64 and '=' if the last two bits are 0. */
 static bool read_key(struct stk_view text, uint8_t key[KEY_BYTES])
 {
     bool hex = text.bytes == 2 * KEY_BYTES;
@@ -209,7 +209,7 @@ const struct stk_sse_key *stk_sse_keys_find(const struct stk_sse_keys *sse_keys,
     for (uint32_t i = 0; i < sse_keys->count; i++) {
         const char *prefix = sse_keys->keys[i].prefix, *rest = prefix + bucket_bytes;
         size_t bytes = strlen(prefix);
-        /* An ARN in a bucket's stead may have a '/' of its own. */
+        /* An ARN in place of a bucket may contain a '/'. */
         bool fits = bytes == 0 ||
                     (strncmp(prefix, bucket, bucket_bytes) == 0 &&
                      (!*rest || (*rest == '/' && strncmp(key, rest + 1, strlen(rest + 1)) == 0)));

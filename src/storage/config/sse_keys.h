@@ -29,8 +29,8 @@ struct stk_sse_keys {
     uint32_t count;
 };
 
-/* Reads the keys that the environment names. Returns 0, STOKER_ERROR_MISSING, _LIMIT or _FORMAT; no
- * error contains a key. */
+/* Reads the keys that the environment names. Returns 0 on success, STOKER_ERROR_MISSING, _LIMIT
+ * or _FORMAT; no error contains a key. */
 int stk_sse_keys_open(struct stk_sse_keys *sse_keys, struct stoker_error *error);
 /* Adds the keys of a text; from: "STOKER_SSE_C_KEY", for errors. */
 int stk_sse_keys_add(struct stk_sse_keys *sse_keys, struct stk_view text, const char *from,

@@ -29,8 +29,8 @@ struct stk_sso_token {
 /* Zeroed, on the heap; NULL: no memory. */
 struct stk_sso_token *stk_sso_token_open(void);
 void stk_sso_token_close(struct stk_sso_token *token); /* wipes; NULL is allowed */
-/* name: the session, or a start URL. Returns 0, STOKER_ERROR_MISSING if there is no token, or
- * STOKER_ERROR_FORMAT. */
+/* name: the session, or a start URL. Returns 0 on success, STOKER_ERROR_MISSING if there is no
+ * token, or STOKER_ERROR_FORMAT. */
 int stk_sso_token_load(const char *name, struct stk_sso_token *token, struct stoker_error *error);
 /* Replaces the file atomically, readable by its owner alone. Returns 0 or -errno. */
 int stk_sso_token_save(const struct stk_sso_token *token);

@@ -148,7 +148,7 @@ int stk_auth_request_fail(const struct stk_auth_request *auth, const char *what,
                     auth->code, code[0] ? ", " : "", code);
 }
 
-/* Its text, what it says of its server, and nothing of an answer before it. */
+/* Copies the text and the server's headers, and nothing of an earlier response. */
 static void copy_response(struct stk_auth_request *auth, const struct stk_http_response *answer,
                           const struct stk_http_request *request)
 {
@@ -172,7 +172,8 @@ static void copy_response(struct stk_auth_request *auth, const struct stk_http_r
     auth->text[auth->text_bytes] = 0;
 }
 
-/* Doubled each time; of many who ask at once, half of it at random. */
+/* Doubles with each try. Half of the time is random, so that many clients do not retry at
+ * once. */
 static uint64_t backoff_ns(const struct stk_credential_chain *search, uint32_t tries)
 {
     uint32_t first_ms = search->options->backoff_ms;
@@ -182,8 +183,8 @@ static uint64_t backoff_ns(const struct stk_credential_chain *search, uint32_t t
     return wait_ms - stk_mix64(stk_clock_wall_ns()) % (wait_ms / 2 + 1);
 }
 
-/* Codes that come with 400 and 403 as well. STS says IDPCommunicationError where it did not reach
- * the identity's own provider. */
+/* Codes of throttling that services also send with 400 and 403. STS reports
+ * IDPCommunicationError if it did not reach the identity provider. */
 static bool is_throttle(const char *code)
 {
     static const char *const codes[] = {"Throttling",

@@ -81,7 +81,7 @@ static int environment_keys(struct stk_credential_chain *search, struct stk_cred
     return status < 0 ? status : 1;
 }
 
-/* botocore: a profile that the program names goes before the environment. */
+/* As in botocore, a profile that the program names takes precedence over the environment. */
 static int from_environment(struct stk_credential_chain *search, struct stk_credentials *found,
                             struct stoker_error *error)
 {
@@ -105,7 +105,7 @@ static void log_location(const struct stk_aws_profile *profiles, const char *pro
              stk_aws_profile_location(profiles, profile, name, where, sizeof where));
 }
 
-/* Keys that stand in a profile as they are, of the file that `get` reads. */
+/* Reads keys that the profile contains, from the file that `get` reads. */
 static int from_file(struct stk_credential_chain *search, profile_getter *get, const char *path,
                      struct stk_credentials *found, struct stoker_error *error)
 {
@@ -257,8 +257,8 @@ static int from_source(struct stk_credential_chain *search, const char *source, 
                     profile);
 }
 
-/* Fails where the profile's source cannot be meant; *next_out: the profile to look at next, NULL:
- * the credential_source. */
+/* Fails if the source of the profile is invalid. *next_out: the next profile, NULL: the
+ * credential_source. */
 static int check_role(const struct stk_aws_profile *profiles, const char *profile, unsigned depth,
                       const char **next_out, struct stoker_error *error)
 {
@@ -285,7 +285,8 @@ static int check_role(const struct stk_aws_profile *profiles, const char *profil
                 : 0;
 }
 
-/* Down the source_profiles to the first keys, then up again, a role at a time. */
+/* Follows the source_profiles to the first keys, then assumes the roles in reverse order, one at
+ * a time. */
 static int from_role(struct stk_credential_chain *search, struct stk_credentials *found,
                      struct stoker_error *error)
 {
@@ -415,7 +416,7 @@ static int from_sso(struct stk_credential_chain *search, struct stk_credentials 
 
 /* ---- services of the machine ---- */
 
-/* Keys in JSON, as the metadata services of instances and containers tell them. */
+/* Parses keys in JSON, as the metadata services of instances and containers report them. */
 static int read_keys(struct stk_auth_request *auth, const char *what, struct stk_credentials *found,
                      struct stoker_error *error)
 {
@@ -512,7 +513,7 @@ static int from_container(struct stk_credential_chain *search, struct stk_creden
                      : stk_auth_request_fail(auth, "the container's endpoint",
                                              "check the task's role, or the pod's", error);
     }
-    if (full) { /* the host alone: a path may be what opens it */
+    if (full) { /* only the host: the path may be a secret */
         stk_url_redact_short(full, shown, sizeof shown);
         host = strstr(shown, "://");
         host = host ? host + 3 : shown;
@@ -549,7 +550,8 @@ static bool metadata_number(const struct stk_aws_profile *profiles, const char *
     return *number > 0 && *end == 0;
 }
 
-/* 1: they may be asked. 0: they are switched off, or no number of the settings is one. */
+/* Returns 1 if the service may be used, 0 if it is disabled or a number in the settings is
+ * invalid. */
 int stk_ec2_metadata_find(struct stk_credential_chain *search, struct stk_ec2_metadata *service,
                           struct stoker_error *error)
 {
@@ -595,7 +597,7 @@ struct stk_auth_request *stk_ec2_metadata_request(uint32_t method,
                  (int)(bytes - (service->base[bytes - 1] == '/')), service->base, path);
         auth->direct = true;
         auth->total_ms = auth->connect_ms = service->timeout_ms;
-        /* Most machines have no such service; one that gave a token has. */
+        /* Most machines do not have this service. If the service returned a token, it exists. */
         auth->tries = method == STK_HTTP_PUT ? service->tries
                                              : stk_max(service->tries, STK_CREDENTIAL_CHAIN_TRIES);
         stk_auth_request_add_header(
@@ -605,8 +607,9 @@ struct stk_auth_request *stk_ec2_metadata_request(uint32_t method,
     return auth;
 }
 
-/* Version 2 only: a token first. Version 1 gives keys to whoever makes the machine send a GET.
- * 1: its text is the token. 0: nobody is there, or nobody who says so answers. */
+/* Requests a token, as version 2 requires. Version 1 is not used: it returns keys to any program
+ * that makes the machine send a GET. Returns 1 if the response text is the token, 0 if no service
+ * responds or the response is not that of a metadata service. */
 static int metadata_token(struct stk_credential_chain *search,
                           const struct stk_ec2_metadata *service,
                           struct stk_auth_request **token_out)
@@ -636,8 +639,9 @@ static int metadata_token(struct stk_credential_chain *search,
     return 0;
 }
 
-/* The name of the role into role->text. 1; 0: there is none. A machine that gave a token and then
- * does not say whether it has a role is in trouble: whoever goes on unsigned would be wrong. */
+/* Stores the name of the role in role->text. Returns 1 on success, 0 if there is no role. If the
+ * service returned a token but does not report whether there is a role, the service has failed: the
+ * search must not continue without a signature. */
 static int metadata_role(struct stk_credential_chain *search, struct stk_auth_request *role,
                          struct stoker_error *error)
 {

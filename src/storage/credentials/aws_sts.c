@@ -19,7 +19,7 @@
 #define SSO_AHEAD_S 900u /* as botocore: refreshed so long before its end */
 #define CLOCK_S 30
 
-/* Where STS is, and how a request to it is signed. */
+/* The endpoint of STS, and how a request to it is signed. */
 struct sts_endpoint {
     char url[STK_AUTH_REQUEST_URL_BYTES];
     char host[256], path[512];
@@ -62,7 +62,7 @@ int stk_sts_assume_role(struct stk_credential_chain *search, struct stk_sts_role
     return status < 0 ? status : 1;
 }
 
-/* *skew_s: from our clock to the server's, as far as is known; told anew by a refusal. */
+/* *skew_s: server clock minus local clock, as far as known; a refusal updates it. */
 static int request_role(struct stk_credential_chain *search, const struct stk_sts_role *role,
                         const struct sts_endpoint *sts_endpoint, int64_t *skew_s,
                         struct stk_credentials *found, struct stoker_error *error)
@@ -145,7 +145,7 @@ int stk_sts_sso(struct stk_credential_chain *search, const struct stk_sts_sso *s
     return status < 0 ? status : 1;
 }
 
-/* The region's own endpoint; without a region the one of all, in us-east-1. */
+/* Sets the endpoint of the region, or without a region the global one, in us-east-1. */
 static int set_default_host(const struct stk_aws_profile *profiles,
                             struct sts_endpoint *sts_endpoint, struct stoker_error *error)
 {
@@ -313,7 +313,8 @@ int stk_sts_read_role(const struct stk_auth_request *auth, const char *from,
     return 0;
 }
 
-/* The token in SSO's cache; of a session, and near its end, refreshed first. */
+/* Reads the token from SSO's cache. A token of a session is refreshed first if it expires
+ * soon. */
 static int sso_token(struct stk_credential_chain *search, const struct stk_sts_sso *sso,
                      struct stk_sso_token *token, struct stoker_error *error)
 {
@@ -324,7 +325,8 @@ static int sso_token(struct stk_credential_chain *search, const struct stk_sts_s
 
     if (status == 0 && sso->session && token->expires_s < now_s + SSO_AHEAD_S) {
         status = sso_refresh(search, sso, token, &why);
-        /* Where another process was quicker its token is there by now; else the old one may do. */
+        /* If another process refreshed the token first, that token is in the cache; else the old
+         * one may work. */
         status = status < 0 ? stk_sso_token_load(name, token, error) : 0;
     }
     if (status == 0 && token->expires_s <= now_s) {

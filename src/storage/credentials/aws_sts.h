@@ -30,8 +30,9 @@ struct stk_sts_sso {
 /* Replaces the keys of the source in *found by those of the role. Returns 1 or an error. */
 int stk_sts_assume_role(struct stk_credential_chain *search, struct stk_sts_role *role,
                         struct stk_credentials *found, struct stoker_error *error);
-/* The URL of a service of SSO ("oidc", "portal.sso"): as configured, or by its region. Returns 0,
- * STOKER_ERROR_ARGUMENT if no token may be sent there, errors of stk_s3_settings_endpoint. */
+/* The URL of a service of SSO ("oidc", "portal.sso"): as configured, or by its region. Returns 0
+ * on success, STOKER_ERROR_ARGUMENT if no token may be sent there, errors of
+ * stk_s3_settings_endpoint. */
 int stk_sts_sso_url(struct stk_credential_chain *search, const char *service, const char *region,
                     char *out, size_t out_bytes, struct stoker_error *error);
 /* Reads the keys of a role or a session out of the response. Returns 0 or STOKER_ERROR_FORMAT. */

@@ -83,7 +83,7 @@ static int from_account_key(struct stk_credential_chain *search, struct stk_cred
     const char *key = stk_environment_get("AZURE_STORAGE_KEY");
     int status;
 
-    /* As adlfs and object_store name them. */
+    /* The variables have the same names as in adlfs and object_store. */
     account = account ? account : stk_environment_get("AZURE_STORAGE_ACCOUNT_NAME");
     key = key ? key : stk_environment_get("AZURE_STORAGE_ACCOUNT_KEY");
 
@@ -249,7 +249,7 @@ static int from_workload(struct stk_credential_chain *search, struct stk_credent
     return status;
 }
 
-/* Who gives tokens to managed identities, in azure-identity's order. */
+/* The services that issue tokens to managed identities, in azure-identity's order. */
 struct identity {
     const char *place; /* "a virtual machine"; static */
     const char *endpoint, *header, *secret, *version, *client_name;
@@ -292,7 +292,8 @@ static void find_identity(struct identity *identity)
     }
 }
 
-/* 1: found. 0: a virtual machine's service that is not there, or knows of no identity. */
+/* Returns 1 if a token was found, 0 if a virtual machine's service does not exist or has no
+ * identity. */
 static int send_managed(struct stk_credential_chain *search, struct stk_auth_request *auth,
                         const struct identity *identity, struct stk_credentials *found,
                         struct stoker_error *error)
@@ -318,7 +319,7 @@ static int send_managed(struct stk_credential_chain *search, struct stk_auth_req
     return status < 0 ? status : read_token(auth, "the identity service", found, error);
 }
 
-/* Of an App Service's container, a job of Azure ML, or a virtual machine. */
+/* Finds the token of an App Service container, a job of Azure ML, or a virtual machine. */
 static int from_managed(struct stk_credential_chain *search, struct stk_credentials *found,
                         struct stoker_error *error)
 {
@@ -343,7 +344,7 @@ static int from_managed(struct stk_credential_chain *search, struct stk_credenti
              client ? "=" : "", client ? client : "");
     auth->direct = true;
     auth->retry_not_found = true;
-    if (identity.fixed) { /* elsewhere nobody is there, and that is to be found out soon */
+    if (identity.fixed) { /* on other machines no service responds: fail soon */
         auth->tries = 1;
         auth->total_ms = auth->connect_ms = METADATA_MS;
     }

@@ -88,12 +88,12 @@ void stk_auth_request_add_header(struct stk_auth_request *auth, const char *name
                                  const char *value);
 /* Appends "name=value" to a form, encoded; false: it is full. */
 bool stk_auth_request_add_field(struct stk_auth_request *auth, const char *name, const char *value);
-/* Sends the request, with retries if they may help (429, 5xx, error codes of throttling). Returns 0
- * with any status code, an error if there was no response, STOKER_ERROR_UNSUPPORTED without
- * search->options->http. what: "the metadata service", for the error. */
+/* Sends the request, with retries if they may help (429, 5xx, error codes of throttling).
+ * Returns 0 on success, with any status code, STOKER_ERROR_UNSUPPORTED if search->options->http is
+ * not set, or an error if there was no response. what: "the metadata service", for the error. */
 int stk_auth_request_send(struct stk_credential_chain *search, struct stk_auth_request *auth,
                           const char *what, struct stoker_error *error);
-/* Whether the response asks to try again later. */
+/* Returns whether the response requests a later retry. */
 bool stk_auth_request_is_busy(const struct stk_auth_request *auth);
 /* Server clock minus local clock in seconds; 0 if it is unknown or less than 30 s. */
 int64_t stk_auth_request_skew_s(const struct stk_auth_request *auth);
@@ -129,18 +129,18 @@ int stk_credential_process_run(const char *command, char *out, size_t out_bytes,
  * closed or there are too many. Words are in text, which has the length of the command and 1. */
 int stk_credential_process_split(const char *command, char *text, char **words, int words_max);
 
-/* Reads a small file with a secret, without white space at its end. Returns 0, STOKER_ERROR_MISSING
- * or STOKER_ERROR_LIMIT. */
+/* Reads a small file with a secret, without white space at its end. Returns 0 on success,
+ * STOKER_ERROR_MISSING or STOKER_ERROR_LIMIT. */
 int stk_credential_chain_read_file(const char *path, char *out, size_t out_bytes, const char *what,
                                    struct stoker_error *error);
 /* Whether a URL of plain HTTP is on this machine: a loopback address, or localhost. */
 bool stk_credential_chain_is_loopback_url(const char *url);
-/* Returns 0, or STOKER_ERROR_ARGUMENT unless stk_credentials_url_is_private. what: where the URL is
- * set. */
+/* Returns 0 on success, STOKER_ERROR_ARGUMENT if stk_credentials_url_is_private is false. what:
+ * the place where the URL is set. */
 int stk_credential_chain_require_private(const char *url, const char *what,
                                          struct stoker_error *error);
-/* Copies a credential of one line. Returns 0, or STOKER_ERROR_LIMIT if it does not fit. what: where
- * it is set. */
+/* Copies a credential of one line. Returns 0 on success, STOKER_ERROR_LIMIT if it does not fit.
+ * what: the place where it is set. */
 int stk_credential_chain_copy_text(const char *text, char *out, size_t out_bytes, const char *what,
                                    struct stoker_error *error);
 

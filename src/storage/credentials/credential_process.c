@@ -52,7 +52,7 @@ int stk_credential_process_run(const char *command, char *out, size_t out_bytes,
     }
     status = read_output(output, out, out_bytes, used_out);
     if (status < 0) {
-        kill(-process, SIGKILL); /* a group of its own: its children too */
+        kill(-process, SIGKILL); /* its own process group, so that its children are in it */
     }
     if (wait_end(process, &ended) < 0) {
         status = -ETIMEDOUT;
@@ -125,7 +125,7 @@ int stk_credential_process_split(const char *command, char *text, char **words, 
     }
 }
 
-/* Its output comes by a socket; it reads nothing, and its errors are not shown. */
+/* Its output arrives through a socket. It reads no input, and its errors are not shown. */
 static int start(char *const *words, pid_t *process, int *output)
 {
     posix_spawn_file_actions_t actions;

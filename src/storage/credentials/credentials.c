@@ -216,7 +216,7 @@ int stk_credential_provider_explain(const struct stk_credential_options *options
 
 /* ---- lifetime and refresh ---- */
 
-/* The remaining and the whole lifetime. */
+/* Computes the remaining and the total lifetime. */
 static void lifetime(const struct stk_credentials *who, uint64_t begun_ns, uint64_t *left_out,
                      uint64_t *life_out)
 {

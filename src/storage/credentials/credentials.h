@@ -123,9 +123,9 @@ int stk_credential_provider_try_get(struct stk_credential_provider *provider,
  * again, unless that happened already. */
 void stk_credential_provider_invalidate(struct stk_credential_provider *provider,
                                         uint64_t generation);
-/* The server denied an anonymous request. Returns true if the provider was anonymous only because a
- * metadata service had not responded: the service is asked again, so the request should be retried.
- */
+/* Called when the server denied an anonymous request. Returns true if the provider was anonymous
+ * only because a metadata service had not responded: the provider queries the service again, so the
+ * caller should retry the request. */
 bool stk_credential_provider_retry_anonymous(struct stk_credential_provider *provider,
                                              uint64_t generation);
 void stk_credentials_wipe(struct stk_credentials *credentials);

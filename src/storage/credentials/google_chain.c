@@ -40,7 +40,7 @@ struct file {
     char universe[128];   /* empty: Google's own */
     char delegates[2048]; /* each behind a '\n' */
     uint64_t life_s;      /* of who is impersonated */
-    const char *scope;    /* that is asked for */
+    const char *scope;    /* the requested scope */
     struct file *source;  /* whose credentials request the token; NULL: its own */
 };
 
@@ -49,7 +49,7 @@ static int from_file(struct stk_credential_chain *search, const char *path,
 static int read_token(const struct stk_auth_request *auth, const char *what,
                       struct stk_credentials *found, struct stoker_error *error);
 
-/* The keys of the XML interface, under the names that GDAL gave them. */
+/* The keys of the XML interface, under GDAL's names for them. */
 static int from_hmac(struct stk_credential_chain *search, struct stk_credentials *found,
                      struct stoker_error *error)
 {
@@ -90,7 +90,7 @@ static int from_variable(struct stk_credential_chain *search, struct stk_credent
     return from_file(search, path, found, error);
 }
 
-/* What `gcloud auth application-default login` leaves. */
+/* Reads the file that `gcloud auth application-default login` writes. */
 static int from_gcloud(struct stk_credential_chain *search, struct stk_credentials *found,
                        struct stoker_error *error)
 {
@@ -110,7 +110,7 @@ static int from_gcloud(struct stk_credential_chain *search, struct stk_credentia
 
 /* ---- files ---- */
 
-/* A form is filled: sends it and takes the token that comes. */
+/* Sends a completed form, and stores the token of the response. */
 static int send_form(struct stk_credential_chain *search, struct stk_auth_request *auth,
                      const char *url, bool fits, struct stk_credentials *found,
                      struct stoker_error *error)
@@ -149,9 +149,8 @@ static int user_token(struct stk_credential_chain *search, const struct file *fi
                      error);
 }
 
-/* Of another universe: no service gives tokens, and what the account's key signed is one
- * (AIP-4111).
- */
+/* In another universe no service issues tokens: a JWT that the account's key signed is used as
+ * the token (AIP-4111). */
 static int self_signed_jwt(const struct file *file, struct stk_credentials *found,
                            struct stoker_error *error)
 {
@@ -171,7 +170,7 @@ static int self_signed_jwt(const struct file *file, struct stk_credentials *foun
     return stk_jwt_rs256(file->key, file->key_id, claims, found->token, sizeof found->token, error);
 }
 
-/* RFC 7523: a statement that the account's key signed. */
+/* RFC 7523: sends an assertion that the account's key signed. */
 static int service_account_token(struct stk_credential_chain *search, const struct file *file,
                                  struct stk_auth_request *auth, struct stk_credentials *found,
                                  struct stoker_error *error)
@@ -204,7 +203,7 @@ static int service_account_token(struct stk_credential_chain *search, const stru
     return status;
 }
 
-/* The token of another provider: a file, or what a URL of this machine answers. */
+/* Reads the token of another provider, from a file or from a URL on this machine. */
 static int subject_token(struct stk_credential_chain *search, const struct file *file, char *token,
                          size_t token_bytes, struct stoker_error *error)
 {
@@ -245,7 +244,7 @@ static int subject_token(struct stk_credential_chain *search, const struct file 
     return status;
 }
 
-/* What impersonation is asked for. False: no room. */
+/* Builds the request for impersonation. Returns false if it does not fit. */
 static bool build_request(const struct file *file, struct stk_auth_request *auth)
 {
     uint64_t life_s = file->life_s ? file->life_s : LIFE_S;
@@ -274,7 +273,8 @@ static bool build_request(const struct file *file, struct stk_auth_request *auth
     return auth->body_bytes < sizeof auth->body;
 }
 
-/* The token of a federated identity, or of another account, for one of a service account. */
+/* Exchanges the token of a federated identity, or of another account, for a token of a service
+ * account. */
 static int impersonate(struct stk_credential_chain *search, const struct file *file,
                        struct stk_credentials *found, struct stoker_error *error)
 {
@@ -419,7 +419,8 @@ static int check_universe(struct file *file, struct stoker_error *error)
     return 0;
 }
 
-/* With its source, where it has one. *file_out also on failure, to be freed. */
+/* Reads the file and its source, if it has one. *file_out is set on failure too, and must be
+ * freed. */
 static int read_file(const char *path, struct file **file_out, struct stoker_error *error)
 {
     struct file *file = stk_alloc(1, sizeof *file);
@@ -453,7 +454,7 @@ static int read_file(const char *path, struct file **file_out, struct stoker_err
                              : status;
 }
 
-/* By the type of what was read. */
+/* Chooses the source by the type in the file. */
 static int token_of_file(struct stk_credential_chain *search, const struct file *file,
                          const char *path, struct stk_credentials *found,
                          struct stoker_error *error)
@@ -497,7 +498,7 @@ static int from_file(struct stk_credential_chain *search, const char *path,
     if (status == 0) {
         status = token_of_file(search, file->source ? file->source : file, path, found, error);
     }
-    /* What `gcloud auth application-default login --impersonate-service-account` leaves. */
+    /* Written by `gcloud auth application-default login --impersonate-service-account`. */
     if (status == 0 && file->source) {
         status = impersonate(search, file, found, error);
     }

@@ -15,7 +15,8 @@ const struct stk_credential_source stk_credential_chain_huggingface[] = {
 };
 const size_t stk_credential_chain_huggingface_count = STK_COUNT(stk_credential_chain_huggingface);
 
-/* huggingface_hub: whoever sets it does not want a token to be sent that he did not name. */
+/* As in huggingface_hub: if this variable is set, a token that the user did not name is not
+ * sent. */
 static bool is_off(struct stk_credential_chain *search)
 {
     const char *off = stk_environment_get("HF_HUB_DISABLE_IMPLICIT_TOKEN");

@@ -15,7 +15,7 @@
 
 #define CLOCK_S 30 /* clocks that differ by less are taken to agree */
 
-/* read_only: whoever may not have the other kind. */
+/* read_only: for identities that may not open a session for writing. */
 static int sign_session(struct stk_auth_request *auth, const struct stk_credential_session *session,
                         const struct stk_credentials *source, bool read_only,
                         struct stoker_error *error)
@@ -70,7 +70,7 @@ static int sign_session(struct stk_auth_request *auth, const struct stk_credenti
     return status;
 }
 
-/* What else may be asked for behind a refusal, each once. */
+/* The requests that may follow a refusal, each at most once. */
 enum recovery { RECOVERY_NONE, RECOVERY_CLOCK, RECOVERY_KEYS, RECOVERY_MODE, RECOVERIES };
 
 static enum recovery recovery_of(const struct stk_auth_request *auth,
@@ -132,7 +132,8 @@ static int find_source(const struct stk_credential_session *session, struct stk_
     return status;
 }
 
-/* By the server's clock, by keys that live, and to read where one may not write. */
+/* Opens a session. After a refusal, corrects the clock, renews the keys or requests a read-only
+ * session, each at most once. */
 static int from_session(struct stk_credential_chain *search, struct stk_credentials *found,
                         struct stoker_error *error)
 {

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define MS 1000000ull
-#define UNUSED_MS 50000u  /* leases that were not needed for so long are given back */
+#define UNUSED_MS 50000u  /* leases that were unused for this time are returned */
 #define SPARE_SOCKETS 64u /* a name with addresses of two kinds is tried at both at once */
 #define WINDOW_BYTES (2 << 20)
 #define LARGE_LATE_MS                                                                              \
@@ -100,8 +100,9 @@ struct stk_http_socket *stk_http_socket_of(struct stk_http *http, int fd)
     return NULL;
 }
 
-/* libcurl 7.88 closes a connection that it never used (given up, or the loser of two addresses)
- * without a word: lib/cf-socket.c, cf_socket_close. Its number may be another file's by now. */
+/* libcurl 7.88 does not report that it closes a connection that it never used (abandoned, or the
+ * slower of two addresses): lib/cf-socket.c, cf_socket_close. Another file may have the
+ * descriptor's number by now. */
 bool stk_http_socket_is_closed(const struct stk_http_socket *socket, int fd)
 {
     return socket->fd != fd || (!socket->local_port && cookie_of(fd) != socket->cookie);
@@ -145,12 +146,12 @@ static bool close_idle(struct stk_http *http)
     return false;
 }
 
-/* Lets the sender be WINDOW_BYTES ahead from the first answer on. The kernel's own window grows by
- * what is read in a round trip, and as long as it is full each read has to let the sender go on:
- * on one machine that is half of what reading costs. A low-water mark makes room for itself, and
- * the room stays when it is taken back (Linux 4.18, tcp_set_rcvlowat); unlike SO_RCVBUF it is not
- * cut to net.core.rmem_max, and the kernel may still give more. False: the mark stayed, and what
- * comes would not be told of. */
+/* Lets the sender be WINDOW_BYTES ahead from the first response on. The kernel's own window
+ * grows by the bytes that are read in a round trip. While the window is full, each read has to
+ * update it: on one machine that is half of the cost of reading. A low-water mark enlarges the
+ * window, which stays large when the mark is reset (Linux 4.18, tcp_set_rcvlowat). Unlike SO_RCVBUF
+ * it is not limited to net.core.rmem_max, and the kernel may still enlarge the window. Returns
+ * false if the mark could not be reset: arriving bytes would not be reported. */
 static bool grow_receive_buffer(int fd)
 {
     int bytes = WINDOW_BYTES, one = 1;
@@ -279,7 +280,7 @@ void stk_http_socket_detach(struct stk_http_slot *slot)
 
 /* ---- leases ---- */
 
-/* Gives leases that nothing runs on; the connections that they were for are closed first. */
+/* Returns unused leases, after it has closed their connections. */
 static void release_leases(struct stk_http *http, uint32_t count)
 {
     struct stk_shared_limits *node = http->options.node;
@@ -288,7 +289,7 @@ static void release_leases(struct stk_http *http, uint32_t count)
     count = (uint32_t)stk_min(count, held - stk_min(held, http->active));
     while (http->pool.live > held - count && close_idle(http)) {
     }
-    /* What has no answer yet is not idle, and keeps its lease. */
+    /* A connection whose request has no response yet is not idle, and retains its lease. */
     count = (uint32_t)stk_min(count, held - stk_min(held, http->pool.live));
     stk_shared_limits_release(node, count);
     http->pool.surplus -= (uint32_t)stk_min(count, http->pool.surplus);
@@ -339,7 +340,7 @@ bool stk_http_pool_may_start(struct stk_http *http)
     return false;
 }
 
-/* What came and went so far, also of bodies that are not whole yet. */
+/* Returns the bytes sent and received so far, also of incomplete bodies. */
 static uint64_t bytes_so_far(const struct stk_http *http)
 {
     uint64_t bytes = http->pool.bytes;

@@ -35,8 +35,9 @@ static void load(void)
     const char *its_tls;
     char ours[64];
 
-    /* It copies requests, which hold tokens, and what comes, which may. Where another library of
-     * the process began to use it first, it is that one's memory. */
+    /* libcurl copies requests, which contain tokens, and responses, which may contain them. If
+     * another library of the process initialized libcurl first, that library's allocator stays in
+     * use. */
     loaded = curl_global_init_mem(CURL_GLOBAL_DEFAULT, stk_secret_alloc, stk_secret_free,
                                   stk_secret_realloc, stk_secret_strdup, stk_secret_calloc);
     its_tls = curl_version_info(CURLVERSION_NOW)->ssl_version;
@@ -44,7 +45,7 @@ static void load(void)
     knows_tls = its_tls && strcmp(its_tls, ours) == 0;
 }
 
-/* By itself it keeps what it decrypted until more comes, which may be never. */
+/* By default libcurl retains decrypted bytes until more bytes arrive, which may be never. */
 void stk_http_set_wipe_response(CURL *easy, bool wipe)
 {
     struct curl_tlssessioninfo *tls = NULL;
@@ -133,7 +134,7 @@ void stk_http_close(struct stk_http *http)
         return;
     }
     stk_http_shutdown(http);
-    stk_http_resolver_close(http); /* before what a thread that still asks would wake */
+    stk_http_resolver_close(http); /* first: a resolving thread may wake the reactor */
     for (uint32_t i = 0; i < http->slot_count; i++) {
         curl_easy_cleanup(http->slots[i]->easy);
         stk_pages_free(http->slots[i], sizeof *http->slots[i]);

@@ -10,7 +10,7 @@
  * one copy, and the buffer does not grow. prepare, begin and done run on the reactor and must not
  * wait; done may submit the request again. Redirects are followed only if redirects_max allows it:
  * never to a link-local address, and to another host without headers that may hold secrets. Owner:
- * the submitter owns the request, and lends it until done is called. Threads: any. Memory: a
+ * the submitter owns the request; the client uses it until done is called. Threads: any. Memory: a
  * response a connection, libcurl's, and the kernel's for bodies that were not read yet: some 4 MiB
  * a connection, or net.ipv4.tcp_rmem. Bound: connections_max requests in flight. */
 #ifndef STORAGE_HTTP_HTTP_H
@@ -21,7 +21,7 @@
 struct stk_http; /* the reactor and its connections */
 
 #define STK_HTTP_HEADERS_BYTES_MAX 16384u /* of a response, and of a request */
-#define STK_HTTP_TEXT_BYTES_MAX 4096u     /* kept of the body of a response that is not 2xx */
+#define STK_HTTP_TEXT_BYTES_MAX 4096u     /* stored of the body of a response that is not 2xx */
 #define STK_HTTP_URL_BYTES_MAX 16384u     /* presigned URLs are long: they may hold a token */
 #define STK_HTTP_SCRATCH_BYTES 49152u     /* for the URL and headers that prepare makes */
 #define STK_HTTP_REDIRECTS_MAX 8u
@@ -30,10 +30,10 @@ struct stk_http; /* the reactor and its connections */
 #define STK_HTTP_CONNECTIONS_UNSHARED                                                              \
     256u /* the same if no other process of the machine wants connections */
 #define STK_HTTP_CONNECTIONS_MAX 1024u
-/* A few connections with bodies of at least this size, either way, keep a core busy; more of them
- * share its caches, and the body that is needed first comes later. So their initial number is this
- * times the cores, and then follows the goodput. Uploads are more work for a server: fewer if the
- * first large body is one. */
+/* A few connections with bodies of at least this size, in either direction, use a full core.
+ * With more of them they share its caches, and the body that is needed first arrives later. So
+ * their initial number is this times the cores; it then follows the goodput. Uploads are more work
+ * for a server: the initial number is smaller if the first large body is an upload. */
 #define STK_HTTP_LARGE_BYTES (2u << 20)
 #define STK_HTTP_LARGE_START 16u
 #define STK_HTTP_LARGE_START_UP 4u
@@ -53,7 +53,7 @@ struct stk_http; /* the reactor and its connections */
 struct stk_http_options {
     uint32_t connections_max;       /* to all hosts; 0: STK_HTTP_CONNECTIONS_DEFAULT */
     uint32_t large_max;             /* large bodies in flight; 0: connections_max */
-    const char *ca_file;            /* PEM; NULL: what libcurl was built with */
+    const char *ca_file;            /* PEM; NULL: libcurl's built-in path */
     struct stk_shared_limits *node; /* borrowed: limits connections; NULL: no limit */
     /* Called on the reactor in each iteration. Returns the latest time of the next call;
      * UINT64_MAX: any. May be NULL. */
@@ -110,7 +110,7 @@ struct stk_http_request {
     uint64_t buffer_bytes;
     bool secret;            /* the response has a secret: it is wiped from libcurl's memory */
     bool truncate;          /* a body longer than the buffer is cut instead of an error */
-    bool no_proxy;          /* use no proxy, whatever the environment says */
+    bool no_proxy;          /* use no proxy, even if the environment sets one */
     bool urgent;            /* do not wait for other large bodies */
     const char *ca_file;    /* PEM, instead of the reactor's; NULL: the reactor's */
     uint32_t redirects_max; /* 0: a 3xx response is returned as it is; GET and HEAD only */
@@ -125,8 +125,8 @@ struct stk_http_request {
     uint64_t not_before_ns; /* monotonic; it is not sent earlier */
     /* Called before each try: sets url and headers (signs), if it wants in scratch, which has
      * STK_HTTP_SCRATCH_BYTES and is valid until done; then its first scratch_bytes are wiped.
-     * Returns 0, -EAGAIN to be called again soon, or an error, with which the request fails. NULL:
-     * url and headers are set already. */
+     * Returns 0 on success, -EAGAIN to be called again soon, or an error, with which the request
+     * fails. NULL: url and headers are set already. */
     int (*prepare)(struct stk_http_request *request, char *scratch);
     uint32_t scratch_bytes;
     /* Called before the first byte of the body of a 2xx response, also if it has none: may read the
@@ -149,7 +149,8 @@ struct stk_http_request {
     uint32_t failure;    /* enum stk_http_failure */
     uint64_t bytes;      /* of the body in the buffer; valid also if the request failed */
     uint64_t sent_bytes; /* of its own body, if it is long: at least so many were sent */
-    /* How often it was sent: libcurl repeats it if a kept connection ended without a response. */
+    /* The number of times it was sent: libcurl sends it again if a reused connection ended
+     * without a response. */
     uint32_t sends;
     uint64_t sent_ns, first_byte_ns, done_ns; /* monotonic; 0: did not happen */
     struct stoker_error error;
@@ -165,13 +166,14 @@ struct stk_http_request {
     _Atomic bool cancelled;
 };
 
-/* Starts the reactor. Returns 0, -ENOMEM, -EAGAIN if no thread can be started, or
+/* Starts the reactor. Returns 0 on success, -ENOMEM, -EAGAIN if no thread can be started, or
  * STOKER_ERROR_UNSUPPORTED if libcurl lacks a feature. */
 int stk_http_open(struct stk_http **http_out, const struct stk_http_options *options,
                   struct stoker_error *error);
-/* Ends the reactor: requests in flight are done with STK_HTTP_CANCELLED before this returns;
- * requests that are submitted later are done so during the call. To be called once, by the owner of
- * what requests in flight need, before it frees that. Not on the reactor. */
+/* Ends the reactor. Requests in flight are done with STK_HTTP_CANCELLED before this returns.
+ * Requests that are submitted later are done with it during the call. The owner of the memory that
+ * requests in flight use calls this once, before it frees that memory. Must not be called on the
+ * reactor. */
 void stk_http_shutdown(struct stk_http *http);
 /* Takes ownership; NULL is allowed. Shuts down first; then no request may be submitted, not by done
  * either. */

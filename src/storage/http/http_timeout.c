@@ -8,7 +8,7 @@
 #include <sys/ioctl.h>
 
 #define MS 1000000ull
-#define CHECK_MS 200u /* a socket is asked when nothing was seen to move for so long */
+#define CHECK_MS 200u /* if no progress was seen for this time, the socket is queried */
 
 static bool is_sending(struct stk_http_slot *slot, uint64_t now_ns);
 static uint32_t check_speed(struct stk_http_slot *slot, uint32_t stall_ms, uint64_t now_ns);
@@ -71,7 +71,7 @@ uint32_t stk_http_check_timeout(struct stk_http_slot *slot, uint64_t now_ns)
                    ? STK_HTTP_RESOLVE
                    : STK_HTTP_NO_FAILURE;
     }
-    /* Before all of it is sent, and within the answer, something must move. */
+    /* Until all of the request is sent, and during the response, bytes must move. */
     moving = slot->answer.code != 0 || is_sending(slot, now_ns);
     if (moving && now_ns >= slot->progress_ns + stall_ms * MS) {
         return STK_HTTP_STALL;
@@ -83,7 +83,7 @@ uint32_t stk_http_check_timeout(struct stk_http_slot *slot, uint64_t now_ns)
                                           : STK_HTTP_NO_FAILURE;
 }
 
-/* How much of what was handed to the socket is not acknowledged. */
+/* Computes how many of the bytes written to the socket are not acknowledged. */
 static void check_unsent(struct stk_http_slot *slot, uint64_t now_ns)
 {
     int unsent = 0;
@@ -97,8 +97,8 @@ static void check_unsent(struct stk_http_slot *slot, uint64_t now_ns)
     }
 }
 
-/* A long body is handed to the kernel megabytes ahead of what the link has taken: that is over, or
- * stands still, when nothing of it is acknowledged any more. */
+/* The kernel accepts megabytes of a long body before the link sends them. The upload has ended
+ * or stalled when the peer acknowledges no further bytes. */
 static bool is_sending(struct stk_http_slot *slot, uint64_t now_ns)
 {
     if (slot->request->body.bytes <= STK_HTTP_LONG_BODY_BYTES || slot->answer.code != 0) {
@@ -110,7 +110,7 @@ static bool is_sending(struct stk_http_slot *slot, uint64_t now_ns)
     return slot->uploaded < slot->request->body.bytes || slot->unsent > 0;
 }
 
-/* What has come, or has left this machine. */
+/* Returns the bytes that were received, or that have left this machine. */
 static uint64_t bytes_moved(const struct stk_http_slot *slot)
 {
     return slot->moved - stk_min(slot->moved, slot->unsent);

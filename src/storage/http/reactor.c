@@ -1,4 +1,4 @@
-/* The reactor: takes requests, keeps connections busy, and ends requests at their deadlines. */
+/* The reactor: starts requests, reuses connections, and ends requests at their deadlines. */
 #include "storage/http/reactor.h"
 
 #include "base/crypto/secret_memory.h"
@@ -14,12 +14,12 @@
 #include <sys/mman.h>
 
 #define MS 1000000ull
-#define SWEEP_MS 50u   /* deadlines are kept to so many milliseconds */
+#define SWEEP_MS 50u   /* the resolution of deadlines, in milliseconds */
 #define IDLE_MS 30000u /* of a wait with nothing to do: libcurl then ends old connections */
-#define LEASE_MS 5u    /* what waits for a connection of the node is looked at so often */
-#define RETRY_MS 20u   /* what prepare could not do yet is tried again after so long */
+#define LEASE_MS 5u    /* the interval at which requests that wait for a lease are checked */
+#define RETRY_MS 20u   /* if prepare returned -EAGAIN, it is called again after this time */
 
-/* How each kind of failure is told. */
+/* The error text for each kind of failure. */
 static const struct failure_text {
     int status;
     const char *what, *advice;
@@ -84,7 +84,8 @@ void *stk_http_run(void *context)
             break;
         }
         if (http->options.tick) {
-            /* By the time of the last look: what came since is not late, it is not seen yet. */
+            /* The time of the last check is used: bytes that arrived since then are not late,
+             * only unseen. */
             http->tick_ns = http->options.tick(http->options.tick_owner, http->poll.looked_ns);
         }
         start_due(http);
@@ -130,7 +131,8 @@ void stk_http_finish(struct stk_http *http, struct stk_http_request *request,
     request->done(request, answer ? answer : &none);
 }
 
-/* What was submitted, in its order; true: it is being closed. */
+/* Moves the submitted requests to the queue, in order. Returns true if the client is being
+ * closed. */
 static bool take_inbox(struct stk_http *http)
 {
     struct stk_http_request *request, *next;
@@ -216,7 +218,7 @@ static void start_due(struct stk_http *http)
     }
 }
 
-/* False: there is no memory for more now; the request waits on. */
+/* Returns false if there is no memory for more requests now; the request continues to wait. */
 static bool start(struct stk_http *http, struct stk_http_request *request)
 {
     struct stk_http_slot *slot = take_slot(http);
@@ -239,7 +241,7 @@ static bool start(struct stk_http *http, struct stk_http_request *request)
     request->url = request->url ? request->url : "";
     if (status == -EAGAIN) {
         release_slot(http, slot);
-        finish_large(http, request); /* to others, of another store maybe */
+        finish_large(http, request); /* to other requests, possibly of another store */
         request->not_before_ns = stk_clock_ns() + RETRY_MS * MS;
         stk_http_list_add(&http->delayed, request);
         return true;
@@ -263,7 +265,7 @@ static bool start(struct stk_http *http, struct stk_http_request *request)
     return true;
 }
 
-/* Sends it, or parks it until its host's addresses are known, or ends it. */
+/* Sends the request, or parks it until the addresses of its host are known, or ends it. */
 static void start_transfer(struct stk_http_slot *slot)
 {
     struct stk_http *http = slot->http;
@@ -293,7 +295,7 @@ static void set_waiting_for_dns(struct stk_http_slot *slot, bool parked)
     slot->waits_for_dns = parked;
 }
 
-/* What waited for addresses that came. */
+/* Starts the requests whose addresses have arrived. */
 static void start_resolved(struct stk_http *http)
 {
     if (!atomic_exchange_explicit(&http->resolver_ready, false, memory_order_acq_rel)) {
@@ -363,7 +365,7 @@ static void finish_slot(struct stk_http_slot *slot, uint32_t failure)
         stk_http_pool_report_late(http, stk_clock_ns());
     }
     if (request->secret) {
-        curl_easy_cleanup(slot->easy); /* and what it received, which is wiped */
+        curl_easy_cleanup(slot->easy); /* and the received bytes, which are wiped */
         slot->easy = NULL;
     }
     slot->url = NULL;
@@ -374,7 +376,7 @@ static void finish_slot(struct stk_http_slot *slot, uint32_t failure)
     http->active--;
     wiped = request->scratch_bytes;
     request->sent_bytes = slot->uploaded;
-    /* libcurl's words may hold no more than host names and addresses, which are shown anyway. */
+    /* libcurl's texts contain at most host names and addresses, which are not secret. */
     stk_http_finish(http, request, &slot->answer, failure, slot->problem);
     explicit_bzero(slot->scratch, wiped);
     if (secret) {
@@ -382,7 +384,7 @@ static void finish_slot(struct stk_http_slot *slot, uint32_t failure)
         stk_wipe_stack();
     }
     stk_secret_free(url);
-    release_slot(http, slot); /* now only: answer and room were lent to done */
+    release_slot(http, slot); /* only now: done used the response and the buffer */
 }
 
 static void take_results(struct stk_http *http)
@@ -410,7 +412,7 @@ static void take_results(struct stk_http *http)
     }
 }
 
-/* True: the answer was a redirect, and the request is on its way to where it led. */
+/* Returns true if the response was a redirect and the request was sent to its target. */
 static bool follow_redirect(struct stk_http_slot *slot)
 {
     struct stk_http_request *request = slot->request;
@@ -454,7 +456,7 @@ void stk_http_abort(struct stk_http *http, struct stk_http_request *request)
     }
 }
 
-/* Ends what was cancelled or is past a deadline. */
+/* Ends requests that are cancelled or past their deadline. */
 static void sweep(struct stk_http *http)
 {
     struct stk_http_list *lists[] = {&http->large, &http->ready, &http->delayed};
@@ -489,7 +491,7 @@ static void sweep(struct stk_http *http)
     }
 }
 
-/* Until the next thing that no wakeup tells of. */
+/* Returns the time until the next event that does not wake the reactor. */
 static int wait_ms(struct stk_http *http)
 {
     uint64_t now_ns, until_ns;

@@ -227,7 +227,7 @@ void stk_http_resolver_close(struct stk_http *http);
 enum {
     STK_HTTP_RESOLVER_READY,   /* slot->resolve has the addresses, or libcurl resolves them */
     STK_HTTP_RESOLVER_PENDING, /* http->resolver_ready is set when they are known */
-    STK_HTTP_RESOLVER_FAILED,  /* slot->problem says why */
+    STK_HTTP_RESOLVER_FAILED,  /* slot->problem has the reason */
 };
 /* Finds the addresses of the host of the slot's request. */
 uint32_t stk_http_resolver_find(struct stk_http_slot *slot);

@@ -23,14 +23,14 @@ int stk_http_redirect_resolve(const char *url, struct stk_view location, char **
         goto done;
     }
     memcpy(target, location.data, location.bytes);
-    /* The URL first, then what it leads to: a relative one is resolved by the parser. */
+    /* Sets the URL first, then its target: the parser resolves a relative target. */
     if (curl_url_set(from, CURLUPART_URL, url, 0) != CURLUE_OK ||
         curl_url_set(to, CURLUPART_URL, url, 0) != CURLUE_OK ||
         curl_url_set(to, CURLUPART_URL, target, CURLU_URLENCODE) != CURLUE_OK ||
         curl_url_set(to, CURLUPART_FRAGMENT, NULL, 0) != CURLUE_OK || !is_http(to) ||
         curl_url_get(to, CURLUPART_URL, &whole, 0) != CURLUE_OK ||
         strlen(whole) >= STK_HTTP_URL_BYTES_MAX ||
-        /* From TLS to plain text: what was safe from others would not be. */
+        /* A redirect from TLS to plain text is refused: others could read the content. */
         (strncmp(url, "https:", 6) == 0 && strncmp(whole, "https:", 6) != 0)) {
         goto done;
     }
@@ -60,7 +60,7 @@ bool stk_http_header_is_public(const char *header)
     return false;
 }
 
-/* An IPv4 address, also one that is mapped into IPv6; 0: it is none. */
+/* Returns an IPv4 address, also one that is mapped into IPv6, or 0. */
 static uint32_t address4(const char *ip)
 {
     struct in_addr four;
@@ -112,8 +112,8 @@ static bool same_origin(CURLU *a, CURLU *b)
            same_part(a, b, CURLUPART_PORT);
 }
 
-/* http or https, no user or password, which would go to whoever wrote the redirect, and not a
- * link-local address; what a name stands for is looked at when it is connected to. */
+/* Accepts http or https without user or password, which the author of the redirect could read,
+ * and without a link-local address. The addresses of a name are checked when libcurl connects. */
 static bool is_http(CURLU *url)
 {
     char *scheme = NULL, *user = NULL, *host = NULL;

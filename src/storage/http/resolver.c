@@ -1,12 +1,12 @@
-/* Addresses of hosts: asked for once, and dealt out to the connections in turns.
+/* Resolves hosts once, and distributes their addresses over the connections in turn.
  *
- * libcurl would ask for each new connection, by a thread each: of its cache all would take the
- * first address. Here one thread asks for a host; who wants it meanwhile waits; each later
- * connection begins with the next address of those that are known, by CURLOPT_RESOLVE. Proxies,
- * hosts that are addresses, and what this table has no room for are left to libcurl.
+ * libcurl would start a thread for each new connection, and with its cache all connections would
+ * use the first address. Here one thread resolves a host, and other requests for that host wait for
+ * it. Each later connection starts with the next known address, by CURLOPT_RESOLVE. libcurl itself
+ * resolves proxies, hosts that are addresses, and hosts that do not fit in this table.
  *
- * Owner: struct stk_http, and the threads that ask: the last one frees the table, since nothing can
- * end getaddrinfo. Bounds: STK_HTTP_RESOLVER_HOSTS_MAX hosts and threads, ADDRESSES_MAX of each
+ * Owner: struct stk_http and the resolving threads: the last one frees the table, since getaddrinfo
+ * cannot be cancelled. Bounds: STK_HTTP_RESOLVER_HOSTS_MAX hosts and threads, ADDRESSES_MAX of each
  * host. */
 #include "storage/http/reactor.h"
 
@@ -22,27 +22,27 @@
 #include <string.h>
 
 #define SECOND 1000000000ull
-#define FRESH_NS (10 * SECOND) /* then it is asked again, while the old addresses serve */
-#define RETRY_NS SECOND        /* no host is asked for more often */
+#define FRESH_NS (10 * SECOND) /* then it is resolved again; old addresses stay in use */
+#define RETRY_NS SECOND        /* the minimum time between two lookups of a host */
 #define ADDRESSES_MAX 16u
 #define HOST_BYTES_MAX 256u
 #define PORT_BYTES_MAX 6u
 
 struct address {
-    char text[INET6_ADDRSTRLEN + 3]; /* as it is dealt out: "[...]," or "...," */
+    char text[INET6_ADDRSTRLEN + 3]; /* in the form of the list: "[...]," or "...," */
     size_t bytes;
     int family;
 };
 
-/* asked_ns: when it was asked for last, or answered, 0: never; known_ns: when the addresses came.
- */
+/* asked_ns: time of the last lookup or of its result, 0: never; known_ns: time when the
+ * addresses arrived. */
 struct name {
     char host[HOST_BYTES_MAX], port[PORT_BYTES_MAX];
     bool asking;
     uint64_t asked_ns, known_ns, used_ns;
     uint32_t count, turn;
     struct address addresses[ADDRESSES_MAX];
-    char problem[96]; /* of the last asking; "": it was answered */
+    char problem[96]; /* of the last lookup; "": it succeeded */
 };
 
 _Static_assert(1 + HOST_BYTES_MAX + PORT_BYTES_MAX + 2 +
@@ -58,10 +58,10 @@ struct stk_http_resolver {
     struct name all[STK_HTTP_RESOLVER_HOSTS_MAX];
 };
 
-/* What a thread asks for. */
+/* The lookup of one thread. */
 struct asking {
     struct stk_http_resolver *names;
-    struct name *name; /* stays while it is being asked for */
+    struct name *name; /* stays while a lookup is in progress */
     char host[HOST_BYTES_MAX], port[PORT_BYTES_MAX];
 };
 
@@ -93,7 +93,7 @@ int stk_http_resolver_open(struct stk_http *http)
     return 0;
 }
 
-/* With the lock, which it gives back. */
+/* Called with the lock held. Unlocks it. */
 static void release_resolver(struct stk_http_resolver *names)
 {
     bool last = --names->holders == 0;
@@ -136,11 +136,11 @@ static bool add_address(struct name *name, const struct addrinfo *one)
     return true;
 }
 
-/* Takes the list; NULL: number says why there is none. */
+/* Takes ownership of the list. If it is NULL, number is the reason. */
 static void store_addresses(struct name *name, struct addrinfo *list, int number)
 {
     name->asking = false;
-    name->asked_ns = stk_clock_ns(); /* a second from the answer on: resolvers may take longer */
+    name->asked_ns = stk_clock_ns(); /* one second after the result: a lookup may take longer */
     if (list) {
         name->count = 0;
         name->problem[0] = '\0';
@@ -177,7 +177,7 @@ static void *resolve_thread(void *context)
     return NULL;
 }
 
-/* With the lock. False: no thread can be had. */
+/* Called with the lock held. Returns false if no thread can be started. */
 static bool start_resolve(struct stk_http_resolver *names, struct name *name, uint64_t now_ns)
 {
     struct asking *asking = stk_alloc(1, sizeof *asking);
@@ -205,8 +205,8 @@ static bool start_resolve(struct stk_http_resolver *names, struct name *name, ui
     return true;
 }
 
-/* Host and port of a URL, where the host is a name of letters, digits, '-', '_' and '.', and its
- * last part no number: libcurl knows more kinds of addresses than one would think. */
+/* Reads host and port of a URL. The host must be a name of letters, digits, '-', '_' and '.',
+ * and its last label must not be a number: libcurl accepts several forms of addresses. */
 static bool read_host(const char *url, struct name *name_out)
 {
     static const char usual[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
@@ -233,7 +233,7 @@ static bool read_host(const char *url, struct name *name_out)
     return last[0] != '\0' && !(last[0] >= '0' && last[0] <= '9');
 }
 
-/* NULL: it has no place. With the lock. */
+/* Returns NULL if the host has no entry. Called with the lock held. */
 static struct name *find(struct stk_http_resolver *names, const struct name *wanted)
 {
     for (uint32_t i = 0; i < STK_HTTP_RESOLVER_HOSTS_MAX; i++) {
@@ -246,7 +246,8 @@ static struct name *find(struct stk_http_resolver *names, const struct name *wan
     return NULL;
 }
 
-/* The host's place, maybe a new one; NULL: all are being asked for. With the lock. */
+/* Returns the entry of the host, which may be new, or NULL if lookups use all entries. Called
+ * with the lock held. */
 static struct name *find_or_add(struct stk_http_resolver *names, const struct name *wanted)
 {
     struct name *place = find(names, wanted);

@@ -64,7 +64,7 @@ void stk_http_poll_remove(struct stk_http *http, int fd)
     (void)epoll_ctl(http->poll.epoll, EPOLL_CTL_DEL, fd, NULL);
 }
 
-/* Called by libcurl: what it waits for at this socket from now on. */
+/* Called by libcurl: sets the events to wait for at this socket. */
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *user, void *known)
 {
     struct stk_http *http = user;
@@ -88,7 +88,7 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *user, void *k
     if (epoll_ctl(http->poll.epoll, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event) < 0) {
         (void)epoll_ctl(http->poll.epoll, known ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &event);
     }
-    return 0; /* what could not be watched ends by its deadline */
+    return 0; /* a request whose socket cannot be watched ends at its deadline */
 }
 
 static int on_timer(CURLM *multi, long timeout_ms, void *user)
@@ -100,7 +100,7 @@ static int on_timer(CURLM *multi, long timeout_ms, void *user)
     return 0;
 }
 
-/* Whether all of an answer came, as far as its head tells. */
+/* Returns whether the complete response arrived, as far as its headers show. */
 static bool is_complete(const struct stk_http_slot *slot)
 {
     const struct stk_http_request *request = slot->request;
@@ -108,9 +108,10 @@ static bool is_complete(const struct stk_http_slot *slot)
     return !request || slot->answer.content_bytes <= slot->skipped + request->bytes;
 }
 
-/* A server whose connections have Nagle's algorithm (Ceph's gateway as it comes) keeps the last
- * piece of an answer until we have acknowledged the one before; and who has just sent a request
- * waits 40 ms with that, for something to send along (tcp(7), TCP_QUICKACK). */
+/* A server whose connections use Nagle's algorithm (Ceph's gateway by default) delays the last
+ * piece of a response until the client acknowledges the piece before. After a client has sent a
+ * request, its kernel delays the acknowledgement by 40 ms, to send it together with data (tcp(7),
+ * TCP_QUICKACK). */
 static void acknowledge(struct stk_http *http)
 {
     const struct stk_http_slot *slot = http->poll.begun;

@@ -8,18 +8,19 @@
 #include <string.h>
 #include <strings.h>
 
-/* Large receives save calls; for bodies of few receives a buffer that stays in the processor's
- * cache saves more, and libcurl makes one for each transfer. It takes 16 KiB to 512 KiB. */
+/* A large receive buffer saves calls. For bodies of few receives, a buffer that stays in the
+ * processor's cache saves more, and libcurl allocates one for each transfer. It is 16 KiB to 512
+ * KiB. */
 #define RECEIVE_BYTES_MAX (256l << 10)
 #define RECEIVE_BYTES_FEW (64l << 10)
 #define RECEIVE_BYTES_MIN (32l << 10)
 #define FEW_RECEIVES 8
 #define BUFFER_OVERHEAD                                                                            \
     64l /* a buffer with what libcurl and hidden memory add is one of its blocks */
-/* Of what resolver.c dealt out. What libcurl asked for by itself is not kept: all would take the
- * first address of it. */
+/* Limits the cache to the addresses that resolver.c distributes. Addresses that libcurl resolved
+ * itself are not cached: all connections would use the first one. */
 #define DNS_CACHE_S 60l
-#define IDLE_S 50l /* connections that were not used for so long are made anew */
+#define IDLE_S 50l /* connections that were unused for this time are replaced */
 
 static void set_addresses(struct stk_http_slot *slot);
 static void set_headers(struct stk_http_slot *slot);
@@ -69,7 +70,7 @@ void stk_http_prepare_slot(struct stk_http_slot *slot)
     curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
     curl_easy_setopt(easy, CURLOPT_USERAGENT, "stoker/" STOKER_VERSION);
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1l);
-    curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1l); /* a lookup that hangs is left behind */
+    curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1l); /* a lookup that hangs is abandoned */
     set_addresses(slot);
     curl_easy_setopt(easy, CURLOPT_MAXAGE_CONN, IDLE_S);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1l);
@@ -154,7 +155,7 @@ bool stk_http_begin(struct stk_http_slot *slot)
     return status >= 0;
 }
 
-/* Connections are spread over what a name has: in turns, or by chance. */
+/* Spreads connections over the addresses of a name, in turn or at random. */
 static void set_addresses(struct stk_http_slot *slot)
 {
     bool dealt = slot->resolve[0] != '\0';
@@ -165,7 +166,7 @@ static void set_addresses(struct stk_http_slot *slot)
     curl_easy_setopt(slot->easy, CURLOPT_DNS_SHUFFLE_ADDRESSES, dealt ? 0l : 1l);
 }
 
-/* libcurl reads the list and changes nothing of it; its own functions would copy the texts. */
+/* libcurl only reads the list; its own functions would copy the texts. */
 static void add_line(struct stk_http_slot *slot, uint32_t *count, const char *text)
 {
     STK_ASSERT(*count < STK_HTTP_HEADER_LINES_MAX);
@@ -188,7 +189,8 @@ static void set_headers(struct stk_http_slot *slot)
     }
     if (request->method == STK_HTTP_PUT || request->method == STK_HTTP_POST) {
         add_line(slot, &count, "Expect:"); /* a round trip before each body */
-        /* Where none is given libcurl says that it is a form, and some servers read it as one. */
+        /* If no type is set, libcurl sends that of a form, and some servers parse the body as
+         * one. */
         add_line(slot, &count, "Content-Type:");
     }
     curl_easy_setopt(slot->easy, CURLOPT_HTTPHEADER, count > 0 ? slot->lines : NULL);
@@ -226,8 +228,8 @@ static void set_method(struct stk_http_slot *slot)
     }
 }
 
-/* A line of the answer's head. A new status line begins it again: after 100 Continue, and when
- * libcurl sent the request once more on a new connection. */
+/* Parses a line of the response's head. A new status line starts the head again: after 100
+ * Continue, and if libcurl sent the request again on a new connection. */
 static size_t on_header(char *data, size_t size, size_t count, void *user)
 {
     struct stk_http_slot *slot = user;
@@ -274,7 +276,8 @@ static size_t store_text(struct stk_http_response *answer, const char *data, siz
     return kept;
 }
 
-/* Bytes of the body. To return less than was given ends the transfer, and the connection. */
+/* Receives bytes of the body. A smaller return value than the size ends the transfer and the
+ * connection. */
 static size_t on_body(char *data, size_t size, size_t count, void *user)
 {
     struct stk_http_slot *slot = user;
@@ -312,7 +315,7 @@ static size_t on_body(char *data, size_t size, size_t count, void *user)
     return 0;
 }
 
-/* Connected, maybe to where a redirect led. */
+/* Called when a connection is established, possibly to the target of a redirect. */
 static int on_connected(void *user, char *ip, char *local_ip, int port, int local_port)
 {
     struct stk_http_slot *slot = user;
@@ -366,7 +369,8 @@ static void read_code(struct stk_http_response *answer, const char *line, size_t
     answer->code = code >= 100 ? code : 0;
 }
 
-/* UINT64_MAX: no number; libcurl refuses an answer with a length that is none. */
+/* Returns UINT64_MAX if the text is not a number; libcurl refuses a response with such a
+ * length. */
 static uint64_t read_length(const char *text, size_t bytes)
 {
     uint64_t length = 0;

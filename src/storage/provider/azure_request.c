@@ -59,14 +59,14 @@ static char *make_url(struct stk_provider_request *request)
     if (!url || bytes < 0 || (size_t)bytes >= sizeof path) {
         return NULL;
     }
-    request->buffer_used--; /* the path goes on where the endpoint ends */
+    request->buffer_used--; /* the path continues at the end of the endpoint */
     if (stk_url_encode_target(path, request->query, request->query_count,
                               request->buffer + request->buffer_used,
                               request->buffer_bytes - request->buffer_used) < 0) {
         return NULL;
     }
     request->buffer_used += strlen(request->buffer + request->buffer_used) + !sas;
-    /* A SAS as it was given: its signature is encoded already. */
+    /* The SAS is sent unchanged: its signature is already encoded. */
     if (sas && !stk_provider_request_print(request, "%c%s", request->query_count ? '&' : '?',
                                            request->credentials->token)) {
         return NULL;
@@ -106,7 +106,8 @@ static int sign(struct stk_provider_request *request, const char *path, const ch
     return 0;
 }
 
-/* All that begin with x-ms-, by name; names are lower case already. False: no room. */
+/* Adds all headers that begin with x-ms-, sorted by name. The names are already in lower case.
+ * Returns false if they do not fit. */
 static bool add_ms_headers(const struct stk_provider_request *request, const char *date, char *text,
                            size_t *used)
 {

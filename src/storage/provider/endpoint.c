@@ -186,7 +186,8 @@ static void find_azure(struct stk_endpoint *site)
     snprintf(site->endpoint_source, sizeof site->endpoint_source, "%s", from);
 }
 
-/* http or https, with a host and no user, query or blank; without slashes at its end. */
+/* Accepts http or https, with a host and without user, query or blank. Removes slashes at the
+ * end. */
 static int check(struct stk_endpoint *site, struct stoker_error *error)
 {
     size_t bytes = strlen(site->endpoint);

@@ -6,7 +6,8 @@
  * Reads them as the services' own libraries do: AWS_ENDPOINT_URL_S3 and profiles (botocore),
  * STORAGE_EMULATOR_HOST (google-cloud-storage), AZURE_STORAGE_CONNECTION_STRING (azure-storage),
  * HF_ENDPOINT (huggingface_hub).
- * Owner: values. Threads: any. Memory: none is kept; files are wiped. Bound: the arrays below. */
+ * Owner: values. Threads: any. Memory: none is retained; files are wiped. Bound: the arrays below.
+ */
 #ifndef STORAGE_PROVIDER_ENDPOINT_H
 #define STORAGE_PROVIDER_ENDPOINT_H
 
@@ -21,8 +22,8 @@ struct stk_endpoint {
     struct stk_s3_settings settings; /* S3 */
 };
 
-/* service: enum stk_credentials_service. Returns 0, STOKER_ERROR_ARGUMENT if an endpoint is no URL
- * of http or https, or errors of aws_profile.h and s3_settings.h. */
+/* service: enum stk_credentials_service. Returns 0 on success, STOKER_ERROR_ARGUMENT if an
+ * endpoint is no URL of http or https, or errors of aws_profile.h and s3_settings.h. */
 int stk_endpoint_find(uint32_t service, struct stk_endpoint *site_out, struct stoker_error *error);
 
 /* Derives the region from the id of a zone: "us-west-2" from "usw2-az1", "us-gov-west-1" from

@@ -11,7 +11,8 @@
 static int sign(struct stk_provider_request *request, const char *host, const char *path,
                 struct stoker_error *error);
 
-/* An endpoint that somebody set; else that of the credentials' universe. NULL: no room. */
+/* Returns the configured endpoint, or that of the credentials' universe. Returns NULL if it does
+ * not fit. */
 static const char *endpoint_of(struct stk_provider_request *request)
 {
     bool own = request->site->endpoint_source[0] != '\0';
@@ -39,7 +40,8 @@ int stk_provider_request_google(struct stk_provider_request *request, struct sto
     if (!path) {
         return 0;
     }
-    /* Objects that are stored as gzip come as they are stored: else lengths are not theirs. */
+    /* Objects that are stored as gzip are received as gzip: otherwise the lengths would not
+     * match. */
     stk_provider_request_add_header(request, "Accept-Encoding", "gzip");
     payer = payer || !project[0] ? payer : project;
     if (payer && !strpbrk(payer, "\r\n")) {
@@ -55,7 +57,7 @@ int stk_provider_request_google(struct stk_provider_request *request, struct sto
                                            (int)((size_t)(rest - endpoint) + host_bytes), endpoint)
               : NULL;
     if (url) {
-        request->buffer_used--; /* the path goes on where the host ends */
+        request->buffer_used--; /* the path continues at the end of the host */
         if (stk_url_encode_target(path, request->query, request->query_count,
                                   request->buffer + request->buffer_used,
                                   request->buffer_bytes - request->buffer_used) == 0) {

@@ -18,7 +18,7 @@ static size_t segment(const char *text)
     return strcspn(text, "/");
 }
 
-/* "datasets/" and "spaces/"; of a model nothing stands there. */
+/* "datasets/" or "spaces/"; a model has no prefix. */
 static size_t kind_bytes(const char *text, const char **kind_out)
 {
     *kind_out = kinds[1];
@@ -86,7 +86,7 @@ bool stk_hf_repository_parse(const char *text, struct stk_hf_repository *reposit
            (size_t)revision < sizeof repository->revision;
 }
 
-/* A URL in parts: those that are encoded, and those that stand as they are. */
+/* Writes a URL from parts that are encoded and parts that are copied unchanged. */
 struct writer {
     struct stk_provider_request *request;
     bool fits;
@@ -165,7 +165,7 @@ static bool is_hex(const char *text, size_t digits)
     return text && strlen(text) == digits && strspn(text, "0123456789abcdef") == digits;
 }
 
-/* A large file's oid is that of a pointer to it, which tells the file's own. */
+/* The oid of a large file is that of its pointer, which contains the oid of the file. */
 static const char *hash_of(const json_t *item)
 {
     const json_t *lfs = json_object_get(item, "lfs");

@@ -17,7 +17,7 @@
 struct stk_hf_repository {
     const char *kind;                 /* "datasets", "models", "spaces"; static */
     char name[STK_HF_NAME_BYTES];     /* "org/name" */
-    char revision[STK_HF_NAME_BYTES]; /* "main" if none is given */
+    char revision[STK_HF_NAME_BYTES]; /* "main" if not set */
 };
 
 /* Returns the bytes of the repository and its revision at the start of the text, before a '/' or

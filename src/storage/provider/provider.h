@@ -46,8 +46,9 @@ struct stk_provider_request {
     uint32_t headers_out_count;
 };
 
-/* Returns 0, STOKER_ERROR_LIMIT if the buffer is full, STOKER_ERROR_ARGUMENT if a secret would be
- * sent in plain text or no account is set, STOKER_ERROR_FORMAT if a key is malformed. */
+/* Returns 0 on success, STOKER_ERROR_LIMIT if the buffer is full, STOKER_ERROR_ARGUMENT if a
+ * secret would be sent in plain text or no account is set, STOKER_ERROR_FORMAT if a key is
+ * malformed. */
 int stk_provider_request_build(struct stk_provider_request *request, struct stoker_error *error);
 
 /* Private to storage/provider: the builder of each service. */

@@ -51,7 +51,7 @@ static bool is_label(const char *text, const char *letters)
            text[bytes - 1] != '-';
 }
 
-/* "10.0.0.1", as the name of a bucket or of a host. */
+/* Returns whether the name of a bucket or host has the form "10.0.0.1". */
 static bool is_four_numbers(const char *text, size_t bytes)
 {
     int parts = 0;
@@ -68,8 +68,8 @@ static bool is_four_numbers(const char *text, size_t bytes)
     return parts == 4 && text[bytes - 1] != '.';
 }
 
-/* A bucket that can be the first part of a host's name; several parts: without TLS only, whose
- * certificates are for one. */
+/* Returns whether the bucket can be the first part of a host name. A bucket of several parts
+ * qualifies only without TLS, because a certificate covers one part. */
 static bool is_host(const char *bucket, bool parts)
 {
     char label[64];
@@ -98,7 +98,7 @@ static bool is_host(const char *bucket, bool parts)
     }
 }
 
-/* Of a host with its port: nothing can stand before it. */
+/* Returns whether a host with its port is an IP address: a bucket cannot precede it. */
 static bool is_number(const char *host)
 {
     return host[0] == '[' || is_four_numbers(host, strcspn(host, ":/"));
@@ -165,7 +165,7 @@ size_t stk_s3_arn_parse(const char *text, struct stk_s3_arn *arn)
                 : strcmp(service, "s3") != 0               ? 0
                 : arn->region[0]                           ? STK_S3_ARN_ACCESS_POINT
                                                            : STK_S3_ARN_MULTI_REGION;
-    /* All of them become parts of a host's name. */
+    /* All of these become parts of a host name. */
     good = arn->kind == STK_S3_ARN_MULTI_REGION ||
            (arn->kind != 0 && is_label(arn->region, lower_case) && is_label(arn->name, any_case) &&
             (!outpost || is_label(arn->outpost, any_case)));
@@ -268,7 +268,7 @@ static void print(struct builder *builder, const char *format, ...)
     builder->full |= bytes < 0 || (size_t)bytes >= left;
 }
 
-/* The endpoint of one's own, without a port that goes without saying. */
+/* Writes the custom endpoint, without a default port. */
 static void print_custom(struct builder *builder)
 {
     size_t bytes = builder->authority_bytes;
@@ -331,7 +331,7 @@ static int of_arn(struct builder *builder)
     builder->address->service = point                            ? "s3"
                                 : arn->kind == STK_S3_ARN_LAMBDA ? "s3-object-lambda"
                                                                  : "s3-outposts";
-    if (own && arn->kind == STK_S3_ARN_OUTPOST) { /* whose hosts know TLS alone, and no path */
+    if (own && arn->kind == STK_S3_ARN_OUTPOST) { /* whose hosts support only TLS, and no path */
         builder->address->tls = true;
         memcpy(builder->address->root, "/", 2);
     }
@@ -343,7 +343,8 @@ static int of_arn(struct builder *builder)
     return 0;
 }
 
-/* "name-o...--op-s3": a bucket on an outpost, whose name tells which. 1: it is one. */
+/* "name-o...--op-s3": a bucket on an outpost that the name identifies. Returns 1 if it is
+ * one. */
 static int of_outpost_alias(struct builder *builder)
 {
     const char *bucket = builder->target->bucket;
@@ -407,7 +408,7 @@ static bool is_accelerate(const struct builder *builder)
     return false;
 }
 
-/* Whether the bucket is to be the host's first part. */
+/* Returns whether the bucket becomes the first part of the host. */
 static bool is_virtual(const struct builder *builder)
 {
     uint32_t style = builder->settings->addressing;

@@ -45,7 +45,7 @@ struct stk_s3_endpoint {
     const char *service; /* "s3", "s3express", "s3-outposts", "s3-object-lambda" */
 };
 
-/* Returns 0, STOKER_ERROR_ARGUMENT if settings and names contradict each other,
+/* Returns 0 on success, STOKER_ERROR_ARGUMENT if settings and names contradict each other,
  * STOKER_ERROR_UNSUPPORTED for a multi-region access point, STOKER_ERROR_LIMIT. */
 int stk_s3_endpoint_resolve(const struct stk_s3_target *target, struct stk_s3_endpoint *address_out,
                             struct stoker_error *error);

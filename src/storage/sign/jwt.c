@@ -9,7 +9,7 @@
 #define SIGNATURE_BYTES_MAX 1024u /* of a key of 8,192 bits */
 #define HEADER_BYTES 512u
 
-/* Adds the encoding at *used; false: no room. */
+/* Adds the encoding at *used. Returns false if it does not fit. */
 static bool add(const uint8_t *data, size_t bytes, char *out, size_t out_bytes, size_t *used)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -35,7 +35,7 @@ static bool add(const uint8_t *data, size_t bytes, char *out, size_t out_bytes, 
 static int no_prompt(char *text, int bytes, int writes, void *user)
 {
     (void)text, (void)bytes, (void)writes, (void)user;
-    return 0; /* a key that is locked by a phrase: nobody is there to type it */
+    return 0; /* the key needs a passphrase, and no user is present to type it */
 }
 
 int stk_jwt_rs256(const char *key, const char *key_id, const char *claims, char *out,

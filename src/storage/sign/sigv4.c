@@ -114,7 +114,7 @@ int stk_sigv4_presign(const struct stk_sigv4_request *request, uint32_t expires_
 
 static int check(const struct stk_sigv4_request *request)
 {
-    /* Room stays for the pairs that are made here. */
+    /* Reserves capacity for the pairs that this function adds. */
     if (request->query_count > STK_SIGV4_QUERY_MAX ||
         request->header_count > STK_SIGV4_HEADERS_MAX) {
         return STOKER_ERROR_LIMIT;

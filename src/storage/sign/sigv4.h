@@ -3,8 +3,8 @@
  *
  *   method, host, path, query, headers, payload's hash --> Authorization, or a presigned URL
  *
- * Path and query are given raw and encoded here once, so that the request is sent exactly as it was
- * signed. The path is not normalized: a key may contain "//" and "..".
+ * Path and query are passed raw and encoded here once, so that the request is sent exactly as it
+ * was signed. The path is not normalized: a key may contain "//" and "..".
  * https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html
  * Owner: values. Threads: any (a key cache: one). Memory: the caller's. Bound: the limits below. */
 #ifndef STORAGE_SIGN_SIGV4_H
@@ -59,16 +59,15 @@ struct stk_sigv4_headers {
     char date[STK_SIGV4_DATE_BYTES];
 };
 
-/* Returns 0, STOKER_ERROR_LIMIT if parameters or headers exceed the limits above,
+/* Returns 0 on success, STOKER_ERROR_LIMIT if parameters or headers exceed the limits above,
  * STOKER_ERROR_ARGUMENT if two headers have one name. */
 int stk_sigv4_sign_headers(const struct stk_sigv4_request *request,
                            struct stk_sigv4_headers *headers_out);
 /* Writes "/path?query" with the signature in the query. Whoever has this URL may send it. */
 int stk_sigv4_presign(const struct stk_sigv4_request *request, uint32_t expires_s, char *text,
                       size_t text_bytes);
-/* Writes "/path?query", encoded, in the given order. Returns 0, or STOKER_ERROR_LIMIT if it does
- * not fit.
- */
+/* Writes "/path?query", encoded, in the order of the array. Returns 0 on success,
+ * STOKER_ERROR_LIMIT if it does not fit. */
 int stk_url_encode_target(const char *path, const struct stk_sigv4_pair *query,
                           uint32_t query_count, char *text, size_t text_bytes);
 /* Appends the encoding of raw to the *used bytes of text, with a NUL. slash: '/' is not encoded.

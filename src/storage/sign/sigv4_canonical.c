@@ -102,8 +102,8 @@ static int compare_headers(const void *left, const void *right)
     return strcasecmp(a->name, b->name);
 }
 
-/* As strcmp of the encodings: '%' comes before every byte that stays as it is, and the digits of
- * what is encoded are in the order of the bytes. */
+/* Compares like strcmp of the encodings: '%' is less than every byte that is not encoded, and
+ * the digits of encoded bytes have the order of the bytes. */
 static int compare_encoded(const char *a, const char *b)
 {
     while (*a && *a == *b) {
@@ -146,7 +146,7 @@ static void hash_lower(struct stk_sha256 *sha, const char *text)
     }
 }
 
-/* Without blanks at both ends, and one for many within. */
+/* Hashes the text without blanks at both ends, and with each run of blanks as one. */
 static void hash_folded(struct stk_sha256 *sha, const char *value)
 {
     static const char blanks[] = " \t\r\n\v\f";

@@ -11,7 +11,7 @@
 
 bool stk_url_is_unreserved(uint8_t byte); /* not encoded in a URL */
 
-/* Sorted headers or parameters; texts are borrowed from the request. */
+/* Sorted headers or parameters. The texts belong to the request. */
 struct stk_sigv4_sorted {
     struct stk_sigv4_pair pairs[STK_SIGV4_QUERY_MAX + STK_SIGV4_HEADERS_MAX];
     uint32_t count;
@@ -19,8 +19,8 @@ struct stk_sigv4_sorted {
 
 /* Sorts parameters as their encodings sort: by name, then value. */
 void stk_sigv4_sort_query(struct stk_sigv4_sorted *query);
-/* Sorts headers by name, case-insensitively. Returns 0, or STOKER_ERROR_ARGUMENT if two have one
- * name. */
+/* Sorts headers by name, case-insensitively. Returns 0 on success, STOKER_ERROR_ARGUMENT if two
+ * have one name. */
 int stk_sigv4_sort_headers(struct stk_sigv4_sorted *headers);
 /* "host;range;x-amz-date" */
 int stk_sigv4_signed_headers(const struct stk_sigv4_sorted *headers, char *text, size_t text_bytes);

@@ -131,7 +131,7 @@ void stk_sigv4_hmac(struct stk_view key, struct stk_view data, uint8_t mac_out[3
     explicit_bzero(&sha, sizeof sha);
 }
 
-/* The calendar from a count of days, by eras of 400 years that begin in March (Hinnant,
+/* Computes the date from a count of days, by eras of 400 years that begin in March (Hinnant,
  * "chrono-Compatible Low-Level Date Algorithms", civil_from_days). */
 void stk_sigv4_date(uint64_t time_s, char text_out[STK_SIGV4_DATE_BYTES])
 {

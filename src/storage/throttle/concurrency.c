@@ -1,8 +1,9 @@
-/* Hill climbing on the number of connections: more while that brings more bytes, fewer if fewer
- * bring the same. */
+/* Hill climbing on the number of connections: adds connections while that increases the bytes
+ * received, and removes them if fewer connections receive the same bytes. */
 #include "storage/throttle/throttle.h"
 
-/* In percent of what came before: worth more connections; given up for fewer. */
+/* In percent of the previous goodput: the gain that justifies more connections, and the loss
+ * that is accepted for fewer. */
 #define GAIN_PERCENT 105u
 #define LOSS_PERCENT 98u
 #define MORE_INTERVALS 6u /* intervals until more are tried again */
@@ -24,7 +25,7 @@ void stk_concurrency_update(struct stk_concurrency *concurrency, uint64_t bytes,
     uint64_t brought;
 
     if (held || !busy) {
-        /* A try that is not used shows nothing; what it would have been is not kept either. */
+        /* A try whose connections are not used shows nothing, so its result is discarded. */
         begin(concurrency, STK_CONCURRENCY_TRY_NONE, concurrency->previous_count);
         return;
     }

@@ -12,7 +12,7 @@
 #define MS 1000000ull
 #define SECOND 1000000000ull
 #define SHARE_MAX 500u   /* thousandths: a store that refuses more is never left alone */
-#define SHARE_NOISE 100u /* three deviations of 200 answers, which are usual */
+#define SHARE_NOISE 100u /* three standard deviations of 200 responses, a usual number */
 #define RATE_MAX (1000000ull * 1000) /* a million requests a second */
 
 static void update_lag(struct stk_rate_limit *limit, uint64_t sent_ns, uint64_t now_ns);
@@ -38,7 +38,7 @@ static uint64_t rate_of(uint64_t count, uint64_t ns)
     return count * (1000 * SECOND / MS) / stk_max(ns / MS, 1);
 }
 
-/* Of what the window has. */
+/* Computed from the counts of the window. */
 static uint32_t throttled_share(const struct stk_rate_limit *limit)
 {
     return (uint32_t)(1000ull * limit->throttled /
@@ -80,7 +80,7 @@ void stk_rate_limit_record(struct stk_rate_limit *limit, uint64_t sent_ns, uint6
     }
     if (limit->window_ns == 0 ||
         (!limit->trying && now_ns >= limit->window_ns + 2 * STK_RATE_LIMIT_WINDOW_MAX_MS * MS)) {
-        begin_window(limit, sent_ns); /* nobody asked for long: what was then tells nothing */
+        begin_window(limit, sent_ns); /* no requests for a long time: the old counts are obsolete */
     }
     if (sent_ns < limit->window_ns) {
         return;
@@ -101,9 +101,9 @@ void stk_rate_limit_record(struct stk_rate_limit *limit, uint64_t sent_ns, uint6
     }
 }
 
-/* Who is refused hears it sooner than who is not. So what a window counts are the answers to what
- * was sent in it, and it waits for the good ones: else the first of a hundred that are sent at once
- * are all "too much". */
+/* A throttled response arrives earlier than a successful one. So a window counts the responses
+ * to requests that were sent in it, and waits for the successful ones. Otherwise the first
+ * responses to a hundred concurrent requests would all be throttled ones. */
 static void close_window(struct stk_rate_limit *limit, uint64_t now_ns)
 {
     uint64_t elapsed_ns = now_ns - stk_min(now_ns, limit->window_ns);
@@ -141,9 +141,9 @@ static void end_window(struct stk_rate_limit *limit, uint64_t now_ns)
         limit->ineffective_until_ns = now_ns;
         limit->ineffective_ms = 0;
     }
-    /* At the start a few questions wait for each other: a rate made of those, or of the window in
-     * which the rest began, would hold up all that follows. So a limit begins with two windows, and
-     * never for who asks that little. */
+    /* At the start a few requests wait for each other. A rate from those requests, or from the
+     * window in which the others began, would delay all later requests. So a limit begins only
+     * after two windows, and never at so low a rate of requests. */
     if (limit->share_last > STK_RATE_LIMIT_NOISE && !stk_rate_limit_is_ineffective(limit, now_ns) &&
         (limit->rate > 0 ||
          (share_last > STK_RATE_LIMIT_NOISE && answers >= 1000ull * STK_RATE_LIMIT_RESPONSES))) {
@@ -171,14 +171,16 @@ static bool is_noise(const struct stk_rate_limit *limit, uint32_t share)
     return 2 * share >= before + limited;
 }
 
-/* By a window that is over: chance would refuse the same share of what is asked without a limit. */
+/* For a completed window: random refusals would throttle the same share of requests without a
+ * limit. */
 static bool is_effective(const struct stk_rate_limit *limit)
 {
     return (uint64_t)limit->good + limit->throttled >= STK_RATE_LIMIT_RESPONSES &&
            limit->share_last > stk_max(SHARE_MAX, limit->share_before) + SHARE_NOISE;
 }
 
-/* Enough answers to tell: also so many "too much", or as many as should have held them. */
+/* Returns whether there are enough responses to decide. After a halving, enough of them must be
+ * throttled, or there must be as many responses as would include that many at the earlier share. */
 static bool is_enough(const struct stk_rate_limit *limit)
 {
     uint64_t answers = (uint64_t)limit->good + limit->throttled;
@@ -195,7 +197,7 @@ static void begin_window(struct stk_rate_limit *limit, uint64_t now_ns)
     limit->good = limit->throttled = limit->next_good = limit->next_throttled = 0;
 }
 
-/* From where the last one closed. */
+/* Begins a window at the end of the last one. */
 static void next_window(struct stk_rate_limit *limit)
 {
     limit->window_ns = limit->closed_ns;
@@ -215,7 +217,7 @@ static void record_window(struct stk_rate_limit *limit, uint64_t answers, uint64
     limit->share_last = throttled_share(limit);
 }
 
-/* Of what was really sent, where that is less than what might have been. */
+/* Halves the rate, or the rate that was really sent if that is lower. */
 static void halve(struct stk_rate_limit *limit, uint64_t now_ns)
 {
     uint64_t sent = limit->top;
@@ -231,7 +233,7 @@ static void halve(struct stk_rate_limit *limit, uint64_t now_ns)
     begin_window(limit, now_ns);
 }
 
-/* The window after a halving is over. */
+/* Called when the window after a halving has ended. */
 static void evaluate_window(struct stk_rate_limit *limit, uint64_t now_ns, uint64_t answers,
                             uint64_t good)
 {
@@ -265,8 +267,8 @@ static void evaluate_window(struct stk_rate_limit *limit, uint64_t now_ns, uint6
     }
 }
 
-/* By what it was before the last halving, in STK_RATE_LIMIT_GROWTH_S seconds; not before its effect
- * was seen. */
+/* Grows in proportion to the rate before the last halving, over STK_RATE_LIMIT_GROWTH_S seconds,
+ * and only after the effect of the halving was measured. */
 static void grow(struct stk_rate_limit *limit, uint64_t now_ns)
 {
     uint64_t elapsed_ms = now_ns > limit->grown_ns ? (now_ns - limit->grown_ns) / MS : 0;
@@ -289,7 +291,7 @@ static void grow(struct stk_rate_limit *limit, uint64_t now_ns)
 
 /* ---- outages ---- */
 
-/* What was asked most of late, where there was no limit. */
+/* Returns the highest recent rate of requests, if there was no limit. */
 static uint64_t recovery_target(const struct stk_rate_limit *limit)
 {
     return limit->held > 0 ? limit->held : limit->held_top;
@@ -302,12 +304,12 @@ static uint64_t probe_rate(const struct stk_rate_limit *limit)
     return stk_min(stk_max(part, STK_RATE_LIMIT_PROBE_MIN), STK_RATE_LIMIT_PROBE_MAX);
 }
 
-/* True: it has begun, and the pace is that of probes. */
+/* Returns true if an outage has begun. The rate is then that of probes. */
 static bool begins_outage(struct stk_rate_limit *limit, uint64_t sent_ns, uint64_t now_ns,
                           bool good)
 {
     if (good) {
-        if (sent_ns >= limit->refused_ns) { /* else it tells how it was before */
+        if (sent_ns >= limit->refused_ns) { /* else the response shows an earlier state */
             limit->held = limit->rate;
             limit->held_top = limit->top;
             limit->refused_ns = 0;
@@ -316,7 +318,7 @@ static bool begins_outage(struct stk_rate_limit *limit, uint64_t sent_ns, uint64
         return false;
     }
     if (limit->refused_ns == 0 || now_ns >= limit->bad_ns + STK_RATE_LIMIT_WINDOW_MAX_MS * MS) {
-        limit->refused_ns = now_ns; /* nobody asked for long: it begins anew */
+        limit->refused_ns = now_ns; /* no requests for a long time: the count starts again */
         limit->refused = 0;
     }
     limit->refused++;
@@ -353,8 +355,9 @@ static void end_outage(struct stk_rate_limit *limit, uint64_t now_ns)
     begin_window(limit, now_ns);
 }
 
-/* An answer to what was sent in an outage. Of a window in which the store came back some were
- * refused; of two such windows in a row one can tell that it does not take even so much. */
+/* Records a response to a request that was sent in an outage. In the window in which the store
+ * recovers, some requests are refused. Two such windows in a row show that the rate of probes is
+ * too high. */
 static void probe(struct stk_rate_limit *limit, uint64_t sent_ns, uint64_t now_ns, bool good)
 {
     uint64_t answers, share;

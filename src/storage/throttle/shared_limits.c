@@ -15,9 +15,9 @@
 #include <unistd.h>
 
 #define MS 1000000ull
-#define SWEEP_MS 100u /* the dead are looked for at most so often */
+#define SWEEP_MS 100u /* the minimum time between two searches for dead members */
 #define PROBES 8u     /* places where a prefix may be */
-#define SPINS 2000u   /* a holder has a pace for less than a microsecond, or it is dead */
+#define SPINS 2000u   /* a live process holds a rate for less than 1 us */
 #define REQUEST_MAX (1u << 20)
 
 struct stk_shared_limits {
@@ -30,7 +30,7 @@ struct stk_shared_limits {
     char why[200];
 };
 
-/* What all would like and have, at one time. */
+/* The demand and the leases of all members, at one time. */
 struct usage {
     uint32_t held[STK_SHARED_LIMITS_MEMBERS], demand[STK_SHARED_LIMITS_MEMBERS];
     uint32_t count;   /* of the arrays that is used */
@@ -103,7 +103,7 @@ static int open_shared(struct stk_shared_limits *limits, const char *folder)
     return status;
 }
 
-/* Becomes a member, or is alone where there are too many. */
+/* Becomes a member, or works alone if there are too many members. */
 static void join_members(struct stk_shared_limits *limits, uint32_t connections_max)
 {
     for (uint32_t i = 0; i < STK_SHARED_LIMITS_MEMBERS; i++) {
@@ -146,7 +146,8 @@ const char *stk_shared_limits_note(const struct stk_shared_limits *limits)
     return limits->why;
 }
 
-/* Frees what names it. Nobody else can become this member meanwhile: its lock is held. */
+/* Frees the entries of this member. No other process can become this member meanwhile: the lock
+ * of the member is held. */
 static void free_member(struct stk_shared_limits_file *file, uint32_t member)
 {
     uint32_t name;
@@ -164,7 +165,7 @@ static void free_member(struct stk_shared_limits_file *file, uint32_t member)
     atomic_store(&file->members[member].connections_max, 0);
 }
 
-/* Members whose lock nobody holds are dead. */
+/* A member is dead if no process holds its lock. */
 static void free_dead_members(struct stk_shared_limits *limits)
 {
     bool named[STK_SHARED_LIMITS_MEMBERS] = {false};
@@ -253,7 +254,7 @@ bool stk_shared_limits_acquire(struct stk_shared_limits *limits, uint64_t now_ns
     for (uint32_t i = 0; i < usage.connections_max; i++) {
         uint32_t name = atomic_load_explicit(&limits->file->leases[i], memory_order_relaxed);
 
-        /* What names nobody is damage, and as good as free. */
+        /* An entry without a member is damaged, and can be reused. */
         if ((name == 0 || name > STK_SHARED_LIMITS_MEMBERS) &&
             atomic_compare_exchange_strong(&limits->file->leases[i], &name, limits->member + 1)) {
             limits->held++;
@@ -325,9 +326,9 @@ void stk_shared_limits_get_stats(struct stk_shared_limits *limits, uint64_t now_
                                                   .rate = rate};
 }
 
-/* ---- paces ---- */
+/* ---- rates ---- */
 
-/* The place of a prefix, held; NULL: its holder does not let go. */
+/* Returns the entry of a prefix, locked, or NULL if its holder does not unlock it. */
 static struct stk_shared_limits_rate *lock_rate(struct stk_shared_limits *limits, uint64_t prefix,
                                                 uint64_t now_ns)
 {
@@ -399,7 +400,7 @@ struct stk_shared_limits_state stk_shared_limits_record(struct stk_shared_limits
     struct stk_shared_limits_state verdict = {.throttled = answer == STK_RATE_LIMIT_THROTTLED};
     struct stk_rate_limit limit;
 
-    if (!place) { /* its holder may have died in it */
+    if (!place) { /* the holder may have died while it held the entry */
         sweep(limits, now_ns);
         return verdict;
     }

@@ -33,7 +33,8 @@ struct stk_shared_limits_options {
 
 struct stk_shared_limits;
 
-/* Returns 0 or -ENOMEM. If there is no file that can be trusted, nothing is shared. */
+/* Returns 0 on success, -ENOMEM if there is no memory. If there is no file that can be trusted,
+ * nothing is shared. */
 int stk_shared_limits_open(struct stk_shared_limits **limits_out,
                            const struct stk_shared_limits_options *options,
                            struct stoker_error *error);

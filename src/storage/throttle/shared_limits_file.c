@@ -53,7 +53,7 @@ int stk_shared_limits_file_open(const char *folder, int *fd_out,
     return 0;
 }
 
-/* -ENOENT: there is none; -EAGAIN: a damaged one was removed. */
+/* Returns -ENOENT if there is no file, -EAGAIN if a damaged file was removed. */
 static int open_file(const char *path, int *fd_out, const char **reason_out)
 {
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), status;
@@ -78,7 +78,7 @@ static int open_file(const char *path, int *fd_out, const char **reason_out)
     return 0;
 }
 
-/* -EBADMSG: it is ours, and damaged. */
+/* Returns -EBADMSG if the file belongs to this user and is damaged. */
 static int check(int fd, const char **reason_out)
 {
     uint8_t head[STK_SHARED_LIMITS_HEAD_BYTES];
@@ -116,7 +116,8 @@ bool stk_shared_limits_file_is_valid(const void *head, size_t bytes, uint64_t fi
            told.bytes == sizeof(struct stk_shared_limits_file);
 }
 
-/* By one process only, and only what it looked at: another may have made a new one meanwhile. */
+/* Only one process removes the file, and only the file that it examined: another process may
+ * have created a new one meanwhile. */
 static int remove_damaged(int fd, const char *path)
 {
     struct stat mine, there;
@@ -129,10 +130,10 @@ static int remove_damaged(int fd, const char *path)
         mine.st_dev == there.st_dev) {
         unlink(path);
     }
-    return -EAGAIN; /* closing it lets go of the lock */
+    return -EAGAIN; /* closing it releases the lock */
 }
 
-/* It has a name only when it is whole. */
+/* The file gets its name only when it is complete. */
 static int create_file(const char *folder, const char *path, const char **reason_out)
 {
     int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600), status = 0;
@@ -157,7 +158,8 @@ static int create_file(const char *folder, const char *path, const char **reason
     return status;
 }
 
-/* Of the open file, not of the process: an fd that is closed elsewhere does not let go of it. */
+/* The lock belongs to the open file, not to the process: closing another descriptor does not
+ * release it. */
 static int set_lock(int fd, uint32_t member, short kind)
 {
     struct flock lock = {.l_type = kind, .l_whence = SEEK_SET, .l_start = member, .l_len = 1};

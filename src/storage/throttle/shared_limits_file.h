@@ -36,8 +36,8 @@ struct stk_shared_limits_file {
     struct stk_shared_limits_rate rates[STK_SHARED_LIMITS_RATES];
 };
 
-/* Opens or creates the file of this user in a folder; replaces a damaged one. Returns 0, or -errno
- * and the reason in *reason_out (static). */
+/* Opens or creates the file of this user in a folder; replaces a damaged one. Returns 0 on
+ * success, or -errno and the reason in *reason_out (static). */
 int stk_shared_limits_file_open(const char *folder, int *fd_out,
                                 struct stk_shared_limits_file **file_out, const char **reason_out);
 /* Whether `bytes` at head are the head of a file with file_bytes. */

@@ -50,9 +50,9 @@
 #define STK_RATE_LIMIT_PROBE_GROWTH 4u    /* it grows by this factor, up to the rate before. */
 
 enum stk_rate_limit_response {
-    STK_RATE_LIMIT_OK = 0, /* the server works, whatever the response says */
+    STK_RATE_LIMIT_OK = 0, /* the server works, with any response */
     STK_RATE_LIMIT_THROTTLED,
-    STK_RATE_LIMIT_FAILED, /* 500, or no connection: says nothing about a rate */
+    STK_RATE_LIMIT_FAILED, /* 500, or no connection: not related to a rate */
 };
 
 /* All rates are requests in 1,000 seconds. Zeroed: no limit, nothing known. */
@@ -117,7 +117,7 @@ bool stk_rate_limit_is_active(const struct stk_rate_limit *limit, uint64_t now_n
 /* Corrects numbers that the rules cannot produce, in any bytes; may set all to zero. */
 void stk_rate_limit_validate(struct stk_rate_limit *limit, uint64_t now_ns);
 
-/* ---- number of connections, by the bytes that they bring (hill climbing) ---- */
+/* ---- number of connections, by the received bytes (hill climbing) ---- */
 
 #define STK_CONCURRENCY_INTERVAL_MS 500u
 #define STK_CONCURRENCY_MIN 8u

@@ -20,7 +20,7 @@ static void name_block(uint32_t index, uint64_t crc, char text[STK_BASE64_BYTES]
     stk_base64((const uint8_t *)name, (size_t)bytes, text);
 }
 
-/* ---- what is there ---- */
+/* ---- existing blocks ---- */
 
 struct listing {
     struct stk_upload *upload;
@@ -96,7 +96,7 @@ static int begin(struct stk_upload *upload, struct stoker_error *error)
     return !upload->options.resume ? 0 : list(&listing, "uncommitted", on_uncommitted, error);
 }
 
-/* ---- what is sent ---- */
+/* ---- requests ---- */
 
 static int put_block(struct stk_upload *upload, uint32_t index, struct stk_view body,
                      struct stoker_error *error)
@@ -109,7 +109,7 @@ static int put_block(struct stk_upload *upload, uint32_t index, struct stk_view 
 
     stk_body_checksum_init(&checksum, upload->store, STK_UPLOAD_CHECKSUM_AZURE, body);
     name_block(index, stk_body_checksum_to_number(&checksum), name);
-    if (strcmp(part->left, name) == 0) { /* the server compared it when it came */
+    if (strcmp(part->left, name) == 0) { /* the server compared it on arrival */
         memcpy(part->etag, name, NAME_TEXT_BYTES + 1);
         return 1;
     }
@@ -186,8 +186,8 @@ static int commit(struct stk_upload *upload, struct stoker_error *error)
                           "check the server and the proxies in between", "'%.400s': HTTP %u",
                           upload->place.url, write_request->operation.code);
     }
-    if (status < 0 && stk_write_request_already_exists(
-                          write_request)) { /* it may be ours: an answer may have been lost */
+    if (status < 0 &&
+        stk_write_request_already_exists(write_request)) { /* ours, if a response was lost */
         status = list(&listing, "committed", on_committed, error);
         if (status == 0 && (listing.count != upload->part_count || listing.same != listing.count)) {
             status = stk_write_request_fail_exists(&upload->place, error);

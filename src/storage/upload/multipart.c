@@ -96,7 +96,7 @@ static bool is_md5(const char *etag)
     return strlen(etag) == 32 && strspn(etag, "0123456789abcdefABCDEF") == 32;
 }
 
-/* Whether a part of an earlier run is this. */
+/* Returns whether a part of an earlier run equals this part. */
 static bool is_same(const char *etag, struct stk_view body)
 {
     uint8_t digest[16];
@@ -202,7 +202,7 @@ done:
     return status;
 }
 
-/* "<CompleteMultipartUpload>...": NULL: no memory. */
+/* Writes "<CompleteMultipartUpload>...". Returns NULL if there is no memory. */
 static char *write_parts(const struct stk_upload *upload)
 {
     const char *element = stk_body_checksum_element(upload->check);
@@ -261,7 +261,8 @@ bool stk_upload_combine_checksums(const struct stk_upload *upload,
     return true;
 }
 
-/* MD5 of the parts' MD5s, and their number: what servers make of an object by parts. */
+/* Computes the MD5 of the parts' MD5s and their number: the ETag that servers set for an object
+ * of parts. */
 static void expect_etag(const struct stk_upload *upload, char *etag, size_t etag_bytes)
 {
     uint8_t *digests = stk_alloc(upload->part_count, 16), digest[16];
@@ -303,7 +304,7 @@ int stk_upload_matches_object(const struct stk_upload *upload, const struct stk_
     if (!write_request) {
         return -ENOMEM;
     }
-    write_request->operation.wants_checksum = !google; /* which tells it unasked */
+    write_request->operation.wants_checksum = !google; /* which reports it by default */
     status = stk_write_request_run(write_request, upload->store, error);
     if (status == 0) {
         stk_checksum_read_headers(&seals, &write_request->answer,
@@ -317,8 +318,8 @@ int stk_upload_matches_object(const struct stk_upload *upload, const struct stk_
     return status;
 }
 
-/* Whether the object at its name is what was sent: by the checksum of the whole that the store
- * keeps with it, or by an ETag that is made of the parts' MD5s. */
+/* Returns whether the object equals the sent bytes, by the checksum of the complete object that
+ * the store reports, or by an ETag that is made of the parts' MD5s. */
 static bool is_there(const struct stk_upload *upload)
 {
     char etag[64];
@@ -413,9 +414,9 @@ int stk_multipart_begin(struct stk_upload *upload, struct stoker_error *error)
 const struct stk_upload_operations stk_multipart_operations = {stk_multipart_begin,
                                                                stk_multipart_send_part, commit};
 
-/* ---- what an earlier run left ---- */
+/* ---- unfinished uploads of an earlier run ---- */
 
-/* An upload that can be gone on with. */
+/* An unfinished upload that can be resumed. */
 struct finding {
     struct stk_upload *upload;
     char begun[40]; /* of the youngest so far */
@@ -438,7 +439,7 @@ static int on_upload(void *owner, const struct stk_unfinished_upload *unfinished
     return 0;
 }
 
-/* To be refused here is no failure: then it begins anew. */
+/* A refusal of the listing is not an error: the upload then starts from the beginning. */
 static int find_unfinished(struct stk_upload *upload, struct stoker_error *error)
 {
     struct finding finding = {.upload = upload};
@@ -450,7 +451,7 @@ static int find_unfinished(struct stk_upload *upload, struct stoker_error *error
 
     if (upload->options.encryption || upload->place.zone ||
         stk_store_has_sse_key(upload->store, &upload->place)) {
-        return 0; /* which a listing does not tell, and ETags of parts prove nothing */
+        return 0; /* which a listing does not report, and ETags of parts prove nothing */
     }
     (void)stk_multipart_list_read(&same, NULL);
     return upload->id[0] ? find_parts(upload, error) : 0;
@@ -480,7 +481,7 @@ static int on_part(void *owner, const struct stk_xml_response *response)
     return 0;
 }
 
-/* It is gone meanwhile, and with it the parts that earlier pages told of. */
+/* The upload no longer exists: discards its id, and the parts that earlier pages listed. */
 static void reset_unfinished(struct stk_upload *upload)
 {
     upload->id[0] = '\0';

@@ -71,8 +71,8 @@ static inline uint64_t stk_upload_part_bytes_at(const struct stk_upload *upload,
 /* Combines the checksums of the parts; false: there are none to combine. */
 bool stk_upload_combine_checksums(const struct stk_upload *upload, struct stk_body_checksum *proof);
 
-/* Compares an object with what was sent, by the checksum that the store keeps with it. Returns 1 if
- * they are equal, 0 if they differ or it is unknown, or an error. */
+/* Compares an object with the sent bytes, by the checksum that the store reports. Returns 1 if
+ * they are equal, 0 if they differ or the checksum is unknown, or an error. */
 int stk_upload_matches_object(const struct stk_upload *upload, const struct stk_object_url *place,
                               struct stoker_error *error);
 
@@ -96,7 +96,7 @@ void stk_upload_abort(const struct stk_upload *upload);
 /* Aborts uploads that earlier tries to begin this one left: those without a part from that time. */
 void stk_upload_abort_duplicates(const struct stk_upload *upload);
 
-/* multipart.c: S3, and what Google shares with it. */
+/* multipart.c: S3, and the operations that Google shares with it. */
 int stk_multipart_begin(struct stk_upload *upload, struct stoker_error *error);
 int stk_multipart_send_part(struct stk_upload *upload, uint32_t index, struct stk_view body,
                             struct stoker_error *error);

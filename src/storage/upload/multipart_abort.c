@@ -11,7 +11,7 @@
 
 #define DUPLICATES_MAX 8u
 #define ABORTS_MAX 3u
-#define NS_PER_SECOND 1000000000ull /* what dates are told in */
+#define NS_PER_SECOND 1000000000ull /* the resolution of dates */
 
 struct abort_search {
     struct stk_store *store;
@@ -65,7 +65,7 @@ int stk_upload_abort_older(struct stk_store *store, const struct stk_object_url 
 
 /* ---- of one object that is written ---- */
 
-/* Below 0: it may be there still. */
+/* Returns a value below 0 if the upload may still exist. */
 static int abort_upload(const struct stk_upload *upload, const char *id, uint32_t *code_out)
 {
     struct stk_write_request *write_request =
@@ -93,7 +93,7 @@ void stk_upload_abort(const struct stk_upload *upload)
     }
 }
 
-/* Uploads of the same object that may be of a try whose answer was lost. */
+/* Uploads of the same object that an earlier try may have begun, if its response was lost. */
 struct duplicate_search {
     const struct stk_upload *upload;
     uint64_t now_ns; /* by the store's clock */
@@ -101,8 +101,8 @@ struct duplicate_search {
     char ids[DUPLICATES_MAX][STK_UPLOAD_ID_BYTES];
 };
 
-/* Of an upload that did not begin, as far as is known, since it was asked to; else about when that
- * began. */
+/* Collects uploads that began near the begin of this upload, or if that is unknown, since its
+ * request was sent. */
 static int on_duplicate(void *owner, const struct stk_unfinished_upload *unfinished)
 {
     struct duplicate_search *duplicate_search = owner;
@@ -131,7 +131,7 @@ static int on_part(void *owner, const struct stk_xml_response *response)
     return 0;
 }
 
-/* Another run's has parts soon, and is not touched. */
+/* An upload of another run soon has parts, and is not aborted. */
 static bool is_empty(const struct stk_upload *upload, const char *id,
                      struct stk_xml_response *response)
 {
@@ -176,7 +176,8 @@ void stk_upload_abort_duplicates(const struct stk_upload *upload)
                         STK_UPLOAD_ID_BYTES);
             }
         }
-        /* Of more than can be ours some are another's: which, nobody tells. */
+        /* If there are more uploads than this run can have begun, another run began some of
+         * them, and the server does not report which. */
         for (uint32_t i = 0; i < empty && empty <= lost; i++) {
             (void)abort_upload(upload, duplicate_search->ids[i], &code);
         }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define PAGES_MAX 100000u
-#define PAGE_UPLOADS 1000u /* of S3, where a page does not tell whether there are more */
+#define PAGE_UPLOADS 1000u /* of S3, if a page does not report whether more uploads follow */
 
 enum { KEY, ID, BEGUN, CHECK, CLASS };
 enum { MORE, NEXT_KEY, NEXT_ID };
@@ -16,8 +16,8 @@ struct listing {
     struct stk_xml_response answer;
     uint32_t seen; /* on the page */
     bool past;     /* exact: it is at other keys */
-    /* The last upload: where the next page begins. Not what the page tells where it has any: it may
-     * be encoded, or not. */
+    /* The last upload: the next page begins after it. The marker of the page is not used: it may
+     * or may not be encoded. */
     char key[STK_XML_RESPONSE_TEXT_BYTES + 1], id[STK_XML_RESPONSE_TEXT_BYTES + 1];
 };
 
@@ -32,7 +32,7 @@ static int on_upload(void *owner, const struct stk_xml_response *answer)
     listing->seen++;
     memcpy(listing->id, answer->texts[ID], sizeof listing->id);
     memcpy(listing->key, answer->texts[KEY], sizeof listing->key);
-    if (list->exact) { /* keys come encoded as in URLs */
+    if (list->exact) { /* keys are URL-encoded */
         bool same = stk_url_decode(listing->key) && strcmp(listing->key, list->place->key) == 0;
 
         listing->past = !same;
@@ -52,8 +52,8 @@ static int fail_page(const struct listing *listing, int status, const char *what
                     "'%.400s': uploads", listing->list->place->url);
 }
 
-/* All below a prefix are asked for without encoding-type: a key that XML cannot say ends it with an
- * error, and is never taken for another one. */
+/* Lists all uploads below a prefix without encoding-type. A key that XML cannot represent ends
+ * the listing with an error, and is never mistaken for another key. */
 static struct stk_write_request *request_page(const struct listing *listing,
                                               struct stoker_error *error)
 {

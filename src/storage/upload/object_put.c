@@ -47,7 +47,7 @@ int stk_upload_put(struct stk_store *store, const struct stk_object_url *place,
         stk_store_require_checksums(store); /* so now it has one */
         return stk_upload_put(store, place, body, options, error);
     }
-    if (status == 0) { /* whoever took the object names it: a proxy's "200 OK" does not */
+    if (status == 0) { /* a proxy's "200 OK" has no ETag */
         stk_write_request_copy_etag(write_request, etag, sizeof etag);
         status = etag[0] ? stk_write_request_check_reply(write_request, &checksum, error)
                          : fail_answer(place, error);
@@ -61,8 +61,7 @@ int stk_upload_put(struct stk_store *store, const struct stk_object_url *place,
         stk_md5(body.data, body.bytes, digest);
         stk_hex(digest, sizeof digest, etag);
         status = stk_write_request_matches_object(store, place, body.bytes, etag) ||
-                         stk_write_request_matches_body(store, place,
-                                                        body) /* encrypted: its ETag is no MD5 */
+                         stk_write_request_matches_body(store, place, body) /* encrypted: no MD5 */
                      ? 0
                      : stk_write_request_fail_exists(place, error);
     }
@@ -105,7 +104,7 @@ int stk_upload_copy(struct stk_store *store, const struct stk_object_url *from,
     if (status < 0 && write_request->operation.code == 412 && options->if_absent) {
         struct stk_object_info current; /* else it is the source that is another */
 
-        /* It may be ours, by a try whose answer was lost. */
+        /* An earlier try whose response was lost may have written the object. */
         if (stk_write_request_matches_copy(store, place, from, info)) {
             status = 0;
         } else if (stk_store_head(store, place, &current, NULL) == 0) {
@@ -156,7 +155,7 @@ static int on_key_error(void *owner, const struct stk_xml_response *response)
                     response->texts[0], response->texts[1], response->texts[2]);
 }
 
-/* XML cannot say control characters. */
+/* XML cannot represent control characters. */
 static bool is_plain(const char *key)
 {
     while (*key && (uint8_t)*key >= ' ') {
@@ -258,7 +257,7 @@ int stk_upload_remove_many(struct stk_store *store, const struct stk_object_url 
     write_request->operation.keyed = false;
     write_request->operation.request.body = (struct stk_view){(const uint8_t *)xml, strlen(xml)};
     stk_write_request_add_query(write_request, "delete", NULL);
-    /* It must have one; S3 Express knows no MD5. */
+    /* The request must have a checksum; S3 Express does not support MD5. */
     stk_body_checksum_init(&checksum, store,
                            place->zone ? STK_UPLOAD_CHECKSUM_CRC32C : STK_UPLOAD_CHECKSUM_MD5,
                            write_request->operation.request.body);

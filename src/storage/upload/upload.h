@@ -55,8 +55,8 @@ int stk_upload_copy(struct stk_store *store, const struct stk_object_url *from,
                     const struct stk_upload_options *options, struct stoker_error *error);
 
 /* Sets *text_out (free with stk_free) to a KMS encryption context in base64. json: an object of
- * strings. Returns 0, STOKER_ERROR_FORMAT, STOKER_ERROR_LIMIT above STK_UPLOAD_CONTEXT_BYTES_MAX,
- * -ENOMEM. */
+ * strings. Returns 0 on success, STOKER_ERROR_FORMAT, STOKER_ERROR_LIMIT above
+ * STK_UPLOAD_CONTEXT_BYTES_MAX, -ENOMEM. */
 int stk_upload_encryption_context(const char *json, char **text_out, struct stoker_error *error);
 
 struct stk_upload;
@@ -67,8 +67,8 @@ int stk_upload_open(struct stk_upload **upload_out, struct stk_store *store,
                     const struct stk_upload_options *options, struct stoker_error *error);
 uint32_t stk_upload_part_count(const struct stk_upload *upload);
 uint64_t stk_upload_part_bytes(const struct stk_upload *upload); /* of all parts but the last */
-/* Sends part `index` (from 0) with all of its bytes. Returns 0, or 1 if the store had it already.
- */
+/* Sends part `index` (from 0) with all of its bytes. Returns 0 on success, or 1 if the store had
+ * it already. */
 int stk_upload_send_part(struct stk_upload *upload, uint32_t index, struct stk_view body,
                          struct stoker_error *error);
 int stk_upload_copy_part(struct stk_upload *upload, uint32_t index,

@@ -178,7 +178,7 @@ int stk_write_request_check_reply(const struct stk_write_request *write_request,
     stk_checksum_read_headers(&reported, &write_request->answer, stk_object_url_provider(object),
                               true, false);
     if (!stk_checksum_is_combinable(&reported.body) ||
-        reported.unreliable) { /* an SHA takes long, and is rarely told */
+        reported.unreliable) { /* a SHA takes long to compute, and is rarely configured */
         return 0;
     }
     if (reported.body.kind == stk_body_checksum_kind(checksum->check)) {
@@ -213,7 +213,7 @@ uint32_t stk_body_checksum_default(const struct stk_store *store, uint32_t check
         return check;
     }
     if (stk_store_requires_checksums(store)) {
-        return STK_UPLOAD_CHECKSUM_MD5; /* which all of them know */
+        return STK_UPLOAD_CHECKSUM_MD5; /* which all stores support */
     }
     stk_store_s3_kind(store, &own, &tls);
     return own || stk_store_settings(store)->checksums_when_required == STK_FLAG_YES
@@ -251,7 +251,7 @@ void stk_body_checksum_init(struct stk_body_checksum *checksum, const struct stk
         (sign == STK_FLAG_YES ||
          (sign == STK_FLAG_UNSET && (!tls || checksum->check == STK_UPLOAD_CHECKSUM_AUTO)) ||
          checksum->check == STK_UPLOAD_CHECKSUM_SHA256)) {
-        stk_sigv4_hash(body, checksum->payload); /* and signed: who changes the body is found out */
+        stk_sigv4_hash(body, checksum->payload); /* and signed: a change of the body is detected */
     }
     switch (checksum->check) {
     case STK_UPLOAD_CHECKSUM_CRC64NVME:
@@ -428,7 +428,7 @@ int stk_upload_encryption_context(const char *json, char **text_out, struct stok
     if (!text) {
         return stk_fail(error, -ENOMEM, "cannot write objects", "free memory", "context");
     }
-    for (size_t at = 0; at < bytes; at += 48) { /* whole groups, but the last */
+    for (size_t at = 0; at < bytes; at += 48) { /* complete groups, except the last */
         stk_base64((const uint8_t *)json + at, stk_min(bytes - at, 48), some);
         used += (size_t)snprintf(text + used, sizeof some, "%s", some);
     }

@@ -95,10 +95,10 @@ const char *stk_body_checksum_element(uint32_t check);
 void stk_write_request_set_options(struct stk_write_request *write_request,
                                    const struct stk_upload_options *options,
                                    const struct stk_body_checksum *checksum);
-/* Returns 0, or STOKER_ERROR_ARGUMENT for an empty key: such requests would create or remove a
- * bucket. */
+/* Returns 0 on success, or STOKER_ERROR_ARGUMENT for an empty key: such requests would create or
+ * remove a bucket. */
 int stk_write_request_check_key(const struct stk_object_url *object, struct stoker_error *error);
-/* Returns 0, or STOKER_ERROR_UNSUPPORTED if the store does not have an option. */
+/* Returns 0 on success, STOKER_ERROR_UNSUPPORTED if the store does not have an option. */
 int stk_write_request_check_options(const struct stk_object_url *object,
                                     const struct stk_upload_options *options,
                                     struct stoker_error *error);
