@@ -74,7 +74,7 @@ static void make(struct kind *kind)
     for (uint32_t i = 0; i < 2; i++) {
         uint64_t distance = i == 0 ? 512 : 128;
 
-        /* A product of two turned words is turned, too, but one place too high. */
+        /* The product of two bit-reversed words is bit-reversed, but one place too high. */
         kind->fold[i][0] = power(kind, distance + 63) << (64 - kind->bits);
         kind->fold[i][1] = power(kind, distance - 1) << (64 - kind->bits);
     }
@@ -100,13 +100,13 @@ static uint64_t word(const uint8_t *at)
 {
     uint64_t value = 0;
 
-    for (int i = 7; i >= 0; i--) { /* compilers make one load of it */
+    for (int i = 7; i >= 0; i--) { /* compilers combine these into one load */
         value = value << 8 | at[i];
     }
     return value;
 }
 
-/* Without the inversion at both ends. */
+/* Computes the CRC without the inversion at both ends. */
 static uint64_t by_table(const struct kind *kind, uint64_t sum, const uint8_t *at, size_t bytes)
 {
     const uint64_t (*table)[256] = kind->table;

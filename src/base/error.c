@@ -108,7 +108,7 @@ static size_t prefix_text(const struct stoker_error *error, char *text, size_t c
     return strlen(text);
 }
 
-/* Copies the part of `where` behind the place: the place is written again. */
+/* Copies the part of `where` after the place: the caller writes the place again. */
 static void keep_detail(const struct stoker_error *error, char *detail)
 {
     char prefix[sizeof error->where];

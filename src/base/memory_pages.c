@@ -7,7 +7,7 @@
 #include <time.h>
 
 #define HUGE_BYTES (2u << 20)
-#define TRY_MIN 4u /* times 2 MiB until the size of pages that seemed dearer is tried again */
+#define TRY_MIN 4u /* units of 2 MiB until the page size that seemed slower is tried again */
 #define TRY_MAX 1024u
 
 static struct stk_page_policy process_page_policy; /* of the process */
@@ -20,7 +20,7 @@ static uint8_t *map_pages(size_t bytes)
     if (stk_mem_call_fails() || bytes > SIZE_MAX / 2) {
         return NULL;
     }
-    /* Aligned to a huge page by hand, so that first touch costs one fault for 2 MiB. */
+    /* Align to a huge page, so that the first access costs one page fault for 2 MiB. */
     start =
         mmap(NULL, bytes + HUGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED) {
@@ -49,7 +49,7 @@ bool stk_page_policy_choose(struct stk_page_policy *choice)
     if (until == 0) {
         return huge > small;
     }
-    /* Of two threads one may count for both. */
+    /* If two threads race here, one of their updates may be lost. */
     atomic_store_explicit(&choice->until, until - 1, memory_order_relaxed);
     return huge <= small;
 }
@@ -59,11 +59,11 @@ void stk_page_policy_record(struct stk_page_policy *choice, bool huge, uint64_t 
     uint64_t other = atomic_load_explicit(&choice->ns[!huge], memory_order_relaxed);
     uint64_t before = atomic_load_explicit(&choice->ns[huge], memory_order_relaxed);
     uint32_t gap = atomic_load_explicit(&choice->gap, memory_order_relaxed);
-    bool tried = before == 0 || before + !huge > other; /* else it is the usual one */
+    bool tried = before == 0 || before + !huge > other; /* false: the usual page size was used */
 
     ns = stk_max(ns, 1);
-    /* One that is dear tells at once; of cheap ones it takes some, for dear ones may lie between.
-     */
+    /* One slow result changes the estimate immediately; fast results change it slowly, because
+     * slow ones may occur between them. */
     atomic_store_explicit(&choice->ns[huge], stk_max(ns, before - before / 4 + ns / 4),
                           memory_order_relaxed);
     if (tried && atomic_load_explicit(&choice->until, memory_order_relaxed) == 0) {
@@ -119,7 +119,7 @@ void *stk_pages_alloc(size_t bytes)
     size_t at = 0;
 
     if (pages && rounded >= 2 * HUGE_BYTES) {
-        /* One of each, where nothing is known yet. */
+        /* Measure each page size once if its cost is not known yet. */
         bool first = atomic_load_explicit(&process_page_policy.ns[0], memory_order_relaxed) == 0;
 
         for (; at < (first ? 2u : 1u) * HUGE_BYTES; at += HUGE_BYTES) {

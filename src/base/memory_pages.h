@@ -17,7 +17,7 @@ void stk_pages_free(void *pages, size_t bytes);
  * for memory that is filled once, and soon. Other threads may write to the pages meanwhile. */
 void *stk_pages_reserve(size_t bytes);
 void stk_pages_populate(void *pages, size_t bytes);
-/* Gives up pages that the kernel may still write to: they are never freed and not counted. */
+/* Abandons pages that the kernel may still write to: never frees them, and does not count them. */
 void stk_pages_leak(void *pages);
 
 /* Chooses the page size that cost less lately. Tries the other size from time to time, less often

@@ -19,14 +19,15 @@
 
 /* Fills *options_out (of `bytes` bytes) from the caller's struct `given`, and sets its struct_size
  * to `bytes`. bytes_min: size of the first version of the struct, at least sizeof(size_t). `name`
- * is the place of an error: "loader options". `given` may be NULL: an error, too.
- * Returns 0 on success, STOKER_ERROR_ARGUMENT (and a zeroed *options_out) if struct_size is out of
- * its range, or if a field is set that this library does not know. */
+ * is the place of an error: "loader options".
+ * Returns 0 on success, STOKER_ERROR_ARGUMENT (and a zeroed *options_out) if `given` is NULL, if
+ * struct_size is out of range, or if a field is set that this library does not know. */
 int stk_options_read(void *options_out, size_t bytes, size_t bytes_min, const void *given,
                      const char *name, struct stoker_error *error);
 
-/* Checks struct_size of a struct that the library will fill in; `bytes` is the size that this
- * library knows. NULL is an error. Returns 0 on success, else STOKER_ERROR_ARGUMENT. */
+/* Checks struct_size of a struct that the library will fill in. `bytes` is the size that this
+ * library knows. Returns 0 on success, STOKER_ERROR_ARGUMENT if struct_size is out of range or the
+ * struct is NULL. */
 int stk_options_check_output(const void *output, size_t bytes, size_t bytes_min, const char *name,
                              struct stoker_error *error);
 /* Copies *full (of `bytes` bytes) to the caller's struct, whose struct_size stays. Returns as

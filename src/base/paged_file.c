@@ -73,7 +73,8 @@ int stk_paged_writer_open(struct stk_paged_writer *writer, stk_paged_writer_sink
     return writer->buffer ? 0 : stk_fail_memory(error, "buffer of a file");
 }
 
-/* Only the last page of the file may be short: called with a full buffer, or at the end. */
+/* Only the last page of the file may be short: the caller passes a full buffer, or is at the
+ * end. */
 static int flush(struct stk_paged_writer *writer, struct stoker_error *error)
 {
     struct stk_view data = {writer->buffer, writer->used};

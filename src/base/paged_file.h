@@ -22,7 +22,7 @@
 struct stk_paged_file {
     struct stk_view data;            /* borrowed: the pages alone */
     const uint64_t *checksums;       /* borrowed: of the pages */
-    _Atomic uint64_t *checked_pages; /* owned: a bit a page that was checked */
+    _Atomic uint64_t *checked_pages; /* owned: one bit per page; set: the page was checked */
 };
 
 static inline uint64_t stk_paged_file_page_count(uint64_t data_bytes)
@@ -30,22 +30,22 @@ static inline uint64_t stk_paged_file_page_count(uint64_t data_bytes)
     return data_bytes / STK_PAGED_FILE_PAGE_BYTES + (data_bytes % STK_PAGED_FILE_PAGE_BYTES != 0);
 }
 
-/* Returns true if a file of this size can have so many bytes of data, their checksums and a footer.
- */
+/* Returns true if a file of this size can contain this number of data bytes, their checksums and a
+ * footer. */
 bool stk_paged_file_fits(uint64_t file_bytes, uint64_t data_bytes, size_t footer_bytes);
 
 /* Opens a file that fits. image: the complete file, at a multiple of 8, borrowed until close.
- * Returns 0 on success, STOKER_ERROR_CORRUPT if the checksums do not have this digest (XXH3-64),
- * -ENOMEM. Sets no error text: callers name the kind of file. */
+ * Returns 0 on success, STOKER_ERROR_CORRUPT if the digest (XXH3-64) of the checksums differs,
+ * -ENOMEM if there is not enough memory. Sets no error text: callers name the kind of file. */
 int stk_paged_file_open(struct stk_paged_file *file, struct stk_view image, uint64_t data_bytes,
                         uint64_t checksums_digest);
-void stk_paged_file_close(struct stk_paged_file *file); /* a zeroed one is fine */
+void stk_paged_file_close(struct stk_paged_file *file); /* allowed on a zeroed struct */
 
-/* Checks a page and remembers that it is good. Two threads may check the same one. */
+/* Checks a page and records that it is valid. Two threads may check the same page. */
 bool stk_paged_file_check_page(const struct stk_paged_file *file, uint64_t page);
 
-/* Returns the bytes at [at, at + bytes), or NULL. *damaged_out is then the offset of the page that
- * is damaged, or STOKER_NO_OFFSET if the place lies outside of the data. */
+/* Returns the bytes at [at, at + bytes), or NULL on failure. On failure, sets *damaged_out to the
+ * offset of the damaged page, or to STOKER_NO_OFFSET if the range is outside the data. */
 static inline const void *stk_paged_file_view(const struct stk_paged_file *file, uint64_t at,
                                               uint64_t bytes, uint64_t *damaged_out)
 {
@@ -59,7 +59,7 @@ static inline const void *stk_paged_file_view(const struct stk_paged_file *file,
          page++) {
         const _Atomic uint64_t *word = &file->checked_pages[page / 64];
 
-        /* A bit says something of bytes that nobody changes: no order is needed. */
+        /* The bits describe bytes that no thread changes: relaxed order is sufficient. */
         if (!(atomic_load_explicit(word, memory_order_relaxed) & UINT64_C(1) << page % 64) &&
             !stk_paged_file_check_page(file, page)) {
             *damaged_out = page * STK_PAGED_FILE_PAGE_BYTES;
@@ -74,38 +74,39 @@ void stk_paged_file_checksums(struct stk_view data, uint64_t *checksums_out);
 
 /* ---- writing ---- */
 
-/* Takes the bytes of the file, front to back. Returns 0, or the error that it filled. */
+/* Writes bytes of the file, from front to back. Returns 0 on success, or the error that it
+ * filled. */
 typedef int stk_paged_writer_sink(void *context, const void *data, size_t bytes,
                                   struct stoker_error *error);
 
 struct stk_paged_writer {
     stk_paged_writer_sink *sink;
     void *context;
-    uint64_t at; /* bytes that were put */
+    uint64_t at; /* bytes written so far */
     uint8_t *buffer;
     size_t used;
     uint64_t *checksums;
     uint64_t checksum_count, checksum_capacity;
 };
 
-/* What the footer says of the rest. */
+/* Values for the footer. */
 struct stk_paged_layout {
     uint64_t data_bytes, checksums_digest, file_bytes;
 };
 
-/* Returns 0 or -ENOMEM; close is due either way. */
+/* Returns 0 on success, -ENOMEM if there is not enough memory. Call close in both cases. */
 int stk_paged_writer_open(struct stk_paged_writer *writer, stk_paged_writer_sink *sink,
                           void *context, struct stoker_error *error);
 int stk_paged_writer_put(struct stk_paged_writer *writer, const void *data, uint64_t bytes,
                          struct stoker_error *error);
-/* Puts zeros up to the next multiple of 8. */
+/* Writes zeros up to the next multiple of 8. */
 int stk_paged_writer_align(struct stk_paged_writer *writer, struct stoker_error *error);
-/* Ends the data, aligned. */
+/* Ends the data, aligned to 8 bytes. */
 int stk_paged_writer_end(struct stk_paged_writer *writer, size_t footer_bytes,
                          struct stk_paged_layout *layout_out, struct stoker_error *error);
-/* Writes checksums and footer: the file is complete. */
+/* Writes checksums and footer. Then the file is complete. */
 int stk_paged_writer_finish(struct stk_paged_writer *writer, const void *footer,
                             size_t footer_bytes, struct stoker_error *error);
-void stk_paged_writer_close(struct stk_paged_writer *writer); /* a zeroed one is fine */
+void stk_paged_writer_close(struct stk_paged_writer *writer); /* allowed on a zeroed struct */
 
 #endif

@@ -31,12 +31,12 @@ struct stk_piece {
     uint32_t pins;         /* readers that use data without the lock */
     uint8_t state;         /* enum stk_piece_state */
     bool reserved;         /* in the budget; else it is freed with its last pin */
-    bool wanted;           /* prefetched, or about to be, and not read since; in wanted_bytes */
-    uint8_t flags;         /* of the user; eviction keeps them */
+    bool wanted;   /* prefetched, or soon to be, and not read since; counted in wanted_bytes */
+    uint8_t flags; /* set by the user; eviction does not change them */
 };
 
 struct stk_piece_cache {
-    struct stk_budget *budget; /* lent; const after init, as the next two */
+    struct stk_budget *budget; /* borrowed; const after init, as the next two */
     uint64_t bytes_max;
     uint32_t count; /* of piece numbers */
     pthread_mutex_t lock;
@@ -81,12 +81,13 @@ int stk_piece_cache_fill_locked(struct stk_piece_cache *cache, uint32_t number,
  * that time. */
 bool stk_piece_cache_wait_locked(struct stk_piece_cache *cache, const struct timespec *until);
 
-/* A pinned piece is not evicted. unpin: frees a piece without a reservation with its last pin. */
+/* pin: prevents the eviction of a piece. unpin: frees a piece without a reservation when its last
+ * pin is released. */
 void stk_piece_cache_pin_locked(struct stk_piece_cache *cache, uint32_t number);
 void stk_piece_cache_unpin(struct stk_piece_cache *cache, uint32_t number);
 
-/* Marks a piece of so many bytes that will be read soon, or is read or given up. unwant: no effect
- * if it is not wanted. */
+/* want: marks a piece of `bytes` bytes that will be read soon. unwant: removes the mark when the
+ * piece is read or is not needed any more; no effect on a piece without the mark. */
 void stk_piece_cache_want_locked(struct stk_piece_cache *cache, uint32_t number, uint64_t bytes);
 void stk_piece_cache_unwant_locked(struct stk_piece_cache *cache, uint32_t number, uint64_t bytes);
 

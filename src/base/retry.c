@@ -12,8 +12,8 @@ bool stk_error_is_data(int status)
            status == STOKER_ERROR_LIMIT || status == STOKER_ERROR_MISSING;
 }
 
-/* Errors that a disk under load, a failover of a mount or a network may return for a while. Not
- * STOKER_ERROR_TIMEOUT: such a read has waited for long already, and its buffer is lost. */
+/* Errors that a loaded disk, a failover of a mount or a network may return for some time. Excludes
+ * STOKER_ERROR_TIMEOUT: such a read has already waited long, and its buffer is lost. */
 bool stk_error_is_transient(int status)
 {
     static const int numbers[] = {

@@ -1,5 +1,5 @@
-/* Makes data sets of others: of one that grew, of one as it was before it grew, and of several. The
- * original does not change: its loaders continue with it. */
+/* Makes data sets from others: from a data set that grew, from an earlier state of a data set, and
+ * from several data sets. The original does not change: its loaders continue to use it. */
 #include "base/mem.h"
 #include "dataset/dataset.h"
 
@@ -22,7 +22,7 @@ static int changed(struct stoker_error *error, const char *what, const char *pat
                     "'%.600s'", path);
 }
 
-/* All that was there is there, unchanged, and comes first. */
+/* Checks that all existing shards are present, unchanged, and first in the listing. */
 static int check_first(const struct stoker_dataset *before, const struct stoker_dataset *newer,
                        const struct stk_index_location *location, struct stoker_error *error)
 {
@@ -140,7 +140,8 @@ int stoker_dataset_refresh(const struct stoker_dataset *dataset, uint64_t shard_
     return status;
 }
 
-/* The first `shards` of a data set, as one that was opened when there were no others. */
+/* Makes a data set of the first `shards` of a data set, as if it had been opened before the other
+ * shards existed. */
 static int open_first_shards(struct stoker_dataset **part_out, const struct stoker_dataset *dataset,
                              uint64_t shards, struct stoker_error *error)
 {
@@ -253,7 +254,7 @@ static int copy_file(struct stk_index *to, uint32_t shard, const char *path,
     return stk_index_shard_end(builder, 0, STK_COMPRESSION_NONE, error);
 }
 
-/* All shards of a part, behind those that are there. */
+/* Adds all shards of a part after the existing ones. */
 static int add_part(struct stoker_dataset *joined, uint64_t first,
                     const struct stoker_dataset *part, struct stoker_error *error)
 {
@@ -320,7 +321,7 @@ static int fill_joined(struct stoker_dataset *joined, struct stoker_dataset *con
         options.shard_count += stk_index_shards(index);
         options.key_bytes_max = stk_max(options.key_bytes_max, stk_index_key_bytes_max(index));
         options.member_gap_max = stk_max(options.member_gap_max, stk_index_member_gap_max(index));
-        /* Blocks are as long in all of them: no longer than any has them. */
+        /* All parts use the same block length: at most the smallest block length of any part. */
         block_samples = stk_min(block_samples, stk_index_block_samples(index));
         like = !like && stk_index_classes(index) > 0 ? index : like;
     }

@@ -48,7 +48,7 @@ int stk_index_location_open(struct stk_index_location **sidecar_out, struct stok
         stk_index_location_close(location);
         return status;
     }
-    /* Nobody looks for an index in '/', where shards all over the machine have their root. */
+    /* Do not use '/' as the root: data sets do not look for an index there. */
     if ((location->folder_url ||
          (dataset->objects.count > 0 && strcmp(location->root, "/") != 0)) &&
         snprintf(location->next_to_data, sizeof location->next_to_data, "%s%s", location->root,
@@ -87,7 +87,7 @@ static int name_root(struct stk_index_location *location, struct stoker_dataset 
 
     (void)error;
     if (dataset->options.url_count == 1 && bytes > 0 && bytes < sizeof location->root - 1 &&
-        !(stk_io_is_url(url) && strpbrk(url, "{*")) && /* a pattern, and asking takes a while */
+        !(stk_io_is_url(url) && strpbrk(url, "{*")) && /* a pattern is no folder */
         stk_io_stat_path(dataset->engine->io, url, &about, NULL) == 0 &&
         about.kind == STK_ENTRY_DIRECTORY) {
         while (bytes > 1 && url[bytes - 1] == '/') {
@@ -210,7 +210,8 @@ int stk_index_location_find(struct stk_index_location *location, struct stoker_d
     return status < 0 ? status : 0;
 }
 
-/* The classes are the folders in the root: by name, since the index itself lies there, too. */
+/* Class folders are the folders in the root. Compare them by name, because the index file itself
+ * may be in the root. */
 static int match_classes(struct stk_index_location *location, struct stoker_dataset *dataset,
                          struct stoker_error *error)
 {

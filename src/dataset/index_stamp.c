@@ -132,7 +132,7 @@ static int write_all(const struct stk_index_stamp *stamp, struct stk_io *io, con
     used += head->names_bytes;
     sum = stk_xxh3_64(text, used);
     memcpy(text + used, &sum, sizeof sum);
-    /* A stamp that a power cut takes is made again. */
+    /* If a power failure destroys the stamp, it is created again. */
     status = stk_atomic_file_store(io, path, ".new", (struct stk_view){text, used + sizeof sum},
                                    STK_ATOMIC_FILE_NO_DIRECTORY_SYNC, error);
     stk_free(text);

@@ -50,7 +50,7 @@ static void indexer_free(struct stoker_indexer *indexer)
     stk_free(indexer);
 }
 
-/* The index is made where it is looked for. */
+/* Checks that the index is created at the path where data sets look for it. */
 static int check_index_path(struct stoker_indexer *indexer, struct stoker_error *error)
 {
     struct stoker_dataset_options *options = &indexer->dataset->options;
@@ -348,7 +348,7 @@ static int commit(struct stoker_indexer *indexer, const struct stk_index_stamp *
                                            : stk_index_journal_remove(indexer->journal, error);
 }
 
-/* Takes over an index that is as it would be made. */
+/* Adopts an existing index if a new one would be equal. */
 static int reuse_whole_index(struct stoker_indexer *indexer)
 {
     struct stk_index_location *location = indexer->location;
@@ -461,7 +461,8 @@ static int begin_shard(void *context, uint32_t shard, struct stk_index **index_o
     const struct stk_index *one;
     int status = STOKER_ERROR_CORRUPT;
 
-    /* Damage in an index or a journal is no damage in the shard: it is read again. */
+    /* Damage in an index or a journal does not mean that the shard is damaged: read the shard
+     * again. */
     if (old > 0) {
         status = stk_index_shard_copy(dataset->index, shard, path, location->old, old - 1, error);
     }
@@ -523,8 +524,7 @@ static int build_tars(struct stoker_indexer *indexer, struct stoker_error *error
         stamp.mtimes = location->mtimes;
         report_path(indexer, location->path);
         if (!location->stamp.valid) {
-            /* A copy of a data set and its index, where nothing may be written, is fine as it is.
-             */
+            /* A read-only copy of a data set and its index is valid without changes. */
             (void)stk_index_stamp_write(&stamp, indexer->engine->io, location->path, location->old,
                                         NULL);
         }

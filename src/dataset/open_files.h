@@ -41,7 +41,8 @@ struct stk_open_files {
 void stk_open_files_init(struct stk_open_files *files, struct stoker_engine *engine);
 /* Closes all files. None may be in use. */
 void stk_open_files_deinit(struct stk_open_files *files);
-/* Makes slots for so many containers. Call it once. Returns 0 or -ENOMEM. */
+/* Creates slots for `count` containers. Call it once. Returns 0 on success, -ENOMEM if there is
+ * not enough memory. */
 int stk_open_files_reserve(struct stk_open_files *files, uint64_t count,
                            struct stoker_error *error);
 /* True if containers stay open between uses. */
@@ -55,8 +56,8 @@ static inline bool stk_open_files_has_slots(const struct stk_open_files *files)
 int stk_open_files_pin(struct stk_open_files *files, const struct stk_index *index, uint32_t shard,
                        struct stk_file **file_out, struct stoker_error *error);
 void stk_open_files_unpin(struct stk_open_files *files, uint32_t shard, struct stk_file *file);
-/* True if so many files are in use as may stay open, and this shard is not among them. Callers that
- * can should then read without keeping another file open for long. */
+/* Returns true if the number of files in use has reached the limit, and this shard is not among
+ * them. Then callers should, if possible, read without keeping another file open for long. */
 bool stk_open_files_at_limit(struct stk_open_files *files, uint32_t shard);
 /* Closes the shard if it is not in use, so that the next pin opens it again (after ESTALE, e.g.).
  */

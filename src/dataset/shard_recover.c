@@ -1,5 +1,5 @@
 /* Recovers the complete samples of a damaged tar, and lists the lost ones. Only tars can be
- * recovered: they have a header in front of each member. */
+ * recovered: they have a header before each member. */
 #include "dataset/shard_scan.h"
 
 #include <errno.h>

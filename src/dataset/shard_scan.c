@@ -22,7 +22,7 @@
 #define WINDOW_BYTES_MAX (256u << 10)
 #define CHUNK_BYTES (64u << 10) /* of a member's data at a time */
 #define LABEL_BYTES_MAX 32u
-#define HEADERS_AHEAD 64u /* the first bytes of so many shards are prefetched */
+#define HEADERS_AHEAD 64u /* the first bytes of this number of shards are prefetched */
 #define SEARCH_SHARE 256u /* 1/256 of a shard's bytes may be read in search of headers */
 
 /* All shards of a listing. The scans of several threads take them in order. If shards fail, the

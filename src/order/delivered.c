@@ -1,11 +1,12 @@
-/* Steps whose fingerprint is not computed yet, as runs. */
+/* Steps whose fingerprint is not computed yet, stored as runs. */
 #include "order/delivered.h"
 
 #include <string.h>
 
-#define EPOCHS_SKIPPED_MAX 4096u /* epochs without a step that a run goes over */
+#define EPOCHS_SKIPPED_MAX 4096u /* a run covers at most this number of epochs without a step */
 
-/* From behind a step to where the next one begins, in the same epoch or one of the next. */
+/* Computes the distance from the end of a step to the beginning of the next step, which may be in
+ * the same epoch or in a later one. */
 static void skip_short_epochs(const struct stk_partition *partition, uint64_t *epoch,
                               uint64_t *position)
 {
@@ -81,7 +82,7 @@ void stk_delivered_fold(struct stk_delivered *delivered, const struct stk_delive
         const struct stk_delivered_run *last = &copy->runs[copy->run_count - 1];
         struct stk_delivered_run *grown = &delivered->runs[copy->run_count - 1];
 
-        grown->steps -= last->steps; /* it may have gone on meanwhile */
+        grown->steps -= last->steps; /* the original may have advanced since the copy was made */
         grown->epoch = last->next_epoch;
         grown->position = last->next_position;
         drop_first(delivered, copy->run_count - (grown->steps > 0));

@@ -1,40 +1,42 @@
-/* The order of an epoch. Letters as in the header: S samples a block, F whole blocks, H groups
- * of K blocks each.
+/* The order of an epoch. Letters as in the header: S samples per block, F full blocks, H groups of
+ * K blocks each.
  *
  * Positions of an epoch with a block shuffle:
  *
  *   0                    pool_first        pool_first + pool_samples                    N
  *   |  groups, interleaved   |        pool        |        groups, interleaved          |
  *
- * Position p belongs to group p mod H everywhere but in the pool. Each group walks its K blocks
- * in an order of the epoch, window by window, and mixes the samples of a window. The pool holds
- * what the groups leave over: F mod H blocks and the samples after the last whole block. Were it
- * always last, a dropped tail would drop the same samples every epoch: so its place is drawn
- * anew. Groups take equal turns on both sides of it, as the positions before it are a multiple
- * of H, and so are those behind it. */
+ * Position p belongs to group p mod H everywhere except in the pool. Each group takes its K blocks
+ * in an order that changes with each epoch, window by window, and shuffles the samples of a
+ * window. The pool contains the samples that belong to no group: F mod H blocks and the samples
+ * after the last full block. If the pool were always last, a dropped tail would drop the same
+ * samples in every epoch. Therefore its place is random in each epoch. Groups take equal turns on
+ * both sides of the pool, because the numbers of positions before and after it are multiples of
+ * H. */
 #include "order/order.h"
 
 #include "base/random.h"
 
-/* What a key is for: two uses never share random numbers. */
+/* The use of a key. Two uses never share random numbers. */
 enum use { USE_RUN = 1, USE_EPOCH, USE_SAMPLE, USE_BLOCK, USE_POOL, USE_SLOT };
 
-/* Part of version 1 as the order is: a fingerprint in a log is compared years later. Two odd
- * factors tell positions and samples apart; one mix then makes terms that do not cancel. */
+/* Part of version 1, like the order itself: users compare fingerprints in logs years later. Two
+ * odd factors distinguish positions from samples; one mix step then makes terms that do not
+ * cancel. */
 #define FINGERPRINT_KEY UINT64_C(0x73746f6b65722031) /* "stoker 1" */
 #define FINGERPRINT_POSITION UINT64_C(0x9e3779b97f4a7c15)
 #define FINGERPRINT_SAMPLE UINT64_C(0xd6e8feb86659fd93)
-#define FINGERPRINT_STRIDE 1024u /* positions at once, on the stack */
+#define FINGERPRINT_STRIDE 1024u /* positions per step, on the stack */
 
 struct window {
-    uint64_t first;  /* block of the group's order */
+    uint64_t first;  /* first block, as an index in the group's order */
     uint64_t blocks; /* > 0 */
-    uint64_t number; /* unique in the group */
+    uint64_t number; /* unique within the group */
 };
 
-/* What positions of one group in one window share. */
+/* Values that all positions of one group in one window share. */
 struct pass {
-    uint64_t group, first_block, stride;   /* stride: of the places that they go to */
+    uint64_t group, first_block, stride;   /* stride: distance between output places */
     struct stk_permutation blocks, inside; /* of the group, of the window */
 };
 
@@ -65,8 +67,8 @@ static struct stk_divisor divisor(uint64_t number)
     return (struct stk_divisor){number, UINT64_MAX / number};
 }
 
-/* With value < 2^56 the product is less than 1 + 2^-7 below value / number, so its whole part is
- * the quotient or one less. */
+/* If value < 2^56, the product is less than 1 + 2^-7 below value / number, so its integer part is
+ * the quotient or the quotient - 1. */
 static inline struct quotient divide(uint64_t value, const struct stk_divisor *by)
 {
     __extension__ unsigned __int128 product = (unsigned __int128)value * by->reciprocal;
@@ -116,7 +118,7 @@ void stk_order_epoch_begin(struct stk_order_epoch *epoch_out, const struct stk_o
         epoch_out->rotation = (uint64_t)(turn * groups % order->full_blocks);
     }
     if (order->pool_samples > 0) {
-        /* The bias of a remainder is below 2^-8 even for the largest data set. */
+        /* The bias of the remainder is below 2^-8 even for the largest data set. */
         uint64_t place = stk_random_key(key, USE_SLOT) % (order->group_samples + 1);
         epoch_out->pool_first = place * groups;
     }
@@ -221,7 +223,7 @@ uint64_t stk_order_position(const struct stk_order_epoch *epoch, uint64_t sample
     default:
         break;
     }
-    if (sample >= full) { /* the short tail stands behind the blocks that are left over */
+    if (sample >= full) { /* the short tail follows the remaining blocks */
         return position_in_pool(epoch, sample - full +
                                            (order->full_blocks - dealt) * options->block_samples);
     }
@@ -328,7 +330,7 @@ static int check(const struct stk_order_options *options, struct stoker_error *e
     return 0;
 }
 
-/* Counts of a block shuffle. No product here is more than sample_count. */
+/* Computes the counts of a block shuffle. No product here exceeds sample_count. */
 static void lay_out(struct stk_order *order)
 {
     const struct stk_order_options *options = &order->options;
@@ -357,21 +359,22 @@ static inline uint64_t rotated(const struct stk_order_epoch *epoch, uint64_t blo
     return dealt - (dealt >= epoch->order->full_blocks ? epoch->order->full_blocks : 0);
 }
 
-/* `block` counts the blocks as the epoch deals them to the groups: the first K * H go round the
- * groups, the rest to the pool. The deal of the run is the same in every epoch but for the
- * rotation, so a node finds most of its blocks in its cache, and other blocks are left over. */
+/* `block` is an index in the sequence in which the epoch assigns blocks: the first K * H blocks
+ * are assigned to the groups in turn, the rest to the pool. The assignment is the same in every
+ * epoch except for the rotation. So a node finds most of its blocks in its cache, and each epoch
+ * leaves other blocks for the pool. */
 static uint64_t sample_of_block(const struct stk_order_epoch *epoch, uint64_t block, uint64_t inner)
 {
     const struct stk_order *order = epoch->order;
 
-    /* One group has all the blocks, in an order of the epoch already. */
+    /* A single group has all blocks, already in an order of the epoch. */
     if (order->options.group_count > 1) {
         block = stk_permutation_apply(&order->deal, rotated(epoch, block));
     }
     return block * order->options.block_samples + inner;
 }
 
-/* `drawn` counts the samples of the pool: those of its blocks, then the short tail. */
+/* `drawn` is an index in the pool: first the samples of its blocks, then the short tail. */
 static uint64_t pooled(const struct stk_order_epoch *epoch, uint64_t drawn)
 {
     const struct stk_order *order = epoch->order;
@@ -422,8 +425,8 @@ static uint64_t sample_of_group(const struct stk_order_epoch *epoch, uint64_t po
     return sample_of_block(epoch, block * groups + group, drawn.rest);
 }
 
-/* What is drawn of one window of a group: `count` turns from `turn` on, at most
- * STK_PERMUTE_STRIDE, go to every stride-th place of samples_out. */
+/* Computes the samples of `count` turns from `turn` on, in one window of a group. count is at most
+ * STK_PERMUTE_STRIDE. Writes them to every stride-th place of samples_out. */
 static void samples_of_window(const struct stk_order_epoch *epoch, const struct pass *pass,
                               uint64_t turn, uint32_t count, uint64_t *samples_out)
 {
@@ -443,7 +446,7 @@ static void samples_of_window(const struct stk_order_epoch *epoch, const struct 
         inner[i] = place.rest;
     }
     stk_permutation_apply_all(&pass->blocks, drawn, count);
-    if (groups > 1) { /* as sample_of_block does */
+    if (groups > 1) { /* same rule as in sample_of_block */
         for (uint32_t i = 0; i < count; i++) {
             drawn[i] = rotated(epoch, drawn[i] * groups + pass->group);
         }
@@ -454,8 +457,9 @@ static void samples_of_window(const struct stk_order_epoch *epoch, const struct 
     }
 }
 
-/* The samples at first, first + groups, ..., all on one side of the pool: the keys of the group and
- * of each window are worked out once. They go to every stride-th place of samples_out. */
+/* Computes the samples at first, first + groups, ..., all on one side of the pool. Computes the
+ * keys of the group and of each window only once. Writes to every stride-th place of
+ * samples_out. */
 static void samples_of_group(const struct stk_order_epoch *epoch, uint64_t first, uint64_t count,
                              uint64_t stride, uint64_t *samples_out)
 {
@@ -484,7 +488,7 @@ static void samples_of_group(const struct stk_order_epoch *epoch, uint64_t first
     }
 }
 
-/* The same for a stretch of positions on one side of the pool: group by group. */
+/* Does the same, group by group, for a range of positions on one side of the pool. */
 static void samples_of_groups(const struct stk_order_epoch *epoch, uint64_t first, uint64_t count,
                               uint64_t *samples_out)
 {
@@ -496,7 +500,7 @@ static void samples_of_groups(const struct stk_order_epoch *epoch, uint64_t firs
     }
 }
 
-/* The inverse of what sample_of_block does to a block. */
+/* The inverse of the block mapping in sample_of_block. */
 static uint64_t unpermuted_block(const struct stk_order_epoch *epoch, uint64_t block)
 {
     const struct stk_order *order = epoch->order;
@@ -517,8 +521,8 @@ static uint64_t position_in_pool(const struct stk_order_epoch *epoch, uint64_t d
     return epoch->pool_first + stk_permutation_invert(&pool, drawn);
 }
 
-/* The inverse of sample_of_group. Behind the pool a turn begins at any group: its positions are
- * those whose remainder is the group's all the same. */
+/* The inverse of sample_of_group. After the pool, a turn may begin at any group, but the positions
+ * of a group still have the group's remainder. */
 static uint64_t position_in_group(const struct stk_order_epoch *epoch, uint64_t block,
                                   uint64_t inner)
 {
@@ -542,9 +546,10 @@ static uint64_t position_in_group(const struct stk_order_epoch *epoch, uint64_t 
            (group + groups - order->pool_samples % groups) % groups;
 }
 
-/* The window of a group that holds the block. All windows are as long as each other, or one
- * block longer; group g begins g / H of a window late, so that the groups do not all turn over
- * to new blocks at once. Its first window is shorter by that, and the piece comes last. */
+/* Finds the window of a group that contains the block. All windows have the same length or one
+ * block more. The windows of group g are shifted by g / H of a window, so that the groups do not
+ * all change to new blocks at the same time. The group's first window is shorter by the shift, and
+ * the remaining piece is the last window. */
 static struct window window_of(const struct stk_order *order, uint64_t group, uint64_t block)
 {
     uint64_t late =

@@ -1,4 +1,4 @@
-/* Computes the steps of an epoch and the slices of ranks, by arithmetic on positions only. */
+/* Computes the steps of an epoch and the slices of ranks from positions only. */
 #include "order/order.h"
 
 /* a * b mod m without overflow. */
@@ -19,7 +19,8 @@ static uint32_t workers_of(const struct stk_partition *partition)
     return partition->worker_count ? partition->worker_count : 1;
 }
 
-/* Positions of the step, padding included: fewer than a whole step only in a kept tail. */
+/* Returns the number of positions in the step, padding included. It is less than a full step only
+ * if the tail policy keeps a short tail. */
 static uint64_t step_positions(const struct stk_partition *partition, uint64_t position)
 {
     uint64_t size = step_size(partition);
@@ -28,18 +29,19 @@ static uint64_t step_positions(const struct stk_partition *partition, uint64_t p
                                                : size;
 }
 
-/* The index-th of the positions first .. first + count - 1, sorted by (position mod groups,
- * position).
+/* Returns the item at `index` of the positions first .. first + count - 1, sorted by (position mod
+ * groups, position).
  *
- * Each remainder is met count / groups times, and once more by the count % groups remainders
- * that follow first % groups, which may run past groups - 1 and on from 0. So the sorted list is
- * three runs of remainders that are met equally often. */
+ * Each remainder occurs count / groups times. The count % groups remainders from first % groups on
+ * occur once more; they may continue after groups - 1 at 0. So the sorted list consists of three
+ * runs of remainders, and all remainders in a run occur equally often. */
 static uint64_t sorted_position(uint64_t first, uint64_t count, uint64_t groups, uint64_t index)
 {
     uint64_t start = first % groups, often = count / groups, more = count % groups;
     uint64_t stop = start + more, remainder = 0;
     bool wraps = stop > groups;
-    /* Remainders [0, low), [low, high), [high, groups); the outer two are alike. */
+    /* Remainders [0, low), [low, high), [high, groups); the first and the last run have equal
+     * counts. */
     uint64_t low = wraps ? stop - groups : start, high = wraps ? start : stop;
     uint64_t outer = often + (wraps ? 1 : 0), inner = often + (wraps ? 0 : 1);
     uint64_t each, turn;
@@ -60,14 +62,14 @@ static uint64_t sorted_position(uint64_t first, uint64_t count, uint64_t groups,
     return first + (remainder + groups - start) % groups + turn * groups;
 }
 
-/* The inverse of sorted_position: how many of them stand before first + offset. */
+/* The inverse of sorted_position: returns the number of positions sorted before first + offset. */
 static uint64_t sorted_index(uint64_t first, uint64_t count, uint64_t groups, uint64_t offset)
 {
     uint64_t start = first % groups, often = count / groups, more = count % groups;
     uint64_t stop = start + more, remainder = (start + offset % groups) % groups;
     uint64_t before = remainder > start ? stk_min(remainder - start, more) : 0;
 
-    /* Remainders that are met once more run from start, and may go on from 0. */
+    /* Remainders that occur once more begin at start, and may continue at 0. */
     before += stop > groups ? stk_min(remainder, stop - groups) : 0;
     return remainder * often + before + offset / groups;
 }
@@ -130,13 +132,14 @@ uint64_t stk_partition_steps_from(const struct stk_partition *partition, uint64_
 {
     uint64_t size = step_size(partition), left, steps;
 
-    (void)epoch; /* where a step begins says all; asked for so that calls look alike */
+    (void)epoch; /* not needed: the step's first position is sufficient; for uniform signatures */
     if (position >= partition->sample_count) {
         return 0;
     }
     left = partition->sample_count - position;
     steps = partition->tail == STOKER_TAIL_DROP ? left / size : (left - 1) / size + 1;
-    /* Of all workers: ours is the first of them, and each worker_count-th behind it. */
+    /* `steps` counts those of all workers: this worker takes the first one and each
+     * worker_count-th one after it. */
     return steps ? (steps - 1) / workers_of(partition) + 1 : 0;
 }
 
@@ -150,7 +153,7 @@ uint32_t stk_partition_batch_slots(const struct stk_partition *partition, uint64
                       (partition->rank < count % partition->world_size ? 1 : 0));
 }
 
-/* Where slot i of this rank stands, counted on past the epoch's end. */
+/* Returns the position of slot i of this rank; it may exceed the epoch's end. */
 static uint64_t position_of_slot(const struct stk_partition *partition, uint64_t position,
                                  uint32_t slot)
 {
@@ -191,7 +194,7 @@ uint32_t stk_partition_run(const struct stk_partition *partition, uint64_t epoch
     STK_ASSERT(position < partition->sample_count && slot < slots);
     found = position_of_slot(partition, position, slot);
     *first_out = place_of(partition, epoch, found);
-    /* The run ends with the slots, with the step, and where positions begin anew. */
+    /* The run ends at the last slot, at the end of the step, or where positions restart. */
     end = stk_min(position + step_positions(partition, position),
                   found - first_out->position + partition->sample_count);
     ahead = (end - 1 - found) / groups;
@@ -201,8 +204,8 @@ uint32_t stk_partition_run(const struct stk_partition *partition, uint64_t epoch
 uint64_t stk_partition_next_epoch_start(const struct stk_partition *partition, uint64_t epoch,
                                         uint64_t position)
 {
-    /* A wrapped step goes on into the next epoch, also when the batch size changed on the way.
-     * Workers begin each epoch anew at the first of them. */
+    /* A wrapped step continues in the next epoch, also if the batch size changed during the epoch.
+     * In each epoch, the first worker takes the first step. */
     if (partition->tail == STOKER_TAIL_WRAP && position >= partition->sample_count &&
         workers_of(partition) == 1) {
         return position - partition->sample_count;
@@ -221,7 +224,7 @@ uint64_t stk_partition_fingerprint(const struct stk_partition *partition,
 
         stk_order_epoch_begin(&keys, order, epoch);
         sum += stk_order_fingerprint(&keys, position, count);
-        left = partition->tail == STOKER_TAIL_WRAP ? left - count : 0; /* what pads is a repeat */
+        left = partition->tail == STOKER_TAIL_WRAP ? left - count : 0; /* padding repeats samples */
         position = 0;
         epoch++;
     }
@@ -238,7 +241,7 @@ bool stk_partition_find(const struct stk_partition *partition, uint64_t epoch, u
 
     alone.worker = alone.worker_count = 0;
     STK_ASSERT(position < samples);
-    if (partition->tail == STOKER_TAIL_WRAP) { /* steps tile the whole run */
+    if (partition->tail == STOKER_TAIL_WRAP) { /* steps cover the run without gaps */
         __extension__ unsigned __int128 past = (unsigned __int128)epoch * samples;
         run += past;
         offset = (uint64_t)(run % size);
@@ -259,7 +262,7 @@ bool stk_partition_find(const struct stk_partition *partition, uint64_t epoch, u
     }
     count = step_positions(partition, position);
     index = sorted_index(position, count, partition->group_count, offset);
-    longer = (count % world) * (count / world + 1); /* slots of the ranks that have one more */
+    longer = (count % world) * (count / world + 1); /* slots of the ranks that have one slot more */
     if (index < longer) {
         delivery_out->rank = (uint32_t)(index / (count / world + 1));
         delivery_out->slot = (uint32_t)(index % (count / world + 1));

@@ -1,24 +1,25 @@
-/* A keyed bijection of [0, count): rounds of multiply, add and xor-shift on the fewest bits that
- * hold count - 1, walked along its cycle until it lands inside.
+/* A keyed bijection of [0, count): applies rounds of multiply, add and xor-shift to the smallest
+ * number of bits that can store count - 1, and repeats them until the result is below count (cycle
+ * walking).
  *
- * Each step of a round is a bijection of the bits: an odd factor has an inverse modulo 2^bits,
- * and x ^ (x >> shift) gives back its high bits unchanged. So the rounds are a bijection of
- * [0, 2^bits), and following it from an index inside must come back inside (the index itself lies
- * on the cycle): a bijection of [0, count) for every count. As count > 2^(bits - 1), a walk takes
- * fewer than two steps on average.
+ * Each step of a round is a bijection of the bits: an odd factor has an inverse modulo 2^bits, and
+ * x ^ (x >> shift) leaves the high bits unchanged. So the rounds are a bijection of [0, 2^bits). A
+ * walk that starts at an index in range returns into the range, because the index itself is on the
+ * cycle. The result is a bijection of [0, count) for every count. As count > 2^(bits - 1), a walk
+ * takes fewer than two steps on average.
  *
- * The product carries low bits up and the shift brings high bits down; the first shift lets the
- * top bit, which a product cannot carry anywhere, take part. Few bits mix slowly: the number of
- * rounds is where chi-square tests over keys no longer saw a difference to fair draws, for
+ * The product moves low bits up and the shift moves high bits down. The first shift includes the
+ * top bit, which a product cannot move. A small number of bits mixes slowly: the number of rounds
+ * is the smallest for which chi-square tests over keys found no difference from fair draws, for
  * indexes, pairs of indexes and differences (permute_test.c). */
 #include "order/order.h"
 
 #include "base/random.h"
 
 #define FEW_BITS 6 /* up to 64 numbers */
-/* 8 still showed a skew in pairs of 5 and of 16 numbers. */
+/* 8 rounds still showed a bias in pairs of 5 and of 16 numbers. */
 #define FEW_BITS_ROUNDS STK_PERMUTE_ROUNDS_MAX
-#define ROUNDS 6 /* 5 still showed one in differences of 128 and of 256 */
+#define ROUNDS 6 /* 5 rounds still showed a bias in differences of 128 and of 256 */
 
 #define GOLDEN UINT64_C(0x9e3779b97f4a7c15) /* 2^64 / golden ratio: keys of the rounds */
 
@@ -47,8 +48,8 @@ static inline uint64_t walk(const struct stk_permutation *permutation, uint64_t 
     return index;
 }
 
-/* The inverse of an odd number modulo 2^64: number * number = 1 modulo 8, and each turn of Newton's
- * method doubles the bits that are right (3, 6, 12, 24, 48, 96). */
+/* Returns the inverse of an odd number modulo 2^64: number * number = 1 modulo 8, and each
+ * iteration of Newton's method doubles the number of correct bits (3, 6, 12, 24, 48, 96). */
 static uint64_t inverse_of(uint64_t number)
 {
     uint64_t inverse = number;
@@ -88,7 +89,7 @@ uint64_t stk_permutation_apply(const struct stk_permutation *permutation, uint64
                             : walk(permutation, index, bits, ROUNDS);
 }
 
-/* Rounds of many values, one walk step each, that do not wait for each other. */
+/* Computes the rounds of many independent values, one walk step each. */
 static inline void step_all(const struct stk_permutation *permutation, uint64_t *values,
                             const uint16_t *which, uint32_t count, int bits, int rounds)
 {
@@ -107,8 +108,8 @@ static inline void step_all(const struct stk_permutation *permutation, uint64_t 
     }
 }
 
-/* All values take a step, those still outside take another, and so on: the processor works on
- * several at once, and never has to guess how long a walk is. */
+/* All values take a step, then those that are still out of range take another, and so on. So the
+ * processor computes several values at once, and does not predict the length of a walk. */
 void stk_permutation_apply_all(const struct stk_permutation *permutation, uint64_t *values,
                                uint32_t count)
 {
@@ -139,8 +140,8 @@ void stk_permutation_apply_all(const struct stk_permutation *permutation, uint64
     }
 }
 
-/* Each step undone, the last one first. x ^ (x >> shift) undoes itself, as the shift is at least
- * half of the bits; and the walk goes back along the same cycle. */
+/* Inverts each step, the last one first. x ^ (x >> shift) is its own inverse, because the shift is
+ * at least half of the bits. The walk goes back along the same cycle. */
 uint64_t stk_permutation_invert(const struct stk_permutation *permutation, uint64_t value)
 {
     int bits = bits_of(permutation->count), rounds = rounds_of(bits);

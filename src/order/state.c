@@ -1,17 +1,19 @@
 /* The state of a stream: its settings and its position. The position does not depend on the
- * division of steps among ranks, so the state of any rank restores all, for any world size. */
+ * division of steps among ranks. So the state of any rank restores all ranks, for any world
+ * size. */
 #include "order/order.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* A padded or wrapped tail ends behind the last sample, by at most a global batch. */
+/* If the tail is padded or wrapped, the position may exceed the number of samples by at most a
+ * global batch. */
 #define POSITION_SLACK (UINT64_C(1) << 32)
-#define IDENTITY_SHOWN 4 /* bytes; enough to tell two of a user's data sets apart */
+#define IDENTITY_SHOWN 4 /* bytes; enough to distinguish two data sets of a user */
 
 _Static_assert(sizeof(struct stoker_state) <= 1024, "a state is small");
 
-/* All that differs, as one line; what does not fit is cut off. */
+/* Lists all differences in one line; truncates the text if it is too long. */
 struct differences {
     char text[sizeof((struct stoker_error *)0)->where];
     size_t bytes;
@@ -40,7 +42,7 @@ static void compare(struct differences *found, const char *name, uint64_t has, u
     }
 }
 
-/* What only tells whether two settings are the same; 0: there is none. */
+/* A value that is only compared with that of other settings; 0: none. */
 static void compare_keys(struct differences *found, const char *name, uint64_t has,
                          uint64_t expected)
 {

@@ -1,8 +1,8 @@
-/* Blocks of powers of two, by free lists; a header of 16 bytes before each says which.
+/* Blocks of powers of two in free lists. A header of 16 bytes before each block stores its size.
  *
  *   small: cut from chunks, which are never unmapped    large: own pages, some are cached
  *
- * Free memory is always zero, so a block need not be zeroed when it is allocated. */
+ * Free memory is always zero, so allocation does not zero a block. */
 #include "base/crypto/secret_memory.h"
 
 #include <assert.h>
@@ -13,15 +13,15 @@
 
 #define HEADER_BYTES 16u
 #define LEAST_LOG2 6u  /* 64 bytes, header included */
-#define SMALL_LOG2 15u /* the largest that is cut from a chunk */
-#define LARGE_LOG2 20u /* the largest that is kept; above: pages as they are needed */
+#define SMALL_LOG2 15u /* the largest block that is cut from a chunk */
+#define LARGE_LOG2 20u /* the largest block that is cached; larger ones are mapped on demand */
 #define CHUNK_BYTES (256u << 10)
 
 struct head {
     size_t bytes; /* header included */
     union {
-        struct head *next; /* of a free one */
-        size_t used;       /* asked for, and so what is to be wiped */
+        struct head *next; /* of a free block */
+        size_t used;       /* requested bytes: the part to be wiped */
     };
 };
 
@@ -32,8 +32,8 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct {
     struct head *free[LARGE_LOG2 + 1];
     uint8_t *at;
-    size_t left;       /* of the chunk in hand */
-    size_t kept_bytes; /* of free large blocks */
+    size_t left;       /* bytes left in the current chunk */
+    size_t kept_bytes; /* of free large blocks in the cache */
 } locked;
 
 /* From LeakSanitizer, if it is present: it does not search mapped pages for pointers by itself. */

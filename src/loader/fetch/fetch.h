@@ -22,7 +22,7 @@ struct stk_fetch {
     struct stk_sample_members members; /* its parts lie behind the record */
     struct stk_file *file;             /* pinned until the read has ended */
     bool cold;                         /* counted in its loader's `fetching` */
-    struct stk_fetch_buffer *buffer;   /* holds `bytes`; NULL: nothing was read */
+    struct stk_fetch_buffer *buffer;   /* contains `bytes`; NULL: no bytes were read */
     struct stk_view bytes;             /* of members.span */
     struct stoker_error error;         /* status < 0: the read failed */
     /* Set by the fetcher: the file is an object of a store; fetches of other pushes are coalesced
@@ -35,7 +35,8 @@ struct stk_fetch {
     struct stk_fetch *run_rest, *run_last;
 };
 
-/* Allocates a record. Returns NULL if there is no memory. Free it with stk_fetch_release. */
+/* Allocates a record. Returns NULL if there is not enough memory. Free it with
+ * stk_fetch_release. */
 struct stk_fetch *stk_fetch_new(struct stk_pending_batch *pending, uint32_t slot);
 
 #endif

@@ -16,7 +16,7 @@ static int compare_down(const void *a, const void *b)
 
 /* ---- opening ---- */
 
-/* Which passes of each part the epoch has. */
+/* Computes which passes of each part the epoch contains. */
 static int find_passes(struct stk_block_trace *trace)
 {
     struct stk_order_part_sample visits[STK_ORDER_PARTS_CHUNK];
@@ -174,7 +174,7 @@ static void visit_one(struct stk_block_trace *trace, const struct stk_order_part
     }
 }
 
-/* Each position of an epoch that is delivered. */
+/* Visits each delivered position of an epoch. */
 static void run_pass(struct stk_block_trace *trace, uint64_t epoch, enum mode mode)
 {
     const struct stk_partition *partition = &trace->order->partition;
@@ -195,7 +195,7 @@ static void run_pass(struct stk_block_trace *trace, uint64_t epoch, enum mode mo
 
 /* ---- a node's cache ---- */
 
-/* Samples that a node finds in a block that it kept. */
+/* Counts the samples that a node finds in a cached block. */
 static void count_block(struct stk_block_trace *trace, struct stk_block_trace_part *part,
                         uint64_t block, uint64_t node, bool kept)
 {
@@ -207,8 +207,8 @@ static void count_block(struct stk_block_trace *trace, struct stk_block_trace_pa
     }
 }
 
-/* The cache keeps the blocks that this node had most of: 1 / nodes of all. `filled` says then which
- * they are. */
+/* The cache contains the blocks of which this node had most samples: 1 / nodes of all blocks.
+ * `filled` then marks them. */
 static void count_cached(struct stk_block_trace *trace, uint64_t node)
 {
     uint64_t room = (trace->blocks - 1) / trace->nodes + 1, border = 0;
@@ -220,7 +220,7 @@ static void count_cached(struct stk_block_trace *trace, uint64_t node)
     qsort(trace->sorted, trace->blocks, sizeof *trace->sorted, compare_down);
     least = trace->sorted[room - 1];
     for (uint64_t i = 0; i < room; i++) {
-        border += trace->sorted[i] == least; /* of those that had just so many, the first ones */
+        border += trace->sorted[i] == least; /* of blocks with equal counts, the first ones */
     }
     for (uint32_t i = 0; i < trace->part_count; i++) {
         struct stk_block_trace_part *part = &trace->parts[i];

@@ -58,7 +58,8 @@ static void diff_order(const struct stoker_order *const orders[2],
     }
 }
 
-/* Ids of a step's real slots, sorted; how many. `ends` gets where each rank's begin, unsorted. */
+/* Sorts the ids of a step's real slots, and returns their number. Sets `ends` to where each rank's
+ * ids begin in the unsorted list. */
 static uint64_t step_ids(const struct stoker_order *order, uint64_t epoch, uint64_t step,
                          uint32_t rank, uint64_t *ids)
 {
@@ -77,7 +78,8 @@ static uint64_t step_ids(const struct stoker_order *order, uint64_t epoch, uint6
     return count;
 }
 
-/* What one rank, or all, have of a step is not the same. In a rank the sequence counts. */
+/* Reports that the samples of one rank, or of all ranks, differ in a step. Within a rank, the
+ * sequence must be equal, too. */
 static bool is_other(const struct stoker_order *const orders[2], uint64_t epoch, uint64_t step,
                      uint32_t rank, uint64_t *ids[2])
 {

@@ -13,11 +13,11 @@
 
 #define MEASURED_STEPS 512u
 #define MEASURED_EPOCHS 8u
-#define MEASURED_MAX (1u << 20) /* samples of a step that are looked at */
+#define MEASURED_MAX (1u << 20) /* samples of a step that are measured */
 #define TRACE_DEFAULT (UINT64_C(1) << 24)
-#define EPOCH_COUNTED 1u /* caches hold what the epoch before left */
+#define EPOCH_COUNTED 1u /* the caches contain the blocks of the previous epoch */
 
-/* Sums over the steps that were looked at. */
+/* Sums over the measured steps. */
 struct sums {
     uint64_t distances, placed, pairs, same, met, beside;
     double distance, displacement; /* in samples of the part; of all parts in parts of each */
@@ -48,7 +48,7 @@ static int compare_u64(const void *a, const void *b)
 
 /* ---- the mixing ---- */
 
-/* What a step has of one part, by position. */
+/* Measures the samples of one part in a step, by position. */
 static void measure_part(struct mixing *mixing, uint32_t number, uint64_t count)
 {
     const uint64_t *numbers = mixing->numbers + mixing->firsts[number];
@@ -75,7 +75,7 @@ static void measure_part(struct mixing *mixing, uint32_t number, uint64_t count)
     sums->pairs += count * (count > 0 ? count - 1 : 0) / 2;
 }
 
-/* One step, its samples by position. */
+/* Measures one step; its samples are sorted by position. */
 static void measure_step(struct mixing *mixing, uint64_t count)
 {
     uint64_t *firsts = mixing->firsts;
@@ -127,8 +127,8 @@ static int measure_order(struct mixing *mixing, uint64_t size)
     return status;
 }
 
-/* A buffer that is filled in storage order; each draw takes one of it at random. Of all samples,
- * once. */
+/* Simulates a buffer that is filled in storage order. Each draw takes a random sample from it.
+ * Visits all samples once. */
 static int measure_buffer(struct mixing *mixing, uint64_t buffer_samples, uint64_t size)
 {
     uint64_t stride = stk_partition_stride(&mixing->order->partition);
@@ -239,7 +239,7 @@ static int measure_mixing(const struct stoker_order *order,
     return status;
 }
 
-/* ---- the whole ---- */
+/* ---- all measures ---- */
 
 static void write_trace(const struct stk_block_trace *trace,
                         const struct stoker_order_measure_options *options,
@@ -285,7 +285,7 @@ static int measure_trace(const struct stoker_order *order,
     return status;
 }
 
-/* What is known without looking: of each part, and of all. */
+/* Computes the values that need no measurement: of each part, and of all parts. */
 static void write_sizes(const struct stoker_order *order,
                         const struct stoker_order_measure_options *options,
                         struct stoker_order_measures *measures)
@@ -298,7 +298,7 @@ static void write_sizes(const struct stoker_order *order,
     for (uint32_t i = 0; i < measures->part_count; i++) {
         struct stk_order_part part;
 
-        /* Sources are open beside each other, stages one after the other. */
+        /* Sources are open at the same time, stages one after the other. */
         stk_order_parts_get(order, i, options->nodes, 0, &part);
         open = is_mix ? open + part.open_bound : stk_max(open, part.open_bound);
         window = is_mix ? window + part.window_samples : stk_max(window, part.window_samples);
@@ -319,7 +319,7 @@ static void write_sizes(const struct stoker_order *order,
         options->buffer_samples > 0 ? stk_min(options->buffer_samples, measures->chosen) : window;
 }
 
-/* The caller's array has structs of its own size, which is that of *measures_out. */
+/* The structs of the caller's array have the size that *measures_out specifies. */
 static void copy_parts(void *parts_out, const struct stoker_order_measures *parts, size_t count,
                        size_t struct_size)
 {

@@ -1,6 +1,6 @@
-/* Proof by enumeration: reads every slot of every rank and counts each sample. For mixes and chosen
- * samples this proves that the ranks have the samples of the schedule; a second count proves that
- * the schedule has each sample once a pass of its source or stage. */
+/* Proof by enumeration: reads every slot of every rank and counts each sample. For mixes and
+ * selected samples, this proves that the ranks have the samples of the schedule. A second count
+ * proves that the schedule has each sample once per pass of its source or stage. */
 #include "order/analysis/order_parts.h"
 
 #include "base/mem.h"
@@ -21,17 +21,17 @@ struct proof {
     struct stoker_order_proof result;
     struct stk_schedule_reader reader;
     uint64_t samples;          /* of the data set */
-    uint16_t *seen;            /* [epochs x samples]: how often a sample came; or more often */
-    uint16_t *want;            /* [samples]: how often it should, in an epoch */
+    uint16_t *seen;            /* [epochs x samples]: occurrences of a sample; saturates */
+    uint16_t *want;            /* [samples]: expected number of occurrences in an epoch */
     uint64_t ends[EPOCHS_MAX]; /* positions from here on were dropped */
     uint64_t key, drawn;       /* random numbers of a history */
 };
 
-/* How often the samples of a source or stage came, pass by pass. */
+/* Number of occurrences of the samples of a source or stage in each pass. */
 struct passes {
     struct stk_order_part part;
     uint64_t first, count; /* its first one in the list of all; passes that were begun */
-    uint32_t times;        /* so often each sample comes a pass; 0: it is drawn */
+    uint32_t times;        /* occurrences of each sample in a pass; 0: samples are drawn */
 };
 
 /* A segment of a run between two changes: state in, state out. */
@@ -105,7 +105,7 @@ static void next_epoch(struct proof *proof, const struct stk_partition *cut,
     at->epoch++;
 }
 
-/* How often each sample should come in an epoch, by going through its positions. */
+/* Computes the expected occurrences of each sample in an epoch from its positions. */
 static void count_expected(struct proof *proof, uint64_t epoch)
 {
     uint64_t stretch[CHUNK];
@@ -122,7 +122,8 @@ static void count_expected(struct proof *proof, uint64_t epoch)
     }
 }
 
-/* Each sample once in each epoch, but for what was dropped; of a mix as often as it says. */
+/* Checks that each sample occurs once in each epoch, except for dropped ones; in a mix, as often
+ * as the mix specifies. */
 static void check_epoch(struct proof *proof, uint64_t epoch, uint32_t world)
 {
     const uint16_t *seen = &proof->seen[epoch * proof->samples];
@@ -218,8 +219,8 @@ static void check_history(struct proof *proof, uint64_t number)
     check(proof, cut.world_size);
 }
 
-/* A run that the caller tells: each stretch ends after so many steps, and the next begins where a
- * state was saved, `lost` steps before that. */
+/* Runs the history that the caller specifies: each segment ends after a number of steps, and the
+ * next one begins where a state was saved, `lost` steps before. */
 static void check_run(struct proof *proof)
 {
     const struct stoker_order_verify_options *options = &proof->options;
@@ -284,7 +285,7 @@ static int count_passes(struct proof *proof, struct passes *passes, uint16_t *co
     return status;
 }
 
-/* All but the last pass are whole; of that no sample came too often. */
+/* All passes except the last are complete; in the last pass no sample may occur too often. */
 static void check_passes(struct proof *proof, const struct passes *of, uint32_t number,
                          const uint16_t *counts)
 {
@@ -337,7 +338,7 @@ static int check_pass_counts(struct proof *proof, struct stoker_error *error)
     return status;
 }
 
-/* ---- what is asked for ---- */
+/* ---- requests ---- */
 
 static int check_stretches(const struct stoker_order *order,
                            const struct stoker_order_verify_options *options,
@@ -403,7 +404,7 @@ static int check_all(struct proof *proof, struct stoker_error *error)
     if (options->segment_count > 0) {
         check_run(proof);
     }
-    status = stk_schedule_reader_error(&proof->reader, error); /* a table that is damaged */
+    status = stk_schedule_reader_error(&proof->reader, error); /* a damaged table */
     return status < 0 || options->histories_only || stk_schedule_is_plain(&proof->order->schedule)
                ? status
                : check_pass_counts(proof, error);

@@ -36,11 +36,11 @@ struct part {
     bool threaded;
 };
 
-/* What a node has in hand. */
+/* The blocks that a node uses. */
 struct node {
     uint64_t open;  /* blocks begun and not finished */
     uint64_t begun; /* these, as the step found them, and those that it began */
-    uint64_t alone; /* blocks of the pool that it needs for this step only */
+    uint64_t alone; /* blocks of the pool that it needs only for this step */
     uint64_t now;   /* unique to the node and its step; > 0 */
 };
 
@@ -60,7 +60,7 @@ static uint64_t bits_in(const uint64_t *bits, uint64_t first, uint64_t count)
     return found;
 }
 
-/* The pool's samples are dealt to all nodes one by one, so none keeps a block of it. */
+/* Single samples of the pool are distributed to all nodes, so no node keeps a block of the pool. */
 static bool is_first_of_pool(struct part *part, const struct node *node, uint64_t position)
 {
     const struct stk_order_epoch *epoch = &part->simulation->epoch;
@@ -151,7 +151,7 @@ static void *run_part(void *argument)
     return NULL;
 }
 
-/* The caller walks the first part, and those for which there is no thread. */
+/* The caller simulates the first part, and the parts for which no thread could start. */
 static void run_parts(struct part *parts, uint32_t count)
 {
     for (uint32_t i = 1; i < count; i++) {

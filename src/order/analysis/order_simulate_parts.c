@@ -48,7 +48,7 @@ static void follow(struct simulation *simulation, const struct stk_order_part_sa
                    uint64_t node)
 {
     struct stk_block_trace *walk = &simulation->walk;
-    /* When the node last had it in hand: no block counts twice in a step. */
+    /* The step in which the node last used the block: no block counts twice in a step. */
     uint32_t *step = &walk->filled[stk_block_trace_block(walk, visit) * walk->nodes + node];
     bool is_new = stk_block_trace_add(walk, visit, node);
 
@@ -58,7 +58,7 @@ static void follow(struct simulation *simulation, const struct stk_order_part_sa
     simulation->step_max = stk_max(simulation->step_max, simulation->begun[node]);
 }
 
-/* What a rank has of a step. */
+/* The samples of a rank in a step. */
 static void run_rank(struct simulation *simulation, const struct stk_partition *partition,
                      uint64_t position, bool follows)
 {
@@ -151,7 +151,8 @@ static void write_result(const struct simulation *simulation,
         stk_order_parts_get(simulation->order, i, walk->nodes, stk_partition_stride(partition),
                             &part);
         *bound = is_mix ? *bound + open : stk_max(*bound, open);
-        bound = &result->step_blocks_bound; /* a step may have the end of a stage, and the next */
+        bound = &result->step_blocks_bound; /* a step may include the end of a stage and the start
+                                               of the next */
         *bound = *bound + part.open_bound;
     }
 }

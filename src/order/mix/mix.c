@@ -37,7 +37,7 @@ void stk_mix_draw_at(const struct stk_mix *mix, uint64_t position, struct stk_mi
     stk_mix_draw_run(mix, position, draw_out);
 }
 
-/* As many draws as there are of one frame, from `unit` on. */
+/* Computes as many draws as possible of one frame, from `unit` on. */
 static uint64_t draws_of_frame(const struct stk_mix *mix, struct stk_quotient unit, uint64_t count,
                                struct stk_mix_draw *draws_out)
 {
@@ -108,7 +108,8 @@ uint64_t stk_mix_change_position(const struct stk_mix *mix, uint64_t delivered)
                                  mix->unit.number);
 }
 
-/* The first of the sources whose quota is at least `least`. The last one's is a whole frame. */
+/* Returns the first source whose quota is at least `least`. The quota of the last source is a
+ * complete frame. */
 static inline uint32_t first_with(const uint64_t *quota, uint32_t count, uint64_t least)
 {
     uint32_t low = 0;
@@ -122,7 +123,7 @@ static inline uint32_t first_with(const uint64_t *quota, uint32_t count, uint64_
     return low;
 }
 
-/* Whose the drawn-th unit of the frame is: the sources have theirs one after the other. */
+/* Returns the source of the drawn-th unit of the frame: the units of each source are contiguous. */
 struct stk_mix_pick stk_mix_pick_at(const struct stk_mix_segment *segment, uint32_t source_count,
                                     uint64_t frame, uint64_t drawn)
 {
@@ -149,8 +150,8 @@ struct stk_mix_pick stk_mix_pick_at(const struct stk_mix_segment *segment, uint3
     return pick;
 }
 
-/* The last frame of the segment that begins with at most `given` units of the source given in it,
- * whole frames or the rest. */
+/* Returns the last frame of the segment that begins with at most `delivered` units of the source,
+ * in complete frames or the rest. */
 static uint64_t frame_with(const struct stk_mix_segment *segment, uint32_t source,
                            uint64_t delivered)
 {
@@ -175,7 +176,7 @@ bool stk_mix_find(const struct stk_mix *mix, uint32_t source, uint64_t index,
     uint64_t frame, delivered, first, end, drawn;
     struct stk_permutation permutation;
 
-    for (uint32_t i = 1; i < mix->segment_count; i++) { /* those that leave it out give none */
+    for (uint32_t i = 1; i < mix->segment_count; i++) { /* excluded sources: no units */
         segment = mix->segments[i].before[source] <= unit.quotient ? &mix->segments[i] : segment;
     }
     delivered = unit.quotient - segment->before[source];

@@ -62,7 +62,7 @@ static void frame_open(struct frame *frame, const struct stk_mix *mix,
     }
 }
 
-/* How many of `count` neighbours from 0 on are of the group. */
+/* Returns how many of `count` consecutive indexes from 0 on belong to the group. */
 static inline uint64_t of_group(const struct stk_mix *mix, uint64_t count, uint64_t group)
 {
     struct stk_quotient at = stk_divide(count, &mix->groups);
@@ -70,7 +70,7 @@ static inline uint64_t of_group(const struct stk_mix *mix, uint64_t count, uint6
     return at.quotient + (group < at.remainder);
 }
 
-/* The same of a source's run, whose epochs begin at group 0 each. */
+/* Does the same for a source's run, whose epochs each begin at group 0. */
 static inline uint64_t of_run(const struct stk_mix *mix, uint32_t source, uint64_t index,
                               uint64_t group)
 {
@@ -124,8 +124,8 @@ static uint64_t excess_of(const struct part *part)
     return part->draws > part->places ? part->draws - part->places : 0;
 }
 
-/* Holes of all groups, and those of the groups before `group`; likewise what is in excess. O(groups
- * times sources): rarely asked for. */
+/* Counts the holes of all groups, and those of the groups before `group`; also the excess draws.
+ * O(groups times sources), but rarely called. */
 struct spare {
     uint64_t all, holes, excess;
 };
@@ -240,7 +240,7 @@ uint64_t stk_mix_group_offset(const struct stk_mix *mix, const struct stk_mix_se
     return part.offset + at * mix->groups.number;
 }
 
-/* The draws of a group, one after the other; how many. */
+/* Lists the draws of a group in sequence, and returns their number. */
 static uint64_t list_draws(const struct frame *frame, const struct part *part, uint32_t *out)
 {
     const struct stk_mix *mix = frame->mix;

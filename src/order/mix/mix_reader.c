@@ -1,9 +1,9 @@
-/* Reading a mix: whole frames source by source, or positions one by one. */
+/* Reads a mix: complete frames source by source, or positions one by one. */
 #include "order/mix/mix_private.h"
 
 #include "base/mem.h"
 
-/* Units of the longest frame, as far as such are kept. */
+/* Units of the longest frame that is cached */
 static uint64_t cached_units_max(const struct stk_mix *mix)
 {
     uint64_t longest = STK_MIX_FRAME_CACHED;
@@ -186,7 +186,8 @@ void stk_mix_read(struct stk_mix_reader *reader, uint64_t first, uint64_t count,
             continue;
         }
         piece = stk_min(count, units - at.remainder);
-        /* Other positions of a kept frame cost next to nothing; a frame for a few does. */
+        /* Other positions of a cached frame cost almost nothing; computing a frame for few
+         * positions is slow. */
         if (units <= reader->cached_max &&
             (piece >= units / 8 || reader->frame_first == unit.quotient - at.remainder)) {
             read_frame(reader, segment, at, piece, items_out);

@@ -139,7 +139,7 @@ static int check_weights(const struct stk_mix_options *options, const uint64_t *
     return 0;
 }
 
-/* Takes the weights that hold from here on. false: the mix is at its end. */
+/* Sets the weights that apply from here on. Returns false at the end of the mix. */
 static bool next_weights(struct layout *layout)
 {
     const struct stk_mix_options *options = layout->options;
@@ -183,9 +183,9 @@ static int lay_out(struct layout *layout, struct stoker_error *error)
     return status;
 }
 
-/* Units of a frame: enough for each source to have one, and a power of two, as permutations of
- * those are fastest; or a multiple of T a little below, where the counts of all frames are the
- * same. 0: a share is too small. */
+/* Returns the number of units of a frame: enough for each source to have one, and a power of two,
+ * because permutations of that length are fastest; or a slightly smaller multiple of T, for which
+ * the counts of all frames are equal. Returns 0 if a share is too small. */
 static uint64_t frame_of(const struct layout *layout, uint64_t total)
 {
     uint64_t smallest = UINT64_MAX, least, frame = 1;
@@ -210,7 +210,7 @@ static uint64_t frame_of(const struct layout *layout, uint64_t total)
     return total <= frame ? frame / total * total : frame;
 }
 
-/* Where the segment that begins here ends, and whether because a source does. */
+/* Computes where the segment that begins here ends, and whether a source causes the end. */
 static uint64_t end_of_segment(const struct layout *layout, uint64_t total, bool *is_source_out)
 {
     uint64_t end = STK_MIX_POSITIONS_MAX / layout->unit;
@@ -236,16 +236,16 @@ static uint64_t end_of_segment(const struct layout *layout, uint64_t total, bool
     return end;
 }
 
-/* How many units the source lacks to its share of the segment's first `units`, times the sum of
- * the weights. */
+/* Returns the difference between the source's share of the segment's first `units` and its actual
+ * number of units, times the sum of the weights. */
 static wide_signed deficit(const struct stk_mix_segment *segment, uint64_t units, uint64_t weight,
                            uint64_t delivered)
 {
     return (wide_signed)units * weight - (wide_signed)delivered * segment->total;
 }
 
-/* Adds (or takes) a unit at a time where it brings the counts nearest to the shares, until their
- * sum is what the last frame holds. */
+/* Adds (or removes) one unit at a time where this moves the counts closest to the shares, until
+ * their sum is the number of units of the last frame. */
 static void balance_counts(const struct layout *layout, const struct stk_mix_segment *segment,
                            uint64_t *counts, const uint64_t *least)
 {
@@ -279,8 +279,8 @@ static void balance_counts(const struct layout *layout, const struct stk_mix_seg
     }
 }
 
-/* The last frame, which is shorter: F_i would not do, as it may decrease within a frame. A source
- * that is the reason for the end gives all that it has. */
+/* Computes the last frame, which is shorter. F_i cannot be used, because it may decrease within a
+ * frame. If a source causes the end, the frame includes all its remaining units. */
 static void lay_out_rest(const struct layout *layout, struct stk_mix_segment *segment,
                          bool is_source_out)
 {
@@ -303,7 +303,7 @@ static void lay_out_rest(const struct layout *layout, struct stk_mix_segment *se
         least[i] = is_out ? left : 0;
         must += least[i];
     }
-    /* What must come may be more than the frame holds, by less than a unit a source. */
+    /* The required units may exceed the frame by less than one unit per source. */
     segment->rest = stk_max(segment->rest, must);
     balance_counts(layout, segment, counts, least);
     for (uint32_t i = 0; i < layout->options->source_count; i++) {

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 
 struct part {
-    uint64_t above, below; /* above / below of the whole mix */
+    uint64_t above, below; /* above / below: fraction of the complete mix */
     uint64_t children;     /* the sum of their weights */
     bool is_parent;
 };
@@ -68,7 +68,7 @@ int stk_weight_tree_flatten(const struct stk_weight_tree_node *nodes, uint32_t n
     return status;
 }
 
-/* Parents come first, and what has a weight has children with one. */
+/* Parents precede children, and every node with a weight has children with a weight. */
 static int check(const struct stk_weight_tree_node *nodes, uint32_t node_count, struct part *parts,
                  struct stoker_error *error)
 {
@@ -95,7 +95,8 @@ static int check(const struct stk_weight_tree_node *nodes, uint32_t node_count, 
     return 0;
 }
 
-/* parent * weight / total in lowest terms; a part of nothing is 0 / 1. */
+/* Computes parent * weight / total in lowest terms; the result is 0 / 1 for a part with weight
+ * 0. */
 static bool part_of(struct part *part, struct part parent, uint64_t weight, uint64_t total)
 {
     uint64_t by;

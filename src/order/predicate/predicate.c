@@ -10,7 +10,7 @@
 
 #define NO_NODE UINT32_MAX
 #define DIGITS_MAX 18u              /* of a number: any such fits an int64 */
-#define EXACT_MAX 9007199254740992u /* 2^53: whole numbers that a double has exactly */
+#define EXACT_MAX 9007199254740992u /* 2^53: integers up to this are exact in a double */
 #define TEN_MAX 22                  /* powers of ten up to this are doubles */
 
 static const double tens[TEN_MAX + 1] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
@@ -84,7 +84,7 @@ static bool is_name_byte(int c)
     return is_letter(c) || is_digit(c) || c == '.' || c == '-';
 }
 
-/* Takes the word if it is next and whole. */
+/* Consumes the word if it is the next complete word. */
 static bool accept_word(struct parser *parser, const char *word)
 {
     size_t bytes = strlen(word);
@@ -101,9 +101,9 @@ static bool accept_word(struct parser *parser, const char *word)
 
 /* ---- literals and operands ---- */
 
-/* digits[.digits][e[+-]digits], `_` between digits. A number with a point or exponent is exact to
- * the last bit: its digits and its power of ten are doubles, so one operation rounds it, and no
- * locale has a say. */
+/* Parses digits[.digits][e[+-]digits], with `_` allowed between digits. A number with a point or
+ * exponent is exact to the last bit: its digits and its power of ten are exact doubles, so a
+ * single operation rounds it. The locale has no effect. */
 static int parse_number(struct parser *parser, struct stk_predicate_value *value)
 {
     uint64_t digits = 0;
@@ -159,7 +159,7 @@ static int parse_number(struct parser *parser, struct stk_predicate_value *value
     return 0;
 }
 
-/* 'text' or "text"; a backslash takes the byte behind it as it is. */
+/* Parses 'text' or "text"; the byte after a backslash is used unchanged. */
 static int parse_text(struct parser *parser, struct stk_predicate_value *value)
 {
     int quote = peek(parser, 0);
@@ -182,7 +182,7 @@ static int parse_text(struct parser *parser, struct stk_predicate_value *value)
     return 0;
 }
 
-/* 1: there is a literal; 0: something else is next. */
+/* Returns 1 if there is a literal, 0 if the next token is not a literal. */
 static int parse_literal(struct parser *parser, struct stk_predicate_value *value)
 {
     bool is_negative;
@@ -289,7 +289,7 @@ static uint32_t add_node(struct parser *parser, struct stk_predicate_node node)
     return parser->node_count++;
 }
 
-/* Numbers before texts, so that one search finds either. */
+/* Sorts numbers before texts, so that one search finds either. */
 static int compare_literals(const void *a, const void *b)
 {
     const struct stk_predicate_value *left = a, *right = b;
@@ -334,7 +334,7 @@ static uint32_t negate(struct parser *parser, uint32_t node)
     return add_node(parser, (struct stk_predicate_node){.kind = NODE_NOT, .a = node});
 }
 
-/* a < b < c: both hold. */
+/* a < b < c: both comparisons must be true. */
 static int parse_chain(struct parser *parser, uint32_t operand, uint32_t *node_out)
 {
     static const struct {
@@ -436,7 +436,7 @@ static int parse_one(struct parser *parser, uint32_t *node_out)
     return status;
 }
 
-/* One or more parts with a word between them: they hang below one node, side by side. */
+/* Parses one or more parts separated by a word. The parts become siblings below one node. */
 static int parse_parts(struct parser *parser, uint8_t kind, uint32_t *node_out)
 {
     const char *word = kind == NODE_OR ? "or" : "and";
@@ -466,7 +466,7 @@ static int parse_either(struct parser *parser, uint32_t *node_out)
     return parse_parts(parser, NODE_OR, node_out);
 }
 
-/* ---- the whole ---- */
+/* ---- the complete expression ---- */
 
 static int start(struct parser *parser, struct stk_predicate *query, struct stk_view text,
                  struct stoker_error *error)
@@ -477,8 +477,9 @@ static int start(struct parser *parser, struct stk_predicate *query, struct stk_
         return stk_fail(error, STOKER_ERROR_LIMIT, "the text of a subset is too long",
                         "give a list of samples instead", "%zu bytes, at most 1 MiB", text.bytes);
     }
-    /* Every node, operand and literal costs a byte of text at least, and a chain or a part one
-     * node more; a name gets a NUL, but has a sign or the end behind it. */
+    /* Every node, operand and literal needs at least one byte of text; a chain or a part needs one
+     * additional node. A name is stored with a NUL, but a sign or the end of the text follows
+     * it. */
     query->text = stk_alloc(text.bytes + STK_PREDICATE_COLUMNS_MAX + 1, 1);
     query->nodes = stk_alloc(2 * text.bytes + 2, sizeof *query->nodes);
     query->operands = stk_alloc(text.bytes + 1, sizeof *query->operands);
@@ -535,9 +536,9 @@ void stk_predicate_deinit(struct stk_predicate *query)
     *query = (struct stk_predicate){0};
 }
 
-/* ---- what it says of a sample ---- */
+/* ---- evaluation ---- */
 
-/* A whole number beside a double, without rounding either. */
+/* Compares an integer with a double, without rounding either. */
 static int compare_mixed(int64_t integer, double real)
 {
     double whole;
@@ -574,7 +575,8 @@ int stk_predicate_compare(const struct stk_predicate_value *a, const struct stk_
                                         : -compare_mixed(b->integer, a->real);
 }
 
-/* false: it is not told yet, and *column_out says which. */
+/* Returns false if the value is not known yet, and sets *column_out to the column that is
+ * needed. */
 static bool value_of(const struct stk_predicate *query, const struct stk_predicate_value *values,
                      uint32_t number, struct stk_predicate_value *value_out, uint32_t *column_out)
 {
@@ -638,7 +640,7 @@ static int evaluate(const struct stk_predicate *query, const struct stk_predicat
         for (uint32_t part = node->a; part != NO_NODE; part = query->nodes[part].next) {
             answer = evaluate(query, values, part, column_out);
             if (answer != (node->kind == NODE_AND)) {
-                return answer; /* settled, or not known */
+                return answer; /* decided, or unknown */
             }
         }
         return node->kind == NODE_AND;

@@ -67,7 +67,7 @@ uint64_t stk_alias_table_draw(const struct stk_alias_table *alias, uint64_t key,
     return height < alias->thresholds[column] ? column : alias->aliases[column];
 }
 
-/* The next sample from `at` on that is light, or heavy. */
+/* Returns the next light, or heavy, sample from `at` on. */
 static uint64_t next_of(const uint32_t *weights, uint64_t count, uint64_t sum, uint64_t at,
                         bool is_heavy)
 {
@@ -85,9 +85,9 @@ static void set(struct stk_alias_table *alias, uint64_t column, uint64_t part, u
     alias->aliases[column] = (uint32_t)(part < sum ? other : column);
 }
 
-/* `left` is what the heavy sample has not yet given away. It fills up light columns while it has
- * more than its own column holds; then it is a light one, filled up by the next heavy one. All
- * together fill all columns exactly, so the two sweeps end at once. */
+/* `left` is the remaining weight of the heavy sample. It fills light columns while it exceeds the
+ * height of its own column. Then the sample is light, and the next heavy sample fills its column.
+ * The total fills all columns exactly, so both sweeps end at the same time. */
 static void fill(struct stk_alias_table *alias, const uint32_t *weights, uint64_t sum)
 {
     uint64_t count = alias->count;

@@ -63,8 +63,8 @@ uint64_t stk_class_balance_draw(const struct stk_class_balance *classes, uint64_
                : STK_MAPPED_TABLE_DAMAGED;
 }
 
-/* While samples are put in place, starts[label + 1] is where the next one of the label goes; at the
- * end it is where the label ends. Labels without samples are then left out. */
+/* While samples are placed, starts[label + 1] is the place of the label's next sample; afterwards
+ * it is the end of the label. Then labels without samples are removed. */
 static int sort(struct stk_class_balance *classes, const uint32_t *labels, uint64_t sample_count,
                 uint32_t label_count, struct stoker_error *error)
 {

@@ -1,4 +1,4 @@
-/* Chosen samples: finds the stage, the pass, the position in it, and the sample. */
+/* Selected samples: finds the stage, the pass, the position in it, and the sample. */
 #include "order/sampling/curriculum.h"
 
 #include "base/mem.h"
@@ -170,7 +170,7 @@ static int init_stage(struct stk_curriculum *stages, const struct stk_curriculum
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "too many samples for so many repeats",
                         "repeat them less often", "stage %u, %u times", number, stages->times);
     }
-    /* The first stage is the order that a run without stages has; no two walk alike. */
+    /* The first stage uses the order of a run without stages. All stages have different orders. */
     order.seed = number ? stk_random_key(order.seed, ~(uint64_t)number) : order.seed;
     order.sample_count = item->count;
     item->key = stk_sampling_rule_key(&stage->rule, order.seed);
@@ -188,13 +188,13 @@ static uint64_t draw(const struct stk_curriculum_item *item, uint64_t key, uint6
     return stk_sampling_rule_draw(&item->rule, item->count, key, number);
 }
 
-/* The stage that holds at a run position. */
+/* Returns the stage that is active at a run position. */
 static const struct stk_curriculum_item *item_at(const struct stk_curriculum *stages,
                                                  uint64_t position)
 {
     uint32_t low = 0, count = stages->stage_count;
 
-    while (count > 1) { /* the last one that begins at the position or before */
+    while (count > 1) { /* search the last one that begins at or before the position */
         uint32_t half = count / 2;
 
         low += stages->items[low + half].first <= position ? half : 0;
@@ -256,7 +256,7 @@ static void fault(struct stk_curriculum_reader *reader, const struct stk_mapped_
     reader->faulty = mapped;
 }
 
-/* How many of each shard are chosen: what lies between two ends has two ranks. */
+/* Counts the selected samples of each shard: the difference of the ranks of its two ends. */
 static bool count_shards(struct stk_curriculum_reader *reader,
                          const struct stk_curriculum_item *item)
 {
@@ -299,7 +299,7 @@ static bool begin_shards(struct stk_curriculum_reader *reader, struct stk_curric
     return true;
 }
 
-/* The pass of a stage, begun; NULL after a failure. */
+/* Begins the pass of a stage. Returns NULL on failure. */
 static const struct stk_curriculum_pass *pass_of(struct stk_curriculum_reader *reader,
                                                  const struct stk_curriculum_item *item,
                                                  uint64_t number)
@@ -348,7 +348,7 @@ static uint64_t read_pass(struct stk_curriculum_reader *reader,
     return count;
 }
 
-/* Draws have no passes: repeats go on for ever. */
+/* Draws have no passes: they repeat without end. */
 static uint64_t read_draws(struct stk_curriculum_reader *reader,
                            const struct stk_curriculum_item *item, uint64_t place, uint64_t count,
                            uint64_t *out)

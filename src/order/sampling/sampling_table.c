@@ -100,7 +100,7 @@ static int damaged(const char *name, uint64_t at, const char *detail, struct sto
     return STOKER_ERROR_CORRUPT;
 }
 
-/* Bytes that a part must have; what a foot says of counts is bounded before. */
+/* Returns the size that a part must have; the counts of the footer were bounded before. */
 static uint64_t expected_bytes(const struct stk_sampling_table_foot *foot, int part)
 {
     switch ((enum stk_sampling_table_part)part) {
@@ -127,7 +127,7 @@ static bool has(const struct stk_sampling_table_foot *foot, enum stk_sampling_ta
     return foot->parts[part][1] > 0;
 }
 
-/* The parts of one table are there together, and lie inside, in the right size. */
+/* Checks that the parts of one table are all present, inside the file, and of the right size. */
 static bool parts_fit(const struct stk_sampling_table_foot *foot)
 {
     bool fit = true;
@@ -190,7 +190,7 @@ static int read_foot(struct stk_sampling_table *table, struct stoker_error *erro
                : 0;
 }
 
-/* The tables as mix/ has them. They only read what is lent. */
+/* Returns the tables in the form that mix/ uses. mix/ only reads the borrowed memory. */
 static void *part_of(const struct stk_sampling_table *table, enum stk_sampling_table_part part)
 {
     return (void *)(uintptr_t)(table->image.data + table->foot.parts[part][0]);
@@ -268,7 +268,7 @@ static bool page_is_valid(const void *context, const void *at, size_t bytes)
     return stk_paged_file_view(&table->file, first, bytes, &damaged_at) != NULL;
 }
 
-/* Which page is not remembered: it is looked for again. */
+/* The damaged page is not stored: search for it again. */
 static int fail_page(const void *context, struct stoker_error *error)
 {
     const struct stk_sampling_table *table = context;

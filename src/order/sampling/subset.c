@@ -111,7 +111,7 @@ static inline uint64_t rank_before_word(const struct stk_subset *subset, uint64_
     return word ? subset->ranks[2 * block + 1] >> 9 * (word - 1) & 511 : 0;
 }
 
-/* What is known of a block may be read. */
+/* Checks whether the data of a block may be read. */
 static inline bool is_valid(const struct stk_subset *subset, uint64_t block)
 {
     return stk_mapped_table_check(&subset->mapped, subset->ranks + 2 * block, 16);
@@ -133,8 +133,8 @@ uint64_t stk_subset_rank(const struct stk_subset *subset, uint64_t sample)
     return rank <= subset->count ? rank : STK_MAPPED_TABLE_DAMAGED;
 }
 
-/* The place of the k-th one of a word that has it: each step asks how many ones the lower half of
- * what is left has. */
+/* Returns the place of the k-th one bit of a word that has k or more: each step counts the ones in
+ * the lower half of the remaining bits. */
 static uint32_t select_in_word(uint64_t word, uint32_t k)
 {
     uint32_t place = 0;
@@ -197,7 +197,7 @@ uint64_t stk_subset_select(const struct stk_subset *subset, uint64_t k)
     k -= rank_before_word(subset, block, word);
     sample = block * BLOCK_BITS + word * 64 +
              select_in_word(words[block * BLOCK_WORDS + word], (uint32_t)k);
-    /* Of a table that was made here it always is. */
+    /* Always true for a table that this process created. */
     return sample < subset->sample_count && words[sample / 64] >> sample % 64 & 1
                ? sample
                : STK_MAPPED_TABLE_DAMAGED;

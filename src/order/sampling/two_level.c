@@ -57,7 +57,7 @@ uint64_t stk_two_level_sample(const struct stk_two_level *shards, uint64_t posit
     uint64_t turn = 0, count = shards->shard_count, shard, start;
 
     STK_ASSERT(position < shards->sample_count);
-    while (count > 1) { /* the last turn that begins at the position or before */
+    while (count > 1) { /* search the last turn that begins at or before the position */
         uint64_t half = count / 2;
 
         turn += shards->turns[turn + half] <= position ? half : 0;

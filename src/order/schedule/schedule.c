@@ -31,7 +31,7 @@ struct request {
     bool has_choices;
 };
 
-/* What the caller's sampler of a source chooses out of `count` samples. */
+/* The samples that the caller's sampler of a source selects out of `count` samples. */
 static int resolve_rule(struct request *request, uint32_t source, uint64_t count,
                         struct stoker_error *error)
 {
@@ -190,8 +190,8 @@ static uint64_t round_up(uint64_t number, uint64_t multiple)
     return past ? number + (multiple - past) : number;
 }
 
-/* Epochs begin at units, so that steps do; and at the first home group, as ranks count theirs from
- * an epoch's start on. */
+/* Epochs begin at units, so that steps do, too; and at the first home group, because ranks count
+ * groups from the start of an epoch. */
 static uint64_t multiple_of(const struct stk_mix *mix)
 {
     uint64_t unit = mix->unit.number, groups = mix->groups.number, a = unit, b = groups;
@@ -269,7 +269,7 @@ uint64_t stk_schedule_epoch_max(const struct stk_schedule *schedule)
                : UINT64_MAX;
 }
 
-/* The order of the whole is only to tell what it was made of. */
+/* The complete order is only used to report its settings. */
 static int init_stages(struct stk_schedule *schedule, const struct stk_schedule_options *options,
                        struct stoker_error *error)
 {
@@ -307,7 +307,7 @@ static int init_stages(struct stk_schedule *schedule, const struct stk_schedule_
     return 0;
 }
 
-/* A source too small for groups of its own is met by all of them. */
+/* All groups share a source that is too small for groups of its own. */
 static uint32_t groups_of(const struct stk_order_options *order)
 {
     uint64_t least = (uint64_t)order->group_count * STK_ORDER_GROUP_BLOCKS_MIN;
@@ -318,7 +318,7 @@ static uint32_t groups_of(const struct stk_order_options *order)
                : order->group_count;
 }
 
-/* The samples among which a source chooses. */
+/* Returns the samples from which a source selects. */
 static uint64_t samples_of(const struct stk_schedule_options *options, uint32_t source)
 {
     const struct stk_subset *subset = options->rules ? options->rules[source].subset : NULL;
@@ -326,7 +326,7 @@ static uint64_t samples_of(const struct stk_schedule_options *options, uint32_t 
     return subset ? subset->sample_count : options->mix->sources[source].sample_count;
 }
 
-/* What is chosen of each source, and its part of what a state says. */
+/* Sets the samples that are selected of each source, and their part of the state's identity. */
 static int init_rules(struct stk_schedule *schedule, const struct stk_schedule_options *options,
                       struct stoker_error *error)
 {
@@ -344,7 +344,7 @@ static int init_rules(struct stk_schedule *schedule, const struct stk_schedule_o
 
         schedule->rules[i] = *rule;
         schedule->draw_keys[i] = stk_sampling_rule_key(rule, schedule->orders[i].options.seed);
-        if (rule->subset_identity) { /* a source of all samples that joins changes nothing */
+        if (rule->subset_identity) { /* a new source of all samples does not change the identity */
             subsets = stk_random_key(stk_random_key(subsets, i), rule->subset_identity);
             has_rule = true;
         }
@@ -383,7 +383,7 @@ static int init_sources(struct stk_schedule *schedule, const struct stk_schedule
                             "source %u ends at %llu", i, (unsigned long long)options->ends[i]);
         }
         order.sample_count = source->sample_count;
-        order.seed = stk_random_key(options->order.seed, i + 1); /* no two walk alike */
+        order.seed = stk_random_key(options->order.seed, i + 1); /* orders differ */
         order.group_count = groups_of(&order);
         grouped += order.group_count > 1;
         status = stk_order_init(&schedule->orders[i], &order, error);
@@ -455,7 +455,8 @@ static uint64_t cycle_key(const struct stk_schedule *schedule, uint64_t cycle)
     return cycle ? stk_random_key(schedule->mix.key, cycle) : schedule->mix.key;
 }
 
-/* Another epoch of a mix that ends: other frames. What is kept is of the one before. */
+/* Begins another epoch of a mix that ends: it has other frames. The cached data belongs to the
+ * epoch before. */
 static void begin_epoch(struct stk_schedule_reader *reader, uint64_t epoch)
 {
     const struct stk_schedule *schedule = reader->schedule;
@@ -474,8 +475,8 @@ const struct stk_sampling_rule *stk_schedule_rule(const struct stk_schedule *sch
     return schedule->rules ? &schedule->rules[source] : NULL;
 }
 
-/* The sample of its source that an item stands for: of those that are chosen, or a draw. A damaged
- * table: sample 0, and the reader knows. */
+/* Returns the sample of the source for an item: a selected sample, or a draw. If the table is
+ * damaged, returns sample 0, and the reader records the error. */
 static uint64_t draw_sample(struct stk_schedule_reader *reader, const struct stk_mix_item *item)
 {
     const struct stk_schedule *schedule = reader->schedule;
@@ -578,19 +579,19 @@ uint64_t stk_schedule_step_fingerprint(struct stk_schedule_reader *reader,
         uint64_t count = stk_min(left, partition->sample_count - position);
 
         sum += stk_schedule_fingerprint(reader, epoch, position, count);
-        left = partition->tail == STOKER_TAIL_WRAP ? left - count : 0; /* what pads is a repeat */
+        left = partition->tail == STOKER_TAIL_WRAP ? left - count : 0; /* padding repeats samples */
         position = 0;
         epoch++;
     }
     return sum;
 }
 
-/* The source that a sample is of. */
+/* Returns the source of a sample. */
 static uint32_t source_of(const struct stk_schedule *schedule, uint64_t sample)
 {
     uint32_t source = 0, count = schedule->mix.source_count;
 
-    while (count > 1) { /* the last source that begins at the sample or before */
+    while (count > 1) { /* search the last source that begins at or before the sample */
         uint32_t half = count / 2;
 
         source += schedule->firsts[source + half] <= sample ? half : 0;
@@ -622,7 +623,7 @@ struct copies {
     uint32_t source;
 };
 
-/* Its index among all that the source gives, in the source's epoch. */
+/* Returns the copy's index among all samples that the source delivers, in the source's epoch. */
 static uint64_t index_of(const struct copies *copies, uint64_t epoch)
 {
     const struct stk_order *order = &copies->schedule->orders[copies->source];
@@ -678,7 +679,7 @@ static bool find_in_run(const struct copies *copies, uint64_t first, uint64_t en
     return false;
 }
 
-/* The mix is gone through anew, and the source goes on where it was. */
+/* Each cycle restarts the mix, and the source continues where it was. */
 static bool find_in_cycle(const struct copies *copies, uint64_t cycle, uint64_t skip,
                           uint64_t *position_out)
 {
@@ -697,7 +698,7 @@ static bool find_in_cycle(const struct copies *copies, uint64_t cycle, uint64_t 
            stk_mix_find(&mix, copies->source, index - before, position_out);
 }
 
-/* Draws have no inverse: the epoch is gone through. */
+/* Draws have no inverse: search the epoch. */
 static bool find_by_scan(const struct stk_schedule *schedule, uint64_t epoch, uint64_t sample,
                          uint64_t skip, uint64_t *position_out)
 {

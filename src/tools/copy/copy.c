@@ -186,7 +186,8 @@ static int resolve(struct stoker_copy *copy, const struct stoker_copy_options *u
     return status;
 }
 
-/* Buffers: of parts, and a small one for each worker. Fewer of them where there is not so much. */
+/* Allocates buffers for parts, and a small one for each worker; fewer of them if memory is
+ * short. */
 static int reserve(struct stoker_copy *copy, struct stoker_error *error)
 {
     uint64_t part = copy->options.part_bytes, bytes;
@@ -421,7 +422,7 @@ static bool needs_slot(const struct stk_copy_file *file)
     return !file->keys && file->bytes > STK_COPY_SMALL_BYTES;
 }
 
-/* Parts of files that are open come first: so few are open. */
+/* Parts of open files come first, so that few files are open. */
 static bool take_locked(struct stoker_copy *copy, struct work *work)
 {
     bool slot = copy->locked.parts_in_flight < copy->part_slots;
@@ -616,7 +617,7 @@ static void run_small(struct stoker_copy *copy, struct stk_copy_file *file, uint
     }
 }
 
-/* A buffer for what is more than small: one that was used before, if there is one. */
+/* Returns a buffer for data that is not small; reuses an earlier one if possible. */
 static uint8_t *acquire_buffer(struct stoker_copy *copy, uint64_t bytes)
 {
     uint8_t *buffer = NULL;

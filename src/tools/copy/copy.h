@@ -111,12 +111,12 @@ struct stoker_copy {
     } locked;
 };
 
-/* copy_plan.c: runs the planner. Returns 0, or an error that ends the copy. */
+/* copy_plan.c: runs the planner. Returns 0 on success, or the error that ends the copy. */
 int stk_copy_plan(struct stoker_copy *copy, struct stoker_error *error);
 /* After all files were copied: removes files that the source does not have. */
 int stk_copy_remove_extra(struct stoker_copy *copy, struct stoker_error *error);
-/* Takes ownership of file; waits for space in the queue. Returns 0, or STOKER_ERROR_CLOSED if the
- * copy was stopped. */
+/* Takes ownership of file; waits for space in the queue. Returns 0 on success, STOKER_ERROR_CLOSED
+ * if the copy was stopped. */
 int stk_copy_queue_push(struct stoker_copy *copy, struct stk_copy_file *file);
 struct stk_copy_file *stk_copy_file_new(const char *from, const char *to);
 void stk_copy_file_free(struct stk_copy_file *file);
@@ -137,9 +137,11 @@ int stk_copy_file_begin(struct stoker_copy *copy, struct stk_copy_file *file,
                         struct stoker_error *error);
 int stk_copy_file_part(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t index,
                        uint8_t *buffer, struct stoker_error *error);
-/* Returns true if the same command may continue after this error: uploaded parts are kept. */
+/* Returns true if the same command may continue after this error: then uploaded parts are not
+ * removed. */
 bool stk_copy_error_is_resumable(int status);
-/* Reads a complete part of the source. Returns 0, or STOKER_ERROR_CHANGED if the source changed. */
+/* Reads a complete part of the source. Returns 0 on success, STOKER_ERROR_CHANGED if the source
+ * changed. */
 int stk_copy_file_read(struct stoker_copy *copy, struct stk_copy_file *file, uint64_t offset,
                        struct stk_view *part, struct stoker_error *error);
 /* Fails with STOKER_ERROR_CHANGED: the source changed while it was copied. */

@@ -34,7 +34,7 @@ static int get_part_checksum(void *owner, uint32_t number, struct stk_composite_
                                    file->error);
 }
 
-/* If the source has a checksum with which no read compares what it brings. */
+/* Begins the verification if the source has a checksum that reads do not verify. */
 int stk_copy_checksum_open(struct stoker_copy *copy, struct stk_copy_file *file,
                            struct stoker_error *error)
 {
@@ -94,8 +94,8 @@ static int read_again(struct stoker_copy *copy, struct stk_copy_file *file,
                           "'%.400s' offset %llu", file->from, (unsigned long long)offset);
 }
 
-/* The first `bytes` of what lies there are added to the whole's sum; kept: to that of ranges, too.
- */
+/* Adds the first `bytes` of the existing data to the checksum of the complete file; kept: to the
+ * checksums of ranges, too. */
 static int add_partial(struct stoker_copy *copy, struct stk_copy_file *file,
                        struct stk_file *partial, uint64_t bytes, bool kept,
                        struct stoker_error *error)
@@ -140,7 +140,7 @@ static int reread_bytes(struct stoker_copy *copy, struct stk_copy_file *file,
     return status;
 }
 
-/* After all was added. body: all of it; NULL: it is read again, where that is needed. */
+/* Runs after all bytes were added. body: the complete file; NULL: it is read again if needed. */
 int stk_copy_checksum_verify(struct stoker_copy *copy, struct stk_copy_file *file,
                              const struct stk_view *body, struct stoker_error *error)
 {
@@ -164,7 +164,7 @@ int stk_copy_checksum_verify(struct stoker_copy *copy, struct stk_copy_file *fil
     return retry_class < 0 ? retry_class : 0;
 }
 
-/* In the turn of the first part that comes: what an earlier run left is before it. */
+/* Runs in the turn of the first part: the data of an earlier run precedes it. */
 int stk_copy_checksum_resume(struct stoker_copy *copy, struct stk_copy_file *file,
                              struct stoker_error *error)
 {

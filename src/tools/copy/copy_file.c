@@ -34,7 +34,7 @@ static bool is_other_version(const struct stk_copy_file *file, const struct stk_
                           : has_mtime && stat->mtime_ns != file->mtime_ns);
 }
 
-/* An MD5 of the complete object as a store reports it: 32 hex digits in quotes. */
+/* Checks for an MD5 of the complete object as a store reports it: 32 hex digits in quotes. */
 static bool etag_differs(const char *etag, struct stk_view body)
 {
     uint8_t digest[16];
@@ -48,8 +48,8 @@ static bool etag_differs(const char *etag, struct stk_view body)
     return memcmp(text, etag + 1, 32) != 0;
 }
 
-/* Encrypted objects have ETags that are no MD5: so what differs is read again, and two transfers
- * that bring the same bytes are believed. */
+/* Encrypted objects have ETags that are not MD5s. So data that differs is read again, and is
+ * accepted if two transfers return the same bytes. */
 static int check_etag(struct stoker_copy *copy, struct stk_copy_file *file, struct stk_view body,
                       struct stoker_error *error)
 {
@@ -323,7 +323,7 @@ static bool has_state_line(struct stoker_copy *copy, struct stk_file *note, uint
            memcmp(got, want, STATE_LINE_BYTES) == 0;
 }
 
-/* A comfort for the next run: without it that begins anew. */
+/* Helps the next run: without the note it starts from the beginning. */
 static void write_state_line(struct stoker_copy *copy, struct stk_copy_file *file, uint64_t number)
 {
     char text[STATE_LINE_BYTES + 1];
@@ -336,15 +336,15 @@ static void write_state_line(struct stoker_copy *copy, struct stk_copy_file *fil
     }
 }
 
-/* Whether another run could go on with what this one leaves: it can tell whether the source is the
- * same, and whether the machine was started again. */
+/* Checks whether another run could continue from the data of this run: it must be able to detect
+ * whether the source is unchanged, and whether the machine was restarted. */
 static bool can_resume(const struct stoker_copy *copy, const struct stk_copy_file *file)
 {
     return copy->boot && (file->version != 0 || file->mtime_ns != 0);
 }
 
-/* How many parts of `there` bytes are of this version, and as they were written. CLOSED: it was
- * stopped, and all may stay. */
+/* Counts the parts in `current` bytes that are of this version and undamaged. Returns
+ * STOKER_ERROR_CLOSED if the copy was stopped; then all parts may stay. */
 static int count_reused(struct stoker_copy *copy, const struct stk_copy_file *file,
                         const char *path, uint64_t current, uint32_t *kept_out)
 {
@@ -378,8 +378,8 @@ static int count_reused(struct stoker_copy *copy, const struct stk_copy_file *fi
     return status;
 }
 
-/* How much stays of `there` bytes that an earlier run wrote. Nothing of a file is lost by a power
- * cut that did not come: the note tells of the machine's start, too. */
+/* Finds the valid parts of the `current` bytes of an earlier run, and truncates the file to them.
+ * Unless the machine restarted, no written part is discarded: the note also identifies the boot. */
 static int find_finished_parts(struct stoker_copy *copy, struct stk_copy_file *file,
                                uint64_t current, struct stoker_error *error)
 {
@@ -567,8 +567,8 @@ bool stk_copy_error_is_resumable(int status)
     return false;
 }
 
-/* After a temporary error the upload is kept for the next run, as after a kill; else it is removed,
- * since a store charges for it. */
+/* After a temporary error, as after a kill, the upload stays for the next run. Otherwise it is
+ * removed, because a store charges for it. */
 static void close_upload(struct stoker_copy *copy, struct stk_copy_file *file, int status)
 {
     const _Atomic bool *before = stk_io_set_cancel_flag(&copy->hard_stop);

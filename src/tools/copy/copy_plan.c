@@ -261,8 +261,8 @@ static bool is_unchanged(struct stoker_copy *copy, const char *to, const char *n
     } else if (stk_io_stat_path(copy->io, to, &stat, NULL) < 0) {
         return false;
     }
-    /* Stores tell whole seconds. Of before 1970 there are files, too: what archives made of no
-     * time. */
+    /* Stores report full seconds. Times before 1970 occur, too: archives without a time produce
+     * them. */
     if (stat.kind != STK_ENTRY_FILE || stat.bytes != entry->bytes ||
         (stat.bytes > 0 && (int64_t)stat.mtime_ns + 999999999 < (int64_t)entry->mtime_ns)) {
         return false;
@@ -270,7 +270,7 @@ static bool is_unchanged(struct stoker_copy *copy, const char *to, const char *n
     return true;
 }
 
-/* A failure of this one only; the rest goes on. */
+/* Only this file fails; the copy continues. */
 static int note_entry(struct stoker_copy *copy, int status, const struct stoker_error *error)
 {
     atomic_fetch_add_explicit(&copy->files_failed, 1, memory_order_relaxed);
@@ -287,7 +287,8 @@ static int check_entry(struct stoker_copy *copy, const char *source,
                        struct stoker_error *error)
 {
     if (copy->options.kind == STOKER_SYNC && !entry->name[0]) {
-        /* A page that a web server made of a folder, maybe: what it lacks is not to be removed. */
+        /* This may be a page that a web server made of a folder: do not remove destination entries
+         * that it lacks. */
         return stk_fail(error, -ENOTDIR, "the source is a file; sync needs a folder",
                         "copy a file with 'stoker cp'; for web servers name each file", "'%.400s'",
                         source);

@@ -115,7 +115,8 @@ const char *stk_diff_extension(const struct stoker_diff *diff, const struct stk_
     return is_folder(side) || is_picture(dot ? dot + 1 : text) ? text : NULL;
 }
 
-/* A member's part of the content: a sum of these does not ask for an order of members. */
+/* Computes a member's part of the content. The parts are added, so the sequence of members does
+ * not matter. */
 static uint64_t member_hash(const char *extension, uint64_t sum)
 {
     return stk_random_key(stk_xxh3_64(extension, strlen(extension)), sum);

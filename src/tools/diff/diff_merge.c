@@ -173,7 +173,7 @@ static void cancel(struct stk_diff_entry *const from[2], const uint64_t counts[2
     }
 }
 
-/* Whether two samples have one key, not only one hash of it. */
+/* Checks whether two samples have the same key, not only the same hash of it. */
 static int is_same_key(const struct stoker_diff *diff, uint64_t a, uint64_t b,
                        struct stoker_error *error)
 {
@@ -193,8 +193,8 @@ static int is_same_key(const struct stoker_diff *diff, uint64_t a, uint64_t b,
     return keys[0].bytes == keys[1].bytes && memcmp(keys[0].data, keys[1].data, keys[0].bytes) == 0;
 }
 
-/* Makes differences of what is left of a key: pairs are changed, the rest was removed or added.
- * left: so many lie at the end of what each side keeps. */
+/* Makes differences of the remaining entries of a key: pairs are changed, the others were removed
+ * or added. left: the number of remaining entries at the end of each side's output. */
 static int pair(struct stoker_diff *diff, uint64_t kept[2], const uint64_t left[2],
                 struct stoker_error *error)
 {

@@ -17,8 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GAP_DEFAULT (256u << 10) /* comes in some ms, less than a request takes to begin */
-#define RUN_BYTES (8u << 20)     /* several ranges are joined to at most so much */
+#define GAP_DEFAULT (256u << 10) /* takes some ms, less than the start of a request */
+#define RUN_BYTES (8u << 20)     /* limit of the bytes of several ranges in one read */
 #define JOINED_BYTES (64u << 20) /* of joined runs in flight, from the engine's budget */
 #define IN_FLIGHT_MAX 1024u
 #define TICK_MS 1000u
@@ -214,7 +214,7 @@ int stoker_file_open(struct stoker_file **file_out, struct stoker_engine *engine
     return status;
 }
 
-/* The names of paths one behind the other; NULL: there is no memory. */
+/* Stores the names of paths one after the other. Returns NULL if there is not enough memory. */
 static char *join_names(const char *const *paths, size_t count)
 {
     char **names = stk_alloc(count, sizeof *names), *joined = NULL, *at;
@@ -293,7 +293,7 @@ void stoker_file_close(struct stoker_file *file)
 
 /* ---- many ranges ---- */
 
-/* Ranges that one read brings. */
+/* Ranges that one read covers. */
 struct run {
     struct stk_read read; /* first */
     size_t first, count;  /* of `order` */
@@ -350,7 +350,7 @@ static void read_local(struct reading *reading, struct stoker_range *range)
     }
 }
 
-/* Bytes of a range that are inside its file. */
+/* Returns the number of bytes of a range that are inside its file. */
 static uint64_t range_is_inside(const struct stoker_range *range)
 {
     uint64_t size = range->file->bytes;
@@ -358,7 +358,7 @@ static uint64_t range_is_inside(const struct stoker_range *range)
     return range->offset >= size ? 0 : stk_min(range->bytes, size - range->offset);
 }
 
-/* The run that begins with order[first]. */
+/* Returns the run that begins with order[first]. */
 static struct run plan(const struct reading *reading, size_t first)
 {
     const struct stoker_range *range = reading->order[first];
@@ -407,7 +407,7 @@ static int plan_all(struct reading *reading)
     return 0;
 }
 
-/* Starts runs while there is room. */
+/* Starts runs while there is space. */
 static void start(struct reading *reading)
 {
     while (reading->next < reading->run_count && reading->flying < reading->flying_max) {

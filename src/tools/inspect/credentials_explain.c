@@ -1,5 +1,5 @@
-/* Reports to people which credentials requests of a URL use. Nothing is kept, no secret is
- * reported. */
+/* Reports to users which credentials the requests of a URL use. Does not store anything, and does
+ * not report secrets. */
 #include "base/mem.h"
 #include "base/memory_pages.h"
 #include "base/options.h"

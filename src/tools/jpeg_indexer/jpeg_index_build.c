@@ -14,8 +14,8 @@
 #include <string.h>
 
 #define ROUND_SAMPLES 16u
-/* Rounds of a call: as many as are done in a quarter of a second, for the caller draws and listens
- * to signals between calls. */
+/* Rounds of a call: the number that takes a quarter of a second, because the caller draws progress
+ * and handles signals between calls. */
 #define ROUNDS 32u
 #define ROUNDS_FIRST 4u
 #define CALL_NS 250000000u
@@ -26,7 +26,7 @@ _Static_assert(2ull * READ_BYTES_MAX <= UINT32_MAX, "an entry counts the picture
 
 /* Work of one thread on ROUND_SAMPLES samples. */
 struct round {
-    struct stk_jpeg_decoder *decoder; /* owned, as all here; kept for the next round */
+    struct stk_jpeg_decoder *decoder; /* owned, as all here; reused for the next round */
     uint8_t *picture, *space, *entries;
     size_t picture_capacity, space_capacity, entries_capacity, entries_bytes;
     size_t ends[ROUND_SAMPLES]; /* of entries, of each sample */
@@ -46,7 +46,7 @@ struct stoker_jpeg_indexer {
     struct round rounds[ROUNDS];
 };
 
-/* Room for `bytes`, reserved; what is in it stays. */
+/* Provides reserved memory for `bytes`, and preserves its content. */
 static int reserve_buffer(struct stoker_engine *engine, uint8_t **data, size_t *capacity,
                           size_t bytes, struct stoker_error *error)
 {
@@ -84,14 +84,14 @@ static bool is_jpeg_name(const char *extension)
     return strcmp(last, "jpg") == 0 || strcmp(last, "jpeg") == 0 || strcmp(last, "jpe") == 0;
 }
 
-/* Whether the data is too short for the MCUs that the header counts: a block takes two bits at
- * least. Nothing is taken for marks that such a picture cannot have. */
+/* Checks whether the data is too short for the MCUs that the header specifies: a block needs at
+ * least two bits. Such a picture cannot have marks, so no memory is reserved for them. */
 static bool is_cut(const struct stk_jpeg_frame *frame)
 {
     return (uint64_t)frame->mcu_columns * frame->mcu_rows > 4 * (uint64_t)frame->scan.bytes;
 }
 
-/* A picture's entry behind those that are there; nothing where it can have no marks. */
+/* Appends a picture's entry; appends no bytes if the picture cannot have marks. */
 static int add_entry(struct stoker_jpeg_indexer *marker, struct round *round,
                      struct stk_view picture, struct stoker_error *error)
 {
@@ -136,7 +136,7 @@ static int add_entry(struct stoker_jpeg_indexer *marker, struct round *round,
     return 0;
 }
 
-/* Reads a complete member. Returns 1, or 0 if it is too large for an entry. */
+/* Reads a complete member. Returns 1 on success, 0 if it is too large for an entry. */
 static int read_picture(struct stoker_jpeg_indexer *marker, struct round *round, uint64_t sample,
                         const char *extension, struct stk_view *picture_out,
                         struct stoker_error *error)
@@ -347,7 +347,8 @@ static void fill_progress(struct stoker_jpeg_indexer *marker,
                              "JPEG index progress", NULL);
 }
 
-/* A call of so many rounds took so long. Each thread has one at least. */
+/* Computes the rounds of the next call from the duration of a call. Each thread has at least
+ * one. */
 static void set_rate(struct stoker_jpeg_indexer *marker, uint64_t rounds, uint64_t ns)
 {
     uint64_t least = stk_min(marker->dataset->engine->worker_count, ROUNDS);

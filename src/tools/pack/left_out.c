@@ -1,4 +1,4 @@
-/* Samples left out: limits while shards are written, and the list afterwards. */
+/* Samples left out: limits while shards are written, and the list of them afterwards. */
 #include "tools/pack/left_out.h"
 
 #include "base/mem.h"
@@ -328,7 +328,7 @@ static int report_end(struct report *report, int status, struct stoker_error *er
     return status;
 }
 
-/* whole: all shards are complete; else lists the samples found so far. Without `skip` that is the
+/* whole: all shards are complete; else lists the samples found so far. Without `skip`, that is the
  * first one, which is the same for any number of threads. */
 static int fail_with_list(struct stk_left_out *left, bool whole, struct stoker_error *error)
 {
@@ -357,7 +357,8 @@ int stk_left_out_resume_list(struct stk_left_out *left, const struct stk_manifes
     int status = path ? 0 : stk_fail_memory(error, "list of damaged samples");
 
     left->count = stk_manifest_left_out(manifest);
-    /* Between the last two removals of that run the list is gone: it was given by then. */
+    /* If that run was interrupted between its last two removals, the list is gone, but the caller
+     * had received it by then. */
     if (status == 0 &&
         (left->count == 0 || stk_io_stat_path(staging->io, path, &about, NULL) == 0)) {
         status = report_open(&report, left, false, error);
@@ -385,7 +386,7 @@ void stk_left_out_fail(struct stk_left_out *left, struct stoker_error *error)
     if (!left->locked.damaged) {
         return;
     }
-    (void)fail_with_list(left, false, NULL); /* there is an error already */
+    (void)fail_with_list(left, false, NULL); /* an error is already set */
     if (options->skip && error->status == STOKER_ERROR_LIMIT) {
         stk_bad_sample_describe(left->list.items, left->list.count, first, sizeof first);
         stk_fail(error, STOKER_ERROR_LIMIT,

@@ -16,10 +16,10 @@
 #define SHARD_BYTES_DEFAULT (256u << 20)
 #define SHARD_BYTES_MIN 4096u
 #define QUALITY_DEFAULT 90u
-#define RATIO_SAMPLES 64u /* whose pictures tell how much smaller all become */
+#define RATIO_SAMPLES 64u /* samples whose pictures estimate the ratio of all */
 #define PPM 1000000u
 #define BAD_LIST_DEFAULT 10000u
-#define FOLDERS_MAX 1000 /* above the destination that are looked at */
+#define FOLDERS_MAX 1000 /* limit of the folders above the destination that are checked */
 
 struct stoker_pack {
     struct stoker_dataset *dataset; /* held; const after open, as all down to the thread */
@@ -95,7 +95,7 @@ static int open_left_out(struct stoker_pack *pack, struct stoker_error *error)
     return stk_left_out_open(&pack->left, &left, &pack->staging, pack->pattern, error);
 }
 
-/* Without '/' at its end; owned by the caller. */
+/* Returns the path without '/' at its end; owned by the caller. */
 static char *strip_slashes(const char *path)
 {
     char *text = stk_strdup(path);
@@ -270,7 +270,7 @@ static int find_ratio(struct stoker_pack *pack, uint64_t *ratio_out, struct stok
     }
     status = open_reader(pack, &reader, error);
     for (uint64_t i = 0; status == 0 && i < count; i++) {
-        /* Spread over all, without passing 64 bits. */
+        /* Distribute over all samples, without overflow of 64 bits. */
         uint64_t sample =
             pack->plan.sample_count / count * i + pack->plan.sample_count % count * i / count;
 
@@ -286,7 +286,7 @@ static int find_ratio(struct stoker_pack *pack, uint64_t *ratio_out, struct stok
     return status;
 }
 
-/* An earlier run had only its last step before it. */
+/* Checks whether an earlier run was interrupted before its last step. */
 static int find_complete(struct stoker_pack *pack, struct stoker_error *error)
 {
     struct stk_manifest manifest;
@@ -300,7 +300,7 @@ static int find_complete(struct stoker_pack *pack, struct stoker_error *error)
     return status;
 }
 
-/* A folder of the source that is this one; NULL: none is. */
+/* Returns the folder of the source that is this one; NULL if none is. */
 static const char *find_source_hash(const struct stoker_pack *pack, const struct stk_stat *folder)
 {
     const struct stoker_dataset_options *source = &pack->dataset->options;

@@ -70,7 +70,7 @@ void stk_pack_pieces_deinit(struct stk_pack_pieces *pieces)
     *pieces = (struct stk_pack_pieces){0};
 }
 
-/* Room for more text; where it begins. SIZE_MAX: no memory. */
+/* Makes room for more text. Returns where it begins; SIZE_MAX if there is not enough memory. */
 static size_t reserve(struct stk_pack_pieces *pieces, size_t bytes)
 {
     size_t at = pieces->text_bytes;
@@ -91,7 +91,7 @@ static size_t reserve(struct stk_pack_pieces *pieces, size_t bytes)
     return at;
 }
 
-/* A new piece called KEY.EXTENSION (lower case). NULL: no memory. */
+/* Adds a new piece named KEY.EXTENSION (lower case). Returns NULL if there is not enough memory. */
 static struct stk_pack_piece *add_piece(struct stk_pack_pieces *pieces, uint32_t kind,
                                         struct stk_view key, const char *extension)
 {
@@ -125,7 +125,7 @@ static struct stk_pack_piece *add_piece(struct stk_pack_pieces *pieces, uint32_t
     return piece;
 }
 
-/* A piece whose bytes are at hand. */
+/* Adds a piece whose bytes are already in memory. */
 static int add_text(struct stk_pack_pieces *pieces, struct stk_view key, const char *extension,
                     const char *text, size_t bytes)
 {
@@ -154,7 +154,7 @@ static bool is_picture(const char *extension)
     return false;
 }
 
-/* Says why a folder's sample cannot be one of WebDataset's. */
+/* Reports why a folder's sample cannot be a WebDataset sample. */
 static int check_names(const struct stk_pack_pieces *pieces, const char *path,
                        struct stoker_error *error)
 {
@@ -183,7 +183,7 @@ static int check_names(const struct stk_pack_pieces *pieces, const char *path,
     return 0;
 }
 
-/* The first sidecar of a sample, or of the next that has one. */
+/* Returns the first sidecar of a sample, or of the next sample that has one. */
 static uint64_t first_sidecar(const struct stk_pack_plan *plan, uint64_t sample)
 {
     uint64_t low = 0, high = plan->sidecar_count;
@@ -351,7 +351,7 @@ static int fail_duplicate_key(const struct stk_pack_plan *plan, uint64_t positio
                     "'%s': '%s' and '%s'", key, first, second);
 }
 
-/* Bytes that the sample takes in a tar. */
+/* Returns the number of bytes that the sample takes in a tar. */
 static uint64_t sample_bytes(const struct stk_pack_pieces *pieces, uint64_t ratio_ppm)
 {
     uint64_t bytes = 0;

@@ -88,7 +88,7 @@ int stk_pack_read_sample(struct stk_pack_read *reader, uint64_t sample, struct s
     return status;
 }
 
-/* The failure is the data's. Returns it. */
+/* Marks the failure as one of the data. Returns it. */
 static int mark_damaged(struct stk_pack_read *reader, int status)
 {
     reader->is_sample_damage = reader->is_sample_damage || stk_error_is_data(status);
@@ -205,7 +205,7 @@ static void close_source(struct stk_pack_read *reader, const struct stk_pack_pie
     source_shard->file = NULL;
 }
 
-/* All of the bytes, or an error. */
+/* Reads all bytes, or returns an error. */
 static int read_once(struct stk_pack_read *reader, const struct source_shard *source_shard,
                      uint64_t done, uint8_t *buffer, size_t bytes, struct stoker_error *error)
 {
@@ -234,8 +234,8 @@ static int read_once(struct stk_pack_read *reader, const struct source_shard *so
     return 0;
 }
 
-/* Waits before try `attempt` (from 1). False: the failure is not one that may pass, the tries are
- * used up, or packing was stopped. */
+/* Waits before try `attempt` (from 1). Returns false if the failure is not transient, the tries
+ * are used up, or packing was stopped. */
 static bool wait_for_retry(const struct stk_pack_read *reader, int status, uint32_t attempt)
 {
     const struct stk_pack_read_options *options = &reader->options;
@@ -255,8 +255,8 @@ static bool wait_for_retry(const struct stk_pack_read *reader, int status, uint3
     return !is_stopped(reader);
 }
 
-/* So many bytes of the piece, of which `done` were read; opens it at the first. What fails for a
- * reason that may pass is opened anew and tried again. */
+/* Reads bytes of the piece, of which `done` were read already; opens it at the first call. After a
+ * transient failure, reopens the piece and tries again. */
 static int read_part(struct stk_pack_read *reader, const struct stk_pack_piece *piece,
                      struct source_shard *source_shard, uint64_t done, struct space space,
                      struct stoker_error *error)
@@ -344,7 +344,7 @@ static int compare_sum(struct stk_pack_read *reader, const struct stk_pack_piece
     return mark_damaged(reader, status);
 }
 
-/* All of a picture, in the gather's memory. */
+/* Reads the complete picture into the gather's memory. */
 static int load(struct stk_pack_read *reader, const struct stk_pack_piece *piece,
                 struct source_shard *source_shard, struct stoker_error *error)
 {

@@ -137,7 +137,7 @@ static int table_read(struct table *table, struct stk_io *io, struct stk_view fo
     return status;
 }
 
-/* Path and key of a sample: the root is what the path has before its key. */
+/* Sets path and key of a sample: the root is the part of the path before its key. */
 static int read_root(struct measure *measure, struct stoker_error *error)
 {
     const struct stk_index *index = measure->plan->dataset->index;
@@ -196,7 +196,7 @@ static int find_runs(struct measure *measure, struct stoker_error *error)
     return 0;
 }
 
-/* The first entry that is not below `name` of so many bytes, in a sorted listing. */
+/* Returns the first entry that is not below `name` (of `bytes` bytes), in a sorted listing. */
 static size_t lower_bound(const struct stk_listing *listing, const char *name, size_t bytes)
 {
     size_t low = 0, high = listing->count;
@@ -324,7 +324,7 @@ static int find_sidecars(struct measure *measure, struct run *run, uint64_t samp
     return status;
 }
 
-/* Size and sidecars of one picture. */
+/* Finds size and sidecars of one picture. */
 static int measure_file(struct measure *measure, struct run *run, uint64_t sample,
                         const struct stk_listing *listing, const struct table *own,
                         struct stoker_error *error)

@@ -319,7 +319,7 @@ static void end_member(struct stk_shard_file *out)
     out->used += padding;
 }
 
-/* Notes the member whose header was just written. */
+/* Records the member whose header was just written. */
 static int add_member(struct stk_shard_file *out, struct stk_view name, uint64_t bytes)
 {
     struct stk_shard_done *done = &out->done;

@@ -141,7 +141,7 @@ const char *stoker_shard_writer_resume_key(const struct stoker_shard_writer *wri
     return writer->resume_key;
 }
 
-/* A text for JSON; NULL: *status_out says why. */
+/* Converts a text to JSON. Returns NULL on failure, and sets *status_out. */
 static json_t *make_text(const char *text, const char *what, int *status_out,
                          struct stoker_error *error)
 {
@@ -201,7 +201,8 @@ static int open_part(struct stoker_shard_writer *writer,
                               : stk_fail_memory(error, "shard writer");
 }
 
-/* The keys of a finished shard: they may not come again, and the last is where it goes on. */
+/* Adds the keys of a finished shard: they may not occur again, and the writer resumes after the
+ * last one. */
 static int add_keys(struct stoker_shard_writer *writer, const struct stk_shard_done *done)
 {
     struct stk_view key = {NULL, 0}, extension;
@@ -253,7 +254,8 @@ static int find_finished(struct stoker_shard_writer *writer, struct stoker_error
     return status < 0 ? status : 0;
 }
 
-/* Killed in the commit: all samples are there, and only commit is left to call. */
+/* The run was killed in the commit: all samples are present, and only commit remains to be
+ * called. */
 static int find_complete(struct stoker_shard_writer *writer, struct stoker_error *error)
 {
     struct stk_manifest manifest;

@@ -197,8 +197,8 @@ static struct stk_prewarm_file *file_of(const char *root, struct stk_walk_entry 
     return file;
 }
 
-/* One step of the listing, by one worker, without the lock. Returns 1 and a file, or 0 if there is
- * none yet. */
+/* Runs one step of the listing, in one worker, without the lock. Returns 1 and a file, 0 if there
+ * is none yet. */
 static int list_step(struct stoker_prewarm *prewarm, struct stk_prewarm_file **file_out,
                      struct stoker_error *error)
 {
@@ -451,7 +451,7 @@ static int run(void *context, uint32_t thread, struct stoker_error *error)
         pthread_mutex_lock(&prewarm->job.lock);
         end_job_locked(prewarm, &job, status, &failure);
     }
-    wake_locked(prewarm); /* others wait until no worker has something in hand */
+    wake_locked(prewarm); /* others wait until no worker has work */
     pthread_mutex_unlock(&prewarm->job.lock);
     stk_free(buffer);
     return 0;

@@ -26,7 +26,7 @@ static bool read_point(const struct stk_shard_reader *shard_reader, uint64_t num
     return at != NULL;
 }
 
-/* The head of the shard's access points; false: there are none that fit the file. */
+/* Returns the head of the shard's access points; false if none match the file. */
 static bool read_head(const struct stk_shard_reader *shard_reader,
                       struct stk_seek_points_head *head, uint64_t *bytes)
 {
@@ -43,7 +43,7 @@ static bool read_head(const struct stk_shard_reader *shard_reader,
                                          shard_reader->reader->bytes);
 }
 
-/* Point `number`, and where what it begins ends. */
+/* Returns point `number`, and the end of its data. */
 static bool read_segment(const struct stk_shard_reader *shard_reader,
                          const struct stk_seek_points_head *head, uint64_t bytes, uint64_t number,
                          struct stk_seek_point *point, uint64_t *end)
@@ -56,7 +56,7 @@ static bool read_segment(const struct stk_shard_reader *shard_reader,
            stk_seek_points_segment(head, bytes, number, point, has_next ? &next : NULL, end);
 }
 
-/* The first point at or behind the damage, with its window. */
+/* Returns the first point at or after the damage, with its window. */
 static bool find_point(const struct stk_shard_reader *shard_reader, uint64_t *number_out,
                        struct stk_seek_point *point, uint8_t window[STK_SEEK_POINTS_WINDOW_BYTES],
                        size_t *window_bytes)
@@ -171,7 +171,7 @@ static int add_error(struct stk_shard_reader *shard_reader,
     return 0;
 }
 
-/* Whether sums of the index were wrong in it. */
+/* Checks whether checksums of the index were wrong in the range. */
 static bool checksums_differ(const struct stk_shard_reader *shard_reader,
                              const struct stk_shard_error *part)
 {
@@ -254,7 +254,7 @@ int stk_shard_reader_verify(struct stk_shard_reader *shard_reader, struct stk_vi
     return status;
 }
 
-/* ---- behind damage ---------------------------------------------------------------------- */
+/* ---- after damage ---------------------------------------------------------------------- */
 
 int stk_shard_reader_resume_from_index(struct stk_shard_reader *shard_reader,
                                        struct stoker_error *error)

@@ -11,8 +11,8 @@
 #include <string.h>
 
 enum { BLOCK_BYTES = 512, BUFFER_BYTES = 256 << 10 };
-/* A block of zstd unpacks to so many at most (RFC 8878, 3.1.1.2.4), and shows damage that began in
- * the one before it. */
+/* The maximum decompressed size of a zstd block (RFC 8878, 3.1.1.2.4). A block may also report
+ * damage that began in the block before. */
 #define ZSTD_BLOCK_BYTES UINT64_C(131072)
 #define RATIO_FREE_BYTES (UINT64_C(1) << 20) /* as of decompress.c */
 
@@ -278,7 +278,7 @@ static int resume_after_block(struct stk_shard_reader *shard_reader, struct stok
     return status < 0 ? status : 0;
 }
 
-/* One run of the library into the room. */
+/* Runs the library once into the free space. */
 static int run(struct stk_shard_reader *shard_reader, size_t *used, struct stoker_error *error)
 {
     bool last =

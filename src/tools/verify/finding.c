@@ -37,7 +37,7 @@ bool stk_verify_is_process_error(int status)
            status == -ENFILE;
 }
 
-/* Appends the text and its NUL, cut to room; where the next one goes. */
+/* Appends the text and its NUL, truncated to the free space. Returns where the next text begins. */
 static char *put(char *to, const char *text, size_t room)
 {
     size_t bytes = strnlen(text, room - 1);
@@ -47,7 +47,8 @@ static char *put(char *to, const char *text, size_t room)
     return to + bytes + 1;
 }
 
-/* What stands behind the place ("'path' offset 7: ..."), which would be said twice. */
+/* Returns the text after the place ("'path' offset 7: ..."), because the place would be
+ * repeated. */
 static const char *detail_of(const struct stoker_error *error)
 {
     size_t bytes = strlen(error->shard);

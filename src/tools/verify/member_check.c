@@ -12,7 +12,7 @@ enum { HEADER_BYTES = 512, SUSPECTS = 2 /* new samples after damage that may lac
 static int add_sample(struct stk_shard_check *check, struct stk_view key,
                       struct stoker_error *error);
 
-/* A name that the loader refuses. */
+/* Detects a name that the loader rejects. */
 static int find_bad_name(struct stk_shard_check *check, const struct stk_tar_step *step, int number,
                          const char *detail, struct stoker_error *error)
 {
@@ -34,7 +34,7 @@ static uint64_t extension_hash(const char *extension)
     return stk_mix64(stk_xxh3_64(extension, strlen(extension)));
 }
 
-/* The sample that the key names goes on, or a new one begins. */
+/* Continues the sample that the key names, or begins a new one. */
 static int join_sample(struct stk_shard_check *check, struct stk_view key, uint64_t offset,
                        struct stoker_error *error)
 {
@@ -69,7 +69,7 @@ static int join_sample(struct stk_shard_check *check, struct stk_view key, uint6
         &(struct stk_verify_spot){offset, check->member.key, check->member.extension}, error);
 }
 
-/* 1: the key is new. */
+/* Returns 1 if the key is new. */
 static int add_sample(struct stk_shard_check *check, struct stk_view key,
                       struct stoker_error *error)
 {
@@ -96,7 +96,8 @@ static int add_sample(struct stk_shard_check *check, struct stk_view key,
     return 1;
 }
 
-/* Whether the sample has a member with this extension already; notes that it has one now. */
+/* Returns whether the sample already has a member with this extension, and records the
+ * extension. */
 static int is_duplicate(struct stk_shard_check *check, uint64_t hash, bool *twin_out)
 {
     struct {
@@ -127,7 +128,7 @@ static int is_duplicate(struct stk_shard_check *check, uint64_t hash, bool *twin
     return 0;
 }
 
-/* The sample's extensions are each there once. */
+/* Checks that the sample has each of its extensions once. */
 static int add_extension(struct stk_shard_check *check, uint64_t offset, struct stoker_error *error)
 {
     struct stk_shard_check_sample *sample = &check->samples[check->sample];
@@ -217,7 +218,7 @@ int stk_shard_check_cut_member(struct stk_shard_check *check, uint64_t to,
         (void)stk_xxh3_done(check->sum);
     }
     stk_shard_check_mark_bad(check);
-    if (check->members_kept > 0) { /* what lies behind the gap is none of it */
+    if (check->members_kept > 0) { /* data after the gap does not belong to it */
         struct stk_shard_check_member *member = &check->members[check->members_kept - 1];
 
         member->end = stk_min(member->end, to);

@@ -61,7 +61,7 @@ static char *with_ending(const char *path, const char *ending)
     return text;
 }
 
-/* Tells that the object stays as it is, and why. */
+/* Reports that the object is not changed, and the reason. */
 static int leave_shard(struct stoker_verify *verify, struct stk_verify_findings *findings,
                        uint64_t object, const char *why, const char *advice,
                        struct stoker_error *error)
@@ -77,7 +77,7 @@ static int leave_shard(struct stoker_verify *verify, struct stk_verify_findings 
 
 /* ---- one shard -------------------------------------------------------------------------- */
 
-/* Why the shard stays as it is, and what to do; NULL: it can be written anew. */
+/* Returns why the shard is not changed, and what to do; NULL if it can be rewritten. */
 static const char *reason_not_repairable(const struct stk_shard_check *check, uint64_t dropped,
                                          const char **advice)
 {
@@ -103,7 +103,8 @@ static const char *reason_not_repairable(const struct stk_shard_check *check, ui
     return NULL;
 }
 
-/* The new shard has checksums again, which say nothing of these. */
+/* Reports samples that no checksum verifies: the checksums of the new shard do not show whether
+ * they are intact. */
 static int note_unverified(struct stk_shard_check *check, uint64_t unproven,
                            struct stoker_error *error)
 {
@@ -115,7 +116,7 @@ static int note_unverified(struct stk_shard_check *check, uint64_t unproven,
     return stk_shard_check_add_finding(check, STOKER_FINDING_UNPROVEN, &cause, NULL, error);
 }
 
-/* SHARD.repair, synced; what was begun is removed where it fails. */
+/* Writes SHARD.repair and syncs it; removes an incomplete file on failure. */
 static int write_copy(struct stk_shard_check *check, struct copy *copy, struct stoker_error *error)
 {
     char *path = with_ending(check->path, ending_repair);
@@ -213,7 +214,8 @@ static int plan(struct stk_shard_check *check, uint64_t *dropped_out, uint64_t *
     return 0;
 }
 
-/* Compresses as the shard was: if decompression could start inside of it, it can again. */
+/* Compresses the shard as before: if decompression could start inside the old one, it can in the
+ * new one. */
 static int open_packer(const struct stk_shard_check *check, struct copy *copy,
                        struct stoker_error *error)
 {
@@ -242,7 +244,7 @@ static int write_bytes(struct copy *copy, const uint8_t *data, uint64_t bytes,
     return stk_io_write(copy->io, copy->out, data, bytes, error);
 }
 
-/* last: nothing follows; what the packer holds back goes out. */
+/* last: no data follows; the packer writes its buffered data. */
 static int emit(struct copy *copy, const uint8_t *data, uint64_t bytes, bool last,
                 struct stoker_error *error)
 {
