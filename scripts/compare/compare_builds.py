@@ -36,7 +36,7 @@ RENAMED = {"--filesystem": "--mount", "--foreign-index": "--foreign", "--seek-po
 VOLATILE = re.compile(
     r"(_ms|_us|_ns|_s|seconds|time|per_second|rate|mb_s|memory\w*|cpu\w*|peak\w*|\w*_peak|wait\w*"
     r"|notes?|message|what|advice|error|version|findings?|text|why|resident\w*|cached\w*"
-    r"|cold\w*|shares|device|inode|pid|start\w*|elapsed\w*|threads|\w*_free)$")
+    r"|cold\w*|shares|\w*_reads|io_\w*s|device|inode|pid|start\w*|elapsed\w*|threads|\w*_free)$")
 
 
 def clean(value):
