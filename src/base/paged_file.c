@@ -7,8 +7,6 @@
 #include <errno.h>
 #include <string.h>
 
-#define BUFFER_BYTES ((size_t)64 * STK_PAGED_FILE_PAGE_BYTES)
-
 bool stk_paged_file_fits(uint64_t file_bytes, uint64_t data_bytes, size_t footer_bytes)
 {
     return file_bytes >= footer_bytes && data_bytes <= file_bytes - footer_bytes &&
@@ -69,7 +67,7 @@ int stk_paged_writer_open(struct stk_paged_writer *writer, stk_paged_writer_sink
                           void *context, struct stoker_error *error)
 {
     *writer = (struct stk_paged_writer){.sink = sink, .context = context};
-    writer->buffer = stk_alloc(BUFFER_BYTES, 1);
+    writer->buffer = stk_alloc(STK_PAGED_WRITER_BUFFER_BYTES, 1);
     return writer->buffer ? 0 : stk_fail_memory(error, "buffer of a file");
 }
 
@@ -100,21 +98,21 @@ static int flush(struct stk_paged_writer *writer, struct stoker_error *error)
     return writer->sink(writer->context, data.data, data.bytes, error);
 }
 
-int stk_paged_writer_put(struct stk_paged_writer *writer, const void *data, uint64_t bytes,
-                         struct stoker_error *error)
+int stk_paged_writer_put_through(struct stk_paged_writer *writer, const void *data, uint64_t bytes,
+                                 struct stoker_error *error)
 {
     const uint8_t *from = data;
     int status = 0;
 
     writer->at += bytes;
     while (status == 0 && bytes > 0) {
-        size_t part = (size_t)stk_min(bytes, BUFFER_BYTES - writer->used);
+        size_t part = (size_t)stk_min(bytes, STK_PAGED_WRITER_BUFFER_BYTES - writer->used);
 
         memcpy(writer->buffer + writer->used, from, part);
         writer->used += part;
         from += part;
         bytes -= part;
-        status = writer->used == BUFFER_BYTES ? flush(writer, error) : 0;
+        status = writer->used == STK_PAGED_WRITER_BUFFER_BYTES ? flush(writer, error) : 0;
     }
     return status;
 }

@@ -16,8 +16,10 @@
 #include "base/base.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 #define STK_PAGED_FILE_PAGE_BYTES 16384u
+#define STK_PAGED_WRITER_BUFFER_BYTES ((size_t)64 * STK_PAGED_FILE_PAGE_BYTES)
 
 struct stk_paged_file {
     struct stk_view data;            /* borrowed: the pages alone */
@@ -97,8 +99,23 @@ struct stk_paged_layout {
 /* Returns 0 on success, -ENOMEM if there is not enough memory. Call close in both cases. */
 int stk_paged_writer_open(struct stk_paged_writer *writer, stk_paged_writer_sink *sink,
                           void *context, struct stoker_error *error);
-int stk_paged_writer_put(struct stk_paged_writer *writer, const void *data, uint64_t bytes,
-                         struct stoker_error *error);
+/* stk_paged_writer_put for bytes that fill the buffer. */
+int stk_paged_writer_put_through(struct stk_paged_writer *writer, const void *data, uint64_t bytes,
+                                 struct stoker_error *error);
+/* Appends bytes to the data. Returns 0 on success, -ENOMEM, or the error of the sink. */
+static inline int stk_paged_writer_put(struct stk_paged_writer *writer, const void *data,
+                                       uint64_t bytes, struct stoker_error *error)
+{
+    if (bytes >= STK_PAGED_WRITER_BUFFER_BYTES - writer->used) {
+        return stk_paged_writer_put_through(writer, data, bytes, error);
+    }
+    if (bytes > 0) { /* data may be NULL otherwise */
+        memcpy(writer->buffer + writer->used, data, bytes);
+        writer->used += bytes;
+        writer->at += bytes;
+    }
+    return 0;
+}
 /* Writes zeros up to the next multiple of 8. */
 int stk_paged_writer_align(struct stk_paged_writer *writer, struct stoker_error *error);
 /* Ends the data, aligned to 8 bytes. */

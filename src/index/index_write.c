@@ -319,19 +319,25 @@ static void put_bases(struct save *save, const struct stk_index_part *part,
     }
 }
 
+/* Puts a group at once: a call for each number costs more than its bytes. */
 static void put_numbers(struct save *save, const struct stk_index_part *part,
                         const struct stk_index_file_record *record, uint32_t column)
 {
-    uint64_t count = stk_index_file_column_count(record, column), base = 0;
+    uint64_t count = stk_index_file_column_count(record, column), width = record->widths[column];
+    uint8_t bytes[STK_INDEX_FILE_GROUP * sizeof(uint64_t)];
 
-    for (uint64_t at = 0; at < count && record->widths[column] > 0; at++) {
-        uint64_t number = number_at(part, record, column, at);
+    for (uint64_t at = 0; at < count && width > 0; at += STK_INDEX_FILE_GROUP) {
+        uint64_t numbers = stk_min(STK_INDEX_FILE_GROUP, count - at), base = 0;
 
-        if (column < STK_INDEX_COLUMNS_GROUPED && at % STK_INDEX_FILE_GROUP == 0) {
+        if (column < STK_INDEX_COLUMNS_GROUPED) {
             base = span_of(part, record, column, at / STK_INDEX_FILE_GROUP).base;
         }
-        number -= base;
-        put(save, &number, record->widths[column]);
+        for (uint64_t i = 0; i < numbers; i++) {
+            uint64_t number = number_at(part, record, column, at + i) - base;
+
+            memcpy(bytes + i * width, &number, sizeof number);
+        }
+        put(save, bytes, numbers * width);
     }
 }
 
