@@ -46,20 +46,31 @@ static int sync_directory(struct stk_atomic_file *file, struct stoker_error *err
     return stk_io_sync_directory(file->io, slash ? file->path : ".", error);
 }
 
-int stk_atomic_file_commit(struct stk_atomic_file *file, enum stk_atomic_file_sync sync,
-                           struct stoker_error *error)
+int stk_atomic_file_detach(struct stk_atomic_file *file, struct stoker_error *error)
 {
     int status = stk_io_sync_output(file->io, file->output, error);
 
     stk_io_close_output(file->io, file->output);
     file->output = NULL;
-    status =
-        status < 0 ? status : stk_io_rename(file->io, file->temporary, file->path, false, error);
     if (status < 0) {
         (void)stk_io_remove(file->io, file->temporary, NULL);
-        return status;
     }
-    return sync == STK_ATOMIC_FILE_SYNC_DIRECTORY ? sync_directory(file, error) : 0;
+    return status;
+}
+
+int stk_atomic_file_commit(struct stk_atomic_file *file, enum stk_atomic_file_sync sync,
+                           struct stoker_error *error)
+{
+    int status = stk_atomic_file_detach(file, error);
+
+    if (status == 0) {
+        status = stk_io_rename(file->io, file->temporary, file->path, false, error);
+        if (status < 0) {
+            (void)stk_io_remove(file->io, file->temporary, NULL);
+        }
+    }
+    return status == 0 && sync == STK_ATOMIC_FILE_SYNC_DIRECTORY ? sync_directory(file, error)
+                                                                 : status;
 }
 
 void stk_atomic_file_close(struct stk_atomic_file *file)

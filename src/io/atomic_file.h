@@ -2,6 +2,7 @@
  * one or none, also after a kill or a power cut.
  *
  *   open: create PATH + suffix -> write ... -> commit: sync, close, rename to PATH, sync directory
+ *                                           |-> detach: sync, close; PATH + suffix stays
  *                                           `-> close: remove PATH + suffix
  *
  * One writer at a time may use a suffix of a path; callers that can meet another one take a lock.
@@ -14,7 +15,7 @@
 
 struct stk_atomic_file {
     struct stk_io *io;         /* borrowed */
-    struct stk_output *output; /* NULL: not open, or committed */
+    struct stk_output *output; /* NULL: not open, committed or detached */
     char *path, *temporary;    /* owned, one block */
 };
 
@@ -34,7 +35,11 @@ int stk_atomic_file_write(struct stk_atomic_file *file, const void *data, size_t
  * unless only the sync of the directory failed. Close is due either way. */
 int stk_atomic_file_commit(struct stk_atomic_file *file, enum stk_atomic_file_sync sync,
                            struct stoker_error *error);
-/* Removes a temporary file that was not committed. */
+/* Instead of commit: makes the complete file durable under its temporary name, PATH + suffix, which
+ * the caller renames or removes later. On failure the temporary file is removed. Close is due
+ * either way. */
+int stk_atomic_file_detach(struct stk_atomic_file *file, struct stoker_error *error);
+/* Removes a temporary file that was neither committed nor detached. */
 void stk_atomic_file_close(struct stk_atomic_file *file);
 
 /* All of the above for bytes in memory. */

@@ -135,6 +135,42 @@ static void test_kills(const struct row *row)
     }
 }
 
+static int store_detached(struct stk_io *io)
+{
+    struct stk_atomic_file file;
+    int status = stk_atomic_file_open(&file, io, "/d/a", ".new", NULL);
+
+    status = status < 0 ? status : stk_atomic_file_write(&file, NEW, strlen(NEW), NULL);
+    status = status < 0 ? status : stk_atomic_file_detach(&file, NULL);
+    stk_atomic_file_close(&file);
+    return status;
+}
+
+/* A detached file is complete under its temporary name after a power cut; the name keeps the old
+ * file. If a call fails, no temporary file stays. */
+static void test_detach(void)
+{
+    const struct row *row = &rows[0];
+    struct stk_io *io = open_world(row);
+    int status = -1;
+    char text[64];
+
+    T_EQ("detach", store_detached(io), 0);
+    T_EQ("detach", stk_io_sync_directory(io, "/d", NULL), 0);
+    T_EQ("detach", stk_sim_crash(io), 0);
+    T_STR("detach", read_file(io, "/d/a.new", text), NEW);
+    T_STR("detach", read_file(io, "/d/a", text), OLD);
+    stk_io_close(io);
+    for (uint64_t n = 1; status < 0; n++) {
+        io = open_world(row);
+        stk_sim_fail_nth(io, n);
+        status = store_detached(io);
+        stk_sim_fail_nth(io, 0);
+        T_TRUE("detach", has_temporary(io, row) == (status == 0));
+        stk_io_close(io);
+    }
+}
+
 static void test_memory(const struct row *row)
 {
     struct stk_io *io = open_world(row);
@@ -182,6 +218,7 @@ int main(void)
         test_kills(row);
         test_memory(row);
     }
+    test_detach();
     test_close();
     return t_finish();
 }

@@ -103,6 +103,18 @@ static void remove_state_file(struct stoker_copy *copy, const struct stk_copy_fi
     stk_free(path);
 }
 
+/* Renames the complete file to its destination, while its lock is held. Without the sync a power
+ * cut could leave an empty file there. Threads that sync at the same time share a commit of the
+ * file system's journal. */
+static int publish(struct stoker_copy *copy, struct stk_copy_file *file, struct stoker_error *error)
+{
+    int status = stk_io_sync_output(copy->io, file->out, error);
+
+    return status < 0 ? status
+                      : stk_io_rename(copy->io, file->part_path, file->to,
+                                      copy->options.no_clobber != 0, error);
+}
+
 static int write_small(struct stoker_copy *copy, struct stk_copy_file *file, struct stk_view body,
                        struct stoker_error *error)
 {
@@ -121,12 +133,7 @@ static int write_small(struct stoker_copy *copy, struct stk_copy_file *file, str
         status = stk_io_truncate(copy->io, file->out, 0, error);
         status =
             status < 0 ? status : stk_io_write(copy->io, file->out, body.data, body.bytes, error);
-        /* Else a power cut leaves an empty file under its name. Threads that sync at the same time
-         * share a commit of the file system's journal. */
-        status = status < 0 ? status : stk_io_sync_output(copy->io, file->out, error);
-        status = status < 0 ? status
-                            : stk_io_rename(copy->io, file->part_path, file->to,
-                                            copy->options.no_clobber != 0, error);
+        status = status < 0 ? status : publish(copy, file, error);
         if (status < 0) {
             (void)stk_io_remove(copy->io, file->part_path, NULL);
         }
@@ -596,10 +603,7 @@ int stk_copy_file_end(struct stoker_copy *copy, struct stk_copy_file *file,
         file->upload_lost = status < 0 && stk_upload_is_gone(file->upload);
         close_upload(copy, file, status);
     } else if (status == 0) {
-        status = stk_io_sync_output(copy->io, file->out, error);
-        status = status < 0 ? status
-                            : stk_io_rename(copy->io, file->part_path, file->to,
-                                            copy->options.no_clobber != 0, error);
+        status = publish(copy, file, error);
         if (status == 0) {
             remove_state_file(copy, file);
         }

@@ -11,7 +11,7 @@
 
 #include "format/compress/compress.h"
 #include "format/compress/decompress.h"
-#include "io/write.h"
+#include "io/atomic_file.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -26,8 +26,7 @@ static const char ending_repair[] = ".repair", ending_original[] = ".original";
 enum { PACKED_BYTES = 256 << 10, XZ_BLOCK_BYTES = 24 << 20 };
 
 struct copy {
-    struct stk_io *io;
-    struct stk_output *out;
+    struct stk_atomic_file file;
     struct stk_sha256 sha;       /* of what is written */
     uint64_t bytes, tar_bytes;   /* written; before compression */
     struct stk_compress *packer; /* owned; NULL: a plain tar */
@@ -119,20 +118,18 @@ static int note_unverified(struct stk_shard_check *check, uint64_t unproven,
 /* Writes SHARD.repair and syncs it; removes an incomplete file on failure. */
 static int write_copy(struct stk_shard_check *check, struct copy *copy, struct stoker_error *error)
 {
-    char *path = with_ending(check->path, ending_repair);
-    int status = path ? open_packer(check, copy, error) : stk_fail_memory(error, "repair");
+    int status = open_packer(check, copy, error);
 
-    status = status < 0 ? status : stk_io_create(copy->io, path, false, &copy->out, error);
+    if (status == 0) {
+        status = stk_atomic_file_open(&copy->file, check->verify->engine->io, check->path,
+                                      ending_repair, error);
+    }
     stk_sha256_init(&copy->sha);
     status = status < 0 ? status : copy_kept(check, copy, error);
-    status = status < 0 ? status : stk_io_sync_output(copy->io, copy->out, error);
-    stk_io_close_output(copy->io, copy->out);
+    status = status < 0 ? status : stk_atomic_file_detach(&copy->file, error);
+    stk_atomic_file_close(&copy->file);
     stk_compress_close(copy->packer);
     stk_free(copy->packed);
-    if (status < 0 && path) {
-        stk_io_remove(copy->io, path, NULL);
-    }
-    stk_free(path);
     return status;
 }
 
@@ -140,7 +137,7 @@ int stk_repair_shard(struct stk_shard_check *check, uint64_t object, struct stok
 {
     struct stoker_verify *verify = check->verify;
     struct stk_repair_result *result = &verify->mended[object];
-    struct copy copy = {.io = verify->engine->io};
+    struct copy copy = {0};
     const char *why, *advice = "";
     uint64_t dropped = 0, unproven = 0;
     int status;
@@ -241,7 +238,7 @@ static int write_bytes(struct copy *copy, const uint8_t *data, uint64_t bytes,
 {
     stk_sha256_add(&copy->sha, data, bytes);
     copy->bytes += bytes;
-    return stk_io_write(copy->io, copy->out, data, bytes, error);
+    return stk_atomic_file_write(&copy->file, data, bytes, error);
 }
 
 /* last: no data follows; the packer writes its buffered data. */
