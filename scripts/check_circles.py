@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Refuse circles between source files, except inside a state machine that a comment names.
 
-usage: check_circles.py OBJECTS
-  OBJECTS   the folder of the library's objects (build/check/libstoker-all.a.p)
+usage: check_circles.py [OBJECTS]
+  OBJECTS   the folder of the library's objects (default: build/check/libstoker-all.a.p)
 
 A file calls another if its object needs a symbol that the other defines (nm). Files that call
 other in a circle must lie in one room, and the header of one of them must say so in its first
@@ -13,7 +13,6 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
-
 
 
 def symbols_of(folder):
@@ -82,7 +81,8 @@ def main():
     root = pathlib.Path(__file__).resolve().parent.parent
     sources = {path.relative_to(root).as_posix().replace("/", "_"): path.relative_to(root / "src")
                for path in (root / "src").rglob("*.c")}
-    symbols = {sources[name]: both for name, both in symbols_of(sys.argv[1]).items()
+    objects = sys.argv[1] if len(sys.argv) > 1 else root / "build/check/libstoker-all.a.p"
+    symbols = {sources[name]: both for name, both in symbols_of(objects).items()
                if name in sources}
     home = {symbol: path for path, (defined, _) in symbols.items() for symbol in defined}
     edges = {path: {home[symbol] for symbol in needed if home.get(symbol, path) != path}
@@ -97,7 +97,7 @@ def main():
         print(f"circle: {' '.join(path.as_posix() for path in part)}: cut it, or name the state "
               "machine in a header of the room")
     print(f"circles: {len(symbols)} files, {findings} findings")
-    return bool(findings)
+    return bool(findings) or not symbols
 
 
 if __name__ == "__main__":
