@@ -41,10 +41,17 @@ int stk_fail_errno(struct stoker_error *error, int number, const char *what, con
 int stk_fail_memory(struct stoker_error *error, const char *where_format, ...)
     __attribute__((format(printf, 2, 3)));
 /* Adds the place to an error that a callee filled: sets shard, offset and key where they are not
- * set yet (NULL and STOKER_NO_OFFSET: unknown) and puts them at the front of `where`. Returns
- * error->status; 0 if error is NULL. */
-int stk_error_set_location(struct stoker_error *error, const char *shard, uint64_t offset,
-                           const char *key);
+ * set yet (NULL and STOKER_NO_OFFSET: unknown) and puts them at the front of `where`. Does nothing
+ * if error is NULL. Returns nothing, since an optional error cannot say whether a call failed. */
+void stk_error_set_location(struct stoker_error *error, const char *shard, uint64_t offset,
+                            const char *key);
+
+/* Where a task ends: a status below 0 and the error of the task must agree, since the one decides
+ * whether the result is used and the other what is reported. */
+static inline void stk_error_assert_status(const struct stoker_error *error, int status)
+{
+    STK_ASSERT(status >= 0 || error->status == status);
+}
 
 /* Checked arithmetic for untrusted sizes. Returns false if the result does not fit. */
 static inline bool stk_add(uint64_t a, uint64_t b, uint64_t *sum_out)

@@ -67,13 +67,13 @@ int stk_fail_memory(struct stoker_error *error, const char *where_format, ...)
     return -ENOMEM;
 }
 
-int stk_error_set_location(struct stoker_error *error, const char *shard, uint64_t offset,
-                           const char *key)
+void stk_error_set_location(struct stoker_error *error, const char *shard, uint64_t offset,
+                            const char *key)
 {
     char detail[sizeof error->where];
 
     if (!error) {
-        return 0;
+        return;
     }
     keep_detail(error, detail);
     if (shard && !error->shard[0]) {
@@ -88,7 +88,6 @@ int stk_error_set_location(struct stoker_error *error, const char *shard, uint64
     if (error->shard[0]) {
         place_text(error, detail);
     }
-    return error->status;
 }
 
 /* Writes "'shard' offset 512 key 'a/b'", known parts only. Returns the number of bytes. */

@@ -203,7 +203,8 @@ static int scan_file(struct stoker_dataset *dataset, uint32_t object, struct sto
     }
     if (status < 0) {
         stk_index_shard_cancel(builder);
-        return stk_error_set_location(error, path, STOKER_NO_OFFSET, NULL), status;
+        stk_error_set_location(error, path, STOKER_NO_OFFSET, NULL);
+        return status;
     }
     return stk_index_shard_end(builder, 0, STK_COMPRESSION_NONE, error);
 }

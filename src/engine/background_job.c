@@ -109,6 +109,10 @@ void stk_background_job_fail_locked(struct stk_background_job *job, int status,
     if (job->locked.status == 0) {
         job->locked.status = status;
         job->locked.error = *error;
+        if (error->status != status) { /* STOKER_ERROR_CLOSED, of a job that was stopped */
+            stk_fail(&job->locked.error, status, stoker_status_text(status), "run it again", "%s",
+                     job->options.name);
+        }
     }
 }
 

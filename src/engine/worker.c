@@ -41,6 +41,7 @@ int stk_workers_start(struct stoker_engine *engine, struct stoker_error *error)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     for (uint32_t i = 0; i < engine->options.threads && status == 0; i++) {
         struct stk_worker *worker = &engine->workers[i];
+        struct stoker_error no_scratch;
         int number;
 
         worker->engine = engine;
@@ -54,10 +55,13 @@ int stk_workers_start(struct stoker_engine *engine, struct stoker_error *error)
             break;
         }
         /* Allocated now: a caller that later holds the whole budget must not stop the workers. */
-        if (!stk_worker_scratch(worker, SCRATCH_BYTES_MIN, error)) {
+        if (!stk_worker_scratch(worker, SCRATCH_BYTES_MIN, &no_scratch)) {
             stk_sandbox_worker_close(worker->sandbox);
             stk_image_decoder_close(worker->decoder);
-            status = error ? error->status : STOKER_ERROR_BUDGET;
+            status = no_scratch.status;
+            if (error) {
+                *error = no_scratch;
+            }
             break;
         }
         worker->started = true;
@@ -157,6 +161,7 @@ static bool job_step_locked(struct stoker_engine *engine, struct stk_parallel_jo
     job->locked.running++;
     stk_engine_unlock(engine);
     status = job->run(job->context, round, &error);
+    stk_error_assert_status(&error, status);
     stk_engine_lock(engine, NULL);
     if (status < 0 && (job->locked.status == 0 || round < job->locked.failed_round)) {
         job->locked.status = status;

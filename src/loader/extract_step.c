@@ -78,6 +78,7 @@ static void extract_slot(struct stk_fetch *fetch, struct stk_worker *worker,
         memset(&fetch->error, 0, sizeof fetch->error);
         status = extract_once(fetch, &fetch->error);
     }
+    stk_error_assert_status(&fetch->error, status);
     if (status < 0) {
         if (!stk_error_is_data(status)) { /* a stream repeats its first failure for ever */
             close_stream(loader);

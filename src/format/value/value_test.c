@@ -618,8 +618,53 @@ static void test_fail_nth(void)
     }
 }
 
+/* Lists whose first items are long at every depth: the product of the lengths does not fit in
+ * 64 bits, or in the bytes of the document. Both have an error, with and without a struct for it.
+ */
+static void test_products(void)
+{
+    static const struct {
+        const char *name;
+        uint32_t items;
+        int status;
+    } rows[] = {{"256^8", 256, STOKER_ERROR_LIMIT},
+                {"255^8", 255, STOKER_ERROR_FORMAT},
+                {"300^8", 300, STOKER_ERROR_LIMIT}};
+    static char text[1 << 14];
+
+    for (size_t i = 0; i < STK_COUNT(rows); i++) {
+        struct stk_value value;
+        struct stk_value_shape shape;
+        struct stoker_error error = {0};
+        size_t used = 0;
+
+        for (uint32_t depth = 0; depth < STK_VALUE_RANK_MAX; depth++) {
+            text[used++] = '[';
+        }
+        for (uint32_t depth = 0; depth < STK_VALUE_RANK_MAX; depth++) {
+            used += depth == 0 ? 1u : 0u;
+            text[used - 1] = depth == 0 ? '7' : text[used - 1];
+            for (uint32_t item = 1; item < rows[i].items; item++) {
+                text[used++] = ',';
+                text[used++] = '7';
+            }
+            text[used++] = ']';
+        }
+        T_EQ(rows[i].name,
+             stk_value_open(&value, STK_VALUE_JSON, (struct stk_view){(const uint8_t *)text, used},
+                            "", 8u << 20, &error),
+             0);
+        T_EQ(rows[i].name, stk_value_get_shape(&value, &shape, &error), rows[i].status);
+        T_EQ(rows[i].name, error.status, rows[i].status);
+        T_ERROR(rows[i].name, &error);
+        T_EQ(rows[i].name, stk_value_get_shape(&value, &shape, NULL), rows[i].status);
+        stk_value_close(&value);
+    }
+}
+
 int main(void)
 {
+    test_products();
     test_numbers();
     test_whole_numbers();
     test_text();

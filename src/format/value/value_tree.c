@@ -115,9 +115,11 @@ int stk_value_tree_shape(const struct stk_value_tree *tree, const struct stk_val
                             "give a path to a part of it", "%u dimensions", STK_VALUE_RANK_MAX);
         }
         shape_out->sides[shape_out->rank++] = node.length;
-        /* Both are below 2^32: a document of more bytes is refused by its ticket long before. */
+        /* Only the first item of each level is looked at here: a document of a few KB may claim
+         * more elements than 64 bits can count. */
         if (!stk_multiply(shape_out->count, node.length, &shape_out->count)) {
-            return STOKER_ERROR_LIMIT;
+            return stk_fail(error, STOKER_ERROR_LIMIT, "lists have too many elements for an array",
+                            "give a path to a part of it", "%u dimensions", shape_out->rank);
         }
         if (node.length == 0) {
             return 0;

@@ -15,7 +15,8 @@ static int fail(const struct stk_dali_index *dali, int status, const char *detai
 
     stk_fail(error, status, "an index of DALI cannot be used", "make it again with wds2idx", "%s",
              detail);
-    return stk_error_set_location(error, NULL, at, NULL), status;
+    stk_error_set_location(error, NULL, at, NULL);
+    return status;
 }
 
 /* Up to the next space or line's end, which stays. */

@@ -36,7 +36,8 @@ int stk_energon_index_open(struct stk_energon_index *energon, struct stk_view te
                      "make it again with 'energon prepare'", "sample %llu at %llu of %llu bytes",
                      (unsigned long long)i, (unsigned long long)offset,
                      (unsigned long long)tar_bytes);
-            return stk_error_set_location(error, NULL, 8 * i, NULL), STOKER_ERROR_CORRUPT;
+            stk_error_set_location(error, NULL, 8 * i, NULL);
+            return STOKER_ERROR_CORRUPT;
         }
         before = offset;
     }

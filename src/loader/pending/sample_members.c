@@ -135,7 +135,11 @@ int stk_sample_members_fail(const struct stoker_loader *loader, uint64_t sample,
     if (status == STOKER_ERROR_CORRUPT) {
         error->status = status = STOKER_ERROR_CHANGED;
     }
-    return status;
+    /* The first look found damage: a file that is good again changes while it is read. */
+    return status < 0 ? status
+                      : stk_fail(error, STOKER_ERROR_CHANGED, "the index changes while it is read",
+                                 "open the data set again when nothing writes to its index",
+                                 "sample %llu", (unsigned long long)sample);
 }
 
 void stk_sample_members_locate_error(const struct stoker_loader *loader,

@@ -52,9 +52,9 @@ void stk_sample_members_find(const struct stoker_loader *loader, uint64_t sample
 /* Copies what find returned; to->parts is set by the caller. */
 void stk_sample_members_copy(const struct stoker_loader *loader,
                              const struct stk_sample_members *from, struct stk_sample_members *to);
-/* Repeats the look-up that found a damaged page of the index, for its error. Returns
- * STOKER_ERROR_CHANGED instead of CORRUPT: a damaged index is no bad sample, so it is not skipped.
- */
+/* Repeats the look-up that found a damaged page of the index, for its error. Always fails: with
+ * STOKER_ERROR_CHANGED instead of CORRUPT, since a damaged index is no bad sample and is not
+ * skipped; also if the look-up succeeds now. */
 int stk_sample_members_fail(const struct stoker_loader *loader, uint64_t sample,
                             struct stoker_error *error);
 /* Adds the shard, the offset and the sample's key to an error that has none yet. */

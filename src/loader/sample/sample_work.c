@@ -22,9 +22,7 @@ static void retry_and_fill(struct stk_sample_task *task, int status)
 {
     status = stk_sample_read_retry(task, status);
     status = status < 0 ? status : stk_sample_fill(task);
-    if (status < 0) {
-        stk_substitute_or_fail(task);
-    }
+    stk_substitute_or_fail(task, status);
 }
 
 int stk_sample_work_begin(const struct stk_sample_slot *slot, bool wait)
@@ -33,7 +31,7 @@ int stk_sample_work_begin(const struct stk_sample_slot *slot, bool wait)
     int status;
 
     if (stk_substitute_is_quarantined(&task)) {
-        stk_substitute_or_fail(&task);
+        stk_substitute_or_fail(&task, task.error.status);
         return 0;
     }
     stk_sample_members_find(slot->pending->loader, task.sample, slot->members);
@@ -50,7 +48,7 @@ void stk_sample_work_resume(const struct stk_sample_slot *slot)
     struct stk_sample_task task = task_of(slot);
 
     if (stk_substitute_is_quarantined(&task)) {
-        stk_substitute_or_fail(&task);
+        stk_substitute_or_fail(&task, task.error.status);
         return;
     }
     retry_and_fill(&task, stk_sample_read(&task, true));
@@ -75,6 +73,6 @@ void stk_sample_work_finish(const struct stk_sample_slot *slot, struct stk_view 
     if (status < 0) {
         stk_sample_members_locate_error(slot->pending->loader, slot->members,
                                         slot->members->span.offset, &task.error);
-        stk_substitute_or_fail(&task);
     }
+    stk_substitute_or_fail(&task, status);
 }

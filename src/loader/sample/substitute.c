@@ -37,7 +37,9 @@ static int read_and_fill(struct stk_sample_task *task)
 
     stk_sample_members_find(task->pending->loader, task->sample, task->members);
     status = stk_sample_read_retry(task, stk_sample_read(task, true));
-    return status < 0 ? status : stk_sample_fill(task);
+    status = status < 0 ? status : stk_sample_fill(task);
+    stk_error_assert_status(&task->error, status);
+    return status;
 }
 
 /* Tries substitutes of the same source until one is good. Clears the error then. */
@@ -70,10 +72,14 @@ static void substitute(struct stk_sample_task *task)
     }
 }
 
-void stk_substitute_or_fail(struct stk_sample_task *task)
+void stk_substitute_or_fail(struct stk_sample_task *task, int status)
 {
     struct stoker_engine *engine = task->worker->engine;
 
+    stk_error_assert_status(&task->error, status);
+    if (status >= 0) {
+        return;
+    }
     if (stk_error_is_data(task->error.status) && record_damage(task, 0) &&
         task->pending->loader->on_error == STOKER_ON_ERROR_SKIP) {
         substitute(task);

@@ -14,8 +14,8 @@
 
 /* Whether the task's sample is known to be bad; if so task->error is that error. */
 bool stk_substitute_is_quarantined(struct stk_sample_task *task);
-/* Handles the error of a task: records damage, then fills the slot with a substitute, or records
- * the error in the pending batch. */
-void stk_substitute_or_fail(struct stk_sample_task *task);
+/* Ends a task. A failed one (status < 0, which task->error must have, too) records damage, then
+ * fills the slot with a substitute, or records the error in the pending batch. */
+void stk_substitute_or_fail(struct stk_sample_task *task, int status);
 
 #endif

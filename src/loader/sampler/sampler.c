@@ -16,8 +16,8 @@
 
 static int copy_choice(struct stoker_sampler *sampler, const struct stoker_sampler_options *options,
                        struct stoker_error *error);
-static void digest_choice(struct stoker_sampler *sampler,
-                          const struct stoker_sampler_options *options);
+static int digest_choice(struct stoker_sampler *sampler,
+                         const struct stoker_sampler_options *options, struct stoker_error *error);
 static int complete(struct stoker_sampler *sampler, struct stoker_error *error);
 static void make_choice(struct stoker_sampler *sampler, bool is_made);
 
@@ -74,8 +74,8 @@ int stoker_sampler_open(struct stoker_sampler **sampler_out, struct stoker_datas
     sampler->chooser.sample_count = stk_index_samples(dataset->index);
     status = copy_choice(sampler, &options, error);
     if (status == 0) {
-        digest_choice(sampler, &options);
-        status = stk_sampler_table_find(sampler, error);
+        status = digest_choice(sampler, &options, error);
+        status = status < 0 ? status : stk_sampler_table_find(sampler, error);
     }
     make_choice(sampler, status == 1);
     status = status == 0 ? stk_sampler_scan_begin(sampler, error) : status;
@@ -235,21 +235,24 @@ static void add_numbers(struct stk_sha256 *sha, const char *name, const void *nu
 }
 
 /* The digest does not depend on the order of the list, or on samples listed twice. */
-static void add_listed(struct stk_sha256 *sha, struct stoker_sampler *sampler)
+static int add_listed(struct stk_sha256 *sha, struct stoker_sampler *sampler,
+                      struct stoker_error *error)
 {
     uint64_t sum[2] = {0, 0}, samples = sampler->listed_count;
     struct stk_subset subset = {0};
+    int status = stk_subset_init(&subset, sampler->chooser.sample_count, error);
 
-    /* The list as a set: a bitmap sorts it. Without memory the sum is 0. */
-    if (stk_subset_init(&subset, sampler->chooser.sample_count, NULL) == 0) {
-        for (uint64_t i = 0; i < samples; i++) {
-            stk_subset_add(&subset, sampler->listed[i]);
-        }
-        sum[0] = stk_xxh3_64(subset.words, stk_subset_words(sampler->chooser.sample_count) * 8);
-        sum[1] = stk_random_key(sum[0], sampler->chooser.sample_count);
-        stk_subset_deinit(&subset);
+    if (status < 0) {
+        return status;
     }
+    for (uint64_t i = 0; i < samples; i++) { /* the list as a set: a bitmap sorts it */
+        stk_subset_add(&subset, sampler->listed[i]);
+    }
+    sum[0] = stk_xxh3_64(subset.words, stk_subset_words(sampler->chooser.sample_count) * 8);
+    sum[1] = stk_random_key(sum[0], sampler->chooser.sample_count);
+    stk_subset_deinit(&subset);
     add_numbers(sha, "samples", sum, 2);
+    return 0;
 }
 
 static uint64_t finish_identity(struct stk_sha256 *sha)
@@ -262,17 +265,20 @@ static uint64_t finish_identity(struct stk_sha256 *sha)
     return identity ? identity : 1; /* 0: no subset and no weights */
 }
 
-static void add_subset(struct stk_sha256 *sha, struct stoker_sampler *sampler,
-                       const struct stoker_sampler_options *options)
+static int add_subset(struct stk_sha256 *sha, struct stoker_sampler *sampler,
+                      const struct stoker_sampler_options *options, struct stoker_error *error)
 {
+    int status = 0;
+
     if (options->where) {
         add_text(sha, "where", options->where);
     } else if (options->samples) {
-        add_listed(sha, sampler);
+        status = add_listed(sha, sampler, error);
     }
     for (uint64_t i = 0; i < sampler->key_count; i++) {
         add_text(sha, "key", sampler->keys[i]);
     }
+    return status;
 }
 
 static void add_draws(struct stk_sha256 *sha, const struct stoker_sampler_options *options)
@@ -289,24 +295,29 @@ static void add_draws(struct stk_sha256 *sha, const struct stoker_sampler_option
 }
 
 /* The identity of these options: for states, and for the name of the file. */
-static void digest_choice(struct stoker_sampler *sampler,
-                          const struct stoker_sampler_options *options)
+static int digest_choice(struct stoker_sampler *sampler,
+                         const struct stoker_sampler_options *options, struct stoker_error *error)
 {
     bool is_part = options->where || options->samples || options->keys;
     bool is_drawn = options->weights || options->weight || options->balance || options->replacement;
     struct stk_sha256 sha;
+    int status;
 
     stk_sha256_init(&sha);
-    add_subset(&sha, sampler, options);
+    status = add_subset(&sha, sampler, options, error);
+    if (status < 0) {
+        return status;
+    }
     sampler->subset_identity = is_part ? finish_identity(&sha) : 0;
     stk_sha256_init(&sha);
     add_draws(&sha, options);
     sampler->draws_identity = is_drawn ? finish_identity(&sha) : 0;
     stk_sha256_init(&sha);
     stk_sha256_add(&sha, CHOICE_TEXT, sizeof CHOICE_TEXT);
-    add_subset(&sha, sampler, options);
+    status = add_subset(&sha, sampler, options, error);
     add_draws(&sha, options);
     stk_sha256_done(&sha, sampler->choice_digest);
+    return status;
 }
 
 /* ---- scanning ---- */
@@ -319,8 +330,21 @@ int stoker_sampler_next(struct stoker_sampler *sampler, uint32_t timeout_ms,
     if (status < 0 || sampler->chooser.is_made) {
         return status < 0 ? status : 0;
     }
+    if (sampler->failed < 0) {
+        if (error) {
+            *error = sampler->failure;
+        }
+        return sampler->failed;
+    }
     status = stk_sampler_scan_next(sampler, timeout_ms, error);
-    return status == 0 ? complete(sampler, error) : status;
+    if (status == 0) {
+        status = complete(sampler, &sampler->failure);
+        sampler->failed = status;
+        if (status < 0 && error) {
+            *error = sampler->failure;
+        }
+    }
+    return status;
 }
 
 static int complete(struct stoker_sampler *sampler, struct stoker_error *error)

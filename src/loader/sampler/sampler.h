@@ -107,6 +107,8 @@ struct stoker_sampler {
     struct stk_sampling_table *table;
     char path[STK_PATH_BYTES_MAX + 32]; /* of the table; "": in memory */
     char note[512];
+    int failed; /* the status of the scan that failed; 0: none. Its columns are gone */
+    struct stoker_error failure;
 };
 
 void stk_sampler_retain(struct stoker_sampler *sampler);

@@ -237,6 +237,43 @@ static void test_lists(void)
     stoker_engine_close(engine);
 }
 
+/* After a failure every further call returns it: the columns of the scan are gone by then. */
+static void test_failed_again(void)
+{
+    static const char *const missing[] = {"no"};
+    static const double zeros[SAMPLES];
+    const struct {
+        const char *name;
+        struct stoker_sampler_options options;
+        int status;
+    } failures[] = {
+        {"no sample is chosen", {.where = "size > 1_000_000"}, STOKER_ERROR_EMPTY},
+        {"weights of 0",
+         {.weights = zeros, .weight_count = SAMPLES, .where = "sample > 3"},
+         STOKER_ERROR_ARGUMENT},
+        {"a key is missing", {.keys = missing, .key_count = 1}, STOKER_ERROR_MISSING},
+    };
+    struct stk_io *world;
+    struct stoker_engine *engine = open_world(&world, 2, -1);
+    struct stoker_dataset *dataset = NULL;
+
+    T_EQ("data set", t_open(engine, "/data", STOKER_INDEX_AUTO, &dataset, NULL), 0);
+    for (size_t i = 0; i < STK_COUNT(failures); i++) {
+        struct stoker_sampler *sampler = NULL;
+        struct stoker_error first = {0}, again = {0};
+
+        T_EQ(failures[i].name, sample_of(dataset, &failures[i].options, &sampler, &first),
+             failures[i].status);
+        T_TRUE(failures[i].name, sampler != NULL);
+        T_EQ(failures[i].name, stoker_sampler_next(sampler, 1, &again), failures[i].status);
+        T_STR(failures[i].name, again.where, first.where);
+        T_EQ(failures[i].name, stoker_sampler_next(sampler, 1, NULL), failures[i].status);
+        stoker_sampler_close(sampler);
+    }
+    stoker_dataset_close(dataset);
+    stoker_engine_close(engine);
+}
+
 /* Weights of a column are what was read; classes are its values. */
 static void test_draws(void)
 {
@@ -568,6 +605,7 @@ int main(void)
 {
     test_rows();
     test_lists();
+    test_failed_again();
     test_draws();
     test_files();
     test_strangers();

@@ -118,9 +118,11 @@ static int open_file(struct stk_token_documents *documents, uint32_t i, bool has
     int status = 0;
 
     if (!has_index && !has_eod) {
-        stk_fail(error, STOKER_ERROR_ARGUMENT, "this file has no index of its documents",
-                 "set eod, the token that ends a document, or use Megatron sets", "documents");
-        return stk_error_set_location(error, file->path, STOKER_NO_OFFSET, NULL);
+        status =
+            stk_fail(error, STOKER_ERROR_ARGUMENT, "this file has no index of its documents",
+                     "set eod, the token that ends a document, or use Megatron sets", "documents");
+        stk_error_set_location(error, file->path, STOKER_NO_OFFSET, NULL);
+        return status;
     }
     if (!has_index) {
         status = search_file(documents, i, eod, &count, error);
@@ -196,7 +198,10 @@ int stk_token_documents_get(const struct stk_token_documents *documents, uint64_
         document_out->span = (struct stk_token_span){first, cuts[number] - first};
         return 0;
     }
-    return stk_megatron_document(&file->set, number, &document_out->span, error) < 0
-               ? stk_error_set_location(error, file->path, STOKER_NO_OFFSET, NULL)
-               : 0;
+    int status = stk_megatron_document(&file->set, number, &document_out->span, error);
+
+    if (status < 0) {
+        stk_error_set_location(error, file->path, STOKER_NO_OFFSET, NULL);
+    }
+    return status;
 }

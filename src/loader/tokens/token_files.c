@@ -21,6 +21,13 @@ static bool ends_with(const char *text, size_t bytes, const char *ending)
            memcmp(text + bytes - strlen(ending), ending, strlen(ending)) == 0;
 }
 
+/* Adds the path to an error. Returns status. */
+static int located(struct stoker_error *error, const char *path, int status)
+{
+    stk_error_set_location(error, path, STOKER_NO_OFFSET, NULL);
+    return status;
+}
+
 /* Maps an entire file. Open reads both ends: they are prefetched, since each page fault would read
  * megabytes around it. */
 static int map(struct stk_io *io, const char *path, struct stk_view *view_out,
@@ -36,7 +43,7 @@ static int map(struct stk_io *io, const char *path, struct stk_view *view_out,
     if (status == -EISDIR) {
         stk_fail(error, status, "a folder is no token file",
                  "name its files, or a glob, like 'FOLDER/*.bin'", "tokens");
-        return stk_error_set_location(error, path, STOKER_NO_OFFSET, NULL);
+        return located(error, path, status);
     }
     if (status == 0) {
         uint64_t end = stk_min(view_out->bytes, IDENTITY_BYTES);
@@ -106,14 +113,14 @@ static int open_megatron(struct stoker_tokens *tokens, struct stk_token_set_file
 
     status = status < 0 ? status : map_tokens(tokens, file, bin, error);
     if (status < 0) {
-        return stk_error_set_location(error, file->idx.data ? bin : idx, STOKER_NO_OFFSET, NULL);
+        return located(error, file->idx.data ? bin : idx, status);
     }
     struct stk_view data =
         file->compressed ? (struct stk_view){NULL, file->zstd_file.frames.out_bytes} : file->view;
 
     status = stk_megatron_open(&file->set, file->idx, data, error);
     file->run = file->set.run;
-    return status < 0 ? stk_error_set_location(error, idx, STOKER_NO_OFFSET, NULL) : 0;
+    return status < 0 ? located(error, idx, status) : 0;
 }
 
 /* Detects the kind of a compressed file by its first bytes. */
@@ -145,7 +152,7 @@ static int open_run(struct stoker_tokens *tokens, struct stk_token_set_file *fil
         status = file->compressed ? open_compressed(file, dtype, error)
                                   : stk_tokens_open_any(&file->run, file->view, dtype, error);
     }
-    return status < 0 ? stk_error_set_location(error, file->path, STOKER_NO_OFFSET, NULL) : 0;
+    return status < 0 ? located(error, file->path, status) : 0;
 }
 
 static int open_file(struct stoker_tokens *tokens, struct stk_token_set_file *file,
@@ -186,7 +193,7 @@ int stk_token_set_read_stored(const struct stoker_tokens *tokens, uint32_t numbe
     }
     status = stk_frame_cache_read(tokens->frame_cache, &file->zstd_file, file->data_at + offset,
                                   bytes, out, error);
-    return status < 0 ? stk_error_set_location(error, file->path, STOKER_NO_OFFSET, NULL) : 0;
+    return status < 0 ? located(error, file->path, status) : 0;
 }
 
 int stk_token_set_read(const struct stoker_tokens *tokens, uint32_t number, uint64_t first,
@@ -218,7 +225,7 @@ int stk_token_set_read(const struct stoker_tokens *tokens, uint32_t number, uint
     if (!fits) {
         stk_fail(error, STOKER_ERROR_FORMAT, "a token does not fit its dtype",
                  "check the dtype of the file", "a batch of int64");
-        return stk_error_set_location(error, file->path, STOKER_NO_OFFSET, NULL);
+        return located(error, file->path, STOKER_ERROR_FORMAT);
     }
     return 0;
 }

@@ -206,9 +206,9 @@ int stoker_token_loader_open(struct stoker_token_loader **loader_out, struct sto
     for (uint32_t i = 0; status == 0 && options.dtype == STOKER_UINT8 && i < tokens->file_count;
          i++) {
         if (tokens->files[i].run.dtype != STOKER_UINT8) {
-            stk_fail(error, STOKER_ERROR_ARGUMENT, "the tokens of a file are not bytes",
-                     "take int32 or int64", "uint8");
-            status = stk_error_set_location(error, tokens->files[i].path, STOKER_NO_OFFSET, NULL);
+            status = stk_fail(error, STOKER_ERROR_ARGUMENT, "the tokens of a file are not bytes",
+                              "take int32 or int64", "uint8");
+            stk_error_set_location(error, tokens->files[i].path, STOKER_NO_OFFSET, NULL);
         }
     }
     return status < 0 ? status : stk_token_loader_open(loader_out, tokens, &options, NULL, error);

@@ -17,7 +17,8 @@ static int fail_too_long(const struct stoker_token_loader *loader, const char *p
              loader->dtype == STOKER_INT32 ? "use int64, and check the dtype of the file"
                                            : "check the dtype of the file",
              "a batch of %s", loader->dtype == STOKER_INT32 ? "int32" : "int64");
-    return path ? stk_error_set_location(error, path, STOKER_NO_OFFSET, NULL) : STOKER_ERROR_FORMAT;
+    stk_error_set_location(error, path, STOKER_NO_OFFSET, NULL);
+    return STOKER_ERROR_FORMAT;
 }
 
 /* Copies a plain window from the file into its slots. Returns 1; 0 if the file is compressed. */
