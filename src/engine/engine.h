@@ -32,7 +32,9 @@
 #define STK_WORKER_KEEP_KINDS 3u
 #define STK_WORKER_KEEP_PART 8u
 
-struct stk_value; /* format/value/value.h */
+struct stk_value;             /* format/value/value.h */
+struct stk_batch_pool;        /* engine/batch/batch.h */
+struct stk_batch_field_shape; /* likewise */
 
 struct stk_worker {
     struct stoker_engine *engine;
@@ -144,8 +146,13 @@ void stk_engine_unlock(struct stoker_engine *engine);
 void stk_engine_add_client_locked(struct stoker_engine *engine, struct stk_engine_client *client);
 void stk_engine_remove_client_locked(struct stoker_engine *engine,
                                      struct stk_engine_client *client);
-/* Call it after a batch was closed: calls memory_returned_locked of each client. */
-void stk_engine_memory_returned_locked(struct stoker_engine *engine);
+/* Opens a pool of batches in the engine's budget. The pool holds a reference of the engine. When a
+ * batch was closed, it calls memory_returned_locked of each client. Returns as
+ * stk_batch_pool_open. */
+int stk_engine_batch_pool_open(struct stoker_engine *engine,
+                               const struct stk_batch_field_shape *fields, uint32_t field_count,
+                               uint32_t slots, struct stk_batch_pool **pool_out,
+                               struct stoker_error *error);
 /* Returns true if a caller of any client waits for memory. */
 bool stk_engine_wants_memory_locked(const struct stoker_engine *engine);
 /* Makes one client drop data that it read ahead, so that for_client gets memory: the first client

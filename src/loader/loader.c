@@ -236,33 +236,13 @@ static bool wants_memory_locked(const struct stk_engine_client *client)
     return ((const struct stoker_loader *)client)->locked.waiting_for_memory; /* its first member */
 }
 
-static void batch_returned(void *owner)
-{
-    struct stoker_engine *engine = owner;
-
-    if (stk_engine_check(engine, NULL) < 0) {
-        return;
-    }
-    stk_engine_lock(engine, NULL);
-    stk_engine_memory_returned_locked(engine);
-    stk_engine_unlock(engine);
-}
-
-static void pool_gone(void *owner)
-{
-    stk_engine_release(owner);
-}
-
 static int open_pool(struct stoker_loader *loader, struct stoker_error *error)
 {
-    struct stoker_engine *engine = loader->engine;
-    struct stk_batch_owner owner = {&engine->budget, engine, batch_returned, pool_gone};
     struct stk_batch_field_shape shapes[STK_BATCH_FIELDS_MAX];
     struct stk_index *index = loader->dataset->index;
     uint64_t samples = stk_max(stk_index_samples(index), 1);
     uint64_t slot_bytes = 0;
     bool varies = false;
-    int status;
 
     for (uint32_t f = 0; f < loader->field_count; f++) {
         shapes[f] = loader->fields[f].shape;
@@ -278,12 +258,8 @@ static int open_pool(struct stoker_loader *loader, struct stoker_error *error)
     fitting = stk_min(stk_max(fitting, workers > 1 ? 1 : 2), AHEAD_DEFAULT_MAX);
     loader->locked.ahead = loader->ahead_option ? loader->ahead_option : (uint32_t)fitting;
     loader->locked.out_limit = loader->locked.ahead + 1;
-    status = stk_batch_pool_open(&loader->pool, &owner, shapes, loader->field_count,
-                                 loader->partition.batch_size, error);
-    if (status == 0) {
-        stk_engine_retain(engine); /* the pool's reference, released by pool_gone */
-    }
-    return status;
+    return stk_engine_batch_pool_open(loader->engine, shapes, loader->field_count,
+                                      loader->partition.batch_size, &loader->pool, error);
 }
 
 int stoker_loader_set_epoch(struct stoker_loader *loader, uint64_t epoch,

@@ -50,28 +50,10 @@ static int open_cursor(struct stoker_token_loader *loader,
                : status;
 }
 
-/* A batch was returned: clients of the engine may wait for its memory. */
-static void batch_returned(void *owner)
-{
-    struct stoker_engine *engine = owner;
-
-    if (stk_engine_check(engine, NULL) == 0) {
-        stk_engine_lock(engine, NULL);
-        stk_engine_memory_returned_locked(engine);
-        stk_engine_unlock(engine);
-    }
-}
-
-static void pool_gone(void *owner)
-{
-    stk_engine_release(owner);
-}
-
 static int open_pool(struct stoker_token_loader *loader, uint32_t batch_size,
                      struct stoker_error *error)
 {
     struct stoker_engine *engine = loader->engine;
-    struct stk_batch_owner owner = {&engine->budget, engine, batch_returned, pool_gone};
     struct stk_batch_field_shape row = {
         .dtype = loader->dtype,
         .dimension_count = 1,
@@ -89,7 +71,6 @@ static int open_pool(struct stoker_token_loader *loader, uint32_t batch_size,
     };
     struct stk_batch_field_shape shapes[STK_TOKEN_LOADER_FIELDS_MAX] = {row, row, row, row};
     uint64_t bytes = row.slot_bytes * batch_size * (loader->field_count - (loader->starts >= 0));
-    int status;
 
     for (uint32_t i = 0; loader->ragged && i < loader->field_count; i++) {
         shapes[i] = ragged;
@@ -105,12 +86,8 @@ static int open_pool(struct stoker_token_loader *loader, uint32_t batch_size,
                         "a batch takes %llu bytes, the budget is %llu", (unsigned long long)bytes,
                         (unsigned long long)engine->budget.bytes_max);
     }
-    status =
-        stk_batch_pool_open(&loader->pool, &owner, shapes, loader->field_count, batch_size, error);
-    if (status == 0) {
-        stk_engine_retain(engine); /* the pool's reference, released by pool_gone */
-    }
-    return status;
+    return stk_engine_batch_pool_open(engine, shapes, loader->field_count, batch_size,
+                                      &loader->pool, error);
 }
 
 static void set_fields(struct stoker_token_loader *loader,
