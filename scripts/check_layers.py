@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Refuse an #include that climbs: scripts/layers.txt says, read downwards, who may see whom.
+"""Refuse an #include that scripts/layers.txt does not permit.
 
 usage: check_layers.py [ROOT]
 
-Rooms see themselves, the public headers and the rooms that their row names, all listed above it,
-and the rooms of a floor stand together: so neither rooms nor floors can form a circle. A row names
-no room that it does not need. A pure room sees pure rooms and the floor `base` only, and nothing of
-the system by which a program reads, waits or shares. The command, Python and examples see the
-public headers only. Tests and fuzz targets also see the rooms marked `test`, which the product
-never does, and src/test, which itself may see everything, as benchmarks may.
+A room includes itself, the public headers and the rooms that its row names, which are listed above
+it. The rooms of a floor are listed together, so that neither rooms nor floors can form a circle. A
+row names no room that it does not need. A pure room includes pure rooms and the floor `base` only,
+and no system header for I/O, waiting or sharing. Python and examples include the public headers
+only. Tests and fuzz targets may also include the rooms marked `test`, which the product may not,
+and src/test, which may include everything, as benchmarks may.
 scripts/floors.txt names Python tests for each floor: each that exists, and none else.
 """
 import pathlib

@@ -288,6 +288,17 @@ void stk_engine_remove_client_locked(struct stoker_engine *engine, struct stk_en
     *link = client->next;
 }
 
+void stk_engine_memory_returned_locked(struct stoker_engine *engine)
+{
+    engine->locked.returned_batches++;
+    for (struct stk_engine_client *it = engine->locked.clients; it; it = it->next) {
+        if (it->memory_returned_locked) {
+            it->memory_returned_locked(it);
+        }
+    }
+    stk_engine_signal_locked(engine, 1);
+}
+
 bool stk_engine_wants_memory_locked(const struct stoker_engine *engine)
 {
     const struct stk_engine_client *it = engine->locked.clients;

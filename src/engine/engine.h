@@ -146,9 +146,10 @@ void stk_engine_unlock(struct stoker_engine *engine);
 void stk_engine_add_client_locked(struct stoker_engine *engine, struct stk_engine_client *client);
 void stk_engine_remove_client_locked(struct stoker_engine *engine,
                                      struct stk_engine_client *client);
+/* Call it after memory of the budget was released: calls memory_returned_locked of each client. */
+void stk_engine_memory_returned_locked(struct stoker_engine *engine);
 /* Opens a pool of batches in the engine's budget. The pool holds a reference of the engine. When a
- * batch was closed, it calls memory_returned_locked of each client. Returns as
- * stk_batch_pool_open. */
+ * batch was closed, it calls stk_engine_memory_returned_locked. Returns as stk_batch_pool_open. */
 int stk_engine_batch_pool_open(struct stoker_engine *engine,
                                const struct stk_batch_field_shape *fields, uint32_t field_count,
                                uint32_t slots, struct stk_batch_pool **pool_out,

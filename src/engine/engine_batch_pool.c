@@ -12,13 +12,7 @@ static void batch_returned(void *owner)
         return;
     }
     stk_engine_lock(engine, NULL);
-    engine->locked.returned_batches++;
-    for (struct stk_engine_client *it = engine->locked.clients; it; it = it->next) {
-        if (it->memory_returned_locked) {
-            it->memory_returned_locked(it);
-        }
-    }
-    stk_engine_signal_locked(engine, 1);
+    stk_engine_memory_returned_locked(engine);
     stk_engine_unlock(engine);
 }
 

@@ -4,17 +4,22 @@
 #include "programs/cli/command.h"
 #include "programs/cli/terminal.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SLICE_MS 200 /* between two updates of the live line */
+struct diff_run {
+    struct stoker_diff *diff;
+    const struct args *args;
+    uint64_t start_ns, shown;
+};
 
 static int run(struct args *args);
 static int open_both(const struct args *args, struct stoker_engine *engine,
                      struct stoker_dataset *datasets[2]);
 static int print_differences(struct stoker_diff *diff, const struct args *args, uint64_t start_ns);
-static void live(struct stoker_diff *diff, double seconds);
-static int difference_print(const struct stoker_difference *difference, bool json);
+static int difference_print(const struct stoker_difference *difference, bool json,
+                            struct stoker_error *error);
 static void summary_print(struct stoker_diff *diff, double seconds, uint64_t shown);
 static void summary_print_json(struct stoker_diff *diff, double seconds, uint64_t shown);
 
@@ -79,72 +84,65 @@ static int open_both(const struct args *args, struct stoker_engine *engine,
     return EXIT_FINE;
 }
 
+static int next_difference(void *context, struct stoker_error *error)
+{
+    struct diff_run *self = context;
+    struct stoker_difference difference;
+    int status;
+
+    if (self->args->limit > 0 && self->shown == self->args->limit) {
+        return 0;
+    }
+    status = stoker_diff_next(self->diff, COMMAND_TICK_MS, &difference, error);
+    if (status != 1) {
+        return status;
+    }
+    term_live_end();
+    status = difference_print(&difference, self->args->json, error);
+    self->shown++;
+    return status < 0 ? status : 2;
+}
+
+static void draw(const void *context)
+{
+    const struct diff_run *self = context;
+    struct stoker_diff_progress progress = {.struct_size = sizeof progress};
+    uint64_t samples;
+
+    stoker_diff_progress(self->diff, &progress);
+    samples = progress.samples_a + progress.samples_b;
+    command_live(samples ? (double)progress.samples_done / (double)samples : 1, progress.bytes,
+                 term_seconds_since(self->start_ns), "");
+}
+
 static int print_differences(struct stoker_diff *diff, const struct args *args, uint64_t start_ns)
 {
     struct stoker_diff_progress progress = {.struct_size = sizeof progress};
     struct stoker_error error = {0};
-    uint64_t shown = 0;
-    int status;
+    struct diff_run self = {diff, args, start_ns, 0};
+    int status = command_wait(&(struct command_job){next_difference, draw, &self}, &error);
 
-    while (args->limit == 0 || shown < args->limit) {
-        struct stoker_difference difference;
-
-        status = stoker_diff_next(diff, SLICE_MS, &difference, &error);
-        if (status == STOKER_ERROR_AGAIN) {
-            live(diff, term_seconds_since(start_ns));
-            continue;
-        }
-        term_live_end();
-        if (status < 0) {
-            return term_error(status, &error);
-        }
-        if (status == 0 || term_closed()) {
-            break;
-        }
-        status = difference_print(&difference, args->json);
-        if (status != EXIT_FINE) {
-            return status;
-        }
-        shown++;
+    if (status < 0) {
+        return term_error(status, &error);
     }
     stoker_diff_progress(diff, &progress);
-    (args->json ? summary_print_json : summary_print)(diff, term_seconds_since(start_ns), shown);
+    (args->json ? summary_print_json : summary_print)(diff, term_seconds_since(start_ns),
+                                                      self.shown);
     return progress.added + progress.removed + progress.changed ? EXIT_FINDINGS : EXIT_FINE;
 }
 
-/* Draws the share, the rate, and the remaining time. */
-static void live(struct stoker_diff *diff, double seconds)
-{
-    struct stoker_diff_progress progress = {.struct_size = sizeof progress};
-    char line[256], done[TERM_NUMBER_BYTES], rate[TERM_NUMBER_BYTES], left[TERM_NUMBER_BYTES] = "";
-    uint64_t samples;
-    double share;
-
-    if (!term_is_live()) {
-        return;
-    }
-    stoker_diff_progress(diff, &progress);
-    samples = progress.samples_a + progress.samples_b;
-    share = samples ? (double)progress.samples_done / (double)samples : 1;
-    if (share > 0.005 && share < 1 && seconds > 0.5) {
-        term_time(left, seconds * (1 - share) / share);
-    }
-    snprintf(line, sizeof line, "%3.0f %%  %s  %s/s%s%s", 100 * share,
-             term_bytes(done, progress.bytes),
-             term_bytes(rate, (uint64_t)((double)progress.bytes / (seconds > 0 ? seconds : 1))),
-             left[0] ? "  left " : "", left);
-    term_live(share, line);
-}
-
-/* Returns EXIT_FINE, or EXIT_ENVIRONMENT if memory is exhausted. */
-static int difference_print(const struct stoker_difference *difference, bool json)
+static int difference_print(const struct stoker_difference *difference, bool json,
+                            struct stoker_error *error)
 {
     const char *shards[2] = {difference->shard_a, difference->shard_b};
     char *key = malloc(difference->key_bytes + 1);
 
     if (!key) {
-        term_fail("cannot print", "a key", "free memory");
-        return EXIT_ENVIRONMENT;
+        *error = (struct stoker_error){.status = -ENOMEM,
+                                       .what = "cannot print a key",
+                                       .where = "stoker diff",
+                                       .advice = "free memory"};
+        return -ENOMEM;
     }
     memcpy(key, difference->key, difference->key_bytes);
     key[difference->key_bytes] = 0;
@@ -174,7 +172,7 @@ static int difference_print(const struct stoker_difference *difference, bool jso
         fputc('\n', stdout);
     }
     free(key);
-    return EXIT_FINE;
+    return 0;
 }
 
 static void summary_print(struct stoker_diff *diff, double seconds, uint64_t shown)

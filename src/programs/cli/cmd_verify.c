@@ -8,12 +8,15 @@
 
 #include <string.h>
 
-#define SLICE_MS 200 /* between two updates of the live line */
+struct verify_run {
+    struct stoker_verify *verify;
+    const struct args *args;
+    uint64_t start_ns;
+};
 
 static int run(struct args *args);
 static int print_findings(struct stoker_verify *verify, const struct args *args, uint64_t start_ns);
 static int check_jpeg_index(struct stoker_engine *engine, const struct args *args, int status);
-static void live(struct stoker_verify *verify, double seconds);
 static void finding_print(const struct stoker_finding *finding);
 static void finding_print_json(const struct stoker_finding *finding);
 static void summary_print(struct stoker_verify *verify, double seconds, bool repair);
@@ -110,35 +113,42 @@ static int check_jpeg_index(struct stoker_engine *engine, const struct args *arg
     return status;
 }
 
+static int next_finding(void *context, struct stoker_error *error)
+{
+    struct verify_run *self = context;
+    struct stoker_finding finding;
+    int status = stoker_verify_next(self->verify, COMMAND_TICK_MS, &finding, error);
+
+    if (status != 1) {
+        return status;
+    }
+    term_live_end();
+    (self->args->json ? finding_print_json : finding_print)(&finding);
+    return 2;
+}
+
+static void draw(const void *context)
+{
+    const struct verify_run *self = context;
+    struct stoker_verify_progress progress = {.struct_size = sizeof progress};
+    char findings[64];
+
+    stoker_verify_progress(self->verify, &progress);
+    snprintf(findings, sizeof findings, "  %llu findings", (unsigned long long)progress.findings);
+    command_live(progress.bytes_total ? (double)progress.bytes / (double)progress.bytes_total
+                                      : (double)progress.shards / (double)progress.shards_total,
+                 progress.bytes, term_seconds_since(self->start_ns), findings);
+}
+
 static int print_findings(struct stoker_verify *verify, const struct args *args, uint64_t start_ns)
 {
     struct stoker_verify_progress progress = {.struct_size = sizeof progress};
     struct stoker_error error = {0};
-    int status = 0;
+    struct verify_run self = {verify, args, start_ns};
+    int status;
 
     main_defer_signals(true);
-    while (!main_signal()) {
-        struct stoker_finding finding;
-
-        status = stoker_verify_next(verify, SLICE_MS, &finding, &error);
-        if (status == STOKER_ERROR_AGAIN) {
-            live(verify, term_seconds_since(start_ns));
-            continue;
-        }
-        if (status <= 0) {
-            break;
-        }
-        term_live_end();
-        if (args->json) {
-            finding_print_json(&finding);
-        } else {
-            finding_print(&finding);
-        }
-        if (term_closed()) {
-            break;
-        }
-    }
-    term_live_end();
+    status = command_wait(&(struct command_job){next_finding, draw, &self}, &error);
     if (main_signal()) {
         term_fail("interrupted", "this is the result so far",
                   args->repair ? "the same command repairs the rest" : "run it again for the rest");
@@ -154,29 +164,6 @@ static int print_findings(struct stoker_verify *verify, const struct args *args,
     return main_signal()       ? EXIT_SIGNAL + main_signal()
            : progress.findings ? EXIT_FINDINGS
                                : EXIT_FINE;
-}
-
-/* Draws the share, the rate, and the remaining time. */
-static void live(struct stoker_verify *verify, double seconds)
-{
-    struct stoker_verify_progress progress = {.struct_size = sizeof progress};
-    char line[256], done[TERM_NUMBER_BYTES], rate[TERM_NUMBER_BYTES], left[TERM_NUMBER_BYTES] = "";
-    double share;
-
-    if (!term_is_live()) {
-        return;
-    }
-    stoker_verify_progress(verify, &progress);
-    share = progress.bytes_total ? (double)progress.bytes / (double)progress.bytes_total
-                                 : (double)progress.shards / (double)progress.shards_total;
-    if (share > 0.005 && seconds > 0.5) {
-        term_time(left, seconds * (1 - share) / share);
-    }
-    snprintf(line, sizeof line, "%3.0f %%  %s  %s/s%s%s  %llu findings", 100 * share,
-             term_bytes(done, progress.bytes),
-             term_bytes(rate, (uint64_t)((double)progress.bytes / (seconds > 0 ? seconds : 1))),
-             left[0] ? "  left " : "", left, (unsigned long long)progress.findings);
-    term_live(share, line);
 }
 
 static void finding_print(const struct stoker_finding *finding)

@@ -74,16 +74,31 @@ int command_open_dataset(const struct args *args, struct stoker_engine **engine_
 
 int command_wait(const struct command_job *job, struct stoker_error *error)
 {
+    bool works;
     int status;
 
     do {
         status = job->next(job->self, error);
-        if (status == 1 && term_is_live()) {
+        works = status > 0 || status == STOKER_ERROR_AGAIN;
+        if (works && status != 2 && term_is_live()) {
             job->draw(job->self);
         }
-    } while (status == 1 && !main_signal());
+    } while (works && !main_signal() && !term_closed());
     term_live_end();
-    return status;
+    return works ? 1 : status;
+}
+
+void command_live(double share, uint64_t bytes, double seconds, const char *more)
+{
+    char line[256], done[TERM_NUMBER_BYTES], rate[TERM_NUMBER_BYTES], left[TERM_NUMBER_BYTES] = "";
+
+    if (share > 0.005 && share < 1 && seconds > 0.5) {
+        term_time(left, seconds * (1 - share) / share);
+    }
+    snprintf(line, sizeof line, "%3.0f %%  %s  %s/s%s%s%s", 100 * share, term_bytes(done, bytes),
+             term_bytes(rate, (uint64_t)((double)bytes / (seconds > 0 ? seconds : 1))),
+             left[0] ? "  left " : "", left, more);
+    term_live(share, line);
 }
 
 int command_result(int status, const struct stoker_error *error)

@@ -25,14 +25,19 @@ int command_open_dataset(const struct args *args, struct stoker_engine **engine_
 
 /* A job of the library that a command waits for. */
 struct command_job {
-    /* Waits up to COMMAND_TICK_MS. Returns 1 while it works, 0 at the end, or an error. */
+    /* Waits up to COMMAND_TICK_MS. Returns 1 or STOKER_ERROR_AGAIN while the job works, 2 after an
+     * item was printed (no live line is drawn then), 0 at the end, or an error. */
     int (*next)(void *self, struct stoker_error *error);
     void (*draw)(const void *self); /* draws the live line */
     void *self;
 };
 /* Waits for the end of a job, and draws a live line if there is a terminal. Returns 0 at the end, 1
- * if a signal came before (after main_defer_signals), or the error of the job. */
+ * if a signal came before (after main_defer_signals) or stdout was closed, or the error of the
+ * job. */
 int command_wait(const struct command_job *job, struct stoker_error *error);
+/* Draws the live line of a job that reads: share (0 to 1), bytes, their rate, the remaining time,
+ * and `more`. */
+void command_live(double share, uint64_t bytes, double seconds, const char *more);
 /* Prints an error of command_wait. Returns the exit status: of the error, of the signal, or
  * EXIT_FINE. */
 int command_result(int status, const struct stoker_error *error);

@@ -1,6 +1,7 @@
 /* Output streams, colours, live line, numbers for people, JSON. */
 #include "programs/cli/terminal.h"
 
+#include "base/text/utf8.h"
 #include "programs/cli/args.h"
 
 #include <errno.h>
@@ -29,7 +30,6 @@ static struct {
 } term;
 
 static void check_stdout(void);
-static unsigned utf8_bytes(const unsigned char *text);
 static void bar_put(FILE *out, double share, unsigned width);
 static void json_text(const char *text);
 static void json_key(const char *key);
@@ -279,38 +279,7 @@ static void check_stdout(void)
     }
 }
 
-/* Bytes of the UTF-8 character at `text` (RFC 3629: shortest form, no surrogates, to 10FFFF);
- * 0: it is none. */
-static unsigned utf8_bytes(const unsigned char *text)
-{
-    unsigned bytes = text[0] < 0x80    ? 1
-                     : text[0] < 0xc2  ? 0
-                     : text[0] < 0xe0  ? 2
-                     : text[0] < 0xf0  ? 3
-                     : text[0] <= 0xf4 ? 4
-                                       : 0;
-    unsigned char low = 0x80, high = 0xbf; /* of the second byte */
-
-    if (text[0] == 0xe0) {
-        low = 0xa0;
-    } else if (text[0] == 0xed) {
-        high = 0x9f;
-    } else if (text[0] == 0xf0) {
-        low = 0x90;
-    } else if (text[0] == 0xf4) {
-        high = 0x8f;
-    }
-    for (unsigned i = 1; i < bytes; i++) {
-        if (text[i] < low || text[i] > high) {
-            return 0; /* the NUL at the end is below any `low` */
-        }
-        low = 0x80;
-        high = 0xbf;
-    }
-    return bytes;
-}
-
-/* C0, DEL, and C1 as UTF-8 has it. */
+/* C0, DEL, and C1 in UTF-8. */
 static bool is_control(const unsigned char *text)
 {
     return text[0] < 0x20 || text[0] == 0x7f || (text[0] == 0xc2 && text[1] < 0xa0);
@@ -334,7 +303,7 @@ static void json_text(const char *text)
 
     fputc('"', stdout);
     while (*byte) {
-        unsigned bytes = utf8_bytes(byte);
+        unsigned bytes = stk_utf8_character(byte, 4);
         if (bytes == 0) {
             printf("\\udc%02x", *byte++);
         } else if (*byte == '"' || *byte == '\\') {
@@ -350,15 +319,15 @@ static void json_text(const char *text)
     fputc('"', stdout);
 }
 
-/* What would control a terminal, or is no UTF-8, as \xNN; cut where `cells_max` are used, counting
- * one for each character. exact: backslashes are doubled, so that the text can be had back; errors
- * have been escaped before. */
+/* Prints text. Control characters and bytes that are not UTF-8 become \xNN. Stops after cells_max
+ * cells; each character counts as one. exact: doubles backslashes, so that the output is reversible
+ * (errors are escaped already). */
 static void put_text(FILE *out, const char *text, unsigned cells_max, bool exact)
 {
     const unsigned char *byte = (const unsigned char *)text;
 
     for (unsigned cells = 0; *byte;) {
-        unsigned bytes = utf8_bytes(byte);
+        unsigned bytes = stk_utf8_character(byte, 4);
         bool raw = bytes > 0 && !is_control(byte);
 
         cells += raw ? 1 : 4;

@@ -1,6 +1,8 @@
 /* Globs, by listings of io/io.h. */
 #include "storage/source/path_list.h"
 
+#include "base/text/utf8.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -323,25 +325,17 @@ static bool bracket(const char **pattern, const char *end, uint32_t letter, bool
     return true;
 }
 
-/* The next UTF-8 character (RFC 3629). An invalid byte gets a code above all characters. */
+/* Returns the next character and moves behind it. A byte that is not UTF-8 is one character, with a
+ * code above all others. */
 static uint32_t letter_at(const char **cursor, const char *end)
 {
-    const uint8_t *byte = (const uint8_t *)*cursor;
-    size_t more = byte[0] < 0x80   ? 0
-                  : byte[0] < 0xc2 ? 9
-                  : byte[0] < 0xe0 ? 1
-                  : byte[0] < 0xf0 ? 2
-                  : byte[0] < 0xf5 ? 3
-                                   : 9;
-    uint32_t letter = more == 0 ? byte[0] : byte[0] & (0x3fu >> more);
+    const uint8_t *data = (const uint8_t *)*cursor;
+    uint32_t bytes = stk_utf8_character(data, (size_t)(end - *cursor));
+    uint32_t letter = bytes > 1 ? data[0] & (0x7fu >> bytes) : data[0];
 
-    for (size_t i = 1; more < 9 && i <= more; i++) {
-        if (*cursor + i >= end || (byte[i] & 0xc0) != 0x80) {
-            more = 9;
-        } else {
-            letter = letter << 6 | (byte[i] & 0x3f);
-        }
+    for (uint32_t i = 1; i < bytes; i++) {
+        letter = letter << 6 | (data[i] & 0x3f);
     }
-    *cursor += more < 9 ? more + 1 : 1;
-    return more < 9 ? letter : 0x110000u + byte[0];
+    *cursor += bytes > 0 ? bytes : 1;
+    return bytes > 0 ? letter : 0x110000u + data[0];
 }

@@ -120,7 +120,11 @@ static const struct match_row {
     {"?", ".", false},
     {"?", "\xc3\xa9", true}, /* one letter of two bytes */
     {"??", "\xc3\xa9", false},
-    {"?", "\xff", true}, /* a byte that is no letter */
+    {"?", "\xff", true},      /* a byte that is no letter */
+    {"?", "\xc0\x80", false}, /* two bytes: neither is UTF-8 (not the shortest form) */
+    {"??", "\xc0\x80", true},
+    {"?", "\xed\xa0\x80", false}, /* three bytes: a surrogate is not UTF-8 */
+    {"???", "\xed\xa0\x80", true},
     {"a*b*c", "aXbYc", true},
     {"a*b*c", "abcbc", true},
     {"a*b*c", "abcb", false},
