@@ -240,6 +240,18 @@ int stk_io_truncate(struct stk_io *io, struct stk_output *out, uint64_t bytes,
     return io->table->write->truncate(io, out, bytes, error);
 }
 
+int stk_io_write_at(struct stk_io *io, struct stk_output *out, uint64_t offset, const void *data,
+                    size_t bytes, struct stoker_error *error)
+{
+    return io->table->write->write_at(io, out, offset, data, bytes, error);
+}
+
+int stk_io_reserve(struct stk_io *io, struct stk_output *out, uint64_t bytes,
+                   struct stoker_error *error)
+{
+    return io->table->write->reserve ? io->table->write->reserve(io, out, bytes, error) : 0;
+}
+
 int stk_io_sync_output(struct stk_io *io, struct stk_output *out, struct stoker_error *error)
 {
     return io->table->write->sync_output(io, out, error);

@@ -3,14 +3,15 @@
  *   create "x.part" -write-> ... -sync-> close -rename-> "x" -sync_directory-> durable
  *
  * All calls block. Only pack, index and tools write, on threads of their own.
- * Owner: the creator of the output. Threads: one an output; several outputs in parallel.
+ * Owner: the creator of the output. Threads: one an output, but see write_at; several outputs in
+ * parallel.
  * Memory: one block an output. Bound: none; a full disk is -ENOSPC with the path. */
 #ifndef IO_WRITE_H
 #define IO_WRITE_H
 
 #include "io/io.h"
 
-struct stk_output;    /* a file that is written front to back */
+struct stk_output;    /* a file that is written */
 struct stk_file_lock; /* an exclusive lock with a name */
 
 /* The table behind the functions below; struct stk_io_table points to it. */
@@ -39,6 +40,10 @@ struct stk_write_table {
     int (*open_exclusive)(struct stk_io *io, const char *path, struct stk_output **out_out,
                           uint64_t *bytes, struct stoker_error *error);
     int (*resolve)(struct stk_io *io, const char *path, char *real, size_t real_bytes);
+    int (*write_at)(struct stk_io *io, struct stk_output *out, uint64_t offset, const void *data,
+                    size_t bytes, struct stoker_error *error);
+    int (*reserve)(struct stk_io *io, struct stk_output *out, uint64_t bytes,
+                   struct stoker_error *error); /* NULL: nothing to do */
 };
 
 /* Creates a file with mode 0666 less the umask. exclusive: fails with -EEXIST if the path exists;
@@ -61,6 +66,15 @@ int stk_io_open_exclusive(struct stk_io *io, const char *path, struct stk_output
  * that no sync hides a lost write: the output can only be closed. */
 int stk_io_write(struct stk_io *io, struct stk_output *out, const void *data, size_t bytes,
                  struct stoker_error *error);
+/* Writes at an offset, also over bytes that were written before, or beyond the end: the bytes
+ * between are zero. Several threads may write disjoint ranges of an output at the same time, if
+ * none of them calls stk_io_write. Fails as write does. */
+int stk_io_write_at(struct stk_io *io, struct stk_output *out, uint64_t offset, const void *data,
+                    size_t bytes, struct stoker_error *error);
+/* Reserves space for the first `bytes` of a created file, so that a full disk or quota is known
+ * before they are written. Returns 0 also where the file system has no reservations. */
+int stk_io_reserve(struct stk_io *io, struct stk_output *out, uint64_t bytes,
+                   struct stoker_error *error);
 /* Truncates a created file to its first `bytes`, at most those written. The next write continues
  * there. Fails as write does. */
 int stk_io_truncate(struct stk_io *io, struct stk_output *out, uint64_t bytes,

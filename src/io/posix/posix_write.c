@@ -17,7 +17,7 @@
 
 struct out {
     int fd;
-    int failure;               /* 0, or the -errno that each further call returns */
+    _Atomic int failure;       /* 0, or the -errno that each further call returns */
     uint64_t written, started; /* bytes; those of them whose write-back has started */
     bool claimed;
     char path[]; /* for errors */
@@ -185,6 +185,52 @@ static int write_out(struct stk_io *io, struct stk_output *opaque, const void *d
     return out->failure == 0
                ? 0
                : fail_path(error, -out->failure, "cannot write to the file", out->path);
+}
+
+/* Several threads may be here: they write disjoint ranges. */
+static int write_at(struct stk_io *io, struct stk_output *opaque, uint64_t offset, const void *data,
+                    size_t bytes, struct stoker_error *error)
+{
+    struct out *out = out_of(opaque);
+    size_t done = 0;
+
+    (void)io;
+    while (out->failure == 0 && done < bytes) {
+        size_t piece = (size_t)stk_min(bytes - done, PIECE_BYTES);
+        ssize_t count =
+            pwrite(out->fd, (const uint8_t *)data + done, piece, (off_t)(offset + done));
+
+        if (count > 0) {
+            done += (size_t)count;
+        } else if (count == 0) {
+            out->failure = -EIO;
+        } else if (errno != EINTR) {
+            out->failure = -errno;
+        }
+    }
+    if (bytes >= PIECE_BYTES) { /* only a hint, see write_out */
+        (void)sync_file_range(out->fd, (off_t)offset, (off_t)bytes, SYNC_FILE_RANGE_WRITE);
+    }
+    return out->failure == 0
+               ? 0
+               : fail_path(error, -out->failure, "cannot write to the file", out->path);
+}
+
+static int reserve(struct stk_io *io, struct stk_output *opaque, uint64_t bytes,
+                   struct stoker_error *error)
+{
+    struct out *out = out_of(opaque);
+    int status;
+
+    (void)io;
+    do {
+        status =
+            bytes > 0 && fallocate(out->fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)bytes) < 0 ? -errno : 0;
+    } while (status == -EINTR);
+    /* Many network file systems, and old kernels, cannot reserve. */
+    return status == -ENOSPC || status == -EDQUOT || status == -EFBIG || status == -EIO
+               ? fail_path(error, -status, "cannot reserve space for the file", out->path)
+               : 0;
 }
 
 static int cut_out(struct stk_io *io, struct stk_output *opaque, uint64_t bytes,
@@ -357,9 +403,9 @@ static void unlock(struct stk_io *io, struct stk_file_lock *opaque)
 }
 
 const struct stk_write_table stk_posix_write_table = {
-    create,    write_out,      sync_out,    close_out,      rename_path,
-    link_path, make_directory, remove_path, sync_directory, append,
-    lock,      unlock,         cut_out,     claim,          resolve,
+    create,         write_out,   sync_out,       close_out, rename_path, link_path,
+    make_directory, remove_path, sync_directory, append,    lock,        unlock,
+    cut_out,        claim,       resolve,        write_at,  reserve,
 };
 
 static int fail_path(struct stoker_error *error, int number, const char *what, const char *path)

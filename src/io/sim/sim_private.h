@@ -46,7 +46,7 @@ struct stk_sim_node {
     const char *name;            /* a pointer into parent->names */
     char *target;                /* link */
 
-    /* Files. They are written front to back, so the synced bytes are a prefix. */
+    /* Files. The synced bytes are a prefix: a write before its end shortens it. */
     uint8_t *data;
     uint64_t bytes, bytes_synced, capacity;
 

@@ -34,6 +34,8 @@ static int open_node(struct stk_sim *sim, const char *path, enum open_mode mode,
                      struct stk_sim_node **node_out);
 static int add_bytes(struct stk_sim *sim, struct stk_sim_node *node, const void *data,
                      size_t bytes);
+static int put_bytes(struct stk_sim *sim, struct stk_sim_node *node, uint64_t offset,
+                     const void *data, size_t bytes);
 static int lock_node(struct stk_sim *sim, const char *path, struct stk_sim_node **node_out);
 static int rename_node(struct stk_sim *sim, const char *from, const char *to, bool exclusive);
 static int rename_allowed(const struct place *from, const struct place *to, bool exclusive);
@@ -96,6 +98,23 @@ static int write_output(struct stk_io *io, struct stk_output *opaque, const void
     return out->failure < 0
                ? stk_sim_fail(error, -out->failure, "cannot write to the file", out->path)
                : 0;
+}
+
+static int write_at(struct stk_io *io, struct stk_output *opaque, uint64_t offset, const void *data,
+                    size_t bytes, struct stoker_error *error)
+{
+    struct stk_sim *sim = stk_sim_of(io);
+    struct sim_output *out = out_of(opaque);
+    int status;
+
+    pthread_mutex_lock(&sim->lock);
+    status = stk_sim_count_call(sim);
+    if (out->failure == 0) {
+        out->failure = status < 0 ? status : put_bytes(sim, out->node, offset, data, bytes);
+    }
+    status = out->failure;
+    pthread_mutex_unlock(&sim->lock);
+    return status < 0 ? stk_sim_fail(error, -status, "cannot write to the file", out->path) : 0;
 }
 
 static int truncate_output(struct stk_io *io, struct stk_output *opaque, uint64_t bytes,
@@ -281,9 +300,9 @@ static int sim_resolve(struct stk_io *io, const char *path, char *real, size_t r
 }
 
 const struct stk_write_table stk_sim_write_table = {
-    create,    write_output,   sync_output,     close_output,   rename_path,
-    link_path, make_directory, remove_path,     sync_directory, append,
-    lock,      unlock,         truncate_output, NULL,           sim_resolve,
+    create,          write_output, sync_output,    close_output, rename_path, link_path,
+    make_directory,  remove_path,  sync_directory, append,       lock,        unlock,
+    truncate_output, NULL,         sim_resolve,    write_at,     NULL,
 };
 
 uint64_t stk_sim_calls(struct stk_io *io)
@@ -414,20 +433,29 @@ static int open_node(struct stk_sim *sim, const char *path, enum open_mode mode,
 
 static int add_bytes(struct stk_sim *sim, struct stk_sim_node *node, const void *data, size_t bytes)
 {
+    return put_bytes(sim, node, node->bytes, data, bytes);
+}
+
+/* Bytes before the offset that do not exist yet become zero. Bytes from the offset on are no longer
+ * durable. */
+static int put_bytes(struct stk_sim *sim, struct stk_sim_node *node, uint64_t offset,
+                     const void *data, size_t bytes)
+{
     const struct stk_sim_rule *full;
-    uint64_t fitting = bytes;
+    uint64_t fitting = bytes, end;
     int status = 0;
 
-    if (stk_sim_match_rule(sim, STK_SIM_FAULT_WRITE, node, node->bytes, bytes)) {
+    if (stk_sim_match_rule(sim, STK_SIM_FAULT_WRITE, node, offset, bytes)) {
         return -EIO;
     }
-    full = stk_sim_match_rule(sim, STK_SIM_FAULT_FULL, node, node->bytes, bytes);
+    full = stk_sim_match_rule(sim, STK_SIM_FAULT_FULL, node, offset, bytes);
     if (full) {
-        fitting = full->offset - stk_min(full->offset, node->bytes);
+        fitting = full->offset - stk_min(full->offset, offset);
         status = -ENOSPC;
     }
-    if (fitting > node->capacity - node->bytes) {
-        uint64_t capacity = stk_max(node->capacity * 2, node->bytes + fitting);
+    end = offset + fitting;
+    if (fitting > 0 && end > node->capacity) {
+        uint64_t capacity = stk_max(node->capacity * 2, end);
         uint8_t *grown = stk_realloc(node->data, node->capacity, capacity, 1);
 
         if (!grown) {
@@ -437,8 +465,12 @@ static int add_bytes(struct stk_sim *sim, struct stk_sim_node *node, const void 
         node->capacity = capacity;
     }
     if (fitting > 0) {
-        memcpy(node->data + node->bytes, data, fitting);
-        node->bytes += fitting;
+        if (offset > node->bytes) {
+            memset(node->data + node->bytes, 0, offset - node->bytes);
+        }
+        memcpy(node->data + offset, data, fitting);
+        node->bytes = stk_max(node->bytes, end);
+        node->bytes_synced = stk_min(node->bytes_synced, offset);
         node->mtime_ns = sim->now_ns + sim->changes++;
     }
     return status;

@@ -17,7 +17,19 @@
 
 #define TREE_BYTES 2048
 
-enum operation { CREATE = 1, CUT, APPEND, RENAME, LINK, MAKE, REMOVE, SYNC, LOCK, LOCK_TWICE };
+enum operation {
+    CREATE = 1,
+    CUT,
+    WRITE_AT,
+    APPEND,
+    RENAME,
+    LINK,
+    MAKE,
+    REMOVE,
+    SYNC,
+    LOCK,
+    LOCK_TWICE
+};
 
 /* One side: the machine or the world, and the folder to work in. */
 struct side {
@@ -48,6 +60,7 @@ static const struct step_row {
     {"create nowhere", CREATE, "absent/new", NULL, true, -ENOENT, "absent", NULL},
     {"create below a file", CREATE, "f/new", NULL, true, -ENOTDIR, "f", "old"},
     {"cut", CUT, "new", NULL, true, 0, "new", "byte!"},
+    {"write at offsets", WRITE_AT, "new", NULL, true, 0, "new", "head0bytes"},
     {"append, new", APPEND, "new", NULL, false, 0, "new", "end\n"},
     {"append", APPEND, "f", "one\ntwo\n", false, 0, "f", "one\ntwo\nend\n"},
     {"append to half a line", APPEND, "f", "one\ntw", false, 0, "f", "one\nend\n"},
@@ -271,6 +284,23 @@ static int take_lock(struct stk_io *io, const char *path, bool again, struct sto
 }
 
 /* Five bytes are written, the last is taken back, and another put there. */
+/* The end first, then over the zero bytes before it; space is reserved. */
+static int write_parts(struct stk_io *w, const char *path, struct stoker_error *error)
+{
+    struct stk_output *out = NULL;
+    int status = stk_io_create(w, path, true, &out, error);
+
+    if (status == 0) {
+        status = stk_io_reserve(w, out, 10, error);
+        status = status < 0 ? status : stk_io_write_at(w, out, 5, "bytes", 5, error);
+        status = status < 0 ? status : stk_io_write_at(w, out, 0, "....0", 5, error);
+        status = status < 0 ? status : stk_io_write_at(w, out, 0, "head", 4, error);
+        status = status < 0 ? status : stk_io_sync_output(w, out, error);
+    }
+    stk_io_close_output(w, out);
+    return status;
+}
+
 static int cut_text(struct stk_io *io, const char *path, struct stoker_error *error)
 {
     struct stk_output *out = NULL;
@@ -292,6 +322,8 @@ static int do_step(const struct side *side, const struct step_row *row, struct s
         return write_text(side->io, path, row->fresh, "bytes", error);
     case CUT:
         return cut_text(side->io, path, error);
+    case WRITE_AT:
+        return write_parts(side->io, path, error);
     case APPEND:
         return append_line(side->io, path, row->to, error);
     case RENAME:

@@ -32,6 +32,18 @@ static int write_output(struct stk_io *io, struct stk_output *out, const void *d
     return stk_io_write(stk_vfs_of(io)->backend, out, data, bytes, error);
 }
 
+static int write_at(struct stk_io *io, struct stk_output *out, uint64_t offset, const void *data,
+                    size_t bytes, struct stoker_error *error)
+{
+    return stk_io_write_at(stk_vfs_of(io)->backend, out, offset, data, bytes, error);
+}
+
+static int reserve(struct stk_io *io, struct stk_output *out, uint64_t bytes,
+                   struct stoker_error *error)
+{
+    return stk_io_reserve(stk_vfs_of(io)->backend, out, bytes, error);
+}
+
 static int sync_output(struct stk_io *io, struct stk_output *out, struct stoker_error *error)
 {
     return stk_io_sync_output(stk_vfs_of(io)->backend, out, error);
@@ -136,4 +148,6 @@ const struct stk_write_table stk_vfs_write_table = {
     .truncate = truncate_output,
     .open_exclusive = open_exclusive,
     .resolve = resolve,
+    .write_at = write_at,
+    .reserve = reserve,
 };
