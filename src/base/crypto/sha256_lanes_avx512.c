@@ -1,5 +1,5 @@
 /* SHA-256 of 16 messages in the lanes of AVX-512 registers. One AMD Zen 5 core: 3.2 to 3.4 GB/s. */
-#include "base/crypto/sha256_many.h"
+#include "base/crypto/sha256_lanes.h"
 
 #if defined(__x86_64__)
 

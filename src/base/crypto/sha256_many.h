@@ -38,15 +38,4 @@ uint32_t stk_sha256_many_kernel(void);
 /* SHA-256 of one message. */
 void stk_sha256_one(const void *data, size_t bytes, uint8_t digest_out[STK_SHA256_BYTES]);
 
-/* Lanes of a kernel. state[i][lane]: word i of the state. */
-struct stk_sha256_lanes {
-    uint32_t state[8][STK_SHA256_LANES_MAX];
-    const uint8_t *data[STK_SHA256_LANES_MAX];
-};
-extern const uint32_t stk_sha256_constants[64];
-/* Each adds `blocks` blocks of 64 bytes to the states of its lanes. */
-void stk_sha256_blocks_ni(struct stk_sha256_lanes *lanes, size_t blocks);
-void stk_sha256_blocks_avx2(struct stk_sha256_lanes *lanes, size_t blocks);
-void stk_sha256_blocks_avx512(struct stk_sha256_lanes *lanes, size_t blocks);
-
 #endif
