@@ -1,6 +1,7 @@
 /* Goal: every kernel of this processor computes SHA-256 of many messages.
  * Method: NIST's answers (FIPS 180-4 examples, and a million letters), in each lane; all lengths
- * around block boundaries and mixed lengths against libcrypto, also at odd addresses. */
+ * around block boundaries and mixed lengths against libcrypto, also at odd addresses. Covers
+ * sha256_many.c, sha256_ni.c, sha256_lanes_avx2.c, sha256_lanes_avx512.c. */
 #include "base/crypto/digest.h"
 #include "base/crypto/sha256_many.h"
 #include "test/t.h"
