@@ -55,7 +55,11 @@ static bool has(uint32_t kernel)
 
 void stk_sha256_one(const void *data, size_t bytes, uint8_t digest_out[STK_SHA256_BYTES])
 {
-    SHA256(data, bytes, digest_out);
+    SHA256_CTX context;
+
+    SHA256_Init(&context);
+    SHA256_Update(&context, data, bytes);
+    SHA256_Final(digest_out, &context);
 }
 
 /* Adds the rest of a message to the state of its lane, and pads it. */

@@ -3,6 +3,7 @@
  * around block boundaries and mixed lengths against libcrypto, also at odd addresses. Covers
  * sha256_many.c, sha256_ni.c, sha256_lanes_avx2.c, sha256_lanes_avx512.c. */
 #include "base/crypto/digest.h"
+#include "base/crypto/sha256_lanes.h"
 #include "base/crypto/sha256_many.h"
 #include "test/t.h"
 
@@ -11,6 +12,7 @@
 #include <time.h>
 
 #define MESSAGES 40
+#define COPIES (STK_SHA256_LANES_MAX + 1)
 #define BYTES_MAX 70000
 
 static const struct kernel_row {
@@ -51,18 +53,18 @@ static void test_nist(void)
         }
         T_EACH(kernel_row, kernel, kernel_rows)
         {
-            struct stk_sha256_message messages[17];
-            uint8_t digests[17][32];
+            struct stk_sha256_message messages[COPIES];
+            uint8_t digests[COPIES][32];
             char hex[65];
 
-            for (size_t i = 0; i < 17; i++) {
+            for (size_t i = 0; i < COPIES; i++) {
                 messages[i] = (struct stk_sha256_message){(const uint8_t *)text,
                                                           length * row->repeats, digests[i]};
             }
-            if (!stk_sha256_many_with(kernel->kernel, messages, 17)) {
+            if (!stk_sha256_many_with(kernel->kernel, messages, COPIES)) {
                 continue;
             }
-            for (size_t i = 0; i < 17; i++) {
+            for (size_t i = 0; i < COPIES; i++) {
                 stk_hex(digests[i], 32, hex);
                 T_STR(row->name, hex, row->want_hex);
             }
