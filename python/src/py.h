@@ -298,7 +298,7 @@ PyObject *stk_py_file_info_tuple(const struct stoker_file_info *info);
 
 /* stat(engine, path) -> the tuple of a stoker_file_info */
 PyObject *stk_py_stat(PyObject *module, PyObject *arguments);
-/* paths_expand(engine, path) -> (True if the path is a pattern, [path, ...]) */
+/* paths_expand(engine, path[, no_links]) -> (True if the path is a pattern, [path, ...]) */
 PyObject *stk_py_paths_expand(PyObject *module, PyObject *arguments);
 /* files_prefetch_metadata(engine, paths) */
 PyObject *stk_py_files_prefetch_metadata(PyObject *module, PyObject *arguments);

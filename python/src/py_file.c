@@ -70,15 +70,15 @@ PyObject *stk_py_paths_expand(PyObject *module, PyObject *arguments)
     char *names = NULL;
     const char *path;
     size_t count = 0;
-    int status;
+    int status, no_links = 0;
 
-    if (!PyArg_ParseTuple(arguments, "O!y:paths_expand", module_of(module)->engine_type, &engine,
-                          &path) ||
+    if (!PyArg_ParseTuple(arguments, "O!y|p:paths_expand", module_of(module)->engine_type, &engine,
+                          &path, &no_links) ||
         !stk_py_gate_enter(&engine->gate, "engine")) {
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS status =
-        stoker_paths_expand(engine->engine, path, &names, &count, &error);
+    Py_BEGIN_ALLOW_THREADS status = (no_links ? stoker_paths_expand_no_links : stoker_paths_expand)(
+        engine->engine, path, &names, &count, &error);
     Py_END_ALLOW_THREADS stk_py_engine_leave(engine);
     if (status < 0) {
         return stk_py_raise(status, &error);

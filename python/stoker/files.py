@@ -459,11 +459,14 @@ def _native(path: Any) -> bytes:
     return fsspec_source.native(paths_of(path)[0])
 
 
-def _matched(native: _stoker.Engine, path: bytes) -> tuple[bool, list[bytes]]:
-    """True and its matches for a pattern; else False and the path."""
+def _matched(
+    native: _stoker.Engine, path: bytes, no_links: bool = False
+) -> tuple[bool, list[bytes]]:
+    """True and its matches for a pattern; else False and the path. no_links: wildcards do not enter
+    links to folders."""
     if not any(sign in path for sign in b"{*?["):
         return False, [path]
-    return interruptible(lambda: _stoker.paths_expand(native, path))
+    return interruptible(lambda: _stoker.paths_expand(native, path, no_links))
 
 
 def _there(native: _stoker.Engine, path: bytes) -> tuple[bool, list[bytes]]:
@@ -493,7 +496,7 @@ def _matches(
     """Expands braces and globs. exact: each match must be a file's name."""
     found: list[bytes] = []
     for path in paths:
-        pattern, names = _matched(native, path)
+        pattern, names = _matched(native, path, True)
         if pattern and exact:
             raise ArgumentError(
                 f"no file has the name {fsspec_source.shown(path)!r}, which is a pattern", where,

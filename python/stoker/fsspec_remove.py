@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat as stat_module
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -51,6 +52,13 @@ class _Remove(_Job):
     def plan(self, client: fsspec_source.Client) -> None:
         for alias in self.names:
             system, path = self.writable(client, alias)
+            if self._is_link(system, path, alias):
+                if alias.endswith("/"):
+                    raise _error(errno.ENOTDIR, "this is a symbolic link, not a folder", alias,
+                                 "remove the link by its name without the final '/'")
+                if self.age_s is None:
+                    self._put(alias, True)
+                continue
             there = self.info(system, path, alias)
             if there is None:
                 raise _error(errno.ENOENT, "no file has this name", alias,
@@ -63,6 +71,19 @@ class _Remove(_Job):
             else:
                 self._plan_folder(client, alias, 0)
 
+    def _is_link(self, system: Any, path: str, alias: str) -> bool:
+        """True for a symbolic link, also to a folder or to nothing: its target is never removed."""
+        lstat = getattr(getattr(system, "ftp", None), "lstat", None)
+        with self.step(alias):
+            if lstat is not None:  # paramiko
+                with suppress(FileNotFoundError):
+                    return stat_module.S_ISLNK(lstat(path.rstrip("/") or "/").st_mode or 0)
+                return False
+            with suppress(FileNotFoundError, NotADirectoryError):
+                entry = system.info(path)
+                return entry.get("type") == "link" or bool(entry.get("islink"))
+        return False
+
     def _put(self, alias: str, link: bool = False) -> None:
         self.count(files=1)
         self.put(_Item(b"", alias, link=link))
@@ -73,6 +94,8 @@ class _Remove(_Job):
         if depth > _DEPTH_MAX:
             raise LimitError("folders are nested too deep", repr(alias),
                              f"remove folders of at most {_DEPTH_MAX} levels")
+        if self._is_link(system, path, alias):  # another process replaced the folder by a link
+            return self._put(alias, True)
         self.folders.append(alias)
         with self.step(alias):
             entries = _entries(system, path)

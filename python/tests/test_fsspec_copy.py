@@ -185,6 +185,21 @@ def test_links_are_never_followed(sftp, tmp_path, engine):  # noqa: F811
     assert not (tmp_path / "in").exists() and below(tmp_path / "out") == {"kept": b"kept"}
 
 
+def test_rm_of_a_link_removes_the_link(sftp, tmp_path, engine):  # noqa: F811
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/kept").write_bytes(b"kept")
+    for name, target in (("folder", "out"), ("file", "out/kept"), ("gone", "none")):
+        (tmp_path / name).symlink_to(target)
+        assert stoker.rm(f"{sftp.url}{tmp_path}/{name}", recursive=True,
+                         engine=engine).files_removed == 1
+        assert not os.path.lexists(tmp_path / name)
+    (tmp_path / "folder").symlink_to("out")
+    with pytest.raises(OSError, match="symbolic link"):
+        stoker.rm(f"{sftp.url}{tmp_path}/folder/", recursive=True, engine=engine)
+    stoker.rm(f"{sftp.url}{tmp_path}/fold*", recursive=True, engine=engine)
+    assert below(tmp_path / "out") == {"kept": b"kept"}
+
+
 def test_sync_removes_nothing_in_doubt(memory, tree, tmp_path, engine):
     def put():
         for name in ("a", "sub/b", "sub/deep/c"):

@@ -207,19 +207,50 @@ int stk_io_create(struct stk_io *io, const char *path, bool exclusive, struct st
 }
 
 int stk_io_open_exclusive(struct stk_io *io, const char *path, struct stk_output **out_out,
-                          uint64_t *bytes, struct stoker_error *error)
+                          uint32_t mode, uint64_t *bytes, struct stoker_error *error)
 {
     if (!io->table->write->open_exclusive) {
         *bytes = 0; /* only one process uses a simulated file system, and it starts empty */
         return io->table->write->create(io, path, false, out_out, error);
     }
-    return io->table->write->open_exclusive(io, path, out_out, bytes, error);
+    return io->table->write->open_exclusive(io, path, out_out, mode, bytes, error);
+}
+
+int stk_io_set_attributes(struct stk_io *io, struct stk_output *out, uint32_t mode,
+                          const uint64_t *mtime_ns, struct stoker_error *error)
+{
+    return io->table->write->set_attributes
+               ? io->table->write->set_attributes(io, out, mode, mtime_ns, error)
+               : 0;
+}
+
+int stk_io_remove_tree(struct stk_io *io, const char *path, const struct stk_tree_removal *how,
+                       struct stoker_error *error)
+{
+    return io->table->write->remove_tree
+               ? io->table->write->remove_tree(io, path, how, error)
+               : stk_fail_errno(error, ENOSYS, "this file system cannot remove folders",
+                                "remove the files one by one", "'%.400s'", path);
+}
+
+int stk_io_remove_below(struct stk_io *io, const char *root, const char *name,
+                        struct stoker_error *error)
+{
+    return io->table->write->remove_below
+               ? io->table->write->remove_below(io, root, name, error)
+               : stk_fail_errno(error, ENOSYS, "this file system cannot remove files below folders",
+                                "remove the files one by one", "'%.400s'", root);
 }
 
 int stk_io_resolve(struct stk_io *io, const char *path, char *real, size_t real_bytes)
 {
     return io->table->write->resolve ? io->table->write->resolve(io, path, real, real_bytes)
                                      : -ENOSYS;
+}
+
+bool stk_io_is_link(struct stk_io *io, const char *path)
+{
+    return io->table->write && io->table->write->is_link && io->table->write->is_link(io, path);
 }
 
 int stk_io_append(struct stk_io *io, const char *path, struct stk_output **out_out,

@@ -47,6 +47,10 @@ struct stk_stat {
     uint64_t bytes, mtime_ns, device, inode;
     uint32_t kind;    /* enum stk_entry_kind */
     uint64_t version; /* of an object: a hash of its ETag; 0: unknown */
+    /* Of a local file: its last change of any kind, which no program can set, and its permissions
+     * (0777 of st_mode); else 0. */
+    uint64_t ctime_ns;
+    uint32_t mode;
 };
 
 /* The mount of a file whose reads may each need a network round trip. */

@@ -14,6 +14,17 @@
 struct stk_output;    /* a file that is written */
 struct stk_file_lock; /* an exclusive lock with a name */
 
+/* How stk_io_remove_tree removes. */
+struct stk_tree_removal {
+    void *context;
+    /* Called before a file, link or special file is removed. name: below the path; "" for the path
+     * itself. Returns 1: it is removed; 0: it stays, and so do the folders above it; a status
+     * below 0 ends the removal. */
+    int (*visit)(void *context, const char *name);
+    void (*removed)(void *context); /* called after each that was removed */
+    bool folders;                   /* false: fails with -EISDIR if the path is a folder */
+};
+
 /* The table behind the functions below; struct stk_io_table points to it. */
 struct stk_write_table {
     int (*create)(struct stk_io *io, const char *path, bool exclusive, struct stk_output **out_out,
@@ -38,12 +49,19 @@ struct stk_write_table {
                     struct stoker_error *error);
     /* The simulated file system has none of these. */
     int (*open_exclusive)(struct stk_io *io, const char *path, struct stk_output **out_out,
-                          uint64_t *bytes, struct stoker_error *error);
+                          uint32_t mode, uint64_t *bytes, struct stoker_error *error);
     int (*resolve)(struct stk_io *io, const char *path, char *real, size_t real_bytes);
     int (*write_at)(struct stk_io *io, struct stk_output *out, uint64_t offset, const void *data,
                     size_t bytes, struct stoker_error *error);
     int (*reserve)(struct stk_io *io, struct stk_output *out, uint64_t bytes,
                    struct stoker_error *error); /* NULL: nothing to do */
+    int (*remove_tree)(struct stk_io *io, const char *path, const struct stk_tree_removal *how,
+                       struct stoker_error *error);
+    int (*remove_below)(struct stk_io *io, const char *root, const char *name,
+                        struct stoker_error *error);
+    bool (*is_link)(struct stk_io *io, const char *path);
+    int (*set_attributes)(struct stk_io *io, struct stk_output *out, uint32_t mode,
+                          const uint64_t *mtime_ns, struct stoker_error *error);
 };
 
 /* Creates a file with mode 0666 less the umask. exclusive: fails with -EEXIST if the path exists;
@@ -56,12 +74,17 @@ int stk_io_create(struct stk_io *io, const char *path, bool exclusive, struct st
 #define STK_LINE_BYTES_MAX 65536u
 int stk_io_append(struct stk_io *io, const char *path, struct stk_output **out_out,
                   struct stoker_error *error);
-/* Opens the file of an earlier run, or creates it as create does, with an exclusive lock: a second
- * writer gets -EBUSY. *bytes: the size of the file; truncate removes the rest. close_output
- * releases the lock, so rename before it; so does the end of the process. See stk_io_lock for its
- * scope. */
+/* Opens the file of an earlier run, or creates it, with an exclusive lock: a second writer gets
+ * -EBUSY. mode: of a file that it creates, less the umask; 0: 0666. The owner can always read and
+ * write it. Of an existing file, permissions that mode lacks are removed. *bytes: the size of the
+ * file; truncate removes the rest. close_output releases the lock, so rename before it; so does
+ * the end of the process. See stk_io_lock for its scope. */
 int stk_io_open_exclusive(struct stk_io *io, const char *path, struct stk_output **out_out,
-                          uint64_t *bytes, struct stoker_error *error);
+                          uint32_t mode, uint64_t *bytes, struct stoker_error *error);
+/* Sets the permissions (0: they stay) and the time of the last change (NULL: it stays) of a created
+ * file, after the last write. A file system that has none of these ignores it. */
+int stk_io_set_attributes(struct stk_io *io, struct stk_output *out, uint32_t mode,
+                          const uint64_t *mtime_ns, struct stoker_error *error);
 /* Writes all bytes, or fails. After a failure, each write or sync returns the same error again, so
  * that no sync hides a lost write: the output can only be closed. */
 int stk_io_write(struct stk_io *io, struct stk_output *out, const void *data, size_t bytes,
@@ -97,8 +120,20 @@ int stk_io_make_directory(struct stk_io *io, const char *path, bool exclusive,
                           struct stoker_error *error);
 /* Removes a file, a link (not its target) or an empty directory. Returns 0 if it does not exist. */
 int stk_io_remove(struct stk_io *io, const char *path, struct stoker_error *error);
+/* Removes a file, a link or a folder with everything below it, by directory descriptors: nothing is
+ * removed through a symbolic link, also if another process puts one in while this runs. Only links
+ * in the folder of `path` are followed, not its last component. Returns -ENOENT if the path does
+ * not exist; STOKER_ERROR_ARGUMENT for "/", "." and ".."; -ENOTDIR for a link with a final '/'. */
+int stk_io_remove_tree(struct stk_io *io, const char *path, const struct stk_tree_removal *how,
+                       struct stoker_error *error);
+/* Removes the file or link `name` below the folder root; no component of name may be a link.
+ * Returns 0 if it does not exist. */
+int stk_io_remove_below(struct stk_io *io, const char *root, const char *name,
+                        struct stoker_error *error);
 /* Resolves links, "." and ".." of an existing path. Returns 0 or -errno. */
 int stk_io_resolve(struct stk_io *io, const char *path, char *real, size_t real_bytes);
+/* Returns true if the last component of a local path is a symbolic link, also one to nothing. */
+bool stk_io_is_link(struct stk_io *io, const char *path);
 /* Makes the names in a directory durable. */
 int stk_io_sync_directory(struct stk_io *io, const char *path, struct stoker_error *error);
 

@@ -145,6 +145,13 @@ void stk_thread_queue_wake(struct stk_io *io, struct stk_queue *queue);
 /* posix_write.c: files that are written; for both backends. */
 extern const struct stk_write_table stk_posix_write_table;
 
+/* remove_tree.c: see stk_io_remove_tree and stk_io_remove_below (io/write.h). */
+struct stk_tree_removal;
+int stk_posix_remove_tree(struct stk_io *io, const char *path, const struct stk_tree_removal *how,
+                          struct stoker_error *error);
+int stk_posix_remove_below(struct stk_io *io, const char *root, const char *name,
+                           struct stoker_error *error);
+
 /* local_path.c: opens a path if it is on a local mount, without leaving the mount. Returns a
  * descriptor or -errno; -EXDEV: the path may be on a network mount, so open it on a pool thread. */
 int stk_local_paths_open(struct stk_local_paths **paths_out, struct stk_thread_pool *calls);

@@ -118,6 +118,8 @@ void stk_posix_stat_convert(const struct stat *from, struct stk_stat *to)
         .device = from->st_dev,
         .inode = from->st_ino,
         .kind = stk_posix_entry_kind(from),
+        .ctime_ns = (uint64_t)from->st_ctim.tv_sec * NANOSECONDS + (uint64_t)from->st_ctim.tv_nsec,
+        .mode = from->st_mode & 0777,
     };
 }
 

@@ -49,7 +49,7 @@ static int sync_fd(int fd, bool data_only);
 static int rename_fresh(const char *from, const char *to);
 static int rename_checked(const char *from, const char *to);
 static int open_lock(const char *path);
-static int open_regular(const char *path, int access);
+static int open_regular(const char *path, int access, mode_t mode);
 static int hold(int fd, const char *path);
 static int take_lock(int fd, const char *path);
 static void read_holder(int fd, char text[LOCK_TEXT_BYTES]);
@@ -106,9 +106,18 @@ static int append(struct stk_io *io, const char *path, struct stk_output **out_o
     return out ? out_give(out, open_lines(path), out_out, error) : -ENOMEM;
 }
 
-static int claim(struct stk_io *io, const char *path, struct stk_output **out_out, uint64_t *bytes,
-                 struct stoker_error *error)
+/* Removes permissions of a file of an earlier run that the new one must not have. */
+static int narrow(int fd, const struct stat *found, mode_t mode)
 {
+    mode_t now = found->st_mode & 0777;
+
+    return (now & ~mode) && fchmod(fd, now & mode) < 0 ? -errno : 0;
+}
+
+static int claim(struct stk_io *io, const char *path, struct stk_output **out_out, uint32_t mode,
+                 uint64_t *bytes, struct stoker_error *error)
+{
+    mode_t wanted = mode ? (mode & 0777) | S_IRUSR | S_IWUSR : 0666;
     struct out *out = out_new(path, error);
     struct stat found;
     int fd = -EAGAIN;
@@ -118,11 +127,12 @@ static int claim(struct stk_io *io, const char *path, struct stk_output **out_ou
         return -ENOMEM;
     }
     for (uint32_t i = 0; fd == -EAGAIN && i < LOCK_TRIES; i++) {
-        fd = open_regular(path, O_WRONLY | O_CREAT);
+        fd = open_regular(path, O_WRONLY | O_CREAT, wanted);
         if (fd >= 0) {
             int status = hold(fd, path);
 
             status = status == 0 && fstat(fd, &found) < 0 ? -errno : status;
+            status = status == 0 && mode ? narrow(fd, &found, wanted) : status;
             if (status < 0) {
                 close(fd);
                 fd = status;
@@ -154,6 +164,14 @@ static int resolve(struct stk_io *io, const char *path, char *real, size_t real_
     }
     memcpy(real, found, strlen(found) + 1);
     return 0;
+}
+
+static bool is_link(struct stk_io *io, const char *path)
+{
+    struct stat stat;
+
+    (void)io;
+    return lstat(path, &stat) == 0 && S_ISLNK(stat.st_mode);
 }
 
 static int write_out(struct stk_io *io, struct stk_output *opaque, const void *data, size_t bytes,
@@ -248,6 +266,29 @@ static int cut_out(struct stk_io *io, struct stk_output *opaque, uint64_t bytes,
     out->started = stk_min(out->started, bytes);
     return out->failure == 0 ? 0
                              : fail_path(error, -out->failure, "cannot cut the file", out->path);
+}
+
+static int set_attributes(struct stk_io *io, struct stk_output *opaque, uint32_t mode,
+                          const uint64_t *mtime_ns, struct stoker_error *error)
+{
+    struct out *out = out_of(opaque);
+    struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}};
+
+    (void)io;
+    if (out->failure == 0 && mode && fchmod(out->fd, mode & 0777) < 0 && errno != ENOSYS &&
+        errno != EOPNOTSUPP && errno != EPERM) { /* EPERM: a file system without permissions */
+        out->failure = -errno;
+    }
+    if (out->failure == 0 && mtime_ns) {
+        int64_t seconds = (int64_t)*mtime_ns / 1000000000, rest = (int64_t)*mtime_ns % 1000000000;
+
+        times[1].tv_sec = seconds - (rest < 0);
+        times[1].tv_nsec = rest + (rest < 0 ? 1000000000 : 0);
+        (void)futimens(out->fd, times); /* without it the file only counts as changed later */
+    }
+    return out->failure == 0 ? 0
+                             : fail_path(error, -out->failure,
+                                         "cannot set the permissions of the file", out->path);
 }
 
 /* After a failed sync Linux marks the lost pages as clean, and the next sync would succeed
@@ -403,9 +444,27 @@ static void unlock(struct stk_io *io, struct stk_file_lock *opaque)
 }
 
 const struct stk_write_table stk_posix_write_table = {
-    create,         write_out,   sync_out,       close_out, rename_path, link_path,
-    make_directory, remove_path, sync_directory, append,    lock,        unlock,
-    cut_out,        claim,       resolve,        write_at,  reserve,
+    .create = create,
+    .write = write_out,
+    .sync_output = sync_out,
+    .close_output = close_out,
+    .rename = rename_path,
+    .link = link_path,
+    .make_directory = make_directory,
+    .remove = remove_path,
+    .sync_directory = sync_directory,
+    .append = append,
+    .lock = lock,
+    .unlock = unlock,
+    .truncate = cut_out,
+    .open_exclusive = claim,
+    .resolve = resolve,
+    .remove_tree = stk_posix_remove_tree,
+    .remove_below = stk_posix_remove_below,
+    .set_attributes = set_attributes,
+    .is_link = is_link,
+    .write_at = write_at,
+    .reserve = reserve,
 };
 
 static int fail_path(struct stoker_error *error, int number, const char *what, const char *path)
@@ -541,13 +600,13 @@ static int open_lines(const char *path)
 }
 
 /* Opens a file; with O_CREAT, creates a missing one. Returns a descriptor or -errno. */
-static int open_regular(const char *path, int access)
+static int open_regular(const char *path, int access, mode_t mode)
 {
     int flags = O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, fd;
     struct stat found;
 
     do {
-        fd = open(path, access | flags, 0666);
+        fd = open(path, access | flags, mode);
     } while (fd < 0 && errno == EINTR);
     if (fd < 0) {
         return -errno;
@@ -562,10 +621,10 @@ static int open_regular(const char *path, int access)
 /* A lock file that a killed process of another user left is opened read-only. */
 static int open_lock(const char *path)
 {
-    int fd = open_regular(path, O_RDWR | O_CREAT);
+    int fd = open_regular(path, O_RDWR | O_CREAT, 0666);
 
     if (fd == -EACCES) {
-        fd = open_regular(path, O_RDONLY);
+        fd = open_regular(path, O_RDONLY, 0);
         fd = fd == -ENOENT ? -EACCES : fd;
     }
     return fd;

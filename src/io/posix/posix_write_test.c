@@ -332,27 +332,27 @@ static void test_claim(void)
     struct stk_output *first = NULL, *second = NULL;
     uint64_t bytes = 1;
 
-    T_EQ("claim", stk_io_open_exclusive(io, below("part"), &first, &bytes, NULL), 0);
+    T_EQ("claim", stk_io_open_exclusive(io, below("part"), &first, 0, &bytes, NULL), 0);
     T_EQ("new", bytes, 0);
     T_EQ("claim", stk_io_write(io, first, "0123456789", 10, NULL), 0);
-    T_EQ("held", stk_io_open_exclusive(io, below("part"), &second, &bytes, &error), -EBUSY);
+    T_EQ("held", stk_io_open_exclusive(io, below("part"), &second, 0, &bytes, &error), -EBUSY);
     T_TRUE("held", strstr(error.what, "another process") && strstr(error.where, "/part'"));
     T_EQ("held", bytes_of("part"), 10);
     stk_io_close_output(io, first);
-    T_EQ("left", stk_io_open_exclusive(io, below("part"), &first, &bytes, NULL), 0);
+    T_EQ("left", stk_io_open_exclusive(io, below("part"), &first, 0, &bytes, NULL), 0);
     T_EQ("left", bytes, 10);
     T_EQ("left", stk_io_truncate(io, first, 4, NULL), 0);
     T_EQ("left", stk_io_write(io, first, "!", 1, NULL), 0);
     T_EQ("left", bytes_of("part"), 5);
     T_EQ("renamed", stk_io_rename(io, below("part"), below("whole"), false, NULL), 0);
-    T_EQ("renamed", stk_io_open_exclusive(io, below("part"), &second, &bytes, NULL), 0);
+    T_EQ("renamed", stk_io_open_exclusive(io, below("part"), &second, 0, &bytes, NULL), 0);
     T_EQ("a new one", bytes, 0);
     T_EQ("the old one", bytes_of("whole"), 5);
     stk_io_close_output(io, first);
     stk_io_close_output(io, second);
     T_EQ("a link", symlink("whole", below("link")), 0);
-    T_EQ("a link", stk_io_open_exclusive(io, below("link"), &first, &bytes, &error), -ELOOP);
-    T_EQ("a folder", stk_io_open_exclusive(io, below("full"), &first, &bytes, &error), -EISDIR);
+    T_EQ("a link", stk_io_open_exclusive(io, below("link"), &first, 0, &bytes, &error), -ELOOP);
+    T_EQ("a folder", stk_io_open_exclusive(io, below("full"), &first, 0, &bytes, &error), -EISDIR);
     T_EQ("tear down", unlink(below("part")) + unlink(below("whole")) + unlink(below("link")), 0);
 }
 

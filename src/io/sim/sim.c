@@ -62,7 +62,11 @@ static bool matches(const struct stk_sim_rule_state *rule, const struct stk_sim_
 
 static void stat_fill(const struct stk_sim_node *node, struct stk_stat *stat)
 {
-    *stat = (struct stk_stat){node->bytes, node->mtime_ns, 1, node->inode, node->kind, 0};
+    *stat = (struct stk_stat){.bytes = node->bytes,
+                              .mtime_ns = node->mtime_ns,
+                              .device = 1,
+                              .inode = node->inode,
+                              .kind = node->kind};
 }
 
 int stk_sim_add(struct stk_io *io, const char *path, const void *data, size_t bytes)

@@ -300,9 +300,21 @@ static int sim_resolve(struct stk_io *io, const char *path, char *real, size_t r
 }
 
 const struct stk_write_table stk_sim_write_table = {
-    create,          write_output, sync_output,    close_output, rename_path, link_path,
-    make_directory,  remove_path,  sync_directory, append,       lock,        unlock,
-    truncate_output, NULL,         sim_resolve,    write_at,     NULL,
+    .create = create,
+    .write = write_output,
+    .sync_output = sync_output,
+    .close_output = close_output,
+    .rename = rename_path,
+    .link = link_path,
+    .make_directory = make_directory,
+    .remove = remove_path,
+    .sync_directory = sync_directory,
+    .append = append,
+    .lock = lock,
+    .unlock = unlock,
+    .truncate = truncate_output,
+    .resolve = sim_resolve,
+    .write_at = write_at,
 };
 
 uint64_t stk_sim_calls(struct stk_io *io)

@@ -284,7 +284,7 @@ static int find_objects(struct bench *bench)
     struct stoker_error error = {0};
     struct path_args expanded;
     uint32_t count = 0;
-    int status = path_args_expand(&expanded, bench->engine, &source, 1);
+    int status = path_args_expand(&expanded, bench->engine, &source, 1, false);
 
     for (size_t i = 0; i < expanded.count && status == EXIT_FINE && count < OBJECTS_MAX; i++) {
         status = add_objects(bench, expanded.paths[i], names, &count);

@@ -167,7 +167,7 @@ static int name_sources(struct args *args, struct stoker_engine *engine,
     if (options->unfinished_uploads) {
         return EXIT_FINE;
     }
-    status = path_args_expand(&expanded, engine, options->sources, options->source_count);
+    status = path_args_expand(&expanded, engine, options->sources, options->source_count, true);
     if (status == EXIT_FINE && options->kind == STOKER_REMOVE && expanded.pattern &&
         !options->recursive) {
         status = confirm_removal(args, "what matches:", expanded.paths, expanded.count);

@@ -32,7 +32,7 @@ static bool add(const char *names, size_t count)
 }
 
 int path_args_expand(struct path_args *expanded, struct stoker_engine *engine,
-                     const char *const *words, size_t count)
+                     const char *const *words, size_t count, bool no_links)
 {
     *expanded = (struct path_args){.paths = words, .count = count};
     all.count = 0;
@@ -40,7 +40,8 @@ int path_args_expand(struct path_args *expanded, struct stoker_engine *engine,
         struct stoker_error error = {0};
         char *names = NULL;
         size_t found = 0;
-        int status = stoker_paths_expand(engine, words[i], &names, &found, &error);
+        int status = (no_links ? stoker_paths_expand_no_links
+                               : stoker_paths_expand)(engine, words[i], &names, &found, &error);
 
         if (status < 0) {
             return term_error(status, &error);
@@ -63,7 +64,7 @@ int path_args_expand(struct path_args *expanded, struct stoker_engine *engine,
 int path_args_expand_all(struct args *args, struct stoker_engine *engine)
 {
     struct path_args expanded;
-    int status = path_args_expand(&expanded, engine, args->paths, args->path_count);
+    int status = path_args_expand(&expanded, engine, args->paths, args->path_count, false);
 
     if (status == EXIT_FINE) {
         args->paths = expanded.paths;

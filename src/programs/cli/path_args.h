@@ -17,9 +17,9 @@ struct path_args {
     bool pattern; /* a word was a pattern */
 };
 
-/* Expands words. Returns an exit status. */
+/* Expands words. no_links: wildcards do not enter links to folders. Returns an exit status. */
 int path_args_expand(struct path_args *expanded, struct stoker_engine *engine,
-                     const char *const *words, size_t count);
+                     const char *const *words, size_t count, bool no_links);
 /* Expands all paths of a command in place. Returns an exit status. */
 int path_args_expand_all(struct args *args, struct stoker_engine *engine);
 

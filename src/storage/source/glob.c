@@ -1,4 +1,5 @@
 /* Globs, by listings of io/io.h. */
+#include "io/write.h"
 #include "storage/source/path_list.h"
 
 #include "base/text/utf8.h"
@@ -13,6 +14,8 @@ struct glob {
     struct stoker_error *error;
     const char *pattern;
     bool folders_only;
+    bool no_links;       /* of wildcards: links to folders match, but are not entered */
+    bool matched;        /* a wildcard is in the prefix */
     char path[PATH_MAX]; /* the prefix matched so far */
     size_t bytes;
     struct {
@@ -31,13 +34,15 @@ static int push(struct glob *glob, const char *name, size_t bytes, size_t *befor
 static void pop(struct glob *glob, size_t before);
 static int add(struct glob *glob);
 static int add_listed(struct glob *glob, const struct stk_entry *entry);
+static bool is_barrier(struct glob *glob, const char *rest);
 static bool bracket(const char **pattern, const char *end, uint32_t letter, bool *matches_out);
 static uint32_t letter_at(const char **cursor, const char *end);
 
-int stk_glob(struct stk_io *io, const char *pattern, struct stk_path_list *names,
+int stk_glob(struct stk_io *io, const char *pattern, bool no_links, struct stk_path_list *names,
              struct stoker_error *error)
 {
-    struct glob glob = {.io = io, .names = names, .error = error, .pattern = pattern};
+    struct glob glob = {
+        .io = io, .names = names, .error = error, .pattern = pattern, .no_links = no_links};
     uint64_t before = names->count;
     size_t bytes = strlen(pattern);
     char copy[PATH_MAX];
@@ -143,10 +148,18 @@ static int expand(struct glob *glob, const char *rest, int depth)
     }
     status = push(glob, part, part_bytes, &before);
     if (status == 0) {
-        status = expand(glob, next, depth);
+        if (!is_barrier(glob, next)) {
+            status = expand(glob, next, depth);
+        }
         pop(glob, before);
     }
     return status;
+}
+
+/* Returns true if the path, which a wildcard found, is a link that must not be entered. */
+static bool is_barrier(struct glob *glob, const char *rest)
+{
+    return glob->no_links && glob->matched && rest[0] && stk_io_is_link(glob->io, glob->path);
 }
 
 static int expand_part(struct glob *glob, const char *part, size_t part_bytes, const char *rest,
@@ -154,12 +167,15 @@ static int expand_part(struct glob *glob, const char *part, size_t part_bytes, c
 {
     struct stk_listing listing = {0};
     int status = list_here(glob, &listing);
+    bool matched = glob->matched;
 
+    glob->matched = true;
     for (size_t i = 0; status == 0 && i < listing.count; i++) {
         const struct stk_entry *entry = &listing.entries[i];
         size_t before;
 
         if ((rest[0] && entry->kind != STK_ENTRY_DIRECTORY) ||
+            (rest[0] && glob->no_links && entry->link) ||
             !stk_glob_match(part, part_bytes, entry->name)) {
             continue;
         }
@@ -169,6 +185,7 @@ static int expand_part(struct glob *glob, const char *part, size_t part_bytes, c
             pop(glob, before);
         }
     }
+    glob->matched = matched;
     stk_listing_free(&listing);
     return status;
 }
@@ -177,8 +194,11 @@ static int expand_part(struct glob *glob, const char *part, size_t part_bytes, c
 static int expand_deep(struct glob *glob, const char *stars, const char *rest, int depth)
 {
     struct stk_listing listing = {0};
-    int status = rest[0] ? expand(glob, rest, depth) : 0;
+    bool matched = glob->matched;
+    int status;
 
+    glob->matched = true;
+    status = rest[0] ? expand(glob, rest, depth) : 0;
     if (status == 0) {
         status = list_here(glob, &listing);
     }
@@ -187,6 +207,9 @@ static int expand_deep(struct glob *glob, const char *stars, const char *rest, i
         size_t before;
 
         if (entry->name[0] == '.') {
+            continue;
+        }
+        if (entry->kind == STK_ENTRY_DIRECTORY && glob->no_links && entry->link) {
             continue;
         }
         if (entry->kind == STK_ENTRY_DIRECTORY) {
@@ -199,6 +222,7 @@ static int expand_deep(struct glob *glob, const char *stars, const char *rest, i
             }
         }
     }
+    glob->matched = matched;
     stk_listing_free(&listing);
     return status;
 }
@@ -280,12 +304,12 @@ static int add(struct glob *glob)
 }
 
 /* Adds an entry of a listing. Objects need no further request; a local entry may be a dangling
- * link. */
+ * link, which only no_links reports. */
 static int add_listed(struct glob *glob, const struct stk_entry *entry)
 {
     int status = 0;
 
-    if (!stk_io_is_url(glob->path)) {
+    if (!stk_io_is_url(glob->path) && !(glob->no_links && entry->link && !glob->folders_only)) {
         return add(glob);
     }
     if (!glob->folders_only || entry->kind == STK_ENTRY_DIRECTORY) {

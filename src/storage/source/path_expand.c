@@ -3,6 +3,7 @@
 
 #include "base/crypto/secret_memory.h"
 #include "base/mem.h"
+#include "io/write.h"
 #include "storage/url/url_alias.h"
 #include "storage/vfs/vfs.h"
 
@@ -95,7 +96,7 @@ static int is_there(struct stk_io *io, const char *path, struct stoker_error *er
     struct stk_stat stat = {0};
     int status = has_host_braces(path) ? -ENOENT : stk_io_stat_path(io, path, &stat, error);
 
-    if (status == 0) {
+    if (status == 0 || stk_io_is_link(io, path)) { /* a link to nothing has this name, too */
         return 1;
     }
     if (status == -ENOENT || status == -ENOTDIR || stk_path_is_http(path) ||
@@ -106,8 +107,8 @@ static int is_there(struct stk_io *io, const char *path, struct stoker_error *er
     return status;
 }
 
-static int add_matches(struct stk_io *io, const char *name, struct stk_path_list *names,
-                       struct stoker_error *error)
+static int add_matches(struct stk_io *io, const char *name, bool no_links,
+                       struct stk_path_list *names, struct stoker_error *error)
 {
     uint64_t before = names->count;
     int status;
@@ -116,7 +117,7 @@ static int add_matches(struct stk_io *io, const char *name, struct stk_path_list
         status = stk_path_list_add(names, name, strlen(name));
         return status < 0 ? stk_path_list_fail(error, status, name) : 0;
     }
-    status = stk_glob(io, name, names, error);
+    status = stk_glob(io, name, no_links, names, error);
     if (status == 0 && names->count == before) {
         status = stk_fail(error, STOKER_ERROR_EMPTY, "no path matches the glob",
                           "check it with ls; a relative one starts at the working directory",
@@ -145,8 +146,8 @@ static int copy_paths(const struct stk_path_list *names, char **text_out, size_t
     return 0;
 }
 
-int stk_source_expand(struct stk_io *io, const char *path, char **text_out, size_t *count_out,
-                      struct stoker_error *error)
+int stk_source_expand(struct stk_io *io, const char *path, bool no_links, char **text_out,
+                      size_t *count_out, struct stoker_error *error)
 {
     struct stk_path_list names = {0};
     char *text = NULL;
@@ -162,7 +163,7 @@ int stk_source_expand(struct stk_io *io, const char *path, char **text_out, size
     if (!pattern) {
         status = stk_path_list_add(&names, path, strlen(path));
     } else if (!braces) {
-        status = add_matches(io, path, &names, error);
+        status = add_matches(io, path, no_links, &names, error);
     } else {
         status = stk_path_list_expand_braces(path, &text, &count, error);
         if (status == 0 && !has_glob(path)) {
@@ -170,7 +171,7 @@ int stk_source_expand(struct stk_io *io, const char *path, char **text_out, size
         }
     }
     for (const char *name = text; status == 0 && count > 0; count--) {
-        status = add_matches(io, name, &names, error);
+        status = add_matches(io, name, no_links, &names, error);
         name += strlen(name) + 1;
     }
     if (status == 0 && copy_paths(&names, text_out, count_out) < 0) {

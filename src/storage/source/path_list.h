@@ -66,8 +66,9 @@ int stk_braces_expand_max(const char *pattern, uint64_t count_max, char **text_o
                           size_t *count_out, struct stoker_error *error);
 
 /* glob.c: adds the paths that exist and match, sorted: * ? [a-z] [!a-z] within a name, ** for
- * any number of folders. Only a pattern that begins with '.' matches a name that does. */
-int stk_glob(struct stk_io *io, const char *pattern, struct stk_path_list *names,
+ * any number of folders. Only a pattern that begins with '.' matches a name that does. no_links:
+ * wildcards match links, but do not enter those to folders. */
+int stk_glob(struct stk_io *io, const char *pattern, bool no_links, struct stk_path_list *names,
              struct stoker_error *error);
 bool stk_glob_has_magic(const char *pattern);
 /* Matches one name against one part of a pattern. Pure. */

@@ -131,7 +131,7 @@ static int list_name(struct listing *listing, const char *name)
     if (!stk_glob_has_magic(name) || stk_io_stat_path(listing->io, name, &stat, NULL) == 0) {
         return list_path(listing, name);
     }
-    status = stk_glob(listing->io, name, &found, listing->error);
+    status = stk_glob(listing->io, name, false, &found, listing->error);
     if (status == 0 && found.count == 0) {
         status = stk_fail(listing->error, STOKER_ERROR_EMPTY, "no path matches the glob",
                           "check it with ls; a relative one starts at the working directory",

@@ -44,9 +44,9 @@ void stk_source_files_deinit(struct stk_source_files *objects); /* may be zeroed
 /* Expands a path. Returns 0 and the path itself if a file has exactly this name or it is no
  * pattern; else 1 and the matches of its braces and globs, in that order. In http(s):// URLs only
  * braces are expanded. Gives *text_out: paths, NUL-ended, one after the other. Returns EMPTY if a
- * glob matches nothing. */
-int stk_source_expand(struct stk_io *io, const char *path, char **text_out, size_t *count_out,
-                      struct stoker_error *error);
+ * glob matches nothing. no_links: see stk_glob. */
+int stk_source_expand(struct stk_io *io, const char *path, bool no_links, char **text_out,
+                      size_t *count_out, struct stoker_error *error);
 
 /* "a{000..002}b{x,y}" -> names; leading zeros kept; at most STK_SOURCE_BRACES_MAX. Gives
  * *text_out: NUL-ended names one after the other. Pure. */

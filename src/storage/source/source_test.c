@@ -2,7 +2,8 @@
  * read, in their order; what cannot be read is a typed error that says where.
  * Method: tables of patterns with the names they stand for; simulated folders (links, loops and
  * folders that even root cannot read) with the paths written out by hand in the order of
- * torchvision's make_dataset; and one real folder, listed by Python's os.walk as oracle. */
+ * torchvision's make_dataset; and one real folder, listed by Python's os.walk as oracle. Covers
+ * glob.c; what it does with links: python/tests/test_copy_safety.py. */
 #include "storage/source/source.h"
 
 #include "base/mem.h"
@@ -460,7 +461,7 @@ static void test_store_globs(void)
         char got[256] = "";
 
         asked = 0;
-        T_EQ(rows[i].pattern, stk_glob(&io, rows[i].pattern, &names, &error), 0);
+        T_EQ(rows[i].pattern, stk_glob(&io, rows[i].pattern, false, &names, &error), 0);
         for (uint64_t j = 0; j < names.count; j++) {
             snprintf(got + strlen(got), sizeof got - strlen(got), "%s%s", j ? " " : "",
                      stk_path_list_get(&names, j));

@@ -119,17 +119,44 @@ static int truncate_output(struct stk_io *io, struct stk_output *out, uint64_t b
 }
 
 static int open_exclusive(struct stk_io *io, const char *path, struct stk_output **out_out,
-                          uint64_t *bytes, struct stoker_error *error)
+                          uint32_t mode, uint64_t *bytes, struct stoker_error *error)
 {
     return fail_remote_write(path, error)
                ? STOKER_ERROR_UNSUPPORTED
-               : stk_io_open_exclusive(stk_vfs_of(io)->backend, path, out_out, bytes, error);
+               : stk_io_open_exclusive(stk_vfs_of(io)->backend, path, out_out, mode, bytes, error);
 }
 
 static int resolve(struct stk_io *io, const char *path, char *real, size_t real_bytes)
 {
     return stk_io_is_url(path) ? -EINVAL
                                : stk_io_resolve(stk_vfs_of(io)->backend, path, real, real_bytes);
+}
+
+static int set_attributes(struct stk_io *io, struct stk_output *out, uint32_t mode,
+                          const uint64_t *mtime_ns, struct stoker_error *error)
+{
+    return stk_io_set_attributes(stk_vfs_of(io)->backend, out, mode, mtime_ns, error);
+}
+
+static bool is_link(struct stk_io *io, const char *path)
+{
+    return !stk_io_is_url(path) && stk_io_is_link(stk_vfs_of(io)->backend, path);
+}
+
+static int remove_tree(struct stk_io *io, const char *path, const struct stk_tree_removal *how,
+                       struct stoker_error *error)
+{
+    return fail_remote_write(path, error)
+               ? STOKER_ERROR_UNSUPPORTED
+               : stk_io_remove_tree(stk_vfs_of(io)->backend, path, how, error);
+}
+
+static int remove_below(struct stk_io *io, const char *root, const char *name,
+                        struct stoker_error *error)
+{
+    return fail_remote_write(root, error)
+               ? STOKER_ERROR_UNSUPPORTED
+               : stk_io_remove_below(stk_vfs_of(io)->backend, root, name, error);
 }
 
 const struct stk_write_table stk_vfs_write_table = {
@@ -150,4 +177,8 @@ const struct stk_write_table stk_vfs_write_table = {
     .resolve = resolve,
     .write_at = write_at,
     .reserve = reserve,
+    .remove_tree = remove_tree,
+    .remove_below = remove_below,
+    .set_attributes = set_attributes,
+    .is_link = is_link,
 };

@@ -127,7 +127,7 @@ static int write_small(struct stoker_copy *copy, struct stk_copy_file *file, str
             stk_fail(error, -ENOMEM, "cannot write a file", "free memory", "'%.400s'", file->to);
     }
     if (status == 0) {
-        status = stk_io_open_exclusive(copy->io, file->part_path, &file->out, &current, error);
+        status = stk_io_open_exclusive(copy->io, file->part_path, &file->out, 0, &current, error);
     }
     if (status == 0) {
         status = stk_io_truncate(copy->io, file->out, 0, error);
@@ -399,8 +399,9 @@ static int find_finished_parts(struct stoker_copy *copy, struct stk_copy_file *f
     }
     bytes = file->parts_reused * file->part_bytes;
     status = status < 0 ? status : stk_io_truncate(copy->io, file->out, bytes, error);
-    status = status < 0 ? status
-                        : stk_io_open_exclusive(copy->io, path, &file->state_file, &noted, error);
+    status = status < 0
+                 ? status
+                 : stk_io_open_exclusive(copy->io, path, &file->state_file, 0, &noted, error);
     if (status == 0 && file->parts_reused > 0) {
         file->locked.next = file->locked.done = file->locked.turn = file->parts_reused;
         atomic_fetch_add_explicit(&copy->bytes_done, bytes, memory_order_relaxed);
@@ -435,7 +436,7 @@ static int open_parts(struct stoker_copy *copy, struct stk_copy_file *file,
     if (!file->part_path) {
         return stk_fail(error, -ENOMEM, "cannot write a file", "free memory", "'%.400s'", file->to);
     }
-    status = stk_io_open_exclusive(copy->io, file->part_path, &file->out, &current, error);
+    status = stk_io_open_exclusive(copy->io, file->part_path, &file->out, 0, &current, error);
     if (status < 0) {
         return status;
     }

@@ -9,7 +9,6 @@
 
 #define TICK_MS 100u
 #define KEYS_BYTES (1u << 20) /* of a request */
-#define DEPTH_MAX 200u
 #define REMOVE_BATCH_MIN 8u
 
 /* Names gathered for one request. */
@@ -161,8 +160,8 @@ int stk_copy_remove_walk(struct stoker_copy *copy, struct stk_walk *walk, const 
             stk_free(item);
             continue;
         }
-        path = url ? key_below(object->key, item->name) : stk_copy_join_path(root, item->name);
-        if (!path) {
+        path = url ? key_below(object->key, item->name) : NULL;
+        if (url && !path) {
             status = stk_fail(error, -ENOMEM, "cannot remove", "free memory", "'%.400s'", root);
         } else if (url) {
             status = add_key(copy, &key_batch, root, path, error);
@@ -171,7 +170,7 @@ int stk_copy_remove_walk(struct stoker_copy *copy, struct stk_walk *walk, const 
                 status = flush(copy, &key_batch, extra, error);
             }
         } else {
-            status = stk_io_remove(copy->io, path, error);
+            status = stk_io_remove_below(copy->io, root, item->name, error);
             atomic_fetch_add_explicit(&copy->files_removed, status == 0, memory_order_relaxed);
         }
         atomic_fetch_add_explicit(&copy->files, !extra, memory_order_relaxed);
@@ -186,35 +185,34 @@ int stk_copy_remove_walk(struct stoker_copy *copy, struct stk_walk *walk, const 
     return status;
 }
 
-/* A folder of this machine and all in it. Links are removed, and never followed. */
-static int remove_folder(struct stoker_copy *copy, const char *path, uint32_t depth,
-                         struct stoker_error *error)
+static int visit_local(void *context, const char *name)
 {
-    struct stk_listing listing = {0};
-    int status = depth > DEPTH_MAX
-                     ? stk_fail(error, STOKER_ERROR_LIMIT, "folders are nested too deep",
-                                "at most 200 levels", "'%.400s'", path)
-                     : stk_io_list(copy->io, path, &listing, error);
+    struct stoker_copy *copy = context;
 
-    for (size_t i = 0; status == 0 && i < listing.count; i++) {
-        const struct stk_entry *entry = &listing.entries[i];
-        char *name = stk_copy_join_path(path, entry->name);
-
-        if (stk_background_job_is_stopping(&copy->job)) {
-            status = STOKER_ERROR_CLOSED;
-        } else if (!name) {
-            status = stk_fail(error, -ENOMEM, "cannot remove", "free memory", "'%.400s'", path);
-        } else if (entry->kind == STK_ENTRY_DIRECTORY && !entry->link) {
-            status = remove_folder(copy, name, depth + 1, error);
-        } else {
-            status = stk_io_remove(copy->io, name, error);
-            atomic_fetch_add_explicit(&copy->files, 1, memory_order_relaxed);
-            atomic_fetch_add_explicit(&copy->files_removed, status == 0, memory_order_relaxed);
-        }
-        stk_free(name);
+    (void)name;
+    if (stk_background_job_is_stopping(&copy->job)) {
+        return STOKER_ERROR_CLOSED;
     }
-    stk_listing_free(&listing);
-    return status < 0 ? status : stk_io_remove(copy->io, path, error);
+    atomic_fetch_add_explicit(&copy->files, 1, memory_order_relaxed);
+    return 1;
+}
+
+static void count_removed(void *context)
+{
+    struct stoker_copy *copy = context;
+
+    atomic_fetch_add_explicit(&copy->files_removed, 1, memory_order_relaxed);
+}
+
+/* A file, a link (never its target), or a folder with everything below it. */
+static int remove_local(struct stoker_copy *copy, const char *path, struct stoker_error *error)
+{
+    struct stk_tree_removal how = {.context = copy,
+                                   .visit = visit_local,
+                                   .removed = count_removed,
+                                   .folders = copy->options.recursive != 0};
+
+    return stk_io_remove_tree(copy->io, path, &how, error);
 }
 
 static int remove_partial_files(struct stoker_copy *copy, const char *path,
@@ -273,10 +271,13 @@ int stk_copy_remove(struct stoker_copy *copy, const char *path, struct stoker_er
                         "objects of s3://, gs:// and az://, and files can be removed", "'%.400s'",
                         path);
     }
+    if (!stk_io_is_url(path)) {
+        return remove_local(copy, path, error);
+    }
     options.folder = bytes > 0 && path[bytes - 1] == '/' && copy->options.recursive;
     stat.kind = STK_ENTRY_DIRECTORY;
     status = options.folder ? 0 : stk_io_stat_path(copy->io, path, &stat, error);
-    if (status == -EACCES && stk_io_is_url(path) && !copy->options.recursive) {
+    if (status == -EACCES && !copy->options.recursive) {
         /* An object may be removable although it cannot be read, such as an archived one. */
         stat.kind = STK_ENTRY_FILE;
         status = 0;
@@ -290,15 +291,7 @@ int stk_copy_remove(struct stoker_copy *copy, const char *path, struct stoker_er
     }
     if (stat.kind != STK_ENTRY_DIRECTORY) {
         atomic_fetch_add_explicit(&copy->files, 1, memory_order_relaxed);
-        if (stk_io_is_url(path)) {
-            return remove_object(copy, path, error);
-        }
-        status = stk_io_remove(copy->io, path, error);
-        atomic_fetch_add_explicit(&copy->files_removed, status == 0, memory_order_relaxed);
-        return status;
-    }
-    if (!stk_io_is_url(path)) {
-        return remove_folder(copy, path, 0, error);
+        return remove_object(copy, path, error);
     }
     status = stk_walk_open(&walk, &options, error);
     status = status < 0 ? status : stk_copy_remove_walk(copy, walk, path, false, error);

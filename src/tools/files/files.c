@@ -70,8 +70,8 @@ static int stat_path(struct stoker_engine *engine, const char *path, struct stok
     return stk_options_write_output(info, &full, sizeof full, "file info", error);
 }
 
-int stoker_paths_expand(struct stoker_engine *engine, const char *path, char **names_out,
-                        size_t *count_out, struct stoker_error *error)
+static int expand_paths(struct stoker_engine *engine, const char *path, bool no_links,
+                        char **names_out, size_t *count_out, struct stoker_error *error)
 {
     char *named = NULL;
     int status = stk_engine_check(engine, error);
@@ -79,10 +79,23 @@ int stoker_paths_expand(struct stoker_engine *engine, const char *path, char **n
     *names_out = NULL;
     *count_out = 0;
     status = status < 0 ? status : copy_name(path, &named, error);
-    status =
-        status < 0 ? status : stk_source_expand(engine->io, named, names_out, count_out, error);
+    status = status < 0
+                 ? status
+                 : stk_source_expand(engine->io, named, no_links, names_out, count_out, error);
     stk_free(named);
     return status;
+}
+
+int stoker_paths_expand(struct stoker_engine *engine, const char *path, char **names_out,
+                        size_t *count_out, struct stoker_error *error)
+{
+    return expand_paths(engine, path, false, names_out, count_out, error);
+}
+
+int stoker_paths_expand_no_links(struct stoker_engine *engine, const char *path, char **names_out,
+                                 size_t *count_out, struct stoker_error *error)
+{
+    return expand_paths(engine, path, true, names_out, count_out, error);
 }
 
 void stoker_paths_free(char *names)

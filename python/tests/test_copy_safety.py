@@ -1,0 +1,98 @@
+"""What cp, sync, mv and rm must never do: remove or write through a symbolic link, take one file
+for another, lose attributes, or pass over a failure in silence. Each test fails without the code
+that it names."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+
+import pytest
+from test_cli import COMMAND
+
+import stoker
+
+WAIT = 120
+
+
+def run(*words, ok=0, env=None, text=None):
+    process = subprocess.run([COMMAND, *map(str, words)], capture_output=True, text=True,
+                             timeout=WAIT, env={**os.environ, **(env or {})}, input=text)
+    assert ok is None or process.returncode == ok, (words, process.returncode, process.stderr)
+    return process
+
+
+def write(path, data=b"x"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def below(root):
+    return {str(path.relative_to(root)): path.read_bytes()
+            for path in sorted(pathlib.Path(root).rglob("*")) if path.is_file()}
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A working directory with precious/a and links to it."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "precious/a", b"data")
+    (tmp_path / "link").symlink_to("precious")
+    (tmp_path / "tmp/sub").mkdir(parents=True)
+    (tmp_path / "tmp/link").symlink_to("../precious")
+    (tmp_path / "tmp/gone").symlink_to("nothing")
+    write(tmp_path / "tmp/sub/1.txt")
+    return tmp_path
+
+
+# ---- symbolic links ----
+
+
+@pytest.mark.parametrize("words", [
+    ("-r", "--yes", "link"), ("--yes", "link"), ("-r", "--yes", "tmp/*"), ("-r", "--yes", "tmp"),
+    ("--yes", "tmp/**"), ("--yes", "tmp/**/*.txt"), ("--yes", "tmp/**/a"), ("--yes", "tmp/*/a"),
+    ("-r", "--yes", "link/"), ("-r", "--yes", "tmp/*/"), ("--yes", "tmp/[!x]*/a"),
+])
+def test_rm_never_removes_through_a_link(place, words):
+    run("rm", *words, ok=None)
+    assert (place / "precious/a").read_bytes() == b"data"
+
+
+def test_rm_removes_a_link_and_a_link_to_nothing(place):
+    run("rm", "link")
+    run("rm", "tmp/gone")
+    assert not os.path.lexists(place / "link") and not os.path.lexists(place / "tmp/gone")
+    process = run("rm", "-r", "--yes", "tmp/link/", ok=3)
+    assert "symbolic link" in process.stderr
+
+
+@pytest.mark.parametrize("recursive", [False, True])
+def test_rm_of_python_never_removes_through_a_link(place, recursive):
+    stoker.rm("link", recursive=recursive)
+    assert not os.path.lexists(place / "link")
+    stoker.rm("tmp/**", recursive=True)
+    assert (place / "precious/a").read_bytes() == b"data"
+
+
+def test_a_link_to_nothing_is_no_pattern(place):
+    """Its name has a bracket, and another file would match."""
+    write(place / "k1")
+    (place / "k[1]").symlink_to("nothing")
+    run("rm", "k[1]")
+    assert (place / "k1").exists() and not os.path.lexists(place / "k[1]")
+
+
+@pytest.mark.parametrize("name", [".", "..", "tmp/..", "tmp/.", "/"])
+def test_rm_refuses_folders_without_a_name(place, name):
+    run("rm", "-r", "--yes", name, ok=2)
+    assert (place / "precious/a").exists() and (place / "tmp/sub/1.txt").exists()
+
+
+def test_patterns_of_cp_do_not_leave_the_tree(place):
+    run("cp", "tmp/**/*", "out/", ok=None)
+    assert "a" not in below(place / "out")
+    run("cp", "tmp/**/*.txt", "out2/")
+    assert below(place / "out2") == {"1.txt": b"x"}
