@@ -16,12 +16,15 @@ enum stoker_shuffle {
 };
 enum stoker_tail { STOKER_TAIL_DROP = 1, STOKER_TAIL_PAD, STOKER_TAIL_WRAP, STOKER_TAIL_KEEP };
 
-#define STOKER_ORDER_VERSION 1
+/* Version 2 spreads the left-over samples, which belong to no home group or are after the last
+ * complete block, over the epoch. Version 1 placed them in a row; a state that was saved with it
+ * continues with it. */
+#define STOKER_ORDER_VERSION 2
 
 /* The pure function behind every loader, for tools and tests: the sample at a position of an epoch,
  * for `sample_count` samples in blocks of block_samples, windows of window_blocks blocks, and
- * group_count home groups. Does no I/O. Returns 0 and sets *sample_out; STOKER_ERROR_ARGUMENT if an
- * argument is out of range. Any thread. */
+ * group_count home groups, in the newest version. Does no I/O. Returns 0 and sets *sample_out;
+ * STOKER_ERROR_ARGUMENT if an argument is out of range. Any thread. */
 STOKER_API int stoker_order_at(uint64_t sample_count, uint64_t block_samples,
                                uint32_t window_blocks, uint32_t group_count, uint32_t shuffle,
                                uint64_t seed, uint64_t epoch, uint64_t position,
@@ -44,6 +47,7 @@ struct stoker_order_options {
                                                        as long as the order */
     const uint64_t *shard_ends; /* borrowed; TWO_LEVEL: where the samples of each shard end */
     uint64_t shard_count;
+    uint32_t order_version; /* 1 or 2; 0: the newest, STOKER_ORDER_VERSION */
 };
 
 /* Returns 0 and sets *order_out; STOKER_ERROR_ARGUMENT if an option is invalid. */

@@ -1,5 +1,5 @@
 /* order/order.h: the order of samples: maps (seed, epoch, position) to a sample, in O(1) time and
- * memory. Order version 1.
+ * memory. Order version 2; version 1 remains for states that were saved with it.
  *
  *   position --group and window--> block of the window, sample in it --keys--> sample
  *   step = G positions --sorted by home group, cut in equal slices--> slots of a rank
@@ -21,6 +21,7 @@ struct stk_order_options {
     uint32_t window_blocks; /* blocks mixed with each other, > 0 */
     uint32_t group_count;   /* home groups, > 0 */
     uint32_t shuffle;       /* enum stoker_shuffle */
+    uint32_t version;       /* 1 or 2; 0: the newest, STOKER_ORDER_VERSION */
     uint64_t seed;
 };
 
@@ -37,9 +38,17 @@ struct stk_divisor {
     uint64_t number, reciprocal; /* floor((2^64 - 1) / number) */
 };
 
+/* One column of an epoch of version 2: the positions of one home group, as rows. */
+struct stk_order_column {
+    uint64_t rows, left_overs;  /* left_overs <= rows */
+    struct stk_divisor by_left; /* left_overs; unused if there are none */
+    uint64_t left_per_row;      /* left_overs / rows, in units of 2^-64 */
+    uint64_t left_per_turn;     /* left_overs / (rows - left_overs), in the same units */
+};
+
 /* Const after init. */
 struct stk_order {
-    struct stk_order_options options;
+    struct stk_order_options options;       /* version is not 0 */
     struct stk_divisor by_groups, by_block; /* group_count, block_samples */
     struct stk_divisor by_base, by_longer;  /* window_base, window_base + 1 */
     uint64_t full_blocks;                   /* F: whole blocks in the data set */
@@ -48,9 +57,11 @@ struct stk_order {
     uint64_t windows;                       /* windows of a group, before they are staggered */
     uint64_t window_base; /* blocks of a window; the first window_extra have one more */
     uint64_t window_extra;
-    uint64_t pool_samples;       /* outside the groups: F mod H blocks and the short tail */
-    uint64_t key_run;            /* key of the run */
-    struct stk_permutation deal; /* by key_run: which block belongs to which group */
+    uint64_t pool_samples;              /* the left-overs: F mod H blocks and the short tail */
+    uint64_t long_columns;              /* N mod H: so many columns have one row more */
+    struct stk_order_column columns[2]; /* a column without and with that row */
+    uint64_t key_run;                   /* key of the run */
+    struct stk_permutation deal;        /* by key_run: which block belongs to which group */
 };
 
 /* The keys of one epoch; const. Cheap enough to compute for each batch. Borrows the order. */
@@ -58,9 +69,11 @@ struct stk_order_epoch {
     const struct stk_order *order;
     uint64_t epoch;
     uint64_t key_sample, key_block, key_pool, key_print;
-    struct stk_permutation full; /* by key_sample: the `full` order */
-    uint64_t rotation;           /* of the blocks over the groups */
-    uint64_t pool_first;         /* position of the pool, a multiple of H */
+    struct stk_permutation full;         /* by key_sample: the `full` order */
+    uint64_t rotation;                   /* of the blocks over the groups */
+    uint64_t pool_first;                 /* version 1: position of the pool, a multiple of H */
+    struct stk_permutation pool;         /* by key_pool: the order of the left-overs */
+    struct stk_permutation first_blocks; /* by key_block: the order of the blocks of group 0 */
 };
 
 /* Returns 0 on success, STOKER_ERROR_ARGUMENT if there are too many groups for the blocks or a
@@ -84,6 +97,13 @@ void stk_order_samples_strided(const struct stk_order_epoch *epoch, uint64_t fir
 /* Returns the position of a sample: the inverse of stk_order_sample, also O(1). sample <
  * sample_count. */
 uint64_t stk_order_position(const struct stk_order_epoch *epoch, uint64_t sample);
+/* Returns how many of the positions `position`, position + group_count, ... come before the next
+ * one that has a left-over: a sample of a block that belongs to no home group, or of the short
+ * block. 0 if the position itself has one, UINT64_MAX if none follows. Only a block shuffle has
+ * left-overs. position < sample_count. */
+uint64_t stk_order_left_over_distance(const struct stk_order_epoch *epoch, uint64_t position);
+/* Returns a number of the left-over's block, less than group_count + 1. */
+uint64_t stk_order_left_over_block(const struct stk_order_epoch *epoch, uint64_t position);
 /* Hash of (epoch, position, sample), and the sum (modulo 2^64) of these hashes over positions of
  * one epoch. The sum does not depend on the pieces, ranks or workers by which it is computed. */
 uint64_t stk_order_fingerprint_term(const struct stk_order_epoch *epoch, uint64_t position,

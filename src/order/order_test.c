@@ -45,6 +45,8 @@ static const struct order_row {
     {"2^15 + 1, none", 32769, 13, 8, 1, STOKER_SHUFFLE_NONE},
 };
 
+static uint32_t version; /* of the orders under test */
+
 static bool begin(struct stk_order *order, struct stk_order_epoch *epoch,
                   const struct order_row *row, uint64_t seed, uint64_t number)
 {
@@ -54,6 +56,7 @@ static bool begin(struct stk_order *order, struct stk_order_epoch *epoch,
         .window_blocks = row->window,
         .group_count = row->groups,
         .shuffle = row->shuffle,
+        .version = version,
         .seed = seed,
     };
     int status = stk_order_init(order, &options, NULL);
@@ -247,6 +250,91 @@ static void test_homes(void)
     T_TRUE("in F epochs each block is left over F mod H times", all);
 }
 
+/* Returns whether every stretch of rows of every column has as many left-overs as each other
+ * stretch of the same length, or one more or less. */
+static bool is_even(const struct stk_order_epoch *epoch, uint64_t rows)
+{
+    uint64_t groups = epoch->order->options.group_count,
+             samples = epoch->order->options.sample_count;
+    uint64_t total = 0;
+    bool even = true;
+
+    for (uint64_t column = 0; column < groups; column++) {
+        uint64_t least = UINT64_MAX, most = 0, found = 0;
+
+        for (uint64_t row = 0, position = column; position < samples; row++, position += groups) {
+            bool left_over = stk_order_left_over_distance(epoch, position) == 0;
+
+            total += left_over;
+            found += left_over;
+            if (row >= rows) {
+                found -= stk_order_left_over_distance(epoch, position - rows * groups) == 0;
+            }
+            if (row + 1 >= rows) {
+                least = stk_min(least, found);
+                most = stk_max(most, found);
+            }
+        }
+        even = even && most - least <= 1;
+    }
+    return even && total == epoch->order->pool_samples;
+}
+
+/* In version 1, the left-overs lie in a row. In version 2, they lie at equal distances. */
+static void test_left_overs(void)
+{
+    static const struct order_row rows[] = {
+        {"a short block", 6000, 256, 64, 1, STOKER_SHUFFLE_BLOCK},
+        {"blocks and a short block", 10 * 403 + 7, 10, 8, 8, STOKER_SHUFFLE_BLOCK},
+        {"many groups", 32 * 4 * 13 + 31 * 13 + 12, 13, 8, 32, STOKER_SHUFFLE_BLOCK},
+        {"no complete block", 99, 100, 8, 1, STOKER_SHUFFLE_BLOCK},
+        {"one left-over", 1001, 10, 8, 5, STOKER_SHUFFLE_BLOCK},
+        {"none", 1000, 10, 8, 5, STOKER_SHUFFLE_BLOCK},
+    };
+
+    T_EACH(order_row, row, rows)
+    {
+        for (uint64_t number = 0; number < 3; number++) {
+            struct stk_order order;
+            struct stk_order_epoch epoch;
+            bool in_pool = true;
+
+            begin(&order, &epoch, row, 5, number);
+            if (version > 1) {
+                T_TRUE(row->name, is_even(&epoch, 1) && is_even(&epoch, 7) && is_even(&epoch, 50));
+                continue;
+            }
+            for (uint64_t position = 0; position < row->samples; position++) {
+                in_pool &= (stk_order_left_over_distance(&epoch, position) == 0) ==
+                           (position >= epoch.pool_first &&
+                            position < epoch.pool_first + order.pool_samples);
+            }
+            T_TRUE(row->name, in_pool);
+        }
+    }
+}
+
+/* In version 2, a left-over is at every position with equal probability. */
+static void test_left_over_places(void)
+{
+    enum { EPOCHS = 4000, BINS = 10 };
+    struct order_row row = {"places", 10 * 43 + 7, 10, 4, 4, STOKER_SHUFFLE_BLOCK};
+    struct stk_order order;
+    uint32_t counts[BINS] = {0};
+    double chi = 0, want = EPOCHS / (double)BINS;
+
+    for (uint64_t number = 0; number < EPOCHS; number++) {
+        struct stk_order_epoch epoch;
+
+        begin(&order, &epoch, &row, 9, number);
+        counts[stk_order_position(&epoch, 433) * BINS / row.samples]++;
+    }
+    for (int i = 0; i < BINS; i++) {
+        chi += (counts[i] - want) * (counts[i] - want) / want;
+    }
+    T_TRUE("uniform", t_is_fair("places of a left-over", chi, BINS - 1));
+}
+
 static void test_windows(void)
 {
     struct order_row row = {"windows", 12 * 8 * 64 + 5, 12, 8, 8, STOKER_SHUFFLE_BLOCK};
@@ -321,6 +409,20 @@ static const struct refused_row {
     {"no shuffle", 100, 5, 4, 1, 0, STOKER_ERROR_ARGUMENT, "shuffle 0"},
     {"unknown shuffle", 100, 5, 4, 1, 4, STOKER_ERROR_ARGUMENT, "shuffle 4"},
 };
+
+static void test_unknown_version(void)
+{
+    struct stk_order_options options = {.sample_count = 10, .shuffle = STOKER_SHUFFLE_FULL};
+    struct stk_order order;
+    struct stoker_error error = {0};
+
+    options.version = STOKER_ORDER_VERSION + 1;
+    T_EQ("version", stk_order_init(&order, &options, &error), STOKER_ERROR_ARGUMENT);
+    T_HAS("version", error.where, "order version 3");
+    options.version = 0;
+    T_EQ("newest", stk_order_init(&order, &options, &error), 0);
+    T_EQ("newest", order.options.version, STOKER_ORDER_VERSION);
+}
 
 static void test_refused(void)
 {
@@ -412,15 +514,23 @@ int main(int count, char **arguments)
     uint64_t seed = count > 1 ? strtoull(arguments[1], NULL, 10) : 1;
 
     printf("seed %llu\n", (unsigned long long)seed);
-    test_rows();
-    test_random(seed);
-    test_none_and_difference();
-    test_homes();
-    test_windows();
-    test_dropped(1, 408);
-    test_dropped(4, 487);
+    for (version = 1; version <= STOKER_ORDER_VERSION; version++) {
+        test_rows();
+        test_random(seed);
+        test_none_and_difference();
+        test_homes();
+        test_left_overs();
+        if (version > 1) {
+            test_left_over_places();
+        }
+        test_windows();
+        test_dropped(1, 408);
+        test_dropped(4, 487);
+        test_fingerprint();
+    }
+    version = STOKER_ORDER_VERSION;
     test_refused();
+    test_unknown_version();
     test_order_at();
-    test_fingerprint();
     return t_finish();
 }

@@ -92,7 +92,7 @@ void stk_state_make(struct stoker_state *state_out, const struct stk_order *orde
                     const struct stk_partition *partition, const uint8_t identity[32])
 {
     *state_out = (struct stoker_state){
-        .order_version = STOKER_ORDER_VERSION,
+        .order_version = order->options.version,
         .shuffle = order->options.shuffle,
         .tail = partition->tail,
         .window_blocks = order->options.window_blocks,

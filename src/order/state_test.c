@@ -117,7 +117,7 @@ static void change(struct stoker_state *state, char part)
 static const struct state_row {
     const char *changes, *where;
 } state_rows[] = {
-    {"v", "order version: 7 in the state, 1 here"},
+    {"v", "order version: 7 in the state, 2 here"},
     {"s", "shuffle: full in the state, block here"},
     {"u", "shuffle: unknown in the state, block here"},
     {"t", "tail: drop in the state, wrap here"},

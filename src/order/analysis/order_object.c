@@ -32,6 +32,7 @@ int stoker_order_open(struct stoker_order **order_out, const struct stoker_order
         .window_blocks = options.window_blocks ? options.window_blocks : WINDOW_DEFAULT,
         .group_count = options.group_count ? options.group_count : 1,
         .shuffle = options.shuffle ? options.shuffle : STOKER_SHUFFLE_BLOCK,
+        .version = options.order_version,
         .seed = options.seed,
     };
     order->partition = (struct stk_partition){

@@ -60,27 +60,25 @@ static uint64_t bits_in(const uint64_t *bits, uint64_t first, uint64_t count)
     return found;
 }
 
-/* Single samples of the pool are distributed to all nodes, so no node keeps a block of the pool. */
+/* The left-overs are distributed to all nodes, so no node keeps their blocks. */
 static bool is_first_of_pool(struct part *part, const struct node *node, uint64_t position)
 {
-    const struct stk_order_epoch *epoch = &part->simulation->epoch;
-    uint64_t drawn =
-        stk_permute(epoch->key_pool, position - epoch->pool_first, epoch->order->pool_samples);
-    uint64_t *last = &part->pooled[drawn / epoch->order->options.block_samples];
+    uint64_t *last = &part->pooled[stk_order_left_over_block(&part->simulation->epoch, position)];
     bool first = *last != node->now;
 
     *last = node->now;
     return first;
 }
 
-static void visit_sample(struct part *part, struct node *node, uint64_t position, uint64_t sample)
+static void visit_sample(struct part *part, struct node *node, uint64_t position, uint64_t sample,
+                         bool is_left_over)
 {
     const struct stk_order_epoch *epoch = &part->simulation->epoch;
     uint64_t block_samples = epoch->order->options.block_samples, seen;
 
     part->bits[sample / 64] |= UINT64_C(1) << sample % 64;
     part->real++;
-    if (position - epoch->pool_first < epoch->order->pool_samples) {
+    if (is_left_over) {
         bool first = is_first_of_pool(part, node, position);
 
         node->alone += first;
@@ -114,9 +112,17 @@ static void run_rank(struct part *part, struct node *node, const struct stk_part
             continue;
         }
         stk_order_samples_strided(epoch, place.position, run, samples);
-        for (uint32_t i = 0; i < run; i++) {
-            visit_sample(part, node, place.position + (uint64_t)i * partition->group_count,
-                         samples[i]);
+        for (uint64_t i = 0, next = 0; i < run; i++) {
+            uint64_t at = place.position + i * partition->group_count;
+
+            if (i == next) {
+                uint64_t distance = stk_order_left_over_distance(epoch, at);
+
+                next = distance == 0 ? i + 1 : i + stk_min(distance, CHUNK);
+                visit_sample(part, node, at, samples[i], distance == 0);
+            } else {
+                visit_sample(part, node, at, samples[i], false);
+            }
         }
     }
     part->slots += slots;

@@ -78,8 +78,7 @@ static bool is_pooled(const struct stoker_order *order, uint64_t sample)
 
     stk_order_epoch_begin(&keys, &order->schedule.order, 3);
     position = stk_order_position(&keys, sample);
-    return position >= keys.pool_first &&
-           position < keys.pool_first + order->schedule.order.pool_samples;
+    return stk_order_left_over_distance(&keys, position) == 0;
 }
 
 /* The same by slots: a block is open from its first sample to its last, also when the epoch ends

@@ -7,12 +7,7 @@
 #include "order/mix/mix.h"
 
 #include "base/random.h"
-
-__extension__ typedef unsigned __int128 stk_u128;
-
-struct stk_quotient {
-    uint64_t quotient, remainder;
-};
+#include "order/division.h"
 
 /* A unit of a source. */
 struct stk_mix_pick {
@@ -44,22 +39,6 @@ uint64_t stk_mix_frame_units_up_to(const struct stk_mix_segment *segment, uint32
                                    uint64_t frame);
 /* Whether the frame has one unit of the source more than its quota. */
 bool stk_mix_frame_has_more(const struct stk_mix_segment *segment, uint32_t source, uint64_t frame);
-
-static inline struct stk_divisor stk_divisor_of(uint64_t number)
-{
-    return (struct stk_divisor){number, UINT64_MAX / number};
-}
-
-/* With value < 2^62 the product is less than 1 + 2^-1 below value / number, so its whole part is
- * the quotient or one less. */
-static inline struct stk_quotient stk_divide(uint64_t value, const struct stk_divisor *by)
-{
-    uint64_t whole = (uint64_t)((stk_u128)value * by->reciprocal >> 64);
-    uint64_t rest = value - whole * by->number;
-    uint64_t more = rest >= by->number;
-
-    return (struct stk_quotient){whole + more, rest - (by->number & -more)};
-}
 
 /* The segment of a unit. */
 static inline const struct stk_mix_segment *stk_mix_segment_of(const struct stk_mix *mix,
