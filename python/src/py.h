@@ -77,20 +77,31 @@ void *stk_py_object_new(PyTypeObject *type);
 /* Frees the memory of an object of a heap type, and releases its type. */
 void stk_py_object_free(PyObject *self);
 
-/* Guards a handle that any number of threads use and one may close: the last user closes it. */
+/* Guards a handle that any number of threads use and one may close: the last user closes it.
+ * Objects with a gate begin as struct stk_py_gated does. */
 struct stk_py_gate {
     uint32_t users;
-    bool closed;
+    bool closed; /* after init: true, until the handle is open */
     pid_t process;
+    void (*close_handle)(PyObject *self); /* called once, without the GIL */
 };
+
+struct stk_py_gated {
+    PyObject_HEAD struct stk_py_gate gate;
+};
+
+void stk_py_gate_init(struct stk_py_gate *gate, void (*close_handle)(PyObject *self));
 
 /* Returns false with an exception if the object is closed or belongs to another process. After
  * true, call leave. */
 bool stk_py_gate_enter(struct stk_py_gate *gate, const char *object);
-/* Returns true if the caller must close the handle now. */
-bool stk_py_gate_leave(struct stk_py_gate *gate);
-/* Returns true if the caller must close the handle now; else the last user will. */
-bool stk_py_gate_close(struct stk_py_gate *gate);
+/* The last user of a closed object closes its handle. */
+void stk_py_gate_leave(struct stk_py_gate *gate);
+/* Closes the handle now, or lets the last user do so. */
+void stk_py_gate_close(struct stk_py_gate *gate);
+/* The method close(), and the deallocator, of an object with a gate. */
+PyObject *stk_py_gated_close(PyObject *self, PyObject *nothing);
+void stk_py_gated_dealloc(PyObject *self);
 
 /* Guards a handle that one thread at a time may use. Other threads wait. */
 struct stk_py_lock {
@@ -232,29 +243,24 @@ PyObject *stk_py_array_dlpack_device(PyObject *self, PyObject *nothing);
 /* ---- ExternalFs, Engine, Dataset, Tokens ---- */
 
 struct stk_py_external_fs {
-    PyObject_HEAD struct stoker_external_fs *handle;
-    struct stk_py_gate gate;
+    PyObject_HEAD struct stk_py_gate gate;
+    struct stoker_external_fs *handle;
 };
 
 struct stk_py_engine {
-    PyObject_HEAD struct stoker_engine *engine;
-    struct stk_py_gate gate;
+    PyObject_HEAD struct stk_py_gate gate;
+    struct stoker_engine *engine;
 };
 
 struct stk_py_dataset {
-    PyObject_HEAD struct stoker_dataset *dataset;
-    struct stk_py_gate gate;
+    PyObject_HEAD struct stk_py_gate gate;
+    struct stoker_dataset *dataset;
 };
 
 struct stk_py_tokens {
-    PyObject_HEAD struct stoker_tokens *tokens;
-    struct stk_py_gate gate;
+    PyObject_HEAD struct stk_py_gate gate;
+    struct stoker_tokens *tokens;
 };
-
-/* Leave the gate, and close the handle if this was the last user of a closed object. */
-void stk_py_engine_leave(struct stk_py_engine *self);
-void stk_py_dataset_leave(struct stk_py_dataset *self);
-void stk_py_tokens_leave(struct stk_py_tokens *self);
 
 /* ---- a loader's mix (py_mix.c) ---- */
 

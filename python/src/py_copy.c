@@ -102,7 +102,7 @@ static PyObject *copy_new(PyTypeObject *type, PyObject *arguments, PyObject *key
     options.delete_extra = (uint32_t)delete_extra;
     options.unfinished_uploads = (uint32_t)unfinished;
     Py_BEGIN_ALLOW_THREADS status = stoker_copy_open(&copy, engine->engine, &options, &error);
-    Py_END_ALLOW_THREADS stk_py_engine_leave(engine);
+    Py_END_ALLOW_THREADS stk_py_gate_leave(&engine->gate);
     PyMem_Free(sources);
     return stk_py_job_opened(self, copy, status, &error);
 }

@@ -1,24 +1,14 @@
 /* Dataset: the samples of a folder or of tars. */
 #include "py.h"
 
-#include <unistd.h>
-
 #define MEMBERS_MAX 256 /* of one sample, in one call */
 
-static void dataset_close_now(struct stk_py_dataset *self)
+static void dataset_close_handle(PyObject *object)
 {
-    struct stoker_dataset *dataset = self->dataset;
+    struct stk_py_dataset *self = (struct stk_py_dataset *)object;
 
+    stoker_dataset_close(self->dataset);
     self->dataset = NULL;
-    Py_BEGIN_ALLOW_THREADS stoker_dataset_close(dataset);
-    Py_END_ALLOW_THREADS
-}
-
-void stk_py_dataset_leave(struct stk_py_dataset *self)
-{
-    if (stk_py_gate_leave(&self->gate)) {
-        dataset_close_now(self);
-    }
 }
 
 /* Opens on the engine with the GIL released; the caller keeps the options' memory. */
@@ -32,7 +22,7 @@ static int dataset_open(struct stk_py_dataset *self, struct stk_py_engine *engin
         return 1; /* the exception is set */
     }
     Py_BEGIN_ALLOW_THREADS status = stoker_dataset_open(&dataset, engine->engine, options, error);
-    Py_END_ALLOW_THREADS stk_py_engine_leave(engine);
+    Py_END_ALLOW_THREADS stk_py_gate_leave(&engine->gate);
     self->dataset = dataset;
     return status;
 }
@@ -80,36 +70,15 @@ static PyObject *dataset_new(PyTypeObject *type, PyObject *arguments, PyObject *
     }
     options.urls = urls;
     options.url_count = (size_t)PyTuple_Size(tuple);
-    self->gate.process = getpid();
+    stk_py_gate_init(&self->gate, dataset_close_handle);
     status = dataset_open(self, (struct stk_py_engine *)engine, &options, &error);
     PyMem_Free(urls);
     if (status != 0) {
-        self->gate.closed = true;
         Py_DECREF(self);
         return status < 0 ? stk_py_raise(status, &error) : NULL;
     }
+    self->gate.closed = false;
     return (PyObject *)self;
-}
-
-static PyObject *dataset_close(PyObject *object, PyObject *nothing)
-{
-    struct stk_py_dataset *self = (struct stk_py_dataset *)object;
-
-    (void)nothing;
-    if (stk_py_gate_close(&self->gate)) {
-        dataset_close_now(self);
-    }
-    Py_RETURN_NONE;
-}
-
-static void dataset_dealloc(PyObject *object)
-{
-    struct stk_py_dataset *self = (struct stk_py_dataset *)object;
-
-    if (stk_py_gate_close(&self->gate)) {
-        dataset_close_now(self);
-    }
-    stk_py_object_free(object);
 }
 
 static PyObject *dataset_info(PyObject *object, PyObject *nothing)
@@ -143,7 +112,7 @@ static PyObject *dataset_info(PyObject *object, PyObject *nothing)
             info.jpeg_indexed ? PyLong_FromUnsignedLong(info.jpeg_index_mcus) : Py_NewRef(Py_None),
             "marks_note", stk_py_string(info.jpeg_index_note));
     }
-    stk_py_dataset_leave(self);
+    stk_py_gate_leave(&self->gate);
     return result;
 }
 
@@ -157,8 +126,9 @@ static PyObject *wrap(PyObject *like, struct stoker_dataset *dataset)
         stoker_dataset_close(dataset);
         return NULL;
     }
-    self->gate.process = getpid();
+    stk_py_gate_init(&self->gate, dataset_close_handle);
     self->dataset = dataset;
+    self->gate.closed = false;
     return (PyObject *)self;
 }
 
@@ -176,7 +146,7 @@ static PyObject *dataset_refresh(PyObject *object, PyObject *count)
     }
     Py_BEGIN_ALLOW_THREADS status =
         stoker_dataset_refresh(self->dataset, shard_count, &newer, &error);
-    Py_END_ALLOW_THREADS stk_py_dataset_leave(self);
+    Py_END_ALLOW_THREADS stk_py_gate_leave(&self->gate);
     if (status < 0) {
         return stk_py_raise(status, &error);
     }
@@ -196,7 +166,7 @@ static PyObject *dataset_as_of(PyObject *object, PyObject *tuple)
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS status = stoker_dataset_as_of(self->dataset, &state, &part, &error);
-    Py_END_ALLOW_THREADS stk_py_dataset_leave(self);
+    Py_END_ALLOW_THREADS stk_py_gate_leave(&self->gate);
     if (status < 0) {
         return stk_py_raise(status, &error);
     }
@@ -206,7 +176,6 @@ static PyObject *dataset_as_of(PyObject *object, PyObject *tuple)
 /* join((Dataset, ...)) -> a data set of this one and the others */
 static PyObject *dataset_join(PyObject *object, PyObject *others)
 {
-    struct stk_py_dataset *self = (struct stk_py_dataset *)object;
     struct stoker_dataset *joined = NULL, **parts;
     struct stoker_error error = {0};
     Py_ssize_t entered = 0, count = PyTuple_Check(others) ? PyTuple_Size(others) + 1 : 0;
@@ -237,8 +206,9 @@ static PyObject *dataset_join(PyObject *object, PyObject *others)
         Py_END_ALLOW_THREADS
     }
     for (Py_ssize_t i = 0; i < entered; i++) {
-        stk_py_dataset_leave(i == 0 ? self
-                                    : (struct stk_py_dataset *)PyTuple_GetItem(others, i - 1));
+        PyObject *part = i == 0 ? object : PyTuple_GetItem(others, i - 1);
+
+        stk_py_gate_leave(&((struct stk_py_dataset *)part)->gate);
     }
     PyMem_Free(parts);
     if (entered < count) {
@@ -258,7 +228,7 @@ static PyObject *dataset_url_end(PyObject *object, PyObject *number)
         return NULL;
     }
     status = stoker_dataset_url_end(self->dataset, url, &samples);
-    stk_py_dataset_leave(self);
+    stk_py_gate_leave(&self->gate);
     return status < 0 ? stk_py_raise(status, NULL) : PyLong_FromUnsignedLongLong(samples);
 }
 
@@ -287,7 +257,7 @@ static PyObject *dataset_classes(PyObject *object, PyObject *nothing)
             PyList_SetItem(list, (Py_ssize_t)i, text);
         }
     }
-    stk_py_dataset_leave(self);
+    stk_py_gate_leave(&self->gate);
     return list || PyErr_Occurred() ? list : stk_py_raise(status, NULL);
 }
 
@@ -345,7 +315,7 @@ static PyObject *dataset_sample(PyObject *object, PyObject *index)
         }
     }
     PyMem_Free(key);
-    stk_py_dataset_leave(self);
+    stk_py_gate_leave(&self->gate);
     return result;
 }
 
@@ -399,7 +369,7 @@ static PyObject *dataset_read(PyObject *object, PyObject *arguments)
     for (int i = 0; i < 3 && !bytes && !PyErr_Occurred(); i++) {
         bytes = read_into(self, sample, extension, &capacity, &status);
     }
-    stk_py_dataset_leave(self);
+    stk_py_gate_leave(&self->gate);
     return bytes || PyErr_Occurred() ? bytes : stk_py_raise(status, NULL);
 }
 
@@ -418,7 +388,7 @@ static PyObject *dataset_quarantine(PyObject *object, PyObject *nothing)
         return NULL;
     }
     list = stk_py_bad_samples(self->dataset, dataset_bad_sample);
-    stk_py_dataset_leave(self);
+    stk_py_gate_leave(&self->gate);
     return list;
 }
 
@@ -432,13 +402,13 @@ static PyMethodDef dataset_methods[] = {
     {"quarantine", dataset_quarantine, METH_NOARGS, "Damaged parts of its tars, as tuples."},
     {"join", dataset_join, METH_O, "A data set of this one and others."},
     {"url_end", dataset_url_end, METH_O, "Number of samples of the URLs up to this one."},
-    {"close", dataset_close, METH_NOARGS, "Closes it; loaders keep what they use."},
+    {"close", stk_py_gated_close, METH_NOARGS, "Closes it; loaders keep what they use."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyType_Slot dataset_slots[] = {
     {Py_tp_new, dataset_new},
-    {Py_tp_dealloc, dataset_dealloc},
+    {Py_tp_dealloc, stk_py_gated_dealloc},
     {Py_tp_methods, dataset_methods},
     {0, NULL},
 };

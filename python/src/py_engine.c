@@ -1,22 +1,12 @@
 /* Engine: threads, I/O queues and memory, shared by loaders. */
 #include "py.h"
 
-#include <unistd.h>
-
-static void engine_close_now(struct stk_py_engine *self)
+static void engine_close_handle(PyObject *object)
 {
-    struct stoker_engine *engine = self->engine;
+    struct stk_py_engine *self = (struct stk_py_engine *)object;
 
+    stoker_engine_close(self->engine);
     self->engine = NULL;
-    Py_BEGIN_ALLOW_THREADS stoker_engine_close(engine);
-    Py_END_ALLOW_THREADS
-}
-
-void stk_py_engine_leave(struct stk_py_engine *self)
-{
-    if (stk_py_gate_leave(&self->gate)) {
-        engine_close_now(self);
-    }
 }
 
 static PyObject *engine_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
@@ -76,36 +66,15 @@ static PyObject *engine_new(PyTypeObject *type, PyObject *arguments, PyObject *k
     if (!self) {
         return NULL;
     }
-    self->gate.process = getpid();
+    stk_py_gate_init(&self->gate, engine_close_handle);
     Py_BEGIN_ALLOW_THREADS status = stoker_engine_open(&self->engine, &options, &error);
     Py_END_ALLOW_THREADS if (status < 0)
     {
-        self->gate.closed = true;
         Py_DECREF(self);
         return stk_py_raise(status, &error);
     }
+    self->gate.closed = false;
     return (PyObject *)self;
-}
-
-static PyObject *engine_close(PyObject *object, PyObject *nothing)
-{
-    struct stk_py_engine *self = (struct stk_py_engine *)object;
-
-    (void)nothing;
-    if (stk_py_gate_close(&self->gate)) {
-        engine_close_now(self);
-    }
-    Py_RETURN_NONE;
-}
-
-static void engine_dealloc(PyObject *object)
-{
-    struct stk_py_engine *self = (struct stk_py_engine *)object;
-
-    if (stk_py_gate_close(&self->gate)) {
-        engine_close_now(self);
-    }
-    stk_py_object_free(object);
 }
 
 static PyObject *engine_info(PyObject *object, PyObject *nothing)
@@ -131,7 +100,7 @@ static PyObject *engine_info(PyObject *object, PyObject *nothing)
             (unsigned long long)info.leaked_bytes, "io_backend", info.io_backend, "io_reason",
             info.io_reason, "vector", info.simd, "sandbox", info.sandbox);
     }
-    stk_py_engine_leave(self);
+    stk_py_gate_leave(&self->gate);
     return result;
 }
 
@@ -148,7 +117,7 @@ static PyObject *engine_store_stats(PyObject *object, PyObject *nothing)
         return NULL;
     }
     status = stoker_engine_store_stats(self->engine, &stats);
-    stk_py_engine_leave(self);
+    stk_py_gate_leave(&self->gate);
     if (status < 0) {
         return stk_py_raise(status, NULL);
     }
@@ -184,13 +153,13 @@ static PyObject *engine_store_stats(PyObject *object, PyObject *nothing)
 static PyMethodDef engine_methods[] = {
     {"store_stats", engine_store_stats, METH_NOARGS, "Requests to object stores, as a dict."},
     {"info", engine_info, METH_NOARGS, "Threads, memory and I/O backend, as a dict."},
-    {"close", engine_close, METH_NOARGS, "Closes it; its threads end with the last loader."},
+    {"close", stk_py_gated_close, METH_NOARGS, "Closes it; its threads end with the last loader."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyType_Slot engine_slots[] = {
     {Py_tp_new, engine_new},
-    {Py_tp_dealloc, engine_dealloc},
+    {Py_tp_dealloc, stk_py_gated_dealloc},
     {Py_tp_methods, engine_methods},
     {0, NULL},
 };

@@ -2,7 +2,13 @@
  */
 #include "py.h"
 
-#include <unistd.h>
+static void external_close_handle(PyObject *object)
+{
+    struct stk_py_external_fs *self = (struct stk_py_external_fs *)object;
+
+    stoker_external_fs_close(self->handle);
+    self->handle = NULL;
+}
 
 static PyObject *external_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
@@ -18,13 +24,13 @@ static PyObject *external_new(PyTypeObject *type, PyObject *arguments, PyObject 
     if (!self) {
         return NULL;
     }
-    self->gate.process = getpid();
+    stk_py_gate_init(&self->gate, external_close_handle);
     status = stoker_external_fs_open(&self->handle, &error);
     if (status < 0) {
-        self->gate.closed = true;
         Py_DECREF(self);
         return stk_py_raise(status, &error);
     }
+    self->gate.closed = false;
     return (PyObject *)self;
 }
 
@@ -54,7 +60,7 @@ static PyObject *external_next(PyObject *object, PyObject *arguments)
     }
     Py_BEGIN_ALLOW_THREADS status =
         stoker_external_fs_next(self->handle, timeout_ms, &request, &error);
-    Py_END_ALLOW_THREADS(void) stk_py_gate_leave(&self->gate);
+    Py_END_ALLOW_THREADS stk_py_gate_leave(&self->gate);
     if (status < 0) {
         return stk_py_raise(status, &error);
     }
@@ -81,7 +87,7 @@ static PyObject *external_reply(PyObject *object, PyObject *arguments, PyObject 
     }
     reply.is_folder = (uint8_t)is_folder;
     Py_BEGIN_ALLOW_THREADS status = stoker_external_fs_reply(self->handle, number, &reply);
-    Py_END_ALLOW_THREADS(void) stk_py_gate_leave(&self->gate);
+    Py_END_ALLOW_THREADS stk_py_gate_leave(&self->gate);
     if (status < 0) {
         return stk_py_raise(status, NULL);
     }
@@ -99,17 +105,6 @@ static PyObject *external_start(PyObject *object, PyObject *nothing)
     Py_RETURN_NONE;
 }
 
-static void external_dealloc(PyObject *object)
-{
-    struct stk_py_external_fs *self = (struct stk_py_external_fs *)object;
-
-    if (self->handle && stk_py_gate_close(&self->gate)) {
-        Py_BEGIN_ALLOW_THREADS stoker_external_fs_close(self->handle);
-        Py_END_ALLOW_THREADS
-    }
-    stk_py_object_free(object);
-}
-
 static PyMethodDef external_methods[] = {
     {"next", external_next, METH_VARARGS,
      "next(timeout_ms) -> (number, kind, url, offset, memory | None) | None"},
@@ -121,7 +116,7 @@ static PyMethodDef external_methods[] = {
 
 static PyType_Slot external_slots[] = {
     {Py_tp_new, external_new},
-    {Py_tp_dealloc, external_dealloc},
+    {Py_tp_dealloc, stk_py_gated_dealloc},
     {Py_tp_methods, external_methods},
     {0, NULL},
 };

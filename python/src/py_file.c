@@ -2,11 +2,10 @@
 #include "py.h"
 
 #include <string.h>
-#include <unistd.h>
 
 struct file_object {
-    PyObject_HEAD struct stoker_file *file;
-    struct stk_py_gate gate;
+    PyObject_HEAD struct stk_py_gate gate;
+    struct stoker_file *file;
     struct stoker_file_info *info; /* owned */
 };
 
@@ -55,7 +54,7 @@ PyObject *stk_py_stat(PyObject *module, PyObject *arguments)
     }
     if (stk_py_gate_enter(&engine->gate, "engine")) {
         Py_BEGIN_ALLOW_THREADS status = stoker_stat(engine->engine, path, info, &error);
-        Py_END_ALLOW_THREADS stk_py_engine_leave(engine);
+        Py_END_ALLOW_THREADS stk_py_gate_leave(&engine->gate);
         result = status < 0 ? stk_py_raise(status, &error) : stk_py_file_info_tuple(info);
     }
     PyMem_Free(info);
@@ -79,7 +78,7 @@ PyObject *stk_py_paths_expand(PyObject *module, PyObject *arguments)
     }
     Py_BEGIN_ALLOW_THREADS status = (no_links ? stoker_paths_expand_no_links : stoker_paths_expand)(
         engine->engine, path, &names, &count, &error);
-    Py_END_ALLOW_THREADS stk_py_engine_leave(engine);
+    Py_END_ALLOW_THREADS stk_py_gate_leave(&engine->gate);
     if (status < 0) {
         return stk_py_raise(status, &error);
     }
@@ -114,27 +113,19 @@ PyObject *stk_py_files_prefetch_metadata(PyObject *module, PyObject *arguments)
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS stoker_files_prefetch_metadata(engine->engine, paths, count);
-    Py_END_ALLOW_THREADS stk_py_engine_leave(engine);
+    Py_END_ALLOW_THREADS stk_py_gate_leave(&engine->gate);
     PyMem_Free(paths);
     Py_RETURN_NONE;
 }
 
 /* ---- File ------------------------------------------------------------------------------- */
 
-static void file_close_now(struct file_object *self)
+static void file_close_handle(PyObject *object)
 {
-    struct stoker_file *file = self->file;
+    struct file_object *self = (struct file_object *)object;
 
+    stoker_file_close(self->file);
     self->file = NULL;
-    Py_BEGIN_ALLOW_THREADS stoker_file_close(file);
-    Py_END_ALLOW_THREADS
-}
-
-static void file_leave(struct file_object *self)
-{
-    if (stk_py_gate_leave(&self->gate)) {
-        file_close_now(self);
-    }
 }
 
 static PyObject *file_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
@@ -157,8 +148,7 @@ static PyObject *file_new(PyTypeObject *type, PyObject *arguments, PyObject *key
     if (!self) {
         return NULL;
     }
-    self->gate.process = getpid();
-    self->gate.closed = true; /* until it is open */
+    stk_py_gate_init(&self->gate, file_close_handle);
     self->info = stk_py_file_info_new();
     if (!self->info || !stk_py_gate_enter(&engine->gate, "engine")) {
         Py_DECREF((PyObject *)self);
@@ -166,7 +156,7 @@ static PyObject *file_new(PyTypeObject *type, PyObject *arguments, PyObject *key
     }
     Py_BEGIN_ALLOW_THREADS status =
         stoker_file_open(&self->file, engine->engine, path, self->info, &error);
-    Py_END_ALLOW_THREADS stk_py_engine_leave(engine);
+    Py_END_ALLOW_THREADS stk_py_gate_leave(&engine->gate);
     if (status < 0) {
         Py_DECREF((PyObject *)self);
         return stk_py_raise(status, &error);
@@ -199,27 +189,15 @@ static PyObject *file_readinto(PyObject *object, PyObject *arguments)
     }
     Py_BEGIN_ALLOW_THREADS got =
         stoker_file_read(self->file, offset, view.buf, (size_t)view.len, &error);
-    Py_END_ALLOW_THREADS file_leave(self);
+    Py_END_ALLOW_THREADS stk_py_gate_leave(&self->gate);
     PyBuffer_Release(&view);
     return got < 0 ? stk_py_raise((int)got, &error) : PyLong_FromLongLong(got);
 }
 
-static PyObject *file_close(PyObject *object, PyObject *nothing)
-{
-    struct file_object *self = (struct file_object *)object;
-
-    (void)nothing;
-    if (stk_py_gate_close(&self->gate)) {
-        file_close_now(self);
-    }
-    Py_RETURN_NONE;
-}
-
 static void file_dealloc(PyObject *object)
 {
-    Py_XDECREF(file_close(object, NULL));
     PyMem_Free(((struct file_object *)object)->info);
-    stk_py_object_free(object);
+    stk_py_gated_dealloc(object);
 }
 
 /* ---- ranges ----------------------------------------------------------------------------- */
@@ -234,7 +212,7 @@ struct ranges {
 static void ranges_deinit(struct ranges *self)
 {
     for (Py_ssize_t i = 0; i < self->entered; i++) {
-        file_leave((struct file_object *)self->files[i]);
+        stk_py_gate_leave(&((struct file_object *)self->files[i])->gate);
     }
     for (Py_ssize_t i = 0; i < self->count; i++) {
         Py_XDECREF(self->bytes ? self->bytes[i] : NULL);
@@ -332,7 +310,7 @@ PyObject *stk_py_read_ranges(PyObject *module, PyObject *arguments)
 static PyMethodDef file_methods[] = {
     {"info", file_info, METH_NOARGS, "What stat() returned when the file was opened."},
     {"readinto", file_readinto, METH_VARARGS, "Reads from an offset into a buffer."},
-    {"close", file_close, METH_NOARGS, "Closes the file."},
+    {"close", stk_py_gated_close, METH_NOARGS, "Closes the file."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -77,7 +77,7 @@ static PyObject *indexer_new(PyTypeObject *type, PyObject *arguments, PyObject *
     options.force = force;
     /* Returns at once: the indexer's own thread does what may wait. */
     status = stoker_indexer_open(&indexer, engine->engine, &dataset, &options, &error);
-    stk_py_engine_leave(engine);
+    stk_py_gate_leave(&engine->gate);
     PyMem_Free(urls);
     return stk_py_job_opened(self, indexer, status, &error);
 }

@@ -134,7 +134,7 @@ static bool open_on(struct loader_object *self, PyObject *object, struct request
     }
     Py_BEGIN_ALLOW_THREADS status =
         stoker_loader_open(&self->loader, dataset->dataset, &request->options, &error);
-    Py_END_ALLOW_THREADS stk_py_dataset_leave(dataset);
+    Py_END_ALLOW_THREADS stk_py_gate_leave(&dataset->gate);
     if (status < 0) {
         stk_py_raise(status, &error);
     }

@@ -2,6 +2,7 @@
  * against a close by another thread. */
 #include "py.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -28,6 +29,13 @@ static void raise_closed(const char *object, const char *advice)
 
 /* ---- gate: any number of threads, closed by the last one ---- */
 
+void stk_py_gate_init(struct stk_py_gate *gate, void (*close_handle)(PyObject *self))
+{
+    gate->closed = true;
+    gate->process = getpid();
+    gate->close_handle = close_handle;
+}
+
 bool stk_py_gate_enter(struct stk_py_gate *gate, const char *object)
 {
     if (stk_py_forked(gate->process, object)) {
@@ -41,18 +49,43 @@ bool stk_py_gate_enter(struct stk_py_gate *gate, const char *object)
     return true;
 }
 
-bool stk_py_gate_leave(struct stk_py_gate *gate)
+static void close_handle(struct stk_py_gate *gate)
 {
-    gate->users--;
-    return gate->closed && gate->users == 0;
+    PyObject *self = (PyObject *)(void *)((char *)gate - offsetof(struct stk_py_gated, gate));
+
+    Py_BEGIN_ALLOW_THREADS gate->close_handle(self);
+    Py_END_ALLOW_THREADS
 }
 
-bool stk_py_gate_close(struct stk_py_gate *gate)
+void stk_py_gate_leave(struct stk_py_gate *gate)
+{
+    gate->users--;
+    if (gate->closed && gate->users == 0) {
+        close_handle(gate);
+    }
+}
+
+void stk_py_gate_close(struct stk_py_gate *gate)
 {
     bool first = !gate->closed;
 
     gate->closed = true;
-    return first && gate->users == 0 && gate->process == getpid();
+    if (first && gate->users == 0 && gate->process == getpid()) {
+        close_handle(gate);
+    }
+}
+
+PyObject *stk_py_gated_close(PyObject *self, PyObject *nothing)
+{
+    (void)nothing;
+    stk_py_gate_close(&((struct stk_py_gated *)self)->gate);
+    Py_RETURN_NONE;
+}
+
+void stk_py_gated_dealloc(PyObject *self)
+{
+    stk_py_gate_close(&((struct stk_py_gated *)self)->gate);
+    stk_py_object_free(self);
 }
 
 /* ---- lock: one thread at a time ---- */

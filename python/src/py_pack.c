@@ -65,7 +65,7 @@ static PyObject *pack_new(PyTypeObject *type, PyObject *arguments, PyObject *key
     }
     /* Returns at once: the pack's own thread does what may wait. */
     status = stoker_pack_open(&pack, dataset->dataset, &options, &error);
-    stk_py_dataset_leave(dataset);
+    stk_py_gate_leave(&dataset->gate);
     return stk_py_job_opened(self, pack, status, &error);
 }
 

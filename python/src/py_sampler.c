@@ -94,7 +94,7 @@ static PyObject *sampler_new(PyTypeObject *type, PyObject *arguments, PyObject *
     self->process = getpid();
     Py_BEGIN_ALLOW_THREADS status =
         stoker_sampler_open(&self->sampler, dataset->dataset, &request.options, &error);
-    Py_END_ALLOW_THREADS stk_py_dataset_leave(dataset);
+    Py_END_ALLOW_THREADS stk_py_gate_leave(&dataset->gate);
     if (status < 0) {
         stk_py_raise(status, &error);
     }

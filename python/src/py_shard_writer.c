@@ -2,29 +2,20 @@
 #include "py.h"
 
 #include <string.h>
-#include <unistd.h>
 
 #define MEMBERS_MAX 4096 /* of one sample; the library has the same limit */
 
 struct writer {
-    PyObject_HEAD struct stoker_shard_writer *writer;
-    struct stk_py_gate gate;
+    PyObject_HEAD struct stk_py_gate gate;
+    struct stoker_shard_writer *writer;
 };
 
-static void writer_close_now(struct writer *self)
+static void writer_close_handle(PyObject *object)
 {
-    struct stoker_shard_writer *writer = self->writer;
+    struct writer *self = (struct writer *)object;
 
+    stoker_shard_writer_close(self->writer);
     self->writer = NULL;
-    Py_BEGIN_ALLOW_THREADS stoker_shard_writer_close(writer);
-    Py_END_ALLOW_THREADS
-}
-
-static void writer_leave(struct writer *self)
-{
-    if (stk_py_gate_leave(&self->gate)) {
-        writer_close_now(self);
-    }
 }
 
 /* One thread at a time, since calls release the GIL. */
@@ -34,7 +25,7 @@ static bool writer_enter(struct writer *self)
         return false;
     }
     if (self->gate.users > 1) {
-        writer_leave(self);
+        stk_py_gate_leave(&self->gate);
         stk_py_raise_text(STOKER_ERROR_ARGUMENT, "another thread is using the writer",
                           "shard writer", "write from one thread, or hold a lock");
         return false;
@@ -74,8 +65,7 @@ static PyObject *writer_new(PyTypeObject *type, PyObject *arguments, PyObject *k
         PyMem_Free(texts);
         return NULL;
     }
-    self->gate.process = getpid();
-    self->gate.closed = true; /* until it is open */
+    stk_py_gate_init(&self->gate, writer_close_handle);
     if (!stk_py_gate_enter(&engine->gate, "engine")) {
         PyMem_Free(texts);
         Py_DECREF(self);
@@ -83,7 +73,7 @@ static PyObject *writer_new(PyTypeObject *type, PyObject *arguments, PyObject *k
     }
     Py_BEGIN_ALLOW_THREADS status =
         stoker_shard_writer_open(&writer, engine->engine, &options, &error);
-    Py_END_ALLOW_THREADS stk_py_engine_leave(engine);
+    Py_END_ALLOW_THREADS stk_py_gate_leave(&engine->gate);
     PyMem_Free(texts);
     if (status < 0) {
         Py_DECREF(self);
@@ -154,7 +144,7 @@ static PyObject *writer_add(PyObject *object, PyObject *arguments)
     }
     PyMem_Free(members);
     PyMem_Free(views);
-    writer_leave(self);
+    stk_py_gate_leave(&self->gate);
     if (status < 0) {
         return stk_py_raise(status, &error);
     }
@@ -171,7 +161,7 @@ static PyObject *writer_position(PyObject *object, PyObject *nothing)
         return NULL;
     }
     position = stoker_shard_writer_position(self->writer);
-    writer_leave(self);
+    stk_py_gate_leave(&self->gate);
     return PyLong_FromUnsignedLongLong(position);
 }
 
@@ -187,7 +177,7 @@ static PyObject *writer_resume_key(PyObject *object, PyObject *nothing)
     }
     key = stoker_shard_writer_resume_key(self->writer);
     result = key ? stk_py_text(key, strlen(key)) : Py_NewRef(Py_None);
-    writer_leave(self);
+    stk_py_gate_leave(&self->gate);
     return result;
 }
 
@@ -202,29 +192,8 @@ static PyObject *writer_commit(PyObject *object, PyObject *nothing)
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS status = stoker_shard_writer_commit(self->writer, &error);
-    Py_END_ALLOW_THREADS writer_leave(self);
+    Py_END_ALLOW_THREADS stk_py_gate_leave(&self->gate);
     return status < 0 ? stk_py_raise(status, &error) : Py_NewRef(Py_None);
-}
-
-static PyObject *writer_close(PyObject *object, PyObject *nothing)
-{
-    struct writer *self = (struct writer *)object;
-
-    (void)nothing;
-    if (stk_py_gate_close(&self->gate)) {
-        writer_close_now(self);
-    }
-    Py_RETURN_NONE;
-}
-
-static void writer_dealloc(PyObject *object)
-{
-    struct writer *self = (struct writer *)object;
-
-    if (stk_py_gate_close(&self->gate)) {
-        writer_close_now(self);
-    }
-    stk_py_object_free(object);
 }
 
 static PyMethodDef writer_methods[] = {
@@ -234,13 +203,13 @@ static PyMethodDef writer_methods[] = {
      "Key of the last finished sample at open; None: all samples were finished."},
     {"commit", writer_commit, METH_NOARGS,
      "Writes index and manifest, and renames the shards to their final names."},
-    {"close", writer_close, METH_NOARGS, "Stops writing; finished shards stay for a resume."},
+    {"close", stk_py_gated_close, METH_NOARGS, "Stops writing; finished shards stay for a resume."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyType_Slot writer_slots[] = {
     {Py_tp_new, writer_new},
-    {Py_tp_dealloc, writer_dealloc},
+    {Py_tp_dealloc, stk_py_gated_dealloc},
     {Py_tp_methods, writer_methods},
     {0, NULL},
 };

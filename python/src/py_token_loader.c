@@ -3,32 +3,22 @@
  */
 #include "py.h"
 
-#include <unistd.h>
-
 struct token_loader_object {
-    PyObject_HEAD struct stoker_token_loader *loader;
-    struct stk_py_gate gate;
+    PyObject_HEAD struct stk_py_gate gate;
+    struct stoker_token_loader *loader;
 };
 
-static void loader_close_now(struct token_loader_object *self)
+static void loader_close_handle(PyObject *object)
 {
-    struct stoker_token_loader *loader = self->loader;
+    struct token_loader_object *self = (struct token_loader_object *)object;
 
+    stoker_token_loader_close(self->loader);
     self->loader = NULL;
-    Py_BEGIN_ALLOW_THREADS stoker_token_loader_close(loader);
-    Py_END_ALLOW_THREADS
 }
 
 static bool enter(struct token_loader_object *self)
 {
     return stk_py_gate_enter(&self->gate, "token loader");
-}
-
-static void leave(struct token_loader_object *self)
-{
-    if (stk_py_gate_leave(&self->gate)) {
-        loader_close_now(self);
-    }
 }
 
 /* The options of a token loader, with what they borrow. */
@@ -194,7 +184,7 @@ PyObject *stk_py_token_rows_batch(PyObject *module, PyObject *arguments)
     engine = (struct stk_py_engine *)request.source;
     if (stk_py_gate_enter(&engine->gate, "engine")) {
         result = rows_batch(module, engine, buffers, &request.options, epoch);
-        stk_py_engine_leave(engine);
+        stk_py_gate_leave(&engine->gate);
     }
     stk_py_mix_deinit(&request.mix);
     return result;
@@ -210,14 +200,17 @@ static PyObject *open_on(PyTypeObject *type, struct request *request)
 
     self = stk_py_object_new(type);
     if (self) {
-        self->gate.process = getpid();
+        stk_py_gate_init(&self->gate, loader_close_handle);
         Py_BEGIN_ALLOW_THREADS status =
             stoker_token_loader_open(&self->loader, tokens->tokens, &request->options, &error);
         Py_END_ALLOW_THREADS if (status < 0)
         {
-            self->gate.closed = true;
             Py_CLEAR(self);
             stk_py_raise(status, &error);
+        }
+        else
+        {
+            self->gate.closed = false;
         }
     }
     return (PyObject *)self;
@@ -243,34 +236,13 @@ static PyObject *loader_new(PyTypeObject *type, PyObject *arguments, PyObject *k
     }
     if (ready && stk_py_gate_enter(&((struct stk_py_tokens *)request.source)->gate, "tokens")) {
         self = open_on(type, &request);
-        stk_py_tokens_leave((struct stk_py_tokens *)request.source);
+        stk_py_gate_leave(&((struct stk_py_tokens *)request.source)->gate);
     }
     if (request.options.rows_of) {
-        leave(shared);
+        stk_py_gate_leave(&shared->gate);
     }
     stk_py_mix_deinit(&request.mix);
     return self;
-}
-
-static PyObject *loader_close(PyObject *object, PyObject *nothing)
-{
-    struct token_loader_object *self = (struct token_loader_object *)object;
-
-    (void)nothing;
-    if (stk_py_gate_close(&self->gate)) {
-        loader_close_now(self);
-    }
-    Py_RETURN_NONE;
-}
-
-static void loader_dealloc(PyObject *object)
-{
-    struct token_loader_object *self = (struct token_loader_object *)object;
-
-    if (stk_py_gate_close(&self->gate)) {
-        loader_close_now(self);
-    }
-    stk_py_object_free(object);
 }
 
 /* next() -> Batch, or None at the epoch's end */
@@ -286,7 +258,7 @@ static PyObject *loader_next(PyObject *object, PyObject *nothing)
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS status = stoker_token_loader_next(self->loader, &batch, &error);
-    Py_END_ALLOW_THREADS leave(self);
+    Py_END_ALLOW_THREADS stk_py_gate_leave(&self->gate);
     if (status < 0) {
         return stk_py_raise(status, &error);
     }
@@ -304,7 +276,7 @@ static PyObject *loader_set_epoch(PyObject *object, PyObject *number)
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS status = stoker_token_loader_set_epoch(self->loader, epoch, &error);
-    Py_END_ALLOW_THREADS leave(self);
+    Py_END_ALLOW_THREADS stk_py_gate_leave(&self->gate);
     return status < 0 ? stk_py_raise(status, &error) : Py_NewRef(Py_None);
 }
 
@@ -317,7 +289,7 @@ static PyObject *loader_batches(PyObject *object, PyObject *number)
         return NULL;
     }
     batches = stoker_token_loader_batches(self->loader, epoch);
-    leave(self);
+    stk_py_gate_leave(&self->gate);
     return PyLong_FromUnsignedLongLong(batches);
 }
 
@@ -331,7 +303,7 @@ static PyObject *loader_samples(PyObject *object, PyObject *nothing)
         return NULL;
     }
     samples = stoker_token_loader_samples(self->loader);
-    leave(self);
+    stk_py_gate_leave(&self->gate);
     return PyLong_FromUnsignedLongLong(samples);
 }
 
@@ -348,7 +320,7 @@ static PyObject *number_of(PyObject *object, PyObject *number,
         return NULL;
     }
     status = call(self->loader, argument, &result);
-    leave(self);
+    stk_py_gate_leave(&self->gate);
     return status < 0 ? stk_py_raise(status, NULL) : PyLong_FromUnsignedLongLong(result);
 }
 
@@ -378,7 +350,7 @@ static PyObject *loader_state(PyObject *object, PyObject *nothing)
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS status = stoker_token_loader_state(self->loader, &state);
-    Py_END_ALLOW_THREADS leave(self);
+    Py_END_ALLOW_THREADS stk_py_gate_leave(&self->gate);
     return status < 0 ? stk_py_raise(status, NULL) : stk_py_state_tuple(&state);
 }
 
@@ -393,7 +365,7 @@ static PyObject *loader_position(PyObject *object, PyObject *nothing)
         return NULL;
     }
     status = stoker_token_loader_position(self->loader, &epoch, &position);
-    leave(self);
+    stk_py_gate_leave(&self->gate);
     return stk_py_position(status, epoch, position);
 }
 
@@ -408,7 +380,7 @@ static PyObject *loader_set_state(PyObject *object, PyObject *tuple)
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS status = stoker_token_loader_set_state(self->loader, &state, &error);
-    Py_END_ALLOW_THREADS leave(self);
+    Py_END_ALLOW_THREADS stk_py_gate_leave(&self->gate);
     return status < 0 ? stk_py_raise(status, &error) : Py_NewRef(Py_None);
 }
 
@@ -423,13 +395,13 @@ static PyMethodDef loader_methods[] = {
     {"state", loader_state, METH_NOARGS, "Position and options of the stream, as a tuple."},
     {"position", loader_position, METH_NOARGS, "(epoch, position) of the state; cheap."},
     {"set_state", loader_set_state, METH_O, "Continues at a state."},
-    {"close", loader_close, METH_NOARGS, "Closes it; batches stay valid."},
+    {"close", stk_py_gated_close, METH_NOARGS, "Closes it; batches stay valid."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyType_Slot loader_slots[] = {
     {Py_tp_new, loader_new},
-    {Py_tp_dealloc, loader_dealloc},
+    {Py_tp_dealloc, stk_py_gated_dealloc},
     {Py_tp_methods, loader_methods},
     {0, NULL},
 };

@@ -2,22 +2,13 @@
 #include "py.h"
 
 #include <string.h>
-#include <unistd.h>
 
-static void tokens_close_now(struct stk_py_tokens *self)
+static void tokens_close_handle(PyObject *object)
 {
-    struct stoker_tokens *tokens = self->tokens;
+    struct stk_py_tokens *self = (struct stk_py_tokens *)object;
 
+    stoker_tokens_close(self->tokens);
     self->tokens = NULL;
-    Py_BEGIN_ALLOW_THREADS stoker_tokens_close(tokens);
-    Py_END_ALLOW_THREADS
-}
-
-void stk_py_tokens_leave(struct stk_py_tokens *self)
-{
-    if (stk_py_gate_leave(&self->gate)) {
-        tokens_close_now(self);
-    }
 }
 
 /* Tokens(engine, paths, dtype, cache_bytes): files. Tokens(engine, (), 0, 0, virtual_tokens,
@@ -59,40 +50,22 @@ static PyObject *tokens_new(PyTypeObject *type, PyObject *arguments, PyObject *k
     options.path_count = (size_t)PyTuple_Size(paths);
     self = stk_py_object_new(type);
     if (self) {
-        self->gate.process = getpid();
+        stk_py_gate_init(&self->gate, tokens_close_handle);
         Py_BEGIN_ALLOW_THREADS status =
             stoker_tokens_open(&self->tokens, engine->engine, &options, &error);
         Py_END_ALLOW_THREADS if (status < 0)
         {
-            self->gate.closed = true;
             Py_CLEAR(self);
             stk_py_raise(status, &error);
         }
+        else
+        {
+            self->gate.closed = false;
+        }
     }
-    stk_py_engine_leave(engine);
+    stk_py_gate_leave(&engine->gate);
     PyMem_Free((void *)list);
     return (PyObject *)self;
-}
-
-static PyObject *tokens_close(PyObject *object, PyObject *nothing)
-{
-    struct stk_py_tokens *self = (struct stk_py_tokens *)object;
-
-    (void)nothing;
-    if (stk_py_gate_close(&self->gate)) {
-        tokens_close_now(self);
-    }
-    Py_RETURN_NONE;
-}
-
-static void tokens_dealloc(PyObject *object)
-{
-    struct stk_py_tokens *self = (struct stk_py_tokens *)object;
-
-    if (stk_py_gate_close(&self->gate)) {
-        tokens_close_now(self);
-    }
-    stk_py_object_free(object);
 }
 
 static PyObject *tokens_info(PyObject *object, PyObject *nothing)
@@ -106,7 +79,7 @@ static PyObject *tokens_info(PyObject *object, PyObject *nothing)
         return NULL;
     }
     status = stoker_tokens_info(self->tokens, &info);
-    stk_py_tokens_leave(self);
+    stk_py_gate_leave(&self->gate);
     if (status < 0) {
         return stk_py_raise(status, NULL);
     }
@@ -119,13 +92,13 @@ static PyObject *tokens_info(PyObject *object, PyObject *nothing)
 
 static PyMethodDef tokens_methods[] = {
     {"info", tokens_info, METH_NOARGS, "Counts and identity of the files, as a dict."},
-    {"close", tokens_close, METH_NOARGS, "Closes it; loaders opened on it keep the files."},
+    {"close", stk_py_gated_close, METH_NOARGS, "Closes it; loaders opened on it keep the files."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyType_Slot tokens_slots[] = {
     {Py_tp_new, tokens_new},
-    {Py_tp_dealloc, tokens_dealloc},
+    {Py_tp_dealloc, stk_py_gated_dealloc},
     {Py_tp_methods, tokens_methods},
     {0, NULL},
 };

@@ -43,7 +43,7 @@ PyObject *stk_py_location(PyObject *module, PyObject *arguments)
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS status = stoker_location_check(engine->engine, url, &location, &error);
-    Py_END_ALLOW_THREADS stk_py_engine_leave(engine);
+    Py_END_ALLOW_THREADS stk_py_gate_leave(&engine->gate);
     if (status < 0) {
         return stk_py_raise(status, &error);
     }

@@ -80,7 +80,7 @@ static PyObject *verify_new(PyTypeObject *type, PyObject *arguments, PyObject *k
     options.urls = urls;
     options.url_count = (size_t)PyTuple_Size(tuple);
     Py_BEGIN_ALLOW_THREADS status = stoker_verify_open(&verify, engine->engine, &options, &error);
-    Py_END_ALLOW_THREADS stk_py_engine_leave(engine);
+    Py_END_ALLOW_THREADS stk_py_gate_leave(&engine->gate);
     PyMem_Free(urls);
     return stk_py_job_opened(self, verify, status, &error);
 }
@@ -159,15 +159,15 @@ static PyObject *diff_new(PyTypeObject *type, PyObject *arguments, PyObject *key
         return NULL;
     }
     if (!stk_py_gate_enter(&b->gate, "data set")) {
-        stk_py_dataset_leave(a);
+        stk_py_gate_leave(&a->gate);
         Py_DECREF((PyObject *)self);
         return NULL;
     }
     options.reread = (uint8_t)reread;
     Py_BEGIN_ALLOW_THREADS status =
         stoker_diff_open(&diff, a->dataset, b->dataset, &options, &error);
-    Py_END_ALLOW_THREADS stk_py_dataset_leave(b);
-    stk_py_dataset_leave(a);
+    Py_END_ALLOW_THREADS stk_py_gate_leave(&b->gate);
+    stk_py_gate_leave(&a->gate);
     return stk_py_job_opened(self, diff, status, &error);
 }
 

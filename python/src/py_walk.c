@@ -1,22 +1,19 @@
 /* Walk: the entries of a folder or of a prefix. */
 #include "py.h"
 
-#include <unistd.h>
-
 struct walk_object {
-    PyObject_HEAD struct stoker_walk *walk;
-    struct stk_py_gate gate;
+    PyObject_HEAD struct stk_py_gate gate;
+    struct stoker_walk *walk;
     struct stoker_file_info *info; /* owned */
     bool ended;
 };
 
-static void walk_close_now(struct walk_object *self)
+static void walk_close_handle(PyObject *object)
 {
-    struct stoker_walk *walk = self->walk;
+    struct walk_object *self = (struct walk_object *)object;
 
+    stoker_walk_close(self->walk);
     self->walk = NULL;
-    Py_BEGIN_ALLOW_THREADS stoker_walk_close(walk);
-    Py_END_ALLOW_THREADS
 }
 
 static PyObject *walk_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
@@ -40,8 +37,7 @@ static PyObject *walk_new(PyTypeObject *type, PyObject *arguments, PyObject *key
     if (!self) {
         return NULL;
     }
-    self->gate.process = getpid();
-    self->gate.closed = true;
+    stk_py_gate_init(&self->gate, walk_close_handle);
     self->info = stk_py_file_info_new();
     if (!self->info || !stk_py_gate_enter(&engine->gate, "engine")) {
         Py_DECREF((PyObject *)self);
@@ -49,7 +45,7 @@ static PyObject *walk_new(PyTypeObject *type, PyObject *arguments, PyObject *key
     }
     Py_BEGIN_ALLOW_THREADS status =
         stoker_walk_open(&self->walk, engine->engine, path, (uint32_t)recursive, &error);
-    Py_END_ALLOW_THREADS stk_py_engine_leave(engine);
+    Py_END_ALLOW_THREADS stk_py_gate_leave(&engine->gate);
     if (status < 0) {
         Py_DECREF((PyObject *)self);
         return stk_py_raise(status, &error);
@@ -116,33 +112,19 @@ static PyObject *walk_next(PyObject *object, PyObject *number)
     if (list && walk_fill(self, list, most) < 0) {
         Py_CLEAR(list);
     }
-    if (stk_py_gate_leave(&self->gate)) {
-        walk_close_now(self);
-    }
+    stk_py_gate_leave(&self->gate);
     return list;
-}
-
-static PyObject *walk_close(PyObject *object, PyObject *nothing)
-{
-    struct walk_object *self = (struct walk_object *)object;
-
-    (void)nothing;
-    if (stk_py_gate_close(&self->gate)) {
-        walk_close_now(self);
-    }
-    Py_RETURN_NONE;
 }
 
 static void walk_dealloc(PyObject *object)
 {
-    Py_XDECREF(walk_close(object, NULL));
     PyMem_Free(((struct walk_object *)object)->info);
-    stk_py_object_free(object);
+    stk_py_gated_dealloc(object);
 }
 
 static PyMethodDef walk_methods[] = {
     {"next", walk_next, METH_O, "The next entries as a list; None at the end."},
-    {"close", walk_close, METH_NOARGS, "Stops the walk."},
+    {"close", stk_py_gated_close, METH_NOARGS, "Stops the walk."},
     {NULL, NULL, 0, NULL},
 };
 
