@@ -141,7 +141,7 @@ def _run_to(
     """Packs to a folder, or to a URL by way of the stage."""
     url = os.fsdecode(name)
     if "://" in url and url.rstrip("/").endswith(":"):
-        raise ArgumentError("the URL has no bucket", f"'{url}'", "pass s3://bucket/prefix")
+        raise ArgumentError("the URL names no bucket", f"'{url}'", "pass s3://bucket/prefix")
     url = url.rstrip("/")
     if "://" not in url or url.startswith("file://"):
         return _run(dataset, name, form, options, progress)

@@ -168,7 +168,7 @@ def test_pack_in_python(ceph, bucket, tars, tmp_path):
             name: here[name] for name in ("shards", "samples", "bytes")}
         with pytest.raises(stoker.UnsupportedError, match="is read-only"):
             stoker.pack(tars, "https://host/x", engine=engine)
-        with pytest.raises(stoker.ArgumentError, match="has no bucket"):
+        with pytest.raises(stoker.ArgumentError, match="names no bucket"):
             stoker.pack(tars, "s3://", engine=engine)
 
 

@@ -7,6 +7,7 @@
 #include "loader/pending/quarantine.h"
 #include "loader/pending/ragged_layout.h"
 #include "loader/pending/sample_members.h"
+#include "loader/pending/value_override.h"
 
 #include <errno.h>
 #include <string.h>
@@ -174,17 +175,10 @@ void stk_pending_batch_enqueue_locked(struct stk_pending_batch *pending)
 
 void stk_pending_batch_close(struct stk_pending_batch *pending)
 {
-    struct stk_value_override *override, *next;
-
     if (!pending) {
         return;
     }
-    for (override = pending->locked.overrides; override; override = next) {
-        next = override->next;
-        stk_budget_release(&pending->loader->engine->budget, override->bytes);
-        stk_free(override->data);
-        stk_free(override);
-    }
+    stk_value_overrides_free(pending);
     stoker_batch_close(pending->batch);
     stk_ragged_values_close(pending);
     stk_quarantine_notes_free(pending->locked.notes);

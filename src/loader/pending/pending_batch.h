@@ -21,14 +21,7 @@
 
 struct stk_quarantine_note; /* loader/pending/quarantine.h */
 struct stk_ragged_value;    /* loader/pending/ragged_layout.h */
-
-/* The value of a substitute whose size differs from the space planned in the batch. */
-struct stk_value_override {
-    struct stk_value_override *next;
-    uint32_t field, slot;
-    uint64_t bytes; /* reserved from the budget */
-    uint8_t *data;  /* owned */
-};
+struct stk_value_override;  /* loader/pending/value_override.h */
 
 struct stk_pending_batch {
     struct stk_pending_batch *next; /* in the ring */

@@ -2,6 +2,7 @@
 #include "loader/pending/ragged_layout.h"
 
 #include "base/mem.h"
+#include "loader/pending/value_override.h"
 
 #include <errno.h>
 #include <string.h>
@@ -205,10 +206,10 @@ static struct stk_view value_of(const struct stk_pending_batch *pending, uint32_
 {
     const uint64_t *offsets = pending->batch->fields[field].offsets;
 
-    for (struct stk_value_override *it = pending->locked.overrides; it; it = it->next) {
-        if (it->field == field && it->slot == slot) {
-            return (struct stk_view){it->data, it->bytes};
-        }
+    const struct stk_value_override *override = stk_value_override_find(pending, field, slot);
+
+    if (override) {
+        return (struct stk_view){override->data, override->bytes};
     }
     return (struct stk_view){pending->batch->fields[field].data + offsets[slot],
                              offsets[slot + 1] - offsets[slot]};

@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "loader/pending/error_policy_test.h"
+#include "loader/pending/value_override.h"
 
 #define SLOTS 3u
 
@@ -51,16 +52,9 @@ static void fill(struct stk_pending_batch *pending, uint32_t slot, uint32_t coun
 
 static void add_override(struct stk_pending_batch *pending, uint32_t slot, const char *text)
 {
-    struct stk_value_override *override = stk_alloc(1, sizeof *override);
+    struct stk_view value = {(const uint8_t *)text, strlen(text)};
 
-    override->field = 1;
-    override->slot = slot;
-    override->bytes = strlen(text);
-    override->data = stk_alloc(override->bytes, 1);
-    memcpy(override->data, text, override->bytes);
-    T_TRUE("reserve", stk_budget_reserve(&pending->loader->engine->budget, override->bytes));
-    override->next = pending->locked.overrides;
-    pending->locked.overrides = override;
+    T_EQ("override", stk_value_override_add(pending, NULL, 1, slot, value, NULL), 0);
 }
 
 static void check_batch(const struct stoker_batch *batch)
@@ -93,7 +87,13 @@ static void run(struct stoker_loader *loader, uint64_t reserved_bytes)
     fill(pending, 2, 3, 30);
     fill(pending, 0, 2, 10);
     fill(pending, 1, 0, 0);
+    add_override(pending, 1, "of an attempt that failed");
+    stk_value_override_remove(pending, NULL, 1, 1);
+    T_TRUE("removed", !stk_value_override_find(pending, 1, 1));
+    stk_value_override_remove(pending, NULL, 1, 1); /* none is left */
     add_override(pending, 1, "large");
+    T_TRUE("found", stk_value_override_find(pending, 1, 1) != NULL);
+    T_TRUE("other slot", !stk_value_override_find(pending, 1, 2));
     T_EQ("layout", stk_ragged_values_layout(pending, &error), 0);
     check_batch(pending->batch);
     T_TRUE("known", stk_ragged_values_estimate(pending, estimates));

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/text/utf8.h"
 #include "decode/jpeg_index/jpeg_index.h"
+#include "loader/pending/value_override.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -32,58 +33,6 @@ static int fail_missing(struct stk_sample_task *task, uint32_t f)
                     "no member '%s'", requested ? requested : "");
 }
 
-/* Removes the override of an attempt that failed in a later field. */
-static void remove_override(struct stk_sample_task *task, uint32_t f)
-{
-    struct stk_value_override **link = &task->pending->locked.overrides, *gone = NULL;
-
-    stk_engine_lock(task->worker->engine, task->worker);
-    while (*link) {
-        if ((*link)->field == f && (*link)->slot == task->slot) {
-            gone = *link; /* there is one at most: each attempt removes it first */
-            *link = gone->next;
-            break;
-        }
-        link = &(*link)->next;
-    }
-    stk_engine_unlock(task->worker->engine);
-    if (gone) {
-        stk_budget_release(&task->worker->engine->budget, gone->bytes);
-        stk_free(gone->data);
-        stk_free(gone);
-    }
-}
-
-static int add_override(struct stk_sample_task *task, uint32_t f, struct stk_view value)
-{
-    struct stoker_engine *engine = task->worker->engine;
-    struct stk_value_override *override;
-
-    if (stk_engine_reserve(engine, value.bytes, task->pending->memory_wait_ms,
-                           "a substitute's value", &task->error) < 0) {
-        return task->error.status;
-    }
-    override = stk_alloc(1, sizeof *override);
-    if (override) {
-        override->data = stk_alloc(value.bytes, 1);
-    }
-    if (!override || !override->data) {
-        stk_free(override);
-        stk_budget_release(&engine->budget, value.bytes);
-        return stk_fail(&task->error, -ENOMEM, "cannot keep a value", "free memory", "%zu bytes",
-                        value.bytes);
-    }
-    memcpy(override->data, value.data, value.bytes);
-    override->bytes = value.bytes;
-    override->field = f;
-    override->slot = task->slot;
-    stk_engine_lock(engine, task->worker);
-    override->next = task->pending->locked.overrides;
-    task->pending->locked.overrides = override;
-    stk_engine_unlock(engine);
-    return 0;
-}
-
 /* Copies a value of bytes to the space that was planned for it. A value of another size (of a
  * substitute, or of a file that changed) becomes an override. */
 static int copy_bytes(struct stk_sample_task *task, uint32_t f, struct stk_view value)
@@ -93,10 +42,12 @@ static int copy_bytes(struct stk_sample_task *task, uint32_t f, struct stk_view 
     uint64_t planned_bytes = batch->fields[f].offsets[task->slot + 1] - begin;
 
     if (task->is_substitute) {
-        remove_override(task, f);
+        /* of an attempt that failed in a later field */
+        stk_value_override_remove(task->pending, task->worker, f, task->slot);
     }
     if (value.bytes != planned_bytes) {
-        return add_override(task, f, value);
+        return stk_value_override_add(task->pending, task->worker, f, task->slot, value,
+                                      &task->error);
     }
     if (value.data != batch->fields[f].data + begin) { /* else it was read into its slot */
         memcpy(batch->fields[f].data + begin, value.data, value.bytes);
