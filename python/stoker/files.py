@@ -14,6 +14,7 @@ Python.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -240,7 +241,7 @@ def rm(
         unfinished_uploads: remove, instead of objects, unfinished uploads below the paths that are
             older than ``older_than`` seconds (default: a day).
     """
-    age = 0 if older_than is None else count(int(older_than), "rm older_than", low=1)
+    age = 0 if older_than is None else count(math.ceil(older_than), "rm older_than", low=1)
     return _run(
         _stoker.REMOVE,
         paths,

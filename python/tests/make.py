@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import pathlib
 import tarfile
@@ -91,3 +92,15 @@ def checksummed(header: bytes) -> bytes:
 def decoded(data: bytes) -> np.ndarray:
     """PIL's RGB pixels: uint8 [H, W, 3]."""
     return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+
+
+def upload_record(cache, service, bucket, key, upload, checksum=""):
+    """As a stoker that was killed leaves it: this user began that upload."""
+    texts = (service, bucket, key, checksum, "STANDARD", "")
+    target = b"".join(text.encode() + b"\0" for text in texts)
+    value = upload.encode() + b"\0\0\0"
+    folder = pathlib.Path(cache) / "uploads"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    name = "-".join(hashlib.sha256(part).hexdigest()[:16] for part in (target, value))
+    (folder / name).write_bytes(
+        b"stoker upload 1\n" + len(target).to_bytes(4, "little") + target + value)

@@ -330,6 +330,47 @@ def test_look_and_remove(bucket, tree):
     assert "Uploads" not in bucket.list_multipart_uploads(Bucket=bucket.name)
 
 
+def test_foreign_upload(bucket, tmp_path):
+    """An unfinished upload of another program, and public, is not continued nor ended."""
+    source = tmp_path / "private"
+    source.write_bytes(random_bytes(LARGE, 3))
+    upload = bucket.create_multipart_upload(Bucket=bucket.name, Key="key", ACL="public-read",
+                                            ContentType="text/csv")["UploadId"]
+    bucket.upload_part(Bucket=bucket.name, Key="key", UploadId=upload, PartNumber=1,
+                       Body=source.read_bytes()[:PART])
+    assert copy("cp", source, f"{bucket.url}/key")["bytes_kept"] == 0
+    grants = bucket.get_object_acl(Bucket=bucket.name, Key="key")["Grants"]
+    assert all("AllUsers" not in grant["Grantee"].get("URI", "") for grant in grants)
+    assert bucket.head_object(Bucket=bucket.name, Key="key")["ContentType"] != "text/csv"
+    left = bucket.list_multipart_uploads(Bucket=bucket.name)["Uploads"]
+    assert [item["UploadId"] for item in left] == [upload]
+
+
+def test_unfinished_below_prefix(bucket):
+    """Only the given prefix, and not what is too young; half a second is not the default."""
+    for key in ("up", "up/x", "up2/y"):
+        bucket.create_multipart_upload(Bucket=bucket.name, Key=key)
+    time.sleep(2.1)
+    assert json.loads(run("rm", "--unfinished-uploads", "-y", "--older-than", "3600", "--json",
+                          f"{bucket.url}/up"))["files_removed"] == 0
+    assert json.loads(run("rm", "--unfinished-uploads", "-y", "--older-than", "0.5", "--json",
+                          f"{bucket.url}/up"))["files_removed"] == 2
+    left = bucket.list_multipart_uploads(Bucket=bucket.name)["Uploads"]
+    assert [item["Key"] for item in left] == ["up2/y"]
+
+
+def test_exclusive_equal_bytes(bucket, tmp_path):
+    """Create-only fails for equal bytes: a lock file locks. In one request, in parts, within S3."""
+    for name, size in (("small", 5), ("large", LARGE)):
+        source = tmp_path / name
+        source.write_bytes(random_bytes(size, 4))
+        copy("cp", "--no-clobber", source, f"{bucket.url}/{name}")
+        assert "already" in run("cp", "--part-size", "5M", "--no-clobber", source,
+                                f"{bucket.url}/{name}", ok=3)
+        assert "already" in run("cp", "--no-clobber", f"{bucket.url}/{name}",
+                                f"{bucket.url}/{name}", ok=3)
+
+
 def test_many(bucket, tmp_path):
     """More keys than a page: listed by stretches, each key once."""
     source = tmp_path / "many"

@@ -130,8 +130,10 @@ def test_what_a_run_left(clean, tmp_path, way):  # noqa: F811
     """Parts that are there, and are these bytes, are not sent again; others are."""
     data = random_bytes(LARGE, 5)
     (tmp_path / "file").write_bytes(data)
+    clean.setenv("STOKER_CACHE", str(tmp_path / "cache"))
     with Place(way, clean) as place:
         if place.kind == "gs":
+            make.upload_record(tmp_path / "cache", "gs", "data", "one", "left")
             place.server.uploads["left"] = (("data", "one"), {1: data[:PART],
                                                               2: bytes(PART)})
         else:

@@ -272,3 +272,40 @@ def test_fsspec(web):
             system.info(path.replace("0.tar", "gone"))
         clean(caught.value)
     assert stoker.stat(url).bytes == len(web.files["/d/0.tar"])
+
+
+PROXIES = {  # libcurl cannot parse the first ones, and prints what it cannot parse
+    "raw #": "http://user:c4n4ry0#proxy@127.0.0.1:1", "raw /": "http://user:c4n4ry0/x@127.0.0.1:1",
+    "raw ?": "http://user:c4n4ry0?x@127.0.0.1:1", "port": "http://user:c4n4ry0@127.0.0.1:99999",
+    "scheme": "ftp://user:c4n4ry0@127.0.0.1:1", "no scheme": "user:c4n4ry0#x@127.0.0.1:1",
+    "no port": "http://user:c4n4ry0@nowhere.invalid", "refused": "http://user:c4n4ry0@127.0.0.1:1",
+    "encoded": "http://user:c4n4ry0%23@nowhere.invalid:1", "socks": "socks5h://user:c4n4ry0@h:0x",
+    "spaces": "http://user:c4n4ry0 x@127.0.0.1:1", "brackets": "http://user:c4n4ry0@[::1",
+    "name": "http://c4n4ry0@127.0.0.1:99999"}
+
+
+@pytest.mark.parametrize("form", PROXIES)
+@pytest.mark.parametrize("name", ["HTTPS_PROXY", "ALL_PROXY", "http_proxy"])
+def test_proxies(tmp_path, monkeypatch, name, form):
+    """A proxy's login is in no output, whatever libcurl says of it; and the proxy is named."""
+    for variable in [*os.environ]:
+        if variable.lower().endswith("_proxy"):
+            monkeypatch.delenv(variable)
+    scheme = "http" if name == "http_proxy" else "https"
+    for variable, value in {name: PROXIES[form], "AWS_ACCESS_KEY_ID": "a", "AWS_REGION": "x",
+                            "AWS_SECRET_ACCESS_KEY": "b", "NO_COLOR": "1",
+                            "AWS_ENDPOINT_URL": f"{scheme}://storage.invalid"}.items():
+        monkeypatch.setenv(variable, value)
+    for words in (["ls", "s3://bucket/x"], ["cp", f"{scheme}://h.invalid/x", tmp_path / "x"],
+                  ["creds", "explain", "s3://bucket/x", "--json"]):
+        done = subprocess.run([command(), *map(str, words), *(
+            ["--read-timeout", "1"] if words[0] != "creds" else [])], capture_output=True,
+            text=True, timeout=60)
+        text = done.stdout + done.stderr
+        assert "c4n4ry0" not in text, text
+        if words[0] != "creds":
+            assert done.returncode != 0, text
+    with stoker.Engine(threads=1, read_timeout=1, process_sharing=False) as engine:
+        with pytest.raises(Exception) as why:
+            stoker.cat(f"{scheme}://h.invalid/x", engine=engine)
+    assert "c4n4ry0" not in str(why.value) + repr(why.value)

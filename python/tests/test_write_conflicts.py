@@ -6,6 +6,7 @@ no upload stays behind. Method: S3 as a server of the tests, with a script of wh
 
 from __future__ import annotations
 
+import make
 import pytest
 import stoker
 import write_server
@@ -213,8 +214,10 @@ def test_what_cannot_be_read_can_be_removed(store, kind):
     assert store.objects == {SPOT: SMALL}
 
 
-def test_parts_come_in_short_pages(store, files):
-    """What an earlier run left is known to its end: here the second part."""
+def test_parts_come_in_short_pages(store, files, monkeypatch):
+    """The parts that an earlier run left are listed to the end: here the second part."""
+    monkeypatch.setenv("STOKER_CACHE", str(files / "cache"))
+    make.upload_record(files / "cache", "s3", *SPOT, "left")
     store.part_page = 1
     store.uploads["left"] = (SPOT, "2026-01-01T00:00:00Z", {1: LARGE[:PART], 2: LARGE[PART:]})
     report = copy(files / "large")

@@ -59,6 +59,14 @@ const struct command command_rm = {
     .run = run_rm,
 };
 
+/* Half a second is not 0, which would mean the default. */
+static uint64_t round_up(double seconds)
+{
+    uint64_t full = (uint64_t)seconds;
+
+    return full + ((double)full < seconds);
+}
+
 static struct stoker_copy_options options_of(const struct args *args, uint32_t kind)
 {
     return (struct stoker_copy_options){
@@ -71,7 +79,7 @@ static struct stoker_copy_options options_of(const struct args *args, uint32_t k
         .no_clobber = args->no_clobber,
         .delete_extra = args->delete_extra,
         .unfinished_uploads = args->unfinished_uploads,
-        .unfinished_age_s = (uint64_t)args->seconds,
+        .unfinished_age_s = round_up(args->seconds),
         .workers = (uint32_t)args->workers,
         .part_bytes = args->part_bytes,
         .check = (uint32_t)args->check,

@@ -133,6 +133,10 @@ struct stk_http_request {
      * response, and set buffer and skip. A value below 0 fails the request; its error must be
      * filled. */
     int (*begin)(struct stk_http_request *request, const struct stk_http_response *answer);
+    /* Called when the buffer is full and more of the body arrives: sets buffer and buffer_bytes so
+     * that there is room, and leaves the received bytes at the begin. Below 0: the request fails;
+     * its error must be filled. NULL: the buffer does not grow. */
+    int (*grow)(struct stk_http_request *request);
     uint64_t skip; /* bytes of the body to discard before those for the buffer */
     /* Called before a redirect of the first host is followed: may read the response. May be NULL.
      */

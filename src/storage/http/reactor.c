@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/memory_pages.h"
 #include "io/clock.h"
+#include "storage/http/proxy_redact.h"
 #include "storage/url/url_redact.h"
 
 #include <errno.h>
@@ -376,7 +377,11 @@ static void finish_slot(struct stk_http_slot *slot, uint32_t failure)
     http->active--;
     wiped = request->scratch_bytes;
     request->sent_bytes = slot->uploaded;
-    /* libcurl's texts contain at most host names and addresses, which are not secret. */
+    /* Apart from proxies, libcurl's texts contain host names and addresses, which are not secret.
+     */
+    if (failure != STK_HTTP_NO_FAILURE && slot->problem[0]) {
+        stk_proxy_redact(slot->problem, sizeof slot->problem);
+    }
     stk_http_finish(http, request, &slot->answer, failure, slot->problem);
     explicit_bzero(slot->scratch, wiped);
     if (secret) {

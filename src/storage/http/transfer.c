@@ -276,6 +276,19 @@ static size_t store_text(struct stk_http_response *answer, const char *data, siz
     return kept;
 }
 
+/* Returns false, with the failure set, if there is no more room. */
+static bool grow_buffer(struct stk_http_slot *slot)
+{
+    struct stk_http_request *request = slot->request;
+    int status = request->grow(request);
+
+    if (status < 0) {
+        slot->failure = STK_HTTP_REJECTED;
+        request->status = status;
+    }
+    return status >= 0;
+}
+
 /* Receives bytes of the body. A smaller return value than the size ends the transfer and the
  * connection. */
 static size_t on_body(char *data, size_t size, size_t count, void *user)
@@ -302,13 +315,20 @@ static size_t on_body(char *data, size_t size, size_t count, void *user)
         data += passed;
         bytes -= passed;
     }
-    room = (size_t)stk_min(request->buffer_bytes - request->bytes, bytes);
-    if (room > 0) {
-        memcpy(request->buffer + request->bytes, data, room);
-        request->bytes += room;
-    }
-    if (room == bytes) {
+    do {
+        room = (size_t)stk_min(request->buffer_bytes - request->bytes, bytes);
+        if (room > 0) {
+            memcpy(request->buffer + request->bytes, data, room);
+            request->bytes += room;
+            data += room;
+            bytes -= room;
+        }
+    } while (bytes > 0 && request->grow && grow_buffer(slot));
+    if (bytes == 0) {
         return given;
+    }
+    if (slot->failure != STK_HTTP_NO_FAILURE) {
+        return 0;
     }
     slot->cut = request->truncate;
     slot->failure = request->truncate ? STK_HTTP_NO_FAILURE : STK_HTTP_LIMIT;

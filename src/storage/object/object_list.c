@@ -21,6 +21,7 @@ struct page {
     size_t prefix_bytes;
     const char *after; /* Azure lists from the beginning: earlier names are skipped; or NULL */
     char start_after[AFTER_BYTES]; /* S3's parameter start-after */
+    struct stk_store *store;
     const struct stk_list_request *search;
     bool in_contents, in_prefixes, in_metadata, is_folder, is_list, truncated, encoded,
         name_encoded;
@@ -32,6 +33,7 @@ struct page {
     char name[TEXT_BYTES_MAX + 1];
     char etag[STK_STORE_ETAG_BYTES_MAX], storage[STK_STORE_CLASS_BYTES];
     uint64_t bytes, mtime_ns;
+    bool has_size;
     char token[TEXT_BYTES_MAX + 1];
 };
 
@@ -88,6 +90,7 @@ static int list_pages(struct stk_store *store, const struct stk_list_request *se
     }
     snprintf(keys, sizeof keys, "%u",
              search->max > 0 && search->max < 1000 && !search->more_out ? search->max : 1000);
+    page->store = store;
     page->search = search;
     page->bucket = bucket_of(object);
     page->prefix = prefix;
@@ -105,7 +108,8 @@ static int list_pages(struct stk_store *store, const struct stk_list_request *se
         status = get_page(store, object, query, count, &body, error);
         status = status < 0 ? status : parse_page(page, body);
         if (status < 0 && (!error || error->status != status)) {
-            stk_fail(error, status, "a listing cannot be read", "check the server and proxies",
+            stk_fail(error, status, "a listing cannot be read",
+                     "check the server and proxies: names, sizes and pages must be complete",
                      "'%s'", object->url);
         }
         if (status == 0 && search->more_out) {
@@ -225,7 +229,7 @@ static int on_start(void *owner, const struct stk_xml_element *element)
         page->in_prefixes = strcmp(name, "CommonPrefixes") == 0 || strcmp(name, "BlobPrefix") == 0;
         page->name[0] = page->etag[0] = page->storage[0] = '\0';
         page->bytes = page->mtime_ns = 0;
-        page->name_encoded = page->in_metadata = page->is_folder = false;
+        page->has_size = page->name_encoded = page->in_metadata = page->is_folder = false;
     } else if (element->depth == page->item_depth + 1 && strcmp(name, "Metadata") == 0) {
         page->in_metadata = true; /* the names in it are the user's */
     } else if (element->depth == page->item_depth + 1 && strcmp(name, "Name") == 0) {
@@ -303,6 +307,40 @@ static int copy_etag(struct page *page, const struct stk_xml_element *element)
     return 0;
 }
 
+/* A text that is not a number, or too large for 64 bits, is no size. */
+static int read_size(struct page *page, const struct stk_xml_element *element)
+{
+    uint64_t size = 0;
+
+    if (element->is_cut || element->text_bytes == 0) {
+        return STOKER_ERROR_CORRUPT;
+    }
+    for (size_t i = 0; i < element->text_bytes; i++) {
+        uint8_t digit = (uint8_t)(element->text[i] - '0');
+
+        if (digit > 9 || !stk_multiply(size, 10, &size) || !stk_add(size, digit, &size) ||
+            size == UINT64_MAX) {
+            return STOKER_ERROR_CORRUPT;
+        }
+    }
+    page->bytes = size;
+    page->has_size = true;
+    return 0;
+}
+
+/* Requests the size that the listing does not report. */
+static int request_size(struct page *page, uint64_t *bytes_out)
+{
+    struct stk_object_url object = *page->search->place;
+    struct stk_object_info info;
+    int status;
+
+    object.key = page->name;
+    status = stk_store_head_archived(page->store, &object, &info, NULL);
+    *bytes_out = info.bytes;
+    return status < 0 || info.bytes == UINT64_MAX ? STOKER_ERROR_CORRUPT : 0;
+}
+
 /* Sets a field of the current item. Azure's fields are in the item's Properties. */
 static int set_field(struct page *page, const struct stk_xml_element *element)
 {
@@ -330,7 +368,7 @@ static int set_field(struct page *page, const struct stk_xml_element *element)
     } else if (strcmp(name, azure ? "AccessTier" : "StorageClass") == 0) {
         (void)copy_text(element, page->storage, sizeof page->storage);
     } else if (strcmp(name, azure ? "Content-Length" : "Size") == 0) {
-        page->bytes = strtoull(text, NULL, 10);
+        return read_size(page, element);
     } else if (strcmp(name, azure ? "Last-Modified" : "LastModified") == 0) {
         page->mtime_ns = stk_store_parse_time(text, element->text_bytes);
     }
@@ -367,6 +405,12 @@ static int add_entry(struct page *page, bool folder)
     item.name = page->name + stk_min(bytes, page->prefix_bytes);
     if (page->after && strcmp(item.name, page->after) <= 0) {
         return 0;
+    }
+    if (!folder && !page->has_size && bytes > 0 && page->name[bytes - 1] != '/') {
+        status = request_size(page, &item.bytes);
+        if (status < 0) {
+            return status;
+        }
     }
     status = page->search->found(page->search->owner, &item);
     return status < 0 ? status : 0;

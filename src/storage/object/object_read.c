@@ -76,10 +76,13 @@ void stk_store_head_reply(const struct stk_operation *operation,
 
     *info =
         (struct stk_object_info){.bytes = answer->code == 200 ? answer->content_bytes : UINT64_MAX};
+    info->no_ranges = operation->probe && answer->code == 200 && info->bytes > 1;
+    info->chunked = info->bytes == UINT64_MAX && answer->code == 200 &&
+                    is_header(answer, "Transfer-Encoding", "chunked");
     if (answer->code == 206 && stk_http_header(answer, "Content-Range", &value) &&
         stk_store_parse_content_range(value, &first, &last, &total)) {
         info->bytes = total;
-    } else if (answer->code == 416) {
+    } else if (answer->code == 416 && is_header(answer, "Content-Range", "bytes */0")) {
         info->bytes = 0;
     }
     if (stk_http_header(answer, "ETag", &value) && value.bytes < sizeof info->etag) {
@@ -144,6 +147,25 @@ static int head_archived(struct stk_store *store, const struct stk_object_url *o
     return status;
 }
 
+/* The server refused the range of the first byte, and did not say that the object is empty:
+ * requests all of the object, and reads no more than the first byte. */
+static int head_without_range(struct stk_store *store, const struct stk_object_url *object,
+                              struct stk_object_info *info, struct stk_http_response *answer,
+                              struct stoker_error *error)
+{
+    uint8_t byte;
+    struct stk_operation operation = {.status = 0};
+    int status;
+
+    stk_store_init_head(&operation, object, &byte);
+    operation.without_range = true;
+    status = stk_operation_run(store, &operation, answer, error);
+    if (status == 0) {
+        stk_store_head_reply(&operation, answer, info);
+    }
+    return status;
+}
+
 /* Reads one byte instead of HEAD: then an error response has a body with the reason, and URLs that
  * are signed for GET work. */
 static int run_head(struct stk_store *store, const struct stk_object_url *object, bool archived,
@@ -161,11 +183,15 @@ static int run_head(struct stk_store *store, const struct stk_object_url *object
     status = stk_operation_run(store, &operation, answer, error);
     if (status == 0) {
         stk_store_head_reply(&operation, answer, info_out);
-        if (info_out->bytes == UINT64_MAX) {
+        if (answer->code == 416 && info_out->bytes == UINT64_MAX) {
+            status = head_without_range(store, object, info_out, answer, error);
+        }
+        if (status == 0 && info_out->bytes == UINT64_MAX && !info_out->chunked) {
             status = stk_fail(error, STOKER_ERROR_UNSUPPORTED, "the server reports no size",
-                              "serve the file as it is: with Content-Length and ranges", "'%.400s'",
-                              object->url);
-        } else if (object->kind == STK_OBJECT_URL_AZURE && info_out->bytes == 0) {
+                              "serve the file with Content-Length, or in chunks: else a broken "
+                              "connection looks like its end",
+                              "'%.400s'", object->url);
+        } else if (status == 0 && object->kind == STK_OBJECT_URL_AZURE && info_out->bytes == 0) {
             status = head_folder(store, object, info_out, answer, error);
         }
     } else if (archived && stk_error_response_is_archived(operation.error_code) &&
@@ -258,6 +284,22 @@ void stk_store_init_read(struct stk_operation *operation, const struct stk_objec
     operation->buffer = buffer;
     operation->buffer_bytes = bytes;
     operation->request.body = (struct stk_view){0};
+}
+
+void stk_store_init_whole(struct stk_operation *operation, const struct stk_object_url *object,
+                          const struct stk_object_info *info, uint8_t *buffer,
+                          uint64_t buffer_bytes, int (*grow)(struct stk_operation *operation))
+{
+    if (!grow) {
+        stk_store_init_read(operation, object, info, 0, info->bytes, buffer);
+        return;
+    }
+    operation->object = object;
+    operation->method = STK_HTTP_GET;
+    operation->info = info;
+    operation->buffer = buffer;
+    operation->buffer_bytes = buffer_bytes;
+    operation->grow = grow;
 }
 
 uint32_t stk_store_range_bytes(const struct stk_object_url *object)

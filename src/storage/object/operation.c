@@ -37,6 +37,7 @@ struct waiter {
 static void submit(struct stk_operation *operation);
 static int admit(struct stk_http_request *request, char *room);
 static int on_begin(struct stk_http_request *request, const struct stk_http_response *answer);
+static int on_full(struct stk_http_request *request);
 static void on_redirect(struct stk_http_request *request, const struct stk_http_response *answer);
 static void on_done(struct stk_http_request *request, const struct stk_http_response *answer);
 static void settle_hedge_pair(struct stk_operation *operation,
@@ -65,7 +66,7 @@ void stk_operation_start(struct stk_store *store, struct stk_operation *operatio
     operation->error_code[0] = '\0';
     operation->progress_ns = stk_clock_ns();
     operation->waited_ns = 0;
-    operation->in_outage = false;
+    operation->in_outage = operation->uncertain = false;
     operation->request.not_before_ns = 0;
     operation->rate_key =
         stk_store_throttle_keys(store, operation->object, &operation->latency_group);
@@ -159,6 +160,7 @@ static void submit(struct stk_operation *operation)
         .not_before_ns = not_before_ns,
         .prepare = admit,
         .begin = on_begin,
+        .grow = operation->grow ? on_full : NULL,
         .on_redirect = operation->object->kind == STK_OBJECT_URL_HF ? on_redirect : NULL,
         .done = on_done,
         .owner = operation,
@@ -254,6 +256,21 @@ static int admit(struct stk_http_request *request, char *room)
         }
     }
     return status;
+}
+
+/* The size of the object is unknown, and its buffer is full. */
+static int on_full(struct stk_http_request *request)
+{
+    struct stk_operation *operation = request->owner;
+    int status = operation->grow(operation);
+
+    if (status < 0) {
+        request->error = operation->error;
+        return status;
+    }
+    request->buffer = operation->buffer;
+    request->buffer_bytes = operation->buffer_bytes;
+    return 0;
 }
 
 /* A 2xx response begins. The first of two tries that gets here continues. */
@@ -369,6 +386,16 @@ static void on_done(struct stk_http_request *request, const struct stk_http_resp
     settle_hedge_pair(operation, answer);
 }
 
+/* Whether the server may have carried out a try that did not succeed. A throttled or refused
+ * request was not, nor was one that found no server. */
+static bool is_uncertain(const struct stk_http_request *request, uint32_t code,
+                         uint32_t retry_class)
+{
+    return request->sends > 1 ||
+           (retry_class == STK_RETRY_CLASS_TRANSIENT && code != 409 &&
+            request->failure != STK_HTTP_CONNECT && request->failure != STK_HTTP_RESOLVE);
+}
+
 /* The current try is over, and its hedge if it had one. */
 static void settle_hedge_pair(struct stk_operation *operation,
                               const struct stk_http_response *answer)
@@ -400,6 +427,7 @@ static void settle_hedge_pair(struct stk_operation *operation,
     }
     memcpy(operation->error_code, response.code, sizeof operation->error_code);
     retry_class = stk_store_classify(operation, answer, &response);
+    operation->uncertain = operation->uncertain || is_uncertain(request, answer->code, retry_class);
     reported = record_latency(operation, answer, retry_class == STK_RETRY_CLASS_THROTTLED);
     if (retry_class == STK_RETRY_CLASS_SUCCESS && operation->ranged &&
         operation->received < operation->bytes) {
@@ -547,7 +575,7 @@ static bool may_hedge(const struct stk_operation *operation)
 {
     return operation->ranged && operation->method == STK_HTTP_GET && operation->info &&
            (operation->info->etag[0] || operation->info->modified[0]) &&
-           !operation->store->options.no_hedges;
+           !operation->info->no_ranges && !operation->store->options.no_hedges;
 }
 
 uint64_t stk_store_poll(void *owner, uint64_t now_ns)

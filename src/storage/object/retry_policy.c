@@ -198,7 +198,8 @@ uint32_t stk_store_classify(struct stk_operation *operation, const struct stk_ht
         return classify_failure(&operation->request);
     }
     if ((code / 100 == 2 && !response->code[0]) ||
-        (operation->probe && code == 416)) { /* 416: there is no first byte */
+        (operation->probe && !operation->without_range &&
+         code == 416)) { /* 416: there is no first byte, or the server refuses ranges */
         set_signed_url(operation);
         return STK_RETRY_CLASS_SUCCESS;
     }

@@ -136,9 +136,9 @@ static void add_conditions(struct draft *draft, bool to_sign)
                  info->etag[0] && stk_operation_is_full_object(operation) &&
                  operation->received == 0;
 
-    if (operation->probe) {
+    if (operation->probe && !operation->without_range) {
         add_header(draft, "Range", "bytes=0-0", to_sign);
-    } else if (operation->ranged && !whole) {
+    } else if (operation->ranged && !whole && !(info && info->no_ranges)) {
         add_header(draft, "Range",
                    print(&draft->room, "bytes=%" PRIu64 "-%" PRIu64,
                          operation->offset + operation->received,

@@ -287,3 +287,11 @@ static void configure(struct stk_store_config *config)
     config->requester_pays = payer && strcasecmp(payer, "requester") == 0;
     config->attempts_max = asked > 0 ? asked : STK_STORE_ATTEMPTS_MAX;
 }
+
+const char *stk_store_endpoint_text(const struct stk_store *store,
+                                    const struct stk_object_url *object)
+{
+    return object->kind == STK_OBJECT_URL_GCS     ? store->gcs.site.endpoint
+           : object->kind == STK_OBJECT_URL_AZURE ? store->azure.site.endpoint
+                                                  : store->config.site.endpoint;
+}

@@ -121,6 +121,8 @@ struct stk_object_info {
     char etag[STK_STORE_ETAG_BYTES_MAX]; /* as sent, with its quotes; empty: none */
     char modified[64];                   /* http: Last-Modified as sent; empty: none */
     bool folder;                         /* Azure: a folder, which is an empty blob */
+    bool no_ranges;                      /* the server sends the whole object for any range */
+    bool chunked;                        /* bytes is unknown, but the end of the body can be seen */
     struct stk_checksum checksum;        /* known before the bytes: of the hub; or NONE */
     char storage[STK_STORE_CLASS_BYTES]; /* storage class; empty: the default one, or unknown */
     uint32_t archive;                    /* enum stoker_archive */
@@ -137,6 +139,7 @@ struct stk_operation {
     uint32_t method;                     /* enum stk_http_method */
     const struct stk_object_info *info;  /* the version that is read; NULL: any */
     bool probe;                          /* reads one byte for size and version */
+    bool without_range;                  /* with probe: of the whole object, without Range */
     bool ranged;
     uint64_t offset, bytes;              /* of the range */
     uint64_t received;                   /* bytes of the range so far */
@@ -163,6 +166,7 @@ struct stk_operation {
     const _Atomic bool *stop;
     uint8_t *buffer;
     uint64_t buffer_bytes;
+    int (*grow)(struct stk_operation *operation); /* see stk_store_init_whole; NULL: never */
     void (*done)(struct stk_operation *operation, const struct stk_http_response *answer);
     void *owner;
     /* results */
@@ -172,7 +176,9 @@ struct stk_operation {
     char error_code[64]; /* of an error response ("NoSuchKey"); empty: none */
     /* of the tries */
     uint32_t attempts, refreshes, moves;
-    uint32_t sends;              /* of the attempts: libcurl may send one twice */
+    uint32_t sends; /* of the attempts: libcurl may send one twice */
+    bool uncertain; /* an earlier send may have been carried out: its response was lost, or says
+                     * that the server failed */
     uint32_t immediate_attempts; /* attempts without a back-off before them */
     uint32_t
         progress_attempts; /* of the others: up to the last one with progress or in an outage */
@@ -218,6 +224,10 @@ int stk_operation_run(struct stk_store *store, struct stk_operation *operation,
 
 /* Whether S3's endpoint is configured (AWS_ENDPOINT_URL), and whether requests use TLS. */
 void stk_store_s3_kind(const struct stk_store *store, bool *own_out, bool *tls_out);
+/* The endpoint of an object's service ("https://storage.googleapis.com"); empty: Amazon's own.
+ * Valid until close. */
+const char *stk_store_endpoint_text(const struct stk_store *store,
+                                    const struct stk_object_url *object);
 /* Settings of S3. Valid until close. */
 const struct stk_s3_settings *stk_store_settings(const struct stk_store *store);
 
@@ -248,7 +258,8 @@ int stk_store_bucket_location(struct stk_store *store, const struct stk_object_u
 /* stk_store_head without waiting: prepares an operation. Its done calls stk_store_head_reply. */
 void stk_store_init_head(struct stk_operation *operation, const struct stk_object_url *object,
                          uint8_t *byte);
-/* Reads the metadata out of the response; bytes is UINT64_MAX if the server reports no size. */
+/* Reads the metadata out of the response; bytes is UINT64_MAX if the server reports no size, or
+ * refuses the range without saying that the object is empty: then stk_store_head finds out. */
 void stk_store_head_reply(const struct stk_operation *operation,
                           const struct stk_http_response *answer, struct stk_object_info *info_out);
 /* Prepares an operation that reads a range of the version *info (borrowed) into buffer. The caller
@@ -256,6 +267,14 @@ void stk_store_head_reply(const struct stk_operation *operation,
 void stk_store_init_read(struct stk_operation *operation, const struct stk_object_url *object,
                          const struct stk_object_info *info, uint64_t offset, uint64_t bytes,
                          uint8_t *buffer);
+
+/* Prepares an operation that reads all of an object whose server sends no ranges, or no size
+ * (info->bytes UINT64_MAX). grow is called when the buffer is full and more bytes arrive: it
+ * replaces buffer and buffer_bytes of the operation, or returns an error. NULL: the size is known.
+ */
+void stk_store_init_whole(struct stk_operation *operation, const struct stk_object_url *object,
+                          const struct stk_object_info *info, uint8_t *buffer,
+                          uint64_t buffer_bytes, int (*grow)(struct stk_operation *operation));
 
 /* Larger reads are split into ranges of this size. */
 uint32_t stk_store_range_bytes(const struct stk_object_url *object);
@@ -303,6 +322,13 @@ struct stk_list_entry {
     const char *storage; /* storage class; NULL: unknown */
     const char *hash;    /* the hub: hash of struct stk_hf_entry; NULL: none */
 };
+/* Whether the size may be used without a request for it. A size of 0 would make an empty file of an
+ * object with bytes, so the ETag must be that of no bytes. */
+static inline bool stk_list_entry_has_size(const struct stk_list_entry *entry)
+{
+    return entry->bytes > 0 ||
+           (entry->etag && strcmp(entry->etag, "\"d41d8cd98f00b204e9800998ecf8427e\"") == 0);
+}
 /* What to list, and the function that gets each entry. */
 struct stk_list_request {
     const struct stk_object_url *place; /* a prefix; a '/' is appended if it has none */

@@ -188,7 +188,9 @@ static int commit(struct stk_upload *upload, struct stoker_error *error)
     }
     if (status < 0 &&
         stk_write_request_already_exists(write_request)) { /* ours, if a response was lost */
-        status = list(&listing, "committed", on_committed, error);
+        status = write_request->operation.uncertain
+                     ? list(&listing, "committed", on_committed, error)
+                     : 0;
         if (status == 0 && (listing.count != upload->part_count || listing.same != listing.count)) {
             status = stk_write_request_fail_exists(&upload->place, error);
         }

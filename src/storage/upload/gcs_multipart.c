@@ -3,12 +3,16 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "base/xxh3.h"
+#include "io/clock.h"
 #include "storage/upload/multipart.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
+/* Chooses a key that no other upload uses: two writers of one key must not complete each other's.
+ */
 static int choose_temp_key(struct stk_upload *upload, struct stoker_error *error)
 {
     size_t bytes = strlen(upload->key) + 40;
@@ -19,8 +23,9 @@ static int choose_temp_key(struct stk_upload *upload, struct stoker_error *error
                         upload->place.url);
     }
     snprintf(upload->temp_key, bytes, "%s.stoker-%016llx", upload->key,
-             (unsigned long long)stk_random_key(stk_xxh3_64(upload->key, strlen(upload->key)),
-                                                upload->bytes));
+             (unsigned long long)stk_random_key(
+                 stk_random_key(stk_xxh3_64(upload->key, strlen(upload->key)), stk_clock_wall_ns()),
+                 (uint64_t)getpid() ^ (uint64_t)(uintptr_t)upload));
     upload->place.key = upload->temp_key;
     return 0;
 }
@@ -46,9 +51,10 @@ static int move(struct stk_upload *upload, const struct stk_object_url *to,
         status = stk_write_request_run(write_request, upload->store, error);
     }
     if (status < 0 && write_request->operation.code == 412) {
-        status = stk_upload_matches_object(upload, to, NULL) == 1
-                     ? 0
-                     : stk_write_request_fail_exists(to, error);
+        status =
+            write_request->operation.uncertain && stk_upload_matches_object(upload, to, NULL) == 1
+                ? 0
+                : stk_write_request_fail_exists(to, error);
     }
     stk_write_request_close(write_request);
     return status;
@@ -91,9 +97,13 @@ static int commit(struct stk_upload *upload, struct stoker_error *error)
 
 static int begin(struct stk_upload *upload, struct stoker_error *error)
 {
-    int status = upload->options.if_absent ? choose_temp_key(upload, error) : 0;
+    int status = upload->options.resume ? stk_multipart_find(upload, error) : 0;
 
-    return status < 0 ? status : stk_multipart_begin(upload, error);
+    if (status < 0 || upload->id[0]) {
+        return status;
+    }
+    status = upload->options.if_absent ? choose_temp_key(upload, error) : 0;
+    return status < 0 ? status : stk_multipart_create(upload, error);
 }
 
 const struct stk_upload_operations stk_gcs_multipart_operations = {begin, stk_multipart_send_part,

@@ -1,4 +1,4 @@
-/* Multipart uploads of S3: begin or resume, parts, completion. */
+/* Multipart uploads of S3: begin, parts, completion. */
 #include "storage/upload/multipart.h"
 
 #include "base/crc.h"
@@ -15,10 +15,6 @@
 #include <string.h>
 #include <strings.h>
 
-static int create(struct stk_upload *upload, struct stoker_error *error);
-static int find_unfinished(struct stk_upload *upload, struct stoker_error *error);
-static int find_parts(struct stk_upload *upload, struct stoker_error *error);
-
 static int fail_answer(const struct stk_upload *upload, struct stoker_error *error)
 {
     return stk_fail(error, STOKER_ERROR_CORRUPT, "the server's answer cannot be read",
@@ -34,7 +30,7 @@ static int fail_lost(struct stk_upload *upload, struct stoker_error *error)
                     "'%.400s'", upload->place.url);
 }
 
-static int create(struct stk_upload *upload, struct stoker_error *error)
+int stk_multipart_create(struct stk_upload *upload, struct stoker_error *error)
 {
     struct stk_write_request *write_request =
         stk_write_request_open(&upload->place, STK_HTTP_POST, true, error);
@@ -68,6 +64,7 @@ static int create(struct stk_upload *upload, struct stoker_error *error)
             status = fail_answer(upload, error);
         } else {
             memcpy(upload->id, response->texts[0], strlen(response->texts[0]) + 1);
+            stk_multipart_record(upload);
         }
         if (status == 0 && stk_write_request_may_repeat(write_request) &&
             stk_http_header(&write_request->answer, "Date", &date)) {
@@ -372,7 +369,7 @@ static int commit(struct stk_upload *upload, struct stoker_error *error)
 {
     struct stk_write_request *write_request;
     int status = stk_multipart_complete(upload, &write_request, error);
-    bool gone, exists;
+    bool gone, exists, ours;
 
     if (status == -ENOMEM) {
         goto done;
@@ -386,15 +383,20 @@ static int commit(struct stk_upload *upload, struct stoker_error *error)
            stk_write_request_has_error_code(write_request, "NoSuchUpload");
     exists = write_request->operation.code == 412 ||
              stk_write_request_has_error_code(write_request, "PreconditionFailed");
+    /* An earlier try whose response was lost may have completed it, or without a condition another
+     * run of the same copy. */
+    ours = status == STOKER_ERROR_CORRUPT || write_request->operation.uncertain ||
+           (gone && !upload->options.if_absent);
     if (status == STOKER_ERROR_CORRUPT || (status < 0 && (gone || exists))) {
-        /* An earlier try whose response was lost, or another run of the same copy, completed it. */
-        if (is_there(upload)) {
+        if (ours && is_there(upload)) {
             status = 0;
         } else if (exists) {
             status = stk_write_request_fail_exists(&upload->place, error);
         } else if (stk_write_request_has_error_code(write_request, "NoSuchUpload")) {
             status = fail_lost(upload, error);
         }
+    } else if (status < 0 && stk_write_request_has_error_code(write_request, "InvalidPart")) {
+        status = fail_lost(upload, error); /* a part is no longer what it was: begin again */
     }
 done:
     if (status == 0) {
@@ -404,131 +406,12 @@ done:
     return status;
 }
 
-int stk_multipart_begin(struct stk_upload *upload, struct stoker_error *error)
+static int begin(struct stk_upload *upload, struct stoker_error *error)
 {
-    int status = upload->options.resume ? find_unfinished(upload, error) : 0;
+    int status = upload->options.resume ? stk_multipart_find(upload, error) : 0;
 
-    return status < 0 || upload->id[0] ? status : create(upload, error);
+    return status < 0 || upload->id[0] ? status : stk_multipart_create(upload, error);
 }
 
-const struct stk_upload_operations stk_multipart_operations = {stk_multipart_begin,
-                                                               stk_multipart_send_part, commit};
-
-/* ---- unfinished uploads of an earlier run ---- */
-
-/* An unfinished upload that can be resumed. */
-struct finding {
-    struct stk_upload *upload;
-    char begun[40]; /* of the youngest so far */
-};
-
-static int on_upload(void *owner, const struct stk_unfinished_upload *unfinished)
-{
-    struct finding *finding = owner;
-    struct stk_upload *upload = finding->upload;
-    const char *name = stk_body_checksum_name(upload->check);
-    const char *class = upload->options.storage_class;
-
-    if (strcmp(unfinished->check, name ? name : "") == 0 &&
-        strcmp(unfinished->class[0] ? unfinished->class : "STANDARD", class ? class : "STANDARD") ==
-            0 &&
-        strcmp(unfinished->begun, finding->begun) > 0) {
-        snprintf(finding->begun, sizeof finding->begun, "%s", unfinished->begun);
-        memcpy(upload->id, unfinished->id, strlen(unfinished->id) + 1);
-    }
-    return 0;
-}
-
-/* A refusal of the listing is not an error: the upload then starts from the beginning. */
-static int find_unfinished(struct stk_upload *upload, struct stoker_error *error)
-{
-    struct finding finding = {.upload = upload};
-    struct stk_multipart_list same = {.store = upload->store,
-                                      .place = &upload->place,
-                                      .exact = true,
-                                      .found = on_upload,
-                                      .owner = &finding};
-
-    if (upload->options.encryption || upload->place.zone ||
-        stk_store_has_sse_key(upload->store, &upload->place)) {
-        return 0; /* which a listing does not report, and ETags of parts prove nothing */
-    }
-    (void)stk_multipart_list_read(&same, NULL);
-    return upload->id[0] ? find_parts(upload, error) : 0;
-}
-
-/* Parts of a page. */
-struct counting {
-    struct stk_upload *upload;
-    uint32_t count, last;
-};
-
-static int on_part(void *owner, const struct stk_xml_response *response)
-{
-    struct counting *counting = owner;
-    struct stk_upload *upload = counting->upload;
-    unsigned long number = strtoul(response->texts[0], NULL, 10);
-    uint64_t bytes = strtoull(response->texts[2], NULL, 10);
-
-    counting->count++;
-    counting->last = number > counting->last && number <= STK_UPLOAD_PARTS_MAX ? (uint32_t)number
-                                                                               : counting->last;
-    if (number >= 1 && number <= upload->part_count &&
-        bytes == stk_upload_part_bytes_at(upload, (uint32_t)number - 1)) {
-        stk_xml_response_copy_etag(response->texts[1], upload->parts[number - 1].left,
-                                   STK_UPLOAD_ETAG_BYTES);
-    }
-    return 0;
-}
-
-/* The upload no longer exists: discards its id, and the parts that earlier pages listed. */
-static void reset_unfinished(struct stk_upload *upload)
-{
-    upload->id[0] = '\0';
-    for (uint32_t i = 0; i < upload->part_count; i++) {
-        upload->parts[i].left[0] = '\0';
-    }
-}
-
-static int find_parts(struct stk_upload *upload, struct stoker_error *error)
-{
-    struct stk_xml_response *response = stk_alloc(1, sizeof *response);
-    struct counting counting = {.upload = upload};
-    uint32_t before;
-    int status = 0;
-
-    do {
-        struct stk_write_request *write_request =
-            stk_write_request_open(&upload->place, STK_HTTP_GET, true, error);
-        char marker[12];
-
-        if (!write_request || !response) {
-            stk_write_request_close(write_request);
-            status = stk_fail(error, -ENOMEM, "cannot write an object", "free memory", "'%.400s'",
-                              upload->place.url);
-            break;
-        }
-        before = counting.last;
-        counting.count = 0;
-        snprintf(marker, sizeof marker, "%u", before);
-        stk_write_request_add_query(write_request, "max-parts", "1000");
-        stk_write_request_add_query(write_request, "part-number-marker", marker);
-        stk_write_request_add_query(write_request, "uploadId", upload->id);
-        if (stk_write_request_run(write_request, upload->store, NULL) < 0) {
-            reset_unfinished(upload);
-        } else {
-            *response = (struct stk_xml_response){.root = "ListPartsResult",
-                                                  .item = "Part",
-                                                  .names = {"PartNumber", "ETag", "Size"},
-                                                  .outer_names = {"IsTruncated"},
-                                                  .on_item = on_part,
-                                                  .owner = &counting};
-            (void)stk_xml_response_parse(response, stk_write_request_document(write_request));
-        }
-        stk_write_request_close(write_request);
-    } while (
-        upload->id[0] && counting.last > before &&
-        (response->outer[0][0] ? strcmp(response->outer[0], "true") == 0 : counting.count >= 1000));
-    stk_free(response);
-    return status;
-}
+const struct stk_upload_operations stk_multipart_operations = {begin, stk_multipart_send_part,
+                                                               commit};

@@ -7,6 +7,7 @@
 #ifndef STORAGE_UPLOAD_MULTIPART_H
 #define STORAGE_UPLOAD_MULTIPART_H
 
+#include "storage/upload/upload_record.h"
 #include "storage/upload/write_request.h"
 #include "storage/upload/xml_response.h"
 
@@ -27,7 +28,8 @@ struct stk_upload;
 
 /* What differs between services. */
 struct stk_upload_operations {
-    /* Finds an unfinished upload of the object if options.resume is set, else begins a new one. */
+    /* Finds an unfinished upload of the object that this user's stoker began, if options.resume is
+     * set; else begins a new one. */
     int (*begin)(struct stk_upload *upload, struct stoker_error *error);
     /* As stk_upload_send_part and stk_upload_commit. */
     int (*send_part)(struct stk_upload *upload, uint32_t index, struct stk_view body,
@@ -52,6 +54,7 @@ struct stk_upload {
     uint64_t bytes, part_bytes;
     uint32_t part_count, check;
     char id[STK_UPLOAD_ID_BYTES];
+    struct stk_upload_record record; /* of id; S3 and Google */
     /* If a response may have been lost, there may be a second upload. begun_ns: when this one
      * began, by the clock of the store; uncertain_ns: how long requests for it were sent before,
      * else 0. begun_ns 0: unknown; the requests began at asked_ns by the local clock. */
@@ -91,13 +94,20 @@ struct stk_multipart_list {
 };
 int stk_multipart_list_read(const struct stk_multipart_list *wanted, struct stoker_error *error);
 
+/* multipart_resume.c: finds an unfinished upload of the same object that this user's stoker began
+ * and no process works on, and its parts. Sets upload->id, or leaves it empty if there is none. */
+int stk_multipart_find(struct stk_upload *upload, struct stoker_error *error);
+/* Records that this user's stoker began the upload. */
+void stk_multipart_record(struct stk_upload *upload);
+
 /* multipart_abort.c: aborts the upload; once more if a part may arrive after that. */
 void stk_upload_abort(const struct stk_upload *upload);
 /* Aborts uploads that earlier tries to begin this one left: those without a part from that time. */
 void stk_upload_abort_duplicates(const struct stk_upload *upload);
 
-/* multipart.c: S3, and the operations that Google shares with it. */
-int stk_multipart_begin(struct stk_upload *upload, struct stoker_error *error);
+/* multipart.c: S3, and the operations that Google shares with it. create: begins an upload and
+ * records it. */
+int stk_multipart_create(struct stk_upload *upload, struct stoker_error *error);
 int stk_multipart_send_part(struct stk_upload *upload, uint32_t index, struct stk_view body,
                             struct stoker_error *error);
 /* Sends the list of parts, after which the store has the object. Sets *request_out (close it with

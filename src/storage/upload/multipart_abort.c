@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <time.h>
 
 #define DUPLICATES_MAX 8u
 #define ABORTS_MAX 3u
@@ -16,19 +15,30 @@
 struct abort_search {
     struct stk_store *store;
     const struct stk_object_url *place;
-    char before[40];
+    uint64_t age_ns, now_ns; /* now_ns: by the server's clock, of the page */
     uint64_t *count;
     struct stoker_error *error;
 };
+
+/* Whether a key is the given one or below it: "up" has "up/y", not "up2/y". */
+static bool is_below(const char *key, const char *prefix)
+{
+    size_t bytes = strlen(prefix);
+
+    return strncmp(key, prefix, bytes) == 0 &&
+           (bytes == 0 || prefix[bytes - 1] == '/' || key[bytes] == '\0' || key[bytes] == '/');
+}
 
 static int abort_one(void *owner, const struct stk_unfinished_upload *unfinished)
 {
     struct abort_search *abort_search = owner;
     struct stk_object_url one = *abort_search->place;
+    uint64_t begun_ns = stk_store_parse_time(unfinished->begun, strlen(unfinished->begun));
     struct stk_write_request *write_request;
     int status;
 
-    if (strncmp(unfinished->begun, abort_search->before, 19) >= 0) {
+    if (!is_below(unfinished->key, abort_search->place->key) || begun_ns == 0 ||
+        begun_ns > abort_search->now_ns || abort_search->now_ns - begun_ns < abort_search->age_ns) {
         return 0;
     }
     one.key = unfinished->key;
@@ -48,18 +58,21 @@ static int abort_one(void *owner, const struct stk_unfinished_upload *unfinished
 }
 
 int stk_upload_abort_older(struct stk_store *store, const struct stk_object_url *place,
-                           uint64_t before_ns, uint64_t *count_out, struct stoker_error *error)
+                           uint64_t age_ns, uint64_t *count_out, struct stoker_error *error)
 {
-    struct abort_search abort_search = {
-        .store = store, .place = place, .count = count_out, .error = error};
-    struct stk_multipart_list all = {
-        .store = store, .place = place, .found = abort_one, .owner = &abort_search};
-    time_t before = (time_t)(before_ns / 1000000000u);
-    struct tm parts;
+    struct abort_search abort_search = {.store = store,
+                                        .place = place,
+                                        .age_ns = age_ns,
+                                        .now_ns = stk_clock_wall_ns(), /* if it reports none */
+                                        .count = count_out,
+                                        .error = error};
+    struct stk_multipart_list all = {.store = store,
+                                     .place = place,
+                                     .now_ns = &abort_search.now_ns,
+                                     .found = abort_one,
+                                     .owner = &abort_search};
 
     *count_out = 0;
-    strftime(abort_search.before, sizeof abort_search.before, "%Y-%m-%dT%H:%M:%S",
-             gmtime_r(&before, &parts));
     return stk_multipart_list_read(&all, error);
 }
 

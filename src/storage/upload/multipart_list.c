@@ -123,7 +123,9 @@ static int page(struct listing *listing, struct stoker_error *error)
             .on_item = on_upload,
             .owner = listing};
         if (listing->list->now_ns && stk_http_header(&write_request->answer, "Date", &date)) {
-            *listing->list->now_ns = stk_store_parse_time((const char *)date.data, date.bytes);
+            uint64_t now_ns = stk_store_parse_time((const char *)date.data, date.bytes);
+
+            *listing->list->now_ns = now_ns ? now_ns : *listing->list->now_ns;
         }
         listing->seen = 0;
         status =

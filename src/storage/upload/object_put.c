@@ -16,6 +16,24 @@ static int fail_answer(const struct stk_object_url *place, struct stoker_error *
                     "check the server and the proxies in between", "'%.400s'", place->url);
 }
 
+/* Whether the object that made a create-only request fail was written by an earlier try of this
+ * request. Equal bytes alone do not show that: another writer may have written the same. */
+static bool is_ours(const struct stk_write_request *write_request, struct stk_store *store,
+                    const struct stk_object_url *place, struct stk_view body)
+{
+    uint8_t digest[16];
+    char etag[80];
+
+    if (!write_request->operation.uncertain) {
+        return false;
+    }
+    stk_md5(body.data, body.bytes, digest);
+    stk_hex(digest, sizeof digest, etag);
+    return (place->kind == STK_OBJECT_URL_S3 &&
+            stk_write_request_matches_object(store, place, body.bytes, etag)) ||
+           stk_write_request_matches_body(store, place, body); /* encrypted: the ETag is no MD5 */
+}
+
 int stk_upload_put(struct stk_store *store, const struct stk_object_url *place,
                    struct stk_view body, const struct stk_upload_options *options,
                    struct stoker_error *error)
@@ -23,7 +41,6 @@ int stk_upload_put(struct stk_store *store, const struct stk_object_url *place,
     struct stk_write_request *write_request =
         stk_write_request_open(place, STK_HTTP_PUT, false, error);
     struct stk_body_checksum checksum;
-    uint8_t digest[16];
     char etag[80];
     int status = write_request ? stk_write_request_check_options(place, options, error) : -ENOMEM;
 
@@ -51,17 +68,8 @@ int stk_upload_put(struct stk_store *store, const struct stk_object_url *place,
         stk_write_request_copy_etag(write_request, etag, sizeof etag);
         status = etag[0] ? stk_write_request_check_reply(write_request, &checksum, error)
                          : fail_answer(place, error);
-    } else if (options->if_absent && place->kind != STK_OBJECT_URL_S3 &&
-               stk_write_request_already_exists(write_request)) {
-        status = stk_write_request_matches_body(store, place, body)
-                     ? 0
-                     : stk_write_request_fail_exists(place, error);
-    } else if (options->if_absent && write_request->operation.code == 412) {
-        /* It may be ours, by a try whose answer was lost: libcurl's own tries are not counted. */
-        stk_md5(body.data, body.bytes, digest);
-        stk_hex(digest, sizeof digest, etag);
-        status = stk_write_request_matches_object(store, place, body.bytes, etag) ||
-                         stk_write_request_matches_body(store, place, body) /* encrypted: no MD5 */
+    } else if (options->if_absent && stk_write_request_already_exists(write_request)) {
+        status = is_ours(write_request, store, place, body)
                      ? 0
                      : stk_write_request_fail_exists(place, error);
     }
@@ -76,12 +84,17 @@ int stk_upload_copy(struct stk_store *store, const struct stk_object_url *from,
     struct stk_write_request *write_request =
         stk_write_request_open(place, STK_HTTP_PUT, true, error);
     char source[SOURCE_BYTES_MAX];
+    struct stk_object_info current;
     int status;
 
     if (!write_request) {
         return -ENOMEM;
     }
     status = stk_write_request_check_key(place, error);
+    if (status == 0 && options->if_absent && stk_store_head(store, place, &current, NULL) == 0) {
+        /* Some servers (Ceph 16) ignore the condition of a copy, and would replace the object. */
+        status = stk_write_request_fail_exists(place, error);
+    }
     if (status < 0) {
         goto done;
     }
@@ -102,10 +115,10 @@ int stk_upload_copy(struct stk_store *store, const struct stk_object_url *from,
     write_request->operation.timeout_factor = 10; /* the server reads and writes it all */
     status = stk_write_request_run(write_request, store, error);
     if (status < 0 && write_request->operation.code == 412 && options->if_absent) {
-        struct stk_object_info current; /* else it is the source that is another */
-
-        /* An earlier try whose response was lost may have written the object. */
-        if (stk_write_request_matches_copy(store, place, from, info)) {
+        /* An earlier try whose response was lost may have written the object. If there is none, it
+         * is the source that is another. */
+        if (write_request->operation.uncertain &&
+            stk_write_request_matches_copy(store, place, from, info)) {
             status = 0;
         } else if (stk_store_head(store, place, &current, NULL) == 0) {
             status = stk_write_request_fail_exists(place, error);

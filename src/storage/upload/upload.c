@@ -104,11 +104,16 @@ void stk_upload_close(struct stk_upload *upload, bool abort)
 {
     if (upload && abort && upload->id[0]) {
         stk_upload_abort(upload); /* if it fails, stk_upload_abort_older finds the upload */
+        stk_upload_record_remove(&upload->record);
     }
     if (upload && upload->uncertain_ns > 0) {
         stk_upload_abort_duplicates(upload);
     }
+    if (upload && !upload->id[0]) {
+        stk_upload_record_remove(&upload->record); /* it is complete, or was never begun */
+    }
     if (upload) {
+        stk_upload_record_close(&upload->record);
         stk_free(upload->parts);
         stk_free(upload->temp_key);
         stk_free(upload);

@@ -38,7 +38,8 @@ enum stk_upload_checksum {
 struct stk_upload_options { /* texts are borrowed; NULL: none */
     uint32_t check;         /* enum stk_upload_checksum */
     bool if_absent;         /* -EEXIST if there is an object with other bytes */
-    bool resume;            /* in parts: continue an unfinished upload of this object */
+    bool resume;            /* in parts: continue an unfinished upload of this object that this
+                             * user's stoker began, and that no process works on */
     const char *storage_class;
     const char *encryption, *encryption_key; /* "AES256", "aws:kms"; key id of KMS */
     const char *encryption_context;          /* of KMS: JSON in base64 */
@@ -98,9 +99,9 @@ static inline bool stk_upload_is_supported(const struct stk_object_url *object)
     return object->kind == STK_OBJECT_URL_S3 || object->kind == STK_OBJECT_URL_GCS ||
            object->kind == STK_OBJECT_URL_AZURE;
 }
-/* Aborts the unfinished uploads below a prefix that began before before_ns (wall clock), and counts
- * them. Not for Azure. */
+/* Aborts the unfinished uploads of a key, and of all keys below it, that are at least age_ns old by
+ * the server's clock, and counts them. Not for Azure. */
 int stk_upload_abort_older(struct stk_store *store, const struct stk_object_url *object,
-                           uint64_t before_ns, uint64_t *count_out, struct stoker_error *error);
+                           uint64_t age_ns, uint64_t *count_out, struct stoker_error *error);
 
 #endif

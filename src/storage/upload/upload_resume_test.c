@@ -1,7 +1,8 @@
-/* Goal: of uploads that earlier runs left the right one is gone on with, page by page, and what a
- * server tells of parts is not believed; requests say what they must: conditions, ranges, sums.
- * Method: a server with scripted answers, which writes down what it is asked. Covers multipart.c,
- * object_put.c, xml_response.c. */
+/* Goal: an unfinished upload is continued, page by page, only if this user's stoker began it; parts
+ * that the server reports are compared with the bytes; requests have the right conditions, ranges
+ * and checksums.
+ * Method: a server with scripted responses that records its requests. Covers multipart.c,
+ * multipart_resume.c, upload_record.c, object_put.c, xml_response.c. */
 #include "storage/upload/upload.h"
 
 #include "base/crypto/digest.h"
@@ -15,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define PART (5u << 20)
 #define PARTS 1200u
@@ -97,12 +99,10 @@ static uint32_t asked(const char *words)
     "<Upload><Key>" key "</Key><UploadId>" id "</UploadId><Initiated>2026-01-0" day                \
     "T00:00:00.000Z</Initiated>" more "</Upload>"
 
-static const char uploads[] = "<ListMultipartUploadsResult>" UPLOAD("key%2B1", "old", "1", "")
-    UPLOAD("key%2B1", "young", "3", "<StorageClass>STANDARD</StorageClass>")
-        UPLOAD("key%2B1", "middle", "2", "") UPLOAD("key%2B12", "other", "9", "")
-            UPLOAD("key%2B1", "summed", "8", "<ChecksumAlgorithm>SHA256</ChecksumAlgorithm>")
-                UPLOAD("key%2B1", "cold", "7", "<StorageClass>GLACIER</StorageClass>")
-                    UPLOAD("key%zz1", "odd", "9", "") "</ListMultipartUploadsResult>";
+/* Uploads of the object that other programs began, one of them youngest. */
+static const char uploads[] = "<ListMultipartUploadsResult>" UPLOAD("key%2B1", "foreign", "3", "")
+    UPLOAD("key%2B1", "foreign2", "9", "<StorageClass>STANDARD</StorageClass>")
+        UPLOAD("key%2B12", "other", "9", "") "</ListMultipartUploadsResult>";
 static const char begun[] = "<InitiateMultipartUploadResult><UploadId>new</UploadId>"
                             "</InitiateMultipartUploadResult>";
 static const char none[] = "<ListPartsResult></ListPartsResult>";
@@ -139,88 +139,180 @@ static void write_pages(void)
     snprintf(last_page + strlen(last_page), 32, "</ListPartsResult>");
 }
 
-/* Opens, and closes without abort: as a run that ends early. */
-static void go_on(const char *name, struct stk_store *store, const struct stk_object_url *object,
-                  const struct stk_upload_options *more, uint32_t pages, const char *id)
+static struct stk_upload *open_upload(const char *name, struct stk_store *store,
+                                      const struct stk_object_url *object,
+                                      const struct stk_upload_options *more)
 {
     struct stk_upload_options options = *more;
     struct stoker_error error = {0};
     struct stk_upload *upload = NULL;
-    char words[64];
 
     options.resume = true;
     options.part_bytes = PART;
     T_EQ(name, stk_upload_open(&upload, store, object, (uint64_t)PARTS * PART, &options, &error),
          0);
-    T_EQ(name, asked("part-number-marker="), pages);
-    T_EQ(name, asked("POST "), strcmp(id, "new") == 0);
-    if (upload) {
-        T_EQ(name, stk_upload_send_part(upload, 1, (struct stk_view){part, PART}, &error), 0);
-    }
-    snprintf(words, sizeof words, "partNumber=2&uploadId=%s ", id);
-    T_EQ(name, asked(words), 1);
-    if (upload && pages == 2) { /* the last one stands on the second page */
-        bool told = replies[1].body == last_page, young = strcmp(id, "young") == 0;
+    return upload;
+}
 
-        T_EQ(name, stk_upload_send_part(upload, 0, (struct stk_view){part, PART}, &error), young);
+static void check_id(const char *name, struct stk_upload *upload, const char *id)
+{
+    struct stoker_error error = {0};
+    char words[64];
+
+    snprintf(words, sizeof words, "partNumber=2&uploadId=%s ", id);
+    T_EQ(name, stk_upload_send_part(upload, 1, (struct stk_view){part, PART}, &error), 0);
+    T_EQ(name, asked(words), 1);
+}
+
+/* Closes without abort: as a run that ends early. */
+static void resume(const char *name, struct stk_store *store, const struct stk_object_url *object,
+                   const struct stk_upload_options *options, uint32_t pages, const char *id)
+{
+    struct stk_upload *upload = open_upload(name, store, object, options);
+    struct stoker_error error = {0};
+    bool created = asked("POST ") == 1, last = replies[1].body == last_page;
+
+    T_EQ(name, asked("part-number-marker="), pages);
+    T_EQ(name, created, pages == 0 || replies[1].body == begun || replies[2].body == begun);
+    check_id(name, upload, id);
+    if (pages == 2 && !created) { /* the last part is on the second page */
+        T_EQ(name, stk_upload_send_part(upload, 0, (struct stk_view){part, PART}, &error), 1);
         T_EQ(name, stk_upload_send_part(upload, 2, (struct stk_view){part, PART}, &error), 0);
-        T_EQ(name, stk_upload_send_part(upload, 1000, (struct stk_view){part, PART}, &error), told);
+        T_EQ(name, stk_upload_send_part(upload, 1000, (struct stk_view){part, PART}, &error), last);
     }
     stk_upload_close(upload, false);
     T_EQ(name, asked("DELETE "), 0);
 }
 
-static void test_left(struct stk_store *store, const struct stk_object_url *object)
+static const char begun_next[] = "<InitiateMultipartUploadResult><UploadId>next</UploadId>"
+                                 "</InitiateMultipartUploadResult>";
+
+/* The server lists two uploads of other programs; none of them is used, or asked for. */
+static void test_foreign(struct stk_store *store, const struct stk_object_url *object)
 {
-    const struct reply pages[] = {
-        {"GET", "part-number-marker=0&uploadId=young", "200 OK", first_page},
-        {"GET", "part-number-marker=1000&uploadId=young", "200 OK", last_page},
-        {"GET", "uploadId=cold", "200 OK", none},
-        {"GET", "uploadId=summed", "200 OK", none},
-        {"GET", "uploads", "200 OK", uploads},
-        {"POST", "uploads", "200 OK", begun},
-        {"PUT", "partNumber", "200 OK", ""},
-    };
-    const struct reply stuck[] = {
-        {"GET", "uploadId=young", "200 OK", first_page}, /* whichever page is asked for */
-        {"GET", "uploads", "200 OK", uploads},
-        {"PUT", "partNumber", "200 OK", ""},
-    };
-    const struct reply gone[] = {
-        {"GET", "uploadId", "404 Not Found", "<Error><Code>NoSuchUpload</Code></Error>"},
-        {"GET", "uploads", "200 OK", uploads},
-        {"POST", "uploads", "200 OK", begun},
-        {"PUT", "partNumber", "200 OK", ""},
-    };
-    const struct reply half[] = {
-        {"GET", "part-number-marker=0&", "200 OK", first_page},
-        {"GET", "uploadId", "404 Not Found", "<Error><Code>NoSuchUpload</Code></Error>"},
+    static const struct reply rows[] = {
+        {"GET", "uploadId=foreign", "200 OK", first_page},
         {"GET", "uploads", "200 OK", uploads},
         {"POST", "uploads", "200 OK", begun},
         {"PUT", "partNumber", "200 OK", ""},
     };
     struct stk_upload_options options = {0};
+    struct stk_upload *upload;
 
+    script(rows, STK_COUNT(rows));
+    upload = open_upload("foreign", store, object, &options);
+    T_EQ("foreign: a new upload", asked("POST "), 1);
+    T_EQ("foreign: no parts of others", asked("uploadId=foreign"), 0);
+    check_id("foreign", upload, "new");
+    stk_upload_close(upload, true);
+    script(rows, STK_COUNT(rows));
+    upload = open_upload("after an abort", store, object, &options);
+    T_EQ("after an abort", asked("POST "), 1);
+    stk_upload_close(upload, true);
+}
+
+/* Two copies to one key at the same time have one upload each; the next one continues the younger.
+ */
+static void test_concurrent(struct stk_store *store, const struct stk_object_url *object)
+{
+    static const struct reply first[] = {{"POST", "uploads", "200 OK", begun}};
+    static const struct reply second[] = {{"POST", "uploads", "200 OK", begun_next}};
+    static const struct reply gone[] = {
+        {"GET", "uploadId=new", "404 Not Found", "<Error><Code>NoSuchUpload</Code></Error>"},
+        {"POST", "uploads", "200 OK", begun_next},
+    };
+    static const struct reply third[] = {
+        {"GET", "uploadId=next", "200 OK", none},
+        {"PUT", "partNumber", "200 OK", ""},
+    };
+    struct stk_upload_options options = {0};
+    struct stk_upload *uploads_open[2];
+
+    script(first, 1);
+    uploads_open[0] = open_upload("first", store, object, &options);
+    script(second, 1);
+    uploads_open[1] = open_upload("second", store, object, &options);
+    T_EQ("second: a new upload", asked("POST "), 1);
+    stk_upload_close(uploads_open[0], false);
+    stk_upload_close(uploads_open[1], false);
+    script(third, STK_COUNT(third));
+    uploads_open[0] = open_upload("third", store, object, &options);
+    check_id("third: continues the younger", uploads_open[0], "next");
+    stk_upload_close(uploads_open[0], true);
+    script(gone, STK_COUNT(gone)); /* the record of the older is there, its upload is not */
+    uploads_open[0] = open_upload("last", store, object, &options);
+    stk_upload_close(uploads_open[0], true);
+}
+
+static void test_left(struct stk_store *store, const struct stk_object_url *object)
+{
+    static const struct reply create[] = {{"POST", "uploads", "200 OK", begun},
+                                          {"PUT", "partNumber", "200 OK", ""}};
+    static const struct reply pages[] = {
+        {"GET", "part-number-marker=0&uploadId=new", "200 OK", first_page},
+        {"GET", "part-number-marker=1000&uploadId=new", "200 OK", last_page},
+        {"PUT", "partNumber", "200 OK", ""},
+    };
+    static const struct reply stuck[] = {
+        {"GET", "uploadId=new", "200 OK", first_page}, /* whichever page is asked for */
+        {"GET", "uploads", "200 OK", uploads},
+        {"PUT", "partNumber", "200 OK", ""},
+    };
+    static const struct reply gone[] = {
+        {"GET", "uploadId", "404 Not Found", "<Error><Code>NoSuchUpload</Code></Error>"},
+        {"POST", "uploads", "200 OK", begun},
+        {"PUT", "partNumber", "200 OK", ""},
+    };
+    static const struct reply half[] = {
+        {"GET", "part-number-marker=0&", "200 OK", first_page},
+        {"GET", "uploadId", "404 Not Found", "<Error><Code>NoSuchUpload</Code></Error>"},
+        {"POST", "uploads", "200 OK", begun},
+        {"PUT", "partNumber", "200 OK", ""},
+    };
+    struct stk_upload_options options = {0};
+    struct stk_object_url other = *object;
+
+    script(create, STK_COUNT(create));
+    resume("nothing to continue", store, object, &options, 0, "new");
     script(pages, STK_COUNT(pages));
-    go_on("two pages of the youngest", store, object, &options, 2, "young");
-    script(pages, STK_COUNT(pages));
+    resume("two pages", store, object, &options, 2, "new");
+    script(create, STK_COUNT(create));
     options.storage_class = "GLACIER";
-    go_on("of its class", store, object, &options, 1, "cold");
+    resume("another class", store, object, &options, 0, "new");
     options.storage_class = NULL;
     options.check = STK_UPLOAD_CHECKSUM_SHA256;
-    script(pages, STK_COUNT(pages));
-    go_on("of its sums", store, object, &options, 1, "summed");
+    script(create, STK_COUNT(create));
+    resume("another checksum", store, object, &options, 0, "new");
     options.check = STK_UPLOAD_CHECKSUM_AUTO;
     options.encryption = "AES256";
-    script(pages, STK_COUNT(pages));
-    go_on("encrypted: which is which is not told", store, object, &options, 0, "new");
+    script(create, STK_COUNT(create));
+    resume("encrypted: ETags do not identify parts", store, object, &options, 0, "new");
     options.encryption = NULL;
+    other.key = "key+12";
+    script(create, STK_COUNT(create));
+    resume("another key", store, &other, &options, 0, "new");
     script(stuck, STK_COUNT(stuck));
-    go_on("a page for ever", store, object, &options, 2, "young");
-    script(gone, STK_COUNT(gone));
-    go_on("gone meanwhile", store, object, &options, 1, "new");
+    resume("a page that repeats", store, object, &options, 2, "new");
     script(half, STK_COUNT(half));
-    go_on("gone between two pages", store, object, &options, 2, "new");
+    resume("gone between two pages", store, object, &options, 2, "new");
+    script(gone, STK_COUNT(gone));
+    resume("gone meanwhile", store, object, &options, 1, "new");
+}
+
+/* Others can write the folder of the records: they are not used. */
+static void test_folder(struct stk_store *store, const struct stk_object_url *object,
+                        const char *folder)
+{
+    static const struct reply create[] = {{"POST", "uploads", "200 OK", begun},
+                                          {"PUT", "partNumber", "200 OK", ""}};
+    struct stk_upload_options options = {0};
+    char path[300];
+
+    snprintf(path, sizeof path, "%s/uploads", folder);
+    T_EQ("chmod", chmod(path, 0777), 0);
+    script(create, STK_COUNT(create));
+    resume("a folder that others may write", store, object, &options, 0, "new");
+    T_EQ("chmod", chmod(path, 0700), 0);
 }
 
 static void test_sizes(struct stk_store *store, const struct stk_object_url *object)
@@ -315,29 +407,91 @@ static void test_words(struct stk_store *store, const struct stk_object_url *obj
          STOKER_ERROR_CORRUPT);
 }
 
-/* A try whose answer was lost made the object: its bytes say so where its ETag is no MD5, and an
- * ETag without the size says nothing. */
+/* Create-only: equal bytes are ours only if an earlier try may have written them: its response was
+ * lost. The ETag may be no MD5; an ETag without the size proves nothing. */
 static void test_ours(struct stk_store *store, const struct stk_object_url *object)
 {
-    static const struct reply rows[] = {
+    static const struct reply others[] = {
         {"PUT", "key", "412 Precondition Failed", "<Error><Code>PreconditionFailed</Code></Error>"},
         {"GET", "key", "206 Partial Content\r\nContent-Range: bytes 0-0/1", "x"},
+    };
+    static const struct reply throttled[] = {
+        {"PUT", "key", "503 Slow Down", "<Error><Code>SlowDown</Code></Error>"},
+        {"PUT", "key", "412 Precondition Failed", "<Error><Code>PreconditionFailed</Code></Error>"},
+        {"GET", "key", "206 Partial Content\r\nContent-Range: bytes 0-0/1", "x"},
+    };
+    static const struct reply lost[] = {
+        {"PUT", "key", "500 Internal Error", "<Error><Code>InternalError</Code></Error>"},
+        {"PUT", "key", "412 Precondition Failed", "<Error><Code>PreconditionFailed</Code></Error>"},
+        {"GET", "key", "206 Partial Content\r\nContent-Range: bytes 0-0/1", "x"},
+    };
+    static const struct {
+        const char *name;
+        const struct reply *rows;
+        size_t count;
+        const char *body;
+        int want;
+    } rows[] = {
+        {"another writer, equal bytes", others, STK_COUNT(others), "x", -EEXIST},
+        {"another writer, other bytes", others, STK_COUNT(others), "y", -EEXIST},
+        {"refused, then another writer", throttled, STK_COUNT(throttled), "x", -EEXIST},
+        {"ours, the response was lost", lost, STK_COUNT(lost), "x", 0},
+        {"lost, and other bytes", lost, STK_COUNT(lost), "y", -EEXIST},
     };
     struct stk_upload_options options = {.if_absent = true};
     struct stoker_error error = {0};
 
-    script(rows, STK_COUNT(rows));
-    T_EQ(
-        "ours",
-        stk_upload_put(store, object, (struct stk_view){(const uint8_t *)"x", 1}, &options, &error),
-        0);
-    T_EQ(
-        "another",
-        stk_upload_put(store, object, (struct stk_view){(const uint8_t *)"y", 1}, &options, &error),
-        -EEXIST);
+    for (size_t i = 0; i < STK_COUNT(rows); i++) {
+        script(rows[i].rows, rows[i].count);
+        T_EQ(rows[i].name,
+             stk_upload_put(store, object, (struct stk_view){(const uint8_t *)rows[i].body, 1},
+                            &options, &error),
+             rows[i].want);
+    }
+    script(lost, STK_COUNT(lost));
     T_EQ("another size",
          stk_upload_put(store, object, (struct stk_view){part, PART}, &options, &error), -EEXIST);
     T_ERROR("another size", &error);
+}
+
+/* A copy within the store whose server ignores the condition: the object is found before. */
+static void test_copy_exclusive(struct stk_store *store, const struct stk_object_url *object)
+{
+    static const struct reply rows[] = {
+        {"GET", "key", "206 Partial Content\r\nContent-Range: bytes 0-0/1", "x"},
+        {"PUT", "key", "200 OK", "<CopyObjectResult></CopyObjectResult>"},
+    };
+    struct stk_upload_options options = {.if_absent = true};
+    struct stk_object_info info = {.bytes = 1, .etag = "\"version\""};
+    struct stoker_error error = {0};
+
+    script(rows, STK_COUNT(rows));
+    T_EQ("copy", stk_upload_copy(store, object, &info, object, &options, &error), -EEXIST);
+    T_EQ("copy: nothing is written", asked("PUT "), 0);
+    T_ERROR("copy", &error);
+}
+
+/* "key+1" has "key+1" and "key+1/..", not "key+12"; ages are by the server's clock, which is a day
+ * behind this machine's. */
+static void test_older(struct stk_store *store, const struct stk_object_url *object)
+{
+    static const char listed[] = "<ListMultipartUploadsResult>" UPLOAD("key+1", "old", "1", "")
+        UPLOAD("key+1", "young", "3", "") UPLOAD("key+1/x", "below", "1", "")
+            UPLOAD("key+12", "beside", "1", "") "</ListMultipartUploadsResult>";
+    static const struct reply rows[] = {
+        {"GET", "uploads", "200 OK\r\nDate: Sat, 03 Jan 2026 00:00:30 GMT", listed},
+        {"DELETE", "uploadId", "204 No Content", ""},
+    };
+    struct stoker_error error = {0};
+    uint64_t count = 7;
+
+    script(rows, STK_COUNT(rows));
+    T_EQ("older", stk_upload_abort_older(store, object, 60000000000u, &count, &error), 0);
+    T_EQ("older: two", count, 2);
+    T_EQ("older: the key", asked("uploadId=old"), 1);
+    T_EQ("older: below it", asked("uploadId=below"), 1);
+    T_EQ("older: not beside it", asked("uploadId=beside"), 0);
+    T_EQ("older: not a young one", asked("uploadId=young"), 0);
 }
 
 /* What a lost answer began goes; never another object's, this one, or one that is not looked into.
@@ -364,8 +518,10 @@ static void test_twins(struct stk_store *store, const struct stk_object_url *obj
     struct stk_upload_options options = {.part_bytes = PART};
     struct stoker_error error = {0};
     struct stk_upload *upload = NULL;
+    struct stk_object_url bucket = *object;
     uint64_t count = 7;
 
+    bucket.key = "";
     script(rows, STK_COUNT(rows));
     T_EQ("open", stk_upload_open(&upload, store, object, 2 * PART, &options, &error), 0);
     stk_upload_close(upload, false);
@@ -373,7 +529,7 @@ static void test_twins(struct stk_store *store, const struct stk_object_url *obj
     T_EQ("one goes", asked("DELETE "), 1);
     T_EQ("the twin", asked("?uploadId=twin "), 1);
     script(quicker, STK_COUNT(quicker));
-    T_EQ("sweep", stk_upload_abort_older(store, object, 1900000000000000000u, &count, &error), 0);
+    T_EQ("sweep", stk_upload_abort_older(store, &bucket, 1000000000u, &count, &error), 0);
     T_EQ("all were asked for", asked("DELETE "), 5);
     T_EQ("which others have removed", count, 0);
 }
@@ -464,9 +620,11 @@ int main(void)
     struct stoker_error error = {0};
     struct stk_object_url *object = NULL;
     struct stk_store *store = NULL;
-    char endpoint[64];
+    char endpoint[64], cache[] = "/tmp/stoker-upload-XXXXXX", command[64];
     struct t_server server;
 
+    T_TRUE("folder", mkdtemp(cache) != NULL);
+    setenv("STOKER_CACHE", cache, 1);
     write_pages();
     t_server_start(&server, serve);
     snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%d", server.port);
@@ -475,10 +633,15 @@ int main(void)
     setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
     T_EQ("place", stk_object_url_parse("s3://bucket/key+1", &object, &error), 0);
     T_EQ("store", stk_store_open(&store, &options, &error), 0);
+    test_foreign(store, object);
+    test_concurrent(store, object);
     test_left(store, object);
+    test_folder(store, object, cache);
     test_sizes(store, object);
     test_words(store, object);
     test_ours(store, object);
+    test_copy_exclusive(store, object);
+    test_older(store, object);
     test_twins(store, object);
     test_removed(store, object);
     test_no_key(store, object);
@@ -486,5 +649,7 @@ int main(void)
     stk_store_close(store);
     stk_object_url_free(object);
     t_server_stop(&server);
+    snprintf(command, sizeof command, "rm -rf %s", cache);
+    T_EQ("clean", system(command), 0);
     return t_finish();
 }

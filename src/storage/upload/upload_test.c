@@ -24,6 +24,8 @@
 #define BYTES (2 * PART + 1000)
 #define TIMEOUT_MS 4000u
 #define HEADERS_BYTES 128
+#define SECOND_NS 1000000000ull
+#define CENTURY_NS (3000000000ull * SECOND_NS)
 
 /* SWALLOWED: "200 OK" of somebody who did nothing; MUTE: the same, though it was done. OTHERS and
  * MIXED: likewise, and what comes is the good answer to another's request. */
@@ -418,8 +420,11 @@ static void test_kept(struct stk_store *store, const struct stk_object_url *obje
     struct stk_upload_options options = {.part_bytes = PART, .resume = true};
     struct stoker_error error = {0};
     struct stk_upload *begun = NULL;
+    struct stk_object_url bucket = *object;
     uint64_t swept = 0;
     int kept;
+
+    bucket.key = "";
 
     reset(WHATS, 0, 0, NONE);
     T_EQ("begin", stk_upload_open(&begun, store, object, BYTES, &options, &error), 0);
@@ -439,18 +444,18 @@ static void test_kept(struct stk_store *store, const struct stk_object_url *obje
 
     reset(WHATS, 0, 0, NONE);
     world.upload = 1;
-    T_EQ("sweep, younger", stk_upload_abort_older(store, object, 1000000000u, &swept, &error), 0);
+    T_EQ("sweep, younger", stk_upload_abort_older(store, &bucket, CENTURY_NS, &swept, &error), 0);
     T_TRUE("stays", swept == 0 && world.upload);
-    T_EQ("sweep", stk_upload_abort_older(store, object, 1900000000000000000u, &swept, &error), 0);
+    T_EQ("sweep", stk_upload_abort_older(store, &bucket, SECOND_NS, &swept, &error), 0);
     T_TRUE("aborted", swept == 1 && !world.upload);
 
     reset(WHATS, 0, 0, NONE); /* all too young */
     world.pages = 3;
-    T_EQ("pages", stk_upload_abort_older(store, object, 1000000000u, &swept, &error), 0);
+    T_EQ("pages", stk_upload_abort_older(store, &bucket, CENTURY_NS, &swept, &error), 0);
     T_EQ("pages", world.listed, 4);
     world.pages = 500; /* a server that does not heed where a page is to begin */
     world.listed = 0;
-    T_EQ("for ever", stk_upload_abort_older(store, object, 1000000000u, &swept, &error),
+    T_EQ("for ever", stk_upload_abort_older(store, &bucket, CENTURY_NS, &swept, &error),
          STOKER_ERROR_CORRUPT);
     T_ERROR("for ever", &error);
     T_EQ("asked twice", world.listed, 2);
@@ -611,8 +616,10 @@ int main(void)
     struct stoker_error error = {0};
     struct stk_object_url *object = NULL;
     struct stk_store *store = NULL;
-    char endpoint[64];
+    char endpoint[64], cache[] = "/tmp/stoker-upload-XXXXXX", command[64];
 
+    T_TRUE("folder", mkdtemp(cache) != NULL);
+    setenv("STOKER_CACHE", cache, 1);
     content = malloc(BYTES);
     for (uint32_t i = 0; i < BYTES; i++) {
         content[i] = (uint8_t)stk_random_key(11, i / 3);
@@ -635,5 +642,7 @@ int main(void)
     t_server_stop(&server);
     reset(0, 0, 0, 0);
     free(content);
+    snprintf(command, sizeof command, "rm -rf %s", cache);
+    T_EQ("clean", system(command), 0);
     return t_finish();
 }

@@ -18,7 +18,8 @@
 struct entry {
     uint64_t key[2];
     uint64_t bytes, mtime_ns, until_ns; /* until_ns 0: free */
-    bool folder;                        /* it has no other fields */
+    bool no_ranges, chunked;
+    bool folder; /* it has no other fields */
     char etag[ETAG_BYTES];
     char modified[32]; /* an HTTP date has 29 bytes */
     char storage[STK_STORE_CLASS_BYTES];
@@ -127,8 +128,11 @@ static void set_entry(struct stk_metadata_cache *cache, const struct entry *new,
 void stk_metadata_cache_add(struct stk_metadata_cache *cache, const char *url,
                             const struct stk_object_info *info)
 {
-    struct entry new = {
-        .bytes = info->bytes, .mtime_ns = info->mtime_ns, .checksum = info->checksum};
+    struct entry new = {.bytes = info->bytes,
+                        .mtime_ns = info->mtime_ns,
+                        .checksum = info->checksum,
+                        .no_ranges = info->no_ranges,
+                        .chunked = info->chunked};
 
     if (strlen(info->etag) >= ETAG_BYTES || strlen(info->modified) >= sizeof new.modified) {
         return;
@@ -213,8 +217,11 @@ bool stk_metadata_cache_find(struct stk_metadata_cache *cache, const char *url,
     entry = find_valid(cache, url);
     object = entry && !entry->folder;
     if (object) {
-        *info_out = (struct stk_object_info){
-            .bytes = entry->bytes, .mtime_ns = entry->mtime_ns, .checksum = entry->checksum};
+        *info_out = (struct stk_object_info){.bytes = entry->bytes,
+                                             .mtime_ns = entry->mtime_ns,
+                                             .checksum = entry->checksum,
+                                             .no_ranges = entry->no_ranges,
+                                             .chunked = entry->chunked};
         memcpy(info_out->etag, entry->etag, sizeof entry->etag);
         memcpy(info_out->modified, entry->modified, sizeof entry->modified);
         memcpy(info_out->storage, entry->storage, sizeof entry->storage);

@@ -58,6 +58,7 @@ static void release(struct stk_remote_file *remote)
 {
     /* Release and acquire: the last user sees all writes of the others. */
     if (atomic_fetch_sub_explicit(&remote->users, 1, memory_order_acq_rel) == 1) {
+        stk_spool_release(&remote->fs->spools, remote->spool);
         stk_object_url_free(remote->source.object);
         stk_range_coverage_free(remote->source.coverage);
         stk_remote_checksum_deinit(&remote->checksum);
@@ -91,6 +92,19 @@ static const struct stk_range_source_ops source_ops = {.retain = retain_source,
                                                        .set_error = set_error,
                                                        .add_checksums = add_checksums};
 
+/* If the disk has no room, but the size is known, parts are read at a higher price. */
+static int open_spool(struct stk_remote_file *remote, struct stoker_error *error)
+{
+    struct stk_range_source *source = &remote->source;
+    struct stk_store *store;
+    int status = stk_lazy_store_open(&remote->fs->store, &store, error);
+
+    status = status < 0 ? status
+                        : stk_spool_open(&remote->fs->spools, store, source->object, &source->info,
+                                         &remote->spool, error);
+    return status == -ENOSPC && !source->info.chunked ? 0 : status;
+}
+
 int stk_remote_file_open(struct stk_remote_fs *fs, const char *url, struct stk_file **file_out,
                          struct stoker_error *error)
 {
@@ -122,12 +136,19 @@ int stk_remote_file_open(struct stk_remote_fs *fs, const char *url, struct stk_f
         release(remote);
         return status;
     }
+    if (stk_spool_is_needed(&source->info)) {
+        status = open_spool(remote, error);
+        if (status < 0) {
+            release(remote);
+            return status;
+        }
+    }
     source->key = stk_prefetch_key(source->object, &source->info);
-    shared = fs->prefetch ? stk_prefetch_find_source(fs->prefetch, source) : NULL;
+    shared = fs->prefetch && !remote->spool ? stk_prefetch_find_source(fs->prefetch, source) : NULL;
     if (shared) {
         release(remote);
         remote = file_of_source(shared);
-    } else if (stk_lazy_store_open(&fs->store, &store, NULL) == 0) {
+    } else if (!remote->spool && stk_lazy_store_open(&fs->store, &store, NULL) == 0) {
         stk_remote_checksum_fetch(&remote->checksum, source, store, false);
     }
     *file_out = &remote->file;
@@ -150,6 +171,12 @@ static int find(struct stk_remote_fs *fs, const struct stk_object_url *object, b
     if (status == 0) {
         status = archived ? stk_store_head_archived(store, object, info_out, error)
                           : stk_store_head(store, object, info_out, error);
+    }
+    if (status == 0 && info_out->bytes == UINT64_MAX) { /* found by reading all of it */
+        struct stk_spool *spool = NULL;
+
+        status = stk_spool_open(&fs->spools, store, object, info_out, &spool, error);
+        stk_spool_release(&fs->spools, spool);
     }
     if (status == 0 && !info_out->folder && info_out->archive != STOKER_ARCHIVE_ARCHIVED &&
         info_out->archive != STOKER_ARCHIVE_RESTORING) {
@@ -243,7 +270,7 @@ static int add_listed(void *owner, const struct stk_list_entry *item)
     }
     memcpy(listing_builder->path + listing_builder->url_bytes, item->name, bytes + 1);
     entry.inode = inode_of(listing_builder->path);
-    if (!item->folder && item->etag[0]) {
+    if (!item->folder && item->etag[0] && stk_list_entry_has_size(item)) {
         memcpy(info.etag, item->etag, stk_min(strlen(item->etag), sizeof info.etag - 1));
         stk_object_info_set_class(&info, item->storage);
         stk_metadata_cache_add(listing_builder->fs->metadata_cache, listing_builder->path, &info);
@@ -414,6 +441,9 @@ int64_t stk_remote_file_read(struct stk_remote_file *remote, uint64_t offset, vo
         return 0;
     }
     wanted = stk_min(bytes, source->info.bytes - offset);
+    if (remote->spool) {
+        return stk_spool_read(remote->spool, offset, buffer, wanted);
+    }
     result = fs->prefetch ? read_prefetched(fs->prefetch, source, offset, buffer, wanted) : -EAGAIN;
     if (result != -EAGAIN) {
         return result;
@@ -495,6 +525,7 @@ static int64_t read_now(struct stk_file *file, uint64_t offset, void *buffer, si
     struct stk_prefetch *prefetch = remote->fs->prefetch;
 
     return offset >= remote->source.info.bytes || bytes == 0 ? 0
+           : remote->spool ? stk_spool_read(remote->spool, offset, buffer, bytes)
            : prefetch ? stk_prefetch_read(prefetch, &remote->source, offset, buffer, bytes, false)
                       : -EAGAIN;
 }

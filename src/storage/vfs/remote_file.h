@@ -1,7 +1,8 @@
 /* storage/vfs/remote_file.h: objects of stores as files: open, stat, list, and reads that wait.
  *
  *   open: metadata cache, else a HEAD request --> file of one version --reads--> close
- *         (a version that is being prefetched as a whole is shared by all its openers)
+ *         (a version that is being prefetched as a whole is shared by all its openers; one whose
+ *         server sends no ranges is fetched by open)
  *
  * Owner: struct stk_vfs. Threads: any. Memory: one block a file, and one a read in flight.
  * Bound: of a listing names_max. */
@@ -14,6 +15,7 @@
 #include "storage/vfs/prefetch.h"
 #include "storage/vfs/range_read.h"
 #include "storage/vfs/remote_checksum.h"
+#include "storage/vfs/spool.h"
 
 #include <stdatomic.h>
 
@@ -22,7 +24,8 @@ struct stk_remote_fs {
     struct stk_lazy_store store;
     struct stk_metadata_cache *metadata_cache;
     struct stk_prefetch *prefetch; /* NULL: there is no budget for it */
-    uint64_t names_max;            /* of one listing in memory */
+    struct stk_spools spools;
+    uint64_t names_max; /* of one listing in memory */
 };
 
 struct stk_remote_file {
@@ -31,6 +34,7 @@ struct stk_remote_file {
     struct stk_remote_fs *fs;
     struct stk_range_source source; /* the version that was opened: all reads request it */
     struct stk_remote_checksum checksum;
+    struct stk_spool *spool; /* retained; NULL: reads are requests of ranges */
     pthread_mutex_t lock;
     struct {
         struct stoker_error error; /* of the read that failed last */

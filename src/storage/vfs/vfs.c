@@ -52,6 +52,7 @@ int stk_vfs_open(struct stk_io **io_out, struct stk_io *backend,
     }
     pthread_mutex_init(&vfs->lock, NULL);
     stk_lazy_store_init(&vfs->remote.store, &store);
+    stk_spools_init(&vfs->remote.spools);
     vfs->remote.names_max = names_max();
     vfs->backend = backend;
     vfs->options = *options;
@@ -71,6 +72,7 @@ static void vfs_close(struct stk_io *io)
 
     stk_prefetch_close(vfs->remote.prefetch, stk_lazy_store_get(&vfs->remote.store));
     stk_lazy_store_deinit(&vfs->remote.store);
+    stk_spools_deinit(&vfs->remote.spools);
     stk_io_close(vfs->backend);
     stk_metadata_cache_close(vfs->remote.metadata_cache);
     stk_external_fs_release(vfs->options.external_fs);

@@ -98,6 +98,11 @@ static struct stk_range_read *begin(struct vfs_queue *queue, struct stk_read *re
         return NULL;
     }
     bytes = stk_min(read->bytes, bytes - read->offset);
+    if (stk_remote_file_of(read->file)->spool) {
+        *result_out = stk_spool_read(stk_remote_file_of(read->file)->spool, read->offset,
+                                     read->buffer, bytes);
+        return NULL;
+    }
     *result_out = prefetch ? stk_prefetch_read(prefetch, source, read->offset, read->buffer, bytes,
                                                read->keep_cached)
                            : -EAGAIN;

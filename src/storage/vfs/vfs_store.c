@@ -77,7 +77,7 @@ static void start_prefetch(struct stk_remote_file *remote, const void *owner, bo
 {
     struct stk_store *store;
 
-    if (stk_lazy_store_open(&remote->fs->store, &store, NULL) == 0) {
+    if (!remote->spool && stk_lazy_store_open(&remote->fs->store, &store, NULL) == 0) {
         stk_prefetch_start(remote->fs->prefetch, store, &remote->source, owner, whole);
     }
 }
@@ -89,7 +89,7 @@ void stk_vfs_prefetch_head(struct stk_io *io, const char *path, const void *owne
     struct stk_file *file;
 
     if (stk_io_is_vfs(io) && fs->prefetch && stk_io_is_url(path) &&
-        stk_metadata_cache_find(fs->metadata_cache, path, &info) &&
+        stk_metadata_cache_find(fs->metadata_cache, path, &info) && !stk_spool_is_needed(&info) &&
         stk_remote_file_open(fs, path, &file, NULL) == 0) {
         start_prefetch(stk_remote_file_of(file), owner, false);
         stk_io_close_file(io, file);
@@ -153,7 +153,7 @@ void stk_vfs_fetch_checksum(struct stk_file *file)
     struct stk_remote_file *remote = stk_file_is_remote(file) ? stk_remote_file_of(file) : NULL;
     struct stk_store *store;
 
-    if (!remote) {
+    if (!remote || remote->spool) { /* the request of all bytes verified them */
         return;
     }
     if (!remote->source.coverage && /* then nothing of it was read yet */

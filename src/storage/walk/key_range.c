@@ -61,7 +61,8 @@ static int on_key(void *owner, const struct stk_list_entry *entry)
     if (!entry->folder && entry->etag && entry->etag[0]) {
         size_t etag_bytes = strlen(entry->etag);
 
-        if (etag_bytes < sizeof info.etag && listing->url_bytes + bytes < sizeof listing->url) {
+        if (stk_list_entry_has_size(entry) && etag_bytes < sizeof info.etag &&
+            listing->url_bytes + bytes < sizeof listing->url) {
             memcpy(info.etag, entry->etag, etag_bytes + 1);
             stk_object_info_set_class(&info, entry->storage);
             memcpy(listing->url + listing->url_bytes, entry->name, bytes + 1);

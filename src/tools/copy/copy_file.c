@@ -431,7 +431,12 @@ static int open_parts(struct stoker_copy *copy, struct stk_copy_file *file,
     if (status < 0) {
         return status;
     }
-    file->part_count = (uint32_t)((file->bytes + file->part_bytes - 1) / file->part_bytes);
+    if (file->bytes == 0 || (file->bytes - 1) / file->part_bytes >= UINT32_MAX) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "a file is too large to be copied",
+                        "check what the source reports as its size, or use larger parts",
+                        "'%.400s': %llu bytes", file->from, (unsigned long long)file->bytes);
+    }
+    file->part_count = (uint32_t)((file->bytes - 1) / file->part_bytes + 1);
     file->part_path = stk_copy_partial_path(file, false);
     if (!file->part_path) {
         return stk_fail(error, -ENOMEM, "cannot write a file", "free memory", "'%.400s'", file->to);

@@ -1,6 +1,5 @@
 /* Removes objects in batches of a thousand, and files and folders one by one. */
 #include "base/mem.h"
-#include "io/clock.h"
 #include "tools/copy/copy.h"
 
 #include <errno.h>
@@ -9,6 +8,7 @@
 
 #define TICK_MS 100u
 #define KEYS_BYTES (1u << 20) /* of a request */
+#define NS_PER_SECOND 1000000000ull
 #define REMOVE_BATCH_MIN 8u
 
 /* Names gathered for one request. */
@@ -218,7 +218,7 @@ static int remove_local(struct stoker_copy *copy, const char *path, struct stoke
 static int remove_partial_files(struct stoker_copy *copy, const char *path,
                                 struct stoker_error *error)
 {
-    uint64_t now_ns = stk_clock_wall_ns(), age_ns = copy->options.unfinished_age_s * 1000000000ull;
+    uint64_t age_ns = copy->options.unfinished_age_s * NS_PER_SECOND;
     struct stk_object_url *object = NULL;
     struct stk_store *store;
     uint64_t count = 0;
@@ -230,8 +230,7 @@ static int remove_partial_files(struct stoker_copy *copy, const char *path,
                           "name s3://bucket/prefix or gs://bucket/prefix", "'%.400s'", path);
     }
     if (status == 0) {
-        status =
-            stk_upload_abort_older(store, object, now_ns - stk_min(age_ns, now_ns), &count, error);
+        status = stk_upload_abort_older(store, object, age_ns, &count, error);
     }
     atomic_fetch_add_explicit(&copy->files, count, memory_order_relaxed);
     atomic_fetch_add_explicit(&copy->files_removed, count, memory_order_relaxed);

@@ -1,0 +1,141 @@
+/* Goal: an object whose server sends no ranges, or no size, is fetched once, however many threads
+ * read it and in whatever parts; what breaks off is an error.
+ * Method: a server that ignores ranges and counts its bodies, and threads that open the same object
+ * at the same time. */
+#include "storage/vfs/spool.h"
+
+#include "io/io.h"
+#include "storage/vfs/vfs.h"
+#include "test/server.h"
+#include "test/t.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BYTES 3000000u
+#define THREADS 8u
+
+static uint8_t content[BYTES];
+static _Atomic uint32_t bodies; /* that were sent to their end */
+
+static bool send_chunks(int fd)
+{
+    char line[32];
+    bool sent = true;
+
+    for (size_t at = 0; sent && at < BYTES; at += BYTES / 3) {
+        int bytes = snprintf(line, sizeof line, "%x\r\n", BYTES / 3);
+
+        sent = t_send(fd, line, (size_t)bytes) && t_send(fd, content + at, BYTES / 3) &&
+               t_send(fd, "\r\n", 2);
+    }
+    return sent;
+}
+
+static void serve(int fd)
+{
+    static const char chunked[] =
+        "HTTP/1.1 200 OK\r\nETag: \"e\"\r\nTransfer-Encoding: chunked\r\n\r\n";
+    char head[4096], plain[128];
+    bool sent = true;
+
+    snprintf(plain, sizeof plain, "HTTP/1.1 200 OK\r\nETag: \"e\"\r\nContent-Length: %u\r\n\r\n",
+             BYTES);
+    while (sent && t_read_request(fd, head, sizeof head, NULL) > 0) {
+        bool probe = strstr(head, "bytes=0-0\r\n") != NULL, broken = strstr(head, "/broken");
+
+        if (strstr(head, "/plain")) {
+            sent = t_send(fd, plain, strlen(plain)) && t_send(fd, content, BYTES);
+        } else {
+            sent = t_send(fd, chunked, sizeof chunked - 1) && send_chunks(fd) && !broken &&
+                   t_send(fd, "0\r\n\r\n", 5);
+        }
+        atomic_fetch_add(&bodies, sent && !probe);
+    }
+}
+
+struct reader {
+    struct stk_io *io;
+    const char *url;
+    int64_t wrong;
+    pthread_t thread;
+};
+
+/* Opens the object, and reads it in parts from its end to its begin. */
+static void *read_all(void *argument)
+{
+    struct reader *reader = argument;
+    struct stk_file *file = NULL;
+    struct stk_stat stat;
+    static const size_t step = 100000;
+    uint8_t part[100000];
+
+    reader->wrong = stk_io_open_file(reader->io, reader->url, &file, NULL) < 0 ||
+                    stk_io_stat_file(reader->io, file, &stat, NULL) < 0 || stat.bytes != BYTES;
+    for (size_t at = BYTES; reader->wrong == 0 && at > 0; at -= step) {
+        int64_t got = stk_io_read_wait(reader->io, file, at - step, part, step);
+
+        reader->wrong += got != (int64_t)step || memcmp(part, content + at - step, step) != 0;
+    }
+    if (file) {
+        stk_io_close_file(reader->io, file);
+    }
+    return NULL;
+}
+
+static void test_once(struct stk_io *io, const char *url)
+{
+    struct reader readers[THREADS];
+    uint32_t before = atomic_load(&bodies);
+    struct stoker_error error = {0};
+    struct stk_file *file = NULL;
+
+    T_EQ(url, stk_io_open_file(io, url, &file, &error), 0); /* and stays open beside the others */
+    for (uint32_t i = 0; i < THREADS; i++) {
+        readers[i] = (struct reader){.io = io, .url = url};
+        T_EQ("thread", pthread_create(&readers[i].thread, NULL, read_all, &readers[i]), 0);
+    }
+    for (uint32_t i = 0; i < THREADS; i++) {
+        pthread_join(readers[i].thread, NULL);
+        T_EQ(url, readers[i].wrong, 0);
+    }
+    if (file) {
+        stk_io_close_file(io, file);
+    }
+    T_EQ("fetched once", atomic_load(&bodies) - before, 1);
+}
+
+int main(void)
+{
+    struct stk_vfs_options options = {.read_timeout_ms = 2000, .unshared = true};
+    struct stoker_error error = {0};
+    char cache[] = "/tmp/stoker-spool-XXXXXX", command[64], url[64];
+    struct stk_io *backend = NULL, *io = NULL;
+    struct stk_file *file = NULL;
+    struct t_server server;
+
+    T_TRUE("folder", mkdtemp(cache) != NULL);
+    setenv("STOKER_CACHE", cache, 1);
+    for (size_t i = 0; i < BYTES; i++) {
+        content[i] = (uint8_t)(i * 31 + i / 977);
+    }
+    t_server_start(&server, serve);
+    T_EQ("backend", stk_io_open(&backend, &(struct stk_io_options){.depth = 8}, &error), 0);
+    T_EQ("vfs", stk_vfs_open(&io, backend, &options, &error), 0);
+    snprintf(url, sizeof url, "http://127.0.0.1:%d/plain", server.port);
+    test_once(io, url);
+    snprintf(url, sizeof url, "http://127.0.0.1:%d/chunked", server.port);
+    test_once(io, url);
+    snprintf(url, sizeof url, "http://127.0.0.1:%d/broken", server.port);
+    T_TRUE("broken", stk_io_open_file(io, url, &file, &error) < 0);
+    T_ERROR("broken", &error);
+    stk_io_close(io);
+    t_server_stop(&server);
+    snprintf(command, sizeof command, "rmdir %s", cache);
+    T_EQ("nothing is left", system(command), 0);
+    return t_finish();
+}
