@@ -32,6 +32,8 @@
 #include <stoker/location.h>    /* regions of bucket and machine */
 #include <stoker/prewarm.h>     /* read files before training */
 
+#include <stoker/checkpoint.h> /* save and load the state of a training */
+
 #include <stoker/diff.h>         /* compare data sets */
 #include <stoker/pack.h>         /* write a data set as shards */
 #include <stoker/shard_writer.h> /* write samples of the caller as shards */

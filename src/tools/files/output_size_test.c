@@ -242,6 +242,88 @@ static int get_prewarm(void *progress, struct stoker_error *error)
     return status;
 }
 
+/* Saves a tensor as step 1 below a folder. */
+static int save_checkpoint(const char *path, struct stoker_checkpoint_progress *progress,
+                           struct stoker_error *error)
+{
+    static const struct stoker_checkpoint_tensor tensor = {"a", "U8", NULL, 0, "x"};
+    struct stoker_checkpoint_writer_options place = {.struct_size = sizeof place, .path = path};
+    struct stoker_checkpoint_save_options options = {
+        .struct_size = sizeof options, .step = 1, .tensors = &tensor, .tensor_count = 1};
+    struct stoker_checkpoint_writer *writer = NULL;
+    struct stoker_checkpoint_save *save = NULL;
+    int status = stoker_checkpoint_writer_open(&writer, engine, &place, error);
+
+    status = status < 0 ? status : stoker_checkpoint_save_open(&save, writer, &options, error);
+    status = status < 0 ? status : stoker_checkpoint_save_copy(save, 10000, error);
+    status = status < 0 ? status : stoker_checkpoint_save_next(save, 10000, progress, error);
+    stoker_checkpoint_save_close(save);
+    stoker_checkpoint_writer_close(writer);
+    return status;
+}
+
+static int get_checkpoint_progress(void *progress, struct stoker_error *error)
+{
+    return save_checkpoint(spare(), progress, error);
+}
+
+static struct stoker_checkpoint *open_checkpoint(struct stoker_error *error)
+{
+    struct stoker_checkpoint *checkpoint = NULL;
+    const char *path = spare();
+
+    if (save_checkpoint(path, NULL, error) == 0) {
+        (void)stoker_checkpoint_open(&checkpoint, engine, path, STOKER_CHECKPOINT_LATEST, error);
+    }
+    return checkpoint;
+}
+
+static int get_checkpoint_info(void *info, struct stoker_error *error)
+{
+    struct stoker_checkpoint *checkpoint = open_checkpoint(error);
+    int status = stoker_checkpoint_info(checkpoint, info, error);
+
+    stoker_checkpoint_close(checkpoint);
+    return status;
+}
+
+static int get_checkpoint_file(void *file, struct stoker_error *error)
+{
+    struct stoker_checkpoint *checkpoint = open_checkpoint(error);
+    int status = stoker_checkpoint_file(checkpoint, 0, file, error);
+
+    stoker_checkpoint_close(checkpoint);
+    return status;
+}
+
+static int get_checkpoint_tensor(void *tensor, struct stoker_error *error)
+{
+    struct stoker_checkpoint *checkpoint = open_checkpoint(error);
+    int status = stoker_checkpoint_tensor(checkpoint, 0, tensor, error);
+
+    stoker_checkpoint_close(checkpoint);
+    return status;
+}
+
+static int get_checkpoint_step(void *step, struct stoker_error *error)
+{
+    struct stoker_checkpoint_list *list = NULL;
+    const char *path = spare();
+    int status = save_checkpoint(path, NULL, error);
+
+    status = status < 0 ? status : stoker_checkpoint_list_open(&list, engine, path, error);
+    status = status < 0 ? status : stoker_checkpoint_list_at(list, 0, step, error);
+    stoker_checkpoint_list_close(list);
+    return status;
+}
+
+static int get_checkpoint_gc(void *result, struct stoker_error *error)
+{
+    struct stoker_checkpoint_gc_options options = {.struct_size = sizeof options};
+
+    return stoker_checkpoint_gc(engine, folder, &options, result, error);
+}
+
 /* An array of output structs has the caller's stride. */
 static void test_parts(void)
 {
@@ -299,6 +381,12 @@ static const struct row rows[] = {
     OUTPUT(stoker_filesystem_info, device, get_filesystem),
     {"stoker_advice", sizeof(struct stoker_advice), offsetof(struct stoker_advice, command),
      get_advice, NULL, 1},
+    OUTPUT(stoker_checkpoint_progress, files, get_checkpoint_progress),
+    OUTPUT(stoker_checkpoint_info, ranks, get_checkpoint_info),
+    OUTPUT(stoker_checkpoint_file, bytes, get_checkpoint_file),
+    OUTPUT(stoker_checkpoint_tensor_info, bytes, get_checkpoint_tensor),
+    OUTPUT(stoker_checkpoint_step, bytes, get_checkpoint_step),
+    OUTPUT(stoker_checkpoint_gc_result, steps_left, get_checkpoint_gc),
     OUTPUT(stoker_prewarm_progress, run_ns, get_prewarm),
 };
 

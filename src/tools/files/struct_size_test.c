@@ -278,6 +278,42 @@ static int open_diff(void *options, struct stoker_error *error)
     return status;
 }
 
+static int open_checkpoint_writer(void *options, struct stoker_error *error)
+{
+    struct stoker_checkpoint_writer *opened = NULL;
+    int status = stoker_checkpoint_writer_open(&opened, engine, options, error);
+
+    stoker_checkpoint_writer_close(opened);
+    return status;
+}
+
+static void fill_checkpoint_writer(void *options)
+{
+    struct stoker_checkpoint_writer_options *good = options;
+
+    good->path = folder;
+}
+
+static int open_checkpoint_save(void *options, struct stoker_error *error)
+{
+    struct stoker_checkpoint_writer_options place = {.struct_size = sizeof place};
+    struct stoker_checkpoint_writer *writer = NULL;
+    struct stoker_checkpoint_save *save = NULL;
+    int status;
+
+    fill_checkpoint_writer(&place);
+    status = stoker_checkpoint_writer_open(&writer, engine, &place, error);
+    status = status < 0 ? status : stoker_checkpoint_save_open(&save, writer, options, error);
+    stoker_checkpoint_save_close(save);
+    stoker_checkpoint_writer_close(writer);
+    return status;
+}
+
+static int run_checkpoint_gc(void *options, struct stoker_error *error)
+{
+    return stoker_checkpoint_gc(engine, folder, options, NULL, error);
+}
+
 static int open_copy(void *options, struct stoker_error *error)
 {
     struct stoker_copy *opened = NULL;
@@ -441,6 +477,10 @@ static const struct row rows[] = {
     OPTIONS(stoker_shard_writer_options, shard_bytes, open_shard_writer, fill_shard_writer),
     OPTIONS(stoker_verify_options, deep, open_verify, fill_verify),
     OPTIONS(stoker_diff_options, reread, open_diff, fill_nothing),
+    OPTIONS(stoker_checkpoint_writer_options, memory_bytes_max, open_checkpoint_writer,
+            fill_checkpoint_writer),
+    OPTIONS(stoker_checkpoint_save_options, tree, open_checkpoint_save, fill_nothing),
+    OPTIONS(stoker_checkpoint_gc_options, keep_every, run_checkpoint_gc, fill_nothing),
     OPTIONS(stoker_copy_options, recursive, open_copy, fill_copy),
     OPTIONS(stoker_ranges_options, in_flight_max, read_ranges, fill_nothing),
     OPTIONS(stoker_filesystem_options, files_max, open_filesystem, fill_nothing),

@@ -1,0 +1,272 @@
+/* Retention, and the rests of dead saves. */
+#include "base/mem.h"
+#include "base/options.h"
+#include "checkpoint/layout/step_manifest.h"
+#include "checkpoint/manage/manage.h"
+#include "io/clock.h"
+#include "io/write.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define AGE_MIN_S 86400u
+
+/* Keeps the newest committed steps. */
+static void keep_newest(struct stoker_checkpoint_list *list, uint64_t count)
+{
+    for (size_t i = list->count; i-- > 0 && count > 0;) {
+        if (list->entries[i].status == STOKER_CHECKPOINT_COMMITTED) {
+            list->entries[i].kept = true;
+            count--;
+        }
+    }
+}
+
+/* Keeps the best committed steps by a metric. Of equal ones, the newest. */
+static void keep_best(struct stoker_checkpoint_list *list,
+                      const struct stoker_checkpoint_gc_options *options, bool *chosen)
+{
+    for (uint32_t round = 0; round < options->keep_best; round++) {
+        size_t best = list->count;
+        double best_value = 0, value;
+
+        for (size_t i = 0; i < list->count; i++) {
+            const struct stk_step_entry *entry = &list->entries[i];
+
+            if (entry->status == STOKER_CHECKPOINT_COMMITTED && !chosen[i] &&
+                stk_step_manifest_number(entry->values, options->best_metric, &value) &&
+                (best == list->count ||
+                 (options->best_is_max ? value >= best_value : value <= best_value))) {
+                best = i;
+                best_value = value;
+            }
+        }
+        if (best == list->count) {
+            return;
+        }
+        chosen[best] = list->entries[best].kept = true;
+    }
+}
+
+static int mark(struct stoker_checkpoint_list *list,
+                const struct stoker_checkpoint_gc_options *options, struct stoker_error *error)
+{
+    bool *chosen = stk_alloc(list->count + 1, sizeof *chosen);
+
+    if (!chosen) {
+        return stk_fail_memory(error, "list of steps");
+    }
+    keep_newest(list, options->keep_last > 0 ? options->keep_last : UINT64_MAX);
+    keep_newest(list, 1); /* always */
+    for (size_t i = 0; i < list->count; i++) {
+        struct stk_step_entry *entry = &list->entries[i];
+
+        if (entry->pinned || (options->keep_every > 0 && entry->step % options->keep_every == 0)) {
+            entry->kept = true;
+        }
+    }
+    if (options->best_metric) {
+        keep_best(list, options, chosen);
+    }
+    stk_free(chosen);
+    return 0;
+}
+
+/* Removes committed steps that are not kept. Damaged steps stay for the user to look at. */
+static int remove_steps(struct stoker_checkpoint_list *list,
+                        const struct stk_checkpoint_place *place, bool dry_run,
+                        struct stoker_checkpoint_gc_result *result, struct stoker_error *error)
+{
+    int status = 0;
+
+    for (size_t i = 0; status == 0 && i < list->count; i++) {
+        const struct stk_step_entry *entry = &list->entries[i];
+
+        if (entry->status != STOKER_CHECKPOINT_COMMITTED) {
+            continue;
+        }
+        if (entry->kept) {
+            result->steps_left++;
+            continue;
+        }
+        status = dry_run ? 0 : stk_checkpoint_remove_step(place, entry->step, error);
+        status = status == -ENOENT ? 0 : status; /* another process was faster */
+        result->steps_removed += status == 0;
+    }
+    return status;
+}
+
+/* Returns 1 if the writer of a .part folder is dead: nobody holds its lock. */
+static int is_dead(const struct stk_checkpoint_place *place, const char *name, bool *old,
+                   uint64_t age_min_s)
+{
+    char lock_name[STK_PLACE_NAME_BYTES * 2];
+    size_t bytes = strlen(name) - (sizeof STK_PLACE_PART_SUFFIX - 1);
+    char *path = stk_place_path(place, NULL, name), *lock_path = NULL;
+    struct stk_file_lock *lock = NULL;
+    uint64_t now_ns = stk_clock_wall_ns();
+    struct stk_stat stat;
+    int status = -ENOMEM;
+
+    if (bytes + sizeof STK_PLACE_LOCK_SUFFIX < sizeof lock_name) {
+        memcpy(lock_name, name, bytes);
+        memcpy(lock_name + bytes, STK_PLACE_LOCK_SUFFIX, sizeof STK_PLACE_LOCK_SUFFIX);
+        lock_path = stk_place_path(place, NULL, lock_name);
+    }
+    if (path && lock_path) {
+        status = stk_io_stat_path(place->io, path, &stat, NULL);
+    }
+    if (status == 0) {
+        *old = now_ns > stat.mtime_ns && now_ns - stat.mtime_ns >= age_min_s * 1000000000ull;
+        /* A lock file that is there and free was left by a dead process of this machine, or of
+         * another one whose locks this file system passes on. */
+        status = stk_io_stat_path(place->io, lock_path, &stat, NULL) == 0
+                     ? stk_io_lock(place->io, lock_path, &lock, NULL)
+                     : -ENOENT;
+        stk_io_unlock(place->io, lock);
+    }
+    stk_free(path);
+    stk_free(lock_path);
+    return status == 0 || (status == -ENOENT && *old);
+}
+
+static bool ends_with(const char *name, const char *suffix)
+{
+    size_t name_bytes = strlen(name), bytes = strlen(suffix);
+
+    return name_bytes > bytes && strcmp(name + name_bytes - bytes, suffix) == 0;
+}
+
+/* Removes the lock file of a dead save: one that is free. */
+static void remove_lock(const struct stk_checkpoint_place *place, const char *name)
+{
+    char *path = stk_place_path(place, NULL, name);
+    struct stk_file_lock *lock = NULL;
+
+    if (path && stk_io_lock(place->io, path, &lock, NULL) == 0) {
+        stk_io_unlock(place->io, lock);
+    }
+    stk_free(path);
+}
+
+/* Whether a hidden folder is what a dead save or removal left. */
+static bool is_rest(const struct stk_checkpoint_place *place, const char *name, uint64_t age_min_s)
+{
+    bool old = false;
+
+    return strncmp(name, STK_PLACE_TRASH, sizeof STK_PLACE_TRASH - 1) == 0 ||
+           (ends_with(name, STK_PLACE_PART_SUFFIX) && is_dead(place, name, &old, age_min_s));
+}
+
+/* Removes what dead saves and removals left. */
+static int remove_rests(const struct stk_checkpoint_place *place,
+                        const struct stoker_checkpoint_gc_options *options,
+                        struct stoker_checkpoint_gc_result *result, struct stoker_error *error)
+{
+    struct stk_listing listing = {0};
+    int status = stk_io_list(place->io, place->root, &listing, error);
+
+    for (size_t i = 0; status == 0 && i < listing.count; i++) {
+        const struct stk_entry *entry = &listing.entries[i];
+        char *path;
+
+        if (strncmp(entry->name, STK_PLACE_HIDDEN, sizeof STK_PLACE_HIDDEN - 1) != 0) {
+            continue;
+        }
+        if (entry->kind == STK_ENTRY_FILE && ends_with(entry->name, STK_PLACE_LOCK_SUFFIX) &&
+            !options->dry_run) {
+            remove_lock(place, entry->name);
+        }
+        if (entry->kind != STK_ENTRY_DIRECTORY ||
+            !is_rest(place, entry->name, options->age_min_s)) {
+            continue;
+        }
+        path = options->dry_run ? NULL : stk_place_path(place, NULL, entry->name);
+        status = path ? stk_place_remove_folder(place, path, error) : 0;
+        stk_free(path);
+        result->saves_removed += status == 0;
+    }
+    stk_listing_free(&listing);
+    return status;
+}
+
+/* Objects below a step without a manifest are what a dead save left, or a running one has sent so
+ * far: the age of the newest one decides. */
+static int remove_remote_rests(struct stoker_checkpoint_list *list,
+                               const struct stk_checkpoint_place *place,
+                               const struct stoker_checkpoint_gc_options *options,
+                               struct stoker_checkpoint_gc_result *result,
+                               struct stoker_error *error)
+{
+    uint64_t now_ns = stk_clock_wall_ns();
+    int status = 0;
+
+    for (size_t i = 0; status == 0 && i < list->count; i++) {
+        struct stk_listing listing = {0};
+        char name[STK_PLACE_NAME_BYTES];
+        uint64_t newest_ns = 0;
+        char *path;
+
+        if (list->entries[i].status != STOKER_CHECKPOINT_INCOMPLETE) {
+            continue;
+        }
+        path = stk_place_path(place, stk_place_step_name(list->entries[i].step, name), NULL);
+        status = path ? stk_io_list(place->io, path, &listing, error)
+                      : stk_fail_memory(error, "checkpoint");
+        for (size_t j = 0; status == 0 && j < listing.count; j++) {
+            char *file = stk_place_path(place, name, listing.entries[j].name);
+            struct stk_stat stat;
+
+            if (!file || stk_io_stat_path(place->io, file, &stat, NULL) < 0) {
+                newest_ns = UINT64_MAX; /* unknown: it may be new */
+            } else {
+                newest_ns = stk_max(newest_ns, stat.mtime_ns);
+            }
+            stk_free(file);
+        }
+        if (status == 0 && newest_ns < now_ns &&
+            now_ns - newest_ns >= options->age_min_s * 1000000000ull) {
+            status = options->dry_run ? 0 : stk_place_remove_folder(place, path, error);
+            result->saves_removed += status == 0;
+        }
+        stk_listing_free(&listing);
+        stk_free(path);
+    }
+    return status;
+}
+
+int stoker_checkpoint_gc(struct stoker_engine *engine, const char *path,
+                         const struct stoker_checkpoint_gc_options *given,
+                         struct stoker_checkpoint_gc_result *result_out, struct stoker_error *error)
+{
+    struct stoker_checkpoint_gc_options options;
+    struct stoker_checkpoint_gc_result result = {0};
+    struct stoker_checkpoint_list *list = NULL;
+    struct stk_checkpoint_place place = {0};
+    int status = stk_options_read(&options, sizeof options, sizeof options.struct_size, given,
+                                  "gc options", error);
+
+    if (status == 0 && result_out) {
+        status = stk_options_check_output(result_out, sizeof result, sizeof result.struct_size,
+                                          "gc result", error);
+    }
+    status = status < 0 ? status : stk_engine_check(engine, error);
+    if (status < 0) {
+        return status;
+    }
+    options.age_min_s = options.age_min_s > 0 ? options.age_min_s : AGE_MIN_S;
+    status = stk_place_init(&place, engine->io, path, true, error);
+    status = status < 0 ? status : stoker_checkpoint_list_open(&list, engine, path, error);
+    status = status < 0 ? status : mark(list, &options, error);
+    status = status < 0 ? status : remove_steps(list, &place, options.dry_run, &result, error);
+    if (status == 0) {
+        status = place.remote ? remove_remote_rests(list, &place, &options, &result, error)
+                              : remove_rests(&place, &options, &result, error);
+    }
+    if (result_out) {
+        (void)stk_options_write_output(result_out, &result, sizeof result, "gc result", NULL);
+    }
+    stoker_checkpoint_list_close(list);
+    stk_place_deinit(&place);
+    return status;
+}

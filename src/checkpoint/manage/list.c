@@ -1,0 +1,225 @@
+/* Lists, pins and removes steps. */
+#include "base/mem.h"
+#include "base/options.h"
+#include "checkpoint/layout/step_manifest.h"
+#include "checkpoint/manage/manage.h"
+#include "checkpoint/read/checkpoint.h"
+#include "io/write.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+void stoker_checkpoint_list_close(struct stoker_checkpoint_list *list)
+{
+    if (!list) {
+        return;
+    }
+    for (size_t i = 0; i < list->count; i++) {
+        stk_free(list->entries[i].values);
+        stk_free(list->entries[i].reason);
+    }
+    stk_free(list->entries);
+    stk_free(list);
+}
+
+static bool is_pinned(const struct stk_checkpoint_place *place, uint64_t step)
+{
+    char name[STK_PLACE_NAME_BYTES], pin[STK_PLACE_NAME_BYTES + sizeof STK_PLACE_PIN_SUFFIX];
+    struct stk_stat stat;
+    char *path;
+    bool pinned;
+
+    snprintf(pin, sizeof pin, "%s" STK_PLACE_PIN_SUFFIX, stk_place_step_name(step, name));
+    path = stk_place_path(place, NULL, pin);
+    pinned = path && stk_io_stat_path(place->io, path, &stat, NULL) == 0;
+    stk_free(path);
+    return pinned;
+}
+
+/* Describes a step by its manifest and the lengths of its files. */
+static int look(struct stk_step_entry *entry, const struct stk_checkpoint_place *place,
+                struct stoker_engine *engine, struct stoker_error *error)
+{
+    char name[STK_PLACE_NAME_BYTES];
+    struct stoker_checkpoint *checkpoint = NULL;
+    struct stoker_error reason = {0};
+    char *path = stk_place_path(place, stk_place_step_name(entry->step, name), NULL);
+    int status =
+        path ? stk_checkpoint_open_folder(&checkpoint, engine, path, true, &reason) : -ENOMEM;
+
+    if (status == 0) {
+        entry->status = STOKER_CHECKPOINT_COMMITTED;
+        entry->ranks = checkpoint->manifest.ranks;
+        entry->files = checkpoint->file_count;
+        entry->values = stk_strdup(checkpoint->manifest.values);
+        for (uint64_t i = 0; i < checkpoint->file_count; i++) {
+            entry->bytes += checkpoint->files[i].bytes;
+        }
+        stk_checkpoint_release(checkpoint);
+        status = entry->values ? 0 : -ENOMEM;
+    } else if (status != -ENOMEM) {
+        entry->status =
+            status == -ENOENT ? STOKER_CHECKPOINT_INCOMPLETE : STOKER_CHECKPOINT_DAMAGED;
+        if (status != -ENOENT) {
+            char text[sizeof reason.what + sizeof reason.where + 4];
+
+            snprintf(text, sizeof text, "%s: %s", reason.what, reason.where);
+            entry->reason = stk_strdup(text);
+        }
+        status = status == -ENOENT || entry->reason ? 0 : -ENOMEM;
+    }
+    stk_free(path);
+    entry->pinned = is_pinned(place, entry->step);
+    return status < 0 ? stk_fail_memory(error, "list of steps") : 0;
+}
+
+int stoker_checkpoint_list_open(struct stoker_checkpoint_list **list_out,
+                                struct stoker_engine *engine, const char *path,
+                                struct stoker_error *error)
+{
+    struct stk_checkpoint_place place = {0};
+    struct stoker_checkpoint_list *list = NULL;
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    int status = stk_engine_check(engine, error);
+
+    status = status < 0 ? status : stk_place_init(&place, engine->io, path, false, error);
+    status = status < 0 ? status : stk_checkpoint_steps(&place, &steps, &count, error);
+    if (status == 0) {
+        list = stk_alloc(1, sizeof *list);
+        if (list) {
+            list->entries = stk_alloc(count + 1, sizeof *list->entries);
+        }
+        status = list && list->entries ? 0 : stk_fail_memory(error, "list of steps");
+    }
+    for (size_t i = 0; status == 0 && i < count; i++) {
+        list->entries[list->count++].step = steps[i];
+        status = look(&list->entries[i], &place, engine, error);
+    }
+    stk_free(steps);
+    stk_place_deinit(&place);
+    if (status < 0) {
+        stoker_checkpoint_list_close(list);
+        return status;
+    }
+    *list_out = list;
+    return 0;
+}
+
+int stoker_checkpoint_list_at(const struct stoker_checkpoint_list *list, uint64_t index,
+                              struct stoker_checkpoint_step *step_out, struct stoker_error *error)
+{
+    struct stoker_checkpoint_step full = {0};
+    int status =
+        stk_options_check_output(step_out, sizeof full, sizeof full.struct_size, "step", error);
+
+    if (status < 0 || index >= list->count) {
+        return status;
+    }
+    full.step = list->entries[index].step;
+    full.status = list->entries[index].status;
+    full.pinned = list->entries[index].pinned;
+    full.bytes = list->entries[index].bytes;
+    full.files = list->entries[index].files;
+    full.ranks = list->entries[index].ranks;
+    full.values = list->entries[index].values;
+    full.reason = list->entries[index].reason;
+    status = stk_options_write_output(step_out, &full, sizeof full, "step", error);
+    return status < 0 ? status : 1;
+}
+
+/* The manifest of a step; NULL and -ENOENT if it is not committed. */
+static int check_step(const struct stk_checkpoint_place *place, uint64_t step,
+                      struct stoker_error *error)
+{
+    char name[STK_PLACE_NAME_BYTES];
+    char *path = stk_place_path(place, stk_place_step_name(step, name), STK_STEP_MANIFEST_NAME);
+    struct stk_stat stat;
+    int status = path ? stk_io_stat_path(place->io, path, &stat, error)
+                      : stk_fail_memory(error, "checkpoint");
+
+    stk_free(path);
+    return status;
+}
+
+int stoker_checkpoint_pin(struct stoker_engine *engine, const char *path, uint64_t step,
+                          uint32_t on, struct stoker_error *error)
+{
+    static const char text[] = "pinned\n";
+    char name[STK_PLACE_NAME_BYTES], pin[STK_PLACE_NAME_BYTES + sizeof STK_PLACE_PIN_SUFFIX];
+    struct stk_checkpoint_place place = {0};
+    char *pin_path = NULL;
+    int status = stk_engine_check(engine, error);
+
+    status = status < 0 ? status : stk_place_init(&place, engine->io, path, true, error);
+    status = status < 0 || !on ? status : check_step(&place, step, error);
+    if (status == 0) {
+        snprintf(pin, sizeof pin, "%s" STK_PLACE_PIN_SUFFIX, stk_place_step_name(step, name));
+        pin_path = stk_place_path(&place, NULL, pin);
+        status = !pin_path ? stk_fail_memory(error, "checkpoint")
+                 : on ? stk_place_write(&place, pin_path,
+                                        (struct stk_view){(const uint8_t *)text, sizeof text - 1},
+                                        false, error)
+                      : stk_place_remove(&place, pin_path, error);
+    }
+    stk_free(pin_path);
+    stk_place_deinit(&place);
+    return status;
+}
+
+static int remove_from_store(const struct stk_checkpoint_place *place, const char *folder,
+                             struct stoker_error *error)
+{
+    char *manifest = stk_place_path(place, folder, STK_STEP_MANIFEST_NAME);
+    char *path = stk_place_path(place, folder, NULL);
+    int status = manifest && path ? stk_place_remove(place, manifest, error)
+                                  : stk_fail_memory(error, "checkpoint");
+
+    status = status < 0 ? status : stk_place_remove_folder(place, path, error);
+    stk_free(manifest);
+    stk_free(path);
+    return status;
+}
+
+int stk_checkpoint_remove_step(const struct stk_checkpoint_place *place, uint64_t step,
+                               struct stoker_error *error)
+{
+    char folder[STK_PLACE_NAME_BYTES], trash[STK_PLACE_NAME_BYTES + sizeof STK_PLACE_TRASH];
+    char *from, *to;
+    int status;
+
+    stk_place_step_name(step, folder);
+    if (place->remote) {
+        return remove_from_store(place, folder, error);
+    }
+    snprintf(trash, sizeof trash, STK_PLACE_TRASH "%s", folder);
+    from = stk_place_path(place, folder, NULL);
+    to = stk_place_path(place, trash, NULL);
+    status = from && to ? 0 : stk_fail_memory(error, "checkpoint");
+    /* What a killed removal left has this name, too. */
+    status = status < 0 ? status : stk_place_remove_folder(place, to, error);
+    status = status < 0 ? status : stk_io_rename(place->io, from, to, true, error);
+    status = status < 0 ? status : stk_io_sync_directory(place->io, place->root, error);
+    status = status < 0 ? status : stk_place_remove_folder(place, to, error);
+    stk_free(from);
+    stk_free(to);
+    return status;
+}
+
+int stoker_checkpoint_remove(struct stoker_engine *engine, const char *path, uint64_t step,
+                             struct stoker_error *error)
+{
+    struct stk_checkpoint_place place = {0};
+    int status = stk_engine_check(engine, error);
+
+    status = status < 0 ? status : stk_place_init(&place, engine->io, path, true, error);
+    if (status == 0 && is_pinned(&place, step)) {
+        status = stk_fail(error, -EBUSY, "the step is pinned", "take the pin off first",
+                          "step %" PRIu64 " of '%.400s'", step, path);
+    }
+    status = status < 0 ? status : stk_checkpoint_remove_step(&place, step, error);
+    stk_place_deinit(&place);
+    return status;
+}

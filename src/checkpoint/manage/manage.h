@@ -1,0 +1,33 @@
+/* checkpoint/manage/manage.h: lists, pins and removes steps, and applies retention.
+ *
+ *   ROOT --list--> steps with their status --retention--> steps to remove --> trash name --> gone
+ *
+ * A removal renames the step first (a store: removes the manifest first), so that no reader finds a
+ * half of it. What a killed removal or save leaves has a hidden name, and gc() removes it.
+ * Owner: the caller. Threads: any. Memory: 100 bytes a step and its values.
+ * Bound: the steps of the place. */
+#ifndef CHECKPOINT_MANAGE_MANAGE_H
+#define CHECKPOINT_MANAGE_MANAGE_H
+
+#include "checkpoint/place/place.h"
+#include "engine/engine.h"
+
+struct stk_step_entry {
+    uint64_t step, bytes, files;
+    uint32_t status; /* enum stoker_checkpoint_status */
+    uint32_t ranks;
+    bool pinned, kept; /* kept: by retention */
+    char *values;      /* owned; of COMMITTED */
+    char *reason;      /* owned; of DAMAGED */
+};
+
+struct stoker_checkpoint_list {
+    struct stk_step_entry *entries; /* owned; by step */
+    size_t count;
+};
+
+/* Removes a step that nobody may load any more. */
+int stk_checkpoint_remove_step(const struct stk_checkpoint_place *place, uint64_t step,
+                               struct stoker_error *error);
+
+#endif

@@ -1,0 +1,68 @@
+/* checkpoint/place/place.h: a folder, or a prefix of an object store, that holds checkpoints: its
+ * names, and small files in it.
+ *
+ *   ROOT/step-0000001000/        a committed step, or (stores) one that is being written
+ *        step-0000001000.pin     pins the step
+ *        .stoker-0000001000-ID.part/  folders only: a step that is being written
+ *        .stoker-0000001000-ID.lock   folders only: its writer lives
+ *        .stoker-trash-...            folders only: is being removed
+ *
+ * Owner: the caller. Threads: any. Memory: the root, and what callers get. Bound: names of
+ * STK_PLACE_NAME_BYTES. */
+#ifndef CHECKPOINT_PLACE_PLACE_H
+#define CHECKPOINT_PLACE_PLACE_H
+
+#include "io/io.h"
+
+#define STK_PLACE_NAME_BYTES 96u
+#define STK_PLACE_ID_BYTES_MAX 32u
+#define STK_PLACE_PART_SUFFIX ".part"
+#define STK_PLACE_LOCK_SUFFIX ".lock"
+#define STK_PLACE_PIN_SUFFIX ".pin"
+#define STK_PLACE_HIDDEN ".stoker-"
+#define STK_PLACE_TRASH ".stoker-trash-"
+
+struct stk_store;
+
+struct stk_checkpoint_place {
+    struct stk_io *io; /* borrowed */
+    char *root;        /* owned; without a '/' at its end */
+    bool remote;
+    struct stk_store *store; /* borrowed; NULL: a folder */
+};
+
+/* write: the place must be writable. Makes no folder, and sends no request. Returns 0,
+ * STOKER_ERROR_UNSUPPORTED for URLs that cannot be written, -ENOMEM. */
+int stk_place_init(struct stk_checkpoint_place *place, struct stk_io *io, const char *path,
+                   bool write, struct stoker_error *error);
+void stk_place_deinit(struct stk_checkpoint_place *place); /* zeroed is allowed */
+
+/* ROOT/folder/name; folder or name NULL: left out. Free with stk_free; NULL without memory. */
+char *stk_place_path(const struct stk_checkpoint_place *place, const char *folder,
+                     const char *name);
+/* Writes the name of a step's folder, and returns it. */
+const char *stk_place_step_name(uint64_t step, char name[STK_PLACE_NAME_BYTES]);
+/* Returns false if the name is not that of a step. suffix: what must follow the number. */
+bool stk_place_parse_step(const char *name, const char *suffix, uint64_t *step_out);
+/* The hidden name of a save: .stoker-STEP-ID followed by a suffix. */
+const char *stk_place_part_name(uint64_t step, const char *id, const char *suffix,
+                                char name[STK_PLACE_NAME_BYTES]);
+/* Makes the root and its parents, each synced. Does nothing in a store. */
+int stk_place_make_root(const struct stk_checkpoint_place *place, struct stoker_error *error);
+
+/* Reads a file of at most bytes_max. Free *data_out with stk_free. */
+int stk_place_read(const struct stk_checkpoint_place *place, const char *path, uint64_t bytes_max,
+                   uint8_t **data_out, size_t *bytes_out, struct stoker_error *error);
+/* Writes a small file atomically: a synced file with a rename, or one request. if_absent: -EEXIST
+ * if there is one (stores: unless it has the same bytes). */
+int stk_place_write(const struct stk_checkpoint_place *place, const char *path,
+                    struct stk_view bytes, bool if_absent, struct stoker_error *error);
+/* Removes a file or object. Returns 0 also if there is none. */
+int stk_place_remove(const struct stk_checkpoint_place *place, const char *path,
+                     struct stoker_error *error);
+/* Removes a folder with its files, of at most STK_PLACE_DEPTH_MAX levels. */
+#define STK_PLACE_DEPTH_MAX 3u
+int stk_place_remove_folder(const struct stk_checkpoint_place *place, const char *path,
+                            struct stoker_error *error);
+
+#endif

@@ -1,0 +1,519 @@
+/* Opens a step or a file, and describes it. */
+#include "checkpoint/read/checkpoint.h"
+
+#include "base/mem.h"
+#include "base/options.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_READ_BYTES (256u << 10)
+#define SUFFIX ".safetensors"
+#define OTHER "restore another step, or copy this one again"
+
+void stk_checkpoint_release(struct stoker_checkpoint *checkpoint)
+{
+    if (atomic_fetch_sub(&checkpoint->references, 1) > 1) {
+        return;
+    }
+    for (uint64_t i = 0; checkpoint->files && i < checkpoint->file_count; i++) {
+        if (checkpoint->files[i].file) {
+            stk_io_close_file(checkpoint->place.io, checkpoint->files[i].file);
+        }
+        stk_safetensors_deinit(&checkpoint->files[i].layout);
+        stk_free(checkpoint->files[i].path);
+    }
+    stk_step_manifest_deinit(&checkpoint->manifest);
+    stk_free(checkpoint->files);
+    stk_free(checkpoint->names);
+    stk_free(checkpoint->path);
+    stk_place_deinit(&checkpoint->place);
+    stk_engine_release(checkpoint->engine);
+    stk_free(checkpoint);
+}
+
+void stoker_checkpoint_close(struct stoker_checkpoint *checkpoint)
+{
+    if (checkpoint && stk_engine_check(checkpoint->engine, NULL) == 0) {
+        stk_checkpoint_release(checkpoint);
+    }
+}
+
+static int new_checkpoint(struct stoker_checkpoint **checkpoint_out, struct stoker_engine *engine,
+                          const char *path, struct stoker_error *error)
+{
+    struct stoker_checkpoint *checkpoint = stk_alloc(1, sizeof *checkpoint);
+    int status;
+
+    if (!checkpoint) {
+        return stk_fail_memory(error, "checkpoint");
+    }
+    checkpoint->references = 1;
+    stk_engine_retain(engine);
+    checkpoint->engine = engine;
+    status = stk_place_init(&checkpoint->place, engine->io, path, false, error);
+    if (status == 0) {
+        checkpoint->path = stk_strdup(checkpoint->place.root);
+        status = checkpoint->path ? 0 : stk_fail_memory(error, "checkpoint");
+    }
+    if (status < 0) {
+        stk_checkpoint_release(checkpoint);
+        return status;
+    }
+    *checkpoint_out = checkpoint;
+    return 0;
+}
+
+/* Reads exactly these bytes. */
+static int read_bytes(struct stoker_checkpoint *checkpoint, struct stk_checkpoint_file *file,
+                      uint64_t offset, uint8_t *data, uint64_t bytes, struct stoker_error *error)
+{
+    int64_t got = stk_io_read_wait(checkpoint->place.io, file->file, offset, data, bytes);
+    int status;
+
+    if (got == (int64_t)bytes) {
+        return 0;
+    }
+    status = got < 0 ? stk_io_fail_read(checkpoint->place.io, file->file, got,
+                                        "cannot read the file of a checkpoint", error)
+                     : stk_fail(error, STOKER_ERROR_TRUNCATED, "the file ends too early", OTHER,
+                                "'%.400s'", file->path);
+    stk_error_set_location(error, file->path, offset, NULL);
+    return status;
+}
+
+static int read_header(struct stoker_checkpoint *checkpoint, struct stk_checkpoint_file *file,
+                       struct stoker_error *error)
+{
+    uint64_t first = stk_min(file->bytes, FIRST_READ_BYTES), json_bytes = 0;
+    uint8_t *data = stk_alloc(first + STK_SAFETENSORS_LENGTH_BYTES, 1);
+    int status = data ? read_bytes(checkpoint, file, 0, data, first, error)
+                      : stk_fail_memory(error, "header");
+
+    status = status < 0 ? status : stk_safetensors_length(data, file->bytes, &json_bytes, error);
+    if (status == 0 && json_bytes + STK_SAFETENSORS_LENGTH_BYTES > first) {
+        uint64_t all = json_bytes + STK_SAFETENSORS_LENGTH_BYTES;
+        uint8_t *grown = stk_realloc(data, first, all, 1);
+
+        data = grown ? grown : data;
+        status = grown ? read_bytes(checkpoint, file, first, data + first, all - first, error)
+                       : stk_fail_memory(error, "header");
+    }
+    if (status == 0) {
+        status = stk_safetensors_parse(
+            &file->layout, (struct stk_view){data + STK_SAFETENSORS_LENGTH_BYTES, json_bytes},
+            file->bytes, error);
+    }
+    if (status < 0) {
+        stk_error_set_location(error, file->path, 0, NULL);
+    }
+    stk_free(data);
+    return status;
+}
+
+/* Opens a file, and checks its length. part: its entry in the manifest; NULL: none. */
+static int open_file(struct stoker_checkpoint *checkpoint, struct stk_checkpoint_file *file,
+                     const struct stoker_checkpoint_part *part, struct stoker_error *error)
+{
+    struct stk_stat stat;
+    int status = stk_io_open_file(checkpoint->place.io, file->path, &file->file, error);
+
+    if (status == -ENOENT && part) {
+        return stk_fail(error, STOKER_ERROR_MISSING, "a file of the step is missing", OTHER,
+                        "'%.400s'", file->path);
+    }
+    status = status < 0 ? status : stk_io_stat_file(checkpoint->place.io, file->file, &stat, error);
+    if (status < 0) {
+        return status;
+    }
+    file->bytes = stat.bytes;
+    if (part && part->bytes != stat.bytes) {
+        return stk_fail(error, STOKER_ERROR_TRUNCATED,
+                        "the file has not the length that the manifest says", OTHER,
+                        "'%.400s' has %" PRIu64 " bytes instead of %" PRIu64, file->path,
+                        stat.bytes, part->bytes);
+    }
+    return 0;
+}
+
+struct opening {
+    struct stoker_checkpoint *checkpoint;
+    bool quick;
+};
+
+static int open_one(void *context, uint64_t index, struct stoker_error *error)
+{
+    struct opening *opening = context;
+    struct stoker_checkpoint *checkpoint = opening->checkpoint;
+    struct stk_checkpoint_file *file = &checkpoint->files[index];
+    const struct stoker_checkpoint_part *part =
+        checkpoint->single ? NULL : &checkpoint->manifest.files[index];
+    int status;
+
+    file->path = checkpoint->single ? stk_strdup(checkpoint->path)
+                                    : stk_place_path(&checkpoint->place, NULL, part->name);
+    if (!file->path) {
+        return stk_fail_memory(error, "checkpoint");
+    }
+    status = open_file(checkpoint, file, part, error);
+    if (status < 0 || opening->quick) {
+        return status;
+    }
+    status = read_header(checkpoint, file, error);
+    if (status == 0 && part && memcmp(part->root, file->layout.root, 32) != 0) {
+        status = stk_fail(error, STOKER_ERROR_CORRUPT,
+                          "the file is another one than the manifest says: the hashes differ",
+                          OTHER, "'%.400s'", file->path);
+    }
+    return status;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const struct stk_checkpoint_name *x = a, *y = b;
+    int order = strcmp(x->name, y->name);
+
+    return order != 0 ? order : x->tensor < y->tensor ? -1 : x->tensor > y->tensor;
+}
+
+static int index_names(struct stoker_checkpoint *checkpoint, struct stoker_error *error)
+{
+    uint64_t count = 0;
+
+    for (uint64_t i = 0; i < checkpoint->file_count; i++) {
+        checkpoint->files[i].first_tensor = count;
+        count += checkpoint->files[i].layout.count;
+    }
+    checkpoint->tensor_count = count;
+    checkpoint->names = stk_alloc(count + 1, sizeof *checkpoint->names);
+    if (!checkpoint->names) {
+        return stk_fail_memory(error, "names of tensors");
+    }
+    for (uint64_t i = 0; i < checkpoint->file_count; i++) {
+        const struct stk_checkpoint_file *file = &checkpoint->files[i];
+
+        for (uint64_t j = 0; j < file->layout.count; j++) {
+            checkpoint->names[file->first_tensor + j] =
+                (struct stk_checkpoint_name){file->layout.tensors[j].name, file->first_tensor + j};
+        }
+    }
+    qsort(checkpoint->names, count, sizeof *checkpoint->names, by_name);
+    return 0;
+}
+
+/* Opens the files, with a manifest or a single one. */
+static int open_files(struct stoker_checkpoint *checkpoint, bool quick, struct stoker_error *error)
+{
+    struct opening opening = {checkpoint, quick};
+    int status;
+
+    checkpoint->file_count = checkpoint->single ? 1 : checkpoint->manifest.file_count;
+    checkpoint->files = stk_alloc(checkpoint->file_count, sizeof *checkpoint->files);
+    if (!checkpoint->files) {
+        return stk_fail_memory(error, "checkpoint");
+    }
+    status = checkpoint->file_count == 1
+                 ? open_one(&opening, 0, error)
+                 : stk_engine_parallel(checkpoint->engine, checkpoint->file_count, open_one,
+                                       &opening, error);
+    return status < 0 || quick ? status : index_names(checkpoint, error);
+}
+
+static int read_manifest(struct stoker_checkpoint *checkpoint, struct stoker_error *error)
+{
+    char *path = stk_place_path(&checkpoint->place, NULL, STK_STEP_MANIFEST_NAME);
+    const char *name = strrchr(checkpoint->path, '/');
+    uint8_t *text = NULL;
+    size_t bytes = 0;
+    uint64_t step;
+    int status = path ? stk_place_read(&checkpoint->place, path, STK_STEP_MANIFEST_BYTES_MAX, &text,
+                                       &bytes, error)
+                      : stk_fail_memory(error, "checkpoint");
+
+    if (status == 0) {
+        status =
+            stk_step_manifest_parse(&checkpoint->manifest, (struct stk_view){text, bytes}, error);
+        if (status < 0) {
+            stk_error_set_location(error, path, 0, NULL);
+        }
+    }
+    if (status == 0 && stk_place_parse_step(name ? name + 1 : checkpoint->path, "", &step) &&
+        step != checkpoint->manifest.step) {
+        status = stk_fail(error, STOKER_ERROR_CORRUPT, "the manifest is that of another step",
+                          OTHER, "'%.400s' says step %" PRIu64, path, checkpoint->manifest.step);
+    }
+    stk_free(text);
+    stk_free(path);
+    return status;
+}
+
+int stk_checkpoint_open_folder(struct stoker_checkpoint **checkpoint_out,
+                               struct stoker_engine *engine, const char *path, bool quick,
+                               struct stoker_error *error)
+{
+    struct stoker_checkpoint *checkpoint = NULL;
+    int status = new_checkpoint(&checkpoint, engine, path, error);
+
+    if (status < 0) {
+        return status;
+    }
+    status = read_manifest(checkpoint, error);
+    status = status < 0 ? status : open_files(checkpoint, quick, error);
+    if (status < 0) {
+        stk_checkpoint_release(checkpoint);
+        return status;
+    }
+    *checkpoint_out = checkpoint;
+    return 0;
+}
+
+static int open_single(struct stoker_checkpoint **checkpoint_out, struct stoker_engine *engine,
+                       const char *path, struct stoker_error *error)
+{
+    struct stoker_checkpoint *checkpoint = NULL;
+    int status = new_checkpoint(&checkpoint, engine, path, error);
+
+    if (status < 0) {
+        return status;
+    }
+    checkpoint->single = true;
+    status = open_files(checkpoint, false, error);
+    if (status < 0) {
+        stk_checkpoint_release(checkpoint);
+        return status;
+    }
+    *checkpoint_out = checkpoint;
+    return 0;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+int stk_checkpoint_steps(const struct stk_checkpoint_place *place, uint64_t **steps_out,
+                         size_t *count_out, struct stoker_error *error)
+{
+    struct stk_listing listing = {0};
+    int status = stk_io_list(place->io, place->root, &listing, error);
+
+    if (status < 0) {
+        return status;
+    }
+    *count_out = 0;
+    *steps_out = stk_alloc(listing.count + 1, sizeof **steps_out);
+    for (size_t i = 0; *steps_out && i < listing.count; i++) {
+        if (listing.entries[i].kind == STK_ENTRY_DIRECTORY &&
+            stk_place_parse_step(listing.entries[i].name, "", *steps_out + *count_out)) {
+            ++*count_out;
+        }
+    }
+    stk_listing_free(&listing);
+    if (!*steps_out) {
+        return stk_fail_memory(error, "list of steps");
+    }
+    qsort(*steps_out, *count_out, sizeof **steps_out, by_number);
+    return 0;
+}
+
+static int open_step(struct stoker_checkpoint **checkpoint_out, struct stoker_engine *engine,
+                     const struct stk_checkpoint_place *place, uint64_t step,
+                     struct stoker_error *error)
+{
+    char name[STK_PLACE_NAME_BYTES];
+    char *path = stk_place_path(place, stk_place_step_name(step, name), NULL);
+    int status = path ? stk_checkpoint_open_folder(checkpoint_out, engine, path, false, error)
+                      : stk_fail_memory(error, "checkpoint");
+
+    stk_free(path);
+    return status;
+}
+
+/* The newest step that can be opened. Returns the error of the newest one if there is none. */
+static int open_latest(struct stoker_checkpoint **checkpoint_out, struct stoker_engine *engine,
+                       const struct stk_checkpoint_place *place, struct stoker_error *error)
+{
+    struct stoker_error other = {0};
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    int status = stk_checkpoint_steps(place, &steps, &count, error), first = 0;
+
+    if (status < 0) {
+        return status;
+    }
+    for (size_t i = count; i-- > 0;) {
+        status = open_step(checkpoint_out, engine, place, steps[i], first < 0 ? &other : error);
+        if (status == 0 || status == -ENOMEM || status == STOKER_ERROR_UNSUPPORTED) {
+            break; /* a later version may be newer: the user decides */
+        }
+        /* Without a manifest it is no step. */
+        first = first == 0 && status != -ENOENT ? status : first;
+        status = 0;
+    }
+    if (status == 0 && !*checkpoint_out) {
+        status = first < 0 ? first
+                           : stk_fail(error, STOKER_ERROR_EMPTY, "there is no committed step",
+                                      "check the path; a save that was interrupted leaves none",
+                                      "'%.400s'", place->root);
+    }
+    stk_free(steps);
+    return status;
+}
+
+int stoker_checkpoint_open(struct stoker_checkpoint **checkpoint_out, struct stoker_engine *engine,
+                           const char *path, uint64_t step, struct stoker_error *error)
+{
+    struct stoker_checkpoint *checkpoint = NULL;
+    struct stk_checkpoint_place place = {0};
+    size_t bytes = strlen(path);
+    int status = stk_engine_check(engine, error);
+
+    if (status < 0) {
+        return status;
+    }
+    if (bytes >= sizeof SUFFIX && strcmp(path + bytes - (sizeof SUFFIX - 1), SUFFIX) == 0) {
+        return open_single(checkpoint_out, engine, path, error);
+    }
+    status = stk_place_init(&place, engine->io, path, false, error);
+    if (status < 0) {
+        return status;
+    }
+    if (step == STOKER_CHECKPOINT_LATEST) {
+        status = stk_checkpoint_open_folder(&checkpoint, engine, path, false, error);
+        if (status == -ENOENT && !checkpoint) { /* no manifest here: a folder of steps */
+            status = open_latest(&checkpoint, engine, &place, error);
+        }
+    } else {
+        status = open_step(&checkpoint, engine, &place, step, error);
+    }
+    stk_place_deinit(&place);
+    if (status == 0) {
+        *checkpoint_out = checkpoint;
+    }
+    return status;
+}
+
+int stoker_checkpoint_info(const struct stoker_checkpoint *checkpoint,
+                           struct stoker_checkpoint_info *info_out, struct stoker_error *error)
+{
+    struct stoker_checkpoint_info full = {
+        .step = checkpoint->single ? STOKER_CHECKPOINT_LATEST : checkpoint->manifest.step,
+        .files = checkpoint->file_count,
+        .tensors = checkpoint->tensor_count,
+        .ranks = checkpoint->single ? 1 : checkpoint->manifest.ranks,
+        .hashed = 1,
+        .path = checkpoint->path,
+        .values = checkpoint->single ? "{}" : checkpoint->manifest.values,
+    };
+    int status = stk_options_check_output(info_out, sizeof full, sizeof full.struct_size,
+                                          "checkpoint info", error);
+
+    if (status < 0) {
+        return status;
+    }
+    for (uint64_t i = 0; i < checkpoint->file_count; i++) {
+        full.bytes += checkpoint->files[i].bytes;
+        full.hashed = full.hashed && checkpoint->files[i].layout.leaf_bytes > 0;
+    }
+    return stk_options_write_output(info_out, &full, sizeof full, "checkpoint info", error);
+}
+
+static int fail_index(struct stoker_error *error, uint64_t index)
+{
+    return stk_fail(error, STOKER_ERROR_ARGUMENT, "there is no such entry", "use a smaller index",
+                    "index %" PRIu64, index);
+}
+
+int stoker_checkpoint_file(const struct stoker_checkpoint *checkpoint, uint64_t index,
+                           struct stoker_checkpoint_file *file_out, struct stoker_error *error)
+{
+    struct stoker_checkpoint_file full = {0};
+    const struct stk_checkpoint_file *file = &checkpoint->files[index];
+    const char *slash;
+
+    if (index >= checkpoint->file_count) {
+        return fail_index(error, index);
+    }
+    slash = strrchr(file->path, '/');
+    full.name = slash ? slash + 1 : file->path;
+    full.tree = file->layout.tree;
+    full.bytes = file->bytes;
+    memcpy(full.root, file->layout.root, sizeof full.root);
+    return stk_options_write_output(file_out, &full, sizeof full, "checkpoint file", error);
+}
+
+/* The file of a tensor, by halving. */
+static uint64_t file_of(const struct stoker_checkpoint *checkpoint, uint64_t tensor)
+{
+    uint64_t low = 0, high = checkpoint->file_count;
+
+    while (high - low > 1) {
+        uint64_t middle = low + (high - low) / 2;
+
+        if (checkpoint->files[middle].first_tensor <= tensor) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+int stoker_checkpoint_tensor(const struct stoker_checkpoint *checkpoint, uint64_t index,
+                             struct stoker_checkpoint_tensor_info *info_out,
+                             struct stoker_error *error)
+{
+    struct stoker_checkpoint_tensor_info full = {0};
+    const struct stk_checkpoint_file *file;
+    const struct stk_safetensor *tensor;
+
+    if (index >= checkpoint->tensor_count) {
+        return fail_index(error, index);
+    }
+    full.file = file_of(checkpoint, index);
+    file = &checkpoint->files[full.file];
+    tensor = &file->layout.tensors[index - file->first_tensor];
+    full.name = tensor->name;
+    full.dtype = tensor->dtype;
+    full.shape = tensor->shape;
+    full.dimension_count = tensor->dimension_count;
+    full.bytes = tensor->bytes;
+    return stk_options_write_output(info_out, &full, sizeof full, "checkpoint tensor", error);
+}
+
+int stoker_checkpoint_find(const struct stoker_checkpoint *checkpoint, const char *name,
+                           uint64_t *index_out, struct stoker_error *error)
+{
+    uint64_t low = 0, high = checkpoint->tensor_count;
+
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+
+        if (strcmp(checkpoint->names[middle].name, name) < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    if (low == checkpoint->tensor_count || strcmp(checkpoint->names[low].name, name) != 0) {
+        return stk_fail(error, STOKER_ERROR_MISSING, "the checkpoint has no tensor of this name",
+                        "'stoker ckpt inspect' lists the names", "'%.200s' in '%.400s'", name,
+                        checkpoint->path);
+    }
+    *index_out = checkpoint->names[low].tensor;
+    return 0;
+}
+
+const char *stk_checkpoint_tensor_at(const struct stk_checkpoint_file *file, uint64_t offset)
+{
+    for (uint64_t i = 0; i < file->layout.count; i++) {
+        if (offset < file->layout.tensors[i].offset + file->layout.tensors[i].bytes) {
+            return file->layout.tensors[i].name;
+        }
+    }
+    return "";
+}

@@ -1,0 +1,58 @@
+/* checkpoint/read/checkpoint.h: a committed step, or one file, open for reading.
+ *
+ *   path --find--> manifest --check--> files: length, header, root --load--> ranges of tensors
+ *
+ * A load reads the leaves that its ranges touch, each once, hashes them, and copies only what was
+ * asked for. A leaf that one range covers is read into the caller's buffer directly.
+ * Owner: the caller; a load holds its checkpoint. Threads: any; those of a load are its own.
+ * Memory: headers and hashes of all files; a block of 16 MiB for each thread of a load.
+ * Bound: STK_STEP_MANIFEST_FILES_MAX files, headers of STK_SAFETENSORS_HEADER_BYTES_MAX. */
+#ifndef CHECKPOINT_READ_CHECKPOINT_H
+#define CHECKPOINT_READ_CHECKPOINT_H
+
+#include "checkpoint/layout/safetensors.h"
+#include "checkpoint/layout/step_manifest.h"
+#include "checkpoint/place/place.h"
+#include "engine/background_job.h"
+
+#include <stdatomic.h>
+
+struct stk_checkpoint_file {
+    char *path; /* owned */
+    struct stk_file *file;
+    struct stk_safetensors layout;
+    uint64_t bytes;
+    uint64_t first_tensor; /* number of its first tensor */
+};
+
+/* A name, and the number of its tensor. */
+struct stk_checkpoint_name {
+    const char *name;
+    uint64_t tensor;
+};
+
+struct stoker_checkpoint {
+    struct stoker_engine *engine; /* held; const after open */
+    struct stk_checkpoint_place place;
+    char *path; /* owned: of the step or file */
+    bool single;
+    struct stk_step_manifest manifest;
+    struct stk_checkpoint_file *files; /* owned */
+    uint64_t file_count, tensor_count;
+    struct stk_checkpoint_name *names; /* owned; sorted */
+    _Atomic uint32_t references;
+};
+
+/* Opens the step in a folder. quick: checks the manifest and the lengths of its files only. */
+int stk_checkpoint_open_folder(struct stoker_checkpoint **checkpoint_out,
+                               struct stoker_engine *engine, const char *path, bool quick,
+                               struct stoker_error *error);
+void stk_checkpoint_release(struct stoker_checkpoint *checkpoint);
+/* The steps below a place, by number; free with stk_free. Returns 0 or an error: -ENOENT if there
+ * is no such folder. */
+int stk_checkpoint_steps(const struct stk_checkpoint_place *place, uint64_t **steps_out,
+                         size_t *count_out, struct stoker_error *error);
+/* Name of the tensor with this byte of the buffer of a file; "" if there is none. */
+const char *stk_checkpoint_tensor_at(const struct stk_checkpoint_file *file, uint64_t offset);
+
+#endif

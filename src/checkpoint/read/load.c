@@ -1,0 +1,383 @@
+/* Reads ranges of tensors, leaf by leaf, and verifies them. */
+#include "base/crypto/sha256_many.h"
+#include "base/mem.h"
+#include "base/memory_pages.h"
+#include "base/options.h"
+#include "checkpoint/read/checkpoint.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LEAF_BYTES ((uint64_t)STK_SAFETENSORS_LEAF_BYTES)
+#define TASK_LEAVES (STK_SAFETENSORS_BLOCK_BYTES / STK_SAFETENSORS_LEAF_BYTES)
+#define LOCAL_THREADS 8u
+#define REMOTE_THREADS 16u
+#define OTHER "restore another step, or copy this one again"
+
+/* A range of the buffer of a file. */
+struct item {
+    uint64_t file, begin, end;
+    uint8_t *buffer; /* NULL: only verify */
+};
+
+struct stoker_checkpoint_load {
+    struct stoker_checkpoint *checkpoint; /* held; const after open, as the next ones */
+    struct item *items;                   /* owned; by file and begin */
+    size_t item_count;
+    uint64_t bytes;
+    struct stk_background_job job;
+    _Atomic uint64_t bytes_done;
+    struct { /* with job.lock */
+        size_t item;
+        uint64_t file, leaf; /* leaves of this file below it were given to a thread */
+    } locked;
+};
+
+/* Consecutive leaves that one thread reads. */
+struct task {
+    size_t item; /* the first one that touches them */
+    uint64_t file, leaf, count;
+};
+
+static int by_place(const void *a, const void *b)
+{
+    const struct item *x = a, *y = b;
+
+    if (x->file != y->file) {
+        return x->file < y->file ? -1 : 1;
+    }
+    return x->begin != y->begin ? (x->begin < y->begin ? -1 : 1) : 0;
+}
+
+/* Returns false if there is no task any more. */
+static bool take_task(struct stoker_checkpoint_load *load, struct task *task)
+{
+    bool found = false;
+
+    pthread_mutex_lock(&load->job.lock);
+    while (!found && load->locked.item < load->item_count) {
+        const struct item *item = &load->items[load->locked.item];
+        uint64_t first, last;
+
+        if (item->file != load->locked.file) {
+            load->locked.file = item->file;
+            load->locked.leaf = 0;
+        }
+        first = stk_max(item->begin / LEAF_BYTES, load->locked.leaf);
+        if (item->begin == item->end || first > (item->end - 1) / LEAF_BYTES) {
+            load->locked.item++;
+            continue;
+        }
+        last = (item->end - 1) / LEAF_BYTES;
+        /* Items that begin in these leaves, or directly behind them, belong to the task. */
+        for (size_t i = load->locked.item + 1;
+             i < load->item_count && load->items[i].file == item->file &&
+             load->items[i].begin / LEAF_BYTES <= last + 1 && last < first + TASK_LEAVES;
+             i++) {
+            if (load->items[i].end > load->items[i].begin) {
+                last = stk_max(last, (load->items[i].end - 1) / LEAF_BYTES);
+            }
+        }
+        task->item = load->locked.item;
+        task->file = item->file;
+        task->leaf = first;
+        task->count = stk_min(last - first + 1, TASK_LEAVES);
+        load->locked.leaf = first + task->count;
+        found = true;
+    }
+    pthread_mutex_unlock(&load->job.lock);
+    return found;
+}
+
+/* Where the bytes of each leaf of a task are read to. */
+struct target {
+    uint64_t begin, end; /* in the buffer of the file */
+    uint8_t *data;
+    bool direct; /* data is the buffer of an item, which covers the leaf */
+};
+
+static void aim(const struct stoker_checkpoint_load *load, const struct task *task,
+                struct target *target, uint64_t leaf, uint8_t *scratch)
+{
+    const struct stk_safetensors *layout = &load->checkpoint->files[task->file].layout;
+    size_t touching = 0;
+
+    target->begin = leaf * LEAF_BYTES;
+    target->end = stk_min(target->begin + LEAF_BYTES, layout->buffer_bytes);
+    target->data = scratch + (leaf - task->leaf) * LEAF_BYTES;
+    target->direct = false;
+    for (size_t i = task->item; i < load->item_count && load->items[i].file == task->file &&
+                                load->items[i].begin < target->end;
+         i++) {
+        const struct item *item = &load->items[i];
+
+        if (item->end <= target->begin || item->begin == item->end) {
+            continue;
+        }
+        touching++;
+        if (item->buffer && item->begin <= target->begin && item->end >= target->end) {
+            target->data = item->buffer + (target->begin - item->begin);
+            target->direct = true;
+        }
+    }
+    if (touching > 1 && target->direct) { /* the others need the bytes, too */
+        target->data = scratch + (leaf - task->leaf) * LEAF_BYTES;
+        target->direct = false;
+    }
+}
+
+static int read_targets(struct stoker_checkpoint_load *load, const struct task *task,
+                        const struct target *targets, struct stoker_error *error)
+{
+    const struct stk_checkpoint_file *file = &load->checkpoint->files[task->file];
+    struct stk_io *io = load->checkpoint->place.io;
+
+    for (uint64_t i = 0, next; i < task->count; i = next) {
+        uint64_t bytes;
+        int64_t got;
+
+        next = i + 1;
+        while (next < task->count &&
+               targets[next].data == targets[i].data + (targets[next].begin - targets[i].begin)) {
+            next++;
+        }
+        bytes = targets[next - 1].end - targets[i].begin;
+        got = stk_io_read_wait(io, file->file, file->layout.header_bytes + targets[i].begin,
+                               targets[i].data, bytes);
+        if (got != (int64_t)bytes) {
+            int status = got < 0
+                             ? stk_io_fail_read(io, file->file, got,
+                                                "cannot read the file of a checkpoint", error)
+                             : stk_fail(error, STOKER_ERROR_TRUNCATED, "the file ends too early",
+                                        OTHER, "'%.400s'", file->path);
+
+            stk_error_set_location(error, file->path, file->layout.header_bytes + targets[i].begin,
+                                   stk_checkpoint_tensor_at(file, targets[i].begin));
+            return status;
+        }
+    }
+    return 0;
+}
+
+/* A leaf may hold several small tensors. */
+static int fail_leaf(const struct stk_checkpoint_file *file, const struct target *target,
+                     struct stoker_error *error)
+{
+    uint64_t offset = file->layout.header_bytes + target->begin;
+    const char *first = stk_checkpoint_tensor_at(file, target->begin);
+    const char *last = stk_checkpoint_tensor_at(file, target->end - 1);
+
+    stk_fail(error, STOKER_ERROR_CORRUPT, "the data does not match its hash", OTHER,
+             "'%.300s' bytes %" PRIu64 " to %" PRIu64 ", tensor '%.150s'%s%.150s%s", file->path,
+             offset, offset + (target->end - target->begin), first, first == last ? "" : " to '",
+             first == last ? "" : last, first == last ? "" : "'");
+    if (error) { /* `where` says it already, and with the last tensor */
+        error->offset = offset;
+        snprintf(error->shard, sizeof error->shard, "%s", file->path);
+        snprintf(error->key, sizeof error->key, "%s", first);
+    }
+    return STOKER_ERROR_CORRUPT;
+}
+
+static int verify_targets(struct stoker_checkpoint_load *load, const struct task *task,
+                          const struct target *targets, struct stoker_error *error)
+{
+    const struct stk_checkpoint_file *file = &load->checkpoint->files[task->file];
+    struct stk_sha256_message messages[TASK_LEAVES];
+    uint8_t digests[TASK_LEAVES][32];
+
+    if (file->layout.leaf_bytes == 0) {
+        return 0; /* the file of another tool, without hashes */
+    }
+    for (uint64_t i = 0; i < task->count; i++) {
+        messages[i] = (struct stk_sha256_message){targets[i].data,
+                                                  targets[i].end - targets[i].begin, digests[i]};
+    }
+    stk_sha256_many(messages, task->count);
+    for (uint64_t i = 0; i < task->count; i++) {
+        if (memcmp(digests[i], file->layout.leaves + (task->leaf + i) * 32, 32) != 0) {
+            return fail_leaf(file, &targets[i], error);
+        }
+    }
+    return 0;
+}
+
+static void copy_targets(struct stoker_checkpoint_load *load, const struct task *task,
+                         const struct target *targets)
+{
+    uint64_t end = targets[task->count - 1].end;
+
+    for (size_t i = task->item;
+         i < load->item_count && load->items[i].file == task->file && load->items[i].begin < end;
+         i++) {
+        const struct item *item = &load->items[i];
+        uint64_t done = 0;
+
+        for (uint64_t leaf = 0; leaf < task->count; leaf++) {
+            uint64_t from = stk_max(item->begin, targets[leaf].begin);
+            uint64_t to = stk_min(item->end, targets[leaf].end);
+
+            if (from >= to) {
+                continue;
+            }
+            done += to - from;
+            if (item->buffer && !targets[leaf].direct) {
+                memcpy(item->buffer + (from - item->begin),
+                       targets[leaf].data + (from - targets[leaf].begin), to - from);
+            }
+        }
+        atomic_fetch_add_explicit(&load->bytes_done, done, memory_order_relaxed);
+    }
+}
+
+static int run(void *context, uint32_t thread, struct stoker_error *error)
+{
+    struct stoker_checkpoint_load *load = context;
+    uint8_t *scratch = stk_pages_alloc(STK_SAFETENSORS_BLOCK_BYTES);
+    struct target targets[TASK_LEAVES];
+    struct task task;
+    int status = scratch ? 0 : stk_fail_memory(error, "a block of a checkpoint");
+
+    (void)thread;
+    stk_io_set_cancel_flag(&load->job.stopping);
+    while (status == 0 && !stk_background_job_is_stopping(&load->job) && take_task(load, &task)) {
+        for (uint64_t i = 0; i < task.count; i++) {
+            aim(load, &task, &targets[i], task.leaf + i, scratch);
+        }
+        status = read_targets(load, &task, targets, error);
+        status = status < 0 ? status : verify_targets(load, &task, targets, error);
+        if (status == 0) {
+            copy_targets(load, &task, targets);
+        }
+    }
+    stk_io_set_cancel_flag(NULL);
+    if (scratch) {
+        stk_pages_free(scratch, STK_SAFETENSORS_BLOCK_BYTES);
+    }
+    if (status < 0) { /* the other threads stop, too */
+        pthread_mutex_lock(&load->job.lock);
+        load->locked.item = load->item_count;
+        pthread_mutex_unlock(&load->job.lock);
+    }
+    return status;
+}
+
+static int make_items(struct stoker_checkpoint_load *load,
+                      const struct stoker_checkpoint_range *ranges, struct stoker_error *error)
+{
+    const struct stoker_checkpoint *checkpoint = load->checkpoint;
+
+    load->items = stk_alloc(load->item_count + 1, sizeof *load->items);
+    if (!load->items) {
+        return stk_fail_memory(error, "ranges of a checkpoint");
+    }
+    for (size_t i = 0; i < load->item_count; i++) {
+        struct stoker_checkpoint_tensor_info info = {.struct_size = sizeof info};
+        const struct stk_checkpoint_file *file;
+        uint64_t end, offset;
+        int status = stoker_checkpoint_tensor(checkpoint, ranges[i].tensor, &info, error);
+
+        if (status < 0) {
+            return status;
+        }
+        if (!stk_add(ranges[i].offset, ranges[i].bytes, &end) || end > info.bytes) {
+            return stk_fail(error, STOKER_ERROR_ARGUMENT, "the range is outside of the tensor",
+                            "use ranges within its bytes", "tensor '%.200s' of %" PRIu64 " bytes",
+                            info.name, info.bytes);
+        }
+        file = &checkpoint->files[info.file];
+        offset = file->layout.tensors[ranges[i].tensor - file->first_tensor].offset;
+        load->items[i] =
+            (struct item){info.file, offset + ranges[i].offset, offset + end, ranges[i].buffer};
+        load->bytes += ranges[i].bytes;
+    }
+    qsort(load->items, load->item_count, sizeof *load->items, by_place);
+    return 0;
+}
+
+static void load_free(struct stoker_checkpoint_load *load)
+{
+    stk_free(load->items);
+    stk_background_job_deinit(&load->job);
+    stk_checkpoint_release(load->checkpoint);
+    stk_free(load);
+}
+
+int stoker_checkpoint_load_open(struct stoker_checkpoint_load **load_out,
+                                struct stoker_checkpoint *checkpoint,
+                                const struct stoker_checkpoint_range *ranges, size_t range_count,
+                                struct stoker_error *error)
+{
+    struct stoker_checkpoint_load *load;
+    int status = stk_engine_check(checkpoint->engine, error);
+
+    if (status < 0) {
+        return status;
+    }
+    load = stk_alloc(1, sizeof *load);
+    if (!load) {
+        return stk_fail_memory(error, "load of a checkpoint");
+    }
+    load->checkpoint = checkpoint;
+    load->item_count = range_count;
+    load->locked.file = UINT64_MAX;
+    atomic_fetch_add(&checkpoint->references, 1);
+    stk_background_job_init(&load->job, checkpoint->engine);
+    status = make_items(load, ranges, error);
+    if (status == 0) {
+        uint32_t threads = checkpoint->place.remote
+                               ? REMOTE_THREADS
+                               : (uint32_t)stk_min(checkpoint->engine->cores, LOCAL_THREADS);
+
+        threads = (uint32_t)stk_min(threads, load->bytes / STK_SAFETENSORS_BLOCK_BYTES + 1);
+        status = stk_background_job_start(
+            &load->job,
+            &(struct stk_background_job_options){.name = "load of a checkpoint",
+                                                 .thread_name = "stoker-ckpt",
+                                                 .context = load,
+                                                 .run = run,
+                                                 .threads = threads,
+                                                 .threads_min = 1},
+            error);
+    }
+    if (status < 0) {
+        load_free(load);
+        return status;
+    }
+    *load_out = load;
+    return 0;
+}
+
+int stoker_checkpoint_load_next(struct stoker_checkpoint_load *load, uint32_t timeout_ms,
+                                struct stoker_checkpoint_progress *progress,
+                                struct stoker_error *error)
+{
+    struct stoker_checkpoint_progress full = {.files = load->checkpoint->file_count,
+                                              .bytes = load->bytes};
+    int status;
+
+    if (progress) {
+        status = stk_options_check_output(progress, sizeof full, sizeof full.struct_size,
+                                          "progress", error);
+        if (status < 0) {
+            return status;
+        }
+    }
+    status = stk_background_job_next(&load->job, timeout_ms, NULL, NULL, error);
+    full.bytes_done = atomic_load_explicit(&load->bytes_done, memory_order_relaxed);
+    full.files_done = status == STK_BACKGROUND_JOB_FINISHED ? full.files : 0;
+    full.run_ns = stk_background_job_elapsed_ns(&load->job);
+    if (progress) {
+        (void)stk_options_write_output(progress, &full, sizeof full, "progress", NULL);
+    }
+    return status > 0 ? 1 : status;
+}
+
+void stoker_checkpoint_load_close(struct stoker_checkpoint_load *load)
+{
+    if (load && stk_background_job_end(&load->job)) {
+        load_free(load);
+    }
+}

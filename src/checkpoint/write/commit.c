@@ -1,0 +1,200 @@
+/* Makes files a step: writes the manifest, and gives the folder its name. */
+#include "base/mem.h"
+#include "base/options.h"
+#include "checkpoint/write/writer.h"
+#include "storage/vfs/vfs.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Returns 1 if the step has a valid manifest, 0 if not, or the error of reading. */
+static int is_committed(const struct stk_checkpoint_place *place, const char *manifest_path)
+{
+    struct stk_step_manifest manifest;
+    uint8_t *text = NULL;
+    size_t bytes;
+    int status =
+        stk_place_read(place, manifest_path, STK_STEP_MANIFEST_BYTES_MAX, &text, &bytes, NULL);
+
+    if (status < 0) {
+        return status == -ENOENT || status == -ENOTDIR ? 0 : status;
+    }
+    status = stk_step_manifest_parse(&manifest, (struct stk_view){text, bytes}, NULL);
+    stk_free(text);
+    if (status == 0) {
+        stk_step_manifest_deinit(&manifest);
+        return 1;
+    }
+    /* That of a later version is not ours to replace. */
+    return status == STOKER_ERROR_UNSUPPORTED;
+}
+
+int stk_checkpoint_check_absent(const struct stk_checkpoint_place *place, uint64_t step,
+                                struct stoker_error *error)
+{
+    char name[STK_PLACE_NAME_BYTES];
+    char *path = stk_place_path(place, stk_place_step_name(step, name), STK_STEP_MANIFEST_NAME);
+    int status = path ? is_committed(place, path) : -ENOMEM;
+
+    if (status == 1) {
+        status = stk_fail_errno(error, EEXIST, "this step is committed already",
+                                "save another step, or remove this one first", "'%.400s'", path);
+    } else if (status < 0) {
+        status = stk_fail_errno(error, status > -4096 ? -status : EIO,
+                                "cannot read the manifest of a step with this number",
+                                "check the place", "step %" PRIu64, step);
+    }
+    stk_free(path);
+    return status;
+}
+
+/* The names of a commit in a folder. */
+struct names {
+    char *part, *manifest, *final, *trash; /* owned */
+};
+
+static bool make_names(struct names *names, const struct stk_checkpoint_place *place, uint64_t step,
+                       const char *id)
+{
+    char part[STK_PLACE_NAME_BYTES], final[STK_PLACE_NAME_BYTES];
+    char trash[STK_PLACE_NAME_BYTES + sizeof STK_PLACE_TRASH];
+
+    stk_place_part_name(step, id, STK_PLACE_PART_SUFFIX, part);
+    stk_place_step_name(step, final);
+    snprintf(trash, sizeof trash, STK_PLACE_TRASH "%s-%s", final, id);
+    names->part = stk_place_path(place, part, NULL);
+    names->manifest = stk_place_path(place, part, STK_STEP_MANIFEST_NAME);
+    names->final = stk_place_path(place, final, NULL);
+    names->trash = stk_place_path(place, trash, NULL);
+    return names->part && names->manifest && names->final && names->trash;
+}
+
+static void free_names(struct names *names)
+{
+    stk_free(names->part);
+    stk_free(names->manifest);
+    stk_free(names->final);
+    stk_free(names->trash);
+}
+
+static int write_manifest(struct stk_io *io, const char *path, struct stk_view text,
+                          struct stoker_error *error)
+{
+    struct stk_output *output = NULL;
+    int status = stk_io_create(io, path, false, &output, error);
+
+    status = status < 0 ? status : stk_io_write(io, output, text.data, text.bytes, error);
+    status = status < 0 ? status : stk_io_sync_output(io, output, error);
+    stk_io_close_output(io, output);
+    return status;
+}
+
+/* The rename is the commit. A folder of this name without a valid manifest is moved away. */
+static int rename_step(const struct stk_checkpoint_place *place, const struct names *names,
+                       uint64_t step, struct stoker_error *error)
+{
+    int status = stk_io_rename(place->io, names->part, names->final, true, error);
+
+    if (status == -EEXIST || status == -ENOTEMPTY) {
+        status = stk_checkpoint_check_absent(place, step, error);
+        status =
+            status < 0 ? status : stk_io_rename(place->io, names->final, names->trash, true, error);
+        status =
+            status < 0 ? status : stk_io_rename(place->io, names->part, names->final, true, error);
+        if (status == 0) {
+            (void)stk_place_remove_folder(place, names->trash, NULL);
+        }
+    }
+    return status < 0 ? status : stk_io_sync_directory(place->io, place->root, error);
+}
+
+static int commit_folder(const struct stk_checkpoint_place *place, uint64_t step, const char *id,
+                         struct stk_view text, struct stoker_error *error)
+{
+    struct names names = {0};
+    int status = make_names(&names, place, step, id) ? 0 : stk_fail_memory(error, "checkpoint");
+
+    status = status < 0 ? status : write_manifest(place->io, names.manifest, text, error);
+    status = status < 0 ? status : stk_io_sync_directory(place->io, names.part, error);
+    status = status < 0 ? status : rename_step(place, &names, step, error);
+    free_names(&names);
+    return status;
+}
+
+static int commit_prefix(const struct stk_checkpoint_place *place, uint64_t step,
+                         struct stk_view text, struct stoker_error *error)
+{
+    char name[STK_PLACE_NAME_BYTES];
+    char *path = stk_place_path(place, stk_place_step_name(step, name), STK_STEP_MANIFEST_NAME);
+    int status = path ? stk_place_write(place, path, text, true, error)
+                      : stk_fail_memory(error, "checkpoint");
+
+    if (status == -EEXIST) { /* one that is damaged makes room */
+        status = stk_checkpoint_check_absent(place, step, error);
+        status = status < 0 ? status : stk_place_write(place, path, text, false, error);
+    }
+    stk_free(path);
+    return status;
+}
+
+int stk_checkpoint_commit_step(const struct stk_checkpoint_place *place,
+                               const struct stk_step_manifest *manifest, const char *id,
+                               struct stoker_error *error)
+{
+    char *text = NULL;
+    size_t bytes;
+    int status = stk_step_manifest_text(manifest, &text, &bytes, error);
+    struct stk_view view;
+
+    if (status < 0) {
+        return status;
+    }
+    view = (struct stk_view){(const uint8_t *)text, bytes};
+    status = place->remote ? commit_prefix(place, manifest->step, view, error)
+                           : commit_folder(place, manifest->step, id, view, error);
+    stk_free(text);
+    return status;
+}
+
+int stoker_checkpoint_commit(struct stoker_checkpoint_writer *writer,
+                             const struct stoker_checkpoint_save_options *given,
+                             const struct stoker_checkpoint_part *parts, struct stoker_error *error)
+{
+    struct stoker_checkpoint_save_options options;
+    struct stk_step_manifest manifest = {0};
+    int status = stk_options_read(&options, sizeof options, sizeof options.struct_size, given,
+                                  "save options", error);
+
+    status = status < 0 ? status : stk_engine_check(writer->engine, error);
+    if (status < 0) {
+        return status;
+    }
+    if (options.ranks == 0 || options.ranks > STK_STEP_MANIFEST_FILES_MAX || !options.save_id ||
+        options.step > STOKER_CHECKPOINT_STEP_MAX) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "step, ranks or save_id are not valid",
+                        "use those of the save", "commit of %u ranks", options.ranks);
+    }
+    for (uint32_t i = 0; i < options.ranks; i++) {
+        if (!memchr(parts[i].name, '\0', sizeof parts[i].name) ||
+            !stk_step_manifest_is_file_name(parts[i].name)) {
+            return stk_fail(error, STOKER_ERROR_ARGUMENT, "the part of a rank is not valid",
+                            "send the struct of stoker_checkpoint_save_part() as it is", "rank %u",
+                            i);
+        }
+    }
+    manifest.step = options.step;
+    manifest.ranks = options.ranks;
+    manifest.file_count = options.ranks;
+    manifest.values = options.values ? stk_strdup(options.values) : NULL;
+    manifest.files = stk_alloc(options.ranks, sizeof *manifest.files);
+    if (!manifest.files || (options.values && !manifest.values)) {
+        status = stk_fail_memory(error, "manifest");
+    } else {
+        memcpy(manifest.files, parts, options.ranks * sizeof *parts);
+        status = stk_checkpoint_commit_step(&writer->place, &manifest, options.save_id, error);
+    }
+    stk_step_manifest_deinit(&manifest);
+    return status;
+}

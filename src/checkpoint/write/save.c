@@ -1,0 +1,346 @@
+/* A save: starts its threads, copies the caller's tensors, and reports the result. */
+#include "base/crypto/digest.h"
+#include "base/mem.h"
+#include "base/options.h"
+#include "base/thread.h"
+#include "checkpoint/write/writer.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <openssl/rand.h>
+#include <stdio.h>
+#include <string.h>
+
+#define COPY_WAIT_MS 50u
+
+static void save_free(struct stoker_checkpoint_save *save)
+{
+    stk_sink_close(&save->sink);
+    stk_safetensors_deinit(&save->layout);
+    stk_free(save->sources);
+    stk_free(save->values);
+    stk_free(save->header);
+    pthread_cond_destroy(&save->work);
+    stk_background_job_deinit(&save->job);
+    stk_writer_release(save->writer);
+    stk_free(save);
+}
+
+static int check_id(const char *id, struct stoker_error *error)
+{
+    size_t bytes = id ? strlen(id) : 0;
+
+    if (bytes > 0 && bytes <= STK_PLACE_ID_BYTES_MAX &&
+        strspn(id, "0123456789abcdefghijklmnopqrstuvwxyz") == bytes) {
+        return 0;
+    }
+    return stk_fail(error, STOKER_ERROR_ARGUMENT, "the id of the save is not valid",
+                    "use 1 to 32 of 0-9 and a-z, the same on all ranks", "save_id '%.100s'",
+                    id ? id : "");
+}
+
+static int check_options(const struct stoker_checkpoint_save_options *options,
+                         struct stoker_error *error)
+{
+    size_t name_bytes = options->file ? strlen(options->file) : 0;
+
+    if (options->step > STOKER_CHECKPOINT_STEP_MAX) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the step is too large", "use less than 2^53",
+                        "step %" PRIu64, options->step);
+    }
+    if (options->ranks > STK_STEP_MANIFEST_FILES_MAX ||
+        (options->rank >= options->ranks && options->ranks > 0)) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the rank is not below the number of ranks",
+                        "number the ranks from 0", "rank %u of %u", options->rank, options->ranks);
+    }
+    if (options->tensor_count > 0 && !options->tensors) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the tensors are NULL", "pass them",
+                        "save options");
+    }
+    if (options->file &&
+        (!stk_step_manifest_is_file_name(options->file) || options->ranks > 1 || name_bytes < 12 ||
+         strcmp(options->file + name_bytes - 12, ".safetensors") != 0)) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the name of the file is not valid",
+                        "use a plain name that ends in .safetensors, and one rank", "'%.200s'",
+                        options->file);
+    }
+    return options->ranks > 1 || options->save_id ? check_id(options->save_id, error) : 0;
+}
+
+/* Sets the sink's names. */
+static int init_sink(struct stoker_checkpoint_save *save,
+                     const struct stoker_checkpoint_save_options *options,
+                     struct stoker_error *error)
+{
+    struct stk_checkpoint_sink *sink = &save->sink;
+    uint8_t random[8];
+
+    sink->place = &save->writer->place;
+    sink->step = options->step;
+    sink->rank = options->rank;
+    sink->ranks = options->ranks ? options->ranks : 1;
+    sink->single = options->file != NULL;
+    sink->file_bytes = save->layout.header_bytes + save->layout.buffer_bytes;
+    if (options->save_id) {
+        snprintf(sink->id, sizeof sink->id, "%s", options->save_id);
+    } else if (RAND_bytes(random, sizeof random) == 1) {
+        stk_hex(random, sizeof random, sink->id);
+    } else {
+        return stk_fail(error, -EIO, "there are no random numbers", "check the machine",
+                        "checkpoint");
+    }
+    if (options->file) {
+        snprintf(sink->name, sizeof sink->name, "%s", options->file);
+    } else if (sink->place->remote) {
+        snprintf(sink->name, sizeof sink->name, "shard-%05u-%s.safetensors", sink->rank, sink->id);
+    } else {
+        snprintf(sink->name, sizeof sink->name, "shard-%05u.safetensors", sink->rank);
+    }
+    return 0;
+}
+
+static int init_save(struct stoker_checkpoint_save *save,
+                     const struct stoker_checkpoint_save_options *options,
+                     struct stoker_error *error)
+{
+    uint64_t header;
+    int status = stk_safetensors_layout(&save->layout, options->tensors, options->tensor_count,
+                                        options->tree, error);
+
+    if (status < 0) {
+        return status;
+    }
+    status = init_sink(save, options, error);
+    header = save->layout.header_bytes;
+    save->first_block = header / STK_SAFETENSORS_BLOCK_BYTES;
+    save->block_count = save->layout.buffer_bytes == 0
+                            ? save->first_block
+                            : (save->sink.file_bytes + STK_SAFETENSORS_BLOCK_BYTES - 1) /
+                                  STK_SAFETENSORS_BLOCK_BYTES;
+    save->next_block = save->first_block;
+    save->sources = stk_alloc(options->tensor_count + 1, sizeof *save->sources);
+    save->layout.leaves = stk_alloc(save->layout.leaf_count + 1, 32);
+    save->values = options->values ? stk_strdup(options->values) : NULL;
+    if (!save->sources || !save->layout.leaves || (options->values && !save->values)) {
+        return stk_fail_memory(error, "checkpoint");
+    }
+    for (uint64_t i = 0; i < save->layout.count; i++) {
+        save->sources[i] = options->tensors[save->layout.tensors[i].source].data;
+    }
+    return status;
+}
+
+/* The manifest must be possible before the tensors are written. */
+static int check_values(const struct stoker_checkpoint_save *save, struct stoker_error *error)
+{
+    struct stoker_checkpoint_part part = {.name = "a"};
+    struct stk_step_manifest manifest = {
+        .ranks = 1, .values = save->values, .files = &part, .file_count = 1};
+    char *text = NULL;
+    size_t bytes;
+    int status = stk_step_manifest_text(&manifest, &text, &bytes, error);
+
+    stk_free(text);
+    return status;
+}
+
+static void wake_locked(void *context)
+{
+    pthread_cond_broadcast(&((struct stoker_checkpoint_save *)context)->work);
+}
+
+int stoker_checkpoint_save_open(struct stoker_checkpoint_save **save_out,
+                                struct stoker_checkpoint_writer *writer,
+                                const struct stoker_checkpoint_save_options *given,
+                                struct stoker_error *error)
+{
+    struct stoker_checkpoint_save_options options;
+    struct stoker_checkpoint_save *save;
+    int status = stk_options_read(&options, sizeof options, sizeof options.struct_size, given,
+                                  "save options", error);
+
+    status = status < 0 ? status : check_options(&options, error);
+    status = status < 0 ? status : stk_engine_check(writer->engine, error);
+    if (status < 0) {
+        return status;
+    }
+    save = stk_alloc(1, sizeof *save);
+    if (!save) {
+        return stk_fail_memory(error, "checkpoint");
+    }
+    save->writer = writer;
+    atomic_fetch_add(&writer->references, 1);
+    stk_background_job_init(&save->job, writer->engine);
+    stk_cond_init(&save->work);
+    save->locked.tail = &save->locked.filled;
+    save->locked.active = writer->threads;
+    status = init_save(save, &options, error);
+    status = status < 0 ? status : check_values(save, error);
+    if (status == 0) {
+        status = stk_background_job_start(
+            &save->job,
+            &(struct stk_background_job_options){.name = "checkpoint",
+                                                 .thread_name = "stoker-ckpt",
+                                                 .context = save,
+                                                 .run = stk_checkpoint_save_run,
+                                                 .wake_locked = wake_locked,
+                                                 .threads = writer->threads},
+            error);
+    }
+    if (status < 0) {
+        if (save->job.started > 0) {
+            stk_background_job_end(&save->job);
+            stk_sink_abort(&save->sink);
+        }
+        save_free(save);
+        return status;
+    }
+    *save_out = save;
+    return 0;
+}
+
+/* Copies the tensors of a block. */
+static void fill_block(struct stoker_checkpoint_save *save, struct stk_checkpoint_block *block)
+{
+    const struct stk_safetensors *layout = &save->layout;
+    uint64_t begin = block->index * STK_SAFETENSORS_BLOCK_BYTES;
+    uint64_t end = begin + block->bytes;
+    uint64_t at = stk_max(begin, layout->header_bytes);
+
+    memset(block->data, 0, at - begin);
+    while (at < end) {
+        const struct stk_safetensor *tensor = &layout->tensors[save->next_tensor];
+        uint64_t first = layout->header_bytes + tensor->offset, last = first + tensor->bytes;
+        uint64_t bytes = stk_min(last, end) - at;
+
+        if (bytes > 0) {
+            memcpy(block->data + (at - begin),
+                   (const uint8_t *)save->sources[save->next_tensor] + (at - first), bytes);
+        }
+        at += bytes;
+        save->next_tensor += at == last;
+    }
+}
+
+static void push_block(struct stoker_checkpoint_save *save, struct stk_checkpoint_block *block)
+{
+    pthread_mutex_lock(&save->job.lock);
+    block->next = NULL;
+    *save->locked.tail = block;
+    save->locked.tail = &block->next;
+    pthread_cond_signal(&save->work);
+    pthread_mutex_unlock(&save->job.lock);
+}
+
+/* Returns the failure of the save, or 0. */
+static int failure(struct stoker_checkpoint_save *save, struct stoker_error *error)
+{
+    int status;
+
+    pthread_mutex_lock(&save->job.lock);
+    status = save->job.locked.status;
+    if (status < 0 && error) {
+        *error = save->job.locked.error;
+    }
+    pthread_mutex_unlock(&save->job.lock);
+    return status;
+}
+
+int stoker_checkpoint_save_copy(struct stoker_checkpoint_save *save, uint32_t timeout_ms,
+                                struct stoker_error *error)
+{
+    uint64_t until_ns = stk_engine_now(save->writer->engine) + (uint64_t)timeout_ms * 1000000u;
+    int status = stk_engine_check(save->writer->engine, error);
+
+    while (status == 0 && save->next_block < save->block_count) {
+        struct stk_checkpoint_block *block =
+            stk_writer_take_block(save->writer, (uint32_t)stk_min(timeout_ms, COPY_WAIT_MS));
+
+        status = failure(save, error);
+        if (status < 0) {
+            if (block) {
+                stk_writer_give_block(save->writer, block);
+            }
+            return status;
+        }
+        if (!block && stk_writer_has_no_memory(save->writer)) {
+            return stk_fail_memory(error, "a block of a checkpoint");
+        }
+        if (!block && stk_engine_now(save->writer->engine) >= until_ns) {
+            return STOKER_ERROR_AGAIN;
+        }
+        if (block) {
+            uint64_t begin = save->next_block * STK_SAFETENSORS_BLOCK_BYTES;
+
+            block->index = save->next_block++;
+            block->bytes = stk_min(STK_SAFETENSORS_BLOCK_BYTES, save->sink.file_bytes - begin);
+            fill_block(save, block);
+            push_block(save, block);
+        }
+    }
+    if (status == 0) {
+        pthread_mutex_lock(&save->job.lock);
+        save->locked.copied = true;
+        pthread_cond_broadcast(&save->work);
+        pthread_mutex_unlock(&save->job.lock);
+    }
+    return status;
+}
+
+int stoker_checkpoint_save_next(struct stoker_checkpoint_save *save, uint32_t timeout_ms,
+                                struct stoker_checkpoint_progress *progress,
+                                struct stoker_error *error)
+{
+    struct stoker_checkpoint_progress full = {.files = 1};
+    int status;
+
+    if (progress) {
+        status = stk_options_check_output(progress, sizeof full, sizeof full.struct_size,
+                                          "progress", error);
+        if (status < 0) {
+            return status;
+        }
+    }
+    status = stk_background_job_next(&save->job, timeout_ms, NULL, NULL, error);
+    full.bytes = save->sink.file_bytes;
+    full.bytes_done = atomic_load_explicit(&save->bytes_done, memory_order_relaxed);
+    full.files_done = status == STK_BACKGROUND_JOB_FINISHED;
+    full.run_ns = stk_background_job_elapsed_ns(&save->job);
+    if (progress) {
+        (void)stk_options_write_output(progress, &full, sizeof full, "progress", NULL);
+    }
+    return status > 0 ? 1 : status;
+}
+
+int stoker_checkpoint_save_part(struct stoker_checkpoint_save *save,
+                                struct stoker_checkpoint_part *part_out, struct stoker_error *error)
+{
+    int status;
+
+    if (!stk_background_job_is_finished(&save->job, &status) || status < 0) {
+        return stk_fail(error, STOKER_ERROR_AGAIN, "the save is not finished",
+                        "call stoker_checkpoint_save_next() until it returns 0", "'%.400s'",
+                        save->sink.name);
+    }
+    *part_out = (struct stoker_checkpoint_part){.bytes = save->sink.file_bytes};
+    memcpy(part_out->name, save->sink.name, sizeof part_out->name);
+    memcpy(part_out->root, save->layout.root, sizeof part_out->root);
+    return 0;
+}
+
+void stoker_checkpoint_save_close(struct stoker_checkpoint_save *save)
+{
+    struct stk_checkpoint_block *block;
+
+    if (!save || !stk_background_job_end(&save->job)) {
+        return;
+    }
+    while ((block = save->locked.filled) != NULL) {
+        save->locked.filled = block->next;
+        stk_writer_give_block(save->writer, block);
+    }
+    if (save->locked.held) {
+        stk_writer_give_block(save->writer, save->locked.held);
+    }
+    save_free(save);
+}

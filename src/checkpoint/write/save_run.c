@@ -1,0 +1,224 @@
+/* The threads of a save: hash and write blocks; the last one finishes the file. */
+#include "base/crypto/sha256_many.h"
+#include "base/mem.h"
+#include "checkpoint/write/writer.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define LEAVES_OF_A_BLOCK (STK_SAFETENSORS_BLOCK_BYTES / STK_SAFETENSORS_LEAF_BYTES)
+
+static bool is_over_locked(const struct stoker_checkpoint_save *save)
+{
+    return save->job.locked.status < 0 || stk_background_job_is_stopping(&save->job);
+}
+
+/* The first thread opens the sink, the others wait. */
+static int open_sink(struct stoker_checkpoint_save *save, struct stoker_error *error)
+{
+    bool mine;
+    int status = 0;
+
+    pthread_mutex_lock(&save->job.lock);
+    mine = !save->locked.opening;
+    save->locked.opening = true;
+    while (!mine && !save->locked.opened && !is_over_locked(save)) {
+        pthread_cond_wait(&save->work, &save->job.lock);
+    }
+    pthread_mutex_unlock(&save->job.lock);
+    if (!mine) {
+        return 0;
+    }
+    status = stk_sink_open(&save->sink, error);
+    pthread_mutex_lock(&save->job.lock);
+    if (status < 0) {
+        stk_background_job_fail_locked(&save->job, status, error);
+    }
+    save->locked.opened = true;
+    pthread_cond_broadcast(&save->work);
+    pthread_mutex_unlock(&save->job.lock);
+    return status;
+}
+
+/* Returns a block; NULL: there is none any more. *finish_out: this thread finishes the file. */
+static struct stk_checkpoint_block *take_block(struct stoker_checkpoint_save *save,
+                                               bool *finish_out)
+{
+    uint64_t blocks = save->block_count - save->first_block;
+    struct stk_checkpoint_block *block = NULL;
+
+    *finish_out = false;
+    pthread_mutex_lock(&save->job.lock);
+    while (!is_over_locked(save) && !save->locked.filled && !save->locked.finishing &&
+           !(save->locked.copied && save->locked.blocks_done == blocks)) {
+        pthread_cond_wait(&save->work, &save->job.lock);
+    }
+    if (!is_over_locked(save) && save->locked.filled) {
+        block = save->locked.filled;
+        save->locked.filled = block->next;
+        if (!save->locked.filled) {
+            save->locked.tail = &save->locked.filled;
+        }
+    } else if (!is_over_locked(save) && !save->locked.finishing) {
+        save->locked.finishing = *finish_out = true;
+        pthread_cond_broadcast(&save->work);
+    }
+    pthread_mutex_unlock(&save->job.lock);
+    return block;
+}
+
+static void hash_block(struct stoker_checkpoint_save *save,
+                       const struct stk_checkpoint_block *block)
+{
+    struct stk_sha256_message messages[LEAVES_OF_A_BLOCK];
+    uint64_t begin = block->index * STK_SAFETENSORS_BLOCK_BYTES, end = begin + block->bytes;
+    uint64_t at = stk_max(begin, save->layout.header_bytes);
+    size_t count = 0;
+
+    while (at < end) {
+        uint64_t leaf = (at - save->layout.header_bytes) / STK_SAFETENSORS_LEAF_BYTES;
+        size_t bytes = (size_t)stk_min(end - at, STK_SAFETENSORS_LEAF_BYTES);
+
+        messages[count++] = (struct stk_sha256_message){block->data + (at - begin), bytes,
+                                                        save->layout.leaves + leaf * 32};
+        at += bytes;
+    }
+    stk_sha256_many(messages, count);
+}
+
+/* The block whose first bytes are the header waits for it, unless it can be written at an offset:
+ * then without the part of the header. */
+static int write_block(struct stoker_checkpoint_save *save, struct stk_checkpoint_block *block,
+                       struct stoker_error *error)
+{
+    uint64_t begin = block->index * STK_SAFETENSORS_BLOCK_BYTES;
+    uint64_t skip = stk_max(begin, save->layout.header_bytes) - begin;
+    struct stk_view bytes = {block->data + skip, block->bytes - skip};
+    bool hold = save->sink.place->remote && (skip > 0 || !stk_sink_has_parts(&save->sink));
+    int status = 0;
+
+    if (!hold) {
+        stk_writer_throttle(save->writer, bytes.bytes, &save->job.stopping);
+        status = stk_sink_write(&save->sink, begin + skip, bytes, error);
+    }
+    atomic_fetch_add_explicit(&save->bytes_done, bytes.bytes, memory_order_relaxed);
+    pthread_mutex_lock(&save->job.lock);
+    if (hold) {
+        save->locked.held = block;
+    }
+    if (status == 0) { /* else no thread may finish the file */
+        save->locked.blocks_done++;
+    }
+    pthread_cond_broadcast(&save->work);
+    pthread_mutex_unlock(&save->job.lock);
+    if (!hold) {
+        stk_writer_give_block(save->writer, block);
+    }
+    return status;
+}
+
+/* Writes the header, and the block that waited for it. */
+static int write_header(struct stoker_checkpoint_save *save, struct stk_view *whole,
+                        struct stoker_error *error)
+{
+    struct stk_checkpoint_block *held = save->locked.held; /* no other thread uses it any more */
+    uint64_t header = save->layout.header_bytes, at = 0;
+    int status = 0;
+
+    if (!save->sink.place->remote) {
+        return stk_sink_write(&save->sink, 0, (struct stk_view){save->header, header}, error);
+    }
+    if (held) {
+        uint64_t begin = held->index * STK_SAFETENSORS_BLOCK_BYTES;
+
+        memcpy(held->data, save->header + begin, header - begin);
+    }
+    if (!stk_sink_has_parts(&save->sink)) {
+        *whole = held ? (struct stk_view){held->data, held->bytes}
+                      : (struct stk_view){save->header, header};
+        return 0;
+    }
+    while (status == 0 && at < header) { /* parts that are all header */
+        struct stk_view part = {save->header + at,
+                                stk_min(header - at, STK_SAFETENSORS_BLOCK_BYTES)};
+
+        if (part.bytes == STK_SAFETENSORS_BLOCK_BYTES || !held) {
+            status = stk_sink_write(&save->sink, at, part, error);
+        }
+        at += part.bytes;
+    }
+    if (status == 0 && held) {
+        status = stk_sink_write(&save->sink, held->index * STK_SAFETENSORS_BLOCK_BYTES,
+                                (struct stk_view){held->data, held->bytes}, error);
+    }
+    return status;
+}
+
+static int finish(struct stoker_checkpoint_save *save, struct stoker_error *error)
+{
+    struct stoker_checkpoint_part part = {.bytes = save->sink.file_bytes};
+    struct stk_step_manifest manifest = {.step = save->sink.step,
+                                         .ranks = 1,
+                                         .values = save->values,
+                                         .files = &part,
+                                         .file_count = 1};
+    struct stk_view whole = {NULL, 0};
+    int status = stk_safetensors_header(&save->layout, &save->header, error);
+
+    status = status < 0 ? status : write_header(save, &whole, error);
+    status = status < 0 ? status : stk_sink_finish(&save->sink, whole, error);
+    if (status == 0 && !save->sink.single && save->sink.ranks == 1) {
+        memcpy(part.name, save->sink.name, sizeof part.name);
+        memcpy(part.root, save->layout.root, sizeof part.root);
+        status = stk_checkpoint_commit_step(save->sink.place, &manifest, save->sink.id, error);
+    }
+    if (status == 0) {
+        atomic_fetch_add_explicit(&save->bytes_done, save->layout.header_bytes,
+                                  memory_order_relaxed);
+        pthread_mutex_lock(&save->job.lock);
+        save->locked.committed = true;
+        pthread_mutex_unlock(&save->job.lock);
+    }
+    return status;
+}
+
+/* The last thread removes what a failed save left, so that a full disk has space again. */
+static void leave(struct stoker_checkpoint_save *save, int status, const struct stoker_error *error)
+{
+    bool last, failed;
+
+    pthread_mutex_lock(&save->job.lock);
+    if (status < 0) {
+        stk_background_job_fail_locked(&save->job, status, error);
+        pthread_cond_broadcast(&save->work);
+    }
+    last = --save->locked.active == 0;
+    failed = !save->locked.committed;
+    pthread_mutex_unlock(&save->job.lock);
+    if (last && failed) {
+        stk_sink_abort(&save->sink);
+    }
+}
+
+int stk_checkpoint_save_run(void *context, uint32_t thread, struct stoker_error *error)
+{
+    struct stoker_checkpoint_save *save = context;
+    struct stk_checkpoint_block *block;
+    bool finishing = false;
+    int status = open_sink(save, error);
+
+    (void)thread;
+    while (status == 0 && (block = take_block(save, &finishing)) != NULL) {
+        hash_block(save, block);
+        status = write_block(save, block, error);
+    }
+    if (status == 0 && finishing) {
+        status = finish(save, error);
+    } else if (status == 0 && stk_background_job_is_stopping(&save->job)) {
+        status = stk_fail(error, STOKER_ERROR_CLOSED, "the save was ended before it was complete",
+                          "wait until it is done before it is closed", "step %llu",
+                          (unsigned long long)save->sink.step);
+    }
+    leave(save, status, error);
+    return status;
+}

@@ -1,0 +1,185 @@
+/* A writer of checkpoints: its options, its pool of blocks, its rate. */
+#include "checkpoint/write/writer.h"
+
+#include "base/mem.h"
+#include "base/memory_pages.h"
+#include "base/options.h"
+#include "base/thread.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define WAIT_SLICE_NS 50000000ull
+
+static int check_options(const struct stoker_checkpoint_writer_options *options,
+                         struct stoker_error *error)
+{
+    if (!options->path) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "there is no path",
+                        "name a folder, s3://, gs:// or az://", "checkpoint writer options");
+    }
+    if (options->threads > STK_WRITER_THREADS_MAX) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "too many threads", "use at most 64",
+                        "threads %u", options->threads);
+    }
+    if (options->memory_bytes_max > 0 && options->memory_bytes_max < STK_WRITER_MEMORY_BYTES_MIN) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "too little memory for checkpoints",
+                        "give at least 64 MiB", "memory_bytes_max %llu",
+                        (unsigned long long)options->memory_bytes_max);
+    }
+    return 0;
+}
+
+int stoker_checkpoint_writer_open(struct stoker_checkpoint_writer **writer_out,
+                                  struct stoker_engine *engine,
+                                  const struct stoker_checkpoint_writer_options *given,
+                                  struct stoker_error *error)
+{
+    struct stoker_checkpoint_writer_options options;
+    struct stoker_checkpoint_writer *writer;
+    int status = stk_options_read(&options, sizeof options, sizeof options.struct_size, given,
+                                  "checkpoint writer options", error);
+
+    status = status < 0 ? status : check_options(&options, error);
+    status = status < 0 ? status : stk_engine_check(engine, error);
+    if (status < 0) {
+        return status;
+    }
+    writer = stk_alloc(1, sizeof *writer);
+    if (!writer) {
+        return stk_fail_memory(error, "checkpoint writer");
+    }
+    status = stk_place_init(&writer->place, engine->io, options.path, true, error);
+    if (status < 0) {
+        stk_free(writer);
+        return status;
+    }
+    options.memory_bytes_max =
+        options.memory_bytes_max ? options.memory_bytes_max : STK_WRITER_MEMORY_BYTES;
+    writer->blocks_max =
+        (uint32_t)stk_min(options.memory_bytes_max / STK_SAFETENSORS_BLOCK_BYTES, UINT32_MAX);
+    writer->threads = options.threads ? options.threads
+                      : writer->place.remote
+                          ? STK_WRITER_UPLOAD_THREADS
+                          : (uint32_t)stk_min(engine->cores, STK_WRITER_LOCAL_THREADS);
+    writer->threads = (uint32_t)stk_min(stk_max(writer->threads, 1), writer->blocks_max - 1);
+    writer->bytes_per_s_max = options.bytes_per_s_max;
+    writer->references = 1;
+    pthread_mutex_init(&writer->lock, NULL);
+    stk_cond_init(&writer->freed);
+    stk_engine_retain(engine);
+    writer->engine = engine;
+    *writer_out = writer;
+    return 0;
+}
+
+void stk_writer_release(struct stoker_checkpoint_writer *writer)
+{
+    struct stk_checkpoint_block *block;
+
+    if (atomic_fetch_sub(&writer->references, 1) > 1) {
+        return;
+    }
+    while ((block = writer->locked.free) != NULL) {
+        writer->locked.free = block->next;
+        stk_pages_free(block->data, STK_SAFETENSORS_BLOCK_BYTES);
+        stk_free(block);
+    }
+    pthread_cond_destroy(&writer->freed);
+    pthread_mutex_destroy(&writer->lock);
+    stk_place_deinit(&writer->place);
+    stk_engine_release(writer->engine);
+    stk_free(writer);
+}
+
+void stoker_checkpoint_writer_close(struct stoker_checkpoint_writer *writer)
+{
+    if (writer && stk_engine_check(writer->engine, NULL) == 0) {
+        stk_writer_release(writer);
+    }
+}
+
+static struct stk_checkpoint_block *new_block(void)
+{
+    struct stk_checkpoint_block *block = stk_alloc(1, sizeof *block);
+
+    if (block) {
+        block->data = stk_pages_alloc(STK_SAFETENSORS_BLOCK_BYTES);
+        if (!block->data) {
+            stk_free(block);
+            block = NULL;
+        }
+    }
+    return block;
+}
+
+struct stk_checkpoint_block *stk_writer_take_block(struct stoker_checkpoint_writer *writer,
+                                                   uint32_t wait_ms)
+{
+    struct timespec until = stk_engine_deadline((uint64_t)wait_ms * 1000000u);
+    struct stk_checkpoint_block *block = NULL;
+    bool late = false, grow = false;
+
+    pthread_mutex_lock(&writer->lock);
+    while (!writer->locked.free && writer->locked.allocated >= writer->blocks_max && !late) {
+        late = pthread_cond_timedwait(&writer->freed, &writer->lock, &until) == ETIMEDOUT;
+    }
+    block = writer->locked.free;
+    if (block) {
+        writer->locked.free = block->next;
+    } else if (writer->locked.allocated < writer->blocks_max) {
+        writer->locked.allocated++;
+        grow = true;
+    }
+    pthread_mutex_unlock(&writer->lock);
+    if (grow) {
+        block = new_block();
+        if (!block) { /* fewer blocks will do, if there are any */
+            pthread_mutex_lock(&writer->lock);
+            writer->locked.allocated--;
+            pthread_mutex_unlock(&writer->lock);
+        }
+    }
+    return block;
+}
+
+bool stk_writer_has_no_memory(struct stoker_checkpoint_writer *writer)
+{
+    bool none;
+
+    pthread_mutex_lock(&writer->lock);
+    none = writer->locked.allocated == 0;
+    pthread_mutex_unlock(&writer->lock);
+    return none;
+}
+
+void stk_writer_give_block(struct stoker_checkpoint_writer *writer,
+                           struct stk_checkpoint_block *block)
+{
+    pthread_mutex_lock(&writer->lock);
+    block->next = writer->locked.free;
+    writer->locked.free = block;
+    pthread_cond_broadcast(&writer->freed);
+    pthread_mutex_unlock(&writer->lock);
+}
+
+void stk_writer_throttle(struct stoker_checkpoint_writer *writer, uint64_t bytes,
+                         const _Atomic bool *stopping)
+{
+    uint64_t now_ns = stk_engine_now(writer->engine), turn_ns;
+
+    if (writer->bytes_per_s_max == 0) {
+        return;
+    }
+    pthread_mutex_lock(&writer->lock);
+    turn_ns = stk_max(now_ns, writer->locked.turn_ns);
+    writer->locked.turn_ns =
+        turn_ns + (uint64_t)((double)bytes * 1e9 / (double)writer->bytes_per_s_max);
+    while (now_ns < turn_ns && !atomic_load_explicit(stopping, memory_order_relaxed)) {
+        struct timespec until = stk_engine_deadline(stk_min(turn_ns - now_ns, WAIT_SLICE_NS));
+
+        (void)pthread_cond_timedwait(&writer->freed, &writer->lock, &until);
+        now_ns = stk_engine_now(writer->engine);
+    }
+    pthread_mutex_unlock(&writer->lock);
+}

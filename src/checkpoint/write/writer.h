@@ -1,0 +1,139 @@
+/* checkpoint/write/writer.h: writes a file of tensors from copies in bounded memory, hashed, and
+ * commits it as a step.
+ *
+ *   caller: tensors --copy--> blocks of 16 MiB (the pool of the writer) --> queue
+ *   threads of the save: block --> SHA-256 of its leaves --> written at its offset, or sent as a
+ *                        part --> free block
+ *   the thread that finds the queue empty at the end: header with all hashes --> sync --> manifest
+ *                        --> one rename, or one conditional request
+ *
+ * The file is written from all threads at once. Its first bytes, the header, come last: a file
+ * without a header is no safetensors file.
+ * Owner: the caller; a save holds its writer. Threads: the caller, and those of each save; `locked`
+ * of a save with job.lock, that of a writer with its lock; neither is taken with the other held.
+ * Memory: blocks of the pool, at most memory_bytes_max, which stay for the next save; the header.
+ * Bound: memory_bytes_max; 160 GB in one object of a store. */
+#ifndef CHECKPOINT_WRITE_WRITER_H
+#define CHECKPOINT_WRITE_WRITER_H
+
+#include "checkpoint/layout/safetensors.h"
+#include "checkpoint/layout/step_manifest.h"
+#include "checkpoint/place/place.h"
+#include "engine/background_job.h"
+#include "io/write.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define STK_WRITER_MEMORY_BYTES (1ull << 30)
+#define STK_WRITER_MEMORY_BYTES_MIN (64ull << 20)
+#define STK_WRITER_THREADS_MAX 64u
+#define STK_WRITER_UPLOAD_THREADS 16u
+#define STK_WRITER_LOCAL_THREADS 8u
+
+struct stk_object_url;
+struct stk_upload;
+
+/* Bytes of a file, at index * STK_SAFETENSORS_BLOCK_BYTES. */
+struct stk_checkpoint_block {
+    struct stk_checkpoint_block *next;
+    uint8_t *data; /* owned; pages */
+    uint64_t index;
+    size_t bytes;
+};
+
+struct stoker_checkpoint_writer {
+    struct stoker_engine *engine; /* held; const after open, as all down to the lock */
+    struct stk_checkpoint_place place;
+    uint32_t threads, blocks_max;
+    uint64_t bytes_per_s_max; /* 0: no limit */
+    _Atomic uint32_t references;
+    pthread_mutex_t lock;
+    pthread_cond_t freed; /* a block became free; with lock */
+    struct {              /* with lock */
+        struct stk_checkpoint_block *free;
+        uint32_t allocated;
+        uint64_t turn_ns; /* when the rate allows the next write */
+    } locked;
+};
+
+void stk_writer_release(struct stoker_checkpoint_writer *writer);
+/* Returns a block, or NULL after wait_ms without a free one. */
+struct stk_checkpoint_block *stk_writer_take_block(struct stoker_checkpoint_writer *writer,
+                                                   uint32_t wait_ms);
+/* Whether not even one block could be allocated. */
+bool stk_writer_has_no_memory(struct stoker_checkpoint_writer *writer);
+void stk_writer_give_block(struct stoker_checkpoint_writer *writer,
+                           struct stk_checkpoint_block *block);
+/* Waits until the rate allows to write so many bytes, or *stopping becomes true. */
+void stk_writer_throttle(struct stoker_checkpoint_writer *writer, uint64_t bytes,
+                         const _Atomic bool *stopping);
+
+/* Where the file of a save goes. */
+struct stk_checkpoint_sink {
+    const struct stk_checkpoint_place *place; /* borrowed */
+    uint64_t step, file_bytes;
+    uint32_t rank, ranks;
+    char id[STK_PLACE_ID_BYTES_MAX + 1];
+    char name[80];                           /* of the file */
+    bool single;                             /* a file without a step */
+    char *folder, *path, *final, *lock_path; /* owned. A folder: .part, the file in it, the final
+                                                name; a store: NULL, the URL, NULL */
+    struct stk_file_lock *lock;              /* NULL: none */
+    struct stk_output *output;               /* NULL: a store */
+    struct stk_object_url *object;           /* NULL: a folder */
+    struct stk_upload *upload;               /* NULL: a folder, or one request */
+    bool folder_made;
+};
+
+/* Checks, and makes what the file needs. On failure, abort is due. */
+int stk_sink_open(struct stk_checkpoint_sink *sink, struct stoker_error *error);
+/* Whether blocks are sent as parts; else in one request, at the end, or to a file. */
+static inline bool stk_sink_has_parts(const struct stk_checkpoint_sink *sink)
+{
+    return sink->upload != NULL;
+}
+/* Writes bytes at a multiple of the block size (a file: at any offset). Any thread. */
+int stk_sink_write(struct stk_checkpoint_sink *sink, uint64_t offset, struct stk_view bytes,
+                   struct stoker_error *error);
+/* After all bytes were written: makes the file durable under its name. whole: the bytes of a file
+ * that is sent in one request. */
+int stk_sink_finish(struct stk_checkpoint_sink *sink, struct stk_view whole,
+                    struct stoker_error *error);
+/* Removes everything that open and write left. */
+void stk_sink_abort(struct stk_checkpoint_sink *sink);
+/* Closes what is open; removes nothing. */
+void stk_sink_close(struct stk_checkpoint_sink *sink);
+/* commit.c: makes the files a step. */
+int stk_checkpoint_commit_step(const struct stk_checkpoint_place *place,
+                               const struct stk_step_manifest *manifest, const char *id,
+                               struct stoker_error *error);
+/* Returns 0 if the step may be written: -EEXIST if it is committed. */
+int stk_checkpoint_check_absent(const struct stk_checkpoint_place *place, uint64_t step,
+                                struct stoker_error *error);
+
+struct stoker_checkpoint_save {
+    struct stoker_checkpoint_writer *writer; /* held; const after open, as all down to the job */
+    struct stk_safetensors layout;           /* leaves: each thread writes those of its block */
+    const void **sources;              /* owned: data of the tensors, by place; the caller's */
+    char *values;                      /* owned; NULL: {} */
+    uint64_t first_block, block_count; /* with tensors: first_block to block_count - 1 */
+    struct stk_checkpoint_sink sink;
+    struct stk_background_job job;
+    uint64_t next_block, next_tensor; /* the caller's thread: what it copies next */
+    uint8_t *header;                  /* owned; the thread that finishes */
+    _Atomic uint64_t bytes_done;
+    pthread_cond_t work; /* with job.lock */
+    struct {             /* with job.lock */
+        struct stk_checkpoint_block *filled, **tail;
+        struct stk_checkpoint_block *held; /* is sent with the header */
+        uint64_t blocks_done;
+        uint32_t active; /* threads */
+        bool copied, opening, opened, finishing, committed;
+    } locked;
+};
+
+/* save_run.c: what each thread of a save does. */
+int stk_checkpoint_save_run(void *context, uint32_t thread, struct stoker_error *error);
+
+#endif
