@@ -72,6 +72,15 @@ struct stoker_field_options {
                         panoptic masks: dtype int64 */
 };
 
+/* What makes an image damaged, beside data that cannot be decoded. A crop is decoded up to its last
+ * row only, so damage below it is not found by DECODED and TOLERANT. */
+enum stoker_image_check {
+    STOKER_CHECK_DECODED = 1, /* the decoder warns about damage in the part that it decodes */
+    STOKER_CHECK_WHOLE,   /* each image is decoded to its end, and the decoder warns about any of
+                             it, or a checksum of a PNG is wrong: as verify with deep */
+    STOKER_CHECK_TOLERANT /* nothing: warnings are ignored, as PIL ignores them */
+};
+
 struct stoker_loader_options {
     size_t struct_size;
     const struct stoker_field_options *fields; /* borrowed */
@@ -114,8 +123,9 @@ struct stoker_loader_options {
                                              cannot have sequential shards */
     uint64_t block_samples;               /* of the order; default: the data set's */
     const struct stoker_sampling_options
-        *sampling; /* borrowed; NULL: all samples, once an epoch. Not
-                      together with a mix or sequential shards */
+        *sampling;        /* borrowed; NULL: all samples, once an epoch. Not
+                             together with a mix or sequential shards */
+    uint32_t image_check; /* enum stoker_image_check; default decoded */
 };
 
 /* Opens a loader and starts to prefetch. Keeps the data set and the engine alive. Returns 0 and

@@ -61,33 +61,20 @@ static void loader_dealloc(PyObject *object)
 static bool request_parse(struct request *request, PyTypeObject *type, PyObject *arguments,
                           PyObject *keywords, PyObject **dataset_out)
 {
-    static char *names[] = {"dataset",
-                            "fields",
-                            "batch_size",
-                            "shuffle",
-                            "tail",
-                            "window_blocks",
-                            "group_count",
-                            "rank",
-                            "world_size",
-                            "seed",
-                            "on_error",
-                            "batches_ahead",
-                            "pixels_max",
-                            "decode_bytes_max",
-                            "no_direct_io",
-                            "bad_samples_max",
-                            "bad_share_max",
-                            "bad_list_max",
-                            "io_retries",
-                            "quarantine",
-                            "worker",
-                            "worker_count",
-                            "continues_from",
-                            "mix",
-                            "sampling",
-                            "block_samples",
-                            NULL};
+    static char *names[] = {"dataset",        "fields",
+                            "batch_size",     "shuffle",
+                            "tail",           "window_blocks",
+                            "group_count",    "rank",
+                            "world_size",     "seed",
+                            "on_error",       "batches_ahead",
+                            "pixels_max",     "decode_bytes_max",
+                            "no_direct_io",   "bad_samples_max",
+                            "bad_share_max",  "bad_list_max",
+                            "io_retries",     "quarantine",
+                            "worker",         "worker_count",
+                            "continues_from", "mix",
+                            "sampling",       "block_samples",
+                            "image_check",    NULL};
 
     struct stk_py_module *module = PyType_GetModuleState(type);
     struct stoker_loader_options *options = &request->options;
@@ -95,8 +82,8 @@ static bool request_parse(struct request *request, PyTypeObject *type, PyObject 
 
     options->struct_size = sizeof *options;
     if (!PyArg_ParseTupleAndKeywords(
-            arguments, keywords, "O!O!O&|$O&O&O&O&O&O&O&O&O&O&O&O&O&dO&O&yO&O&O!OOO&:Loader", names,
-            module->dataset_type, dataset_out, &PyTuple_Type, &fields, stk_py_u32,
+            arguments, keywords, "O!O!O&|$O&O&O&O&O&O&O&O&O&O&O&O&O&dO&O&yO&O&O!OOO&O&:Loader",
+            names, module->dataset_type, dataset_out, &PyTuple_Type, &fields, stk_py_u32,
             &options->batch_size, stk_py_u32, &options->shuffle, stk_py_u32, &options->tail,
             stk_py_u32, &options->window_blocks, stk_py_u32, &options->group_count, stk_py_u32,
             &options->rank, stk_py_u32, &options->world_size, stk_py_u64, &options->seed,
@@ -105,7 +92,8 @@ static bool request_parse(struct request *request, PyTypeObject *type, PyObject 
             &options->no_direct_io, stk_py_u64, &options->bad_samples_max, &options->bad_share_max,
             stk_py_u32, &options->bad_list_max, stk_py_u32, &options->io_retries,
             &options->quarantine, stk_py_u32, &options->worker, stk_py_u32, &options->worker_count,
-            type, &request->continues_from, &mix, &sampling, stk_py_u64, &options->block_samples)) {
+            type, &request->continues_from, &mix, &sampling, stk_py_u64, &options->block_samples,
+            stk_py_u32, &options->image_check)) {
         return false;
     }
     if (mix != Py_None) {

@@ -44,6 +44,11 @@ FOREIGN_INDEXES = {
     "auto": _stoker.FOREIGN_INDEX_AUTO,
     "never": _stoker.FOREIGN_INDEX_NEVER,
 }
+IMAGE_CHECKS = {
+    "decoded": _stoker.CHECK_DECODED,
+    "whole": _stoker.CHECK_WHOLE,
+    "tolerant": _stoker.CHECK_TOLERANT,
+}
 TAILS = {
     "drop": _stoker.TAIL_DROP,
     "pad": _stoker.TAIL_PAD,

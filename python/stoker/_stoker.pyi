@@ -53,6 +53,9 @@ TAIL_DROP: int
 TAIL_PAD: int
 TAIL_WRAP: int
 TAIL_KEEP: int
+CHECK_DECODED: int
+CHECK_WHOLE: int
+CHECK_TOLERANT: int
 COPY: int
 SYNC: int
 REMOVE: int

@@ -11,11 +11,13 @@ from typing import Any
 
 from . import _stoker, fsspec_source
 from ._options import (
+    IMAGE_CHECKS,
     bad_sample_options,
     count,
     milliseconds,
     parse_bytes,
     paths_of,
+    word,
 )
 from .dataset import BadSample, Dataset
 from .engine import Engine, engine_of
@@ -129,6 +131,11 @@ class Loader(LoaderBase):
         worker, worker_count: return only the batches of this rank with ``index % worker_count ==
             worker``, for processes that share a rank. (:class:`stoker.torch.IterableDataset` uses
             this.)
+        check: which images are damaged, beside those that cannot be decoded. ``"decoded"``: those
+            whose decoder warns about damage in the part that it decodes. A crop is decoded down to
+            its last row, so damage below it stays undetected. ``"whole"``: each image is also
+            decoded to its end, as ``stoker verify --deep`` does it; decoding then takes up to twice
+            the time. ``"tolerant"``: none; warnings are ignored, as PIL ignores them.
         pixels_max: pixels of one image; more is a damaged sample.
         decode_bytes_max: memory of one image's decoder, or of one member (npz, JSON, MessagePack)
             when decompressed and parsed; default 1 GiB. More is a :class:`LimitError`.
@@ -196,6 +203,7 @@ class Loader(LoaderBase):
         batches_ahead: int | None = None,
         no_direct_io: bool = False,
         timeout: float | None = None,
+        check: str = "decoded",
         pixels_max: int | None = None,
         decode_bytes_max: int | str | None = None,
         index: str | os.PathLike[str] = "auto",
@@ -235,6 +243,7 @@ class Loader(LoaderBase):
                 io_retries=io_retries,
             ),
             "batches_ahead": count(batches_ahead, f"{where} batches_ahead", low=1),
+            "image_check": word(check, IMAGE_CHECKS, f"{where} check"),
             "pixels_max": count(pixels_max, f"{where} pixels_max", low=1, high=2**63),
             "decode_bytes_max": parse_bytes(decode_bytes_max, f"{where} decode_bytes_max"),
             "no_direct_io": int(bool(no_direct_io)),

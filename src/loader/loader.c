@@ -55,6 +55,7 @@ static int resolve(struct stoker_loader_options *options, const struct stoker_lo
     options->world_size = options->world_size ? options->world_size : 1;
     options->worker_count = options->worker_count ? options->worker_count : 1;
     options->on_error = options->on_error ? options->on_error : STOKER_ON_ERROR_RAISE;
+    options->image_check = options->image_check ? options->image_check : STOKER_CHECK_DECODED;
     options->pixels_max = options->pixels_max ? options->pixels_max : 178956970;
     options->decode_bytes_max = options->decode_bytes_max ? options->decode_bytes_max : 1u << 30;
     options->bad_list_max = options->bad_list_max ? options->bad_list_max : 10000;
@@ -70,8 +71,11 @@ static int resolve(struct stoker_loader_options *options, const struct stoker_lo
         refused = "a loader has 1 to 64 fields";
     } else if (options->shuffle > STOKER_SHUFFLE_TWO_LEVEL || options->tail > STOKER_TAIL_KEEP ||
                options->on_error > STOKER_ON_ERROR_SKIP ||
+               options->image_check > STOKER_CHECK_TOLERANT ||
                options->batches_ahead > STK_LOADER_AHEAD_MAX) {
-        refused = "shuffle, tail, on_error or batches_ahead (64 at most) is out of its range";
+        refused =
+            "shuffle, tail, on_error, image_check or batches_ahead (64 at most) is out of its "
+            "range";
     } else if (!(options->bad_share_max >= 0 && options->bad_share_max <= 1)) {
         refused = "bad_share_max is a share: 0 to 1";
     }

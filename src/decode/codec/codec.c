@@ -12,6 +12,7 @@ struct stk_codec {
     uint32_t kind;      /* of the image in progress; 0: none */
     uint32_t last_kind; /* of the current image */
     uint32_t rows_left; /* of its box */
+    bool last_row;      /* the box has the image's last row */
     bool failed;        /* no more rows come */
     struct stk_codec_arena arena;
     struct stk_codec_jpeg *jpeg;                      /* owned */
@@ -236,6 +237,7 @@ int stk_codec_begin(struct stk_codec *codec, struct stk_view bytes,
     }
     codec->kind = codec->last_kind = info->kind;
     codec->rows_left = box->height;
+    codec->last_row = box->y + box->height == info->height;
     codec->failed = false;
     if (info->kind == STK_CODEC_JPEG) {
         status = stk_codec_jpeg_begin(codec->jpeg, &request, &shape, error);
@@ -296,6 +298,29 @@ void stk_codec_set_entry_points(struct stk_codec *codec,
                                 const struct stk_jpeg_entry_points *entry_points)
 {
     codec->entry_points = entry_points;
+}
+
+int stk_codec_finish(struct stk_codec *codec, struct stoker_error *error)
+{
+    int status = 0;
+
+    STK_ASSERT(codec->kind != 0 && !codec->failed);
+    if (codec->last_row && codec->kind == STK_CODEC_JPEG) {
+        status = stk_codec_jpeg_finish(codec->jpeg, error);
+    }
+    codec->failed = true; /* no more rows */
+    return status;
+}
+
+int stk_codec_check_damage(const struct stk_codec *codec, struct stoker_error *error)
+{
+    const char *warning = stk_codec_warning(codec);
+
+    bool damaged =
+        warning && (codec->last_kind == STK_CODEC_JPEG ? stk_codec_jpeg_is_damaged(codec->jpeg)
+                                                       : stk_codec_png_is_damaged(codec->png));
+
+    return damaged ? stk_codec_fail_warning(warning, error) : 0;
 }
 
 const char *stk_codec_warning(const struct stk_codec *codec)

@@ -76,12 +76,30 @@ void stk_codec_to_rgbx(const struct stk_codec *codec, const uint8_t *const sampl
  * to that image and stay valid until its end. NULL: none. */
 void stk_codec_set_entry_points(struct stk_codec *codec,
                                 const struct stk_jpeg_entry_points *entry_points);
-/* Returns the library's first warning about the current image, for the part decoded so far: damage
- * that the library, PIL and the loader tolerate. Returns NULL if there is none. The text is valid
- * until the next begin. libwebp has no warnings. */
+/* Call after the last row or band of the box. If the box reaches the last row of the image, this
+ * reads what follows it, up to the end of the image. Else, and after entry points, it does nothing.
+ * Returns 0, or an error of the library about the end of the image. */
+int stk_codec_finish(struct stk_codec *codec, struct stoker_error *error);
+/* Returns the library's first warning about the current image, for the part decoded so far. A
+ * warning about damage comes before others. PIL tolerates what libraries warn about. Returns NULL
+ * if there is none. The text is valid until the next begin. libwebp has no warnings. */
 const char *stk_codec_warning(const struct stk_codec *codec);
+/* Returns CORRUPT if a warning about the current image says that its data is damaged, else 0. A
+ * warning about an unknown version of a marker is no damage. */
+int stk_codec_check_damage(const struct stk_codec *codec, struct stoker_error *error);
 /* Ends the image, complete or not. */
 void stk_codec_end(struct stk_codec *codec);
+
+/* Checks the structure of an image without decoding it: the CRC of each PNG chunk, the segments of
+ * a JPEG up to its end marker, the chunks of a WebP. Returns 0, CORRUPT or TRUNCATED. */
+int stk_codec_check_structure(struct stk_view bytes, uint32_t kind, struct stoker_error *error);
+/* Decodes all data of the image to its end, and drops the pixels; of an animated WebP all frames.
+ * The codec must be free. Returns 0 if the structure is valid and neither an error nor a warning of
+ * the library occurred, else that error, or CORRUPT with the warning. LIMIT as in begin. */
+uint64_t stk_codec_check_bytes(const struct stk_codec_info *info); /* in addition to memory_bytes */
+int stk_codec_check(struct stk_codec *codec, struct stk_view bytes,
+                    const struct stk_codec_info *info, uint64_t memory_bytes_max,
+                    struct stoker_error *error);
 
 /* Returns which decoder handles the current image. JPEG: 1 for decode/jpeg, 1 + i for libjpeg-turbo
  * because of stoker_jpeg_reason(i). PNG: one of the constants below. 0: neither format. The value

@@ -31,6 +31,9 @@ struct stk_codec_row_shape { /* of the caller's row buffers */
     "fetch the file again; on_error=\"skip\" replaces damaged samples while training goes on"
 #define STK_CODEC_ADVICE_CONVERT "save the picture as an ordinary 8-bit JPEG, PNG or WebP"
 
+/* Fails with CORRUPT and the text of the library. */
+int stk_codec_fail_warning(const char *warning, struct stoker_error *error);
+
 int stk_codec_jpeg_probe(struct stk_view bytes, struct stk_codec_info *info_out,
                          struct stoker_error *error);
 struct stk_codec_jpeg;
@@ -47,6 +50,10 @@ bool stk_codec_jpeg_band(struct stk_codec_jpeg *jpeg, struct stk_jpeg_band *band
                          bool *more_out);
 void stk_codec_jpeg_to_rgbx(const struct stk_codec_jpeg *jpeg, const uint8_t *const samples[3],
                             uint32_t count, uint8_t *out);
+/* Call after the last row or band of a box that reaches the last row: reads up to the end of the
+ * image. */
+int stk_codec_jpeg_finish(struct stk_codec_jpeg *jpeg, struct stoker_error *error);
+bool stk_codec_jpeg_is_damaged(const struct stk_codec_jpeg *jpeg); /* a warning says so */
 void stk_codec_jpeg_end(struct stk_codec_jpeg *jpeg);
 const char *stk_codec_jpeg_warning(const struct stk_codec_jpeg *jpeg); /* "": none */
 /* Returns the bytes allocated outside the arena; trim, called between images, frees them if they
@@ -68,6 +75,7 @@ int stk_codec_png_rows(struct stk_codec_png *png, uint8_t *const *rows, uint32_t
                        struct stoker_error *error);
 void stk_codec_png_end(struct stk_codec_png *png);
 const char *stk_codec_png_warning(const struct stk_codec_png *png); /* "": none */
+bool stk_codec_png_is_damaged(const struct stk_codec_png *png);     /* a warning about the pixels */
 /* Returns whether libpng, not decode/png, decodes the current image. */
 bool stk_codec_png_is_fallback(const struct stk_codec_png *png);
 
@@ -81,6 +89,9 @@ int stk_codec_webp_begin(struct stk_codec_webp *webp, const struct stk_codec_req
                          struct stk_codec_row_shape *shape_out, struct stoker_error *error);
 int stk_codec_webp_rows(struct stk_codec_webp *webp, uint8_t *const *rows, uint32_t count,
                         struct stoker_error *error);
+/* Decodes the frames of an animation behind the first one, and drops their pixels. */
+int stk_codec_webp_check_frames(struct stk_view bytes, uint64_t memory_bytes_max,
+                                struct stoker_error *error);
 void stk_codec_webp_end(struct stk_codec_webp *webp);
 
 /* Returns the EXIF orientation 1..8 of a TIFF block, with or without "Exif\0\0" before it, 0 if it

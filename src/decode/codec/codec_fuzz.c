@@ -1,7 +1,8 @@
 /* Any bytes as a picture: probe, then a box that the first bytes choose: its rows, and of a JPEG
  * the bands of its planes, with marks that are the picture's own bytes. The first 5 bytes are not
  * part of the picture, so that box and content vary apart from each other. Reaches codec_jpeg.c,
- * jpeg_header.c, jpeg_memory.c, codec_arena.c, codec_png.c, codec_webp.c and exif.c. */
+ * jpeg_header.c, jpeg_memory.c, codec_arena.c, codec_png.c, codec_webp.c, exif.c and
+ * codec_check.c. */
 #include "base/mem.h"
 #include "decode/codec/codec.h"
 
@@ -60,7 +61,7 @@ static void decode_rows(struct stk_codec *codec, struct stk_view picture,
     uint32_t count = 1 + choice[4] % ROW_COUNT_MAX, height = box_of(info, choice).height;
     uint32_t row_pixels;
     uint8_t *space;
-    int status;
+    int status = 0;
 
     if (!begin(codec, picture, info, choice, &row_pixels)) {
         return;
@@ -74,6 +75,10 @@ static void decode_rows(struct stk_codec *codec, struct stk_view picture,
         if (status < 0) {
             break;
         }
+    }
+    if (space && status >= 0) {
+        stk_codec_finish(codec, NULL);
+        stk_codec_check_damage(codec, NULL);
     }
     stk_free(space);
     stk_codec_end(codec);
@@ -131,6 +136,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         if (info.kind == STK_CODEC_JPEG) {
             decode_bands(codec, picture, &info, data);
         }
+        stk_codec_check(codec, picture, &info, MEMORY_BYTES_MAX, NULL);
         stk_codec_trim(codec, 1u << 20);
     }
     return 0;

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <jerror.h>
 #include <setjmp.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Each scan of a progressive image visits all of its blocks, whatever few bytes it has. */
@@ -43,7 +44,9 @@ struct stk_codec_jpeg {
     struct stk_codec_row_shape shape;
     uint8_t *const *rows; /* borrowed by rows */
     uint32_t row_count;
-    char warning[JMSG_LENGTH_MAX]; /* the first; "": none */
+    char warning[JMSG_LENGTH_MAX]; /* the first about damage, or the first; "": none */
+    bool damaged;                  /* the warning is about damage */
+    bool marked;                   /* decode/jpeg got entry points */
 
     struct stk_jpeg_decoder *own; /* owned; NULL until the first image */
     struct stk_jpeg_frame frame;
@@ -63,6 +66,7 @@ static void source_skip(j_decompress_ptr cinfo, long bytes);
 static int step_create(struct stk_codec_jpeg *jpeg);
 static int step_begin(struct stk_codec_jpeg *jpeg);
 static int step_rows(struct stk_codec_jpeg *jpeg);
+static int step_finish(struct stk_codec_jpeg *jpeg);
 
 /* The one setjmp: libjpeg's errors come back here from any depth. No local changes after it. */
 static int guarded(struct stk_codec_jpeg *jpeg, int (*step)(struct stk_codec_jpeg *),
@@ -196,6 +200,8 @@ int stk_codec_jpeg_begin(struct stk_codec_jpeg *jpeg, const struct stk_codec_req
     jpeg->request.info = &jpeg->info;
     jpeg->data_ended = jpeg->moved = false;
     jpeg->warning[0] = '\0';
+    jpeg->damaged = false;
+    jpeg->marked = request->entry_points != NULL;
     status = begin_native(jpeg, &reason, error);
     jpeg->by_own = status == 0 && !reason;
     jpeg->left = reason;
@@ -277,6 +283,38 @@ void stk_codec_jpeg_to_rgbx(const struct stk_codec_jpeg *jpeg, const uint8_t *co
                             uint32_t count, uint8_t *out)
 {
     stk_jpeg_decoder_to_rgbx(jpeg->own, samples[0], samples[1], samples[2], count, out);
+}
+
+/* The last MCU is decoded. If the end marker does not follow at once, libjpeg reads the image again
+ * and says what it thinks of the end. */
+int stk_codec_jpeg_finish(struct stk_codec_jpeg *jpeg, struct stoker_error *error)
+{
+    struct stk_codec_box *box = &jpeg->request.box;
+    uint8_t *row;
+    int status;
+
+    if (!jpeg->by_own) {
+        return guarded(jpeg, step_finish, error);
+    }
+    if (jpeg->marked || stk_jpeg_decoder_ended(jpeg->own)) {
+        return 0;
+    }
+    *box = (struct stk_codec_box){0, jpeg->info.height - 1, 1, 1};
+    status = switch_to_libjpeg(jpeg, STK_JPEG_DATA, error);
+    if (status < 0) {
+        return status;
+    }
+    row = stk_codec_arena_alloc(jpeg->memory.arena, 4 * (uint64_t)jpeg->shape.row_pixels);
+    if (!row) {
+        return stk_codec_arena_fail(jpeg->memory.arena, error);
+    }
+    status = rows_library(jpeg, &row, 1, error);
+    return status < 0 ? status : guarded(jpeg, step_finish, error);
+}
+
+bool stk_codec_jpeg_is_damaged(const struct stk_codec_jpeg *jpeg)
+{
+    return jpeg->damaged;
 }
 
 const char *stk_codec_jpeg_warning(const struct stk_codec_jpeg *jpeg)
@@ -456,6 +494,19 @@ static int step_rows(struct stk_codec_jpeg *jpeg)
     return (int)done;
 }
 
+/* Reads up to the end marker. */
+static int step_finish(struct stk_codec_jpeg *jpeg)
+{
+    bool ended = jpeg->data_ended;
+
+    jpeg_finish_decompress(&jpeg->cinfo);
+    if ((ended || jpeg->data_ended) && !jpeg->damaged) {
+        jpeg->damaged = true;
+        snprintf(jpeg->warning, sizeof jpeg->warning, "the end marker is missing");
+    }
+    return 0;
+}
+
 /* ---- what libjpeg calls ------------------------------------------------------------------ */
 
 static int status_of(int code)
@@ -500,15 +551,26 @@ static void error_exit(j_common_ptr cinfo)
     longjmp(jpeg->jump, 1);
 }
 
-/* Warnings are tolerated, as in PIL. The exception is the warning that more bits were needed after
- * the end of the data or its end marker: the rest of the image would be grey. (The same warning at
- * another marker is damage from which the decoder recovers, and is tolerated.) */
+/* Warnings about damaged data. The others are about markers that have an unknown version, or about
+ * what a program cannot do. */
+static bool is_damage(int code)
+{
+    return code == JWRN_EXTRANEOUS_DATA || code == JWRN_HIT_MARKER || code == JWRN_HUFF_BAD_CODE ||
+           code == JWRN_MUST_RESYNC || code == JWRN_ARITH_BAD_CODE || code == JWRN_JPEG_EOF ||
+           code == JWRN_BOGUS_PROGRESSION;
+}
+
+/* Warnings are recorded: the caller decides about them. The exception is the warning that more bits
+ * were needed after the end of the data or its end marker: the rest of the image would be grey.
+ * (The same warning at another marker is damage from which the decoder recovers, and is tolerated.)
+ */
 static void emit_message(j_common_ptr cinfo, int level)
 {
     struct stk_codec_jpeg *jpeg = cinfo->client_data;
 
-    if (level < 0 && !jpeg->warning[0]) {
+    if (level < 0 && (!jpeg->warning[0] || (!jpeg->damaged && is_damage(cinfo->err->msg_code)))) {
         cinfo->err->format_message(cinfo, jpeg->warning);
+        jpeg->damaged = is_damage(cinfo->err->msg_code);
     }
     if (level < 0 && cinfo->err->msg_code == JWRN_HIT_MARKER &&
         (jpeg->data_ended || jpeg->cinfo.unread_marker == JPEG_EOI)) {

@@ -294,6 +294,12 @@ const char *stk_codec_png_warning(const struct stk_codec_png *png)
     return png->warning;
 }
 
+/* Warnings about other chunks say nothing about the pixels. */
+bool stk_codec_png_is_damaged(const struct stk_codec_png *png)
+{
+    return strncmp(png->warning, "IDAT", 4) == 0;
+}
+
 bool stk_codec_png_is_fallback(const struct stk_codec_png *png)
 {
     return !png->by_own;
@@ -354,9 +360,9 @@ _Noreturn static void on_error(png_structp reader, png_const_charp text)
 
 static void on_warning(png_structp reader, png_const_charp text)
 {
-    struct stk_codec_png *png = png_get_error_ptr(reader); /* tolerated, as PIL does */
+    struct stk_codec_png *png = png_get_error_ptr(reader); /* the caller decides about it */
 
-    if (!png->warning[0]) {
+    if (!png->warning[0] || (!stk_codec_png_is_damaged(png) && strncmp(text, "IDAT", 4) == 0)) {
         snprintf(png->warning, sizeof png->warning, "%s", text);
     }
 }

@@ -315,6 +315,64 @@ int stk_codec_webp_rows(struct stk_codec_webp *webp, uint8_t *const *rows, uint3
     return (int)count;
 }
 
+/* Decodes one frame into libwebp's memory. */
+static int check_frame(struct stk_view content, uint32_t i, uint64_t memory_bytes_max,
+                       struct stoker_error *error)
+{
+    struct stk_view chunks = {content.data + FRAME_HEADER_BYTES,
+                              content.bytes - FRAME_HEADER_BYTES};
+    WebPDecoderConfig config;
+    uint64_t bytes;
+    int status;
+
+    if (!WebPInitDecoderConfig(&config)) {
+        return fail_status(VP8_STATUS_INVALID_PARAM, error);
+    }
+    status = fail_status(WebPGetFeatures(chunks.data, chunks.bytes, &config.input), error);
+    if (status < 0) {
+        return status;
+    }
+    bytes = estimate((uint32_t)config.input.width, (uint32_t)config.input.height, chunks.bytes,
+                     config.input.format != 1, config.input.has_alpha);
+    if (bytes > memory_bytes_max) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "the picture takes too much memory to decode",
+                        "raise decode_bytes_max, or leave the picture out",
+                        "frame %u may take %llu bytes, allowed are %llu", i,
+                        (unsigned long long)bytes, (unsigned long long)memory_bytes_max);
+    }
+    config.output.colorspace = MODE_RGBA;
+    status = fail_status(WebPDecode(chunks.data, chunks.bytes, &config), error);
+    WebPFreeDecBuffer(&config.output);
+    return status;
+}
+
+int stk_codec_webp_check_frames(struct stk_view bytes, uint64_t memory_bytes_max,
+                                struct stoker_error *error)
+{
+    uint64_t at = 12;
+    uint32_t frames = 0;
+    int status = 0;
+
+    for (uint32_t i = 0; i < CHUNK_COUNT_MAX && at + 8 <= bytes.bytes && status == 0; i++) {
+        uint64_t length = stk_little32(bytes.data + at + 4);
+
+        if (length > bytes.bytes - at - 8) {
+            break; /* the structure was checked: these bytes are behind the RIFF chunk */
+        }
+        if (memcmp(bytes.data + at, "ANMF", 4) == 0 && frames++ > 0) {
+            struct stk_view content = {bytes.data + at + 8, length};
+
+            status = length < FRAME_HEADER_BYTES
+                         ? stk_fail(error, STOKER_ERROR_CORRUPT,
+                                    "a frame of the webp animation has no image",
+                                    STK_CODEC_ADVICE_DAMAGED, "frame %u", frames)
+                         : check_frame(content, frames, memory_bytes_max, error);
+        }
+        at += 8 + length + (length & 1);
+    }
+    return status;
+}
+
 void stk_codec_webp_end(struct stk_codec_webp *webp)
 {
     webp->pixels = NULL;

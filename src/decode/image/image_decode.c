@@ -611,6 +611,19 @@ static int produce(struct job *job, bool shown, void *slot, struct stoker_error 
     return status;
 }
 
+/* All rows were decoded: reads the end of the image too, if the box reached its last row. */
+static int check_decoded(const struct job *job, struct stoker_error *error)
+{
+    struct stk_codec *codec = job->decoder->codec;
+    int status;
+
+    if (job->plan->check == 0 || job->plan->check == STOKER_CHECK_TOLERANT) {
+        return 0;
+    }
+    status = stk_codec_finish(codec, error);
+    return status == 0 ? stk_codec_check_damage(codec, error) : status;
+}
+
 /* The image that was located, once through. */
 static int decode_visible(struct job *job, struct stk_view bytes, bool shown, void *slot,
                           struct stoker_error *error)
@@ -619,6 +632,9 @@ static int decode_visible(struct job *job, struct stk_view bytes, bool shown, vo
 
     if (status == 0) {
         status = slot ? produce(job, shown, slot, error) : produce_canvas(job, shown, error);
+        if (status == 0 && shown) {
+            status = check_decoded(job, error);
+        }
         job->decoder->by = shown ? stk_codec_decoded_by(job->decoder->codec) : 0;
         job->decoder->by += job->plane_count > 0 ? STK_IMAGE_DECODED_PLANAR : 0;
     }
@@ -642,6 +658,10 @@ static int decode(struct job *job, struct stk_view bytes, void *slot, struct sto
         job->damaged = true;
         stk_resize_planar_trim(job->decoder->planar, 0);
         status = decode_visible(job, bytes, shown, slot, error);
+    }
+    if (status == 0 && job->plan->check == STOKER_CHECK_WHOLE) {
+        status = stk_codec_check(job->decoder->codec, bytes, &job->info,
+                                 job->plan->memory_bytes_max, error);
     }
     return status;
 }
@@ -703,6 +723,9 @@ int stk_image_decode_memory_bytes(const struct stk_transform_plan *plan, struct 
         tables = stk_max(tables, plan->planar ? stk_resize_planar_memory_bytes(&resize) : 0);
     }
     memory_bytes += job.info.memory_bytes + tables;
+    if (plan->check == STOKER_CHECK_WHOLE) {
+        memory_bytes += stk_codec_check_bytes(&job.info);
+    }
     if (job.orientation != 1) {
         memory_bytes += 4 * ((uint64_t)job.info.width + ROW_MARGIN) * job.info.height;
     }

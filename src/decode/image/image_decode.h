@@ -22,6 +22,7 @@ struct stk_transform_plan_options {
     bool exif;
     bool planar;           /* JPEGs: resize before colour conversion (resize_planar.h) */
     uint32_t pixel_format; /* a mask's: enum stk_codec_pixel_format of decode/codec/codec.h */
+    uint32_t check;        /* enum stoker_image_check; 0: TOLERANT */
     uint64_t pixels_max;
     uint64_t memory_bytes_max; /* of one image's decode */
 };

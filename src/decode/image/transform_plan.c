@@ -283,6 +283,7 @@ int stk_transform_plan_open(struct stk_transform_plan **plan_out,
     plan->transform_count = count;
     plan->exif = options->exif;
     plan->planar = options->planar && !options->pixel_format;
+    plan->check = options->check;
     plan->pixels_max = options->pixels_max;
     plan->memory_bytes_max = options->memory_bytes_max;
     status = fill(plan, options, error);
@@ -304,6 +305,7 @@ int stk_transform_plan_link(struct stk_transform_plan **plan_out,
                                                  .dtype = dtype,
                                                  .pixel_format =
                                                      rgb_ids ? STK_CODEC_RGB_IDS : STK_CODEC_VALUES,
+                                                 .check = image->check,
                                                  .pixels_max = image->pixels_max,
                                                  .memory_bytes_max = image->memory_bytes_max};
 

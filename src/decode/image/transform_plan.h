@@ -17,6 +17,7 @@ struct stk_transform_plan {
     bool exif, planar;
     bool jitters;          /* there is a ColorJitter */
     uint32_t pixel_format; /* enum stk_codec_pixel_format; not 0: a mask's */
+    uint32_t check;        /* enum stoker_image_check; 0: TOLERANT */
     uint64_t pixels_max, memory_bytes_max;
 };
 

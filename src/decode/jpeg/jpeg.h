@@ -140,6 +140,10 @@ struct stk_jpeg_band {
  * on success, else the reason. */
 uint32_t stk_jpeg_decoder_band(struct stk_jpeg_decoder *decoder, struct stk_jpeg_band *band_out,
                                bool *more_out);
+/* Call after the last row or band of a box. Returns whether the decoder read all MCUs of the image
+ * and the end marker follows them at once, so that libjpeg-turbo would not warn about the end of
+ * the image. With entry points the decoder does not read all MCUs: false. */
+bool stk_jpeg_decoder_ended(const struct stk_jpeg_decoder *decoder);
 /* Converts one row of Y (cb and cr NULL) or YCbCr to RGBX; writes exactly 4 * count bytes. */
 void stk_jpeg_decoder_to_rgbx(const struct stk_jpeg_decoder *decoder, const uint8_t *y,
                               const uint8_t *cb, const uint8_t *cr, uint32_t count, uint8_t *out);

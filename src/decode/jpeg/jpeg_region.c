@@ -742,6 +742,12 @@ uint32_t stk_jpeg_decoder_band(struct stk_jpeg_decoder *decoder, struct stk_jpeg
     return reason;
 }
 
+bool stk_jpeg_decoder_ended(const struct stk_jpeg_decoder *decoder)
+{
+    return decoder->mcu_row == decoder->frame->mcu_rows && !decoder->entry_points.bytes.data &&
+           stk_jpeg_segment_is_last(&decoder->streams[0].segment);
+}
+
 void stk_jpeg_decoder_to_rgbx(const struct stk_jpeg_decoder *decoder, const uint8_t *y,
                               const uint8_t *cb, const uint8_t *cr, uint32_t count, uint8_t *out)
 {

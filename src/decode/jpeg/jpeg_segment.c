@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define MARKER_RST0 0xd0
+#define MARKER_END 0xd9
 
 /* Copies at most `room` bytes up to the first FF and may write 15 bytes more. Returns the number of
  * bytes copied. FF is rare in coded data (one byte of 256), but too frequent for two passes or a
@@ -155,22 +156,36 @@ bool stk_jpeg_segment_refill(struct stk_jpeg_segment *segment)
     return true;
 }
 
-bool stk_jpeg_segment_restart(struct stk_jpeg_segment *segment, uint32_t n)
+/* Returns the second byte of the marker behind the segment, NULL if bytes of the segment are
+ * left, or other bytes than this marker follow. */
+static const uint8_t *find_marker(const struct stk_jpeg_segment *segment, uint8_t name)
 {
     const struct stk_jpeg_bit_reader *bits = &segment->bits;
     const uint8_t *marker = segment->from;
 
     /* All bytes, and no others, must have been used: libjpeg warns about unused bytes. */
-    if (bits->at - bits->count / 8 != segment->filled) {
-        return false;
+    if (!segment->complete || bits->at - bits->count / 8 != segment->filled) {
+        return NULL;
     }
     while (segment->end - marker > 1 && marker[1] == 0xff) {
         marker++; /* fill bytes */
     }
-    if (segment->end - marker < 2 || marker[1] != MARKER_RST0 + n % 8) {
+    return segment->end - marker >= 2 && marker[1] == name ? marker + 1 : NULL;
+}
+
+bool stk_jpeg_segment_restart(struct stk_jpeg_segment *segment, uint32_t n)
+{
+    const uint8_t *marker = find_marker(segment, (uint8_t)(MARKER_RST0 + n % 8));
+
+    if (!marker) {
         return false;
     }
-    segment->from = marker + 2;
+    segment->from = marker + 1;
     begin(segment);
     return true;
+}
+
+bool stk_jpeg_segment_is_last(const struct stk_jpeg_segment *segment)
+{
+    return find_marker(segment, MARKER_END) != NULL;
 }

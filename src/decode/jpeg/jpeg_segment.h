@@ -49,6 +49,8 @@ bool stk_jpeg_segment_refill(struct stk_jpeg_segment *segment);
 /* Continues after marker RSTn. Returns false if bytes of the segment are left or another marker
  * follows. */
 bool stk_jpeg_segment_restart(struct stk_jpeg_segment *segment, uint32_t n);
+/* Returns whether all bytes of the segment were used and the end marker of the image follows. */
+bool stk_jpeg_segment_is_last(const struct stk_jpeg_segment *segment);
 /* Returns whether a bit beyond the end was used. Call it before pixels are returned. */
 bool stk_jpeg_segment_overran(const struct stk_jpeg_segment *segment);
 

@@ -18,7 +18,7 @@
 
 #include "decode/image/transform_plan.h"
 
-#define STK_HELPER_PROTOCOL 0x73746b05u
+#define STK_HELPER_PROTOCOL 0x73746b06u
 /* The only descriptors that a helper starts with. */
 #define STK_HELPER_SOCKET 3
 #define STK_HELPER_ARENA 4
@@ -44,7 +44,7 @@ struct stk_helper_decode_request {
     uint32_t protocol;
     uint32_t sequence;
     uint32_t work; /* PICTURE */
-    uint32_t transform_count, dtype, layout, exif, planar, pixel_format;
+    uint32_t transform_count, dtype, layout, exif, planar, pixel_format, check;
     uint64_t bytes, canvas_offset;
     uint64_t key;
     uint64_t granted_bytes; /* decode only if it needs no more than this */

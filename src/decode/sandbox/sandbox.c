@@ -537,6 +537,7 @@ int stk_sandbox_worker_decode(struct stk_sandbox_worker *helper, struct stk_sand
                                                 .exif = plan->exif,
                                                 .planar = plan->planar,
                                                 .pixel_format = plan->pixel_format,
+                                                .check = plan->check,
                                                 .bytes = job->bytes.bytes,
                                                 .canvas_offset = canvas_offset,
                                                 .key = job->key,

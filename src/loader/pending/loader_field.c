@@ -68,6 +68,7 @@ static int open_image(struct stk_loader_field *field, const struct stoker_field_
                                                 .layout = given->layout,
                                                 .exif = given->exif,
                                                 .planar = given->planar,
+                                                .check = options->image_check,
                                                 .pixels_max = options->pixels_max,
                                                 .memory_bytes_max = options->decode_bytes_max};
     struct stk_image_shape shape;

@@ -9,12 +9,6 @@
 #include <string.h>
 #include <zlib.h>
 
-enum { ROWS = 16 };
-
-static const char advice_damaged[] = "fetch the file again, or leave the sample out (--repair)";
-
-static int check_png(struct stk_view bytes, struct stoker_error *error);
-static int check_jpeg(struct stk_view bytes, struct stoker_error *error);
 static int decode(struct stoker_verify *verify, struct stk_codec **codec, struct stk_view bytes,
                   const struct stk_codec_info *info, struct stoker_error *error);
 
@@ -52,10 +46,8 @@ int stk_verify_picture(struct stoker_verify *verify, struct stk_codec **codec,
     int status = stk_codec_probe(bytes, verify->options.pixels_max, &info, error);
 
     *kind_out = STOKER_FINDING_PICTURE;
-    if (status == 0 && info.kind == STK_CODEC_PNG) {
-        status = check_png(bytes, error);
-    } else if (status == 0 && info.kind == STK_CODEC_JPEG) {
-        status = check_jpeg(bytes, error);
+    if (status == 0) {
+        status = stk_codec_check_structure(bytes, info.kind, error);
     }
     if (status == 0 && verify->options.deep) {
         *kind_out = STOKER_FINDING_PIXELS;
@@ -76,34 +68,6 @@ static uint32_t big32(const uint8_t *bytes)
     return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
 }
 
-/* The chunks follow each other, each with its right CRC, up to IEND (PNG specification, 5). */
-static int check_png(struct stk_view bytes, struct stoker_error *error)
-{
-    uint64_t at = 8;
-
-    while (at + 12 <= bytes.bytes) {
-        const uint8_t *chunk = bytes.data + at;
-        uint32_t length = big32(chunk);
-
-        if (length > bytes.bytes - at - 12) {
-            break;
-        }
-        if (crc32(0, chunk + 4, length + 4) != big32(chunk + 8 + length)) {
-            char name[8];
-
-            stk_wds_name_text((struct stk_view){chunk + 4, 4}, name, sizeof name);
-            return stk_fail(error, STOKER_ERROR_CORRUPT, "a chunk of the png has a wrong CRC",
-                            advice_damaged, "%s at byte %llu", name, (unsigned long long)at);
-        }
-        if (memcmp(chunk + 4, "IEND", 4) == 0) {
-            return 0;
-        }
-        at += 12 + (uint64_t)length;
-    }
-    return stk_fail(error, STOKER_ERROR_TRUNCATED, "the png ends before its last chunk",
-                    advice_damaged, "%zu bytes", bytes.bytes);
-}
-
 bool stk_verify_picture_has_checksum(struct stk_view bytes)
 {
     uint64_t at = 8;
@@ -120,70 +84,11 @@ bool stk_verify_picture_has_checksum(struct stk_view bytes)
     return false;
 }
 
-/* Segments and scans up to the end marker (ITU-T T.81, B.1): a cut picture has none. */
-static int check_jpeg(struct stk_view bytes, struct stoker_error *error)
-{
-    uint64_t at = 2;
-
-    while (at + 1 < bytes.bytes) {
-        const uint8_t *found = memchr(bytes.data + at, 0xff, bytes.bytes - 1 - at);
-        uint8_t marker;
-
-        if (!found) {
-            break;
-        }
-        at = (uint64_t)(found - bytes.data) + 1;
-        marker = *(found + 1);
-        if (marker == 0xd9) {
-            return 0;
-        }
-        if (marker == 0xff) {
-            continue; /* fill */
-        }
-        at++;
-        if (marker == 0 || marker == 1 || (marker >= 0xd0 && marker <= 0xd8)) {
-            continue; /* a byte of a scan, or a marker that stands alone */
-        }
-        if (bytes.bytes - at < 2) {
-            break;
-        }
-        at += (uint64_t)bytes.data[at] << 8 | bytes.data[at + 1];
-    }
-    return stk_fail(error, STOKER_ERROR_TRUNCATED, "the jpeg has no end marker: it was cut short",
-                    advice_damaged, "%zu bytes", bytes.bytes);
-}
-
-static int read_rows(struct stk_codec *codec, const struct stk_codec_info *info, uint8_t *space,
-                     uint32_t row_pixels, struct stoker_error *error)
-{
-    uint8_t *rows[ROWS];
-    const char *warning;
-
-    for (uint32_t i = 0; i < ROWS; i++) {
-        rows[i] = space + (size_t)i * row_pixels * 4;
-    }
-    for (uint32_t y = 0; y < info->height;) {
-        int got = stk_codec_rows(codec, rows, ROWS, error);
-        if (got < 0) {
-            return got;
-        }
-        y += (uint32_t)got;
-    }
-    warning = stk_codec_warning(codec);
-    return !warning ? 0
-                    : stk_fail(error, STOKER_ERROR_CORRUPT, "the image decodes with a warning",
-                               advice_damaged, "%s", warning);
-}
-
 static int decode(struct stoker_verify *verify, struct stk_codec **codec, struct stk_view bytes,
                   const struct stk_codec_info *info, struct stoker_error *error)
 {
     struct stoker_engine *engine = verify->engine;
-    struct stk_codec_box box = {0, 0, info->width, info->height};
-    /* Rows are at most the picture's width. */
-    uint64_t reserved = info->memory_bytes + (uint64_t)info->width * 4 * ROWS;
-    uint32_t row_pixels, skip;
-    uint8_t *space;
+    uint64_t reserved = info->memory_bytes + stk_codec_check_bytes(info);
     int status = *codec ? 0 : stk_codec_open(codec, error);
 
     if (status == 0 && info->memory_bytes <= verify->options.decode_bytes_max) {
@@ -193,16 +98,7 @@ static int decode(struct stoker_verify *verify, struct stk_codec **codec, struct
         reserved = 0;
     }
     if (status == 0) {
-        status = stk_codec_begin(*codec, bytes, info, &box, verify->options.decode_bytes_max,
-                                 &row_pixels, &skip, error);
-    }
-    if (status == 0) {
-        space = stk_alloc((size_t)row_pixels * ROWS, 4);
-        status = space ? read_rows(*codec, info, space, row_pixels, error)
-                       : stk_fail(error, -ENOMEM, "cannot decode an image", "free memory",
-                                  "%u pixels a row", row_pixels);
-        stk_free(space);
-        stk_codec_end(*codec);
+        status = stk_codec_check(*codec, bytes, info, verify->options.decode_bytes_max, error);
     }
     if (*codec) {
         stk_codec_trim(*codec, 1u << 20);
