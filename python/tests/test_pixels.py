@@ -375,3 +375,14 @@ def test_layout(tmp_path, engine, torch, dtype):
     )
     assert flat.shape == (3, 3, 18, 22) and deep.shape == (3, 18, 22, 3)
     assert torch.equal(flat, deep.permute(0, 3, 1, 2))
+
+
+def test_16_bit_grey_is_scaled(tmp_path):
+    """PIL clips mode I;16; torchvision's to_dtype(scale=True) and 16-bit colours are scaled."""
+    values = (np.arange(64 * 64).reshape(64, 64) * 16).astype(np.uint16)
+    make.write(tmp_path / "c" / "1.png", make.encoded(Image.fromarray(values), "PNG"))
+    with stoker.Loader(
+        tmp_path, 1, image=[stoker.Resize((64, 64))], dtype="uint8", output="numpy", tail="keep"
+    ) as loader:
+        images, _ = next(iter(loader))
+    assert (images[0] == (values >> 8).astype(np.uint8)).all()

@@ -312,15 +312,11 @@ int stk_codec_finish(struct stk_codec *codec, struct stoker_error *error)
     return status;
 }
 
-int stk_codec_check_damage(const struct stk_codec *codec, struct stoker_error *error)
+bool stk_codec_is_damaged(const struct stk_codec *codec)
 {
-    const char *warning = stk_codec_warning(codec);
-
-    bool damaged =
-        warning && (codec->last_kind == STK_CODEC_JPEG ? stk_codec_jpeg_is_damaged(codec->jpeg)
-                                                       : stk_codec_png_is_damaged(codec->png));
-
-    return damaged ? stk_codec_fail_warning(warning, error) : 0;
+    return stk_codec_warning(codec) &&
+           (codec->last_kind == STK_CODEC_JPEG ? stk_codec_jpeg_is_damaged(codec->jpeg)
+                                               : stk_codec_png_is_damaged(codec->png));
 }
 
 const char *stk_codec_warning(const struct stk_codec *codec)

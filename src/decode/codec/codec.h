@@ -4,10 +4,10 @@
  *
  * JPEG: decode/jpeg, and libjpeg-turbo for images that decode/jpeg does not handle. Both give the
  * samples of libjpeg-turbo's full decode. PNG: decode/png, and libpng for the rest. WebP: libwebp
- * with cropping. Grey, palette, alpha, CMYK and 16-bit images become RGB as PIL's convert("RGB")
- * does it. A row has 4 bytes per pixel: R, G, B and one unused byte.
- * Owner: a worker, which has one codec for its life. Threads: one. Memory: bounded by
- * memory_bytes_max of begin. Bound: limits. */
+ * with cropping. Grey, palette, alpha and CMYK images become RGB as PIL's convert("RGB") does it;
+ * 16-bit samples are scaled to 8 bits, also plain grey, which PIL clips. A row has 4 bytes per
+ * pixel: R, G, B and one unused byte. Owner: a worker, which has one codec for its life. Threads:
+ * one. Memory: bounded by memory_bytes_max of begin. Bound: limits. */
 #ifndef DECODE_CODEC_CODEC_H
 #define DECODE_CODEC_CODEC_H
 
@@ -84,6 +84,8 @@ int stk_codec_finish(struct stk_codec *codec, struct stoker_error *error);
  * warning about damage comes before others. PIL tolerates what libraries warn about. Returns NULL
  * if there is none. The text is valid until the next begin. libwebp has no warnings. */
 const char *stk_codec_warning(const struct stk_codec *codec);
+/* Returns whether the warning is about damaged data of the image. */
+bool stk_codec_is_damaged(const struct stk_codec *codec);
 /* Returns CORRUPT if a warning about the current image says that its data is damaged, else 0. A
  * warning about an unknown version of a marker is no damage. */
 int stk_codec_check_damage(const struct stk_codec *codec, struct stoker_error *error);

@@ -31,9 +31,6 @@ struct stk_codec_row_shape { /* of the caller's row buffers */
     "fetch the file again; on_error=\"skip\" replaces damaged samples while training goes on"
 #define STK_CODEC_ADVICE_CONVERT "save the picture as an ordinary 8-bit JPEG, PNG or WebP"
 
-/* Fails with CORRUPT and the text of the library. */
-int stk_codec_fail_warning(const char *warning, struct stoker_error *error);
-
 int stk_codec_jpeg_probe(struct stk_view bytes, struct stk_codec_info *info_out,
                          struct stoker_error *error);
 struct stk_codec_jpeg;

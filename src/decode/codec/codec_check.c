@@ -11,10 +11,15 @@
 /* A row of the check: the width of the image, and what libjpeg adds to a row. */
 #define ROW_MARGIN 64u
 
-int stk_codec_fail_warning(const char *warning, struct stoker_error *error)
+static int fail_warning(const char *warning, struct stoker_error *error)
 {
     return stk_fail(error, STOKER_ERROR_CORRUPT, "the image's data is damaged",
                     STK_CODEC_ADVICE_DAMAGED, "the decoder warns: %s", warning);
+}
+
+int stk_codec_check_damage(const struct stk_codec *codec, struct stoker_error *error)
+{
+    return stk_codec_is_damaged(codec) ? fail_warning(stk_codec_warning(codec), error) : 0;
 }
 
 uint64_t stk_codec_check_bytes(const struct stk_codec_info *info)
@@ -158,7 +163,7 @@ int stk_codec_check(struct stk_codec *codec, struct stk_view bytes,
     status = read_last_row(codec, row_pixels, error);
     warning = stk_codec_warning(codec);
     if (status == 0 && warning) {
-        status = stk_codec_fail_warning(warning, error);
+        status = fail_warning(warning, error);
     }
     stk_codec_end(codec);
     if (status == 0 && info->kind == STK_CODEC_WEBP) {

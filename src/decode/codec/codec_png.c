@@ -564,8 +564,8 @@ static void convert_8(const struct stk_codec_png *png, const uint8_t *from, uint
     }
 }
 
-/* 16 bits, big-endian. PIL uses the high byte, except for plain grey (mode I;16), where it clips
- * values above 255. */
+/* 16 bits, big-endian: the high byte is the value scaled to 8 bits. PIL clips plain grey (mode
+ * I;16) instead; torchvision scales it, and both scale colours. */
 static void convert_16(const struct stk_codec_png *png, const uint8_t *from, uint8_t *to)
 {
     uint32_t step = 2 * channels((uint8_t)png->color);
@@ -575,12 +575,7 @@ static void convert_16(const struct stk_codec_png *png, const uint8_t *from, uin
         if (png->color & PNG_COLOR_MASK_COLOR) {
             put(to, from[0], from[2], from[4]);
         } else {
-            uint8_t grey = from[0];
-
-            if (png->color == PNG_COLOR_TYPE_GRAY) {
-                grey = from[0] ? 255 : from[1];
-            }
-            put(to, grey, grey, grey);
+            put(to, from[0], from[0], from[0]);
         }
     }
 }

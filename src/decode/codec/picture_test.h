@@ -212,13 +212,11 @@ static inline void png_append(png_structp writer, png_bytep data, size_t bytes)
     picture->bytes += bytes;
 }
 
-/* What PIL makes of a sample that is alone: the high byte, or bits spread over a byte. */
+/* One sample scaled to 8 bits: the high byte, or bits spread over a byte. */
 static inline uint8_t to_byte(const struct png_row *row, uint32_t sample)
 {
     if (row->depth == 16) {
-        bool clip = row->color == PNG_COLOR_TYPE_GRAY; /* mode I;16 */
-
-        return (uint8_t)(clip ? (sample > 255 ? 255 : sample) : sample >> 8);
+        return (uint8_t)(sample >> 8);
     }
     return (uint8_t)(sample * 255 / ((1u << row->depth) - 1));
 }
