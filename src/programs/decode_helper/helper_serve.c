@@ -75,8 +75,7 @@ static bool same_plan(const struct stk_helper_decode_request *a,
     return a->transform_count == b->transform_count && a->dtype == b->dtype &&
            a->layout == b->layout && a->exif == b->exif && a->planar == b->planar &&
            a->pixel_format == b->pixel_format && a->check == b->check &&
-           a->pixels_max == b->pixels_max &&
-           a->memory_bytes_max == b->memory_bytes_max &&
+           a->pixels_max == b->pixels_max && a->memory_bytes_max == b->memory_bytes_max &&
            memcmp(a->transforms, b->transforms, a->transform_count * sizeof *a->transforms) == 0;
 }
 
