@@ -1,7 +1,6 @@
-/* Goal: errors carry what, where and advice; memory fails when a test says so; threads of
- * ours get no signal.
- * Method: rows of errors, and fail-nth on the allocator.
- * Covers thread.c. */
+/* Goal: errors have what, where and advice; allocations fail when a test requests it; threads of
+ * the library receive no signals.
+ * Method: rows of errors; every allocation fails once. Covers thread.c. */
 #include "base/mem.h"
 #include "base/thread.h"
 #include "test/t.h"

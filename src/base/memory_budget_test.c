@@ -1,5 +1,6 @@
-/* Goal: a budget is never passed, and a library's blocks are all given back to it.
- * Method: sums around the limit; blocks beyond what is granted, and fail-nth on the allocator. */
+/* Goal: a budget is never exceeded, and the blocks of a third-party library are all released to it.
+ * Method: sizes around the limit; blocks larger than the rest of the budget; every allocation fails
+ * once. */
 #include "base/memory_budget.h"
 
 #include "base/mem.h"

@@ -1,5 +1,5 @@
-/* Goal: pages are aligned, zeroed and counted, and of the size that cost less lately.
- * Method: sizes around a huge page, failed calls, and runs of made-up costs. */
+/* Goal: pages are aligned, zeroed and counted, and have the page size that was cheaper lately.
+ * Method: sizes around a huge page, failed calls, and sequences of invented costs. */
 #include "base/memory_pages.h"
 
 #include "base/mem.h"

@@ -1,4 +1,4 @@
-/* Goal: structs of an older and of a newer program both work; nothing of a struct is ignored.
+/* Goal: structs of older and newer programs both work; no field of a struct is ignored.
  * Method: rows of sizes and of the bytes behind the struct that the library knows, read as options
  * and written as output. */
 #include "base/options.h"

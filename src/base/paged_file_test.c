@@ -1,7 +1,7 @@
-/* Goal: what is written is read back; damage of any byte is found, in the page that has it and no
- * other; places outside of the data are refused.
- * Method: files of sizes around pages and buffers, made by the writer and compared with the format
- * byte by byte; each kind of damage; failing memory and a failing sink. */
+/* Goal: written data is read back; damage of any byte is found in its page and in no other page;
+ * offsets outside the data are refused.
+ * Method: files of sizes around pages and buffers, written by the writer and compared with the
+ * format byte by byte; each kind of damage; failing allocations and a failing sink. */
 #include "base/paged_file.h"
 
 #include "base/mem.h"

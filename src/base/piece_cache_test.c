@@ -1,8 +1,8 @@
-/* Goal: pieces are filled once whatever the threads, evicted in the order of their last use, never
- * while they are pinned, and only if asked for while they are wanted; the bound and the budget hold
- * and nothing stays reserved after a failure.
- * Method: a table of steps on a small cache, compared with the pieces that must be left; failures
- * of fill and of allocations; threads that read random pieces of a cache that is too small. */
+/* Goal: each piece is filled once by any number of threads. Pieces are evicted in the order of
+ * their last use, never while they are pinned, and wanted pieces only on request. The bound and the
+ * budget hold, and nothing stays reserved after a failure.
+ * Method: a table of steps on a small cache, compared with the pieces that must remain; failures of
+ * fill and of allocations; threads that read random pieces of a cache that is too small. */
 #include "base/mem.h"
 #include "base/piece_cache.h"
 #include "base/random.h"

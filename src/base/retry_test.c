@@ -1,5 +1,5 @@
-/* Goal: a failure is damage, may pass, or is neither; waits double up to their limit; an error says
- * how often the call was tried again.
+/* Goal: a failure is classified as damage, transient or other; waits double up to their limit; an
+ * error states how often the call was repeated.
  * Method: rows with known answers. */
 #include "base/retry.h"
 

@@ -1,5 +1,5 @@
-/* Fuzz of xml.c: any document, secret or not; depths follow each other, texts end within their
- * bound, nothing is called after a stop; what is escaped is read back. */
+/* Fuzz target of xml.c: any document, secret or not. Depths follow each other, texts stay within
+ * their bound, no callback runs after a stop; escaped text is parsed to the original. */
 #include "base/xml.h"
 
 #include <string.h>

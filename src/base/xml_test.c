@@ -1,6 +1,6 @@
-/* Goal: elements, texts and their bounds are reported as the document has them; a document that is
- * not well-formed, too deep or declares a document type is refused, after what came before that;
- * no memory of a secret document is freed without being wiped.
+/* Goal: the parser reports the elements and texts of a document, within bounds. A document that is
+ * not well-formed, is too deep or declares a document type is refused, after the events before that
+ * place. Memory of a secret document is wiped before it is freed.
  * Method: rows of documents and of the events that they cause. */
 #include "base/xml.h"
 

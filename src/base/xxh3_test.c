@@ -1,5 +1,5 @@
-/* Goal: checksums are XXH3-64, of all at once and of pieces.
- * Method: the known answer of no bytes, and pieces compared with the whole. */
+/* Goal: checksums are XXH3-64, for all bytes at once and for pieces.
+ * Method: the known answer for no bytes; pieces compared with one call. */
 #include "base/xxh3.h"
 
 #include "test/t.h"

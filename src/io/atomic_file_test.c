@@ -1,4 +1,4 @@
-/* Goal: the name always has a complete file, whatever fails and wherever the power is cut.
+/* Goal: the name always has a complete file, whichever call fails and whenever the power is cut.
  * Method: a simulated file system; each call and each allocation fails in turn, and the process is
  * killed and the power cut before each call. */
 #include "io/atomic_file.h"

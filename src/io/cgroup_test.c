@@ -1,5 +1,6 @@
-/* Goal: cores and memory are what the tightest control group on the way up grants.
- * Method: trees of fake /proc and cgroup files, one a row, as seen in containers and on hosts. */
+/* Goal: cores and memory are the limits of the tightest control group among the process's own group
+ * and its parents.
+ * Method: rows, each a tree of fake /proc and cgroup files as in containers and on hosts. */
 #include "io/cgroup.h"
 
 #include "io/io.h"

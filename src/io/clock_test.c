@@ -1,5 +1,6 @@
-/* Goal: the monotonic clock does not go back, and the wall clock is that of the machine.
- * Method: two readings each, compared with the C library's. Covers clock.c. */
+/* Goal: the monotonic clock does not go back, and the wall clock equals the machine's. Covers
+ * clock.c.
+ * Method: two readings of each, compared with the C library's. */
 #include "io/clock.h"
 
 #include "test/t.h"

@@ -1,5 +1,5 @@
-/* Goal: small files are saved whole, for their owner alone, and read back.
- * Method: a folder in /tmp with a link in the way, and places where no file can be. */
+/* Goal: small files are saved atomically, are readable by their owner only, and are read back.
+ * Method: a folder in /tmp with a link at the name, and paths where no file can be. */
 #include "io/small_file.h"
 
 #include "test/t.h"

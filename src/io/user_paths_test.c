@@ -1,4 +1,5 @@
-/* Goal: paths begin at the root, URLs stay, and the cache folder is what the environment says.
+/* Goal: paths become absolute, URLs stay as they are, and the cache folder follows from the
+ * environment.
  * Method: rows of paths and of variables. */
 #include "io/user_paths.h"
 

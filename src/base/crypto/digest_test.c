@@ -1,5 +1,5 @@
-/* Goal: digests are SHA-256, and their text is read back.
- * Method: rows with known answers (FIPS 180-4 examples), and of texts that are no digits. */
+/* Goal: digests equal SHA-256, and their hexadecimal text is parsed.
+ * Method: rows with known answers (FIPS 180-4 examples) and rows of texts that are not digits. */
 #include "base/crypto/digest.h"
 
 #include "test/t.h"

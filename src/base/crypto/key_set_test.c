@@ -1,5 +1,5 @@
-/* Goal: a set of keys knows what it was given, also after memory has failed.
- * Method: keys enough for several growths, each added twice, and fail-nth on the allocator. */
+/* Goal: a set of keys finds every key that was added, also after an allocation failed.
+ * Method: enough keys for several growths, each added twice; every allocation fails once. */
 #include "base/crypto/key_set.h"
 
 #include "base/mem.h"

@@ -1,5 +1,5 @@
-/* Goal: blocks of hidden memory are zero, apart from each other, and where no core dump looks;
- * what is freed or left is wiped.
+/* Goal: blocks of secret memory are zeroed, do not overlap, and are excluded from core dumps; freed
+ * and unused bytes are wiped.
  * Method: the flags of their pages in smaps; blocks of all sizes with a pattern, moved and freed in
  * another order. */
 #include "base/crypto/secret_memory.h"

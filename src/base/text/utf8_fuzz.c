@@ -1,5 +1,5 @@
-/* Fuzz of utf8.c: any bytes. Another decoder, which builds the code points, agrees on what is good
- * and on the first bad byte; and no byte behind the text is read. */
+/* Fuzz target of utf8.c: any bytes. A second decoder, which computes the code points, must find the
+ * same first bad byte; no byte behind the text is read. */
 #include "base/text/utf8.h"
 
 #include "base/mem.h"

@@ -1,5 +1,5 @@
-/* Goal: UTF-8 is accepted, all else is refused at its first bad byte.
- * Method: rows; and every code point, encoded, alone and behind text, whole and cut. */
+/* Goal: UTF-8 is accepted; other bytes are refused at the first bad byte.
+ * Method: rows; every code point, encoded, alone and behind text, complete and truncated. */
 #include "base/text/utf8.h"
 #include "test/t.h"
 

@@ -1,5 +1,5 @@
-/* Fuzz of mountinfo.c, read_size.c and stripe_layout.c: any bytes; rows lie within the text, and
- * what is told of requests and layouts is bounded. */
+/* Fuzz target of mountinfo.c, read_size.c and stripe_layout.c: any bytes. Rows lie within the text;
+ * read sizes and stripe layouts are within their bounds. */
 #include "io/filesystem/mountinfo.h"
 #include "io/filesystem/read_size.h"
 #include "io/filesystem/stripe_layout.h"

@@ -1,6 +1,7 @@
-/* Goal: how large reads of each mount are and over which gaps they join, as its row and st_blksize
- * tell; nothing hostile in them passes the bounds. read_size.c.
- * Method: a table of rows, found by their devices in a fake /proc; spans, joined by hand. */
+/* Goal: the read size and the gap that reads may span follow from the mount's row and st_blksize;
+ * hostile values stay within the bounds. Covers read_size.c.
+ * Method: a table of rows, found by their devices in a fake /proc; expected spans, joined by hand.
+ */
 #include "io/filesystem/read_size.h"
 
 #include "io/filesystem/filesystem.h"

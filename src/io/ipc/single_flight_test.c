@@ -1,6 +1,6 @@
-/* Goal: one of many processes works, the others have its result; kill -9 at any time passes the
- * turn on; a result is never older than the wish for it.
- * Method: children of fork that begin together, and what they did counted in shared memory. */
+/* Goal: one of many processes works and the others use its result; after kill -9 at any time
+ * another process becomes the leader; a result is never older than the request for it.
+ * Method: forked children that start together and count their work in shared memory. */
 #include "io/ipc/single_flight.h"
 
 #include "test/t.h"

@@ -1,9 +1,9 @@
-/* Goal: both real backends read the same bytes as pread, whatever the alignment, depth and kind
- * of file; the backend is chosen by what works, with the reason; paths give typed errors.
+/* Goal: both backends read the same bytes as pread for any alignment, depth and kind of file. The
+ * backend is chosen by what the kernel permits, and reports the reason. Bad paths give typed
+ * errors.
  * Method: rows run over every (backend, direct) pair on files of known bytes; a child process
- * forbids io_uring by a seccomp filter. Covers posix.c, posix_file.c, read_part.c,
- * uring_queue.c, thread_queue.c, local_path.c; hang_test.c covers calls that hang. usage:
- * posix_test [seed] */
+ * forbids io_uring by a seccomp filter. Covers posix.c, posix_file.c, read_part.c, uring_queue.c,
+ * thread_queue.c, local_path.c; hang_test.c covers calls that hang. usage: posix_test [seed] */
 #include "io/io.h"
 
 #include "base/mem.h"

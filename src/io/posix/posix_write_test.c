@@ -1,8 +1,8 @@
-/* Goal: what only a real machine has is met when writing: a full, read-only or other file system,
- * rights, limits, pipes, kernels without a call; each error names the path and a next step.
- * Method: small mounts of tmpfs (as root), and children in which a seccomp filter answers for
- * single system calls. What machine and simulated world have in common is in sim_write_test.c.
- * Covers write.c. */
+/* Goal: writing handles what only a real machine has: full, read-only and different file systems,
+ * permissions, limits, pipes, kernels without a call. Each error names the path and the next step.
+ * Method: small tmpfs mounts (as root), and children in which a seccomp filter answers single
+ * system calls. sim_write_test.c tests what the machine and the simulated file system have in
+ * common. Covers write.c. */
 #include "io/write.h"
 
 #include "base/mem.h"

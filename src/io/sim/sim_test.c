@@ -1,6 +1,6 @@
-/* Goal: the simulated world is a file system with faults that a seed repeats, and a clock that
- * only waiting moves.
- * Method: each fault is set up in turn and met by every kind of read; two worlds of one seed are
+/* Goal: the simulated file system has faults that a seed repeats, and a clock that advances only
+ * during waits.
+ * Method: each fault is set and hit by every kind of read; two file systems of one seed are
  * compared, and two of different seeds. */
 #include "io/sim/sim.h"
 

@@ -1,8 +1,8 @@
-/* Goal: the simulated world writes as the real machine does, so that what is tested in it holds;
- * and its faults and power cuts are as its header says.
- * Method: one table of rows runs on a folder in /tmp and in a world, each row on a fresh tree; the
- * answers and the trees are compared. Then faults, power cuts after each step of a commit, and a
- * failure of every call and allocation. Covers io/write.c, sim_write.c, sim_tree.c. */
+/* Goal: the simulated file system writes as the real machine does, so that tests on it are valid;
+ * its faults and power cuts behave as its header says.
+ * Method: one table of rows runs on a folder in /tmp and on a simulated file system, each row on a
+ * fresh tree; results and trees are compared. Then faults, power cuts after each step of a commit,
+ * and a failure of every call and allocation. Covers io/write.c, sim_write.c, sim_tree.c. */
 #include "io/sim/sim.h"
 #include "io/write.h"
 

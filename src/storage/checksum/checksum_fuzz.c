@@ -1,5 +1,5 @@
-/* Fuzz of checksum.c: any headers of any dialect; what is taken of them has the length of its kind,
- * and its text is read back as it was. */
+/* Fuzz target of checksum.c: any headers of any provider. An accepted checksum has the length of
+ * its kind, and its text is parsed to the same value. */
 #include "storage/checksum/checksum.h"
 
 #include <stdlib.h>

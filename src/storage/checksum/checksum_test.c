@@ -1,6 +1,7 @@
-/* Goal: of what servers tell of bytes the right is taken, the best first, and nothing that is
- * malformed or of other bytes; ranges in any order make the sum of the whole, and a wrong one is
- * found out. Method: rows of headers; random cuts of random bytes. Covers range_coverage.c. */
+/* Goal: of the checksums that a server reports, the best valid one is used, and none that is
+ * malformed or belongs to other bytes; checksums of ranges in any order combine to that of the
+ * object, and a wrong one is detected.
+ * Method: rows of headers; random splits of random bytes. Covers range_coverage.c. */
 #include "storage/checksum/checksum.h"
 
 #include "base/crc.h"

@@ -1,8 +1,8 @@
-/* Goal: bytes that are as the server's sum of the whole are proven, those that are not are wrong,
- * whatever the object's parts are and however the bytes come; a server that lies about its parts
- * is unknown or wrong, never the end of the process, and never makes damage proven. Method: sums
- * made of the parts one by one, tables of parts and of lies, random cuts, random lies by seed.
- * Covers composite_checksum.c. */
+/* Goal: bytes that match the server's checksum of the complete object are verified and others fail,
+ * for any parts of the object and any order of arrival. A server that lies about its parts yields
+ * "unknown" or "wrong", never a crash, and never verifies damaged bytes.
+ * Method: checksums computed part by part, tables of parts and of lies, random splits, random lies
+ * by seed. Covers composite_checksum.c. */
 #include "storage/checksum/composite_checksum.h"
 
 #include "base/random.h"

@@ -1,7 +1,7 @@
-/* Goal: configuration files mean what botocore makes of them, or are refused; answers of services
- * give the fields that are asked for, or nothing; no error cites what may be a secret.
- * Method: rows for ini.c, auth_response.c, aws_profile.c, sso_cache.c and s3_settings.c;
- * allocations that fail. credentials_test.c and src/storage/object/settings_test.c ask botocore. */
+/* Goal: configuration files have the same meaning as in botocore, or are refused; responses of
+ * services give the requested fields, or nothing; no error cites what may be a secret.
+ * Method: rows for ini.c, auth_response.c, aws_profile.c, sso_cache.c and s3_settings.c; failing
+ * allocations. credentials_test.c and src/storage/object/settings_test.c compare with botocore. */
 #include "storage/config/aws_profile.h"
 
 #include "base/mem.h"

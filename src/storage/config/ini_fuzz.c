@@ -1,5 +1,5 @@
-/* Fuzz of ini.c: any text; what is taken has names and values that can be found again. And of
- * s3_settings.c: as the configuration file of the profile "default". */
+/* Fuzz target of ini.c: any text. Accepted names and values can be looked up. Also of
+ * s3_settings.c, with the text as the configuration file of the profile "default". */
 #include "storage/config/s3_settings.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Fuzz of sse_keys.c: any text; what is taken is a key of 32 bytes that its prefix finds, and an
- * error tells of no byte of the line. */
+/* Fuzz target of sse_keys.c: any text. An accepted key has 32 bytes and is found by its prefix; an
+ * error contains no byte of the line. */
 #include "storage/config/sse_keys.h"
 
 #include <string.h>

@@ -1,5 +1,6 @@
-/* Goal: each text gives the keys that it means or an error that shows none of them; each object
- * the key of the longest prefix. Method: rows; sums from `openssl dgst -md5 -binary | base64`. */
+/* Goal: each text gives its keys, or an error that shows none of them; an object gets the key of
+ * the longest matching prefix.
+ * Method: rows; checksums from `openssl dgst -md5 -binary | base64`. */
 #include "storage/config/sse_keys.h"
 #include "test/t.h"
 

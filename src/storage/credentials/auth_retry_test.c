@@ -1,9 +1,9 @@
-/* Goal: a service that is in trouble for a moment is asked again, a few times and no more, and its
- * silence is never taken for "nobody": not at first, and not when somebody was known. What it does
- * say is final. Method: a server of this test that reads from a script what it is asked next and
- * what it answers to it: a status, or nothing, by closing; a wall clock that stands where it is
- * set. Covers auth_request.c, aws_chain.c, google_chain.c, azure_chain.c, aws_sts.c and
- * credentials.c. */
+/* Goal: a request to a service with a temporary failure is repeated a limited number of times. A
+ * missing response never means "anonymous", neither at first nor after credentials were found. A
+ * definite answer is final.
+ * Method: a server of this test that reads the expected requests and the responses (a status, or a
+ * closed connection) from a script; a wall clock that the test sets. Covers auth_request.c,
+ * aws_chain.c, google_chain.c, azure_chain.c, aws_sts.c and credentials.c. */
 #include "storage/credentials/credentials.h"
 
 #include "base/mem.h"

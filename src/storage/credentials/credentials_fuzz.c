@@ -1,6 +1,6 @@
-/* Fuzz of what credentials are read from, without a network: the first byte picks the place, the
- * rest is the file, the variable or the command line that is there. What is found is whole and of
- * one line; what is not says so. */
+/* Fuzz target of the sources of credentials, without a network: the first byte selects the source,
+ * the rest is the file, the variable or the command line. Credentials that are found are complete
+ * and have one line; otherwise there is an error. */
 #include "storage/credentials/credentials.h"
 
 #include "base/mem.h"

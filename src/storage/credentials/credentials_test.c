@@ -1,11 +1,12 @@
-/* Goal: where credentials are found, and which, is what botocore finds; they are refreshed ahead,
- * by one of many who ask; a failure is told and not asked for too often; no secret is in any text.
- * Method: rows of variables; creds_oracle.py, which asks botocore over files, variables and
- * services of its own (auth_request.c, aws_sts.c and aws_chain.c ask the same services);
- * token_services.py, which plays Google's and Azure's (google_chain.c, azure_chain.c,
- * storage/sign/jwt.c) and has google-auth ask too; clocks that stand still; threads over a
- * credential_process (credential_process.c) that counts how often it runs; files of a token
- * (huggingface_chain.c); a look at all memory that a core dump would have. */
+/* Goal: the source and the value of the credentials are those that botocore finds. They are
+ * refreshed ahead of their end by one of many threads. A failure is reported and not repeated too
+ * often. No text contains a secret.
+ * Method: rows of variables; creds_oracle.py, which runs botocore on files, variables and services
+ * of its own (auth_request.c, aws_sts.c and aws_chain.c use the same services); token_services.py,
+ * which plays Google's and Azure's services (google_chain.c, azure_chain.c, storage/sign/jwt.c) and
+ * runs google-auth too; clocks that stand still; threads over a credential_process
+ * (credential_process.c) that counts its runs; token files (huggingface_chain.c); a search of all
+ * memory that a core dump would contain. */
 #include "storage/credentials/credentials.h"
 
 #include "base/mem.h"

@@ -1,7 +1,8 @@
-/* Goal: of many who want credentials one asks for them: ahead, and then nobody waits for it while
- * the old ones live; when those have ended all wait for that one. Method: a container's endpoint of
- * this test, which counts what it is asked and holds its answers back; clocks that stand still, so
- * that no deadline has a part in it; threads, which are seen to sleep. Covers credentials.c. */
+/* Goal: one of many threads requests new credentials ahead of the end of the old ones, and the
+ * others do not wait while these are valid; after their end all wait for that request.
+ * Method: a container endpoint of this test, which counts requests and delays responses; clocks
+ * that stand still, so that no deadline plays a part; threads, which the test observes sleeping.
+ * Covers credentials.c. */
 #include "storage/credentials/credentials.h"
 
 #include "base/mem.h"

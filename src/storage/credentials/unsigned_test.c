@@ -1,5 +1,5 @@
-/* Goal: the variables that ask for unsigned requests, in credentials.c, are each of one service.
- * Method: each of them set, to yes and to no, and every service asked. */
+/* Goal: each variable that requests unsigned access, in credentials.c, applies to one service only.
+ * Method: each variable set to yes and to no, for every service. */
 #include "storage/credentials/credentials.h"
 
 #include "test/t.h"

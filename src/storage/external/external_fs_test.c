@@ -1,6 +1,6 @@
-/* Goal: an errand is answered once or given up; what is given up is neither waited for nor written
- * to; files read as they are, by many reads in flight.
- * Method: threads that answer out of a file in memory, one of which stays away. */
+/* Goal: a request is answered once or cancelled; a cancelled request is neither waited for nor
+ * written to; files read correctly with many reads in flight.
+ * Method: threads that answer from a file in memory; one of them does not answer. */
 #include "storage/external/external_fs.h"
 
 #include "base/mem.h"

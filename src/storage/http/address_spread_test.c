@@ -1,7 +1,7 @@
-/* Goal: connections to a name that has several addresses go to several of them (reactor.c,
- * resolver.c), and the name is asked for once. Method: a resolver of this test, which tells eight
- * addresses of this machine for one name; a server on all of them, which answers when all
- * connections are there. */
+/* Goal: connections to a name with several addresses use several of them (reactor.c, resolver.c),
+ * and the name is resolved once.
+ * Method: a resolver of this test, which returns eight addresses of this machine for one name; a
+ * server on all of them, which responds when all connections are established. */
 #include "storage/http/http.h"
 
 #include "test/t.h"

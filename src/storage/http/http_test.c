@@ -1,6 +1,7 @@
-/* Goal: whatever a server does, a request ends with the right bytes or the right failure within its
- * deadlines; secrets reach no other host and no error; connections are kept and bounded. Method:
- * rows of requests to a server of this test, whose paths name what it does. */
+/* Goal: whatever a server does, a request ends with the right bytes or the right error within its
+ * deadlines; secrets reach no other host and no error; connections are reused and bounded.
+ * Method: rows of requests to a server of this test; the path of a request selects the server's
+ * behaviour. */
 #include "storage/http/http.h"
 
 #include "base/mem.h"

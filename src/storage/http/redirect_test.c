@@ -1,9 +1,9 @@
-/* Goal: a redirect to a name does not lead to what only this machine may ask: neither to a
- * link-local address, where the metadata services are, nor from elsewhere to this machine; what the
- * name stands for is known when it is connected to (before_sending of transfer.c). Method: a
- * network of this test: its resolver tells addresses for names, its connect brings all of them to
- * one server on loopback, which redirects, and notes down who was asked for; its getpeername tells
- * the address that was asked for, as a router that translates addresses does. */
+/* Goal: a redirect to a name cannot reach addresses that only this machine may use: neither a
+ * link-local address, where the metadata services are, nor, from a remote host, this machine. The
+ * address is checked when the connection is made (before_sending of transfer.c).
+ * Method: a network of this test: its resolver returns addresses for names; its connect leads all
+ * of them to one server on loopback, which redirects and records the requested hosts; its
+ * getpeername returns the requested address, as a router that translates addresses does. */
 #include "storage/http/http.h"
 
 #include "base/mem.h"

@@ -1,6 +1,7 @@
-/* Goal: names that have no address, whose resolver hangs, whose addresses went elsewhere, and more
- * of them than are kept (resolver.c). Method: a resolver of this test before the C library's, and a
- * server on this machine that answers each connection once. */
+/* Goal: resolver.c handles names without an address, a resolver that hangs, addresses that changed,
+ * and more names than the cache holds.
+ * Method: a resolver of this test in front of the C library's, and a server on this machine that
+ * answers each connection once. */
 #include "storage/http/http.h"
 
 #include "test/t.h"

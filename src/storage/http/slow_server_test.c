@@ -1,7 +1,7 @@
-/* Goal: what gets on goes on, however slow the link; what stands still, or crawls while others do
- * not, ends in a bounded time. Method: the rules with a simulated clock and a real socket of which
- * this test takes what it likes; then a server that trickles, asked with short totals. Covers
- * http_timeout.c. */
+/* Goal: a transfer that makes progress continues, however slow the link; one that stops, or crawls
+ * while others do not, ends in a bounded time.
+ * Method: the rules with a simulated clock and a real socket that this test reads at a chosen rate;
+ * then a server that trickles, requested with short totals. Covers http_timeout.c. */
 #include "storage/http/http.h"
 
 #include "base/mem.h"

@@ -1,7 +1,7 @@
-/* Goal: what becomes of requests while a store refuses all that it is asked, or is not there.
- * Method: a server that goes and comes, or errs; outages that are told to the pace, so that nobody
- * waits for one. In simulated time they are in src/storage/throttle/throttle_test.c. Covers
- * operation.c. */
+/* Goal: the results of requests while a store refuses all requests or cannot be reached.
+ * Method: a server that stops and starts, or returns errors; outages that are reported to the rate
+ * limit, so that the test need not wait for one. src/storage/throttle/throttle_test.c tests them in
+ * simulated time. Covers operation.c. */
 #include "storage/object/store_private.h"
 
 #include "base/mem.h"

@@ -1,6 +1,6 @@
-/* Goal: responses are classified and reported as what they are; what a server says about itself is
- * learned; texts of servers are read without trust. Method: rows, without a server. Covers
- * retry_policy.c and store.c. */
+/* Goal: responses are classified and reported correctly; properties that a server reports are
+ * recorded; texts of servers are parsed as untrusted input.
+ * Method: rows, without a server. Covers retry_policy.c and store.c. */
 #include "storage/object/store_private.h"
 
 #include "base/mem.h"

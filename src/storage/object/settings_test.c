@@ -1,7 +1,7 @@
-/* Goal: the store asks S3 where, by whose region and with which settings botocore does, whatever
- * variables, profiles and names say; what botocore refuses is an error here. Method: botocore over
- * random set-ups (settings_oracle.py; the same ones each time, by --long more and others), each
- * as a request that is made and not sent. Rows with their hosts are in
+/* Goal: the store uses the same S3 endpoint, region and settings as botocore for any variables,
+ * profiles and names; what botocore refuses is an error here.
+ * Method: botocore over random set-ups (settings_oracle.py; the same ones each time, with --long
+ * more and others), each as a request that is built and not sent. Rows with their hosts are in
  * src/storage/provider/s3_endpoint_test.c and store_test.c. */
 #include "storage/object/store_private.h"
 

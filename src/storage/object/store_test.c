@@ -1,7 +1,8 @@
-/* Goal: requests are throttled, sent again and given up as store.h says, and are for the host and
- * the version of the object that they should be. Method: rows, and servers that answer by a script;
- * src/storage/vfs/vfs_test.c tests whole reads. Covers store.c, operation.c, object_read.c,
- * signed_request.c, object_url.c and list_guard.c. */
+/* Goal: requests are throttled, repeated and abandoned as store.h says, and go to the right host
+ * and the right version of the object.
+ * Method: rows, and servers that answer by a script; src/storage/vfs/vfs_test.c tests complete
+ * reads. Covers store.c, operation.c, object_read.c, signed_request.c, object_url.c and
+ * list_guard.c. */
 #include "storage/object/store_private.h"
 
 #include "base/mem.h"

@@ -1,4 +1,5 @@
-/* Fuzz of huggingface_request.c: any text as a URL, as a page of a listing and as a header Link. */
+/* Fuzz target of huggingface_request.c: any text as a URL, as a page of a listing and as a Link
+ * header. */
 #include "storage/provider/huggingface_request.h"
 
 #include "base/mem.h"

@@ -1,9 +1,9 @@
-/* Goal: where stores are is read from variables and files as the services' own libraries read them,
- * it is told who said so, and what is no URL is refused without being repeated. Method: rows of
- * variables (endpoint.c). What is sent to Google and Azure is what their documentation says, and no
- * request is made for which there is no room (provider.c, gcs_request.c, azure_request.c,
- * huggingface_request.c); that servers take it is proved in python/tests/test_providers.py and
- * test_huggingface_hub.py. */
+/* Goal: endpoints follow from variables and files as in the services' own libraries, the source of
+ * a setting is reported, and a bad URL is refused without being repeated in the error.
+ * Method: rows of variables (endpoint.c). Requests to Google and Azure follow their documentation,
+ * and a request that does not fit its buffer is not built (provider.c, gcs_request.c,
+ * azure_request.c, huggingface_request.c). python/tests/test_providers.py and
+ * test_huggingface_hub.py test that servers accept them. */
 #include "storage/provider/provider.h"
 
 #include "base/mem.h"

@@ -1,5 +1,5 @@
-/* Fuzz of s3_endpoint.c: any text in a bucket's stead, and as a region and an endpoint's host: what
- * is taken has a host in which nothing but a host can be read. */
+/* Fuzz target of s3_endpoint.c: any text as a bucket, a region and the host of an endpoint. An
+ * accepted one gives a host that consists of host name characters only. */
 #include "storage/provider/s3_endpoint.h"
 
 #include <stdio.h>

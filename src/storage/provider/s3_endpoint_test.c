@@ -1,6 +1,7 @@
-/* Goal: where S3 is asked follows from names and settings as Amazon documents it, in each of its
- * clouds; ARNs are read or refused, and what does not go together is an error. Method: rows with
- * their hosts. Over random set-ups botocore is asked in src/storage/object/settings_test.c. */
+/* Goal: the S3 endpoint follows from names and settings as Amazon documents it, in each of its
+ * partitions; ARNs are parsed or refused, and contradicting settings are an error.
+ * Method: rows with their hosts. src/storage/object/settings_test.c compares random set-ups with
+ * botocore. */
 #include "storage/provider/s3_endpoint.h"
 
 #include "base/mem.h"

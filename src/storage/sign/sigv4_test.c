@@ -1,8 +1,7 @@
-/* Goal: signatures are those that Amazon's own signer makes, whatever bytes a key, a query or a
- * header holds. Method: the examples of the S3 documentation, and botocore over random requests
- * (the seed is printed); bounds by rows. Covers sigv4_canonical.c, url_encode.c;
- * jwt.c is tested in src/storage/credentials/credentials_test.c, against libcrypto and google-auth.
- */
+/* Goal: signatures equal those of Amazon's own signer for any bytes in keys, queries and headers.
+ * Method: the examples of the S3 documentation, and botocore over random requests (the seed is
+ * printed); bounds by rows. Covers sigv4_canonical.c, url_encode.c.
+ * src/storage/credentials/credentials_test.c tests jwt.c against libcrypto and google-auth. */
 #include "storage/sign/sigv4.h"
 
 #include "base/mem.h"

@@ -1,4 +1,5 @@
-/* Any pattern either stands for names that all end within the text, or is refused with a reason. */
+/* Fuzz target of braces.c: a pattern expands to names that all end within the text, or is refused
+ * with a reason. */
 #include "base/mem.h"
 #include "storage/source/path_list.h"
 

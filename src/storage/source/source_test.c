@@ -1,9 +1,9 @@
-/* Goal: names, globs and folders become the objects that bash, webdataset and torchvision would
- * read, in their order; what cannot be read is a typed error that says where.
- * Method: tables of patterns with the names they stand for; simulated folders (links, loops and
- * folders that even root cannot read) with the paths written out by hand in the order of
- * torchvision's make_dataset; and one real folder, listed by Python's os.walk as oracle. Covers
- * glob.c; what it does with links: python/tests/test_copy_safety.py. */
+/* Goal: names, globs and folders expand to the objects that bash, webdataset and torchvision would
+ * read, in their order; an unreadable one is a typed error with its path.
+ * Method: tables of patterns with their names; simulated folders (links, loops and folders that
+ * even root cannot read) with the paths written out by hand in the order of torchvision's
+ * make_dataset; and one real folder, listed by Python's os.walk as oracle. Covers glob.c;
+ * python/tests/test_copy_safety.py tests its links. */
 #include "storage/source/source.h"
 
 #include "base/mem.h"

@@ -1,5 +1,5 @@
-/* Fuzz of shared_limits.c: any bytes after the head of the file, and a process that uses it. Every
- * count stays within its bound, and leases that were taken can be released. */
+/* Fuzz target of shared_limits.c: any bytes after the head of the file, and a process that uses it.
+ * Every count stays within its bound, and leases that were taken can be released. */
 #include "io/clock.h"
 #include "storage/throttle/shared_limits.h"
 #include "storage/throttle/shared_limits_file.h"

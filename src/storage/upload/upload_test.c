@@ -1,7 +1,8 @@
-/* Goal: what is written is there, whole and once, whatever becomes of answers; what is refused is
- * an error that says so, and nothing half stays. Method: a small S3 of this test, with a fault at
- * the n-th request of a kind: its answer is lost, comes as 200 with an error, or is another. Covers
- * write_request.c, object_put.c, multipart.c, multipart_abort.c, xml_response.c. */
+/* Goal: an upload stores each object completely and once, whatever happens to responses; a refusal
+ * is a clear error, and no partial object stays.
+ * Method: a small S3 server of this test, with a fault at the n-th request of a kind: its response
+ * is lost, is a 200 with an error inside, or belongs to another request. Covers write_request.c,
+ * object_put.c, multipart.c, multipart_abort.c, xml_response.c. */
 #include "storage/upload/upload.h"
 
 #include "base/crc.h"

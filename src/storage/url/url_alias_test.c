@@ -1,8 +1,7 @@
-/* Goal: no alias has the secrets of its URL; aliases of different objects differ, aliases of a URL
- * that was signed again do not; an alias resolves to the last URL that had it, within the bounds,
- * also in a forked child.
- * Method: rows of URLs with a canary where a secret may stand.
- * Covers url_redact.c and url_split.c. */
+/* Goal: no alias contains the secrets of its URL; aliases of different objects differ, and a URL
+ * that was signed again has the same alias; an alias resolves to the last URL that had it, within
+ * the bounds, also in a forked child.
+ * Method: rows of URLs with a canary where a secret may be. Covers url_redact.c and url_split.c. */
 #include "storage/url/url_alias.h"
 
 #include "base/crypto/secret_memory.h"

@@ -1,6 +1,6 @@
-/* Goal: what is brought before it is asked for is the same bytes with the same errors, asked for
- * once, kept within half of the budget, and gone when it was read, trimmed or let go; nothing hangs
- * on it. Method: the server of vfs_test.h with its faults. Covers prefetch.c. */
+/* Goal: prefetched bytes and errors equal those of a read, are requested once, take at most half of
+ * the budget, and are freed after they were read, trimmed or released; no read hangs.
+ * Method: the server of vfs_test.h with its faults. Covers prefetch.c. */
 #include "io/clock.h"
 #include "storage/vfs/vfs_test.h"
 

@@ -1,9 +1,10 @@
-/* Goal: a URL is a file like a local one: the same bytes, sizes and errors, whatever the server
- * does. Never bytes of another version, never a hang, never a secret in an error. Method: a server
- * of this test injects faults into its n-th responses; the calls are those of dataset, loader and
- * scan: open, stat, list, read_wait, queues. Covers vfs.c, vfs_store.c, lazy_store.c,
- * metadata_cache.c, remote_file.c, remote_checksum.c, range_read.c, vfs_queue.c, batch_lookup.c;
- * of storage/object operation.c, signed_request.c, object_list.c, object_read.c, object_url.c. */
+/* Goal: a file behind a URL behaves like a local one: the same bytes, sizes and errors, whatever
+ * the server does. Never bytes of another version, never a hang, never a secret in an error.
+ * Method: a server of this test injects faults into its n-th responses; the calls are those of
+ * dataset, loader and scan: open, stat, list, read_wait, queues. Covers vfs.c, vfs_store.c,
+ * lazy_store.c, metadata_cache.c, remote_file.c, remote_checksum.c, range_read.c, vfs_queue.c,
+ * batch_lookup.c; of storage/object operation.c, signed_request.c, object_list.c, object_read.c,
+ * object_url.c. */
 #include "storage/vfs/vfs_test.h"
 
 #include "base/mem.h"

@@ -1,6 +1,7 @@
-/* Goal: all that lies below a folder comes once, and nothing from outside of it; stretches of keys
- * are cut so that no key is lost or listed twice. Method: a folder with links of every kind; cuts
- * between random names. S3 itself: python/tests/test_copy.py. Covers key_range.c. */
+/* Goal: a walk returns every entry below a folder once, and none outside of it; key ranges are
+ * split so that no key is lost or listed twice.
+ * Method: a folder with links of every kind; splits between random names. python/tests/test_copy.py
+ * tests S3. Covers key_range.c. */
 #include "storage/walk/walk.h"
 
 #include "base/mem.h"
