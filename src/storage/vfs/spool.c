@@ -21,7 +21,7 @@ struct stk_spool {
     struct stk_temporary_file file;
     struct stk_object_info info; /* as requested: bytes UINT64_MAX if the size is unknown */
     char *url;                   /* owned */
-    uint64_t bytes;
+    uint64_t bytes, bytes_max;
     struct { /* with the lock of the spools */
         uint32_t users;
         enum state state;
@@ -31,8 +31,9 @@ struct stk_spool {
     } locked;
 };
 
-void stk_spools_init(struct stk_spools *spools)
+void stk_spools_init(struct stk_spools *spools, uint64_t bytes_max)
 {
+    spools->bytes_max = bytes_max;
     pthread_mutex_init(&spools->lock, NULL);
     pthread_cond_init(&spools->changed, NULL);
 }
@@ -93,10 +94,18 @@ static int grow(struct stk_operation *operation)
 {
     struct stk_spool *spool =
         (struct stk_spool *)((uint8_t *)operation - offsetof(struct stk_spool, operation));
-    uint64_t step = stk_min(spool->file.bytes, STEP_BYTES_MAX);
-    int status =
-        stk_temporary_file_resize(&spool->file, spool->file.bytes + step, &operation->error);
+    uint64_t left = spool->bytes_max - stk_min(spool->file.bytes, spool->bytes_max);
+    uint64_t step = stk_min(stk_min(spool->file.bytes, STEP_BYTES_MAX), left);
+    int status;
 
+    if (step == 0) {
+        return stk_fail(&operation->error, STOKER_ERROR_LIMIT,
+                        "the server reports no size, and the object is longer than the limit",
+                        "serve the file with Content-Length; or set STOKER_SPOOL_BYTES_MAX",
+                        "'%.400s': more than %llu bytes", spool->url,
+                        (unsigned long long)spool->bytes_max);
+    }
+    status = stk_temporary_file_resize(&spool->file, spool->file.bytes + step, &operation->error);
     operation->buffer = spool->file.data;
     operation->buffer_bytes = spool->file.bytes;
     return status;
@@ -131,6 +140,7 @@ static struct stk_spool *new_locked(struct stk_spools *spools, const char *url,
     if (spool) {
         spool->url = stk_strdup(url);
         spool->info = *info;
+        spool->bytes_max = spools->bytes_max;
         if (info->chunked) {
             spool->info.bytes = UINT64_MAX;
         }

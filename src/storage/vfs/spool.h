@@ -6,7 +6,8 @@
  *                                                       `-- size was unknown: kept for a minute
  *
  * Owner: struct stk_remote_fs. Threads: any. Memory: one block a spool; the bytes are on disk.
- * Bound: the free space of the disk; STK_SPOOL_IDLE_MAX unused spools. */
+ * Bound: bytes_max of an object whose size is unknown; the free space of the disk, less a tenth;
+ * STK_SPOOL_IDLE_MAX unused spools. */
 #ifndef STORAGE_VFS_SPOOL_H
 #define STORAGE_VFS_SPOOL_H
 
@@ -22,12 +23,15 @@ struct stk_spool;
 struct stk_spools {
     pthread_mutex_t lock;
     pthread_cond_t changed;
+    uint64_t bytes_max;
     struct {
         struct stk_spool *first;
     } locked;
 };
 
-void stk_spools_init(struct stk_spools *spools);
+/* bytes_max: of an object whose server reports no size, so that a body without an end is an error.
+ */
+void stk_spools_init(struct stk_spools *spools, uint64_t bytes_max);
 void stk_spools_deinit(struct stk_spools *spools); /* all must be released */
 
 /* Whether an object is to be read by a spool. */

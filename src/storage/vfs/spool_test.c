@@ -109,6 +109,36 @@ static void test_once(struct stk_io *io, const char *url)
     T_EQ("fetched once", atomic_load(&bodies) - before, 1);
 }
 
+/* A body without an end costs no more disk than the limit. */
+static void test_limit(int port)
+{
+    static const struct {
+        const char *name, *bytes_max;
+        int want;
+    } rows[] = {{"as many as allowed", "3000000", 0}, {"one more", "2999999", STOKER_ERROR_LIMIT}};
+
+    for (size_t i = 0; i < STK_COUNT(rows); i++) {
+        struct stk_vfs_options options = {.read_timeout_ms = 2000, .unshared = true};
+        struct stoker_error error = {0};
+        struct stk_io *backend = NULL, *io = NULL;
+        struct stk_file *file = NULL;
+        char url[64];
+
+        setenv("STOKER_SPOOL_BYTES_MAX", rows[i].bytes_max, 1);
+        T_EQ("backend", stk_io_open(&backend, &(struct stk_io_options){.depth = 8}, &error), 0);
+        T_EQ("vfs", stk_vfs_open(&io, backend, &options, &error), 0);
+        snprintf(url, sizeof url, "http://127.0.0.1:%d/chunked", port);
+        T_EQ(rows[i].name, stk_io_open_file(io, url, &file, &error), rows[i].want);
+        if (file) {
+            stk_io_close_file(io, file);
+        } else {
+            T_HAS(rows[i].name, error.advice, "STOKER_SPOOL_BYTES_MAX");
+        }
+        stk_io_close(io);
+    }
+    unsetenv("STOKER_SPOOL_BYTES_MAX");
+}
+
 int main(void)
 {
     struct stk_vfs_options options = {.read_timeout_ms = 2000, .unshared = true};
@@ -134,6 +164,7 @@ int main(void)
     T_TRUE("broken", stk_io_open_file(io, url, &file, &error) < 0);
     T_ERROR("broken", &error);
     stk_io_close(io);
+    test_limit(server.port);
     t_server_stop(&server);
     snprintf(command, sizeof command, "rmdir %s", cache);
     T_EQ("nothing is left", system(command), 0);

@@ -16,6 +16,7 @@
     1024 /* a listing may have one name for so many bytes of the machine's memory                  \
           */
 #define NAMES_MIN 1000000u
+#define SPOOL_BYTES_MAX (64ull << 30)
 
 /* The limit keeps a server whose listing never ends from filling the memory. */
 static uint64_t names_max(void)
@@ -24,6 +25,15 @@ static uint64_t names_max(void)
     uint64_t most = text ? strtoull(text, NULL, 10) : 0;
 
     return most > 0 ? most : stk_max(stk_cgroup_available_memory() / NAMES_SHARE, NAMES_MIN);
+}
+
+/* The limit keeps a server whose body never ends from filling the disk. */
+static uint64_t spool_bytes_max(void)
+{
+    const char *text = getenv("STOKER_SPOOL_BYTES_MAX");
+    uint64_t most = text ? strtoull(text, NULL, 10) : 0;
+
+    return most > 0 ? most : SPOOL_BYTES_MAX;
 }
 
 int stk_vfs_open(struct stk_io **io_out, struct stk_io *backend,
@@ -52,7 +62,7 @@ int stk_vfs_open(struct stk_io **io_out, struct stk_io *backend,
     }
     pthread_mutex_init(&vfs->lock, NULL);
     stk_lazy_store_init(&vfs->remote.store, &store);
-    stk_spools_init(&vfs->remote.spools);
+    stk_spools_init(&vfs->remote.spools, spool_bytes_max());
     vfs->remote.names_max = names_max();
     vfs->backend = backend;
     vfs->options = *options;
