@@ -22,17 +22,19 @@ int stk_paged_file_open(struct stk_paged_file *file, struct stk_view image, uint
     STK_ASSERT((uintptr_t)image.data % 8 == 0 && data_bytes + count * 8 <= image.bytes);
     *file = (struct stk_paged_file){
         .data = {image.data, data_bytes},
-        .checksums = (const uint64_t *)(const void *)(image.data + data_bytes),
+        .checksums = stk_alloc(count + 1, sizeof *file->checksums),
+        .checked_pages = stk_alloc(count / 64 + 1, sizeof *file->checked_pages),
     };
-    if (stk_xxh3_64(file->checksums, count * 8) != checksums_digest) {
-        return STOKER_ERROR_CORRUPT;
+    if (!file->checksums || !file->checked_pages) {
+        return -ENOMEM;
     }
-    file->checked_pages = stk_alloc(count / 64 + 1, sizeof *file->checked_pages);
-    return file->checked_pages ? 0 : -ENOMEM;
+    memcpy(file->checksums, image.data + data_bytes, count * 8); /* the file may change later */
+    return stk_xxh3_64(file->checksums, count * 8) == checksums_digest ? 0 : STOKER_ERROR_CORRUPT;
 }
 
 void stk_paged_file_close(struct stk_paged_file *file)
 {
+    stk_free(file->checksums);
     stk_free(file->checked_pages);
     *file = (struct stk_paged_file){0};
 }
@@ -51,6 +53,19 @@ bool stk_paged_file_check_page(const struct stk_paged_file *file, uint64_t page)
     }
     atomic_fetch_or_explicit(&file->checked_pages[page / 64], UINT64_C(1) << page % 64,
                              memory_order_relaxed);
+    return true;
+}
+
+bool stk_paged_file_is_unchanged(const struct stk_paged_file *file)
+{
+    for (uint64_t page = 0; page < stk_paged_file_page_count(file->data.bytes); page++) {
+        uint64_t word = atomic_load_explicit(&file->checked_pages[page / 64], memory_order_relaxed);
+
+        if (word & UINT64_C(1) << page % 64 &&
+            page_checksum(file->data, page) != file->checksums[page]) {
+            return false;
+        }
+    }
     return true;
 }
 

@@ -7,9 +7,10 @@
  *                          -finish: checksums and footer-> close
  *   read:  footer (the caller's) -fits, open: digest of the checksums-> view: checks new pages once
  *
- * Checksums find damage. They do not make numbers in a page trusted: anybody can compute them.
+ * Checksums find damage. They do not make numbers in a page trusted: anybody can compute them, and
+ * a page may change after it was checked. So copy a number, check the copy, and use the copy.
  * Owner: the caller. Threads: view: any. A writer: one.
- * Memory: a bit a page; a writer 1 MiB, and 8 bytes a page. Bound: the file. */
+ * Memory: a bit and 8 bytes a page; a writer 1 MiB, and 8 bytes a page. Bound: the file. */
 #ifndef BASE_PAGED_FILE_H
 #define BASE_PAGED_FILE_H
 
@@ -23,7 +24,7 @@
 
 struct stk_paged_file {
     struct stk_view data;            /* borrowed: the pages alone */
-    const uint64_t *checksums;       /* borrowed: of the pages */
+    uint64_t *checksums;             /* owned: of the pages, as they were at open */
     _Atomic uint64_t *checked_pages; /* owned: one bit per page; set: the page was checked */
 };
 
@@ -46,6 +47,9 @@ void stk_paged_file_close(struct stk_paged_file *file); /* allowed on a zeroed s
 /* Checks a page and records that it is valid. Two threads may check the same page. */
 bool stk_paged_file_check_page(const struct stk_paged_file *file, uint64_t page);
 
+/* Checks all pages again that were checked before. Returns false if one is not what it was. */
+bool stk_paged_file_is_unchanged(const struct stk_paged_file *file);
+
 /* Returns the bytes at [at, at + bytes), or NULL on failure. On failure, sets *damaged_out to the
  * offset of the damaged page, or to STOKER_NO_OFFSET if the range is outside the data. */
 static inline const void *stk_paged_file_view(const struct stk_paged_file *file, uint64_t at,
@@ -61,7 +65,7 @@ static inline const void *stk_paged_file_view(const struct stk_paged_file *file,
          page++) {
         const _Atomic uint64_t *word = &file->checked_pages[page / 64];
 
-        /* The bits describe bytes that no thread changes: relaxed order is sufficient. */
+        /* The bits say that a page was checked once, no more: relaxed order is sufficient. */
         if (!(atomic_load_explicit(word, memory_order_relaxed) & UINT64_C(1) << page % 64) &&
             !stk_paged_file_check_page(file, page)) {
             *damaged_out = page * STK_PAGED_FILE_PAGE_BYTES;

@@ -11,6 +11,7 @@ int stk_thread_start(pthread_t *thread_out, const pthread_attr_t *attributes, vo
     int number;
 
     sigfillset(&all);
+    sigdelset(&all, SIGBUS); /* reads of a mapped file that was cut: see io/posix/map_guard.h */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     number = pthread_create(thread_out, attributes, run, context);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

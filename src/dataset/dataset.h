@@ -84,6 +84,9 @@ void stk_dataset_release(struct stoker_dataset *dataset);
 void stk_dataset_open_jpeg_index(struct stoker_dataset *dataset);
 struct stk_jpeg_index_entries stk_dataset_jpeg_entries(const struct stoker_dataset *dataset,
                                                        uint64_t sample);
+/* Checks whether the mapped index and JPEG index are what they were, in all that was used of them.
+ * Returns 0 on success, STOKER_ERROR_CHANGED, -EIO. */
+int stk_dataset_check_maps(const struct stoker_dataset *dataset, struct stoker_error *error);
 /* Adds the place to an error: the shard's path, the offset and the key. */
 void stk_dataset_error_add_location(const struct stoker_dataset *dataset,
                                     struct stoker_error *error, uint32_t shard, uint64_t offset,

@@ -521,3 +521,11 @@ struct stk_jpeg_index_entries stk_dataset_jpeg_entries(const struct stoker_datas
 
     return dataset->jpeg_index ? stk_jpeg_index_get(dataset->jpeg_index, sample) : none;
 }
+
+int stk_dataset_check_maps(const struct stoker_dataset *dataset, struct stoker_error *error)
+{
+    int status = stk_index_check_map(dataset->index, error);
+
+    return status == 0 && dataset->jpeg_index ? stk_jpeg_index_check_map(dataset->jpeg_index, error)
+                                              : status;
+}

@@ -36,8 +36,9 @@ int stk_workers_start(struct stoker_engine *engine, struct stoker_error *error)
                         engine->options.threads);
     }
     status = reserve_worker_memory(engine, error);
-    /* Signals belong to the caller's threads. */
+    /* Signals belong to the caller's threads, but for SIGBUS: see io/posix/map_guard.h. */
     sigfillset(&all);
+    sigdelset(&all, SIGBUS);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     for (uint32_t i = 0; i < engine->options.threads && status == 0; i++) {
         struct stk_worker *worker = &engine->workers[i];

@@ -6,6 +6,7 @@
 #include "format/compress/decompress.h"
 #include "format/compress/seek_points.h"
 #include "index/index_file.h"
+#include "io/io.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -264,7 +265,10 @@ uint64_t stk_index_memory_bytes(const struct stk_index *index)
                      stk_string_table_memory_bytes(&index->locked.extensions) +
                      stk_string_table_memory_bytes(&index->locked.classes) +
                      (index->locked.file_sums ? shards * sizeof *index->locked.file_sums : 0) +
-                     (index->starts ? (shards + 1) * sizeof *index->starts : 0);
+                     (index->starts ? (shards + 1) * sizeof *index->starts : 0) +
+                     (index->map && index->map->records
+                          ? index->options.shard_count * sizeof *index->map->records
+                          : 0);
 
     for (uint64_t i = 0; i < shards; i++) {
         bytes += stk_index_shard_memory_bytes(index, i);
@@ -417,14 +421,27 @@ int stk_index_path(const struct stk_index *index, uint32_t shard, char path_out[
     }
     if (root_bytes + path.bytes >= STK_PATH_BYTES_MAX) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "a path is too long", "move the data set up",
-                        "'%.600s'", (const char *)path.data);
+                        "'%.*s'", (int)stk_min(path.bytes, 600), (const char *)path.data);
     }
     if (root_bytes > 0) {
         memcpy(path_out, index->root, root_bytes);
     }
     memcpy(path_out + root_bytes, path.data, path.bytes);
     path_out[root_bytes + path.bytes] = '\0';
-    return 0;
+    path.data = (const uint8_t *)path_out + root_bytes;
+    /* Checked at open, and again in the copy: a map may change. */
+    return !index->map || stk_index_file_path_is_safe(path)
+               ? 0
+               : stk_index_map_fail(index->map, index->map->foot.paths.at,
+                                    "a path leads out of its folder", error);
+}
+
+int stk_index_check_map(const struct stk_index *index, struct stoker_error *error)
+{
+    const struct stk_index_map *map = index->map;
+    int status = map && map->io ? stk_io_map_check(map->io, map->image, error) : 0;
+
+    return status < 0 && stk_paged_file_is_unchanged(&map->file) ? 0 : status;
 }
 
 const char *stk_index_path_view(const struct stk_index *index, uint32_t shard)

@@ -153,6 +153,9 @@ int stk_index_checksum(const struct stk_index *index, const struct stk_sample *s
  * STK_PATH_BYTES_MAX. */
 int stk_index_path(const struct stk_index *index, uint32_t shard, char path_out[STK_PATH_BYTES_MAX],
                    struct stoker_error *error);
+/* Checks whether the file of a mapped index is what it was, in all that was used of it. Returns 0
+ * on success (also for an index in memory), STOKER_ERROR_CHANGED, -EIO. */
+int stk_index_check_map(const struct stk_index *index, struct stoker_error *error);
 /* The path, valid until close; NULL: the index is mapped and has no such text. */
 const char *stk_index_path_view(const struct stk_index *index, uint32_t shard);
 /* For errors: the path, or "?" if it is not available. */

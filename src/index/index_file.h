@@ -4,7 +4,8 @@
  *   head | blocks of shards, or files of a folder | records | text | page checksums | footer
  *
  *   open --footer, records, text--> ready --first use of a page--> its checksum is verified once;
- *                                                                  its numbers stay untrusted
+ *                                                                  its numbers stay untrusted:
+ *                                                                  the file may change in place
  *
  * Numbers are little-endian; 8-byte numbers are aligned to 8 bytes.
  * Owner: the index. Threads: any after open_file.
@@ -133,10 +134,10 @@ static inline uint64_t stk_index_file_load(const uint8_t *from, uint32_t width)
 }
 
 struct stk_index_map {
-    struct stk_io *io;                           /* NULL: borrowed bytes in memory */
-    struct stk_view image;                       /* mapped, or borrowed */
-    struct stk_paged_file file;                  /* the image's pages */
-    const struct stk_index_file_record *records; /* tars; checked */
+    struct stk_io *io;                     /* NULL: borrowed bytes in memory */
+    struct stk_view image;                 /* mapped, or borrowed */
+    struct stk_paged_file file;            /* the image's pages */
+    struct stk_index_file_record *records; /* tars; owned: copies, which were checked */
     uint32_t extension_count;
     struct stk_index_file_foot foot; /* a copy */
     char name[];                     /* for errors; ends with NUL */

@@ -17,6 +17,7 @@ void stk_index_map_close(struct stk_index_map *map)
             stk_io_unmap(map->io, map->image);
         }
         stk_paged_file_close(&map->file);
+        stk_free(map->records);
         stk_free(map);
     }
 }
@@ -121,32 +122,31 @@ static uint32_t find_record(const struct stk_index_map *map, uint64_t sample)
     return low;
 }
 
-static const struct stk_index_file_entry *view_entry(const struct stk_index_map *map,
-                                                     uint64_t shard, struct stk_view *path_out,
-                                                     struct stoker_error *error)
+/* Copies the entry of a file of a folder, whose path it checks: both may change in the map. */
+static int read_entry(const struct stk_index_map *map, uint64_t shard,
+                      struct stk_index_file_entry *entry, struct stk_view *path_out,
+                      struct stoker_error *error)
 {
-    uint64_t at = map->foot.records.at + shard * sizeof(struct stk_index_file_entry), end;
-    const struct stk_index_file_entry *entry = stk_index_map_view(map, at, sizeof *entry, error);
+    uint64_t at = map->foot.records.at + shard * sizeof *entry, end;
+    const void *stored = stk_index_map_view(map, at, sizeof *entry, error);
 
-    if (!entry) {
-        return NULL;
+    if (!stored) {
+        return STOKER_ERROR_CORRUPT;
     }
+    memcpy(entry, stored, sizeof *entry);
     if (!stk_add(entry->path_at, entry->path_bytes, &end) || end > map->foot.paths.bytes ||
         entry->path_bytes == 0 || entry->path_bytes >= STK_PATH_BYTES_MAX) {
-        stk_index_map_fail(map, at, "the path of a file is out of bounds", error);
-        return NULL;
+        return stk_index_map_fail(map, at, "the path of a file is out of bounds", error);
     }
     path_out->bytes = entry->path_bytes;
     path_out->data =
         stk_index_map_view(map, map->foot.paths.at + entry->path_at, entry->path_bytes, error);
     if (!path_out->data) {
-        return NULL;
+        return STOKER_ERROR_CORRUPT;
     }
-    if (!stk_index_file_path_is_safe(*path_out)) {
-        stk_index_map_fail(map, at, "the path of a file leads out of its folder", error);
-        return NULL;
-    }
-    return entry;
+    return stk_index_file_path_is_safe(*path_out)
+               ? 0
+               : stk_index_map_fail(map, at, "the path of a file leads out of its folder", error);
 }
 
 /* A container, and the requested entry of it. */
@@ -199,15 +199,16 @@ static int fail_column(const struct lookup *lookup, uint32_t column, uint64_t at
 static int entry_sample(const struct stk_index_map *map, uint64_t sample,
                         struct stk_sample *sample_out, struct stoker_error *error)
 {
-    const struct stk_index_file_entry *entry = view_entry(map, sample, &sample_out->key, error);
+    struct stk_index_file_entry entry;
+    int status = read_entry(map, sample, &entry, &sample_out->key, error);
 
-    if (!entry) {
-        return STOKER_ERROR_CORRUPT;
+    if (status < 0) {
+        return status;
     }
     sample_out->shard = sample;
     sample_out->member_count = 1;
     sample_out->first_member = sample_out->number = 0;
-    sample_out->label = entry->label;
+    sample_out->label = entry.label;
     return 0;
 }
 
@@ -291,26 +292,27 @@ static int tar_member(const struct lookup *lookup, uint64_t number, struct stk_m
 int stk_index_map_member(const struct stk_index_map *map, const struct stk_sample *sample,
                          uint32_t member, struct stk_member *member_out, struct stoker_error *error)
 {
-    const struct stk_index_file_entry *entry;
+    struct stk_index_file_entry entry;
     struct stk_view path;
     struct lookup lookup;
+    int status;
 
     member_out->shard = sample->shard;
     if (map->records) {
         lookup_open(&lookup, map, sample->shard);
         return tar_member(&lookup, sample->first_member + member, member_out, error);
     }
-    entry = view_entry(map, sample->shard, &path, error);
-    if (!entry) {
-        return STOKER_ERROR_CORRUPT;
+    status = read_entry(map, sample->shard, &entry, &path, error);
+    if (status < 0) {
+        return status;
     }
-    if (entry->extension >= map->extension_count) {
+    if (entry.extension >= map->extension_count) {
         return stk_index_map_fail(map, map->foot.records.at, "an extension is out of bounds",
                                   error);
     }
     member_out->offset = 0;
     member_out->bytes = STK_ENTIRE_OBJECT;
-    member_out->extension = entry->extension;
+    member_out->extension = entry.extension;
     return 0;
 }
 
@@ -344,9 +346,10 @@ int stk_index_map_path(const struct stk_index_map *map, uint32_t shard, struct s
                        struct stoker_error *error)
 {
     const struct stk_index_file_record *record;
+    struct stk_index_file_entry entry;
 
     if (!map->records) {
-        return view_entry(map, shard, path_out, error) ? 0 : STOKER_ERROR_CORRUPT;
+        return read_entry(map, shard, &entry, path_out, error);
     }
     record = &map->records[shard];
     path_out->data =

@@ -1,10 +1,11 @@
 /* Fuzz of index_map.c, index_reuse.c and index_write.c: any bytes as the file of an index, with
  * their sums made right (the last byte: 1) so that damage gets past them. Everything is asked for,
- * and each part that can be had is taken over into a new index. No crash, no hang, nothing outside
- * of the bytes. */
+ * and each part that can be had is taken over into a new index; then again, after the bytes were
+ * overwritten while the index is open. No crash, no hang, nothing outside of the bytes. */
 #include "base/mem.h"
 #include "base/xxh3.h"
 #include "index/index_file.h"
+#include "test/overwrite.h"
 
 #include <string.h>
 
@@ -150,6 +151,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         ask(index);
         if (!stk_index_is_folder(index)) {
             take_over(index);
+        }
+        for (uint32_t round = 0; round < T_OVERWRITE_ROUNDS; round++) {
+            t_overwrite(file, file_bytes, round);
+            ask(index);
+            if (!stk_index_is_folder(index)) {
+                take_over(index);
+            }
         }
     } else {
         STK_ASSERT(error.what[0] && error.where[0] && error.advice[0]);

@@ -207,6 +207,7 @@ static int check_records(struct stk_index_map *map, struct stoker_error *error)
 {
     const struct stk_index_file_foot *foot = &map->foot;
     uint64_t samples = 0, members = 0, bytes = 0;
+    const void *records;
     int status = stk_paged_file_open(&map->file, map->image, foot->pages_at, foot->pages_sum);
 
     if (status == STOKER_ERROR_CORRUPT) {
@@ -218,10 +219,15 @@ static int check_records(struct stk_index_map *map, struct stoker_error *error)
     if (foot->kind == STK_INDEX_FILE_FOLDER) {
         return 0; /* a record per file: validated when it is used */
     }
-    map->records = stk_index_map_view(map, foot->records.at, foot->records.bytes, error);
-    if (!map->records) {
+    records = stk_index_map_view(map, foot->records.at, foot->records.bytes, error);
+    if (!records) {
         return STOKER_ERROR_CORRUPT;
     }
+    map->records = stk_alloc(foot->shard_count, sizeof *map->records);
+    if (!map->records) {
+        return stk_fail_memory(error, "'%s'", map->name);
+    }
+    memcpy(map->records, records, foot->records.bytes);
     for (uint64_t i = 0; status == 0 && i < foot->shard_count; i++) {
         status = check_record(map, i, samples, error);
         samples += map->records[i].sample_count;

@@ -80,6 +80,16 @@ void stk_io_unmap(struct stk_io *io, struct stk_view view)
     }
 }
 
+int stk_io_map_check(struct stk_io *io, struct stk_view view, struct stoker_error *error)
+{
+    return view.bytes > 0 && io->table->map_check ? io->table->map_check(io, view, error) : 0;
+}
+
+uint64_t stk_io_map_faults(struct stk_io *io)
+{
+    return io->table->map_faults ? io->table->map_faults(io) : 0;
+}
+
 void stk_io_map_prefetch(struct stk_io *io, struct stk_view part)
 {
     if (part.bytes > 0) {

@@ -133,6 +133,9 @@ struct stk_io_table {
     int (*map_file)(struct stk_io *io, struct stk_file *file, struct stk_view *view_out,
                     struct stoker_error *error);
     void (*unmap)(struct stk_io *io, struct stk_view view);
+    /* NULL: maps are copies, which do not change. */
+    int (*map_check)(struct stk_io *io, struct stk_view view, struct stoker_error *error);
+    uint64_t (*map_faults)(struct stk_io *io);
     void (*map_prefetch)(struct stk_io *io, struct stk_view part);
     uint64_t (*thread_disk_reads)(struct stk_io *io);
     void (*close)(struct stk_io *io);
@@ -196,11 +199,18 @@ bool stk_io_mount_of(struct stk_io *io, struct stk_file *file, struct stk_mount_
 /* ---- maps ---- */
 
 /* Maps the whole file, read-only and page-aligned. The map outlives the file. Later changes of the
- * file may show in it, and truncating the file makes reads of the map fail with SIGBUS: so map only
- * files that are replaced by renames. The view of an empty file is empty. */
+ * file may show in it, and what is behind the end of a file that was cut reads as zeros. So no
+ * number of a map is the same at two reads: copy it, check the copy, and call stk_map_watch_check
+ * (io/map_watch.h) before what was read is handed on. The view of an empty file is empty. */
 int stk_io_map(struct stk_io *io, struct stk_file *file, struct stk_view *view_out,
                struct stoker_error *error);
 void stk_io_unmap(struct stk_io *io, struct stk_view view);
+/* Returns 0 if the file of a map is what it was when it was mapped, or was replaced by a rename;
+ * STOKER_ERROR_CHANGED if it was written to or cut; -EIO if a page of it cannot be read. Asks the
+ * file system. */
+int stk_io_map_check(struct stk_io *io, struct stk_view view, struct stoker_error *error);
+/* A counter that grows when a page of any map cannot be read any more. */
+uint64_t stk_io_map_faults(struct stk_io *io);
 /* Hint: a part of a mapped file will be read. Starts reading the pages that are not in memory. */
 void stk_io_map_prefetch(struct stk_io *io, struct stk_view part);
 /* A counter that grows when this thread reads from a disk, including by page faults. */

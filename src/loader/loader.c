@@ -7,6 +7,7 @@
 #include "loader/fetch/fetcher.h"
 #include "loader/loader_close.h"
 #include "loader/loader_state.h"
+#include "loader/pending/loader_maps.h"
 #include "loader/pending/pending_batch.h"
 #include "loader/pending/quarantine.h"
 #include "loader/worker_steps.h"
@@ -119,6 +120,7 @@ int stoker_loader_open(struct stoker_loader **loader_out, struct stoker_dataset 
     status = status < 0 ? status : stk_loader_fields_open(loader, &options, error);
     status = status < 0 ? status : open_pool(loader, error);
     status = status < 0 ? status : check_budget(loader, error);
+    stk_loader_maps_init(loader);
     if (status < 0) {
         stk_loader_free(loader);
         return status;

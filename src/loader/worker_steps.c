@@ -5,6 +5,7 @@
 #include "loader/extract_step.h"
 #include "loader/fetch/fetcher.h"
 #include "loader/loader_close.h"
+#include "loader/pending/loader_maps.h"
 #include "loader/pending/pending_batch.h"
 #include "loader/pending/quarantine.h"
 #include "loader/sample/sample_work.h"
@@ -44,6 +45,19 @@ static void end_slots_locked(struct stk_pending_batch *pending, uint32_t count,
 
     if (stk_pending_batch_end_slots_locked(pending, count, counters)) {
         stk_loader_end_locked(loader);
+    }
+}
+
+/* Fails slots that were filled by a file that changed meanwhile. The lock is not held. */
+static void check_maps(struct stk_pending_batch *pending, uint32_t slot, struct stk_worker *worker)
+{
+    struct stoker_engine *engine = pending->loader->engine;
+    struct stoker_error error;
+
+    if (stk_loader_maps_check(pending->loader, &error) < 0) {
+        stk_engine_lock(engine, worker);
+        stk_pending_batch_fail_locked(pending, slot, &error);
+        stk_engine_unlock(engine);
     }
 }
 
@@ -92,6 +106,7 @@ static bool fetched_step_locked(struct stoker_loader *loader, struct stk_worker 
         stk_sample_work_resume(&slot);
     }
     stk_io_set_cancel_flag(NULL);
+    check_maps(pending, fetch->slot, worker);
     stk_fetch_release(loader->fetcher, fetch);
     stk_engine_lock(engine, worker);
     end_slots_locked(pending, 1, &counters);
@@ -258,6 +273,9 @@ static bool claim_step_locked(struct stoker_loader *loader, struct stk_worker *w
             cold = fetch;
         }
         done += !fetch;
+    }
+    if (done > 0) {
+        check_maps(pending, first, worker);
     }
     if (cold) {
         fetch_rest(pending, worker, cold);

@@ -152,6 +152,13 @@ uint32_t stk_jpeg_index_mcus(const struct stk_jpeg_index *index)
     return index->head.mcus;
 }
 
+int stk_jpeg_index_check_map(const struct stk_jpeg_index *index, struct stoker_error *error)
+{
+    int status = index->io ? stk_io_map_check(index->io, index->image, error) : 0;
+
+    return status < 0 && stk_paged_file_is_unchanged(&index->file) ? 0 : status;
+}
+
 struct stk_jpeg_index_entries stk_jpeg_index_get(const struct stk_jpeg_index *index,
                                                  uint64_t sample)
 {

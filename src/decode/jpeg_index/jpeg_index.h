@@ -44,6 +44,10 @@ uint64_t stk_jpeg_index_samples(const struct stk_jpeg_index *index);
 uint32_t
 stk_jpeg_index_mcus(const struct stk_jpeg_index *index); /* as stk_jpeg_entry_points has it */
 
+/* Checks whether the file is what it was, in all that was used of it. Returns 0 on success,
+ * STOKER_ERROR_CHANGED, -EIO. */
+int stk_jpeg_index_check_map(const struct stk_jpeg_index *index, struct stoker_error *error);
+
 /* The entries of a sample, valid until close; empty if there are none or they are damaged. */
 struct stk_jpeg_index_entries {
     uint32_t mcus;

@@ -3,6 +3,7 @@
  * Reaches jpeg_index.c. */
 #include "base/xxh3.h"
 #include "decode/jpeg_index/jpeg_index_file.h"
+#include "test/overwrite.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,13 +15,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 static const uint8_t identity[STK_JPEG_INDEX_IDENTITY_BYTES];
 static const uint8_t picture[3] = {0xff, 0xd8, 0xff};
 
-static void look(const uint8_t *image, size_t bytes)
+static void find_all(const struct stk_jpeg_index *marks, const uint8_t *image, size_t bytes)
 {
-    struct stk_jpeg_index *marks;
-
-    if (stk_jpeg_index_open_image(&marks, (struct stk_view){image, bytes}, identity, NULL) < 0) {
-        return;
-    }
     for (uint64_t i = 0; i < stk_jpeg_index_samples(marks) && i < 64; i++) {
         struct stk_jpeg_index_entries of = stk_jpeg_index_get(marks, i);
         struct stk_jpeg_entry_points found;
@@ -29,6 +25,21 @@ static void look(const uint8_t *image, size_t bytes)
             STK_ASSERT(found.bytes.data >= image && found.bytes.bytes <= bytes &&
                        found.bytes.data + found.bytes.bytes <= image + bytes);
         }
+    }
+}
+
+/* Looks, and looks again after the bytes were overwritten while they are open. */
+static void look(uint8_t *image, size_t bytes)
+{
+    struct stk_jpeg_index *marks;
+
+    if (stk_jpeg_index_open_image(&marks, (struct stk_view){image, bytes}, identity, NULL) < 0) {
+        return;
+    }
+    find_all(marks, image, bytes);
+    for (uint32_t round = 0; round < T_OVERWRITE_ROUNDS; round++) {
+        t_overwrite(image, bytes, round);
+        find_all(marks, image, bytes);
     }
     stk_jpeg_index_close(marks);
 }

@@ -3,6 +3,7 @@
  * tokens. */
 #include "base/mem.h"
 #include "format/tokens/tokens.h"
+#include "test/overwrite.h"
 
 #include <string.h>
 
@@ -23,27 +24,46 @@ static void check_span(const struct stk_token_array *run, const struct stk_token
     stk_token_widen(run, span->first, stk_min(span->count, STK_COUNT(out)), STOKER_INT64, out);
 }
 
+static void check_entries(const struct stk_megatron *megatron)
+{
+    struct stk_token_span span;
+    struct stoker_error error;
+
+    for (uint64_t i = 0; i < stk_min(megatron->sequence_count, ENTRIES_MAX); i++) {
+        if (stk_megatron_sequence(megatron, i, &span, &error) == 0) {
+            check_span(&megatron->run, &span);
+        }
+    }
+    for (uint64_t i = 0; i < stk_min(megatron->document_count, ENTRIES_MAX); i++) {
+        if (stk_megatron_document(megatron, i, &span, &error) == 0) {
+            check_span(&megatron->run, &span);
+        }
+    }
+}
+
+/* Reads all entries, and again after the index was overwritten while it is open. */
 static void try_megatron(const uint8_t *data, size_t bytes)
 {
-    struct stk_view idx = {data + 2, bytes - 2}, tokens = {bin, data[0] | data[1] << 8};
+    uint8_t *copy = stk_alloc(bytes, 1);
+    struct stk_view idx = {copy, bytes - 2}, tokens = {bin, data[0] | data[1] << 8};
     struct stk_megatron megatron;
-    struct stk_token_span span;
     struct stoker_error error = {0};
 
-    if (stk_megatron_open(&megatron, idx, tokens, &error) < 0) {
-        STK_ASSERT(error.status < 0 && error.what[0] && error.where[0] && error.advice[0]);
+    if (!copy) {
         return;
     }
-    for (uint64_t i = 0; i < stk_min(megatron.sequence_count, ENTRIES_MAX); i++) {
-        if (stk_megatron_sequence(&megatron, i, &span, &error) == 0) {
-            check_span(&megatron.run, &span);
-        }
+    memcpy(copy, data + 2, bytes - 2);
+    if (stk_megatron_open(&megatron, idx, tokens, &error) < 0) {
+        STK_ASSERT(error.status < 0 && error.what[0] && error.where[0] && error.advice[0]);
+        stk_free(copy);
+        return;
     }
-    for (uint64_t i = 0; i < stk_min(megatron.document_count, ENTRIES_MAX); i++) {
-        if (stk_megatron_document(&megatron, i, &span, &error) == 0) {
-            check_span(&megatron.run, &span);
-        }
+    check_entries(&megatron);
+    for (uint32_t round = 0; round < T_OVERWRITE_ROUNDS; round++) {
+        t_overwrite(copy, bytes - 2, round);
+        check_entries(&megatron);
     }
+    stk_free(copy);
 }
 
 /* What a file is shows in its head alone: the same as in all of it, and nothing behind the head is

@@ -3,9 +3,11 @@
 #include "io/posix/posix.h"
 
 #include "base/mem.h"
+#include "io/posix/map_guard.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -187,26 +189,57 @@ int stk_posix_map(struct stk_io *io, struct stk_file *file, struct stk_view *vie
                   struct stoker_error *error)
 {
     const struct stk_posix_file *of = stk_posix_file(file);
+    char link[32], path[PATH_MAX];
+    struct stat about;
+    ssize_t bytes;
     void *memory;
+    int status;
 
     (void)io;
     *view_out = (struct stk_view){(const uint8_t *)"", 0};
     if (of->bytes == 0) {
         return 0;
     }
+    snprintf(link, sizeof link, "/proc/self/fd/%d", of->fd); /* an absolute path */
+    bytes = readlink(link, path, sizeof path - 1);
+    path[bytes < 0 ? 0 : bytes] = '\0';
     memory = mmap(NULL, of->bytes, PROT_READ, MAP_PRIVATE, of->fd, 0);
-    if (memory == MAP_FAILED) {
-        return stk_fail_errno(error, errno, "cannot map a file", "check the file and its disk",
-                              "%llu bytes", (unsigned long long)of->bytes);
+    if (memory == MAP_FAILED || fstat(of->fd, &about) < 0) {
+        status = stk_fail_errno(error, errno, "cannot map a file", "check the file and its disk",
+                                "'%s', %llu bytes", path, (unsigned long long)of->bytes);
+    } else if ((uint64_t)about.st_size != of->bytes) {
+        status = stk_fail(error, STOKER_ERROR_CHANGED, "a file changed while it was opened",
+                          "open it again when it is written", "'%s'", path);
+    } else {
+        struct stk_view view = {memory, of->bytes};
+
+        status = stk_map_guard_add(view, path, &about);
+        status = status < 0 ? stk_fail_memory(error, "map of '%s'", path) : 0;
+        *view_out = status == 0 ? view : *view_out;
     }
-    *view_out = (struct stk_view){memory, of->bytes};
-    return 0;
+    if (status < 0 && memory != MAP_FAILED) {
+        munmap(memory, of->bytes);
+    }
+    return status;
 }
 
 void stk_posix_unmap(struct stk_io *io, struct stk_view view)
 {
     (void)io;
+    stk_map_guard_remove(view);
     munmap((void *)(uintptr_t)view.data, view.bytes);
+}
+
+int stk_posix_map_check(struct stk_io *io, struct stk_view view, struct stoker_error *error)
+{
+    (void)io;
+    return stk_map_guard_check(view, error);
+}
+
+uint64_t stk_posix_map_faults(struct stk_io *io)
+{
+    (void)io;
+    return stk_map_guard_faults();
 }
 
 void stk_posix_map_prefetch(struct stk_io *io, struct stk_view part)

@@ -11,6 +11,7 @@
 #define LOADER_PENDING_LOADER_PRIVATE_H
 
 #include "dataset/dataset.h"
+#include "io/map_watch.h"
 #include "loader/pending/loader_field.h"
 #include "loader/sampler/sampler.h"
 #include "order/delivered.h"
@@ -49,6 +50,8 @@ struct stoker_loader {
     bool sequential;       /* compressed shards without seek points: read front to back */
     bool prefetch_epochs;  /* the next epoch is read ahead, too */
     _Atomic bool closing;  /* closed: reads from stores that are still pending may be cancelled */
+    bool has_maps;         /* reads mapped files; see loader_maps.h */
+    struct stk_map_watch maps;
     uint64_t seed, opened_ns, idle_before_ns, lock_wait_before_ns;
     struct stoker_stats before;       /* the engine's jpegs* when the loader was opened */
     uint64_t batch_bytes;             /* estimate */

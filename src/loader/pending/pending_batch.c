@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/retry.h"
 #include "engine/worker.h"
+#include "loader/pending/loader_maps.h"
 #include "loader/pending/quarantine.h"
 #include "loader/pending/ragged_layout.h"
 #include "loader/pending/sample_members.h"
@@ -80,6 +81,7 @@ static int plan_batch(struct stk_pending_batch *pending, struct stoker_error *er
     uint64_t value_bytes[STK_BATCH_FIELDS_MAX] = {0};
     uint64_t *offsets[STK_BATCH_FIELDS_MAX] = {NULL};
     uint64_t *ids = stk_alloc(pending->samples, sizeof *ids);
+    struct stoker_error changed;
     int status = 0;
 
     if (!ids) {
@@ -88,6 +90,10 @@ static int plan_batch(struct stk_pending_batch *pending, struct stoker_error *er
     }
     plan_ids(pending, ids);
     status = stk_schedule_reader_error(&loader->plan.reader, error);
+    if (status < 0 && stk_loader_maps_check_now(loader, &changed) < 0) {
+        *error = changed; /* a table that changed is why its numbers contradict each other */
+        status = changed.status;
+    }
     if (status == 0 && !pending->exclusive) {
         pending->exclusive = !stk_ragged_values_estimate(pending, value_bytes);
     }

@@ -3,6 +3,7 @@
 
 #include "base/random.h"
 #include "base/retry.h"
+#include "loader/pending/loader_maps.h"
 #include "loader/pending/quarantine.h"
 #include "loader/sample/sample_fill.h"
 #include "loader/sample/sample_read.h"
@@ -75,10 +76,15 @@ static void substitute(struct stk_sample_task *task)
 void stk_substitute_or_fail(struct stk_sample_task *task, int status)
 {
     struct stoker_engine *engine = task->worker->engine;
+    struct stoker_error changed;
 
     stk_error_assert_status(&task->error, status);
     if (status >= 0) {
         return;
+    }
+    /* A wrong place in a changed index is no damage of the sample that the index had there. */
+    if (stk_loader_maps_check_now(task->pending->loader, &changed) < 0) {
+        task->error = changed;
     }
     if (stk_error_is_data(task->error.status) && record_damage(task, 0) &&
         task->pending->loader->on_error == STOKER_ON_ERROR_SKIP) {

@@ -131,3 +131,25 @@ void stk_run_sampling_close(struct stk_run_sampling *sampling)
     stk_free(sampling->stages);
     *sampling = (struct stk_run_sampling){0};
 }
+
+static int check_table(const struct stoker_sampler *sampler, struct stoker_error *error)
+{
+    int status = sampler && sampler->is_mapped
+                     ? stk_io_map_check(sampler->engine->io, sampler->image, error)
+                     : 0;
+
+    return status < 0 && stk_paged_file_is_unchanged(&sampler->table->file) ? 0 : status;
+}
+
+int stk_run_sampling_check_maps(const struct stk_run_sampling *sampling, struct stoker_error *error)
+{
+    int status = 0;
+
+    for (size_t i = 0; status == 0 && i < sampling->options.stage_count; i++) {
+        status = check_table(sampling->stages[i].sampler, error);
+    }
+    for (uint32_t i = 0; status == 0 && i < sampling->sampler_count; i++) {
+        status = check_table(sampling->samplers[i], error);
+    }
+    return status;
+}

@@ -132,6 +132,10 @@ struct stk_run_sampling {
 int stk_run_sampling_open(struct stk_run_sampling *sampling, struct stk_schedule *schedule,
                           struct stoker_dataset *dataset, const struct stk_order_options *order,
                           const struct stk_schedule_request *request, struct stoker_error *error);
+/* Checks whether the mapped tables are what they were, in all that was used of them. Returns 0 on
+ * success, STOKER_ERROR_CHANGED, -EIO. */
+int stk_run_sampling_check_maps(const struct stk_run_sampling *sampling,
+                                struct stoker_error *error);
 void stk_run_sampling_close(struct stk_run_sampling *sampling); /* zeroed is fine */
 
 /* ---- the fingerprint of a run (run_fingerprint.c) ---- */

@@ -27,21 +27,32 @@ uint64_t stk_token_ends_find(const uint64_t *ends, uint64_t count, uint64_t valu
 
 /* ---- the search for EOD ---- */
 
-/* The first pass counts the ends that each round finds, the second pass writes them. */
+/* The first pass counts the ends that each round finds, the second pass writes them. The file may
+ * change between the passes: the second one must find as many. */
 struct search {
     const struct stoker_tokens *tokens;
     uint32_t file;
     int64_t eod;
-    uint64_t *counts; /* [rounds]: count of each; then the sum of the rounds before */
-    uint64_t *cuts;   /* NULL in the first pass */
+    uint64_t *sums; /* [rounds + 1]: ends before each round; in the first pass [i + 1] is the count
+                     * of round i */
+    uint64_t *cuts; /* NULL in the first pass */
 };
+
+static int fail_changed(const struct search *search, struct stoker_error *error)
+{
+    stk_fail(error, STOKER_ERROR_CHANGED, "a token file changed while its documents were searched",
+             "wait until the file is written, then open it again", "ends of documents");
+    stk_error_set_location(error, search->tokens->files[search->file].path, STOKER_NO_OFFSET, NULL);
+    return STOKER_ERROR_CHANGED;
+}
 
 static int search_round(void *context, uint64_t round, struct stoker_error *error)
 {
     const struct search *search = context;
     uint64_t count = search->tokens->files[search->file].run.count, found = 0;
     uint64_t at = round * ROUND_TOKENS, end = stk_min(at + ROUND_TOKENS, count);
-    uint64_t *cuts = search->cuts ? search->cuts + search->counts[round] : NULL;
+    uint64_t *cuts = search->cuts ? search->cuts + search->sums[round] : NULL;
+    uint64_t found_max = cuts ? search->sums[round + 1] - search->sums[round] : UINT64_MAX;
     int64_t tokens[READ_TOKENS];
 
     for (; at < end; at += READ_TOKENS) {
@@ -52,18 +63,22 @@ static int search_round(void *context, uint64_t round, struct stoker_error *erro
             return status;
         }
         for (uint64_t i = 0; i < part; i++) {
-            if (tokens[i] == search->eod) {
-                if (cuts) {
-                    cuts[found] = at + i + 1;
-                }
-                found++;
+            if (tokens[i] != search->eod) {
+                continue;
             }
+            if (found == found_max) {
+                return fail_changed(search, error);
+            }
+            if (cuts) {
+                cuts[found] = at + i + 1;
+            }
+            found++;
         }
     }
     if (!cuts) {
-        search->counts[round] = found;
+        search->sums[round + 1] = found;
     }
-    return 0;
+    return cuts && found != found_max ? fail_changed(search, error) : 0;
 }
 
 /* Finds the ends of the documents of one file. */
@@ -71,23 +86,21 @@ static int search_file(struct stk_token_documents *documents, uint32_t file, int
                        uint64_t *count_out, struct stoker_error *error)
 {
     struct stoker_engine *engine = documents->tokens->engine;
-    uint64_t tokens = documents->tokens->files[file].run.count, found = 0, bytes;
+    uint64_t tokens = documents->tokens->files[file].run.count, found, bytes;
     uint64_t rounds = (tokens + ROUND_TOKENS - 1) / ROUND_TOKENS;
     struct search search = {.tokens = documents->tokens, .file = file, .eod = eod};
     int status = -ENOMEM;
 
-    search.counts = stk_alloc(rounds + 1, sizeof *search.counts);
-    if (!search.counts) {
+    search.sums = stk_alloc(rounds + 1, sizeof *search.sums);
+    if (!search.sums) {
         return stk_fail(error, status, "cannot find the documents", "free memory", "%llu rounds",
                         (unsigned long long)rounds);
     }
     status = stk_engine_parallel(engine, rounds, search_round, &search, error);
-    for (uint64_t i = 0; status == 0 && i < rounds; i++) {
-        uint64_t count = search.counts[i];
-
-        search.counts[i] = found;
-        found += count;
+    for (uint64_t i = 0; i < rounds; i++) {
+        search.sums[i + 1] += search.sums[i];
     }
+    found = search.sums[rounds];
     bytes = (found + 1) * sizeof *search.cuts;
     if (status == 0) {
         status = stk_engine_reserve(engine, bytes, 0, "where documents end", error);
@@ -102,7 +115,7 @@ static int search_file(struct stk_token_documents *documents, uint32_t file, int
     if (status == 0 && (found > 0 ? search.cuts[found - 1] : 0) < tokens) {
         search.cuts[found++] = tokens; /* the last document may end without EOD */
     }
-    stk_free(search.counts);
+    stk_free(search.sums);
     *count_out = found;
     return status;
 }

@@ -230,6 +230,37 @@ int stk_token_set_read(const struct stoker_tokens *tokens, uint32_t number, uint
     return 0;
 }
 
+/* ---- changes ---- */
+
+static int check_files(const void *owner, struct stoker_error *error)
+{
+    const struct stoker_tokens *tokens = owner;
+    struct stk_io *io = tokens->engine->io;
+    int status = 0;
+
+    for (uint32_t i = 0; status == 0 && i < tokens->file_count; i++) {
+        status = stk_io_map_check(io, tokens->files[i].view, error);
+        status = status < 0 ? status : stk_io_map_check(io, tokens->files[i].idx, error);
+    }
+    return status;
+}
+
+int stk_token_set_check(struct stoker_tokens *tokens, struct stoker_error *error)
+{
+    return stk_map_watch_check(&tokens->maps, tokens->engine->io, check_files, tokens, error);
+}
+
+int stk_token_set_end_read(struct stoker_tokens *tokens, int status, struct stoker_error *error)
+{
+    struct stoker_error changed;
+    int found = status < 0 ? check_files(tokens, &changed) : stk_token_set_check(tokens, &changed);
+
+    if (found < 0 && error) {
+        *error = changed;
+    }
+    return found < 0 ? found : status;
+}
+
 /* ---- open and close ---- */
 
 /* SHA-256 of each file's dtype, count, and both ends of its tokens: the files may be moved or
@@ -352,6 +383,7 @@ int stoker_tokens_open(struct stoker_tokens **tokens_out, struct stoker_engine *
     }
     status = status < 0 ? status : open_frame_cache(tokens, options.cache_bytes, error);
     status = status < 0 ? status : identify(tokens, error);
+    status = stk_token_set_end_read(tokens, status, error);
     if (status < 0) {
         stk_token_set_release(tokens);
         return status;

@@ -172,10 +172,13 @@ int stoker_token_loader_open(struct stoker_token_loader **loader_out, struct sto
                              struct stoker_error *error)
 {
     struct stoker_token_loader_options options = {0};
-    int status = stk_engine_check(tokens->engine, error);
+    int status = stk_engine_check(tokens->engine, error), found;
 
     *loader_out = NULL;
-    status = status < 0 ? status : stk_token_options_resolve(&options, given, error);
+    if (status < 0) {
+        return status;
+    }
+    status = stk_token_options_resolve(&options, given, error);
     if (status == 0 && tokens->is_virtual && options.rows != STOKER_ROWS_WINDOWS) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "virtual tokens have no documents",
                         "take windows", "token loader options");
@@ -188,7 +191,14 @@ int stoker_token_loader_open(struct stoker_token_loader **loader_out, struct sto
             stk_error_set_location(error, tokens->files[i].path, STOKER_NO_OFFSET, NULL);
         }
     }
-    return status < 0 ? status : stk_token_loader_open(loader_out, tokens, &options, NULL, error);
+    status = status < 0 ? status : stk_token_loader_open(loader_out, tokens, &options, NULL, error);
+    found =
+        status == STOKER_ERROR_ARGUMENT ? status : stk_token_set_end_read(tokens, status, error);
+    if (found < 0 && status == 0) { /* what was found in the files is not in them any more */
+        stoker_token_loader_close(*loader_out);
+        *loader_out = NULL;
+    }
+    return found;
 }
 
 void stoker_token_loader_close(struct stoker_token_loader *loader)

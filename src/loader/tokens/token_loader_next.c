@@ -184,14 +184,29 @@ static int fill_rows_locked(struct stoker_token_loader *loader, struct stoker_ba
     return status;
 }
 
-/* Appends a document to the arrays of the batch. */
+/* Space for the rows was measured before: the index of a set may have changed since. */
+static int check_space(const uint64_t *offsets, uint32_t slot, uint64_t count, uint64_t total,
+                       struct stoker_error *error)
+{
+    return count <= total - offsets[slot]
+               ? 0
+               : stk_fail(error, STOKER_ERROR_CHANGED,
+                          "the index of a Megatron set changed while it is open",
+                          "wait until the set is written, then open it again",
+                          "%llu tokens in a document of a batch", (unsigned long long)count);
+}
+
+/* Appends a document to the arrays of the batch, which have space for `total` tokens. */
 static int fill_document_locked(struct stoker_token_loader *loader, struct stoker_batch *batch,
-                                uint32_t slot, uint64_t key, struct stoker_error *error)
+                                uint32_t slot, uint64_t key, uint64_t total,
+                                struct stoker_error *error)
 {
     const struct stk_token_row *row = &loader->locked.row;
     uint64_t at = batch->fields[0].offsets[slot] * loader->token_bytes;
     int status = make_row_locked(loader, batch->ids[slot], key, error);
 
+    status =
+        status < 0 ? status : check_space(batch->fields[0].offsets, slot, row->count, total, error);
     if (status < 0) {
         return status;
     }
@@ -212,15 +227,17 @@ static int fill_document_locked(struct stoker_token_loader *loader, struct stoke
 
 /* Likewise, for tokens of one byte, which are copied as they are stored. */
 static int fill_bytes_locked(struct stoker_token_loader *loader, struct stoker_batch *batch,
-                             uint32_t slot, struct stoker_error *error)
+                             uint32_t slot, uint64_t total, struct stoker_error *error)
 {
-    const struct stk_token_samples *samples = loader->samples;
-    uint64_t *offsets = batch->fields[0].offsets, bytes;
+    uint64_t *offsets = batch->fields[0].offsets, bytes = 0;
     struct stk_token_document document;
-    int status = stk_token_documents_get(&samples->documents, batch->ids[slot], &document, error);
+    /* One look-up, for both the place and the length: rows of bytes have no added tokens. */
+    int status = stk_token_samples_location(loader->samples, batch->ids[slot], &document, error);
 
-    status = status < 0 ? status
-                        : stk_token_samples_row_tokens(samples, batch->ids[slot], &bytes, error);
+    if (status == 0) {
+        bytes = document.span.count;
+        status = check_space(offsets, slot, bytes, total, error);
+    }
     if (status == 0) {
         offsets[slot + 1] = offsets[slot] + bytes;
         status = stk_token_set_read_stored(loader->tokens, document.file, document.span.first,
@@ -247,8 +264,8 @@ static int fill_documents_locked(struct stoker_token_loader *loader, struct stok
     }
     for (uint32_t i = 0; status == 0 && i < batch->samples; i++) {
         status = loader->dtype == STOKER_UINT8
-                     ? fill_bytes_locked(loader, batch, i, error)
-                     : fill_document_locked(loader, batch, i, keys[i], error);
+                     ? fill_bytes_locked(loader, batch, i, total, error)
+                     : fill_document_locked(loader, batch, i, keys[i], total, error);
     }
     return status;
 }
@@ -291,7 +308,7 @@ static int make_locked(struct stoker_token_loader *loader, struct stoker_batch *
 int stoker_token_loader_next(struct stoker_token_loader *loader, struct stoker_batch **batch_out,
                              struct stoker_error *error)
 {
-    int status = stk_engine_check(loader->engine, error);
+    int status = stk_engine_check(loader->engine, error), found;
 
     *batch_out = NULL;
     if (status < 0) {
@@ -302,6 +319,12 @@ int stoker_token_loader_next(struct stoker_token_loader *loader, struct stoker_b
         stk_token_prefetch_begin(&loader->locked.ahead, &loader->locked.cursor);
         status = make_locked(loader, batch_out, error);
         stk_token_prefetch_end(&loader->locked.ahead);
+        found = stk_token_set_end_read(loader->tokens, status, error);
+        if (found < 0 && status == 0) {
+            stoker_batch_close(*batch_out);
+            *batch_out = NULL;
+        }
+        status = found;
         if (status == 0) {
             stk_order_cursor_next(&loader->locked.cursor);
             status = 1;

@@ -282,6 +282,16 @@ static int window_row(const struct stk_token_samples *samples, uint64_t sample, 
     return status;
 }
 
+/* The index of a set is mapped: an entry is read again, and may be another one. */
+static int fail_changed(const struct stk_token_samples *samples, uint32_t file,
+                        struct stoker_error *error)
+{
+    stk_fail(error, STOKER_ERROR_CHANGED, "the index of a Megatron set changed while it is open",
+             "wait until the set is written, then open it again", "documents");
+    stk_error_set_location(error, samples->tokens->files[file].path, STOKER_NO_OFFSET, NULL);
+    return STOKER_ERROR_CHANGED;
+}
+
 /* Returns the random key of a document. */
 static uint64_t document_key(const struct stk_token_samples *samples, uint64_t key, uint64_t number,
                              uint64_t first)
@@ -324,6 +334,9 @@ static int packed_row(struct stk_token_samples *samples, uint64_t sample, uint64
     if (status < 0) {
         return status;
     }
+    if (sequence >= chunk->packing.sequence_count) { /* counted at open, planned again now */
+        return fail_changed(samples, chunk->file, error);
+    }
     first = stk_sequence_packing_first(&chunk->packing, sequence);
     for (uint32_t i = first; status == 0 && i < chunk->packing.ends[sequence]; i++) {
         status = add_piece(samples, chunk, &chunk->packing.pieces[i], key, row, error);
@@ -338,7 +351,11 @@ static int document_row(const struct stk_token_samples *samples, uint64_t sample
     int64_t after;
     int status = stk_token_documents_get(&samples->documents, sample, &document, error);
     uint64_t count = status == 0 ? used_of(samples, document.span.count) : 0;
+    uint64_t added = sentinels_of(samples) + samples->rules.append_eod;
 
+    if (status == 0 && count + added > row->capacity) { /* longer than when its row was reserved */
+        return fail_changed(samples, document.file, error);
+    }
     if (status == 0) {
         status = stk_token_set_read(samples->tokens, document.file, document.span.first, count,
                                     row->tokens, error);

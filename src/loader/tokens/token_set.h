@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "engine/frame_cache.h"
 #include "format/tokens/tokens.h"
+#include "io/map_watch.h"
 
 #define STK_TOKEN_SET_PATH_BYTES_MAX 4096
 #define STK_TOKEN_SET_VIRTUAL_MAX (UINT64_C(1) << 56)
@@ -34,7 +35,7 @@ struct stk_token_set_file {
     uint64_t data_at;               /* decompressed bytes before the tokens */
 };
 
-struct stoker_tokens { /* constant after open */
+struct stoker_tokens { /* constant after open, but for references and maps */
     struct stoker_engine *engine;
     _Atomic uint32_t references;
     uint32_t file_count;
@@ -43,6 +44,7 @@ struct stoker_tokens { /* constant after open */
     bool is_virtual;                     /* one file of which only the count is known */
     uint64_t tokens, documents, bytes, frames;
     uint8_t identity[32];
+    struct stk_map_watch maps;
 };
 
 void stk_token_set_retain(struct stoker_tokens *tokens);
@@ -52,6 +54,11 @@ void stk_token_set_release(struct stoker_tokens *tokens);
 int stk_token_set_borrow(struct stoker_tokens **tokens_out, struct stoker_engine *engine,
                          const struct stk_token_set_file *file, struct stoker_error *error);
 
+/* Checks whether the files are what they were at open, if that is due: after tokens were read and
+ * before they are handed on. Returns 0, STOKER_ERROR_CHANGED, or -EIO. */
+int stk_token_set_check(struct stoker_tokens *tokens, struct stoker_error *error);
+/* Ends a read with this status: returns it, or that of a change, which may be its cause. */
+int stk_token_set_end_read(struct stoker_tokens *tokens, int status, struct stoker_error *error);
 /* Reads stored bytes of a file's tokens; the range lies in the file. Returns 0 on success,
  * STOKER_ERROR_CORRUPT or STOKER_ERROR_BUDGET for compressed files. */
 int stk_token_set_read_stored(const struct stoker_tokens *tokens, uint32_t file, uint64_t offset,

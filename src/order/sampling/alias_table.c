@@ -57,14 +57,17 @@ uint64_t stk_alias_table_draw(const struct stk_alias_table *alias, uint64_t key,
 {
     wide product = (wide)stk_random_key(key, position) * alias->count;
     uint64_t column = (uint64_t)(product >> 64);
-    uint32_t height = (uint32_t)((uint64_t)product >> 32);
+    uint32_t height = (uint32_t)((uint64_t)product >> 32), other;
 
     if (!stk_mapped_table_check(&alias->mapped, alias->thresholds + column, 4) ||
-        !stk_mapped_table_check(&alias->mapped, alias->aliases + column, 4) ||
-        alias->aliases[column] >= alias->count) {
+        !stk_mapped_table_check(&alias->mapped, alias->aliases + column, 4)) {
         return STK_MAPPED_TABLE_DAMAGED;
     }
-    return height < alias->thresholds[column] ? column : alias->aliases[column];
+    other = stk_mapped_table_u32(alias->aliases + column);
+    if (other >= alias->count) {
+        return STK_MAPPED_TABLE_DAMAGED;
+    }
+    return height < stk_mapped_table_u32(alias->thresholds + column) ? column : other;
 }
 
 /* Returns the next light, or heavy, sample from `at` on. */

@@ -49,18 +49,24 @@ uint64_t stk_class_balance_draw(const struct stk_class_balance *classes, uint64_
                                  classes->class_count);
     const uint64_t *starts = classes->starts + which;
     const uint32_t *sample;
-    uint64_t count;
+    uint64_t first, end, count, drawn;
 
-    if (!stk_mapped_table_check(&classes->mapped, starts, 16) ||
-        starts[1] > classes->sample_count || starts[0] >= starts[1]) {
+    if (!stk_mapped_table_check(&classes->mapped, starts, 16)) {
         return STK_MAPPED_TABLE_DAMAGED;
     }
-    count = starts[1] - starts[0];
+    first = stk_mapped_table_u64(starts);
+    end = stk_mapped_table_u64(starts + 1);
+    if (end > classes->sample_count || first >= end) {
+        return STK_MAPPED_TABLE_DAMAGED;
+    }
+    count = end - first;
     key = stk_random_key(stk_random_key(~key, which), frame / count);
-    sample = classes->samples + starts[0] + stk_permute(key, frame % count, count);
-    return stk_mapped_table_check(&classes->mapped, sample, 4) && *sample < classes->sample_count
-               ? *sample
-               : STK_MAPPED_TABLE_DAMAGED;
+    sample = classes->samples + first + stk_permute(key, frame % count, count);
+    if (!stk_mapped_table_check(&classes->mapped, sample, 4)) {
+        return STK_MAPPED_TABLE_DAMAGED;
+    }
+    drawn = stk_mapped_table_u32(sample);
+    return drawn < classes->sample_count ? drawn : STK_MAPPED_TABLE_DAMAGED;
 }
 
 /* While samples are placed, starts[label + 1] is the place of the label's next sample; afterwards

@@ -5,6 +5,7 @@
 #include "base/random.h"
 #include "base/xxh3.h"
 #include "order/sampling/sampling_table.h"
+#include "test/overwrite.h"
 
 #include <string.h>
 
@@ -77,6 +78,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (file && stk_sampling_table_open(&table, (struct stk_view){file, file_bytes}, "x.table",
                                         &error) == 0) {
         ask(table);
+        for (uint32_t round = 0; round < T_OVERWRITE_ROUNDS; round++) {
+            t_overwrite(file, file_bytes, round);
+            ask(table);
+        }
         stk_sampling_table_close(table);
     } else {
         STK_ASSERT(error.what[0] && error.where[0] && error.advice[0]);

@@ -159,8 +159,8 @@ static uint64_t block_of(const struct stk_subset *subset, uint64_t k)
     if (!stk_mapped_table_check(&subset->mapped, subset->selects + k / SELECT_STRIDE, 16)) {
         return blocks;
     }
-    block = subset->selects[k / SELECT_STRIDE];
-    last = subset->selects[k / SELECT_STRIDE + 1];
+    block = stk_mapped_table_u64(subset->selects + k / SELECT_STRIDE);
+    last = stk_mapped_table_u64(subset->selects + k / SELECT_STRIDE + 1);
     if (last >= blocks) {
         return blocks;
     }

@@ -29,6 +29,17 @@ static inline bool stk_mapped_table_check(const struct stk_mapped_table *lent, c
     return !lent->check || lent->check(lent->context, at, bytes);
 }
 
+/* Reads a number of a table once: a mapped one may change between two reads. */
+static inline uint64_t stk_mapped_table_u64(const uint64_t *at)
+{
+    return __atomic_load_n(at, __ATOMIC_RELAXED);
+}
+
+static inline uint32_t stk_mapped_table_u32(const uint32_t *at)
+{
+    return __atomic_load_n(at, __ATOMIC_RELAXED);
+}
+
 /* Result of a lookup in a mapped table that is damaged. */
 #define STK_MAPPED_TABLE_DAMAGED UINT64_MAX
 

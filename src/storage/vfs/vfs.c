@@ -217,6 +217,17 @@ static void unmap(struct stk_io *io, struct stk_view view)
 }
 
 /* The map of a remote file is in memory already. */
+/* Maps of remote files are copies: the backend does not know them. */
+static int map_check(struct stk_io *io, struct stk_view view, struct stoker_error *error)
+{
+    return stk_io_map_check(stk_vfs_of(io)->backend, view, error);
+}
+
+static uint64_t map_faults(struct stk_io *io)
+{
+    return stk_io_map_faults(stk_vfs_of(io)->backend);
+}
+
 static void map_prefetch(struct stk_io *io, struct stk_view part)
 {
     stk_io_map_prefetch(stk_vfs_of(io)->backend, part);
@@ -241,6 +252,8 @@ const struct stk_io_table stk_vfs_table = {
     .leaked_bytes = leaked_bytes,
     .map_file = map_file,
     .unmap = unmap,
+    .map_check = map_check,
+    .map_faults = map_faults,
     .map_prefetch = map_prefetch,
     .thread_disk_reads = thread_disk_reads,
     .close = vfs_close,

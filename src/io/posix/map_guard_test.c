@@ -1,0 +1,235 @@
+/* Goal: a mapped file that is cut, overwritten, renamed or removed never ends the process, and the
+ * check tells what happened; SIGBUS of other memory goes where it went before.
+ * Method: real files in a temporary folder, changed while they are mapped, in this thread and in
+ * others whose signals are blocked; a handler set before, and one set over it. */
+#include "io/posix/map_guard.h"
+
+#include "base/mem.h"
+#include "base/thread.h"
+#include "io/posix/posix.h"
+#include "test/t.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define PAGES 8u
+#define PAGE 4096u
+
+static char folder[64], path[128], other[128];
+static sigjmp_buf back;
+
+static void put(const char *name, size_t bytes, int value)
+{
+    static uint8_t data[PAGES * PAGE];
+    int fd = open(name, O_WRONLY | O_CREAT, 0666);
+
+    memset(data, value, sizeof data);
+    T_EQ(name, write(fd, data, bytes), (long long)bytes);
+    close(fd);
+}
+
+static struct stk_view map(struct stk_io *io, const char *name)
+{
+    struct stk_file *file = NULL;
+    struct stk_view view = {NULL, 0};
+
+    T_EQ("open", stk_io_open_file(io, name, &file, NULL), 0);
+    T_EQ("map", stk_io_map(io, file, &view, NULL), 0);
+    stk_io_close_file(io, file);
+    return view;
+}
+
+static uint64_t sum(struct stk_view view)
+{
+    uint64_t total = 0;
+
+    for (size_t i = 0; i < view.bytes; i++) {
+        total += view.data[i];
+    }
+    return total;
+}
+
+/* The clock of file times has steps of a few milliseconds. */
+static void wait_for_clock(void)
+{
+    usleep(30000);
+}
+
+static void *sum_in_thread(void *view)
+{
+    static uint64_t total;
+
+    total = sum(*(struct stk_view *)view);
+    return &total;
+}
+
+static const struct change {
+    const char *name;
+    int status;
+    uint64_t sum; /* of what can be read afterwards */
+} changes[] = {
+    {"nothing", 0, PAGES * PAGE},
+    {"cut", STOKER_ERROR_CHANGED, 3 * PAGE},
+    {"cut to nothing", STOKER_ERROR_CHANGED, 0},
+    {"overwritten", STOKER_ERROR_CHANGED, 2 * PAGES * PAGE},
+    {"longer", STOKER_ERROR_CHANGED, PAGES * PAGE},
+    {"replaced", 0, PAGES * PAGE},
+    {"removed", 0, PAGES * PAGE},
+    {"renamed", 0, PAGES * PAGE},
+    {"removed and cut", STOKER_ERROR_CHANGED, 0},
+};
+
+static void apply(size_t change)
+{
+    int fd = -1;
+
+    switch (change) {
+    case 1:
+        T_EQ("cut", truncate(path, 3 * PAGE), 0);
+        break;
+    case 2:
+        T_EQ("cut", truncate(path, 0), 0);
+        break;
+    case 3:
+        put(path, PAGES * PAGE, 2);
+        break;
+    case 4:
+        T_EQ("longer", truncate(path, (PAGES + 1) * PAGE), 0);
+        break;
+    case 5:
+        put(other, PAGES * PAGE, 3);
+        T_EQ("replace", rename(other, path), 0);
+        break;
+    case 6:
+        T_EQ("remove", unlink(path), 0);
+        break;
+    case 7:
+        T_EQ("rename", rename(path, other), 0);
+        break;
+    case 8:
+        fd = open(path, O_RDWR);
+        T_EQ("remove", unlink(path), 0);
+        T_EQ("cut", ftruncate(fd, 0), 0);
+        close(fd);
+        break;
+    default:
+        break;
+    }
+}
+
+static void test_changes(struct stk_io *io, bool in_thread)
+{
+    for (size_t i = 0; i < STK_COUNT(changes); i++) {
+        struct stoker_error error = {0};
+        struct stk_view view;
+        pthread_t thread;
+        void *total;
+        uint64_t got;
+
+        unlink(other);
+        put(path, PAGES * PAGE, 1);
+        T_EQ(changes[i].name, truncate(path, PAGES * PAGE), 0);
+        view = map(io, path);
+        T_EQ(changes[i].name, stk_io_map_check(io, view, &error), 0);
+        wait_for_clock();
+        apply(i);
+        if (in_thread) {
+            T_EQ("start", stk_thread_start(&thread, NULL, sum_in_thread, &view), 0);
+            T_EQ("join", pthread_join(thread, &total), 0);
+            got = *(uint64_t *)total;
+        } else {
+            got = sum(view);
+        }
+        T_EQ(changes[i].name, got, changes[i].sum);
+        T_EQ(changes[i].name, stk_io_map_check(io, view, &error), changes[i].status);
+        if (changes[i].status < 0) {
+            T_ERROR(changes[i].name, &error);
+            T_TRUE(changes[i].name, strstr(error.where, "map_guard") != NULL);
+            T_EQ(changes[i].name, stk_io_map_check(io, view, NULL), changes[i].status);
+        }
+        stk_io_unmap(io, view);
+        T_EQ("no map", stk_io_map_check(io, view, &error), 0);
+    }
+}
+
+/* Many maps, removed in another order: each is found, and the others stay. */
+static void test_many(struct stk_io *io)
+{
+    static struct stk_view views[3000];
+
+    put(path, PAGES * PAGE, 1);
+    for (size_t i = 0; i < STK_COUNT(views); i++) {
+        views[i] = map(io, path);
+    }
+    T_EQ("cut", truncate(path, PAGE), 0);
+    for (size_t i = 0; i < STK_COUNT(views); i += 2) {
+        stk_io_unmap(io, views[i]);
+    }
+    for (size_t i = 1; i < STK_COUNT(views); i += 2) {
+        T_EQ("one page is left", sum(views[i]), PAGE);
+        T_EQ("check", stk_io_map_check(io, views[i], NULL), STOKER_ERROR_CHANGED);
+        stk_io_unmap(io, views[i]);
+    }
+}
+
+static void jump_back(int number)
+{
+    (void)number;
+    siglongjmp(back, 1);
+}
+
+/* A file that this library has not mapped: its SIGBUS is not swallowed. */
+static void test_foreign(const char *name)
+{
+    int fd;
+    volatile uint8_t *memory;
+    volatile bool raised = true;
+
+    put(path, PAGE, 1);
+    fd = open(path, O_RDWR);
+    memory = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 0);
+    T_EQ(name, ftruncate(fd, 0), 0);
+    if (sigsetjmp(back, 1) == 0) {
+        (void)memory[0];
+        raised = false;
+    }
+    T_TRUE(name, raised);
+    munmap((void *)(uintptr_t)memory, PAGE);
+    close(fd);
+}
+
+int main(void)
+{
+    struct stk_io_options options = {.depth = 4, .read_timeout_ms = 3000};
+    struct sigaction before = {.sa_handler = jump_back};
+    struct stk_io *io;
+
+    snprintf(folder, sizeof folder, "/tmp/map_guard_XXXXXX");
+    if (!mkdtemp(folder)) {
+        return 1;
+    }
+    snprintf(path, sizeof path, "%s/file", folder);
+    snprintf(other, sizeof other, "%s/other", folder);
+    sigaction(SIGBUS, &before, NULL);
+    T_EQ("open", stk_io_open(&io, &options, NULL), 0);
+    test_changes(io, false);
+    test_changes(io, true);
+    test_many(io);
+    test_foreign("the handler set before");
+    sigaction(SIGBUS, &before, NULL); /* over it, as another library does */
+    test_foreign("the handler set over it");
+    test_changes(io, false); /* and this one over that again */
+    test_foreign("both");
+    stk_io_close(io);
+    unlink(path);
+    unlink(other);
+    rmdir(folder);
+    T_EQ("no leak", stk_mem_alive(), 0);
+    return t_finish();
+}
