@@ -1,6 +1,6 @@
-/* Goal: one loop lists the members of a container, whether headers stand in front of them or a
- * footer lists them, whatever portions the bytes arrive in; damage and footers of streams are
- * refused. Method: the formats of test/tiny.h, read in portions of several sizes, and cut at every
+/* Goal: one loop lists the members of a container, with headers in front of them or with a footer,
+ * in any portions; damage is refused, and so is a stream of a format with a footer.
+ * Method: the formats of test/tiny.h, read in portions of several sizes, and truncated at every
  * byte. */
 #include "format/container.h"
 

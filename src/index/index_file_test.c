@@ -1,8 +1,8 @@
-/* Goal: an index that was written and mapped answers as the one in memory; damage of any byte is
- * found, and a file with right sums and wrong places leads to an error, never outside.
+/* Goal: a written and mapped index answers like the one in memory; damage of any byte is found; a
+ * file with valid checksums and wrong offsets gives an error and no read outside of it.
  * Method: index_write.c, index_map.c and index_reuse.c: data sets of each kind as text, before and
- * after; every byte flipped, every length cut, words of the file replaced and its sums made right
- * again; every allocation and every call of the seam failing once. */
+ * after; every byte flipped, every truncation, words of the file replaced with new checksums; every
+ * allocation and I/O call fails once. */
 #include "base/mem.h"
 #include "base/random.h"
 #include "base/xxh3.h"

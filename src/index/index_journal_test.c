@@ -1,7 +1,7 @@
-/* Goal: what an indexing run finished is found by the next one, by name, size and mtime; what a
- * kill left half is passed over, what a run adds later counts; nothing stays when it is removed.
- * Method: small indexes in the simulated world; the journal cut after every byte; the list of
- * files that are left. */
+/* Goal: the next indexing run finds the shards that a run finished, by name, size and mtime; it
+ * skips the incomplete end that a kill left and appends behind it; removal leaves no file.
+ * Method: small indexes in the simulated file system; the journal truncated after every byte; the
+ * list of remaining files. */
 #include "index/index_journal.h"
 
 #include "base/mem.h"

@@ -1,6 +1,6 @@
-/* Goal: each word is kept once under a dense number, through growth, moves of the struct and
+/* Goal: each string is stored once under a dense number, through growth, moves of the struct and
  * failed allocations, and limits hold.
- * Method: many words against a plain array; then the edges one by one. */
+ * Method: many strings against a plain array; then the edge cases one by one. */
 #include "base/mem.h"
 #include "index/string_table.h"
 #include "test/t.h"

@@ -1,7 +1,7 @@
-/* Fuzz of tar.c, tar_container.c, container.c, container_detect.c, wds_name.c, string_table.c,
- * index_shard.c and index.c: any bytes as a tar, read whole and in portions, with its size known
- * and unknown, and put into an index. The last byte chooses how. No crash, no hang, no member
- * outside of the tar. */
+/* Fuzz target of tar.c, tar_container.c, container.c, container_detect.c, wds_name.c,
+ * string_table.c, index_shard.c and index.c: any bytes as a tar, parsed at once and in portions,
+ * with its size known and unknown, and added to an index. The last byte selects the variant. No
+ * crash, no hang, no member outside of the tar. */
 #include "base/base.h"
 #include "format/tar/tar_container.h"
 #include "index/index.h"

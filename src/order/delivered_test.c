@@ -1,7 +1,9 @@
-/* Goal: steps that wait add up to the fingerprint that they have one by one, wherever states, ends
- * of epochs and jumps fall between them; and they wait: nothing is gone through before.
- * Method: random streams of every tail, workers and worlds, settled at random, also while steps are
- * added behind the copy; runs are counted; the spans of a world of a million are only looked at. */
+/* Goal: deferred steps add up to the same fingerprint as steps that are added one by one, wherever
+ * states, ends of epochs and jumps are between them; they are deferred: no sample is enumerated
+ * earlier.
+ * Method: random streams of every tail, workers and world sizes, evaluated at random, also while
+ * steps are added to the original of a copy; runs are counted; for a world of a million ranks only
+ * the spans are compared. */
 #include "order/delivered.h"
 
 #include "base/random.h"

@@ -1,11 +1,11 @@
-/* Goal: a run whose world and batch size change at any step, that dies and goes on from what any
- * rank saved, has each sample exactly once an epoch; a step is the same sequence of samples in
- * every world that divides it; all ranks have the same state, and the fingerprint is that of a run
- * that nothing stopped.
+/* Goal: a run whose world and batch size change at any step, and which dies and continues from the
+ * state of any rank, has each sample exactly once an epoch; a step is the same sequence of samples
+ * in every world that divides it; all ranks have the same state, and the fingerprint of a run
+ * without interruptions.
  * Method: random histories over the pure functions, each rank with a stream of its own. Every step
- * is compared, slot by slot, with that of a world of one; samples are counted when the step lies
- * before the state that the run goes on from. `elastic_test SEED` begins at another seed;
- * STOKER_TEST_LONG: 10,000 histories instead of 300. */
+ * is compared, slot by slot, with that of a world of one; samples count if their step is before the
+ * state from which the run continues. `elastic_test SEED` begins at another seed; STOKER_TEST_LONG:
+ * 10,000 histories instead of 300. */
 #include "order/order.h"
 
 #include "base/random.h"

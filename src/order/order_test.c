@@ -1,9 +1,9 @@
-/* Goal: every sample comes exactly once an epoch, whatever the settings, and is found again by the
- * inverse; positions in bulk are those one by one; blocks stay near their
- * groups, windows keep memory bounded and turn over one after the other; no sample is dropped
- * for ever; options that cannot be are refused.
- * Method: tables of settings, each walked through whole epochs and counted; then random settings
- * from a seed that is printed and may be given as the argument. */
+/* Goal: every sample comes exactly once an epoch for any settings, and the inverse finds its
+ * position; positions in bulk equal single ones; blocks stay near their groups; windows bound the
+ * memory and replace each other gradually; no sample is dropped in every epoch; contradicting
+ * options are refused.
+ * Method: tables of settings, each enumerated over complete epochs and counted; then random
+ * settings from a seed that is printed and may be given as the argument. */
 #include "order/order.h"
 
 #include "base/random.h"

@@ -1,10 +1,10 @@
-/* Goal: ranks share out each step so that every position comes exactly once, all ranks have the
- * same number of steps, what a step holds never depends on how many ranks share it, and workers
- * that take turns have the steps of one; where a position is delivered is found again; the
- * fingerprint of steps is that of their positions.
- * Method: a table of shapes times every tail, world size and epoch, each slot compared with a
- * plain sort of the step's positions; steps then resumed from every position, and dealt out to
- * workers. */
+/* Goal: ranks share each step so that every position comes exactly once; all ranks have the same
+ * number of steps; the samples of a step do not depend on the number of ranks; workers that take
+ * turns make the same steps as one; the slot of a position is found; the fingerprint of steps
+ * equals that of their positions.
+ * Method: a table of shapes times every tail, world size and epoch, each slot compared with a plain
+ * sort of the step's positions; steps then resumed from every position, and distributed to workers.
+ */
 #include "order/order.h"
 #include "test/t.h"
 

@@ -1,8 +1,9 @@
-/* Goal: stk_permute is a bijection of every length, stk_permutation_invert its inverse, and as fair
- * as drawing lots. Method: all lengths to 300 and those around powers of two are walked through;
- * chi-square over many keys for the places of an index (lengths 2 to 16), of a pair of indexes (the
- * same), for whole permutations (2 to 5) and for differences (17 to 600). Takes a seed as its
- * argument; the bounds are so far out that a fair draw fails with hardly any seed. */
+/* Goal: stk_permute is a bijection of every length, stk_permutation_invert is its inverse, and both
+ * are as uniform as a random permutation.
+ * Method: all lengths to 300 and those around powers of two are enumerated; chi-square over many
+ * keys for the places of an index (lengths 2 to 16), of a pair of indexes (the same), for complete
+ * permutations (2 to 5) and for differences (17 to 600). Takes a seed as its argument; the bounds
+ * are so wide that a uniform permutation fails for almost no seed. */
 #include "base/mem.h"
 #include "base/random.h"
 #include "order/order.h"

@@ -1,10 +1,10 @@
-/* Goal: the block shuffle draws as fairly as it says: the position of a sample is uniform and
- * forgets the epoch before; pairs of samples of different blocks, and batch mates, come together as
- * often as the windows allow, which is nearly as often as under a full permutation. What it does
- * not do is said too: samples of one block are always in the same window.
+/* Goal: the block shuffle is as uniform as documented: the position of a sample is uniform and
+ * independent of the epoch before; pairs of samples of different blocks, and batch mates, come
+ * together as often as the windows allow, which is nearly as often as under a full permutation. Its
+ * limit is tested too: samples of one block are always in the same window.
  * Method: chi-square over epochs, by the order's inverse, of the block shuffle (one group and
- * several), beside a full permutation, and a shuffle buffer of as many samples as a window, which
- * fails by far. Takes a seed as its argument; it is fixed otherwise. */
+ * several), compared with a full permutation and with a shuffle buffer of as many samples as a
+ * window, which fails by far. Takes a seed as its argument; it is fixed otherwise. */
 #include "base/random.h"
 #include "order/order.h"
 #include "test/t.h"

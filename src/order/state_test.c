@@ -1,5 +1,5 @@
-/* Goal: a state holds what identifies its stream and nothing of who took it; one of another stream
- * is refused, and every difference is named as the user knows it.
+/* Goal: a state identifies its stream and is independent of the rank that saved it; the state of
+ * another stream is refused, and every difference is named in the user's terms.
  * Method: a state, changed in each of its parts; several at once; all at once, which must fit. */
 #include "order/order.h"
 

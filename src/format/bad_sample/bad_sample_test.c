@@ -1,8 +1,8 @@
-/* Goal: a damaged sample comes back from a record and a file as it was, or not at all; its line is
- * JSON whatever its names are; a list has its name only when it is whole.
- * Method: rows of names, of cuts and of changed bytes; the simulated world with failures of each
- * call and allocation. What a loader tells is in quarantine_test.c. Covers bad_sample.c,
- * bad_sample_file.c. */
+/* Goal: the description of a damaged sample is read back exactly from a record and a file, or
+ * refused; its line is JSON for any names; a list appears under its name only when it is complete.
+ * Method: rows of names, of truncations and of changed bytes; the simulated file system with
+ * failures of each call and allocation. quarantine_test.c tests the reports of a loader. Covers
+ * bad_sample.c, bad_sample_file.c. */
 #include "format/bad_sample/bad_sample_file.h"
 
 #include "base/mem.h"

@@ -1,8 +1,8 @@
-/* Goal: of a damaged bzip2 file every block that is whole is found, wherever reading begins and
- * whatever the portions; what is not whole is told by its CRC; nothing else is given out.
- * Method: noise that bzlib packs in blocks and streams; each damage at many places; each stream
- * unpacked by bzlib and looked for in the text. (The bzip2 and bzip2recover commands as oracles:
- * python/tests/test_verify_compressed.py.) Covers bzip2_recover.c. */
+/* Goal: every intact block of a damaged bzip2 file is found, wherever reading begins and for any
+ * portions; the CRC identifies damaged blocks; no other bytes are returned.
+ * Method: noise that bzlib compresses in blocks and streams; each damage at many offsets; each
+ * stream decompressed by bzlib and searched in the text. (python/tests/test_verify_compressed.py
+ * uses the commands bzip2 and bzip2recover as oracles.) Covers bzip2_recover.c. */
 #include "base/mem.h"
 #include "format/compress/bzip2_recover.h"
 

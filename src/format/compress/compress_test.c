@@ -1,8 +1,9 @@
-/* Goal: what is packed comes back, in any portions and by the same bytes; frames are where reading
- * can begin, and the seek table tells them; without memory there is an error and no leak.
- * Method: each packing, as one stream and in frames, unpacked by decompress.c; the table against
- * the frames that libzstd finds; fail-nth. That other programs read it:
- * python/tests/test_packed.py. Covers compress.c, zstd_seek_table.c. */
+/* Goal: compressed data decompresses to the original for any portions, and the same input gives the
+ * same bytes; frames are where reading can begin, as the seek table says; a lack of memory is an
+ * error without a leak.
+ * Method: each compression, as one stream and in frames, decompressed by decompress.c; the table
+ * against the frames that libzstd finds; every allocation fails once. python/tests/test_pack.py
+ * tests that other programs read it. Covers compress.c, zstd_seek_table.c. */
 #include "format/compress/compress.h"
 
 #include "base/mem.h"

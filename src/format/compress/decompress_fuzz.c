@@ -1,8 +1,7 @@
-/* Fuzz: any bytes as a packed stream, in portions. The last two bytes choose the packing and the
- * portions. No crash, no hang, no byte past the limits; what unpacks, unpacks to the same bytes
- * stream by stream, and no stream's checksum is wrong then.
- * Covers decompress.c, decompress_gzip.c, decompress_zstd.c, decompress_bzip2.c and
- * decompress_xz.c. */
+/* Fuzz target: any bytes as a compressed stream, in portions. The last two bytes select the
+ * compression and the portions. No crash, no hang, no byte beyond the limits; if the complete input
+ * decompresses, each of its streams gives the same bytes and has a right checksum. Covers
+ * decompress.c, decompress_gzip.c, decompress_zstd.c, decompress_bzip2.c and decompress_xz.c. */
 #include "base/base.h"
 #include "format/compress/decompress.h"
 

@@ -1,9 +1,8 @@
-/* Goal: what the libraries packed comes back; what was cut or damaged is an error, never wrong
- * bytes; a bomb stops at its limit.
- * Method: each packing in the same tests: portions of many sizes, several streams, padding, every
- * cut, every byte changed, bombs, headers that ask for too large a window.
- * Covers decompress.c, decompress_gzip.c, decompress_zstd.c, decompress_bzip2.c and
- * decompress_xz.c. */
+/* Goal: data that the libraries compressed is decompressed; truncated or damaged data is an error,
+ * never wrong bytes; a decompression bomb stops at its limit.
+ * Method: the same tests for each compression: portions of many sizes, several streams, padding,
+ * every truncation, every byte changed, bombs, headers that request too large a window. Covers
+ * decompress.c, decompress_gzip.c, decompress_zstd.c, decompress_bzip2.c and decompress_xz.c. */
 #include "base/mem.h"
 #include "base/memory_budget.h"
 #include "format/compress/decompress.h"

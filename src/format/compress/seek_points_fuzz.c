@@ -1,5 +1,5 @@
-/* Fuzz: any bytes as an image of access points, and what follows it as the shard. Every point is
- * entered. No crash, no hang, no byte past the bounds that the image was held to. */
+/* Fuzz target: any bytes as an image of seek points, and the rest as the shard. Decompression
+ * starts at every point. No crash, no hang, no byte outside the image's bounds. */
 #include "base/base.h"
 #include "format/compress/decompress.h"
 #include "format/compress/seek_points.h"

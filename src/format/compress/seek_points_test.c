@@ -1,8 +1,8 @@
-/* Goal: unpacking from an access point gives the bytes that unpacking from the start gives, for
- * every point of every kind of stream; the image is the same however the input came; a false
- * image never gives false bytes.
- * Method: streams made by zlib and libzstd themselves, in tables: levels, stored blocks, flushes,
- * many members with padding between them, many frames, one frame. Every point is entered. Every
+/* Goal: decompression from a seek point gives the same bytes as decompression from the start, for
+ * every point of every kind of stream; the image does not depend on the portions of the input; a
+ * false image never gives wrong bytes.
+ * Method: streams made by zlib and libzstd, in tables: levels, stored blocks, flushes, many members
+ * with padding between them, many frames, one frame. Decompression starts at every point. Every
  * byte of an image is changed in turn. */
 #include "base/mem.h"
 #include "base/xxh3.h"

@@ -1,9 +1,9 @@
-/* Goal: every byte of a file that zstd packed is found by its place, however the file was cut into
- * frames; damage is refused with its place, and never more is written than there is room.
- * Method: one text packed by libzstd in frames of several kinds (with and without their size, with
- * skippable frames and a seek table built here from its specification), read back whole and by its
- * head (zstd_frames.c); each byte of a small file changed, and each cut, all outcomes against the
- * text; every allocation refused once. */
+/* Goal: every byte of a zstd file is found by its offset, for any division into frames; damage is
+ * refused with its offset, and no more bytes are written than the buffer holds.
+ * Method: one text compressed by libzstd in frames of several kinds (with and without their size,
+ * with skippable frames and a seek table built here from its specification), read completely and by
+ * its head (zstd_frames.c); each byte of a small file changed, and each truncation, all results
+ * compared with the text; every allocation fails once. */
 #include "format/compress/zstd_frames.h"
 
 #include "base/mem.h"

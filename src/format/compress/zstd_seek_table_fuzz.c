@@ -1,5 +1,5 @@
-/* Fuzz: any bytes as the end of a zstd file with a seek table. No crash; what is found lies in the
- * file, entry by entry. */
+/* Fuzz target of zstd_seek_table.c: any bytes as the end of a zstd file with a seek table. No
+ * crash; each entry that is found lies in the file. */
 #include "base/base.h"
 #include "format/compress/zstd_seek_table.h"
 

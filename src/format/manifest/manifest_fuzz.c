@@ -1,5 +1,5 @@
-/* Fuzz of manifest.c: any text; what is accepted has plain names and comes out again as the same
- * manifest. */
+/* Fuzz target of manifest.c: any text. An accepted manifest has plain names and is written again as
+ * the same manifest. */
 #include "base/mem.h"
 #include "format/manifest/manifest.h"
 

@@ -1,6 +1,6 @@
-/* Goal: a manifest that is written comes back as it was, with the same text; what is none, or does
- * not add up, is refused with a place. How pack fills it is in pack_test.c and left_out_test.c.
- * Method: one that is built, and rows of texts. Covers manifest.c. */
+/* Goal: a written manifest is read back exactly, with the same text; a text that is no manifest, or
+ * whose sums differ, is refused with its place. pack_test.c and left_out_test.c test its values.
+ * Method: one manifest that is built here, and rows of texts. Covers manifest.c. */
 #include "format/manifest/manifest.h"
 
 #include "base/mem.h"

@@ -1,6 +1,5 @@
-/* Goal: each line is found under its name, as it was written; what is no such line is refused with
- * its number.
- * Method: rows of texts; fail-nth on the allocator. */
+/* Goal: each line is found under its name, unchanged; a bad line is refused with its number.
+ * Method: rows of texts; every allocation fails once. */
 #include "format/manifest/metadata_jsonl.h"
 
 #include "base/mem.h"

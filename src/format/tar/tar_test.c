@@ -1,6 +1,8 @@
-/* Goal: every kind of header is read, and every kind of damage is a typed error that points at it.
- * Method: rows of pieces make a tar; the events are compared as text. Each tar is fed whole and in
- * chunks of 1 to 1,024 bytes, with its size known and unknown, and must say the same. */
+/* Goal: every kind of header is read, and every kind of damage is a typed error that names its
+ * offset.
+ * Method: rows of pieces make a tar; the events are compared as text. Each tar is parsed at once
+ * and in chunks of 1 to 1,024 bytes, with its size known and unknown, and must give the same
+ * events. */
 #include "test/t.h"
 #include "base/mem.h"
 #include "format/tar/tar.h"

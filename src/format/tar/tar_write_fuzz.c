@@ -1,5 +1,6 @@
-/* Fuzz of tar_write.c: any name of a file (all but the last byte) with a size by the last byte is
- * written, and our reader finds the same name and size. What ends with a slash names no file. */
+/* Fuzz target of tar_write.c: any file name (all but the last byte) is written with a size from the
+ * last byte, and our reader finds the same name and size. A name that ends with a slash is refused.
+ */
 #include "format/tar/tar.h"
 #include "format/tar/tar_write.h"
 

@@ -1,6 +1,7 @@
-/* Goal: keys and extensions are those of webdataset; names that are no keys are refused.
+/* Goal: keys and extensions equal webdataset's; names without a key are refused.
  * Method: rows; then all names of up to 7 bytes of a small alphabet against webdataset's regular
- * expression, which is matched here by trying every split (tar_oracle_test asks Python too). */
+ * expression, which is matched here by trying every split (tar_oracle_test compares with Python
+ * too). */
 #include "format/tar/wds_name.h"
 #include "test/t.h"
 

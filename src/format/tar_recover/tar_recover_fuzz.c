@@ -1,6 +1,6 @@
-/* Fuzz: any bytes as a damaged tar, plain and as if it were packed, when the last byte chooses how
- * it ends. No crash; what is kept lies in the tar and in order; each sample that is lost is listed;
- * the same bytes give the same answer; and no byte of a plain tar is read often. */
+/* Fuzz target: any bytes as a damaged tar, plain and as if it were compressed; the last byte
+ * selects the end. No crash; recovered members lie in the tar and in order; each lost sample is
+ * listed; the same bytes give the same result; no byte of a plain tar is read often. */
 #include "base/xxh3.h"
 #include "format/tar_recover/tar_recover.h"
 

@@ -1,8 +1,8 @@
-/* Goal: of a damaged tar the samples that are surely whole are kept, and only those; what is lost
- * is listed once, by key where one is known; the same bytes give the same answer.
- * Method: rows of damage done to a tar of pairs and to one of single members, in memory, with and
- * without extended headers; then any byte of any header changed, and any cut, against what was
- * there; tars made to be slow or large; failures of reads and of each allocation. Covers
+/* Goal: exactly those samples of a damaged tar are recovered that are surely complete; each loss is
+ * listed once, by key if the key is known; the same bytes give the same result.
+ * Method: rows of damage to a tar of pairs and to one of single members, in memory, with and
+ * without extended headers; then any byte of any header changed, and any truncation, compared with
+ * the original; tars designed to be slow or large; failures of reads and of each allocation. Covers
  * tar_recover.c. */
 #include "format/tar_recover/tar_recover.h"
 

@@ -1,9 +1,9 @@
 /* Goal: token files are read as their writers meant them, hostile ones are refused with the reason,
- * and every sample is the tokens that a walk over the file finds.
+ * and every sample equals the tokens that a walk over the file finds.
  * Method: files that Megatron's own _IndexWriter and numpy.save wrote (src/test/corpus/tokens,
- * first byte: kind, see tokens_fuzz.c), with what was written beside them in tables; one number of
- * a good index changed a row; windows against a loop that walks all files; widening of every pair
- * of dtypes against one written here, vectors against plain C (token_widen.c). */
+ * first byte: kind, see tokens_fuzz.c), with their contents in tables; rows that each change one
+ * number of a good index; windows compared with a loop over all files; conversion of every pair of
+ * dtypes compared with code of this test, SIMD against plain C (token_widen.c). */
 #include "test/t.h"
 #include "base/mem.h"
 #include "format/tokens/tokens.h"

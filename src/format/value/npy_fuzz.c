@@ -1,5 +1,5 @@
-/* Fuzz: any bytes as an npy array; what is accepted is copied as every dtype. No crash, and an
- * array that is accepted lies within its bytes. */
+/* Fuzz target of npy.c: any bytes as an npy array. No crash; an accepted array lies within its
+ * bytes and is copied as every dtype. */
 #include "base/mem.h"
 #include "format/value/value.h"
 

@@ -1,9 +1,9 @@
-/* Goal: numbers, text and arrays of JSON, MessagePack, npy and npz come out as they were stored;
- * damage and tricks are errors with a class and an advice, and take no memory to speak of.
- * Method: rows of small documents; every prefix of good ones; each allocation failed in turn;
- * half floats of all 65,536 patterns through doubles and back. Files of NumPy's own, of every
- * dtype, are read in python/tests/test_fields.py. Covers value.c, value_tree.c, json.c, msgpack.c,
- * npy.c, npz.c and number.c. */
+/* Goal: numbers, text and arrays of JSON, MessagePack, npy and npz are read exactly; damaged and
+ * hostile input is an error with a class and an advice, and takes little memory.
+ * Method: rows of small documents; every prefix of good ones; every allocation fails once; all
+ * 65,536 patterns of half floats through doubles and back. python/tests/test_fields.py reads files
+ * of NumPy, of every dtype. Covers value.c, value_tree.c, json.c, msgpack.c, npy.c, npz.c and
+ * number.c. */
 #include "base/mem.h"
 #include "format/value/value.h"
 #include "test/t.h"

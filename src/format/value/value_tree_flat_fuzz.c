@@ -1,5 +1,5 @@
-/* Fuzz: any bytes as what a decode helper packed of a document: unpacked, and walked by some paths
- * as a number, text and array. Covers value_tree_flat.c. */
+/* Fuzz target of value_tree_flat.c: any bytes as the flat form of a document that a decode helper
+ * sends: unpacked, and read by some paths as a number, text and array. */
 #include "base/mem.h"
 #include "format/value/value.h"
 

@@ -1,8 +1,8 @@
-/* Goal: a document that was packed and unpacked holds what it held, whatever the path; bytes that
- * no packing wrote are refused, and what is taken of them is walked without harm; no leak.
- * Method: documents of all kinds, both ways, each path asked of both; every bit of a packed
- * document turned, every prefix; forged nodes by name; each allocation failed in turn. Under the
- * sanitizers a walk that leaves its bytes ends the test. Covers value_tree_flat.c. */
+/* Goal: a document in flat form has the same values as the original under every path; bytes that no
+ * writer produced are refused or read without harm; no leak.
+ * Method: documents of all kinds, in both forms, compared under each path; every bit of a flat
+ * document flipped, every prefix; forged nodes by name; every allocation fails once. The sanitizers
+ * end the test if a walk leaves its bytes. Covers value_tree_flat.c. */
 #include "base/mem.h"
 #include "format/value/value_private.h"
 #include "test/t.h"

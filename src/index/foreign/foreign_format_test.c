@@ -1,8 +1,8 @@
-/* Goal: what wds2idx, Energon and widsindex wrote is read as it was meant; what cannot be meant is
- * refused, with the place.
+/* Goal: the indexes of wds2idx, Energon and widsindex are read as they were meant; a contradiction
+ * is refused with its place.
  * Method: texts that the tools themselves wrote (wds2idx of DALI 2.4; Energon's rule at bef8be2 on
- * Python's tarfile; widsindex before webdataset gave it up), of tars made by Python's tarfile, and
- * each of them changed, in tables; every cut; headers of real shape, compared with a tar's. */
+ * Python's tarfile; widsindex before webdataset removed it), of tars made by Python's tarfile, and
+ * changes of each, in tables; every truncation; headers of real shape, compared with a tar's. */
 #include "index/foreign/dali_index.h"
 #include "index/foreign/energon_index.h"
 #include "index/foreign/header_check.h"

@@ -1,8 +1,7 @@
-/* Fuzz: any bytes as an index of DALI, Energon or wids, alone and beside a tar, or as the headers
- * of a tar that one of them told of; the last byte chooses. No crash; members of DALI lie one
- * behind the other; what Energon's offsets tell stays in the tar; what is taken of a tar lies in
- * it. Covers dali_index.c, energon_index.c, wids_index.c, header_check.c, foreign_index.c and
- * wids_shards.c. */
+/* Fuzz target: any bytes as an index of DALI, Energon or wids, alone and beside a tar, or as the
+ * headers of a tar that one of them describes; the last byte selects. No crash; DALI's members
+ * follow each other; Energon's offsets and the members found lie in the tar. Covers dali_index.c,
+ * energon_index.c, wids_index.c, header_check.c, foreign_index.c and wids_shards.c. */
 #include "format/tar/tar_write.h"
 #include "index/foreign/dali_index.h"
 #include "index/foreign/energon_index.h"

@@ -1,8 +1,9 @@
-/* Goal: a true index of wds2idx gives the index that a scan gives; a false, old or odd one is
- * refused with the reason, or found out when a member is read; JSONs of wids give their shards.
- * Method: tars in the simulated world, with the text that wds2idx writes for them, then changed in
- * tables; every byte of a text changed; every allocation and call of the seam failing once.
- * Covers foreign_index.c and wids_shards.c. */
+/* Goal: a correct index of wds2idx gives the same index as a scan; a false, outdated or unusual one
+ * is refused with the reason, or detected when a member is read; JSON files of wids give their
+ * shards.
+ * Method: tars in the simulated file system, with the text that wds2idx writes for them, then
+ * changed in tables; every byte of a text changed; every allocation and I/O call fails once. Covers
+ * foreign_index.c and wids_shards.c. */
 #include "index/foreign/foreign_index.h"
 
 #include "base/mem.h"

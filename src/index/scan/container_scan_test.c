@@ -1,7 +1,7 @@
 /* Goal: the scan lists shards of formats that it does not know, with headers in front of members or
- * with a footer, side by side with tars, and becomes an index; damage ends its shard only.
- * Method: the formats of test/tiny.h in the simulated world; all reads cold or all in memory.
- * What lanes do is in tar_scan_test.c. */
+ * with a footer, together with tars, and builds an index; damage ends its shard only.
+ * Method: the formats of test/tiny.h in the simulated file system; all reads cold or all warm.
+ * tar_scan_test.c tests lanes. */
 #include "index/scan/container_scan.h"
 
 #include "base/mem.h"

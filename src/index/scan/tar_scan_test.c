@@ -1,9 +1,9 @@
-/* Goal: a sweep finds what one parser finds that walks the tar alone, whatever the guesses, what is
- * cold, short or slow; guesses that are right, and tars side by side, are in flight together; what
- * fails ends its tar only, and nothing leaks.
- * Method: random tars with long names, nested tars and global headers, beside the parser; the
- * simulated world, with reads counted; every allocation and call of the seam failing once.
- * Covers container_scan.c, container_scan_lane.c and tar_container.c. */
+/* Goal: the scan finds the same members as one parser that walks the tar alone, for any guesses and
+ * for cold, short or slow reads; right guesses and several tars are in flight together; a failure
+ * ends its tar only, and nothing leaks.
+ * Method: random tars with long names, nested tars and global headers, compared with the parser;
+ * the simulated file system, which counts reads; every allocation and I/O call fails once. Covers
+ * container_scan.c, container_scan_lane.c and tar_container.c. */
 #include "index/scan/container_scan.h"
 
 #include "base/mem.h"

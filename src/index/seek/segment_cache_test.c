@@ -1,9 +1,9 @@
-/* Goal: any bytes of a packed shard come as they were packed, whatever is kept and whoever asks;
- * what is unpacked for a read is bounded; a shard or a point that is damaged is an error, never
+/* Goal: any bytes of a compressed shard are read correctly, whatever is cached and for any readers;
+ * the bytes that a read decompresses are bounded; a damaged shard or seek point is an error, never
  * wrong bytes.
- * Method: a shard packed by zlib in the simulated world, its points by the maker; random reads
- * (seeded) beside the data; the unpacked bytes counted; every byte of the shard damaged, calls of
- * the seam and allocations failing once; threads. */
+ * Method: a shard compressed by zlib in the simulated file system, with seek points of the builder;
+ * random reads (seeded) compared with the data; a count of decompressed bytes; every byte of the
+ * shard damaged, I/O calls and allocations fail once; threads. */
 #include "base/mem.h"
 #include "index/seek/segment_cache.h"
 

@@ -1,10 +1,10 @@
-/* Goal: on N nodes, a cache of 1/N of the data on each finds at least nine of ten samples there,
- * epoch after epoch, for every N that divides the groups and any N far below them; the order does
- * not know N. Without groups it finds far fewer.
- * Method: each node's blocks in the order in which it first meets them in an epoch, over epochs,
- * through a cache of whole blocks that evicts what is needed last (the order tells), and through
- * one that evicts what was needed longest ago. A sample counts as found when its block was there
- * when the epoch first met it: further samples of a block that had to be fetched do not count. */
+/* Goal: with N nodes, each with a cache of 1/N of the data, at least nine of ten samples are cache
+ * hits in every epoch, for every N that divides the groups and any N far below their number; the
+ * order does not depend on N. Without groups there are far fewer hits.
+ * Method: each node's blocks in the order of their first use in an epoch, over epochs, through a
+ * cache of complete blocks that evicts the block that is needed last (computed from the order), and
+ * through one that evicts the least recently used. A sample is a hit if its block was cached at the
+ * block's first use in the epoch; further samples of a block that was fetched do not count. */
 #include "order/analysis/order_object.h"
 
 #include "base/mem.h"

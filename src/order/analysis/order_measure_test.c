@@ -1,7 +1,7 @@
-/* Goal: what measure says of an order is so: blocks open at once, requests and hits of the caches,
- * the mixing.
- * Method: the same counted here the slow way, by slots of steps and plain tables; full and none
- * and a buffer beside what arithmetic says of them; every allocation failed once. */
+/* Goal: the figures of measure are right: blocks open at once, requests and hits of the caches, the
+ * mixing.
+ * Method: the same counted here in the slow way, by slots of steps and plain tables; shuffle full,
+ * none and a buffer compared with arithmetic; every allocation fails once. */
 #include "order/analysis/order_object.h"
 
 #include "base/mem.h"

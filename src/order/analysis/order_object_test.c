@@ -1,7 +1,7 @@
-/* Goal: the public order says what the pure functions do: each slot of each step, where a sample
- * comes, and the fingerprint; wrong arguments are refused and leak nothing.
- * Method: settings in a table; whole epochs enumerated by slots, each slot looked up again by find,
- * and read in pieces of every size. */
+/* Goal: the public order equals the pure functions: each slot of each step, the position of a
+ * sample, and the fingerprint; wrong arguments are refused without a leak.
+ * Method: settings in a table; complete epochs enumerated by slots, each slot looked up again by
+ * find, and read in pieces of every size. */
 #include "order/analysis/order_object.h"
 
 #include "base/mem.h"

@@ -1,8 +1,9 @@
-/* Goal: what measure and simulate say of mixes and of chosen samples is so, of the whole and of
- * each source or stage: requests, blocks open within their bound, the mixing; an order that is
- * broken is found out. Method: random mixes, subsets, repeats and curricula; requests counted anew
- * by slots and a set of (node, part, block); full permutations beside what arithmetic says of
- * them; every allocation failed once; orders made wrong behind the library's back. */
+/* Goal: the figures of measure and simulate for mixes and for sampled data are right, in total and
+ * for each source or stage: requests, open blocks within their bound, the mixing; a broken order is
+ * detected.
+ * Method: random mixes, subsets, repeats and curricula; requests counted again by slots and a set
+ * of (node, part, block); full permutations compared with arithmetic; every allocation fails once;
+ * orders that the test breaks in memory. */
 #include "order/analysis/block_trace.h"
 
 #include "base/mem.h"

@@ -1,8 +1,7 @@
-/* Goal: verify finds nothing in the real order, enumerates what it says, and finds an order, a mix
- * or a choice that repeats, loses or moves samples; diff names the first place.
- * Method: settings in a table; orders made wrong by hand (counts and keys of the struct changed
- * behind the library's back); runs whose slots are counted by hand; differences set up at a known
- * place. */
+/* Goal: verify finds no fault in a correct order, enumerates what it reports, and detects an order,
+ * a mix or a sampling that repeats, loses or moves samples; diff reports the first difference.
+ * Method: settings in a table; orders broken by hand (counts and keys of the struct changed in
+ * memory); runs whose slots are counted by hand; differences at a known position. */
 #include "order/analysis/order_object.h"
 
 #include "base/mem.h"

@@ -1,7 +1,8 @@
-/* Goal: a simulated epoch ticks off each sample, counts what is open on a node as a plain walk over
- * slots does, and stays within its bounds; an order that is broken is found out.
- * Method: small clusters against sets of blocks kept by hand, slot by slot; threads give the same;
- * 64 nodes of 8 ranks with 10^6 samples; orders made wrong behind the library's back. */
+/* Goal: a simulated epoch visits each sample once, counts the open blocks of a node as a plain walk
+ * over slots does, and stays within its bounds; a broken order is detected.
+ * Method: small clusters compared with sets of blocks computed by hand, slot by slot; several
+ * threads give the same result; 64 nodes of 8 ranks with 10^6 samples; orders that the test breaks
+ * in memory. */
 #include "order/analysis/order_object.h"
 
 #include "base/mem.h"

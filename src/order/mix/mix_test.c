@@ -1,8 +1,9 @@
 /* Goal: a mix gives every source its share at every frame end, each of its samples once an epoch
- * and in no fixed pattern; what was given stays when weights change; ends come as asked for.
- * Method: mixes (rows, and random ones) are walked through and counted, against shares worked out
- * here in 128 bits; far positions against the same formula; chi-square over the slots of frames.
- * Covers mix_segments.c and mix_reader.c too. Takes a seed as its argument. */
+ * and in no fixed pattern; past samples do not change when weights change; the mix ends as
+ * configured.
+ * Method: mixes (rows, and random ones) are enumerated and counted, and compared with shares
+ * computed here in 128 bits; far positions compared with the same formula; chi-square over the
+ * slots of frames. Covers mix_segments.c and mix_reader.c too. Takes a seed as its argument. */
 #include "order/mix/mix.h"
 
 #include "base/mem.h"

@@ -1,5 +1,5 @@
-/* Goal: the leaves of a tree of weights have exactly their part, in the smallest whole numbers.
- * Method: rows with weights worked out by hand; a tree refused; a failed allocation. */
+/* Goal: the leaves of a tree of weights have exactly their share, in the smallest integers.
+ * Method: rows with weights computed by hand; a refused tree; a failed allocation. */
 #include "order/mix/mix.h"
 
 #include "base/mem.h"

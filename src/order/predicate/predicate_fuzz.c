@@ -1,5 +1,5 @@
-/* Fuzz of predicate.c: any text; one that is accepted gives an answer whatever its columns hold,
- * asks for each column once at most, and says the same again. */
+/* Fuzz target of predicate.c: any text. An accepted predicate gives a result for any column values,
+ * reads each column once at most, and gives the same result again. */
 #include "order/predicate/predicate.h"
 
 #include "base/random.h"

@@ -1,7 +1,8 @@
-/* Goal: a predicate means what it says in Python, asks for no column in vain, and one that cannot
- * be read is refused with the place. Method: rows of predicates over a few columns with the answer
- * that Python gives; which columns are asked for; rows of refusals; depth, length and failing
- * memory. (python/tests/test_sampling.py compares random predicates with Python's own answers.) */
+/* Goal: a predicate has the same result as in Python, reads no column needlessly, and a bad one is
+ * refused with its place.
+ * Method: rows of predicates over a few columns with Python's result; the columns that are read;
+ * rows of refusals; depth, length and failing memory. (python/tests/test_sampling.py compares
+ * random predicates with Python.) */
 #include "order/predicate/predicate.h"
 
 #include "base/mem.h"

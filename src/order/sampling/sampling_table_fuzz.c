@@ -1,6 +1,6 @@
-/* Fuzz of sampling_table.c and of the look-ups in mix/ on lent tables: any bytes as a file, with
- * their sums made right (the last byte: 1) so that damage gets past them. Every look-up answers a
- * sample that is there, or that the table is damaged. */
+/* Fuzz target of sampling_table.c and of the look-ups in mix/ on borrowed tables: any bytes as a
+ * file, with valid checksums (the last byte: 1) so that damage passes them. Every look-up returns
+ * an existing sample, or reports that the table is damaged. */
 #include "base/mem.h"
 #include "base/random.h"
 #include "base/xxh3.h"

@@ -1,8 +1,7 @@
-/* Goal: a table in a file says what it said in memory, in the same bytes each time; one that was
- * damaged, cut, or made by somebody who wants harm is refused or found damaged, and never read
- * outside.
- * Method: images of every content compared with the tables they were made of; each byte of one
- * changed; feet with wrong numbers and right sums; failing memory. Takes a seed as its argument. */
+/* Goal: a table in a file gives the same results as in memory, and the same bytes each time; a
+ * damaged, truncated or malicious one is refused or reported as damaged, and never read outside.
+ * Method: images of every content compared with their tables; each byte of one changed; footers
+ * with wrong numbers and valid checksums; failing memory. Takes a seed as its argument. */
 #include "order/sampling/sampling_table.h"
 
 #include "base/mem.h"

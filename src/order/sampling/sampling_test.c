@@ -1,6 +1,7 @@
-/* Goal: samples are drawn by their weights, classes in turns, shards whole, copies where they are
- * to be. Method: the table of weights is added up exactly; draws are counted, and compared by
- * chi-square; classes, shards and copies are walked through. Takes a seed as its argument. */
+/* Goal: samples are drawn by their weights, classes in turns, shards completely, and copies at
+ * their positions.
+ * Method: the table of weights is added up exactly; draws are counted, and compared by chi-square;
+ * classes, shards and copies are enumerated. Takes a seed as its argument. */
 #include "order/sampling/sampling.h"
 
 #include "base/mem.h"

@@ -1,4 +1,4 @@
-/* Goal: a subset numbers exactly what was put in, in the order of samples, both ways.
+/* Goal: a subset numbers exactly the samples that were added, in their order, in both directions.
  * Method: subsets of every density, around the bounds of words and blocks, against a plain list;
  * one long and sparse enough for several marks of select; refusals and failed allocations. Takes a
  * seed as its argument. */

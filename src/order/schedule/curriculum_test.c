@@ -1,8 +1,9 @@
-/* Goal: chosen samples come as often as their choice says: each of a subset once a pass,
- * whatever worlds and resumes; copies as told; draws by weight and class; a curriculum's stages
- * where they begin. Reads in any pieces agree, and a damaged table is an answer, never a wrong
- * sample. Method: small runs are walked through and counted; random histories change world and
- * batch, and resume; chi-square of draws. Takes a seed as its argument. */
+/* Goal: sampled data comes as often as its settings say: each sample of a subset once a pass, for
+ * any world sizes and resumes; copies as configured; draws by weight and class; a curriculum's
+ * stages at their positions. Reads in any pieces agree, and a damaged table is an error, never a
+ * wrong sample.
+ * Method: small runs are enumerated and counted; random histories change world and batch, and
+ * resume; chi-square of draws. Takes a seed as its argument. */
 #include "base/mem.h"
 #include "base/random.h"
 #include "order/schedule/schedule.h"

@@ -1,9 +1,10 @@
-/* Goal: with home groups a mix has the samples that it has without, frame by frame; nearly all of
- * them stand at positions of their group, drawn among those without a pattern; so a node that
- * caches its share of the data finds most of every epoch there, whatever the number of nodes.
- * Method: frames of mixes with and without groups are compared as sets; homes are counted against
- * what can be expected; chi-square over the places of a group; the blocks that nodes meet in an
- * epoch of a run are compared with those of the one before. Takes a seed as its argument. */
+/* Goal: with home groups a mix has the same samples as without, frame by frame; nearly all of them
+ * are at positions of their group, drawn among those without a pattern; so a node that caches its
+ * share of the data finds most of every epoch there, for any number of nodes.
+ * Method: frames of mixes with and without groups are compared as sets; home positions are counted
+ * and compared with their expected number; chi-square over the positions of a group; the blocks
+ * that nodes read in an epoch of a run are compared with those of the epoch before. Takes a seed as
+ * its argument. */
 #include "base/mem.h"
 #include "order/schedule/schedule.h"
 #include "test/t.h"

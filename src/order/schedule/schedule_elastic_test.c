@@ -1,12 +1,12 @@
-/* Goal: a run of a mix has exactly the ids of its schedule, each position once, whatever happens to
- * it: other worlds and batches, other weights, sources that join, deaths, in any mixture, at any
- * step; every rank has the same fingerprint, that of a run that nothing stopped. Sources may be
- * chosen samples of theirs: then no other ones come.
- * Method: random histories over the pure functions. A state holds the history of weights; a run
- * that dies goes on from an older state, with that state's history. At the end all that was kept is
- * compared with one walk through the schedule of the last history. `schedule_elastic_test SEED`
- * begins at another seed; STOKER_TEST_LONG: 10,000 histories instead of 300, or
- * 75 where a sanitizer looks on. */
+/* Goal: a run of a mix has exactly the ids of its schedule, each position once, through any
+ * changes: other worlds and batches, other weights, sources that join, deaths, in any mixture, at
+ * any step; every rank has the same fingerprint, that of a run without interruptions. If a source
+ * is sampled, only its chosen samples come.
+ * Method: random histories over the pure functions. A state contains the history of weights; a run
+ * that dies continues from an older state, with that state's history. At the end all counted
+ * samples are compared with one walk through the schedule of the last history.
+ * `schedule_elastic_test SEED` begins at another seed; STOKER_TEST_LONG: 10,000 histories instead
+ * of 300, or 75 with a sanitizer. */
 #include "order/schedule/schedule.h"
 
 #include "base/mem.h"

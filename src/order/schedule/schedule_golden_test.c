@@ -1,7 +1,7 @@
-/* Goal: version 1 of mixing and sampling stays what it is: a state saved today means the same
- * samples for ever.
- * Method: values written down once. A row that fails is not to be mended here: a mix that differs
- * needs STK_MIX_VERSION 2 beside version 1, and rows of its own. */
+/* Goal: version 1 of mixing and sampling does not change: a state that is saved today means the
+ * same samples for ever.
+ * Method: compares with values that were recorded once. If a row fails, do not change the row: a
+ * mix that differs needs STK_MIX_VERSION 2 in addition to version 1, and new rows. */
 #include "base/crypto/digest.h"
 #include "order/sampling/sampling.h"
 #include "order/schedule/schedule.h"

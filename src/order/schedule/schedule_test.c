@@ -1,7 +1,7 @@
 /* Goal: a schedule without a mix is the order; with one, each source's samples are its range of the
  * data set, by its own order, once an epoch of it, across the epochs of the run; reads in any
- * pieces agree; what tells two schedules apart is in their identity. Method: epochs of small
- * schedules are walked through and counted. Takes a seed as its argument. */
+ * pieces agree; the identity includes everything in which two schedules can differ.
+ * Method: epochs of small schedules are enumerated and counted. Takes a seed as its argument. */
 #include "order/schedule/schedule.h"
 
 #include "base/mem.h"
