@@ -90,6 +90,74 @@ static int split_arrays(struct stk_megatron *out, struct stk_view idx, struct st
     return 0;
 }
 
+/* Sets *used_out to the end of the last sequence in the .bin. Returns false if an entry lies
+ * outside of the .bin. One pass over 12 bytes a sequence. */
+static bool fits_bin(const struct stk_megatron *megatron, uint64_t bin_bytes, uint64_t *used_out)
+{
+    uint32_t token_bytes = stk_token_bytes(megatron->run.dtype); /* a power of 2 */
+    uint64_t used = 0, bad = 0;
+
+    for (uint64_t i = 0; i < megatron->sequence_count; i++) {
+        uint64_t length = stk_u32_at(megatron->lengths, i);
+        uint64_t pointer = stk_u64_at(megatron->pointers, i), bytes = length * token_bytes;
+
+        bad |= (length > INT32_MAX) | (pointer & (token_bytes - 1)) | (pointer > bin_bytes) |
+               (bytes > bin_bytes - pointer);
+        used = stk_max(used, pointer + bytes);
+    }
+    *used_out = used;
+    return bad == 0;
+}
+
+/* The bytes of consecutive sequences; 0: they are not consecutive. */
+static uint64_t consecutive_bytes(const struct stk_megatron *megatron)
+{
+    uint32_t token_bytes = stk_token_bytes(megatron->run.dtype);
+    uint64_t end = 0;
+
+    for (uint64_t i = 0; i < megatron->sequence_count; i++) {
+        uint32_t length = stk_u32_at(megatron->lengths, i);
+
+        if (length > INT32_MAX || stk_u64_at(megatron->pointers, i) != end ||
+            !stk_add(end, (uint64_t)length * token_bytes, &end)) {
+            return 0;
+        }
+    }
+    return end;
+}
+
+/* Compares all pointers and lengths with the size of the .bin: windows use no entry later. */
+static int check_sequences(const struct stk_megatron *megatron, uint64_t bin_bytes,
+                           struct stoker_error *error)
+{
+    struct stk_token_span span;
+    uint64_t used, wanted;
+    int status = 0;
+
+    if (fits_bin(megatron, bin_bytes, &used)) {
+        return used == bin_bytes
+                   ? 0
+                   : stk_fail(error, STOKER_ERROR_CORRUPT,
+                              "a .bin has tokens that its Megatron index does not list", ADVICE_IDX,
+                              "%llu bytes in the .bin, %llu by the index",
+                              (unsigned long long)bin_bytes, (unsigned long long)used);
+    }
+    wanted = consecutive_bytes(megatron);
+    if (wanted > bin_bytes) {
+        return stk_fail(error, STOKER_ERROR_TRUNCATED, "a .bin is shorter than its Megatron index",
+                        ADVICE_IDX, "%llu bytes in the .bin, %llu by the index",
+                        (unsigned long long)bin_bytes, (unsigned long long)wanted);
+    }
+    for (uint64_t i = 0; status == 0 && i < megatron->sequence_count; i++) {
+        status = stk_megatron_sequence(megatron, i, &span, error);
+    }
+    /* The index changed between the two passes. */
+    return status < 0
+               ? status
+               : stk_fail(error, STOKER_ERROR_CHANGED, "a Megatron index changes", ADVICE_IDX,
+                          "%llu sequences", (unsigned long long)megatron->sequence_count);
+}
+
 int stk_megatron_open(struct stk_megatron *out, struct stk_view idx, struct stk_view bin,
                       struct stoker_error *error)
 {
@@ -100,6 +168,7 @@ int stk_megatron_open(struct stk_megatron *out, struct stk_view idx, struct stk_
     status = status < 0 ? status : dtype_of_code(idx.data[MAGIC_BYTES + 8], &dtype, error);
     status = status < 0 ? status : stk_tokens_open_raw(&out->run, bin, dtype, error);
     status = status < 0 ? status : split_arrays(out, idx, error);
+    status = status < 0 ? status : check_sequences(out, bin.bytes, error);
     if (status < 0) {
         memset(out, 0, sizeof *out);
     }

@@ -148,8 +148,24 @@ int stk_tokens_open_llmc(struct stk_token_array *run_out, struct stk_view bytes,
     return 0;
 }
 
-int stk_tokens_open_any(struct stk_token_array *run_out, struct stk_view bytes, uint32_t dtype,
-                        struct stoker_error *error)
+/* A file without a header that is known; head: its first bytes, or all. */
+static int open_without_magic(struct stk_token_array *run_out, struct stk_view bytes,
+                              struct stk_view head, uint32_t dtype, struct stoker_error *error)
+{
+    const char *advice = NULL, *foreign = stk_token_foreign_format(head, dtype, &advice);
+
+    if (foreign) {
+        return stk_fail(error, STOKER_ERROR_FORMAT, "this is no file of raw tokens", advice,
+                        "the first bytes are those of %s", foreign);
+    }
+    return dtype ? stk_tokens_open_raw(run_out, bytes, dtype, error)
+                 : stk_fail(error, STOKER_ERROR_ARGUMENT, "a raw token file does not say its dtype",
+                            "give the dtype that it was written with, like uint16", "dtype");
+}
+
+/* Opens a file of which only `head` may be read. */
+static int open_any(struct stk_token_array *run_out, struct stk_view bytes, struct stk_view head,
+                    uint32_t dtype, struct stoker_error *error)
 {
     switch (stk_token_format_of(bytes)) {
     case STK_TOKENS_NPY:
@@ -161,9 +177,13 @@ int stk_tokens_open_any(struct stk_token_array *run_out, struct stk_view bytes, 
         break;
     }
     memset(run_out, 0, sizeof *run_out);
-    return dtype ? stk_tokens_open_raw(run_out, bytes, dtype, error)
-                 : stk_fail(error, STOKER_ERROR_ARGUMENT, "a raw token file does not say its dtype",
-                            "give the dtype that it was written with, like uint16", "dtype");
+    return open_without_magic(run_out, bytes, head, dtype, error);
+}
+
+int stk_tokens_open_any(struct stk_token_array *run_out, struct stk_view bytes, uint32_t dtype,
+                        struct stoker_error *error)
+{
+    return open_any(run_out, bytes, bytes, dtype, error);
 }
 
 /* Bytes of an npy file before its array: that a longer header is said to be there must not make
@@ -193,7 +213,7 @@ int stk_tokens_open_head(struct stk_token_array *run_out, uint64_t *data_at_out,
                         "save the array alone, without named fields", "%llu bytes",
                         (unsigned long long)npy_header_bytes(head));
     }
-    status = stk_tokens_open_any(run_out, file, dtype, error);
+    status = open_any(run_out, file, head, dtype, error);
     if (status == 0) {
         *data_at_out = (uint64_t)(run_out->data - head.data);
         run_out->data = NULL;

@@ -3,11 +3,10 @@
  *   file --raw, npy, llmc--> array of tokens                --windows--> sample i = tokens a .. b
  *   .bin + .idx --megatron--> array, sequences, documents   --documents--> sample i = tokens a .. b
  *
- * Opening a file reads its header only, so that it takes the same time for 10^3 and 10^12 tokens.
- * Entries of an .idx are validated when they are used.
- * Pure. Owner: values, which borrow the bytes of the files. Threads: any.
- * Memory: windows: 16 bytes per file.
- * Bound: STK_TOKEN_FILES_MAX. */
+ * Opening a file reads its header only, so that it takes the same time for 10^3 and 10^12 tokens;
+ * of an .idx also the entries of all sequences, which are compared with the size of the .bin. They
+ * are validated again when they are used. Pure. Owner: values, which borrow the bytes of the files.
+ * Threads: any. Memory: windows: 16 bytes per file. Bound: STK_TOKEN_FILES_MAX. */
 #ifndef FORMAT_TOKENS_TOKENS_H
 #define FORMAT_TOKENS_TOKENS_H
 
@@ -34,6 +33,12 @@ enum stk_token_format stk_token_format_of(struct stk_view bytes);
 
 /* The size of a token; 0 if tokens cannot have this dtype. */
 uint32_t stk_token_bytes(uint32_t dtype);
+
+/* Returns the name of the format whose header a raw file of this dtype has, for an error, and sets
+ * *advice_out; NULL: none is known. Bytes (text) may be anything but compressed files and archives.
+ */
+const char *stk_token_foreign_format(struct stk_view bytes, uint32_t dtype,
+                                     const char **advice_out);
 
 /* Open a complete file. The caller knows the dtype of a raw file; other formats state it. Return 0,
  * STOKER_ERROR_FORMAT, _CORRUPT, _TRUNCATED, or _UNSUPPORTED (numbers that are no integers). */
@@ -69,7 +74,8 @@ struct stk_token_span {
     uint64_t first, count; /* tokens of the array */
 };
 
-/* Returns 0, or an error unless the header and the three or four arrays fill the .idx exactly. */
+/* Returns 0, or an error unless the header and the three or four arrays fill the .idx exactly, and
+ * the sequences fill the .bin: STOKER_ERROR_TRUNCATED if it is shorter. */
 int stk_megatron_open(struct stk_megatron *out, struct stk_view idx, struct stk_view bin,
                       struct stoker_error *error);
 /* sequence < sequence_count, document < document_count. Return 0, or STOKER_ERROR_CORRUPT if the

@@ -106,13 +106,13 @@ static const struct hostile_row {
     {"documents wrap", 26, 8, INT64_MAX, STOKER_ERROR_TRUNCATED, 0, ""},
     {"8 x documents wraps", 26, 8, 0x2000000000000005, STOKER_ERROR_TRUNCATED, 0, ""},
     {"one document less", 26, 8, 4, STOKER_ERROR_CORRUPT, 0, "8 bytes too many"},
-    {"negative length", 34, 4, -3, 0, STOKER_ERROR_CORRUPT, "entry 0 holds -3"},
-    {"length past .bin", 34, 4, 14, 0, STOKER_ERROR_CORRUPT, "entry 0 holds 14"},
+    {"negative length", 34, 4, -3, STOKER_ERROR_CORRUPT, 0, "entry 0 holds -3"},
+    {"length past .bin", 34, 4, 14, STOKER_ERROR_CORRUPT, 0, "entry 0 holds 14"},
     {"length past the next", 34, 4, 4, 0, STOKER_ERROR_CORRUPT, "pointers: entry 1"},
-    {"length to .bin's end", 50, 4, 6, 0, STOKER_ERROR_CORRUPT, "entry 4 holds 6"},
-    {"pointer inside a token", 62, 8, 5, 0, STOKER_ERROR_CORRUPT, "entry 1 holds 5"},
-    {"pointer past .bin", 62, 8, 28, 0, STOKER_ERROR_CORRUPT, "entry 1 holds 28"},
-    {"negative pointer", 62, 8, -2, 0, STOKER_ERROR_CORRUPT, "entry 1 holds -2"},
+    {"length to .bin's end", 50, 4, 6, STOKER_ERROR_TRUNCATED, 0, "26 bytes in the .bin, 28 by"},
+    {"pointer inside a token", 62, 8, 5, STOKER_ERROR_CORRUPT, 0, "entry 1 holds 5"},
+    {"pointer past .bin", 62, 8, 28, STOKER_ERROR_CORRUPT, 0, "entry 1 holds 28"},
+    {"negative pointer", 62, 8, -2, STOKER_ERROR_CORRUPT, 0, "entry 1 holds -2"},
     {"document backwards", 102, 8, 4, 0, STOKER_ERROR_CORRUPT, "entry 1 holds 4"},
     {"document past the sequences", 126, 8, 6, 0, STOKER_ERROR_CORRUPT, "entry 4 holds 6"},
     {"negative document", 94, 8, -1, 0, STOKER_ERROR_CORRUPT, "entry 0 holds -1"},
@@ -161,6 +161,99 @@ static void test_hostile(void)
         T_EQ("cut", stk_megatron_open(&megatron, idx, tokens, &error),
              bytes < 9 ? STOKER_ERROR_FORMAT : STOKER_ERROR_TRUNCATED);
     }
+}
+
+/* The same index with .bin files of other sizes. */
+static void test_bin_size(void)
+{
+    static const struct size_row {
+        const char *name;
+        size_t bytes;
+        int status;
+        const char *part;
+    } rows[] = {
+        {"as the index", 26, 0, ""},
+        {"one token less", 24, STOKER_ERROR_TRUNCATED, "24 bytes in the .bin, 26 by"},
+        {"half", 12, STOKER_ERROR_TRUNCATED, "12 bytes in the .bin, 26 by"},
+        {"empty", 0, STOKER_ERROR_TRUNCATED, "0 bytes in the .bin, 26 by"},
+        {"one token more", 28, STOKER_ERROR_CORRUPT, "28 bytes in the .bin, 26 by"},
+    };
+
+    T_EACH(size_row, row, rows)
+    {
+        struct stk_view idx = corpus("megatron_u16", 3), tokens = {bin, row->bytes};
+        struct stk_megatron megatron;
+        struct stoker_error error = {0};
+        int status = stk_megatron_open(&megatron, idx, tokens, &error);
+
+        T_EQ(row->name, status, row->status);
+        if (status < 0) {
+            T_ERROR(row->name, &error);
+            T_HAS(row->name, error.where, row->part);
+        }
+    }
+}
+
+/* Files that are no raw tokens: their first bytes, and what the error names. NULL: raw tokens. */
+static const struct foreign_row {
+    const char *name, *part;
+    size_t at;
+    const char *bytes;
+    size_t count;
+    uint32_t dtype;
+} foreign_rows[] = {
+    {"zeros", NULL, 0, "", 0, STOKER_UINT16},
+    {"gzip", "gzip", 0, "\x1f\x8b\x08\0\0\0\0\0\0\x03", 10, STOKER_UINT16},
+    {"gzip's magic alone", NULL, 0, "\x1f\x8b\x08\xff", 4, STOKER_UINT16},
+    {"gzip as bytes", "gzip", 0, "\x1f\x8b\x08\x08\0\0\0\0\x02\xff", 10, STOKER_UINT8},
+    {"bzip2", "bzip2", 0, "BZh91AY&SY", 10, STOKER_UINT16},
+    {"BZh alone", NULL, 0, "BZh9", 4, STOKER_UINT16},
+    {"xz", "xz", 0, "\xfd\x37zXZ\0", 6, STOKER_INT32},
+    {"lz4", "lz4", 0, "\x04\x22\x4d\x18", 4, STOKER_UINT16},
+    {"zip", "zip", 0, "PK\3\4", 4, STOKER_UINT16},
+    {"tar", "a tar", 257, "ustar", 5, STOKER_UINT16},
+    {"Parquet", "Parquet", 0, "PAR1", 4, STOKER_UINT32},
+    {"Arrow", "Arrow", 0, "ARROW1\0\0", 8, STOKER_INT64},
+    {"HDF5", "HDF5", 0, "\x89HDF\r\n\x1a\n", 8, STOKER_UINT16},
+    {"Megatron index", "a Megatron index", 0, "MMIDIDX\0\0", 9, STOKER_UINT16},
+    {"LFS pointer", "a Git LFS pointer", 0, "version https://git-lfs.github.com/spec/v1", 42,
+     STOKER_UINT16},
+    {"HTML", "a page of HTML", 0, "\r\n<!DOCTYPE html>", 17, STOKER_UINT16},
+    {"HTML as bytes", NULL, 0, "<!DOCTYPE html>", 15, STOKER_UINT8},
+};
+
+static void test_foreign(void)
+{
+    static const char text[] = "{\"text\": \"The quick brown fox jumps over the lazy dog, and so "
+                               "on.\"}";
+    const char *advice;
+
+    T_EACH(foreign_row, row, foreign_rows)
+    {
+        struct stk_view bytes = {file_bytes, 1024};
+        struct stk_token_array run;
+        struct stoker_error error = {0};
+        int status;
+
+        memset(file_bytes, 0, sizeof file_bytes);
+        memcpy(file_bytes + row->at, row->bytes, row->count);
+        status = stk_tokens_open_any(&run, bytes, row->dtype, &error);
+        T_EQ(row->name, status, row->part ? STOKER_ERROR_FORMAT : 0);
+        if (status < 0) {
+            T_ERROR(row->name, &error);
+            T_HAS(row->name, error.where, row->part);
+        }
+        for (size_t cut = 0; row->count > 0 && cut < row->at + row->count; cut++) {
+            bytes.bytes = cut; /* ASan: nothing behind the end is read */
+            (void)stk_token_foreign_format(bytes, row->dtype, &advice);
+        }
+    }
+    struct stk_view view = {(const uint8_t *)text, sizeof text - 1};
+
+    T_TRUE("text", stk_token_foreign_format(view, STOKER_UINT16, &advice) != NULL);
+    T_TRUE("text as bytes", stk_token_foreign_format(view, STOKER_UINT8, &advice) == NULL);
+    view.bytes = 63;
+    T_TRUE("too short to tell", stk_token_foreign_format(view, STOKER_UINT16, &advice) == NULL);
 }
 
 /* ---- tokens in a row ---- */
@@ -390,6 +483,8 @@ int main(void)
 {
     test_megatron();
     test_hostile();
+    test_bin_size();
+    test_foreign();
     test_runs();
     test_llmc_header();
     test_windows();
