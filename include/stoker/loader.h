@@ -129,7 +129,8 @@ struct stoker_loader_options {
 };
 
 /* Opens a loader and starts to prefetch. Keeps the data set and the engine alive. Returns 0 and
- * sets *loader_out; STOKER_ERROR_ARGUMENT if an option is invalid. */
+ * sets *loader_out; STOKER_ERROR_ARGUMENT if an option is invalid; STOKER_ERROR_EMPTY if tail drop
+ * leaves no batch in an epoch. */
 STOKER_API int stoker_loader_open(struct stoker_loader **loader_out, struct stoker_dataset *dataset,
                                   const struct stoker_loader_options *options,
                                   struct stoker_error *error);

@@ -69,6 +69,7 @@ from .files import CopyReport, FileInfo, Location, cat, cp, location, ls, rm, st
 from .indexing import IndexReport, index
 from .loader import Loader
 from .mix import Mix, Source
+from .notices import StokerWarning
 from .packing import pack
 from .schedule import ScheduledSample, order_at
 from .shard_writer import ShardWriter
@@ -150,6 +151,7 @@ __all__ = [
     "ShardWriter",
     "Source",
     "StateError",
+    "StokerWarning",
     "Text",
     "TextLoader",
     "TimeoutError",

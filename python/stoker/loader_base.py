@@ -20,12 +20,16 @@ from ._options import count, order_options
 from .distributed import ranks
 from .errors import ArgumentError, ClosedError, ForkedError, StateError
 from .mix import Mixed
+from .notices import warn_once
 from .pickling import Arguments, Portable, refuse_workers
 from .pinning import Item, Pinner, pin
 from .state import EPOCH, MIX, POSITION, parse_state, state_values
 from .tensors import Convert, choose, converter, mask_of
 
 __all__ = ["Epoch", "LoaderBase"]
+
+DROPPED_SHARE = 0.1
+"""An epoch that leaves out a larger share of its samples is worth a warning."""
 
 
 class Epoch(Iterator[Any]):
@@ -135,6 +139,7 @@ class LoaderBase(Portable):
         self._started = False  # an iterator received batches of this epoch
         self._next_lock = threading.Lock()
         self._generation = 0  # incremented when the iterator in use becomes stale
+        self._warn_if_much_is_dropped()
         self._pinner: Pinner | None = None
         self._pinning = False
         self._delivered_position: Any = None  # position behind the last delivered batch, if pinned
@@ -191,6 +196,24 @@ class LoaderBase(Portable):
         """Samples of a global batch."""
         return self.batch_size * self.world_size
 
+    def _warn_if_much_is_dropped(self) -> None:
+        samples = int(self._native.samples())
+        dropped = samples % self._step
+        if self.tail == "drop" and dropped > DROPPED_SHARE * samples:
+            warn_once(
+                f"tail='drop' leaves out {dropped} of {samples} samples in each epoch (batch_size "
+                f"{self.batch_size}, {self.world_size} ranks): use tail='keep', 'pad' or 'wrap', "
+                "or a smaller batch_size"
+            )
+
+    def _warn_if_repeated(self) -> None:
+        if self.shuffle != "none":
+            warn_once(
+                f"the last loop over the {self._subject} ended early, and the next one begins at "
+                f"the start of epoch {self._epoch} again, with the same batches: call "
+                "set_epoch(epoch + 1) before the next loop, or continue with one iterator"
+            )
+
     def _update_rank(self) -> None:
         """Reads the rank of the process again: its group is often made after the loader."""
         if not self._follows_rank or self._started:
@@ -200,6 +223,7 @@ class LoaderBase(Portable):
             self.rank, self.world_size = found
             self._native_options.update(rank=self.rank, world_size=self.world_size)
             self._reload()
+            self._warn_if_much_is_dropped()
 
     def _is_epoch_done(self) -> bool:
         """True if all batches of the epoch were delivered, but not yet its end."""
@@ -223,6 +247,7 @@ class LoaderBase(Portable):
         self._finish_epoch()
         self._end_iterator()
         if self._started:
+            self._warn_if_repeated()
             self._native.set_epoch(self._epoch)
             self._started = False
         self._update_rank()

@@ -88,6 +88,10 @@ def test_orders_differ(plain, engine):
 @pytest.mark.parametrize("tail", ["drop", "pad", "wrap", "keep"])
 def test_ranks(plain, engine, tail, count, world):
     """Ranks get equal numbers of batches, and together what the tail promises."""
+    if tail == "drop" and count < 3 * world:
+        with pytest.raises(stoker.EmptyError, match=f"{count} samples, batch_size 3"):
+            open_plain(plain, count, tail=tail, rank=0, world_size=world, batch_size=3)
+        return
     batches, real, every = [], [], []
     for rank in range(world):
         loader = open_plain(

@@ -170,6 +170,7 @@ def test_the_rank_is_known_late(make, monkeypatch):
     assert [make.ids(batch) for batch in told] == want[0]
     # Resized: another process, whose group has one rank, goes on from a state of two.
     monkeypatch.delenv("RANK")
+    monkeypatch.delenv("WORLD_SIZE")
     resumed = make()
     resumed.load_state_dict(state)
     monkeypatch.setenv("RANK", "0")

@@ -209,7 +209,8 @@ static int open_order(struct stoker_loader *loader, const struct stoker_loader_o
     loader->ahead_option = options->batches_ahead;
     /* A validation pass ends with its last batch; training continues with the next epoch. */
     loader->prefetch_epochs = options->tail != STOKER_TAIL_KEEP;
-    return stk_partition_check(&loader->partition, error);
+    status = stk_partition_check(&loader->partition, error);
+    return status < 0 ? status : stk_partition_check_steps(&loader->partition, error);
 }
 
 /* A batch that can never fit in the budget is an error of open, not a wait in next. */

@@ -160,6 +160,9 @@ uint64_t stk_partition_first(const struct stk_partition *partition, uint64_t epo
 uint64_t stk_partition_stride(const struct stk_partition *partition);
 /* Steps of an epoch: the same for every rank. With tail wrap, the steps that begin in it. */
 uint64_t stk_partition_steps(const struct stk_partition *partition, uint64_t epoch);
+/* Returns 0, or STOKER_ERROR_EMPTY if epochs have no step for any worker, because tail drop drops
+ * all samples. */
+int stk_partition_check_steps(const struct stk_partition *partition, struct stoker_error *error);
 /* Steps left from `position` of the epoch, which may lie between two steps of this partition, as
  * after a resume with another batch size. */
 uint64_t stk_partition_steps_from(const struct stk_partition *partition, uint64_t epoch,

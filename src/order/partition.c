@@ -106,6 +106,18 @@ int stk_partition_check(const struct stk_partition *partition, struct stoker_err
     return 0;
 }
 
+int stk_partition_check_steps(const struct stk_partition *partition, struct stoker_error *error)
+{
+    if (partition->tail != STOKER_TAIL_DROP || partition->sample_count >= step_size(partition)) {
+        return 0;
+    }
+    return stk_fail(error, STOKER_ERROR_EMPTY, "an epoch has no batch: all samples are dropped",
+                    "use tail=\"keep\" or tail=\"pad\", a smaller batch_size, or fewer ranks",
+                    "%llu samples, batch_size %u, world_size %u: a step of all ranks takes %llu",
+                    (unsigned long long)partition->sample_count, partition->batch_size,
+                    partition->world_size, (unsigned long long)step_size(partition));
+}
+
 uint64_t stk_partition_first(const struct stk_partition *partition, uint64_t epoch)
 {
     uint64_t size = step_size(partition), turn = partition->worker * size, past;

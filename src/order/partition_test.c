@@ -425,8 +425,40 @@ static void test_check(void)
     }
 }
 
+/* Epochs without a step, and those with one: {samples, batch, rank, world, tail, groups, worker} */
+static const struct empty_row {
+    const char *name;
+    struct stk_partition partition;
+    int want;
+    const char *want_where;
+} empty_rows[] = {
+    {"one batch", {8, 8, 0, 1, STOKER_TAIL_DROP, 1, 0, 0}, 0, ""},
+    {"one sample short", {7, 8, 0, 1, STOKER_TAIL_DROP, 1, 0, 0}, STOKER_ERROR_EMPTY, "7 samples"},
+    {"two ranks", {7, 6, 1, 2, STOKER_TAIL_DROP, 1, 0, 0}, STOKER_ERROR_EMPTY, "world_size 2"},
+    {"the last worker of few steps", {16, 8, 0, 1, STOKER_TAIL_DROP, 1, 7, 8}, 0, ""},
+    {"keep", {7, 8, 0, 1, STOKER_TAIL_KEEP, 1, 0, 0}, 0, ""},
+    {"pad", {7, 8, 0, 2, STOKER_TAIL_PAD, 1, 0, 0}, 0, ""},
+    {"wrap", {7, 8, 0, 2, STOKER_TAIL_WRAP, 1, 0, 0}, 0, ""},
+};
+
+static void test_check_steps(void)
+{
+    T_EACH(empty_row, row, empty_rows)
+    {
+        struct stoker_error error = {0};
+
+        T_EQ(row->name, stk_partition_check_steps(&row->partition, &error), row->want);
+        T_HAS(row->name, error.where, row->want_where);
+        if (row->want < 0) {
+            T_ERROR(row->name, &error);
+            T_HAS(row->name, error.advice, "keep");
+        }
+    }
+}
+
 int main(void)
 {
+    test_check_steps();
     test_shapes();
     test_steps();
     test_resume();

@@ -18,6 +18,7 @@ int stk_order_cursor_open(struct stk_order_cursor *cursor,
         memcpy(cursor->identity, options->identity, sizeof cursor->identity);
         status = stk_partition_check(&cursor->partition, error);
     }
+    status = status < 0 ? status : stk_partition_check_steps(&cursor->partition, error);
     if (status == 0) {
         status = stk_schedule_reader_init(&cursor->reader, &cursor->schedule, error);
     }
