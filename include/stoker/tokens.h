@@ -32,11 +32,16 @@ struct stoker_tokens_options {
      * Batches of windows of them have no field: the ids say which windows are due. */
     uint64_t virtual_tokens;
     uint8_t identity[32];
+    /* Number of token ids of the model: a token that is negative or not below it is an error of the
+     * batch. Default 0: any token that fits the dtype. */
+    uint64_t vocab_size;
 };
 
 /* Opens files of tokens. Files are mapped, not read: the cost does not depend on their size. A file
  * may be replaced by a rename, but must not be truncated. Returns 0 and sets *tokens_out; -errno if
- * a file cannot be opened; STOKER_ERROR_FORMAT if its format is unknown. */
+ * a file cannot be opened; STOKER_ERROR_FORMAT if its format is unknown, or a raw file has the
+ * header of another format; STOKER_ERROR_TRUNCATED or STOKER_ERROR_CORRUPT if the entries of a
+ * Megatron index do not fit its .bin. */
 STOKER_API int stoker_tokens_open(struct stoker_tokens **tokens_out, struct stoker_engine *engine,
                                   const struct stoker_tokens_options *options,
                                   struct stoker_error *error);
@@ -67,6 +72,9 @@ enum stoker_token_labels {
     STOKER_LABELS_SHIFTED = 1, /* field 1: the next token at each position; -100 if there is none. A
                                   window takes one more token for it */
     STOKER_LABELS_NONE,
+    STOKER_LABELS_UNSHIFTED, /* field 1: the tokens themselves, for models that shift labels
+                                (Hugging Face's); -100 in padding and, with masked boundaries, at
+                                the first token of each document */
 };
 
 enum stoker_token_positions {
@@ -142,7 +150,8 @@ struct stoker_token_loader_options {
 
 /* Opens a token loader. Packed rows scan all documents once, and documents that end with eod all
  * tokens, on all threads. Returns 0 and sets *loader_out; STOKER_ERROR_EMPTY if no file has a
- * complete window or a document; STOKER_ERROR_ARGUMENT if an option is invalid. */
+ * complete window or a document, or tail drop leaves no batch; STOKER_ERROR_ARGUMENT if an option
+ * is invalid. */
 STOKER_API int stoker_token_loader_open(struct stoker_token_loader **loader_out,
                                         struct stoker_tokens *tokens,
                                         const struct stoker_token_loader_options *options,
@@ -152,8 +161,8 @@ STOKER_API int stoker_token_loader_open(struct stoker_token_loader **loader_out,
 STOKER_API void stoker_token_loader_close(struct stoker_token_loader *loader);
 /* Returns 1 and sets *batch_out, which the caller owns; 0 at the end of the epoch (the next call
  * starts the next epoch); STOKER_ERROR_BUDGET if the caller must close batches before it calls
- * again; STOKER_ERROR_FORMAT if a token does not fit the dtype. After an error the loader stays
- * before that batch. */
+ * again; STOKER_ERROR_FORMAT if a token does not fit the dtype, or is not below vocab_size. After
+ * an error the loader stays before that batch. */
 STOKER_API int stoker_token_loader_next(struct stoker_token_loader *loader,
                                         struct stoker_batch **batch_out,
                                         struct stoker_error *error);

@@ -15,8 +15,8 @@ static void tokens_close_handle(PyObject *object)
  * identity): no files, only the number of tokens. */
 static PyObject *tokens_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
-    static char *names[] = {"engine",         "paths",    "dtype", "cache_bytes",
-                            "virtual_tokens", "identity", NULL};
+    static char *names[] = {"engine",         "paths",    "dtype",      "cache_bytes",
+                            "virtual_tokens", "identity", "vocab_size", NULL};
 
     struct stk_py_module *module = PyType_GetModuleState(type);
     struct stoker_tokens_options options = {.struct_size = sizeof options};
@@ -28,10 +28,11 @@ static PyObject *tokens_new(PyTypeObject *type, PyObject *arguments, PyObject *k
     Py_ssize_t identity_bytes = 0;
     int status;
 
-    if (!PyArg_ParseTupleAndKeywords(
-            arguments, keywords, "O!O!O&|O&O&y#:Tokens", names, module->engine_type, &engine,
-            &PyTuple_Type, &paths, stk_py_u32, &options.dtype, stk_py_u64, &options.cache_bytes,
-            stk_py_u64, &options.virtual_tokens, &identity, &identity_bytes)) {
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!O!O&|O&O&y#O&:Tokens", names,
+                                     module->engine_type, &engine, &PyTuple_Type, &paths,
+                                     stk_py_u32, &options.dtype, stk_py_u64, &options.cache_bytes,
+                                     stk_py_u64, &options.virtual_tokens, &identity,
+                                     &identity_bytes, stk_py_u64, &options.vocab_size)) {
         return NULL;
     }
     if (identity && identity_bytes != sizeof options.identity) {

@@ -90,6 +90,7 @@ FOREIGN_INDEX_NEVER: int
 INDEX_REQUIRE: int
 LABELS_SHIFTED: int
 LABELS_NONE: int
+LABELS_UNSHIFTED: int
 ROWS_WINDOWS: int
 ROWS_PACKED: int
 ROWS_DOCUMENTS: int
@@ -175,6 +176,7 @@ class Tokens:
         cache_bytes: int = ...,
         virtual_tokens: int = ...,
         identity: bytes = ...,
+        vocab_size: int = ...,
     ) -> Tokens: ...
     def info(self) -> dict[str, Any]: ...
     def close(self) -> None: ...

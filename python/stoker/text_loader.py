@@ -22,7 +22,7 @@ from .state import EPOCH, POSITION
 from .token_counts import Counts, Reading, TokenCache, open_counts
 from .token_files import Tokens
 from .token_loader import TokenLoader
-from .token_rows import FIM, POSITIONS, row_options
+from .token_rows import FIM, LABELS, POSITIONS, fields_of, row_options
 from .tokenizers import Encoder, HuggingFace, digest, encoder, fim_with_ids, name_of
 
 __all__ = ["TextLoader"]
@@ -85,8 +85,8 @@ class TextLoader(TokenLoader):
         special: let the tokenizer add its own special tokens.
         threads: threads that tokenise. Default: one for each available core.
         ahead: number of prefetched batches. Default: twice the threads.
-        names, labels, mask_ends, positions, fim, pad, dtype, seed, shuffle, tail, rank,
-            world_size, window, groups, transform, output, engine: see :class:`TokenLoader`.
+        names, labels, flash_attention, mask_ends, positions, fim, pad, dtype, seed, shuffle, tail,
+            rank, world_size, window, groups, transform, output, engine: see :class:`TokenLoader`.
             Fill in the middle is drawn from (seed, epoch, document); in a wrapped tail the epoch
             is that of the step. With ``tail="pad"`` packed rows leave the repeats out.
 
@@ -107,8 +107,9 @@ class TextLoader(TokenLoader):
         stride: int | None = None,
         counts: str | os.PathLike[str] | None = None,
         seed: int = 0,
-        labels: bool = True,
+        labels: bool | str = True,
         names: Sequence[str] | None = None,
+        flash_attention: bool = False,
         eod: int | str | None = None,
         append_eod: bool | None = None,
         mask_ends: bool | None = None,
@@ -151,7 +152,12 @@ class TextLoader(TokenLoader):
             )
         rows = rows if rows is not None else "packed" if context is not None else "documents"
         self._store_row_arguments(
-            where, context, rows, names, labels, positions, block_bytes, output
+            where,
+            context,
+            rows,
+            fields_of(names, rows, labels, positions, flash_attention),
+            block_bytes,
+            output,
         )
         if rows != "windows" and (stride is not None or counts is not None):
             raise ArgumentError(
@@ -171,7 +177,7 @@ class TextLoader(TokenLoader):
         options = row_options(
             where,
             rows=rows,
-            labels=labels,
+            labels=self._fields.labels,
             dtype=dtype,
             pad=pad,
             eod=end,
@@ -190,7 +196,7 @@ class TextLoader(TokenLoader):
                 "field": name_of(field) if kind == "json" else "",
                 "context": self.context,
                 "rows": rows,
-                "labels": bool(labels),
+                "labels": LABELS[self._fields.labels],
                 "positions": next(k for k, v in POSITIONS.items() if v == options["positions"]),
                 "pad": options["pad"],
                 "eod": None if end is None else options["eod"],

@@ -43,6 +43,8 @@ class Tokens(Portable):
         stored: dtype of raw files: ``"uint16"``, ``"uint32"`` ..., or an object of NumPy.
         cache: bytes of cached decompressed frames. Default: 512 MiB, at most a quarter of the
             memory budget.
+        vocab: number of token ids of the model: a token that is negative or not below it raises
+            FormatError, for example if ``stored=`` is not the dtype of the file.
         engine: default: the process's engine.
 
     Attributes:
@@ -55,17 +57,23 @@ class Tokens(Portable):
         *,
         stored: Any = None,
         cache: int | None = None,
+        vocab: int | None = None,
         engine: Engine | None = None,
     ) -> None:
         self.engine = engine_of(engine, "Tokens")
         self.files = token_paths(paths_of(source))
         self._dtype = 0 if stored is None else word(dtype_name(stored), STORED, "Tokens stored")
         self._cache = count(cache, "Tokens cache", low=1)
+        self._vocab = count(vocab, "Tokens vocab", low=1)
         self._open()
 
     def _open(self) -> None:
         self._native = _stoker.Tokens(
-            self.engine._native, fsspec_source.native_paths(self.files), self._dtype, self._cache
+            self.engine._native,
+            fsspec_source.native_paths(self.files),
+            self._dtype,
+            self._cache,
+            vocab_size=self._vocab,
         )
         self._info = self._native.info()
 
@@ -73,7 +81,7 @@ class Tokens(Portable):
         """The same with some of the files."""
         part = object.__new__(Tokens)
         part.engine, part.files = self.engine, files
-        part._dtype, part._cache = self._dtype, self._cache
+        part._dtype, part._cache, part._vocab = self._dtype, self._cache, self._vocab
         part._open()
         return part
 

@@ -7,14 +7,15 @@ from itertools import accumulate, chain
 from typing import Any
 
 from . import _stoker
-from ._options import count, parse_bytes
+from ._options import TAILS, count, parse_bytes
 from .engine import Engine
 from .errors import ArgumentError
 from .loader_base import LoaderBase
+from .loader_stats import WaitTimes
 from .mix import Mix, Mixed
 from .tensors import Convert, check_word
 from .token_files import Tokens, token_paths
-from .token_rows import FIM, field_names, field_values, row_options
+from .token_rows import FIM, Fields, field_values, fields_of, row_options
 
 __all__ = ["TokenLoader"]
 
@@ -26,8 +27,15 @@ class TokenLoader(LoaderBase):
     Every ``for`` over the loader is one epoch::
 
         loader = stoker.TokenLoader("fineweb/train_*.bin", batch_size=32, context=2048, seed=0)
-        for inputs, labels in loader:   # int64 [32, 2048]; labels[i] follows inputs[i]
-            loss = cross_entropy(model(inputs).flatten(0, 1), labels.flatten())
+        for inputs, targets in loader:   # int64 [32, 2048]; targets[i] follows inputs[i]
+            loss = cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
+
+    Models of Transformers shift labels themselves. For them name the fields as they do: a field
+    ``labels`` is not shifted (it equals ``input_ids``, with -100 where nothing is predicted)::
+
+        loader = stoker.TokenLoader(..., names=["input_ids", "labels"])
+        for batch in loader:
+            loss = model(**batch).loss
 
     The order, ranks and states are those of :class:`Loader`: the same global batches for every
     number of ranks, and one position as state.
@@ -37,12 +45,14 @@ class TokenLoader(LoaderBase):
     end of a file; tokens after the last complete window of a file are not used.
 
     ``rows="packed"``: documents, packed by best fit: only a document longer than ``context`` is
-    cut. The loop receives dicts: ``input_ids``, ``labels`` (-100 at the end of each document and in
-    padding), ``position_ids`` (from 0 in each document), all [B, context]; and ``cu_seqlens``,
+    cut. The loop receives dicts: ``input_ids``, ``labels`` (Transformers' meaning: not shifted;
+    -100 at the start of each document and in padding), ``position_ids`` (from 0 in each document),
+    all [B, context]; and ``cu_seqlens``,
     int32: offsets of the documents in the batch as one row of ``B * context`` tokens, and that
-    number, as FlashAttention's ``varlen`` functions expect them.
+    number, as FlashAttention's ``varlen`` functions expect them. All batches have ``batch_size``
+    rows.
 
-    ``rows="documents"``: a document in each row, as pairs of :class:`Ragged` (inputs, labels).
+    ``rows="documents"``: a document in each row, as pairs of :class:`Ragged` (inputs, targets).
 
     ``rows="padded"``: a document in each row, cut to ``context`` or padded, as pairs of tensors.
 
@@ -58,10 +68,17 @@ class TokenLoader(LoaderBase):
         seed: seed of the order.
         rows: ``"windows"``, ``"packed"``, ``"documents"`` or ``"padded"``.
         stride: tokens from one window to the next. Default: ``context``.
-        labels: ``True``: labels as well as inputs, shifted by one; ``False``: no labels, and
-            windows of ``context`` tokens.
+        labels: ``True``: the name decides: a field called ``labels`` (also by default, in dicts)
+            has Transformers' meaning, which the model shifts; any other, such as ``targets`` or
+            ``shift_labels``, and the second value of a pair, is shifted by one: the next token.
+            ``"model"``, ``"shifted"``: one of both, explicitly; shifted ones cannot be called
+            ``labels``, and are ``targets`` by default. ``False``: no labels. Windows of shifted
+            labels take one token more than ``context``.
         names: the loop receives dicts with these names, one for each of inputs, labels, positions
             and cu_seqlens that the batch has.
+        flash_attention: deliver the offsets of documents as Transformers' flash attention expects
+            them: ``cu_seq_lens_q``, ``cu_seq_lens_k``, ``max_length_q`` and ``max_length_k``
+            instead of ``cu_seqlens``; they need no name.
         eod: the token that ends documents. In windows it is needed for ``mask_ends`` and
             ``positions``.
         append_eod: append an ``eod`` to documents of Megatron sets (not if ``--append-eod`` wrote
@@ -77,6 +94,7 @@ class TokenLoader(LoaderBase):
         pad: the token of padding.
         dtype: dtype of batches: ``"int64"`` or ``"int32"``.
         stored: dtype of raw files, see :class:`Tokens`.
+        vocab: number of token ids of the model; a token that is not below it raises FormatError.
         shuffle, tail, rank, world_size, window, groups, output: see :class:`Loader`.
         block_bytes: approximate size of a block of the order, in stored tokens. Default: 8 MiB.
         transform: called with each batch; the loop receives its result.
@@ -95,8 +113,9 @@ class TokenLoader(LoaderBase):
         seed: int = 0,
         rows: str = "windows",
         stride: int | None = None,
-        labels: bool = True,
+        labels: bool | str = True,
         names: Sequence[str] | None = None,
+        flash_attention: bool = False,
         eod: int | None = None,
         append_eod: bool = False,
         mask_ends: bool | None = None,
@@ -106,6 +125,7 @@ class TokenLoader(LoaderBase):
         pad: int = 0,
         dtype: Any = "int64",
         stored: Any = None,
+        vocab: int | None = None,
         shuffle: str = "block",
         tail: str = "drop",
         rank: int | None = None,
@@ -131,7 +151,12 @@ class TokenLoader(LoaderBase):
             transform=transform,
         )
         self._store_row_arguments(
-            where, context, rows, names, labels, positions, block_bytes, output
+            where,
+            context,
+            rows,
+            fields_of(names, rows, labels, positions, flash_attention),
+            block_bytes,
+            output,
         )
         if rows != "windows" and stride is not None:
             raise ArgumentError(
@@ -143,7 +168,7 @@ class TokenLoader(LoaderBase):
             **row_options(
                 where,
                 rows=rows,
-                labels=labels,
+                labels=self._fields.labels,
                 dtype=dtype,
                 pad=pad,
                 eod=eod,
@@ -155,9 +180,9 @@ class TokenLoader(LoaderBase):
         }
         self._leaves: list[list[bytes]] = []  # files of each source of a mix
         if isinstance(source, Tokens):
-            if stored is not None or engine not in (None, source.engine):
+            if (stored, vocab) != (None, None) or engine not in (None, source.engine):
                 raise ArgumentError(
-                    "stored= and engine= cannot be combined with Tokens",
+                    "stored=, vocab= and engine= cannot be combined with Tokens",
                     where,
                     "pass them to the Tokens",
                 )
@@ -170,9 +195,10 @@ class TokenLoader(LoaderBase):
                     "mix complete sources",
                 )
             self._leaves = [token_paths(leaf) for leaf in source.leaves()]
-            self.tokens = Tokens(list(chain(*self._leaves)), stored=stored, engine=engine)
+            source_files: Any = list(chain(*self._leaves))
+            self.tokens = Tokens(source_files, stored=stored, vocab=vocab, engine=engine)
         else:
-            self.tokens = Tokens(source, stored=stored, engine=engine)
+            self.tokens = Tokens(source, stored=stored, vocab=vocab, engine=engine)
         if not isinstance(source, Tokens):
             self._owned.append(self.tokens)
         try:
@@ -190,16 +216,15 @@ class TokenLoader(LoaderBase):
         where: str,
         context: int | None,
         rows: str,
-        names: Sequence[str] | None,
-        labels: bool,
-        positions: str | None,
+        fields: Fields,
         block_bytes: int | str | None,
         output: str,
     ) -> None:
         """Checks and stores the arguments that loaders of tokens and of text have."""
         self.context = count(context, f"{where} context", low=1)  # 0: none
         self._rows = rows
-        self._names, self._fields, self._bounds = field_names(names, rows, labels, positions)
+        self._fields = fields
+        self._times = WaitTimes()
         self._native_options["block_bytes"] = parse_bytes(block_bytes, f"{where} block_bytes")
         self._output_word = check_word(output)
 
@@ -209,7 +234,7 @@ class TokenLoader(LoaderBase):
 
     def _open_mix(self, mix: Mix) -> Any:
         """Opens twice: the rows of a source are known when all rows are."""
-        rows = self._load(group_count=1)
+        rows = self._load(group_count=1, tail=TAILS["keep"])  # a source alone may lack a batch
         try:
             ends = accumulate(len(leaf) for leaf in self._leaves)
             self._mixed = Mixed(mix, [rows.file_end(end - 1) for end in ends])
@@ -230,13 +255,16 @@ class TokenLoader(LoaderBase):
     # ---- iterating: see LoaderBase ----
 
     def _next_native(self) -> Any:
-        return self._native.next()
+        began, batch = self._times.begin(), None
+        try:
+            batch = self._native.next()
+            return batch
+        finally:
+            self._times.end(began, None if batch is None else len(batch.ids))
 
     def _convert_batch(self, batch: Any, output: str, convert: Convert) -> Any:
-        values = field_values(batch, convert, self._rows, self._fields, self._bounds)
-        if self._names is not None:
-            return dict(zip(self._names, values, strict=True))
-        return values if self._fields > 1 else values[0]
+        values = field_values(batch, convert, self._rows, self._fields)
+        return values if self._fields.count > 1 or isinstance(values, dict) else values[0]
 
     @property
     def rows(self) -> int:
@@ -245,12 +273,20 @@ class TokenLoader(LoaderBase):
 
     # ---- state ----
 
-    def stats(self) -> dict[str, int | str]:
-        """``epoch`` and ``position`` of the stream of all ranks, in rows; ``fingerprint``: hash of
-        all rows that the order scheduled so far, as in :meth:`stoker.Loader.stats`: ranks and runs
-        with equal fingerprints had the same rows."""
+    def stats(self) -> dict[str, Any]:
+        """Counters and times of the loader, with the names of :meth:`stoker.Loader.stats`.
+
+        * ``wait_share``: share (0 to 1) of the time between the first and the last request for a
+          batch in which the training loop waited for data; ``run_seconds``, ``wait_seconds``,
+          ``first_batch_seconds`` (since opening).
+        * ``batches``, ``samples`` (rows, or documents) of this rank; ``samples_per_second``.
+        * ``epoch`` and ``position`` of the stream of all ranks, in rows.
+        * ``fingerprint``: hash of all rows that the order scheduled so far: ranks and runs with
+          equal fingerprints had the same rows.
+        """
         state = self.state_dict()
-        return {name: state[name] for name in ("epoch", "position", "fingerprint")}
+        stream = {name: state[name] for name in ("epoch", "position", "fingerprint")}
+        return {**stream, **self._times.stats()}
 
     # ---- the rest ----
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from . import _stoker
@@ -12,7 +13,7 @@ from .errors import ArgumentError
 from .tensors import Ragged
 from .token_files import dtype_name
 
-__all__ = ["FIM", "POSITIONS", "field_names", "field_values", "row_options"]
+__all__ = ["FIM", "POSITIONS", "Fields", "field_values", "fields_of", "row_options"]
 
 ROWS = {
     "windows": _stoker.ROWS_WINDOWS,
@@ -25,6 +26,12 @@ POSITIONS = {
     "reset": _stoker.POSITIONS_RESET,
     "row": _stoker.POSITIONS_ROW,
 }
+LABELS = {
+    _stoker.LABELS_NONE: False,
+    _stoker.LABELS_SHIFTED: True,
+    _stoker.LABELS_UNSHIFTED: "model",
+}
+"""Labels in the state of a TextLoader."""
 DTYPES = {"int64": _stoker.INT64, "int32": _stoker.INT32}
 
 
@@ -69,7 +76,7 @@ def row_options(
     where: str,
     *,
     rows: str,
-    labels: bool,
+    labels: int,
     dtype: Any,
     pad: int,
     eod: int | None,
@@ -78,13 +85,13 @@ def row_options(
     positions: str | None,
     fim: FIM | None,
 ) -> dict[str, Any]:
-    """Checks the options of rows, and converts them for the extension."""
+    """Checks the options of rows, and converts them for the extension. labels: see Fields."""
     ends = 0
     if mask_ends is not None:
         ends = _stoker.BOUNDARY_MASKED if mask_ends else _stoker.BOUNDARY_NEXT
     return {
         "rows": word(rows, ROWS, f"{where} rows"),
-        "labels": _stoker.LABELS_SHIFTED if labels else _stoker.LABELS_NONE,
+        "labels": labels,
         "dtype": word(dtype_name(dtype), DTYPES, f"{where} dtype"),
         "pad": count(pad, f"{where} pad", high=2**31 - 1),
         "has_eod": int(eod is not None),
@@ -140,35 +147,93 @@ def _share(fim: FIM, name: str, where: str) -> float:
     return float(value)
 
 
-def field_names(
-    names: Sequence[str] | None, rows: str, labels: bool, positions: str | None
-) -> tuple[tuple[str, ...] | None, int, int]:
-    """(names of the fields, None: the loop gets tuples; their number; index of cu_seqlens or -1)"""
+class Fields(NamedTuple):
+    """The fields of a batch."""
+
+    names: tuple[str, ...] | None
+    """None: the loop receives tuples."""
+    count: int
+    bounds: int
+    """Index of cu_seqlens; -1: none."""
+    labels: int
+    """What the labels are, for the extension."""
+    flash: bool
+    """cu_seqlens is delivered as the arguments of Transformers' flash attention."""
+
+
+LABEL_WORDS = {False: "none", True: "by the name", "shifted": "shifted", "model": "model"}
+
+
+def fields_of(
+    names: Sequence[str] | None, rows: str, labels: bool | str, positions: str | None, flash: bool
+) -> Fields:
+    """The names of the fields, and what the labels are: a field with Hugging Face's name ``labels``
+    has Hugging Face's meaning (the model shifts), others are shifted."""
+    if not isinstance(labels, (bool, str)) or labels not in LABEL_WORDS:
+        raise ArgumentError(
+            f"labels {labels!r}", "labels", "pass True, False, 'model' or 'shifted'"
+        )
     places, bounds = _places(rows, positions), -1
     usual = ["input_ids"]
-    usual += ["labels"] if labels else []
+    usual += [] if labels is False else ["targets" if labels == "shifted" else "labels"]
     usual += ["position_ids"] if places != "none" else []
     if rows == "packed" or places == "reset":
         bounds = len(usual)
         usual.append("cu_seqlens")
-    if names is not None and (isinstance(names, str) or len(names) != len(usual)):
+    if flash and bounds < 0:
         raise ArgumentError(
-            f"names {names!r}", "names", f"pass {len(usual)}: one each for {', '.join(usual)}"
+            "flash_attention needs the starts of documents",
+            "flash_attention",
+            "use rows='packed', or positions='reset'",
         )
-    if names is None:
-        return (tuple(usual) if bounds >= 0 or len(usual) > 2 else None), len(usual), bounds
-    return tuple(names), len(usual), bounds
+    named = len(usual) - bool(flash)
+    if names is not None and (isinstance(names, str) or len(names) != named):
+        raise ArgumentError(
+            f"names {names!r}", "names", f"pass {named}: one each for {', '.join(usual[:named])}"
+        )
+    used = tuple(usual if names is None else [*names, *usual[named:]])
+    if names is None and bounds < 0 and len(usual) <= 2:
+        used = ()
+    return Fields(used or None, len(usual), bounds, _label_kind(labels, used), bool(flash))
+
+
+def _label_kind(labels: bool | str, names: tuple[str, ...]) -> int:
+    if labels is False:
+        return int(_stoker.LABELS_NONE)
+    is_named = len(names) > 1 and names[1] == "labels"
+    if labels == "shifted" and is_named:
+        raise ArgumentError(
+            "labels='shifted' with a field called 'labels'",
+            "names",
+            "call it 'targets' or 'shift_labels': models of Transformers shift 'labels' themselves",
+        )
+    is_unshifted = labels == "model" or (labels is True and is_named)
+    return int(_stoker.LABELS_UNSHIFTED if is_unshifted else _stoker.LABELS_SHIFTED)
 
 
 def field_values(
-    batch: _stoker.Batch, convert: Callable[[Any], Any], rows: str, fields: int, bounds: int
-) -> tuple[Any, ...]:
-    """The fields of a batch, converted; see :func:`field_names`."""
+    batch: _stoker.Batch, convert: Callable[[Any], Any], rows: str, fields: Fields
+) -> tuple[Any, ...] | dict[str, Any]:
+    """The fields of a batch, converted; see :func:`fields_of`. A dict if they have names."""
     values: list[Any] = []
-    for field in range(fields):
+    for field in range(fields.count):
         array = batch.array(field)
         if rows == "documents":
             values.append(Ragged(*(None if part is None else convert(part) for part in array)))
         else:
-            values.append(convert(array[0] if field == bounds else array))
-    return tuple(values)
+            values.append(convert(array[0] if field == fields.bounds else array))
+    if fields.names is None:
+        return tuple(values)
+    named = dict(zip(fields.names, values, strict=True))
+    if fields.flash:
+        starts = named.pop(fields.names[fields.bounds])
+        longest = _longest(batch.array(fields.bounds)[0])
+        named |= {f"cu_seq_lens_{name}": starts for name in "qk"}
+        named |= {f"max_length_{name}": longest for name in "qk"}
+    return named
+
+
+def _longest(starts: Any) -> int:
+    """The largest difference of two neighbours."""
+    bounds = memoryview(starts).tolist()
+    return max((end - first for first, end in pairwise(bounds)), default=0)

@@ -282,13 +282,13 @@ def test_fill_in_the_middle_by_name(files):
 
 
 def test_packed_rows(files, texts):
-    loader = make(files, context=48, eod=EOD, pad=9, seed=2, tail="keep")
+    loader = make(files, context=48, eod=EOD, pad=9, seed=2, tail="keep", labels="shifted")
     seen = []
     for batch in loader:
         rows = batch["input_ids"]
         bounds = batch["cu_seqlens"].tolist()
         assert rows.shape[1] == 48 and bounds[0] == 0 and bounds[-1] == rows.size
-        ids, labels = rows.reshape(-1), batch["labels"].reshape(-1)
+        ids, labels = rows.reshape(-1), batch["targets"].reshape(-1)
         positions = batch["position_ids"].reshape(-1)
         for low, high in zip(bounds[:-1], bounds[1:], strict=True):
             assert positions[low:high].tolist() == list(range(high - low))
@@ -434,7 +434,8 @@ def other_function(texts):
         ({"pad": 1}, "pad: 0 in the state, 1 here"),
         ({"fim": stoker.FIM(2, 3, 4)}, "fim: None in the state, '.{16}' here"),
         ({"rows": "padded"}, "rows: '.*' in the state, 'padded' here"),
-        ({"labels": False}, "labels: True in the state, False here"),
+        ({"labels": False}, "labels: 'model' in the state, False here"),
+        ({"labels": "shifted"}, "labels: 'model' in the state, True here"),
         ({"positions": "row"}, "positions: '.*' in the state, 'row' here"),
         ({"mask_ends": False}, "mask_ends: True in the state, False here"),
         ({"seed": 1}, "seed"),

@@ -150,14 +150,14 @@ def test_names(files):
         paths,
         4,
         32,
-        names=("input_ids", "labels"),
+        names=("input_ids", "shift_labels"),
         stored="uint16",
         output="numpy",
         transform=lambda batch: {**batch, "more": 1},
     )
     batch = next(iter(loader))
-    assert set(batch) == {"input_ids", "labels", "more"}
-    assert (batch["input_ids"][:, 1:] == batch["labels"][:, :-1]).all()
+    assert set(batch) == {"input_ids", "shift_labels", "more"}
+    assert (batch["input_ids"][:, 1:] == batch["shift_labels"][:, :-1]).all()
 
 
 def test_tensors(files, torch):
@@ -231,9 +231,13 @@ def test_fingerprint(files):
         loader = stoker.TokenLoader(
             paths, **{"batch_size": 8, "context": 16, "stored": "uint16", **options}, output="numpy"
         )
-        assert loader.stats() == {"epoch": 0, "position": 0, "fingerprint": "0" * 16}
+        stats = loader.stats()
+        assert (stats["epoch"], stats["position"], stats["fingerprint"]) == (0, 0, "0" * 16)
+        assert (stats["batches"], stats["samples"], stats["wait_share"]) == (0, 0, 0)
         rows_of(loader, batches)
         stats = loader.stats()
+        assert (stats["batches"], stats["samples"]) == (batches, batches * loader.batch_size)
+        assert 0 < stats["wait_share"] <= 1 and stats["first_batch_seconds"] > 0
         assert stats["fingerprint"] == loader.state_dict()["fingerprint"] != "0" * 16
         assert stats["position"] == batches * loader.batch_size * loader.world_size
         return stats["fingerprint"]
@@ -343,11 +347,20 @@ def test_packed_documents(documents, output):
         pytest.importorskip("torch")
     paths, everything = documents
     loader = stoker.TokenLoader(
-        paths, 4, 64, rows="packed", chunk=40, pad=9, seed=2, tail="keep", output=output
+        paths,
+        4,
+        64,
+        rows="packed",
+        chunk=40,
+        pad=9,
+        seed=2,
+        tail="keep",
+        labels="shifted",
+        output=output,
     )
     pieces, rows = [], 0
     for batch in loader:
-        ids, labels = batch["input_ids"].reshape(-1), batch["labels"].reshape(-1)
+        ids, labels = batch["input_ids"].reshape(-1), batch["targets"].reshape(-1)
         positions, bounds = batch["position_ids"].reshape(-1), batch["cu_seqlens"].tolist()
         assert str(batch["cu_seqlens"].dtype).endswith("int32")
         assert bounds[0] == 0 and bounds[-1] == ids.shape[0] and bounds == sorted(set(bounds))
@@ -420,6 +433,7 @@ def test_ends_in_windows(tmp_path):
         eod=7,
         mask_ends=True,
         positions="reset",
+        labels="shifted",
         shuffle="none",
         output="numpy",
     )
@@ -437,7 +451,7 @@ def test_ends_in_windows(tmp_path):
                 if i < 49:
                     bounds.append(50 * row + start)
             assert (batch["input_ids"][row] == tokens[:50]).all()
-            assert (batch["labels"][row] == labels).all()
+            assert (batch["targets"][row] == labels).all()
             assert (batch["position_ids"][row] == positions).all()
             at += 50
         assert batch["cu_seqlens"].tolist() == [*bounds, 200]
@@ -598,3 +612,75 @@ def test_packing_needs_documents(files, documents):
         stoker.TokenLoader(files[0][1], 4, 64, rows="packed")
     with pytest.raises(stoker.ArgumentError, match="stride"):
         stoker.TokenLoader(documents[0], 4, 64, rows="packed", stride=3)
+
+
+def test_a_truncated_bin_is_an_error_in_every_mode(tmp_path):
+    """Also for windows, which use no entry of the index."""
+    sequences = [numpy.arange(n) for n in (500, 1, 700, 333)]
+    megatron(tmp_path / "set", sequences, [0, 1, 3, 4], 8, "uint16")
+    file = tmp_path / "set.bin"
+    size = file.stat().st_size
+    for rows in ("windows", "packed", "documents", "padded"):
+        stoker.TokenLoader(tmp_path / "set", 1, 16, rows=rows).close()
+    for left in (size - 2, size // 4 * 2, 0):
+        os.truncate(file, left)
+        for rows in ("windows", "packed", "documents", "padded"):
+            with pytest.raises(stoker.TruncatedError, match=f"{left} bytes in the .bin, {size}"):
+                stoker.TokenLoader(tmp_path / "set", 1, 16, rows=rows)
+
+
+@pytest.mark.parametrize("rows", ["windows", "packed", "documents", "padded"])
+def test_ids_of_the_vocabulary(tmp_path, rows):
+    """vocab= is a bound: of files in the wrong dtype, and of single tokens, compressed ones too."""
+    tokens = numpy.arange(1, 1001, dtype="uint16") % 500
+    tokens.tofile(tmp_path / "a.bin")
+    options = {"rows": rows, "shuffle": "none", "tail": "keep", "output": "numpy", "eod": 0}
+
+    def read(name="a.bin", stored="uint16", **more):
+        path = tmp_path / name
+        with stoker.TokenLoader(path, 4, 20, stored=stored, **options, **more) as loader:
+            return sum(1 for _ in loader)
+
+    assert read(vocab=500) == read()
+    for dtype in ("int64", "int32"):
+        with pytest.raises(stoker.FormatError, match="token 498 is 499, vocab is 499") as caught:
+            read(vocab=499, dtype=dtype)
+        assert "a.bin" in str(caught.value) and "stored=" in str(caught.value)
+    with pytest.raises(stoker.FormatError, match="vocab is 500"):
+        read(stored="int32", vocab=500)
+    numpy.where(tokens == 77, -1, tokens.astype("int16")).tofile(tmp_path / "b.bin")
+    with pytest.raises(stoker.FormatError, match="token 76 is -1"):
+        read("b.bin", stored="int16", vocab=500)
+    if shutil.which("zstd"):
+        subprocess.run(["zstd", "-q", tmp_path / "a.bin"], check=True)
+        assert read("a.bin.zst", vocab=500) > 0
+        with pytest.raises(stoker.FormatError, match="token 498 is 499"):
+            read("a.bin.zst", vocab=499)
+    with pytest.raises(stoker.ArgumentError):
+        read(vocab=0)
+
+
+def test_files_that_are_no_raw_tokens(tmp_path):
+    """stored= is not believed if a file has the header of another format, which the error names."""
+    import gzip
+    import io
+    import zipfile
+
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("a", b"1" * 100)
+    cases = {
+        "gzip": gzip.compress(b"1234" * 100),
+        "zip": archive.getvalue(),
+        "Parquet": b"PAR1" + bytes(100) + b"PAR1",
+        "HTML": b"<!DOCTYPE html><html>log in</html>\n",
+        "Git LFS pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n",
+        "text": json.dumps({"text": "a line of JSON " * 9}).encode(),
+        "a Megatron index": b"MMIDIDX\0\0" + bytes(99),
+    }
+    for name, data in cases.items():
+        path = tmp_path / "x.bin"
+        path.write_bytes(data + b" " * (len(data) % 2))
+        with pytest.raises(stoker.FormatError, match=name) as caught:
+            stoker.Tokens(path, stored="uint16")
+        assert "x.bin" in str(caught.value)

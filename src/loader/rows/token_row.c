@@ -213,6 +213,22 @@ static bool write_labels(const struct stk_token_row *row, const struct stk_token
     return fits;
 }
 
+/* Labels for models that shift them: a label belongs to the prediction at the token before it, so
+ * the first token of a document has none. */
+static bool write_unshifted_labels(const struct stk_token_row *row,
+                                   const struct stk_token_row_rules *rules,
+                                   const struct stk_token_row_output *out, uint64_t count)
+{
+    bool fits = copy(out->labels, out->dtype, row->tokens, count);
+
+    for (uint32_t i = 0; rules->mask_ends && i < row->start_count && row->starts[i] < count; i++) {
+        fill(out->labels, out->dtype, row->starts[i], row->starts[i] + 1,
+             STK_TOKEN_ROW_LABEL_IGNORED);
+    }
+    fill(out->labels, out->dtype, count, out->length, STK_TOKEN_ROW_LABEL_IGNORED);
+    return fits;
+}
+
 static void write_positions(const struct stk_token_row *row,
                             const struct stk_token_row_rules *rules,
                             const struct stk_token_row_output *out, uint64_t count)
@@ -240,7 +256,9 @@ bool stk_token_row_write(const struct stk_token_row *row, const struct stk_token
         fill(out->tokens, out->dtype, count, out->length, rules->pad);
     }
     if (out->labels) {
-        fits = write_labels(row, rules, out, count) && fits;
+        fits = (rules->labels_unshifted ? write_unshifted_labels(row, rules, out, count)
+                                        : write_labels(row, rules, out, count)) &&
+               fits;
     }
     if (out->positions) {
         write_positions(row, rules, out, count);

@@ -20,10 +20,12 @@
 struct stk_token_row_rules {
     bool has_eod; /* documents end with a token that is part of the row */
     int64_t eod;
-    bool append_eod;    /* stk_token_row_add appends it */
-    bool mask_ends;     /* the last token of a document has no label; else it is the next document's
-                           first token */
-    bool row_positions; /* count from the row's begin; else from 0 in each document */
+    bool append_eod; /* stk_token_row_add appends it */
+    bool mask_ends;  /* the last token of a document has no label; else it is the next document's
+                        first token */
+    bool labels_unshifted; /* labels are the tokens themselves; mask_ends: except the first ones of
+                              documents */
+    bool row_positions;    /* count from the row's begin; else from 0 in each document */
     int32_t pad;
     struct stk_fim fim;
 };
@@ -59,7 +61,7 @@ struct stk_token_row_output {
     uint64_t length;
     uint32_t dtype;
     void *tokens;    /* padding: rules->pad */
-    void *labels;    /* the next tokens; STK_TOKEN_ROW_LABEL_IGNORED in padding */
+    void *labels;    /* the next tokens, or the tokens; STK_TOKEN_ROW_LABEL_IGNORED in padding */
     void *positions; /* in padding: from 0, or counted on with row_positions */
 };
 

@@ -196,11 +196,55 @@ int stk_token_set_read_stored(const struct stoker_tokens *tokens, uint32_t numbe
     return status < 0 ? located(error, file->path, status) : 0;
 }
 
+/* The index of the first token that is negative or not below vocab_size; count: there is none. */
+static uint64_t find_foreign_id(const struct stk_token_copy *copy, uint64_t vocab)
+{
+    const int32_t *narrow = copy->tokens;
+    const int64_t *wide = copy->tokens;
+    bool is_narrow = copy->dtype == STOKER_INT32, found = false;
+    uint64_t at = 0;
+
+    /* These loops have no exit, so that the compiler vectorizes them. */
+    for (uint64_t i = 0; i < copy->count && is_narrow; i++) {
+        found |= (uint64_t)(int64_t)narrow[i] >= vocab;
+    }
+    for (uint64_t i = 0; i < copy->count && !is_narrow; i++) {
+        found |= (uint64_t)wide[i] >= vocab;
+    }
+    while (found && (uint64_t)(is_narrow ? narrow[at] : wide[at]) < vocab) {
+        at++;
+    }
+    return found ? at : copy->count;
+}
+
+int stk_token_set_check_ids(const struct stoker_tokens *set, uint32_t file,
+                            const struct stk_token_copy *copy, struct stoker_error *error)
+{
+    uint64_t at = set->vocab_size > 0 ? find_foreign_id(copy, set->vocab_size) : copy->count;
+    long long id;
+
+    if (at == copy->count) {
+        return 0;
+    }
+    id = copy->dtype == STOKER_INT32 ? ((const int32_t *)copy->tokens)[at]
+                                     : ((const int64_t *)copy->tokens)[at];
+    stk_fail(error, STOKER_ERROR_FORMAT, "a token is not an id of the vocabulary",
+             "check that the file has the dtype that it was written with (stored=), and that vocab "
+             "is the number of ids of its tokenizer",
+             "token %llu is %lld, vocab is %llu", (unsigned long long)(copy->first + at), id,
+             (unsigned long long)set->vocab_size);
+    if (set->files[file].path) {
+        stk_error_set_location(error, set->files[file].path, STOKER_NO_OFFSET, NULL);
+    }
+    return STOKER_ERROR_FORMAT;
+}
+
 int stk_token_set_read(const struct stoker_tokens *tokens, uint32_t number, uint64_t first,
                        uint64_t count, int64_t *out, struct stoker_error *error)
 {
     const struct stk_token_set_file *file = &tokens->files[number];
     struct stk_token_array run = file->run;
+    uint64_t first_requested = first;
     bool fits;
 
     STK_ASSERT(first <= run.count && count <= run.count - first);
@@ -227,7 +271,8 @@ int stk_token_set_read(const struct stoker_tokens *tokens, uint32_t number, uint
                  "check the dtype of the file", "a batch of int64");
         return located(error, file->path, STOKER_ERROR_FORMAT);
     }
-    return 0;
+    return stk_token_set_check_ids(
+        tokens, number, &(struct stk_token_copy){first_requested, count, STOKER_INT64, out}, error);
 }
 
 /* ---- changes ---- */
@@ -376,6 +421,7 @@ int stoker_tokens_open(struct stoker_tokens **tokens_out, struct stoker_engine *
     if (status < 0) {
         return status;
     }
+    tokens->vocab_size = options.vocab_size;
     while (status == 0 && tokens->file_count < options.path_count) {
         uint32_t i = tokens->file_count++;
 

@@ -101,7 +101,7 @@ static void set_fields(struct stoker_token_loader *loader,
         return;
     }
     loader->ragged = options->rows == STOKER_ROWS_DOCUMENTS;
-    loader->labels = options->labels == STOKER_LABELS_SHIFTED ? next++ : -1;
+    loader->labels = options->labels != STOKER_LABELS_NONE ? next++ : -1;
     loader->positions = options->positions != STOKER_POSITIONS_NONE ? next++ : -1;
     loader->starts = packed || options->positions == STOKER_POSITIONS_RESET ? next++ : -1;
     loader->field_count = (uint32_t)next;

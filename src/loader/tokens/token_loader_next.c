@@ -29,14 +29,23 @@ static int fill_window_locked(struct stoker_token_loader *loader, struct stoker_
         stk_token_windows_get(&loader->samples->windows, batch->ids[slot]);
     const struct stk_token_set_file *file = &loader->tokens->files[window.file];
     uint64_t slot_bytes = loader->context * loader->token_bytes;
+    int status;
 
     if (file->compressed) {
         return 0;
     }
     for (uint32_t field = 0; field < loader->field_count; field++) {
-        if (!stk_token_widen(&file->run, window.first + field, loader->context, loader->dtype,
-                             stk_batch_slot(batch, field, slot_bytes, slot))) {
+        uint64_t first = window.first + (loader->samples->rules.labels_unshifted ? 0 : field);
+        void *out = stk_batch_slot(batch, field, slot_bytes, slot);
+
+        if (!stk_token_widen(&file->run, first, loader->context, loader->dtype, out)) {
             return fail_too_long(loader, file->path, error);
+        }
+        status = stk_token_set_check_ids(
+            loader->tokens, window.file,
+            &(struct stk_token_copy){first, loader->context, loader->dtype, out}, error);
+        if (status < 0) {
+            return status;
         }
     }
     return 1;

@@ -51,7 +51,7 @@ static const char *refuse_rows(const struct stoker_token_loader_options *options
     uint64_t added = stk_fim_added_max(&fim) + options->append_eod;
 
     if (options->rows > STOKER_ROWS_PADDED || options->boundary_labels > STOKER_BOUNDARY_NEXT ||
-        options->positions > STOKER_POSITIONS_ROW || options->labels > STOKER_LABELS_NONE) {
+        options->positions > STOKER_POSITIONS_ROW || options->labels > STOKER_LABELS_UNSHIFTED) {
         return "rows, ends, positions or labels is out of its range";
     }
     if (options->context > UINT32_MAX || (options->context == 0 && !documents)) {

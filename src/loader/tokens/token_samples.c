@@ -17,6 +17,7 @@ static struct stk_token_row_rules rules_of(const struct stoker_token_loader_opti
         .eod = options->eod,
         .append_eod = options->append_eod,
         .mask_ends = options->boundary_labels == STOKER_BOUNDARY_MASKED,
+        .labels_unshifted = options->labels == STOKER_LABELS_UNSHIFTED,
         .row_positions = options->positions == STOKER_POSITIONS_ROW,
         .pad = options->pad,
         .fim = stk_token_options_fim(options),

@@ -43,6 +43,7 @@ struct stoker_tokens { /* constant after open, but for references and maps */
     struct stk_frame_cache *frame_cache; /* NULL: no file is compressed */
     bool is_virtual;                     /* one file of which only the count is known */
     uint64_t tokens, documents, bytes, frames;
+    uint64_t vocab_size; /* 0: no bound */
     uint8_t identity[32];
     struct stk_map_watch maps;
 };
@@ -63,9 +64,18 @@ int stk_token_set_end_read(struct stoker_tokens *tokens, int status, struct stok
  * STOKER_ERROR_CORRUPT or STOKER_ERROR_BUDGET for compressed files. */
 int stk_token_set_read_stored(const struct stoker_tokens *tokens, uint32_t file, uint64_t offset,
                               uint64_t bytes, uint8_t *out, struct stoker_error *error);
+/* Tokens of a file that were copied. */
+struct stk_token_copy {
+    uint64_t first, count; /* in the file */
+    uint32_t dtype;        /* int32 or int64 */
+    const void *tokens;
+};
+/* Checks copied tokens. Returns 0, or STOKER_ERROR_FORMAT if one is not below vocab_size. */
+int stk_token_set_check_ids(const struct stoker_tokens *set, uint32_t file,
+                            const struct stk_token_copy *copy, struct stoker_error *error);
 /* Reads tokens first .. first + count - 1, which lie in the file, as int64. Returns 0 on success,
- * STOKER_ERROR_FORMAT if a token has more than 63 bits, STOKER_ERROR_CORRUPT or
- * STOKER_ERROR_BUDGET for compressed files. */
+ * STOKER_ERROR_FORMAT if a token has more than 63 bits or is not below vocab_size,
+ * STOKER_ERROR_CORRUPT or STOKER_ERROR_BUDGET for compressed files. */
 int stk_token_set_read(const struct stoker_tokens *tokens, uint32_t file, uint64_t first,
                        uint64_t count, int64_t *out, struct stoker_error *error);
 
