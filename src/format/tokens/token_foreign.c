@@ -2,8 +2,6 @@
  * tokens: each row has enough bytes that a raw file does not begin with them by chance. */
 #include "format/tokens/tokens.h"
 
-#include "format/tokens/token_bytes.h"
-
 #include <string.h>
 
 #define TEXT_BYTES_MIN 64u /* so many printable bytes in a row are no tokens of 2 bytes or more */
@@ -115,5 +113,5 @@ const char *stk_token_foreign_format(struct stk_view bytes, uint32_t dtype, cons
         }
     }
     /* Bytes may be text. */
-    return stk_token_bytes(dtype) == 1 ? NULL : text_format(bytes, advice_out);
+    return dtype == STOKER_UINT8 || dtype == STOKER_INT8 ? NULL : text_format(bytes, advice_out);
 }
