@@ -449,7 +449,8 @@ static void test_small_budget(void)
     struct stoker_loader_options options = {.struct_size = sizeof options,
                                             .fields = fields,
                                             .field_count = STK_COUNT(fields),
-                                            .batch_size = 1u << 20};
+                                            .batch_size = 1u << 20,
+                                            .tail = STOKER_TAIL_KEEP};
     struct rig rig;
     struct stoker_loader *loader = NULL;
     struct stoker_error error = {0};

@@ -1,7 +1,6 @@
 /* Files that are no raw tokens, by their first bytes. A raw file has no header, so any bytes are
  * tokens: each row has enough bytes that a raw file does not begin with them by chance. */
 #include "format/tokens/tokens.h"
-
 #include <string.h>
 
 #define TEXT_BYTES_MIN 64u /* so many printable bytes in a row are no tokens of 2 bytes or more */

@@ -309,7 +309,11 @@ static const struct refused_row {
     {"shuffle", {.context = 16, .batch_size = 4, .shuffle = 9}, STOKER_ERROR_ARGUMENT},
     {"context", {.context = 1u << 31, .batch_size = 4}, STOKER_ERROR_EMPTY},
     {"groups", {.context = 16, .batch_size = 4, .group_count = 64}, STOKER_ERROR_ARGUMENT},
-    {"budget", {.context = 900, .batch_size = 1u << 20}, STOKER_ERROR_BUDGET},
+    {"budget",
+     {.context = 900, .batch_size = 1u << 20, .tail = STOKER_TAIL_KEEP},
+     STOKER_ERROR_BUDGET},
+    {"no batch", {.context = 900, .batch_size = 1u << 20}, STOKER_ERROR_EMPTY},
+    {"unknown labels", {.context = 9, .batch_size = 1, .labels = 4}, STOKER_ERROR_ARGUMENT},
 };
 
 static void test_refused(const struct rig *rig)
