@@ -5,6 +5,7 @@
  *                                                                               DLPack
  *                        <- Tokens <- TokenLoader --next()--> Batch
  *                        <- File, Walk, ShardWriter
+ *                        <- CheckpointWriter <- CheckpointSave; Checkpoint <- CheckpointLoad
  *                        <- Verify, Diff, Pack, Copy, Indexer: jobs (py_job.c)
  *
  * Layers, each includes calls to those above it only: py_value.c, py_error.c, py_object.c;
@@ -41,6 +42,8 @@ struct stk_py_module {
     PyTypeObject *indexer_type, *sampler_type;
     PyTypeObject *tokens_type, *token_loader_type;
     PyTypeObject *file_type, *walk_type, *copy_type;
+    PyTypeObject *checkpoint_type, *checkpoint_load_type;
+    PyTypeObject *checkpoint_writer_type, *checkpoint_save_type;
 };
 
 /* ---- values (py_value.c) ---- */
@@ -129,6 +132,7 @@ union stk_py_job_item {
     struct stoker_pack_progress pack;
     struct stoker_copy_progress copy;
     struct stoker_indexer_progress indexer;
+    struct stoker_checkpoint_progress checkpoint;
 };
 
 struct stk_py_job_kind {
@@ -316,6 +320,15 @@ PyObject *stk_py_url_redact(PyObject *self, PyObject *url);
 /* location(engine, url) -> dict */
 PyObject *stk_py_location(PyObject *module, PyObject *arguments);
 
+/* ---- checkpoints (py_checkpoint.c, py_checkpoint_read.c) ---- */
+
+/* (running, bytes, bytes_done, run_ns) */
+PyObject *stk_py_checkpoint_progress(int status, const union stk_py_job_item *item);
+PyObject *stk_py_checkpoint_list(PyObject *module, PyObject *arguments);
+PyObject *stk_py_checkpoint_pin(PyObject *module, PyObject *arguments);
+PyObject *stk_py_checkpoint_remove(PyObject *module, PyObject *arguments);
+PyObject *stk_py_checkpoint_gc(PyObject *module, PyObject *arguments);
+
 /* ---- rows of documents (py_token_loader.c) ---- */
 
 /* token_rows_batch((engine, context), options, epoch, tokens, ends, ids) -> Batch */
@@ -327,7 +340,8 @@ extern PyType_Spec stk_py_external_fs_spec, stk_py_engine_spec, stk_py_dataset_s
     stk_py_loader_spec, stk_py_batch_spec, stk_py_array_spec, stk_py_bytes_spec, stk_py_pack_spec,
     stk_py_shard_writer_spec, stk_py_verify_spec, stk_py_diff_spec, stk_py_indexer_spec,
     stk_py_sampler_spec, stk_py_tokens_spec, stk_py_token_loader_spec, stk_py_file_spec,
-    stk_py_walk_spec, stk_py_copy_spec;
+    stk_py_walk_spec, stk_py_copy_spec, stk_py_checkpoint_spec, stk_py_checkpoint_load_spec,
+    stk_py_checkpoint_writer_spec, stk_py_checkpoint_save_spec;
 
 static inline struct stk_py_module *stk_py_module_of(PyObject *self)
 {

@@ -13,6 +13,10 @@ static PyMethodDef functions[] = {
     {"paths_expand", stk_py_paths_expand, METH_VARARGS, "Expands braces and globs of a path."},
     {"files_prefetch_metadata", stk_py_files_prefetch_metadata, METH_VARARGS,
      "Starts requests for the metadata of many files."},
+    {"checkpoint_list", stk_py_checkpoint_list, METH_VARARGS, "Steps below a path."},
+    {"checkpoint_pin", stk_py_checkpoint_pin, METH_VARARGS, "Pins a step, or takes the pin off."},
+    {"checkpoint_remove", stk_py_checkpoint_remove, METH_VARARGS, "Removes a step."},
+    {"checkpoint_gc", stk_py_checkpoint_gc, METH_VARARGS, "Applies retention."},
     {"read_ranges", stk_py_read_ranges, METH_VARARGS, "Reads many ranges of files in parallel."},
     {NULL, NULL, 0, NULL},
 };
@@ -180,6 +184,10 @@ static int module_exec(PyObject *self)
         add_type(self, &stk_py_token_loader_spec, &module->token_loader_type) < 0 ||
         add_type(self, &stk_py_file_spec, &module->file_type) < 0 ||
         add_type(self, &stk_py_walk_spec, &module->walk_type) < 0 ||
+        add_type(self, &stk_py_checkpoint_spec, &module->checkpoint_type) < 0 ||
+        add_type(self, &stk_py_checkpoint_load_spec, &module->checkpoint_load_type) < 0 ||
+        add_type(self, &stk_py_checkpoint_writer_spec, &module->checkpoint_writer_type) < 0 ||
+        add_type(self, &stk_py_checkpoint_save_spec, &module->checkpoint_save_type) < 0 ||
         add_type(self, &stk_py_copy_spec, &module->copy_type) < 0) {
         return -1;
     }
@@ -207,6 +215,10 @@ static int module_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(module->token_loader_type);
     Py_VISIT(module->file_type);
     Py_VISIT(module->walk_type);
+    Py_VISIT(module->checkpoint_type);
+    Py_VISIT(module->checkpoint_load_type);
+    Py_VISIT(module->checkpoint_writer_type);
+    Py_VISIT(module->checkpoint_save_type);
     Py_VISIT(module->copy_type);
     return 0;
 }
@@ -232,6 +244,10 @@ static int module_clear(PyObject *self)
     Py_CLEAR(module->token_loader_type);
     Py_CLEAR(module->file_type);
     Py_CLEAR(module->walk_type);
+    Py_CLEAR(module->checkpoint_type);
+    Py_CLEAR(module->checkpoint_load_type);
+    Py_CLEAR(module->checkpoint_writer_type);
+    Py_CLEAR(module->checkpoint_save_type);
     Py_CLEAR(module->copy_type);
     return 0;
 }

@@ -29,6 +29,7 @@ from collections.abc import Sequence as _Sequence
 from ._stoker import ORDER_VERSION, __version__
 from ._stoker import Array as ArrayColumn
 from ._stoker import Bytes as BytesColumn
+from .checkpoints import Checkpointer, CheckpointStep, Save, load, save
 from .comparison import Diff, Difference, diff
 from .dataset import BadSample, Dataset, Member, Sample
 from .engine import Engine, default_engine
@@ -108,6 +109,8 @@ __all__ = [
     "BytesColumn",
     "CenterCrop",
     "ChangedError",
+    "CheckpointStep",
+    "Checkpointer",
     "ClosedError",
     "ColorJitter",
     "CopyReport",
@@ -146,8 +149,9 @@ __all__ = [
     "RandomVerticalFlip",
     "Resize",
     "Sample",
-    "ScheduledSample",
+    "Save",
     "ScatteredError",
+    "ScheduledSample",
     "ShardWriter",
     "Source",
     "StateError",
@@ -167,12 +171,14 @@ __all__ = [
     "default_engine",
     "diff",
     "index",
+    "load",
     "location",
     "ls",
     "order_at",
     "pack",
     "pack_table",
     "rm",
+    "save",
     "stat",
     "sync",
     "verify",

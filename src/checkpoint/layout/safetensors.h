@@ -64,9 +64,8 @@ int stk_safetensors_length(const uint8_t first[STK_SAFETENSORS_LENGTH_BYTES], ui
                            uint64_t *json_bytes_out, struct stoker_error *error);
 void stk_safetensors_deinit(struct stk_safetensors *file); /* zeroed is allowed */
 
-/* Lays out a file: sets all fields but leaves and root, with the names and shapes borrowed from the
- * caller's tensors. Returns 0, STOKER_ERROR_ARGUMENT with the name of the tensor, or
- * STOKER_ERROR_LIMIT. */
+/* Lays out a file: sets all fields but leaves and root. Returns 0, STOKER_ERROR_ARGUMENT with the
+ * name of the tensor, or STOKER_ERROR_LIMIT. */
 int stk_safetensors_layout(struct stk_safetensors *file,
                            const struct stoker_checkpoint_tensor *tensors, size_t count,
                            const char *tree, struct stoker_error *error);

@@ -165,6 +165,36 @@ static int measure_header(struct stk_safetensors *file, struct stoker_error *err
                           (unsigned long long)file->buffer_bytes);
 }
 
+/* Copies names and shapes: the caller may free its own before the header is written. */
+static int own_names(struct stk_safetensors *file, struct stoker_error *error)
+{
+    uint64_t text_bytes = 1, numbers = 1, *number;
+    char *text;
+
+    for (uint64_t i = 0; i < file->count; i++) {
+        text_bytes += strlen(file->tensors[i].name) + 1;
+        numbers += file->tensors[i].dimension_count;
+    }
+    file->names = text = stk_alloc(text_bytes, 1);
+    file->memory = number = stk_alloc(numbers, sizeof *number);
+    if (!text || !number) {
+        return stk_fail_memory(error, "names of tensors");
+    }
+    for (uint64_t i = 0; i < file->count; i++) {
+        struct stk_safetensor *tensor = &file->tensors[i];
+        size_t bytes = strlen(tensor->name) + 1;
+
+        tensor->name = memcpy(text, tensor->name, bytes);
+        text += bytes;
+        if (tensor->dimension_count > 0) {
+            memcpy(number, tensor->shape, tensor->dimension_count * sizeof *number);
+        }
+        tensor->shape = number;
+        number += tensor->dimension_count;
+    }
+    return 0;
+}
+
 int stk_safetensors_layout(struct stk_safetensors *file,
                            const struct stoker_checkpoint_tensor *tensors, size_t count,
                            const char *tree, struct stoker_error *error)
@@ -186,6 +216,7 @@ int stk_safetensors_layout(struct stk_safetensors *file,
         status = check_tensor(&file->tensors[i], &tensors[i], error);
     }
     status = status < 0 ? status : check_names(file, error);
+    status = status < 0 ? status : own_names(file, error);
     if (status == 0) {
         qsort(file->tensors, count, sizeof *file->tensors, by_place);
         for (size_t i = 0; status == 0 && i < count; i++) {

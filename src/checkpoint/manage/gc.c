@@ -158,7 +158,8 @@ static bool is_rest(const struct stk_checkpoint_place *place, const char *name, 
            (ends_with(name, STK_PLACE_PART_SUFFIX) && is_dead(place, name, &old, age_min_s));
 }
 
-/* Removes what dead saves and removals left. */
+/* Removes what dead saves and removals left: first the folders, since the lock of a folder shows
+ * whether its save is dead, then the locks. */
 static int remove_rests(const struct stk_checkpoint_place *place,
                         const struct stoker_checkpoint_gc_options *options,
                         struct stoker_checkpoint_gc_result *result, struct stoker_error *error)
@@ -170,14 +171,8 @@ static int remove_rests(const struct stk_checkpoint_place *place,
         const struct stk_entry *entry = &listing.entries[i];
         char *path;
 
-        if (strncmp(entry->name, STK_PLACE_HIDDEN, sizeof STK_PLACE_HIDDEN - 1) != 0) {
-            continue;
-        }
-        if (entry->kind == STK_ENTRY_FILE && ends_with(entry->name, STK_PLACE_LOCK_SUFFIX) &&
-            !options->dry_run) {
-            remove_lock(place, entry->name);
-        }
         if (entry->kind != STK_ENTRY_DIRECTORY ||
+            strncmp(entry->name, STK_PLACE_HIDDEN, sizeof STK_PLACE_HIDDEN - 1) != 0 ||
             !is_rest(place, entry->name, options->age_min_s)) {
             continue;
         }
@@ -185,6 +180,15 @@ static int remove_rests(const struct stk_checkpoint_place *place,
         status = path ? stk_place_remove_folder(place, path, error) : 0;
         stk_free(path);
         result->saves_removed += status == 0;
+    }
+    for (size_t i = 0; status == 0 && !options->dry_run && i < listing.count; i++) {
+        const struct stk_entry *entry = &listing.entries[i];
+
+        if (entry->kind == STK_ENTRY_FILE &&
+            strncmp(entry->name, STK_PLACE_HIDDEN, sizeof STK_PLACE_HIDDEN - 1) == 0 &&
+            ends_with(entry->name, STK_PLACE_LOCK_SUFFIX)) {
+            remove_lock(place, entry->name);
+        }
     }
     stk_listing_free(&listing);
     return status;

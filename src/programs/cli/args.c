@@ -40,7 +40,7 @@ struct option {
 #define FILES (COPIES | COMMAND_RM | COMMAND_STAT)
 #define ALL                                                                                        \
     (READERS | TOOLS | COMMAND_ORDER | COMMAND_SAMPLE | FILES | COMMAND_BENCH_STORE |              \
-     COMMAND_PREWARM)
+     COMMAND_PREWARM | COMMAND_CKPT)
 #define STREAM (COMMAND_INFO | COMMAND_BENCH)
 #define ORDERED (STREAM | COMMAND_ORDER)
 
@@ -49,7 +49,7 @@ static const struct option options[] = {
     {"filesystem", NULL, COMMAND_INFO, OPTION_FLAG, FIELD(filesystem), 0, 0,
      "show only the file system below PATH; do not open the data set"},
     {"json", NULL, COMMAND_LS | ORDERED | TOOLS | COMMAND_SAMPLE | COMMAND_CREDS | FILES |
-     COMMAND_BENCH_STORE | COMMAND_PREWARM, OPTION_FLAG, FIELD(json), 0, 0,
+     COMMAND_BENCH_STORE | COMMAND_PREWARM | COMMAND_CKPT, OPTION_FLAG, FIELD(json), 0, 0,
      "JSON output, one object a line"},
     {"check", NULL, COMMAND_PREWARM, OPTION_FLAG, FIELD(check_only), 0, 0,
      "read nothing; report how much is cold (not in the page cache)"},
@@ -109,8 +109,20 @@ static const struct option options[] = {
      "seed of the random offsets; default 0"},
     {"shards", NULL, COMMAND_LS, OPTION_FLAG, FIELD(shards), 0, 0,
      "one line for each shard (in a folder: for each class folder) instead of each sample"},
-    {"limit", "N", COMMAND_LS | COMMAND_VERIFY | COMMAND_DIFF, OPTION_NUMBER, FIELD(limit), 1,
-     UINT64_MAX, "print at most N lines"},
+    {"step", "N", COMMAND_CKPT, OPTION_TEXT, FIELD(step), 0, 0,
+     "the step; default: the newest one"},
+    {"all", NULL, COMMAND_CKPT, OPTION_FLAG, FIELD(all), 0, 0, "verify: all steps"},
+    {"deep", NULL, COMMAND_CKPT, OPTION_FLAG, FIELD(deep), 0, 0,
+     "inspect: read the tensors, and show their statistics"},
+    {"keep-last", "N", COMMAND_CKPT, OPTION_NUMBER, FIELD(keep_last), 1, UINT32_MAX,
+     "gc: keep the newest N steps"},
+    {"keep-every", "N", COMMAND_CKPT, OPTION_NUMBER, FIELD(keep_every), 1, UINT64_MAX,
+     "gc: also keep steps that are a multiple of N"},
+    {"keep-best", "METRIC:N", COMMAND_CKPT, OPTION_TEXT, FIELD(keep_best), 0, 0,
+     "gc: also keep the N steps with the lowest value; METRIC:N:max: the highest"},
+    {"dry-run", NULL, COMMAND_CKPT, OPTION_FLAG, FIELD(dry_run), 0, 0, "gc: only count"},
+    {"limit", "N", COMMAND_LS | COMMAND_VERIFY | COMMAND_DIFF | COMMAND_CKPT, OPTION_NUMBER,
+     FIELD(limit), 1, UINT64_MAX, "print at most N lines"},
     {"deep", NULL, COMMAND_VERIFY, OPTION_FLAG, FIELD(deep), 0, 0,
      "decode all pixels; a warning of the image decoder counts as damage"},
     {"repair", NULL, COMMAND_VERIFY, OPTION_FLAG, FIELD(repair), 0, 0,

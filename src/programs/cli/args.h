@@ -41,6 +41,7 @@ enum command_bit {
     COMMAND_STAT = 32768,
     COMMAND_BENCH_STORE = 65536,
     COMMAND_PREWARM = 131072,
+    COMMAND_CKPT = 262144,
 };
 
 struct args {
@@ -85,6 +86,9 @@ struct args {
     bool write;
     bool check_only, touch; /* of prewarm */
     uint64_t chunk_bytes;
+    const char *step, *keep_best; /* of ckpt */
+    uint64_t keep_last, keep_every;
+    bool all, dry_run;
 };
 
 /* A command of `stoker`. */
@@ -126,6 +130,7 @@ extern const struct command command_ls, command_cat, command_info, command_bench
 extern const struct command command_index, command_verify, command_diff, command_order;
 extern const struct command command_sample, command_creds, command_fault;
 extern const struct command command_bench_store; /* "bench store" */
+extern const struct command command_ckpt;
 extern const struct command command_prewarm, command_cp, command_sync, command_rm, command_stat;
 
 #endif

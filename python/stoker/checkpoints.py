@@ -1,0 +1,699 @@
+"""Saves and restores the state of a training: hashed, atomic, in the background.
+
+::
+
+    ckpt = stoker.Checkpointer("s3://bucket/run7", keep_last=3, keep_every=1000,
+                               keep_best=("loss", 2))
+    state = {"model": model, "optimizer": optimizer, "loader": loader, "epoch": 0}
+    step = ckpt.restore(state) or 0          # in place; None: there is no checkpoint yet
+    for step in range(step + 1, 100_000):
+        ...
+        if step % 500 == 0:
+            ckpt.save(step, state, metrics={"loss": loss})   # returns when the tensors are copied
+    ckpt.close()                             # waits for the last save, raises its error
+
+docs/checkpoints.md has the format and the guarantees. Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import threading
+import weakref
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import Any, NamedTuple
+
+from . import _stoker, checkpoint_tree
+from ._options import count, parse_bytes, refuse_pickle
+from .engine import Engine, engine_of
+from .errors import (
+    ArgumentError,
+    CorruptError,
+    EmptyError,
+    Error,
+    FormatError,
+    MissingError,
+    TruncatedError,
+)
+
+__all__ = ["CheckpointStep", "Checkpointer", "Save", "load", "save"]
+
+_TICK_MS = 100
+_STATUS = {1: "committed", 2: "incomplete", 3: "damaged"}
+_DAMAGE = (CorruptError, TruncatedError, FormatError, MissingError)
+
+
+class _MissingKeyError(MissingError):
+    """A key that the caller wants is not in the checkpoint: no damage."""
+
+
+
+class CheckpointStep(NamedTuple):
+    """A step of a :class:`Checkpointer`."""
+
+    step: int
+    status: str
+    """``"committed"``, ``"incomplete"`` (no manifest) or ``"damaged"``."""
+    pinned: bool
+    bytes: int
+    files: int
+    ranks: int
+    metrics: dict[str, Any]
+    reason: str | None
+    """Why it is damaged."""
+
+
+class Save:
+    """A save that was started. Any thread may use it."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        self.skipped = False
+        """Another save was running, and ``on_busy`` is ``"skip"``."""
+        self._done = threading.Event()
+        self._error: BaseException | None = None
+        self._reported = False
+        self._progress = (0, 0)
+
+    @property
+    def done(self) -> bool:
+        """Whether it ended: committed, skipped or failed."""
+        return self._done.is_set()
+
+    @property
+    def error(self) -> BaseException | None:
+        """The error of a failed save."""
+        return self._error if self.done else None
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Bytes that are written, and all bytes."""
+        return self._progress
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until it ended. Returns False after ``timeout`` seconds. Raises its error."""
+        if not self._done.wait(timeout):
+            return False
+        if self._error is not None:
+            self._reported = True
+            raise self._error
+        return True
+
+    def _end(self, error: BaseException | None = None) -> None:
+        self._error = error
+        self._done.set()
+
+    def __repr__(self) -> str:
+        state = "running" if not self.done else "failed" if self._error else "done"
+        return f"<stoker.Save step {self.step}: {state}>"
+
+
+def _path_of(path: Any, where: str) -> bytes:
+    text = os.fsencode(path) if isinstance(path, (str, bytes, os.PathLike)) else b""
+    if not text:
+        raise ArgumentError(f"{path!r} is no path", where, "pass a folder or a URL")
+    return text
+
+
+def _metrics_text(metrics: Mapping[str, Any] | None) -> str | None:
+    if metrics is None:
+        return None
+    values: dict[str, Any] = {}
+    for name, value in metrics.items():
+        if hasattr(value, "item") and not isinstance(value, (str, int, float, bool)):
+            value = value.item()
+        values[name] = value
+    try:
+        return json.dumps(values, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"the metrics are not JSON: {error}", "metrics", "pass finite numbers and texts"
+        ) from None
+
+
+def _copy(save: Any) -> None:
+    """Copies the tensors; Ctrl-C is possible while memory is awaited."""
+    while not save.copy(_TICK_MS):
+        pass
+
+
+def _finish(save: Any, handle: Save | None = None) -> None:
+    running = True
+    while running:
+        running, total, done, _ = save.next(_TICK_MS)
+        if handle is not None:
+            handle._progress = (done, total)
+
+
+class _Reader:
+    """An open step or file, and its tensors by name."""
+
+    def __init__(self, engine: Engine, path: bytes, step: int | None) -> None:
+        self.checkpoint = _stoker.Checkpoint(engine._native, path, step)
+        self.step, self.path, self.values, *_ = self.checkpoint.info()
+        self.tensors: dict[str, tuple[int, str, tuple[int, ...], int]] = {}
+        for index, (name, dtype, shape, size, _) in enumerate(self.checkpoint.tensors()):
+            self.tensors.setdefault(name, (index, dtype, shape, size))
+
+    def tree(self, rank: int = 0) -> str:
+        files = self.checkpoint.files()
+        text = files[rank if rank < len(files) else 0][1]
+        if text is None:  # a file of another tool: its tensors by name
+            return json.dumps({"dict": {name: {"torch": name} for name in self.tensors}})
+        return str(text)
+
+    def decode(self, tree: str, like: Any = None) -> Any:
+        """The values of the tree; its tensors are read and verified."""
+        ranges: list[tuple[int, int, int, int]] = []
+        made: dict[tuple[str, int], Any] = {}
+        after: list[tuple[Any, Any]] = []
+
+        def make(name: str, kind: str, like: Any, path: str) -> Any:
+            if name not in self.tensors:
+                raise MissingError(
+                    "a tensor of the tree is missing", f"'{path}' in '{self.path}'", "use another"
+                )
+            index, dtype, shape, size = self.tensors[name]
+            key = (name, id(like) if like is not None else 0)
+            if key not in made:
+                memory = checkpoint_tree.memory_for(kind, dtype, shape, like, path)
+                ranges.append((index, 0, size, checkpoint_tree.address_of(memory) if size else 0))
+                made[key] = memory
+            memory = made[key]
+            if kind == "jax" and like is None:
+                after.append((path, memory))
+            return memory
+
+        result = checkpoint_tree.decode(tree, make, like)
+        load = self.checkpoint.load([item for item in ranges if item[2]], list(made.values()))
+        try:
+            _finish(load)
+        finally:
+            load.close()
+        return _convert(json.loads(tree), result)
+
+    def close(self) -> None:
+        self.checkpoint.close()
+
+
+def _convert(node: Any, value: Any) -> Any:
+    """Makes JAX arrays and NumPy scalars of arrays that were filled."""
+    if isinstance(node, list):
+        return [_convert(a, b) for a, b in zip(node, value, strict=True)]
+    if not isinstance(node, dict):
+        return value
+    ((kind, content),) = node.items()
+    if kind == "scalar" and type(value).__name__ == "ndarray":
+        return value[()]
+    if kind == "jax" and type(value).__name__ == "ndarray":
+        import jax.numpy
+
+        return jax.numpy.asarray(value)
+    if kind == "tuple":
+        items = [_convert(a, b) for a, b in zip(content, value, strict=True)]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    if kind == "dict":
+        return {key: _convert(content[key], item) for key, item in value.items()}
+    if kind == "pairs":
+        return {
+            key: _convert(pair[1], item)
+            for pair, (key, item) in zip(content, value.items(), strict=True)
+        }
+    return value
+
+
+def _put(target: Any, value: Any, path: str) -> bool:
+    """Puts a value into an object in place. Returns False if the object cannot change."""
+    if callable(getattr(target, "load_state_dict", None)):
+        target.load_state_dict(value)
+        return True
+    if target is value:
+        return True
+    if hasattr(target, "data_ptr") and hasattr(target, "copy_"):
+        import torch
+
+        with torch.no_grad():
+            target.copy_(value)
+        return True
+    if type(target).__name__ == "ndarray" and target.flags.writeable:
+        target[...] = value
+        return True
+    if isinstance(target, MutableMapping) and isinstance(value, dict):
+        for key, item in value.items():
+            under = target.get(key)
+            if key not in target or not _put(under, item, f"{path}.{key}"):
+                target[key] = item
+        return True
+    if isinstance(target, list) and isinstance(value, list):
+        if len(target) != len(value):
+            target[:] = value
+            return True
+        for index, item in enumerate(value):
+            if not _put(target[index], item, f"{path}.{index}"):
+                target[index] = item
+        return True
+    return False
+
+
+def _like_of(value: Any) -> Any:
+    """The value whose memory is reused: the state of an object."""
+    if callable(getattr(value, "state_dict", None)):
+        return value.state_dict()
+    if isinstance(value, Mapping):
+        return {key: _like_of(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_like_of(item) for item in value]
+    return value
+
+
+def _select(tree: str, keys: Mapping[Any, Any], path: str) -> str:
+    """The part of a tree that has these keys."""
+    root = json.loads(tree)
+    content = root.get("dict") if isinstance(root, dict) else None
+    if content is None:
+        raise ArgumentError(
+            "the checkpoint was not saved from a dict with text keys",
+            f"'{path}'",
+            "read it with load()",
+        )
+    missing = [key for key in keys if key not in content]
+    if missing:
+        raise _MissingKeyError(
+            f"the checkpoint has no {', '.join(map(repr, missing))}",
+            f"'{path}' has {', '.join(map(repr, content))}",
+            "restore without it, or another step",
+        )
+    return json.dumps({"dict": {key: content[key] for key in keys}})
+
+
+class Checkpointer:
+    """Saves and restores steps in a folder or below a URL.
+
+    Parameters:
+        path: a folder, which is created, or ``s3://``, ``gs://``, ``az://``.
+        keep_last: retention: the newest steps; None: all.
+        keep_every: also every step that is a multiple.
+        keep_best: also the best steps by a metric: ``("loss", 2)`` for the lowest,
+            ``("accuracy", 2, "max")`` for the highest.
+        memory: for bytes that are not written yet; a larger state is copied in waves. Default: a
+            quarter of the memory that this process may use.
+        threads: that hash and write; default one a core, at most 8.
+        bandwidth: bytes a second, at most; None: no limit.
+        on_busy: what a save does while another one runs: ``"wait"``, ``"skip"``, or
+            ``"supersede"``, which ends the other one.
+        engine: default: that of the process.
+
+    A save returns when its tensors are copied; threads of the library hash and write them without
+    the GIL. An error of a save that runs in the background is raised by the next call, and by
+    :meth:`Save.wait`. Retention runs when a save is committed; it never removes pinned steps, nor
+    the newest one. At the end of the process, running saves are completed.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        keep_last: int | None = None,
+        keep_every: int | None = None,
+        keep_best: tuple[str, int] | tuple[str, int, str] | None = None,
+        memory: int | str | None = None,
+        threads: int | None = None,
+        bandwidth: int | str | None = None,
+        on_busy: str = "wait",
+        engine: Engine | None = None,
+    ) -> None:
+        if on_busy not in ("wait", "skip", "supersede"):
+            raise ArgumentError(
+                f"unknown value {on_busy!r}", "on_busy", "pass wait, skip or supersede"
+            )
+        self._path = _path_of(path, "path")
+        self._engine = engine_of(engine, "engine")
+        self._keep = _retention(keep_last, keep_every, keep_best)
+        self._on_busy = on_busy
+        self._process = os.getpid()
+        self._lock = threading.Lock()  # held during a save
+        self._state = threading.Lock()  # of the lists below
+        self._writer: Any = _stoker.CheckpointWriter(
+            self._engine._native,
+            self._path,
+            parse_bytes(memory, "memory") or _default_memory(),
+            count(threads, "threads", high=64),
+            parse_bytes(bandwidth, "bandwidth"),
+        )
+        self._running: list[tuple[Save, Any]] = []
+        self._failed: list[Save] = []
+        self._closed = False
+        _open.add(self)
+
+    # ---- save ----
+
+    def save(
+        self,
+        step: int,
+        state: Any,
+        *,
+        metrics: Mapping[str, Any] | None = None,
+        wait: bool = False,
+    ) -> Save:
+        """Saves a state as a step, and returns when its tensors are copied.
+
+        Parameters:
+            state: a dict of objects with ``state_dict``, tensors, numbers, text, and dicts and
+                lists of these.
+            metrics: numbers and texts for the manifest, for :attr:`CheckpointStep.metrics` and
+                ``keep_best``.
+            wait: return when the step is committed.
+
+        Raises ArgumentError, with the path in the tree, for a value that pickle would be needed
+        for; ``FileExistsError`` from :meth:`Save.wait` or the next call if the step exists.
+        """
+        number = count(step, "step", high=2**53 - 1)
+        values = _metrics_text(metrics)
+        with self._lock:
+            self._check()
+            handle = Save(number)
+            if not self._make_room(handle):
+                return handle
+            tree, tensors = checkpoint_tree.encode(state)
+            save = self._start(number, tree, tensors, values)
+            try:
+                _copy(save)
+            except BaseException:
+                save.close()
+                raise
+            with self._state:
+                self._running.append((handle, save))
+            threading.Thread(
+                target=_run, args=(weakref.ref(self), handle, save), name="stoker-save", daemon=True
+            ).start()
+        if wait:
+            handle.wait()
+        return handle
+
+    def _start(
+        self, step: int, tree: str, tensors: list[checkpoint_tree.Tensor], values: str | None
+    ) -> Any:
+        items = _Tensors(
+            (tensor.name.encode(), tensor.dtype, tensor.shape, tensor.address)
+            for tensor in tensors
+        )
+        items.owners = [tensor.owner for tensor in tensors]
+        return self._writer.save(step, items, tree, values, 0, 1, None, None)
+
+    def _make_room(self, handle: Save) -> bool:
+        """Applies on_busy. Returns False if the save is skipped."""
+        for other, save in list(self._running):
+            if other.done:
+                continue
+            if self._on_busy == "skip":
+                handle.skipped = True
+                handle._end()
+                return False
+            if self._on_busy == "supersede":
+                other._reported = True
+                save.close()
+            other._done.wait()
+        self._check()
+        return True
+
+    def _ended(self, handle: Save, error: BaseException | None) -> None:
+        """Called by the thread that waited for a save."""
+        with self._state:
+            self._running = [pair for pair in self._running if pair[0] is not handle]
+            if error is not None and not handle._reported:
+                self._failed.append(handle)
+
+    def _retain(self) -> None:
+        if self._keep[0] > 0:
+            self.gc()
+
+    def _check(self) -> None:
+        """Raises the error of a save that failed in the background."""
+        with self._state:
+            failed, self._failed = self._failed, []
+        for handle in failed:
+            if not handle._reported:
+                handle.wait()
+        if self._closed:
+            raise ArgumentError("the checkpointer is closed", "Checkpointer", "open another one")
+
+    def wait(self) -> None:
+        """Waits until all saves ended, and raises the error of one that failed."""
+        for handle, _ in list(self._running):
+            handle._done.wait()
+        self._check()
+
+    def close(self) -> None:
+        """Waits for running saves, frees the memory, and raises the error of a failed save."""
+        for handle, _ in list(self._running):
+            handle._done.wait()
+        with self._lock:
+            if not self._closed:
+                _open.discard(self)
+                try:
+                    self._check()
+                finally:
+                    self._closed = True
+                    self._writer.close()
+
+    def __enter__(self) -> Checkpointer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        refuse_pickle("Checkpointer")
+
+    # ---- restore ----
+
+    def restore(self, state: MutableMapping[str, Any], step: int | None = None) -> int | None:
+        """Restores the objects of a dict in place, and returns the step.
+
+        Without ``step``: the newest step that is complete and whose hashes match; a damaged one
+        is passed over. Objects with ``load_state_dict`` get their state; tensors and arrays are
+        filled; numbers and texts of the dict are replaced. Returns None if there is no step. If it
+        raises, tensors may be filled in part.
+
+        Raises StateError if a shape or dtype differs, MissingError if the checkpoint lacks a key,
+        CorruptError if all steps are damaged.
+        """
+
+        def fill(reader: _Reader) -> int:
+            tree = _select(reader.tree(), state, reader.path)
+            values = reader.decode(tree, {key: _like_of(value) for key, value in state.items()})
+            for key, value in values.items():
+                if not _put(state[key], value, key):
+                    state[key] = value
+            return int(reader.step)
+
+        found: int | None = self._read(step, fill)
+        return found
+
+    def load(self, step: int | None = None) -> Any:
+        """Reads a step into new memory, as it was saved; without ``step``, the newest one as
+        :meth:`restore` does. Raises EmptyError without any step."""
+        nothing = object()
+        result = self._read(step, lambda reader: reader.decode(reader.tree()), nothing)
+        if result is nothing:
+            raise EmptyError(
+                "there is no committed step", f"'{os.fsdecode(self._path)}'", "save one"
+            )
+        return result
+
+    def _read(self, step: int | None, use: Callable[[_Reader], Any], otherwise: Any = None) -> Any:
+        """Calls use with a step; without a number with the newest one that is not damaged."""
+        self._check()
+        if step is not None:
+            return self._use(count(step, "step", high=2**53 - 1), use)
+        failure: Error | None = None
+        for found in reversed(self.steps()):
+            if found.status != "incomplete":
+                try:
+                    return self._use(found.step, use)
+                except _DAMAGE as error:
+                    if isinstance(error, _MissingKeyError):
+                        raise
+                    failure = failure or error
+        if failure is not None:
+            raise failure
+        return otherwise
+
+    def _use(self, step: int, use: Callable[[_Reader], Any]) -> Any:
+        reader = _Reader(self._engine, self._path, step)
+        try:
+            return use(reader)
+        finally:
+            reader.close()
+
+    # ---- manage ----
+
+    def steps(self) -> list[CheckpointStep]:
+        """All steps, by number."""
+        try:
+            found = _stoker.checkpoint_list(self._engine._native, self._path)
+        except FileNotFoundError:
+            return []
+        return [
+            CheckpointStep(
+                step,
+                _STATUS[status],
+                pinned,
+                size,
+                files,
+                ranks,
+                json.loads(values) if values else {},
+                reason,
+            )
+            for step, status, pinned, size, files, ranks, values, reason in found
+        ]
+
+    def latest(self) -> int | None:
+        """The newest committed step, by its manifest and the lengths of its files."""
+        committed = [found.step for found in self.steps() if found.status == "committed"]
+        return committed[-1] if committed else None
+
+    def pin(self, step: int) -> None:
+        """Retention never removes the step."""
+        _stoker.checkpoint_pin(self._engine._native, self._path, step, True)
+
+    def unpin(self, step: int) -> None:
+        """Takes the pin off."""
+        _stoker.checkpoint_pin(self._engine._native, self._path, step, False)
+
+    def remove(self, step: int) -> None:
+        """Removes a step that is not pinned."""
+        _stoker.checkpoint_remove(self._engine._native, self._path, step)
+
+    def gc(self, *, dry_run: bool = False) -> tuple[int, int, int]:
+        """Applies retention, and removes what dead saves left.
+
+        Returns the number of steps that were removed, of steps that are left, and of dead saves.
+        """
+        found: tuple[int, int, int] = _stoker.checkpoint_gc(
+            self._engine._native, self._path, *self._keep, dry_run
+        )
+        return found
+
+
+class _Tensors(list):  # type: ignore[type-arg]
+    """Arguments of a save, with the objects whose memory they name."""
+
+    owners: list[Any]
+
+
+def _retention(
+    keep_last: int | None, keep_every: int | None, keep_best: Any
+) -> tuple[int, int, str | None, int, bool]:
+    last = count(keep_last, "keep_last", low=1)
+    every = count(keep_every, "keep_every", low=1, high=2**53)
+    if keep_best is None:
+        return last, every, None, 0, False
+    if (
+        not isinstance(keep_best, tuple)
+        or len(keep_best) not in (2, 3)
+        or not isinstance(keep_best[0], str)
+        or (len(keep_best) == 3 and keep_best[2] not in ("min", "max"))
+    ):
+        raise ArgumentError(
+            f"{keep_best!r} is not valid", "keep_best", "pass ('loss', 2) or ('accuracy', 2, 'max')"
+        )
+    best = count(keep_best[1], "keep_best", low=1)
+    return last, every, keep_best[0], best, keep_best[2:] == ("max",)
+
+
+def _default_memory() -> int:
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        with contextlib.suppress(OSError, ValueError), open("/sys/fs/cgroup/memory.max") as file:
+            total = min(total, int(file.read()))
+    except (OSError, ValueError):
+        return 0
+    return max(64 << 20, total // 4)
+
+
+def _run(owner: weakref.ref[Checkpointer], handle: Save, save: Any) -> None:
+    """Waits for a save; the library works without the GIL."""
+    failure: BaseException | None = None
+    try:
+        _finish(save, handle)
+    except BaseException as error:
+        failure = error
+    checkpointer = owner()
+    if checkpointer is not None:
+        if failure is None:
+            try:
+                checkpointer._retain()
+            except BaseException as error:
+                failure = error
+        checkpointer._ended(handle, failure)
+    with contextlib.suppress(Exception):
+        save.close()
+    handle._end(failure)
+
+
+_open: weakref.WeakSet[Checkpointer] = weakref.WeakSet()
+
+
+@atexit.register
+def _finish_all() -> None:
+    """Completes running saves at the end of the process."""
+    for checkpointer in list(_open):
+        if checkpointer._process != os.getpid():
+            continue  # the threads of a parent do not exist after a fork
+        for handle, _ in list(checkpointer._running):
+            handle._done.wait()
+
+
+# ---- single files ----
+
+
+def save(tree: Any, path: str | os.PathLike[str], *, engine: Engine | None = None) -> None:
+    """Writes a tree of tensors, numbers and text as one safetensors file, atomic and hashed.
+
+    ``path``: a path or URL that ends in ``.safetensors``. An existing file is replaced. Any reader
+    of safetensors reads its tensors; :func:`load` restores the tree.
+    """
+    text = os.fsdecode(_path_of(path, "path"))
+    folder, _, name = text.rpartition("/")
+    if not name.endswith(".safetensors"):
+        raise ArgumentError("the name is not valid", f"'{text}'", "end it with .safetensors")
+    root = folder or ("/" if text.startswith("/") else ".")
+    writer = _stoker.CheckpointWriter(engine_of(engine, "engine")._native, os.fsencode(root))
+    encoded, tensors = checkpoint_tree.encode(tree)
+    items = _Tensors((item.name.encode(), item.dtype, item.shape, item.address) for item in tensors)
+    items.owners = [item.owner for item in tensors]
+    running = writer.save(0, items, encoded, None, 0, 1, None, name)
+    try:
+        _copy(running)
+        _finish(running)
+    finally:
+        running.close()
+        writer.close()
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    like: Any = None,
+    step: int | None = None,
+    engine: Engine | None = None,
+) -> Any:
+    """Reads what :func:`save` or a :class:`Checkpointer` wrote, and verifies its hashes.
+
+    ``path``: a ``.safetensors`` file, a step, or a folder of steps (the newest one, or ``step``).
+    A file of another tool is a dict of tensors. ``like``: a tree whose tensors are filled in place;
+    another shape or dtype is a StateError.
+    """
+    reader = _Reader(
+        engine_of(engine, "engine"),
+        _path_of(path, "path"),
+        None if step is None else count(step, "step", high=2**53 - 1),
+    )
+    try:
+        return reader.decode(reader.tree(), None if like is None else _like_of(like))
+    finally:
+        reader.close()

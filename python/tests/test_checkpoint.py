@@ -1,0 +1,356 @@
+"""Checkpoints: trees, in-place restore, damage, retention, background errors, kills."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import OrderedDict, namedtuple
+
+import numpy
+import pytest
+import stoker
+
+torch = pytest.importorskip("torch")
+
+
+def tree():
+    Pair = namedtuple("Pair", "a b")
+    return {
+        "torch": {
+            "bf16": torch.arange(7, dtype=torch.bfloat16),
+            "strided": torch.arange(12.0).reshape(3, 4).t(),
+            "scalar": torch.tensor(3, dtype=torch.int64),
+            "bool": torch.tensor([True, False]),
+            "empty": torch.empty(0, 3),
+            "complex": torch.tensor([1 + 2j], dtype=torch.complex64),
+            "dtype": torch.float16,
+            "device": torch.device("cpu"),
+        },
+        "numpy": [numpy.arange(5, dtype=numpy.int16), numpy.float32(2.5), numpy.array("1", "i4")],
+        "numbers": [1, -(2**70), 1.5, float("inf"), float("nan"), True, None],
+        "text": "\u00e9 \" \\ \n",
+        "keys": {0: {"step": 1}, 1.5: 2, (1, 2): 3, None: 4},
+        "tuple": (1, (2, [3])),
+        "named": Pair(1, 2),
+        "bytes": b"\x00\xff",
+        "ordered": OrderedDict(b=1, a=2),
+        "empty": {},
+    }
+
+
+def same(a, b, path=""):
+    if isinstance(a, torch.Tensor):
+        assert a.dtype == b.dtype and a.shape == b.shape, path
+        assert torch.equal(a, b), path
+    elif isinstance(a, (numpy.ndarray, numpy.generic)):
+        assert a.dtype == b.dtype and a.shape == b.shape and (a == b).all(), path
+    elif isinstance(a, dict):
+        assert list(a) == list(b), path
+        for key in a:
+            same(a[key], b[key], f"{path}.{key}")
+    elif isinstance(a, (list, tuple)):
+        assert len(a) == len(b) and isinstance(b, list) == isinstance(a, list), path
+        for i, (x, y) in enumerate(zip(a, b, strict=True)):
+            same(x, y, f"{path}.{i}")
+    elif isinstance(a, float) and a != a:
+        assert b != b, path
+    else:
+        assert a == b and type(a) is type(b), path
+
+
+def test_tree_round_trip(tmp_path):
+    path = tmp_path / "state.safetensors"
+    stoker.save(tree(), path)
+    same(tree(), stoker.load(path))
+    first = path.read_bytes()
+    stoker.save(tree(), path)
+    assert path.read_bytes() == first
+    assert os.listdir(tmp_path) == ["state.safetensors"]
+
+
+def test_other_readers(tmp_path):
+    safetensors = pytest.importorskip("safetensors.torch")
+    path = tmp_path / "model.safetensors"
+    state = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 3)).state_dict()
+    stoker.save(dict(state), path)
+    same(dict(state), {key: safetensors.load_file(path)[key] for key in state})
+    safetensors.save_file(state, path)
+    loaded = stoker.load(path)
+    same(dict(state), {key: loaded[key] for key in state})
+
+
+def test_refused_values(tmp_path):
+    class Thing:
+        pass
+
+    cases = [
+        ({"a": [1, Thing()]}, "a.1"),
+        ({"a": {"b": lambda: 0}}, "a.b"),
+        ({"a": {1, 2}}, "a"),
+        ({"a": torch.zeros(2, device="meta")}, "a"),
+        ({"a": torch.zeros(2, 2).to_sparse()}, "a"),
+        ({"a": numpy.array(["x"])}, "a"),
+        ({"a": torch.zeros(1, dtype=torch.complex128)}, "a"),
+    ]
+    for value, path in cases:
+        with pytest.raises(stoker.ArgumentError, match=path):
+            stoker.save(value, tmp_path / "x.safetensors")
+    cycle = []
+    cycle.append(cycle)
+    with pytest.raises(stoker.ArgumentError, match="levels"):
+        stoker.save(cycle, tmp_path / "x.safetensors")
+    assert not os.listdir(tmp_path)
+    source = (os.path.dirname(stoker.__file__) + "/checkpoints.py", stoker.__path__[0])
+    text = open(source[0]).read() + open(source[1] + "/checkpoint_tree.py").read()
+    assert "import pickle" not in text
+
+
+def test_training_resumes(tmp_path):
+    def new():
+        torch.manual_seed(1)
+        model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+        return {"model": model, "optimizer": optimizer, "scheduler": scheduler, "epoch": 0}
+
+    def step(state, seed):
+        torch.manual_seed(seed)
+        state["model"](torch.randn(4, 8)).square().sum().backward()
+        state["optimizer"].step()
+        state["optimizer"].zero_grad()
+        state["scheduler"].step()
+        state["epoch"] += 1
+
+    with stoker.Checkpointer(tmp_path / "run") as ckpt:
+        state = new()
+        assert ckpt.restore(state) is None
+        for i in range(5):
+            step(state, i)
+            ckpt.save(i, state)  # the next step changes the tensors at once
+        for i in range(5, 8):
+            step(state, i)
+        resumed = new()
+        assert ckpt.restore(resumed, step=2) == 2 and resumed["epoch"] == 3
+        resumed = new()
+        assert ckpt.restore(resumed) == 4 and resumed["epoch"] == 5
+        for i in range(5, 8):
+            step(resumed, i)
+        same(state["model"].state_dict(), resumed["model"].state_dict())
+        same(state["optimizer"].state_dict(), resumed["optimizer"].state_dict())
+        assert ckpt.latest() == 4
+
+
+def test_restore_in_place(tmp_path):
+    with stoker.Checkpointer(tmp_path) as ckpt:
+        state = {
+            "a": torch.arange(10.0),
+            "b": numpy.arange(4),
+            "c": {"d": torch.ones(2), "n": 5},
+            "tied": torch.ones(3),
+        }
+        state["again"] = state["tied"]
+        ckpt.save(1, state, wait=True)
+        target = {
+            "a": torch.zeros(10),
+            "b": numpy.zeros(4, dtype=int),
+            "c": {"d": torch.zeros(2), "n": 0},
+        }
+        tensors = target["a"], target["b"], target["c"]["d"]
+        assert ckpt.restore(target) == 1
+        assert target["a"] is tensors[0] and target["b"] is tensors[1]
+        assert target["c"]["d"] is tensors[2]
+        same(target, {key: state[key] for key in target})
+        strided = torch.zeros(10, 2)[:, 0]
+        ckpt.restore({"a": strided})
+        assert torch.equal(strided, state["a"])
+        loaded = ckpt.load(1)
+        assert loaded["tied"].data_ptr() == loaded["again"].data_ptr()
+        with pytest.raises(stoker.StateError, match="'a'"):
+            ckpt.restore({"a": torch.zeros(11)})
+        with pytest.raises(stoker.StateError, match="float64"):
+            ckpt.restore({"a": torch.zeros(10, dtype=torch.float64)})
+        with pytest.raises(stoker.MissingError, match="nothing"):
+            ckpt.restore({"nothing": 1})
+
+
+def flip(path, offset):
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)
+        file.seek(offset)
+        file.write(bytes([byte[0] ^ 4]))
+
+
+def test_damage(tmp_path):
+    with stoker.Checkpointer(tmp_path) as ckpt:
+        for step in (1, 2, 3):
+            ckpt.save(step, {"a": torch.full((300_000,), float(step))})
+        ckpt.wait()
+        shard = tmp_path / "step-0000000003" / "shard-00000.safetensors"
+        flip(shard, 900_000)
+        flip(tmp_path / "step-0000000002" / "stoker.checkpoint.json", 100)
+        target = {"a": torch.zeros(300_000)}
+        assert ckpt.restore(target) == 1 and target["a"][-1] == 1
+        with pytest.raises(stoker.CorruptError, match="shard-00000.*tensor 'a'") as caught:
+            ckpt.restore(target, step=3)
+        assert caught.value.key == "a" and caught.value.shard == str(shard)
+        assert [found.status for found in ckpt.steps()] == ["committed", "damaged", "committed"]
+        flip(tmp_path / "step-0000000001" / "shard-00000.safetensors", 70)
+        with pytest.raises(stoker.CorruptError):
+            ckpt.restore(target)
+
+
+def test_retention_and_pins(tmp_path):
+    with stoker.Checkpointer(
+        tmp_path, keep_last=2, keep_every=4, keep_best=("loss", 1)
+    ) as ckpt:
+        for step in range(1, 10):
+            ckpt.save(step, {"a": step}, metrics={"loss": torch.tensor(abs(step - 3.0))}, wait=True)
+            if step == 1:
+                ckpt.pin(1)
+        assert [found.step for found in ckpt.steps()] == [1, 3, 4, 8, 9]
+        assert ckpt.steps()[1].metrics == {"loss": 0}
+        with pytest.raises(OSError):
+            ckpt.remove(1)
+        ckpt.unpin(1)
+        ckpt.remove(1)
+        assert ckpt.latest() == 9
+        with pytest.raises(stoker.ArgumentError, match="metrics"):
+            ckpt.save(10, {"a": 1}, metrics={"loss": float("nan")})
+
+
+def test_background_errors(tmp_path):
+    ckpt = stoker.Checkpointer(tmp_path)
+    ckpt.save(1, {"a": 1}, wait=True)
+    handle = ckpt.save(1, {"a": 2})
+    while not handle.done:
+        time.sleep(0.01)
+    with pytest.raises(FileExistsError, match="step-0000000001"):
+        ckpt.save(2, {"a": 3})
+    ckpt.save(2, {"a": 3})  # the error is raised once
+    handle = ckpt.save(2, {"a": 4})
+    with pytest.raises(FileExistsError):
+        handle.wait()
+    assert isinstance(handle.error, FileExistsError)
+    ckpt.close()
+    with pytest.raises(stoker.ArgumentError, match="closed"):
+        ckpt.save(3, {})
+    blocked = tmp_path / "file"
+    blocked.write_text("x")
+    with pytest.raises(OSError, match="file"), stoker.Checkpointer(blocked / "run") as other:
+        other.save(1, {"a": 1})
+
+
+def test_small_memory_and_busy(tmp_path):
+    """A state of five times the memory, at a limited rate; other saves skip or end it."""
+    state = {"a": torch.arange(80 << 20, dtype=torch.uint8).reshape(80, -1) % 251}
+    state["a"] = state["a"].repeat(1, 4)  # 320 MiB
+    with stoker.Checkpointer(tmp_path, memory="64MiB", on_busy="skip") as ckpt:
+        handle = ckpt.save(1, state)
+        state["a"][3].zero_()
+        handle.wait()
+        assert handle.progress[0] == handle.progress[1] > 320 << 20
+        state["a"][3] = ckpt.load()["a"][3]
+        same(state, ckpt.load())
+    small = {"a": torch.zeros(30 << 20, dtype=torch.uint8)}
+    with stoker.Checkpointer(tmp_path, on_busy="skip", bandwidth="30MiB") as ckpt:
+        ckpt.save(2, small)
+        assert ckpt.save(3, small).skipped
+    with stoker.Checkpointer(tmp_path, on_busy="supersede", bandwidth="30MiB") as ckpt:
+        ckpt.save(4, small)
+        ckpt.save(5, small)
+    assert [found.step for found in ckpt.steps()] == [1, 2, 5]
+    assert [name for name in os.listdir(tmp_path) if name.startswith(".")] == []
+
+
+def test_full_disk(tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("needs root to mount a small file system")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", disk], check=True)
+    try:
+        with stoker.Checkpointer(disk / "run") as ckpt:
+            ckpt.save(1, {"a": torch.zeros(1 << 20)}, wait=True)
+            with pytest.raises(OSError, match="No space left"):
+                ckpt.save(2, {"a": torch.zeros(2 << 20)}, wait=True)
+            assert os.listdir(disk / "run") == ["step-0000000001"]
+            assert ckpt.latest() == 1
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
+
+
+KILLED = """
+import sys, numpy, stoker
+ckpt = stoker.Checkpointer(sys.argv[1], keep_last=3)
+step = ckpt.latest() or 0
+print("ready", flush=True)
+while True:
+    step += 1
+    ckpt.save(step, {"step": step, "a": numpy.full(400_000, step, "f4")})
+"""
+
+
+def test_kill(tmp_path):
+    """kill -9 at random times: the newest step always loads, and its contents are its own."""
+    newest = 0
+    random = __import__("random").Random(1)
+    for _ in range(12):
+        child = subprocess.Popen(
+            [sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE
+        )
+        child.stdout.readline()
+        time.sleep(random.random() * 0.2)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        ckpt = stoker.Checkpointer(tmp_path)
+        state = {"step": 0, "a": numpy.zeros(400_000, "f4")}
+        found = ckpt.restore(state)
+        if found is not None:
+            assert found >= newest and state["step"] == found
+            assert bool((state["a"] == found).all())
+            newest = found
+        assert all(step.status == "committed" for step in ckpt.steps())
+        ckpt.gc()
+        assert [name for name in os.listdir(tmp_path) if name.startswith(".")] == []
+        ckpt.close()
+    assert newest > 0
+
+
+def test_exit_completes_the_save(tmp_path):
+    code = (
+        "import sys, numpy, stoker\n"
+        "ckpt = stoker.Checkpointer(sys.argv[1], bandwidth='200MiB')\n"
+        "ckpt.save(7, {'a': numpy.ones(30 << 20, 'u1')})\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=60)
+    assert stoker.load(tmp_path)["a"].sum() == 30 << 20
+
+
+def test_threads(tmp_path):
+    """Saves from several threads, with the main thread in Python code meanwhile."""
+    with stoker.Checkpointer(tmp_path) as ckpt:
+        threads = [
+            threading.Thread(target=ckpt.save, args=(i, {"a": torch.full((9,), i)}))
+            for i in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert [found.step for found in ckpt.steps()] == list(range(8))
+    assert json.loads((tmp_path / "step-0000000003" / "stoker.checkpoint.json").read_text())[
+        "step"
+    ] == 3
+
+
+def test_jax(tmp_path):
+    jax = pytest.importorskip("jax")
+    state = {"w": jax.numpy.arange(6.0).reshape(2, 3), "b": jax.numpy.ones(2, "bfloat16")}
+    stoker.save(state, tmp_path / "x.safetensors")
+    loaded = stoker.load(tmp_path / "x.safetensors")
+    assert isinstance(loaded["w"], jax.Array) and loaded["b"].dtype == state["b"].dtype
+    assert (loaded["w"] == state["w"]).all()

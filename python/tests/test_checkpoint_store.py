@@ -1,0 +1,140 @@
+"""Checkpoints in an object store: the commit is one conditional request, faults cost no step.
+
+Method: an S3 server in this process, whose script answers chosen requests with errors."""
+
+import numpy
+import pytest
+import stoker
+import write_server
+
+URL = "s3://b/run"
+MANIFEST = "stoker.checkpoint.json"
+
+
+@pytest.fixture
+def store(monkeypatch):
+    server = write_server.serve()
+    write_server.lead_to(server, monkeypatch)
+    yield server
+    server.close()
+
+
+def state(step, large=False):
+    count = 11_000_000 if large else 1000  # 44 MB: three parts
+    return {"a": numpy.arange(count, dtype="f4") + step, "step": step}
+
+
+def same(a, b):
+    return a["step"] == b["step"] and (a["a"] == b["a"]).all()
+
+
+def keys(store):
+    return sorted(key for _, key in store.objects)
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_save_and_load(store, large):
+    with stoker.Checkpointer(URL, keep_last=2, memory="64MiB") as ckpt:
+        for step in (1, 2, 3):
+            ckpt.save(step, state(step, large), wait=True)
+        assert [found.step for found in ckpt.steps()] == [2, 3]
+        assert same(ckpt.load(), state(3, large))
+        target = state(0, large)
+        assert ckpt.restore(target, step=2) == 2 and same(target, state(2, large))
+        ckpt.pin(2)
+        ckpt.save(4, state(4, large), wait=True)
+        assert [found.step for found in ckpt.steps()] == [2, 3, 4]
+    assert not store.uploads
+    puts = [key for method, key, _ in store.asked if method in ("PUT", "POST")]
+    at = puts.index(f"run/step-0000000004/{MANIFEST}")
+    assert not any("step-0000000004/shard" in key for key in puts[at:])  # the manifest is last
+    assert same(stoker.load(URL), state(4, large))
+    stoker.save(state(5, large), "s3://b/model.safetensors")
+    assert same(stoker.load("s3://b/model.safetensors"), state(5, large))
+
+
+def test_a_step_without_a_manifest_is_none(store):
+    with stoker.Checkpointer(URL) as ckpt:
+        ckpt.save(1, state(1), wait=True)
+        store.script = lambda asked: (
+            asked.refuse(403, "AccessDenied") or True
+            if asked.command == "PUT" and asked.key.endswith(MANIFEST)
+            else None
+        )
+        with pytest.raises(OSError, match=MANIFEST):
+            ckpt.save(2, state(2), wait=True)
+        store.script = None
+        assert ckpt.latest() == 1 and same(ckpt.load(), state(1))
+        assert not [key for key in keys(store) if "0002" in key]
+        ckpt.save(2, state(2), wait=True)
+        assert same(ckpt.load(), state(2))
+
+
+def test_two_jobs_save_the_same_step(store):
+    """The second one fails, and the bytes of the first stay, whatever the order of requests."""
+    other = stoker.Checkpointer(URL)
+
+    def meanwhile(asked):
+        if asked.command == "PUT" and asked.key.endswith(MANIFEST):
+            store.script = None
+            other.save(1, state(100), wait=True)
+
+    with stoker.Checkpointer(URL) as ckpt:
+        store.script = meanwhile
+        with pytest.raises(FileExistsError, match="step-0000000001"):
+            ckpt.save(1, state(1), wait=True)
+        assert same(ckpt.load(1), state(100))
+        with pytest.raises(FileExistsError, match="committed already"):
+            ckpt.save(1, state(1), wait=True)
+        assert same(ckpt.load(1), state(100))
+    other.close()
+
+
+@pytest.mark.parametrize("code", [503, 500])
+def test_faults_are_retried(store, code):
+    left = [3]
+
+    def script(asked):
+        if asked.command in ("PUT", "POST") and left[0] > 0:
+            left[0] -= 1
+            asked.refuse(code, "SlowDown")
+            return True
+        return None
+
+    with stoker.Checkpointer(URL) as ckpt:
+        store.script = script
+        ckpt.save(1, state(1, True), wait=True)
+        assert left[0] == 0 and same(ckpt.load(), state(1, True))
+
+
+def test_lost_answers(store):
+    """The manifest is written, but its answer is lost: the save succeeds."""
+    lost = []
+
+    def script(asked):
+        if asked.command == "PUT" and asked.key.endswith(MANIFEST) and not lost:
+            lost.append(asked.key)
+            return asked.drop
+        return None
+
+    with stoker.Checkpointer(URL) as ckpt:
+        store.script = script
+        ckpt.save(1, state(1), wait=True)
+        assert lost and ckpt.latest() == 1 and same(ckpt.load(), state(1))
+
+
+def test_damage_and_removal(store):
+    with stoker.Checkpointer(URL) as ckpt:
+        for step in (1, 2):
+            ckpt.save(step, state(step), wait=True)
+        (spot,) = [spot for spot in store.objects if "0002/shard" in spot[1]]
+        data = bytearray(store.objects[spot])
+        data[-1] ^= 1
+        store.objects[spot] = bytes(data)
+    with stoker.Engine() as engine, stoker.Checkpointer(URL, engine=engine) as ckpt:
+        assert same(ckpt.load(), state(1))
+        with pytest.raises(stoker.CorruptError, match="tensor 'a'"):
+            ckpt.load(2)
+        ckpt.remove(2)
+        assert [found.step for found in ckpt.steps()] == [1]
+        assert not [key for key in keys(store) if "0002" in key]
