@@ -272,7 +272,7 @@ static int match_pictures(struct stk_index_location *location, struct stoker_dat
     }
     if (status == 0 && found < count) {
         note(location, STOKER_ERROR_CHANGED,
-             "%s is stale: there are %" PRIu64 " pictures, not %" PRIu64, location->path, found,
+             "%s is stale: there are %" PRIu64 " images, not %" PRIu64, location->path, found,
              count);
     }
     stk_listing_free(&listing);

@@ -49,8 +49,8 @@ static const struct magic_row {
     {"gzip data", 0, 0, 2, "\x1f\x8b"},
     {"zstd data", 0, 0, 4, "\x28\xb5\x2f\xfd"},
     {"a NumPy array", 0, 0, 6, "\x93NUMPY"},
-    {"a netpbm picture", 0, 0, 3, "P6\n"},
-    {"a netpbm picture", 0, 0, 3, "P5\n"},
+    {"a netpbm image", 0, 0, 3, "P6\n"},
+    {"a netpbm image", 0, 0, 3, "P5\n"},
 };
 
 #define TEXT_BYTES_MAX 512 /* looked at to call something text */
@@ -137,7 +137,7 @@ static int fail_format(struct stk_view bytes, const struct magic_row *row,
         start[3 * i + 2] = digits[bytes.data[i] & 15];
         start[3 * i + 3] = '\0';
     }
-    return stk_fail(error, STOKER_ERROR_FORMAT, "this is not a JPEG, PNG or WebP picture",
+    return stk_fail(error, STOKER_ERROR_FORMAT, "this is not a JPEG, PNG or WebP image",
                     "convert it, take it out of the data set, or choose other extensions",
                     "it looks like %s of %zu bytes%s%s", name, bytes.bytes,
                     bytes.bytes ? ", beginning" : "", start);
@@ -164,8 +164,8 @@ int stk_codec_probe(struct stk_view bytes, uint64_t pixels_max, struct stk_codec
         return status;
     }
     if ((uint64_t)info.width * info.height > pixels_max) {
-        return stk_fail(error, STOKER_ERROR_LIMIT, "the picture has too many pixels",
-                        "raise pixels_max if the picture is meant to be so large",
+        return stk_fail(error, STOKER_ERROR_LIMIT, "the image has too many pixels",
+                        "raise pixels_max if the image is meant to be so large",
                         "%ux%u, more than %llu pixels", info.width, info.height,
                         (unsigned long long)pixels_max);
     }
@@ -179,7 +179,7 @@ int stk_codec_open(struct stk_codec **codec_out, struct stoker_error *error)
     int status;
 
     if (!codec) {
-        return stk_fail_errno(error, ENOMEM, "cannot make a picture decoder",
+        return stk_fail_errno(error, ENOMEM, "cannot make an image decoder",
                               "give the process more memory", "%zu bytes", sizeof *codec);
     }
     status = stk_codec_jpeg_open(&codec->jpeg, &codec->arena, error);
@@ -229,8 +229,8 @@ int stk_codec_begin(struct stk_codec *codec, struct stk_view bytes,
     STK_ASSERT(box->width > 0 && box->x < info->width && box->width <= info->width - box->x);
     STK_ASSERT(box->height > 0 && box->y < info->height && box->height <= info->height - box->y);
     if (info->memory_bytes > memory_bytes_max) {
-        return stk_fail(error, STOKER_ERROR_LIMIT, "the picture takes too much memory to decode",
-                        "raise decode_bytes_max, or leave the picture out",
+        return stk_fail(error, STOKER_ERROR_LIMIT, "the image takes too much memory to decode",
+                        "raise decode_bytes_max, or leave the image out",
                         "%ux%u may take %llu bytes, allowed are %llu", info->width, info->height,
                         (unsigned long long)info->memory_bytes,
                         (unsigned long long)memory_bytes_max);

@@ -100,11 +100,11 @@ void *stk_codec_arena_alloc(struct stk_codec_arena *arena, uint64_t bytes)
 int stk_codec_arena_fail(const struct stk_codec_arena *arena, struct stoker_error *error)
 {
     if (arena->status == STOKER_ERROR_LIMIT) {
-        return stk_fail(error, STOKER_ERROR_LIMIT, "the picture takes too much memory to decode",
-                        "raise decode_bytes_max, or leave the picture out", "more than %llu bytes",
+        return stk_fail(error, STOKER_ERROR_LIMIT, "the image takes too much memory to decode",
+                        "raise decode_bytes_max, or leave the image out", "more than %llu bytes",
                         (unsigned long long)arena->bytes_max);
     }
-    return stk_fail_errno(error, ENOMEM, "cannot decode a picture",
+    return stk_fail_errno(error, ENOMEM, "cannot decode an image",
                           "give the process more memory, or use fewer threads", "after %llu bytes",
                           (unsigned long long)arena->used_bytes);
 }

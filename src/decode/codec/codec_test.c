@@ -84,7 +84,7 @@ static const struct header_row {
     ROW("two frames", JPEG_START JPEG_FRAME "\xff" JPEG_FRAME, STOKER_ERROR_CORRUPT,
         "two frame headers"),
     ROW("length 1", JPEG_START "\xe0\0\1\0\0", STOKER_ERROR_CORRUPT, "impossible length"),
-    ROW("end first", JPEG_START "\xd9", STOKER_ERROR_CORRUPT, "no picture"),
+    ROW("end first", JPEG_START "\xd9", STOKER_ERROR_CORRUPT, "no image"),
     ROW("scan first", JPEG_START "\xda\0\3\1", STOKER_ERROR_CORRUPT, "before its frame"),
     ROW("png start", PNG_START, STOKER_ERROR_TRUNCATED, "ends too early"),
     ROW("png 0 wide", PNG_START "\0\0\0\0\0\0\0\1\10\2\0\0\0____", STOKER_ERROR_CORRUPT,

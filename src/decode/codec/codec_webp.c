@@ -335,8 +335,8 @@ static int check_frame(struct stk_view content, uint32_t i, uint64_t memory_byte
     bytes = estimate((uint32_t)config.input.width, (uint32_t)config.input.height, chunks.bytes,
                      config.input.format != 1, config.input.has_alpha);
     if (bytes > memory_bytes_max) {
-        return stk_fail(error, STOKER_ERROR_LIMIT, "the picture takes too much memory to decode",
-                        "raise decode_bytes_max, or leave the picture out",
+        return stk_fail(error, STOKER_ERROR_LIMIT, "the image takes too much memory to decode",
+                        "raise decode_bytes_max, or leave the image out",
                         "frame %u may take %llu bytes, allowed are %llu", i,
                         (unsigned long long)bytes, (unsigned long long)memory_bytes_max);
     }

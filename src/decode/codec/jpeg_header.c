@@ -164,7 +164,7 @@ int stk_jpeg_header_read(struct stk_view bytes, struct stk_jpeg_header *header_o
             continue;
         }
         if (marker == MARKER_EOI) {
-            return damaged(error, "the jpeg has no picture", at);
+            return damaged(error, "the jpeg has no image", at);
         }
         if (at + 4 > bytes.bytes) {
             return ended(error, bytes.bytes);

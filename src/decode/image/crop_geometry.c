@@ -57,7 +57,7 @@ static int random_crop(struct stk_crop_canvas *canvas, const struct stoker_trans
     uint32_t width = transform->width, height = transform->height;
 
     if (width > canvas->width || height > canvas->height) {
-        return stk_fail(error, STOKER_ERROR_FORMAT, "picture is smaller than its RandomCrop",
+        return stk_fail(error, STOKER_ERROR_FORMAT, "image is smaller than its RandomCrop",
                         "put a Resize before RandomCrop, or use RandomResizedCrop",
                         "%ux%u, wanted %ux%u (width x height)", canvas->width, canvas->height,
                         width, height);

@@ -158,8 +158,8 @@ void stk_image_decoder_trim(struct stk_image_decoder *decoder, uint64_t keep_byt
 
 static int fail_memory_limit(uint64_t bytes, uint64_t bytes_max, struct stoker_error *error)
 {
-    return stk_fail(error, STOKER_ERROR_LIMIT, "decoding the picture takes too much memory",
-                    "raise decode_bytes_max, or leave the picture out",
+    return stk_fail(error, STOKER_ERROR_LIMIT, "decoding the image takes too much memory",
+                    "raise decode_bytes_max, or leave the image out",
                     "%llu bytes needed, %llu granted", (unsigned long long)bytes,
                     (unsigned long long)bytes_max);
 }
@@ -175,7 +175,7 @@ static int buffer_reserve(struct buffer *buffer, uint64_t bytes, uint64_t bytes_
         buffer->bytes = 0;
         buffer->data = stk_alloc(bytes, 1);
         if (!buffer->data) {
-            return stk_fail_errno(error, 12, "cannot decode the picture",
+            return stk_fail_errno(error, 12, "cannot decode the image",
                                   "lower decode_bytes_max or the number of threads",
                                   "%llu bytes of memory", (unsigned long long)bytes);
         }

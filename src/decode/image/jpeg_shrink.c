@@ -56,7 +56,7 @@ int stk_jpeg_shrink_open(struct stk_jpeg_shrink **shrink_out, uint32_t short_sid
 
     *shrink_out = NULL;
     if (!shrink) {
-        return stk_fail(error, -ENOMEM, "no memory to resize pictures", "free memory", "resize");
+        return stk_fail(error, -ENOMEM, "no memory to resize images", "free memory", "resize");
     }
     shrink->short_side = short_side;
     shrink->quality = quality;
@@ -77,7 +77,7 @@ int stk_jpeg_shrink_open(struct stk_jpeg_shrink **shrink_out, uint32_t short_sid
             shrink->jpeg.dest = &shrink->sink.manager;
         } else {
             status =
-                stk_fail(error, -ENOMEM, "no memory to resize pictures", "free memory", "encoder");
+                stk_fail(error, -ENOMEM, "no memory to resize images", "free memory", "encoder");
         }
     }
     if (status < 0) {
@@ -153,7 +153,7 @@ static int shrink_picture(struct stk_jpeg_shrink *shrink, struct stk_view bytes,
         uint8_t *grown = stk_realloc(shrink->row, shrink->row_capacity, row_bytes, 1);
 
         if (!grown) {
-            return stk_fail(error, -ENOMEM, "no memory to resize pictures", "free memory", "row");
+            return stk_fail(error, -ENOMEM, "no memory to resize images", "free memory", "row");
         }
         shrink->row = grown;
         shrink->row_capacity = row_bytes;
@@ -194,7 +194,7 @@ static int shrink_picture(struct stk_jpeg_shrink *shrink, struct stk_view bytes,
             }
         } else {
             jpeg_abort_compress(&shrink->jpeg);
-            status = stk_fail(error, -ENOMEM, "cannot encode a picture", "free memory", "encoder");
+            status = stk_fail(error, -ENOMEM, "cannot encode an image", "free memory", "encoder");
         }
     }
     stk_codec_end(shrink->codec);

@@ -246,7 +246,7 @@ static int fill(struct stk_transform_plan *plan, const struct stk_transform_plan
     }
     if (walk.width == 0) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT,
-                        "the transforms do not give pictures of one size",
+                        "the transforms do not give images of one size",
                         "end the geometry with RandomResizedCrop, CenterCrop, RandomCrop or a "
                         "Resize to (height, width)",
                         "%zu transforms", plan->transform_count);

@@ -116,7 +116,7 @@ int stk_resize_check(const struct stk_resize_plan *plan, struct stoker_error *er
     longest = (uint32_t)stk_max(longest, plan->target_height);
     if (longest > STK_RESIZE_SIDE_MAX) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "cannot resize to or from so long a side",
-                        "crop the picture, or give Resize a max_size", "%ux%u to %ux%u, most %u",
+                        "crop the image, or give Resize a max_size", "%ux%u to %ux%u, most %u",
                         plan->source_width, plan->source_height, plan->target_width,
                         plan->target_height, STK_RESIZE_SIDE_MAX);
     }

@@ -47,8 +47,8 @@ static inline int stk_resize_block_reserve(struct stk_resize_block *block, uint6
 {
     bytes += STK_RESIZE_BLOCK_ALIGN;
     if (bytes > bytes_max) {
-        return stk_fail(error, STOKER_ERROR_LIMIT, "resizing the picture takes too much memory",
-                        "raise decode_bytes_max, or crop the picture first",
+        return stk_fail(error, STOKER_ERROR_LIMIT, "resizing the image takes too much memory",
+                        "raise decode_bytes_max, or crop the image first",
                         "%llu bytes needed, %llu granted", (unsigned long long)bytes,
                         (unsigned long long)bytes_max);
     }
@@ -56,7 +56,7 @@ static inline int stk_resize_block_reserve(struct stk_resize_block *block, uint6
         stk_resize_block_trim(block, 0);
         block->memory = stk_alloc(bytes, 1);
         if (!block->memory) {
-            return stk_fail_errno(error, ENOMEM, "cannot resize the picture",
+            return stk_fail_errno(error, ENOMEM, "cannot resize the image",
                                   "lower decode_bytes_max or the number of threads",
                                   "%llu bytes of memory", (unsigned long long)bytes);
         }

@@ -56,13 +56,13 @@ struct words {
     const char *unwanted, *forbidden, *ended, *crashed, *nonsense, *slow, *otherwise;
 };
 static const struct words of_picture = {
-    "the picture is not wanted any more",
-    "the decoder tried what it may not do on this picture",
-    "the decoder ended on this picture",
-    "the decoder crashed on this picture",
-    "the decoder answered nonsense on this picture",
-    "the decoder did not end on this picture",
-    "cannot decode the picture",
+    "the image is not wanted any more",
+    "the decoder tried what it may not do on this image",
+    "the decoder ended on this image",
+    "the decoder crashed on this image",
+    "the decoder answered nonsense on this image",
+    "the decoder did not end on this image",
+    "cannot decode the image",
 };
 static const struct words of_member = {
     "the member is not wanted any more",

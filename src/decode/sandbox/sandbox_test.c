@@ -231,7 +231,7 @@ static void test_rogue(void)
         uint32_t most_ms;
     } rows[] = {
         {"crash", "crashed", true, 1000},
-        {"abort", "on this picture", true, 1000}, /* the sanitizers end it themselves */
+        {"abort", "on this image", true, 1000}, /* the sanitizers end it themselves */
         {"exit", "ended", true, 1000},
         {"loop", "did not end", true, 8 * TIMEOUT_MS},
         {"sleep", "did not end", true, 8 * TIMEOUT_MS},

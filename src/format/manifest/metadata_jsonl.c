@@ -48,7 +48,7 @@ int stk_metadata_jsonl_parse(struct stk_metadata_jsonl *metadata, struct stk_vie
     }
     for (uint64_t i = 1; status == 0 && i < metadata->count; i++) {
         if (compare(&metadata->lines[i - 1], &metadata->lines[i], metadata->names) == 0) {
-            status = stk_fail(error, STOKER_ERROR_FORMAT, "two lines are about one picture",
+            status = stk_fail(error, STOKER_ERROR_FORMAT, "two lines are about one image",
                               "remove one of them", "'%.400s'",
                               metadata->names + metadata->lines[i].name_at);
         }
@@ -104,7 +104,7 @@ static int add_line(struct stk_metadata_jsonl *metadata, struct stk_view line, s
     if (!object) {
         status = fail_line(number, "a line of the metadata is not JSON", why.text, error);
     } else if (!name || !name[0]) {
-        status = fail_line(number, "a line of the metadata does not name a picture",
+        status = fail_line(number, "a line of the metadata does not name an image",
                            "it has no text \"file_name\"", error);
     } else if (add(metadata, name, at, line.bytes) < 0) {
         status = stk_fail(error, -ENOMEM, "no memory for metadata", "free memory", "line %llu",

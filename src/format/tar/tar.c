@@ -693,7 +693,7 @@ static int fail(struct stoker_error *error, int status, uint64_t offset, const c
     if (status == STOKER_ERROR_LIMIT) {
         advice = "raise the limit if you trust the tar";
     } else if (status == STOKER_ERROR_FORMAT) {
-        advice = "give the paths of tars, or of a folder of pictures";
+        advice = "give the paths of tars, or of a folder of images";
     } else if (status == STOKER_ERROR_EMPTY) {
         advice = "copy the tar again or leave it out";
     } else if (status == STOKER_ERROR_TRUNCATED) {

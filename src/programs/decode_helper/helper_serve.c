@@ -125,7 +125,7 @@ static int decode(struct server *server, struct stoker_error *error)
         return status;
     }
     if (!fits(server)) {
-        return stk_fail(error, STOKER_ERROR_LIMIT, "the picture is larger than the sandbox",
+        return stk_fail(error, STOKER_ERROR_LIMIT, "the image is larger than the sandbox",
                         "grant the engine more memory", "%llu bytes",
                         (unsigned long long)command->bytes);
     }

@@ -430,36 +430,35 @@ static int classify_folder(struct walk *walk, const char *root)
     const struct stk_folder_scan *folder = walk->folder;
 
     if (folder->tars.count > 0 && folder->pictures.count > 0) {
-        return stk_fail(walk->error, STOKER_ERROR_ARGUMENT,
-                        "the folder holds both tars and pictures in folders",
-                        "name the folder of the tars, or that of the class folders",
-                        "'%s': '%s' and '%s'", root, stk_path_list_get(&folder->tars, 0),
-                        stk_path_list_get(&folder->pictures, 0));
+        return stk_fail(
+            walk->error, STOKER_ERROR_ARGUMENT, "the folder holds both tars and images in folders",
+            "name the folder of the tars, or that of the class folders", "'%s': '%s' and '%s'",
+            root, stk_path_list_get(&folder->tars, 0), stk_path_list_get(&folder->pictures, 0));
     }
     if (folder->tars.count > 0) {
         return 0;
     }
     if (walk->refused) {
         return stk_fail(walk->error, STOKER_ERROR_UNSUPPORTED,
-                        "a picture is of a kind that stoker does not read",
+                        "an image is of a kind that stoker does not read",
                         "convert it to JPEG, PNG or WebP, or remove it", "'%s'", walk->refused);
     }
     if (folder->pictures.count == 0 && walk->root_pictures > 0) {
         return stk_fail(walk->error, STOKER_ERROR_MISSING,
-                        "the pictures are next to folders without pictures: there are no classes",
+                        "the images are next to folders without images: there are no classes",
                         "put them into one folder a class (root/cat/1.jpg), or move the folders "
-                        "away: pictures alone are a data set without labels",
+                        "away: images alone are a data set without labels",
                         "'%s'", root);
     }
     if (folder->pictures.count == 0) {
-        return stk_fail(walk->error, STOKER_ERROR_EMPTY, "the folder has no tars and no pictures",
+        return stk_fail(walk->error, STOKER_ERROR_EMPTY, "the folder has no tars and no images",
                         "check the path: tars (*.tar, *.tar.gz, ...) or class folders with "
                         "jpg, png or webp files are looked for",
                         "'%s'", root);
     }
     if (walk->class_without) {
-        return stk_fail(walk->error, STOKER_ERROR_EMPTY, "a class folder has no pictures",
-                        "put pictures (jpg, png, webp) into it, or remove it", "'%s'",
+        return stk_fail(walk->error, STOKER_ERROR_EMPTY, "a class folder has no images",
+                        "put images (jpg, png, webp) into it, or remove it", "'%s'",
                         walk->class_without);
     }
     return 0;

@@ -177,7 +177,7 @@ static int list_path(struct listing *listing, const char *path)
                         "copy its data into a file", "'%.400s'", path);
     }
     if (stk_path_is_picture(path)) {
-        return stk_fail(listing->error, STOKER_ERROR_ARGUMENT, "a single picture is not a data set",
+        return stk_fail(listing->error, STOKER_ERROR_ARGUMENT, "a single image is not a data set",
                         "name the folder that holds the class folders, or tars", "'%.400s'", path);
     }
     /* A file that the user names is a shard, whatever its extension. */

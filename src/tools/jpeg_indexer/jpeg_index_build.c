@@ -21,7 +21,7 @@
 #define CALL_NS 250000000u
 #define READ_BYTES_FIRST (256u << 10)
 #define READ_BYTES_MAX (256u << 20) /* a much larger picture has no marks */
-_Static_assert(2ull * READ_BYTES_MAX <= UINT32_MAX, "an entry counts the picture's bytes");
+_Static_assert(2ull * READ_BYTES_MAX <= UINT32_MAX, "an entry counts the image's bytes");
 #define WAIT_MS 30000u /* for memory */
 
 /* Work of one thread on ROUND_SAMPLES samples. */

@@ -356,7 +356,7 @@ static int load(struct stk_pack_read *reader, const struct stk_pack_piece *piece
         reader->picture = stk_alloc(stk_max(piece->bytes, 1), 1);
         reader->picture_capacity = reader->picture ? piece->bytes : 0;
         if (!reader->picture) {
-            return stk_fail(error, -ENOMEM, "no memory for a picture", "free memory", "%llu bytes",
+            return stk_fail(error, -ENOMEM, "no memory for an image", "free memory", "%llu bytes",
                             (unsigned long long)piece->bytes);
         }
     }

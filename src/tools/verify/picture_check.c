@@ -93,7 +93,7 @@ static int decode(struct stoker_verify *verify, struct stk_codec **codec, struct
 
     if (status == 0 && info->memory_bytes <= verify->options.decode_bytes_max) {
         status = stk_engine_reserve(engine, reserved, engine->options.read_timeout_ms,
-                                    "decoding a picture", error);
+                                    "decoding an image", error);
     } else {
         reserved = 0;
     }
