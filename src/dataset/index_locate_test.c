@@ -320,7 +320,7 @@ static void class_in_flat(struct stk_io *world)
 static const struct change flat_changes[] = {
     {"nothing", nothing, 2, "", 0},
     {"a picture more", add_flat, 0, "'15.jpg' is new, or another", STOKER_ERROR_CHANGED},
-    {"a picture less", remove_flat, 0, "there are 1 pictures, not 2", STOKER_ERROR_CHANGED},
+    {"a picture less", remove_flat, 0, "there are 1 images, not 2", STOKER_ERROR_CHANGED},
     {"another name", rename_flat, 0, "'2.png' is new, or another", STOKER_ERROR_CHANGED},
     {"a class", class_in_flat, 0, "the class 'cat' is new or another", STOKER_ERROR_CHANGED},
 };
