@@ -1,7 +1,7 @@
-"""Compressed shards with access points, and what indexes of other tools tell.
+"""Compressed shards with seek points, and the indexes of other tools.
 
-Goal: compressed shards stream like the same tars; an index that another tool wrote is used where it
-is true and refused or found out where it is not; pack and diff never believe it.
+Goal: compressed shards stream like the same tars; a correct index of another tool is used, a false
+one is refused or detected; pack and diff never trust it.
 Method: tars by Python's tarfile, compressed by Python and by the gzip, pzstd and zstd commands
 where they are installed; the text of wds2idx by its rule, and by wds2idx itself where
 STOKER_WDS2IDX names it; the package and the command.

@@ -2,8 +2,9 @@
  * same bytes; frames are where reading can begin, as the seek table says; a lack of memory is an
  * error without a leak.
  * Method: each compression, as one stream and in frames, decompressed by decompress.c; the table
- * against the frames that libzstd finds; every allocation fails once. python/tests/test_pack.py
- * tests that other programs read it. Covers compress.c, zstd_seek_table.c. */
+ * against the frames that libzstd finds; every allocation fails once.
+ * python/tests/test_seek_points.py tests that other programs read it. Covers compress.c,
+ * zstd_seek_table.c. */
 #include "format/compress/compress.h"
 
 #include "base/mem.h"
