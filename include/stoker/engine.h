@@ -127,6 +127,19 @@ struct stoker_store_stats {
 STOKER_API int stoker_engine_store_stats(struct stoker_engine *engine,
                                          struct stoker_store_stats *stats);
 
+/* The request to a store that has waited longest without a byte, over all its attempts. */
+struct stoker_store_wait {
+    size_t struct_size;
+    char host[128];     /* of the last attempt, with its port; empty: none was sent yet */
+    uint32_t attempt;   /* from 1 */
+    uint64_t waited_ns; /* since the last byte, or since it was requested */
+};
+/* Finds it among the requests of all engines of this process, so that a program can show what it
+ * waits for. Returns 1 and fills *wait; 0 if no request has waited for a second;
+ * STOKER_ERROR_ARGUMENT if struct_size is wrong. Any thread, also while engines are opened and
+ * closed. */
+STOKER_API int stoker_store_wait(struct stoker_store_wait *wait);
+
 #ifdef __cplusplus
 }
 #endif

@@ -2,6 +2,7 @@
 #include "programs/cli/main.h"
 #include "programs/cli/args.h"
 #include "programs/cli/terminal.h"
+#include "programs/cli/wait_notice.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -61,7 +62,9 @@ int main(int argc, char **argv)
     if (status == EXIT_FINE && args.help) {
         args_help(stdout, command);
     } else if (status == EXIT_FINE) {
+        wait_notice_start();
         status = command->run(&args);
+        wait_notice_stop();
     }
     return term_finish(status);
 }

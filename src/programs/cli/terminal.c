@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <locale.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -29,6 +30,9 @@ static struct {
     int depth;
 } term;
 
+static pthread_mutex_t stderr_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void live_end_locked(void);
 static void check_stdout(void);
 static void bar_put(FILE *out, double share, unsigned width);
 static void json_text(const char *text);
@@ -73,7 +77,8 @@ bool term_closed(void)
 
 void term_fail(const char *what, const char *where, const char *advice)
 {
-    term_live_end();
+    pthread_mutex_lock(&stderr_lock);
+    live_end_locked();
     fprintf(stderr, "%sstoker:%s ", term.color ? "\033[1;31m" : "", term.color ? "\033[0m" : "");
     put_text(stderr, what, UINT_MAX, false);
     if (where && where[0]) {
@@ -85,6 +90,18 @@ void term_fail(const char *what, const char *where, const char *advice)
         put_text(stderr, advice, UINT_MAX, false);
     }
     fputc('\n', stderr);
+    pthread_mutex_unlock(&stderr_lock);
+}
+
+void term_notice(const char *text)
+{
+    pthread_mutex_lock(&stderr_lock);
+    live_end_locked();
+    fputs("stoker: ", stderr);
+    put_text(stderr, text, UINT_MAX, false);
+    fputc('\n', stderr);
+    fflush(stderr);
+    pthread_mutex_unlock(&stderr_lock);
 }
 
 int term_usage(const char *command, const char *what, const char *where, const char *advice)
@@ -129,6 +146,7 @@ void term_live(double share, const char *text)
     if (!term.live) {
         return;
     }
+    pthread_mutex_lock(&stderr_lock);
     if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
         width = size.ws_col;
     }
@@ -141,9 +159,17 @@ void term_live(double share, const char *text)
     put_text(stderr, text, width > used + 1 ? width - used - 1 : 0, false);
     fflush(stderr);
     term.drawn = true;
+    pthread_mutex_unlock(&stderr_lock);
 }
 
 void term_live_end(void)
+{
+    pthread_mutex_lock(&stderr_lock);
+    live_end_locked();
+    pthread_mutex_unlock(&stderr_lock);
+}
+
+static void live_end_locked(void)
 {
     if (term.drawn) {
         fputs("\r\033[K", stderr);

@@ -5,7 +5,8 @@
  *
  * There is no colour and no live line if stderr is no terminal or TERM is "dumb"; no colour if
  * NO_COLOR is set. Text from files is escaped, so that a key cannot control the terminal.
- * Owner: main. Threads: one. Memory: static. Bound: lines of a live line are cut at the width. */
+ * Owner: main. Threads: one, but for term_notice. Memory: static. Bound: lines of a live line are
+ * cut at the width. */
 #ifndef PROGRAMS_CLI_TERMINAL_H
 #define PROGRAMS_CLI_TERMINAL_H
 
@@ -35,6 +36,8 @@ int term_error(int status, const struct stoker_error *error);
 bool term_is_live(void);
 void term_live(double share, const char *text);
 void term_live_end(void);
+/* A line on stderr, beside whatever the main thread prints. Any thread. */
+void term_notice(const char *text);
 /* Restores the terminal; async-signal-safe. */
 void term_restore_in_signal(void);
 

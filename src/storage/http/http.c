@@ -7,6 +7,7 @@
 #include "base/thread.h"
 #include "io/clock.h"
 #include "storage/http/reactor.h"
+#include "storage/http/wait_report.h"
 
 #include <errno.h>
 #include <openssl/ssl.h>
@@ -124,6 +125,7 @@ void stk_http_shutdown(struct stk_http *http)
         pthread_mutex_unlock(&http->lock);
         stk_http_wake(http);
         pthread_join(http->thread, NULL);
+        stk_wait_report_publish(http, NULL);
         http->started = false;
     }
 }

@@ -144,6 +144,11 @@ struct stk_http_request {
     /* Called at the end, exactly once for each submit. */
     void (*done)(struct stk_http_request *request, const struct stk_http_response *answer);
     void *owner; /* the submitter's */
+    /* For the report of long waits (wait_report.h): since when the submitter has waited, over all
+     * attempts; 0: it is not reported. host: of the last attempt, or NULL; borrowed until done. */
+    uint64_t since_ns;
+    uint32_t attempt;
+    const char *host;
     /* NULL, or true if the request is no longer wanted. Checked a few times a second, and at once
      * after stk_http_cancel_stopped. */
     const _Atomic bool *stop, *stop_also;

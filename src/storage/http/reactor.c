@@ -6,6 +6,7 @@
 #include "base/memory_pages.h"
 #include "io/clock.h"
 #include "storage/http/proxy_redact.h"
+#include "storage/http/wait_report.h"
 #include "storage/url/url_redact.h"
 
 #include <errno.h>
@@ -15,10 +16,11 @@
 #include <sys/mman.h>
 
 #define MS 1000000ull
-#define SWEEP_MS 50u   /* the resolution of deadlines, in milliseconds */
-#define IDLE_MS 30000u /* of a wait with nothing to do: libcurl then ends old connections */
-#define LEASE_MS 5u    /* the interval at which requests that wait for a lease are checked */
-#define RETRY_MS 20u   /* if prepare returned -EAGAIN, it is called again after this time */
+#define SWEEP_MS 50u          /* the resolution of deadlines, in milliseconds */
+#define IDLE_MS 30000u        /* of a wait with nothing to do: libcurl then ends old connections */
+#define LEASE_MS 5u           /* the interval at which requests that wait for a lease are checked */
+#define REPORT_NS (1000 * MS) /* a shorter wait is not reported */
+#define RETRY_MS 20u          /* if prepare returned -EAGAIN, it is called again after this time */
 
 /* The error text for each kind of failure. */
 static const struct failure_text {
@@ -461,6 +463,47 @@ void stk_http_abort(struct stk_http *http, struct stk_http_request *request)
     }
 }
 
+/* Keeps the longer one of two waits. Bytes of the response, or of a long body, end a wait. */
+static void compare_wait(struct stk_wait_report *longest, const struct stk_http_request *request)
+{
+    const struct stk_http_slot *slot = request->slot;
+    uint64_t since_ns = request->since_ns;
+
+    if (slot && (slot->began || slot->uploaded > 0)) {
+        since_ns = stk_max(since_ns, slot->progress_ns);
+    }
+    if (since_ns > 0 && (longest->since_ns == 0 || since_ns < longest->since_ns)) {
+        longest->since_ns = since_ns;
+        longest->attempt = request->attempt;
+        snprintf(longest->host, sizeof longest->host, "%s", request->host ? request->host : "");
+    }
+}
+
+/* Publishes the longest wait, or that there is none. */
+static void report_wait(struct stk_http *http, uint64_t now_ns)
+{
+    const struct stk_http_list *lists[] = {&http->large, &http->ready, &http->delayed};
+    struct stk_wait_report longest = {.published_ns = now_ns};
+
+    for (size_t i = 0; i < STK_COUNT(lists); i++) {
+        for (const struct stk_http_request *r = lists[i]->first; r; r = r->next) {
+            compare_wait(&longest, r);
+        }
+    }
+    for (uint32_t i = 0; i < http->slot_count; i++) {
+        if (http->slots[i]->request) {
+            compare_wait(&longest, http->slots[i]->request);
+        }
+    }
+    if (longest.since_ns > 0 && now_ns - longest.since_ns >= REPORT_NS) {
+        stk_wait_report_publish(http, &longest);
+        http->reported = true;
+    } else if (http->reported) {
+        stk_wait_report_publish(http, NULL);
+        http->reported = false;
+    }
+}
+
 /* Ends requests that are cancelled or past their deadline. */
 static void sweep(struct stk_http *http)
 {
@@ -474,6 +517,7 @@ static void sweep(struct stk_http *http)
     }
     http->swept_ns = now_ns;
     stk_http_pool_sweep(http, now_ns);
+    report_wait(http, now_ns);
     for (size_t i = 0; i < STK_COUNT(lists); i++) {
         for (request = lists[i]->first; request; request = next) {
             uint32_t failure = stk_http_check_wait_timeout(http, request, now_ns);
@@ -511,6 +555,9 @@ static int wait_ms(struct stk_http *http)
     if (http->active + (http->ready.first != NULL) + (http->delayed.first != NULL) +
             (http->large.first != NULL) ==
         0) {
+        if (http->reported) {
+            report_wait(http, stk_clock_ns());
+        }
         return (int)stk_http_pool_idle_ms(http, IDLE_MS);
     }
     now_ns = stk_clock_ns();

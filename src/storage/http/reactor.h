@@ -118,6 +118,7 @@ struct stk_http {
     struct stk_http_list large, ready, delayed; /* used by the reactor only */
     uint32_t large_count;                       /* ready or in flight */
     uint64_t swept_ns;
+    bool reported;     /* a long wait was published */
     uint64_t moved_ns; /* of the last byte of any request in either direction */
     struct stk_http_host hosts[STK_HTTP_HOSTS];
     pthread_mutex_t lock;

@@ -63,7 +63,7 @@ void stk_operation_start(struct stk_store *store, struct stk_operation *operatio
     operation->seals = (struct stk_response_checksums){.unreliable = false};
     operation->hf_checksum = (struct stk_checksum){.kind = STK_CHECKSUM_NONE};
     operation->code = 0;
-    operation->error_code[0] = '\0';
+    operation->host[0] = operation->error_code[0] = '\0';
     operation->progress_ns = stk_clock_ns();
     operation->waited_ns = 0;
     operation->in_outage = operation->uncertain = false;
@@ -164,6 +164,9 @@ static void submit(struct stk_operation *operation)
         .on_redirect = operation->object->kind == STK_OBJECT_URL_HF ? on_redirect : NULL,
         .done = on_done,
         .owner = operation,
+        .since_ns = operation->progress_ns,
+        .attempt = operation->attempts,
+        .host = operation->host,
     };
     operation->throttled = false;
     stk_http_submit(operation->store->http, request);
@@ -216,6 +219,22 @@ static int wait_for_outage_end(struct stk_operation *operation, uint64_t now_ns)
                      "%llu s", (unsigned long long)(now_ns - operation->progress_ns) / (1000 * MS));
 }
 
+/* The host of the request, for the report of long waits. */
+static void set_host(struct stk_operation *operation)
+{
+    const char *url = operation->request.url, *host = url ? strstr(url, "://") : NULL;
+    size_t bytes = host ? strcspn(host + 3, "/?#") : 0, login = 0;
+
+    for (size_t i = 0; i < bytes; i++) { /* of a web server's URL */
+        login = host[3 + i] == '@' ? i + 1 : login;
+    }
+    bytes = stk_min(bytes - login, sizeof operation->host - 1);
+    if (bytes > 0) {
+        memcpy(operation->host, host + 3 + login, bytes);
+    }
+    operation->host[bytes] = '\0';
+}
+
 /* On the reactor, as all below: sends the request if it has got its turn. */
 static int admit(struct stk_http_request *request, char *room)
 {
@@ -248,6 +267,7 @@ static int admit(struct stk_http_request *request, char *room)
     }
     status = stk_store_sign_request(request, room);
     if (status == 0) {
+        set_host(operation);
         stk_operation_admitted(operation, now_ns);
         operation->admitted_ns = now_ns;
         if (!operation->hedge_of) {
@@ -663,6 +683,7 @@ static void hedge(struct stk_operation *operation)
     late->request.url = NULL;
     late->request.urgent = true; /* it is late already */
     late->request.header_count = 0;
+    late->request.host = late->host;
     late->request.done = on_hedge;
     late->request.owner = late;
     operation->hedge = late;

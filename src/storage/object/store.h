@@ -34,6 +34,7 @@
 #define STK_STORE_URL_BYTES_MAX                                                                    \
     4096u /* of a URL as users write it; a key has at most 1,024 bytes */
 #define STK_STORE_ETAG_BYTES_MAX 256u
+#define STK_STORE_HOST_BYTES 128u
 #define STK_STORE_CLASS_BYTES 24u /* "INTELLIGENT_TIERING" */
 #define STK_STORE_ATTEMPTS_MAX 12u
 #define STK_STORE_PAGE_BYTES_MAX (8u << 20) /* a page of a listing: 1,000 keys */
@@ -172,8 +173,9 @@ struct stk_operation {
     /* results */
     int status;
     struct stoker_error error;
-    uint32_t code;       /* of the last response; 0: none */
-    char error_code[64]; /* of an error response ("NoSuchKey"); empty: none */
+    uint32_t code;                   /* of the last response; 0: none */
+    char host[STK_STORE_HOST_BYTES]; /* of the last attempt; empty: none was sent */
+    char error_code[64];             /* of an error response ("NoSuchKey"); empty: none */
     /* of the tries */
     uint32_t attempts, refreshes, moves;
     uint32_t sends; /* of the attempts: libcurl may send one twice */

@@ -56,6 +56,12 @@ static int get_store_stats(void *stats, struct stoker_error *error)
     return stoker_engine_store_stats(engine, stats);
 }
 
+static int get_store_wait(void *wait, struct stoker_error *error)
+{
+    (void)error;
+    return stoker_store_wait(wait);
+}
+
 static int get_dataset(void *info, struct stoker_error *error)
 {
     (void)error;
@@ -359,6 +365,7 @@ static const struct row rows[] = {
     OPTIONS(stoker_location, machine_region, get_location, fill_nothing),
     OUTPUT(stoker_engine_info, memory_bytes_max, get_engine),
     OUTPUT(stoker_store_stats, lists, get_store_stats),
+    OUTPUT(stoker_store_wait, attempt, get_store_wait),
     OUTPUT(stoker_dataset_info, bytes, get_dataset),
     OUTPUT(stoker_quarantine_entry, offset, get_quarantine),
     OUTPUT(stoker_indexer_progress, samples, get_indexer),
