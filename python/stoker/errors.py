@@ -1,4 +1,5 @@
-"""Exceptions. Each has the failure, its place, and the next step.
+"""Exceptions. Each has the failure, its place, and the next step: on two lines, as the command
+prints them.
 
 Every exception is an :class:`Error`, and also the matching exception of Python, if there is one: a
 :class:`CorruptError` is a ``ValueError``, a :class:`MissingError` a ``KeyError``, and so on.
@@ -71,8 +72,8 @@ class Error(Exception):
             self.status = status
         if name is not None:
             self.name = name
-        message = ", ".join(part for part in (what, where) if part)
-        self.message = f"{message}; {advice}" if advice else message
+        message = ": ".join(part for part in (what, where) if part)
+        self.message = f"{message}\n  {advice}" if advice else message
         self._init_base()
 
     def _init_base(self) -> None:

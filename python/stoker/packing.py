@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -18,6 +19,7 @@ from .errors import ArgumentError, UnsupportedError, from_native
 
 __all__ = ["file_name", "pack", "pattern_name"]
 
+_COMPARE = 8 << 20  # bytes at a time
 _SLICE_MS = 50  # between two checks for Ctrl-C
 _PHASES = {1: "listing", 2: "writing", 3: "committing", 4: "done"}
 
@@ -152,6 +154,7 @@ def _run_to(
     folder = os.path.join(os.fsdecode(stage or _cache()), f"pack-{mark}")
     data, sending = os.path.join(folder, "data"), os.path.join(folder, "sending")
     if not os.path.exists(sending):
+        _check_bucket(dataset.engine, url)
         for there in files.ls(f"{url}/", engine=dataset.engine):
             raise from_native(
                 -errno.EEXIST, "EEXIST", "there are objects already", f"'{url}/{there.name}'",
@@ -184,7 +187,34 @@ def _send(engine: Engine, data: str, sending: str, url: str) -> None:
     if shards:
         files.cp(shards, f"{url}/", update=True, no_clobber=True, engine=engine)
     for name in last:
-        files.cp(os.path.join(data, name), f"{url}/", no_clobber=True, engine=engine)
+        path = os.path.join(data, name)
+        if not _is_sent(engine, path, f"{url}/{name}"):
+            files.cp(path, f"{url}/", no_clobber=True, engine=engine)
+
+
+def _is_sent(engine: Engine, path: str, url: str) -> bool:
+    """Whether an earlier call, whose work this one continues, has sent a file: the object has its
+    bytes."""
+    size = os.path.getsize(path)
+    try:
+        if files.stat(url, engine=engine).bytes != size:
+            return False
+    except FileNotFoundError:
+        return False
+    with open(path, "rb") as file:
+        for at in range(0, size, _COMPARE):
+            part = files.cat(url, at, min(at + _COMPARE, size), engine=engine)
+            if file.read(_COMPARE) != part:
+                return False
+    return True
+
+
+def _check_bucket(engine: Engine, url: str) -> None:
+    """Raises FileNotFoundError if there is no such bucket: a listing of a prefix does not say. A
+    bucket that may not be listed is taken to exist."""
+    root = "/".join(url.split("/", 3)[:3])
+    with contextlib.suppress(PermissionError):
+        next(iter(files.ls(f"{root}/", engine=engine)), None)
 
 
 def _cache() -> str:

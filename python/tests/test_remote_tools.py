@@ -177,7 +177,7 @@ def test_pack_where_something_is(bucket, tars, tmp_path):
     assert "objects already" in run("pack", tars, f"{bucket.url}/a", ok=3)
     assert bucket.objects() == {"a/mine": b"1"}
     run("pack", tars, f"{bucket.url}/a2")  # a longer name is another
-    assert "none" in run("pack", tars, "s3://no-such-bucket/none", ok=3)
+    assert "no-such-bucket" in run("pack", tars, "s3://no-such-bucket/none", ok=3)
     assert "read-only" in run("pack", tars, "http://127.0.0.1:9/x", ok=2)
     assert not list((tmp_path / "cache").glob("pack-*/data.part"))
 
@@ -214,6 +214,18 @@ def test_killed_while_sending(ceph, bucket, tars, tmp_path, stalled):
            for item in bucket.list_objects_v2(Bucket=bucket.name)["Contents"]}
     assert all(now[key] == when for key, when in sent.items())  # what was there stayed
     assert not list((tmp_path / "cache").glob("pack-*"))
+
+
+def test_pack_to_no_bucket(bucket, tars, tmp_path):
+    """An error before anything is packed; nothing is left in the cache."""
+    for url in ("s3://no-such-bucket-there/x", "s3://no-such-bucket-there"):
+        text = run("pack", tars, url, ok=3)
+        assert "no such bucket" in text and "packed" not in text
+        with pytest.raises(FileNotFoundError, match="no such bucket"):
+            stoker.pack(tars, url)
+    assert not list((tmp_path / "cache").glob("*pack*"))
+    run("pack", tars, bucket.url)  # an empty bucket is one
+    assert "stoker.manifest.json" in bucket.objects()
 
 
 def test_killed_while_packing(bucket, tmp_path):

@@ -15,6 +15,7 @@
 #define MANIFEST "stoker.manifest.json"
 #define INDEX "stoker.index"
 #define FILES_MAX 1000000u
+#define COMPARE_BYTES (1u << 20)
 
 static int fail(int number, const char *what, const char *where, const char *advice)
 {
@@ -96,6 +97,29 @@ static int make_folders(const char *path)
     return mkdir(part, 0700) != 0 && errno != EEXIST ? errno : 0;
 }
 
+/* Fails if there is no such bucket: a prefix without objects and a bucket that does not exist are
+ * the same for a listing of the prefix. A bucket that may not be listed is taken to exist. */
+static int check_bucket(struct pack_url *self, struct stoker_file_info *info)
+{
+    char root[PACK_URL_BYTES];
+    struct stoker_walk *walk = NULL;
+    struct stoker_error error = {0};
+    const char *bucket = strstr(self->url, "://") + 3;
+    int status;
+
+    snprintf(root, sizeof root, "%.*s/",
+             (int)(bucket - self->url + (ptrdiff_t)strcspn(bucket, "/")), self->url);
+    status = stoker_walk_open(&walk, self->engine, root, 0, &error);
+    do {
+        info->struct_size = sizeof *info;
+        status = status < 0 && status != STOKER_ERROR_AGAIN
+                     ? status
+                     : stoker_walk_next(walk, COMMAND_TICK_MS, info, &error);
+    } while (status == STOKER_ERROR_AGAIN && !main_signal());
+    stoker_walk_close(walk);
+    return status == -ENOENT ? term_error(status, &error) : EXIT_FINE;
+}
+
 /* Fails if there are objects below the URL. */
 static int check_empty(struct pack_url *self)
 {
@@ -124,10 +148,14 @@ static int check_empty(struct pack_url *self)
                     "use another prefix, remove it (stoker rm -r), or repeat the settings of the "
                     "unfinished run to continue it");
     }
+    if (status == -ENOENT) {
+        status = check_bucket(self, info);
+    } else {
+        status =
+            status < 0 && status != STOKER_ERROR_AGAIN ? term_error(status, &error) : EXIT_FINE;
+    }
     free(info);
-    return status < 0 && status != -ENOENT && status != STOKER_ERROR_AGAIN
-               ? term_error(status, &error)
-               : EXIT_FINE;
+    return status;
 }
 
 int pack_url_prepare(struct pack_url *self, const struct args *args, struct stoker_engine *engine,
@@ -268,6 +296,33 @@ static int list_shards(struct pack_url *self, char ***paths, size_t *count)
                         : EXIT_FINE;
 }
 
+/* Whether an earlier run, whose work this one continues, has sent a file: the object has its bytes.
+ * A difference, or a failure, is left to the copy, which replaces nothing. */
+static bool is_sent(struct pack_url *self, const char *path, const char *name)
+{
+    struct stoker_file_info ours = {.struct_size = sizeof ours}, theirs = ours;
+    struct stoker_file *here = NULL, *there = NULL;
+    uint8_t *buffers = malloc(2 * COMPARE_BYTES);
+    char url[PACK_URL_BYTES + 64];
+    bool same;
+
+    snprintf(url, sizeof url, "%s/%s", self->url, name);
+    same = buffers && stoker_file_open(&here, self->engine, path, &ours, NULL) == 0 &&
+           stoker_file_open(&there, self->engine, url, &theirs, NULL) == 0 &&
+           ours.bytes == theirs.bytes;
+    for (uint64_t at = 0; same && at < ours.bytes; at += COMPARE_BYTES) {
+        int64_t got = stoker_file_read(here, at, buffers, COMPARE_BYTES, NULL);
+
+        same = got > 0 &&
+               stoker_file_read(there, at, buffers + COMPARE_BYTES, COMPARE_BYTES, NULL) == got &&
+               memcmp(buffers, buffers + COMPARE_BYTES, (size_t)got) == 0;
+    }
+    stoker_file_close(here);
+    stoker_file_close(there);
+    free(buffers);
+    return same;
+}
+
 int pack_url_send(struct pack_url *self)
 {
     struct stoker_copy_options options = {
@@ -288,10 +343,12 @@ int pack_url_send(struct pack_url *self)
     }
     options.sources = &one;
     options.source_count = 1;
-    options.update = 0; /* small: compared with an existing object */
+    options.update = 0; /* these are compared by their bytes */
     for (int i = 0; i < 2 && status == EXIT_FINE; i++) {
-        snprintf(path, sizeof path, "%s/%s", self->data, i == 0 ? INDEX : MANIFEST);
-        status = copy_to_end(self, &options);
+        const char *name = i == 0 ? INDEX : MANIFEST;
+
+        snprintf(path, sizeof path, "%s/%s", self->data, name);
+        status = is_sent(self, path, name) ? EXIT_FINE : copy_to_end(self, &options);
     }
     if (status == EXIT_FINE) {
         one = self->stage;

@@ -165,7 +165,8 @@ struct stk_http_request {
     struct stoker_error error;
     /* The URL on another host that redirects led to; NULL: none. Valid during done. */
     const char *redirect_url;
-    bool is_local; /* the first server is on this machine */
+    bool is_local;   /* the first server is on this machine */
+    bool redirected; /* a redirect led to another host; valid from begin on */
 
     struct stk_http_slot *slot; /* private to storage/http, as all below */
     bool waited;                /* for a lease */

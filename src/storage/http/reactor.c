@@ -450,6 +450,7 @@ static bool follow_redirect(struct stk_http_slot *slot)
     slot->url = url;
     slot->redirects++;
     slot->cross_origin = slot->cross_origin || hop == STK_HTTP_REDIRECT_CROSS_ORIGIN;
+    request->redirected = slot->cross_origin;
     slot->started_ns = stk_clock_ns(); /* the other host's name may be unknown yet */
     start_transfer(slot);
     return true;

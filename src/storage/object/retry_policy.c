@@ -277,6 +277,10 @@ static bool set_clock_skew(struct stk_store *store, const struct stk_http_respon
     return true;
 }
 
+#define RENEW                                                                                      \
+    "log in again, as with 'aws sso login', or renew the credentials: 'stoker creds explain URL' " \
+    "names their source"
+
 /* The error for a response, by the server's error code or by the HTTP status; 0: any other. */
 static const struct reported_text {
     const char *name;
@@ -295,6 +299,19 @@ static const struct reported_text {
     {"SignatureDoesNotMatch", 0, -EACCES, "the signature is not the one that the server expects",
      "the secret key may be another's ('stoker creds explain URL' tells where it is from), or a "
      "proxy changes requests"},
+    {"RequestTimeTooSkewed", 0, -EACCES, "the clock of this machine differs from the server's",
+     "set this machine's clock: 'timedatectl' shows it"},
+    {"RequestInTheFuture", 0, -EACCES, "the clock of this machine differs from the server's",
+     "set this machine's clock: 'timedatectl' shows it"},
+    {"RequestExpired", 0, -EACCES, "the clock of this machine differs from the server's",
+     "set this machine's clock: 'timedatectl' shows it"},
+    {"ExpiredToken", 0, -EACCES, "the session token has expired", RENEW},
+    {"ExpiredTokenException", 0, -EACCES, "the session token has expired", RENEW},
+    {"TokenRefreshRequired", 0, -EACCES, "the session token has expired", RENEW},
+    {"InvalidToken", 0, -EACCES, "the session token is not valid", RENEW},
+    {"AuthenticationFailed", 0, -EACCES, "the server does not accept the signature",
+     "the key may be another account's, the SAS may have expired, or this machine's clock may be "
+     "wrong: run 'stoker creds explain URL'"},
     {NULL, 400, -EINVAL, "the server does not accept the request",
      "read its message; often the cause is the region, the endpoint or a credential"},
     {NULL, 401, -EACCES, "the server requires credentials",
@@ -401,6 +418,58 @@ static void describe_retry_after(struct stk_operation *operation,
     }
 }
 
+#define LOGIN_ADVICE                                                                               \
+    "a proxy, or a login page, may answer in place of the store: check the endpoint and the "      \
+    "proxy, "                                                                                      \
+    "and log in to the network"
+
+/* Whether a response is a web page and not a store's. */
+static bool is_page(const struct stk_http_response *answer)
+{
+    struct stk_view type;
+
+    return stk_http_header(answer, "Content-Type", &type) && type.bytes >= 9 &&
+           strncasecmp((const char *)type.data, "text/html", 9) == 0;
+}
+
+/* ", a web page: 'Sign in'"; empty: it is none. */
+static void describe_page(const struct stk_http_response *answer, char *text, size_t text_bytes)
+{
+    const char *title = strcasestr(answer->text, "<title>"), *end;
+
+    text[0] = '\0';
+    if (!is_page(answer)) {
+        return;
+    }
+    title = title ? title + 7 : "";
+    end = strcasestr(title, "</title>");
+    while (isspace((unsigned char)*title)) {
+        title++;
+    }
+    snprintf(text, text_bytes, ", a web page%s%.*s%s", end ? ": '" : "",
+             (int)stk_min(end && end > title ? (size_t)(end - title) : 0, 80), title,
+             end ? "'" : "");
+}
+
+/* ", its clock is 3600 s ahead of this machine's" */
+static void describe_clocks(const struct reported_text *reported_text,
+                            const struct stk_http_response *answer, char *text, size_t text_bytes)
+{
+    int64_t ours = (int64_t)(stk_clock_wall_ns() / 1000000000u), theirs;
+    struct stk_view value;
+
+    if (!reported_text->name || strncmp(reported_text->name, "Request", 7) != 0 ||
+        !stk_http_header(answer, "Date", &value)) {
+        return;
+    }
+    theirs = (int64_t)(stk_store_parse_time((const char *)value.data, value.bytes) / 1000000000u);
+    if (theirs > 0) {
+        snprintf(text, text_bytes, ", its clock is %" PRId64 " s %s this machine's",
+                 theirs > ours ? theirs - ours : ours - theirs,
+                 theirs > ours ? "ahead of" : "behind");
+    }
+}
+
 static int fail_request(struct stk_operation *operation)
 {
     operation->error = operation->request.error;
@@ -418,6 +487,7 @@ static int fail_refused(struct stk_operation *operation, const struct stk_http_r
                         const struct stk_error_response *response)
 {
     const struct reported_text *reported_text = set_reported_text(answer->code, response->code);
+    char page[160];
 
     if (stk_error_response_is_archived(response->code)) {
         return operation->object->kind != STK_OBJECT_URL_AZURE
@@ -433,16 +503,27 @@ static int fail_refused(struct stk_operation *operation, const struct stk_http_r
                         "STOKER_SSE_C_KEY",
                         "HTTP %u %s: %s", answer->code, response->code, response->message);
     }
+    if (answer->code == 403 && strcasestr(response->message, "request has expired")) {
+        return stk_fail(&operation->error, -EACCES, "the signed URL has expired",
+                        "sign it anew, with a longer time", "HTTP %u %s: %s", answer->code,
+                        response->code, response->message);
+    }
     if (is_locked(operation, response)) {
         return stk_fail(&operation->error, -EACCES, "the object is locked",
                         "it can be removed or replaced when its retention has ended and no legal "
                         "hold is on it: aws s3api get-object-retention, get-object-legal-hold",
                         "HTTP %u %s: %s", answer->code, response->code, response->message);
     }
+    describe_page(answer, page, sizeof page);
+    describe_clocks(reported_text, answer, page, sizeof page);
     stk_fail(&operation->error, reported_text->status, reported_text->what,
-             advice_of(reported_text, operation->object), "HTTP %u%s%s%s%s%s%s", answer->code,
+             advice_of(reported_text, operation->object), "HTTP %u%s%s%s%s%s%s%s", answer->code,
              response->code[0] ? " " : "", response->code, response->message[0] ? ": " : "",
-             response->message, response->request_id[0] ? ", request " : "", response->request_id);
+             response->message, response->request_id[0] ? ", request " : "", response->request_id,
+             page);
+    if (page[0] && is_page(answer) && (answer->code == 401 || answer->code == 403)) {
+        snprintf(operation->error.advice, sizeof operation->error.advice, "%s", LOGIN_ADVICE);
+    }
     describe_retry_after(operation, answer);
     return reported_text->status;
 }
@@ -510,6 +591,35 @@ static void read_checksums(struct stk_operation *operation, const struct stk_htt
     }
 }
 
+/* A page of a proxy or a login: a store's own response has an ETag or the number of the request. Of
+ * a web server it is one only if a redirect led to another host, and the URL is not a page's. */
+static bool is_foreign_page(const struct stk_operation *operation,
+                            const struct stk_http_response *answer)
+{
+    static const char *const own[] = {"ETag", "x-amz-request-id", "x-ms-request-id",
+                                      "x-guploader-uploadid", "X-Repo-Commit"};
+    const char *url = operation->object->url, *end;
+    struct stk_view value;
+    size_t bytes;
+
+    if (!is_page(answer)) {
+        return false;
+    }
+    if (stk_object_url_has_key(operation->object)) {
+        for (size_t i = 0; i < STK_COUNT(own); i++) {
+            if (stk_http_header(answer, own[i], &value)) {
+                return false;
+            }
+        }
+        return true;
+    }
+    bytes = strcspn(url, "?#");
+    end = url + bytes;
+    return operation->request.redirected && bytes > 5 && end[-1] != '/' &&
+           memchr(end - 5, '.', 5) != NULL && strncasecmp(end - 5, ".html", 5) != 0 &&
+           strncasecmp(end - 4, ".htm", 4) != 0;
+}
+
 int stk_store_check_response(struct stk_http_request *request,
                              const struct stk_http_response *answer)
 {
@@ -518,6 +628,11 @@ int stk_store_check_response(struct stk_http_request *request,
     uint64_t end = operation->offset + operation->bytes;
     struct stk_view value;
 
+    if (is_foreign_page(operation, answer)) {
+        return stk_fail(&request->error, STOKER_ERROR_CORRUPT,
+                        "a web page came in place of the store's answer", LOGIN_ADVICE, "HTTP %u",
+                        answer->code);
+    }
     if (operation->info && operation->info->etag[0] && stk_http_header(answer, "ETag", &value) &&
         !same_etag(operation->info->etag, value)) {
         return stk_fail(&request->error, STOKER_ERROR_CHANGED,

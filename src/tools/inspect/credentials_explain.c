@@ -3,13 +3,17 @@
 #include "base/mem.h"
 #include "base/memory_pages.h"
 #include "base/options.h"
+#include "io/clock.h"
+#include "storage/config/auth_response.h"
 #include "storage/credentials/credentials.h"
 #include "storage/http/http.h"
 #include "storage/object/store.h"
+#include "storage/sign/sigv4.h"
 #include "storage/url/url_alias.h"
 #include "storage/url/url_redact.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -25,12 +29,15 @@ static const struct {
     [STK_URL_HTTP] = {0, ""},
 };
 
+#define NS_PER_SECOND 1000000000ull
+
 static const char own[] = "the service's own"; /* endpoint */
 
 static void fill_endpoint(const char *url, uint32_t service, const struct stk_endpoint *site,
                           struct stoker_creds *report);
 static int find_credentials(uint32_t service, struct stoker_creds *report,
                             struct stoker_error *error);
+static int check_expiry(struct stoker_creds *report, struct stoker_error *error);
 static void fill_trace(const struct stk_credential_trace *trail, struct stoker_creds *report);
 static void fill_credentials(const struct stk_credentials *found, struct stoker_creds *report);
 
@@ -198,6 +205,7 @@ static int find_credentials(uint32_t service, struct stoker_creds *report,
         fill_trace(&both->trail, report);
         if (status == 0) {
             fill_credentials(&both->found, report);
+            status = check_expiry(report, error);
         }
     }
     if (both) {
@@ -220,6 +228,49 @@ static void fill_trace(const struct stk_credential_trace *trail, struct stoker_c
     report->step_count = (uint32_t)trail->count;
 }
 
+/* The end of a SAS ("se=2026-11-21T22%3A15%3A03Z"); STK_CREDS_NEVER: it has none. */
+static uint64_t sas_expiry(const char *sas)
+{
+    const char *at = strncmp(sas, "se=", 3) == 0 ? sas : strstr(sas, "&se=");
+    char text[64];
+    uint64_t seconds;
+    size_t bytes;
+
+    if (!at) {
+        return STK_CREDS_NEVER;
+    }
+    at = strchr(at, '=') + 1;
+    bytes = strcspn(at, "&");
+    if (bytes >= sizeof text) {
+        return STK_CREDS_NEVER;
+    }
+    memcpy(text, at, bytes);
+    text[bytes] = '\0';
+    return stk_url_decode(text) && stk_auth_response_time(text, &seconds) ? seconds * NS_PER_SECOND
+                                                                          : STK_CREDS_NEVER;
+}
+
+/* Credentials that have expired are found, and no request will succeed with them. */
+static int check_expiry(struct stoker_creds *report, struct stoker_error *error)
+{
+    uint64_t now_ns = stk_clock_wall_ns();
+
+    if (report->expires_ns > now_ns) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < report->step_count; i++) {
+        if (report->steps[i].verdict == STOKER_CREDS_USED) {
+            report->steps[i].verdict = STOKER_CREDS_FAILED;
+            snprintf(report->steps[i].reason, sizeof report->steps[i].reason,
+                     "%.400s: expired %" PRIu64 " s ago", report->from,
+                     (uint64_t)((now_ns - report->expires_ns) / NS_PER_SECOND));
+        }
+    }
+    return stk_fail(error, -EACCES, "the credentials have expired",
+                    "log in again, as with 'aws sso login', or renew them where they come from",
+                    "%.400s", report->from);
+}
+
 static void fill_credentials(const struct stk_credentials *found, struct stoker_creds *report)
 {
     static const char *const kinds[] = {[STK_CREDS_ANONYMOUS] = "anonymous",
@@ -229,7 +280,8 @@ static void fill_credentials(const struct stk_credentials *found, struct stoker_
     size_t bytes = strlen(found->access_key);
 
     report->kind = kinds[found->kind];
-    report->expires_ns = found->expires_ns;
+    report->expires_ns =
+        found->kind == STK_CREDS_SAS ? sas_expiry(found->token) : found->expires_ns;
     memcpy(report->from, found->source, sizeof report->from);
     if (found->universe[0] && strcmp(report->endpoint_from, own) == 0) {
         snprintf(report->endpoint, sizeof report->endpoint, "https://storage.%s", found->universe);

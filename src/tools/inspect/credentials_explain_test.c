@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "test/t.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -96,6 +97,15 @@ static const struct row {
      {"AZURE_STORAGE_CONNECTION_STRING=AccountName=acc;AccountKey=" CANARY}, 0,
      "Azure Blob Storage", "keys", "AZURE_STORAGE_CONNECTION_STRING",
      "https://acc.blob.core.windows.net", 1, 6, NULL, NULL},
+    {"an expired SAS", "az://c/b",
+     {"AZURE_STORAGE_ACCOUNT=acc",
+      "AZURE_STORAGE_SAS_TOKEN=sv=1&se=2020-01-01T00%3A00%3A00Z&sig=" CANARY},
+     -EACCES, "Azure Blob Storage", "SAS", "AZURE_STORAGE_SAS_TOKEN",
+     "https://acc.blob.core.windows.net", 0, 6, NULL, NULL},
+    {"expired keys", "s3://bucket/k",
+     {"AWS_ACCESS_KEY_ID=AKID", "AWS_SECRET_ACCESS_KEY=" CANARY,
+      "AWS_CREDENTIAL_EXPIRATION=2020-01-01T00:00:00Z"},
+     -EACCES, "S3", "keys", "AWS_ACCESS_KEY_ID", "https://bucket.s3.amazonaws.com", 0, 9, NULL, NULL},
     {"a token", "hf://datasets/a/b", {"HF_TOKEN=hf_" CANARY}, 0, "Hugging Face", "bearer token",
      "HF_TOKEN", "https://huggingface.co", 1, 2, NULL, NULL},
     {"the web", "https://u:" CANARY "@host:1/p?sig=" CANARY, {NULL}, 0, "", "none", "",
