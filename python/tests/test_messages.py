@@ -1,8 +1,8 @@
 """What errors and waits are called: clocks, tokens, login pages, expired credentials; and that the
 terminal says which host a command waits for.
 
-A server of the test answers as stores and proxies do. Messages have two lines, in the command and in
-Python: what failed and where, then what to do."""
+A server of the test answers as stores and proxies do. Messages have two lines, in the command and
+in Python: what failed and where, then what to do."""
 
 from __future__ import annotations
 
