@@ -7,14 +7,19 @@
 #include <errno.h>
 #include <inttypes.h>
 
+static bool close_one(void *owner);
+
 void stk_open_files_init(struct stk_open_files *files, struct stoker_engine *engine)
 {
-    *files = (struct stk_open_files){.engine = engine};
+    *files = (struct stk_open_files){.engine = engine,
+                                     .cache = {.close_one = close_one, .owner = files}};
     pthread_mutex_init(&files->lock, NULL);
+    stk_descriptors_add_cache(&files->cache);
 }
 
 void stk_open_files_deinit(struct stk_open_files *files)
 {
+    stk_descriptors_remove_cache(&files->cache);
     for (uint32_t i = 0; files->locked.slots && i < files->locked.slot_count; i++) {
         if (files->locked.slots[i].file) {
             stk_io_close_file(files->engine->io, files->locked.slots[i].file);
@@ -75,6 +80,21 @@ static struct stk_file *evict_locked(struct stk_open_files *files)
         return file;
     }
     return NULL;
+}
+
+/* The process has too many open files. */
+static bool close_one(void *owner)
+{
+    struct stk_open_files *files = owner;
+    struct stk_file *file;
+
+    pthread_mutex_lock(&files->lock);
+    file = files->locked.slots ? evict_locked(files) : NULL;
+    pthread_mutex_unlock(&files->lock);
+    if (file) {
+        stk_io_close_file(files->engine->io, file);
+    }
+    return file != NULL;
 }
 
 static int open_shard(const struct stk_open_files *files, const struct stk_index *index,

@@ -1,7 +1,7 @@
 /* dataset/open_files.h: the open files of a data set's shards. A bounded number stays open.
  *
  *   closed --pin--> in use --unpin--> idle --a pin of another shard, over the limit--> closed
- *                     ^-----pin--------'   (clock algorithm)
+ *                     ^-----pin--------'   (clock algorithm), or too many files are open
  *
  * A shard that is a container has a slot, and stays open between uses. A file of a class folder has
  * none: it is opened by pin and closed by unpin.
@@ -12,6 +12,7 @@
 
 #include "engine/engine.h"
 #include "index/index.h"
+#include "io/descriptor_budget.h"
 
 struct stk_open_file {
     struct stk_file *file; /* NULL: closed */
@@ -26,7 +27,8 @@ struct stk_shard_range {
 };
 
 struct stk_open_files {
-    struct stoker_engine *engine; /* const after init */
+    struct stoker_engine *engine;       /* const after init */
+    struct stk_descriptors_cache cache; /* idle files are closed if the process has too many */
     struct stk_shard_range
         *ranges; /* owned; const after reserve; NULL: all shards are of one kind */
     uint32_t range_count;

@@ -4,6 +4,10 @@
 #include "base/thread.h"
 
 #include <errno.h>
+#include <sys/resource.h>
+
+#define SPARE_THREADS 4u
+#define FEW_THREADS 3u
 
 void stk_background_job_init(struct stk_background_job *job, struct stoker_engine *engine)
 {
@@ -28,6 +32,20 @@ static void leave_locked(struct stk_background_job *job, uint32_t count)
     pthread_cond_broadcast(&job->changed);
 }
 
+/* The calling thread ends, and nobody joins it: its stack is free soon. */
+static void forget_locked(struct stk_background_job *job)
+{
+    uint32_t at = 0;
+
+    while (!pthread_equal(job->threads[at], pthread_self())) {
+        at++;
+        STK_ASSERT(at < job->started);
+    }
+    job->threads[at] = job->threads[--job->started];
+    pthread_detach(pthread_self());
+    pthread_cond_broadcast(&job->changed);
+}
+
 static void *thread_main(void *argument)
 {
     struct stk_background_job *job = argument;
@@ -38,8 +56,17 @@ static void *thread_main(void *argument)
     if (job->options.thread_name) {
         pthread_setname_np(pthread_self(), job->options.thread_name);
     }
-    pthread_mutex_lock(&job->lock);
+    pthread_mutex_lock(&job->lock); /* which start() holds until it knows how many there are */
     thread = job->locked.begun++;
+    if (thread >= job->locked.wanted) {
+        forget_locked(job);
+        leave_locked(job, 1);
+        pthread_mutex_unlock(&job->lock);
+        return NULL;
+    }
+    while (thread == 0 && job->started > job->locked.wanted) {
+        pthread_cond_wait(&job->changed, &job->lock); /* until there is room for its own threads */
+    }
     pthread_mutex_unlock(&job->lock);
     status = job->options.run(job->options.context, thread, &error);
     pthread_mutex_lock(&job->lock);
@@ -51,30 +78,66 @@ static void *thread_main(void *argument)
     return NULL;
 }
 
+/* With ulimit -v, each thread that allocates takes some of the address space for its heap. */
+static bool memory_is_limited(void)
+{
+    struct rlimit space;
+
+    return getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY;
+}
+
+/* Waits until start() is done. */
+static void *spare_main(void *argument)
+{
+    struct stk_background_job *job = argument;
+
+    pthread_mutex_lock(&job->lock);
+    pthread_mutex_unlock(&job->lock);
+    return NULL;
+}
+
 int stk_background_job_start(struct stk_background_job *job,
                              const struct stk_background_job_options *options,
                              struct stoker_error *error)
 {
+    pthread_t spare[SPARE_THREADS];
+    uint32_t spares = 0;
+    bool enough;
     int status = 0;
 
     job->options = *options;
     job->options.threads = stk_max(options->threads, 1);
     job->options.threads_min = options->threads_min ? options->threads_min : job->options.threads;
     STK_ASSERT(job->started == 0 && job->options.threads <= STK_BACKGROUND_JOB_THREADS_MAX);
-    job->locked.running = job->options.threads; /* no thread runs yet: without the lock */
+    pthread_mutex_lock(&job->lock);
+    job->locked.running = job->locked.wanted = job->options.threads;
     while (status == 0 && job->started < job->options.threads) {
         status = stk_thread_start(&job->threads[job->started], NULL, thread_main, job);
         job->started += status == 0;
     }
-    if (status < 0) {
-        pthread_mutex_lock(&job->lock);
-        leave_locked(job, job->options.threads - job->started);
-        pthread_mutex_unlock(&job->lock);
+    /* Whether there is room for some more, which what these do may start. */
+    while (status == 0 && spares < SPARE_THREADS && job->options.threads_min < job->started) {
+        status = stk_thread_start(&spare[spares], NULL, spare_main, job);
+        spares += status == 0;
     }
-    return job->started >= job->options.threads_min
-               ? 0
-               : stk_fail_errno(error, -status, "cannot start a thread",
-                                "raise the limit of processes", "%s", job->options.name);
+    if (status < 0) {
+        /* The process has no more threads, or no memory for them. What these do needs some, too: a
+         * listing, the network. So half of them, or all but a few, end at once. */
+        job->locked.wanted =
+            stk_max(memory_is_limited() ? FEW_THREADS : job->started / 2, job->options.threads_min);
+        leave_locked(job, job->options.threads - job->started);
+    }
+    enough = job->started >= job->options.threads_min;
+    while (enough && job->started > job->locked.wanted) {
+        pthread_cond_wait(&job->changed, &job->lock); /* these wait for nothing but the lock */
+    }
+    pthread_mutex_unlock(&job->lock);
+    for (uint32_t i = 0; i < spares; i++) {
+        pthread_join(spare[i], NULL);
+    }
+    return enough ? 0
+                  : stk_fail_errno(error, -status, "cannot start a thread",
+                                   "raise the limit of processes", "%s", job->options.name);
 }
 
 int stk_background_job_next(struct stk_background_job *job, uint32_t timeout_ms,

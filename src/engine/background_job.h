@@ -44,6 +44,7 @@ struct stk_background_job {
     pthread_cond_t changed; /* entries, the end, or stopping; monotonic clock; with lock */
     struct {
         uint32_t begun, running; /* threads that began; that did not return yet */
+        uint32_t wanted;         /* of those that began: these run, the others end at once */
         bool finished;
         int status; /* the first failure; 0: none */
         struct stoker_error error;

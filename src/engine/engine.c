@@ -5,6 +5,7 @@
 #include "base/options.h"
 #include "base/thread.h"
 #include "engine/worker.h"
+#include "io/descriptor_budget.h"
 #include "storage/vfs/vfs.h"
 
 #include <errno.h>
@@ -14,6 +15,8 @@
 #define ARENA_BYTES_MAX (8ull << 30)
 #define GRANT_WAIT_MS 100u
 
+#define OPEN_FILES 256u
+#define OPEN_FILES_MIN 4u
 #define REMOTE_DEPTH 256u /* as many as the connections of a node */
 
 static bool grant_reserve(void *owner, uint64_t bytes);
@@ -143,7 +146,9 @@ static int resolve(struct stoker_engine *engine, const struct stoker_engine_opti
     options->io_bytes_max = (uint32_t)stk_min(options->io_bytes_max, 1u << 30);
     options->io_gap_bytes = options->io_gap_bytes ? options->io_gap_bytes : 64u << 10;
     options->read_timeout_ms = options->read_timeout_ms ? options->read_timeout_ms : 30000;
-    options->open_files_max = options->open_files_max ? options->open_files_max : 256;
+    engine->descriptors = stk_descriptors_reserve(
+        options->open_files_max ? options->open_files_max : OPEN_FILES, OPEN_FILES_MIN);
+    options->open_files_max = engine->descriptors;
     options->single_flight_timeout_ms =
         options->single_flight_timeout_ms ? options->single_flight_timeout_ms : 600000;
     options->decode_timeout_ms = options->decode_timeout_ms ? options->decode_timeout_ms : 10000;
@@ -158,6 +163,7 @@ static void engine_free(struct stoker_engine *engine)
     }
     stk_sandbox_close(engine->sandbox);
     stk_io_close(engine->io);
+    stk_descriptors_release(engine->descriptors);
     pthread_cond_destroy(&engine->work);
     pthread_cond_destroy(&engine->done);
     pthread_mutex_destroy(&engine->lock);

@@ -111,6 +111,7 @@ struct stoker_engine {
     uint32_t worker_count;
     uint32_t keep_bytes; /* for one kind: see STK_WORKER_KEEP_BYTES */
     uint32_t cores;
+    uint32_t descriptors; /* reserved: options.open_files_max */
     uint32_t
         remote_depth; /* reads of remote objects in flight, in addition to io_depth local ones */
     bool gap_is_set, bytes_is_set; /* the user set options.io_gap_bytes, io_bytes_max */

@@ -8,6 +8,7 @@
 #include "io/posix/posix.h"
 
 #include "base/mem.h"
+#include "io/descriptor_budget.h"
 #include "io/listing.h"
 
 #include <dirent.h>
@@ -134,8 +135,7 @@ int stk_local_path_open(struct stk_local_paths *paths, const char *path, int fla
     return stk_local_path_open_at(paths, mount->fd, rest[0] ? rest : ".", flags);
 }
 
-int stk_local_path_open_at(struct stk_local_paths *paths, int directory_fd, const char *name,
-                           int flags)
+static int open_at(struct stk_local_paths *paths, int directory_fd, const char *name, int flags)
 {
     struct open_how how = {.flags = (uint64_t)(flags | O_CLOEXEC), .resolve = RESOLVE_NO_XDEV};
     int fd = -1;
@@ -150,6 +150,18 @@ int stk_local_path_open_at(struct stk_local_paths *paths, int directory_fd, cons
     }
     fd = openat(directory_fd, name, flags | O_CLOEXEC);
     return fd >= 0 ? fd : -errno;
+}
+
+int stk_local_path_open_at(struct stk_local_paths *paths, int directory_fd, const char *name,
+                           int flags)
+{
+    uint32_t tries = 0;
+    int fd;
+
+    do {
+        fd = open_at(paths, directory_fd, name, flags);
+    } while (fd < 0 && stk_descriptors_retry(-fd, &tries));
+    return fd;
 }
 
 /* Magic numbers of linux/magic.h and of the sources of the file systems. Overlay counts as local,

@@ -3,6 +3,7 @@
 #include "io/write.h"
 
 #include "base/mem.h"
+#include "io/descriptor_budget.h"
 #include "io/posix/posix.h"
 
 #include <errno.h>
@@ -523,11 +524,12 @@ static int open_out(const char *path, bool fresh)
     /* O_NONBLOCK: opening a pipe without a reader must not block. */
     int flags = O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
     struct stat found;
+    uint32_t tries = 0;
     int fd, status = 0;
 
     do {
         fd = open(path, flags | (fresh ? O_EXCL : 0), 0666);
-    } while (fd < 0 && errno == EINTR);
+    } while (fd < 0 && (errno == EINTR || stk_descriptors_retry(errno, &tries)));
     if (fd < 0) {
         return -errno;
     }
@@ -578,11 +580,12 @@ static int open_lines(const char *path)
 {
     int flags = O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
     struct stat found;
+    uint32_t tries = 0;
     int fd, status = 0;
 
     do {
         fd = open(path, flags, 0666);
-    } while (fd < 0 && errno == EINTR);
+    } while (fd < 0 && (errno == EINTR || stk_descriptors_retry(errno, &tries)));
     if (fd < 0) {
         return -errno;
     }
@@ -604,10 +607,11 @@ static int open_regular(const char *path, int access, mode_t mode)
 {
     int flags = O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, fd;
     struct stat found;
+    uint32_t tries = 0;
 
     do {
         fd = open(path, access | flags, mode);
-    } while (fd < 0 && errno == EINTR);
+    } while (fd < 0 && (errno == EINTR || stk_descriptors_retry(errno, &tries)));
     if (fd < 0) {
         return -errno;
     }

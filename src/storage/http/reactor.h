@@ -107,6 +107,7 @@ struct stk_http_poll {
 
 struct stk_http {
     struct stk_http_options options;
+    uint32_t descriptors; /* reserved: connections_max */
     CURLM *multi;
     struct stk_http_poll poll;
     pthread_t thread;

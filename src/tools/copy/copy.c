@@ -6,6 +6,7 @@
 #include "base/memory_pages.h"
 #include "base/options.h"
 #include "base/xxh3.h"
+#include "io/descriptor_budget.h"
 #include "storage/url/url_alias.h"
 #include "storage/vfs/vfs.h"
 
@@ -18,6 +19,7 @@
  * MB/s, and with more a gateway of few cores is slower. */
 #define UPLOADS_MAX 12u
 #define CLEAN_MS 1000u
+#define WORKERS_MIN 2u
 #define BOOT_PATH "/proc/sys/kernel/random/boot_id"
 
 static int resolve(struct stoker_copy *copy, const struct stoker_copy_options *user_options,
@@ -186,6 +188,18 @@ static int resolve(struct stoker_copy *copy, const struct stoker_copy_options *u
     return status;
 }
 
+/* The open files of a worker: a local source, and a local file with its state. Connections are
+ * counted by their reactor. */
+static uint32_t files_of_worker(const struct stoker_copy *copy)
+{
+    bool from_files = false;
+
+    for (size_t i = 0; i < copy->options.source_count; i++) {
+        from_files = from_files || !stk_io_is_url(copy->sources[i]);
+    }
+    return copy->remote || copy->options.kind == STOKER_REMOVE ? 1 : 1 + from_files;
+}
+
 /* Allocates buffers for parts, and a small one for each worker; fewer of them if memory is
  * short. */
 static int reserve(struct stoker_copy *copy, struct stoker_error *error)
@@ -193,7 +207,9 @@ static int reserve(struct stoker_copy *copy, struct stoker_error *error)
     uint64_t part = copy->options.part_bytes, bytes;
     int status;
 
-    copy->worker_count = copy->options.workers;
+    copy->descriptors = stk_descriptors_reserve(copy->options.workers * files_of_worker(copy),
+                                                WORKERS_MIN * files_of_worker(copy));
+    copy->worker_count = stk_max(copy->descriptors / files_of_worker(copy), 1);
     copy->part_slots =
         (uint32_t)stk_min(stk_max(copy->options.memory_bytes / part, 1), copy->worker_count);
     if (copy->remote) {
@@ -280,6 +296,7 @@ void stoker_copy_close(struct stoker_copy *copy)
     stk_key_set_deinit(&copy->other_names);
     stk_key_set_deinit(&copy->folders);
     stk_budget_release(&copy->engine->budget, copy->reserved);
+    stk_descriptors_release(copy->descriptors);
     pthread_cond_destroy(&copy->queue_space);
     pthread_cond_destroy(&copy->turn);
     pthread_cond_destroy(&copy->work);
@@ -691,11 +708,26 @@ static void run_work(struct stoker_copy *copy, const struct work *work, uint8_t 
     }
 }
 
+/* A worker without a buffer leaves, unless the planner would have no other worker. */
+static bool may_leave(struct stoker_copy *copy)
+{
+    bool others;
+
+    pthread_mutex_lock(&copy->job.lock);
+    others = copy->job.locked.running > copy->locked.left + 2;
+    copy->locked.left += others;
+    pthread_mutex_unlock(&copy->job.lock);
+    return others;
+}
+
 static void run_worker(struct stoker_copy *copy)
 {
     uint8_t *small = stk_pages_alloc(STK_COPY_SMALL_BYTES);
     struct work work;
 
+    if (!small && may_leave(copy)) {
+        return; /* the others copy all of it */
+    }
     while (take_work(copy, &work)) {
         run_work(copy, &work, small);
         pthread_mutex_lock(&copy->job.lock);

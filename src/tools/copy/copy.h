@@ -83,6 +83,7 @@ struct stoker_copy {
     bool remote, folder;          /* the destination: is remote; is a folder */
     uint64_t boot;                /* changes with each start of the machine */
     uint64_t reserved;
+    uint32_t descriptors; /* reserved: of the workers */
     uint32_t worker_count, part_slots;
     struct stk_background_job job;      /* thread 0 is the planner, the others are workers */
     char root[STK_COPY_PATH_BYTES_MAX]; /* planner only; local: the destination without symbolic
@@ -107,6 +108,7 @@ struct stoker_copy {
         uint32_t parts_in_flight, active;       /* active: workers with work */
         uint8_t *buffers[STK_COPY_WORKERS_MAX]; /* of part_bytes, free */
         uint32_t buffer_count;
+        uint32_t left; /* workers that had no memory for their buffer */
         bool planned, listed;
     } locked;
 };

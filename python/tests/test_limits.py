@@ -1,0 +1,74 @@
+"""Few open files and few threads: copies and loaders are slower, and do not fail."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import make
+import pytest
+from make import random_bytes
+from test_cli import COMMAND
+from test_copy import bucket  # noqa: F401 (a fixture)
+
+WAIT = 200
+
+
+def limited(words, limit, **environment):
+    """Runs with `ulimit LIMIT`."""
+    done = subprocess.run(["bash", "-c", f'ulimit {limit}; exec "$@"', "sh", *map(str, words)],
+                          capture_output=True, text=True, timeout=WAIT,
+                          env={**os.environ, **environment})
+    assert done.returncode == 0, (limit, done.stdout, done.stderr)
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    return make.tree(tmp_path_factory.mktemp("many"),
+                     {f"{number % 7}/{number:04}": 100 + number for number in range(300)})
+
+
+def below(root):
+    return {str(path.relative_to(root)): path.read_bytes()
+            for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize("files", [24, 64, 128, 256])
+def test_copies(bucket, many, tmp_path, files):  # noqa: F811
+    (tmp_path / "large").write_bytes(random_bytes(30_000_000, 1))
+    limit = f"-n {files}"
+    limited([COMMAND, "cp", "-r", many, f"{bucket.url}/up"], limit)
+    limited([COMMAND, "cp", "-r", f"{bucket.url}/up", tmp_path / "down"], limit)
+    assert below(tmp_path / "down") == below(many)
+    limited([COMMAND, "cp", "-r", many, tmp_path / "here"], limit)
+    assert below(tmp_path / "here") == below(many)
+    limited([COMMAND, "cp", "--part-size", "5M", tmp_path / "large", f"{bucket.url}/large"], limit)
+    limited([COMMAND, "cp", "--part-size", "5M", f"{bucket.url}/large", tmp_path / "l"], limit)
+    assert (tmp_path / "l").read_bytes() == (tmp_path / "large").read_bytes()
+
+
+LOADER = """
+import stoker, sys
+engines = [stoker.Engine(threads=2, process_sharing=False) for _ in range(3)]
+loaders = [stoker.Loader(sys.argv[1], 7, fields={"id": "__id__"}, engine=engine, tail="keep",
+                         output="numpy") for engine in engines]
+seen = [sorted(int(i) for batch in loader for i in batch["id"]) for loader in loaders]
+assert seen == [list(range(300))] * 3, [len(ids) for ids in seen]
+print("all")
+"""
+
+
+@pytest.mark.parametrize("files", [48, 64, 128])
+@pytest.mark.parametrize("where", ["here", "store"])
+def test_loaders(bucket, tmp_path, files, where):  # noqa: F811
+    """Three engines share the limit; more shards than it allows open files."""
+    for shard in range(100):
+        make.tar(tmp_path / f"set/{shard:03}.tar",
+                 [(f"{shard}-{i}.txt", b"%d" % i) for i in range(3)])
+    source = tmp_path / "set"
+    if where == "store":
+        subprocess.run([COMMAND, "cp", "-r", source, f"{bucket.url}/set"], check=True, timeout=WAIT)
+        source = f"{bucket.url}/set"
+    assert "all" in limited([sys.executable, "-c", LOADER, source], f"-n {files}")
