@@ -22,12 +22,31 @@ module runs stoker inside them::
         for batch in batches:
             ...
 
+``save`` and ``load`` are those of stoker, in the place of ``torch.save`` and ``torch.load``: one
+safetensors file, hashed and replaced atomically. ``StorageWriter`` and ``StorageReader`` store the
+checkpoints of ``torch.distributed.checkpoint``.
+
 This module imports torch; ``import stoker`` does not.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+from ..checkpoints import load, save
 from .iterable_dataset import IterableDataset
 from .map_dataset import MapDataset
 
-__all__ = ["IterableDataset", "MapDataset"]
+if TYPE_CHECKING:
+    from .storage import StorageReader, StorageWriter
+
+__all__ = ["IterableDataset", "MapDataset", "StorageReader", "StorageWriter", "load", "save"]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports torch.distributed.checkpoint, which is slow, when it is needed."""
+    if name in ("StorageReader", "StorageWriter"):
+        from . import storage
+
+        return getattr(storage, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
