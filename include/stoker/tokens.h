@@ -175,6 +175,11 @@ STOKER_API uint64_t stoker_token_loader_samples(const struct stoker_token_loader
  * files. Returns 0 and sets *samples_out; STOKER_ERROR_ARGUMENT if there is no such file. */
 STOKER_API int stoker_token_loader_file_end(const struct stoker_token_loader *loader, uint64_t file,
                                             uint64_t *samples_out);
+/* The first token of a sample, counted in its file; of packed rows the first one of the documents
+ * that are packed together. Returns 0 and sets *token_out; STOKER_ERROR_ARGUMENT if there is no
+ * such sample; STOKER_ERROR_CORRUPT if the entry of an index is damaged. */
+STOKER_API int stoker_token_loader_first_token(const struct stoker_token_loader *loader,
+                                               uint64_t sample, uint64_t *token_out);
 /* As stoker_loader_mix_change_position. */
 STOKER_API int stoker_token_loader_mix_change_position(struct stoker_token_loader *loader,
                                                        uint64_t least, uint64_t *position_out);
@@ -200,12 +205,15 @@ struct stoker_token_documents {
     const uint64_t *ends;  /* [count]: end of each document, in tokens */
     const uint64_t *ids;   /* [count]: with epoch, the seed of fill in the middle */
     uint64_t count, epoch;
+    uint64_t rows; /* exactly so many rows; those that are not needed are padding. Default 0: as
+                      many as are needed */
 };
 
 /* Builds one batch of all rows of the documents, as a token loader does. Windows: each document is
  * one window and has exactly its tokens (see labels). options: only those of rows are used, not
  * those of order and batches. Returns 0 and sets *batch_out, which the caller owns;
- * STOKER_ERROR_ARGUMENT if an option or a document is invalid. Any thread. */
+ * STOKER_ERROR_ARGUMENT if an option or a document is invalid; STOKER_ERROR_LIMIT if more than
+ * `rows` rows are needed. Any thread. */
 STOKER_API int stoker_token_rows_batch(struct stoker_batch **batch_out,
                                        struct stoker_engine *engine,
                                        const struct stoker_token_documents *documents,

@@ -127,9 +127,11 @@ static bool numbers_buffer(PyObject *object, Py_ssize_t number_bytes, Py_ssize_t
 
 static PyObject *rows_batch(PyObject *module, struct stk_py_engine *engine,
                             PyObject *const buffers[3],
-                            const struct stoker_token_loader_options *options, uint64_t epoch)
+                            const struct stoker_token_loader_options *options,
+                            const uint64_t epoch_and_rows[2])
 {
-    struct stoker_token_documents documents = {.struct_size = sizeof documents, .epoch = epoch};
+    struct stoker_token_documents documents = {
+        .struct_size = sizeof documents, .epoch = epoch_and_rows[0], .rows = epoch_and_rows[1]};
     struct stoker_error error = {0};
     struct stoker_batch *batch = NULL;
     Py_buffer tokens, ends, ids;
@@ -172,18 +174,18 @@ PyObject *stk_py_token_rows_batch(PyObject *module, PyObject *arguments)
     struct request request = {.rows_of = Py_None};
     PyObject *first, *keywords, *buffers[3], *result = NULL;
     struct stk_py_engine *engine;
-    uint64_t epoch;
+    uint64_t epoch_and_rows[2] = {0, 0};
 
-    if (!PyArg_ParseTuple(arguments, "O!O!O&OOO:token_rows_batch", &PyTuple_Type, &first,
-                          &PyDict_Type, &keywords, stk_py_u64, &epoch, &buffers[0], &buffers[1],
-                          &buffers[2]) ||
+    if (!PyArg_ParseTuple(arguments, "O!O!O&OOO|O&:token_rows_batch", &PyTuple_Type, &first,
+                          &PyDict_Type, &keywords, stk_py_u64, &epoch_and_rows[0], &buffers[0],
+                          &buffers[1], &buffers[2], stk_py_u64, &epoch_and_rows[1]) ||
         !parse_options(first, keywords, state, state->engine_type, &request)) {
         stk_py_mix_deinit(&request.mix);
         return NULL;
     }
     engine = (struct stk_py_engine *)request.source;
     if (stk_py_gate_enter(&engine->gate, "engine")) {
-        result = rows_batch(module, engine, buffers, &request.options, epoch);
+        result = rows_batch(module, engine, buffers, &request.options, epoch_and_rows);
         stk_py_gate_leave(&engine->gate);
     }
     stk_py_mix_deinit(&request.mix);
@@ -334,6 +336,16 @@ static PyObject *loader_file_end(PyObject *object, PyObject *number)
     return number_of(object, number, file_end);
 }
 
+static int first_token(struct stoker_token_loader *loader, uint64_t sample, uint64_t *token_out)
+{
+    return stoker_token_loader_first_token(loader, sample, token_out);
+}
+
+static PyObject *loader_first_token(PyObject *object, PyObject *number)
+{
+    return number_of(object, number, first_token);
+}
+
 static PyObject *loader_mix_change_position(PyObject *object, PyObject *number)
 {
     return number_of(object, number, stoker_token_loader_mix_change_position);
@@ -390,6 +402,7 @@ static PyMethodDef loader_methods[] = {
     {"batches", loader_batches, METH_O, "Batches of an epoch for this rank."},
     {"samples", loader_samples, METH_NOARGS, "Rows of an epoch, of all ranks together."},
     {"file_end", loader_file_end, METH_O, "Rows of the files up to this one, included."},
+    {"first_token", loader_first_token, METH_O, "The first token of a sample, in its file."},
     {"mix_change_position", loader_mix_change_position, METH_O,
      "The next position where weights of the mix may change."},
     {"state", loader_state, METH_NOARGS, "Position and options of the stream, as a tuple."},

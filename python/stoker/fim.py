@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from . import _stoker
 from .errors import ArgumentError
 from .token_rows import FIM, row_options
 
@@ -45,7 +46,7 @@ class Middle:
         row_options(
             WHERE,
             rows="packed",
-            labels=True,
+            labels=int(_stoker.LABELS_SHIFTED),
             dtype="int64",
             pad=0,
             eod=None,

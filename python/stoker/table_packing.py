@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import bz2
 import concurrent.futures
 import contextlib
 import csv
 import errno
+import gzip
 import hashlib
+import io
 import itertools
 import json
+import lzma
 import os
 import re
 import sys
 import time
 import urllib.parse
+import zlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from . import _stoker
 from ._options import count, parse_bytes
-from .engine import Engine
+from .engine import Engine, engine_of
 from .errors import (
     ArgumentError,
     Error,
@@ -75,40 +81,66 @@ class BadRow(NamedTuple):
 # ---- tables ----
 
 
-def _fail_table(path: str, number: int, problem: object) -> FormatError:
+def _fail_table(path: str, place: str, problem: object) -> FormatError:
     return FormatError(
-        f"the table cannot be read: {problem}", f"'{path}' row {number}", "correct the table"
+        f"the table cannot be read: {problem}", f"'{path}' {place}", "correct the table"
     )
 
 
+_OPENERS = ((b"\x1f\x8b\x08", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\0", lzma.open))
+
+
+def _open_table(path: str) -> Any:
+    """The bytes of a table, decompressed."""
+    with open(path, "rb") as file:
+        head = file.read(6)
+    for magic, opener in _OPENERS:
+        if head.startswith(magic):
+            return opener(path, "rb")
+    return open(path, "rb")
+
+
 def _read_csv(path: str, delimiter: str) -> Iterator[Row]:
-    number = 0
+    number, table = 0, None
     try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            for row in csv.DictReader(file, delimiter=delimiter, strict=True):
+        with io.TextIOWrapper(_open_table(path), encoding="utf-8-sig", newline="") as file:
+            table = csv.DictReader(file, delimiter=delimiter, strict=True)
+            for row in table:
                 if None in row or None in row.values():
-                    raise _fail_table(path, number, "a row has not as many cells as the first line")
+                    raise _fail_table(
+                        path,
+                        f"row {number}, line {table.line_num}",
+                        "a row has not as many cells as the first line",
+                    )
                 yield row
                 number += 1
-    except (csv.Error, UnicodeDecodeError) as problem:
-        raise _fail_table(path, number, problem) from None
+    except (csv.Error, UnicodeDecodeError, *_DAMAGED) as problem:
+        line = table.line_num if table else 1
+        raise _fail_table(path, f"row {number}, line {line}", problem) from None
 
 
 def _read_jsonl(path: str) -> Iterator[Row]:
-    number = 0
+    number, line_number, at = 0, 0, 0
+    line = b""
     try:
-        with open(path, encoding="utf-8-sig") as file:
+        with _open_table(path) as file:
             for line in file:
-                if line.strip():
-                    row = json.loads(line)
+                line_number += 1
+                text = line.removeprefix(b"\xef\xbb\xbf")
+                if text.strip():
+                    row = json.loads(text)
                     if not isinstance(row, dict):
-                        raise _fail_table(path, number, "a line is not an object")
+                        raise ValueError("a line is not an object")
                     yield row
                     number += 1
-    except (ValueError, RecursionError) as problem:
+                at += len(line)
+    except (ValueError, RecursionError, *_DAMAGED) as problem:
         if isinstance(problem, Error):
             raise
-        raise _fail_table(path, number, problem) from None
+        raise _fail_table(path, f"row {number}, line {line_number}, byte {at}", problem) from None
+
+
+_DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)  # of compressed tables
 
 
 def _read_parquet(path: str) -> Iterator[Row]:
@@ -130,7 +162,7 @@ def _read_parquet(path: str) -> Iterator[Row]:
                 yield from batch.to_pylist()
                 number += len(batch)
     except pyarrow.ArrowException as problem:
-        raise _fail_table(path, number, problem) from None
+        raise _fail_table(path, f"row {number}", problem) from None
 
 
 _READERS: dict[str, Callable[[str], Iterator[Row]]] = {
@@ -141,32 +173,90 @@ _READERS: dict[str, Callable[[str], Iterator[Row]]] = {
 }
 
 
+_PACKED_ENDINGS = (".gz", ".bz2", ".xz")
+
+
+def _reader_of(path: str) -> Callable[[str], Iterator[Row]] | None:
+    name = path.lower()
+    for ending in _PACKED_ENDINGS:
+        name = name.removesuffix(ending)
+    reader = _READERS.get(os.path.splitext(name)[1])
+    return None if reader is _read_parquet and name != path.lower() else reader
+
+
+def _table_files(table: Any) -> list[str] | None:
+    """Paths of the tables; None: the rows themselves."""
+    if isinstance(table, (str, bytes, os.PathLike)):
+        table = [table]
+    elif not isinstance(table, (list, tuple)) or not table:
+        return None
+    if not all(isinstance(each, (str, bytes, os.PathLike)) for each in table):
+        return None
+    native = engine_of(None, "pack_table")._native
+    files: list[str] = []
+    for each in table:
+        path = os.fsdecode(each)
+        if os.path.isdir(path):
+            files += _tables_below(path)
+        elif any(sign in path for sign in "{*?[") and not os.path.exists(path):
+            found = _stoker.paths_expand(native, os.fsencode(path))[1]
+            files += [os.fsdecode(name) for name in found]
+        else:
+            files.append(path)
+    for path in files:
+        if _reader_of(path) is None:
+            endings = ", ".join(_READERS)
+            raise ArgumentError("not a table", f"'{path}'", f"pass {endings} or rows of dicts")
+    return files
+
+
+def _tables_below(folder: str) -> list[str]:
+    """All tables in a folder, in the order of their paths."""
+    found = [
+        os.path.join(root, name)
+        for root, _, names in os.walk(folder)
+        for name in names
+        if _reader_of(name) is not None and not name.startswith((".", "_"))
+    ]
+    if not found:
+        endings = ", ".join(_READERS)
+        raise ArgumentError("the folder has no table", f"'{folder}'", f"tables end with {endings}")
+    return sorted(found)
+
+
+class _FileRow(dict[str, Any]):
+    """A row of one of several tables."""
+
+    folder = ""  # of its table
+
+
 class _Table:
     """Rows that can be read several times, and a hash of them."""
 
     def __init__(self, table: Any) -> None:
         sha = hashlib.sha256()
         self.folder = ""
-        if isinstance(table, (str, bytes, os.PathLike)):
-            path = os.fsdecode(table)
-            read = _READERS.get(os.path.splitext(path)[1].lower())
-            if read is None:
-                endings = ", ".join(_READERS)
-                raise ArgumentError("not a table", f"'{path}'", f"pass {endings} or rows of dicts")
-            try:
-                with open(path, "rb") as file:
-                    while part := file.read(1 << 20):
-                        sha.update(part)
-            except OSError as problem:
-                raise _os_error(problem, path, "look whether it is there") from None
-            self.folder = os.path.dirname(path)
-            self.rows: Callable[[], Iterator[Row]] = lambda: read(path)
+        self.files = _table_files(table)
+        if self.files is not None:
+            for path in self.files:
+                try:
+                    with open(path, "rb") as file:
+                        while part := file.read(1 << 20):
+                            sha.update(part)
+                except OSError as problem:
+                    raise _os_error(problem, path, "look whether it is there") from None
+                if len(self.files) > 1:
+                    sha.update(b"\0end of a table\0")
+            self.folder = os.path.dirname(self.files[0]) if self.files else ""
+            self.rows: Callable[[], Iterator[Row]] = self._rows_of_files
         else:
             try:
                 rows = [dict(row) for row in table]
             except (TypeError, ValueError):
                 raise ArgumentError(
-                    f"{type(table).__name__} is not a table", "pack_table", "pass rows of dicts"
+                    f"{type(table).__name__} is not a table",
+                    "pack_table",
+                    "pass rows of dicts, a path, or a list of paths",
                 ) from None
             sha.update(repr(rows).encode("utf-8", "backslashreplace"))
             self.rows = lambda: iter(rows)
@@ -175,6 +265,34 @@ class _Table:
         if first is None:
             raise ArgumentError("the table has no rows", "pack_table", "pass a table with rows")
         self.columns = list(first)
+
+    def _rows_of_files(self) -> Iterator[Row]:
+        assert self.files is not None
+        columns: list[str] | None = None
+        for path in self.files:
+            read = _reader_of(path)
+            assert read is not None
+            if len(self.files) == 1:
+                yield from read(path)
+                return
+            folder, is_first = os.path.dirname(path), True
+            for row in read(path):
+                if is_first and columns is not None and not path.lower().endswith("l"):
+                    # Lines of JSON may leave out fields.
+                    self._check_columns(path, columns, list(row))
+                columns, is_first = columns or list(row), False
+                of_file = _FileRow(row)
+                of_file.folder = folder
+                yield of_file
+
+    @staticmethod
+    def _check_columns(path: str, want: list[str], found: list[str]) -> None:
+        if sorted(want) != sorted(found):
+            raise FormatError(
+                "the tables have different columns",
+                f"'{path}' has {', '.join(found)}, the first one has {', '.join(want)}",
+                "pack them one by one",
+            )
 
     def check(self, columns: Iterable[str]) -> None:
         for column in columns:
@@ -187,24 +305,84 @@ class _Table:
 
 
 class _Labels:
-    """Numbers of labels: integers stay; names become classes, in sorted order."""
+    """Numbers of labels: whole numbers stay as they are; names become classes, in sorted order.
 
-    def __init__(self, column: str | None, table: _Table) -> None:
+    A row without a label (None, an empty cell, NaN) has none: it changes no other label.
+    """
+
+    def __init__(
+        self, column: str | None, table: _Table, classes: Sequence[str] | None = None
+    ) -> None:
         self.column = column
         self.classes: list[str] = []
-        if column is not None:
-            found = {str(row[column]) for row in table.rows() if row.get(column) is not None}
-            if not all(re.fullmatch(r"[0-9]{1,18}", text) for text in found):
-                self.classes = sorted(found)
+        if column is not None and classes is None:
+            self.classes = self._find(column, table)
+        elif classes is not None:
+            self.classes = [str(name) for name in classes]
         self.numbers = {name: number for number, name in enumerate(self.classes)}
+        if len(self.numbers) != len(self.classes):
+            raise ArgumentError("classes has a name twice", "pack_table", "pass each name once")
+
+    @staticmethod
+    def _find(column: str, table: _Table) -> list[str]:
+        """The names of the classes; [] if the labels are numbers."""
+        names: dict[str, int] = {}  # and the first row of each
+        number: tuple[int, Any] | None = None
+        for row_number, row in enumerate(table.rows()):
+            value = row.get(column)
+            if _is_missing(value):
+                continue
+            if _whole(value) is None and not hasattr(value, "is_integer"):
+                names.setdefault(str(value), row_number)
+            elif number is None:
+                number = row_number, value
+        if names and number is not None:
+            name = min(names, key=lambda each: names[each])
+            raise FormatError(
+                "a column of labels has both numbers and names",
+                f"column {column!r}: {number[1]!r} in row {number[0]}, {name!r} in row "
+                f"{names[name]}",
+                "correct the table, or pass classes=, the names of all classes in order",
+            )
+        return sorted(names)
 
     def number(self, row: Row) -> int:
         value = row.get(self.column) if self.column else None
-        if value is None:
+        if _is_missing(value):
             raise _RowFailed(
                 FormatError("the row has no label", f"column {self.column!r}", "correct the table")
             )
-        return self.numbers[str(value)] if self.classes else int(value)
+        if self.classes:
+            found = self.numbers.get(str(value))
+            text = "the label is not one of classes"
+        else:
+            found, text = _whole(value), "the label is not a whole number"
+        if found is None:
+            raise _RowFailed(
+                FormatError(text, f"column {self.column!r}: {value!r}", "correct the table")
+            )
+        return found
+
+
+def _is_missing(value: Any) -> bool:
+    if isinstance(value, str):
+        return not value.strip()
+    return value is None or (hasattr(value, "is_integer") and value != value)  # NaN
+
+
+def _whole(value: Any) -> int | None:
+    """The whole number of a cell, also written 10.0 or -1; None: it is none, or over 63 bits."""
+    if isinstance(value, str):
+        if not re.fullmatch(r"\s*[+-]?[0-9]{1,19}(\.0*)?\s*", value, re.ASCII):
+            return None
+        found = int(value.partition(".")[0])
+    elif hasattr(value, "__index__"):
+        found = int(value)
+    elif hasattr(value, "is_integer") and value.is_integer():  # also NumPy's float32
+        found = int(value)
+    else:
+        return None
+    return found if -(2**63) <= found < 2**63 else None
 
 
 # ---- images ----
@@ -232,11 +410,13 @@ class _Reader:
     """The bytes of the image of a row, up to a limit."""
 
     def __init__(
-        self, base: str, fetch: Callable[[str], Any] | None, retries: int, bytes_max: int
+        self, base: str | None, fetch: Callable[[str], Any] | None, retries: int, bytes_max: int
     ) -> None:
         self.base, self.fetch, self.retries, self.bytes_max = base, fetch, retries, bytes_max
 
-    def read(self, place: Any) -> bytes:
+    def read(self, place: Any, folder: str | None = None) -> bytes:
+        """folder: of relative paths, if base= was not passed."""
+        base = self.base if self.base is not None else folder or ""
         if isinstance(place, Mapping):  # the form in which Hugging Face stores images in Parquet
             place = place["bytes"] if place.get("bytes") is not None else place.get("path")
         if isinstance(place, bytes):
@@ -247,7 +427,7 @@ class _Reader:
             )
         scheme, colon, _ = place.partition("://")
         if not colon:
-            return self._file(os.path.join(self.base, place))
+            return self._file(os.path.join(base, place))
         if scheme.lower() == "file":
             return self._file(urllib.parse.unquote(urllib.parse.urlsplit(place).path))
         if self.fetch is None:
@@ -391,10 +571,10 @@ class _Maker:
     """Makes samples from rows."""
 
     def __init__(self, table: _Table, reader: _Reader, **columns: Any) -> None:
-        self.reader = reader
+        self.reader, self.folder = reader, table.folder
         self.image, self.text = columns["image"], columns["text"]
         self.key, self.extra = columns["key"], columns["extra"]
-        self.labels = _Labels(columns["label"], table)
+        self.labels = _Labels(columns["label"], table, columns["classes"])
 
     def key_of(self, number: int, row: Row) -> str:
         return str(row.get(self.key)) if self.key else f"{number:09d}"
@@ -407,7 +587,7 @@ class _Maker:
                 raise _RowFailed(
                     FormatError("the row has no key", f"column {self.key!r}", "correct the table")
                 )
-            data = self.reader.read(place)
+            data = self.reader.read(place, getattr(row, "folder", self.folder))
             sample: dict[str, Any] = {
                 "__key__": self.key_of(number, row),
                 _kind(data, place): data,
@@ -418,6 +598,14 @@ class _Maker:
             return number, row, failed.error
         if self.text is not None and row.get(self.text) is not None:
             sample["txt"] = str(row[self.text])
+            try:
+                sample["txt"].encode()
+            except UnicodeEncodeError as problem:
+                return number, row, FormatError(
+                    f"the text is not Unicode: {problem.reason}",
+                    f"column {self.text!r}, character {problem.start}",
+                    "correct the table",
+                )
         if self.extra:
             sample["json"] = {column: row.get(column) for column in self.extra}
         return number, row, sample
@@ -469,6 +657,7 @@ def pack_table(
     *,
     image: str | None = None,
     label: str | None = None,
+    classes: Sequence[str] | None = None,
     text: str | None = None,
     extra: Sequence[str] | str = (),
     key: str | None = None,
@@ -493,13 +682,17 @@ def pack_table(
     ``extra="rest"``.
 
     Args:
-        table: path of a ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet`` (needs pyarrow), or rows as
-            dicts. It is read twice if there are labels.
+        table: path of a ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet`` (needs pyarrow), a folder of
+            such files, braces, a glob, a list of all these, or rows as dicts. The first three kinds
+            may be compressed (``.csv.gz``, ``.bz2``, ``.xz``). Read twice if there are labels.
         destination: a folder that does not exist, or is empty.
         image: the column with a path, a ``file://`` URL, or the bytes of the image. Default: the
             one of ``file_name``, ``path``, ``image``, ``url`` that the table has.
-        label: a column of integers, or of names, which become classes in sorted order. Stored as
-            ``cls``.
+        label: a column of whole numbers, which stay as they are (also ``-1`` and ``10.0``), or of
+            names, which become classes in sorted order. Both together are an error. Stored as
+            ``cls``. A row without a label is a failed row.
+        classes: names of the classes; a label is the index of its name. Other names are failed
+            rows.
         text: a column of captions, stored as ``txt``.
         extra: columns stored together as ``json``; ``"rest"``: all columns without another use.
         key: a column of keys. Default: the number of the row, as ``000000000``.
@@ -532,8 +725,9 @@ def pack_table(
     largest = parse_bytes(bytes_max, f"{where} bytes_max")
     source = _Table(table)
     columns = _columns(source, image, label, text, extra, key)
-    folder = source.folder if base is None else os.fsdecode(base)
-    maker = _Maker(source, _Reader(folder, fetch, retries, largest), **columns)
+    folder = None if base is None else os.fsdecode(base)
+    reader = _Reader(folder, fetch, retries, largest)
+    maker = _Maker(source, reader, **columns, classes=classes)
     with ShardWriter(
         destination,
         shard_bytes=shard_bytes,

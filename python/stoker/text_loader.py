@@ -6,6 +6,7 @@ import concurrent.futures
 import hashlib
 import json
 import os
+import threading
 from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -13,23 +14,26 @@ from typing import Any, NamedTuple
 
 from . import _stoker
 from ._cache_dir import cache_dir
-from ._options import count, word
-from .engine import Engine
-from .errors import ArgumentError, CorruptError, FormatError, StateError
+from ._options import count, paths_of
+from .dataset import BadSample
+from .engine import Engine, engine_of
+from .errors import ArgumentError, FormatError, LimitError, StateError
 from .fim import Middle
 from .mix import Mix
 from .state import EPOCH, POSITION
 from .token_counts import Counts, Reading, TokenCache, open_counts
-from .token_files import Tokens
+from .text_files import BadDocuments, kind_of, plain_paths, strip_mark
+from .token_files import Tokens, token_paths
 from .token_loader import TokenLoader
 from .token_rows import FIM, LABELS, POSITIONS, fields_of, row_options
 from .tokenizers import Encoder, HuggingFace, digest, encoder, fim_with_ids, name_of
 
 __all__ = ["TextLoader"]
 
+OPTIONAL = {"batch_rows", "on_error"}
+"""Settings in the state that are left out if they have their defaults."""
 NEWLINE, NEVER = 10, 256
 """Ends of documents; no byte equals 256."""
-JSON_ENDINGS = (b".jsonl", b".ndjson", b".json")
 WINDOW_BLOCK_BYTES, WINDOW_BLOCKS = 1 << 20, 64
 """The order of windows: about 256 Ki tokens in a block, and the number of blocks mixed."""
 CACHE_BYTES_MAX = 1 << 30
@@ -58,8 +62,10 @@ class TextLoader(TokenLoader):
     :class:`TokenLoader`.
 
     Args:
-        source: a file, a glob, or a list of them; plain or compressed by zstd, in UTF-8. Opening
-            reads them once to find the lines.
+        source: a file or URL, braces, a glob, or a list of them; in UTF-8, plain or compressed by
+            zstd. Files compressed by gzip, bzip2 or xz are decompressed into the cache folder
+            (``$STOKER_CACHE``) when they are opened for the first time. Opening reads all files
+            once to find the lines.
         tokenizer: a ``tokenizers.Tokenizer``, the path of its ``tokenizer.json``, a fast tokenizer
             of ``transformers``, or a function: list of texts -> list of lists of ids.
         batch_size: documents in a batch of this rank; rows for windows.
@@ -67,12 +73,15 @@ class TextLoader(TokenLoader):
         field: the text in a line of JSON: a name, names separated by dots, or a function of the
             parsed line.
         documents: ``"json"``: lines of JSON; ``"lines"``: lines of text; ``"files"``: each file is
-            a document. Default: ``"json"`` for ``.jsonl``, ``.ndjson`` and ``.json``, else
-            ``"lines"``.
+            a document. Default: ``"json"`` if the first line is a JSON object, whatever the name,
+            or the name ends with ``.jsonl``, ``.ndjson``, ``.jl`` or ``.json``; else ``"lines"``.
         rows: ``"packed"``: the documents of the batch, packed by best fit, in as many rows as
-            needed; ``"padded"``: a row for each document, cut or padded; ``"documents"``: pairs
-            of :class:`Ragged`; ``"windows"``: windows over the sequence of all documents. Default:
-            ``"packed"``; without context ``"documents"``.
+            needed, or in ``batch_rows``; ``"padded"``: a row for each document, cut or padded;
+            ``"documents"``: pairs of :class:`Ragged`; ``"windows"``: windows over the sequence of
+            all documents. Default: ``"packed"``; without context ``"documents"``.
+        batch_rows: of packed rows: exactly so many in each batch, for compiled models; rows that
+            are not needed are padding. A batch that needs more raises LimitError, or with
+            ``on_error="skip"`` its last documents are left out and counted in :meth:`stats`.
         stride: tokens from one window to the next. Default: ``context``.
         counts: for windows: folder of the tables of counts, which processes may share. Default:
             ``$STOKER_CACHE``, else ``$XDG_CACHE_HOME/stoker`` or ``~/.cache/stoker``. If the
@@ -83,6 +92,11 @@ class TextLoader(TokenLoader):
         eod: the token at the end of documents, by id or by name. Default: none.
         append_eod: append the token to documents. Default: True if there is one.
         special: let the tokenizer add its own special tokens.
+        on_error: ``"raise"``; or ``"skip"``: a document that cannot be read (no JSON, no text in
+            the field, not UTF-8) is empty, is counted in ``stats()["bad_samples"]``, and is listed
+            in :attr:`quarantine`.
+        bad_samples_max: if more documents cannot be read, LimitError is raised. Default: no limit.
+        vocab: number of token ids of the model; an id that is not below it raises FormatError.
         threads: threads that tokenise. Default: one for each available core.
         ahead: number of prefetched batches. Default: twice the threads.
         names, labels, flash_attention, mask_ends, positions, fim, pad, dtype, seed, shuffle, tail,
@@ -104,6 +118,7 @@ class TextLoader(TokenLoader):
         field: str | Callable[[Any], str] = "text",
         documents: str | None = None,
         rows: str | None = None,
+        batch_rows: int | None = None,
         stride: int | None = None,
         counts: str | os.PathLike[str] | None = None,
         seed: int = 0,
@@ -117,6 +132,9 @@ class TextLoader(TokenLoader):
         fim: FIM | None = None,
         pad: int = 0,
         special: bool = False,
+        on_error: str = "raise",
+        bad_samples_max: int | None = None,
+        vocab: int | None = None,
         dtype: Any = "int64",
         threads: int | None = None,
         ahead: int | None = None,
@@ -163,6 +181,10 @@ class TextLoader(TokenLoader):
             raise ArgumentError(
                 f"stride= and counts= do not apply to rows={rows!r}", where, "use rows='windows'"
             )
+        if rows != "packed" and batch_rows is not None:
+            raise ArgumentError(
+                f"batch_rows= does not apply to rows={rows!r}", where, "use rows='packed'"
+            )
         encode = encoder(tokenizer, special)
         end = encode.id_of(eod) if isinstance(eod, str) else eod
         append = end is not None if append_eod is None else bool(append_eod)
@@ -186,10 +208,13 @@ class TextLoader(TokenLoader):
             positions=positions,
             fim=None if by_text else fim,
         )
-        self.tokens = Tokens(source, stored="uint8", engine=engine)
+        engine = engine_of(engine, where)
+        self.files = token_paths(paths_of(source), engine)
+        self.tokens = Tokens(plain_paths(self.files, engine), stored="uint8", engine=engine)
         self._owned.append(self.tokens)
         try:
-            kind = _kind(documents, self.tokens.files, where)
+            kind = kind_of(documents, self.files, self.tokens, where)
+            self._bad = BadDocuments(self.files, kind, on_error, bad_samples_max)
             self._text = {
                 "tokenizer": encode.identity,
                 "documents": kind,
@@ -204,14 +229,22 @@ class TextLoader(TokenLoader):
                 "mask_ends": rows != "windows" if mask_ends is None else bool(mask_ends),
                 "fim": _fim_digest(options, fim if by_text else None),
             }
+            self._batch_rows = count(batch_rows, f"{where} batch_rows", low=1, high=2**24)
+            if self._batch_rows:
+                self._text["batch_rows"] = self._batch_rows
+            if self._bad.skips:
+                self._text["on_error"] = "skip"
             cores = len(os.sched_getaffinity(0))
             self._threads = count(threads, f"{where} threads", low=1) or cores
             self._depth = count(ahead, f"{where} ahead", low=1) or 2 * self._threads
             self._eod = NEVER if kind == "files" else NEWLINE
-            tokenise = _Tokenise(_reader(kind, field), encode)
+            tokenise = _Tokenise(_reader(kind, field), encode, self._bad)
+            tokenise.vocab = count(vocab, f"{where} vocab", low=1)
             made = _RowBuilder(
                 self.tokens.engine, self.context, {**options, "batch_size": 1, "seed": self.seed}
             )
+            made.batch_rows, made.skips = self._batch_rows, self._bad.skips
+            self._row_builder = made
             middle = Middle(fim, encode, self.seed, self.context - append) if by_text else None
             self._row_maker: _DocumentRows | _WindowRows = _DocumentRows(made, tokenise, middle)
             if rows == "windows":
@@ -236,6 +269,8 @@ class TextLoader(TokenLoader):
         if not self.context:
             raise ArgumentError("rows='windows' needs context", "TextLoader", "pass context=")
         parts = {name: self._text[name] for name in ("tokenizer", "documents", "field")}
+        if self._bad.skips:
+            parts["on_error"] = "skip"
         digest = hashlib.sha256(
             repr((sorted(parts.items()), bool(tail), self.tokens.identity)).encode()
         ).digest()
@@ -243,6 +278,7 @@ class TextLoader(TokenLoader):
         if folder is None and tokenise.is_exact:
             folder_path = cache_dir()
         reading = Reading(self.tokens._native, self._eod)
+        self._bad.native = reading._native
         with_eod = _AppendEod(tokenise, tail)
         try:
             counts = open_counts(folder_path, digest, reading, with_eod, self._threads)
@@ -268,6 +304,8 @@ class TextLoader(TokenLoader):
             }
         options = self._native_options | made
         native = _stoker.TokenLoader(source, self._row_maker.context, **options)
+        if not isinstance(self._row_maker, _WindowRows):
+            self._bad.native = native
         return _Prefetcher(native, self._row_maker, self._threads, self._depth)
 
     def _more_state(self) -> dict[str, Any]:
@@ -281,10 +319,11 @@ class TextLoader(TokenLoader):
                 "load_state_dict",
                 "pass what state_dict() returned",
             )
+        names = dict.fromkeys((*self._text, *(OPTIONAL & text.keys())))
         differences = [
-            f"{name}: {text.get(name)!r} in the state, {value!r} here"
-            for name, value in self._text.items()
-            if text.get(name) != value
+            f"{name}: {text.get(name)!r} in the state, {self._text.get(name)!r} here"
+            for name in names
+            if text.get(name) != self._text.get(name)
         ]
         if differences:
             raise StateError(
@@ -297,6 +336,17 @@ class TextLoader(TokenLoader):
     def counts(self) -> str | None:
         """Path of the table of counts; for windows only."""
         return self._row_maker.counts.path if isinstance(self._row_maker, _WindowRows) else None
+
+    @property
+    def quarantine(self) -> list[BadSample]:
+        """Documents that could not be read so far: file, line (as ``key``), offset and reason."""
+        return self._bad.quarantine
+
+    def stats(self) -> dict[str, Any]:
+        """See :meth:`TokenLoader.stats`; and ``bad_samples``: documents that could not be read;
+        ``left_out``: documents that did not fit in ``batch_rows``."""
+        left_out = self._row_builder.left_out
+        return {**super().stats(), "bad_samples": self._bad.count, "left_out": left_out}
 
     def __repr__(self) -> str:
         unit = "windows" if isinstance(self._row_maker, _WindowRows) else "documents"
@@ -395,10 +445,38 @@ class _RowBuilder:
 
     def __init__(self, engine: Engine, context: int, options: dict[str, Any]) -> None:
         self.engine, self.context, self.options = engine, context, options
+        self.batch_rows, self.skips = 0, False
+        self.left_out = 0  # documents that did not fit
+        self._lock = threading.Lock()
 
     def __call__(
         self, source: _stoker.Batch, epoch: int, documents: Sequence[array[int]], ids: array[int]
     ) -> _RowBatch:
+        used = len(documents)
+        while True:
+            try:
+                rows = self._rows(epoch, documents[:used], ids[:used])
+                break
+            except LimitError as error:
+                if not self.batch_rows or not self.skips or used <= 1:
+                    raise
+                used = self._fitting(documents, used, error)
+        with self._lock:
+            self.left_out += len(documents) - used
+        return _RowBatch(rows, source)
+
+    def _fitting(self, documents: Sequence[array[int]], used: int, error: LimitError) -> int:
+        """The number of documents to try next: without the last ones, as many as are too many."""
+        needed = int(error.where.split()[0])
+        excess = (needed - self.batch_rows) * self.context
+        while used > 1 and excess > 0:
+            used -= 1
+            excess -= max(len(documents[used]), 1)
+        return used
+
+    def _rows(
+        self, epoch: int, documents: Sequence[array[int]], ids: array[int]
+    ) -> _stoker.Batch:
         tokens, ends, options = array("i"), array("Q"), self.options
         for document in documents:
             tokens.extend(document)
@@ -407,10 +485,9 @@ class _RowBuilder:
             # All documents are empty, or there is none: one row of padding.
             tokens, ends, ids = array("i", [options["pad"]]), array("Q", [1]), array("Q", [0])
             options = options | {"append_eod": 0, "fim_rate": 0.0}
-        rows = _stoker.token_rows_batch(
-            (self.engine._native, self.context), options, epoch, tokens, ends, ids
+        return _stoker.token_rows_batch(
+            (self.engine._native, self.context), options, epoch, tokens, ends, ids, self.batch_rows
         )
-        return _RowBatch(rows, source)
 
 
 class _DocumentRows:
@@ -446,8 +523,11 @@ class _DocumentRows:
 class _Tokenise:
     """Makes ids from documents: (numbers, bytes) -> ids."""
 
-    def __init__(self, read: Callable[[bytes], str], encode: Encoder) -> None:
-        self._read, self._encode = read, encode
+    def __init__(
+        self, read: Callable[[bytes], str], encode: Encoder, bad: BadDocuments
+    ) -> None:
+        self._read, self._encode, self._bad = read, encode, bad
+        self.vocab = 0  # 0: no bound
         self.is_exact = isinstance(encode, HuggingFace)  # its digest covers its behaviour
 
     def __call__(self, numbers: Sequence[int], stored: Sequence[bytes]) -> list[array[int]]:
@@ -461,6 +541,7 @@ class _Tokenise:
         for ids in self._encode(texts) if texts else ():
             try:
                 found.append(array("i", ids))
+                self._check(found[-1])
             except (OverflowError, TypeError) as error:
                 raise FormatError(
                     f"the tokenizer returned a value that is not an id: {error}",
@@ -475,15 +556,21 @@ class _Tokenise:
             )
         return found
 
+    def _check(self, ids: array[int]) -> None:
+        if self.vocab and len(ids) and not 0 <= min(ids) <= max(ids) < self.vocab:
+            foreign = next(each for each in ids if not 0 <= each < self.vocab)
+            raise FormatError(
+                "a token is not an id of the vocabulary",
+                f"token {foreign}, vocab is {self.vocab}",
+                "pass the number of ids of the tokenizer as vocab=",
+            )
+
     def _text(self, number: int, stored: bytes) -> str:
         try:
-            return self._read(stored)
+            return self._read(strip_mark(stored))
         except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
-            raise CorruptError(
-                f"a document cannot be read: {type(error).__name__}: {error}",
-                f"document {number}",
-                "look at that line (counted over all files, from 0), or use another field",
-            ) from error
+            self._bad.add(number, error)
+            return ""
 
 
 # ---- windows ----
@@ -566,19 +653,6 @@ class _WindowRows:
 # ---- texts ----
 
 
-def _kind(documents: str | None, files: Sequence[bytes], where: str) -> str:
-    if documents is not None:
-        kinds = {"json": 0, "lines": 0, "files": 0}
-        word(documents, kinds, f"{where} documents")
-        return documents
-    found = {file.removesuffix(b".zst").lower().endswith(JSON_ENDINGS) for file in files}
-    if len(found) > 1:
-        raise ArgumentError(
-            "the source contains JSON and other files", where, "pass documents='json' or 'lines'"
-        )
-    return "json" if found.pop() else "lines"
-
-
 def _reader(kind: str, field: str | Callable[[Any], str]) -> Callable[[bytes], str]:
     """A function from a document's bytes to its text; it raises the errors of json and str."""
 
@@ -596,6 +670,8 @@ def _reader(kind: str, field: str | Callable[[Any], str]) -> Callable[[bytes], s
                 value = value[name]
         if not isinstance(value, str):
             raise TypeError(f"{name_of(field)} is not text but {type(value).__name__}")
+        if callable(field) or b"\\ud" in stored or b"\\uD" in stored:
+            value.encode()  # a lone surrogate is no text: UnicodeEncodeError
         return value
 
     if kind == "json" and not callable(field) and not (isinstance(field, str) and field):

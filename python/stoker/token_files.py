@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -39,7 +38,8 @@ class Tokens(Portable):
     decompressed, of a file of one frame all of it.
 
     Args:
-        source: a file, a glob (``"fineweb/train_*.bin"``), or a list of them.
+        source: a file or URL, a glob (``"fineweb/train_*.bin"``), braces (``"{00..09}.npy"``), or a
+            list of them. A URL is read into memory.
         stored: dtype of raw files: ``"uint16"``, ``"uint32"`` ..., or an object of NumPy.
         cache: bytes of cached decompressed frames. Default: 512 MiB, at most a quarter of the
             memory budget.
@@ -61,7 +61,7 @@ class Tokens(Portable):
         engine: Engine | None = None,
     ) -> None:
         self.engine = engine_of(engine, "Tokens")
-        self.files = token_paths(paths_of(source))
+        self.files = token_paths(paths_of(source), self.engine)
         self._dtype = 0 if stored is None else word(dtype_name(stored), STORED, "Tokens stored")
         self._cache = count(cache, "Tokens cache", low=1)
         self._vocab = count(vocab, "Tokens vocab", low=1)
@@ -134,15 +134,16 @@ class Tokens(Portable):
             )
 
 
-def token_paths(paths: Sequence[bytes]) -> list[bytes]:
-    """Replaces globs by their sorted matches; of a Megatron set only the .bin."""
+def token_paths(paths: Sequence[bytes], engine: Engine) -> list[bytes]:
+    """Replaces braces and globs, also in URLs, by their sorted matches; of a Megatron set only the
+    .bin."""
     files: list[bytes] = []
     for path in paths:
-        # Globs match names of this machine; in a URL '?' begins a query, and '*' is a character.
-        if b"://" in path or not glob.has_magic(path) or os.path.exists(path):
+        signs = b"{*[" if b"://" in path else b"{*?["  # in a URL '?' begins a query
+        if not any(sign in path for sign in signs) or _exists(path):
             files.append(path)
             continue
-        found = sorted(glob.glob(path, recursive=True))
+        found = _expand(path, engine)
         sets = {name.removesuffix(b".zst") for name in found}
         found = [
             name
@@ -155,6 +156,20 @@ def token_paths(paths: Sequence[bytes]) -> list[bytes]:
             )
         files += found
     return files
+
+
+def _exists(path: bytes) -> bool:
+    return b"://" not in path and os.path.exists(path)
+
+
+def _expand(path: bytes, engine: Engine) -> list[bytes]:
+    """Matches of a pattern; [] if there are none."""
+    try:
+        names = fsspec_source.native_paths([path])
+        found = (_stoker.paths_expand(engine._native, name, False)[1] for name in names)
+        return [each for names in found for each in names]
+    except EmptyError:
+        return []
 
 
 def dtype_name(dtype: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from . import _stoker
 from ._options import TAILS, count, parse_bytes
-from .engine import Engine
+from .engine import Engine, engine_of
 from .errors import ArgumentError
 from .loader_base import LoaderBase
 from .loader_stats import WaitTimes
@@ -60,8 +60,8 @@ class TokenLoader(LoaderBase):
     reads all tokens once to find them.
 
     Args:
-        source: :class:`Tokens`, or its source; or a :class:`Mix` of such sources, whose weights
-            count rows: see :meth:`set_weights`.
+        source: :class:`Tokens`, or its source (a file, braces, a glob, a list);
+            or a :class:`Mix` of such sources, whose weights count rows: see :meth:`set_weights`.
         batch_size: rows in a batch of this rank.
         context: tokens of a row; for documents the maximum (longer ones are cut), default: no
             limit.
@@ -194,7 +194,8 @@ class TokenLoader(LoaderBase):
                     where,
                     "mix complete sources",
                 )
-            self._leaves = [token_paths(leaf) for leaf in source.leaves()]
+            found = engine_of(engine, where)
+            self._leaves = [token_paths(leaf, found) for leaf in source.leaves()]
             source_files: Any = list(chain(*self._leaves))
             self.tokens = Tokens(source_files, stored=stored, vocab=vocab, engine=engine)
         else:

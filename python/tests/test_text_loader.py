@@ -395,14 +395,14 @@ def test_damage_is_named_and_the_loader_stays(files, tmp_path):
     next(iterator)
     state = loader.state_dict()
     for _ in range(2):
-        with pytest.raises(stoker.CorruptError, match="document 37"):
+        with pytest.raises(stoker.CorruptError, match="a.jsonl' line 38, byte"):
             next(iterator)
         assert loader.state_dict() == state
     for field in ("nothing", "a", "id"):
-        with pytest.raises(stoker.CorruptError, match="document 0"):
+        with pytest.raises(stoker.CorruptError, match="line 1, byte 0"):
             next(iter(make(files, field=field, shuffle="none")))
     (tmp_path / "x.txt").write_bytes(b"w1\n\xff\xfe\n")
-    with pytest.raises(stoker.CorruptError, match="document 1"):
+    with pytest.raises(stoker.CorruptError, match="x.txt' line 2, byte 3"):
         flat(stoker.TextLoader(tmp_path / "x.txt", function, 2, shuffle="none", output="numpy"))
 
 

@@ -109,7 +109,8 @@ static void set_fields(struct stoker_token_loader *loader,
                     options->boundary_labels == STOKER_BOUNDARY_NEXT && options->fim_rate == 0;
 }
 
-/* Sets batch_size to the number of samples, which is known only now. */
+/* Sets batch_size to the number of samples, which is known only now; if it is set, the samples fill
+ * so many rows at most, and the rest of the rows is padding. */
 static int use_all_samples(const struct stoker_token_loader *loader,
                            struct stoker_token_loader_options *options, struct stoker_error *error)
 {
@@ -121,7 +122,14 @@ static int use_all_samples(const struct stoker_token_loader *loader,
                         "%llu rows of %llu tokens, at most 2,147,483,647 in all",
                         (unsigned long long)count, (unsigned long long)options->context);
     }
-    options->batch_size = (uint32_t)count;
+    if (options->batch_size > 0 && count > options->batch_size) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "documents need more rows than a batch has",
+                        "raise the number of rows, or pass fewer documents at once",
+                        "%llu rows are needed, a batch has %u", (unsigned long long)count,
+                        options->batch_size);
+    }
+    options->tail = options->batch_size > 0 ? STOKER_TAIL_PAD : options->tail;
+    options->batch_size = options->batch_size > 0 ? options->batch_size : (uint32_t)count;
     return 0;
 }
 
@@ -154,6 +162,7 @@ int stk_token_loader_open(struct stoker_token_loader **loader_out, struct stoker
     }
     if (status == 0 && ids) {
         loader->samples->ids = ids;
+        loader->blank_padding = options->batch_size > 0;
         status = use_all_samples(loader, options, error);
     }
     status = status < 0 ? status : open_cursor(loader, options, error);
@@ -238,6 +247,20 @@ int stoker_token_loader_file_end(const struct stoker_token_loader *loader, uint6
     }
     *samples_out = stk_token_samples_file_end(loader->samples, (uint32_t)file);
     return 0;
+}
+
+int stoker_token_loader_first_token(const struct stoker_token_loader *loader, uint64_t sample,
+                                    uint64_t *token_out)
+{
+    struct stk_token_document place = {0};
+    int status = sample < stk_token_samples_count(loader->samples)
+                     ? stk_token_samples_location(loader->samples, sample, &place, NULL)
+                     : STOKER_ERROR_ARGUMENT;
+
+    if (status == 0) {
+        *token_out = place.span.first;
+    }
+    return status;
 }
 
 /* ---- state ---- */

@@ -27,6 +27,7 @@ struct stoker_token_loader {
     uint32_t field_count;
     int labels, positions, starts;     /* numbers of fields, -1: none; tokens are field 0 */
     bool ragged;                       /* rows are documents */
+    bool blank_padding;                /* rows beyond the samples are padding, not repeats */
     bool plain;                        /* rows are tokens as they are stored */
     uint64_t key;                      /* random key of fill in the middle */
     struct stk_token_samples *samples; /* one reference */
@@ -41,9 +42,9 @@ struct stoker_token_loader {
     } locked;
 };
 
-/* Opens a loader. options: resolved; batch_size changes if ids are given. ids: of all documents or
- * windows, for fill in the middle; borrowed until close; then one batch has all samples. NULL:
- * their numbers. Returns 0 on success, STOKER_ERROR_ARGUMENT, STOKER_ERROR_EMPTY,
+/* Opens a loader. options: resolved. ids: of all documents or windows, for fill in the middle;
+ * borrowed until close; then one batch has all samples, in batch_size rows (0: in as many as are
+ * needed). NULL: their numbers. Returns 0 on success, STOKER_ERROR_ARGUMENT, STOKER_ERROR_EMPTY,
  * STOKER_ERROR_LIMIT, STOKER_ERROR_BUDGET or -ENOMEM. */
 int stk_token_loader_open(struct stoker_token_loader **loader_out, struct stoker_tokens *tokens,
                           struct stoker_token_loader_options *options, const uint64_t *ids,

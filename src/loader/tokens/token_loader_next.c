@@ -179,6 +179,9 @@ static int fill_rows_locked(struct stoker_token_loader *loader, struct stoker_ba
         status = loader->plain ? fill_window_locked(loader, batch, i, error) : 0;
         if (status == 0) {
             status = make_row_locked(loader, batch->ids[i], keys[i], error);
+            if (loader->blank_padding && !batch->mask[i]) {
+                stk_token_row_clear(&loader->locked.row);
+            }
             status = status < 0 ? status : write_row_locked(loader, batch, i, error);
         }
     }

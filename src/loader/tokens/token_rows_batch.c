@@ -4,6 +4,8 @@
 #include "base/options.h"
 #include "loader/tokens/token_options.h"
 
+#define STK_TOKEN_ROWS_MAX (1u << 24)
+
 /* Tokens of a window, with the label behind it; 0: rows are no windows. */
 static uint64_t window_tokens(const struct stoker_token_loader_options *options)
 {
@@ -21,6 +23,9 @@ static int check_documents(const struct stoker_token_documents *documents,
 
     if (documents->count == 0 || documents->count > STK_SEQUENCE_PACKING_DOCUMENTS_MAX) {
         refused = "give 1 to 1,048,576 documents";
+    } else if (documents->rows > STK_TOKEN_ROWS_MAX ||
+               documents->rows * stk_max(options->context, 1) > INT32_MAX) {
+        refused = "a batch has 16,777,216 rows and 2,147,483,647 tokens at most";
     } else if (options->dtype == STOKER_UINT8) {
         refused = "give rows of int32 or int64";
     }
@@ -68,6 +73,7 @@ int stoker_token_rows_batch(struct stoker_batch **batch_out, struct stoker_engin
     options.rows_of = NULL;
     options.shuffle = STOKER_SHUFFLE_NONE;
     options.tail = STOKER_TAIL_KEEP;
+    options.batch_size = (uint32_t)documents.rows;
     options.rank = 0;
     options.world_size = options.group_count = 1;
     options.chunk_documents = (uint32_t)documents.count;

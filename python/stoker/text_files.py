@@ -1,0 +1,378 @@
+"""Files of text: decompressed, recognised by their first bytes, and documents that cannot be read.
+
+    paths -> plain_paths -> files that TextLoader reads     .gz, .bz2, .xz --> plain, in the cache
+    first bytes of each -> kind_of -> "json" or "lines"     a file that is no text is an error
+    a document that cannot be read -> BadDocuments -> an error with file, line and byte, or skipped
+"""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import fcntl
+import gzip
+import hashlib
+import io
+import json
+import lzma
+import os
+import shutil
+import threading
+import zlib
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import Any, BinaryIO, cast
+
+from . import _stoker, fsspec_source
+from ._cache_dir import cache_dir
+from ._options import count, word
+from .dataset import BadSample
+from .engine import Engine
+from .errors import (
+    ArgumentError,
+    CorruptError,
+    FormatError,
+    LimitError,
+    TruncatedError,
+    from_native,
+)
+from .token_files import Tokens
+
+__all__ = ["BadDocuments", "Head", "kind_of", "plain_paths", "strip_mark"]
+
+HEAD_BYTES = 65536
+"""First bytes of a file by which its kind is recognised."""
+PART_BYTES = 1 << 20
+BAD_LISTED_MAX = 10_000
+MARK = b"\xef\xbb\xbf"
+JSON_ENDINGS = (b".jsonl", b".ndjson", b".jl", b".json")
+ZSTD_ENDINGS = (b".zst", b".zstd")
+
+_COMPRESSED: tuple[tuple[str, bytes, Callable[[Any], Any]], ...] = (
+    ("gzip", b"\x1f\x8b\x08", lambda file: gzip.GzipFile(fileobj=file)),
+    ("bzip2", b"BZh", bz2.BZ2File),
+    ("xz", b"\xfd7zXZ\0", lzma.LZMAFile),
+)
+_FOREIGN = (
+    ("a JPEG", 0, b"\xff\xd8\xff"),
+    ("a PNG", 0, b"\x89PNG\r\n\x1a\n"),
+    ("Parquet", 0, b"PAR1"),
+    ("Arrow", 0, b"ARROW1"),
+    ("a zip", 0, b"PK\3\4"),
+    ("a tar", 257, b"ustar"),
+    ("HDF5", 0, b"\x89HDF\r\n\x1a\n"),
+    ("a NumPy array", 0, b"\x93NUMPY"),
+    ("a Megatron index", 0, b"MMIDIDX\0"),
+    ("a PDF", 0, b"%PDF-"),
+    ("7-Zip", 0, b"7z\xbc\xaf\x27\x1c"),
+    ("UTF-16 text", 0, b"\xff\xfe"),
+    ("UTF-16 text", 0, b"\xfe\xff"),
+)
+
+
+def strip_mark(stored: bytes) -> bytes:
+    """Without the byte order mark that some programs write before the text."""
+    return stored.removeprefix(MARK)
+
+
+# ---- compressed files ----
+
+
+class _Ranges(io.RawIOBase):
+    """A file or object, read in parts."""
+
+    def __init__(self, engine: Engine, path: bytes) -> None:
+        self._file = _stoker.File(engine._native, path)
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        want = min(len(buffer), self._file.info()[2] - self._at)
+        if want <= 0:
+            return 0
+        (found,) = _stoker.read_ranges([(self._file, self._at, want)], 0)
+        if isinstance(found, BaseException):
+            raise found
+        buffer[: len(found)] = found
+        self._at += len(found)
+        return len(found)
+
+    def identity(self) -> str:
+        return repr(self._file.info()[2:5])
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def plain_paths(paths: Sequence[bytes], engine: Engine) -> list[bytes]:
+    """The paths, with files compressed by gzip, bzip2 or xz replaced by plain ones in the cache."""
+    return [_plain(path, engine) for path in paths]
+
+
+def _plain(path: bytes, engine: Engine) -> bytes:
+    if b"://" not in path and os.path.isdir(path):
+        raise ArgumentError(
+            "a folder is not a text file",
+            repr(os.fsdecode(path)),
+            "pass its files, or a pattern, like 'FOLDER/*.jsonl'",
+        )
+    with _Ranges(engine, fsspec_source.native(path)) as raw:
+        head = raw.read(512) or b""
+        identity = raw.identity()
+    for name, magic, reader in _COMPRESSED:
+        if head.startswith(magic) and (name != "bzip2" or head[4:10] in _BZIP2_STARTS):
+            return _decompressed(path, engine, (name, identity), reader)
+    if not (head.startswith(b"\x28\xb5\x2f\xfd") or head[1:4] == b"\x2a\x4d\x18"):  # zstd
+        _refuse_foreign(head, path)
+    return path
+
+
+_BZIP2_STARTS = (b"1AY&SY", b"\x17\x72\x45\x38\x50\x90")
+
+
+def _decompressed(
+    path: bytes, engine: Engine, what: tuple[str, str], reader: Callable[[Any], Any]
+) -> bytes:
+    """The plain file in the cache; processes that need it at the same time make it once."""
+    shown = repr(fsspec_source.shown(path))
+    where = path if b"://" in path else os.path.abspath(path)
+    key = hashlib.sha256(repr((where, what)).encode()).hexdigest()[:32]
+    folder = cache_dir()
+    os.makedirs(folder, exist_ok=True)
+    target = os.path.join(folder, f"text-{key}.txt")
+    if os.path.exists(target):
+        return os.fsencode(target)
+    with open(f"{target}.part", "ab+") as part:
+        fcntl.flock(part, fcntl.LOCK_EX)  # released with the file, also by a kill
+        if not os.path.exists(target):
+            part.truncate(0)
+            try:
+                with _Ranges(engine, fsspec_source.native(path)) as raw:
+                    source = reader(io.BufferedReader(raw, PART_BYTES))
+                    shutil.copyfileobj(cast(BinaryIO, source), part, PART_BYTES)
+                part.flush()
+                os.fsync(part.fileno())
+            except EOFError:
+                os.unlink(f"{target}.part")
+                raise TruncatedError(
+                    f"a file compressed by {what[0]} ends too early", shown, "copy the file again"
+                ) from None
+            except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, ValueError) as error:
+                os.unlink(f"{target}.part")
+                raise CorruptError(
+                    f"a file compressed by {what[0]} is damaged: {error}",
+                    shown,
+                    "copy the file again",
+                ) from None
+            except OSError as error:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(f"{target}.part")
+                if error.errno is None:  # bz2 raises it without a number
+                    raise CorruptError(
+                        f"a file compressed by {what[0]} is damaged: {error}",
+                        shown,
+                        "copy the file again",
+                    ) from None
+                raise from_native(
+                    -error.errno,
+                    "",
+                    f"cannot decompress a text file into the cache: {error.strerror}",
+                    f"{shown} to {target!r}",
+                    "set STOKER_CACHE to a folder with more space, or compress the file by zstd, "
+                    "which is read without a copy",
+                    "",
+                    "",
+                    None,
+                ) from None
+            os.rename(f"{target}.part", target)
+    return os.fsencode(target)
+
+
+# ---- what a file is ----
+
+
+class Head:
+    """Reads the first bytes of files that are open as tokens of one byte, decompressed."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._native = _stoker.TokenLoader(
+            tokens._native,
+            1,
+            batch_size=1024,
+            stride=1,
+            shuffle=_stoker.SHUFFLE_NONE,
+            tail=_stoker.TAIL_KEEP,
+            rows=_stoker.ROWS_WINDOWS,
+            labels=_stoker.LABELS_NONE,
+            dtype=_stoker.INT32,
+        )
+
+    def read(self, file: int) -> bytes:
+        first = self._native.file_end(file - 1) if file else 0
+        left = min(self._native.file_end(file) - first, HEAD_BYTES)
+        state = list(self._native.state())
+        state[6:8] = 0, first  # epoch, position
+        self._native.set_state(tuple(state))
+        found = b""
+        while len(found) < left:
+            batch = self._native.next()
+            assert batch is not None
+            found += bytes(memoryview(batch.array(0)).cast("B"))[::4]
+        return found[:left]
+
+    def close(self) -> None:
+        self._native.close()
+
+
+def kind_of(documents: str | None, files: Sequence[bytes], tokens: Tokens, where: str) -> str:
+    """What a document is: "json", "lines" or "files". By the first bytes, then by the names."""
+    if documents is not None:
+        word(documents, {"json": 0, "lines": 0, "files": 0}, f"{where} documents")
+    head = Head(tokens) if len(tokens) else None
+    found: dict[str, bytes] = {}
+    try:
+        for number, file in enumerate(files):
+            start = head.read(number) if head else b""
+            _refuse_foreign(start, file)
+            if documents in (None, "json") and start:
+                found.setdefault(_kind_of_file(start, file, documents == "json"), file)
+    finally:
+        if head:
+            head.close()
+    if documents is not None:
+        return documents
+    if len(found) > 1:
+        names = ", ".join(f"{kind}: {fsspec_source.shown(file)!r}" for kind, file in found.items())
+        raise ArgumentError(
+            "the source contains JSON and other files", names, "pass documents='json' or 'lines'"
+        )
+    return next(iter(found), "json" if all(map(_is_json_name, files)) else "lines")
+
+
+def _is_json_name(file: bytes) -> bool:
+    name = file.lower()
+    for ending in (*ZSTD_ENDINGS, b".gz", b".bz2", b".xz"):
+        name = name.removesuffix(ending)
+    return name.endswith(JSON_ENDINGS)
+
+
+def _kind_of_file(start: bytes, file: bytes, must_be_json: bool) -> str:
+    text = strip_mark(start).lstrip()
+    is_named = must_be_json or _is_json_name(file)
+    line, newline, _ = text.partition(b"\n")
+    value = _parsed(line)
+    if text[:1] == b"[" and (is_named and not isinstance(value, list)) or (
+        isinstance(value, list) and (is_named or any(isinstance(v, dict) for v in value))
+    ):
+        raise FormatError(
+            "the file is a JSON array, not lines of JSON",
+            repr(fsspec_source.shown(file)),
+            "write one object a line: jq -c '.[]' FILE > FILE.jsonl",
+        )
+    if is_named or isinstance(value, dict):
+        return "json"
+    is_cut = not newline and len(start) == HEAD_BYTES  # the first line is longer than the head
+    return "json" if is_cut and text[:1] == b"{" and text[1:].lstrip()[:1] == b'"' else "lines"
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _refuse_foreign(start: bytes, file: bytes) -> None:
+    name = next((n for n, at, magic in _FOREIGN if start[at:].startswith(magic)), None)
+    if name is None and b"\0" in start[:4096]:
+        name = "binary data"
+    if name is not None:
+        raise FormatError(
+            "the file is not UTF-8 text",
+            f"{fsspec_source.shown(file)!r} looks like {name}",
+            "pass files of text or of JSON lines; for token files use TokenLoader, and write the "
+            "text column of a table as JSON lines",
+        )
+
+
+# ---- documents that cannot be read ----
+
+
+class BadDocuments:
+    """Says where a document is; raises the error of one that cannot be read, or lists it."""
+
+    def __init__(
+        self,
+        files: Sequence[bytes],
+        kind: str,
+        on_error: str,
+        bad_samples_max: int | None,
+    ) -> None:
+        word(on_error, {"raise": 0, "skip": 0}, "TextLoader on_error")
+        self.skips = on_error == "skip"
+        self._files, self._kind = files, kind
+        self._max = count(bad_samples_max, "TextLoader bad_samples_max", low=1)
+        self.native: _stoker.TokenLoader | None = None  # documents by number
+        self._lock = threading.Lock()
+        self._found: dict[int, BadSample] = {}
+        self.count = 0
+
+    def place(self, number: int) -> tuple[str, int, int]:
+        """(file, line from 1, offset of the document in the decompressed file)"""
+        assert self.native is not None
+        native = self.native
+        file = bisect_right(_Ends(native, len(self._files)), number)
+        before = native.file_end(file - 1) if file else 0
+        shown = fsspec_source.shown(self._files[file])
+        return shown, number - before + 1, native.first_token(number)
+
+    def add(self, number: int, error: BaseException) -> None:
+        """Raises CorruptError, or lists the document, which is then empty."""
+        file, line, first = self.place(number)
+        reason = f"{type(error).__name__}: {error}"
+        where = f"{file!r}" if self._kind == "files" else f"{file!r} line {line}, byte {first}"
+        if not self.skips:
+            raise CorruptError(
+                f"a document cannot be read: {reason}",
+                where,
+                "look at that line, use another field, or pass on_error='skip'",
+                shard=file,
+                offset=first,
+            ) from error
+        with self._lock:
+            if number in self._found:
+                return
+            self.count += 1
+            if len(self._found) < BAD_LISTED_MAX:
+                bad = CorruptError
+                self._found[number] = BadSample(
+                    file, str(line), first, bad.status, bad.name, reason, number
+                )
+            over = self._max and self.count > self._max
+        if over:
+            raise LimitError(
+                f"more than bad_samples_max={self._max} documents cannot be read",
+                where,
+                "look at the loader's quarantine, or raise the limit",
+            )
+
+    @property
+    def quarantine(self) -> list[BadSample]:
+        with self._lock:
+            return list(self._found.values())
+
+
+class _Ends(Sequence[int]):
+    """Numbers of documents up to the end of each file, for bisect."""
+
+    def __init__(self, native: _stoker.TokenLoader, files: int) -> None:
+        self._native, self._files = native, files
+
+    def __len__(self) -> int:
+        return self._files
+
+    def __getitem__(self, file: Any) -> Any:
+        return self._native.file_end(file)
